@@ -1,6 +1,6 @@
-"""dslaunch-train on an NVIDIA GPU, against itself on the CPU. Skipped, by name, where there is none."""
+"""dslaunch-train on a GPU, against itself on the CPU: on NVIDIA's, or on the stand-in of tests/support/standin_gpu. Skipped
+where there is none, or where this trainer was built without CUDA."""
 
-import ctypes
 import os
 import re
 import sys
@@ -8,25 +8,14 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "trainer"))
+from gpu_case import SKIPPED, gpus, why_not  # noqa: E402
 from spawn import Job, recipe, run_with_metrics  # noqa: E402
 
-SKIPPED = 77  # what CTest is told
 BAD_INPUT, UNAVAILABLE = 65, 69
 TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
 GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2,
         "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
 STEPS = 30  # more than a graph's warm-up
-
-
-def gpus():
-    """That this process may use."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_int(0)
-    good = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
-    return count.value if good else 0
 
 
 class GpuCase(unittest.TestCase):
@@ -79,9 +68,10 @@ class Training(GpuCase):
 
     def test_fp16_with_a_loss_scale(self):
         wanted = self.gpt2("cpu", {"fp16": {"enabled": True, "initial_scale_power": 10}})
+        wanted["run"]["steps"] = 12  # later the rounding of 16 bits decides
         losses, _ = self.run_on("cuda", wanted)
-        self.assertLess(losses[-1], losses[0])
-        self.assert_close(losses, self.run_on("cpu", wanted)[0], 1e-2)
+        self.assertLess(losses[-1], 0.6 * losses[0])
+        self.assert_close(losses, self.run_on("cpu", wanted)[0], 2e-3)
 
     def test_images(self):
         wanted = recipe(model="cnn", run={"steps": 10, "seed": 7})
@@ -107,7 +97,7 @@ class Refusals(GpuCase):
 
 
 if __name__ == "__main__":
-    if gpus() == 0:
-        print("SKIPPED: this machine has no NVIDIA GPU that can be used")
+    if why_not():
+        print("SKIPPED: " + why_not())
         sys.exit(SKIPPED)
     unittest.main(verbosity=2)
