@@ -1,8 +1,6 @@
 #include "base/ownership.h"
 
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/accounts.h"
 #include "base/proc_text.h"
 #include "base/sanitize.h"
 
@@ -23,7 +22,6 @@ namespace dslaunch {
 namespace {
 
 constexpr int kMaxLinks = 40;
-constexpr size_t kAccountBytes = 16 << 10;
 constexpr uid_t kUnmappedUser =
     65'534;  // what users without a place in a user namespace are shown as
 
@@ -36,30 +34,20 @@ Error Failed(const std::string& path, int error_number) {
 }
 
 std::string NameOf(uid_t user) {
-  std::array<char, kAccountBytes> text;
-  passwd entry{};
-  passwd* found = nullptr;
-  ::getpwuid_r(user, &entry, text.data(), text.size(), &found);
-  return found == nullptr ? "uid " + std::to_string(user)
-                          : std::string(found->pw_name) + " (uid " + std::to_string(user) + ")";
+  const std::optional<Account> account = FindAccount(user);
+  const std::string uid = "uid " + std::to_string(user);
+  return account ? account->name + " (" + uid + ")" : uid;
 }
 
 // Whether the group is that of `user` alone, as many systems make one for every account, so that
 // folders made with umask 002 are still private.
 bool IsPrivateGroup(gid_t group, uid_t user) {
-  std::array<char, kAccountBytes> user_text, group_text;
-  passwd user_entry{};
-  passwd* account = nullptr;
-  struct group group_entry {};
-  struct group* found = nullptr;
-  ::getpwuid_r(user, &user_entry, user_text.data(), user_text.size(), &account);
-  ::getgrgid_r(group, &group_entry, group_text.data(), group_text.size(), &found);
-  if (account == nullptr || found == nullptr || account->pw_gid != group) return false;
-  if (std::string_view(found->gr_name) != account->pw_name) return false;
-  for (char** member = found->gr_mem; *member != nullptr; ++member) {
-    if (std::string_view(*member) != account->pw_name) return false;
-  }
-  return true;
+  const std::optional<Account> account = FindAccount(user);
+  if (!account || account->group != group) return false;
+  const std::optional<AccountGroup> found = FindGroup(group);
+  return found && found->name == account->name &&
+         std::ranges::all_of(found->members,
+                             [&](const std::string& member) { return member == account->name; });
 }
 
 // In a user namespace without root, what belongs to root is shown as of an unmapped user.
@@ -297,11 +285,8 @@ Result<std::string> ReadAll(const UniqueFd& file, const std::string& path, size_
 }
 
 std::string HomeOf(uid_t user) {
-  std::array<char, kAccountBytes> text;
-  passwd entry{};
-  passwd* found = nullptr;
-  ::getpwuid_r(user, &entry, text.data(), text.size(), &found);
-  return found == nullptr || found->pw_dir == nullptr ? "" : found->pw_dir;
+  const std::optional<Account> account = FindAccount(user);
+  return account ? account->home : "";
 }
 
 }  // namespace dslaunch

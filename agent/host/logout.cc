@@ -1,7 +1,6 @@
 #include "agent/host/logout.h"
 
 #include <poll.h>
-#include <pwd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/accounts.h"
 #include "base/child_watch.h"
 #include "base/deadline.h"
 #include "base/subprocess.h"
@@ -126,11 +126,10 @@ LogoutInfo ReadLogoutInfo() {
   const std::string cgroup = ReadText("/proc/self/cgroup");
   info.in_session = IsInLoginSession(cgroup);
   info.in_manager = IsInUserManager(cgroup);
-  const passwd* user = ::getpwuid(::geteuid());
+  const std::optional<Account> user = FindAccount(::geteuid());
   std::error_code error;
-  info.lingers = user != nullptr &&
-                 std::filesystem::exists(
-                     std::filesystem::path("/var/lib/systemd/linger") / user->pw_name, error);
+  info.lingers = user && std::filesystem::exists(
+                             std::filesystem::path("/var/lib/systemd/linger") / user->name, error);
   return info;
 }
 

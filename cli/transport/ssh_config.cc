@@ -1,6 +1,5 @@
 #include "cli/transport/ssh_config.h"
 
-#include <pwd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "base/accounts.h"
 #include "base/sanitize.h"
 #include "base/split_lines.h"
 #include "cli/transport/child_process.h"
@@ -135,11 +135,8 @@ Error BadJump(std::string_view jump, const std::string& why) {
 }  // namespace
 
 LocalAccount ThisAccount() {
-  std::array<char, 16384> text;
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(::getuid(), &entry, text.data(), text.size(), &found) == 0 && found != nullptr)
-    return {found->pw_name, found->pw_dir};
+  if (const std::optional<Account> account = FindAccount(::getuid()))
+    return {account->name, account->home};
   return {Variable("USER"), Variable("HOME")};
 }
 

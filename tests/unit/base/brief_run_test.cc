@@ -1,10 +1,11 @@
-#include "agent/host/brief_run.h"
+#include "base/brief_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
 
+#include "base/subprocess.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::brief_run_test {
@@ -13,7 +14,7 @@ namespace {
 using End = BriefRun::End;
 
 BriefRun Shell(const std::string& script, milliseconds patience = milliseconds(10'000)) {
-  return RunBriefly({"/bin/sh", "-c", script}, Deadline::After(patience));
+  return RunBriefly({"/bin/sh", "-c", script}, CurrentEnvironment(), Deadline::After(patience));
 }
 
 TEST(BriefRunTest, SaysHowItEndedAndWhatItWroteToEither) {
@@ -35,9 +36,12 @@ TEST(BriefRunTest, ASignalIsOne) {
 
 TEST(BriefRunTest, WhatIsNoProgramIsNotStarted) {
   const TempDir dir;
-  EXPECT_EQ(RunBriefly({dir / "missing"}, Deadline::After(milliseconds(1000))).number, ENOENT);
+  EXPECT_EQ(RunBriefly({dir / "missing"}, CurrentEnvironment(), Deadline::After(milliseconds(1000)))
+                .number,
+            ENOENT);
   const std::string text = dir.Write("text", "no program", true);
-  const BriefRun run = RunBriefly({text}, Deadline::After(milliseconds(1000)));
+  const BriefRun run =
+      RunBriefly({text}, CurrentEnvironment(), Deadline::After(milliseconds(1000)));
   EXPECT_EQ(run.end, End::kNotStarted);
   EXPECT_EQ(run.number, ENOEXEC);
 }

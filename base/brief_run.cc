@@ -1,4 +1,4 @@
-#include "agent/host/brief_run.h"
+#include "base/brief_run.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <csignal>
 
-#include "agent/host/program.h"
 #include "base/child_watch.h"
 #include "base/subprocess.h"
 #include "base/unique_fd.h"
@@ -30,7 +29,8 @@ bool TakeOutput(int fd, std::string& output) {
 
 }  // namespace
 
-BriefRun RunBriefly(const std::vector<std::string>& argv, Deadline deadline) {
+BriefRun RunBriefly(const std::vector<std::string>& argv,
+                    const std::vector<std::string>& environment, Deadline deadline) {
   BriefRun run;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return {BriefRun::End::kNotStarted, errno, ""};
@@ -38,7 +38,7 @@ BriefRun RunBriefly(const std::vector<std::string>& argv, Deadline deadline) {
   SpawnSpec spec;
   spec.executable = argv.front();
   spec.argv = argv;
-  spec.env = NodeEnvironment();
+  spec.env = environment;
   spec.stdout_fd = writer.get();
   spec.stderr_fd = writer.get();
   spec.own_group = true;

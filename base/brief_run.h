@@ -15,9 +15,10 @@ struct BriefRun {
   std::string output;  // stdout and stderr, the first 4 KiB
 };
 
-// Runs argv[0], an absolute path, with this process's environment, and waits for its end until
+// Runs argv[0], an absolute path, with `environment` (NAME=VALUE), and waits for its end until
 // `deadline`, when it and what it has started in its process group are killed. It is killed too
 // when the calling thread ends. It gains no rights by setuid files.
-BriefRun RunBriefly(const std::vector<std::string>& argv, Deadline deadline);
+BriefRun RunBriefly(const std::vector<std::string>& argv,
+                    const std::vector<std::string>& environment, Deadline deadline);
 
 }  // namespace dslaunch
