@@ -1,7 +1,6 @@
 #include "agent/inspect/node_info.h"
 
 #include <fcntl.h>
-#include <gnu/libc-version.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -14,10 +13,11 @@
 #include <filesystem>
 #include <vector>
 
-#include "agent/host/brief_run.h"
 #include "agent/host/gpus.h"
 #include "agent/host/node_identity.h"
-#include "agent/host/nvml.h"
+#include "agent/host/nvidia_smi.h"
+#include "agent/host/program.h"
+#include "base/brief_run.h"
 #include "base/build_id.h"
 #include "base/own_cgroup.h"
 #include "base/proc_text.h"
@@ -41,14 +41,26 @@ std::string FirstLineOf(const std::string& path) {
   return std::string(TakeLine(rest));
 }
 
-void ReadSystem(pb::NodeInfo& report) {
+// ", glibc 2.36" as the node's own program says it: the agent has its C library inside. Empty on
+// systems with another.
+std::string NodeLibc(milliseconds patience) {
+  const Result<std::string> getconf = FindExecutable("getconf", NodeEnvironment(), "/", "");
+  if (!getconf.ok()) return "";
+  const BriefRun run =
+      RunBriefly({*getconf, "GNU_LIBC_VERSION"}, NodeEnvironment(), Deadline::After(patience));
+  std::string_view said = run.output;
+  const std::string line = SanitizeForTerminal(TakeLine(said));
+  return line.starts_with("glibc ") ? ", " + line : "";
+}
+
+void ReadSystem(milliseconds patience, pb::NodeInfo& report) {
   report.set_version(DSLAUNCH_VERSION);
   report.set_build_id(OwnBuildId());
   utsname system{};
   ::uname(&system);
   report.set_host_name(SanitizeForTerminal(system.nodename));
   report.set_system(std::string(system.sysname) + " " + system.release + " " + system.machine +
-                    ", glibc " + ::gnu_get_libc_version());
+                    NodeLibc(patience));
   report.set_boot_id(FirstLineOf("/proc/sys/kernel/random/boot_id"));
   report.set_identity(NodeIdentity());
 }
@@ -147,7 +159,8 @@ void TryProgram(const std::string& name, const std::string& path, milliseconds p
   program.set_path(path);
   if (::access(path.c_str(), F_OK) != 0) return;
   program.set_state(pb::InstalledProgram::BROKEN);
-  const BriefRun run = RunBriefly({path, "--version"}, Deadline::After(patience));
+  const BriefRun run =
+      RunBriefly({path, "--version"}, NodeEnvironment(), Deadline::After(patience));
   switch (run.end) {
     case BriefRun::End::kNotStarted:
       program.set_said(std::strerror(run.number));
@@ -181,9 +194,9 @@ std::string NearestToJobsFolder() {
 pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request) {
   const milliseconds patience(request.patience_ms());
   pb::NodeInfo report;
-  ReadSystem(report);
+  ReadSystem(patience, report);
   ReadCoresAndMemory(report);
-  *report.mutable_gpus() = ReadGpus(kNvmlLibrary, patience);
+  *report.mutable_gpus() = ReadGpus(FindNvidiaSmi(), patience);
   report.mutable_gpus()->set_visible(
       static_cast<uint32_t>(CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"))));
   ReadDisk(pb::Disk::STATE, NearestToJobsFolder(), report);

@@ -33,7 +33,7 @@ constexpr std::string_view kInstall =
     R"sh(umask 077; t=; )sh"
     R"sh(fail() { echo "$1" >&2; [ -z "$t" ] || rm -f "$t"; exit 98; }; )sh"
     R"sh([ -n "$HOME" ] || fail "HOME is not set there"; )sh"
-    R"sh(m=$(uname -m); [ "$m" = %MACHINE% ] || fail "the node is a $m machine, this agent is built for %MACHINE%"; )sh"
+    R"sh(m=$(uname -m); [ "$m" = %MACHINE% ] || fail "the node is a $m machine, the agent of this dslaunch is for %MACHINE%; leave the node out (--exclude)"; )sh"
     R"sh(d="$HOME/.cache/dslaunch"; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh(mkdir -p "$d" || fail "cannot create $d: is the home folder writable and not full?"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] || fail "$d must be a folder of this account and no link; remove it"; )sh"

@@ -28,6 +28,8 @@ endif()
 # Position independent, also where the compiler does not do so by itself. Before -fPIC of libraries, which then counts.
 string(APPEND CMAKE_C_FLAGS " -fPIE")
 string(APPEND CMAKE_CXX_FLAGS " -fPIE")
-add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie> -Wl,-z,relro -Wl,-z,noexecstack)
+# A target with the property DSLAUNCH_STATIC_PIE has its C library inside.
+set(pie "$<IF:$<BOOL:$<TARGET_PROPERTY:DSLAUNCH_STATIC_PIE>>,-static-pie,-pie>")
+add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:${pie}> -Wl,-z,relro -Wl,-z,noexecstack)
 # Not of plugins: the stamp of one for another LibTorch must be readable before its symbols are looked up.
 add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-Wl,-z,now>)

@@ -38,14 +38,23 @@ if(DSLAUNCH_STATIC AND NOT missing_archives)
   file(GLOB absl_archives "${archive_dir}/libabsl_*.a")  # one library in 90 pieces, all behind libgrpc
   target_link_libraries(dslaunch_grpc INTERFACE
     -Wl,--start-group ${grpc_archives} ${absl_archives} -Wl,--end-group ${CMAKE_DL_LIBS})
-  # The agent must run on a node that has only a C library; the front end shares OpenSSL with libssh.
-  target_link_libraries(dslaunch_agent_libraries INTERFACE ${DSLAUNCH_A_ssl} ${DSLAUNCH_A_crypto} ${CMAKE_DL_LIBS})
-  target_link_options(dslaunch_agent_libraries INTERFACE -static-libstdc++ -static-libgcc)
+  # The agent runs on any Linux of its architecture, with nothing of the node but its kernel. Sanitizers need a shared
+  # C library.
+  target_link_libraries(dslaunch_agent_libraries INTERFACE ${DSLAUNCH_A_ssl} ${DSLAUNCH_A_crypto})
+  if(DSLAUNCH_SANITIZE)
+    target_link_options(dslaunch_agent_libraries INTERFACE -static-libstdc++ -static-libgcc)
+  else()
+    set(DSLAUNCH_STATIC_AGENT ON)
+    # Ours in agent/static_libc.cc. By another name, since the linker warns of glibc's, which has users in glibc itself:
+    # locales that are not set.
+    target_link_options(dslaunch_agent_libraries INTERFACE -Wl,--wrap=dlopen)
+  endif()
 
   dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent FILES ${grpc_archives} ${absl_archives})
-  foreach(name stdc++ gcc gcc_eh)
+  foreach(name stdc++ gcc gcc_eh c)
     execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=lib${name}.a
                     OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
+    file(REAL_PATH "${archive}" archive)  # packages name it below /usr
     dslaunch_compiled_in(PROGRAMS dslaunch-agent FILES "${archive}")
   endforeach()
   dslaunch_compiled_in(PROGRAMS dslaunch-agent FILES "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}")

@@ -1,11 +1,14 @@
 """`dslaunch doctor`: it names what is wrong with a node, the step or check and the way out; nothing of it is left."""
 
 import json
+import shutil
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
 from launcher_case import BUILD  # noqa: E402
+
+FAKE_NVIDIA_SMI = __file__.rsplit("/", 2)[0] + "/support/nvidia_smi"
 
 UNAVAILABLE = 69
 
@@ -137,16 +140,22 @@ class Doctor(HostsCase):
                    "firewall")
 
     def test_a_clock_that_is_wrong(self):
-        self.bashrc(f"export LD_PRELOAD={BUILD}/tests/wrong_clock.so WRONG_CLOCK_S=-5\n")
+        # dslaunch takes the agent that is beside it.
+        for program in BUILD / "bin/dslaunch", BUILD / "tests/wrong_clock/dslaunch-agent":
+            shutil.copy(program, self.folder)
+        popen = self.popen
+        self.popen = lambda argv, *rest, **files: popen([str(self.folder / "dslaunch"), *argv[1:]], *rest, **files)
+        self.bashrc("export WRONG_CLOCK_S=-5\n")
         self.finds("warn", "clock", r"it is -[45]\.\d s off", "chronyd", "2 nodes can be used, 1 warning")
 
     def test_gpus_that_a_job_cannot_use(self):
-        self.bashrc(f"export LD_LIBRARY_PATH={BUILD}/tests/fake_nvml FAKE_NVML_GPUS=2\n")
+        self.bashrc(f"export PATH={FAKE_NVIDIA_SMI}:$PATH FAKE_NVIDIA_GPUS=2\n")
         code, job = self.doctor("--device", "cuda")
         self.assert_code(UNAVAILABLE, code, job)
         self.assert_says(job, "node1 +FAIL +gpus: 0 usable GPUs for 2 slots",
                          "node2 +FAIL +gpus: 0 usable GPUs, of 2 installed for 2 slots", "2 of 2 nodes fail")
-        self.bashrc(f"export LD_LIBRARY_PATH={BUILD}/tests/fake_nvml FAKE_NVML_ERROR=18\n")
+        self.bashrc(f"export PATH={FAKE_NVIDIA_SMI}:$PATH "
+                    "FAKE_NVIDIA_ERROR='Driver/library version mismatch'\n")
         self.finds("warn", "gpu driver", "Driver/library version mismatch", "nvidia-smi")
 
 

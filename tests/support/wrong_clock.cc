@@ -1,13 +1,17 @@
-// Preloaded, it lets a program's wall clock be WRONG_CLOCK_S seconds ahead.
-#include <sys/syscall.h>
+// Linked into an agent with --wrap=clock_gettime: its wall clock is WRONG_CLOCK_S seconds ahead.
 #include <time.h>
-#include <unistd.h>
 
 #include <cstdlib>
 
-extern "C" int clock_gettime(clockid_t clock, timespec* time) {
-  const long result = syscall(SYS_clock_gettime, clock, time);
+extern "C" {
+
+int __real_clock_gettime(clockid_t clock, timespec* time);
+
+int __wrap_clock_gettime(clockid_t clock, timespec* time) {
+  const int result = __real_clock_gettime(clock, time);
   const char* const ahead = std::getenv("WRONG_CLOCK_S");
   if (result == 0 && clock == CLOCK_REALTIME && ahead != nullptr) time->tv_sec += std::atol(ahead);
-  return static_cast<int>(result);
+  return result;
 }
+
+}  // extern "C"

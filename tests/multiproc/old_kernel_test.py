@@ -1,0 +1,29 @@
+"""Jobs on the oldest kernel that dslaunch promises to run on, as far as its system calls go."""
+
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import ROOT, LauncherCase, main  # noqa: E402
+
+NODES = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"]
+
+
+class OldKernel(LauncherCase):
+    def popen(self, argv, env, cwd, **options):
+        return super().popen([sys.executable, ROOT / "tests/support/old_kernel.py", *argv], env, cwd, **options)
+
+    def test_a_job_succeeds(self):
+        code, job = self.run_job(NODES, "--show", "all", "sh", "-c", "echo rank $RANK")
+        self.assert_code(0, code, job)
+        self.assert_says(job, *(f"rank {rank}" for rank in range(4)))
+        self.assert_nothing_left()
+
+    def test_a_failure_is_named_and_nothing_is_left(self):
+        code, job = self.run_job(NODES, "bash", "-c", "(sleep 61 &); [ $RANK != 3 ] || kill -SEGV $$; sleep 60")
+        self.assert_code(128 + 11, code, job)
+        self.assert_says(job, r"rank 3 \(node1, local rank 1\) was killed by SIGSEGV")
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    main()
