@@ -46,7 +46,7 @@ class InstalledTest(unittest.TestCase):
         cls.dslaunch = cls.prefix + "/bin/dslaunch"
         shutil.copytree(SOURCE + "/examples", cls.folder + "/examples")
         builds = []
-        for name in "mnist_mlp", "mnist_pipeline", "plugin_model":
+        for name in "mnist_mlp", "mnist_pipeline", "plugin_model", "horovod_mlp", "replicator_mlp":
             example = cls.folder + "/examples/" + name
             checked("cmake", "-S", example, "-B", example + "/build", "-DCMAKE_PREFIX_PATH=" + cls.prefix)
             builds.append(subprocess.Popen(["cmake", "--build", example + "/build"], stdout=subprocess.PIPE,
@@ -82,6 +82,25 @@ class InstalledTest(unittest.TestCase):
 
     def test_a_pipeline_of_two_stages_and_two_replicas(self):
         self.check_example(run(self.folder + "/examples/mnist_pipeline/build/mnist_pipeline", "4"))
+
+    def test_horovods_way(self):
+        program = self.folder + "/examples/horovod_mlp/build/horovod_mlp"
+        self.check_example(run(program))
+        self.check_example(run(program, "2"))
+
+    def test_the_same_replicator_program_on_1_4_and_2_times_2_replicas(self):
+        program = self.folder + "/examples/replicator_mlp/build/replicator_mlp"
+        self.check_example(run(program))
+        losses = []
+        for nodes, ranks in (1, 1), (1, 4), (2, 2):
+            ended = run(self.dslaunch, "--launcher", "local", "--num_nodes", str(nodes), "--num_gpus", str(ranks),
+                        "--device", "cpu", "--log_dir", self.folder + "/logs", program)
+            self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+            losses.append(re.findall(r"step \d+: loss (\d\.\d+)", ended.stdout))
+            self.assertEqual(len(losses[-1]), 5, ended.stdout)
+        for other in losses[1:]:
+            for one, same in zip(losses[0], other):
+                self.assertAlmostEqual(float(one), float(same), delta=2e-3)
 
     def test_a_program_under_the_launcher(self):
         ended = run(self.dslaunch, "--num_gpus", "2", "--device", "cpu", "--log_dir", self.folder + "/logs", self.program)

@@ -12,6 +12,7 @@
 #include "base/sanitize.h"
 #include "proto/contract/worker_env.h"
 #include "trainer/base/log.h"
+#include "trainer/base/program_end.h"
 #include "trainer/sdk/exception_text.h"
 #include "trainer/train/report.h"
 #include "trainer/train/stop.h"
@@ -40,6 +41,7 @@ int Main(const std::function<void()>& fn) {
     fn();
     if (g_told_to_stop) code = ToInt(ExitCode::kPreempted);
   } catch (...) {
+    program_failed = true;
     const TrainError error = ExplainException();
     code = error.exit_code();
     PrintError(std::string(program_invocation_short_name) + ": rank " + OwnRank() + ": " +

@@ -1,0 +1,71 @@
+"""All styles and the engine train one model on one data set to the same losses and gradient norms, on 1, 2 and 4 ranks,
+and to those of PyTorch on the whole batch."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+from style_program import run
+
+TOLERANCE = 1e-6
+STYLES = ["engine", "zero1", "zero3", "horovod", "horovod_predivide", "horovod_groups", "replicator"]
+
+# The program's model and data, in Python's PyTorch.
+REFERENCE = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+torch.manual_seed(1)
+inputs, targets = torch.randn(20, 24, 20), torch.randint(0, 10, (20, 24))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+for x, y in zip(inputs, targets):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    norm = sum(p.grad.double().square().sum() for p in model.parameters()).sqrt()
+    optimizer.step()
+    print("%.9g %.9g" % (loss.item(), norm.item()))
+"""
+
+
+def steps_of(text):
+    return [[float(number) for number in line.split()] for line in text.splitlines()]
+
+
+class SameLossesTest(unittest.TestCase):
+    def steps(self, style, ranks):
+        ended = run(style, ranks)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""), "%s of %d ranks" % (style, ranks))
+        steps = steps_of(ended.stdout)
+        self.assertEqual(len(steps), 20, ended.stdout)
+        return steps
+
+    def assert_same(self, steps, expected, what, tolerance=TOLERANCE):
+        for number, (own, other) in enumerate(zip(steps, expected, strict=True)):
+            for mine, theirs in zip(own, other, strict=True):
+                self.assertLessEqual(abs(mine - theirs), tolerance * max(1, abs(theirs)),
+                                     "%s, step %d: %s and %s" % (what, number, own, other))
+
+    @classmethod
+    def setUpClass(cls):
+        python = os.environ.get("DSLAUNCH_ORACLE_PYTHON", "")
+        if not os.path.exists(python):
+            python = sys.executable
+        ended = subprocess.run([python, "-c", REFERENCE], capture_output=True, text=True, timeout=120)
+        cls.reference = steps_of(ended.stdout) if ended.returncode == 0 else None
+
+    def test_every_style_on_1_2_and_4_ranks(self):
+        expected = self.reference or self.steps("engine", 1)
+        for style in STYLES:
+            for ranks in 1, 2, 4:
+                self.assert_same(self.steps(style, ranks), expected, "%s of %d ranks" % (style, ranks))
+
+    def test_compression_is_close(self):
+        expected = self.reference or self.steps("engine", 1)
+        for style, tolerance in ("horovod_fp16", 5e-3), ("horovod_bf16", 4e-2):
+            self.assert_same(self.steps(style, 2), expected, style, tolerance)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,36 @@
+// What happens to each tensor, as a trace that chrome://tracing and Perfetto show.
+#pragma once
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <string>
+
+namespace dslaunch::horovod {
+
+// Each tensor has a row, on which what happens to it lies in time. One thread.
+class Timeline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Empty `file`: nothing is written. Throws TrainError kIo, naming the file.
+  explicit Timeline(const std::string& file);
+  ~Timeline();
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  bool enabled() const { return out_.is_open(); }
+  void Add(const std::string& tensor, const std::string& what, Clock::time_point from,
+           Clock::time_point to);
+
+ private:
+  void Write(const std::string& event);
+  int64_t Microseconds(Clock::time_point time) const;
+
+  const Clock::time_point start_ = Clock::now();
+  std::ofstream out_;
+  bool first_ = true;
+  std::map<std::string, int> rows_;
+};
+
+}  // namespace dslaunch::horovod
