@@ -8,12 +8,12 @@ namespace dslaunch {
 
 namespace {
 
-// What was deferred gets its memory and its values.
-void Materialize(torch::nn::Module& module, InitRecording& deferred) {
+// What was deferred gets its memory, on `device`, and its values.
+void Materialize(torch::nn::Module& module, InitRecording& deferred, c10::Device device) {
   std::vector<at::Tensor> tensors = TensorsOf(Unique(module.named_parameters()));
   for (const NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(item.tensor);
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
-    tensors[index].set_data(values.detach());
+    tensors[index].set_data(values.detach().to(device));
   });
 }
 
@@ -22,9 +22,14 @@ void Materialize(torch::nn::Module& module, InitRecording& deferred) {
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
                                              const EngineRanks& ranks, Passes passes,
                                              InitRecording* deferred) {
+  const c10::Device device = ranks.world->device();
   // At stage 3 only ShardedStates may do this: all parameters at once may not fit into memory.
   if (deferred == nullptr || config.zero.stage < 3) {
-    if (deferred != nullptr) Materialize(module, *deferred);
+    if (deferred != nullptr) {
+      Materialize(module, *deferred, device);
+    } else if (!device.is_cpu() && config.zero.stage < 3) {
+      module.to(device);
+    }
     CastModule(module, config.precision.model, config.precision.batch_norm_float32);
     deferred = nullptr;
   }

@@ -5,8 +5,9 @@
 namespace dslaunch {
 
 void TakeChanges(const at::Tensor& model, const at::Tensor& master) {
-  const at::Tensor changed = master.to(model.scalar_type()).ne(model);
-  master.copy_(at::where(changed, model.to(master.scalar_type()), master));
+  const at::Tensor theirs = model.to(master.device());
+  const at::Tensor changed = master.to(model.scalar_type()).ne(theirs);
+  master.copy_(at::where(changed, theirs.to(master.scalar_type()), master));
 }
 
 MasterWeights::MasterWeights(const std::vector<NamedTensor>& parameters, bool enabled)

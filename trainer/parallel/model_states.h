@@ -83,11 +83,12 @@ class ModelStates {
   virtual std::vector<TensorPart> Frozen() const = 0;
 };
 
-// Casts the parameters and buffers of `module` as the configuration says, and gives those that
-// `deferred` has recorded their values; the others become rank 0's on all of ranks.replicas.
-// Parameters of parts() are counted among those that are trained, in the module's order. Those of
-// ranks.tied are cut into the same parts on all stages. Throws TrainError on all of ranks.replicas
-// where their models differ; with Passes::kMicroBatches also where nothing is trained.
+// Moves the parameters and buffers of `module` to the ranks' device, casts them as the
+// configuration says, and gives those that `deferred` has recorded their values; the others become
+// rank 0's on all of ranks.replicas. Parameters of parts() are counted among those that are
+// trained, in the module's order. Those of ranks.tied are cut into the same parts on all stages.
+// Throws TrainError on all of ranks.replicas where their models differ; with Passes::kMicroBatches
+// also where nothing is trained.
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
                                              const EngineRanks& ranks, Passes passes,
                                              InitRecording* deferred);

@@ -34,7 +34,7 @@ std::vector<PendingExchange> ShardExchange::AllGather(std::vector<Gathered> gath
     return gathered[i].flat.narrow(0, n * rank, n);
   };
   if (!gathered.empty() && !gathered[0].flat.is_cpu()) {
-    for (size_t i = 0; i < gathered.size(); ++i) {
+    for (size_t i = 0; world_size() > 1 && i < gathered.size(); ++i) {
       at::Tensor own = part(i, rank());
       BeginCollective(gathered[i].what, exchanges[i]);
       exchanges[i].work_.push_back(group_.c10d_group()->_allgather_base(gathered[i].flat, own));
@@ -57,13 +57,15 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
   const at::NoGradGuard no_grad;
   PendingExchange exchange;
   if (!message.is_cpu()) {
-    at::Tensor from = message, to = at::empty_like(message);
-    std::vector<int64_t> equal_parts;
-    BeginCollective(what, exchange);
-    exchange.work_.push_back(
-        group_.c10d_group()->alltoall_base(to, from, equal_parts, equal_parts));
-    exchange.held_ = {from};
-    exchange.parts_ = to.chunk(world_size());
+    at::Tensor from = message, to = message;
+    if (world_size() > 1) {
+      to = AddsInPlace(message, sum) ? sum : at::empty_like(sum, message.options());
+      BeginCollective(what, exchange);
+      exchange.work_.push_back(group_.c10d_group()->_reduce_scatter_base(to, from));
+      exchange.held_ = {from, to};
+    }
+    if (to.is_same(sum)) return exchange;
+    exchange.parts_ = {to};
     exchange.sum_ = sum;
     return exchange;
   }
@@ -77,6 +79,17 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
   Offer([&](int peer) { return sent[static_cast<size_t>(peer)]; }, channel, what, exchange);
   Ask([&](int peer) { return exchange.parts_[static_cast<size_t>(peer)]; }, channel, exchange);
   return exchange;
+}
+
+int64_t ShardExchange::ReceivedBytes(const at::Tensor& message, const at::Tensor& sum) const {
+  const auto bytes = static_cast<int64_t>(message.nbytes());
+  if (message.is_cpu()) return bytes / world_size() * (world_size() - 1);
+  return world_size() == 1 || AddsInPlace(message, sum) ? 0 : bytes / world_size();
+}
+
+// On a device.
+bool ShardExchange::AddsInPlace(const at::Tensor& message, const at::Tensor& sum) {
+  return sum.scalar_type() == message.scalar_type() && sum.device() == message.device();
 }
 
 // Each rank begins with another peer. ProcessGroup's own messages have tag 0.

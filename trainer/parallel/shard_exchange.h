@@ -71,10 +71,14 @@ class ShardExchange {
 
   // `message` is [world_size * n]: from this rank, a part for each. `sum` is [n], of any floating
   // dtype, and may be this rank's part of `message`, but no other: becomes the sum of what all
-  // ranks have for this one, added up in fp32 (fp64 where `message` is that) in the order of the
-  // ranks, so that it is the same bits whatever came first. Wait adds up.
+  // ranks have for this one. On CPUs it is added up in fp32 (fp64 where `message` is that) in the
+  // order of the ranks, so that it is the same bits whatever came first; Wait adds up. On a device
+  // it is the backend's own reduce-scatter, in the dtype and the order that this has: NCCL rounds a
+  // 16-bit `message` with each addend.
   PendingExchange ReduceScatter(const at::Tensor& message, const at::Tensor& sum, int channel,
                                 const std::string& what = kTensors) const;
+  // What ReduceScatter allocates until Wait.
+  int64_t ReceivedBytes(const at::Tensor& message, const at::Tensor& sum) const;
 
  private:
   static constexpr char kTensors[] = "parts of tensors";
@@ -91,8 +95,10 @@ class ShardExchange {
   void BeginWithEach(const std::function<at::Tensor(int peer)>& part, PendingExchange& exchange,
                      Begin begin) const;
 
-  // On GPUs: messages there are matched in the order of a stream, so two ranks that each send
-  // before they receive would wait for ever.
+  static bool AddsInPlace(const at::Tensor& message, const at::Tensor& sum);
+
+  // On a device a collective of the backend takes the place of messages: these are matched in the
+  // order of a stream there, so two ranks that each send before they receive would wait for ever.
   void BeginCollective(const std::string& what, PendingExchange& exchange) const;
 
   const ProcessGroup& group_;

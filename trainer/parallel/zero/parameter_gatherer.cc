@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/SmallVector.h>
@@ -15,11 +16,13 @@
 #include <array>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "trainer/base/train_error.h"
 #include "trainer/comm/with_context.h"
+#include "trainer/device/streams.h"
 #include "trainer/parallel/zero/access_trace.h"
 
 namespace dslaunch {
@@ -57,6 +60,8 @@ struct UnitState {
   at::Tensor shard;  // cast on its way into `flat` where dtypes differ
   UnitState* cast = nullptr;  // the same unit in autocast's dtype, once that was asked for
   c10::DataPtr memory;
+  // On a device: in which the memory was allocated, and everything that gathers into it is ordered.
+  std::optional<c10::Stream> stream;
   bool live = false;         // has memory
   PendingExchange arriving;  // into it
   bool ahead = false;        // live, but not used yet
@@ -180,6 +185,7 @@ class Gatherer {
       Start(unit);
     }
     Await(unit);
+    OrderForReader(unit);
     if (unit.ahead) {
       unit.ahead = false;
       ahead_elements_ -= unit.flat.numel();
@@ -262,11 +268,12 @@ class Gatherer {
   void Start(UnitState& unit) {
     const at::NoGradGuard no_grad;
     SetMemory(unit, c10::GetAllocator(unit.flat.device().type())->allocate(unit.flat.nbytes()));
+    if (!unit.flat.is_cpu()) unit.stream = CurrentStream(unit.flat.device());
     live_elements_ += unit.flat.numel();
     ++counts_.units;
     counts_.bytes += static_cast<int64_t>(unit.flat.nbytes());
     counts_.peak_live_elements = std::max(counts_.peak_live_elements, live_elements_);
-    OwnPart(unit).copy_(unit.shard);
+    OwnPart(unit).copy_(unit.shard, /*non_blocking=*/true);
     unit.arriving = WithContext("gathering the parameters of " + unit.name, [&] {
       return exchange_.AllGather({unit.flat, unit.channel, "the parameters of " + unit.name});
     });
@@ -274,7 +281,19 @@ class Gatherer {
 
   static void Await(UnitState& unit) {
     if (!unit.arriving.pending()) return;
+    // On a device it is that stream that waits.
+    const c10::OptionalStreamGuard allocated_in(unit.stream);
     WithContext("gathering the parameters of " + unit.name, [&] { unit.arriving.Wait(); });
+  }
+
+  // An operation in another stream than the unit's reads it: after what the unit's has been given
+  // by now, and before the memory is used again.
+  static void OrderForReader(const UnitState& unit) {
+    if (!unit.stream) return;
+    const c10::Stream reader = CurrentStream(unit.flat.device());
+    if (reader == *unit.stream) return;
+    OrderAfter(reader, *unit.stream);
+    KeepFor(unit.memory, reader);
   }
 
   void Free(UnitState& unit) {

@@ -56,13 +56,20 @@ struct GatherCounts {
 // keep. So in a pass the cache is off, and instead of a copy autocast gets a unit in its dtype,
 // which is gathered from cast shards, released and gathered again as any other: the same values.
 //
-// One thread, in which the backward passes run too. Every rank must run the same operations.
+// On a device nothing waits on the host: a unit's memory comes from the stream that first reads it
+// (or asks ahead for it), and the operation is ordered after the exchange. An operation in another
+// stream waits for that one, and the memory is used again only after both.
+//
+// One thread at a time: on a device backward passes run in autograd's own thread there, which has
+// this thread's dispatch modes. Every rank must run the same operations.
 class ParameterGatherer {
  public:
   struct Unit {
     std::string name;  // module path, for messages
     at::Tensor flat;   // [world_size * n], model dtype; all of its storage (MakeFlat)
-    at::Tensor shard;  // [n], this rank's part; read whenever the unit is gathered
+    // [n], this rank's part; read whenever the unit is gathered, from pinned memory without
+    // waiting.
+    at::Tensor shard;
   };
 
   // [elements], to make views of, though there is no memory behind it yet.

@@ -9,6 +9,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/comm/desync_detector.h"
+#include "trainer/device/streams.h"
 #include "trainer/parallel/master_weights.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/same_model.h"
@@ -98,8 +99,7 @@ void ShardedStates::MakeUnit(FlatParameter layout, at::ScalarType dtype) {
   Unit unit;
   const int64_t n = layout.shard_elements;
   const int64_t all = n * group_.world_size();
-  const at::TensorOptions options =
-      at::TensorOptions(parameters_[layout.parameters[0]].tensor.device()).dtype(dtype);
+  const at::TensorOptions options = at::TensorOptions(group_.device()).dtype(dtype);
   if (layout.persistent) {
     unit.flat = at::zeros({all}, options);
     unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
@@ -171,6 +171,9 @@ void ShardedStates::MakeGatherer() {
 void ShardedStates::TakeFromModel() {
   if (options_.broadcast_buffers) BroadcastFromRank0(group_, TensorsOf(buffers_));
   BroadcastFromRank0(group_, TensorsOf(parameters_));
+  for (const NamedTensor& buffer : buffers_) {
+    buffer.tensor.set_data(buffer.tensor.detach().to(group_.device()));
+  }
   for (size_t i = 0; i < parameters_.size(); ++i) Take(i, parameters_[i].tensor);
 }
 
@@ -180,8 +183,8 @@ void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
     if (index < parameters_.size()) return Take(index, values.detach());
     const auto cast = dtypes.find(tensors[index].unsafeGetTensorImpl());
-    tensors[index].set_data(
-        values.detach().to(cast == dtypes.end() ? values.scalar_type() : cast->second));
+    tensors[index].set_data(values.detach().to(
+        group_.device(), cast == dtypes.end() ? values.scalar_type() : cast->second));
   });
 }
 
@@ -190,7 +193,8 @@ void ShardedStates::Take(size_t index, const at::Tensor& values) {
   at::Tensor parameter = parameters_[index].tensor;
   const Place& place = places_[index];
   if (place.unit == kNoUnit) {
-    if (!parameter.is_same(values)) parameter.set_data(values);
+    if (!parameter.is_same(values) || parameter.device() != group_.device())
+      parameter.set_data(values.detach().to(group_.device()));
     return;
   }
   const Unit& unit = units_[place.unit];
@@ -288,7 +292,6 @@ void ShardedStates::SendComplete() {
 
 void ShardedStates::Send(size_t index) {
   Unit& unit = units_[index];
-  const int64_t ranks = group_.world_size();
   if (accumulates_whole_) {
     unit.message = unit.whole.to(MessageDtypeOf(unit));
     if (!unit.message.is_same(unit.whole)) {
@@ -307,7 +310,7 @@ void ShardedStates::Send(size_t index) {
     unit.all_reduce = group_.c10d_group()->allreduce(messages);
     return;
   }
-  CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()) / ranks * (ranks - 1));
+  CountBucket(unit, exchange_.ReceivedBytes(unit.message, unit.sum));
   unit.exchange = exchange_.ReduceScatter(unit.message, unit.sum, static_cast<int>(index),
                                           "the gradients of " + unit.layout.name);
 }
@@ -419,6 +422,7 @@ void ShardedStates::CopyMasterToModel() {
     }
     elements = 0;
   };
+  AwaitShardReads();
   for (size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i];
     if (!unit.layout.trained) continue;
@@ -429,6 +433,13 @@ void ShardedStates::CopyMasterToModel() {
     gathered.push_back({unit.flat, static_cast<int>(i), "the parameters of " + unit.layout.name});
   }
   gather();
+}
+
+// Before shards in the host's memory change, from which gathering copies without waiting.
+void ShardedStates::AwaitShardReads() const {
+  const bool any = std::ranges::any_of(
+      units_, [](const Unit& unit) { return unit.shard.device() != unit.flat.device(); });
+  if (any) AwaitStream(group_.device());
 }
 
 void ShardedStates::Clear() {

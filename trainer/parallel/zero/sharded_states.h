@@ -34,7 +34,8 @@ namespace dslaunch {
 // of persistent units, for ParameterGatherer gathers the others when they are read.
 class ShardedStates : public ModelStates {
  public:
-  // `deferred`: at stage 3 what is still to be given its values and cast; null: nothing.
+  // `deferred`: at stage 3 what is still to be given its values and cast; null: nothing. At stage 3
+  // parameters may lie elsewhere than on the ranks' device, where only parts of them go.
   ShardedStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
                 Passes passes, InitRecording* deferred);
 
@@ -95,6 +96,7 @@ class ShardedStates : public ModelStates {
   at::Tensor GradientPlace(size_t parameter);
   const at::Tensor& WholeGradient(Unit& unit);
   void MakeWhole();
+  void AwaitShardReads() const;
   void ExpectAll();
   void FillUnused();
   void SendComplete();

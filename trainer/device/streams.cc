@@ -1,0 +1,27 @@
+#include "trainer/device/streams.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace dslaunch {
+
+c10::Stream CurrentStream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+void OrderAfter(const c10::Stream& later, const c10::Stream& earlier) {
+  if (later == earlier) return;
+  c10::Event event(earlier.device_type());
+  event.record(earlier);
+  event.block(later);
+}
+
+void KeepFor(const c10::DataPtr& memory, const c10::Stream& stream) {
+  c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(memory, stream);
+}
+
+void AwaitStream(c10::Device device) {
+  if (!device.is_cpu()) CurrentStream(device).synchronize();
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,23 @@
+// What the host says to the streams of a device, for every kind of accelerator.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+namespace dslaunch {
+
+// The stream of this thread on `device`, which is not the CPU.
+c10::Stream CurrentStream(c10::Device device);
+
+// Makes `later` wait for what `earlier` was given so far. The host does not wait.
+void OrderAfter(const c10::Stream& later, const c10::Stream& earlier);
+
+// Keeps `memory` of a device's allocator, once it is freed, until `stream` has done what it was
+// given by then. For memory that was allocated in another stream.
+void KeepFor(const c10::DataPtr& memory, const c10::Stream& stream);
+
+// The host waits for what the current stream of `device` was given so far. Of the CPU: nothing.
+void AwaitStream(c10::Device device);
+
+}  // namespace dslaunch
