@@ -177,6 +177,13 @@ void BucketSync::Send(Bucket& bucket, int channel) {
     bucket.work = group_.c10d_group()->allreduce(messages);
     return;
   }
+  if (!bucket.sum.is_cpu()) {  // in the message's dtype, as the device's backend adds up
+    bucket.message = bucket.sum.to(bucket.dtype);
+    if (scale_.before != 1) bucket.message.mul_(scale_.before);
+    std::vector<at::Tensor> messages = {bucket.message};
+    bucket.work = group_.c10d_group()->allreduce(messages);
+    return;
+  }
   const int64_t part = (elements + ranks - 1) / ranks;
   bucket.message = at::empty({ranks * part}, bucket.sum.options().dtype(bucket.dtype));
   bucket.message.narrow(0, 0, elements).copy_(bucket.sum);
@@ -203,6 +210,8 @@ void BucketSync::AwaitAll() {
       bucket.work.reset();
     } else {
       bucket.exchange.Wait();
+    }
+    if (!bucket.message.is_same(bucket.sum)) {
       bucket.sum.copy_(bucket.message.narrow(0, 0, bucket.sum.numel()));
     }
     bucket.message.reset();

@@ -42,9 +42,10 @@ class BucketSync : public GradSync {
     at::ScalarType dtype = at::kFloat;  // of its message
     at::Tensor sum;      // flat, AccumulationDtype: over micro-batches, then over ranks
     size_t awaited = 0;  // gradients of the last backward pass that are not there yet
-    // On its way in `dtype`: `sum` itself where dtypes are equal; else padded so that it falls into
-    // equal parts, one for each rank, which adds that part up in fp32. (An all-reduce in 16 bit
-    // would round with each addend.)
+    // On its way in `dtype`: `sum` itself where dtypes are equal. Else on CPUs padded so that it
+    // falls into equal parts, one for each rank, which adds that part up in fp32. (An all-reduce in
+    // 16 bit would round with each addend. On a device it does: communication_data_type fp32 is for
+    // those who want none of that.)
     at::Tensor message;
     at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;

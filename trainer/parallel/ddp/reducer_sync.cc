@@ -13,8 +13,8 @@
 namespace dslaunch {
 namespace {
 
-// Of a bucket over shared memory, where a message costs little: the more there are, the more of
-// them are done before the backward pass ends.
+// Of a bucket over shared memory, where a message between CPUs costs little: the more there are,
+// the more of them are done before the backward pass ends.
 constexpr int64_t kSharedBucketBytes = 2 << 20;
 
 }  // namespace
@@ -90,7 +90,7 @@ ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> par
   // It counts in the parameters' dtype.
   int64_t bucket_bytes = std::numeric_limits<int64_t>::max();
   if (options_.overlap) {
-    const int64_t message_bytes = group_.shares_memory()
+    const int64_t message_bytes = group_.shares_memory() && group_.device().is_cpu()
                                       ? std::min(options_.bucket_bytes, kSharedBucketBytes)
                                       : options_.bucket_bytes;
     bucket_bytes = message_bytes *
