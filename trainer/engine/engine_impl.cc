@@ -10,6 +10,7 @@
 #include "dslaunch/recompute.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
+#include "trainer/device/streams.h"
 #include "trainer/optim/torch_optimizer.h"
 #include "trainer/parallel/gradient_arrivals.h"
 #include "trainer/parallel/module_tensors.h"
@@ -47,9 +48,13 @@ const EngineConfig& CheckedConfig(const EngineConfig& config,
   RefuseInput("the program gives an optimizer (InitializeOptions::make_optimizer), but " + problem);
 }
 
-// Whoever waits for a step's gradients keeps a GPU idle, and cannot be recorded.
+// Whoever waits for a step's gradients keeps a GPU idle, and cannot be recorded. Where the
+// optimizer is offloaded the CPU waits for them anyway.
 bool WaitingCosts(const EngineConfig& config, const EngineRanks& ranks) {
-  return config.cuda_graph || !ranks.world->device().is_cpu();
+  if (config.cuda_graph) return true;
+  const bool offloads =
+      config.zero.stage > 0 && config.zero.offload_optimizer.device != OffloadDevice::kNone;
+  return !ranks.world->device().is_cpu() && !offloads;
 }
 
 // `module`, which no other engine holds.
@@ -336,9 +341,13 @@ void EngineCore::Impl::TakeStepAsync() {
 }
 
 void EngineCore::Impl::Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip) {
+  bool leaves_device = false;  // to offloaded weights, in pinned memory, all at once
   for (size_t i = 0; i < gradients.size(); ++i) {
-    gradients[i] = gradients[i].to(states_->parts()[i].weight.options());
+    const at::Tensor& weight = states_->parts()[i].weight;
+    leaves_device |= gradients[i].device() != weight.device();
+    gradients[i] = gradients[i].to(weight.device(), weight.scalar_type(), /*non_blocking=*/true);
   }
+  if (leaves_device) AwaitStream(ranks_.world->device());
   if (!config_.cuda_graph) optimizer_->Prepare();  // else PrepareStep, outside of the graph
   optimizer_->Step(gradients, skip);
   states_->CopyMasterToModel();
