@@ -16,7 +16,20 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-thread_local WeightGradients* deferred_into = nullptr;
+// LibTorch keeps this kind for its own tests, and uses it nowhere. What a thread has of it goes
+// with its backward passes, which run in another thread on a device.
+constexpr auto kKind = c10::DebugInfoKind::TEST_INFO;
+
+struct Deferred : c10::DebugInfoBase {
+  explicit Deferred(WeightGradients& gradients) : into(gradients) {}
+  WeightGradients& into;
+};
+
+// Null: the backward pass that is under way defers nothing.
+WeightGradients* DeferredInto() {
+  const auto* deferred = dynamic_cast<Deferred*>(c10::ThreadLocalDebugInfo::get(kKind));
+  return deferred == nullptr ? nullptr : &deferred->into;
+}
 
 // Whether a matrix lies by columns. LibTorch computes the gradient of such a factor as it lies.
 bool ByColumns(const at::Tensor& matrix) {
@@ -143,6 +156,7 @@ class ProductNode : public autograd::Node {
     }
     const bool weight_wanted = task_should_compute_output(1);
     const bool bias_wanted = task_should_compute_output(2);
+    WeightGradients* const deferred_into = DeferredInto();
     if (deferred_into != nullptr && !at::GradMode::is_enabled()) {
       if (!weight_wanted && !bias_wanted) return results;
       autograd::edge_list edges = {weight_wanted ? next_edge(1) : autograd::Edge(),
@@ -204,8 +218,7 @@ void WeightGradients::Compute() {
 }
 
 DeferWeightGradients::DeferWeightGradients(WeightGradients& into)
-    : before_(std::exchange(deferred_into, &into)) {}
-DeferWeightGradients::~DeferWeightGradients() { deferred_into = before_; }
+    : guard_(kKind, std::make_shared<Deferred>(into)) {}
 
 at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (!Defers(x, weight, bias)) return at::linear(x, weight, bias);

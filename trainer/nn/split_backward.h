@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <memory>
 #include <vector>
@@ -27,17 +28,16 @@ class WeightGradients {
   std::vector<std::shared_ptr<torch::autograd::Node>> work_;
 };
 
-// While it lives, backward passes of this thread through the functions below put off the gradients
-// of their weights and biases; those of all others come as ever.
+// While it lives, backward passes that this thread begins put off the gradients of the weights and
+// biases of the functions below; those of all others come as ever.
 class DeferWeightGradients {
  public:
   explicit DeferWeightGradients(WeightGradients& into);
-  ~DeferWeightGradients();
   DeferWeightGradients(const DeferWeightGradients&) = delete;
   DeferWeightGradients& operator=(const DeferWeightGradients&) = delete;
 
  private:
-  WeightGradients* before_;
+  c10::DebugInfoGuard guard_;
 };
 
 // at::linear: x [..., in], weight [out, in], bias [out] or undefined. Same values, bit for bit, as

@@ -1,6 +1,6 @@
 #include "trainer/pipeline/layer_run.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <torch/nn/modules/linear.h>
 
 #include <mutex>
@@ -91,7 +91,8 @@ LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, st
       std::move(where));
 }
 
-BorrowedGenerator::BorrowedGenerator() : generator_(at::detail::getDefaultCPUGenerator()) {
+BorrowedGenerator::BorrowedGenerator(c10::Device device)
+    : generator_(at::globalContext().defaultGenerator(device)) {
   const std::lock_guard lock(generator_.mutex());
   state_ = generator_.get_state();
   seed_ = generator_.current_seed();

@@ -25,10 +25,10 @@ LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Mo
 // `model`, to which the layer refers, lives as long as the result.
 LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, std::string where);
 
-// While it lives, the default CPU generator is the owner's; then it is as it was.
+// While it lives, the default generator of `device` is the owner's; then it is as it was.
 class BorrowedGenerator {
  public:
-  BorrowedGenerator();
+  explicit BorrowedGenerator(c10::Device device = c10::kCPU);
   ~BorrowedGenerator();
   BorrowedGenerator(const BorrowedGenerator&) = delete;
   BorrowedGenerator& operator=(const BorrowedGenerator&) = delete;

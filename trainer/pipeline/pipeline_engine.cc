@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "trainer/base/by_rank.h"
@@ -134,7 +135,9 @@ class PipelineEngine::Impl {
         train_plan_(MakePipelineSchedule(config_.schedule, topology_.stages(),
                                          static_cast<int>(core_.accumulation_steps()),
                                          static_cast<int>(config_.virtual_stages)),
-                    stage_.stage) {}
+                    stage_.stage) {
+    link_.Connect(Neighbours());
+  }
 
   double TrainBatch(const MicroBatchSource& next) {
     if (!module_->is_training()) {
@@ -184,6 +187,20 @@ class PipelineEngine::Impl {
       name += (part < static_cast<size_t>(topology_.stages()) ? ": " : "; ") + texts_[part];
     }
     return name + ")";
+  }
+
+  // Ranks of the stages that this one exchanges tensors with.
+  std::vector<int> Neighbours() const {
+    std::set<int> stages = {stage_.stage - 1, stage_.stage + 1};
+    const int last = topology_.stages() - 1;
+    if (config_.virtual_stages > 1 && stage_.stage == 0) stages.insert(last);
+    if (config_.virtual_stages > 1 && stage_.stage == last) stages.insert(0);
+    std::vector<int> ranks;
+    for (const int stage : stages) {
+      const bool other = stage >= 0 && stage <= last && stage != stage_.stage;
+      if (other) ranks.push_back(topology_.RankOf(stage, stage_.replica));
+    }
+    return ranks;
   }
 
   const StagePlan& ForwardPlan(int64_t micro_batches) {

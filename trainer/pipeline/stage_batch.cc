@@ -144,9 +144,14 @@ Tensors StageBatch::InputsFor(const Action& action) {
     RefuseInput(Where("the source returned no inputs", action) +
                 "; it must return a micro-batch on each call");
   }
-  for (at::Tensor& input : batch.inputs) input = stage_.core.ToModelDtype(input);
+  for (at::Tensor& input : batch.inputs) input = stage_.core.ToModelDtype(OnDevice(input));
   if (plan_.schedule.stages == 1) targets_[action.micro_batch] = std::move(batch.targets);
   return std::move(batch.inputs);
+}
+
+at::Tensor StageBatch::OnDevice(const at::Tensor& tensor) const {
+  const c10::Device device = stage_.core.group().device();
+  return tensor.defined() && !device.is_cpu() ? tensor.to(device, /*non_blocking=*/true) : tensor;
 }
 
 MicroBatch StageBatch::Next(const Action& action) {
@@ -174,7 +179,7 @@ Tensors StageBatch::RunChunk(const Action& action, Tensors tensors) const {
 }
 
 Tensors StageBatch::RunLayers(const Action& action, size_t from, size_t to, Tensors tensors) const {
-  BorrowedGenerator generator;
+  BorrowedGenerator generator(stage_.core.group().device());
   const std::vector<StageLayer>& layers = stage_.chunks[static_cast<size_t>(action.chunk)];
   for (size_t i = from; i < to; ++i) {
     generator.Seed(MixSeed({stage_.seed, static_cast<uint64_t>(step_),
@@ -207,9 +212,10 @@ void StageBatch::EndModel(const Action& action, const Tensors& outputs) {
     outputs_ = outputs;
     return;
   }
-  const Tensors targets = plan_.schedule.stages == 1
-                              ? std::move(targets_.extract(action.micro_batch).mapped())
-                              : Next(action).targets;
+  Tensors targets = plan_.schedule.stages == 1
+                        ? std::move(targets_.extract(action.micro_batch).mapped())
+                        : Next(action).targets;
+  for (at::Tensor& target : targets) target = OnDevice(target);
   try {
     const at::Tensor loss = Loss(outputs, targets);
     if (trains()) {
@@ -218,7 +224,8 @@ void StageBatch::EndModel(const Action& action, const Tensors& outputs) {
       passage.roots = {torch::autograd::impl::gradient_edge(root)};
       passage.output_gradients = {at::ones_like(root)};
     }
-    loss_sum_ += loss.item<double>();
+    const at::Tensor number = loss.detach().to(at::kDouble).reshape({});
+    loss_sum_ = loss_sum_.defined() ? loss_sum_ + number : number;
   } catch (...) {
     RethrowFrom(Where("the loss", action));
   }
@@ -233,12 +240,13 @@ at::Tensor StageBatch::Loss(const Tensors& outputs, const Tensors& targets) cons
 }
 
 void StageBatch::CheckSendable(const Action& action, const Tensors& outputs) const {
+  const c10::Device device = stage_.core.group().device();
   for (const at::Tensor& output : outputs) {
-    if (output.layout() == at::kStrided && output.device().is_cpu()) continue;
+    if (output.layout() == at::kStrided && output.device() == device) continue;
     const StageLayer& layer = stage_.chunks[static_cast<size_t>(action.chunk)].back();
     RefuseInput("stage " + std::to_string(stage_.stage) + ", " + layer.name + ": its output is " +
                 c10::str(output.layout(), " on ", output.device()) +
-                "; stages exchange dense CPU tensors");
+                "; stages exchange dense tensors on the device of their rank, " + device.str());
   }
 }
 

@@ -57,7 +57,8 @@ class StageBatch {
   void Run();
 
   int micro_batches() const { return plan_.schedule.micro_batches; }
-  double loss_sum() const { return loss_sum_; }  // of this replica, on its last stage; else 0
+  // Of this replica, on its last stage; else 0. Waits for the device.
+  double loss_sum() const { return loss_sum_.defined() ? loss_sum_.item<double>() : 0; }
   // Of BatchPurpose::kInfer, on the last stage.
   const Tensors& outputs() const { return outputs_; }
 
@@ -87,6 +88,7 @@ class StageBatch {
   void Do(const Action& action, bool last_backward);
   void Forward(const Action& action);
   Tensors InputsFor(const Action& action);
+  at::Tensor OnDevice(const at::Tensor& tensor) const;
   MicroBatch Next(const Action& action);
   Tensors RunChunk(const Action& action, Tensors tensors) const;
   Tensors RunLayers(const Action& action, size_t from, size_t to, Tensors tensors) const;
@@ -105,7 +107,7 @@ class StageBatch {
   EngineBatch engine_;
   std::map<std::pair<int, int>, Passage> passages_;  // by chunk and micro-batch
   std::map<int, Tensors> targets_;  // by micro-batch; of a stage that is first and last
-  double loss_sum_ = 0;
+  at::Tensor loss_sum_;             // fp64
   Tensors outputs_;
 };
 

@@ -2,23 +2,27 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <map>
 #include <optional>
 #include <stdexcept>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
 #include "trainer/base/train_error.h"
 #include "trainer/comm/with_context.h"
+#include "trainer/device/accelerator.h"
 
 namespace dslaunch {
 namespace {
 
-// Gloo moves a message once its receiver has asked for it and does not say when it has left, so
-// this bounds what waits for a slower stage. Schedules need two: while a stage takes one message,
-// the stage before it computes the next.
+// Gloo moves a message once its receiver has asked for it and does not say when
+// it has left, so this bounds what waits for a slower stage. Schedules need
+// two: while a stage takes one message, the stage before it computes the next.
 constexpr size_t kMostInFlight = 4;
 
 // Above those of ProcessGroup (0) and ShardExchange (units).
@@ -27,7 +31,10 @@ constexpr int kFirstTag = 1 << 24;
 struct Header {
   int64_t micro_batch = 0;
   int64_t micro_batches = 0;
-  int64_t rest_bytes = 0;  // of the message that follows; 0: the payload is in this one
+  // Of the message that follows, the rest: its description and its payload. 0:
+  // the payload is in this one.
+  int64_t description_bytes = 0;
+  int64_t payload_bytes = 0;
 };
 constexpr int64_t kHeaderBytes = 64;  // keeps the payload aligned
 
@@ -35,10 +42,29 @@ int TagOf(const LinkChannel& channel) {
   return kFirstTag + 2 * channel.chunk + (channel.gradient ? 1 : 0);
 }
 
-at::Tensor MakeBytes(int64_t bytes) { return at::empty({bytes}, at::kByte); }
+// One message: a part that the host reads and a part that devices do.
+struct Packet {
+  at::Tensor host, payload;      // uint8
+  std::vector<at::Tensor> sent;  // what travels: both in one piece on CPUs, else each by itself
+};
 
-at::Tensor AfterHeader(const at::Tensor& bytes) {
-  return bytes.narrow(0, kHeaderBytes, bytes.numel() - kHeaderBytes);
+Packet MakePacket(int64_t host_bytes, int64_t payload_bytes, c10::Device device) {
+  const auto bytes_on = [](int64_t bytes, c10::Device where) {
+    return at::empty({bytes}, at::TensorOptions(where).dtype(at::kByte));
+  };
+  Packet packet;
+  if (device.is_cpu()) {
+    const at::Tensor bytes = bytes_on(host_bytes + payload_bytes, device);
+    packet.host = bytes.narrow(0, 0, host_bytes);
+    packet.payload = bytes.narrow(0, host_bytes, payload_bytes);
+    packet.sent = {bytes};
+  } else {
+    packet.host = bytes_on(host_bytes, c10::kCPU);
+    packet.payload = bytes_on(payload_bytes, device);
+    packet.sent = {packet.host, packet.payload};
+  }
+  std::erase_if(packet.sent, [](const at::Tensor& part) { return part.numel() == 0; });
+  return packet;
 }
 
 std::string NameOf(const LinkChannel& channel, const LinkMessage& message) {
@@ -46,16 +72,29 @@ std::string NameOf(const LinkChannel& channel, const LinkMessage& message) {
          std::to_string(message.micro_batch + 1) + " of " + std::to_string(message.micro_batches);
 }
 
-// Bytes on their way.
+// A packet on its way.
 struct Transfer {
-  at::Tensor bytes;
-  c10::intrusive_ptr<c10d::Work> work;  // reads or writes them, and ends first
-  std::string what;                     // "sending the activations ... to stage 1 (rank 3)"
+  Packet packet;
+  std::vector<c10::intrusive_ptr<c10d::Work>>
+      works;         // of packet.sent; read or write it, and end first
+  std::string what;  // "sending the activations ... to stage 1 (rank 3)"
 
+  // Of the part that the host reads. With its deadline.
+  void WaitHost(std::chrono::milliseconds timeout) const {
+    for (size_t i = 0; i < works.size(); ++i) {
+      if (!packet.sent[i].is_cpu()) continue;
+      WithContext(what, [&] {
+        if (!works[i]->wait(timeout)) throw std::runtime_error("it was aborted");
+      });
+    }
+  }
+  // On a device it is the current stream that waits. (A wait with a deadline
+  // would be the host's: the backend watches over its own.)
   void Wait(std::chrono::milliseconds timeout) const {
-    WithContext(what, [this, timeout] {
-      if (!work->wait(timeout)) throw std::runtime_error("it was aborted");
-    });
+    WaitHost(timeout);
+    for (size_t i = 0; i < works.size(); ++i) {
+      if (!packet.sent[i].is_cpu()) WithContext(what, [&] { works[i]->wait(); });
+    }
   }
 };
 
@@ -65,25 +104,19 @@ int64_t DescriptionBytes(size_t numbers) {
                               kHeaderBytes);
 }
 
-at::Tensor PackRest(const MessageLayout& layout, const Tensors& tensors) {
+Packet PackRest(const MessageLayout& layout, const Tensors& tensors, c10::Device device) {
   const std::vector<int64_t> numbers = ToNumbers(layout);
-  const int64_t description = DescriptionBytes(numbers.size());
-  const int64_t payload = PayloadBytes(layout);
-  at::Tensor bytes = MakeBytes(description + payload);
-  auto* const start = bytes.mutable_data_ptr<uint8_t>();
+  Packet rest = MakePacket(DescriptionBytes(numbers.size()), PayloadBytes(layout), device);
+  auto* const start = rest.host.mutable_data_ptr<uint8_t>();
   const auto count = static_cast<int64_t>(numbers.size());
   std::memcpy(start, &count, sizeof count);
   std::memcpy(start + sizeof count, numbers.data(), numbers.size() * sizeof numbers[0]);
-  Pack(tensors, bytes.narrow(0, description, payload));
-  return bytes;
+  Pack(tensors, rest.payload);
+  return rest;
 }
 
-std::pair<MessageLayout, Tensors> UnpackRest(const at::Tensor& bytes) {
-  const auto* const numbers = static_cast<const int64_t*>(bytes.const_data_ptr());
-  const int64_t description = DescriptionBytes(static_cast<size_t>(numbers[0]));
-  MessageLayout layout = LayoutFromNumbers(numbers + 1);
-  Tensors tensors = Unpack(layout, bytes.narrow(0, description, bytes.numel() - description));
-  return {std::move(layout), std::move(tensors)};
+MessageLayout ReadDescription(const at::Tensor& bytes) {
+  return LayoutFromNumbers(static_cast<const int64_t*>(bytes.const_data_ptr()) + 1);
 }
 
 }  // namespace
@@ -91,7 +124,44 @@ std::pair<MessageLayout, Tensors> UnpackRest(const at::Tensor& bytes) {
 class StageLink::Impl {
  public:
   Impl(const ProcessGroup& world, std::function<std::string(int rank)> name_of)
-      : world_(world), name_of_(std::move(name_of)) {}
+      : world_(world), name_of_(std::move(name_of)) {
+    if (world.device().is_cpu()) return;
+    const std::string key = world.NewKey("links");
+    for (const char* const row : {"up", "down"}) {
+      rows_.push_back(world.rank_device().accelerator->MakeBackend(
+          c10::make_intrusive<c10d::PrefixStore>(key + row, world.store()), world.rank(),
+          world.world_size(), world.timeout()));
+    }
+  }
+
+  ~Impl() {
+    // What is under way may never end; the process does.
+    const bool fails = std::uncaught_exceptions() > 0;
+    for (auto& row : rows_) {
+      if (fails) {
+        row.release();
+      } else {
+        row->shutdown();
+      }
+    }
+  }
+
+  void Connect(std::vector<int> peers) {
+    if (rows_.empty()) return;
+    std::ranges::sort(peers);
+    const at::Tensor byte = at::zeros({1}, at::TensorOptions(world_.device()).dtype(at::kByte));
+    std::vector<at::Tensor> bytes = {byte};
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      for (const int peer : peers) {
+        const bool sends = RowTo(peer) == row;
+        WithContext("connecting to " + name_of_(peer), [&] {
+          const auto work = sends ? rows_[row]->send(bytes, peer, /*tag=*/0)
+                                  : rows_[row]->recv(bytes, peer, /*tag=*/0);
+          work->wait();
+        });
+      }
+    }
+  }
 
   void Send(const LinkChannel& channel, const Tensors& tensors, const LinkMessage& message) {
     Outbox& outbox = outboxes_[channel];
@@ -101,20 +171,22 @@ class StageLink::Impl {
     if (channel.gradient) {
       const int64_t size = PayloadBytes(layout);
       if (size == 0) return;
-      const at::Tensor bytes = MakeBytes(size);
-      Pack(tensors, bytes);
-      return Post(channel, outbox, bytes, what);
+      Packet packet = MakePacket(0, size, world_.device());
+      Pack(tensors, packet.payload);
+      return Post(channel, outbox, std::move(packet), what);
     }
     const bool fits = layout == outbox.settled;
     Rest rest{layout, {}, what};
-    if (!fits) rest.bytes = PackRest(layout, tensors);
-    const at::Tensor bytes =
-        MakeBytes(kHeaderBytes + (outbox.settled ? PayloadBytes(*outbox.settled) : 0));
-    const Header header{message.micro_batch, message.micro_batches, fits ? 0 : rest.bytes.numel()};
-    std::memcpy(bytes.mutable_data_ptr(), &header, sizeof header);
-    if (fits) Pack(tensors, AfterHeader(bytes));
+    if (!fits) rest.packet = PackRest(layout, tensors, world_.device());
+    Packet packet = MakePacket(kHeaderBytes, outbox.settled ? PayloadBytes(*outbox.settled) : 0,
+                               world_.device());
+    const Header header{message.micro_batch, message.micro_batches,
+                        fits ? 0 : rest.packet->host.numel(),
+                        fits ? 0 : rest.packet->payload.numel()};
+    std::memcpy(packet.host.mutable_data_ptr(), &header, sizeof header);
+    if (fits) Pack(tensors, packet.payload);
     outbox.unsettled.push_back(std::move(rest));
-    Post(channel, outbox, bytes, what);
+    Post(channel, outbox, std::move(packet), what);
   }
 
   void SendRest(const LinkChannel& channel) {
@@ -122,25 +194,20 @@ class StageLink::Impl {
     Rest rest = std::move(outbox.unsettled.at(0));
     outbox.unsettled.pop_front();
     outbox.settled = std::move(rest.layout);
-    if (rest.bytes.defined()) Post(channel, outbox, rest.bytes, rest.what);
+    if (rest.packet) Post(channel, outbox, *std::move(rest.packet), rest.what);
   }
 
   void BeginReceive(const LinkChannel& channel, const LinkMessage& message) {
     Inbox& inbox = inboxes_[channel];
     Arrival arrival{message, inbox.settled.value_or(MessageLayout{}), {}};
-    arrival.transfer = Receive(channel, message, kHeaderBytes + PayloadBytes(arrival.layout));
+    arrival.transfer = Receive(channel, message, kHeaderBytes, PayloadBytes(arrival.layout));
     inbox.arrivals.push_back(std::move(arrival));
   }
 
   void BeginReceiveGradients(const LinkChannel& channel, const MessageLayout& like,
                              const LinkMessage& message) {
     Arrival arrival{message, GradientsOf(like), {}};
-    const int64_t bytes = PayloadBytes(arrival.layout);
-    if (bytes > 0) {
-      arrival.transfer = Receive(channel, message, bytes);
-    } else {
-      arrival.transfer.bytes = MakeBytes(0);
-    }
+    arrival.transfer = Receive(channel, message, 0, PayloadBytes(arrival.layout));
     inboxes_[channel].arrivals.push_back(std::move(arrival));
   }
 
@@ -148,20 +215,20 @@ class StageLink::Impl {
     Inbox& inbox = inboxes_.at(channel);
     Arrival arrival = std::move(inbox.arrivals.at(0));
     inbox.arrivals.pop_front();
-    if (arrival.transfer.work) arrival.transfer.Wait(world_.timeout());
-    if (channel.gradient) return Unpack(arrival.layout, arrival.transfer.bytes);
-    Header header;
-    std::memcpy(&header, arrival.transfer.bytes.const_data_ptr(), sizeof header);
-    Check(header, channel, arrival.message);
-    if (header.rest_bytes == 0) {
-      inbox.settled = arrival.layout;
-      return Unpack(arrival.layout, AfterHeader(arrival.transfer.bytes));
-    }
-    arrival.transfer = Receive(channel, arrival.message, header.rest_bytes);
     arrival.transfer.Wait(world_.timeout());
-    auto [layout, tensors] = UnpackRest(arrival.transfer.bytes);
-    inbox.settled = std::move(layout);
-    return tensors;
+    if (channel.gradient) return Unpack(arrival.layout, arrival.transfer.packet.payload);
+    Header header;
+    std::memcpy(&header, arrival.transfer.packet.host.const_data_ptr(), sizeof header);
+    Check(header, channel, arrival.message);
+    if (header.description_bytes == 0) {
+      inbox.settled = arrival.layout;
+      return Unpack(arrival.layout, arrival.transfer.packet.payload);
+    }
+    const Transfer rest =
+        Receive(channel, arrival.message, header.description_bytes, header.payload_bytes);
+    rest.Wait(world_.timeout());
+    inbox.settled = ReadDescription(rest.packet.host);
+    return Unpack(*inbox.settled, rest.packet.payload);
   }
 
   void Drain() {
@@ -175,7 +242,7 @@ class StageLink::Impl {
  private:
   struct Rest {
     MessageLayout layout;
-    at::Tensor bytes;  // undefined: there is none
+    std::optional<Packet> packet;  // none: the payload was in the message
     std::string what;
   };
   struct Outbox {
@@ -193,25 +260,41 @@ class StageLink::Impl {
     std::deque<Arrival> arrivals;
   };
 
-  void Post(const LinkChannel& channel, Outbox& outbox, const at::Tensor& bytes,
-            const std::string& what) {
+  // Of rows_: messages in one direction between two ranks follow each other,
+  // and no others.
+  size_t RowTo(int peer) const { return world_.rank() < peer ? 0 : 1; }
+  size_t RowFrom(int peer) const { return world_.rank() > peer ? 0 : 1; }
+
+  void Post(const LinkChannel& channel, Outbox& outbox, Packet packet, const std::string& what) {
     if (outbox.transfers.size() == kMostInFlight) {
       outbox.transfers.front().Wait(world_.timeout());
       outbox.transfers.pop_front();
     }
-    std::vector<at::Tensor> tensors = {bytes};
-    auto work = WithContext(
-        what, [&] { return world_.c10d_group()->send(tensors, channel.peer, TagOf(channel)); });
-    outbox.transfers.push_back({bytes, std::move(work), what});
+    Transfer transfer{std::move(packet), {}, what};
+    for (const at::Tensor& part : transfer.packet.sent) {
+      std::vector<at::Tensor> tensors = {part};
+      transfer.works.push_back(WithContext(what, [&] {
+        return part.is_cpu() ? world_.c10d_group()->send(tensors, channel.peer, TagOf(channel))
+                             : rows_[RowTo(channel.peer)]->send(tensors, channel.peer, /*tag=*/0);
+      }));
+    }
+    outbox.transfers.push_back(std::move(transfer));
   }
 
-  Transfer Receive(const LinkChannel& channel, const LinkMessage& message, int64_t bytes) const {
-    std::vector<at::Tensor> tensors = {MakeBytes(bytes)};
-    const std::string what =
-        "waiting for " + NameOf(channel, message) + " from " + name_of_(channel.peer);
-    auto work = WithContext(
-        what, [&] { return world_.c10d_group()->recv(tensors, channel.peer, TagOf(channel)); });
-    return {tensors[0], std::move(work), what};
+  Transfer Receive(const LinkChannel& channel, const LinkMessage& message, int64_t host_bytes,
+                   int64_t payload_bytes) {
+    Transfer transfer{
+        MakePacket(host_bytes, payload_bytes, world_.device()),
+        {},
+        "waiting for " + NameOf(channel, message) + " from " + name_of_(channel.peer)};
+    for (const at::Tensor& part : transfer.packet.sent) {
+      std::vector<at::Tensor> tensors = {part};
+      transfer.works.push_back(WithContext(transfer.what, [&] {
+        return part.is_cpu() ? world_.c10d_group()->recv(tensors, channel.peer, TagOf(channel))
+                             : rows_[RowFrom(channel.peer)]->recv(tensors, channel.peer, /*tag=*/0);
+      }));
+    }
+    return transfer;
   }
 
   void Check(const Header& header, const LinkChannel& channel, const LinkMessage& expected) const {
@@ -232,6 +315,9 @@ class StageLink::Impl {
 
   const ProcessGroup& world_;
   std::function<std::string(int rank)> name_of_;
+  // On a device: of messages to higher ranks, and to lower ones. Two, so that
+  // what a rank sends does not wait for what it has asked for.
+  std::vector<c10::intrusive_ptr<c10d::Backend>> rows_;
   std::map<LinkChannel, Outbox> outboxes_;
   std::map<LinkChannel, Inbox> inboxes_;
 };
@@ -240,6 +326,7 @@ StageLink::StageLink(const ProcessGroup& world, std::function<std::string(int ra
     : impl_(std::make_unique<Impl>(world, std::move(name_of))) {}
 StageLink::~StageLink() = default;
 
+void StageLink::Connect(const std::vector<int>& peers) { impl_->Connect(peers); }
 void StageLink::Send(const LinkChannel& channel, const Tensors& tensors,
                      const LinkMessage& message) {
   impl_->Send(channel, tensors, message);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dslaunch/pipeline.h"
 #include "dslaunch/process_group.h"
@@ -35,17 +36,27 @@ struct LinkMessage {
 // has its place in that row when the receiver finishes the message, so the sender has to know when
 // that is: deferred_sends.h.
 //
+// On a device tensors travel from device to device, in a communicator for each pair of ranks and
+// direction, and no host waits for a device. What a message says of itself travels from host to
+// host beside it: the sender's host says it when it has given the device its work, and the
+// receiver's reads it before it gives its own device the work that follows.
+//
 // One thread. Errors while waiting are std::runtime_error, naming the other rank and the message,
 // also after ProcessGroup::timeout() and where that rank is lost; TrainError where the two do not
 // agree on the batch.
 class StageLink {
  public:
-  // `name_of` a world rank, for messages: "stage 1 (rank 3)".
+  // `name_of` a world rank, for messages: "stage 1 (rank 3)". On devices collective over `world`.
   StageLink(const ProcessGroup& world, std::function<std::string(int rank)> name_of);
   ~StageLink();  // does not wait: Drain does
 
-  // `tensors` are copied; all of them are defined, dense and on the CPU. Where several messages of
-  // the channel have not left yet, it waits for the oldest.
+  // On devices: connects to `peers`, which do the same with this rank. Without it two ranks connect
+  // with their first message, in which each waits for the other.
+  void Connect(const std::vector<int>& peers);
+
+  // `tensors` are copied; all of them are defined, dense and on world.device(). Where several
+  // messages of the channel have not left yet, it waits for the oldest; on a device the current
+  // stream does.
   void Send(const LinkChannel& channel, const Tensors& tensors, const LinkMessage& message);
   // Of activations: sends the rest of the oldest message whose rest has not been asked for, if it
   // has one.

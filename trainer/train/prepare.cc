@@ -49,7 +49,7 @@ std::vector<double> AgreedSeconds(const Recipe& recipe, const at::Tensor& sample
   return {seconds.const_data_ptr<double>(), seconds.const_data_ptr<double>() + own.size()};
 }
 
-// What ranks on GPUs cannot do, and ranks on different kinds of devices.
+// What ranks on CPUs cannot do, and ranks on different kinds of devices.
 void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
   const std::vector<std::string> kinds =
       GatherTexts(group, c10::DeviceTypeName(group.device().type(), /*lower_case=*/true));
@@ -65,14 +65,6 @@ void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
     throw TrainError(ExitCode::kBadInput,
                      "engine.cuda_graph needs a GPU, but the ranks run on CPUs; leave it out");
   }
-  if (group.device().is_cpu()) return;
-  const char* const only_cpu = engine.pipeline.wanted() ? "engine.pipeline"
-                               : engine.zero.stage == 3 ? "engine.zero_optimization.stage 3"
-                                                        : nullptr;
-  if (only_cpu == nullptr) return;
-  throw TrainError(
-      ExitCode::kBadInput,
-      std::string(only_cpu) + " is supported on CPUs only; leave it out, or use --device cpu");
 }
 
 // The model's weights as they would be had it been cast after it was given them.
@@ -143,7 +135,7 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
     at::manual_seed(recipe.run.seed);
     const std::shared_ptr<Model> model = MakeModel(recipe.model, ShapeOf(sample));
     if (!weights.empty()) InitWeights(*model, weights);
-    model->to(group.device());  // drawn on the CPU, so that every device starts from the same
+    // Drawn on the CPU, so that every device starts from the same; the engine moves it.
     training_model = MakeWholeTrainingModel(recipe.engine, model, group, nullptr);
   }
   if (checkpointer != nullptr) checkpointer->Load(training_model->core());
