@@ -217,57 +217,75 @@ TEST(EngineApiTest, TheLearningRateIsSetFromTheProgram) {
   });
 }
 
-TEST(EngineApiTest, NoSyncAddsUpWhatStepsWouldAccumulate) {
-  AtEveryStage([](int stage, const ProcessGroup& group) {
-    auto wanted = Initialize(Config(stage, kSgd, /*steps=*/3), Make(), group);
-    for (int part = 0; part < 6; ++part) TrainStep(wanted, group, part);
+// Gradients travel by other code in 16 bit than in fp32.
+struct PrecisionCase {
+  std::string config;  // to be added to a configuration
+  double tolerance = 0;
+};
+const std::vector<PrecisionCase>& Precisions() {
+  static const std::vector<PrecisionCase> cases = {
+      {kSgd, 1e-5},
+      {std::string(kSgd) + R"(, "bf16": {"enabled": true})", 2e-2},
+      {std::string(kSgd) + R"(, "fp16": {"enabled": true, "initial_scale_power": 6})", 3e-3}};
+  return cases;
+}
 
-    auto engine = Initialize(Config(stage), Make(), group);
-    for (int step = 0; step < 2; ++step) {
-      const auto backward = [&](int part) {
-        engine.Backward(SquareLoss(engine.Forward(Inputs(3 * step + part, group.rank()))) / 3);
-      };
-      {
-        const NoSyncScope no_sync = engine.NoSync();
-        backward(0);
-        const NoSyncScope nested = engine.NoSync();
-        backward(1);
+TEST(EngineApiTest, NoSyncAddsUpWhatStepsWouldAccumulate) {
+  for (const PrecisionCase& precision : Precisions()) {
+    AtEveryStage([&](int stage, const ProcessGroup& group) {
+      auto wanted = Initialize(Config(stage, precision.config, /*steps=*/3), Make(), group);
+      for (int part = 0; part < 6; ++part) TrainStep(wanted, group, part);
+
+      auto engine = Initialize(Config(stage, precision.config), Make(), group);
+      for (int step = 0; step < 2; ++step) {
+        const auto backward = [&](int part) {
+          engine.Backward(SquareLoss(engine.Forward(Inputs(3 * step + part, group.rank()))) / 3);
+        };
+        {
+          const NoSyncScope no_sync = engine.NoSync();
+          backward(0);
+          const NoSyncScope nested = engine.NoSync();
+          backward(1);
+          ExpectRefused([&] { engine.Step(); }, ExitCode::kBadInput,
+                        HasSubstr("Step was called within NoSync"));
+        }
         ExpectRefused([&] { engine.Step(); }, ExitCode::kBadInput,
-                      HasSubstr("Step was called within NoSync"));
+                      HasSubstr("one within NoSync does not count"));
+        backward(2);
+        EXPECT_TRUE(engine.Step());
       }
-      ExpectRefused([&] { engine.Step(); }, ExitCode::kBadInput,
-                    HasSubstr("one within NoSync does not count"));
-      backward(2);
-      EXPECT_TRUE(engine.Step());
-    }
-    EXPECT_EQ(engine.global_steps(), 2);
-    EXPECT_NEAR(engine.core().grad_norm(), wanted.core().grad_norm(), 1e-6);
-    ExpectClose(Weights(engine), Weights(wanted), 1e-6);
-  });
+      EXPECT_EQ(engine.global_steps(), 2);
+      EXPECT_NEAR(engine.core().grad_norm(), wanted.core().grad_norm(), precision.tolerance);
+      ExpectClose(Weights(engine), Weights(wanted), precision.tolerance);
+    });
+  }
 }
 
 TEST(EngineApiTest, SeveralBackwardPassesOfOneForwardPass) {
-  for (const int steps : {1, 2}) {
-    AtEveryStage([&](int stage, const ProcessGroup& group) {
-      auto wanted = Initialize(Config(stage, kSgd, steps), Make(), group);
-      auto engine = Initialize(Config(stage, kSgd, steps), Make(), group);
-      for (int part = 0; part < 2 * steps; ++part) {
-        const at::Tensor inputs = Inputs(part, group.rank());
-        const at::Tensor both = wanted.Forward(inputs);
-        wanted.Backward(both.square().mean() + 2 * both.mean() + both.select(1, 0).exp().sum());
-        wanted.Step();
+  for (const PrecisionCase& precision : Precisions()) {
+    for (const int steps : {1, 2}) {
+      AtEveryStage([&](int stage, const ProcessGroup& group) {
+        const std::string config = Config(stage, precision.config, steps);
+        auto wanted = Initialize(config, Make(), group);
+        auto engine = Initialize(config, Make(), group);
+        for (int part = 0; part < 2 * steps; ++part) {
+          const at::Tensor inputs = Inputs(part, group.rank());
+          const at::Tensor both = wanted.Forward(inputs).to(at::kFloat);
+          wanted.Backward(both.square().mean() + 2 * both.mean() + both.select(1, 0).exp().sum());
+          wanted.Step();
 
-        const at::Tensor output = engine.Forward(inputs);
-        engine.Backward(output.square().mean(), {.retain_graph = true});
-        ExpectRefused([&] { engine.Step(); }, ExitCode::kBadInput,
-                      HasSubstr("call the last one without retain_graph"));
-        engine.Backward(2 * output.mean(), {.retain_graph = true});
-        engine.Backward(output.select(1, 0).exp().sum());
-        engine.Step();
-      }
-      EXPECT_EQ(engine.global_steps(), 2);
-      ExpectClose(Weights(engine), Weights(wanted), 1e-5);
-    });
+          const at::Tensor output = engine.Forward(inputs).to(at::kFloat);
+          engine.Backward(output.square().mean(), {.retain_graph = true});
+          ExpectRefused([&] { engine.Step(); }, ExitCode::kBadInput,
+                        HasSubstr("call the last one without retain_graph"));
+          engine.Backward(2 * output.mean(), {.retain_graph = true});
+          engine.Backward(output.select(1, 0).exp().sum());
+          engine.Step();
+        }
+        EXPECT_EQ(engine.global_steps(), 2);
+        ExpectClose(Weights(engine), Weights(wanted), precision.tolerance);
+      });
+    }
   }
 }
 
