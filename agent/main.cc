@@ -49,8 +49,9 @@ int main(int argc, char** argv) {
     options.nonce = argv[3];
     options.build_id = dslaunch::OwnBuildId();
     if (command_fd) options.command_fd = static_cast<int>(*command_fd);
-    options.run_agent = [command = options.command_fd](int grpc_fd, int control_fd) {
-      return dslaunch::RunAgent(grpc_fd, control_fd, command);
+    options.run_agent = [command = options.command_fd](int grpc_fd, int control_fd,
+                                                       int sockets_fd) {
+      return dslaunch::RunAgent(grpc_fd, control_fd, sockets_fd, command);
     };
     return dslaunch::RunSupervisor(options);
   }

@@ -77,7 +77,8 @@ struct ChildPlan {
   int stdio[3];             // all above 2
   const char* stdout_file;  // nullptr: the descriptor above
   const char* stderr_file;
-  int pass_fd;
+  const std::vector<int>& pass_fds;
+  const std::vector<int>& kept_fds;  // those and error_fd, in order
   int error_fd;
   int max_fd;                // for kernels without close_range
   const rlimit* open_files;  // nullptr: the caller's
@@ -107,13 +108,10 @@ void CloseSpan(unsigned first, unsigned last, int max_fd) {
   }
 }
 
-// Closes all descriptors above 2 but `a` and `b` (either may be -1).
-void CloseAllBut(int a, int b, int max_fd) {
-  const int low = a < b ? a : b;
-  const int high = a < b ? b : a;
+// Closes all descriptors above 2 but `kept`, which are in order.
+void CloseAllBut(const std::vector<int>& kept, int max_fd) {
   unsigned next = kFirstFreeFd;
-  for (const int keep : {low, high}) {
-    if (keep < kFirstFreeFd) continue;
+  for (const int keep : kept) {
     CloseSpan(next, static_cast<unsigned>(keep) - 1, max_fd);
     next = static_cast<unsigned>(keep) + 1;
   }
@@ -164,8 +162,10 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   for (int fd = 0; fd < kFirstFreeFd; ++fd) {
     if (dup2(stdio[fd], fd) < 0) Fail(plan, kDup2);
   }
-  if (plan.pass_fd >= 0 && fcntl(plan.pass_fd, F_SETFD, 0) < 0) Fail(plan, kPassFd);
-  CloseAllBut(plan.pass_fd, plan.error_fd, plan.max_fd);
+  for (const int fd : plan.pass_fds) {
+    if (fcntl(fd, F_SETFD, 0) < 0) Fail(plan, kPassFd);
+  }
+  CloseAllBut(plan.kept_fds, plan.max_fd);
   if (plan.open_files != nullptr && setrlimit(RLIMIT_NOFILE, plan.open_files) < 0)
     Fail(plan, kOpenFiles);
 
@@ -280,13 +280,18 @@ std::vector<std::string> CurrentEnvironment() {
 Spawning::Spawning(const SpawnSpec& spec) : result_(Begin(spec)) {}
 
 std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
-  if (spec.pass_fd >= 0 && spec.pass_fd < kFirstFreeFd) return Failed(EINVAL, kStepNames[kPassFd]);
+  for (const int fd : spec.pass_fds) {
+    if (fd < kFirstFreeFd) return Failed(EINVAL, kStepNames[kPassFd]);
+  }
   const std::vector<char*> argv = Pointers(spec.argv);
   const std::vector<char*> envp = Pointers(spec.env);
   StdioSources stdio;
   if (!stdio.Prepare(spec)) return Failed(errno, "open standard descriptors");
   UniqueFd error_write;
   if (!OpenErrorPipe(outcome_, error_write)) return Failed(errno, "pipe");
+  std::vector<int> kept_fds = spec.pass_fds;
+  kept_fds.push_back(error_write.get());
+  std::ranges::sort(kept_fds);
   const BitMask cpus(spec.cpus);
   const BitMask memory_nodes(spec.memory_nodes);
   const ChildPlan plan = {
@@ -297,7 +302,8 @@ std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
       .stdio = {stdio.fds[0], stdio.fds[1], stdio.fds[2]},
       .stdout_file = PathOrNull(spec.stdout_file),
       .stderr_file = PathOrNull(spec.stderr_file),
-      .pass_fd = spec.pass_fd,
+      .pass_fds = spec.pass_fds,
+      .kept_fds = kept_fds,
       .error_fd = error_write.get(),
       .max_fd = MaxFd(),
       .open_files = open_files_before_raise ? &*open_files_before_raise : nullptr,

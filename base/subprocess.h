@@ -38,9 +38,9 @@ struct SpawnSpec {
   // holds up only the child. Readable by its user alone. Absolute.
   std::string stdout_file = {};
   std::string stderr_file = {};
-  int pass_fd = -1;          // above 2: kept open in the child at its own number; -1: none
-  bool own_session = false;  // setsid(): out of the terminal's reach
-  bool own_group = false;    // setpgid(0, 0): can be killed as a group
+  std::vector<int> pass_fds = {};  // above 2: kept open in the child at their own numbers
+  bool own_session = false;        // setsid(): out of the terminal's reach
+  bool own_group = false;          // setpgid(0, 0): can be killed as a group
   int cgroup_fd = -1;  // folder of a cgroup v2 to start in if the kernel lets it; -1: the caller's
   int parent_death_signal = 0;         // sent to it when the *thread* that spawns it ends; 0: none
   bool no_new_privileges = false;      // neither it nor what it starts gains rights by setuid files
@@ -64,7 +64,7 @@ struct SpawnResult {
 inline constexpr milliseconds kSpawnTimeout{30'000};
 
 // Starts the process with default signal dispositions, an empty signal mask and no descriptor above
-// 2 but `pass_fd`. Resource limits and the umask are the caller's. Returns once execve has
+// 2 but `pass_fds`. Resource limits and the umask are the caller's. Returns once execve has
 // succeeded or failed, so a program that cannot run is known at once; after kSpawnTimeout it is
 // killed. The caller reaps. Safe in a process with several threads; with parent_death_signal call
 // it from a thread that outlives the child. A zombie is left for the caller's reaper only after a

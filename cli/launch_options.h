@@ -152,6 +152,7 @@ struct LaunchOptions {
   std::optional<PerNode> per_node;  // excludes hostfile filters and a launcher; nobody uses SSH
   DeviceChoice device = DeviceChoice::kAuto;
   int master_port = 0;            // 0: any free port
+  bool master_listen_fd = false;  // rank 0 gets a socket that listens there
   int rdzv_port = 0;              // the same
   std::string network_interface;  // of every node; empty: by the routes
   std::optional<std::string>

@@ -244,6 +244,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   for (const std::string& argument : MaskedArguments(arguments))
     session.description += (session.description.empty() ? "" : " ") + argument;
   session.master_port = options.master_port;
+  session.master_listen_fd = options.master_listen_fd;
   session.rdzv_port = options.rdzv_port;
   session.network_interface = options.network_interface;
   session.own_address = options.local_addr.value_or("");

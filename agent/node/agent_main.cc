@@ -9,10 +9,10 @@
 
 namespace dslaunch {
 
-int RunAgent(int grpc_fd, int control_fd, int command_fd) {
+int RunAgent(int grpc_fd, int control_fd, int sockets_fd, int command_fd) {
   asio::io_context loop(1);
   std::unique_ptr<grpc::Server> server;
-  NodeAgent agent(loop, control_fd,
+  NodeAgent agent(loop, control_fd, sockets_fd,
                   [&server](UniqueFd connection) { ServeFd(*server, std::move(connection)); });
   AgentService service(loop, agent);
   grpc::ServerBuilder builder;

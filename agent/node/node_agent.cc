@@ -1,8 +1,10 @@
 #include "agent/node/node_agent.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <asio/post.hpp>
+#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -11,6 +13,8 @@
 #include "agent/host/port_listeners.h"
 #include "agent/logs/log_space.h"
 #include "agent/node/rendezvous_options.h"
+#include "base/errno_text.h"
+#include "base/pass_fd.h"
 
 namespace dslaunch {
 namespace {
@@ -31,7 +35,8 @@ PeerLimits LimitsOf(const pb::PrepareRequest& request) {
 
 }  // namespace
 
-NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve)
+NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
+                     std::function<void(UniqueFd)> serve)
     : loop_(loop),
       poster_(std::make_shared<LoopPoster>(loop)),
       tick_timer_(loop),
@@ -41,6 +46,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(
           loop, UniqueFd(control_fd),
           [this](std::string_view bytes) { OnSupervisorMessage(bytes); },
           [this](const std::string&) { OnSupervisorGone(); }),
+      sockets_(sockets_fd),
       events_(loop),
       serve_(std::move(serve)) {
   Tick();
@@ -142,6 +148,19 @@ Result<void> NodeAgent::ReserveMasterPort() {
   Result<PortReservation> reservation = ReservePort(wanted);
   if (!reservation.ok() && wanted != 0 && !hosts_rendezvous) reservation = ReservePort(0);
   DSL_TRY_ASSIGN(master_port_, std::move(reservation));
+  return {};
+}
+
+Result<void> NodeAgent::GiveMasterPort(pb::WorkerSpec& rank_0) {
+  if (!core_.prepare().pass_master_port()) {
+    master_port_.LetOthersListen();
+    return {};
+  }
+  ::listen(master_port_.socket.get(), SOMAXCONN);
+  if (!SendWithFd(sockets_.get(), "s", master_port_.socket.get()))
+    return Error{ExitCode::kInternal, "pass the socket at MASTER_PORT: " + ErrnoText(errno)};
+  master_port_.socket.Reset();
+  rank_0.set_takes_store_fd(true);
   return {};
 }
 

@@ -40,9 +40,10 @@ namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd`: the supervisor (proto/supervisor.proto). `serve` takes a further connection for
-  // the Agent service.
-  NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve);
+  // `control_fd`: the supervisor (proto/supervisor.proto). `sockets_fd`: it takes sockets for
+  // workers there. `serve` takes a further connection for the Agent service.
+  NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
+            std::function<void(UniqueFd)> serve);
   ~NodeAgent();
 
   // The Agent service (proto/agent.proto); all but Renew on the loop's thread.
@@ -107,6 +108,8 @@ class NodeAgent {
   Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
   Result<void> OpenStdin(pb::WorkerSpec& rank_0);
   void OpenRankLinks();
+  // Rank 0, which is here, may listen at MASTER_PORT, or gets the socket that does.
+  Result<void> GiveMasterPort(pb::WorkerSpec& rank_0);
   // Until rank 0 listens at MASTER_PORT, or ranks turn out to have links and not to need it.
   void WatchMasterPort();
   // Releases the port held so far.
@@ -125,6 +128,7 @@ class NodeAgent {
   AgentCore core_;
   AgentActionQueue actions_;
   FramedSocket supervisor_;
+  const UniqueFd sockets_;  // to the supervisor
 
   std::optional<NodeProgram> program_;
   std::optional<JobFolder> folder_;

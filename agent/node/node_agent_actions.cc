@@ -132,8 +132,11 @@ Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& pla
   place.rendezvous_address = link_->address();
   place.rank_socket = rank_socket_;
   DSL_TRY_ASSIGN(PlannedWorkers planned, program_->Plan(core_.prepare(), place, *folder_));
-  if (plan.assignment.first_rank() == 0 && planned.specs.workers_size() > 0)
-    DSL_TRY(OpenStdin(*planned.specs.mutable_workers(0)));
+  if (plan.assignment.first_rank() == 0 && planned.specs.workers_size() > 0) {
+    pb::WorkerSpec& rank_0 = *planned.specs.mutable_workers(0);
+    DSL_TRY(OpenStdin(rank_0));
+    DSL_TRY(GiveMasterPort(rank_0));
+  }
   return planned;
 }
 
@@ -156,15 +159,13 @@ RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) con
 
 void NodeAgent::Do(agent_action::PlanWorkers& action) {
   if (rank_links_) rank_links_->BeginAttempt(PlanRankLinks(action));
-  const bool has_rank_0 = action.assignment.first_rank() == 0;
-  if (has_rank_0) master_port_.LetOthersListen();
   Result<PlannedWorkers> planned = PlanRanks(action);
   Result<pb::SpawnWorkers> specs =
       planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
   if (planned.ok() && !planned->notice.empty()) Notify(planned->notice);
   Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(action.attempt, std::move(specs)); });
   if (!planned.ok()) return;
-  if (has_rank_0) WatchMasterPort();
+  if (action.assignment.first_rank() == 0) WatchMasterPort();
   log_keeping_->StartAttempt(folder_->AttemptFolder(action.attempt));
   for (const AttemptWorker& worker : core_.workers().all())
     log_keeping_->AddRank(worker.rank, worker.folder);

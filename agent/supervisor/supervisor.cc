@@ -59,6 +59,7 @@ struct Streams {
   UniqueFd front_end_out;
   UniqueFd grpc;
   UniqueFd control;
+  UniqueFd sockets;
 };
 
 UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
@@ -71,7 +72,7 @@ class Supervisor {
         watchdog_(std::move(watchdog)),
         inbound_(io_, std::move(streams.front_end_in), Duplicate(streams.grpc.get())),
         outbound_(io_, std::move(streams.grpc), std::move(streams.front_end_out)),
-        workers_(io_, inherited,
+        workers_(io_, inherited, std::move(streams.sockets),
                  {.on_status = [this](const pb::SupervisorEvent& status) { Forward(status); },
                   .on_start = [this](uint32_t local_rank,
                                      const SpawnResult& result) { OnStart(local_rank, result); }}),
@@ -400,8 +401,9 @@ int RunSupervisor(const SupervisorOptions& options) {
   if (!WriteAll(streams.front_end_out.get(), hello, Deadline::After(kHelloLimit))) {
     return Fail("write the hello line");
   }
-  UniqueFd agent_grpc, agent_control;
-  if (!SocketPair(streams.grpc, agent_grpc) || !SocketPair(streams.control, agent_control)) {
+  UniqueFd agent_grpc, agent_control, agent_sockets;
+  if (!SocketPair(streams.grpc, agent_grpc) || !SocketPair(streams.control, agent_control) ||
+      !SocketPair(streams.sockets, agent_sockets)) {
     return Fail("socketpair");
   }
   Watchdog watchdog;
@@ -413,13 +415,15 @@ int RunSupervisor(const SupervisorOptions& options) {
     streams = Streams();
     watchdog.HoldFromAgent();
     sigprocmask(SIG_SETMASK, &before, nullptr);
-    const int code = options.run_agent(agent_grpc.Release(), agent_control.Release());
+    const int code =
+        options.run_agent(agent_grpc.Release(), agent_control.Release(), agent_sockets.Release());
     std::fflush(nullptr);
     _exit(code);
   }
   setpgid(agent, agent);
   agent_grpc.Reset();
   agent_control.Reset();
+  agent_sockets.Reset();
   UniqueFd(options.command_fd).Reset();
 
   for (const int signal : kHandledSignals) sigdelset(&before, signal);

@@ -16,10 +16,12 @@ struct SupervisorOptions {
   int command_fd = -1;  // inherited, for the agent alone: its node's own command; -1: none
 
   // The agent's whole life, in a process of its own: serves gRPC on the first descriptor and speaks
-  // SupervisorRequest and SupervisorEvent (proto/wire/framed_socket.h) on the second; both are its
-  // to close. What it returns is its exit code. Its stdin and stdout are /dev/null. When the
-  // supervisor dies it sees end of file on both and sweeps (agent/supervisor/orphan_sweep.h).
-  std::function<int(int grpc_fd, int control_fd)> run_agent;
+  // SupervisorRequest and SupervisorEvent (proto/wire/framed_socket.h) on the second. On the third
+  // it passes the socket for a worker that takes one (WorkerSpec.takes_store_fd), one byte with it,
+  // before it asks to start that worker. All are its to close. What it returns is its exit code.
+  // Its stdin and stdout are /dev/null. When the supervisor dies it sees end of file on them and
+  // sweeps (agent/supervisor/orphan_sweep.h).
+  std::function<int(int grpc_fd, int control_fd, int sockets_fd)> run_agent;
 };
 
 // Runs the supervisor in the calling process, which must have one thread, and returns its exit code

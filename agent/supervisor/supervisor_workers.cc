@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "agent/supervisor/cgroup.h"
+#include "base/pass_fd.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -50,6 +51,15 @@ UniqueFd OpenInput(const std::string& path) {
   return fd;
 }
 
+// The last that the agent has passed: those before it were for workers that were not started.
+UniqueFd TakeSocket(const UniqueFd& sockets) {
+  UniqueFd taken;
+  char byte = 0;
+  while (sockets && ReceiveWithFd(sockets.get(), &byte, 1, taken) > 0) {
+  }
+  return taken;
+}
+
 std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
   switch (child.si_code) {
     case CLD_EXITED:
@@ -75,8 +85,13 @@ SupervisorWorkers::Starting::Starting(asio::io_context& io, Spawning begun, Uniq
       limit(io, kSpawnTimeout) {}
 
 SupervisorWorkers::SupervisorWorkers(asio::io_context& io, const InheritedLimits& inherited,
-                                     Callbacks callbacks)
-    : io_(io), inherited_(inherited), callbacks_(std::move(callbacks)) {}
+                                     UniqueFd sockets, Callbacks callbacks)
+    : io_(io),
+      inherited_(inherited),
+      sockets_(std::move(sockets)),
+      callbacks_(std::move(callbacks)) {
+  if (sockets_) fcntl(sockets_.get(), F_SETFL, fcntl(sockets_.get(), F_GETFL) | O_NONBLOCK);
+}
 
 void SupervisorWorkers::StartIn(const std::string& cgroup) {
   cgroup_ = cgroup;
@@ -93,6 +108,11 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
     in = OpenInput(spec.stdin_path());
     if (!in.valid()) return {-1, {errno, "open stdin"}};
   }
+  UniqueFd store;
+  if (spec.takes_store_fd()) {
+    store = TakeSocket(sockets_);
+    if (!store) return {-1, {EBADF, "take the socket at MASTER_PORT"}};
+  }
   spawn.stdin_fd = in.get();
   const bool on_terminal = spec.on_terminal();
   spawn.stdout_file = on_terminal ? spec.stdin_path() : spec.stdout_path();
@@ -106,8 +126,12 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
   spawn.env.assign(spec.env().begin(), spec.env().end());
   spawn.env.insert(spawn.env.end(), shared.env().begin(), shared.env().end());
   spawn.env.push_back(std::string(kStatusFdVariable) + "=" + std::to_string(status_write.get()));
+  spawn.pass_fds = {status_write.get()};
+  if (store) {
+    spawn.env.push_back(std::string(kStoreFdVariable) + "=" + std::to_string(store.get()));
+    spawn.pass_fds.push_back(store.get());
+  }
   spawn.cwd = shared.cwd();
-  spawn.pass_fd = status_write.get();
   spawn.own_group = true;
   spawn.cgroup_fd = cgroup_fd_.get();
   spawn.parent_death_signal = SIGKILL;

@@ -39,7 +39,9 @@ class SupervisorWorkers {
     std::function<void(uint32_t local_rank, const SpawnResult&)> on_start;
   };
 
-  SupervisorWorkers(asio::io_context& io, const InheritedLimits& inherited, Callbacks callbacks);
+  // `sockets`: from it comes what workers with takes_store_fd get.
+  SupervisorWorkers(asio::io_context& io, const InheritedLimits& inherited, UniqueFd sockets,
+                    Callbacks callbacks);
 
   // From now on workers start in this cgroup (agent/supervisor/cgroup.h).
   void StartIn(const std::string& cgroup);
@@ -90,6 +92,7 @@ class SupervisorWorkers {
 
   asio::io_context& io_;
   const InheritedLimits inherited_;
+  const UniqueFd sockets_;
   const Callbacks callbacks_;
   std::map<uint32_t, Worker> workers_;
   std::vector<pid_t> groups_;

@@ -207,6 +207,12 @@ OptionTable MakeTable() {
        .deepspeed = true,
        .torchrun = true,
        .pet = true},
+      {.names = "--master_listen_fd",
+       .group = Group::kWhere,
+       .help =
+           "rank 0 gets a socket that listens at MASTER_PORT, as descriptor DSLAUNCH_STORE_FD (of "
+           "TCPStore: master_listen_fd); nobody else can listen there",
+       .target = kFlag<&LaunchOptions::master_listen_fd>},
       {.names = "--network_interface",
        .value = "NAME",
        .group = Group::kWhere,

@@ -50,6 +50,7 @@ void SessionCore::FillPrepare() {
   prepare_.set_log_max_bytes(options_.log_max_bytes);
   prepare_.set_description(options_.description);
   prepare_.set_master_port(static_cast<uint32_t>(options_.master_port));
+  prepare_.set_pass_master_port(options_.master_listen_fd);
   prepare_.set_rdzv_port(static_cast<uint32_t>(options_.rdzv_port));
   prepare_.set_network_interface(options_.network_interface);
   *prepare_.mutable_rank_stdin() = options_.rank_stdin;

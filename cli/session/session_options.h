@@ -36,6 +36,7 @@ struct SessionOptions {
   uint64_t log_max_bytes = 0;
   std::string description;  // the command line without secrets
   int master_port = 0;
+  bool master_listen_fd = false;  // see PrepareRequest.pass_master_port
   int rdzv_port = 0;
   std::string network_interface;
   std::string own_address;  // by which other nodes reach this machine; empty: any that they can

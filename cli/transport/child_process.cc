@@ -110,7 +110,7 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vector<std:
   spec.stdin_fd = theirs.get();
   spec.stdout_fd = theirs.get();
   spec.stderr_fd = stderr_file.get();
-  spec.pass_fd = pass_fd;
+  if (pass_fd >= 0) spec.pass_fds = {pass_fd};
   spec.own_session = true;
   spec.parent_death_signal = fate == Fate::kEndsWithUs ? SIGTERM : 0;
   const SpawnResult spawned = fate == Fate::kEndsWithUs ? SpawnForLife(spec) : Spawn(spec);

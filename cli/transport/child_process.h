@@ -32,7 +32,7 @@ class ChildProcess {
 
   // `argv[0]` is the absolute path of the program. The error is what went wrong, to be put into a
   // sentence: "execve: Permission denied".
-  // `pass_fd` is as SpawnSpec's.
+  // `pass_fd`: one of SpawnSpec's pass_fds; -1: none.
   static Result<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& argv,
                                                      Fate fate, int pass_fd = -1);
 

@@ -80,7 +80,8 @@ inline constexpr VariableMeaning kNodeVariables[] = {
 // What the trainer and programs on the SDK read, besides what every rank gets.
 inline constexpr VariableMeaning kTrainerVariables[] = {
     {"DSLAUNCH_RECIPE", "the recipe as JSON; dslaunch sets it"},
-    {"DSLAUNCH_STORE_FD", "a descriptor that listens at MASTER_PORT; Spawn sets it for rank 0"},
+    {"DSLAUNCH_STORE_FD",
+     "a descriptor that listens at MASTER_PORT; --master_listen_fd and Spawn set it for rank 0"},
     {"DSLAUNCH_SHM_DISABLE", "1: ranks of one host do not share memory"},
     {"GLOO_SOCKET_IFNAME", "the network interface over which ranks of other nodes connect"},
     {"SLURM_JOB_ID, SLURM_RESTART_COUNT",

@@ -20,8 +20,8 @@ inline constexpr char kJobIdVariable[] = "DSLAUNCH_JOB_ID";
 inline constexpr char kAttemptVariable[] = "DSLAUNCH_ATTEMPT";
 inline constexpr char kAttemptAlias[] = "DSLAUNCH_EPOCH";  // the same, under its former name
 inline constexpr char kStatusFdVariable[] = "DSLAUNCH_STATUS_FD";
-// Only in the environment of rank 0 of SDK's Spawn: a descriptor that listens at MASTER_PORT
-// already.
+// Only in the environment of rank 0, of --master_listen_fd and of the SDK's Spawn: a descriptor
+// that listens at MASTER_PORT already.
 inline constexpr char kStoreFdVariable[] = "DSLAUNCH_STORE_FD";
 inline constexpr char kRecipeVariable[] =
     "DSLAUNCH_RECIPE";  // the recipe as JSON text, for dslaunch-train

@@ -124,6 +124,36 @@ time.sleep(60)
                          r"before rank 0 does; choose another with --master_port")
         self.assert_nothing_left()
 
+    PASSED = """
+import os, pathlib, socket, sys, time
+rank, port, attempt = os.environ["RANK"], int(os.environ["MASTER_PORT"]), os.environ["DSLAUNCH_ATTEMPT"]
+if rank == "0":
+    store = socket.socket(fileno=int(os.environ["DSLAUNCH_STORE_FD"]))
+    assert store.getsockname()[1] == port, store.getsockname()
+    pathlib.Path("port" + attempt).write_text(str(port))
+    connection, _ = store.accept()
+    connection.sendall(b"hello")
+    sys.exit(1 if attempt == "1" else 0)
+assert "DSLAUNCH_STORE_FD" not in os.environ
+while not os.path.exists("go" + attempt):
+    time.sleep(0.05)
+assert socket.create_connection(("127.0.0.1", port)).recv(5) == b"hello"
+"""
+
+    def test_where_rank_0_gets_the_socket(self):
+        """From before it starts until it ends, and again in the next attempt, no other user can listen there."""
+        job = self.start("--launcher", "local", "--num_gpus", "2", "--master_listen_fd", "--max_restarts", "1",
+                         sys.executable, "-c", self.PASSED)
+        for attempt in (1, 2):
+            port_file = self.folder / f"port{attempt}"
+            self.wait_for_files(job, port_file.name, 1)
+            wait_until(port_file.read_text, 5)
+            stranger = subprocess.run([sys.executable, "-c", self.STRANGER, port_file.read_text(), str(STRANGER)],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+            self.assertIn("Address already in use", stranger.stderr)
+            (self.folder / f"go{attempt}").touch()
+        self.assert_code(0, self.wait(job), job)
+
     def test_where_rank_0_listens(self):
         job = self.start_two("listens", 1)
         self.assert_code(0, self.wait(job), job)

@@ -71,7 +71,7 @@ TEST(Spawn, ReportsWhatCannotRun) {
   nowhere.cwd = dir / "missing";
   ExpectFailure(nowhere, ENOENT, "chdir");
   SpawnSpec low = Shell("true");
-  low.pass_fd = 1;
+  low.pass_fds = {1};
   ExpectFailure(low, EINVAL, "keep descriptor open");
 }
 
@@ -150,18 +150,20 @@ TEST(Spawn, ChildrenGetTheOldLimitOfDescriptors) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(Spawn, LeaksNoDescriptorButTheOnePassed) {
+TEST(Spawn, LeaksNoDescriptorButThosePassed) {
   const UniqueFd leaky(open("/dev/zero", O_RDONLY));  // without O_CLOEXEC, on purpose
   const UniqueFd far(fcntl(leaky.get(), F_DUPFD, 200));
   const UniqueFd passed(fcntl(leaky.get(), F_DUPFD_CLOEXEC, 100));
+  const UniqueFd passed_too(fcntl(leaky.get(), F_DUPFD_CLOEXEC, 50));
   ASSERT_EQ(passed.get(), 100);
+  ASSERT_EQ(passed_too.get(), 50);
   SpawnSpec spec = Shell("ls /proc/$$/fd; true");
-  spec.pass_fd = passed.get();
+  spec.pass_fds = {passed.get(), passed_too.get()};
   std::istringstream fds(OutputOf(spec));
   std::vector<int> seen;
   for (int fd = 0; fds >> fd;) seen.push_back(fd);
   std::ranges::sort(seen);
-  EXPECT_EQ(seen, (std::vector<int>{0, 1, 2, 100}));
+  EXPECT_EQ(seen, (std::vector<int>{0, 1, 2, 50, 100}));
 }
 
 TEST(Spawn, StandardDescriptorsAreDevNullUnlessGiven) {

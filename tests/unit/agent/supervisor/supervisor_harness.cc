@@ -101,9 +101,13 @@ void SupervisorHarness::RunChild(const Setup& setup, int in, int out, int handof
   close_range(4, ~0u, 0);
   umask(022);
   if (setup.without_cgroup) HideCgroup();
-  SupervisorOptions options{.nonce = "nonce", .build_id = "build", .run_agent = setup.run_agent};
-  if (!options.run_agent) {
-    options.run_agent = [kept](int grpc_fd, int control_fd) {
+  SupervisorOptions options{.nonce = "nonce", .build_id = "build", .run_agent = {}};
+  if (setup.run_agent) {
+    options.run_agent = [run = setup.run_agent](int grpc_fd, int control_fd, int) {
+      return run(grpc_fd, control_fd);
+    };
+  } else {
+    options.run_agent = [kept](int grpc_fd, int control_fd, int) {
       HandOver(kept, grpc_fd, control_fd);
       unsigned char code = 0;
       while (read(kept, &code, 1) < 0 && errno == EINTR) {

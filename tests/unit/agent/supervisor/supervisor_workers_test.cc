@@ -7,9 +7,12 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 
+#include "base/pass_fd.h"
+#include "base/socket_pair.h"
 #include "tests/support/processes.h"
 
 namespace dslaunch::supervisor_workers_test {
@@ -21,8 +24,10 @@ using Ms = milliseconds;
 // starts nothing in a plain folder, so they run in the test's own.
 class SupervisorWorkersTest : public testing::Test {
  protected:
-  SupervisorWorkersTest()
-      : workers_(io_, {},
+  SupervisorWorkersTest() : SupervisorWorkersTest(*MakeSocketPair()) {}
+  explicit SupervisorWorkersTest(SocketPair sockets)
+      : sockets_(std::move(sockets.ours)),
+        workers_(io_, {}, std::move(sockets.theirs),
                  {.on_status = [](const pb::SupervisorEvent&) {},
                   .on_start =
                       [this](uint32_t rank, const SpawnResult& result) {
@@ -92,11 +97,40 @@ class SupervisorWorkersTest : public testing::Test {
 
   TempDir dir_;
   asio::io_context io_;
+  const UniqueFd sockets_;  // the agent's end
   pb::SpawnWorkers shared_;
   std::map<pid_t, uint32_t> ranks_;
   std::map<uint32_t, SpawnResult> started_;
   SupervisorWorkers workers_;
 };
+
+TEST_F(SupervisorWorkersTest, AWorkerGetsTheLastSocketThatWasPassed) {
+  const auto start = [&](uint32_t rank) {
+    pb::WorkerSpec spec;
+    spec.set_local_rank(rank);
+    for (const char* arg : {"/bin/sh", "-c", "readlink /proc/$$/fd/$DSLAUNCH_STORE_FD"})
+      spec.add_argv(arg);
+    spec.set_stdout_path(dir_ / "out");
+    spec.set_stderr_path(dir_ / "err");
+    spec.set_takes_store_fd(true);
+    const SpawnResult result = workers_.Start(spec, shared_);
+    if (result.pid > 0) ranks_[result.pid] = rank;
+    return result;
+  };
+  EXPECT_EQ(start(0).failure.error_number, EBADF) << "none was passed";
+  const UniqueFd stale(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const UniqueFd meant(open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(SendWithFd(sockets_.get(), "s", stale.get()));
+  ASSERT_TRUE(SendWithFd(sockets_.get(), "s", meant.get()));
+  const pid_t pid = start(1).pid;
+  ASSERT_GT(pid, 0);
+  ASSERT_TRUE(AwaitStarts(1));
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  std::ifstream out(dir_ / "out");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(out), {}), "/dev/zero\n");
+  EXPECT_EQ(start(2).failure.error_number, EBADF) << "it was for one worker";
+}
 
 // A program on a cold network file system may take seconds: two side by side, and nobody waits.
 TEST_F(SupervisorWorkersTest, StartsSideBySideAndHoldsUpNobody) {
