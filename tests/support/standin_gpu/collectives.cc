@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -32,6 +34,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kCollectives = -1;  // in place of a peer, whose stream is meant
+constexpr std::chrono::seconds kHeedPatience{3};
 enum Tag : int { kDescription = 1, kData, kGroupedDescription, kGroupedData };
 
 Tensors KernelAliases(const Tensors& tensors) {
@@ -56,12 +59,11 @@ struct Description {
   }
 };
 
-[[noreturn]] void EndByMismatch(int rank, const Description& own, int peer,
-                                const Description& other) {
-  std::fprintf(stderr, "standin: MISMATCH: rank %d runs %s, and rank %d runs %s\n", rank,
-               own.text.data(), peer, other.text.data());
-  std::_Exit(kExitCollective);
-}
+struct Mismatch : std::runtime_error {
+  Mismatch(int rank, const Description& own, int peer, const Description& other)
+      : std::runtime_error("MISMATCH: rank " + std::to_string(rank) + " runs " + own.text.data() +
+                           ", and rank " + std::to_string(peer) + " runs " + other.text.data()) {}
+};
 
 // Of a collective that was enqueued. What it says is known of the stream and not of the peers.
 class StreamWork final : public c10d::Work {
@@ -117,6 +119,7 @@ class StandinBackend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return 0; }
   void shutdown() override {}
+  c10d::ErrorType getError() override { return error_; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     const bool average = options.reduceOp == c10d::ReduceOp::AVG;
@@ -306,7 +309,7 @@ class StandinBackend final : public c10d::Backend {
     inner.allgather(outputs, inputs, {})->wait();
     for (int peer = 0; peer < getSize(); ++peer) {
       const Description& other = all[static_cast<size_t>(peer)];
-      if (!(other == own)) EndByMismatch(getRank(), own, peer, other);
+      if (!(other == own)) throw Mismatch(getRank(), own, peer, other);
     }
   }
 
@@ -320,7 +323,7 @@ class StandinBackend final : public c10d::Backend {
     const WorkPtr sending = inner.send(sent, operation.peer, kDescription);
     inner.recv(received, operation.peer, kDescription)->wait();
     sending->wait();
-    if (!(other == expected)) EndByMismatch(getRank(), own, operation.peer, other);
+    if (!(other == expected)) throw Mismatch(getRank(), own, operation.peer, other);
   }
 
   // All at the same time; what two ranks send each other is matched in the order of the group.
@@ -342,7 +345,7 @@ class StandinBackend final : public c10d::Backend {
     for (size_t i = 0; i < group.size(); ++i) {
       const Description expected = Description::Of("send", group[i].described.at(0));
       if (!(descriptions[i] == expected)) {
-        EndByMismatch(getRank(), expected, group[i].peer, descriptions[i]);
+        throw Mismatch(getRank(), expected, group[i].peer, descriptions[i]);
       }
     }
   }
@@ -357,12 +360,27 @@ class StandinBackend final : public c10d::Backend {
         CompareAll(inner, description);
       }
       if (const WorkPtr work = operation.run(inner)) work->wait();
-    } catch (const std::exception& error) {
-      // As NCCL's watchdog does. Over NVLink nobody notices that a peer is gone before it is late.
-      if (TheSettings().peers_hang) std::this_thread::sleep_until(begun + timeout_);
-      std::fprintf(stderr, "standin: %s failed: %s\n", operation.title, error.what());
+    } catch (const Mismatch& mismatch) {
+      if (TheSettings().peers_hang) Fail(c10d::ErrorType::TIMEOUT, begun, mismatch.what());
+      std::fprintf(stderr, "standin: %s\n", mismatch.what());
       std::_Exit(kExitCollective);
+    } catch (const std::exception& error) {
+      const std::string what = error.what();
+      const bool late = TheSettings().peers_hang || what.find("Timed out") != std::string::npos;
+      Fail(late ? c10d::ErrorType::TIMEOUT : c10d::ErrorType::COMM_ERROR, begun,
+           std::string(operation.title) + " failed: " + what);
     }
+  }
+
+  // The stream gets on no more. As NCCL's watchdog, ends the process where nobody heeds getError().
+  [[noreturn]] void Fail(c10d::ErrorType error, SteadyClock::time_point begun,
+                         const std::string& what) {
+    // Over NVLink a lost peer is noticed only when it is late.
+    if (TheSettings().peers_hang) std::this_thread::sleep_until(begun + timeout_);
+    error_ = error;
+    std::this_thread::sleep_for(kHeedPatience);
+    std::fprintf(stderr, "standin: %s\n", what.c_str());
+    std::_Exit(kExitCollective);
   }
 
   static void CheckTensors(const Tensors& tensors) {
@@ -423,6 +441,7 @@ class StandinBackend final : public c10d::Backend {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::chrono::milliseconds timeout_;
+  std::atomic<c10d::ErrorType> error_ = c10d::ErrorType::SUCCESS;
   std::optional<std::vector<Operation>> coalescing_;
   std::mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> inner_;

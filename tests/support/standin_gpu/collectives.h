@@ -14,7 +14,11 @@ namespace dslaunch::standin {
 //   run at the same time.
 // - Connections are made with the first operation.
 // - Where the ranks of a group do not run the same, in the same order, both are named, and the
-//   process ends with kExitCollective. So does one that has lost a peer.
+//   process ends with kExitCollective.
+// - Where a peer is lost, the stream gets on no more and getError() tells it. A process that is
+// still
+//   there 3 s later ends with kExitCollective.
+// - With STANDIN_HANG=1 neither is noticed before `timeout`.
 c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int size,
                                               std::chrono::milliseconds timeout);

@@ -85,7 +85,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void* event) const override {
     if (!IsRecorded(event)) return true;
     if (!Get(event)->IsSet()) return false;
-    HostWaitedFor(Get(event)->clock());
+    if (ThisThreadEnqueues()) HostWaitedFor(Get(event)->clock());
     return true;
   }
   void synchronizeEvent(void* event) const override {

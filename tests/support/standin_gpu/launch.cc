@@ -15,10 +15,12 @@ namespace dslaunch::standin {
 namespace {
 
 Graph* recording = nullptr;  // with DeviceMutex held
+thread_local bool enqueues = false;
 
 }  // namespace
 
 void Enqueue(const c10::Stream& stream, Launch launch) {
+  enqueues = true;
   const std::lock_guard lock(DeviceMutex());
   ThrowKernelError();
   const int number = NumberOf(stream);
@@ -37,6 +39,8 @@ void Enqueue(const c10::Stream& stream, Launch launch) {
     if (kernel) kernel(seed);
   });
 }
+
+bool ThisThreadEnqueues() { return enqueues; }
 
 void CheckMayWait(const char* why, bool hidden) {
   TORCH_CHECK(!IsRecording(), "CUDA error: operation not permitted when stream is capturing (", why,

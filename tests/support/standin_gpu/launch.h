@@ -24,6 +24,10 @@ struct Launch {
 // after what other streams do with the same memory.
 void Enqueue(const c10::Stream& stream, Launch launch);
 
+// Whether the calling thread has enqueued anything. What other threads see of an event orders
+// nothing that those do that have.
+bool ThisThreadEnqueues();
+
 // The host waits. `hidden`: by an operation that computes or copies, and not by a call that says
 // so. Throws c10::Error where a graph is recorded, or STANDIN_NO_SYNC forbids it.
 void SynchronizeStream(const c10::Stream& stream, const char* why, bool hidden);

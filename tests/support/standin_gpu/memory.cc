@@ -141,6 +141,10 @@ struct MemoryState {
     if (block.stream == kPinned) {
       guarded.erase(block.begin);
       Protect(block, PROT_READ | PROT_WRITE);
+    } else {
+      // In the order of its stream: what reads it there by mistake reads NaN.
+      Submit(block.stream, [address = KernelAddress(reinterpret_cast<void*>(block.begin)),
+                            bytes = block.bytes] { std::memset(address, 0xff, bytes); });
     }
     reusable.emplace(std::pair(block.stream, block.bytes), block.begin);
   }
@@ -245,11 +249,6 @@ struct MemoryState {
       if (access.stream == block.stream || access.IsBefore(HostClock())) continue;
       if (block.stream != kPinned && access.IsBefore(StreamClock(block.stream))) continue;
       item.until.push_back(RecordEvent(access.stream));
-    }
-    if (block.stream != kPinned) {
-      // In the order of its stream: what still reads it there by mistake reads NaN.
-      Submit(block.stream, [address = KernelAddress(reinterpret_cast<void*>(block.begin)),
-                            bytes = block.bytes] { std::memset(address, 0xff, bytes); });
     }
     if (item.until.empty()) {
       Reuse(block);

@@ -494,6 +494,17 @@ TEST_F(StandinGpuDeathTest, BothRanksSend) {
               "MISMATCH: rank . runs send of 8 bytes .Float., and rank . runs send of 8 bytes");
 }
 
+TEST_F(StandinGpuDeathTest, LostPeer) {
+  EXPECT_EXIT(RunRanks(2,
+                       [](int rank, c10d::Backend& group) {
+                         group.barrier({});
+                         if (rank == 1) return;
+                         std::vector<at::Tensor> tensors = {Ones()};
+                         group.allreduce(tensors, {})->wait();
+                       }),
+              ExitedWithCode(kExitCollective), "standin:all_reduce failed: ");
+}
+
 TEST_F(StandinGpuTest, TensorsThatNcclRefuses) {
   Begin();
   const auto group = MakeBackend(c10::make_intrusive<c10d::HashStore>(), 0, 1, kTimeout);
