@@ -17,6 +17,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/comm/backend/gloo_backend.h"
 #include "trainer/comm/backend/socket_interfaces.h"
+#include "trainer/comm/backend_watch.h"
 #include "trainer/comm/desync_detector.h"
 #include "trainer/comm/explain.h"
 #include "trainer/comm/links/link_backend.h"
@@ -263,10 +264,11 @@ ProcessGroup::ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> jo
   group_->setBackend(c10::DeviceType::CPU, type, backend);
   group_->setDefaultBackend(type);
   if (!device_->device.is_cpu()) {
-    group_->setBackend(device_->device.type(), Type::NCCL,
-                       device_->accelerator->MakeBackend(
-                           c10::make_intrusive<c10d::PrefixStore>("accelerator", store_), rank_,
-                           world_size_, timeout_));
+    const c10::intrusive_ptr<c10d::Backend> on_device = device_->accelerator->MakeBackend(
+        c10::make_intrusive<c10d::PrefixStore>("accelerator", store_), rank_, world_size_,
+        timeout_);
+    group_->setBackend(device_->device.type(), Type::NCCL, on_device);
+    if (world_size_ > 1) backend_watch_ = std::make_unique<BackendWatch>(on_device);
   }
   group_->setGroupName(name);
 }
@@ -452,6 +454,7 @@ void ProcessGroup::Finish() {
     // either case.
   }
   desync_detector_.reset();
+  backend_watch_.reset();
   for (const auto& subgroup : subgroups_) subgroup->shutdown();
   subgroups_.clear();
   group_->shutdown();

@@ -8,6 +8,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
 
+#include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "dslaunch/plugin.h"
@@ -64,6 +65,9 @@ class CudaAccelerator : public Accelerator {
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                 int rank, int world_size,
                                                 std::chrono::milliseconds timeout) override {
+    // The watchdog is to abort what has failed (CleanUpOnly) and not the process, which ends by an
+    // error of its own (trainer/comm/backend_watch.h).
+    setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = timeout;
     return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world_size, options);

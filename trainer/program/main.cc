@@ -14,6 +14,7 @@
 
 #include "base/sanitize.h"
 #include "dslaunch/version.h"
+#include "trainer/base/failure_exit.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/program/checkpoint_tool.h"
@@ -88,6 +89,8 @@ int main(int argc, char** argv) {
     const auto env = dslaunch::WorkerEnv::FromEnviron(std::getenv);
     if (!env) Fail(rank, env.error().code, env.error().message);
     rank = env->rank;
+    dslaunch::SetFailureExit(
+        [rank](const TrainError& error) { Fail(rank, error.code(), error.what()); });
     const RecipeText recipe = ReadRecipe(argc, argv);
     dslaunch::Run(dslaunch::ParseRecipe(recipe.json, recipe.source, env->world_size), *env);
   } catch (const TrainError& error) {

@@ -11,6 +11,7 @@
 #include "base/exit_code.h"
 #include "base/sanitize.h"
 #include "proto/contract/worker_env.h"
+#include "trainer/base/failure_exit.h"
 #include "trainer/base/log.h"
 #include "trainer/base/program_end.h"
 #include "trainer/sdk/exception_text.h"
@@ -33,9 +34,18 @@ int StatusFd() {
   return env ? env->status_fd : -1;
 }
 
+void PrintFailure(const TrainError& error) {
+  PrintError(std::string(program_invocation_short_name) + ": rank " + OwnRank() + ": " +
+             SanitizeForTerminal(error.what()));
+}
+
 }  // namespace
 
 int Main(const std::function<void()>& fn) {
+  SetFailureExit([](const TrainError& error) {
+    PrintFailure(error);
+    std::_Exit(error.exit_code());
+  });
   int code = 0;
   try {
     fn();
@@ -44,8 +54,7 @@ int Main(const std::function<void()>& fn) {
     program_failed = true;
     const TrainError error = ExplainException();
     code = error.exit_code();
-    PrintError(std::string(program_invocation_short_name) + ": rank " + OwnRank() + ": " +
-               SanitizeForTerminal(error.what()));
+    PrintFailure(error);
   }
   std::cout.flush();
   std::fflush(nullptr);

@@ -12,6 +12,7 @@
 
 namespace dslaunch {
 
+class BackendWatch;
 class DesyncDetector;
 struct RankDevice;
 struct RankMeeting;
@@ -118,6 +119,7 @@ class ProcessGroup {
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
   std::unique_ptr<DesyncDetector> desync_detector_;
+  std::unique_ptr<BackendWatch> backend_watch_;  // of the device's backend; null on a CPU
 };
 
 // Creates the group from the launcher's environment variables (RANK, WORLD_SIZE, MASTER_ADDR ...);
