@@ -1,12 +1,15 @@
 #include "trainer/comm/desync_detector.h"
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
+
+#include "trainer/base/failure_exit.h"
 
 namespace dslaunch {
 namespace {
@@ -69,7 +72,9 @@ void DesyncDetector::Stop() {
 
 Exchange DesyncDetector::Begin(const std::string& what) {
   const MutexLock lock(mutex_);
-  return {what, ++begun_[what]};
+  const Exchange exchange{what, ++begun_[what]};
+  if (watched_) unsettled_.push_back(exchange);
+  return exchange;
 }
 
 void DesyncDetector::Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work) {
@@ -81,6 +86,9 @@ void DesyncDetector::Wait(const Exchange& exchange, const c10::intrusive_ptr<c10
     Wait(
         exchange, [&] { work->wait(); }, [work] { work->abort(); });
     return;
+  }
+  if (const std::vector<c10::Device>& devices = work->getFuture()->devices(); !devices.empty()) {
+    return WaitOnDevice(exchange, work, devices[0]);
   }
   const auto end = std::make_shared<CollectiveEnd>();
   work->getFuture()->addCallback([end](c10::ivalue::Future&) { end->Set(/*done=*/true); });
@@ -101,6 +109,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   {
     const MutexLock lock(mutex_);
     if (ends_) throw TrainError(*verdict_);
+    std::erase(unsettled_, exchange);  // it is not in a device's stream
     waiting_ = {exchange, Clock::now(), std::move(interrupt)};
   }
   try {
@@ -117,6 +126,52 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   if (ends_) throw TrainError(*verdict_);
 }
 
+void DesyncDetector::WaitOnDevice(const Exchange& exchange,
+                                  const c10::intrusive_ptr<c10d::Work>& work, c10::Device device) {
+  work->wait();
+  auto done = std::make_shared<c10::Event>(device.type());
+  done->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  const MutexLock lock(mutex_);
+  enqueued_.push_back({exchange, std::move(done), Clock::now()});
+}
+
+void DesyncDetector::ForgetDone() {
+  bool moved = false;
+  for (; !enqueued_.empty() && enqueued_.front().done->query(); moved = true) {
+    // And whatever was begun before it, since a stream is in order.
+    const auto own = std::ranges::find(unsettled_, enqueued_.front().exchange);
+    if (own != unsettled_.end()) unsettled_.erase(unsettled_.begin(), own + 1);
+    enqueued_.pop_front();
+  }
+  if (moved && !enqueued_.empty()) enqueued_.front().since = Clock::now();
+}
+
+std::optional<DesyncDetector::Waiting> DesyncDetector::LongWait(CollectiveProgress* place) {
+  const auto is_long = [this](Clock::time_point since) {
+    return Clock::now() - since >= patience_.quiet;
+  };
+  ForgetDone();
+  if (!enqueued_.empty() && is_long(enqueued_.front().since)) {
+    // The stream begins the rest only after this one: for the others it has not begun.
+    *place = {.awaited = enqueued_.front().exchange, .begun = begun_};
+    auto later = std::ranges::find(unsettled_, enqueued_.front().exchange);
+    while (later != unsettled_.end() && ++later != unsettled_.end()) {
+      int64_t& begun = place->begun[later->what];
+      begun = std::min(begun, later->number - 1);
+    }
+    return Waiting{enqueued_.front().exchange, enqueued_.front().since, [] {}, /*on_device=*/true};
+  }
+  if (!waiting_ || !is_long(waiting_->since)) return std::nullopt;
+  *place = {.awaited = waiting_->exchange, .begun = begun_};
+  return waiting_;
+}
+
+bool DesyncDetector::StillWaits(const Waiting& waiting) {
+  if (!waiting.on_device) return waiting.SameAs(waiting_);
+  ForgetDone();
+  return !enqueued_.empty() && enqueued_.front().exchange == waiting.exchange;
+}
+
 void DesyncDetector::Run() {
   CollectiveProgress told;
   while (Sleep(Period())) {
@@ -124,10 +179,7 @@ void DesyncDetector::Run() {
     std::optional<Waiting> waiting;
     {
       const MutexLock lock(mutex_);
-      if (waiting_ && Clock::now() - waiting_->since >= patience_.quiet) {
-        waiting = waiting_;
-        place = {.awaited = waiting->exchange, .begun = begun_};
-      }
+      waiting = LongWait(&place);
     }
     try {
       if (place != told) Tell(place);
@@ -137,7 +189,7 @@ void DesyncDetector::Run() {
       if (!verdict) continue;
       {
         const MutexLock lock(mutex_);
-        if (!waiting->SameAs(waiting_)) continue;  // it came at the last moment
+        if (!StillWaits(*waiting)) continue;  // it came at the last moment
         verdict_ = std::move(verdict);
       }
       LetOthersSee(place);
@@ -146,6 +198,7 @@ void DesyncDetector::Run() {
     }
     const MutexLock lock(mutex_);
     if (!verdict_) return;
+    if (waiting->on_device) ExitByFailure(*verdict_);
     ends_ = true;
     if (waiting_) waiting_->interrupt();
     return;

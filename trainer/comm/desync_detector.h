@@ -2,9 +2,13 @@
 // says what each of them waits for.
 #pragma once
 
+#include <c10/core/Event.h>
+
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -26,6 +30,11 @@ namespace dslaunch {
 // stuck, or has waited too long, the wait throws TrainError, kBadInput or kTimedOut; so does every
 // later one. Begin and Wait belong to the thread that runs the collectives. A training step that
 // is not held up costs nothing but a lock for each wait.
+//
+// On a device a wait is for the device's stream, not for the thread, which goes on and later waits
+// for the stream in any operation, where nothing can be thrown to it. So an event behind each
+// collective tells how far the stream is, and where it never gets on the process ends by
+// ExitByFailure (trainer/base/failure_exit.h).
 class DesyncDetector {
  public:
   struct Patience {
@@ -47,7 +56,8 @@ class DesyncDetector {
 
   // To be called just before this rank does its part, so that it is counted.
   Exchange Begin(const std::string& what);
-  // Returns when `work` is done; throws what it throws.
+  // Returns when `work` is done, or on a device when the current stream is made to wait for it;
+  // throws what it throws.
   void Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work);
   // For a wait inside of a library, which must end by itself: it is seen by the other ranks, and
   // ends when they do.
@@ -58,13 +68,27 @@ class DesyncDetector {
     Exchange exchange;
     Clock::time_point since;
     std::function<void()> interrupt;
+    bool on_device = false;
     bool SameAs(const std::optional<Waiting>& other) const {
       return other && other->since == since && other->exchange == exchange;
     }
   };
 
+  // A collective in the device's stream.
+  struct Enqueued {
+    Exchange exchange;
+    std::shared_ptr<c10::Event> done;
+    Clock::time_point since;  // since when it is the first that is not done
+  };
+
   void Wait(const Exchange& exchange, const std::function<void()>& wait,
             std::function<void()> interrupt);
+  void WaitOnDevice(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work,
+                    c10::Device device);
+  void ForgetDone() DSL_REQUIRES(mutex_);
+  // What has been waited for long enough to be told, and where this rank is then.
+  std::optional<Waiting> LongWait(CollectiveProgress* place) DSL_REQUIRES(mutex_);
+  bool StillWaits(const Waiting& waiting) DSL_REQUIRES(mutex_);
   void Run();
   bool Sleep(std::chrono::milliseconds duration);  // false: Stop was called
   std::string KeyOf(int rank) const;
@@ -87,6 +111,9 @@ class DesyncDetector {
   bool stopped_ DSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, int64_t> begun_ DSL_GUARDED_BY(mutex_);
   std::optional<Waiting> waiting_ DSL_GUARDED_BY(mutex_);
+  std::deque<Enqueued> enqueued_ DSL_GUARDED_BY(mutex_);
+  // In the order in which they were begun: those that a device may not have done yet.
+  std::deque<Exchange> unsettled_ DSL_GUARDED_BY(mutex_);
   std::optional<TrainError> verdict_ DSL_GUARDED_BY(mutex_);
   // `verdict_` is to be thrown, even if nothing else fails.
   bool ends_ DSL_GUARDED_BY(mutex_) = false;
