@@ -5,7 +5,7 @@ import signal
 import time
 import unittest
 
-from spawn import Job, recipe
+from spawn import DEVICE, Job, recipe
 
 UNAVAILABLE, TIMED_OUT = 69, 75
 
@@ -38,7 +38,9 @@ class PeerLossTest(unittest.TestCase):
                 job.processes[1].send_signal(signal.SIGSTOP)
                 job.wait_for(lambda: job.processes[0].poll() is not None, 60, "rank 0 has given up")
                 self.assertEqual(job.processes[0].returncode, TIMED_OUT, job.read(0, 1))
-                self.assertRegex(job.read(0, 1), r"^dslaunch-train: rank 0: .*rank 1.*\n$")
+                # Which rank it is, no collective on a device says.
+                late = "another rank did not answer in time" if DEVICE == "cuda" else "rank 1"
+                self.assertRegex(job.read(0, 1), r"^dslaunch-train: rank 0: .*%s.*\n$" % late)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import time
 
 DATA = "/usr/share/datasets/fashion-mnist"
 TRAIN = os.environ["DSLAUNCH_TRAIN"]
+DEVICE = os.environ.get("TEST_DEVICE")  # of recipes that do not say theirs
 
 
 class Rank:
@@ -26,6 +27,8 @@ def recipe(model="mlp", optimizer=None, engine=None, run=None, data=None):
         "run": run or {"steps": 20, "seed": 7},
         "engine": {"train_batch_size": 256, "optimizer": optimizer or {"type": "SGD", "params": {"lr": 0.05}}},
     }
+    if DEVICE:
+        result["run"] = {"device": DEVICE, **result["run"]}
     result["data"].update(data or {})
     result["engine"].update(engine or {})
     return result
