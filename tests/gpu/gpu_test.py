@@ -8,10 +8,10 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "trainer"))
-from gpu_case import SKIPPED, gpus, why_not  # noqa: E402
+from gpu_case import SKIPPED, gpus, is_standin, why_not  # noqa: E402
 from spawn import Job, recipe, run_with_metrics  # noqa: E402
 
-UNAVAILABLE = 69
+UNAVAILABLE, TIMED_OUT = 69, 75
 TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
 GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2,
         "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
@@ -74,7 +74,46 @@ class Training(GpuCase):
         self.assert_close(self.run_on("cuda", wanted)[0], self.run_on("cpu", wanted)[0], 2e-2)
 
 
-class Refusals(GpuCase):
+class Checkpoints(GpuCase):
+    """A job may go on, on what the first part of it did not run on."""
+
+    def test_goes_on_elsewhere(self):
+        for first, second in (("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")):
+            for stage in (0, 3):
+                with self.subTest(first=first, second=second, stage=stage), tempfile.TemporaryDirectory() as folder:
+                    wanted = self.gpt2(first, {"zero_optimization": {"stage": stage}})
+                    wanted["run"].update(steps=8)
+                    straight, _ = self.run_on(second, wanted)
+                    wanted["run"].update(checkpoint_dir=folder, steps=4)
+                    self.run_on(first, wanted)
+                    wanted["run"].update(steps=8)
+                    rest, _ = self.run_on(second, wanted)
+                    self.assert_close(rest, straight[4:], 1e-4)
+
+
+class Trouble(GpuCase):
+    def test_out_of_memory(self):
+        if not is_standin():
+            self.skipTest("a GPU's memory is as large as it is")
+        wanted = self.gpt2("cuda", n_embd=256)
+        with Job(wanted, 1, env_of_rank={0: {"STANDIN_BYTES": "20000000"}}) as job:
+            ended = job.finish()[0]
+        self.assertEqual(ended.code, UNAVAILABLE, ended.err)
+        self.assertRegex(ended.err, r"^dslaunch-train: rank 0: out of memory: .*--plan_memory.*\n$")
+
+    def test_lost_peer_that_is_not_noticed(self):
+        """As over NVLink: nothing shows that a rank is gone but that it is late."""
+        if not is_standin():
+            self.skipTest("whether a GPU notices depends on how it is connected")
+        wanted = recipe(run={"steps": 10_000_000, "seed": 1, "device": "cuda", "collective_timeout_s": 3})
+        with Job(wanted, 2, env_of_rank={0: {"STANDIN_HANG": "1"}}) as job:
+            job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
+            job.processes[1].kill()
+            ended = job.finish(60)[0]
+        # A collective on the CPU may be the first that needs the lost rank.
+        self.assertIn(ended.code, (TIMED_OUT, UNAVAILABLE), ended.err)
+        self.assertRegex(ended.err, r"^dslaunch-train: rank 0: another rank (did not answer in time|was lost).*\n$")
+
     def test_more_ranks_than_gpus(self):
         count = gpus()
         with Job(self.gpt2("cuda", {"train_batch_size": 12 * (count + 1)}), count + 1,
