@@ -9,6 +9,7 @@
 
 #include <array>
 #include <asio/buffer.hpp>
+#include <asio/write.hpp>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -103,7 +104,7 @@ void RankStdin::AddToLog(std::string_view output) {
 
 bool RankStdin::Write(std::string_view data) {
   if (!end_.is_open() || ends_) return true;  // no rank reads it any more
-  if (pending_.size() >= kMaxPendingBytes) return false;
+  if (sent_.size() + pending_.size() >= kMaxPendingBytes) return false;
   pending_ += data;
   WritePending();
   return true;
@@ -115,21 +116,20 @@ void RankStdin::End() {
 }
 
 void RankStdin::WritePending() {
-  if (writing_ || !end_.is_open()) return;
+  if (!sent_.empty() || !end_.is_open()) return;
   if (pending_.empty()) {
     if (!std::exchange(ends_, false)) return;
     if (!is_terminal()) return Close();
     const char end_of_file = 4;  // Ctrl-D
     pending_.assign(1, end_of_file);
   }
-  writing_ = true;
-  end_.async_write_some(asio::buffer(pending_),
-                        [self = shared_from_this()](const asio::error_code& error, size_t count) {
-                          self->writing_ = false;
-                          if (error || !self->end_.is_open()) return;
-                          self->pending_.erase(0, count);
-                          self->WritePending();
-                        });
+  sent_.swap(pending_);
+  asio::async_write(end_, asio::buffer(sent_),
+                    [self = shared_from_this()](const asio::error_code& error, size_t) {
+                      self->sent_.clear();
+                      if (error || !self->end_.is_open()) return;
+                      self->WritePending();
+                    });
 }
 
 }  // namespace dslaunch

@@ -53,8 +53,8 @@ class RankStdin : public std::enable_shared_from_this<RankStdin> {
   asio::posix::stream_descriptor end_;  // ours
   UniqueFd ranks_end_;  // of a terminal: held, so that its end does not look like an error
   UniqueFd log_;        // of a terminal
+  std::string sent_;    // of a write that is under way, which holds its place in memory
   std::string pending_;
-  bool writing_ = false;
   bool ends_ = false;
 };
 

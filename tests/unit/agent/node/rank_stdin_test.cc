@@ -65,6 +65,27 @@ TEST_F(RankStdinTest, APipeHasWhatWasWrittenAndThenItsEnd) {
   EXPECT_EQ(::read(rank.get(), text.data(), 1), 0) << "end of file";
 }
 
+// More than the pipe holds, in pieces that come while earlier ones wait: their memory stays.
+TEST_F(RankStdinTest, WhatComesMeanwhileIsBehindWhatWaits) {
+  const auto input = RankStdin::OpenPipe(loop_, dir_.path());
+  ASSERT_TRUE(input.ok()) << input.error().message;
+  const UniqueFd rank = Open(**input, O_RDONLY);
+  std::string expected, got;
+  for (int i = 0; i < 5; ++i) {
+    const std::string piece(size_t{64} << 10, static_cast<char>('a' + i));
+    ASSERT_TRUE((*input)->Write(piece));
+    loop_.restart();
+    loop_.poll();
+    expected += piece;
+  }
+  (*input)->End();
+  RunUntil([&] {
+    for (std::string text; !(text = Read(rank.get())).empty();) got += text;
+    return got.size() >= expected.size();
+  });
+  EXPECT_TRUE(got == expected) << got.size() << " of " << expected.size() << " bytes";
+}
+
 TEST_F(RankStdinTest, ARankThatDoesNotReadBoundsWhatIsTaken) {
   const auto input = RankStdin::OpenPipe(loop_, dir_.path());
   ASSERT_TRUE(input.ok());
