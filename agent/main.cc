@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <sstream>
 #include <string>
 
+#include "agent/dial/dial.h"
 #include "agent/host/logout.h"
 #include "agent/inspect/inspect.h"
 #include "agent/node/agent_main.h"
@@ -55,6 +57,18 @@ int main(int argc, char** argv) {
     };
     return dslaunch::RunSupervisor(options);
   }
+  // dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS
+  if (mode == "dial" && argc > 7) {
+    dslaunch::DialOptions dial;
+    dial.nonce = argv[3];
+    dial.place = argv[4];
+    dial.pin = argv[5];
+    std::istringstream endpoints(argv[6]);
+    for (std::string endpoint; std::getline(endpoints, endpoint, ',');)
+      dial.endpoints.push_back(endpoint);
+    dial.command.assign(argv + 7, argv + argc);
+    return dslaunch::RunDial(dial);
+  }
   const dslaunch::InspectOptions inspection = {has_nonce ? argv[3] : "", dslaunch::OwnBuildId()};
   if (mode == "read" && argc == 4) return dslaunch::RunRead(inspection);
   const std::optional<uint32_t> node = argc == 6 ? ReadNumber(argv[5]) : std::nullopt;
@@ -65,6 +79,7 @@ int main(int argc, char** argv) {
                "usage: dslaunch-agent supervisor --nonce HEX [--detachable | --command-fd N]\n"
                "       dslaunch-agent read --nonce HEX\n"
                "       dslaunch-agent attach --nonce HEX JOB NODE\n"
+               "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
                "       dslaunch-agent --version\n");
   return dslaunch::ToInt(dslaunch::ExitCode::kUsage);
 }

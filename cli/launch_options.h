@@ -17,6 +17,8 @@ enum class Launcher {
   kPerNode,  // of no option: what PerNode comes to
   kExec,     // of no option: what exec_command comes to
   kSlurm,
+  kOpenMpi,
+  kPdsh,
 };
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 
@@ -168,12 +170,15 @@ struct LaunchOptions {
   std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
   // A program and its arguments that run a command on {node}, in place of SSH; empty: none.
   std::vector<std::string> exec_command;
-  bool dry_run = false;  // says all that would be done, and does nothing
+  std::vector<std::string> engine_args;  // the user's own, of mpirun or pdsh
+  std::vector<std::string> slurm_args;   // of salloc, where this is in no allocation; empty: none
+  bool dry_run = false;                  // says all that would be done, and does nothing
 
   // The program
   ProgramForm form = ProgramForm::kAuto;
   bool no_local_rank = false;       // no --local_rank=N for a script that takes it
   bool virtual_local_rank = false;  // each rank sees one device and LOCAL_RANK 0
+  bool mpi_env = false;             // OMPI_COMM_WORLD_RANK and the like for the ranks
   // NAME=VALUE, or NAME for the variable of this process; in the order given, the last of a name
   // counts.
   std::vector<std::string> env;

@@ -24,6 +24,7 @@
 #include "cli/commands/hostfile_commands.h"
 #include "cli/commands/job_commands.h"
 #include "cli/commands/recipe_commands.h"
+#include "cli/engines/transport_choice.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/doctor_command.h"
@@ -46,7 +47,6 @@
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/child_process.h"
 #include "cli/transport/ssh_prompt.h"
-#include "cli/transport/transport_choice.h"
 #include "cli/transport/transport_ssh.h"
 #include "proto/contract/cuda_plugin.h"
 
@@ -163,8 +163,13 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   if (options.detach) role.kind = AgentRole::Kind::kDetachable;
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
-  return MakeTransport({plan.exec_command, plan.launcher == Launcher::kLocal, std::move(ssh)},
-                       agent, role);
+  TransportChoice choice;
+  choice.launcher = plan.launcher;
+  choice.exec_command = plan.exec_command;
+  choice.ssh = std::move(ssh);
+  choice.nodes.assign(plan.nodes.begin(), plan.nodes.end());
+  choice.network_interface = options.network_interface;
+  return MakeTransport(choice, agent, role);
 }
 
 JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
@@ -203,8 +208,40 @@ void ShowNotices(const LaunchOptions& options, Terminal& terminal) {
   }
 }
 
+// Becomes `argv`, whose first word is an absolute path. Returns only where that fails: errno.
+int Become(std::vector<std::string> argv) {
+  std::vector<char*> pointers;
+  for (std::string& argument : argv) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  execv(pointers.front(), pointers.data());
+  return errno;
+}
+
+// Whether an allocation of Slurm's is to be had first.
+bool WantsAllocation(const LaunchOptions& options) {
+  return options.launcher == Launcher::kSlurm && !options.slurm_args.empty() && !options.dry_run &&
+         std::getenv("SLURM_JOB_ID") == nullptr;
+}
+
+// Becomes salloc, which runs this command in the allocation and ends as it ends.
+Error RunInAllocation(const LaunchOptions& options, std::vector<std::string> arguments) {
+  std::error_code ignored;
+  arguments.front() = std::filesystem::read_symlink("/proc/self/exe", ignored).string();
+  std::vector<std::string> command =
+      SallocCommand(options.slurm_args, options.num_nodes, arguments);
+  command.front() = FindProgram(command.front());
+  if (command.front().empty()) {
+    return Error{ExitCode::kUsage,
+                 "--slurm_args: there is no salloc in PATH; run this where Slurm's commands are"};
+  }
+  const int failed = Become(command);
+  return Error{ExitCode::kCannotExecute,
+               "cannot start " + command.front() + ": " + std::strerror(failed)};
+}
+
 Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
+  if (WantsAllocation(options)) return RunInAllocation(options, arguments);
   prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
   ShowNotices(options, terminal);
   SessionOptions session;
@@ -328,12 +365,9 @@ Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Termina
   const std::string trainer = (BinaryFolder() / "dslaunch-train").string();
   std::vector<std::string> arguments = {trainer, "checkpoint"};
   arguments.insert(arguments.end(), command.words.begin(), command.words.end());
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  execv(trainer.c_str(), argv.data());
-  return Error{errno == ENOENT ? ExitCode::kNotFound : ExitCode::kCannotExecute,
-               "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(errno)};
+  const int failed = Become(std::move(arguments));
+  return Error{failed == ENOENT ? ExitCode::kNotFound : ExitCode::kCannotExecute,
+               "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(failed)};
 }
 
 Result<int> RecipeCommandMain(const std::vector<std::string>& words) {

@@ -126,6 +126,7 @@ Result<WorkerEnv> MakeWorkerEnv(const WorkerPlan& plan, const Environment& envir
   worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
   if (!plan.options.role().empty()) worker.role = plan.options.role();
   worker.run_id = plan.options.run_id();
+  worker.mpi_env = plan.options.mpi_env();
   worker.rank = static_cast<int>(plan.assignment.first_rank() + local_rank);
   worker.local_rank = plan.options.virtual_local_rank() ? 0 : static_cast<int>(local_rank);
   DSL_TRY_ASSIGN(worker.cuda_visible_devices, VisibleDevices(plan, environment, local_rank));

@@ -17,6 +17,7 @@
 #include "base/text_table.h"
 #include "cli/plan/job_program.h"
 #include "cli/plan/secrets.h"
+#include "cli/session/job_record.h"
 #include "proto/contract/rank_files.h"
 #include "proto/contract/worker_env.h"
 #include "rendezvous/quorum.h"
@@ -108,6 +109,8 @@ std::string WayTo(const Host& node, Launcher launcher) {
   return launcher == Launcher::kLocal     ? "this machine"
          : launcher == Launcher::kPerNode ? "its own command"
          : launcher == Launcher::kSlurm   ? "srun"
+         : launcher == Launcher::kOpenMpi ? "mpirun"
+         : launcher == Launcher::kPdsh    ? "pdsh"
          : launcher == Launcher::kExec    ? "--exec_command"
                                           : AddressOf(node);
 }
@@ -545,14 +548,11 @@ std::string DryRun::ToJson() const {
     return object;
   };
   const pb::Timeouts& times = session.timeouts;
-  const char* const launcher = plan.launcher == Launcher::kSsh     ? "ssh"
-                               : plan.launcher == Launcher::kLocal ? "local"
-                                                                   : "per_node";
   std::string text = "{\"dry_run\": true";
   const auto add = [&](const char* name, const Json& value) {
     text += std::string(",\n\"") + name + "\": " + dump(value);
   };
-  add("launcher", launcher);
+  add("launcher", LauncherName(plan.launcher));
   add("device", device_known_ ? Json(use_cuda_ ? "cuda" : "cpu") : Json());
   add("device_reason", device_reason_);
   add("world_size", plan.world_size());

@@ -340,6 +340,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   for (JobRecord& record : records) {
     if (command.ssh_command.empty()) continue;
     record.ssh_command = command.ssh_command;
+    if (!record.exec_command.empty()) record.launcher = Launcher::kSsh;
     record.exec_command.clear();
   }
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());

@@ -77,7 +77,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
        "What a job would do.",
        {
            {"dry_run", "true"},
-           {"launcher", "ssh, local or per_node"},
+           {"launcher", "ssh, local, per_node, exec, slurm, openmpi or pdsh"},
            {"device", "cuda or cpu; null: known once the nodes are asked"},
            {"device_reason", "why"},
            {"world_size", "ranks"},
@@ -132,7 +132,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
            {"ok", "false: something fails"},
            {"version", "of this dslaunch"},
            {"build_id", "of its agent"},
-           {"launcher", "ssh or local"},
+           {"launcher", "as of --dry_run"},
            {"directory", "the current one"},
            {"rendezvous", "the node that the others tried to reach; null: none"},
            {"rendezvous.node", ""},

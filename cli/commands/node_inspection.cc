@@ -3,7 +3,7 @@
 #include <future>
 #include <utility>
 
-#include "cli/transport/transport_choice.h"
+#include "cli/engines/transport_choice.h"
 #include "cli/transport/transport_ssh.h"
 #include "proto/wire/channel.h"
 #include "proto/wire/peer_check.h"
@@ -54,9 +54,11 @@ Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,
                                                              const AgentRole& role,
                                                              const AgentBinary& agent,
                                                              Deadline deadline) {
-  const bool is_here = way.launcher == Launcher::kLocal || way.launcher == Launcher::kPerNode;
-  DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport,
-                 MakeTransport({way.exec_command, is_here, way.ssh}, agent, role));
+  TransportChoice choice;
+  choice.launcher = way.launcher;
+  choice.exec_command = way.exec_command;
+  choice.ssh = way.ssh;
+  DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport, MakeTransport(choice, agent, role));
   DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, transport->Connect(way.target, deadline));
   std::shared_ptr<grpc::Channel> channel = ChannelFromFd(way.target.name, link->TakeFd());
   return std::unique_ptr<NodeInspection>(new NodeInspection(std::move(link), std::move(channel)));

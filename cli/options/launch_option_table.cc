@@ -13,8 +13,11 @@ using Group = OptionGroup;
 constexpr double kDayS = 86'400;
 constexpr char kAdmitsNodes[] = "decides who may take part";
 
-constexpr Named<Launcher> kLaunchers[] = {
-    {"local", Launcher::kLocal}, {"ssh", Launcher::kSsh}, {"slurm", Launcher::kSlurm}};
+constexpr Named<Launcher> kLaunchers[] = {{"local", Launcher::kLocal},
+                                          {"ssh", Launcher::kSsh},
+                                          {"slurm", Launcher::kSlurm},
+                                          {"openmpi", Launcher::kOpenMpi},
+                                          {"pdsh", Launcher::kPdsh}};
 constexpr Named<DeviceChoice> kDevices[] = {
     {"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}};
 constexpr Named<NumaBinding> kNumaBindings[] = {{"node", NumaBinding::kNode},
@@ -56,12 +59,13 @@ void NprocPerNode(const FlagValue& given, ParsedFlags& flags) {
 
 void ReadLauncher(const FlagValue& given, ParsedFlags& flags) {
   const std::string name = LowerCase(given.text);
-  for (const char* other : {"pdsh", "openmpi", "mpich", "impi", "mvapich"}) {
+  for (const char* other : {"mpich", "impi", "mvapich"}) {
     if (name != other) continue;
-    throw ValidationError(given.name + " " + other +
-                          " is not supported: dslaunch reaches all nodes itself over SSH "
-                          "(--launcher ssh), by Slurm (--launcher slurm) or by another program "
-                          "(--exec_command); leave it out");
+    throw ValidationError(
+        given.name + " " + other +
+        " is not supported: dslaunch reaches the nodes over SSH, by Slurm, by Open "
+        "MPI (--launcher ssh, slurm, openmpi) or by another program "
+        "(--exec_command); take one of them");
   }
   ReadChoiceInto<&LaunchOptions::launcher, kLaunchers>(given, flags);
 }
@@ -291,6 +295,10 @@ OptionTable MakeTable() {
        .target = kFlag<&LaunchOptions::virtual_local_rank>,
        .torchrun = true,
        .pet = true},
+      {.names = "--mpi_env",
+       .group = Group::kProgram,
+       .help = "give ranks OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE too",
+       .target = kFlag<&LaunchOptions::mpi_env>},
       {.names = "--role",
        .value = "NAME",
        .group = Group::kProgram,
@@ -535,13 +543,20 @@ OptionTable MakeTable() {
       {.names = "--launcher_args",
        .value = "'...'",
        .group = Group::kSsh,
-       .help = "options for the system's ssh; implies its use",
+       .help = "options for the system's ssh, which implies its use; or for mpirun or pdsh",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              flags.launcher_args = ReadWords(given.name, given.text);
            },
        .deepspeed = true,
        .may_be_empty = true,
+       .needs_trust = kRunsCode},
+      {.names = "--slurm_args",
+       .value = "'...'",
+       .group = Group::kSsh,
+       .help =
+           "with --launcher slurm outside of an allocation: get one by salloc with these options",
+       .target = ReadCommand<&LaunchOptions::slurm_args>,
        .needs_trust = kRunsCode},
       {.names = "--connect_timeout",
        .value = "S",
@@ -743,13 +758,13 @@ const std::vector<Exclusion>& LaunchExclusions() {
     for (const char* nodes : {"--num_nodes", "--min_elastic_nodes", "--max_elastic_nodes"}) {
       all.push_back({"--nnodes", nodes});
     }
-    for (const char* ssh :
-         {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args", "--force_multi"}) {
+    for (const char* ssh : {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args",
+                            "--slurm_args", "--force_multi"}) {
       all.push_back({"--exec_command", ssh, "it is the way to the nodes, in place of SSH"});
     }
     for (const char* ssh :
          {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args", "--exec_command",
-          "--force_multi", "--include", "--exclude", "--detach"}) {
+          "--slurm_args", "--force_multi", "--include", "--exclude", "--detach"}) {
       all.push_back({"--no_ssh", ssh, kWhyNoSsh});
     }
     return all;

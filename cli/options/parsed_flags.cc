@@ -77,8 +77,7 @@ void TakeEndpoint(ParsedFlags& flags) {
 
 Result<void> Standalone(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
-  if (options.launcher == Launcher::kSsh || options.launcher == Launcher::kSlurm ||
-      !options.exec_command.empty()) {
+  if ((options.launcher && options.launcher != Launcher::kLocal) || !options.exec_command.empty()) {
     return WrongUse(std::string("--standalone is a job of this machine, without ") +
                     (options.exec_command.empty() ? "another --launcher" : "--exec_command") +
                     "; leave one out");
@@ -110,9 +109,9 @@ Result<void> AloneHere(ParsedFlags& flags) {
 
 Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
   LaunchOptions& options = flags.options;
-  if (const char* other =
-          FirstGiven(flags, {"--include", "--exclude", "--ssh_port", "--ssh_command",
-                             "--launcher_args", "--exec_command", "--force_multi", "--detach"})) {
+  if (const char* other = FirstGiven(
+          flags, {"--include", "--exclude", "--ssh_port", "--ssh_command", "--launcher_args",
+                  "--exec_command", "--slurm_args", "--force_multi", "--detach"})) {
     return WrongUse(std::string(other) + " is for a job that is started over SSH, and " +
                     FirstGiven(flags, {"--no_ssh", "--node_rank", "--rdzv_endpoint"}) +
                     " makes this command one node of a job; leave one of them out");
@@ -240,18 +239,32 @@ Result<void> DecideProgram(ParsedFlags& flags) {
   return {};
 }
 
+std::string LauncherOption(const LaunchOptions& options) {
+  return options.launcher == Launcher::kSlurm     ? "--launcher slurm"
+         : options.launcher == Launcher::kOpenMpi ? "--launcher openmpi"
+                                                  : "--launcher pdsh";
+}
+
 Result<void> DecideSsh(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
-  if (options.launcher == Launcher::kLocal || options.launcher == Launcher::kSlurm) {
-    if (const char* ssh = FirstGiven(
-            flags, {"--launcher_args", "--ssh_command", "--ssh_port", "--force_multi"})) {
-      return WrongUse(
-          std::string(ssh) + " is for SSH, which " +
-          (options.launcher == Launcher::kLocal ? "a job on this machine" : "--launcher slurm") +
-          " does not use; leave it out");
+  if (!options.slurm_args.empty() && options.launcher != Launcher::kSlurm)
+    return WrongUse("--slurm_args is for --launcher slurm; add that, or leave it out");
+  const bool by_engine =
+      options.launcher == Launcher::kOpenMpi || options.launcher == Launcher::kPdsh;
+  if (options.launcher && options.launcher != Launcher::kSsh) {
+    const char* const ssh =
+        by_engine ? FirstGiven(flags, {"--ssh_command", "--ssh_port", "--force_multi"})
+                  : FirstGiven(flags,
+                               {"--launcher_args", "--ssh_command", "--ssh_port", "--force_multi"});
+    if (ssh != nullptr) {
+      return WrongUse(std::string(ssh) + " is for SSH, which " +
+                      (options.launcher == Launcher::kLocal ? "a job on this machine"
+                                                            : LauncherOption(options)) +
+                      " does not use; leave it out");
     }
   }
-  if (flags.launcher_args.empty()) return {};
+  if (by_engine) options.engine_args = flags.launcher_args;
+  if (flags.launcher_args.empty() || by_engine) return {};
   std::vector<std::string>& command = options.ssh_command;
   if (command.empty()) command.push_back("ssh");
   command.insert(command.end(), flags.launcher_args.begin(), flags.launcher_args.end());

@@ -180,7 +180,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   JobProgram job;
   // srun brings all of this environment to the nodes.
   const bool over_ssh =
-      (plan.launcher == Launcher::kSsh || plan.launcher == Launcher::kExec) && !options.per_node;
+      plan.launcher != Launcher::kLocal && plan.launcher != Launcher::kSlurm && !options.per_node;
   // As the same folder of every node: only those can say whether it is there.
   job.program.set_cwd(
       options.chdir.empty()
@@ -227,6 +227,7 @@ Result<pb::RankOptions> MakeRankOptions(const LaunchOptions& options) {
   if (options.per_node && options.per_node->id != PerNode().id)
     ranks.set_run_id(options.per_node->id);
   ranks.set_virtual_local_rank(options.virtual_local_rank);
+  ranks.set_mpi_env(options.mpi_env);
   if (options.bind_cores_to_rank && options.numa_binding) {
     return Error{ExitCode::kUsage,
                  "--bind_cores_to_rank and --numa_binding exclude each other: both set where a "

@@ -132,13 +132,17 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo
   if (options.launcher == Launcher::kSlurm) {
     return Usage(
         "--launcher slurm: this shell is in no allocation of Slurm's (SLURM_JOB_ID and "
-        "SLURM_JOB_NODELIST are not set); get one by salloc -N 2, or run this in a script for "
-        "sbatch");
+        "SLURM_JOB_NODELIST are not set); get one by salloc -N 2, have dslaunch get one "
+        "(--slurm_args '-N 2'), or run this in a script for sbatch");
   }
-  if ((options.launcher == Launcher::kSsh || !options.exec_command.empty()) &&
+  if (((options.launcher && options.launcher != Launcher::kLocal) ||
+       !options.exec_command.empty()) &&
       !options.force_multi) {
     return Usage(
-        std::string(options.exec_command.empty() ? "--launcher ssh" : "--exec_command") +
+        std::string(!options.exec_command.empty()            ? "--exec_command"
+                    : options.launcher == Launcher::kOpenMpi ? "--launcher openmpi"
+                    : options.launcher == Launcher::kPdsh    ? "--launcher pdsh"
+                                                             : "--launcher ssh") +
         " needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' for each");
   }
   if (num_nodes > 1 && !options.launcher) {
@@ -305,9 +309,17 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
         "--detach: a job of Slurm's ends with its allocation; sbatch starts one that needs no "
         "terminal");
   }
+  if ((plan.launcher == Launcher::kOpenMpi || plan.launcher == Launcher::kPdsh) && options.detach) {
+    return Usage(
+        "--detach: agents that mpirun or pdsh has started end with it; use --launcher ssh");
+  }
   if (plan.launcher == Launcher::kExec) plan.exec_command = options.exec_command;
+  if (plan.launcher == Launcher::kOpenMpi) plan.exec_command = {"mpirun"};
+  if (plan.launcher == Launcher::kPdsh) plan.exec_command = {"pdsh"};
+  plan.exec_command.insert(plan.exec_command.end(), options.engine_args.begin(),
+                           options.engine_args.end());
   if (plan.launcher == Launcher::kSlurm)
-    plan.exec_command = SlurmExecCommand((*info.slurm)->job_id);
+    plan.exec_command = SrunCommand((*info.slurm)->job_id);
   plan.ranks = NumberRanksOf(plan.nodes);
   plan.max_nodes = static_cast<int>(plan.ranks.blocks.size());
   plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
@@ -351,9 +363,11 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
   line += equal ? " x " + Count(slots, "slot") : " with unequal slots";
   line += std::string(" = ") + (elastic ? "up to " : "") +
           Count(static_cast<size_t>(plan.world_size()), "rank");
-  line += plan.launcher == Launcher::kSsh     ? " (ssh, "
-          : plan.launcher == Launcher::kLocal ? " (local, "
-          : plan.launcher == Launcher::kSlurm ? " (slurm, "
+  line += plan.launcher == Launcher::kSsh       ? " (ssh, "
+          : plan.launcher == Launcher::kLocal   ? " (local, "
+          : plan.launcher == Launcher::kSlurm   ? " (slurm, "
+          : plan.launcher == Launcher::kOpenMpi ? " (openmpi, "
+          : plan.launcher == Launcher::kPdsh    ? " (pdsh, "
           : plan.launcher == Launcher::kExec
               ? " (" +
                     SanitizeForTerminal(

@@ -36,7 +36,8 @@ struct LaunchPlan {
   int min_nodes = 1;        // with ranks, below which the job ends
   int max_nodes = 1;        // with ranks: as many as are no spares
   RankNumbering ranks;      // of all of those; with fewer nodes there are fewer ranks
-  // What runs a command on a node: of kExec as it was given, and of kSlurm; else empty.
+  // Of kExec what runs a command on a node, as it was given. Of kSlurm, kOpenMpi and kPdsh the
+  // program that starts all nodes, with its first arguments. Else empty.
   std::vector<std::string> exec_command;
   std::string slots_note;  // how slots or devices were chosen that no option gave; else empty
 

@@ -14,15 +14,6 @@ namespace {
 
 constexpr int kMaxCount = 1 << 20;  // of tasks, cores or GPUs of one node
 
-// Of the step in which the agent runs.
-constexpr const char* kOwnTask[] = {"SLURM_PROCID",         "SLURM_LOCALID",
-                                    "SLURM_NODEID",         "SLURM_NTASKS",
-                                    "SLURM_NPROCS",         "SLURM_TASK_PID",
-                                    "SLURM_GTIDS",          "SLURM_TASKS_PER_NODE",
-                                    "SLURM_STEP_ID",        "SLURM_STEPID",
-                                    "SLURM_STEP_NODELIST",  "SLURM_STEP_NUM_NODES",
-                                    "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"};
-
 Error Bad(std::string message) { return {ExitCode::kBadInput, std::move(message)}; }
 
 std::optional<int> ReadCount(std::string_view text) {
@@ -130,13 +121,17 @@ Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& ge
   return std::optional(std::move(allocation));
 }
 
-std::vector<std::string> SlurmExecCommand(const std::string& job_id) {
-  std::vector<std::string> words = {
-      "srun",       "--jobid=" + job_id, "--overlap",         "--whole",
-      "--nodes=1",  "--ntasks=1",        "--nodelist={node}", "--cpu-bind=none",
-      "--mpi=none", "--export=ALL",      "--unbuffered",      "--quiet",
-      "env"};
-  for (const char* variable : kOwnTask) words.insert(words.end(), {"-u", variable});
+std::vector<std::string> SrunCommand(const std::string& job_id) {
+  return {"srun", "--jobid=" + job_id};
+}
+
+std::vector<std::string> SallocCommand(const std::vector<std::string>& slurm_args,
+                                       std::optional<int> num_nodes,
+                                       const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {"salloc", "--quiet"};
+  if (num_nodes) words.push_back("--nodes=" + std::to_string(*num_nodes));
+  words.insert(words.end(), slurm_args.begin(), slurm_args.end());
+  words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
 

@@ -34,9 +34,13 @@ Result<std::optional<std::vector<std::string>>> ReadSlurmNodes(const GetVariable
 // The same with all that there is to know of them.
 Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& getenv);
 
-// What starts a command on {node} of that allocation, as for ExecNodeCommand. The node's agent gets
-// this environment as srun's programs do, but not what says that it is Slurm's task 0 of 1: ranks
-// would take that for their own place.
-std::vector<std::string> SlurmExecCommand(const std::string& job_id);
+// The program that starts agents on nodes of that allocation.
+std::vector<std::string> SrunCommand(const std::string& job_id);
+
+// What gets an allocation and runs dslaunch with `arguments` (argv; argv[0] is its absolute path)
+// in it. `num_nodes`: where the user said it.
+std::vector<std::string> SallocCommand(const std::vector<std::string>& slurm_args,
+                                       std::optional<int> num_nodes,
+                                       const std::vector<std::string>& arguments);
 
 }  // namespace dslaunch

@@ -27,8 +27,8 @@ using Json = nlohmann::ordered_json;
 constexpr char kFileName[] = "job.json";
 constexpr size_t kMaxRecordBytes = 256 << 20;
 constexpr char kChooseStateFolder[] = "; set XDG_STATE_HOME to a folder of your own";
-constexpr std::array<std::string_view, 5> kLauncherNames = {"local", "ssh", "per_node", "exec",
-                                                            "slurm"};
+constexpr std::array<std::string_view, 7> kLauncherNames = {"local", "ssh",     "per_node", "exec",
+                                                            "slurm", "openmpi", "pdsh"};
 
 std::string ToText(const JobRecord& record) {
   Json nodes = Json::array();

@@ -27,9 +27,10 @@ class ChildLink : public NodeLink {
   std::string StderrTail() const override { return child_->StderrTail(); }
   std::string Address() const override { return address_; }
 
-  // Reads up to the end of the hello line and not one byte further. The error is a fragment: "did
-  // not send its hello line in time".
-  Result<void> AwaitHello(HelloScanner& scanner, Deadline deadline);
+  // As the function of that name.
+  Result<void> AwaitHello(HelloScanner& scanner, Deadline deadline) {
+    return dslaunch::AwaitHello(stream_.get(), scanner, deadline);
+  }
 
   ChildProcess& child() { return *child_; }
 

@@ -1,8 +1,11 @@
 #include "cli/transport/hello.h"
 
+#include <poll.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include "base/build_id.h"
@@ -54,6 +57,25 @@ HelloScanner::State HelloScanner::Fail(std::string reason) {
 }
 
 std::string HelloScanner::Skipped() const { return OneLine(buffer_, kMaxShownBytes); }
+
+Result<void> AwaitHello(int stream, HelloScanner& scanner, Deadline deadline) {
+  while (true) {
+    pollfd ready{stream, POLLIN, 0};
+    const int polled = ::poll(&ready, 1, deadline.PollMs());
+    if (polled < 0 && errno == EINTR) continue;
+    if (polled == 0) return Error{ExitCode::kTimedOut, "did not send its hello line in time"};
+    char peeked[4096];
+    const ssize_t n = ::recv(stream, peeked, sizeof peeked, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) return Error{ExitCode::kUnavailable, "exited before its hello line"};
+    const HelloScanner::State state = scanner.Feed({peeked, static_cast<size_t>(n)});
+    if (state == HelloScanner::State::kFailed)
+      return Error{ExitCode::kUnavailable, "sent an invalid hello line: " + scanner.reason()};
+    const size_t taken = static_cast<size_t>(n) - scanner.leftover().size();
+    if (::recv(stream, peeked, taken, 0) < 0) return Error{ExitCode::kIo, "cannot be read"};
+    if (state == HelloScanner::State::kFound) return {};
+  }
+}
 
 std::string MakeNonce() {
   unsigned char bits[16];

@@ -4,6 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/deadline.h"
+#include "base/error.h"
+
 namespace dslaunch {
 
 // Feed it what the stream delivers until it has found the line or failed. Not thread-safe, no input
@@ -42,6 +45,10 @@ class HelloScanner {
   std::string leftover_;
   std::string reason_;
 };
+
+// Reads from a socket up to the end of the hello line and not one byte further. The error is a
+// fragment: "did not send its hello line in time".
+Result<void> AwaitHello(int stream, HelloScanner& scanner, Deadline deadline);
 
 // 128 random bits in lower-case hex: ties a hello line to the one start it answers.
 std::string MakeNonce();

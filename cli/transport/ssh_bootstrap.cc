@@ -53,6 +53,16 @@ constexpr std::string_view kInstall =
     R"sh(ln "$t" "$a" 2> /dev/null || [ -e "$a" ] || mv -n "$t" "$a"; rm -f "$t"; t=; )sh"
     R"sh([ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || fail "$a is not the agent; remove it")sh";
 
+// For all nodes of an engine at once. What lacks the agent fetches it from dslaunch's own port: no
+// engine connects stdin everywhere. One line on stdout says what came of it.
+constexpr std::string_view kEngineStart =
+    R"sh(d="$HOME/.cache/dslaunch"; a="$d/agent-%BUILD_ID%"; )sh"
+    R"sh(ready() { [ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
+    R"sh(ready || w=$({ for e in %SOURCES%; do )sh"
+    R"sh(bash -c "exec 3<>/dev/tcp/$e && echo %TICKET% >&3 && cat <&3" 2> /dev/null && break; done; } )sh"
+    R"sh(| ( %INSTALL% ) 2>&1) || { set -f; echo DSLAUNCH-FAILED %NONCE% %PLACE% $w; exit 98; }; )sh"
+    R"sh(exec "$a" dial --nonce %NONCE% %PLACE% %PIN% %ENDPOINTS%%ARGUMENTS%)sh";
+
 // Whatever came from a file or a variable, nothing but this and `also` reaches the node's shell.
 std::string Plain(std::string_view text, std::string_view also = "") {
   std::string plain;
@@ -185,6 +195,30 @@ std::string InstallScript(const AgentBinary& agent, std::string_view sha256) {
                                {"%MACHINE%", Plain(agent.machine)},
                                {"%SIZE%", std::to_string(agent.size_bytes)},
                                {"%SHA256%", Plain(sha256)}});
+}
+
+std::string EngineScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
+                         const EngineStart& start) {
+  std::string arguments;
+  for (const std::string& argument : AgentArguments(role, start.nonce))
+    arguments += " " + Plain(argument, "-");
+  std::string sources;
+  std::string endpoints;
+  for (const std::string& endpoint : start.endpoints) {
+    std::string plain = Plain(endpoint, ".:");
+    endpoints += (endpoints.empty() ? "" : ",") + plain;
+    if (const size_t colon = plain.rfind(':'); colon != std::string::npos) plain[colon] = '/';
+    sources += (sources.empty() ? "" : " ") + plain;
+  }
+  return Substitute(kEngineStart, {{"%INSTALL%", InstallScript(agent, sha256)},
+                                   {"%BUILD_ID%", Plain(agent.build_id)},
+                                   {"%SOURCES%", sources},
+                                   {"%TICKET%", Plain(start.ticket)},
+                                   {"%NONCE%", Plain(start.nonce)},
+                                   {"%PIN%", Plain(start.pin)},
+                                   {"%ENDPOINTS%", endpoints},
+                                   {"%ARGUMENTS%", arguments},
+                                   {"%PLACE%", start.place}});
 }
 
 std::string ForLoginShell(const std::string& script) { return "/bin/sh -c '" + script + "'"; }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
@@ -16,6 +17,19 @@ namespace dslaunch {
 // hexadecimal and decimal numbers, a machine name and the words of AgentArguments is put into them.
 std::string StartScript(std::string_view build_id, const AgentRole& role, std::string_view nonce);
 std::string InstallScript(const AgentBinary& agent, std::string_view sha256);
+
+// How the agents of an engine that starts one program on all nodes find the front end.
+struct EngineStart {
+  std::string nonce;  // of this start
+  std::string place;  // what a node's shell or the engine makes its place from; a constant
+  std::string pin;
+  std::vector<std::string> endpoints;  // of the front end: "10.0.0.1:4711", IPv6 without brackets
+  std::string ticket;                  // for which it gives the agent's file to nodes that lack it
+};
+
+// The script for all nodes: the agent is fetched where it is missing, and connects.
+std::string EngineScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
+                         const EngineStart& start);
 
 // A script as a command for a node's login shell: sh, bash, zsh, fish and csh read it alike.
 std::string ForLoginShell(const std::string& script);

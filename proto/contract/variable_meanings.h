@@ -38,6 +38,9 @@ inline constexpr VariableMeaning kRankVariables[] = {
      "the Unix socket of its node's agent, which gives connections to other ranks; empty: there is "
      "none"},
     {"DSLAUNCH_STATUS_FD", "a descriptor that takes status lines"},
+    {"OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE", "with --mpi_env: as RANK, WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_LOCAL_RANK, OMPI_COMM_WORLD_NODE_RANK, OMPI_COMM_WORLD_LOCAL_SIZE",
+     "with --mpi_env: as LOCAL_RANK, LOCAL_RANK, LOCAL_WORLD_SIZE"},
     {"CUDA_VISIBLE_DEVICES", "the node's devices that the job uses, where it uses GPUs"},
     {"OMP_NUM_THREADS", "default: the node's cores divided by its ranks"},
     {"PYTHONUNBUFFERED", "default 1"},
@@ -56,6 +59,7 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"SLURM_JOB_NODELIST, SLURM_NODELIST, SLURM_JOB_NUM_NODES, SLURM_NNODES",
      "--launcher slurm, hostfile write --slurm: the nodes of the allocation"},
     {"SLURM_JOB_ID, SLURM_STEP_NUM_TASKS", "--launcher slurm: that there is an allocation"},
+    {"PDSH_RCMD_TYPE", "--launcher pdsh: how pdsh reaches nodes; default ssh"},
     {"SLURM_TASKS_PER_NODE, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_NODE, SLURM_JOB_CPUS_PER_NODE",
      "--launcher slurm: the slots of its nodes"},
     {"SSH_AUTH_SOCK", "the SSH agent"},

@@ -64,6 +64,13 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {kRankDirVariable, rank_dir},
       {kRankSocketVariable, rank_socket},
   };
+  if (mpi_env) {
+    env.emplace_back("OMPI_COMM_WORLD_RANK", number(rank));
+    env.emplace_back("OMPI_COMM_WORLD_SIZE", number(world_size));
+    env.emplace_back("OMPI_COMM_WORLD_LOCAL_RANK", number(local_rank));
+    env.emplace_back("OMPI_COMM_WORLD_LOCAL_SIZE", number(local_world_size));
+    env.emplace_back("OMPI_COMM_WORLD_NODE_RANK", number(local_rank));
+  }
   if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
   if (omp_required) env.emplace_back(kOmpVariable, number(omp_num_threads));
   if (cuda_visible_devices) env.emplace_back("CUDA_VISIBLE_DEVICES", *cuda_visible_devices);

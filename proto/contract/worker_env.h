@@ -51,6 +51,7 @@ struct WorkerEnv {
   std::string role = "default";              // ROLE_NAME
   std::string run_id;                        // TORCHELASTIC_RUN_ID; empty: job_id
   int omp_num_threads = 1;
+  bool mpi_env = false;       // OMPI_COMM_WORLD_* too, for programs that look for mpirun's
   bool omp_required = false;  // OMP_NUM_THREADS overrides too: it follows from the rank's cores
 
   // The variables of this worker. The first list always overrides what the node or the user has;

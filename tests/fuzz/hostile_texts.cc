@@ -13,6 +13,7 @@
 #include "base/build_id.h"
 #include "base/cpu_list.h"
 #include "cli/commands/hostfile_sources.h"
+#include "cli/engines/engine_command.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/doctor_command.h"
@@ -34,6 +35,7 @@
 #include "cli/transport/ssh_known_hosts.h"
 #include "hostfiles/host_filter.h"
 #include "hostfiles/hostfile.h"
+#include "proto/contract/engine_line.h"
 #include "proto/contract/worker_env.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
@@ -228,6 +230,20 @@ bool ReadsNodeList(const std::string& bytes) {
   Require(names->size() <= kMaxListedNodes, "a list stands for too many nodes");
   for (const std::string& name : *names)
     Require(name.find_first_of(",[]") == std::string::npos, "a name is not written out");
+  return true;
+}
+
+bool ReadsEngineLine(const std::string& bytes) {
+  const auto line = ReadEngineLine(bytes, "5eed");
+  if (!line) return false;
+  Require(!line->place.empty() && line->place.find(' ') == std::string::npos, "a place is no word");
+  const std::vector<NodeTarget> nodes(3, NodeTarget{"n1", "n1", 0, ""});
+  for (const Engine engine : {Engine::kOpenMpi, Engine::kPdsh, Engine::kSlurm})
+    Require(NodeOfPlace(engine, line->place, nodes).value_or(0) < 3, "a place is of no node");
+  if (line->text.ends_with('\r')) return true;  // one is taken off
+  const std::string again = FormatEngineLine(*line, "5eed");
+  Require(ReadEngineLine(again.substr(0, again.size() - 1), "5eed") == line,
+          "what is read is not what is written");
   return true;
 }
 

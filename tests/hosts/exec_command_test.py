@@ -11,35 +11,18 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from hosts_case import HostsCase, main  # noqa: E402
+from hosts_case import OutsideCase, main  # noqa: E402
 from launcher_case import LauncherCase, bash  # noqa: E402
 
 # /tmp is the machine's on all test hosts, so ranks say there how far they are.
 WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
 
 
-class ExecCommand(HostsCase):
+class ExecCommand(OutsideCase):
     def setUp(self):
         super().setUp()
-        os.chmod(self.folder, 0o755)
-        cases = "".join(f"  {node.name}) pid={node.init_pid} ;;\n" for node in self.hosts.nodes)
-        self.enter = self.folder / "enter"
-        self.enter.write_text("#!/bin/sh\n"
-                              f"case $1 in\n{cases}  *) echo \"enter: no node $1\" >&2; exit 3 ;;\nesac\n"
-                              "shift\n"
-                              "exec nsenter --target=$pid --net --mount --pid --uts --wd=/ -- env HOME=/root \"$@\"\n")
-        self.enter.chmod(0o755)
         self.hostfile = self.folder / "hostfile"
         self.hostfile.write_text("node1 slots=2\nnode2 slots=2\n")
-
-    def popen(self, argv, env, cwd, **options):
-        return LauncherCase.popen(self, argv, env, cwd, **options)
-
-    def base_environment(self):
-        return LauncherCase.base_environment(self)
-
-    def leftovers(self):
-        return super().leftovers() + LauncherCase.leftovers(self)
 
     def job(self, *more):
         return ["--hostfile", self.hostfile, "--exec_command", f"{self.enter} {{node}}", "--chdir", "/", *more]

@@ -3,65 +3,22 @@
 import os
 import pathlib
 import re
-import shlex
 import signal
-import subprocess
 import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import DSLAUNCH, MARK, LauncherCase, bash, main, supervisors_and_agents  # noqa: E402
-from slurm_cluster import SlurmCluster, why_not  # noqa: E402
+from launcher_case import DSLAUNCH, LauncherCase, bash, main, supervisors_and_agents  # noqa: E402
+from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
+from slurm_cluster import why_not  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
 
-NOT_RUN = 77
 WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
 
 
-class BatchJob:
-    """A job of Slurm's, as LauncherCase knows one."""
-
-    def __init__(self, cluster, number, path):
-        self._cluster, self.number, self._path = cluster, number, path
-
-    @property
-    def output(self):
-        return self._path.read_text(errors="replace") if self._path.exists() else ""
-
-    def running(self):
-        return self._cluster.state_of(self.number)[0] in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
-
-    def wait(self):
-        """How it ended, as ("FAILED", 7)."""
-        return self._cluster.wait_for_end(self.number)
-
-
-class Slurm(LauncherCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.cluster = SlurmCluster().__enter__()
-        cls.addClassCleanup(cls.cluster.close)
-
-    def setUp(self):
-        super().setUp()
-        self.addCleanup(self.cluster.run, "scancel", "--user=root", "--signal=KILL", "--full")
-
+class Slurm(SlurmCase):
     def popen(self, argv, env, cwd, **options):
         return super().popen(["salloc", "--quiet", "-N4", "--ntasks-per-node=2", *argv], env, cwd, **options)
-
-    def base_environment(self):
-        return {**super().base_environment(), **self.cluster.environment}
-
-    def batch(self, *command):
-        """Submits a script that becomes dslaunch, to run on all four nodes."""
-        script = self.folder / "batch.sh"
-        script.write_text(f"#!/bin/bash\nexec {shlex.join(map(str, (DSLAUNCH, *command)))}\n")
-        output = self.folder / "batch.out"
-        done = subprocess.run(["sbatch", "--parsable", "-N4", "--ntasks-per-node=1", f"--output={output}", str(script)],
-                              env={**self.base_environment(), MARK: self.mark}, cwd=self.folder,
-                              capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-        self.assertEqual(0, done.returncode, done.stderr)
-        self.last_job = BatchJob(self.cluster, int(done.stdout), output)
-        return self.last_job
 
     def test_an_allocation_needs_no_hostfile(self):
         code, job = self.run_job("--show", "all", bash(
@@ -149,7 +106,30 @@ class OutsideAnAllocation(LauncherCase):
     def test_it_says_how_to_get_one(self):
         code, job = self.run_job("--launcher", "slurm", "true")
         self.assert_code(64, code, job)
-        self.assert_says(job, r"in no allocation of Slurm's", r"salloc -N 2")
+        self.assert_says(job, r"in no allocation of Slurm's", r"salloc -N 2", r"--slurm_args '-N 2'")
+
+
+class AnAllocationOfItsOwn(SlurmCase):
+    def test_slurm_args_get_one(self):
+        arguments = ["--launcher", "slurm", "--num_nodes", "2", "--slurm_args", "--ntasks-per-node=2 --time=5", "--show", "all"]
+        code, job = self.run_job(arguments, bash('echo "$RANK on $SLURMD_NODENAME"; [ $RANK != "$1" ] || exit 9'))
+        self.assert_code(0, code, job)
+        self.assertEqual([("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2")],
+                         sorted(re.findall(r"(\d) on (n\d)", job.stdout)), job.output)
+        code, job = self.run_job(arguments, bash('[ $RANK != "$1" ] || exit 9; exec sleep 60'), "-", "3")
+        self.assert_code(9, code, job)
+        self.assert_nothing_left()
+        self.assertEqual("", self.cluster.run("squeue", "--noheader").stdout)
+
+    def test_ctrl_c_gives_it_back(self):
+        job = self.start("--launcher", "slurm", "--slurm_args", "-N2", "--grace", "3", bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 2)
+        front = [process for process in self.leftovers() if process.comm == "dslaunch"]
+        for pid in [job.pid, *(process.pid for process in front)]:  # a terminal's Ctrl-C reaches all of its group
+            os.kill(pid, signal.SIGINT)
+        self.assertNotEqual(0, self.wait(job))
+        self.assert_nothing_left(within_s=10)
+        wait_until(lambda: not self.cluster.run("squeue", "--noheader").stdout, 20, "Slurm has its nodes back")
 
 
 if __name__ == "__main__":

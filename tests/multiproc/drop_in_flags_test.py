@@ -62,7 +62,7 @@ ACCEPTED = {
 # (Words, what refuses them.)
 REFUSED = [
     (["--autotuning", "run"], "--autotuning is not supported: .*deepspeed --autotuning"),
-    (["--launcher", "pdsh"], "--launcher pdsh is not supported: .*--launcher ssh"),
+    (["--launcher", "mpich"], "--launcher mpich is not supported: .*--launcher ssh"),
     (["--launcher=SLURM"], "--launcher slurm: this shell is in no allocation of Slurm.s .*get one by salloc"),
     (["--tee", "all"], "--tee all is not supported: .*--show all"),
     (["-t", "none"], r"-t \(--tee\) none is not supported: .*--show none"),

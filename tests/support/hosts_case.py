@@ -78,6 +78,30 @@ class HostsCase(LauncherCase):
                 print(f"--- sshd of {node.name}:\n{node.sshd_log()[-3000:]}", file=sys.stderr)
 
 
+class OutsideCase(HostsCase):
+    """dslaunch runs outside of the hosts' namespaces; the program self.enter runs a command in one, as kubectl exec does."""
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.folder, 0o755)
+        cases = "".join(f"  {node.name}) pid={node.init_pid}; home={node.home} ;;\n" for node in self.hosts.nodes)
+        self.enter = self.folder / "enter"
+        self.enter.write_text("#!/bin/sh\n"
+                              f"case $1 in\n{cases}  *) echo \"enter: no node $1\" >&2; exit 3 ;;\nesac\n"
+                              "shift\n"
+                              "exec nsenter --target=$pid --net --mount --pid --uts --wd=/ -- env HOME=\"$home\" \"$@\"\n")
+        self.enter.chmod(0o755)
+
+    def popen(self, argv, env, cwd, **options):
+        return LauncherCase.popen(self, argv, env, cwd, **options)
+
+    def base_environment(self):
+        return LauncherCase.base_environment(self)
+
+    def leftovers(self):
+        return super().leftovers() + LauncherCase.leftovers(self)
+
+
 def main():
     reason = why_not()
     if reason:

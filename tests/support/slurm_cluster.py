@@ -8,11 +8,12 @@ import os
 import pathlib
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 
-from test_hosts import wait_until
+from test_hosts import processes_where, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scontrol")
 
@@ -39,7 +40,8 @@ def _free_ports(count):
 class SlurmCluster:
     """Nodes n1, n2, ... with `cores` each; a context manager. `environment` is what Slurm's commands need."""
 
-    def __init__(self, nodes=4, cores=2):
+    def __init__(self, nodes=4, cores=2, slurmd_timeout_s=20):
+        self._slurmd_timeout_s = slurmd_timeout_s
         self.names = [f"n{i + 1}" for i in range(nodes)]
         self.cores = cores
 
@@ -78,12 +80,15 @@ class SlurmCluster:
             f"SlurmctldLogFile={folder}/slurmctld.log\nSlurmdLogFile={folder}/slurmd.%n.log\n"
             "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\nMpiDefault=none\n"
             "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
-            "ReturnToService=2\nKillWait=5\nSlurmdTimeout=20\n"
+            f"ReturnToService=2\nKillWait=5\nSlurmdTimeout={self._slurmd_timeout_s}\n"
             f"{nodes}"
             "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n")
         daemons = [["munged", f"--key-file={key}", f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
                     f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed", "--num-threads=2", "--force"],
                    ["slurmctld", "-c"], *(["slurmd", "-N", name] for name in self.names)]
+        hosts = folder / "hosts"  # so that nodes find each other by Slurm's names; in the daemons' mount namespace alone
+        hosts.write_text("127.0.0.1 localhost " + " ".join(self.names) + "\n")
+        daemons.insert(0, ["mount", "--bind", str(hosts), "/etc/hosts"])
         script = "".join(shlex.join(words) + " || exit 1\n" for words in daemons)
         # bash reaps what the daemons leave to it, until its stdin ends.
         self._init = subprocess.Popen(
@@ -96,6 +101,10 @@ class SlurmCluster:
             return shown.split() == ["idle", str(len(self.names))]
         wait_until(all_idle, 30, "all nodes of the Slurm cluster are idle", poll_s=0.1)
 
+    def show(self, job):
+        """What scontrol says about a job of Slurm's, by name."""
+        return dict(word.split("=", 1) for word in self.run("scontrol", "show", "job", str(job)).stdout.split() if "=" in word)
+
     def run(self, *argv, timeout_s=60):
         """Runs one of Slurm's commands."""
         return subprocess.run(argv, env={**os.environ, **self.environment}, capture_output=True, text=True,
@@ -103,13 +112,20 @@ class SlurmCluster:
 
     def state_of(self, job):
         """(state, exit code) of a job of Slurm's, as ("FAILED", 7)."""
-        words = dict(word.split("=", 1) for word in self.run("scontrol", "show", "job", str(job)).stdout.split() if "=" in word)
+        words = self.show(job)
         return words.get("JobState"), int(words.get("ExitCode", "-1:0").split(":")[0])
 
     def wait_for_end(self, job, timeout_s=60):
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         wait_until(lambda: self.state_of(job)[0] in ended, timeout_s, f"job {job} of Slurm has ended", poll_s=0.1)
         return self.state_of(job)
+
+    def kill_slurmd(self, name):
+        """The daemon of one node, as if it had crashed; what it has started goes on."""
+        config = self.environment["SLURM_CONF"]
+        daemon, = processes_where(lambda process: process.argv[:3] == ["slurmd", "-N", name] and
+                                  process.environ.get("SLURM_CONF") == config)
+        os.kill(daemon.pid, signal.SIGKILL)
 
     def close(self):
         """Ends the cluster. Can be called twice."""

@@ -9,7 +9,7 @@
 namespace dslaunch::slurm_allocation_test {
 namespace {
 
-using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using Environment = std::map<std::string, std::string>;
@@ -101,11 +101,13 @@ TEST(SlurmAllocationTest, WhatCannotBeReadIsNamed) {
   }
 }
 
-TEST(SlurmAllocationTest, TheCommandNamesJobAndNode) {
-  const std::vector<std::string> words = SlurmExecCommand("41");
-  EXPECT_EQ(words.front(), "srun");
-  for (const char* word : {"--jobid=41", "--nodelist={node}", "--unbuffered", "SLURM_PROCID"})
-    EXPECT_THAT(words, Contains(word));
+TEST(SlurmAllocationTest, CommandsNameTheJobOrMakeOne) {
+  EXPECT_THAT(SrunCommand("41"), ElementsAre("srun", "--jobid=41"));
+  EXPECT_THAT(SallocCommand({"-t", "10"}, 4, {"/bin/dslaunch", "--launcher", "slurm", "a b"}),
+              ElementsAre("salloc", "--quiet", "--nodes=4", "-t", "10", "/bin/dslaunch",
+                          "--launcher", "slurm", "a b"));
+  EXPECT_THAT(SallocCommand({"-N2"}, std::nullopt, {"/bin/dslaunch"}),
+              ElementsAre("salloc", "--quiet", "-N2", "/bin/dslaunch"));
 }
 
 }  // namespace

@@ -74,6 +74,20 @@ TEST(WorkerEnvTest, SpeaksTorchrunsAndDeepSpeedsNames) {
   EXPECT_EQ(map.at("TORCHELASTIC_RUN_ID"), "job");
 }
 
+TEST(WorkerEnvTest, SpeaksOpenMpisNamesOnRequest) {
+  WorkerEnv env = Example();
+  auto list = env.Required();
+  EXPECT_EQ(Map(list.begin(), list.end()).count("OMPI_COMM_WORLD_RANK"), 0u);
+  env.mpi_env = true;
+  list = env.Required();
+  const Map map(list.begin(), list.end());
+  EXPECT_EQ(map.at("OMPI_COMM_WORLD_RANK"), "3");
+  EXPECT_EQ(map.at("OMPI_COMM_WORLD_SIZE"), "4");
+  EXPECT_EQ(map.at("OMPI_COMM_WORLD_LOCAL_RANK"), "1");
+  EXPECT_EQ(map.at("OMPI_COMM_WORLD_LOCAL_SIZE"), "2");
+  EXPECT_EQ(map.at("OMPI_COMM_WORLD_NODE_RANK"), "1");
+}
+
 TEST(WorkerEnvTest, APlaceIsWhatIsRequired) {
   for (const auto& [name, value] : Example().Required()) EXPECT_TRUE(IsPlaceVariable(name)) << name;
   for (const char* name :

@@ -1,0 +1,26 @@
+// The agent where an engine that starts one program on all nodes has started it (mpirun, pdsh): its
+// stdin and stdout lead nowhere, so it connects to the front end instead.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+struct DialOptions {
+  std::string nonce;                   // the front end's, repeated in every line
+  std::string place;                   // of this node, likewise
+  std::string pin;                     // of the front end's key (net/pinned_tls.h)
+  std::vector<std::string> endpoints;  // of the front end: "address:port", tried side by side
+  std::vector<std::string> command;    // arguments of dslaunch-agent: what to be for the front end
+};
+
+// Writes a line with the pin of its own key to stdout (proto/contract/engine_line.h), connects,
+// starts dslaunch-agent with the connection as its stdin and stdout, and carries the bytes. Passes
+// SIGINT and SIGTERM on; the end of the connection is end of file for the agent. Once the
+// agent has ended it says so on stdout, and returns the agent's exit code; 69 where it did not
+// reach the front end. The agent does not get the variables by which its engine's programs know
+// their own place: ranks would take it for theirs.
+int RunDial(const DialOptions& options);
+
+}  // namespace dslaunch

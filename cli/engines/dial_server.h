@@ -1,0 +1,51 @@
+// Where the agents of an engine connect to: a port of this machine, open as long as the job runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+
+// Takes TCP connections from anywhere. One that speaks TLS waits until Await asks for its key; the
+// oldest give way where too many wait. One that begins with the ticket, on a line,
+// gets the agent's file, which is no secret. All others are closed. A thread of its own does the
+// work. Thread-safe.
+class DialServer {
+ public:
+  struct Options {
+    std::string network_interface;  // whose addresses the nodes get; empty: of all
+    std::string ticket;             // lower-case hex
+    std::string file;               // the agent's
+    size_t max_unclaimed = 64;      // connections that Await has not asked for
+  };
+  struct Caller {
+    UniqueFd stream;          // decrypted; closing it ends the connection, and so does the node
+    std::string address;      // numeric, of the node
+    std::string own_address;  // of this machine, as the node reached it
+  };
+
+  // kUnavailable: no port can be had.
+  static Result<std::unique_ptr<DialServer>> Start(Options options);
+  // Ends all connections.
+  ~DialServer();
+
+  // Of this end's key (net/pinned_tls.h).
+  const std::string& pin() const;
+  // "10.0.0.1:4711", "fd00::1:4711": IPv6 without brackets, which a shell would read.
+  std::vector<std::string> endpoints() const;
+
+  // The connection of the agent whose key has this pin. Blocks until the deadline at most.
+  Result<Caller> Await(const std::string& pin, Deadline deadline);
+
+ private:
+  class Loop;
+  explicit DialServer(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace dslaunch

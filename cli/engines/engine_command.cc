@@ -1,0 +1,137 @@
+#include "cli/engines/engine_command.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <filesystem>
+#include <set>
+
+#include "base/sanitize.h"
+#include "base/substitute.h"
+#include "cli/transport/ssh_bootstrap.h"
+
+namespace dslaunch {
+namespace {
+
+Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+
+// Neither engine takes more as the name of one host.
+bool IsPlainHost(const std::string& host) {
+  return !host.empty() && host.front() != '-' && std::ranges::all_of(host, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
+  });
+}
+
+std::string Joined(const std::vector<NodeTarget>& nodes, bool with_user) {
+  std::string list;
+  for (const NodeTarget& node : nodes) {
+    list += list.empty() ? "" : ",";
+    if (with_user && !node.user.empty()) list += node.user + "@";
+    list += node.host;
+  }
+  return list;
+}
+
+void Append(std::vector<std::string>& words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+Result<void> CheckEngineNodes(Engine engine, const std::vector<NodeTarget>& nodes) {
+  const std::string name = engine == Engine::kOpenMpi ? "--launcher openmpi"
+                           : engine == Engine::kPdsh  ? "--launcher pdsh"
+                                                      : "--launcher slurm";
+  std::set<std::string> hosts;
+  for (const NodeTarget& node : nodes) {
+    if (!IsPlainHost(node.host)) {
+      return Usage(name + ": " + Truncate(node.host) +
+                   " cannot be given to it as a host; use a name of letters, digits, '.', '-' and "
+                   "'_'");
+    }
+    if (node.port != 0) {
+      return Usage(name + ": " + node.name + " has port " + std::to_string(node.port) +
+                   ", which it cannot be given; set it in ssh_config");
+    }
+    if (!node.user.empty() && (engine != Engine::kPdsh || !IsPlainHost(node.user))) {
+      return Usage(name + ": " + node.name + " has user " + Truncate(node.user) +
+                   ", which it cannot be given; set it in ssh_config");
+    }
+    if (!hosts.insert(node.host).second) {
+      return Usage(name + ": " + Truncate(node.host) +
+                   " is the host of two nodes, and it starts one program on each host; leave one "
+                   "of them out");
+    }
+  }
+  return {};
+}
+
+std::string_view PlaceIn(Engine engine) {
+  switch (engine) {
+    case Engine::kOpenMpi:
+      return "$OMPI_COMM_WORLD_RANK";
+    case Engine::kPdsh:
+      return "{place}";
+    case Engine::kSlurm:
+      break;
+  }
+  return "$SLURMD_NODENAME";
+}
+
+std::vector<std::string> EngineCommandLine(const EngineWords& engine,
+                                           const std::vector<NodeTarget>& nodes,
+                                           const std::string& script) {
+  std::vector<std::string> words = engine.words;
+  const std::string count = std::to_string(nodes.size());
+  switch (engine.engine) {
+    case Engine::kOpenMpi:
+      if (engine.is_root) words.emplace_back("--allow-run-as-root");
+      // One agent that ends does not end the others: what becomes of the job is dslaunch's to say.
+      Append(words, {"--stdin", "none", "--bind-to", "none", "--enable-recovery", "--mca",
+                     "orte_abort_on_non_zero_status", "0", "--map-by", "seq", "-np", count,
+                     "--host", Joined(nodes, /*with_user=*/false), "/bin/sh", "-c", script});
+      break;
+    case Engine::kPdsh:
+      if (!engine.knows_rcmd) Append(words, {"-R", "ssh"});
+      // pdsh replaces %n by a host's number, and reads %% as %. All at once, as none ends early.
+      Append(words, {"-N", "-S", "-f", count, "-w", Joined(nodes, true),
+                     ForLoginShell(Substitute(Substitute(script, {{"%", "%%"}}),
+                                              {{PlaceIn(engine.engine), "%n"}}))});
+      break;
+    case Engine::kSlurm:
+      Append(words,
+             {"--overlap", "--whole", "--nodes=" + count, "--ntasks=" + count,
+              "--ntasks-per-node=1", "--nodelist=" + Joined(nodes, false), "--distribution=block",
+              "--cpu-bind=none", "--mpi=none", "--export=ALL", "--input=none", "--unbuffered",
+              "--quiet", "--wait=0", "--kill-on-bad-exit=0", "--no-kill", "/bin/sh", "-c", script});
+      break;
+  }
+  return words;
+}
+
+std::optional<size_t> NodeOfPlace(Engine engine, const std::string& place,
+                                  const std::vector<NodeTarget>& nodes) {
+  if (engine == Engine::kSlurm) {
+    const auto found = std::ranges::find(nodes, place, &NodeTarget::host);
+    if (found == nodes.end()) return std::nullopt;
+    return static_cast<size_t>(found - nodes.begin());
+  }
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(place.data(), place.data() + place.size(), number);
+  if (error != std::errc() || end != place.data() + place.size() || number >= nodes.size())
+    return std::nullopt;
+  return number;
+}
+
+std::string EngineTryThis(const EngineWords& engine, const NodeTarget& node) {
+  std::string line;
+  for (const std::string& word : engine.words) line += SanitizeForTerminal(word) + " ";
+  if (engine.engine == Engine::kPdsh && !engine.knows_rcmd) line += "-R ssh ";
+  return line +
+         (engine.engine == Engine::kOpenMpi ? "--host "
+          : engine.engine == Engine::kPdsh  ? "-w "
+                                            : "--overlap -w ") +
+         node.host + " true";
+}
+
+}  // namespace dslaunch

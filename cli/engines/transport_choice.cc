@@ -1,0 +1,74 @@
+#include "cli/engines/transport_choice.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "base/sanitize.h"
+#include "cli/engines/engine_command.h"
+#include "cli/engines/transport_engine.h"
+#include "cli/transport/child_process.h"
+#include "cli/transport/transport_command.h"
+#include "cli/transport/transport_local.h"
+#include "cli/transport/transport_ssh.h"
+
+namespace dslaunch {
+namespace {
+
+Result<std::unique_ptr<Transport>> MakeEngine(Engine engine, const TransportChoice& choice,
+                                              const AgentBinary& agent, const AgentRole& role) {
+  DSL_TRY(CheckEngineNodes(engine, choice.nodes));
+  EngineTransport::Options options;
+  options.agent = agent;
+  options.engine = {engine, choice.exec_command, ::geteuid() == 0,
+                    std::getenv("PDSH_RCMD_TYPE") != nullptr};
+  std::string& program = options.engine.words.front();
+  if (std::string path = FindProgram(program); !path.empty()) {
+    program = std::move(path);
+  } else {
+    return Error{ExitCode::kUsage,
+                 "there is no program '" + Truncate(program) +
+                     "' in PATH, by which the nodes are to be reached; install it here (Debian: " +
+                     (engine == Engine::kOpenMpi ? "openmpi-bin"
+                      : engine == Engine::kPdsh  ? "pdsh"
+                                                 : "slurm-client") +
+                     "), or take another --launcher"};
+  }
+  options.role = role;
+  options.nodes = choice.nodes;
+  options.network_interface = choice.network_interface;
+  options.on_step = choice.ssh.on_step;
+  return std::unique_ptr<Transport>(std::make_unique<EngineTransport>(std::move(options)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
+                                                 const AgentBinary& agent, const AgentRole& role) {
+  std::unique_ptr<Transport> transport;
+  switch (choice.launcher) {
+    case Launcher::kOpenMpi:
+      return MakeEngine(Engine::kOpenMpi, choice, agent, role);
+    case Launcher::kPdsh:
+      return MakeEngine(Engine::kPdsh, choice, agent, role);
+    case Launcher::kSlurm:
+      return MakeEngine(Engine::kSlurm, choice, agent, role);
+    case Launcher::kExec: {
+      DSL_TRY_ASSIGN(auto command, ExecNodeCommand::Make(choice.exec_command));
+      transport =
+          std::make_unique<CommandTransport>(agent, std::move(command), role, choice.ssh.on_step);
+      break;
+    }
+    case Launcher::kLocal:
+    case Launcher::kPerNode:
+      transport = std::make_unique<LocalTransport>(agent, role);
+      break;
+    case Launcher::kSsh:
+      transport = std::make_unique<SshTransport>(agent, choice.ssh, role);
+      break;
+  }
+  return transport;
+}
+
+}  // namespace dslaunch

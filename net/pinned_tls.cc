@@ -1,0 +1,100 @@
+#include "net/pinned_tls.h"
+
+#include <openssl/pem.h>
+#include <openssl/sha.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <array>
+#include <asio/buffer.hpp>
+
+#include "net/certificate_authority.h"
+#include "net/openssl_ptr.h"
+#include "net/tls.h"
+
+namespace dslaunch {
+namespace {
+
+using Certificate = OpenSslPtr<X509, X509_free>;
+
+std::string ToHex(const std::array<unsigned char, SHA256_DIGEST_LENGTH>& digest) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const unsigned char byte : digest) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+std::string PinOf(X509* certificate) {
+  unsigned char* der = nullptr;
+  const int size = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &der);
+  if (size <= 0) return "";
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  SHA256(der, static_cast<size_t>(size), digest.data());
+  OPENSSL_free(der);
+  return ToHex(digest);
+}
+
+void FreeExpected(void*, void* expected, CRYPTO_EX_DATA*, int, long, void*) {
+  delete static_cast<std::string*>(expected);
+}
+
+// Where a context has the pin that it takes.
+int ExpectedIndex() {
+  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeExpected);
+  return index;
+}
+
+// In place of all that OpenSSL would check: who signed a certificate says nothing here.
+int VerifyPin(X509_STORE_CTX* store, void*) {
+  auto* ssl =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  const auto* expected =
+      static_cast<std::string*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), ExpectedIndex()));
+  X509* const certificate = X509_STORE_CTX_get0_cert(store);
+  const std::string pin = certificate != nullptr ? PinOf(certificate) : "";
+  if (IsPin(pin) && (expected->empty() || pin == *expected)) {
+    X509_STORE_CTX_set_error(store, X509_V_OK);
+    return 1;
+  }
+  X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
+  return 0;
+}
+
+}  // namespace
+
+bool IsPin(std::string_view text) {
+  return text.size() == 2 * SHA256_DIGEST_LENGTH &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+Result<PinnedKey> MakePinnedKey() {
+  PinnedKey key;
+  DSL_TRY_ASSIGN(CertificateAuthority authority, CertificateAuthority::Create("pinned"));
+  DSL_TRY_ASSIGN(key.credentials, authority.Issue(0));
+  const OpenSslPtr<BIO, BIO_free> bio(BIO_new_mem_buf(
+      key.credentials.cert().data(), static_cast<int>(key.credentials.cert().size())));
+  const Certificate certificate(bio ? PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)
+                                    : nullptr);
+  if (certificate) key.pin = PinOf(certificate.get());
+  if (!IsPin(key.pin))
+    return Error{ExitCode::kInternal, "cannot make a key for the way to the nodes"};
+  return key;
+}
+
+Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::string& expected) {
+  DSL_TRY_ASSIGN(asio::ssl::context context, MakeTlsContext(own.credentials));
+  SSL_CTX* const native = context.native_handle();
+  SSL_CTX_set_ex_data(native, ExpectedIndex(), new std::string(expected));
+  SSL_CTX_set_cert_verify_callback(native, VerifyPin, nullptr);
+  return context;
+}
+
+std::string PeerPin(TlsStream& stream) {
+  const Certificate certificate(SSL_get1_peer_certificate(stream.ssl()));
+  return certificate ? PinOf(certificate.get()) : "";
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,153 @@
+"""Jobs that a real mpirun or pdsh starts on two test hosts: one process of it, from which the agents connect back."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import LauncherCase, bash  # noqa: E402
+
+# /tmp is the machine's on all test hosts, so ranks say there how far they are.
+WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
+
+
+class OverEngine:
+    """Both engines promise the same."""
+
+    engine = launcher = ""
+
+    def setUp(self):
+        if shutil.which(self.engine) is None:
+            self.fail(f"{self.engine} is not installed; packaging/install-debian-packages --tests")
+        super().setUp()
+
+    def job(self, *more):
+        return ["--launcher", self.launcher, "--hostfile", self.hosts.hostfile(slots=2), *more]
+
+    def test_ranks_run_on_the_nodes(self):
+        code, job = self.run_job(self.job("--show", "all"), bash(
+            'echo "$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR (${OMPI_COMM_WORLD_RANK-none} ${PMIX_RANK-none})"'))
+        self.assert_code(0, code, job)
+        found = sorted(re.findall(r"(\d) of 4 on (\w+) at (\S+) \(none none\)", job.stdout))
+        self.assertEqual([("0", "node1"), ("1", "node1"), ("2", "node2"), ("3", "node2")],
+                         [row[:2] for row in found], job.output)
+        self.assertIn({row[2] for row in found}.pop(), ("10.66.0.1", "fd66::1"))
+        self.assert_says(job, rf"4 ranks \({self.launcher}, cpu\): node1 node2")
+        self.assert_nothing_left()
+
+    def test_nodes_in_another_order_than_the_engines(self):
+        hostfile = self.hosts.hostfile(text="node2 slots=1\nnode1 slots=2\n")
+        code, job = self.run_job("--launcher", self.launcher, "--hostfile", hostfile, "--show", "all",
+                                 bash('echo "$RANK on $(hostname)"'))
+        self.assert_code(0, code, job)
+        self.assert_says(job, "0 on node2", "1 on node1", "2 on node1")
+
+    def test_a_node_that_lacks_the_agent_gets_it(self):
+        for node in self.hosts.nodes:
+            node.run(["rm", "-rf", f"{node.home}/.cache/dslaunch"])
+        node1, node2 = self.hosts.nodes
+        code, job = self.run_job(self.job(), "true")
+        self.assert_code(0, code, job)
+        for node in (node1, node2):
+            found = node.run(["sh", "-c", f"stat -c %a {node.home}/.cache/dslaunch/agent-*"]).stdout.split()
+            self.assertEqual(["700"], found)
+        node2.run(["rm", "-rf", f"{node2.home}/.cache/dslaunch"])
+        node2.run(["ln", "-s", "/nowhere", f"{node2.home}/.cache/dslaunch"])
+        try:
+            code, job = self.run_job(self.job(), "true")
+        finally:
+            node2.run(["rm", f"{node2.home}/.cache/dslaunch"])
+        self.assert_code(69, code, job)
+        self.assert_says(job, rf"node2.* by {self.engine}\): the agent could not be installed; it said: .*cannot create")
+        self.assert_nothing_left(within_s=10)
+
+    def test_ranks_have_mpiruns_variables_on_request(self):
+        code, job = self.run_job(self.job("--mpi_env", "--show", "all"), bash(
+            'echo "$OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE."'))
+        self.assert_code(0, code, job)
+        self.assert_says(job, r"0/4 0/2\.", r"1/4 1/2\.", r"2/4 0/2\.", r"3/4 1/2\.")
+
+    def test_no_secret_is_in_arguments_or_environment(self):
+        job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        commands = ["\n".join(process.argv) for process in self.leftovers() if process.name in (self.engine, "ssh", "orted")]
+        self.assertTrue(commands)
+        for text in commands:
+            self.assertNotIn("PRIVATE KEY", text)
+        job.signal(signal.SIGTERM)
+        self.wait(job)
+        self.assert_nothing_left(within_s=15)
+
+    def test_a_rank_that_fails_is_the_first_cause(self):
+        code, job = self.run_job(self.job(), bash('[ $RANK != 3 ] || exit 7; exec sleep 60'))
+        self.assert_code(7, code, job)
+        self.assert_says(job, r"rank 3 \(node2, local rank 1\) exited with code 7")
+        self.assert_nothing_left()
+
+    def test_a_killed_agent_is_the_loss_of_its_node(self):
+        job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
+        os.kill(agent.pid, signal.SIGKILL)
+        self.assert_code(69, self.wait(job), job)
+        self.assert_says(job, r"node2")
+        self.assert_nothing_left(within_s=15)
+
+    def test_ctrl_c_ends_all(self):
+        job = self.start(self.job("--grace", "3"), bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job), job)
+        self.assert_nothing_left(within_s=10)
+
+    def test_nothing_is_left_when_dslaunch_is_killed(self):
+        job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        job.signal(signal.SIGKILL)
+        killed_at = time.time()
+        self.wait(job)
+        self.assert_nothing_left(within_s=20, since=killed_at)
+
+    def test_nothing_is_left_when_the_engine_is_killed(self):
+        job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        engine, = [process for process in self.front.processes() if process.argv and self.engine in process.argv[0]]
+        os.kill(engine.pid, signal.SIGKILL)
+        killed_at = time.time()
+        self.assert_code(69, self.wait(job), job)
+        self.assert_nothing_left(within_s=20, since=killed_at)
+
+    def test_a_node_that_it_does_not_reach(self):
+        hostfile = self.hosts.hostfile(text="node1 slots=1\nnode9 slots=1\n")
+        code, job = self.run_job("--launcher", self.launcher, "--hostfile", hostfile, "--connect_timeout", "8", "true")
+        self.assert_code(69, code, job)
+        self.assert_says(job, rf"node9.* by {self.engine}", r"compare with \S*" + self.engine)
+        self.assert_nothing_left(within_s=15)
+
+    def test_wrong_use(self):
+        for given, why in (
+                (["--launcher", self.launcher], rf"--launcher {self.launcher} needs to know the nodes: add --hostfile"),
+                (self.job("--detach"), "end with it"),
+                (self.job("--ssh_port", "22"), rf"--launcher {self.launcher} does not use"),
+                (["--launcher", self.launcher, "--hostfile", self.hosts.hostfile(text="a:22 slots=1\n")], "has port 22")):
+            with self.subTest(given=given):
+                code, job = self.run_job(given, "true")
+                self.assert_code(64, code, job)
+                self.assert_says(job, why)
+
+
+class OpenMpi(OverEngine, HostsCase):
+    engine, launcher = "mpirun", "openmpi"
+
+
+class Pdsh(OverEngine, HostsCase):
+    engine, launcher = "pdsh", "pdsh"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What Slurm does to a running job: a time limit with requeue and resume, and a node whose slurmd is gone."""
+
+import pathlib
+import re
+import shlex
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import DSLAUNCH, ROOT, bash, main  # noqa: E402
+from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
+from slurm_cluster import why_not  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+
+def documented_script():
+    """The batch script of docs/launching.md."""
+    section = (ROOT / "docs" / "launching.md").read_text().partition("\n## Slurm\n")[2].partition("\n## ")[0]
+    return re.search(r"```bash\n(#!/bin/bash\n.*?)```", section, re.S)[1]
+
+
+def replaced(text, *pairs):
+    for old, new in pairs:
+        assert text.count(old) == 1, f"the documented script has {text.count(old)} times {old}"
+        text = text.replace(old, new)
+    return text
+
+
+class Requeue(SlurmCase):
+    def test_the_time_limit_saves_and_the_next_start_resumes(self):
+        steps = self.folder / "steps"
+        steps.write_text("1000000\n")
+        script = replaced(documented_script(),
+                          (" --gpus-per-node=8 --time=08:00:00", " --time=1"), ("B:TERM@120", "B:TERM@55"),
+                          ("dslaunch train recipe.yaml", f"{shlex.quote(DSLAUNCH)} --device cpu train fashion_mnist --steps $(cat steps)"),
+                          ("/shared/run1", shlex.quote(str(self.folder / "run"))))
+        job = self.submit(script, "--ntasks-per-node=1")
+        wait_until(lambda: self.cluster.show(job.number).get("Restarts") == "1" or not job.running(), 110,
+                   f"Slurm has requeued the job; it wrote:\n{job.output}", poll_s=0.5)
+        self.assertEqual("1", self.cluster.show(job.number).get("Restarts"), job.output)
+        self.assert_nothing_left(within_s=10)
+        last = max(int(re.search(r"\d+", path.name)[0]) for path in pathlib.Path(self.folder / "run").glob("*step*"))
+        steps.write_text(f"{last + 5}\n")
+        # Slurm lets a job that it has requeued wait for two minutes.
+        self.assertEqual(0, self.cluster.run("scontrol", "update", f"JobId={job.number}", "StartTime=now", "TimeLimit=10").returncode)
+        self.assertEqual(("COMPLETED", 0), self.cluster.wait_for_end(job.number, 90), job.output)
+        self.assertRegex(job.output, rf"resum.*{last}")
+
+
+class LostDaemon(SlurmCase):
+    cluster_options = {"slurmd_timeout_s": 8}
+
+    def test_a_node_whose_slurmd_is_gone(self):
+        job = self.batch_script([DSLAUNCH, *bash('touch "$1/up.$RANK"; exec sleep 120'), "-", self.folder],
+                                "-N4", "--ntasks-per-node=1", "--no-requeue")
+        self.wait_for_files(job, "up.*", 4)
+        self.cluster.kill_slurmd("n3")
+        self.assertEqual("NODE_FAIL", self.cluster.wait_for_end(job.number, 90)[0], job.output)
+        self.assert_nothing_left(within_s=20)
+
+
+if __name__ == "__main__":
+    reason = why_not()
+    if reason is not None:
+        print(reason)
+        sys.exit(NOT_RUN)
+    main()

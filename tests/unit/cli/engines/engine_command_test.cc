@@ -1,0 +1,100 @@
+#include "cli/engines/engine_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/transport/ssh_bootstrap.h"
+
+namespace dslaunch::engine_command_test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::vector<NodeTarget> kNodes = {{"node1", "node1", 0, ""}, {"web", "node2.site", 0, ""}};
+
+std::string AfterWord(const std::vector<std::string>& words, const std::string& word) {
+  const auto found = std::ranges::find(words, word);
+  return found == words.end() || found + 1 == words.end() ? "" : found[1];
+}
+
+TEST(EngineCommandTest, MpirunGetsNodesInOrderAndTheScriptAsOneWord) {
+  const EngineWords engine{Engine::kOpenMpi, {"/usr/bin/mpirun", "--mca", "a", "b"}};
+  const auto words = EngineCommandLine(engine, kNodes, "echo $OMPI_COMM_WORLD_RANK; x");
+  EXPECT_EQ(words[1], "--mca");
+  EXPECT_EQ(AfterWord(words, "--host"), "node1,node2.site");
+  EXPECT_EQ(AfterWord(words, "-np"), "2");
+  EXPECT_EQ(AfterWord(words, "--map-by"), "seq");
+  EXPECT_EQ(words.back(), "echo $OMPI_COMM_WORLD_RANK; x");
+  EXPECT_THAT(words, Not(Contains("--allow-run-as-root")));
+  EXPECT_EQ(EngineTryThis(engine, kNodes[1]), "/usr/bin/mpirun --mca a b --host node2.site true");
+}
+
+TEST(EngineCommandTest, PdshGetsNoPercentSignOfItsOwn) {
+  const EngineWords engine{Engine::kPdsh, {"/usr/bin/pdsh"}};
+  std::vector<NodeTarget> nodes = kNodes;
+  nodes[0].user = "alice";
+  const auto words = EngineCommandLine(engine, nodes, "echo {place} ${s%% *}");
+  EXPECT_EQ(AfterWord(words, "-R"), "ssh");
+  EXPECT_EQ(AfterWord(words, "-w"), "alice@node1,node2.site");
+  EXPECT_EQ(AfterWord(words, "-f"), "2");
+  EXPECT_EQ(words.back(), "/bin/sh -c 'echo %n ${s%%%% *}'");
+  const EngineWords by_rsh{Engine::kPdsh, {"/usr/bin/pdsh"}, false, /*knows_rcmd=*/true};
+  EXPECT_THAT(EngineCommandLine(by_rsh, nodes, "x"), Not(Contains("-R")));
+}
+
+TEST(EngineCommandTest, NodesThatAnEngineCannotNameAreRefused) {
+  EXPECT_TRUE(CheckEngineNodes(Engine::kOpenMpi, kNodes).ok());
+  const auto why = [](Engine engine, const NodeTarget& node) {
+    const Result<void> checked = CheckEngineNodes(engine, {node});
+    return checked.ok() ? "" : checked.error().message;
+  };
+  for (const char* host : {"-x", "a,b", "a:2", "fd66::1", "n[1-2]", "a b", "^f", ""})
+    EXPECT_THAT(why(Engine::kPdsh, {"n", host, 0, ""}), HasSubstr("as a host")) << host;
+  EXPECT_THAT(why(Engine::kPdsh, {"n", "n", 22, ""}), HasSubstr("has port 22"));
+  EXPECT_THAT(why(Engine::kOpenMpi, {"n", "n", 0, "alice"}), HasSubstr("has user alice"));
+  EXPECT_EQ(why(Engine::kPdsh, {"n", "n", 0, "alice"}), "");
+  EXPECT_THAT(CheckEngineNodes(Engine::kPdsh, {kNodes[0], kNodes[0]}).error().message,
+              HasSubstr("is the host of two nodes"));
+}
+
+TEST(EngineCommandTest, SrunStartsOneTaskOnEachNode) {
+  const EngineWords engine{Engine::kSlurm, {"/usr/bin/srun", "--jobid=41"}};
+  const auto words = EngineCommandLine(engine, kNodes, "x");
+  for (const char* word : {"--jobid=41", "--overlap", "--nodes=2", "--ntasks=2",
+                           "--nodelist=node1,node2.site", "--no-kill"})
+    EXPECT_THAT(words, Contains(word));
+  EXPECT_EQ(words.back(), "x");
+}
+
+TEST(EngineCommandTest, APlaceIsANodesNumberOrSlurmsName) {
+  EXPECT_EQ(NodeOfPlace(Engine::kPdsh, "0", kNodes), 0u);
+  EXPECT_EQ(NodeOfPlace(Engine::kOpenMpi, "1", kNodes), 1u);
+  for (const char* place : {"2", "-1", "1x", "", "node1"})
+    EXPECT_EQ(NodeOfPlace(Engine::kPdsh, place, kNodes), std::nullopt) << place;
+  EXPECT_EQ(NodeOfPlace(Engine::kSlurm, "node2.site", kNodes), 1u);
+  EXPECT_EQ(NodeOfPlace(Engine::kSlurm, "1", kNodes), std::nullopt);
+}
+
+TEST(EngineScriptTest, HasNoQuoteThatWouldEndItAndNoSecret) {
+  AgentBinary agent;
+  agent.build_id = "abc";
+  agent.machine = "x86_64";
+  agent.size_bytes = 7;
+  const EngineStart start{"5eed",
+                          "$OMPI_COMM_WORLD_RANK",
+                          std::string(64, 'f'),
+                          {"10.0.0.1:4711", "fd66::1:4711"},
+                          "7e57"};
+  const std::string script = EngineScript(agent, std::string(64, 'a'), {}, start);
+  EXPECT_THAT(script, Not(HasSubstr("'")));
+  EXPECT_THAT(script, HasSubstr("for e in 10.0.0.1/4711 fd66::1/4711;"));
+  EXPECT_THAT(script, HasSubstr(" dial --nonce 5eed $OMPI_COMM_WORLD_RANK ffff"));
+  EXPECT_THAT(script, HasSubstr("f 10.0.0.1:4711,fd66::1:4711 supervisor --nonce 5eed"));
+}
+
+}  // namespace
+}  // namespace dslaunch::engine_command_test

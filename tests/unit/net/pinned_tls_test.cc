@@ -1,0 +1,76 @@
+#include "net/pinned_tls.h"
+
+#include <gtest/gtest.h>
+
+#include <asio/connect.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+
+#include "net/tls.h"
+
+namespace dslaunch::pinned_tls_test {
+namespace {
+
+using asio::ip::tcp;
+
+struct Outcome {
+  std::error_code client = asio::error::would_block;
+  std::error_code server = asio::error::would_block;
+  std::string pin_at_server;
+};
+
+// A handshake over loopback: the client takes only `expected`, the server any key.
+Outcome Meet(const PinnedKey& client, const std::string& expected, const PinnedKey& server) {
+  asio::io_context loop;
+  tcp::acceptor acceptor(loop, {asio::ip::address_v4::loopback(), 0});
+  tcp::socket near(loop), far(loop);
+  near.connect(acceptor.local_endpoint());
+  acceptor.accept(far);
+  Result<asio::ssl::context> client_tls = MakePinnedContext(client, expected);
+  Result<asio::ssl::context> server_tls = MakePinnedContext(server, "");
+  if (!client_tls.ok() || !server_tls.ok()) return {};
+  Outcome outcome;
+  std::shared_ptr<TlsStream> one, other;
+  one = BeginHandshake(std::move(near), *client_tls, asio::ssl::stream_base::client,
+                       milliseconds(10'000), [&](std::error_code failed) {
+                         outcome.client = failed;
+                         if (failed) one->socket().close();
+                       });
+  other = BeginHandshake(std::move(far), *server_tls, asio::ssl::stream_base::server,
+                         milliseconds(10'000), [&](std::error_code failed) {
+                           outcome.server = failed;
+                           if (!failed) outcome.pin_at_server = PeerPin(*other);
+                         });
+  loop.run();
+  return outcome;
+}
+
+TEST(PinnedTlsTest, EndsThatKnowEachOthersPinMeet) {
+  const Result<PinnedKey> agent = MakePinnedKey(), front_end = MakePinnedKey();
+  ASSERT_TRUE(agent.ok() && front_end.ok());
+  EXPECT_TRUE(IsPin(agent->pin));
+  EXPECT_NE(agent->pin, front_end->pin);
+  const Outcome outcome = Meet(*agent, front_end->pin, *front_end);
+  EXPECT_FALSE(outcome.client) << outcome.client.message();
+  EXPECT_FALSE(outcome.server) << outcome.server.message();
+  EXPECT_EQ(outcome.pin_at_server, agent->pin);
+}
+
+TEST(PinnedTlsTest, AnotherKeyIsRefused) {
+  const Result<PinnedKey> agent = MakePinnedKey(), front_end = MakePinnedKey(),
+                          stranger = MakePinnedKey();
+  ASSERT_TRUE(agent.ok() && front_end.ok() && stranger.ok());
+  const Outcome outcome = Meet(*agent, front_end->pin, *stranger);
+  EXPECT_TRUE(outcome.client);
+  EXPECT_NE(outcome.client, asio::error::would_block);
+}
+
+TEST(PinnedTlsTest, APinIs64HexDigits) {
+  EXPECT_TRUE(IsPin(std::string(64, 'a')));
+  for (const std::string& text : {std::string(), std::string(63, 'a'), std::string(64, 'A'),
+                                  std::string(65, '0'), std::string(64, ' ')})
+    EXPECT_FALSE(IsPin(text)) << text;
+}
+
+}  // namespace
+}  // namespace dslaunch::pinned_tls_test
