@@ -35,6 +35,7 @@
 #include "cli/output/print_text.h"
 #include "cli/output/terminal.h"
 #include "cli/per_node/per_node.h"
+#include "cli/per_node/per_node_token.h"
 #include "cli/plan/job_policy.h"
 #include "cli/plan/job_program.h"
 #include "cli/plan/launch_plan.h"
@@ -42,6 +43,7 @@
 #include "cli/plan/recipe.h"
 #include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
+#include "cli/plan/slurm_step.h"
 #include "cli/session/job_record.h"
 #include "cli/session/session.h"
 #include "cli/transport/agent_binary.h"
@@ -239,8 +241,33 @@ Error RunInAllocation(const LaunchOptions& options, std::vector<std::string> arg
                "cannot start " + command.front() + ": " + std::strerror(failed)};
 }
 
-Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
+// A file that is gone at the end of its scope; empty: none.
+struct OwnFile {
+  std::string path;
+  ~OwnFile() {
+    if (!path.empty()) ::unlink(path.c_str());
+  }
+};
+
+// Where srun has started this command on each node of a step, and nothing else says where the job
+// runs: makes it that node. Its token is in a file of the state folder, which the nodes share.
+Result<void> TakePlaceInStep(LaunchOptions& options, OwnFile& token) {
+  if (!IsPlacedBySlurm(options)) return {};
+  DSL_TRY_ASSIGN(const std::optional<SlurmStep> step,
+                 ReadSlurmStep([](const char* name) { return std::getenv(name); }));
+  if (!step) return {};
+  DSL_TRY(PlaceInStep(*step, options));
+  if (options.dry_run || std::getenv(kTokenFdVariable) != nullptr) return {};
+  DSL_TRY_ASSIGN(std::string path, ShareToken(OwnJobsFolder(), "slurm-" + step->name + ".token"));
+  if (step->node_id == 0) token.path = path;
+  options.per_node->token_file = std::move(path);
+  return {};
+}
+
+Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
+  OwnFile token;
+  DSL_TRY(TakePlaceInStep(options, token));
   if (WantsAllocation(options)) return RunInAllocation(options, arguments);
   prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
   ShowNotices(options, terminal);

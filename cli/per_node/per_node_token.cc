@@ -1,15 +1,19 @@
 #include "cli/per_node/per_node_token.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <set>
 #include <string_view>
 
+#include "base/errno_text.h"
+#include "base/ownership.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
 
@@ -85,6 +89,40 @@ Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& f
                kMakeToken);
   }
   return std::optional(std::move(token));
+}
+
+Result<std::string> ShareToken(const std::string& folder, const std::string& name) {
+  std::string path = folder + "/" + name;
+  const auto fail = [&](int error_number) {
+    return Error{ExitCode::kIo, "cannot make " + Truncate(path) + ": " + ErrnoText(error_number) +
+                                    "; set XDG_STATE_HOME to a folder of yours that all nodes share"};
+  };
+  DSL_TRY_ASSIGN(const UniqueFd place, OpenOwnFolder(folder, ::geteuid(), IfMissing::kMake));
+  std::array<unsigned char, kMinTokenBytes> bits;
+  if (::getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size()))
+    return fail(errno);
+  std::string token;
+  for (const unsigned char byte : bits) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    token += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  // Whole before it has its name, which only one gets: link(2) is atomic on network file systems.
+  const std::string unnamed = name + "." + token.substr(0, 16);
+  const UniqueFd file(
+      ::openat(place.get(), unnamed.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return fail(errno);
+  token = token.substr(16) + "\n";
+  const bool is_written =
+      ::write(file.get(), token.data(), token.size()) == static_cast<ssize_t>(token.size()) &&
+      ::fsync(file.get()) == 0;
+  const int error_number = errno;
+  const bool is_there =
+      is_written && (::linkat(place.get(), unnamed.c_str(), place.get(), name.c_str(), 0) == 0 ||
+                     errno == EEXIST);
+  const int link_error = errno;
+  ::unlinkat(place.get(), unnamed.c_str(), 0);
+  if (!is_there) return fail(is_written ? link_error : error_number);
+  return path;
 }
 
 }  // namespace dslaunch

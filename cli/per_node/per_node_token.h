@@ -21,6 +21,10 @@ inline constexpr char kTokenFdVariable[] = "DSLAUNCH_RDZV_TOKEN_FD";
 Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& file,
                                              const char* fd_variable);
 
+// The same for commands that share a folder of the user's and were given no token: the first makes
+// one in the file `name`, for the user alone; the others find it there. The path. kIo.
+Result<std::string> ShareToken(const std::string& folder, const std::string& name);
+
 // A command that makes a good token in FILE, for messages.
 inline constexpr char kMakeToken[] = "(umask 077; openssl rand -hex 32 > FILE)";
 

@@ -53,6 +53,22 @@ class Slurm(SlurmCase):
         self.assertRegex(job.output, r"rank 2 \(n3, local rank 0\) was killed by SIGKILL")
         self.assert_nothing_left(within_s=10)
 
+    def test_srun_on_each_node_needs_no_options(self):
+        script = 'echo "$RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ $RANK != "$1" ] || exit 7; exec sleep ${2-0}'
+        job = self.batch_script(["srun", "--quiet", "--ntasks-per-node=1", DSLAUNCH, "--show", "all", *bash(script)])
+        self.assertEqual(("COMPLETED", 0), job.wait(), job.output)
+        self.assertEqual({(str(i), f"n{i + 1}") for i in range(4)}, set(re.findall(r"(\d) of 4 on (n\d)", job.output)), job.output)
+        self.assertEqual([], list(self.folder.glob("state/**/*.token*")))
+        job = self.batch_script(["srun", "--quiet", "--ntasks-per-node=1", DSLAUNCH, *bash(script), "-", "2", "60"])
+        self.assertEqual(("FAILED", 7), job.wait(), job.output)
+        self.assertRegex(job.output, r"rank 2 \(node2, local rank 0\) exited with code 7")
+        self.assert_nothing_left(within_s=10)
+
+    def test_srun_of_one_task_for_each_rank_is_explained(self):
+        job = self.batch_script(["srun", "--quiet", DSLAUNCH, "true"], "-N4", "--ntasks-per-node=2")
+        self.assertEqual(("FAILED", 64), job.wait(), job.output)
+        self.assertRegex(job.output, r"srun starts 8 tasks on 4 nodes, .*--ntasks-per-node=1")
+
     def test_scancel_ends_everything(self):
         job = self.batch(*bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
