@@ -127,6 +127,7 @@ struct LaunchOptions {
     kCheckpointCommand,
     kHostfileCommand,
     kRecipeCommand,
+    kManifestCommand,
     kDoctor,
     kCompletion,
     kHelpTopic,
@@ -221,7 +222,7 @@ struct LaunchOptions {
 
   TrainOptions train;  // for kTrain, which `predict` is too
   // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,
-  // kHostfileCommand, kRecipeCommand, kDoctor, kCompletion, kHelpTopic) the command and what
+  // kHostfileCommand, kRecipeCommand, kManifestCommand, kDoctor, kCompletion, kHelpTopic) the command and what
   // follows it.
   std::vector<std::string> program;
   bool operator==(const LaunchOptions&) const = default;

@@ -30,6 +30,7 @@
 #include "cli/options/doctor_command.h"
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
+#include "cli/options/manifest_command.h"
 #include "cli/options/options.h"
 #include "cli/options/recipe_command.h"
 #include "cli/output/print_text.h"
@@ -38,6 +39,7 @@
 #include "cli/per_node/per_node_token.h"
 #include "cli/plan/job_policy.h"
 #include "cli/plan/job_program.h"
+#include "cli/plan/kubernetes_manifest.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/plan_info.h"
 #include "cli/plan/recipe.h"
@@ -268,6 +270,7 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
                    Terminal& terminal) {
   OwnFile token;
   DSL_TRY(TakePlaceInStep(options, token));
+  TakeCompletionIndex([](const char* name) { return std::getenv(name); }, options);
   if (WantsAllocation(options)) return RunInAllocation(options, arguments);
   prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
   ShowNotices(options, terminal);
@@ -397,6 +400,16 @@ Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Termina
                "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(failed)};
 }
 
+Result<int> ManifestCommandMain(const std::vector<std::string>& words) {
+  DSL_TRY_ASSIGN(const ManifestCommand command, ParseManifestCommand(words));
+  std::string text = command.help;
+  if (text.empty()) {
+    DSL_TRY_ASSIGN(text, KubernetesManifest(command.job));
+  }
+  DSL_TRY(PrintText(text));
+  return ToInt(ExitCode::kOk);
+}
+
 Result<int> RecipeCommandMain(const std::vector<std::string>& words) {
   DSL_TRY_ASSIGN(const RecipeCommand command, ParseRecipeCommand(words));
   return RunRecipeCommand(command, RecipeFolders());
@@ -468,6 +481,8 @@ int Main(int argc, char** argv) {
     exit_code = JobCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {
     exit_code = HostfileCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kManifestCommand) {
+    exit_code = ManifestCommandMain(options->program);
   } else if (options->mode == LaunchOptions::Mode::kRecipeCommand) {
     exit_code = RecipeCommandMain(options->program);
   } else if (options->mode == LaunchOptions::Mode::kDoctor) {

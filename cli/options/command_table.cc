@@ -4,6 +4,7 @@
 
 #include "base/suggest.h"
 #include "cli/options/option_readers.h"
+#include "hostfiles/hostfile.h"
 
 namespace dslaunch {
 namespace {
@@ -198,6 +199,31 @@ const OptionTable& HostfileCheckOptions() {
   static const OptionTable table = {
       Flag("--json", "print JSON, for programs", kFlag<&HostfileCommand::json>), ConnectTimeout(),
       HostfileSsh(), Help()};
+  return table;
+}
+
+constexpr Named<KubernetesJob::Kind> kKubernetesKinds[] = {{"jobset", KubernetesJob::Kind::kJobSet},
+                                                           {"job", KubernetesJob::Kind::kJob}};
+
+const OptionTable& ManifestOptions() {
+  static const OptionTable table = {
+      Option("-N,--num_nodes", "N", "pods, one for each node",
+             kWhole<&KubernetesJob::num_nodes, 1, kMaxNodes>),
+      Option("--image", "IMAGE", "the image of the pods, in which dslaunch is in PATH",
+             kText<&KubernetesJob::image>),
+      Option("-n,--num_gpus", "N", "GPUs, and ranks, of each pod",
+             kWhole<&KubernetesJob::num_gpus, 1, kMaxSlots>),
+      Option("--name", "NAME", "name of the job in Kubernetes; default: dslaunch",
+             kText<&KubernetesJob::name>),
+      Option("--namespace", "NAME", "default: kubectl's", kText<&KubernetesJob::space>),
+      Option("--kind", "", "a JobSet, or an indexed Job with a headless Service; default: jobset",
+             kChoice<&KubernetesJob::kind, kKubernetesKinds>),
+      Option("--restarts", "N", "how often Kubernetes starts failed pods anew; default: 3",
+             kWhole<&KubernetesJob::restarts, 0, 1'000'000>),
+      Option("--grace", "S",
+             "seconds that a pod has to save and end when it is told to; default: 60",
+             kWhole<&KubernetesJob::grace_s, 1, 86'400>),
+      Help()};
   return table;
 }
 
@@ -400,6 +426,14 @@ std::vector<CommandSpec> MakeCommands() {
        .arguments = {{"FILE", kFile<&HostfileCommand::file>, "which file? Give its name"}},
        .options = &HostfileCheckOptions(),
        .examples = {{"dslaunch hostfile check hosts", "what each node has"}}},
+      {.name = "manifest kubernetes",
+       .help = "prints what Kubernetes needs to run a job: one pod for each node",
+       .details = "What follows -- is dslaunch's command line in each pod: its options, and train "
+                  "or a program. The pods find each other by names of Kubernetes and by a token, "
+                  "a secret of Kubernetes that a comment in the manifest says how to make.",
+       .options = &ManifestOptions(),
+       .examples = {{"dslaunch manifest kubernetes -N 4 -n 8 --image X -- train r.yaml",
+                     "a JobSet; pipe it to kubectl apply -f -"}}},
       {.name = "doctor",
        .help = "checks every node that a job with these options would use",
        .details = kDoctorDetails,

@@ -1,6 +1,6 @@
 // Targets that many options share: pointers to members of what a command line fills in, with the
 // readers that check a value. `member` is one of LaunchOptions, TrainOptions, Draft, JobCommand,
-// HostfileCommand, CheckpointCommand or RecipeCommand.
+// HostfileCommand, CheckpointCommand, RecipeCommand or KubernetesJob.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,11 @@ T& Field(ParsedFlags& flags, T CheckpointCommand::*member) {
 template <class T>
 T& Field(ParsedFlags& flags, T RecipeCommand::*member) {
   return flags.recipe.*member;
+}
+
+template <class T>
+T& Field(ParsedFlags& flags, T KubernetesJob::*member) {
+  return flags.manifest.job.*member;
 }
 
 template <auto member>

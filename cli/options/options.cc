@@ -113,6 +113,7 @@ std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   if (word == "checkpoint") return Mode::kCheckpointCommand;
   if (word == "hostfile") return Mode::kHostfileCommand;
   if (word == "recipe") return Mode::kRecipeCommand;
+  if (word == "manifest") return Mode::kManifestCommand;
   if (word == "doctor") return Mode::kDoctor;
   if (word == "completion") return Mode::kCompletion;
   if (word == "help") return Mode::kHelpTopic;

@@ -13,6 +13,7 @@
 #include "cli/options/job_command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/options.h"
+#include "cli/options/manifest_command.h"
 #include "cli/options/recipe_command.h"
 
 namespace dslaunch {
@@ -69,6 +70,7 @@ struct ParsedFlags {
   HostfileCommand hostfile;
   CheckpointCommand checkpoint;
   RecipeCommand recipe;
+  ManifestCommand manifest;
   std::string completion;  // bash, zsh, fish or man
   std::string help_topic;  // empty: the list of topics
   std::string help_action;

@@ -59,6 +59,8 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"SLURM_JOB_NODELIST, SLURM_NODELIST, SLURM_JOB_NUM_NODES, SLURM_NNODES",
      "--launcher slurm, hostfile write --slurm: the nodes of the allocation"},
     {"SLURM_JOB_ID, SLURM_STEP_NUM_TASKS", "--launcher slurm: that there is an allocation"},
+    {"JOB_COMPLETION_INDEX",
+     "without SSH: the node rank in a pod of Kubernetes, where no option gives it"},
     {"PDSH_RCMD_TYPE", "--launcher pdsh: how pdsh reaches nodes; default ssh"},
     {"SLURM_TASKS_PER_NODE, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_NODE, SLURM_JOB_CPUS_PER_NODE",
      "--launcher slurm: the slots of its nodes"},

@@ -16,6 +16,7 @@
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
 #include "cli/options/man_page.h"
+#include "cli/options/manifest_command.h"
 #include "cli/options/option_table.h"
 #include "cli/options/recipe_command.h"
 
@@ -53,6 +54,8 @@ std::string Complaint(const std::vector<std::string>& words) {
       return message(ParseCheckpointCommand(options->program));
     case Mode::kRecipeCommand:
       return message(ParseRecipeCommand(options->program));
+    case Mode::kManifestCommand:
+      return message(ParseManifestCommand(options->program));
     case Mode::kHostfileCommand:
       return message(ParseHostfileCommand(options->program));
     case Mode::kDoctor:

@@ -1,0 +1,21 @@
+// The command line of dslaunch manifest kubernetes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/plan/kubernetes_manifest.h"
+
+namespace dslaunch {
+
+struct ManifestCommand {
+  std::string help = {};  // what to print in place of a manifest; else empty
+  KubernetesJob job = {};
+};
+
+// `words` begins with "manifest"; what follows "--" is dslaunch's command line in each pod. Errors
+// are kUsage, one line with a hint.
+Result<ManifestCommand> ParseManifestCommand(const std::vector<std::string>& words);
+
+}  // namespace dslaunch
