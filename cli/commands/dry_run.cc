@@ -16,6 +16,7 @@
 #include "base/sanitize.h"
 #include "base/text_table.h"
 #include "cli/plan/job_program.h"
+#include "cli/plan/launcher_limits.h"
 #include "cli/plan/secrets.h"
 #include "cli/session/job_record.h"
 #include "proto/contract/rank_files.h"
@@ -418,7 +419,10 @@ std::string DryRun::Nodes() const {
     if (has_labels) row.push_back(LabelsOf(node));
     rows.push_back(std::move(row));
   }
-  return "\nNodes\n" + TextTable(rows, kIndent);
+  std::string text = "\nNodes\n" + TextTable(rows, kIndent);
+  for (const std::string_view limit : LimitsOf(plan.launcher))
+    text.append(kIndent).append("limit of this launcher: ").append(limit).append("\n");
+  return text;
 }
 
 std::string DryRun::Commands() const {
@@ -553,6 +557,7 @@ std::string DryRun::ToJson() const {
     text += std::string(",\n\"") + name + "\": " + dump(value);
   };
   add("launcher", LauncherName(plan.launcher));
+  add("launcher_limits", LimitsOf(plan.launcher));
   add("device", device_known_ ? Json(use_cuda_ ? "cuda" : "cpu") : Json());
   add("device_reason", device_reason_);
   add("world_size", plan.world_size());

@@ -78,6 +78,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
        {
            {"dry_run", "true"},
            {"launcher", "ssh, local, per_node, exec, slurm, openmpi or pdsh"},
+           {"launcher_limits", "what this way to the nodes cannot give"},
            {"device", "cuda or cpu; null: known once the nodes are asked"},
            {"device_reason", "why"},
            {"world_size", "ranks"},

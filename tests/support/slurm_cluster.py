@@ -87,7 +87,7 @@ class SlurmCluster:
                     f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed", "--num-threads=2", "--force"],
                    ["slurmctld", "-c"], *(["slurmd", "-N", name] for name in self.names)]
         hosts = folder / "hosts"  # so that nodes find each other by Slurm's names; in the daemons' mount namespace alone
-        hosts.write_text("127.0.0.1 localhost " + " ".join(self.names) + "\n")
+        hosts.write_text(" ".join(["127.0.0.1", "localhost", socket.gethostname(), *self.names]) + "\n")
         daemons.insert(0, ["mount", "--bind", str(hosts), "/etc/hosts"])
         script = "".join(shlex.join(words) + " || exit 1\n" for words in daemons)
         # bash reaps what the daemons leave to it, until its stdin ends.
@@ -123,7 +123,7 @@ class SlurmCluster:
     def kill_slurmd(self, name):
         """The daemon of one node, as if it had crashed; what it has started goes on."""
         config = self.environment["SLURM_CONF"]
-        daemon, = processes_where(lambda process: process.argv[:3] == ["slurmd", "-N", name] and
+        daemon, = processes_where(lambda process: process.argv == ("slurmd", "-N", name) and
                                   process.environ.get("SLURM_CONF") == config)
         os.kill(daemon.pid, signal.SIGKILL)
 

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+#include <iterator>
+
 #include "base/unique_fd.h"
 #include "tests/support/temp_dir.h"
 
@@ -88,6 +91,27 @@ TEST_F(TokenTest, OneThatCouldBeGuessed) {
     EXPECT_EQ(refusal.find(weak), std::string::npos);
   }
   EXPECT_TRUE(ReadToken(Write("Qk3vX0b1pZ8mT5yLr9sWj2uC7nEa4dHf"), nullptr).ok());
+}
+
+TEST_F(TokenTest, CommandsThatShareAFolderShareATokenThatOneOfThemMakes) {
+  const std::string folder = folder_ / "jobs";
+  const Result<std::string> first = ShareToken(folder, "slurm-1.0.token");
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const Result<std::string> second = ShareToken(folder, "slurm-1.0.token");
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(*first, *second);
+  const auto token = ReadToken(*first, nullptr);
+  ASSERT_TRUE(token.ok()) << token.error().message;
+  EXPECT_GE((*token)->size(), kMinTokenBytes);
+  struct stat status {};
+  ASSERT_EQ(stat(first->c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  const auto other = ReadToken(*ShareToken(folder, "slurm-1.1.token"), nullptr);
+  EXPECT_NE(**other, **token);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
+  chmod(folder.c_str(), 0777);
+  const Result<std::string> refused = ShareToken(folder, "slurm-1.2.token");
+  EXPECT_FALSE(refused.ok()) << "others may write there";
 }
 
 TEST_F(TokenTest, DescriptorsThatAreNone) {
