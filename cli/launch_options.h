@@ -222,8 +222,8 @@ struct LaunchOptions {
 
   TrainOptions train;  // for kTrain, which `predict` is too
   // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,
-  // kHostfileCommand, kRecipeCommand, kManifestCommand, kDoctor, kCompletion, kHelpTopic) the command and what
-  // follows it.
+  // kHostfileCommand, kRecipeCommand, kManifestCommand, kDoctor, kCompletion, kHelpTopic) the
+  // command and what follows it.
   std::vector<std::string> program;
   bool operator==(const LaunchOptions&) const = default;
 };

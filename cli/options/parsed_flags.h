@@ -11,9 +11,9 @@
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
+#include "cli/options/manifest_command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/options.h"
-#include "cli/options/manifest_command.h"
 #include "cli/options/recipe_command.h"
 
 namespace dslaunch {

@@ -94,8 +94,9 @@ Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& f
 Result<std::string> ShareToken(const std::string& folder, const std::string& name) {
   std::string path = folder + "/" + name;
   const auto fail = [&](int error_number) {
-    return Error{ExitCode::kIo, "cannot make " + Truncate(path) + ": " + ErrnoText(error_number) +
-                                    "; set XDG_STATE_HOME to a folder of yours that all nodes share"};
+    return Error{ExitCode::kIo,
+                 "cannot make " + Truncate(path) + ": " + ErrnoText(error_number) +
+                     "; set XDG_STATE_HOME to a folder of yours that all nodes share"};
   };
   DSL_TRY_ASSIGN(const UniqueFd place, OpenOwnFolder(folder, ::geteuid(), IfMissing::kMake));
   std::array<unsigned char, kMinTokenBytes> bits;

@@ -318,8 +318,7 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
   if (plan.launcher == Launcher::kPdsh) plan.exec_command = {"pdsh"};
   plan.exec_command.insert(plan.exec_command.end(), options.engine_args.begin(),
                            options.engine_args.end());
-  if (plan.launcher == Launcher::kSlurm)
-    plan.exec_command = SrunCommand((*info.slurm)->job_id);
+  if (plan.launcher == Launcher::kSlurm) plan.exec_command = SrunCommand((*info.slurm)->job_id);
   plan.ranks = NumberRanksOf(plan.nodes);
   plan.max_nodes = static_cast<int>(plan.ranks.blocks.size());
   plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
