@@ -62,6 +62,8 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"JOB_COMPLETION_INDEX",
      "without SSH: the node rank in a pod of Kubernetes, where no option gives it"},
     {"PDSH_RCMD_TYPE", "--launcher pdsh: how pdsh reaches nodes; default ssh"},
+    {"SLURM_PROCID, SLURM_NODEID, SLURM_STEP_ID, SLURM_STEP_NODELIST",
+     "srun of dslaunch on each node: which node of the job this command is"},
     {"SLURM_TASKS_PER_NODE, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_NODE, SLURM_JOB_CPUS_PER_NODE",
      "--launcher slurm: the slots of its nodes"},
     {"SSH_AUTH_SOCK", "the SSH agent"},
