@@ -34,6 +34,7 @@ if(DSLAUNCH_SANITIZE)
   endif()
   target_compile_options(dslaunch_flags INTERFACE -fsanitize=${DSLAUNCH_SANITIZE} -fno-omit-frame-pointer
                                                   -fno-sanitize-recover=all)
+  target_compile_definitions(dslaunch_flags INTERFACE DSLAUNCH_SANITIZED) # compilers do not agree on a macro
   target_link_options(dslaunch_flags INTERFACE -fsanitize=${DSLAUNCH_SANITIZE})
   if(DSLAUNCH_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(dslaunch_flags INTERFACE -Wno-tsan)  # Asio's fences, which it does not follow

@@ -84,7 +84,7 @@ size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_whi
 }
 
 // Sanitizers keep freed memory and have memory of their own: there it says nothing of ours.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef DSLAUNCH_SANITIZED
 constexpr size_t kGrowthCountsUpTo = 0;
 #else
 constexpr size_t kGrowthCountsUpTo = SIZE_MAX;

@@ -12,6 +12,11 @@
 #include "base/deadline.h"
 #include "proto/supervisor.pb.h"
 
+#ifdef DSLAUNCH_SANITIZED
+// Freed memory that AddressSanitizer keeps would count as the queue's.
+extern "C" const char* __asan_default_options() { return "quarantine_size_mb=8"; }
+#endif
+
 namespace dslaunch::framed_socket_test {
 namespace {
 
