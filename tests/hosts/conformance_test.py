@@ -282,7 +282,9 @@ class Slurm(Conformance, SlurmCase):
                 os.kill(step.pid, signal.SIGKILL)
 
     def doctor(self):
-        self.not_given("inside an allocation only")
+        popen = self.popen
+        self.popen = lambda argv, *rest, **files: popen(["salloc", "--quiet", "-N2", *argv], *rest, **files)
+        return ["doctor"]
 
 
 WAYS = (Local, LibSsh, SystemSsh, Slurm, OpenMpi, Pdsh, Exec)
