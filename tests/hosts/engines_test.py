@@ -1,7 +1,6 @@
 """Jobs that a real mpirun or pdsh starts on two test hosts: one process of it, from which the agents connect back."""
 
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -10,7 +9,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
-from launcher_case import LauncherCase, bash  # noqa: E402
+from launcher_case import bash  # noqa: E402
 
 # /tmp is the machine's on all test hosts, so ranks say there how far they are.
 WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
@@ -96,6 +95,17 @@ class OverEngine:
         os.kill(agent.pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job), job)
         self.assert_says(job, r"node2")
+        self.assert_nothing_left(within_s=15)
+
+    def test_a_lost_agent_is_started_again(self):
+        job = self.start(self.job("--max_restarts", "1", "--restart_delay_s", "0"), bash(
+            'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'), "-", self.folder)
+        self.wait_for_files(job, "up.1.*", 4)
+        _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
+        os.kill(agent.pid, signal.SIGKILL)
+        self.assert_code(0, self.wait(job), job)
+        self.assertEqual(4, len(list(self.folder.glob("up.2.*"))), job.output)
+        self.assert_says(job, r"node2 is connected again", r"with 1 restart")
         self.assert_nothing_left(within_s=15)
 
     def test_ctrl_c_ends_all(self):
