@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "trainer"))
 from gpu_case import SKIPPED, gpus, is_standin, why_not  # noqa: E402
 from inputs import write_text  # noqa: E402
-from spawn import recipe, run_with_metrics  # noqa: E402
+from spawn import Job, recipe, run_with_metrics  # noqa: E402
 
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 STEPS = 5
@@ -155,6 +155,19 @@ class Engine(EngineCase):
                     self.assertEqual(len(rest), STEPS - 3)
                     for ours, theirs in zip(rest, straight[3:], strict=True):
                         self.assertLessEqual(abs(ours["loss"] - theirs["loss"]), WITHIN * theirs["loss"])
+
+
+    def test_over_several_nodes_it_says_that_nccl_is_in_clear_text(self):
+        if not self.has_room_for(2):
+            return
+        said = "NCCL exchanges between nodes in clear text; SECURITY.md says what that means"
+        for ranks_of_a_node in (1, 2):
+            place = {rank: {"CUDA_VISIBLE_DEVICES": str(rank) if ranks_of_a_node == 1 else "0,1"} for rank in range(2)}
+            with Job(self.recipe_of({}, "cuda"), 2, ranks_of_a_node, env_of_rank=place) as job:
+                first, second = job.finish()
+            self.assertEqual((first.code, second.code), (0, 0), first.err + second.err)
+            self.assertEqual(first.out.count(said), 2 - ranks_of_a_node, first.out)
+            self.assertNotIn(said, second.out)
 
 
 class Counts(EngineCase):

@@ -175,7 +175,7 @@ void Trainer::Announce(const TrainRun& run, const WorkerEnv& env) const {
   if (!idle.empty()) log_.Info(idle);
   if (const Accelerator* accelerator = run.group.rank_device().accelerator) {
     log_.Info("rank 0 computes on " + accelerator->Name(run.group.device().index()));
-    if (env.num_nodes > 1)
+    if (env.local_world_size < env.world_size)
       log_.Info("NCCL exchanges between nodes in clear text; SECURITY.md says what that means");
   }
   if (run.checkpointer != nullptr) log_.Info(run.checkpointer->reason());
