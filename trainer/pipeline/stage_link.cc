@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "trainer/base/train_error.h"
+#include "trainer/comm/backend_watch.h"
 #include "trainer/comm/with_context.h"
 #include "trainer/device/accelerator.h"
 
@@ -131,10 +132,12 @@ class StageLink::Impl {
       rows_.push_back(world.rank_device().accelerator->MakeBackend(
           c10::make_intrusive<c10d::PrefixStore>(key + row, world.store()), world.rank(),
           world.world_size(), world.timeout()));
+      watches_.push_back(std::make_unique<BackendWatch>(rows_.back()));
     }
   }
 
   ~Impl() {
+    watches_.clear();
     // What is under way may never end; the process does.
     const bool fails = std::uncaught_exceptions() > 0;
     for (auto& row : rows_) {
@@ -318,6 +321,7 @@ class StageLink::Impl {
   // On a device: of messages to higher ranks, and to lower ones. Two, so that
   // what a rank sends does not wait for what it has asked for.
   std::vector<c10::intrusive_ptr<c10d::Backend>> rows_;
+  std::vector<std::unique_ptr<BackendWatch>> watches_;  // of rows_
   std::map<LinkChannel, Outbox> outboxes_;
   std::map<LinkChannel, Inbox> inboxes_;
 };
