@@ -54,6 +54,11 @@ class WholeJob(LauncherCase):
         for one, other in zip(ours, theirs):
             self.assertLessEqual(abs(one - other), 1e-4 * abs(other))
 
+    def test_doctor_sees_the_gpus(self):
+        code, job = self.run_job("doctor", "--launcher", "local", env={"FAKE_NVIDIA_GPUS": str(len(GPUS))})
+        self.assert_code(0, code, job)
+        self.assert_says(job, r"localhost +ok .*2 x NVIDIA Fake \(driver 580")
+
     def test_a_killed_rank_is_the_cause(self):
         job = self.start(*TRAIN, "--epochs", 1000)
         self.wait_for_output(job, r"(?i)loss", timeout_s=90)

@@ -27,8 +27,6 @@ def recipe(model="mlp", optimizer=None, engine=None, run=None, data=None):
         "run": run or {"steps": 20, "seed": 7},
         "engine": {"train_batch_size": 256, "optimizer": optimizer or {"type": "SGD", "params": {"lr": 0.05}}},
     }
-    if DEVICE:
-        result["run"] = {"device": DEVICE, **result["run"]}
     result["data"].update(data or {})
     result["engine"].update(engine or {})
     return result
@@ -40,6 +38,13 @@ def device_of(text):
         return json.loads(text)["run"].get("device")
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def on_test_device(recipe_json):
+    """The recipe, on DEVICE where it does not say its own."""
+    if DEVICE is None or not isinstance(recipe_json, dict) or not isinstance(recipe_json.get("run"), dict):
+        return recipe_json
+    return {**recipe_json, "run": {"device": DEVICE, **recipe_json["run"]}}
 
 
 def held_port():
@@ -69,7 +74,7 @@ class Job:
         self.holder, port = held_port()
         self.processes, self.files = [], []
         for rank in range(world):
-            text = json.dumps((recipe_of_rank or {}).get(rank, recipe_json))
+            text = json.dumps(on_test_device((recipe_of_rank or {}).get(rank, recipe_json)))
             env = environment(rank, world, local_world or world, port)
             if device_of(text) != "cuda":
                 env["CUDA_VISIBLE_DEVICES"] = ""  # what is compared is computed on the CPU

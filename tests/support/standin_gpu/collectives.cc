@@ -1,7 +1,6 @@
 #include "tests/support/standin_gpu/collectives.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
 #include <array>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -34,7 +34,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kCollectives = -1;  // in place of a peer, whose stream is meant
-constexpr std::chrono::seconds kHeedPatience{3};
+constexpr std::chrono::seconds kHeedPatience{10};
 enum Tag : int { kDescription = 1, kData, kGroupedDescription, kGroupedData };
 
 Tensors KernelAliases(const Tensors& tensors) {
@@ -65,26 +65,54 @@ struct Mismatch : std::runtime_error {
                            ", and rank " + std::to_string(peer) + " runs " + other.text.data()) {}
 };
 
+// The tensors of collectives that nobody waited for: as NCCL's watchdog does, they are kept until
+// the collective is done.
+struct Abandoned {
+  std::shared_ptr<EventMark> until;
+  Tensors tensors;
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+};
+
+// With DeviceMutex held.
+std::vector<Abandoned>& TheAbandoned() {
+  static auto* const abandoned = new std::vector<Abandoned>;
+  return *abandoned;
+}
+
+void FreeAbandoned() {
+  const std::lock_guard lock(DeviceMutex());
+  std::erase_if(TheAbandoned(), [](const Abandoned& item) { return QueryEvent(*item.until); });
+}
+
 // Of a collective that was enqueued. What it says is known of the stream and not of the peers.
 class StreamWork final : public c10d::Work {
  public:
   StreamWork(int rank, OpType type, const char* title, const Tensors& held, const Tensors& results,
              c10::Stream stream)
-      : c10d::Work(rank, type, title, held), held_(held), end_(kDeviceType), stream_(stream) {
-    end_.record(stream);
+      : c10d::Work(rank, type, title, held),
+        held_(held),
+        end_(MarkStream(stream)),
+        stream_(stream) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{stream.device()});
     const c10::StreamGuard guard(stream);
     future_->markCompleted(c10::IValue(results));
   }
-  bool isCompleted() override { return end_.query(); }
+  ~StreamWork() override {
+    if (held_.empty()) return;
+    const std::lock_guard lock(DeviceMutex());
+    TheAbandoned().push_back({end_, std::move(held_), std::move(future_)});
+  }
+  bool isCompleted() override { return QueryEvent(*end_); }
   bool isSuccess() const override { return true; }
   bool wait(std::chrono::milliseconds) override {
     synchronize();
     return true;
   }
   void synchronize() override {
-    end_.block(CurrentStream(stream_.device_index()));
+    if (TheSettings().ignored != "wait") {
+      LetStreamWait(CurrentStream(stream_.device_index()), end_);
+    }
     held_.clear();  // NCCL's backend too holds its tensors until wait()
   }
   void abort() override {}
@@ -92,7 +120,7 @@ class StreamWork final : public c10d::Work {
 
  private:
   Tensors held_;
-  c10::Event end_;
+  std::shared_ptr<EventMark> end_;
   c10::Stream stream_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
@@ -393,6 +421,7 @@ class StandinBackend final : public c10d::Backend {
   }
 
   WorkPtr Begin(Operation operation) {
+    FreeAbandoned();
     Tensors held = operation.inputs;
     Append(operation.outputs, &held);
     CheckTensors(held);
@@ -412,9 +441,7 @@ class StandinBackend final : public c10d::Backend {
     }
     CountCollective(operation.title, bytes);
     const c10::Stream stream = StreamFor(operation.peer, held.at(0).device().index());
-    c10::Event before(kDeviceType);
-    before.record(CurrentStream(stream.device_index()));
-    before.block(stream);
+    LetStreamWait(stream, MarkStream(CurrentStream(stream.device_index())));
     const Tensors results = operation.results;
     const OpType type = operation.type;
     // A kernel owns no tensor of the device.

@@ -17,7 +17,7 @@ namespace dslaunch::standin {
 //   process ends with kExitCollective.
 // - Where a peer is lost, the stream gets on no more and getError() tells it. A process that is
 // still
-//   there 3 s later ends with kExitCollective.
+//   there 10 s later ends with kExitCollective.
 // - With STANDIN_HANG=1 neither is noticed before `timeout`.
 c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                               int rank, int size,

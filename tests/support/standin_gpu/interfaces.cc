@@ -9,6 +9,7 @@
 #include "tests/support/standin_gpu/generator.h"
 #include "tests/support/standin_gpu/launch.h"
 #include "tests/support/standin_gpu/memory.h"
+#include "tests/support/standin_gpu/settings.h"
 #include "tests/support/standin_gpu/streams.h"
 
 namespace dslaunch::standin {
@@ -75,21 +76,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
     if (*event == nullptr) *event = new Event;
-    // In a graph all is in one row, so that events have nothing to order.
-    Get(*event) = IsRecording() ? SetMark() : RecordEvent(NumberOf(stream));
+    Get(*event) = MarkStream(stream);
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (!IsRecorded(event) || IsRecording()) return;
-    WaitForEvent(NumberOf(stream), Get(event));
+    if (IsRecorded(event)) LetStreamWait(stream, Get(event));
   }
   bool queryEvent(void* event) const override {
-    if (!IsRecorded(event)) return true;
-    if (!Get(event)->IsSet()) return false;
-    if (ThisThreadEnqueues()) HostWaitedFor(Get(event)->clock());
-    return true;
+    return !IsRecorded(event) || QueryEvent(*Get(event));
   }
   void synchronizeEvent(void* event) const override {
-    if (!IsRecorded(event)) return;
+    if (!IsRecorded(event) || TheSettings().ignored == "synchronize") return;
     CheckMayWait("synchronize an event", /*hidden=*/false);
     Get(event)->Wait();
     HostWaitedFor(Get(event)->clock());
@@ -114,11 +110,6 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   static Event& Get(void* event) { return *static_cast<Event*>(event); }
   static bool IsRecorded(void* event) { return event != nullptr && Get(event) != nullptr; }
-  static Event SetMark() {
-    auto mark = std::make_shared<EventMark>(Clock());
-    mark->Set();
-    return mark;
-  }
 };
 
 [[maybe_unused]] const bool registered = [] {

@@ -40,7 +40,23 @@ void Enqueue(const c10::Stream& stream, Launch launch) {
   });
 }
 
-bool ThisThreadEnqueues() { return enqueues; }
+std::shared_ptr<EventMark> MarkStream(const c10::Stream& stream) {
+  if (!IsRecording()) return RecordEvent(NumberOf(stream));
+  auto mark = std::make_shared<EventMark>(Clock());
+  mark->Set();
+  return mark;
+}
+
+void LetStreamWait(const c10::Stream& stream, const std::shared_ptr<EventMark>& event) {
+  if (!IsRecording()) WaitForEvent(NumberOf(stream), event);
+}
+
+bool QueryEvent(const EventMark& event) {
+  if (!event.IsSet()) return false;
+  // What a thread sees that has never enqueued anything orders nothing that others enqueue.
+  if (enqueues) HostWaitedFor(event.clock());
+  return true;
+}
 
 void CheckMayWait(const char* why, bool hidden) {
   TORCH_CHECK(!IsRecording(), "CUDA error: operation not permitted when stream is capturing (", why,

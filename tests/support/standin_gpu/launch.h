@@ -4,6 +4,7 @@
 #include <c10/core/Stream.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "tests/support/standin_gpu/memory.h"
@@ -24,9 +25,12 @@ struct Launch {
 // after what other streams do with the same memory.
 void Enqueue(const c10::Stream& stream, Launch launch);
 
-// Whether the calling thread has enqueued anything. What other threads see of an event orders
-// nothing that those do that have.
-bool ThisThreadEnqueues();
+// An event behind what `stream` has so far, and a wait of `stream` for one. In a graph all is in
+// one row, so that neither does anything while one is recorded.
+std::shared_ptr<EventMark> MarkStream(const c10::Stream& stream);
+void LetStreamWait(const c10::Stream& stream, const std::shared_ptr<EventMark>& event);
+// Whether it is done; then what the host does from here on is after it.
+bool QueryEvent(const EventMark& event);
 
 // The host waits. `hidden`: by an operation that computes or copies, and not by a call that says
 // so. Throws c10::Error where a graph is recorded, or STANDIN_NO_SYNC forbids it.

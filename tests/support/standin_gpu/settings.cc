@@ -34,6 +34,7 @@ Settings Read() {
   settings.delay_seed = Number("STANDIN_DELAY_SEED", settings.delay_seed);
   settings.peers_hang = Number("STANDIN_HANG", 0) != 0;
   settings.trace = Number("STANDIN_TRACE", 0) != 0;
+  if (const char* const kind = std::getenv("STANDIN_IGNORE")) settings.ignored = kind;
   if (const char* const name = std::getenv("STANDIN_STEP_OPERATION")) {
     settings.step_operation = name;
   }

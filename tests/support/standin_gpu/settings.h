@@ -15,6 +15,9 @@ struct Settings {
   bool trace = false;         // STANDIN_TRACE=1: each operation is a line on stderr
   std::string step_operation = "aten::nll_loss_forward";  // STANDIN_STEP_OPERATION begins a step
   std::string counts_file;                                // STANDIN_COUNTS; ".RANK" is appended
+  // STANDIN_IGNORE: a kind of wait that does nothing here, as if the trainer had left it out:
+  // "wait" for collectives, or "synchronize" of the host by an event.
+  std::string ignored;
   // STANDIN_NO_SYNC=10-20: in these steps a hidden wait is an error.
   int64_t no_sync_first = 0, no_sync_last = -1;
 };

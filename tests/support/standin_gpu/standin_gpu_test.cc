@@ -456,6 +456,18 @@ TEST_F(StandinGpuDeathTest, ResultOfACollectiveIsReadWithoutWait) {
       ExitedWithCode(kExitRace), "RACE: aten::add .* reads what standin:all_reduce");
 }
 
+TEST_F(StandinGpuTest, TensorsOfACollectiveThatNobodyWaitsForAreKept) {
+  RunRanks(2, [](int rank, c10d::Backend& group) {
+    {
+      std::vector<at::Tensor> tensors = {Ones()};
+      group.allreduce(tensors, {});
+    }
+    std::vector<at::Tensor> sum = {at::full({kElements}, rank + 1.0f, OnDevice())};
+    group.allreduce(sum, {})->wait();
+    EXPECT_EQ(sum[0].min().item<float>(), 3);
+  });
+}
+
 TEST_F(StandinGpuDeathTest, InputOfACollectiveIsOverwrittenWithoutWait) {
   EXPECT_EXIT(
       {

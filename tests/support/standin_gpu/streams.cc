@@ -136,7 +136,7 @@ void EventMark::Wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return set_; });
 }
-bool EventMark::IsSet() {
+bool EventMark::IsSet() const {
   const std::lock_guard lock(mutex_);
   return set_;
 }

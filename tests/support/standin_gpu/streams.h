@@ -42,13 +42,13 @@ class EventMark {
 
   void Set();
   void Wait();
-  bool IsSet();
+  bool IsSet() const;
   std::chrono::steady_clock::time_point time() const { return time_; }  // once it is set
   const Clock& clock() const { return clock_; }                         // what comes before it
 
  private:
   const Clock clock_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool set_ = false;
   std::chrono::steady_clock::time_point time_;
