@@ -95,6 +95,14 @@ inline constexpr VariableMeaning kTrainerVariables[] = {
     {"SLURM_JOB_ID, SLURM_RESTART_COUNT",
      "a requeued job takes its checkpoint folder over at once"},
     {"OMP_NUM_THREADS", "threads of a rank that Spawn starts"},
+    {"HOROVOD_CYCLE_TIME", "dslaunch/horovod.h: ms between agreements on tensors; default 1"},
+    {"HOROVOD_FUSION_THRESHOLD", "the same: bytes of tensors that are exchanged as one"},
+    {"HOROVOD_CACHE_CAPACITY", "the same: tensors whose agreement is remembered"},
+    {"HOROVOD_STALL_CHECK_TIME_SECONDS",
+     "the same: after this time a rank that does not submit a tensor is named"},
+    {"HOROVOD_STALL_CHECK_DISABLE", "the same: not 0: such a rank is not named"},
+    {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "the same: after this time the job ends; 0: never"},
+    {"HOROVOD_TIMELINE", "the same: the file that gets a timeline in Chrome's trace format"},
     {"TORCH_CPP_LOG_LEVEL", "how much LibTorch itself logs; by default errors only"},
 };
 
