@@ -883,6 +883,7 @@ class ObedientSupervisor {
   SupervisorWorkers workers_{
       io_,
       InheritedLimits(),
+      UniqueFd(),
       {.on_status =
            [](const pb::SupervisorEvent&) {
              Require(false, "a worker that does not run has said something");
