@@ -15,6 +15,8 @@ struct Mlp : torch::nn::Module {
 void Train() {
   const auto group = dslaunch::InitProcessGroup();
   const auto data = dslaunch::ReadMnist("/usr/share/datasets/fashion-mnist");
+  const at::Tensor inputs = data.inputs.to(group.device());  // a GPU where the rank has one
+  const at::Tensor targets = data.targets.to(group.device());
   auto engine = dslaunch::Initialize(R"({"train_batch_size": 240, "optimizer": {"type": "Adam"}})",
                                      std::make_shared<Mlp>(), group);
   engine.SetTrain();
@@ -23,8 +25,7 @@ void Train() {
   const at::Tensor mine = order.slice(0, group.rank(), order.numel(), group.world_size());
   dslaunch::Reporter reporter;  // the launcher's progress line
   for (const at::Tensor& batch : mine.split(engine.core().micro_batch_size())) {
-    at::Tensor loss =
-        engine.Loss(engine.Forward(data.inputs.index({batch})), data.targets.index({batch}));
+    at::Tensor loss = engine.Loss(engine.Forward(inputs.index({batch})), targets.index({batch}));
     engine.Backward(loss);
     if (!engine.Step() || engine.global_steps() % 50 != 0) continue;
     const double value = loss.item<double>();  // waits for a GPU, so not at every step

@@ -25,3 +25,6 @@ set(dslaunch_libtorch_hint
 include("${CMAKE_CURRENT_LIST_DIR}/LibTorchTarget.cmake")
 
 include("${CMAKE_CURRENT_LIST_DIR}/dslaunchTargets.cmake")
+# Where a program finds libdslaunch_cuda.so.
+set_property(TARGET dslaunch::dslaunch APPEND PROPERTY
+             INTERFACE_LINK_OPTIONS "LINKER:-rpath,${dslaunch_prefix}/lib/dslaunch")

@@ -24,6 +24,7 @@
 #include "trainer/comm/links/link_store.h"
 #include "trainer/comm/shm/shm_backend.h"
 #include "trainer/device/accelerator.h"
+#include "trainer/device/cuda_plugin.h"
 
 namespace dslaunch {
 
@@ -215,6 +216,13 @@ RankMeeting Meet(const WorkerEnv& env) {
   }
   if (!env.rank_socket.empty() && !env.agent_store) return MeetByAgents(env);
   return {MakeTcpStore(env), nullptr, nullptr, ""};
+}
+
+DeviceKind KindOf(const std::string& device) {
+  if (device == "auto") return DeviceKind::kAuto;
+  if (device == "cuda") return DeviceKind::kCuda;
+  if (device == "cpu") return DeviceKind::kCpu;
+  Refuse("InitProcessGroup", "the device is \"" + device + "\"; it must be auto, cuda or cpu");
 }
 
 std::vector<size_t> FromZero(int count) {
@@ -466,7 +474,7 @@ void ProcessGroup::Finish() {
 ProcessGroup InitProcessGroup(const ProcessGroupOptions& options) {
   const auto env = WorkerEnv::FromEnviron(std::getenv);
   if (!env) throw TrainError(env.error().code, env.error().message);
-  return ProcessGroup(*env, options);
+  return ProcessGroup(*env, SelectDevice(KindOf(options.device), *env), options);
 }
 
 }  // namespace dslaunch

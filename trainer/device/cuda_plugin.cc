@@ -1,9 +1,12 @@
 #include "trainer/device/cuda_plugin.h"
 
+#include <ATen/Context.h>
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "base/sanitize.h"
 #include "dslaunch/plugin.h"
@@ -18,12 +21,40 @@ namespace {
 constexpr size_t kMaxStamp = 200;  // of another version's, which may be anything
 
 [[noreturn]] void Refuse(const std::string& problem) {
-  throw TrainError(ExitCode::kUnavailable, problem + ", or use --device cpu");
+  throw TrainError(ExitCode::kUnavailable, problem + ", or use device cpu (--device cpu)");
 }
 
 std::filesystem::path OwnFolder() {
   std::error_code ignored;
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+// Where a program on the SDK finds it, whose run path has the folder of an installed dslaunch.
+// Empty: nowhere.
+std::string PluginInRunPath() {
+  Dl_serinfo size = {};
+  void* const program = dlopen(nullptr, RTLD_LAZY);
+  if (program == nullptr || dlinfo(program, RTLD_DI_SERINFOSIZE, &size) != 0) return "";
+  std::vector<std::byte> memory(size.dls_size);
+  auto* const paths = reinterpret_cast<Dl_serinfo*>(memory.data());
+  if (dlinfo(program, RTLD_DI_SERINFOSIZE, paths) != 0) return "";
+  if (dlinfo(program, RTLD_DI_SERINFO, paths) != 0) return "";
+  for (unsigned i = 0; i < paths->dls_cnt; ++i) {
+    const std::filesystem::path folder = paths->dls_serpath[i].dls_name;
+    std::error_code ignored;
+    if (folder.is_absolute() && std::filesystem::exists(folder / kCudaPluginFile, ignored))
+      return (folder / kCudaPluginFile).string();
+  }
+  return "";
+}
+
+// LibTorch asks once whether it has CUDA, so another use of it must not have come before.
+void CheckLoadedInTime() {
+  if (at::globalContext().hasCUDA()) return;
+  Refuse(
+      "CUDA cannot be used: this process had used LibTorch before CUDA's libraries were loaded; "
+      "call dslaunch::InitProcessGroup before anything else of LibTorch (torch::manual_seed, for "
+      "example)");
 }
 
 }  // namespace
@@ -49,13 +80,15 @@ Accelerator& LoadCudaPlugin(const std::string& path) {
 RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env) {
   if (asked == DeviceKind::kCpu) return {};
   const CudaDevices devices = CountCudaDevices();
-  const std::string plugin = FindCudaPlugin(OwnFolder());
+  std::string plugin = FindCudaPlugin(OwnFolder());
+  if (plugin.empty() && devices.count > 0) plugin = PluginInRunPath();
   const Result<ChosenDevice> chosen =
       ChooseDevice(asked, env.local_rank, {devices.count, devices.none_reason, plugin});
   if (!chosen) throw TrainError(chosen.error().code, chosen.error().message);
   if (!chosen->notice.empty() && env.rank == 0) PrintLine(chosen->notice);
   if (!chosen->cuda) return {};
   Accelerator& accelerator = LoadCudaPlugin(plugin);
+  CheckLoadedInTime();
   accelerator.Use(chosen->index);
   return {c10::Device(accelerator.type(), static_cast<c10::DeviceIndex>(chosen->index)),
           &accelerator};

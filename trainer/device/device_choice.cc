@@ -4,7 +4,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kNoPlugin[] =
-    "this dslaunch-train was built without CUDA (it has no libdslaunch_cuda.so)";
+    "this dslaunch was built without CUDA (there is no libdslaunch_cuda.so)";
 
 Error Unavailable(const std::string& problem) { return {ExitCode::kUnavailable, problem}; }
 
@@ -15,16 +15,16 @@ Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaIn
   const bool must = asked == DeviceKind::kCuda;
   if (info.plugin.empty()) {
     if (must) {
-      return Unavailable(std::string("--device cuda: ") + kNoPlugin +
+      return Unavailable(std::string("device cuda: ") + kNoPlugin +
                          "; build it against a LibTorch with CUDA (dslaunch help training), or use "
-                         "--device cpu");
+                         "device cpu (--device cpu)");
     }
     if (info.devices == 0) return ChosenDevice{};
     return ChosenDevice{.notice = std::string(kNoPlugin) + "; training runs on the CPU"};
   }
   if (info.devices == 0) {
     if (!must) return ChosenDevice{};
-    return Unavailable("--device cuda: " + info.none_reason + "; use --device cpu");
+    return Unavailable("device cuda: " + info.none_reason + "; use device cpu (--device cpu)");
   }
   if (local_rank >= info.devices) {
     return Unavailable("local rank " + std::to_string(local_rank) +

@@ -64,7 +64,7 @@ std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineCo
                                     const ProcessGroup& group) {
   if (config.pipeline.partition != "profile") return {};
   std::vector<double> seconds = MakeOnAll(group, [&] {
-    return group.rank() == 0 ? ProfileLayers(module, module.sample)
+    return group.rank() == 0 ? ProfileLayers(module, module.sample, group.device())
                              : std::vector<double>(module.layers.size());
   });
   at::Tensor values =

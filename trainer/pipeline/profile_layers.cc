@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trainer/base/train_error.h"
+#include "trainer/device/streams.h"
 #include "trainer/pipeline/layer_run.h"
 #include "trainer/pipeline/stage.h"
 
@@ -27,11 +28,14 @@ Tensors InputsLike(const Tensors& like) {
   return inputs;
 }
 
-// Seconds of a forward and a backward pass, and the outputs.
-std::pair<double, Tensors> RunOnce(const LayerForward& forward, const Tensors& inputs) {
+// Seconds of a forward and a backward pass on `device`, and the outputs.
+std::pair<double, Tensors> RunOnce(const LayerForward& forward, const Tensors& inputs,
+                                   c10::Device device) {
   using Clock = std::chrono::steady_clock;
+  AwaitStream(device);
   const auto begin = Clock::now();
   Tensors outputs = forward(inputs);
+  AwaitStream(device);
   auto seconds = Clock::now() - begin;
   Tensors roots, gradients;
   for (const at::Tensor& output : outputs) {
@@ -42,19 +46,20 @@ std::pair<double, Tensors> RunOnce(const LayerForward& forward, const Tensors& i
   if (!roots.empty()) {
     const auto backward = Clock::now();
     torch::autograd::backward(roots, gradients);
+    AwaitStream(device);
     seconds += Clock::now() - backward;
   }
   return {std::chrono::duration<double>(seconds).count(), std::move(outputs)};
 }
 
 // `inputs` become the outputs.
-double Measure(const LayerForward& forward, Tensors& inputs) {
+double Measure(const LayerForward& forward, Tensors& inputs, c10::Device device) {
   const at::AutoGradMode gradients(true);
   double least = std::numeric_limits<double>::infinity();
   Tensors outputs;
   for (int run = 0; run < kRuns; ++run) {
     double seconds = 0;
-    std::tie(seconds, outputs) = RunOnce(forward, InputsLike(inputs));
+    std::tie(seconds, outputs) = RunOnce(forward, InputsLike(inputs), device);
     least = std::min(least, seconds);
   }
   for (at::Tensor& output : outputs) {
@@ -67,14 +72,15 @@ double Measure(const LayerForward& forward, Tensors& inputs) {
 // Memory, while this lives, for what a layer reads and `deferred` has not given any.
 class LentMemory {
  public:
-  LentMemory(const ModelLayer& layer, const InitRecording& deferred) {
+  LentMemory(const ModelLayer& layer, const InitRecording& deferred, c10::Device device) {
+    const auto options = at::TensorOptions(device);
     for (const auto& module : layer.modules) {
       for (at::Tensor& parameter : module->parameters()) {
         if (deferred.deferred(parameter))
-          Lend(parameter, at::empty_like(parameter).normal_(0, 0.02));
+          Lend(parameter, at::empty_like(parameter, options).normal_(0, 0.02));
       }
       for (at::Tensor& buffer : module->buffers()) {
-        if (deferred.deferred(buffer)) Lend(buffer, at::ones_like(buffer));
+        if (deferred.deferred(buffer)) Lend(buffer, at::ones_like(buffer, options));
       }
     }
   }
@@ -101,7 +107,8 @@ std::string Where(size_t index, const std::string& type) {
 
 }  // namespace
 
-std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample) {
+std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample,
+                                  c10::Device device) {
   if (sample.empty()) {
     throw TrainError(ExitCode::kBadInput,
                      "partition profile needs a sample, the first layer's inputs for one "
@@ -109,24 +116,27 @@ std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& s
   }
   const BorrowedGenerator generator;
   std::vector<double> seconds;
-  Tensors inputs = sample;
+  Tensors inputs;
+  for (const at::Tensor& tensor : sample) inputs.push_back(tensor.to(device));
   for (size_t i = 0; i < module.layers.size(); ++i) {
     const PipelineLayer& layer = module.layers[i];
     const std::string where = Where(i, layer.type);
-    seconds.push_back(
-        Measure(ForwardOf(layer, layer.build ? layer.build() : nullptr, where), inputs));
+    const std::shared_ptr<torch::nn::Module> built = layer.build ? layer.build() : nullptr;
+    if (built && !device.is_cpu()) built->to(device);
+    seconds.push_back(Measure(ForwardOf(layer, built, where), inputs, device));
   }
   return seconds;
 }
 
 std::vector<double> ProfileLayers(std::shared_ptr<Model> model, const InitRecording& deferred,
-                                  const at::Tensor& sample) {
+                                  const at::Tensor& sample, c10::Device device) {
   const BorrowedGenerator generator;
   std::vector<double> seconds;
-  Tensors inputs = {sample};
+  Tensors inputs = {sample.to(device)};
   for (const ModelLayer& layer : model->Layers()) {
-    const LentMemory memory(layer, deferred);
-    seconds.push_back(Measure(ForwardOf(layer, model, Where(seconds.size(), layer.name)), inputs));
+    const LentMemory memory(layer, deferred, device);
+    const std::string where = Where(seconds.size(), layer.name);
+    seconds.push_back(Measure(ForwardOf(layer, model, where), inputs, device));
   }
   return seconds;
 }

@@ -56,12 +56,14 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
                     const PipelineConfig& config, int stage,
                     const std::vector<double>& seconds = {});
 
-// Of each layer: seconds of a forward and a backward pass for these inputs, the least of a few.
-// Builds one layer at a time. No two ranks measure the same: let all cut by one rank's times.
-std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample);
+// Of each layer: seconds of a forward and a backward pass for these inputs on `device`, the least
+// of a few. Builds one layer at a time. No two ranks measure the same: let all cut by one rank's
+// times.
+std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample,
+                                  c10::Device device = c10::kCPU);
 // Of a model that was constructed under `deferred`. While a layer runs it gets memory, with any
 // values.
 std::vector<double> ProfileLayers(std::shared_ptr<Model> model, const InitRecording& deferred,
-                                  const at::Tensor& sample);
+                                  const at::Tensor& sample, c10::Device device = c10::kCPU);
 
 }  // namespace dslaunch

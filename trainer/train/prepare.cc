@@ -37,7 +37,7 @@ std::vector<double> AgreedSeconds(const Recipe& recipe, const at::Tensor& sample
                                   const ProcessGroup& group) {
   std::vector<double> own;
   const std::string problem = FailureOf([&] {
-    if (group.rank() == 0) own = LayerSeconds(recipe, sample);
+    if (group.rank() == 0) own = LayerSeconds(recipe, sample, group.device());
   });
   ThrowFirstFailure(GatherTexts(group, problem));
   at::Tensor count = at::tensor(static_cast<int64_t>(own.size()), at::kLong);
@@ -95,12 +95,14 @@ DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input
   return result;
 }
 
-std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample) {
+std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample,
+                                 c10::Device device) {
   if (recipe.engine.pipeline.partition != "profile") return {};
   std::vector<int64_t> shape = sample.sizes().vec();
   shape[0] = recipe.engine.batch.micro_batch_size;
   const DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
-  return ProfileLayers(deferred.model, deferred.recording, sample.expand(shape).contiguous());
+  return ProfileLayers(deferred.model, deferred.recording, sample.expand(shape).contiguous(),
+                       device);
 }
 
 std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,

@@ -28,7 +28,8 @@ DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input
 
 // Seconds of each of the model's layers where a pipeline is to be cut by these, measured by this
 // rank; else nothing. `sample` is [1, ...].
-std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample);
+std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample,
+                                 c10::Device device = c10::kCPU);
 
 // Collective. Draws the initial weights, or takes those of run.init_weights, or of a checkpoint
 // that was chosen. At ZeRO stage 3 and in a pipeline no rank ever holds the whole model. `sample`

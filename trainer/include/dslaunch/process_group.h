@@ -25,6 +25,9 @@ struct ProcessGroupOptions {
   // After this every collective, and every wait for a message of another rank, fails on the ranks
   // that wait. At least a second.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // Of InitProcessGroup: "cuda" is the GPU with this rank's number on its node (LOCAL_RANK) among
+  // those that the process sees; "auto" is that where there is one, and else "cpu".
+  std::string device = "auto";
 };
 
 // Communication between ranks. Every rank must call the same collectives in the same order, from
@@ -123,7 +126,10 @@ class ProcessGroup {
 };
 
 // Creates the group from the launcher's environment variables (RANK, WORLD_SIZE, MASTER_ADDR ...);
-// without them, a group of one rank. Throws TrainError.
+// without them, a group of one rank. Its device() is that of the options: the engine moves the
+// model there, and a program its inputs and targets, by `inputs.to(group.device())`. For a GPU it
+// must come before any other use of LibTorch in the process. Throws TrainError; kUnavailable where
+// the device that was asked for is not there.
 ProcessGroup InitProcessGroup(const ProcessGroupOptions& options = {});
 
 }  // namespace dslaunch

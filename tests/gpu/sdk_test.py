@@ -1,0 +1,60 @@
+"""Programs on the SDK compute on GPUs what they compute on CPUs. Skipped where there is no GPU."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+from gpu_case import SKIPPED, gpus, why_not
+
+PROGRAM = os.environ["DSLAUNCH_SDK_PROGRAM"]
+UNAVAILABLE = 69
+
+
+def run(device, mode, ranks):
+    # The program's run path has no plugin; an installed one's has.
+    folder = os.path.join(os.path.dirname(os.environ["DSLAUNCH_TRAIN"]), "../lib/dslaunch")
+    paths = [os.environ.get("LD_LIBRARY_PATH", ""), os.path.realpath(folder)]
+    return subprocess.run([PROGRAM, device, mode, str(ranks)], capture_output=True, text=True, timeout=120,
+                          env=dict(os.environ, LD_LIBRARY_PATH=":".join(filter(None, paths))))
+
+
+class Sdk(unittest.TestCase):
+    def losses(self, device, mode, ranks):
+        ended = run(device, mode, ranks)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        first, *lines = ended.stdout.splitlines()
+        self.assertEqual(first, "on cpu" if device == "cpu" else "on cuda:0")
+        self.assertEqual(len(lines), 6)
+        return [float(line.split()[1]) for line in lines]
+
+    def test_computes_what_cpus_compute(self):
+        for mode in ("whole", "pipeline"):
+            with self.subTest(mode):
+                ranks = min(2, gpus())
+                theirs = self.losses("cpu", mode, ranks)
+                for ours in (self.losses("auto", mode, ranks), self.losses("cuda", mode, ranks)):
+                    for a, b in zip(ours, theirs, strict=True):
+                        self.assertLessEqual(abs(a - b), 1e-4 * b, (ours, theirs))
+
+    def test_libtorch_was_used_before_the_group_was_made(self):
+        ended = run("cuda", "early", 1)
+        self.assertEqual(ended.returncode, UNAVAILABLE, ended.stderr)
+        self.assertIn("call dslaunch::InitProcessGroup before anything else of LibTorch", ended.stderr)
+
+    def test_more_ranks_than_gpus(self):
+        ended = run("cuda", "whole", gpus() + 1)
+        self.assertEqual(ended.returncode, UNAVAILABLE, ended.stderr)
+        self.assertIn("local rank %d has no GPU" % gpus(), ended.stderr)
+
+    def test_a_device_that_does_not_exist(self):
+        ended = run("tpu", "whole", 1)
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertIn('the device is "tpu"; it must be auto, cuda or cpu', ended.stderr)
+
+
+if __name__ == "__main__":
+    if why_not():
+        print("SKIPPED: " + why_not())
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)
