@@ -198,6 +198,14 @@ class Counts(EngineCase):
         block = 12 * width * width + 13 * width
         return (vocabulary + positions) * width + layers * block + 2 * width
 
+    def test_compute_time_is_that_of_the_device(self):
+        """Where its operations come late the host is done long before it."""
+        steps = self.run_on("cuda", 1, {}, STANDIN_DELAY_US="3000")[1]
+        print("compute_s, step_s: %s" % [(step["compute_s"], step["step_s"]) for step in steps], flush=True)
+        for step in steps[2:]:
+            self.assertLess(step["compute_s"], step["step_s"])
+            self.assertGreater(step["compute_s"], step["step_s"] / 2)
+
     def test_a_stage_waits_once_for_its_batch(self):
         """However many micro-batches there are."""
         def waits(accumulation):

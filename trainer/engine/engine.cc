@@ -85,8 +85,8 @@ void EngineCore::BeforeForward() {
   impl_->unsynced_ = impl_->no_sync_scopes_ > 0;
   impl_->graph_retained_ = false;
   impl_->MeterBegin();
-  if (impl_->micro_steps_ % impl_->config_.batch.accumulation_steps == 0) impl_->compute_s_ = 0;
-  impl_->forward_start_ = Clock::now();
+  if (impl_->micro_steps_ % impl_->config_.batch.accumulation_steps == 0) impl_->compute_ = {};
+  impl_->compute_.Begin(impl_->timed_);
 }
 
 void EngineCore::AfterForward(const std::vector<at::Tensor>&) {
@@ -117,10 +117,7 @@ void EngineCore::Backward(const at::Tensor& loss, const BackwardOptions& options
   // Callbacks run when all gradients are there, in the order they were queued. Ours is queued at
   // the root, hence before the reducer's, which waits for the other ranks.
   root.register_hook([impl = impl_.get()](const at::Tensor&) {
-    torch::autograd::Engine::get_default_engine().queue_callback([impl] {
-      impl->compute_s_ +=
-          std::chrono::duration<double>(Clock::now() - impl->forward_start_).count();
-    });
+    torch::autograd::Engine::get_default_engine().queue_callback([impl] { impl->compute_.End(); });
   });
   impl_->graph_retained_ = options.retain_graph;
   impl_->OrStartStepOver([&] {
@@ -131,7 +128,7 @@ void EngineCore::Backward(const at::Tensor& loss, const BackwardOptions& options
     if (!options.retain_graph) impl_->states_->End();
   });
   if (options.retain_graph) {  // another backward pass follows
-    impl_->forward_start_ = Clock::now();
+    impl_->compute_.Begin(impl_->timed_);
     return;
   }
   impl_->in_pass_ = impl_->forward_done_ = false;
@@ -236,7 +233,8 @@ at::Tensor EngineCore::grad_norm_on_device() const {
 
 double EngineCore::loss_scale() const { return impl_->loss_scale(); }
 double EngineCore::step_loss_scale() const { return impl_->step_loss_scale_; }
-double EngineCore::compute_s() const { return impl_->compute_s_; }
+double EngineCore::compute_s() const { return impl_->compute_.Seconds(); }
+TimeSpans EngineCore::compute_time() const { return impl_->compute_; }
 MemoryUse EngineCore::memory() const { return impl_->memory(); }
 const MemoryUse& EngineCore::memory_at_backward() const { return impl_->at_backward_; }
 
@@ -298,6 +296,7 @@ void EngineCore::PrepareStep() { impl_->optimizer_->Prepare(); }
 void EngineCore::StepReplayed(const at::Tensor& grad_norm) {
   impl_->BeginUpdate();
   impl_->optimizer_->Replayed();
+  impl_->compute_ = {};  // not known
   impl_->norm_on_device_ = grad_norm;
   impl_->micro_steps_ += impl_->config_.batch.accumulation_steps;
   ++impl_->global_steps_;

@@ -105,7 +105,8 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
                      ? WrapTorchOptimizer(make_optimizer, parameters_, states_->parts(),
                                           !states_->sharded() || config.allow_untested_optimizer)
                      : MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
-                                     states_->parts(), SumOfShards(), others_.trained)) {
+                                     states_->parts(), SumOfShards(), others_.trained)),
+      timed_(config.cuda_graph ? c10::Device(c10::kCPU) : ranks.world->device()) {
   if (config.memory_breakdown || ActivationMeter::AnyInThisThread()) meter_.emplace();
   if (config.precision.loss_scaler) {
     scaler_ = InitialLossScalerState(*config.precision.loss_scaler);

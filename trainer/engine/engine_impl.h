@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/deadline.h"
 #include "dslaunch/engine.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/device/time_spans.h"
 #include "trainer/engine/activation_meter.h"
 #include "trainer/engine/pipeline_peers.h"
 #include "trainer/engine/recomputed_parts.h"
@@ -116,8 +116,8 @@ class EngineCore::Impl {
   double step_loss_scale_ = 1;
   bool skipped_ = false;
   std::string skip_reason_;
-  Clock::time_point forward_start_;
-  double compute_s_ = 0;
+  TimeSpans compute_;
+  const c10::Device timed_;  // where that is timed; a recorded step has no times
   std::optional<ActivationMeter> meter_;
   int64_t live_before_ = 0;  // bytes, at the start of this pass
   MemoryUse at_backward_;    // with the largest activations

@@ -2,28 +2,45 @@
 #pragma once
 
 #include <ATen/record_function.h>
+#include <c10/util/Exception.h>
 
-#include "base/deadline.h"
+#include "trainer/device/time_spans.h"
 #include "trainer/profile/breakdown.h"
 
 namespace dslaunch {
 
-// While it lives the thread is in the phase `name`, which a trace shows. Adds its time to
-// `seconds`, which must outlive it.
+// PhaseTimes of a step that a device may not have finished.
+struct StepTimes {
+  TimeSpans data, forward, backward, update, batch;
+
+  PhaseTimes Seconds() const {  // waits for the device
+    return {data.Seconds(), forward.Seconds(), backward.Seconds(), update.Seconds(),
+            batch.Seconds()};
+  }
+};
+
+// While it lives the thread is in the phase `name`, which a trace shows. Adds its time on `device`
+// to `spans`, which must outlive it.
 class Phase {
  public:
-  Phase(const char* name, double& seconds)
-      : record_(at::RecordScope::USER_SCOPE), seconds_(seconds) {
+  Phase(const char* name, TimeSpans& spans, c10::Device device)
+      : record_(at::RecordScope::USER_SCOPE), spans_(spans) {
     if (record_.isActive()) record_.before(name);
+    spans_.Begin(device);
   }
-  ~Phase() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  ~Phase() {
+    try {
+      spans_.End();
+    } catch (const c10::Error&) {
+      // The device has failed, which whoever waits for it next is told.
+    }
+  }
   Phase(const Phase&) = delete;
   Phase& operator=(const Phase&) = delete;
 
  private:
   at::RecordFunction record_;
-  double& seconds_;
-  const Clock::time_point start_ = Clock::now();
+  TimeSpans& spans_;
 };
 
 }  // namespace dslaunch

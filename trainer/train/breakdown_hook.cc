@@ -6,17 +6,21 @@ namespace {
 
 class BreakdownHook : public TrainHook {
  public:
-  void AfterSubmit(TrainRun&, int64_t, const StepOutcome& outcome) override {
-    sum_.times += outcome.times;
-    sum_.compute_s += outcome.info.compute_s;
-    sum_.seconds += outcome.seconds;
-    ++sum_.steps;
+  void AfterResults(TrainRun&, int64_t, const std::vector<StepInfo>& steps) override {
+    for (const StepInfo& step : steps) {
+      sum_.times += step.times;
+      sum_.compute_s += step.compute_s;
+      sum_.seconds += step.seconds;
+      ++sum_.steps;
+    }
   }
 
   void AfterStep(TrainRun& run, int64_t step) override {
     constexpr int64_t kEvery = 10;  // if steps_per_print is 0
     const int64_t every = run.schedule.print_every > 0 ? run.schedule.print_every : kEvery;
-    if (step % every != 0) return;
+    due_ |= step % every == 0;
+    if (!due_ || sum_.steps == 0) return;  // a GPU's times come with its results
+    due_ = false;
     run.log.Result(BreakdownLine(step, sum_.times, sum_.compute_s, sum_.seconds, sum_.steps));
     sum_ = {};
   }
@@ -30,6 +34,7 @@ class BreakdownHook : public TrainHook {
     int64_t steps = 0;
   };
   Sum sum_;
+  bool due_ = false;  // the line
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ class FlopsHook : public TrainHook {
                   {.step = step,
                    .micro_batches = run.schedule.accumulation_steps,
                    .ranks = run.group.world_size(),
-                   .step_s = outcome.seconds});
+                   .step_s = outcome.whole.Seconds()});
     }
     meter_.reset();
   }

@@ -45,7 +45,7 @@ class PipelineTrainingModel : public TrainingModel {
     target_weight_ = step.target_weight;
     std::deque<Batch> batches;
     for (int64_t i = 0; i < core().accumulation_steps(); ++i) batches.push_back(next());
-    const Phase phase("batch", step.times->batch);
+    const Phase phase("batch", step.times->batch, replicas().device());
     const double loss = engine_.TrainBatch([&]() -> MicroBatch {
       const Batch batch = std::move(batches.front());
       batches.pop_front();

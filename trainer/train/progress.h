@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "trainer/profile/breakdown.h"
 #include "trainer/train/report.h"
 #include "trainer/train/schedule.h"
 #include "trainer/train/train_log.h"
@@ -23,6 +24,8 @@ struct StepInfo {
   bool skipped = false;
   std::string skip_reason = {};
   double compute_s = 0;
+  double seconds = 0;  // from its first work to its last, where that ran
+  PhaseTimes times = {};
 };
 
 // Adds up this rank's steps into windows that end where the ranks exchange theirs.

@@ -39,13 +39,13 @@ at::Tensor ReadFromDevice(const at::Tensor& numbers) {
 
 StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const RunConfig& run,
                       int64_t step) {
-  const Clock::time_point start = Clock::now();
   const ProcessGroup& replicas = training_model.replicas();
   const int64_t parts = training_model.core().accumulation_steps();
   StepOutcome outcome;
+  outcome.whole.Begin(replicas.device());
   TrainingModel::Step plan = {.seed = run.seed, .number = step, .times = &outcome.times};
   const auto next = [&] {
-    const Phase phase("data", outcome.times.data);
+    const Phase phase("data", outcome.times.data, c10::kCPU);
     return batches.Next();
   };
   std::deque<Batch> fetched;
@@ -73,8 +73,8 @@ StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const
   info.loss_scale = core.step_loss_scale();
   info.skipped = core.skipped();
   info.skip_reason = core.skip_reason();
-  info.compute_s = core.compute_s();
-  outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  outcome.compute = core.compute_time();
+  outcome.whole.End();
   return outcome;
 }
 
@@ -92,6 +92,9 @@ std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
     StepInfo info = outcome.info;
     info.loss = *number++;
     info.grad_norm = *number++;
+    info.compute_s = outcome.compute.Seconds();
+    info.seconds = outcome.whole.Seconds();
+    info.times = outcome.times.Seconds();
     if (!info.skipped) {
       info.skip_reason = training_model.core().ObserveGradNorm(info.grad_norm);
       info.skipped = !info.skip_reason.empty();

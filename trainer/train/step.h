@@ -3,6 +3,7 @@
 
 #include "trainer/config/recipe.h"
 #include "trainer/data/loader.h"
+#include "trainer/profile/phase.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/training_model.h"
 
@@ -10,10 +11,10 @@ namespace dslaunch {
 
 // A step that this rank has made, but for what may still be on its way in the device.
 struct StepOutcome {
-  StepInfo info;  // without loss and grad_norm
+  StepInfo info;  // without loss, grad_norm and times
   at::Tensor loss, grad_norm;
-  PhaseTimes times = {};
-  double seconds = 0;  // until TrainStep returned
+  StepTimes times = {};
+  TimeSpans compute = {}, whole = {};
 };
 
 // Takes the step's micro-batches from `batches` and ends with the update, or without one where the
@@ -21,8 +22,8 @@ struct StepOutcome {
 StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const RunConfig& run,
                       int64_t step);
 
-// With loss and grad_norm, in the same order. Waits for the device once, and passes the gradient
-// norms to the engine.
+// With loss, grad_norm and times, in the same order. Waits for the device once, and passes the
+// gradient norms to the engine.
 std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
                                 const std::vector<StepOutcome>& outcomes);
 

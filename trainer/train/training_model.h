@@ -40,7 +40,7 @@ class TrainingModel {
   struct Step {
     uint64_t seed = 0;  // of the run
     int64_t number = 0;
-    PhaseTimes* times = nullptr;  // to which those of this step are added, but for the data's
+    StepTimes* times = nullptr;  // to which those of this step are added, but for the data's
     // By which a micro-batch's sum over its targets is multiplied; nullopt: its mean counts.
     std::optional<double> target_weight = {};
   };

@@ -20,7 +20,8 @@ class WholeTrainingModel : public TrainingModel {
             [model](const at::Tensor& output, const at::Tensor& target) {
               return model->Loss(output, target);
             },
-            deferred)) {
+            deferred)),
+        timed_(config.cuda_graph ? c10::Device(c10::kCPU) : group.device()) {
     if (config.cuda_graph) graphed_.emplace(*group.rank_device().accelerator);
   }
 
@@ -58,17 +59,17 @@ class WholeTrainingModel : public TrainingModel {
   at::Tensor TrainMicroBatch(const Batch& batch, const Step& step) {
     const at::Tensor loss = Loss(step, batch);
     {
-      const Phase phase("backward", step.times->backward);
+      const Phase phase("backward", step.times->backward, timed_);
       engine_.Backward(loss, {.scale_by_steps = !step.target_weight});
     }
-    const Phase phase("update", step.times->update);
+    const Phase phase("update", step.times->update, timed_);
     engine_.Step();
     const at::Tensor part = loss.detach().to(at::kDouble);
     return step.target_weight ? part : part / engine_.core().accumulation_steps();
   }
 
   at::Tensor Loss(const Step& step, const Batch& batch) {
-    const Phase phase("forward", step.times->forward);
+    const Phase phase("forward", step.times->forward, timed_);
     const at::Tensor output = engine_.Forward(batch.inputs);
     if (!step.target_weight) return engine_.Loss(output, batch.targets);
     const AutocastScope autocast = engine_.core().Autocast();
@@ -98,6 +99,7 @@ class WholeTrainingModel : public TrainingModel {
 
   const ProcessGroup& group_;
   Engine<Model> engine_;
+  const c10::Device timed_;  // where phases are timed; a recorded step has no times
   std::optional<GraphedStep> graphed_;
 };
 

@@ -35,6 +35,7 @@ namespace dslaunch {
 
 struct EngineConfig;
 struct EngineRanks;
+class TimeSpans;
 
 // Loss of a batch: takes the model's output and the target, returns a scalar tensor.
 using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
@@ -253,8 +254,9 @@ class EngineCore {
   double step_loss_scale() const;  // of the last step
   // Compute time of the current step, or of the last one, in seconds: from the start of each
   // forward pass to the last gradient of this rank. The rest of the backward pass is time spent
-  // waiting for other ranks. 0 in a pipeline.
+  // waiting for other ranks. On a GPU that is its own time, for which this waits. 0 in a pipeline.
   double compute_s() const;
+  TimeSpans compute_time() const;  // the same, without waiting (trainer/device/time_spans.h)
   MemoryUse memory() const;
   // Memory at the start of the backward pass that had the largest activations. All values are from
   // that moment. Measured only with "memory_breakdown".

@@ -114,7 +114,7 @@ Trained TrainGpt2(const std::string& engine_json, double dropout, bool graph) {
   Trained trained;
   std::vector<StepOutcome> unread;
   int64_t batch = 0;
-  PhaseTimes times;
+  StepTimes times;
   for (int step = 0; step < kSteps; ++step) {
     const at::Tensor loss =
         training_model->Train({.seed = 1, .number = step, .times = &times}, [&] {
