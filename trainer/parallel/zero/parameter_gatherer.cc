@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -32,8 +33,15 @@ namespace {
 // autocast.
 constexpr c10::DispatchKey kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// Gatherers in this thread.
-thread_local int gatherers = 0;
+// Gatherers in this thread that need the mode.
+thread_local int mode_users = 0;
+
+void EnterMode() {
+  if (mode_users++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
+}
+void LeaveMode() {
+  if (--mode_users == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
+}
 
 // This thread is in a kernel of autocast.
 thread_local bool in_autocast = false;
@@ -62,6 +70,7 @@ struct UnitState {
   c10::DataPtr memory;
   // On a device: in which the memory was allocated, and everything that gathers into it is ordered.
   std::optional<c10::Stream> stream;
+  bool stays = false;
   bool live = false;         // has memory
   PendingExchange arriving;  // into it
   bool ahead = false;        // live, but not used yet
@@ -92,17 +101,28 @@ class Gatherer {
       unit.name = std::move(units[i].name);
       unit.flat = units[i].flat.variable_data();
       unit.shard = std::move(units[i].shard);
+      unit.stays = units[i].stays;
+      releases_ |= !unit.stays;
       TORCH_CHECK(unit.flat.is_contiguous() && unit.flat.storage_offset() == 0 &&
                       unit.flat.numel() == exchange.world_size() * unit.shard.numel(),
                   "the unit ", unit.name, " is not a flat tensor of one shard for each rank");
-      SetMemory(unit, {});
+      if (unit.stays) {
+        Adopt(unit);
+      } else {
+        SetMemory(unit, {});
+      }
     }
-    if (gatherers++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
+    if (releases_) EnterMode();
   }
 
   ~Gatherer() {
-    if (--gatherers == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
+    if (releases_) LeaveMode();
+    if (refreshing_ && std::this_thread::get_id() == refresh_thread_) LeaveMode();
     for (UnitState& unit : units_) {
+      if (unit.stays) {
+        LetGo(unit);
+        continue;
+      }
       unit.arriving = {};  // before its memory
       unit.storage().set_data_ptr_noswap({nullptr, nullptr, &LostMemory, unit.flat.device()});
       // With bytes, views can be made; what reads their values throws this.
@@ -116,6 +136,7 @@ class Gatherer {
   }
 
   void CheckThread() const {
+    if (!releases_) return;
     if (std::this_thread::get_id() == thread_) return;
     throw TrainError(
         ExitCode::kBadInput,
@@ -125,6 +146,9 @@ class Gatherer {
   }
 
   void Begin(bool trains) {
+    // Another thread than the one whose operations wait may read what is still to come.
+    if (refreshing_ && std::this_thread::get_id() != refresh_thread_) AwaitRefreshed();
+    if (!releases_) return;
     CheckThread();
     End();
     const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
@@ -175,8 +199,38 @@ class Gatherer {
     }
   }
 
+  void Refresh(const std::vector<size_t>& units) {
+    const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
+    Settle();
+    for (const size_t index : units) {
+      UnitState& unit = units_.at(index);
+      TORCH_CHECK(unit.stays, "the unit ", unit.name, " does not stay");
+      Ask(unit);
+    }
+    refreshing_ = true;
+    refresh_thread_ = std::this_thread::get_id();
+    EnterMode();
+  }
+
+  void Settle() {
+    if (!refreshing_) return;
+    AwaitRefreshed();
+    if (std::this_thread::get_id() != refresh_thread_) return;  // whose mode it is
+    refreshing_ = false;
+    LeaveMode();
+  }
+
+  int64_t awaited_units() const {
+    return std::ranges::count_if(
+        units_, [](const UnitState& unit) { return unit.stays && unit.arriving.pending(); });
+  }
+
   // For an operation: until Done the unit is there.
   void Use(UnitState& unit, const c10::OperatorHandle& op, bool writes) {
+    if (unit.stays) {
+      Await(unit);
+      return OrderForReader(unit);
+    }
     if (unit.held == 0) Check(unit, op, writes);
     if (open_) order_->Use(unit.index);
     unit.last_use = ++clock_;
@@ -195,6 +249,7 @@ class Gatherer {
   }
 
   void Done(UnitState& unit) noexcept {
+    if (unit.stays) return;
     --unit.pinned;
     if (!open_ || unit.pinned > 0 || unit.held > 0 || !order_->followed()) return;
     if (order_->ElementsUntilNextUse(unit.index) > reuse_distance_) Free(unit);
@@ -203,7 +258,7 @@ class Gatherer {
   // The unit in another dtype, as a unit of its own, whose values come from the shard too. Null
   // where they may not: there is another such dtype, or somebody may have written to the whole.
   UnitState* CastOf(UnitState& unit, at::ScalarType dtype) {
-    if (!open_ || unit.held > 0) return nullptr;
+    if (!open_ || unit.held > 0 || unit.stays) return nullptr;
     if (unit.cast == nullptr) {
       UnitState& cast = units_.emplace_back();
       cast.owner = this;
@@ -239,6 +294,33 @@ class Gatherer {
     unit.memory = std::move(memory);
   }
 
+  // Of a unit that stays: its storage is marked, and keeps its memory.
+  static void Adopt(UnitState& unit) {
+    c10::StorageImpl& storage = unit.storage();
+    void* const data = storage.mutable_data();
+    unit.memory = storage.set_data_ptr({data, &unit, &KeepMemory, unit.flat.device()});
+    unit.live = true;
+    unit.held = 1;
+  }
+
+  // The reverse. Where all goes well what is on its way must not find the memory in other use.
+  static void LetGo(UnitState& unit) {
+    try {
+      if (std::uncaught_exceptions() == 0) Await(unit);
+    } catch (const std::exception&) {
+      // Ranks have gone different ways, which whoever waits for them next is told.
+    }
+    unit.arriving = {};
+    unit.storage().set_data_ptr(std::move(unit.memory));
+  }
+
+  void AwaitRefreshed() {
+    const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
+    for (UnitState& unit : units_) {
+      if (unit.stays) Await(unit);
+    }
+  }
+
   void RestoreAutocastCache() {
     if (!autocast_cached_) return;
     at::autocast::set_autocast_cache_enabled(true);
@@ -268,12 +350,17 @@ class Gatherer {
   void Start(UnitState& unit) {
     const at::NoGradGuard no_grad;
     SetMemory(unit, c10::GetAllocator(unit.flat.device().type())->allocate(unit.flat.nbytes()));
-    if (!unit.flat.is_cpu()) unit.stream = CurrentStream(unit.flat.device());
     live_elements_ += unit.flat.numel();
     ++counts_.units;
     counts_.bytes += static_cast<int64_t>(unit.flat.nbytes());
     counts_.peak_live_elements = std::max(counts_.peak_live_elements, live_elements_);
-    OwnPart(unit).copy_(unit.shard, /*non_blocking=*/true);
+    Ask(unit);
+  }
+
+  void Ask(UnitState& unit) {
+    const at::NoGradGuard no_grad;
+    if (!unit.flat.is_cpu()) unit.stream = CurrentStream(unit.flat.device());
+    if (!unit.stays) OwnPart(unit).copy_(unit.shard, /*non_blocking=*/true);
     unit.arriving = WithContext("gathering the parameters of " + unit.name, [&] {
       return exchange_.AllGather({unit.flat, unit.channel, "the parameters of " + unit.name});
     });
@@ -359,6 +446,9 @@ class Gatherer {
   const std::thread::id thread_ = std::this_thread::get_id();
   std::deque<UnitState> units_;  // never moved: storages point to them
 
+  bool releases_ = false;    // some unit does not stay
+  bool refreshing_ = false;  // since Refresh, in this thread:
+  std::thread::id refresh_thread_;
   bool open_ = false;
   std::array<AccessTrace, 2> orders_;  // inference, training
   AccessTrace* order_ = &orders_[0];   // of the last pass
@@ -582,12 +672,15 @@ at::Tensor ParameterGatherer::MakeFlat(int64_t elements, const at::TensorOptions
 
 ParameterGatherer::Owner ParameterGatherer::OwnerOf(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return Owner::kOther;
-  const auto deleter = tensor.unsafeGetTensorImpl()
-                           ->unsafe_storage()
-                           .unsafeGetStorageImpl()
-                           ->_mutable_data_ptr_no_checks()
-                           .get_deleter();
-  if (deleter == &KeepMemory) return Owner::kGatherer;
+  const c10::DataPtr& data = tensor.unsafeGetTensorImpl()
+                                 ->unsafe_storage()
+                                 .unsafeGetStorageImpl()
+                                 ->_mutable_data_ptr_no_checks();
+  const auto deleter = data.get_deleter();
+  if (deleter == &KeepMemory) {
+    const auto* const unit = static_cast<const UnitState*>(data.get_context());
+    return unit->stays ? Owner::kOther : Owner::kGatherer;
+  }
   return deleter == &LostMemory ? Owner::kGoneGatherer : Owner::kOther;
 }
 
@@ -598,6 +691,9 @@ void ParameterGatherer::Unshard(const std::vector<size_t>& units) { impl_->Unsha
 void ParameterGatherer::Reshard(const std::vector<size_t>& units, bool keep) {
   impl_->Reshard(units, keep);
 }
+void ParameterGatherer::Refresh(const std::vector<size_t>& units) { impl_->Refresh(units); }
+void ParameterGatherer::Settle() { impl_->Settle(); }
+int64_t ParameterGatherer::awaited_units() const { return impl_->awaited_units(); }
 int64_t ParameterGatherer::live_elements() const { return impl_->live_elements(); }
 const GatherCounts& ParameterGatherer::counts() const { return impl_->counts(); }
 

@@ -60,6 +60,10 @@ struct GatherCounts {
 // (or asks ahead for it), and the operation is ordered after the exchange. An operation in another
 // stream waits for that one, and the memory is used again only after both.
 //
+// A unit that stays has memory always. Its other parts may be asked for (Refresh) long before they
+// are read: an operation that reads it waits for them, as late as that, and the mode is on only
+// until all have come.
+//
 // One thread at a time: on a device backward passes run in autograd's own thread there, which has
 // this thread's dispatch modes. Every rank must run the same operations.
 class ParameterGatherer {
@@ -70,6 +74,7 @@ class ParameterGatherer {
     // [n], this rank's part; read whenever the unit is gathered, from pinned memory without
     // waiting.
     at::Tensor shard;
+    bool stays = false;  // `flat` has memory, and keeps it; `shard` is this rank's part of it
   };
 
   // [elements], to make views of, though there is no memory behind it yet.
@@ -83,8 +88,8 @@ class ParameterGatherer {
   };
   static Owner OwnerOf(const at::Tensor& tensor);
 
-  // Takes the memory of every `flat` that has some. `exchange` must outlive this; unit i travels on
-  // channel first_channel + i.
+  // Takes the memory of every `flat` that has some and does not stay. `exchange` must outlive this;
+  // unit i travels on channel first_channel + i.
   ParameterGatherer(const ShardExchange& exchange, int first_channel, std::vector<Unit> units,
                     const GatherLimits& limits);
   // In the thread that made it. What still refers to the units' storage finds no memory there:
@@ -107,6 +112,14 @@ class ParameterGatherer {
   // was written into its shard.
   void Unshard(const std::vector<size_t>& units);
   void Reshard(const std::vector<size_t>& units, bool keep);
+
+  // Collective: asks for the other ranks' parts of these units, which stay, in this order. Until
+  // then and until Settle they must not be written to.
+  void Refresh(const std::vector<size_t>& units);
+  // Waits for all that Refresh has asked for and nothing has read yet. Begin and Unshard need it
+  // not.
+  void Settle();
+  int64_t awaited_units() const;  // those
 
   int64_t live_elements() const;  // those on their way too
   const GatherCounts& counts() const;

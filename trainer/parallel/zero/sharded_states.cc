@@ -49,6 +49,8 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
                                           : SyncOptions(config, module).communication_dtype),
       scale_(ScaleOf(options_, group_.world_size())),
       exchange_(group_),
+      refreshes_late_(options_.overlap && group_.world_size() > 1 && !group_.device().is_cpu() &&
+                      !config.cuda_graph),
       parameters_(Unique(module.named_parameters())),
       places_(parameters_.size()),
       has_gradient_(parameters_.size()) {
@@ -152,16 +154,18 @@ void ShardedStates::MakeWeights(bool master_weights) {
 }
 
 void ShardedStates::MakeGatherer() {
-  if (zero_.stage < 3) return;
-  group_.desync_detector().Watch(DesyncDetector::PatienceFor(group_.timeout()));
-  std::vector<ParameterGatherer::Unit> released;
-  for (Unit& unit : units_) {
-    if (unit.layout.persistent) continue;
-    unit.released_index = released.size();
-    released.push_back({unit.layout.name, unit.flat, unit.shard});
+  if (zero_.stage == 3) {
+    group_.desync_detector().Watch(DesyncDetector::PatienceFor(group_.timeout()));
   }
-  if (released.empty()) return;
-  gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(released),
+  std::vector<ParameterGatherer::Unit> gathered;
+  for (Unit& unit : units_) {
+    const bool stays = unit.layout.persistent;
+    if (stays && !(refreshes_late_ && unit.layout.trained)) continue;
+    unit.gathered_index = gathered.size();
+    gathered.push_back({unit.layout.name, unit.flat, unit.shard, stays});
+  }
+  if (gathered.empty()) return;
+  gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(gathered),
                     GatherLimits{.prefetch_bucket_size = zero_.prefetch_bucket_size,
                                  .max_live_parameters = zero_.max_live_parameters,
                                  .max_reuse_distance = zero_.max_reuse_distance,
@@ -235,6 +239,7 @@ void ShardedStates::MakeWhole() {
 
 void ShardedStates::BeforeBackward(bool last) {
   if (gatherer_) gatherer_->CheckThread();
+  if (gatherer_) gatherer_->Settle();
   sends_ = last || !accumulates_whole_;
   if (!sends_) return;
   AwaitSent();  // of an earlier backward pass since Begin
@@ -370,7 +375,10 @@ void ShardedStates::AfterBackward() {
 void ShardedStates::End() {
   if (infers_) {
     infers_ = false;
-    if (gatherer_) gatherer_->End();
+    if (gatherer_) {
+      gatherer_->Settle();
+      gatherer_->End();
+    }
     return;
   }
   if (pass_ == Pass::kSync && !sends_) {  // no backward pass was the last
@@ -414,6 +422,7 @@ std::vector<at::Tensor> ShardedStates::Gradients() {
 
 void ShardedStates::CopyMasterToModel() {
   const at::NoGradGuard no_grad;
+  if (gatherer_) gatherer_->Settle();
   std::vector<ShardExchange::Gathered> gathered;
   int64_t elements = 0;
   const auto gather = [&] {
@@ -427,12 +436,20 @@ void ShardedStates::CopyMasterToModel() {
     const Unit& unit = units_[i];
     if (!unit.layout.trained) continue;
     if (!unit.weights.is_same(unit.shard)) unit.shard.copy_(unit.weights);
-    if (!unit.layout.persistent) continue;
+    if (!unit.layout.persistent || refreshes_late_) continue;
     if (elements + unit.flat.numel() > zero_.allgather_bucket_size) gather();
     elements += unit.flat.numel();
     gathered.push_back({unit.flat, static_cast<int>(i), "the parameters of " + unit.layout.name});
   }
   gather();
+  if (!gatherer_ || !refreshes_late_) return;
+  std::vector<size_t>
+      refreshed;  // as a forward pass reads them: units are in a backward pass' order
+  for (size_t i = units_.size(); i-- > 0;) {
+    const FlatParameter& layout = units_[i].layout;
+    if (layout.persistent && layout.trained) refreshed.push_back(units_[i].gathered_index);
+  }
+  gatherer_->Refresh(refreshed);
 }
 
 // Before shards in the host's memory change, from which gathering copies without waiting.
@@ -470,7 +487,10 @@ void ShardedStates::GiveUp() {
   for (const size_t i : trained_units_) FreeBucket(units_[i]);
   infers_ = sends_ = false;
   pass_ = Pass::kInference;
-  if (gatherer_) gatherer_->End();
+  if (gatherer_) {
+    gatherer_->Settle();
+    gatherer_->End();
+  }
   DropGradients();
 }
 
@@ -479,7 +499,7 @@ std::vector<size_t> ShardedStates::ReleasedUnits(const std::vector<at::Tensor>& 
   std::set<size_t> units;
   for (const at::Tensor& parameter : parameters) {
     const Unit* const unit = UnitOf(parameter);
-    if (unit != nullptr && !unit->layout.persistent) units.insert(unit->released_index);
+    if (unit != nullptr && !unit->layout.persistent) units.insert(unit->gathered_index);
   }
   return {units.begin(), units.end()};
 }

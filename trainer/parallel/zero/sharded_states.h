@@ -31,7 +31,8 @@ namespace dslaunch {
 // every micro-batch, they would travel as often, and while other stages wait.)
 //
 // Parameters: after the optimizer's step the ranks' parts are gathered again; at stage 3 only those
-// of persistent units, for ParameterGatherer gathers the others when they are read.
+// of persistent units, for ParameterGatherer gathers the others when they are read. On a device
+// nothing waits for them but the operations of the next pass that read them.
 class ShardedStates : public ModelStates {
  public:
   // `deferred`: at stage 3 what is still to be given its values and cast; null: nothing. At stage 3
@@ -60,7 +61,7 @@ class ShardedStates : public ModelStates {
  private:
   struct Unit {
     FlatParameter layout;
-    size_t released_index = 0;  // ParameterGatherer's, where it is not persistent
+    size_t gathered_index = 0;  // ParameterGatherer's, where it is one of its units
     at::Tensor flat;     // [ranks * n], model dtype: the parameters. ParameterGatherer's at stage 3
     at::Tensor shard;    // [n]: this rank's part of it; its own memory where flat comes and goes
     at::Tensor weights;  // [n]: what the optimizer updates: fp32 masters, or `shard`
@@ -116,6 +117,7 @@ class ShardedStates : public ModelStates {
   const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded, or a wider one
   const GradientScale scale_;
   const ShardExchange exchange_;
+  const bool refreshes_late_;            // persistent units: when they are read
   std::vector<NamedTensor> parameters_;  // all of the module
   std::vector<int64_t> elements_;        // of each
   std::vector<Place> places_;            // of each in its unit's flat tensor

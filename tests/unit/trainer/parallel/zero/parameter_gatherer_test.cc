@@ -303,6 +303,55 @@ TEST(Gatherer, GathersAheadNoFurtherThanItMay) {
   }));
 }
 
+TEST(Gatherer, WhatStaysIsWaitedForByWhatReadsIt) {
+  ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
+    const ShardExchange exchange(group);
+    std::vector<at::Tensor> flats;
+    std::vector<ParameterGatherer::Unit> units;
+    for (int i = 0; i < 3; ++i) {
+      flats.push_back(at::full({8}, -1.0));
+      units.push_back({"unit", flats[static_cast<size_t>(i)],
+                       flats.back().narrow(0, 4 * group.rank(), 4), /*stays=*/true});
+    }
+    const auto expected = [](int round) {
+      return at::full({2}, round).add(at::arange(2)).repeat_interleave(4).to(at::kFloat);
+    };
+    const auto refresh = [&](ParameterGatherer& gatherer, int round) {
+      gatherer.Settle();
+      for (const ParameterGatherer::Unit& unit : units) unit.shard.fill_(round + group.rank());
+      gatherer.Refresh({2, 0, 1});
+    };
+    {
+      ParameterGatherer gatherer(exchange, 0, units, {});
+      EXPECT_EQ(gatherer.awaited_units(), 0);
+      refresh(gatherer, 1);
+      EXPECT_EQ(gatherer.awaited_units(), 3);
+      const at::Tensor view = flats[0].narrow(0, 2, 4).view({2, 2});
+      EXPECT_EQ(gatherer.awaited_units(), 3) << "a view reads nothing";
+      EXPECT_TRUE(at::equal(view.flatten(), expected(1).narrow(0, 2, 4)));
+      EXPECT_EQ(gatherer.awaited_units(), 2);
+      EXPECT_TRUE(at::equal(flats[2] + 0, expected(1)));
+      EXPECT_EQ(gatherer.awaited_units(), 1);
+      gatherer.Settle();
+      EXPECT_EQ(gatherer.awaited_units(), 0);
+      EXPECT_TRUE(at::equal(flats[1], expected(1)));
+
+      refresh(gatherer, 2);
+      gatherer.Begin(/*trains=*/true);  // in the thread whose operations wait
+      EXPECT_EQ(gatherer.awaited_units(), 3);
+      std::thread([&] { gatherer.Begin(/*trains=*/false); }).join();  // another one may read them
+      EXPECT_EQ(gatherer.awaited_units(), 0);
+      EXPECT_TRUE(at::equal(flats[1], expected(2)));
+
+      refresh(gatherer, 3);  // and is destroyed
+    }
+    for (const at::Tensor& flat : flats) EXPECT_EQ(flat.numel(), 8);
+    EXPECT_EQ(ParameterGatherer::OwnerOf(flats[0]), ParameterGatherer::Owner::kOther);
+    flats[0].fill_(5);
+    EXPECT_EQ(flats[0].sum().item<double>(), 40) << "their memory stays theirs";
+  }));
+}
+
 TEST(Gatherer, WhatIsNeededSoonStays) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair far(group, {.prefetch_bucket_size = 0, .max_reuse_distance = 0});
