@@ -148,7 +148,7 @@ const OptionTable& TrainOptionTable() {
        .help = "print a table of what the third to fifth step spent time and memory on",
        .target = kFlag<&TrainOptions::profile>},
       {.names = "--profile_sort",
-       .value = "self_time|total_time|memory|calls",
+       .value = "self_time|total_time|device_time|memory|calls",
        .group = Group::kTrainKeep,
        .help = "the same as --profile, sorted by this column, greatest first",
        .target = kText<&TrainOptions::profile_sort>},

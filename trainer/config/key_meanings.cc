@@ -132,6 +132,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
        "seconds after which a collective, or another wait for a rank's message, fails; default "
        "600"},
       {"run.deterministic", "use only algorithms whose results repeat bit by bit; default false"},
+      {"run.tf32",
+       "on GPUs, matrix products and convolutions of fp32 numbers round their factors to 11 "
+       "significant bits, which is several times as fast; default false"},
       {"run.check_replicas_every",
        "optimizer steps between comparisons of the ranks' weights; default: none"},
       {"run.loss_normalization",

@@ -3,7 +3,7 @@
 
 namespace dslaunch {
 
-enum class ProfileSort { kSelfTime, kTotalTime, kMemory, kCalls };
+enum class ProfileSort { kSelfTime, kTotalTime, kDeviceTime, kMemory, kCalls };
 
 // run.profile.sort_by
 constexpr const char* ProfileSortName(ProfileSort sort) {
@@ -12,6 +12,8 @@ constexpr const char* ProfileSortName(ProfileSort sort) {
       return "self_time";
     case ProfileSort::kTotalTime:
       return "total_time";
+    case ProfileSort::kDeviceTime:
+      return "device_time";
     case ProfileSort::kMemory:
       return "memory";
     case ProfileSort::kCalls:

@@ -239,7 +239,8 @@ void ParsePrediction(JsonObject& object, const ModelConfig& model, RunConfig& ru
 
 ProfileSort ParseProfileSort(JsonObject& object) {
   constexpr std::array kSorts = {ProfileSort::kSelfTime, ProfileSort::kTotalTime,
-                                 ProfileSort::kMemory, ProfileSort::kCalls};
+                                 ProfileSort::kDeviceTime, ProfileSort::kMemory,
+                                 ProfileSort::kCalls};
   std::set<std::string> words;
   for (const ProfileSort sort : kSorts) words.insert(ProfileSortName(sort));
   const std::optional<std::string> word = object.Word("sort_by", words);
@@ -293,6 +294,7 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   run.collective_timeout_s =
       object.Number("collective_timeout_s", 1, kLongestWaitS).value_or(run.collective_timeout_s);
   run.deterministic = object.Bool("deterministic").value_or(false);
+  run.tf32 = object.Bool("tf32").value_or(false);
   run.check_replicas_every = object.Int("check_replicas_every", 1);
   run.normalize_by_tokens =
       object.Word("loss_normalization", {"micro_batch", "tokens"}).value_or("") == "tokens";

@@ -117,6 +117,7 @@ struct RunConfig {
   std::optional<double> time_limit_s;  // finish the step, save and exit 85 after this long
   double collective_timeout_s = 600;   // after which a rank's wait for the others fails
   bool deterministic = false;          // only algorithms that repeat bit by bit
+  bool tf32 = false;                   // fp32 products on GPUs round their factors to TF32
   // What one rank's hardware can do, for the metrics' mfu; nullopt: what is known of its name.
   std::optional<double> peak_tflops;
   std::optional<ProfileConfig> profile;

@@ -36,6 +36,19 @@ std::optional<std::string> CommunicationKind(std::string_view event) {
   return std::nullopt;
 }
 
+std::optional<std::string> KernelCommunicationKind(std::string_view kernel) {
+  if (!kernel.starts_with("nccl")) return std::nullopt;
+  constexpr OtherName kKernels[] = {{"AllReduce", "all_reduce"},
+                                    {"ReduceScatter", "reduce_scatter"},
+                                    {"AllGather", "all_gather"},
+                                    {"Broadcast", "broadcast"},
+                                    {"SendRecv", "send"}};
+  for (const OtherName& known : kKernels) {
+    if (kernel.find(known.name) != std::string_view::npos) return known.kind;
+  }
+  return std::nullopt;
+}
+
 CommunicationSummary Summarize(const std::vector<Exchanged>& exchanges,
                                std::vector<Interval> compute) {
   CommunicationSummary summary;

@@ -16,6 +16,10 @@ namespace dslaunch {
 // "all_gather". nullopt: no exchange.
 std::optional<std::string> CommunicationKind(std::string_view event);
 
+// Of a kernel of NCCL's: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)" is "all_reduce". nullopt:
+// it is none of NCCL's.
+std::optional<std::string> KernelCommunicationKind(std::string_view kernel);
+
 struct Exchanged {
   std::string kind;
   int64_t bytes = 0;  // of this rank's input tensor

@@ -70,6 +70,8 @@ double Key(const OperatorRow& row, ProfileSort sort) {
       return row.self_s;
     case ProfileSort::kTotalTime:
       return row.total_s;
+    case ProfileSort::kDeviceTime:
+      return row.device_s;
     case ProfileSort::kMemory:
       return static_cast<double>(row.self_bytes);
     case ProfileSort::kCalls:
@@ -78,11 +80,34 @@ double Key(const OperatorRow& row, ProfileSort sort) {
   return 0;
 }
 
+double Seconds(const RecordedKernel& kernel) {
+  return static_cast<double>(kernel.end_ns - kernel.begin_ns) * kNanosecond;
+}
+
+void AddKernels(const std::vector<RecordedEvent>& events,
+                const std::vector<RecordedKernel>& kernels,
+                std::map<std::string, OperatorRow>& rows) {
+  std::map<uint64_t, double> seconds;  // by correlation
+  for (const RecordedKernel& kernel : kernels) {
+    seconds[kernel.correlation] += Seconds(kernel);
+    OperatorRow& row = rows[kernel.name];
+    row.kernel = true;
+    ++row.calls;
+    row.device_s += Seconds(kernel);
+  }
+  for (const RecordedEvent& event : events) {
+    const auto found = seconds.find(event.correlation);
+    if (event.correlation != 0 && found != seconds.end())
+      rows[RowName(event.name)].device_s += found->second;
+  }
+}
+
 }  // namespace
 
 std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
                                       const std::vector<RecordedAllocation>& allocations,
-                                      ProfileSort sort) {
+                                      ProfileSort sort,
+                                      const std::vector<RecordedKernel>& kernels) {
   // An event that begins when another does and ends later is the outer one.
   std::ranges::stable_sort(events, [](const RecordedEvent& a, const RecordedEvent& b) {
     return std::tuple(a.thread, a.begin_ns, -a.end_ns) <
@@ -113,6 +138,7 @@ std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
     }
     for (; next != taken.end(); ++next) nesting.Allocate(*next);
   }
+  AddKernels(events, kernels, rows);
   std::vector<OperatorRow> sorted;
   for (auto& [name, row] : rows) {
     row.name = name;
@@ -127,13 +153,17 @@ std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
 std::string OperatorTable(const std::vector<OperatorRow>& rows, int64_t most_rows, double wall_s,
                           int64_t steps) {
   const size_t shown = std::min(rows.size(), static_cast<size_t>(most_rows));
-  double self_s = 0;
+  double self_s = 0, device_s = 0;
   size_t width = 8;
-  for (const OperatorRow& row : rows) self_s += row.self_s;
+  for (const OperatorRow& row : rows) {
+    self_s += row.self_s;
+    if (row.kernel) device_s += row.device_s;
+  }
   for (size_t i = 0; i < shown; ++i) width = std::max(width, rows[i].name.size());
   width = std::min(width, kWidestName);
   std::string text = Format("%-*s %14s %8s %14s %14s %8s %14s", static_cast<int>(width), "operator",
                             "self", "self %", "total", "mean", "calls", "self memory");
+  if (device_s > 0) text += Format(" %14s", "device");
   for (size_t i = 0; i < shown; ++i) {
     const OperatorRow& row = rows[i];
     std::string name = row.name;
@@ -144,11 +174,15 @@ std::string OperatorTable(const std::vector<OperatorRow>& rows, int64_t most_row
                MillisecondsText(row.total_s).c_str(),
                MillisecondsText(row.total_s / static_cast<double>(row.calls)).c_str(),
                static_cast<long long>(row.calls), SignedBytesText(row.self_bytes).c_str());
+    if (device_s > 0) text += Format(" %14s", MillisecondsText(row.device_s).c_str());
   }
   if (shown < rows.size()) text += Format("\n... and %zu more", rows.size() - shown);
-  text += Format("\nself time of all %s, in %s of wall time of %lld %s",
-                 MillisecondsText(self_s).c_str(), MillisecondsText(wall_s).c_str(),
-                 static_cast<long long>(steps), steps == 1 ? "step" : "steps");
+  const std::string on_device =
+      device_s > 0 ? Format(", the device's %s", MillisecondsText(device_s).c_str()) : "";
+  text +=
+      Format("\nself time of all %s%s, in %s of wall time of %lld %s",
+             MillisecondsText(self_s).c_str(), on_device.c_str(), MillisecondsText(wall_s).c_str(),
+             static_cast<long long>(steps), steps == 1 ? "step" : "steps");
   return text;
 }
 

@@ -17,6 +17,15 @@ struct RecordedEvent {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   bool async = false;
+  uint64_t correlation = 0;  // by which what a device did for it names it; 0: nothing does
+};
+
+// What a device did, for the event of this correlation.
+struct RecordedKernel {
+  std::string name;
+  uint64_t correlation = 0;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
 };
 
 // Memory that a thread took (bytes > 0) or gave back.
@@ -33,12 +42,17 @@ struct OperatorRow {
   double self_s = 0;       // less what it called; 0 of what is asynchronous
   double total_s = 0;      // of an operator inside of itself only the outer one's
   int64_t self_bytes = 0;  // taken and not given back, less what it called did
+  // Of what a device did for it, less what that did for what it called. A kernel, which has a row
+  // of its own, is not for itself.
+  double device_s = 0;
+  bool kernel = false;
 };
 
 // One row for each name, ProfilerStep#3 and ProfilerStep#4 being the same, the greatest first.
 std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
                                       const std::vector<RecordedAllocation>& allocations,
-                                      ProfileSort sort);
+                                      ProfileSort sort,
+                                      const std::vector<RecordedKernel>& kernels = {});
 
 // The first `most_rows` of them for people, with the sums of all. `wall_s` is the time of the
 // `steps` that were recorded.

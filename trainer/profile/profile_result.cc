@@ -55,6 +55,7 @@ std::string ProfileJson(const ProfileResult& result) {
                          {"self_s", row.self_s},
                          {"total_s", row.total_s},
                          {"self_bytes", row.self_bytes}});
+    if (row.device_s > 0) operators.back()["device_s"] = row.device_s;
   }
   Json kinds = Json::array();
   for (const CommunicationSummary::Kind& kind : result.communication.kinds) {

@@ -1,9 +1,11 @@
 #include "trainer/profile/step_profiler.h"
 
+#include <kineto/ActivityType.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "proto/contract/rank_files.h"
@@ -24,6 +26,8 @@ namespace fs = std::filesystem;
 namespace profiler = torch::autograd::profiler;
 
 constexpr char kAllocation[] = "[memory]";
+constexpr auto kDeviceAnnotation =
+    static_cast<uint8_t>(libkineto::ActivityType::GPU_USER_ANNOTATION);
 
 torch::profiler::impl::ProfilerConfig Config() {
   return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO,
@@ -31,8 +35,33 @@ torch::profiler::impl::ProfilerConfig Config() {
                                                /*profile_memory=*/true);
 }
 
-const std::set<torch::profiler::impl::ActivityType> kActivities = {
-    torch::profiler::impl::ActivityType::CPU};
+std::set<torch::profiler::impl::ActivityType> Activities(bool on_device) {
+  using torch::profiler::impl::ActivityType;
+  if (on_device) return {ActivityType::CPU, ActivityType::CUDA};
+  return {ActivityType::CPU};
+}
+
+// An exchange takes as long as its kernels do, where there are any: what gives out the work does
+// not wait for it. Of each kind the kernels share the bytes.
+std::vector<Exchanged> OnDevice(const std::vector<Exchanged>& exchanges,
+                                const std::vector<RecordedKernel>& kernels,
+                                std::vector<Interval>& compute) {
+  std::map<std::string, int64_t> bytes, calls;
+  for (const Exchanged& one : exchanges) bytes[one.kind] += one.bytes;
+  std::vector<Exchanged> timed;
+  compute.clear();
+  for (const RecordedKernel& kernel : kernels) {
+    const Interval time = {kernel.begin_ns, kernel.end_ns};
+    if (const std::optional<std::string> kind = KernelCommunicationKind(kernel.name)) {
+      ++calls[*kind];
+      timed.push_back({*kind, 0, time});
+    } else {
+      compute.push_back(time);
+    }
+  }
+  for (Exchanged& one : timed) one.bytes = bytes[one.kind] / calls[one.kind];
+  return timed;
+}
 
 // By the names that the profiler gives dtypes.
 int64_t BytesOfDtype(const std::string& name) {
@@ -61,7 +90,8 @@ RecordedEvent ToRecorded(const profiler::KinetoEvent& event) {
           .thread = event.startThreadId(),
           .begin_ns = begin,
           .end_ns = begin + static_cast<int64_t>(event.durationNs()),
-          .async = event.isAsync()};
+          .async = event.isAsync(),
+          .correlation = event.correlationId()};
 }
 
 }  // namespace
@@ -82,13 +112,13 @@ void StepProfiler::BeforeStep(int64_t index) {
   const ProfilePhase phase = ProfilePhaseOf(options_.steps, index);
   if (phase == ProfilePhase::kOff) return;
   if (!prepared_) {
-    profiler::prepareProfiler(Config(), kActivities);
+    profiler::prepareProfiler(Config(), Activities(options_.on_device()));
     prepared_ = true;
   }
   if (phase != ProfilePhase::kActive) return;
   if (!recording_) {
     no_meter_.emplace();
-    profiler::enableProfiler(Config(), kActivities);
+    profiler::enableProfiler(Config(), Activities(options_.on_device()));
     recording_ = true;
     start_ = Clock::now();
   }
@@ -140,6 +170,7 @@ ProfileResult StepProfiler::Evaluate(const profiler::ProfilerResult& recorded) c
   std::vector<RecordedAllocation> allocations;
   std::vector<Exchanged> exchanges;
   std::vector<Interval> compute;
+  std::vector<RecordedKernel> kernels;
   for (const profiler::KinetoEvent& event : recorded.events()) {
     if (event.name() == kAllocation) {
       allocations.push_back({.thread = event.startThreadId(),
@@ -148,6 +179,12 @@ ProfileResult StepProfiler::Evaluate(const profiler::ProfilerResult& recorded) c
       continue;
     }
     RecordedEvent one = ToRecorded(event);
+    if (event.deviceType() != c10::kCPU) {
+      // A phase, as the device came to it, is no work of its own.
+      if (event.activityType() == kDeviceAnnotation) continue;
+      kernels.push_back({one.name, event.linkedCorrelationId(), one.begin_ns, one.end_ns});
+      continue;
+    }
     if (const std::optional<std::string> kind = CommunicationKind(one.name)) {
       exchanges.push_back({*kind, BytesOfInputs(event), {one.begin_ns, one.end_ns}});
       one.async = true;  // it may end after what began later
@@ -156,9 +193,10 @@ ProfileResult StepProfiler::Evaluate(const profiler::ProfilerResult& recorded) c
     }
     events.push_back(std::move(one));
   }
+  if (!kernels.empty()) exchanges = OnDevice(exchanges, kernels, compute);
   return {.rank = options_.rank,
           .steps = steps_,
-          .rows = OperatorRows(std::move(events), allocations, options_.steps.sort_by),
+          .rows = OperatorRows(std::move(events), allocations, options_.steps.sort_by, kernels),
           .communication = Summarize(exchanges, std::move(compute))};
 }
 

@@ -40,6 +40,7 @@ class StepProfiler {
     std::string rank_dir;      // for profile.json and trace.json; empty: none
     int rank = 0;
     int world_size = 1;
+    std::function<bool()> on_device;  // whether a GPU computes; called before the first step
     // Both called at the end of the recorded steps. By what ranks exchange: "gloo", "nccl", "shm".
     std::function<std::string()> backend;
     // Gives the memory of a result.

@@ -29,6 +29,12 @@ void UseDeterministicAlgorithms() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
+// Of fp32. LibTorch's own default takes TF32 for convolutions and not for other products.
+void SetTf32(bool on) {
+  at::globalContext().setAllowTF32CuBLAS(on);
+  at::globalContext().setAllowTF32CuDNN(on);
+}
+
 // Of a sample in a batch.
 std::vector<int64_t> ShapeOf(const at::Tensor& batch) { return batch.sizes().slice(1).vec(); }
 
@@ -110,6 +116,7 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
                                                     Checkpointer* checkpointer) {
   if (recipe.run.deterministic) UseDeterministicAlgorithms();
   CheckDevice(recipe.engine, group);
+  if (!group.device().is_cpu()) SetTf32(recipe.run.tf32);
   const std::string& weights = recipe.run.init_weights;
   std::unique_ptr<TrainingModel> training_model;
   const bool pipeline = recipe.engine.pipeline.wanted();

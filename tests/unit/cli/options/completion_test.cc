@@ -86,7 +86,7 @@ TEST(Complete, JobsRecipesAndKeys) {
   EXPECT_THAT(offered({"train", "--set", "run"}), ElementsAre("run.steps="));
   EXPECT_THAT(offered({"help", "tr"}), ElementsAre("training", "troubleshooting", "train"));
   EXPECT_THAT(offered({"train", "--profile_sort", ""}),
-              ElementsAre("self_time", "total_time", "memory", "calls"));
+              ElementsAre("self_time", "total_time", "device_time", "memory", "calls"));
 }
 
 TEST(CompletionText, ScriptsAndErrors) {

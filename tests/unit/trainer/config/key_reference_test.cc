@@ -70,7 +70,7 @@ TEST(RecipeSchemaTest, HasEveryKeyWithItsValues) {
 TEST(OtherNamesTest, WhatOthersCallAKeyIsItsNameHere) {
   EXPECT_EQ(NameHere("SGDR", {"StepLR", "CosineAnnealingWarmRestarts"}),
             "CosineAnnealingWarmRestarts");
-  EXPECT_EQ(NameHere("cuda_time_total", {"self_time", "total_time"}), "total_time");
+  EXPECT_EQ(NameHere("cuda_time_total", {"self_time", "device_time"}), "device_time");
   EXPECT_EQ(NameHere("num_train_epochs", {"epochs"}), "epochs");
   EXPECT_EQ(NameHere("num_train_epochs", {"stages"}), std::nullopt);
   EXPECT_THAT(std::string(AdviceInstead("steps_per_epoch")), testing::HasSubstr("run.steps"));

@@ -196,6 +196,7 @@ TEST(RecipeTest, RunKeys) {
                         {"time_limit_s", 1.5},
                         {"collective_timeout_s", 90},
                         {"deterministic", true},
+                        {"tf32", true},
                         {"check_replicas_every", 10},
                         {"device", "cuda"},
                         {"eval_every", 5}});
@@ -206,6 +207,7 @@ TEST(RecipeTest, RunKeys) {
   EXPECT_EQ(run.time_limit_s, 1.5);
   EXPECT_EQ(run.collective_timeout_s, 90);
   EXPECT_TRUE(run.deterministic);
+  EXPECT_TRUE(run.tf32);
   EXPECT_EQ(run.check_replicas_every, 10);
   EXPECT_EQ(run.device, DeviceKind::kCuda);
   EXPECT_EQ(run.eval_every, 5);

@@ -16,6 +16,18 @@ TEST(CommunicationTest, KindsByTheNamesOfBackends) {
   EXPECT_EQ(CommunicationKind("backward"), std::nullopt);
 }
 
+TEST(CommunicationTest, KindsOfNcclsKernels) {
+  const auto kind = [](const char* kernel) {
+    return KernelCommunicationKind(kernel).value_or("-");
+  };
+  EXPECT_EQ(kind("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+            "all_reduce");
+  EXPECT_EQ(kind("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(...)"), "reduce_scatter");
+  EXPECT_EQ(kind("ncclDevKernel_AllGather_RING_LL(...)"), "all_gather");
+  EXPECT_EQ(kind("ncclDevKernel_SendRecv(...)"), "send");
+  EXPECT_EQ(kind("void at::native::AllReduce_kernel"), "-");
+}
+
 TEST(CommunicationTest, WhatIsHiddenIsWhatRanBesideComputing) {
   const CommunicationSummary summary =
       Summarize({{"all_reduce", 100, {0, 4'000'000'000}},

@@ -58,6 +58,29 @@ TEST(OperatorTableTest, MemoryBelongsToTheInnermostOperator) {
   EXPECT_EQ(rows[0].name, "aten::addmm");
 }
 
+TEST(OperatorTableTest, WhatADeviceDidBelongsToWhatStartedIt) {
+  std::vector<RecordedEvent> events = Events();
+  events[1].correlation = 7;  // aten::linear, with aten::addmm inside of it
+  events[2].correlation = 8;
+  const std::vector<RecordedKernel> kernels = {{"gemm", 8, 3 * kS, 8 * kS},
+                                               {"gemm", 8, 8 * kS, 9 * kS},
+                                               {"fill", 7, 1 * kS, 3 * kS},
+                                               {"of nobody", 0, 0, 4 * kS}};
+  const std::vector<OperatorRow> rows =
+      OperatorRows(std::move(events), {}, ProfileSort::kDeviceTime, kernels);
+  EXPECT_DOUBLE_EQ(Row(rows, "aten::addmm").device_s, 6);
+  EXPECT_DOUBLE_EQ(Row(rows, "aten::linear").device_s, 2) << "not what addmm has started";
+  EXPECT_DOUBLE_EQ(Row(rows, "ProfilerStep*").device_s, 0);
+  EXPECT_DOUBLE_EQ(Row(rows, "gemm").device_s, 6);
+  EXPECT_EQ(Row(rows, "gemm").calls, 2);
+  EXPECT_EQ(rows[0].device_s, 6);
+  const std::string text = OperatorTable(rows, 2, 20, 2);
+  EXPECT_THAT(text, HasSubstr(" device\n"));
+  EXPECT_THAT(text, HasSubstr("the device's 12000.000 ms, in")) << "each kernel once";
+  EXPECT_THAT(OperatorTable(OperatorRows(Events(), {}, ProfileSort::kSelfTime), 2, 20, 2),
+              ::testing::Not(HasSubstr("device")));
+}
+
 TEST(OperatorTableTest, TheGreatestFirst) {
   EXPECT_THAT(Names(OperatorRows(Events(), {}, ProfileSort::kSelfTime)),
               ElementsAre("ProfilerStep*", "aten::addmm", "aten::linear", "gloo:all_reduce"));
