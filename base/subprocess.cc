@@ -130,9 +130,12 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
 
 // Runs between fork and execve with all signals blocked: async-signal-safe calls only.
 [[noreturn]] void RunChild(const ChildPlan& plan) {
-  struct sigaction action = {};
-  action.sa_handler = SIG_DFL;
-  for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, &action, nullptr);
+  // By the kernel's own call: the C library's takes a lock for SIGABRT (glibc 2.41), which another
+  // thread may hold at the fork. Zeros are SIG_DFL.
+  constexpr size_t kSignalSetBytes = 8;
+  const uint64_t default_action[8] = {};
+  for (int signal = 1; signal < NSIG; ++signal)
+    syscall(SYS_rt_sigaction, signal, default_action, nullptr, kSignalSetBytes);
 
   if (plan.own_session) {
     if (setsid() < 0) Fail(plan, kSetsid);
