@@ -1,0 +1,180 @@
+"""What a Python program says to the dslaunch that started it, and hears from it. Outside of a job nothing here does anything.
+
+    import dslaunch
+
+    reporter = dslaunch.Reporter()
+    for step in range(1, steps + 1):
+        loss = train(step)
+        reporter.step(step, total_steps=steps, loss=loss)
+        if dslaunch.stop_requested():   # dslaunch stop, Ctrl-C, a time limit, a preempted node
+            save()
+            dslaunch.exit_saved()       # exit code 85: start the job again to go on
+
+Standard library only. Functions are for the main thread; a Reporter is for one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Mapping, NoReturn
+
+__all__ = ["EXIT_SAVED", "Job", "Reporter", "current_job", "exit_saved", "stop_requested"]
+
+# The launcher takes a job whose ranks all end with this code for one that has saved its state and is to be started again.
+EXIT_SAVED = 85
+
+_MAX_LINE_BYTES = 4096  # the agent ignores longer status lines
+_MIN_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Job:
+    """This process's place in its job."""
+
+    job_id: str
+    attempt: int  # number of this start of all ranks, from 1
+    rank: int
+    world_size: int
+    local_rank: int
+    rank_dir: pathlib.Path | None  # a private folder of this start of this rank; what is left there `dslaunch report` reads
+
+
+def current_job(environment: Mapping[str, str] = os.environ) -> Job | None:
+    """None: dslaunch has not started this process."""
+    if not environment.get("DSLAUNCH_JOB_ID"):
+        return None
+
+    def number(name: str, otherwise: int) -> int:
+        try:
+            return int(environment.get(name, ""))
+        except ValueError:
+            return otherwise
+
+    rank_dir = environment.get("DSLAUNCH_RANK_DIR")
+    return Job(environment["DSLAUNCH_JOB_ID"], number("DSLAUNCH_ATTEMPT", 1), number("RANK", 0), number("WORLD_SIZE", 1),
+               number("LOCAL_RANK", 0), pathlib.Path(rank_dir) if rank_dir else None)
+
+
+class Reporter:
+    """Progress for the launcher's progress line and for `dslaunch report`. Never blocks, never fails.
+
+    Call step() on every rank: by its steps the launcher sees which rank hangs.
+    """
+
+    def __init__(self) -> None:
+        self._job = current_job()
+        self._status = _open_status() if self._job else None
+        self._metrics: Any = None
+        if self._job and self._job.rank_dir:
+            try:
+                self._metrics = open(self._job.rank_dir / "metrics.jsonl", "a", encoding="utf-8", buffering=1)
+            except OSError:
+                pass
+        self._told_at = -math.inf
+        self._window_at = time.monotonic()
+        self._window_step: int | None = None
+
+    def ready(self) -> None:
+        """The program has set itself up: what follows is training."""
+        self._tell({"event": "ready"})
+
+    def step(self, step: int, *, total_steps: int = 0, loss: float | None = None, samples_per_s: float | None = None,
+             tokens_per_s: float | None = None, **numbers: float) -> None:
+        """Optimizer steps done, from 1. Rates are over all ranks. Other `numbers`, as lr and grad_norm, are for the report.
+
+        At most ten a second are sent on, and the last of `total_steps`.
+        """
+        if self._job is None:
+            return
+        now = time.monotonic()
+        if now - self._told_at < _MIN_INTERVAL_S and step != total_steps:
+            return
+        self._told_at = now
+        values = {"loss": loss, "samples_per_s": samples_per_s, "tokens_per_s": tokens_per_s}
+        given = {name: _finite(value) for name, value in values.items() if value is not None}
+        self._tell({"event": "step", "step": step, "total_steps": total_steps, **given})
+        steps = step - self._window_step if self._window_step is not None else step
+        if steps > 0:
+            others = {name: _finite(value) for name, value in numbers.items()}
+            self._keep({"step": step, "steps": steps, "attempt": self._job.attempt,
+                        "step_s": (now - self._window_at) / steps, **given, **others})
+        self._window_step, self._window_at = step, now
+
+    def evaluated(self, step: int, **results: float) -> None:
+        """The results of an evaluation, on one rank: accuracy=0.87. The newest are the `result` of dslaunch --json."""
+        if self._job is None:
+            return
+        numbers = {name: _finite(value) for name, value in results.items()}
+        self._tell({"event": "eval", "step": step, **numbers})
+        self._keep({"step": step, "attempt": self._job.attempt, "eval": numbers})
+        self._window_at = time.monotonic()  # the time of an evaluation is none of a step
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        data = json.dumps(line).encode() + b"\n"
+        if self._status is None or len(data) > _MAX_LINE_BYTES:
+            return
+        try:
+            os.write(self._status, data)  # whole or not at all: it is shorter than PIPE_BUF
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._status = None  # the agent is gone
+
+    def _keep(self, line: dict[str, Any]) -> None:
+        if self._metrics is None:
+            return
+        try:
+            self._metrics.write(json.dumps(line) + "\n")
+        except OSError:
+            self._metrics = None  # a full disk costs the report, not the training
+
+
+def stop_requested() -> bool:
+    """Whether this process was sent SIGTERM or SIGINT, as `dslaunch stop`, Ctrl-C and --time_limit do.
+
+    From the first call on these signals do not end the process, so save and leave soon: SIGKILL follows after --grace. Ranks
+    hear of it within milliseconds of each other, and not at the same step: let them agree before they leave a loop in which
+    they wait for each other (examples/python/train.py).
+    """
+    if current_job() is None:
+        return False
+    if not _Stop.handled:
+        _Stop.handled = True
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, _Stop.request)
+    return _Stop.requested
+
+
+def exit_saved() -> NoReturn:
+    """Ends this process with the code of a job that is to be started again. All ranks end so."""
+    sys.exit(EXIT_SAVED)
+
+
+class _Stop:
+    handled = False
+    requested = False
+
+    @staticmethod
+    def request(_signal: int, _frame: object) -> None:
+        _Stop.requested = True
+
+
+def _finite(value: float) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _open_status() -> int | None:
+    """The status pipe, opened anew so that it does not block here and stays as it is for others."""
+    try:
+        return os.open(f"/proc/self/fd/{int(os.environ['DSLAUNCH_STATUS_FD'])}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (KeyError, ValueError, OSError):
+        return None

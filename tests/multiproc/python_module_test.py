@@ -1,0 +1,126 @@
+"""`import dslaunch`: what it tells the launcher, what it hears, and that it does nothing outside of a job."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import ROOT, TWO_BY_TWO, LauncherCase, main  # noqa: E402
+
+MODULE = ROOT / "python"
+EXAMPLES = ROOT / "examples" / "python"
+ORACLE = os.environ.get("DSLAUNCH_ORACLE_PYTHON") or str(ROOT / ".deps/oracle/bin/python3")
+HAS_TORCH = os.access(ORACLE, os.X_OK)
+
+LOOP = """
+import sys, time
+import dslaunch
+job = dslaunch.current_job()
+print("rank", job.rank, "of", job.world_size, "attempt", job.attempt, flush=True)
+reporter = dslaunch.Reporter()
+reporter.ready()
+for step in range(1, 1001):
+    time.sleep(0.01)
+    reporter.step(step, total_steps=1000, loss=1 / step, samples_per_s=64.0, lr=0.1)
+    if dslaunch.stop_requested():
+        print("saved at step", step, flush=True)
+        dslaunch.exit_saved()
+    if len(sys.argv) > 1 and step == int(sys.argv[1]):
+        if job.rank == 0: reporter.evaluated(step, accuracy=0.75, loss=float("nan"))
+        break
+"""
+
+
+class PythonModule(LauncherCase):
+    def program(self, text):
+        path = self.folder / "program.py"
+        path.write_text(text)
+        return path
+
+    def start_python(self, python, *arguments, options=()):
+        return self.start(TWO_BY_TWO, *options, "--log_dir", self.folder / "logs", "--env", f"PYTHONPATH={MODULE}",
+                          python, *arguments)
+
+    def metrics(self, rank):
+        path, = (self.folder / "logs").rglob(f"rank_{rank}/metrics.jsonl")
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def test_outside_of_a_job_it_does_nothing(self):
+        text = """
+import os, signal
+import dslaunch
+before = set(os.listdir("/proc/self/fd"))
+reporter = dslaunch.Reporter()
+reporter.ready(); reporter.step(1, total_steps=2, loss=1.0); reporter.evaluated(1, accuracy=1.0)
+assert dslaunch.current_job() is None and not dslaunch.stop_requested()
+assert set(os.listdir("/proc/self/fd")) == before and not os.listdir(".")
+assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+"""
+        folder = self.folder / "empty"
+        folder.mkdir()
+        subprocess.run([sys.executable, "-c", text], check=True, cwd=folder, timeout=60,
+                       env={"PYTHONPATH": str(MODULE), "DSLAUNCH_JOB_ID": ""})
+
+    def test_progress_metrics_and_the_result(self):
+        job = self.start_python(sys.executable, self.program(LOOP), "40", options=["--json", "--show", "all"])
+        self.assert_code(0, self.wait(job), job)
+        for rank in range(4):
+            self.assertIn(f"rank {rank} of 4 attempt 1", job.stdout)
+            lines = [line for line in self.metrics(rank) if "eval" not in line]
+            self.assertTrue(lines)
+            self.assertLessEqual(len(lines), 20, "at most ten a second")
+            self.assertEqual(1, lines[-1]["attempt"])
+            self.assertEqual(0.1, lines[-1]["lr"])
+            self.assertGreater(lines[-1]["step_s"], 0.009)
+            self.assertEqual(lines[-1]["step"], sum(line["steps"] for line in lines))
+        self.assertEqual({"loss": None, "accuracy": 0.75}, self.metrics(0)[-1]["eval"])
+        end = json.loads(job.stdout.splitlines()[-1])
+        self.assertEqual(0.75, end["result"]["accuracy"])
+
+    def test_a_stop_request_is_heard_and_the_program_saves(self):
+        job = self.start_python(sys.executable, self.program(LOOP), options=["--show", "all"])
+        self.wait_for_output(job, "of 4 attempt 1", 4)
+        time.sleep(0.3)
+        job.signal(15)
+        self.assert_code(85, self.wait(job), job)
+        self.assertEqual(4, job.stdout.count("saved at step"))
+        self.assert_nothing_left()
+
+    def test_the_torch_loop_saves_and_goes_on(self):
+        if not HAS_TORCH:
+            self.skipTest("no PyTorch: set DSLAUNCH_ORACLE_PYTHON")
+        checkpoint = self.folder / "mlp.pt"
+        loop = [ORACLE, EXAMPLES / "train.py", "--checkpoint", checkpoint, "--steps"]
+        job = self.start_python(*loop, "1000000", options=["--show", "all"])
+        self.wait_for_output(job, "begins after step 0, attempt 1", 4, timeout_s=90)
+        deadline = time.monotonic() + 60
+        while not list((self.folder / "logs").rglob("metrics.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        job.signal(15)
+        self.assert_code(85, self.wait(job), job)
+        stopped_at = self.metrics(0)[-1]["step"]
+        self.assertTrue(checkpoint.exists())
+        again = self.start(TWO_BY_TWO, "--show", "0", "--json", "--env", f"PYTHONPATH={MODULE}", *loop, str(stopped_at + 500))
+        self.assert_code(0, self.wait(again, 120), again)
+        self.assertRegex(again.stdout, r"rank 0 begins after step [1-9]\d*, attempt 1")
+        self.assertIn("loss", json.loads(again.stdout.splitlines()[-1])["result"])
+
+    def test_the_callback_of_transformers(self):
+        if not HAS_TORCH:
+            self.skipTest("no PyTorch: set DSLAUNCH_ORACLE_PYTHON")
+        if subprocess.run([ORACLE, "-c", "import transformers, accelerate"], capture_output=True, timeout=120).returncode:
+            self.skipTest("transformers' Trainer needs accelerate, which is not there")
+        job = self.start("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", "--json", "--log_dir",
+                         self.folder / "logs", "--env", f"PYTHONPATH={MODULE}", ORACLE,
+                         EXAMPLES / "transformers_callback.py", self.folder / "output", "20")
+        self.assert_code(0, self.wait(job, 150), job)
+        self.assertIn("loss", json.loads(job.stdout.splitlines()[-1])["result"])
+        steps = [line["step"] for line in self.metrics(0) if "eval" not in line]
+        self.assertEqual(20, steps[-1])
+
+
+if __name__ == "__main__":
+    main()
