@@ -133,7 +133,7 @@ struct LaunchOptions {
     kHelpTopic,
   };
   Mode mode = Mode::kProgram;
-  std::string text;                  // for kHelp and kVersion: what to print on stdout
+  std::string text;                  // for kHelp: what to print on stdout
   std::vector<std::string> notices;  // what the user should know about how this was understood
 
   std::optional<int> num_nodes;

@@ -24,6 +24,7 @@
 #include "cli/commands/hostfile_commands.h"
 #include "cli/commands/job_commands.h"
 #include "cli/commands/recipe_commands.h"
+#include "cli/commands/version.h"
 #include "cli/engines/transport_choice.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
@@ -110,6 +111,7 @@ Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string&
 // `ranks` as CertainRanks has them.
 Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, const std::string& cwd,
                                    Terminal& terminal) {
+  DSL_TRY(CheckLibTorch(BinaryFolder().string()));
   DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, cwd));
   DSL_TRY(CheckContent(recipe, ranks));
   for (const std::string& notice : {recipe.notice, recipe.schedule_notice}) {
@@ -474,9 +476,11 @@ int Main(int argc, char** argv) {
   Result<int> exit_code = ToInt(ExitCode::kOk);
   if (!options.ok()) {
     exit_code = options.error();
-  } else if (options->mode == LaunchOptions::Mode::kHelp ||
-             options->mode == LaunchOptions::Mode::kVersion) {
+  } else if (options->mode == LaunchOptions::Mode::kHelp) {
     terminal.Out(options->text);
+  } else if (options->mode == LaunchOptions::Mode::kVersion) {
+    const VersionInfo info = ReadVersionInfo(BinaryFolder().string());
+    terminal.Out(options->json ? VersionJson(info) : VersionText(info));
   } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
     exit_code = JobCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {

@@ -73,6 +73,18 @@ JsonDocument EventOfCause(const char* name, const char* about, std::vector<JsonF
 const std::vector<JsonDocument>& JsonOutputs() {
   static const std::vector<JsonDocument> kOutputs = {
       {"dslaunch --json", "How the job ended: one object on the last line of stdout.", EndFields()},
+      {"dslaunch --version --json",
+       "This installation.",
+       {
+           {"version", ""},
+           {"commit", "that it was built from; empty: from no clone"},
+           {"build_id", "of dslaunch, by the linker"},
+           {"agents", "those that can be copied to nodes"},
+           {"agents[].machine", "of the nodes that it is for, as uname -m has it"},
+           {"agents[].build_id", "names it on the nodes"},
+           {"agents[].size_bytes", ""},
+           {"libtorch", "the version that the trainer takes; empty: there is none"},
+       }},
       {"dslaunch --dry_run --json",
        "What a job would do.",
        {

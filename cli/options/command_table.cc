@@ -195,6 +195,12 @@ const OptionTable& HostfileWriteOptions() {
   return table;
 }
 
+const OptionTable& VersionOptions() {
+  static const OptionTable table = {
+      Flag("--json", "print JSON, for programs", kFlag<&LaunchOptions::json>), Help()};
+  return table;
+}
+
 const OptionTable& HostfileCheckOptions() {
   static const OptionTable table = {
       Flag("--json", "print JSON, for programs", kFlag<&HostfileCommand::json>), ConnectTimeout(),
@@ -462,9 +468,11 @@ std::vector<CommandSpec> MakeCommands() {
                     {"dslaunch help launching", "a page"},
                     {"dslaunch help checkpoint export", "a command's help, as with --help"}}},
       {.name = "version",
-       .help = "prints the version",
-       .options = &OnlyHelp(),
-       .examples = {{"dslaunch version", "the same as dslaunch --version"}}},
+       .help = "prints the version, the build, for which machines agents are at hand, and "
+               "LibTorch's version",
+       .options = &VersionOptions(),
+       .examples = {{"dslaunch version", "the same as dslaunch --version"},
+                    {"dslaunch --version --json", "for programs"}}},
       {.name = "completion",
        .help = "prints what a shell reads to complete command lines, or the man page",
        .details = kCompletionDetails,

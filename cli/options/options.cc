@@ -18,8 +18,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr char kVersionText[] = "dslaunch " DSLAUNCH_VERSION "\n";
-
 Error Usage(const std::string& what) { return UsageError(what, "dslaunch --help"); }
 
 // The file whose `launch` counts.
@@ -73,19 +71,26 @@ Result<void> DecideTask(ParsedFlags& flags) {
   return {};
 }
 
-LaunchOptions TextOnly(LaunchOptions::Mode mode, std::string text) {
+LaunchOptions HelpOnly(std::string text) {
   LaunchOptions options;
-  options.mode = mode;
+  options.mode = LaunchOptions::Mode::kHelp;
   options.text = std::move(text);
   return options;
 }
 
-// What `dslaunch version` prints, or its help.
+LaunchOptions VersionOnly(bool json) {
+  LaunchOptions options;
+  options.mode = LaunchOptions::Mode::kVersion;
+  options.json = json;
+  return options;
+}
+
+// What `dslaunch version` asks for, or its help.
 Result<LaunchOptions> VersionCommand(const std::vector<std::string>& words) {
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("version", words));
   DSL_TRY_ASSIGN(const std::optional<ParsedFlags> flags, ParseCommand(*command, words, 1));
-  if (!flags) return TextOnly(LaunchOptions::Mode::kHelp, CommandHelpText(*command));
-  return TextOnly(LaunchOptions::Mode::kVersion, kVersionText);
+  if (!flags) return HelpOnly(CommandHelpText(*command));
+  return VersionOnly(flags->options.json);
 }
 
 // A mistyped command must not become a search for a program on every node.
@@ -135,12 +140,11 @@ std::optional<LaunchOptions> AskedForText(const OptionLayer& line, const OptionL
     return std::ranges::any_of(layer.values,
                                [&](const auto& item) { return NameOf(*item.first) == name; });
   };
-  using Mode = LaunchOptions::Mode;
-  if (has(line, "--help")) return TextOnly(Mode::kHelp, HelpText());
-  if (has(line, "--help_all")) return TextOnly(Mode::kHelp, HelpAllText());
-  if (has(line, "--version")) return TextOnly(Mode::kVersion, kVersionText);
+  if (has(line, "--help")) return HelpOnly(HelpText());
+  if (has(line, "--help_all")) return HelpOnly(HelpAllText());
+  if (has(line, "--version")) return VersionOnly(has(line, "--json"));
   if (!has(task, "--help")) return std::nullopt;
-  return TextOnly(Mode::kHelp, CommandHelpText(word));
+  return HelpOnly(CommandHelpText(word));
 }
 
 // Where `train` and `predict` get their recipe from when they name none.

@@ -1,19 +1,31 @@
-# What `cmake --install` puts where. Components: runtime (the commands and their recipes) and sdk (headers, libraries and
-# the CMake package for users' programs). The tree may be moved. Of the machine it was made on it knows where LibTorch is,
-# and with CUDA where NVIDIA's libraries are, each by one link (dslaunch_link_in_tree): make lib/dslaunch/libtorch a link to
-# another one, or a copy, as you like.
+# What `cmake --install` puts where, and what packages are made of. Components: runtime (dslaunch and its agent), trainer
+# (dslaunch-train and its recipes) and sdk (headers, libraries and the CMake package for users' programs). The tree may be
+# moved. Of the machine it was made on it knows where LibTorch is, and with CUDA where NVIDIA's libraries are, each by one
+# link (dslaunch_link_in_tree): make lib/dslaunch/libtorch a link to another one, or a copy, as you like.
+#
+# In a wheel (pyproject.toml) programs are scripts, which pip puts into the environment's bin/, and the rest is data below
+# its root, so that the environment has the same layout.
 include(CMakePackageConfigHelpers)
+set(bin bin)
+set(root ".")
+if(SKBUILD)
+  set(bin "${SKBUILD_SCRIPTS_DIR}")
+  set(root "${SKBUILD_DATA_DIR}")
+endif()
 
-dslaunch_write_sbom()
+dslaunch_write_sbom("${root}/share/dslaunch")
 if(DSLAUNCH_LAUNCHER)
-  install(TARGETS dslaunch dslaunch-agent RUNTIME DESTINATION bin COMPONENT runtime)
+  install(TARGETS dslaunch dslaunch-agent RUNTIME DESTINATION "${bin}" COMPONENT runtime)
   foreach(folder man bash-completion zsh fish)
-    install(DIRECTORY "${PROJECT_BINARY_DIR}/share/${folder}" DESTINATION share COMPONENT runtime)
+    install(DIRECTORY "${PROJECT_BINARY_DIR}/share/${folder}" DESTINATION "${root}/share" COMPONENT runtime)
   endforeach()
 endif()
 if(DSLAUNCH_TRAINER)
-  install(TARGETS dslaunch-train RUNTIME DESTINATION bin COMPONENT runtime)
-  install(DIRECTORY trainer/recipes/ DESTINATION share/dslaunch/recipes COMPONENT runtime)
+  install(TARGETS dslaunch-train RUNTIME DESTINATION "${bin}" COMPONENT trainer)
+  install(DIRECTORY trainer/recipes/ DESTINATION "${root}/share/dslaunch/recipes" COMPONENT trainer)
+  if(TARGET dslaunch_cuda)
+    install(TARGETS dslaunch_cuda LIBRARY DESTINATION "${root}/lib/dslaunch" COMPONENT trainer)
+  endif()
 
   install(DIRECTORY trainer/include/dslaunch "${PROJECT_BINARY_DIR}/trainer/include/dslaunch"
           DESTINATION include COMPONENT sdk FILES_MATCHING PATTERN "*.h")
@@ -25,7 +37,7 @@ if(DSLAUNCH_TRAINER)
           EXPORT dslaunch ARCHIVE DESTINATION lib/dslaunch COMPONENT sdk)
   install(EXPORT dslaunch NAMESPACE dslaunch:: FILE dslaunchTargets.cmake DESTINATION lib/cmake/dslaunch COMPONENT sdk)
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/dslaunchConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
-  install(FILES packaging/cmake/dslaunchConfig.cmake packaging/cmake/LibTorchTarget.cmake
+  install(FILES packaging/cmake/dslaunchConfig.cmake packaging/cmake/LibTorchTarget.cmake packaging/cmake/LibTorchVersion.cmake
                 "${PROJECT_BINARY_DIR}/dslaunchConfigVersion.cmake"
           DESTINATION lib/cmake/dslaunch COMPONENT sdk)
 endif()

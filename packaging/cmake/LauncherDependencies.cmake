@@ -18,46 +18,47 @@ find_program(DSLAUNCH_PROTOC protoc REQUIRED)
 find_program(DSLAUNCH_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 
 set(DSLAUNCH_STATIC "AUTO" CACHE STRING
-    "Link gRPC, Protobuf and the agent's OpenSSL from archives: ON, OFF, or AUTO where the system has all of them")
+    "Link libraries from archives: ON, OFF, or AUTO where the system has all of them")
 set(grpc_archives "")
 set(missing_archives "")
-foreach(name grpc++ grpc gpr upb address_sorting re2 cares protobuf z absl_base ssl crypto)
+foreach(name grpc++ grpc gpr upb address_sorting re2 cares protobuf z absl_base ssl crypto ssh yaml-cpp)
   find_library(DSLAUNCH_A_${name} NAMES lib${name}.a)
   mark_as_advanced(DSLAUNCH_A_${name})
   if(NOT DSLAUNCH_A_${name})
     list(APPEND missing_archives "lib${name}.a")
-  elseif(NOT name MATCHES "^(ssl|crypto)$")
+  elseif(NOT name MATCHES "^(ssl|crypto|ssh|yaml-cpp)$")
     list(APPEND grpc_archives "${DSLAUNCH_A_${name}}")
   endif()
 endforeach()
 
 add_library(dslaunch_grpc INTERFACE)
-add_library(dslaunch_agent_libraries INTERFACE)  # what the agent links besides
+add_library(dslaunch_openssl INTERFACE)
+add_library(dslaunch_libssh INTERFACE)
+add_library(dslaunch_yaml INTERFACE)
 if(DSLAUNCH_STATIC AND NOT missing_archives)
   cmake_path(GET DSLAUNCH_A_absl_base PARENT_PATH archive_dir)
   file(GLOB absl_archives "${archive_dir}/libabsl_*.a")  # one library in 90 pieces, all behind libgrpc
   target_link_libraries(dslaunch_grpc INTERFACE
     -Wl,--start-group ${grpc_archives} ${absl_archives} -Wl,--end-group ${CMAKE_DL_LIBS})
+  set(DSLAUNCH_IS_STATIC ON)
+  target_link_libraries(dslaunch_openssl INTERFACE "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}")
+  target_link_libraries(dslaunch_libssh INTERFACE "${DSLAUNCH_A_ssh}" dslaunch_no_kerberos "${DSLAUNCH_A_z}")
+  target_link_libraries(dslaunch_yaml INTERFACE "${DSLAUNCH_A_yaml-cpp}")
   # The agent runs on any Linux of its architecture, with nothing of the node but its kernel. Sanitizers need a shared
   # C library.
-  target_link_libraries(dslaunch_agent_libraries INTERFACE ${DSLAUNCH_A_ssl} ${DSLAUNCH_A_crypto})
-  if(DSLAUNCH_SANITIZE)
-    target_link_options(dslaunch_agent_libraries INTERFACE -static-libstdc++ -static-libgcc)
-  else()
+  if(NOT DSLAUNCH_SANITIZE)
     set(DSLAUNCH_STATIC_AGENT ON)
-    # Ours in agent/static_libc.cc. By another name, since the linker warns of glibc's, which has users in glibc itself:
-    # locales that are not set.
-    target_link_options(dslaunch_agent_libraries INTERFACE -Wl,--wrap=dlopen)
   endif()
 
-  dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent FILES ${grpc_archives} ${absl_archives})
+  dslaunch_compiled_in(PROGRAMS dslaunch FILES "${DSLAUNCH_A_ssh}" "${DSLAUNCH_A_yaml-cpp}")
+  dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent FILES
+    ${grpc_archives} ${absl_archives} "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}")
   foreach(name stdc++ gcc gcc_eh c)
     execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=lib${name}.a
                     OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
     file(REAL_PATH "${archive}" archive)  # packages name it below /usr
-    dslaunch_compiled_in(PROGRAMS dslaunch-agent FILES "${archive}")
+    dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent FILES "${archive}")
   endforeach()
-  dslaunch_compiled_in(PROGRAMS dslaunch-agent FILES "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}")
 elseif(DSLAUNCH_STATIC STREQUAL "AUTO" OR NOT DSLAUNCH_STATIC)
   find_package(gRPC 1.30 CONFIG QUIET)
   if(gRPC_FOUND)
@@ -66,7 +67,9 @@ elseif(DSLAUNCH_STATIC STREQUAL "AUTO" OR NOT DSLAUNCH_STATIC)
     pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET grpc++>=1.30 protobuf)
     target_link_libraries(dslaunch_grpc INTERFACE PkgConfig::GRPC)
   endif()
-  target_link_libraries(dslaunch_agent_libraries INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY} ${CMAKE_DL_LIBS})
+  target_link_libraries(dslaunch_openssl INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY} ${CMAKE_DL_LIBS})
+  target_link_libraries(dslaunch_libssh INTERFACE PkgConfig::LIBSSH)
+  target_link_libraries(dslaunch_yaml INTERFACE yaml-cpp)
   message(STATUS "gRPC and Protobuf are linked as shared libraries, which every node then needs too")
 else()
   list(JOIN missing_archives ", " missing_archives)
@@ -74,7 +77,7 @@ else()
                       "leave DSLAUNCH_STATIC out to link shared libraries, which every node then needs too.")
 endif()
 
-add_library(dslaunch_openssl_shared INTERFACE)
+add_library(dslaunch_openssl_shared INTERFACE)  # for tests
 target_link_libraries(dslaunch_openssl_shared INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY})
 add_library(dslaunch_openssl_headers INTERFACE)  # for a library that either may link
 target_include_directories(dslaunch_openssl_headers SYSTEM INTERFACE "${OPENSSL_INCLUDE_DIR}")

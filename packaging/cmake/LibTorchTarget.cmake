@@ -11,8 +11,9 @@ endforeach()
 file(STRINGS "${DSLAUNCH_LIBTORCH}/include/torch/headeronly/version.h" version_lines
      REGEX "^#define TORCH_VERSION_(MAJOR|MINOR) [0-9]+")
 string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" libtorch_version "${version_lines}")
-if(NOT libtorch_version VERSION_EQUAL 2.11)
-  message(FATAL_ERROR "${DSLAUNCH_LIBTORCH} holds LibTorch ${libtorch_version}; dslaunch is written against 2.11, whose "
+include("${CMAKE_CURRENT_LIST_DIR}/LibTorchVersion.cmake")
+if(NOT libtorch_version VERSION_EQUAL DSLAUNCH_LIBTORCH_VERSION)
+  message(FATAL_ERROR "${DSLAUNCH_LIBTORCH} holds LibTorch ${libtorch_version}; dslaunch is written against ${DSLAUNCH_LIBTORCH_VERSION}, whose "
                       "c10d interfaces other versions do not share.\n" ${dslaunch_libtorch_hint})
 endif()
 

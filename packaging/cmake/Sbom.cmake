@@ -66,8 +66,8 @@ function(_dslaunch_sbom_component result name version purl programs files)
 \"properties\": [\n      ${properties}]}" PARENT_SCOPE)
 endfunction()
 
-# Writes the list, and installs it.
-function(dslaunch_write_sbom)
+# Writes the list, and installs it into a folder.
+function(dslaunch_write_sbom destination)
   get_property(files GLOBAL PROPERTY DSLAUNCH_SBOM_FILES)
   list(REMOVE_DUPLICATES files)
   set(distribution "linux")
@@ -118,5 +118,5 @@ function(dslaunch_write_sbom)
   ]
 }
 ]=])
-  install(FILES "${file}" DESTINATION share/dslaunch COMPONENT runtime)
+  install(FILES "${file}" DESTINATION "${destination}" COMPONENT runtime)
 endfunction()

@@ -105,6 +105,18 @@ function(dslaunch_run_path target)
   set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ARGN}")
 endfunction()
 
+# dslaunch_in_environments(RESULT LIB FOLDER...): where FOLDERs of Python packages are in an environment whose lib/ is LIB, one
+# for each version of Python that PyPI's torch 2.11 is for.
+function(dslaunch_in_environments result lib)
+  set(found "")
+  foreach(version 3.10 3.11 3.12 3.13 3.14)
+    foreach(folder IN LISTS ARGN)
+      list(APPEND found "${lib}/python${version}/site-packages/${folder}")
+    endforeach()
+  endforeach()
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
 # dslaunch_link_in_tree(PATH TARGET [BUILD_ONLY]): PATH of the build tree and of the installed one is a link to TARGET. In
 # an installed tree a folder of the user's own at PATH is kept.
 function(dslaunch_link_in_tree path target)
@@ -112,7 +124,7 @@ function(dslaunch_link_in_tree path target)
   cmake_path(GET path PARENT_PATH folder)
   file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/${folder}")
   file(CREATE_LINK "${target}" "${PROJECT_BINARY_DIR}/${path}" SYMBOLIC)
-  if(NOT arg_BUILD_ONLY)
+  if(NOT arg_BUILD_ONLY AND NOT SKBUILD)  # a wheel has no links
     install(CODE "
       set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${path}\")
       if(IS_SYMLINK \"\${link}\" OR NOT EXISTS \"\${link}\")

@@ -95,6 +95,16 @@ class JsonTest(LauncherCase):
             with self.subTest(name):
                 self.check(name, *found)
 
+    def test_version(self):
+        installed = self.json_of("--version", "--json")
+        self.check("dslaunch --version --json", installed)
+        self.assertEqual(installed, self.json_of("version", "--json"))
+        _, job = self.run_job("--version")
+        self.assertRegex(job.stdout, rf"^dslaunch {re.escape(installed['version'])}\n")
+        agent, = installed["agents"]
+        for fact in installed["build_id"][:12], agent["machine"], agent["build_id"][:12], installed["libtorch"] or "none":
+            self.assertIn(fact, job.stdout)
+
     def test_dry_run(self):
         hostfile = self.folder / "hosts.yaml"
         hostfile.write_text("hosts:\n- {name: a, slots: 1, labels: {rack: r}, env: {MODE: fast}}\n")

@@ -31,11 +31,16 @@ def is_elf(path):
         return file.read(4) == b"\x7fELF"
 
 
+# The newest versions of symbols that a program may need: glibc 2.28 and GCC 8 are what manylinux_2_28 has, as PyPI's torch.
+LIMITS = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11), "GCC": (8,)}
+
+
 class Elf:
     def __init__(self, path):
         self.dynamic = output("readelf", "--wide", "--dynamic", path)
         self.segments = output("readelf", "--wide", "--file-header", "--segments", path)
         self.symbols = output("readelf", "--wide", "--dyn-syms", path)
+        self.versions = output("readelf", "--wide", "--version-info", path)
         with open(path, "rb") as file:
             self.content = file.read()
 
@@ -49,6 +54,16 @@ class Elf:
 
     def needed(self):
         return re.findall(r"\(NEEDED\).*?\[(.*)\]", self.dynamic)
+
+
+    def newest(self):
+        """{prefix: the newest version that it needs of other files}."""
+        needed = re.search(r"Version needs section.*?(?=\n\n|\Z)", self.versions, re.DOTALL)
+        newest = {}
+        for prefix, version in re.findall(r"Name: (\w+?)_([\d.]+)", needed[0] if needed else ""):
+            numbers = tuple(map(int, version.split(".")))
+            newest[prefix] = max(newest.get(prefix, ()), numbers)
+        return newest
 
 
 class ShippedTest(unittest.TestCase):
@@ -99,12 +114,26 @@ class ShippedTest(unittest.TestCase):
                     continue
                 self.assertRegex(elf.dynamic, r"\(FLAGS_1\).*\bPIE\b")
                 self.assertRegex(elf.dynamic, r"\(FLAGS_1\).*\bNOW\b")
-                if elf.is_static():  # libraries inside, without names: what the checks print
-                    for text in b"stack smashing detected", b"buffer overflow detected", b"%s:%d: %s: Assertion":
-                        self.assertIn(text, elf.content)
+                # Of a library that is inside, without names: what its checks print.
+                if elf.is_static():
+                    self.assertIn(b"stack smashing detected", elf.content)
+                    self.assertIn(b"buffer overflow detected", elf.content)
                 else:
                     self.assertRegex(elf.symbols, r"\b__(?!stack)\w+_chk\b")
-                    self.assertIn("__glibcxx_assert_fail", elf.symbols)
+                # Newer than GCC 8's library: inside, or of LibTorch, which has it inside.
+                self.assertTrue("__glibcxx_assert_fail" in elf.symbols or b"%s:%d: %s: Assertion" in elf.content)
+
+    def test_they_run_on_systems_of_2018(self):
+        for path, elf in self.elves.items():
+            with self.subTest(path):
+                newest = elf.newest()
+                self.assertEqual({}, {prefix: version for prefix, version in newest.items()
+                                      if version > LIMITS.get(prefix, ())})
+                self.assertEqual(elf.is_static(), not newest)
+
+    def test_the_launcher_shares_the_c_library_alone(self):
+        libraries = set(self.elves[self.prefix + "/bin/dslaunch"].needed())
+        self.assertLessEqual(libraries, {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"})
 
     def test_the_agent_needs_nothing_of_a_node(self):
         for folder in BUILD, self.prefix:

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Makes a shared library to link against in place of a newer one: its symbols as they were at an older version.
+
+    make_stub.py LIBRARY OUTPUT COMPILER PREFIX=VERSION...     as in GLIBC=2.28, GLIBCXX=3.4.25
+
+Of each symbol of LIBRARY the newest version that is not newer than its PREFIX's is in OUTPUT; symbols that came later, and
+versions with other prefixes, are not. OUTPUT has no code: a program linked to it runs with the real library.
+"""
+
+import re
+import subprocess
+import sys
+
+
+def numbers(version):
+    return tuple(int(part) for part in version.split("."))
+
+
+def read_symbols(library, limits):
+    """{name: (version's numbers, version, kind, bytes)}, and all versions by prefix."""
+    listing = subprocess.run(["readelf", "--wide", "--dyn-syms", library], check=True, capture_output=True, text=True)
+    symbols, versions = {}, {}
+    for line in listing.stdout.splitlines():
+        fields = line.split()
+        if len(fields) < 8 or fields[6] == "UND" or fields[4] not in ("GLOBAL", "WEAK", "UNIQUE"):
+            continue
+        named = re.fullmatch(r"(.+?)@@?(\w+)_([\d.]+)", fields[7])
+        if not named or named[2] not in limits or numbers(named[3]) > limits[named[2]]:
+            continue
+        name, version, number = named[1], named[2] + "_" + named[3], numbers(named[3])
+        versions.setdefault(named[2], {})[number] = version
+        if name not in symbols or number > symbols[name][0]:
+            symbols[name] = (number, version, fields[3], int(fields[2], 0))
+    return symbols, versions
+
+
+def assembler(symbols):
+    lines = []
+    for index, name in enumerate(sorted(symbols)):
+        _, version, kind, size = symbols[name]
+        label = f"stub.{index}"
+        section = {"FUNC": ".text", "IFUNC": ".text", "OBJECT": ".data", "TLS": '.section .tbss,"awT",@nobits'}.get(kind)
+        if section is None:
+            continue
+        kind = "function" if section == ".text" else "object"
+        lines += [section, ".balign 32", f".globl {label}", f".type {label},@{kind}", f".size {label},{size}",
+                  f"{label}: .zero {max(size, 1) if kind == 'object' else 1}", f".symver {label},{name}@@{version}"]
+    return "\n".join(lines + ['.section .note.GNU-stack,"",@progbits', ""])
+
+
+def version_script(versions):
+    nodes = []
+    for numbered in versions.values():
+        before = ""
+        for number in sorted(numbered):
+            local = "" if nodes else "local: stub.*;"
+            nodes.append(f"{numbered[number]} {{ {local} }} {before};")
+            before = numbered[number]
+    return "\n".join(nodes) + "\n"
+
+
+def main():
+    library, output, compiler, *limits = sys.argv[1:]
+    symbols, versions = read_symbols(library, {prefix: numbers(version)
+                                               for prefix, version in (limit.split("=") for limit in limits)})
+    if not symbols:
+        sys.exit(f"make_stub.py: {library} has no symbol of {' or '.join(limits)} or older")
+    dynamic = subprocess.run(["readelf", "--wide", "--dynamic", library], check=True, capture_output=True, text=True)
+    soname = re.search(r"\(SONAME\).*\[(.*)\]", dynamic.stdout)[1]
+    with open(output + ".s", "w") as file:
+        file.write(assembler(symbols))
+    with open(output + ".map", "w") as file:
+        file.write(version_script(versions))
+    subprocess.run([compiler, "-shared", "-nostdlib", "-Wl,-soname," + soname, "-Wl,--version-script=" + output + ".map",
+                    output + ".s", "-o", output], check=True)
+
+
+if __name__ == "__main__":
+    main()
