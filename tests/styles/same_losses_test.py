@@ -9,7 +9,7 @@ import unittest
 from style_program import run
 
 TOLERANCE = 1e-6
-STYLES = ["engine", "zero1", "zero3", "horovod", "horovod_predivide", "horovod_groups", "replicator"]
+STYLES = ["engine", "zero1", "zero3", "server_1", "server_all", "horovod", "horovod_predivide", "horovod_groups", "replicator"]
 
 # The program's model and data, in Python's PyTorch.
 REFERENCE = """

@@ -226,6 +226,11 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"gradient_predivide_factor", communication.predivide_factor},
       {"gradient_allreduce_op", communication.sum ? "sum" : "mean"},
       {"zero_optimization", Describe(config.zero, communication.overlap)},
+      {"parallel",
+       {{"mode", ParallelModeName(config.parallel.mode)},
+        {"servers", config.parallel.mode == ParallelConfig::Mode::kParameterServer
+                        ? Json(config.parallel.servers)
+                        : Json()}}},
       {"pipeline", Describe(config.pipeline)},
       {"activation_checkpointing",
        {{"number_checkpoints",

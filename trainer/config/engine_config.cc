@@ -41,6 +41,7 @@ CommunicationConfig ParseCommunication(JsonObject& object) {
 
 constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
 
+constexpr const char* kParallelModes[] = {"all_reduce", "parameter_server"};
 constexpr const char* kTagValidations[] = {"ignore", "warn", "fail"};
 
 TagValidation ParseCheckpoint(JsonObject object) {
@@ -95,10 +96,43 @@ EngineLogLevel ParseLogLevel(JsonObject& object) {
       std::begin(kLogLevels));
 }
 
+// `engine` has the sections that it may contradict.
+ParallelConfig ParseParallel(JsonObject object, const EngineConfig& engine, int64_t ranks) {
+  using Mode = ParallelConfig::Mode;
+  ParallelConfig parallel;
+  const std::string mode =
+      object.Word("mode", {kParallelModes[0], kParallelModes[1]}).value_or(kParallelModes[0]);
+  if (mode == kParallelModes[1]) parallel.mode = Mode::kParameterServer;
+  const std::optional<int64_t> servers = object.Int("servers", 1);
+  object.RefuseUnknown();
+  if (parallel.mode == Mode::kAllReduce) {
+    if (servers)
+      object.Fail("servers", "is of the mode parameter_server; leave it out, or set that");
+    return parallel;
+  }
+  parallel.servers = servers.value_or(1);
+  if (ranks > 0 && parallel.servers > ranks) {
+    object.Fail("servers", "is " + std::to_string(parallel.servers) + ", but there are " +
+                               std::to_string(ranks) + " ranks, of which the first are servers");
+  }
+  const std::string other = engine.zero.stage > 0
+                                ? "zero_optimization.stage " + std::to_string(engine.zero.stage)
+                            : engine.pipeline.wanted() ? "a pipeline"
+                                                       : "";
+  if (!other.empty()) {
+    object.Fail("mode", "is parameter_server, which cannot be combined with " + other +
+                            "; leave one of them out");
+  }
+  return parallel;
+}
+
 // What keeps a step from being recorded; empty: nothing in the configuration does.
 std::string CudaGraphProblem(const EngineConfig& engine) {
   using Type = OptimizerConfig::Type;
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
+  if (engine.parallel.mode == ParallelConfig::Mode::kParameterServer) {
+    return "parallel.mode parameter_server, whose messages are not recorded";
+  }
   if (engine.number_checkpoints > 0) {
     return "activation_checkpointing.number_checkpoints, which sets generators in each step";
   }
@@ -133,6 +167,10 @@ bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
 }
 
 }  // namespace
+
+const char* ParallelModeName(ParallelConfig::Mode mode) {
+  return kParallelModes[static_cast<size_t>(mode)];
+}
 
 const char* TagValidationName(TagValidation validation) {
   return kTagValidations[static_cast<size_t>(validation)];
@@ -202,6 +240,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.communication = ParseCommunication(object);
   engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
   engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks, program_stages);
+  engine.parallel = ParseParallel(object.ObjectOrEmpty("parallel"), engine, ranks);
   engine.number_checkpoints = ParseActivationCheckpointing(
       object.ObjectOrEmpty("activation_checkpointing"), engine.pipeline);
   engine.monitors = ParseMonitors(object);

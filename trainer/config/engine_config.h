@@ -1,8 +1,8 @@
 // The engine's configuration: DeepSpeed's JSON, with the names, defaults and meaning of DeepSpeed
 // 0.19.6. What is not implemented is refused by name (unsupported_keys.cc), unknown keys at every
 // depth with the nearest known one. Keys of our own: optimizer.param_groups (optimizer_config.h),
-// amp.opt_level, which stands for Apex's presets (precision_config.h), broadcast_buffers and
-// cuda_graph.
+// amp.opt_level, which stands for Apex's presets (precision_config.h), broadcast_buffers, parallel
+// and cuda_graph.
 //
 // Where this program differs from DeepSpeed: gradients accumulate in fp32 by default also in fp16
 // and bf16; buffers have the model's dtype, because no batch norm on a CPU takes a mixture;
@@ -52,6 +52,19 @@ const char* EngineLogLevelName(EngineLogLevel level);  // "info"
 // What happens when ranks save one checkpoint under different tags.
 enum class TagValidation { kIgnore, kWarn, kFail };
 
+// The section "parallel", which DeepSpeed does not have: how ranks with whole models share the
+// work.
+struct ParallelConfig {
+  enum class Mode {
+    kAllReduce,        // every rank adds up and updates
+    kParameterServer,  // the first `servers` ranks do, each for its part of the parameters
+  };
+  Mode mode = Mode::kAllReduce;
+  int64_t servers = 1;
+};
+
+const char* ParallelModeName(ParallelConfig::Mode mode);  // "all_reduce"
+
 struct EngineConfig {
   BatchConfig batch;
   std::optional<OptimizerConfig> optimizer;  // nullopt: the program gives one
@@ -59,6 +72,7 @@ struct EngineConfig {
   PrecisionConfig precision;
   CommunicationConfig communication;
   ZeroConfig zero;
+  ParallelConfig parallel;
   PipelineConfig pipeline;
   // activation_checkpointing.number_checkpoints: of this many parts of the model, each some layers
   // in a row, only the inputs are kept for the backward pass, which computes the rest again. 0: all

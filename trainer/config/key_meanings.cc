@@ -32,6 +32,7 @@ const std::map<std::string, std::string>& KeyMeanings() {
        "Keeps the optimizer's state in host memory. Has no effect on CPUs."},
       {"engine.zero_optimization.offload_param",
        "Keeps parameters in host memory; stage 3. Has no effect on CPUs."},
+      {"engine.parallel", "How ranks with whole models share the work."},
       {"engine.pipeline", "Pipeline parallelism: each stage runs on its own ranks."},
       {"engine.activation_checkpointing",
        "Computes activations again in the backward pass instead of keeping them, with the same "
@@ -180,6 +181,12 @@ const std::map<std::string, std::string>& KeyMeanings() {
        "the model's buffers (running statistics, queues) become rank 0's at the start and after "
        "each optimizer step; false: each rank keeps its own; as the option of PyTorch's "
        "DistributedDataParallel; not a key of DeepSpeed; default true"},
+      {"engine.parallel.mode",
+       "parameter_server: the first ranks keep the optimizer and add up gradients, each for its "
+       "part "
+       "of the parameters; not with ZeRO or a pipeline; not a key of DeepSpeed; default "
+       "all_reduce"},
+      {"engine.parallel.servers", "number of servers, which train too; default 1"},
       {"engine.dump_state", "print the resolved configuration at the start; default false"},
       {"engine.memory_breakdown",
        "print memory by category, as estimated and as used; default false"},

@@ -26,7 +26,7 @@ std::string SharedSettings(const EngineConfig& config) {
        {"gradient_accumulation_steps", "pipeline", "precision", "zero_optimization",
         "gradient_clipping", "optimizer", "scheduler", "communication_data_type",
         "prescale_gradients", "gradient_predivide_factor", "gradient_allreduce_op",
-        "broadcast_buffers"}) {
+        "broadcast_buffers", "parallel"}) {
     shared[key] = all.at(key);
   }
   return shared.flatten().dump();

@@ -2,6 +2,7 @@
 #include "trainer/parallel/ddp/replicated_states.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/server/server_states.h"
 #include "trainer/parallel/zero/sharded_states.h"
 
 namespace dslaunch {
@@ -32,6 +33,9 @@ std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::
     }
     CastModule(module, config.precision.model, config.precision.batch_norm_float32);
     deferred = nullptr;
+  }
+  if (config.parallel.mode == ParallelConfig::Mode::kParameterServer) {
+    return std::make_unique<ServerStates>(config, module, ranks, passes);
   }
   if (config.zero.stage == 0) {
     return std::make_unique<ReplicatedStates>(config, module, ranks, passes);

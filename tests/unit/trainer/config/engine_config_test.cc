@@ -112,6 +112,30 @@ TEST(EngineConfigTest, KeysOfOurMeaning) {
   EXPECT_TRUE(Parse(With(R"("prescale_gradients": true)")).communication.prescale);
 }
 
+TEST(EngineConfigTest, ParameterServers) {
+  using Mode = ParallelConfig::Mode;
+  const auto parallel = [](const std::string& section) {
+    return With(R"("parallel": )" + section);
+  };
+  EXPECT_EQ(Parse(R"({"train_batch_size": 8})", 4).parallel.mode, Mode::kAllReduce);
+  const ParallelConfig two =
+      Parse(parallel(R"({"mode": "parameter_server", "servers": 2})"), 4).parallel;
+  EXPECT_EQ(two.mode, Mode::kParameterServer);
+  EXPECT_EQ(two.servers, 2);
+  EXPECT_EQ(Parse(parallel(R"({"mode": "parameter_server"})"), 4).parallel.servers, 1);
+  EXPECT_THAT(Refusal(parallel(R"({"mode": "parameter_server", "servers": 3})"), 2),
+              HasSubstr("parallel.servers is 3, but there are 2 ranks"));
+  EXPECT_THAT(Refusal(parallel(R"({"servers": 3})"), 4),
+              HasSubstr("parallel.servers is of the mode parameter_server"));
+  EXPECT_THAT(Refusal(parallel(R"({"mode": "ring"})"), 4), HasSubstr("parallel.mode"));
+  EXPECT_THAT(Refusal(With(R"("zero_optimization": {"stage": 2},
+                              "parallel": {"mode": "parameter_server"})"),
+                      4),
+              HasSubstr("cannot be combined with zero_optimization.stage 2"));
+  EXPECT_THAT(Refusal(With(R"("cuda_graph": true, "parallel": {"mode": "parameter_server"})"), 4),
+              HasSubstr("parameter_server, whose messages are not recorded"));
+}
+
 TEST(EngineConfigTest, LossScales) {
   const auto scaler = [](const std::string& keys) {
     return *Parse(With("\"fp16\": {\"enabled\": true, " + keys + "}")).precision.loss_scaler;

@@ -1,0 +1,73 @@
+// A parameter server (Li et al., "Scaling Distributed Machine Learning with the Parameter Server",
+// OSDI 2014) among the ranks, synchronous: every rank is a worker, and the first S ranks are
+// servers besides. The trained parameters lie one after the other in one flat tensor, of which each
+// server has an equal part with its optimizer state.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trainer/parallel/grad_sync.h"
+#include "trainer/parallel/gradient_scale.h"
+#include "trainer/parallel/model_states.h"
+
+namespace dslaunch {
+
+// Push: after the last backward pass of a step each rank sends each server that server's part of
+// its gradients; servers add them up in the order of the ranks. Pull: after the optimizer's step
+// each server sends its part of the parameters to every rank. So a server of all P parameters
+// receives and sends (N - 1) P values a step, where an all-reduce's rank sends 2 (N - 1) / N P.
+class ServerStates : public ModelStates {
+ public:
+  ServerStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+               Passes passes);
+
+  void Begin(Pass pass) override;
+  void BeforeBackward(bool last) override { local_->BeforeBackward(last); }
+  void AfterBackward() override { local_->AfterBackward(); }
+  void End() override;
+  const std::vector<WeightPart>& parts() const override { return parts_; }
+  bool sharded() const override { return true; }
+  std::vector<at::Tensor> Gradients() override;
+  void CopyMasterToModel() override { Pull(); }
+  void Clear() override;
+  void DropGradients() override { local_->DropGradients(); }
+  void GiveUp() override;
+  void Unshard(const std::vector<at::Tensor>&) override {}
+  void Reshard(const std::vector<at::Tensor>& parameters,
+               std::optional<int> modifier_rank) override;
+  MemoryUse memory() const override;
+  int64_t live_bucket_bytes() const override { return 0; }
+  std::vector<TensorPart> Frozen() const override;
+
+ private:
+  int64_t SizeOf(int server) const;
+  at::Tensor PartOf(const at::Tensor& flat, int server) const;
+  at::Tensor Empty(int64_t elements, at::ScalarType dtype) const;  // on this rank's device
+  at::Tensor FlatModel() const;
+  void Push();
+  void Pull();
+
+  torch::nn::Module& module_;
+  const ProcessGroup& group_;
+  const ProcessGroup self_;  // this rank alone, over which gradients of micro-batches add up
+  const int servers_;
+  const GradSyncOptions options_;
+  const GradientScale scale_;
+  const std::vector<NamedTensor> parameters_;  // those that are trained
+  const std::vector<at::Tensor> buffers_;      // that become rank 0's
+  std::unique_ptr<GradSync> local_;
+  at::ScalarType model_dtype_ = at::kFloat;    // of the flat parameters, the widest there is
+  at::ScalarType message_dtype_ = at::kFloat;  // of the flat gradients on the way
+  int64_t elements_ = 0;
+  int64_t share_ = 0;  // elements of each server but the last, which may have fewer
+  Pass pass_ = Pass::kInference;
+  std::vector<bool> has_gradient_;  // of parameters_, in this step
+  // Of a server:
+  at::Tensor weights_;   // its part: what the optimizer updates
+  at::Tensor gradient_;  // its part, of all ranks
+  std::vector<WeightPart> parts_;
+};
+
+}  // namespace dslaunch
