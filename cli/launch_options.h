@@ -146,6 +146,9 @@ struct LaunchOptions {
   std::string num_gpus_name = "--num_gpus";
   std::optional<SlotsFrom> slots_from;  // excludes num_gpus; counted on each node
   std::optional<std::string> hostfile;
+  // The lines of a hostfile, in place of one; empty: none. Excludes hostfile.
+  std::string hosts;
+  std::optional<int> num_ranks;  // of all nodes together; excludes num_nodes, and a range of them
   // DeepSpeed's filters, as typed (hostfiles/host_filter.h). They exclude each other and all
   // that says how many nodes or ranks.
   std::optional<std::string> include;
@@ -176,6 +179,7 @@ struct LaunchOptions {
   bool dry_run = false;                  // says all that would be done, and does nothing
 
   // The program
+  bool runs_trainer = false;  // program[0] is dslaunch-train, which is beside dslaunch
   ProgramForm form = ProgramForm::kAuto;
   bool no_local_rank = false;       // no --local_rank=N for a script that takes it
   bool virtual_local_rank = false;  // each rank sees one device and LOCAL_RANK 0

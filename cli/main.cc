@@ -121,8 +121,9 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, cons
   return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }
 
-Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& plan,
+Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
                                 const std::string& cwd, Terminal& terminal) {
+  if (options.runs_trainer) options.program[0] = (BinaryFolder() / "dslaunch-train").string();
   ProgramInfo info;
   info.environment = CurrentEnvironment();
   info.cwd = cwd;
@@ -144,7 +145,9 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& 
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
   const PlanInfo info = ReadPlanInfo();
   std::optional<std::vector<Host>> hosts;
-  if (const std::optional<std::string> path = HostfileFor(options, info)) {
+  if (!options.hosts.empty()) {
+    DSL_TRY_ASSIGN(hosts, ParseHostfile(options.hosts, "--hosts"));
+  } else if (const std::optional<std::string> path = HostfileFor(options, info)) {
     DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));
   }
   return MakeLaunchPlan(options, hosts, info);

@@ -19,6 +19,7 @@ OptionData DataOf(const OptionSpec& spec, bool of_launch) {
   data.in_launch_file = of_launch && !spec.line_only && spec.refusal == nullptr;
   data.from_deepspeed = spec.deepspeed;
   data.from_torchrun = spec.torchrun;
+  data.from_horovod = spec.horovod;
   data.is_common = spec.common;
   data.is_repeatable = spec.repeatable;
   return data;

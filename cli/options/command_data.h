@@ -21,6 +21,7 @@ struct OptionData {
   bool in_launch_file = false;       // may stand in the `launch` section of dslaunch.yaml
   bool from_deepspeed = false;
   bool from_torchrun = false;
+  bool from_horovod = false;
   bool is_common = false;  // in --help, not in --help_all only
   bool is_repeatable = false;
 };

@@ -42,6 +42,17 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   return WrongUse("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
 }
 
+// The same, but for a name with one dash and several letters that the table has: "-np=2".
+std::pair<std::string, std::string> SplitName(const OptionTable& table, const std::string& word) {
+  const std::string whole = word.substr(0, word.find('='));
+  if (whole.starts_with("--") || whole.size() <= 2) return SplitName(word);
+  for (const OptionSpec& spec : table) {
+    const std::vector<std::string> names = NamesOf(spec);
+    if (std::ranges::find(names, whole) != names.end()) return {whole, word.substr(whole.size())};
+  }
+  return SplitName(word);
+}
+
 // "-hostfile" is no -h with something after it.
 bool LacksADash(const OptionTable& table, const std::string& word) {
   if (word.size() <= 2 || word[1] == '-') return false;
@@ -53,14 +64,16 @@ bool LacksADash(const OptionTable& table, const std::string& word) {
 }
 
 Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word) {
-  const FoundOption found = FindOption(part.table, SplitName(word).first);
+  const std::string typed = SplitName(part.table, word).first;
+  const FoundOption found = FindOption(part.table, typed);
   if (!found.candidates.empty()) {
     std::string list;
     for (const std::string& name : found.candidates) list += (list.empty() ? "" : ", ") + name;
-    return WrongUse("option " + Quoted(SplitName(word).first) + " could be one of " + list +
-                    "; write it out");
+    return WrongUse("option " + Quoted(typed) + " could be one of " + list + "; write it out");
   }
-  if (found.spec == nullptr || LacksADash(part.table, word)) return UnknownOption(part, word);
+  const bool is_whole = typed.size() > 2 && found.spec != nullptr;
+  if (found.spec == nullptr || (!is_whole && LacksADash(part.table, word)))
+    return UnknownOption(part, word);
   return found.spec;
 }
 
@@ -101,7 +114,7 @@ Result<SplitWords> SplitOptions(const LinePart& part, const std::vector<std::str
     }
     if (word.size() < 2 || word.front() != '-') break;
     DSL_TRY_ASSIGN(const OptionSpec* spec, Identify(part, word));
-    auto [name, attached] = SplitName(word);
+    auto [name, attached] = SplitName(part.table, word);
     const bool is_short = !name.starts_with("--");
     while (IsFlag(*spec) && is_short && !attached.empty() && attached.front() != '=') {
       split.options.emplace_back(NameOf(*spec));  // -qm is -q -m
@@ -138,10 +151,11 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
   CLI::App app;
   app.set_help_flag();
   for (const OptionSpec& spec : table) {
+    const std::string name(NameOf(spec));  // by which SplitOptions names it
     if (IsFlag(spec)) {
-      app.add_flag(spec.names);
+      app.add_flag(name);
     } else {
-      app.add_option(spec.names)->expected(1)->take_all();
+      app.add_option(name)->expected(1)->take_all();
     }
   }
   try {

@@ -170,6 +170,40 @@ const OptionTable& CheckpointExportOptions() {
   return table;
 }
 
+// An option that dslaunch-train's `bench comm` reads itself (trainer/bench/measure.h).
+void PassToTrainer(const FlagValue& given, ParsedFlags& flags) {
+  if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
+  flags.trainer_words.insert(flags.trainer_words.end(), {given.name, given.text});
+}
+
+const OptionTable& BenchCommOptions() {
+  static const OptionTable table = {
+      Option("--exchanges", "all_reduce,...",
+             "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, send_recv, "
+             "parameter_server; default: all",
+             PassToTrainer),
+      Option("--ranks", "2,4", "numbers of ranks; default: 2, 4, 8 ... and all", PassToTrainer),
+      Option("--min_bytes", "N", "smallest size; default 1024",
+             {PassToTrainer, ValueKind::kNumber}),
+      Option("--max_bytes", "N", "largest size; default 67108864; each is 4 times the one before",
+             {PassToTrainer, ValueKind::kNumber}),
+      Option("--iterations", "N", "exchanges of each size that are timed; default 20",
+             {PassToTrainer, ValueKind::kNumber}),
+      Option("--json_file", "FILE", "output file of rank 0 for programs",
+             {PassToTrainer, ValueKind::kFile}),
+      Option("--svg_file", "FILE", "output file of rank 0 with a plot",
+             {PassToTrainer, ValueKind::kFile}),
+      Option(
+          "--predict", "PARAMETERS",
+          "also print what a ring and a parameter server of 2 to 64 ranks would need for so many "
+          "fp32 gradients, by the measured cost of send_recv",
+          {PassToTrainer, ValueKind::kNumber}),
+      Option("--bandwidth", "GBPS", "with --predict: of links of this many GB/s",
+             {PassToTrainer, ValueKind::kNumber}),
+      Help()};
+  return table;
+}
+
 const OptionTable& HostfileWriteOptions() {
   using Source = HostfileCommand::Source;
   static const OptionTable table = {
@@ -317,6 +351,15 @@ std::vector<CommandSpec> MakeCommands() {
                      "a JSON line for each sample of the test data"},
                     {"dslaunch predict gpt2_tiny --checkpoint_dir run1 --prompt Once",
                      "continues a text"}}},
+      {.name = "bench comm",
+       .help = "measures what the ranks' exchanges cost on the nodes of a job",
+       .details = "Prints nccl-tests' table, and a fit (latency and bandwidth) of each exchange. "
+                  "Values are fp32, on CPUs; every result is checked.",
+       .options = &BenchCommOptions(),
+       .requirements = {{"--bandwidth", "--predict", "is of the predicted links; add --predict N"}},
+       .examples = {{"dslaunch -H hosts -n 2 bench comm", "two ranks on each node"},
+                    {"dslaunch -n 2 bench comm --predict 300000000 --bandwidth 1",
+                     "what 1.2 GB of gradients would take at 1 GB/s"}}},
       {.name = "ps",
        .help = "lists this user's running jobs that were started from this machine",
        .options = &PsOptions(),
@@ -559,7 +602,7 @@ std::string UsageOf(const CommandSpec& command) {
     return text;
   };
   const bool takes_launch_options = command.options == &LaunchOptionTable();
-  const bool is_task = name == "train" || name == "predict";
+  const bool is_task = name == "train" || name == "predict" || name == "bench comm";
   std::string usage = is_task ? "dslaunch [launch options] " : "dslaunch ";
   usage += name;
   if (takes_launch_options) usage += " [launch options]";

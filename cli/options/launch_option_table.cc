@@ -102,6 +102,26 @@ void ReadMonitorInterval(const FlagValue& given, ParsedFlags&) {
   (void)ReadNumber(given.name, given.text, 1e-6, kDayS);
 }
 
+// As horovodrun's -H: "w0:2,w1:2". A name with "/" is a file's, as deepspeed's -H.
+void ReadHostfileOrHosts(const FlagValue& given, ParsedFlags& flags) {
+  if (LooksLikeHosts(given.text)) {
+    flags.options.hosts = ReadHosts(given.name, given.text);
+  } else {
+    ReadText<&LaunchOptions::hostfile>(given, flags);
+  }
+}
+
+// A variable of the ranks that dslaunch/horovod.h reads, and Horovod itself.
+void SetVariable(ParsedFlags& flags, const char* name, const std::string& value) {
+  flags.options.env.push_back(std::string(name) + "=" + value);
+}
+
+template <int64_t min, int64_t max, int64_t factor>
+void SetWhole(const FlagValue& given, ParsedFlags& flags, const char* name) {
+  SetVariable(flags, name,
+              std::to_string(factor * ReadWhole<int64_t>(given.name, given.text, min, max)));
+}
+
 void ReadEventLogHandler(const FlagValue& given, ParsedFlags&) {
   if (given.text == "null") return;
   throw ValidationError(given.name + " " + Quoted(given.text) +
@@ -115,8 +135,25 @@ OptionTable MakeTable() {
        .value = "FILE",
        .group = Group::kWhere,
        .help = "lines 'NAME slots=N'; default /job/hostfile, else this machine",
-       .target = kFile<&LaunchOptions::hostfile>,
+       .target = {ReadHostfileOrHosts, ValueKind::kFile},
        .deepspeed = true,
+       .horovod = true,
+       .common = true},
+      {.names = "--hosts",
+       .value = "NAME:SLOTS,...",
+       .group = Group::kWhere,
+       .help = "these nodes in place of a hostfile's, as w0:2,u@w1:4; -H takes them too",
+       .target =
+           [](const FlagValue& given, ParsedFlags& flags) {
+             flags.options.hosts = ReadHosts(given.name, given.text);
+           },
+       .horovod = true},
+      {.names = "-np,--num_proc",
+       .value = "N",
+       .group = Group::kWhere,
+       .help = "ranks of all nodes together, as mpirun and horovodrun count",
+       .target = kWhole<&LaunchOptions::num_ranks, 1, 1'000'000>,
+       .horovod = true,
        .common = true},
       {.names = "-i,--include",
        .value = "NODES",
@@ -170,10 +207,16 @@ OptionTable MakeTable() {
       {.names = "-n,--num_gpus,--num_accelerators",
        .value = "N",
        .group = Group::kWhere,
-       .help = "ranks on each node, not of all nodes together; default: all its slots",
+       .help = "ranks on each node, not of all nodes; default: all its slots",
        .target = kWhole<&LaunchOptions::num_gpus, 1, kMaxSlots>,
        .deepspeed = true,
        .common = true},
+      {.names = "--slots_per_host",
+       .value = "N",
+       .group = Group::kWhere,
+       .help = "same as --num_gpus, as horovodrun's",
+       .target = kWhole<&LaunchOptions::num_gpus, 1, kMaxSlots>,
+       .horovod = true},
       {.names = "--nproc_per_node",
        .value = "N|auto|cpu|gpu",
        .group = Group::kWhere,
@@ -217,12 +260,13 @@ OptionTable MakeTable() {
            "rank 0 gets a socket that listens at MASTER_PORT, as descriptor DSLAUNCH_STORE_FD (of "
            "TCPStore: master_listen_fd); nobody else can listen there",
        .target = kFlag<&LaunchOptions::master_listen_fd>},
-      {.names = "--network_interface",
+      {.names = "--network_interface,--network_interfaces",
        .value = "NAME",
        .group = Group::kWhere,
        .help =
            "interface of every node for all traffic between nodes; default: by the routing table",
-       .target = kText<&LaunchOptions::network_interface>},
+       .target = kText<&LaunchOptions::network_interface>,
+       .horovod = true},
       {.names = "--rdzv_port",
        .value = "PORT",
        .group = Group::kWhere,
@@ -322,6 +366,69 @@ OptionTable MakeTable() {
              flags.options.bind_core_list = ReadCoreList(given.name, given.text);
            },
        .deepspeed = true},
+      {.names = "--timeline_filename",
+       .value = "FILE",
+       .group = Group::kProgram,
+       .help = "HOROVOD_TIMELINE of the ranks: a trace of what happens to each tensor",
+       .target = {[](const FlagValue& given, ParsedFlags& flags) {
+                    SetVariable(flags, "HOROVOD_TIMELINE", given.text);
+                  },
+                  ValueKind::kFile},
+       .horovod = true},
+      {.names = "--fusion_threshold_mb",
+       .value = "N",
+       .group = Group::kProgram,
+       .help = "HOROVOD_FUSION_THRESHOLD of the ranks, in MiB; 0: tensors are not fused",
+       .target = {[](const FlagValue& given, ParsedFlags& flags) {
+                    SetWhole<0, 1 << 20, 1 << 20>(given, flags, "HOROVOD_FUSION_THRESHOLD");
+                  },
+                  ValueKind::kNumber},
+       .horovod = true},
+      {.names = "--cycle_time_ms",
+       .value = "MS",
+       .group = Group::kProgram,
+       .help = "HOROVOD_CYCLE_TIME of the ranks",
+       .target = {[](const FlagValue& given, ParsedFlags& flags) {
+                    (void)ReadNumber(given.name, given.text, 1e-3, 60'000);
+                    SetVariable(flags, "HOROVOD_CYCLE_TIME", given.text);
+                  },
+                  ValueKind::kNumber},
+       .horovod = true},
+      {.names = "--cache_capacity",
+       .value = "N",
+       .group = Group::kProgram,
+       .help = "HOROVOD_CACHE_CAPACITY of the ranks, in tensors",
+       .target = {[](const FlagValue& given, ParsedFlags& flags) {
+                    SetWhole<0, 1 << 20, 1>(given, flags, "HOROVOD_CACHE_CAPACITY");
+                  },
+                  ValueKind::kNumber},
+       .horovod = true},
+      {.names = "--no_stall_check",
+       .group = Group::kProgram,
+       .help = "HOROVOD_STALL_CHECK_DISABLE of the ranks",
+       .target = {[](const FlagValue&, ParsedFlags& flags) {
+                    SetVariable(flags, "HOROVOD_STALL_CHECK_DISABLE", "1");
+                  },
+                  ValueKind::kFlag},
+       .horovod = true},
+      {.names = "--stall_check_warning_time_seconds",
+       .value = "S",
+       .group = Group::kProgram,
+       .help = "HOROVOD_STALL_CHECK_TIME_SECONDS of the ranks",
+       .target = {[](const FlagValue& given, ParsedFlags& flags) {
+                    SetWhole<0, 86'400, 1>(given, flags, "HOROVOD_STALL_CHECK_TIME_SECONDS");
+                  },
+                  ValueKind::kSeconds},
+       .horovod = true},
+      {.names = "--stall_check_shutdown_time_seconds",
+       .value = "S",
+       .group = Group::kProgram,
+       .help = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS of the ranks",
+       .target = {[](const FlagValue& given, ParsedFlags& flags) {
+                    SetWhole<0, 86'400, 1>(given, flags, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS");
+                  },
+                  ValueKind::kSeconds},
+       .horovod = true},
       {.names = "--numa_binding",
        .group = Group::kProgram,
        .help = "bind each rank to CPUs near its GPU",
@@ -392,7 +499,8 @@ OptionTable MakeTable() {
        .help = "the least severe messages that dslaunch prints",
        .target = kChoice<&LaunchOptions::log_level, kLogLevels>,
        .default_value = "info",
-       .deepspeed = true},
+       .deepspeed = true,
+       .horovod = true},
       {.names = "--detach",
        .group = Group::kOutput,
        .help = "print the job's id once all ranks are started, and exit",
@@ -411,6 +519,12 @@ OptionTable MakeTable() {
        .torchrun = true,
        .pet = true,
        .common = true},
+      {.names = "--output_filename",
+       .value = "DIR",
+       .group = Group::kOutput,
+       .help = "same as --log_dir, as horovodrun's",
+       .target = kFolder<&LaunchOptions::log_dir>,
+       .horovod = true},
       {.names = "--stdin",
        .group = Group::kOutput,
        .help = "which rank reads this command's stdin; default: 0 on a terminal with one rank, "
@@ -450,6 +564,12 @@ OptionTable MakeTable() {
        .torchrun = true,
        .pet = true,
        .common = true},
+      {.names = "--reset_limit",
+       .value = "N",
+       .group = Group::kFailure,
+       .help = "same as --max_restarts, as horovodrun's",
+       .target = kWhole<&LaunchOptions::max_restarts, 0, 1'000'000>,
+       .horovod = true},
       {.names = "--restart_delay_s",
        .value = "S",
        .group = Group::kFailure,
@@ -525,6 +645,7 @@ OptionTable MakeTable() {
        .help = "SSH port if the hostfile has none; default: ssh_config's or 22",
        .target = kWhole<&LaunchOptions::ssh_port, 1, 65'535>,
        .deepspeed = true,
+       .horovod = true,
        .common = true},
       {.names = "--ssh_command",
        .value = "'ssh ...'",
@@ -565,6 +686,12 @@ OptionTable MakeTable() {
        .target = kSeconds<&LaunchOptions::connect_timeout_ms, 100>,
        .default_value = "20",
        .common = true},
+      {.names = "--start_timeout",
+       .value = "S",
+       .group = Group::kSsh,
+       .help = "same as --connect_timeout, as horovodrun's",
+       .target = kSeconds<&LaunchOptions::connect_timeout_ms, 100>,
+       .horovod = true},
       {.names = "--force_multi",
        .group = Group::kSsh,
        .help = "use SSH even if the only node is this machine",
@@ -657,7 +784,7 @@ OptionTable MakeTable() {
        .line_only = true},
       {.names = "--help_all",
        .group = Group::kOther,
-       .help = "print every option, with all of deepspeed's and torchrun's",
+       .help = "print every option, also those of other launchers",
        .target = kIgnoredFlag,
        .common = true,
        .line_only = true},
@@ -668,11 +795,17 @@ OptionTable MakeTable() {
        .common = true,
        .line_only = true},
 
-      {.names = "--no_ssh_check",
+      {.names = "--no_ssh_check,--disable_cache",
        .group = Group::kAccepted,
        .help = "connecting is the check, and all nodes are reached in parallel",
        .target = kIgnoredFlag,
-       .deepspeed = true},
+       .deepspeed = true,
+       .horovod = true},
+      {.names = "--gloo,--tcp",
+       .group = Group::kAccepted,
+       .help = "ranks on CPUs exchange tensors through shared memory and their agents' connections",
+       .target = kIgnoredFlag,
+       .horovod = true},
       {.names = "--monitor_interval",
        .value = "S",
        .group = Group::kAccepted,
@@ -717,6 +850,69 @@ OptionTable MakeTable() {
        .help = "a Python class that selects where logs go",
        .refusal = "it names a Python class; --log_dir, --redirects and --tee set where output goes",
        .torchrun = true},
+      {.names = "--mpi",
+       .group = Group::kRefused,
+       .help = "another program starts the ranks",
+       .target = kRefusedFlag,
+       .refusal = "dslaunch reaches all nodes itself; leave it out",
+       .horovod = true},
+      {.names = "--mpi_args",
+       .value = "'...'",
+       .group = Group::kRefused,
+       .help = "options for mpirun",
+       .refusal = "no mpirun is used; --bind_cores_to_rank and --numa_binding bind ranks to cores",
+       .horovod = true},
+      {.names = "--min_np",
+       .value = "N",
+       .group = Group::kRefused,
+       .help = "a range of ranks",
+       .refusal = "jobs grow and shrink by whole nodes; give --nnodes MIN:MAX",
+       .horovod = true},
+      {.names = "--max_np",
+       .value = "N",
+       .group = Group::kRefused,
+       .help = "a range of ranks",
+       .refusal = "jobs grow and shrink by whole nodes; give --nnodes MIN:MAX",
+       .horovod = true},
+      {.names = "--host_discovery_script",
+       .value = "FILE",
+       .group = Group::kRefused,
+       .help = "a script that lists the nodes again and again",
+       .refusal =
+           "list all nodes in the hostfile, also those that may come later; --nnodes MIN:MAX "
+           "starts with those that are there",
+       .horovod = true},
+      {.names = "--autotune",
+       .group = Group::kRefused,
+       .help = "a search for Horovod's settings",
+       .target = kRefusedFlag,
+       .refusal = "set --fusion_threshold_mb and --cycle_time_ms; 'dslaunch bench comm' measures "
+                  "messages of every size",
+       .horovod = true},
+      {.names = "--hierarchical_allreduce",
+       .group = Group::kRefused,
+       .help = "which algorithm reduces",
+       .target = kRefusedFlag,
+       .refusal = "the ranks' connections choose by themselves; leave it out",
+       .horovod = true},
+      {.names = "--config_file",
+       .value = "FILE",
+       .group = Group::kRefused,
+       .help = "Horovod's settings in a file",
+       .refusal = "--run_file takes a file with dslaunch's options",
+       .horovod = true},
+      {.names = "--check_build",
+       .group = Group::kRefused,
+       .help = "which libraries Horovod was built with",
+       .target = kRefusedFlag,
+       .refusal = "'dslaunch doctor' checks nodes and this machine",
+       .horovod = true},
+      {.names = "--ssh_identity_file",
+       .value = "FILE",
+       .group = Group::kRefused,
+       .help = "the private key for SSH",
+       .refusal = "name it in ~/.ssh/config (IdentityFile), or give --launcher_args '-i FILE'",
+       .horovod = true},
   };
   return table;
 }
@@ -736,6 +932,22 @@ const std::vector<Exclusion>& LaunchExclusions() {
     std::vector<Exclusion> all = {
         {"--include", "--exclude"},
         {"--num_gpus", "--nproc_per_node"},
+        {"--hostfile", "--hosts"},
+        {"--num_gpus", "--slots_per_host"},
+        {"--nproc_per_node", "--slots_per_host"},
+        {"--log_dir", "--output_filename"},
+        {"--connect_timeout", "--start_timeout"},
+        {"--max_restarts", "--reset_limit"},
+        {"--num_proc", "--num_nodes", "its ranks fill the first nodes"},
+        {"--num_proc", "--nnodes", "its ranks fill the first nodes"},
+        {"--num_proc", "--nproc_per_node", "one counts the ranks of all nodes, one those of each"},
+        {"--num_proc", "--no_ssh", "each node's command starts that node's ranks only"},
+        {"--num_proc", "--node_rank", "each node's command starts that node's ranks only"},
+        {"--num_proc", "--elastic_training", "a job that may lose nodes may lose ranks"},
+        {"--num_proc", "--min_elastic_nodes", "a job that may lose nodes may lose ranks"},
+        {"--num_proc", "--max_elastic_nodes", "a job that may lose nodes may lose ranks"},
+        {"--hosts", "--standalone", "a job on this machine has no other nodes"},
+        {"--hosts", "--no_ssh", "without SSH each node's command starts its own node"},
         {"--module", "--no_python"},
         {"--module", "--run_path"},
         {"--bind_cores_to_rank", "--numa_binding"},

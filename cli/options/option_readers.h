@@ -103,6 +103,7 @@ std::vector<std::string> WordsOf() {
 }
 
 inline constexpr OptionTarget kIgnoredFlag = {&ReadNothing, ValueKind::kFlag};
+inline constexpr OptionTarget kRefusedFlag = {OptionTarget::Read{nullptr}, ValueKind::kFlag};
 
 template <auto member>
 inline constexpr OptionTarget kFlag = {&ReadFlag<member>, ValueKind::kFlag};

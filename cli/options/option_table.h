@@ -80,6 +80,7 @@ struct OptionSpec {
   bool deepspeed = false;          // deepspeed 0.19 has it
   bool torchrun = false;           // torchrun 2.11 has it
   bool pet = false;                // and takes its default from PET_NAME
+  bool horovod = false;            // horovodrun 0.28 has it
   bool common = false;             // in --help, not in --help_all only
   bool repeatable = false;         // each one counts
   bool may_be_empty = false;       // an empty value is as none: the original's default is that

@@ -7,6 +7,7 @@
 
 #include "base/suggest.h"
 #include "cli/plan/secrets.h"
+#include "hostfiles/hostfile.h"
 
 namespace dslaunch {
 namespace {
@@ -175,6 +176,30 @@ std::vector<int> ReadRanks(const std::string& option, const std::string& text) {
 }
 
 std::vector<std::string> ReadList(const std::string& text) { return Split(text, ","); }
+
+bool LooksLikeHosts(std::string_view text) {
+  const std::string_view first = text.substr(0, text.find(','));
+  const size_t colon = first.rfind(':');
+  return text.find('/') == std::string_view::npos && colon != std::string_view::npos && colon > 0 &&
+         colon + 1 < first.size() &&
+         first.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+}
+
+std::string ReadHosts(const std::string& option, const std::string& text) {
+  std::string lines;
+  for (const std::string& host : ReadList(text)) {
+    const size_t colon = std::min(host.rfind(':'), host.size());
+    const std::string name = host.substr(0, colon);
+    if (name.empty() || name.find_first_of(" \t\n#") != std::string::npos) {
+      throw ValidationError(option + " " + Quoted(text) +
+                            ": each node is NAME or NAME:SLOTS, with commas between them");
+    }
+    const int slots =
+        colon == host.size() ? 1 : ReadWhole<int>(option, host.substr(colon + 1), 1, kMaxSlots);
+    lines += name + " slots=" + std::to_string(slots) + "\n";
+  }
+  return lines;
+}
 
 std::vector<std::string> ReadFilters(const std::string& text) {
   std::vector<std::string> filters(1);

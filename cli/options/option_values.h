@@ -112,4 +112,11 @@ NodeRange ReadNodes(const std::string& option, const std::string& text);
 
 inline constexpr int kMaxNodes = 1'000'000;
 
+// Whether `text` is as horovodrun's -H, "w0:2,w1:4", and no path: its first part ends in a number
+// after a colon.
+bool LooksLikeHosts(std::string_view text);
+// "NAME[:SLOTS],..." as the lines of a hostfile; 1 slot where there is no number. Names are checked
+// as those of a hostfile.
+std::string ReadHosts(const std::string& option, const std::string& text);
+
 }  // namespace dslaunch

@@ -190,6 +190,18 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   ParsedFlags flags;
   LaunchOptions& options = flags.options;
   OptionLayer task;
+  if (first == "bench") {
+    const std::vector<std::string> words(
+        arguments.begin() + static_cast<std::ptrdiff_t>(leading.next), arguments.end());
+    DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("bench", words));
+    if (command == nullptr) return TextOnly(LaunchOptions::Mode::kHelp, CommandHelpText(first));
+    DSL_TRY_ASSIGN(const std::optional<ParsedFlags> read, ParseCommand(*command, words, 2));
+    if (!read) return TextOnly(LaunchOptions::Mode::kHelp, CommandHelpText(*command));
+    options.runs_trainer = true;
+    options.program = {"dslaunch-train", "bench", "comm"};
+    options.program.insert(options.program.end(), read->trainer_words.begin(),
+                           read->trainer_words.end());
+  }
   const bool predicts = first == "predict";
   if (first == "train" || predicts) {
     options.mode = LaunchOptions::Mode::kTrain;
@@ -240,6 +252,10 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     ChooseRecipe(file, path, flags);
   } else if (!has_word) {
     return Usage("nothing to run: give 'train' or a program");
+  } else if (options.runs_trainer) {
+    if (flags.module || flags.no_python || flags.run_path) {
+      return Usage("--module, --no_python and --run_path are for programs; leave them out");
+    }
   } else if (first.empty()) {
     return Usage("the program's name is empty");
   } else if (first.ends_with(".yaml") || first.ends_with(".yml")) {

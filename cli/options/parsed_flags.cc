@@ -61,7 +61,8 @@ void CountAsTorchrun(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   const char* word = FirstGiven(flags, {"--standalone", "--rdzv_endpoint", "--rdzv_backend",
                                         "--rdzv_id", "--rdzv_conf", "--nnodes"});
-  if (word == nullptr || options.num_gpus || options.slots_from || options.hostfile) return;
+  const bool has_slots = options.hostfile || !options.hosts.empty();
+  if (word == nullptr || options.num_gpus || options.slots_from || has_slots) return;
   options.num_gpus = 1;
   options.notices.push_back(std::string("1 rank per node, as in torchrun with ") + word +
                             " starts it; --nproc_per_node auto starts one per GPU or core");

@@ -60,6 +60,7 @@ struct ParsedFlags {
   // train
   bool list_recipes = false;
   bool eval_only = false;
+  std::vector<std::string> trainer_words;  // of bench comm, for dslaunch-train
   bool plan_memory = false;
   bool plan_pipeline = false;
   bool compare_precision = false;

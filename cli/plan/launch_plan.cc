@@ -214,7 +214,8 @@ Result<LaunchPlan> PlanFrom(const LaunchOptions& options, const std::vector<Host
 }
 
 Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<Host>& hosts) {
-  const std::string hostfile = Truncate(options.hostfile.value_or(kDefaultHostfile));
+  const std::string hostfile =
+      options.hosts.empty() ? Truncate(options.hostfile.value_or(kDefaultHostfile)) : "--hosts";
   const auto has_port = [](const Host& host) { return host.port != 0; };
   const auto with_port = std::ranges::find_if(hosts, has_port);
   if (!options.exec_command.empty() && with_port != hosts.end()) {
@@ -259,6 +260,36 @@ Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& a
   return plan;
 }
 
+// Without a hostfile all ranks are this machine's.
+LaunchOptions OnOneNode(LaunchOptions options) {
+  const bool counts = options.num_gpus || options.slots_from || IsFiltered(options);
+  if (options.num_ranks && !counts) options.num_gpus = std::min(*options.num_ranks, kMaxSlots);
+  return options;
+}
+
+// Fills the nodes in their order until there are `wanted` ranks. Spares stay.
+Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
+  int64_t slots = 0;
+  for (const Host& node : nodes) slots += node.spare ? 0 : node.slots;
+  if (slots < wanted) {
+    return Usage("--num_proc " + std::to_string(wanted) + ", but " +
+                 Count(static_cast<size_t>(
+                           std::ranges::count(nodes, false, [](const Host& h) { return h.spare; })),
+                       "node") +
+                 " have " + Count(static_cast<size_t>(slots), "slot") +
+                 "; add nodes or slots, or ask for fewer ranks");
+  }
+  int left = wanted;
+  for (Host& node : nodes) {
+    if (node.spare) continue;
+    node.slots = std::min(node.slots, left);
+    left -= node.slots;
+    if (!node.devices.empty()) node.devices.resize(static_cast<size_t>(node.slots));
+  }
+  std::erase_if(nodes, [](const Host& node) { return !node.spare && node.slots == 0; });
+  return {};
+}
+
 }  // namespace
 
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
@@ -271,13 +302,14 @@ bool UsesSlurm(const LaunchOptions& options, const PlanInfo& info) {
   const bool is_known = info.slurm.ok();
   if (options.per_node || (is_known && !*info.slurm)) return false;
   if (options.launcher) return options.launcher == Launcher::kSlurm;
-  if (options.hostfile || !options.exec_command.empty() || options.force_multi) return false;
+  const bool names_nodes = options.hostfile || !options.hosts.empty();
+  if (names_nodes || !options.exec_command.empty() || options.force_multi) return false;
   return !is_known || !(*info.slurm)->in_step_of_many;
 }
 
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info) {
   if (options.hostfile) return options.hostfile;
-  if (UsesSlurm(options, info)) return std::nullopt;
+  if (!options.hosts.empty() || UsesSlurm(options, info)) return std::nullopt;
   if (info.default_hostfile_exists && options.launcher != Launcher::kLocal) return kDefaultHostfile;
   return std::nullopt;
 }
@@ -302,7 +334,8 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
   }
   DSL_TRY_ASSIGN(LaunchPlan plan, hosts      ? PlanFromFile(options, *hosts)
                                   : by_slurm ? PlanFromSlurm(options, **info.slurm)
-                                             : PlanWithoutHosts(options, info));
+                                             : PlanWithoutHosts(OnOneNode(options), info));
+  if (options.num_ranks) DSL_TRY(KeepRanks(plan.nodes, *options.num_ranks));
   plan.launcher = LauncherFor(options, info, hosts.has_value(), by_slurm, plan.nodes);
   if (plan.launcher == Launcher::kSlurm && options.detach) {
     return Usage(

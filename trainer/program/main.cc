@@ -1,6 +1,7 @@
 // dslaunch-train [RECIPE.json]: one rank of a training job. Its place in the job comes from the
 // environment (proto/contract/worker_env.h), its recipe from the file or from DSLAUNCH_RECIPE.
 // dslaunch-train checkpoint ...: what `dslaunch checkpoint` runs (checkpoint/checkpoint_tool.h).
+// dslaunch-train bench comm ...: one rank of `dslaunch bench comm` (bench/measure.h).
 // dslaunch-train --version: by which `dslaunch doctor` sees that it starts.
 #include <torch/version.h>
 
@@ -17,6 +18,7 @@
 #include "trainer/base/failure_exit.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
+#include "trainer/bench/measure.h"
 #include "trainer/program/checkpoint_tool.h"
 #include "trainer/program/run.h"
 
@@ -91,6 +93,12 @@ int main(int argc, char** argv) {
     rank = env->rank;
     dslaunch::SetFailureExit(
         [rank](const TrainError& error) { Fail(rank, error.code(), error.what()); });
+    if (argc >= 3 && argv[1] == std::string("bench") && argv[2] == std::string("comm")) {
+      dslaunch::ProcessGroup group(*env);
+      dslaunch::RunBenchComm(group, {argv + 3, argv + argc});
+      group.Finish();
+      return ToInt(ExitCode::kOk);
+    }
     const RecipeText recipe = ReadRecipe(argc, argv);
     dslaunch::Run(dslaunch::ParseRecipe(recipe.json, recipe.source, env->world_size), *env);
   } catch (const TrainError& error) {

@@ -81,6 +81,39 @@ const std::vector<std::vector<std::string>> kTorchrun = {
     {"--signals_to_handle"},
     {"--virtual_local_rank"},
 };
+// Those of horovodrun that mean something here or are refused; its tuning of MPI and NCCL is
+// unknown.
+const std::vector<std::vector<std::string>> kHorovodrun = {
+    {"--hostfile", "-H"},
+    {"--hosts"},
+    {"--num_proc", "-np"},
+    {"--slots_per_host"},
+    {"--network_interface", "--network_interfaces"},
+    {"--timeline_filename"},
+    {"--fusion_threshold_mb"},
+    {"--cycle_time_ms"},
+    {"--cache_capacity"},
+    {"--no_stall_check"},
+    {"--stall_check_warning_time_seconds"},
+    {"--stall_check_shutdown_time_seconds"},
+    {"--log_level"},
+    {"--output_filename"},
+    {"--reset_limit"},
+    {"--ssh_port"},
+    {"--start_timeout"},
+    {"--no_ssh_check", "--disable_cache"},
+    {"--gloo", "--tcp"},
+    {"--mpi"},
+    {"--mpi_args"},
+    {"--min_np"},
+    {"--max_np"},
+    {"--host_discovery_script"},
+    {"--autotune"},
+    {"--hierarchical_allreduce"},
+    {"--config_file"},
+    {"--check_build"},
+    {"--ssh_identity_file"},
+};
 const std::vector<std::string> kWithoutVariable = {"--logs_specs", "--numa_binding"};
 
 using Options = LaunchOptions;
@@ -93,8 +126,52 @@ struct Case {
   std::vector<std::string> with = {};  // what else is on the command line
 };
 
+// A case of an option that sets a variable of the ranks.
+Case SetsVariable(const char* flag, const char* value, const char* expected) {
+  return {flag, *value == '\0' ? std::vector<std::string>() : std::vector<std::string>{value},
+          [expected](const Options& o) { EXPECT_THAT(o.env, ElementsAre(expected)); }};
+}
+
 const std::vector<Case>& Cases() {
   static const std::vector<Case> cases = {
+      // horovodrun's
+      {"--hosts",
+       {"w0:2,u@w1"},
+       [](const Options& o) {
+         EXPECT_EQ(o.hosts, "w0 slots=2\nu@w1 slots=1\n");
+         EXPECT_FALSE(o.hostfile);
+       }},
+      {"--hosts", {"w0:0"}, nullptr, "from 1 to"},
+      {"--hosts", {"w0:2,,w1"}, nullptr, "each node is NAME or NAME:SLOTS"},
+      {"--num_proc", {"8"}, [](const Options& o) { EXPECT_EQ(o.num_ranks, 8); }},
+      {"--network_interface",
+       {"eth0"},
+       [](const Options& o) { EXPECT_EQ(o.network_interface, "eth0"); }},
+      SetsVariable("--timeline_filename", "a/t.json", "HOROVOD_TIMELINE=a/t.json"),
+      SetsVariable("--fusion_threshold_mb", "32", "HOROVOD_FUSION_THRESHOLD=33554432"),
+      SetsVariable("--cycle_time_ms", "3.5", "HOROVOD_CYCLE_TIME=3.5"),
+      SetsVariable("--cache_capacity", "0", "HOROVOD_CACHE_CAPACITY=0"),
+      SetsVariable("--no_stall_check", "", "HOROVOD_STALL_CHECK_DISABLE=1"),
+      SetsVariable("--stall_check_warning_time_seconds", "5", "HOROVOD_STALL_CHECK_TIME_SECONDS=5"),
+      SetsVariable("--stall_check_shutdown_time_seconds", "9",
+                   "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=9"),
+      {"--cycle_time_ms", {"soon"}, nullptr, "--cycle_time_ms"},
+      {"--start_timeout", {"7"}, [](const Options& o) { EXPECT_EQ(o.connect_timeout_ms, 7'000); }},
+      {"--slots_per_host", {"3"}, [](const Options& o) { EXPECT_EQ(o.num_gpus, 3); }},
+      {"--output_filename", {"out"}, [](const Options& o) { EXPECT_EQ(o.log_dir, "out"); }},
+      {"--reset_limit", {"2"}, [](const Options& o) { EXPECT_EQ(o.max_restarts, 2); }},
+      {"--gloo", {}, [](const Options& o) { EXPECT_TRUE(o.env.empty()); }},
+      {"--mpi", {}, nullptr, "dslaunch reaches all nodes itself"},
+      {"--mpi_args", {"--map-by x"}, nullptr, "no mpirun is used"},
+      {"--min_np", {"2"}, nullptr, "give --nnodes MIN:MAX"},
+      {"--max_np", {"2"}, nullptr, "give --nnodes MIN:MAX"},
+      {"--host_discovery_script", {"./s"}, nullptr, "list all nodes in the hostfile"},
+      {"--autotune", {}, nullptr, "set --fusion_threshold_mb"},
+      {"--hierarchical_allreduce", {}, nullptr, "leave it out"},
+      {"--config_file", {"c.yaml"}, nullptr, "--run_file takes a file"},
+      {"--check_build", {}, nullptr, "dslaunch doctor"},
+      {"--ssh_identity_file", {"id"}, nullptr, "IdentityFile"},
+
       // Where
       {"--hostfile", {"/h f"}, [](const Options& o) { EXPECT_EQ(o.hostfile, "/h f"); }},
       {"--include", {"w0@w1:0,2"}, [](const Options& o) { EXPECT_EQ(o.include, "w0@w1:0,2"); }},
@@ -440,7 +517,7 @@ void Check(const Case& c, const Result<LaunchOptions>& parsed) {
 // All names of the option that has `flag` for its main one.
 std::vector<std::string> Spellings(const std::string& flag) {
   std::set<std::string> names = {flag};
-  for (const auto* tool : {&kDeepspeed, &kTorchrun}) {
+  for (const auto* tool : {&kDeepspeed, &kTorchrun, &kHorovodrun}) {
     for (const std::vector<std::string>& option : *tool) {
       if (option.front() == flag) names.insert(option.begin(), option.end());
     }
@@ -460,7 +537,8 @@ TEST(DropInFlags, EachIsHonouredOrRefusedByName) {
         if (c.values.empty()) continue;
         words = c.with;
         words.push_back(spelling + (spelling.starts_with("--") ? "=" : "") + c.values.front());
-        if (spelling.starts_with("--") || !c.values.front().empty()) {
+        const bool joins = spelling.size() == 2 && !c.values.front().empty();  // -n8
+        if (spelling.starts_with("--") || joins) {
           Check(c, Parse(words, with_dashes));
         }
       }
@@ -474,7 +552,9 @@ TEST(DropInFlags, NoneIsLeftOut) {
   const struct {
     const std::vector<std::vector<std::string>>& options;
     bool OptionSpec::*has;
-  } tools[] = {{kDeepspeed, &OptionSpec::deepspeed}, {kTorchrun, &OptionSpec::torchrun}};
+  } tools[] = {{kDeepspeed, &OptionSpec::deepspeed},
+               {kTorchrun, &OptionSpec::torchrun},
+               {kHorovodrun, &OptionSpec::horovod}};
   for (const auto& tool : tools) {
     std::vector<std::string> theirs, ours;
     for (const std::vector<std::string>& names : tool.options) {
@@ -536,6 +616,11 @@ TEST(DropInFlags, WholeCommandLines) {
   EXPECT_EQ(deepspeed.num_gpus, 8);
   EXPECT_TRUE(deepspeed.notices.empty());
   EXPECT_FALSE(deepspeed.per_node || deepspeed.launcher);
+  const LaunchOptions horovodrun =
+      parse({"-np", "6", "-H", "w0:4,w1:4", "--start-timeout", "30", "-np=5"});
+  EXPECT_EQ(horovodrun.num_ranks, 5);
+  EXPECT_EQ(horovodrun.hosts, "w0 slots=4\nw1 slots=4\n");
+  EXPECT_EQ(horovodrun.connect_timeout_ms, 30'000);
   const LaunchOptions torchrun =
       parse({"--nnodes=2", "--nproc_per_node=8", "--rdzv-backend=c10d", "--rdzv-endpoint=h:29400",
              "--rdzv-id=100", "--max-restarts=3", "-r", "3", "-t", "0:1"});

@@ -215,6 +215,45 @@ TEST(MakeLaunchPlan, SlotsBeyondTheFirstNodesDoNotMatter) {
   EXPECT_TRUE(MakeLaunchPlan(Options(1, 4, {}, "hf"), Hosts({4, 2}), {}).ok());
 }
 
+TEST(MakeLaunchPlan, RanksOfAllNodesTogetherFillTheFirst) {
+  const auto with_ranks = [](int ranks, std::optional<int> num_gpus = {}) {
+    LaunchOptions options = Options({}, num_gpus);
+    options.num_ranks = ranks;
+    return options;
+  };
+  struct {
+    LaunchOptions options;
+    std::optional<std::vector<Host>> hosts;
+    std::vector<int> slots;
+  } cases[] = {
+      {with_ranks(8), Hosts({4, 4}), {4, 4}},
+      {with_ranks(5), Hosts({4, 4}), {4, 1}},
+      {with_ranks(4), Hosts({4, 4}), {4}},
+      {with_ranks(3, 2), Hosts({4, 4, 4}), {2, 1}},
+      {with_ranks(3), {}, {3}},
+  };
+  for (const auto& c : cases) {
+    const auto plan = MakeLaunchPlan(c.options, c.hosts, {});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    std::vector<int> slots;
+    for (const Host& node : plan->nodes) slots.push_back(node.slots);
+    EXPECT_EQ(slots, c.slots);
+    EXPECT_EQ(plan->world_size(), *c.options.num_ranks);
+  }
+  const auto too_many = MakeLaunchPlan(with_ranks(9), Hosts({4, 4}), {});
+  ASSERT_FALSE(too_many.ok());
+  EXPECT_THAT(too_many.error().message, HasSubstr("--num_proc 9, but 2 nodes have 8 slots"));
+}
+
+TEST(HostfileFor, NoneWhereTheHostsAreGiven) {
+  LaunchOptions options;
+  options.hosts = "w0 slots=2\n";
+  PlanInfo info;
+  info.default_hostfile_exists = true;
+  EXPECT_EQ(HostfileFor(options, info), std::nullopt);
+  EXPECT_FALSE(UsesSlurm(options, info));
+}
+
 TEST(HostfileFor, OnlyTheLocalLauncherIgnoresTheDefault) {
   const PlanInfo exists{true, 0};
   EXPECT_EQ(HostfileFor(Options({}, {}), exists), "/job/hostfile");
