@@ -61,6 +61,11 @@ class SameLossesTest(unittest.TestCase):
             for ranks in 1, 2, 4:
                 self.assert_same(self.steps(style, ranks), expected, "%s of %d ranks" % (style, ranks))
 
+    def test_one_process_with_several_devices(self):
+        expected = self.reference or self.steps("engine", 1)
+        for style in "data_parallel_1", "data_parallel_3":
+            self.assert_same(self.steps(style, 1), expected, style)
+
     def test_compression_is_close(self):
         expected = self.reference or self.steps("engine", 1)
         for style, tolerance in ("horovod_fp16", 5e-3), ("horovod_bf16", 4e-2):

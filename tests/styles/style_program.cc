@@ -1,5 +1,6 @@
 // style_program CASE RANKS: runs one case of tests/styles/*_test.py in RANKS ranks of its own, or
 // in those of a launcher. A case throws where something does not hold.
+#include <dslaunch/data_parallel.h>
 #include <dslaunch/dslaunch.h>
 #include <dslaunch/horovod.h>
 #include <dslaunch/replicator.h>
@@ -167,6 +168,45 @@ void TrainByReplicator() {
       },
       kSteps + 1);
   HOLDS(losses.sizes() == at::IntArrayRef({kSteps, group.world_size()}));
+}
+
+struct CopiedMlp : torch::nn::Cloneable<CopiedMlp> {
+  CopiedMlp() { Reset(); }
+  void reset() override { Reset(); }
+  void Reset() {
+    fc1 = register_module("fc1", torch::nn::Linear(kInputs, 32));
+    fc2 = register_module("fc2", torch::nn::Linear(32, kClasses));
+    passes = register_buffer("passes", at::zeros({1}));
+  }
+  Tensor forward(const Tensor& x) {
+    const at::NoGradGuard no_grad;
+    passes += 1;
+    const at::AutoGradMode grad(true);
+    return fc2(at::relu(fc1(x)));
+  }
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+  Tensor passes;
+};
+
+void TrainByDataParallel(size_t devices) {
+  at::manual_seed(0);
+  auto model = std::make_shared<CopiedMlp>();
+  dslaunch::DataParallel<CopiedMlp> parallel(model, std::vector<at::Device>(devices, at::kCPU));
+  torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (const Batch& batch : MakeBatches(0, 1)) {
+    sgd.zero_grad();
+    Tensor loss = dslaunch::CrossEntropy(parallel.Forward(batch.inputs), batch.targets);
+    loss.backward();
+    double sum = 0;
+    for (const Tensor& parameter : model->parameters()) {
+      sum += parameter.grad().to(at::kDouble).square().sum().item<double>();
+    }
+    sgd.step();
+    PrintStep(0, loss.item<double>(), std::sqrt(sum));
+  }
+  HOLDS(model->passes.item<double>() == kSteps);
+  const at::NoGradGuard no_grad;
+  HOLDS(!parallel.Forward(at::ones({1, kInputs})).requires_grad());
 }
 
 // Named as Horovod's own (test/parallel/test_torch.py).
@@ -591,6 +631,8 @@ const std::map<std::string, std::function<void()>>& Cases() {
       {"zero3", [] { TrainByEngine(R"("zero_optimization": {"stage": 3}, )"); }},
       {"server_1", [] { TrainByEngine(R"("parallel": {"mode": "parameter_server"}, )"); }},
       {"server_all", TrainByServers},
+      {"data_parallel_1", [] { TrainByDataParallel(1); }},
+      {"data_parallel_3", [] { TrainByDataParallel(3); }},
       {"horovod", [] { TrainByHorovod({}); }},
       {"horovod_predivide", [] { TrainByHorovod({.gradient_predivide_factor = 2}); }},
       {"horovod_groups", [] { TrainByHorovod({.num_groups = 2}); }},

@@ -1,0 +1,79 @@
+// One process with several devices, as torch.nn.DataParallel: each forward pass copies the module
+// to every device, gives each copy a part of the batch, and joins the outputs. The backward pass
+// adds up the copies' gradients in the module's own parameters, which any torch::optim optimizer
+// updates.
+//
+//   dslaunch::DataParallel parallel(model, {torch::Device("cuda:0"), torch::Device("cuda:1")});
+//   at::Tensor loss = CrossEntropy(parallel.Forward(images), labels);
+//
+// It is the simplest way to use the devices of one machine and not a fast one: the parameters
+// travel in every pass, and one process drives all devices. A rank for each device (the engine, or
+// any other style) is faster, and works on several machines.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/nn/parallel/data_parallel.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace dslaunch {
+
+// M is a torch::nn::Cloneable whose forward takes and returns a tensor. One thread. Throws what
+// LibTorch and M::forward throw.
+template <class M>
+class DataParallel {
+ public:
+  // `devices`, at least one, may name one several times. The module stays where it is;
+  // `output_device` is where outputs go, by default the first of `devices`. `dim`: the batch's, of
+  // input and output.
+  DataParallel(std::shared_ptr<M> module, std::vector<at::Device> devices,
+               std::optional<at::Device> output_device = std::nullopt, int64_t dim = 0)
+      : module_(std::move(module)),
+        devices_(std::move(devices)),
+        output_device_(output_device),
+        dim_(dim) {
+    if (devices_.empty()) throw std::invalid_argument("DataParallel needs at least one device");
+  }
+
+  // A batch of fewer samples than devices uses fewer devices. Buffers become those of the first
+  // copy, as in PyTorch.
+  at::Tensor Forward(const at::Tensor& input) {
+    const auto count = static_cast<int64_t>(devices_.size());
+    const at::Device output_device = output_device_.value_or(devices_[0]);
+    std::vector<at::Tensor> inputs = input.chunk(count, dim_);
+    const std::vector<at::Device> devices(devices_.begin(),
+                                          devices_.begin() + static_cast<ptrdiff_t>(inputs.size()));
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = inputs[i].to(devices[i]);
+    auto replicas = torch::nn::parallel::replicate(module_, devices);
+    std::vector<at::Tensor> outputs =
+        torch::nn::parallel::parallel_apply(replicas, inputs, std::optional(devices));
+    for (at::Tensor& output : outputs) {
+      output = output.to(output_device);
+      // Threads of their own do not know that this one has gradients disabled.
+      if (!at::GradMode::is_enabled()) output = output.detach();
+    }
+    TakeBuffers(*replicas[0]);
+    return at::cat(outputs, dim_);
+  }
+
+  M& module() const { return *module_; }
+
+ private:
+  void TakeBuffers(const M& replica) {
+    const at::NoGradGuard no_grad;
+    const std::vector<at::Tensor> own = module_->buffers(), other = replica.buffers();
+    for (size_t i = 0; i < own.size(); ++i) own[i].copy_(other[i]);
+  }
+
+  const std::shared_ptr<M> module_;
+  const std::vector<at::Device> devices_;
+  const std::optional<at::Device> output_device_;
+  const int64_t dim_;
+};
+
+}  // namespace dslaunch
