@@ -194,9 +194,9 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     const std::vector<std::string> words(
         arguments.begin() + static_cast<std::ptrdiff_t>(leading.next), arguments.end());
     DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("bench", words));
-    if (command == nullptr) return TextOnly(LaunchOptions::Mode::kHelp, CommandHelpText(first));
+    if (command == nullptr) return HelpOnly(CommandHelpText(first));
     DSL_TRY_ASSIGN(const std::optional<ParsedFlags> read, ParseCommand(*command, words, 2));
-    if (!read) return TextOnly(LaunchOptions::Mode::kHelp, CommandHelpText(*command));
+    if (!read) return HelpOnly(CommandHelpText(*command));
     options.runs_trainer = true;
     options.program = {"dslaunch-train", "bench", "comm"};
     options.program.insert(options.program.end(), read->trainer_words.begin(),
