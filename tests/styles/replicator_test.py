@@ -1,0 +1,16 @@
+"""TF-Replicator's way (dslaunch/replicator.h): its primitives against plain arithmetic, which the program checks itself."""
+
+import unittest
+
+from style_program import run
+
+
+class ReplicatorTest(unittest.TestCase):
+    def test_primitives_and_their_gradients(self):
+        for ranks in 1, 2, 3:
+            ended = run("replicator_primitives", ranks)
+            self.assertEqual((ended.returncode, ended.stderr), (0, ""), "%d ranks" % ranks)
+
+
+if __name__ == "__main__":
+    unittest.main()
