@@ -186,6 +186,17 @@ class CheckpointTest(unittest.TestCase):
             _, metrics = self.good(self.saving(2 * step, engine=at_stage(stage), async_save=world == 2), world)
             self.assert_same(whole[2 * step - 2:2 * step], metrics, 1e-5)
 
+    def test_a_parameter_server_and_zero_load_each_others(self):
+        at_stage = lambda stage: {"train_batch_size": 384, "zero_optimization": {"stage": stage}}
+        server = {"train_batch_size": 384, "parallel": {"mode": "parameter_server", "servers": 1}}
+        _, whole = self.good(self.recipe(20, engine=at_stage(0)), 2)
+        for first, second, world in (server, at_stage(0), 2), (server, at_stage(3), 3), (at_stage(2), server, 2):
+            with self.subTest(first=first, second=second):
+                shutil.rmtree(self.dir, ignore_errors=True)
+                self.good(self.saving(10, engine=first), 2)
+                _, rest = self.good(self.saving(20, engine=second), world)
+                self.assert_same(whole[10:], rest, 1e-5)
+
     def test_a_finished_run_has_nothing_left_to_train(self):
         self.good(self.saving(3), 1)
         out, metrics = self.good(self.saving(3), 1)
