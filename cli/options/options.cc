@@ -133,17 +133,18 @@ Result<T> WithHint(Result<T> result) {
   return Usage(result.error().message);
 }
 
+bool Has(const OptionLayer& layer, std::string_view name) {
+  return std::ranges::any_of(layer.values,
+                             [&](const auto& item) { return NameOf(*item.first) == name; });
+}
+
 // Help and version, which nothing else may stand in the way of.
 std::optional<LaunchOptions> AskedForText(const OptionLayer& line, const OptionLayer& task,
                                           const std::string& word) {
-  const auto has = [](const OptionLayer& layer, std::string_view name) {
-    return std::ranges::any_of(layer.values,
-                               [&](const auto& item) { return NameOf(*item.first) == name; });
-  };
-  if (has(line, "--help")) return HelpOnly(HelpText());
-  if (has(line, "--help_all")) return HelpOnly(HelpAllText());
-  if (has(line, "--version")) return VersionOnly(has(line, "--json"));
-  if (!has(task, "--help")) return std::nullopt;
+  if (Has(line, "--help")) return HelpOnly(HelpText());
+  if (Has(line, "--help_all")) return HelpOnly(HelpAllText());
+  if (Has(line, "--version")) return VersionOnly(Has(line, "--json"));
+  if (!Has(task, "--help")) return std::nullopt;
   return HelpOnly(CommandHelpText(word));
 }
 
@@ -172,7 +173,11 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   const OptionLayer& line = leading.options;
   const bool has_word = leading.next < arguments.size();
   const std::string first = has_word ? arguments[leading.next] : "";
-  if (const std::optional<LaunchOptions::Mode> mode = CommandMode(first)) {
+  // These say that the word names the user's own program: `-m train` is a module train.py.
+  const bool is_program =
+      Has(line, "--module") || Has(line, "--no_python") || Has(line, "--run_path");
+  const std::optional<LaunchOptions::Mode> mode = is_program ? std::nullopt : CommandMode(first);
+  if (mode) {
     if (leading.next > 0) {
       if (*mode == LaunchOptions::Mode::kDoctor) {
         return Usage("options of 'doctor' come after it: dslaunch doctor -H FILE");
@@ -190,7 +195,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   ParsedFlags flags;
   LaunchOptions& options = flags.options;
   OptionLayer task;
-  if (first == "bench") {
+  if (first == "bench" && !is_program) {
     const std::vector<std::string> words(
         arguments.begin() + static_cast<std::ptrdiff_t>(leading.next), arguments.end());
     DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("bench", words));
@@ -202,8 +207,8 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     options.program.insert(options.program.end(), read->trainer_words.begin(),
                            read->trainer_words.end());
   }
-  const bool predicts = first == "predict";
-  if (first == "train" || predicts) {
+  const bool predicts = first == "predict" && !is_program;
+  if ((first == "train" && !is_program) || predicts) {
     options.mode = LaunchOptions::Mode::kTrain;
     if (predicts) options.train.task = TrainOptions::Task::kPredict;
     const LinePart part = {predicts ? PredictOptionTable() : TrainOptionTable(),

@@ -234,6 +234,16 @@ TEST(ParseOptions, DoubleDashEndsTheOptions) {
   EXPECT_THAT(Good({"-", "x"}).program, ElementsAre("-", "x"));
 }
 
+TEST(ParseOptions, AModuleOrProgramMayHaveACommandsName) {
+  for (const std::string name : {"train", "predict", "report", "doctor", "help"}) {
+    for (const char* option : {"-m", "--module", "--no_python", "--run_path"}) {
+      const LaunchOptions options = Good({"--num_gpus", "2", option, name, "--lr", "1"});
+      EXPECT_EQ(options.mode, Mode::kProgram) << option << " " << name;
+      EXPECT_EQ(options.program, (std::vector<std::string>{name, "--lr", "1"}));
+    }
+  }
+}
+
 TEST(ParseOptions, TrainOptions) {
   const LaunchOptions options =
       Good({"--num_gpus", "2", "train", "--steps", "100", "fashion_mnist", "--seed=0", "--data",
