@@ -162,7 +162,9 @@ void NodeAgent::Do(agent_action::PlanWorkers& action) {
   Result<PlannedWorkers> planned = PlanRanks(action);
   Result<pb::SpawnWorkers> specs =
       planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
-  if (planned.ok() && !planned->notice.empty()) Notify(planned->notice);
+  if (planned.ok()) {
+    for (std::string& notice : planned->notices) Notify(std::move(notice));
+  }
   Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(action.attempt, std::move(specs)); });
   if (!planned.ok()) return;
   if (action.assignment.first_rank() == 0) WatchMasterPort();

@@ -25,7 +25,7 @@ struct RankPlace {
 
 struct PlannedWorkers {
   pb::SpawnWorkers specs;
-  std::string notice;  // for the user; empty: nothing to note
+  std::vector<std::string> notices;  // for the user
 };
 
 class NodeProgram {

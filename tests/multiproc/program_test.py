@@ -111,6 +111,19 @@ class ByteForByte(ProgramCase):
             self.assertEqual(values, [report["raw"][b"V%d" % i] for i in range(40)], f"seed {seed}")
 
 
+class Mpi(ProgramCase):
+    def test_a_program_for_mpirun_is_told_of(self):
+        script = self.folder / "solve.py"
+        script.write_text("import sys\nif False:\n    pass\ntry:\n    pass\nfinally:\n    sys.exit(0)\nfrom mpi4py import MPI\n")
+        code, job = self.run_job(*TWO_BY_TWO, script)
+        self.assert_code(0, code, job)
+        self.assertEqual(1, job.stderr.count("uses MPI"), job.stderr)
+        self.assert_says(job, r"uses MPI \(mpi4py\).*each of the 4 ranks is alone", "mpirun")
+        code, job = self.run_job(*ONE, script)
+        self.assert_code(0, code, job)
+        self.assertNotIn("MPI", job.stderr)
+
+
 class EnvironmentFile(ProgramCase):
     def test_the_order_of_what_counts(self):
         home = self.folder / "home"
