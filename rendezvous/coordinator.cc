@@ -193,6 +193,7 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
     case pb::AgentMessage::kTornDown:
       Update(participant,
              [&] { participant.torn_down = participant.leaving || phase_ == Phase::kStopping; });
+      participant.saved = message.torn_down().saved();
       WaitIfAllDrained(now);
       return CompleteIfTornDown(now);
     default:
@@ -465,9 +466,17 @@ void Coordinator::CompleteIfTornDown(Clock::time_point now) {
       completed.add_missing_nodes(participant.member.node_index);
   }
   completed.set_teardown_complete(completed.missing_nodes_size() == 0);
+  completed.set_saved(AllSaved(first.cause));
   for (const Participant& participant : Joined()) {
     if (!participant.lost_in) Send(participant.session, message, /*end_session=*/true);
   }
+}
+
+bool Coordinator::AllSaved(const pb::Cause& cause) const {
+  const auto has_saved = [](const Participant& participant) {
+    return !participant.in_attempt || (participant.torn_down && participant.saved);
+  };
+  return IsStopRequest(cause) && !members_.empty() && std::ranges::all_of(Joined(), has_saved);
 }
 
 FirstCause Coordinator::ResolveCause(const pb::Cause& so_far) {

@@ -91,6 +91,7 @@ class Coordinator {
     bool leaving = false;             // it cannot go on, and tears down by itself
     bool has_left_processes = false;  // that could not be ended: no place for new ranks
     bool torn_down = false;
+    bool saved = false;  // as TornDown said
     bool drained = true;  // false from Drain to its answer
     // Of the current attempt:
     bool in_attempt = false;  // has ranks
@@ -144,6 +145,8 @@ class Coordinator {
   void WaitIfAllDrained(Clock::time_point now);
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CompleteIfTornDown(Clock::time_point now);
+  // Every rank of the attempt saved because it was asked to stop.
+  bool AllSaved(const pb::Cause& cause) const;
   // The first cause among all reports; the user gets a notice when it differs from `so_far`.
   FirstCause ResolveCause(const pb::Cause& so_far);
 

@@ -103,6 +103,7 @@ void AgentCore::TornDown(Clock::time_point now) {
                  : kQuitWait);
   pb::AgentMessage message;
   *message.mutable_torn_down()->mutable_left() = done_.left();
+  message.mutable_torn_down()->set_saved(workers_.AllSaved());
   SendToRendezvous(std::move(message));
   EndIfAllIsReported();
   QuitIfIdle(now);

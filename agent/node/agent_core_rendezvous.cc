@@ -112,6 +112,7 @@ void AgentCore::OnCompleted(const pb::Completed& word, Clock::time_point now) {
   *done_.mutable_cause() = word.cause();
   *done_.mutable_members() = word.members();
   *done_.mutable_victims() = word.victims();
+  done_.set_saved(word.saved());
   EndIfAllIsReported();
   QuitIfIdle(now);
 }

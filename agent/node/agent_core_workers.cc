@@ -150,7 +150,7 @@ std::string StartFailureText(const pb::SpawnFailed& failed) {
 void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   const AttemptWorker* worker = workers_.Find(failed.local_rank());
   if (worker == nullptr) return;
-  workers_.OnEnded(failed.local_rank(), /*well=*/false);
+  workers_.OnEnded(failed.local_rank(), std::nullopt);
   if (phase_ != Phase::kWorking) return;  // refused, because the node is being emptied
   const bool is_program = failed.step() == "execve";
   pb::Cause cause =
@@ -169,8 +169,9 @@ void AgentCore::OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point
   Log(Describe(*worker) + (exited.signal() != 0
                                ? " was ended by " + SignalName(exited.signal())
                                : " exited with " + std::to_string(exited.exit_code())));
-  const bool well = exited.signal() == 0 && exited.exit_code() == 0;
-  const bool all_well = workers_.OnEnded(exited.local_rank(), well);
+  const bool all_well = workers_.OnEnded(
+      exited.local_rank(),
+      exited.signal() == 0 ? std::optional<int>(exited.exit_code()) : std::nullopt);
   Do(agent_action::DescribeWorker{.exited = exited, .noticed = now, .all_ended_well = all_well});
 }
 

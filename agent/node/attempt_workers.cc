@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/exit_code.h"
+
 namespace dslaunch {
 
 AttemptWorkers::AttemptWorkers(uint64_t attempt, pb::Assignment assignment,
@@ -26,11 +28,13 @@ bool AttemptWorkers::OnSpawned(uint32_t local_rank, pid_t pid) {
   return ++spawned_ == workers_.size();
 }
 
-bool AttemptWorkers::OnEnded(uint32_t local_rank, bool well) {
+bool AttemptWorkers::OnEnded(uint32_t local_rank, std::optional<int> exit_code) {
   if (local_rank >= workers_.size() || std::exchange(workers_[local_rank].ended, true))
     return false;
   workers_[local_rank].progress.OnEnded();
+  const bool well = exit_code == ToInt(ExitCode::kOk);
   if (well) ++ended_well_;
+  if (exit_code == ToInt(ExitCode::kPreempted)) ++saved_;
   return well && ended_well_ == workers_.size();
 }
 

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,11 @@ class AttemptWorkers {
 
   // True once, when the last one is started.
   bool OnSpawned(uint32_t local_rank, pid_t pid);
-  // True once, when the last one has ended and all succeeded.
-  bool OnEnded(uint32_t local_rank, bool well);
+  // `exit_code`: nullopt for a signal, and for a worker that did not start. True once, when the
+  // last one has ended and all succeeded.
+  bool OnEnded(uint32_t local_rank, std::optional<int> exit_code);
+  // Each one has saved and stopped on request (ExitCode::kPreempted).
+  bool AllSaved() const { return !workers_.empty() && saved_ == workers_.size(); }
 
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
   // Of those that report steps, as a heartbeat has it.
@@ -59,6 +63,7 @@ class AttemptWorkers {
   std::vector<AttemptWorker> workers_;
   size_t spawned_ = 0;
   size_t ended_well_ = 0;
+  size_t saved_ = 0;
 };
 
 }  // namespace dslaunch

@@ -12,6 +12,7 @@
 #include "base/text_table.h"
 #include "cli/session/job_summary.h"
 #include "cli/session/summary_json.h"
+#include "proto/wire/job_result.h"
 #include "proto/wire/node_set.h"
 
 namespace dslaunch {
@@ -74,6 +75,7 @@ JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result,
   summary.job_id = record.job_id;
   summary.is_local = record.launcher == Launcher::kLocal;
   summary.exit_code = result.exit_code();
+  summary.saved_on_request = SavedOnRequest(result);
   const int64_t started =
       result.started_unix_ms() > 0 ? result.started_unix_ms() : record.started_unix_ms;
   summary.duration_s =

@@ -7,6 +7,9 @@ const std::vector<JsonField>& EndFields() {
   static const std::vector<JsonField> kFields = {
       {"job", "the job's id"},
       {"exit_code", "of dslaunch"},
+      {"saved_on_request",
+       "whether every rank saved its state and stopped on request (exit code 85), which is no "
+       "failure"},
       {"result",
        "object: step, loss and other numbers of the last evaluation; null: none was reported"},
       {"cause", "cause of the end; null for success"},

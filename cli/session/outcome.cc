@@ -119,13 +119,10 @@ std::optional<pb::Cause> MissingSuccess(const JobInfo& info, const std::vector<u
 
 // A request, by a signal or the program's own, that every rank has answered by saving.
 bool AllSaved(const JobInfo& info, const JobEnd& end) {
-  const bool is_request = end.cause.kind() == pb::Cause::INTERRUPTED ||
-                          (end.cause.kind() == pb::Cause::WORKER_EXIT &&
-                           end.cause.exit_code() == ToInt(ExitCode::kPreempted));
   uint64_t attempt = 0;
   for (const uint32_t index : end.members)
     attempt = std::max(attempt, info.nodes[index].ranks.attempt);
-  return is_request && !end.members.empty() &&
+  return IsStopRequest(end.cause) && !end.members.empty() &&
          std::ranges::all_of(end.members, [&](uint32_t index) {
            const RankReports& ranks = info.nodes[index].ranks;
            return ranks.attempt == attempt && ranks.count > 0 && ranks.saved == ranks.count;

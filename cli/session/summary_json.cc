@@ -149,6 +149,7 @@ std::optional<JobSummary> ReadSummaryJson(const nlohmann::json& json, bool is_lo
   summary.is_local = is_local;
   summary.job_id = json.at("job");
   summary.exit_code = json.at("exit_code");
+  summary.saved_on_request = json.value("saved_on_request", false);
   summary.cause = ReadCause(json.at("cause"));
   const std::set<int> victims = json.at("victims");
   for (const nlohmann::json& rank : json.at("ranks")) {
@@ -208,11 +209,17 @@ std::string SummaryJson(const JobSummary& summary) {
   }
   Json nodes = Json::array();
   for (const NodeSummary& node : summary.nodes) nodes.push_back(NodeJson(summary, node));
-  const Json json = {{"job", summary.job_id},           {"exit_code", summary.exit_code},
-                     {"result", ResultJson(summary)},   {"cause", CauseJson(summary)},
-                     {"victims", std::move(victims)},   {"ranks", std::move(ranks)},
-                     {"nodes", std::move(nodes)},       {"remarks", summary.remarks},
-                     {"restarts", summary.restarts},    {"attempts", summary.attempts},
+  const Json json = {{"job", summary.job_id},
+                     {"exit_code", summary.exit_code},
+                     {"saved_on_request", summary.saved_on_request},
+                     {"result", ResultJson(summary)},
+                     {"cause", CauseJson(summary)},
+                     {"victims", std::move(victims)},
+                     {"ranks", std::move(ranks)},
+                     {"nodes", std::move(nodes)},
+                     {"remarks", summary.remarks},
+                     {"restarts", summary.restarts},
+                     {"attempts", summary.attempts},
                      {"duration_s", summary.duration_s}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

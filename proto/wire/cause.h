@@ -22,6 +22,13 @@ inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode c
   return cause;
 }
 
+// The job was asked to stop, by a signal or by its own program.
+inline bool IsStopRequest(const pb::Cause& cause) {
+  return cause.kind() == pb::Cause::INTERRUPTED ||
+         (cause.kind() == pb::Cause::WORKER_EXIT &&
+          cause.exit_code() == ToInt(ExitCode::kPreempted));
+}
+
 // One sentence on one line, without a period: "rank 3 (node2) exited with code 7". Without
 // `node_name` no node is named.
 inline std::string CauseText(const pb::Cause& cause, const std::string& node_name = "") {

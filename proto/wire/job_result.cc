@@ -9,6 +9,7 @@
 
 #include "base/ownership.h"
 #include "base/unique_fd.h"
+#include "proto/wire/cause.h"
 
 namespace dslaunch {
 namespace {
@@ -27,6 +28,10 @@ bool WriteAll(int fd, std::string_view bytes) {
 
 }  // namespace
 
+bool SavedOnRequest(const pb::JobResult& result) {
+  return result.done().completed() && result.done().saved() && IsStopRequest(result.cause());
+}
+
 pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
                             const pb::NodeDone& done) {
   pb::JobResult result;
@@ -37,6 +42,7 @@ pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
     result.set_exit_code(result.cause().exit_code());
   else if (!done.teardown_complete() || done.left_size() > 0)
     result.set_exit_code(ToInt(ExitCode::kTimedOut));
+  if (SavedOnRequest(result)) result.set_exit_code(ToInt(ExitCode::kPreempted));
   return result;
 }
 

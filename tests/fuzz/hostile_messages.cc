@@ -767,12 +767,14 @@ bool ParsesSupervisorMessages(const std::string& bytes) {
         all_started += workers.OnSpawned(event->spawned().local_rank(), event->spawned().pid());
         break;
       case pb::SupervisorEvent::kSpawnFailed:
-        workers.OnEnded(event->spawn_failed().local_rank(), false);
+        workers.OnEnded(event->spawn_failed().local_rank(), std::nullopt);
         break;
       case pb::SupervisorEvent::kExited:
         all_well +=
             workers.OnEnded(event->exited().local_rank(),
-                            event->exited().exit_code() == 0 && event->exited().signal() == 0);
+                            event->exited().signal() == 0
+                                ? std::optional<int>(event->exited().exit_code())
+                                : std::nullopt);
         break;
       case pb::SupervisorEvent::kStatus:
         if (const auto line = StatusLine::Parse(event->status().data()))

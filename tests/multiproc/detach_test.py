@@ -71,6 +71,18 @@ class DetachTest(LauncherCase):
         code, job = self.command("ps")
         self.assertNotIn(job_id, job.stdout, "without --all only jobs that run are listed")
 
+    def test_a_job_that_saved_and_stopped_on_request_is_no_failure(self):
+        script = """trap 'exit 85' INT TERM; echo up; while :; do sleep 0.05; done"""
+        job_id = self.detach(TWO_BY_TWO, "--detach", bash(script))
+        self.assert_code(0, *self.command("stop", job_id))
+        self.assertEqual(85, self.wait_for_state(job_id, "ended")["exit_code"])
+        code, described = self.command("describe", job_id)
+        self.assert_code(0, code, described)
+        self.assert_says(described, r"(?m)^state +ended \(85\)$", r"stopped on request \(SIGTERM\)", "start the job again")
+        self.assertNotIn("exited with code", described.stdout)
+        code, job = self.command("attach", job_id)
+        self.assert_code(85, code, job)
+
     def test_a_job_that_cannot_start_fails_as_without_detach(self):
         code, job = self.run_job(TWO_BY_TWO, "--detach", "/no/such/program")
         self.assert_code(127, code, job)

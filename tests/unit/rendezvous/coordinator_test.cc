@@ -78,6 +78,20 @@ TEST_F(CoordinatorTest, ATimeLimitEndsTheJobAndIsItsCause) {
   EXPECT_EQ(completed.completed().cause().kind(), pb::Cause::TIMED_OUT);
 }
 
+TEST_F(CoordinatorTest, RanksThatAllSavedOnRequestAreReported) {
+  for (const bool all : {true, false}) {
+    Begin(NodesOf({"node1", "node2", "node3"}));
+    Start();
+    StopJob(0, pb::Cause::INTERRUPTED);
+    for (const uint32_t node : {0u, 1u, 2u}) {
+      pb::AgentMessage message = From(node);
+      message.mutable_torn_down()->set_saved(all || node != 1);
+      const std::vector<Outgoing> out = Log(message);
+      if (node == 2) EXPECT_EQ(To(1, out, Case::kCompleted).completed().saved(), all);
+    }
+  }
+}
+
 TEST_F(CoordinatorTest, ARankThatEndsBeforeTheOthersAreReadyIsNoProblem) {
   for (uint32_t node = 0; node < 3; ++node) Join(node);
   Finished(0);

@@ -100,6 +100,20 @@ TEST(JobResultTest, SuccessIsThatEveryRankEndedWellAndEveryNodeIsEmpty) {
   EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 75);
 }
 
+TEST(JobResultTest, RanksThatAllSavedOnRequest) {
+  pb::NodeDone done;
+  done.set_completed(true);
+  done.set_teardown_complete(true);
+  done.mutable_cause()->set_kind(pb::Cause::INTERRUPTED);
+  done.mutable_cause()->set_exit_code(143);
+  EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 143);
+  done.set_saved(true);
+  EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 85);
+  done.mutable_cause()->set_kind(pb::Cause::NODE_LOST);
+  done.mutable_cause()->set_exit_code(69);
+  EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 69) << "nobody asked for that";
+}
+
 TEST(JobResultTest, TheResolvedCauseReplacesTheFirst) {
   pb::Cause first;
   first.set_kind(pb::Cause::WORKER_EXIT);

@@ -25,21 +25,35 @@ TEST(AttemptWorkersTest, AddsUpWhatTheSupervisorSays) {
   EXPECT_THAT(workers.Started().pids(), ::testing::ElementsAre(100, 101));
   EXPECT_EQ(workers.Started().attempt(), 3u);
   workers.OnStatus(1, *StatusLine::Parse(R"({"event":"step","step":8})"), Clock::now());
-  EXPECT_FALSE(workers.OnEnded(1, true));
+  EXPECT_FALSE(workers.OnEnded(1, 0));
   EXPECT_EQ(workers.RunningPids(), std::vector<pid_t>{100});
   ASSERT_EQ(workers.Progress(Clock::now()).size(), 1u);
   EXPECT_TRUE(workers.Progress(Clock::now())[0].shares_cores());
   EXPECT_TRUE(workers.Progress(Clock::now())[0].ended());
-  EXPECT_FALSE(workers.OnEnded(1, true));  // twice
-  EXPECT_TRUE(workers.OnEnded(0, true));
+  EXPECT_FALSE(workers.OnEnded(1, 0));  // twice
+  EXPECT_TRUE(workers.OnEnded(0, 0));
 }
 
 TEST(AttemptWorkersTest, OneThatEndedBadlyLeavesNoGoodEnd) {
   pb::SpawnWorkers specs;
   for (uint32_t i = 0; i < 2; ++i) specs.add_workers()->set_local_rank(i);
   AttemptWorkers workers(1, pb::Assignment(), specs);
-  EXPECT_FALSE(workers.OnEnded(0, false));
-  EXPECT_FALSE(workers.OnEnded(1, true));
+  EXPECT_FALSE(workers.OnEnded(0, std::nullopt));
+  EXPECT_FALSE(workers.OnEnded(1, 0));
+}
+
+TEST(AttemptWorkersTest, AllHaveSavedOnlyIfEachSaysSo) {
+  EXPECT_FALSE(AttemptWorkers().AllSaved());
+  pb::SpawnWorkers specs;
+  for (uint32_t i = 0; i < 2; ++i) specs.add_workers()->set_local_rank(i);
+  AttemptWorkers workers(1, pb::Assignment(), specs);
+  workers.OnEnded(0, 85);
+  EXPECT_FALSE(workers.AllSaved());
+  AttemptWorkers killed = workers;
+  killed.OnEnded(1, std::nullopt);
+  EXPECT_FALSE(killed.AllSaved());
+  workers.OnEnded(1, 85);
+  EXPECT_TRUE(workers.AllSaved());
 }
 
 }  // namespace

@@ -67,6 +67,10 @@ TEST(JobTraceTest, TheClosingBlockIsTheOneThatWasShown) {
   interrupted.cause.signal = SIGINT;
   EXPECT_EQ(SummaryText(*ReadJobTrace(EndLine(interrupted), Record()).end),
             SummaryText(interrupted));
+  interrupted.saved_on_request = true;
+  interrupted.exit_code = 85;
+  EXPECT_THAT(SummaryText(*ReadJobTrace(EndLine(interrupted), Record()).end),
+              HasSubstr("stopped on request (SIGINT)"));
   JobSummary good;
   good.num_nodes = 0;
   good.world_size = 0;

@@ -35,7 +35,7 @@ TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
   const std::string text = SummaryJson(summary);
   EXPECT_EQ(text.find('\n'), std::string::npos);
   EXPECT_EQ(nlohmann::json::parse(text), nlohmann::json::parse(R"({
-    "job": "job1", "exit_code": 137, "result": null,
+    "job": "job1", "exit_code": 137, "saved_on_request": false, "result": null,
     "cause": {"kind": "worker_signal", "node": "node1", "rank": 1, "local_rank": 1, "exit_code": 0,
               "signal": 9, "signal_name": "SIGKILL",
               "message": "rank 1 (node1, local rank 1) was killed by SIGKILL, out of memory, after 1.5 s",
