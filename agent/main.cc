@@ -1,5 +1,9 @@
 // dslaunch-agent: a node's supervisor and, forked from it, its agent; or an inspector of a job that
 // runs or ran there. Started by dslaunch over SSH or locally.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -7,6 +11,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "agent/dial/dial.h"
 #include "agent/host/logout.h"
@@ -31,6 +36,17 @@ std::optional<uint32_t> ReadNumber(const char* text) {
   return number;
 }
 
+// Copies of the agent on nodes that have not been started for long are removed (InstallScript in
+// cli/transport/ssh_bootstrap.h), so a start leaves its time. Where that fails the copy only goes
+// earlier.
+void NoteStart() {
+  char path[4096];
+  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
+  const std::string_view own(path, size > 0 ? static_cast<size_t>(size) : 0);
+  if (own.substr(own.rfind('/') + 1).starts_with("agent-"))
+    ::utimensat(AT_FDCWD, "/proc/self/exe", nullptr, 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -47,6 +63,7 @@ int main(int argc, char** argv) {
   if (mode == "supervisor" && (argc == 4 || detachable || command_fd)) {
     if (detachable && dslaunch::ShouldLeaveSession(dslaunch::ReadLogoutInfo()))
       dslaunch::LeaveSession(argv);
+    NoteStart();
     dslaunch::SupervisorOptions options;
     options.nonce = argv[3];
     options.build_id = dslaunch::OwnBuildId();

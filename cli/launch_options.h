@@ -172,6 +172,7 @@ struct LaunchOptions {
   // beats ssh_config, as `ssh -p` does, and never the hostfile. 0: not given.
   int ssh_port = 0;
   std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
+  std::string agent_dir;                 // AgentBinary::node_folder; empty: the default
   // A program and its arguments that run a command on {node}, in place of SSH; empty: none.
   std::vector<std::string> exec_command;
   std::vector<std::string> engine_args;  // the user's own, of mpirun or pdsh

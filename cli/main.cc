@@ -170,7 +170,8 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
                                                 const LaunchOptions& options) {
   AgentRole role;
   if (options.detach) role.kind = AgentRole::Kind::kDetachable;
-  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
+  agent.node_folder = options.agent_dir;
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
   TransportChoice choice;
   choice.launcher = plan.launcher;
@@ -340,6 +341,7 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
   JobRecord record = MakeRecord(session, arguments);
   record.ssh_command = options.ssh_command;
+  record.agent_dir = options.agent_dir;
   const Result<void> kept = WriteJobRecord(jobs_folder, record);
   if (!kept.ok() && options.log_level >= LogLevel::kWarning)
     terminal.Err("dslaunch: dslaunch ps will not list this job: " + kept.error().message);
@@ -380,7 +382,8 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
   DoctorRequest request;
   DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
-  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
+  agent.node_folder = command.launch.agent_dir;
   DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(command.launch.ssh_command));
   DSL_TRY_ASSIGN(request.device, DeviceFor(command.trains, command.launch.device));
   request.trains = command.trains;

@@ -121,7 +121,8 @@ std::string Majority(const std::vector<std::string>& answers) {
 std::string UsualHint(const std::string& step) {
   if (step == "copy agent" || step == "start agent") {
     return "the agent is copied to ~/.cache/dslaunch there: allow the account to write 20 MB in "
-           "that folder and to run programs from it (no noexec mount), on Linux 4.18 or newer";
+           "that folder and to run programs from it (no noexec mount), or choose another with "
+           "--agent_dir, on Linux 4.18 or newer";
   }
   if (step == "ask agent" || step == "network")
     return "run doctor again; if it fails again, look at the node's load (uptime) and kernel log "

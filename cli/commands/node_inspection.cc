@@ -77,7 +77,9 @@ Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const JobRecord& re
   }
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(record.ssh_command));
   const NodeWay way{record.launcher, at, std::move(ssh), record.exec_command};
-  return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, agent, deadline);
+  AgentBinary placed = agent;
+  placed.node_folder = record.agent_dir;
+  return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, placed, deadline);
 }
 
 Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,

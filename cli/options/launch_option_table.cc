@@ -661,6 +661,18 @@ OptionTable MakeTable() {
                "connects its stdin and stdout, as 'kubectl exec -i {node} --' does",
        .target = ReadCommand<&LaunchOptions::exec_command>,
        .needs_trust = kRunsCode},
+      {.names = "--agent_dir",
+       .value = "DIR",
+       .group = Group::kSsh,
+       .help = "folder on the nodes for the agent, where their homes are mounted noexec or full; "
+               "default: ~/.cache",
+       .target = {[](const FlagValue& given, ParsedFlags& flags) {
+                    if (!given.text.starts_with('/'))
+                      throw ValidationError(given.name + " needs an absolute path");
+                    flags.options.agent_dir = given.text;
+                  },
+                  ValueKind::kFolder},
+       .needs_trust = kRunsCode},
       {.names = "--launcher_args",
        .value = "'...'",
        .group = Group::kSsh,
@@ -976,7 +988,7 @@ const std::vector<Exclusion>& LaunchExclusions() {
     }
     for (const char* ssh :
          {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args", "--exec_command",
-          "--slurm_args", "--force_multi", "--include", "--exclude", "--detach"}) {
+          "--slurm_args", "--agent_dir", "--force_multi", "--include", "--exclude", "--detach"}) {
       all.push_back({"--no_ssh", ssh, kWhyNoSsh});
     }
     return all;

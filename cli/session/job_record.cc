@@ -41,6 +41,7 @@ std::string ToText(const JobRecord& record) {
                      {"start_ticks", record.start_ticks},
                      {"launcher", LauncherName(record.launcher)},
                      {"ssh_command", record.ssh_command},
+                     {"agent_dir", record.agent_dir},
                      {"exec_command", record.exec_command},
                      {"nodes", std::move(nodes)},
                      {"argv", record.argv},
@@ -71,6 +72,7 @@ JobRecord FromText(const std::string& text, const std::string& job_id) {
   if (launcher == kLauncherNames.end()) throw std::invalid_argument("its launcher is not known");
   record.launcher = static_cast<Launcher>(launcher - kLauncherNames.begin());
   record.ssh_command = json.value("ssh_command", std::vector<std::string>());
+  record.agent_dir = json.value("agent_dir", std::string());
   record.exec_command = json.value("exec_command", std::vector<std::string>());
   for (const Json& node : json.at("nodes")) {
     NodeTarget& one = record.nodes.emplace_back();

@@ -20,6 +20,7 @@ struct JobRecord {
   uint64_t start_ticks = 0;  // when it started, by which a recycled pid is told from it
   Launcher launcher = Launcher::kLocal;
   std::vector<std::string> ssh_command;   // --ssh_command; often empty
+  std::string agent_dir;                  // --agent_dir; often empty
   std::vector<std::string> exec_command;  // LaunchPlan's
   std::vector<NodeTarget> nodes;          // in the order of the hostfile
   std::vector<std::string> argv;          // of the front end

@@ -116,6 +116,10 @@ void LaunchSession::Do(const action::Connect& connect) {
 void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link) {
   if (!link.ok()) return Carry(core_.OnConnected(index, link.error(), Clock::now()));
   const NodeAddresses addresses = {(*link)->Address(), (*link)->OwnAddress()};
+  // Likely the same for many nodes: once.
+  const std::string notice = (*link)->Notice();
+  if (!notice.empty() && !std::exchange(way_noticed_, true) && ShouldPrint(LogLevel::kInfo))
+    Log(LogLevel::kInfo, notice);
   std::unique_ptr<NodeClient>& client = clients_[index];
   if (client) past_clients_.push_back(std::move(client));
   client = std::make_unique<NodeClient>(loop_, poster_, NameOf(index), *std::move(link),

@@ -13,6 +13,8 @@ struct AgentBinary {
   std::string build_id;  // lower-case hex; names its version on the nodes
   std::string machine;   // as `uname -m` says it
   uint64_t size_bytes = 0;
+  // The folder on the nodes into which it is copied, absolute; empty: ~/.cache/dslaunch.
+  std::string node_folder = {};
 };
 
 // Reads what identifies the agent at `path`.

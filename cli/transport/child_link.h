@@ -26,6 +26,8 @@ class ChildLink : public NodeLink {
   void LeaveRunning() override { child_->LeaveRunning(); }
   std::string StderrTail() const override { return child_->StderrTail(); }
   std::string Address() const override { return address_; }
+  std::string Notice() const override { return notice_; }
+  void SetNotice(std::string notice) { notice_ = std::move(notice); }
 
   // As the function of that name.
   Result<void> AwaitHello(HelloScanner& scanner, Deadline deadline) {
@@ -38,6 +40,7 @@ class ChildLink : public NodeLink {
   const std::unique_ptr<ChildProcess> child_;
   UniqueFd stream_;
   const std::string address_;
+  std::string notice_;
 };
 
 }  // namespace dslaunch

@@ -1,41 +1,47 @@
 #include "cli/transport/ssh_bootstrap.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/substitute.h"
-#include "base/unique_fd.h"
+#include "cli/transport/agent_copy.h"
 #include "cli/transport/hello.h"
+#include "cli/transport/ssh_dial.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr milliseconds kExitStatusWait{2000};
 constexpr size_t kChunkBytes = 256 * 1024;
+constexpr char kDefaultFolder[] = R"("$HOME/.cache/dslaunch")";
 
 // Only built-in tests before the exec: it is on the way of every start. The full checks ran when it
 // was installed.
 constexpr std::string_view kStart =
-    R"sh(d="$HOME/.cache/dslaunch"; a="$d/agent-%BUILD_ID%"; )sh"
+    R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
     R"sh(exec "$a"%ARGUMENTS%)sh";
 
-// The agent's bytes come on stdin. Every folder above it must belong to the user or root, and no
-// other user may be able to rename things in it; the file appears under its name only when it is
-// complete, on disk and known to run here.
+// The agent's bytes come on stdin once the script has said in which form. Every folder above it
+// must belong to the user or root, and no other user may be able to rename things in it; the file
+// appears under its name only when it is complete, on disk and known to run here.
+//
+// Nodes may share the folder (a home over NFS). A folder of the build's own is the lock, since
+// mkdir is atomic there; who does not get it waits until the agent is there. Clocks differ, so a
+// lock is abandoned when nothing in it has changed in so many looks. What an interrupted copy has
+// left goes with the lock or after a day, and agents that no job has started for 90 days go too.
 constexpr std::string_view kInstall =
-    R"sh(umask 077; t=; )sh"
-    R"sh(fail() { echo "$1" >&2; [ -z "$t" ] || rm -f "$t"; exit 98; }; )sh"
-    R"sh([ -n "$HOME" ] || fail "HOME is not set there"; )sh"
+    R"sh(umask 077; l=; t=; a=; )sh"
+    R"sh(good() { [ -n "$a" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
+    R"sh(say() { echo "DSLAUNCH-COPY %NONCE% $1"; }; )sh"
+    R"sh(drop() { [ -z "$t" ] || rm -f "$t"; [ -z "$l" ] || rmdir "$l" 2> /dev/null; }; )sh"
+    R"sh(fail() { drop; echo "$1" >&2; exit 98; }; )sh"
+    R"sh(late() { drop; good && exit 0; echo "$1" >&2; exit 98; }; )sh"
+    R"sh(trap "drop; exit 98" HUP INT TERM; )sh"
+    R"sh(%NEEDS_HOME%)sh"
     R"sh(m=$(uname -m); [ "$m" = %MACHINE% ] || fail "the node is a $m machine, the agent of this dslaunch is for %MACHINE%; leave the node out (--exclude)"; )sh"
-    R"sh(d="$HOME/.cache/dslaunch"; a="$d/agent-%BUILD_ID%"; )sh"
-    R"sh(mkdir -p "$d" || fail "cannot create $d: is the home folder writable and not full?"; )sh"
+    R"sh(d=%FOLDER%; )sh"
+    R"sh(mkdir -p "$d" || fail "cannot create $d: is it writable, and the disk not full? --agent_dir chooses another folder"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] || fail "$d must be a folder of this account and no link; remove it"; )sh"
     R"sh(chmod 700 "$d" || fail "cannot set the mode of $d"; )sh"
     R"sh(p=$(cd "$d" && pwd -P) || fail "cannot enter $d"; u=$(id -u); )sh"
@@ -43,20 +49,52 @@ constexpr std::string_view kInstall =
     R"sh([ -n "$(find "$p" -prune "(" -user 0 -o -user "$u" ")" "(" ! -perm -020 ! -perm -002 -o -perm -1000 ")")" ] )sh"
     R"sh(|| fail "others may change $p, so no program is started from below it; fix: chmod go-w $p"; )sh"
     R"sh([ "$p" != / ] || break; p="${p%/*}"; p="${p:-/}"; done; )sh"
-    R"sh(t=$(mktemp "$d/.agent-XXXXXXXXXX") || { t=; fail "cannot create a file in $d"; }; )sh"
-    R"sh(cat > "$t" || fail "cannot write to $d: is the disk full?"; )sh"
-    R"sh(n=$(wc -c < "$t"); [ "$n" -eq %SIZE% ] || fail "only $n of %SIZE% bytes arrived in $d"; )sh"
-    R"sh(s=$(sha256sum < "$t"); [ "${s%% *}" = %SHA256% ] || fail "the copy in $d differs from what was sent"; )sh"
-    R"sh(chmod 700 "$t" || fail "cannot make $t executable"; )sh"
-    R"sh("$t" --version > /dev/null || fail "the agent cannot run there: see the line before"; )sh"
+    R"sh(a="$d/agent-%BUILD_ID%"; k="$d/.copy-%BUILD_ID%"; q=; s=0; e=0; )sh"
+    R"sh(while ! mkdir "$k" 2> /dev/null; do )sh"
+    R"sh(if good; then say have; exit 0; fi; )sh"
+    R"sh([ -d "$k" ] || e=$((e+1)); [ "$e" -lt 5 ] || fail "cannot create $k: is the disk full?"; )sh"
+    R"sh(r=$(ls -l "$k" 2> /dev/null); if [ "$r" = "$q" ]; then s=$((s+1)); else s=0; q=$r; fi; )sh"
+    R"sh(if [ "$s" -ge %STALL% ]; then mv "$k" "$k.%NONCE%" 2> /dev/null && rm -rf "$k.%NONCE%"; s=0; fi; )sh"
+    R"sh(say wait; sleep 1; done; l="$k"; )sh"
+    R"sh(if good; then drop; say have; exit 0; fi; )sh"
+    R"sh(find "$d/." ! -name . -prune "(" -name ".copy-*" -o -name ".agent-*" ")" -mtime +0 -exec rm -rf {} + ; )sh"
+    R"sh(find "$d/." ! -name . -prune -type f -name "agent-*" -mtime +89 -exec rm -f {} + ; )sh"
+    R"sh(: > "$k/%NONCE%" || fail "cannot create a file in $d: is the disk full?"; t="$k/%NONCE%"; )sh"
+    R"sh(%TAKE% )sh"
+    R"sh(|| late "cannot write to $d: is the disk full?"; )sh"
+    R"sh(n=$(wc -c < "$t"); [ "$n" -eq %SIZE% ] || late "only $n of %SIZE% bytes arrived in $d"; )sh"
+    R"sh(s=$(sha256sum < "$t"); [ "${s%% *}" = %SHA256% ] || late "the copy in $d differs from what was sent"; )sh"
+    R"sh(chmod 700 "$t" || late "cannot make $t executable"; )sh"
+    R"sh("$t" --version > /dev/null; s=$?; )sh"
+    R"sh([ "$s" -ne 126 ] || late "programs in $d may not be started (mount option noexec?); choose another folder with --agent_dir"; )sh"
+    R"sh([ "$s" -eq 0 ] || late "the agent cannot run there: see the line before"; )sh"
     R"sh(sync "$t" 2> /dev/null || sync; )sh"
-    R"sh(ln "$t" "$a" 2> /dev/null || [ -e "$a" ] || mv -n "$t" "$a"; rm -f "$t"; t=; )sh"
-    R"sh([ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || fail "$a is not the agent; remove it")sh";
+    R"sh(ln "$t" "$a" 2> /dev/null || [ -e "$a" ] || mv -n "$t" "$a"; drop; )sh"
+    R"sh(good || fail "$a is not the agent; remove it")sh";
+
+// How its bytes are taken: asked for, in the form that the node can read; or as they come.
+constexpr char kTakeAsked[] =
+    R"sh(if command -v gzip > /dev/null 2>&1; then say gzip; gzip -dc > "$t"; else say raw; cat > "$t"; fi)sh";
+constexpr char kTakeRaw[] = R"sh(cat > "$t")sh";
+
+// Looks, one a second, at a copy by another node that does not get on.
+constexpr int kAbandonedAfterLooks = 20;
+
+// The folder for the scripts: no character of it reaches a shell but as an octal number.
+std::string FolderWord(const AgentBinary& agent) {
+  if (agent.node_folder.empty()) return kDefaultFolder;
+  std::string word = R"sh("$(printf "%b" ")sh";
+  for (const unsigned char c : agent.node_folder) {
+    word += "\\0";
+    for (const int shift : {6, 3, 0}) word += static_cast<char>('0' + ((c >> shift) & 7));
+  }
+  return word + R"sh(")/dslaunch-$(id -u)")sh";
+}
 
 // For all nodes of an engine at once. What lacks the agent fetches it from dslaunch's own port: no
 // engine connects stdin everywhere. One line on stdout says what came of it.
 constexpr std::string_view kEngineStart =
-    R"sh(d="$HOME/.cache/dslaunch"; a="$d/agent-%BUILD_ID%"; )sh"
+    R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh(ready() { [ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
     R"sh(ready || w=$({ for e in %SOURCES%; do )sh"
     R"sh(bash -c "exec 3<>/dev/tcp/$e && echo %TICKET% >&3 && cat <&3" 2> /dev/null && break; done; } )sh"
@@ -89,7 +127,7 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
                                             const AgentRole& role, TailBuffer& stderr_tail,
                                             Deadline deadline) {
   const std::string nonce = MakeNonce();
-  DSL_TRY_ASSIGN(auto stream, session.Exec(ForLoginShell(StartScript(agent.build_id, role, nonce)),
+  DSL_TRY_ASSIGN(auto stream, session.Exec(ForLoginShell(StartScript(agent, role, nonce)),
                                            stderr_tail, deadline));
   HelloScanner scanner(nonce);
   while (true) {
@@ -100,8 +138,8 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
       if (scanner.build_id() != agent.build_id) {
         return session.Fail(ExitCode::kUnavailable,
                             "the agent there is of build " + scanner.build_id() + ", not " +
-                                agent.build_id +
-                                "; remove ~/.cache/dslaunch on the node and try again");
+                                agent.build_id + "; remove " + NodeFolderOf(agent) +
+                                " on the node and try again");
       }
       stream->inbound() = scanner.leftover();
       return stream;
@@ -136,65 +174,110 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
   }
 }
 
-// Streams the file to the command's stdin. An early end of the command is no error here: its exit
-// status tells.
-Result<void> SendFile(SshSession& session, SshStream& stream, const std::string& path,
-                      Deadline deadline) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return Error{ExitCode::kIo, "cannot open " + path + ": " + std::strerror(errno)};
-  std::vector<char> chunk(kChunkBytes);
-  std::string_view unsent;
-  while (!stream.Closed() && !stream.AtEof()) {
-    if (unsent.empty()) {
-      const ssize_t n = ::read(file.get(), chunk.data(), chunk.size());
-      if (n < 0) return Error{ExitCode::kIo, "cannot read " + path + ": " + std::strerror(errno)};
-      if (n == 0) break;
-      unsent = {chunk.data(), static_cast<size_t>(n)};
+Error ConnectionLost(SshSession& session) {
+  return session.Fail(ExitCode::kUnavailable, "the connection was lost: " + session.LastError());
+}
+
+Result<CopyGate::Turn> AwaitCopyTurn(SshSession& session, Deadline deadline) {
+  while (true) {
+    if (std::optional<CopyGate::Turn> turn = CopyGate::Shared().TryEnter()) return *std::move(turn);
+    if (!session.Process()) return ConnectionLost(session);
+    if (deadline.Expired() ||
+        WaitForFd(-1, 0, session.stop_fd(), Deadline::After(kCopyTurnPoll)) == Waited::kStopped) {
+      return session.Fail(ExitCode::kUnavailable, "the agent was not copied");
     }
-    if (!session.Process())
-      return session.Fail(ExitCode::kUnavailable,
-                          "the connection was lost: " + session.LastError());
-    const int n = session.WritePending() ? 0 : stream.Write(unsent);
+  }
+}
+
+// Waits for what the script wants. kWaiting: the command has ended.
+Result<CopyDialog::State> AwaitCopyRequest(SshSession& session, SshStream& stream,
+                                           std::string_view nonce, Deadline deadline) {
+  CopyDialog dialog(nonce);
+  Deadline stalled = Deadline::After(kCopyStall);
+  while (true) {
+    const bool alive = session.Process();
+    stream.Refill();
+    const std::string text = std::exchange(stream.inbound(), "");
+    if (!text.empty()) stalled = Deadline::After(kCopyStall);
+    const CopyDialog::State state = dialog.Feed(text);
+    if (state != CopyDialog::State::kWaiting || stream.AtEof() || stream.Closed()) return state;
+    if (!alive) return ConnectionLost(session);
+    DSL_TRY(session.WaitIo(stalled.Earlier(deadline)));
+  }
+}
+
+// Streams the bytes to the command's stdin. An early end of the command is no error here: its exit
+// status tells.
+Result<void> SendAll(SshSession& session, SshStream& stream, std::string_view bytes,
+                     Deadline deadline) {
+  Deadline stalled = Deadline::After(kCopyStall);
+  while (!bytes.empty() && !stream.Closed() && !stream.AtEof()) {
+    if (!session.Process()) return ConnectionLost(session);
+    const int n = session.WritePending() ? 0 : stream.Write(bytes.substr(0, kChunkBytes));
     if (n < 0) break;
-    unsent.remove_prefix(static_cast<size_t>(n));
+    bytes.remove_prefix(static_cast<size_t>(n));
+    if (n > 0) stalled = Deadline::After(kCopyStall);
+    const Deadline by = stalled.Earlier(deadline);
     // A short wait at most: with keys being exchanged there may be room before anything arrives.
-    if (n == 0 && deadline.Expired()) return session.WaitIo(deadline);
-    if (n == 0) (void)session.WaitIo(Deadline::After(milliseconds(5)).Earlier(deadline));
+    if (n == 0 && by.Expired()) return session.WaitIo(by);
+    if (n == 0) (void)session.WaitIo(Deadline::After(milliseconds(5)).Earlier(by));
   }
   stream.SendEof();
   return {};
 }
 
-Result<void> Install(SshSession& session, const AgentBinary& agent, Deadline deadline) {
-  DSL_TRY_ASSIGN(const std::string sha256, Sha256OfFile(agent.path));
+Result<void> Install(SshSession& session, const AgentBinary& agent) {
+  DSL_TRY_ASSIGN(const std::shared_ptr<const PackedAgent> packed, PackAgent(agent));
+  const GrantedWait granted = session.GrantWait(kCopyLimit);
+  DSL_TRY_ASSIGN(const CopyGate::Turn turn, AwaitCopyTurn(session, granted.deadline()));
+  const std::string nonce = MakeNonce();
   TailBuffer stderr_tail;
   DSL_TRY_ASSIGN(auto stream,
-                 session.Exec(ForLoginShell(InstallScript(agent, sha256)), stderr_tail, deadline));
-  DSL_TRY(SendFile(session, *stream, agent.path, deadline));
-  const std::optional<int> status = AwaitExit(session, *stream, deadline);
+                 session.Exec(ForLoginShell(InstallScript(agent, packed->sha256, nonce)),
+                              stderr_tail, Deadline::After(kCopyStall)));
+  DSL_TRY_ASSIGN(const CopyDialog::State asked,
+                 AwaitCopyRequest(session, *stream, nonce, granted.deadline()));
+  if (asked == CopyDialog::State::kSendGzip)
+    DSL_TRY(SendAll(session, *stream, packed->gzip, granted.deadline()));
+  if (asked == CopyDialog::State::kSendRaw)
+    DSL_TRY(SendAll(session, *stream, packed->raw, granted.deadline()));
+  const Deadline end = Deadline::After(kCopyEnd);
+  const std::optional<int> status = AwaitExit(session, *stream, end);
   if (status == 0) return {};
-  if (!status && deadline.Expired()) {
-    return session.Fail(ExitCode::kUnavailable,
-                        "the agent could not be copied in time; is the network slow?");
-  }
+  if (!status && end.Expired())
+    return session.Fail(ExitCode::kUnavailable, TimedOutAt(SshStep::kCopyAgent));
   return session.Fail(ExitCode::kUnavailable,
                       "the agent could not be installed" + ItSaid(stderr_tail.Get()));
 }
 
 }  // namespace
 
-std::string StartScript(std::string_view build_id, const AgentRole& role, std::string_view nonce) {
+std::string NodeFolderOf(const AgentBinary& agent) {
+  return agent.node_folder.empty() ? "~/.cache/dslaunch" : agent.node_folder + "/dslaunch-UID";
+}
+
+std::string StartScript(const AgentBinary& agent, const AgentRole& role, std::string_view nonce) {
   std::string arguments;
   for (const std::string& argument : AgentArguments(role, nonce))
     arguments += " " + Plain(argument, "-");
-  return Substitute(kStart, {{"%BUILD_ID%", Plain(build_id)}, {"%ARGUMENTS%", arguments}});
+  return Substitute(kStart, {{"%FOLDER%", FolderWord(agent)},
+                             {"%BUILD_ID%", Plain(agent.build_id)},
+                             {"%ARGUMENTS%", arguments}});
 }
 
-std::string InstallScript(const AgentBinary& agent, std::string_view sha256) {
-  return Substitute(kInstall, {{"%BUILD_ID%", Plain(agent.build_id)},
+std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std::string_view nonce,
+                          CopyForm form) {
+  const char* needs_home =
+      agent.node_folder.empty() ? R"sh([ -n "$HOME" ] || fail "HOME is not set there"; )sh" : "";
+  return Substitute(kInstall, {{"%NEEDS_HOME%", needs_home},
+                               {"%TAKE%", form == CopyForm::kRaw ? kTakeRaw : kTakeAsked},
+                               {"%FOLDER%", FolderWord(agent)},
+                               {"%BUILD_ID%", Plain(agent.build_id)},
                                {"%MACHINE%", Plain(agent.machine)},
+                               {"%STALL%", std::to_string(kAbandonedAfterLooks)},
                                {"%SIZE%", std::to_string(agent.size_bytes)},
-                               {"%SHA256%", Plain(sha256)}});
+                               {"%SHA256%", Plain(sha256)},
+                               {"%NONCE%", Plain(nonce)}});
 }
 
 std::string EngineScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
@@ -210,15 +293,17 @@ std::string EngineScript(const AgentBinary& agent, std::string_view sha256, cons
     if (const size_t colon = plain.rfind(':'); colon != std::string::npos) plain[colon] = '/';
     sources += (sources.empty() ? "" : " ") + plain;
   }
-  return Substitute(kEngineStart, {{"%INSTALL%", InstallScript(agent, sha256)},
-                                   {"%BUILD_ID%", Plain(agent.build_id)},
-                                   {"%SOURCES%", sources},
-                                   {"%TICKET%", Plain(start.ticket)},
-                                   {"%NONCE%", Plain(start.nonce)},
-                                   {"%PIN%", Plain(start.pin)},
-                                   {"%ENDPOINTS%", endpoints},
-                                   {"%ARGUMENTS%", arguments},
-                                   {"%PLACE%", start.place}});
+  return Substitute(kEngineStart,
+                    {{"%INSTALL%", InstallScript(agent, sha256, start.nonce, CopyForm::kRaw)},
+                     {"%FOLDER%", FolderWord(agent)},
+                     {"%BUILD_ID%", Plain(agent.build_id)},
+                     {"%SOURCES%", sources},
+                     {"%TICKET%", Plain(start.ticket)},
+                     {"%NONCE%", Plain(start.nonce)},
+                     {"%PIN%", Plain(start.pin)},
+                     {"%ENDPOINTS%", endpoints},
+                     {"%ARGUMENTS%", arguments},
+                     {"%PLACE%", start.place}});
 }
 
 std::string ForLoginShell(const std::string& script) { return "/bin/sh -c '" + script + "'"; }
@@ -229,14 +314,17 @@ Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBi
   DSL_TRY_ASSIGN(auto stream, TryStart(session, agent, role, stderr_tail, deadline));
   if (stream) return stream;
   session.Begin(SshStep::kCopyAgent);
-  DSL_TRY(Install(session, agent, deadline));
+  const Clock::time_point began = Clock::now();
+  DSL_TRY(Install(session, agent));
+  deadline = Deadline::At(deadline.when() + (Clock::now() - began));
   session.Begin(SshStep::kStartAgent);
   DSL_TRY_ASSIGN(stream, TryStart(session, agent, role, stderr_tail, deadline));
   if (stream) return stream;
   return session.Fail(ExitCode::kUnavailable,
-                      "the agent is installed there and still cannot be started" +
-                          ItSaid(stderr_tail.Get()) +
-                          "; check that its home folder is not mounted noexec");
+                      "the agent is installed in " + NodeFolderOf(agent) +
+                          " there and still cannot be started" + ItSaid(stderr_tail.Get()) +
+                          "; check that this folder is not mounted noexec, or choose another with "
+                          "--agent_dir");
 }
 
 }  // namespace dslaunch

@@ -14,9 +14,16 @@
 namespace dslaunch {
 
 // The scripts that a node's /bin/sh gets: one line, without single quotes inside. Nothing but
-// hexadecimal and decimal numbers, a machine name and the words of AgentArguments is put into them.
-std::string StartScript(std::string_view build_id, const AgentRole& role, std::string_view nonce);
-std::string InstallScript(const AgentBinary& agent, std::string_view sha256);
+// hexadecimal, decimal and octal numbers, a machine name and the words of AgentArguments is put
+// into them. What the install script writes to stdout is read by CopyDialog (agent_copy.h).
+std::string StartScript(const AgentBinary& agent, const AgentRole& role, std::string_view nonce);
+// kRaw: the agent's bytes come on stdin as they are, without being asked for.
+enum class CopyForm { kAsked, kRaw };
+std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std::string_view nonce,
+                          CopyForm form = CopyForm::kAsked);
+
+// Where the agent is on a node, for messages.
+std::string NodeFolderOf(const AgentBinary& agent);
 
 // How the agents of an engine that starts one program on all nodes find the front end.
 struct EngineStart {

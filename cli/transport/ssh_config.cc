@@ -199,7 +199,9 @@ Result<SshConfig> ParseSshConfig(std::string_view dump, const NodeTarget& target
       {"pubkeyauthentication", &config.pubkey_authentication},
       {"passwordauthentication", &config.password_authentication},
       {"kbdinteractiveauthentication", &config.kbd_interactive_authentication},
-      {"compression", &config.compression}};
+      {"compression", &config.compression},
+      {"gssapiauthentication", &config.gssapi_authentication},
+      {"hostbasedauthentication", &config.hostbased_authentication}};
   for (const std::string_view line : SplitLines(dump)) {
     const size_t space = std::min(line.find(' '), line.size());
     const std::string_view name = line.substr(0, space);
@@ -214,6 +216,8 @@ Result<SshConfig> ParseSshConfig(std::string_view dump, const NodeTarget& target
         return Error{ExitCode::kBadInput, "ssh_config's Port is " + Quoted(value)};
     } else if (name == "identityfile") {
       config.identity_files.push_back(value);
+    } else if (name == "certificatefile") {
+      config.certificate_files.push_back(value);
     } else if (name == "userknownhostsfile") {
       config.user_known_hosts = Words(value);
     } else if (name == "globalknownhostsfile") {
@@ -239,6 +243,7 @@ Result<SshConfig> ParseSshConfig(std::string_view dump, const NodeTarget& target
   if (config.proxy_command == "none") config.proxy_command.clear();
   config.agent_socket = AgentSocket(Expand(identity_agent, config, target, account));
   for (std::string& path : config.identity_files) path = Expand(path, config, target, account);
+  for (std::string& path : config.certificate_files) path = Expand(path, config, target, account);
   return config;
 }
 

@@ -46,8 +46,11 @@ struct SshConfig {
   bool password_authentication = true;
   bool kbd_interactive_authentication = true;
   bool compression = false;
-  uint64_t rekey_bytes = 0;    // RekeyLimit; 0: the default
-  uint32_t rekey_seconds = 0;  // likewise
+  bool gssapi_authentication = false;
+  bool hostbased_authentication = false;
+  std::vector<std::string> certificate_files;  // beside those that lie next to an identity file
+  uint64_t rekey_bytes = 0;                    // RekeyLimit; 0: the default
+  uint32_t rekey_seconds = 0;                  // likewise
   // Comma-separated, as the option lists them; empty: the defaults.
   std::string ciphers;
   std::string macs;

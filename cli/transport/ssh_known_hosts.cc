@@ -114,4 +114,13 @@ int FindRevocation(std::string_view known_hosts, const std::vector<std::string>&
   return 0;
 }
 
+bool HasAuthority(std::string_view known_hosts, const std::vector<std::string>& names) {
+  return std::ranges::any_of(SplitLines(known_hosts), [&names](std::string_view line) {
+    if (TakeField(line) != "@cert-authority") return false;
+    const std::string_view hosts = TakeField(line);
+    return std::ranges::any_of(
+        names, [hosts](const std::string& name) { return HostFieldMatches(hosts, name); });
+  });
+}
+
 }  // namespace dslaunch

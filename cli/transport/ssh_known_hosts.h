@@ -1,4 +1,5 @@
-// The part of OpenSSH's known_hosts format that libssh 0.10 passes over: @revoked lines.
+// The parts of OpenSSH's known_hosts format that libssh 0.10 passes over: @revoked and
+// @cert-authority lines.
 #pragma once
 
 #include <string>
@@ -23,5 +24,9 @@ bool HostFieldMatches(std::string_view field, std::string_view name);
 // of other kinds and malformed lines are passed over.
 int FindRevocation(std::string_view known_hosts, const std::vector<std::string>& names,
                    std::string_view key_base64);
+
+// Whether a line of `known_hosts` trusts an authority to certify the keys of one of `names`
+// (@cert-authority), as libssh 0.10 does not.
+bool HasAuthority(std::string_view known_hosts, const std::vector<std::string>& names);
 
 }  // namespace dslaunch

@@ -18,6 +18,9 @@
 namespace dslaunch {
 namespace {
 
+constexpr milliseconds kSessionEnds{3000};
+constexpr milliseconds kSessionPoll{50};
+
 std::string PortText(int port) { return " port " + std::to_string(port); }
 
 }  // namespace
@@ -66,8 +69,8 @@ std::string TimedOutAt(SshStep step) {
     case SshStep::kStartAgent:
       return "the agent did not start in time; check that the account's shell starts quickly there";
     case SshStep::kCopyAgent:
-      return "the agent could not be copied in time; is the network slow, or the home folder's "
-             "disk?";
+      return "the copy of the agent made no progress for 30 s; check the network and the home "
+             "folder's disk there";
     case SshStep::kRunning:
       break;
   }
@@ -277,15 +280,25 @@ bool SshSession::WasTurnedAway() const {
 
 Result<std::unique_ptr<SshStream>> SshSession::Exec(const std::string& command,
                                                     TailBuffer& stderr_tail, Deadline deadline) {
-  auto stream = std::make_unique<SshStream>(session_.get(), stderr_tail);
-  const ssh_channel channel = stream->channel();
-  if (channel == nullptr) return Fail(ExitCode::kInternal, "libssh: " + LastError());
-  DSL_TRY_ASSIGN(const int opened,
-                 Drive(deadline, [channel] { return ::ssh_channel_open_session(channel); }));
-  if (opened != SSH_OK) {
-    return Fail(ExitCode::kUnavailable,
-                "no session can be opened: " + LastError() + "; check sshd's MaxSessions there");
+  // Where sshd allows one session at a time (MaxSessions 1), one that has ended may still count.
+  const Deadline last_try = Deadline::After(kSessionEnds).Earlier(deadline);
+  std::unique_ptr<SshStream> stream;
+  while (!stream) {
+    auto tried = std::make_unique<SshStream>(session_.get(), stderr_tail);
+    if (tried->channel() == nullptr) return Fail(ExitCode::kInternal, "libssh: " + LastError());
+    DSL_TRY_ASSIGN(const int opened, Drive(deadline, [&tried] {
+                     return ::ssh_channel_open_session(tried->channel());
+                   }));
+    if (opened == SSH_OK) {
+      stream = std::move(tried);
+    } else if (last_try.Expired() || !Process()) {
+      return Fail(ExitCode::kUnavailable,
+                  "no session can be opened: " + LastError() + "; check sshd's MaxSessions there");
+    } else {
+      (void)WaitIo(Deadline::After(kSessionPoll));
+    }
   }
+  const ssh_channel channel = stream->channel();
   DSL_TRY_ASSIGN(const int started, Drive(deadline, [channel, &command] {
                    return ::ssh_channel_request_exec(channel, command.c_str());
                  }));

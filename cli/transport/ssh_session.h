@@ -44,6 +44,10 @@ struct SshOptions {
   // --ssh_command: the program and its options that take the place of SshSession; empty: none.
   std::vector<std::string> command = {};
 
+  // Set to what a login needs that dslaunch's own client lacks and the system's ssh has, a fragment
+  // of a sentence; may be null.
+  std::shared_ptr<std::atomic<const char*>> unsupported = {};
+
   // Of a host of somebody's ProxyJump: whom it leads to, the node first. Empty: it is the node.
   std::vector<std::string> leads_to = {};
   // The ProxyJump to this host where another's ssh_config says it; nullopt: its own.
@@ -134,6 +138,8 @@ class SshSession {
   bool WritePending() const { return (::ssh_get_status(session_.get()) & SSH_WRITE_PENDING) != 0; }
 
   void Begin(SshStep step) { control_.Begin(step); }
+  // Time that does not count as the attempt's, while it lives.
+  GrantedWait GrantWait(milliseconds longest) { return GrantedWait(control_, longest); }
 
   int socket() const { return socket_.get(); }
   int stop_fd() const { return control_.stop_fd; }
@@ -173,7 +179,13 @@ class SshSession {
   Result<int> LoginWithFile(const std::string& path, const SshKey& public_key);
   Result<int> LoginByAsking(int status);
   Result<int> AnswerQuestions();
+  Result<int> LoginWithCertificate(const std::string& path, const SshKey& certificate);
+  ssh_key ReadPrivateKey(const std::string& path);  // the caller's
   Error LoginError(int status) const;
+  const char* MethodOfSystemSsh(int methods) const;
+  void NoteUnsupported(const char* what) const {
+    if (options_.unsupported) *options_.unsupported = what;
+  }
 
   // Calls `step` until it no longer answers SSH_AGAIN.
   template <class Step>

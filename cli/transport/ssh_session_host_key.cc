@@ -114,6 +114,13 @@ Result<void> SshSession::CheckHostKey() {
     case SSH_KNOWN_HOSTS_ERROR:
       return Fail(ExitCode::kNoPermission, "its host key cannot be checked: " + LastError());
   }
+  for (const std::string& path : paths) {
+    if (!HasAuthority(ReadWholeFile(path), names)) continue;
+    NoteUnsupported("known_hosts trusts a @cert-authority for its host key");
+    return Fail(ExitCode::kNoPermission,
+                "its host key " + key.fingerprint + " is certified by a @cert-authority of " +
+                    path + " at most, which dslaunch's own client does not check");
+  }
   if (config_.strict_host_key_checking == HostKeyPolicy::kAcceptNew)
     return AcceptNewHostKey(key.fingerprint);
   const bool wants_any = config_.strict_host_key_checking == HostKeyPolicy::kNo;

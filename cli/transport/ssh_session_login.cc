@@ -116,6 +116,14 @@ Result<int> SshSession::LoginWithKeys() {
   std::vector<std::string> offered;
   DSL_TRY_ASSIGN(int status, LoginWithAgent(listed, offered));
   for (const Identity& identity : identities) {
+    if (status == SSH_AUTH_SUCCESS || ::ssh_is_connected(session_.get()) == 0) break;
+    ssh_key certificate = nullptr;
+    if (::ssh_pki_import_cert_file((identity.path + "-cert.pub").c_str(), &certificate) != SSH_OK)
+      continue;
+    tried_.push_back(identity.path + "-cert.pub");
+    DSL_TRY_ASSIGN(status, LoginWithCertificate(identity.path, SshKey(certificate)));
+  }
+  for (const Identity& identity : identities) {
     if (status == SSH_AUTH_SUCCESS || status == SSH_AUTH_PARTIAL ||
         ::ssh_is_connected(session_.get()) == 0) {
       break;
@@ -155,19 +163,35 @@ Result<int> SshSession::LoginWithFile(const std::string& path, const SshKey& pub
                    }));
     if (status != SSH_AUTH_SUCCESS) return status;
   }
-  PassphraseQuestion question{path, control_, !config_.batch_mode && CanAskUser()};
-  ssh_key raw = nullptr;
-  const int imported = ::ssh_pki_import_privkey_file(path.c_str(), nullptr,
-                                                     &PassphraseQuestion::Ask, &question, &raw);
-  asked_ = asked_ || question.was_asked;
-  if (imported != SSH_OK) {
-    if (question.was_needed) locked_.push_back(path);
-    if (question.was_asked) ForgetAnswer(question.what());
-    return SSH_AUTH_DENIED;
-  }
-  const SshKey key(raw);
+  const SshKey key(ReadPrivateKey(path));
+  if (!key) return SSH_AUTH_DENIED;
   return DriveLogin(
       [this, &key] { return ::ssh_userauth_publickey(session_.get(), nullptr, key.get()); });
+}
+
+Result<int> SshSession::LoginWithCertificate(const std::string& path, const SshKey& certificate) {
+  DSL_TRY_ASSIGN(const int status, DriveLogin([this, &certificate] {
+                   return ::ssh_userauth_try_publickey(session_.get(), nullptr, certificate.get());
+                 }));
+  if (status != SSH_AUTH_SUCCESS) return status;
+  const SshKey key(ReadPrivateKey(path));
+  if (!key || ::ssh_pki_copy_cert_to_privkey(certificate.get(), key.get()) != SSH_OK)
+    return SSH_AUTH_DENIED;
+  return DriveLogin(
+      [this, &key] { return ::ssh_userauth_publickey(session_.get(), nullptr, key.get()); });
+}
+
+// Null: there is none, or its passphrase was not given.
+ssh_key SshSession::ReadPrivateKey(const std::string& path) {
+  PassphraseQuestion question{path, control_, !config_.batch_mode && CanAskUser()};
+  ssh_key key = nullptr;
+  const int imported = ::ssh_pki_import_privkey_file(path.c_str(), nullptr,
+                                                     &PassphraseQuestion::Ask, &question, &key);
+  asked_ = asked_ || question.was_asked;
+  if (imported == SSH_OK) return key;
+  if (question.was_needed) locked_.push_back(path);
+  if (question.was_asked) ForgetAnswer(question.what());
+  return nullptr;
 }
 
 // `status` is that of the keys. One question for each node: a second chance is a second start.
@@ -226,6 +250,27 @@ Result<int> SshSession::AnswerQuestions() {
   }
 }
 
+// What ssh can do and libssh 0.10, or this client, cannot.
+const char* SshSession::MethodOfSystemSsh(int methods) const {
+  if (config_.gssapi_authentication && (methods & SSH_AUTH_METHOD_GSSAPI_MIC) != 0)
+    return "the server takes GSSAPI";
+  if (config_.hostbased_authentication && (methods & SSH_AUTH_METHOD_HOSTBASED) != 0)
+    return "the server takes host-based logins";
+  if ((methods & SSH_AUTH_METHOD_PUBLICKEY) == 0) return nullptr;
+  std::error_code ignored;
+  for (const std::string& path : config_.certificate_files) {
+    if (std::filesystem::exists(path, ignored)) return "ssh_config has a CertificateFile";
+  }
+  for (const std::string& path : config_.identity_files) {
+    if (std::filesystem::exists(path + "-cert.pub", ignored)) return "a key has a certificate";
+    const SshKey key = ReadPublicKey(path);
+    const ssh_keytypes_e type = key ? ::ssh_key_type(key.get()) : SSH_KEYTYPE_UNKNOWN;
+    if (type == SSH_KEYTYPE_SK_ED25519 || type == SSH_KEYTYPE_SK_ECDSA)
+      return "a key is on a security key";
+  }
+  return nullptr;
+}
+
 Error SshSession::LoginError(int status) const {
   const bool is_connected = ::ssh_is_connected(session_.get()) != 0;
   if (status == SSH_AUTH_ERROR && !is_connected &&
@@ -233,6 +278,7 @@ Error SshSession::LoginError(int status) const {
     return Fail(ExitCode::kUnavailable, "the connection was lost during login: " + LastError());
   }
   const int methods = ::ssh_userauth_list(session_.get(), nullptr);
+  if (const char* method = MethodOfSystemSsh(methods)) NoteUnsupported(method);
   std::string text =
       "login refused; the server offers " + MethodNames(methods) + ", keys tried: " + Join(tried_);
   if (!locked_.empty()) {

@@ -32,6 +32,10 @@ class NodeLink {
   // The supervisor continues without this link: destroying the link ends nothing on the node.
   virtual void LeaveRunning() {}
 
+  // What the user should know about the way to the node, a sentence without its end; empty:
+  // nothing.
+  virtual std::string Notice() const { return ""; }
+
   // The last 4 KiB of what the far side wrote to stderr, for error messages.
   virtual std::string StderrTail() const = 0;
 

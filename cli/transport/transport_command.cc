@@ -12,6 +12,7 @@
 
 #include "base/backoff.h"
 #include "base/sanitize.h"
+#include "cli/transport/agent_copy.h"
 #include "cli/transport/hello.h"
 #include "cli/transport/login_gate.h"
 #include "cli/transport/ssh_bootstrap.h"
@@ -27,28 +28,34 @@ bool IsRefusedText(const std::string& stderr_tail) {
          stderr_tail.find("verification failed") != std::string::npos;
 }
 
-// Streams the file to the program's stdin. Its early end is no error here: its exit status tells.
-Result<void> SendFile(int stream, const std::string& path, Deadline deadline) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file)
-    return Error{ExitCode::kIo, "cannot open " + Truncate(path) + ": " + std::strerror(errno)};
-  std::array<char, 65536> chunk;
+// Waits until the install script says what it wants. kWaiting: its output has ended.
+Result<CopyDialog::State> AwaitCopyRequest(int stream, std::string_view nonce, Deadline deadline) {
+  CopyDialog dialog(nonce);
+  std::array<char, 4096> chunk;
   while (true) {
-    const ssize_t size = ::read(file.get(), chunk.data(), chunk.size());
-    if (size < 0)
-      return Error{ExitCode::kIo, "cannot read " + Truncate(path) + ": " + std::strerror(errno)};
-    if (size == 0) break;
-    for (ssize_t sent = 0; sent < size;) {
-      const ssize_t n = ::send(stream, chunk.data() + sent, static_cast<size_t>(size - sent),
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (n > 0) sent += n;
-      if (n >= 0 || errno == EINTR) continue;
-      if (errno != EAGAIN) return {};
-      pollfd room{stream, POLLOUT, 0};
-      if (::poll(&room, 1, deadline.PollMs()) == 0)
-        return Error{ExitCode::kUnavailable,
-                     "the agent could not be copied in time; is the network slow?"};
-    }
+    pollfd ready{stream, POLLIN, 0};
+    const Deadline by = Deadline::After(kCopyStall).Earlier(deadline);
+    if (::poll(&ready, 1, by.PollMs()) == 0)
+      return Error{ExitCode::kUnavailable, TimedOutAt(SshStep::kCopyAgent)};
+    const ssize_t n = ::recv(stream, chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) return CopyDialog::State::kWaiting;
+    const CopyDialog::State state = dialog.Feed({chunk.data(), static_cast<size_t>(n)});
+    if (state != CopyDialog::State::kWaiting) return state;
+  }
+}
+
+// Streams the bytes to the program's stdin. Its early end is no error here: its exit status tells.
+Result<void> SendAll(int stream, std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(stream, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) bytes.remove_prefix(static_cast<size_t>(n));
+    if (n >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return {};
+    pollfd room{stream, POLLOUT, 0};
+    const Deadline by = Deadline::After(kCopyStall).Earlier(deadline);
+    if (::poll(&room, 1, by.PollMs()) == 0)
+      return Error{ExitCode::kUnavailable, TimedOutAt(SshStep::kCopyAgent)};
   }
   ::shutdown(stream, SHUT_WR);
   return {};
@@ -88,17 +95,20 @@ Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& ta
   DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by));
   if (!link) {
     Begin(SshStep::kCopyAgent);
-    DSL_TRY(Install(target, by));
+    const Clock::time_point began = Clock::now();
+    DSL_TRY(Install(target));
     Begin(SshStep::kStartAgent);
-    DSL_TRY_ASSIGN(link, Start(target, by));
+    DSL_TRY_ASSIGN(link, Start(target, Deadline::At(by.when() + (Clock::now() - began))));
   }
   if (link) {
     Begin(SshStep::kRunning);
+    link->SetNotice(notice_);
     return std::unique_ptr<NodeLink>(std::move(link));
   }
   return Fail(target, ExitCode::kUnavailable,
-              "the agent is installed there and still cannot be started; check that its home "
-              "folder is not mounted noexec");
+              "the agent is installed in " + NodeFolderOf(agent_) +
+                  " there and still cannot be started; check that this folder is not mounted "
+                  "noexec, or choose another with --agent_dir");
 }
 
 Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& target,
@@ -106,7 +116,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
   for (int attempt = 0;; ++attempt) {
     const std::string nonce = MakeNonce();
     DSL_TRY_ASSIGN(std::unique_ptr<ChildProcess> child,
-                   Run(target, StartScript(agent_.build_id, role_, nonce)));
+                   Run(target, StartScript(agent_, role_, nonce)));
     auto link = std::make_unique<ChildLink>(std::move(child), target.host);
     HelloScanner scanner(nonce);
     const Result<void> hello = link->AwaitHello(scanner, deadline);
@@ -114,7 +124,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
     if (hello) {
       return Fail(target, ExitCode::kUnavailable,
                   "the agent there is of build " + scanner.build_id() + ", not " + agent_.build_id +
-                      "; remove ~/.cache/dslaunch on the node and try again");
+                      "; remove " + NodeFolderOf(agent_) + " on the node and try again");
     }
     const std::optional<int> status = link->child().WaitEnd(Deadline::After(kLastOutputWait));
     const std::string said = link->StderrTail();
@@ -146,21 +156,34 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
   }
 }
 
-Result<void> CommandTransport::Install(const NodeTarget& target, Deadline deadline) const {
-  DSL_TRY_ASSIGN(const std::string sha256, Sha256OfFile(agent_.path));
-  DSL_TRY_ASSIGN(std::unique_ptr<ChildProcess> child, Run(target, InstallScript(agent_, sha256)));
+Result<void> CommandTransport::Install(const NodeTarget& target) const {
+  DSL_TRY_ASSIGN(const std::shared_ptr<const PackedAgent> packed, PackAgent(agent_));
+  const Deadline deadline = Deadline::After(kCopyLimit);
+  std::optional<CopyGate::Turn> turn;
+  for (; !turn; std::this_thread::sleep_for(kCopyTurnPoll)) {
+    if (deadline.Expired()) return Fail(target, ExitCode::kUnavailable, "the agent was not copied");
+    if (std::optional<CopyGate::Turn> entered = CopyGate::Shared().TryEnter())
+      turn.emplace(*std::move(entered));
+  }
+  const std::string nonce = MakeNonce();
+  DSL_TRY_ASSIGN(std::unique_ptr<ChildProcess> child,
+                 Run(target, InstallScript(agent_, packed->sha256, nonce)));
   const UniqueFd stream = child->TakeStream();
-  const Result<void> sent = SendFile(stream.get(), agent_.path, deadline);
-  const std::optional<int> status = sent ? child->WaitEnd(deadline) : std::nullopt;
+  const Result<CopyDialog::State> asked = AwaitCopyRequest(stream.get(), nonce, deadline);
+  Result<void> sent = asked.ok() ? Result<void>() : asked.error();
+  if (asked.ok() && *asked == CopyDialog::State::kSendGzip)
+    sent = SendAll(stream.get(), packed->gzip, deadline);
+  if (asked.ok() && *asked == CopyDialog::State::kSendRaw)
+    sent = SendAll(stream.get(), packed->raw, deadline);
+  const std::optional<int> status = sent ? child->WaitEnd(Deadline::After(kCopyEnd)) : std::nullopt;
   if (status && *status == 0) return {};
   if (status) {
     return Fail(target, ExitCode::kUnavailable,
                 "the agent could not be installed" + ItSaid(child->StderrTail()));
   }
   child->SignalGroup(SIGKILL);
-  return Fail(
-      target, ExitCode::kUnavailable,
-      sent ? "the agent could not be copied in time; is the network slow?" : sent.error().message);
+  return Fail(target, ExitCode::kUnavailable,
+              sent ? TimedOutAt(SshStep::kCopyAgent) : sent.error().message);
 }
 
 }  // namespace dslaunch

@@ -32,10 +32,13 @@ class CommandTransport : public Transport {
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
 
+  // NodeLink::Notice of its links.
+  void SetNotice(std::string notice) { notice_ = std::move(notice); }
+
  private:
   // Null: the node lacks the agent.
   Result<std::unique_ptr<ChildLink>> Start(const NodeTarget& target, Deadline deadline) const;
-  Result<void> Install(const NodeTarget& target, Deadline deadline) const;
+  Result<void> Install(const NodeTarget& target) const;
   Result<std::unique_ptr<ChildProcess>> Run(const NodeTarget& target,
                                             const std::string& script) const;
   Error Fail(const NodeTarget& target, ExitCode code, const std::string& text) const;
@@ -48,6 +51,7 @@ class CommandTransport : public Transport {
   const std::unique_ptr<NodeCommand> command_;
   const AgentRole role_;
   const std::function<void(SshStep)> on_step_;
+  std::string notice_;
 };
 
 }  // namespace dslaunch

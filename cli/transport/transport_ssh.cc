@@ -178,9 +178,26 @@ Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target
                                               Deadline by) {
     return StartAgent(session, agent, role, stderr_tail, by);
   };
-  DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link,
-                 SshLink::Open(target, options_, std::move(start), deadline));
-  return std::unique_ptr<NodeLink>(std::move(link));
+  SshOptions options = options_;
+  options.unsupported = std::make_shared<std::atomic<const char*>>(nullptr);
+  const milliseconds limit = deadline.Left();
+  Result<std::unique_ptr<SshLink>> link =
+      SshLink::Open(target, options, std::move(start), deadline);
+  if (link) return std::unique_ptr<NodeLink>(*std::move(link));
+  const char* const why = *options.unsupported;
+  const std::string ssh = why != nullptr ? FindProgram("ssh") : "";
+  if (ssh.empty()) return link.error();
+  std::vector<std::string> words = {ssh, "-o", "BatchMode=yes"};
+  if (!options_.config_file.empty()) words.insert(words.end(), {"-F", options_.config_file});
+  CommandTransport system(agent_, std::make_unique<SshNodeCommand>(std::move(words)), role_,
+                          options_.on_step);
+  system.SetNotice("nodes are reached by the system's ssh, because " + std::string(why) + " (" +
+                   target.name + "); --ssh_command ssh does so at once");
+  Result<std::unique_ptr<NodeLink>> other = system.Connect(target, Deadline::After(limit));
+  if (other) return other;
+  return Error{other.error().code, link.error().message +
+                                       "; the system's ssh was tried too, because " + why + ": " +
+                                       other.error().message};
 }
 
 }  // namespace dslaunch

@@ -60,7 +60,8 @@ class SshLink : public NodeLink {
 // when there is no such program.
 Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command);
 
-// With options.command by CommandTransport. Thread-safe.
+// With options.command by CommandTransport; likewise by the system's ssh where a login fails that
+// this may manage (SshOptions::unsupported), which the link notes. Thread-safe.
 class SshTransport : public Transport {
  public:
   explicit SshTransport(AgentBinary agent, SshOptions options = {}, AgentRole role = {})

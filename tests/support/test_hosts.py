@@ -284,6 +284,12 @@ class Host:
         for process in processes_where(self._is_listening_sshd):
             os.kill(process.pid, signal.SIGKILL)
 
+    def reload_sshd(self):
+        """As after a change of its sshd_config."""
+        listening, = processes_where(self._is_listening_sshd)
+        os.kill(listening.pid, signal.SIGHUP)
+        wait_until(lambda: processes_where(self._is_listening_sshd), 10, f"sshd of {self.name}")
+
     def sshd_log(self):
         return self.read_file(f"{STATE}/{self.name}/sshd.log")
 

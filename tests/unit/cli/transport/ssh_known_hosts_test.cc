@@ -64,5 +64,15 @@ TEST(FindRevocationTest, AMissingKeyMatchesNothing) {
   EXPECT_EQ(FindRevocation("@revoked * ssh-rsa \n", KnownHostsNames("a", 22), ""), 0);
 }
 
+TEST(HasAuthorityTest, CountsForTheNamesOfItsLine) {
+  const std::string file =
+      "node1 ssh-ed25519 AAAA\n@cert-authority *.lab,node2 ssh-ed25519 AAAA\n@revoked node3 x y\n";
+  EXPECT_TRUE(HasAuthority(file, {"[node2]:22", "node2"}));
+  EXPECT_TRUE(HasAuthority(file, {"[a.lab]:22", "a.lab"}));
+  EXPECT_FALSE(HasAuthority(file, {"[node1]:22", "node1"}));
+  EXPECT_FALSE(HasAuthority(file, {"[node3]:22", "node3"}));
+  EXPECT_FALSE(HasAuthority("", {"node1"}));
+}
+
 }  // namespace
 }  // namespace dslaunch::ssh_known_hosts_test

@@ -1,0 +1,101 @@
+"""Nodes that `ssh` logs in to in ways beyond keys and known hosts: certificates, sshd's limits, notices."""
+
+import subprocess
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import main  # noqa: E402
+from ssh_case import NO_PERMISSION, SshCase  # noqa: E402
+from test_hosts import STATE  # noqa: E402
+
+KEY = ".ssh/id_ed25519"
+
+
+class OddLogin(SshCase):
+    def made(self, *argv):
+        done = self.front.run(list(argv))
+        self.assertEqual(0, done.returncode, done.stderr)
+
+    def check(self, *says, jobs=2):
+        """Jobs, the first of which copies the agent."""
+        for _ in range(jobs):
+            code, job, _ = self.job_on(["node1", "node2"])
+            self.assert_code(0, code, job)
+            self.assertEqual(2, self.ranks_started())
+            self.assert_says(job, *says)
+            self.assert_nothing_left()
+        return job
+
+
+class OneSession(OddLogin):
+    host_options = {"sshd_options": {"MaxSessions": "1"}}
+
+    def test_sshd_allows_one_session_at_a_time(self):
+        self.check()
+
+
+class ForcedCommand(OddLogin):
+    host_options = {"sshd_options": {
+        "ForceCommand": "echo This system is monitored.; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\""}}
+
+    def test_a_notice_before_the_command(self):
+        self.check()
+
+
+class UserCertificate(OddLogin):
+    host_options = {"sshd_options": {"TrustedUserCAKeys": f"{STATE}/user_ca.pub", "AuthorizedKeysFile": "none"}}
+
+    def setUp(self):
+        super().setUp()
+        ca = f"{STATE}/user_ca"
+        subprocess.run(["rm", "-f", *(str(self.front.outside_path(ca + end)) for end in ("", ".pub"))], check=True)
+        self.made("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca)
+
+    def sign(self):
+        self.made("ssh-keygen", "-q", "-s", f"{STATE}/user_ca", "-I", "tester", "-n", "root", f"{self.front.home}/{KEY}.pub")
+
+    def public_key(self):
+        text = self.front.run(["ssh-keygen", "-y", "-f", f"{self.front.home}/{KEY}"]).stdout
+        self.front.write_file(KEY + ".pub", text)
+
+    def test_beside_the_key(self):
+        self.public_key()
+        self.refused(NO_PERMISSION, ["node1", "node2"], says=["login refused"])
+        self.sign()
+        job = self.check()
+        self.assertNotIn("system's ssh", job.stderr)
+
+    def test_that_ssh_config_names(self):
+        self.public_key()
+        self.sign()
+        elsewhere = f"{self.front.home}/elsewhere-cert.pub"
+        self.made("mv", f"{self.front.home}/{KEY}-cert.pub", elsewhere)
+        self.configure(f"CertificateFile {elsewhere}\n")
+        job = self.check(r"reached by the system's ssh, because ssh_config has a CertificateFile", "--ssh_command ssh")
+        self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
+        self.made("rm", elsewhere)
+        self.made("cp", f"{self.front.home}/{KEY}.pub", elsewhere)  # no certificate
+        self.refused(NO_PERMISSION, ["node1", "node2"], says=["login refused", "the system's ssh was tried too"])
+
+
+class HostCertificate(OddLogin):
+    def test_known_hosts_trusts_an_authority(self):
+        ca = f"{STATE}/host_ca"
+        self.made("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca)
+        for node in self.hosts.nodes:
+            self.made("ssh-keygen", "-q", "-s", ca, "-h", "-I", node.name, "-n", node.name,
+                      f"{STATE}/{node.name}/host_key.pub")
+            self.made("sh", "-c", f"echo HostCertificate {STATE}/{node.name}/host_key-cert.pub >> "
+                                  f"{STATE}/{node.name}/sshd_config")
+            node.reload_sshd()
+        self.addCleanup(self.hosts.trust_all)
+        public = self.front.read_file(ca + ".pub").strip()
+        self.hosts.set_known_hosts([f"@cert-authority node* {public}"])
+        self.check("because known_hosts trusts a @cert-authority")
+        # Another authority is none.
+        self.hosts.set_known_hosts([f"@cert-authority node* {self.hosts.other_key_line('x').split(' ', 1)[1]}"])
+        self.refused(NO_PERMISSION, ["node1", "node2"], says=["verification failed"])
+
+
+if __name__ == "__main__":
+    main()
