@@ -38,14 +38,16 @@ code{font:13px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow
 .note{padding:12px 18px;border-left:4px solid var(--bad)}
 .note.mild{background:var(--warn);border-left-color:var(--c3);font-size:14px}
 .note ul{margin:4px 0 0;padding-left:18px}
-.tiles{margin:0;display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));overflow:hidden}
+.tiles{margin:0;display:grid;grid-template-columns:repeat(2,minmax(0,1fr));overflow:hidden}
+@media(min-width:700px){.tiles{grid-template-columns:repeat(4,minmax(0,1fr))}}
+@media print{.tiles{grid-template-columns:repeat(4,minmax(0,1fr))}}
 .tiles div{padding:13px 18px;box-shadow:-1px -1px 0 var(--edge)}
 .tiles dt{color:var(--soft);font-size:13px}
 .tiles dd{margin:0;font-size:21px;font-weight:600;line-height:1.3;overflow-wrap:anywhere}
 .tiles small{display:block;font-size:12.5px;font-weight:400;color:var(--soft);line-height:1.35}
 .scroll{overflow-x:auto}
 svg.plot{display:block;width:100%;height:auto;font-size:11.5px}
-.wide .scroll svg.plot{min-width:860px}
+.wide .scroll svg.plot{min-width:620px}
 .tick{fill:var(--soft)}
 .grid{stroke:var(--grid)}.axis{stroke:var(--axis)}
 .mark{stroke:var(--axis);stroke-dasharray:1 4}.mark.strong{stroke:var(--bad);stroke-dasharray:5 4}

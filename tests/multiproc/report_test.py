@@ -59,6 +59,7 @@ page.onload = () => {
     sections: Object.fromEntries([...inside.querySelectorAll("main > [id]")].map(e => [e.id, e.innerText])),
     text: inside.body.innerText, background: getComputedStyle(inside.body).backgroundColor,
     scripts: inside.scripts.length,
+    tile_columns: getComputedStyle(inside.getElementById("summary")).gridTemplateColumns.split(" ").length,
     plots: [...inside.querySelectorAll("svg.plot")].map(svg => ({
       section: svg.closest("section").id, box: box(svg), frame: box(svg.parentElement),
       lines: [...svg.querySelectorAll("polyline")].map(box), texts: [...svg.querySelectorAll("text")].map(box)}))});
@@ -166,7 +167,14 @@ class ReportTest(LauncherCase):
         self.assertRegex(sections["left_out"], r"8 lines of the ranks' metrics could not be understood")
         self.assertNotIn("No rank", seen["text"])
 
+        self.assertEqual(4, seen["tile_columns"])
+        tablet = self.look(page, 900)
+        self.assertEqual(4, tablet["tile_columns"])
+        for plot in tablet["plots"]:
+            self.assert_within([plot["box"][0], 0, plot["box"][2], 0], [plot["frame"][0], 0, plot["frame"][2], 0],
+                               plot["section"] + " is cut off")
         narrow = self.look(page, 390)
+        self.assertEqual(2, narrow["tile_columns"])
         self.assert_plots(narrow)
         self.assertLessEqual(narrow["scroll_width"], narrow["width"], "a phone can read it")
         dark = self.look(page, 1280, "--blink-settings=preferredColorScheme=0")
