@@ -91,7 +91,7 @@ class Coordinator {
     bool leaving = false;             // it cannot go on, and tears down by itself
     bool has_left_processes = false;  // that could not be ended: no place for new ranks
     bool torn_down = false;
-    bool saved = false;  // as TornDown said
+    bool saved = false;   // as TornDown said
     bool drained = true;  // false from Drain to its answer
     // Of the current attempt:
     bool in_attempt = false;  // has ranks

@@ -128,7 +128,7 @@ class LaunchSession {
   Timers timers_;
   std::optional<CertificateAuthority> authority_;
   std::vector<std::unique_ptr<NodeClient>> clients_;       // by node, the newest; null: none yet
-  bool way_noticed_ = false;  // NodeLink::Notice was shown
+  bool way_noticed_ = false;                               // NodeLink::Notice was shown
   std::vector<std::unique_ptr<NodeClient>> past_clients_;  // of nodes that were reached again
   bool detached_ = false;
   std::string final_status_;

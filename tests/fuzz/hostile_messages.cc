@@ -770,11 +770,10 @@ bool ParsesSupervisorMessages(const std::string& bytes) {
         workers.OnEnded(event->spawn_failed().local_rank(), std::nullopt);
         break;
       case pb::SupervisorEvent::kExited:
-        all_well +=
-            workers.OnEnded(event->exited().local_rank(),
-                            event->exited().signal() == 0
-                                ? std::optional<int>(event->exited().exit_code())
-                                : std::nullopt);
+        all_well += workers.OnEnded(event->exited().local_rank(),
+                                    event->exited().signal() == 0
+                                        ? std::optional<int>(event->exited().exit_code())
+                                        : std::nullopt);
         break;
       case pb::SupervisorEvent::kStatus:
         if (const auto line = StatusLine::Parse(event->status().data()))
