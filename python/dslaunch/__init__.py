@@ -15,6 +15,7 @@ Standard library only. Functions are for the main thread; a Reporter is for one 
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
@@ -32,6 +33,7 @@ EXIT_SAVED = 85
 
 _MAX_LINE_BYTES = 4096  # the agent ignores longer status lines
 _MIN_INTERVAL_S = 0.1
+_THREADS_FINISH_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,18 @@ class _Stop:
     @staticmethod
     def request(_signal: int, _frame: object) -> None:
         _Stop.requested = True
+
+
+# A thread of PyTorch's that still has a tensor of Python's to release (Gloo's, after the last collective) waits for the
+# interpreter's lock. Up to Python 3.13 such a thread is unwound once the interpreter ends, which C++ answers with SIGABRT.
+# So it gets the lock before.
+def _let_threads_finish() -> None:
+    if "torch.distributed" in sys.modules:
+        time.sleep(_THREADS_FINISH_S)
+
+
+if current_job() is not None:
+    atexit.register(_let_threads_finish)
 
 
 def _finite(value: float) -> float | None:
