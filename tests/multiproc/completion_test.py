@@ -34,7 +34,7 @@ class Completion(LauncherCase):
     def test_bash(self):
         (self.folder / "my script.py").write_text("")
         (self.folder / "logs").mkdir()
-        for line, offered in (("dslaunch --num_", ["--num_nodes", "--num_gpus", "--num_accelerators"]),
+        for line, offered in (("dslaunch --num_", ["--num_proc", "--num_nodes", "--num_gpus", "--num_accelerators"]),
                               ("dslaunch --rdzv-e", ["--rdzv-endpoint"]),
                               ("dslaunch --device ", ["auto", "cuda", "cpu"]),
                               ("dslaunch --device=c", ["cuda", "cpu"]),
@@ -48,7 +48,7 @@ class Completion(LauncherCase):
                 self.assertEqual(offered, self.complete_in_bash(line))
 
     def test_fish(self):
-        for line, offered in (("dslaunch --num-", ["--num-accelerators", "--num-gpus", "--num-nodes"]),
+        for line, offered in (("dslaunch --num-", ["--num-accelerators", "--num-gpus", "--num-nodes", "--num-proc"]),
                               ("dslaunch --device ", ["auto", "cpu", "cuda"]),
                               ("dslaunch train --st", ["--steps"]),
                               ("dslaunch completion z", ["zsh"])):
@@ -61,7 +61,7 @@ class Completion(LauncherCase):
         # What zsh's own completion system would be called with.
         stubs = ("compdef() { : }; _files() { print -r -- files $@ }\n"
                  "_describe() { print -rl -- ${(P)2} }; compset() { : }\n")
-        for words, offered in ((["--num-g"], ["--num-gpus:ranks on each node, not of all nodes together; default\\: all its slots"]),
+        for words, offered in ((["--num-g"], ["--num-gpus:ranks on each node, not of all nodes; default\\: all its slots"]),
                                (["--device", "c"], ["cuda", "cpu"]),
                                (["--device=c"], ["--device=cuda", "--device=cpu"]),
                                (["-H", ""], ["files"]),
