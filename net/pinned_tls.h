@@ -1,4 +1,4 @@
-// Mutual TLS 1.3 between two ends that know each other's key by its digest, the pin. Whoever
+// Mutual TLS 1.3 between two ends that know each other's key by its digest, the pin. What
 // carries the pins may show them to anyone, but must not change them: mpirun's, pdsh's and srun's
 // command line carries one way, their output the other.
 #pragma once

@@ -124,7 +124,7 @@ void AgentCore::OnSpawned(const pb::WorkerSpawned& spawned) {
   SendToRendezvous(std::move(message));
 }
 
-// Ranks take whoever listens there for rank 0, and would do what it says.
+// Ranks trust any listener at MASTER_PORT as if it were rank 0.
 AgentActions AgentCore::OnMasterPortTaken(uint32_t user) {
   if (phase_ != Phase::kWorking) return {};
   StopJob(OwnCause(pb::Cause::START_FAILED, ExitCode::kUnavailable,

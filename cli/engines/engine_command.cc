@@ -86,7 +86,7 @@ std::vector<std::string> EngineCommandLine(const EngineWords& engine,
   switch (engine.engine) {
     case Engine::kOpenMpi:
       if (engine.is_root) words.emplace_back("--allow-run-as-root");
-      // One agent that ends does not end the others: what becomes of the job is dslaunch's to say.
+      // One agent that ends does not end the others: dslaunch decides how the job goes on.
       Append(words, {"--stdin", "none", "--bind-to", "none", "--enable-recovery", "--mca",
                      "orte_abort_on_non_zero_status", "0", "--map-by", "seq", "-np", count,
                      "--host", Joined(nodes, /*with_user=*/false), "/bin/sh", "-c", script});

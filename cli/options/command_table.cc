@@ -261,7 +261,7 @@ const OptionTable& ManifestOptions() {
       Option("--restarts", "N", "how often Kubernetes starts failed pods anew; default: 3",
              kWhole<&KubernetesJob::restarts, 0, 1'000'000>),
       Option("--grace", "S",
-             "seconds that a pod has to save and end when it is told to; default: 60",
+             "seconds from the signal to stop a pod until it is killed; default: 60",
              kWhole<&KubernetesJob::grace_s, 1, 86'400>),
       Help()};
   return table;

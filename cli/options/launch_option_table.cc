@@ -258,7 +258,7 @@ OptionTable MakeTable() {
        .group = Group::kWhere,
        .help =
            "rank 0 gets a socket that listens at MASTER_PORT, as descriptor DSLAUNCH_STORE_FD (of "
-           "TCPStore: master_listen_fd); nobody else can listen there",
+           "TCPStore: master_listen_fd); no other user can listen there",
        .target = kFlag<&LaunchOptions::master_listen_fd>},
       {.names = "--network_interface,--network_interfaces",
        .value = "NAME",

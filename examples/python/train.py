@@ -60,7 +60,7 @@ def main():
         if not stopped:
             reporter.evaluated(step, loss=loss.item())
     if distributed:
-        dist.barrier()  # nobody ends before the checkpoint is whole
+        dist.barrier()  # no rank ends before the checkpoint is whole
         dist.destroy_process_group()
     if stopped:
         dslaunch.exit_saved()

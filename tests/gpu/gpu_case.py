@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-SKIPPED = 77  # what CTest is told
+SKIPPED = 77  # exit code that CTest counts as skipped
 
 
 def gpus():

@@ -1,5 +1,5 @@
-"""That the stand-in GPU sees what the trainer must not leave out: each cell runs with one kind of wait ignored, as if nobody had
-written it, and must end as a mistake. Without that, it ends well."""
+"""That the stand-in GPU sees what the trainer must not leave out: each cell runs with one kind of wait ignored, as if it were not
+written, and must end as a mistake. Without that, it ends well."""
 
 import os
 import sys

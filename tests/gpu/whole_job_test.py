@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-SKIPPED = 77  # what CTest is told
+SKIPPED = 77  # exit code that CTest counts as skipped
 INSIDE = "DSLAUNCH_TEST_FAKE_DRIVER"
 GPUS = ("0000:01:00.0", "0000:02:00.0")
 LIST = pathlib.Path("/proc/driver/nvidia/gpus")

@@ -43,7 +43,7 @@ Tensors KernelAliases(const Tensors& tensors) {
   return aliases;
 }
 
-// What a rank runs, as its peers are told.
+// What a rank runs, as its peers see it.
 struct Description {
   std::array<char, 128> text{};
 
@@ -65,7 +65,7 @@ struct Mismatch : std::runtime_error {
                            ", and rank " + std::to_string(peer) + " runs " + other.text.data()) {}
 };
 
-// The tensors of collectives that nobody waited for: as NCCL's watchdog does, they are kept until
+// The tensors of collectives without a wait: as NCCL's watchdog does, they are kept until
 // the collective is done.
 struct Abandoned {
   std::shared_ptr<EventMark> until;
