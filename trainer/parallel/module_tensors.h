@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dslaunch/named_tensor.h"
+#include "dslaunch/tensor_part.h"
 
 namespace dslaunch {
 
@@ -29,6 +30,17 @@ inline std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& mod
   std::vector<NamedTensor> parameters = Unique(module.named_parameters());
   std::erase_if(parameters, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
   return parameters;
+}
+
+// Parameters that are not trained, where each rank holds them whole.
+inline std::vector<TensorPart> FrozenParts(const torch::nn::Module& module) {
+  std::vector<TensorPart> frozen;
+  for (const NamedTensor& item : Unique(module.named_parameters())) {
+    if (item.tensor.requires_grad()) continue;
+    frozen.push_back(
+        {.name = item.name, .tensor = item.tensor, .shape = item.tensor.sizes().vec()});
+  }
+  return frozen;
 }
 
 inline std::vector<at::Tensor> TensorsOf(const std::vector<NamedTensor>& items) {

@@ -60,14 +60,6 @@ MemoryUse ReplicatedStates::memory() const {
   return use;
 }
 
-std::vector<TensorPart> ReplicatedStates::Frozen() const {
-  std::vector<TensorPart> frozen;
-  for (const NamedTensor& item : Unique(module_.named_parameters())) {
-    if (item.tensor.requires_grad()) continue;
-    frozen.push_back(
-        {.name = item.name, .tensor = item.tensor, .shape = item.tensor.sizes().vec()});
-  }
-  return frozen;
-}
+std::vector<TensorPart> ReplicatedStates::Frozen() const { return FrozenParts(module_); }
 
 }  // namespace dslaunch

@@ -195,14 +195,6 @@ MemoryUse ServerStates::memory() const {
   return use;
 }
 
-std::vector<TensorPart> ServerStates::Frozen() const {
-  std::vector<TensorPart> frozen;
-  for (const NamedTensor& item : Unique(module_.named_parameters())) {
-    if (item.tensor.requires_grad()) continue;
-    frozen.push_back(
-        {.name = item.name, .tensor = item.tensor, .shape = item.tensor.sizes().vec()});
-  }
-  return frozen;
-}
+std::vector<TensorPart> ServerStates::Frozen() const { return FrozenParts(module_); }
 
 }  // namespace dslaunch
