@@ -7,6 +7,16 @@ namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
 constexpr milliseconds kTermBeforeKill{2'000};  // for programs that heed SIGTERM only
+constexpr milliseconds kTermAgainEvery{1'000};  // once the ranks have ended
+
+// When the next SIGTERM is due; `kill_at` if none is.
+Clock::time_point NextTerm(const GracefulKillState& state, Clock::time_point begun,
+                           Clock::time_point kill_at) {
+  if (state.ranks_ended) return state.term_sent ? *state.term_sent + kTermAgainEvery : begun;
+  return state.term_sent
+             ? kill_at
+             : kill_at - std::min<Clock::duration>((kill_at - begun) / 2, kTermBeforeKill);
+}
 
 }  // namespace
 
@@ -41,17 +51,17 @@ GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::t
   }
   const Clock::time_point begun = state.begun.value_or(now);
   const Clock::time_point kill_at = begun + options.grace;
-  const Clock::time_point term_at = kill_at - std::min(options.grace / 2, kTermBeforeKill);
-  const bool term_due = now >= term_at || (state.begun && state.ranks_ended);
   decision.reason = "within the grace";
-  if (!state.begun || (!state.term_sent && term_due)) {
+  if (!state.begun || now >= std::min(kill_at, NextTerm(state, begun, kill_at))) {
     decision.action = GracefulKillAction::kSignal;
     decision.signal = state.begun ? SIGTERM : state.first_signal;
-    decision.reason = state.begun ? "SIGTERM follows" : "the graceful kill begins";
+    decision.reason = !state.begun      ? "the graceful kill begins"
+                      : state.term_sent ? "SIGTERM again, for what lost it"
+                                        : "SIGTERM follows";
     decision.next.begun = begun;
-    decision.next.term_sent = decision.signal == SIGTERM;
+    if (decision.signal == SIGTERM) decision.next.term_sent = now;
   }
-  decision.wake = decision.next.term_sent ? kill_at : term_at;
+  decision.wake = std::min(kill_at, NextTerm(decision.next, begun, kill_at));
   return decision;
 }
 

@@ -29,7 +29,7 @@ struct GracefulKillState {
   int first_signal = SIGTERM;
   bool ranks_ended = false;  // what is left was started by ranks and saves nothing
   std::optional<Clock::time_point> begun = {};      // when the first signal went out
-  bool term_sent = false;                           // the first signal, or one after it
+  std::optional<Clock::time_point> term_sent = {};  // when SIGTERM last went out
   std::optional<Clock::time_point> kill_sent = {};  // when SIGKILL first went out
 };
 
@@ -43,7 +43,9 @@ struct GracefulKillDecision {
 };
 
 // What to do now that `alive` processes are left. SIGTERM follows another first signal once the
-// ranks have ended, at the latest shortly before SIGKILL. Pure.
+// ranks have ended, at the latest shortly before SIGKILL. Once the ranks have ended, SIGTERM is
+// repeated: a child that a shell with a trap has just forked loses it, because the trap's handler
+// is still in place until exec. Pure.
 GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::time_point now,
                                         size_t alive, const GracefulKillOptions& options);
 

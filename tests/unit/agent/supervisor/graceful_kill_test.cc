@@ -48,6 +48,22 @@ TEST(GracefulKill, TermFollowsAtOnceWhenTheRanksHaveEnded) {
   EXPECT_EQ(Decide(term.next, milliseconds(20), 1).action, GracefulKillAction::kNone);
 }
 
+// A child that a shell with a trap has just forked loses the signal.
+TEST(GracefulKill, TermIsRepeatedOnceTheRanksHaveEnded) {
+  GracefulKillState state = Decide({}, milliseconds(0), 3).next;
+  state.ranks_ended = true;
+  EXPECT_EQ(Decide(state, milliseconds(10), 1).action, GracefulKillAction::kNone);
+  EXPECT_EQ(Decide(state, milliseconds(10), 1).wake, kStart + seconds(1));
+  const GracefulKillDecision again = Decide(state, seconds(1), 1);
+  EXPECT_EQ(again.action, GracefulKillAction::kSignal);
+  EXPECT_EQ(again.signal, SIGTERM);
+  EXPECT_EQ(again.wake, kStart + seconds(2));
+  const GracefulKillDecision last = Decide(again.next, milliseconds(9500), 1);
+  EXPECT_EQ(last.action, GracefulKillAction::kSignal);
+  EXPECT_EQ(last.wake, kStart + seconds(10));
+  EXPECT_EQ(Decide(last.next, seconds(10), 1).action, GracefulKillAction::kKill);
+}
+
 TEST(GracefulKill, KillsAtTheEndOfTheGraceAndAgainUntilItGivesUp) {
   GracefulKillDecision decision = Decide({}, milliseconds(0), 2);
   decision = Decide(decision.next, seconds(10), 1);
