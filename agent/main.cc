@@ -17,6 +17,7 @@
 #include "agent/host/logout.h"
 #include "agent/inspect/inspect.h"
 #include "agent/node/agent_main.h"
+#include "agent/relay/relay.h"
 #include "agent/supervisor/supervisor.h"
 #include "base/build_id.h"
 #include "base/exit_code.h"
@@ -86,6 +87,10 @@ int main(int argc, char** argv) {
     dial.command.assign(argv + 7, argv + argc);
     return dslaunch::RunDial(dial);
   }
+  if (mode == "relay" && argc == 4) {
+    NoteStart();
+    return dslaunch::RunRelay(argv[3], dslaunch::OwnBuildId());
+  }
   const dslaunch::InspectOptions inspection = {has_nonce ? argv[3] : "", dslaunch::OwnBuildId()};
   if (mode == "read" && argc == 4) return dslaunch::RunRead(inspection);
   const std::optional<uint32_t> node = argc == 6 ? ReadNumber(argv[5]) : std::nullopt;
@@ -96,6 +101,7 @@ int main(int argc, char** argv) {
                "usage: dslaunch-agent supervisor --nonce HEX [--detachable | --command-fd N]\n"
                "       dslaunch-agent read --nonce HEX\n"
                "       dslaunch-agent attach --nonce HEX JOB NODE\n"
+               "       dslaunch-agent relay --nonce HEX\n"
                "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
                "       dslaunch-agent --version\n");
   return dslaunch::ToInt(dslaunch::ExitCode::kUsage);

@@ -262,6 +262,11 @@ pid_t Fork(int cgroup_fd) {
   return _Fork();
 }
 
+bool IsProgram(const std::string& path) {
+  std::error_code ignored;
+  return ::access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path, ignored);
+}
+
 }  // namespace
 
 void RaiseOpenFileLimit() {
@@ -270,6 +275,24 @@ void RaiseOpenFileLimit() {
   rlimit raised = limit;
   raised.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &raised) == 0) open_files_before_raise = limit;
+}
+
+std::string FindProgram(const std::string& name) {
+  std::error_code ignored;
+  if (name.find('/') != std::string::npos) {
+    return IsProgram(name) ? std::filesystem::absolute(name, ignored).string() : "";
+  }
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+  while (!name.empty()) {
+    const size_t colon = rest.find(':');
+    const std::filesystem::path folder(rest.substr(0, colon));
+    const std::string candidate = (folder / name).string();
+    if (folder.is_absolute() && IsProgram(candidate)) return candidate;
+    if (colon == std::string_view::npos) break;
+    rest.remove_prefix(colon + 1);
+  }
+  return "";
 }
 
 void CloseFrom(int first) { CloseSpan(static_cast<unsigned>(first), ~0u, MaxFd()); }

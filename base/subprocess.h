@@ -16,6 +16,11 @@ namespace dslaunch {
 // This process's environment, as SpawnSpec takes it.
 std::vector<std::string> CurrentEnvironment();
 
+// The absolute path of a program: `name` itself where it has a slash, else as PATH says; empty when
+// there is none. Elements of PATH that are relative, or empty, are left out: nothing is run because
+// of the folder that the user stands in.
+std::string FindProgram(const std::string& name);
+
 // Closes every descriptor from `first` on. Async-signal-safe.
 void CloseFrom(int first);
 

@@ -173,6 +173,7 @@ struct LaunchOptions {
   int ssh_port = 0;
   std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
   std::string agent_dir;                 // AgentBinary::node_folder; empty: the default
+  std::optional<int> fanout;             // RelayFanout's `asked`
   // A program and its arguments that run a command on {node}, in place of SSH; empty: none.
   std::vector<std::string> exec_command;
   std::vector<std::string> engine_args;  // the user's own, of mpirun or pdsh

@@ -47,10 +47,10 @@
 #include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
 #include "cli/plan/slurm_step.h"
+#include "cli/relay/relay_tree.h"
 #include "cli/session/job_record.h"
 #include "cli/session/session.h"
 #include "cli/transport/agent_binary.h"
-#include "cli/transport/child_process.h"
 #include "cli/transport/ssh_prompt.h"
 #include "cli/transport/transport_ssh.h"
 #include "proto/contract/cuda_plugin.h"
@@ -173,11 +173,17 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   agent.node_folder = options.agent_dir;
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
+  if (options.fanout && plan.launcher != Launcher::kSsh) {
+    return Error{ExitCode::kUsage,
+                 "--fanout: relays are for nodes that are reached over SSH; leave it out"};
+  }
   TransportChoice choice;
   choice.launcher = plan.launcher;
   choice.exec_command = plan.exec_command;
   choice.ssh = std::move(ssh);
   choice.nodes.assign(plan.nodes.begin(), plan.nodes.end());
+  choice.ssh_command = options.ssh_command;
+  choice.fanout = RelayFanout(choice.nodes.size(), options.fanout);
   choice.network_interface = options.network_interface;
   return MakeTransport(choice, agent, role);
 }

@@ -10,6 +10,7 @@
 
 #include "base/count.h"
 #include "base/sanitize.h"
+#include "base/subprocess.h"
 
 namespace dslaunch {
 namespace {

@@ -16,12 +16,12 @@
 #include "base/mutex.h"
 #include "cli/commands/job_view.h"
 #include "cli/session/job_record.h"
-#include "cli/session/open_calls.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
 #include "cli/transport/ssh_session.h"
 #include "cli/transport/transport.h"
 #include "proto/inspect.grpc.pb.h"
+#include "proto/wire/open_calls.h"
 
 namespace dslaunch {
 

@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "base/sanitize.h"
+#include "base/subprocess.h"
 #include "cli/engines/engine_command.h"
 #include "cli/engines/transport_engine.h"
-#include "cli/transport/child_process.h"
+#include "cli/relay/transport_relay.h"
 #include "cli/transport/transport_command.h"
 #include "cli/transport/transport_local.h"
 #include "cli/transport/transport_ssh.h"
@@ -65,6 +66,11 @@ Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
       transport = std::make_unique<LocalTransport>(agent, role);
       break;
     case Launcher::kSsh:
+      if (choice.fanout > 1) {
+        transport = std::make_unique<RelayTransport>(RelayTransport::Options{
+            agent, role, choice.ssh, choice.ssh_command, choice.nodes, choice.fanout});
+        break;
+      }
       transport = std::make_unique<SshTransport>(agent, choice.ssh, role);
       break;
   }

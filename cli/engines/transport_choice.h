@@ -20,6 +20,8 @@ struct TransportChoice {
   std::vector<std::string> exec_command = {};
   SshOptions ssh = {};
   std::vector<NodeTarget> nodes = {};  // that such an engine is to start at once; others one by one
+  std::vector<std::string> ssh_command = {};  // --ssh_command's words, for relays
+  size_t fanout = 0;                          // RelayFanout's
   std::string network_interface = {};  // of this machine, where such nodes' agents connect to
 };
 

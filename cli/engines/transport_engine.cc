@@ -42,7 +42,7 @@ class EngineTransport::Run {
 
   ~Run() {
     child_->Signal(SIGTERM);
-    if (!child_->WaitEnd(Deadline::After(kEngineEndsWithin))) child_->SignalGroup(SIGKILL);
+    if (!child_->WaitEnd(Deadline::After(kEngineEndsWithin))) child_->KillGroup();
     ::shutdown(stream_.get(), SHUT_RDWR);
     if (reader_.joinable()) reader_.join();
   }

@@ -673,6 +673,13 @@ OptionTable MakeTable() {
                   },
                   ValueKind::kFolder},
        .needs_trust = kRunsCode},
+      {.names = "--fanout",
+       .value = "N",
+       .group = Group::kSsh,
+       .help = "nodes that one relay reaches: dslaunch logs in to a node of every N, which reaches "
+               "the others by its own ssh; 0: dslaunch logs in to all, as it does by default up "
+               "to 512 nodes",
+       .target = kWhole<&LaunchOptions::fanout, 0, 10'000>},
       {.names = "--launcher_args",
        .value = "'...'",
        .group = Group::kSsh,
@@ -983,12 +990,12 @@ const std::vector<Exclusion>& LaunchExclusions() {
       all.push_back({"--nnodes", nodes});
     }
     for (const char* ssh : {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args",
-                            "--slurm_args", "--force_multi"}) {
+                            "--slurm_args", "--force_multi", "--fanout"}) {
       all.push_back({"--exec_command", ssh, "it is the way to the nodes, in place of SSH"});
     }
-    for (const char* ssh :
-         {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args", "--exec_command",
-          "--slurm_args", "--agent_dir", "--force_multi", "--include", "--exclude", "--detach"}) {
+    for (const char* ssh : {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args",
+                            "--exec_command", "--slurm_args", "--agent_dir", "--force_multi",
+                            "--fanout", "--include", "--exclude", "--detach"}) {
       all.push_back({"--no_ssh", ssh, kWhyNoSsh});
     }
     return all;

@@ -19,12 +19,12 @@
 #include "cli/output/shown_output.h"
 #include "cli/per_node/per_node_stream.h"
 #include "cli/session/event_reader.h"
-#include "cli/session/open_calls.h"
 #include "cli/transport/transport.h"
 #include "net/loop_poster.h"
 #include "net/token_tls.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/wire/framed_socket.h"
+#include "proto/wire/open_calls.h"
 
 namespace dslaunch {
 

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "cli/session/event_reader.h"
-#include "cli/session/open_calls.h"
 #include "cli/transport/transport.h"
 #include "net/loop_poster.h"
 #include "proto/agent.grpc.pb.h"
+#include "proto/wire/open_calls.h"
 
 namespace dslaunch {
 

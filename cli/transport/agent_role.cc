@@ -11,6 +11,8 @@ std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view 
       return {"attach", "--nonce", nonce_text, role.job_id, std::to_string(role.node_index)};
     case AgentRole::Kind::kRead:
       return {"read", "--nonce", nonce_text};
+    case AgentRole::Kind::kRelay:
+      return {"relay", "--nonce", nonce_text};
     case AgentRole::Kind::kJob:
       if (role.command_fd >= 0)
         return {"supervisor", "--nonce", nonce_text, "--command-fd",

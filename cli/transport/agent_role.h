@@ -14,6 +14,7 @@ struct AgentRole {
     kDetachable,  // the same for one that may outlive its front end and the user's login
     kAttach,      // passes bytes to a running job's agent
     kRead,        // serves the files of jobs that ran there
+    kRelay,       // runs programs there that reach other nodes
   };
   Kind kind = Kind::kJob;
   std::string job_id;       // for kAttach; IsJobId(job_id)

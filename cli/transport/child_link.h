@@ -1,4 +1,4 @@
-// A supervisor behind a program on this machine: the local agent itself, or an ssh.
+// A supervisor behind a program: the local agent itself, or an ssh.
 #pragma once
 
 #include <memory>
@@ -6,15 +6,15 @@
 #include <string>
 #include <utility>
 
-#include "cli/transport/child_process.h"
 #include "cli/transport/hello.h"
+#include "cli/transport/running_program.h"
 #include "cli/transport/transport.h"
 
 namespace dslaunch {
 
 class ChildLink : public NodeLink {
  public:
-  ChildLink(std::unique_ptr<ChildProcess> child, std::string address)
+  ChildLink(std::unique_ptr<RunningProgram> child, std::string address)
       : child_(std::move(child)), stream_(child_->TakeStream()), address_(std::move(address)) {}
 
   // The supervisor tears its node down when its stream ends; a program that is stuck is killed.
@@ -34,10 +34,10 @@ class ChildLink : public NodeLink {
     return dslaunch::AwaitHello(stream_.get(), scanner, deadline);
   }
 
-  ChildProcess& child() { return *child_; }
+  RunningProgram& child() { return *child_; }
 
  private:
-  const std::unique_ptr<ChildProcess> child_;
+  const std::unique_ptr<RunningProgram> child_;
   UniqueFd stream_;
   const std::string address_;
   std::string notice_;

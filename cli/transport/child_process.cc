@@ -12,9 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <deque>
-#include <filesystem>
 #include <future>
 #include <thread>
 
@@ -31,11 +29,6 @@ constexpr milliseconds kEndAfterKill{2000};
 
 Error SystemError(const std::string& step, int error_number) {
   return Error{ExitCode::kUnavailable, step + ": " + ErrnoText(error_number)};
-}
-
-bool IsProgram(const std::string& path) {
-  std::error_code ignored;
-  return ::access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path, ignored);
 }
 
 // By a thread that never ends: its end, not the process's, is what a child's parent-death signal
@@ -74,24 +67,6 @@ SpawnResult SpawnForLife(const SpawnSpec& spec) {
 }
 
 }  // namespace
-
-std::string FindProgram(const std::string& name) {
-  std::error_code ignored;
-  if (name.find('/') != std::string::npos) {
-    return IsProgram(name) ? std::filesystem::absolute(name, ignored).string() : "";
-  }
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
-  while (!name.empty()) {
-    const size_t colon = rest.find(':');
-    const std::filesystem::path folder(rest.substr(0, colon));
-    const std::string candidate = (folder / name).string();
-    if (folder.is_absolute() && IsProgram(candidate)) return candidate;
-    if (colon == std::string_view::npos) break;
-    rest.remove_prefix(colon + 1);
-  }
-  return "";
-}
 
 Result<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vector<std::string>& argv,
                                                           Fate fate, int pass_fd) {

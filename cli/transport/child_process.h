@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,17 +16,13 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
+#include "cli/transport/running_program.h"
 
 namespace dslaunch {
 
-// The absolute path of a program: `name` itself where it has a slash, else as PATH says; empty when
-// there is none. Elements of PATH that are relative, or empty, are left out: nothing is run because
-// of the folder that the user stands in.
-std::string FindProgram(const std::string& name);
-
-// In a session of its own: Ctrl-C at the terminal is for dslaunch alone. Thread-safe but for
-// TakeStream. Ended with SIGKILL and reaped on destruction, unless it was left running.
-class ChildProcess {
+// In a session of its own: Ctrl-C at the terminal is for dslaunch alone. Ended with SIGKILL and
+// reaped on destruction, unless it was left running.
+class ChildProcess : public RunningProgram {
  public:
   // Whether it gets SIGTERM when this process ends, however it ends.
   enum class Fate { kOnItsOwn, kEndsWithUs };
@@ -38,27 +35,22 @@ class ChildProcess {
 
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
-  ~ChildProcess();
+  ~ChildProcess() override;
 
-  // Our end of the socket. Once.
-  UniqueFd TakeStream() { return std::move(stream_); }
+  UniqueFd TakeStream() override { return std::move(stream_); }
+  void ShutStream() override;
 
-  // Shuts the stream, also after it was taken: the program sees end of file.
-  void ShutStream();
-
-  // Waits for its end; reaps it. The status is waitpid's; nullopt when the deadline came first.
-  std::optional<int> WaitEnd(Deadline deadline);
+  // Reaps it.
+  std::optional<int> WaitEnd(Deadline deadline) override;
 
   // To the program alone, or to all of its group, if it has not been reaped.
   void Signal(int signal_number);
   void SignalGroup(int signal_number);
+  void KillGroup() override { SignalGroup(SIGKILL); }
 
-  // It outlives this object.
-  void LeaveRunning() { left_running_ = true; }
-  bool is_left_running() const { return left_running_; }
-
-  // The last `max_bytes` of what it wrote to stderr so far.
-  std::string StderrTail(size_t max_bytes = 4096) const;
+  void LeaveRunning() override { left_running_ = true; }
+  bool is_left_running() const override { return left_running_; }
+  std::string StderrTail(size_t max_bytes = 4096) const override;
 
  private:
   ChildProcess(pid_t pid, UniqueFd stream, UniqueFd stderr_file);
@@ -72,6 +64,16 @@ class ChildProcess {
   UniqueFd stream_;
   UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // the stream again
   const UniqueFd stderr_file_;
+};
+
+// Starts programs on this machine, which end with this process.
+class LocalStarter : public ProgramStarter {
+ public:
+  Result<std::unique_ptr<RunningProgram>> Start(const std::vector<std::string>& argv) override {
+    DSL_TRY_ASSIGN(std::unique_ptr<RunningProgram> child,
+                   ChildProcess::Start(argv, ChildProcess::Fate::kEndsWithUs));
+    return child;
+  }
 };
 
 // "exit status 3", "killed by SIGTERM": of waitpid's status.

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "base/sanitize.h"
+#include "base/subprocess.h"
 #include "base/substitute.h"
-#include "cli/transport/child_process.h"
 #include "cli/transport/ssh_bootstrap.h"
 #include "cli/transport/ssh_config.h"
 

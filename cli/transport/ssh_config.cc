@@ -13,6 +13,7 @@
 #include "base/accounts.h"
 #include "base/sanitize.h"
 #include "base/split_lines.h"
+#include "base/subprocess.h"
 #include "cli/transport/child_process.h"
 
 namespace dslaunch {

@@ -63,10 +63,10 @@ Result<void> SendAll(int stream, std::string_view bytes, Deadline deadline) {
 
 }  // namespace
 
-Result<std::unique_ptr<ChildProcess>> CommandTransport::Run(const NodeTarget& target,
-                                                            const std::string& script) const {
-  Result<std::unique_ptr<ChildProcess>> child =
-      ChildProcess::Start(command_->CommandLine(target, script), ChildProcess::Fate::kEndsWithUs);
+Result<std::unique_ptr<RunningProgram>> CommandTransport::Run(const NodeTarget& target,
+                                                              const std::string& script) const {
+  Result<std::unique_ptr<RunningProgram>> child =
+      starter_->Start(command_->CommandLine(target, script));
   if (child) return child;
   return Fail(target, ExitCode::kUnavailable, "it cannot be started: " + child.error().message);
 }
@@ -75,7 +75,7 @@ Error CommandTransport::Fail(const NodeTarget& target, ExitCode code,
                              const std::string& text) const {
   return Error{code, "node '" + target.name + "' (" +
                          (target.user.empty() ? "" : target.user + "@") + target.host + " by " +
-                         command_->Name() + "): " + text};
+                         command_->Name() + starter_->Where() + "): " + text + hint_};
 }
 
 Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& target,
@@ -115,7 +115,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
                                                            Deadline deadline) const {
   for (int attempt = 0;; ++attempt) {
     const std::string nonce = MakeNonce();
-    DSL_TRY_ASSIGN(std::unique_ptr<ChildProcess> child,
+    DSL_TRY_ASSIGN(std::unique_ptr<RunningProgram> child,
                    Run(target, StartScript(agent_, role_, nonce)));
     auto link = std::make_unique<ChildLink>(std::move(child), target.host);
     HelloScanner scanner(nonce);
@@ -129,7 +129,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
     const std::optional<int> status = link->child().WaitEnd(Deadline::After(kLastOutputWait));
     const std::string said = link->StderrTail();
     if (!status) {
-      link->child().SignalGroup(SIGKILL);
+      link->child().KillGroup();
       return Fail(
           target,
           hello.error().code == ExitCode::kTimedOut ? ExitCode::kUnavailable : hello.error().code,
@@ -156,7 +156,25 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
   }
 }
 
+// The program's output does not matter: its end tells.
+Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target) const {
+  DSL_TRY_ASSIGN(const std::string sha256, Sha256OfFile(agent_.path));
+  Result<std::unique_ptr<RunningProgram>> child = starter_->StartReadingAgent(
+      command_->CommandLine(target, InstallScript(agent_, sha256, MakeNonce(), CopyForm::kRaw)));
+  if (!child)
+    return Fail(target, ExitCode::kUnavailable, "it cannot be started: " + child.error().message);
+  if (!*child) return false;
+  const std::optional<int> status = (*child)->WaitEnd(Deadline::After(kCopyLimit));
+  if (status && *status == 0) return true;
+  (*child)->KillGroup();
+  return Fail(target, ExitCode::kUnavailable,
+              status ? "the agent could not be installed" + ItSaid((*child)->StderrTail())
+                     : TimedOutAt(SshStep::kCopyAgent));
+}
+
 Result<void> CommandTransport::Install(const NodeTarget& target) const {
+  DSL_TRY_ASSIGN(const bool is_installed, InstallByStarter(target));
+  if (is_installed) return {};
   DSL_TRY_ASSIGN(const std::shared_ptr<const PackedAgent> packed, PackAgent(agent_));
   const Deadline deadline = Deadline::After(kCopyLimit);
   std::optional<CopyGate::Turn> turn;
@@ -166,7 +184,7 @@ Result<void> CommandTransport::Install(const NodeTarget& target) const {
       turn.emplace(*std::move(entered));
   }
   const std::string nonce = MakeNonce();
-  DSL_TRY_ASSIGN(std::unique_ptr<ChildProcess> child,
+  DSL_TRY_ASSIGN(std::unique_ptr<RunningProgram> child,
                  Run(target, InstallScript(agent_, packed->sha256, nonce)));
   const UniqueFd stream = child->TakeStream();
   const Result<CopyDialog::State> asked = AwaitCopyRequest(stream.get(), nonce, deadline);
@@ -181,7 +199,7 @@ Result<void> CommandTransport::Install(const NodeTarget& target) const {
     return Fail(target, ExitCode::kUnavailable,
                 "the agent could not be installed" + ItSaid(child->StderrTail()));
   }
-  child->SignalGroup(SIGKILL);
+  child->KillGroup();
   return Fail(target, ExitCode::kUnavailable,
               sent ? TimedOutAt(SshStep::kCopyAgent) : sent.error().message);
 }

@@ -1,4 +1,4 @@
-// Reaches nodes by programs of this machine.
+// Reaches nodes by programs of this machine, or of a relay.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,9 @@
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
 #include "cli/transport/child_link.h"
+#include "cli/transport/child_process.h"
 #include "cli/transport/node_command.h"
+#include "cli/transport/running_program.h"
 #include "cli/transport/ssh_session.h"
 #include "cli/transport/transport.h"
 
@@ -24,23 +26,30 @@ class CommandTransport : public Transport {
  public:
   // `on_step` may be empty; see SshOptions.
   CommandTransport(AgentBinary agent, std::unique_ptr<NodeCommand> command, AgentRole role,
-                   std::function<void(SshStep)> on_step = {})
+                   std::function<void(SshStep)> on_step = {},
+                   std::shared_ptr<ProgramStarter> starter = std::make_shared<LocalStarter>())
       : agent_(std::move(agent)),
         command_(std::move(command)),
         role_(std::move(role)),
-        on_step_(std::move(on_step)) {}
+        on_step_(std::move(on_step)),
+        starter_(std::move(starter)) {}
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
 
   // NodeLink::Notice of its links.
   void SetNotice(std::string notice) { notice_ = std::move(notice); }
 
+  // What follows every error.
+  void SetHint(std::string hint) { hint_ = std::move(hint); }
+
  private:
   // Null: the node lacks the agent.
   Result<std::unique_ptr<ChildLink>> Start(const NodeTarget& target, Deadline deadline) const;
   Result<void> Install(const NodeTarget& target) const;
-  Result<std::unique_ptr<ChildProcess>> Run(const NodeTarget& target,
-                                            const std::string& script) const;
+  // False: the starter has no agent file.
+  Result<bool> InstallByStarter(const NodeTarget& target) const;
+  Result<std::unique_ptr<RunningProgram>> Run(const NodeTarget& target,
+                                              const std::string& script) const;
   Error Fail(const NodeTarget& target, ExitCode code, const std::string& text) const;
 
   void Begin(SshStep step) const {
@@ -51,7 +60,9 @@ class CommandTransport : public Transport {
   const std::unique_ptr<NodeCommand> command_;
   const AgentRole role_;
   const std::function<void(SshStep)> on_step_;
+  const std::shared_ptr<ProgramStarter> starter_;
   std::string notice_;
+  std::string hint_;
 };
 
 }  // namespace dslaunch

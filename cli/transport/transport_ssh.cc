@@ -11,7 +11,7 @@
 #include "base/errno_text.h"
 #include "base/mutex.h"
 #include "base/start_thread.h"
-#include "cli/transport/child_process.h"
+#include "base/subprocess.h"
 #include "cli/transport/ssh_bootstrap.h"
 #include "cli/transport/transport_command.h"
 

@@ -11,7 +11,7 @@ A host is a set of Linux namespaces below one "switch" (a network namespace with
 process). Nothing has a name outside of them, so runs in parallel cannot clash, and nothing can be left behind:
 when this process dies, however it dies, the kernel ends the switch, its hosts and everything in them.
 
-What a host has of its own: network (10.66.0.N and fd66::N on `eth0`), UTS name, process table, /etc/hosts (with
+What a host has of its own: network (10.66.0.N, beyond 248 hosts 10.66.1.N, and fd66::N on `eth0`), UTS name, process table, /etc/hosts (with
 `127.0.1.1 nodeN`, as Debian's installer writes it), the user's home, an sshd with its own key and, where this machine has
 cgroup v2, a cgroup. The rest of the disk is this machine's and is the same on all hosts.
 
@@ -30,16 +30,25 @@ import subprocess
 import sys
 import time
 
-SUBNET = "10.66.0."
 SUBNET6 = "fd66::"
 FRONT_ADDRESS = 250
 BASTION_ADDRESS = 249
+MOST_NODES = 512
 STATE = "/run/hosts"  # on a tmpfs that only the switch and its hosts see
 USER_ID = 54321  # of an ordinary user, and of its group
 CGROUP_PREFIX = "dslaunch-test-hosts-"  # and the pid of the process that made it
 START_TIMEOUT_S = 30
 TOOLS = ["ip", "nft", "nsenter", "unshare", "setpriv", "mount", "ssh-keygen", "sshd"]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def address_of(number):
+    return f"10.66.{number // 256}.{number % 256}"
+
+
+def number_of_node(index):
+    """None is the front's or the bastion's, or ends with 0 or 255."""
+    return 256 * (index // 248) + index % 248 + 1
 
 
 def why_not():
@@ -165,11 +174,11 @@ def remove_stale_cgroups(root):
 class Host:
     """One host. Processes are addressed by this machine's pids."""
 
-    def __init__(self, hosts, name, address, init_pid):
+    def __init__(self, hosts, name, number, init_pid):
         self._hosts = hosts
         self.name = name
-        self.address = address
-        self.address6 = SUBNET6 + address.removeprefix(SUBNET)
+        self.address = address_of(number)
+        self.address6 = f"{SUBNET6}{number}"
         self.init_pid = init_pid
         self.home = f"{STATE}/{'shared' if hosts.shared_home else name}/home"
         self.pid_namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
@@ -304,18 +313,19 @@ class TestHosts:
       user          who logs in and runs what is run; a name other than root is made an ordinary account
       bastion       overrides for sshd_config of one more host, `bastion`, which has no part in jobs; None: no such host
       password      of the user's account, on every host
+      nodes_log_in  the nodes can log in to each other as the front can
       binds         {path below /run/hosts: folder of this machine}: shown there too, for a user who may not enter
                     the folder's parents
     """
     __test__ = False  # not a test case, for tools that collect by name
 
     def __init__(self, count=2, shared_home=False, sshd_options=None, bashrc="", user="root", binds=None,
-                 bastion=None, password=""):
+                 bastion=None, password="", nodes_log_in=False):
         self.shared_home = shared_home
         self.user = user
         self._spec = {"nodes": [f"node{i + 1}" for i in range(count)], "shared_home": shared_home,
                       "sshd_options": sshd_options or {}, "bashrc": bashrc, "user": user, "bastion": bastion,
-                      "password": password,
+                      "password": password, "nodes_log_in": nodes_log_in,
                       "binds": {str(inside): str(outside) for inside, outside in (binds or {}).items()}}
         self._switch = None
         self._cgroup = None
@@ -339,8 +349,7 @@ class TestHosts:
         switch_pid, = children_of(self._switch.pid)
         self.switch_pid = switch_pid
         inits = self._find_inits()
-        addresses = {name: f"{SUBNET}{number}" for name, number in started["numbers"].items()}
-        everyone = [Host(self, name, addresses[name], inits[name]) for name in addresses]
+        everyone = [Host(self, name, number, inits[name]) for name, number in started["numbers"].items()]
         self.nodes = [host for host in everyone if host.name not in ("front", "bastion")]
         self.bastion = next((host for host in everyone if host.name == "bastion"), None)
         self.front, = [host for host in everyone if host.name == "front"]
@@ -464,7 +473,7 @@ def _etc_hosts(name, numbers):
     lines = ["127.0.0.1 localhost", f"127.0.1.1 {name}", "::1 localhost ip6-localhost ip6-loopback"]
     for other, number in numbers.items():
         if other != name:
-            lines += [f"{SUBNET}{number} {other}", f"{SUBNET6}{number} {other}"]
+            lines += [f"{address_of(number)} {other}", f"{SUBNET6}{number} {other}"]
     return "\n".join(lines) + "\n"
 
 
@@ -478,13 +487,13 @@ def _sshd_config(name, options):
     return "".join(f"{key} {value}\n" for key, value in settings.items())
 
 
-def _write_home(home, is_front, bashrc, authorized_keys, known_hosts):
+def _write_home(home, logs_in, bashrc, authorized_keys, known_hosts):
     for folder in (home, f"{home}/.ssh"):
         os.makedirs(folder, exist_ok=True)
         os.chmod(folder, 0o700)
     _write(f"{home}/.ssh/authorized_keys", authorized_keys, 0o600)
     _write(f"{home}/.bashrc", bashrc)
-    if is_front:
+    if logs_in:
         shutil.copyfile(f"{STATE}/user_key", f"{home}/.ssh/id_ed25519")
         os.chmod(f"{home}/.ssh/id_ed25519", 0o600)
         _write(f"{home}/.ssh/known_hosts", known_hosts)
@@ -515,7 +524,7 @@ def run_switch(spec):
     _keygen(f"{STATE}/user_key", "user")
     public_key = pathlib.Path(f"{STATE}/user_key.pub").read_text()
 
-    numbers = {name: i + 1 for i, name in enumerate(spec["nodes"])}
+    numbers = {name: number_of_node(i) for i, name in enumerate(spec["nodes"])}
     numbers["front"] = FRONT_ADDRESS
     with_sshd = list(spec["nodes"])
     if spec["bastion"] is not None:
@@ -527,12 +536,12 @@ def run_switch(spec):
     for name in with_sshd:
         _keygen(f"{STATE}/{name}/host_key", name)
         key = " ".join(pathlib.Path(f"{STATE}/{name}/host_key.pub").read_text().split()[:2])
-        known_hosts[name] = f"{name},{SUBNET}{numbers[name]} {key}"
+        known_hosts[name] = f"{name},{address_of(numbers[name])} {key}"
 
     for name in numbers:
         is_front = name == "front"
         home = f"{STATE}/{'shared' if spec['shared_home'] else name}/home"
-        _write_home(home, is_front, "" if is_front and not spec["shared_home"] else spec["bashrc"], public_key,
+        _write_home(home, is_front or spec["nodes_log_in"], "" if is_front and not spec["shared_home"] else spec["bashrc"], public_key,
                     "".join(line + "\n" for line in known_hosts.values()))
         _account_files(f"{STATE}/{name}", home, spec["user"], spec["password"])
         if spec["user"] != "root":
@@ -575,7 +584,7 @@ def run_host(name):
         _call("mount", "--bind", f"{own}/{file}", f"/etc/{file}")
     os.makedirs("/run/sshd", exist_ok=True)
     _call("ip", "link", "set", "lo", "up")
-    _call("ip", "address", "add", f"{SUBNET}{number}/24", "dev", "eth0")
+    _call("ip", "address", "add", f"{address_of(int(number))}/16", "dev", "eth0")
     _call("ip", "address", "add", f"{SUBNET6}{number}/64", "dev", "eth0", "nodad")
     _call("ip", "link", "set", "eth0", "up")
     if name != "front":
@@ -627,8 +636,8 @@ def main():
     parser.add_argument("count", type=int, nargs="?", default=2, help="how many nodes (default 2)")
     parser.add_argument("--shared-home", action="store_true", help="one home folder for all hosts")
     arguments = parser.parse_args()
-    if not 1 <= arguments.count < FRONT_ADDRESS:
-        parser.error(f"count must be between 1 and {FRONT_ADDRESS - 1}")
+    if not 1 <= arguments.count <= MOST_NODES:
+        parser.error(f"count must be between 1 and {MOST_NODES}")
     if arguments.action == "check":
         reason = why_not()
         print(reason or "test hosts can be had here")

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/subprocess.h"
+
 namespace dslaunch::child_process_test {
 namespace {
 

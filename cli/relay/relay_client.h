@@ -1,0 +1,55 @@
+// The front end's end of one relay (proto/relay.proto).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/transport/running_program.h"
+#include "cli/transport/transport.h"
+#include "proto/relay.grpc.pb.h"
+#include "proto/wire/open_calls.h"
+
+namespace dslaunch {
+
+// Starts programs on the relay's node. Thread-safe. Destroying it ends the relay, and with it what
+// it runs; the programs share it.
+class RelayClient : public ProgramStarter, public std::enable_shared_from_this<RelayClient> {
+ public:
+  // `link` leads to an agent in the role kRelay on the node of that name.
+  RelayClient(std::string node, std::unique_ptr<NodeLink> link);
+  ~RelayClient() override;
+
+  Result<std::unique_ptr<RunningProgram>> Start(const std::vector<std::string>& argv) override;
+  Result<std::unique_ptr<RunningProgram>> StartReadingAgent(
+      const std::vector<std::string>& argv) override;
+  // The agent itself on the relay's node. It is never killed: the end of its stdin ends it.
+  Result<std::unique_ptr<RunningProgram>> StartAgent(const std::vector<std::string>& arguments);
+
+  std::string Where() const override { return " on " + node_; }
+  const NodeLink& link() const { return *link_; }
+
+  // False once a program was lost with the connection.
+  bool is_alive() const { return !is_broken_->load(); }
+
+  // Ends the relay unless it still runs programs, and waits until it has ended. False when the
+  // deadline came first.
+  bool EndIfIdle(Deadline deadline);
+
+ private:
+  class Call;
+  class Program;
+
+  Result<std::unique_ptr<RunningProgram>> Run(pb::ProgramStart start);
+
+  const std::string node_;
+  const std::unique_ptr<NodeLink> link_;
+  UniqueFd stream_;  // a second descriptor of the link's stream, to end it with
+  std::unique_ptr<pb::Relay::Stub> stub_;
+  const std::shared_ptr<std::atomic<bool>> is_broken_ = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<std::atomic<int>> num_running_ = std::make_shared<std::atomic<int>>(0);
+  OpenCalls calls_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,162 @@
+#include "cli/relay/transport_relay.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "cli/relay/relay_tree.h"
+#include "cli/transport/agent_copy.h"
+#include "cli/transport/child_link.h"
+#include "cli/transport/hello.h"
+#include "cli/transport/node_command.h"
+#include "cli/transport/transport_command.h"
+#include "cli/transport/transport_ssh.h"
+
+namespace dslaunch {
+namespace {
+
+// A node that does not answer holds its group up this long, and one whose login takes long.
+constexpr milliseconds kNextRelayAfter(3'000);
+constexpr milliseconds kLoginWithin(10'000);
+constexpr milliseconds kRelayEndsWithin(2'000);  // once its last program has
+constexpr char kHint[] =
+    "; nodes are reached from relays, which takes ssh between the nodes without a question; "
+    "--fanout 0 reaches each from here";
+
+// ssh as a relay calls it. Nodes have an sshd each, so no login waits for another.
+class RelaySshCommand : public SshNodeCommand {
+ public:
+  using SshNodeCommand::SshNodeCommand;
+  std::string GateName(const NodeTarget&, Deadline) const override { return ""; }
+};
+
+}  // namespace
+
+struct RelayTransport::Group {
+  Mutex mutex;
+  CondVar changed;
+  std::shared_ptr<RelayClient> relay DSL_GUARDED_BY(mutex);
+  // Nodes that are being reached as relays, and until when the others leave it at that. Those that
+  // have answered take as long as the copy of the agent does.
+  size_t num_candidates DSL_GUARDED_BY(mutex) = 0;
+  Deadline next_candidate DSL_GUARDED_BY(mutex) = Deadline::After(milliseconds(0));
+};
+
+// The last link of a relay to end ends the relay.
+class RelayTransport::Link : public NodeLink {
+ public:
+  Link(std::shared_ptr<RelayClient> relay, std::unique_ptr<NodeLink> link, std::string address)
+      : relay_(std::move(relay)), link_(std::move(link)), address_(std::move(address)) {}
+
+  UniqueFd TakeFd() override { return link_->TakeFd(); }
+  void Abort(const std::string& why) override { link_->Abort(why); }
+  bool WaitEnd(Deadline deadline) override {
+    if (!link_->WaitEnd(deadline)) return false;
+    return relay_->EndIfIdle(Deadline::After(kRelayEndsWithin).Earlier(deadline));
+  }
+  void LeaveRunning() override { link_->LeaveRunning(); }
+  std::string Notice() const override { return link_->Notice(); }
+  std::string StderrTail() const override { return link_->StderrTail(); }
+  std::string Address() const override { return address_; }
+
+ private:
+  const std::shared_ptr<RelayClient> relay_;
+  const std::unique_ptr<NodeLink> link_;
+  const std::string address_;
+};
+
+RelayTransport::RelayTransport(Options options) : options_(std::move(options)) {
+  std::shared_ptr<Group> group;
+  for (size_t i = 0; i < options_.nodes.size(); ++i) {
+    if (i == 0 || RelayOf(i, options_.fanout) != RelayOf(i - 1, options_.fanout))
+      group = std::make_shared<Group>();
+    groups_[options_.nodes[i].name] = group;
+  }
+}
+
+RelayTransport::~RelayTransport() = default;
+
+Result<std::unique_ptr<NodeLink>> RelayTransport::Connect(const NodeTarget& target,
+                                                          Deadline deadline) {
+  const auto found = groups_.find(target.name);
+  if (found == groups_.end())
+    return SshTransport(options_.agent, options_.ssh, options_.role).Connect(target, deadline);
+  const milliseconds limit = deadline.Left();
+  if (const std::shared_ptr<RelayClient> relay = AwaitRelay(*found->second))
+    return ConnectBy(relay, target, Deadline::After(limit));
+  return BecomeRelay(found->second, target, Deadline::After(limit));
+}
+
+std::shared_ptr<RelayClient> RelayTransport::AwaitRelay(Group& group) {
+  const MutexLock lock(group.mutex);
+  const auto has_relay = [&]() DSL_REQUIRES(group.mutex) {
+    return group.relay && group.relay->is_alive();
+  };
+  // Each candidate's own deadline bounds this.
+  while (!has_relay() && group.num_candidates > 0 && !group.next_candidate.Expired())
+    group.changed.WaitUntil(group.mutex, group.next_candidate.when());
+  if (has_relay()) return group.relay;
+  ++group.num_candidates;
+  group.next_candidate = Deadline::After(kNextRelayAfter);
+  return nullptr;
+}
+
+Result<std::unique_ptr<NodeLink>> RelayTransport::BecomeRelay(const std::shared_ptr<Group>& group,
+                                                              const NodeTarget& target,
+                                                              Deadline deadline) {
+  SshOptions ssh = options_.ssh;
+  ssh.on_step = [group, then = options_.ssh.on_step](SshStep step) {
+    if (then) then(step);
+    if (step != SshStep::kHandshake && step != SshStep::kCopyAgent) return;
+    const MutexLock lock(group->mutex);
+    group->next_candidate =
+        Deadline::After(step == SshStep::kCopyAgent ? kCopyLimit : kLoginWithin);
+  };
+  AgentRole role;
+  role.kind = AgentRole::Kind::kRelay;
+  Result<std::unique_ptr<NodeLink>> link =
+      SshTransport(options_.agent, std::move(ssh), role).Connect(target, deadline);
+  std::shared_ptr<RelayClient> relay;
+  std::string address;
+  if (link.ok()) {
+    address = (*link)->Address();
+    relay = std::make_shared<RelayClient>(target.name, *std::move(link));
+  }
+  {
+    const MutexLock lock(group->mutex);
+    --group->num_candidates;
+    if (relay && !(group->relay && group->relay->is_alive())) group->relay = relay;
+    group->next_candidate = Deadline::After(milliseconds(0));
+    group->changed.NotifyAll();
+  }
+  if (!relay) return link.error();
+  const std::string nonce = MakeNonce();
+  const std::string subject = "node '" + target.name + "' (" + target.host + "): the agent ";
+  Result<std::unique_ptr<RunningProgram>> agent =
+      relay->StartAgent(AgentArguments(options_.role, nonce));
+  if (!agent.ok())
+    return Error{agent.error().code, subject + "cannot be started: " + agent.error().message};
+  auto own = std::make_unique<ChildLink>(*std::move(agent), address);
+  HelloScanner scanner(nonce);
+  if (const Result<void> hello = own->AwaitHello(scanner, deadline); !hello.ok()) {
+    return Error{hello.error().code,
+                 subject + hello.error().message + ItSaid(own->StderrTail(), scanner.Skipped())};
+  }
+  return std::unique_ptr<NodeLink>(
+      std::make_unique<Link>(std::move(relay), std::move(own), std::move(address)));
+}
+
+Result<std::unique_ptr<NodeLink>> RelayTransport::ConnectBy(
+    const std::shared_ptr<RelayClient>& relay, const NodeTarget& target, Deadline deadline) const {
+  std::vector<std::string> words = options_.ssh_command;
+  if (words.empty()) words = {"ssh", "-o", "BatchMode=yes"};
+  CommandTransport transport(options_.agent, std::make_unique<RelaySshCommand>(std::move(words)),
+                             options_.role, options_.ssh.on_step, relay);
+  transport.SetHint(kHint);
+  DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, transport.Connect(target, deadline));
+  std::string address = link->Address();
+  return std::unique_ptr<NodeLink>(
+      std::make_unique<Link>(relay, std::move(link), std::move(address)));
+}
+
+}  // namespace dslaunch
