@@ -223,6 +223,17 @@ class SystemSsh(LibSsh):
         return super().job("--ssh_command", "ssh", *more)
 
 
+class Relay(LibSsh):
+    way = "relay"
+    host_options = {"nodes_log_in": True}
+
+    def job(self, *more):
+        return super().job("--fanout", "2", *more)
+
+    def doctor(self):
+        self.not_given("asked without relays")
+
+
 class OpenMpi(OnHosts, HostsCase):
     way = "openmpi"
     failure_codes = (69, 70)
@@ -287,7 +298,7 @@ class Slurm(Conformance, SlurmCase):
         return ["doctor"]
 
 
-WAYS = (Local, LibSsh, SystemSsh, Slurm, OpenMpi, Pdsh, Exec)
+WAYS = (Local, LibSsh, SystemSsh, Relay, Slurm, OpenMpi, Pdsh, Exec)
 
 
 class Table(unittest.TextTestResult):

@@ -293,6 +293,15 @@ class Host:
         for process in processes_where(self._is_listening_sshd):
             os.kill(process.pid, signal.SIGKILL)
 
+    def hold_sshd(self):
+        """New logins get a connection, and no word on it."""
+        for process in processes_where(self._is_listening_sshd):
+            os.kill(process.pid, signal.SIGSTOP)
+
+    def release_sshd(self):
+        for process in processes_where(self._is_listening_sshd):
+            os.kill(process.pid, signal.SIGCONT)
+
     def reload_sshd(self):
         """As after a change of its sshd_config."""
         listening, = processes_where(self._is_listening_sshd)

@@ -1,0 +1,204 @@
+"""Nine test hosts behind three relays: dslaunch holds three links, and keeps every promise that it keeps with nine."""
+
+import os
+import pathlib
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import bash  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
+NODES, FANOUT = 9, 3
+WAITING_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do sleep 0.1; done'
+
+
+class RelayCase(HostsCase):
+    host_options = {"count": NODES, "nodes_log_in": True}
+
+    def by_relays(self, *options, slots=1):
+        return ["--hostfile", self.hosts.hostfile(slots=slots), "--fanout", str(FANOUT), *options]
+
+    def start_waiting(self, *options, ranks=NODES):
+        job = self.start(self.by_relays("--grace", "1", *options), bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.1.*", ranks, timeout_s=60)
+        return job
+
+    def relays(self):
+        """{node: its relay's process}"""
+        return {node: process for node in self.hosts.nodes for process in node.processes()
+                if process.comm == "dslaunch-relay"}
+
+    def group_of(self, node):
+        first = self.hosts.nodes.index(node) // FANOUT * FANOUT
+        return self.hosts.nodes[first:first + FANOUT]
+
+    def ranks(self, node):
+        return [process for process in node.processes() if process.environ.get("RANK") and process.name == "bash"]
+
+
+def links_of(pid):
+    """Its host's connections to any sshd."""
+    rows = [line.split() for family in ("tcp", "tcp6")
+            for line in pathlib.Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]]
+    return [row[2] for row in rows if row[3] == "01" and row[2].endswith(":0016")]
+
+
+class Relays(RelayCase):
+    def test_jobs_of_every_size(self):
+        for size in range(1, NODES + 1) if FULL else (1, 2, 4, 9):
+            code, job = self.run_job(self.by_relays("--num_nodes", str(size), "--show", "all"),
+                                     bash('echo "rank $RANK on $(hostname)"'))
+            self.assert_code(0, code, job)
+            for rank in range(size):
+                self.assert_says(job, rf"rank {rank} on node{rank + 1}\b")
+            self.assert_nothing_left()
+
+    def test_the_front_end_has_a_link_to_each_relay_and_no_other(self):
+        job = self.start_waiting()
+        self.assertEqual(NODES // FANOUT, len(links_of(job.pid)))
+        relays = self.relays()
+        self.assertEqual([0, 1, 2], sorted(self.hosts.nodes.index(node) // FANOUT for node in relays))
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job), job)
+        self.assert_nothing_left()
+
+    def test_nodes_that_lack_the_agent_get_it_from_their_relay(self):
+        for node in self.hosts.nodes:
+            node.run(["rm", "-rf", f"{node.home}/.cache/dslaunch"])
+
+        def sent_bytes(host):
+            return int(host.run(["cat", "/sys/class/net/eth0/statistics/tx_bytes"]).stdout)
+        before = sent_bytes(self.front)
+        code, job = self.run_job(self.by_relays(), "true", timeout_s=120)
+        self.assert_code(0, code, job)
+        agents = {node.run(["sh", "-c", f"stat -c '%a %s' {node.home}/.cache/dslaunch/agent-*"]).stdout.strip()
+                  for node in self.hosts.nodes}
+        self.assertEqual(1, len(agents), agents)
+        mode, size = agents.pop().split()
+        self.assertEqual("700", mode)
+        self.assertLess(sent_bytes(self.front) - before, (NODES // FANOUT + 1) * int(size))
+        self.assert_nothing_left()
+
+    def test_the_first_cause_is_behind_a_relay(self):
+        code, job = self.run_job(self.by_relays(), bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
+        self.assert_code(7, code, job)
+        self.assert_says(job, r"rank 5 \(node6, local rank 0\) exited with code 7")
+        self.assert_nothing_left(within_s=10)
+
+    def test_killed_front_end(self):
+        job = self.start_waiting()
+        os.kill(job.pid, signal.SIGKILL)
+        self.wait(job)
+        self.assert_nothing_left(within_s=20)
+
+    def test_detached_jobs_need_no_relay(self):
+        code, job = self.run_job(self.by_relays("--detach"), bash(WAITING_RANKS), "-", self.folder)
+        self.assert_code(0, code, job)
+        self.wait_for_files(job, "up.1.*", NODES)
+        wait_until(lambda: not self.relays(), 10, "relays are gone")
+        self.assertEqual(NODES, sum(len(self.ranks(node)) for node in self.hosts.nodes))
+        code, stop = self.run_job("stop", job.stdout.strip())
+        self.assert_code(0, code, stop)
+        self.assert_nothing_left(within_s=10)
+
+    def test_only_ssh_has_relays(self):
+        code, job = self.run_job("--launcher", "local", "--fanout", "3", "true")
+        self.assert_code(64, code, job)
+        self.assert_says(job, "--fanout: relays are for nodes that are reached over SSH")
+
+
+class BadHosts(RelayCase):
+    """One node of a group is at fault, and no other is blamed."""
+
+    def assert_blamed(self, node, pattern, code):
+        found, job = self.run_job(self.by_relays("--connect_timeout", "12"), "true")
+        self.assert_code(code, found, job)
+        self.assert_says(job, rf"{node.name}\b.*{pattern}")
+        for other in self.hosts.nodes:
+            if other is not node:
+                self.assertNotRegex(job.output, rf"node '{other.name}'")
+        self.assert_nothing_left(within_s=10)
+
+    def test_a_dead_node(self):
+        node = self.hosts.nodes[4]
+        node.link_down()
+        self.addCleanup(node.link_up)
+        self.assert_blamed(node, "", 69)
+
+    def test_a_slow_node(self):
+        node = self.hosts.nodes[4]
+        node.hold_sshd()
+        self.addCleanup(node.release_sshd)
+        self.assert_blamed(node, "", 69)
+
+    def test_a_node_with_another_key(self):
+        node = self.hosts.nodes[4]
+        lines = {**self.hosts.known_hosts, node.name: self.hosts.other_key_line(node.name)}
+        for host in self.everyone:
+            before = host.read_file(".ssh/known_hosts")
+            host.write_file(".ssh/known_hosts", "".join(line + "\n" for line in lines.values()))
+            self.addCleanup(host.write_file, ".ssh/known_hosts", before)
+        self.assert_blamed(node, "key", 77)
+
+    def test_nodes_that_cannot_log_in_to_each_other(self):
+        for node in self.hosts.nodes:
+            key = node.read_file(".ssh/id_ed25519")
+            node.run(["rm", f"{node.home}/.ssh/id_ed25519"])
+            self.addCleanup(node.write_file, ".ssh/id_ed25519", key, 0o600)
+        code, job = self.run_job(self.by_relays(), "true")
+        self.assert_code(77, code, job)
+        self.assert_says(job, "Permission denied.*--fanout 0 reaches each from here")
+        self.assert_nothing_left(within_s=10)
+        code, job = self.run_job("--hostfile", self.hosts.hostfile(slots=1), "--fanout", "0", "true")
+        self.assert_code(0, code, job)
+
+
+class LossOfARelay(RelayCase):
+    RESTARTS = ("--max_restarts", "2", "--dead_s", "3", "--suspect_s", "2", "--heartbeat_s", "0.5")
+
+    def relay_of(self, index):
+        return next((node, process) for node, process in self.relays().items()
+                    if node in self.group_of(self.hosts.nodes[index]))
+
+    def kill_relay(self, index):
+        node, process = self.relay_of(index)
+        os.kill(process.pid, signal.SIGKILL)
+        return node
+
+    def leftovers(self):
+        # An sshd whose client has lost its power waits for it, and nothing else does.
+        return [process for process in super().leftovers() if process.comm != "sshd"]
+
+    def test_the_job_ends(self):
+        job = self.start_waiting()
+        node = self.kill_relay(0)
+        self.assert_code(69, self.wait(job), job)
+        self.assert_says(job, "|".join(rf"{other.name} was lost" for other in self.group_of(node)))
+        self.assert_nothing_left(within_s=10)
+
+    def test_or_restarts_by_a_new_relay(self):
+        job = self.start_waiting(*self.RESTARTS)
+        self.kill_relay(-1)
+        self.wait_for_files(job, "up.2.*", NODES, timeout_s=60)
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job), job)
+        self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
+        self.assert_nothing_left(within_s=10)
+
+    def test_its_machine_loses_power(self):
+        hosts = self.fresh_hosts(**self.host_options)
+        job = self.start_waiting("--lease_s", "8", "--dead_s", "3", "--suspect_s", "2", "--heartbeat_s", "0.5")
+        node, _ = self.relay_of(-1)
+        node.power_cut()
+        hosts.nodes.remove(node)
+        lost_at = time.time()
+        self.assertNotEqual(0, self.wait(job, 90), job.output)
+        self.assert_nothing_left(within_s=60, since=lost_at)
+
+
+if __name__ == "__main__":
+    main()
