@@ -82,14 +82,29 @@ class RelayClientTest : public testing::Test {
   static std::string ReadAll(const UniqueFd& stream) {
     std::string text;
     char chunk[4096];
-    ssize_t size = 0;
-    while ((size = ::read(stream.get(), chunk, sizeof chunk)) > 0)
+    // SIGCHLD, which the service takes, may interrupt it.
+    while (true) {
+      const ssize_t size = ::read(stream.get(), chunk, sizeof chunk);
+      if (size < 0 && errno == EINTR) continue;
+      if (size <= 0) return text;
       text.append(chunk, static_cast<size_t>(size));
-    return text;
+    }
+  }
+  static std::string ReadLine(const UniqueFd& stream) {
+    std::string line;
+    char c = 0;
+    while (c != '\n') {
+      const ssize_t size = ::read(stream.get(), &c, 1);
+      if (size < 0 && errno == EINTR) continue;
+      if (size <= 0) break;
+      if (c != '\n') line += c;
+    }
+    return line;
   }
   static void Write(const UniqueFd& stream, std::string_view text) {
     while (!text.empty()) {
       const ssize_t size = ::write(stream.get(), text.data(), text.size());
+      if (size < 0 && errno == EINTR) continue;
       ASSERT_GT(size, 0);
       text.remove_prefix(static_cast<size_t>(size));
     }
@@ -140,8 +155,7 @@ TEST_F(RelayClientTest, TheAgentsFileAsStdin) {
 TEST_F(RelayClientTest, KillingEndsTheGroup) {
   const auto program = Start("sleep 100 & echo $!; wait");
   const UniqueFd stream = program->TakeStream();
-  char text[32] = {};
-  ASSERT_GT(::read(stream.get(), text, sizeof text - 1), 0);
+  const std::string text = ReadLine(stream);
   program->KillGroup();
   EXPECT_EQ(program->WaitEnd(Soon()), std::nullopt);
   // It is this process's orphan now, or init's.
@@ -158,8 +172,7 @@ TEST_F(RelayClientTest, KillingEndsTheGroup) {
 TEST_F(RelayClientTest, ALostRelayEndsItsPrograms) {
   const auto program = Start("echo up; sleep 100");
   const UniqueFd stream = program->TakeStream();
-  char text[3] = {};
-  ASSERT_EQ(::read(stream.get(), text, 3), 3);
+  ASSERT_EQ(ReadLine(stream), "up");
   link_->Abort("");
   EXPECT_EQ(ReadAll(stream), "");
   EXPECT_EQ(program->WaitEnd(Soon()), std::nullopt);
