@@ -123,6 +123,20 @@ fetch_libtorch() {
     packaging/fetch-libtorch "$libtorch"
 }
 
+# How many NVIDIA GPUs the driver of this machine lists.
+count_gpus() {
+  local found
+  mapfile -t found < <(compgen -G '/proc/driver/nvidia/gpus/*' || compgen -G '/dev/nvidia[0-9]*')
+  echo ${#found[@]}
+}
+# Where there is a GPU, what LibTorch needs there; one that the user has brought has its own beside it.
+fetch_nvidia() {
+  [ "$(count_gpus)" -gt 0 ] && [ -z "${DSLAUNCH_LIBTORCH:-}" ] || return 0
+  step nvidia "NVIDIA's libraries into .deps/nvidia, since there is a GPU (2 GB from PyPI, 2 minutes; once)" \
+    "The download of NVIDIA's libraries failed. To use those of a PyTorch 2.11: DSLAUNCH_LIBTORCH=.../site-packages/torch $0" \
+    packaging/fetch-nvidia "$root/.deps/nvidia"
+}
+
 # One compiler per core, but 2 GiB for each: LibTorch's headers are large. DSLAUNCH_JOBS overrides it.
 build_jobs() {
   if [ -n "${DSLAUNCH_JOBS:-}" ]; then

@@ -1,31 +1,57 @@
-# dslaunch_find_nvidia(RESULT WHY): a folder with the CUDA and NCCL headers that LibTorch was built with, or nothing and why.
-# No toolkit is needed: the wheels that come with PyPI's torch hold them, in site-packages/nvidia.
+# dslaunch_find_nvidia(RESULT INCLUDES MAJOR WHY): a folder with the CUDA and NCCL headers that LibTorch was built with, its
+# folders with headers, and CUDA's major version; or nothing and why. No toolkit is needed: the wheels that come with PyPI's
+# torch hold them, in site-packages/nvidia, and packaging/fetch-nvidia gets the same.
 include_guard(GLOBAL)
 
 set(DSLAUNCH_CUDA "AUTO" CACHE STRING "Build the trainer's CUDA part: ON, OFF, or AUTO where headers and LibTorch have CUDA")
 set(DSLAUNCH_NVIDIA "" CACHE PATH
-    "A folder with cu13/ and nccl/ as PyPI's wheels have them; else the one beside DSLAUNCH_LIBTORCH, or the tests' PyTorch's")
+    "A folder like site-packages/nvidia of PyPI's wheels; else the one beside DSLAUNCH_LIBTORCH, or the tests' PyTorch's")
 
-# Sets WHY to what is missing in the folder NVIDIA for building; empty: nothing.
-function(_dslaunch_check_nvidia nvidia why)
+# Sets MAJOR to the CUDA that LibTorch was built with, 12 or 13; empty where it has none.
+function(dslaunch_libtorch_cuda major)
+  set(${major} "" PARENT_SCOPE)
+  if(EXISTS "${DSLAUNCH_LIBTORCH}/lib/libtorch_cuda.so" AND EXISTS "${DSLAUNCH_LIBTORCH}/lib/libc10_cuda.so")
+    file(STRINGS "${DSLAUNCH_LIBTORCH}/lib/libc10_cuda.so" names REGEX "libcudart\\.so\\.[0-9]+")
+    if(names MATCHES "libcudart\\.so\\.([0-9]+)")
+      set(${major} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+# Sets INCLUDES to the folders with headers in NVIDIA, and WHY to what is missing there for CUDA MAJOR; empty: nothing.
+function(_dslaunch_check_nvidia nvidia major includes why)
+  # Wheels of CUDA 13 share a folder, and those of CUDA 12 have one each.
+  file(GLOB found "${nvidia}/*/include")
+  set(${includes} "${found}" PARENT_SCOPE)
   set(${why} "" PARENT_SCOPE)
-  foreach(header cu13/include/cuda_runtime_api.h cu13/include/cusolverDn.h nccl/include/nccl.h)
-    if(NOT EXISTS "${nvidia}/${header}")
-      set(${why} "${nvidia}/${header} is missing" PARENT_SCOPE)
+  foreach(header cuda_runtime_api.h cublas_v2.h cusparse.h cusolverDn.h nccl.h)
+    find_file(path ${header} PATHS ${found} NO_DEFAULT_PATH NO_CACHE)
+    if(NOT path)
+      set(${why} "${nvidia} has no */include/${header}" PARENT_SCOPE)
       return()
     endif()
+    set(${header} "${path}")
+    unset(path)
   endforeach()
-  file(STRINGS "${nvidia}/nccl/include/nccl.h" lines REGEX "^#define NCCL_(MAJOR|MINOR) [0-9]+")
+  file(STRINGS "${cuda_runtime_api.h}" line REGEX "^#define CUDART_VERSION +[0-9]+")
+  string(REGEX REPLACE ".*VERSION +([0-9]+)[0-9][0-9][0-9].*" "\\1" cuda "${line}")
+  if(NOT cuda EQUAL major)
+    set(${why} "${cuda_runtime_api.h} is of CUDA ${cuda}, and LibTorch's is ${major}" PARENT_SCOPE)
+    return()
+  endif()
+  file(STRINGS "${nccl.h}" lines REGEX "^#define NCCL_(MAJOR|MINOR) [0-9]+")
   string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" nccl "${lines}")
   if(NOT nccl VERSION_EQUAL 2.28)
-    set(${why} "${nvidia}/nccl/include/nccl.h is of NCCL ${nccl}, and LibTorch's is 2.28" PARENT_SCOPE)
+    set(${why} "${nccl.h} is of NCCL ${nccl}, and LibTorch's is 2.28" PARENT_SCOPE)
   endif()
 endfunction()
 
 # Sets NVIDIA to the folder to take; empty: none, and WHY says why.
-function(dslaunch_find_nvidia result why)
+function(dslaunch_find_nvidia result includes major why)
   set(${result} "" PARENT_SCOPE)
-  if(NOT EXISTS "${DSLAUNCH_LIBTORCH}/lib/libtorch_cuda.so")
+  dslaunch_libtorch_cuda(cuda)
+  set(${major} "${cuda}" PARENT_SCOPE)
+  if(cuda STREQUAL "")
     set(${why} "the LibTorch in ${DSLAUNCH_LIBTORCH} has no CUDA" PARENT_SCOPE)
     return()
   endif()
@@ -35,10 +61,11 @@ function(dslaunch_find_nvidia result why)
     if(candidate STREQUAL "")
       continue()
     endif()
-    _dslaunch_check_nvidia("${candidate}" problem)
+    _dslaunch_check_nvidia("${candidate}" ${cuda} folders problem)
     if(problem STREQUAL "")
       cmake_path(NORMAL_PATH candidate)
       set(${result} "${candidate}" PARENT_SCOPE)
+      set(${includes} "${folders}" PARENT_SCOPE)
       return()
     endif()
     list(APPEND problems "${problem}")

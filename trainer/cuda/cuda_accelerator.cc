@@ -16,7 +16,8 @@
 
 // ProcessGroupNCCL's options hold a structure of NCCL's, which is to be the one that LibTorch has.
 static_assert(NCCL_MAJOR == 2 && NCCL_MINOR == 28, "the headers of LibTorch's own NCCL are needed");
-static_assert(CUDART_VERSION / 1000 == 13, "the headers of LibTorch's own CUDA are needed");
+static_assert(CUDART_VERSION / 1000 == DSLAUNCH_CUDA_MAJOR,
+              "the headers of LibTorch's own CUDA are needed");
 
 namespace dslaunch {
 namespace {
