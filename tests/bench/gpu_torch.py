@@ -1,7 +1,9 @@
-"""PyTorch's half of tests/bench/gpu: `gpu_torch.py prepare|eager|autocast|compile RECIPE`. Prints the lines that
-dslaunch-train prints."""
+"""The peers' half of tests/bench/gpu: `gpu_torch.py prepare|eager|autocast|compile|deepspeed RECIPE cuda|cpu`. Prints the lines
+that dslaunch-train prints."""
 
 import json
+import os
+import socket
 import sys
 import time
 
@@ -11,15 +13,18 @@ import torch
 from gpt_training import loss_of, make_model, prepare
 
 
-def batches(recipe):
-    """Pinned, one step ahead, as a data loader would have them."""
+def batches(recipe, device):
+    """On the device, copied out of pinned memory as a data loader would have it."""
+    def there(rows):
+        return rows.contiguous().pin_memory().to(device, non_blocking=True) if device == "cuda" else rows.contiguous()
+
     tokens = numpy.memmap(recipe["data"]["path"], "<u2", "r")
     block, batch = recipe["model"]["n_positions"], recipe["engine"]["train_batch_size"]
     for number in range(recipe["run"]["steps"]):
         first = number * batch
         rows = numpy.stack([tokens[(first + i) * block:(first + i + 1) * block + 1] for i in range(batch)])
         rows = torch.from_numpy(rows.astype(numpy.int64))
-        yield rows[:, :-1].contiguous().pin_memory(), rows[:, 1:].contiguous().pin_memory()
+        yield there(rows[:, :-1]), there(rows[:, 1:])
 
 
 class Masters:
@@ -41,25 +46,23 @@ class Masters:
             torch._foreach_copy_(self.weights, self.masters)
 
 
-def train(kind, recipe):
-    torch.cuda.init()
-    model = make_model(recipe).cuda()
+def torch_step(kind, recipe, device):
+    """A function of inputs and targets that does a step and returns the loss."""
+    model = make_model(recipe).to(device)
     masters = Masters(model) if kind != "autocast" else None
     updated = masters.masters if masters else list(model.parameters())
     settings = recipe["engine"]["optimizer"]["params"]
     optimizer = torch.optim.AdamW(updated, lr=settings["lr"], weight_decay=settings["weight_decay"], fused=True)
 
     def forward(inputs, targets):
-        with torch.autocast("cuda", torch.bfloat16, enabled=kind == "autocast"):
+        with torch.autocast(device, torch.bfloat16, enabled=kind == "autocast"):
             return loss_of(model(inputs), targets)
 
     if kind == "compile":
         forward = torch.compile(forward)
-    every, steps = recipe["engine"]["steps_per_print"], recipe["run"]["steps"]
-    tokens = every * recipe["engine"]["train_batch_size"] * recipe["model"]["n_positions"]
-    mean, before = torch.zeros((), device="cuda"), time.perf_counter()
-    for number, (inputs, targets) in enumerate(batches(recipe), 1):
-        loss = forward(inputs.cuda(non_blocking=True), targets.cuda(non_blocking=True))
+
+    def step(inputs, targets):
+        loss = forward(inputs, targets)
         loss.backward()
         if masters:
             masters.gradients()
@@ -69,25 +72,62 @@ def train(kind, recipe):
             masters.publish()
         else:
             optimizer.zero_grad()
-        mean += loss.detach()
+        return loss.detach()
+
+    return step
+
+
+def deepspeed_step(recipe, device):
+    import deepspeed
+
+    model = make_model(recipe)
+    settings = recipe["engine"]["optimizer"]["params"]
+    config = {"train_batch_size": recipe["engine"]["train_batch_size"], "bf16": {"enabled": True},
+              "gradient_clipping": recipe["engine"]["gradient_clipping"], "zero_optimization": {"stage": 1}}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ.update({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+    deepspeed.init_distributed("nccl" if device == "cuda" else "gloo", verbose=False)
+    optimizer = torch.optim.AdamW(model.parameters(), **settings, fused=True)
+    engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=optimizer)
+
+    def step(inputs, targets):
+        loss = loss_of(engine(inputs), targets)
+        engine.backward(loss)
+        engine.step()
+        return loss.detach()
+
+    return step
+
+
+def train(kind, recipe, device):
+    step = deepspeed_step(recipe, device) if kind == "deepspeed" else torch_step(kind, recipe, device)
+    every, steps = recipe["engine"]["steps_per_print"], recipe["run"]["steps"]
+    tokens = every * recipe["engine"]["train_batch_size"] * recipe["model"]["n_positions"]
+    rate = recipe["engine"]["optimizer"]["params"]["lr"]
+    mean, before = torch.zeros((), device=device), time.perf_counter()
+    for number, (inputs, targets) in enumerate(batches(recipe, device), 1):
+        mean += step(inputs, targets)
         if number % every == 0:
             value = mean.item() / every
             now = time.perf_counter()
-            print(f"step {number}/{steps}: loss {value:.4f}, lr {settings['lr']}, {tokens / (now - before):.0f} tokens/s",
-                  flush=True)
+            print(f"step {number}/{steps}: loss {value:.4f}, lr {rate}, {tokens / (now - before):.0f} tokens/s", flush=True)
             mean.zero_()
             before = now
-    print(f"rank 0's GPU held at most {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB of tensors")
+    held = torch.cuda.max_memory_allocated() if device == "cuda" else 0
+    print(f"rank 0's GPU held at most {held / 2**30:.2f} GiB of tensors", flush=True)
 
 
 def main():
-    kind, file = sys.argv[1:]
+    kind, file, device = sys.argv[1:]
     with open(file) as text:
         recipe = json.load(text)
     if kind == "prepare":
         prepare(recipe)
     else:
-        train(kind, recipe)
+        train(kind, recipe, device)
+        os._exit(0)  # now and then PyTorch's own threads abort while the interpreter ends
 
 
 if __name__ == "__main__":

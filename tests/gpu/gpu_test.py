@@ -105,6 +105,8 @@ class Trouble(GpuCase):
         """As over NVLink: nothing shows that a rank is gone but that it is late."""
         if not is_standin():
             self.skipTest("whether a GPU notices depends on how it is connected")
+        if gpus() < 2:
+            self.skipTest("takes two GPUs")
         wanted = recipe(run={"steps": 10_000_000, "seed": 1, "device": "cuda", "collective_timeout_s": 3})
         with Job(wanted, 2, env_of_rank={0: {"STANDIN_HANG": "1"}}) as job:
             job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 
-DATA = "/usr/share/datasets/fashion-mnist"
+DATA = os.environ.get("TEST_DATA", "/usr/share/datasets/fashion-mnist")
 TRAIN = os.environ["DSLAUNCH_TRAIN"]
 DEVICE = os.environ.get("TEST_DEVICE")  # of recipes that do not say theirs
 

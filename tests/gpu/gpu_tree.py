@@ -1,0 +1,48 @@
+"""The programs that tests/gpu/run and tests/bench/gpu start: those of this checkout's build, or those of a tree that
+tests/gpu/pack made, which takes the PyTorch of the machine it lies on."""
+
+import importlib.util
+import os
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKED = ROOT / "packed"  # lies in a tree that was packed
+DATA = ROOT / "data"      # and so does this
+BUILD = pathlib.Path(ROOT / "build" if PACKED.exists() else os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).absolute()
+TRAIN = BUILD / "bin" / "dslaunch-train"
+DRIVER = BUILD / "driver"  # of the stand-in, where the tree has it
+
+
+def torch_folder():
+    """Of the PyTorch of this Python, which is not loaded. None: it has none."""
+    found = importlib.util.find_spec("torch")
+    return pathlib.Path(found.submodule_search_locations[0]) if found else None
+
+
+def find_libraries():
+    """Makes LibTorch and NVIDIA's libraries reachable for the programs of a packed tree. Ends this program where that cannot
+    be."""
+    if not TRAIN.exists():
+        sys.exit("%s does not exist; ./quickstart builds it, or set DSLAUNCH_BUILD_DIR" % TRAIN)
+    if not PACKED.exists():
+        return
+    torch = torch_folder()
+    if torch is None:
+        sys.exit("this Python (%s) has no PyTorch, whose LibTorch the trainer needs; run this by one that has torch 2.11"
+                 % sys.executable)
+    for name, target in (("libtorch", torch), ("nvidia", torch.parent / "nvidia")):
+        link = BUILD / "lib" / "dslaunch" / name
+        if link.is_symlink():
+            link.unlink()
+        link.symlink_to(target)
+
+
+def environment():
+    """For the tests, and for what they start."""
+    libraries = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), str(DRIVER) if DRIVER.exists() else ""]
+    if PACKED.exists():
+        libraries.append(str(BUILD / "lib" / "dslaunch" / "libtorch" / "lib"))
+    values = {"DSLAUNCH_TRAIN": str(TRAIN), "DSLAUNCH_SDK_PROGRAM": str(BUILD / "tests" / "dslaunch-sdk-program"),
+              "LD_LIBRARY_PATH": ":".join(dict.fromkeys(filter(None, libraries))), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**values, **({"TEST_DATA": str(DATA)} if DATA.exists() else {})}

@@ -1,0 +1,56 @@
+"""The day a GPU is there: tests/gpu/pack, and the two commands of its tree, up to the last line of their tables. The tree lies
+elsewhere, has the stand-in in place of the CUDA part, and takes LibTorch from the PyTorch beside it. With DSLAUNCH_TEST_FULL=1
+all tests of the tree are run, else one of each kind."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = os.environ["DSLAUNCH_ORACLE_PYTHON"]
+FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
+LIMIT_S = 600
+
+
+class Rehearsal(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.tree = pathlib.Path(folder.name) / "tree"
+        subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "pack", "--standin", cls.tree], check=True, timeout=LIMIT_S)
+
+    def run_in_tree(self, code, *command):
+        """The lines that it prints. Of this build it knows nothing, and it has one GPU."""
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith(("DSLAUNCH_", "TEST_", "LD_LIBRARY_PATH"))}
+        ended = subprocess.run([PYTHON, self.tree / command[0], *command[1:]], capture_output=True, text=True, timeout=LIMIT_S,
+                               cwd="/", env={**environment, "FAKE_CUDA_DEVICES": "1"})
+        print(ended.stdout, flush=True)
+        self.assertEqual((ended.returncode, ended.stderr), (code, ""), ended.stdout)
+        return ended.stdout.splitlines()
+
+    def test_tests(self):
+        lines = self.run_in_tree(0, "tests/gpu/run", *([] if FULL else ["--only", "fp16"]))
+        self.assertRegex(lines[-1], r"^\d+ passed, 0 failed, \d+ skipped, 0 not run to the end, in \d+ s$")
+        self.assertTrue(any("test_fp16_with_a_loss_scale" in line and line.endswith("passed") for line in lines))
+
+    def test_what_the_time_does_not_reach_is_in_the_table(self):
+        lines = self.run_in_tree(75, "tests/gpu/run", "--seconds", "3")
+        self.assertRegex(lines[-1], r"[1-9]\d* not run to the end")
+        self.assertTrue(any("sdk_test" in line and line.endswith("not run") for line in lines))
+
+    def test_benchmark(self):
+        rounds = [] if FULL else ["--only", "dslaunch", "zero 3", "eager"]
+        lines = self.run_in_tree(0, "tests/bench/gpu", "--rehearse", "--rounds", "1", "--steps", "20", "--batch", "2", *rounds)
+        table = lines[next(number for number, line in enumerate(lines) if "tokens/s" in line and "MFU" in line):]
+        for name in rounds[1:] or ["dslaunch", "graph", "zero 1", "zero 2", "zero 3", "offload", "eager", "autocast", "compile"]:
+            self.assertTrue(any(line.startswith("  " + name) and line.split()[-1] == "x" for line in table), table)
+        self.assertEqual(sum("delays a step by" in line for line in table), 2, table)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
