@@ -77,9 +77,9 @@ void FrontEnd::Do(const action::Connect& connect) {
   const milliseconds pause =
       PauseAfter(connect.attempt - 1, options_.retry_wait, kMaxRetryWait, part);
   world_.timeline.After(pause.count(), &process_, [this, index] {
-    if (connecting_stopped_ || reconnects_ == kMostReconnects) return;
+    if (connecting_stopped_ || reconnects_ == world_.job.most_reconnects) return;
     world_.timeline.After(kConnectMs, &process_, [this, index] {
-      if (reconnects_ == kMostReconnects) return;
+      if (reconnects_ == world_.job.most_reconnects) return;
       const bool reached = Reach(index);
       if (reached) ++reconnects_;
       OnConnected(index, reached);
@@ -97,8 +97,8 @@ void FrontEnd::OnConnected(uint32_t index, bool reached) {
 
 bool FrontEnd::Reach(uint32_t index) {
   const Place self = world_.network.front_end();
-  if (world_.machines[index].off || world_.network.IsCut(self, index) ||
-      world_.network.IsCut(index, self))
+  if (world_.machines[index].off || world_.machines[world_.network.RelayOf(index)].off ||
+      world_.network.IsCut(self, index) || world_.network.IsCut(index, self))
     return false;
   world_.incarnations.push_back(
       std::make_unique<NodeIncarnation>(world_, world_.incarnations.size(), index));

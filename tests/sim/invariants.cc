@@ -1,6 +1,7 @@
 #include "tests/sim/invariants.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dslaunch::sim {
 
@@ -22,12 +23,10 @@ void Invariants::OnStart(uint64_t attempt, uint32_t rank, uint32_t world_size, u
   newest_ = std::max(newest_, attempt);
 }
 
-void Invariants::OnRankFailed(uint64_t attempt, uint32_t node) {
-  failed_.push_back({attempt, node});
-}
+void Invariants::OnRankFailed(uint64_t attempt, uint32_t node) { failed_.insert({attempt, node}); }
 
 void Invariants::OnRanksFinished(uint64_t attempt, uint32_t node) {
-  finished_.push_back({attempt, node});
+  finished_.insert({attempt, node});
 }
 
 void Invariants::OnGracefulKill(uint32_t node, int64_t lease_ends_by) {
@@ -83,9 +82,10 @@ void Invariants::OnCause(const pb::Cause& cause) {
 }
 
 void Invariants::OnDecidedSuccess(uint64_t attempt) {
+  if (std::exchange(decided_, attempt) == attempt) return;  // each node is told
   for (const Owner& owner : owners_) {
     if (owner.attempt != attempt) continue;
-    if (std::ranges::count(finished_, Part{attempt, owner.node}) == 0)
+    if (!finished_.contains({attempt, owner.node}))
       Fail("the rendezvous decided success, but " + Name(owner.node) + " has not finished");
   }
 }
@@ -105,9 +105,8 @@ void Invariants::CheckSuccess(const JobEnd& end) {
     world_size = owner.world_size;
     const Part part = {owner.attempt, owner.node};
     if (owner.runs) Fail("exit code 0, but " + Name(owner.node) + " is not empty");
-    if (std::ranges::count(failed_, part) > 0)
-      Fail("exit code 0, but a rank of " + Name(owner.node) + " failed");
-    if (std::ranges::count(finished_, part) == 0)
+    if (failed_.contains(part)) Fail("exit code 0, but a rank of " + Name(owner.node) + " failed");
+    if (!finished_.contains(part))
       Fail("exit code 0, but " + Name(owner.node) + " has not finished");
   }
   if (ranks == 0 || ranks != world_size) Fail("exit code 0, but not all ranks were started");

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,7 +71,7 @@ class Invariants {
   struct Part {  // a node's, in an attempt
     uint64_t attempt;
     uint32_t node;
-    bool operator==(const Part&) const = default;
+    auto operator<=>(const Part&) const = default;
   };
 
   std::string Name(uint32_t node) const { return job_.node(node).name(); }
@@ -79,8 +80,9 @@ class Invariants {
   const Job& job_;
   const std::function<int64_t()> now_;
   std::vector<Owner> owners_;
-  std::vector<Part> failed_;
-  std::vector<Part> finished_;
+  std::set<Part> failed_;
+  std::set<Part> finished_;
+  uint64_t decided_ = 0;  // attempt of the last success
   uint64_t newest_ = 0;
   std::string error_;
 };

@@ -85,7 +85,7 @@ int64_t Job::EmptyWithinMs() const {
 int64_t Job::LongestMs() const {
   const pb::Timeouts& times = timeouts();
   const int64_t emptying = times.grace_ms() + times.teardown_ms() + times.dead_ms();
-  const int64_t attempts = policy().max_restarts() + kMostReconnects + size() + 2;
+  const int64_t attempts = policy().max_restarts() + most_reconnects + size() + 2;
   const int64_t attempt_ms = times.ready_ms() + longest_rank_ms + policy().hang_ms() +
                              2 * emptying + policy().max_backoff_ms() + times.join_ms();
   const int64_t failovers_ms = policy().max_restarts() * (times.lease_ms() + 3 * emptying);

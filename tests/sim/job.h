@@ -18,11 +18,14 @@ struct Job {
   pb::PrepareRequest prepare;    // what the nodes are told, but for what differs from node to node
   LaunchPlan plan;               // what the front end knows of the same
   std::vector<uint32_t> absent;  // cannot be reached at the start
+  int64_t shortest_rank_ms = 2'000;
   int64_t longest_rank_ms = 45'000;
   bool reports_steps = false;
   int64_t rank_fails_one_in = 4;  // nodes and attempts
   int64_t faults = 0;
   bool user_interrupts = false;
+  int most_reconnects = kMostReconnects;
+  bool is_calm = false;  // ranks start in time and do as they should, and the network is fast
 
   uint32_t size() const { return static_cast<uint32_t>(prepare.nodes_size()); }
   const pb::Node& node(uint32_t index) const { return prepare.nodes(static_cast<int>(index)); }

@@ -16,8 +16,9 @@ bool IsOver(const World& world) {
                              [](const auto& incarnation) { return incarnation->is_over(); });
 }
 
-// Until the front end has ended, and then until nobody else is there, each within its bound.
-void Run(World& world) {
+}  // namespace
+
+void RunToQuiet(World& world) {
   Invariants& invariants = world.invariants;
   const int64_t bound = world.job.LongestMs();
   while (invariants.error().empty() && !world.front_end->is_over()) {
@@ -37,8 +38,6 @@ void Run(World& world) {
   invariants.OnQuiet();
 }
 
-}  // namespace
-
 World::World(uint64_t seed, Tracing tracing, PlantedBug planted)
     : random(seed),
       job(DrawJob(random)),
@@ -48,6 +47,15 @@ World::World(uint64_t seed, Tracing tracing, PlantedBug planted)
       machines(job.size()),
       bug(planted) {}
 
+World::World(uint64_t seed, Tracing tracing, Job given)
+    : random(seed),
+      job(std::move(given)),
+      network(timeline, random, job.size()),
+      invariants(job, [this] { return timeline.now(); }),
+      trace(tracing),
+      machines(job.size()),
+      bug(PlantedBug::kNone) {}
+
 World::~World() = default;
 
 History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
@@ -56,7 +64,7 @@ History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
   world.front_end = std::make_unique<FrontEnd>(world);
   world.front_end->Start();
   PlanFaults(world);
-  Run(world);
+  RunToQuiet(world);
   History history;
   history.error = world.invariants.error();
   history.trace = world.trace.Last();

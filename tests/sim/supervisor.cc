@@ -208,20 +208,21 @@ void Supervisor::BeginRanks(uint64_t attempt) {
   std::erase_if(children_, [](const Child& child) { return !child.alive; });
   signalled_ = false;
   // A start takes time; some miss the barrier's deadline.
-  const int64_t start_ms = random.OneIn(60)
+  const int64_t start_ms = !job.is_calm && random.OneIn(60)
                                ? random.Between(job.timeouts().ready_ms(), kLongestStartMs)
                                : random.Between(1, kUsualStartMs);
   ranks_ = {.attempt = attempt, .began = world_.timeline.now(), .start_ms = start_ms};
   // A program of its own that a rank leaves behind.
-  if (random.OneIn(8)) children_.push_back({.pid = ++last_pid_, .deaf = random.OneIn(2)});
-  if (random.OneIn(job.rank_fails_one_in)) {
+  if (!job.is_calm && random.OneIn(8))
+    children_.push_back({.pid = ++last_pid_, .deaf = random.OneIn(2)});
+  if (!job.is_calm && random.OneIn(job.rank_fails_one_in)) {
     world_.timeline.After(start_ms + random.Between(1, 20'000), &process_,
                           [this, attempt] { FailRank(attempt); });
   }
   ranks_.stuck = job.reports_steps && job.policy().hang_ms() > 0 && random.OneIn(20);
   if (ranks_.stuck) return;
-  world_.timeline.After(start_ms + random.Between(2'000, job.longest_rank_ms), &process_,
-                        [this, attempt] { FinishRanks(attempt); });
+  world_.timeline.After(start_ms + random.Between(job.shortest_rank_ms, job.longest_rank_ms),
+                        &process_, [this, attempt] { FinishRanks(attempt); });
 }
 
 bool Supervisor::RanksRun(uint64_t attempt) const {
@@ -258,6 +259,7 @@ void Supervisor::BeginSignals() {
   if (!ranks_.exist) return;
   world_.invariants.OnGracefulKill(incarnation_.node(), incarnation_.LeaseEndsBy());
   for (Child& child : children_) {
+    if (world_.job.is_calm) continue;
     child.deaf = child.deaf || world_.random.OneIn(8);
     child.unkillable = child.alive && child.local_rank == 0 && world_.random.OneIn(150);
   }

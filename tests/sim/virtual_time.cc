@@ -5,6 +5,7 @@
 namespace dslaunch::sim {
 
 void Timeline::At(int64_t when, Process* process, Task task) {
+  if (when == kNever) return;
   uint32_t slot = 0;
   if (free_.empty()) {
     slot = static_cast<uint32_t>(slots_.size());

@@ -24,6 +24,9 @@ struct Process {
 
 class Timeline {
  public:
+  // What is planned for then does not happen.
+  static constexpr int64_t kNever = INT64_MAX;
+
   int64_t now() const { return now_; }
   Clock::time_point NowOn(const MachineClock& clock) const {
     return Clock::time_point(milliseconds(now_ + clock.ahead_ms));

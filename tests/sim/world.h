@@ -30,6 +30,7 @@ struct Machine {
 
 struct World {
   World(uint64_t seed, Tracing tracing, PlantedBug planted);
+  World(uint64_t seed, Tracing tracing, Job given);
   World(const World&) = delete;
   ~World();
 
@@ -56,5 +57,8 @@ struct World {
   std::vector<std::unique_ptr<NodeIncarnation>> incarnations;  // of all nodes, oldest first
   std::vector<std::unique_ptr<Rendezvous>> rendezvous;         // oldest first
 };
+
+// Until the front end has ended, and then until nobody else is there, each within its bound.
+void RunToQuiet(World& world);
 
 }  // namespace dslaunch::sim
