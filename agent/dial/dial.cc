@@ -30,7 +30,7 @@ namespace {
 constexpr milliseconds kConnectWithin(60'000);  // the front end's own limit is shorter, mostly
 constexpr milliseconds kFlushWithin(2'000);     // what the agent wrote last
 // Of mpirun and its daemons: what variables' names begin with.
-constexpr std::string_view kOfMpi[] = {"OMPI_", "PMIX_", "ORTE_", "PMI_"};
+constexpr std::string_view kOfMpi[] = {"OMPI_", "PMIX_", "ORTE_", "PRTE_", "PMI_"};
 // Of the step of Slurm's in which this process is.
 constexpr std::string_view kOfStep[] = {"SLURM_PROCID",         "SLURM_LOCALID",
                                         "SLURM_NODEID",         "SLURM_NTASKS",

@@ -86,10 +86,13 @@ std::vector<std::string> EngineCommandLine(const EngineWords& engine,
   switch (engine.engine) {
     case Engine::kOpenMpi:
       if (engine.is_root) words.emplace_back("--allow-run-as-root");
-      // One agent that ends does not end the others: dslaunch decides how the job goes on.
-      Append(words, {"--stdin", "none", "--bind-to", "none", "--enable-recovery", "--mca",
-                     "orte_abort_on_non_zero_status", "0", "--map-by", "seq", "-np", count,
-                     "--host", Joined(nodes, /*with_user=*/false), "/bin/sh", "-c", script});
+      // One agent that ends does not end the others: dslaunch decides how the job goes on. Open MPI
+      // 4 and 5 have a name of their own for that, and ignore the other's.
+      for (const char* name : {"orte_abort_on_non_zero_status", "prte_abort_on_non_zero_status"})
+        Append(words, {"--mca", name, "0"});
+      Append(words,
+             {"--stdin", "none", "--bind-to", "none", "--enable-recovery", "--map-by", "seq", "-np",
+              count, "--host", Joined(nodes, /*with_user=*/false), "/bin/sh", "-c", script});
       break;
     case Engine::kPdsh:
       if (!engine.knows_rcmd) Append(words, {"-R", "ssh"});

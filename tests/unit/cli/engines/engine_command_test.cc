@@ -28,6 +28,8 @@ TEST(EngineCommandTest, MpirunGetsNodesInOrderAndTheScriptAsOneWord) {
   EXPECT_EQ(AfterWord(words, "--host"), "node1,node2.site");
   EXPECT_EQ(AfterWord(words, "-np"), "2");
   EXPECT_EQ(AfterWord(words, "--map-by"), "seq");
+  EXPECT_EQ(AfterWord(words, "orte_abort_on_non_zero_status"), "0");  // Open MPI 4
+  EXPECT_EQ(AfterWord(words, "prte_abort_on_non_zero_status"), "0");  // Open MPI 5
   EXPECT_EQ(words.back(), "echo $OMPI_COMM_WORLD_RANK; x");
   EXPECT_THAT(words, Not(Contains("--allow-run-as-root")));
   EXPECT_EQ(EngineTryThis(engine, kNodes[1]), "/usr/bin/mpirun --mca a b --host node2.site true");
