@@ -13,6 +13,7 @@
 
 #include "base/sanitize.h"
 #include "base/start_thread.h"
+#include "cli/transport/agent_digest.h"
 #include "cli/transport/child_process.h"
 #include "cli/transport/hello.h"
 #include "cli/transport/ssh_bootstrap.h"
@@ -203,7 +204,7 @@ Result<std::shared_ptr<EngineTransport::Run>> EngineTransport::Start(
     const std::vector<NodeTarget>& nodes) {
   if (!server_) {
     ticket_ = MakeNonce();
-    DSL_TRY_ASSIGN(sha256_, Sha256OfFile(options_.agent.path));
+    DSL_TRY_ASSIGN(sha256_, AgentDigest(options_.agent.path, OwnCacheFolder()));
     DialServer::Options server;
     server.network_interface = options_.network_interface;
     server.ticket = ticket_;

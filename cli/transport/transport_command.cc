@@ -13,6 +13,7 @@
 #include "base/backoff.h"
 #include "base/sanitize.h"
 #include "cli/transport/agent_copy.h"
+#include "cli/transport/agent_digest.h"
 #include "cli/transport/hello.h"
 #include "cli/transport/login_gate.h"
 #include "cli/transport/ssh_bootstrap.h"
@@ -158,7 +159,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
 
 // The program's output does not matter: its end tells.
 Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target) const {
-  DSL_TRY_ASSIGN(const std::string sha256, Sha256OfFile(agent_.path));
+  DSL_TRY_ASSIGN(const std::string sha256, AgentDigest(agent_.path, OwnCacheFolder()));
   Result<std::unique_ptr<RunningProgram>> child = starter_->StartReadingAgent(
       command_->CommandLine(target, InstallScript(agent_, sha256, MakeNonce(), CopyForm::kRaw)));
   if (!child)

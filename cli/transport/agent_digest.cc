@@ -1,0 +1,69 @@
+#include "cli/transport/agent_digest.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/ownership.h"
+#include "base/put_file.h"
+#include "cli/transport/agent_binary.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr char kFileName[] = "agent.sha256";
+constexpr size_t kMaxBytes = 1024;
+constexpr size_t kDigits = 64;
+
+// Whoever changes the file changes one of these; empty: it cannot be looked at.
+std::string IdentityOf(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return "";
+  std::string identity;
+  for (const auto number :
+       {static_cast<long long>(status.st_dev), static_cast<long long>(status.st_ino),
+        static_cast<long long>(status.st_size), static_cast<long long>(status.st_mtim.tv_sec),
+        static_cast<long long>(status.st_mtim.tv_nsec),
+        static_cast<long long>(status.st_ctim.tv_sec),
+        static_cast<long long>(status.st_ctim.tv_nsec)})
+    identity += std::to_string(number) + " ";
+  return identity;
+}
+
+// Empty: it is not there, or of another file.
+std::string Kept(const UniqueFd& folder, const std::string& path, const std::string& identity) {
+  const Result<UniqueFd> file = OpenOwnFile(folder, kFileName, path, ::geteuid());
+  if (!file.ok() || !*file) return "";
+  const Result<std::string> text = ReadAll(*file, path, kMaxBytes);
+  if (!text.ok() || !text->starts_with(identity)) return "";
+  const std::string digest = text->substr(identity.size());
+  const bool is_digest =
+      digest.size() == kDigits && digest.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return is_digest ? digest : "";
+}
+
+}  // namespace
+
+Result<std::string> AgentDigest(const std::string& path, const std::string& cache_folder) {
+  const std::string identity = IdentityOf(path);
+  if (identity.empty() || cache_folder.empty()) return Sha256OfFile(path);
+  const Result<UniqueFd> folder = OpenOwnFolder(cache_folder, ::geteuid(), IfMissing::kMake);
+  if (!folder.ok()) return Sha256OfFile(path);
+  const std::string file = cache_folder + "/" + kFileName;
+  if (std::string digest = Kept(*folder, file, identity); !digest.empty()) return digest;
+  Result<std::string> digest = Sha256OfFile(path);
+  // Unless it was replaced meanwhile.
+  if (digest.ok() && IdentityOf(path) == identity)
+    (void)PutFile(file, identity + *digest, /*overwrite=*/true);
+  return digest;
+}
+
+std::string OwnCacheFolder() {
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache == '/') return std::string(cache) + "/dslaunch";
+  const char* const home = std::getenv("HOME");
+  return home != nullptr && *home == '/' ? std::string(home) + "/.cache/dslaunch" : "";
+}
+
+}  // namespace dslaunch
