@@ -20,6 +20,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/mutex.h"
 #include "base/socket_pair.h"
 #include "net/addresses.h"
@@ -46,20 +47,35 @@ std::string TextOf(const asio::ip::address& address) {
   return address.to_string();
 }
 
-// At any free port, for both families where the kernel has both.
-std::error_code Listen(tcp::acceptor& acceptor) {
+// For both families where the kernel has both; 0: any free port.
+std::error_code ListenAt(tcp::acceptor& acceptor, uint16_t port) {
   std::error_code failed;
   acceptor.open(tcp::v6(), failed);
   if (!failed) acceptor.set_option(asio::ip::v6_only(false), failed);
-  if (!failed) acceptor.bind({tcp::v6(), 0}, failed);
-  if (failed) {
+  if (!failed) acceptor.bind({tcp::v6(), port}, failed);
+  if (failed && failed != asio::error::address_in_use) {
     std::error_code ignored;
     acceptor.close(ignored);
     acceptor.open(tcp::v4(), failed);
-    if (!failed) acceptor.bind({tcp::v4(), 0}, failed);
+    if (!failed) acceptor.bind({tcp::v4(), port}, failed);
   }
   if (!failed) acceptor.listen(asio::socket_base::max_listen_connections, failed);
   if (!failed) acceptor.non_blocking(true, failed);
+  return failed;
+}
+
+// Jobs that start together begin at different ports of the range.
+std::error_code Listen(tcp::acceptor& acceptor, const PortRange& ports) {
+  if (ports.first == 0) return ListenAt(acceptor, 0);
+  const uint32_t count = ports.last - ports.first + 1u;
+  const uint32_t start = static_cast<uint32_t>(RandomPart() * count);
+  std::error_code failed;
+  for (uint32_t i = 0; i < count; ++i) {
+    std::error_code ignored;
+    acceptor.close(ignored);
+    failed = ListenAt(acceptor, static_cast<uint16_t>(ports.first + (start + i) % count));
+    if (failed != asio::error::address_in_use) break;
+  }
   return failed;
 }
 
@@ -76,9 +92,15 @@ class DialServer::Loop {
   }
 
   Result<void> Start() {
-    if (const std::error_code failed = Listen(acceptor_)) {
-      return Error{ExitCode::kUnavailable,
-                   "cannot open a port for the agents: " + failed.message()};
+    if (const std::error_code failed = Listen(acceptor_, options_.ports)) {
+      const PortRange& ports = options_.ports;
+      return Error{
+          ExitCode::kUnavailable,
+          "cannot open a port for the agents" +
+              (ports.first == 0 ? ""
+                                : " in Slurm's SrunPortRange, " + std::to_string(ports.first) +
+                                      " to " + std::to_string(ports.last)) +
+              ": " + failed.message()};
     }
     Accept();
     thread_ = std::thread([this] { context_.run(); });

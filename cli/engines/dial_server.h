@@ -8,6 +8,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
+#include "cli/engines/slurm_ports.h"
 
 namespace dslaunch {
 
@@ -22,6 +23,7 @@ class DialServer {
     std::string ticket;             // lower-case hex
     std::string file;               // the agent's
     size_t max_unclaimed = 64;      // connections that Await has not asked for
+    PortRange ports = {};           // to listen at
   };
   struct Caller {
     UniqueFd stream;          // decrypted; closing it ends the connection, and so does the node
@@ -29,7 +31,7 @@ class DialServer {
     std::string own_address;  // of this machine, as the node reached it
   };
 
-  // kUnavailable: no port can be had.
+  // kUnavailable: no port can be had, or none of the range.
   static Result<std::unique_ptr<DialServer>> Start(Options options);
   // Ends all connections.
   ~DialServer();

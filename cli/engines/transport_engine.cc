@@ -210,6 +210,7 @@ Result<std::shared_ptr<EngineTransport::Run>> EngineTransport::Start(
     server.ticket = ticket_;
     server.file = options_.agent.path;
     server.max_unclaimed += options_.nodes.size();
+    if (options_.engine.engine == Engine::kSlurm) server.ports = OwnSrunPortRange();
     DSL_TRY_ASSIGN(server_, DialServer::Start(std::move(server)));
   }
   EngineStart start;

@@ -61,6 +61,24 @@ class DialServerTest : public ::testing::Test {
   int port_ = 0;
 };
 
+TEST_F(DialServerTest, ListensWhereItMay) {
+  const auto port = static_cast<uint16_t>(port_);  // taken
+  const auto start = [&](PortRange ports) { return DialServer::Start({"", "7e57", "", 8, ports}); };
+  const Result<std::unique_ptr<DialServer>> none = start({port, port});
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.error().message.find("SrunPortRange, " + std::to_string(port)), std::string::npos);
+  const auto first = static_cast<uint16_t>(port < 65'000 ? port : port - 20);
+  const PortRange range{first, static_cast<uint16_t>(first + 20)};
+  for (int i = 0; i < 3; ++i) {
+    const Result<std::unique_ptr<DialServer>> other = start(range);
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    const int got = PortOfEndpoint((*other)->endpoints().front());
+    EXPECT_GE(got, range.first);
+    EXPECT_LE(got, range.last);
+    EXPECT_NE(got, port_);
+  }
+}
+
 TEST_F(DialServerTest, GivesTheFileForTheTicketAlone) {
   EXPECT_EQ(Ask(Connect(), "7e57\n").size(), size_t{1} << 20);
   EXPECT_EQ(Ask(Connect(), "7e58\n"), "");
