@@ -42,7 +42,8 @@ class Requeue(SlurmCase):
         steps.write_text(f"{last + 5}\n")
         # Slurm lets a job that it has requeued wait for two minutes.
         self.assertEqual(0, self.cluster.run("scontrol", "update", f"JobId={job.number}", "StartTime=now", "TimeLimit=10").returncode)
-        self.assertEqual(("COMPLETED", 0), self.cluster.wait_for_end(job.number, 90), job.output)
+        end = self.cluster.wait_for_end(job.number, 90)
+        self.assertEqual(("COMPLETED", 0), end, job.output + self.cluster.words_on(job.number))
         self.assertRegex(job.output, rf"resum.*{last}")
 
 

@@ -120,6 +120,12 @@ class SlurmCluster:
         wait_until(lambda: self.state_of(job)[0] in ended, timeout_s, f"job {job} of Slurm has ended", poll_s=0.1)
         return self.state_of(job)
 
+    def words_on(self, job):
+        """What Slurm says about a job, and the last lines of its daemons' logs, for a test's message."""
+        logs = "".join(f"{path.name}:\n" + "".join(path.read_text(errors="replace").splitlines(keepends=True)[-15:])
+                       for path in sorted(self.folder.glob("slurm*.log")))
+        return self.run("scontrol", "show", "job", str(job)).stdout + logs
+
     def kill_slurmd(self, name):
         """The daemon of one node, as if it had crashed; what it has started goes on."""
         config = self.environment["SLURM_CONF"]
