@@ -121,14 +121,14 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         output = self.folder / "output"
 
         def train(steps):
-            return self.start("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", "--json", "--log_dir",
+            return self.start("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", "--grace", "100", "--json", "--log_dir",
                               self.folder / "logs", "--env", f"PYTHONPATH={MODULE}", ORACLE,
                               EXAMPLES / "transformers_callback.py", output, steps)
 
         job = train(1000000)
         self.wait_for_metrics(150)
         job.signal(15)
-        self.assert_code(85, self.wait(job, 60), job)
+        self.assert_code(85, self.wait(job, 150), job)
         stopped_at = self.metrics(0)[-1]["step"]
         saved, = output.iterdir()
         self.assertGreaterEqual(int(saved.name.removeprefix("checkpoint-")), stopped_at)
