@@ -15,7 +15,7 @@ HAS = {"DEB": shutil.which("dpkg-deb"), "RPM": shutil.which("rpmbuild")}
 
 
 def output(*command, **options):
-    ended = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
+    ended = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400,
                            **options)
     if ended.returncode != 0:
         raise AssertionError(f"{command}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}")
