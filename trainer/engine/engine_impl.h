@@ -60,8 +60,8 @@ class EngineCore::Impl {
   // What belongs to a part of a parameter.
   TensorPart StatePart(const std::string& prefix, size_t part, const at::Tensor& tensor) const;
 
-  // For the full tensors of a parameter; `call` is for messages. The names throw for a tensor that
-  // is not one of the model's parameters, the first also for a frozen one.
+  // For the full and local tensors of a parameter; `call` is for messages. The names throw for a
+  // tensor that is not one of the model's parameters, the first also for a frozen one.
   const std::string& TrainedName(const std::string& call, const at::Tensor& parameter) const;
   const std::string& NameOf(const std::string& call, const at::Tensor& parameter) const;
   // Of what the optimizer keeps under `key`; throws where it keeps no such thing.
@@ -75,6 +75,16 @@ class EngineCore::Impl {
                    const at::Tensor& parameter) const;
   void SetWhole(const std::vector<TensorPart>& state, const std::string& name,
                 const at::Tensor& value) const;
+  // This rank's part of the tensor `name` of `state`: a copy of one dimension, in at least fp32, of
+  // no elements where this rank has none. And the reverse, which throws for another number of
+  // elements.
+  at::Tensor Local(const std::vector<TensorPart>& state, const std::string& name,
+                   const at::Tensor& parameter) const;
+  void SetLocal(const std::string& call, const std::vector<TensorPart>& state,
+                const std::string& name, const at::Tensor& value) const;
+  // Throws where every rank has whole gradients and this parameter got none.
+  void CheckHasGradient(const std::string& call, const std::vector<TensorPart>& gradients,
+                        const std::string& name) const;
 
   // The step's next micro-batch is its first again. Its gradients, and the pass that is open, are
   // given up by GiveUp, which may wait for other ranks: before the next training pass.

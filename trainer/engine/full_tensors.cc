@@ -1,4 +1,5 @@
-// Whole parameters, gradients and optimizer states, put together from the ranks' parts, and back.
+// Whole parameters, gradients and optimizer states, put together from the ranks' parts, and back;
+// and the parts themselves.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -14,6 +15,17 @@ const NamedTensor* Find(const std::vector<NamedTensor>& tensors, const at::Tenso
   const auto found = std::ranges::find_if(
       tensors, [&](const NamedTensor& item) { return item.tensor.is_same(tensor); });
   return found == tensors.end() ? nullptr : &*found;
+}
+
+// A rank has at most one part of each tensor.
+const TensorPart* FindPart(const std::vector<TensorPart>& state, const std::string& name) {
+  const auto found = std::ranges::find(state, name, &TensorPart::name);
+  return found == state.end() ? nullptr : &*found;
+}
+
+// In which copies of a parameter's weight, gradient and state are given out.
+at::ScalarType WideDtype(const at::Tensor& parameter) {
+  return at::promote_types(parameter.scalar_type(), at::kFloat);
 }
 
 [[noreturn]] void RefuseForeign(const std::string& call) {
@@ -50,14 +62,12 @@ const std::string& EngineCore::Impl::NameOf(const std::string& call,
 at::Tensor EngineCore::Impl::Whole(const std::vector<TensorPart>& state, const std::string& name,
                                    const at::Tensor& parameter) const {
   const at::NoGradGuard no_grad;
-  const at::ScalarType dtype = at::promote_types(parameter.scalar_type(), at::kFloat);
-  at::Tensor flat =
-      at::zeros({parameter.numel()}, at::TensorOptions(parameter.device()).dtype(dtype));
+  at::Tensor flat = at::zeros({parameter.numel()},
+                              at::TensorOptions(parameter.device()).dtype(WideDtype(parameter)));
   bool replicated = !states_->sharded();
-  for (const TensorPart& part : state) {
-    if (part.name != name) continue;
-    flat.narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.flatten());
-    replicated = part.replicated;
+  if (const TensorPart* part = FindPart(state, name)) {
+    flat.narrow(0, part->start, part->tensor.numel()).copy_(part->tensor.flatten());
+    replicated = part->replicated;
   }
   // Every element is on one rank, and zero on the others.
   if (!replicated) ranks_.replicas->AllReduce(flat);
@@ -67,12 +77,39 @@ at::Tensor EngineCore::Impl::Whole(const std::vector<TensorPart>& state, const s
 void EngineCore::Impl::SetWhole(const std::vector<TensorPart>& state, const std::string& name,
                                 const at::Tensor& value) const {
   const at::NoGradGuard no_grad;
-  const at::Tensor flat = value.flatten();
-  for (const TensorPart& part : state) {
-    if (part.name != name) continue;
-    part.tensor.detach().copy_(
-        flat.narrow(0, part.start, part.tensor.numel()).view(part.tensor.sizes()));
+  const TensorPart* part = FindPart(state, name);
+  if (part == nullptr) return;
+  part->tensor.detach().copy_(
+      value.flatten().narrow(0, part->start, part->tensor.numel()).view(part->tensor.sizes()));
+}
+
+at::Tensor EngineCore::Impl::Local(const std::vector<TensorPart>& state, const std::string& name,
+                                   const at::Tensor& parameter) const {
+  const at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions(parameter.device()).dtype(WideDtype(parameter));
+  const TensorPart* part = FindPart(state, name);
+  if (part == nullptr) return at::empty({0}, options);
+  return part->tensor.detach().flatten().to(options, /*non_blocking=*/false, /*copy=*/true);
+}
+
+void EngineCore::Impl::SetLocal(const std::string& call, const std::vector<TensorPart>& state,
+                                const std::string& name, const at::Tensor& value) const {
+  const at::NoGradGuard no_grad;
+  const TensorPart* part = FindPart(state, name);
+  const int64_t held = part == nullptr ? 0 : part->tensor.numel();
+  if (!value.defined() || value.numel() != held) {
+    RefuseInput(call + ": the value has " +
+                (value.defined() ? std::to_string(value.numel()) : "no") + " elements; this rank " +
+                "holds " + std::to_string(held) + " of " + name);
   }
+  if (held > 0) part->tensor.detach().copy_(value.reshape(part->tensor.sizes()));
+}
+
+void EngineCore::Impl::CheckHasGradient(const std::string& call,
+                                        const std::vector<TensorPart>& gradients,
+                                        const std::string& name) const {
+  if (states_->sharded() || FindPart(gradients, name) != nullptr) return;
+  RefuseInput(call + ": the parameter " + name + " got no gradient in this step");
 }
 
 std::vector<TensorPart> EngineCore::Impl::GradientState(const std::string& call) const {
@@ -122,10 +159,7 @@ void EngineCore::SetFullGradient(const at::Tensor& parameter, const at::Tensor& 
   const std::string& name = impl_->TrainedName("SetFullGradient", parameter);
   const std::vector<TensorPart> gradients = impl_->GradientState("SetFullGradient");
   CheckShape("SetFullGradient", name, parameter, value);
-  if (!impl_->states_->sharded() &&
-      std::ranges::find(gradients, name, &TensorPart::name) == gradients.end()) {
-    RefuseInput("SetFullGradient: the parameter " + name + " got no gradient in this step");
-  }
+  impl_->CheckHasGradient("SetFullGradient", gradients, name);
   impl_->SetWhole(gradients, name, value * impl_->loss_scale());
 }
 
@@ -140,6 +174,45 @@ void EngineCore::SetFullOptimizerState(const at::Tensor& parameter, const at::Te
   const std::string name = impl_->StateKey("SetFullOptimizerState", parameter, key);
   CheckShape("SetFullOptimizerState", name, parameter, value);
   impl_->SetWhole(OptimizerState(), name, value);
+}
+
+at::Tensor EngineCore::GetLocalFp32Parameter(const at::Tensor& parameter) const {
+  const std::string& name = impl_->NameOf("GetLocalFp32Parameter", parameter);
+  return impl_->Local(ModelState(), name, parameter);
+}
+
+void EngineCore::SetLocalFp32Parameter(const at::Tensor& parameter, const at::Tensor& value) {
+  const std::string& name = impl_->NameOf("SetLocalFp32Parameter", parameter);
+  impl_->SetLocal("SetLocalFp32Parameter", ModelState(), name, value);
+  WeightsChanged();
+}
+
+at::Tensor EngineCore::GetLocalGradient(const at::Tensor& parameter) const {
+  const std::string& name = impl_->TrainedName("GetLocalGradient", parameter);
+  const std::vector<TensorPart> gradients = impl_->GradientState("GetLocalGradient");
+  if (FindPart(gradients, name) == nullptr)
+    return at::zeros_like(impl_->Local(ModelState(), name, parameter));
+  return impl_->Local(gradients, name, parameter).div_(impl_->loss_scale());
+}
+
+void EngineCore::SetLocalGradient(const at::Tensor& parameter, const at::Tensor& value) {
+  const std::string& name = impl_->TrainedName("SetLocalGradient", parameter);
+  const std::vector<TensorPart> gradients = impl_->GradientState("SetLocalGradient");
+  impl_->CheckHasGradient("SetLocalGradient", gradients, name);
+  impl_->SetLocal("SetLocalGradient", gradients, name,
+                  value.defined() ? value * impl_->loss_scale() : value);
+}
+
+at::Tensor EngineCore::GetLocalOptimizerState(const at::Tensor& parameter,
+                                              const std::string& key) const {
+  const std::string name = impl_->StateKey("GetLocalOptimizerState", parameter, key);
+  return impl_->Local(OptimizerState(), name, parameter);
+}
+
+void EngineCore::SetLocalOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
+                                        const std::string& key) {
+  const std::string name = impl_->StateKey("SetLocalOptimizerState", parameter, key);
+  impl_->SetLocal("SetLocalOptimizerState", OptimizerState(), name, value);
 }
 
 }  // namespace dslaunch

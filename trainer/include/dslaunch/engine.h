@@ -281,6 +281,21 @@ class EngineCore {
   void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                              const std::string& key);
 
+  // DeepSpeed's safe_get_local_* and safe_set_local_*: the same of this rank's part of a parameter
+  // only, so nothing is gathered. The part is one dimension: at stages 1 to 3 the elements [start,
+  // start + n) of the flattened parameter, where `start` is that of ModelState(), and n = 0 if this
+  // rank holds none; at stage 0, and of frozen parameters that every rank holds, all of them.
+  // Results are copies, as above. Set* take n elements of any shape and dtype; where every rank
+  // holds the whole, the same on all ranks. Only SetLocalFp32Parameter is collective, because the
+  // model's weights follow: every rank calls it, with its own part.
+  at::Tensor GetLocalFp32Parameter(const at::Tensor& parameter) const;
+  void SetLocalFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
+  at::Tensor GetLocalGradient(const at::Tensor& parameter) const;
+  void SetLocalGradient(const at::Tensor& parameter, const at::Tensor& value);
+  at::Tensor GetLocalOptimizerState(const at::Tensor& parameter, const std::string& key) const;
+  void SetLocalOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
+                              const std::string& key);
+
   // The tensors that training changes, as far as this rank holds them (in a pipeline: those of its
   // stage). ModelState: weights (fp32 master weights if there are any) and buffers, named by module
   // path. OptimizerState: names are "optimizer/<kind>/<parameter>". The tensors are not copies:

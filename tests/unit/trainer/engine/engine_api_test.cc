@@ -91,6 +91,7 @@ std::map<std::string, at::Tensor> Weights(Engine<M>& engine) {
 void ExpectClose(const at::Tensor& got, const at::Tensor& wanted, double tolerance,
                  const std::string& what) {
   ASSERT_EQ(got.sizes(), wanted.sizes()) << what;
+  if (got.numel() == 0) return;
   EXPECT_LE((got - wanted).abs().max().item<double>(), tolerance) << what;
 }
 
@@ -353,6 +354,99 @@ TEST(EngineApiTest, FullTensorsThatThereAreNot) {
     ExpectRefused([&] { core.SetFullFp32Parameter(model->last->weight, at::ones({7})); },
                   ExitCode::kBadInput,
                   HasSubstr("the value for last.weight has the shape [7], not that"));
+  });
+}
+
+// This rank's elements of the whole tensor `name`.
+at::Tensor OwnPart(const EngineCore& core, const std::string& name, const at::Tensor& whole) {
+  for (const TensorPart& part : core.ModelState()) {
+    if (part.name == name) return whole.flatten().narrow(0, part.start, part.tensor.numel());
+  }
+  return at::empty({0}, whole.options());
+}
+
+TEST(EngineApiTest, LocalTensorsOfAParameter) {
+  struct Case {
+    std::string precision;
+    double tolerance;
+  };
+  for (const Case& c : {Case{"", 1e-6}, Case{R"(, "bf16": {"enabled": true})", 2e-2},
+                        Case{R"(, "fp16": {"enabled": true, "initial_scale_power": 6})", 3e-3}}) {
+    AtEveryStage([&](int stage, const ProcessGroup& group) {
+      const auto plain = Make(), model = Make();
+      auto engine = Initialize(
+          Config(stage, R"("optimizer": {"type": "Adam", "params": {"lr": 0.01}})" + c.precision),
+          model, group);
+      EngineCore& core = engine.core();
+      SquareLoss(plain->forward(Inputs(0, -1))).backward();
+      ExpectRefused([&] { core.GetLocalGradient(model->last->weight); }, ExitCode::kBadInput,
+                    HasSubstr("GetLocalGradient was called where gradients are not complete"));
+      engine.Backward(SquareLoss(engine.Forward(Inputs(0, group.rank()))));
+      for (const auto& item : plain->named_parameters()) {
+        const at::Tensor parameter = model->named_parameters()[item.key()];
+        const at::Tensor weight = core.GetLocalFp32Parameter(parameter);
+        EXPECT_EQ(weight.scalar_type(), at::kFloat);
+        ExpectClose(weight, OwnPart(core, item.key(), item.value()), c.tolerance, item.key());
+        ExpectClose(core.GetLocalGradient(parameter),
+                    OwnPart(core, item.key(), item.value().grad()), c.tolerance, item.key());
+        at::Tensor elements = at::scalar_tensor(weight.numel(), at::kLong);
+        group.AllReduce(elements);
+        EXPECT_EQ(elements.item<int64_t>(), (stage == 0 ? 2 : 1) * parameter.numel());
+      }
+      const std::string name = "last.weight";
+      const at::Tensor &weight = model->last->weight, &bias = model->first->bias;
+      // Only SetLocalFp32Parameter is collective; where all ranks have the whole, all give the
+      // same.
+      const at::Tensor own_gradient = core.GetLocalGradient(weight);
+      if (stage == 0 || group.rank() == 0)
+        core.SetLocalGradient(weight, at::full_like(own_gradient, 0.25));
+      at::Tensor held = at::scalar_tensor(own_gradient.numel(), at::kLong);
+      group.Broadcast(held, 0);
+      EXPECT_EQ((core.GetFullGradient(weight) == 0.25).sum().item<int64_t>(), held.item<int64_t>());
+      core.SetLocalGradient(bias, at::zeros_like(core.GetLocalGradient(bias)));
+      const at::Tensor gradient = core.GetLocalGradient(weight);
+      const at::Tensor bias_before = core.GetFullFp32Parameter(bias);
+      engine.Step();
+      EXPECT_TRUE(at::equal(core.GetFullFp32Parameter(bias), bias_before));
+      ExpectClose(core.GetLocalOptimizerState(weight, "exp_avg"), 0.1 * gradient, 1e-6, "exp_avg");
+
+      const at::Tensor value = at::arange(21, at::kFloat).view({3, 7}) / 64;
+      const at::Tensor own_value = OwnPart(core, name, value);
+      core.SetLocalOptimizerState(weight, own_value, "exp_avg");
+      EXPECT_TRUE(at::equal(core.GetLocalOptimizerState(weight, "exp_avg"), own_value));
+      EXPECT_TRUE(at::equal(core.GetFullOptimizerState(weight, "exp_avg"), value));
+      core.SetLocalFp32Parameter(weight, own_value);
+      EXPECT_TRUE(at::equal(core.GetLocalFp32Parameter(weight), own_value));
+      EXPECT_TRUE(at::equal(core.GetFullFp32Parameter(weight), value));
+      const GatheredParameters gathered(core, {weight});
+      EXPECT_TRUE(at::equal(weight.detach().to(at::kFloat), value)) << "the model's own too";
+    });
+  }
+}
+
+TEST(EngineApiTest, LocalTensorsThatThereAreNot) {
+  AtEveryStage([](int stage, const ProcessGroup& group) {
+    const auto model = Make();
+    model->first->weight.set_requires_grad(false);
+    auto engine = Initialize(Config(stage, R"("optimizer": {"type": "AdamW"})"), model, group);
+    EngineCore& core = engine.core();
+    const at::Tensor frozen = core.GetLocalFp32Parameter(model->first->weight);
+    if (stage < 3) EXPECT_EQ(frozen.numel(), 35) << "whole on every rank";
+    core.SetLocalFp32Parameter(model->first->weight, at::ones_like(frozen));
+    EXPECT_TRUE(at::equal(core.GetFullFp32Parameter(model->first->weight), at::ones({7, 5})));
+    ExpectRefused([&] { core.GetLocalGradient(model->first->weight); }, ExitCode::kBadInput,
+                  HasSubstr("the parameter first.weight is frozen"));
+    ExpectRefused([&] { core.GetLocalOptimizerState(model->last->weight, "momentum_buffer"); },
+                  ExitCode::kBadInput, HasSubstr("it keeps exp_avg, exp_avg_sq"));
+    ExpectRefused([&] { core.GetLocalFp32Parameter(at::ones({3})); }, ExitCode::kBadInput,
+                  HasSubstr("not a parameter of this engine's model"));
+    const int64_t held = core.GetLocalFp32Parameter(model->last->weight).numel();
+    ExpectRefused([&] { core.SetLocalFp32Parameter(model->last->weight, at::ones({22})); },
+                  ExitCode::kBadInput,
+                  HasSubstr("the value has 22 elements; this rank holds " + std::to_string(held) +
+                            " of last.weight"));
+    ExpectRefused([&] { core.SetLocalFp32Parameter(model->last->weight, at::Tensor()); },
+                  ExitCode::kBadInput, HasSubstr("the value has no elements"));
   });
 }
 
