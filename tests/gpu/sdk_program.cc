@@ -1,5 +1,6 @@
 // A program on the SDK: sdk_program DEVICE whole|pipeline|early RANKS trains a small network on
-// numbers that follow from the seed, and rank 0 prints the loss of each step.
+// numbers that follow from the seed, and rank 0 prints the loss of each step. RANKS 0: a launcher
+// has started this one.
 #include <dslaunch/dslaunch.h>
 #include <torch/nn/modules/linear.h>
 
@@ -74,16 +75,19 @@ void TrainPipeline(const dslaunch::ProcessGroup& group) {
 
 int main(int, char** argv) {
   const std::string device = argv[1], mode = argv[2];
+  const int ranks = std::stoi(argv[3]);
+  const auto run = [&](int) {
+    if (mode == "early") at::manual_seed(1);  // asks whether there is CUDA
+    const auto group = dslaunch::InitProcessGroup({.device = device});
+    if (group.rank() == 0) std::printf("on %s\n", group.device().str().c_str());
+    if (mode == "pipeline") {
+      TrainPipeline(group);
+    } else {
+      TrainWhole(group);
+    }
+  };
   return dslaunch::Main([&] {
-    dslaunch::Spawn(std::stoi(argv[3]), [&](int) {
-      if (mode == "early") at::manual_seed(1);  // asks whether there is CUDA
-      const auto group = dslaunch::InitProcessGroup({.device = device});
-      if (group.rank() == 0) std::printf("on %s\n", group.device().str().c_str());
-      if (mode == "pipeline") {
-        TrainPipeline(group);
-      } else {
-        TrainWhole(group);
-      }
-    });
+    if (ranks == 0) return run(0);
+    dslaunch::Spawn(ranks, run);
   });
 }

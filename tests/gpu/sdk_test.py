@@ -5,18 +5,38 @@ import subprocess
 import sys
 import unittest
 
-from gpu_case import SKIPPED, gpus, why_not
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../trainer"))
+from gpu_case import SKIPPED, gpus, why_not  # noqa: E402
+from spawn import environment, held_port  # noqa: E402
 
 PROGRAM = os.environ["DSLAUNCH_SDK_PROGRAM"]
 UNAVAILABLE = 69
 
 
-def run(device, mode, ranks):
+def library_path():
     # The program's run path has no plugin; an installed one's has.
     folder = os.path.join(os.path.dirname(os.environ["DSLAUNCH_TRAIN"]), "../lib/dslaunch")
-    paths = [os.environ.get("LD_LIBRARY_PATH", ""), os.path.realpath(folder)]
+    return ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH", ""), os.path.realpath(folder)]))
+
+
+def run(device, mode, ranks):
     return subprocess.run([PROGRAM, device, mode, str(ranks)], capture_output=True, text=True, timeout=120,
-                          env=dict(os.environ, LD_LIBRARY_PATH=":".join(filter(None, paths))))
+                          env=dict(os.environ, LD_LIBRARY_PATH=library_path()))
+
+
+def run_on_two_nodes(device):
+    """Two ranks as a launcher would start them on a node each: (exit code, stdout, stderr) of both."""
+    holder, port = held_port()
+    with holder:
+        ranks = [subprocess.Popen([PROGRAM, device, "whole", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env=dict(environment(rank, 2, 1, port), LD_LIBRARY_PATH=library_path(),
+                                           CUDA_VISIBLE_DEVICES=str(rank) if device == "cuda" else "")) for rank in range(2)]
+        try:
+            ends = [rank.communicate(timeout=120) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+    return [(rank.returncode, *end) for rank, end in zip(ranks, ends, strict=True)]
 
 
 class Sdk(unittest.TestCase):
@@ -41,6 +61,15 @@ class Sdk(unittest.TestCase):
         ended = run("cuda", "early", 1)
         self.assertEqual(ended.returncode, UNAVAILABLE, ended.stderr)
         self.assertIn("call dslaunch::InitProcessGroup before anything else of LibTorch", ended.stderr)
+
+    def test_over_several_nodes_it_says_that_nccl_is_in_clear_text(self):
+        if gpus() < 2:
+            self.skipTest("takes two GPUs")
+        said = "NCCL exchanges between nodes in clear text; SECURITY.md says what that means\n"
+        for device, lines in (("cuda", said), ("cpu", "")):
+            with self.subTest(device):
+                (first_code, _, first), (second_code, _, second) = run_on_two_nodes(device)
+                self.assertEqual((first_code, first, second_code, second), (0, lines, 0, ""))
 
     def test_more_ranks_than_gpus(self):
         ended = run("cuda", "whole", gpus() + 1)

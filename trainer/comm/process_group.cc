@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "proto/contract/worker_env.h"
+#include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/backend/gloo_backend.h"
 #include "trainer/comm/backend/socket_interfaces.h"
@@ -225,6 +226,14 @@ DeviceKind KindOf(const std::string& device) {
   Refuse("InitProcessGroup", "the device is \"" + device + "\"; it must be auto, cuda or cpu");
 }
 
+// Once for each program: what leaves its nodes unprotected, whatever the program is.
+void SayWhatIsInClearText(const WorkerEnv& env, const RankDevice& device) {
+  static std::atomic_flag said;
+  if (env.rank != 0 || device.device.is_cpu() || env.local_world_size >= env.world_size) return;
+  if (said.test_and_set()) return;
+  PrintError("NCCL exchanges between nodes in clear text; SECURITY.md says what that means");
+}
+
 std::vector<size_t> FromZero(int count) {
   std::vector<size_t> numbers(static_cast<size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -238,7 +247,9 @@ ProcessGroup::ProcessGroup(const WorkerEnv& env, const ProcessGroupOptions& opti
 ProcessGroup::ProcessGroup(const WorkerEnv& env, const RankDevice& device,
                            const ProcessGroupOptions& options)
     : ProcessGroup(Meet(env), env.rank, FromZero(env.world_size), "world",
-                   std::make_shared<RankDevice>(device), CheckedTimeout(options)) {}
+                   std::make_shared<RankDevice>(device), CheckedTimeout(options)) {
+  SayWhatIsInClearText(env, device);
+}
 
 ProcessGroup::ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> job_ranks,
                            const std::string& name, std::shared_ptr<const RankDevice> device,

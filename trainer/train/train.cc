@@ -53,7 +53,7 @@ class Trainer {
   Progress::Options ProgressOptions(const WorkerEnv& env) const;
 
   std::string WhoTrains(const TrainingModel& training_model) const;
-  void Announce(const TrainRun& run, const WorkerEnv& env) const;
+  void Announce(const TrainRun& run) const;
   void LeaveIfStopped(TrainRun& run, int64_t step) const;
   void Export(const TrainRun& run) const;
 
@@ -131,7 +131,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
       .monitors = monitors_.get()};
   if (checkpointer != nullptr) CatchStopSignals();
   progress_.Ready();
-  Announce(run, env);
+  Announce(run);
 
   const int64_t last = TrainSteps(run, std::move(hooks_));
   run.Save(last);
@@ -153,7 +153,7 @@ std::string Trainer::WhoTrains(const TrainingModel& training_model) const {
                 static_cast<long long>(stages), ScheduleTypeName(recipe_.engine.pipeline.schedule));
 }
 
-void Trainer::Announce(const TrainRun& run, const WorkerEnv& env) const {
+void Trainer::Announce(const TrainRun& run) const {
   if (recipe_.engine.dump_state) log_.Result(DescribeEngineConfig(recipe_.engine));
   if (recipe_.engine.memory_breakdown) log_.Result(PlanText(run.plan));
   if (!log_.prints_info()) return;
@@ -173,11 +173,8 @@ void Trainer::Announce(const TrainRun& run, const WorkerEnv& env) const {
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
   const std::string idle = IdleRemark(recipe_.engine.pipeline, batch.accumulation_steps);
   if (!idle.empty()) log_.Info(idle);
-  if (const Accelerator* accelerator = run.group.rank_device().accelerator) {
+  if (const Accelerator* accelerator = run.group.rank_device().accelerator)
     log_.Info("rank 0 computes on " + accelerator->Name(run.group.device().index()));
-    if (env.local_world_size < env.world_size)
-      log_.Info("NCCL exchanges between nodes in clear text; SECURITY.md says what that means");
-  }
   if (run.checkpointer != nullptr) log_.Info(run.checkpointer->reason());
   if (run.schedule.first_step >= run.schedule.total_steps) {
     log_.Info(Format("nothing to train: %lld of %lld steps are done",

@@ -46,7 +46,8 @@ class ProcessGroup {
   // of the job can reach; without one at MASTER_ADDR:MASTER_PORT, where rank 0 (or torchrun's
   // agent) listens. Makes the process ignore SIGPIPE unless it has a handler for it.
   explicit ProcessGroup(const WorkerEnv& env, const ProcessGroupOptions& options = {});
-  // The same for ranks that compute on `device` (trainer/device/accelerator.h).
+  // The same for ranks that compute on `device` (trainer/device/accelerator.h). On GPUs of several
+  // nodes rank 0 says once on stderr that NCCL exchanges in clear text.
   ProcessGroup(const WorkerEnv& env, const RankDevice& device,
                const ProcessGroupOptions& options = {});
   // Calls Finish(), except for a subgroup. During stack unwinding it does not wait for other ranks,
