@@ -142,14 +142,15 @@ Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& pla
 
 RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) const {
   const pb::Assignment& assignment = plan.assignment;
-  const std::vector<uint32_t> members =
-      IndexesOf(assignment.members(), static_cast<size_t>(core_.prepare().nodes_size()));
+  const pb::PrepareRequest& prepare = core_.prepare();
+  std::vector<NodeSlots> members;
+  for (const uint32_t node :
+       IndexesOf(assignment.members(), static_cast<size_t>(prepare.nodes_size()))) {
+    members.push_back({node, prepare.nodes(static_cast<int>(node)).slots()});
+  }
   RankLinkPlan links;
   links.attempt = plan.attempt;
-  links.first_rank = assignment.first_rank();
-  links.slots = core_.own_node().slots();
-  links.world_size = assignment.world_size();
-  if (!members.empty()) links.rank_0_node = members.front();
+  links.ranks = NumberRanks(std::move(members));
   if (assignment.link_port() != 0) {
     links.rank_0_endpoint =
         JoinHostPort(assignment.master_addr(), static_cast<int>(assignment.link_port()));

@@ -28,8 +28,11 @@ RankLinkActions RankLinkCore::OnAttempt(RankLinkPlan plan) {
     actions.push_back(rank_link_action::Close{session, "its attempt is over"});
   rank_of_.clear();
   session_of_.clear();
-  std::erase_if(waiting_,
-                [this](const Waiting& waiting) { return waiting.message.attempt < plan_.attempt; });
+  std::erase_if(waiting_, [this](const Waiting& waiting) {
+    const RankLinkMessage& message = waiting.message;
+    return message.attempt < plan_.attempt ||
+           (message.attempt == plan_.attempt && !IsOn(waiting.node, message.from));
+  });
   return actions;
 }
 
@@ -74,18 +77,24 @@ RankLinkActions RankLinkCore::OnHello(uint64_t session, const RankLinkMessage& m
 RankLinkActions RankLinkCore::OnDial(uint64_t session, RankLinkMessage message) {
   message.from = rank_of_.at(session);
   message.attempt = plan_.attempt;
-  if (message.to >= plan_.world_size || message.to == message.from) {
+  const RankBlock* const peers = plan_.ranks.BlockOfRank(message.to);
+  if (peers == nullptr || message.to == message.from) {
     return OnFailed(session, message,
                     "there is no other rank " + std::to_string(message.to) + " in this job");
   }
   if (IsLocal(message.to)) return One(rank_link_action::ConnectHere{session, std::move(message)});
   if (message.text.empty() && message.to == 0) {
-    message.node = plan_.rank_0_node;
+    message.node = peers->node_index;
     message.text = plan_.rank_0_endpoint;
   }
-  if (message.text.empty() || message.node == node_) {
+  const std::string rank = "rank " + std::to_string(message.to);
+  if (message.text.empty())
+    return OnFailed(session, message, rank + " did not say where its node is");
+  if (message.node != peers->node_index) {
     return OnFailed(session, message,
-                    "rank " + std::to_string(message.to) + " did not say where its node is");
+                    rank + " runs on node " + std::to_string(peers->node_index) +
+                        ", but what it says of its place is of node " +
+                        std::to_string(message.node));
   }
   return One(rank_link_action::ConnectTo{session, std::move(message)});
 }
@@ -98,14 +107,25 @@ void RankLinkCore::OnSessionEnd(uint64_t session) {
   rank_of_.erase(found);
 }
 
-RankLinkActions RankLinkCore::OnIncoming(const RankLinkMessage& message, UniqueFd fd) {
+bool RankLinkCore::IsOn(uint32_t node, uint32_t rank) const {
+  const RankBlock* const block = plan_.ranks.BlockOfRank(rank);
+  return block != nullptr && block->node_index == node;
+}
+
+RankLinkActions RankLinkCore::OnIncoming(const RankLinkMessage& message, uint32_t node,
+                                         UniqueFd fd) {
   if (message.kind != Kind::kDial || message.attempt < plan_.attempt) return {};
   if (message.attempt == plan_.attempt) {
-    if (!IsLocal(message.to) || message.from >= plan_.world_size) return {};
+    if (!IsOn(node, message.from)) {
+      return One(rank_link_action::LogRefusal{"node " + std::to_string(node) +
+                                              " says that it has rank " +
+                                              std::to_string(message.from)});
+    }
+    if (!IsLocal(message.to)) return {};
     const auto session = session_of_.find(message.to);
     if (session != session_of_.end()) return One(LinkTo(session->second, message, std::move(fd)));
   }
-  if (waiting_.size() < kMaxWaiting) waiting_.push_back({message, std::move(fd)});
+  if (waiting_.size() < kMaxWaiting) waiting_.push_back({message, node, std::move(fd)});
   return {};
 }
 

@@ -12,16 +12,14 @@
 
 #include "base/unique_fd.h"
 #include "proto/contract/rank_link.h"
+#include "proto/contract/rank_numbering.h"
 
 namespace dslaunch {
 
 // Where the ranks of an attempt are.
 struct RankLinkPlan {
   uint64_t attempt = 0;
-  uint32_t first_rank = 0;  // of this node
-  uint32_t slots = 0;       // ranks of this node
-  uint32_t world_size = 0;
-  uint32_t rank_0_node = 0;  // index in the hostfile
+  RankNumbering ranks;
   std::string
       rank_0_endpoint;  // where its agent takes connections; empty: no other node takes part
 };
@@ -51,11 +49,16 @@ struct Close {
   uint64_t session = 0;
   std::string why;
 };
+// For the agent's log: why a connection of another node was closed.
+struct LogRefusal {
+  std::string why;
+};
 
 }  // namespace rank_link_action
 
-using RankLinkAction = std::variant<rank_link_action::Send, rank_link_action::ConnectHere,
-                                    rank_link_action::ConnectTo, rank_link_action::Close>;
+using RankLinkAction =
+    std::variant<rank_link_action::Send, rank_link_action::ConnectHere, rank_link_action::ConnectTo,
+                 rank_link_action::Close, rank_link_action::LogRefusal>;
 using RankLinkActions = std::vector<RankLinkAction>;
 
 class RankLinkCore {
@@ -74,8 +77,9 @@ class RankLinkCore {
                             const std::string& endpoints);
   void OnSessionEnd(uint64_t session);
 
-  // The first message of a connection from another node, or from a rank of this one.
-  RankLinkActions OnIncoming(const RankLinkMessage& message, UniqueFd fd);
+  // The first message of a connection from node `node`, which its certificate names; this one, if a
+  // rank of it dials another.
+  RankLinkActions OnIncoming(const RankLinkMessage& message, uint32_t node, UniqueFd fd);
   // What has become of ConnectHere and ConnectTo.
   RankLinkActions OnConnected(uint64_t session, const RankLinkMessage& message, UniqueFd fd);
   RankLinkActions OnFailed(uint64_t session, const RankLinkMessage& message, std::string why);
@@ -83,12 +87,13 @@ class RankLinkCore {
  private:
   struct Waiting {
     RankLinkMessage message;
+    uint32_t node = 0;  // that it came from
     UniqueFd fd;
   };
 
-  bool IsLocal(uint32_t rank) const {
-    return rank >= plan_.first_rank && rank - plan_.first_rank < plan_.slots;
-  }
+  // In this attempt.
+  bool IsOn(uint32_t node, uint32_t rank) const;
+  bool IsLocal(uint32_t rank) const { return IsOn(node_, rank); }
   RankLinkActions OnHello(uint64_t session, const RankLinkMessage& message,
                           const std::string& endpoints);
   RankLinkActions OnDial(uint64_t session, RankLinkMessage message);

@@ -113,9 +113,10 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
 // A connection from another node's agent, whose first message is to come.
 class RankLinkHub::Arrival : public std::enable_shared_from_this<Arrival> {
  public:
-  Arrival(RankLinkHub& hub, uint64_t id, UniqueFd plain)
+  Arrival(RankLinkHub& hub, uint64_t id, uint32_t node, UniqueFd plain)
       : hub_(&hub),
         id_(id),
+        node_(node),
         socket_(hub.loop_, asio::local::stream_protocol(), plain.Release()),
         limit_(hub.loop_, kFirstMessageLimit) {}
 
@@ -130,8 +131,9 @@ class RankLinkHub::Arrival : public std::enable_shared_from_this<Arrival> {
           if (self->hub_ == nullptr) return;
           std::error_code failed = error;
           UniqueFd plain(failed ? -1 : self->socket_.release(failed));
-          self->hub_->OnFirstMessage(
-              self->id_, std::string(self->bytes_.begin(), self->bytes_.end()), std::move(plain));
+          self->hub_->OnFirstMessage(self->id_, self->node_,
+                                     std::string(self->bytes_.begin(), self->bytes_.end()),
+                                     std::move(plain));
         });
   }
   void Close() {
@@ -144,6 +146,7 @@ class RankLinkHub::Arrival : public std::enable_shared_from_this<Arrival> {
  private:
   RankLinkHub* hub_;  // null: closed
   const uint64_t id_;
+  const uint32_t node_;
   LocalSocket socket_;
   asio::steady_timer limit_;
   std::array<char, kRankLinkMessageBytes> bytes_;
@@ -153,10 +156,11 @@ RankLinkHub::RankLinkHub(asio::io_context& loop, const pb::PrepareRequest& prepa
                          std::function<void(const std::string&)> on_line)
     : loop_(loop),
       poster_(std::make_shared<LoopPoster>(loop)),
+      node_(prepare.node_index()),
       is_local_(prepare.local()),
       network_interface_(prepare.network_interface()),
       on_line_(std::move(on_line)),
-      core_(prepare.node_index()) {}
+      core_(node_) {}
 
 RankLinkHub::~RankLinkHub() {
   poster_->Close();
@@ -202,10 +206,11 @@ Result<void> RankLinkHub::OpenPort(const pb::PrepareRequest& prepare) {
       acceptor_,
       Acceptor::Start(
           options, prepare.credentials(),
-          [this, poster = poster_](const AcceptedNode&, UniqueFd plain) {
-            poster->Post([this, shared = std::make_shared<UniqueFd>(std::move(plain))] {
-              OnNode(std::move(*shared));
-            });
+          [this, poster = poster_](const AcceptedNode& node, UniqueFd plain) {
+            poster->Post(
+                [this, index = node.index, shared = std::make_shared<UniqueFd>(std::move(plain))] {
+                  OnNode(index, std::move(*shared));
+                });
           },
           [this, poster = poster_](const std::string& line) {
             poster->Post([this, line] { on_line_("connections between ranks: " + line); });
@@ -237,14 +242,15 @@ void RankLinkHub::OnSessionEnd(uint64_t session, const std::string& why) {
   core_.OnSessionEnd(session);
 }
 
-void RankLinkHub::OnNode(UniqueFd plain) {
+void RankLinkHub::OnNode(uint32_t node, UniqueFd plain) {
   const uint64_t id = ++last_id_;
-  const auto arrival = std::make_shared<Arrival>(*this, id, std::move(plain));
+  const auto arrival = std::make_shared<Arrival>(*this, id, node, std::move(plain));
   arrivals_.emplace(id, arrival);
   arrival->Start();
 }
 
-void RankLinkHub::OnFirstMessage(uint64_t arrival, const std::string& bytes, UniqueFd plain) {
+void RankLinkHub::OnFirstMessage(uint64_t arrival, uint32_t node, const std::string& bytes,
+                                 UniqueFd plain) {
   arrivals_.erase(arrival);
   if (!plain) return;
   const Result<RankLinkMessage> message = DecodeRankLink(bytes);
@@ -252,7 +258,7 @@ void RankLinkHub::OnFirstMessage(uint64_t arrival, const std::string& bytes, Uni
     on_line_("connections between ranks: refused one of another node: " + message.error().message);
     return;
   }
-  CarryOut(core_.OnIncoming(*message, std::move(plain)));
+  CarryOut(core_.OnIncoming(*message, node, std::move(plain)));
 }
 
 // What a rank names goes before what the job was given, as far as it has addresses.
@@ -290,7 +296,7 @@ void RankLinkHub::Do(rank_link_action::ConnectHere& action) {
   if (!pair.ok())
     return CarryOut(core_.OnFailed(action.session, action.message, pair.error().message));
   CarryOut(core_.OnConnected(action.session, action.message, std::move(pair->ours)));
-  CarryOut(core_.OnIncoming(action.message, std::move(pair->theirs)));
+  CarryOut(core_.OnIncoming(action.message, node_, std::move(pair->theirs)));
 }
 
 void RankLinkHub::Do(rank_link_action::ConnectTo& action) {
@@ -319,5 +325,9 @@ void RankLinkHub::Do(rank_link_action::ConnectTo& action) {
 }
 
 void RankLinkHub::Do(rank_link_action::Close& action) { OnSessionEnd(action.session, action.why); }
+
+void RankLinkHub::Do(rank_link_action::LogRefusal& action) {
+  on_line_("connections between ranks: refused one of another node: " + action.why);
+}
 
 }  // namespace dslaunch

@@ -53,8 +53,8 @@ class RankLinkHub {
   void OnRank(UniqueFd connection);
   void OnMessage(uint64_t session, const std::string& bytes);
   void OnSessionEnd(uint64_t session, const std::string& why);
-  void OnNode(UniqueFd plain);
-  void OnFirstMessage(uint64_t arrival, const std::string& bytes, UniqueFd plain);
+  void OnNode(uint32_t node, UniqueFd plain);
+  void OnFirstMessage(uint64_t arrival, uint32_t node, const std::string& bytes, UniqueFd plain);
   std::string EndpointsOn(const std::string& interfaces) const;
 
   void CarryOut(RankLinkActions actions);
@@ -62,9 +62,11 @@ class RankLinkHub {
   void Do(rank_link_action::ConnectHere& action);
   void Do(rank_link_action::ConnectTo& action);
   void Do(rank_link_action::Close& action);
+  void Do(rank_link_action::LogRefusal& action);
 
   asio::io_context& loop_;
   const std::shared_ptr<LoopPoster> poster_;
+  const uint32_t node_;
   const bool is_local_;
   const std::string network_interface_;  // that was chosen for the job; empty: none was
   const std::function<void(const std::string&)> on_line_;

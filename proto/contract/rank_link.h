@@ -23,7 +23,8 @@ struct RankLinkMessage {
     kWelcome = 2,  // the answer: `node`; `text`: where other nodes reach its agent
     kDial = 3,     // rank to agent: `to`, `label`; `node` and `text` are from the kWelcome of rank
                    // `to` (`text` is empty for rank 0: the agent knows). Agent to agent: the first
-                   // message on a new connection, with `attempt` and `from` too
+                   // message on a new connection, with `attempt` and `from` too, which has to be a
+                   // rank of the node that the certificate names
     kLink = 4,     // agent to rank, with a descriptor: connection `from` -> `to`
     kFailed = 5,   // agent to rank: no connection to `to`; `text`: why, for the user
   };

@@ -1,12 +1,18 @@
 #include "proto/contract/rank_numbering.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace dslaunch {
 
 const RankBlock* RankNumbering::BlockOf(uint32_t node_index) const {
   const auto block = std::ranges::lower_bound(blocks, node_index, {}, &RankBlock::node_index);
   return block != blocks.end() && block->node_index == node_index ? &*block : nullptr;
+}
+
+const RankBlock* RankNumbering::BlockOfRank(uint32_t rank) const {
+  const auto next = std::ranges::upper_bound(blocks, rank, {}, &RankBlock::first_rank);
+  return rank < world_size && next != blocks.begin() ? &*std::prev(next) : nullptr;
 }
 
 RankNumbering NumberRanks(std::vector<NodeSlots> nodes) {

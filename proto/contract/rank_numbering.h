@@ -26,6 +26,8 @@ struct RankNumbering {
 
   // nullptr: the node has no ranks. Logarithmic in the number of blocks.
   const RankBlock* BlockOf(uint32_t node_index) const;
+  // The block with this rank; nullptr: there is no such rank. Logarithmic too.
+  const RankBlock* BlockOfRank(uint32_t rank) const;
 };
 
 // `nodes` are those with ranks, each once, in any order.

@@ -989,7 +989,7 @@ bool ConnectsRanks(const std::string& bytes) {
   Input input(bytes);
   const uint32_t slots = 2;
   RankLinkCore core(1);
-  core.OnAttempt({1, slots, slots, 2 * slots, 0, "10.0.0.1:99"});
+  core.OnAttempt({1, NumberRanks({{0, slots}, {1, slots}}), "10.0.0.1:99"});
   while (!input.empty()) {
     const uint64_t session = input.Below(4);
     RankLinkMessage sent;
@@ -1003,7 +1003,14 @@ bool ConnectsRanks(const std::string& bytes) {
     RankLinkActions actions;
     switch (input.Below(4)) {
       case 0:
-        actions = core.OnIncoming(sent, UniqueFd());
+        actions = core.OnIncoming(sent, sent.node, UniqueFd());
+        Require(sent.from / slots == sent.node ||
+                    std::ranges::none_of(actions,
+                                         [](const RankLinkAction& action) {
+                                           return std::holds_alternative<rank_link_action::Send>(
+                                               action);
+                                         }),
+                "a node has a connection in the name of another's rank");
         break;
       case 1:
         core.OnSessionEnd(session);

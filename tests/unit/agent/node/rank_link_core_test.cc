@@ -40,12 +40,14 @@ RankLinkMessage From(uint32_t from, uint32_t to, uint64_t attempt = 1) {
   return message;
 }
 
-// Node 1, with ranks 2 and 3 of 4; rank 0 is on node 0.
+// Node 1, with ranks 2 and 3 of 6; ranks 0 and 1 are on node 0, 4 and 5 on node 3.
 class RankLinkCoreTest : public ::testing::Test {
  protected:
   RankLinkCoreTest() { core_.OnAttempt(Plan(1)); }
 
-  static RankLinkPlan Plan(uint64_t attempt) { return {attempt, 2, 2, 4, 0, "10.0.0.1:99"}; }
+  static RankLinkPlan Plan(uint64_t attempt) {
+    return {attempt, NumberRanks({{0, 2}, {1, 2}, {3, 2}}), "10.0.0.1:99"};
+  }
 
   template <class Action>
   static Action Only(RankLinkActions actions) {
@@ -68,7 +70,7 @@ TEST_F(RankLinkCoreTest, ARankIsToldWhereItsNodeIs) {
 }
 
 TEST_F(RankLinkCoreTest, WhoIsNoRankOfThisNodeAndAttemptIsClosed) {
-  for (const RankLinkMessage& message : {Hello(1), Hello(4), Hello(2, 2), Hello(2, 0), Dial(3)}) {
+  for (const RankLinkMessage& message : {Hello(1), Hello(6), Hello(2, 2), Hello(2, 0), Dial(3)}) {
     const auto closed = Only<rank_link_action::Close>(core_.OnMessage(1, message, ""));
     EXPECT_EQ(closed.session, 1u);
     EXPECT_FALSE(closed.why.empty());
@@ -84,7 +86,7 @@ TEST_F(RankLinkCoreTest, RanksOfOneNodeAreConnectedWithinIt) {
   EXPECT_EQ(own.session, 1u);
   EXPECT_EQ(own.message.kind, Kind::kLink);
   EXPECT_TRUE(own.fd.valid());
-  const auto other = Only<rank_link_action::Send>(core_.OnIncoming(here.message, SomeFd()));
+  const auto other = Only<rank_link_action::Send>(core_.OnIncoming(here.message, 1, SomeFd()));
   EXPECT_EQ(other.session, 2u);
   EXPECT_EQ(other.message.from, 2u);
   EXPECT_EQ(other.message.to, 3u);
@@ -95,8 +97,8 @@ TEST_F(RankLinkCoreTest, RanksOfOneNodeAreConnectedWithinIt) {
 TEST_F(RankLinkCoreTest, ARankOfAnotherNodeIsConnectedToWhereItSaysItIs) {
   core_.OnMessage(1, Hello(2), "");
   const auto to =
-      Only<rank_link_action::ConnectTo>(core_.OnMessage(1, Dial(1, "10.0.0.9:7", 5), ""));
-  EXPECT_EQ(to.message.node, 5u);
+      Only<rank_link_action::ConnectTo>(core_.OnMessage(1, Dial(4, "10.0.0.9:7", 3), ""));
+  EXPECT_EQ(to.message.node, 3u);
   EXPECT_EQ(to.message.text, "10.0.0.9:7");
   EXPECT_EQ(to.message.from, 2u);
   EXPECT_EQ(to.message.attempt, 1u);
@@ -111,10 +113,11 @@ TEST_F(RankLinkCoreTest, Rank0IsWhereTheAssignmentSays) {
 
 TEST_F(RankLinkCoreTest, WhatCannotBeConnectedIsSaid) {
   core_.OnMessage(1, Hello(2), "");
-  for (const auto& [message, why] :
-       std::vector<std::pair<RankLinkMessage, std::string>>{{Dial(4), "no other rank 4"},
-                                                            {Dial(2), "no other rank 2"},
-                                                            {Dial(1), "did not say where"}}) {
+  for (const auto& [message, why] : std::vector<std::pair<RankLinkMessage, std::string>>{
+           {Dial(6), "no other rank 6"},
+           {Dial(2), "no other rank 2"},
+           {Dial(1), "did not say where"},
+           {Dial(4, "10.0.0.9:7", 0), "rank 4 runs on node 3"}}) {
     const auto failed = Only<rank_link_action::Send>(core_.OnMessage(1, message, ""));
     EXPECT_EQ(failed.message.kind, Kind::kFailed);
     EXPECT_EQ(failed.message.to, message.to);
@@ -123,7 +126,7 @@ TEST_F(RankLinkCoreTest, WhatCannotBeConnectedIsSaid) {
 }
 
 TEST_F(RankLinkCoreTest, AConnectionWaitsForItsRank) {
-  EXPECT_THAT(core_.OnIncoming(From(0, 3), SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnIncoming(From(0, 3), 0, SomeFd()), IsEmpty());
   EXPECT_THAT(core_.OnMessage(1, Hello(2), ""), SizeIs(1));
   RankLinkActions actions = core_.OnMessage(2, Hello(3), "");
   ASSERT_THAT(actions, SizeIs(2));
@@ -134,21 +137,42 @@ TEST_F(RankLinkCoreTest, AConnectionWaitsForItsRank) {
 }
 
 TEST_F(RankLinkCoreTest, AConnectionOfTheNextAttemptWaitsForItAndOneOfTheLastIsClosed) {
-  EXPECT_THAT(core_.OnIncoming(From(0, 3, 2), SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnIncoming(From(0, 3, 2), 0, SomeFd()), IsEmpty());
   core_.OnMessage(1, Hello(3), "");
   const auto ended = Only<rank_link_action::Close>(core_.OnAttempt(Plan(2)));
   EXPECT_EQ(ended.session, 1u);
   EXPECT_THAT(core_.OnMessage(2, Hello(3, 2), ""), SizeIs(2)) << "welcome and connection";
-  EXPECT_THAT(core_.OnIncoming(From(0, 3, 1), SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnIncoming(From(0, 3, 1), 0, SomeFd()), IsEmpty());
 }
 
 TEST_F(RankLinkCoreTest, WhatIsNotForThisNodeIsClosed) {
   core_.OnMessage(1, Hello(2), "");
   core_.OnMessage(2, Hello(3), "");
-  EXPECT_THAT(core_.OnIncoming(From(0, 1), SomeFd()), IsEmpty());
-  EXPECT_THAT(core_.OnIncoming(From(9, 2), SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnIncoming(From(0, 1), 0, SomeFd()), IsEmpty());
   RankLinkMessage hello = Hello(2);
-  EXPECT_THAT(core_.OnIncoming(hello, SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnIncoming(hello, 0, SomeFd()), IsEmpty());
+}
+
+TEST_F(RankLinkCoreTest, ANodeHasNoConnectionsInTheNameOfAnothersRank) {
+  core_.OnMessage(1, Hello(2), "");
+  for (const auto& [from, node] : std::vector<std::pair<uint32_t, uint32_t>>{
+           {4, 0}, {0, 3}, {0, 2}, {3, 0}, {0, 1}, {6, 3}, {0xffffffff, 3}}) {
+    const auto refusal =
+        Only<rank_link_action::LogRefusal>(core_.OnIncoming(From(from, 2), node, SomeFd()));
+    EXPECT_EQ(refusal.why,
+              "node " + std::to_string(node) + " says that it has rank " + std::to_string(from));
+  }
+  for (const auto& [from, node] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{0, 0}, {1, 0}, {3, 1}, {4, 3}, {5, 3}}) {
+    Only<rank_link_action::Send>(core_.OnIncoming(From(from, 2), node, SomeFd()));
+  }
+}
+
+TEST_F(RankLinkCoreTest, NorOfOneOfTheNextAttempt) {
+  EXPECT_THAT(core_.OnIncoming(From(4, 3, 2), 0, SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnIncoming(From(4, 3, 2), 3, SomeFd()), IsEmpty());
+  core_.OnAttempt(Plan(2));
+  EXPECT_THAT(core_.OnMessage(2, Hello(3, 2), ""), SizeIs(2)) << "welcome, and node 3's alone";
 }
 
 TEST_F(RankLinkCoreTest, NothingIsSentToAProcessThatHasEnded) {
@@ -157,7 +181,7 @@ TEST_F(RankLinkCoreTest, NothingIsSentToAProcessThatHasEnded) {
   core_.OnSessionEnd(1);
   EXPECT_THAT(core_.OnConnected(1, to.message, SomeFd()), IsEmpty());
   EXPECT_THAT(core_.OnFailed(1, to.message, "late"), IsEmpty());
-  EXPECT_THAT(core_.OnIncoming(From(0, 2), SomeFd()), IsEmpty()) << "it waits for rank 2";
+  EXPECT_THAT(core_.OnIncoming(From(0, 2), 0, SomeFd()), IsEmpty()) << "it waits for rank 2";
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <future>
 #include <map>
+#include <thread>
 
 #include "base/pass_fd.h"
 #include "net/certificate_authority.h"
@@ -47,9 +49,11 @@ class RankLinkHubTest : public ::testing::Test {
       ASSERT_TRUE(hub.ok()) << hub.error().message;
       hubs_.push_back(*std::move(hub));
     }
-    for (uint32_t node = 0; node < nodes; ++node) {
-      hubs_[node]->BeginAttempt({1, 2 * node, 2, 2 * nodes, 0,
-                                 nodes > 1 ? "127.0.0.1:" + std::to_string(hubs_[0]->port()) : ""});
+    std::vector<NodeSlots> slots;
+    for (uint32_t node = 0; node < nodes; ++node) slots.push_back({node, 2});
+    for (const auto& hub : hubs_) {
+      hub->BeginAttempt({1, NumberRanks(slots),
+                         nodes > 1 ? "127.0.0.1:" + std::to_string(hubs_[0]->port()) : ""});
     }
   }
 
@@ -180,6 +184,35 @@ TEST_F(RankLinkHubTest, AStrangerIsRefusedAndTheRanksGoOn) {
   EXPECT_THAT(lines_, Contains(HasSubstr("it does not speak TLS")));
 }
 
+TEST_F(RankLinkHubTest, ANodeIsRefusedInTheNameOfAnothersRank) {
+  Open(3);
+  const UniqueFd rank2 = Arrive(2);
+  const auto as_node_2 = *NodeDialer::Start("job", *authority_.Issue(2));
+  std::promise<Result<UniqueFd>> dialed;
+  as_node_2->Dial({"127.0.0.1:" + std::to_string(hubs_[1]->port())}, 1, kWait,
+                  [&](Result<UniqueFd> plain) { dialed.set_value(std::move(plain)); });
+  const Result<UniqueFd> plain = dialed.get_future().get();
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  RankLinkMessage forged;
+  forged.kind = Kind::kDial;
+  forged.from = 0;
+  forged.to = 2;
+  forged.attempt = 1;
+  forged.label = "group";
+  Send(*plain, forged);
+  for (const Deadline deadline = Deadline::After(kWait); lines_.empty() && !deadline.Expired();) {
+    loop_.restart();
+    loop_.poll();
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_THAT(lines_, Contains(HasSubstr("node 2 says that it has rank 0")));
+  const UniqueFd rank0 = Arrive(0);
+  Dial(rank0, 2);
+  const Received own = Receive(rank0), other = Receive(rank2);
+  EXPECT_EQ(other.message.from, 0u);
+  ExpectConnected(own.fd, other.fd);
+}
+
 TEST_F(RankLinkHubTest, ALocalProcessThatIsNoRankIsClosed) {
   Open(1);
   const UniqueFd process = Connect(0);
@@ -198,7 +231,7 @@ TEST_F(RankLinkHubTest, ANodeThatCannotBeReachedIsSaid) {
   Dial(rank0, 3);  // at this node itself
   const Received failed = Receive(rank0);
   EXPECT_EQ(failed.message.kind, Kind::kFailed);
-  EXPECT_THAT(failed.message.text, HasSubstr("did not say where its node is"));
+  EXPECT_THAT(failed.message.text, HasSubstr("rank 3 runs on node 1"));
 }
 
 }  // namespace

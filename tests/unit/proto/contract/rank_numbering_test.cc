@@ -27,6 +27,17 @@ TEST(RankNumberingTest, ANodeWithoutRanksHasNoBlock) {
   EXPECT_EQ(ranks.BlockOf(6), nullptr);
 }
 
+TEST(RankNumberingTest, ARankIsInTheBlockOfItsNode) {
+  const RankNumbering ranks = NumberRanks({{5, 2}, {1, 3}, {4, 1}});
+  std::vector<uint32_t> nodes;
+  for (uint32_t rank = 0; rank < ranks.world_size; ++rank)
+    nodes.push_back(ranks.BlockOfRank(rank)->node_index);
+  EXPECT_EQ(nodes, (std::vector<uint32_t>{1, 1, 1, 4, 5, 5}));
+  EXPECT_EQ(ranks.BlockOfRank(6), nullptr);
+  EXPECT_EQ(ranks.BlockOfRank(0xffffffff), nullptr);
+  EXPECT_EQ(NumberRanks({}).BlockOfRank(0), nullptr);
+}
+
 TEST(RankNumberingTest, NoNodeHasNoRank) {
   EXPECT_EQ(NumberRanks({}).world_size, 0u);
   EXPECT_EQ(NumberRanks({}).BlockOf(0), nullptr);
