@@ -203,7 +203,8 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
 }
 
 bool LoadsCode(std::string_view variable) {
-  static constexpr std::string_view kPrefixes[] = {"LD_",       "GIT_",      "BASH_FUNC_",
+  // XDG_: where programs look for their configuration, data and caches, and dslaunch for its state.
+  static constexpr std::string_view kPrefixes[] = {"LD_",       "GIT_",      "BASH_FUNC_", "XDG_",
                                                    "OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_"};
   static constexpr std::string_view kSuffixes[] = {"_INJECTION32_PATH", "_INJECTION64_PATH"};
   // Of Python's, all but these: modules are imported for PYTHONWARNINGS, too.
