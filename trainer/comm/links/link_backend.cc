@@ -168,9 +168,10 @@ class LinkBackend : public CpuBackend {
         if (const auto engine = weak.lock()) engine->FailAll("the exchange was cancelled");
       });
       const Deadline deadline = Deadline::After(timeout_);
-      sequence_->Add([engine = engine_, work, number = collectives_++, deadline, run]() mutable {
+      sequence_->Add([engine = engine_, staging = staging_, work, number = collectives_++, deadline,
+                      run]() mutable {
         std::exception_ptr failure;
-        LinkCollective collective(*engine, number, deadline);
+        LinkCollective collective(*engine, *staging, number, deadline);
         try {
           run(collective);
         } catch (const std::exception& error) {
@@ -188,6 +189,7 @@ class LinkBackend : public CpuBackend {
   const std::string label_;
   const std::chrono::milliseconds timeout_;
   std::shared_ptr<LinkEngine> engine_;
+  const std::shared_ptr<StagingMemory> staging_ = std::make_shared<StagingMemory>();
   uint64_t collectives_ = 0;
   std::unique_ptr<Sequence> sequence_ = std::make_unique<Sequence>();
 };

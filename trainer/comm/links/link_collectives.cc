@@ -43,6 +43,21 @@ at::Tensor View(std::byte* data, size_t elements, at::ScalarType dtype) {
 
 }  // namespace
 
+at::Tensor StagingMemory::Take(size_t bytes) {
+  const auto fits = std::ranges::find_if(
+      spare_, [bytes](const at::Tensor& memory) { return memory.nbytes() >= bytes; });
+  if (fits == spare_.end()) return at::empty({static_cast<int64_t>(bytes)}, at::kByte);
+  at::Tensor memory = std::move(*fits);
+  spare_.erase(fits);
+  return memory;
+}
+
+void StagingMemory::Give(at::Tensor memory) {
+  spare_.push_back(std::move(memory));
+  if (spare_.size() > kChunksUnderWay)
+    spare_.erase(std::ranges::min_element(spare_, {}, &at::Tensor::nbytes));
+}
+
 // Messages of one phase that are under way together.
 class LinkCollective::Transfers {
  public:
@@ -90,6 +105,24 @@ class LinkCollective::Transfers {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
+LinkCollective::Staged& LinkCollective::Stage(std::byte* own, size_t elements,
+                                              at::ScalarType dtype) {
+  const size_t bytes = elements * c10::elementSize(dtype);
+  Staged& staged = staged_.emplace_back(staging_.Take(bytes * (engine_.ranks() - 1)));
+  std::byte* next = BytesOf(staged.memory);
+  for (size_t rank = 0; rank < engine_.ranks(); ++rank) {
+    const bool is_own = rank == engine_.rank();
+    staged.parts.push_back(View(is_own ? own : next, elements, dtype));
+    if (!is_own) next += bytes;
+  }
+  return staged;
+}
+
+void LinkCollective::Unstage() {
+  staging_.Give(std::move(staged_.front().memory));
+  staged_.pop_front();
+}
+
 void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
   const size_t ranks = engine_.ranks(), own = engine_.rank();
   const size_t item = tensor.element_size();
@@ -98,9 +131,9 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
   std::byte* const data = BytesOf(tensor);
   if (elements * item <= kSmallBytes) {
     const at::Tensor all = at::empty({static_cast<int64_t>(ranks), tensor.numel()}, tensor.dtype());
-    const std::vector<at::Tensor>& parts = staged_.emplace_back(all.unbind(0));
-    AllGather(tensor, parts);
-    return Combine(parts, op, View(data, elements, tensor.scalar_type()));
+    const Staged& staged = staged_.emplace_back(all, all.unbind(0));
+    AllGather(tensor, staged.parts);
+    return Combine(staged.parts, op, View(data, elements, tensor.scalar_type()));
   }
   // Each rank reduces its part of a chunk and sends it to all.
   const size_t chunk_elements = std::max<size_t>(kChunkBytes / item, ranks);
@@ -112,15 +145,10 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
   std::deque<Transfers> gathering;  // for each chunk that is under way
   const auto gather = [&](size_t chunk) {
     Transfers& transfers = gathering.emplace_back(*this, 0);
-    std::vector<at::Tensor>& parts_of_chunk = staged_.emplace_back();
     const Range mine = part(chunk, own);
+    const Staged& staged = Stage(data + mine.begin * item, mine.size(), tensor.scalar_type());
     for (size_t rank = 0; rank < ranks; ++rank) {
-      if (rank == own) {
-        parts_of_chunk.push_back(View(data + mine.begin * item, mine.size(), tensor.scalar_type()));
-        continue;
-      }
-      parts_of_chunk.push_back(at::empty({static_cast<int64_t>(mine.size())}, tensor.dtype()));
-      transfers.Receive(rank, BytesOf(parts_of_chunk.back()), mine.size() * item);
+      if (rank != own) transfers.Receive(rank, BytesOf(staged.parts[rank]), mine.size() * item);
     }
     for (size_t rank = 0; rank < ranks; ++rank) {
       const Range theirs = part(chunk, rank);
@@ -132,9 +160,9 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
     gathering.front().Wait();
     const Range mine = part(chunk, own);
-    if (mine.size() > 0) Combine(staged_.front(), op, staged_.front()[own]);
+    if (mine.size() > 0) Combine(staged_.front().parts, op, staged_.front().parts[own]);
     gathering.pop_front();
-    staged_.pop_front();
+    Unstage();
     for (size_t rank = 0; rank < ranks; ++rank) {
       if (rank == own) continue;
       const Range theirs = part(chunk, rank);
@@ -162,15 +190,11 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
   };
   const auto gather = [&](size_t chunk) {
     Transfers& transfers = gathering.emplace_back(*this, 0);
-    std::vector<at::Tensor>& parts_of_chunk = staged_.emplace_back();
     const size_t size = range(chunk).size();
+    const Staged& staged = Stage(at_rank(own, chunk), size, parts.scalar_type());
     for (size_t rank = 0; rank < ranks; ++rank) {
-      if (rank == own) {
-        parts_of_chunk.push_back(View(at_rank(own, chunk), size, parts.scalar_type()));
-        continue;
-      }
-      parts_of_chunk.push_back(at::empty({static_cast<int64_t>(size)}, parts.dtype()));
-      transfers.Receive(rank, BytesOf(parts_of_chunk.back()), size * item);
+      if (rank == own) continue;
+      transfers.Receive(rank, BytesOf(staged.parts[rank]), size * item);
       transfers.Send(rank, at_rank(rank, chunk), size * item);
     }
   };
@@ -178,10 +202,10 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
     gathering.front().Wait();
     const Range mine = range(chunk);
-    Combine(staged_.front(), op,
+    Combine(staged_.front().parts, op,
             View(BytesOf(result) + mine.begin * item, mine.size(), result.scalar_type()));
     gathering.pop_front();
-    staged_.pop_front();
+    Unstage();
     if (chunk + kChunksUnderWay < chunks) gather(chunk + kChunksUnderWay);
   }
 }

@@ -16,13 +16,26 @@
 
 namespace dslaunch {
 
+// Memory for what other ranks send to be reduced. It is kept from one operation to the next,
+// because the kernel's new pages cost as much as the exchange. One thread.
+class StagingMemory {
+ public:
+  // `bytes` or more, uninitialized.
+  at::Tensor Take(size_t bytes);
+  void Give(at::Tensor memory);
+
+ private:
+  std::vector<at::Tensor> spare_;
+};
+
 // One operation, whose number is the same on all ranks, and of no other operation of the group.
 // Tensors are contiguous and on the CPU. Reductions are in the order of the ranks
 // (trainer/comm/backend/combine.h), each element on one rank, so that all ranks have the same bits.
 class LinkCollective {
  public:
-  LinkCollective(LinkEngine& engine, uint64_t number, Deadline deadline)
-      : engine_(engine), number_(number), deadline_(deadline) {}
+  // `staging` belongs to the operations of a group, which run one after the other.
+  LinkCollective(LinkEngine& engine, StagingMemory& staging, uint64_t number, Deadline deadline)
+      : engine_(engine), staging_(staging), number_(number), deadline_(deadline) {}
 
   void AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
   // `parts` is [ranks * n], `result` [n]; they may not overlap.
@@ -37,12 +50,21 @@ class LinkCollective {
 
  private:
   class Transfers;
+  // What is to be reduced of a chunk that is under way: a part of each rank, by rank.
+  struct Staged {
+    at::Tensor memory;  // of the other ranks' parts
+    std::vector<at::Tensor> parts;
+  };
+
+  // All ranks' parts, of `elements` elements each; `own` are this rank's.
+  Staged& Stage(std::byte* own, size_t elements, at::ScalarType dtype);
+  void Unstage();  // the oldest
 
   LinkEngine& engine_;
+  StagingMemory& staging_;
   const uint64_t number_;
   const Deadline deadline_;
-  // What other ranks send to be reduced: for each chunk that is under way, by rank.
-  std::deque<std::vector<at::Tensor>> staged_;
+  std::deque<Staged> staged_;
 };
 
 }  // namespace dslaunch
