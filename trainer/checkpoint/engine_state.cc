@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
 
 #include "base/deadline.h"
+#include "trainer/base/log.h"
 #include "trainer/checkpoint/state.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/config/engine_config.h"
@@ -71,6 +73,33 @@ PassedOver DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart
   return passed_over;
 }
 
+// Of `state`, which a run can do without, what the manifest has in the same shape; both lose the
+// rest. Returns the names of what `state` loses.
+std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted, Manifest& manifest,
+                                         std::vector<TensorPart>& state) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const TensorRecord& tensor : manifest.tensors) {
+    if (wanted && tensor.name.starts_with(kRankPrefix)) shapes[tensor.name] = tensor.shape;
+  }
+  std::set<std::string> kept, lost;
+  for (const TensorPart& part : state) {
+    const auto found = shapes.find(part.name);
+    const bool fits = found != shapes.end() && found->second == part.shape;
+    (fits ? kept : lost).insert(part.name);
+  }
+  std::erase_if(state, [&](const TensorPart& part) { return lost.contains(part.name); });
+  std::erase_if(manifest.tensors, [&](const TensorRecord& tensor) {
+    return tensor.name.starts_with(kRankPrefix) && !kept.contains(tensor.name);
+  });
+  if (wanted && !lost.empty() && group.rank() == 0) {
+    PrintLine("dslaunch: the checkpoint lacks " + std::to_string(lost.size()) +
+              " tensors that ranks keep of their own (another number of ranks, or another way to "
+              "exchange), such as " +
+              lost.begin()->substr(std::size(kRankPrefix) - 1) + "; they start anew");
+  }
+  return lost;
+}
+
 }  // namespace
 
 CheckpointContent CaptureState(const EngineCore& engine) {
@@ -85,6 +114,7 @@ CheckpointContent CaptureState(const EngineCore& engine) {
   CheckpointContent content;
   content.files = {own_file("model", engine.ModelState()),
                    own_file("optimizer", engine.OptimizerState()),
+                   own_file("rank_state", engine.RankState()),
                    OwnFile("generator", {GeneratorState(rank)}, rank, world_size)};
   Manifest& manifest = content.manifest;
   manifest.position.step = progress.steps;
@@ -137,11 +167,15 @@ PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& opti
   if (!options.strict) {
     passed_over = DropUnmatched(group, engine.ModelState(), wanted.manifest, state);
   }
+  std::vector<TensorPart> rank_state = engine.RankState();
+  const std::set<std::string> without =
+      DropOtherRankState(group, with_optimizer, wanted.manifest, rank_state);
+  for (TensorPart& part : rank_state) state.push_back(std::move(part));
   if (with_generator) state.push_back(GeneratorState(group.rank()));
   LoadState(wanted, state, group, engine.ranks().replicas->rank());
   if (with_generator) SetGeneratorState(state.back().tensor);
   if (options.weights_only) {
-    engine.Resume(engine.progress());
+    engine.Resume(engine.progress(), without);
     return passed_over;
   }
   const EngineProgress fresh;
@@ -154,7 +188,8 @@ PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& opti
        .loss_scale = scaler.scale,
        .scaler_iteration = scaler.iteration,
        .scaler_last_overflow = scaler.last_overflow,
-       .scaler_hysteresis = scaler.hysteresis});
+       .scaler_hysteresis = scaler.hysteresis},
+      without);
   return passed_over;
 }
 

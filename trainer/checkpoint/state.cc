@@ -95,7 +95,8 @@ const SafetensorsFile& StoredTensors::File(const std::string& name) {
 }
 
 bool IsOfModel(const TensorRecord& tensor) {
-  return !tensor.name.starts_with(kOptimizerPrefix) && !tensor.name.starts_with(kGeneratorPrefix);
+  return !tensor.name.starts_with(kOptimizerPrefix) && !tensor.name.starts_with(kGeneratorPrefix) &&
+         !tensor.name.starts_with(kRankPrefix);
 }
 
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,

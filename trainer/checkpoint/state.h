@@ -16,6 +16,7 @@ namespace dslaunch {
 // Prefixes of the names of tensors that are not the model's.
 inline constexpr char kOptimizerPrefix[] = "optimizer/";
 inline constexpr char kGeneratorPrefix[] = "generator/cpu/";
+inline constexpr char kRankPrefix[] = "rank_state/";
 
 // What one rank writes into one file.
 struct StateFile {

@@ -49,6 +49,45 @@ Json DescribeParams(const OptimizerConfig& optimizer) {
       break;
     case OptimizerType::kLion:
       break;
+    case OptimizerType::kOneBitLamb:
+      json["max_coeff"] = optimizer.max_coeff;
+      json["min_coeff"] = optimizer.min_coeff;
+      json["coeff_beta"] = optimizer.coeff_beta;
+      json["factor_max"] = optimizer.factor_max;
+      json["factor_min"] = optimizer.factor_min;
+      json["factor_threshold"] = optimizer.factor_threshold;
+      [[fallthrough]];
+    case OptimizerType::kOneBitAdam:
+      json["freeze_step"] = optimizer.freeze_step;
+      break;
+    case OptimizerType::kZeroOneAdam:
+      json["var_freeze_step"] = optimizer.var_freeze_step;
+      json["var_update_scaler"] = optimizer.var_update_scaler;
+      json["local_step_scaler"] = optimizer.local_step_scaler;
+      json["local_step_clipper"] = optimizer.local_step_clipper;
+      break;
+  }
+  return json;
+}
+
+Json Describe(const ParallelConfig& parallel) {
+  using Mode = ParallelConfig::Mode;
+  Json json = {{"mode", ParallelModeName(parallel.mode)}};
+  if (parallel.mode == Mode::kParameterServer) json["servers"] = parallel.servers;
+  if (parallel.TrainsApart()) json["inner_steps"] = parallel.inner_steps;
+  if (parallel.mode == Mode::kDiloco) {
+    json["outer_lr"] = parallel.outer_lr;
+    json["outer_momentum"] = parallel.outer_momentum;
+    json["outer_nesterov"] = parallel.outer_nesterov;
+  }
+  if (parallel.mode == Mode::kPowerSgd) {
+    json["matrix_approximation_rank"] = parallel.matrix_approximation_rank;
+    json["start_powerSGD_iter"] = parallel.start_iter;
+    json["min_compression_rate"] = parallel.min_compression_rate;
+    json["use_error_feedback"] = parallel.use_error_feedback;
+    json["warm_start"] = parallel.warm_start;
+    json["orthogonalization_epsilon"] = parallel.orthogonalization_epsilon;
+    json["random_seed"] = parallel.random_seed;
   }
   return json;
 }
@@ -226,11 +265,7 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"gradient_predivide_factor", communication.predivide_factor},
       {"gradient_allreduce_op", communication.sum ? "sum" : "mean"},
       {"zero_optimization", Describe(config.zero, communication.overlap)},
-      {"parallel",
-       {{"mode", ParallelModeName(config.parallel.mode)},
-        {"servers", config.parallel.mode == ParallelConfig::Mode::kParameterServer
-                        ? Json(config.parallel.servers)
-                        : Json()}}},
+      {"parallel", Describe(config.parallel)},
       {"pipeline", Describe(config.pipeline)},
       {"activation_checkpointing",
        {{"number_checkpoints",

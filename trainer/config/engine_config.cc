@@ -41,7 +41,6 @@ CommunicationConfig ParseCommunication(JsonObject& object) {
 
 constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
 
-constexpr const char* kParallelModes[] = {"all_reduce", "parameter_server"};
 constexpr const char* kTagValidations[] = {"ignore", "warn", "fail"};
 
 TagValidation ParseCheckpoint(JsonObject object) {
@@ -96,42 +95,47 @@ EngineLogLevel ParseLogLevel(JsonObject& object) {
       std::begin(kLogLevels));
 }
 
-// `engine` has the sections that it may contradict.
-ParallelConfig ParseParallel(JsonObject object, const EngineConfig& engine, int64_t ranks) {
+// Where ways to exchange gradients exclude others. 1-bit optimizers exchange on their own, as in
+// DeepSpeed, which has them at stage 0 only.
+void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
   using Mode = ParallelConfig::Mode;
-  ParallelConfig parallel;
-  const std::string mode =
-      object.Word("mode", {kParallelModes[0], kParallelModes[1]}).value_or(kParallelModes[0]);
-  if (mode == kParallelModes[1]) parallel.mode = Mode::kParameterServer;
-  const std::optional<int64_t> servers = object.Int("servers", 1);
-  object.RefuseUnknown();
-  if (parallel.mode == Mode::kAllReduce) {
-    if (servers)
-      object.Fail("servers", "is of the mode parameter_server; leave it out, or set that");
-    return parallel;
+  const bool has_mode = engine.parallel.mode != Mode::kAllReduce;
+  const bool one_bit = engine.optimizer && engine.optimizer->CompressesExchanges();
+  if (!has_mode && !one_bit) return;
+  const std::string mode = ParallelModeName(engine.parallel.mode);
+  const std::string key = one_bit ? "optimizer.type" : "parallel.mode";
+  const std::string what = "is " + (one_bit ? engine.optimizer->name : mode);
+  const auto refuse = [&](const std::string& other) {
+    object.Fail(key, what + ", which cannot be combined with " + other);
+  };
+  const std::string leave = "; leave one of them out";
+  if (one_bit && has_mode) refuse("parallel.mode " + mode + leave);
+  if (engine.zero.stage > 0) {
+    refuse("zero_optimization.stage " + std::to_string(engine.zero.stage) +
+           (one_bit ? ": as in DeepSpeed, each rank keeps the whole momentum and its error; set "
+                      "stage 0, or use " +
+                          std::string(engine.optimizer->type == OptimizerConfig::Type::kOneBitLamb
+                                          ? "Lamb"
+                                          : "Adam")
+                    : leave));
   }
-  parallel.servers = servers.value_or(1);
-  if (ranks > 0 && parallel.servers > ranks) {
-    object.Fail("servers", "is " + std::to_string(parallel.servers) + ", but there are " +
-                               std::to_string(ranks) + " ranks, of which the first are servers");
+  if (engine.pipeline.wanted()) refuse("a pipeline" + leave);
+  if (!one_bit && engine.parallel.mode == Mode::kParameterServer) return;
+  if (engine.communication.sum) {
+    refuse("gradient_allreduce_op sum, because ranks exchange means; remove it");
   }
-  const std::string other = engine.zero.stage > 0
-                                ? "zero_optimization.stage " + std::to_string(engine.zero.stage)
-                            : engine.pipeline.wanted() ? "a pipeline"
-                                                       : "";
-  if (!other.empty()) {
-    object.Fail("mode", "is parameter_server, which cannot be combined with " + other +
-                            "; leave one of them out");
+  if (engine.TrainsApart() && engine.precision.loss_scaler) {
+    refuse("fp16, because a rank that skips a step would leave the others behind; use bf16");
   }
-  return parallel;
 }
 
 // What keeps a step from being recorded; empty: nothing in the configuration does.
 std::string CudaGraphProblem(const EngineConfig& engine) {
   using Type = OptimizerConfig::Type;
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
-  if (engine.parallel.mode == ParallelConfig::Mode::kParameterServer) {
-    return "parallel.mode parameter_server, whose messages are not recorded";
+  if (engine.parallel.mode != ParallelConfig::Mode::kAllReduce) {
+    return std::string("parallel.mode ") + ParallelModeName(engine.parallel.mode) +
+           ", whose messages are not recorded";
   }
   if (engine.number_checkpoints > 0) {
     return "activation_checkpointing.number_checkpoints, which sets generators in each step";
@@ -167,10 +171,6 @@ bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
 }
 
 }  // namespace
-
-const char* ParallelModeName(ParallelConfig::Mode mode) {
-  return kParallelModes[static_cast<size_t>(mode)];
-}
 
 const char* TagValidationName(TagValidation validation) {
   return kTagValidations[static_cast<size_t>(validation)];
@@ -240,7 +240,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.communication = ParseCommunication(object);
   engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
   engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks, program_stages);
-  engine.parallel = ParseParallel(object.ObjectOrEmpty("parallel"), engine, ranks);
+  engine.parallel = ParseParallel(object.ObjectOrEmpty("parallel"), ranks);
   engine.number_checkpoints = ParseActivationCheckpointing(
       object.ObjectOrEmpty("activation_checkpointing"), engine.pipeline);
   engine.monitors = ParseMonitors(object);
@@ -258,9 +258,11 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.allow_untested_optimizer = object.Bool("zero_allow_untested_optimizer").value_or(false);
   RefuseUnsupportedKeys(object);
   object.RefuseUnknown();
-  if (engine.optimizer && engine.optimizer->type == OptimizerConfig::Type::kLamb &&
-      engine.precision.loss_scaler && !engine.precision.loss_scaler->dynamic) {
-    object.Fail("optimizer", "is Lamb, which needs a dynamic loss scale, as in DeepSpeed");
+  CheckExchanges(object, engine);
+  if (engine.optimizer && engine.optimizer->IsLamb() && engine.precision.loss_scaler &&
+      !engine.precision.loss_scaler->dynamic) {
+    object.Fail("optimizer", "is " + engine.optimizer->name +
+                                 ", which needs a dynamic loss scale, as in DeepSpeed");
   }
   engine.batch =
       ranks > 0 ? ResolveBatch(train, micro, accumulation, ranks / engine.pipeline.stages, object)

@@ -17,6 +17,7 @@
 #include "trainer/base/dtype.h"
 #include "trainer/config/monitor_config.h"
 #include "trainer/config/optimizer_config.h"
+#include "trainer/config/parallel_config.h"
 #include "trainer/config/pipeline_config.h"
 #include "trainer/config/precision_config.h"
 #include "trainer/config/zero_config.h"
@@ -52,19 +53,6 @@ const char* EngineLogLevelName(EngineLogLevel level);  // "info"
 // What happens when ranks save one checkpoint under different tags.
 enum class TagValidation { kIgnore, kWarn, kFail };
 
-// The section "parallel", which DeepSpeed does not have: how ranks with whole models share the
-// work.
-struct ParallelConfig {
-  enum class Mode {
-    kAllReduce,        // every rank adds up and updates
-    kParameterServer,  // the first `servers` ranks do, each for its part of the parameters
-  };
-  Mode mode = Mode::kAllReduce;
-  int64_t servers = 1;
-};
-
-const char* ParallelModeName(ParallelConfig::Mode mode);  // "all_reduce"
-
 struct EngineConfig {
   BatchConfig batch;
   std::optional<OptimizerConfig> optimizer;  // nullopt: the program gives one
@@ -93,6 +81,12 @@ struct EngineConfig {
   bool allow_untested_optimizer = false;
   // Of what rank 0 tells besides results and errors.
   EngineLogLevel log_level = EngineLogLevel::kInfo;
+
+  // Whether the ranks' weights differ from each other after some of the steps.
+  bool TrainsApart() const {
+    return parallel.TrainsApart() ||
+           (optimizer && optimizer->type == OptimizerConfig::Type::kZeroOneAdam);
+  }
 };
 
 const char* TagValidationName(TagValidation validation);  // "warn"

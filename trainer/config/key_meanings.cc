@@ -182,11 +182,31 @@ const std::map<std::string, std::string>& KeyMeanings() {
        "each optimizer step; false: each rank keeps its own; as the option of PyTorch's "
        "DistributedDataParallel; not a key of DeepSpeed; default true"},
       {"engine.parallel.mode",
-       "parameter_server: the first ranks keep the optimizer and add up gradients, each for its "
-       "part "
-       "of the parameters; not with ZeRO or a pipeline; not a key of DeepSpeed; default "
+       "all_reduce: every rank adds up the gradients of every step; parameter_server: the first "
+       "ranks keep the optimizer and add up gradients, each for its part of the parameters; "
+       "local_sgd: ranks train apart and average their weights now and then; diloco: what they "
+       "have moved is the gradient of an outer optimizer; powersgd: gradients travel as products "
+       "of two thin matrices; not with ZeRO or a pipeline; not a key of DeepSpeed; default "
        "all_reduce"},
       {"engine.parallel.servers", "number of servers, which train too; default 1"},
+      {"engine.parallel.inner_steps", "required; steps between two exchanges"},
+      {"engine.parallel.outer_lr", "learning rate of the outer SGD; default 0.7"},
+      {"engine.parallel.outer_momentum", "default 0.9"},
+      {"engine.parallel.outer_nesterov", "default: whether there is a momentum"},
+      {"engine.parallel.matrix_approximation_rank",
+       "columns of the thin matrices; as all keys of this mode PyTorch's of PowerSGDState; default "
+       "1"},
+      {"engine.parallel.start_powerSGD_iter",
+       "steps at the start whose gradients travel whole; "
+       "default 1000"},
+      {"engine.parallel.min_compression_rate",
+       "a gradient that would not become this many times smaller travels whole; default 2"},
+      {"engine.parallel.use_error_feedback",
+       "what a step has not sent is added to the next one's gradients; default true"},
+      {"engine.parallel.warm_start", "start from the last step's matrices; default true"},
+      {"engine.parallel.orthogonalization_epsilon",
+       "added to the norm of each column, for columns that are 0; default 0"},
+      {"engine.parallel.random_seed", "of the first matrices; default 0"},
       {"engine.dump_state", "print the resolved configuration at the start; default false"},
       {"engine.memory_breakdown",
        "print memory by category, as estimated and as used; default false"},
@@ -308,14 +328,35 @@ const std::map<std::string, std::string>& KeyMeanings() {
 
       // Optimizers.
       {"engine.optimizer.type",
-       "required; Adam, AdamW, SGD, Adagrad, RMSprop, Lamb or Lion, in any case"},
+       "required; Adam, AdamW, SGD, Adagrad, RMSprop, Lamb, Lion, OneBitAdam, ZeroOneAdam or "
+       "OneBitLamb, in any case"},
       {"engine.optimizer.params.betas", "both below 1; default 0.9, 0.999"},
       {"engine.optimizer.params.eps", "default 1e-8; Adagrad: 1e-10"},
       {"engine.optimizer.params.adam_w_mode",
        "decoupled weight decay; default true, also for Adam, as in DeepSpeed"},
       {"engine.optimizer.params.torch_adam",
        "use the semantics, keywords and defaults of torch.optim's class; default false"},
-      {"engine.optimizer.params.bias_correction", "default true; not with `torch_adam`"},
+      {"engine.optimizer.params.bias_correction",
+       "default true; not with `torch_adam`; 1-bit optimizers have none, as in DeepSpeed"},
+      {"engine.optimizer.params.cuda_aware", "accepted, no effect"},
+      {"engine.optimizer.params.comm_backend_name", "accepted, no effect"},
+      {"engine.optimizer.params.freeze_step",
+       "updates with whole gradients; after them the variance stays, and 1 bit of each element of "
+       "the momentum travels; default 100000"},
+      {"engine.optimizer.params.var_freeze_step",
+       "updates after which the variance stays; default 100000"},
+      {"engine.optimizer.params.var_update_scaler",
+       "after this many updates of the variance the interval between them doubles; default 16"},
+      {"engine.optimizer.params.local_step_scaler",
+       "after this many steps the interval between two exchanges doubles; default 32678"},
+      {"engine.optimizer.params.local_step_clipper",
+       "the longest interval between two exchanges, in steps; default 16"},
+      {"engine.optimizer.params.coeff_beta", "decay of the average trust ratio; default 0.9"},
+      {"engine.optimizer.params.factor_max",
+       "upper limit of the factor on the frozen trust ratio; default 4"},
+      {"engine.optimizer.params.factor_min", "lower limit of that; default 0.5"},
+      {"engine.optimizer.params.factor_threshold",
+       "largest relative change of that from step to step; default 0.1"},
       {"engine.optimizer.params.set_grad_none", "only true is accepted"},
       {"engine.optimizer.params.amsgrad", "default false; with `torch_adam` only"},
       {"engine.optimizer.params.lr", "default 0.001; Adagrad and RMSprop: 0.01"},
@@ -328,7 +369,8 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"engine.optimizer.params.initial_accumulator_value", "default 0"},
       {"engine.optimizer.params.alpha", "default 0.99"},
       {"engine.optimizer.params.centered", "default false"},
-      {"engine.optimizer.params.eps_inside_sqrt", "default false"},
+      {"engine.optimizer.params.eps_inside_sqrt",
+       "default false; no effect on 1-bit optimizers, as in DeepSpeed"},
       {"engine.optimizer.params.max_coeff", "upper limit of the trust ratio; default 10"},
       {"engine.optimizer.params.min_coeff", "lower limit of the trust ratio; default 0.01"},
       {"engine.optimizer.param_groups[].names", "shell patterns that match parameter names"},

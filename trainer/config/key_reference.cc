@@ -67,6 +67,13 @@ Sample EngineSample(const char* key, nlohmann::json value) {
   return {"", "", std::move(recipe)};
 }
 
+Sample ParallelSample(const std::string& mode) {
+  nlohmann::json recipe = Base();
+  recipe["engine"]["parallel"] = {{"mode", mode}};
+  if (mode == "local_sgd" || mode == "diloco") recipe["engine"]["parallel"]["inner_steps"] = 1;
+  return {"engine.parallel", mode, std::move(recipe)};
+}
+
 std::vector<Sample> Samples() {
   std::vector<Sample> samples;
   for (const char* type : {"mlp", "cnn", "resnet18", "gpt2", "plugin"})
@@ -76,7 +83,8 @@ std::vector<Sample> Samples() {
   nlohmann::json profiled = WithTokens();
   profiled["run"]["profile"] = nlohmann::json::object();
   samples.push_back({"", "", std::move(profiled)});
-  for (const char* type : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Lamb", "Lion"})
+  for (const char* type : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Lamb", "Lion",
+                           "OneBitAdam", "ZeroOneAdam", "OneBitLamb"})
     samples.push_back(OptimizerSample(type, nlohmann::json::object()));
   samples.push_back(OptimizerSample("Adam", {{"torch_adam", true}}));
   samples.push_back(OptimizerSample("AdamW", {{"torch_adam", true}}));
@@ -89,6 +97,8 @@ std::vector<Sample> Samples() {
   samples.push_back(SchedulerSample("CosineAnnealingLR", {{"T_max", 1}}));
   samples.push_back(SchedulerSample("CosineAnnealingWarmRestarts", {{"T_0", 1}}));
   samples.push_back(EngineSample("amp", {{"enabled", true}, {"loss_scale", "dynamic"}}));
+  for (const char* mode : {"all_reduce", "parameter_server", "local_sgd", "diloco", "powersgd"})
+    samples.push_back(ParallelSample(mode));
   samples.push_back(EngineSample("pipeline", {{"stages", "auto"}}));
   return samples;
 }

@@ -15,19 +15,19 @@ using OptimizerType = OptimizerConfig::Type;
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 
 const std::map<std::string, OptimizerType> kOptimizers = {
-    {"Adam", OptimizerType::kAdam},       {"AdamW", OptimizerType::kAdamW},
-    {"SGD", OptimizerType::kSgd},         {"Adagrad", OptimizerType::kAdagrad},
-    {"RMSprop", OptimizerType::kRmsprop}, {"Lamb", OptimizerType::kLamb},
-    {"Lion", OptimizerType::kLion}};
+    {"Adam", OptimizerType::kAdam},
+    {"AdamW", OptimizerType::kAdamW},
+    {"SGD", OptimizerType::kSgd},
+    {"Adagrad", OptimizerType::kAdagrad},
+    {"RMSprop", OptimizerType::kRmsprop},
+    {"Lamb", OptimizerType::kLamb},
+    {"Lion", OptimizerType::kLion},
+    {"OneBitAdam", OptimizerType::kOneBitAdam},
+    {"OneBitLamb", OptimizerType::kOneBitLamb},
+    {"ZeroOneAdam", OptimizerType::kZeroOneAdam}};
 
-constexpr char kCompresses[] =
-    "compresses messages between ranks with error feedback, which dslaunch does "
-    "not support; ";
 constexpr char kNeedsMup[] = "needs a model that the Python library mup has parametrized; ";
 const std::map<std::string, std::string> kRefusedOptimizers = {
-    {"OneBitAdam", std::string(kCompresses) + "use Adam"},
-    {"ZeroOneAdam", std::string(kCompresses) + "use Adam"},
-    {"OneBitLamb", std::string(kCompresses) + "use Lamb"},
     {"MuAdam", std::string(kNeedsMup) + "use Adam"},
     {"MuAdamW", std::string(kNeedsMup) + "use AdamW"},
     {"MuSGD", std::string(kNeedsMup) + "use SGD"},
@@ -138,15 +138,59 @@ void ParseRmsprop(JsonObject& params, OptimizerConfig& optimizer) {
   RefuseTorchKeywords(params);
 }
 
+void ParseTrustRatio(JsonObject& params, OptimizerConfig& optimizer) {
+  optimizer.max_coeff = params.Number("max_coeff", 0).value_or(optimizer.max_coeff);
+  optimizer.min_coeff = params.Number("min_coeff", 0).value_or(optimizer.min_coeff);
+  if (optimizer.min_coeff > optimizer.max_coeff) params.Fail("min_coeff", "is above max_coeff");
+}
+
 void ParseLamb(JsonObject& params, OptimizerConfig& optimizer) {
   ParseBetas(params, optimizer);
   ParseEps(params, optimizer);
   optimizer.bias_correction = params.Bool("bias_correction").value_or(true);
   optimizer.eps_inside_sqrt = params.Bool("eps_inside_sqrt").value_or(false);
-  optimizer.max_coeff = params.Number("max_coeff", 0).value_or(optimizer.max_coeff);
-  optimizer.min_coeff = params.Number("min_coeff", 0).value_or(optimizer.min_coeff);
-  if (optimizer.min_coeff > optimizer.max_coeff) params.Fail("min_coeff", "is above max_coeff");
+  ParseTrustRatio(params, optimizer);
   params.RefuseUnlessOff({"amsgrad"}, "is not supported, as in DeepSpeed's LAMB; leave it out");
+}
+
+// DeepSpeed's keywords of 1-bit optimizers that choose its implementation, or that it does not use.
+void AcceptOneBitKeywords(JsonObject& params) {
+  (void)params.Bool("bias_correction");
+  (void)params.Bool("cuda_aware");
+  (void)params.String("comm_backend_name");
+  (void)params.Bool("eps_inside_sqrt");
+  params.RefuseUnlessOff({"amsgrad"}, "is not supported, as in DeepSpeed's; leave it out");
+}
+
+void ParseOneBitAdam(JsonObject& params, OptimizerConfig& optimizer) {
+  ParseBetas(params, optimizer);
+  ParseEps(params, optimizer);
+  AcceptOneBitKeywords(params);
+  optimizer.freeze_step = params.Int("freeze_step", 1, kMaxSteps).value_or(optimizer.freeze_step);
+}
+
+void ParseZeroOneAdam(JsonObject& params, OptimizerConfig& optimizer) {
+  ParseBetas(params, optimizer);
+  ParseEps(params, optimizer);
+  AcceptOneBitKeywords(params);
+  const auto read = [&params](const char* key, int64_t& value) {
+    value = params.Int(key, 1, kMaxSteps).value_or(value);
+  };
+  read("var_freeze_step", optimizer.var_freeze_step);
+  read("var_update_scaler", optimizer.var_update_scaler);
+  read("local_step_scaler", optimizer.local_step_scaler);
+  read("local_step_clipper", optimizer.local_step_clipper);
+}
+
+void ParseOneBitLamb(JsonObject& params, OptimizerConfig& optimizer) {
+  ParseOneBitAdam(params, optimizer);
+  ParseTrustRatio(params, optimizer);
+  optimizer.coeff_beta = params.Number("coeff_beta", 0, 1).value_or(optimizer.coeff_beta);
+  optimizer.factor_max = params.Number("factor_max", 0).value_or(optimizer.factor_max);
+  optimizer.factor_min = params.Number("factor_min", 0).value_or(optimizer.factor_min);
+  optimizer.factor_threshold =
+      params.Number("factor_threshold", 0).value_or(optimizer.factor_threshold);
+  if (optimizer.factor_min > optimizer.factor_max) params.Fail("factor_min", "is above factor_max");
 }
 
 void ParseLion(JsonObject& params, OptimizerConfig& optimizer) {
@@ -176,6 +220,15 @@ void ParseParams(JsonObject params, OptimizerConfig& optimizer) {
       break;
     case OptimizerType::kLion:
       ParseLion(params, optimizer);
+      break;
+    case OptimizerType::kOneBitAdam:
+      ParseOneBitAdam(params, optimizer);
+      break;
+    case OptimizerType::kZeroOneAdam:
+      ParseZeroOneAdam(params, optimizer);
+      break;
+    case OptimizerType::kOneBitLamb:
+      ParseOneBitLamb(params, optimizer);
       break;
   }
   optimizer.lr = params.Number("lr", 0).value_or(optimizer.lr);

@@ -23,12 +23,23 @@ namespace dslaunch {
 class JsonObject;
 
 struct OptimizerConfig {
-  enum class Type { kAdam, kAdamW, kSgd, kAdagrad, kRmsprop, kLamb, kLion };
+  enum class Type {
+    kAdam,
+    kAdamW,
+    kSgd,
+    kAdagrad,
+    kRmsprop,
+    kLamb,
+    kLion,
+    kOneBitAdam,
+    kZeroOneAdam,
+    kOneBitLamb,
+  };
   Type type = Type::kAdamW;
   std::string name;  // as written in the recipe
   double lr = 1e-3;
   double weight_decay = 0;
-  double beta1 = 0.9, beta2 = 0.999;        // Adam, AdamW, LAMB, Lion
+  double beta1 = 0.9, beta2 = 0.999;        // all but SGD, Adagrad, RMSprop
   double eps = 1e-8;                        // all but SGD and Lion
   bool bias_correction = true;              // Adam, AdamW, LAMB
   bool amsgrad = false;                     // Adam, AdamW
@@ -39,13 +50,27 @@ struct OptimizerConfig {
   double initial_accumulator_value = 0;     // Adagrad
   double alpha = 0.99;                      // RMSprop
   bool centered = false;                    // RMSprop
-  double max_coeff = 10, min_coeff = 0.01;  // LAMB: bounds of the trust ratio
+  double max_coeff = 10, min_coeff = 0.01;  // LAMB, OneBitLamb: bounds of the trust ratio
   bool eps_inside_sqrt = false;             // LAMB
+  // OneBitAdam, OneBitLamb: updates with whole gradients, after which the variance stays.
+  int64_t freeze_step = 100000;
+  // ZeroOneAdam: updates until the variance stays; how many updates of the variance come before
+  // the interval between them doubles; the same for the interval between two exchanges, in steps,
+  // and the largest of those.
+  int64_t var_freeze_step = 100000, var_update_scaler = 16;
+  int64_t local_step_scaler = 32678, local_step_clipper = 16;
+  // OneBitLamb: of the average of trust ratios, and bounds of what they are multiplied by later.
+  double coeff_beta = 0.9, factor_max = 4, factor_min = 0.5, factor_threshold = 0.1;
   std::vector<ParameterGroupConfig> groups;
 
+  // Whether it exchanges 1 bit of each element of its own, in place of gradients.
+  bool CompressesExchanges() const {
+    return type == Type::kOneBitAdam || type == Type::kZeroOneAdam || type == Type::kOneBitLamb;
+  }
+  bool IsLamb() const { return type == Type::kLamb || type == Type::kOneBitLamb; }
   bool HasBetas() const {
-    return type == Type::kAdam || type == Type::kAdamW || type == Type::kLamb ||
-           type == Type::kLion;
+    return type == Type::kAdam || type == Type::kAdamW || type == Type::kLion || IsLamb() ||
+           CompressesExchanges();
   }
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 
@@ -265,6 +266,23 @@ std::vector<TensorPart> EngineCore::OptimizerState() const {
   return state;
 }
 
+std::vector<TensorPart> EngineCore::RankState() const {
+  const ProcessGroup& replicas = *impl_->ranks_.replicas;
+  std::vector<TensorPart> state;
+  for (RankTensor& item : impl_->RankTensors()) {
+    TensorPart part{.name = "rank_state/" + item.name,
+                    .tensor = item.tensor,
+                    .shape = item.tensor.sizes().vec(),
+                    .replicated = item.shared};
+    if (!item.shared) {
+      part.shape.insert(part.shape.begin(), replicas.world_size());
+      part.start = item.tensor.numel() * replicas.rank();
+    }
+    state.push_back(std::move(part));
+  }
+  return state;
+}
+
 EngineProgress EngineCore::progress() const {
   EngineProgress progress{.steps = impl_->global_steps_,
                           .skipped = impl_->skipped_steps_,
@@ -302,15 +320,27 @@ void EngineCore::StepReplayed(const at::Tensor& grad_norm) {
   ++impl_->global_steps_;
 }
 
-void EngineCore::WeightsChanged() { impl_->states_->CopyMasterToModel(); }
+void EngineCore::WeightsChanged() {
+  impl_->states_->Restart();
+  impl_->optimizer_->Restart();
+  impl_->states_->CopyMasterToModel();
+}
 
-void EngineCore::Resume(const EngineProgress& progress) {
+void EngineCore::Resume(const EngineProgress& progress, const std::set<std::string>& without) {
+  const auto lacks = [&](const std::vector<RankTensor>& tensors) {
+    return std::ranges::any_of(tensors, [&](const RankTensor& item) {
+      return without.contains("rank_state/" + item.name);
+    });
+  };
   impl_->StartStepOver();
   impl_->GiveUp();
   impl_->global_steps_ = progress.steps;
   impl_->micro_steps_ = progress.steps * impl_->config_.batch.accumulation_steps;
   impl_->skipped_steps_ = progress.skipped;
   impl_->optimizer_->SetUpdates(progress.updates, progress.scheduled_updates);
+  impl_->states_->SetSteps(progress.steps);
+  if (lacks(impl_->states_->RankTensors())) impl_->states_->Restart();
+  if (lacks(impl_->optimizer_->RankTensors())) impl_->optimizer_->Restart();
   impl_->states_->CopyMasterToModel();
   // A run without a scaler leaves none behind, and a static scale is the configuration's.
   if (!impl_->scaler_ || !impl_->config_.precision.loss_scaler->dynamic ||

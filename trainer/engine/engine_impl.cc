@@ -13,6 +13,7 @@
 #include "trainer/device/streams.h"
 #include "trainer/optim/torch_optimizer.h"
 #include "trainer/parallel/gradient_arrivals.h"
+#include "trainer/parallel/local/sign_mean.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/zero/parameter_gatherer.h"
 #include "trainer/precision/gradients.h"
@@ -80,6 +81,13 @@ std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module) {
   return parameters;
 }
 
+// Null where the optimizer compresses nothing.
+std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
+                                                 const EngineRanks& ranks) {
+  if (!config.optimizer || !config.optimizer->CompressesExchanges()) return nullptr;
+  return std::make_shared<SignMean>(*ranks.replicas);
+}
+
 PipelinePeers ExchangeInfo(const EngineConfig& config, const torch::nn::Module& module,
                            const EngineRanks& ranks, Passes passes) {
   if (passes == Passes::kMicroBatches) return {};
@@ -105,13 +113,17 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
                      ? WrapTorchOptimizer(make_optimizer, parameters_, states_->parts(),
                                           !states_->sharded() || config.allow_untested_optimizer)
                      : MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
-                                     states_->parts(), SumOfShards(), others_.trained)),
+                                     states_->parts(), SumOfShards(), others_.trained,
+                                     CompressedMeanOf(config, ranks))),
       timed_(config.cuda_graph ? c10::Device(c10::kCPU) : ranks.world->device()) {
   if (config.memory_breakdown || ActivationMeter::AnyInThisThread()) meter_.emplace();
   if (config.precision.loss_scaler) {
     scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
   }
   TieParameters();
+  if (config.optimizer && config.optimizer->CompressesExchanges()) {
+    states_->ReduceWhen([this] { return optimizer_->TakesReducedGradients(); });
+  }
   const bool is_adam =
       config.optimizer && (config.optimizer->type == OptimizerConfig::Type::kAdam ||
                            config.optimizer->type == OptimizerConfig::Type::kAdamW);
@@ -221,6 +233,9 @@ MemoryUse EngineCore::Impl::memory() const {
   for (const Optimizer::State& state : optimizer_->States()) {
     use.optimizer += static_cast<int64_t>(state.tensor.nbytes());
   }
+  for (const RankTensor& item : optimizer_->RankTensors()) {
+    use.optimizer += static_cast<int64_t>(item.tensor.nbytes());
+  }
   use.buffers = Bytes(Unique(module_.named_buffers()));
   use.activations = at_backward_.activations;
   return use;
@@ -235,7 +250,23 @@ TensorPart EngineCore::Impl::StatePart(const std::string& prefix, size_t part,
           .shape = parameter.tensor.sizes().vec(),
           .start = weight.start,
           .replicated = !states_->sharded(),
+          .rank0_authoritative = config_.TrainsApart(),
           .is_canonical = Counts(parameter.name)};
+}
+
+std::vector<RankTensor> EngineCore::Impl::RankTensors() const {
+  std::vector<RankTensor> tensors = states_->RankTensors();
+  for (RankTensor& item : optimizer_->RankTensors()) tensors.push_back(std::move(item));
+  if (!config_.TrainsApart()) return tensors;
+  for (size_t i = 0; i < states_->parts().size(); ++i) {
+    const TensorPart part = StatePart("model/", i, states_->parts()[i].weight);
+    tensors.push_back({part.name, part.tensor, /*shared=*/false});
+  }
+  for (const Optimizer::State& item : optimizer_->States()) {
+    const TensorPart part = StatePart(item.name + "/", item.part, item.tensor);
+    tensors.push_back({part.name, part.tensor, /*shared=*/false});
+  }
+  return tensors;
 }
 
 // Null where every rank has whole parameters.
@@ -301,7 +332,8 @@ void EngineCore::Impl::EndStep() {
 void EngineCore::Impl::TakeStep() {
   std::vector<at::Tensor> gradients = OwnGradients();
   AllReduceTied(gradients);
-  grad_norm_ = NormOverRanks(gradients) / step_loss_scale_;
+  const double own_norm = OwnNorm(gradients) / step_loss_scale_;
+  grad_norm_ = NormOverRanks(own_norm);
   // All ranks have the same norm, inf and nan included, so all decide alike.
   const bool finite = std::isfinite(grad_norm_);
   if (!finite &&
@@ -311,7 +343,9 @@ void EngineCore::Impl::TakeStep() {
   }
   double factor = 1 / step_loss_scale_;
   if (config_.gradient_clipping != 0) {
-    factor *= std::min(1.0, config_.gradient_clipping / (grad_norm_ + 1e-6));
+    // Gradients that stay this rank's own are clipped by their own norm, as in DeepSpeed.
+    const double norm = states_->gradients_are_own() ? own_norm : grad_norm_;
+    factor *= std::min(1.0, config_.gradient_clipping / (norm + 1e-6));
   }
   if (factor != 1 && !gradients.empty()) at::_foreach_mul_(gradients, factor);
   Update(gradients);
@@ -381,12 +415,23 @@ void EngineCore::Impl::AllReduceTied(std::vector<at::Tensor>& gradients) const {
   }
 }
 
-double EngineCore::Impl::NormOverRanks(const std::vector<at::Tensor>& gradients) const {
+double EngineCore::Impl::OwnNorm(const std::vector<at::Tensor>& gradients) const {
   std::vector<at::Tensor> counted;
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (Counts(parameters_[states_->parts()[i].parameter].name)) counted.push_back(gradients[i]);
   }
-  const double own = counted.empty() ? 0 : GradientNorm(counted);
+  return counted.empty() ? 0 : GradientNorm(counted);
+}
+
+// Of gradients that are the ranks' own the root mean square, so that all ranks decide alike; of a
+// rank that decides alone its own.
+double EngineCore::Impl::NormOverRanks(double own) const {
+  if (DecidesAlone()) return own;
+  if (states_->gradients_are_own()) {
+    std::vector<double> square = {own * own};
+    ranks_.replicas->AllReduceSum(square);
+    return std::sqrt(square[0] / ranks_.replicas->world_size());
+  }
   if (!states_->sharded() && ranks_.stages == 1) return own;
   // Where they are not sharded, one replica speaks for all.
   const bool speaks = states_->sharded() || ranks_.replicas->rank() == 0;
@@ -403,7 +448,10 @@ std::string EngineCore::Impl::FirstNonFiniteParameter(
     place = (int64_t{ranks_.stage} << 32) + static_cast<int64_t>(states_->parts()[*own].parameter);
   }
   at::Tensor first = at::full({1}, place, at::kLong);
-  if (states_->sharded() || ranks_.stages > 1) ranks_.world->AllReduce(first, ReduceOp::kMin);
+  if (states_->sharded() || ranks_.stages > 1 ||
+      (states_->gradients_are_own() && !DecidesAlone())) {
+    ranks_.world->AllReduce(first, ReduceOp::kMin);
+  }
   const auto found = first.item<int64_t>();
   const auto index = static_cast<size_t>(found & 0xffffffff);
   if (ranks_.stages == 1) return parameters_[index].name;
@@ -443,7 +491,7 @@ void EngineCore::Impl::FailWithLoss(const std::string& problem) {
     all[own] = static_cast<double>(part + 1);
     all[own + 1] = loss;
   }
-  world.AllReduceSum(all);
+  if (!DecidesAlone()) world.AllReduceSum(all);
   std::string text = "step " + std::to_string(global_steps_ + 1) + ": ";
   for (size_t i = 0; i < all.size(); i += 2) {
     if (all[i] == 0) continue;

@@ -57,6 +57,9 @@ class EngineCore::Impl {
   void MeterBackward();
   MemoryUse memory() const;
 
+  // What checkpoints hold besides ModelState and OptimizerState, without the ranks' numbers.
+  std::vector<RankTensor> RankTensors() const;
+
   // What belongs to a part of a parameter.
   TensorPart StatePart(const std::string& prefix, size_t part, const at::Tensor& tensor) const;
 
@@ -146,7 +149,10 @@ class EngineCore::Impl {
   void Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
   std::vector<at::Tensor> OwnGradients();
   void AllReduceTied(std::vector<at::Tensor>& gradients) const;
-  double NormOverRanks(const std::vector<at::Tensor>& gradients) const;
+  double OwnNorm(const std::vector<at::Tensor>& gradients) const;
+  double NormOverRanks(double own) const;
+  // Whether ranks decide apart what becomes of a step.
+  bool DecidesAlone() const { return config_.TrainsApart() && states_->gradients_are_own(); }
   std::string FirstNonFiniteParameter(const std::vector<at::Tensor>& gradients) const;
   void NonFinite(const std::string& parameter);
   [[noreturn]] void FailWithLoss(const std::string& problem);

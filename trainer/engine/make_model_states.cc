@@ -1,5 +1,6 @@
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/ddp/replicated_states.h"
+#include "trainer/parallel/local/local_states.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/server/server_states.h"
@@ -36,6 +37,10 @@ std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::
   }
   if (config.parallel.mode == ParallelConfig::Mode::kParameterServer) {
     return std::make_unique<ServerStates>(config, module, ranks, passes);
+  }
+  if (config.parallel.mode != ParallelConfig::Mode::kAllReduce ||
+      (config.optimizer && config.optimizer->CompressesExchanges())) {
+    return std::make_unique<LocalStates>(config, module, ranks, passes);
   }
   if (config.zero.stage == 0) {
     return std::make_unique<ReplicatedStates>(config, module, ranks, passes);

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <limits>
 
+#include "trainer/optim/one_bit.h"
+
 namespace dslaunch {
 namespace {
 
@@ -399,6 +401,7 @@ void Optimizer::SetUpdates(int64_t updates, int64_t scheduled_updates) {
     if (group.updates_on_device.defined()) group.updates_on_device.fill_(UpdateNumber(updates_));
   }
   ApplySchedule();
+  Resumed();
 }
 
 void Optimizer::ApplySchedule() {
@@ -413,7 +416,8 @@ void Optimizer::ApplySchedule() {
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters,
                                          const std::vector<WeightPart>& parts, SumOverRanks sum,
-                                         const std::vector<ParameterInfo>& elsewhere) {
+                                         const std::vector<ParameterInfo>& elsewhere,
+                                         std::shared_ptr<CompressedMean> mean) {
   const Optimizer::Inputs inputs{config, schedule, parameters, parts, elsewhere};
   switch (config.type) {
     case Type::kAdam:
@@ -429,6 +433,10 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
       return std::make_unique<Lamb>(inputs, std::move(sum));
     case Type::kLion:
       return std::make_unique<Lion>(inputs);
+    case Type::kOneBitAdam:
+    case Type::kZeroOneAdam:
+    case Type::kOneBitLamb:
+      return MakeOneBitOptimizer(inputs, std::move(mean));
   }
   std::abort();
 }
@@ -456,6 +464,12 @@ const char* OptimizerTypeName(OptimizerConfig::Type type) {
       return "Lamb";
     case Type::kLion:
       return "Lion";
+    case Type::kOneBitAdam:
+      return "OneBitAdam";
+    case Type::kZeroOneAdam:
+      return "ZeroOneAdam";
+    case Type::kOneBitLamb:
+      return "OneBitLamb";
   }
   std::abort();
 }

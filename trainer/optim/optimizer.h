@@ -13,6 +13,8 @@
 #include "dslaunch/named_tensor.h"
 #include "trainer/config/optimizer_config.h"
 #include "trainer/config/parameter_groups.h"
+#include "trainer/optim/compressed_mean.h"
+#include "trainer/optim/rank_tensor.h"
 
 namespace dslaunch {
 
@@ -83,6 +85,14 @@ class Optimizer {
   int64_t scheduled_updates() const { return scheduled_updates_; }
   void SetUpdates(int64_t updates, int64_t scheduled_updates);
 
+  // Whether the next Step takes gradients of all ranks. Of an optimizer that compresses what ranks
+  // exchange it may take each rank's own: Step is then collective.
+  virtual bool TakesReducedGradients() const { return true; }
+  // What it keeps beside States(): errors of compression, and numbers of its phases.
+  virtual std::vector<RankTensor> RankTensors() const { return {}; }
+  // These as at the start, with the weights as they are: where a checkpoint does not have them.
+  virtual void Restart() {}
+
  protected:
   struct Group {
     double configured_lr = 0;
@@ -103,6 +113,8 @@ class Optimizer {
   virtual void Update(Group& group, const std::vector<at::Tensor>& gradients) = 0;
   // How many updates were made, as the kernel is to have it.
   virtual double UpdateNumber(int64_t update) const { return static_cast<double>(update); }
+  // After SetUpdates.
+  virtual void Resumed() {}
   // Where other ranks have parts of the group, but this one has none.
   virtual void UpdateElsewhere(Group&) {}
 
@@ -129,7 +141,8 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
                                          const std::vector<NamedTensor>& parameters,
                                          const std::vector<WeightPart>& parts,
                                          SumOverRanks sum = nullptr,
-                                         const std::vector<ParameterInfo>& elsewhere = {});
+                                         const std::vector<ParameterInfo>& elsewhere = {},
+                                         std::shared_ptr<CompressedMean> mean = nullptr);
 // Of whole parameters, which are updated themselves.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -57,6 +58,11 @@ class ModelStates {
   // accumulate in, averaged or added up over the ranks as the configuration says. They may be
   // changed in place until Clear. Undefined for a parameter that got none on this rank.
   virtual std::vector<at::Tensor> Gradients() = 0;
+  // Whether they are this rank's own in this step, because ranks exchange something else.
+  virtual bool gradients_are_own() const { return false; }
+  // From now on `reduces` is asked after the last backward pass of a step whether its gradients are
+  // to be all ranks'. Of an optimizer that exchanges on its own.
+  virtual void ReduceWhen(std::function<bool()> /*reduces*/) {}
   // Makes the model's parameters follow the weights of parts(). Collective where they are sharded.
   virtual void CopyMasterToModel() = 0;
   virtual void Clear() = 0;  // the step is over, on all ranks
@@ -78,6 +84,11 @@ class ModelStates {
   // Of live tensors, without the optimizer's state and the model's buffers.
   virtual MemoryUse memory() const = 0;
   virtual int64_t live_bucket_bytes() const = 0;  // of its buckets, what there is now
+  // What it keeps from step to step beside weights. SetSteps: so many steps are over. Restart: as
+  // at the start, from rank 0's weights. Collective.
+  virtual std::vector<RankTensor> RankTensors() const { return {}; }
+  virtual void SetSteps(int64_t /*steps*/) {}
+  virtual void Restart() {}
   // Parameters that are not trained, as this rank holds them. With the weights of parts() these are
   // the whole model but for its buffers.
   virtual std::vector<TensorPart> Frozen() const = 0;

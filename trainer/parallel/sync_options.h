@@ -35,4 +35,14 @@ inline GradSyncOptions SyncOptions(const EngineConfig& config, const torch::nn::
   return options;
 }
 
+// Of gradients that add up over the micro-batches of one rank, and stay as they are.
+inline GradSyncOptions OwnRankOptions(GradSyncOptions options) {
+  options.communication_dtype = options.accumulation_dtype;
+  options.prescale = false;
+  options.predivide_factor = 1;
+  options.sum = true;
+  options.broadcast_buffers = false;
+  return options;
+}
+
 }  // namespace dslaunch

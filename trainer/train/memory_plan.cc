@@ -16,7 +16,12 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
     case Type::kAdamW:
       return optimizer.amsgrad ? 3 : 2;
     case Type::kLamb:
+    case Type::kOneBitAdam:
       return 2;
+    case Type::kOneBitLamb:
+      return 3;
+    case Type::kZeroOneAdam:  // and what a rank has moved, and from where
+      return 4;
     case Type::kLion:
     case Type::kAdagrad:
       return 1;
@@ -94,6 +99,44 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
   plan.buckets = MostUnderWay(units, config.communication.overlap) + filling;
 }
 
+// Whether ranks with whole models exchange something else than every gradient (LocalStates).
+bool IsLocal(const EngineConfig& config) {
+  using Mode = ParallelConfig::Mode;
+  const Mode mode = config.parallel.mode;
+  return mode == Mode::kLocalSgd || mode == Mode::kDiloco || mode == Mode::kPowerSgd ||
+         config.optimizer->CompressesExchanges();
+}
+
+// Beside what an optimizer keeps of each parameter, at most: `weight_bytes` of one weight.
+int64_t ExchangeStates(const ModelSizes& model, const EngineConfig& config, int64_t ranks,
+                       int64_t weight_bytes) {
+  const ParallelConfig& parallel = config.parallel;
+  int64_t bytes = 0;
+  if (parallel.mode == ParallelConfig::Mode::kDiloco) {
+    bytes += model.trained * weight_bytes * (parallel.outer_momentum != 0 ? 2 : 1);
+  }
+  if (parallel.mode == ParallelConfig::Mode::kPowerSgd && parallel.use_error_feedback) {
+    bytes += model.trained * BytesOf(config.precision.grad_accumulation);
+  }
+  // Errors are fp32: of all elements, and of a rank's part of them.
+  if (config.optimizer->CompressesExchanges() && ranks > 1) {
+    bytes += 4 * (model.trained + (model.trained + ranks - 1) / ranks);
+  }
+  return bytes;
+}
+
+// Of a server. Every rank has room for one message of all gradients.
+void PlanServer(const ModelSizes& model, const EngineConfig& config, int64_t ranks,
+                MemoryPlan& plan) {
+  const PrecisionConfig& precision = config.precision;
+  const int64_t share = (model.trained + config.parallel.servers - 1) / config.parallel.servers;
+  const int64_t weight_bytes = precision.master_weights ? 4 : BytesOf(precision.model);
+  plan.buckets +=
+      model.trained * BytesOf(ranks == 1 ? precision.grad_accumulation : TravelDtype(config));
+  plan.optimizer = OptimizerStates(*config.optimizer) * share * weight_bytes;
+  plan.master_weights = share * weight_bytes;
+}
+
 }  // namespace
 
 MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
@@ -112,7 +155,8 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
   const Dtype travels_in = TravelDtype(config);
   const int64_t ranks = config.batch.train_batch_size /
                         (config.batch.micro_batch_size * config.batch.accumulation_steps);
-  if (travels_in != precision.grad_accumulation && ranks > 1) {
+  const bool is_server = config.parallel.mode == ParallelConfig::Mode::kParameterServer;
+  if (travels_in != precision.grad_accumulation && ranks > 1 && !is_server && !IsLocal(config)) {
     // Gradients of fp32 batch norms travel as they accumulate, unless the configuration names a
     // dtype.
     const bool norms_as_they_are = precision.batch_norm_float32 && !config.communication.dtype;
@@ -122,6 +166,9 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
   plan.master_weights = precision.master_weights ? model.trained * 4 : 0;
   plan.optimizer = OptimizerStates(*config.optimizer) *
                    (precision.master_weights ? model.trained * 4 : trained_bytes);
+  plan.optimizer +=
+      ExchangeStates(model, config, ranks, precision.master_weights ? 4 : model_bytes);
+  if (is_server) PlanServer(model, config, ranks, plan);
   if (config.zero.stage > 0) PlanShards(model, config, static_cast<int>(ranks), plan);
   return plan;
 }

@@ -43,6 +43,9 @@ struct ModelSizes {
 //                               time comes on top
 //   buckets                     at most: of the units that are under way at the same time, message,
 //                               received parts and sum
+// With a parameter server the rank is a server: optimizer and master_weights are those of its part
+// of the parameters, and the buckets one message of all gradients. DiLoCo, PowerSGD and 1-bit
+// optimizers keep what memory_plan.cc's ExchangeStates says, counted as the optimizer's.
 // What a forward pass keeps for the backward pass and what the libraries take is not in it.
 struct MemoryPlan {
   int64_t parameters = 0;

@@ -54,6 +54,12 @@ std::unique_ptr<TrainHook> MakeReplicaCheckHook(const Recipe& recipe) {
                      "run.check_replicas_every compares the weights of all ranks, but the "
                      "stages of a pipeline have different weights; leave it out");
   }
+  if (recipe.engine.TrainsApart()) {
+    throw TrainError(ExitCode::kBadInput,
+                     "run.check_replicas_every compares the ranks' weights, but with local_sgd, "
+                     "diloco and ZeroOneAdam ranks train apart between two exchanges; leave it "
+                     "out");
+  }
   return std::make_unique<ReplicaCheckHook>(*recipe.run.check_replicas_every);
 }
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -297,11 +298,15 @@ class EngineCore {
                               const std::string& key);
 
   // The tensors that training changes, as far as this rank holds them (in a pipeline: those of its
-  // stage). ModelState: weights (fp32 master weights if there are any) and buffers, named by module
-  // path. OptimizerState: names are "optimizer/<kind>/<parameter>". The tensors are not copies:
-  // writing to them changes the run.
+  // stage). Where ranks train apart (LocalSGD, DiLoCo, 0/1 Adam), the first two count on rank 0.
+  // ModelState: weights (fp32 master weights if there are any) and buffers, named by module
+  // path. OptimizerState: names are "optimizer/<kind>/<parameter>". RankState: errors of
+  // compression, outer optimizers, and where ranks train apart each rank's weights and optimizer
+  // state; names begin with "rank_state/"; a tensor of which each rank has its own has the number
+  // of ranks as its first dimension. The tensors are not copies: writing to them changes the run.
   std::vector<TensorPart> ModelState() const;
   std::vector<TensorPart> OptimizerState() const;
+  std::vector<TensorPart> RankState() const;
   EngineProgress progress() const;
   const EngineConfig& config() const;  // as resolved
   const ProcessGroup& group() const;   // all ranks of the job
@@ -321,8 +326,10 @@ class EngineCore {
   // WeightsChanged: call it on every rank after the tensors of ModelState() were overwritten; it
   // copies them to the model's weights. Resume does the same and also restores the position of the
   // run: a partly accumulated step is dropped with its gradients, which are those of other weights.
+  // `without`: names of RankState() that were not overwritten. What they are of starts anew, from
+  // rank 0's weights.
   void WeightsChanged();
-  void Resume(const EngineProgress& progress);
+  void Resume(const EngineProgress& progress, const std::set<std::string>& without = {});
 
   // Collective. Every rank writes its part of the checkpoint `dir`/`tag`. An existing checkpoint of
   // that tag is replaced atomically: a kill at any time leaves the old one or the new one. The

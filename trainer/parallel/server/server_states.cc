@@ -23,16 +23,6 @@ GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& 
   return options;
 }
 
-// Gradients of this rank's micro-batches, as they are.
-GradSyncOptions LocalOptions(GradSyncOptions options) {
-  options.communication_dtype = options.accumulation_dtype;
-  options.prescale = false;
-  options.predivide_factor = 1;
-  options.sum = true;
-  options.broadcast_buffers = false;
-  return options;
-}
-
 }  // namespace
 
 ServerStates::ServerStates(const EngineConfig& config, torch::nn::Module& module,
@@ -51,7 +41,7 @@ ServerStates::ServerStates(const EngineConfig& config, torch::nn::Module& module
   CheckSameModel(group_, parameters_, buffers_, /*may_be_empty=*/options_.batches);
   BroadcastFromRank0(group_, TensorsOf(parameters_));
   BroadcastFromRank0(group_, buffers_);
-  local_ = MakeGradSync(self_, parameters_, buffers_, LocalOptions(options_));
+  local_ = MakeGradSync(self_, parameters_, buffers_, OwnRankOptions(options_));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
     const at::ScalarType dtype = parameter.scalar_type();

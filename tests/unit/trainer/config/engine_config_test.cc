@@ -136,6 +136,48 @@ TEST(EngineConfigTest, ParameterServers) {
               HasSubstr("parameter_server, whose messages are not recorded"));
 }
 
+TEST(EngineConfigTest, LowCommunication) {
+  using Mode = ParallelConfig::Mode;
+  const auto parallel = [](const std::string& section) {
+    return With(R"("parallel": )" + section);
+  };
+  const ParallelConfig diloco =
+      Parse(parallel(R"({"mode": "diloco", "inner_steps": 50})"), 4).parallel;
+  EXPECT_EQ(diloco.mode, Mode::kDiloco);
+  EXPECT_EQ(diloco.inner_steps, 50);
+  EXPECT_EQ(diloco.outer_lr, 0.7);
+  EXPECT_TRUE(diloco.outer_nesterov);
+  EXPECT_FALSE(Parse(parallel(R"({"mode": "diloco", "inner_steps": 1, "outer_momentum": 0})"))
+                   .parallel.outer_nesterov);
+  EXPECT_THAT(Refusal(parallel(R"({"mode": "local_sgd"})"), 4),
+              HasSubstr("parallel.inner_steps is missing"));
+  EXPECT_THAT(Refusal(parallel(R"({"mode": "local_sgd", "inner_steps": 4, "outer_lr": 1})"), 4),
+              HasSubstr("parallel.outer_lr is of the mode diloco"));
+  EXPECT_THAT(Refusal(With(R"("fp16": {"enabled": true}, "parallel": {"mode": "local_sgd",
+                              "inner_steps": 4})"),
+                      4),
+              HasSubstr("parallel.mode is local_sgd, which cannot be combined with fp16"));
+  EXPECT_THAT(
+      Refusal(With(R"("gradient_allreduce_op": "sum", "parallel": {"mode": "powersgd"})"), 4),
+      HasSubstr("which cannot be combined with gradient_allreduce_op sum"));
+  EXPECT_EQ(Parse(parallel(R"({"mode": "powersgd", "matrix_approximation_rank": 4})"), 4)
+                .parallel.matrix_approximation_rank,
+            4);
+  const auto one_bit = [](const std::string& type, const std::string& rest) {
+    return With(R"("optimizer": {"type": ")" + type + R"(", "params": {}})" + rest);
+  };
+  EXPECT_EQ(Parse(one_bit("OneBitAdam", ""), 4).optimizer->freeze_step, 100000);
+  EXPECT_THAT(Refusal(one_bit("onebitadam", R"(, "zero_optimization": {"stage": 1})"), 4),
+              HasSubstr("optimizer.type is onebitadam, which cannot be combined with "
+                        "zero_optimization.stage 1: as in DeepSpeed"));
+  EXPECT_THAT(Refusal(one_bit("OneBitLamb", R"(, "zero_optimization": {"stage": 2})"), 4),
+              HasSubstr("set stage 0, or use Lamb"));
+  EXPECT_THAT(Refusal(one_bit("OneBitAdam", R"(, "parallel": {"mode": "powersgd"})"), 4),
+              HasSubstr("which cannot be combined with parallel.mode powersgd"));
+  EXPECT_THAT(Refusal(one_bit("OneBitLamb", R"(, "fp16": {"enabled": true, "loss_scale": 8})"), 4),
+              HasSubstr("is OneBitLamb, which needs a dynamic loss scale"));
+}
+
 TEST(EngineConfigTest, LossScales) {
   const auto scaler = [](const std::string& keys) {
     return *Parse(With("\"fp16\": {\"enabled\": true, " + keys + "}")).precision.loss_scaler;

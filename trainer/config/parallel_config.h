@@ -1,0 +1,53 @@
+// The section "parallel" of an engine configuration, which DeepSpeed does not have: how ranks with
+// whole models share the work, and what they exchange.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trainer/base/dtype.h"
+
+namespace dslaunch {
+
+class JsonObject;
+
+struct ParallelConfig {
+  enum class Mode {
+    kAllReduce,        // every rank adds up the gradients of every step, and updates
+    kParameterServer,  // the first `servers` ranks do, each for its part of the parameters
+    kLocalSgd,         // ranks train apart, and average their weights after every `inner_steps`
+    kDiloco,    // as kLocalSgd; what the ranks' weights have moved is an optimizer's gradient
+    kPowerSgd,  // gradients travel as products of two thin matrices
+  };
+  Mode mode = Mode::kAllReduce;
+
+  // kParameterServer.
+  int64_t servers = 1;
+
+  // kLocalSgd and kDiloco.
+  int64_t inner_steps = 1;
+  // kDiloco: the outer optimizer, SGD. Its defaults are those of the paper.
+  double outer_lr = 0.7;
+  double outer_momentum = 0.9;
+  bool outer_nesterov = true;
+
+  // kPowerSgd: the names and defaults of PyTorch's PowerSGDState.
+  int64_t matrix_approximation_rank = 1;
+  int64_t start_iter = 1000;  // steps whose gradients travel whole
+  double min_compression_rate = 2;
+  bool use_error_feedback = true;
+  bool warm_start = true;
+  double orthogonalization_epsilon = 0;
+  int64_t random_seed = 0;
+
+  // Whether the ranks' weights differ between two exchanges.
+  bool TrainsApart() const { return mode == Mode::kLocalSgd || mode == Mode::kDiloco; }
+};
+
+const char* ParallelModeName(ParallelConfig::Mode mode);  // "all_reduce"
+
+// `ranks` is the world size; 0: unknown. Throws TrainError kBadInput, naming the key.
+ParallelConfig ParseParallel(JsonObject object, int64_t ranks);
+
+}  // namespace dslaunch
