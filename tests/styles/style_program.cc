@@ -99,6 +99,36 @@ void PrintStep(int rank, double loss, double norm) {
   if (rank == 0) std::printf("%.9g %.9g\n", loss, norm);
 }
 
+// One step of the engine; prints the mean loss of all ranks.
+template <class Engine>
+void TakeStep(const dslaunch::ProcessGroup& group, Engine& engine, const Batch& batch) {
+  Tensor loss = engine.Loss(engine.Forward(batch.inputs), batch.targets);
+  engine.Backward(loss);
+  engine.Step();
+  Tensor mean = loss.detach().clone();
+  group.AllReduce(mean, dslaunch::ReduceOp::kAverage);
+  PrintStep(group.rank(), mean.template item<double>(), engine.core().grad_norm());
+}
+
+// STYLE_CONFIG is the configuration. With a folder STYLE_CHECKPOINTS it goes on from the last
+// checkpoint there, and leaves one after STYLE_UNTIL steps.
+void TrainByConfig() {
+  const auto group = dslaunch::InitProcessGroup();
+  auto engine = dslaunch::Initialize(std::getenv("STYLE_CONFIG"), MakeModel(), group);
+  engine.SetTrain();
+  const char* const folder = std::getenv("STYLE_CHECKPOINTS");
+  int64_t until = kSteps;
+  if (folder != nullptr) {
+    until = std::atoi(std::getenv("STYLE_UNTIL"));
+    engine.core().LoadCheckpoint(folder);
+  }
+  const std::vector<Batch> batches = MakeBatches(group.rank(), group.world_size());
+  while (engine.core().global_steps() < until) {
+    TakeStep(group, engine, batches.at(static_cast<size_t>(engine.core().global_steps())));
+  }
+  if (folder != nullptr) engine.core().SaveCheckpoint(folder);
+}
+
 void TrainByEngine(const std::string& config) {
   const auto group = dslaunch::InitProcessGroup();
   auto engine = dslaunch::Initialize(
@@ -107,12 +137,7 @@ void TrainByEngine(const std::string& config) {
       MakeModel(), group);
   engine.SetTrain();
   for (const Batch& batch : MakeBatches(group.rank(), group.world_size())) {
-    Tensor loss = engine.Loss(engine.Forward(batch.inputs), batch.targets);
-    engine.Backward(loss);
-    engine.Step();
-    Tensor mean = loss.detach().clone();
-    group.AllReduce(mean, dslaunch::ReduceOp::kAverage);
-    PrintStep(group.rank(), mean.item<double>(), engine.core().grad_norm());
+    TakeStep(group, engine, batch);
   }
 }
 
@@ -626,6 +651,7 @@ void ReplicatorPrimitives() {
 
 const std::map<std::string, std::function<void()>>& Cases() {
   static const std::map<std::string, std::function<void()>> kCases = {
+      {"config", TrainByConfig},
       {"engine", [] { TrainByEngine(""); }},
       {"zero1", [] { TrainByEngine(R"("zero_optimization": {"stage": 1}, )"); }},
       {"zero3", [] { TrainByEngine(R"("zero_optimization": {"stage": 3}, )"); }},
