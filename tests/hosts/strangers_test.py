@@ -13,7 +13,7 @@ from hosts_case import HostsCase, main  # noqa: E402
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
 OTHER_USER = 65534
-STEPS = 600
+STEPS = 1000  # long enough that strangers try most of what they know, on a busy machine too
 SSH_PORT = 22
 LONG_OPEN_S = 3  # a stranger has tried all ports several times by then
 
