@@ -18,6 +18,9 @@ constexpr size_t kMaxEvidenceBytes = 400;
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 // Of a worker process of a data loader, below the exception that passes it on.
 constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
+constexpr std::string_view kUncaught = "terminate called after throwing an instance of ";
+constexpr std::string_view kUncaughtByLibcxx = "libc++abi: terminating due to uncaught exception";
+constexpr std::string_view kUncaughtText = "what():  ";
 constexpr std::string_view kTrainer = "dslaunch-train: rank ";
 
 // Each of these texts means that a peer is gone or does not answer.
@@ -109,6 +112,37 @@ std::vector<std::string_view> RootException(std::string_view text) {
   return exception;
 }
 
+// The lines of the exception that ended a C++ program, as libstdc++ and libc++ print it: its text,
+// else the line that names its type.
+std::vector<std::string_view> UncaughtException(std::string_view text) {
+  std::vector<std::string_view> exception;
+  bool is_type = false;  // the last line named the type
+  bool collecting = false;
+  while (!text.empty()) {
+    const std::string_view line = TakeLine(text);
+    const size_t what = line.find(kUncaughtText);
+    if (line.starts_with(kUncaught) || line.starts_with(kUncaughtByLibcxx)) {
+      exception = {line};
+      is_type = collecting = true;
+    } else if (is_type && what != std::string_view::npos) {
+      exception = {line.substr(what + kUncaughtText.size())};
+      is_type = false;
+    } else if (collecting && !IsBlank(line)) {
+      exception.push_back(line);
+      is_type = false;
+    } else {
+      collecting = is_type = false;
+    }
+  }
+  return exception;
+}
+
+// Of a program in Python or in C++; empty: it gave none.
+std::vector<std::string_view> OwnException(std::string_view text) {
+  std::vector<std::string_view> exception = RootException(text);
+  return exception.empty() ? UncaughtException(text) : exception;
+}
+
 std::string EvidenceLine(std::string_view line) {
   line.remove_prefix(std::min(line.find_first_not_of(" \t\r"), line.size()));
   std::string text = SanitizeForTerminal(line);
@@ -155,7 +189,7 @@ FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last
     return evidence;
   }
   if (!can_be_victim) return evidence;
-  if (const auto exception = RootException(last_lines); !exception.empty()) return Judge(exception);
+  if (const auto exception = OwnException(last_lines); !exception.empty()) return Judge(exception);
   // By these codes our trainer says that it stops because of another rank.
   const bool trainer_lost_peer = signal == 0 && (exit_code == ToInt(ExitCode::kUnavailable) ||
                                                  exit_code == ToInt(ExitCode::kTimedOut));
@@ -171,7 +205,7 @@ FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last
 std::optional<std::string> ErrorBeforeStop(std::string_view last_lines,
                                            std::string_view error_message) {
   const std::vector<std::string_view> error =
-      IsBlank(error_message) ? RootException(last_lines) : Lines(error_message);
+      IsBlank(error_message) ? OwnException(last_lines) : Lines(error_message);
   if (error.empty() || HasAny(error.front(), kInterrupts)) return std::nullopt;
   FailureEvidence evidence = Judge(error);
   if (evidence.victim) return std::nullopt;

@@ -22,7 +22,8 @@ struct FailureEvidence {
 std::optional<std::string> ReadErrorFile(std::string_view json);
 
 // Judges by the error file's message where there is one, else by the first exception of the last
-// Python traceback, else by any of the last lines. Programs that a signal other than SIGABRT ended
+// Python traceback, else by the exception that C++ did not catch, else by any of the last lines.
+// Programs that a signal other than SIGABRT ended
 // are no victims: no library sends those for a lost peer.
 //   `last_lines`     of what the program wrote
 //   `error_message`  as ReadErrorFile returns it; empty: none
@@ -30,8 +31,9 @@ FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last
                                 std::string_view error_message);
 
 // The error of a program that ended while it was being stopped, where it had failed by itself: its
-// error file's message, or the first exception of its last Python traceback. nullopt: it gave none,
-// or one that follows from the stop (an interrupt) or from another rank's end.
+// error file's message, or the first exception of its last Python traceback, or the one that C++
+// did not catch. nullopt: it gave none, or one that follows from the stop (an interrupt) or from
+// another rank's end.
 std::optional<std::string> ErrorBeforeStop(std::string_view last_lines,
                                            std::string_view error_message);
 

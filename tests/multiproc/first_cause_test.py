@@ -1,6 +1,6 @@
-"""The first cause of failing PyTorch scripts whose culprit is known: one rank of four fails, the others are its victims.
+"""The first cause of failing scripts whose culprit is known: one rank of four fails, the others are its victims.
 
-Scripts end as PyTorch advises, with `try: main() finally: dist.destroy_process_group()`: the culprit closes its
+PyTorch scripts end as PyTorch advises, with `try: main() finally: dist.destroy_process_group()`: the culprit closes its
 connections before it ends, so its victims end first. Without DSLAUNCH_TEST_FULL=1, which runs all scripts 20 times,
 those of SHORT run once.
 """
@@ -8,6 +8,7 @@ those of SHORT run once.
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
@@ -97,6 +98,113 @@ time.sleep(0.2)
 sys.exit("torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error")
 """, "bad batch 17", 1),
 }
+
+# Ranks of C++ that are connected as Gloo's are: each with rank 0. What the culprit leaves closes its connections, before
+# it ends.
+CPP = r"""
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+using std::this_thread::sleep_for;
+using std::chrono::milliseconds;
+
+struct Group {
+  std::vector<int> peers;
+  Group(int rank, int size) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(std::stoi(std::getenv("MASTER_PORT"))));
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    int own = socket(AF_INET, SOCK_STREAM, 0);
+    char byte = 'x';
+    if (rank != 0) {  // until rank 0 itself answers: the agent holds its port before
+      while (connect(own, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || recv(own, &byte, 1, 0) != 1) {
+        close(own);
+        sleep_for(milliseconds(10));
+        own = socket(AF_INET, SOCK_STREAM, 0);
+      }
+      peers.push_back(own);
+      return;
+    }
+    const int yes = 1;
+    setsockopt(own, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    setsockopt(own, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
+    if (bind(own, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) throw std::runtime_error("bind");
+    listen(own, size);
+    for (int i = 1; i < size; ++i) {
+      peers.push_back(accept(own, nullptr, nullptr));
+      send(peers.back(), &byte, 1, MSG_NOSIGNAL);
+    }
+  }
+  ~Group() {
+    for (const int peer : peers) close(peer);
+    sleep_for(milliseconds(300));
+  }
+  void Step() {
+    char byte = 'x';
+    for (const int peer : peers) send(peer, &byte, 1, MSG_NOSIGNAL);
+    for (const int peer : peers)
+      if (recv(peer, &byte, 1, 0) != 1) throw std::runtime_error("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]");
+  }
+};
+
+void Run() {
+  const int rank = std::stoi(std::getenv("RANK"));
+  Group group(rank, std::stoi(std::getenv("WORLD_SIZE")));
+  for (int step = 0; step < 1000; ++step) {
+    if (step == 5 && rank == 2) {
+      FAILS
+    }
+    group.Step();
+    sleep_for(milliseconds(10));
+  }
+}
+
+int main() {
+  try {
+    Run();
+  } catch (const std::exception&) {  // so that the group is left first
+    throw;
+  }
+}
+"""
+# As CORPUS.
+CPP_CORPUS = {
+    "an exception of C++": ('throw std::runtime_error("bad batch 17");', "bad batch 17", 134),
+    "a failed check of C++": ("std::vector<int>().at(3);", "range_check", 134),
+    "an exit code of C++": ("std::exit(7);", "", 7),
+    "a crash of C++": ("raise(SIGSEGV);", "", 139),
+}
+CPP_SHORT = {"an exception of C++"}
+
+
+class FirstCauseOfCpp(LauncherCase):
+    def test_the_culprit_is_named(self):
+        for name, (fails, evidence, exit_code) in CPP_CORPUS.items():
+            if not FULL and name not in CPP_SHORT:
+                continue
+            source = self.folder / "program.cc"
+            source.write_text(CPP.replace("FAILS", fails))
+            subprocess.run(["c++", "-std=c++17", "-O1", source, "-o", self.folder / "program", "-pthread"], check=True)
+            for repetition in range(REPETITIONS):
+                with self.subTest(program=name, repetition=repetition):
+                    code, job = self.run_job(*TWO_BY_TWO, "--json", self.folder / "program")
+                    self.assert_nothing_left()
+                    end = json.loads(job.stdout.strip().splitlines()[-1])
+                    self.assertEqual(CULPRIT, end["cause"]["rank"], job.output)
+                    self.assertIn(evidence, end["cause"]["evidence"], job.output)
+                    self.assertFalse(end["cause"]["victim"], job.output)
+                    self.assertEqual(exit_code, code, job.output)
 
 
 class FirstCause(LauncherCase):

@@ -94,6 +94,24 @@ TEST(FailureEvidenceTest, TheExceptionOfADataLoadersWorkerIsTheOneBelow) {
   EXPECT_EQ(evidence.line, "OSError: shard 3 is truncated");
 }
 
+TEST(FailureEvidenceTest, TheTextOfAnUncaughtExceptionOfCppCounts) {
+  const std::string head =
+      "step 3\nterminate called after throwing an instance of 'std::runtime_error'\n";
+  EXPECT_EQ(OfLines(head + "  what():  bad batch 17\nmore of it\n\nother\n", 0, SIGABRT).line,
+            "bad batch 17");
+  EXPECT_FALSE(OfLines(head + "  what():  bad batch 17\n", 0, SIGABRT).victim);
+  const FailureEvidence lost = OfLines(
+      head + "  what():  [gloo/transport/tcp/pair.cc:534] Connection closed by peer\n", 0, SIGABRT);
+  EXPECT_TRUE(lost.victim);
+  EXPECT_THAT(lost.line, StartsWith("[gloo/"));
+  EXPECT_EQ(OfLines("terminate called after throwing an instance of 'int'\n", 0, SIGABRT).line,
+            "terminate called after throwing an instance of 'int'");
+  EXPECT_EQ(
+      OfLines("libc++abi: terminating due to uncaught exception of type E: bad\n", 0, SIGABRT).line,
+      "libc++abi: terminating due to uncaught exception of type E: bad");
+  EXPECT_EQ(ErrorBeforeStop(head + "  what():  bad batch 17\n", ""), "bad batch 17");
+}
+
 TEST(FailureEvidenceTest, ErrorsOfAStoppedProgramAreItsOwnOrNone) {
   const std::string head = "Traceback (most recent call last):\n  File \"t.py\"\n";
   EXPECT_EQ(ErrorBeforeStop(head + "ValueError: bad\n", ""), "ValueError: bad");
