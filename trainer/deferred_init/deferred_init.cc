@@ -4,12 +4,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -18,18 +16,14 @@
 #include <utility>
 
 #include "trainer/base/train_error.h"
+#include "trainer/deferred_init/no_memory.h"
 #include "trainer/deferred_init/replay_plan.h"
 
 namespace dslaunch {
 namespace {
 
-// LibTorch keeps this key for tensors without memory and has no use for it itself. It comes after
-// autograd and the composite operations' taking apart, before everything that touches numbers.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
-
 constexpr char kOnDeferred[] = "on a tensor that has no memory yet";
 constexpr char kEngineMoves[] = "; the engine moves the model to its device";
-constexpr char kNoAddress[] = "data_ptr() of a tensor that has no memory yet";
 
 struct StorageHash {
   size_t operator()(const c10::Storage& storage) const {
@@ -56,42 +50,6 @@ std::string NameOf(const c10::OperatorHandle& op) {
   Refuse("runs " + NameOf(op) + " " + why);
 }
 
-bool IsTensors(const c10::Type& type) {
-  return type.kind() == c10::TypeKind::TensorType ||
-         (type.kind() == c10::TypeKind::ListType &&
-          type.castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType);
-}
-
-// `value` with every tensor in it replaced by what `change` makes of it.
-template <class Change>
-c10::IValue WithTensors(const c10::IValue& value, const Change& change) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    return tensor.defined() ? c10::IValue(change(tensor)) : value;
-  }
-  if (value.isTensorList()) {
-    c10::List<at::Tensor> changed;
-    for (const at::Tensor& tensor : value.toTensorVector()) changed.push_back(change(tensor));
-    return changed;
-  }
-  if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> changed;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      changed.push_back(tensor && tensor->defined() ? std::optional(change(*tensor)) : tensor);
-    }
-    return changed;
-  }
-  return value;
-}
-
-template <class Visit>
-void ForTensors(const c10::IValue& value, const Visit& visit) {
-  WithTensors(value, [&](const at::Tensor& tensor) {
-    visit(tensor);
-    return tensor;
-  });
-}
-
 // The same elements of the same storage, whatever becomes of `tensor`.
 at::Tensor Alias(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
@@ -105,15 +63,6 @@ at::Tensor In(const c10::Storage& storage, const at::Tensor& tensor) {
   return moved;
 }
 
-// Numbers that take part in an operation as Python's and C++'s do (2 * x) are tensors of a kind of
-// their own, which do not decide the dtype of the result.
-at::Tensor CopyKind(const at::Tensor& tensor, at::Tensor copy) {
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    copy.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
-  return copy;
-}
-
 // Whether `op` gives every element of its first argument a new value, whatever was there.
 bool Overwrites(const c10::OperatorHandle& op) {
   static const std::set<std::string> kNames = {
@@ -121,12 +70,6 @@ bool Overwrites(const c10::OperatorHandle& op) {
       "aten::uniform_",    "aten::random_", "aten::exponential_", "aten::bernoulli_",
       "aten::log_normal_", "aten::cauchy_", "aten::geometric_"};
   return kNames.contains(op.schema().name());
-}
-
-// From its first element to its last.
-size_t BytesOf(const at::Tensor& tensor) {
-  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
-                                          tensor.dtype().itemsize());
 }
 
 bool IsWholeStorage(const at::Tensor& tensor) {
@@ -139,7 +82,7 @@ bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
          a.storage_offset() == b.storage_offset();
 }
 
-class Recorder {
+class Recorder : public OpHandler {
  public:
   explicit Recorder(uint64_t seed) : seed_(seed) {
     // A state that no seed gives, so that a constructor that seeds is noticed.
@@ -161,7 +104,8 @@ class Recorder {
   }
 
   // What the dispatcher calls in place of `op`.
-  void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+              torch::jit::Stack* stack) override;
 
   void Replay(const std::vector<at::Tensor>& wanted,
               const std::function<void(size_t index, const at::Tensor& values)>& take);
@@ -194,12 +138,7 @@ class Recorder {
 
 void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) {
-  constexpr auto kComposite = c10::DispatchKey::CompositeImplicitAutograd;
-  if (op.hasKernelForDispatchKey(kComposite) &&
-      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    op.callBoxedForDispatchKey(kComposite, *stack);  // what it is made of comes here again
-    return;
-  }
+  if (TakeApart(op, stack)) return;  // what it is made of comes here again
 
   const c10::FunctionSchema& schema = op.schema();
   bool tensors = false, any_deferred = false, writes_real = false;
@@ -218,17 +157,13 @@ void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       RefuseOp(op, "with its own random generator, whose numbers cannot be drawn again");
     }
   }
-  const bool view =
-      op.hasTag(at::Tag::inplace_view) ||
-      std::any_of(schema.returns().begin(), schema.returns().end(),
-                  [](const c10::Argument& result) {
-                    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
-                  });
+  const bool view = IsView(op);
   // Views take no memory, and how a tensor lies in its memory is in every argument that is kept.
   if (view || (tensors && !any_deferred && !draws)) {
-    const c10::impl::ExcludeDispatchKeyGuard below(kKey);
+    const c10::impl::ExcludeDispatchKeyGuard below(kNoMemoryKey);
     try {
-      op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+      op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kNoMemoryKey),
+                         stack);
     } catch (const c10::Error& error) {
       if (!any_deferred || !op.hasTag(at::Tag::inplace_view)) throw;
       RefuseOp(op, std::string(kOnDeferred) + " (" + error.what_without_backtrace() + ")");
@@ -310,28 +245,8 @@ void Recorder::Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, b
   for (c10::IValue& result : results) torch::jit::push(*stack, std::move(result));
 }
 
-// Tensors like the results: what the operation returns on LibTorch's device that computes shapes
-// alone or, where it has no kernel for that device, for zeros.
 std::vector<c10::IValue> Recorder::ResultShapes(const c10::OperatorHandle& op,
                                                 const std::vector<c10::IValue>& arguments) const {
-  const c10::impl::ExcludeDispatchKeyGuard not_here(kKey);
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const auto on = [&](c10::DeviceType device) {
-    torch::jit::Stack stack;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      if (op.schema().arguments()[i].name() == "device") {
-        stack.emplace_back(c10::Device(device));
-        continue;
-      }
-      stack.push_back(WithTensors(arguments[i], [&](const at::Tensor& tensor) {
-        const auto elements = static_cast<int64_t>(BytesOf(tensor) / tensor.dtype().itemsize());
-        return CopyKind(tensor, at::zeros({elements}, tensor.options().device(device))
-                                    .as_strided(tensor.sizes(), tensor.strides()));
-      }));
-    }
-    op.callBoxed(stack);
-    return stack;
-  };
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (op.schema().arguments()[i].name() == "device" && arguments[i].isDevice() &&
         !arguments[i].toDevice().is_cpu()) {
@@ -339,37 +254,20 @@ std::vector<c10::IValue> Recorder::ResultShapes(const c10::OperatorHandle& op,
     }
   }
   try {
-    return on(c10::kMeta);
-  } catch (const c10::NotImplementedError&) {
-    if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) {
-      RefuseOp(op, kOnDeferred);
-    }
+    return InferResults(op, arguments, std::numeric_limits<size_t>::max());
+  } catch (const NoResults& error) {
+    RefuseOp(op, kOnDeferred + std::string(error.what()));
   }
-  std::vector<c10::IValue> results;
-  try {
-    results = on(c10::kCPU);
-  } catch (const c10::Error& error) {
-    RefuseOp(op, std::string(kOnDeferred) + " (" + error.what_without_backtrace() + ")");
-  }
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(untouched_);
-  return results;
 }
 
 at::Tensor Recorder::WithoutMemory(const c10::OperatorHandle& op, const at::Tensor& shape) {
-  if (shape.layout() != at::kStrided || shape.storage_offset() != 0 ||
-      shape.storage().use_count() != 1) {
-    RefuseOp(op, "whose result is not an ordinary tensor with its own memory");
+  at::Tensor tensor;
+  try {
+    tensor = TensorWithoutMemory(shape);
+  } catch (const NoResults& error) {
+    RefuseOp(op, error.what());
   }
-  c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(BytesOf(shape)),
-                       c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
-  // Without it, whoever takes the address of the numbers gets null, and crashes.
-  storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(kNoAddress);
-  current_.emplace(storage, values_++);
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), shape.dtype());
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides());
+  current_.emplace(tensor.storage(), values_++);
   return tensor;
 }
 
@@ -380,7 +278,7 @@ at::Tensor Recorder::Kept(const c10::OperatorHandle& op, const at::Tensor& tenso
   if (!tensor.is_cpu()) {
     RefuseOp(op, "with a tensor on the device " + tensor.device().str() + kEngineMoves);
   }
-  const c10::impl::ExcludeDispatchKeyGuard not_here(kKey);
+  const c10::impl::ExcludeDispatchKeyGuard not_here(kNoMemoryKey);
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   return CopyKind(tensor, tensor.clone());
 }
@@ -388,7 +286,7 @@ at::Tensor Recorder::Kept(const c10::OperatorHandle& op, const at::Tensor& tenso
 void Recorder::CheckGenerator() const {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  const c10::impl::ExcludeDispatchKeyGuard not_here(kKey);
+  const c10::impl::ExcludeDispatchKeyGuard not_here(kNoMemoryKey);
   if (!at::equal(generator.get_state(), untouched_)) {
     Refuse("seeds the random generator, or draws from it without a tensor operation");
   }
@@ -479,26 +377,6 @@ void Recorder::Replay(const std::vector<at::Tensor>& wanted,
   }
 }
 
-thread_local Recorder* recording = nullptr;
-
-void Record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  recording->Handle(op, keys, stack);
-}
-
-TORCH_LIBRARY_IMPL(_, Fake, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Record>()); }
-
-// Operations of this thread are recorded while one lives.
-class RecordingScope {
- public:
-  explicit RecordingScope(Recorder& recorder) : key_(kKey) { recording = &recorder; }
-  ~RecordingScope() { recording = nullptr; }
-  RecordingScope(const RecordingScope&) = delete;
-  RecordingScope& operator=(const RecordingScope&) = delete;
-
- private:
-  c10::impl::IncludeDispatchKeyGuard key_;
-};
-
 }  // namespace
 
 class InitRecording::Impl : public Recorder {
@@ -521,14 +399,14 @@ void InitRecording::Replay(
 }
 
 InitRecording DeferInit(uint64_t seed, const std::function<void()>& construct) {
-  if (recording != nullptr) {
+  if (OpHandler::AnyInThisThread()) {
     throw TrainError(ExitCode::kInternal,
                      "internal error: two initializations are recorded at once");
   }
   InitRecording result;
   result.impl_ = std::make_unique<InitRecording::Impl>(seed);
   try {
-    const RecordingScope scope(*result.impl_);
+    const HandlerScope scope(*result.impl_);
     construct();
   } catch (const c10::Error& error) {
     if (std::strstr(error.what_without_backtrace(), kNoAddress) == nullptr) throw;
