@@ -173,6 +173,12 @@ class ProfileTest(unittest.TestCase):
                 self.assertAlmostEqual(sum(memory[name] for name in CATEGORIES), memory["allocated"],
                                        delta=0.05 * memory["allocated"], msg=(engine, memory))
 
+    def test_memory_is_not_summed_up_beyond_what_was_seen(self):
+        """The profiler takes the place of what counts allocations, so a profile that begins at once has no sum."""
+        out = self.run_gpt2(run={"profile": {"wait": 0, "warmup": 0, "active": 2}, "steps": 4})
+        self.assertNotIn("memory", self.profile(0))
+        self.assertNotIn("allocated", out)
+
     def test_a_trace_is_chromes_and_says_whose_it_is(self):
         self.run_gpt2(run={"profile": {"wait": 0, "warmup": 0, "active": 2}, "steps": 3})
         for rank in range(2):

@@ -36,6 +36,7 @@ class ActivationMeter::Reporter : public c10::MemoryReportingInfoBase,
   }
 
   std::unordered_map<void*, int64_t> live_;
+  bool missed_some_ = false;
   int64_t live_bytes_ = 0;
   int64_t peak_bytes_ = 0;
 };
@@ -59,6 +60,7 @@ ActivationMeter::~ActivationMeter() {
 ActivationMeter::Pause::Pause() {
   if (Reporter* found = Reporter::InThisThread()) {
     reporter_ = found->shared_from_this();
+    reporter_->missed_some_ = true;
     c10::ThreadLocalDebugInfo::_pop(kKind);
   }
 }
@@ -69,6 +71,7 @@ ActivationMeter::Pause::~Pause() {
 
 bool ActivationMeter::AnyInThisThread() { return Reporter::InThisThread() != nullptr; }
 
+bool ActivationMeter::counted_all() const { return !reporter_->missed_some_; }
 int64_t ActivationMeter::live_bytes() const { return reporter_->live_bytes_; }
 int64_t ActivationMeter::peak_bytes() const { return reporter_->peak_bytes_; }
 

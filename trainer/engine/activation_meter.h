@@ -18,6 +18,9 @@ class ActivationMeter {
 
   static bool AnyInThisThread();
 
+  // Whether there was no Pause since the first was made. What is allocated in one is not counted,
+  // though it may live on.
+  bool counted_all() const;
   // Allocated and not yet freed, of what was allocated since the first was made.
   int64_t live_bytes() const;
   int64_t peak_bytes() const;  // the most that this has been

@@ -169,7 +169,7 @@ void EngineCore::Impl::MeterBegin() {
 }
 
 void EngineCore::Impl::MeterBackward() {
-  if (!meter_) return;
+  if (!meter_ || !meter_->counted_all()) return;
   const int64_t live = meter_->live_bytes() - states_->memory().parameters;
   if (live - live_before_ < at_backward_.activations) return;
   at_backward_.activations = live - live_before_;
