@@ -21,6 +21,7 @@
 #include "trainer/comm/backend_watch.h"
 #include "trainer/comm/desync_detector.h"
 #include "trainer/comm/explain.h"
+#include "trainer/comm/group_with_backend.h"
 #include "trainer/comm/links/link_backend.h"
 #include "trainer/comm/links/link_store.h"
 #include "trainer/comm/shm/shm_backend.h"
@@ -36,6 +37,8 @@ struct RankMeeting {
   std::shared_ptr<RankConnections> connections;
   c10::intrusive_ptr<c10d::Store> places;  // of all ranks of the job (PlaceKey)
   std::string label;                       // of the group's connections
+  // Plays the other ranks (group_with_backend.h), of which there are no processes; else null.
+  c10::intrusive_ptr<c10d::Backend> players = {};
 };
 
 namespace {
@@ -254,8 +257,8 @@ ProcessGroup::ProcessGroup(const WorkerEnv& env, const RankDevice& device,
 ProcessGroup::ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> job_ranks,
                            const std::string& name, std::shared_ptr<const RankDevice> device,
                            std::chrono::milliseconds timeout)
-    : meeting_(std::make_shared<RankMeeting>(
-          RankMeeting{nullptr, meeting.connections, meeting.places, meeting.label})),
+    : meeting_(std::make_shared<RankMeeting>(RankMeeting{
+          nullptr, meeting.connections, meeting.places, meeting.label, meeting.players})),
       rank_(rank),
       world_size_(static_cast<int>(job_ranks.size())),
       job_ranks_(std::move(job_ranks)),
@@ -267,12 +270,14 @@ ProcessGroup::ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> jo
   using Type = c10d::ProcessGroup::BackendType;
   Type type = Type::CUSTOM;
   c10::intrusive_ptr<c10d::Backend> backend;
-  if (world_size_ > 1) {
+  if (world_size_ > 1 && !meeting_->players) {
     backend = MakeShmBackend(c10::make_intrusive<c10d::PrefixStore>("shm", store_), rank_,
                              job_ranks_, timeout_);
   }
   shares_memory_ = backend.defined();
-  if (!shares_memory_ && (meeting_->connections || world_size_ == 1)) {
+  if (meeting_->players) {
+    backend = meeting_->players;
+  } else if (!shares_memory_ && (meeting_->connections || world_size_ == 1)) {
     backend = MakeLinkBackend(meeting_->connections, meeting_->label, meeting_->places, rank_,
                               job_ranks_, timeout_);
   } else if (!shares_memory_) {
@@ -467,7 +472,9 @@ void ProcessGroup::Finish() {
     store_->wait(gone, kLeaveTimeout);
   };
   try {
-    desync_detector_->Wait(desync_detector_->Begin("the end of the program"), meet);
+    if (!meeting_->players) {
+      desync_detector_->Wait(desync_detector_->Begin("the end of the program"), meet);
+    }
   } catch (const std::exception&) {
     // Rank 0 has gone, or a rank had nothing to say for that long: this one has all it needs in
     // either case.
@@ -480,6 +487,13 @@ void ProcessGroup::Finish() {
   group_.reset();
   store_.reset();
   meeting_.reset();
+}
+
+ProcessGroup GroupWithBackend(int rank, int world_size,
+                              const c10::intrusive_ptr<c10d::Backend>& backend) {
+  return ProcessGroup({c10::make_intrusive<c10d::HashStore>(), nullptr, nullptr, "", backend}, rank,
+                      FromZero(world_size), "world", std::make_shared<RankDevice>(),
+                      ProcessGroupOptions().timeout);
 }
 
 ProcessGroup InitProcessGroup(const ProcessGroupOptions& options) {

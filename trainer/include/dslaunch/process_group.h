@@ -106,6 +106,8 @@ class ProcessGroup {
   void Finish();
 
  private:
+  friend ProcessGroup GroupWithBackend(int rank, int world_size,
+                                       const c10::intrusive_ptr<c10d::Backend>& backend);
   ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> job_ranks,
                const std::string& name, std::shared_ptr<const RankDevice> device,
                std::chrono::milliseconds timeout);
