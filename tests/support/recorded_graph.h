@@ -15,6 +15,7 @@ class RecordingAccelerator : public Accelerator {
   c10::DeviceType type() const override { return c10::kCPU; }
   void Use(int) override {}
   std::string Name(int) const override { return "a CPU that records"; }
+  DeviceTraits Traits(int) const override { return {}; }
   // Not called: on a CPU the group's own backend serves.
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>&, int, int,
                                                 std::chrono::milliseconds) override {

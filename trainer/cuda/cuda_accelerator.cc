@@ -63,6 +63,17 @@ class CudaAccelerator : public Accelerator {
     return at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index))->name;
   }
 
+  // fp16 is computed from compute capability 5.3 on, bf16 from 8.0 on (CUDA C++ Programming Guide,
+  // table of arithmetic instructions).
+  DeviceTraits Traits(int index) const override {
+    const cudaDeviceProp& device =
+        *at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
+    const int capability = 10 * device.major + device.minor;
+    return {.memory_bytes = static_cast<int64_t>(device.totalGlobalMem),
+            .float16 = capability >= 53,
+            .bfloat16 = capability >= 80};
+  }
+
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                 int rank, int world_size,
                                                 std::chrono::milliseconds timeout) override {

@@ -13,6 +13,8 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "trainer/device/device_traits.h"
+
 namespace dslaunch {
 
 // Work on a device that is recorded once and run many times, with the same memory. One thread.
@@ -35,6 +37,7 @@ class Accelerator {
   // since the default one cannot be recorded.
   virtual void Use(int index) = 0;
   virtual std::string Name(int index) const = 0;  // "NVIDIA H100 80GB HBM3"
+  virtual DeviceTraits Traits(int index) const = 0;
   // Collectives over tensors of the device. Makes connections only with the first of them. What
   // takes longer than `timeout` ends the process.
   virtual c10::intrusive_ptr<c10d::Backend> MakeBackend(

@@ -41,6 +41,7 @@ class StandinAccelerator : public Accelerator {
     standin::SetCurrentStream(standin::PoolStream(standin::CurrentDevice()));
   }
   std::string Name(int) const override { return "a stand-in GPU"; }
+  DeviceTraits Traits(int) const override { return {}; }
   c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                 int rank, int world_size,
                                                 std::chrono::milliseconds timeout) override {
