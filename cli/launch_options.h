@@ -105,6 +105,8 @@ struct TrainOptions {
   std::optional<std::string> trace;
   bool profile = false;
   std::optional<std::string> profile_sort;
+  std::optional<int64_t> ranks;           // that --plan_memory plans for
+  std::optional<int64_t> ranks_per_node;  // of these, where --num_gpus is given
   std::optional<std::string> pipeline_svg;
   std::optional<double> time_limit_s;
   bool deterministic = false;

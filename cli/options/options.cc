@@ -71,6 +71,14 @@ Result<void> DecideTask(ParsedFlags& flags) {
   return {};
 }
 
+// One process plans for all ranks.
+void PlanInOneProcess(LaunchOptions& options) {
+  options.train.ranks_per_node = options.num_gpus;
+  options.num_nodes = options.num_gpus = 1;
+  options.min_nodes = options.max_nodes = std::nullopt;
+  options.slots_from = std::nullopt;
+}
+
 LaunchOptions HelpOnly(std::string text) {
   LaunchOptions options;
   options.mode = LaunchOptions::Mode::kHelp;
@@ -271,7 +279,9 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(leading.next),
                            arguments.end());
   }
-  return WithHint(ResolveOptions(std::move(flags)));
+  DSL_TRY_ASSIGN(LaunchOptions resolved, WithHint(ResolveOptions(std::move(flags))));
+  if (resolved.train.ranks) PlanInOneProcess(resolved);
+  return resolved;
 }
 
 }  // namespace dslaunch

@@ -90,6 +90,12 @@ const OptionTable& TrainOptionTable() {
        .group = Group::kTrainLength,
        .help = "do not train: print how much memory each rank would need",
        .target = kFlag<&ParsedFlags::plan_memory>},
+      {.names = "--ranks",
+       .value = "N",
+       .group = Group::kTrainLength,
+       .help = "with --plan_memory: plan for N ranks, which are not started; --num_gpus of them on "
+               "a node",
+       .target = kWhole<&TrainOptions::ranks, 1, 1'000'000>},
       {.names = "--plan_pipeline",
        .group = Group::kTrainLength,
        .help = "do not train: draw what each stage of the pipeline would do",

@@ -177,6 +177,8 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
       {"--trace", "run.trace", path(options.trace)},
       {"--profile", "run.profile.enabled", options.profile ? Json(true) : Json()},
       {"--profile_sort", "run.profile.sort_by", given(options.profile_sort)},
+      {"--ranks", "run.ranks", given(options.ranks)},
+      {"--num_gpus", "run.ranks_per_node", given(options.ranks_per_node)},
       {"--pipeline_svg", "run.pipeline_svg", path(options.pipeline_svg)},
       {"--time_limit", "run.time_limit_s", given(options.time_limit_s)},
       {"--deterministic", "run.deterministic", options.deterministic ? Json(true) : Json()},

@@ -229,6 +229,7 @@ MemoryInfo MemoryOf(const ReportData& data) {
   for (const RankFiles& files : data.ranks) {
     if (!files.metrics) continue;
     for (const auto& [category, bytes] : files.metrics->memory) {
+      if (category == "tensors") continue;  // the sum of all rows, at its largest
       double& most = category == "peak_rss" ? info.peak_rss : row(category).measured;
       most = std::fmax(most, bytes);
     }

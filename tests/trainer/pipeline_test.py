@@ -214,6 +214,9 @@ class PlanTest(PipelineCase):
             self.assertEqual((rank.code, rank.err), (0, ""))
             self.assertIn("stage 0: layers 0 to ", rank.out)
             self.assertIn("stage 1: layers ", rank.out)
+            self.assertRegex(rank.out, r"stage 0: .*; \d+ % of the computing")
+            chosen, = re.findall(r"(?m)^(\S+) +[\d.]+ x +\d+ % +[\d.]+ +<- chosen$", rank.out)
+            self.assertEqual(chosen, schedule)
             with open(svg) as file:
                 self.assertTrue(file.read().startswith("<svg"))
 

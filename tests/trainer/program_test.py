@@ -375,7 +375,22 @@ class TrainingTest(ProgramCase):
                         self.assertEqual(predicted, actual, (name, out))
         plan = self.good(self.text_recipe({"mode": "plan_memory"}), 2)
         self.assertRegex(plan, r"(?m)^  parameters +\d+\.\d KiB$")
+        self.assertRegex(plan, r"(?m)^  passes +\d+\.\d KiB$")
+        self.assertRegex(plan, r"(?m)^2 ranks, 2 on a node: .* together; this machine has .* GiB, which is enough$")
         self.assertNotIn("training", plan)
+
+    def test_memory_of_more_ranks_than_there_are(self):
+        engine = {"train_batch_size": None, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 1}}
+        out = self.path("plan.jsonl")
+        for ranks in (1, 4, 1000):
+            wanted = self.text_recipe({"mode": "plan_memory", "ranks": ranks, "ranks_per_node": 8, "metrics_jsonl": out}, engine)
+            del wanted["engine"]["train_batch_size"]
+            self.assertIn(f"{ranks} rank", self.good(wanted, 1))
+        with open(out) as lines:
+            plans = [json.loads(line)["plan"] for line in lines]
+        self.assertEqual([plan["ranks"] for plan in plans], [1, 4, 1000])
+        self.assertEqual(plans[0]["optimizer"], 4 * plans[1]["optimizer"])
+        self.refused(recipe(run={"steps": 1, "ranks": 4}), "run.ranks", "plan_memory")
 
     def test_a_comparison_of_precisions_shows_its_progress(self):
         ranks = run(recipe(engine={"train_batch_size": 240}, run={"mode": "compare_precision", "steps": 3}), 2)

@@ -124,6 +124,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"run.load_module_only", "start at step 1 with a checkpoint's weights; default false"},
       {"run.init_weights", "a safetensors file, or a folder with model.safetensors"},
       {"run.trace", "a folder for a Chrome trace of each rank"},
+      {"run.ranks", "with `mode: plan_memory`: plan for so many ranks; default: those of the job"},
+      {"run.ranks_per_node",
+       "with `mode: plan_memory`: ranks on each node; default: as the job"},
       {"run.pipeline_svg",
        "with `mode: plan_pipeline`: an SVG file to draw the schedule into as well"},
       {"run.time_limit_s",
@@ -292,8 +295,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"engine.pipeline.stages",
        "number of stages; `auto`: the value of the program's PipelineModule; default 1"},
       {"engine.pipeline.partition",
-       "how layers are assigned to stages: `parameters` (or `best`), `uniform`, `type:REGEX` or "
-       "`profile`; default parameters"},
+       "how layers are assigned to stages: `best` (equal computing; without a list of layers "
+       "`parameters`), `parameters`, `uniform`, `type:REGEX` or `profile` (measured time); default "
+       "best"},
       {"engine.pipeline.seed_layers",
        "layer i of a PipelineModule is built with the seed 1234 + i; default false"},
       {"engine.pipeline.activation_checkpoint_interval",

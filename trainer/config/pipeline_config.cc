@@ -23,15 +23,14 @@ const std::map<std::string, PipelineScheduleType>& Schedules() {
 }
 
 std::string ParsePartition(JsonObject& object) {
-  const std::string partition = object.String("partition").value_or("parameters");
-  if (partition == "best") return "parameters";
-  if (partition == "uniform" || partition == "parameters" || partition == "profile") {
-    return partition;
+  const std::string partition = object.String("partition").value_or(PipelineConfig().partition);
+  for (const char* known : {"best", "uniform", "parameters", "profile"}) {
+    if (partition == known) return partition;
   }
   const std::string prefix = "type:";
   if (!partition.starts_with(prefix) || partition == prefix) {
     object.Fail("partition", "is \"" + partition +
-                                 "\"; it must be uniform, parameters (best), profile or "
+                                 "\"; it must be best, parameters, uniform, profile or "
                                  "type:REGEX, as in type:block");
   }
   if (partition.size() > kMaxPatternBytes) {

@@ -19,10 +19,10 @@ enum class RankOrder { kPipeData, kDataPipe };
 
 struct PipelineConfig {
   int64_t stages = 1;
-  // "uniform": as many layers each; "parameters": as many of these (DeepSpeed's "best" too);
-  // "type:REGEX": as many layers whose type the regular expression finds, in any case; "profile":
-  // as much measured time.
-  std::string partition = "parameters";
+  // "best": as many computed operations each, or, where these cannot be computed (PipelineModule),
+  // parameters; "parameters": as many of these; "uniform": as many layers; "type:REGEX": as many
+  // layers whose type the regular expression finds, in any case; "profile": as much measured time.
+  std::string partition = "best";
   bool seed_layers = false;  // layer i of a PipelineModule is built with the seed 1234 + i
   int64_t activation_checkpoint_interval = 0;  // layers that are recomputed together; 0: none are
   PipelineScheduleType schedule = PipelineScheduleType::kOneForwardOneBackward;

@@ -278,6 +278,15 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   run.init_weights = object.String("init_weights").value_or("");
   run.trace = object.String("trace").value_or("");
   if (const auto profile = object.Object("profile")) run.profile = ParseProfile(*profile);
+  constexpr int64_t kMostRanks = 1'000'000;
+  run.ranks = object.Int("ranks", 1, kMostRanks);
+  run.ranks_per_node = object.Int("ranks_per_node", 1, kMostRanks);
+  for (const auto& [key, given] : {std::pair("ranks", run.ranks.has_value()),
+                                   std::pair("ranks_per_node", run.ranks_per_node.has_value())}) {
+    if (given && run.mode != RunConfig::Mode::kPlanMemory) {
+      object.Fail(key, "needs run.mode plan_memory (--plan_memory)");
+    }
+  }
   run.pipeline_svg = object.String("pipeline_svg").value_or("");
   if (run.mode != RunConfig::Mode::kPlanPipeline && !run.pipeline_svg.empty()) {
     object.Fail("pipeline_svg", "needs run.mode plan_pipeline (--plan_pipeline)");
@@ -380,6 +389,7 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   if (recipe.data.path.empty() && !writes_text) {
     section("data").Fail("path", "is missing; give the path of the data (--data)");
   }
+  if (recipe.run.ranks) ranks = *recipe.run.ranks;
   const bool needs_batches =
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);

@@ -130,6 +130,8 @@ struct RunConfig {
   // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline" |
   // "compare_precision"
   Mode mode = Mode::kTrain;
+  // plan_memory: for so many ranks, at most so many on a node; nullopt: those of the job.
+  std::optional<int64_t> ranks, ranks_per_node;
   std::string pipeline_svg;  // plan_pipeline: a file to draw it into as well; empty: none
   std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
   std::string prompt;        // predict, gpt2: text to go on from
@@ -149,7 +151,7 @@ struct Recipe {
 };
 
 // Throw TrainError kBadInput, naming `source` and the key. The first reads the section "model"
-// alone. `ranks` is the world size.
+// alone. `ranks` is the world size; a recipe with run.ranks is read for those.
 ModelConfig ParseModelSection(const std::string& json_text, const std::string& source);
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks);
 

@@ -9,8 +9,13 @@
 namespace dslaunch {
 
 inline MemoryBytes ToBytes(const MemoryUse& use, int64_t peak_rss) {
-  return {use.parameters, use.gradients,   use.buckets, use.optimizer,
-          use.buffers,    use.activations, peak_rss};
+  return {.parameters = use.parameters,
+          .gradients = use.gradients,
+          .buckets = use.buckets,
+          .optimizer = use.optimizer,
+          .buffers = use.buffers,
+          .activations = use.activations,
+          .peak_rss = peak_rss};
 }
 
 }  // namespace dslaunch

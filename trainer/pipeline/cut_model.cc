@@ -28,7 +28,7 @@ std::vector<LayerInfo> InfoOf(const std::vector<ModelLayer>& layers,
 }  // namespace
 
 StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
-                    const PipelineConfig& config, int stage, const std::vector<double>& seconds) {
+                    const PipelineConfig& config, int stage, const std::vector<double>& costs) {
   const std::vector<ModelLayer> layers = model->Layers();
   if (layers.empty()) {
     throw TrainError(ExitCode::kBadInput,
@@ -36,7 +36,7 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
                      "its layers; implement Layers() (dslaunch/model.h), or leave out pipeline");
   }
   const std::vector<LayerReads> reads = ReadsOf(layers, *model);
-  const StageCut cut(InfoOf(layers, reads, *model), seconds, config.stages, config.virtual_stages,
+  const StageCut cut(InfoOf(layers, reads, *model), costs, config.stages, config.virtual_stages,
                      config.partition);
   std::vector<LayerReads> part_reads(cut.parts());
   for (size_t part = 0; part < cut.parts(); ++part) {

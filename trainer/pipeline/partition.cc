@@ -101,12 +101,16 @@ std::vector<double> WeightsOf(const std::vector<LayerInfo>& layers, size_t parts
     return weights;
   };
   if (method == "uniform") return each([](const LayerInfo&) { return 1.0; });
-  if (method == "profile") return each([](const LayerInfo& layer) { return layer.seconds; });
+  const bool costs_known = std::any_of(layers.begin(), layers.end(),
+                                       [](const LayerInfo& layer) { return layer.cost > 0; });
+  if (method == "profile" || (method == "best" && costs_known)) {
+    return each([](const LayerInfo& layer) { return layer.cost; });
+  }
   if (method == "parameters" || method == "best") {
     return each([](const LayerInfo& layer) { return layer.parameters; });
   }
   throw TrainError(ExitCode::kBadInput, "pipeline.partition is \"" + method +
-                                            "\"; it must be uniform, parameters (best), profile "
+                                            "\"; it must be best, parameters, uniform, profile "
                                             "or type:REGEX, as in type:block");
 }
 

@@ -11,7 +11,7 @@ struct LayerInfo {
   std::string name;  // for messages
   std::string type;
   double parameters = 0;  // elements
-  double seconds = 0;     // measured; for "profile"
+  double cost = 0;        // "profile": measured seconds; "best": operations, 0 of all: not known
 };
 
 // parts + 1 bounds: part p is layers [bounds[p], bounds[p + 1]). The largest part is as small as it

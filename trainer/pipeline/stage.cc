@@ -127,13 +127,13 @@ std::vector<TiedParameter> TiedOf(const std::map<size_t, std::shared_ptr<Module>
 }  // namespace
 
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
-                      const std::vector<double>& seconds) {
+                      const std::vector<double>& costs) {
   const std::vector<PipelineLayer>& layers = module.layers;
   const bool count = config.partition == "parameters" || config.partition == "best";
   const std::vector<size_t> owners = Owners(layers);
   BorrowedGenerator generator;
   const std::vector<LayerInfo> info = InfoOf(layers, count);
-  const StageCut cut(info, seconds, config.stages, config.virtual_stages, config.partition);
+  const StageCut cut(info, costs, config.stages, config.virtual_stages, config.partition);
   const auto built = BuildOwn(layers, owners, cut, stage, config.seed_layers, generator);
 
   StageParts parts;

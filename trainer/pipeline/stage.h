@@ -44,17 +44,16 @@ struct StageParts {
 // at a time and without memory, to be counted. Layer i draws its values from a generator seeded by
 // the default one's seed and i, or as config.seed_layers says, so that every cut gives the same
 // values; the default generator is left as it was. `config` has what `module` says of stages and
-// partition. `seconds` of each layer for partition "profile", the same on all ranks; else it may be
-// empty. Throws as CutLayers does.
+// partition. `costs` of each layer for partition "profile" or "best" (LayerInfo), the same on all
+// ranks; else it may be empty. Throws as CutLayers does.
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
-                      const std::vector<double>& seconds = {});
+                      const std::vector<double>& costs = {});
 
 // `model` was constructed under `deferred`. What this stage does not read is not in the result's
 // module and never gets memory, but `model` lives on, because its layers refer to it. kBadInput
 // where the model cannot be cut: Model::Layers is empty, or leaves out a parameter.
 StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
-                    const PipelineConfig& config, int stage,
-                    const std::vector<double>& seconds = {});
+                    const PipelineConfig& config, int stage, const std::vector<double>& costs = {});
 
 // Of each layer: seconds of a forward and a backward pass for these inputs on `device`, the least
 // of a few. Builds one layer at a time. No two ranks measure the same: let all cut by one rank's

@@ -24,14 +24,14 @@ std::string StageLayerText(int stage, size_t index, const std::string& type) {
   return "stage " + std::to_string(stage) + ", " + LayerText(index, type);
 }
 
-StageCut::StageCut(std::vector<LayerInfo> layers, const std::vector<double>& seconds,
-                   int64_t stages, int64_t virtual_stages, const std::string& partition)
+StageCut::StageCut(std::vector<LayerInfo> layers, const std::vector<double>& costs, int64_t stages,
+                   int64_t virtual_stages, const std::string& partition)
     : stages_(static_cast<size_t>(stages)) {
-  if (partition == "profile" && seconds.size() != layers.size()) {
+  if (partition == "profile" && costs.size() != layers.size()) {
     throw TrainError(ExitCode::kInternal,
                      "internal error: partition profile without the time of each layer");
   }
-  for (size_t i = 0; i < seconds.size(); ++i) layers.at(i).seconds = seconds[i];
+  for (size_t i = 0; i < costs.size(); ++i) layers.at(i).cost = costs[i];
   bounds_ = CutLayers(layers, static_cast<size_t>(stages * virtual_stages), partition);
 }
 

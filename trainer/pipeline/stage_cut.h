@@ -19,8 +19,9 @@ std::string StageLayerText(int stage, size_t index, const std::string& type);
 // Part p of the layers is chunk p / stages of stage p % stages.
 class StageCut {
  public:
-  // `seconds` of each layer; may be empty but for partition "profile". Throws as CutLayers does.
-  StageCut(std::vector<LayerInfo> layers, const std::vector<double>& seconds, int64_t stages,
+  // `costs` of each layer (LayerInfo); may be empty but for partition "profile". Throws as
+  // CutLayers does.
+  StageCut(std::vector<LayerInfo> layers, const std::vector<double>& costs, int64_t stages,
            int64_t virtual_stages, const std::string& partition);
 
   size_t parts() const { return bounds_.size() - 1; }

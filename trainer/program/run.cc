@@ -18,11 +18,9 @@
 #include "trainer/data/dataset.h"
 #include "trainer/device/cuda_plugin.h"
 #include "trainer/models/generate.h"
-#include "trainer/pipeline/schedule.h"
-#include "trainer/pipeline/schedule_simulation.h"
-#include "trainer/pipeline/stage.h"
 #include "trainer/profile/monitors.h"
 #include "trainer/program/compare.h"
+#include "trainer/program/plan.h"
 #include "trainer/program/predict.h"
 #include "trainer/program/prediction_writer.h"
 #include "trainer/program/text.h"
@@ -33,8 +31,6 @@
 
 namespace dslaunch {
 namespace {
-
-constexpr int kPlanColumns = 120;
 
 // Chooses the weights of a checkpoint, for modes that train nothing; none if the recipe gives no
 // folder. Returns a line about which weights are taken, and what was passed over. Throws on every
@@ -159,60 +155,6 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
   });
 }
 
-StageParts Cut(const Recipe& recipe, const Dataset& data, int stage,
-               const std::vector<double>& layer_seconds) {
-  DeferredModel deferred = DeferModel(recipe, data.input_shape());
-  return CutModel(deferred.model, std::move(deferred.recording), recipe.engine.pipeline, stage,
-                  layer_seconds);
-}
-
-// "stage 1: layers 3 to 5, 1.2 M parameters; ..."
-std::string StageLine(const StageParts& cut, int stage, int stages) {
-  std::string line;
-  for (size_t part = static_cast<size_t>(stage); part < cut.parts.size();
-       part += static_cast<size_t>(stages)) {
-    line += (line.empty() ? Format("stage %d: ", stage) : "; ") + cut.parts[part];
-  }
-  return line;
-}
-
-void RunPlanMemory(const Recipe& recipe, const WorkerEnv& env) {
-  if (env.rank != 0) return;
-  const DataSplits data = OpenData(recipe.data, recipe.model);
-  const auto stages = static_cast<int>(recipe.engine.pipeline.stages);
-  if (stages == 1) {
-    const DeferredModel deferred = DeferModel(recipe, data.train->input_shape());
-    PrintLine(PlanText(PlanMemory(SizesOf(*deferred.model), recipe.engine)));
-    return;
-  }
-  const std::vector<double> seconds = LayerSeconds(recipe, OneSample(*data.train));
-  for (int stage = 0; stage < stages; ++stage) {
-    const StageParts cut = Cut(recipe, *data.train, stage, seconds);
-    PrintLine(StageLine(cut, stage, stages));
-    PrintLine(PlanText(PlanMemory(SizesOf(*cut.module), recipe.engine)));
-  }
-}
-
-// What layers take is not known: a backward pass counts as two forward passes.
-void RunPlanPipeline(const Recipe& recipe, const WorkerEnv& env) {
-  if (env.rank != 0) return;
-  const DataSplits data = OpenData(recipe.data, recipe.model);
-  const PipelineConfig& config = recipe.engine.pipeline;
-  const auto stages = static_cast<int>(config.stages);
-  const StageParts cut =
-      Cut(recipe, *data.train, /*stage=*/0, LayerSeconds(recipe, OneSample(*data.train)));
-  for (int stage = 0; stage < stages; ++stage) PrintLine(StageLine(cut, stage, stages));
-  const PipelineSchedule schedule = MakePipelineSchedule(
-      config.schedule, stages, static_cast<int>(recipe.engine.batch.accumulation_steps),
-      static_cast<int>(config.virtual_stages));
-  const SimulatedRun run = SimulateEvenly(schedule);
-  PrintLine(DrawText(schedule, run, kPlanColumns));
-  if (recipe.run.pipeline_svg.empty()) return;
-  PredictionWriter file(recipe.run.pipeline_svg);
-  file.Write(DrawSvg(schedule, run));
-  file.Finish();
-}
-
 void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   switch (recipe.run.mode) {
     case RunConfig::Mode::kTrain:
@@ -223,12 +165,25 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
       return recipe.run.prompt.empty() ? RunPredict(recipe, env, device)
                                        : RunGenerate(recipe, env, device);
     case RunConfig::Mode::kPlanMemory:
-      return RunPlanMemory(recipe, env);
+      return PlanMemoryOfRecipe(recipe, env, device);
     case RunConfig::Mode::kPlanPipeline:
-      return RunPlanPipeline(recipe, env);
+      return PlanPipelineOfRecipe(recipe, env);
     case RunConfig::Mode::kComparePrecision:
       return ComparePrecision(recipe, env, device);
   }
+}
+
+// A plan computes nothing. Where there is a GPU it says what that has.
+RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
+  const bool asks = recipe.run.mode == RunConfig::Mode::kPlanMemory && env.rank == 0;
+  if (asks && recipe.run.device != DeviceKind::kCpu) {
+    try {
+      return SelectDevice(DeviceKind::kAuto, env);
+    } catch (const TrainError&) {
+      // The plan is made without it.
+    }
+  }
+  return {};
 }
 
 [[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
@@ -269,7 +224,8 @@ void Run(const Recipe& recipe, const WorkerEnv& env) {
   try {
     const bool plans = recipe.run.mode == RunConfig::Mode::kPlanMemory ||
                        recipe.run.mode == RunConfig::Mode::kPlanPipeline;
-    const RankDevice device = SelectDevice(plans ? DeviceKind::kCpu : recipe.run.device, env);
+    const RankDevice device =
+        plans ? DeviceToPlanFor(recipe, env) : SelectDevice(recipe.run.device, env);
     // A plugin gains no rights by setuid files. Not earlier: CUDA may start nvidia-modprobe, which
     // is one.
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);

@@ -1,6 +1,7 @@
 #include "trainer/train/memory_plan.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "trainer/base/format.h"
 
@@ -33,6 +34,11 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
   return 0;
 }
 
+// For an update of fp32 weights.
+bool CopiesGradients(const PrecisionConfig& precision) {
+  return precision.master_weights && precision.grad_accumulation != Dtype::kFloat32;
+}
+
 // What a unit's gradients need while they travel.
 struct Bucket {
   int64_t message = 0;  // from the unit's first gradient on
@@ -52,6 +58,16 @@ int64_t MostUnderWay(const std::vector<Bucket>& units, bool overlap) {
   return most;
 }
 
+// Stage 3: elements of units that are whole at the same time (ParameterGatherer). An operation
+// needs its own unit whatever the limits. Beyond that a unit stays if it is read again within the
+// reuse distance or what prefetching asks for, and the next ones are asked for ahead.
+int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
+  const int64_t ahead = std::min(zero.prefetch_bucket_size, all);
+  const int64_t stays = std::min(std::max(zero.max_reuse_distance, ahead), all);
+  const int64_t wanted = std::min(stays + ahead + largest, zero.max_live_parameters);
+  return std::min(all, std::max(largest, wanted));
+}
+
 // Replaces what is sharded.
 void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;
@@ -68,18 +84,25 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
   for (size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].dtype = static_cast<int>(element_bytes(i));
   }
-  plan.gradients = plan.optimizer = plan.master_weights = plan.buckets = 0;
+  plan.gradients = plan.optimizer = plan.master_weights = plan.buckets = plan.update = 0;
   std::vector<Bucket> units;
   int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
+  int64_t gathered = 0, largest = 0, widest = 0;  // stage 3: of units that are gathered
   for (const FlatParameter& unit :
        CutIntoUnits(parameters, zero, BucketElements(zero, message_bytes), ranks)) {
     const int64_t n = unit.shard_elements;
     const int64_t bytes = element_bytes(unit.parameters[0]);
     plan.parameters += (unit.persistent ? ranks : 1) * n * bytes - unit.elements * bytes;
+    if (!unit.persistent) {
+      gathered += ranks * n;
+      largest = std::max(largest, ranks * n);
+      widest = std::max(widest, bytes);
+    }
     if (!unit.trained) continue;
     const int64_t sum_bytes = std::max(accumulated_bytes, bytes);
     plan.gradients += (zero.stage == 1 ? ranks : 1) * n * sum_bytes;
     if (precision.master_weights) plan.master_weights += 4 * n;
+    if (CopiesGradients(precision)) plan.update += 4 * std::min(n, unit.elements);
     plan.optimizer += OptimizerStates(*config.optimizer) * std::min(n, unit.elements) *
                       (precision.master_weights ? 4 : bytes);
     // Parameters of a wider dtype keep it on the way, unless the configuration names one.
@@ -97,6 +120,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     }
   }
   plan.buckets = MostUnderWay(units, config.communication.overlap) + filling;
+  plan.gathered = widest * GatheredElements(zero, gathered, largest);
 }
 
 // Whether ranks with whole models exchange something else than every gradient (LocalStates).
@@ -164,6 +188,7 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
         (model.trained - (norms_as_they_are ? model.batch_norm_trained : 0)) * BytesOf(travels_in);
   }
   plan.master_weights = precision.master_weights ? model.trained * 4 : 0;
+  plan.update = CopiesGradients(precision) ? model.trained * 4 : 0;
   plan.optimizer = OptimizerStates(*config.optimizer) *
                    (precision.master_weights ? model.trained * 4 : trained_bytes);
   plan.optimizer +=
@@ -174,18 +199,63 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
 }
 
 std::string PlanText(const MemoryPlan& plan) {
-  std::string text = "memory of one rank, without activations:";
+  std::string text =
+      plan.passes > 0 ? "memory of one rank:" : "memory of one rank, without activations:";
   const auto add = [&text](const char* what, int64_t bytes) {
     text += Format("\n  %-14s %12s", what, BytesText(bytes).c_str());
   };
   add("parameters", plan.parameters);
+  if (plan.gathered > 0) add("gathered", plan.gathered);
   add("gradients", plan.gradients);
   add("buckets", plan.buckets);
   add("optimizer", plan.optimizer);
   add("master weights", plan.master_weights);
   add("buffers", plan.buffers);
-  add("together", plan.total());
+  if (plan.passes > 0) add("passes", plan.passes);
+  if (plan.update > 0) add("update", plan.update);
+  add("at one time", plan.total());
   return text;
+}
+
+std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& place) {
+  int64_t largest = 0;
+  for (const MemoryPlan& plan : stages) largest = std::max(largest, plan.total());
+  const int64_t on_node = std::min(place.ranks, std::max<int64_t>(place.ranks_per_node, 1));
+  const int64_t node = on_node * largest;
+  std::string text =
+      Format("%lld %s", static_cast<long long>(place.ranks), place.ranks == 1 ? "rank" : "ranks");
+  if (place.ranks_per_node > 0) {
+    text += Format(", %lld on a node: %s together", static_cast<long long>(on_node),
+                   BytesText(node).c_str());
+  }
+  const auto fits = [&text](int64_t wanted, int64_t there, const char* what) {
+    text += Format("; %s %s, which is %s", what, BytesText(there).c_str(),
+                   wanted <= there ? "enough" : "too little");
+  };
+  if (place.device_bytes > 0) {
+    fits(largest, place.device_bytes, "a GPU of this machine has");
+  } else if (place.node_bytes > 0) {
+    fits(node, place.node_bytes,
+         place.ranks_per_node > 0 ? "this machine has" : "for one of them this machine has");
+  }
+  return text;
+}
+
+std::string PlanJson(const MemoryPlan& plan, int64_t ranks, int stage) {
+  return nlohmann::ordered_json{{"plan",
+                                 {{"ranks", ranks},
+                                  {"stage", stage},
+                                  {"parameters", plan.parameters},
+                                  {"gathered", plan.gathered},
+                                  {"gradients", plan.gradients},
+                                  {"buckets", plan.buckets},
+                                  {"optimizer", plan.optimizer},
+                                  {"master_weights", plan.master_weights},
+                                  {"buffers", plan.buffers},
+                                  {"passes", plan.passes},
+                                  {"update", plan.update},
+                                  {"together", plan.total()}}}}
+      .dump();
 }
 
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual) {
@@ -203,6 +273,7 @@ std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual) {
     text += Format("\n  %-24s %12s %12s", what, "", BytesText(was).c_str());
   };
   add_measured("activations", actual.activations);
+  if (actual.tensors > 0) add("all tensors, peak", plan.total(), actual.tensors);
   add_measured("whole process, peak", actual.peak_rss);
   return text;
 }

@@ -1,6 +1,7 @@
 // How much memory training takes on one rank, estimated from sizes alone. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -43,28 +44,55 @@ struct ModelSizes {
 //                               time comes on top
 //   buckets                     at most: of the units that are under way at the same time, message,
 //                               received parts and sum
+//   gathered                    stage 3, at most: parameters that are whole at the same time, by
+//                               the limits of the configuration
 // With a parameter server the rank is a server: optimizer and master_weights are those of its part
 // of the parameters, and the buckets one message of all gradients. DiLoCo, PowerSGD and 1-bit
 // optimizers keep what memory_plan.cc's ExchangeStates says, counted as the optimizer's.
-// What a forward pass keeps for the backward pass and what the libraries take is not in it.
+// What the libraries take is not in it.
 struct MemoryPlan {
   int64_t parameters = 0;
+  int64_t gathered = 0;
   int64_t gradients = 0;
   int64_t buckets = 0;
   int64_t optimizer = 0;
   int64_t master_weights = 0;
   int64_t buffers = 0;
+  // The most that the passes of the micro-batches under way hold (pass_memory.h): activations,
+  // intermediate results, gradients on their way. 0: not estimated.
+  int64_t passes = 0;
+  int64_t passes_with_gradients = 0;  // the same while gradients travel
+  // During the optimizer's step, when there are no passes: fp32 copies of gradients of 16 bit.
+  int64_t update = 0;
 
+  // What the ZeRO paper's table 1 counts.
+  int64_t states() const { return parameters + gradients + optimizer + master_weights; }
+  // The most at one time.
   int64_t total() const {
-    return parameters + gradients + buckets + optimizer + master_weights + buffers;
+    return states() + buffers +
+           std::max(gathered + std::max(passes, buckets + passes_with_gradients), update);
   }
 };
 
 // Precondition: config.optimizer has a value.
 MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config);
 
+// Where a plan is to fit.
+struct PlanPlace {
+  int64_t ranks = 1;           // of the job
+  int64_t ranks_per_node = 0;  // 0: not known
+  // What there is, and of what it is; 0: not known. Main memory is shared by a node's ranks.
+  int64_t device_bytes = 0;  // of each rank's GPU
+  int64_t node_bytes = 0;    // main memory, where ranks compute on the CPU
+};
+
 // Lines for people, with suitable units. The second has the measured bytes besides the plan.
 std::string PlanText(const MemoryPlan& plan);
+// Whether it fits: "1024 ranks, 8 on a node: 328.0 GiB together; this machine has 1.5 TiB, which is
+// enough". Of a pipeline a plan for each stage; a node then has ranks of the largest, at most.
+std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& place);
+// One line of JSON: bytes by category, "ranks", and of a pipeline "stage".
+std::string PlanJson(const MemoryPlan& plan, int64_t ranks, int stage);
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual);
 
 }  // namespace dslaunch

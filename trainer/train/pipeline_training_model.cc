@@ -20,13 +20,13 @@ int64_t CountParameters(const torch::nn::Module& module) {
 class PipelineTrainingModel : public TrainingModel {
  public:
   PipelineTrainingModel(const EngineConfig& config, const std::shared_ptr<Model>& model,
-                        InitRecording deferred, const std::vector<double>& layer_seconds,
+                        InitRecording deferred, const std::vector<double>& layer_costs,
                         const ProcessGroup& group)
       : model_(model),
         total_parameters_(CountParameters(*model)),
         engine_(MakePipelineEngine(
             CutModel(model, std::move(deferred), config.pipeline, StageOfThisRank(config, group),
-                     layer_seconds),
+                     layer_costs),
             [this](const Tensors& outputs, const Tensors& targets) {
               return Loss(outputs.at(0), targets.at(0));
             },
@@ -75,10 +75,10 @@ class PipelineTrainingModel : public TrainingModel {
 std::unique_ptr<TrainingModel> MakePipelineTrainingModel(const EngineConfig& config,
                                                          std::shared_ptr<Model> model,
                                                          InitRecording deferred,
-                                                         const std::vector<double>& layer_seconds,
+                                                         const std::vector<double>& layer_costs,
                                                          const ProcessGroup& group) {
   return std::make_unique<PipelineTrainingModel>(config, std::move(model), std::move(deferred),
-                                                 layer_seconds, group);
+                                                 layer_costs, group);
 }
 
 }  // namespace dslaunch

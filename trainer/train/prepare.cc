@@ -18,6 +18,7 @@
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/pipeline/stage.h"
+#include "trainer/train/pass_memory.h"
 #include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
@@ -39,20 +40,20 @@ void SetTf32(bool on) {
 std::vector<int64_t> ShapeOf(const at::Tensor& batch) { return batch.sizes().slice(1).vec(); }
 
 // Rank 0's: no two ranks measure the same.
-std::vector<double> AgreedSeconds(const Recipe& recipe, const at::Tensor& sample,
-                                  const ProcessGroup& group) {
+std::vector<double> AgreedCosts(const Recipe& recipe, const at::Tensor& sample,
+                                const ProcessGroup& group) {
   std::vector<double> own;
   const std::string problem = FailureOf([&] {
-    if (group.rank() == 0) own = LayerSeconds(recipe, sample, group.device());
+    if (group.rank() == 0) own = LayerCosts(recipe, sample, group.device());
   });
   ThrowFirstFailure(GatherTexts(group, problem));
   at::Tensor count = at::tensor(static_cast<int64_t>(own.size()), at::kLong);
   group.Broadcast(count, 0);
   own.resize(static_cast<size_t>(count.item<int64_t>()));
   if (own.empty()) return own;
-  at::Tensor seconds = at::tensor(own, at::kDouble);
-  group.Broadcast(seconds, 0);
-  return {seconds.const_data_ptr<double>(), seconds.const_data_ptr<double>() + own.size()};
+  at::Tensor costs = at::tensor(own, at::kDouble);
+  group.Broadcast(costs, 0);
+  return {costs.const_data_ptr<double>(), costs.const_data_ptr<double>() + own.size()};
 }
 
 // What ranks on CPUs cannot do, and ranks on different kinds of devices.
@@ -101,8 +102,14 @@ DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input
   return result;
 }
 
-std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample,
-                                 c10::Device device) {
+std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample, c10::Device device) {
+  if (recipe.engine.pipeline.partition == "best") {
+    try {
+      return LayerFlops(recipe, sample);
+    } catch (const TrainError&) {
+      return {};  // its parameters count; what else is wrong with the model its training says
+    }
+  }
   if (recipe.engine.pipeline.partition != "profile") return {};
   std::vector<int64_t> shape = sample.sizes().vec();
   shape[0] = recipe.engine.batch.micro_batch_size;
@@ -128,12 +135,11 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
   }
   if (pipeline || recipe.engine.zero.stage == 3) {
     DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
-    training_model =
-        pipeline
-            ? MakePipelineTrainingModel(recipe.engine, deferred.model,
-                                        std::move(deferred.recording),
-                                        AgreedSeconds(recipe, sample, group), group)
-            : MakeWholeTrainingModel(recipe.engine, deferred.model, group, &deferred.recording);
+    training_model = pipeline ? MakePipelineTrainingModel(recipe.engine, deferred.model,
+                                                          std::move(deferred.recording),
+                                                          AgreedCosts(recipe, sample, group), group)
+                              : MakeWholeTrainingModel(recipe.engine, deferred.model, group,
+                                                       &deferred.recording);
     if (!weights.empty()) {
       // A stage's tensors are only some of those in the files.
       const DeferredModel whole = DeferModel(recipe, ShapeOf(sample));

@@ -26,10 +26,11 @@ struct DeferredModel {
 // The model without its weights. `input_shape` is that of a sample.
 DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape);
 
-// Seconds of each of the model's layers where a pipeline is to be cut by these, measured by this
-// rank; else nothing. `sample` is [1, ...].
-std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample,
-                                 c10::Device device = c10::kCPU);
+// What a pipeline is to be cut by: of each of the model's layers seconds measured by this rank
+// (partition "profile"), or operations ("best"), which are the same everywhere; else nothing, nor
+// for a model whose operations cannot be computed. `sample` is [1, ...].
+std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample,
+                               c10::Device device = c10::kCPU);
 
 // Collective. Draws the initial weights, or takes those of run.init_weights, or of a checkpoint
 // that was chosen. At ZeRO stage 3 and in a pipeline no rank ever holds the whole model. `sample`

@@ -72,6 +72,7 @@ std::string MetricsJson(const StepMetrics& m) {
                     {"buckets", m.memory.buckets},       {"optimizer", m.memory.optimizer},
                     {"buffers", m.memory.buffers},       {"activations", m.memory.activations},
                     {"peak_rss", m.memory.peak_rss}};
+  if (m.memory.tensors > 0) json["memory"]["tensors"] = m.memory.tensors;
   return json.dump();
 }
 

@@ -11,9 +11,11 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/comm/numbers.h"
+#include "trainer/device/device_traits.h"
 #include "trainer/pipeline/schedule_simulation.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/export.h"
+#include "trainer/train/pass_memory.h"
 #include "trainer/train/prepare.h"
 #include "trainer/train/train_hook.h"
 #include "trainer/train/train_log.h"
@@ -25,9 +27,11 @@ namespace {
 
 // Of each category the largest: a pipeline's stages differ.
 MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
-  constexpr std::array kCategories = {&MemoryPlan::parameters,     &MemoryPlan::gradients,
-                                      &MemoryPlan::buckets,        &MemoryPlan::optimizer,
-                                      &MemoryPlan::master_weights, &MemoryPlan::buffers};
+  constexpr std::array kCategories = {&MemoryPlan::parameters, &MemoryPlan::gathered,
+                                      &MemoryPlan::gradients,  &MemoryPlan::buckets,
+                                      &MemoryPlan::optimizer,  &MemoryPlan::master_weights,
+                                      &MemoryPlan::buffers,    &MemoryPlan::passes,
+                                      &MemoryPlan::update,     &MemoryPlan::passes_with_gradients};
   std::vector<double> numbers;
   for (const auto category : kCategories) numbers.push_back(static_cast<double>(own.*category));
   MemoryPlan largest;
@@ -52,6 +56,7 @@ class Trainer {
   Schedule ScheduleFrom(const Position& start, const WorkerEnv& env) const;
   Progress::Options ProgressOptions(const WorkerEnv& env) const;
 
+  MemoryPlan OwnPlan(const TrainingModel& training_model) const;
   std::string WhoTrains(const TrainingModel& training_model) const;
   void Announce(const TrainRun& run) const;
   void LeaveIfStopped(TrainRun& run, int64_t step) const;
@@ -115,20 +120,22 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   Checkpointer* const checkpointer = own_checkpointer ? &*own_checkpointer : nullptr;
   const Schedule schedule =
       ScheduleFrom(checkpointer == nullptr ? Position{} : checkpointer->start(), env);
+  std::optional<ActivationMeter> tensors;  // from before the model on
+  if (recipe_.engine.memory_breakdown) tensors.emplace();
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe_, OneSample(*data_.train), group, checkpointer);
-  TrainRun run = {
-      .recipe = recipe_,
-      .data = data_,
-      .schedule = schedule,
-      .log = log_,
-      .group = group,
-      .training_model = *training_model,
-      .progress = progress_,
-      .checkpointer = checkpointer,
-      .deadline = deadline_,
-      .plan = LargestPlan(PlanMemory(SizesOf(training_model->module()), recipe_.engine), group),
-      .monitors = monitors_.get()};
+  TrainRun run = {.recipe = recipe_,
+                  .data = data_,
+                  .schedule = schedule,
+                  .log = log_,
+                  .group = group,
+                  .training_model = *training_model,
+                  .progress = progress_,
+                  .checkpointer = checkpointer,
+                  .deadline = deadline_,
+                  .plan = LargestPlan(OwnPlan(*training_model), group),
+                  .tensors = tensors ? &*tensors : nullptr,
+                  .monitors = monitors_.get()};
   if (checkpointer != nullptr) CatchStopSignals();
   progress_.Ready();
   Announce(run);
@@ -143,6 +150,18 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
 
   group.Barrier();  // which waits longer for rank 0 than Finish would
   group.Finish();
+}
+
+MemoryPlan Trainer::OwnPlan(const TrainingModel& training_model) const {
+  MemoryPlan plan = PlanMemory(SizesOf(training_model.module()), recipe_.engine);
+  if (!recipe_.engine.memory_breakdown || recipe_.engine.pipeline.wanted()) return plan;
+  const int64_t first = 0;
+  try {
+    SetPasses(MeasurePass(recipe_, data_.train->Fetch({&first, 1})), plan);
+  } catch (const TrainError& error) {
+    if (error.code() != ExitCode::kBadInput) throw;  // else they cannot be known beforehand
+  }
+  return plan;
 }
 
 std::string Trainer::WhoTrains(const TrainingModel& training_model) const {
@@ -171,6 +190,9 @@ void Trainer::Announce(const TrainRun& run) const {
       static_cast<long long>(batch.accumulation_steps), WhoTrains(run.training_model).c_str(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
+  const std::string converted =
+      PrecisionRemark(recipe_.engine.precision, TraitsOf(run.group.rank_device()));
+  if (!converted.empty()) log_.Info(converted);
   const std::string idle = IdleRemark(recipe_.engine.pipeline, batch.accumulation_steps);
   if (!idle.empty()) log_.Info(idle);
   if (const Accelerator* accelerator = run.group.rank_device().accelerator)

@@ -3,6 +3,7 @@
 #include "trainer/base/format.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/numbers.h"
+#include "trainer/device/device_memory.h"
 #include "trainer/engine/memory_bytes.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/report.h"
@@ -15,7 +16,12 @@ StopRequest TrainRun::OwnStopRequest() const {
 }
 
 MemoryBytes TrainRun::Memory() const {
-  return ToBytes(training_model.core().memory(), PeakRssBytes());
+  MemoryBytes bytes = ToBytes(training_model.core().memory(), PeakRssBytes());
+  if (tensors != nullptr) {
+    const c10::Device device = group.device();
+    bytes.tensors = device.is_cpu() ? tensors->peak_bytes() : DevicePeakBytes(device);
+  }
+  return bytes;
 }
 
 AllWindows TrainRun::Exchange(const RankWindow& own) const {

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/config/recipe.h"
 #include "trainer/data/dataset.h"
+#include "trainer/engine/activation_meter.h"
 #include "trainer/profile/monitors.h"
 #include "trainer/train/memory_plan.h"
 #include "trainer/train/progress.h"
@@ -34,6 +35,8 @@ struct TrainRun {
   Checkpointer* checkpointer;  // null: nothing is saved
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;  // of each category the largest of any rank
+  // Of all tensors, from before the model on; null: they are not counted.
+  const ActivationMeter* tensors = nullptr;
 
   StopDecision stop = {};        // the same on all ranks
   int64_t bad_steps = 0;         // in a row, up to the last exchange (window.h)

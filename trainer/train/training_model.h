@@ -59,11 +59,11 @@ std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config
                                                       const ProcessGroup& group,
                                                       InitRecording* deferred);
 
-// `model` was constructed under `deferred`. `layer_seconds` as CutModel has it.
+// `model` was constructed under `deferred`. `layer_costs` as CutModel has it.
 std::unique_ptr<TrainingModel> MakePipelineTrainingModel(const EngineConfig& config,
                                                          std::shared_ptr<Model> model,
                                                          InitRecording deferred,
-                                                         const std::vector<double>& layer_seconds,
+                                                         const std::vector<double>& layer_costs,
                                                          const ProcessGroup& group);
 
 }  // namespace dslaunch

@@ -30,6 +30,7 @@ std::vector<double> RankWindow::Numbers() const {
           static_cast<double>(memory.optimizer),
           static_cast<double>(memory.buffers),
           static_cast<double>(memory.activations),
+          static_cast<double>(memory.tensors),
           static_cast<double>(memory.peak_rss),
           flops};
 }
@@ -42,8 +43,9 @@ RankWindow RankWindow::FromNumbers(const double* numbers, int rank) {
   if (whole(2) > 0) window.diverged = Divergence{whole(2), rank, numbers[3], whole(4)};
   window.bad_steps = whole(5);
   window.stop = static_cast<StopRequest>(whole(6));
-  window.memory = {whole(7), whole(8), whole(9), whole(10), whole(11), whole(12), whole(13)};
-  window.flops = numbers[14];
+  window.memory = {whole(7),  whole(8),  whole(9),  whole(10),
+                   whole(11), whole(12), whole(13), whole(14)};
+  window.flops = numbers[15];
   return window;
 }
 
@@ -73,7 +75,7 @@ AllWindows Combine(const std::vector<RankWindow>& ranks) {
     for (int64_t MemoryBytes::*const category :
          {&MemoryBytes::parameters, &MemoryBytes::gradients, &MemoryBytes::buckets,
           &MemoryBytes::optimizer, &MemoryBytes::buffers, &MemoryBytes::activations,
-          &MemoryBytes::peak_rss}) {
+          &MemoryBytes::tensors, &MemoryBytes::peak_rss}) {
       all.memory.*category = std::max(all.memory.*category, one.memory.*category);
     }
   }

@@ -34,7 +34,7 @@ struct RankWindow {
   double flops = 0;  // that this rank counted, where it counts
 
   // As numbers that a collective can carry, always as many.
-  static constexpr int64_t kNumbers = 15;
+  static constexpr int64_t kNumbers = 16;
   std::vector<double> Numbers() const;
   static RankWindow FromNumbers(const double* numbers, int rank);
 };

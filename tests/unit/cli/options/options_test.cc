@@ -291,6 +291,10 @@ TEST(ParseOptions, EveryTrainOption) {
   EXPECT_TRUE(train.deterministic);
   EXPECT_EQ(Good({"train", "--eval_only", "r"}).train.task, Task::kEvaluate);
   EXPECT_EQ(Good({"train", "--plan-memory", "--steps", "3"}).train.task, Task::kPlanMemory);
+  const LaunchOptions planned = Good({"-n", "8", "train", "--plan_memory", "--ranks", "1024"});
+  EXPECT_EQ(planned.train.ranks, 1024);
+  EXPECT_EQ(planned.train.ranks_per_node, 8);
+  EXPECT_EQ(planned.num_gpus, 1) << "one process plans for all";
   const TrainOptions drawn = Good({"train", "--plan_pipeline", "--pipeline-svg", "p.svg"}).train;
   EXPECT_EQ(drawn.task, Task::kPlanPipeline);
   EXPECT_EQ(drawn.pipeline_svg, "p.svg");

@@ -216,6 +216,12 @@ TEST(RecipeTest, RunKeys) {
   for (const char* mode : {"evaluate", "predict", "plan_memory", "plan_pipeline"}) {
     EXPECT_EQ(Refusal(With("/run", {{"mode", mode}})), "accepted") << "nothing to train";
   }
+  const json plan = {{"mode", "plan_memory"}, {"ranks", 64}, {"ranks_per_node", 8}};
+  const Recipe planned = Parse(With("/run", plan));
+  EXPECT_EQ(planned.run.ranks_per_node, 8);
+  EXPECT_EQ(planned.engine.batch.train_batch_size,
+            64 * planned.engine.batch.micro_batch_size * planned.engine.batch.accumulation_steps);
+  EXPECT_THAT(Refusal(With("/run/ranks", 64)), testing::HasSubstr("needs run.mode plan_memory"));
 }
 
 TEST(RecipeTest, AProfile) {

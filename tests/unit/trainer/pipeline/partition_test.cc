@@ -54,8 +54,8 @@ TEST(PartitionTest, UniformPartsDifferByOneLayer) {
 
 TEST(PartitionTest, MeasuredTimesAreBalanced) {
   std::vector<LayerInfo> layers = Layers({1, 1, 1, 1});
-  layers[3].seconds = 0.5;
-  layers[0].seconds = layers[1].seconds = layers[2].seconds = 0.1;
+  layers[3].cost = 0.5;
+  layers[0].cost = layers[1].cost = layers[2].cost = 0.1;
   EXPECT_THAT(CutLayers(layers, 2, "profile"), ElementsAre(0, 3, 4));
 }
 
@@ -145,6 +145,16 @@ TEST(PartitionTest, TooFewLayersAreRefused) {
       ExitCode::kBadInput,
       AllOf(HasSubstr("1 layer whose type pipeline.partition \"type:block\" matches"),
             HasSubstr("Block, Embedding, Linear"), HasSubstr("too few for 2 pipeline stages")));
+}
+
+// An embedding has many parameters and computes nothing.
+TEST(PartitionTest, BestDividesWhatIsComputed) {
+  std::vector<LayerInfo> layers = Layers({1000, 10, 10, 10, 10});
+  EXPECT_EQ(CutLayers(layers, 2, "best"), CutLayers(layers, 2, "parameters"))
+      << "nothing else known";
+  for (size_t i = 1; i < layers.size(); ++i) layers[i].cost = 7;
+  EXPECT_THAT(CutLayers(layers, 2, "best"), testing::ElementsAre(0, 3, 5));
+  EXPECT_THAT(CutLayers(layers, 2, "parameters"), testing::ElementsAre(0, 1, 5));
 }
 
 TEST(PartitionTest, UnknownMethodsAreRefused) {

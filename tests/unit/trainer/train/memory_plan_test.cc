@@ -105,6 +105,57 @@ TEST(MemoryPlanTest, EachStageDividesMore) {
   EXPECT_EQ(PlanMemory(model, config).parameters, 2 * p) << "all of them stay whole";
 }
 
+// 2 P + 14 P / N and so on, and what is gathered by the limits.
+TEST(MemoryPlanTest, WhatStageThreeGathers) {
+  ModelSizes model;
+  model.trained = 64000;
+  for (int i = 0; i < 10; ++i) {
+    model.shardable.push_back({.name = "h" + std::to_string(i) + ".weight", .elements = 6400});
+  }
+  EngineConfig config = Config(OptimizerConfig::Type::kAdamW, Dtype::kBFloat16);
+  config.batch = {32, 8, 1};  // 4 ranks
+  config.zero.stage = 3;
+  config.zero.param_persistence_threshold = 0;
+  EXPECT_EQ(PlanMemory(model, config).gathered, 2 * 64000) << "all of them stay until the end";
+  config.zero.max_live_parameters = 20000;
+  EXPECT_EQ(PlanMemory(model, config).gathered, 2 * 20000);
+  config.zero.max_reuse_distance = config.zero.prefetch_bucket_size = 0;
+  EXPECT_EQ(PlanMemory(model, config).gathered, 2 * 6400) << "what one operation needs";
+  config.zero.prefetch_bucket_size = 3000;
+  EXPECT_EQ(PlanMemory(model, config).gathered, 2 * (6400 + 2 * 3000));
+}
+
+TEST(MemoryPlanTest, PassesAndUpdateAreNotAtTheSameTime) {
+  ModelSizes model;
+  model.trained = 1000;
+  EngineConfig config = Config(OptimizerConfig::Type::kAdam, Dtype::kBFloat16);
+  EXPECT_EQ(PlanMemory(model, config).update, 0) << "gradients are fp32 already";
+  config.precision.grad_accumulation = Dtype::kBFloat16;
+  MemoryPlan plan = PlanMemory(model, config);
+  EXPECT_EQ(plan.update, 4000);
+  EXPECT_EQ(plan.total(), 16000 + 4000);
+  plan.passes = 10000;
+  plan.passes_with_gradients = 9000;
+  plan.buckets = 500;
+  EXPECT_EQ(plan.total(), 16000 + 10000) << "nothing travels before there are gradients";
+  plan.buckets = 2000;
+  EXPECT_EQ(plan.total(), 16000 + 2000 + 9000);
+}
+
+TEST(MemoryPlanTest, WhetherItFits) {
+  MemoryPlan plan;
+  plan.parameters = int64_t{3} << 30;
+  EXPECT_EQ(
+      PlaceText({plan}, {.ranks = 1024, .ranks_per_node = 8, .node_bytes = int64_t{1} << 40}),
+      "1024 ranks, 8 on a node: 24.0 GiB together; this machine has 1.0 TiB, which is enough");
+  EXPECT_EQ(
+      PlaceText({plan}, {.ranks = 2, .ranks_per_node = 8, .device_bytes = int64_t{1} << 30}),
+      "2 ranks, 2 on a node: 6.0 GiB together; a GPU of this machine has 1.0 GiB, which is too "
+      "little");
+  EXPECT_THAT(PlanJson(plan, 1024, 1),
+              HasSubstr(R"("ranks":1024,"stage":1,"parameters":3221225472)"));
+}
+
 TEST(MemoryPlanTest, StatesOfEachOptimizer) {
   using Type = OptimizerConfig::Type;
   ModelSizes model;

@@ -101,7 +101,7 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
                                                .compute_s = 0.25,
                                                .samples_per_s = 128,
                                                .tokens_per_s = 1280,
-                                               .memory = {1, 2, 6, 3, 4, 7, 5}}));
+                                               .memory = {1, 2, 6, 3, 4, 7, 0, 5}}));
   }
   UniqueFd fd(open(file.c_str(), O_RDONLY));
   const auto line = [](int step, const char* skipped) {

@@ -19,7 +19,7 @@ TEST(WindowTest, NumbersCarryEverything) {
   window.diverged = Divergence{7, 2, INFINITY, 5};
   window.bad_steps = 6;
   window.stop = StopRequest::kTimeLimit;
-  window.memory = {1, 2, 6, 3, 4, 7, int64_t{1} << 50};
+  window.memory = {1, 2, 6, 3, 4, 7, 8, int64_t{1} << 50};
   const std::vector<double> numbers = window.Numbers();
   ASSERT_EQ(static_cast<int64_t>(numbers.size()), RankWindow::kNumbers);
   const RankWindow back = RankWindow::FromNumbers(numbers.data(), 2);
@@ -31,8 +31,8 @@ TEST(WindowTest, NumbersCarryEverything) {
 
 TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
   std::vector<RankWindow> ranks = {OfLoss(1), OfLoss(4)};
-  ranks[0].memory = {10, 20, 7, 0, 1, 3, 5};
-  ranks[1].memory = {9, 30, 2, 0, 0, 4, 6};
+  ranks[0].memory = {10, 20, 7, 0, 1, 3, 0, 5};
+  ranks[1].memory = {9, 30, 2, 0, 0, 4, 0, 6};
   ranks[1].seconds = 9;
   const AllWindows all = Combine(ranks);
   EXPECT_EQ(all.loss, 2.5);
