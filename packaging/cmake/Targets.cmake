@@ -4,10 +4,8 @@ find_package(Threads REQUIRED)
 
 # The same objects wherever the clone, the build folder and LibTorch lie.
 add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.")
-cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${PROJECT_BINARY_DIR}" inside)
-if(NOT inside)
-  add_compile_options("-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build")
-endif()
+# Later ones win. Debug information counts for the build id, and ccache has objects of other build folders.
+add_compile_options("-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build")
 
 # clang 18 and later name some templates otherwise than GCC, which LibTorch is compiled by.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
