@@ -40,8 +40,9 @@ class Requeue(SlurmCase):
         self.assert_nothing_left(within_s=10)
         last = max(int(re.search(r"\d+", path.name)[0]) for path in pathlib.Path(self.folder / "run").glob("*step*"))
         steps.write_text(f"{last + 5}\n")
-        # Slurm lets a job that it has requeued wait for two minutes.
-        self.assertEqual(0, self.cluster.run("scontrol", "update", f"JobId={job.number}", "StartTime=now", "TimeLimit=10").returncode)
+        # Slurm lets a job that it has requeued wait for two minutes. It tells the starts of a job apart by the second: in the
+        # one of the requeue, slurmd takes the next start's credential for the revoked one and ends the job with 1.
+        self.assertEqual(0, self.cluster.run("scontrol", "update", f"JobId={job.number}", "StartTime=now+3", "TimeLimit=10").returncode)
         end = self.cluster.wait_for_end(job.number, 90)
         self.assertEqual(("COMPLETED", 0), end, job.output + self.cluster.words_on(job.number))
         self.assertRegex(job.output, rf"resum.*{last}")
