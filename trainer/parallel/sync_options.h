@@ -3,6 +3,7 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/grad_sync.h"
+#include "trainer/parallel/model_states.h"
 #include "trainer/parallel/module_tensors.h"
 
 namespace dslaunch {
@@ -32,6 +33,15 @@ inline GradSyncOptions SyncOptions(const EngineConfig& config, const torch::nn::
   options.sum = config.communication.sum;
   options.overlap = config.communication.overlap;
   options.broadcast_buffers = config.broadcast_buffers;
+  return options;
+}
+
+// The same of ranks that have whole models.
+inline GradSyncOptions WholeModelSyncOptions(const EngineConfig& config,
+                                             const torch::nn::Module& module, Passes passes) {
+  GradSyncOptions options = SyncOptions(config, module);
+  options.batches = passes == Passes::kBatches;
+  options.ignore_unused = config.zero.ignore_unused_parameters;
   return options;
 }
 

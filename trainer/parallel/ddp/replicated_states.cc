@@ -5,24 +5,13 @@
 #include "trainer/parallel/sync_options.h"
 
 namespace dslaunch {
-namespace {
-
-GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& module,
-                           Passes passes) {
-  GradSyncOptions options = SyncOptions(config, module);
-  options.batches = passes == Passes::kBatches;
-  options.ignore_unused = config.zero.ignore_unused_parameters;
-  return options;
-}
-
-}  // namespace
 
 ReplicatedStates::ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
                                    const EngineRanks& ranks, Passes passes)
     : module_(module),
       group_(*ranks.replicas),
       grad_sync_(MakeGradSync(group_, TrainableParameters(module), module.buffers(),
-                              OptionsFor(config, module, passes))),
+                              WholeModelSyncOptions(config, module, passes))),
       masters_(TrainableParameters(module), config.precision.master_weights) {
   for (size_t i = 0; i < masters_.weights().size(); ++i) {
     parts_.push_back({i, masters_.weights()[i].tensor, 0});

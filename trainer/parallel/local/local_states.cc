@@ -12,17 +12,6 @@
 #include "trainer/parallel/sync_options.h"
 
 namespace dslaunch {
-namespace {
-
-GradSyncOptions ExchangeOptions(const EngineConfig& config, const torch::nn::Module& module,
-                                Passes passes) {
-  GradSyncOptions options = SyncOptions(config, module);
-  options.batches = passes == Passes::kBatches;
-  options.ignore_unused = config.zero.ignore_unused_parameters;
-  return options;
-}
-
-}  // namespace
 
 LocalStates::LocalStates(const EngineConfig& config, torch::nn::Module& module,
                          const EngineRanks& ranks, Passes passes)
@@ -30,7 +19,7 @@ LocalStates::LocalStates(const EngineConfig& config, torch::nn::Module& module,
       group_(*ranks.replicas),
       self_(group_.Subgroup({group_.rank()},
                             group_.NewKey("own_gradients") + std::to_string(group_.rank()))),
-      options_(ExchangeOptions(config, module, passes)),
+      options_(WholeModelSyncOptions(config, module, passes)),
       parameters_(TrainableParameters(module)),
       buffers_(module.buffers()),
       local_([&] {

@@ -16,9 +16,7 @@ namespace {
 
 GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& module,
                            const ProcessGroup& group, Passes passes) {
-  GradSyncOptions options = SyncOptions(config, module);
-  options.batches = passes == Passes::kBatches;
-  options.ignore_unused = config.zero.ignore_unused_parameters;
+  GradSyncOptions options = WholeModelSyncOptions(config, module, passes);
   if (group.world_size() == 1) options.communication_dtype = options.accumulation_dtype;
   return options;
 }
