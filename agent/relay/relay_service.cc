@@ -104,7 +104,7 @@ class RelayService::Program final
     }
     asio::async_write(socket_, asio::buffer(input_.data()),
                       [self = shared_from_this()](std::error_code, size_t) {
-                        // One that reads no more is told by its end.
+                        // A program that reads no more says so by its end.
                         if (!self->is_finished_) self->StartRead(&self->input_);
                       });
   }

@@ -16,7 +16,7 @@ constexpr char kFileName[] = "agent.sha256";
 constexpr size_t kMaxBytes = 1024;
 constexpr size_t kDigits = 64;
 
-// Whoever changes the file changes one of these; empty: it cannot be looked at.
+// Numbers of which one changes when the file does; empty: the file cannot be read.
 std::string IdentityOf(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return "";

@@ -82,7 +82,7 @@ void Invariants::OnCause(const pb::Cause& cause) {
 }
 
 void Invariants::OnDecidedSuccess(uint64_t attempt) {
-  if (std::exchange(decided_, attempt) == attempt) return;  // each node is told
+  if (std::exchange(decided_, attempt) == attempt) return;  // every node gets the decision
   for (const Owner& owner : owners_) {
     if (owner.attempt != attempt) continue;
     if (!finished_.contains({attempt, owner.node}))

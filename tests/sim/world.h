@@ -58,7 +58,7 @@ struct World {
   std::vector<std::unique_ptr<Rendezvous>> rendezvous;         // oldest first
 };
 
-// Until the front end has ended, and then until nobody else is there, each within its bound.
+// Runs until the front end has ended, then until no agent is left, each within its bound.
 void RunToQuiet(World& world);
 
 }  // namespace dslaunch::sim

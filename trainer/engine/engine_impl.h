@@ -151,7 +151,7 @@ class EngineCore::Impl {
   void AllReduceTied(std::vector<at::Tensor>& gradients) const;
   double OwnNorm(const std::vector<at::Tensor>& gradients) const;
   double NormOverRanks(double own) const;
-  // Whether ranks decide apart what becomes of a step.
+  // Whether each rank decides alone if a step is skipped: its gradients are its own.
   bool DecidesAlone() const { return config_.TrainsApart() && states_->gradients_are_own(); }
   std::string FirstNonFiniteParameter(const std::vector<at::Tensor>& gradients) const;
   void NonFinite(const std::string& parameter);
