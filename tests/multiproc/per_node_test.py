@@ -321,9 +321,13 @@ class Recorder:
         while True:
             try:
                 here, _ = self._server.accept()
-                there = socket.create_connection(("127.0.0.1", self._to))
-            except OSError:
+            except OSError:  # Closed: the test is over.
                 return
+            try:
+                there = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:  # Node 0 does not listen yet: the caller sees a reset and dials again.
+                here.close()
+                continue
             for a, b in ((here, there), (there, here)):
                 threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
 
