@@ -21,6 +21,7 @@ enum class Launcher {
   kPdsh,
 };
 enum class DeviceChoice { kAuto, kCuda, kCpu };
+enum class MpiChoice { kAuto, kPmix, kNone };
 
 // Whose output appears on the terminal. All output is in the log files anyway.
 struct ShownRanks {
@@ -188,6 +189,7 @@ struct LaunchOptions {
   bool no_local_rank = false;       // no --local_rank=N for a script that takes it
   bool virtual_local_rank = false;  // each rank sees one device and LOCAL_RANK 0
   bool mpi_env = false;             // OMPI_COMM_WORLD_RANK and the like for the ranks
+  MpiChoice mpi = MpiChoice::kAuto;
   // NAME=VALUE, or NAME for the variable of this process; in the order given, the last of a name
   // counts.
   std::vector<std::string> env;

@@ -21,6 +21,17 @@ constexpr size_t kMaxDynamicBytes = 64 * 1024;
 constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxSegments = 1024;
 constexpr size_t kMaxScriptBytes = 1 << 20;
+constexpr char kPmixLibrary[] = "libpmix.so.2";
+// Of Debian, of Fedora and its kin, and of what is built by hand.
+constexpr const char* kLibraryFolders[] = {"/usr/lib/x86_64-linux-gnu",
+                                           "/usr/lib/aarch64-linux-gnu",
+                                           "/lib/x86_64-linux-gnu",
+                                           "/lib/aarch64-linux-gnu",
+                                           "/usr/lib64",
+                                           "/lib64",
+                                           "/usr/local/lib",
+                                           "/usr/local/lib64",
+                                           "/usr/lib"};
 
 // Open does not wait, as it would for a pipe's writer.
 UniqueFd OpenFile(const std::string& path) {
@@ -101,6 +112,21 @@ std::string MpiUse(const ResolvedProgram& program) {
   if (script == program.argv.end()) return "";
   const bool is_absolute = script->starts_with('/');
   return ImportsMpi4py(is_absolute ? *script : program.cwd + "/" + *script) ? "mpi4py" : "";
+}
+
+std::string PmixLibraryFolder(const Environment& environment) {
+  const auto has_library = [](const std::string& folder) {
+    return folder.starts_with('/') && ::access((folder + "/" + kPmixLibrary).c_str(), R_OK) == 0;
+  };
+  const char* const path = FindVariable(environment, "LD_LIBRARY_PATH");
+  std::string_view rest = path == nullptr ? "" : path;
+  while (!rest.empty()) {
+    const std::string folder(rest.substr(0, rest.find(':')));
+    if (has_library(folder)) return folder;
+    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+  }
+  const auto found = std::ranges::find_if(kLibraryFolders, has_library);
+  return found == std::end(kLibraryFolders) ? "" : *found;
 }
 
 }  // namespace dslaunch

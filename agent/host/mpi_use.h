@@ -1,5 +1,5 @@
-// Whether a program is one for mpirun, which joins its processes into one MPI_COMM_WORLD. dslaunch
-// does not: each rank of such a program would be a world of its own.
+// Whether a program is one for mpirun, which joins its processes into one MPI_COMM_WORLD. Without
+// a PMIx server (agent/pmix) each rank of such a program would be a world of its own.
 #pragma once
 
 #include <string>
@@ -12,5 +12,9 @@ namespace dslaunch {
 // "mpi4py", which its Python script imports. Empty: nothing does. Reads the files on this node;
 // what cannot be read shows nothing.
 std::string MpiUse(const ResolvedProgram& program);
+
+// The folder of OpenPMIx's library, where programs with `environment` would find it; empty: this
+// node has none. Looks into LD_LIBRARY_PATH and the system's usual folders.
+std::string PmixLibraryFolder(const Environment& environment);
 
 }  // namespace dslaunch

@@ -113,6 +113,10 @@ class AgentCore {
   AgentActions OnPortReserved(const Result<uint32_t>& port, Clock::time_point now);
   // Another user's program listens at MASTER_PORT, where rank 0 of this node has yet to listen.
   AgentActions OnMasterPortTaken(uint32_t user);
+  // The PMIx server of this attempt's ranks has ended, though they may run.
+  AgentActions OnPmixServerLost(const std::string& why);
+  // A rank of this node has called MPI_Abort. Its exit code says the rest, unless that is 0.
+  AgentActions OnMpiAbort(uint32_t rank, int code);
   AgentActions OnOrphansSwept(const google::protobuf::RepeatedPtrField<pb::LeftProcess>& left,
                               Clock::time_point now);
 
@@ -136,6 +140,8 @@ class AgentCore {
   const pb::PrepareRequest& prepare() const { return prepare_; }
   const pb::Node& own_node() const { return NodeAt(prepare_.node_index()); }
   const std::string& node_name() const { return own_node().name(); }
+  // Ranks of this node run, or may yet be started.
+  bool MayRanksRun() const;
   // Why this node's part ended: the first report.
   const pb::Cause& outcome() const { return outcome_; }
 

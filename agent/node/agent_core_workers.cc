@@ -124,6 +124,33 @@ void AgentCore::OnSpawned(const pb::WorkerSpawned& spawned) {
   SendToRendezvous(std::move(message));
 }
 
+bool AgentCore::MayRanksRun() const {
+  return phase_ == Phase::kWorking ? !workers_.AllEnded() : !workers_.RunningPids().empty();
+}
+
+AgentActions AgentCore::OnPmixServerLost(const std::string& why) {
+  if (phase_ != Phase::kWorking) return {};
+  StopJob(OwnCause(pb::Cause::INTERNAL, ExitCode::kUnavailable,
+                   node_name() + ": the PMIx server of its MPI ranks ended: " + why));
+  return Take();
+}
+
+AgentActions AgentCore::OnMpiAbort(uint32_t rank, int code) {
+  if (phase_ != Phase::kWorking || code != 0) return {};
+  const auto worker = std::ranges::find(workers_.all(), rank, &AttemptWorker::rank);
+  if (worker == workers_.all().end()) return {};
+  pb::Cause cause =
+      OwnCause(pb::Cause::INTERNAL, ExitCode::kInternal,
+               "rank " + std::to_string(rank) + " (" + node_name() + ", local rank " +
+                   std::to_string(worker->local_rank) + ") called MPI_Abort with code 0");
+  cause.set_exit_code(1);
+  cause.set_attempt(attempt_);
+  cause.set_rank(static_cast<int>(rank));
+  cause.set_local_rank(static_cast<int>(worker->local_rank));
+  StopJob(cause);
+  return Take();
+}
+
 // Ranks trust any listener at MASTER_PORT as if it were rank 0.
 AgentActions AgentCore::OnMasterPortTaken(uint32_t user) {
   if (phase_ != Phase::kWorking) return {};

@@ -38,6 +38,10 @@ bool AttemptWorkers::OnEnded(uint32_t local_rank, std::optional<int> exit_code) 
   return well && ended_well_ == workers_.size();
 }
 
+bool AttemptWorkers::AllEnded() const {
+  return !workers_.empty() && std::ranges::all_of(workers_, &AttemptWorker::ended);
+}
+
 void AttemptWorkers::OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now) {
   if (local_rank < workers_.size()) workers_[local_rank].progress.OnStatus(line, now);
 }

@@ -44,6 +44,8 @@ class AttemptWorkers {
   // `exit_code`: nullopt for a signal, and for a worker that did not start. True once, when the
   // last one has ended and all succeeded.
   bool OnEnded(uint32_t local_rank, std::optional<int> exit_code);
+  // Each one has, well or not. False: there are none.
+  bool AllEnded() const;
   // Each one has saved and stopped on request (ExitCode::kPreempted).
   bool AllSaved() const { return !workers_.empty() && saved_ == workers_.size(); }
 

@@ -10,6 +10,7 @@
 
 #include "agent/host/gpus.h"
 #include "agent/host/logout.h"
+#include "agent/host/mpi_use.h"
 #include "agent/host/port_listeners.h"
 #include "agent/logs/log_space.h"
 #include "agent/node/rendezvous_options.h"
@@ -92,6 +93,8 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
                                   ? FindVariable(program_->environment(), "CUDA_VISIBLE_DEVICES")
                                   : nullptr;
   info.set_gpus(static_cast<uint32_t>(CountVisibleGpus(visible)));
+  info.set_mpi(MpiUse(program_->program()));
+  info.set_has_pmix(!PmixLibraryFolder(program_->environment()).empty());
   if (request.detachable()) {
     DSL_TRY_ASSIGN(
         attach_socket_,

@@ -23,6 +23,7 @@
 #include "agent/node/attach_socket.h"
 #include "agent/node/heartbeat.h"
 #include "agent/node/node_program.h"
+#include "agent/node/pmix_helper.h"
 #include "agent/node/rank_link_hub.h"
 #include "agent/node/rank_stdin.h"
 #include "agent/node/rendezvous_link.h"
@@ -105,7 +106,13 @@ class NodeAgent {
                       std::function<void(Result<RendezvousRoute>)> then);
   Result<void> TryFailover(const pb::FailoverRequest& request);
   RankLinkPlan PlanRankLinks(const agent_action::PlanWorkers& plan) const;
-  Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
+  // Starts this attempt's PMIx server; then the ranks.
+  Result<void> StartPmix(const agent_action::PlanWorkers& plan);
+  // What each rank needs of its PMIx server, by local rank; empty: there is none.
+  void StartRanks(const agent_action::PlanWorkers& plan, const pb::PmixClients& pmix);
+  void FailToPlan(uint64_t attempt, const Error& error);
+  Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan,
+                                   const pb::PmixClients& pmix);
   Result<void> OpenStdin(pb::WorkerSpec& rank_0);
   void OpenRankLinks();
   // Rank 0, which is here, may listen at MASTER_PORT, or gets the socket that does.
@@ -137,6 +144,7 @@ class NodeAgent {
   PortReservation master_port_;
   std::unique_ptr<RankLinkHub> rank_links_;  // null: there are no connections between ranks
   std::string rank_socket_;                  // DSLAUNCH_RANK_SOCKET of this node's ranks
+  std::unique_ptr<PmixHelper> pmix_;         // of the ranks that run; null: they have none
   std::optional<PidFile> pid_file_;
   pb::RunRequest run_;
   agent_action::FindRendezvous find_;  // the last

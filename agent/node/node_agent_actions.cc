@@ -1,6 +1,7 @@
 // What the agent's core wants done, carried out.
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -24,6 +25,7 @@ constexpr int kRendezvousPatience = 2;
 
 void NodeAgent::CarryOut(AgentActions actions) {
   if (!actions_.CarryOut(std::move(actions), [this](auto& one) { Do(one); })) return;
+  if (pmix_ && !core_.MayRanksRun()) pmix_.reset();
   if (core_.phase() == AgentCore::Phase::kTornDown && !ended_at_)
     ended_at_ = std::chrono::system_clock::now();
 }
@@ -124,7 +126,46 @@ Result<void> NodeAgent::OpenStdin(pb::WorkerSpec& rank_0) {
   return {};
 }
 
-Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan) {
+Result<void> NodeAgent::StartPmix(const agent_action::PlanWorkers& plan) {
+  const pb::PrepareRequest& prepare = core_.prepare();
+  std::vector<pb::Node> members;
+  for (const uint32_t index :
+       IndexesOf(plan.assignment.members(), static_cast<size_t>(prepare.nodes_size())))
+    members.push_back(prepare.nodes(static_cast<int>(index)));
+  PmixHelperOptions options;
+  DSL_TRY_ASSIGN(options.job,
+                 MakePmixJob(prepare.job_id(), plan.attempt, plan.assignment, members));
+  options.job.set_rank_socket(rank_socket_);
+  // What may run here is its own command's choice.
+  if (core_.own())
+    options.server_path = core_.own()->pmix_server();
+  else
+    options.server = run_.pmix_server();
+  options.environment = program_->environment();
+  options.log_path = folder_->path() + "/pmix.log";
+  DSL_TRY_ASSIGN(
+      pmix_,
+      PmixHelper::Start(loop_, std::move(options),
+                        {.on_started =
+                             [this, plan](const Result<pb::PmixClients>& clients) {
+                               if (clients.ok()) return StartRanks(plan, *clients);
+                               FailToPlan(plan.attempt, clients.error());
+                             },
+                         .on_lost =
+                             [this](const std::string& why) {
+                               Feed([&](Clock::time_point) { return core_.OnPmixServerLost(why); });
+                             },
+                         .on_aborted =
+                             [this](const pb::PmixAbort& aborted) {
+                               Feed([&](Clock::time_point) {
+                                 return core_.OnMpiAbort(aborted.rank(), aborted.code());
+                               });
+                             }}));
+  return {};
+}
+
+Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan,
+                                            const pb::PmixClients& pmix) {
   RankPlace place;
   place.attempt = plan.attempt;
   place.assignment = plan.assignment;
@@ -136,6 +177,10 @@ Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& pla
     pb::WorkerSpec& rank_0 = *planned.specs.mutable_workers(0);
     DSL_TRY(OpenStdin(rank_0));
     DSL_TRY(GiveMasterPort(rank_0));
+  }
+  for (int i = 0; i < std::min(planned.specs.workers_size(), pmix.by_local_rank_size()); ++i) {
+    for (const std::string& entry : pmix.by_local_rank(i).env())
+      planned.specs.mutable_workers(i)->add_env(entry);
   }
   return planned;
 }
@@ -160,7 +205,19 @@ RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) con
 
 void NodeAgent::Do(agent_action::PlanWorkers& action) {
   if (rank_links_) rank_links_->BeginAttempt(PlanRankLinks(action));
-  Result<PlannedWorkers> planned = PlanRanks(action);
+  if (!run_.use_pmix()) return StartRanks(action, {});
+  if (const Result<void> started = StartPmix(action); !started.ok())
+    FailToPlan(action.attempt, started.error());
+}
+
+void NodeAgent::FailToPlan(uint64_t attempt, const Error& error) {
+  const Error named = {error.code, core_.node_name() + ": " + error.message};
+  Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(attempt, named); });
+}
+
+void NodeAgent::StartRanks(const agent_action::PlanWorkers& action, const pb::PmixClients& pmix) {
+  if (core_.phase() != AgentCore::Phase::kWorking || core_.attempt() != action.attempt) return;
+  Result<PlannedWorkers> planned = PlanRanks(action, pmix);
   Result<pb::SpawnWorkers> specs =
       planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
   if (planned.ok()) {
@@ -235,6 +292,7 @@ void NodeAgent::Do(agent_action::WriteResult& action) {
 }
 
 void NodeAgent::Do(agent_action::Quit&) {
+  pmix_.reset();
   if (stdin_) stdin_->Close();
   attach_socket_.reset();
   rank_links_.reset();

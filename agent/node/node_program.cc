@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "agent/host/gpus.h"
-#include "agent/host/mpi_use.h"
 #include "agent/host/shell_environment.h"
 #include "base/usable_cores.h"
 #include "net/addresses.h"
@@ -74,15 +73,6 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, cons
                               ": ranks are bound to cores but not to memory, which the kernel does "
                               "not allow there (a container needs CAP_SYS_NICE for it)");
     for (RankBinding& binding : plan.bindings) binding.memory_nodes.clear();
-  }
-  const bool is_first = plan.attempt == 1 && place.assignment.first_rank() == 0;
-  if (const std::string mpi = MpiUse(program_);
-      is_first && !mpi.empty() && place.assignment.world_size() > 1) {
-    planned.notices.push_back(
-        "the program uses MPI (" + mpi +
-        "), and dslaunch does not connect MPI's processes: each of the " +
-        std::to_string(place.assignment.world_size()) +
-        " ranks is alone in an MPI_COMM_WORLD of size 1; start it with mpirun");
   }
   DSL_TRY_ASSIGN(planned.specs, MakeWorkerSpecs(plan, program_, environment_, folder));
   const uint32_t ranks_here = prepare.local() ? place.assignment.world_size() : plan.slots;

@@ -1,5 +1,6 @@
 #include "agent/node/rank_link_core.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace dslaunch {
@@ -19,14 +20,16 @@ RankLinkAction LinkTo(uint64_t session, RankLinkMessage message, UniqueFd fd) {
   return rank_link_action::Send{session, std::move(message), std::move(fd)};
 }
 
+bool IsOfPmix(const RankLinkMessage& message) { return message.label == kPmixLinkLabel; }
+
 }  // namespace
 
 RankLinkActions RankLinkCore::OnAttempt(RankLinkPlan plan) {
   plan_ = std::move(plan);
   RankLinkActions actions;
-  for (const auto& [session, rank] : rank_of_)
+  for (const auto& [session, speaker] : speaker_of_)
     actions.push_back(rank_link_action::Close{session, "its attempt is over"});
-  rank_of_.clear();
+  speaker_of_.clear();
   session_of_.clear();
   std::erase_if(waiting_, [this](const Waiting& waiting) {
     const RankLinkMessage& message = waiting.message;
@@ -38,7 +41,7 @@ RankLinkActions RankLinkCore::OnAttempt(RankLinkPlan plan) {
 
 RankLinkActions RankLinkCore::OnMessage(uint64_t session, const RankLinkMessage& message,
                                         const std::string& endpoints) {
-  const bool is_known = rank_of_.contains(session);
+  const bool is_known = speaker_of_.contains(session);
   if (message.kind == Kind::kHello && !is_known) return OnHello(session, message, endpoints);
   if (message.kind == Kind::kDial && is_known) return OnDial(session, message);
   OnSessionEnd(session);
@@ -53,8 +56,9 @@ RankLinkActions RankLinkCore::OnHello(uint64_t session, const RankLinkMessage& m
         session, "it says that it is rank " + std::to_string(rank) + " of attempt " +
                      std::to_string(message.attempt) + ", which does not run on this node"});
   }
-  rank_of_[session] = rank;
-  session_of_[rank] = session;
+  const Speaker speaker = {rank, IsOfPmix(message)};
+  speaker_of_[session] = speaker;
+  session_of_[speaker] = session;
   RankLinkMessage welcome;
   welcome.kind = Kind::kWelcome;
   welcome.to = rank;
@@ -64,7 +68,8 @@ RankLinkActions RankLinkCore::OnHello(uint64_t session, const RankLinkMessage& m
   RankLinkActions actions = One(rank_link_action::Send{session, std::move(welcome), UniqueFd()});
   std::deque<Waiting> others;
   for (Waiting& waiting : waiting_) {
-    if (waiting.message.to == rank && waiting.message.attempt == plan_.attempt) {
+    if (Speaker{waiting.message.to, IsOfPmix(waiting.message)} == speaker &&
+        waiting.message.attempt == plan_.attempt) {
       actions.push_back(LinkTo(session, std::move(waiting.message), std::move(waiting.fd)));
     } else {
       others.push_back(std::move(waiting));
@@ -75,7 +80,7 @@ RankLinkActions RankLinkCore::OnHello(uint64_t session, const RankLinkMessage& m
 }
 
 RankLinkActions RankLinkCore::OnDial(uint64_t session, RankLinkMessage message) {
-  message.from = rank_of_.at(session);
+  message.from = speaker_of_.at(session).rank;
   message.attempt = plan_.attempt;
   const RankBlock* const peers = plan_.ranks.BlockOfRank(message.to);
   if (peers == nullptr || message.to == message.from) {
@@ -100,11 +105,16 @@ RankLinkActions RankLinkCore::OnDial(uint64_t session, RankLinkMessage message) 
 }
 
 void RankLinkCore::OnSessionEnd(uint64_t session) {
-  const auto found = rank_of_.find(session);
-  if (found == rank_of_.end()) return;
+  const auto found = speaker_of_.find(session);
+  if (found == speaker_of_.end()) return;
   const auto newest = session_of_.find(found->second);
   if (newest != session_of_.end() && newest->second == session) session_of_.erase(newest);
-  rank_of_.erase(found);
+  speaker_of_.erase(found);
+}
+
+size_t RankLinkCore::pmix_sessions() const {
+  return static_cast<size_t>(
+      std::ranges::count_if(speaker_of_, [](const auto& one) { return one.second.is_pmix; }));
 }
 
 bool RankLinkCore::IsOn(uint32_t node, uint32_t rank) const {
@@ -122,7 +132,7 @@ RankLinkActions RankLinkCore::OnIncoming(const RankLinkMessage& message, uint32_
                                               std::to_string(message.from)});
     }
     if (!IsLocal(message.to)) return {};
-    const auto session = session_of_.find(message.to);
+    const auto session = session_of_.find(Speaker{message.to, IsOfPmix(message)});
     if (session != session_of_.end()) return One(LinkTo(session->second, message, std::move(fd)));
   }
   if (waiting_.size() < kMaxWaiting) waiting_.push_back({message, node, std::move(fd)});
@@ -131,13 +141,13 @@ RankLinkActions RankLinkCore::OnIncoming(const RankLinkMessage& message, uint32_
 
 RankLinkActions RankLinkCore::OnConnected(uint64_t session, const RankLinkMessage& message,
                                           UniqueFd fd) {
-  if (!rank_of_.contains(session)) return {};
+  if (!speaker_of_.contains(session)) return {};
   return One(LinkTo(session, message, std::move(fd)));
 }
 
 RankLinkActions RankLinkCore::OnFailed(uint64_t session, const RankLinkMessage& message,
                                        std::string why) {
-  if (!rank_of_.contains(session)) return {};
+  if (!speaker_of_.contains(session)) return {};
   RankLinkMessage failed = message;
   failed.kind = Kind::kFailed;
   failed.text = std::move(why);

@@ -2,6 +2,8 @@
 // Pure: it passes descriptors on, and does nothing with them.
 #pragma once
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -76,6 +78,8 @@ class RankLinkCore {
   RankLinkActions OnMessage(uint64_t session, const RankLinkMessage& message,
                             const std::string& endpoints);
   void OnSessionEnd(uint64_t session);
+  // Sessions of PMIx servers, which are no ranks.
+  size_t pmix_sessions() const;
 
   // The first message of a connection from node `node`, which its certificate names; this one, if a
   // rank of it dials another.
@@ -91,6 +95,13 @@ class RankLinkCore {
     UniqueFd fd;
   };
 
+  // Who a session is of. A rank and a PMIx server that speaks for its node are two.
+  struct Speaker {
+    uint32_t rank = 0;
+    bool is_pmix = false;
+    auto operator<=>(const Speaker&) const = default;
+  };
+
   // In this attempt.
   bool IsOn(uint32_t node, uint32_t rank) const;
   bool IsLocal(uint32_t rank) const { return IsOn(node_, rank); }
@@ -100,8 +111,8 @@ class RankLinkCore {
 
   const uint32_t node_;
   RankLinkPlan plan_;
-  std::map<uint64_t, uint32_t> rank_of_;     // by session
-  std::map<uint32_t, uint64_t> session_of_;  // by rank: its newest
+  std::map<uint64_t, Speaker> speaker_of_;  // by session
+  std::map<Speaker, uint64_t> session_of_;  // its newest
   std::deque<Waiting> waiting_;
 };
 

@@ -37,6 +37,8 @@ constexpr Named<bool> kStdinRanks[] = {{"none", false}, {"0", true}};
 constexpr Named<int> kStopSignals[] = {
     {"auto", 0},          {"sigint", SIGINT},   {"sigterm", SIGTERM}, {"sighup", SIGHUP},
     {"sigquit", SIGQUIT}, {"sigusr1", SIGUSR1}, {"sigusr2", SIGUSR2}};
+constexpr Named<MpiChoice> kMpiChoices[] = {
+    {"auto", MpiChoice::kAuto}, {"pmix", MpiChoice::kPmix}, {"none", MpiChoice::kNone}};
 constexpr Named<const char*> kStartMethods[] = {
     {"spawn", "spawn"}, {"fork", "fork"}, {"forkserver", "forkserver"}};
 
@@ -339,6 +341,14 @@ OptionTable MakeTable() {
        .target = kFlag<&LaunchOptions::virtual_local_rank>,
        .torchrun = true,
        .pet = true},
+      {.names = "--mpi",
+       .group = Group::kProgram,
+       .help =
+           "how ranks of MPI programs are joined into one MPI_COMM_WORLD; pmix: by a PMIx server "
+           "on each node, as Open MPI needs it; auto: pmix where PROGRAM uses MPI",
+       .target = kChoice<&LaunchOptions::mpi, kMpiChoices>,
+       .default_value = "auto",
+       .horovod = true},
       {.names = "--mpi_env",
        .group = Group::kProgram,
        .help = "give ranks OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE too",
@@ -869,12 +879,6 @@ OptionTable MakeTable() {
        .help = "a Python class that selects where logs go",
        .refusal = "it names a Python class; --log_dir, --redirects and --tee set where output goes",
        .torchrun = true},
-      {.names = "--mpi",
-       .group = Group::kRefused,
-       .help = "another program starts the ranks",
-       .target = kRefusedFlag,
-       .refusal = "dslaunch reaches all nodes itself; leave it out",
-       .horovod = true},
       {.names = "--mpi_args",
        .value = "'...'",
        .group = Group::kRefused,

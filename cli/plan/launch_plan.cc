@@ -290,6 +290,12 @@ Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
   return {};
 }
 
+// By the name of its library. Open MPI's is libmpi.so.20 or later.
+bool IsMpich(const std::string& library) {
+  return library.starts_with("libmpich") || library.starts_with("libmpifort") ||
+         library.starts_with("libmpicxx") || library == "libmpi.so.12";
+}
+
 }  // namespace
 
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
@@ -412,6 +418,41 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
   }
   if (!plan.slots_note.empty()) line += " (" + plan.slots_note + ")";
   return line;
+}
+
+Result<MpiDecision> DecideMpi(MpiChoice requested, bool has_server,
+                              const std::vector<NodeMpi>& nodes, int ranks) {
+  const auto user =
+      std::ranges::find_if(nodes, [](const NodeMpi& node) { return !node.use.empty(); });
+  const bool is_chosen = requested == MpiChoice::kPmix;
+  if (requested == MpiChoice::kNone || (!is_chosen && (user == nodes.end() || ranks == 1)))
+    return MpiDecision();
+  const auto without =
+      std::ranges::find_if(nodes, [](const NodeMpi& node) { return !node.has_pmix; });
+  std::string why;
+  std::string hint;
+  if (!is_chosen && IsMpich(user->use)) {
+    why = "MPICH joins ranks by PMIx only where it was built for it";
+    hint = "if it was, add --mpi pmix";
+  } else if (!has_server) {
+    why = "dslaunch-pmix, which joins ranks, is not beside dslaunch";
+    hint = "build dslaunch where OpenPMIx is installed (Debian, Ubuntu: libpmix-dev)";
+  } else if (without != nodes.end()) {
+    why = without->name + " has no OpenPMIx library, libpmix.so.2, which joins ranks";
+    hint = "install it there (Debian, Ubuntu: libpmix2; Fedora: pmix)";
+  } else {
+    return MpiDecision{
+        true,
+        "MPI ranks are joined by PMIx, " +
+            (is_chosen ? "set by --mpi pmix" : "as the program uses MPI (" + user->use + ")"),
+        ""};
+  }
+  if (is_chosen) return Error{ExitCode::kUnavailable, "--mpi pmix: " + why + "; " + hint};
+  return MpiDecision{false, "",
+                     "the program uses MPI (" + user->use + "), but " + why + ": each of the " +
+                         std::to_string(ranks) +
+                         " ranks is alone in an MPI_COMM_WORLD of size 1; " + hint +
+                         ", or start it with mpirun"};
 }
 
 Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<NodeGpus>& nodes,

@@ -84,6 +84,25 @@ struct DeviceDecision {
   std::string reason;  // one sentence for the user
 };
 
+// Of a node, for DecideMpi.
+struct NodeMpi {
+  std::string name;
+  std::string use;        // what shows that the program uses MPI; empty: nothing does
+  bool has_pmix = false;  // OpenPMIx's library is there
+};
+
+struct MpiDecision {
+  bool use_pmix = false;
+  std::string reason;   // of use_pmix
+  std::string warning;  // a sentence: the ranks of an MPI program will not find each other
+};
+
+// Whether PMIx servers join the ranks. `has_server`: dslaunch-pmix is there. `auto` does it where a
+// node's program uses MPI and the servers can run, and warns where they cannot; `pmix` does it, or
+// is an error that names what is missing and how to get it: kUnavailable.
+Result<MpiDecision> DecideMpi(MpiChoice requested, bool has_server,
+                              const std::vector<NodeMpi>& nodes, int ranks);
+
 // `auto` takes CUDA when every node has a GPU for each slot, CPU when no node has any, and refuses
 // what lies between; so does `cuda` with too few. With `one_machine` (the local launcher) the nodes
 // share its GPUs. Errors are kUsage and name the nodes.

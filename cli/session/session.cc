@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/count.h"
+#include "base/proc_text.h"
 #include "base/signal_name.h"
 #include "cli/session/call_times.h"
 #include "cli/session/job_record.h"
@@ -169,6 +170,8 @@ void LaunchSession::Do(action::Run& run) {
   handlers.holding = [this, index, client] {
     if (IsNewest(index, client)) core_.OnHolding(index);
   };
+  if (run.with_pmix_server)  // what cannot be read any more its node misses
+    run.request.set_pmix_server(ReadWhole(options_.pmix_server).value_or(""));
   client->Run(std::move(run.request), std::move(handlers), LimitsOf(index));
 }
 

@@ -181,6 +181,13 @@ void SessionCore::RunAll(Clock::time_point now) {
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
   if (!device.ok()) return FailStart(0, device.error());
+  std::vector<NodeMpi> mpi;
+  for (const NodeState& node : nodes_) {
+    if (node.info) mpi.push_back({node.planned->name, node.info->mpi(), node.info->has_pmix()});
+  }
+  Result<MpiDecision> mpi_decision =
+      DecideMpi(options_.mpi, !options_.pmix_server.empty(), mpi, options_.plan.world_size());
+  if (!mpi_decision.ok()) return FailStart(0, mpi_decision.error());
   if (ShouldLog(LogLevel::kInfo)) {
     const std::string shown =
         options_.detach ? "" : options_.shown.Hint(static_cast<size_t>(options_.plan.world_size()));
@@ -188,6 +195,9 @@ void SessionCore::RunAll(Clock::time_point now) {
                              (shown.empty() ? "" : "; " + shown));
   }
   Log(LogLevel::kDebug, device->reason);
+  if (!mpi_decision->warning.empty()) Log(LogLevel::kWarning, mpi_decision->warning);
+  if (mpi_decision->use_pmix) Log(LogLevel::kDebug, mpi_decision->reason);
+  run_.set_use_pmix(mpi_decision->use_pmix);
 
   *run_.mutable_rendezvous_endpoints() =
       nodes_[prepare_.rendezvous_node()].info->rendezvous_endpoints();
@@ -206,7 +216,7 @@ void SessionCore::RunAll(Clock::time_point now) {
 }
 
 void SessionCore::Run(size_t index) {
-  action::Run run{index, run_};
+  action::Run run{index, run_, run_.use_pmix() && !HasOwnPart(index)};
   const std::vector<std::string> endpoints = EndpointsFor(index);
   *run.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
   // Its own command shows what its ranks write.

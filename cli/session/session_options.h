@@ -27,6 +27,8 @@ struct SessionOptions {
   int stop_signal = 0;  // the first that ranks get; 0: SIGINT on Ctrl-C, else SIGTERM
   pb::Policy policy;
   DeviceChoice device = DeviceChoice::kAuto;
+  MpiChoice mpi = MpiChoice::kAuto;
+  std::string pmix_server;                  // path of dslaunch-pmix; empty: there is none
   ShownOutput shown;                        // with `detach` nothing is
   std::vector<std::string> stdout_filters;  // of lines that are copied; empty: none are
   std::vector<std::string> stderr_filters;

@@ -54,6 +54,7 @@ dslaunch: embedded-library * [usr/bin/dslaunch-agent]
 dslaunch: shared-library-lacks-prerequisites [usr/bin/dslaunch-agent]
 # Started by dslaunch, not by hand.
 dslaunch: no-manual-page [usr/bin/dslaunch-agent]
+dslaunch: no-manual-page [usr/bin/dslaunch-pmix]
 ")
     elseif(component STREQUAL "trainer")
       file(WRITE "${tree}/share/lintian/overrides/dslaunch-trainer" "\

@@ -13,6 +13,9 @@
 namespace dslaunch {
 
 inline constexpr char kRankSocketVariable[] = "DSLAUNCH_RANK_SOCKET";
+// Of the connections between the PMIx servers of two nodes (agent/pmix), which use those of ranks:
+// a server says hello as the first rank of its node, with this label, and dials rank 0.
+inline constexpr char kPmixLinkLabel[] = "pmix";
 
 // A message always takes kRankLinkMessageBytes. One direction of each connection is the dialing
 // rank's; `label` says what it is for, and both ranks know it.

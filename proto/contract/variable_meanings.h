@@ -73,6 +73,8 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"XDG_STATE_HOME", "where jobs' folders are; default ~/.local/state"},
     {"XDG_CACHE_HOME", "where the agent's digest is kept between starts; default ~/.cache"},
     {"PATH", "where ssh, Python and programs are"},
+    {"TMPDIR", "MPI programs: where what ranks of a node share is; default /dev/shm, or else /tmp"},
+    {"LD_LIBRARY_PATH", "MPI programs: where OpenPMIx's library is, besides the system's folders"},
     {"TERM", "whether the terminal can redraw a line"},
     {"NO_COLOR", "if not empty, terminals get no colours"},
 };

@@ -6,12 +6,13 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from awkward_bytes import awkward_strings  # noqa: E402
-from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from launcher_case import BUILD, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
 ONE = ["--launcher", "local", "--num_gpus", "1"]
 TWO = ["--launcher", "local", "--num_gpus", "2"]
@@ -115,6 +116,13 @@ class Mpi(ProgramCase):
     def test_a_program_for_mpirun_is_told_of(self):
         script = self.folder / "solve.py"
         script.write_text("import sys\nif False:\n    pass\ntry:\n    pass\nfinally:\n    sys.exit(0)\nfrom mpi4py import MPI\n")
+        # Without dslaunch-pmix beside it.
+        binaries = self.folder / "bin"
+        binaries.mkdir()
+        for name in ("dslaunch", "dslaunch-agent"):
+            shutil.copy(BUILD / "bin" / name, binaries)
+        popen = self.popen
+        self.popen = lambda argv, *rest, **files: popen([str(binaries / "dslaunch"), *argv[1:]], *rest, **files)
         code, job = self.run_job(*TWO_BY_TWO, script)
         self.assert_code(0, code, job)
         self.assertEqual(1, job.stderr.count("uses MPI"), job.stderr)

@@ -25,6 +25,14 @@ TEST(MpiUseTest, AScriptThatImportsMpi4py) {
   EXPECT_EQ(use("def f():\n    from mpi4py import MPI\n# import mpi4py\n"), "");
 }
 
+TEST(MpiUseTest, TheFolderOfOpenPmix) {
+  const TempDir dir;
+  const Environment environment = {"LD_LIBRARY_PATH=:relative:/no/such:" + dir.path()};
+  EXPECT_NE(PmixLibraryFolder(environment), dir.path());
+  std::ofstream(dir.path() + "/libpmix.so.2") << "any";
+  EXPECT_EQ(PmixLibraryFolder(environment), dir.path());
+}
+
 TEST(MpiUseTest, WhatCannotBeReadShowsNothing) {
   EXPECT_EQ(MpiUse({}), "");
   EXPECT_EQ(MpiUse({{"/no/such/program"}, "/"}), "");

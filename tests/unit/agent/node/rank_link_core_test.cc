@@ -184,5 +184,22 @@ TEST_F(RankLinkCoreTest, NothingIsSentToAProcessThatHasEnded) {
   EXPECT_THAT(core_.OnIncoming(From(0, 2), 0, SomeFd()), IsEmpty()) << "it waits for rank 2";
 }
 
+// It speaks for its node as the first rank of it, which may have connections of its own.
+TEST_F(RankLinkCoreTest, APmixServerIsNotTheRankWhoseNumberItHas) {
+  RankLinkMessage of_server = Hello(2);
+  of_server.label = kPmixLinkLabel;
+  core_.OnMessage(1, of_server, "");
+  EXPECT_EQ(core_.pmix_sessions(), 1u);
+  core_.OnMessage(2, Hello(2), "");
+  EXPECT_EQ(core_.pmix_sessions(), 1u);
+  RankLinkMessage to_server = From(0, 2);
+  to_server.label = kPmixLinkLabel;
+  EXPECT_EQ(Only<rank_link_action::Send>(core_.OnIncoming(to_server, 0, SomeFd())).session, 1u);
+  EXPECT_EQ(Only<rank_link_action::Send>(core_.OnIncoming(From(0, 2), 0, SomeFd())).session, 2u);
+  core_.OnSessionEnd(1);
+  EXPECT_EQ(core_.pmix_sessions(), 0u);
+  EXPECT_THAT(core_.OnIncoming(to_server, 0, SomeFd()), IsEmpty()) << "it waits for the server";
+}
+
 }  // namespace
 }  // namespace dslaunch::rank_link_core_test

@@ -161,7 +161,8 @@ const std::vector<Case>& Cases() {
       {"--output_filename", {"out"}, [](const Options& o) { EXPECT_EQ(o.log_dir, "out"); }},
       {"--reset_limit", {"2"}, [](const Options& o) { EXPECT_EQ(o.max_restarts, 2); }},
       {"--gloo", {}, [](const Options& o) { EXPECT_TRUE(o.env.empty()); }},
-      {"--mpi", {}, nullptr, "dslaunch reaches all nodes itself"},
+      {"--mpi", {"pmix"}, [](const Options& o) { EXPECT_EQ(o.mpi, MpiChoice::kPmix); }},
+      {"--mpi", {"python3"}, nullptr, "auto, pmix"},  // a flag there, before the program
       {"--mpi_args", {"--map-by x"}, nullptr, "no mpirun is used"},
       {"--min_np", {"2"}, nullptr, "give --nnodes MIN:MAX"},
       {"--max_np", {"2"}, nullptr, "give --nnodes MIN:MAX"},

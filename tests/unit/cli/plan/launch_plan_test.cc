@@ -508,6 +508,47 @@ struct DeviceCase {
   std::string said;  // begins with "error" if it is one
 };
 
+TEST(DecideMpi, Table) {
+  using enum MpiChoice;
+  const NodeMpi without = {"a", "", true};
+  const NodeMpi open_mpi = {"a", "libmpi.so.40", true};
+  const NodeMpi script = {"a", "mpi4py", true};
+  const NodeMpi mpich = {"a", "libmpich.so.12", true};
+  const NodeMpi no_library = {"b", "libmpi.so.40", false};
+  struct Case {
+    MpiChoice requested;
+    bool has_server;
+    std::vector<NodeMpi> nodes;
+    int ranks;
+    bool use_pmix;
+    std::string says;  // part of the warning or error; empty: neither
+  };
+  const std::vector<Case> cases = {
+      {kAuto, true, {without}, 4, false, ""},
+      {kAuto, true, {without, open_mpi}, 4, true, ""},
+      {kAuto, true, {script}, 4, true, ""},
+      {kAuto, true, {open_mpi}, 1, false, ""},
+      {kAuto, false, {open_mpi}, 4, false, "each of the 4 ranks is alone"},
+      {kAuto, true, {open_mpi, no_library}, 4, false, "b has no OpenPMIx library"},
+      {kAuto, true, {mpich}, 4, false, "--mpi pmix"},
+      {kPmix, true, {mpich}, 4, true, ""},
+      {kPmix, true, {without}, 1, true, ""},
+      {kPmix, false, {without}, 4, false, "libpmix-dev"},
+      {kPmix, true, {no_library}, 4, false, "libpmix2"},
+      {kNone, true, {open_mpi}, 4, false, ""},
+      {kNone, false, {no_library}, 4, false, ""},
+  };
+  for (const Case& c : cases) {
+    const Result<MpiDecision> decision = DecideMpi(c.requested, c.has_server, c.nodes, c.ranks);
+    const std::string said = decision.ok() ? decision->warning : decision.error().message;
+    const std::string which = "case " + std::to_string(&c - cases.data()) + ": " + said;
+    EXPECT_EQ(decision.ok() && decision->use_pmix, c.use_pmix) << which;
+    EXPECT_EQ(said.empty(), c.says.empty()) << which;
+    EXPECT_NE(said.find(c.says), std::string::npos) << which;
+    EXPECT_EQ(decision.ok(), c.requested != kPmix || c.says.empty()) << which;
+  }
+}
+
 TEST(DecideDevice, Table) {
   using D = DeviceChoice;
   const DeviceCase cases[] = {

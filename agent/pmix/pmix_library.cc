@@ -1,0 +1,392 @@
+#include "agent/pmix/pmix_library.h"
+
+#include <pmix.h>
+#include <pmix_server.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/mutex.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kReadyLimit(20'000);
+// Open MPI 4 believes in a PMIx server only where it knows the launcher, and makes each rank a
+// world of its own else: its component schizo/orte says so, and ess/pmi is what asks the server.
+// Others do not read these.
+constexpr const char* kForOpenMpi4[] = {"OMPI_MCA_ess=pmi", "OMPI_MCA_schizo=^orte"};
+// Where Open MPI 4 and 5 keep the memory that ranks of a node share: in the job's own folder, which
+// is removed however the ranks end. Their file names do not tell two nodes of one machine apart.
+constexpr const char* kSharedMemoryFolders[] = {"OMPI_MCA_btl_vader_backing_directory",
+                                                "OMPI_MCA_btl_sm_backing_directory"};
+
+// A list of pmix_info_t, made by hand: the library's own helpers for it differ between its versions
+// 4.0 and 5. The library copies what it is given.
+class InfoList {
+ public:
+  void AddNumber(const char* key, uint32_t number) {
+    Add(key, PMIX_UINT32).value.data.uint32 = number;
+  }
+  void AddRank(const char* key, uint32_t rank) { Add(key, PMIX_PROC_RANK).value.data.rank = rank; }
+  void AddShort(const char* key, uint32_t number) {
+    Add(key, PMIX_UINT16).value.data.uint16 = static_cast<uint16_t>(number);
+  }
+  void AddFlag(const char* key, bool flag) { Add(key, PMIX_BOOL).value.data.flag = flag; }
+  void AddText(const char* key, const std::string& text) {
+    texts_.push_back(text);
+    Add(key, PMIX_STRING).value.data.string = texts_.back().data();
+  }
+  // Whose members are to stay as they are.
+  void AddList(const char* key, InfoList& list) {
+    arrays_.push_back({});
+    pmix_data_array_t& array = arrays_.back();
+    array.type = PMIX_INFO;
+    array.size = list.size();
+    array.array = list.data();
+    Add(key, PMIX_DATA_ARRAY).value.data.darray = &array;
+  }
+  pmix_info_t* data() { return infos_.data(); }
+  size_t size() const { return infos_.size(); }
+
+ private:
+  pmix_info_t& Add(const char* key, pmix_data_type_t type) {
+    infos_.emplace_back();
+    pmix_info_t& info = infos_.back();
+    std::memset(&info, 0, sizeof info);
+    std::strncpy(info.key, key, PMIX_MAX_KEYLEN);
+    info.value.type = type;
+    return info;
+  }
+
+  std::vector<pmix_info_t> infos_;
+  std::deque<std::string> texts_;         // that do not move
+  std::deque<pmix_data_array_t> arrays_;  // likewise
+};
+
+// What the library waits for.
+struct Ticket {
+  pmix_modex_cbfunc_t answer = nullptr;
+  void* context = nullptr;
+};
+
+struct Server {
+  PmixRequests requests;
+  std::string nspace;
+  uint32_t world_size = 0;
+  Mutex mutex;
+  uint64_t last_ticket DSL_GUARDED_BY(mutex) = 0;
+  std::map<uint64_t, Ticket> tickets DSL_GUARDED_BY(mutex);
+};
+
+// The library is one for a process, and its calls have no context.
+Server& TheServer() {
+  static Server* const server = new Server;  // its threads may outlive main
+  return *server;
+}
+
+uint64_t MakeTicket(pmix_modex_cbfunc_t answer, void* context) {
+  Server& server = TheServer();
+  const MutexLock lock(server.mutex);
+  server.tickets[++server.last_ticket] = {answer, context};
+  return server.last_ticket;
+}
+
+bool IsOurs(const pmix_proc_t& proc) {
+  return TheServer().nspace == proc.nspace &&
+         (proc.rank == PMIX_RANK_WILDCARD || proc.rank < TheServer().world_size);
+}
+
+// --- What the library calls. PMIX_OPERATION_SUCCEEDED: done, and no answer follows. ---
+
+pmix_status_t OnClient(const pmix_proc_t*, void*, pmix_op_cbfunc_t, void*) {
+  return PMIX_OPERATION_SUCCEEDED;
+}
+
+// The rank ends itself next, and its exit code says why to its agent.
+pmix_status_t OnAbort(const pmix_proc_t* proc, void*, int status, const char*, pmix_proc_t*, size_t,
+                      pmix_op_cbfunc_t, void*) {
+  if (proc != nullptr && IsOurs(*proc) && proc->rank != PMIX_RANK_WILDCARD)
+    TheServer().requests.on_abort(proc->rank, status);
+  return PMIX_OPERATION_SUCCEEDED;
+}
+
+pmix_status_t OnFence(const pmix_proc_t* procs, size_t count, const pmix_info_t*, size_t,
+                      char* data, size_t bytes, pmix_modex_cbfunc_t answer, void* context) {
+  std::vector<uint32_t> ranks;
+  for (size_t i = 0; i < count; ++i) {
+    if (!IsOurs(procs[i]))
+      return PMIX_ERR_NOT_SUPPORTED;  // of jobs that this one would be joined to
+    if (procs[i].rank != PMIX_RANK_WILDCARD) ranks.push_back(procs[i].rank);
+  }
+  if (ranks.size() < count) ranks.clear();
+  std::ranges::sort(ranks);
+  const auto rest = std::ranges::unique(ranks);
+  ranks.erase(rest.begin(), rest.end());
+  if (ranks.size() == TheServer().world_size) ranks.clear();
+  std::string text(data == nullptr ? "" : std::string(data, bytes));
+  TheServer().requests.on_fence(MakeTicket(answer, context), std::move(ranks), std::move(text));
+  return PMIX_SUCCESS;
+}
+
+pmix_status_t OnModex(const pmix_proc_t* proc, const pmix_info_t*, size_t,
+                      pmix_modex_cbfunc_t answer, void* context) {
+  if (!IsOurs(*proc) || proc->rank == PMIX_RANK_WILDCARD) return PMIX_ERR_NOT_FOUND;
+  TheServer().requests.on_request(MakeTicket(answer, context), proc->rank);
+  return PMIX_SUCCESS;
+}
+
+pmix_status_t OnRegisterEvents(pmix_status_t*, size_t, const pmix_info_t*, size_t, pmix_op_cbfunc_t,
+                               void*) {
+  return PMIX_OPERATION_SUCCEEDED;
+}
+
+pmix_status_t OnDeregisterEvents(pmix_status_t*, size_t, pmix_op_cbfunc_t, void*) {
+  return PMIX_OPERATION_SUCCEEDED;
+}
+
+pmix_status_t OnEvent(pmix_status_t, const pmix_proc_t*, pmix_data_range_t, pmix_info_t*, size_t,
+                      pmix_op_cbfunc_t, void*) {
+  return PMIX_OPERATION_SUCCEEDED;
+}
+
+// The library itself removes the files that ranks name. It refuses that where a host takes no such
+// requests.
+pmix_status_t OnJobControl(const pmix_proc_t*, const pmix_proc_t*, size_t, const pmix_info_t*,
+                           size_t, pmix_info_cbfunc_t, void*) {
+  return PMIX_OPERATION_SUCCEEDED;
+}
+
+// --- What it is told ---
+
+Error Refused(const std::string& step, pmix_status_t status) {
+  return {ExitCode::kUnavailable, "OpenPMIx: " + step + ": " + PMIx_Error_string(status)};
+}
+
+// Calls that the library answers on its thread.
+struct Answer {
+  Mutex mutex;
+  CondVar changed;
+  bool is_there DSL_GUARDED_BY(mutex) = false;
+  pmix_status_t status DSL_GUARDED_BY(mutex) = PMIX_SUCCESS;
+};
+
+void OnAnswer(pmix_status_t status, void* context) {
+  const std::unique_ptr<std::shared_ptr<Answer>> answer(
+      static_cast<std::shared_ptr<Answer>*>(context));
+  const MutexLock lock((*answer)->mutex);
+  (*answer)->status = status;
+  (*answer)->is_there = true;
+  (*answer)->changed.NotifyAll();
+}
+
+// `call(answer, context)` as the library's calls are.
+template <class Call>
+Result<void> Await(const std::string& step, Call call) {
+  const auto answer = std::make_shared<Answer>();
+  auto context = std::make_unique<std::shared_ptr<Answer>>(answer);
+  const pmix_status_t status = call(&OnAnswer, context.get());
+  if (status == PMIX_OPERATION_SUCCEEDED) return {};
+  if (status != PMIX_SUCCESS) return Refused(step, status);
+  static_cast<void>(context.release());  // OnAnswer's
+  const MutexLock lock(answer->mutex);
+  if (!answer->changed.WaitFor(answer->mutex, kReadyLimit, [&answer]() DSL_REQUIRES(answer->mutex) {
+        return answer->is_there;
+      }))
+    return Error{ExitCode::kTimedOut, "OpenPMIx: " + step + ": no answer in 20 s"};
+  if (answer->status != PMIX_SUCCESS) return Refused(step, answer->status);
+  return {};
+}
+
+std::string Join(uint32_t first, uint32_t count) {
+  std::string list;
+  for (uint32_t rank = first; rank < first + count; ++rank)
+    list += (list.empty() ? "" : ",") + std::to_string(rank);
+  return list;
+}
+
+Result<std::string> Compressed(const std::string& what, const std::string& list,
+                               pmix_status_t (*compress)(const char*, char**)) {
+  char* text = nullptr;
+  const pmix_status_t status = compress(list.c_str(), &text);
+  if (status != PMIX_SUCCESS) return Refused(what, status);
+  std::string result(text);
+  std::free(text);
+  return result;
+}
+
+Result<void> StartServer(const pb::PmixJob& job) {
+  static pmix_server_module_t module;  // the library keeps a pointer
+  module.client_connected = &OnClient;
+  module.client_finalized = &OnClient;
+  module.abort = &OnAbort;
+  module.fence_nb = &OnFence;
+  module.direct_modex = &OnModex;
+  module.register_events = &OnRegisterEvents;
+  module.deregister_events = &OnDeregisterEvents;
+  module.notify_event = &OnEvent;
+  module.job_control = &OnJobControl;
+  InfoList info;
+  info.AddText(PMIX_SERVER_NSPACE, job.nspace() + ".servers");
+  info.AddRank(PMIX_SERVER_RANK, job.node_rank());
+  info.AddText(PMIX_SERVER_TMPDIR, job.folder());
+  info.AddText(PMIX_SYSTEM_TMPDIR, job.folder());
+  info.AddText(PMIX_HOSTNAME, job.nodes(static_cast<int>(job.node_rank())).name());
+  const pmix_status_t status = PMIx_server_init(&module, info.data(), info.size());
+  return status == PMIX_SUCCESS ? Result<void>() : Refused("start", status);
+}
+
+Result<void> RegisterJob(const pb::PmixJob& job) {
+  const pb::PmixNode& own = job.nodes(static_cast<int>(job.node_rank()));
+  std::string names;
+  std::string places;
+  for (const pb::PmixNode& node : job.nodes()) {
+    names += (names.empty() ? "" : ",") + node.name();
+    places += (places.empty() ? "" : ";") + Join(node.first_rank(), node.ranks());
+  }
+  DSL_TRY_ASSIGN(const std::string node_map,
+                 Compressed("list of nodes", names, &PMIx_generate_regex));
+  DSL_TRY_ASSIGN(const std::string proc_map,
+                 Compressed("list of ranks", places, &PMIx_generate_ppn));
+  const uint32_t world_size = TheServer().world_size;
+  InfoList info;
+  info.AddText(PMIX_JOBID, job.nspace());
+  info.AddFlag(PMIX_SPAWNED, false);
+  info.AddNumber(PMIX_UNIV_SIZE, world_size);
+  info.AddNumber(PMIX_JOB_SIZE, world_size);
+  info.AddNumber(PMIX_MAX_PROCS, world_size);
+  info.AddNumber(PMIX_JOB_NUM_APPS, 1);
+  info.AddNumber(PMIX_NUM_NODES, static_cast<uint32_t>(job.nodes_size()));
+  info.AddNumber(PMIX_LOCAL_SIZE, own.ranks());
+  info.AddNumber(PMIX_NODE_SIZE, own.ranks());
+  info.AddRank(PMIX_LOCALLDR, own.first_rank());
+  info.AddText(PMIX_LOCAL_PEERS, Join(own.first_rank(), own.ranks()));
+  info.AddText(PMIX_NODE_MAP, node_map);
+  info.AddText(PMIX_PROC_MAP, proc_map);
+  info.AddText(PMIX_TMPDIR, job.folder());
+  info.AddText(PMIX_NSDIR, job.folder());
+  std::deque<InfoList> ranks;
+  for (uint32_t node = 0; node < static_cast<uint32_t>(job.nodes_size()); ++node) {
+    const pb::PmixNode& place = job.nodes(static_cast<int>(node));
+    for (uint32_t local_rank = 0; local_rank < place.ranks(); ++local_rank) {
+      const uint32_t rank = place.first_rank() + local_rank;
+      InfoList& of_rank = ranks.emplace_back();
+      of_rank.AddRank(PMIX_RANK, rank);  // first, by which the library knows the others
+      of_rank.AddNumber(PMIX_APPNUM, 0);
+      of_rank.AddRank(PMIX_APP_RANK, rank);
+      of_rank.AddRank(PMIX_GLOBAL_RANK, rank);
+      of_rank.AddShort(PMIX_LOCAL_RANK, local_rank);
+      of_rank.AddShort(PMIX_NODE_RANK, local_rank);
+      of_rank.AddNumber(PMIX_NODEID, node);
+      of_rank.AddText(PMIX_HOSTNAME, place.name());
+      info.AddList(PMIX_PROC_DATA, of_rank);
+    }
+  }
+  return Await("register the job", [&](pmix_op_cbfunc_t answer, void* context) {
+    return PMIx_server_register_nspace(job.nspace().c_str(), static_cast<int>(own.ranks()),
+                                       info.data(), info.size(), answer, context);
+  });
+}
+
+pmix_proc_t ProcOf(uint32_t rank) {
+  pmix_proc_t proc;
+  std::memset(&proc, 0, sizeof proc);
+  std::strncpy(proc.nspace, TheServer().nspace.c_str(), PMIX_MAX_NSLEN);
+  proc.rank = rank;
+  return proc;
+}
+
+Result<pb::PmixClient> RegisterRank(uint32_t rank, const std::string& folder) {
+  const pmix_proc_t proc = ProcOf(rank);
+  DSL_TRY(Await("register a rank", [&](pmix_op_cbfunc_t answer, void* context) {
+    return PMIx_server_register_client(&proc, ::geteuid(), ::getegid(), nullptr, answer, context);
+  }));
+  char** environment = nullptr;
+  const pmix_status_t status = PMIx_server_setup_fork(&proc, &environment);
+  if (status != PMIX_SUCCESS) return Refused("environment of a rank", status);
+  pb::PmixClient client;
+  for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+    client.add_env(*entry);
+    std::free(*entry);
+  }
+  std::free(environment);
+  for (const char* entry : kForOpenMpi4) client.add_env(entry);
+  for (const char* variable : kSharedMemoryFolders) {
+    // Set by the user: this process has the environment of the node's programs.
+    if (std::getenv(variable) == nullptr) client.add_env(std::string(variable) + "=" + folder);
+  }
+  return client;
+}
+
+void OnReply(pmix_status_t status, char* data, size_t bytes, void* context) {
+  const std::unique_ptr<pb::ModexRequest> request(static_cast<pb::ModexRequest*>(context));
+  pb::ModexReply reply;
+  reply.set_number(request->number());
+  reply.set_from_node(request->from_node());
+  reply.set_rank(request->rank());
+  if (status == PMIX_SUCCESS)
+    reply.set_data(data == nullptr ? "" : std::string(data, bytes));
+  else
+    reply.set_failure(PMIx_Error_string(status));
+  TheServer().requests.on_reply(std::move(reply));
+}
+
+}  // namespace
+
+Result<pb::PmixClients> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests) {
+  Server& server = TheServer();
+  server.requests = std::move(requests);
+  server.nspace = job.nspace();
+  if (server.nspace.size() > PMIX_MAX_NSLEN)
+    return Error{ExitCode::kInternal, "the job's name is too long for PMIx"};
+  for (const pb::PmixNode& node : job.nodes()) server.world_size += node.ranks();
+  DSL_TRY(StartServer(job));
+  DSL_TRY(RegisterJob(job));
+  pb::PmixClients clients;
+  const pb::PmixNode& own = job.nodes(static_cast<int>(job.node_rank()));
+  for (uint32_t local_rank = 0; local_rank < own.ranks(); ++local_rank) {
+    DSL_TRY_ASSIGN(*clients.add_by_local_rank(),
+                   RegisterRank(own.first_rank() + local_rank, job.folder()));
+  }
+  return clients;
+}
+
+void EndPmixTicket(uint64_t id, std::string data, const std::string& failure) {
+  Server& server = TheServer();
+  Ticket ticket;
+  {
+    const MutexLock lock(server.mutex);
+    const auto found = server.tickets.find(id);
+    if (found == server.tickets.end()) return;
+    ticket = found->second;
+    server.tickets.erase(found);
+  }
+  if (!failure.empty()) std::fprintf(stderr, "dslaunch-pmix: %s\n", failure.c_str());
+  auto kept = std::make_unique<std::string>(std::move(data));
+  const char* const bytes = kept->empty() ? nullptr : kept->data();
+  const size_t size = kept->size();
+  ticket.answer(
+      failure.empty() ? PMIX_SUCCESS : PMIX_ERROR, bytes, size, ticket.context,
+      [](void* text) { delete static_cast<std::string*>(text); }, kept.release());
+}
+
+void AskPmixLibrary(const pb::ModexRequest& request) {
+  const pmix_proc_t proc = ProcOf(request.rank());
+  auto context = std::make_unique<pb::ModexRequest>(request);
+  const pmix_status_t status = PMIx_server_dmodex_request(&proc, &OnReply, context.get());
+  if (status == PMIX_SUCCESS) {
+    static_cast<void>(context.release());  // OnReply's
+    return;
+  }
+  OnReply(status, nullptr, 0, context.release());
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,176 @@
+"""MPI programs on two test hosts: one world, as under mpirun, over every way to the nodes."""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import BUILD, LauncherCase, ROOT, bash  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+MPICC = shutil.which("mpicc.openmpi") or shutil.which("mpicc")
+MPIRUN = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+MPI4PY = """
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+told = world.gather((world.rank, "x" * world.rank))
+total = world.allreduce(world.rank)
+print(f"rank {world.rank} of {world.size}: {total} {told if world.rank == 0 else ''}")
+"""
+LINE = re.compile(r"rank \d of \d.*")
+
+
+def why_not():
+    if not (BUILD / "bin" / "dslaunch-pmix").exists():
+        return "dslaunch-pmix is not built: there is no libpmix-dev"
+    if MPICC is None or MPIRUN is None:
+        return "there is no mpicc or no mpirun: libopenmpi-dev, openmpi-bin"
+    return None
+
+
+class MpiCase:
+    def setUp(self):
+        super().setUp()
+        self.memory = pathlib.Path("/dev/shm")
+        self.there_before = set(self.memory.iterdir())
+        self.program = self.folder / "mpi_program"
+        subprocess.run([MPICC, ROOT / "tests" / "support" / "mpi_program.c", "-o", self.program], check=True)
+
+    def assert_one_world(self, job, ranks, nodes, program=r"rank (\d) of (\d), (\d) on its node: sum (\d+), left (\d)"):
+        found = sorted(re.findall(program, job.stdout))
+        expected = [(str(rank), str(ranks), str(ranks // nodes), str(sum(range(ranks))), str((rank - 1) % ranks))
+                    for rank in range(ranks)]
+        self.assertEqual(expected, found, job.output)
+
+    def assert_no_folder_left(self):
+        def left():
+            return [path for path in self.memory.glob("dslaunch-pmix-*") if path not in self.there_before]
+        wait_until(lambda: not left(), 5, "no folder of a PMIx server is left")
+
+
+class Here(MpiCase, LauncherCase):
+    def test_ranks_are_joined_unless_told_otherwise(self):
+        for arguments, nodes in ((["--num_gpus", "3"], 1), (["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"], 2)):
+            code, job = self.run_job(*arguments, "--show", "all", self.program)
+            self.assert_code(0, code, job)
+            self.assert_one_world(job, 3 if nodes == 1 else 4, nodes)
+            self.assertNotIn("MPI", job.stderr)
+        code, job = self.run_job("--num_gpus", "2", "--mpi", "none", "--show", "all", self.program)
+        self.assert_code(0, code, job)
+        self.assertEqual(2, job.stdout.count("rank 0 of 1"), job.output)
+        self.assert_nothing_left()
+        self.assert_no_folder_left()
+
+    def test_a_program_that_only_starts_one_with_mpi(self):
+        code, job = self.run_job("--num_gpus", "2", "--mpi", "pmix", "--show", "all", bash('"$1"'), "-", self.program)
+        self.assert_code(0, code, job)
+        self.assert_one_world(job, 2, 1)
+
+    def test_a_restart_is_a_world_of_its_own(self):
+        code, job = self.run_job(
+            "--num_gpus", "2", "--max_restarts", "1", "--restart_delay_s", "0", "--mpi", "pmix", "--show", "all",
+            bash('[ $DSLAUNCH_ATTEMPT = 1 ] && exec "$1" kill; exec "$1"'), "-", self.program)
+        self.assert_code(0, code, job)
+        self.assert_one_world(job, 2, 1)
+        self.assert_nothing_left()
+        self.assert_no_folder_left()
+
+    def test_a_killed_server_is_the_first_cause(self):
+        job = self.start("--num_gpus", "2", "--mpi", "pmix", bash('touch "$1/up.$RANK"; exec sleep 60'), "-", self.folder)
+        self.wait_for_files(job, "up.*", 2)
+        server, = [process for process in self.leftovers() if process.comm == "dslaunch-pmix"]
+        os.kill(server.pid, signal.SIGKILL)
+        self.assert_code(69, self.wait(job), job)
+        self.assert_says(job, "the PMIx server of its MPI ranks ended")
+        self.assert_nothing_left(within_s=15)
+        self.assert_no_folder_left()
+
+    def test_nothing_is_left_of_killed_agents_and_supervisors(self):
+        for count in (1, 2):
+            job = self.start("--num_gpus", "2", "--mpi", "pmix", bash('touch "$1/up.$2.$RANK"; exec sleep 60'), "-", self.folder,
+                             count)
+            self.wait_for_files(job, f"up.{count}.*", 2)
+            server, = [process for process in self.leftovers() if process.comm == "dslaunch-pmix"]
+            agent = server.ppid
+            supervisor, = [process.ppid for process in self.leftovers() if process.pid == agent]
+            for pid in (agent, supervisor)[:count]:
+                with contextlib.suppress(ProcessLookupError):  # the supervisor ends when its agent does
+                    os.kill(pid, signal.SIGKILL)
+            self.assertNotEqual(0, self.wait(job), job.output)
+            self.assert_nothing_left(within_s=20)
+            self.assert_no_folder_left()
+
+    def test_each_node_by_its_own_command(self):
+        options = ["--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", "29417",
+                   "--show", "all", self.program]
+        first = self.start("--node_rank", "0", *options)
+        second = self.start("--node_rank", "1", *options)
+        for job in (first, second):
+            self.assert_code(0, self.wait(job), job)
+        self.assertRegex(first.stdout + second.stdout, "rank 0 of 2, 1 on its node: sum 1, left 1")
+        self.assertRegex(first.stdout + second.stdout, "rank 1 of 2, 1 on its node: sum 1, left 0")
+        self.assert_nothing_left()
+
+
+class OnHosts(MpiCase, HostsCase):
+    def by_mpirun(self, *program):
+        mpirun = self.front.run([MPIRUN, "--allow-run-as-root", "--oversubscribe", "--host", "node1:2,node2:2", "-np", "4",
+                                 *map(str, program)], timeout_s=60)
+        return sorted(LINE.findall(mpirun.stdout))
+
+    def ranks(self, *arguments, launcher="ssh"):
+        code, job = self.run_job("--launcher", launcher, self.two_by_two(), "--show", "all", *arguments)
+        self.assert_code(0, code, job)
+        return sorted(LINE.findall(job.stdout))
+
+    def test_as_under_mpirun_over_every_launcher(self):
+        expected = self.by_mpirun(self.program)
+        self.assertEqual(4, len(expected), expected)
+        for launcher in ("ssh", "openmpi", "pdsh"):
+            with self.subTest(launcher=launcher):
+                self.assertEqual(expected, self.ranks(self.program, launcher=launcher))
+        self.assert_nothing_left()
+        self.assert_no_folder_left()
+
+    def test_messages_of_many_sizes(self):
+        for size in (1, 4096, 1 << 20):
+            self.assertEqual(self.by_mpirun(self.program, "ping", size), self.ranks(self.program, "ping", size))
+
+    def test_mpi4py(self):
+        if subprocess.run(["/usr/bin/python3", "-c", "import mpi4py"], capture_output=True).returncode != 0:
+            self.skipTest("there is no python3-mpi4py")
+        script = self.folder / "script.py"
+        script.write_text(MPI4PY)
+        self.assertEqual(self.by_mpirun("/usr/bin/python3", script), self.ranks("/usr/bin/python3", script))
+        code, job = self.run_job(self.two_by_two(), "--mpi", "pmix", "/usr/bin/python3", "-m", "mpi4py.bench", "ringtest",
+                                 "-n", "100", "-l", "10")
+        self.assert_code(0, code, job)
+        self.assert_says(job, r"time for 10 loops = .* \(4 processes, 100 bytes\)")
+
+    def test_mpi_abort_is_the_first_cause(self):
+        for code in (7, 0):
+            got, job = self.run_job(self.two_by_two(), self.program, "abort", code)
+            self.assert_code(code or 1, got, job)
+            self.assert_says(job, r"rank 1 \(node1, local rank 1\)")
+            self.assert_nothing_left(within_s=15)
+        self.assert_no_folder_left()
+
+    def test_a_killed_rank_is_the_first_cause(self):
+        code, job = self.run_job(self.two_by_two(), self.program, "kill")
+        self.assert_code(137, code, job)
+        self.assert_says(job, r"rank 1 \(node1, local rank 1\).*SIGKILL")
+        self.assert_nothing_left(within_s=15)
+        self.assert_no_folder_left()
+
+
+if __name__ == "__main__":
+    if why_not():
+        print(why_not())
+        sys.exit(77)
+    main()
