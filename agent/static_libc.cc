@@ -147,6 +147,11 @@ hostent* gethostbyname(const char*) {
 
 servent* getservbyname(const char*, const char*) { return nullptr; }
 
+int getservbyname_r(const char*, const char*, servent*, char*, size_t, servent** result) {
+  *result = nullptr;
+  return ENOENT;
+}
+
 int getservbyport_r(int, const char*, servent*, char*, size_t, servent** result) {
   *result = nullptr;
   return ENOENT;

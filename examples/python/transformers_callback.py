@@ -5,14 +5,17 @@
     trainer.train()
     if callback.stopped: dslaunch.exit_saved()
 
-Here it trains a tiny random model. `python3 transformers_callback.py OUTPUT_FOLDER STEPS`, alone or under dslaunch.
+Here it trains a tiny random model. `python3 transformers_callback.py OUTPUT_FOLDER STEPS`, alone or under dslaunch; a run
+that was asked to stop is continued by the same command.
 """
 
+import os
 import sys
 
 import dslaunch
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
 
 
 class DslaunchCallback(TrainerCallback):
@@ -22,6 +25,7 @@ class DslaunchCallback(TrainerCallback):
         self.numbers = {}  # of the last log
 
     def on_train_begin(self, args, state, control, **kwargs):
+        dslaunch.stop_requested()  # from here on SIGTERM does not end the process
         self.reporter.ready()
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -63,7 +67,7 @@ def main(folder, steps):
     arguments = TrainingArguments(folder, max_steps=steps, per_device_train_batch_size=4, logging_steps=5, report_to=[],
                                   save_strategy="no", use_cpu=True, disable_tqdm=True)
     trainer = Trainer(model, arguments, train_dataset=RandomTokens(), eval_dataset=RandomTokens(), callbacks=[callback])
-    trainer.train()
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if os.path.isdir(folder) else None)
     if callback.stopped:
         dslaunch.exit_saved()
     trainer.evaluate()

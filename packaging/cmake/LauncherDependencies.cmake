@@ -30,6 +30,21 @@ foreach(name grpc++ grpc gpr upb address_sorting re2 cares protobuf z absl_base 
     list(APPEND grpc_archives "${DSLAUNCH_A_${name}}")
   endif()
 endforeach()
+# What libcrypto.a itself needs: nothing on Debian 12, zlib and zstd on Debian 13.
+pkg_check_modules(LIBCRYPTO REQUIRED libcrypto)
+set(crypto_archives "")
+foreach(name IN LISTS LIBCRYPTO_STATIC_LIBRARIES)
+  if(name MATCHES "^(crypto|dl|pthread)$")
+    continue()
+  endif()
+  find_library(DSLAUNCH_A_${name} NAMES lib${name}.a)
+  mark_as_advanced(DSLAUNCH_A_${name})
+  if(DSLAUNCH_A_${name})
+    list(APPEND crypto_archives "${DSLAUNCH_A_${name}}")
+  else()
+    list(APPEND missing_archives "lib${name}.a")
+  endif()
+endforeach()
 
 add_library(dslaunch_grpc INTERFACE)
 add_library(dslaunch_openssl INTERFACE)
@@ -41,7 +56,7 @@ if(DSLAUNCH_STATIC AND NOT missing_archives)
   target_link_libraries(dslaunch_grpc INTERFACE
     -Wl,--start-group ${grpc_archives} ${absl_archives} -Wl,--end-group ${CMAKE_DL_LIBS})
   set(DSLAUNCH_IS_STATIC ON)
-  target_link_libraries(dslaunch_openssl INTERFACE "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}")
+  target_link_libraries(dslaunch_openssl INTERFACE "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}" ${crypto_archives})
   target_link_libraries(dslaunch_libssh INTERFACE "${DSLAUNCH_A_ssh}" dslaunch_no_kerberos "${DSLAUNCH_A_z}")
   target_link_libraries(dslaunch_yaml INTERFACE "${DSLAUNCH_A_yaml-cpp}")
   # The agent runs on any Linux of its architecture, with nothing of the node but its kernel. Sanitizers need a shared
@@ -52,7 +67,7 @@ if(DSLAUNCH_STATIC AND NOT missing_archives)
 
   dslaunch_compiled_in(PROGRAMS dslaunch FILES "${DSLAUNCH_A_ssh}" "${DSLAUNCH_A_yaml-cpp}")
   dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent FILES
-    ${grpc_archives} ${absl_archives} "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}")
+    ${grpc_archives} ${absl_archives} "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}" ${crypto_archives})
   foreach(name stdc++ gcc gcc_eh c)
     execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=lib${name}.a
                     OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)

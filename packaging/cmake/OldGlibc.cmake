@@ -12,8 +12,8 @@ option(DSLAUNCH_OLD_GLIBC "Programs that run on glibc 2.28, on x86-64" ON)
 if(NOT DSLAUNCH_OLD_GLIBC OR DSLAUNCH_SANITIZE OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   return()
 endif()
-# The newest whose headers were tried: later ones call functions that newer_functions.cc lacks (__isoc23_strtol and so on).
-set(newest_tried 2.36)
+# The newest whose headers were tried: later ones may call functions that newer_functions.cc lacks.
+set(newest_tried 2.41)
 execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE libc ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
 string(REGEX REPLACE "^glibc " "" libc_version "${libc}")
 if(NOT libc MATCHES "^glibc [0-9.]+$" OR libc_version VERSION_GREATER newest_tried)

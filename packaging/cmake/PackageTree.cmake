@@ -52,14 +52,29 @@ dslaunch (${CPACK_PACKAGE_VERSION}) unstable; urgency=medium
 # The agent is copied to nodes that may have no library of the same version, or none.
 dslaunch: embedded-library * [usr/bin/dslaunch-agent]
 dslaunch: shared-library-lacks-prerequisites [usr/bin/dslaunch-agent]
+# One program for every distribution. /usr/share/dslaunch/sbom.cdx.json has the version, to compare advisories with.
+dslaunch: embedded-library zlib [usr/bin/dslaunch]
+# Words of OpenSSL's, or bytes that are none.
+dslaunch: spelling-error-in-binary *
 # Started by dslaunch, not by hand.
 dslaunch: no-manual-page [usr/bin/dslaunch-agent]
 dslaunch: no-manual-page [usr/bin/dslaunch-pmix]
 ")
     elseif(component STREQUAL "trainer")
       file(WRITE "${tree}/share/lintian/overrides/dslaunch-trainer" "\
+# One program for every distribution. /usr/share/dslaunch/sbom.cdx.json has the version, to compare advisories with.
+dslaunch-trainer: embedded-library zlib [usr/bin/dslaunch-train]
+# Bytes that are no words.
+dslaunch-trainer: spelling-error-in-binary *
+# Its stamp must be readable where its symbols are not to be had: with another LibTorch (packaging/cmake/Hardening.cmake).
+dslaunch-trainer: hardening-no-bindnow [usr/lib/dslaunch/libdslaunch_cuda.so]
 # Started by dslaunch; its options are in dslaunch's page.
 dslaunch-trainer: no-manual-page [usr/bin/dslaunch-train]
+")
+    else()
+      file(WRITE "${tree}/share/lintian/overrides/dslaunch-dev" "\
+# A stack trace of a user's program has lines then.
+dslaunch-dev: unstripped-static-library *
 ")
     endif()
   endforeach()

@@ -45,6 +45,12 @@ set(CPACK_DEBIAN_SDK_PACKAGE_DEPENDS "dslaunch-trainer (= ${PROJECT_VERSION}), z
 set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE "Apache-2.0")
+set(CPACK_RPM_SDK_PACKAGE_GROUP Development/Libraries)
+# Nothing of the machine and the hour in which it was built.
+set(CPACK_RPM_SPEC_MORE_DEFINE "%define packager ${CPACK_PACKAGE_CONTACT}
+%define _buildhost dslaunch
+%define use_source_date_epoch_as_buildtime 1
+%define clamp_mtime_to_source_date_epoch 1")
 set(CPACK_RPM_PACKAGE_AUTOREQ OFF)
 set(CPACK_RPM_PACKAGE_AUTOPROV OFF)
 set(CPACK_RPM_RUNTIME_PACKAGE_NAME dslaunch)

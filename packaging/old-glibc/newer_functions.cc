@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -13,6 +14,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>
@@ -135,6 +137,13 @@ int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock,
   return pthread_mutex_timedlock(mutex, &wall);
 }
 
+int sem_clockwait(sem_t* semaphore, clockid_t clock, const timespec* time) {
+  static const auto own = Find<decltype(&sem_clockwait)>("sem_clockwait");
+  if (own != nullptr) return own(semaphore, clock, time);
+  const timespec wall = OnWallClock(clock, *time);
+  return sem_timedwait(semaphore, &wall);
+}
+
 // 2.34.
 int close_range(unsigned first, unsigned last, int flags) noexcept {
   constexpr long kCloseRange = 436;
@@ -163,6 +172,36 @@ uint32_t arc4random() noexcept {
   uint32_t number = 0;
   if (getentropy(&number, sizeof number) != 0) abort();
   return number;
+}
+void arc4random_buf(void* buffer, size_t bytes) noexcept {
+  constexpr size_t kMaxBytes = 256;  // of one getentropy
+  for (auto* at = static_cast<char*>(buffer); bytes > 0;) {
+    const size_t part = bytes < kMaxBytes ? bytes : kMaxBytes;
+    if (getentropy(at, part) != 0) abort();
+    at += part;
+    bytes -= part;
+  }
+}
+
+// 2.38: what newer headers make of strtol and so on. It also reads "0b1" where the base is 0 or 2,
+// which nothing here relies on.
+#define READS_A_NUMBER(Type, name)                                        \
+  Type Before_##name(const char*, char**, int) noexcept __asm__(#name);   \
+  Type __isoc23_##name(const char* text, char** end, int base) noexcept { \
+    return Before_##name(text, end, base);                                \
+  }
+READS_A_NUMBER(long, strtol)
+READS_A_NUMBER(long long, strtoll)
+READS_A_NUMBER(unsigned long, strtoul)
+READS_A_NUMBER(unsigned long long, strtoull)
+#undef READS_A_NUMBER
+int BeforeVsscanf(const char*, const char*, va_list) noexcept __asm__("__isoc99_vsscanf");
+int __isoc23_sscanf(const char* text, const char* format, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  const int read = BeforeVsscanf(text, format, arguments);
+  va_end(arguments);
+  return read;
 }
 
 // 2.35, in libgcc's unwinder, which does not look further where this fails.

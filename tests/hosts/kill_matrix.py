@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The kill matrix: what dies x when x on which nodes, on test hosts with real sshds.
 
-  sudo python3 tests/hosts/kill_matrix.py [--user root|tester] [--defaults] [--only SUBSTRING] [--repeat N] [--markdown FILE]
+  sudo python3 tests/hosts/kill_matrix.py [--user root|tester] [--defaults] [--only SUBSTRING] [--pairwise] [--repeat N]
+                                          [--roots FRONT,NODE1,NODE2] [--markdown FILE]
   sudo python3 tests/hosts/kill_matrix.py --latency     medians of 20: how soon an end and a stop are known
 
 Each cell is a job of 2 nodes x 2 ranks with a grandchild in a session of its own below each rank. It says what dslaunch
@@ -237,14 +238,15 @@ class Result:
 class HostPool:
     """Hosts that jobs run on one after the other; new ones after a fault that breaks them."""
 
-    def __init__(self, user):
+    def __init__(self, user, roots=None):
         self._user = user
+        self._roots = roots
         self._hosts = None
 
     def get(self):
         if self._hosts is None:
             binds = {f"{STATE}/bin": BUILD / "bin", f"{STATE}/matrix": WORKER.parent}
-            self._hosts = TestHosts(2, user=self._user, binds=binds).__enter__()
+            self._hosts = TestHosts(2, user=self._user, binds=binds, roots=self._roots).__enter__()
             # The agent is copied to the nodes by the first job; that is not what is measured.
             done = self._hosts.front.run([f"{STATE}/bin/dslaunch", "--hostfile", self._hosts.hostfile(2), "true"])
             if done.returncode != 0:
@@ -480,14 +482,14 @@ def run_cell(cell, pool, user, times):
 BREAKS_HOSTS = ("power cut", "network cut")
 
 
-def run_cells(cells, user, times, sets, report):
+def run_cells(cells, user, times, sets, report, roots=None):
     """Runs the cells on `sets` groups of hosts side by side; the results in the order of the cells."""
     todo, results, lock = queue.Queue(), {}, threading.Lock()
     for number, cell in enumerate(cells):
         todo.put((number, cell))
 
     def work():
-        pool = HostPool(user)
+        pool = HostPool(user, roots)
         try:
             while True:
                 try:
@@ -591,6 +593,10 @@ def main():
     parser.add_argument("--user", choices=["root", "tester"], help="default: both, one after the other")
     parser.add_argument("--defaults", action="store_true", help="dslaunch's own times; takes half an hour")
     parser.add_argument("--only", default="", help="cells whose name ('agent / running / node2') contains this")
+    parser.add_argument("--pairwise", action="store_true",
+                        help="a part of the cells in which each pair of fault, phase and place still occurs")
+    parser.add_argument("--roots", metavar="FRONT,NODE1,NODE2",
+                        help="folders with an installed system each (sshd, python3), which are the hosts' disks")
     parser.add_argument("--repeat", type=int, help="runs of each cell (1); with --latency: of each figure (20)")
     parser.add_argument("--sets", type=int, default=3, help="groups of hosts side by side (3)")
     parser.add_argument("--markdown", metavar="FILE", help="writes the table there")
@@ -605,10 +611,12 @@ def main():
             tell_latencies(user, arguments.repeat or 20)
         return
     times = DEFAULTS if arguments.defaults else FAST
-    cells = [cell for cell in all_cells() if arguments.only in str(cell)] * (arguments.repeat or 1)
+    cells = [cell for cell in all_cells() if arguments.only in str(cell)]
+    cells = (pairwise(cells) if arguments.pairwise else cells) * (arguments.repeat or 1)
+    roots = dict(zip(("front", "node1", "node2"), arguments.roots.split(","), strict=True)) if arguments.roots else None
     begin, results = time.time(), []
     for user in users:
-        results += run_cells(cells, user, times, arguments.sets, tell)
+        results += run_cells(cells, user, times, arguments.sets, tell, roots)
     if arguments.markdown:
         pathlib.Path(arguments.markdown).write_text(markdown(results, times))
     bad = [result for result in results if result.problems]

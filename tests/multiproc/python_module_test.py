@@ -3,12 +3,14 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import ROOT, TWO_BY_TWO, LauncherCase, main  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
 
 MODULE = ROOT / "python"
 EXAMPLES = ROOT / "examples" / "python"
@@ -47,6 +49,11 @@ class PythonModule(LauncherCase):
     def metrics(self, rank):
         path, = (self.folder / "logs").rglob(f"rank_{rank}/metrics.jsonl")
         return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def wait_for_metrics(self, timeout_s):
+        """Until a rank has written a line."""
+        wait_until(lambda: any(path.stat().st_size for path in (self.folder / "logs").rglob("metrics.jsonl")), timeout_s,
+                   "no metrics", poll_s=0.1)
 
     def test_outside_of_a_job_it_does_nothing(self):
         text = """
@@ -96,9 +103,7 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         loop = [ORACLE, EXAMPLES / "train.py", "--checkpoint", checkpoint, "--steps"]
         job = self.start_python(*loop, "1000000", options=["--show", "all"])
         self.wait_for_output(job, "begins after step 0, attempt 1", 4, timeout_s=90)
-        deadline = time.monotonic() + 60
-        while not list((self.folder / "logs").rglob("metrics.jsonl")) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        self.wait_for_metrics(60)
         job.signal(15)
         self.assert_code(85, self.wait(job), job)
         stopped_at = self.metrics(0)[-1]["step"]
@@ -112,14 +117,34 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         if not HAS_TORCH:
             self.skipTest("no PyTorch: set DSLAUNCH_ORACLE_PYTHON")
         if subprocess.run([ORACLE, "-c", "import transformers, accelerate"], capture_output=True, timeout=120).returncode:
-            self.skipTest("transformers' Trainer needs accelerate, which is not there")
-        job = self.start("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", "--json", "--log_dir",
-                         self.folder / "logs", "--env", f"PYTHONPATH={MODULE}", ORACLE,
-                         EXAMPLES / "transformers_callback.py", self.folder / "output", "20")
+            self.skipTest("transformers' Trainer needs accelerate; run packaging/fetch-oracle")
+        output = self.folder / "output"
+
+        def train(steps):
+            return self.start("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", "--grace", "100", "--json", "--log_dir",
+                              self.folder / "logs", "--env", f"PYTHONPATH={MODULE}", ORACLE,
+                              EXAMPLES / "transformers_callback.py", output, steps)
+
+        job = train(1000000)
+        self.wait_for_metrics(150)
+        job.signal(15)
+        self.assert_code(85, self.wait(job, 150), job)
+        stopped_at = self.metrics(0)[-1]["step"]
+        saved, = output.iterdir()
+        self.assertGreaterEqual(int(saved.name.removeprefix("checkpoint-")), stopped_at)
+        self.assertTrue((saved / "model.safetensors").exists())
+        shutil.rmtree(self.folder / "logs")
+
+        last = int(saved.name.removeprefix("checkpoint-")) + 20
+        job = train(last)
         self.assert_code(0, self.wait(job, 150), job)
-        self.assertIn("loss", json.loads(job.stdout.splitlines()[-1])["result"])
+        result = json.loads(job.stdout.splitlines()[-1])["result"]
         steps = [line["step"] for line in self.metrics(0) if "eval" not in line]
-        self.assertEqual(20, steps[-1])
+        self.assertGreater(steps[0], last - 20)
+        self.assertEqual(last, steps[-1])
+        page = self.folder / "page.html"
+        self.assert_code(0, *self.run_job("report", "last", "-o", page))
+        self.assertIn(f"{result['loss']:.4g}", page.read_text())
 
 
 if __name__ == "__main__":

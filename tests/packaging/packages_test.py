@@ -10,11 +10,12 @@ import tempfile
 import unittest
 
 BUILD = pathlib.Path(os.environ["DSLAUNCH_BUILD_DIR"])
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 HAS = {"DEB": shutil.which("dpkg-deb"), "RPM": shutil.which("rpmbuild")}
 
 
 def output(*command, **options):
-    ended = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
+    ended = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400,
                            **options)
     if ended.returncode != 0:
         raise AssertionError(f"{command}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}")
@@ -28,11 +29,12 @@ class PackagesTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
 
     def pack(self, generator, folder="packages"):
-        """The packages, by name: fast compression, to compare what is inside."""
-        where = self.folder / folder
-        output("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", generator, "-B", where, "-D",
-               "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-D", "CPACK_RPM_COMPRESSION_TYPE=gzip",
-               env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
+        """The packages, by name, made once for each folder: fast compression, to compare what is inside."""
+        where = self.folder / folder / generator
+        if not where.exists():
+            output("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", generator, "-B", where, "-D",
+                   "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-D", "CPACK_RPM_COMPRESSION_TYPE=gzip",
+                   env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"})
         ending = "." + {"DEB": "deb", "RPM": "rpm", "TGZ": "tar.gz"}[generator]
         return {path.name: path for path in where.iterdir() if path.name.endswith(ending)}
 
@@ -80,12 +82,29 @@ class PackagesTest(unittest.TestCase):
         self.assertEqual(69, ended.returncode, ended.stderr)
         self.assertRegex(ended.stderr, r"no LibTorch 2\.11 beside dslaunch-train; .*pip install 'dslaunch\[train\]'")
 
+    def test_two_rpms_of_one_build_are_equal(self):
+        if not HAS["RPM"]:
+            self.skipTest("no rpmbuild")
+        one, other = self.pack("RPM"), self.pack("RPM", "other")
+        self.assertEqual({name: path.read_bytes() == other[name].read_bytes() for name, path in one.items()},
+                         dict.fromkeys(one, True))
+
     def test_two_debs_of_one_build_are_equal(self):
         if not HAS["DEB"]:
             self.skipTest("no dpkg-deb")
-        one, other = self.pack("DEB", "one"), self.pack("DEB", "other")
+        one, other = self.pack("DEB"), self.pack("DEB", "other")
         self.assertEqual({name: path.read_bytes() == other[name].read_bytes() for name, path in one.items()},
                          dict.fromkeys(one, True))
+
+    def test_lintian(self):
+        if not HAS["DEB"] or not shutil.which("lintian"):
+            self.skipTest("no lintian")
+        output("lintian", "--allow-root", "--fail-on", "error,warning", *self.pack("DEB").values())
+
+    def test_rpmlint(self):
+        if not HAS["RPM"] or not shutil.which("rpmlint"):
+            self.skipTest("no rpmlint")
+        output("rpmlint", "--config", SOURCE / "packaging/rpmlint.toml", "--strict", *self.pack("RPM").values())
 
     def test_tarball(self):
         (name, path), = self.pack("TGZ").items()

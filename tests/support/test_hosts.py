@@ -13,7 +13,8 @@ when this process dies, however it dies, the kernel ends the switch, its hosts a
 
 What a host has of its own: network (10.66.0.N, beyond 248 hosts 10.66.1.N, and fd66::N on `eth0`), UTS name, process table, /etc/hosts (with
 `127.0.1.1 nodeN`, as Debian's installer writes it), the user's home, an sshd with its own key and, where this machine has
-cgroup v2, a cgroup. The rest of the disk is this machine's and is the same on all hosts.
+cgroup v2, a cgroup. The rest of the disk is this machine's and is the same on all hosts; a host with a root of its own
+shares /dev, /run, /sys and /tmp alone.
 
 Standard library only; needs root, iproute2, nftables, util-linux, openssh-server and openssh-client.
 """
@@ -325,16 +326,18 @@ class TestHosts:
       nodes_log_in  the nodes can log in to each other as the front can
       binds         {path below /run/hosts: folder of this machine}: shown there too, for a user who may not enter
                     the folder's parents
+      roots         {"node1": folder}: an installed system (debootstrap) with sshd that is this host's disk
     """
     __test__ = False  # not a test case, for tools that collect by name
 
     def __init__(self, count=2, shared_home=False, sshd_options=None, bashrc="", user="root", binds=None,
-                 bastion=None, password="", nodes_log_in=False):
+                 bastion=None, password="", nodes_log_in=False, roots=None):
         self.shared_home = shared_home
         self.user = user
         self._spec = {"nodes": [f"node{i + 1}" for i in range(count)], "shared_home": shared_home,
                       "sshd_options": sshd_options or {}, "bashrc": bashrc, "user": user, "bastion": bastion,
                       "password": password, "nodes_log_in": nodes_log_in,
+                      "roots": {host: str(root) for host, root in (roots or {}).items()},
                       "binds": {str(inside): str(outside) for inside, outside in (binds or {}).items()}}
         self._switch = None
         self._cgroup = None
@@ -559,7 +562,7 @@ def run_switch(spec):
         options = spec["bastion"] if name == "bastion" else spec["sshd_options"]
         _write(f"{STATE}/{name}/sshd_config", _sshd_config(name, options))
 
-    guests = {name: _start_host(name, number) for name, number in numbers.items()}
+    guests = {name: _start_host(name, number, spec["roots"].get(name, "/")) for name, number in numbers.items()}
     for name, guest in guests.items():
         if guest.stdout.readline() != "ready\n":
             said = pathlib.Path(f"{STATE}/{name}/start.log").read_text()
@@ -568,11 +571,11 @@ def run_switch(spec):
     _reap_forever()
 
 
-def _start_host(name, number):
+def _start_host(name, number, root):
     with open(f"{STATE}/{name}/start.log", "w") as log:  # unshare complains there of a power cut, for one
         guest = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child",
-             "--mount-proc", sys.executable, os.path.abspath(__file__), "_host", name],
+             "--mount-proc", sys.executable, os.path.abspath(__file__), "_host", root, name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
     init_pid = wait_until(lambda: children_of(guest.pid), 10, f"first process of {name}")[0]
     _call("ip", "link", "add", f"p-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(init_pid))
@@ -585,17 +588,24 @@ def _start_host(name, number):
 # --- inside: a host's first process ------------------------------------------------------------------------------
 
 
-def run_host(name):
+def run_host(root, name):
     own = f"{STATE}/{name}"
     number = sys.stdin.readline().strip()
     _call("hostname", name)
+    if root != "/":
+        for folder in ("dev", "proc", "run", "sys", "tmp"):
+            _call("mount", "--rbind", f"/{folder}", f"{root}/{folder}")
     for file in ("hosts", "passwd", "shadow"):
-        _call("mount", "--bind", f"{own}/{file}", f"/etc/{file}")
+        place = pathlib.Path(f"{root}/etc/{file}")
+        place.touch()  # not every root has /etc/hosts
+        _call("mount", "--bind", f"{own}/{file}", str(place))
     os.makedirs("/run/sshd", exist_ok=True)
     _call("ip", "link", "set", "lo", "up")
     _call("ip", "address", "add", f"{address_of(int(number))}/16", "dev", "eth0")
     _call("ip", "address", "add", f"{SUBNET6}{number}/64", "dev", "eth0", "nodad")
     _call("ip", "link", "set", "eth0", "up")
+    os.chroot(root)
+    os.chdir("/")
     if name != "front":
         with open(f"{own}/sshd.log", "w") as log:
             # Its own session: no terminal of ours may signal it.
@@ -639,7 +649,7 @@ def main():
     if sys.argv[1:2] == ["_switch"]:
         return run_switch(json.loads(sys.argv[2]))
     if sys.argv[1:2] == ["_host"]:
-        return run_host(sys.argv[2])
+        return run_host(*sys.argv[2:])
     parser = argparse.ArgumentParser(description="Test hosts to try dslaunch on by hand; ends at Ctrl-C.")
     parser.add_argument("action", choices=["up", "check"], help="check: says why they cannot be had, and ends with 1")
     parser.add_argument("count", type=int, nargs="?", default=2, help="how many nodes (default 2)")
