@@ -124,8 +124,9 @@ std::string LastLineOf(const std::string& path) {
 class PmixHelper::Process : public std::enable_shared_from_this<Process> {
  public:
   Process(asio::io_context& loop, ServerFolder folder, PmixHelper::Handlers handlers,
-          std::string log_path)
+          std::string log_path, uint32_t ranks)
       : loop_(loop),
+        ranks_(ranks),
         folder_(std::move(folder)),
         log_path_(std::move(log_path)),
         handlers_(std::move(handlers)),
@@ -160,10 +161,11 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   void OnMessage(std::string_view bytes) {
     const auto self = shared_from_this();  // what is called may end this
     pb::PmixReport report;
-    const bool is_start = static_cast<bool>(handlers_.on_started);
-    if (!report.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
-        report.report_case() == pb::PmixReport::REPORT_NOT_SET || report.has_aborted() == is_start)
+    if (!report.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
       return Fail("it sent what no server sends");
+    if (const Result<void> checked = CheckPmixReport(report, !handlers_.on_started, ranks_);
+        !checked.ok())
+      return Fail("it sent " + checked.error().message);
     if (report.has_failure()) return Fail(SanitizeForTerminal(Truncate(report.failure())));
     if (report.has_aborted()) {
       if (const auto on_aborted = handlers_.on_aborted) on_aborted(report.aborted());
@@ -200,6 +202,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   asio::io_context& loop_;
+  const uint32_t ranks_;  // of this node
   const ServerFolder folder_;
   const std::string log_path_;
   Handlers handlers_;
@@ -241,13 +244,33 @@ Result<std::unique_ptr<PmixHelper>> PmixHelper::Start(asio::io_context& loop,
                                              std::string(spawned.failure.step) + ": " +
                                              ErrnoText(spawned.failure.error_number)};
   }
+  const uint32_t ranks = options.job.node_rank() < static_cast<uint32_t>(options.job.nodes_size())
+                             ? options.job.nodes(static_cast<int>(options.job.node_rank())).ranks()
+                             : 0;
   const auto process = std::make_shared<Process>(loop, std::move(folder), std::move(handlers),
-                                                 std::move(options.log_path));
+                                                 std::move(options.log_path), ranks);
   process->Begin(spawned.pid, std::move(sockets.ours), options.job);
   return std::unique_ptr<PmixHelper>(new PmixHelper(process));
 }
 
 PmixHelper::~PmixHelper() { process_->End(); }
+
+Result<void> CheckPmixReport(const pb::PmixReport& report, bool has_started, uint32_t ranks) {
+  if (report.has_failure() && !has_started) return {};
+  if (report.has_aborted() && has_started) return {};
+  if (!report.has_clients() || has_started)
+    return Error{ExitCode::kBadInput, "what no server sends now"};
+  if (static_cast<uint32_t>(report.clients().by_local_rank_size()) != ranks)
+    return Error{ExitCode::kBadInput, "the environment of more or fewer ranks than there are"};
+  for (const pb::PmixClient& client : report.clients().by_local_rank()) {
+    for (const std::string& entry : client.env()) {
+      const size_t name_end = entry.find('=');
+      if (name_end == 0 || name_end == std::string::npos || entry.find('\0') != std::string::npos)
+        return Error{ExitCode::kBadInput, "an environment that is none"};
+    }
+  }
+  return {};
+}
 
 Result<pb::PmixJob> MakePmixJob(const std::string& job_id, uint64_t attempt,
                                 const pb::Assignment& assignment,

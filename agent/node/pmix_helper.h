@@ -2,6 +2,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -46,6 +47,10 @@ class PmixHelper {
 
   std::shared_ptr<Process> process_;
 };
+
+// What its server may send now. `has_started`: it has sent how ranks start. `ranks`: of this node.
+// kBadInput: no server sends this. Pure.
+Result<void> CheckPmixReport(const pb::PmixReport& report, bool has_started, uint32_t ranks);
 
 // The job as the server of one member takes it. Names of nodes that PMIx cannot take, or that are
 // not different, are replaced. Error kInternal: the assignment does not fit the nodes. Pure.

@@ -22,8 +22,10 @@
 
 #include "agent/logs/rank_selection.h"
 #include "agent/node/attempt_workers.h"
+#include "agent/node/pmix_helper.h"
 #include "agent/node/rank_link_core.h"
 #include "agent/node/worker_specs.h"
+#include "agent/pmix/exchange.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_workers.h"
 #include "cli/commands/doctor_report.h"
@@ -1029,6 +1031,192 @@ bool ConnectsRanks(const std::string& bytes) {
     }
   }
   return any;
+}
+
+namespace {
+
+// One server, its ranks, and servers of other nodes that say anything.
+class PmixServerOfANode {
+ public:
+  explicit PmixServerOfANode(Input& input) : input_(input), node_(TakeNode(input)) {}
+
+  // Whether any message was taken.
+  bool Run() {
+    while (!input_.empty()) {
+      switch (input_.Below(6)) {
+        case 0:
+          EnterFence();
+          break;
+        case 1:
+          open_.insert(++last_id_);
+          CarryOut(exchange_.OnLocalRequest(last_id_, input_.Number32()));
+          break;
+        case 2:
+          if (!asked_.empty()) AnswerAsLibrary();
+          break;
+        case 3:
+          LoseNode(static_cast<uint32_t>(input_.Below(std::size(kRanks))));
+          break;
+        default:
+          HearNode(static_cast<uint32_t>(input_.Below(std::size(kRanks))));
+      }
+    }
+    // Nobody is left who could answer, so nothing that began here may stay open.
+    for (uint32_t node = 0; node < std::size(kRanks); ++node) LoseNode(node);
+    Require(open_.empty(), "a rank waits for nodes that are gone");
+    return any_;
+  }
+
+ private:
+  static constexpr uint32_t kRanks[] = {2, 1, 2};  // of each node
+  static constexpr uint32_t kWorld = 5;
+
+  static uint32_t TakeNode(Input& input) {
+    return static_cast<uint32_t>(input.Below(std::size(kRanks)));
+  }
+
+  static pb::PmixJob JobOf(uint32_t node_rank) {
+    pb::PmixJob job;
+    job.set_nspace("job.1");
+    job.set_folder("/tmp/x");
+    job.set_node_rank(node_rank);
+    uint32_t next = 0;
+    for (const uint32_t ranks : kRanks) {
+      pb::PmixNode& node = *job.add_nodes();
+      node.set_name("node" + std::to_string(job.nodes_size() - 1));
+      node.set_first_rank(next);
+      node.set_ranks(ranks);
+      next += ranks;
+    }
+    Require(CheckPmixJob(job).ok(), "a job is none");
+    return job;
+  }
+
+  // Ascending, as the library has them; empty: all.
+  std::vector<uint32_t> TakeRanks() { return TakeSome(input_, kWorld); }
+  static bool IsOf(uint32_t node, uint32_t rank) {
+    uint32_t first = 0;
+    for (uint32_t before = 0; before < node; ++before) first += kRanks[before];
+    return rank >= first && rank < first + kRanks[node];
+  }
+
+  void EnterFence() {
+    std::vector<uint32_t> ranks = TakeRanks();
+    const bool takes_part =
+        std::ranges::any_of(ranks, [&](uint32_t rank) { return IsOf(node_, rank); });
+    if (!ranks.empty() && !takes_part) return;  // no rank of this node would enter it
+    open_.insert(++last_id_);
+    CarryOut(exchange_.OnLocalFence(last_id_, std::move(ranks), std::string(input_.Text())));
+  }
+
+  void AnswerAsLibrary() {
+    pb::ModexReply reply;
+    reply.set_number(asked_.back().number());
+    reply.set_from_node(asked_.back().from_node());
+    reply.set_rank(asked_.back().rank());
+    reply.set_data(std::string(input_.Text()));
+    asked_.pop_back();
+    CarryOut(exchange_.OnLocalReply(std::move(reply)));
+  }
+
+  void LoseNode(uint32_t node) {
+    if (node != node_ && gone_.insert(node).second) CarryOut(exchange_.OnNodeGone(node));
+  }
+
+  // A server that is not the hub is connected to the hub alone.
+  void HearNode(uint32_t from) {
+    if (from == node_ || (node_ != 0 && from != 0) || gone_.contains(from)) return;
+    Result<PmixActions> actions = exchange_.OnMessage(from, TakePmixMessage());
+    if (!IsTaken(actions)) return LoseNode(from);
+    any_ = true;
+    CarryOut(*std::move(actions));
+  }
+
+  pb::PmixMessage TakePmixMessage() {
+    pb::PmixMessage message;
+    switch (input_.Below(5)) {
+      case 0:
+        TakeFence(*message.mutable_part()->mutable_fence());
+        message.mutable_part()->set_data(std::string(input_.Text()));
+        break;
+      case 1:
+        TakeFence(*message.mutable_end()->mutable_fence());
+        message.mutable_end()->set_data(std::string(input_.Text()));
+        break;
+      case 2:
+        message.mutable_request()->set_number(input_.Number());
+        message.mutable_request()->set_from_node(input_.Number32());
+        message.mutable_request()->set_rank(input_.Number32());
+        break;
+      case 3:
+        message.mutable_reply()->set_number(input_.Number());
+        message.mutable_reply()->set_from_node(input_.Number32());
+        message.mutable_reply()->set_rank(input_.Number32());
+        message.mutable_reply()->set_data(std::string(input_.Text()));
+        break;
+      default:
+        if (auto any = TakeMessage<pb::PmixMessage>(input_)) message = *any;
+    }
+    return message;
+  }
+
+  void TakeFence(pb::Fence& fence) {
+    for (const uint32_t rank : TakeRanks()) fence.add_ranks(rank);
+    fence.set_number(input_.Number());
+  }
+
+  void CarryOut(PmixActions actions) {
+    for (PmixAction& action : actions) {
+      if (const auto* send = std::get_if<pmix_action::Send>(&action)) {
+        Require(send->node_rank < std::size(kRanks) && send->node_rank != node_,
+                "a message is for no other node");
+        Require(node_ == 0 || send->node_rank == 0, "a message does not go through the hub");
+      } else if (const auto* fence = std::get_if<pmix_action::EndFence>(&action)) {
+        Require(open_.erase(fence->id) == 1, "a fence ends twice, or was none");
+      } else if (const auto* request = std::get_if<pmix_action::EndRequest>(&action)) {
+        Require(open_.erase(request->id) == 1, "a request ends twice, or was none");
+      } else {
+        const auto& ask = std::get<pmix_action::AskLibrary>(action);
+        Require(IsOf(node_, ask.request.rank()), "the library is asked for a rank of another node");
+        asked_.push_back(ask.request);
+      }
+    }
+  }
+
+  Input& input_;
+  const uint32_t node_;
+  PmixExchange exchange_{JobOf(node_)};
+  uint64_t last_id_ = 0;
+  std::set<uint64_t> open_;  // fences and requests of this node's ranks
+  std::vector<pb::ModexRequest> asked_;
+  std::set<uint32_t> gone_;
+  bool any_ = false;
+};
+
+}  // namespace
+
+bool ExchangesPmix(const std::string& bytes) {
+  Input input(bytes);
+  return PmixServerOfANode(input).Run();
+}
+
+bool ParsesPmixReports(const std::string& bytes) {
+  Input input(bytes);
+  const auto ranks = static_cast<uint32_t>(1 + input.Below(4));
+  bool has_started = false;
+  while (!input.empty()) {
+    const auto report = TakeMessage<pb::PmixReport>(input);
+    // The agent hears such a server no more.
+    if (!report || !IsTaken(CheckPmixReport(*report, has_started, ranks))) break;
+    Require(report->has_aborted() == has_started, "a report comes before or after its time");
+    if (report->has_failure()) break;
+    if (!has_started) {
+      Require(static_cast<uint32_t>(report->clients().by_local_rank_size()) == ranks,
+              "a rank has no environment");
+    }
+    has_started = true;
+  }
+  return has_started;
 }
 
 bool ParsesJobSights(const std::string& bytes) {

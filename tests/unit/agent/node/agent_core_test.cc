@@ -231,6 +231,29 @@ TEST_F(AgentCoreTest, AnotherUserAtMasterPortEndsTheJobWhileRanksRun) {
   EXPECT_THAT(cause.message(), HasSubstr("another user (uid 54321) listens at port 5000"));
 }
 
+// A process that calls MPI_Abort with another code ends with it, and is the cause by itself.
+TEST_F(AgentCoreTest, MpiAbortWithCodeZeroEndsTheJobAndNamesItsRank) {
+  Join();
+  Take(core_.OnMpiAbort(3, 0));
+  EXPECT_FALSE(core_.stopping()) << "there are no ranks yet";
+  Assign(1);
+  Take(core_.OnMpiAbort(3, 7));
+  EXPECT_FALSE(core_.stopping()) << "its exit code says it";
+  Take(core_.OnMpiAbort(1, 0));
+  EXPECT_FALSE(core_.stopping()) << "another node has this rank";
+  Take(core_.OnMpiAbort(3, 0));
+  EXPECT_TRUE(core_.stopping());
+  const pb::Cause cause = Said(pb::AgentMessage::kStop).stop().cause();
+  EXPECT_EQ(cause.exit_code(), 1);
+  EXPECT_EQ(cause.rank(), 3);
+  EXPECT_EQ(cause.local_rank(), 1);
+  EXPECT_EQ(cause.attempt(), 1u);
+  EXPECT_EQ(cause.message(), "rank 3 (node2, local rank 1) called MPI_Abort with code 0");
+  actions_.clear();
+  Take(core_.OnMpiAbort(2, 0));
+  EXPECT_THAT(actions_, IsEmpty()) << "the first one is the cause";
+}
+
 TEST_F(AgentCoreTest, APreparedAgentConfiguresItsSupervisorAndBeats) {
   EXPECT_EQ(core_.tick_interval(), milliseconds(500));
   Prepare();

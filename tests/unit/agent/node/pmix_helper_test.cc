@@ -63,6 +63,30 @@ TEST(PmixJobTest, AnAssignmentThatDoesNotFit) {
   EXPECT_FALSE(MakePmixJob("j", 1, AssignmentOf(0, 1, 2), {NodeOf("a", 2)}).ok());
 }
 
+TEST(PmixReportTest, WhatAServerMaySendAndWhen) {
+  pb::PmixReport clients;
+  for (int i = 0; i < 2; ++i)
+    clients.mutable_clients()->add_by_local_rank()->add_env("PMIX_RANK=" + std::to_string(i));
+  pb::PmixReport aborted;
+  aborted.mutable_aborted()->set_rank(1);
+  pb::PmixReport failed;
+  failed.set_failure("no library");
+  EXPECT_TRUE(CheckPmixReport(clients, false, 2).ok());
+  EXPECT_TRUE(CheckPmixReport(failed, false, 2).ok());
+  EXPECT_TRUE(CheckPmixReport(aborted, true, 2).ok());
+  EXPECT_FALSE(CheckPmixReport(clients, true, 2).ok());
+  EXPECT_FALSE(CheckPmixReport(failed, true, 2).ok());
+  EXPECT_FALSE(CheckPmixReport(aborted, false, 2).ok());
+  EXPECT_FALSE(CheckPmixReport({}, false, 2).ok());
+  EXPECT_EQ(CheckPmixReport(clients, false, 3).error().message,
+            "the environment of more or fewer ranks than there are");
+  for (const char* bad : {"", "NAME", "=value"}) {
+    *clients.mutable_clients()->mutable_by_local_rank(1)->mutable_env(0) = bad;
+    EXPECT_EQ(CheckPmixReport(clients, false, 2).error().message, "an environment that is none")
+        << bad;
+  }
+}
+
 // Programs in place of dslaunch-pmix.
 class PmixHelperTest : public ::testing::Test {
  protected:
