@@ -74,16 +74,17 @@ void TlsStream::FlushThen(std::function<void(std::error_code)> on_done) {
 }
 
 size_t TlsStream::Read(std::span<char> buffer, std::error_code& error) {
-  error.clear();
+  error = read_error_;
   size_t total = 0;
-  while (total < buffer.size()) {
+  while (!read_error_ && total < buffer.size()) {
     size_t bytes = 0;
     ERR_clear_error();
     const int result =
         SSL_read_ex(ssl_.get(), buffer.data() + total, buffer.size() - total, &bytes);
     if (result != 1) {
-      // What came before an error is passed on; the error comes again.
-      if (total == 0) error = ErrorOf(result);
+      const std::error_code failed = ErrorOf(result);
+      if (failed != asio::error::would_block) read_error_ = failed;
+      if (total == 0) error = failed;
       break;
     }
     total += bytes;

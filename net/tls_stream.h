@@ -32,7 +32,7 @@ class TlsStream {
   // After the handshake; none of these waits.
   //
   // As many bytes as are there and fit. `error`: would_block when there are none, asio::error::eof
-  // at the end.
+  // at the end. An error comes after the last byte before it, and again with each later call.
   size_t Read(std::span<char> buffer, std::error_code& error);
   // Encrypts `data`; Flush sends it.
   std::error_code Write(std::string_view data);
@@ -52,6 +52,8 @@ class TlsStream {
   const OpenSslPtr<SSL, SSL_free> ssl_;
   BIO* output_ = nullptr;  // of ssl_: what is encrypted and not yet sent
   size_t sent_ = 0;        // of the bytes in output_
+  // The kernel says a connection's error once: after a reset, the next read looks like an end.
+  std::error_code read_error_;
 };
 
 }  // namespace dslaunch

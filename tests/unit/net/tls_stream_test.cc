@@ -104,6 +104,26 @@ TEST_F(TlsStreamTest, AnEndWithoutGoodbyeIsAnErrorAfterTheLastByte) {
   }
 }
 
+// A reset is no end: who is reset may come again.
+TEST_F(TlsStreamTest, AResetBehindBytesIsAResetAfterTheLastByte) {
+  client_->socket().set_option(tcp::no_delay(true));  // the reset would discard what waits
+  Handshake();
+  ASSERT_FALSE(client_->Write("last"));
+  ASSERT_FALSE(client_->Flush());
+  client_->socket().set_option(asio::socket_base::linger(true, 0));
+  client_->socket().close();
+  std::string buffer(64, '\0');
+  std::error_code error = asio::error::would_block;
+  size_t bytes = 0;
+  while (error == asio::error::would_block) bytes = server_->Read(buffer, error);
+  EXPECT_EQ(buffer.substr(0, bytes), "last");
+  EXPECT_FALSE(error);
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(server_->Read(buffer, error), 0u);
+    EXPECT_EQ(error, asio::error::connection_reset) << error.message();
+  }
+}
+
 TEST_F(TlsStreamTest, BytesThatAreNoTlsAreAnErrorByName) {
   std::error_code at_server;
   server_->Handshake(asio::ssl::stream_base::server,
