@@ -188,23 +188,36 @@ CPP_CORPUS = {
 CPP_SHORT = {"an exception of C++"}
 
 
+def check_corpus(case, scripts, run):
+    """run(name) gives a job's exit code, the job and its --json; says how often the culprit was named."""
+    for repetition in range(1, REPETITIONS + 1):
+        named = 0
+        for name, (_, evidence, exit_code) in scripts.items():
+            with case.subTest(script=name, repetition=repetition):
+                code, job, end = run(name)
+                case.assertEqual(CULPRIT, end["cause"]["rank"], job.output)
+                case.assertIn(evidence, end["cause"]["evidence"], job.output)
+                case.assertFalse(end["cause"]["victim"], job.output)
+                case.assertEqual(exit_code, code, job.output)
+                named += 1
+        print(f"{type(case).__name__}, repetition {repetition}: the culprit is named in {named} of {len(scripts)} scripts",
+              flush=True)
+
+
 class FirstCauseOfCpp(LauncherCase):
     def test_the_culprit_is_named(self):
-        for name, (fails, evidence, exit_code) in CPP_CORPUS.items():
-            if not FULL and name not in CPP_SHORT:
-                continue
-            source = self.folder / "program.cc"
+        scripts = {name: case for name, case in CPP_CORPUS.items() if FULL or name in CPP_SHORT}
+        for name, (fails, _, _) in scripts.items():
+            source = self.folder / f"{name}.cc"
             source.write_text(CPP.replace("FAILS", fails))
-            subprocess.run(["c++", "-std=c++17", "-O1", source, "-o", self.folder / "program", "-pthread"], check=True)
-            for repetition in range(REPETITIONS):
-                with self.subTest(program=name, repetition=repetition):
-                    code, job = self.run_job(*TWO_BY_TWO, "--json", self.folder / "program")
-                    self.assert_nothing_left()
-                    end = json.loads(job.stdout.strip().splitlines()[-1])
-                    self.assertEqual(CULPRIT, end["cause"]["rank"], job.output)
-                    self.assertIn(evidence, end["cause"]["evidence"], job.output)
-                    self.assertFalse(end["cause"]["victim"], job.output)
-                    self.assertEqual(exit_code, code, job.output)
+            subprocess.run(["c++", "-std=c++17", "-O1", source, "-o", self.folder / name, "-pthread"], check=True)
+
+        def run(name):
+            code, job = self.run_job(*TWO_BY_TWO, "--json", self.folder / name)
+            self.assert_nothing_left()
+            return code, job, json.loads(job.stdout.strip().splitlines()[-1])
+
+        check_corpus(self, scripts, run)
 
 
 class FirstCause(LauncherCase):
@@ -222,16 +235,8 @@ class FirstCause(LauncherCase):
         return code, job, json.loads(job.stdout.strip().splitlines()[-1])
 
     def test_the_culprit_is_named(self):
-        for name, (script, evidence, exit_code) in CORPUS.items():
-            if not FULL and name not in SHORT:
-                continue
-            for repetition in range(REPETITIONS):
-                with self.subTest(script=name, repetition=repetition):
-                    code, job, end = self.run_script(script)
-                    self.assertEqual(CULPRIT, end["cause"]["rank"], job.output)
-                    self.assertIn(evidence, end["cause"]["evidence"], job.output)
-                    self.assertFalse(end["cause"]["victim"], job.output)
-                    self.assertEqual(exit_code, code, job.output)
+        scripts = {name: case for name, case in CORPUS.items() if FULL or name in SHORT}
+        check_corpus(self, scripts, lambda name: self.run_script(scripts[name][0]))
 
     def test_where_only_victims_are_known_each_error_is_shown(self):
         code, job, end = self.run_script(FINALLY.format(fails="return"))
