@@ -8,10 +8,9 @@
 
 #include "agent/inspect/inspect_service.h"
 #include "agent/node/attach_socket.h"
+#include "agent/supervisor/serve_stdio.h"
 #include "agent/supervisor/stdio_pump.h"
 #include "base/exit_code.h"
-#include "base/socket_pair.h"
-#include "proto/wire/channel.h"
 
 namespace dslaunch {
 
@@ -28,20 +27,9 @@ int RunAttach(const InspectOptions& options, const std::string& job_id, uint32_t
 
 int RunRead(const InspectOptions& options) {
   if (!SayHello(options.nonce, options.build_id)) return ToInt(ExitCode::kIo);
-  Result<SocketPair> pair = MakeSocketPair();
-  if (!pair.ok()) return ToInt(pair.error().code);
   asio::io_context loop(1);
   InspectService service(loop);
-  grpc::ServerBuilder builder;
-  SetCommonServerOptions(builder);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (!server) return ToInt(ExitCode::kInternal);
-  StdioPump pump(loop, std::move(pair->ours));
-  ServeFd(*server, std::move(pair->theirs));
-  loop.run();
-  service.Leave();
-  _exit(ToInt(ExitCode::kOk));  // gRPC's orderly shutdown has nothing to save
+  return ServeStdio(loop, service, [&service] { service.Leave(); });
 }
 
 }  // namespace dslaunch

@@ -35,6 +35,7 @@
 #include "base/build_id.h"
 #include "base/exit_code.h"
 #include "base/process_tree.h"
+#include "base/socket_pair.h"
 #include "base/subprocess.h"
 #include "base/unique_fd.h"
 #include "proto/supervisor.pb.h"
@@ -355,11 +356,11 @@ bool WriteAll(int fd, std::string_view bytes, Deadline deadline) {
   return bytes.empty();
 }
 
-bool SocketPair(UniqueFd& ours, UniqueFd& agents) {
-  int fds[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0) return false;
-  ours.Reset(fds[0]);
-  agents.Reset(fds[1]);
+bool OpenStream(UniqueFd& ours, UniqueFd& agents) {
+  Result<SocketPair> pair = MakeSocketPair();
+  if (!pair.ok()) return false;
+  ours = std::move(pair->ours);
+  agents = std::move(pair->theirs);
   return true;
 }
 
@@ -402,8 +403,8 @@ int RunSupervisor(const SupervisorOptions& options) {
     return Fail("write the hello line");
   }
   UniqueFd agent_grpc, agent_control, agent_sockets;
-  if (!SocketPair(streams.grpc, agent_grpc) || !SocketPair(streams.control, agent_control) ||
-      !SocketPair(streams.sockets, agent_sockets)) {
+  if (!OpenStream(streams.grpc, agent_grpc) || !OpenStream(streams.control, agent_control) ||
+      !OpenStream(streams.sockets, agent_sockets)) {
     return Fail("socketpair");
   }
   Watchdog watchdog;

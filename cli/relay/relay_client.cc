@@ -12,7 +12,6 @@
 #include <asio/post.hpp>
 #include <asio/write.hpp>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/mutex.h"
@@ -27,31 +26,21 @@ constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shu
 constexpr size_t kStderrTailBytes = 4096;
 constexpr int kExited255 = 255 << 8;  // waitpid's, of a program that could not be started
 
-// Carries the bytes of all programs. Never destroyed: calls end on it when they end.
-asio::io_context& RelayLoop() {
-  static asio::io_context* const loop = [] {
-    auto* const made = new asio::io_context(1);
-    std::thread([made] {
-      const auto work = asio::make_work_guard(*made);
-      made->run();
-    }).detach();
-    return made;
-  }();
-  return *loop;
-}
-
 }  // namespace
 
 // gRPC's threads only post to the loop, on whose thread all else happens.
 class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput, pb::ProgramOutput>,
                                 public std::enable_shared_from_this<Call> {
  public:
-  Call(UniqueFd inner, std::shared_ptr<std::atomic<bool>> is_broken,
-       std::shared_ptr<std::atomic<int>> num_running, std::shared_ptr<const void> counted)
+  Call(std::shared_ptr<asio::io_context> loop, UniqueFd inner,
+       std::shared_ptr<std::atomic<bool>> is_broken, std::shared_ptr<std::atomic<int>> num_running,
+       std::shared_ptr<const void> counted)
       : counted_(std::move(counted)),
+        loop_(std::move(loop)),
+        work_(asio::make_work_guard(*loop_)),
         is_broken_(std::move(is_broken)),
         num_running_(std::move(num_running)),
-        socket_(RelayLoop(), asio::local::stream_protocol(), inner.Release()) {
+        socket_(*loop_, asio::local::stream_protocol(), inner.Release()) {
     ++*num_running_;
   }
 
@@ -95,7 +84,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
   void OnWritesDoneDone(bool) override {}
   void OnDone(const grpc::Status& status) override {
     if (status.error_code() == grpc::UNAVAILABLE) is_broken_->store(true);
-    asio::post(RelayLoop(), [self = std::move(self_)] {
+    asio::post(*loop_, [self = std::move(self_)] {
       std::error_code ignored;
       self->socket_.close(ignored);
       const MutexLock lock(self->mutex_);
@@ -108,7 +97,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
  private:
   template <class Act>
   void Post(Act act) {
-    asio::post(RelayLoop(), [self = shared_from_this(), act = std::move(act)] { act(); });
+    asio::post(*loop_, [self = shared_from_this(), act = std::move(act)] { act(); });
   }
 
   void ReadInput() {
@@ -171,6 +160,8 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
   }
 
   const std::shared_ptr<const void> counted_;  // released last
+  const std::shared_ptr<asio::io_context> loop_;
+  const asio::executor_work_guard<asio::io_context::executor_type> work_;
   const std::shared_ptr<std::atomic<bool>> is_broken_;
   const std::shared_ptr<std::atomic<int>> num_running_;
   std::shared_ptr<Call> self_;  // until gRPC is done
@@ -226,8 +217,9 @@ class RelayClient::Program : public RunningProgram {
   std::atomic<bool> is_left_running_ = false;
 };
 
-RelayClient::RelayClient(std::string node, std::unique_ptr<NodeLink> link)
-    : node_(std::move(node)), link_(std::move(link)) {
+RelayClient::RelayClient(std::string node, std::unique_ptr<NodeLink> link,
+                         std::shared_ptr<RelayLoop> loop)
+    : node_(std::move(node)), link_(std::move(link)), loop_(std::move(loop)) {
   UniqueFd fd = link_->TakeFd();
   stream_.Reset(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   stub_ = pb::Relay::NewStub(ChannelFromFd("relay " + node_, std::move(fd)));
@@ -263,8 +255,8 @@ Result<std::unique_ptr<RunningProgram>> RelayClient::StartAgent(
 
 Result<std::unique_ptr<RunningProgram>> RelayClient::Run(pb::ProgramStart start) {
   DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
-  const auto call =
-      std::make_shared<Call>(std::move(pair.ours), is_broken_, num_running_, calls_.Begin());
+  const auto call = std::make_shared<Call>(loop_->context(), std::move(pair.ours), is_broken_,
+                                           num_running_, calls_.Begin());
   call->Begin(*stub_, std::move(start));
   return std::unique_ptr<RunningProgram>(
       new Program(shared_from_this(), call, std::move(pair.theirs)));

@@ -87,6 +87,13 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Connect(const NodeTarget& targ
   return BecomeRelay(found->second, target, Deadline::After(limit));
 }
 
+Result<std::shared_ptr<RelayLoop>> RelayTransport::Loop() {
+  const MutexLock lock(mutex_);
+  if (loop_) return loop_;
+  DSL_TRY_ASSIGN(loop_, RelayLoop::Start());
+  return loop_;
+}
+
 std::shared_ptr<RelayClient> RelayTransport::AwaitRelay(Group& group) {
   const MutexLock lock(group.mutex);
   const auto has_relay = [&]() DSL_REQUIRES(group.mutex) {
@@ -114,13 +121,15 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::BecomeRelay(const std::shared_
   };
   AgentRole role;
   role.kind = AgentRole::Kind::kRelay;
+  const Result<std::shared_ptr<RelayLoop>> loop = Loop();
   Result<std::unique_ptr<NodeLink>> link =
-      SshTransport(options_.agent, std::move(ssh), role).Connect(target, deadline);
+      loop.ok() ? SshTransport(options_.agent, std::move(ssh), role).Connect(target, deadline)
+                : loop.error();
   std::shared_ptr<RelayClient> relay;
   std::string address;
   if (link.ok()) {
     address = (*link)->Address();
-    relay = std::make_shared<RelayClient>(target.name, *std::move(link));
+    relay = std::make_shared<RelayClient>(target.name, *std::move(link), *loop);
   }
   {
     const MutexLock lock(group->mutex);

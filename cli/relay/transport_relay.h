@@ -39,6 +39,8 @@ class RelayTransport : public Transport {
   struct Group;
   class Link;
 
+  // Started with the first relay.
+  Result<std::shared_ptr<RelayLoop>> Loop();
   // A relay that others made, or null: this node is to be the relay.
   std::shared_ptr<RelayClient> AwaitRelay(Group& group);
   Result<std::unique_ptr<NodeLink>> BecomeRelay(const std::shared_ptr<Group>& group,
@@ -48,6 +50,8 @@ class RelayTransport : public Transport {
 
   const Options options_;
   std::map<std::string, std::shared_ptr<Group>> groups_;  // by the name of each node
+  Mutex mutex_;
+  std::shared_ptr<RelayLoop> loop_ DSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dslaunch

@@ -72,7 +72,7 @@ class RelayClientTest : public testing::Test {
     relay_ = std::make_unique<Relay>(std::move(pair->theirs));
     auto link = std::make_unique<Link>(std::move(pair->ours));
     link_ = link.get();
-    client_ = std::make_shared<RelayClient>("node1", std::move(link));
+    client_ = std::make_shared<RelayClient>("node1", std::move(link), *RelayLoop::Start());
   }
 
   std::unique_ptr<RunningProgram> Start(const std::string& script) {
@@ -124,6 +124,21 @@ TEST_F(RelayClientTest, AProgramsInputOutputAndEndTravel) {
   EXPECT_EQ(program->WaitEnd(Soon()), 3 << 8);
   EXPECT_EQ(program->StderrTail(), "sorry\n");
   EXPECT_TRUE(client_->is_alive());
+}
+
+TEST(RelayLoopTest, EndsWithItsLastUser) {
+  std::weak_ptr<asio::io_context> context;
+  {
+    std::shared_ptr<RelayLoop> loop = *RelayLoop::Start();
+    context = loop->context();
+    Result<SocketPair> pair = MakeSocketPair();
+    const Relay relay(std::move(pair->theirs));
+    const auto client = std::make_shared<RelayClient>(
+        "node1", std::make_unique<Link>(std::move(pair->ours)), std::move(loop));
+    const auto program = *client->Start({"sleep", "100"});
+    EXPECT_FALSE(context.expired());
+  }
+  EXPECT_TRUE(context.expired()) << "its thread still runs";
 }
 
 TEST_F(RelayClientTest, ManyAtOnceAndASlowReaderHoldsUpNoOther) {

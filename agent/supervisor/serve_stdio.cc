@@ -1,0 +1,33 @@
+#include "agent/supervisor/serve_stdio.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+
+#include "agent/supervisor/stdio_pump.h"
+#include "base/exit_code.h"
+#include "base/socket_pair.h"
+#include "proto/wire/channel.h"
+
+namespace dslaunch {
+
+int ServeStdio(asio::io_context& loop, grpc::Service& service,
+               const std::function<void()>& at_end) {
+  Result<SocketPair> pair = MakeSocketPair();
+  if (!pair.ok()) return ToInt(pair.error().code);
+  grpc::ServerBuilder builder;
+  SetCommonServerOptions(builder);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (!server) return ToInt(ExitCode::kInternal);
+  StdioPump pump(loop, std::move(pair->ours));
+  ServeFd(*server, std::move(pair->theirs));
+  loop.run();
+  if (at_end) at_end();
+  // gRPC's orderly shutdown has nothing to save. What follows this thread by its parent-death
+  // signal, as a relay's programs do, ends now.
+  _exit(ToInt(ExitCode::kOk));
+}
+
+}  // namespace dslaunch
