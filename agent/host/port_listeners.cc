@@ -1,11 +1,22 @@
 #include "agent/host/port_listeners.h"
 
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
 
+#include "base/deadline.h"
 #include "base/proc_text.h"
+#include "base/unique_fd.h"
 
 namespace dslaunch {
 namespace {
@@ -19,6 +30,69 @@ int PortOf(std::string_view address) {
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), port, /*base=*/16);
   return error == std::errc() && end == digits.data() + digits.size() ? port : -1;
+}
+
+constexpr int kListenState = 10;               // TCP_LISTEN, as the kernel counts
+constexpr milliseconds kKernelAnswers(1'000);  // it does at once
+
+struct DiagRequest {
+  nlmsghdr header;
+  inet_diag_req_v2 body;
+};
+
+// Takes the listeners' users from one datagram of the kernel's. True: it was the last. nullopt: the
+// kernel cannot tell.
+std::optional<bool> TakeUsers(const char* bytes, size_t size, int port, std::set<uid_t>& users) {
+  while (size >= sizeof(nlmsghdr)) {
+    nlmsghdr header{};
+    std::memcpy(&header, bytes, sizeof header);
+    if (header.nlmsg_len < sizeof header || header.nlmsg_len > size) return std::nullopt;
+    if (header.nlmsg_type == NLMSG_DONE) return true;
+    inet_diag_msg listener{};
+    if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+        header.nlmsg_len < NLMSG_LENGTH(sizeof listener)) {
+      return std::nullopt;
+    }
+    std::memcpy(&listener, bytes + NLMSG_HDRLEN, sizeof listener);
+    if (listener.idiag_state == kListenState && ntohs(listener.id.idiag_sport) == port)
+      users.insert(listener.idiag_uid);
+    const size_t aligned = NLMSG_ALIGN(header.nlmsg_len);
+    if (aligned >= size) break;
+    bytes += aligned;
+    size -= aligned;
+  }
+  return false;
+}
+
+// Asks the kernel for the listeners at `port` alone. nullopt: it has no sock_diag, or it is
+// filtered.
+std::optional<std::set<uid_t>> AskKernel(int family, int port) {
+  const UniqueFd kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  const timeval timeout{kKernelAnswers.count() / 1000, 0};
+  if (!kernel ||
+      ::setsockopt(kernel.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0) {
+    return std::nullopt;
+  }
+  DiagRequest request{};
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.body.sdiag_family = static_cast<__u8>(family);
+  request.body.sdiag_protocol = IPPROTO_TCP;
+  request.body.idiag_states = 1u << kListenState;
+  request.body.id.idiag_sport = htons(static_cast<uint16_t>(port));
+  if (::send(kernel.get(), &request, sizeof request, 0) != sizeof request) return std::nullopt;
+  std::set<uid_t> users;
+  std::array<char, 32768> answer;
+  while (true) {
+    const ssize_t size = ::recv(kernel.get(), answer.data(), answer.size(), 0);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return std::nullopt;
+    const std::optional<bool> is_last =
+        TakeUsers(answer.data(), static_cast<size_t>(size), port, users);
+    if (!is_last) return std::nullopt;
+    if (*is_last) return users;
+  }
 }
 
 }  // namespace
@@ -52,6 +126,16 @@ std::optional<uid_t> StrangerAmong(const std::set<uid_t>& users, uid_t own) {
 }
 
 std::set<uid_t> ListenersAt(int port) {
+  std::optional<std::set<uid_t>> v4 = AskKernel(AF_INET, port);
+  std::optional<std::set<uid_t>> v6 = v4 ? AskKernel(AF_INET6, port) : std::nullopt;
+  if (v4 && v6) {
+    v6->merge(*v4);
+    return *std::move(v6);
+  }
+  return ListenersByTables(port);
+}
+
+std::set<uid_t> ListenersByTables(int port) {
   std::set<uid_t> users;
   for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
     std::ifstream table(path);

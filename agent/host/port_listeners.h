@@ -17,7 +17,12 @@ std::set<uid_t> ListenersIn(std::istream& table, int port);
 // Who of them is neither `own` nor root, and so no part of `own`'s job.
 std::optional<uid_t> StrangerAmong(const std::set<uid_t>& users, uid_t own);
 
-// By both tables of this machine (this network namespace), now; empty where they cannot be read.
+// Of this machine (this network namespace), now; empty where nothing tells. The kernel is asked for
+// this port alone by sock_diag, which takes 0.03 ms. Where it has none: ListenersByTables.
 std::set<uid_t> ListenersAt(int port);
+
+// By both tables. Takes milliseconds even where nobody listens: behind the listeners the kernel
+// looks through its whole table of connections for lines to fill a read with.
+std::set<uid_t> ListenersByTables(int port);
 
 }  // namespace dslaunch

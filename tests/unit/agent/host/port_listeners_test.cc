@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <sstream>
@@ -64,9 +66,33 @@ TEST(PortListenersTest, TheUserAndRootAreNoStrangers) {
 TEST(PortListenersTest, OfThisMachine) {
   const Result<PortReservation> own = ReservePort(0);
   ASSERT_TRUE(own.ok());
-  EXPECT_THAT(ListenersAt(own->port), ElementsAre(::geteuid()));
+  for (const auto listeners : {ListenersAt, ListenersByTables})
+    EXPECT_THAT(listeners(own->port), ElementsAre(::geteuid()));
   own->LetOthersListen();
-  EXPECT_THAT(ListenersAt(own->port), IsEmpty());
+  for (const auto listeners : {ListenersAt, ListenersByTables})
+    EXPECT_THAT(listeners(own->port), IsEmpty());
+}
+
+TEST(PortListenersTest, OfIpv4Alone) {
+  const Result<PortReservation> own = ListenOnLoopback();
+  ASSERT_TRUE(own.ok());
+  EXPECT_THAT(ListenersAt(own->port), ElementsAre(::geteuid()));
+}
+
+// What a job would be ended for wrongly: who is connected to a port, or listens at another one.
+TEST(PortListenersTest, WhoIsConnectedDoesNotListen) {
+  const Result<PortReservation> listener = ListenOnLoopback();
+  ASSERT_TRUE(listener.ok());
+  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(listener->port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::connect(client.get(), any, sizeof address), 0);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::getsockname(client.get(), any, &size), 0);
+  EXPECT_THAT(ListenersAt(ntohs(address.sin_port)), IsEmpty());
 }
 
 }  // namespace
