@@ -147,7 +147,7 @@ std::string EndInWords(int wait_status) {
 }
 
 Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline deadline,
-                                 size_t max_bytes) {
+                                 size_t max_bytes, std::string* said) {
   Result<std::unique_ptr<ChildProcess>> child =
       ChildProcess::Start(argv, ChildProcess::Fate::kEndsWithUs);
   if (!child) {
@@ -173,11 +173,12 @@ Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline 
     return Error{ExitCode::kTimedOut, Quoted(argv.front()) + " did not end in time"};
   }
   if (*status != 0) {
-    const std::string said = OneLine((*child)->StderrTail(), 512);
+    const std::string tail = OneLine((*child)->StderrTail(), 512);
     return Error{ExitCode::kUnavailable, Quoted(argv.front()) + " ended with " +
                                              EndInWords(*status) +
-                                             (said.empty() ? "" : "; it said: " + said)};
+                                             (tail.empty() ? "" : "; it said: " + tail)};
   }
+  if (said != nullptr) *said = (*child)->StderrTail(max_bytes);
   return output;
 }
 

@@ -81,8 +81,8 @@ std::string EndInWords(int wait_status);
 
 // Runs a program to its end with nothing on its stdin. Its stdout; errors are for a sentence that
 // names what it was for: "... ended with exit status 255; it said: ...". More than `max_bytes` are
-// cut off.
+// cut off. `said`, if any, gets what it wrote to stderr, as much at most.
 Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline deadline,
-                                 size_t max_bytes = 1 << 20);
+                                 size_t max_bytes = 1 << 20, std::string* said = nullptr);
 
 }  // namespace dslaunch

@@ -8,7 +8,6 @@
 #include "base/subprocess.h"
 #include "base/substitute.h"
 #include "cli/transport/ssh_bootstrap.h"
-#include "cli/transport/ssh_config.h"
 
 namespace dslaunch {
 namespace {
@@ -36,7 +35,7 @@ std::vector<std::string> SshNodeCommand::CommandLine(const NodeTarget& target,
 // Only ssh_config shows which nodes share a bastion.
 std::string SshNodeCommand::GateName(const NodeTarget& target, Deadline deadline) const {
   const Result<SshConfig> config =
-      ReadSshConfig(target, "", words_, Deadline::After(kConfigLimit).Earlier(deadline));
+      configs_->Read(target, "", words_, Deadline::After(kConfigLimit).Earlier(deadline));
   if (!config) return target.host;
   if (!config->proxy_command.empty()) return config->proxy_command;
   return config->proxy_jump.empty() ? config->host_name : config->proxy_jump.front().host;

@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/node_target.h"
+#include "cli/transport/ssh_configs.h"
 
 namespace dslaunch {
 
@@ -37,9 +38,12 @@ class NodeCommand {
 };
 
 // `words`: the absolute path of ssh, or of a program with its command line, and options for it.
+// `configs`: what ssh_config says, shared with others.
 class SshNodeCommand : public NodeCommand {
  public:
-  explicit SshNodeCommand(std::vector<std::string> words) : words_(std::move(words)) {}
+  explicit SshNodeCommand(std::vector<std::string> words,
+                          std::shared_ptr<SshConfigs> configs = std::make_shared<SshConfigs>())
+      : words_(std::move(words)), configs_(std::move(configs)) {}
 
   std::vector<std::string> CommandLine(const NodeTarget& target,
                                        const std::string& script) const override;
@@ -50,6 +54,7 @@ class SshNodeCommand : public NodeCommand {
 
  private:
   const std::vector<std::string> words_;
+  const std::shared_ptr<SshConfigs> configs_;
 };
 
 // A program of PATH and its arguments, as of --exec_command: in each, {node} is the node's host,

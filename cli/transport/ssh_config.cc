@@ -19,6 +19,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr size_t kMaxDumpBytes = 1 << 20;
+
 std::vector<std::string> Words(std::string_view text) {
   std::vector<std::string> words;
   while (true) {
@@ -262,14 +264,14 @@ SshConfig DefaultSshConfig(const NodeTarget& target, const LocalAccount& account
   return config;
 }
 
-Result<SshConfig> ReadSshConfig(const NodeTarget& target, const std::string& config_file,
-                                const std::vector<std::string>& ssh, Deadline deadline) {
-  const LocalAccount account = ThisAccount();
+Result<SshDump> AskSsh(const NodeTarget& target, const std::string& config_file,
+                       const std::vector<std::string>& ssh, Deadline deadline) {
   std::vector<std::string> argv = ssh.empty() ? std::vector<std::string>{FindProgram("ssh")} : ssh;
   if (argv.front().empty()) {
-    const std::string file = config_file.empty() ? account.home + "/.ssh/config" : config_file;
+    const std::string file =
+        config_file.empty() ? ThisAccount().home + "/.ssh/config" : config_file;
     std::error_code ignored;
-    if (!std::filesystem::exists(file, ignored)) return DefaultSshConfig(target, account);
+    if (!std::filesystem::exists(file, ignored)) return SshDump();
     return Error{ExitCode::kBadInput, "the program that reads " + Truncate(file) +
                                           " is missing: there is no ssh in PATH; install "
                                           "openssh-client"};
@@ -277,14 +279,16 @@ Result<SshConfig> ReadSshConfig(const NodeTarget& target, const std::string& con
   if (!config_file.empty()) argv.insert(argv.end(), {"-F", config_file});
   if (target.port > 0) argv.insert(argv.end(), {"-p", std::to_string(target.port)});
   if (!target.user.empty()) argv.insert(argv.end(), {"-l", target.user});
-  argv.insert(argv.end(), {"-G", "--", target.host});
-  const Result<std::string> dump = RunForOutput(argv, deadline);
-  if (!dump) {
+  argv.insert(argv.end(), {"-v", "-G", "--", target.host});
+  SshDump dump;
+  Result<std::string> text = RunForOutput(argv, deadline, kMaxDumpBytes, &dump.verbose);
+  if (!text) {
     return Error{
-        dump.error().code == ExitCode::kUnavailable ? ExitCode::kBadInput : dump.error().code,
-        "ssh_config cannot be read: " + dump.error().message};
+        text.error().code == ExitCode::kUnavailable ? ExitCode::kBadInput : text.error().code,
+        "ssh_config cannot be read: " + text.error().message};
   }
-  return ParseSshConfig(*dump, target, account);
+  dump.text = *std::move(text);
+  return dump;
 }
 
 }  // namespace dslaunch

@@ -56,6 +56,8 @@ struct SshConfig {
   std::string macs;
   std::string kex_algorithms;
   std::string host_key_algorithms;
+
+  bool operator==(const SshConfig&) const = default;
 };
 
 // What paths in ssh_config are completed with.
@@ -77,12 +79,18 @@ Result<std::vector<SshHop>> ParseProxyJump(std::string_view text);
 // What ssh without any configuration file would do.
 SshConfig DefaultSshConfig(const NodeTarget& target, const LocalAccount& account);
 
+// What `ssh -v -G` printed.
+struct SshDump {
+  std::string text;     // empty: there is no ssh, and only defaults
+  std::string verbose;  // stderr
+};
+
 // OpenSSH itself reads its configuration (`ssh -G`, 5 ms): libssh 0.10 knows less than half of the
 // options, goes through a chain of jumps in the wrong order, and knows Match and Include in part.
 // `config_file` takes the place of the user's and the system's where not empty. `ssh` is the
 // program and its options; empty: ssh from PATH. Where there is none there are only defaults, which
 // is an error when the user has a configuration.
-Result<SshConfig> ReadSshConfig(const NodeTarget& target, const std::string& config_file,
-                                const std::vector<std::string>& ssh, Deadline deadline);
+Result<SshDump> AskSsh(const NodeTarget& target, const std::string& config_file,
+                       const std::vector<std::string>& ssh, Deadline deadline);
 
 }  // namespace dslaunch

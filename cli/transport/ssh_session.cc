@@ -101,7 +101,7 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
                                                      const SshOptions& options, Deadline deadline,
                                                      SshControl& control) {
   control.Begin(SshStep::kResolve);
-  Result<SshConfig> config = ReadSshConfig(target, options.config_file, {}, deadline);
+  Result<SshConfig> config = options.configs->Read(target, options.config_file, {}, deadline);
   if (!config) {
     return Error{config.error().code,
                  SubjectOf(target, options) + " (" + target.host + "): " + config.error().message};

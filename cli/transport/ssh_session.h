@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/unique_fd.h"
 #include "cli/transport/ssh_config.h"
+#include "cli/transport/ssh_configs.h"
 #include "cli/transport/ssh_proxy.h"
 #include "cli/transport/ssh_stream.h"
 #include "cli/transport/transport.h"
@@ -39,6 +40,8 @@ enum class SshStep {
 struct SshOptions {
   // An ssh_config file to read; empty: ~/.ssh/config and /etc/ssh/ssh_config.
   std::string config_file = {};
+  // What it says about hosts; shared by all copies of these options.
+  std::shared_ptr<SshConfigs> configs = std::make_shared<SshConfigs>();
   // Told of each step as it begins, on the connection's thread; may be empty.
   std::function<void(SshStep)> on_step = {};
   // --ssh_command: the program and its options that take the place of SshSession; empty: none.

@@ -16,6 +16,7 @@ Result<void> SshSession::ReachThroughHops() {
   const SshHop& last = config_.proxy_jump.back();
   SshOptions options;
   options.config_file = options_.config_file;
+  options.configs = options_.configs;
   options.unsupported = options_.unsupported;
   options.leads_to = options_.leads_to;
   options.leads_to.push_back(target_.host);

@@ -170,8 +170,9 @@ Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command) {
 Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target,
                                                         Deadline deadline) {
   if (!options_.command.empty())
-    return CommandTransport(agent_, std::make_unique<SshNodeCommand>(options_.command), role_,
-                            options_.on_step)
+    return CommandTransport(agent_,
+                            std::make_unique<SshNodeCommand>(options_.command, options_.configs),
+                            role_, options_.on_step)
         .Connect(target, deadline);
   // By value: a thread that is stuck may outlive this transport.
   auto start = [agent = agent_, role = role_](SshSession& session, TailBuffer& stderr_tail,
@@ -189,8 +190,9 @@ Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target
   if (ssh.empty()) return link.error();
   std::vector<std::string> words = {ssh, "-o", "BatchMode=yes"};
   if (!options_.config_file.empty()) words.insert(words.end(), {"-F", options_.config_file});
-  CommandTransport system(agent_, std::make_unique<SshNodeCommand>(std::move(words)), role_,
-                          options_.on_step);
+  CommandTransport system(agent_,
+                          std::make_unique<SshNodeCommand>(std::move(words), options_.configs),
+                          role_, options_.on_step);
   system.SetNotice("nodes are reached by the system's ssh, because " + std::string(why) + " (" +
                    target.name + "); --ssh_command ssh does so at once");
   Result<std::unique_ptr<NodeLink>> other = system.Connect(target, Deadline::After(limit));

@@ -32,6 +32,7 @@
 #include "cli/session/job_record.h"
 #include "cli/transport/ssh_agent.h"
 #include "cli/transport/ssh_config.h"
+#include "cli/transport/ssh_config_rules.h"
 #include "cli/transport/ssh_known_hosts.h"
 #include "hostfiles/host_filter.h"
 #include "hostfiles/hostfile.h"
@@ -436,6 +437,13 @@ bool ReadsKnownHosts(const std::string& bytes) {
 }
 
 bool ReadsSshConfig(const std::string& bytes) {
+  // The same text as a configuration file, and as what ssh says of it.
+  const SshConfigRules rules({bytes});
+  Require(rules.ClassOf("n1") == rules.ClassOf("n1"), "a host is in two classes");
+  for (const std::string& file : FilesThatSshReads(bytes))
+    Require(file.size() < bytes.size(), "a name is longer than what has it");
+  if (const std::optional<std::string> dump = DumpFor("n2", bytes, "n1"))
+    Require(dump->find("hostname n2\n") != std::string::npos, "a dump has another name");
   const Result<SshConfig> config = ParseSshConfig(bytes, SomeTarget(), {"alice", "/home/alice"});
   if (!IsTaken(config)) return false;
   Require(!config->host_name.empty() && !config->user.empty(), "nobody logs in anywhere");

@@ -1,9 +1,9 @@
-#include "cli/transport/ssh_config.h"
-
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
+
+#include "cli/transport/ssh_configs.h"
 
 namespace dslaunch::ssh_config_test {
 namespace {
@@ -99,13 +99,13 @@ TEST(ParseProxyJumpTest, EveryForm) {
   }
 }
 
-TEST(ReadSshConfigTest, WithoutAnSshThereAreDefaults) {
+TEST(AskSshTest, WithoutAnSshThereAreDefaults) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", "/nonexistent", 1);
-  const Result<SshConfig> config =
-      ReadSshConfig({"n", "host", 23, "bob"}, "/nonexistent", {}, Deadline::After(milliseconds(9)));
-  const Result<SshConfig> refused =
-      ReadSshConfig({"n", "host", 23, "bob"}, "/etc/passwd", {}, Deadline::After(milliseconds(9)));
+  const Result<SshConfig> config = SshConfigs().Read({"n", "host", 23, "bob"}, "/nonexistent", {},
+                                                     Deadline::After(milliseconds(9)));
+  const Result<SshConfig> refused = SshConfigs().Read({"n", "host", 23, "bob"}, "/etc/passwd", {},
+                                                      Deadline::After(milliseconds(9)));
   ::setenv("PATH", path.c_str(), 1);
   ASSERT_TRUE(config.ok()) << config.error().message;
   EXPECT_EQ(config->host_name, "host");
