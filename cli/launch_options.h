@@ -194,6 +194,8 @@ struct LaunchOptions {
   // counts.
   std::vector<std::string> env;
   std::string chdir;                       // where the program runs, relative to here; empty: here
+  std::vector<std::string> copy_files;     // to be copied to the nodes, as typed
+  std::vector<std::string> copy_folders;   // likewise
   std::optional<std::string> venv_script;  // on the nodes, sourced before the program
   std::optional<NumaBinding> numa_binding;
   bool bind_cores_to_rank = false;

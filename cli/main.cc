@@ -284,6 +284,31 @@ Result<void> TakePlaceInStep(LaunchOptions& options, OwnFile& token) {
   return {};
 }
 
+// What is copied to the nodes, and where PROGRAM runs then.
+Result<void> TakeCopies(const LaunchOptions& options, const std::string& cwd,
+                        SessionOptions& session) {
+  if (options.copy_files.empty() && options.copy_folders.empty()) return {};
+  const std::string option = options.copy_files.empty() ? "--copy_dir" : "--copy";
+  if (options.mode == LaunchOptions::Mode::kTrain || options.runs_trainer) {
+    return Error{ExitCode::kUsage,
+                 option +
+                     ": only what a program needs is copied; dslaunch train finds its data and "
+                     "checkpoints by paths that every node has"};
+  }
+  if (options.per_node) {
+    return Error{ExitCode::kUsage,
+                 option +
+                     ": each node runs a command of its own, so nothing is copied to it; copy "
+                     "the files before, or start all nodes from here over SSH (--hostfile)"};
+  }
+  DSL_TRY_ASSIGN(session.copy_list, ListCopies(options.copy_files, options.copy_folders, cwd));
+  session.copies.set_key(session.copy_list->key);
+  session.copies.set_run_there(options.chdir.empty());
+  if (options.form != ProgramForm::kModule)
+    session.copies.set_program(session.copy_list->PlaceOf(options.program.front(), cwd));
+  return {};
+}
+
 Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
   OwnFile token;
@@ -305,6 +330,7 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, session.plan, cwd, terminal));
   DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
   if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
+  DSL_TRY(TakeCopies(options, cwd, session));
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device,
                  DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));

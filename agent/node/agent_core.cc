@@ -46,6 +46,7 @@ Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request) const {
   request.set_log_dir(own_->log_dir());
   *request.mutable_ranks() = own_->ranks();
   request.clear_devices();
+  request.clear_copies();
   request.set_save_pid(own_->save_pid());
   request.set_detachable(false);
   request.clear_rank_stdin();

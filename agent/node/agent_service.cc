@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/logs/event_writer.h"
+#include "agent/node/copy_service.h"
 
 namespace dslaunch {
 grpc::ServerUnaryReactor* AgentService::Prepare(grpc::CallbackServerContext* context,
@@ -15,6 +16,11 @@ grpc::ServerUnaryReactor* AgentService::Prepare(grpc::CallbackServerContext* con
     reactor->Finish(grpc::Status::OK);
   });
   return reactor;
+}
+
+grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>* AgentService::Copy(
+    grpc::CallbackServerContext*) {
+  return CopyStream::Serve(/*allowed=*/!is_owned_);
 }
 
 grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Run(grpc::CallbackServerContext*,
@@ -109,6 +115,7 @@ grpc::ServerUnaryReactor* AgentService::Status(grpc::CallbackServerContext* cont
 
 grpc::ServerUnaryReactor* AgentService::Own(grpc::CallbackServerContext* context,
                                             const pb::OwnPart* request, pb::Empty*) {
+  is_owned_ = true;
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [this, request, reactor] {
     reactor->Finish(agent_.Own(*request) ? grpc::Status::OK

@@ -1,10 +1,11 @@
 // The gRPC edge of the agent: proto/agent.proto served on a connected socket; every call but Renew
-// is handed to the loop.
+// and Copy is handed to the loop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <asio/io_context.hpp>
+#include <atomic>
 #include <memory>
 
 #include "agent/node/node_agent.h"
@@ -20,6 +21,8 @@ class AgentService final : public pb::Agent::CallbackService {
   grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context,
                                     const pb::PrepareRequest* request,
                                     pb::PrepareReply* reply) override;
+  grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>* Copy(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<pb::NodeEvent>* Run(grpc::CallbackServerContext* context,
                                                const pb::RunRequest* request) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
@@ -45,6 +48,7 @@ class AgentService final : public pb::Agent::CallbackService {
  private:
   asio::io_context& loop_;
   NodeAgent& agent_;
+  std::atomic<bool> is_owned_ = false;  // by this node's own command: nobody else copies files here
 };
 
 }  // namespace dslaunch

@@ -7,6 +7,7 @@
 
 #include "agent/host/gpus.h"
 #include "agent/host/shell_environment.h"
+#include "agent/node/copy_receiver.h"
 #include "base/usable_cores.h"
 #include "net/addresses.h"
 
@@ -21,8 +22,11 @@ const pb::Node& OwnNode(const pb::PrepareRequest& prepare) {
 
 Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare) {
   NodeProgram resolved;
-  const pb::Program& program = prepare.program();
   const std::string& node_name = OwnNode(prepare).name();
+  const Result<pb::Program> with_copies = WithCopies(prepare.program(), prepare.copies());
+  if (!with_copies.ok())
+    return Error{with_copies.error().code, node_name + ": " + with_copies.error().message};
+  const pb::Program& program = *with_copies;
   Environment environment = NodeEnvironment();
   if (!program.venv_script().empty()) {
     DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name));

@@ -14,6 +14,7 @@
 #include "agent/node/worker_specs.h"
 #include "base/count.h"
 #include "base/sanitize.h"
+#include "base/size_text.h"
 #include "base/text_table.h"
 #include "cli/plan/job_program.h"
 #include "cli/plan/launcher_limits.h"
@@ -428,7 +429,15 @@ std::string DryRun::Nodes() const {
 std::string DryRun::Commands() const {
   const SessionOptions& session = request_.session;
   const pb::Program& program = session.program;
-  std::string text = "\nCommands, in " + ShellWord(program.cwd()) + "\n";
+  std::string text;
+  const bool runs_in_copies = session.copy_list && session.copies.run_there();
+  if (session.copy_list) {
+    text += "\nCopies\n" + std::string(kIndent) + Count(session.copy_list->num_files, "file") +
+            ", " + SizeText(session.copy_list->bytes) +
+            ", once to each home; ranks find them in $DSLAUNCH_COPY_DIR\n";
+  }
+  text += "\nCommands, in " +
+          (runs_in_copies ? "the copies' folder of each node" : ShellWord(program.cwd())) + "\n";
   if (!program.venv_script().empty())
     text += kIndent + ("after bash has sourced " + ShellWord(program.venv_script())) + "\n";
   const bool is_python = program.form() != pb::Program::PLAIN;

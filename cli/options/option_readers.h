@@ -59,6 +59,13 @@ void ReadText(const FlagValue& given, ParsedFlags& flags) {
   Field(flags, member) = given.text;
 }
 
+// One of several values.
+template <auto member>
+void ReadTextInto(const FlagValue& given, ParsedFlags& flags) {
+  if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
+  Field(flags, member).push_back(given.text);
+}
+
 // A command line: words as a shell splits them, at least one.
 template <auto member>
 void ReadCommand(const FlagValue& given, ParsedFlags& flags) {

@@ -8,6 +8,7 @@
 
 #include "base/start_thread.h"
 #include "cli/session/agent_call.h"
+#include "cli/session/copy_call.h"
 #include "proto/wire/channel.h"
 
 namespace dslaunch {
@@ -72,6 +73,23 @@ void NodeClient::Prepare(pb::PrepareRequest request,
           then(ToError(reply.failure()));
         });
       });
+}
+
+void NodeClient::Copy(std::shared_ptr<const CopyList> list,
+                      std::function<void(Result<pb::CopyDone>)> then) {
+  std::shared_ptr<CopyCall> call = CopyCall::Start(*stub_, calls_.Begin());
+  Result<std::thread> thread = StartThread(
+      [call, list = std::move(list), name = name_, poster = poster_, then]() mutable {
+        Result<pb::CopyDone> done = call->Send(*list);
+        call.reset();
+        if (!done.ok()) done = Error{done.error().code, name + ": --copy: " + done.error().message};
+        poster->Post(
+            [done = std::move(done), then = std::move(then)]() mutable { then(std::move(done)); });
+      },
+      "to copy files to " + name_);
+  if (thread.ok()) return thread->detach();
+  call->Abandon();
+  poster_->Post([error = thread.error(), then = std::move(then)] { then(error); });
 }
 
 void NodeClient::Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,

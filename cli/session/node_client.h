@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/session/copy_list.h"
 #include "cli/session/event_reader.h"
 #include "cli/transport/transport.h"
 #include "net/loop_poster.h"
@@ -29,6 +30,8 @@ class NodeClient {
 
   // Once. Bounded; the error names the node.
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::PreparedNode>)> then);
+  // Before Prepare. Bounded by progress; the error names the node.
+  void Copy(std::shared_ptr<const CopyList> list, std::function<void(Result<pb::CopyDone>)> then);
   // Once, after Prepare. `limits` of the job, which the node's events must keep.
   void Run(pb::RunRequest request, EventReader::Handlers handlers, const PeerLimits& limits);
   // Renews the node's lease. nullopt: no answer came in time; other failures are not reported.

@@ -9,7 +9,9 @@
 
 #include "base/count.h"
 #include "base/proc_text.h"
+#include "base/sanitize.h"
 #include "base/signal_name.h"
+#include "base/size_text.h"
 #include "cli/session/call_times.h"
 #include "cli/session/job_record.h"
 
@@ -66,6 +68,11 @@ int LaunchSession::Run() {
     most_slots = std::max(most_slots, static_cast<size_t>(node.slots));
   output_.SetShownRanks(options_.shown.CountRanks(static_cast<size_t>(options_.plan.world_size()),
                                                   options_.plan.nodes.size(), most_slots));
+  if (options_.copy_list && ShouldPrint(LogLevel::kInfo)) {
+    Log(LogLevel::kInfo, "copying " + Count(options_.copy_list->num_files, "file") + ", " +
+                             SizeText(options_.copy_list->bytes) +
+                             ", to nodes that lack them; ranks find them in $DSLAUNCH_COPY_DIR");
+  }
   SetPhase("connecting to " + Count(options_.plan.nodes.size(), "node"));
   Carry(core_.Start(Clock::now()));
   // While the network is busy there is time for the job's keys.
@@ -146,7 +153,26 @@ void LaunchSession::Do(action::Prepare& prepare) {
   };
   Result<pb::PrepareRequest> request = WithCredentials(prepare.node, std::move(prepare.request));
   if (!request.ok()) return poster_->Post([answer, error = request.error()] { answer(error); });
-  clients_[prepare.node]->Prepare(*std::move(request), answer);
+  if (!options_.copy_list) return clients_[prepare.node]->Prepare(*std::move(request), answer);
+  CopyAndPrepare(prepare.node, *std::move(request), answer);
+}
+
+void LaunchSession::CopyAndPrepare(size_t index, pb::PrepareRequest request,
+                                   std::function<void(const Result<pb::PreparedNode>&)> answer) {
+  NodeClient* const client = clients_[index].get();
+  client->Copy(options_.copy_list, [this, index, client, request = std::move(request),
+                                    answer = std::move(answer),
+                                    began = Clock::now()](Result<pb::CopyDone> done) mutable {
+    if (!IsNewest(index, client)) return;
+    if (!done.ok()) return answer(done.error());
+    const uint64_t bytes = done->received_bytes();
+    Log(LogLevel::kDebug, NameOf(index) +
+                              (bytes == 0 ? ": all files were there already"
+                                          : ": " + SizeText(bytes) + " were copied in " +
+                                                WholeSeconds(Clock::now() - began)) +
+                              ", in " + SanitizeForTerminal(done->folder()));
+    client->Prepare(std::move(request), std::move(answer));
+  });
 }
 
 void LaunchSession::Do(action::Run& run) {

@@ -67,6 +67,9 @@ class LaunchSession {
   // What a node may say.
   PeerLimits LimitsOf(size_t index) const;
   SessionCore::Actions OnTimer(SessionTimer timer, Clock::time_point now);
+  // What the node is to have, then Prepare; `answer` gets what comes of it.
+  void CopyAndPrepare(size_t index, pb::PrepareRequest request,
+                      std::function<void(const Result<pb::PreparedNode>&)> answer);
   Result<pb::PrepareRequest> WithCredentials(size_t index, pb::PrepareRequest request);
   // Handlers are of a connection that may have been followed by a newer one meanwhile.
   bool IsNewest(size_t index, const NodeClient* client) const {

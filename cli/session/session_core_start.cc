@@ -41,6 +41,7 @@ SessionCore::Actions SessionCore::Start(Clock::time_point now) {
 
 void SessionCore::FillPrepare() {
   prepare_.set_job_id(options_.job_id);
+  if (options_.copy_list) *prepare_.mutable_copies() = options_.copies;
   *prepare_.mutable_ranks() = options_.ranks;
   prepare_.set_save_pid(options_.save_pid);
   *prepare_.mutable_timeouts() = options_.timeouts;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "cli/launch_options.h"
 #include "cli/output/shown_output.h"
 #include "cli/plan/launch_plan.h"
+#include "cli/session/copy_list.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/line_tag.h"
 
@@ -21,6 +23,8 @@ struct SessionOptions {
   std::string job_id;
   LaunchPlan plan;
   pb::Program program;
+  std::shared_ptr<const CopyList> copy_list;  // for the nodes, before the start; null: nothing is
+  pb::Copies copies;                          // what the program makes of it
   pb::RankOptions ranks;
   uint32_t save_pid = 0;  // of this process, for the nodes' files; 0: there are none
   pb::Timeouts timeouts;

@@ -32,6 +32,7 @@ inline constexpr VariableMeaning kRankVariables[] = {
     {"DSLAUNCH_JOB_ID", "the job's id"},
     {"DSLAUNCH_ATTEMPT", "number of the attempt, a start of all ranks, from 1"},
     {"DSLAUNCH_EPOCH", "the same, under its former name; it goes with the next version"},
+    {"DSLAUNCH_COPY_DIR", "the folder of what --copy and --copy_dir brought to the node"},
     {"DSLAUNCH_RANK_DIR",
      "a private folder of this rank in this attempt, for files that a report reads"},
     {"DSLAUNCH_RANK_SOCKET",

@@ -214,6 +214,16 @@ Result<void> CheckPrepareReply(pb::PrepareReply& reply) {
   return rules.result();
 }
 
+Result<void> CheckCopyOutput(pb::CopyOutput& output) {
+  CutTexts(output);
+  Rules rules;
+  if (output.has_failure()) CheckFailure(rules, output.failure());
+  if (output.has_done()) {
+    rules.Holds(output.done().folder().starts_with('/'), "a folder that is no absolute path");
+  }
+  return rules.result();
+}
+
 Result<void> CheckFailoverReply(pb::FailoverReply& reply) {
   CutTexts(reply);
   Rules rules;

@@ -38,6 +38,7 @@ struct PeerLimits {
 
 // What agents say to the front end.
 Result<void> CheckPrepareReply(pb::PrepareReply& reply);
+Result<void> CheckCopyOutput(pb::CopyOutput& output);
 Result<void> CheckFailoverReply(pb::FailoverReply& reply);
 Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits);
 Result<void> CheckJobSight(pb::JobSight& sight);

@@ -121,6 +121,14 @@ TEST(ParseOptions, VariablesAsMpirunHasThem) {
   EXPECT_EQ(Good({"--chdir", "sub", "p"}).chdir, "sub");
 }
 
+TEST(ParseOptions, CopiesInTheOrderGiven) {
+  const LaunchOptions options =
+      Good({"--copy", "b", "--copy-dir", "d", "--copy=a", "--copy_dir", "e/", "./b"});
+  EXPECT_THAT(options.copy_files, ElementsAre("b", "a"));
+  EXPECT_THAT(options.copy_folders, ElementsAre("d", "e/"));
+  EXPECT_THAT(options.program, ElementsAre("./b"));
+}
+
 TEST(ParseOptions, ShortNames) {
   const LaunchOptions options = Good({"-N", "2", "-n", "4", "p"});
   EXPECT_EQ(options.num_nodes, 2);

@@ -151,6 +151,9 @@ TEST(PeerCheckTest, AFailureThatSaysSuccessIsRefused) {
     pb::PrepareReply reply;
     reply.mutable_failure()->set_exit_code(code);
     EXPECT_THAT(WhyOf(CheckPrepareReply(reply)), HasSubstr("exit code of a failure = "));
+    pb::CopyOutput copied;
+    copied.mutable_failure()->set_exit_code(code);
+    EXPECT_THAT(WhyOf(CheckCopyOutput(copied)), HasSubstr("exit code of a failure = "));
     pb::FailoverReply failover;
     failover.mutable_failure()->set_exit_code(code);
     EXPECT_THAT(WhyOf(CheckFailoverReply(failover)), HasSubstr("exit code of a failure = "));

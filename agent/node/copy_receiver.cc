@@ -1,0 +1,492 @@
+#include "agent/node/copy_receiver.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "base/errno_text.h"
+#include "base/ownership.h"
+#include "base/sanitize.h"
+#include "base/size_text.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxEntries = 1'000'000;
+constexpr size_t kPartsAtOnce = 512;  // of a CopyWanted
+constexpr mode_t kPermissions = 0777;
+constexpr milliseconds kLookEvery(1'000);
+constexpr int kAbandonedAfterLooks = 20;
+constexpr auto kUnusedFor = std::chrono::hours(90 * 24);
+constexpr auto kPartsKeptFor = std::chrono::hours(7 * 24);
+constexpr uint64_t kKeepFreeBytes = 1 << 20;
+constexpr uint64_t kHashAtOnceBytes = 64 << 20;
+
+Error Failed(const std::string& what, const std::string& path, int error_number) {
+  return Error{ExitCode::kIo,
+               "cannot " + what + " " + Quoted(path) + ": " + ErrnoText(error_number)};
+}
+
+Error BadList(const std::string& why) {
+  return Error{ExitCode::kInternal, "the list of copies " + why};
+}
+
+bool IsKey(std::string_view key) {
+  return key.size() == 64 && key.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Relative, and stays below where it starts.
+bool IsPlainPath(std::string_view path) {
+  if (path.empty() || path.find('\0') != std::string_view::npos) return false;
+  while (true) {
+    const size_t slash = std::min(path.find('/'), path.size());
+    const std::string_view name = path.substr(0, slash);
+    if (name.empty() || name == "." || name == "..") return false;
+    if (slash == path.size()) return true;
+    path.remove_prefix(slash + 1);
+  }
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
+timespec TimeOf(const pb::CopyEntry& entry) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  int64_t seconds = entry.modified_ns() / kSecond;
+  int64_t rest = entry.modified_ns() % kSecond;
+  if (rest < 0) {
+    rest += kSecond;
+    --seconds;
+  }
+  return {seconds, rest};
+}
+
+bool HasTime(const struct stat& status, const pb::CopyEntry& entry) {
+  const timespec time = TimeOf(entry);
+  return status.st_mtim.tv_sec == time.tv_sec && status.st_mtim.tv_nsec == time.tv_nsec;
+}
+
+std::string TargetOf(const std::string& link) {
+  std::error_code ignored;
+  return fs::read_symlink(link, ignored).string();
+}
+
+// Nothing of it is followed. Folders that their own mode protects go too.
+void RemoveTree(const std::string& path) {
+  std::error_code ignored;
+  for (fs::recursive_directory_iterator at(path, ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    if (at->is_directory(ignored) && !at->is_symlink(ignored))
+      fs::permissions(at->path(), fs::perms::owner_all, fs::perm_options::add, ignored);
+  }
+  fs::remove_all(path, ignored);
+}
+
+bool IsOlder(const fs::path& path, std::chrono::hours age) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return false;
+  const auto changed = std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec);
+  return changed + age < std::chrono::system_clock::now();
+}
+
+}  // namespace
+
+Result<std::string> CopiesFolder() {
+  std::error_code error;
+  const fs::path own = fs::read_symlink("/proc/self/exe", error);
+  if (!error && own.filename().string().starts_with("agent-"))
+    return (own.parent_path() / "copies").string();
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/dslaunch/copies";
+  const char* const own_home = std::getenv("HOME");
+  const std::string home =
+      own_home != nullptr && own_home[0] == '/' ? own_home : HomeOf(::geteuid());
+  if (home.empty()) return Error{ExitCode::kIo, "the account has no home for copies"};
+  return home + "/.cache/dslaunch/copies";
+}
+
+Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies) {
+  if (copies.key().empty()) return program;
+  DSL_TRY_ASSIGN(const std::string folder, CopiesFolder());
+  const std::string place = CopyPlace(folder, copies.key());
+  std::error_code ignored;
+  if (!IsKey(copies.key()) || !fs::is_directory(place, ignored))
+    return Error{ExitCode::kBadInput, "the copies for this job are not there: " + Quoted(place)};
+  if (copies.run_there()) program.set_cwd(place);
+  if (!copies.program().empty() && program.argv_size() > 0)
+    program.set_argv(0, place + "/" + copies.program());
+  pb::EnvVar& variable = *program.add_chosen_env();
+  variable.set_name(kCopyDirVariable);
+  variable.set_value(place);
+  return program;
+}
+
+CopyReceiver::CopyReceiver(std::string folder, CopyPeer peer)
+    : folder_(std::move(folder)), peer_(std::move(peer)) {}
+
+CopyReceiver::~CopyReceiver() { Unlock(); }
+
+pb::CopyOutput CopyReceiver::Run() {
+  pb::CopyOutput last;
+  Result<pb::CopyDone> done = Receive();
+  Unlock();
+  if (done.ok()) {
+    *last.mutable_done() = *std::move(done);
+  } else {
+    last.mutable_failure()->set_exit_code(ToInt(done.error().code));
+    last.mutable_failure()->set_message(done.error().message);
+  }
+  return last;
+}
+
+Result<pb::CopyDone> CopyReceiver::Receive() {
+  DSL_TRY(ReadList());
+  const Result<UniqueFd> made = OpenOwnFolder(folder_, ::geteuid(), IfMissing::kMake);
+  if (!made.ok()) return made.error();
+  if (!IsComplete()) {
+    DSL_TRY(Lock());
+    if (!IsComplete()) {
+      RemoveOld();
+      for (const std::string& path : {place_, parts_}) {
+        if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+          return Failed("create the folder", path, errno);
+      }
+      std::vector<pb::CopyPart> wanted;
+      std::vector<pb::CopyPart> again;
+      DSL_TRY(MakeWhatIsKnown(wanted));
+      DSL_TRY(CheckSpace(wanted));
+      DSL_TRY(Fetch(wanted, again));
+      DSL_TRY(Fetch(again, again));
+      DSL_TRY(FinishPlace());
+    }
+  }
+  ::utimensat(AT_FDCWD, place_.c_str(), nullptr, 0);  // it was used now
+  pb::CopyDone done;
+  done.set_folder(place_);
+  done.set_received_bytes(received_bytes_);
+  return done;
+}
+
+Result<void> CopyReceiver::ReadList() {
+  std::optional<uint64_t> num_entries;
+  while (!num_entries || entries_.size() < *num_entries) {
+    std::optional<pb::CopyInput> input = peer_.read();
+    if (!input)
+      return Error{ExitCode::kUnavailable, "the front end did not send its list of copies"};
+    if (input->has_head() && !num_entries) {
+      if (!IsKey(input->head().key()) || input->head().num_entries() > kMaxEntries)
+        return BadList("has a bad head");
+      num_entries = input->head().num_entries();
+      place_ = CopyPlace(folder_, input->head().key());
+      parts_ = folder_ + "/.part-" + input->head().key();
+      lock_ = folder_ + "/.lock-" + input->head().key();
+    } else if (input->has_entries() && num_entries) {
+      for (pb::CopyEntry& entry : *input->mutable_entries()->mutable_entries()) {
+        DSL_TRY(CheckEntry(entry));
+        entries_.push_back(std::move(entry));
+      }
+    } else if (input->input_case() != pb::CopyInput::INPUT_NOT_SET) {
+      return BadList("is not in order");
+    }
+  }
+  return {};
+}
+
+// So that nothing is written through a link, or outside.
+Result<void> CopyReceiver::CheckEntry(const pb::CopyEntry& entry) {
+  if (!IsPlainPath(entry.path()) || (entry.mode() & ~uint32_t{kPermissions}) != 0)
+    return BadList("has " + Quoted(entry.path()));
+  const std::string parent = FolderOf(entry.path());
+  if (!parent.empty() && folders_.find(parent) == folders_.end())
+    return BadList("has " + Quoted(entry.path()) + " before its folder");
+  if (entry.kind() == pb::CopyEntry::FOLDER) folders_.insert(entry.path());
+  if (entry.kind() == pb::CopyEntry::LINK && entry.target().empty())
+    return BadList("has a link without a target");
+  return {};
+}
+
+bool CopyReceiver::IsThere(const pb::CopyEntry& entry) const {
+  struct stat status {};
+  const std::string path = PathOf(entry);
+  if (::lstat(path.c_str(), &status) != 0) return false;
+  const bool has_mode = (status.st_mode & kPermissions) == entry.mode();
+  switch (entry.kind()) {
+    case pb::CopyEntry::FOLDER:
+      return S_ISDIR(status.st_mode) && has_mode;
+    case pb::CopyEntry::LINK:
+      return S_ISLNK(status.st_mode) && TargetOf(path) == entry.target();
+    default:
+      return S_ISREG(status.st_mode) && has_mode &&
+             static_cast<uint64_t>(status.st_size) == entry.size() && HasTime(status, entry);
+  }
+}
+
+// Hashing takes longer than the front end is patient.
+Result<uint64_t> CopyReceiver::Hash(int fd, uint64_t size, Sha256& sum) {
+  uint64_t hashed = 0;
+  while (hashed < size) {
+    DSL_TRY(ShowLife());
+    DSL_TRY_ASSIGN(const uint64_t added,
+                   AddFromFile(fd, std::min(kHashAtOnceBytes, size - hashed), sum));
+    if (added == 0) break;
+    hashed += added;
+  }
+  return hashed;
+}
+
+bool CopyReceiver::HasContent(const std::string& path, const pb::CopyEntry& entry) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      static_cast<uint64_t>(status.st_size) != entry.size()) {
+    return false;
+  }
+  Sha256 sum;
+  const Result<uint64_t> hashed = Hash(file.get(), entry.size(), sum);
+  return hashed.ok() && *hashed == entry.size() && sum.Finish() == entry.sha256();
+}
+
+// Times are set last, when all is on disk: a file that has its own is whole.
+bool CopyReceiver::IsComplete() const {
+  struct stat status {};
+  return ::lstat(place_.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         std::ranges::all_of(entries_,
+                             [this](const pb::CopyEntry& entry) { return IsThere(entry); });
+}
+
+Result<void> CopyReceiver::Lock() {
+  int same_looks = 0;
+  timespec last{};
+  while (::mkdir(lock_.c_str(), 0700) != 0) {
+    if (errno != EEXIST) return Failed("create the folder", lock_, errno);
+    struct stat status {};
+    if (::lstat(lock_.c_str(), &status) == 0) {
+      const bool is_same =
+          status.st_mtim.tv_sec == last.tv_sec && status.st_mtim.tv_nsec == last.tv_nsec;
+      same_looks = is_same ? same_looks + 1 : 0;
+      last = status.st_mtim;
+    }
+    if (same_looks >= kAbandonedAfterLooks) {
+      // Only one of those who find it abandoned gets it out of the way.
+      const std::string old =
+          lock_ + "." + std::to_string(::getpid()) + "-" + std::to_string(last.tv_nsec);
+      if (::rename(lock_.c_str(), old.c_str()) == 0) ::rmdir(old.c_str());
+      same_looks = 0;
+      continue;
+    }
+    if (!peer_.write({})) return Error{ExitCode::kUnavailable, "the front end has gone"};
+    std::this_thread::sleep_for(kLookEvery);
+  }
+  has_lock_ = true;
+  return {};
+}
+
+Result<void> CopyReceiver::ShowLife() {
+  if (!next_sign_.Expired()) return {};
+  next_sign_ = Deadline::After(kLookEvery);
+  ::utimensat(AT_FDCWD, lock_.c_str(), nullptr, 0);
+  if (peer_.write({})) return {};
+  return Error{ExitCode::kUnavailable, "the front end has gone"};
+}
+
+void CopyReceiver::Unlock() {
+  if (std::exchange(has_lock_, false)) ::rmdir(lock_.c_str());
+}
+
+void CopyReceiver::RemoveOld() const {
+  std::error_code ignored;
+  std::vector<std::string> old;
+  for (fs::directory_iterator at(folder_, ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    const std::string name = at->path().filename().string();
+    if ((IsKey(name) && IsOlder(at->path(), kUnusedFor)) ||
+        (name.starts_with(".part-") && IsOlder(at->path(), kPartsKeptFor))) {
+      old.push_back(at->path().string());
+    }
+  }
+  for (const std::string& path : old) {
+    if (path != place_ && path != parts_) RemoveTree(path);
+  }
+}
+
+Result<void> CopyReceiver::MakeWhatIsKnown(std::vector<pb::CopyPart>& wanted) {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    DSL_TRY(ShowLife());
+    const pb::CopyEntry& entry = entries_[i];
+    if (entry.kind() == pb::CopyEntry::FOLDER) {
+      DSL_TRY(MakeFolder(entry));
+    } else if (!IsThere(entry)) {
+      DSL_TRY(entry.kind() == pb::CopyEntry::LINK ? MakeLink(entry, i)
+                                                  : MakeFile(entry, i, wanted));
+    }
+  }
+  return {};
+}
+
+// Open to its owner until all is in it.
+Result<void> CopyReceiver::MakeFolder(const pb::CopyEntry& entry) const {
+  const std::string path = PathOf(entry);
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) ::unlink(path.c_str());
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return Failed("create the folder", path, errno);
+  if (::chmod(path.c_str(), entry.mode() | 0700) != 0)
+    return Failed("set the mode of", path, errno);
+  return {};
+}
+
+Result<void> CopyReceiver::MakeLink(const pb::CopyEntry& entry, size_t index) const {
+  const std::string part = PartOf(index);
+  ::unlink(part.c_str());
+  if (::symlink(entry.target().c_str(), part.c_str()) != 0)
+    return Failed("create the link", PathOf(entry), errno);
+  return Install(entry, index);
+}
+
+Result<void> CopyReceiver::MakeFile(const pb::CopyEntry& entry, size_t index,
+                                    std::vector<pb::CopyPart>& wanted) {
+  const std::string path = PathOf(entry);
+  if (HasContent(path, entry)) {  // only its time or mode differs
+    if (::chmod(path.c_str(), entry.mode()) != 0) return Failed("set the mode of", path, errno);
+    return {};
+  }
+  pb::CopyPart part;
+  part.set_entry(index);
+  struct stat status {};
+  if (::lstat(PartOf(index).c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+      static_cast<uint64_t>(status.st_size) <= entry.size()) {
+    part.set_offset(static_cast<uint64_t>(status.st_size));
+  }
+  if (part.offset() == entry.size()) {
+    if (entry.size() == 0) {
+      const UniqueFd empty(::open(PartOf(index).c_str(),
+                                  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+      if (!empty) return Failed("create the file", path, errno);
+    }
+    if (HasContent(PartOf(index), entry)) return Install(entry, index);
+    part.set_offset(0);
+  }
+  wanted.push_back(std::move(part));
+  return {};
+}
+
+Result<void> CopyReceiver::CheckSpace(const std::vector<pb::CopyPart>& wanted) const {
+  uint64_t needed = 0;
+  for (const pb::CopyPart& part : wanted) needed += entries_[part.entry()].size() - part.offset();
+  struct statvfs status {};
+  if (needed == 0 || ::statvfs(folder_.c_str(), &status) != 0) return {};
+  const uint64_t free_bytes = uint64_t{status.f_bavail} * status.f_frsize;
+  if (status.f_blocks == 0 || free_bytes >= needed + kKeepFreeBytes) return {};
+  return Error{ExitCode::kIo, "there is no space for the copies: they need " + SizeText(needed) +
+                                  ", and " + SizeText(free_bytes) + " are free in " + folder_ +
+                                  "; free space there, or choose another folder with --agent_dir"};
+}
+
+Result<void> CopyReceiver::Fetch(const std::vector<pb::CopyPart>& wanted,
+                                 std::vector<pb::CopyPart>& again) {
+  const std::vector<pb::CopyPart> parts = wanted;  // `again` may be the same
+  again.clear();
+  for (size_t first = 0; first < parts.size(); first += kPartsAtOnce) {
+    const size_t end = std::min(parts.size(), first + kPartsAtOnce);
+    pb::CopyOutput output;
+    for (size_t i = first; i < end; ++i) *output.mutable_wanted()->add_parts() = parts[i];
+    if (!peer_.write(std::move(output)))
+      return Error{ExitCode::kUnavailable, "the front end has gone"};
+    for (size_t i = first; i < end; ++i) {
+      DSL_TRY_ASSIGN(const bool is_right, FetchFile(parts[i]));
+      if (is_right) continue;
+      const pb::CopyEntry& entry = entries_[parts[i].entry()];
+      if (parts[i].offset() == 0) {
+        return Error{ExitCode::kIo, Quoted(entry.path()) +
+                                        " arrived otherwise than it was when the start began: it "
+                                        "was changed meanwhile; start again"};
+      }
+      pb::CopyPart whole;
+      whole.set_entry(parts[i].entry());
+      again.push_back(std::move(whole));
+    }
+  }
+  return {};
+}
+
+// False: it is not what the list says; nothing of it is kept.
+Result<bool> CopyReceiver::FetchFile(const pb::CopyPart& part) {
+  const pb::CopyEntry& entry = entries_[part.entry()];
+  const std::string path = PartOf(part.entry());
+  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file || ::ftruncate(file.get(), static_cast<off_t>(part.offset())) != 0)
+    return Failed("write", path, errno);
+  Sha256 sum;
+  DSL_TRY_ASSIGN(const uint64_t before, Hash(file.get(), part.offset(), sum));
+  if (before != part.offset()) return Failed("read", path, EIO);
+  for (uint64_t missing = entry.size() - part.offset(); missing > 0;) {
+    DSL_TRY(ShowLife());
+    const std::optional<pb::CopyInput> input = peer_.read();
+    if (!input) return Error{ExitCode::kUnavailable, "the front end has gone"};
+    std::string_view data = input->data();
+    if (!input->has_data() || data.size() > missing) return BadList("is followed by other data");
+    sum.Add(data);
+    missing -= data.size();
+    received_bytes_ += data.size();
+    while (!data.empty()) {
+      const ssize_t n = ::write(file.get(), data.data(), data.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return Failed("write", PathOf(entry), errno);
+      data.remove_prefix(static_cast<size_t>(n));
+    }
+    pb::CopyOutput received;
+    received.set_received_bytes(received_bytes_);
+    if (!peer_.write(std::move(received)))
+      return Error{ExitCode::kUnavailable, "the front end has gone"};
+  }
+  if (sum.Finish() != entry.sha256()) {
+    ::unlink(path.c_str());
+    return false;
+  }
+  DSL_TRY(Install(entry, part.entry()));
+  return true;
+}
+
+Result<void> CopyReceiver::Install(const pb::CopyEntry& entry, size_t index) const {
+  const std::string part = PartOf(index);
+  const std::string path = PathOf(entry);
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) RemoveTree(path);
+  if (entry.kind() == pb::CopyEntry::FILE && ::chmod(part.c_str(), entry.mode()) != 0)
+    return Failed("set the mode of", part, errno);
+  if (::rename(part.c_str(), path.c_str()) != 0) return Failed("create", path, errno);
+  return {};
+}
+
+Result<void> CopyReceiver::FinishPlace() const {
+  const UniqueFd place(::open(place_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!place || ::syncfs(place.get()) != 0) return Failed("write", place_, errno);
+  for (const pb::CopyEntry& entry : entries_) {
+    if (entry.kind() != pb::CopyEntry::FILE) continue;
+    const timespec times[2] = {TimeOf(entry), TimeOf(entry)};
+    if (::utimensat(AT_FDCWD, PathOf(entry).c_str(), times, AT_SYMLINK_NOFOLLOW) != 0)
+      return Failed("set the time of", PathOf(entry), errno);
+  }
+  for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+    if (entry->kind() == pb::CopyEntry::FOLDER &&
+        ::chmod(PathOf(*entry).c_str(), entry->mode()) != 0)
+      return Failed("set the mode of", PathOf(*entry), errno);
+  }
+  RemoveTree(parts_);
+  return {};
+}
+
+}  // namespace dslaunch

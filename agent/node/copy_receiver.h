@@ -1,0 +1,98 @@
+// Files and folders that the front end copies to a node (--copy): what is there already, what is
+// wanted, and what arrives.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "net/sha256.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+// Of ranks: the folder on the node of what was copied there.
+inline constexpr char kCopyDirVariable[] = "DSLAUNCH_COPY_DIR";
+
+// The stream of one Copy call. Both block, for as long as a node may be silent at most.
+struct CopyPeer {
+  std::function<std::optional<pb::CopyInput>()> read;  // nullopt: the stream is over
+  std::function<bool(pb::CopyOutput)> write;           // false: likewise
+};
+
+// Where copies go on this node: beside the agent that was copied there, else in the user's cache
+// folder.
+Result<std::string> CopiesFolder();
+
+// The folder of one set of copies.
+inline std::string CopyPlace(const std::string& copies, const std::string& key) {
+  return copies + "/" + key;
+}
+
+// The program as it runs with what was copied before: its folder, its executable, and
+// DSLAUNCH_COPY_DIR. kBadInput: the copies are not there.
+Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies);
+
+// Brings `folder`/KEY to what the list says, and keeps nothing else open. Blocks: a thread of its
+// own. A file is there whole or not at all; what had arrived of one when a copy broke off is kept
+// in `folder`/.part-KEY, and the next one goes on behind it. Nodes may share the folder: the folder
+// .lock-KEY is the lock, since mkdir is atomic over NFS, and one in which nothing changes for 20 s
+// is taken over, as with the copy of the agent (ssh_bootstrap.cc). Sets that no job has used for 90
+// days are removed.
+class CopyReceiver {
+ public:
+  CopyReceiver(std::string folder, CopyPeer peer);
+  ~CopyReceiver();
+  CopyReceiver(const CopyReceiver&) = delete;
+
+  // The last output. The failure does not name the node.
+  pb::CopyOutput Run();
+
+ private:
+  Result<pb::CopyDone> Receive();
+  Result<void> ReadList();
+  Result<void> CheckEntry(const pb::CopyEntry& entry);
+  bool IsThere(const pb::CopyEntry& entry) const;
+  bool IsComplete() const;
+  Result<void> Lock();
+  // Each second, to the front end and to those who wait for the lock.
+  Result<void> ShowLife();
+  void Unlock();
+  void RemoveOld() const;
+  // Makes all but what must arrive, which is added to `wanted`.
+  Result<void> MakeWhatIsKnown(std::vector<pb::CopyPart>& wanted);
+  Result<void> MakeFolder(const pb::CopyEntry& entry) const;
+  Result<void> MakeLink(const pb::CopyEntry& entry, size_t index) const;
+  Result<void> MakeFile(const pb::CopyEntry& entry, size_t index,
+                        std::vector<pb::CopyPart>& wanted);
+  // As AddFromFile, with signs of life.
+  Result<uint64_t> Hash(int fd, uint64_t size, Sha256& sum);
+  bool HasContent(const std::string& path, const pb::CopyEntry& entry);
+  Result<void> CheckSpace(const std::vector<pb::CopyPart>& wanted) const;
+  // Those that arrived otherwise than the list says, although some of each was there, are added to
+  // `again`.
+  Result<void> Fetch(const std::vector<pb::CopyPart>& wanted, std::vector<pb::CopyPart>& again);
+  Result<bool> FetchFile(const pb::CopyPart& part);
+  Result<void> Install(const pb::CopyEntry& entry, size_t index) const;
+  Result<void> FinishPlace() const;
+
+  std::string PathOf(const pb::CopyEntry& entry) const { return place_ + "/" + entry.path(); }
+  std::string PartOf(size_t index) const { return parts_ + "/" + std::to_string(index); }
+
+  const std::string folder_;
+  const CopyPeer peer_;
+  std::string place_;
+  std::string parts_;
+  std::string lock_;
+  bool has_lock_ = false;
+  Deadline next_sign_ = Deadline::After(milliseconds(0));
+  std::vector<pb::CopyEntry> entries_;
+  std::set<std::string> folders_;  // of the list
+  uint64_t received_bytes_ = 0;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,27 @@
+// The agent's end of one Copy call (proto/agent.proto), with a thread of its own.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+
+#include "proto/agent.pb.h"
+#include "proto/wire/blocking_stream.h"
+
+namespace dslaunch {
+
+class CopyStream final
+    : public BlockingStream<grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>, pb::CopyInput,
+                            pb::CopyOutput> {
+ public:
+  // For gRPC, which ends with it. CopyReceiver does the work. Not `allowed`: the call is refused.
+  static grpc::ServerBidiReactor<pb::CopyInput, pb::CopyOutput>* Serve(bool allowed);
+
+  void OnCancel() override { SetEnded(); }
+  void OnDone() override { SetDone(); }
+
+ private:
+  void Run();
+};
+
+}  // namespace dslaunch
