@@ -6,14 +6,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "agent/host/node_identity.h"
 #include "base/errno_text.h"
 #include "base/ownership.h"
+#include "base/process_tree.h"
 #include "base/sanitize.h"
 #include "base/size_text.h"
 #include "base/unique_fd.h"
@@ -95,11 +99,42 @@ void RemoveTree(const std::string& path) {
   fs::remove_all(path, ignored);
 }
 
+std::string ThisMachine() {
+  Sha256 sum;
+  sum.Add(NodeIdentity());
+  return ToHex(sum.Finish()).substr(0, 16);
+}
+
 bool IsOlder(const fs::path& path, std::chrono::hours age) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return false;
   const auto changed = std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec);
   return changed + age < std::chrono::system_clock::now();
+}
+
+// Of one who copies: machine, process, and which of its copies.
+std::string OwnName() {
+  static std::atomic<unsigned> count = 0;
+  const std::optional<ProcessInfo> self = ReadProcess(::getpid());
+  return ThisMachine() + "-" + std::to_string(::getpid()) + "-" +
+         std::to_string(self ? self->id.start_ticks : 0) + "-" + std::to_string(++count);
+}
+
+// Whether it was a process of this machine that has ended. False where that cannot be known.
+bool IsGone(const std::string& owner) {
+  std::vector<std::string> parts;
+  std::istringstream words(owner);
+  for (std::string part; std::getline(words, part, '-');) parts.push_back(part);
+  if (parts.size() != 4 || parts[0] != ThisMachine()) return false;
+  const std::optional<ProcessInfo> process = ReadProcess(std::atoi(parts[1].c_str()));
+  return !process || std::to_string(process->id.start_ticks) != parts[2];
+}
+
+// Empty: nobody, or he who makes the lock has not said yet who he is.
+std::string OwnerIn(const std::string& lock) {
+  std::error_code ignored;
+  const fs::directory_iterator first(lock, ignored);
+  return ignored || first == fs::directory_iterator() ? "" : first->path().filename().string();
 }
 
 }  // namespace
@@ -267,43 +302,52 @@ bool CopyReceiver::IsComplete() const {
                              [this](const pb::CopyEntry& entry) { return IsThere(entry); });
 }
 
+// Whoever makes the folder has the lock, and whoever removes the file in it of one who lost it. A
+// file has its owner's name, so nobody removes that of a newer owner.
 Result<void> CopyReceiver::Lock() {
   int same_looks = 0;
-  timespec last{};
+  std::string last_seen;
   while (::mkdir(lock_.c_str(), 0700) != 0) {
     if (errno != EEXIST) return Failed("create the folder", lock_, errno);
-    struct stat status {};
-    if (::lstat(lock_.c_str(), &status) == 0) {
-      const bool is_same =
-          status.st_mtim.tv_sec == last.tv_sec && status.st_mtim.tv_nsec == last.tv_nsec;
-      same_looks = is_same ? same_looks + 1 : 0;
-      last = status.st_mtim;
-    }
-    if (same_looks >= kAbandonedAfterLooks) {
-      // Only one of those who find it abandoned gets it out of the way.
-      const std::string old =
-          lock_ + "." + std::to_string(::getpid()) + "-" + std::to_string(last.tv_nsec);
-      if (::rename(lock_.c_str(), old.c_str()) == 0) ::rmdir(old.c_str());
+    const std::string owner = OwnerIn(lock_);
+    if (IsGone(owner) || same_looks >= kAbandonedAfterLooks) {
+      if (!owner.empty() && ::unlink((lock_ + "/" + owner).c_str()) == 0) break;
+      if (!owner.empty() && errno != ENOENT) return Failed("remove", lock_ + "/" + owner, errno);
+      if (owner.empty()) ::rmdir(lock_.c_str());
       same_looks = 0;
       continue;
     }
+    struct stat status {};
+    (void)::lstat((lock_ + "/" + owner).c_str(), &status);
+    const std::string seen = owner + " " + std::to_string(status.st_mtim.tv_sec) + "." +
+                             std::to_string(status.st_mtim.tv_nsec);
+    same_looks = seen == last_seen ? same_looks + 1 : 0;
+    last_seen = seen;
     if (!peer_.write({})) return Error{ExitCode::kUnavailable, "the front end has gone"};
     std::this_thread::sleep_for(kLookEvery);
   }
-  has_lock_ = true;
+  owner_ = lock_ + "/" + OwnName();
+  const UniqueFd file(
+      ::open(owner_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) return Failed("create", owner_, errno);
   return {};
 }
 
 Result<void> CopyReceiver::ShowLife() {
   if (!next_sign_.Expired()) return {};
   next_sign_ = Deadline::After(kLookEvery);
-  ::utimensat(AT_FDCWD, lock_.c_str(), nullptr, 0);
+  if (::utimensat(AT_FDCWD, owner_.c_str(), nullptr, 0) != 0) {
+    return Error{ExitCode::kUnavailable,
+                 "this node stood still for so long that another of its home copies; start again"};
+  }
   if (peer_.write({})) return {};
   return Error{ExitCode::kUnavailable, "the front end has gone"};
 }
 
 void CopyReceiver::Unlock() {
-  if (std::exchange(has_lock_, false)) ::rmdir(lock_.c_str());
+  if (owner_.empty()) return;
+  ::unlink(std::exchange(owner_, "").c_str());
+  ::rmdir(lock_.c_str());  // unless it is another's meanwhile
 }
 
 void CopyReceiver::RemoveOld() const {
@@ -313,7 +357,8 @@ void CopyReceiver::RemoveOld() const {
        at.increment(ignored)) {
     const std::string name = at->path().filename().string();
     if ((IsKey(name) && IsOlder(at->path(), kUnusedFor)) ||
-        (name.starts_with(".part-") && IsOlder(at->path(), kPartsKeptFor))) {
+        ((name.starts_with(".part-") || name.starts_with(".lock-")) &&
+         IsOlder(at->path(), kPartsKeptFor))) {
       old.push_back(at->path().string());
     }
   }

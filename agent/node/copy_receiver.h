@@ -40,8 +40,9 @@ Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies);
 // Brings `folder`/KEY to what the list says, and keeps nothing else open. Blocks: a thread of its
 // own. A file is there whole or not at all; what had arrived of one when a copy broke off is kept
 // in `folder`/.part-KEY, and the next one goes on behind it. Nodes may share the folder: the folder
-// .lock-KEY is the lock, since mkdir is atomic over NFS, and one in which nothing changes for 20 s
-// is taken over, as with the copy of the agent (ssh_bootstrap.cc). Sets that no job has used for 90
+// .lock-KEY is the lock, since mkdir is atomic over NFS, as with the copy of the agent
+// (ssh_bootstrap.cc). A lock is taken over when its owner, a process of this machine, has ended, or
+// has shown no sign of life for 20 s. Sets that no job has used for 90
 // days are removed.
 class CopyReceiver {
  public:
@@ -88,7 +89,7 @@ class CopyReceiver {
   std::string place_;
   std::string parts_;
   std::string lock_;
-  bool has_lock_ = false;
+  std::string owner_;  // our file in it; empty: it is not ours
   Deadline next_sign_ = Deadline::After(milliseconds(0));
   std::vector<pb::CopyEntry> entries_;
   std::set<std::string> folders_;  // of the list

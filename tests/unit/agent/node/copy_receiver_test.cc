@@ -4,14 +4,17 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "net/sha256.h"
 
@@ -70,10 +73,12 @@ class FrontEnd {
     num_waits_ = 0;
     CopyPeer peer;
     peer.read = [&]() -> std::optional<pb::CopyInput> {
+      if (sent > die_after_) ::_exit(0);
       if (inputs_.empty() || sent > break_after) return std::nullopt;
       pb::CopyInput next = std::move(inputs_.front());
       inputs_.pop_front();
       sent += next.data().size();
+      if (next.has_data() && on_first_data_) std::exchange(on_first_data_, {})();
       return next;
     };
     peer.write = [&](const pb::CopyOutput& output) {
@@ -85,6 +90,9 @@ class FrontEnd {
   }
 
   size_t num_waits() const { return num_waits_; }
+  void OnFirstData(std::function<void()> act) { on_first_data_ = std::move(act); }
+  // This process ends once so many bytes were sent.
+  void DieAfter(uint64_t bytes) { die_after_ = bytes; }
 
   static constexpr char kKey[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -103,6 +111,8 @@ class FrontEnd {
   std::map<size_t, std::string> contents_;
   std::deque<pb::CopyInput> inputs_;
   size_t num_waits_ = 0;
+  uint64_t die_after_ = UINT64_MAX;
+  std::function<void()> on_first_data_;
 };
 
 class CopyReceiverTest : public testing::Test {
@@ -250,6 +260,38 @@ TEST_F(CopyReceiverTest, OneOfThoseOfOneHomeCopies) {
   ASSERT_TRUE(last.has_done()) << last.failure().message();
   EXPECT_GE(front_end_.num_waits(), 1u) << "a sign of life while it waits";
   EXPECT_EQ(other.CopyTo(folder_).done().received_bytes(), 0u);
+}
+
+TEST_F(CopyReceiverTest, TheLockOfAProcessThatEndedIsFreeAtOnce) {
+  front_end_.AddFile("a", Text(50'000));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    front_end_.DieAfter(20'000);
+    (void)front_end_.CopyTo(folder_);
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_THAT(Names(), testing::Contains(std::string(".lock-") + FrontEnd::kKey));
+  const pb::CopyOutput last = front_end_.CopyTo(folder_);
+  ASSERT_TRUE(last.has_done()) << last.failure().message();
+  EXPECT_LT(last.done().received_bytes(), 50'000u);
+  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey));
+}
+
+TEST_F(CopyReceiverTest, WhoLostTheLockStops) {
+  front_end_.AddFile("a", Text(50'000));
+  front_end_.OnFirstData([this] {
+    const std::string lock = folder_ + "/.lock-" + FrontEnd::kKey;
+    for (const auto& owner : fs::directory_iterator(lock)) fs::remove(owner.path());
+    std::ofstream(lock + "/another") << "";
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  });
+  const pb::CopyOutput last = front_end_.CopyTo(folder_);
+  ASSERT_TRUE(last.has_failure());
+  EXPECT_THAT(last.failure().message(), HasSubstr("another of its home copies"));
+  EXPECT_TRUE(fs::exists(folder_ + "/.lock-" + FrontEnd::kKey + "/another"));
 }
 
 TEST_F(CopyReceiverTest, OldSetsGoAndOthersStay) {
