@@ -28,6 +28,9 @@
 //       "memory" is that of the moment when a backward pass began with the largest activations,
 //       "allocated" what the allocator had given out then
 // trace.json      each rank that was profiled, once: Chrome's trace format
+//
+// Beside the folders of attempts, for later attempts and not for the report:
+// elastic/        commits of Horovod's elastic::State (trainer/styles/horovod/commit_folder.h)
 #pragma once
 
 namespace dslaunch {

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "proto/contract/rank_files.h"
@@ -14,6 +15,8 @@ std::string RankDir() {
   const char* folder = std::getenv(kRankDirVariable);
   return folder == nullptr ? "" : folder;
 }
+
+std::string NodeDir() { return std::filesystem::path(RankDir()).parent_path().parent_path(); }
 
 void WriteRankFile(const std::string& name, const std::string& text) {
   const std::string file = RankDir() + "/" + name;

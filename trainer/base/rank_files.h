@@ -8,6 +8,10 @@ namespace dslaunch {
 // The folder that DSLAUNCH_RANK_DIR names; empty: no files are wanted.
 std::string RankDir();
 
+// The folder of the job on this node (JOBDIR/nodes/NODE), which later attempts find again; empty:
+// there is none.
+std::string NodeDir();
+
 // Writes `text` into the file `name` of RankDir(). Where that does not work it says so: a report is
 // not worth the training.
 void WriteRankFile(const std::string& name, const std::string& text);

@@ -14,9 +14,9 @@
 #include "trainer/base/failure_exit.h"
 #include "trainer/base/log.h"
 #include "trainer/base/program_end.h"
+#include "trainer/base/stop.h"
 #include "trainer/sdk/exception_text.h"
 #include "trainer/train/report.h"
-#include "trainer/train/stop.h"
 
 namespace dslaunch {
 namespace {
@@ -51,10 +51,13 @@ int Main(const std::function<void()>& fn) {
     fn();
     if (g_told_to_stop) code = ToInt(ExitCode::kPreempted);
   } catch (...) {
-    program_failed = true;
     const TrainError error = ExplainException();
     code = error.exit_code();
-    PrintFailure(error);
+    // Stopped on request, all ranks at one point: no failure, and nobody is kept waiting.
+    if (error.code() != ExitCode::kPreempted) {
+      program_failed = true;
+      PrintFailure(error);
+    }
   }
   std::cout.flush();
   std::fflush(nullptr);

@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "dslaunch/process_group.h"
+#include "trainer/base/stop.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
 #include "trainer/profile/monitors.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/report.h"
-#include "trainer/train/stop.h"
 #include "trainer/train/train_log.h"
 #include "trainer/train/training_model.h"
 

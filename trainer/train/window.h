@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trainer/base/memory_bytes.h"
-#include "trainer/train/stop.h"
+#include "trainer/base/stop.h"
 
 namespace dslaunch {
 

@@ -9,6 +9,8 @@
 //   loss.backward();
 //   optimizer.Step();
 //
+// Jobs that survive lost ranks and change their size: dslaunch/horovod_elastic.h.
+//
 // Ranks may submit tensors in any order: a thread of each rank agrees with those of the others,
 // once a cycle, on which tensors all ranks have submitted, fuses small ones into one message, and
 // exchanges them. Tensors belong together by their names. Those without get "allreduce.noname.N"

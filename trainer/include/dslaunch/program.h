@@ -28,8 +28,9 @@ namespace dslaunch {
 
 // Runs fn and returns the exit code for main() to return:
 //   0   fn returned
-//   85  fn returned after StopRequested gave true: the launcher takes this for a job that has saved
-//       its state and is to be started again, not for a failure
+//   85  fn returned after StopRequested gave true, or threw HostsUpdatedInterrupt
+//       (horovod_elastic.h): the launcher takes this for a job that has saved its state and is to
+//       be started again, not for a failure
 //   1   fn threw; of a TrainError its exit code. The message goes to stderr as one line,
 //       "PROGRAM: rank 3: MESSAGE", without LibTorch's back trace.
 int Main(const std::function<void()>& fn);

@@ -1,3 +1,5 @@
+#include "trainer/styles/horovod/optimizer_state.h"
+
 #include <ATen/ATen.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -112,34 +114,40 @@ struct Read {
   }
 };
 
+// State is that of a parameter.
+template <class State>
+State* FindState(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  return found == optimizer.state().end() ? nullptr : &static_cast<State&>(*found->second);
+}
+
 template <class Options, class State>
-void BroadcastAs(torch::optim::Optimizer& optimizer, int root_rank) {
-  const at::NoGradGuard no_grad;
-  const bool is_root = Rank() == root_rank;
-  const auto state_of = [&](const at::Tensor& parameter) -> State* {
-    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-    return found == optimizer.state().end() ? nullptr : &static_cast<State&>(*found->second);
-  };
-  Write own;
+std::vector<double> NumbersOf(torch::optim::Optimizer& optimizer) {
+  Write write;
   for (auto& group : optimizer.param_groups()) {
-    ForFields(static_cast<Options&>(group.options()), own);
+    ForFields(static_cast<Options&>(group.options()), write);
     for (const at::Tensor& parameter : group.params()) {
-      State* const state = state_of(parameter);
+      State* const state = FindState<State>(optimizer, parameter);
       State none;
-      own(state != nullptr);
-      ForFields(state != nullptr ? *state : none, own);
+      write(state != nullptr);
+      ForFields(state != nullptr ? *state : none, write);
     }
   }
-  at::Tensor numbers = at::tensor(own.numbers, at::kDouble);
-  Broadcast_(numbers, root_rank, {.name = "broadcast.optimizer_options"});
-  Read read{numbers.const_data_ptr<double>()};
+  return write.numbers;
+}
+
+template <class Options, class State>
+std::vector<at::Tensor> SetNumbersOf(torch::optim::Optimizer& optimizer,
+                                     const std::vector<double>& numbers) {
+  const at::NoGradGuard no_grad;
+  Read read{numbers.data()};
   for (auto& group : optimizer.param_groups()) {
     ForFields(static_cast<Options&>(group.options()), read);
     for (const at::Tensor& parameter : group.params()) {
       const bool has_state = *read.next++ != 0;
       auto fresh = std::make_unique<State>();
       read.like = parameter;
-      State* const state = state_of(parameter);
+      State* const state = FindState<State>(optimizer, parameter);
       ForFields(state != nullptr ? *state : *fresh, read);
       auto* const key = parameter.unsafeGetTensorImpl();
       if (!has_state) {
@@ -149,35 +157,64 @@ void BroadcastAs(torch::optim::Optimizer& optimizer, int root_rank) {
       }
     }
   }
-  if (is_root && read.next != numbers.const_data_ptr<double>() + numbers.numel()) {
-    throw TrainError(ExitCode::kInternal, "the state of the optimizer changed while it was read");
-  }
-  std::vector<Handle> handles;
-  for (at::Tensor& tensor : read.tensors) {
-    handles.push_back(BroadcastAsync_(
-        tensor, root_rank, {.name = "broadcast.optimizer." + std::to_string(handles.size())}));
-  }
-  for (const Handle& handle : handles) Synchronize(handle);
+  return read.tensors;
+}
+
+// The two functions for one kind of optimizer.
+struct OptimizerKind {
+  std::vector<double> (*numbers)(torch::optim::Optimizer&);
+  std::vector<at::Tensor> (*set)(torch::optim::Optimizer&, const std::vector<double>&);
+};
+
+template <class Options, class State>
+constexpr OptimizerKind kOptimizerKind = {NumbersOf<Options, State>, SetNumbersOf<Options, State>};
+
+template <class Optimizer>
+bool Is(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const Optimizer*>(&optimizer) != nullptr;
+}
+
+OptimizerKind KindOfOptimizer(const torch::optim::Optimizer& optimizer) {
+  using namespace torch::optim;
+  if (Is<SGD>(optimizer)) return kOptimizerKind<SGDOptions, SGDParamState>;
+  if (Is<Adam>(optimizer)) return kOptimizerKind<AdamOptions, AdamParamState>;
+  if (Is<AdamW>(optimizer)) return kOptimizerKind<AdamWOptions, AdamWParamState>;
+  if (Is<RMSprop>(optimizer)) return kOptimizerKind<RMSpropOptions, RMSpropParamState>;
+  if (Is<Adagrad>(optimizer)) return kOptimizerKind<AdagradOptions, AdagradParamState>;
+  throw TrainError(ExitCode::kUsage,
+                   "the optimizer is none of torch::optim's SGD, Adam, AdamW, RMSprop and Adagrad, "
+                   "whose state is known; broadcast its tensors with BroadcastParameters");
 }
 
 }  // namespace
 
-void BroadcastOptimizerState(torch::optim::Optimizer& optimizer, int root_rank) {
-  if (dynamic_cast<torch::optim::SGD*>(&optimizer) != nullptr) {
-    BroadcastAs<SGDOptions, SGDParamState>(optimizer, root_rank);
-  } else if (dynamic_cast<torch::optim::Adam*>(&optimizer) != nullptr) {
-    BroadcastAs<AdamOptions, AdamParamState>(optimizer, root_rank);
-  } else if (dynamic_cast<torch::optim::AdamW*>(&optimizer) != nullptr) {
-    BroadcastAs<AdamWOptions, AdamWParamState>(optimizer, root_rank);
-  } else if (dynamic_cast<torch::optim::RMSprop*>(&optimizer) != nullptr) {
-    BroadcastAs<RMSpropOptions, RMSpropParamState>(optimizer, root_rank);
-  } else if (dynamic_cast<torch::optim::Adagrad*>(&optimizer) != nullptr) {
-    BroadcastAs<AdagradOptions, AdagradParamState>(optimizer, root_rank);
-  } else {
-    throw TrainError(ExitCode::kUsage,
-                     "BroadcastOptimizerState: the optimizer is none of torch::optim's SGD, Adam, "
-                     "AdamW, RMSprop and Adagrad; broadcast its tensors with BroadcastParameters");
+std::vector<double> OptimizerNumbers(torch::optim::Optimizer& optimizer) {
+  return KindOfOptimizer(optimizer).numbers(optimizer);
+}
+
+std::vector<at::Tensor> SetOptimizerNumbers(torch::optim::Optimizer& optimizer,
+                                            const std::vector<double>& numbers) {
+  const OptimizerKind kind = KindOfOptimizer(optimizer);
+  const size_t own = kind.numbers(optimizer).size();
+  if (numbers.size() != own) {
+    throw TrainError(ExitCode::kBadInput,
+                     "the optimizer's options and state are " + std::to_string(own) +
+                         " numbers here and " + std::to_string(numbers.size()) +
+                         " there; take the same optimizer with the same groups of parameters");
   }
+  return kind.set(optimizer, numbers);
+}
+
+void BroadcastOptimizerState(torch::optim::Optimizer& optimizer, int root_rank) {
+  at::Tensor numbers = at::tensor(OptimizerNumbers(optimizer), at::kDouble);
+  Broadcast_(numbers, root_rank, {.name = "broadcast.optimizer_options"});
+  const double* const first = numbers.const_data_ptr<double>();
+  std::vector<Handle> handles;
+  for (at::Tensor& tensor : SetOptimizerNumbers(optimizer, {first, first + numbers.numel()})) {
+    handles.push_back(BroadcastAsync_(
+        tensor, root_rank, {.name = "broadcast.optimizer." + std::to_string(handles.size())}));
+  }
+  for (const Handle& handle : handles) Synchronize(handle);
 }
 
 }  // namespace dslaunch::horovod

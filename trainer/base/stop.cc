@@ -1,4 +1,4 @@
-#include "trainer/train/stop.h"
+#include "trainer/base/stop.h"
 
 #include <atomic>
 #include <csignal>
