@@ -10,10 +10,14 @@ from style_program import run
 
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 CASES = [
-    "test_horovod_allreduce", "test_horovod_allreduce_prescale", "test_horovod_allreduce_async_fused", "order_differs",
+    "test_horovod_allreduce", "test_horovod_allreduce_average", "test_horovod_allreduce_product",
+    "test_horovod_allreduce_prescale", "test_horovod_allreduce_async_fused", "order_differs",
     "test_horovod_allreduce_error", "test_horovod_allreduce_duplicate_name_error", "test_horovod_grouped_allreduce",
     "test_horovod_allgather_variable_size", "test_horovod_broadcast", "test_horovod_alltoall",
     "test_horovod_join_allreduce", "join_uneven_data", "test_horovod_join_allgather", "test_broadcast_state",
+    "test_horovod_grouped_allreduce_inplace", "test_horovod_broadcast_inplace", "test_horovod_alltoall_zero_splits",
+    "test_horovod_join_broadcast", "test_broadcast_state_options", "test_broadcast_state_no_grad",
+    "test_compression_fp16", "test_no_named_parameters",
     "test_duplicate_names", "test_gradient_clipping", "backward_passes_per_step", "test_dynamic_requires_grad",
 ]
 # Agreement in every way: without a cache, a cache that is too small for the names, no fusion, small messages.
@@ -42,6 +46,8 @@ class HorovodTest(unittest.TestCase):
     def test_process_sets(self):
         for ranks in 2, 4:
             self.check("process_sets", ranks)
+        for ranks in 3, 4:
+            self.check("test_horovod_process_sets", ranks)
 
     def test_places(self):
         lines = self.check("places", 3).splitlines()

@@ -258,6 +258,34 @@ void HorovodAllreduce() {
   HOLDS(at::equal(strided, expected));
 }
 
+// Ranks with different values: the mean, towards zero for integers.
+void HorovodAllreduceAverage() {
+  hvd::Init();
+  const int64_t sum = hvd::Size() * (hvd::Size() + 1) / 2;
+  for (const at::ScalarType dtype : {at::kInt, at::kLong, at::kFloat, at::kDouble, at::kHalf}) {
+    for (const int sign : {1, -1}) {
+      const Tensor mean = hvd::Allreduce(at::full({5}, sign * (hvd::Rank() + 1), dtype));
+      if (at::isIntegralType(dtype, false)) {
+        HOLDS(mean[0].item<int64_t>() == sign * (sum / hvd::Size()));
+      } else {
+        HOLDS(std::abs(mean[0].item<double>() - static_cast<double>(sign * sum) / hvd::Size()) <
+              1e-3);
+      }
+    }
+  }
+}
+
+void HorovodAllreduceProduct() {
+  hvd::Init();
+  int64_t product = 1;
+  for (int rank = 0; rank < hvd::Size(); ++rank) product *= rank + 2;
+  for (const at::ScalarType dtype : {at::kInt, at::kLong, at::kFloat, at::kDouble}) {
+    const Tensor all =
+        hvd::Allreduce(at::full({3, 2}, hvd::Rank() + 2, dtype), {.op = hvd::Op::kProduct});
+    HOLDS(at::equal(all, at::full({3, 2}, product, dtype)));
+  }
+}
+
 void HorovodAllreducePrescale() {
   hvd::Init();
   const Tensor tensor = Random({17, 3}, at::kDouble, 7);
@@ -350,6 +378,17 @@ void HorovodGroupedAllreduce() {
   }
 }
 
+void HorovodGroupedAllreduceInplace() {
+  hvd::Init();
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 4; ++i) tensors.push_back(at::full({i + 1}, hvd::Rank() + i, at::kDouble));
+  hvd::SynchronizeGroup(hvd::GroupedAllreduceAsync_(tensors, {.op = hvd::Op::kSum}));
+  for (int i = 0; i < 4; ++i) {
+    const double sum = hvd::Size() * (hvd::Size() - 1) / 2.0 + i * hvd::Size();
+    HOLDS(at::equal(tensors[static_cast<size_t>(i)], at::full({i + 1}, sum, at::kDouble)));
+  }
+}
+
 void HorovodAllgatherVariableSize() {
   hvd::Init();
   for (const at::ScalarType dtype : kDtypes) {
@@ -373,6 +412,38 @@ void HorovodBroadcast() {
       HOLDS(at::equal(hvd::Broadcast(own, root), at::full({17, 3}, root % 2, dtype)));
     }
   }
+}
+
+void HorovodBroadcastInplace() {
+  hvd::Init();
+  for (int root = 0; root < hvd::Size(); ++root) {
+    Tensor own = at::full({4, 3}, hvd::Rank(), at::kDouble).t();
+    hvd::Broadcast_(own, root);
+    HOLDS(at::equal(own, at::full({3, 4}, root, at::kDouble)));
+  }
+  CheckThrows([] { hvd::Broadcast(at::ones({2}), hvd::Size()); },
+              "is not among the ranks that take part");
+}
+
+// Horovod's ..._zero_splits, ..._one_rank_sends_nothing and ..._one_rank_receives_nothing.
+void HorovodAlltoallNothing() {
+  hvd::Init();
+  const int64_t size = hvd::Size(), rank = hvd::Rank();
+  const std::vector<int64_t> none(static_cast<size_t>(size), 0);
+  const auto nothing = hvd::Alltoall(at::empty({0, 2}), none);
+  HOLDS(nothing.received.numel() == 0 && nothing.received_splits == none);
+  // Rank 0 sends nothing.
+  const std::vector<int64_t> one(static_cast<size_t>(size), 1);
+  const auto from_others =
+      hvd::Alltoall(at::full({rank == 0 ? 0 : size, 2}, rank), rank == 0 ? none : one);
+  HOLDS(from_others.received.size(0) == size - 1);
+  HOLDS(size == 1 || from_others.received[size - 2][0].item<int64_t>() == size - 1);
+  HOLDS(from_others.received_splits[0] == 0);
+  // Rank 0 gets nothing.
+  std::vector<int64_t> not_to_0 = one;
+  not_to_0[0] = 0;
+  const auto received = hvd::Alltoall(at::full({size - 1, 2}, rank), not_to_0).received;
+  HOLDS(received.size(0) == (rank == 0 ? 0 : size));
 }
 
 void HorovodAlltoall() {
@@ -437,6 +508,15 @@ void HorovodJoinAllgather() {
   hvd::Join();
 }
 
+void HorovodJoinBroadcast() {
+  hvd::Init();
+  if (hvd::Size() > 1 && hvd::Rank() != 0) {
+    CheckThrows([] { hvd::Broadcast(at::ones({3}), 1, {.name = "broadcast"}); },
+                "rank 0 has called Join, and takes part in reductions only");
+  }
+  hvd::Join();
+}
+
 template <class Optimizer, class Options>
 void BroadcastStateOf(const Options& options) {
   auto model = MakeModel();
@@ -471,6 +551,74 @@ void BroadcastState() {
   BroadcastStateOf<torch::optim::AdamW>(torch::optim::AdamWOptions(0.01));
   BroadcastStateOf<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.01).momentum(0.5));
   BroadcastStateOf<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.05));
+}
+
+// All options of the optimizer are the root's, not only its learning rate.
+void BroadcastStateOptions() {
+  hvd::Init();
+  const bool root = hvd::Rank() == 0;
+  auto model = MakeModel();
+  torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(root ? 0.2 : 0.1)
+                                                 .momentum(root ? 0.9 : 0.8)
+                                                 .weight_decay(root ? 0.1 : 0.2)
+                                                 .nesterov(root));
+  torch::optim::Adam adam(model->parameters(), torch::optim::AdamOptions(0.1)
+                                                   .betas({root ? 0.8 : 0.9, root ? 0.88 : 0.99})
+                                                   .eps(root ? 1e-4 : 1e-8)
+                                                   .amsgrad(root));
+  hvd::BroadcastOptimizerState(sgd, 0);
+  hvd::BroadcastOptimizerState(adam, 0);
+  const auto& of_sgd = static_cast<torch::optim::SGDOptions&>(sgd.param_groups()[0].options());
+  HOLDS(of_sgd == torch::optim::SGDOptions(0.2).momentum(0.9).weight_decay(0.1).nesterov(true));
+  const auto& of_adam = static_cast<torch::optim::AdamOptions&>(adam.param_groups()[0].options());
+  HOLDS(of_adam == torch::optim::AdamOptions(0.1).betas({0.8, 0.88}).eps(1e-4).amsgrad(true));
+}
+
+// A frozen parameter takes part in the broadcast, and in no exchange of gradients.
+void BroadcastStateNoGrad() {
+  hvd::Init();
+  auto model = MakeModel();
+  {
+    const at::NoGradGuard no_grad;
+    model->fc1->weight.fill_(hvd::Rank() + 1);
+  }
+  model->fc1->weight.set_requires_grad(false);
+  auto sgd = MakeSgd(*model);
+  hvd::DistributedOptimizer optimizer(sgd, hvd::NamedParameters(*model));
+  hvd::BroadcastParameters(hvd::NamedParameters(*model), 0);
+  hvd::BroadcastOptimizerState(*sgd, 0);
+  HOLDS(model->fc1->weight.min().item<double>() == 1);
+  HOLDS(model->fc1->weight.max().item<double>() == 1);
+  const Batch batch = MakeBatches(hvd::Rank(), hvd::Size())[0];
+  dslaunch::CrossEntropy(model->forward(batch.inputs), batch.targets).backward();
+  optimizer.Step();
+  HOLDS(!model->fc1->weight.grad().defined() && model->fc1->weight.max().item<double>() == 1);
+  HOLDS(model->fc1->bias.grad().defined());
+}
+
+void CompressionFp16() {
+  hvd::Init();
+  for (const auto compression : {hvd::Compression::kFp16, hvd::Compression::kBf16}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kLong}) {
+      const Tensor tensor = Random({5, 5}, dtype, 3);  // whole numbers, exact in 16 bit
+      const Tensor sum = hvd::Allreduce(tensor, {.op = hvd::Op::kSum, .compression = compression});
+      HOLDS(sum.scalar_type() == dtype && at::equal(sum, tensor * hvd::Size()));
+    }
+  }
+  const Tensor odd = at::full({1}, 2049.0);  // no number in 16 bit: it has travelled in that
+  HOLDS(hvd::Allreduce(odd, {.compression = hvd::Compression::kFp16})[0].item<double>() == 2048);
+}
+
+void NoNamedParameters() {
+  hvd::Init();
+  auto model = MakeModel();
+  hvd::DistributedOptimizer optimizer(MakeSgd(*model), {});
+  const Batch batch = MakeBatches(hvd::Rank(), hvd::Size())[0];
+  dslaunch::CrossEntropy(model->forward(batch.inputs), batch.targets).backward();
+  optimizer.Step();
+  for (const Tensor& parameter : model->parameters()) {
+    HOLDS(at::equal(hvd::Broadcast(parameter, 0), parameter));
+  }
 }
 
 void DuplicateNames() {
@@ -587,6 +735,34 @@ void ProcessSets() {
   CheckThrows([&] { hvd::AddProcessSet({0, hvd::Rank() == 0 ? 1 : 0}); }, "");
 }
 
+// Each exchange within sets that work at the same time, with names that both use.
+void ProcessSetsOfEachExchange() {
+  hvd::Init();
+  if (hvd::Size() < 3) return;
+  std::vector<int> low, high;
+  for (int rank = 0; rank < hvd::Size(); ++rank) (rank < 2 ? low : high).push_back(rank);
+  const hvd::ProcessSet lows = hvd::AddProcessSet(low), highs = hvd::AddProcessSet(high);
+  const hvd::ProcessSet& own = hvd::Rank() < 2 ? lows : highs;
+  const std::vector<int> ranks = own.ranks();
+  const auto size = static_cast<int64_t>(ranks.size());
+  double sum = 0;
+  for (const int rank : ranks) sum += rank;
+  const Tensor mine = at::full({2}, hvd::Rank(), at::kDouble);
+  const auto grouped = hvd::GroupedAllreduce(
+      {mine, mine * 2}, {.name = "group", .op = hvd::Op::kSum, .process_set = own});
+  HOLDS(grouped[0][0].item<double>() == sum && grouped[1][0].item<double>() == 2 * sum);
+  const Tensor all = hvd::Allgather(mine.view({1, 2}), {.name = "all", .process_set = own});
+  HOLDS(all.size(0) == size);
+  for (int64_t i = 0; i < size; ++i) {
+    HOLDS(all[i][0].item<int>() == ranks[static_cast<size_t>(i)]);
+  }
+  const Tensor received =
+      hvd::Alltoall(at::full({size}, hvd::Rank()), {}, {.name = "to_all", .process_set = own})
+          .received;
+  HOLDS(at::equal(received, all.select(1, 0).to(received.scalar_type())));
+  hvd::Barrier();
+}
+
 void Stall() {
   hvd::Init({.stall_warning = std::chrono::milliseconds(300),
              .stall_shutdown = std::chrono::milliseconds(1500)});
@@ -666,24 +842,35 @@ const std::map<std::string, std::function<void()>>& Cases() {
       {"horovod_bf16", [] { TrainByHorovod({.compression = hvd::Compression::kBf16}); }},
       {"replicator", TrainByReplicator},
       {"test_horovod_allreduce", HorovodAllreduce},
+      {"test_horovod_allreduce_average", HorovodAllreduceAverage},
+      {"test_horovod_allreduce_product", HorovodAllreduceProduct},
       {"test_horovod_allreduce_prescale", HorovodAllreducePrescale},
       {"test_horovod_allreduce_async_fused", HorovodAllreduceAsyncFused},
       {"order_differs", OrderDiffers},
       {"test_horovod_allreduce_error", HorovodAllreduceError},
       {"test_horovod_allreduce_duplicate_name_error", HorovodAllreduceDuplicateNameError},
       {"test_horovod_grouped_allreduce", HorovodGroupedAllreduce},
+      {"test_horovod_grouped_allreduce_inplace", HorovodGroupedAllreduceInplace},
       {"test_horovod_allgather_variable_size", HorovodAllgatherVariableSize},
       {"test_horovod_broadcast", HorovodBroadcast},
+      {"test_horovod_broadcast_inplace", HorovodBroadcastInplace},
       {"test_horovod_alltoall", HorovodAlltoall},
+      {"test_horovod_alltoall_zero_splits", HorovodAlltoallNothing},
       {"test_horovod_join_allreduce", HorovodJoinAllreduce},
       {"join_uneven_data", JoinUnevenData},
       {"test_horovod_join_allgather", HorovodJoinAllgather},
+      {"test_horovod_join_broadcast", HorovodJoinBroadcast},
       {"test_broadcast_state", BroadcastState},
+      {"test_broadcast_state_options", BroadcastStateOptions},
+      {"test_broadcast_state_no_grad", BroadcastStateNoGrad},
+      {"test_compression_fp16", CompressionFp16},
+      {"test_no_named_parameters", NoNamedParameters},
       {"test_duplicate_names", DuplicateNames},
       {"test_gradient_clipping", GradientClipping},
       {"backward_passes_per_step", BackwardPassesPerStep},
       {"test_dynamic_requires_grad", DynamicRequiresGrad},
       {"process_sets", ProcessSets},
+      {"test_horovod_process_sets", ProcessSetsOfEachExchange},
       {"stall", Stall},
       {"rank_throws", RankThrows},
       {"places", Places},
