@@ -46,7 +46,8 @@ class InstalledTest(unittest.TestCase):
         cls.dslaunch = cls.prefix + "/bin/dslaunch"
         shutil.copytree(SOURCE + "/examples", cls.folder + "/examples")
         builds = []
-        for name in "mnist_mlp", "mnist_pipeline", "plugin_model", "horovod_mlp", "replicator_mlp":
+        for name in ("mnist_mlp", "mnist_pipeline", "plugin_model", "horovod_mlp", "horovod_elastic", "diloco_mlp",
+                     "replicator_mlp"):
             example = cls.folder + "/examples/" + name
             checked("cmake", "-S", example, "-B", example + "/build", "-DCMAKE_PREFIX_PATH=" + cls.prefix)
             builds.append(subprocess.Popen(["cmake", "--build", example + "/build"], stdout=subprocess.PIPE,
@@ -87,6 +88,32 @@ class InstalledTest(unittest.TestCase):
         program = self.folder + "/examples/horovod_mlp/build/horovod_mlp"
         self.check_example(run(program))
         self.check_example(run(program, "2"))
+
+    def test_weights_that_are_exchanged_seldom(self):
+        program = self.folder + "/examples/diloco_mlp/build/diloco_mlp"
+        for mode in "diloco", "local_sgd":
+            with self.subTest(mode):
+                ended = run(self.dslaunch, "--num_gpus", "2", "--device", "cpu", "--log_dir", self.folder + "/logs",
+                            program, mode)
+                self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+                losses = [float(loss) for loss in re.findall(r"step \d+: loss (\d\.\d+)", ended.stdout)]
+                self.assertEqual(len(losses), 5, ended.stdout)
+                self.assertLess(losses[-1], 0.65)
+
+    def test_an_elastic_job_loses_a_rank(self):
+        program = self.folder + "/examples/horovod_elastic/build/horovod_elastic"
+        with open(self.folder + "/examples/horovod_elastic/horovod_elastic.cc") as source:
+            self.assertLess(len(source.readlines()), 60)
+        killed = ('if [ $DSLAUNCH_ATTEMPT.$RANK = 1.1 ]; then'
+                  '  (until ls $DSLAUNCH_RANK_DIR/../../elastic/node_0/commit.1.3.*; do sleep 0.02; done; kill -9 $$) &'
+                  'fi >/dev/null 2>&1; exec ' + program)
+        ended = run(self.dslaunch, "--num_gpus", "2", "--device", "cpu", "--max_restarts", "1", "--log_dir",
+                    self.folder + "/logs", "bash", "-c", killed)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.assertRegex(ended.stdout + ended.stderr, r"elastic: begins from commit 1\.[3-9] of rank 0")
+        losses = re.findall(r"epoch (\d): loss (\d\.\d+)", ended.stdout)
+        self.assertIn(len(losses), (10, 11), ended.stdout)  # one may be lost before its commit
+        self.assertLess(float(losses[-1][1]), 0.65)
 
     def test_the_same_replicator_program_on_1_4_and_2_times_2_replicas(self):
         program = self.folder + "/examples/replicator_mlp/build/replicator_mlp"
