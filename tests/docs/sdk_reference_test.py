@@ -24,6 +24,7 @@ class SdkReference(unittest.TestCase):
         self.assertIn("At most ten a second are sent on", pages["classdslaunch_1_1Reporter.html"])
         members = pages["structdslaunch_1_1Reporter_1_1Progress.html"]
         self.assertIn("over all ranks", members, "the comment behind a member is its own")
+        self.assertNotRegex("".join(pages), "detail", "internals are no part of the reference")
         for header in (ROOT / "trainer" / "include" / "dslaunch").glob("*.h"):
             self.assertIn(header.stem.replace("_", "__") + "_8h.html", pages)
 

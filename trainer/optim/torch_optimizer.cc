@@ -46,10 +46,11 @@ void CheckKind(const torch::optim::Optimizer* optimizer, bool any) {
   }
   if (!any && !IsElementWise(*optimizer)) {
     RefuseInput(std::string(kFactory) +
-                "at ZeRO stages 1 to 3 each rank updates slices of parameters, so an optimizer "
+                "at ZeRO stages 1 to 3, and at a parameter server, each rank updates slices of "
+                "parameters, so an optimizer "
                 "must treat each element by itself, as torch::optim's Adam, AdamW, SGD, RMSprop "
                 "and Adagrad do; if yours does, set \"zero_allow_untested_optimizer\": true, else "
-                "use stage 0");
+                "use stage 0 with all_reduce");
   }
 }
 

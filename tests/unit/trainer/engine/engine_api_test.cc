@@ -586,6 +586,8 @@ TEST(EngineApiTest, OptimizersThatCannotBeTaken) {
     TrainStep(wanted, group, 0);
     if (stage == 0) {
       ExpectClose(train(Config(stage, "")), Weights(wanted), 1e-6);
+      refusal(group, Config(stage, R"("parallel": {"mode": "parameter_server", "servers": 1})"),
+              own, HasSubstr("must treat each element by itself"));
     } else {
       refusal(group, Config(stage, ""), own,
               AllOf(HasSubstr("must treat each element by itself"),

@@ -813,6 +813,14 @@ TEST(PipelineEngineMistakeTest, MoreStagesThanLayers) {
   EXPECT_EQ(errors[0], errors[1]);
 }
 
+TEST(PipelineEngineMistakeTest, AnOptimizerOfTheProgramIsRefusedByName) {
+  const std::vector<std::string> errors = ErrorsOf(2, /*all=*/true, [](ProcessGroup& group) {
+    InitializePipeline(kConfig, {.layers = Layers(), .num_stages = 2}, group,
+                       {.make_optimizer = [](const std::vector<NamedTensor>&) { return nullptr; }});
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("make_optimizer is not supported in a pipeline")));
+}
+
 TEST(PipelineEngineMistakeTest, StagesThatDoNotDivideTheRanks) {
   const std::vector<std::string> errors = ErrorsOf(3, /*all=*/true, [](ProcessGroup& group) {
     InitializePipeline(kConfig, {.layers = Layers(), .num_stages = 2}, group);
