@@ -12,7 +12,8 @@ Result<std::string> TextOf(const RecipeCommand& command,
     case RecipeCommand::Kind::kHelp:
       return command.text;
     case RecipeCommand::Kind::kList:
-      return RecipeTable(ListRecipes(recipe_folders));
+      return command.plugin.empty() ? RecipeTable(ListRecipes(recipe_folders))
+                                    : PluginTable(command.plugin);
     case RecipeCommand::Kind::kShow:
       return RecipeText(ListRecipes(recipe_folders), command.name);
     case RecipeCommand::Kind::kExplain:

@@ -252,6 +252,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     LaunchOptions list;
     list.mode = LaunchOptions::Mode::kRecipeCommand;
     list.program = {"recipe", "ls"};
+    if (options.train.plugin) list.program.push_back(*options.train.plugin);
     return list;
   }
   NoteIgnoredSections(line, file, path, flags);

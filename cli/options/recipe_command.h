@@ -11,9 +11,10 @@ namespace dslaunch {
 struct RecipeCommand {
   enum class Kind { kHelp, kList, kShow, kExplain, kSchema };
   Kind kind = Kind::kHelp;
-  std::string text = {};  // for kHelp: what to print on stdout
-  std::string name = {};  // of kShow
-  std::string key = {};   // of kExplain; empty: the sections
+  std::string text = {};    // for kHelp: what to print on stdout
+  std::string plugin = {};  // of kList: whose parts to list, a path; empty: list recipes
+  std::string name = {};    // of kShow
+  std::string key = {};     // of kExplain; empty: the sections
 };
 
 // `words` begins with "recipe". Errors are kUsage, one line with a hint.

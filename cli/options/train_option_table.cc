@@ -28,7 +28,8 @@ const OptionTable& TrainOptionTable() {
   static const OptionTable table = {
       {.names = "--list",
        .group = Group::kTrainWhat,
-       .help = "do not train: list the built-in recipes, as dslaunch recipe ls",
+       .help =
+           "do not train: list the built-in recipes, or what --plugin has, as dslaunch recipe ls",
        .target = kFlag<&ParsedFlags::list_recipes>},
       {.names = "--deepspeed_config",
        .value = "FILE",

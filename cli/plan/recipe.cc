@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/sanitize.h"
 #include "base/suggest.h"
@@ -307,18 +308,31 @@ Result<Choice> ChooseFile(const RecipeRequest& request) {
 }
 
 // A library is code; a recipe that the user did not name brings none.
-Result<void> CheckForPlugin(const LoadedRecipe& recipe) {
+Result<void> CheckForPlugins(const LoadedRecipe& recipe) {
   const Json json = Json::parse(recipe.json, nullptr, false);
   const auto model = json.find("model");
-  if (model == json.end() || !model->is_object() || model->value("type", Json()) != "plugin")
-    return {};
-  const KeyOrigin origin = recipe.origins.Of("model.path");
-  if (origin.code == ExitCode::kUsage) return {};  // an option gave it
-  return Error{ExitCode::kBadInput,
-               origin.place +
-                   ": model.type plugin loads a library, so it is not taken from a recipe that the "
-                   "command line does not name; give --plugin, or name the recipe: train ./" +
-                   fs::path(recipe.source).filename().string()};
+  const bool is_model =
+      model != json.end() && model->is_object() && model->value("type", Json()) == "plugin";
+  for (const auto& [key, what, ways] :
+       {std::tuple("model.path", "model.type plugin", "give --plugin, or name"),
+        {"data.plugin", "data.plugin", "give --set data.plugin=LIB.so, or name"},
+        {"run.metrics_plugin", "run.metrics_plugin",
+         "give --set run.metrics_plugin=LIB.so, or name"}}) {
+    const std::string path = key;
+    const size_t dot = path.find('.');
+    const auto section = json.find(path.substr(0, dot));
+    const bool is_given = path == "model.path" ? is_model
+                                               : section != json.end() && section->is_object() &&
+                                                     section->contains(path.substr(dot + 1));
+    const KeyOrigin origin = recipe.origins.Of(path);
+    if (!is_given || origin.code == ExitCode::kUsage) continue;  // an option gave it
+    return Error{ExitCode::kBadInput,
+                 origin.place + ": " + what +
+                     " loads a library, so it is not taken from a recipe that the command line "
+                     "does not name; " +
+                     ways + " the recipe: train ./" + fs::path(recipe.source).filename().string()};
+  }
+  return {};
 }
 
 }  // namespace
@@ -386,7 +400,7 @@ Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request) {
                  choice.is_named ? ReadTextFile(choice.path) : ReadUnnamedTextFile(choice.path));
   DSL_TRY_ASSIGN(LoadedRecipe recipe,
                  ReadRecipe(text, Truncate(choice.path.string()), request.options, request.cwd));
-  if (!choice.is_named && !request.options.plugin) DSL_TRY(CheckForPlugin(recipe));
+  if (!choice.is_named) DSL_TRY(CheckForPlugins(recipe));
   recipe.notice = choice.notice;
   return recipe;
 }

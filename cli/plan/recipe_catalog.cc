@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/exported_symbols.h"
 #include "base/sanitize.h"
 #include "base/split_lines.h"
 #include "base/suggest.h"
@@ -124,6 +125,28 @@ std::vector<BuiltInRecipe> ListRecipes(const std::vector<std::string>& folders) 
 std::string RecipeTable(const std::vector<BuiltInRecipe>& recipes) {
   std::vector<std::vector<std::string>> rows = {{"RECIPE", "WHAT IT TRAINS"}};
   for (const BuiltInRecipe& recipe : recipes) rows.push_back({recipe.name, recipe.about});
+  return TextTable(rows);
+}
+
+Result<std::string> PluginTable(const std::string& path) {
+  std::vector<std::vector<std::string>> rows = {{"PART", "NAME", "IN THE RECIPE"}};
+  DSL_TRY_ASSIGN(const std::vector<std::string> all, ExportedSymbols(path, "dslaunch_"));
+  if (std::ranges::find(all, "plugin") != all.end())
+    rows.push_back({"model", "-", "model.type plugin, model.path"});
+  for (const auto& [part, use] : {std::pair("dataset", "data.type plugin, data.plugin, data.name"),
+                                  std::pair("metric", "run.metrics, run.metrics_plugin")}) {
+    const std::string prefix = std::string(part) + "_";
+    for (const std::string& name : all) {
+      if (name.starts_with(prefix) && name.size() > prefix.size())
+        rows.push_back({part, name.substr(prefix.size()), use});
+    }
+  }
+  if (rows.size() == 1) {
+    return Error{ExitCode::kBadInput,
+                 Truncate(path) +
+                     ": no plugin; it has no DSLAUNCH_PLUGIN, DSLAUNCH_DATASET or "
+                     "DSLAUNCH_METRIC (dslaunch/plugin.h)"};
+  }
   return TextTable(rows);
 }
 

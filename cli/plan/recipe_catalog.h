@@ -20,7 +20,11 @@ std::vector<BuiltInRecipe> ListRecipes(const std::vector<std::string>& folders);
 // A table of them.
 std::string RecipeTable(const std::vector<BuiltInRecipe>& recipes);
 
-// Its text. kUsage, with what is near, where there is no such recipe.
+// A table of what a plugin's library has, which is read and not loaded. kBadInput: it is no
+// library, or has nothing.
+Result<std::string> PluginTable(const std::string& path);
+
+// The text of a recipe. kUsage, with what is near, where there is no such recipe.
 Result<std::string> RecipeText(const std::vector<BuiltInRecipe>& recipes, const std::string& name);
 
 // "run.steps" and so on, sections left out.

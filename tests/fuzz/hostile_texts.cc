@@ -12,6 +12,7 @@
 
 #include "base/build_id.h"
 #include "base/cpu_list.h"
+#include "base/exported_symbols.h"
 #include "cli/commands/hostfile_sources.h"
 #include "cli/engines/engine_command.h"
 #include "cli/options/checkpoint_command.h"
@@ -475,6 +476,10 @@ bool ReadsSshAgentKeys(const std::string& bytes) {
 
 bool ReadsElfFile(const std::string& bytes) {
   const MemoryFile file(bytes);
+  if (const auto symbols = ExportedSymbols(file.path(), ""); IsTaken(symbols)) {
+    for (const std::string& symbol : *symbols)
+      Require(symbol.size() <= bytes.size(), "a symbol is longer than the file");
+  }
   const Result<ElfIdentity> identity = ReadElfIdentity(file.path());
   if (!IsTaken(identity)) return false;
   Require(identity->build_id.size() <= 2 * bytes.size() &&

@@ -46,8 +46,8 @@ class InstalledTest(unittest.TestCase):
         cls.dslaunch = cls.prefix + "/bin/dslaunch"
         shutil.copytree(SOURCE + "/examples", cls.folder + "/examples")
         builds = []
-        for name in ("mnist_mlp", "mnist_pipeline", "plugin_model", "horovod_mlp", "horovod_elastic", "diloco_mlp",
-                     "replicator_mlp"):
+        for name in ("mnist_mlp", "mnist_pipeline", "plugin_model", "plugin_data", "horovod_mlp", "horovod_elastic",
+                     "diloco_mlp", "replicator_mlp"):
             example = cls.folder + "/examples/" + name
             checked("cmake", "-S", example, "-B", example + "/build", "-DCMAKE_PREFIX_PATH=" + cls.prefix)
             builds.append(subprocess.Popen(["cmake", "--build", example + "/build"], stdout=subprocess.PIPE,
@@ -152,6 +152,18 @@ class InstalledTest(unittest.TestCase):
             losses = self.train("mine.yaml", "--steps", "40", *options, ranks=ranks)
             self.assertEqual(len(losses), 40)
             self.assertLess(sum(losses[-5:]) / 5, 0.6 * sum(losses[:5]) / 5)
+
+    def test_train_on_a_plugins_data_by_its_metric(self):
+        folder = self.folder + "/examples/plugin_data"
+        listed = run(self.dslaunch, "train", "--list", "--plugin", folder + "/build/libspirals.so")
+        self.assertRegex(listed.stdout, r"(?m)^dataset +spirals .*\n^metric +top_k ")
+        ended = run(self.dslaunch, "--num_gpus", "2", "--device", "cpu", "--log_dir", self.folder + "/logs", "--json", "train",
+                    "spirals.yaml", cwd=folder)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        result = json.loads(ended.stdout.splitlines()[-1])["result"]
+        self.assertEqual(result["samples"], 600)
+        self.assertGreater(result["accuracy"], 0.6)
+        self.assertGreater(result["top_k"], result["accuracy"])
 
     def check_refused(self, path, *words, params=None):
         recipe = {"model": {"type": "plugin", "path": path, "params": params or {"depth": 1, "width": 8}},

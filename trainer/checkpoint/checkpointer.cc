@@ -159,7 +159,7 @@ void Checkpointer::CheckFits() const {
   }
   if (found.manifest.train_samples != *train_samples_) {
     differ(std::to_string(found.manifest.train_samples) + " training samples, " +
-               recipe_.data.path + " has " + std::to_string(*train_samples_),
+               DataName(recipe_.data) + " has " + std::to_string(*train_samples_),
            "give the same data");
   }
   const std::string optimizer = OptimizerType(recipe_);

@@ -133,6 +133,15 @@ json ParseJson(const std::string& text, const std::string& source, JsonComments 
   }
 }
 
+std::map<std::string, double> NumbersOf(const std::string& text, const std::string& source) {
+  std::map<std::string, double> numbers;
+  const nlohmann::json object = ParseJson(text, source);
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_number()) numbers[name] = value.get<double>();
+  }
+  return numbers;
+}
+
 std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known) {
   constexpr size_t kTellingPrefix = 5;
   for (const std::string& candidate : known) {

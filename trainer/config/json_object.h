@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -22,6 +23,9 @@ enum class JsonComments { kAccept, kRefuse };  // such as this one, and /* */
 // in messages.
 nlohmann::json ParseJson(const std::string& text, const std::string& source,
                          JsonComments comments = JsonComments::kAccept);
+
+// The numeric values of a JSON object, by name; `source` as ParseJson has it.
+std::map<std::string, double> NumbersOf(const std::string& text, const std::string& source);
 
 // The known word closest to `word`, if one is close enough to be a slip of the keyboard.
 std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known);

@@ -73,10 +73,17 @@ const std::map<std::string, std::string>& KeyMeanings() {
        "required; `idx`: a folder with the four files of an MNIST-like data set; `cifar`: a folder "
        "with CIFAR-10's or CIFAR-100's binary version; `csv`: numbers, of which one column is the "
        "label; `tokens`: token ids (nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx); "
-       "`text`: any file, whose bytes are the tokens"},
+       "`text`: any file, whose bytes are the tokens; `plugin`: a data set of your own, in a "
+       "shared "
+       "library"},
       {"data.path",
        "a file, or a folder (tokens: with train.bin and val.bin); default for `idx`: "
-       "/usr/share/datasets/fashion-mnist; `--data` overrides it"},
+       "/usr/share/datasets/fashion-mnist; a plugin may do without; `--data` overrides it"},
+      {"data.plugin", "the plugin's shared library; default: the model's, if that is a plugin's"},
+      {"data.name",
+       "required; which data set of the plugin (`DSLAUNCH_DATASET`); `dslaunch train --list "
+       "--plugin LIB.so` lists them"},
+      {"data.params", "parameters for the plugin's data set; default {}"},
       {"data.shuffle", "default true"},
       {"data.drop_last",
        "if the number of samples is not a multiple of the number of ranks: drop the last samples "
@@ -107,6 +114,12 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"run.steps", "optimizer steps"},
       {"run.seed", "seed of initial weights and data order; default 0"},
       {"run.eval_every", "optimizer steps between evaluations; there is always one at the end"},
+      {"run.metrics",
+       "names of a plugin's metrics (`DSLAUNCH_METRIC`), which each evaluation computes as well; "
+       "`dslaunch train --list --plugin LIB.so` lists them"},
+      {"run.metrics_plugin",
+       "their shared library; default: that of the data, or of the model, if it is a plugin's"},
+      {"run.metrics_params", "parameters for the metrics, an object for each name; default {}"},
       {"run.metrics_jsonl",
        "rank 0 appends one JSON object for each step and each evaluation to this file"},
       {"run.peak_tflops",

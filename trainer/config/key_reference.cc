@@ -44,6 +44,7 @@ Sample ModelSample(const std::string& type) {
 Sample DataSample(const std::string& type) {
   nlohmann::json recipe = type == "tokens" || type == "text" ? WithTokens() : Base();
   recipe["data"] = {{"type", type}, {"path", "data"}};
+  if (type == "plugin") recipe["data"].update({{"plugin", "libmine.so"}, {"name", "mine"}});
   return {"data", type, std::move(recipe)};
 }
 
@@ -78,7 +79,7 @@ std::vector<Sample> Samples() {
   std::vector<Sample> samples;
   for (const char* type : {"mlp", "cnn", "resnet18", "gpt2", "plugin"})
     samples.push_back(ModelSample(type));
-  for (const char* type : {"idx", "cifar", "csv", "tokens", "text"})
+  for (const char* type : {"idx", "cifar", "csv", "tokens", "text", "plugin"})
     samples.push_back(DataSample(type));
   nlohmann::json profiled = WithTokens();
   profiled["run"]["profile"] = nlohmann::json::object();

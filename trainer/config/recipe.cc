@@ -1,5 +1,6 @@
 #include "trainer/config/recipe.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -85,14 +86,12 @@ bool HoldsTokens(DataConfig::Type type) {
 
 DataConfig::Type ParseDataType(JsonObject& object) {
   using Type = DataConfig::Type;
-  static const std::map<std::string, Type> kTypes = {{"idx", Type::kIdx},
-                                                     {"cifar", Type::kCifar},
-                                                     {"csv", Type::kCsv},
-                                                     {"tokens", Type::kTokens},
-                                                     {"text", Type::kText}};
+  static const std::map<std::string, Type> kTypes = {
+      {"idx", Type::kIdx},       {"cifar", Type::kCifar}, {"csv", Type::kCsv},
+      {"tokens", Type::kTokens}, {"text", Type::kText},   {"plugin", Type::kPlugin}};
   const std::optional<std::string> type =
-      object.Word("type", {"idx", "cifar", "csv", "tokens", "text"});
-  if (!type) object.Fail("type", "is missing; known: idx, cifar, csv, tokens and text");
+      object.Word("type", {"idx", "cifar", "csv", "tokens", "text", "plugin"});
+  if (!type) object.Fail("type", "is missing; known: idx, cifar, csv, tokens, text and plugin");
   return kTypes.at(*type);
 }
 
@@ -101,6 +100,11 @@ void ParseValidation(JsonObject& object, DataConfig& data) {
   if (data.type == DataConfig::Type::kIdx || data.type == DataConfig::Type::kCifar) {
     RefuseElsewhere(object, {"val_path", "val_fraction"},
                     "csv, tokens and text; idx and cifar have test files of their own");
+    return;
+  }
+  if (data.type == DataConfig::Type::kPlugin) {
+    RefuseElsewhere(object, {"val_path", "val_fraction"},
+                    "csv, tokens and text; a plugin makes the data to evaluate on itself");
     return;
   }
   data.val_path = object.String("val_path").value_or("");
@@ -127,11 +131,39 @@ void ParseBlockSize(JsonObject& object, const ModelConfig& model, DataConfig& da
 }
 
 void CheckModelTakes(JsonObject& object, const ModelConfig& model, const DataConfig& data) {
-  if (std::holds_alternative<PluginConfig>(model)) return;
+  if (std::holds_alternative<PluginConfig>(model) || data.type == DataConfig::Type::kPlugin) return;
   const bool wants_tokens = std::holds_alternative<Gpt2Config>(model);
   if (wants_tokens == HoldsTokens(data.type)) return;
   object.Fail("type", std::string("does not fit the model: ") + ModelTypeName(model) + " takes " +
                           (wants_tokens ? "tokens or text" : "idx, cifar or csv"));
+}
+
+// The library of the model, where that is a plugin's; else empty.
+std::string ModelLibrary(const ModelConfig& model) {
+  const auto* plugin = std::get_if<PluginConfig>(&model);
+  return plugin == nullptr ? "" : plugin->path;
+}
+
+// A plugin exports its data sets and metrics under their names.
+bool IsPluginName(const std::string& name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+}
+
+void ParsePluginData(JsonObject& object, const ModelConfig& model, DataConfig& data) {
+  if (data.type != DataConfig::Type::kPlugin)
+    return RefuseElsewhere(object, {"plugin", "name", "params"}, "the type plugin");
+  data.plugin = object.String("plugin").value_or(ModelLibrary(model));
+  if (data.plugin.empty())
+    object.Fail("plugin", "is missing; give the path of the plugin's shared library");
+  data.name = object.String("name").value_or("");
+  if (!IsPluginName(data.name)) {
+    object.Fail("name", data.name.empty()
+                            ? "is missing; give the name of a DSLAUNCH_DATASET of the plugin"
+                            : "is \"" + data.name + "\"; names have letters, digits and _");
+  }
+  data.params = object.ObjectText("params");
 }
 
 DataConfig ParseData(JsonObject object, const ModelConfig& model) {
@@ -145,6 +177,7 @@ DataConfig ParseData(JsonObject object, const ModelConfig& model) {
   data.prefetch = object.Int("prefetch", 0, 1 << 16).value_or(data.prefetch);
   ParseBlockSize(object, model, data);
   ParseValidation(object, data);
+  ParsePluginData(object, model, data);
   if (data.type == DataConfig::Type::kCsv) {
     data.label_column = object.StringOrInt("label_column").value_or("");
     data.columns = object.Strings("columns");
@@ -264,6 +297,43 @@ std::optional<ProfileConfig> ParseProfile(JsonObject object) {
   return profile;
 }
 
+// Results of every evaluation have some of these names.
+const std::set<std::string> kResultNames = {"loss",       "accuracy", "correct", "samples",
+                                            "perplexity", "tokens",   "step",    "epoch",
+                                            "attempt",    "event"};
+
+std::vector<MetricConfig> ParseMetrics(JsonObject& object, const ModelConfig& model,
+                                       const DataConfig& data) {
+  const std::string of_data = data.plugin.empty() ? ModelLibrary(model) : data.plugin;
+  const std::string library = object.String("metrics_plugin").value_or(of_data);
+  const nlohmann::json params = ParseJson(object.ObjectText("metrics_params"), "metrics_params");
+  std::vector<MetricConfig> metrics;
+  std::set<std::string> names;
+  for (const std::string& name : object.Strings("metrics", JsonLists::kMayBeEmpty)) {
+    const auto refuse = [&](const std::string& why) {
+      object.Fail("metrics", "has \"" + name + "\"" + why);
+    };
+    if (!IsPluginName(name)) refuse("; names have letters, digits and _");
+    if (kResultNames.contains(name)) refuse(", which every evaluation has; choose another name");
+    if (!names.insert(name).second) refuse(" twice");
+    metrics.push_back({name, library, params.contains(name) ? params[name].dump() : "{}"});
+  }
+  if (!metrics.empty() && library.empty()) {
+    object.Fail("metrics_plugin",
+                "is missing; give the path of the shared library with the metrics");
+  }
+  for (const auto& [name, of_metric] : params.items()) {
+    const std::string key = "metrics_params." + name;
+    if (!names.contains(name)) {
+      const std::optional<std::string> near = DidYouMean(name, names);
+      object.Fail(key, "is not one of run.metrics" +
+                           (near ? ", did you mean \"" + *near + "\"?" : std::string()));
+    }
+    if (!of_metric.is_object()) object.Fail(key, "must be an object");
+  }
+  return metrics;
+}
+
 RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig& data) {
   RunConfig run;
   run.mode = ParseMode(object);
@@ -271,6 +341,7 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   ParseLength(object, run);
   run.seed = static_cast<uint64_t>(object.Int("seed", 0).value_or(0));
   run.eval_every = object.Int("eval_every", 1);
+  run.metrics = ParseMetrics(object, model, data);
   run.metrics_jsonl = object.String("metrics_jsonl").value_or("");
   run.peak_tflops = object.Number("peak_tflops", 0);
   if (run.peak_tflops == 0) object.Fail("peak_tflops", "is 0; it must be above 0");
@@ -366,6 +437,11 @@ const char* ModelTypeName(const ModelConfig& model) {
   return kNames[model.index()];
 }
 
+std::string DataName(const DataConfig& data) {
+  if (data.type != DataConfig::Type::kPlugin) return data.path;
+  return data.name + " of " + data.plugin + (data.path.empty() ? "" : " (" + data.path + ")");
+}
+
 ModelConfig ParseModelSection(const std::string& json_text, const std::string& source) {
   const nlohmann::json json = ParseJson(json_text, source);
   return ParseModel(JsonObject(json, source, "model"));
@@ -386,7 +462,7 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   recipe.run = ParseRun(section("run"), recipe.model, recipe.data);
   const bool writes_text =
       recipe.run.mode == RunConfig::Mode::kPredict && !recipe.run.prompt.empty();
-  if (recipe.data.path.empty() && !writes_text) {
+  if (recipe.data.path.empty() && recipe.data.type != DataConfig::Type::kPlugin && !writes_text) {
     section("data").Fail("path", "is missing; give the path of the data (--data)");
   }
   if (recipe.run.ranks) ranks = *recipe.run.ranks;

@@ -2,7 +2,7 @@
 // the launcher hands it over as JSON.
 //
 //   {"model":  {"type": "mlp" | "cnn" | "resnet18" | "gpt2" | "plugin", ...},
-//    "data":   {"type": "idx" | "cifar" | "csv" | "tokens" | "text", "path": ..., ...},
+//    "data":   {"type": "idx" | "cifar" | "csv" | "tokens" | "text" | "plugin", "path": ..., ...},
 //    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, ...},
 //    "engine": a DeepSpeed configuration (engine_config.h)}
 //
@@ -72,6 +72,7 @@ struct DataConfig {
     kCsv,     // columns of numbers, and one with the label
     kTokens,  // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
     kText,    // any file; its bytes are the tokens
+    kPlugin,  // a data set of the user's own (dslaunch/plugin.h)
   };
   Type type = Type::kIdx;
   std::string path;  // a file, or a folder (tokens: with train.bin and val.bin)
@@ -85,8 +86,22 @@ struct DataConfig {
   std::string label_column;              // by name or by number from 0; empty: the last
   std::vector<std::string> columns;      // likewise, of the features; empty: all but the label
   std::vector<std::string> label_names;  // of the classes; empty: labels are numbers
+  // plugin
+  std::string plugin;    // path of the shared library; default: the model's
+  std::string name;      // of the data set in it
+  std::string params;    // data.params as JSON text, "{}" without; the plugin reads it
   int64_t prefetch = 2;  // micro-batches read ahead, by a thread of their own; 0: none
 };
+
+// A metric of the user's own (dslaunch/plugin.h).
+struct MetricConfig {
+  std::string name;    // of run.metrics
+  std::string plugin;  // run.metrics_plugin; default: the data set's library, or the model's
+  std::string params;  // run.metrics_params.NAME as JSON text, "{}" without; the plugin reads it
+};
+
+// Its name in messages: data.path, or a plugin's data set and library.
+std::string DataName(const DataConfig& data);
 
 // run.profile; that the section is there turns it on, unless it says "enabled": false.
 struct ProfileConfig {
@@ -104,6 +119,8 @@ struct RunConfig {
   uint64_t seed = 0;
   // Optimizer steps between evaluations; there is always one at the end.
   std::optional<int64_t> eval_every;
+  // Metrics of a plugin, which evaluations compute besides the loss.
+  std::vector<MetricConfig> metrics;
   std::string metrics_jsonl;   // rank 0 appends one object per step here; empty: nowhere
   std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next five need it
   std::optional<int64_t> save_every;   // optimizer steps; there is always a checkpoint at the end

@@ -12,6 +12,7 @@
 #include "trainer/data/cifar.h"
 #include "trainer/data/csv.h"
 #include "trainer/data/idx.h"
+#include "trainer/data/plugin_data.h"
 #include "trainer/data/token_stream.h"
 
 namespace dslaunch {
@@ -239,10 +240,13 @@ DataSplits OpenData(const DataConfig& data, const ModelConfig& model) {
     case DataConfig::Type::kCifar:
       splits = OpenImages(data, NumClasses(model));
       break;
+    case DataConfig::Type::kPlugin:
+      splits = OpenPluginData(data, model);
+      break;
   }
   if (splits.test && splits.train->input_shape() != splits.test->input_shape()) {
     throw TrainError(ExitCode::kBadInput,
-                     data.path + ": training samples and evaluation samples differ in size");
+                     DataName(data) + ": training samples and evaluation samples differ in size");
   }
   return splits;
 }

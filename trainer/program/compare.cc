@@ -87,6 +87,7 @@ void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevi
   const DataSplits data = OpenData(recipe.data, recipe.model);
   StatusPipe status(env.status_fd);
   ProcessGroup group(env, device, GroupOptions(recipe.run));
+  CheckSameData(data.train.get(), nullptr, group);
   status.Ready();
   std::vector<PrecisionResult> results;
   const auto precisions = static_cast<int64_t>(recipe.engines.size());

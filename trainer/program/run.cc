@@ -58,14 +58,16 @@ struct Loaded {
   const Manifest* manifest;  // of the checkpoint; null: the weights are of a file
 };
 
-// What evaluating and predicting have in common. `say` gets a line about the weights, on rank 0.
+// What evaluating and predicting have in common. `data` may be null. `say` gets a line about the
+// weights, on rank 0.
 void WithWeights(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device,
-                 const at::Tensor& sample, void (*say)(const std::string&), Progress& progress,
-                 const std::function<void(const Loaded&)>& work) {
+                 const Dataset* data, const at::Tensor& sample, void (*say)(const std::string&),
+                 Progress& progress, const std::function<void(const Loaded&)>& work) {
   if (recipe.run.checkpoint_dir.empty() && recipe.run.init_weights.empty()) {
     RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
   }
   ProcessGroup group(env, device, GroupOptions(recipe.run));
+  if (data != nullptr) CheckSameData(nullptr, data, group);
   std::optional<Checkpointer> checkpointer;
   const std::string weights = FindWeights(recipe, env, group, checkpointer);
   if (group.rank() == 0) say(weights);
@@ -86,6 +88,7 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
 
 void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
+  const UserMetrics metrics(recipe.run.metrics);
   const TrainLog log(env.rank, recipe.engine.log_level);
   Progress progress({.rank = env.rank,
                      .log = log,
@@ -95,8 +98,9 @@ void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
                      .attempt = static_cast<int64_t>(env.attempt)});
   const std::unique_ptr<Monitors> monitors = MakeMonitors(recipe.engine.monitors, env.rank);
   WithWeights(
-      recipe, env, device, OneSample(*data), PrintLine, progress, [&](const Loaded& loaded) {
-        const Evaluation result = Evaluate(loaded.training_model, *data, loaded.group,
+      recipe, env, device, data.get(), OneSample(*data), PrintLine, progress,
+      [&](const Loaded& loaded) {
+        const Evaluation result = Evaluate(loaded.training_model, *data, loaded.group, metrics,
                                            recipe.data.prefetch, [] { return StopRequest::kNone; });
         const Manifest none;
         const Manifest& manifest = loaded.manifest == nullptr ? none : *loaded.manifest;
@@ -113,7 +117,7 @@ Progress NoMetrics(const WorkerEnv& env) {
 void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
   Progress progress = NoMetrics(env);
-  WithWeights(recipe, env, device, OneSample(*data), PrintError, progress,
+  WithWeights(recipe, env, device, data.get(), OneSample(*data), PrintError, progress,
               [&](const Loaded& loaded) {
                 Predict(loaded.training_model, *data, loaded.group, recipe.data.prefetch,
                         recipe.run.predictions);
@@ -130,29 +134,30 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
   const at::Tensor sample = at::zeros({1, gpt2.n_positions}, at::kLong);
   Progress progress = NoMetrics(env);
-  WithWeights(recipe, env, device, sample, PrintError, progress, [&](const Loaded& loaded) {
-    TrainingModel& training_model = loaded.training_model;
-    const bool writes = loaded.group.rank() == 0;
-    if (!writes && !training_model.core().ForwardIsCollective()) return;
-    // Made first: a file that cannot be made is known early.
-    std::optional<PredictionWriter> writer;
-    if (writes) writer.emplace(recipe.run.predictions);
-    std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
-    const std::vector<int64_t> more = Generate(
-        [&training_model](const at::Tensor& tokens) { return training_model.Forward(tokens); },
-        text,
-        {.max_new_tokens = recipe.run.max_new_tokens,
-         .temperature = recipe.run.temperature,
-         .top_k = recipe.run.top_k,
-         .seed = recipe.run.seed,
-         .n_positions = gpt2.n_positions});
-    text.insert(text.end(), more.begin(), more.end());
-    if (!writer) return;
-    writer->Write(TextOfTokens(text) + "\n");
-    writer->Finish();
-    const std::string& file = recipe.run.predictions;
-    if (!file.empty()) PrintError("the text is written to " + file);
-  });
+  WithWeights(
+      recipe, env, device, nullptr, sample, PrintError, progress, [&](const Loaded& loaded) {
+        TrainingModel& training_model = loaded.training_model;
+        const bool writes = loaded.group.rank() == 0;
+        if (!writes && !training_model.core().ForwardIsCollective()) return;
+        // Made first: a file that cannot be made is known early.
+        std::optional<PredictionWriter> writer;
+        if (writes) writer.emplace(recipe.run.predictions);
+        std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
+        const std::vector<int64_t> more = Generate(
+            [&training_model](const at::Tensor& tokens) { return training_model.Forward(tokens); },
+            text,
+            {.max_new_tokens = recipe.run.max_new_tokens,
+             .temperature = recipe.run.temperature,
+             .top_k = recipe.run.top_k,
+             .seed = recipe.run.seed,
+             .n_positions = gpt2.n_positions});
+        text.insert(text.end(), more.begin(), more.end());
+        if (!writer) return;
+        writer->Write(TextOfTokens(text) + "\n");
+        writer->Finish();
+        const std::string& file = recipe.run.predictions;
+        if (!file.empty()) PrintError("the text is written to " + file);
+      });
 }
 
 void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {

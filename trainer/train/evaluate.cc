@@ -2,6 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
+#include "trainer/base/by_rank.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/gather_texts.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/data/sampler.h"
 
@@ -21,7 +26,8 @@ EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
 }
 
 void AddBatch(const TrainingModel& training_model, const Dataset& data, const at::Tensor& output,
-              const at::Tensor& cpu_targets, EvaluationSums& sums) {
+              const at::Tensor& cpu_targets, EvaluationSums& sums,
+              UserMetrics::Evaluation& metrics) {
   const at::Tensor targets = cpu_targets.to(output.device());
   sums.kind = KindOf(data, output, targets);
   const AutocastScope autocast = training_model.core().Autocast();
@@ -30,6 +36,17 @@ void AddBatch(const TrainingModel& training_model, const Dataset& data, const at
   if (sums.kind == EvaluationSums::Kind::kClasses) {
     sums.correct += output.argmax(1).eq(targets).sum().item<int64_t>();
   }
+  metrics.Add(output, targets);
+}
+
+// "60000 training samples of 1 x 28 x 28"
+std::string DataText(const Dataset* data, const std::string& what) {
+  if (data == nullptr) return "no " + what;
+  std::string text = std::to_string(data->size()) + " " + what;
+  const char* joint = " of ";
+  for (const int64_t size : data->input_shape())
+    text += std::exchange(joint, " x ") + std::to_string(size);
+  return text;
 }
 
 bool AnyStops(const ProcessGroup& group, StopRequest stop) {
@@ -67,13 +84,15 @@ int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size) {
 }
 
 Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
-                    int64_t prefetch, const std::function<StopRequest()>& stop_request) {
+                    const UserMetrics& metrics, int64_t prefetch,
+                    const std::function<StopRequest()>& stop_request) {
   const at::NoGradGuard no_grad;
   training_model.SetTrain(false);
   EvaluationBatches batches(data, training_model.replicas(),
                             training_model.core().micro_batch_size(), prefetch);
   const bool together = training_model.core().ForwardIsCollective();
   EvaluationSums own;
+  UserMetrics::Evaluation own_metrics(metrics);
   StopRequest stop = StopRequest::kNone;
   for (int64_t round = 0; round < batches.rounds(); ++round) {
     stop = stop_request();
@@ -81,7 +100,8 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
     if (batches.HasNext()) {
       const Batch batch = batches.Next();
       const at::Tensor output = training_model.Forward(batch.inputs);
-      if (training_model.counts()) AddBatch(training_model, data, output, batch.targets, own);
+      if (training_model.counts())
+        AddBatch(training_model, data, output, batch.targets, own, own_metrics);
     } else if (together) {
       training_model.Forward(OneSample(data));
     }
@@ -101,7 +121,22 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
     if (requested == StopRequest::kNone || result.stop) continue;
     result.stop = {requested, static_cast<int>(rank)};
   }
+  if (!result.stop) result.sums.metrics = own_metrics.Results(group);
   return result;
+}
+
+void CheckSameData(const Dataset* train, const Dataset* test, ProcessGroup& group) {
+  const std::string of_training =
+      train == nullptr ? "" : DataText(train, "training samples") + " and ";
+  const std::vector<std::string> data =
+      GatherTexts(group, of_training + DataText(test, "samples to evaluate on"));
+  if (GroupRanks(data).size() == 1) return;
+  group.Finish();
+  throw TrainError(ExitCode::kBadInput,
+                   "the ranks do not have the same data (" +
+                       ByRank(
+                           data, [](const std::string& text) { return text; }, group.job_ranks()) +
+                       ")");
 }
 
 void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
@@ -116,7 +151,10 @@ void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, con
 }
 
 std::string NoTestData(const DataConfig& data) {
-  return data.path + " has no evaluation data; give data.val_path or data.val_fraction";
+  return DataName(data) +
+         (data.type == DataConfig::Type::kPlugin
+              ? " has no evaluation data"
+              : " has no evaluation data; give data.val_path or data.val_fraction");
 }
 
 }  // namespace dslaunch

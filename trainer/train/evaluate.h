@@ -13,6 +13,7 @@
 #include "trainer/train/report.h"
 #include "trainer/train/train_log.h"
 #include "trainer/train/training_model.h"
+#include "trainer/train/user_metrics.h"
 
 namespace dslaunch {
 
@@ -22,10 +23,16 @@ struct Evaluation {
 };
 
 // Collective: every sample of `data` counts exactly once, whatever the number of ranks. Leaves the
-// model in evaluation mode. `prefetch` batches are read ahead; `stop_request` is asked between two
-// of them.
+// model in evaluation mode. Throws TrainError on all ranks where one of `metrics` fails. `prefetch`
+// batches are read ahead; `stop_request` is asked between two of them.
 Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
-                    int64_t prefetch, const std::function<StopRequest()>& stop_request);
+                    const UserMetrics& metrics, int64_t prefetch,
+                    const std::function<StopRequest()>& stop_request);
+
+// Throws TrainError kBadInput on all ranks, after they have left the group, unless all of them have
+// data of the same size and shape: else they would not make the same number of steps. Collective.
+// `train` may be null, where nothing is trained, and so may `test`, where nothing is evaluated.
+void CheckSameData(const Dataset* train, const Dataset* test, ProcessGroup& group);
 
 // The weights that were evaluated: after how many steps and samples of training.
 struct EvaluatedAt {

@@ -83,7 +83,9 @@ std::string OwnMetricsJson(const StepMetrics& m) {
   return json.dump();
 }
 
-EvaluationResults ResultsOf(const EvaluationSums& sums) {
+namespace {
+
+EvaluationResults OwnResultsOf(const EvaluationSums& sums) {
   const auto targets = static_cast<double>(sums.targets);
   const double loss = sums.loss / targets;
   switch (sums.kind) {
@@ -100,6 +102,14 @@ EvaluationResults ResultsOf(const EvaluationSums& sums) {
       return {{"loss", loss}, {"samples", targets}};
   }
   std::abort();
+}
+
+}  // namespace
+
+EvaluationResults ResultsOf(const EvaluationSums& sums) {
+  EvaluationResults results = OwnResultsOf(sums);
+  results.insert(results.end(), sums.metrics.begin(), sums.metrics.end());
+  return results;
 }
 
 std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
@@ -138,7 +148,9 @@ void MetricsFile::Append(const std::string& json) {
   }
 }
 
-std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums) {
+namespace {
+
+std::string OwnEvaluationLine(const std::string& prefix, const EvaluationSums& sums) {
   const auto count = static_cast<long long>(sums.targets);
   const double loss = sums.loss / static_cast<double>(sums.targets);
   switch (sums.kind) {
@@ -153,6 +165,15 @@ std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums
       return prefix + Format(" loss %.4f (%lld samples)", loss, count);
   }
   std::abort();
+}
+
+}  // namespace
+
+std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums) {
+  std::string line = OwnEvaluationLine(prefix, sums);
+  for (const auto& [name, value] : sums.metrics)
+    line += ", " + name + Format(" %.4g", WithoutSignOfNan(value));
+  return line;
 }
 
 std::string SkippedLine(int64_t step, const std::string& reason) {

@@ -59,12 +59,14 @@ std::string OwnMetricsJson(const StepMetrics& metrics);
 struct EvaluationSums {
   enum class Kind { kClasses, kTokens, kOther };
   Kind kind = Kind::kOther;
-  double loss = 0;      // sum over the targets
-  int64_t targets = 0;  // labels or tokens
-  int64_t correct = 0;  // of them, with kClasses
+  double loss = 0;                 // sum over the targets
+  int64_t targets = 0;             // labels or tokens
+  int64_t correct = 0;             // of them, with kClasses
+  EvaluationResults metrics = {};  // of the user's own, of all ranks
 };
 
-// loss; accuracy (0 to 1), correct and samples; or perplexity and tokens; or samples.
+// loss; accuracy (0 to 1), correct and samples; or perplexity and tokens; or samples. Then the
+// user's own metrics.
 EvaluationResults ResultsOf(const EvaluationSums& sums);
 
 // One JSON object without a newline (`epoch` 0: not known): the results under "eval", so that no
@@ -87,6 +89,7 @@ class MetricsFile {
 // "<prefix> accuracy 87.12% (8712 of 10000), loss 0.3512"
 // "<prefix> perplexity 12.34, loss 2.5129 (40960 tokens)"
 // "<prefix> loss 0.3512 (10000 samples)"
+// Each with the user's own metrics behind it: ", top_3 0.9712"
 std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums);
 
 // "step 12 was skipped: <reason>"

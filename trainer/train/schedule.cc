@@ -12,7 +12,8 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
   if (num_samples < batch.train_batch_size) {
     const int64_t tokens = TokensPerSample(recipe.data, recipe.model);
     throw TrainError(ExitCode::kBadInput,
-                     recipe.data.path + ": " + std::to_string(num_samples) + " training samples" +
+                     DataName(recipe.data) + ": " + std::to_string(num_samples) +
+                         " training samples" +
                          (tokens > 0 ? " of " + std::to_string(tokens) + " tokens" : "") +
                          " are fewer than one global batch, train_batch_size " +
                          std::to_string(batch.train_batch_size));

@@ -65,6 +65,7 @@ class Trainer {
   const Recipe& recipe_;
   const TrainLog log_;
   DataSplits data_;
+  UserMetrics metrics_;
   Progress progress_;
   std::optional<Clock::time_point> deadline_;
   std::unique_ptr<Monitors> monitors_;
@@ -87,6 +88,7 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
     : recipe_(recipe),
       log_(env.rank, recipe.engine.log_level),
       data_(OpenData(recipe.data, recipe.model)),
+      metrics_(recipe.run.metrics),
       progress_(ProgressOptions(env)),
       deadline_(Deadline(recipe)),
       monitors_(MakeMonitors(recipe.engine.monitors, env.rank)),
@@ -113,6 +115,7 @@ Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
 
 void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   ProcessGroup group(env, device, GroupOptions(recipe_.run));
+  CheckSameData(data_.train.get(), data_.test.get(), group);
   std::optional<Checkpointer> own_checkpointer;
   if (!recipe_.run.checkpoint_dir.empty()) {
     own_checkpointer.emplace(recipe_, env, group, data_.train->size());
@@ -126,6 +129,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
       PrepareTrainingModel(recipe_, OneSample(*data_.train), group, checkpointer);
   TrainRun run = {.recipe = recipe_,
                   .data = data_,
+                  .metrics = metrics_,
                   .schedule = schedule,
                   .log = log_,
                   .group = group,
@@ -183,7 +187,7 @@ void Trainer::Announce(const TrainRun& run) const {
       "%s "
       "lr %g%s",
       ModelTypeName(recipe_.model), static_cast<long long>(run.training_model.total_parameters()),
-      recipe_.data.path.c_str(), static_cast<long long>(data_.train->size()),
+      DataName(recipe_.data).c_str(), static_cast<long long>(data_.train->size()),
       static_cast<long long>(run.schedule.total_steps),
       static_cast<long long>(batch.train_batch_size),
       static_cast<long long>(batch.micro_batch_size),

@@ -71,8 +71,8 @@ void TrainRun::LeaveOnFailure(const std::function<void()>& action) {
 void TrainRun::EvaluateOnTestData(int64_t step, const std::string& prefix) {
   if (data.test == nullptr) return log.Result(NoTestData(recipe.data));
   const Clock::time_point start = Clock::now();
-  const Evaluation result = Evaluate(training_model, *data.test, group, recipe.data.prefetch,
-                                     [this] { return OwnStopRequest(); });
+  const Evaluation result = Evaluate(training_model, *data.test, group, metrics,
+                                     recipe.data.prefetch, [this] { return OwnStopRequest(); });
   progress.LeaveOut(Clock::now() - start);
   stop = result.stop;
   if (stop) return;

@@ -19,6 +19,7 @@
 #include "trainer/train/schedule.h"
 #include "trainer/train/train_log.h"
 #include "trainer/train/training_model.h"
+#include "trainer/train/user_metrics.h"
 #include "trainer/train/window.h"
 
 namespace dslaunch {
@@ -27,6 +28,7 @@ namespace dslaunch {
 struct TrainRun {
   const Recipe& recipe;
   const DataSplits& data;
+  const UserMetrics& metrics;
   const Schedule& schedule;
   const TrainLog& log;
   ProcessGroup& group;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "dslaunch/autocast.h"
+#include "dslaunch/dataset.h"
 #include "dslaunch/engine.h"
 #include "dslaunch/error.h"
 #include "dslaunch/loss_scale.h"
+#include "dslaunch/metric.h"
 #include "dslaunch/mnist.h"
 #include "dslaunch/model.h"
 #include "dslaunch/named_tensor.h"

@@ -7,7 +7,13 @@
 //   };
 //   DSLAUNCH_PLUGIN(Mine)
 //
-// with `model: {type: plugin, path: libmine.so}` in the recipe. In CMake, after
+// with `model: {type: plugin, path: libmine.so}` in the recipe. Data sets and metrics of your own,
+// as many as you like, have names:
+//
+//   DSLAUNCH_DATASET(shapes, Shapes)  // data: {type: plugin, plugin: libmine.so, name: shapes}
+//   DSLAUNCH_METRIC(top_3, TopThree)  // run: {metrics: [top_3], metrics_plugin: libmine.so}
+//
+// `dslaunch train --list --plugin libmine.so` lists what a library has. In CMake, after
 // find_package(dslaunch): add_library(mine MODULE mine.cc), and link it to dslaunch::plugin. It
 // must be built against the LibTorch that dslaunch-train uses.
 #pragma once
@@ -21,32 +27,78 @@
 #include <string>
 #include <vector>
 
+#include "dslaunch/dataset.h"
+#include "dslaunch/metric.h"
 #include "dslaunch/model.h"
 #include "dslaunch/version.h"
 
 namespace dslaunch {
 
+namespace plugin_detail {
+
+// A value of a section of the recipe; `section` is for messages.
+inline double NumberOf(const std::map<std::string, double>& numbers, const std::string& section,
+                       const std::string& name) {
+  const auto found = numbers.find(name);
+  if (found == numbers.end())
+    throw std::invalid_argument(section + "." + name + " is missing or not a number");
+  return found->second;
+}
+
+}  // namespace plugin_detail
+
 // Input of a plugin's model constructor. If the model cannot be made, throw a std::exception; the
-// user sees its what().
+// user sees its what(). Likewise the two below.
 struct PluginInput {
   std::vector<int64_t> input_shape;       // shape of one sample: {C, H, W}, {F} or {T}
   std::string params_json;                // model.params of the recipe, a JSON object
   std::map<std::string, double> numbers;  // the numeric values of params, by name
 
   double Number(const std::string& name) const {
-    const auto found = numbers.find(name);
-    if (found == numbers.end())
-      throw std::invalid_argument("model.params." + name + " is missing or not a number");
-    return found->second;
+    return plugin_detail::NumberOf(numbers, "model.params", name);
   }
 };
 
-// The only exported symbol of a plugin.
+// Input of the constructor of a plugin's data set, which is called once for the training samples
+// and once for those to evaluate on. The latter may be none (size() is 0, or a function returns
+// null): then nothing is evaluated.
+struct DatasetInput {
+  bool train = true;
+  std::string path;                       // data.path of the recipe; may be empty
+  std::string params_json;                // data.params, a JSON object
+  std::map<std::string, double> numbers;  // the numeric values of params, by name
+
+  double Number(const std::string& name) const {
+    return plugin_detail::NumberOf(numbers, "data.params", name);
+  }
+};
+
+// Input of the constructor of a plugin's metric.
+struct MetricInput {
+  std::string name;
+  std::string params_json;                // run.metrics_params.NAME, a JSON object
+  std::map<std::string, double> numbers;  // the numeric values of params, by name
+
+  double Number(const std::string& key) const {
+    return plugin_detail::NumberOf(numbers, "run.metrics_params." + name, key);
+  }
+};
+
+// The exported symbols of a plugin: dslaunch_plugin is its model, dslaunch_dataset_NAME and
+// dslaunch_metric_NAME are the others.
 struct PluginSymbol {
   // Versions that the plugin was compiled with. The trainer reads the other fields only if its own
   // stamp is equal.
   const char* stamp;
   std::shared_ptr<Model> (*make)(const PluginInput& input);
+};
+struct DatasetSymbol {
+  const char* stamp;
+  std::shared_ptr<Dataset> (*make)(const DatasetInput& input);
+};
+struct MetricSymbol {
+  const char* stamp;
+  std::shared_ptr<Metric> (*make)(const MetricInput& input);
 };
 
 #define DSLAUNCH_PLUGIN_TEXT_INNER(x) #x
@@ -54,6 +106,8 @@ struct PluginSymbol {
 #define DSLAUNCH_PLUGIN_STAMP                              \
   "dslaunch " DSLAUNCH_VERSION ", LibTorch " TORCH_VERSION \
   ", _GLIBCXX_USE_CXX11_ABI=" DSLAUNCH_PLUGIN_TEXT(_GLIBCXX_USE_CXX11_ABI)
+
+namespace plugin_detail {
 
 // For DSLAUNCH_PLUGIN: M is a class, F is a function.
 template <class M>
@@ -64,6 +118,25 @@ template <auto F>
 std::shared_ptr<Model> MakePluginModel(const PluginInput& input) {
   return F(input);
 }
+// The same for DSLAUNCH_DATASET and DSLAUNCH_METRIC.
+template <class D>
+std::shared_ptr<Dataset> MakePluginDataset(const DatasetInput& input) {
+  return std::make_shared<D>(input);
+}
+template <auto F>
+std::shared_ptr<Dataset> MakePluginDataset(const DatasetInput& input) {
+  return F(input);
+}
+template <class M>
+std::shared_ptr<Metric> MakePluginMetric(const MetricInput& input) {
+  return std::make_shared<M>(input);
+}
+template <auto F>
+std::shared_ptr<Metric> MakePluginMetric(const MetricInput& input) {
+  return F(input);
+}
+
+}  // namespace plugin_detail
 
 }  // namespace dslaunch
 
@@ -71,7 +144,23 @@ std::shared_ptr<Model> MakePluginModel(const PluginInput& input) {
 // dslaunch::Model with a constructor that takes a PluginInput, or a function from PluginInput to a
 // std::shared_ptr of such a class.
 #define DSLAUNCH_PLUGIN(class_or_function)                      \
-  extern "C" __attribute__((visibility("default"), used))       \
+  extern "C" __attribute__((visibility("default")))             \
   const ::dslaunch::PluginSymbol dslaunch_plugin;               \
   extern "C" const ::dslaunch::PluginSymbol dslaunch_plugin = { \
-      DSLAUNCH_PLUGIN_STAMP, &::dslaunch::MakePluginModel<class_or_function>};
+      DSLAUNCH_PLUGIN_STAMP, &::dslaunch::plugin_detail::MakePluginModel<class_or_function>};
+
+// Once for each data set, outside of any namespace. `name` is what data.name says: letters, digits
+// and _. `class_or_function` is a class derived from dslaunch::Dataset with a constructor that
+// takes a DatasetInput, or a function from DatasetInput to a std::shared_ptr of such a class.
+#define DSLAUNCH_DATASET(name, class_or_function)                        \
+  extern "C" __attribute__((visibility("default")))                      \
+  const ::dslaunch::DatasetSymbol dslaunch_dataset_##name;               \
+  extern "C" const ::dslaunch::DatasetSymbol dslaunch_dataset_##name = { \
+      DSLAUNCH_PLUGIN_STAMP, &::dslaunch::plugin_detail::MakePluginDataset<class_or_function>};
+
+// The same for a metric, which run.metrics names: of a dslaunch::Metric and a MetricInput.
+#define DSLAUNCH_METRIC(name, class_or_function)                       \
+  extern "C" __attribute__((visibility("default")))                    \
+  const ::dslaunch::MetricSymbol dslaunch_metric_##name;               \
+  extern "C" const ::dslaunch::MetricSymbol dslaunch_metric_##name = { \
+      DSLAUNCH_PLUGIN_STAMP, &::dslaunch::plugin_detail::MakePluginMetric<class_or_function>};

@@ -442,6 +442,16 @@ TEST_F(LoadRecipeTest, ARecipeThatNobodyNamedBringsNoCodeAndIsNobodyElses) {
               HasSubstr("dslaunch.yaml:1:23: model.type plugin loads a library"));
   EXPECT_THAT(plugin.error().message, HasSubstr("train ./dslaunch.yaml"));
   EXPECT_TRUE(Load("./dslaunch.yaml").ok());
+  Write("cwd/dslaunch.yaml", "data: {type: plugin, name: x, plugin: /x.so}\n");
+  request_.options.plugin = "/own.so";  // which is the model's
+  EXPECT_THAT(Load(std::nullopt).error().message, HasSubstr("data.plugin loads a library"));
+  Write("cwd/dslaunch.yaml", "run: {metrics: [x], metrics_plugin: /x.so}\n");
+  EXPECT_THAT(Load(std::nullopt).error().message, HasSubstr("run.metrics_plugin loads a library"));
+  request_.options.sets = {"run.metrics_plugin=/own.so"};
+  EXPECT_TRUE(Load(std::nullopt).ok());
+  request_.options.sets.clear();
+  Write("cwd/dslaunch.yaml", "model: {type: plugin, path: /x.so}\n");
+
   request_.options.plugin = "/own.so";
   EXPECT_TRUE(Load(std::nullopt).ok());
   request_.options.plugin.reset();

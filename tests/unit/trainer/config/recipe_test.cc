@@ -137,6 +137,37 @@ TEST(RecipeTest, Models) {
             "{}");
 }
 
+json WithPluginData(const json& data = {}, const json& run = {}) {
+  json recipe = Minimal();
+  recipe["data"] = {{"type", "plugin"}, {"plugin", "/d.so"}, {"name", "shapes"}};
+  recipe["data"].update(data.is_object() ? data : json::object());
+  recipe["run"].update(run.is_object() ? run : json::object());
+  return recipe;
+}
+
+TEST(RecipeTest, DataAndMetricsOfAPlugin) {
+  Recipe recipe = Parse(
+      WithPluginData({{"params", {{"n", 3}}}},
+                     {{"metrics", {"top_3", "f1"}}, {"metrics_params", {{"f1", {{"beta", 2}}}}}}));
+  EXPECT_EQ(recipe.data.type, DataConfig::Type::kPlugin);
+  EXPECT_EQ(recipe.data.params, "{\"n\":3}");
+  EXPECT_EQ(DataName(recipe.data), "shapes of /d.so");
+  ASSERT_EQ(recipe.run.metrics.size(), 2u);
+  EXPECT_EQ(recipe.run.metrics[0].plugin, "/d.so") << "the data's";
+  EXPECT_EQ(recipe.run.metrics[0].params, "{}");
+  EXPECT_EQ(recipe.run.metrics[1].params, "{\"beta\":2}");
+
+  json of_model = With("/model", {{"type", "plugin"}, {"path", "/m.so"}});
+  of_model["data"] = {{"type", "plugin"}, {"name", "shapes"}, {"path", "/data"}};
+  of_model["run"]["metrics"] = {"top_3"};
+  recipe = Parse(of_model);
+  EXPECT_EQ(recipe.data.plugin, "/m.so");
+  EXPECT_EQ(recipe.run.metrics[0].plugin, "/m.so");
+  EXPECT_EQ(DataName(recipe.data), "shapes of /m.so (/data)");
+  of_model["run"]["metrics_plugin"] = "/own.so";
+  EXPECT_EQ(Parse(of_model).run.metrics[0].plugin, "/own.so");
+}
+
 json Gpt2(const json& model = {}, const json& data = {}, const json& run = {}) {
   json recipe = Minimal();
   recipe["model"] = {{"type", "gpt2"}};
@@ -312,6 +343,20 @@ TEST(RecipeTest, WhatDoesNotBelongTogetherIsRefused) {
       {Gpt2({}, {{"val_fraction", 1}}), "data.val_fraction is 1"},
       {Gpt2({}, {{"val_fraction", 0.5}, {"val_path", "/v"}}), "exclude each other"},
       {With("/data/prefetch", -1), "data.prefetch is -1"},
+      {With("/data/name", "x"), "data.name is a setting of the type plugin"},
+      {WithPluginData({{"plugin", nullptr}}), "data.plugin is missing"},
+      {WithPluginData({{"name", nullptr}}), "data.name is missing"},
+      {WithPluginData({{"name", "a-b"}}), "data.name is \"a-b\"; names have letters, digits and _"},
+      {WithPluginData({{"params", 1}}), "data.params is 1, not an object"},
+      {WithPluginData({{"val_fraction", 0.5}}), "a plugin makes the data to evaluate on itself"},
+      {With("/run/metrics", {"top_3"}), "run.metrics_plugin is missing"},
+      {WithPluginData({}, {{"metrics", {"top 3"}}}), "run.metrics has \"top 3\""},
+      {WithPluginData({}, {{"metrics", {"f1", "f1"}}}), "run.metrics has \"f1\" twice"},
+      {WithPluginData({}, {{"metrics", {"loss"}}}), "\"loss\", which every evaluation has"},
+      {WithPluginData({}, {{"metrics", {"top_3"}}, {"metrics_params", {{"top3", json::object()}}}}),
+       "run.metrics_params.top3 is not one of run.metrics, did you mean \"top_3\"?"},
+      {WithPluginData({}, {{"metrics", {"f1"}}, {"metrics_params", {{"f1", 2}}}}),
+       "run.metrics_params.f1 must be an object"},
       {With("/run/mode", "pedict"), "did you mean \"predict\"?"},
       {With("/run/device", "gpu"), "run.device is \"gpu\""},
       {With("/run/loss_normalization", "tokens"),

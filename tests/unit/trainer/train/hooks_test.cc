@@ -80,6 +80,7 @@ class Prepared {
     if (!recipe_.run.checkpoint_dir.empty()) checkpointer_.emplace(recipe_, env_, group, kSamples);
     run_.emplace(TrainRun{.recipe = recipe_,
                           .data = data_,
+                          .metrics = metrics_,
                           .schedule = schedule_,
                           .log = log_,
                           .group = group,
@@ -120,6 +121,7 @@ class Prepared {
   const Recipe recipe_;
   const WorkerEnv env_;
   const DataSplits data_;
+  const UserMetrics metrics_{{}};
   const Schedule schedule_;
   const TrainLog log_;
   Progress progress_;

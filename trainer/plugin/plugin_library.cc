@@ -1,0 +1,103 @@
+#include "trainer/plugin/plugin_library.h"
+
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "base/exported_symbols.h"
+#include "base/sanitize.h"
+#include "base/suggest.h"
+#include "dslaunch/plugin.h"
+#include "trainer/base/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxStamp = 200;    // of another version's, which may be anything
+constexpr size_t kMaxThrown = 1000;  // of a plugin's text
+constexpr size_t kMaxNamesShown = 20;
+
+[[noreturn]] void Refuse(const std::string& path, const std::string& problem) {
+  throw TrainError(ExitCode::kBadInput, "the plugin " + path + " " + problem);
+}
+
+std::string Macro(const PluginPart& part) {
+  if (part.kind == "model") return "DSLAUNCH_PLUGIN(YourModel)";
+  return part.kind == "dataset" ? "DSLAUNCH_DATASET(" + part.name + ", YourDataset)"
+                                : "DSLAUNCH_METRIC(" + part.name + ", YourMetric)";
+}
+
+// Why the library has no such part, and what it has instead.
+std::string NoSuchPart(const PluginPart& part, const std::string& path) {
+  const std::string write = ": write " + Macro(part) + " into it (dslaunch/plugin.h)";
+  if (part.kind == "model") return "defines no model" + write;
+  const Result<std::vector<std::string>> names =
+      ExportedSymbols(path, "dslaunch_" + part.kind + "_");
+  if (!names.ok() || names->empty()) return "defines no " + part.kind + write;
+  const std::string none = "defines no " + part.kind + " \"" + part.name + "\"";
+  if (const std::string near = Nearest(part.name, *names); !near.empty())
+    return none + ", did you mean \"" + near + "\"?";
+  std::string list;
+  for (size_t i = 0; i < std::min(names->size(), kMaxNamesShown); ++i)
+    list += (list.empty() ? "" : ", ") + (*names)[i];
+  return none + "; it defines " + list;
+}
+
+void* Load(const std::string& path, const std::string& key) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    Refuse(path, "does not exist; give the path of the shared library in " + key);
+  // Lazily: what another LibTorch lacks must not keep the stamp from being read.
+  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) {
+    Refuse(path, "cannot be loaded; it must be a shared library built for " DSLAUNCH_PLUGIN_STAMP
+                 " (" +
+                     SanitizeForTerminal(dlerror()) + ")");
+  }
+  return library;
+}
+
+}  // namespace
+
+const void* FindPluginPart(const PluginPart& part) {
+  // As a path: without a slash it would be looked for among the system's libraries.
+  const std::string path = std::filesystem::absolute(part.path);
+  const std::string symbol =
+      part.kind == "model" ? "dslaunch_plugin" : "dslaunch_" + part.kind + "_" + part.name;
+  const void* const found = dlsym(Load(path, part.key), symbol.c_str());
+  if (found == nullptr) Refuse(path, NoSuchPart(part, path));
+  // Each symbol begins with it.
+  const char* const stamp = *static_cast<const char* const*>(found);
+  if (std::strcmp(stamp, DSLAUNCH_PLUGIN_STAMP) != 0) {
+    Refuse(path, "was built for " + SanitizeForTerminal({stamp, strnlen(stamp, kMaxStamp)}) +
+                     "; this trainer is " DSLAUNCH_PLUGIN_STAMP ": build the plugin against it");
+  }
+  return found;
+}
+
+void CallPlugin(const PluginPart& part, const std::string& doing,
+                const std::function<void()>& call) {
+  std::string thrown;
+  try {
+    return call();
+  } catch (const c10::Error& error) {
+    thrown = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    thrown = error.what();
+  } catch (...) {
+    thrown = "it throws an exception that is not a std::exception";
+  }
+  FailPlugin(part, doing + ": " + Truncate(thrown, kMaxThrown));
+}
+
+void FailPlugin(const PluginPart& part, const std::string& problem) {
+  Refuse(std::filesystem::absolute(part.path),
+         (part.kind == "model" ? "" : "cannot be used: the " + part.kind + " " + part.name + " ") +
+             problem);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,48 @@
+// Metrics out of users' shared libraries (dslaunch/plugin.h), which evaluations compute.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dslaunch/metric.h"
+#include "dslaunch/process_group.h"
+#include "proto/contract/status_line.h"
+#include "trainer/config/recipe.h"
+#include "trainer/plugin/plugin_library.h"
+
+namespace dslaunch {
+
+class UserMetrics {
+ public:
+  // Loads the libraries, which then stay loaded. Throws TrainError kBadInput, naming the library.
+  explicit UserMetrics(const std::vector<MetricConfig>& configs);
+
+  // One evaluation. What a metric throws is kept until Results, so that no rank waits for another.
+  class Evaluation {
+   public:
+    explicit Evaluation(const UserMetrics& metrics)
+        : metrics_(metrics), sums_(metrics.metrics_.size()) {}
+
+    void Add(const at::Tensor& output, const at::Tensor& targets);
+    // Of all that the ranks have added. Collective. Throws TrainError kBadInput on all ranks if a
+    // metric fails on one of them.
+    EvaluationResults Results(const ProcessGroup& group) const;
+
+   private:
+    const UserMetrics& metrics_;
+    std::vector<std::vector<double>> sums_;  // by metric; empty: nothing was added
+    std::string failure_;                    // FailureOf
+  };
+
+ private:
+  struct Loaded {
+    PluginPart part;
+    std::shared_ptr<Metric> metric;
+  };
+  std::vector<Loaded> metrics_;
+};
+
+}  // namespace dslaunch
