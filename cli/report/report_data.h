@@ -39,6 +39,7 @@ struct EvalPoint {
   double loss = kNotRecorded;
   double accuracy = kNotRecorded;  // 0 to 1
   double perplexity = kNotRecorded;
+  NamedNumbers others = {};  // what else was measured, such as metrics of a plugin
 };
 
 struct RankMetrics {
@@ -56,6 +57,12 @@ struct RunInfo {
   double world_size = kNotRecorded;
   double zero_stage = kNotRecorded;
   double flops_per_step = kNotRecorded;
+  double batch = kNotRecorded;  // samples of a step, over all ranks
+  double micro_batch = kNotRecorded;
+  double accumulation_steps = kNotRecorded;
+  double lr = kNotRecorded;
+  std::string optimizer;
+  std::string data;
   NamedNumbers memory_plan;
 };
 
@@ -109,6 +116,7 @@ struct JobEvents {
   std::vector<Start> starts;      // by attempt, each once
   std::vector<Restart> restarts;  // likewise
   std::string cause;              // of its end; empty for success, and while it runs
+  std::string evidence;           // of the cause: what the rank said; often empty
   size_t bad_lines = 0;
 };
 

@@ -109,6 +109,20 @@ NamedNumbers Numbers(const Json& json) {
   return numbers;
 }
 
+// What an evaluation has besides the usual, which may be negative.
+NamedNumbers OtherResults(const Json& eval) {
+  constexpr std::array<std::string_view, 6> kUsual = {"loss",    "accuracy", "perplexity",
+                                                      "correct", "samples",  "tokens"};
+  NamedNumbers others;
+  for (const auto& [name, value] : eval.items()) {
+    if (others.size() == kMaxNames) break;
+    const double number = value.is_number() ? Kept(value.get<double>()) : kNotRecorded;
+    if (!std::isnan(number) && std::ranges::find(kUsual, name) == kUsual.end())
+      others.emplace_back(Shown(name), number);
+  }
+  return others;
+}
+
 void KeepMost(const NamedNumbers& numbers, NamedNumbers& most) {
   for (const auto& [name, number] : numbers) {
     const auto found = std::ranges::find(most, name, &NamedNumbers::value_type::first);
@@ -184,6 +198,7 @@ void TakeEvent(const Json& json, JobEvents& events) {
               events.restarts);
   } else if (event == "end") {
     events.cause = Text(At(json, "cause"), "message");
+    events.evidence = Text(At(json, "cause"), "evidence");
   }
 }
 
@@ -196,7 +211,8 @@ RankMetrics ReadMetrics(std::string_view text) {
       metrics.evals.push_back({.step = Whole(json, "step"),
                                .loss = Number(eval, "loss"),
                                .accuracy = Amount(eval, "accuracy"),
-                               .perplexity = Amount(eval, "perplexity")});
+                               .perplexity = Amount(eval, "perplexity"),
+                               .others = OtherResults(eval)});
       return;
     }
     const MetricsPoint point = ToPoint(json);
@@ -216,6 +232,12 @@ std::optional<RunInfo> ReadRunInfo(std::string_view text) {
   info.world_size = Amount(json, "world_size");
   info.zero_stage = Amount(json, "zero_stage");
   info.flops_per_step = Amount(json, "flops_per_step");
+  info.batch = Amount(json, "batch");
+  info.micro_batch = Amount(json, "micro_batch");
+  info.accumulation_steps = Amount(json, "accumulation_steps");
+  info.lr = Amount(json, "lr");
+  info.optimizer = Text(json, "optimizer");
+  info.data = Text(json, "data");
   info.memory_plan = Numbers(At(json, "memory_plan"));
   return info;
 }

@@ -8,6 +8,11 @@
 #include "base/count.h"
 
 namespace dslaunch {
+namespace {
+
+constexpr int kNarrowHeight = 230;
+
+}  // namespace
 
 // `lead` and `body` are HTML.
 std::string Card(const std::string& id, const std::string& heading, const std::string& lead,
@@ -18,10 +23,12 @@ std::string Card(const std::string& id, const std::string& heading, const std::s
          (lead.empty() ? "" : "<p class=\"lead\">" + lead + "</p>") + body + "</section>";
 }
 
-std::string Missing(const std::string& id, const std::string& heading, const std::string& why,
-                    Width width) {
-  return Card(id, heading, "", "<p class=\"missing\">" + Escaped(why) + "</p>", width);
+std::string Missing(const std::string& id, const std::string& heading, const std::string& why) {
+  return "<li id=\"" + id + "\"><strong>" + Escaped(heading) + "</strong>: " + Escaped(why) +
+         "</li>";
 }
+
+bool IsMissing(const std::string& section) { return section.starts_with("<li"); }
 
 std::string PlotHtml(const Plot& plot) {
   std::string legend;
@@ -34,7 +41,12 @@ std::string PlotHtml(const Plot& plot) {
   }
   if (named < 2) legend.clear();
   if (!legend.empty()) legend = "<ul class=\"legend\">" + legend + "</ul>";
-  return legend + "<div class=\"scroll\">" + DrawPlot(plot) + "</div>";
+  if (plot.width < kWholeWidth) return legend + DrawPlot(plot);
+  Plot narrow = plot;
+  narrow.width = kThirdWidth;
+  narrow.height = kNarrowHeight;
+  return legend + "<div class=\"on-wide\">" + DrawPlot(plot) + "</div><div class=\"on-narrow\">" +
+         DrawPlot(narrow) + "</div>";
 }
 
 // Widths in parts of 1, each with its class.

@@ -13,6 +13,7 @@ namespace dslaunch {
 // How much of the page's width a section has, and the widths of plots that fill it.
 enum class Width { kThird, kHalf, kWhole };
 inline constexpr int kWholeWidth = 1080;
+inline constexpr int kHalfWidth = 440;
 inline constexpr int kThirdWidth = 350;
 
 // Of tables with a row for each rank.
@@ -22,11 +23,12 @@ inline constexpr size_t kMaxRankRows = 16;
 std::string Card(const std::string& id, const std::string& heading, const std::string& lead,
                  const std::string& body, Width width);
 
-// One that says why there is nothing in it.
-std::string Missing(const std::string& id, const std::string& heading, const std::string& why,
-                    Width width);
+// In place of a section that has nothing: a line of the page's list of what was not recorded.
+std::string Missing(const std::string& id, const std::string& heading, const std::string& why);
+bool IsMissing(const std::string& section);
 
-// With a legend where it has several lines with names.
+// With a legend where it has several lines with names. One of kWholeWidth is drawn for a narrow
+// screen as well, on which its letters could not be read.
 std::string PlotHtml(const Plot& plot);
 
 // A bar of parts, each of 1 and with its class.

@@ -115,6 +115,21 @@ Pieces PiecesOf(const ReportData& data, double EvalPoint::*number) {
   return pieces;
 }
 
+Pieces OtherResultsOf(const ReportData& data, const std::string& name) {
+  Pieces pieces;
+  for (const RankFiles* files : StartsOf(data, 0)) {
+    std::vector<PlotPoint> piece;
+    for (const EvalPoint& eval : files->metrics->evals) {
+      for (const auto& [other, number] : eval.others) {
+        if (other == name) piece.emplace_back(static_cast<double>(eval.step), number);
+      }
+    }
+    std::ranges::stable_sort(piece, {}, &PlotPoint::first);
+    if (!piece.empty()) pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 std::vector<EvalPoint> EvaluationsOf(const ReportData& data) {
   std::vector<EvalPoint> all;
   for (const RankFiles* files : StartsOf(data, 0))

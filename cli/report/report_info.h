@@ -44,6 +44,8 @@ Pieces PiecesOf(const ReportData& data, uint32_t rank, double MetricsPoint::*num
 
 // One number of rank 0's evaluations, likewise.
 Pieces PiecesOf(const ReportData& data, double EvalPoint::*number);
+// What else they measured under that name.
+Pieces OtherResultsOf(const ReportData& data, const std::string& name);
 // All of rank 0's evaluations, start by start.
 std::vector<EvalPoint> EvaluationsOf(const ReportData& data);
 

@@ -1,6 +1,7 @@
 #include "cli/report/report_page.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -47,6 +48,8 @@ double LastOf(const std::vector<MetricsPoint>& windows, double MetricsPoint::*nu
   return kNotRecorded;
 }
 
+std::string SlowerText(double slower) { return "+" + Percent(slower); }
+
 Tile RanksTile(const ReportData& data) {
   const JobEvents::Start* last = data.events.starts.empty() ? nullptr : &data.events.starts.back();
   const RunInfo* run = RunOf(data);
@@ -55,8 +58,17 @@ Tile RanksTile(const ReportData& data) {
                                         : kNotRecorded;
   const std::vector<std::string>& nodes =
       last != nullptr && !last->nodes.empty() ? last->nodes : data.nodes;
-  return {"Ranks", ShortNumber(ranks),
-          "on " + Count(nodes.size(), "node") + ": " + NameList(nodes, ", ", kMaxNamedNodes)};
+  std::string note =
+      "on " + Count(nodes.size(), "node") + ": " + NameList(nodes, ", ", kMaxNamedNodes);
+  // So little time is how processes are scheduled.
+  if (const std::optional<JobPace> pace = PaceOf(data);
+      pace && pace->ranks.size() > 1 && pace->ranks.front().slower >= kNotableSlower &&
+      pace->ranks.front().own_s >= kLeastStragglerS) {
+    const RankPace& slowest = pace->ranks.front();
+    note +=
+        "; the slowest is rank " + std::to_string(slowest.rank) + ", " + SlowerText(slowest.slower);
+  }
+  return {"Ranks", ShortNumber(ranks), note};
 }
 
 Tile ModelTile(const RunInfo& run) {
@@ -68,6 +80,27 @@ Tile ModelTile(const RunInfo& run) {
   if (!std::isnan(run.flops_per_step))
     note += (note.empty() ? "" : ", ") + (ShortNumber(run.flops_per_step) + " FLOPs a step");
   return {"Model", run.model.empty() ? "?" : run.model, note};
+}
+
+// How it is trained: "batch 256 = 64 x 1 x 4, Adam, lr 0.002; data /data/fashion-mnist".
+std::string TrainingText(const RunInfo& run) {
+  std::string text;
+  const auto add = [&](const std::string& part, const char* joint) {
+    text += (text.empty() ? "" : joint) + part;
+  };
+  if (run.batch > 0) {
+    std::string batch = "batch " + ShortNumber(run.batch);
+    if (run.micro_batch > 0 && run.accumulation_steps > 0) {
+      batch += " = " + ShortNumber(run.micro_batch) + " x " + ShortNumber(run.accumulation_steps) +
+               " x " + ShortNumber(run.batch / run.micro_batch / run.accumulation_steps);
+    }
+    add(batch, ", ");
+  }
+  if (!run.optimizer.empty()) add(run.optimizer, ", ");
+  if (!std::isnan(run.lr)) add("lr " + ShortNumber(run.lr), ", ");
+  if (!run.data.empty()) add("data " + run.data, "; ");
+  if (!text.empty()) text.front() = static_cast<char>(std::toupper(text.front()));
+  return text;
 }
 
 // What the model reached.
@@ -82,16 +115,14 @@ std::optional<Tile> EvaluationTile(const ReportData& data) {
   return Tile{"Evaluation loss", ShortNumber(last.loss), step};
 }
 
-std::string SlowerText(double slower) { return "+" + Percent(slower); }
-
 std::vector<Tile> TilesOf(const ReportData& data) {
   std::vector<Tile> tiles;
   if (const RunInfo* run = RunOf(data)) tiles.push_back(ModelTile(*run));
   tiles.push_back(RanksTile(data));
-  tiles.push_back(
-      {"Duration", DurationText(data), data.ended ? "" : "until " + TimeText(data.made_unix_ms)});
   const size_t restarts = data.events.restarts.size();
-  if (restarts > 0) tiles.push_back({"Restarts", std::to_string(restarts), ""});
+  std::string note = data.ended ? "" : "until " + TimeText(data.made_unix_ms);
+  if (restarts > 0) note += (note.empty() ? "with " : ", with ") + Count(restarts, "restart");
+  tiles.push_back({"Duration", DurationText(data), note});
   if (const std::optional<Tile> evaluation = EvaluationTile(data)) tiles.push_back(*evaluation);
   const std::vector<MetricsPoint> windows = WindowsOf(data);
   if (!windows.empty()) {
@@ -100,19 +131,13 @@ std::vector<Tile> TilesOf(const ReportData& data) {
     if (!std::isnan(loss)) tiles.push_back({"Last loss", ShortNumber(loss), step});
     const double tokens = MedianOf(windows, &MetricsPoint::tokens_per_s);
     const double samples = MedianOf(windows, &MetricsPoint::samples_per_s);
-    if (tokens > 0)
-      tiles.push_back({"Throughput", ShortNumber(tokens), "tokens/s, median"});
-    else if (samples > 0)
-      tiles.push_back({"Throughput", ShortNumber(samples), "samples/s, median"});
     const double mfu = MedianOf(windows, &MetricsPoint::mfu);
-    if (!std::isnan(mfu)) tiles.push_back({"MFU", Percent(mfu), "of the hardware's peak, median"});
-  }
-  if (const std::optional<JobPace> pace = PaceOf(data);
-      pace && pace->ranks.size() > 1 && pace->ranks.front().slower >= kNotableSlower) {
-    const RankPace& slowest = pace->ranks.front();
-    tiles.push_back({"Slowest rank",
-                     "rank " + std::to_string(slowest.rank) + ", " + SlowerText(slowest.slower),
-                     "than the median rank, on " + slowest.node});
+    const std::string share =
+        std::isnan(mfu) ? "" : "; MFU " + Percent(mfu) + " of the hardware's peak";
+    if (tokens > 0)
+      tiles.push_back({"Throughput", ShortNumber(tokens), "tokens/s, median" + share});
+    else if (samples > 0)
+      tiles.push_back({"Throughput", ShortNumber(samples), "samples/s, median" + share});
   }
   if (const std::optional<CommunicationInfo> info = CommunicationOf(data);
       info && info->total_s > 0) {
@@ -129,11 +154,13 @@ std::string HeaderHtml(const ReportData& data) {
   const char* const look = !data.ended ? "busy" : data.exit_code == 0 ? "good" : "bad";
   const char* const sign = !data.ended ? "● " : data.exit_code == 0 ? "✓ " : "✕ ";
   const std::string job = "Job " + data.job_id;
+  const std::string trained = run == nullptr ? "" : TrainingText(*run);
   const bool has_model = run != nullptr && !run->model.empty();
   return "<header class=\"wide\"><h1>" + Escaped(has_model ? run->model : job) +
          "</h1><span class=\"state " + look + "\">" + sign + Escaped(data.state) + "</span><p>" +
          Escaped((has_model ? job + ", started " : "Started ") + TimeText(data.started_unix_ms)) +
-         "</p><p><code>" + Escaped(data.command) + "</code></p></header>";
+         "</p>" + (trained.empty() ? "" : "<p>" + Escaped(trained) + "</p>") + "<p><code>" +
+         Escaped(data.command) + "</code></p></header>";
 }
 
 std::string CauseHtml(const ReportData& data) {
@@ -142,7 +169,11 @@ std::string CauseHtml(const ReportData& data) {
   if (cause.empty()) return "";
   const bool failed = data.ended && data.exit_code != 0;
   return std::string("<section class=\"note wide") + (failed ? "" : " mild") + "\" id=\"cause\">" +
-         (failed ? "<h2>First cause</h2>" : "") + "<p>" + Escaped(cause) + "</p></section>";
+         (failed ? "<h2>First cause</h2>" : "") + "<p>" + Escaped(cause) + "</p>" +
+         (data.events.evidence.empty()
+              ? ""
+              : "<p><code>" + Escaped(data.events.evidence) + "</code></p>") +
+         "</section>";
 }
 
 std::string TroublesHtml(const ReportData& data) {
@@ -175,14 +206,22 @@ std::string ReportPage(const ReportData& data) {
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>" +
       Escaped("dslaunch report: " + data.job_id) + "</title><style>" + kReportStyle +
       "</style></head>\n<body><main>\n";
+  std::string missing;
   for (const std::string& section :
        {HeaderHtml(data), CauseHtml(data), TilesHtml(TilesOf(data)), TroublesHtml(data),
-        LossSection(data), AccuracySection(data), LearningRateSection(data),
-        GradientNormSection(data), LossScaleSection(data), ThroughputSection(data),
-        MfuSection(data), StepTimeSection(data), OperatorsSection(data), CommunicationSection(data),
-        MemorySection(data), StartsSection(data), TracesSection(data)}) {
-    if (!section.empty()) html += section + "\n";
+        LossSection(data), AccuracySection(data), OtherResultsSection(data),
+        LearningRateSection(data), GradientNormSection(data), LossScaleSection(data),
+        ThroughputSection(data), MfuSection(data), StepTimeSection(data), OperatorsSection(data),
+        CommunicationSection(data), MemorySection(data), StartsSection(data),
+        TracesSection(data)}) {
+    if (IsMissing(section))
+      missing += section;
+    else if (!section.empty())
+      html += section + "\n";
   }
+  if (!missing.empty())
+    html +=
+        Card("not_recorded", "Not recorded", "", "<ul>" + missing + "</ul>", Width::kWhole) + "\n";
   return html + "<footer class=\"wide\">Made by <code>dslaunch report</code>, " +
          Escaped(TimeText(data.made_unix_ms)) + ".</footer>\n</main></body></html>\n";
 }

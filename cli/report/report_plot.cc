@@ -168,7 +168,7 @@ class Drawing {
              ShortNumber(tick) + "</text>";
     }
     svg += Print("<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"end\">step</text>",
-                 kLeft - 7, floor + 17);
+                 kLeft - 22, floor + 17);  // beside the first number
     if (!plot_.unit.empty())
       svg += "<text class=\"tick\" x=\"2\" y=\"12\">" + Escaped(plot_.unit) + "</text>";
   }
@@ -317,6 +317,7 @@ std::string ShortNumber(double value) {
 
 std::string ShortBytes(double bytes) {
   if (!std::isfinite(bytes)) return "?";
+  if (bytes < 0) return "−" + ShortBytes(-bytes);
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
   while (bytes >= 1000 && unit + 1 < std::size(kUnits)) {

@@ -32,6 +32,7 @@ const std::string& NoMetrics() {
 Plot PlotOf(const ReportData& data, const std::string& title, double MetricsPoint::*number) {
   Plot plot;
   plot.title = title + " by step";
+  plot.width = kHalfWidth;
   plot.marks = MarksOf(data);
   Pieces pieces = PiecesOf(data, number);
   if (!pieces.empty()) plot.lines.push_back({.name = title, .pieces = std::move(pieces)});
@@ -69,12 +70,24 @@ PlotScale LogWhereWide(const Pieces& pieces) {
   return low > 0 && high > low * kLogFrom ? PlotScale::kLog10 : PlotScale::kLinear;
 }
 
+// Whether it was anything but 1, or a step was skipped.
+bool IsLossScaled(const ReportData& data) {
+  const std::vector<MetricsPoint> windows = WindowsOf(data);
+  const auto has_scale = [](const MetricsPoint& window) { return !std::isnan(window.loss_scale); };
+  return std::ranges::any_of(windows, has_scale) &&
+         std::ranges::any_of(windows, [&](const MetricsPoint& window) {
+           return window.skipped || (has_scale(window) && window.loss_scale != 1);
+         });
+}
+
 std::string OneNumberSection(const ReportData& data, const std::string& id,
                              const std::string& heading, double MetricsPoint::*number,
                              PlotScale scale, const std::string& missing) {
   Plot plot = PlotOf(data, heading, number);
-  if (plot.lines.empty()) return Missing(id, heading, missing, Width::kThird);
-  plot.width = kThirdWidth;
+  if (plot.lines.empty()) return Missing(id, heading, missing);
+  // Beside the loss scale, if there is one.
+  const bool is_third = IsLossScaled(data);
+  if (is_third) plot.width = kThirdWidth;
   plot.scale = scale;
   plot.from_zero = true;
   double most = plot.lines.front().pieces.front().front().second;
@@ -83,7 +96,7 @@ std::string OneNumberSection(const ReportData& data, const std::string& id,
   }
   const std::string lead = "Up to " + ShortNumber(most) + ", at last " +
                            ShortNumber(plot.lines.front().pieces.back().back().second) + ".";
-  return Card(id, heading, Escaped(lead), PlotHtml(plot), Width::kThird);
+  return Card(id, heading, Escaped(lead), PlotHtml(plot), is_third ? Width::kThird : Width::kHalf);
 }
 
 }  // namespace
@@ -93,8 +106,7 @@ std::string LossSection(const ReportData& data) {
   if (plot.lines.empty()) {
     if (!HasWindows(data) && !EvaluationsOf(data).empty()) return "";  // nothing was trained
     return Missing("loss", "Loss",
-                   HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics(),
-                   Width::kWhole);
+                   HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics());
   }
   plot.width = kWholeWidth;
   plot.height = 300;
@@ -127,6 +139,55 @@ std::string AccuracySection(const ReportData& data) {
               PlotHtml(plot), Width::kWhole);
 }
 
+std::string OtherResultsSection(const ReportData& data) {
+  constexpr size_t kMostPlots = 12;
+  std::vector<std::string> names;
+  for (const EvalPoint& eval : EvaluationsOf(data)) {
+    for (const auto& [name, number] : eval.others) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  if (names.empty()) return "";
+  std::string rows;
+  std::vector<Plot> plots;
+  for (const std::string& name : names) {
+    Pieces pieces = OtherResultsOf(data, name);
+    size_t points = 0;
+    double low = INFINITY, high = -INFINITY;
+    for (const auto& piece : pieces) {
+      points += piece.size();
+      for (const auto& [step, value] : piece) {
+        low = std::min(low, value);
+        high = std::max(high, value);
+      }
+    }
+    const auto [step, last] = pieces.back().back();
+    rows += "<tr>" + Cell(name, "name") + Cell(ShortNumber(last)) +
+            Cell(std::to_string(static_cast<int64_t>(step))) + Cell(ShortNumber(low)) +
+            Cell(ShortNumber(high)) + "</tr>";
+    if (points < 2 || plots.size() == kMostPlots) continue;
+    Plot plot;
+    plot.title = name;
+    plot.marks = MarksOf(data);
+    plot.lines.push_back({.name = name, .color = 3, .pieces = std::move(pieces)});
+    plots.push_back(std::move(plot));
+  }
+  std::string html =
+      Card("evaluation", "Results on evaluation data", "",
+           TableHtml({"Result", " Last", " At step", " Lowest", " Highest"}, rows), Width::kWhole);
+  const Width width = plots.size() == 1   ? Width::kWhole
+                      : plots.size() == 2 ? Width::kHalf
+                                          : Width::kThird;
+  for (size_t i = 0; i < plots.size(); ++i) {
+    plots[i].width = width == Width::kWhole  ? kWholeWidth
+                     : width == Width::kHalf ? kHalfWidth
+                                             : kThirdWidth;
+    html += "\n" + Card("evaluation_" + std::to_string(i + 1), plots[i].title + " by step", "",
+                        PlotHtml(plots[i]), width);
+  }
+  return html;
+}
+
 std::string LearningRateSection(const ReportData& data) {
   if (!HasWindows(data)) return "";
   return OneNumberSection(data, "lr", "Learning rate", &MetricsPoint::lr, PlotScale::kLinear,
@@ -141,14 +202,8 @@ std::string GradientNormSection(const ReportData& data) {
 }
 
 std::string LossScaleSection(const ReportData& data) {
-  if (!HasWindows(data)) return "";
+  if (!IsLossScaled(data)) return "";
   Plot plot = PlotOf(data, "Loss scale", &MetricsPoint::loss_scale);
-  if (plot.lines.empty()) {
-    return Missing("loss_scale", "Loss scale",
-                   "metrics.jsonl of rank 0 contains no loss_scale; \"fp16\" in the engine's "
-                   "configuration makes one.",
-                   Width::kThird);
-  }
   plot.width = kThirdWidth;
   plot.scale = PlotScale::kLog2;
   plot.number = WholeNumber;
@@ -156,14 +211,6 @@ std::string LossScaleSection(const ReportData& data) {
     if (window.skipped) plot.crosses.push_back(static_cast<double>(window.step));
   }
   std::ranges::sort(plot.crosses);
-  if (plot.crosses.empty() && std::ranges::all_of(plot.lines.front().pieces, [](const auto& piece) {
-        return std::ranges::all_of(piece, [](const PlotPoint& point) { return point.second == 1; });
-      })) {
-    return Missing("loss_scale", "Loss scale",
-                   "The loss was not scaled, and no step was skipped. \"fp16\" in the engine's "
-                   "configuration scales it.",
-                   Width::kThird);
-  }
   const std::string lead =
       plot.crosses.empty() ? "No step was skipped."
                            : "✕ " + Count(plot.crosses.size(), "window") + " with a skipped step.";
@@ -179,13 +226,15 @@ std::string ThroughputSection(const ReportData& data) {
   if (!has_tokens) plot = PlotOf(data, "Throughput", &MetricsPoint::samples_per_s);
   if (plot.lines.empty()) {
     return Missing("throughput", "Throughput",
-                   "metrics.jsonl of rank 0 contains neither tokens_per_s nor samples_per_s.",
-                   Width::kHalf);
+                   "metrics.jsonl of rank 0 contains neither tokens_per_s nor samples_per_s.");
   }
   plot.from_zero = true;
   plot.unit = has_tokens ? "tokens/s" : "samples/s";
   plot.lines.front().color = 2;
-  return Card("throughput", "Throughput of all ranks", "", PlotHtml(plot), Width::kHalf);
+  const bool is_alone = PiecesOf(data, &MetricsPoint::mfu).empty();
+  if (is_alone) plot.width = kWholeWidth;
+  return Card("throughput", "Throughput of all ranks", "", PlotHtml(plot),
+              is_alone ? Width::kWhole : Width::kHalf);
 }
 
 std::string MfuSection(const ReportData& data) {
@@ -195,8 +244,7 @@ std::string MfuSection(const ReportData& data) {
   if (plot.lines.empty()) {
     return Missing("mfu", heading,
                    "metrics.jsonl of rank 0 contains no mfu, because the peak of the hardware is "
-                   "not known; set the peak of one rank with --set run.peak_tflops=T.",
-                   Width::kHalf);
+                   "not known; set the peak of one rank with --set run.peak_tflops=T.");
   }
   plot.from_zero = true;
   plot.number = Percent;

@@ -11,6 +11,9 @@ namespace dslaunch {
 // report_sections.cc: what rank 0 tells along the steps
 std::string LossSection(const ReportData& data);
 std::string AccuracySection(const ReportData& data);
+// What evaluations measured besides loss, accuracy and perplexity: a table, and a plot of each that
+// was measured more than once.
+std::string OtherResultsSection(const ReportData& data);
 std::string LearningRateSection(const ReportData& data);
 std::string GradientNormSection(const ReportData& data);
 std::string LossScaleSection(const ReportData& data);

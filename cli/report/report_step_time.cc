@@ -32,6 +32,10 @@ std::string PaceLead(const JobPace& pace) {
   const std::string median =
       "The median rank's " + what + " takes " + ShortSeconds(pace.median_s) + " in each step";
   if (slow.empty()) {
+    if (pace.ranks.front().slower > kStragglerSlower) {
+      return Escaped(median + ". Ranks differ, but by less than matters: below " +
+                     ShortSeconds(kLeastStragglerS) + " that is how processes are scheduled.");
+    }
     return Escaped(median + "; no rank takes " + Percent(kStragglerSlower) + " more.");
   }
   return Escaped(median + ". ") + "<strong>" +
@@ -111,8 +115,7 @@ std::string StepTimeSection(const ReportData& data) {
   if (!pace) {
     return !WindowsOf(data).empty()
                ? Missing("step_time", heading,
-                         "No rank recorded step_s or compute_s in its metrics.jsonl.",
-                         Width::kWhole)
+                         "No rank recorded step_s or compute_s in its metrics.jsonl.")
                : "";
   }
   double MetricsPoint::*const number =

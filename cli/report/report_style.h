@@ -38,6 +38,7 @@ code{font:13px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow
 .note{padding:12px 18px;border-left:4px solid var(--bad)}
 .note.mild{background:var(--warn);border-left-color:var(--c3);font-size:14px}
 .note ul{margin:4px 0 0;padding-left:18px}
+#not_recorded ul{margin:4px 0 0;padding-left:18px;color:var(--soft);font-size:14px}
 .tiles{margin:0;display:grid;grid-template-columns:repeat(2,minmax(0,1fr));overflow:hidden}
 @media(min-width:700px){.tiles{grid-template-columns:repeat(4,minmax(0,1fr))}}
 @media print{.tiles{grid-template-columns:repeat(4,minmax(0,1fr))}}
@@ -47,7 +48,9 @@ code{font:13px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow
 .tiles small{display:block;font-size:12.5px;font-weight:400;color:var(--soft);line-height:1.35}
 .scroll{overflow-x:auto}
 svg.plot{display:block;width:100%;height:auto;font-size:11.5px}
-.wide .scroll svg.plot{min-width:620px}
+.on-narrow{display:none}
+@media(max-width:699px){.on-wide{display:none}.on-narrow{display:block}}
+@media print{.on-wide{display:block}.on-narrow{display:none}}
 .tick{fill:var(--soft)}
 .grid{stroke:var(--grid)}.axis{stroke:var(--axis)}
 .mark{stroke:var(--axis);stroke-dasharray:1 4}.mark.strong{stroke:var(--bad);stroke-dasharray:5 4}
@@ -69,13 +72,16 @@ td{border-bottom:1px solid var(--grid)}
 tr:last-child td{border-bottom:0}
 .n{text-align:right;white-space:nowrap}
 .name{overflow-wrap:anywhere;min-width:120px}
+.path{overflow-wrap:anywhere;min-width:220px}
 .bars{width:38%;min-width:130px;padding-right:0}
 .bar{display:flex;height:10px;border-radius:3px;overflow:hidden;margin:2px 0}
 .bar i{display:block;background:var(--c)}
 .total td{font-weight:600;border-top:1px solid var(--axis)}
+@media(max-width:699px){.bars{display:none}th,td{padding-right:8px}th.n{white-space:normal}.name{min-width:84px}
+main{padding:20px 12px 32px}.card{padding:14px}.tiles div{padding:11px 14px}}
 footer{color:var(--soft);font-size:13px}
 @media print{body{font-size:11pt}main{max-width:none;padding:0;gap:10px}.card,.tiles,.note{break-inside:avoid}.scroll{overflow:visible}
-.wide .scroll svg.plot{min-width:0}.third,.half{grid-column:span 3}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+.third,.half{grid-column:span 3}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )";
 
 }  // namespace dslaunch

@@ -22,7 +22,7 @@ constexpr char kNoProfile[] =
 std::string OperatorsSection(const ReportData& data) {
   const std::string heading = "Time by operator";
   const std::vector<OperatorRow> operators = OperatorsOf(data);
-  if (operators.empty()) return Missing("operators", heading, kNoProfile, Width::kWhole);
+  if (operators.empty()) return Missing("operators", heading, kNoProfile);
   double all_s = 0;
   for (const OperatorRow& row : operators) all_s += row.self_s;
   const double most = std::max(operators.front().self_s, 1e-9);
@@ -36,7 +36,9 @@ std::string OperatorsSection(const ReportData& data) {
     rows += "<tr><td class=\"name\"><code>" + Escaped(row.name) + "</code></td>" +
             Cell(ShortNumber(row.calls)) + Cell(ShortSeconds(row.self_s)) +
             Cell(Percent(row.share)) +
-            Cell(std::isnan(row.self_bytes) ? "" : ShortBytes(row.self_bytes)) +
+            Cell(std::isnan(row.self_bytes) ? ""
+                 : row.self_bytes < 0       ? "frees " + ShortBytes(-row.self_bytes)
+                                            : ShortBytes(row.self_bytes)) +
             "<td class=\"bars\">" + BarHtml({{row.self_s / most, "c0"}}) + "</td></tr>";
   }
   return Card(
@@ -53,10 +55,9 @@ std::string OperatorsSection(const ReportData& data) {
 std::string CommunicationSection(const ReportData& data) {
   const std::string heading = "Communication";
   const std::optional<CommunicationInfo> info = CommunicationOf(data);
-  if (!info) return Missing("communication", heading, kNoProfile, Width::kWhole);
+  if (!info) return Missing("communication", heading, kNoProfile);
   if (info->total_s == 0)
-    return Missing("communication", heading, "The profiled ranks did not communicate.",
-                   Width::kWhole);
+    return Missing("communication", heading, "The profiled ranks did not communicate.");
   std::string lead = "Ranks communicate for " + ShortSeconds(info->total_s);
   if (info->step_s > 0) lead += " of each step's " + ShortSeconds(info->step_s);
   lead += "; " + Percent(info->HiddenShare()) + " of it is hidden behind computation, and " +
@@ -103,8 +104,7 @@ std::string MemorySection(const ReportData& data) {
         "memory", heading,
         "No rank recorded its memory. dslaunch train does in metrics.jsonl, activations too "
         "with \"memory_breakdown\": true in the engine's configuration; what is "
-        "predicted comes from run.json.",
-        Width::kWhole);
+        "predicted comes from run.json.");
   }
   double most = 1, predicted = 0, measured = 0;
   for (const MemoryRow& row : memory.rows) {
@@ -174,8 +174,9 @@ std::string TracesSection(const ReportData& data) {
   size_t traces = 0;
   for (const RankFiles& files : data.ranks) {
     if (files.trace_path.empty() || traces++ >= kMaxTraceRows) continue;
-    rows += "<tr>" + Cell("rank " + std::to_string(files.rank), "name") + Cell(files.node, "name") +
-            "<td class=\"name\"><code>" + Escaped(files.trace_path) + "</code></td>" +
+    const std::string node = files.node.empty() ? "" : " (" + files.node + ")";
+    rows += "<tr>" + Cell("rank " + std::to_string(files.rank) + node, "name") +
+            "<td class=\"path\"><code>" + Escaped(files.trace_path) + "</code></td>" +
             Cell(ShortBytes(static_cast<double>(files.trace_bytes))) + "</tr>";
   }
   if (traces == 0) return "";
@@ -183,7 +184,7 @@ std::string TracesSection(const ReportData& data) {
       "traces", "Traces",
       "Every operator and message of the profiled steps, for <code>ui.perfetto.dev</code> or "
       "<code>chrome://tracing</code>.",
-      TableHtml({"Rank", "Node", "File on that node", " Size"}, rows) +
+      TableHtml({"Rank", "File on its node", " Size"}, rows) +
           MoreText(traces, kMaxTraceRows, "trace"),
       Width::kWhole);
 }

@@ -15,7 +15,8 @@
 //       an evaluation, on rank 0: "accuracy" is 0 to 1; also "perplexity", and any other numbers
 // run.json        rank 0, once, after the first step, in which the operations are counted:
 //   {"model": "gpt2", "parameters": 124439808, "dtype": "fp32", "world_size": 2, "zero_stage": 0,
-//    "flops_per_step": 1.2e12, "memory_plan": {category: bytes, ...}}
+//    "batch": 32, "micro_batch": 8, "accumulation_steps": 2, "optimizer": "AdamW", "lr": 6e-4,
+//    "data": "/data/shakespeare", "flops_per_step": 1.2e12, "memory_plan": {category: bytes, ...}}
 //       categories as in "memory": parameters, gradients, buckets, optimizer, buffers, activations
 // profile.json    each rank that was profiled, once; sums over the profiled steps:
 //   {"rank": 0, "steps": 3, "wall_s": 1.53,

@@ -57,6 +57,11 @@ class Plugin(LauncherCase):
         for evaluation in evaluations:
             self.assertEqual(evaluation["right"], evaluation["accuracy"])
 
+        page = self.folder / "report.html"
+        code, job = self.run_job("report", "last", "-o", page)
+        self.assertEqual(0, code, job.output)
+        self.assertRegex(page.read_text(), r"(?s)id=\"evaluation\".*right")
+
         code, job = self.train(recipe, "--eval_only", "--checkpoint_dir", checkpoints, ranks=3)
         self.assertEqual(0, code, job.output)
         self.assertEqual(json.loads(job.stdout.splitlines()[-1])["result"]["right"], 1.0)

@@ -1,5 +1,6 @@
 """dslaunch report: the page about a job, made of what its ranks left on their nodes and opened in Chromium."""
 
+import itertools
 import json
 import os
 import re
@@ -60,7 +61,8 @@ page.onload = () => {
     text: inside.body.innerText, background: getComputedStyle(inside.body).backgroundColor,
     scripts: inside.scripts.length,
     tile_columns: getComputedStyle(inside.getElementById("summary")).gridTemplateColumns.split(" ").length,
-    plots: [...inside.querySelectorAll("svg.plot")].map(svg => ({
+    empty_cards: [...inside.querySelectorAll(".card")].filter(e => !e.querySelector("svg,table,ul")).map(e => e.id),
+    plots: [...inside.querySelectorAll("svg.plot")].filter(e => box(e)[2] > box(e)[0]).map(svg => ({
       section: svg.closest("section").id, box: box(svg), frame: box(svg.parentElement),
       lines: [...svg.querySelectorAll("polyline")].map(box), texts: [...svg.querySelectorAll("text")].map(box)}))});
 };
@@ -91,7 +93,17 @@ class ReportTest(LauncherCase):
         seen = re.search(r'<pre id="seen">(.*?)</pre>', document, re.DOTALL)
         self.assertTrue(seen and seen[1], f"the page was not loaded:\n{log}")
         text = seen[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-        return json.loads(text)
+        seen = json.loads(text)
+        self.assertEqual([], seen["empty_cards"], "cards with nothing in them")
+        self.assertNotRegex(seen["text"], r"[-\u2212][\d.e+]+ ([KMGT]i)?B\b", "negative bytes")
+        self.assertLessEqual(seen["scroll_width"], seen["width"], f"the page is wider than a window of {width}")
+        for plot in seen["plots"]:
+            self.assert_within([plot["box"][0], 0, plot["box"][2], 0], [plot["frame"][0], 0, plot["frame"][2], 0],
+                               f"{plot['section']} is cut off at {width}")
+            for one, other in itertools.combinations(plot["texts"], 2):
+                self.assertTrue(one[2] <= other[0] + 1 or other[2] <= one[0] + 1 or one[3] <= other[1] + 3 or
+                                other[3] <= one[1] + 3, f"{plot['section']}: texts on each other at {width}")
+        return seen
 
     def report(self, *arguments, code=0):
         got, job = self.run_job("report", *arguments)
@@ -148,12 +160,12 @@ class ReportTest(LauncherCase):
         self.assert_plots(seen)
         for plot in seen["plots"]:
             self.assert_within([plot["box"][0], 0, plot["box"][2], 0], [0, 0, seen["width"], 0], plot["section"])
-        self.assertLessEqual(seen["scroll_width"], seen["width"], "the page is wider than the window")
         for word in ("gpt2", "ended (0)", job_id, "124.4M parameters, bf16, ZeRO stage 1", "train.py"):
             self.assertIn(word, seen["text"])
         sections = seen["sections"]
         self.assertRegex(sections["summary"], r"Ranks\s+4\s+on 2 nodes: node0, node1")
-        self.assertRegex(sections["summary"], r"Restarts\s+1")
+        self.assertRegex(sections["summary"], r"Duration\s+.*\s+with 1 restart")
+        self.assertRegex(sections["summary"], r"the slowest is rank 3, \+3\d%")
         self.assertRegex(sections["summary"], r"Communication hidden\s+75%")
         self.assertRegex(sections["step_time"], r"A straggler: rank 3 \(node1\) takes 4\d\d ms, 3\d% more")
         self.assertRegex(sections["loss"], r"at step 600")
@@ -170,13 +182,10 @@ class ReportTest(LauncherCase):
         self.assertEqual(4, seen["tile_columns"])
         tablet = self.look(page, 900)
         self.assertEqual(4, tablet["tile_columns"])
-        for plot in tablet["plots"]:
-            self.assert_within([plot["box"][0], 0, plot["box"][2], 0], [plot["frame"][0], 0, plot["frame"][2], 0],
-                               plot["section"] + " is cut off")
+        self.assert_plots(tablet)
         narrow = self.look(page, 390)
         self.assertEqual(2, narrow["tile_columns"])
         self.assert_plots(narrow)
-        self.assertLessEqual(narrow["scroll_width"], narrow["width"], "a phone can read it")
         dark = self.look(page, 1280, "--blink-settings=preferredColorScheme=0")
         self.assertNotEqual(seen["background"], dark["background"])
 
@@ -201,6 +210,20 @@ class ReportTest(LauncherCase):
             self.assertRegex(sections["memory"], category + r"\s+([\d.]+ [KM]iB)\s+\1\s")
         self.assertEqual(2, sections["traces"].count("/attempt_1/rank_"))
         self.assertNotIn("left_out", sections)
+        self.assertRegex(seen["text"], r"Batch \d+ = \d+ x 1 x 2, AdamW?, lr [\d.]+; data /usr/share/datasets")
+        for width in 400, 900, 1600:
+            self.look(page, width)
+
+    def test_the_page_of_a_job_that_failed(self):
+        code, job = self.run_job(["--launcher", "local"], "--num_gpus", 2, bash("[ $RANK = 0 ] || exit 3; sleep 60"))
+        self.assert_code(3, code, job)
+        page = self.folder / "page.html"
+        self.report("last", "-o", page)
+        for width in 400, 900, 1600:
+            seen = self.look(page, width)
+        self.assertEqual({"summary", "cause", "not_recorded"}, set(seen["sections"]))
+        self.assertRegex(seen["sections"]["cause"], "rank 1 .*exited with code 3")
+        self.assertIn("No rank has left a metrics.jsonl", seen["sections"]["not_recorded"])
 
     def test_a_job_that_runs_is_reported_and_files_that_are_there_stay(self):
         script = ('echo \'{"step": 1, "step_s": 0.5, "loss": 3.5}\' > $DSLAUNCH_RANK_DIR/metrics.jsonl; touch up.$RANK; '
@@ -214,7 +237,7 @@ class ReportTest(LauncherCase):
         self.assertIn("running", seen["text"])
         self.assertRegex(seen["sections"]["summary"], r"Last loss\s+3.5")
         for section, way in (("operators", "--profile"), ("memory", "memory_breakdown"), ("mfu", "peak_tflops")):
-            self.assertIn(way, seen["sections"][section])
+            self.assertIn(way, seen["sections"]["not_recorded"], section)
         before = page.read_bytes()
         self.assert_says(self.report("last", "-o", page, code=64), "exists and was not changed; --force overwrites it")
         self.assertEqual(before, page.read_bytes())

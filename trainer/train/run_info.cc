@@ -10,7 +10,13 @@ std::string RunJson(const RunInfo& info) {
                                  {"parameters", info.parameters},
                                  {"dtype", info.dtype},
                                  {"world_size", info.world_size},
-                                 {"zero_stage", info.zero_stage}};
+                                 {"zero_stage", info.zero_stage},
+                                 {"batch", info.batch},
+                                 {"micro_batch", info.micro_batch},
+                                 {"accumulation_steps", info.accumulation_steps},
+                                 {"optimizer", info.optimizer},
+                                 {"lr", info.lr},
+                                 {"data", info.data}};
   if (info.flops_per_step > 0) json["flops_per_step"] = info.flops_per_step;
   json["memory_plan"] = {{"parameters", plan.parameters},
                          {"gradients", plan.gradients},

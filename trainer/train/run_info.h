@@ -15,6 +15,12 @@ struct RunInfo {
   int world_size = 1;
   int zero_stage = 0;
   double flops_per_step = 0;  // over all ranks; 0: not counted
+  int64_t batch = 0;          // samples of a step, over all ranks
+  int64_t micro_batch = 0;
+  int64_t accumulation_steps = 0;
+  std::string optimizer;
+  double lr = 0;     // of the configuration, before a schedule
+  std::string data;  // DataName
   MemoryPlan plan;
 };
 

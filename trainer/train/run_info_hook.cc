@@ -36,6 +36,12 @@ class RunInfoHook : public TrainHook {
                                          .world_size = run.group.world_size(),
                                          .zero_stage = static_cast<int>(engine.zero.stage),
                                          .flops_per_step = all.flops,
+                                         .batch = engine.batch.train_batch_size,
+                                         .micro_batch = engine.batch.micro_batch_size,
+                                         .accumulation_steps = engine.batch.accumulation_steps,
+                                         .optimizer = engine.optimizer->name,
+                                         .lr = engine.optimizer->lr,
+                                         .data = DataName(run.recipe.data),
                                          .plan = run.plan}));
   }
 

@@ -99,6 +99,43 @@ TEST(ReportPageTest, ShowsWhatTheModelReached) {
   EXPECT_FALSE(Has(page, "No rank has left a metrics.jsonl")) << "it was evaluated only";
 }
 
+TEST(ReportPageTest, ShowsMetricsOfAUsersOwn) {
+  ReportData data = Whole();
+  EXPECT_FALSE(Has(ReportPage(data), "id=\"evaluation\""));
+  const std::string first = R"({"step":100,"eval":{"loss":1.5,"top_3":0.5,"margin":-2}})";
+  data.ranks[0].metrics = ReadMetrics(Windows(0, 0.3) + first + "\n");
+  std::string page = ReportPage(data);
+  EXPECT_TRUE(Has(page, "<td class=\"name\">top_3</td><td class=\"n\">0.5</td>"));
+  EXPECT_TRUE(Has(page, "<td class=\"name\">margin</td><td class=\"n\">-2</td>"));
+  EXPECT_FALSE(Has(page, "id=\"evaluation_1\"")) << "a plot of one point";
+  data.ranks[0].metrics = ReadMetrics(Windows(0, 0.3) + first + "\n" +
+                                      R"({"step":200,"eval":{"loss":1,"top_3":0.75}})" + "\n");
+  page = ReportPage(data);
+  EXPECT_TRUE(Has(page, "id=\"evaluation_1\"><h2>top_3 by step</h2>"));
+  EXPECT_FALSE(Has(page, "id=\"evaluation_2\""));
+  EXPECT_TRUE(
+      Has(page, "<td class=\"n\">200</td><td class=\"n\">0.5</td><td class=\"n\">0.75</td>"));
+}
+
+TEST(ReportPageTest, BytesAreNeverNegative) {
+  ReportData data = Whole();
+  for (RankFiles& files : data.ranks) files.profile.reset();
+  data.ranks[0].profile = ReadRankProfile(
+      R"({"steps":1,"operators":[{"name":"aten::mm","calls":1,"self_s":1,"self_bytes":-416870}]})");
+  const std::string page = ReportPage(data);
+  EXPECT_TRUE(Has(page, "frees 407 KiB"));
+  EXPECT_FALSE(Has(page, ">-"));
+}
+
+TEST(ReportPageTest, SaysHowItWasTrained) {
+  ReportData data = Whole();
+  data.ranks[0].run = ReadRunInfo(
+      R"({"model":"mlp","batch":256,"micro_batch":32,"accumulation_steps":2,"optimizer":"Adam",)"
+      R"("lr":0.002,"data":"/data/fashion-mnist"})");
+  EXPECT_TRUE(Has(ReportPage(data),
+                  "<p>Batch 256 = 32 x 2 x 4, Adam, lr 0.002; data /data/fashion-mnist</p>"));
+}
+
 TEST(ReportPageTest, NeedsNothingBesideItself) {
   const std::string page = ReportPage(Whole());
   EXPECT_TRUE(Has(page, "content=\"default-src 'none'; style-src 'unsafe-inline'\""));
@@ -139,14 +176,15 @@ TEST(ReportPageTest, AFailureWithRestarts) {
       "}"
       "\n"
       "{\"t\":1790000090,\"event\":\"end\",\"exit_code\":137,\"cause\":{\"message\":\"rank 1 was "
-      "killed\"}}\n");
+      "killed\",\"evidence\":\"out of <memory>\"}}\n");
   RankFiles again = data.ranks[0];
   again.attempt = 2;
   data.ranks.push_back(again);
   data.troubles = {"node3: connection refused"};
   const std::string page = ReportPage(data);
-  for (const char* text : {"First cause", "rank 1 was killed", "node2 is lost", ">restart 1</text>",
-                           "<dt>Restarts</dt><dd>1</dd>", "node3: connection refused"})
+  for (const char* text :
+       {"First cause", "rank 1 was killed", "<code>out of &lt;memory&gt;</code>", "node2 is lost",
+        ">restart 1</text>", "with 1 restart</small>", "node3: connection refused"})
     EXPECT_TRUE(Has(page, text)) << text;
 }
 
@@ -184,7 +222,8 @@ TEST(ReportPageTest, HostileNamesStayText) {
   data.troubles = {evil};
   data.events.starts = {{1, 1, 2, {evil}}, {2, 2, 2, {evil}}};
   data.events.restarts = {{1, evil, evil}};
-  data.events.cause = evil;
+  data.events.cause = data.events.evidence = evil;
+  data.ranks[0].run->optimizer = data.ranks[0].run->data = evil;
   const std::string page = ReportPage(data);
   EXPECT_TRUE(Has(page, "&lt;script&gt;alert(1)"));
   EXPECT_EQ(FirstForeignTag(page), "");

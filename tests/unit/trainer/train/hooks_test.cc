@@ -231,6 +231,8 @@ TEST(RunInfoHookTest, WritesWhatTheRunIs) {
   prepared.Train(MakeRunInfoHook(), MakeFlopsHook(prepared.recipe(), prepared.env()));
   unsetenv(kRankDirVariable);
   const json info = json::parse(Content(dir / "run.json"));
+  EXPECT_EQ(info["batch"], prepared.recipe().engine.batch.train_batch_size);
+  EXPECT_EQ(info["data"], DataName(prepared.recipe().data));
   EXPECT_EQ(info["model"], "mlp");
   EXPECT_EQ(info["parameters"], kParameters);
   EXPECT_EQ(info["dtype"], "fp32");
