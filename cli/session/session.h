@@ -125,8 +125,8 @@ class LaunchSession {
   JobOutput output_;
   std::optional<StdinForwarder> stdin_;  // where rank 0 reads ours
   size_t stdin_node_ = 0;                // rank 0's
-  EventLog events_;
   LogFile log_;
+  EventLog events_;  // may complain to log_ from its constructor on
   asio::signal_set signals_;
   Timers timers_;
   std::optional<CertificateAuthority> authority_;
