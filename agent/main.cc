@@ -21,13 +21,10 @@
 #include "agent/supervisor/supervisor.h"
 #include "base/build_id.h"
 #include "base/exit_code.h"
+#include "base/hex.h"
 #include "proto/contract/job_id.h"
 
 namespace {
-
-bool IsHex(const char* text) {
-  return *text != '\0' && std::strspn(text, "0123456789abcdef") == std::strlen(text);
-}
 
 std::optional<uint32_t> ReadNumber(const char* text) {
   uint32_t number = 0;
@@ -56,7 +53,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   // MODE --nonce HEX ...
-  const bool has_nonce = argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && IsHex(argv[3]);
+  const bool has_nonce =
+      argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && dslaunch::IsHex(argv[3]);
   const std::string mode = has_nonce ? argv[1] : "";
   const bool detachable = argc == 5 && std::strcmp(argv[4], "--detachable") == 0;
   const bool has_command = argc == 6 && std::strcmp(argv[4], "--command-fd") == 0;

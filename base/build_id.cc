@@ -9,22 +9,13 @@
 #include <cstring>
 #include <vector>
 
+#include "base/hex.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxNoteBytes = 64 * 1024;
-
-std::string Hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (const char c : bytes) {
-    hex += kDigits[static_cast<unsigned char>(c) >> 4];
-    hex += kDigits[static_cast<unsigned char>(c) & 15];
-  }
-  return hex;
-}
 
 // The build id among the notes of one segment; empty when it is not there.
 std::string FindBuildId(std::string_view notes, size_t alignment) {
@@ -39,7 +30,7 @@ std::string FindBuildId(std::string_view notes, size_t alignment) {
     if (content_at + header.n_descsz > notes.size()) break;
     if (header.n_type == NT_GNU_BUILD_ID && header.n_namesz == 4 &&
         notes.substr(name_at, 4) == std::string_view("GNU", 4)) {
-      return Hex(notes.substr(content_at, header.n_descsz));
+      return ToHex(notes.substr(content_at, header.n_descsz));
     }
     if (end >= notes.size()) break;
     notes.remove_prefix(end);

@@ -1,9 +1,9 @@
 #include "net/node_host_name.h"
 
-#include <openssl/sha.h>
-
-#include <array>
 #include <charconv>
+
+#include "base/digest/sha256.h"
+#include "base/hex.h"
 
 namespace dslaunch {
 namespace {
@@ -12,13 +12,7 @@ constexpr std::string_view kPrefix = "node-";
 constexpr size_t kShownBytes = 8;  // of the digest
 
 std::string DigestOf(const std::string& job_id) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
-  SHA256(reinterpret_cast<const unsigned char*>(job_id.data()), job_id.size(), digest.data());
-  std::string text;
-  for (size_t i = 0; i < kShownBytes; ++i) {
-    for (const int digit : {digest[i] >> 4, digest[i] & 15}) text += "0123456789abcdef"[digit];
-  }
-  return text;
+  return ToHex(Sha256Of(job_id).substr(0, kShownBytes));
 }
 
 }  // namespace

@@ -5,9 +5,10 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
-#include <array>
 #include <asio/buffer.hpp>
 
+#include "base/digest/sha256.h"
+#include "base/hex.h"
 #include "net/certificate_authority.h"
 #include "net/openssl_ptr.h"
 #include "net/tls.h"
@@ -17,24 +18,14 @@ namespace {
 
 using Certificate = OpenSslPtr<X509, X509_free>;
 
-std::string ToHex(const std::array<unsigned char, SHA256_DIGEST_LENGTH>& digest) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (const unsigned char byte : digest) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
-}
-
 std::string PinOf(X509* certificate) {
   unsigned char* der = nullptr;
   const int size = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &der);
   if (size <= 0) return "";
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
-  SHA256(der, static_cast<size_t>(size), digest.data());
+  std::string pin =
+      ToHex(Sha256Of({reinterpret_cast<const char*>(der), static_cast<size_t>(size)}));
   OPENSSL_free(der);
-  return ToHex(digest);
+  return pin;
 }
 
 void FreeExpected(void*, void* expected, CRYPTO_EX_DATA*, int, long, void*) {
@@ -65,10 +56,7 @@ int VerifyPin(X509_STORE_CTX* store, void*) {
 
 }  // namespace
 
-bool IsPin(std::string_view text) {
-  return text.size() == 2 * SHA256_DIGEST_LENGTH &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
+bool IsPin(std::string_view text) { return text.size() == 2 * SHA256_DIGEST_LENGTH && IsHex(text); }
 
 Result<PinnedKey> MakePinnedKey() {
   PinnedKey key;

@@ -16,20 +16,21 @@
 
 #include "agent/host/node_identity.h"
 #include "base/errno_text.h"
+#include "base/hex.h"
 #include "base/ownership.h"
 #include "base/process_tree.h"
 #include "base/sanitize.h"
 #include "base/size_text.h"
 #include "base/unique_fd.h"
+#include "proto/contract/copies.h"
+#include "proto/contract/job_paths.h"
 
 namespace dslaunch {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMaxEntries = 1'000'000;
 constexpr size_t kPartsAtOnce = 512;  // of a CopyWanted
-constexpr mode_t kPermissions = 0777;
 constexpr milliseconds kLookEvery(1'000);
 constexpr int kAbandonedAfterLooks = 20;
 constexpr auto kUnusedFor = std::chrono::hours(90 * 24);
@@ -46,9 +47,7 @@ Error BadList(const std::string& why) {
   return Error{ExitCode::kInternal, "the list of copies " + why};
 }
 
-bool IsKey(std::string_view key) {
-  return key.size() == 64 && key.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
+bool IsKey(std::string_view key) { return key.size() == 64 && IsHex(key); }
 
 // Relative, and stays below where it starts.
 bool IsPlainPath(std::string_view path) {
@@ -99,11 +98,7 @@ void RemoveTree(const std::string& path) {
   fs::remove_all(path, ignored);
 }
 
-std::string ThisMachine() {
-  Sha256 sum;
-  sum.Add(NodeIdentity());
-  return ToHex(sum.Finish()).substr(0, 16);
-}
+std::string ThisMachine() { return ToHex(Sha256Of(NodeIdentity())).substr(0, 16); }
 
 bool IsOlder(const fs::path& path, std::chrono::hours age) {
   struct stat status {};
@@ -130,7 +125,7 @@ bool IsGone(const std::string& owner) {
   return !process || std::to_string(process->id.start_ticks) != parts[2];
 }
 
-// Empty: nobody, or he who makes the lock has not said yet who he is.
+// The file of the lock's owner. Empty: there is no lock, or its owner has not written the file yet.
 std::string OwnerIn(const std::string& lock) {
   std::error_code ignored;
   const fs::directory_iterator first(lock, ignored);
@@ -144,13 +139,10 @@ Result<std::string> CopiesFolder() {
   const fs::path own = fs::read_symlink("/proc/self/exe", error);
   if (!error && own.filename().string().starts_with("agent-"))
     return (own.parent_path() / "copies").string();
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/dslaunch/copies";
-  const char* const own_home = std::getenv("HOME");
-  const std::string home =
-      own_home != nullptr && own_home[0] == '/' ? own_home : HomeOf(::geteuid());
-  if (home.empty()) return Error{ExitCode::kIo, "the account has no home for copies"};
-  return home + "/.cache/dslaunch/copies";
+  std::string cache = CacheFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
+  if (cache.empty()) cache = CacheFolder(nullptr, HomeOf(::geteuid()).c_str());
+  if (cache.empty()) return Error{ExitCode::kIo, "the account has no home for copies"};
+  return cache + "/copies";
 }
 
 Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies) {
@@ -200,11 +192,10 @@ Result<pb::CopyDone> CopyReceiver::Receive() {
           return Failed("create the folder", path, errno);
       }
       std::vector<pb::CopyPart> wanted;
-      std::vector<pb::CopyPart> again;
       DSL_TRY(MakeWhatIsKnown(wanted));
       DSL_TRY(CheckSpace(wanted));
-      DSL_TRY(Fetch(wanted, again));
-      DSL_TRY(Fetch(again, again));
+      DSL_TRY_ASSIGN(const std::vector<pb::CopyPart> again, Fetch(wanted));
+      DSL_TRY(Fetch(again));  // whole files: a second mismatch is an error
       DSL_TRY(FinishPlace());
     }
   }
@@ -222,7 +213,7 @@ Result<void> CopyReceiver::ReadList() {
     if (!input)
       return Error{ExitCode::kUnavailable, "the front end did not send its list of copies"};
     if (input->has_head() && !num_entries) {
-      if (!IsKey(input->head().key()) || input->head().num_entries() > kMaxEntries)
+      if (!IsKey(input->head().key()) || input->head().num_entries() > kMaxCopyEntries)
         return BadList("has a bad head");
       num_entries = input->head().num_entries();
       place_ = CopyPlace(folder_, input->head().key());
@@ -242,7 +233,7 @@ Result<void> CopyReceiver::ReadList() {
 
 // So that nothing is written through a link, or outside.
 Result<void> CopyReceiver::CheckEntry(const pb::CopyEntry& entry) {
-  if (!IsPlainPath(entry.path()) || (entry.mode() & ~uint32_t{kPermissions}) != 0)
+  if (!IsPlainPath(entry.path()) || (entry.mode() & ~kCopyModeBits) != 0)
     return BadList("has " + Quoted(entry.path()));
   const std::string parent = FolderOf(entry.path());
   if (!parent.empty() && folders_.find(parent) == folders_.end())
@@ -257,7 +248,7 @@ bool CopyReceiver::IsThere(const pb::CopyEntry& entry) const {
   struct stat status {};
   const std::string path = PathOf(entry);
   if (::lstat(path.c_str(), &status) != 0) return false;
-  const bool has_mode = (status.st_mode & kPermissions) == entry.mode();
+  const bool has_mode = (status.st_mode & kCopyModeBits) == entry.mode();
   switch (entry.kind()) {
     case pb::CopyEntry::FOLDER:
       return S_ISDIR(status.st_mode) && has_mode;
@@ -302,8 +293,8 @@ bool CopyReceiver::IsComplete() const {
                              [this](const pb::CopyEntry& entry) { return IsThere(entry); });
 }
 
-// Whoever makes the folder has the lock, and whoever removes the file in it of one who lost it. A
-// file has its owner's name, so nobody removes that of a newer owner.
+// A process gets the lock by creating the folder, or by removing the file of an owner that is gone.
+// The file's name is its owner's, so the file of a newer owner is never removed.
 Result<void> CopyReceiver::Lock() {
   int same_looks = 0;
   std::string last_seen;
@@ -337,8 +328,9 @@ Result<void> CopyReceiver::ShowLife() {
   if (!next_sign_.Expired()) return {};
   next_sign_ = Deadline::After(kLookEvery);
   if (::utimensat(AT_FDCWD, owner_.c_str(), nullptr, 0) != 0) {
-    return Error{ExitCode::kUnavailable,
-                 "this node stood still for so long that another of its home copies; start again"};
+    return Error{
+        ExitCode::kUnavailable,
+        "this node stood still for so long that another node of its home copies; start again"};
   }
   if (peer_.write({})) return {};
   return Error{ExitCode::kUnavailable, "the front end has gone"};
@@ -440,10 +432,8 @@ Result<void> CopyReceiver::CheckSpace(const std::vector<pb::CopyPart>& wanted) c
                                   "; free space there, or choose another folder with --agent_dir"};
 }
 
-Result<void> CopyReceiver::Fetch(const std::vector<pb::CopyPart>& wanted,
-                                 std::vector<pb::CopyPart>& again) {
-  const std::vector<pb::CopyPart> parts = wanted;  // `again` may be the same
-  again.clear();
+Result<std::vector<pb::CopyPart>> CopyReceiver::Fetch(const std::vector<pb::CopyPart>& parts) {
+  std::vector<pb::CopyPart> again;
   for (size_t first = 0; first < parts.size(); first += kPartsAtOnce) {
     const size_t end = std::min(parts.size(), first + kPartsAtOnce);
     pb::CopyOutput output;
@@ -464,7 +454,7 @@ Result<void> CopyReceiver::Fetch(const std::vector<pb::CopyPart>& wanted,
       again.push_back(std::move(whole));
     }
   }
-  return {};
+  return again;
 }
 
 // False: it is not what the list says; nothing of it is kept.

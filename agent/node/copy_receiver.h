@@ -9,14 +9,11 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/digest/sha256.h"
 #include "base/error.h"
-#include "net/sha256.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {
-
-// Of ranks: the folder on the node of what was copied there.
-inline constexpr char kCopyDirVariable[] = "DSLAUNCH_COPY_DIR";
 
 // The stream of one Copy call. Both block, for as long as a node may be silent at most.
 struct CopyPeer {
@@ -42,8 +39,7 @@ Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies);
 // in `folder`/.part-KEY, and the next one goes on behind it. Nodes may share the folder: the folder
 // .lock-KEY is the lock, since mkdir is atomic over NFS, as with the copy of the agent
 // (ssh_bootstrap.cc). A lock is taken over when its owner, a process of this machine, has ended, or
-// has shown no sign of life for 20 s. Sets that no job has used for 90
-// days are removed.
+// has shown no sign of life for 20 s. Sets that no job has used for 90 days are removed.
 class CopyReceiver {
  public:
   CopyReceiver(std::string folder, CopyPeer peer);
@@ -74,9 +70,9 @@ class CopyReceiver {
   Result<uint64_t> Hash(int fd, uint64_t size, Sha256& sum);
   bool HasContent(const std::string& path, const pb::CopyEntry& entry);
   Result<void> CheckSpace(const std::vector<pb::CopyPart>& wanted) const;
-  // Those that arrived otherwise than the list says, although some of each was there, are added to
-  // `again`.
-  Result<void> Fetch(const std::vector<pb::CopyPart>& wanted, std::vector<pb::CopyPart>& again);
+  // Returns the parts to fetch again, each as a whole file: some of it was there, and together with
+  // what arrived it is not what the list says.
+  Result<std::vector<pb::CopyPart>> Fetch(const std::vector<pb::CopyPart>& parts);
   Result<bool> FetchFile(const pb::CopyPart& part);
   Result<void> Install(const pb::CopyEntry& entry, size_t index) const;
   Result<void> FinishPlace() const;

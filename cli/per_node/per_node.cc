@@ -5,7 +5,6 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <openssl/sha.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "base/count.h"
+#include "base/digest/sha256.h"
 #include "base/sanitize.h"
 #include "cli/per_node/per_node_member.h"
 #include "cli/per_node/per_node_token.h"
@@ -125,20 +125,13 @@ int Listen(UniqueFd& fd, const PerNode& place) {
   return ListenAt(fd, AF_INET, false, place.port);  // a kernel without IPv6
 }
 
-std::string Digest(const std::string& bytes) {
-  std::string digest(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-         reinterpret_cast<unsigned char*>(digest.data()));
-  return digest;
-}
-
 // How the program is started, and with which recipe: equal on all nodes.
 std::string FormOf(const pb::Program& program) {
   std::string bytes = std::to_string(program.form()) + (program.no_local_rank() ? "n" : "l");
   for (const pb::EnvVar& variable : program.chosen_env()) {
     if (variable.name() == kRecipeVariable) bytes += variable.value();
   }
-  return Digest(bytes);
+  return Sha256Of(bytes);
 }
 
 // Without secrets: a short text can be found from its digest by trying all.
@@ -147,7 +140,7 @@ std::string ArgumentsOf(const pb::Program& program) {
       MaskedArguments({program.argv().begin(), program.argv().end()});
   std::string bytes;
   for (size_t i = 1; i < arguments.size(); ++i) bytes += arguments[i] + '\0';
-  return Digest(bytes);
+  return Sha256Of(bytes);
 }
 
 std::string ShownCommand(const pb::Program& program) {

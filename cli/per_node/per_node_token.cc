@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/errno_text.h"
+#include "base/hex.h"
 #include "base/ownership.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
@@ -102,11 +103,7 @@ Result<std::string> ShareToken(const std::string& folder, const std::string& nam
   std::array<unsigned char, kMinTokenBytes> bits;
   if (::getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size()))
     return fail(errno);
-  std::string token;
-  for (const unsigned char byte : bits) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    token += {kDigits[byte >> 4], kDigits[byte & 15]};
-  }
+  std::string token = ToHex({reinterpret_cast<const char*>(bits.data()), bits.size()});
   // Whole before it has its name, which only one gets: link(2) is atomic on network file systems.
   const std::string unnamed = name + "." + token.substr(0, 16);
   const UniqueFd file(

@@ -8,18 +8,17 @@
 #include <map>
 #include <utility>
 
+#include "base/digest/sha256.h"
 #include "base/errno_text.h"
+#include "base/hex.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
-#include "net/sha256.h"
+#include "proto/contract/copies.h"
 
 namespace dslaunch {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr mode_t kPermissions = 0777;
-constexpr size_t kMaxEntries = 1'000'000;
 
 Error Bad(const char* option, const std::string& path, const std::string& why) {
   return Error{ExitCode::kBadInput, std::string(option) + " " + Quoted(path) + ": " + why};
@@ -159,7 +158,7 @@ class Lister {
     pb::CopyEntry entry;
     entry.set_kind(S_ISDIR(status.st_mode) ? pb::CopyEntry::FOLDER : pb::CopyEntry::FILE);
     entry.set_path(name);
-    entry.set_mode(status.st_mode & kPermissions);
+    entry.set_mode(status.st_mode & kCopyModeBits);
     if (S_ISREG(status.st_mode)) {
       entry.set_size(static_cast<uint64_t>(status.st_size));
       entry.set_modified_ns(int64_t{status.st_mtim.tv_sec} * 1'000'000'000 +
@@ -176,7 +175,7 @@ class Lister {
                  "it would have the same name on the nodes as " + Quoted(at->second.source) +
                      "; start in a folder that both are below");
     }
-    if (found_.size() <= kMaxEntries) return {};
+    if (found_.size() <= kMaxCopyEntries) return {};
     return Bad(option, found.source, "these are more than a million files and folders");
   }
 

@@ -1,18 +1,16 @@
 #include "cli/transport/agent_binary.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <memory>
-#include <vector>
 
 #include "base/build_id.h"
+#include "base/digest/sha256.h"
+#include "base/hex.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
 
@@ -48,28 +46,11 @@ Result<std::string> Sha256OfFile(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd)
     return Error{ExitCode::kIo, "cannot open " + Truncate(path) + ": " + std::strerror(errno)};
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
-                                                                        &EVP_MD_CTX_free);
-  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
-  std::vector<char> chunk(256 * 1024);
-  while (true) {
-    const ssize_t n = ::read(fd.get(), chunk.data(), chunk.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0)
-      return Error{ExitCode::kIo, "cannot read " + Truncate(path) + ": " + std::strerror(errno)};
-    if (n == 0) break;
-    EVP_DigestUpdate(context.get(), chunk.data(), static_cast<size_t>(n));
-  }
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  EVP_DigestFinal_ex(context.get(), digest, &size);
-  std::string hex;
-  for (unsigned i = 0; i < size; ++i) {
-    char pair[3];
-    std::snprintf(pair, sizeof pair, "%02x", digest[i]);
-    hex += pair;
-  }
-  return hex;
+  Sha256 sum;
+  const Result<uint64_t> read = AddFromFile(fd.get(), UINT64_MAX, sum);
+  if (!read.ok())
+    return Error{ExitCode::kIo, "cannot read " + Truncate(path) + ": " + read.error().message};
+  return ToHex(sum.Finish());
 }
 
 }  // namespace dslaunch

@@ -5,9 +5,11 @@
 
 #include <cstdlib>
 
+#include "base/hex.h"
 #include "base/ownership.h"
 #include "base/put_file.h"
 #include "cli/transport/agent_binary.h"
+#include "proto/contract/job_paths.h"
 
 namespace dslaunch {
 namespace {
@@ -38,9 +40,7 @@ std::string Kept(const UniqueFd& folder, const std::string& path, const std::str
   const Result<std::string> text = ReadAll(*file, path, kMaxBytes);
   if (!text.ok() || !text->starts_with(identity)) return "";
   const std::string digest = text->substr(identity.size());
-  const bool is_digest =
-      digest.size() == kDigits && digest.find_first_not_of("0123456789abcdef") == std::string::npos;
-  return is_digest ? digest : "";
+  return digest.size() == kDigits && IsHex(digest) ? digest : "";
 }
 
 }  // namespace
@@ -60,10 +60,7 @@ Result<std::string> AgentDigest(const std::string& path, const std::string& cach
 }
 
 std::string OwnCacheFolder() {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache == '/') return std::string(cache) + "/dslaunch";
-  const char* const home = std::getenv("HOME");
-  return home != nullptr && *home == '/' ? std::string(home) + "/.cache/dslaunch" : "";
+  return CacheFolder(std::getenv("XDG_CACHE_HOME"), std::getenv("HOME"));
 }
 
 }  // namespace dslaunch

@@ -9,16 +9,13 @@
 #include <cstdio>
 
 #include "base/build_id.h"
+#include "base/hex.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxBuildIdBytes = 128;
 constexpr size_t kMaxShownBytes = 512;
-
-bool IsLowerHex(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
 
 }  // namespace
 
@@ -46,7 +43,7 @@ HelloScanner::State HelloScanner::Feed(std::string_view bytes) {
   if (std::min(end, line_.size()) > kMaxBuildIdBytes) return Fail("its build id is too long");
   if (end == std::string::npos) return state_;
   build_id_ = line_.substr(0, end);
-  if (!IsLowerHex(build_id_)) return Fail("its build id is not a hexadecimal number");
+  if (!IsHex(build_id_)) return Fail("its build id is not a hexadecimal number");
   leftover_ = line_.substr(end + 1);
   return state_ = State::kFound;
 }
@@ -81,13 +78,7 @@ std::string MakeNonce() {
   unsigned char bits[16];
   while (::getrandom(bits, sizeof bits, 0) != sizeof bits) {
   }
-  std::string hex;
-  for (const unsigned char byte : bits) {
-    char pair[3];
-    std::snprintf(pair, sizeof pair, "%02x", byte);
-    hex += pair;
-  }
-  return hex;
+  return ToHex({reinterpret_cast<const char*>(bits), sizeof bits});
 }
 
 std::string OneLine(std::string_view text, size_t max_bytes) {

@@ -25,4 +25,10 @@ std::string JobsFolder(const char* xdg_state_home, const char* home, uid_t user)
   return "/tmp/dslaunch-" + std::to_string(user) + kJobs;
 }
 
+std::string CacheFolder(const char* xdg_cache_home, const char* home) {
+  if (xdg_cache_home != nullptr && *xdg_cache_home == '/')
+    return std::string(xdg_cache_home) + "/dslaunch";
+  return home != nullptr && *home == '/' ? std::string(home) + "/.cache/dslaunch" : "";
+}
+
 }  // namespace dslaunch

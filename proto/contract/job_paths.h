@@ -14,4 +14,8 @@ namespace dslaunch {
 // OpenOwnFolder.
 std::string JobsFolder(const char* xdg_state_home, const char* home, uid_t user);
 
+// The folder of what can be made again: $XDG_CACHE_HOME/dslaunch, else $HOME/.cache/dslaunch;
+// empty: neither variable is an absolute path. The variables' values, nullptr when unset.
+std::string CacheFolder(const char* xdg_cache_home, const char* home);
+
 }  // namespace dslaunch

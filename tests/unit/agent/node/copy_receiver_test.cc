@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-#include "net/sha256.h"
+#include "base/digest/sha256.h"
 
 namespace dslaunch::copy_receiver_test {
 namespace {
@@ -290,7 +290,7 @@ TEST_F(CopyReceiverTest, WhoLostTheLockStops) {
   });
   const pb::CopyOutput last = front_end_.CopyTo(folder_);
   ASSERT_TRUE(last.has_failure());
-  EXPECT_THAT(last.failure().message(), HasSubstr("another of its home copies"));
+  EXPECT_THAT(last.failure().message(), HasSubstr("another node of its home copies"));
   EXPECT_TRUE(fs::exists(folder_ + "/.lock-" + FrontEnd::kKey + "/another"));
 }
 

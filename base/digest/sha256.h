@@ -25,8 +25,8 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
-// Lower-case hexadecimal.
-std::string ToHex(std::string_view bytes);
+// 32 bytes.
+std::string Sha256Of(std::string_view bytes);
 
 // Adds the next `size` bytes of an open file. The number that were there: less at its end.
 // kIo; a fragment for a sentence that names the file.

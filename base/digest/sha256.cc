@@ -1,4 +1,4 @@
-#include "net/sha256.h"
+#include "base/digest/sha256.h"
 
 #include <openssl/evp.h>
 #include <unistd.h>
@@ -28,11 +28,10 @@ std::string Sha256::Finish() {
   return {reinterpret_cast<const char*>(digest), size};
 }
 
-std::string ToHex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (const unsigned char byte : bytes) hex += {kDigits[byte >> 4], kDigits[byte & 15]};
-  return hex;
+std::string Sha256Of(std::string_view bytes) {
+  Sha256 sum;
+  sum.Add(bytes);
+  return sum.Finish();
 }
 
 Result<uint64_t> AddFromFile(int fd, uint64_t size, Sha256& sum) {
