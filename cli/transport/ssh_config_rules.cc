@@ -5,6 +5,7 @@
 
 #include "base/proc_text.h"
 #include "base/split_lines.h"
+#include "cli/transport/wildcard.h"
 
 namespace dslaunch {
 namespace {
@@ -13,30 +14,6 @@ std::string LowerCase(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return lower;
-}
-
-// As ssh matches names: `*` is any text, `?` any character.
-bool Matches(std::string_view name, std::string_view pattern) {
-  size_t at = 0;
-  size_t star = std::string_view::npos;
-  size_t after_star = 0;
-  size_t in_pattern = 0;
-  while (at < name.size()) {
-    if (in_pattern < pattern.size() && pattern[in_pattern] == '*') {
-      star = in_pattern++;
-      after_star = at;
-    } else if (in_pattern < pattern.size() &&
-               (pattern[in_pattern] == '?' || pattern[in_pattern] == name[at])) {
-      ++in_pattern;
-      ++at;
-    } else if (star != std::string_view::npos) {
-      in_pattern = star + 1;
-      at = ++after_star;
-    } else {
-      return false;
-    }
-  }
-  return pattern.substr(in_pattern).find_first_not_of('*') == std::string_view::npos;
 }
 
 bool IsPlain(std::string_view host) {
@@ -88,7 +65,9 @@ void SshConfigRules::Condition::Add(std::string_view pattern) {
 }
 
 bool SshConfigRules::Condition::Holds(std::string_view host) const {
-  const auto matches = [host](const std::string& pattern) { return Matches(host, pattern); };
+  const auto matches = [host](const std::string& pattern) {
+    return WildcardMatches(pattern, host);
+  };
   return std::ranges::any_of(patterns, matches) && std::ranges::none_of(excluded, matches);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/split_lines.h"
+#include "cli/transport/wildcard.h"
 
 namespace dslaunch {
 namespace {
@@ -18,26 +19,6 @@ std::string ToLower(std::string_view text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(), Lower);
   return lower;
-}
-
-// `*` is any run of characters, `?` any one. Linear in the product of the lengths.
-bool WildcardMatches(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || Lower(pattern[p]) == Lower(name[n]))) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
 // `field` is `|1|base64 salt|base64 HMAC-SHA1(salt, name)`.
@@ -91,7 +72,7 @@ bool HostFieldMatches(std::string_view field, std::string_view name) {
     field.remove_prefix(std::min(field.size(), comma + 1));
     const bool negated = pattern.starts_with('!');
     if (negated) pattern.remove_prefix(1);
-    if (pattern.empty() || !WildcardMatches(pattern, name)) continue;
+    if (pattern.empty() || !WildcardMatches(ToLower(pattern), ToLower(name))) continue;
     if (negated) return false;
     matches = true;
   }
