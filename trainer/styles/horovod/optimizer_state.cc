@@ -7,6 +7,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <concepts>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,6 +30,9 @@ using torch::optim::RMSpropParamState;
 using torch::optim::SGDOptions;
 using torch::optim::SGDParamState;
 
+template <class T, class... Kinds>
+concept OneOf = (std::same_as<T, Kinds> || ...);
+
 // visit(x) with each field of options or of a parameter's state: a number, a bool or a tensor.
 template <class Visit>
 void ForFields(SGDOptions& options, Visit& visit) {
@@ -39,31 +43,15 @@ template <class Visit>
 void ForFields(SGDParamState& state, Visit& visit) {
   visit(state.momentum_buffer());
 }
-template <class Options, class Visit>
-void ForAdamFields(Options& options, Visit& visit) {
+template <OneOf<AdamOptions, AdamWOptions> Options, class Visit>
+void ForFields(Options& options, Visit& visit) {
   visit(options.lr()), visit(std::get<0>(options.betas())), visit(std::get<1>(options.betas()));
   visit(options.eps()), visit(options.weight_decay()), visit(options.amsgrad());
 }
-template <class State, class Visit>
-void ForAdamState(State& state, Visit& visit) {
+template <OneOf<AdamParamState, AdamWParamState> State, class Visit>
+void ForFields(State& state, Visit& visit) {
   visit(state.step()), visit(state.exp_avg()), visit(state.exp_avg_sq());
   visit(state.max_exp_avg_sq());
-}
-template <class Visit>
-void ForFields(AdamOptions& options, Visit& visit) {
-  ForAdamFields(options, visit);
-}
-template <class Visit>
-void ForFields(AdamParamState& state, Visit& visit) {
-  ForAdamState(state, visit);
-}
-template <class Visit>
-void ForFields(AdamWOptions& options, Visit& visit) {
-  ForAdamFields(options, visit);
-}
-template <class Visit>
-void ForFields(AdamWParamState& state, Visit& visit) {
-  ForAdamState(state, visit);
 }
 template <class Visit>
 void ForFields(RMSpropOptions& options, Visit& visit) {
