@@ -46,6 +46,25 @@ class TlsStreamTest : public testing::Test {
     ASSERT_EQ(num_done, 2);
   }
 
+  // The client's last bytes arrive; then it closes, without a goodbye.
+  void ReceiveLastBytes() {
+    ASSERT_FALSE(client_->Write("last"));
+    ASSERT_FALSE(client_->Flush());
+    client_->socket().close();
+    std::string buffer(64, '\0');
+    std::error_code error = asio::error::would_block;
+    size_t bytes = 0;
+    while (error == asio::error::would_block) bytes = server_->Read(buffer, error);
+    EXPECT_EQ(buffer.substr(0, bytes), "last");
+    EXPECT_FALSE(error);
+  }
+  std::error_code NextError() {
+    std::string buffer(64, '\0');
+    std::error_code error;
+    EXPECT_EQ(server_->Read(buffer, error), 0u);
+    return error;
+  }
+
   CertificateAuthority authority_ = *CertificateAuthority::Create("job");
   asio::ssl::context client_tls_ = *MakeTlsContext(*authority_.Issue(0));
   asio::ssl::context server_tls_ = *MakeTlsContext(*authority_.Issue(1));
@@ -88,38 +107,22 @@ TEST_F(TlsStreamTest, EveryByteArrivesWhateverTheSocketsTake) {
 
 TEST_F(TlsStreamTest, AnEndWithoutGoodbyeIsAnErrorAfterTheLastByte) {
   Handshake();
-  ASSERT_FALSE(client_->Write("last"));
-  ASSERT_FALSE(client_->Flush());
-  client_->socket().close();
-  std::string buffer(64, '\0');
-  std::error_code error = asio::error::would_block;
-  size_t bytes = 0;
-  while (error == asio::error::would_block) bytes = server_->Read(buffer, error);
-  EXPECT_EQ(buffer.substr(0, bytes), "last");
-  EXPECT_FALSE(error);
+  ReceiveLastBytes();
   for (int again = 0; again < 2; ++again) {
-    EXPECT_EQ(server_->Read(buffer, error), 0u);
+    const std::error_code error = NextError();
     EXPECT_TRUE(error);
     EXPECT_NE(error, asio::error::would_block);
   }
 }
 
-// A reset is no end: who is reset may come again.
+// A reset is no end: the peer may connect again.
 TEST_F(TlsStreamTest, AResetBehindBytesIsAResetAfterTheLastByte) {
   client_->socket().set_option(tcp::no_delay(true));  // the reset would discard what waits
-  Handshake();
-  ASSERT_FALSE(client_->Write("last"));
-  ASSERT_FALSE(client_->Flush());
   client_->socket().set_option(asio::socket_base::linger(true, 0));
-  client_->socket().close();
-  std::string buffer(64, '\0');
-  std::error_code error = asio::error::would_block;
-  size_t bytes = 0;
-  while (error == asio::error::would_block) bytes = server_->Read(buffer, error);
-  EXPECT_EQ(buffer.substr(0, bytes), "last");
-  EXPECT_FALSE(error);
+  Handshake();
+  ReceiveLastBytes();
   for (int again = 0; again < 2; ++again) {
-    EXPECT_EQ(server_->Read(buffer, error), 0u);
+    const std::error_code error = NextError();
     EXPECT_EQ(error, asio::error::connection_reset) << error.message();
   }
 }
