@@ -21,8 +21,8 @@ std::optional<uid_t> StrangerAmong(const std::set<uid_t>& users, uid_t own);
 // this port alone by sock_diag, which takes 0.03 ms. Where it has none: ListenersByTables.
 std::set<uid_t> ListenersAt(int port);
 
-// By both tables. Takes milliseconds even where nobody listens: behind the listeners the kernel
-// looks through its whole table of connections for lines to fill a read with.
+// The same from both tables in /proc. Takes milliseconds even without a listener: after the
+// listeners the kernel searches its whole table of connections for lines to fill the read.
 std::set<uid_t> ListenersByTables(int port);
 
 }  // namespace dslaunch

@@ -48,7 +48,8 @@ class AgentService final : public pb::Agent::CallbackService {
  private:
   asio::io_context& loop_;
   NodeAgent& agent_;
-  std::atomic<bool> is_owned_ = false;  // by this node's own command: nobody else copies files here
+  std::atomic<bool> is_owned_ =
+      false;  // by this node's own command; then copies from elsewhere are refused
 };
 
 }  // namespace dslaunch

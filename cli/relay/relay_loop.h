@@ -17,12 +17,12 @@ class RelayLoop {
   // kUnavailable: there is no thread left.
   static Result<std::shared_ptr<RelayLoop>> Start();
 
-  // Waits for the thread, which ends once nobody else has work for it: all calls have ended. One
-  // that gRPC does not let go of keeps its thread, and the context with it. Not on that thread.
+  // Waits for the thread, which ends once all calls have ended and left it no work. A call that
+  // gRPC does not let go of keeps its thread, and the context with it. Not on that thread.
   ~RelayLoop();
   RelayLoop(const RelayLoop&) = delete;
 
-  // Who may outlive the loop keeps work for the context, and a reference to it.
+  // An object that may outlive the loop keeps a work guard and a reference to the context.
   const std::shared_ptr<asio::io_context>& context() const { return context_; }
 
  private:

@@ -29,7 +29,7 @@ class SshConfigs {
   // Of hosts that are asked for in the same way.
   struct Scope {
     bool is_busy = false;                                   // somebody asks, and will tell
-    std::optional<Clock::time_point> read_at;               // nullopt: nobody has asked
+    std::optional<Clock::time_point> read_at;               // nullopt: not read yet
     std::optional<SshConfigRules> rules;                    // nullopt: none share
     std::map<std::string, std::optional<Answer>> by_class;  // nullopt: each has its own
   };

@@ -1061,7 +1061,7 @@ class PmixServerOfANode {
           HearNode(static_cast<uint32_t>(input_.Below(std::size(kRanks))));
       }
     }
-    // Nobody is left who could answer, so nothing that began here may stay open.
+    // No node is left to answer, so every fence and request that began here must have ended.
     for (uint32_t node = 0; node < std::size(kRanks); ++node) LoseNode(node);
     Require(open_.empty(), "a rank waits for nodes that are gone");
     return any_;

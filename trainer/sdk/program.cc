@@ -53,7 +53,7 @@ int Main(const std::function<void()>& fn) {
   } catch (...) {
     const TrainError error = ExplainException();
     code = error.exit_code();
-    // Stopped on request, all ranks at one point: no failure, and nobody is kept waiting.
+    // All ranks stopped at the same point on request: no failure, and no rank waits for another.
     if (error.code() != ExitCode::kPreempted) {
       program_failed = true;
       PrintFailure(error);

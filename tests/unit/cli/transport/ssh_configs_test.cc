@@ -173,7 +173,7 @@ TEST_F(SshConfigsTest, AnErrorIsNotShared) {
   EXPECT_EQ(mended->port, 99);
 }
 
-// Configurations of random conditions: whoever shares has what he would have alone.
+// Configurations of random conditions: a host that shares an answer would get the same one alone.
 TEST_F(SshConfigsTest, RandomConfigurations) {
   const unsigned seed = std::random_device()();
   std::cout << "seed " << seed << '\n';
