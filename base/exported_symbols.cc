@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
+#include "base/errno_text.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
 
@@ -53,7 +55,7 @@ Result<std::vector<std::string>> ExportedSymbols(const std::string& path, std::s
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0)
-    return Error{ExitCode::kBadInput, Truncate(path) + ": cannot be read"};
+    return Error{ExitCode::kBadInput, Truncate(path) + ": cannot be read: " + ErrnoText(errno)};
   if (!S_ISREG(info.st_mode)) return no_library;
   const std::vector<ElfW(Ehdr)> header = ReadTable<ElfW(Ehdr)>(file, sizeof(ElfW(Ehdr)), 0);
   if (header.empty() || std::memcmp(header[0].e_ident, ELFMAG, SELFMAG) != 0 ||
