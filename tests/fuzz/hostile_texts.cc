@@ -320,7 +320,8 @@ bool ReadsCommandLine(const std::string& bytes) {
   if (!IsTaken(options)) return false;
   using Mode = LaunchOptions::Mode;
   if (options->mode == Mode::kHelp || options->mode == Mode::kVersion) {
-    Require(!options->text.empty(), "there is no help");
+    Require(options->text.empty() == (options->mode == Mode::kVersion),
+            "there is no help, or the version has been written too early");
     return true;
   }
   Require(options->mode == Mode::kTrain || !options->program.empty(), "nothing is to be run");
