@@ -84,6 +84,10 @@ class Job:
     def running(self):
         return self.process.poll() is None
 
+    def has_failed(self):
+        """A front end that has ended with 0 may have left a detached job."""
+        return self.process.poll() not in (None, 0)
+
     def wait(self, timeout_s=60):
         """The exit code as a shell has it: 128 + signal for a signal."""
         code = self.process.wait(timeout=timeout_s)
@@ -165,7 +169,7 @@ class LauncherCase(unittest.TestCase):
     def wait_for_files(self, job, pattern, count, timeout_s=20):
         """Waits until self.folder has `count` files like `pattern`; workers make them to say how far they are."""
         def enough():
-            return len(list(self.folder.glob(pattern))) >= count or not job.running()
+            return len(list(self.folder.glob(pattern))) >= count or job.has_failed()
         try:
             wait_until(enough, timeout_s)
         except TimeoutError:

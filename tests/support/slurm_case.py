@@ -22,6 +22,9 @@ class BatchJob:
     def running(self):
         return self._cluster.state_of(self.number)[0] in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 
+    def has_failed(self):
+        return not self.running() and self._cluster.state_of(self.number)[0] != "COMPLETED"
+
     def wait(self):
         """How it ended, as ("FAILED", 7)."""
         return self._cluster.wait_for_end(self.number)
