@@ -13,6 +13,8 @@ namespace dslaunch {
 namespace {
 
 constexpr char kAgentStoreVariable[] = "TORCHELASTIC_USE_AGENT_STORE";
+constexpr char kNodeRankVariable[] = "GROUP_RANK";
+constexpr char kNumNodesVariable[] = "GROUP_WORLD_SIZE";
 constexpr char kOmpVariable[] = "OMP_NUM_THREADS";
 constexpr char kRestartCountVariable[] = "TORCHELASTIC_RESTART_COUNT";
 
@@ -43,8 +45,8 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {"LOCAL_RANK", number(local_rank)},
       {"WORLD_SIZE", number(world_size)},
       {"LOCAL_WORLD_SIZE", number(local_world_size)},
-      {"GROUP_RANK", number(node_rank)},
-      {"GROUP_WORLD_SIZE", number(num_nodes)},
+      {kNodeRankVariable, number(node_rank)},
+      {kNumNodesVariable, number(num_nodes)},
       {"ROLE_RANK", number(rank)},
       {"ROLE_WORLD_SIZE", number(world_size)},
       {"ROLE_NAME", role},
@@ -116,6 +118,13 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   DSL_TRY_ASSIGN(env.rank, ReadInt(getenv, "RANK", 0, env.world_size - 1));
   DSL_TRY_ASSIGN(env.local_rank, ReadInt(getenv, "LOCAL_RANK", 0, env.world_size - 1));
   DSL_TRY_ASSIGN(env.local_world_size, ReadInt(getenv, "LOCAL_WORLD_SIZE", 1, env.world_size));
+  // Not set by every launcher.
+  if (getenv(kNumNodesVariable) != nullptr) {
+    DSL_TRY_ASSIGN(env.num_nodes, ReadInt(getenv, kNumNodesVariable, 1, env.world_size));
+  }
+  if (getenv(kNodeRankVariable) != nullptr) {
+    DSL_TRY_ASSIGN(env.node_rank, ReadInt(getenv, kNodeRankVariable, 0, env.world_size - 1));
+  }
   DSL_TRY_ASSIGN(env.master_port, ReadInt(getenv, "MASTER_PORT", 1, 65535));
   const char* master_addr = getenv("MASTER_ADDR");
   if (master_addr == nullptr || *master_addr == '\0')

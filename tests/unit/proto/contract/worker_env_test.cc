@@ -43,6 +43,8 @@ TEST(WorkerEnvTest, BothDirectionsAgree) {
   EXPECT_EQ(back->local_rank, 1);
   EXPECT_EQ(back->world_size, 4);
   EXPECT_EQ(back->local_world_size, 2);
+  EXPECT_EQ(back->node_rank, 1);
+  EXPECT_EQ(back->num_nodes, 2);
   EXPECT_EQ(back->master_addr, "10.0.0.1");
   EXPECT_EQ(back->master_port, 29500);
   EXPECT_EQ(back->status_fd, 5);
@@ -136,6 +138,8 @@ TEST(WorkerEnvTest, ABadVariableIsNamed) {
                                                      {"WORLD_SIZE", "0"},
                                                      {"LOCAL_RANK", "-1"},
                                                      {"RANK", "1 "},
+                                                     {"GROUP_RANK", "4"},
+                                                     {"GROUP_WORLD_SIZE", "0"},
                                                      {"MASTER_PORT", "65536"},
                                                      {"MASTER_ADDR", ""},
                                                      {"LOCAL_WORLD_SIZE", "99999999999"},
