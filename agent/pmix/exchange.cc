@@ -161,6 +161,13 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
     if (is_over) actions.push_back(pmix_action::EndRequest{id, "", kGone});
     return is_over;
   });
+  // The node that asked does not see the end of the other one: the hub answers for it.
+  std::erase_if(forwarded_, [&](const auto& entry) {
+    const pb::ModexRequest& request = entry.second;
+    const bool is_unanswered = node_of_[request.rank()] == node_rank;
+    if (is_unanswered) Refuse(request, actions);
+    return is_unanswered || request.from_node() == node_rank;
+  });
   return actions;
 }
 
@@ -210,10 +217,29 @@ Result<void> PmixExchange::OnRequest(uint32_t from_node, pb::ModexRequest reques
     actions.push_back(pmix_action::AskLibrary{std::move(request)});
     return {};
   }
+  if (gone_.contains(owner)) {
+    Refuse(request, actions);
+    return {};
+  }
+  if (forwarded_.size() >= kMaxOpen) return NotOurs("more requests than there can be");
+  if (!forwarded_.emplace(std::pair(from_node, request.number()), request).second)
+    return NotOurs("the same request twice");
   pb::PmixMessage message;
   *message.mutable_request() = std::move(request);
   actions.push_back(SendTo(owner, std::move(message)));
   return {};
+}
+
+// To the node that asked, instead of a node that has gone.
+void PmixExchange::Refuse(const pb::ModexRequest& request, PmixActions& actions) const {
+  if (gone_.contains(request.from_node())) return;
+  pb::PmixMessage message;
+  pb::ModexReply& reply = *message.mutable_reply();
+  reply.set_number(request.number());
+  reply.set_from_node(request.from_node());
+  reply.set_rank(request.rank());
+  reply.set_failure(kGone);
+  actions.push_back(SendTo(request.from_node(), std::move(message)));
 }
 
 Result<void> PmixExchange::OnReply(uint32_t from_node, pb::ModexReply reply, PmixActions& actions) {
@@ -222,8 +248,13 @@ Result<void> PmixExchange::OnReply(uint32_t from_node, pb::ModexReply reply, Pmi
     return NotOurs("a reply for another node's rank");
   if (reply.from_node() != node_rank_) {
     if (!is_hub()) return NotOurs("a reply for another node");
-    pb::PmixMessage message;
     const uint32_t to = reply.from_node();
+    if (gone_.contains(to)) return {};
+    const auto asked = forwarded_.find({to, reply.number()});
+    if (asked == forwarded_.end() || asked->second.rank() != reply.rank())
+      return NotOurs("a reply that was not asked for");
+    forwarded_.erase(asked);
+    pb::PmixMessage message;
     *message.mutable_reply() = std::move(reply);
     actions.push_back(SendTo(to, std::move(message)));
     return {};

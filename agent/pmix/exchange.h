@@ -90,6 +90,7 @@ class PmixExchange {
   void EndGathering(const FenceKey& key, Gathering gathering, PmixActions& actions);
   Result<void> OnEnd(pb::FenceEnd end, PmixActions& actions);
   Result<void> OnRequest(uint32_t from_node, pb::ModexRequest request, PmixActions& actions);
+  void Refuse(const pb::ModexRequest& request, PmixActions& actions) const;
   Result<void> OnReply(uint32_t from_node, pb::ModexReply reply, PmixActions& actions);
   // Through the hub.
   pmix_action::Send SendTo(uint32_t node_rank, pb::PmixMessage message) const;
@@ -103,6 +104,8 @@ class PmixExchange {
   size_t asked_library_ = 0;  // what the library has not replied to
   uint64_t last_request_ = 0;
   std::map<uint64_t, std::pair<uint64_t, uint32_t>> local_requests_;  // id and rank, by number
+  // At the hub: what it has passed on and has no reply to, by the asking node and its number.
+  std::map<std::pair<uint32_t, uint64_t>, pb::ModexRequest> forwarded_;
 };
 
 // What a server takes from its agent: nodes in order of their ranks, without a gap, and this one

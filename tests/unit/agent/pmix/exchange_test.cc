@@ -146,6 +146,23 @@ TEST(PmixExchangeTest, WhatNeedsANodeThatHasEndedFails) {
   EXPECT_THAT(servers.ended.at({1, 2}), HasSubstr("failed"));
 }
 
+TEST(PmixExchangeTest, TheHubAnswersForANodeThatHasEnded) {
+  Servers servers({1, 1, 1, 1});
+  servers.Request(1, 9, 2);
+  servers.Request(3, 8, 2);
+  servers.Request(2, 7, 1);
+  servers.Gone(0, 2);  // nodes 1 and 3 do not see that
+  EXPECT_THAT(servers.ended.at({1, 9}), HasSubstr("failed: the ranks of a node"));
+  EXPECT_THAT(servers.ended.at({3, 8}), HasSubstr("failed: the ranks of a node"));
+  servers.Request(1, 10, 2);
+  EXPECT_THAT(servers.ended.at({1, 10}), HasSubstr("failed: the ranks of a node"));
+  servers.Reply(1, "too late for node 2");
+  EXPECT_FALSE(servers.ended.contains({2, 7}));
+  servers.Request(1, 11, 3);
+  servers.Reply(3, "of rank 3");
+  EXPECT_EQ(servers.ended.at({1, 11}), "of rank 3");
+}
+
 TEST(PmixExchangeTest, TooMuchDataIsAFailureForAll) {
   Servers servers({1, 1});
   const std::string much(PmixExchange::kMaxFenceBytes / 2 + 1, 'x');
@@ -182,6 +199,8 @@ TEST(PmixExchangeTest, WhatNoServerSendsIsRefused) {
   EXPECT_TRUE(refused(0, 1, message));
   message.mutable_reply()->set_rank(1);
   EXPECT_TRUE(refused(0, 1, message)) << "it was not asked for";
+  message.mutable_reply()->set_from_node(2);
+  EXPECT_TRUE(refused(0, 1, message)) << "node 2 did not ask for it";
 }
 
 TEST(PmixExchangeTest, TheSamePartTwiceIsRefused) {
