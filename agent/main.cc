@@ -17,6 +17,7 @@
 #include "agent/host/logout.h"
 #include "agent/inspect/inspect.h"
 #include "agent/node/agent_main.h"
+#include "agent/pmix/mpi_server.h"
 #include "agent/relay/relay.h"
 #include "agent/supervisor/supervisor.h"
 #include "base/build_id.h"
@@ -52,6 +53,9 @@ int main(int argc, char** argv) {
     std::printf("dslaunch-agent %s (build %s)\n", DSLAUNCH_VERSION, dslaunch::OwnBuildId().c_str());
     return 0;
   }
+  // Started by an agent.
+  if (argc == 2 && std::strcmp(argv[1], "pmi") == 0)
+    return dslaunch::RunMpiServer(/*library=*/nullptr, "dslaunch-pmi");
   // MODE --nonce HEX ...
   const bool has_nonce =
       argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && dslaunch::IsHex(argv[3]);
@@ -101,6 +105,7 @@ int main(int argc, char** argv) {
                "       dslaunch-agent attach --nonce HEX JOB NODE\n"
                "       dslaunch-agent relay --nonce HEX\n"
                "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
+               "       dslaunch-agent pmi\n"
                "       dslaunch-agent --version\n");
   return dslaunch::ToInt(dslaunch::ExitCode::kUsage);
 }

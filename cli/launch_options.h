@@ -21,7 +21,7 @@ enum class Launcher {
   kPdsh,
 };
 enum class DeviceChoice { kAuto, kCuda, kCpu };
-enum class MpiChoice { kAuto, kPmix, kNone };
+enum class MpiChoice { kAuto, kPmix, kPmi, kNone };
 
 // Whose output appears on the terminal. All output is in the log files anyway.
 struct ShownRanks {

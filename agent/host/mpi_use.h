@@ -1,5 +1,5 @@
 // Whether a program is one for mpirun, which joins its processes into one MPI_COMM_WORLD. Without
-// a PMIx server (agent/pmix) each rank of such a program would be a world of its own.
+// a server (agent/pmix) each rank of such a program would be a world of its own.
 #pragma once
 
 #include <string>

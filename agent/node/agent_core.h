@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "proto/agent.pb.h"
+#include "proto/pmix.pb.h"
 #include "proto/rendezvous.pb.h"
 #include "proto/supervisor.pb.h"
 #include "proto/wire/lease.h"
@@ -113,10 +115,11 @@ class AgentCore {
   AgentActions OnPortReserved(const Result<uint32_t>& port, Clock::time_point now);
   // Another user's program listens at MASTER_PORT, where rank 0 of this node has yet to listen.
   AgentActions OnMasterPortTaken(uint32_t user);
-  // The PMIx server of this attempt's ranks has ended, though they may run.
+  // The MPI server of this attempt's ranks has ended, though they may run.
   AgentActions OnPmixServerLost(const std::string& why);
-  // A rank of this node has called MPI_Abort. Its exit code says the rest, unless that is 0.
-  AgentActions OnMpiAbort(uint32_t rank, int code);
+  // A rank of this node has called MPI_Abort. Its exit code says the rest, unless that is 0 or it
+  // waits to be killed.
+  AgentActions OnMpiAbort(const pb::PmixAbort& aborted);
   AgentActions OnOrphansSwept(const google::protobuf::RepeatedPtrField<pb::LeftProcess>& left,
                               Clock::time_point now);
 
@@ -164,7 +167,7 @@ class AgentCore {
   // The workers.
   void OnSpawned(const pb::WorkerSpawned& spawned);
   void OnSpawnFailed(const pb::SpawnFailed& failed);
-  void OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point now);
+  void OnWorkerExited(pb::WorkerExited exited, Clock::time_point now);
   void OnWorkerStopped(const pb::WorkerStopped& stopped);
   void OnStatus(const pb::StatusBytes& status, Clock::time_point now);
   void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
@@ -230,6 +233,8 @@ class AgentCore {
   Phase phase_ = Phase::kIdle;
   uint64_t attempt_ = 0;
   AttemptWorkers workers_;
+  std::map<uint32_t, int>
+      mpi_aborts_;              // of this attempt's ranks that are killed for it: code by rank
   std::string program_;         // of the workers
   std::string workers_cgroup_;  // empty: they have none
   pb::NodeDone done_;           // what is known of it so far

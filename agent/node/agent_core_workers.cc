@@ -1,6 +1,7 @@
 // A node's ranks in the current attempt, from their assignment to their end.
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <utility>
 
 #include "agent/node/agent_core.h"
@@ -11,6 +12,12 @@
 #include "proto/wire/cause.h"
 
 namespace dslaunch {
+namespace {
+
+// What a process that exits with `code` has as its exit code.
+int ExitCodeOf(int code) { return code & 0xff; }
+
+}  // namespace
 
 void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
   if (phase_ != Phase::kIdle || message.attempt() <= attempt_) {
@@ -19,6 +26,7 @@ void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
   }
   phase_ = Phase::kWorking;
   attempt_ = message.attempt();
+  mpi_aborts_.clear();
   workers_ = AttemptWorkers(attempt_, message.assignment(), {});
   Do(agent_action::PlanWorkers{.attempt = attempt_, .assignment = message.assignment()});
 }
@@ -131,14 +139,23 @@ bool AgentCore::MayRanksRun() const {
 AgentActions AgentCore::OnPmixServerLost(const std::string& why) {
   if (phase_ != Phase::kWorking) return {};
   StopJob(OwnCause(pb::Cause::INTERNAL, ExitCode::kUnavailable,
-                   node_name() + ": the PMIx server of its MPI ranks ended: " + why));
+                   node_name() + ": the server of its MPI ranks ended: " + why));
   return Take();
 }
 
-AgentActions AgentCore::OnMpiAbort(uint32_t rank, int code) {
-  if (phase_ != Phase::kWorking || code != 0) return {};
+AgentActions AgentCore::OnMpiAbort(const pb::PmixAbort& aborted) {
+  const uint32_t rank = aborted.rank();
   const auto worker = std::ranges::find(workers_.all(), rank, &AttemptWorker::rank);
-  if (worker == workers_.all().end()) return {};
+  if (phase_ != Phase::kWorking || worker == workers_.all().end()) return {};
+  if (aborted.waits()) {
+    mpi_aborts_.emplace(rank, aborted.code());
+    pb::SupervisorRequest request;
+    request.mutable_signal()->set_signal(SIGKILL);
+    request.mutable_signal()->set_local_rank(worker->local_rank);
+    SendToSupervisor(std::move(request));
+    return Take();
+  }
+  if (ExitCodeOf(aborted.code()) != 0) return {};
   pb::Cause cause =
       OwnCause(pb::Cause::INTERNAL, ExitCode::kInternal,
                "rank " + std::to_string(rank) + " (" + node_name() + ", local rank " +
@@ -190,9 +207,13 @@ void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   StopJob(cause);
 }
 
-void AgentCore::OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point now) {
+void AgentCore::OnWorkerExited(pb::WorkerExited exited, Clock::time_point now) {
   const AttemptWorker* worker = workers_.Find(exited.local_rank());
   if (worker == nullptr) return;
+  if (const auto aborted = mpi_aborts_.find(worker->rank); aborted != mpi_aborts_.end()) {
+    exited.set_exit_code(std::max(1, ExitCodeOf(aborted->second)));
+    exited.set_signal(0);
+  }
   Log(Describe(*worker) + (exited.signal() != 0
                                ? " was ended by " + SignalName(exited.signal())
                                : " exited with " + std::to_string(exited.exit_code())));
@@ -205,6 +226,9 @@ void AgentCore::OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point
 AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
                                           uint64_t round_trip_us, Clock::time_point now) {
   if (!end.note.empty()) Log(end.note);
+  if (const auto aborted = mpi_aborts_.find(end.event.rank());
+      aborted != mpi_aborts_.end() && end.event.evidence().empty())
+    end.event.set_evidence("it called MPI_Abort with code " + std::to_string(aborted->second));
   pb::AgentMessage message;
   if (end.failed) {
     pb::WorkerFailed& failed = *message.mutable_worker_failed();

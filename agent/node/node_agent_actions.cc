@@ -136,7 +136,8 @@ Result<void> NodeAgent::StartPmix(const agent_action::PlanWorkers& plan) {
   DSL_TRY_ASSIGN(options.job,
                  MakePmixJob(prepare.job_id(), plan.attempt, plan.assignment, members));
   options.job.set_rank_socket(rank_socket_);
-  // What may run here is its own command's choice.
+  options.is_own_program = run_.use_pmi();
+  // What else may run here is its own command's choice.
   if (core_.own())
     options.server_path = core_.own()->pmix_server();
   else
@@ -157,9 +158,7 @@ Result<void> NodeAgent::StartPmix(const agent_action::PlanWorkers& plan) {
                              },
                          .on_aborted =
                              [this](const pb::PmixAbort& aborted) {
-                               Feed([&](Clock::time_point) {
-                                 return core_.OnMpiAbort(aborted.rank(), aborted.code());
-                               });
+                               Feed([&](Clock::time_point) { return core_.OnMpiAbort(aborted); });
                              }}));
   return {};
 }
@@ -181,6 +180,7 @@ Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& pla
   for (int i = 0; i < std::min(planned.specs.workers_size(), pmix.by_local_rank_size()); ++i) {
     for (const std::string& entry : pmix.by_local_rank(i).env())
       planned.specs.mutable_workers(i)->add_env(entry);
+    planned.specs.mutable_workers(i)->set_pmi_socket(pmix.by_local_rank(i).pmi_socket());
   }
   return planned;
 }
@@ -205,7 +205,7 @@ RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) con
 
 void NodeAgent::Do(agent_action::PlanWorkers& action) {
   if (rank_links_) rank_links_->BeginAttempt(PlanRankLinks(action));
-  if (!run_.use_pmix()) return StartRanks(action, {});
+  if (!run_.use_pmix() && !run_.use_pmi()) return StartRanks(action, {});
   if (const Result<void> started = StartPmix(action); !started.ok())
     FailToPlan(action.attempt, started.error());
 }

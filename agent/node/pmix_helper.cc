@@ -50,7 +50,7 @@ Result<UniqueFd> InMemory(const std::string& bytes) {
     rest.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
   }
   if (!file || !rest.empty())
-    return Error{ExitCode::kIo, "keep the PMIx server in memory: " + ErrnoText(errno)};
+    return Error{ExitCode::kIo, "keep dslaunch-pmix in memory: " + ErrnoText(errno)};
   return file;
 }
 
@@ -107,7 +107,8 @@ Environment ServerEnvironment(const Environment& of_programs, const std::string&
   }
   // By which it is found should agent and supervisor be killed.
   environment.push_back(std::string(kJobIdVariable) + "=" + job_id);
-  environment.push_back("LD_LIBRARY_PATH=" + PmixLibraryFolder(of_programs));
+  const std::string library = PmixLibraryFolder(of_programs);
+  if (!library.empty()) environment.push_back("LD_LIBRARY_PATH=" + library);
   return environment;
 }
 
@@ -184,8 +185,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
     const auto self = shared_from_this();  // what is called may end this
     start_limit_.cancel();
     if (const auto started = std::exchange(handlers_.on_started, nullptr)) {
-      started(
-          Error{ExitCode::kUnavailable, "the PMIx server for MPI ranks does not start: " + why});
+      started(Error{ExitCode::kUnavailable, "the server for MPI ranks does not start: " + why});
     } else if (const auto lost = std::exchange(handlers_.on_lost, nullptr)) {
       lost(why);
     }
@@ -216,20 +216,23 @@ Result<std::unique_ptr<PmixHelper>> PmixHelper::Start(asio::io_context& loop,
                                                       Handlers handlers) {
   UniqueFd in_memory;
   SpawnSpec spec;
-  if (!options.server.empty()) {
+  spec.argv = {"dslaunch-pmix"};
+  if (options.is_own_program) {
+    spec.executable = "/proc/self/exe";
+    spec.argv = {"dslaunch-agent", "pmi"};
+  } else if (!options.server.empty()) {
     DSL_TRY_ASSIGN(in_memory, InMemory(options.server));
     spec.executable = "/proc/self/fd/" + std::to_string(in_memory.get());
     spec.pass_fds = {in_memory.get()};
   } else if (!options.server_path.empty()) {
     spec.executable = options.server_path;
   } else {
-    return Error{ExitCode::kUnavailable, "this node was given no PMIx server"};
+    return Error{ExitCode::kUnavailable, "this node was given no dslaunch-pmix"};
   }
   DSL_TRY_ASSIGN(SocketPair sockets, MakeSocketPair());
   DSL_TRY_ASSIGN(ServerFolder folder, MakeFolder(options.environment));
   options.job.set_folder(folder.path);
   spec.pass_fds.push_back(folder.lock.get());
-  spec.argv = {"dslaunch-pmix"};
   spec.env = ServerEnvironment(options.environment,
                                options.job.nspace().substr(0, options.job.nspace().rfind('.')));
   spec.cwd = "/";
@@ -240,9 +243,9 @@ Result<std::unique_ptr<PmixHelper>> PmixHelper::Start(asio::io_context& loop,
   if (spawned.pid < 0) {
     std::error_code ignored;
     std::filesystem::remove_all(folder.path, ignored);
-    return Error{ExitCode::kUnavailable, "the PMIx server for MPI ranks does not start: " +
-                                             std::string(spawned.failure.step) + ": " +
-                                             ErrnoText(spawned.failure.error_number)};
+    return Error{ExitCode::kUnavailable,
+                 "the server for MPI ranks does not start: " + std::string(spawned.failure.step) +
+                     ": " + ErrnoText(spawned.failure.error_number)};
   }
   const uint32_t ranks = options.job.node_rank() < static_cast<uint32_t>(options.job.nodes_size())
                              ? options.job.nodes(static_cast<int>(options.job.node_rank())).ranks()
@@ -268,6 +271,9 @@ Result<void> CheckPmixReport(const pb::PmixReport& report, bool has_started, uin
       if (name_end == 0 || name_end == std::string::npos || entry.find('\0') != std::string::npos)
         return Error{ExitCode::kBadInput, "an environment that is none"};
     }
+    const std::string& socket = client.pmi_socket();
+    if (!socket.empty() && (!socket.starts_with('/') || socket.find('\0') != std::string::npos))
+      return Error{ExitCode::kBadInput, "a socket that is none"};
   }
   return {};
 }

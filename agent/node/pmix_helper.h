@@ -1,4 +1,5 @@
-// A node's PMIx server, which MPI ranks need: dslaunch-pmix (agent/pmix), a process of its own.
+// A node's server of MPI ranks (agent/pmix), a process of its own: dslaunch-pmix, or the agent's
+// own program.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -16,11 +17,12 @@
 namespace dslaunch {
 
 struct PmixHelperOptions {
-  std::string server;       // the program's bytes; or empty:
-  std::string server_path;  // where it is, absolute
-  pb::PmixJob job;          // but for `folder`
-  Environment environment;  // of the node's programs
-  std::string log_path;     // for what it prints; absolute
+  bool is_own_program = false;  // the agent's own, for MPICH's ranks alone; else dslaunch-pmix:
+  std::string server;           // its bytes; or empty:
+  std::string server_path;      // where it is, absolute
+  pb::PmixJob job;              // but for `folder`
+  Environment environment;      // of the node's programs
+  std::string log_path;         // for what it prints; absolute
 };
 
 // On the loop's thread. Its process ends, and its folder is removed, when this is

@@ -21,9 +21,10 @@ namespace {
 
 constexpr milliseconds kReadyLimit(20'000);
 // Open MPI 4 believes in a PMIx server only where it knows the launcher, and makes each rank a
-// world of its own else: its component schizo/orte says so, and ess/pmi is what asks the server.
-// Others do not read these.
-constexpr const char* kForOpenMpi4[] = {"OMPI_MCA_ess=pmi", "OMPI_MCA_schizo=^orte"};
+// world of its own else: its component schizo/orte says so, and where a scheduler's variables are
+// set that of the scheduler; ess/pmi is what asks the server. Others do not read these.
+constexpr const char* kForOpenMpi4[] = {"OMPI_MCA_ess=pmi",
+                                        "OMPI_MCA_schizo=^orte,slurm,alps,flux,jsm"};
 // Where Open MPI 4 and 5 keep the memory that ranks of a node share: in the job's own folder, which
 // is removed however the ranks end. Their file names do not tell two nodes of one machine apart.
 constexpr const char* kSharedMemoryFolders[] = {"OMPI_MCA_btl_vader_backing_directory",

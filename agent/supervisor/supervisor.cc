@@ -199,7 +199,9 @@ class Supervisor {
     watchdog_.AddGroup(begun.pid);
   }
 
-  void Do(const supervisor_action::SignalWorkers& send) { workers_.Signal(send.signal); }
+  void Do(const supervisor_action::SignalWorkers& send) {
+    workers_.Signal(send.signal, send.local_rank);
+  }
 
   void Do(const supervisor_action::CountLeft&) {
     Reap();

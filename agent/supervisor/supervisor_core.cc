@@ -43,7 +43,11 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
       OnSpawn(*request.mutable_spawn());
       break;
     case pb::SupervisorRequest::kSignal:
-      Act(action::SignalWorkers{request.signal().signal()}, "the agent asks for it");
+      Act(action::SignalWorkers{request.signal().signal(),
+                                request.signal().has_local_rank()
+                                    ? std::optional(request.signal().local_rank())
+                                    : std::nullopt},
+          "the agent asks for it");
       break;
     case pb::SupervisorRequest::kStop:
       stop_requested_ = true;

@@ -53,9 +53,10 @@ struct StartWorker {
   pb::WorkerSpec spec;
   std::shared_ptr<const pb::SpawnWorkers> shared;  // what all of them have in common
 };
-// To each worker that runs, not to what it started.
+// To each worker that runs, or to one of them; not to what it started.
 struct SignalWorkers {
   int signal = 0;
+  std::optional<uint32_t> local_rank = {};  // nullopt: all
 };
 // Reap what has ended, then count what is left of what descends from the supervisor or is in the
 // workers' cgroup, but for agent and watchdog. Answer: OnLeft.

@@ -1,7 +1,9 @@
 #include "agent/supervisor/supervisor_workers.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -60,6 +62,25 @@ UniqueFd TakeSocket(const UniqueFd& sockets) {
   return taken;
 }
 
+// To a socket that listens on this node, so it does not block. Invalid: errno says why.
+UniqueFd ConnectTo(const std::string& path) {
+  sockaddr_un place{};
+  place.sun_family = AF_UNIX;
+  if (path.size() >= sizeof place.sun_path) {
+    errno = ENAMETOOLONG;
+    return UniqueFd();
+  }
+  path.copy(place.sun_path, path.size());
+  UniqueFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connection &&
+      connect(connection.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) {
+    const int reason = errno;
+    connection.Reset();
+    errno = reason;
+  }
+  return connection;
+}
+
 std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
   switch (child.si_code) {
     case CLD_EXITED:
@@ -108,6 +129,11 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
     in = OpenInput(spec.stdin_path());
     if (!in.valid()) return {-1, {errno, "open stdin"}};
   }
+  UniqueFd pmi;
+  if (!spec.pmi_socket().empty()) {
+    pmi = ConnectTo(spec.pmi_socket());
+    if (!pmi) return {-1, {errno, "connect to the PMI server"}};
+  }
   UniqueFd store;
   if (spec.takes_store_fd()) {
     store = TakeSocket(sockets_);
@@ -130,6 +156,10 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
   if (store) {
     spawn.env.push_back(std::string(kStoreFdVariable) + "=" + std::to_string(store.get()));
     spawn.pass_fds.push_back(store.get());
+  }
+  if (pmi) {
+    spawn.env.push_back("PMI_FD=" + std::to_string(pmi.get()));
+    spawn.pass_fds.push_back(pmi.get());
   }
   spawn.cwd = shared.cwd();
   spawn.own_group = true;
@@ -190,10 +220,10 @@ void SupervisorWorkers::FinishStart(uint32_t local_rank, const SpawnResult& resu
   callbacks_.on_start(local_rank, result);
 }
 
-void SupervisorWorkers::Signal(int signal) {
+void SupervisorWorkers::Signal(int signal, std::optional<uint32_t> only) {
   // Not yet reaped, so the pid cannot belong to anyone else.
   for (const auto& [local_rank, worker] : workers_) {
-    if (worker.pid > 0) kill(worker.pid, signal);
+    if (worker.pid > 0 && only.value_or(local_rank) == local_rank) kill(worker.pid, signal);
   }
 }
 

@@ -53,7 +53,7 @@ class SupervisorWorkers {
   SpawnResult Start(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared);
 
   // Sends a signal to each worker that runs: to the worker itself, not to what it started.
-  void Signal(int signal);
+  void Signal(int signal, std::optional<uint32_t> only);
 
   struct Change {
     uint32_t local_rank = 0;

@@ -37,8 +37,10 @@ constexpr Named<bool> kStdinRanks[] = {{"none", false}, {"0", true}};
 constexpr Named<int> kStopSignals[] = {
     {"auto", 0},          {"sigint", SIGINT},   {"sigterm", SIGTERM}, {"sighup", SIGHUP},
     {"sigquit", SIGQUIT}, {"sigusr1", SIGUSR1}, {"sigusr2", SIGUSR2}};
-constexpr Named<MpiChoice> kMpiChoices[] = {
-    {"auto", MpiChoice::kAuto}, {"pmix", MpiChoice::kPmix}, {"none", MpiChoice::kNone}};
+constexpr Named<MpiChoice> kMpiChoices[] = {{"auto", MpiChoice::kAuto},
+                                            {"pmix", MpiChoice::kPmix},
+                                            {"pmi", MpiChoice::kPmi},
+                                            {"none", MpiChoice::kNone}};
 constexpr Named<const char*> kStartMethods[] = {
     {"spawn", "spawn"}, {"fork", "fork"}, {"forkserver", "forkserver"}};
 
@@ -356,8 +358,9 @@ OptionTable MakeTable() {
       {.names = "--mpi",
        .group = Group::kProgram,
        .help =
-           "how ranks of MPI programs are joined into one MPI_COMM_WORLD; pmix: by a PMIx server "
-           "on each node, as Open MPI needs it; auto: pmix where PROGRAM uses MPI",
+           "how ranks of MPI programs are joined into one MPI_COMM_WORLD; pmix: by a PMI and PMIx "
+           "server on each node, as Open MPI needs it; pmi: by PMI alone, which is enough for "
+           "MPICH and needs nothing on the nodes; auto: where PROGRAM uses MPI",
        .target = kChoice<&LaunchOptions::mpi, kMpiChoices>,
        .default_value = "auto",
        .horovod = true},

@@ -424,6 +424,8 @@ Result<MpiDecision> DecideMpi(MpiChoice requested, bool has_server,
                               const std::vector<NodeMpi>& nodes, int ranks) {
   const auto user =
       std::ranges::find_if(nodes, [](const NodeMpi& node) { return !node.use.empty(); });
+  if (requested == MpiChoice::kPmi)
+    return MpiDecision{MpiServer::kPmi, "MPI ranks are joined by PMI, set by --mpi pmi", ""};
   const bool is_chosen = requested == MpiChoice::kPmix;
   if (requested == MpiChoice::kNone || (!is_chosen && (user == nodes.end() || ranks == 1)))
     return MpiDecision();
@@ -431,10 +433,7 @@ Result<MpiDecision> DecideMpi(MpiChoice requested, bool has_server,
       std::ranges::find_if(nodes, [](const NodeMpi& node) { return !node.has_pmix; });
   std::string why;
   std::string hint;
-  if (!is_chosen && IsMpich(user->use)) {
-    why = "MPICH joins ranks by PMIx only where it was built for it";
-    hint = "if it was, add --mpi pmix";
-  } else if (!has_server) {
+  if (!has_server) {
     why = "dslaunch-pmix, which joins ranks, is not beside dslaunch";
     hint = "build dslaunch where OpenPMIx is installed (Debian, Ubuntu: libpmix-dev)";
   } else if (without != nodes.end()) {
@@ -442,13 +441,18 @@ Result<MpiDecision> DecideMpi(MpiChoice requested, bool has_server,
     hint = "install it there (Debian, Ubuntu: libpmix2; Fedora: pmix)";
   } else {
     return MpiDecision{
-        true,
-        "MPI ranks are joined by PMIx, " +
+        MpiServer::kPmix,
+        "MPI ranks are joined by PMI and PMIx, " +
             (is_chosen ? "set by --mpi pmix" : "as the program uses MPI (" + user->use + ")"),
         ""};
   }
   if (is_chosen) return Error{ExitCode::kUnavailable, "--mpi pmix: " + why + "; " + hint};
-  return MpiDecision{false, "",
+  if (IsMpich(user->use)) {
+    return MpiDecision{MpiServer::kPmi,
+                       "MPI ranks are joined by PMI, as the program uses MPI (" + user->use + ")",
+                       ""};
+  }
+  return MpiDecision{MpiServer::kNone, "",
                      "the program uses MPI (" + user->use + "), but " + why + ": each of the " +
                          std::to_string(ranks) +
                          " ranks is alone in an MPI_COMM_WORLD of size 1; " + hint +

@@ -91,15 +91,19 @@ struct NodeMpi {
   bool has_pmix = false;  // OpenPMIx's library is there
 };
 
+// What joins ranks into one MPI_COMM_WORLD: nothing; dslaunch-pmix, for Open MPI and MPICH; or the
+// agent, for MPICH.
+enum class MpiServer { kNone, kPmix, kPmi };
+
 struct MpiDecision {
-  bool use_pmix = false;
-  std::string reason;   // of use_pmix
+  MpiServer server = MpiServer::kNone;
+  std::string reason;   // of the server
   std::string warning;  // a sentence: the ranks of an MPI program will not find each other
 };
 
-// Whether PMIx servers join the ranks. `has_server`: dslaunch-pmix is there. `auto` does it where a
-// node's program uses MPI and the servers can run, and warns where they cannot; `pmix` does it, or
-// is an error that names what is missing and how to get it: kUnavailable.
+// `has_server`: dslaunch-pmix is there. `auto` joins ranks where a node's program uses MPI and the
+// server that it needs can run, and warns where it cannot; `pmix` does it, or is an error that
+// names what is missing and how to get it: kUnavailable. `pmi` needs nothing.
 Result<MpiDecision> DecideMpi(MpiChoice requested, bool has_server,
                               const std::vector<NodeMpi>& nodes, int ranks);
 

@@ -197,8 +197,9 @@ void SessionCore::RunAll(Clock::time_point now) {
   }
   Log(LogLevel::kDebug, device->reason);
   if (!mpi_decision->warning.empty()) Log(LogLevel::kWarning, mpi_decision->warning);
-  if (mpi_decision->use_pmix) Log(LogLevel::kDebug, mpi_decision->reason);
-  run_.set_use_pmix(mpi_decision->use_pmix);
+  if (mpi_decision->server != MpiServer::kNone) Log(LogLevel::kDebug, mpi_decision->reason);
+  run_.set_use_pmix(mpi_decision->server == MpiServer::kPmix);
+  run_.set_use_pmi(mpi_decision->server == MpiServer::kPmi);
 
   *run_.mutable_rendezvous_endpoints() =
       nodes_[prepare_.rendezvous_node()].info->rendezvous_endpoints();

@@ -26,8 +26,10 @@
 #include "agent/node/rank_link_core.h"
 #include "agent/node/worker_specs.h"
 #include "agent/pmix/exchange.h"
+#include "agent/pmix/pmi_core.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_workers.h"
+#include "base/split_lines.h"
 #include "cli/commands/doctor_report.h"
 #include "cli/commands/job_view.h"
 #include "cli/output/summary_view.h"
@@ -865,7 +867,9 @@ class ObedientSupervisor {
     Require(result.pid <= 0, "a worker is started");
     CarryOut(core_.OnStartFailed(start.spec.local_rank(), result.failure));
   }
-  void Do(const supervisor_action::SignalWorkers& send) { workers_.Signal(send.signal); }
+  void Do(const supervisor_action::SignalWorkers& send) {
+    workers_.Signal(send.signal, send.local_rank);
+  }
   void Do(const supervisor_action::CountLeft&) {
     CarryOut(core_.OnReaped(now_));
     left_ = input_.Below(3);
@@ -1198,6 +1202,58 @@ class PmixServerOfANode {
 bool ExchangesPmix(const std::string& bytes) {
   Input input(bytes);
   return PmixServerOfANode(input).Run();
+}
+
+// Lines: "0..." and "1..." of those ranks, "c0" and "c1" for the end of their connections, "f..."
+// for the end of a barrier with what else came, "x..." for its failure.
+bool SpeaksPmi(const std::string& bytes) {
+  pb::PmixJob job;
+  job.set_nspace("job.1");
+  for (const uint32_t first : {0u, 2u}) {
+    job.add_nodes()->set_first_rank(first);
+    job.mutable_nodes(job.nodes_size() - 1)->set_ranks(2);
+  }
+  job.set_node_rank(1);
+  PmiCore core(job);
+  std::set<uint32_t> open = {0, 1};
+  std::optional<std::string> fence;
+  bool any = false;
+  const auto carry_out = [&](const PmiActions& actions) {
+    for (const PmiAction& action : actions) {
+      if (const auto* reply = std::get_if<pmi_action::Reply>(&action)) {
+        Require(open.contains(reply->local_rank), "a reply is for no rank");
+        Require(reply->line.find('\n') == reply->line.size() - 1, "a reply is not one line");
+        Require(reply->line.size() <= 2 * PmiCore::kMaxValueBytes, "a reply is too long");
+      } else if (const auto* close = std::get_if<pmi_action::Close>(&action)) {
+        Require(open.erase(close->local_rank) == 1, "a connection ends twice");
+      } else if (const auto* entered = std::get_if<pmi_action::Fence>(&action)) {
+        Require(!fence && open.size() == 2, "a barrier begins before all are there");
+        fence = entered->data;
+      } else {
+        const uint32_t rank = std::get<pmi_action::Abort>(action).rank;
+        Require(rank == 2 || rank == 3, "a rank of another node aborts");
+      }
+    }
+  };
+  for (const std::string_view line : SplitLines(bytes)) {
+    if (line.empty()) continue;
+    const std::string rest(line.substr(1));
+    const uint32_t rank = line.ends_with('1') ? 1 : 0;
+    if (line.front() == '0' || line.front() == '1') {
+      const uint32_t from = line.front() == '1' ? 1 : 0;
+      if (!open.contains(from)) continue;
+      Result<PmiActions> actions = core.OnLine(from, rest);
+      any = any || actions.ok();
+      if (!IsTaken(actions)) open.erase(from);
+      carry_out(actions.ok() ? *std::move(actions) : core.OnClosed(from));
+    } else if (line.front() == 'c') {
+      if (open.erase(rank) == 1) carry_out(core.OnClosed(rank));
+    } else if (fence && (line.front() == 'f' || line.front() == 'x')) {
+      const std::string data = *std::exchange(fence, std::nullopt) + rest;
+      carry_out(core.OnFenceEnd(data, line.front() == 'x' ? "lost" : ""));
+    }
+  }
+  return any;
 }
 
 bool ParsesPmixReports(const std::string& bytes) {

@@ -3,12 +3,14 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import DSLAUNCH, LauncherCase, bash, main, supervisors_and_agents  # noqa: E402
+from launcher_case import DSLAUNCH, LauncherCase, ROOT, bash, main, supervisors_and_agents  # noqa: E402
 from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
 from slurm_cluster import why_not  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
@@ -27,6 +29,19 @@ class Slurm(SlurmCase):
         found = sorted(re.findall(r"(\d) of 8, (\d) on (n\d) \(none none \d+\)", job.stdout))
         self.assertEqual([(str(rank), str(rank % 2), f"n{rank // 2 + 1}") for rank in range(8)], found, job.output)
         self.assert_says(job, r"4 nodes x 2 slots = 8 ranks \(slurm, cpu\): n1 n2 n3 n4 \(slots from the tasks that Slurm was asked for\)")
+        self.assert_nothing_left()
+
+    def test_mpi_programs_are_one_world(self):
+        for compiler, server in (("mpicc.openmpi", "pmix"), ("mpicc.mpich", "pmi")):
+            if shutil.which(compiler) is None:
+                continue
+            program = self.folder / compiler
+            subprocess.run([compiler, ROOT / "tests" / "support" / "mpi_program.c", "-o", program], check=True)
+            with self.subTest(compiler):
+                code, job = self.run_job("--mpi", server, "--show", "all", program)
+                self.assert_code(0, code, job)
+                found = sorted(re.findall(r"rank (\d) of 8, 2 on its node: sum 28, left (\d)", job.stdout))
+                self.assertEqual([(str(rank), str((rank - 1) % 8)) for rank in range(8)], found, job.output)
         self.assert_nothing_left()
 
     def test_options_choose_among_slurms_nodes(self):

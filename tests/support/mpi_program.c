@@ -1,5 +1,5 @@
-// A program for mpirun: mpi_program [abort CODE | kill | ping BYTES]. Prints one line a rank, which
-// says what it got from the others.
+// A program for mpirun: mpi_program [abort CODE | kill | leave | ping BYTES]. Prints one line a
+// rank, which says what it got from the others.
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,10 +40,14 @@ int main(int argc, char** argv) {
   if (rank == 1 && strcmp(what, "kill") == 0) kill(getpid(), SIGKILL);
   if (strcmp(what, "ping") == 0) Ping(rank, size, atoi(argv[2]));
   MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &left, 1, MPI_INT, (rank + size - 1) % size, 0, MPI_COMM_WORLD,
-               MPI_STATUS_IGNORE);
+  MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &left, 1, MPI_INT, (rank + size - 1) % size,
+               0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   printf("rank %d of %d, %d on its node: sum %d, left %d\n", rank, size, local_size, sum, left);
   fflush(stdout);
+  if (strcmp(what, "leave") == 0) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    _exit(0);
+  }
   MPI_Finalize();
   return 0;
 }

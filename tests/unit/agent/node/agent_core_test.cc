@@ -231,17 +231,25 @@ TEST_F(AgentCoreTest, AnotherUserAtMasterPortEndsTheJobWhileRanksRun) {
   EXPECT_THAT(cause.message(), HasSubstr("another user (uid 54321) listens at port 5000"));
 }
 
+pb::PmixAbort Aborted(uint32_t rank, int code, bool waits = false) {
+  pb::PmixAbort aborted;
+  aborted.set_rank(rank);
+  aborted.set_code(code);
+  aborted.set_waits(waits);
+  return aborted;
+}
+
 // A process that calls MPI_Abort with another code ends with it, and is the cause by itself.
 TEST_F(AgentCoreTest, MpiAbortWithCodeZeroEndsTheJobAndNamesItsRank) {
   Join();
-  Take(core_.OnMpiAbort(3, 0));
+  Take(core_.OnMpiAbort(Aborted(3, 0)));
   EXPECT_FALSE(core_.stopping()) << "there are no ranks yet";
   Assign(1);
-  Take(core_.OnMpiAbort(3, 7));
+  Take(core_.OnMpiAbort(Aborted(3, 7)));
   EXPECT_FALSE(core_.stopping()) << "its exit code says it";
-  Take(core_.OnMpiAbort(1, 0));
+  Take(core_.OnMpiAbort(Aborted(1, 0)));
   EXPECT_FALSE(core_.stopping()) << "another node has this rank";
-  Take(core_.OnMpiAbort(3, 0));
+  Take(core_.OnMpiAbort(Aborted(3, 0)));
   EXPECT_TRUE(core_.stopping());
   const pb::Cause cause = Said(pb::AgentMessage::kStop).stop().cause();
   EXPECT_EQ(cause.exit_code(), 1);
@@ -250,8 +258,30 @@ TEST_F(AgentCoreTest, MpiAbortWithCodeZeroEndsTheJobAndNamesItsRank) {
   EXPECT_EQ(cause.attempt(), 1u);
   EXPECT_EQ(cause.message(), "rank 3 (node2, local rank 1) called MPI_Abort with code 0");
   actions_.clear();
-  Take(core_.OnMpiAbort(2, 0));
+  Take(core_.OnMpiAbort(Aborted(2, 0)));
   EXPECT_THAT(actions_, IsEmpty()) << "the first one is the cause";
+}
+
+TEST_F(AgentCoreTest, ARankThatWaitsAfterMpiAbortIsKilledAndEndsWithItsCode) {
+  Start();
+  Take(core_.OnMpiAbort(Aborted(2, 7, /*waits=*/true)));
+  Take(core_.OnMpiAbort(Aborted(3, 256, /*waits=*/true)));
+  const auto requests = All<agent_action::SendToSupervisor>();
+  ASSERT_EQ(requests.size(), 2u);
+  for (uint32_t local_rank = 0; local_rank < 2; ++local_rank) {
+    EXPECT_EQ(requests[local_rank].request.signal().signal(), SIGKILL);
+    EXPECT_EQ(requests[local_rank].request.signal().local_rank(), local_rank);
+    Supervisor([&](pb::SupervisorEvent& event) {
+      event.mutable_exited()->set_local_rank(local_rank);
+      event.mutable_exited()->set_signal(SIGKILL);
+    });
+    const pb::Cause cause = Said(pb::AgentMessage::kWorkerFailed).worker_failed().cause();
+    EXPECT_EQ(cause.kind(), pb::Cause::WORKER_EXIT);
+    EXPECT_EQ(cause.rank(), static_cast<int>(2 + local_rank));
+    EXPECT_EQ(cause.exit_code(), local_rank == 0 ? 7 : 1) << "256 would be a success";
+    EXPECT_EQ(cause.evidence(),
+              std::string("it called MPI_Abort with code ") + (local_rank == 0 ? "7" : "256"));
+  }
 }
 
 TEST_F(AgentCoreTest, APreparedAgentConfiguresItsSupervisorAndBeats) {

@@ -520,29 +520,33 @@ TEST(DecideMpi, Table) {
     bool has_server;
     std::vector<NodeMpi> nodes;
     int ranks;
-    bool use_pmix;
+    MpiServer server;
     std::string says;  // part of the warning or error; empty: neither
   };
   const std::vector<Case> cases = {
-      {kAuto, true, {without}, 4, false, ""},
-      {kAuto, true, {without, open_mpi}, 4, true, ""},
-      {kAuto, true, {script}, 4, true, ""},
-      {kAuto, true, {open_mpi}, 1, false, ""},
-      {kAuto, false, {open_mpi}, 4, false, "each of the 4 ranks is alone"},
-      {kAuto, true, {open_mpi, no_library}, 4, false, "b has no OpenPMIx library"},
-      {kAuto, true, {mpich}, 4, false, "--mpi pmix"},
-      {kPmix, true, {mpich}, 4, true, ""},
-      {kPmix, true, {without}, 1, true, ""},
-      {kPmix, false, {without}, 4, false, "libpmix-dev"},
-      {kPmix, true, {no_library}, 4, false, "libpmix2"},
-      {kNone, true, {open_mpi}, 4, false, ""},
-      {kNone, false, {no_library}, 4, false, ""},
+      {kAuto, true, {without}, 4, MpiServer::kNone, ""},
+      {kAuto, true, {without, open_mpi}, 4, MpiServer::kPmix, ""},
+      {kAuto, true, {script}, 4, MpiServer::kPmix, ""},
+      {kAuto, true, {open_mpi}, 1, MpiServer::kNone, ""},
+      {kAuto, false, {open_mpi}, 4, MpiServer::kNone, "each of the 4 ranks is alone"},
+      {kAuto, true, {open_mpi, no_library}, 4, MpiServer::kNone, "b has no OpenPMIx library"},
+      {kAuto, true, {mpich}, 4, MpiServer::kPmix, ""},
+      {kAuto, false, {mpich}, 4, MpiServer::kPmi, ""},
+      {kAuto, true, {mpich, no_library}, 4, MpiServer::kPmi, ""},
+      {kAuto, false, {mpich}, 1, MpiServer::kNone, ""},
+      {kPmi, false, {no_library}, 4, MpiServer::kPmi, ""},
+      {kPmix, true, {mpich}, 4, MpiServer::kPmix, ""},
+      {kPmix, true, {without}, 1, MpiServer::kPmix, ""},
+      {kPmix, false, {without}, 4, MpiServer::kNone, "libpmix-dev"},
+      {kPmix, true, {no_library}, 4, MpiServer::kNone, "libpmix2"},
+      {kNone, true, {open_mpi}, 4, MpiServer::kNone, ""},
+      {kNone, false, {no_library}, 4, MpiServer::kNone, ""},
   };
   for (const Case& c : cases) {
     const Result<MpiDecision> decision = DecideMpi(c.requested, c.has_server, c.nodes, c.ranks);
     const std::string said = decision.ok() ? decision->warning : decision.error().message;
     const std::string which = "case " + std::to_string(&c - cases.data()) + ": " + said;
-    EXPECT_EQ(decision.ok() && decision->use_pmix, c.use_pmix) << which;
+    EXPECT_EQ(decision.ok() ? decision->server : MpiServer::kNone, c.server) << which;
     EXPECT_EQ(said.empty(), c.says.empty()) << which;
     EXPECT_NE(said.find(c.says), std::string::npos) << which;
     EXPECT_EQ(decision.ok(), c.requested != kPmix || c.says.empty()) << which;

@@ -1,0 +1,219 @@
+#include "agent/pmix/mpi_server.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "agent/pmix/exchange.h"
+#include "agent/pmix/peer_links.h"
+#include "agent/pmix/pmi_core.h"
+#include "agent/pmix/pmi_sockets.h"
+#include "base/exit_code.h"
+#include "base/unique_fd.h"
+#include "proto/wire/framed_socket.h"
+
+namespace dslaunch {
+namespace {
+
+class MpiServer {
+ public:
+  MpiServer(asio::io_context& loop, UniqueFd agent, const PmixLibrary* library)
+      : loop_(loop),
+        library_(library),
+        pmi_sockets_(
+            loop, PmiCore::kMaxLineBytes,
+            {.on_line = [this](uint32_t local_rank,
+                               std::string_view line) { OnPmiLine(local_rank, line); },
+             .on_closed = [this](uint32_t local_rank) { CarryOut(pmi_->OnClosed(local_rank)); }}),
+        agent_(
+            loop, std::move(agent), [this](std::string_view bytes) { OnJob(bytes); },
+            [this](const std::string&) { End(); }) {}
+
+ private:
+  // OpenPMIx's orderly end would wait for ranks that are gone. The agent, which removes the folder
+  // too, may have been killed.
+  [[noreturn]] void End() {
+    std::error_code ignored;
+    if (!job_.folder().empty()) std::filesystem::remove_all(job_.folder(), ignored);
+    _exit(ToInt(ExitCode::kOk));
+  }
+
+  void OnJob(std::string_view bytes) {
+    if (exchange_ || !job_.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+      _exit(ToInt(ExitCode::kInternal));
+    if (const Result<void> checked = CheckPmixJob(job_); !checked.ok())
+      return SayFailure(checked.error().message);
+    exchange_ = std::make_unique<PmixExchange>(job_);
+    Result<pb::PmixClients> clients = library_ != nullptr ? StartLibrary() : pb::PmixClients();
+    if (!clients.ok()) return SayFailure(clients.error().message);
+    *start_.mutable_clients() = *std::move(clients);
+    if (const Result<void> served = ServePmi(*start_.mutable_clients()); !served.ok())
+      return SayFailure(served.error().message);
+    if (job_.nodes_size() == 1) {
+      agent_.Send(start_);
+      return;
+    }
+    links_ = std::make_unique<PeerLinks>(
+        loop_, job_,
+        PeerLinks::Handlers{
+            .on_ready =
+                [this](const Result<void>& ready) {
+                  if (!ready.ok()) return SayFailure(ready.error().message);
+                  agent_.Send(start_);
+                },
+            .on_message =
+                [this](uint32_t node_rank, pb::PmixMessage message) {
+                  OnMessage(node_rank, std::move(message));
+                },
+            .on_gone = [this](uint32_t node_rank) { CarryOut(exchange_->OnNodeGone(node_rank)); }});
+    links_->Open();
+  }
+
+  Result<pb::PmixClients> StartLibrary() {
+    return library_->start(
+        job_,
+        {.on_fence =
+             [this](uint64_t id, std::vector<uint32_t> ranks, std::string data) {
+               asio::post(
+                   loop_, [this, id, ranks = std::move(ranks), data = std::move(data)]() mutable {
+                     CarryOut(exchange_->OnLocalFence(id, std::move(ranks), std::move(data)));
+                   });
+             },
+         .on_request =
+             [this](uint64_t id, uint32_t rank) {
+               asio::post(loop_,
+                          [this, id, rank] { CarryOut(exchange_->OnLocalRequest(id, rank)); });
+             },
+         .on_abort =
+             [this](uint32_t rank, int status) {
+               asio::post(loop_,
+                          [this, rank, status] { SayAborted(rank, status, /*waits=*/false); });
+             },
+         .on_reply =
+             [this](pb::ModexReply reply) {
+               asio::post(loop_, [this, reply = std::move(reply)]() mutable {
+                 CarryOut(exchange_->OnLocalReply(std::move(reply)));
+               });
+             }});
+  }
+
+  // A rank that speaks another protocol never connects to more than it is given.
+  Result<void> ServePmi(pb::PmixClients& clients) {
+    pmi_ = std::make_unique<PmiCore>(job_);
+    const pb::PmixNode& own = job_.nodes(static_cast<int>(job_.node_rank()));
+    uint32_t world_size = 0;
+    for (const pb::PmixNode& node : job_.nodes()) world_size += node.ranks();
+    for (uint32_t local_rank = 0; local_rank < own.ranks(); ++local_rank) {
+      const int index = static_cast<int>(local_rank);
+      pb::PmixClient& client = index < clients.by_local_rank_size()
+                                   ? *clients.mutable_by_local_rank(index)
+                                   : *clients.add_by_local_rank();
+      DSL_TRY_ASSIGN(*client.mutable_pmi_socket(), pmi_sockets_.Listen(job_.folder(), local_rank));
+      client.add_env("PMI_RANK=" + std::to_string(own.first_rank() + local_rank));
+      client.add_env("PMI_SIZE=" + std::to_string(world_size));
+      client.add_env("MPI_LOCALRANKID=" + std::to_string(local_rank));
+      client.add_env("MPI_LOCALNRANKS=" + std::to_string(own.ranks()));
+    }
+    return {};
+  }
+
+  void OnPmiLine(uint32_t local_rank, std::string_view line) {
+    Result<PmiActions> actions = pmi_->OnLine(local_rank, line);
+    if (actions.ok()) return CarryOut(*std::move(actions));
+    std::fprintf(stderr, "%s: local rank %u: %s\n", program_invocation_short_name, local_rank,
+                 actions.error().message.c_str());
+    pmi_sockets_.Close(local_rank);
+    CarryOut(pmi_->OnClosed(local_rank));
+  }
+
+  void OnMessage(uint32_t node_rank, pb::PmixMessage message) {
+    Result<PmixActions> actions = exchange_->OnMessage(node_rank, std::move(message));
+    if (!actions.ok()) {
+      std::fprintf(stderr, "%s: %s\n", program_invocation_short_name,
+                   actions.error().message.c_str());
+      return links_->Drop(node_rank);
+    }
+    CarryOut(*std::move(actions));
+  }
+
+  void CarryOut(PmixActions actions) {
+    for (PmixAction& action : actions) std::visit([this](auto& one) { Do(one); }, action);
+  }
+  void Do(pmix_action::Send& action) { links_->Send(action.node_rank, action.message); }
+  void Do(pmix_action::EndFence& action) {
+    if (action.id == kPmiFence) return CarryOut(pmi_->OnFenceEnd(action.data, action.failure));
+    library_->end_ticket(action.id, std::move(action.data), action.failure);
+  }
+  void Do(pmix_action::EndRequest& action) {
+    library_->end_ticket(action.id, std::move(action.data), action.failure);
+  }
+  void Do(pmix_action::AskLibrary& action) {
+    if (library_ != nullptr) return library_->ask(action.request);
+    pb::ModexReply reply;
+    reply.set_number(action.request.number());
+    reply.set_from_node(action.request.from_node());
+    reply.set_rank(action.request.rank());
+    reply.set_failure("the node has no OpenPMIx library");
+    CarryOut(exchange_->OnLocalReply(std::move(reply)));
+  }
+
+  void CarryOut(PmiActions actions) {
+    for (PmiAction& action : actions) std::visit([this](auto& one) { Do(one); }, action);
+  }
+  void Do(pmi_action::Reply& action) { pmi_sockets_.Send(action.local_rank, action.line); }
+  void Do(pmi_action::Close& action) { pmi_sockets_.Close(action.local_rank); }
+  void Do(pmi_action::Fence& action) {
+    CarryOut(exchange_->OnLocalFence(kPmiFence, {}, std::move(action.data)));
+  }
+  void Do(pmi_action::Abort& action) { SayAborted(action.rank, action.code, /*waits=*/true); }
+
+  void SayAborted(uint32_t rank, int code, bool waits) {
+    pb::PmixReport report;
+    report.mutable_aborted()->set_rank(rank);
+    report.mutable_aborted()->set_code(code);
+    report.mutable_aborted()->set_waits(waits);
+    agent_.Send(report);
+  }
+
+  void SayFailure(const std::string& why) {
+    pb::PmixReport failed;
+    failed.set_failure(why);
+    agent_.Send(failed);
+  }
+
+  asio::io_context& loop_;
+  const PmixLibrary* const library_;
+  pb::PmixJob job_;
+  pb::PmixReport start_;
+  std::unique_ptr<PmixExchange> exchange_;
+  std::unique_ptr<PeerLinks> links_;  // null: one node
+  std::unique_ptr<PmiCore> pmi_;
+  PmiSockets pmi_sockets_;
+  FramedSocket agent_;
+};
+
+}  // namespace
+
+int RunMpiServer(const PmixLibrary* library, const char* process_name) {
+  // It may have been started from memory or as another program, under a name that says nothing.
+  prctl(PR_SET_NAME, process_name);
+  // A graceful kill reaches the ranks, which may use this process until they have ended.
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);
+  const int agent = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+  asio::io_context loop(1);
+  const MpiServer server(loop, UniqueFd(agent), library);
+  loop.run();
+  return ToInt(ExitCode::kInternal);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,47 @@
+// The connections of a node's ranks to its PMI server: one each, made by the supervisor before the
+// rank starts, which inherits it as PMI_FD.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+// On the loop's thread.
+class PmiSockets {
+ public:
+  // Both may call Send and Close.
+  struct Handlers {
+    std::function<void(uint32_t local_rank, std::string_view line)> on_line;  // without its end
+    std::function<void(uint32_t local_rank)> on_closed;  // once; not after Close
+  };
+
+  // `max_line_bytes`: a rank that sends a longer line is closed.
+  PmiSockets(asio::io_context& loop, size_t max_line_bytes, Handlers handlers);
+  ~PmiSockets();
+
+  // Waits for the one connection of that rank at a socket in `folder`, and returns its path. kIo.
+  Result<std::string> Listen(const std::string& folder, uint32_t local_rank);
+  // A rank that does not read what it asked for is closed.
+  void Send(uint32_t local_rank, const std::string& line);
+  void Close(uint32_t local_rank);
+
+ private:
+  struct Rank;
+  void Read(uint32_t local_rank, const std::shared_ptr<Rank>& rank);
+  void End(uint32_t local_rank);
+
+  asio::io_context& loop_;
+  const size_t max_line_bytes_;
+  const Handlers handlers_;
+  std::map<uint32_t, std::shared_ptr<Rank>> ranks_;
+};
+
+}  // namespace dslaunch
