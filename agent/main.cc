@@ -19,6 +19,7 @@
 #include "agent/node/agent_main.h"
 #include "agent/pmix/mpi_server.h"
 #include "agent/relay/relay.h"
+#include "agent/supervisor/resume_socket.h"
 #include "agent/supervisor/supervisor.h"
 #include "base/build_id.h"
 #include "base/exit_code.h"
@@ -60,16 +61,21 @@ int main(int argc, char** argv) {
   const bool has_nonce =
       argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && dslaunch::IsHex(argv[3]);
   const std::string mode = has_nonce ? argv[1] : "";
-  const bool detachable = argc == 5 && std::strcmp(argv[4], "--detachable") == 0;
+  const auto has_flag = [&](int at, const char* flag) {
+    return argc > at && std::strcmp(argv[at], flag) == 0;
+  };
+  const bool resumable = has_flag(4, "--resumable");
+  const bool detachable = has_flag(resumable ? 5 : 4, "--detachable");
   const bool has_command = argc == 6 && std::strcmp(argv[4], "--command-fd") == 0;
   const std::optional<uint32_t> command_fd = has_command ? ReadNumber(argv[5]) : std::nullopt;
-  if (mode == "supervisor" && (argc == 4 || detachable || command_fd)) {
+  if (mode == "supervisor" && (argc == 4 + resumable + detachable || command_fd)) {
     if (detachable && dslaunch::ShouldLeaveSession(dslaunch::ReadLogoutInfo()))
       dslaunch::LeaveSession(argv);
     NoteStart();
     dslaunch::SupervisorOptions options;
     options.nonce = argv[3];
     options.build_id = dslaunch::OwnBuildId();
+    options.resumable = resumable;
     if (command_fd) options.command_fd = static_cast<int>(*command_fd);
     options.run_agent = [command = options.command_fd](int grpc_fd, int control_fd,
                                                        int sockets_fd) {
@@ -89,6 +95,10 @@ int main(int argc, char** argv) {
     dial.command.assign(argv + 7, argv + argc);
     return dslaunch::RunDial(dial);
   }
+  if (mode == "resume" && argc == 5 && dslaunch::IsHex(argv[4])) {
+    NoteStart();
+    return dslaunch::RunResume(argv[3], dslaunch::OwnBuildId(), argv[4]);
+  }
   if (mode == "relay" && argc == 4) {
     NoteStart();
     return dslaunch::RunRelay(argv[3], dslaunch::OwnBuildId());
@@ -100,7 +110,9 @@ int main(int argc, char** argv) {
     return dslaunch::RunAttach(inspection, argv[4], *node);
   std::fprintf(stderr,
                "dslaunch-agent is started by dslaunch, not by hand.\n"
-               "usage: dslaunch-agent supervisor --nonce HEX [--detachable | --command-fd N]\n"
+               "usage: dslaunch-agent supervisor --nonce HEX [--resumable] [--detachable]\n"
+               "       dslaunch-agent supervisor --nonce HEX --command-fd N\n"
+               "       dslaunch-agent resume --nonce HEX SOCKET\n"
                "       dslaunch-agent read --nonce HEX\n"
                "       dslaunch-agent attach --nonce HEX JOB NODE\n"
                "       dslaunch-agent relay --nonce HEX\n"

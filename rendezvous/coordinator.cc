@@ -190,6 +190,8 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
       return OnDrained(participant, message, now);
     case pb::AgentMessage::kStop:
       return OnStopJob(participant, CauseReportedBy(participant, message.stop().cause()), now);
+    case pb::AgentMessage::kFrontEndConnection:
+      return OnFrontEndConnection(participant, message.front_end_connection().is_broken());
     case pb::AgentMessage::kTornDown:
       Update(participant,
              [&] { participant.torn_down = participant.leaving || phase_ == Phase::kStopping; });
@@ -314,6 +316,25 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   if (participant.in_attempt && (phase_ == Phase::kStarting || phase_ == Phase::kRunning))
     return EndAttempt(now);
   Notify(NodeName(index) + " leaves the job: " + cause.message());
+}
+
+// A connection that was reset is one node's. A front end that was killed is missed by all nodes at
+// once: nobody would come back, and the ranks shall not live on for as long as it takes to be sure.
+void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken) {
+  const bool was_broken = std::exchange(participant.front_end_is_broken_off, is_broken);
+  if (!is_broken) {
+    if (was_broken)
+      Notify("the connection to " + NodeName(participant.member.node_index) +
+             " broke and was made again; nothing was lost");
+    return;
+  }
+  const auto has_front_end = [](const Participant& other) {
+    return !other.lost_in && !other.torn_down && !other.leaving && !other.front_end_is_broken_off;
+  };
+  if (std::ranges::any_of(Joined(), has_front_end)) return;
+  pb::RendezvousMessage message;
+  message.mutable_no_front_end();
+  Broadcast(message);
 }
 
 std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_point now) {

@@ -87,9 +87,10 @@ class Coordinator {
     bool has_joined = false;
     Clock::time_point last_seen;
     bool suspect = false;
-    std::optional<uint64_t> lost_in;  // the attempt
-    bool leaving = false;             // it cannot go on, and tears down by itself
-    bool has_left_processes = false;  // that could not be ended: no place for new ranks
+    std::optional<uint64_t> lost_in;       // the attempt
+    bool leaving = false;                  // it cannot go on, and tears down by itself
+    bool front_end_is_broken_off = false;  // its connection to the front end broke
+    bool has_left_processes = false;       // that could not be ended: no place for new ranks
     bool torn_down = false;
     bool saved = false;   // as TornDown said
     bool drained = true;  // false from Drain to its answer
@@ -132,6 +133,7 @@ class Coordinator {
   void OnWorkerFailed(Participant& participant, const pb::WorkerFailed& failed,
                       Clock::time_point now);
   void OnStopJob(Participant& participant, const pb::Cause& cause, Clock::time_point now);
+  void OnFrontEndConnection(Participant& participant, bool is_broken);
 
   void TryToForm(Clock::time_point now);
   void Form(QuorumDecision decision, Clock::time_point now);

@@ -184,6 +184,9 @@ class AgentCore {
   // The same, and notifies the other nodes.
   void StopJob(const pb::Cause& cause, bool kill_now = false);
   void NotifyStop(const pb::Cause& cause);
+  void OnFrontEndConnection(bool is_broken);
+  // To the supervisor, which ends everything.
+  void SendNoFrontEnd();
   void OnFrontEndGone(Clock::time_point now);
   void LeaveRendezvousToOthers();
   // The last event, once nothing more can happen here.
@@ -244,6 +247,7 @@ class AgentCore {
 
   bool supervisor_gone_ = false;
   bool front_end_gone_ = false;
+  bool front_end_is_broken_off_ = false;  // the connection to it; it may come back
   std::optional<Clock::time_point> stream_over_at_;
   std::optional<Clock::time_point> detached_at_;
   std::optional<Clock::time_point> quit_at_;  // whether or not the other nodes know of our end

@@ -109,6 +109,24 @@ void AgentCore::TornDown(Clock::time_point now) {
   QuitIfIdle(now);
 }
 
+// One node cannot tell a connection that broke from a front end that was killed. The rendezvous,
+// which hears of all nodes, can. A node without one does not wait for its front end.
+void AgentCore::OnFrontEndConnection(bool is_broken) {
+  front_end_is_broken_off_ = is_broken;
+  Log(is_broken ? "the connection to the front end broke; it may come back"
+                : "the front end is connected again");
+  if (is_broken && (!joined_ || completed_)) return SendNoFrontEnd();
+  pb::AgentMessage message;
+  message.mutable_front_end_connection()->set_is_broken(is_broken);
+  SendToRendezvous(std::move(message));
+}
+
+void AgentCore::SendNoFrontEnd() {
+  pb::SupervisorRequest request;
+  request.mutable_no_front_end();
+  SendToSupervisor(std::move(request));
+}
+
 void AgentCore::OnFrontEndGone(Clock::time_point now) {
   if (std::exchange(front_end_gone_, true)) return;
   Log("the front end is gone");

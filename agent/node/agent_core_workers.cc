@@ -100,6 +100,9 @@ AgentActions AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Cloc
     case pb::SupervisorEvent::kFrontEndGone:
       OnFrontEndGone(now);
       break;
+    case pb::SupervisorEvent::kFrontEndConnection:
+      OnFrontEndConnection(event.front_end_connection().is_broken());
+      break;
     case pb::SupervisorEvent::kWorkersCgroup:
       OnWorkersCgroup(event.workers_cgroup());
       break;

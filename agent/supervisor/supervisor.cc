@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "agent/supervisor/cgroup.h"
+#include "agent/supervisor/front_end_link.h"
 #include "agent/supervisor/left_process.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_pump.h"
@@ -61,6 +62,11 @@ struct Streams {
   UniqueFd grpc;
   UniqueFd control;
   UniqueFd sockets;
+  std::optional<ResumePlace> resume;  // none: the stream is its connection
+  // With it, what front_end_in and front_end_out are duplicates of leads to this.
+  UniqueFd link_local;
+  UniqueFd connection_in;
+  UniqueFd connection_out;
 };
 
 UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
@@ -81,6 +87,14 @@ class Supervisor {
     control_ = std::make_unique<FramedSocket>(
         io_, std::move(streams.control), [this](std::string_view bytes) { OnRequest(bytes); },
         [this](const std::string&) { CarryOut(core_.OnControlLost(Clock::now())); });
+    if (!streams.resume) return;
+    link_ = std::make_unique<FrontEndLink>(
+        io_, std::move(streams.link_local), *std::move(streams.resume),
+        FrontEndLink::Handlers{
+            .on_broken = [this] { CarryOut(core_.OnConnectionBroken(Clock::now())); },
+            .on_resumed = [this] { CarryOut(core_.OnConnectionResumed()); },
+            .on_all_sent = [this] { CarryOut(core_.OnOutboundEnded(Clock::now())); }});
+    link_->Start(std::move(streams.connection_in), std::move(streams.connection_out));
   }
 
   // `unblocked`: the signal mask to run with; the handled signals are blocked until now.
@@ -94,7 +108,7 @@ class Supervisor {
     outbound_.Start([this](SupervisorPump::Event event) {
       if (event == SupervisorPump::Event::kSinkFailed)
         OnFrontEndGone();
-      else
+      else if (!link_)  // which has yet to send what it got
         CarryOut(core_.OnOutboundEnded(Clock::now()));
     });
     io_.run();
@@ -227,6 +241,10 @@ class Supervisor {
 
   void Do(const supervisor_action::CloseInbound&) { inbound_.CloseSink(); }
 
+  void Do(const supervisor_action::RefuseFrontEnd&) {
+    if (link_) link_->Close();
+  }
+
   void Do(const supervisor_action::KillAgent&) {
     if (!agent_ended_)
       kill(agent_pid_, SIGKILL);  // not reaped yet, so the pid is still the agent's
@@ -315,8 +333,9 @@ class Supervisor {
   const pid_t agent_pid_;
   bool agent_ended_ = false;  // and was reaped
   Watchdog watchdog_;
-  SupervisorPump inbound_;   // front end -> agent
-  SupervisorPump outbound_;  // agent -> front end
+  SupervisorPump inbound_;              // front end -> agent
+  SupervisorPump outbound_;             // agent -> front end
+  std::unique_ptr<FrontEndLink> link_;  // between these two and the front end; null: nothing is
   SupervisorWorkers workers_;
   std::string cgroup_;  // the workers' (agent/supervisor/cgroup.h); empty: none
   std::unique_ptr<FramedSocket> control_;
@@ -366,6 +385,19 @@ bool OpenStream(UniqueFd& ours, UniqueFd& agents) {
   return true;
 }
 
+// Puts the link of the supervisor between its pumps and stdin and stdout.
+bool MakeResumable(Streams& streams) {
+  Result<ResumePlace> place = OpenResumePlace();
+  UniqueFd pumps;
+  if (!place.ok() || !OpenStream(pumps, streams.link_local)) return false;
+  streams.resume = *std::move(place);
+  streams.connection_in = std::move(streams.front_end_in);
+  streams.connection_out = std::move(streams.front_end_out);
+  streams.front_end_in = Duplicate(pumps.get());
+  streams.front_end_out = std::move(pumps);
+  return streams.front_end_in.valid();
+}
+
 InheritedLimits ChangeProcess() {
   InheritedLimits inherited;
   inherited.umask = umask(077);
@@ -400,8 +432,13 @@ int RunSupervisor(const SupervisorOptions& options) {
 
   Streams streams;
   if (!TakeStdio(streams)) return Fail("take over stdin and stdout");
-  const std::string hello = FormatHello(options.nonce, options.build_id);
-  if (!WriteAll(streams.front_end_out.get(), hello, Deadline::After(kHelloLimit))) {
+  std::string hello = FormatHello(options.nonce, options.build_id);
+  if (options.resumable) {
+    if (!MakeResumable(streams)) return Fail("open a socket by which the front end can come back");
+    hello += FormatTicket(streams.resume->ticket);
+  }
+  const int out = options.resumable ? streams.connection_out.get() : streams.front_end_out.get();
+  if (!WriteAll(out, hello, Deadline::After(kHelloLimit))) {
     return Fail("write the hello line");
   }
   UniqueFd agent_grpc, agent_control, agent_sockets;

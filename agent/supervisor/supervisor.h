@@ -13,6 +13,10 @@ struct SupervisorOptions {
   std::string nonce;     // the front end's, repeated in the hello line
   std::string build_id;  // of this binary
 
+  // The stream to the front end is resumed when its connection breaks (front_end_link.h); its
+  // ticket follows the hello line.
+  bool resumable = false;
+
   int command_fd = -1;  // inherited, for the agent alone: its node's own command; -1: none
 
   // The agent's whole life, in a process of its own: serves gRPC on the first descriptor and speaks

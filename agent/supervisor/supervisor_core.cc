@@ -63,6 +63,9 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
     case pb::SupervisorRequest::kAlive:
       OnAlive(request.alive(), now);
       break;
+    case pb::SupervisorRequest::kNoFrontEnd:
+      if (resume_by_) GiveUpFrontEnd("the agent says that the front end is gone", now);
+      break;
     case pb::SupervisorRequest::REQUEST_NOT_SET:
       break;
   }
@@ -229,6 +232,31 @@ SupervisorActions SupervisorCore::OnFrontEndGone(Clock::time_point now) {
   return TakeActions();
 }
 
+SupervisorActions SupervisorCore::OnConnectionBroken(Clock::time_point now) {
+  static constexpr char kReason[] = "the connection to the front end broke";
+  resume_by_ = now + kResumeLimit;
+  if (detached_ || ending_)
+    GiveUpFrontEnd(kReason, now);
+  else
+    SendConnection(/*is_broken=*/true, kReason);
+  return TakeActions();
+}
+
+SupervisorActions SupervisorCore::OnConnectionResumed() {
+  if (std::exchange(resume_by_, std::nullopt))
+    SendConnection(/*is_broken=*/false, "the front end is connected again");
+  return TakeActions();
+}
+
+void SupervisorCore::GiveUpFrontEnd(const char* reason, Clock::time_point now) {
+  resume_by_.reset();
+  Act(action::RefuseFrontEnd{}, reason);
+  if (detached_)
+    Act(action::CloseInbound{}, reason);
+  else
+    BeginEnding(Why::kFrontEndGone, reason, now);
+}
+
 SupervisorActions SupervisorCore::OnOutboundEnded(Clock::time_point now) {
   outbound_ended_ = true;
   Advance(now);
@@ -272,6 +300,12 @@ void SupervisorCore::BeginEnding(Why why, const char* reason, Clock::time_point 
 void SupervisorCore::SendFrontEndGone(const char* reason) {
   pb::SupervisorEvent event;
   event.mutable_front_end_gone();
+  Act(action::SendToAgent{std::move(event)}, reason);
+}
+
+void SupervisorCore::SendConnection(bool is_broken, const char* reason) {
+  pb::SupervisorEvent event;
+  event.mutable_front_end_connection()->set_is_broken(is_broken);
   Act(action::SendToAgent{std::move(event)}, reason);
 }
 
@@ -367,6 +401,7 @@ void SupervisorCore::KillAgent(const char* reason, Clock::time_point now) {
 
 SupervisorActions SupervisorCore::OnTime(Clock::time_point now) {
   if (watch_at_ && !ending_ && now >= *watch_at_) OnWatch(now);
+  if (resume_by_ && now >= *resume_by_) GiveUpFrontEnd("the front end did not come back", now);
   if (graceful_kill_wake_ && now >= *graceful_kill_wake_) {
     graceful_kill_wake_.reset();
     Advance(now);
@@ -390,6 +425,7 @@ std::optional<Clock::time_point> SupervisorCore::wake() const {
     if (when && (!earliest || *when < *earliest)) earliest = when;
   };
   if (!ending_) consider(watch_at_);
+  consider(resume_by_);
   consider(graceful_kill_wake_);
   consider(agent_limit_.end());
   consider(kill_limit_.end());

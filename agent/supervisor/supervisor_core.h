@@ -74,6 +74,8 @@ struct ListLeft {};
 struct ForgetWorkers {};
 // The agent sees end of file from the front end.
 struct CloseInbound {};
+// A front end that comes back is turned away from now on.
+struct RefuseFrontEnd {};
 struct KillAgent {};  // by SIGKILL
 struct Print {        // on stderr
   std::string line;
@@ -92,8 +94,8 @@ struct SupervisorAction {
                supervisor_action::SignalWorkers, supervisor_action::CountLeft,
                supervisor_action::SignalAll, supervisor_action::KillAll,
                supervisor_action::ListLeft, supervisor_action::ForgetWorkers,
-               supervisor_action::CloseInbound, supervisor_action::KillAgent,
-               supervisor_action::Print, supervisor_action::Finish>
+               supervisor_action::CloseInbound, supervisor_action::RefuseFrontEnd,
+               supervisor_action::KillAgent, supervisor_action::Print, supervisor_action::Finish>
       what;
   const char* reason = "";  // static
 };
@@ -125,6 +127,10 @@ class SupervisorCore {
 
   // For the agent to end by itself, and then to die of SIGKILL.
   static constexpr milliseconds kAgentEndLimit{2'000};
+  // For the front end to come back after its connection broke, unless the agent learns sooner that
+  // it will not. A login takes a fraction of a second; ranks without a front end should not live on
+  // for longer.
+  static constexpr milliseconds kResumeLimit{4'000};
   // For the agent's last bytes, when the front end reads slowly.
   static constexpr milliseconds kDrainLimit{2'000};
 
@@ -137,6 +143,9 @@ class SupervisorCore {
   SupervisorActions OnControlLost(Clock::time_point now);
   // End of file from the front end, or it cannot be written to.
   SupervisorActions OnFrontEndGone(Clock::time_point now);
+  // The connection to a front end that can resume its stream broke, and was made again.
+  SupervisorActions OnConnectionBroken(Clock::time_point now);
+  SupervisorActions OnConnectionResumed();
   // The front end has all that the agent sent, and nothing follows.
   SupervisorActions OnOutboundEnded(Clock::time_point now);
   // SIGTERM, SIGINT or SIGHUP to the supervisor.
@@ -205,6 +214,8 @@ class SupervisorCore {
     out_.push_back({std::move(what), reason});
   }
   void SendFrontEndGone(const char* reason);
+  void SendConnection(bool is_broken, const char* reason);
+  void GiveUpFrontEnd(const char* reason, Clock::time_point now);
   SupervisorActions TakeActions();
 
   Options options_;
@@ -228,6 +239,7 @@ class SupervisorCore {
   std::optional<Clock::time_point> lease_end_;  // as the agent reported; none: no lease
   bool lease_is_over_ = false;
   bool detached_ = false;
+  std::optional<Clock::time_point> resume_by_;  // the connection to the front end is broken
 
   std::optional<Why> ending_;  // the first cause
   int signal_ = 0;

@@ -5,8 +5,8 @@ namespace dslaunch {
 std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view nonce) {
   const std::string nonce_text(nonce);
   switch (role.kind) {
-    case AgentRole::Kind::kDetachable:
-      return {"supervisor", "--nonce", nonce_text, "--detachable"};
+    case AgentRole::Kind::kResume:
+      return {"resume", "--nonce", nonce_text, role.resume_socket};
     case AgentRole::Kind::kAttach:
       return {"attach", "--nonce", nonce_text, role.job_id, std::to_string(role.node_index)};
     case AgentRole::Kind::kRead:
@@ -14,12 +14,15 @@ std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view 
     case AgentRole::Kind::kRelay:
       return {"relay", "--nonce", nonce_text};
     case AgentRole::Kind::kJob:
-      if (role.command_fd >= 0)
-        return {"supervisor", "--nonce", nonce_text, "--command-fd",
-                std::to_string(role.command_fd)};
+    case AgentRole::Kind::kDetachable:
       break;
   }
-  return {"supervisor", "--nonce", nonce_text};
+  std::vector<std::string> arguments = {"supervisor", "--nonce", nonce_text};
+  if (role.command_fd >= 0)
+    arguments.insert(arguments.end(), {"--command-fd", std::to_string(role.command_fd)});
+  if (role.resumable) arguments.push_back("--resumable");
+  if (role.kind == AgentRole::Kind::kDetachable) arguments.push_back("--detachable");
+  return arguments;
 }
 
 }  // namespace dslaunch

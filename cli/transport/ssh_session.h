@@ -51,6 +51,9 @@ struct SshOptions {
   // of a sentence; may be null.
   std::shared_ptr<std::atomic<const char*>> unsupported = {};
 
+  // False: the user is asked no question whose answer is not known yet, as in the midst of a job.
+  bool may_ask_anew = true;
+
   // Of a host of somebody's ProxyJump: whom it leads to, the node first. Empty: it is the node.
   std::vector<std::string> leads_to = {};
   // The ProxyJump to this host where another's ssh_config says it; nullopt: its own.

@@ -197,8 +197,8 @@ ssh_key SshSession::ReadPrivateKey(const std::string& path) {
 // `status` is that of the keys. One question for each node: a second chance is a second start.
 Result<int> SshSession::LoginByAsking(int status) {
   const int methods = ::ssh_userauth_list(session_.get(), nullptr);
-  const bool by_questions =
-      config_.kbd_interactive_authentication && (methods & SSH_AUTH_METHOD_INTERACTIVE) != 0;
+  const bool by_questions = options_.may_ask_anew && config_.kbd_interactive_authentication &&
+                            (methods & SSH_AUTH_METHOD_INTERACTIVE) != 0;
   const bool by_password =
       config_.password_authentication && (methods & SSH_AUTH_METHOD_PASSWORD) != 0;
   if (!(by_questions || by_password) || ::ssh_is_connected(session_.get()) == 0 ||

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/start_thread.h"
 #include "base/subprocess.h"
+#include "cli/transport/resumable_link.h"
 #include "cli/transport/ssh_bootstrap.h"
 #include "cli/transport/transport_command.h"
 
@@ -20,6 +21,29 @@ namespace {
 
 // Beyond the deadline, for the session's own message to arrive: it is more precise than ours.
 constexpr milliseconds kMessageGrace{200};
+
+// All by value: a thread that is stuck may outlive its transport.
+SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
+  return [agent, role](SshSession& session, TailBuffer& stderr_tail, Deadline by) {
+    return StartAgent(session, agent, role, stderr_tail, by);
+  };
+}
+
+// Logs in to the same host, as the same user, with the same options.
+ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions options,
+                                      const AgentBinary& agent) {
+  options.on_step = {};  // nobody watches this start
+  options.may_ask_anew = false;
+  return [target, options, agent](const std::string& socket,
+                                  Deadline by) -> Result<std::unique_ptr<NodeLink>> {
+    AgentRole role;
+    role.kind = AgentRole::Kind::kResume;
+    role.resume_socket = socket;
+    DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link,
+                   SshLink::Open(target, options, StartInRole(agent, role), by));
+    return std::unique_ptr<NodeLink>(std::move(link));
+  };
+}
 
 }  // namespace
 
@@ -174,16 +198,15 @@ Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target
                             std::make_unique<SshNodeCommand>(options_.command, options_.configs),
                             role_, options_.on_step)
         .Connect(target, deadline);
-  // By value: a thread that is stuck may outlive this transport.
-  auto start = [agent = agent_, role = role_](SshSession& session, TailBuffer& stderr_tail,
-                                              Deadline by) {
-    return StartAgent(session, agent, role, stderr_tail, by);
-  };
+  AgentRole role = role_;
+  role.resumable = role.kind == AgentRole::Kind::kJob || role.kind == AgentRole::Kind::kDetachable;
   SshOptions options = options_;
   options.unsupported = std::make_shared<std::atomic<const char*>>(nullptr);
   const milliseconds limit = deadline.Left();
   Result<std::unique_ptr<SshLink>> link =
-      SshLink::Open(target, options, std::move(start), deadline);
+      SshLink::Open(target, options, StartInRole(agent_, role), deadline);
+  if (link && role.resumable)
+    return ResumableLink::Open(*std::move(link), ResumeOver(target, options_, agent_));
   if (link) return std::unique_ptr<NodeLink>(*std::move(link));
   const char* const why = *options.unsupported;
   const std::string ssh = why != nullptr ? FindProgram("ssh") : "";

@@ -33,6 +33,8 @@
 #include "cli/output/progress_view.h"
 #include "cli/output/terminal.h"
 #include "cli/transport/hello.h"
+#include "net/resume/resumable_core.h"
+#include "net/resume/resume_words.h"
 #include "proto/contract/line_assembler.h"
 #include "proto/contract/line_tag.h"
 #include "proto/contract/status_line.h"
@@ -221,6 +223,117 @@ bool TagsLines(const std::string& bytes) {
 }
 
 // Pieces of a stream, each with its length; the first byte says how large a message may be.
+// Two ends that obey the rules: each step sends, carries a part of what is on its way, lets the
+// reader take, or breaks the connection.
+bool ResumesStreams(const std::string& bytes) {
+  struct End {
+    ResumableCore core;
+    std::string on_its_way;  // to the other end
+    std::string sent;
+    std::string got;  // by the core
+    size_t delivered = 0;
+  };
+  Input input(bytes);
+  End ends[2];
+  const auto carry = [&ends](size_t from, size_t most) {
+    End& to = ends[1 - from];
+    std::string& way = ends[from].on_its_way;
+    const Result<void> taken = to.core.OnBytes(way.substr(0, most));
+    Require(taken.ok(), "an end that obeys the rules is refused");
+    way.erase(0, most);
+    to.got += to.core.TakeArrived();
+  };
+  const auto resume = [&ends] {
+    const uint64_t has[2] = {ends[0].core.received(), ends[1].core.received()};
+    for (size_t i = 0; i < 2; ++i) {
+      Require(ends[i].core.CanResumeAt(has[1 - i]), "a stream cannot be resumed");
+      ends[i].core.ResumeAt(has[1 - i]);
+      ends[i].on_its_way = ends[i].core.TakeFrames();
+    }
+  };
+  bool broke = false;
+  while (!input.empty()) {
+    const size_t at = input.Below(2);
+    End& end = ends[at];
+    switch (input.Below(5)) {
+      case 0: {
+        const std::string_view text = input.Text().substr(0, end.core.Room());
+        end.core.Send(text);
+        end.sent += text;
+        break;
+      }
+      case 1: {
+        // Enough to meet the window.
+        const std::string text(std::min<size_t>(end.core.Room(), size_t{input.Byte()} << 16), 'x');
+        if (end.sent.size() > 4 * ResumableCore::kWindow) break;
+        end.core.Send(text);
+        end.sent += text;
+        break;
+      }
+      case 2:
+        carry(at, input.Number32());
+        break;
+      case 3: {
+        const size_t taken = std::min<size_t>(end.got.size() - end.delivered, input.Number32());
+        end.core.OnDelivered(taken);
+        end.delivered += taken;
+        break;
+      }
+      case 4:
+        resume();
+        broke = true;
+        break;
+    }
+    end.on_its_way += end.core.TakeFrames();
+    Require(end.core.Room() <= ResumableCore::kWindow, "a window grows");
+    Require(end.got.size() - end.delivered <= ResumableCore::kWindow, "more waits than a window");
+  }
+  resume();
+  for (size_t i = 0; i < 2; ++i) {
+    ends[i].core.SendEnd();
+    ends[i].on_its_way += ends[i].core.TakeFrames();
+  }
+  for (size_t i = 0; i < 2; ++i) carry(i, SIZE_MAX);
+  for (size_t i = 0; i < 2; ++i) {
+    Require(ends[i].core.peer_ended(), "an end is not heard");
+    Require(ends[i].got == ends[1 - i].sent, "bytes are lost, doubled or made up");
+  }
+  return broke;
+}
+
+// The first byte says how large the pieces are.
+bool ReadsResumableFrames(const std::string& bytes) {
+  Input input(bytes);
+  const size_t piece = 1 + input.Below(64);
+  const std::string_view stream = input.Rest();
+  const auto read = [stream](size_t step) {
+    ResumableCore core;
+    core.Send("twelve bytes");
+    std::string got;
+    Result<void> taken;
+    for (std::string_view rest = stream; taken.ok() && !rest.empty();
+         rest.remove_prefix(std::min(step, rest.size()))) {
+      taken = core.OnBytes(rest.substr(0, step));
+      got += core.TakeArrived();
+    }
+    if (!taken.ok()) RequireOneLine(taken.error().message);
+    Require(core.received() == got.size(), "bytes are counted wrong");
+    Require(core.Room() <= ResumableCore::kWindow, "a window grows");
+    return std::pair(taken.ok(), got);
+  };
+  const auto whole = read(SIZE_MAX);
+  Require(whole == read(piece), "what is read depends on where the stream is cut");
+
+  const std::string text(stream);
+  const std::optional<ResumeTicket> ticket = ParseTicket(text);
+  Require(!ticket || FormatTicket(*ticket) == text, "a ticket changes");
+  const std::optional<ResumeRequest> request = ParseRequest(text);
+  Require(!request || FormatRequest(*request) == text, "a request changes");
+  const std::optional<uint64_t> answer = ParseAnswer(text);
+  Require(!answer || FormatAnswer(*answer) == text, "an answer changes");
+  return ticket || request || answer || (whole.first && !whole.second.empty());
+}
+
 bool ParsesFrames(const std::string& bytes) {
   Input input(bytes);
   const size_t max_bytes = input.Byte();

@@ -18,6 +18,7 @@ from hosts_case import HostsCase, OutsideCase  # noqa: E402
 from launcher_case import LauncherCase, bash  # noqa: E402
 from slurm_case import SlurmCase  # noqa: E402
 from slurm_cluster import why_not as why_no_slurm  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
 from test_hosts import why_not as why_no_hosts  # noqa: E402
 
 WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
@@ -146,6 +147,9 @@ class Conformance:
         job = self.start_waiting()
         self.break_daemon()
         broken_at = time.time()
+        if self.daemon_is_replaced:
+            wait_until(lambda: "node2 broke and was made again" in job.output, 10, "the job goes on")
+            self.cancel(job)
         self.assertNotEqual(0, self.wait(job), job.output)
         self.assert_nothing_left(within_s=30, since=broken_at)
 
@@ -156,6 +160,7 @@ class Conformance:
         self.assertEqual(2, len(re.findall(r'"cores": *\d+', job.stdout)), job.output)
 
     second_node = "node2"
+    daemon_is_replaced = False
 
     def doctor(self):
         return ["doctor", *self.job()]
@@ -208,6 +213,7 @@ class OnHosts(Conformance):
 
 class LibSsh(OnHosts, HostsCase):
     way = "ssh"
+    daemon_is_replaced = True
 
     def job(self, *more):
         return ["--hostfile", self.hosts.hostfile(slots=2), *more]
@@ -218,6 +224,7 @@ class LibSsh(OnHosts, HostsCase):
 
 class SystemSsh(LibSsh):
     way = "ssh_command"
+    daemon_is_replaced = False
 
     def job(self, *more):
         return super().job("--ssh_command", "ssh", *more)
@@ -225,6 +232,7 @@ class SystemSsh(LibSsh):
 
 class Relay(LibSsh):
     way = "relay"
+    daemon_is_replaced = False
     host_options = {"nodes_log_in": True}
 
     def job(self, *more):

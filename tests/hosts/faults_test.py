@@ -156,8 +156,8 @@ class SuddenDeath(FaultCase):
         self.assert_nothing_left(5)
 
     def test_a_cut_ssh_session(self):
-        # The session's sshd dies: end of file without goodbye on the node.
-        job = self.start_ranks(HEEDS_TERM)
+        # The session's sshd dies: end of file without goodbye on the node. dslaunch's own client would log in again.
+        job = self.start_ranks(HEEDS_TERM, "--ssh_command", "ssh")
         node = self.hosts.nodes[1]
         begin = time.time()
         for process in node.processes():

@@ -1,5 +1,8 @@
 """Networks that fall apart: both sides end cleanly, and who was fenced cannot act when the network heals."""
 
+import os
+import re
+import signal
 import sys
 import time
 
@@ -13,12 +16,15 @@ TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s"
 # Waits for the word to end, and says in which attempt and where it runs.
 SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
             until [ -e "$1/go" ]; do sleep 0.05; done"""
+# The same, with numbered lines all the time.
+LINES = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"; i=0
+           until [ -e "$1/go" ]; do i=$((i + 1)); echo "line $i"; sleep 0.01; done; echo "last line $i" """
 
 
 class PartitionCase(HostsCase):
-    def start_on(self, hosts, *options):
+    def start_on(self, hosts, *options, script=SCRIPT):
         job = self.start("--hostfile", hosts.hostfile(slots=2), *options, *TIMES, "--log_dir", self.folder / "logs",
-                         bash(SCRIPT), "-", str(self.folder))
+                         bash(script), "-", str(self.folder))
         self.wait_for_files(job, "up.1.*", 2 * len(hosts.nodes))
         return job
 
@@ -79,9 +85,55 @@ class FrontEndIsCutOff(PartitionCase):
 
 
 class Resets(PartitionCase):
-    """One TCP connection is reset: that is the loss of one node at most."""
+    """One TCP connection is reset: it is made anew, or one node is lost."""
 
-    def finish_without_node3(self, job):
+    def logged_by(self, node):
+        return "".join(path.read_text() for path in self.folder.glob(f"logs/**/{node.name}/agent.log"))
+
+    def check_lines(self, job, ranks):
+        """Each rank's lines are there once, in order."""
+        for rank in ranks:
+            numbers = re.findall(rf"^\[\w+:{rank}\] line (\d+)$", job.stdout, re.M)
+            last = re.search(rf"^\[\w+:{rank}\] last line (\d+)$", job.stdout, re.M)
+            self.assertTrue(last, f"rank {rank} does not end:\n{job.output[-3000:]}")
+            self.assertEqual([str(number) for number in range(1, int(last[1]) + 1)], numbers, f"lines of rank {rank}")
+
+    def check_resets(self, reset):
+        hosts = self.hosts
+        job = self.start_on(hosts, "--show", "all", script=LINES)
+        for number in range(1, 4):
+            reset(hosts.nodes[1])
+            wait_until(lambda number=number: self.logged_by(hosts.nodes[1]).count("is connected again") == number, 10,
+                       f"connection {number + 1}")
+            time.sleep(0.3)
+            self.assertTrue(job.running(), job.output)
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job, 60), job)
+        self.check_lines(job, range(4))
+        self.assertNotIn("lost:", job.output)
+        self.assert_says(job, "the connection to node2 broke and was made again; nothing was lost",
+                         "4 ranks on 2 nodes succeeded")
+        self.assert_presentable(job)
+        self.assert_nothing_left(10)
+
+    def test_the_ssh_connection_of_one_node_is_made_anew(self):
+        self.fresh_hosts()
+        self.check_resets(lambda node: node.reset_connections("sport = :22"))
+
+    def test_an_sshd_that_is_killed_is_replaced_for_a_user(self):
+        self.fresh_hosts(**AS_USER)
+
+        def kill_sshd(node):
+            for process in node.processes():
+                if process.name.startswith("sshd") or process.comm.startswith("sshd"):
+                    os.kill(process.pid, signal.SIGKILL)
+        self.check_resets(kill_sshd)
+
+    def test_one_that_cannot_be_made_anew_is_the_loss_of_its_node(self):
+        hosts = self.fresh_hosts(count=3)
+        job = self.start_on(hosts, "--nnodes", "2:3", "--max_restarts", "2", "--restart_delay_s", "0.1")
+        hosts.nodes[2].stop_sshd()
+        hosts.nodes[2].reset_connections("sport = :22")
         self.wait_for_files(job, "up.2.*", 4, timeout_s=30)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job, 60), job)
@@ -89,11 +141,14 @@ class Resets(PartitionCase):
         self.assert_presentable(job)
         self.assert_nothing_left(10)
 
-    def test_the_ssh_connection_of_one_node(self):
+    def test_a_front_end_that_is_killed_is_not_waited_for(self):
         hosts = self.fresh_hosts(count=3)
-        job = self.start_on(hosts, "--nnodes", "2:3", "--max_restarts", "2", "--restart_delay_s", "0.1")
-        hosts.nodes[2].reset_connections("sport = :22")
-        self.finish_without_node3(job)
+        job = self.start_on(hosts, "--max_restarts", "2")
+        job.signal(signal.SIGKILL)
+        killed_at = time.time()
+        self.wait(job, 10)
+        # The ranks end at SIGTERM.
+        self.assert_nothing_left(2.5, since=killed_at)
 
     def test_the_rendezvous_connection_of_one_node_is_made_anew(self):
         hosts = self.fresh_hosts(count=3)
@@ -112,6 +167,7 @@ class Resets(PartitionCase):
     def test_without_restarts_the_node_is_named(self):
         hosts = self.fresh_hosts()
         job = self.start_on(hosts)
+        hosts.nodes[1].stop_sshd()
         hosts.nodes[1].reset_connections("sport = :22")
         self.assert_code(69, self.wait(job, 30), job)
         self.assert_says(job, "node2 was lost: ")

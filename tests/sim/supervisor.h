@@ -86,6 +86,7 @@ class Supervisor {
   void Do(const supervisor_action::ListLeft&);
   void Do(const supervisor_action::ForgetWorkers&) {}
   void Do(const supervisor_action::CloseInbound&);
+  void Do(const supervisor_action::RefuseFrontEnd&) {}
   void Do(const supervisor_action::KillAgent&);
   void Do(const supervisor_action::Print&) {}
   void Do(const supervisor_action::Finish&);

@@ -107,6 +107,11 @@ class CoordinatorFixture : public ::testing::Test {
     *message.mutable_stop()->mutable_cause() = MakeCause(kind, node, ExitCode::kUnavailable, "why");
     return Log(message);
   }
+  std::vector<Outgoing> FrontEndBreaksOff(uint32_t node, bool is_broken = true) {
+    pb::AgentMessage message = From(node);
+    message.mutable_front_end_connection()->set_is_broken(is_broken);
+    return Log(message);
+  }
   // Both ranks are at `step`; 0: they have not said so.
   std::vector<Outgoing> Beat(uint32_t node, uint64_t step = 0) {
     pb::AgentMessage message = From(node);

@@ -152,6 +152,38 @@ TEST_F(CoordinatorTest, AnAgentThatLeavesAfterTheEndIsNotLost) {
   EXPECT_TRUE(coordinator_->OnDisconnect(1, now_).empty());
 }
 
+TEST_F(CoordinatorTest, AFrontEndThatAllNodesMissIsDead) {
+  Start();
+  EXPECT_TRUE(FrontEndBreaksOff(1).empty());
+  EXPECT_TRUE(FrontEndBreaksOff(2).empty());
+  const std::vector<Outgoing> out = FrontEndBreaksOff(0);
+  ASSERT_EQ(out.size(), 3u);
+  for (const Outgoing& one : out) EXPECT_TRUE(one.message.has_no_front_end());
+  EXPECT_EQ(coordinator_->phase(), Phase::kRunning) << "each node says what becomes of it";
+}
+
+TEST_F(CoordinatorTest, AFrontEndThatOneNodeHasIsAlive) {
+  Start();
+  FrontEndBreaksOff(0);
+  FrontEndBreaksOff(1);
+  const Case notice = To(0, FrontEndBreaksOff(1, /*is_broken=*/false), Case::kNotice);
+  EXPECT_THAT(notice.notice().message(), HasSubstr("the connection to node2 broke and was made"));
+  EXPECT_TRUE(FrontEndBreaksOff(2).empty());
+  EXPECT_TRUE(FrontEndBreaksOff(2, false).size() == 1) << "a notice";
+  EXPECT_TRUE(FrontEndBreaksOff(2, false).empty()) << "it was not broken";
+}
+
+TEST_F(CoordinatorTest, WhoIsLostIsNotAskedAboutItsFrontEnd) {
+  CoordinatorOptions options = NodesOf({"node1", "node2", "node3"});
+  options.policy.set_max_restarts(3);
+  options.policy.set_min_nodes(2);
+  Begin(options);
+  Start();
+  Vanish(2);
+  FrontEndBreaksOff(0);
+  EXPECT_TRUE(To(1, FrontEndBreaksOff(1), Case::kNoFrontEnd).has_no_front_end());
+}
+
 TEST_F(CoordinatorTest, SilenceIsDeathButAHeartbeatIsEnoughToLive) {
   Start();
   for (int second = 0; second < 5; ++second) {

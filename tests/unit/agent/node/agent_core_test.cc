@@ -131,6 +131,11 @@ class AgentCoreTest : public ::testing::Test {
   void FrontEndGone() {
     Supervisor([](pb::SupervisorEvent& event) { event.mutable_front_end_gone(); });
   }
+  void Connection(bool is_broken) {
+    Supervisor([&](pb::SupervisorEvent& event) {
+      event.mutable_front_end_connection()->set_is_broken(is_broken);
+    });
+  }
   // Time passes, and a tick comes in time.
   void Pass(milliseconds time, milliseconds late = milliseconds(0)) {
     now_ += time;
@@ -651,6 +656,45 @@ TEST_F(AgentCoreTest, AFrontEndThatIsGoneEndsThisNodeAndTheResultIsKept) {
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
   ASSERT_EQ(Count<agent_action::WriteResult>(), 1u);
   EXPECT_EQ(All<agent_action::WriteResult>()[0].result.job_id(), "b0b");
+}
+
+TEST_F(AgentCoreTest, TheRendezvousKnowsWhetherAFrontEndCanComeBack) {
+  Start();
+  Connection(/*is_broken=*/true);
+  EXPECT_TRUE(Said(pb::AgentMessage::kFrontEndConnection).front_end_connection().is_broken());
+  EXPECT_FALSE(core_.stopping());
+  EXPECT_THAT(Requests(), IsEmpty());
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_no_front_end(); });
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kNoFrontEnd));
+  EXPECT_FALSE(core_.stopping()) << "its supervisor ends it";
+}
+
+TEST_F(AgentCoreTest, AFrontEndThatIsBackIsNotGivenUp) {
+  Start();
+  Connection(/*is_broken=*/true);
+  actions_.clear();
+  Connection(/*is_broken=*/false);
+  EXPECT_EQ(Said(pb::AgentMessage::kFrontEndConnection).message_case(),
+            pb::AgentMessage::kFrontEndConnection);
+  EXPECT_FALSE(Said(pb::AgentMessage::kFrontEndConnection).front_end_connection().is_broken());
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_no_front_end(); });
+  EXPECT_THAT(Requests(), IsEmpty()) << "that was said of the break before";
+}
+
+TEST_F(AgentCoreTest, ANodeWithoutARendezvousDoesNotWaitForItsFrontEnd) {
+  Prepare();
+  actions_.clear();
+  Connection(/*is_broken=*/true);
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kNoFrontEnd));
+}
+
+TEST_F(AgentCoreTest, ANodeThatLosesBothIsCutOff) {
+  Start();
+  Connection(/*is_broken=*/true);
+  Take(core_.OnRendezvousEnd("Socket closed", now_));
+  EXPECT_THAT(Requests(),
+              ElementsAre(pb::SupervisorRequest::kNoFrontEnd, pb::SupervisorRequest::kStop));
+  EXPECT_EQ(core_.phase(), Phase::kStopping) << "nobody is there to name another rendezvous";
 }
 
 TEST_F(AgentCoreTest, ARendezvousThatDoesNotAnswerKeepsAnEmptyNodeForASecondOnly) {

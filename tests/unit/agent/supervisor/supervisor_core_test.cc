@@ -74,6 +74,12 @@ class SupervisorCoreTest : public testing::Test {
     Do(core_.OnReaped(now_));
   }
   void FrontEndGone() { Do(core_.OnFrontEndGone(now_)); }
+  void ConnectionBroken() { Do(core_.OnConnectionBroken(now_)); }
+  void NoFrontEnd() {
+    pb::SupervisorRequest request;
+    request.mutable_no_front_end();
+    Request(std::move(request));
+  }
   void OutboundEnds() { Do(core_.OnOutboundEnded(now_)); }
 
   // Time passes; whatever is due happens when it is due.
@@ -123,6 +129,9 @@ class SupervisorCoreTest : public testing::Test {
     if (event.has_all_reaped())
       return Note("all reaped, left " + std::to_string(event.all_reaped().left_size()));
     if (event.has_front_end_gone()) return Note("front end gone");
+    if (event.has_front_end_connection())
+      return Note(event.front_end_connection().is_broken() ? "connection broke"
+                                                           : "connected again");
     if (event.has_workers_cgroup())
       return Note("cgroup " + event.workers_cgroup().folder() +
                   event.workers_cgroup().none_because());
@@ -169,6 +178,7 @@ class SupervisorCoreTest : public testing::Test {
   }
   void Do(const supervisor_action::ForgetWorkers&) { Note("forget"); }
   void Do(const supervisor_action::CloseInbound&) { Note("close inbound"); }
+  void Do(const supervisor_action::RefuseFrontEnd&) { Note("refuse front end"); }
   void Do(const supervisor_action::KillAgent&) { Note("kill agent"); }
   void Do(const supervisor_action::Print& print) { Note("print " + print.line); }
   void Do(const supervisor_action::Finish& finish) {
@@ -590,6 +600,56 @@ TEST_F(SupervisorCoreTest, DetachedNeitherFrontEndNorLogoutNorLeaseEndsAnything)
   EXPECT_EQ(Done(), Words());
   Do(core_.OnSignal(SIGTERM, now_));
   EXPECT_EQ(Done(), Words({"close inbound", "front end gone", "TERM"}));
+}
+
+TEST_F(SupervisorCoreTest, AFrontEndThatComesBackInTimeCostsNothing) {
+  Configure();
+  Spawn({0});
+  Done();
+  for (int i = 0; i < 3; ++i) {
+    ConnectionBroken();
+    EXPECT_EQ(Done(), Words({"connection broke"}));
+    Pass(Ms(3'900));
+    Do(core_.OnConnectionResumed());
+    EXPECT_EQ(Done(), Words({"connected again"}));
+  }
+  Do(core_.OnConnectionResumed());  // it came before the break was seen here
+  NoFrontEnd();                     // said of the break before
+  Pass(seconds(10));
+  EXPECT_EQ(Done(), Words());
+}
+
+TEST_F(SupervisorCoreTest, AFrontEndThatDoesNotComeBackIsGone) {
+  Configure();
+  Spawn({0});
+  ConnectionBroken();
+  Done();
+  Pass(Ms(3'999));
+  EXPECT_EQ(Done(), Words());
+  Pass(Ms(1));
+  EXPECT_EQ(Done(), Words({"refuse front end", "close inbound", "front end gone", "TERM"}));
+}
+
+TEST_F(SupervisorCoreTest, AFrontEndThatIsKnownToBeDeadIsNotWaitedFor) {
+  Configure();
+  Spawn({0});
+  ConnectionBroken();
+  Done();
+  NoFrontEnd();
+  EXPECT_EQ(Done(), Words({"refuse front end", "close inbound", "front end gone", "TERM"}));
+}
+
+TEST_F(SupervisorCoreTest, NobodyComesBackToWhatEndsOrIsDetached) {
+  Configure();
+  AgentEnds(0);
+  Done();
+  ConnectionBroken();
+  EXPECT_EQ(Done(), Words({"refuse front end"}));
+  core_ = SupervisorCore({.agent_pid = kAgentPid});
+  Configure();
+  Detach();
+  ConnectionBroken();
+  EXPECT_EQ(Done(), Words({"refuse front end", "close inbound"}));
 }
 
 TEST_F(SupervisorCoreTest, WhatCouldNotBeEndedIsNotWaitedForAgain) {

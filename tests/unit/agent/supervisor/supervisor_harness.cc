@@ -101,7 +101,8 @@ void SupervisorHarness::RunChild(const Setup& setup, int in, int out, int handof
   close_range(4, ~0u, 0);
   umask(022);
   if (setup.without_cgroup) HideCgroup();
-  SupervisorOptions options{.nonce = "nonce", .build_id = "build", .run_agent = {}};
+  SupervisorOptions options{
+      .nonce = "nonce", .build_id = "build", .resumable = setup.resumable, .run_agent = {}};
   if (setup.run_agent) {
     options.run_agent = [run = setup.run_agent](int grpc_fd, int control_fd, int) {
       return run(grpc_fd, control_fd);

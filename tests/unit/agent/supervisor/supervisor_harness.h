@@ -18,7 +18,8 @@ namespace dslaunch {
 class SupervisorHarness {
  public:
   struct Setup {
-    bool one_socket = false;                 // stdin and stdout are one socket, not two pipes
+    bool one_socket = false;  // stdin and stdout are one socket, not two pipes
+    bool resumable = false;
     bool without_cgroup = false;             // as where cgroup v2 is not mounted (root only)
     std::function<int(int, int)> run_agent;  // empty: the test is the agent
   };

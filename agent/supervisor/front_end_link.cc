@@ -1,0 +1,97 @@
+#include "agent/supervisor/front_end_link.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <asio/buffer.hpp>
+#include <asio/read.hpp>
+#include <utility>
+
+#include "agent/supervisor/resume_socket.h"
+#include "base/deadline.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMostCallers = 4;
+constexpr milliseconds kRequestWithin{
+    2'000};  // the front end's first words, which it sends at once
+
+}  // namespace
+
+Result<ResumePlace> OpenResumePlace() {
+  ResumePlace place;
+  DSL_TRY_ASSIGN(place.ticket, DrawTicket());
+  DSL_TRY_ASSIGN(place.listener, ListenForResume(place.ticket.socket));
+  return place;
+}
+
+FrontEndLink::FrontEndLink(asio::io_context& loop, UniqueFd local, ResumePlace place,
+                           Handlers handlers)
+    : loop_(loop),
+      handlers_(std::move(handlers)),
+      secret_(place.ticket.secret),
+      stream_(loop, std::move(local),
+              {.on_broken = [this](const std::string&) { handlers_.on_broken(); },
+               .on_all_sent = [this] { handlers_.on_all_sent(); }}) {
+  listener_.emplace(loop, place.listener.Release());
+  Accept();
+}
+
+void FrontEndLink::Close() {
+  listener_.reset();
+  while (!callers_.empty()) Drop(callers_.front());
+  stream_.Close();
+}
+
+void FrontEndLink::Accept() {
+  listener_->async_wait(asio::posix::stream_descriptor::wait_read, [this](std::error_code error) {
+    if (error || !listener_) return;
+    if (UniqueFd fd = AcceptResume(listener_->native_handle()); fd) {
+      if (callers_.size() == kMostCallers) Drop(callers_.front());
+      callers_.push_back(std::make_shared<Caller>(loop_, std::move(fd)));
+      Hear(callers_.back());
+    }
+    Accept();
+  });
+}
+
+void FrontEndLink::Hear(const std::shared_ptr<Caller>& caller) {
+  caller->timer.expires_after(kRequestWithin);
+  caller->timer.async_wait([this, caller](std::error_code error) {
+    if (!error) Drop(caller);
+  });
+  asio::async_read(caller->socket, asio::buffer(caller->text),
+                   [this, caller](std::error_code error, size_t) {
+                     if (!error) Resume(*caller);
+                     Drop(caller);
+                   });
+}
+
+void FrontEndLink::Drop(std::shared_ptr<Caller> caller) {
+  callers_.remove(caller);
+  caller->timer.cancel();
+  std::error_code ignored;
+  caller->socket.close(ignored);
+}
+
+void FrontEndLink::Resume(Caller& caller) {
+  const std::optional<ResumeRequest> request = ParseRequest(caller.text);
+  if (!request || !IsSameSecret(request->secret, secret_) ||
+      !stream_.CanResumeAt(request->received))
+    return;
+  // The connection before may look alive here still: no more comes from it that counts.
+  stream_.Disconnect();
+  const std::string answer = FormatAnswer(stream_.received());
+  // A fresh socket has room for that.
+  if (::send(caller.socket.native_handle(), answer.data(), answer.size(),
+             MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(answer.size()))
+    return handlers_.on_broken();
+  const auto duplicate = [&caller] {
+    return UniqueFd(::fcntl(caller.socket.native_handle(), F_DUPFD_CLOEXEC, 3));
+  };
+  stream_.ResumeAt(request->received, duplicate(), duplicate());
+  handlers_.on_resumed();
+}
+
+}  // namespace dslaunch

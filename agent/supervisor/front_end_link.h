@@ -1,0 +1,70 @@
+// The supervisor's end of a stream to the front end that outlives its connection: over stdin and
+// stdout first, and over connections to its own Unix socket where the front end resumes it.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "net/resume/resumable_stream.h"
+#include "net/resume/resume_words.h"
+
+namespace dslaunch {
+
+// Where it is resumed: made before the stream begins, which the ticket does.
+struct ResumePlace {
+  ResumeTicket ticket;
+  UniqueFd listener;
+};
+Result<ResumePlace> OpenResumePlace();
+
+// Single-threaded; must outlive the io_context's handlers.
+class FrontEndLink {
+ public:
+  struct Handlers {
+    std::function<void()> on_broken;
+    std::function<void()> on_resumed;
+    std::function<void()> on_all_sent;  // as ResumableStream's
+  };
+
+  // `local` is a stream socket to the pumps (agent/supervisor/supervisor_pump.h): they see end of
+  // file when the front end has said that it sends no more, or after Close.
+  FrontEndLink(asio::io_context& loop, UniqueFd local, ResumePlace place, Handlers handlers);
+
+  // Over the connection on which the ticket was sent.
+  void Start(UniqueFd in, UniqueFd out) { stream_.Connect(std::move(in), std::move(out)); }
+
+  // Nobody resumes it from now on.
+  void Close();
+
+ private:
+  // A connection that has not said yet that it may resume the stream.
+  struct Caller {
+    explicit Caller(asio::io_context& loop, UniqueFd fd)
+        : socket(loop, fd.Release()), timer(loop) {}
+    asio::posix::stream_descriptor socket;
+    asio::steady_timer timer;
+    std::string text = std::string(kRequestBytes, '\0');
+  };
+
+  void Accept();
+  void Hear(const std::shared_ptr<Caller>& caller);
+  void Drop(std::shared_ptr<Caller> caller);
+  void Resume(Caller& caller);
+
+  asio::io_context& loop_;
+  const Handlers handlers_;
+  const std::string secret_;
+  ResumableStream stream_;
+  std::optional<asio::posix::stream_descriptor> listener_;
+  std::list<std::shared_ptr<Caller>> callers_;
+};
+
+}  // namespace dslaunch

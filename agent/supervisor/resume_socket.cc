@@ -1,0 +1,81 @@
+#include "agent/supervisor/resume_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "agent/supervisor/stdio_pump.h"
+#include "base/errno_text.h"
+#include "base/exit_code.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int kBacklog = 4;
+
+struct AbstractAddress {
+  explicit AbstractAddress(const std::string& name) {
+    const std::string text = "dslaunch-" + name;
+    address.sun_family = AF_UNIX;
+    // The first byte stays 0: no file.
+    const size_t bytes = std::min(text.size(), sizeof address.sun_path - 1);
+    std::memcpy(address.sun_path + 1, text.data(), bytes);
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+
+  sockaddr_un address{};
+  socklen_t size = 0;
+};
+
+bool IsOurs(int connection) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         peer.uid == ::geteuid();
+}
+
+}  // namespace
+
+Result<UniqueFd> ListenForResume(const std::string& name) {
+  const AbstractAddress address(name);
+  UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener || ::bind(listener.get(), address.get(), address.size) != 0 ||
+      ::listen(listener.get(), kBacklog) != 0)
+    return Error{ExitCode::kInternal, "a Unix socket: " + ErrnoText(errno)};
+  return listener;
+}
+
+UniqueFd AcceptResume(int listener) {
+  UniqueFd connection(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+  if (connection && !IsOurs(connection.get())) connection.Reset();
+  return connection;
+}
+
+UniqueFd ConnectToResume(const std::string& name) {
+  const AbstractAddress address(name);
+  UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!connection || ::connect(connection.get(), address.get(), address.size) != 0 ||
+      !IsOurs(connection.get()))
+    connection.Reset();
+  return connection;
+}
+
+int RunResume(const std::string& nonce, const std::string& build_id, const std::string& name) {
+  if (!SayHello(nonce, build_id)) return ToInt(ExitCode::kIo);
+  UniqueFd socket = ConnectToResume(name);
+  if (!socket) return ToInt(ExitCode::kUnavailable);
+  asio::io_context loop(1);
+  StdioPump pump(loop, std::move(socket));
+  loop.run();
+  return ToInt(ExitCode::kOk);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,189 @@
+// A whole supervisor whose connection to the front end breaks. The test is the front end.
+#include "agent/supervisor/front_end_link.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "agent/supervisor/resume_socket.h"
+#include "net/resume/resumable_core.h"
+#include "net/resume/resume_words.h"
+#include "tests/unit/agent/supervisor/supervisor_harness.h"
+
+namespace dslaunch::front_end_link_test {
+namespace {
+
+using Ms = milliseconds;
+
+// Up to `size` bytes; what came until end of file or the limit.
+std::string Read(int fd, size_t size, Ms limit = Ms(5'000)) {
+  const Deadline deadline = Deadline::After(limit);
+  std::string text;
+  while (text.size() < size) {
+    pollfd ready = {fd, POLLIN, 0};
+    if (poll(&ready, 1, deadline.PollMs()) <= 0) break;
+    std::string piece(size - text.size(), '\0');
+    const ssize_t n = read(fd, piece.data(), piece.size());
+    if (n <= 0) break;
+    text.append(piece, 0, static_cast<size_t>(n));
+  }
+  return text;
+}
+
+void Write(int fd, const std::string& text) {
+  ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+class FrontEndLinkTest : public ::testing::Test {
+ protected:
+  FrontEndLinkTest() {
+    ticket_ = ParseTicket(Read(supervisor_.out(), kTicketBytes)).value_or(ResumeTicket());
+    supervisor_.Configure(Ms(500));
+  }
+
+  void Cut() {
+    supervisor_.CloseIn();
+    supervisor_.CloseOut();
+    connection_.Reset();
+  }
+  // The supervisor's word on its connection; nullopt: it ends instead.
+  std::optional<bool> NextConnection() {
+    const std::optional<pb::SupervisorEvent> event = supervisor_.NextOutcome();
+    if (!event || !event->has_front_end_connection()) return std::nullopt;
+    return event->front_end_connection().is_broken();
+  }
+  // False: it was not taken.
+  bool Resume(const std::string& secret, uint64_t received) {
+    UniqueFd fd = ConnectToResume(ticket_.socket);
+    if (!fd) return false;
+    const std::string request = FormatRequest({secret, received});
+    if (write(fd.get(), request.data(), request.size()) < 0) return false;
+    const std::optional<uint64_t> answer = ParseAnswer(Read(fd.get(), kAnswerBytes));
+    if (!answer || !core_.CanResumeAt(*answer)) return false;
+    connection_ = std::move(fd);
+    core_.ResumeAt(*answer);
+    Write(connection_.get(), core_.TakeFrames());
+    return true;
+  }
+  // What the agent's side has sent, as the front end hears it.
+  std::string Hear(int fd, size_t size) {
+    std::string heard;
+    const Deadline deadline = Deadline::After(Ms(5'000));
+    while (heard.size() < size && !deadline.Expired()) {
+      const std::string frames = Read(fd, 64 << 10, Ms(20));
+      EXPECT_TRUE(core_.OnBytes(frames).ok());
+      const std::string arrived = core_.TakeArrived();
+      core_.OnDelivered(arrived.size());
+      heard += arrived;
+    }
+    return heard;
+  }
+  void Say(int fd, const std::string& text) {
+    core_.Send(text);
+    Write(fd, core_.TakeFrames());
+  }
+
+  SupervisorHarness supervisor_{{.resumable = true, .run_agent = {}}};
+  ResumeTicket ticket_;
+  ResumableCore core_;
+  UniqueFd connection_;
+};
+
+TEST_F(FrontEndLinkTest, IsResumedAgainAndAgainAndLosesNothing) {
+  Say(supervisor_.in(), "to the agent");
+  EXPECT_EQ(Read(supervisor_.grpc(), 12), "to the agent");
+  Write(supervisor_.grpc(), "first ");
+  EXPECT_EQ(Hear(supervisor_.out(), 6), "first ");
+  for (int i = 0; i < 3; ++i) {
+    core_.Send("lost");  // with the connection
+    core_.TakeFrames();
+    Cut();
+    EXPECT_EQ(NextConnection(), true);
+    Write(supervisor_.grpc(), "while nobody listens ");
+    ASSERT_TRUE(Resume(ticket_.secret, core_.received()));
+    EXPECT_EQ(NextConnection(), false);
+    EXPECT_EQ(Hear(connection_.get(), 21), "while nobody listens ");
+    EXPECT_EQ(Read(supervisor_.grpc(), 4), "lost");
+    Write(supervisor_.grpc(), "alive");
+    EXPECT_EQ(Hear(connection_.get(), 5), "alive");
+  }
+  // And then the ordinary end.
+  core_.SendEnd();
+  Write(connection_.get(), core_.TakeFrames());
+  const auto event = supervisor_.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  supervisor_.EndAgent(0);
+  EXPECT_EQ(supervisor_.WaitEnd(), 0);
+}
+
+TEST_F(FrontEndLinkTest, IsResumedWhileTheConnectionBeforeLooksAlive) {
+  ASSERT_TRUE(Resume(ticket_.secret, 0));
+  Write(supervisor_.grpc(), "here");
+  EXPECT_EQ(Hear(connection_.get(), 4), "here");
+  EXPECT_EQ(Read(supervisor_.out(), 1, Ms(2'000)), "") << "the other one is closed";
+}
+
+TEST_F(FrontEndLinkTest, WhoDoesNotKnowTheSecretOrTheNumberIsTurnedAway) {
+  Write(supervisor_.grpc(), "text");
+  EXPECT_EQ(Hear(supervisor_.out(), 4), "text");
+  Cut();
+  EXPECT_EQ(NextConnection(), true);
+  EXPECT_FALSE(Resume(std::string(32, '0'), 4));
+  EXPECT_FALSE(Resume("", 4)) << "it hears no whole request";
+  EXPECT_FALSE(Resume(ticket_.secret, 5)) << "it has not sent so much";
+  EXPECT_TRUE(Resume(ticket_.secret, 4));
+}
+
+TEST_F(FrontEndLinkTest, AFrontEndThatIsKnownToBeDeadIsNotWaitedFor) {
+  supervisor_.StartWorkers(2, {"--sleep-ms", "600000"});
+  const auto start = Clock::now();
+  Cut();
+  EXPECT_EQ(NextConnection(), true);
+  pb::SupervisorRequest request;
+  request.mutable_no_front_end();
+  supervisor_.Send(request);
+  const auto event = supervisor_.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  EXPECT_FALSE(Resume(ticket_.secret, 0)) << "it is too late";
+  supervisor_.EndAgent(0);
+  EXPECT_EQ(supervisor_.WaitEnd(), 0);
+  EXPECT_LT(Clock::now() - start, Ms(3'000));
+  EXPECT_TRUE(supervisor_.IsEmpty());
+}
+
+TEST_F(FrontEndLinkTest, AFrontEndThatDoesNotComeBackIsGone) {
+  supervisor_.StartWorkers(2, {"--sleep-ms", "600000"});
+  const auto start = Clock::now();
+  Cut();
+  EXPECT_EQ(NextConnection(), true);
+  const auto event = supervisor_.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  EXPECT_GE(Clock::now() - start, Ms(3'900));
+  EXPECT_LT(Clock::now() - start, Ms(6'000));
+  supervisor_.EndAgent(0);
+  EXPECT_EQ(supervisor_.WaitEnd(), 0);
+  EXPECT_TRUE(supervisor_.IsEmpty());
+}
+
+TEST_F(FrontEndLinkTest, WhatTheAgentSaysLastArrivesBeforeTheSupervisorEnds) {
+  const std::string last(1 << 20, 'x');
+  std::thread agent([&] {
+    Write(supervisor_.grpc(), last);
+    supervisor_.EndAgent(0);
+  });
+  EXPECT_EQ(Hear(supervisor_.out(), last.size()), last);
+  EXPECT_TRUE(core_.OnBytes(Read(supervisor_.out(), 5)).ok());
+  EXPECT_TRUE(core_.peer_ended());
+  agent.join();
+  EXPECT_EQ(supervisor_.WaitEnd(), 0);
+}
+
+}  // namespace
+}  // namespace dslaunch::front_end_link_test

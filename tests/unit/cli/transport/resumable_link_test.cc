@@ -1,0 +1,196 @@
+// The front end's end of a stream that is resumed. The test is the node.
+#include "cli/transport/resumable_link.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/socket_pair.h"
+#include "net/resume/resumable_core.h"
+
+namespace dslaunch::resumable_link_test {
+namespace {
+
+using Ms = milliseconds;
+
+const ResumeTicket kTicket{std::string(32, 'a'), std::string(32, 'b')};
+
+struct FakeLink : NodeLink {
+  FakeLink(UniqueFd fd, bool ended) : fd(std::move(fd)), supervisor_ended(ended) {}
+  UniqueFd TakeFd() override { return std::move(fd); }
+  void Abort(const std::string&) override {}
+  bool WaitEnd(Deadline) override { return supervisor_ended; }
+  std::string StderrTail() const override { return ""; }
+  std::string Address() const override { return "10.0.0.9"; }
+
+  UniqueFd fd;
+  const bool supervisor_ended;
+};
+
+std::string Read(int fd, size_t size, Ms limit = Ms(5'000)) {
+  const Deadline deadline = Deadline::After(limit);
+  std::string text;
+  while (text.size() < size) {
+    pollfd ready = {fd, POLLIN, 0};
+    if (poll(&ready, 1, deadline.PollMs()) <= 0) break;
+    std::string piece(size - text.size(), '\0');
+    const ssize_t n = read(fd, piece.data(), piece.size());
+    if (n <= 0) break;
+    text.append(piece, 0, static_cast<size_t>(n));
+  }
+  return text;
+}
+
+bool IsAtEnd(int fd, Ms limit) {
+  pollfd ready = {fd, POLLIN, 0};
+  char byte = 0;
+  return poll(&ready, 1, static_cast<int>(limit.count())) > 0 && read(fd, &byte, 1) <= 0;
+}
+
+void Write(int fd, const std::string& text) {
+  ASSERT_EQ(send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+}
+
+class ResumableLinkTest : public ::testing::Test {
+ protected:
+  // Leads to node_.
+  std::unique_ptr<NodeLink> Connection(bool ended = false) {
+    SocketPair pair = *MakeSocketPair();
+    node_ = std::move(pair.ours);
+    return std::make_unique<FakeLink>(std::move(pair.theirs), ended);
+  }
+  void Open(ResumableLink::ReconnectFn reconnect, bool ended = false) {
+    std::unique_ptr<NodeLink> first = Connection(ended);
+    Write(node_.get(), FormatTicket(kTicket));
+    Result<std::unique_ptr<NodeLink>> link =
+        ResumableLink::Open(std::move(first), std::move(reconnect));
+    ASSERT_TRUE(link.ok()) << link.error().message;
+    link_ = *std::move(link);
+    front_ = link_->TakeFd();
+  }
+  std::string HearAtNode(int fd, size_t size) {
+    std::string heard;
+    const Deadline deadline = Deadline::After(Ms(5'000));
+    while (heard.size() < size && !deadline.Expired()) {
+      EXPECT_TRUE(core_.OnBytes(Read(fd, 64 << 10, Ms(20))).ok());
+      const std::string arrived = core_.TakeArrived();
+      core_.OnDelivered(arrived.size());
+      heard += arrived;
+    }
+    return heard;
+  }
+  // The node takes a connection on which the stream is to be resumed.
+  void ResumeAtNode(int fd) {
+    const std::optional<ResumeRequest> request = ParseRequest(Read(fd, kRequestBytes));
+    ASSERT_TRUE(request);
+    EXPECT_EQ(request->secret, kTicket.secret);
+    ASSERT_TRUE(core_.CanResumeAt(request->received));
+    Write(fd, FormatAnswer(core_.received()));
+    core_.ResumeAt(request->received);
+    Write(fd, core_.TakeFrames());
+  }
+
+  ResumableCore core_;  // the node's
+  UniqueFd node_;
+  UniqueFd front_;
+  std::unique_ptr<NodeLink> link_;
+};
+
+TEST_F(ResumableLinkTest, LosesNothingWithItsConnections) {
+  std::vector<SocketPair> next(3);
+  for (SocketPair& pair : next) pair = *MakeSocketPair();
+  std::atomic<size_t> used = 0;
+  std::atomic<int> refusals = 1;
+  Open([&](const std::string& socket, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+    EXPECT_EQ(socket, kTicket.socket);
+    if (refusals-- > 0) return Error{ExitCode::kUnavailable, "sshd is busy"};
+    return std::unique_ptr<NodeLink>(
+        std::make_unique<FakeLink>(std::move(next.at(used++).theirs), /*ended=*/false));
+  });
+  EXPECT_EQ(link_->Address(), "10.0.0.9");
+  Write(front_.get(), "begin");
+  EXPECT_EQ(HearAtNode(node_.get(), 5), "begin");
+  for (SocketPair& pair : next) {
+    core_.Send("lost on its way");
+    core_.TakeFrames();
+    node_.Reset();
+    Write(front_.get(), "said meanwhile");
+    ResumeAtNode(pair.ours.get());
+    EXPECT_EQ(Read(front_.get(), 15), "lost on its way");
+    EXPECT_EQ(HearAtNode(pair.ours.get(), 14), "said meanwhile");
+    node_ = std::move(pair.ours);
+  }
+  core_.SendEnd();
+  Write(node_.get(), core_.TakeFrames());
+  EXPECT_TRUE(IsAtEnd(front_.get(), Ms(2'000)));
+}
+
+TEST_F(ResumableLinkTest, ANodeThatCannotBeReachedAgainIsLostWithTheReason) {
+  Open([](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+    return Error{ExitCode::kNoPermission, "login refused"};
+  });
+  node_.Reset();
+  EXPECT_TRUE(IsAtEnd(front_.get(), Ms(2'000)));
+  EXPECT_FALSE(link_->WaitEnd(Deadline::After(Ms(5'000))));
+  EXPECT_EQ(link_->StderrTail(),
+            "the connection to it broke and could not be made again: login refused");
+}
+
+TEST_F(ResumableLinkTest, ItIsTriedForAsLongAsTheNodeWaits) {
+  std::atomic<int> tries = 0;
+  Open([&](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+    ++tries;
+    return Error{ExitCode::kUnavailable, "connection refused"};
+  });
+  const auto start = Clock::now();
+  node_.Reset();
+  EXPECT_TRUE(IsAtEnd(front_.get(), Ms(6'000)));
+  EXPECT_GE(Clock::now() - start, Ms(2'500));
+  EXPECT_GE(tries, 4);
+}
+
+TEST_F(ResumableLinkTest, ASupervisorThatHasEndedIsNotLookedFor) {
+  std::atomic<int> tries = 0;
+  Open(
+      [&](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+        ++tries;
+        return Error{ExitCode::kUnavailable, "nobody is there"};
+      },
+      /*ended=*/true);
+  node_.Reset();
+  EXPECT_TRUE(IsAtEnd(front_.get(), Ms(2'000)));
+  EXPECT_TRUE(link_->WaitEnd(Deadline::After(Ms(1'000))));
+  EXPECT_EQ(tries, 0);
+  EXPECT_EQ(link_->StderrTail(), "");
+}
+
+TEST_F(ResumableLinkTest, AnAbortTellsTheNodeThatNobodyComesBack) {
+  Open([](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+    return Error{ExitCode::kUnavailable, "nobody is there"};
+  });
+  link_->Abort("the job has ended");
+  EXPECT_TRUE(IsAtEnd(front_.get(), Ms(2'000)));
+  EXPECT_TRUE(core_.OnBytes(Read(node_.get(), 5)).ok());
+  EXPECT_TRUE(core_.peer_ended());
+}
+
+TEST_F(ResumableLinkTest, AStreamWithoutATicketIsNone) {
+  std::unique_ptr<NodeLink> first = Connection();
+  Write(node_.get(), "Welcome to this machine!");
+  node_.Reset();
+  const Result<std::unique_ptr<NodeLink>> link = ResumableLink::Open(std::move(first), {});
+  ASSERT_FALSE(link.ok());
+  EXPECT_EQ(link.error().message,
+            "the agent at 10.0.0.9 did not begin its stream after its hello line");
+}
+
+}  // namespace
+}  // namespace dslaunch::resumable_link_test
