@@ -276,17 +276,38 @@ void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFaile
         Fence::kYes, now);
   }
   if (cause_is_final_) return;
-  reports_.push_back(ReportOf(failed, participant.member.node_index, now));
+  const FailureReport report = ReportOf(failed, participant.member.node_index, now);
+  if (failed.tolerated() && rank >= 0) return OnToleratedLoss(participant, report, now);
+  reports_.push_back(report);
   if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
   // What a victim is a victim of may be about to be reported.
   if (!failed.cause().victim() || reports_.size() >= CountRunning()) return EndAttempt(now);
   if (!settle_by_) settle_by_ = now + kSettle;
 }
 
+// It ends the attempt only where no rank is left that could end well.
+void Coordinator::OnToleratedLoss(Participant& participant, const FailureReport& report,
+                                  Clock::time_point now) {
+  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
+  const pb::Cause& cause = report.cause;
+  if (!participant.tolerated.insert(static_cast<uint32_t>(cause.rank())).second) return;
+  tolerated_.push_back(report);
+  size_t ranks = 0;
+  for (const Participant& other : Joined()) {
+    if (other.in_attempt) ranks += other.member.slots;
+  }
+  if (tolerated_.size() >= ranks) {
+    reports_.insert(reports_.end(), tolerated_.begin(), tolerated_.end());
+    return EndAttempt(now);
+  }
+  Notify(CauseText(cause, NodeName(cause.node_index())) + "; the job goes on without it");
+}
+
 size_t Coordinator::CountRunning() const {
   size_t ranks = 0;
   for (const Participant& participant : Joined()) {
-    if (participant.in_attempt && !participant.finished) ranks += participant.member.slots;
+    if (participant.in_attempt && !participant.finished)
+      ranks += participant.member.slots - participant.tolerated.size();
   }
   return ranks;
 }
@@ -378,12 +399,14 @@ void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
   ++attempt_;
   barrier_deadline_ = now + milliseconds(options_.timeouts.ready_ms());
   reports_.clear();
+  tolerated_.clear();
   settle_by_.reset();
   members_.clear();
   hang_is_reported_ = false;
   for (Participant& participant : Joined()) {
     participant.in_attempt = participant.ready = participant.finished = false;
     participant.progress.clear();
+    participant.tolerated.clear();
   }
   const RankAssignment assigned = AssignRanks(std::move(decision.members));
   for (const RankBlock& block : assigned.ranks.blocks) members_.push_back(block.node_index);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -100,6 +101,7 @@ class Coordinator {
     bool finished = false;
     uint32_t first_rank = 0;
     std::map<uint32_t, Progress> progress;  // by rank
+    std::set<uint32_t> tolerated;           // ranks that are lost, while the others go on
     // Last, so that what every message and barrier looks at lies close together.
     Member member;
 
@@ -132,13 +134,16 @@ class Coordinator {
   void OnDrained(Participant& participant, const pb::AgentMessage& message, Clock::time_point now);
   void OnWorkerFailed(Participant& participant, const pb::WorkerFailed& failed,
                       Clock::time_point now);
+  void OnToleratedLoss(Participant& participant, const FailureReport& report,
+                       Clock::time_point now);
   void OnStopJob(Participant& participant, const pb::Cause& cause, Clock::time_point now);
   void OnFrontEndConnection(Participant& participant, bool is_broken);
 
   void TryToForm(Clock::time_point now);
   void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
-  // The ranks of the attempt on nodes where not all have succeeded.
+  // The ranks of the attempt on nodes where not all have succeeded, without those that are lost and
+  // tolerated.
   size_t CountRunning() const;
   // With what failed in it (reports_).
   void EndAttempt(Clock::time_point now);
@@ -195,6 +200,7 @@ class Coordinator {
   std::unordered_map<SessionId, uint32_t> sessions_;  // of participants that are not lost
   std::map<SessionId, pb::Cause> fenced_;  // sessions of lost ones that may still be open, and why
   std::vector<FailureReport> reports_;     // of this attempt, in order of arrival
+  std::vector<FailureReport> tolerated_;   // the same of losses that end no attempt
   std::optional<Clock::time_point> settle_by_;  // only victims have failed; then the attempt ends
   bool cause_is_final_ = false;     // what fails from now on is no cause of the job's end
   std::optional<pb::Cause> cause_;  // set when stopping; kind NONE for success

@@ -101,7 +101,8 @@ struct PlanWorkers {
 struct DescribeWorker {
   pb::WorkerExited exited;
   Clock::time_point noticed;
-  bool all_ended_well = false;  // it was the last one, and every one succeeded
+  bool all_ended_well = false;  // it was the last one, and every one succeeded or may be lost
+  bool tolerated = false;       // its loss is
 };
 
 // Tells the user `text` and what the threads of the process do.

@@ -223,7 +223,11 @@ void AgentCore::OnWorkerExited(pb::WorkerExited exited, Clock::time_point now) {
   const bool all_well = workers_.OnEnded(
       exited.local_rank(),
       exited.signal() == 0 ? std::optional<int>(exited.exit_code()) : std::nullopt);
-  Do(agent_action::DescribeWorker{.exited = exited, .noticed = now, .all_ended_well = all_well});
+  Do(agent_action::DescribeWorker{
+      .exited = exited,
+      .noticed = now,
+      .all_ended_well = all_well,
+      .tolerated = exited.signal() != 0 && !exited.stopping() && worker->loss_tolerated});
 }
 
 AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
@@ -232,18 +236,22 @@ AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& as
   if (const auto aborted = mpi_aborts_.find(end.event.rank());
       aborted != mpi_aborts_.end() && end.event.evidence().empty())
     end.event.set_evidence("it called MPI_Abort with code " + std::to_string(aborted->second));
-  pb::AgentMessage message;
   if (end.failed) {
+    pb::AgentMessage message;
     pb::WorkerFailed& failed = *message.mutable_worker_failed();
     *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
     failed.set_age_us(static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(now - asked.noticed).count()));
     failed.set_rtt_us(round_trip_us);
+    failed.set_tolerated(asked.tolerated);
     SendToRendezvous(std::move(message));
-  } else if (asked.all_ended_well && phase_ == Phase::kWorking) {
+  }
+  if (asked.all_ended_well && (!end.failed || asked.tolerated) && phase_ == Phase::kWorking) {
+    pb::AgentMessage message;
     message.mutable_finished();
     SendToRendezvous(std::move(message));
   }
+  end.event.set_tolerated(asked.tolerated);
   pb::NodeEvent event;
   *event.mutable_worker_ended() = std::move(end.event);
   Emit(std::move(event));

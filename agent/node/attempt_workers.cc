@@ -33,9 +33,11 @@ bool AttemptWorkers::OnEnded(uint32_t local_rank, std::optional<int> exit_code) 
     return false;
   workers_[local_rank].progress.OnEnded();
   const bool well = exit_code == ToInt(ExitCode::kOk);
+  const bool tolerated = !exit_code && workers_[local_rank].loss_tolerated;
   if (well) ++ended_well_;
+  if (tolerated) ++tolerated_;
   if (exit_code == ToInt(ExitCode::kPreempted)) ++saved_;
-  return well && ended_well_ == workers_.size();
+  return (well || tolerated) && ended_well_ + tolerated_ == workers_.size();
 }
 
 bool AttemptWorkers::AllEnded() const {
@@ -43,7 +45,9 @@ bool AttemptWorkers::AllEnded() const {
 }
 
 void AttemptWorkers::OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now) {
-  if (local_rank < workers_.size()) workers_[local_rank].progress.OnStatus(line, now);
+  if (local_rank >= workers_.size()) return;
+  workers_[local_rank].progress.OnStatus(line, now);
+  if (line.loss_tolerated) workers_[local_rank].loss_tolerated = true;
 }
 
 std::vector<pb::RankProgress> AttemptWorkers::Progress(Clock::time_point now) const {

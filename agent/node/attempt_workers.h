@@ -20,9 +20,10 @@ namespace dslaunch {
 struct AttemptWorker {
   uint32_t rank = 0;
   uint32_t local_rank = 0;
-  pid_t pid = 0;       // 0: not started
-  bool ended = false;  // or never to be started
-  std::string folder;  // of its log files and its error.json
+  pid_t pid = 0;                // 0: not started
+  bool ended = false;           // or never to be started
+  bool loss_tolerated = false;  // as it has said itself (StatusLine)
+  std::string folder;           // of its log files and its error.json
   RankProgressTracker progress;
 };
 
@@ -42,12 +43,14 @@ class AttemptWorkers {
   // True once, when the last one is started.
   bool OnSpawned(uint32_t local_rank, pid_t pid);
   // `exit_code`: nullopt for a signal, and for a worker that did not start. True once, when the
-  // last one has ended and all succeeded.
+  // last one has ended and all succeeded, but for those that a signal ended and whose loss is
+  // tolerated.
   bool OnEnded(uint32_t local_rank, std::optional<int> exit_code);
   // Each one has, well or not. False: there are none.
   bool AllEnded() const;
-  // Each one has saved and stopped on request (ExitCode::kPreempted).
-  bool AllSaved() const { return !workers_.empty() && saved_ == workers_.size(); }
+  // Each one, but for those of tolerated losses, has saved and stopped on request
+  // (ExitCode::kPreempted).
+  bool AllSaved() const { return !workers_.empty() && saved_ + tolerated_ == workers_.size(); }
 
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
   // Of those that report steps, as a heartbeat has it.
@@ -66,6 +69,7 @@ class AttemptWorkers {
   size_t spawned_ = 0;
   size_t ended_well_ = 0;
   size_t saved_ = 0;
+  size_t tolerated_ = 0;
 };
 
 }  // namespace dslaunch

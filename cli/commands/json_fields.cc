@@ -284,6 +284,7 @@ const std::vector<JsonDocument>& JsonEvents() {
            {"signal_name", "null: none"},
            {"stopped", "by dslaunch"},
            {"victim", "it failed because another had failed"},
+           {"tolerated", "the job goes on without it"},
            {"out_of_memory", ""},
            {"core_dumped", ""},
            {"evidence", "what supports it"},

@@ -64,6 +64,7 @@ Json WorkerJson(const pb::WorkerEnded& ended) {
           {"signal_name", ended.signal() == 0 ? Json(nullptr) : Json(SignalName(ended.signal()))},
           {"stopped", ended.stopping()},
           {"victim", ended.victim()},
+          {"tolerated", ended.tolerated()},
           {"out_of_memory", ended.out_of_memory()},
           {"core_dumped", ended.core_dumped()},
           {"evidence", ended.evidence()},

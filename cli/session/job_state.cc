@@ -95,8 +95,11 @@ void JobState::OnStarted(size_t node, const pb::Started& started) {
 void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   OwnRanks& own = own_ranks_[node];
   if (ended.attempt() > own.attempt) own = {.attempt = ended.attempt()};
-  if (ended.attempt() == own.attempt)
-    own.exit_codes.emplace(ended.rank(), ended.signal() == 0 ? ended.exit_code() : -1);
+  if (ended.attempt() == own.attempt) {
+    own.exit_codes.emplace(ended.rank(), ended.tolerated()     ? kTolerated
+                                         : ended.signal() != 0 ? kBySignal
+                                                               : ended.exit_code());
+  }
 
   const auto [kept, is_new] =
       workers_ended_.emplace(std::pair(ended.rank(), ended.attempt()), ended);
@@ -206,6 +209,7 @@ JobInfo JobState::Info() const {
       const auto ended = own.exit_codes.find(own.first + rank);
       if (ended == own.exit_codes.end()) continue;
       reports.succeeded += ended->second == 0 ? 1 : 0;
+      reports.tolerated += ended->second == kTolerated ? 1 : 0;
       reports.saved += ended->second == ToInt(ExitCode::kPreempted) ? 1 : 0;
     }
   }

@@ -76,13 +76,16 @@ class JobState {
 
  private:
   static constexpr size_t kNewestAttempts = 2;
+  static constexpr int kBySignal = -1;
+  static constexpr int kTolerated = -2;
 
   // What a node reported of its own ranks in the newest attempt that it named.
   struct OwnRanks {
     uint64_t attempt = 0;
     uint32_t first = 0;
-    uint32_t count = 0;                       // 0: not reported yet
-    std::map<uint32_t, int> exit_codes = {};  // by rank; -1: by a signal; the first report counts
+    uint32_t count = 0;  // 0: not reported yet
+    // By rank; kBySignal, or kTolerated: the same, while the others go on. The first report counts.
+    std::map<uint32_t, int> exit_codes = {};
   };
 
   // Every node with ranks reports it; the first report counts.

@@ -100,21 +100,25 @@ std::optional<pb::Cause> MissingSuccess(const JobInfo& info, const std::vector<u
   };
   uint64_t attempt = 0;
   for (const uint32_t index : members) attempt = std::max(attempt, info.nodes[index].ranks.attempt);
-  uint64_t ranks = 0;
+  uint64_t ranks = 0, all_succeeded = 0;
   for (const uint32_t index : members) {
     const NodeEnd& node = info.nodes[index];
     const RankReports& reports = node.ranks;
-    const uint32_t succeeded = reports.attempt == attempt ? reports.succeeded : 0;
-    if (succeeded == 0 || succeeded < reports.count) {
+    const bool is_newest = reports.attempt == attempt;
+    const uint32_t succeeded = is_newest ? reports.succeeded : 0;
+    const uint32_t accounted = succeeded + (is_newest ? reports.tolerated : 0);
+    if (accounted == 0 || accounted < reports.count) {
       return failure(index, node.name + " reported the success of " + std::to_string(succeeded) +
                                 " of its " + std::to_string(reports.count) + " ranks in attempt " +
                                 std::to_string(attempt));
     }
-    ranks += succeeded;
+    ranks += accounted;
+    all_succeeded += succeeded;
   }
-  if (members.empty() || ranks == info.world_size) return std::nullopt;
-  return failure(members.front(), "the nodes reported the success of " + std::to_string(ranks) +
-                                      " of " + std::to_string(info.world_size) + " ranks");
+  if (members.empty() || (ranks == info.world_size && all_succeeded > 0)) return std::nullopt;
+  return failure(members.front(), "the nodes reported the success of " +
+                                      std::to_string(all_succeeded) + " of " +
+                                      std::to_string(info.world_size) + " ranks");
 }
 
 // A request, by a signal or the program's own, that every rank has answered by saving.
@@ -122,10 +126,12 @@ bool AllSaved(const JobInfo& info, const JobEnd& end) {
   uint64_t attempt = 0;
   for (const uint32_t index : end.members)
     attempt = std::max(attempt, info.nodes[index].ranks.attempt);
-  return IsStopRequest(end.cause) && !end.members.empty() &&
+  const auto has_saved = [&](uint32_t index) { return info.nodes[index].ranks.saved > 0; };
+  return IsStopRequest(end.cause) && std::ranges::any_of(end.members, has_saved) &&
          std::ranges::all_of(end.members, [&](uint32_t index) {
            const RankReports& ranks = info.nodes[index].ranks;
-           return ranks.attempt == attempt && ranks.count > 0 && ranks.saved == ranks.count;
+           return ranks.attempt == attempt && ranks.count > 0 &&
+                  ranks.saved + ranks.tolerated == ranks.count;
          });
 }
 

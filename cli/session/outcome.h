@@ -16,6 +16,7 @@ struct RankReports {
   uint32_t count = 0;      // ranks that it started there
   uint32_t succeeded = 0;  // of which each ended with exit code 0
   uint32_t saved = 0;      // of which each saved and stopped on request (ExitCode::kPreempted)
+  uint32_t tolerated = 0;  // of which each was lost, while the others went on
 };
 
 // What the front end knows about one node at the end of the job.
@@ -57,10 +58,10 @@ std::string LostMessage(const NodeEnd& node);
 
 // The first cause is the user's interruption; else a node that broke the rules; else what the
 // rendezvous reported at the end; else what it decided before; else a node that was lost. 0 only
-// when every node of the final attempt has reported that each of its ranks succeeded, these are all
-// ranks, every one of the nodes is done and empty and the teardown was complete; nodes lost before
-// are remarks. Where every rank saved and stopped on request the exit code is 85, whichever signal
-// asked for it.
+// when every node of the final attempt has reported that each of its ranks succeeded, or was lost
+// and is tolerated, these are all ranks, at least one has succeeded, every one of the nodes is done
+// and empty and the teardown was complete; nodes lost before are remarks. Where every rank saved
+// and stopped on request the exit code is 85, whichever signal asked for it.
 JobEnd DecideJobEnd(const JobInfo& info);
 
 }  // namespace dslaunch

@@ -96,7 +96,10 @@ std::string FormatDouble(double value, int digits = 9) {
 }  // namespace
 
 std::string StatusLine::Format() const {
-  if (event == Event::kReady) return "{\"event\":\"ready\"}\n";
+  if (event == Event::kReady) {
+    return loss_tolerated ? "{\"event\":\"ready\",\"loss_tolerated\":true}\n"
+                          : "{\"event\":\"ready\"}\n";
+  }
   if (event == Event::kEval) {
     std::string line = "{\"event\":\"eval\",\"step\":" + std::to_string(step);
     for (const auto& [name, value] : results)
@@ -145,6 +148,8 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
         has_step = true;
       } else if (key == "total_steps") {
         if (!ReadCount(value, status.total_steps)) return std::nullopt;
+      } else if (key == "loss_tolerated") {
+        status.loss_tolerated = value == "true";
       } else if (key == "loss") {
         status.loss = ReadDouble(value);
       } else if (key == "samples_per_s") {
@@ -162,6 +167,7 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
   if (!json.AtEnd() || !has_event) return std::nullopt;
   if (status.event == Event::kStep && !has_step) return std::nullopt;
   if (status.event != Event::kEval) status.results.clear();
+  if (status.event != Event::kReady) status.loss_tolerated = false;
   return status;
 }
 

@@ -3,6 +3,7 @@
 //   {"event":"ready"}
 //   {"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120,"compute_s":0.12}
 //   {"event":"eval","step":1000,"loss":0.35,"accuracy":0.8712}
+// The first may have "loss_tolerated":true: that a signal ends this rank is no failure of the job.
 // Text may have "tokens_per_s" too: it is shown in place of samples_per_s.
 // Of the first two only the fields below are read; others are ignored, so programs may add their
 // own. All numbers of an evaluation are its results; the newest is the `result` of --json.
@@ -25,6 +26,8 @@ using EvaluationResults = std::vector<std::pair<std::string, double>>;
 struct StatusLine {
   enum class Event { kReady, kStep, kEval };
   Event event = Event::kReady;
+  // kReady only: the other ranks go on where a signal ends this one; the rank says it of itself.
+  bool loss_tolerated = false;
   int64_t step = 0;         // optimizer steps done
   int64_t total_steps = 0;  // 0: unknown
   std::optional<double> loss;

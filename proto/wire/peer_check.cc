@@ -245,6 +245,8 @@ Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits) {
       CheckPlace(rules, ended.attempt(), ended.rank(), ended.local_rank(), limits);
       rules.InRange("exit code", ended.exit_code(), 0, kMaxExitCode);
       rules.InRange("signal", ended.signal(), 0, kMaxSignal);
+      rules.Holds(!ended.tolerated() || (ended.signal() != 0 && !ended.stopping()),
+                  "a tolerated loss that no signal to a rank caused");
       break;
     }
     case pb::NodeEvent::kLog:
@@ -308,6 +310,10 @@ Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limi
       break;
     case pb::AgentMessage::kWorkerFailed:
       CheckCause(rules, message.worker_failed().cause(), limits);
+      rules.Holds(!message.worker_failed().tolerated() ||
+                      (message.worker_failed().cause().kind() == pb::Cause::WORKER_SIGNAL &&
+                       message.worker_failed().cause().rank() >= 0),
+                  "a tolerated loss that no signal to a rank caused");
       break;
     case pb::AgentMessage::kStop:
       CheckCause(rules, message.stop().cause(), limits);

@@ -102,6 +102,16 @@ class CoordinatorFixture : public ::testing::Test {
     cause.set_while_stopping(while_stopping);
     return Log(message);
   }
+  std::vector<Outgoing> Killed(uint32_t node, int rank, bool tolerated) {
+    pb::AgentMessage message = From(node);
+    message.mutable_worker_failed()->set_tolerated(tolerated);
+    pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
+    cause = MakeCause(pb::Cause::WORKER_SIGNAL, node, ExitCode::kInternal, "");
+    cause.set_rank(rank);
+    cause.set_signal(9);
+    cause.set_exit_code(137);
+    return Log(message);
+  }
   std::vector<Outgoing> StopJob(uint32_t node, pb::Cause::Kind kind) {
     pb::AgentMessage message = From(node);
     *message.mutable_stop()->mutable_cause() = MakeCause(kind, node, ExitCode::kUnavailable, "why");

@@ -57,6 +57,53 @@ TEST_F(CoordinatorTest, EachBarrierCostsOneMessageEachWayPerAgent) {
   EXPECT_EQ(coordinator_->phase(), Phase::kCompleted);
 }
 
+TEST_F(CoordinatorTest, ALossThatIsToleratedEndsNothingAndIsSaidOnce) {
+  Start();
+  const std::vector<Outgoing> out = Killed(1, 3, /*tolerated=*/true);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].message.notice().message(),
+            "rank 3 (node2) was killed by SIGKILL; the job goes on without it");
+  EXPECT_EQ(out[0].session, 1u);
+  EXPECT_TRUE(Killed(1, 3, true).empty());
+  EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
+  EXPECT_EQ(Killed(1, 2, true).size(), 1u);
+  Finished(1);
+  Finished(0);
+  const std::vector<Outgoing> stop = Finished(2);
+  ASSERT_EQ(stop.size(), 3u);
+  EXPECT_EQ(stop[0].message.stop().cause().kind(), pb::Cause::NONE);
+}
+
+TEST_F(CoordinatorTest, AfterALossThatIsToleratedAnotherEndsTheJob) {
+  Start();
+  Killed(1, 3, true);
+  const Case stop = To(1, Killed(0, 0, false), Case::kStop);
+  EXPECT_EQ(stop.stop().cause().rank(), 0);
+  EXPECT_EQ(stop.stop().cause().exit_code(), 137);
+}
+
+TEST_F(CoordinatorTest, VictimsThatAreAllThatRunsEndTheJobAtOnce) {
+  Start();
+  Killed(1, 3, true);
+  Killed(1, 2, true);
+  Killed(2, 4, true);
+  Killed(2, 5, true);
+  EXPECT_EQ(To(1, Failed(0, 0, 69, /*victim=*/true), Case::kStop).attempt(), 0u);
+  EXPECT_EQ(To(1, Failed(0, 1, 69, /*victim=*/true), Case::kStop).stop().cause().exit_code(), 69);
+}
+
+TEST_F(CoordinatorTest, WhereAllRanksAreLostTheFirstIsTheCause) {
+  Start();
+  for (const int rank : {4, 0, 1, 2, 3}) {
+    Killed(static_cast<uint32_t>(rank) / 2, rank, true);
+    ASSERT_EQ(coordinator_->phase(), Phase::kRunning);
+    Pass(2'000);
+  }
+  const Case stop = To(1, Killed(2, 5, true), Case::kStop);
+  EXPECT_EQ(stop.stop().cause().kind(), pb::Cause::WORKER_SIGNAL);
+  EXPECT_EQ(stop.stop().cause().rank(), 4);
+}
+
 TEST_F(CoordinatorTest, ATimeLimitEndsTheJobAndIsItsCause) {
   CoordinatorOptions options = NodesOf({"node1", "node2", "node3"});
   options.timeouts.set_time_limit_ms(5'000);

@@ -122,6 +122,18 @@ class AgentCoreTest : public ::testing::Test {
       event.mutable_exited()->set_stopping(stopping);
     });
   }
+  void Killed(uint32_t local_rank, int signal) {
+    Supervisor([&](pb::SupervisorEvent& event) {
+      event.mutable_exited()->set_local_rank(local_rank);
+      event.mutable_exited()->set_signal(signal);
+    });
+  }
+  void Status(uint32_t local_rank, const std::string& line) {
+    Supervisor([&](pb::SupervisorEvent& event) {
+      event.mutable_status()->set_local_rank(local_rank);
+      event.mutable_status()->set_data(line + "\n");
+    });
+  }
   void Reaped(bool all = true) {
     Supervisor([&](pb::SupervisorEvent& event) {
       event.mutable_all_reaped();
@@ -168,6 +180,7 @@ class AgentCoreTest : public ::testing::Test {
     end.event.set_rank(core_.workers().Find(exited.local_rank())->rank);
     end.event.set_local_rank(exited.local_rank());
     end.event.set_exit_code(exited.exit_code());
+    end.event.set_signal(exited.signal());
     end.event.set_stopping(exited.stopping());
     end.failed = IsFailure(exited);
     return end;
@@ -467,6 +480,42 @@ TEST_F(AgentCoreTest, ANodeHasFinishedWhenItsLastRankEndsWell) {
   Exited(1, 0);
   Exited(0, 0);
   EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 1u);
+}
+
+TEST_F(AgentCoreTest, ALossIsToleratedOnlyOfTheRankThatSaidSoAndOnlyByASignal) {
+  Start();
+  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  Killed(1, SIGKILL);
+  const pb::WorkerFailed lost = Said(pb::AgentMessage::kWorkerFailed).worker_failed();
+  EXPECT_TRUE(lost.tolerated());
+  EXPECT_EQ(lost.cause().rank(), 3);
+  EXPECT_EQ(lost.cause().signal(), SIGKILL);
+  EXPECT_TRUE(Record(pb::NodeEvent::kWorkerEnded).worker_ended().tolerated());
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 0u);
+  actions_.clear();
+  Exited(0, 0);
+  EXPECT_FALSE(Record(pb::NodeEvent::kWorkerEnded).worker_ended().tolerated());
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 1u);
+}
+
+TEST_F(AgentCoreTest, ALossThatIsToleratedMayBeANodesLastEnd) {
+  Start();
+  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  Exited(0, 0);
+  Killed(1, SIGKILL);
+  EXPECT_TRUE(Said(pb::AgentMessage::kWorkerFailed).worker_failed().tolerated());
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 1u);
+}
+
+TEST_F(AgentCoreTest, ALossThatNobodyToleratesIsAFailure) {
+  Start();
+  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  Killed(0, SIGKILL);
+  EXPECT_FALSE(Said(pb::AgentMessage::kWorkerFailed).worker_failed().tolerated());
+  actions_.clear();
+  Exited(1, 65);
+  EXPECT_FALSE(Said(pb::AgentMessage::kWorkerFailed).worker_failed().tolerated());
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 0u);
 }
 
 TEST_F(AgentCoreTest, WhatTheGracefulKillEndsIsNoFailureAndNoFinish) {

@@ -42,6 +42,35 @@ TEST(AttemptWorkersTest, OneThatEndedBadlyLeavesNoGoodEnd) {
   EXPECT_FALSE(workers.OnEnded(1, 0));
 }
 
+TEST(AttemptWorkersTest, TheLossOfARankThatSaidItIsTolerated) {
+  pb::SpawnWorkers specs;
+  for (uint32_t i = 0; i < 3; ++i) specs.add_workers()->set_local_rank(i);
+  AttemptWorkers workers(1, pb::Assignment(), specs);
+  const StatusLine ready = *StatusLine::Parse(R"({"event":"ready","loss_tolerated":true})");
+  workers.OnStatus(1, ready, Clock::now());
+  workers.OnStatus(2, ready, Clock::now());
+  AttemptWorkers preempted = workers, failed = workers, killed = workers;
+  EXPECT_FALSE(workers.OnEnded(1, std::nullopt));
+  EXPECT_FALSE(workers.OnEnded(0, 0));
+  EXPECT_TRUE(workers.OnEnded(2, std::nullopt));
+  EXPECT_FALSE(workers.AllSaved());
+
+  // It exits by itself: something is wrong with the run.
+  EXPECT_FALSE(failed.OnEnded(1, 65));
+  EXPECT_FALSE(failed.OnEnded(2, 0));
+  EXPECT_FALSE(failed.OnEnded(0, 0));
+  // Another's loss is not.
+  EXPECT_FALSE(killed.OnEnded(0, std::nullopt));
+  EXPECT_FALSE(killed.OnEnded(1, 0));
+  EXPECT_FALSE(killed.OnEnded(2, 0));
+
+  preempted.OnEnded(1, std::nullopt);
+  preempted.OnEnded(0, 85);
+  EXPECT_FALSE(preempted.AllSaved());
+  preempted.OnEnded(2, 85);
+  EXPECT_TRUE(preempted.AllSaved());
+}
+
 TEST(AttemptWorkersTest, AllHaveSavedOnlyIfEachSaysSo) {
   EXPECT_FALSE(AttemptWorkers().AllSaved());
   pb::SpawnWorkers specs;

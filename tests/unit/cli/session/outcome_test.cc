@@ -225,6 +225,14 @@ TEST(OutcomeTest, SuccessNeedsTheWordOfEveryNodeOfEachOfItsRanks) {
   EXPECT_EQ(end.cause.kind(), pb::Cause::INTERNAL);
   EXPECT_EQ(end.cause.node_index(), 1u);
   EXPECT_THAT(end.cause.message(), HasSubstr("b reported the success of 1 of its 2 ranks"));
+  // What may be lost is accounted for, but is no success.
+  EXPECT_EQ(decide({.attempt = 1, .count = 2, .succeeded = 1, .tolerated = 1}, 3).exit_code, 0);
+  EXPECT_EQ(decide({.attempt = 1, .count = 1, .tolerated = 1}, 2).exit_code, 0);
+  EXPECT_EQ(decide({.attempt = 1, .count = 2, .tolerated = 1}, 3).exit_code, 70);
+  EXPECT_EQ(decide({.attempt = 2, .count = 1, .tolerated = 1}, 2).exit_code, 70);
+  JobInfo none = Info({Closed("a", {}, {0})}, {0});
+  none.nodes[0].ranks = {.attempt = 1, .count = 1, .tolerated = 1};
+  EXPECT_EQ(DecideJobEnd(none).exit_code, 70);
 }
 
 // A node that is not the rendezvous' own says that the job is well and consists of itself.

@@ -21,6 +21,16 @@ TEST(StatusLineTest, ReadsWhatTheContractShows) {
   EXPECT_DOUBLE_EQ(*step->compute_s, 0.125);
 }
 
+TEST(StatusLineTest, OnlyThatARankIsReadySaysThatItMayBeLost) {
+  EXPECT_FALSE(StatusLine::Parse(R"({"event":"ready"})")->loss_tolerated);
+  StatusLine line;
+  line.loss_tolerated = true;
+  EXPECT_TRUE(StatusLine::Parse(line.Format())->loss_tolerated);
+  EXPECT_FALSE(StatusLine::Parse(R"({"event":"ready","loss_tolerated":1})")->loss_tolerated);
+  EXPECT_FALSE(
+      StatusLine::Parse(R"({"event":"step","step":1,"loss_tolerated":true})")->loss_tolerated);
+}
+
 TEST(StatusLineTest, RoundTrip) {
   StatusLine line;
   line.event = StatusLine::Event::kStep;

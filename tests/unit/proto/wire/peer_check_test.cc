@@ -235,6 +235,16 @@ TEST(PeerCheckTest, WhatAgentsTellTheRendezvous) {
   pb::AgentMessage failed;
   *failed.mutable_worker_failed()->mutable_cause() = Exit7();
   EXPECT_EQ(WhyOf(CheckAgentMessage(failed, kLimits)), "");
+  failed.mutable_worker_failed()->set_tolerated(true);
+  EXPECT_EQ(WhyOf(CheckAgentMessage(failed, kLimits)),
+            "a tolerated loss that no signal to a rank caused");
+  failed.mutable_worker_failed()->mutable_cause()->set_kind(pb::Cause::WORKER_SIGNAL);
+  EXPECT_EQ(WhyOf(CheckAgentMessage(failed, kLimits)), "");
+  failed.mutable_worker_failed()->mutable_cause()->set_rank(-1);
+  EXPECT_EQ(WhyOf(CheckAgentMessage(failed, kLimits)),
+            "a tolerated loss that no signal to a rank caused");
+  *failed.mutable_worker_failed()->mutable_cause() = Exit7();
+  failed.mutable_worker_failed()->set_tolerated(false);
   failed.mutable_worker_failed()->mutable_cause()->set_exit_code(256);
   EXPECT_THAT(WhyOf(CheckAgentMessage(failed, kLimits)), HasSubstr("256"));
 
