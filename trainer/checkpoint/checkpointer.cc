@@ -70,7 +70,7 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
                            int64_t train_samples)
     : recipe_(recipe),
       env_(env),
-      group_(group),
+      group_(&group),
       train_samples_(train_samples),
       folder_(recipe.run.checkpoint_dir) {
   LeaveOnFailure(group, [&] {
@@ -92,7 +92,7 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group)
     : recipe_(recipe),
       env_(env),
-      group_(group),
+      group_(&group),
       folder_(recipe.run.checkpoint_dir),
       weights_only_(true) {
   LeaveOnFailure(group, [&] { Choose(); });
@@ -121,12 +121,12 @@ void Checkpointer::Choose() {
       [&](const CheckpointFolder::Listing& listing, const CheckpointFolder::Judge& judge) {
         return folder_.Choose(MakeRequest(recipe_.run.resume, env_), listing, judge);
       },
-      group_);
+      *group_);
 }
 
 // If the action fails on one rank, every rank throws.
 void Checkpointer::Together(const std::function<void()>& action) const {
-  ThrowFirstFailure(GatherTexts(group_, FailureOf(action)));
+  ThrowFirstFailure(GatherTexts(*group_, FailureOf(action)));
 }
 
 // A job whose ranks were started again resumes from its own checkpoints.
@@ -204,7 +204,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   if (position.step == saved_step_) return;
   Wait();  // what it saves must not be lost if this throws
   CheckFinite(engine, position.step);
-  CheckpointContent content = CaptureState(engine);
+  CheckpointContent content = CaptureState(engine, *group_);
   Manifest& manifest = content.manifest;
   manifest.run_id = run_id_;
   manifest.job_id = env_.job_id;
@@ -214,7 +214,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.samples_seen = samples_seen;
   manifest.model = recipe_.model_text;
   if (!writer_) {
-    writer_ = std::make_unique<CheckpointWriter>(engine.group(), folder_, SaveScope(env_));
+    writer_ = std::make_unique<CheckpointWriter>(*group_, folder_, SaveScope(env_));
   }
   const std::string tag = TagOf(position.step);
   if (recipe_.run.async_save) {

@@ -44,6 +44,10 @@ class Checkpointer {
   // Brings the engine to start(). Collective.
   void Load(EngineCore& engine);
 
+  // From now on only these ranks save, among which is rank 0: they hold the whole state. `group`
+  // must outlive this.
+  void SaveWith(const ProcessGroup& group) { group_ = &group; }
+
   // Collective: saves the engine as the state after position.step, unless that step is the last one
   // saved or loaded. Throws on every rank, kBadInput where weights or buffers are no longer finite,
   // so that they never replace those that are. With run.async_save it returns when the state is
@@ -72,7 +76,7 @@ class Checkpointer {
 
   const Recipe& recipe_;
   WorkerEnv env_;
-  const ProcessGroup& group_;
+  const ProcessGroup* group_;
   std::optional<int64_t> train_samples_;  // nullopt: weights only
   std::shared_ptr<FolderLease> lease_;    // of rank 0
   CheckpointFolder folder_;

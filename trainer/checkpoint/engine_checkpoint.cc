@@ -95,7 +95,7 @@ void EngineCore::SaveCheckpoint(const std::string& dir, const std::string& tag,
     throw TrainError(ExitCode::kUsage, "SaveCheckpoint: the tag \"" + agreed +
                                            "\" cannot be the name of a checkpoint's folder");
   }
-  CheckpointContent content = CaptureState(*this);
+  CheckpointContent content = CaptureState(*this, group());
   content.manifest.client_state = client_state;
   CheckpointFolder folder(dir);
   const std::string failure = FailureOf([&] {

@@ -102,14 +102,15 @@ std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted,
 
 }  // namespace
 
-CheckpointContent CaptureState(const EngineCore& engine) {
+CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers) {
   const EngineConfig& config = engine.config();
   const EngineProgress progress = engine.progress();
   const EngineRanks& ranks = engine.ranks();
-  const int rank = ranks.world->rank(), world_size = ranks.world->world_size();
+  const int rank = savers.rank(), world_size = savers.world_size();
+  const ProcessGroup& replicas = world_size == ranks.world->world_size() ? *ranks.replicas : savers;
   const auto own_file = [&](const std::string& kind, const std::vector<TensorPart>& state) {
     const std::string stage = ranks.stages == 1 ? "" : "-stage-" + std::to_string(ranks.stage);
-    return OwnFile(kind + stage, state, ranks.replicas->rank(), ranks.replicas->world_size());
+    return OwnFile(kind + stage, state, replicas.rank(), replicas.world_size());
   };
   CheckpointContent content;
   content.files = {own_file("model", engine.ModelState()),

@@ -11,8 +11,9 @@
 namespace dslaunch {
 
 // What this rank writes: weights, optimizer and the state of the default CPU generator. The
-// manifest has all that the engine knows. The tensors are not copies.
-CheckpointContent CaptureState(const EngineCore& engine);
+// manifest has all that the engine knows. The tensors are not copies. `savers` are the ranks that
+// write: all, or those that hold the whole state.
+CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers);
 
 struct RestoreOptions {
   bool strict = true;         // the model has exactly the tensors of the checkpoint

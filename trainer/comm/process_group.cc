@@ -450,7 +450,7 @@ void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
   desync_detector_->Wait(exchange, group_->allreduce(tensors));
 }
 
-void ProcessGroup::Finish() {
+void ProcessGroup::Finish(const std::vector<int>& lost) {
   // Gloo may still have bytes under way when a collective returns; closing then resets the peer's
   // connection. So every rank first says that it has all it needs, and goes when all have said so.
   const std::vector<uint8_t> yes = {1};
@@ -464,6 +464,7 @@ void ProcessGroup::Finish() {
     }
     std::vector<std::string> done, gone;
     for (int rank = 1; rank < world_size_; ++rank) {
+      if (std::ranges::count(lost, rank) > 0) continue;
       done.push_back(KeyOf(kDone, rank));
       gone.push_back(KeyOf(kGone, rank));
     }

@@ -74,6 +74,7 @@ Json Describe(const ParallelConfig& parallel) {
   using Mode = ParallelConfig::Mode;
   Json json = {{"mode", ParallelModeName(parallel.mode)}};
   if (parallel.mode == Mode::kParameterServer) json["servers"] = parallel.servers;
+  if (parallel.staleness) json["staleness"] = *parallel.staleness;
   if (parallel.TrainsApart()) json["inner_steps"] = parallel.inner_steps;
   if (parallel.mode == Mode::kDiloco) {
     json["outer_lr"] = parallel.outer_lr;

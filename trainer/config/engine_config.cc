@@ -95,6 +95,23 @@ EngineLogLevel ParseLogLevel(JsonObject& object) {
       std::begin(kLogLevels));
 }
 
+// What asks for something of all ranks in a step, of which each makes its own.
+void CheckStaleness(const JsonObject& object, const EngineConfig& engine) {
+  const auto refuse = [&](const std::string& other) {
+    object.Fail("parallel.staleness", "cannot be combined with " + other);
+  };
+  if (engine.precision.loss_scaler) {
+    refuse("fp16, whose loss scale all ranks decide on together; use bf16");
+  }
+  if (engine.communication.sum) {
+    refuse("gradient_allreduce_op sum, because nothing is added up over the ranks; remove it");
+  }
+  if (engine.optimizer && engine.optimizer->type == OptimizerConfig::Type::kLamb) {
+    refuse("the optimizer " + engine.optimizer->name +
+           ", which needs norms of whole parameters at each update; use AdamW");
+  }
+}
+
 // Where ways to exchange gradients exclude others. 1-bit optimizers exchange on their own, as in
 // DeepSpeed, which has them at stage 0 only.
 void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
@@ -120,6 +137,7 @@ void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
                     : leave));
   }
   if (engine.pipeline.wanted()) refuse("a pipeline" + leave);
+  if (engine.parallel.staleness) CheckStaleness(object, engine);
   if (!one_bit && engine.parallel.mode == Mode::kParameterServer) return;
   if (engine.communication.sum) {
     refuse("gradient_allreduce_op sum, because ranks exchange means; remove it");

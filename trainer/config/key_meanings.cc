@@ -204,6 +204,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
        "of two thin matrices; not with ZeRO or a pipeline; not a key of DeepSpeed; default "
        "all_reduce"},
       {"engine.parallel.servers", "number of servers, which train too; default 1"},
+      {"engine.parallel.staleness",
+       "servers update as gradients come, and a rank may be at most so many steps ahead of the "
+       "slowest; default: every step is all ranks' together"},
       {"engine.parallel.inner_steps", "required; steps between two exchanges"},
       {"engine.parallel.outer_lr", "learning rate of the outer SGD; default 0.7"},
       {"engine.parallel.outer_momentum", "default 0.9"},

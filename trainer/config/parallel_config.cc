@@ -15,6 +15,7 @@ using Mode = ParallelConfig::Mode;
 constexpr const char* kModes[] = {"all_reduce", "parameter_server", "local_sgd", "diloco",
                                   "powersgd"};
 constexpr int64_t kMaxInnerSteps = int64_t{1} << 40;
+constexpr int64_t kMaxStaleness = int64_t{1} << 40;
 constexpr int64_t kMaxSeed = (int64_t{1} << 32) - 1;
 
 void ParseServers(JsonObject& object, int64_t ranks, ParallelConfig& parallel) {
@@ -23,6 +24,7 @@ void ParseServers(JsonObject& object, int64_t ranks, ParallelConfig& parallel) {
     object.Fail("servers", "is " + std::to_string(parallel.servers) + ", but there are " +
                                std::to_string(ranks) + " ranks, of which the first are servers");
   }
+  parallel.staleness = object.Int("staleness", 0, kMaxStaleness);
 }
 
 void ParseInnerSteps(JsonObject& object, ParallelConfig& parallel) {
@@ -73,7 +75,7 @@ ParallelConfig ParseParallel(JsonObject object, int64_t ranks) {
     }
     return chosen;
   };
-  if (of(parallel.mode == Mode::kParameterServer, kModes[1], {"servers"})) {
+  if (of(parallel.mode == Mode::kParameterServer, kModes[1], {"servers", "staleness"})) {
     ParseServers(object, ranks, parallel);
   }
   if (of(parallel.TrainsApart(), "local_sgd or diloco", {"inner_steps"})) {

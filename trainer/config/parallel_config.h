@@ -24,6 +24,9 @@ struct ParallelConfig {
 
   // kParameterServer.
   int64_t servers = 1;
+  // So many steps a rank may be ahead of the slowest, while servers update as gradients come;
+  // nullopt: every step is all ranks' together.
+  std::optional<int64_t> staleness = {};
 
   // kLocalSgd and kDiloco.
   int64_t inner_steps = 1;

@@ -429,6 +429,20 @@ std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
   return engines;
 }
 
+// What asks for something of all ranks in each step, of which each makes its own.
+void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
+  const std::string leave = ", but with engine.parallel.staleness ranks make their steps apart";
+  if (run.normalize_by_tokens) {
+    object.Fail("loss_normalization", "counts the tokens of all ranks in each step" + leave);
+  }
+  if (run.check_replicas_every) {
+    object.Fail("check_replicas_every", "compares the weights of all ranks" + leave);
+  }
+  if (run.mode == RunConfig::Mode::kComparePrecision) {
+    object.Fail("mode", "compares steps of all ranks" + leave);
+  }
+}
+
 }  // namespace
 
 const char* ModelTypeName(const ModelConfig& model) {
@@ -469,6 +483,7 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   const bool needs_batches =
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
+  if (recipe.engine.parallel.staleness) CheckStaleRun(section("run"), recipe.run);
   if (recipe.run.mode == RunConfig::Mode::kComparePrecision) {
     recipe.engines = EnginesByPrecision(json, source, ranks);
   }

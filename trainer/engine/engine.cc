@@ -300,6 +300,7 @@ EngineProgress EngineCore::progress() const {
 const EngineConfig& EngineCore::config() const { return impl_->config_; }
 const ProcessGroup& EngineCore::group() const { return *impl_->ranks_.world; }
 const EngineRanks& EngineCore::ranks() const { return impl_->ranks_; }
+StaleTraining* EngineCore::stale_training() { return impl_->states_->stale_training(); }
 
 std::string EngineCore::ObserveGradNorm(double norm) {
   if (!impl_->NeverWaits() || !impl_->config_.precision.skip_overflow || std::isfinite(norm))

@@ -88,6 +88,12 @@ std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
   return std::make_shared<SignMean>(*ranks.replicas);
 }
 
+[[noreturn]] void RefuseWithoutGradient(const std::string& parameter) {
+  RefuseInput("the parameter " + parameter +
+              " got no gradient: the model's output does not depend on it; leave it out of the "
+              "model, or set zero_optimization.ignore_unused_parameters");
+}
+
 PipelinePeers ExchangeInfo(const EngineConfig& config, const torch::nn::Module& module,
                            const EngineRanks& ranks, Passes passes) {
   if (passes == Passes::kMicroBatches) return {};
@@ -128,6 +134,14 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
       config.optimizer && (config.optimizer->type == OptimizerConfig::Type::kAdam ||
                            config.optimizer->type == OptimizerConfig::Type::kAdamW);
   if (is_adam && WaitingCosts(config, ranks)) optimizer_->MakeReplayable();
+  states_->UpdateBy([this](std::vector<at::Tensor> gradients, int64_t step) {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      gradients[i] = gradients[i].to(states_->parts()[i].weight.scalar_type());
+    }
+    // The schedule counts steps, of which each rank makes an update.
+    optimizer_->SetUpdates(optimizer_->updates(), step - 1);
+    optimizer_->Step(gradients);
+  });
 }
 
 // Gives all stages the values of the one whose copy counts.
@@ -313,13 +327,15 @@ bool EngineCore::Impl::NeverWaits() const {
 void EngineCore::Impl::BeginUpdate() {
   skipped_ = false;
   skip_reason_.clear();
-  step_lr_ = optimizer_->lr();
+  states_->WithoutUpdates([this] { step_lr_ = optimizer_->lr(); });
   step_loss_scale_ = loss_scale();
 }
 
 void EngineCore::Impl::EndStep() {
   BeginUpdate();
-  if (NeverWaits()) {
+  if (states_->stale_training() != nullptr) {
+    TakeStepAtServers();
+  } else if (NeverWaits()) {
     TakeStepAsync();
   } else {
     TakeStep();
@@ -375,6 +391,36 @@ void EngineCore::Impl::TakeStepAsync() {
                         : at::Tensor());
 }
 
+// With this rank's own gradients, by whose norm they are clipped.
+void EngineCore::Impl::TakeStepAtServers() {
+  std::vector<at::Tensor> gradients = states_->Gradients();
+  std::vector<at::Tensor> got;
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined() && !config_.zero.ignore_unused_parameters)
+      RefuseWithoutGradient(parameters_[i].name);
+    if (!gradients[i].defined()) continue;
+    got.push_back(gradients[i]);
+    indices.push_back(i);
+  }
+  grad_norm_ = got.empty() ? 0 : GradientNorm(got);
+  const bool finite = std::isfinite(grad_norm_);
+  if (!finite && (config_.precision.skip_overflow || config_.precision.model == Dtype::kFloat32)) {
+    NonFinite(parameters_[indices[FirstNonFinite(got).value_or(0)]].name);
+    return states_->PushGradients({});
+  }
+  if (config_.gradient_clipping != 0 && !got.empty()) {
+    const double factor = std::min(1.0, config_.gradient_clipping / (grad_norm_ + 1e-6));
+    if (factor != 1) at::_foreach_mul_(got, factor);
+  }
+  states_->PushGradients(gradients);
+  // Of a rank that is no server nobody else counts for the schedule.
+  if (states_->parts().empty()) {
+    states_->WithoutUpdates(
+        [this] { optimizer_->SetUpdates(global_steps_ + 1, global_steps_ + 1); });
+  }
+}
+
 void EngineCore::Impl::Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip) {
   bool leaves_device = false;  // to offloaded weights, in pinned memory, all at once
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -394,11 +440,7 @@ std::vector<at::Tensor> EngineCore::Impl::OwnGradients() {
   const std::vector<WeightPart>& parts = states_->parts();
   for (size_t i = 0; i < parts.size(); ++i) {
     at::Tensor& gradient = gradients.at(i);
-    if (!gradient.defined()) {
-      RefuseInput("the parameter " + parameters_[parts[i].parameter].name +
-                  " got no gradient: the model's output does not depend on it; leave it out of the "
-                  "model, or set zero_optimization.ignore_unused_parameters");
-    }
+    if (!gradient.defined()) RefuseWithoutGradient(parameters_[parts[i].parameter].name);
     gradient =
         gradient.to(at::promote_types(gradient.scalar_type(), parts[i].weight.scalar_type()));
   }

@@ -26,6 +26,7 @@ class EngineCore::Impl {
  public:
   Impl(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
        Passes passes, InitRecording* deferred, const OptimizerFactory& make_optimizer = nullptr);
+  ~Impl() { states_->UpdateBy(nullptr); }
 
   bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
   bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
@@ -146,13 +147,17 @@ class EngineCore::Impl {
   void TieParameters();
   void TakeStep();
   void TakeStepAsync();
+  void TakeStepAtServers();
   void Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
   std::vector<at::Tensor> OwnGradients();
   void AllReduceTied(std::vector<at::Tensor>& gradients) const;
   double OwnNorm(const std::vector<at::Tensor>& gradients) const;
   double NormOverRanks(double own) const;
   // Whether each rank decides alone if a step is skipped: its gradients are its own.
-  bool DecidesAlone() const { return config_.TrainsApart() && states_->gradients_are_own(); }
+  bool DecidesAlone() const {
+    return states_->stale_training() != nullptr ||
+           (config_.TrainsApart() && states_->gradients_are_own());
+  }
   std::string FirstNonFiniteParameter(const std::vector<at::Tensor>& gradients) const;
   void NonFinite(const std::string& parameter);
   [[noreturn]] void FailWithLoss(const std::string& problem);

@@ -4,6 +4,7 @@
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/server/server_states.h"
+#include "trainer/parallel/server/stale_states.h"
 #include "trainer/parallel/zero/sharded_states.h"
 
 namespace dslaunch {
@@ -36,6 +37,9 @@ std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::
     deferred = nullptr;
   }
   if (config.parallel.mode == ParallelConfig::Mode::kParameterServer) {
+    if (config.parallel.staleness) {
+      return std::make_unique<StaleStates>(config, module, ranks, passes);
+    }
     return std::make_unique<ServerStates>(config, module, ranks, passes);
   }
   if (config.parallel.mode != ParallelConfig::Mode::kAllReduce ||

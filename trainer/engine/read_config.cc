@@ -29,6 +29,11 @@ EngineConfig Parse(const std::string& config, const InitializeOptions& options, 
 EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options, int ranks,
                         int64_t stages) {
   EngineConfig engine = Parse(config, options, ranks, stages);
+  if (engine.parallel.staleness) {
+    RefuseInput(
+        "parallel.staleness is for recipes (dslaunch train), whose loop knows when ranks meet; "
+        "leave it out");
+  }
   if (!options.broadcast_buffers) engine.broadcast_buffers = false;
   return engine;
 }

@@ -17,6 +17,7 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/engine_ranks.h"
+#include "trainer/parallel/stale_training.h"
 
 namespace dslaunch {
 
@@ -89,6 +90,18 @@ class ModelStates {
   virtual std::vector<RankTensor> RankTensors() const { return {}; }
   virtual void SetSteps(int64_t /*steps*/) {}
   virtual void Restart() {}
+
+  // Where servers update as gradients come (parallel.staleness); null: they do not. Gradients() are
+  // then this rank's own, of all trained parameters, and go to the servers by PushGradients;
+  // without any, the step is made without an update. A server makes updates by `update`, of
+  // parts(), with the step of the rank that sent the gradients, on threads of its own, but none
+  // while WithoutUpdates runs its action, nor once it is told a null `update`.
+  virtual StaleTraining* stale_training() { return nullptr; }
+  using Update = std::function<void(std::vector<at::Tensor> gradients, int64_t step)>;
+  virtual void UpdateBy(Update /*update*/) {}
+  virtual void PushGradients(const std::vector<at::Tensor>& /*gradients*/) {}
+  virtual void WithoutUpdates(const std::function<void()>& action) { action(); }
+
   // Parameters that are not trained, as this rank holds them. With the weights of parts() these are
   // the whole model but for its buffers.
   virtual std::vector<TensorPart> Frozen() const = 0;

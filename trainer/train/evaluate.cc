@@ -88,7 +88,8 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
                     const std::function<StopRequest()>& stop_request) {
   const at::NoGradGuard no_grad;
   training_model.SetTrain(false);
-  EvaluationBatches batches(data, training_model.replicas(),
+  const bool is_stale = training_model.core().stale_training() != nullptr;
+  EvaluationBatches batches(data, is_stale ? group : training_model.replicas(),
                             training_model.core().micro_batch_size(), prefetch);
   const bool together = training_model.core().ForwardIsCollective();
   EvaluationSums own;

@@ -62,11 +62,11 @@ class FlopsHook : public TrainHook {
   void AfterSubmit(TrainRun& run, int64_t step, const StepOutcome& outcome) override {
     if (!meter_) return;
     if (IsFirst(run, step)) own_flops_ = TrainingFlops(meter_->flops());
-    if (IsReported(step) && run.group.rank() == 0) {
+    if (IsReported(step) && run.training_model.core().group().rank() == 0) {
       ReportFlops(*report_, run.training_model.module(), meter_->operators(),
                   {.step = step,
                    .micro_batches = run.schedule.accumulation_steps,
-                   .ranks = run.group.world_size(),
+                   .ranks = run.training_model.core().group().world_size(),
                    .step_s = outcome.whole.Seconds()});
     }
     meter_.reset();

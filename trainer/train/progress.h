@@ -45,7 +45,8 @@ class Progress {
   // no option of the user, training continues with a warning.
   explicit Progress(const Options& options);
 
-  void Ready() { status_.Ready(); }
+  // `loss_tolerated`: the other ranks go on where this one is killed.
+  void Ready(bool loss_tolerated = false) { status_.Ready(loss_tolerated); }
   // Training begins now. `samples_before` are those of this run up to the first step of `schedule`.
   void Start(const Schedule& schedule, int64_t samples_before);
   void AddStep(const StepInfo& info);

@@ -28,7 +28,11 @@ StatusPipe::StatusPipe(int fd) : fd_(fd), next_(Clock::now()) {
     fd_.Release();  // not open: not ours
 }
 
-void StatusPipe::Ready() { Write(StatusLine{}.Format()); }
+void StatusPipe::Ready(bool loss_tolerated) {
+  StatusLine line;
+  line.loss_tolerated = loss_tolerated;
+  Write(line.Format());
+}
 
 void StatusPipe::Step(const StatusLine& line) {
   const Clock::time_point now = Clock::now();

@@ -19,7 +19,7 @@ class StatusPipe {
  public:
   // `fd` is DSLAUNCH_STATUS_FD, -1 for none. Takes ownership.
   explicit StatusPipe(int fd);
-  void Ready();
+  void Ready(bool loss_tolerated = false);
   // At most ten a second, but always the one of the last step.
   void Step(const StatusLine& line);
   void Evaluated(int64_t step, const EvaluationResults& results);

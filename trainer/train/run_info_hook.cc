@@ -20,7 +20,7 @@ double PeakFlopsOfAllRanks(const TrainRun& run) {
   if (peak == 0 && !parameters.empty() && parameters.front().is_cuda()) {
     peak = PeakFlops(GpuName(), ComputeDtype(run.recipe.engine)).value_or(0);
   }
-  return peak * run.group.world_size();
+  return peak * run.training_model.core().group().world_size();
 }
 
 class RunInfoHook : public TrainHook {
@@ -28,21 +28,22 @@ class RunInfoHook : public TrainHook {
   void AfterExchange(TrainRun& run, const AllWindows& all, int64_t) override {
     if (std::exchange(done_, true)) return;
     run.progress.SetFlops(all.flops, PeakFlopsOfAllRanks(run));
-    if (run.group.rank() != 0 || RankDir().empty()) return;
+    if (run.training_model.core().group().rank() != 0 || RankDir().empty()) return;
     const EngineConfig& engine = run.recipe.engine;
-    WriteRankFile(kRunInfoName, RunJson({.model = ModelTypeName(run.recipe.model),
-                                         .parameters = run.training_model.total_parameters(),
-                                         .dtype = DtypeName(ComputeDtype(engine)),
-                                         .world_size = run.group.world_size(),
-                                         .zero_stage = static_cast<int>(engine.zero.stage),
-                                         .flops_per_step = all.flops,
-                                         .batch = engine.batch.train_batch_size,
-                                         .micro_batch = engine.batch.micro_batch_size,
-                                         .accumulation_steps = engine.batch.accumulation_steps,
-                                         .optimizer = engine.optimizer->name,
-                                         .lr = engine.optimizer->lr,
-                                         .data = DataName(run.recipe.data),
-                                         .plan = run.plan}));
+    WriteRankFile(kRunInfoName,
+                  RunJson({.model = ModelTypeName(run.recipe.model),
+                           .parameters = run.training_model.total_parameters(),
+                           .dtype = DtypeName(ComputeDtype(engine)),
+                           .world_size = run.training_model.core().group().world_size(),
+                           .zero_stage = static_cast<int>(engine.zero.stage),
+                           .flops_per_step = all.flops,
+                           .batch = engine.batch.train_batch_size,
+                           .micro_batch = engine.batch.micro_batch_size,
+                           .accumulation_steps = engine.batch.accumulation_steps,
+                           .optimizer = engine.optimizer->name,
+                           .lr = engine.optimizer->lr,
+                           .data = DataName(run.recipe.data),
+                           .plan = run.plan}));
   }
 
  private:

@@ -35,6 +35,12 @@ struct Schedule {
   int64_t last_step() const { return std::max(first_step, total_steps); }
   bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
   bool EvaluatesAfter(int64_t step) const { return eval_every > 0 && step % eval_every == 0; }
+  // The first step after `step` after which weights are saved or evaluated.
+  int64_t NextMeeting(int64_t step) const {
+    do ++step;
+    while (step < total_steps && !SavesAfter(step) && !EvaluatesAfter(step));
+    return step;
+  }
   bool EndsEpoch(int64_t step) const {
     return step == total_steps || EpochOf(step + 1) != EpochOf(step);
   }

@@ -127,24 +127,35 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   if (recipe_.engine.memory_breakdown) tensors.emplace();
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe_, OneSample(*data_.train), group, checkpointer);
+  StaleTraining* const stale = training_model->core().stale_training();
+  const bool only_trains = stale != nullptr && !stale->is_server();
+  const MemoryPlan plan = LargestPlan(OwnPlan(*training_model), group);
+  if (stale != nullptr && checkpointer != nullptr) checkpointer->SaveWith(stale->group());
   TrainRun run = {.recipe = recipe_,
                   .data = data_,
                   .metrics = metrics_,
                   .schedule = schedule,
                   .log = log_,
-                  .group = group,
+                  .group = stale == nullptr ? group : stale->group(),
                   .training_model = *training_model,
                   .progress = progress_,
-                  .checkpointer = checkpointer,
+                  .checkpointer = only_trains ? nullptr : checkpointer,
                   .deadline = deadline_,
-                  .plan = LargestPlan(OwnPlan(*training_model), group),
+                  .plan = plan,
+                  .stale = stale,
                   .tensors = tensors ? &*tensors : nullptr,
                   .monitors = monitors_.get()};
   if (checkpointer != nullptr) CatchStopSignals();
-  progress_.Ready();
+  progress_.Ready(/*loss_tolerated=*/only_trains);
   Announce(run);
 
   const int64_t last = TrainSteps(run, std::move(hooks_));
+  if (only_trains) {
+    stale->Leave();
+    return group.Finish();
+  }
+  if (stale != nullptr && run.stop) stale->Pause();
+  if (stale != nullptr && !run.stop) stale->Meet(last);
   run.Save(last);
   LeaveIfStopped(run, last);
   run.EvaluateOnTestData(last, "test");
@@ -152,8 +163,9 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   run.FinishSaving();
   Export(run);
 
-  group.Barrier();  // which waits longer for rank 0 than Finish would
-  group.Finish();
+  const std::vector<int> lost = stale == nullptr ? std::vector<int>() : stale->Leave();
+  run.group.Barrier();  // which waits longer for rank 0 than Finish would
+  group.Finish(lost);
 }
 
 MemoryPlan Trainer::OwnPlan(const TrainingModel& training_model) const {
@@ -212,6 +224,7 @@ void Trainer::Announce(const TrainRun& run) const {
 void Trainer::LeaveIfStopped(TrainRun& run, int64_t step) const {
   if (!run.stop) return;
   run.FinishSaving();
+  if (run.stale != nullptr) run.stale->Leave();
   run.group.Finish();
   throw TrainError(
       ExitCode::kPreempted,

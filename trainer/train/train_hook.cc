@@ -25,8 +25,14 @@ TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
   add(MakeCommsHook(recipe));
   add(MakeEndReportHook());
   add(std::move(replica_check));
-  add(MakeCheckpointHook(recipe));
-  add(MakeEvaluationHook(recipe));
+  const bool only_trains =
+      recipe.engine.parallel.staleness && env.rank >= recipe.engine.parallel.servers;
+  add(MakeMeetHook(recipe, env));
+  if (!only_trains) {
+    add(MakeCheckpointHook(recipe));
+    add(MakeEvaluationHook(recipe));
+  }
+  add(MakeGoOnHook(recipe, env));
   return hooks;
 }
 

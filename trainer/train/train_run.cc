@@ -11,6 +11,7 @@
 namespace dslaunch {
 
 StopRequest TrainRun::OwnStopRequest() const {
+  if (stale != nullptr && !stale->is_server()) return StopRequest::kNone;
   return checkpointer != nullptr && checkpointer->failed() ? StopRequest::kSaveFailed
                                                            : CurrentStopRequest(deadline);
 }

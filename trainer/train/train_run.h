@@ -13,6 +13,7 @@
 #include "trainer/config/recipe.h"
 #include "trainer/data/dataset.h"
 #include "trainer/engine/activation_meter.h"
+#include "trainer/parallel/stale_training.h"
 #include "trainer/profile/monitors.h"
 #include "trainer/train/memory_plan.h"
 #include "trainer/train/progress.h"
@@ -31,12 +32,13 @@ struct TrainRun {
   const UserMetrics& metrics;
   const Schedule& schedule;
   const TrainLog& log;
-  ProcessGroup& group;
+  ProcessGroup& group;  // with parallel.staleness as StaleTraining has it
   TrainingModel& training_model;
   Progress& progress;
   Checkpointer* checkpointer;  // null: nothing is saved
   std::optional<Clock::time_point> deadline;
-  MemoryPlan plan;  // of each category the largest of any rank
+  MemoryPlan plan;                 // of each category the largest of any rank
+  StaleTraining* stale = nullptr;  // null: without parallel.staleness
   // Of all tensors, from before the model on; null: they are not counted.
   const ActivationMeter* tensors = nullptr;
 
@@ -45,7 +47,7 @@ struct TrainRun {
   Monitors* monitors = nullptr;  // on rank 0, where the recipe has any
   double data_wait_s = 0;  // that the steps waited for their data; known at the end of training
 
-  // What this rank requests now.
+  // What this rank requests now. One that servers tell when to stop requests nothing.
   StopRequest OwnStopRequest() const;
   MemoryBytes Memory() const;
   // Combines what each rank gives. Collective.

@@ -36,6 +36,7 @@ namespace dslaunch {
 
 struct EngineConfig;
 struct EngineRanks;
+class StaleTraining;
 class TimeSpans;
 
 // Loss of a batch: takes the model's output and the target, returns a scalar tensor.
@@ -311,6 +312,8 @@ class EngineCore {
   const EngineConfig& config() const;  // as resolved
   const ProcessGroup& group() const;   // all ranks of the job
   const EngineRanks& ranks() const;    // see trainer/parallel/engine_ranks.h
+  // Of recipes with parallel.staleness; else null. See trainer/parallel/stale_training.h.
+  StaleTraining* stale_training();
 
   // On a GPU without host synchronization the engine does not know whether a step's gradient was
   // finite. The caller then reads grad_norm_on_device() and passes each value here, once per step,

@@ -147,6 +147,10 @@ void ServerStates::Pull() {
       if (worker != server) group_.Send(part, worker);
     }
   }
+  SetModel(flat);
+}
+
+void ServerStates::SetModel(const at::Tensor& flat) {
   int64_t start = 0;
   for (const NamedTensor& parameter : parameters_) {
     const at::Tensor& tensor = parameter.tensor;

@@ -41,17 +41,16 @@ class ServerStates : public ModelStates {
   int64_t live_bucket_bytes() const override { return 0; }
   std::vector<TensorPart> Frozen() const override;
 
- private:
+ protected:
   int64_t SizeOf(int server) const;
   at::Tensor PartOf(const at::Tensor& flat, int server) const;
   at::Tensor Empty(int64_t elements, at::ScalarType dtype) const;  // on this rank's device
   at::Tensor FlatModel() const;
-  void Push();
-  void Pull();
+  void SetModel(const at::Tensor& flat);
 
   torch::nn::Module& module_;
   const ProcessGroup& group_;
-  const ProcessGroup self_;  // this rank alone, over which gradients of micro-batches add up
+  ProcessGroup self_;  // this rank alone, over which gradients of micro-batches add up
   const int servers_;
   const GradSyncOptions options_;
   const GradientScale scale_;
@@ -68,6 +67,10 @@ class ServerStates : public ModelStates {
   at::Tensor weights_;   // its part: what the optimizer updates
   at::Tensor gradient_;  // its part, of all ranks
   std::vector<WeightPart> parts_;
+
+ private:
+  void Push();
+  void Pull();
 };
 
 }  // namespace dslaunch

@@ -134,6 +134,22 @@ TEST(EngineConfigTest, ParameterServers) {
               HasSubstr("cannot be combined with zero_optimization.stage 2"));
   EXPECT_THAT(Refusal(With(R"("cuda_graph": true, "parallel": {"mode": "parameter_server"})"), 4),
               HasSubstr("parameter_server, whose messages are not recorded"));
+  EXPECT_EQ(two.staleness, std::nullopt);
+  EXPECT_EQ(
+      Parse(parallel(R"({"mode": "parameter_server", "staleness": 3})"), 4).parallel.staleness, 3);
+  EXPECT_EQ(
+      Parse(parallel(R"({"mode": "parameter_server", "staleness": 0})"), 4).parallel.staleness, 0);
+  EXPECT_THAT(Refusal(parallel(R"({"mode": "parameter_server", "staleness": -1})"), 4),
+              HasSubstr("parallel.staleness"));
+  EXPECT_THAT(Refusal(parallel(R"({"staleness": 3})"), 4),
+              HasSubstr("parallel.staleness is of the mode parameter_server"));
+  const std::string stale = R"(, "parallel": {"mode": "parameter_server", "staleness": 1})";
+  EXPECT_THAT(Refusal(With(R"("fp16": {"enabled": true})" + stale), 4),
+              HasSubstr("parallel.staleness cannot be combined with fp16"));
+  EXPECT_THAT(Refusal(With(R"("gradient_allreduce_op": "SUM")" + stale), 4),
+              HasSubstr("parallel.staleness cannot be combined with gradient_allreduce_op sum"));
+  EXPECT_THAT(Refusal(With(R"("optimizer": {"type": "Lamb"})" + stale), 4),
+              HasSubstr("parallel.staleness cannot be combined with the optimizer Lamb"));
 }
 
 TEST(EngineConfigTest, LowCommunication) {

@@ -428,5 +428,17 @@ TEST(BatchTest, TheArithmeticIsShown) {
                                  "gradient_accumulation_steps ? x 3 ranks has no whole"));
 }
 
+TEST(RecipeTest, WhatAsksForAllRanksInEachStepIsRefusedWhereTheyMakeTheirOwn) {
+  const json stale = {{"mode", "parameter_server"}, {"staleness", 2}};
+  json recipe = With("/engine/parallel", stale);
+  EXPECT_EQ(Refusal(recipe), "accepted");
+  recipe["run"]["check_replicas_every"] = 3;
+  EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.check_replicas_every compares the weights"));
+  recipe["run"].erase("check_replicas_every");
+  recipe["run"]["mode"] = "compare_precision";
+  EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.mode compares steps of all ranks, but with "
+                                                  "engine.parallel.staleness"));
+}
+
 }  // namespace
 }  // namespace dslaunch::recipe_test

@@ -1,0 +1,108 @@
+"""Jobs that can lose a rank and go on: trainings with a parameter server and bounded staleness, and any program that says so."""
+
+import os
+import signal
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+
+GOES_ON = r"rank %d \(%s\) was killed by SIGKILL; the job goes on without it"
+READY = """echo '{"event":"ready","loss_tolerated":true}' >&$DSLAUNCH_STATUS_FD; """
+
+
+class Staleness(LauncherCase):
+    def train(self, servers, steps, *options):
+        job = self.start(*TWO_BY_TWO, *options, "train", "fashion_mnist", "--steps", steps,
+                         "--set", "engine.parallel.mode=parameter_server",
+                         "--set", f"engine.parallel.servers={servers}", "--set", "engine.parallel.staleness=2",
+                         "--set", "engine.steps_per_print=20")
+        self.wait_for_output(job, r"step 20/", timeout_s=120)
+        return job
+
+    def kill(self, *ranks):
+        processes = {process.environ.get("RANK"): process.pid for process in self.leftovers()
+                     if process.name == "dslaunch-train"}
+        for rank in ranks:
+            os.kill(processes[str(rank)], signal.SIGKILL)
+
+    def test_a_lost_worker_is_tolerated_and_said_once(self):
+        job = self.train(servers=2, steps=600)
+        self.kill(3)
+        self.assert_code(0, self.wait(job, 120), job)
+        self.assertEqual(job.output.count("the job goes on without it"), 1, job.output)
+        self.assert_says(job, GOES_ON % (3, "node1"))
+        self.assert_says(job, r"step 600/600", r"test accuracy \d")
+        self.assert_presentable(job)
+        self.assert_nothing_left()
+
+    def test_over_the_agents_connections_it_is_the_same(self):
+        """Which the nodes of a real job have, in place of shared memory."""
+        job = self.train(2, 600, "--env", "DSLAUNCH_SHM_DISABLE=1")
+        self.kill(3)
+        self.assert_code(0, self.wait(job, 120), job)
+        self.assert_says(job, GOES_ON % (3, "node1"), r"step 600/600", r"test accuracy \d")
+        self.assert_nothing_left()
+        job = self.train(2, 10_000_000, "--env", "DSLAUNCH_SHM_DISABLE=1")
+        self.kill(0)
+        self.assert_code(137, self.wait(job, 30), job)
+        self.assert_nothing_left()
+
+    def test_all_workers_that_are_no_servers_may_be_lost(self):
+        job = self.train(servers=1, steps=400)
+        self.kill(2, 3, 1)
+        self.assert_code(0, self.wait(job, 120), job)
+        self.assert_says(job, *(GOES_ON % each for each in ((1, "node0"), (2, "node1"), (3, "node1"))), r"step 400/400")
+        self.assert_nothing_left()
+
+    def test_a_lost_server_ends_the_job(self):
+        job = self.train(servers=2, steps=10_000_000)
+        self.kill(1)
+        self.assert_code(137, self.wait(job, 30), job)
+        self.assert_says(job, r"rank 1\b", "SIGKILL")
+        self.assertNotIn("goes on without", job.output)
+        self.assert_nothing_left()
+
+    def test_a_server_that_is_lost_after_a_worker_is_the_cause(self):
+        job = self.train(servers=1, steps=10_000_000)
+        self.kill(2)
+        self.wait_for_output(job, GOES_ON % (2, "node1"))
+        self.kill(0)
+        self.assert_code(137, self.wait(job, 30), job)
+        self.assert_says(job, r"rank 0 \(node0, local rank 0\) was killed by SIGKILL")
+        self.assert_nothing_left()
+
+    def test_the_loss_of_all_ranks_is_a_failure(self):
+        job = self.train(servers=1, steps=10_000_000)
+        self.kill(3, 2, 1, 0)
+        self.assert_code(137, self.wait(job, 30), job)
+        self.assert_says(job, "SIGKILL")
+        self.assert_nothing_left()
+
+    def test_any_program_may_say_that_its_loss_is_tolerated(self):
+        code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK = 0 ] || kill -KILL $$; sleep 1"))
+        self.assert_code(0, code, job)
+        self.assert_says(job, GOES_ON % (1, "node0"), GOES_ON % (2, "node1"), GOES_ON % (3, "node1"))
+        self.assert_nothing_left()
+
+    def test_where_no_rank_is_left_the_first_loss_is_the_cause(self):
+        code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK = 2 ] || sleep 1; kill -KILL $$"))
+        self.assert_code(137, code, job)
+        self.assert_says(job, r"rank 2 \(node1, local rank 0\) was killed by SIGKILL")
+        self.assert_nothing_left()
+
+    def test_a_rank_that_exits_by_itself_is_a_failure_whatever_it_said(self):
+        code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK != 2 ] || exit 5; sleep 60"))
+        self.assert_code(5, code, job)
+        self.assert_nothing_left()
+
+    def test_a_loss_is_tolerated_only_of_the_rank_that_said_so(self):
+        code, job = self.run_job(*TWO_BY_TWO, *bash("[ $RANK != 1 ] || { " + READY + "sleep 60; }; sleep 1; "
+                                                    "[ $RANK != 3 ] || kill -KILL $$; sleep 60"))
+        self.assert_code(137, code, job)
+        self.assert_says(job, r"rank 3\b", "SIGKILL")
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    main()

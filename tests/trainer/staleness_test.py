@@ -1,0 +1,194 @@
+"""A parameter server that updates as gradients come: ranks are at most so many steps ahead, it converges, the loss of a
+worker ends nothing, and that of a server ends the run."""
+
+import glob
+import math
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+from inputs import write_idx_part
+from spawn import Job, recipe, run as run_whole, run_with_metrics, steps_of
+
+BAD_INPUT, UNAVAILABLE, PREEMPTED = 65, 69, 85
+
+
+def stale(staleness, servers=2):
+    return {"parallel": {"mode": "parameter_server", "servers": servers, "staleness": staleness}}
+
+
+class StalenessTest(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def start(self, staleness, world=4, servers=2, shared_memory=True, **run):
+        """A job whose ranks write a record of each step into folders of their own."""
+        folders = {}
+        for rank in range(world):
+            folder = os.path.join(self.dir, "rank_%d" % rank)
+            os.makedirs(folder, exist_ok=True)
+            folders[rank] = {"DSLAUNCH_RANK_DIR": folder}
+        if not shared_memory:
+            for variables in folders.values():
+                variables["DSLAUNCH_SHM_DISABLE"] = "1"
+        run = {"seed": 3, "metrics_jsonl": os.path.join(self.dir, "metrics.jsonl"), **run}
+        return Job(recipe(engine=stale(staleness, servers), run=run), world, env_of_rank=folders)
+
+    def steps(self, rank):
+        """What the rank has recorded."""
+        try:
+            with open(os.path.join(self.dir, "rank_%d" % rank, "metrics.jsonl")) as file:
+                return steps_of([line for line in file if line.endswith("\n")])
+        except FileNotFoundError:
+            return []
+
+    def last(self, rank):
+        steps = self.steps(rank)
+        return steps[-1]["step"] if steps else 0
+
+    def test_it_converges_at_each_staleness(self):
+        for staleness in (0, 1, 3):
+            for world, servers in (4, 2), (2, 1):
+                with self.subTest(staleness=staleness, world=world, servers=servers):
+                    whole = recipe(engine=stale(staleness, servers), run={"steps": 40, "seed": 3})
+                    _, steps = run_with_metrics(whole, world)
+                    losses = [step["loss"] for step in steps]
+                    self.assertEqual(len(losses), 40)
+                    self.assertTrue(all(map(math.isfinite, losses)), losses)
+                    self.assertLess(sum(losses[-5:]) / 5, 0.7 * losses[0])
+
+    def test_one_rank_computes_what_it_does_without_servers(self):
+        optimizer = {"type": "AdamW", "params": {"lr": 0.002}}
+        scheduler = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.002, "warmup_num_steps": 6}}
+        run = {"steps": 10, "seed": 3}
+        engine = {"scheduler": scheduler, "gradient_clipping": 0.5, "gradient_accumulation_steps": 2}
+        _, alone = run_with_metrics(recipe(optimizer=optimizer, engine=engine, run=run), 1)
+        _, served = run_with_metrics(recipe(optimizer=optimizer, engine={**engine, **stale(2, 1)}, run=run), 1)
+        for one, other in zip(alone, served, strict=True):
+            for key in ("step", "loss", "lr", "grad_norm"):
+                self.assertAlmostEqual(one[key], other[key], delta=1e-6 * abs(one[key]), msg=key)
+
+    def test_no_rank_is_further_ahead_than_the_staleness(self):
+        for staleness in (0, 3):
+            for stopped in (3, 1):  # a worker, and a server, which trains too
+                with self.subTest(staleness=staleness, stopped=stopped), self.start(staleness, steps=10_000_000) as job:
+                    job.wait_for(lambda: min(map(self.last, range(4))) > 5, 60, "the first steps are made")
+                    job.processes[stopped].send_signal(signal.SIGSTOP)
+                    time.sleep(1)
+                    ahead = [self.last(rank) for rank in range(4)]
+                    time.sleep(1)
+                    self.assertEqual(ahead, [self.last(rank) for rank in range(4)], "ranks go on without it")
+                    # It may have made a step that it has not recorded. A server that is stopped serves nobody.
+                    most = ahead[stopped] + staleness + 2
+                    self.assertLessEqual(max(ahead), most)
+                    if stopped == 3:
+                        self.assertGreaterEqual(ahead[0], most - 1)
+                        self.assertGreaterEqual(ahead[2], most - 1)
+                    job.processes[stopped].send_signal(signal.SIGCONT)
+                    job.wait_for(lambda: min(map(self.last, range(4))) > most, 60, "all go on with it")
+                shutil.rmtree(self.dir)
+
+    def test_a_lost_worker_ends_nothing(self):
+        for shared_memory in (True, False):  # False: Gloo
+            with self.subTest(shared_memory=shared_memory), self.start(1, shared_memory=shared_memory, steps=300,
+                                                                       checkpoint_dir=os.path.join(self.dir, "saved"),
+                                                                       save_every=100, eval_every=150) as job:
+                job.wait_for(lambda: self.last(3) > 5, 60, "the first steps are made")
+                job.processes[3].kill()
+                ranks = job.finish(120)
+                self.assertEqual(ranks[3].code, -9)
+                self.assertIn('"loss_tolerated":true', ranks[3].status)
+                self.assertIn('"loss_tolerated":true', ranks[2].status)
+                self.assertNotIn("loss_tolerated", ranks[0].status + ranks[1].status, "of servers it is not")
+                for number in (0, 1, 2):
+                    self.assertEqual(ranks[number].code, 0, ranks[number].err)
+                self.assertRegex(ranks[0].err, r"^rank 3 is lost; training goes on without it .*\n$")
+                self.assertEqual(ranks[1].err + ranks[2].err, "")
+                self.assertEqual([self.last(rank) for rank in (0, 1, 2)], [300] * 3)
+                self.assertIn("step_000300", os.listdir(os.path.join(self.dir, "saved")))
+            shutil.rmtree(self.dir)
+
+    def test_a_lost_server_ends_the_run(self):
+        for victim in (0, 1):
+            with self.subTest(victim=victim), self.start(3, steps=10_000_000) as job:
+                job.wait_for(lambda: min(map(self.last, range(4))) > 5, 60, "the first steps are made")
+                job.processes[victim].kill()
+                for number, rank in enumerate(job.finish(20)):
+                    self.assertEqual(rank.code, -9 if number == victim else UNAVAILABLE, rank.err)
+                    if number != victim:
+                        self.assertRegex(rank.err, r"(?m)^dslaunch-train: rank %d: another rank was lost, .*$" % number)
+                        self.assertNotIn("goes on without", rank.err)
+            shutil.rmtree(self.dir)
+
+    def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(self):
+        saved = os.path.join(self.dir, "saved")
+        with self.start(2, steps=10_000_000, checkpoint_dir=saved) as job:
+            job.wait_for(lambda: min(map(self.last, range(4))) > 5, 60, "the first steps are made")
+            for process in job.processes:
+                process.send_signal(signal.SIGTERM)
+            for rank in job.finish(30):
+                self.assertEqual(rank.code, PREEMPTED, rank.err)
+        at, = glob.glob(saved + "/step_*")
+        step = int(at[-6:])
+        first = self.steps(0)[0]["loss"]
+        # In another mode it goes on too.
+        for engine, steps in (stale(2), step + 20), ({"zero_optimization": {"stage": 2}}, step + 30):
+            whole = recipe(engine=engine, run={"steps": steps, "seed": 3, "checkpoint_dir": saved, "save_every": 10})
+            _, metrics = run_with_metrics(whole, 4)
+            self.assertEqual(metrics[0]["step"], step + 1)
+            self.assertLess(metrics[0]["loss"], first)
+            step = steps
+
+    def test_what_all_ranks_would_have_to_do_in_each_step_is_refused(self):
+        for run in {"check_replicas_every": 1}, {"mode": "compare_precision"}:
+            with Job(recipe(engine=stale(1), run={"steps": 3, **run}), 2) as job:
+                for rank in job.finish(30):
+                    self.assertEqual(rank.code, BAD_INPUT)
+                    self.assertIn("run." + next(iter(run)), rank.err)
+                    self.assertIn("with engine.parallel.staleness ranks make their steps apart", rank.err)
+
+    def test_servers_meet_twice_without_a_step_between(self):
+        """Where the last step saves too; it is a question of which server is the faster."""
+        for round in range(5):
+            run = {"steps": 2, "seed": round, "checkpoint_dir": os.path.join(self.dir, str(round)), "save_every": 1}
+            run_with_metrics(recipe(engine=stale(0, 3), run=run), 4)
+
+    def test_what_is_saved_is_what_was_evaluated(self):
+        run = {"steps": 20, "seed": 3, "checkpoint_dir": os.path.join(self.dir, "saved")}
+        ranks, _ = run_with_metrics(recipe(engine=stale(2), run=run), 4)
+        trained, = re.findall(r"test accuracy .*", ranks[0].out)
+        for engine in stale(2), {}:
+            whole = recipe(engine=engine, run={**run, "mode": "evaluate"})
+            evaluated, = re.findall(r"test accuracy .*", run_whole(whole, 4)[0].out)
+            self.assertEqual(evaluated, trained)
+
+
+class ModelsTest(unittest.TestCase):
+    """Every kind of built-in model, with gradients of its own kinds of layers."""
+
+    GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
+
+    def test_each_model_trains_with_servers(self):
+        text = {"type": "text", "path": __file__}
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        write_idx_part(folder, {"train": 60, "t10k": 20})
+        images = {"type": "idx", "path": folder}
+        for model, data in ("mlp", images), ("cnn", images), ("resnet18", images), (self.GPT2, text):
+            for parallel in {"mode": "parameter_server", "servers": 2}, stale(1)["parallel"]:
+                with self.subTest(model=model, parallel=parallel):
+                    whole = recipe(engine={"train_batch_size": 12, "parallel": parallel}, run={"steps": 2, "seed": 1})
+                    whole["model"] = model if isinstance(model, dict) else {"type": model}
+                    whole["data"] = data
+                    ranks, steps = run_with_metrics(whole, 3)
+                    self.assertEqual([step["step"] for step in steps], [1, 2])
+                    self.assertTrue(all(math.isfinite(step["loss"]) for step in steps))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,513 @@
+#include "trainer/parallel/server/stale_states.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "base/deadline.h"
+#include "trainer/base/log.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/with_context.h"
+#include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/same_model.h"
+
+namespace dslaunch {
+namespace {
+
+// Parameters follow kGo.
+enum class Answer : int64_t { kGo = 1, kWait = 2, kStop = 3, kTaken = 4 };
+
+// A rank that waits for its turn hears of its server this often.
+constexpr std::chrono::seconds kSignOfLife{1};
+
+// Their ranks in a connection's group.
+constexpr int kServer = 0;
+constexpr int kWorker = 1;
+
+void Reply(const ProcessGroup& connection, Answer answer) {
+  connection.Send(at::tensor({static_cast<int64_t>(answer)}, at::kLong), kWorker);
+}
+
+Answer HearAnswer(const ProcessGroup& connection) {
+  at::Tensor answer = at::empty({1}, at::kLong);
+  connection.Recv(answer, kServer);
+  return static_cast<Answer>(answer.item<int64_t>());
+}
+
+void Expect(Answer answer, Answer expected, int server) {
+  if (answer == expected) return;
+  throw TrainError(ExitCode::kInternal, "the server on rank " + std::to_string(server) +
+                                            " gave an answer that does not fit the question (" +
+                                            std::to_string(static_cast<int64_t>(answer)) + ")");
+}
+
+std::string NameOf(int server, int rank) {
+  return "server" + std::to_string(server) + "_rank" + std::to_string(rank);
+}
+
+}  // namespace
+
+// What a rank asks of a server: one of these, and its step. Gradients follow kPush.
+enum class StaleStates::Request : int64_t {
+  kPull = 1,
+  kPush = 2,
+  kMade = 3,   // a step without an update
+  kRest = 4,   // of another server: nothing more until both train again; with the rest's number
+  kLeave = 5,  // nothing more
+};
+
+struct StaleStates::Server {
+  // The thread that answers `rank`.
+  static void Serve(const std::shared_ptr<Server>& server, int rank);
+
+  // Fixed before the threads start.
+  bool decides = false;  // rank 0: who may begin a step
+  int servers = 0;
+  int64_t elements = 0;                       // of its part
+  at::ScalarType model_dtype = at::kFloat;    // in which parameters travel
+  at::ScalarType message_dtype = at::kFloat;  // and gradients
+  at::ScalarType gradient_dtype = at::kFloat;
+  std::vector<int64_t> lengths;                          // of its parts of parameters
+  std::vector<std::optional<ProcessGroup>> connections;  // by rank
+
+  Mutex mutex;
+  CondVar changed;
+  Update update DSL_GUARDED_BY(mutex);
+  at::Tensor weights DSL_GUARDED_BY(mutex);
+  std::optional<StaleSync> sync DSL_GUARDED_BY(mutex);
+  std::exception_ptr failure DSL_GUARDED_BY(mutex);  // of a thread; the run is to end
+  bool closed DSL_GUARDED_BY(mutex) = false;         // nothing is left to serve
+  int64_t rested DSL_GUARDED_BY(mutex) = 0;          // rests of its own rank that are over
+  int serving DSL_GUARDED_BY(mutex) = 0;             // threads
+
+  // One update from what a rank has sent, or has computed itself.
+  void Apply(const at::Tensor& message, int64_t step) DSL_REQUIRES(mutex) {
+    const at::Tensor gradient = message.to(gradient_dtype);
+    std::vector<at::Tensor> gradients;
+    int64_t start = 0;
+    for (const int64_t length : lengths) {
+      gradients.push_back(gradient.narrow(0, start, length));
+      start += length;
+    }
+    if (!gradients.empty()) update(std::move(gradients), step);
+  }
+
+  void Made(int rank, int64_t step) DSL_REQUIRES(mutex) {
+    if (decides && !sync->OnMade(rank, step)) {
+      throw TrainError(ExitCode::kInternal,
+                       "rank " + std::to_string(rank) + " says that it has made step " +
+                           std::to_string(step) + ", but its last one was step " +
+                           std::to_string(sync->made(rank)));
+    }
+    changed.NotifyAll();
+  }
+
+  void ThrowIfFailed() DSL_REQUIRES(mutex) {
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  // Until `condition` holds; the thread of a rank that is silent for `timeout` counts it as lost,
+  // so this waits longer.
+  void Await(std::chrono::milliseconds timeout, const std::string& what,
+             const std::function<bool()>& condition) DSL_REQUIRES(mutex) {
+    const bool held =
+        changed.WaitFor(mutex, 2 * timeout + std::chrono::seconds(10),
+                        [&]() DSL_REQUIRES(mutex) { return failure != nullptr || condition(); });
+    ThrowIfFailed();
+    if (held) return;
+    const std::optional<int> slowest = sync ? sync->Slowest() : std::nullopt;
+    throw TrainError(ExitCode::kTimedOut,
+                     "no other rank has come to " + what + " in time" +
+                         (slowest ? "; the slowest is rank " + std::to_string(*slowest) : "") +
+                         "; give a larger run.collective_timeout_s, or look at its log");
+  }
+
+ private:
+  void AnswerAll(int rank);
+  bool AnswerPull(int rank);
+  void TakePush(int rank, const at::Tensor& message, int64_t step);
+};
+
+void StaleStates::Server::Serve(const std::shared_ptr<Server>& server, int rank) {
+  const at::NoGradGuard no_grad;
+  Server& self = *server;
+  std::exception_ptr failure;
+  std::string lost;
+  try {
+    self.AnswerAll(rank);
+  } catch (const TrainError&) {
+    failure = std::current_exception();
+  } catch (const std::exception& error) {  // of the connection
+    lost = error.what();
+  }
+  const MutexLock lock(self.mutex);
+  if (failure && !self.failure) self.failure = failure;
+  if (!lost.empty() && self.decides && !self.closed) {
+    self.sync->OnLost(rank);
+    if (rank >= self.servers) {
+      PrintError("rank " + std::to_string(rank) +
+                 " is lost; training goes on without it (parallel.staleness): " +
+                 lost.substr(0, lost.find('\n')));
+    }
+  }
+  --self.serving;
+  self.changed.NotifyAll();
+}
+
+// Until it leaves, or there is no next step for it.
+void StaleStates::Server::AnswerAll(int rank) {
+  const ProcessGroup& connection = *connections[static_cast<size_t>(rank)];
+  at::Tensor request = at::empty({2}, at::kLong);
+  at::Tensor message = at::empty({elements}, message_dtype);
+  for (;;) {
+    connection.Recv(request, kWorker);
+    const auto step = request[1].item<int64_t>();
+    switch (static_cast<Request>(request[0].item<int64_t>())) {
+      case Request::kPull:
+        if (!AnswerPull(rank)) return;
+        break;
+      case Request::kPush:
+        connection.Recv(message, kWorker);
+        TakePush(rank, message, step);
+        break;
+      case Request::kMade:
+        TakePush(rank, {}, step);
+        break;
+      case Request::kRest: {
+        // As long as servers save and evaluate: no message comes, however long that takes.
+        const MutexLock lock(mutex);
+        changed.Wait(mutex, [&]() DSL_REQUIRES(mutex) { return rested >= step || closed; });
+        break;
+      }
+      case Request::kLeave: {
+        const MutexLock lock(mutex);
+        if (decides) sync->OnLeft(rank);
+        return;
+      }
+      default:
+        throw TrainError(ExitCode::kInternal,
+                         "rank " + std::to_string(rank) + " sent its server what no rank sends");
+    }
+  }
+}
+
+// False: it has no next step.
+bool StaleStates::Server::AnswerPull(int rank) {
+  const ProcessGroup& connection = *connections[static_cast<size_t>(rank)];
+  at::Tensor part;
+  for (bool waits = decides; waits;) {
+    Answer answer = Answer::kWait;
+    {
+      const MutexLock lock(mutex);
+      changed.WaitFor(mutex, kSignOfLife, [&]() DSL_REQUIRES(mutex) {
+        return closed || failure != nullptr || sync->TurnOf(rank) != StaleSync::Turn::kWait;
+      });
+      if (closed || failure) return false;
+      const StaleSync::Turn turn = sync->TurnOf(rank);
+      if (turn == StaleSync::Turn::kStop) {
+        answer = Answer::kStop;
+        sync->OnLeft(rank);
+      } else if (turn == StaleSync::Turn::kGo) {
+        waits = false;
+        sync->OnBegun(rank);
+      }
+    }
+    if (waits) Reply(connection, answer);
+    if (answer == Answer::kStop) return false;
+  }
+  {
+    const MutexLock lock(mutex);
+    part = weights.to(model_dtype, /*non_blocking=*/false, /*copy=*/true);
+  }
+  Reply(connection, Answer::kGo);
+  connection.Send(part, kWorker);
+  return true;
+}
+
+void StaleStates::Server::TakePush(int rank, const at::Tensor& message, int64_t step) {
+  {
+    const MutexLock lock(mutex);
+    if (closed || failure) return;
+    try {
+      if (message.defined()) Apply(message, step);
+    } catch (const TrainError&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw TrainError(ExitCode::kInternal, "the update of step " + std::to_string(step) +
+                                                " of rank " + std::to_string(rank) +
+                                                " failed: " + error.what());
+    }
+    Made(rank, step);
+  }
+  // Rank 0 is told last, and needs to confirm nothing.
+  if (!decides) Reply(*connections[static_cast<size_t>(rank)], Answer::kTaken);
+}
+
+void StaleStates::Ask(const ProcessGroup& connection, Request request, int64_t step) {
+  connection.Send(at::tensor({static_cast<int64_t>(request), step}, at::kLong), kServer);
+}
+
+StaleStates::StaleStates(const EngineConfig& config, torch::nn::Module& module,
+                         const EngineRanks& ranks, Passes passes)
+    : ServerStates(config, module, ranks, passes), to_server_(static_cast<size_t>(servers_)) {
+  if (!group_.device().is_cpu()) {
+    throw TrainError(ExitCode::kBadInput,
+                     "engine.parallel.staleness needs ranks on CPUs; give --device cpu, or leave "
+                     "it out");
+  }
+  const int own = group_.rank();
+  const std::string key = group_.NewKey("parallel.staleness");
+  if (is_server()) {
+    server_ = std::make_shared<Server>();
+    std::vector<int> servers;
+    for (int server = 0; server < servers_; ++server) servers.push_back(server);
+    servers_group_.emplace(group_.Subgroup(servers, key + "servers"));
+  }
+  std::vector<std::optional<ProcessGroup>> connections(static_cast<size_t>(group_.world_size()));
+  for (int server = 0; server < servers_; ++server) {
+    for (int rank = 0; rank < group_.world_size(); ++rank) {
+      if (rank == server || (own != server && own != rank)) continue;
+      auto& connection = own == server ? connections[static_cast<size_t>(rank)]
+                                       : to_server_[static_cast<size_t>(server)];
+      connection.emplace(group_.Subgroup({server, rank}, key + NameOf(server, rank)));
+    }
+  }
+  if (!is_server()) return;
+  server_->decides = IsFirst();
+  server_->servers = servers_;
+  server_->elements = weights_.numel();
+  server_->model_dtype = model_dtype_;
+  server_->message_dtype = message_dtype_;
+  server_->gradient_dtype = at::promote_types(options_.accumulation_dtype, message_dtype_);
+  for (const WeightPart& part : parts_) server_->lengths.push_back(part.weight.numel());
+  server_->connections = std::move(connections);
+  staleness_ = *config.parallel.staleness;
+  Server& self = *server_;
+  const MutexLock lock(self.mutex);
+  self.weights = weights_;
+  if (IsFirst()) self.sync.emplace(group_.world_size(), staleness_, 0);
+}
+
+StaleStates::~StaleStates() {
+  UpdateBy(nullptr);
+  for (std::thread& thread : threads_) thread.detach();  // they may wait for ranks that are gone
+}
+
+void StaleStates::UpdateBy(Update update) {
+  if (!server_) return;
+  Server& self = *server_;
+  const MutexLock lock(self.mutex);
+  if (!update) {
+    self.closed = true;
+    return self.changed.NotifyAll();
+  }
+  self.update = std::move(update);
+  for (int rank = 0; rank < group_.world_size(); ++rank) {
+    if (rank == group_.rank()) continue;
+    ++self.serving;
+    threads_.emplace_back(Server::Serve, server_, rank);
+  }
+}
+
+void StaleStates::WithoutUpdates(const std::function<void()>& action) {
+  if (!server_) return action();
+  const MutexLock lock(server_->mutex);
+  action();
+}
+
+void StaleStates::SetSteps(int64_t steps) {
+  step_ = steps;
+  if (!IsFirst()) return;
+  Server& self = *server_;
+  const MutexLock lock(self.mutex);
+  self.sync.emplace(group_.world_size(), staleness_, steps);
+}
+
+void StaleStates::Begin(Pass pass) {
+  if (pass != Pass::kInference && !pulled_) Pull();
+  ServerStates::Begin(pass);
+}
+
+void StaleStates::End() {
+  if (pass_ != Pass::kInference) local_->End();
+}
+
+std::vector<at::Tensor> StaleStates::Gradients() { return local_->Gradients(); }
+
+void StaleStates::AskOtherServers(Request request) {
+  for (int server = 0; server < servers_; ++server) {
+    if (server == group_.rank()) continue;
+    WithContext("waiting for rank " + std::to_string(server),
+                [&] { Ask(ToServer(server), request, rests_); });
+  }
+}
+
+void StaleStates::AwaitOwnTurn() {
+  Server& self = *server_;
+  const MutexLock lock(self.mutex);
+  self.Await(group_.timeout(), "step " + std::to_string(step_ + 1),
+             [&self]() DSL_REQUIRES(self.mutex) {
+               return self.sync->TurnOf(0) != StaleSync::Turn::kWait;
+             });
+  self.sync->OnBegun(0);
+}
+
+void StaleStates::Pull() {
+  const at::NoGradGuard no_grad;
+  at::Tensor flat = Empty(elements_, model_dtype_);
+  if (IsFirst()) AwaitOwnTurn();
+  for (int server = 0; server < servers_; ++server) {
+    at::Tensor part = PartOf(flat, server);
+    if (server == group_.rank()) {
+      Server& self = *server_;
+      const MutexLock lock(self.mutex);
+      self.ThrowIfFailed();
+      part.copy_(self.weights);
+      continue;
+    }
+    const ProcessGroup& connection = ToServer(server);
+    const Answer answer =
+        WithContext("waiting for parameters of rank " + std::to_string(server), [&] {
+          Ask(connection, Request::kPull, step_ + 1);
+          Answer heard = HearAnswer(connection);
+          while (heard == Answer::kWait) heard = HearAnswer(connection);
+          if (heard == Answer::kGo) connection.Recv(part, kServer);
+          return heard;
+        });
+    if (server == 0 && answer == Answer::kStop) {
+      for (int other = 1; other < servers_; ++other) Ask(ToServer(other), Request::kLeave, step_);
+      throw TrainError(ExitCode::kPreempted, "stopped after step " + std::to_string(step_) +
+                                                 ", as rank 0 has; its log says why");
+    }
+    Expect(answer, Answer::kGo, server);
+  }
+  SetModel(flat);
+  pulled_ = true;
+}
+
+void StaleStates::PushTo(int server, const at::Tensor& message) {
+  const int64_t step = step_ + 1;
+  if (server == group_.rank()) {
+    Server& self = *server_;
+    const MutexLock lock(self.mutex);
+    self.ThrowIfFailed();
+    if (message.defined()) self.Apply(message, step);
+    self.Made(server, step);
+    return;
+  }
+  const ProcessGroup& connection = ToServer(server);
+  WithContext("sending gradients to rank " + std::to_string(server), [&] {
+    Ask(connection, message.defined() ? Request::kPush : Request::kMade, step);
+    if (message.defined()) connection.Send(message, kServer);
+    if (server != 0) Expect(HearAnswer(connection), Answer::kTaken, server);
+  });
+}
+
+// Rank 0 last: what it knows to be made is made everywhere.
+void StaleStates::PushGradients(const std::vector<at::Tensor>& gradients) {
+  const at::NoGradGuard no_grad;
+  at::Tensor message;
+  if (!gradients.empty()) {
+    std::vector<at::Tensor> flat = {Empty(0, message_dtype_)};
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      flat.push_back(gradients[i].defined()
+                         ? gradients[i].flatten().to(message_dtype_)
+                         : Empty(parameters_[i].tensor.numel(), message_dtype_).zero_());
+    }
+    message = at::cat(flat);
+  }
+  for (int server = servers_ - 1; server >= 0; --server) {
+    PushTo(server, message.defined() ? PartOf(message, server) : at::Tensor());
+  }
+  ++step_;
+  pulled_ = false;
+}
+
+void StaleStates::HoldAfter(int64_t step) {
+  resting_ = false;
+  Server& self = *server_;
+  const MutexLock lock(self.mutex);
+  if (IsFirst()) self.sync->HoldAfter(step);
+  self.rested = rests_;
+  self.changed.NotifyAll();
+}
+
+void StaleStates::Meet(int64_t step) {
+  if (IsFirst()) {
+    Server& self = *server_;
+    const MutexLock lock(self.mutex);
+    self.Await(group_.timeout(), "the end of step " + std::to_string(step),
+               [&self, step]() DSL_REQUIRES(self.mutex) { return self.sync->AllMade(step); });
+  }
+  Rest();
+}
+
+void StaleStates::Pause() {
+  if (IsFirst()) {
+    Server& self = *server_;
+    const MutexLock lock(self.mutex);
+    self.sync->HoldAfter(0);
+    self.Await(group_.timeout(), "the end of its step",
+               [&self]() DSL_REQUIRES(self.mutex) { return self.sync->NobodyInStep(); });
+  }
+  Rest();
+}
+
+void StaleStates::CopyMasterToModel() { GatherModel(group_); }
+
+void StaleStates::GatherModel(const ProcessGroup& group) {
+  const at::NoGradGuard no_grad;
+  at::Tensor flat = Empty(elements_, model_dtype_);
+  for (int server = 0; server < servers_; ++server) {
+    at::Tensor part = PartOf(flat, server);
+    if (server == group_.rank()) {
+      Server& self = *server_;
+      const MutexLock lock(self.mutex);
+      part.copy_(self.weights);
+    }
+    group.Broadcast(part, server);
+  }
+  SetModel(flat);
+}
+
+// The first broadcast, from rank 0, comes after all updates. Until HoldAfter or Leave the other
+// servers expect nothing of this rank. All servers count these rests alike.
+void StaleStates::Rest() {
+  GatherModel(*servers_group_);
+  if (options_.broadcast_buffers) BroadcastFromRank0(*servers_group_, buffers_);
+  if (std::exchange(resting_, true)) return;
+  ++rests_;
+  AskOtherServers(Request::kRest);
+}
+
+std::vector<int> StaleStates::Leave() {
+  if (server_) {
+    Server& self = *server_;
+    const MutexLock lock(self.mutex);
+    if (self.sync) self.sync->Stop();
+    if (self.sync) self.sync->OnLeft(0);
+    self.rested = rests_;
+    self.changed.NotifyAll();
+  }
+  AskOtherServers(Request::kLeave);
+  if (!server_) return {};
+  std::vector<int> lost;
+  {
+    Server& self = *server_;
+    const MutexLock lock(self.mutex);
+    self.Await(group_.timeout(), "the end of training",
+               [&self]() DSL_REQUIRES(self.mutex) { return self.serving == 0; });
+    self.closed = true;
+    if (self.sync) lost = self.sync->lost();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  return lost;
+}
+
+}  // namespace dslaunch
