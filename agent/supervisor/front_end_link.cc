@@ -22,7 +22,7 @@ constexpr milliseconds kRequestWithin{
 Result<ResumePlace> OpenResumePlace() {
   ResumePlace place;
   DSL_TRY_ASSIGN(place.ticket, DrawTicket());
-  DSL_TRY_ASSIGN(place.listener, ListenForResume(place.ticket.socket));
+  DSL_TRY_ASSIGN(place.listener, MakeResumeSocket(place.ticket.socket));
   return place;
 }
 
@@ -32,10 +32,17 @@ FrontEndLink::FrontEndLink(asio::io_context& loop, UniqueFd local, ResumePlace p
       handlers_(std::move(handlers)),
       secret_(place.ticket.secret),
       stream_(loop, std::move(local),
-              {.on_broken = [this](const std::string&) { handlers_.on_broken(); },
+              {.on_broken = [this](const std::string&) { OnBroken(); },
                .on_all_sent = [this] { handlers_.on_all_sent(); }}) {
   listener_.emplace(loop, place.listener.Release());
-  Accept();
+}
+
+void FrontEndLink::OnBroken() {
+  if (listener_ && !std::exchange(is_listening_, true)) {
+    ListenForResume(listener_->native_handle());
+    Accept();
+  }
+  handlers_.on_broken();
 }
 
 void FrontEndLink::Close() {

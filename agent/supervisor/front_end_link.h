@@ -25,6 +25,7 @@ struct ResumePlace {
 };
 Result<ResumePlace> OpenResumePlace();
 
+// Nobody can connect to its socket before its connection has broken for the first time.
 // Single-threaded; must outlive the io_context's handlers.
 class FrontEndLink {
  public:
@@ -54,6 +55,7 @@ class FrontEndLink {
     std::string text = std::string(kRequestBytes, '\0');
   };
 
+  void OnBroken();
   void Accept();
   void Hear(const std::shared_ptr<Caller>& caller);
   void Drop(std::shared_ptr<Caller> caller);
@@ -64,6 +66,7 @@ class FrontEndLink {
   const std::string secret_;
   ResumableStream stream_;
   std::optional<asio::posix::stream_descriptor> listener_;
+  bool is_listening_ = false;
   std::list<std::shared_ptr<Caller>> callers_;
 };
 

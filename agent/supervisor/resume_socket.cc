@@ -44,14 +44,15 @@ bool IsOurs(int connection) {
 
 }  // namespace
 
-Result<UniqueFd> ListenForResume(const std::string& name) {
+Result<UniqueFd> MakeResumeSocket(const std::string& name) {
   const AbstractAddress address(name);
   UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener || ::bind(listener.get(), address.get(), address.size) != 0 ||
-      ::listen(listener.get(), kBacklog) != 0)
+  if (!listener || ::bind(listener.get(), address.get(), address.size) != 0)
     return Error{ExitCode::kInternal, "a Unix socket: " + ErrnoText(errno)};
   return listener;
 }
+
+void ListenForResume(int socket) { ::listen(socket, kBacklog); }
 
 UniqueFd AcceptResume(int listener) {
   UniqueFd connection(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));

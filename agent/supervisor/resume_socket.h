@@ -9,8 +9,10 @@
 namespace dslaunch {
 
 // A Unix socket without a file (its name is in the kernel's abstract namespace), so that nothing is
-// left of it, however its process ends. It does not block. kInternal when it cannot be had.
-Result<UniqueFd> ListenForResume(const std::string& name);
+// left of it, however its process ends. It does not block, and has its name, but does not listen
+// yet: until ListenForResume nobody can connect. kInternal when it cannot be had.
+Result<UniqueFd> MakeResumeSocket(const std::string& name);
+void ListenForResume(int socket);
 
 // The next connection of this user's process; closed when there is none. Other users' are refused.
 UniqueFd AcceptResume(int listener);

@@ -121,11 +121,13 @@ void ResumableLink::OnBroken() {
 Result<void> ResumableLink::Reconnect(Deadline by) {
   for (int attempt = 0; !stopping_; ++attempt) {
     Result<std::unique_ptr<NodeLink>> link = reconnect_(ticket_.socket, by);
-    if (link.ok()) return Resume(*std::move(link), by);
+    // The node may see later than we that the connection broke.
+    Result<void> resumed = link.ok() ? Resume(*std::move(link), by) : link.error();
+    if (resumed.ok()) return {};
     const Deadline pause =
         Deadline::After(PauseAfter(attempt, kFirstPause, kLongestPause, RandomPart()));
-    if (link.error().code == ExitCode::kNoPermission || pause.when() >= by.when())
-      return link.error();
+    if (resumed.error().code == ExitCode::kNoPermission || pause.when() >= by.when())
+      return resumed;
     std::this_thread::sleep_until(pause.when());
   }
   return Error{ExitCode::kUnavailable, ""};
