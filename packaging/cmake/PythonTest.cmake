@@ -8,9 +8,10 @@ function(dslaunch_python_test name file)
   cmake_parse_arguments(arg "TIMED" "LABEL;TIMEOUT_S" "ARGUMENTS" ${ARGN})
   add_test(NAME ${name} COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/${file}" ${arg_ARGUMENTS})
   set_tests_properties(${name} PROPERTIES
-    LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT_S}
+    LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT_S} SKIP_RETURN_CODE 77
     ENVIRONMENT "DSLAUNCH_BUILD_DIR=${CMAKE_BINARY_DIR};PYTHONDONTWRITEBYTECODE=1")
   if(arg_TIMED)
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK timed)
+    # One after the other, so begun first.
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK timed COST 100)
   endif()
 endfunction()

@@ -11,11 +11,6 @@ BAD_INPUT = 65
 
 
 class Plugin(LauncherCase):
-    def setUp(self):
-        super().setUp()
-        if not LIBRARY.exists():
-            self.skipTest(f"{LIBRARY} is not built")
-
     def recipe(self, data=None, metrics=None, name="mistaken", **changes):
         """The path of a recipe whose data are the plugin's."""
         recipe = {"model": {"type": "mlp", "hidden_size": 16, "num_classes": 4},
