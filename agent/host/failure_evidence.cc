@@ -35,6 +35,7 @@ constexpr std::string_view kPeerLost[] = {
     "TCPStore server has shut down",
     "caught collective operation timeout",  // NCCL's watchdog
     "shared memory of the ranks: ",         // the trainer's, between ranks of one host
+    " has left (it called Shutdown, ",      // dslaunch/horovod.h's
 };
 
 // Say so only of a connection between ranks: a data set may be behind a connection, too.

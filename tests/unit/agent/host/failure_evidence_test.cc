@@ -37,6 +37,8 @@ TEST(FailureEvidenceTest, LibrariesThatNameALostPeerMakeAVictim) {
            "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//1",
            "torch.distributed.DistNetworkError: The client socket has failed to connect",
            "RuntimeError: [c10d] recvValue failed on SocketImpl(fd=3)",
+           "horovod: rank 1 has left (it called Shutdown, or its program ended), so no tensor can "
+           "be exchanged any more",
        }) {
     const FailureEvidence raised = OfLines(Raised(line));
     EXPECT_TRUE(raised.victim) << line;
