@@ -6,6 +6,10 @@ find_package(Threads REQUIRED)
 add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.")
 # Later ones win. Debug information counts for the build id, and ccache has objects of other build folders.
 add_compile_options("-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build")
+# DWARF 5 has a hash of each source, and the unity builds' sources have the clone's path in them.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options(-fdebug-default-version=4)
+endif()
 
 # clang 18 and later name some templates otherwise than GCC, which LibTorch is compiled by.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
