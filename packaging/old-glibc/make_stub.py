@@ -4,7 +4,9 @@
     make_stub.py LIBRARY OUTPUT COMPILER PREFIX=VERSION...     as in GLIBC=2.28, GLIBCXX=3.4.25
 
 Of each symbol of LIBRARY the newest version that is not newer than its PREFIX's is in OUTPUT; symbols that came later, and
-versions with other prefixes, are not. OUTPUT has no code: a program linked to it runs with the real library.
+versions with other prefixes, are not. OUTPUT has no code: a program linked to it runs with the real library. Names of one
+variable (environ, __environ) are names of one there too: where a program has a copy of it, as GCC makes them, the linker must
+see that it is a copy for each of its names.
 """
 
 import re
@@ -17,7 +19,7 @@ def numbers(version):
 
 
 def read_symbols(library, limits):
-    """{name: (version's numbers, version, kind, bytes)}, and all versions by prefix."""
+    """{name: (version's numbers, version, kind, bytes, place, whether it is weak)}, and all versions by prefix."""
     listing = subprocess.run(["readelf", "--wide", "--dyn-syms", library], check=True, capture_output=True, text=True)
     symbols, versions = {}, {}
     for line in listing.stdout.splitlines():
@@ -30,21 +32,29 @@ def read_symbols(library, limits):
         name, version, number = named[1], named[2] + "_" + named[3], numbers(named[3])
         versions.setdefault(named[2], {})[number] = version
         if name not in symbols or number > symbols[name][0]:
-            symbols[name] = (number, version, fields[3], int(fields[2], 0))
+            symbols[name] = (number, version, fields[3], int(fields[2], 0), (fields[6], fields[1]), fields[4] == "WEAK")
     return symbols, versions
 
 
 def assembler(symbols):
+    sections = {"FUNC": ".text", "IFUNC": ".text", "OBJECT": ".data", "TLS": '.section .tbss,"awT",@nobits'}
+    places = {}  # the names of each variable; functions have no other
+    for name, (_, _, kind, _, place, _) in sorted(symbols.items()):
+        if kind in sections:
+            places.setdefault(place if kind == "OBJECT" else name, []).append(name)
     lines = []
-    for index, name in enumerate(sorted(symbols)):
-        _, version, kind, size = symbols[name]
-        label = f"stub.{index}"
-        section = {"FUNC": ".text", "IFUNC": ".text", "OBJECT": ".data", "TLS": '.section .tbss,"awT",@nobits'}.get(kind)
-        if section is None:
-            continue
+    index = 0
+    for names in places.values():
+        section = sections[symbols[names[0]][2]]
         kind = "function" if section == ".text" else "object"
-        lines += [section, ".balign 32", f".globl {label}", f".type {label},@{kind}", f".size {label},{size}",
-                  f"{label}: .zero {max(size, 1) if kind == 'object' else 1}", f".symver {label},{name}@@{version}"]
+        lines += [section, ".balign 32"]
+        for name in names:
+            _, version, _, size, _, is_weak = symbols[name]
+            label = f"stub.{index}"
+            index += 1
+            lines += [f".{'weak' if is_weak and kind == 'object' else 'globl'} {label}", f".type {label},@{kind}",
+                      f".size {label},{size}", f".symver {label},{name}@@{version}", f"{label}:"]
+        lines.append(f".zero {max(1, *(symbols[name][3] for name in names)) if kind == 'object' else 1}")
     return "\n".join(lines + ['.section .note.GNU-stack,"",@progbits', ""])
 
 

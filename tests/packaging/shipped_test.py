@@ -132,6 +132,17 @@ class ShippedTest(unittest.TestCase):
                                       if version > LIMITS.get(prefix, ())})
                 self.assertEqual(elf.is_static(), not newest)
 
+    @unittest.skipUnless(os.path.exists(BUILD + "/old-glibc"), "built for this system alone (OldGlibc.cmake says why)")
+    @unittest.skipUnless(shutil.which("g++"), "there is no g++, which copies variables of shared libraries into programs")
+    def test_a_copied_variable_of_the_c_library_has_all_its_names(self):
+        source, program = self.folder + "/copied.cc", self.folder + "/copied"
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("#include <cerrno>\n#include <unistd.h>\n"
+                       "int main() { return environ == nullptr || program_invocation_short_name == nullptr; }\n")
+        subprocess.run(["g++", "-O2", "-fPIE", "-pie", source, "-L" + BUILD + "/old-glibc", "-o", program], check=True)
+        self.assertIn("R_X86_64_COPY", output("readelf", "--relocs", "--wide", program))
+        self.assertEqual(0, subprocess.run([program], check=False).returncode)
+
     def test_the_launcher_shares_the_c_library_alone(self):
         libraries = set(self.elves[self.prefix + "/bin/dslaunch"].needed())
         self.assertLessEqual(libraries, {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"})
