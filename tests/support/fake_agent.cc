@@ -4,11 +4,63 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "base/build_id.h"
+#include "base/unique_fd.h"
+#include "net/resume/resumable_stream.h"
+#include "net/resume/resume_words.h"
+
+namespace {
+
+// Until `in` ends or `out` takes no more.
+void Echo(int in, int out) {
+  std::string bytes(64 * 1024, '\0');
+  while (true) {
+    const ssize_t n = ::read(in, bytes.data(), bytes.size());
+    if (n <= 0) return;
+    for (ssize_t at = 0; at < n;) {
+      const ssize_t written = ::write(out, bytes.data() + at, static_cast<size_t>(n - at));
+      if (written < 0) return;
+      at += written;
+    }
+  }
+}
+
+// The same in the frames of a stream that could be resumed, as it is not here.
+int EchoResumable() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 1;
+  std::thread echo([fd = ends[1]] {
+    Echo(fd, fd);
+    ::close(fd);
+  });
+  asio::io_context loop(1);
+  dslaunch::ResumableStream* made = nullptr;
+  dslaunch::ResumableStream stream(
+      loop, dslaunch::UniqueFd(ends[0]),
+      {.on_broken =
+           [&](const std::string&) {
+             asio::post(loop, [&] {
+               made->Close();
+               loop.stop();
+             });
+           },
+       .on_all_sent = [&] { asio::post(loop, [&] { loop.stop(); }); }});
+  made = &stream;
+  stream.Connect(dslaunch::UniqueFd(::dup(0)), dslaunch::UniqueFd(::dup(1)));
+  loop.run();
+  ::shutdown(ends[0], SHUT_RDWR);
+  echo.join();
+  return 0;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   const char* chosen = std::getenv("FAKE_AGENT");
@@ -18,7 +70,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "libc.so.6: version `GLIBC_9.99' not found\n");
     return 1;
   }
-  if (argc != 4 || std::string(argv[1]) != "supervisor" || std::string(argv[2]) != "--nonce")
+  const bool is_resumable = argc == 5 && std::string(argv[4]) == "--resumable";
+  if ((argc != 4 && !is_resumable) || std::string(argv[1]) != "supervisor" ||
+      std::string(argv[2]) != "--nonce")
     return 64;
   if (fault == "dies") {
     std::fprintf(stderr, "the fake agent died\n");
@@ -36,17 +90,15 @@ int main(int argc, char** argv) {
                : 1;
   }
   if (fault != "silent") {
-    const std::string hello = dslaunch::FormatHello(argv[3], dslaunch::OwnBuildId());
-    if (::write(1, hello.data(), hello.size()) < 0) return 1;
-  }
-  std::string bytes(64 * 1024, '\0');
-  while (true) {
-    const ssize_t n = ::read(0, bytes.data(), bytes.size());
-    if (n <= 0) return 0;
-    for (ssize_t at = 0; at < n;) {
-      const ssize_t written = ::write(1, bytes.data() + at, static_cast<size_t>(n - at));
-      if (written < 0) return 1;
-      at += written;
+    std::string hello = dslaunch::FormatHello(argv[3], dslaunch::OwnBuildId());
+    if (is_resumable) {
+      const auto ticket = dslaunch::DrawTicket();
+      if (!ticket.ok()) return 1;
+      hello += dslaunch::FormatTicket(*ticket);
     }
+    if (::write(1, hello.data(), hello.size()) < 0) return 1;
+    if (is_resumable) return EchoResumable();
   }
+  Echo(0, 1);
+  return 0;
 }
