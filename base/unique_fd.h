@@ -1,6 +1,7 @@
 // Ownership of a file descriptor.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -35,5 +36,8 @@ class UniqueFd {
  private:
   int fd_ = -1;
 };
+
+// Another descriptor of the same, above 2 and closed on exec. Invalid: errno says why.
+inline UniqueFd DuplicateFd(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 
 }  // namespace dslaunch

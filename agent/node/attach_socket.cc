@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/ownership.h"
+#include "base/unix_socket.h"
 
 namespace dslaunch {
 namespace {
@@ -36,29 +36,13 @@ bool IsNetworkFileSystem(int fd) {
   return false;
 }
 
-// False when the path is too long for the kernel.
-bool FillAddress(const std::string& path, sockaddr_un& address) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return false;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return true;
-}
-
-bool IsOwnUser(int connection) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == ::geteuid();
-}
-
 Result<UniqueFd> ListenAt(const std::string& folder, const std::string& path) {
   DSL_TRY(CheckSocketFolder(folder, ::geteuid()));
-  sockaddr_un address{};
-  if (!FillAddress(path, address)) return Refuse(path, "is too long for a socket");
+  const std::optional<sockaddr_un> address = UnixAddress(path);
+  if (!address) return Refuse(path, "is too long for a socket");
   UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener ||
-      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
       ::chmod(path.c_str(), 0600) != 0 || ::listen(listener.get(), kBacklog) != 0) {
     return Refuse(path, std::string("cannot be opened: ") + std::strerror(errno));
   }
@@ -133,14 +117,11 @@ void AttachSocket::Accept() {
 UniqueFd ConnectToSocket(const std::vector<std::string>& folders, const std::string& name) {
   for (const std::string& folder : folders) {
     const std::string path = folder + "/" + name;
-    sockaddr_un address{};
-    if (::access(path.c_str(), F_OK) != 0 || !FillAddress(path, address)) continue;
+    const std::optional<sockaddr_un> address = UnixAddress(path);
+    if (::access(path.c_str(), F_OK) != 0 || !address) continue;
     if (!CheckSocketFolder(folder, ::geteuid()).ok()) continue;
     UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (connection && ::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address),
-                                sizeof address) == 0) {
-      return connection;
-    }
+    if (connection && ConnectUnix(connection.get(), *address) == 0) return connection;
   }
   return UniqueFd();
 }

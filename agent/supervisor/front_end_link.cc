@@ -1,6 +1,5 @@
 #include "agent/supervisor/front_end_link.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <asio/buffer.hpp>
@@ -94,10 +93,8 @@ void FrontEndLink::Resume(Caller& caller) {
   if (::send(caller.socket.native_handle(), answer.data(), answer.size(),
              MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(answer.size()))
     return handlers_.on_broken();
-  const auto duplicate = [&caller] {
-    return UniqueFd(::fcntl(caller.socket.native_handle(), F_DUPFD_CLOEXEC, 3));
-  };
-  stream_.ResumeAt(request->received, duplicate(), duplicate());
+  const int fd = caller.socket.native_handle();
+  stream_.ResumeAt(request->received, DuplicateFd(fd), DuplicateFd(fd));
   handlers_.on_resumed();
 }
 

@@ -14,6 +14,7 @@
 #include "agent/supervisor/stdio_pump.h"
 #include "base/errno_text.h"
 #include "base/exit_code.h"
+#include "base/unix_socket.h"
 
 namespace dslaunch {
 namespace {
@@ -35,13 +36,6 @@ struct AbstractAddress {
   socklen_t size = 0;
 };
 
-bool IsOurs(int connection) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         peer.uid == ::geteuid();
-}
-
 }  // namespace
 
 Result<UniqueFd> MakeResumeSocket(const std::string& name) {
@@ -56,7 +50,7 @@ void ListenForResume(int socket) { ::listen(socket, kBacklog); }
 
 UniqueFd AcceptResume(int listener) {
   UniqueFd connection(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-  if (connection && !IsOurs(connection.get())) connection.Reset();
+  if (connection && !IsOwnUser(connection.get())) connection.Reset();
   return connection;
 }
 
@@ -64,7 +58,7 @@ UniqueFd ConnectToResume(const std::string& name) {
   const AbstractAddress address(name);
   UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!connection || ::connect(connection.get(), address.get(), address.size) != 0 ||
-      !IsOurs(connection.get()))
+      !IsOwnUser(connection.get()))
     connection.Reset();
   return connection;
 }

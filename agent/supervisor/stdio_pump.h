@@ -21,8 +21,8 @@ namespace dslaunch {
 class StdioPump {
  public:
   StdioPump(asio::io_context& loop, UniqueFd socket)
-      : in_(loop, Duplicate(STDIN_FILENO), Duplicate(socket.get())),
-        out_(loop, std::move(socket), Duplicate(STDOUT_FILENO)) {
+      : in_(loop, DuplicateFd(STDIN_FILENO), DuplicateFd(socket.get())),
+        out_(loop, std::move(socket), DuplicateFd(STDOUT_FILENO)) {
     in_.Start([&loop](SupervisorPump::Event event) {
       if (event == SupervisorPump::Event::kSourceEnded) loop.stop();
     });
@@ -30,8 +30,6 @@ class StdioPump {
   }
 
  private:
-  static UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
-
   SupervisorPump in_;
   SupervisorPump out_;
 };

@@ -69,15 +69,13 @@ struct Streams {
   UniqueFd connection_out;
 };
 
-UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
-
 // Carries out what SupervisorCore decides: holds the processes, descriptors and the one timer.
 class Supervisor {
  public:
   Supervisor(pid_t agent_pid, const InheritedLimits& inherited, Streams streams, Watchdog watchdog)
       : agent_pid_(agent_pid),
         watchdog_(std::move(watchdog)),
-        inbound_(io_, std::move(streams.front_end_in), Duplicate(streams.grpc.get())),
+        inbound_(io_, std::move(streams.front_end_in), DuplicateFd(streams.grpc.get())),
         outbound_(io_, std::move(streams.grpc), std::move(streams.front_end_out)),
         workers_(io_, inherited, std::move(streams.sockets),
                  {.on_status = [this](const pb::SupervisorEvent& status) { Forward(status); },
@@ -355,8 +353,8 @@ void OpenStandardFds() {
 // Moves stdin and stdout away and puts /dev/null in their place, so that they can be closed for
 // good and nothing prints into them.
 bool TakeStdio(Streams& streams) {
-  streams.front_end_in = Duplicate(STDIN_FILENO);
-  streams.front_end_out = Duplicate(STDOUT_FILENO);
+  streams.front_end_in = DuplicateFd(STDIN_FILENO);
+  streams.front_end_out = DuplicateFd(STDOUT_FILENO);
   const UniqueFd dev_null(open("/dev/null", O_RDWR | O_CLOEXEC));
   return streams.front_end_in.valid() && streams.front_end_out.valid() &&
          dup2(dev_null.get(), STDIN_FILENO) >= 0 && dup2(dev_null.get(), STDOUT_FILENO) >= 0;
@@ -393,7 +391,7 @@ bool MakeResumable(Streams& streams) {
   streams.resume = *std::move(place);
   streams.connection_in = std::move(streams.front_end_in);
   streams.connection_out = std::move(streams.front_end_out);
-  streams.front_end_in = Duplicate(pumps.get());
+  streams.front_end_in = DuplicateFd(pumps.get());
   streams.front_end_out = std::move(pumps);
   return streams.front_end_in.valid();
 }

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 
 #include "agent/supervisor/cgroup.h"
 #include "base/pass_fd.h"
+#include "base/unix_socket.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -64,16 +64,11 @@ UniqueFd TakeSocket(const UniqueFd& sockets) {
 
 // To a socket that listens on this node, so it does not block. Invalid: errno says why.
 UniqueFd ConnectTo(const std::string& path) {
-  sockaddr_un place{};
-  place.sun_family = AF_UNIX;
-  if (path.size() >= sizeof place.sun_path) {
-    errno = ENAMETOOLONG;
-    return UniqueFd();
-  }
-  path.copy(place.sun_path, path.size());
+  const std::optional<sockaddr_un> address = UnixAddress(path);
+  errno = ENAMETOOLONG;
+  if (!address) return UniqueFd();
   UniqueFd connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (connection &&
-      connect(connection.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0) {
+  if (connection && ConnectUnix(connection.get(), *address) != 0) {
     const int reason = errno;
     connection.Reset();
     errno = reason;

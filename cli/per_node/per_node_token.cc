@@ -1,7 +1,6 @@
 #include "cli/per_node/per_node_token.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "base/errno_text.h"
 #include "base/hex.h"
 #include "base/ownership.h"
+#include "base/random_bytes.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
 
@@ -100,10 +100,9 @@ Result<std::string> ShareToken(const std::string& folder, const std::string& nam
                      "; set XDG_STATE_HOME to a folder of yours that all nodes share"};
   };
   DSL_TRY_ASSIGN(const UniqueFd place, OpenOwnFolder(folder, ::geteuid(), IfMissing::kMake));
-  std::array<unsigned char, kMinTokenBytes> bits;
-  if (::getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size()))
-    return fail(errno);
-  std::string token = ToHex({reinterpret_cast<const char*>(bits.data()), bits.size()});
+  std::array<char, kMinTokenBytes> bits;
+  if (!FillRandom(bits)) return fail(errno);
+  std::string token = ToHex({bits.data(), bits.size()});
   // Whole before it has its name, which only one gets: link(2) is atomic on network file systems.
   const std::string unnamed = name + "." + token.substr(0, 16);
   const UniqueFd file(

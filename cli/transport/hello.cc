@@ -1,7 +1,6 @@
 #include "cli/transport/hello.h"
 
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "base/build_id.h"
 #include "base/hex.h"
+#include "base/random_bytes.h"
 
 namespace dslaunch {
 namespace {
@@ -75,10 +75,10 @@ Result<void> AwaitHello(int stream, HelloScanner& scanner, Deadline deadline) {
 }
 
 std::string MakeNonce() {
-  unsigned char bits[16];
-  while (::getrandom(bits, sizeof bits, 0) != sizeof bits) {
+  std::array<char, 16> bits;
+  while (!FillRandom(bits)) {
   }
-  return ToHex({reinterpret_cast<const char*>(bits), sizeof bits});
+  return ToHex({bits.data(), bits.size()});
 }
 
 std::string OneLine(std::string_view text, size_t max_bytes) {

@@ -1,6 +1,5 @@
 #include "cli/transport/resumable_link.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -39,8 +38,6 @@ std::string Receive(int socket, size_t size, Deadline deadline) {
   return text;
 }
 
-UniqueFd Duplicate(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
-
 }  // namespace
 
 Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> first,
@@ -56,13 +53,13 @@ Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> 
       new ResumableLink(std::move(first), std::move(reconnect), *std::move(ticket)));
   DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
   link->outer_ = std::move(pair.ours);
-  link->aborted_ = Duplicate(pair.theirs.get());
+  link->aborted_ = DuplicateFd(pair.theirs.get());
   ResumableLink* const self = link.get();
   link->stream_ = std::make_unique<ResumableStream>(
       link->loop_, std::move(pair.theirs),
       ResumableStream::Handlers{.on_broken = [self](const std::string&) { self->OnBroken(); },
                                 .on_all_sent = {}});
-  link->stream_->Connect(Duplicate(fd.get()), std::move(fd));
+  link->stream_->Connect(DuplicateFd(fd.get()), std::move(fd));
   DSL_TRY_ASSIGN(link->thread_, StartThread(
                                     [self] {
                                       self->loop_.run();
@@ -142,7 +139,7 @@ Result<void> ResumableLink::Resume(std::shared_ptr<NodeLink> link, Deadline by) 
   const std::optional<uint64_t> received = ParseAnswer(Receive(fd.get(), kAnswerBytes, by));
   if (sent < 0 || !received || !stream_->CanResumeAt(*received))
     return Error{ExitCode::kUnavailable, "its agent no longer waits for this front end"};
-  stream_->ResumeAt(*received, Duplicate(fd.get()), std::move(fd));
+  stream_->ResumeAt(*received, DuplicateFd(fd.get()), std::move(fd));
   const MutexLock lock(mutex_);
   current_.swap(link);  // the one before ends as this returns
   changed_.NotifyAll();

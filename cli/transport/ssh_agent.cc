@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/socket_pair.h"
+#include "base/unix_socket.h"
 
 namespace dslaunch {
 namespace {
@@ -108,14 +108,11 @@ std::vector<AgentKey> ParseAgentKeys(std::string_view answer) {
 }
 
 UniqueFd ConnectAgent(const std::string& socket_path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (socket_path.empty() || socket_path.size() >= sizeof address.sun_path) return UniqueFd();
-  socket_path.copy(address.sun_path, socket_path.size());
+  const std::optional<sockaddr_un> address = UnixAddress(socket_path);
+  if (socket_path.empty() || !address) return UniqueFd();
   // Non-blocking: an agent whose queue is full counts as none.
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    fd.Reset();
+  if (ConnectUnix(fd.get(), *address) != 0) fd.Reset();
   return fd;
 }
 

@@ -1,7 +1,5 @@
 #include "net/resume/resume_words.h"
 
-#include <sys/random.h>
-
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -9,6 +7,7 @@
 
 #include "base/errno_text.h"
 #include "base/hex.h"
+#include "base/random_bytes.h"
 
 namespace dslaunch {
 namespace {
@@ -41,9 +40,7 @@ bool IsText(std::string_view text, char kind, size_t size) {
 
 Result<ResumeTicket> DrawTicket() {
   std::array<char, kWordChars> bytes{};
-  while (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    if (errno != EINTR) return Error{ExitCode::kInternal, "getrandom: " + ErrnoText(errno)};
-  }
+  if (!FillRandom(bytes)) return Error{ExitCode::kInternal, "getrandom: " + ErrnoText(errno)};
   const std::string text = ToHex({bytes.data(), bytes.size()});
   return ResumeTicket{text.substr(0, kWordChars), text.substr(kWordChars)};
 }

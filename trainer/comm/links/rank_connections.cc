@@ -5,17 +5,18 @@
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/pass_fd.h"
 #include "base/sanitize.h"
+#include "base/unix_socket.h"
 #include "proto/contract/rank_link.h"
 #include "trainer/base/train_error.h"
 
@@ -34,17 +35,14 @@ TrainError Unavailable(const std::string& what) {
 }
 
 UniqueFd ConnectTo(const std::string& path, Deadline deadline) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    throw Unavailable("DSLAUNCH_RANK_SOCKET is too long for a socket's path");
-  std::memcpy(address.sun_path, path.data(), path.size());
+  const std::optional<sockaddr_un> address = UnixAddress(path);
+  if (!address) throw Unavailable("DSLAUNCH_RANK_SOCKET is too long for a socket's path");
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   // Of the agent's queue of connections, which may be full.
   const auto left = std::max<long>(deadline.Left().count(), 1);
   const timeval limit = {left / 1000, left % 1000 * 1000}, none = {0, 0};
   if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (!fd || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  if (!fd || ConnectUnix(fd.get(), *address) != 0)
     throw Unavailable(path + ": " + std::strerror(errno));
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
   return fd;
