@@ -89,7 +89,7 @@ class StalenessTest(unittest.TestCase):
                     job.wait_for(lambda: min(map(self.last, range(4))) > 5, 60, "the first steps are made")
                     job.processes[stopped].send_signal(signal.SIGSTOP)
                     ahead = self.where_they_stand()
-                    # It may have made a step that it has not recorded. A server that is stopped serves nobody.
+                    # It may have made a step that it has not recorded. A server that is stopped answers no rank.
                     most = ahead[stopped] + staleness + 2
                     self.assertLessEqual(max(ahead), most)
                     if stopped == 3:

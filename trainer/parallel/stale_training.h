@@ -22,8 +22,8 @@ class StaleTraining {
 
   // The following three are for servers, which all call them in the same order.
 
-  // No rank begins a step after `step`, until this is called again. Nobody begins one before it is
-  // called first, and servers make no step between Meet and this.
+  // No rank begins a step after `step`, until this is called again. No rank begins one before it
+  // is called first, and servers make no step between Meet and this.
   virtual void HoldAfter(int64_t step) = 0;
   // Precondition: HoldAfter(step). Waits until every rank that is not lost has made `step`. Then
   // gives the models of the servers the parameters as they are, and rank 0's buffers.

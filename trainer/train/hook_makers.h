@@ -38,10 +38,10 @@ std::unique_ptr<TrainHook> MakeEndReportHook();
 // ranks have no copies of the same weights, and kInternal in training where they differ.
 std::unique_ptr<TrainHook> MakeReplicaCheckHook(const Recipe& recipe);
 
-// parallel.staleness: on servers, ranks come together before weights are saved or evaluated, and go
-// on after it. One hook before those that do so, the other after them. Null on other ranks.
-std::unique_ptr<TrainHook> MakeMeetHook(const Recipe& recipe, const WorkerEnv& env);
-std::unique_ptr<TrainHook> MakeGoOnHook(const Recipe& recipe, const WorkerEnv& env);
+// Of servers with parallel.staleness: ranks come together before weights are saved or evaluated,
+// and go on after it. One hook before those that do so, the other after them.
+std::unique_ptr<TrainHook> MakeMeetHook();
+std::unique_ptr<TrainHook> MakeGoOnHook();
 
 // Saves every run.save_every steps or epochs.
 std::unique_ptr<TrainHook> MakeCheckpointHook(const Recipe& recipe);

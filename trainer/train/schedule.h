@@ -35,10 +35,12 @@ struct Schedule {
   int64_t last_step() const { return std::max(first_step, total_steps); }
   bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
   bool EvaluatesAfter(int64_t step) const { return eval_every > 0 && step % eval_every == 0; }
-  // The first step after `step` after which weights are saved or evaluated.
+  // Where ranks make their steps apart they meet to save or evaluate weights.
+  bool MeetsAfter(int64_t step) const { return SavesAfter(step) || EvaluatesAfter(step); }
+  // After which step after `step` they meet next; at the latest after the last one.
   int64_t NextMeeting(int64_t step) const {
     do ++step;
-    while (step < total_steps && !SavesAfter(step) && !EvaluatesAfter(step));
+    while (step < total_steps && !MeetsAfter(step));
     return step;
   }
   bool EndsEpoch(int64_t step) const {

@@ -25,14 +25,12 @@ TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
   add(MakeCommsHook(recipe));
   add(MakeEndReportHook());
   add(std::move(replica_check));
-  const bool only_trains =
-      recipe.engine.parallel.staleness && env.rank >= recipe.engine.parallel.servers;
-  add(MakeMeetHook(recipe, env));
-  if (!only_trains) {
-    add(MakeCheckpointHook(recipe));
-    add(MakeEvaluationHook(recipe));
-  }
-  add(MakeGoOnHook(recipe, env));
+  const ParallelConfig& parallel = recipe.engine.parallel;
+  if (parallel.staleness && env.rank >= parallel.servers) return hooks;  // it only trains
+  if (parallel.staleness) add(MakeMeetHook());
+  add(MakeCheckpointHook(recipe));
+  add(MakeEvaluationHook(recipe));
+  if (parallel.staleness) add(MakeGoOnHook());
   return hooks;
 }
 

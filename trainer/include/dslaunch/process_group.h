@@ -102,8 +102,8 @@ class ProcessGroup {
   void AllReduceSum(std::vector<double>& values) const;
 
   // Leaves the group. Returns when no rank needs another one any more, so that no rank sees a
-  // broken connection, or after kFinishTimeout. No other call may follow. Nobody waits for the
-  // ranks that rank 0 gives as `lost`.
+  // broken connection, or after kFinishTimeout. No other call may follow. No rank waits for
+  // those that rank 0 gives as `lost`.
   void Finish(const std::vector<int>& lost = {});
 
  private:

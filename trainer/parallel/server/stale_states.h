@@ -23,7 +23,7 @@ class StaleStates : public ServerStates, public StaleTraining {
   // Throws kBadInput on GPUs.
   StaleStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
               Passes passes);
-  // Waits for nobody: Leave does.
+  // Does not wait for other ranks: Leave does.
   ~StaleStates() override;
 
   // The first training pass of a step pulls. Throws kPreempted where rank 0 says that there is no

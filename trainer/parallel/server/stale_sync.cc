@@ -42,8 +42,6 @@ bool StaleSync::AllMade(int64_t step) const {
 
 bool StaleSync::NobodyInStep() const { return std::ranges::none_of(ranks_, &Rank::in_step); }
 
-bool StaleSync::AllGone() const { return std::ranges::none_of(ranks_, &Rank::goes_on); }
-
 std::vector<int> StaleSync::lost() const {
   std::vector<int> lost;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {

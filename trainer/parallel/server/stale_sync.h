@@ -19,7 +19,7 @@ class StaleSync {
     kStop,  // there is no next step
   };
 
-  // Nobody may begin before HoldAfter.
+  // No rank may begin a step before HoldAfter.
   StaleSync(int ranks, int64_t staleness, int64_t first_step);
 
   Turn TurnOf(int rank) const;
@@ -27,7 +27,7 @@ class StaleSync {
   // False, and nothing changes: it is not in that step.
   bool OnMade(int rank, int64_t step);
   void OnLeft(int rank);  // it makes no more steps
-  void OnLost(int rank);  // the same, and nobody waits for the steps that it has not made
+  void OnLost(int rank);  // the same, and no rank waits for the steps that it has not made
 
   // No rank begins a step after `step`, until this is called again.
   void HoldAfter(int64_t step) { hold_ = step; }
@@ -38,11 +38,10 @@ class StaleSync {
   bool AllMade(int64_t step) const;
   // Whether no rank is in a step.
   bool NobodyInStep() const;
-  // Whether each rank has left or is lost.
-  bool AllGone() const;
 
   std::vector<int> lost() const;
-  // The one that has made the fewest steps of those that still make some, for messages.
+  // The one that has made the fewest steps of those that still make some; nullopt: each has left or
+  // is lost.
   std::optional<int> Slowest() const;
   int64_t made(int rank) const { return ranks_[static_cast<size_t>(rank)].made; }
 
