@@ -33,6 +33,14 @@ Result<void> CheckPmixJob(const pb::PmixJob& job) {
   return {};
 }
 
+pb::ModexReply ReplyTo(const pb::ModexRequest& request) {
+  pb::ModexReply reply;
+  reply.set_number(request.number());
+  reply.set_from_node(request.from_node());
+  reply.set_rank(request.rank());
+  return reply;
+}
+
 PmixExchange::PmixExchange(const pb::PmixJob& job) : node_rank_(job.node_rank()) {
   for (uint32_t node = 0; node < static_cast<uint32_t>(job.nodes_size()); ++node)
     node_of_.insert(node_of_.end(), job.nodes(static_cast<int>(node)).ranks(), node);
@@ -234,11 +242,8 @@ Result<void> PmixExchange::OnRequest(uint32_t from_node, pb::ModexRequest reques
 void PmixExchange::Refuse(const pb::ModexRequest& request, PmixActions& actions) const {
   if (gone_.contains(request.from_node())) return;
   pb::PmixMessage message;
-  pb::ModexReply& reply = *message.mutable_reply();
-  reply.set_number(request.number());
-  reply.set_from_node(request.from_node());
-  reply.set_rank(request.rank());
-  reply.set_failure(kGone);
+  *message.mutable_reply() = ReplyTo(request);
+  message.mutable_reply()->set_failure(kGone);
   actions.push_back(SendTo(request.from_node(), std::move(message)));
 }
 

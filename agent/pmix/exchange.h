@@ -108,6 +108,9 @@ class PmixExchange {
   std::map<std::pair<uint32_t, uint64_t>, pb::ModexRequest> forwarded_;
 };
 
+// The reply to a request, but for `data` or `failure`.
+pb::ModexReply ReplyTo(const pb::ModexRequest& request);
+
 // What a server takes from its agent: nodes in order of their ranks, without a gap, and this one
 // among them. kBadInput.
 Result<void> CheckPmixJob(const pb::PmixJob& job);

@@ -1,6 +1,5 @@
 #include "agent/pmix/mpi_server.h"
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -107,22 +106,16 @@ class MpiServer {
              }});
   }
 
-  // A rank that speaks another protocol never connects to more than it is given.
+  // Ranks that speak PMIx get it too, and leave it alone.
   Result<void> ServePmi(pb::PmixClients& clients) {
     pmi_ = std::make_unique<PmiCore>(job_);
-    const pb::PmixNode& own = job_.nodes(static_cast<int>(job_.node_rank()));
-    uint32_t world_size = 0;
-    for (const pb::PmixNode& node : job_.nodes()) world_size += node.ranks();
-    for (uint32_t local_rank = 0; local_rank < own.ranks(); ++local_rank) {
+    for (uint32_t local_rank = 0; local_rank < pmi_->local_size(); ++local_rank) {
       const int index = static_cast<int>(local_rank);
       pb::PmixClient& client = index < clients.by_local_rank_size()
                                    ? *clients.mutable_by_local_rank(index)
                                    : *clients.add_by_local_rank();
       DSL_TRY_ASSIGN(*client.mutable_pmi_socket(), pmi_sockets_.Listen(job_.folder(), local_rank));
-      client.add_env("PMI_RANK=" + std::to_string(own.first_rank() + local_rank));
-      client.add_env("PMI_SIZE=" + std::to_string(world_size));
-      client.add_env("MPI_LOCALRANKID=" + std::to_string(local_rank));
-      client.add_env("MPI_LOCALNRANKS=" + std::to_string(own.ranks()));
+      for (std::string& entry : pmi_->EnvironmentOf(local_rank)) client.add_env(std::move(entry));
     }
     return {};
   }
@@ -159,10 +152,7 @@ class MpiServer {
   }
   void Do(pmix_action::AskLibrary& action) {
     if (library_ != nullptr) return library_->ask(action.request);
-    pb::ModexReply reply;
-    reply.set_number(action.request.number());
-    reply.set_from_node(action.request.from_node());
-    reply.set_rank(action.request.rank());
+    pb::ModexReply reply = ReplyTo(action.request);
     reply.set_failure("the node has no OpenPMIx library");
     CarryOut(exchange_->OnLocalReply(std::move(reply)));
   }
@@ -209,9 +199,8 @@ int RunMpiServer(const PmixLibrary* library, const char* process_name) {
   prctl(PR_SET_NAME, process_name);
   // A graceful kill reaches the ranks, which may use this process until they have ended.
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);
-  const int agent = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
   asio::io_context loop(1);
-  const MpiServer server(loop, UniqueFd(agent), library);
+  const MpiServer server(loop, DuplicateFd(STDIN_FILENO), library);
   loop.run();
   return ToInt(ExitCode::kInternal);
 }

@@ -16,9 +16,11 @@ constexpr char kMappingKey[] = "PMI_process_mapping";
 
 Error NotPmi(std::string what) { return {ExitCode::kBadInput, std::move(what)}; }
 
+using Words = std::map<std::string, std::string, std::less<>>;
+
 // KEY=VALUE of each word; a word without "=" is a key without a value.
-std::map<std::string, std::string, std::less<>> WordsOf(std::string_view line) {
-  std::map<std::string, std::string, std::less<>> words;
+Words WordsOf(std::string_view line) {
+  Words words;
   while (!line.empty()) {
     const std::string_view word = line.substr(0, line.find(' '));
     line.remove_prefix(std::min(line.size(), word.size() + 1));
@@ -29,14 +31,12 @@ std::map<std::string, std::string, std::less<>> WordsOf(std::string_view line) {
   return words;
 }
 
-std::string_view WordIn(const std::map<std::string, std::string, std::less<>>& words,
-                        std::string_view key) {
+std::string_view WordIn(const Words& words, std::string_view key) {
   const auto found = words.find(key);
   return found == words.end() ? std::string_view() : std::string_view(found->second);
 }
 
-int NumberIn(const std::map<std::string, std::string, std::less<>>& words, std::string_view key,
-             int otherwise) {
+int NumberIn(const Words& words, std::string_view key, int otherwise) {
   const std::string_view text = WordIn(words, key);
   int number = otherwise;
   const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -64,6 +64,13 @@ PmiCore::PmiCore(const pb::PmixJob& job)
       mapping_(PmiProcessMapping(job)),
       ranks_(job.nodes(static_cast<int>(job.node_rank())).ranks()) {
   for (const pb::PmixNode& node : job.nodes()) world_size_ += node.ranks();
+}
+
+std::vector<std::string> PmiCore::EnvironmentOf(uint32_t local_rank) const {
+  return {"PMI_RANK=" + std::to_string(first_rank_ + local_rank),
+          "PMI_SIZE=" + std::to_string(world_size_),
+          "MPI_LOCALRANKID=" + std::to_string(local_rank),
+          "MPI_LOCALNRANKS=" + std::to_string(local_size())};
 }
 
 Result<PmiActions> PmiCore::OnLine(uint32_t local_rank, std::string_view line) {

@@ -56,6 +56,10 @@ class PmiCore {
   // `job` as CheckPmixJob takes it.
   explicit PmiCore(const pb::PmixJob& job);
 
+  uint32_t local_size() const { return static_cast<uint32_t>(ranks_.size()); }
+  // What a rank of this node needs in its environment, NAME=VALUE, besides PMI_FD.
+  std::vector<std::string> EnvironmentOf(uint32_t local_rank) const;
+
   // `line` of a rank of this node, without its end. Error kBadInput, a sentence without a name: no
   // library sends this.
   Result<PmiActions> OnLine(uint32_t local_rank, std::string_view line);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "agent/pmix/exchange.h"
 #include "base/deadline.h"
 #include "base/mutex.h"
 
@@ -329,10 +330,7 @@ Result<pb::PmixClient> RegisterRank(uint32_t rank, const std::string& folder) {
 
 void OnReply(pmix_status_t status, char* data, size_t bytes, void* context) {
   const std::unique_ptr<pb::ModexRequest> request(static_cast<pb::ModexRequest*>(context));
-  pb::ModexReply reply;
-  reply.set_number(request->number());
-  reply.set_from_node(request->from_node());
-  reply.set_rank(request->rank());
+  pb::ModexReply reply = ReplyTo(*request);
   if (status == PMIX_SUCCESS)
     reply.set_data(data == nullptr ? "" : std::string(data, bytes));
   else

@@ -54,6 +54,7 @@
 #include "rendezvous/restart_policy.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/requirement.h"
+#include "tests/support/pmix_job.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch {
@@ -1080,18 +1081,7 @@ class PmixServerOfANode {
   }
 
   static pb::PmixJob JobOf(uint32_t node_rank) {
-    pb::PmixJob job;
-    job.set_nspace("job.1");
-    job.set_folder("/tmp/x");
-    job.set_node_rank(node_rank);
-    uint32_t next = 0;
-    for (const uint32_t ranks : kRanks) {
-      pb::PmixNode& node = *job.add_nodes();
-      node.set_name("node" + std::to_string(job.nodes_size() - 1));
-      node.set_first_rank(next);
-      node.set_ranks(ranks);
-      next += ranks;
-    }
+    pb::PmixJob job = PmixJobOf({std::begin(kRanks), std::end(kRanks)}, node_rank);
     Require(CheckPmixJob(job).ok(), "a job is none");
     return job;
   }
@@ -1114,10 +1104,7 @@ class PmixServerOfANode {
   }
 
   void AnswerAsLibrary() {
-    pb::ModexReply reply;
-    reply.set_number(asked_.back().number());
-    reply.set_from_node(asked_.back().from_node());
-    reply.set_rank(asked_.back().rank());
+    pb::ModexReply reply = ReplyTo(asked_.back());
     reply.set_data(std::string(input_.Text()));
     asked_.pop_back();
     CarryOut(exchange_.OnLocalReply(std::move(reply)));
@@ -1207,14 +1194,7 @@ bool ExchangesPmix(const std::string& bytes) {
 // Lines: "0..." and "1..." of those ranks, "c0" and "c1" for the end of their connections, "f..."
 // for the end of a barrier with what else came, "x..." for its failure.
 bool SpeaksPmi(const std::string& bytes) {
-  pb::PmixJob job;
-  job.set_nspace("job.1");
-  for (const uint32_t first : {0u, 2u}) {
-    job.add_nodes()->set_first_rank(first);
-    job.mutable_nodes(job.nodes_size() - 1)->set_ranks(2);
-  }
-  job.set_node_rank(1);
-  PmiCore core(job);
+  PmiCore core(PmixJobOf({2, 2}, 1));
   std::set<uint32_t> open = {0, 1};
   std::optional<std::string> fence;
   bool any = false;

@@ -7,34 +7,21 @@
 #include <map>
 #include <stdexcept>
 
+#include "tests/support/pmix_job.h"
+
 namespace dslaunch::exchange_test {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-pb::PmixJob JobOf(const std::vector<uint32_t>& ranks, uint32_t node_rank) {
-  pb::PmixJob job;
-  job.set_nspace("job.1");
-  job.set_folder("/tmp/x");
-  job.set_node_rank(node_rank);
-  uint32_t next = 0;
-  for (const uint32_t count : ranks) {
-    pb::PmixNode& node = *job.add_nodes();
-    node.set_name("node" + std::to_string(job.nodes_size() - 1));
-    node.set_first_rank(next);
-    node.set_ranks(count);
-    next += count;
-  }
-  return job;
-}
-
 // Servers whose messages arrive at once. What the library of node N would see is in `ended` and
 // `asked`.
 class Servers {
  public:
   explicit Servers(const std::vector<uint32_t>& ranks) {
-    for (uint32_t node = 0; node < ranks.size(); ++node) nodes_.emplace_back(JobOf(ranks, node));
+    for (uint32_t node = 0; node < ranks.size(); ++node)
+      nodes_.emplace_back(PmixJobOf(ranks, node));
   }
 
   void Fence(uint32_t node, uint64_t id, const std::vector<uint32_t>& ranks,
@@ -45,10 +32,7 @@ class Servers {
     CarryOut(node, nodes_[node].OnLocalRequest(id, rank));
   }
   void Reply(uint32_t node, const std::string& data) {
-    pb::ModexReply reply;
-    reply.set_number(asked.at(node).number());
-    reply.set_from_node(asked.at(node).from_node());
-    reply.set_rank(asked.at(node).rank());
+    pb::ModexReply reply = ReplyTo(asked.at(node));
     reply.set_data(data);
     CarryOut(node, nodes_[node].OnLocalReply(reply));
   }
@@ -174,7 +158,7 @@ TEST(PmixExchangeTest, TooMuchDataIsAFailureForAll) {
 
 TEST(PmixExchangeTest, WhatNoServerSendsIsRefused) {
   const auto refused = [](uint32_t node_rank, uint32_t from, const pb::PmixMessage& message) {
-    PmixExchange exchange(JobOf({1, 1, 1}, node_rank));
+    PmixExchange exchange(PmixJobOf({1, 1, 1}, node_rank));
     return !exchange.OnMessage(from, message).ok();
   };
   pb::PmixMessage message;
@@ -204,7 +188,7 @@ TEST(PmixExchangeTest, WhatNoServerSendsIsRefused) {
 }
 
 TEST(PmixExchangeTest, TheSamePartTwiceIsRefused) {
-  PmixExchange exchange(JobOf({1, 1, 1}, 0));
+  PmixExchange exchange(PmixJobOf({1, 1, 1}, 0));
   pb::PmixMessage message;
   message.mutable_part()->mutable_fence()->set_number(0);
   EXPECT_TRUE(exchange.OnMessage(1, message).ok());
@@ -212,10 +196,10 @@ TEST(PmixExchangeTest, TheSamePartTwiceIsRefused) {
 }
 
 TEST(PmixExchangeTest, AJobMustHoldTogether) {
-  EXPECT_TRUE(CheckPmixJob(JobOf({2, 1}, 1)).ok());
-  EXPECT_FALSE(CheckPmixJob(JobOf({2, 1}, 2)).ok());
-  EXPECT_FALSE(CheckPmixJob(JobOf({2, 0}, 0)).ok());
-  pb::PmixJob job = JobOf({2, 1}, 0);
+  EXPECT_TRUE(CheckPmixJob(PmixJobOf({2, 1}, 1)).ok());
+  EXPECT_FALSE(CheckPmixJob(PmixJobOf({2, 1}, 2)).ok());
+  EXPECT_FALSE(CheckPmixJob(PmixJobOf({2, 0}, 0)).ok());
+  pb::PmixJob job = PmixJobOf({2, 1}, 0);
   job.mutable_nodes(1)->set_first_rank(3);
   EXPECT_FALSE(CheckPmixJob(job).ok());
 }

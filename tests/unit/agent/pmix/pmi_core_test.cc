@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "tests/support/pmix_job.h"
+
 namespace dslaunch::pmi_core_test {
 namespace {
 
@@ -13,26 +15,11 @@ using ::testing::IsEmpty;
 
 constexpr char kInit[] = "cmd=init pmi_version=1 pmi_subversion=1";
 
-pb::PmixJob JobOf(const std::vector<uint32_t>& ranks, uint32_t node_rank) {
-  pb::PmixJob job;
-  job.set_nspace("job.1");
-  job.set_folder("/tmp/x");
-  job.set_node_rank(node_rank);
-  uint32_t next = 0;
-  for (const uint32_t count : ranks) {
-    pb::PmixNode& node = *job.add_nodes();
-    node.set_name("node" + std::to_string(job.nodes_size() - 1));
-    node.set_first_rank(next);
-    node.set_ranks(count);
-    next += count;
-  }
-  return job;
-}
-
 // The server of one node, and what its ranks have got.
 class Node {
  public:
-  Node(const std::vector<uint32_t>& ranks, uint32_t node_rank) : core_(JobOf(ranks, node_rank)) {
+  Node(const std::vector<uint32_t>& ranks, uint32_t node_rank)
+      : core_(PmixJobOf(ranks, node_rank)) {
     for (uint32_t rank = 0; rank < ranks[node_rank]; ++rank) Say(rank, kInit);
     replies.clear();
   }
@@ -90,7 +77,7 @@ TEST(PmiCoreTest, ALibraryFindsItsPlace) {
 }
 
 TEST(PmiCoreTest, NodesWithEquallyManyRanksAreOneEntry) {
-  EXPECT_EQ(PmiProcessMapping(JobOf({4, 4, 4, 1}, 0)), "(vector,(0,3,4),(3,1,1))");
+  EXPECT_EQ(PmiProcessMapping(PmixJobOf({4, 4, 4, 1}, 0)), "(vector,(0,3,4),(3,1,1))");
 }
 
 TEST(PmiCoreTest, WhatIsPutIsGotAfterTheBarrier) {
@@ -166,14 +153,14 @@ TEST(PmiCoreTest, WhatIsNotSupportedIsRefusedInTheProtocolsWords) {
   for (const char* line : {"mcmd=spawn", "nprocs=2", "execname=./a", "cmd=get_maxes"})
     EXPECT_EQ(node.Say(0, line), "");
   EXPECT_THAT(node.Say(0, "endcmd"), HasSubstr("spawn_result rc=-1"));
-  PmiCore fresh(JobOf({1}, 0));
+  PmiCore fresh(PmixJobOf({1}, 0));
   const Result<PmiActions> newer = fresh.OnLine(0, "cmd=init pmi_version=2 pmi_subversion=0");
   ASSERT_TRUE(newer.ok());
   EXPECT_THAT(std::get<pmi_action::Reply>(newer->at(0)).line, HasSubstr("rc=-1"));
 }
 
 TEST(PmiCoreTest, WhatNoLibrarySendsIsRefused) {
-  PmiCore fresh(JobOf({1}, 0));
+  PmiCore fresh(PmixJobOf({1}, 0));
   EXPECT_FALSE(fresh.OnLine(0, "cmd=get_maxes").ok()) << "before the first line";
   Node node({1}, 0);
   for (const std::string& line :

@@ -1,0 +1,29 @@
+// A job as the MPI servers of its nodes take it (agent/pmix).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/pmix.pb.h"
+
+namespace dslaunch {
+
+// `ranks`: of each node, node0 and so on.
+inline pb::PmixJob PmixJobOf(const std::vector<uint32_t>& ranks, uint32_t node_rank) {
+  pb::PmixJob job;
+  job.set_nspace("job.1");
+  job.set_folder("/tmp/x");
+  job.set_node_rank(node_rank);
+  uint32_t next = 0;
+  for (const uint32_t count : ranks) {
+    pb::PmixNode& node = *job.add_nodes();
+    node.set_name("node" + std::to_string(job.nodes_size() - 1));
+    node.set_first_rank(next);
+    node.set_ranks(count);
+    next += count;
+  }
+  return job;
+}
+
+}  // namespace dslaunch
