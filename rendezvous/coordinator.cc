@@ -339,10 +339,10 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   Notify(NodeName(index) + " leaves the job: " + cause.message());
 }
 
-// A connection that was reset is one node's. A front end that was killed is missed by all nodes at
-// once: nobody would come back, and the ranks shall not live on for as long as it takes to be sure.
+// A connection that was reset is one node's. Where the connections of all nodes broke, the front
+// end was killed: it does not come back, and the ranks end now, without the time to wait for it.
 void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken) {
-  const bool was_broken = std::exchange(participant.front_end_is_broken_off, is_broken);
+  const bool was_broken = std::exchange(participant.front_end_link_is_broken, is_broken);
   if (!is_broken) {
     if (was_broken)
       Notify("the connection to " + NodeName(participant.member.node_index) +
@@ -350,7 +350,7 @@ void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken)
     return;
   }
   const auto has_front_end = [](const Participant& other) {
-    return !other.lost_in && !other.torn_down && !other.leaving && !other.front_end_is_broken_off;
+    return !other.lost_in && !other.torn_down && !other.leaving && !other.front_end_link_is_broken;
   };
   if (std::ranges::any_of(Joined(), has_front_end)) return;
   pb::RendezvousMessage message;

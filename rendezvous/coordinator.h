@@ -88,10 +88,10 @@ class Coordinator {
     bool has_joined = false;
     Clock::time_point last_seen;
     bool suspect = false;
-    std::optional<uint64_t> lost_in;       // the attempt
-    bool leaving = false;                  // it cannot go on, and tears down by itself
-    bool front_end_is_broken_off = false;  // its connection to the front end broke
-    bool has_left_processes = false;       // that could not be ended: no place for new ranks
+    std::optional<uint64_t> lost_in;        // the attempt
+    bool leaving = false;                   // it cannot go on, and tears down by itself
+    bool front_end_link_is_broken = false;  // its connection to the front end broke
+    bool has_left_processes = false;        // that could not be ended: no place for new ranks
     bool torn_down = false;
     bool saved = false;   // as TornDown said
     bool drained = true;  // false from Drain to its answer

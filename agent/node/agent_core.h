@@ -236,18 +236,17 @@ class AgentCore {
   Phase phase_ = Phase::kIdle;
   uint64_t attempt_ = 0;
   AttemptWorkers workers_;
-  std::map<uint32_t, int>
-      mpi_aborts_;              // of this attempt's ranks that are killed for it: code by rank
-  std::string program_;         // of the workers
-  std::string workers_cgroup_;  // empty: they have none
-  pb::NodeDone done_;           // what is known of it so far
+  std::map<uint32_t, int> mpi_aborts_;  // codes of ranks that are killed for it, by rank
+  std::string program_;                 // of the workers
+  std::string workers_cgroup_;          // empty: they have none
+  pb::NodeDone done_;                   // what is known of it so far
   pb::Cause outcome_;
   bool completed_ = false;  // the rendezvous has nothing more to say
   std::optional<Clock::time_point> completed_at_;
 
   bool supervisor_gone_ = false;
   bool front_end_gone_ = false;
-  bool front_end_is_broken_off_ = false;  // the connection to it; it may come back
+  bool front_end_link_is_broken_ = false;  // the connection to it; it may come back
   std::optional<Clock::time_point> stream_over_at_;
   std::optional<Clock::time_point> detached_at_;
   std::optional<Clock::time_point> quit_at_;  // whether or not the other nodes know of our end

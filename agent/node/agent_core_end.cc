@@ -112,7 +112,7 @@ void AgentCore::TornDown(Clock::time_point now) {
 // One node cannot tell a connection that broke from a front end that was killed. The rendezvous,
 // which hears of all nodes, can. A node without one does not wait for its front end.
 void AgentCore::OnFrontEndConnection(bool is_broken) {
-  front_end_is_broken_off_ = is_broken;
+  front_end_link_is_broken_ = is_broken;
   Log(is_broken ? "the connection to the front end broke; it may come back"
                 : "the front end is connected again");
   if (is_broken && (!joined_ || completed_)) return SendNoFrontEnd();

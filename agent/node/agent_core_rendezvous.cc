@@ -77,7 +77,7 @@ AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message
       OnCompleted({}, now);
       break;
     case pb::RendezvousMessage::kNoFrontEnd:
-      if (front_end_is_broken_off_) SendNoFrontEnd();
+      if (front_end_link_is_broken_) SendNoFrontEnd();
       break;
     case pb::RendezvousMessage::kCompleted:
       done_.set_completed(true);
@@ -96,7 +96,7 @@ AgentActions AgentCore::OnRendezvousEnd(const std::string& why, Clock::time_poin
 
 void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
   if (completed_) return;
-  if (front_end_is_broken_off_) SendNoFrontEnd();  // this node is cut off from all
+  if (front_end_link_is_broken_) SendNoFrontEnd();  // this node is cut off from all
   const uint32_t host = prepare_.rendezvous_node();
   pb::Cause cause = MakeCause(
       pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
@@ -126,7 +126,7 @@ void AgentCore::OnCompleted(const pb::Completed& word, Clock::time_point now) {
 // A front end is there to name another, and policy allows another attempt.
 bool AgentCore::MayFailOver() const {
   return prepare_.policy().max_restarts() > 0 && !hosts_rendezvous_ && !stopping() && !detached() &&
-         !front_end_gone_ && !front_end_is_broken_off_ && !stream_over_at_;
+         !front_end_gone_ && !front_end_link_is_broken_ && !stream_over_at_;
 }
 
 // The front end first makes sure that the lost node has ended its ranks, which takes the node as

@@ -25,7 +25,7 @@ struct ResumePlace {
 };
 Result<ResumePlace> OpenResumePlace();
 
-// Nobody can connect to its socket before its connection has broken for the first time.
+// Its socket takes no connection before the first one, over stdin and stdout, has broken.
 // Single-threaded; must outlive the io_context's handlers.
 class FrontEndLink {
  public:
@@ -42,7 +42,7 @@ class FrontEndLink {
   // Over the connection on which the ticket was sent.
   void Start(UniqueFd in, UniqueFd out) { stream_.Connect(std::move(in), std::move(out)); }
 
-  // Nobody resumes it from now on.
+  // The stream cannot be resumed from now on.
   void Close();
 
  private:

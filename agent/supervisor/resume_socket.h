@@ -9,8 +9,8 @@
 namespace dslaunch {
 
 // A Unix socket without a file (its name is in the kernel's abstract namespace), so that nothing is
-// left of it, however its process ends. It does not block, and has its name, but does not listen
-// yet: until ListenForResume nobody can connect. kInternal when it cannot be had.
+// left of it, however its process ends. It does not block, and has its name, but takes no
+// connection before ListenForResume. kInternal when it cannot be had.
 Result<UniqueFd> MakeResumeSocket(const std::string& name);
 void ListenForResume(int socket);
 

@@ -32,7 +32,7 @@ SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
 // Logs in to the same host, as the same user, with the same options.
 ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions options,
                                       const AgentBinary& agent) {
-  options.on_step = {};  // nobody watches this start
+  options.on_step = {};  // this start is not shown
   options.may_ask_anew = false;
   return [target, options, agent](const std::string& socket,
                                   Deadline by) -> Result<std::unique_ptr<NodeLink>> {

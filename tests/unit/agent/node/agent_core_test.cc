@@ -743,7 +743,7 @@ TEST_F(AgentCoreTest, ANodeThatLosesBothIsCutOff) {
   Take(core_.OnRendezvousEnd("Socket closed", now_));
   EXPECT_THAT(Requests(),
               ElementsAre(pb::SupervisorRequest::kNoFrontEnd, pb::SupervisorRequest::kStop));
-  EXPECT_EQ(core_.phase(), Phase::kStopping) << "nobody is there to name another rendezvous";
+  EXPECT_EQ(core_.phase(), Phase::kStopping) << "no front end can name another rendezvous";
 }
 
 TEST_F(AgentCoreTest, ARendezvousThatDoesNotAnswerKeepsAnEmptyNodeForASecondOnly) {

@@ -15,27 +15,13 @@
 #include "agent/supervisor/resume_socket.h"
 #include "net/resume/resumable_core.h"
 #include "net/resume/resume_words.h"
+#include "tests/support/timed_read.h"
 #include "tests/unit/agent/supervisor/supervisor_harness.h"
 
 namespace dslaunch::front_end_link_test {
 namespace {
 
 using Ms = milliseconds;
-
-// Up to `size` bytes; what came until end of file or the limit.
-std::string Read(int fd, size_t size, Ms limit = Ms(5'000)) {
-  const Deadline deadline = Deadline::After(limit);
-  std::string text;
-  while (text.size() < size) {
-    pollfd ready = {fd, POLLIN, 0};
-    if (poll(&ready, 1, deadline.PollMs()) <= 0) break;
-    std::string piece(size - text.size(), '\0');
-    const ssize_t n = read(fd, piece.data(), piece.size());
-    if (n <= 0) break;
-    text.append(piece, 0, static_cast<size_t>(n));
-  }
-  return text;
-}
 
 void Write(int fd, const std::string& text) {
   ASSERT_EQ(write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
@@ -44,7 +30,7 @@ void Write(int fd, const std::string& text) {
 class FrontEndLinkTest : public ::testing::Test {
  protected:
   FrontEndLinkTest() {
-    ticket_ = ParseTicket(Read(supervisor_.out(), kTicketBytes)).value_or(ResumeTicket());
+    ticket_ = ParseTicket(TimedRead(supervisor_.out(), kTicketBytes)).value_or(ResumeTicket());
     supervisor_.Configure(Ms(500));
   }
 
@@ -65,7 +51,7 @@ class FrontEndLinkTest : public ::testing::Test {
     if (!fd) return false;
     const std::string request = FormatRequest({secret, received});
     if (write(fd.get(), request.data(), request.size()) < 0) return false;
-    const std::optional<uint64_t> answer = ParseAnswer(Read(fd.get(), kAnswerBytes));
+    const std::optional<uint64_t> answer = ParseAnswer(TimedRead(fd.get(), kAnswerBytes));
     if (!answer || !core_.CanResumeAt(*answer)) return false;
     connection_ = std::move(fd);
     core_.ResumeAt(*answer);
@@ -77,7 +63,7 @@ class FrontEndLinkTest : public ::testing::Test {
     std::string heard;
     const Deadline deadline = Deadline::After(Ms(5'000));
     while (heard.size() < size && !deadline.Expired()) {
-      const std::string frames = Read(fd, 64 << 10, Ms(20));
+      const std::string frames = TimedRead(fd, 64 << 10, Ms(20));
       EXPECT_TRUE(core_.OnBytes(frames).ok());
       const std::string arrived = core_.TakeArrived();
       core_.OnDelivered(arrived.size());
@@ -98,7 +84,7 @@ class FrontEndLinkTest : public ::testing::Test {
 
 TEST_F(FrontEndLinkTest, IsResumedAgainAndAgainAndLosesNothing) {
   Say(supervisor_.in(), "to the agent");
-  EXPECT_EQ(Read(supervisor_.grpc(), 12), "to the agent");
+  EXPECT_EQ(TimedRead(supervisor_.grpc(), 12), "to the agent");
   Write(supervisor_.grpc(), "first ");
   EXPECT_EQ(Hear(supervisor_.out(), 6), "first ");
   for (int i = 0; i < 3; ++i) {
@@ -106,11 +92,11 @@ TEST_F(FrontEndLinkTest, IsResumedAgainAndAgainAndLosesNothing) {
     core_.TakeFrames();
     Cut();
     EXPECT_EQ(NextConnection(), true);
-    Write(supervisor_.grpc(), "while nobody listens ");
+    Write(supervisor_.grpc(), "without a front end: ");
     ASSERT_TRUE(Resume(ticket_.secret, core_.received()));
     EXPECT_EQ(NextConnection(), false);
-    EXPECT_EQ(Hear(connection_.get(), 21), "while nobody listens ");
-    EXPECT_EQ(Read(supervisor_.grpc(), 4), "lost");
+    EXPECT_EQ(Hear(connection_.get(), 21), "without a front end: ");
+    EXPECT_EQ(TimedRead(supervisor_.grpc(), 4), "lost");
     Write(supervisor_.grpc(), "alive");
     EXPECT_EQ(Hear(connection_.get(), 5), "alive");
   }
@@ -139,7 +125,7 @@ TEST_F(FrontEndLinkTest, IsResumedWhileTheConnectionBeforeLooksAlive) {
   Write(supervisor_.grpc(), "here");
   EXPECT_EQ(Hear(connection_.get(), 4), "here");
   // The receipt with which it began, and then its end.
-  EXPECT_EQ(Read(before.get(), 100, Ms(2'000)).size(), 13u);
+  EXPECT_EQ(TimedRead(before.get(), 100, Ms(2'000)).size(), 13u);
 }
 
 TEST_F(FrontEndLinkTest, WhoDoesNotKnowTheSecretOrTheNumberIsTurnedAway) {
@@ -191,7 +177,7 @@ TEST_F(FrontEndLinkTest, WhatTheAgentSaysLastArrivesBeforeTheSupervisorEnds) {
     supervisor_.EndAgent(0);
   });
   EXPECT_EQ(Hear(supervisor_.out(), last.size()), last);
-  EXPECT_TRUE(core_.OnBytes(Read(supervisor_.out(), 5)).ok());
+  EXPECT_TRUE(core_.OnBytes(TimedRead(supervisor_.out(), 5)).ok());
   EXPECT_TRUE(core_.peer_ended());
   agent.join();
   EXPECT_EQ(supervisor_.WaitEnd(), 0);

@@ -15,6 +15,7 @@
 
 #include "base/socket_pair.h"
 #include "net/resume/resumable_core.h"
+#include "tests/support/timed_read.h"
 
 namespace dslaunch::resumable_link_test {
 namespace {
@@ -34,20 +35,6 @@ struct FakeLink : NodeLink {
   UniqueFd fd;
   const bool supervisor_ended;
 };
-
-std::string Read(int fd, size_t size, Ms limit = Ms(5'000)) {
-  const Deadline deadline = Deadline::After(limit);
-  std::string text;
-  while (text.size() < size) {
-    pollfd ready = {fd, POLLIN, 0};
-    if (poll(&ready, 1, deadline.PollMs()) <= 0) break;
-    std::string piece(size - text.size(), '\0');
-    const ssize_t n = read(fd, piece.data(), piece.size());
-    if (n <= 0) break;
-    text.append(piece, 0, static_cast<size_t>(n));
-  }
-  return text;
-}
 
 bool IsAtEnd(int fd, Ms limit) {
   pollfd ready = {fd, POLLIN, 0};
@@ -80,7 +67,7 @@ class ResumableLinkTest : public ::testing::Test {
     std::string heard;
     const Deadline deadline = Deadline::After(Ms(5'000));
     while (heard.size() < size && !deadline.Expired()) {
-      EXPECT_TRUE(core_.OnBytes(Read(fd, 64 << 10, Ms(20))).ok());
+      EXPECT_TRUE(core_.OnBytes(TimedRead(fd, 64 << 10, Ms(20))).ok());
       const std::string arrived = core_.TakeArrived();
       core_.OnDelivered(arrived.size());
       heard += arrived;
@@ -89,7 +76,7 @@ class ResumableLinkTest : public ::testing::Test {
   }
   // The node takes a connection on which the stream is to be resumed.
   void ResumeAtNode(int fd) {
-    const std::optional<ResumeRequest> request = ParseRequest(Read(fd, kRequestBytes));
+    const std::optional<ResumeRequest> request = ParseRequest(TimedRead(fd, kRequestBytes));
     ASSERT_TRUE(request);
     EXPECT_EQ(request->secret, kTicket.secret);
     ASSERT_TRUE(core_.CanResumeAt(request->received));
@@ -124,7 +111,7 @@ TEST_F(ResumableLinkTest, LosesNothingWithItsConnections) {
     node_.Reset();
     Write(front_.get(), "said meanwhile");
     ResumeAtNode(pair.ours.get());
-    EXPECT_EQ(Read(front_.get(), 15), "lost on its way");
+    EXPECT_EQ(TimedRead(front_.get(), 15), "lost on its way");
     EXPECT_EQ(HearAtNode(pair.ours.get(), 14), "said meanwhile");
     node_ = std::move(pair.ours);
   }
@@ -162,7 +149,7 @@ TEST_F(ResumableLinkTest, ASupervisorThatHasEndedIsNotLookedFor) {
   Open(
       [&](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
         ++tries;
-        return Error{ExitCode::kUnavailable, "nobody is there"};
+        return Error{ExitCode::kUnavailable, "the host does not answer"};
       },
       /*ended=*/true);
   node_.Reset();
@@ -174,11 +161,11 @@ TEST_F(ResumableLinkTest, ASupervisorThatHasEndedIsNotLookedFor) {
 
 TEST_F(ResumableLinkTest, AnAbortTellsTheNodeThatNobodyComesBack) {
   Open([](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
-    return Error{ExitCode::kUnavailable, "nobody is there"};
+    return Error{ExitCode::kUnavailable, "the host does not answer"};
   });
   link_->Abort("the job has ended");
   EXPECT_TRUE(IsAtEnd(front_.get(), Ms(2'000)));
-  EXPECT_TRUE(core_.OnBytes(Read(node_.get(), 5)).ok());
+  EXPECT_TRUE(core_.OnBytes(TimedRead(node_.get(), 5)).ok());
   EXPECT_TRUE(core_.peer_ended());
 }
 

@@ -31,7 +31,7 @@ class ResumableStreamTest : public ::testing::Test {
           ResumableStream::Handlers{.on_broken = [this](const std::string&) { ++broken; },
                                     .on_all_sent = [this] { ++all_sent; }});
     }
-    UniqueFd outside;  // of whoever uses the stream
+    UniqueFd outside;  // the other end of its local socket
     std::optional<ResumableStream> stream;
     int broken = 0;
     int all_sent = 0;
