@@ -45,7 +45,8 @@ pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info) {
   request.set_restarts(info.restarts + 1);
   *request.mutable_cause() = info.lost.cause();
   for (size_t i = 0; i < info.nodes.size(); ++i) {
-    if (!info.nodes[i].awaits_failover) request.add_absent_nodes(static_cast<uint32_t>(i));
+    if (!info.nodes[i].awaits_failover && !info.nodes[i].will_join)
+      request.add_absent_nodes(static_cast<uint32_t>(i));
   }
   return request;
 }

@@ -17,6 +17,7 @@ struct FailoverView {
   bool connected = false;        // what it says comes through to us, or may again
   bool awaits_failover = false;  // it has lost its rendezvous
   bool was_idle = false;         // and had no ranks when it did
+  bool will_join = false;        // it is reached again, and joins the next rendezvous
   bool spare = false;
   bool is_part = false;  // has ranks, or may get some
   bool silent = false;   // for so long that it counts as lost

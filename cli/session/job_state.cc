@@ -149,8 +149,10 @@ std::string JobState::OnFailedOver(size_t node, const pb::Cause& cause) {
 }
 
 // In a job that can be restarted a node may be cut off from the others, and then takes for the end
-// what is only its own. What counts is what the node says whose agent decides, while it is there.
+// what is only its own. What counts is what the node says whose agent decides, while it is there;
+// never what a node says that came again and got no ranks, as when it found no rendezvous.
 void JobState::OnOutcome(size_t node, const pb::Outcome& outcome) {
+  if (restartable_ && node != rendezvous_ && !part_.contains(node)) return;
   if (!nodes_[node].outcome) nodes_[node].outcome = outcome.cause();
   if (restartable_ && node != rendezvous_ && connected_.contains(rendezvous_)) return;
   ending_ = true;

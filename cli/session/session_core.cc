@@ -183,6 +183,11 @@ void SessionCore::OnConnectedAgain(size_t index, Result<NodeAddresses> addresses
   node.silence = {};
   node.last_seen_us.reset();
   node.goodbye_said = false;
+  // A rendezvous that is lost would not be found, and its end be taken for the job's.
+  if (IsHostLost()) {
+    node.is_held = true;
+    return Log(LogLevel::kDebug, NameOf(index) + " is reached again; it waits for a rendezvous");
+  }
   Prepare(index);
 }
 
@@ -207,6 +212,10 @@ void SessionCore::OnPreparedAgain(size_t index, Result<pb::PreparedNode> info) {
     return Log(LogLevel::kWarning, NameOf(index) + " stays out: it has " +
                                        Count(info->gpus(), "GPU") + " for " +
                                        Count(static_cast<size_t>(node.planned->slots), "slot"));
+  }
+  if (IsHostLost() || node.prepared_for != prepare_.rendezvous_node()) {
+    SayGoodbye(index);  // its agent knows another host of the rendezvous
+    return Reconnect(index);
   }
   const bool first_time = !node.info;
   node.info = *std::move(info);

@@ -138,7 +138,9 @@ class SessionCore {
     NodeAddresses addresses;
     SilenceWatch silence;                  // of its events
     std::optional<uint64_t> last_seen_us;  // of its answers to renewals: the newest
+    bool is_held = false;  // reached again while no rendezvous is there for it to join
     bool is_preparing = false;
+    size_t prepared_for = 0;    // the rendezvous' node that its agent was told
     bool goodbye_said = false;  // or it was aborted: its lease is not renewed any more
     int attempts = 0;           // to reach it again, since its ranks started last
     bool is_tried = false;      // one of them is under way
@@ -193,6 +195,7 @@ class SessionCore {
 
   // The rendezvous' node is lost (session_core_failover.cc).
   void OnRendezvousLost(size_t index, const pb::RendezvousLost& lost, Clock::time_point now);
+  bool IsHostLost() const;
   void FailOverIfHostIsGone(Clock::time_point now);
   bool IsHostGone(Clock::time_point now) const;
   std::vector<FailoverView> FailoverViews(Clock::time_point now) const;

@@ -26,6 +26,12 @@ void SessionCore::OnRendezvousLost(size_t index, const pb::RendezvousLost& lost,
   }
 }
 
+// Whoever is reached now has no rendezvous to join. That a node reports the loss is not enough: it
+// may be cut off alone.
+bool SessionCore::IsHostLost() const {
+  return failing_over_ || nodes_[prepare_.rendezvous_node()].stream_ended;
+}
+
 bool SessionCore::IsHostGone(Clock::time_point now) const {
   if (bug_ == PlantedBug::kFailsOverTooEarly) return true;
   const NodeState& host = nodes_[prepare_.rendezvous_node()];
@@ -42,6 +48,7 @@ std::vector<FailoverView> SessionCore::FailoverViews(Clock::time_point now) cons
     view.connected = node.is_reached && !node.stream_ended;
     view.awaits_failover = node.awaits_failover;
     view.was_idle = node.was_idle;
+    view.will_join = node.is_held;
     view.spare = node.planned->spare;
     view.is_part = job_state_.IsPart(i);
     view.silent = node.is_reached && IsSilent(i, now);
@@ -98,7 +105,14 @@ void SessionCore::OnFailedOver() {
   if (nodes_[lost].ended) Reconnect(lost);
   Log(LogLevel::kWarning, job_state_.OnFailedOver(host, cause));
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!std::exchange(nodes_[i].awaits_failover, false) || i == host) continue;
+    if (std::exchange(nodes_[i].is_held, false)) Prepare(i);
+    const bool follows = std::exchange(nodes_[i].awaits_failover, false);
+    if (i == host) continue;
+    if (!follows) {
+      // It looks for the lost rendezvous, or cannot be told of the new one.
+      if (nodes_[i].is_reached && !nodes_[i].is_preparing) Abandon(i);
+      continue;
+    }
     action::Failover follow{i, failover_};
     const std::vector<std::string> endpoints = EndpointsFor(i);
     *follow.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};

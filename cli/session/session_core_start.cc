@@ -139,6 +139,7 @@ bool SessionCore::CanStartWithout(size_t failures) const {
 void SessionCore::Prepare(size_t index) {
   NodeState& node = nodes_[index];
   node.is_preparing = true;
+  node.prepared_for = prepare_.rendezvous_node();
   action::Prepare prepare{index, prepare_};
   prepare.request.set_node_index(static_cast<uint32_t>(index));
   if (HasOwnPart(index)) {

@@ -189,6 +189,18 @@ class LossOfARelay(RelayCase):
         self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
         self.assert_nothing_left(within_s=10)
 
+    def test_or_restarts_where_its_group_hosts_the_rendezvous(self):
+        job = self.start_waiting(*self.RESTARTS, "--lease_s", "8")
+        node = self.kill_relay(0)
+        self.wait_for_files(job, "up.2.*", NODES, timeout_s=60)
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job), job)
+        self.assert_says(job, r"attempt 1 ended: node1 was lost: .*; node\d hosts the rendezvous from now on")
+        self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
+        for other in self.group_of(node):
+            self.assert_says(job, f"{other.name} was lost: the connection to the relay broke")
+        self.assert_nothing_left(within_s=10)
+
     def test_its_machine_loses_power(self):
         hosts = self.fresh_hosts(**self.host_options)
         job = self.start_waiting("--lease_s", "8", "--dead_s", "3", "--suspect_s", "2", "--heartbeat_s", "0.5")
@@ -197,6 +209,19 @@ class LossOfARelay(RelayCase):
         hosts.nodes.remove(node)
         lost_at = time.time()
         self.assertNotEqual(0, self.wait(job, 90), job.output)
+        self.assert_nothing_left(within_s=60, since=lost_at)
+
+    def test_or_restarts_on_the_nodes_that_remain(self):
+        hosts = self.fresh_hosts(**self.host_options)
+        job = self.start_waiting(*self.RESTARTS, "--lease_s", "8", "--nnodes", f"{NODES - FANOUT}:{NODES}")
+        node, _ = self.relay_of(0)
+        node.power_cut()
+        hosts.nodes.remove(node)
+        lost_at = time.time()
+        self.wait_for_files(job, "up.2.*", NODES - FANOUT, timeout_s=90)
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job), job)
+        self.assert_says(job, f"attempt 1 ended: {node.name} was lost")
         self.assert_nothing_left(within_s=60, since=lost_at)
 
 

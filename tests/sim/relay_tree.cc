@@ -59,16 +59,18 @@ Job MakeJob(const TreeJob& tree) {
   return job;
 }
 
-// The group of the last node.
 class Loss {
  public:
   Loss(World& world, const TreeJob& tree)
-      : world_(world), first_(world.network.RelayOf(tree.nodes - 1)), nodes_(tree.nodes) {}
+      : world_(world),
+        first_(
+            world.network.RelayOf(tree.lost_group == TreeJob::Group::kFirst ? 0 : tree.nodes - 1)),
+        end_(std::min(first_ + std::max(tree.fanout, 1u), tree.nodes)) {}
 
   // The others of the group reach each other by the next one.
   void LoseRelay() {
     for (NodeIncarnation* one : OfGroup()) one->ResetLink();
-    for (uint32_t node = first_; node < nodes_; ++node) world_.network.SetRelay(node, first_ + 1);
+    for (uint32_t node = first_; node < end_; ++node) world_.network.SetRelay(node, first_ + 1);
   }
 
   // Nothing says so at once.
@@ -84,7 +86,7 @@ class Loss {
     }
     world_.timeline.At(until, nullptr, [this] {
       for (NodeIncarnation* one : OfGroup()) world_.front_end->OnLinkClosed(*one, false);
-      for (uint32_t node = first_; node < nodes_; ++node) world_.network.SetRelay(node, first_ + 1);
+      for (uint32_t node = first_; node < end_; ++node) world_.network.SetRelay(node, first_ + 1);
     });
   }
 
@@ -92,7 +94,7 @@ class Loss {
   std::vector<NodeIncarnation*> OfGroup() const {
     std::vector<NodeIncarnation*> group;
     for (const auto& incarnation : world_.incarnations) {
-      if (incarnation->node() >= first_ && incarnation->node() < nodes_)
+      if (incarnation->node() >= first_ && incarnation->node() < end_)
         group.push_back(incarnation.get());
     }
     return group;
@@ -100,7 +102,7 @@ class Loss {
 
   World& world_;
   const Place first_;
-  const uint32_t nodes_;
+  const uint32_t end_;
 };
 
 }  // namespace

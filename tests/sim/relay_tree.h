@@ -12,7 +12,9 @@ struct TreeJob {
   uint32_t nodes = 0;
   uint32_t fanout = 0;  // 0: no relays
   enum class Lost { kNothing, kRelay, kRelaysMachine };
-  Lost lost = Lost::kNothing;  // while the ranks run: of the last nodes
+  Lost lost = Lost::kNothing;  // while the ranks run
+  enum class Group { kLast, kFirst };
+  Group lost_group = Group::kLast;  // the first one's relay is also the rendezvous' host
   uint32_t max_restarts = 0;
 };
 

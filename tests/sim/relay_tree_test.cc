@@ -13,6 +13,7 @@
 namespace dslaunch::sim {
 namespace {
 
+using Group = TreeJob::Group;
 using Lost = TreeJob::Lost;
 
 bool IsFull() { return std::getenv("DSLAUNCH_TEST_FULL") != nullptr; }
@@ -23,10 +24,13 @@ uint32_t Root(uint32_t nodes) {
   return root;
 }
 
-TreeRun RunAndPrint(uint32_t nodes, Lost lost = Lost::kNothing, uint32_t max_restarts = 0) {
-  const TreeRun run =
-      RunTree(/*seed=*/1,
-              {.nodes = nodes, .fanout = Root(nodes), .lost = lost, .max_restarts = max_restarts});
+TreeRun RunAndPrint(uint32_t nodes, Lost lost = Lost::kNothing, Group group = Group::kLast,
+                    uint32_t max_restarts = 0) {
+  const TreeRun run = RunTree(/*seed=*/1, {.nodes = nodes,
+                                           .fanout = Root(nodes),
+                                           .lost = lost,
+                                           .lost_group = group,
+                                           .max_restarts = max_restarts});
   std::cout << std::fixed << std::setprecision(1) << nodes << " nodes, " << Root(nodes)
             << " relays: exit code " << run.exit_code.value_or(-1) << " after "
             << static_cast<double>(run.virtual_ms) / 1'000 << " s of virtual time, " << run.attempts
@@ -47,19 +51,23 @@ TEST(RelayTreeSimulation, TimeAndMessagesOfANodeStayTheSame) {
 }
 
 TEST(RelayTreeSimulation, TheLossOfARelayEndsTheJob) {
-  for (const Lost lost : {Lost::kRelay, Lost::kRelaysMachine}) {
-    const TreeRun run = RunAndPrint(IsFull() ? 4'000 : 400, lost);
-    ASSERT_TRUE(run.exit_code);
-    EXPECT_NE(run.exit_code, 0);
-    EXPECT_EQ(run.attempts, 1u);
+  for (const Group group : {Group::kLast, Group::kFirst}) {
+    for (const Lost lost : {Lost::kRelay, Lost::kRelaysMachine}) {
+      const TreeRun run = RunAndPrint(IsFull() ? 4'000 : 400, lost, group);
+      ASSERT_TRUE(run.exit_code);
+      EXPECT_NE(run.exit_code, 0);
+      EXPECT_EQ(run.attempts, 1u);
+    }
   }
 }
 
 TEST(RelayTreeSimulation, OrItRestarts) {
-  for (const Lost lost : {Lost::kRelay, Lost::kRelaysMachine}) {
-    const TreeRun run = RunAndPrint(IsFull() ? 4'000 : 400, lost, /*max_restarts=*/3);
-    EXPECT_EQ(run.exit_code, 0);
-    EXPECT_GT(run.attempts, 1u);
+  for (const Group group : {Group::kLast, Group::kFirst}) {
+    for (const Lost lost : {Lost::kRelay, Lost::kRelaysMachine}) {
+      const TreeRun run = RunAndPrint(IsFull() ? 4'000 : 400, lost, group, /*max_restarts=*/3);
+      EXPECT_EQ(run.exit_code, 0);
+      EXPECT_GT(run.attempts, 1u);
+    }
   }
 }
 

@@ -63,6 +63,15 @@ TEST(FailoverDecisionTest, TheRequestSaysWhatWasBefore) {
             (std::vector<uint32_t>{0}));
 }
 
+TEST(FailoverDecisionTest, ANodeThatIsReachedAgainIsAwaited) {
+  FailoverView again = GoesOn();
+  again.connected = false;
+  again.will_join = true;
+  const pb::FailoverRequest request = MakeFailoverRequest(1, Info({GoesOn(), Waits(), again}));
+  EXPECT_EQ(std::vector<uint32_t>(request.absent_nodes().begin(), request.absent_nodes().end()),
+            (std::vector<uint32_t>{0}));
+}
+
 TEST(FailoverDecisionTest, AttemptsThatTheLostHalfMayHaveBegunKeepTheirNumbers) {
   // Two nodes are enough: two restarts were left, and each of the two may have joined once.
   EXPECT_EQ(MakeFailoverRequest(1, Info({GoesOn(), Waits(), GoesOn()})).attempt(), 3u + 2u + 2u);

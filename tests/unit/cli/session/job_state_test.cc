@@ -141,6 +141,18 @@ TEST(JobStateTest, WithoutTheNodeThatDecidesAnElasticJobGoesOnWithAnother) {
   EXPECT_TRUE(job_state.ending());
 }
 
+TEST(JobStateTest, ANodeThatCameAgainAndFoundNoRendezvousDoesNotEndTheJob) {
+  JobState job_state = Elastic();
+  job_state.OnEvent(0, Started(1, {0, 1, 2}));
+  job_state.OnDisconnected(2);
+  job_state.OnConnected(2);
+  job_state.OnDisconnected(0);
+  job_state.OnEvent(2, Outcome(0, MakeCause(pb::Cause::TIMED_OUT, 2, ExitCode::kTimedOut,
+                                            "node3: cannot reach the rendezvous")));
+  EXPECT_FALSE(job_state.ending());
+  EXPECT_FALSE(job_state.Info().nodes[2].outcome);
+}
+
 TEST(JobStateTest, WithoutRestartsTheJobEndsWithTheNodeThatDecides) {
   JobState job_state(ThreeNodes(3), {});
   job_state.SetRendezvous(1);

@@ -736,6 +736,60 @@ TEST_F(LostHostCoreTest, ANodeThatDoesNotAgreeIsAbandonedAndAnotherIsAsked) {
   EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(2));
 }
 
+TEST_F(LostHostCoreTest, ANodeThatComesAgainWaitsForTheNextRendezvous) {
+  LoseHost(/*supervisor_ended=*/false);
+  Lose(2, /*supervisor_ended=*/false);
+  EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(2));
+  Connect(2);
+  EXPECT_THAT(NodesOf<action::Prepare>(), IsEmpty());
+  WatchFor(GoneAfter(options_.timeouts), {1});
+  ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
+  EXPECT_THAT(All<action::Failover>()[0].request.absent_nodes(), ElementsAre(0));
+  pb::RendezvousOpened opened;
+  opened.add_rendezvous_endpoints("10.0.0.2:2");
+  Take(core().OnFailoverAnswered(1, 1, opened));
+  ASSERT_THAT(NodesOf<action::Prepare>(), ElementsAre(2));
+  EXPECT_EQ(All<action::Prepare>()[0].request.rendezvous_node(), 1u);
+  Prepare(2);
+  ASSERT_THAT(NodesOf<action::Run>(), ElementsAre(2));
+  EXPECT_THAT(All<action::Run>()[0].request.rendezvous_endpoints(), ElementsAre("10.0.0.2:2"));
+}
+
+TEST_F(LostHostCoreTest, ANodeThatWasPreparedForTheLostRendezvousIsPreparedAgain) {
+  PlanFor(3, 1, 3);
+  StartAll();
+  Lose(2, /*supervisor_ended=*/true);
+  Connect(2);
+  ASSERT_THAT(NodesOf<action::Prepare>(), ElementsAre(2));
+  Lose(0, /*supervisor_ended=*/true);
+  Prepare(2);
+  EXPECT_THAT(NodesOf<action::Run>(), IsEmpty());
+  EXPECT_THAT(NodesOf<action::Goodbye>(), ElementsAre(2));
+  EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(2));
+}
+
+// It was sent there before anybody knew of the loss.
+TEST_F(LostHostCoreTest, ANodeThatLooksForTheLostRendezvousIsReachedAgain) {
+  PlanFor(3, 1, 3);
+  StartAll();
+  Lose(2, /*supervisor_ended=*/true);
+  Connect(2);
+  Prepare(2);
+  ASSERT_THAT(NodesOf<action::Run>(), ElementsAre(2));
+  Lose(0, /*supervisor_ended=*/true);
+  Hear(1, RendezvousLost(1, 0));
+  Hear(2, Outcome(MakeCause(pb::Cause::TIMED_OUT, 2, ExitCode::kTimedOut, "no rendezvous")));
+  EXPECT_FALSE(core().job_state().ending());
+  Watch();
+  ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
+  pb::RendezvousOpened opened;
+  opened.add_rendezvous_endpoints("10.0.0.2:2");
+  Take(core().OnFailoverAnswered(1, 1, opened));
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
+  Lose(2, /*supervisor_ended=*/true);
+  EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(2));
+}
+
 TEST_F(LostHostCoreTest, WithoutARestartTheJobEnds) {
   PlanFor(3, 1, 0);
   StartAll();
