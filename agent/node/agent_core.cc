@@ -31,15 +31,14 @@ bool AgentCore::OnOwn(const pb::OwnPart& part) {
 }
 
 // Where this node's own command decides what runs here, nothing of it comes from the front end.
-Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request) const {
+Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request, const NodeTable& nodes) const {
   if (!own_) return {};
   // Both become parts of paths.
-  const bool bad_name = std::ranges::any_of(request.nodes(), [](const pb::Node& node) {
-    return node.name().find_first_not_of('.') == std::string::npos;
-  });
-  const bool has_node = std::cmp_less(request.node_index(), request.nodes_size());
-  const bool bad_slots =
-      has_node && request.nodes(static_cast<int>(request.node_index())).slots() != own_->slots();
+  bool bad_name = false;
+  for (uint32_t index = 0; index < nodes.size(); ++index)
+    bad_name |= nodes.At(index).name().find_first_not_of('.') == std::string::npos;
+  const bool has_node = request.node_index() < nodes.size();
+  const bool bad_slots = has_node && nodes.SlotsOf(request.node_index()) != own_->slots();
   if (bad_name || bad_slots || !IsJobId(request.job_id()))
     return Error{ExitCode::kNoPermission, "the front end sent a job that is not this command's"};
   *request.mutable_program() = own_->program();
@@ -57,13 +56,15 @@ Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request) const {
 
 Result<void> AgentCore::OnPrepare(pb::PrepareRequest request) {
   if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
-  DSL_TRY(PutInOwnPart(request));
-  const auto nodes = static_cast<uint32_t>(request.nodes_size());
-  if (request.node_index() >= nodes || request.rendezvous_node() >= nodes ||
+  DSL_TRY_ASSIGN(NodeTable nodes, NodeTable::Read(request.nodes()));
+  DSL_TRY(PutInOwnPart(request, nodes));
+  if (request.node_index() >= nodes.size() || request.rendezvous_node() >= nodes.size() ||
       request.program().argv_size() == 0) {
     return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
   }
   prepare_ = std::move(request);
+  nodes_ = std::move(nodes);
+  own_node_ = nodes_.At(prepare_.node_index());
   return {};
 }
 

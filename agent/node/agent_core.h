@@ -30,6 +30,7 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/supervisor.pb.h"
 #include "proto/wire/lease.h"
+#include "proto/wire/node_list.h"
 
 namespace dslaunch {
 
@@ -141,7 +142,8 @@ class AgentCore {
   uint64_t attempt() const { return attempt_; }
   const AttemptWorkers& workers() const { return workers_; }
   const pb::PrepareRequest& prepare() const { return prepare_; }
-  const pb::Node& own_node() const { return NodeAt(prepare_.node_index()); }
+  const NodeTable& nodes() const { return nodes_; }  // of prepare()
+  const pb::Node& own_node() const { return own_node_; }
   const std::string& node_name() const { return own_node().name(); }
   // Ranks of this node run, or may yet be started.
   bool MayRanksRun() const;
@@ -149,8 +151,7 @@ class AgentCore {
   const pb::Cause& outcome() const { return outcome_; }
 
  private:
-  const pb::Node& NodeAt(uint32_t index) const { return prepare_.nodes(static_cast<int>(index)); }
-  Result<void> PutInOwnPart(pb::PrepareRequest& request) const;
+  Result<void> PutInOwnPart(pb::PrepareRequest& request, const NodeTable& nodes) const;
 
   // The rendezvous.
   void GoToRendezvous(Clock::time_point now);
@@ -223,6 +224,8 @@ class AgentCore {
 
   std::optional<pb::OwnPart> own_;
   pb::PrepareRequest prepare_;
+  NodeTable nodes_;
+  pb::Node own_node_;
   bool prepared_ = false;
   std::vector<std::string> rendezvous_endpoints_;
 

@@ -170,8 +170,7 @@ AgentActions AgentCore::OnOrphansSwept(const LeftProcesses& left, Clock::time_po
 // This node cannot go on hosting the rendezvous: the other nodes need a failover, if policy allows
 // one.
 void AgentCore::LeaveRendezvousToOthers() {
-  if (hosts_rendezvous_ && !stopping() && prepare_.policy().max_restarts() > 0 &&
-      prepare_.nodes_size() > 1)
+  if (hosts_rendezvous_ && !stopping() && prepare_.policy().max_restarts() > 0 && nodes_.size() > 1)
     LeaveRendezvous();
 }
 

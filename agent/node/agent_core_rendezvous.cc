@@ -100,7 +100,7 @@ void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
   const uint32_t host = prepare_.rendezvous_node();
   pb::Cause cause = MakeCause(
       pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
-      NodeAt(host).name() + " was lost: the connection to its rendezvous broke (" + why + ")");
+      nodes_.At(host).name() + " was lost: the connection to its rendezvous broke (" + why + ")");
   cause.set_attempt(attempt_);
   if (MayFailOver()) return AwaitFailover(cause, now);
   BeginStop(cause);
@@ -158,7 +158,7 @@ void AgentCore::LeaveRendezvous() {
 Result<void> AgentCore::CheckFailover(const pb::FailoverRequest& request) const {
   if (!failover_by_ || stopping())
     return Error{ExitCode::kUnavailable, "this node does not wait for another rendezvous"};
-  if (request.rendezvous_node() >= static_cast<uint32_t>(prepare_.nodes_size()))
+  if (request.rendezvous_node() >= nodes_.size())
     return Error{ExitCode::kInternal, "the front end named a node that is not part of the job"};
   return {};
 }
@@ -169,7 +169,7 @@ AgentActions AgentCore::OnFailover(const pb::FailoverRequest& request, Clock::ti
   hosts_rendezvous_ = prepare_.node_index() == request.rendezvous_node();
   rendezvous_endpoints_.assign(request.rendezvous_endpoints().begin(),
                                request.rendezvous_endpoints().end());
-  Log(NodeAt(request.rendezvous_node()).name() + " hosts the rendezvous from now on");
+  Log(nodes_.At(request.rendezvous_node()).name() + " hosts the rendezvous from now on");
   join_when_empty_ = phase_ == Phase::kDraining;
   if (!join_when_empty_) GoToRendezvous(now);
   return Take();

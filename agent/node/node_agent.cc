@@ -25,12 +25,11 @@ namespace {
 constexpr milliseconds kMasterPortWatch(100);
 
 // What the rendezvous of this job may say to this node.
-PeerLimits LimitsOf(const pb::PrepareRequest& request) {
+PeerLimits LimitsOf(const AgentCore& core) {
   PeerLimits limits;
-  limits.nodes = static_cast<uint32_t>(request.nodes_size());
-  limits.ranks = 0;
-  for (const pb::Node& node : request.nodes()) limits.ranks += node.slots();
-  limits.slots = request.nodes(static_cast<int>(request.node_index())).slots();
+  limits.nodes = core.nodes().size();
+  limits.ranks = core.nodes().num_slots();
+  limits.slots = core.own_node().slots();
   return limits;
 }
 
@@ -76,7 +75,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   DSL_TRY(core_.OnPrepare(sent));
   const pb::PrepareRequest& request = core_.prepare();
   const std::string& node_name = core_.node_name();
-  DSL_TRY_ASSIGN(program_, NodeProgram::Resolve(request));
+  DSL_TRY_ASSIGN(program_, NodeProgram::Resolve(request, core_.nodes()));
   DSL_TRY_ASSIGN(folder_, JobFolder::Create(request.log_dir(), request.job_id(), node_name,
                                             program_->environment()));
   DSL_TRY(CheckLogSpace(node_name, folder_->path(), ReadLogSpace(folder_->path())));
@@ -115,7 +114,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   }
   DSL_TRY(SavePid());
   link_ = std::make_unique<RendezvousLink>(
-      loop_, request.job_id(), request.node_index(), LimitsOf(request),
+      loop_, request.job_id(), request.node_index(), LimitsOf(core_),
       [this](const pb::RendezvousMessage& message) {
         Feed([&](Clock::time_point now) { return core_.OnRendezvousMessage(message, now); });
       },
@@ -183,9 +182,9 @@ void NodeAgent::WatchMasterPort() {
 void NodeAgent::OpenRankLinks() {
   const pb::PrepareRequest& prepare = core_.prepare();
   // Without certificates an agent cannot tell the job's nodes from strangers.
-  if (prepare.nodes_size() > 1 && prepare.credentials().cert().empty()) return;
+  if (core_.nodes().size() > 1 && prepare.credentials().cert().empty()) return;
   Result<std::unique_ptr<RankLinkHub>> hub =
-      RankLinkHub::Open(loop_, prepare, folder_->path(),
+      RankLinkHub::Open(loop_, prepare, core_.nodes().size(), folder_->path(),
                         [this](const std::string& line) { log_.Write(LogLevel::kInfo, line); });
   if (hub.ok()) {
     rank_links_ = *std::move(hub);
@@ -208,12 +207,11 @@ Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
   const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - made_at_);
   if (prepare.node_index() == 0) listen.advertised_address = prepare.advertised_address();
   DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
-                 RendezvousServer::Start(RendezvousOptions(prepare, last, age), listen,
-                                         prepare.credentials(), [this](const std::string& line) {
-                                           asio::post(loop_, [this, line] {
-                                             log_.Write(LogLevel::kInfo, line);
-                                           });
-                                         }));
+                 RendezvousServer::Start(
+                     RendezvousOptions(prepare, core_.nodes(), last, age), listen,
+                     prepare.credentials(), [this](const std::string& line) {
+                       asio::post(loop_, [this, line] { log_.Write(LogLevel::kInfo, line); });
+                     }));
   const MutexLock lock(server_mutex_);
   server_ = std::move(server);
   return {};

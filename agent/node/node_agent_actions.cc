@@ -129,9 +129,8 @@ Result<void> NodeAgent::OpenStdin(pb::WorkerSpec& rank_0) {
 Result<void> NodeAgent::StartPmix(const agent_action::PlanWorkers& plan) {
   const pb::PrepareRequest& prepare = core_.prepare();
   std::vector<pb::Node> members;
-  for (const uint32_t index :
-       IndexesOf(plan.assignment.members(), static_cast<size_t>(prepare.nodes_size())))
-    members.push_back(prepare.nodes(static_cast<int>(index)));
+  for (const uint32_t index : IndexesOf(plan.assignment.members(), core_.nodes().size()))
+    members.push_back(core_.nodes().At(index));
   PmixHelperOptions options;
   DSL_TRY_ASSIGN(options.job,
                  MakePmixJob(prepare.job_id(), plan.attempt, plan.assignment, members));
@@ -171,7 +170,8 @@ Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& pla
   place.use_cuda = run_.use_cuda();
   place.rendezvous_address = link_->address();
   place.rank_socket = rank_socket_;
-  DSL_TRY_ASSIGN(PlannedWorkers planned, program_->Plan(core_.prepare(), place, *folder_));
+  DSL_TRY_ASSIGN(PlannedWorkers planned,
+                 program_->Plan(core_.prepare(), core_.own_node(), place, *folder_));
   if (plan.assignment.first_rank() == 0 && planned.specs.workers_size() > 0) {
     pb::WorkerSpec& rank_0 = *planned.specs.mutable_workers(0);
     DSL_TRY(OpenStdin(rank_0));
@@ -187,12 +187,9 @@ Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& pla
 
 RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) const {
   const pb::Assignment& assignment = plan.assignment;
-  const pb::PrepareRequest& prepare = core_.prepare();
   std::vector<NodeSlots> members;
-  for (const uint32_t node :
-       IndexesOf(assignment.members(), static_cast<size_t>(prepare.nodes_size()))) {
-    members.push_back({node, prepare.nodes(static_cast<int>(node)).slots()});
-  }
+  for (const uint32_t node : IndexesOf(assignment.members(), core_.nodes().size()))
+    members.push_back({node, core_.nodes().SlotsOf(node)});
   RankLinkPlan links;
   links.attempt = plan.attempt;
   links.ranks = NumberRanks(std::move(members));

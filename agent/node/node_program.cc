@@ -12,17 +12,11 @@
 #include "net/addresses.h"
 
 namespace dslaunch {
-namespace {
-
-const pb::Node& OwnNode(const pb::PrepareRequest& prepare) {
-  return prepare.nodes(static_cast<int>(prepare.node_index()));
-}
-
-}  // namespace
-
-Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare) {
+Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
+                                         const NodeTable& nodes) {
   NodeProgram resolved;
-  const std::string& node_name = OwnNode(prepare).name();
+  const pb::Node own_node = nodes.At(prepare.node_index());
+  const std::string& node_name = own_node.name();
   const Result<pb::Program> with_copies = WithCopies(prepare.program(), prepare.copies());
   if (!with_copies.ok())
     return Error{with_copies.error().code, node_name + ": " + with_copies.error().message};
@@ -38,23 +32,23 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare) {
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
   // Before anything runs; where the GPUs are does not matter to it.
   if (prepare.ranks().bind() != pb::RankOptions::CORES) return resolved;
-  uint32_t world_size = 0;
-  for (const pb::Node& node : prepare.nodes()) world_size += node.spare() ? 0 : node.slots();
   RankPlace place;
-  place.assignment.set_world_size(std::max(world_size, OwnNode(prepare).slots()));
-  const Result<std::vector<RankBinding>> bindings = resolved.BindRanks(prepare, place, {});
+  place.assignment.set_world_size(std::max(nodes.num_regular_slots(), own_node.slots()));
+  const Result<std::vector<RankBinding>> bindings =
+      resolved.BindRanks(prepare, own_node, place, {});
   if (!bindings.ok()) return bindings.error();
   return resolved;
 }
 
-Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, const RankPlace& place,
+Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare,
+                                         const pb::Node& own_node, const RankPlace& place,
                                          const JobFolder& folder) const {
   PlannedWorkers planned;
   WorkerPlan plan;
   plan.job_id = prepare.job_id();
   plan.attempt = place.attempt;
   plan.assignment = place.assignment;
-  plan.slots = OwnNode(prepare).slots();
+  plan.slots = own_node.slots();
   plan.device = prepare.device();
   plan.use_cuda = place.use_cuda;
   plan.rendezvous_address = place.rendezvous_address;
@@ -62,14 +56,14 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, cons
   plan.network_interface = prepare.network_interface();
   plan.cores = UsableCores();
   plan.max_restarts = static_cast<int>(prepare.policy().max_restarts());
-  plan.node_name = OwnNode(prepare).name();
+  plan.node_name = own_node.name();
   plan.options = prepare.ranks();
   // Several nodes of one machine share its GPUs.
   const uint32_t first_device = prepare.local() ? place.assignment.first_rank() : 0;
   plan.devices_given = !prepare.devices().empty() || (place.use_cuda && first_device > 0);
   plan.devices = DevicesOf(prepare.devices(), FindVariable(environment_, "CUDA_VISIBLE_DEVICES"),
                            first_device, plan.slots);
-  DSL_TRY_ASSIGN(plan.bindings, BindRanks(prepare, place, plan.devices));
+  DSL_TRY_ASSIGN(plan.bindings, BindRanks(prepare, own_node, place, plan.devices));
   const bool binds_memory = std::ranges::any_of(
       plan.bindings, [](const RankBinding& binding) { return !binding.memory_nodes.empty(); });
   if (binds_memory && !MayBindMemory()) {
@@ -85,20 +79,20 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, cons
 }
 
 Result<std::vector<RankBinding>> NodeProgram::BindRanks(
-    const pb::PrepareRequest& prepare, const RankPlace& place,
+    const pb::PrepareRequest& prepare, const pb::Node& own_node, const RankPlace& place,
     const std::vector<std::string>& devices) const {
   BindingRequest request;
   request.bind = prepare.ranks().bind();
   if (request.bind == pb::RankOptions::NONE) return std::vector<RankBinding>();
   const auto refused = [&](const std::string& why) {
-    return Error{ExitCode::kUsage, OwnNode(prepare).name() + ": " + why};
+    return Error{ExitCode::kUsage, own_node.name() + ": " + why};
   };
   if (request.bind == pb::RankOptions::CORES && FindVariable(environment_, "KMP_AFFINITY")) {
     return refused(
         "--bind_cores_to_rank: KMP_AFFINITY is set there, which binds threads to other "
         "cores; unset it");
   }
-  const uint32_t slots = OwnNode(prepare).slots();
+  const uint32_t slots = own_node.slots();
   const bool beside_gpus = request.bind != pb::RankOptions::CORES && place.use_cuda;
   if (beside_gpus) {
     const Result<std::vector<int>> nodes = GpuNodesOf(devices, ReadGpuPlaces(""));

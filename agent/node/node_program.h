@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "proto/agent.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/wire/node_list.h"
 
 namespace dslaunch {
 
@@ -32,19 +33,19 @@ class NodeProgram {
  public:
   // Looks the program up and sources its environment. An error is a sentence that names the node:
   // there is no such program, folder or script, or its cores cannot be bound.
-  static Result<NodeProgram> Resolve(const pb::PrepareRequest& prepare);
+  static Result<NodeProgram> Resolve(const pb::PrepareRequest& prepare, const NodeTable& nodes);
 
   const ResolvedProgram& program() const { return program_; }
   const Environment& environment() const { return environment_; }
 
   // `prepare`: as for Resolve. Makes the ranks' folders.
-  Result<PlannedWorkers> Plan(const pb::PrepareRequest& prepare, const RankPlace& place,
-                              const JobFolder& folder) const;
+  Result<PlannedWorkers> Plan(const pb::PrepareRequest& prepare, const pb::Node& own_node,
+                              const RankPlace& place, const JobFolder& folder) const;
 
  private:
   // By slot; empty: none is bound. `devices` are the node's.
   Result<std::vector<RankBinding>> BindRanks(const pb::PrepareRequest& prepare,
-                                             const RankPlace& place,
+                                             const pb::Node& own_node, const RankPlace& place,
                                              const std::vector<std::string>& devices) const;
 
   ResolvedProgram program_;

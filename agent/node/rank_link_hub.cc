@@ -169,11 +169,11 @@ RankLinkHub::~RankLinkHub() {
 }
 
 Result<std::unique_ptr<RankLinkHub>> RankLinkHub::Open(
-    asio::io_context& loop, const pb::PrepareRequest& prepare, const std::string& job_folder,
-    std::function<void(const std::string&)> on_line) {
+    asio::io_context& loop, const pb::PrepareRequest& prepare, uint32_t num_nodes,
+    const std::string& job_folder, std::function<void(const std::string&)> on_line) {
   std::unique_ptr<RankLinkHub> hub(new RankLinkHub(loop, prepare, std::move(on_line)));
   DSL_TRY(hub->OpenSocket(prepare, job_folder));
-  if (prepare.nodes_size() > 1) DSL_TRY(hub->OpenPort(prepare));
+  if (num_nodes > 1) DSL_TRY(hub->OpenPort(prepare, num_nodes));
   return hub;
 }
 
@@ -193,11 +193,11 @@ Result<void> RankLinkHub::OpenSocket(const pb::PrepareRequest& prepare,
   return {};
 }
 
-Result<void> RankLinkHub::OpenPort(const pb::PrepareRequest& prepare) {
+Result<void> RankLinkHub::OpenPort(const pb::PrepareRequest& prepare, uint32_t num_nodes) {
   RaiseDescriptorLimit();
   AcceptorOptions options;
   options.job_id = prepare.job_id();
-  options.num_nodes = static_cast<uint32_t>(prepare.nodes_size());
+  options.num_nodes = num_nodes;
   options.loopback_only = prepare.local();
   options.max_of_node = kMaxOfNode;
   options.purpose = "connections between ranks";

@@ -23,10 +23,11 @@ namespace dslaunch {
 // Gives the ranks of this node their connections to other ranks. On the loop's thread.
 class RankLinkHub {
  public:
-  // The Unix socket is in `job_folder`, or else where the attach socket would be. No port is opened
-  // for a job of one node. `on_line`: for the agent's log.
+  // The Unix socket is in `job_folder`, or else where the attach socket would be. `num_nodes`: of
+  // the job; no port is opened where it is one. `on_line`: for the agent's log.
   static Result<std::unique_ptr<RankLinkHub>> Open(asio::io_context& loop,
                                                    const pb::PrepareRequest& prepare,
+                                                   uint32_t num_nodes,
                                                    const std::string& job_folder,
                                                    std::function<void(const std::string&)> on_line);
   ~RankLinkHub();
@@ -49,7 +50,7 @@ class RankLinkHub {
   RankLinkHub(asio::io_context& loop, const pb::PrepareRequest& prepare,
               std::function<void(const std::string&)> on_line);
   Result<void> OpenSocket(const pb::PrepareRequest& prepare, const std::string& job_folder);
-  Result<void> OpenPort(const pb::PrepareRequest& prepare);
+  Result<void> OpenPort(const pb::PrepareRequest& prepare, uint32_t num_nodes);
   void OnRank(UniqueFd connection);
   void OnMessage(uint64_t session, const std::string& bytes);
   void OnSessionEnd(uint64_t session, const std::string& why);

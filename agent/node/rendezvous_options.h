@@ -4,17 +4,18 @@
 
 #include "base/deadline.h"
 #include "proto/agent.pb.h"
+#include "proto/wire/node_list.h"
 #include "rendezvous/coordinator.h"
 
 namespace dslaunch {
 
 // `last` has only absent_nodes when there was no earlier rendezvous. `age`: of the job.
 inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
-                                            const pb::FailoverRequest& last,
+                                            const NodeTable& nodes, const pb::FailoverRequest& last,
                                             milliseconds age = milliseconds(0)) {
   CoordinatorOptions options;
   options.job_id = prepare.job_id();
-  options.nodes.assign(prepare.nodes().begin(), prepare.nodes().end());
+  options.nodes = nodes.All();
   options.timeouts = prepare.timeouts();
   if (const uint64_t limit = options.timeouts.time_limit_ms(); limit > 0) {
     const auto passed = static_cast<uint64_t>(age.count());

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace dslaunch {
-namespace {
 
 // Little will come from a node that the others gave up for its silence, or from one that came late
 // and never was a part of the job.
@@ -11,8 +10,6 @@ bool IsNeeded(const EndView& node) {
   const bool is_silent = !node.stream_ended && node.given_up;
   return !node.ended && node.is_part && !is_silent;
 }
-
-}  // namespace
 
 EndDecision DecideEnd(const std::vector<EndView>& nodes) {
   if (std::ranges::all_of(nodes, &EndView::ended)) return EndDecision::kEnd;

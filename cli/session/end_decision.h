@@ -20,6 +20,9 @@ enum class EndDecision {
   kEnd,
 };
 
+// Its end is waited for, however long it takes.
+bool IsNeeded(const EndView& node);
+
 EndDecision DecideEnd(const std::vector<EndView>& nodes);
 
 }  // namespace dslaunch

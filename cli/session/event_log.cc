@@ -43,18 +43,16 @@ Json ToJson(const std::vector<std::string>& names, const pb::Cause& cause) {
           {"evidence", cause.evidence()}};
 }
 
-Json StartedJson(const std::vector<std::string>& names, const pb::Started& started) {
-  Json members = Json::array();
-  for (const uint32_t index : IndexesOf(started.members(), names.size()))
-    members.push_back(names[index]);
-  return {{"attempt", started.attempt()},
-          {"first_rank", started.first_rank()},
-          {"pids", std::vector<int>(started.pids().begin(), started.pids().end())},
-          {"world_size", started.world_size()},
-          {"nodes", std::move(members)},
-          {"master_addr", started.master_addr()},
-          {"master_port", started.master_port()},
-          {"restarts", started.restart_count()}};
+Json StartedJson(const pb::Started& started, Json members) {
+  Json json = {{"attempt", started.attempt()},
+               {"first_rank", started.first_rank()},
+               {"pids", std::vector<int>(started.pids().begin(), started.pids().end())},
+               {"world_size", started.world_size()},
+               {"master_addr", started.master_addr()},
+               {"master_port", started.master_port()},
+               {"restarts", started.restart_count()}};
+  if (!members.empty()) json["nodes"] = std::move(members);
+  return json;
 }
 
 Json WorkerJson(const pb::WorkerEnded& ended) {
@@ -126,14 +124,17 @@ void EventLog::Interrupted(const std::string& signal_name) {
 
 void EventLog::Record(const std::vector<std::string>& names, size_t node,
                       const pb::NodeEvent& event) {
-  const auto write = [&](std::string_view what, Json fields) {
+  const auto write = [&](std::string_view what, Json fields, size_t uncounted_bytes = 0) {
     Json json = {{"node", names[node]}};
     json.update(fields);
-    WriteOfNode(what, names[node], Dump(json), names.size());
+    WriteOfNode(what, names[node], Dump(json), names.size(), uncounted_bytes);
   };
   switch (event.event_case()) {
-    case pb::NodeEvent::kStarted:
-      return write("started", StartedJson(names, event.started()));
+    case pb::NodeEvent::kStarted: {
+      Json members = NamesOnce(names, event.started());
+      const size_t bytes = members.empty() ? 0 : Dump(members).size();
+      return write("started", StartedJson(event.started(), std::move(members)), bytes);
+    }
     case pb::NodeEvent::kRestarting: {
       const pb::Restarting& restarting = event.restarting();
       return write("restarting", {{"attempt", restarting.attempt()},
@@ -158,12 +159,25 @@ void EventLog::Record(const std::vector<std::string>& names, size_t node,
 
 void EventLog::Ended(std::string_view closing) { Write("end", std::string(closing)); }
 
+// Thousands of names from each of thousands of nodes would fill the log.
+std::vector<std::string> EventLog::NamesOnce(const std::vector<std::string>& names,
+                                             const pb::Started& started) {
+  if (started.attempt() <= named_attempt_ || names_bytes_ > kMaxBytes) return {};
+  named_attempt_ = started.attempt();
+  std::vector<std::string> members;
+  for (const uint32_t index : IndexesOf(started.members(), names.size())) {
+    members.push_back(names[index]);
+    names_bytes_ += names[index].size();
+  }
+  return members;
+}
+
 void EventLog::WriteOfNode(std::string_view event, const std::string& node,
-                           const std::string& fields, size_t nodes) {
+                           const std::string& fields, size_t nodes, size_t uncounted_bytes) {
   const size_t share = std::max(kMaxBytes / nodes, kMinNodeBytes);
   size_t& bytes = node_bytes_[node];
   if (bytes > share) return;
-  bytes += fields.size();
+  bytes += fields.size() - uncounted_bytes;
   if (bytes <= share) return Write(event, fields);
   Write("events_left_out", Dump({{"node", node}, {"after_bytes", share}}));
 }

@@ -21,6 +21,7 @@ class EventLog {
  public:
   // Of the events of all nodes together; each node has an equal share, and kMinNodeBytes at least.
   // What is beyond is left out, which one line for the node says ("events_left_out").
+  // The names of an attempt's nodes do not count: they are written once, until they are as much.
   static constexpr size_t kMaxBytes = size_t{32} << 20;
   static constexpr size_t kMinNodeBytes = size_t{64} << 10;
 
@@ -43,9 +44,13 @@ class EventLog {
  private:
   // `fields` is a JSON object.
   void Write(std::string_view event, const std::string& fields);
-  // The same for an event of one of the `nodes` nodes of the job, within its share.
+  // The same for an event of one of the `nodes` nodes of the job, within its share, of which
+  // `uncounted_bytes` are not taken.
   void WriteOfNode(std::string_view event, const std::string& node, const std::string& fields,
-                   size_t nodes);
+                   size_t nodes, size_t uncounted_bytes = 0);
+  // Of the attempt's nodes; empty: they have been written.
+  std::vector<std::string> NamesOnce(const std::vector<std::string>& names,
+                                     const pb::Started& started);
 
   std::function<void(const std::string&)> complain_;
   std::string path_;
@@ -53,6 +58,8 @@ class EventLog {
   bool complained_ = false;
   bool line_is_open_ = false;                 // the disk took only part of the last one
   std::map<std::string, size_t> node_bytes_;  // written so far, by the node's name
+  uint64_t named_attempt_ = 0;                // the newest whose nodes were written
+  size_t names_bytes_ = 0;                    // of all attempts
 };
 
 }  // namespace dslaunch

@@ -197,7 +197,7 @@ void JobState::OnInterrupted(const pb::Cause& cause) {
 
 bool JobState::IsMember(size_t node) const {
   return members_.empty() ? !nodes_[node].absent
-                          : std::ranges::count(members_, static_cast<uint32_t>(node)) > 0;
+                          : std::ranges::binary_search(members_, static_cast<uint32_t>(node));
 }
 
 JobInfo JobState::Info() const {

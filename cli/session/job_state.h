@@ -61,6 +61,7 @@ class JobState {
   // A member that the rendezvous counted as lost: in an attempt that ended because of it, or at the
   // end.
   bool IsGivenUp(size_t node) const { return given_up_.contains(node); }
+  const std::set<size_t>& given_up() const { return given_up_; }
   // Has ranks, or may get some: it started with the job, or its ranks started later.
   bool IsPart(size_t node) const { return part_.contains(node); }
   bool IsMember(size_t node) const;
@@ -68,6 +69,7 @@ class JobState {
   uint64_t attempt() const { return attempt_; }    // the newest that started; 0: none yet
   uint32_t restarts() const { return restarts_; }  // before that one, for failures
   int world_size() const { return world_size_; }   // of the newest attempt
+  uint32_t most_ranks() const { return most_ranks_; }
   JobInfo Info() const;
   // The newest of the lowest rank that reported one.
   const std::optional<Evaluation>& evaluation() const { return evaluation_; }
@@ -101,7 +103,7 @@ class JobState {
   std::set<size_t> connected_;
   std::set<size_t> part_;
   std::set<size_t> given_up_;
-  std::vector<uint32_t> members_;
+  std::vector<uint32_t> members_;  // ascending
   uint64_t attempt_ = 0;
   uint64_t ended_attempt_ = 0;  // the newest that was said to end for another
   uint32_t restarts_ = 0;

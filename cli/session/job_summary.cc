@@ -46,7 +46,7 @@ void AddNodes(const JobInfo& info, const JobEnd& end, const std::vector<std::str
               JobSummary& summary) {
   for (uint32_t i = 0; i < info.nodes.size(); ++i) {
     const NodeEnd& node = info.nodes[i];
-    const bool is_member = std::ranges::count(end.members, i) > 0;
+    const bool is_member = std::ranges::binary_search(end.members, i);
     summary.nodes.push_back({node.name,
                              node.absent ? "absent"
                              : node.done ? "done"

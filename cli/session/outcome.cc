@@ -140,7 +140,7 @@ std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
   const bool is_cause = end.cause.kind() == pb::Cause::NODE_LOST && end.cause.node_index() == index;
   if (node.absent || is_cause) return "";
   if (!node.done) return LostMessage(node);
-  const bool is_member = std::ranges::count(end.members, index) > 0;
+  const bool is_member = std::ranges::binary_search(end.members, index);
   const bool was_refused = !is_member && !node.done->completed() && node.outcome;
   return was_refused && IsBad(*node.outcome) ? node.outcome->message() : "";
 }

@@ -35,7 +35,8 @@ struct JobInfo {
   // The signal that the user sent to the front end before anything else went wrong.
   std::optional<pb::Cause> interrupted;
   std::vector<NodeEnd> nodes;
-  // Those with ranks in the newest attempt that was seen to start; empty: all that are not absent.
+  // Those with ranks in the newest attempt that was seen to start, ascending; empty: all that are
+  // not absent.
   std::vector<uint32_t> members;
   std::vector<std::string> losses;  // of nodes that came back later, a sentence each
   // A node sent what no agent sends.
@@ -47,7 +48,7 @@ struct JobInfo {
 struct JobEnd {
   pb::Cause cause;  // kind NONE for success
   int exit_code = 0;
-  std::vector<uint32_t> members;     // nodes of the final attempt
+  std::vector<uint32_t> members;     // nodes of the final attempt, ascending
   std::vector<uint32_t> victims;     // ranks that failed because of the cause
   bool saved_on_request = false;     // every rank of the final attempt; not a failure
   std::vector<std::string> remarks;  // what else a user must know: nodes lost besides the cause

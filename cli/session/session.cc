@@ -205,8 +205,7 @@ PeerLimits LaunchSession::LimitsOf(size_t index) const {
   const LaunchPlan& plan = options_.plan;
   PeerLimits limits;
   limits.nodes = static_cast<uint32_t>(plan.nodes.size());
-  limits.ranks = 0;
-  for (const Host& node : plan.nodes) limits.ranks += static_cast<uint32_t>(node.slots);
+  limits.ranks = core_.job_state().most_ranks();
   limits.slots = static_cast<uint32_t>(plan.nodes[index].slots);
   if (!core_.job_state().restartable()) limits.attempts = 1;
   return limits;

@@ -69,9 +69,7 @@ SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& eve
     StopConnecting();
     ArmTeardownTimer(now);
   } else if (event.has_restarting() || event.has_started()) {
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (job_state_.IsGivenUp(i)) Abandon(i);
-    }
+    for (const size_t given_up : job_state_.given_up()) Abandon(given_up);
   }
   return Take();
 }

@@ -18,6 +18,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/silence.h"
+#include "cli/session/end_decision.h"
 #include "cli/session/failover_decision.h"
 #include "cli/session/job_state.h"
 #include "cli/session/outcome.h"
@@ -208,6 +209,7 @@ class SessionCore {
   void ArmTeardownTimer(Clock::time_point now);
   void DropOutput();
   void GiveUpWaiting();
+  EndView EndViewOf(size_t index) const;
   void EndIfAllEnded(Clock::time_point now);
   void Finish();
   SessionEnd StartFailure() const;
@@ -261,6 +263,7 @@ class SessionCore {
   bool failing_over_ = false;                          // the new host's answer is awaited
   pb::FailoverRequest failover_;                       // the newest
   uint64_t begun_attempt_ = 0;                         // the newest that a failover was to begin
+  size_t needed_ = 0;  // the node whose end was last found to be waited for
   bool teardown_armed_ = false;
   bool teardown_is_brief_ = false;  // the timer was set for silent nodes alone
   bool output_is_dropped_ = false;

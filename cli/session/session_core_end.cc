@@ -4,7 +4,6 @@
 
 #include "base/count.h"
 #include "cli/session/connect_failures.h"
-#include "cli/session/end_decision.h"
 #include "cli/session/session_core.h"
 #include "proto/wire/cause.h"
 
@@ -107,14 +106,21 @@ void SessionCore::GiveUpWaiting() {
   Finish();
 }
 
+EndView SessionCore::EndViewOf(size_t index) const {
+  return {.ended = nodes_[index].ended,
+          .stream_ended = nodes_[index].stream_ended,
+          .given_up = job_state_.IsGivenUp(index),
+          .is_part = job_state_.IsPart(index)};
+}
+
 void SessionCore::EndIfAllEnded(Clock::time_point now) {
-  std::vector<EndView> views;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    views.push_back({.ended = nodes_[i].ended,
-                     .stream_ended = nodes_[i].stream_ended,
-                     .given_up = job_state_.IsGivenUp(i),
-                     .is_part = job_state_.IsPart(i)});
+  // Each node's end leads here: mostly the node that was needed before still is.
+  for (size_t looked_at = 0; looked_at < nodes_.size(); ++looked_at) {
+    if (IsNeeded(EndViewOf(needed_))) return;
+    needed_ = (needed_ + 1) % nodes_.size();
   }
+  std::vector<EndView> views;
+  for (size_t i = 0; i < nodes_.size(); ++i) views.push_back(EndViewOf(i));
   const EndDecision decision = DecideEnd(views);
   if (decision == EndDecision::kEnd) return Finish();
   if (decision == EndDecision::kWait) return;

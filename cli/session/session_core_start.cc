@@ -7,6 +7,7 @@
 #include "cli/session/session_core.h"
 #include "net/addresses.h"
 #include "proto/wire/cause.h"
+#include "proto/wire/node_list.h"
 
 namespace dslaunch {
 namespace {
@@ -63,12 +64,14 @@ void SessionCore::FillPrepare() {
   prepare_.set_device(options_.device == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
                       : options_.device == DeviceChoice::kCpu ? pb::DEVICE_CPU
                                                               : pb::DEVICE_AUTO);
+  std::vector<pb::Node> nodes;
   for (const Host& planned : options_.plan.nodes) {
-    pb::Node& node = *prepare_.add_nodes();
+    pb::Node& node = nodes.emplace_back();
     node.set_name(planned.name);
     node.set_slots(static_cast<uint32_t>(planned.slots));
     node.set_spare(planned.spare);
   }
+  *prepare_.mutable_nodes() = PackNodes(nodes);
 }
 
 SessionCore::Actions SessionCore::OnCannotStart(Error error) {
@@ -90,10 +93,9 @@ void SessionCore::OnFirstConnected(size_t index, Result<NodeAddresses> addresses
     node.failure = addresses.error();
   }
   if (--pending_ == 0) return OnAllConnected();
-  const size_t failures = Failures();
-  if (failures == 0 || CanStartWithout(failures)) return;
-  if (!std::exchange(giving_up_, true))
-    Do(action::SetTimer{SessionTimer::kConnect, now + kNameOthersToo});
+  if (!node.has_failed() || giving_up_ || CanStartWithout(Failures())) return;
+  giving_up_ = true;
+  Do(action::SetTimer{SessionTimer::kConnect, now + kNameOthersToo});
 }
 
 SessionCore::Actions SessionCore::OnConnectTimer() {

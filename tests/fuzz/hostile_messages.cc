@@ -45,6 +45,7 @@
 #include "cli/session/summary_json.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/framed_socket.h"
+#include "proto/wire/node_list.h"
 #include "proto/wire/node_set.h"
 #include "proto/wire/peer_check.h"
 #include "rendezvous/coordinator.h"
@@ -1253,6 +1254,27 @@ bool ParsesPmixReports(const std::string& bytes) {
     has_started = true;
   }
   return has_started;
+}
+
+bool UnpacksNodes(const std::string& bytes) {
+  pb::NodeList list;
+  if (!list.ParseFromString(bytes)) return false;
+  const Result<NodeTable> table = NodeTable::Read(list);
+  if (!table.ok()) return false;
+  Require(table->size() <= kMaxNodesInSet, "a job has too many nodes");
+  Require(table->num_regular_slots() <= table->num_slots(), "spares have less than no slots");
+  constexpr uint32_t kLookedAt = 100;
+  std::vector<pb::Node> nodes;
+  for (uint32_t index = 0; index < std::min(table->size(), kLookedAt); ++index)
+    nodes.push_back(table->At(index));
+  if (table->size() > 0) table->At(table->size() - 1);
+  const Result<NodeTable> again = NodeTable::Read(PackNodes(nodes));
+  Require(again.ok() && again->size() == nodes.size(), "a list is not what it was");
+  for (uint32_t index = 0; index < nodes.size(); ++index) {
+    const bool is_same = again->At(index).SerializeAsString() == nodes[index].SerializeAsString();
+    Require(is_same, "a node is not what it was");
+  }
+  return true;
 }
 
 bool ParsesJobSights(const std::string& bytes) {

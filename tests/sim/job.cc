@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "proto/wire/node_list.h"
 #include "rendezvous/quorum.h"
 
 namespace dslaunch::sim {
@@ -48,7 +49,7 @@ Job DrawJob(Random& random) {
   job.prepare.set_job_id("job");
   job.prepare.mutable_program()->add_argv("python3");
   for (uint32_t index = 0; index < regular + spares; ++index) {
-    pb::Node& node = *job.prepare.add_nodes();
+    pb::Node& node = job.nodes.emplace_back();
     node.set_name("node" + std::to_string(index));
     node.set_slots(static_cast<uint32_t>(random.Between(1, 3)));
     node.set_spare(index >= regular);
@@ -58,11 +59,11 @@ Job DrawJob(Random& random) {
     planned.spare = node.spare();
     if (random.OneIn(12)) job.absent.push_back(index);
   }
+  *job.prepare.mutable_nodes() = PackNodes(job.nodes);
   *job.prepare.mutable_timeouts() = DrawTimeouts(random);
   // Where the first failure ends the job there is little else to see.
   if (!random.OneIn(6)) *job.prepare.mutable_policy() = DrawPolicy(random, regular);
-  const std::vector<pb::Node> nodes(job.prepare.nodes().begin(), job.prepare.nodes().end());
-  const NodeBounds bounds = BoundsOf(nodes, job.policy().min_nodes(), job.policy().max_nodes());
+  const NodeBounds bounds = BoundsOf(job.nodes, job.policy().min_nodes(), job.policy().max_nodes());
   job.plan.ranks = NumberRanksOf(job.plan.nodes);
   job.plan.launcher = Launcher::kSsh;
   job.plan.min_nodes = static_cast<int>(bounds.min);

@@ -16,6 +16,7 @@ inline constexpr int kMostReconnects =
 
 struct Job {
   pb::PrepareRequest prepare;    // what the nodes are told, but for what differs from node to node
+  std::vector<pb::Node> nodes;   // of `prepare`
   LaunchPlan plan;               // what the front end knows of the same
   std::vector<uint32_t> absent;  // cannot be reached at the start
   int64_t shortest_rank_ms = 2'000;
@@ -27,8 +28,8 @@ struct Job {
   int most_reconnects = kMostReconnects;
   bool is_calm = false;  // ranks start in time and do as they should, and the network is fast
 
-  uint32_t size() const { return static_cast<uint32_t>(prepare.nodes_size()); }
-  const pb::Node& node(uint32_t index) const { return prepare.nodes(static_cast<int>(index)); }
+  uint32_t size() const { return static_cast<uint32_t>(nodes.size()); }
+  const pb::Node& node(uint32_t index) const { return nodes[index]; }
   const pb::Timeouts& timeouts() const { return prepare.timeouts(); }
   const pb::Policy& policy() const { return prepare.policy(); }
 

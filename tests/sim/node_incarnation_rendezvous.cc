@@ -11,7 +11,7 @@ namespace dslaunch::sim {
 void NodeIncarnation::OpenRendezvous(const pb::FailoverRequest& last,
                                      std::optional<uint32_t> lost_node) {
   world_.rendezvous.push_back(std::make_unique<Rendezvous>(
-      world_, *this, RendezvousOptions(core_.prepare(), last), lost_node));
+      world_, *this, RendezvousOptions(core_.prepare(), core_.nodes(), last), lost_node));
   server_ = world_.rendezvous.back().get();
 }
 

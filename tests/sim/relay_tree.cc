@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/relay/relay_tree.h"
+#include "proto/wire/node_list.h"
 #include "tests/sim/front_end.h"
 #include "tests/sim/node_incarnation.h"
 #include "tests/sim/rendezvous.h"
@@ -24,13 +25,14 @@ Job MakeJob(const TreeJob& tree) {
   job.prepare.set_job_id("job");
   job.prepare.mutable_program()->add_argv("python3");
   for (uint32_t index = 0; index < tree.nodes; ++index) {
-    pb::Node& node = *job.prepare.add_nodes();
+    pb::Node& node = job.nodes.emplace_back();
     node.set_name("node" + std::to_string(index));
     node.set_slots(1);
     Host& planned = job.plan.nodes.emplace_back();
     planned.name = node.name();
     planned.slots = 1;
   }
+  *job.prepare.mutable_nodes() = PackNodes(job.nodes);
   pb::Timeouts& timeouts = *job.prepare.mutable_timeouts();
   timeouts.set_grace_ms(2'000);
   timeouts.set_join_ms(20'000);

@@ -1,5 +1,5 @@
 // Jobs of many nodes through relays, in virtual time: start, barriers, the loss of a relay.
-//   DSLAUNCH_TEST_FULL=1  up to 10,000 nodes, which take 11 GB of memory
+//   DSLAUNCH_TEST_FULL=1  up to 10,000 nodes
 #include "tests/sim/relay_tree.h"
 
 #include <gtest/gtest.h>

@@ -29,10 +29,12 @@ class AgentCoreTest : public ::testing::Test {
   AgentCoreTest() {
     prepare_.set_job_id("b0b");
     prepare_.set_node_index(1);
-    for (const char* name : {"node1", "node2", "node3"}) {
-      prepare_.add_nodes()->set_name(name);
-      prepare_.mutable_nodes()->rbegin()->set_slots(2);
+    std::vector<pb::Node> nodes(3);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      nodes[i].set_name("node" + std::to_string(i + 1));
+      nodes[i].set_slots(2);
     }
+    *prepare_.mutable_nodes() = PackNodes(nodes);
     prepare_.mutable_program()->add_argv("python3");
     pb::Timeouts& timeouts = *prepare_.mutable_timeouts();
     timeouts.set_grace_ms(5'000);
@@ -323,6 +325,9 @@ TEST_F(AgentCoreTest, AnIncompleteJobIsRefused) {
   bad.set_node_index(3);
   EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("incomplete"));
   bad = prepare_;
+  bad.mutable_nodes()->clear_counts();
+  EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("no list of nodes"));
+  bad = prepare_;
   bad.clear_program();
   EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("incomplete"));
   EXPECT_FALSE(core_.prepared());
@@ -339,7 +344,7 @@ TEST_F(AgentCoreTest, TheNodesOwnCommandSaysWhatRuns) {
   EXPECT_TRUE(core_.OnOwn(own));
   EXPECT_FALSE(core_.OnOwn(own));
   pb::PrepareRequest foreign = prepare_;
-  foreign.mutable_nodes(1)->set_slots(9);
+  foreign.mutable_nodes()->set_slots(0, 9);
   EXPECT_EQ(core_.OnPrepare(foreign).error().code, ExitCode::kNoPermission);
   prepare_.set_detachable(true);
   prepare_.clear_program();

@@ -212,6 +212,16 @@ class FrontEnd : public EventSink {
   NodeAgent& agent_;
 };
 
+pb::NodeList NodesNamed(const std::vector<std::string>& names) {
+  std::vector<pb::Node> nodes;
+  for (const std::string& name : names) {
+    pb::Node& node = nodes.emplace_back();
+    node.set_name(name);
+    node.set_slots(2);
+  }
+  return PackNodes(nodes);
+}
+
 class NodeAgentTest : public ::testing::Test {
  protected:
   NodeAgentTest()
@@ -223,10 +233,7 @@ class NodeAgentTest : public ::testing::Test {
     front_end_ = std::make_shared<FrontEnd>(loop_, *agent_);
     prepare_.set_job_id("b0b");
     prepare_.set_node_index(1);
-    for (const char* name : {"node1", "node2"}) {
-      prepare_.add_nodes()->set_name(name);
-      prepare_.mutable_nodes()->rbegin()->set_slots(2);
-    }
+    *prepare_.mutable_nodes() = NodesNamed({"node1", "node2"});
     prepare_.mutable_program()->add_argv("/bin/true");
     prepare_.mutable_program()->set_cwd("/");
     prepare_.mutable_timeouts()->set_heartbeat_ms(40);
@@ -367,8 +374,10 @@ TEST_F(NodeAgentTest, AJobThatIsNotTheNodesOwnIsRefused) {
   EXPECT_TRUE(agent_->Own(own));
   for (const auto& spoil : std::vector<std::function<void(pb::PrepareRequest&)>>{
            [](pb::PrepareRequest& request) { request.set_job_id("../../etc"); },
-           [](pb::PrepareRequest& request) { request.mutable_nodes(1)->set_name(".."); },
-           [](pb::PrepareRequest& request) { request.mutable_nodes(1)->set_slots(1000); }}) {
+           [](pb::PrepareRequest& request) {
+             *request.mutable_nodes() = NodesNamed({"node1", ".."});
+           },
+           [](pb::PrepareRequest& request) { request.mutable_nodes()->set_slots(0, 1000); }}) {
     pb::PrepareRequest bad = prepare_;
     spoil(bad);
     EXPECT_THAT(agent_->Prepare(bad).failure().message(), HasSubstr("not this command's"));
@@ -597,7 +606,7 @@ TEST_F(NodeAgentTest, ARankThatSeemsToHangIsDescribed) {
 // With the real rendezvous, which is in the agent's own process.
 TEST_F(NodeAgentTest, AJobOfOneNodeRestartsAsOftenAsItMay) {
   prepare_.set_node_index(0);
-  prepare_.mutable_nodes()->RemoveLast();
+  *prepare_.mutable_nodes() = NodesNamed({"node1"});
   prepare_.mutable_timeouts()->set_ready_ms(20'000);
   prepare_.mutable_policy()->set_max_restarts(1);
   prepare_.mutable_policy()->set_backoff_ms(10);

@@ -40,11 +40,10 @@ class RankLinkHubTest : public ::testing::Test {
       prepare.set_job_id("job");
       prepare.set_node_index(node);
       prepare.set_local(true);
-      for (uint32_t i = 0; i < nodes; ++i) prepare.add_nodes()->set_slots(2);
       if (with_certificates) *prepare.mutable_credentials() = *authority_.Issue(node);
       const std::string folder = dir_ / std::to_string(node);
       ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
-      auto hub = RankLinkHub::Open(loop_, prepare, folder,
+      auto hub = RankLinkHub::Open(loop_, prepare, nodes, folder,
                                    [this](const std::string& line) { lines_.push_back(line); });
       ASSERT_TRUE(hub.ok()) << hub.error().message;
       hubs_.push_back(*std::move(hub));

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "proto/wire/node_set.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::event_log_test {
@@ -98,6 +99,28 @@ TEST_F(EventLogTest, ANodeHasItsShareOfTheFileAndTheOthersHaveTheirs) {
   EXPECT_EQ(lines[lines.size() - 3].at("node"), "node2");
   EXPECT_EQ(lines[lines.size() - 2].at("node"), "node1");
   EXPECT_EQ(lines.back().at("event"), "end");
+}
+
+// From each of thousands of nodes they would be all that the log has.
+TEST_F(EventLogTest, TheNodesOfAnAttemptAreNamedOnceAndTakeNoNodesShare) {
+  EventLog log = Open(folder_ / "job");
+  std::vector<std::string> names;
+  std::vector<uint32_t> all;
+  for (uint32_t i = 0; i < 2'000; ++i) {
+    names.push_back("node" + std::to_string(i) + "." + std::string(60, 'x'));
+    all.push_back(i);
+  }
+  ASSERT_GT(names.size() * names[0].size(), EventLog::kMinNodeBytes);
+  pb::NodeEvent event;
+  *event.mutable_started()->mutable_members() = ToNodeSet(all);
+  for (const uint64_t attempt : {1, 2}) {
+    event.mutable_started()->set_attempt(attempt);
+    for (const size_t node : {7, 8}) log.Record(names, node, event);
+  }
+  const std::vector<nlohmann::json> lines = Lines(folder_ / "job/events.jsonl");
+  ASSERT_EQ(lines.size(), 4u);
+  for (const size_t line : {0, 2}) EXPECT_EQ(lines[line].at("nodes"), names);
+  for (const size_t line : {1, 3}) EXPECT_FALSE(lines[line].contains("nodes"));
 }
 
 TEST_F(EventLogTest, AFolderThatCannotBeMadeIsSaidOnceAndCostsNothingElse) {

@@ -12,6 +12,7 @@
 
 #include "cli/session/call_times.h"
 #include "proto/wire/cause.h"
+#include "proto/wire/node_list.h"
 #include "proto/wire/node_set.h"
 
 namespace dslaunch::session_core_test {
@@ -664,7 +665,7 @@ TEST_F(SessionCoreTest, ANodeWithAnOwnCommandIsSentNothingThatItKnows) {
   EXPECT_EQ(request.log_dir(), "");
   EXPECT_EQ(request.description(), "");
   EXPECT_EQ(request.save_pid(), 0u);
-  EXPECT_EQ(request.nodes_size(), 2);
+  EXPECT_EQ(NodeTable::Read(request.nodes())->size(), 2u);
   Prepare(0);
   Prepare(1);
   const auto runs = All<action::Run>();
@@ -672,6 +673,15 @@ TEST_F(SessionCoreTest, ANodeWithAnOwnCommandIsSentNothingThatItKnows) {
   EXPECT_EQ(runs[0].request.filtered().stdout_texts(0), "a filter");
   EXPECT_FALSE(runs[1].request.has_filtered());
   EXPECT_FALSE(runs[1].request.has_shown());
+}
+
+TEST_F(SessionCoreTest, WhatANodeIsSentDoesNotGrowWithTheJob) {
+  PlanFor(5'000, 5'000, 0);
+  Take(core().Start(now_));
+  for (size_t i = 0; i < 5'000; ++i) Connect(i);
+  const auto prepares = All<action::Prepare>();
+  ASSERT_EQ(prepares.size(), 5'000u);
+  EXPECT_LT(prepares.back().request.ByteSizeLong(), 200u);
 }
 
 class LostHostCoreTest : public SessionCoreTest {
