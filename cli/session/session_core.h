@@ -169,6 +169,7 @@ class SessionCore {
   bool HasOwnPart(size_t index) const {
     return options_.plan.launcher == Launcher::kPerNode && index > 0;
   }
+  void PrepareMore();
   void Prepare(size_t index);
   void OnFirstPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
   void RunAll(Clock::time_point now);
@@ -249,7 +250,10 @@ class SessionCore {
   size_t most_slots_ = 0;  // that a node has
   pb::PrepareRequest prepare_;
   pb::RunRequest run_;
-  size_t pending_ = 0;      // answers of the current step
+  size_t pending_ = 0;          // answers of the current step
+  size_t next_to_prepare_ = 0;  // for the start
+  size_t num_preparing_ = 0;
+  size_t most_preparing_ = 0;
   bool giving_up_ = false;  // of connecting
   bool connecting_stopped_ = false;
   bool running_ = false;

@@ -13,6 +13,10 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kNameOthersToo(2'000);
+// Of the requests that nodes are prepared by at the same time, so that thousands of large ones do
+// not fill the memory; and as many of them as may be under way however large they are.
+constexpr size_t kMostRequestBytes = size_t{64} << 20;
+constexpr size_t kFewestRequests = 32;
 
 // A node that is switched off or far away may come back; one that refuses us needs its user.
 bool IsRetryable(const Error& error) {
@@ -122,8 +126,17 @@ void SessionCore::OnAllConnected() {
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host - nodes_.begin()));
   job_state_.SetRendezvous(prepare_.rendezvous_node());
   pending_ = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::is_reached));
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].is_reached) Prepare(i);
+  const size_t request_bytes = prepare_.ByteSizeLong() + options_.program.ByteSizeLong();
+  most_preparing_ = std::max(kFewestRequests, kMostRequestBytes / request_bytes);
+  PrepareMore();
+}
+
+// The nodes that wait hold a lease, which is renewed.
+void SessionCore::PrepareMore() {
+  for (; num_preparing_ < most_preparing_ && next_to_prepare_ < nodes_.size(); ++next_to_prepare_) {
+    if (!nodes_[next_to_prepare_].is_reached) continue;
+    ++num_preparing_;
+    Prepare(next_to_prepare_);
   }
 }
 
@@ -170,7 +183,8 @@ void SessionCore::OnFirstPrepared(size_t index, Result<pb::PreparedNode> info,
     Record(action::Record::Kind::kFailed, index, info.error().message);
     node.failure = info.error();
   }
-  if (--pending_ > 0) return;
+  --num_preparing_;
+  if (--pending_ > 0) return PrepareMore();
   Failures() == 0 ? RunAll(now) : FailStart();
 }
 

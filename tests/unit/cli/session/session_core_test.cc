@@ -684,6 +684,24 @@ TEST_F(SessionCoreTest, WhatANodeIsSentDoesNotGrowWithTheJob) {
   EXPECT_LT(prepares.back().request.ByteSizeLong(), 200u);
 }
 
+TEST_F(SessionCoreTest, LargeRequestsAreNotAllUnderWayAtOnce) {
+  constexpr size_t kNodes = 40;
+  PlanFor(kNodes, kNodes, 0);
+  options_.program.add_argv(std::string(size_t{4} << 20, 'x'));
+  Take(core().Start(now_));
+  for (size_t i = 0; i < kNodes; ++i) Connect(i);
+  EXPECT_EQ(NodesOf<action::Prepare>().size(), 32u);
+  for (size_t i = 0; i + 1 < kNodes; ++i) {
+    Prepare(i);
+    if (i + 32 < kNodes)
+      EXPECT_THAT(NodesOf<action::Prepare>(), ElementsAre(i + 32));
+    else
+      EXPECT_THAT(NodesOf<action::Prepare>(), IsEmpty());
+  }
+  Prepare(kNodes - 1);
+  EXPECT_EQ(NodesOf<action::Run>().size(), kNodes);
+}
+
 class LostHostCoreTest : public SessionCoreTest {
  protected:
   void LoseHost(bool supervisor_ended) {
