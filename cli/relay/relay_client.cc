@@ -32,10 +32,11 @@ constexpr int kExited255 = 255 << 8;  // waitpid's, of a program that could not 
 class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput, pb::ProgramOutput>,
                                 public std::enable_shared_from_this<Call> {
  public:
-  Call(std::shared_ptr<asio::io_context> loop, UniqueFd inner,
+  Call(std::string where, std::shared_ptr<asio::io_context> loop, UniqueFd inner,
        std::shared_ptr<std::atomic<bool>> is_broken, std::shared_ptr<std::atomic<int>> num_running,
        std::shared_ptr<const void> counted)
       : counted_(std::move(counted)),
+        where_(std::move(where)),
         loop_(std::move(loop)),
         work_(asio::make_work_guard(*loop_)),
         is_broken_(std::move(is_broken)),
@@ -89,7 +90,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
       self->socket_.close(ignored);
       const MutexLock lock(self->mutex_);
       if (std::exchange(self->is_over_, true)) return;
-      self->stderr_tail_ = "the connection to the relay broke";
+      self->stderr_tail_ = "the connection to the relay" + self->where_ + " broke";
       self->SetOver();
     });
   }
@@ -160,6 +161,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
   }
 
   const std::shared_ptr<const void> counted_;  // released last
+  const std::string where_;                    // the relay is
   const std::shared_ptr<asio::io_context> loop_;
   const asio::executor_work_guard<asio::io_context::executor_type> work_;
   const std::shared_ptr<std::atomic<bool>> is_broken_;
@@ -255,8 +257,8 @@ Result<std::unique_ptr<RunningProgram>> RelayClient::StartAgent(
 
 Result<std::unique_ptr<RunningProgram>> RelayClient::Run(pb::ProgramStart start) {
   DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
-  const auto call = std::make_shared<Call>(loop_->context(), std::move(pair.ours), is_broken_,
-                                           num_running_, calls_.Begin());
+  const auto call = std::make_shared<Call>(Where(), loop_->context(), std::move(pair.ours),
+                                           is_broken_, num_running_, calls_.Begin());
   call->Begin(*stub_, std::move(start));
   return std::unique_ptr<RunningProgram>(
       new Program(shared_from_this(), call, std::move(pair.theirs)));

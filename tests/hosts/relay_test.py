@@ -178,6 +178,7 @@ class LossOfARelay(RelayCase):
         node = self.kill_relay(0)
         self.assert_code(69, self.wait(job), job)
         self.assert_says(job, "|".join(rf"{other.name} was lost" for other in self.group_of(node)))
+        self.assert_says(job, rf"the connection to the relay on {node.name} broke")
         self.assert_nothing_left(within_s=10)
 
     def test_or_restarts_by_a_new_relay(self):
@@ -198,7 +199,7 @@ class LossOfARelay(RelayCase):
         self.assert_says(job, r"attempt 1 ended: node1 was lost: .*; node\d hosts the rendezvous from now on")
         self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
         for other in self.group_of(node):
-            self.assert_says(job, f"{other.name} was lost: the connection to the relay broke")
+            self.assert_says(job, f"{other.name} was lost: the connection to the relay on {node.name} broke")
         self.assert_nothing_left(within_s=10)
 
     def test_its_machine_loses_power(self):

@@ -192,7 +192,7 @@ TEST_F(RelayClientTest, ALostRelayEndsItsPrograms) {
   EXPECT_EQ(ReadAll(stream), "");
   EXPECT_EQ(program->WaitEnd(Soon()), std::nullopt);
   EXPECT_FALSE(client_->is_alive());
-  EXPECT_EQ(program->StderrTail(), "the connection to the relay broke");
+  EXPECT_EQ(program->StderrTail(), "the connection to the relay on node1 broke");
 }
 
 TEST_F(RelayClientTest, EndsOnlyWhenNothingRuns) {
