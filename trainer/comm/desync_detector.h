@@ -35,7 +35,7 @@ namespace dslaunch {
 // for the stream in any operation, where nothing can be thrown to it. So an event behind each
 // collective tells how far the stream is, and where it never gets on the process ends by
 // ExitByFailure (trainer/base/failure_exit.h).
-class DesyncDetector {
+class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
  public:
   struct Patience {
     std::chrono::milliseconds quiet{5'000};  // a shorter wait is not reported

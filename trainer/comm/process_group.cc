@@ -266,7 +266,7 @@ ProcessGroup::ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> jo
       store_(std::move(meeting.store)),
       group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)),
       timeout_(timeout),
-      desync_detector_(std::make_unique<DesyncDetector>(store_, rank_, job_ranks_)) {
+      desync_detector_(std::make_shared<DesyncDetector>(store_, rank_, job_ranks_)) {
   using Type = c10d::ProcessGroup::BackendType;
   Type type = Type::CUSTOM;
   c10::intrusive_ptr<c10d::Backend> backend;
@@ -326,7 +326,9 @@ ProcessGroup::~ProcessGroup() {
     return;
   }
   // Their destructors wait for what is under way, which may never end. The process does.
-  desync_detector_.release()->Stop();
+  desync_detector_->Stop();
+  [[maybe_unused]] const auto* const detector =
+      new std::shared_ptr<DesyncDetector>(std::move(desync_detector_));
   if (is_subgroup_) return;  // whoever it is part of has its connections too
   [[maybe_unused]] const auto* const meeting =
       new std::shared_ptr<const RankMeeting>(std::move(meeting_));
@@ -480,6 +482,7 @@ void ProcessGroup::Finish(const std::vector<int>& lost) {
     // Rank 0 has gone, or a rank had nothing to say for that long: this one has all it needs in
     // either case.
   }
+  desync_detector_->Stop();  // and not only reset: exchanges that are still pending hold it
   desync_detector_.reset();
   backend_watch_.reset();
   for (const auto& subgroup : subgroups_) subgroup->shutdown();

@@ -108,7 +108,7 @@ void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& par
 }
 
 void ShardExchange::BeginCollective(const std::string& what, PendingExchange& exchange) const {
-  exchange.desync_detector_ = &group_.desync_detector();
+  exchange.desync_detector_ = group_.desync_detector().shared_from_this();
   exchange.exchange_ = group_.desync_detector().Begin(what);
 }
 

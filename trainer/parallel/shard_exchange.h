@@ -28,7 +28,7 @@ class PendingExchange {
 
  private:
   friend class ShardExchange;
-  DesyncDetector* desync_detector_ = nullptr;
+  std::shared_ptr<DesyncDetector> desync_detector_;  // the group may be finished before
   Exchange exchange_;
   // In this order: `work_` reads and writes what is held, and ends first.
   std::vector<at::Tensor> held_;

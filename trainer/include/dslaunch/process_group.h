@@ -125,7 +125,7 @@ class ProcessGroup {
   bool shares_memory_ = false;
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
-  std::unique_ptr<DesyncDetector> desync_detector_;
+  std::shared_ptr<DesyncDetector> desync_detector_;
   std::unique_ptr<BackendWatch> backend_watch_;  // of the device's backend; null on a CPU
 };
 
