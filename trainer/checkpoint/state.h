@@ -34,6 +34,9 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
 // Copies in CPU memory, which later steps do not change.
 std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts);
 
+// `parts` with copies of what lies on a device, which are in pinned memory; the rest as it is.
+std::vector<TensorPart> OnHost(std::vector<TensorPart> parts);
+
 // Writes a new file of a begun checkpoint, waits until it is on the disk, and enters it into
 // `record`. A whole tensor has its shape in the file, a part of one is one row. Without elements
 // there is no file. kIo.
