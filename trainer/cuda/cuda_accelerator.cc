@@ -1,4 +1,4 @@
-// libdslaunch_cuda.so: the one file that sees CUDA's and NCCL's headers.
+// libdslaunch_cuda.so. Only this folder sees CUDA's and NCCL's headers.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "dslaunch/plugin.h"
+#include "trainer/cuda/cuda_kernels.h"
 #include "trainer/device/accelerator.h"
 
 // ProcessGroupNCCL's options hold a structure of NCCL's, which is to be the one that LibTorch has.
@@ -86,6 +87,10 @@ class CudaAccelerator : public Accelerator {
   }
 
   std::unique_ptr<StepGraph> MakeStepGraph() override { return std::make_unique<CudaStepGraph>(); }
+
+  std::function<std::unique_ptr<FusedKernels>()> FusedKernelsMaker(int index) override {
+    return [index] { return MakeCudaKernels(index); };
+  }
 };
 
 Accelerator* MakeAccelerator() { return new CudaAccelerator; }

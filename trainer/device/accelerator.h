@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trainer/device/device_traits.h"
+#include "trainer/device/fused_kernels.h"
 
 namespace dslaunch {
 
@@ -44,6 +45,8 @@ class Accelerator {
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
       std::chrono::milliseconds timeout) = 0;
   virtual std::unique_ptr<StepGraph> MakeStepGraph() = 0;
+  // For StartFusedKernels; empty: it has none.
+  virtual std::function<std::unique_ptr<FusedKernels>()> FusedKernelsMaker(int) { return {}; }
 };
 
 // What a process computes on.

@@ -90,6 +90,9 @@ RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env) {
   Accelerator& accelerator = LoadCudaPlugin(plugin);
   CheckLoadedInTime();
   accelerator.Use(chosen->index);
+  if (auto make = accelerator.FusedKernelsMaker(chosen->index)) {
+    StartFusedKernels(accelerator.type(), /*says_why=*/env.rank == 0, std::move(make));
+  }
   return {c10::Device(accelerator.type(), static_cast<c10::DeviceIndex>(chosen->index)),
           &accelerator};
 }

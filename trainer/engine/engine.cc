@@ -11,6 +11,7 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/engine/engine_impl.h"
 #include "trainer/engine/read_config.h"
+#include "trainer/nn/cross_entropy.h"
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/module_tensors.h"
 
@@ -31,7 +32,7 @@ EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& o
 }  // namespace
 
 at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target) {
-  return at::cross_entropy_loss(output.flatten(0, -2).to(at::kFloat), target.flatten());
+  return CrossEntropyOfLogits(output, target);
 }
 
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,

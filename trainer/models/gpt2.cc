@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "trainer/base/train_error.h"
+#include "trainer/nn/cross_entropy.h"
+#include "trainer/nn/layer_norm.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
 
@@ -100,8 +102,9 @@ class BlockImpl : public torch::nn::Module {
                              FeedForward(config, config.n_inner.value_or(4 * config.n_embd)))) {}
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor attended = x + attn_(ln_1_(x));
-    return attended + mlp_(ln_2_(attended));
+    const auto [input, first] = AddAndNormalize(ln_1_, x);
+    const auto [attended, second] = AddAndNormalize(ln_2_, input, attn_(first));
+    return attended + mlp_(second);
   }
 
  private:
@@ -165,7 +168,7 @@ std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
                       }});
   }
   layers.push_back({"head", {ln_f_.ptr(), wte_.ptr()}, [this](const at::Tensor& x) {
-                      return ApplyLinear(ln_f_(x), wte_->weight);
+                      return ApplyLinear(ApplyLayerNorm(ln_f_, x), wte_->weight);
                     }});
   return layers;
 }
@@ -173,6 +176,11 @@ std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
 Gpt2::Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape)
     : config_(Checked(config, input_shape)),
       transformer_(register_module("transformer", Gpt2Transformer(config))) {}
+
+at::Tensor Gpt2::Loss(const at::Tensor& output, const at::Tensor& targets,
+                      int64_t reduction) const {
+  return CrossEntropyOfLogits(output, targets, reduction);
+}
 
 at::Tensor Gpt2::forward(const at::Tensor& tokens) { return RunLayers(Layers(), tokens); }
 

@@ -41,6 +41,8 @@ class Gpt2 : public Model {
   // int64 [B, T], T at most n_positions -> logits [B, T, vocab_size]
   at::Tensor forward(const at::Tensor& tokens) override;
   std::vector<ModelLayer> Layers() override { return transformer_->Layers(); }
+  at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
+                  int64_t reduction) const override;
   const Gpt2Config& config() const { return config_; }
 
  private:

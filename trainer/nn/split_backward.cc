@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "trainer/device/fused_kernels.h"
 #include "trainer/nn/onednn_product.h"
 
 namespace dslaunch {
@@ -86,9 +87,13 @@ struct Product {
     if (bias.defined()) y.add_(bias);
     return y;
   }
-  // Still to be added up over rows, as autograd does with what is larger than its tensor.
   at::Tensor BiasGradient(const at::Tensor& gradient) const {
-    return fused ? Rows(gradient) : gradient;
+    const at::Tensor rows = Rows(gradient);
+    if (FusedKernels* const kernels = FusedKernelsFor(rows)) {
+      return kernels->SumRows(rows);
+    }
+    // Still to be added up over rows, as autograd does with what is larger than its tensor.
+    return fused ? rows : gradient;
   }
 };
 

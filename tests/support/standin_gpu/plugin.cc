@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 
+#include "tests/support/libtorch_kernels.h"
 #include "tests/support/standin_gpu/collectives.h"
 #include "tests/support/standin_gpu/launch.h"
 #include "tests/support/standin_gpu/streams.h"
@@ -48,6 +49,9 @@ class StandinAccelerator : public Accelerator {
     return standin::MakeBackend(store, rank, world_size, timeout);
   }
   std::unique_ptr<StepGraph> MakeStepGraph() override { return std::make_unique<StandinGraph>(); }
+  std::function<std::unique_ptr<FusedKernels>()> FusedKernelsMaker(int) override {
+    return [] { return MakeLibtorchKernels(); };
+  }
 };
 
 Accelerator* MakeAccelerator() { return new StandinAccelerator; }

@@ -1,0 +1,224 @@
+// kernels_program SEED [time]: what trainer/nn computes on the GPU of this process, by the
+// trainer's own kernels where it has some, against LibTorch's operators in fp64 on the CPU. A line
+// for each comparison; exit code 1 where one deviates. `time`: what a GPT-2 of 124 M parameters
+// needs of them, beside LibTorch's operators.
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dslaunch/dslaunch.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "trainer/device/fused_kernels.h"
+#include "trainer/device/streams.h"
+#include "trainer/nn/cross_entropy.h"
+#include "trainer/nn/layer_norm.h"
+#include "trainer/nn/split_backward.h"
+
+namespace {
+
+using at::Tensor;
+
+int failures = 0;
+
+double Within(at::ScalarType type) {
+  return type == at::kFloat ? 1e-5 : type == at::kHalf ? 1e-3 : 8e-3;
+}
+
+// ours: of the GPU, in any type. theirs: fp64. NaN in one and not in the other is a failure too.
+void Compare(const std::string& what, at::ScalarType type, const Tensor& ours, const Tensor& theirs,
+             double within = 0) {
+  const Tensor found = ours.detach().to(at::kCPU, at::kDouble);
+  const bool same_nans = found.isnan().equal(theirs.isnan());
+  const Tensor difference = (found - theirs).nan_to_num(0), whole = theirs.nan_to_num(0);
+  const double size = whole.norm().item<double>();
+  const double deviation = difference.norm().item<double>() / (size == 0 ? 1 : size);
+  const bool good =
+      same_nans && deviation <= std::max(within, Within(type)) && found.sizes() == theirs.sizes();
+  failures += good ? 0 : 1;
+  std::printf("%-60s %-9s within %.0e%s\n", what.c_str(), c10::toString(type), deviation,
+              good        ? ""
+              : same_nans ? "   FAILED"
+                          : "   FAILED: NaN");
+}
+
+std::string Name(const std::string& what, const Tensor& x) {
+  return what + " " + c10::str(x.sizes());
+}
+
+struct Leaf {
+  Tensor here, reference;  // on the GPU, and the same numbers in fp64 on the CPU
+};
+
+Leaf MakeLeaf(const Tensor& values, at::ScalarType type, c10::Device device) {
+  const Tensor here = values.to(type);
+  return {here.to(device).requires_grad_(), here.to(at::kDouble).requires_grad_()};
+}
+
+void CheckCrossEntropy(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
+  Tensor values = at::randn({rows, columns}) * 4;
+  if (columns > 64) {
+    values.narrow(1, 16, 32).fill_(-INFINITY);  // what a mask leaves out
+    values[0].mul_(10);
+  }
+  Tensor targets = at::randint(columns > 64 ? 16 : columns, {rows}, at::kLong);
+  if (rows > 2) targets[1] = -100;
+  for (const int64_t reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+    const Leaf logits = MakeLeaf(values, type, device);
+    const Tensor loss = dslaunch::CrossEntropyOfLogits(logits.here, targets.to(device), reduction);
+    const Tensor wanted = at::cross_entropy_loss(logits.reference, targets, {}, reduction);
+    (loss * 64).backward();
+    (wanted * 64).backward();
+    Compare(Name("cross entropy", values), at::kFloat, loss, wanted.detach());
+    Compare(Name("cross entropy, gradient", values), type, logits.here.grad(),
+            logits.reference.grad());
+  }
+}
+
+// with_branch: of a sum, both of whose results are used. Otherwise of x, which is used again.
+void CheckNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_branch,
+               c10::Device device) {
+  torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({columns}).eps(1e-5));
+  const Leaf weight = MakeLeaf(at::rand({columns}) + 0.5, type, device);
+  const Leaf bias = MakeLeaf(at::randn({columns}), type, device);
+  const Leaf x = MakeLeaf(at::randn({rows, columns}) * 3 + 1, type, device);
+  const Leaf branch = MakeLeaf(at::randn({rows, columns}), type, device);
+  const Tensor gradient = at::randn({rows, columns}).to(type);
+  const Tensor sum_gradient = at::randn({rows, columns}).to(type);
+  layer->weight = weight.here;
+  layer->bias = bias.here;
+  const auto [sum, y] =
+      dslaunch::AddAndNormalize(layer, x.here, with_branch ? branch.here : Tensor());
+  // In the type that the sum has here, by whose rounding all else differs.
+  const Tensor exact = with_branch ? x.reference + branch.reference : x.reference;
+  const Tensor rounded = exact + (exact.to(type).to(at::kDouble) - exact).detach();
+  const Tensor wanted = at::layer_norm(rounded, {columns}, weight.reference, bias.reference, 1e-5);
+  torch::autograd::backward({sum, y}, {sum_gradient.to(device), gradient.to(device)});
+  torch::autograd::backward({rounded, wanted},
+                            {sum_gradient.to(at::kDouble), gradient.to(at::kDouble)});
+  const std::string what = with_branch ? "sum and layer norm" : "layer norm";
+  Compare(Name(what, gradient), type, y, wanted.detach());
+  Compare(Name(what + ", gradient of x", gradient), type, x.here.grad(), x.reference.grad());
+  if (with_branch) {
+    Compare(Name(what + ", the sum", gradient), type, sum, rounded.detach());
+    Compare(Name(what + ", gradient of the branch", gradient), type, branch.here.grad(),
+            branch.reference.grad());
+  }
+  // On CPUs LibTorch adds these up in the type that they have; no kernel has these columns.
+  const bool by_libtorch = !dslaunch::FusedKernelsFor(x.here)->HasLayerNorm(x.here);
+  const double within = by_libtorch && type != at::kFloat ? 0.1 : 0;
+  Compare(Name(what + ", gradient of the weight", gradient), type, weight.here.grad(),
+          weight.reference.grad(), within);
+  Compare(Name(what + ", gradient of the bias", gradient), type, bias.here.grad(),
+          bias.reference.grad(), within);
+}
+
+void CheckBias(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
+  const Leaf weight = MakeLeaf(at::randn({columns, 8}), type, device);
+  const Leaf bias = MakeLeaf(at::randn({columns}), type, device);
+  const Leaf x = MakeLeaf(at::randn({rows, 8}), type, device);
+  const Tensor gradient = at::randn({rows, columns}).to(type);
+  dslaunch::ApplyLinear(x.here, weight.here, bias.here).backward(gradient.to(device));
+  at::linear(x.reference, weight.reference, bias.reference).backward(gradient.to(at::kDouble));
+  Compare(Name("linear, gradient of the bias", gradient), type, bias.here.grad(),
+          bias.reference.grad());
+}
+
+void CheckAll(c10::Device device) {
+  for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const int64_t columns : {1, 7, 257, 1000, 50257, 50304}) {
+      CheckCrossEntropy(type, 5, columns, device);
+    }
+    for (const int64_t columns : {8, 33, 768, 1600, 4096}) {
+      for (const int64_t rows : {1, 9, 1025}) {
+        for (const bool with_branch : {false, true}) {
+          CheckNorm(type, rows, columns, with_branch, device);
+        }
+        CheckBias(type, rows, columns, device);
+      }
+    }
+  }
+}
+
+// In ms: the middle of five times by the device's events, each of ten calls.
+template <typename Work>
+void Time(const std::string& what, c10::Device device, const Work& work) {
+  const c10::impl::VirtualGuardImpl impl(device.type());
+  std::vector<double> times;
+  for (int i = 0; i < 6; ++i) {
+    c10::Event begin(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    c10::Event end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    begin.record(dslaunch::CurrentStream(device));
+    for (int j = 0; j < 10; ++j) work();
+    end.record(dslaunch::CurrentStream(device));
+    dslaunch::AwaitStream(device);
+    if (i > 0) times.push_back(begin.elapsedTime(end) / 10);
+  }
+  std::sort(times.begin(), times.end());
+  std::printf("%-60s %8.3f ms\n", what.c_str(), times[2]);
+}
+
+void TimeAll(c10::Device device) {
+  constexpr int64_t kRows = 32 * 1024, kWidth = 768, kVocabulary = 50304;
+  const auto of = at::TensorOptions(device).dtype(at::kBFloat16);
+  {
+    Tensor logits = at::randn({kRows, kVocabulary}, of).requires_grad_();
+    const Tensor targets = at::randint(kVocabulary, {kRows}, of.dtype(at::kLong));
+    const auto backward = [&](const Tensor& loss) {
+      loss.backward();
+      logits.mutable_grad().reset();
+    };
+    Time("cross entropy of 32768 x 50304", device,
+         [&] { backward(dslaunch::CrossEntropyOfLogits(logits, targets)); });
+    Time("  by LibTorch", device,
+         [&] { backward(at::cross_entropy_loss(logits.to(at::kFloat), targets)); });
+  }
+  torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({kWidth}));
+  layer->to(device, at::kBFloat16);
+  Tensor x = at::randn({kRows, kWidth}, of).requires_grad_();
+  const Tensor gradient = at::randn({kRows, kWidth}, of);
+  const auto both = [&](const Tensor& sum, const Tensor& normalized) {
+    torch::autograd::backward({sum, normalized}, {gradient, gradient});
+    x.mutable_grad().reset();
+    layer->zero_grad();
+  };
+  Time("sum and layer norm of 32768 x 768", device, [&] {
+    const auto [sum, normalized] = dslaunch::AddAndNormalize(layer, x, gradient);
+    both(sum, normalized);
+  });
+  Time("  by LibTorch", device, [&] {
+    const Tensor sum = x + gradient;
+    both(sum, layer(sum));
+  });
+  for (const int64_t columns : {768, 2304, 3072}) {
+    const Tensor rows = at::randn({kRows, columns}, of);
+    Time("sums of the columns of 32768 x " + std::to_string(columns), device,
+         [&] { dslaunch::FusedKernelsFor(rows)->SumRows(rows); });
+    Time("  by LibTorch", device, [&] { rows.sum(0); });
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return dslaunch::Main([&] {
+    dslaunch::Spawn(1, [&](int) {
+      const auto group = dslaunch::InitProcessGroup({.device = "cuda"});
+      at::manual_seed(std::stoull(argv[1]));
+      if (dslaunch::FusedKernelsFor(at::ones({1, 1}, group.device())) == nullptr) {
+        throw std::runtime_error("this device has no kernels");
+      }
+      if (argc > 2) {
+        TimeAll(group.device());
+      } else {
+        CheckAll(group.device());
+      }
+      std::fflush(stdout);
+      if (failures > 0) throw std::runtime_error(std::to_string(failures) + " comparisons failed");
+    });
+  });
+}

@@ -1,0 +1,78 @@
+"""NVRTC compiles the trainer's kernels for the GPUs that LibTorch's own are for, and none of them spills its registers. No GPU is
+needed. Skipped where the tests' Python has no NVRTC."""
+
+import ctypes
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "trainer" / "cuda"
+PACKAGES = next(pathlib.Path(os.environ["DSLAUNCH_ORACLE_PYTHON"]).parents[1].glob("lib/python3.*/site-packages"))
+LIBRARY = next(PACKAGES.glob("nvidia/*/lib/libnvrtc.so.1[23]"), None)
+CUOBJDUMP = PACKAGES / "triton" / "backends" / "nvidia" / "bin" / "cuobjdump"
+SKIPPED = 77  # exit code that CTest counts as skipped
+ARCHITECTURES = ("sm_75", "sm_90", "sm_120")  # the oldest, the newest, and one between
+# Type of element and columns: of GPT-2's smallest and largest size, the most that a row may have, and the fewest.
+NORMS = (("Bfloat", 768), ("Half", 1600), ("Bfloat", 2048), ("float", 1024), ("Half", 8))
+
+
+def compile_kernels(name, architecture, *defined):
+    """(exit code, log, cubin)."""
+    nvrtc = ctypes.CDLL(str(LIBRARY))
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    source = (SOURCES / "common.cu").read_bytes() + (SOURCES / name).read_bytes()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, name.encode(), 0, None, None) == 0
+    options = ["--gpu-architecture=" + architecture, "--std=c++17", *("--define-macro=" + word for word in defined)]
+    code = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*map(str.encode, options)))
+
+    def read(what):
+        assert getattr(nvrtc, "nvrtcGet%sSize" % what)(program, ctypes.byref(size)) == 0
+        text = ctypes.create_string_buffer(size.value)
+        assert getattr(nvrtc, "nvrtcGet" + what)(program, text) == 0
+        return text.raw
+
+    found = code, read("ProgramLog").rstrip(b"\0").decode(), read("CUBIN") if code == 0 else b""
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return found
+
+
+class Nvrtc(unittest.TestCase):
+    def check(self, name, architecture, *defined):
+        with self.subTest(name=name, architecture=architecture, defined=defined):
+            code, log, cubin = compile_kernels(name, architecture, *defined)
+            self.assertEqual((code, log), (0, ""))
+            return cubin
+
+    def test_compiles_for_old_and_new_gpus(self):
+        for architecture in ARCHITECTURES:
+            self.check("row_kernels.cu", architecture)
+            self.check("layer_norm_kernels.cu", architecture, "DSLAUNCH_ELEMENT=Bfloat", "DSLAUNCH_COLUMNS=768")
+
+    def test_registers_are_enough(self):
+        cubins = [self.check("row_kernels.cu", "sm_90")]
+        cubins += [self.check("layer_norm_kernels.cu", "sm_90", "DSLAUNCH_ELEMENT=" + element, "DSLAUNCH_COLUMNS=%d" % columns)
+                   for element, columns in NORMS]
+        for cubin in cubins:
+            with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+                file.write(cubin)
+                file.flush()
+                said = subprocess.run([CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, timeout=60, check=True)
+            stacks = re.findall(r"REG:(\d+) STACK:(\d+)", said.stdout)
+            self.assertTrue(stacks, said.stdout)
+            self.assertEqual({stack for _, stack in stacks}, {"0"}, said.stdout)
+
+    def test_a_mistake_is_told(self):
+        code, log, _ = compile_kernels("layer_norm_kernels.cu", "sm_90", "DSLAUNCH_ELEMENT=Nothing", "DSLAUNCH_COLUMNS=768")
+        self.assertNotEqual(code, 0)
+        self.assertIn("Nothing", log)
+
+
+if __name__ == "__main__":
+    if LIBRARY is None:
+        print("SKIPPED: this Python's packages have no NVRTC")
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)

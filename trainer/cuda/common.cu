@@ -1,0 +1,51 @@
+// What the kernels of this folder share. They are compiled by NVRTC on the machine that they run on,
+// for its GPU (cuda_kernels.cc). No header of CUDA is at hand there, so 16-bit floats are converted
+// here.
+
+constexpr int kWarp = 32;
+constexpr unsigned kWholeWarp = 0xffffffffu;
+
+struct Half {
+  unsigned short bits;
+};
+struct Bfloat {
+  unsigned short bits;
+};
+
+__device__ float ToFloat(float value) { return value; }
+__device__ float ToFloat(Half value) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+}
+__device__ float ToFloat(Bfloat value) {
+  return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
+}
+
+// To the nearest, halves to even.
+__device__ void Put(float value, float& to) { to = value; }
+__device__ void Put(float value, Half& to) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(value));
+}
+__device__ void Put(float value, Bfloat& to) {
+  const unsigned bits = __float_as_uint(value);
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  to.bits = is_nan ? 0x7fc0 : static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+__device__ float NotANumber() { return __uint_as_float(0x7fc00000u); }
+__device__ float MinusInfinity() { return __uint_as_float(0xff800000u); }
+
+// Elements that one instruction loads.
+template <typename T, int kCount>
+struct alignas(kCount * sizeof(T)) Pack {
+  T at[kCount];
+};
+
+// Of all lanes, to all lanes.
+__device__ float SumOfWarp(float mine) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    mine += __shfl_xor_sync(kWholeWarp, mine, distance);
+  }
+  return mine;
+}

@@ -1,0 +1,137 @@
+// Layer normalization (Ba, Kiros and Hinton 2016, section 3) of one width and one type of element, with
+// the sums around it: DSLAUNCH_COLUMNS and DSLAUNCH_ELEMENT are given where this is compiled. A warp has
+// a row, whose elements stay in its registers.
+
+using T = DSLAUNCH_ELEMENT;
+constexpr int kColumns = DSLAUNCH_COLUMNS;
+constexpr int kCount = 16 / sizeof(T);
+constexpr int kPacks = (kColumns + kWarp * kCount - 1) / (kWarp * kCount);  // of a lane
+constexpr int kNormRows = 8;  // warps of a block; cuda_kernels.cc launches with the same
+
+using RowPack = Pack<T, kCount>;
+
+__device__ bool IsInRow(int pack) { return (pack * kWarp + threadIdx.x) * kCount < kColumns; }
+
+// Pack number `pack` of this lane in a row that begins at `row`.
+template <typename Row>
+__device__ Row* PackAt(Row* row, int pack) {
+  return row + (pack * kWarp + threadIdx.x) * kCount;
+}
+__device__ RowPack Get(const T* row, int pack) {
+  return *reinterpret_cast<const RowPack*>(PackAt(row, pack));
+}
+
+// sums = x + branch, where branch is not null; normalized = (x + branch - mean) / deviation * weight +
+// bias. Of what x + branch was rounded to.
+extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
+    layer_norm(const T* x, const T* branch, const T* weight, const T* bias, long long rows, float epsilon,
+               T* sums, T* normalized, float* means, float* inverse_deviations) {
+  const long long row = blockIdx.x * static_cast<long long>(kNormRows) + threadIdx.y;
+  if (row >= rows) return;
+  const long long begin = row * kColumns;
+  float value[kPacks][kCount];
+  float sum = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (!IsInRow(p)) continue;
+    RowPack pack = Get(x + begin, p);
+    if (branch != nullptr) {
+      const RowPack other = Get(branch + begin, p);
+      for (int i = 0; i < kCount; ++i) Put(ToFloat(pack.at[i]) + ToFloat(other.at[i]), pack.at[i]);
+      *reinterpret_cast<RowPack*>(PackAt(sums + begin, p)) = pack;
+    }
+    for (int i = 0; i < kCount; ++i) sum += value[p][i] = ToFloat(pack.at[i]);
+  }
+  const float mean = SumOfWarp(sum) / kColumns;
+  float squares = 0;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (!IsInRow(p)) continue;
+    for (int i = 0; i < kCount; ++i) squares += (value[p][i] - mean) * (value[p][i] - mean);
+  }
+  const float inverse = rsqrtf(SumOfWarp(squares) / kColumns + epsilon);
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (!IsInRow(p)) continue;
+    const RowPack w = Get(weight, p), b = Get(bias, p);
+    RowPack out;
+    for (int i = 0; i < kCount; ++i) {
+      Put((value[p][i] - mean) * inverse * ToFloat(w.at[i]) + ToFloat(b.at[i]), out.at[i]);
+    }
+    *reinterpret_cast<RowPack*>(PackAt(normalized + begin, p)) = out;
+  }
+  if (threadIdx.x == 0) {
+    means[row] = mean;
+    inverse_deviations[row] = inverse;
+  }
+}
+
+// `gradient` is that of `normalized`, and `sum_gradient`, where it is not null, that of `sums`, which is
+// x here. x_gradient is theirs by x. To weights and biases [gridDim.x, kColumns]: the sums, over the rows
+// of each block, of the gradients by weight and bias.
+extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
+    layer_norm_gradients(const T* gradient, const T* sum_gradient, const T* x, const T* weight,
+                         const float* means, const float* inverse_deviations, long long rows, T* x_gradient,
+                         float* weights, float* biases) {
+  float of_weight[kPacks][kCount] = {}, of_bias[kPacks][kCount] = {};
+  const long long step = gridDim.x * static_cast<long long>(kNormRows);
+  for (long long row = blockIdx.x * static_cast<long long>(kNormRows) + threadIdx.y; row < rows; row += step) {
+    const long long begin = row * kColumns;
+    const float mean = means[row], inverse = inverse_deviations[row];
+    RowPack g[kPacks], in[kPacks];
+    float sum = 0, product = 0;  // of the gradient by what was multiplied with the weight
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if (!IsInRow(p)) continue;
+      g[p] = Get(gradient + begin, p);
+      in[p] = Get(x + begin, p);
+      const RowPack w = Get(weight, p);
+      for (int i = 0; i < kCount; ++i) {
+        const float normal = (ToFloat(in[p].at[i]) - mean) * inverse;
+        const float inner = ToFloat(g[p].at[i]) * ToFloat(w.at[i]);
+        of_weight[p][i] += ToFloat(g[p].at[i]) * normal;
+        of_bias[p][i] += ToFloat(g[p].at[i]);
+        sum += inner;
+        product += inner * normal;
+      }
+    }
+    const float mean_sum = SumOfWarp(sum) / kColumns, mean_product = SumOfWarp(product) / kColumns;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if (!IsInRow(p)) continue;
+      const RowPack w = Get(weight, p);
+      float more[kCount] = {};
+      if (sum_gradient != nullptr) {
+        const RowPack other = Get(sum_gradient + begin, p);
+        for (int i = 0; i < kCount; ++i) more[i] = ToFloat(other.at[i]);
+      }
+      RowPack out;
+      for (int i = 0; i < kCount; ++i) {
+        const float normal = (ToFloat(in[p].at[i]) - mean) * inverse;
+        const float inner = ToFloat(g[p].at[i]) * ToFloat(w.at[i]);
+        Put(more[i] + (inner - mean_sum - normal * mean_product) * inverse, out.at[i]);
+      }
+      *reinterpret_cast<RowPack*>(PackAt(x_gradient + begin, p)) = out;
+    }
+  }
+  // The warps of the block one after the other, so that the order is always the same.
+  __shared__ float all[2][kPacks * kWarp * kCount];
+  for (int warp = 0; warp < kNormRows; ++warp) {
+    if (threadIdx.y == warp) {
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        float* const w = PackAt(all[0], p);
+        float* const b = PackAt(all[1], p);
+        for (int i = 0; i < kCount; ++i) {
+          w[i] = (warp == 0 ? 0 : w[i]) + of_weight[p][i];
+          b[i] = (warp == 0 ? 0 : b[i]) + of_bias[p][i];
+        }
+      }
+    }
+    __syncthreads();
+  }
+  for (int i = threadIdx.y * kWarp + threadIdx.x; i < kColumns; i += kWarp * kNormRows) {
+    weights[blockIdx.x * static_cast<long long>(kColumns) + i] = all[0][i];
+    biases[blockIdx.x * static_cast<long long>(kColumns) + i] = all[1][i];
+  }
+}

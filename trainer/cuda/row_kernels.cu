@@ -1,0 +1,199 @@
+// Cross entropy and sums over rows. Each function that a kernel's name stands for is at the end of the
+// file, once for each type of element: NAME_float, NAME_half, NAME_bfloat.
+
+// cuda_kernels.cc launches with the same sizes.
+constexpr int kRowThreads = 512;    // of a block that has one row
+constexpr int kColumnThreads = 32;  // of a block that adds up columns: a warp side by side
+constexpr int kColumnRows = 8;      // and its warps one below the other
+constexpr int kFinishRows = 32;
+
+constexpr long long kIgnored = -100;  // a target that is none
+
+// The greatest of some values, and the sum of exp(value - greatest): Milakov and Gimelshein 2018,
+// "Online normalizer calculation for softmax", algorithm 3.
+struct Normalizer {
+  float greatest = MinusInfinity();
+  float sum = 0;
+
+  __device__ void Add(Normalizer other) {
+    if (other.greatest == MinusInfinity() && other.sum == 0) return;
+    const float both = fmaxf(greatest, other.greatest);
+    const float ours = sum == 0 ? 0 : sum * __expf(greatest - both);
+    sum = ours + other.sum * __expf(other.greatest - both);
+    greatest = both;
+  }
+};
+
+template <typename T, int kCount>
+__device__ Normalizer NormalizerOf(const Pack<T, kCount>& pack) {
+  Normalizer found;
+  for (int i = 0; i < kCount; ++i) found.greatest = fmaxf(found.greatest, ToFloat(pack.at[i]));
+  if (found.greatest == MinusInfinity()) {  // of its elements some may be NaN
+    for (int i = 0; i < kCount; ++i) found.sum += ToFloat(pack.at[i]) == MinusInfinity() ? 0 : NotANumber();
+    return found;
+  }
+  for (int i = 0; i < kCount; ++i) found.sum += __expf(ToFloat(pack.at[i]) - found.greatest);
+  return found;
+}
+
+// For all threads of a block; valid in the first one.
+__device__ Normalizer OfBlock(Normalizer mine) {
+  __shared__ Normalizer of_warps[kRowThreads / kWarp];
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    Normalizer other;
+    other.greatest = __shfl_down_sync(kWholeWarp, mine.greatest, distance);
+    other.sum = __shfl_down_sync(kWholeWarp, mine.sum, distance);
+    mine.Add(other);
+  }
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  Normalizer all;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kRowThreads / kWarp; ++i) all.Add(of_warps[i]);
+  }
+  return all;
+}
+
+// Calls visit(index, pack) for the packs of a row that are this thread's. Several are loaded before the
+// first is used, since memory is far away.
+template <typename T, int kCount, typename Visit>
+__device__ void ForEachPack(const T* row, long long columns, const Visit& visit) {
+  constexpr int kAtOnce = 4;
+  const auto* const packs = reinterpret_cast<const Pack<T, kCount>*>(row);
+  const long long count = columns / kCount;
+  long long i = threadIdx.x;
+  for (; i + (kAtOnce - 1) * kRowThreads < count; i += kAtOnce * kRowThreads) {
+    Pack<T, kCount> some[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) some[j] = packs[i + j * kRowThreads];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) visit(i + j * kRowThreads, some[j]);
+  }
+  for (; i < count; i += kRowThreads) visit(i, packs[i]);
+}
+
+// A block has a row of `logits` [rows, columns]. Writes log(sum of exp(logits)) and the loss of each
+// row: 0 without a target, NaN where the target is no column.
+template <typename T, int kCount>
+__device__ void CrossEntropy(const T* logits, const long long* targets, long long columns,
+                             float* log_sums, float* losses) {
+  const long long row = blockIdx.x;
+  const T* const begin = logits + row * columns;
+  Normalizer mine;
+  ForEachPack<T, kCount>(begin, columns, [&](long long, const Pack<T, kCount>& pack) {
+    mine.Add(NormalizerOf(pack));
+  });
+  const Normalizer all = OfBlock(mine);
+  if (threadIdx.x != 0) return;
+  const float log_sum = all.greatest + logf(all.sum);
+  const long long target = targets[row];
+  log_sums[row] = log_sum;
+  losses[row] = target == kIgnored ? 0
+                : target < 0 || target >= columns ? NotANumber()
+                                                  : log_sum - ToFloat(begin[target]);
+}
+
+// The gradient of `losses` times `scales` [rows], by the logits.
+template <typename T, int kCount>
+__device__ void CrossEntropyGradient(const T* logits, const long long* targets, long long columns,
+                                     const float* log_sums, const float* scales, T* gradients) {
+  const long long row = blockIdx.x;
+  auto* const into = reinterpret_cast<Pack<T, kCount>*>(gradients + row * columns);
+  const long long target = targets[row];
+  const float log_sum = log_sums[row], scale = target == kIgnored ? 0 : scales[row];
+  const bool is_wrong = target != kIgnored && (target < 0 || target >= columns);
+  const float factor = is_wrong ? NotANumber() : scale;
+  ForEachPack<T, kCount>(logits + row * columns, columns, [&](long long i, const Pack<T, kCount>& pack) {
+    Pack<T, kCount> gradient;
+    for (int j = 0; j < kCount; ++j) {
+      const float share = __expf(ToFloat(pack.at[j]) - log_sum);
+      const float less = i * kCount + j == target ? 1 : 0;
+      Put(target == kIgnored ? 0 : (share - less) * factor, gradient.at[j]);
+    }
+    into[i] = gradient;
+  });
+}
+
+// The sums over a part of the rows [rows, columns], to `sums` [gridDim.y, columns].
+template <typename T, int kCount>
+__device__ void SumRows(const T* values, long long rows, long long columns, float* sums) {
+  const long long column = (blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.x) * kCount;
+  const long long share = (rows + gridDim.y - 1) / gridDim.y;
+  const long long begin = blockIdx.y * share, end = min(begin + share, rows);
+  float sum[kCount] = {};
+  if (column < columns) {
+#pragma unroll 4
+    for (long long row = begin + threadIdx.y; row < end; row += kColumnRows) {
+      const auto pack = *reinterpret_cast<const Pack<T, kCount>*>(values + row * columns + column);
+      for (int i = 0; i < kCount; ++i) sum[i] += ToFloat(pack.at[i]);
+    }
+  }
+  __shared__ float of_warps[kColumnRows][kColumnThreads * kCount];
+  for (int i = 0; i < kCount; ++i) of_warps[threadIdx.y][threadIdx.x * kCount + i] = sum[i];
+  __syncthreads();
+  const int threads = kColumnThreads * kColumnRows;
+  for (int i = threadIdx.y * kColumnThreads + threadIdx.x; i < kColumnThreads * kCount; i += threads) {
+    const long long into = blockIdx.x * static_cast<long long>(kColumnThreads) * kCount + i;
+    if (into >= columns) continue;
+    float all = 0;
+    for (int row = 0; row < kColumnRows; ++row) all += of_warps[row][i];
+    sums[blockIdx.y * columns + into] = all;
+  }
+}
+
+// Of blockIdx.y many matrices `parts` [rows, columns], one after the other, the sums over the rows.
+template <typename T>
+__device__ void Finish(const float* parts, long long rows, long long columns, T* sums) {
+  const long long column = blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.x;
+  float sum = 0;
+  if (column < columns) {
+    for (long long row = threadIdx.y; row < rows; row += kFinishRows) {
+      sum += parts[(blockIdx.y * rows + row) * columns + column];
+    }
+  }
+  __shared__ float of_warps[kFinishRows][kColumnThreads + 1];
+  of_warps[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  // A warp adds up a column.
+  const float all = SumOfWarp(of_warps[threadIdx.x][threadIdx.y]);
+  const long long into = blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.y;
+  if (threadIdx.x == 0 && into < columns) Put(all, sums[blockIdx.y * columns + into]);
+}
+
+// `wide`: rows begin where a pack of 16 bytes may, and are whole packs.
+#define DSLAUNCH_KERNELS(T, name)                                                                  \
+  extern "C" __global__ void __launch_bounds__(kRowThreads) cross_entropy_##name(                  \
+      const T* logits, const long long* targets, long long columns, float* log_sums,               \
+      float* losses, bool wide) {                                                                  \
+    if (wide) {                                                                                    \
+      CrossEntropy<T, 16 / sizeof(T)>(logits, targets, columns, log_sums, losses);                 \
+    } else {                                                                                       \
+      CrossEntropy<T, 1>(logits, targets, columns, log_sums, losses);                              \
+    }                                                                                              \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(kRowThreads) cross_entropy_gradient_##name(         \
+      const T* logits, const long long* targets, long long columns, const float* log_sums,         \
+      const float* scales, T* gradients, bool wide) {                                              \
+    if (wide) {                                                                                    \
+      CrossEntropyGradient<T, 16 / sizeof(T)>(logits, targets, columns, log_sums, scales,          \
+                                              gradients);                                          \
+    } else {                                                                                       \
+      CrossEntropyGradient<T, 1>(logits, targets, columns, log_sums, scales, gradients);           \
+    }                                                                                              \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(kColumnThreads* kColumnRows) sum_rows_##name(       \
+      const T* values, long long rows, long long columns, float* sums, bool wide) {                \
+    if (wide) {                                                                                    \
+      SumRows<T, 16 / sizeof(T)>(values, rows, columns, sums);                                     \
+    } else {                                                                                       \
+      SumRows<T, 1>(values, rows, columns, sums);                                                  \
+    }                                                                                              \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(kColumnThreads* kFinishRows) finish_##name(         \
+      const float* parts, long long rows, long long columns, T* sums) {                            \
+    Finish(parts, rows, columns, sums);                                                            \
+  }
+
+DSLAUNCH_KERNELS(float, float)
+DSLAUNCH_KERNELS(Half, half)
+DSLAUNCH_KERNELS(Bfloat, bfloat)

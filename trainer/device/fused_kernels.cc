@@ -1,0 +1,55 @@
+#include "trainer/device/fused_kernels.h"
+
+#include <cstdlib>
+#include <future>
+#include <string>
+
+#include "base/sanitize.h"
+#include "trainer/base/log.h"
+
+namespace dslaunch {
+namespace {
+
+struct Started {
+  c10::DeviceType type = c10::kCPU;
+  std::shared_future<std::shared_ptr<FusedKernels>> kernels;
+};
+
+// Written before other threads compute.
+Started& OfThisProcess() {
+  static auto* const started = new Started;  // never destroyed: threads may compute to the end
+  return *started;
+}
+
+}  // namespace
+
+void StartFusedKernels(c10::DeviceType type, bool says_why,
+                       std::function<std::unique_ptr<FusedKernels>()> make) {
+  const auto guarded = [says_why, make = std::move(make)]() -> std::shared_ptr<FusedKernels> {
+    try {
+      return make();
+    } catch (const c10::Error& error) {
+      if (says_why) {
+        PrintLine(
+            "steps will be slower than they could be: the trainer's own kernels cannot be "
+            "compiled for this GPU: " +
+            SanitizeForTerminal(error.what_without_backtrace()));
+      }
+      return nullptr;
+    }
+  };
+  OfThisProcess() = {type, std::async(std::launch::async, guarded).share()};
+  // The libraries that it uses must not end before it does.
+  std::atexit([] { OfThisProcess().kernels.wait(); });
+}
+
+FusedKernels* FusedKernelsFor(const at::Tensor& rows) {
+  const Started& started = OfThisProcess();
+  if (rows.device().type() != started.type || !started.kernels.valid()) return nullptr;
+  const at::ScalarType type = rows.scalar_type();
+  const bool fits = (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) &&
+                    rows.is_contiguous() && rows.numel() > 0;
+  return fits ? started.kernels.get().get() : nullptr;
+}
+
+}  // namespace dslaunch
