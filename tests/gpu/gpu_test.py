@@ -48,8 +48,9 @@ class Training(GpuCase):
         for stage in (0, 1, 2):
             with self.subTest(stage=stage):
                 wanted = self.gpt2("cpu", {"zero_optimization": {"stage": stage}})
+                wanted["run"]["steps"] = 12  # later the losses rise again, and each rounding counts more and more
                 for ours, theirs in zip(self.run_on("cuda", wanted), self.run_on("cpu", wanted)):
-                    self.assert_close(ours, theirs, 2e-3)
+                    self.assert_close(ours, theirs, 1e-3)
 
     def test_a_graph_computes_what_steps_without_one_do(self):
         for engine in ({"bf16": {"enabled": True}}, {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}},
