@@ -1,13 +1,15 @@
 # dslaunch_old_glibc: a program that links it runs on glibc 2.28 and later (2018: RHEL 8, Debian 10, Ubuntu 20.04), and one
 # that shares libstdc++ on GCC 8's, whatever this system has. It is linked against stubs of this system's libraries that
 # have only what was there then (packaging/old-glibc/make_stub.py), and what is missing in them comes from
-# packaging/old-glibc/newer_functions.cc, or out of libstdc++.a. tests/packaging checks the results.
+# packaging/old-glibc/newer_functions.cc, or out of libstdc++.a. tests/packaging checks the results. dslaunch_old_glibc_module:
+# the same for a module that such a program loads, which needs nothing newer.
 include_guard(GLOBAL)
 set(DSLAUNCH_GLIBC_LIMIT 2.28)
 set(DSLAUNCH_GLIBCXX_LIMIT 3.4.25)
 set(DSLAUNCH_CXXABI_LIMIT 1.3.11)
 
 add_library(dslaunch_old_glibc INTERFACE)
+add_library(dslaunch_old_glibc_module INTERFACE)
 option(DSLAUNCH_OLD_GLIBC "Programs that run on glibc 2.28, on x86-64" ON)
 if(NOT DSLAUNCH_OLD_GLIBC OR DSLAUNCH_SANITIZE OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   return()
@@ -60,7 +62,8 @@ file(WRITE "${folder}/libstdc++.so" "INPUT(${folder}/libstdc++.so.6 ${static_cxx
 add_library(dslaunch_newer_functions OBJECT "${PROJECT_SOURCE_DIR}/packaging/old-glibc/newer_functions.cc")
 target_link_libraries(dslaunch_newer_functions PRIVATE dslaunch_flags)
 target_compile_options(dslaunch_newer_functions PRIVATE -fvisibility=hidden)
-target_link_libraries(dslaunch_old_glibc INTERFACE $<TARGET_OBJECTS:dslaunch_newer_functions>)
+target_link_libraries(dslaunch_old_glibc INTERFACE $<TARGET_OBJECTS:dslaunch_newer_functions> dslaunch_old_glibc_module)
+target_link_options(dslaunch_old_glibc INTERFACE -Wl,--wrap=__libc_start_main)
 # As options: libraries that CMake knows get into run paths.
-target_link_options(dslaunch_old_glibc INTERFACE "-L${folder}" -Wl,--wrap=__libc_start_main
+target_link_options(dslaunch_old_glibc_module INTERFACE "-L${folder}"
   "-Wl,--push-state,--no-as-needed,${folder}/libpthread.so.0,${folder}/libdl.so.2,--pop-state")
