@@ -90,11 +90,11 @@ RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env) {
   Accelerator& accelerator = LoadCudaPlugin(plugin);
   CheckLoadedInTime();
   accelerator.Use(chosen->index);
+  const c10::Device device(accelerator.type(), static_cast<c10::DeviceIndex>(chosen->index));
   if (auto make = accelerator.FusedKernelsMaker(chosen->index)) {
-    StartFusedKernels(accelerator.type(), /*says_why=*/env.rank == 0, std::move(make));
+    StartFusedKernels(device, /*says_why=*/env.rank == 0, std::move(make));
   }
-  return {c10::Device(accelerator.type(), static_cast<c10::DeviceIndex>(chosen->index)),
-          &accelerator};
+  return {device, &accelerator};
 }
 
 }  // namespace dslaunch

@@ -11,7 +11,7 @@ namespace dslaunch {
 namespace {
 
 struct Started {
-  c10::DeviceType type = c10::kCPU;
+  c10::Device device = c10::kCPU;
   std::shared_future<std::shared_ptr<FusedKernels>> kernels;
 };
 
@@ -23,7 +23,7 @@ Started& OfThisProcess() {
 
 }  // namespace
 
-void StartFusedKernels(c10::DeviceType type, bool says_why,
+void StartFusedKernels(c10::Device device, bool says_why,
                        std::function<std::unique_ptr<FusedKernels>()> make) {
   const auto guarded = [says_why, make = std::move(make)]() -> std::shared_ptr<FusedKernels> {
     try {
@@ -38,14 +38,14 @@ void StartFusedKernels(c10::DeviceType type, bool says_why,
       return nullptr;
     }
   };
-  OfThisProcess() = {type, std::async(std::launch::async, guarded).share()};
+  OfThisProcess() = {device, std::async(std::launch::async, guarded).share()};
   // The libraries that it uses must not end before it does.
   std::atexit([] { OfThisProcess().kernels.wait(); });
 }
 
 FusedKernels* FusedKernelsFor(const at::Tensor& rows) {
   const Started& started = OfThisProcess();
-  if (rows.device().type() != started.type || !started.kernels.valid()) return nullptr;
+  if (rows.device() != started.device || !started.kernels.valid()) return nullptr;
   const at::ScalarType type = rows.scalar_type();
   const bool fits = (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) &&
                     rows.is_contiguous() && rows.numel() > 0;

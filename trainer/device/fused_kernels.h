@@ -51,9 +51,9 @@ class FusedKernels {
                                                   const at::Tensor& weight) = 0;
 };
 
-// `make` runs in a thread of its own, since it compiles. If it throws, a line says why, where
-// `says_why`, and there are no kernels. Once, before the first use.
-void StartFusedKernels(c10::DeviceType type, bool says_why,
+// Those of `device`. `make` runs in a thread of its own, since it compiles. If it throws, a line
+// says why, where `says_why`, and there are no kernels. Once, before the first use.
+void StartFusedKernels(c10::Device device, bool says_why,
                        std::function<std::unique_ptr<FusedKernels>()> make);
 
 // Those that compute with `rows`; null: LibTorch's operators are to be used. Waits until they are
