@@ -1,4 +1,4 @@
-// Random bytes of the kernel's.
+// Random bytes from the kernel.
 #pragma once
 
 #include <sys/random.h>

@@ -26,8 +26,8 @@ void SessionCore::OnRendezvousLost(size_t index, const pb::RendezvousLost& lost,
   }
 }
 
-// Whoever is reached now has no rendezvous to join. That a node reports the loss is not enough: it
-// may be cut off alone.
+// A node that is reached now has no rendezvous to join. The report of one node does not count: that
+// node may have lost its own network.
 bool SessionCore::IsHostLost() const {
   return failing_over_ || nodes_[prepare_.rendezvous_node()].stream_ended;
 }

@@ -1,5 +1,5 @@
-// The nodes of a job on the wire. All of them are told to each, so the list is short: nodes whose
-// names differ in a number only are one run, however many they are.
+// The nodes of a job on the wire. Each node gets the list of all, so the list is kept short: nodes
+// whose names differ in a number only are one run, however many they are.
 #pragma once
 
 #include <cstddef>
