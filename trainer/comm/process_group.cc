@@ -50,6 +50,12 @@ constexpr std::chrono::seconds kLeaveTimeout{5};  // for ranks that only have to
 constexpr char kAllReduce[] = "an all-reduce";
 constexpr char kReduceScatter[] = "a reduce-scatter";
 
+// What it points to lives until the process ends.
+template <typename T>
+void LeaveToProcess(std::shared_ptr<T> pointer) {
+  [[maybe_unused]] const auto* const left = new std::shared_ptr<T>(std::move(pointer));
+}
+
 [[noreturn]] void Refuse(const char* call, const std::string& problem) {
   throw TrainError(ExitCode::kUsage, std::string(call) + ": " + problem);
 }
@@ -327,11 +333,9 @@ ProcessGroup::~ProcessGroup() {
   }
   // Their destructors wait for what is under way, which may never end. The process does.
   desync_detector_->Stop();
-  [[maybe_unused]] const auto* const detector =
-      new std::shared_ptr<DesyncDetector>(std::move(desync_detector_));
+  LeaveToProcess(std::move(desync_detector_));
   if (is_subgroup_) return;  // whoever it is part of has its connections too
-  [[maybe_unused]] const auto* const meeting =
-      new std::shared_ptr<const RankMeeting>(std::move(meeting_));
+  LeaveToProcess(std::move(meeting_));
   group_.release();
   for (auto& subgroup : subgroups_) subgroup.release();
   store_.release();

@@ -88,8 +88,8 @@ class CudaAccelerator : public Accelerator {
 
   std::unique_ptr<StepGraph> MakeStepGraph() override { return std::make_unique<CudaStepGraph>(); }
 
-  std::function<std::unique_ptr<FusedKernels>()> FusedKernelsMaker(int index) override {
-    return [index] { return MakeCudaKernels(index); };
+  std::unique_ptr<FusedKernels> MakeFusedKernels(int index) override {
+    return MakeCudaKernels(index);
   }
 };
 

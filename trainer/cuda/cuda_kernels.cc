@@ -120,8 +120,8 @@ int64_t DividedUp(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
 class CudaKernels : public FusedKernels {
  public:
-  explicit CudaKernels(int index) : index_(static_cast<c10::DeviceIndex>(index)) {
-    const c10::cuda::CUDAGuard guard(index_);
+  explicit CudaKernels(int index) {
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
     const cudaDeviceProp& device = *at::cuda::getCurrentDeviceProperties();
     processors_ = device.multiProcessorCount;
     options_ = {"--gpu-architecture=sm_" + std::to_string(10 * device.major + device.minor),
@@ -276,7 +276,6 @@ class CudaKernels : public FusedKernels {
   }
 
   const Nvrtc nvrtc_;
-  const c10::DeviceIndex index_;
   int64_t processors_ = 0;
   std::vector<std::string> options_;
   RowKernels of_float_ = {}, of_half_ = {}, of_bfloat_ = {};

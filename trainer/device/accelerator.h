@@ -45,8 +45,8 @@ class Accelerator {
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,
       std::chrono::milliseconds timeout) = 0;
   virtual std::unique_ptr<StepGraph> MakeStepGraph() = 0;
-  // For StartFusedKernels; empty: it has none.
-  virtual std::function<std::unique_ptr<FusedKernels>()> FusedKernelsMaker(int) { return {}; }
+  // For StartFusedKernels, in whose thread it runs. Null: it has none.
+  virtual std::unique_ptr<FusedKernels> MakeFusedKernels(int /*index*/) { return nullptr; }
 };
 
 // What a process computes on.

@@ -1,5 +1,6 @@
 #include "trainer/device/streams.h"
 
+#include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -18,6 +19,13 @@ void OrderAfter(const c10::Stream& later, const c10::Stream& earlier) {
 
 void KeepFor(const c10::DataPtr& memory, const c10::Stream& stream) {
   c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(memory, stream);
+}
+
+at::Tensor CopyToPinned(const at::Tensor& on_device) {
+  at::Tensor copy =
+      at::empty(on_device.sizes(), on_device.options().device(at::kCPU).pinned_memory(true));
+  copy.copy_(on_device, /*non_blocking=*/true);
+  return copy;
 }
 
 void AwaitStream(c10::Device device) {

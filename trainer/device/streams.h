@@ -1,6 +1,7 @@
 // What the host says to the streams of a device, for every kind of accelerator.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
@@ -16,6 +17,10 @@ void OrderAfter(const c10::Stream& later, const c10::Stream& earlier);
 // Keeps `memory` of a device's allocator, once it is freed, until `stream` has done what it was
 // given by then. For memory that was allocated in another stream.
 void KeepFor(const c10::DataPtr& memory, const c10::Stream& stream);
+
+// A copy in pinned memory of the host, which the current stream makes: to be read once that is
+// done.
+at::Tensor CopyToPinned(const at::Tensor& on_device);
 
 // The host waits for what the current stream of `device` was given so far. Of the CPU: nothing.
 void AwaitStream(c10::Device device);

@@ -6,6 +6,8 @@
 
 #include <deque>
 
+#include "trainer/device/streams.h"
+
 namespace dslaunch {
 namespace {
 
@@ -26,9 +28,7 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
 // those that are not.
 at::Tensor ReadFromDevice(const at::Tensor& numbers) {
   if (numbers.is_cpu()) return numbers;
-  at::Tensor read =
-      at::empty(numbers.sizes(), numbers.options().device(at::kCPU).pinned_memory(true));
-  read.copy_(numbers, /*non_blocking=*/true);
+  const at::Tensor read = CopyToPinned(numbers);
   c10::Event copied(numbers.device().type());
   copied.record(c10::impl::VirtualGuardImpl(numbers.device().type()).getStream(numbers.device()));
   copied.synchronize();

@@ -49,9 +49,7 @@ class StandinAccelerator : public Accelerator {
     return standin::MakeBackend(store, rank, world_size, timeout);
   }
   std::unique_ptr<StepGraph> MakeStepGraph() override { return std::make_unique<StandinGraph>(); }
-  std::function<std::unique_ptr<FusedKernels>()> FusedKernelsMaker(int) override {
-    return [] { return MakeLibtorchKernels(); };
-  }
+  std::unique_ptr<FusedKernels> MakeFusedKernels(int) override { return MakeLibtorchKernels(); }
 };
 
 Accelerator* MakeAccelerator() { return new StandinAccelerator; }
