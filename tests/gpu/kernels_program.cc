@@ -205,6 +205,10 @@ void TimeAll(c10::Device device) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: dslaunch-kernels-program SEED [time]\n");
+    return 64;
+  }
   return dslaunch::Main([&] {
     dslaunch::Spawn(1, [&](int) {
       const auto group = dslaunch::InitProcessGroup({.device = "cuda"});
