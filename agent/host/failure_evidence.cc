@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/exit_code.h"
 #include "base/proc_text.h"
 #include "base/sanitize.h"
+#include "proto/contract/peer_failure.h"
 
 namespace dslaunch {
 namespace {
@@ -25,6 +25,8 @@ constexpr std::string_view kTrainer = "dslaunch-train: rank ";
 
 // Each of these texts means that a peer is gone or does not answer.
 constexpr std::string_view kPeerLost[] = {
+    kPeerLostText,  // the trainer and its SDK
+    kPeerLateText,
     "remote process exited or there was a network error",  // NCCL
     "ncclRemoteError",
     "Connection closed by remote peer",
@@ -34,8 +36,7 @@ constexpr std::string_view kPeerLost[] = {
     "sendBytes failed",
     "TCPStore server has shut down",
     "caught collective operation timeout",  // NCCL's watchdog
-    "shared memory of the ranks: ",         // the trainer's, between ranks of one host
-    " has left (it called Shutdown, ",      // dslaunch/horovod.h's
+    "shared memory of the ranks: ",         // the SDK, where the program does not catch it
 };
 
 // Say so only of a connection between ranks: a data set may be behind a connection, too.
@@ -180,7 +181,7 @@ std::optional<std::string> ReadErrorFile(std::string_view json) {
   return message["message"].get<std::string>();
 }
 
-FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last_lines,
+FailureEvidence ClassifyFailure(int signal, std::string_view last_lines,
                                 std::string_view error_message) {
   const bool can_be_victim = signal == 0 || signal == SIGABRT;
   FailureEvidence evidence;
@@ -191,14 +192,9 @@ FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last
   }
   if (!can_be_victim) return evidence;
   if (const auto exception = OwnException(last_lines); !exception.empty()) return Judge(exception);
-  // By these codes our trainer says that it stops because of another rank.
-  const bool trainer_lost_peer = signal == 0 && (exit_code == ToInt(ExitCode::kUnavailable) ||
-                                                 exit_code == ToInt(ExitCode::kTimedOut));
   for (const std::string_view line : Lines(last_lines)) {
-    const bool from_trainer = line.starts_with(kTrainer);
-    if ((from_trainer && trainer_lost_peer) || NamesLostPeer(line))
-      return {true, EvidenceLine(line)};
-    if (from_trainer) evidence.line = EvidenceLine(line);
+    if (NamesLostPeer(line)) return {true, EvidenceLine(line)};
+    if (line.starts_with(kTrainer)) evidence.line = EvidenceLine(line);
   }
   return evidence;
 }

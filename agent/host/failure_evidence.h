@@ -27,7 +27,7 @@ std::optional<std::string> ReadErrorFile(std::string_view json);
 // are no victims: no library sends those for a lost peer.
 //   `last_lines`     of what the program wrote
 //   `error_message`  as ReadErrorFile returns it; empty: none
-FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last_lines,
+FailureEvidence ClassifyFailure(int signal, std::string_view last_lines,
                                 std::string_view error_message);
 
 // The error of a program that ended while it was being stopped, where it had failed by itself: its

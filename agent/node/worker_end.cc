@@ -98,8 +98,8 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
   }
   end.failed = true;
   AddLastLines(worker, ended);
-  const FailureEvidence said = ClassifyFailure(ended.exit_code(), ended.signal(),
-                                               ended.last_lines(), ErrorMessage(worker, end.note));
+  const FailureEvidence said =
+      ClassifyFailure(ended.signal(), ended.last_lines(), ErrorMessage(worker, end.note));
   ended.set_victim(said.victim);
   ended.set_evidence(said.line);
   if (const auto memory = DecideOutOfMemory(MemoryInfo(exited, worker, life))) {

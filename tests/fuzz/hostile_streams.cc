@@ -448,7 +448,7 @@ bool ReadsErrorFile(const std::string& bytes) {
   const std::optional<std::string> message = ReadErrorFile(bytes);
   for (const int signal : {0, 6, 9}) {
     for (const std::string& error : {std::string(), message.value_or("")}) {
-      const FailureEvidence evidence = ClassifyFailure(1, signal, bytes, error);
+      const FailureEvidence evidence = ClassifyFailure(signal, bytes, error);
       Require(evidence.line.size() < 2000, "evidence is too long");
       Require(evidence.line == SanitizeForTerminal(evidence.line),
               "evidence could steer a terminal");

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path[:0] = [os.path.join(TESTS, "support"), os.path.join(TESTS, "trainer")]
 
 SKIPPED = 77  # exit code that CTest counts as skipped
 INSIDE = "DSLAUNCH_TEST_FAKE_DRIVER"
@@ -32,6 +33,7 @@ if __name__ == "__main__" and INSIDE not in os.environ:
     enter()
 
 from launcher_case import LauncherCase, main  # noqa: E402
+from spawn import recipe  # noqa: E402
 
 TRAIN = ("--launcher", "local", "train", "fashion_mnist", "--seed", 7)
 
@@ -67,6 +69,21 @@ class WholeJob(LauncherCase):
         os.kill(victim.pid, signal.SIGKILL)
         self.assert_code(137, self.wait(job, 30), job)
         self.assert_says(job, r"rank 1\b", "SIGKILL")
+        self.assert_nothing_left()
+
+    def test_a_rank_whose_gpu_has_no_memory_left_is_the_cause(self):
+        """Its exit code, 69, is also that of a rank that lost another one."""
+        program, description = self.folder / "rank.sh", self.folder / "recipe.json"
+        program.write_text('#!/bin/sh\n[ "$RANK" = 0 ] || export STANDIN_BYTES=400000\nexec "$@"\n')
+        program.chmod(0o755)
+        description.write_text(json.dumps(recipe(run={"steps": 1000, "device": "cuda"})))
+        code, job = self.run_job("--launcher", "local", "--json", program, os.environ["DSLAUNCH_TRAIN"], description,
+                                 timeout_s=120)
+        self.assert_code(69, code, job)
+        cause = json.loads(job.stdout.strip().splitlines()[-1])["cause"]
+        self.assertEqual(1, cause["rank"], job.output)
+        self.assertFalse(cause["victim"], job.output)
+        self.assertIn("out of memory", cause["evidence"])
         self.assert_nothing_left()
 
 

@@ -41,6 +41,16 @@ class Training(LauncherCase):
         self.assert_says(job, r"rank 3\b", "SIGKILL")
         self.assert_nothing_left()
 
+    def test_a_gpu_that_is_not_there_is_the_cause(self):
+        code, job = self.run_job(LOCAL, "-n", 1, "--json", "--env", "CUDA_VISIBLE_DEVICES=", "train", "fashion_mnist",
+                                 "--set", "run.device=cuda", "--steps", 3)
+        self.assert_code(69, code, job)
+        cause = json.loads(job.stdout.strip().splitlines()[-1])["cause"]
+        self.assertFalse(cause["victim"], job.output)
+        self.assertIn("cuda", cause["evidence"].lower())
+        self.assertNotIn("another rank", job.stderr)
+        self.assert_nothing_left()
+
     def test_a_restarted_job_goes_on_from_its_last_checkpoint(self):
         import os
         import signal

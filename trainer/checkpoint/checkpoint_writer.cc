@@ -142,9 +142,8 @@ AwaitKeys Polling(const c10::intrusive_ptr<c10d::Store>& store, const std::atomi
     while (!keys.empty() && !store->check(keys)) {
       if (gives_up) throw TrainError(ExitCode::kInternal, "the save was cancelled");
       if (deadline.Expired()) {
-        throw TrainError(ExitCode::kTimedOut,
-                         "a checkpoint is not saved: a rank has not written its part within " +
-                             std::to_string(CheckpointWriter::kTimeout.count()) + " minutes");
+        throw PeerLate("a checkpoint is not saved: a rank has not written its part within " +
+                       std::to_string(CheckpointWriter::kTimeout.count()) + " minutes");
       }
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, milliseconds(50));

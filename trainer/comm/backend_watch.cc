@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trainer/base/failure_exit.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {
@@ -32,14 +33,11 @@ void BackendWatch::Run() {
       case c10d::ErrorType::SUCCESS:
         break;
       case c10d::ErrorType::TIMEOUT:
-        ExitByFailure(TrainError(ExitCode::kTimedOut,
-                                 "another rank did not answer in time (a collective on the GPU "
-                                 "takes longer than run.collective_timeout_s)"));
+        ExitByFailure(
+            PeerLate("a collective on the GPU takes longer than run.collective_timeout_s"));
       case c10d::ErrorType::COMM_ERROR:
       case c10d::ErrorType::REMOTE_ERROR:
-        ExitByFailure(TrainError(ExitCode::kUnavailable,
-                                 "another rank was lost, so this rank stops too; see the error of "
-                                 "that rank (a collective on the GPU has failed)"));
+        ExitByFailure(PeerLost("a collective on the GPU has failed"));
     }
   }
 }

@@ -217,7 +217,7 @@ std::optional<TrainError> DesyncDetector::Judge(const std::vector<CollectiveProg
     return TrainError(ExitCode::kBadInput, DescribeStuck(places, names_));
   }
   if (waited < patience_.limit) return std::nullopt;
-  return TrainError(ExitCode::kTimedOut, DescribeLate(places, own, waited, names_));
+  return PeerLate(DescribeLate(places, own, waited, names_));
 }
 
 // Whoever ends first breaks the others' connections, and rank 0 may have the store: so a rank that

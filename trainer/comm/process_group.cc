@@ -177,10 +177,9 @@ RankMeeting MeetByAgents(const WorkerEnv& env) {
     try {
       meeting.store->wait({PlaceKey(static_cast<size_t>(rank))}, ProcessGroup::kConnectTimeout);
     } catch (const c10::Error&) {
-      throw TrainError(ExitCode::kTimedOut,
-                       "rank " + std::to_string(rank) + " did not connect to rank 0 within " +
-                           std::to_string(ProcessGroup::kConnectTimeout.count()) +
-                           " minutes; its log says what it does");
+      throw PeerLate("rank " + std::to_string(rank) + " did not connect to rank 0 within " +
+                     std::to_string(ProcessGroup::kConnectTimeout.count()) +
+                     " minutes; its log says what it does");
     }
   }
   return meeting;
@@ -203,12 +202,12 @@ c10::intrusive_ptr<c10d::Store> MakeTcpStore(const WorkerEnv& env) {
         "worker/attempt_" + std::to_string(env.restart_count), std::move(store));
   } catch (const c10::Error& error) {
     const std::string what = error.what_without_backtrace();
-    const bool late = ClassifyCommFailure(what) == CommFailure::kTimedOut;
-    throw TrainError(late ? ExitCode::kTimedOut : ExitCode::kUnavailable,
-                     "the ranks cannot connect at " + env.master_addr + ":" +
-                         std::to_string(env.master_port) +
-                         ", where rank 0 listens (MASTER_ADDR and MASTER_PORT): " +
-                         what.substr(0, what.find('\n')));
+    const std::string problem =
+        "the ranks cannot connect at " + env.master_addr + ":" + std::to_string(env.master_port) +
+        ", where rank 0 listens (MASTER_ADDR and MASTER_PORT): " + what.substr(0, what.find('\n'));
+    if (ClassifyCommFailure(what) == CommFailure::kTimedOut) throw PeerLate(problem);
+    if (env.rank != 0) throw PeerLost(problem);
+    throw TrainError(ExitCode::kUnavailable, problem);
   }
 }
 

@@ -203,17 +203,12 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
   }
   switch (ClassifyCommFailure(what)) {
     case CommFailure::kPeerLost:
-      throw TrainError(
-          ExitCode::kUnavailable,
-          "another rank was lost, so this rank stops too; see the error of that rank (" + line +
-              ")");
+      throw PeerLost(line);
     case CommFailure::kTimedOut:
-      throw TrainError(ExitCode::kTimedOut,
-                       "another rank did not answer in time (" +
-                           (env.rank_socket.empty() ? "rank 0 listens at " + env.master_addr + ":" +
-                                                          std::to_string(env.master_port) + "; "
-                                                    : std::string()) +
-                           line + ")");
+      throw PeerLate((env.rank_socket.empty() ? "rank 0 listens at " + env.master_addr + ":" +
+                                                    std::to_string(env.master_port) + "; "
+                                              : std::string()) +
+                     line);
     case CommFailure::kNone:
       throw TrainError(ExitCode::kInternal, "internal error: " + line);
   }

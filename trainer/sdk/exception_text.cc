@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "base/exit_code.h"
+#include "trainer/base/train_error.h"
 #include "trainer/comm/explain.h"
 
 namespace dslaunch {
@@ -14,10 +14,8 @@ TrainError ExplainException() {
   const auto explained = [](std::string what) -> TrainError {
     const CommFailure failure = ClassifyCommFailure(what);
     what = what.substr(0, what.find('\n'));
-    if (failure == CommFailure::kPeerLost)
-      return {ExitCode::kUnavailable, "another rank was lost (" + what + ")"};
-    if (failure == CommFailure::kTimedOut)
-      return {ExitCode::kTimedOut, "another rank did not answer in time (" + what + ")"};
+    if (failure == CommFailure::kPeerLost) return PeerLost(what);
+    if (failure == CommFailure::kTimedOut) return PeerLate(what);
     return {ExitCode{1}, what};
   };
   try {

@@ -15,18 +15,14 @@ int CodeOf(const RankEnd& end) {
   return WEXITSTATUS(end.wait_status);
 }
 
-bool IsVictim(const RankEnd& end) {
-  const int code = CodeOf(end);
-  return end.stopped || code == ToInt(ExitCode::kUnavailable) || code == ToInt(ExitCode::kTimedOut);
-}
-
 }  // namespace
 
 bool Failed(const RankEnd& end) { return end.wait_status != 0 || !end.came; }
 
 TrainError SpawnError(const std::vector<RankEnd>& ends) {
-  auto cause = std::find_if(ends.begin(), ends.end(),
-                            [](const RankEnd& end) { return Failed(end) && !IsVictim(end); });
+  auto cause = std::find_if(ends.begin(), ends.end(), [](const RankEnd& end) {
+    return Failed(end) && !end.stopped && !end.victim;
+  });
   if (cause == ends.end()) cause = std::find_if(ends.begin(), ends.end(), Failed);
   const std::string rank = "rank " + std::to_string(cause->rank) + " ";
   if (WIFSIGNALED(cause->wait_status)) {

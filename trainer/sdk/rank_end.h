@@ -12,6 +12,7 @@ struct RankEnd {
   int rank = 0;
   int wait_status = 0;   // as waitpid gives it
   bool stopped = false;  // by us, because another one had failed
+  bool victim = false;   // its error says that another rank failed
   bool came = true;      // false: the program was started anew and ended before its Spawn call
 };
 

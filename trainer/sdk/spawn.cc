@@ -25,6 +25,7 @@
 #include "base/deadline.h"
 #include "base/unique_fd.h"
 #include "base/usable_cores.h"
+#include "proto/contract/peer_failure.h"
 #include "proto/contract/port_reservation.h"
 #include "proto/contract/worker_env.h"
 #include "trainer/base/log.h"
@@ -46,25 +47,34 @@ struct Place {
   int rank = 0;
   int ranks = 0;
   int port = 0;
-  int came_fd = -1;   // a pipe that takes the rank's number once it has come to the call; -1: none
-  int store_fd = -1;  // of rank 0: listens at the port; -1: of another rank
+  int report_fd = -1;  // a pipe that takes Reports
+  int store_fd = -1;   // of rank 0: listens at the port; -1: of another rank
 
   std::string ToText() const {
     std::string text;
-    for (const int number : {call, rank, ranks, port, came_fd, store_fd})
+    for (const int number : {call, rank, ranks, port, report_fd, store_fd})
       text += std::to_string(number) + " ";
     return text;
   }
   static Place FromText(const char* text) {
     Place place;
     if (std::sscanf(text, "%d %d %d %d %d %d", &place.call, &place.rank, &place.ranks, &place.port,
-                    &place.came_fd, &place.store_fd) != 6) {
+                    &place.report_fd, &place.store_fd) != 6) {
       throw TrainError(ExitCode::kUsage, std::string(kPlaceVariable) + " is '" + text +
                                              "'; only Spawn sets this variable: unset it");
     }
     return place;
   }
 };
+
+// What a rank says to its parent process.
+struct Report {
+  enum class What : int { kCame, kPeerFailed };
+  int rank;
+  What what;
+};
+
+bool Send(int fd, Report report) { return write(fd, &report, sizeof report) == sizeof report; }
 
 TrainError SystemError(const std::string& what) {
   return {ExitCode::kUnavailable, "Spawn: " + what + ": " + std::strerror(errno)};
@@ -117,6 +127,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   } catch (...) {
     const TrainError error = ExplainException();
     code = error.exit_code();
+    if (SaysPeerFailed(error.what()))
+      Send(place.report_fd, {place.rank, Report::What::kPeerFailed});
     PrintError(std::string(program_invocation_short_name) + ": rank " + std::to_string(place.rank) +
                ": " + error.what());
   }
@@ -130,23 +142,26 @@ void TakePlace(const Place& place, int call, int ranks, const std::function<void
   if (call < place.call) return;  // those ranks have ended well before this one was started
   unsetenv(kPlaceVariable);
   prctl(PR_SET_NAME, program_invocation_short_name);  // else "exe"
-  UniqueFd came(place.came_fd);
+  fcntl(place.report_fd, F_SETFD, FD_CLOEXEC);
   if (ranks != place.ranks) {
     throw TrainError(ExitCode::kUsage, "Spawn is called for " + std::to_string(ranks) +
                                            " ranks here, but for " + std::to_string(place.ranks) +
                                            " in the parent process; both must reach the same "
                                            "Spawn call with the same arguments");
   }
-  if (write(came.get(), &place.rank, sizeof place.rank) != sizeof place.rank)
+  if (!Send(place.report_fd, {place.rank, Report::What::kCame}))
     throw SystemError("reporting that rank " + std::to_string(place.rank) + " has started");
-  came.Reset();
   RunRank(place, fn);
 }
 
 // The processes of one Spawn call. Whatever is left at its end is killed.
 class Ranks {
  public:
-  Ranks(int call, int ranks) : call_(call), ranks_(ranks), came_(static_cast<size_t>(ranks)) {}
+  Ranks(int call, int ranks)
+      : call_(call),
+        ranks_(ranks),
+        came_(static_cast<size_t>(ranks)),
+        victims_(static_cast<size_t>(ranks)) {}
   ~Ranks() {
     Signal(SIGKILL);
     for (const Process& process : alive_) waitpid(process.pid, nullptr, 0);
@@ -161,13 +176,14 @@ class Ranks {
     std::cout.flush();
     std::fflush(nullptr);  // or each forked rank would write it too
     const bool fork_only = IsSingleThreaded();
-    if (!fork_only) OpenCamePipe();
+    came_.assign(came_.size(), fork_only);
+    OpenReportPipe();
     for (int rank = 0; rank < ranks_; ++rank) {
       const Place place{call_,
                         rank,
                         ranks_,
                         port_.port,
-                        fork_only ? -1 : came_write_.get(),
+                        report_write_.get(),
                         rank == 0 ? port_.socket.get() : -1};
       const pid_t pid = fork_only ? Fork(place, fn) : StartAnew(place);
       if (pid < 0) throw SystemError("cannot start rank " + std::to_string(rank));
@@ -216,11 +232,11 @@ class Ranks {
     ChildWatch watch;
   };
 
-  void OpenCamePipe() {
+  void OpenReportPipe() {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) throw SystemError("pipe");
-    came_read_.Reset(fds[0]);
-    came_write_.Reset(fds[1]);
+    report_read_.Reset(fds[0]);
+    report_write_.Reset(fds[1]);
   }
 
   // -1 with errno set if there is no new process.
@@ -242,7 +258,7 @@ class Ranks {
     if (pid != 0) return pid;
     // Async-signal-safe calls only: other threads may have held any lock.
     DieWith(parent);
-    fcntl(place.came_fd, F_SETFD, 0);
+    fcntl(place.report_fd, F_SETFD, 0);
     if (place.store_fd >= 0) fcntl(place.store_fd, F_SETFD, 0);
     execve("/proc/self/exe", argv.data(), envp.data());
     _exit(ToInt(ExitCode::kCannotExecute));
@@ -256,14 +272,15 @@ class Ranks {
   void CollectEnded(int sent) {
     for (const Process& process : alive_) {
       if (!process.watch.Ended()) continue;
-      ReadCame();
+      ReadReports();
       RankEnd end;
       end.rank = process.rank;
       if (waitpid(process.pid, &end.wait_status, 0) < 0)
         throw SystemError("how rank " + std::to_string(end.rank) + " ended (is SIGCHLD ignored?)");
       end.stopped = WIFSIGNALED(end.wait_status) && sent != 0 &&
                     (WTERMSIG(end.wait_status) == SIGTERM || WTERMSIG(end.wait_status) == sent);
-      end.came = !came_read_ || came_[static_cast<size_t>(end.rank)];
+      end.came = came_[static_cast<size_t>(end.rank)];
+      end.victim = victims_[static_cast<size_t>(end.rank)];
       ends_.push_back(end);
     }
     std::erase_if(alive_, [this](const Process& process) {
@@ -276,18 +293,20 @@ class Ranks {
     for (const Process& process : alive_) kill(process.pid, signal);  // not reaped yet
   }
 
-  // Ranks write before they end, so whoever is seen to have ended is seen to have come.
-  void ReadCame() {
-    int rank = 0;
-    while (came_read_ && read(came_read_.get(), &rank, sizeof rank) == sizeof rank)
-      came_[static_cast<size_t>(rank)] = true;
+  // Ranks write before they end, so all reports of a rank that is seen to have ended are there.
+  void ReadReports() {
+    Report report;
+    while (read(report_read_.get(), &report, sizeof report) == sizeof report) {
+      std::vector<bool>& said = report.what == Report::What::kCame ? came_ : victims_;
+      said[static_cast<size_t>(report.rank)] = true;
+    }
   }
 
   const int call_;
   const int ranks_;
   PortReservation port_;  // held until the end: rank 0 may take it later than others look for one
-  UniqueFd came_read_, came_write_;  // where ranks are started anew
-  std::vector<bool> came_;
+  UniqueFd report_read_, report_write_;
+  std::vector<bool> came_, victims_;  // by rank
   std::vector<Process> alive_;
   std::vector<RankEnd> ends_;
 };

@@ -232,11 +232,8 @@ c10::intrusive_ptr<c10d::Store> ConnectStore(const std::shared_ptr<RankConnectio
   connections->Dial(label, 0, RankPlace());
   std::optional<Result<UniqueFd>> result = dialed->Take(Deadline::After(timeout));
   connections->Unlisten(label);
-  if (!result) throw TrainError(ExitCode::kTimedOut, "the agents give no connection to rank 0");
-  if (!result->ok()) {
-    throw TrainError(result->error().code,
-                     "there is no connection to rank 0: " + result->error().message);
-  }
+  if (!result) throw PeerLate("the agents give no connection to rank 0");
+  if (!result->ok()) throw PeerLost("there is no connection to rank 0: " + result->error().message);
   return c10::make_intrusive<LinkStore>(std::make_shared<StoreClient>(*std::move(*result)),
                                         timeout);
 }

@@ -121,10 +121,9 @@ struct StaleStates::Server {
     ThrowIfFailed();
     if (held) return;
     const std::optional<int> slowest = sync ? sync->Slowest() : std::nullopt;
-    throw TrainError(ExitCode::kTimedOut,
-                     "no other rank has come to " + what + " in time" +
-                         (slowest ? "; the slowest is rank " + std::to_string(*slowest) : "") +
-                         "; give a larger run.collective_timeout_s, or look at its log");
+    throw PeerLate("no other rank has come to " + what + " in time" +
+                   (slowest ? "; the slowest is rank " + std::to_string(*slowest) : "") +
+                   "; give a larger run.collective_timeout_s, or look at its log");
   }
 
  private:

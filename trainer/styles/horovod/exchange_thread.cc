@@ -60,10 +60,9 @@ TrainError Explain(const std::exception& error) {
   const auto* torch = dynamic_cast<const c10::Error*>(&error);
   const std::string what = torch != nullptr ? torch->what_without_backtrace() : error.what();
   const CommFailure failure = ClassifyCommFailure(what);
-  ExitCode code = ExitCode::kInternal;
-  if (failure == CommFailure::kPeerLost) code = ExitCode::kUnavailable;
-  if (failure == CommFailure::kTimedOut) code = ExitCode::kTimedOut;
-  return {code, "horovod: " + what};
+  if (failure == CommFailure::kPeerLost) return PeerLost("horovod: " + what);
+  if (failure == CommFailure::kTimedOut) return PeerLate("horovod: " + what);
+  return {ExitCode::kInternal, "horovod: " + what};
 }
 
 }  // namespace
@@ -172,14 +171,13 @@ bool ExchangeThread::Cycle() {
       negotiation_.OnCycle(ExchangeMessages(Collect()), steady_clock::now());
   if (decision.left) {
     const int rank = ranks_[static_cast<size_t>(*decision.left)];
-    End(TrainError(ExitCode::kUnavailable,
-                   "horovod: rank " + std::to_string(rank) +
-                       " has left (it called Shutdown, or its program ended), so no tensor can be "
-                       "exchanged any more"));
+    End(PeerLost("horovod: rank " + std::to_string(rank) +
+                 " has left (it called Shutdown, or its program ended), so no tensor can be "
+                 "exchanged any more"));
     return false;
   }
   if (decision.stalled) {
-    End(TrainError(ExitCode::kTimedOut, *decision.stalled));
+    End(PeerLate(*decision.stalled));
     return false;
   }
   Execute(decision.ready);

@@ -5,14 +5,16 @@
 
 #include <csignal>
 
+#include "proto/contract/peer_failure.h"
+
 namespace dslaunch::failure_evidence_test {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-FailureEvidence OfLines(const std::string& lines, int exit_code = 1, int signal = 0) {
-  return ClassifyFailure(exit_code, signal, lines, "");
+FailureEvidence OfLines(const std::string& lines, int signal = 0) {
+  return ClassifyFailure(signal, lines, "");
 }
 
 std::string Raised(const std::string& exception) {
@@ -37,8 +39,6 @@ TEST(FailureEvidenceTest, LibrariesThatNameALostPeerMakeAVictim) {
            "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//1",
            "torch.distributed.DistNetworkError: The client socket has failed to connect",
            "RuntimeError: [c10d] recvValue failed on SocketImpl(fd=3)",
-           "horovod: rank 1 has left (it called Shutdown, or its program ended), so no tensor can "
-           "be exchanged any more",
        }) {
     const FailureEvidence raised = OfLines(Raised(line));
     EXPECT_TRUE(raised.victim) << line;
@@ -86,7 +86,7 @@ TEST(FailureEvidenceTest, OfAChainTheFirstExceptionCounts) {
 
 TEST(FailureEvidenceTest, TheExceptionOfADataLoadersWorkerIsTheOneBelow) {
   const FailureEvidence evidence =
-      ClassifyFailure(1, 0,
+      ClassifyFailure(0,
                       "Traceback (most recent call last):\n  File \"t.py\"\n"
                       "OSError: Caught OSError in DataLoader worker process 0.\n"
                       "Original Traceback (most recent call last):\n  File \"worker.py\"\n"
@@ -99,17 +99,17 @@ TEST(FailureEvidenceTest, TheExceptionOfADataLoadersWorkerIsTheOneBelow) {
 TEST(FailureEvidenceTest, TheTextOfAnUncaughtExceptionOfCppCounts) {
   const std::string head =
       "step 3\nterminate called after throwing an instance of 'std::runtime_error'\n";
-  EXPECT_EQ(OfLines(head + "  what():  bad batch 17\nmore of it\n\nother\n", 0, SIGABRT).line,
+  EXPECT_EQ(OfLines(head + "  what():  bad batch 17\nmore of it\n\nother\n", SIGABRT).line,
             "bad batch 17");
-  EXPECT_FALSE(OfLines(head + "  what():  bad batch 17\n", 0, SIGABRT).victim);
+  EXPECT_FALSE(OfLines(head + "  what():  bad batch 17\n", SIGABRT).victim);
   const FailureEvidence lost = OfLines(
-      head + "  what():  [gloo/transport/tcp/pair.cc:534] Connection closed by peer\n", 0, SIGABRT);
+      head + "  what():  [gloo/transport/tcp/pair.cc:534] Connection closed by peer\n", SIGABRT);
   EXPECT_TRUE(lost.victim);
   EXPECT_THAT(lost.line, StartsWith("[gloo/"));
-  EXPECT_EQ(OfLines("terminate called after throwing an instance of 'int'\n", 0, SIGABRT).line,
+  EXPECT_EQ(OfLines("terminate called after throwing an instance of 'int'\n", SIGABRT).line,
             "terminate called after throwing an instance of 'int'");
   EXPECT_EQ(
-      OfLines("libc++abi: terminating due to uncaught exception of type E: bad\n", 0, SIGABRT).line,
+      OfLines("libc++abi: terminating due to uncaught exception of type E: bad\n", SIGABRT).line,
       "libc++abi: terminating due to uncaught exception of type E: bad");
   EXPECT_EQ(ErrorBeforeStop(head + "  what():  bad batch 17\n", ""), "bad batch 17");
 }
@@ -133,25 +133,31 @@ TEST(FailureEvidenceTest, TorchsRankTagsAndFurtherLinesOfAnExceptionAreUnderstoo
   EXPECT_THAT(evidence.line, StartsWith("ncclRemoteError"));
 }
 
-TEST(FailureEvidenceTest, OurTrainersOwnCodesSayThatAnotherRankWasLost) {
-  const std::string line = "dslaunch-train: rank 3: another rank was lost, so this rank stops too";
-  EXPECT_TRUE(OfLines(line + "\n", 69).victim);
-  EXPECT_TRUE(OfLines(line + "\n", 75).victim);
-  EXPECT_EQ(OfLines(line + "\n", 69).line, line);
-  const FailureEvidence own = OfLines("dslaunch-train: rank 3: cannot read x.idx\n", 65);
-  EXPECT_FALSE(own.victim);
-  EXPECT_EQ(own.line, "dslaunch-train: rank 3: cannot read x.idx");
-  EXPECT_FALSE(OfLines("some program ends with 69\n", 69).victim);
+TEST(FailureEvidenceTest, TheTrainersTextSaysWhetherAnotherRankIsTheCause) {
+  for (const std::string_view text : {kPeerLostText, kPeerLateText}) {
+    const std::string line = "dslaunch-train: rank 3: " + std::string(text) + " (gone)";
+    EXPECT_TRUE(OfLines(line + "\n").victim) << line;
+    EXPECT_EQ(OfLines(line + "\n").line, line);
+    EXPECT_TRUE(OfLines("my_program: rank 3: " + std::string(text) + " (gone)\n").victim);
+  }
+  // Both have had exit code 69, as a lost peer has.
+  for (const char* line :
+       {"dslaunch-train: rank 3: out of memory: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "dslaunch-train: rank 3: this machine has no NVIDIA driver (libcuda.so.1); use device cpu",
+        "dslaunch-train: rank 3: cannot read x.idx"}) {
+    EXPECT_FALSE(OfLines(std::string(line) + "\n").victim) << line;
+    EXPECT_EQ(OfLines(std::string(line) + "\n").line, line);
+  }
 }
 
 TEST(FailureEvidenceTest, ASignalIsNoVictimsEndButTheWatchdogsAbortIs) {
   const std::string watchdog =
       "terminate called after throwing an instance of 'c10::DistBackendError'\n"
       "  what():  [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)\n";
-  EXPECT_TRUE(OfLines(watchdog, 0, SIGABRT).victim);
+  EXPECT_TRUE(OfLines(watchdog, SIGABRT).victim);
   for (const int signal : {SIGKILL, SIGSEGV, SIGBUS, SIGTERM, SIGFPE})
-    EXPECT_FALSE(OfLines(watchdog, 0, signal).victim) << signal;
-  EXPECT_FALSE(OfLines("free(): invalid pointer\n", 0, SIGABRT).victim);
+    EXPECT_FALSE(OfLines(watchdog, signal).victim) << signal;
+  EXPECT_FALSE(OfLines("free(): invalid pointer\n", SIGABRT).victim);
 }
 
 TEST(FailureEvidenceTest, TheErrorFileGoesFirst) {
@@ -160,11 +166,11 @@ TEST(FailureEvidenceTest, TheErrorFileGoesFirst) {
   ASSERT_TRUE(message);
   EXPECT_EQ(*message, "ValueError: bad");
   const FailureEvidence own =
-      ClassifyFailure(1, 0, "RuntimeError: gloo Connection closed by peer\n", *message);
+      ClassifyFailure(0, "RuntimeError: gloo Connection closed by peer\n", *message);
   EXPECT_FALSE(own.victim);
   EXPECT_EQ(own.line, "ValueError: bad");
   EXPECT_TRUE(
-      ClassifyFailure(1, 0, "ValueError: x\n", "RuntimeError: gloo: Connection closed").victim);
+      ClassifyFailure(0, "ValueError: x\n", "RuntimeError: gloo: Connection closed").victim);
   EXPECT_EQ(ReadErrorFile(R"({"message": "plain"})"), "plain");
 }
 

@@ -21,15 +21,20 @@ TEST(RankEndTest, ARankIsNamedWithItsCodeOrSignal) {
 }
 
 TEST(RankEndTest, ARankThatOnlyLostAnotherIsNotTheCause) {
-  const TrainError error = SpawnError({{.rank = 0, .wait_status = Exited(69)},
+  const TrainError error = SpawnError({{.rank = 0, .wait_status = Exited(69), .victim = true},
                                        {.rank = 2, .wait_status = SIGTERM, .stopped = true},
                                        {.rank = 1, .wait_status = SIGSEGV}});
   EXPECT_THAT(error.what(), HasSubstr("rank 1 was killed by SIGSEGV"));
-  EXPECT_EQ(SpawnError({{.rank = 3, .wait_status = Exited(75)},
+  EXPECT_EQ(SpawnError({{.rank = 3, .wait_status = Exited(75), .victim = true},
                         {.rank = 1, .wait_status = SIGTERM, .stopped = true}})
                 .exit_code(),
             75)
       << "but it is if nobody else is";
+  EXPECT_THAT(SpawnError({{.rank = 0, .wait_status = Exited(69), .victim = true},
+                          {.rank = 1, .wait_status = Exited(69)}})
+                  .what(),
+              HasSubstr("rank 1 ended with exit code 69"))
+      << "a GPU without memory has the code of a lost peer";
 }
 
 TEST(RankEndTest, ARankThatNeverCameHasFailed) {
