@@ -28,6 +28,7 @@ FP16 = {"fp16": {"enabled": True, "initial_scale_power": 8}}
 # Nothing stays from the forward pass to the backward pass.
 RELEASED = {"stage3_max_reuse_distance": 10000, "stage3_prefetch_bucket_size": 10000}
 CPU = {"device": "cpu", "pin_memory": True}
+NVME = {"device": "nvme", "nvme_path": tempfile.gettempdir()}
 
 
 def zero(stage, **more):
@@ -50,6 +51,7 @@ CELLS = {
     "zero 3, bf16, recomputed": (2, {**zero3(), **BF16, **RECOMPUTED}),
     "zero 3, all offloaded": (2, zero3(offload_param=CPU, offload_optimizer=CPU)),
     "zero 2, bf16, offloaded": (2, {**zero(2, offload_optimizer=CPU), **BF16}),
+    "zero 3, bf16, in files": (2, {**zero3(offload_param=NVME, offload_optimizer=NVME), **BF16}),
     "bf16 summed in fp32": (2, {**BF16, "communication_data_type": "fp32"}),
     "gpipe, fp16": (2, {**pipeline(2, schedule="gpipe"), **FP16}),
     "1f1b, recomputed": (2, pipeline(2, activation_checkpoint_interval=1)),

@@ -5,6 +5,7 @@ import os
 import tempfile
 import unittest
 
+import spawn
 import zero_measure
 
 
@@ -30,6 +31,23 @@ class ModelStates(ZeroTest):
                 slack = zero_measure.alignment(model, stage, ranks, accumulation)
                 for state in zero_measure.STATES:
                     self.assertAlmostEqual(memory[state], paper[state], delta=0.02 * paper[state] + slack[state], msg=state)
+
+
+class InFiles(ZeroTest):
+    """What zero_optimization offloads to nvme is not in memory: Linux can have the pages of files back."""
+    def anonymous_bytes(self, **zero):
+        recipe = zero_measure.recipe(zero_measure.gpt(width=512), self.text, 3, 2, steps=1_000_000)
+        recipe["engine"]["zero_optimization"].update(zero)
+        with spawn.Job(recipe, 2) as job:
+            job.wait_for(lambda: '"step"' in job.read(0, 2), 120, "the first steps are done")
+            with open(f"/proc/{job.processes[1].pid}/status") as status:
+                return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:"))
+
+    def test_states_are_not_in_memory(self):
+        disk = {"device": "nvme", "nvme_path": self.folder.name}
+        saved = self.anonymous_bytes() - self.anonymous_bytes(offload_optimizer=disk, offload_param=disk)
+        states = zero_measure.paper_states(zero_measure.gpt(width=512), 3, 2, "bf16")
+        self.assertAlmostEqual(saved / (states["parameters"] + states["optimizer"]), 1, delta=0.1)
 
 
 class Traffic(ZeroTest):

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from gpt2 import Gpt2
 from inputs import write_text
 from parity_test import (GPT2, GRAD_NORM_WITHIN, LOSS_WITHIN, OPTIMIZERS, PRECISIONS, deviation, traces)
-from spawn import run_with_metrics
+from spawn import Job, run_with_metrics
 from table import all_cells, pairwise_cells
 
 FACTORS = {
@@ -21,6 +21,7 @@ FACTORS = {
     "accumulation": (1, 2),
     "optimizer": ("adamw_clipped", "sgd_not_clipped"),
 }
+BAD_INPUT = 65
 # So that there are many buckets, and parameters come and go at stage 3.
 SMALL = {"reduce_bucket_size": 8000, "stage3_param_persistence_threshold": 100, "stage3_prefetch_bucket_size": 10000,
          "stage3_max_live_parameters": 20000, "stage3_max_reuse_distance": 5000}
@@ -45,6 +46,9 @@ class ZeroCase(unittest.TestCase):
 
     def metrics(self, engine, ranks, zero, **run):
         return run_with_metrics(self.recipe({**engine, "zero_optimization": zero}, **run), ranks)[1]
+
+    def in_files(self):
+        return {"device": "nvme", "nvme_path": self.folder}
 
     def reference(self, engine, ranks):
         key = (str(engine), ranks)
@@ -108,11 +112,32 @@ class ParityTest(ZeroCase):
                              ({"gradient_allreduce_op": "sum"}, {"stage": 2}),
                              (groups, {"stage": 3}),
                              ({}, {"stage": 2, "offload_optimizer": {"device": "cpu"}}),
-                             ({}, {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}})):
+                             ({}, {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}),
+                             ({"aio": {"thread_count": 2}}, {"stage": 2, "offload_optimizer": self.in_files()})):
             with self.subTest(engine=engine, zero=zero):
                 steps, metrics = self.reference(engine, 2), self.metrics(engine, 2, {**SMALL, **zero})
                 self.assertLess(deviation(metrics, steps, "loss")[0], 1e-6)
                 self.assertLess(deviation(metrics, steps, "grad_norm")[0], 1e-6)
+
+    def test_states_in_files_change_no_bit_and_go_through_checkpoints(self):
+        for stage, precision in ((1, "bf16"), (3, "fp32")):
+            with self.subTest(stage=stage):
+                files = {"offload_optimizer": self.in_files(), **({"offload_param": self.in_files()} if stage == 3 else {})}
+                engine, memory, disk = PRECISIONS[precision], {"stage": stage, **SMALL}, {"stage": stage, **SMALL, **files}
+                checkpoints = os.path.join(self.folder, f"checkpoints_{stage}")
+                whole = self.metrics(engine, 2, memory)
+                first = self.metrics(engine, 2, disk, steps=10, checkpoint_dir=checkpoints)
+                rest = self.metrics(engine, 2, disk, checkpoint_dir=checkpoints)
+                for key in ("loss", "grad_norm"):
+                    self.assertEqual([step[key] for step in whole], [step[key] for step in first + rest])
+        self.assertEqual([], [name for name in os.listdir(self.folder) if name.startswith("dslaunch")])
+
+    def test_a_folder_that_takes_no_files_is_named(self):
+        disk = {"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/nowhere/nvme"}}
+        with Job(self.recipe({"zero_optimization": disk}), 2) as job:
+            for rank in job.finish():
+                self.assertEqual(BAD_INPUT, rank.code, rank.err)
+                self.assertIn("nvme_path /nowhere/nvme: takes no files: No such file or directory", rank.err)
 
 
 if __name__ == "__main__":

@@ -188,9 +188,22 @@ Json Describe(const PrecisionConfig& precision) {
           {"skip_overflow", precision.skip_overflow}};
 }
 
+const char* DeviceName(OffloadDevice device) {
+  switch (device) {
+    case OffloadDevice::kNone:
+      return "none";
+    case OffloadDevice::kCpu:
+      return "cpu";
+    case OffloadDevice::kNvme:
+      return "nvme";
+  }
+  std::abort();
+}
+
 Json Describe(const ZeroConfig::Offload& offload) {
-  return {{"device", offload.device == OffloadDevice::kCpu ? "cpu" : "none"},
-          {"pin_memory", offload.pin_memory}};
+  Json json = {{"device", DeviceName(offload.device)}, {"pin_memory", offload.pin_memory}};
+  if (offload.device == OffloadDevice::kNvme) json["nvme_path"] = offload.nvme_path;
+  return json;
 }
 
 Json Describe(const ZeroConfig& zero, bool overlap) {

@@ -95,6 +95,16 @@ EngineLogLevel ParseLogLevel(JsonObject& object) {
       std::begin(kLogLevels));
 }
 
+// How DeepSpeed reads and writes with device nvme. Here the kernel does.
+void AcceptAio(JsonObject aio) {
+  for (const char* key : {"block_size", "queue_depth", "intra_op_parallelism", "thread_count"}) {
+    aio.Int(key, 0);
+  }
+  for (const char* key : {"single_submit", "overlap_events"}) aio.Bool(key);
+  aio.RefuseUnlessOff({"use_gds"}, "is NVIDIA's GPUDirect Storage, which is not supported");
+  aio.RefuseUnknown();
+}
+
 // What asks for something of all ranks in a step, of which each makes its own.
 void CheckStaleness(const JsonObject& object, const EngineConfig& engine) {
   const auto refuse = [&](const std::string& other) {
@@ -274,6 +284,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.log_level = ParseLogLevel(object);
   engine.cuda_graph = ParseCudaGraph(object, engine);
   engine.allow_untested_optimizer = object.Bool("zero_allow_untested_optimizer").value_or(false);
+  AcceptAio(object.ObjectOrEmpty("aio"));
   RefuseUnsupportedKeys(object);
   object.RefuseUnknown();
   CheckExchanges(object, engine);

@@ -14,7 +14,6 @@ struct UnsupportedKey {
 
 // Accepted as null, false, {} and {"enabled": false}.
 const UnsupportedKey kUnsupported[] = {
-    {"aio", "tunes the offload to NVMe, which dslaunch does not have; remove it"},
     {"autotuning", "is a search of DeepSpeed's own launcher; remove it"},
     {"compression_training", "is not supported; remove it"},
     {"curriculum_learning", "is not supported; order the data beforehand and remove it"},

@@ -59,12 +59,15 @@ const std::vector<FixedKey>& FixedKeys() {
 ZeroConfig::Offload ParseOffload(JsonObject object, bool optimizer) {
   ZeroConfig::Offload offload;
   const std::string device = object.Word("device", {"cpu", "none", "nvme"}).value_or("none");
-  if (device == "nvme") object.Fail("device", "is nvme, which dslaunch does not support; use cpu");
   if (device == "cpu") offload.device = OffloadDevice::kCpu;
+  if (device == "nvme") offload.device = OffloadDevice::kNvme;
   offload.pin_memory = object.Bool("pin_memory").value_or(true);
-  // Only nvme uses these.
-  object.String("nvme_path");
-  object.Int("buffer_count", 0);
+  offload.nvme_path = object.String("nvme_path").value_or("");
+  if (device == "nvme" && offload.nvme_path.empty()) {
+    object.Fail("device",
+                "is nvme, which needs nvme_path beside it: a folder on a disk of each node");
+  }
+  object.Int("buffer_count", 0);  // of DeepSpeed's own reading and writing
   if (optimizer) {
     offload.ratio = object.Number("ratio", 0, 1).value_or(1);
     object.Bool("pipeline_read");

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 
 namespace dslaunch {
 
 class JsonObject;
 
-enum class OffloadDevice { kNone, kCpu };
+enum class OffloadDevice { kNone, kCpu, kNvme };
 
 // Sizes are in elements.
 struct ZeroConfig {
@@ -33,6 +34,7 @@ struct ZeroConfig {
 
   struct Offload {
     OffloadDevice device = OffloadDevice::kNone;
+    std::string nvme_path;  // the folder, with kNvme
     bool pin_memory = true;
     double ratio = 1.0;  // of the optimizer's state that is offloaded
   };

@@ -44,7 +44,10 @@ const EngineConfig& CheckedConfig(const EngineConfig& config,
                 "torch::optim::LRScheduler of the optimizer"
       : config.cuda_graph ? "\"cuda_graph\" can record the configuration's Adam and AdamW only; "
                             "leave one of them out"
-                          : "";
+      : config.zero.offload_optimizer.device == OffloadDevice::kNvme
+          ? "only the state of the configuration's optimizers can lie in files; leave "
+            "zero_optimization.offload_optimizer out, or give it the device cpu"
+          : "";
   if (problem.empty()) return config;
   RefuseInput("the program gives an optimizer (InitializeOptions::make_optimizer), but " + problem);
 }
@@ -120,7 +123,7 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
                                           !states_->sharded() || config.allow_untested_optimizer)
                      : MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
                                      states_->parts(), SumOfShards(), others_.trained,
-                                     CompressedMeanOf(config, ranks))),
+                                     CompressedMeanOf(config, ranks), states_->StateZeros())),
       timed_(config.cuda_graph ? c10::Device(c10::kCPU) : ranks.world->device()) {
   if (config.memory_breakdown || ActivationMeter::AnyInThisThread()) meter_.emplace();
   if (config.precision.loss_scaler) {

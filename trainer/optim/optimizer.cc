@@ -320,7 +320,7 @@ Optimizer::Optimizer(const Inputs& inputs, std::vector<std::string> state_names)
     group.indices.push_back(part.parameter);
     group.parameters.push_back(part.weight);
     for (std::vector<at::Tensor>& tensors : group.state) {
-      tensors.push_back(at::zeros_like(part.weight));
+      tensors.push_back(inputs.zeros ? inputs.zeros(part.weight) : at::zeros_like(part.weight));
     }
   }
   ApplySchedule();
@@ -417,8 +417,9 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
                                          const std::vector<NamedTensor>& parameters,
                                          const std::vector<WeightPart>& parts, SumOverRanks sum,
                                          const std::vector<ParameterInfo>& elsewhere,
-                                         std::shared_ptr<CompressedMean> mean) {
-  const Optimizer::Inputs inputs{config, schedule, parameters, parts, elsewhere};
+                                         std::shared_ptr<CompressedMean> mean,
+                                         const ZerosBeside& zeros) {
+  const Optimizer::Inputs inputs{config, schedule, parameters, parts, elsewhere, zeros};
   switch (config.type) {
     case Type::kAdam:
     case Type::kAdamW:

@@ -28,6 +28,9 @@ struct WeightPart {
 // Replaces a tensor by its sum over all ranks.
 using SumOverRanks = std::function<void(at::Tensor&)>;
 
+// Zeros in the shape and dtype of a part, where its state is to lie.
+using ZerosBeside = std::function<at::Tensor(const at::Tensor& weight)>;
+
 // One thread.
 class Optimizer {
  public:
@@ -47,6 +50,7 @@ class Optimizer {
     const std::vector<NamedTensor>& parameters;
     const std::vector<WeightPart>& parts;
     const std::vector<ParameterInfo>& elsewhere;
+    const ZerosBeside& zeros;
   };
 
   virtual ~Optimizer() = default;
@@ -135,14 +139,16 @@ class Optimizer {
 // `parts` are of `parameters`, whose names and dimensions choose their groups; their values are not
 // looked at. With `sum`, the ranks together have all parts of the parameters, and call Step
 // together; without, each part is a whole parameter. State starts at zero (Adagrad's at its initial
-// value). `elsewhere`: parameters that other optimizers of the same run update. Throws kBadInput
-// where a group of `config` takes none of all these.
+// value). `elsewhere`: parameters that other optimizers of the same run update. `zeros`: null:
+// state lies where its part does. Throws kBadInput where a group of `config` takes none of all
+// these.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters,
                                          const std::vector<WeightPart>& parts,
                                          SumOverRanks sum = nullptr,
                                          const std::vector<ParameterInfo>& elsewhere = {},
-                                         std::shared_ptr<CompressedMean> mean = nullptr);
+                                         std::shared_ptr<CompressedMean> mean = nullptr,
+                                         const ZerosBeside& zeros = nullptr);
 // Of whole parameters, which are updated themselves.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);

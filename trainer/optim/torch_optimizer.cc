@@ -116,8 +116,10 @@ std::unique_ptr<Optimizer> WrapTorchOptimizer(const OptimizerFactory& make,
   const OptimizerConfig config;
   const LrSchedule schedule = ConstantLr{};
   const std::vector<ParameterInfo> elsewhere;
+  const ZerosBeside zeros;
   return std::make_unique<TorchOptimizer>(
-      Optimizer::Inputs{config, schedule, parameters, parts, elsewhere}, std::move(optimizer));
+      Optimizer::Inputs{config, schedule, parameters, parts, elsewhere, zeros},
+      std::move(optimizer));
 }
 
 }  // namespace dslaunch

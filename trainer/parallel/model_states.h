@@ -54,6 +54,8 @@ class ModelStates {
   // sharded each element once, else all of them on every rank.
   virtual const std::vector<WeightPart>& parts() const = 0;
   virtual bool sharded() const = 0;
+  // Makes the optimizer's state of a part; null: it is to lie where the part does.
+  virtual ZerosBeside StateZeros() const { return nullptr; }
 
   // After kSync: the gradient of each of parts(), in the dtype that gradients
   // accumulate in, averaged or added up over the ranks as the configuration says. They may be

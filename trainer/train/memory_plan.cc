@@ -85,6 +85,10 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     parameters[i].dtype = static_cast<int>(element_bytes(i));
   }
   plan.gradients = plan.optimizer = plan.master_weights = plan.buckets = plan.update = 0;
+  const auto offload = [&plan](const ZeroConfig::Offload& to, int64_t bytes) {
+    if (to.device == OffloadDevice::kCpu) plan.in_main_memory += bytes;
+    if (to.device == OffloadDevice::kNvme) plan.in_files += bytes;
+  };
   std::vector<Bucket> units;
   int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
   int64_t gathered = 0, largest = 0, widest = 0;  // stage 3: of units that are gathered
@@ -94,6 +98,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     const int64_t bytes = element_bytes(unit.parameters[0]);
     plan.parameters += (unit.persistent ? ranks : 1) * n * bytes - unit.elements * bytes;
     if (!unit.persistent) {
+      offload(zero.offload_param, n * bytes);
       gathered += ranks * n;
       largest = std::max(largest, ranks * n);
       widest = std::max(widest, bytes);
@@ -101,10 +106,13 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     if (!unit.trained) continue;
     const int64_t sum_bytes = std::max(accumulated_bytes, bytes);
     plan.gradients += (zero.stage == 1 ? ranks : 1) * n * sum_bytes;
-    if (precision.master_weights) plan.master_weights += 4 * n;
+    const int64_t masters = precision.master_weights ? 4 * n : 0;
+    plan.master_weights += masters;
     if (CopiesGradients(precision)) plan.update += 4 * std::min(n, unit.elements);
-    plan.optimizer += OptimizerStates(*config.optimizer) * std::min(n, unit.elements) *
-                      (precision.master_weights ? 4 : bytes);
+    const int64_t states = OptimizerStates(*config.optimizer) * std::min(n, unit.elements) *
+                           (precision.master_weights ? 4 : bytes);
+    plan.optimizer += states;
+    offload(zero.offload_optimizer, masters + states);
     // Parameters of a wider dtype keep it on the way, unless the configuration names one.
     const int64_t sent_bytes =
         config.communication.dtype ? message_bytes : std::max(message_bytes, bytes);
@@ -213,13 +221,17 @@ std::string PlanText(const MemoryPlan& plan) {
   add("buffers", plan.buffers);
   if (plan.passes > 0) add("passes", plan.passes);
   if (plan.update > 0) add("update", plan.update);
+  if (plan.in_files > 0) add("of it in files", plan.in_files);
   add("at one time", plan.total());
   return text;
 }
 
 std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& place) {
-  int64_t largest = 0;
-  for (const MemoryPlan& plan : stages) largest = std::max(largest, plan.total());
+  int64_t largest = 0, on_device = 0;
+  for (const MemoryPlan& plan : stages) {
+    largest = std::max(largest, plan.total());
+    on_device = std::max(on_device, plan.on_device());
+  }
   const int64_t on_node = std::min(place.ranks, std::max<int64_t>(place.ranks_per_node, 1));
   const int64_t node = on_node * largest;
   std::string text =
@@ -233,7 +245,7 @@ std::string PlaceText(const std::vector<MemoryPlan>& stages, const PlanPlace& pl
                    wanted <= there ? "enough" : "too little");
   };
   if (place.device_bytes > 0) {
-    fits(largest, place.device_bytes, "a GPU of this machine has");
+    fits(on_device, place.device_bytes, "a GPU of this machine has");
   } else if (place.node_bytes > 0) {
     fits(node, place.node_bytes,
          place.ranks_per_node > 0 ? "this machine has" : "for one of them this machine has");
@@ -254,6 +266,8 @@ std::string PlanJson(const MemoryPlan& plan, int64_t ranks, int stage) {
                                   {"buffers", plan.buffers},
                                   {"passes", plan.passes},
                                   {"update", plan.update},
+                                  {"in_main_memory", plan.in_main_memory},
+                                  {"in_files", plan.in_files},
                                   {"together", plan.total()}}}}
       .dump();
 }

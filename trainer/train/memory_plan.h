@@ -64,14 +64,20 @@ struct MemoryPlan {
   int64_t passes_with_gradients = 0;  // the same while gradients travel
   // During the optimizer's step, when there are no passes: fp32 copies of gradients of 16 bit.
   int64_t update = 0;
+  // Of the above, what is offloaded: to main memory, which counts where ranks compute on GPUs, and
+  // to files.
+  int64_t in_main_memory = 0;
+  int64_t in_files = 0;
 
   // What the ZeRO paper's table 1 counts.
   int64_t states() const { return parameters + gradients + optimizer + master_weights; }
-  // The most at one time.
+  // The most at one time, without what lies in files.
   int64_t total() const {
     return states() + buffers +
-           std::max(gathered + std::max(passes, buckets + passes_with_gradients), update);
+           std::max(gathered + std::max(passes, buckets + passes_with_gradients), update) -
+           in_files;
   }
+  int64_t on_device() const { return total() - in_main_memory; }  // of a GPU
 };
 
 // Precondition: config.optimizer has a value.

@@ -36,6 +36,11 @@ at::TensorOptions Offloaded(const ZeroConfig::Offload& offload, const at::Tensor
   return options.device(at::kCPU).pinned_memory(offload.pin_memory);
 }
 
+std::optional<FileTensors> FilesOf(const ZeroConfig::Offload& offload) {
+  if (offload.device != OffloadDevice::kNvme) return std::nullopt;
+  return FileTensors(offload.nvme_path);
+}
+
 }  // namespace
 
 ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
@@ -43,6 +48,8 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
     : group_(*ranks.replicas),
       buffers_(Unique(module.named_buffers())),
       zero_(config.zero),
+      parameter_files_(FilesOf(zero_.offload_param)),
+      optimizer_files_(FilesOf(zero_.offload_optimizer)),
       accumulates_whole_(zero_.stage == 1 || passes == Passes::kBatches),
       options_(OptionsFor(config, module, group_, accumulates_whole_)),
       sum_dtype_(group_.world_size() == 1 ? options_.accumulation_dtype
@@ -107,7 +114,8 @@ void ShardedStates::MakeUnit(FlatParameter layout, at::ScalarType dtype) {
     unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
   } else {
     unit.flat = ParameterGatherer::MakeFlat(all, options);
-    unit.shard = at::zeros({n}, Offloaded(zero_.offload_param, options));
+    unit.shard = parameter_files_ ? parameter_files_->Zeros({n}, dtype)
+                                  : at::zeros({n}, Offloaded(zero_.offload_param, options));
   }
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     places_[layout.parameters[i]] = {units_.size(), layout.offsets[i]};
@@ -127,9 +135,7 @@ void ShardedStates::MakeWeights(bool master_weights) {
     Unit& unit = units_[i];
     if (!unit.layout.trained) continue;
     trained_units_.push_back(i);
-    at::TensorOptions options = Offloaded(zero_.offload_optimizer, unit.shard.options());
-    if (master_weights) options = options.dtype(at::kFloat);
-    unit.weights = unit.shard.to(options);  // itself where that is what it is
+    unit.weights = WeightsOf(unit.shard, master_weights);
     const int64_t n = unit.layout.shard_elements;
     const at::TensorOptions accumulated =
         unit.flat.options().dtype(AccumulationDtype(options_, unit.flat.scalar_type()));
@@ -151,6 +157,22 @@ void ShardedStates::MakeWeights(bool master_weights) {
         {index, units_[unit].weights.narrow(0, place.at, place.end - place.start), place.start});
     gradient_places_.push_back({unit, place.at});
   }
+}
+
+// What the optimizer updates: `shard` itself where it lies in the right place in the right dtype.
+at::Tensor ShardedStates::WeightsOf(const at::Tensor& shard, bool master_weights) const {
+  const at::ScalarType dtype = master_weights ? at::kFloat : shard.scalar_type();
+  const bool is_host_copy = shard.device().is_cpu() && dtype == shard.scalar_type();
+  if (!optimizer_files_ || is_host_copy)
+    return shard.to(Offloaded(zero_.offload_optimizer, shard.options()).dtype(dtype));
+  return optimizer_files_->Zeros(shard.sizes(), dtype).copy_(shard);
+}
+
+ZerosBeside ShardedStates::StateZeros() const {
+  if (!optimizer_files_) return nullptr;
+  return [files = *optimizer_files_](const at::Tensor& weight) {
+    return files.Zeros(weight.sizes(), weight.scalar_type());
+  };
 }
 
 void ShardedStates::MakeGatherer() {

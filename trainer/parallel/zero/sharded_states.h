@@ -11,6 +11,7 @@
 #include "trainer/parallel/gradient_scale.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/shard_exchange.h"
+#include "trainer/parallel/zero/file_tensors.h"
 #include "trainer/parallel/zero/flat_parameter.h"
 #include "trainer/parallel/zero/parameter_gatherer.h"
 
@@ -46,6 +47,7 @@ class ShardedStates : public ModelStates {
   void End() override;
   const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return true; }
+  ZerosBeside StateZeros() const override;
   std::vector<at::Tensor> Gradients() override;
   void CopyMasterToModel() override;
   void Clear() override;
@@ -87,6 +89,7 @@ class ShardedStates : public ModelStates {
   void MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied);
   void MakeUnit(FlatParameter layout, at::ScalarType dtype);
   void MakeWeights(bool master_weights);
+  at::Tensor WeightsOf(const at::Tensor& shard, bool master_weights) const;
   void MakeGatherer();
   void TakeFromModel();
   void TakeFrom(InitRecording& deferred, const Dtypes& dtypes);
@@ -112,6 +115,7 @@ class ShardedStates : public ModelStates {
   const ProcessGroup& group_;
   const std::vector<NamedTensor> buffers_;
   const ZeroConfig zero_;
+  const std::optional<FileTensors> parameter_files_, optimizer_files_;  // offloaded to NVMe
   const bool accumulates_whole_;
   const GradSyncOptions options_;
   const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded, or a wider one

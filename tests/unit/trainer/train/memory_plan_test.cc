@@ -125,6 +125,26 @@ TEST(MemoryPlanTest, WhatStageThreeGathers) {
   EXPECT_EQ(PlanMemory(model, config).gathered, 2 * (6400 + 2 * 3000));
 }
 
+TEST(MemoryPlanTest, WhatIsOffloadedTakesNoMemory) {
+  ModelSizes model;
+  model.trained = 1 << 20;
+  model.shardable = {{.name = "w", .elements = model.trained, .dtype = 0, .trained = true}};
+  EngineConfig config = Config(OptimizerConfig::Type::kAdamW, Dtype::kBFloat16);
+  config.zero.stage = 3;
+  config.zero.param_persistence_threshold = 0;
+  const MemoryPlan all = PlanMemory(model, config);
+  const int64_t share = model.trained / 2;  // of two ranks
+  config.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  EXPECT_EQ(PlanMemory(model, config).total(), all.total());
+  EXPECT_EQ(PlanMemory(model, config).on_device(), all.total() - 12 * share);
+  config.zero.offload_optimizer.device = OffloadDevice::kNvme;
+  config.zero.offload_param.device = OffloadDevice::kNvme;
+  const MemoryPlan plan = PlanMemory(model, config);
+  EXPECT_EQ(plan.in_files, 14 * share);
+  EXPECT_EQ(plan.total(), all.total() - 14 * share);
+  EXPECT_THAT(PlanText(plan), HasSubstr("of it in files      7.0 MiB"));
+}
+
 TEST(MemoryPlanTest, PassesAndUpdateAreNotAtTheSameTime) {
   ModelSizes model;
   model.trained = 1000;
