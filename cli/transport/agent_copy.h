@@ -26,14 +26,16 @@ inline constexpr milliseconds kCopyTurnPoll{100};  // of CopyGate
 
 // An agent file as it travels.
 struct PackedAgent {
-  std::string raw;
-  std::string gzip;    // `raw` compressed
-  std::string sha256;  // of `raw`, lower-case hex
+  std::string gzip;    // the file compressed
+  std::string sha256;  // of the file, lower-case hex
 };
 
-// Reads and compresses the file once in a process; later calls for the same build share the result.
-// kIo. Thread-safe.
+// Reads and compresses the file once in a process, without holding all of it; later calls for the
+// same build share the result. kIo. Thread-safe.
 Result<std::shared_ptr<const PackedAgent>> PackAgent(const AgentBinary& agent);
+
+// The file as it is, for nodes that have no gzip: read for the first of them. kIo. Thread-safe.
+Result<std::shared_ptr<const std::string>> RawAgent(const AgentBinary& agent);
 
 // Reads what the install script (InstallScript in ssh_bootstrap.h) writes to stdout. A login shell
 // may have written to it before. Pure.
@@ -42,7 +44,7 @@ class CopyDialog {
   enum class State {
     kWaiting,   // more must be read; another copy to the same folder may be running
     kSendGzip,  // send PackedAgent::gzip and end the stream
-    kSendRaw,   // the node has no gzip: send PackedAgent::raw
+    kSendRaw,   // the node has no gzip: send RawAgent
     kHave,      // the agent is there already: nothing is to be sent
   };
 

@@ -12,7 +12,9 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kExitStatusWait{2000};
-constexpr size_t kChunkBytes = 256 * 1024;
+// libssh keeps what the socket does not take at once, and the memory for that as long as the
+// session lives: of each node.
+constexpr size_t kChunkBytes = 32 * 1024;
 constexpr char kDefaultFolder[] = R"("$HOME/.cache/dslaunch")";
 
 // Only built-in tests before the exec: it is on the way of every start. The full checks ran when it
@@ -239,8 +241,10 @@ Result<void> Install(SshSession& session, const AgentBinary& agent) {
                  AwaitCopyRequest(session, *stream, nonce, granted.deadline()));
   if (asked == CopyDialog::State::kSendGzip)
     DSL_TRY(SendAll(session, *stream, packed->gzip, granted.deadline()));
-  if (asked == CopyDialog::State::kSendRaw)
-    DSL_TRY(SendAll(session, *stream, packed->raw, granted.deadline()));
+  if (asked == CopyDialog::State::kSendRaw) {
+    DSL_TRY_ASSIGN(const std::shared_ptr<const std::string> raw, RawAgent(agent));
+    DSL_TRY(SendAll(session, *stream, *raw, granted.deadline()));
+  }
   const Deadline end = Deadline::After(kCopyEnd);
   const std::optional<int> status = AwaitExit(session, *stream, end);
   if (status == 0) return {};

@@ -192,8 +192,10 @@ Result<void> CommandTransport::Install(const NodeTarget& target) const {
   Result<void> sent = asked.ok() ? Result<void>() : asked.error();
   if (asked.ok() && *asked == CopyDialog::State::kSendGzip)
     sent = SendAll(stream.get(), packed->gzip, deadline);
-  if (asked.ok() && *asked == CopyDialog::State::kSendRaw)
-    sent = SendAll(stream.get(), packed->raw, deadline);
+  if (asked.ok() && *asked == CopyDialog::State::kSendRaw) {
+    const Result<std::shared_ptr<const std::string>> raw = RawAgent(agent_);
+    sent = raw.ok() ? SendAll(stream.get(), **raw, deadline) : raw.error();
+  }
   const std::optional<int> status = sent ? child->WaitEnd(Deadline::After(kCopyEnd)) : std::nullopt;
   if (status && *status == 0) return {};
   if (status) {
