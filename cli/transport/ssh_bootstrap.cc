@@ -29,9 +29,12 @@ constexpr std::string_view kStart =
 // appears under its name only when it is complete, on disk and known to run here.
 //
 // Nodes may share the folder (a home over NFS). A folder of the build's own is the lock, since
-// mkdir is atomic there; who does not get it waits until the agent is there. Clocks differ, so a
-// lock is abandoned when nothing in it has changed in so many looks. What an interrupted copy has
-// left goes with the lock or after a day, and agents that no job has started for 90 days go too.
+// mkdir is atomic there, and the file in it is its holder's copy; who does not get it waits until
+// the agent is there. Clocks differ, so a lock is abandoned when nothing in it has changed in so
+// many looks. Of those that see it so, one takes it over: it alone can rename the file that they
+// all saw. A lock without a file is removed, and a holder that had only just made it tries again.
+// What an interrupted copy has left goes with the lock or after a day, and agents that no job has
+// started for 90 days go too.
 constexpr std::string_view kInstall =
     R"sh(umask 077; l=; t=; a=; )sh"
     R"sh(good() { [ -n "$a" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
@@ -52,16 +55,21 @@ constexpr std::string_view kInstall =
     R"sh(|| fail "others may change $p, so no program is started from below it; fix: chmod go-w $p"; )sh"
     R"sh([ "$p" != / ] || break; p="${p%/*}"; p="${p:-/}"; done; )sh"
     R"sh(a="$d/agent-%BUILD_ID%"; k="$d/.copy-%BUILD_ID%"; q=; s=0; e=0; )sh"
-    R"sh(while ! mkdir "$k" 2> /dev/null; do )sh"
+    R"sh(hold() { t="$k/%NONCE%"; if { true > "$t"; } 2> /dev/null; then l="$k"; )sh"
+    R"sh(else t=; e=$((e+1)); rmdir "$k" 2> /dev/null; return 1; fi; }; )sh"
+    R"sh(take_over() { if [ ! -e "$k/$o" ]; then rmdir "$k" 2> /dev/null; return 1; fi; )sh"
+    R"sh(mv "$k/$o" "$k/%NONCE%.old" 2> /dev/null && hold || return 1; )sh"
+    R"sh(for f in "$k"/*; do [ "$f" = "$t" ] || rm -f "$f"; done; }; )sh"
+    R"sh(while ! { mkdir "$k" 2> /dev/null && hold; }; do )sh"
     R"sh(if good; then say have; exit 0; fi; )sh"
     R"sh([ -d "$k" ] || e=$((e+1)); [ "$e" -lt 5 ] || fail "cannot create $k: is the disk full?"; )sh"
-    R"sh(r=$(ls -l "$k" 2> /dev/null); if [ "$r" = "$q" ]; then s=$((s+1)); else s=0; q=$r; fi; )sh"
-    R"sh(if [ "$s" -ge %STALL% ]; then mv "$k" "$k.%NONCE%" 2> /dev/null && rm -rf "$k.%NONCE%"; s=0; fi; )sh"
-    R"sh(say wait; sleep 1; done; l="$k"; )sh"
+    R"sh(set -- "$k"/*; o=${1##*/}; r=$(ls -l "$k" 2> /dev/null); )sh"
+    R"sh(if [ "$r" = "$q" ]; then s=$((s+1)); else s=0; q=$r; fi; )sh"
+    R"sh(if [ "$s" -ge %STALL% ]; then s=0; if take_over; then break; fi; fi; )sh"
+    R"sh(say wait; sleep 1; done; )sh"
     R"sh(if good; then drop; say have; exit 0; fi; )sh"
     R"sh(find "$d/." ! -name . -prune "(" -name ".copy-*" -o -name ".agent-*" ")" -mtime +0 -exec rm -rf {} + ; )sh"
     R"sh(find "$d/." ! -name . -prune -type f -name "agent-*" -mtime +89 -exec rm -f {} + ; )sh"
-    R"sh(: > "$k/%NONCE%" || fail "cannot create a file in $d: is the disk full?"; t="$k/%NONCE%"; )sh"
     R"sh(%TAKE% )sh"
     R"sh(|| late "cannot write to $d: is the disk full?"; )sh"
     R"sh(n=$(wc -c < "$t"); [ "$n" -eq %SIZE% ] || late "only $n of %SIZE% bytes arrived in $d"; )sh"

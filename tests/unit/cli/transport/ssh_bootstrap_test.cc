@@ -1,6 +1,15 @@
 #include "cli/transport/ssh_bootstrap.h"
 
 #include <gmock/gmock.h>
+#include <sys/utsname.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "base/digest/sha256.h"
+#include "base/hex.h"
+#include "tests/support/temp_dir.h"
 
 namespace dslaunch::ssh_bootstrap_test {
 namespace {
@@ -56,6 +65,46 @@ TEST(InstallScriptTest, IsPortableAndHoldsTheNumbers) {
        {"agent-12ab", "= x86_64 ]", "-eq 4711 ]", "= feed ]", "DSLAUNCH-COPY 0a1b $1"})
     EXPECT_THAT(command, HasSubstr(part));
   EXPECT_EQ(command.find("x'y"), std::string::npos);
+}
+
+// Nodes that share a home find the lock of a copy that stands still at the same time: one of them
+// takes it over, and none is disturbed.
+TEST(InstallScriptTest, OfThoseThatFindAnAbandonedCopyOneTakesItOver) {
+  const std::string content = "#!/bin/sh\nexit 0\n";
+  utsname machine{};
+  ASSERT_EQ(::uname(&machine), 0);
+  for (const char* left : {"0f", "0f 0f.old", ""}) {
+    const TempDir folder;
+    const std::string agent = folder.Write("agent", content);
+    const std::string tools = folder / "tools";
+    std::filesystem::create_directory(tools);
+    folder.Write("tools/sleep", "#!/bin/sh\nexec /bin/sleep 0.05\n", /*executable=*/true);
+    const AgentBinary binary{agent, "12ab", machine.machine, content.size(), folder / "nodes"};
+    const std::string cache = binary.node_folder + "/dslaunch-" + std::to_string(::getuid());
+    std::filesystem::create_directories(cache + "/.copy-12ab");
+    for (std::string name; const char c : std::string(left) + ' ') {
+      if (c != ' ') {
+        name += c;
+      } else if (!name.empty()) {
+        std::ofstream(cache + "/.copy-12ab/" + name) << "half";
+        name.clear();
+      }
+    }
+    std::vector<FILE*> shells;
+    for (int node = 0; node < 6; ++node) {
+      const std::string script = InstallScript(binary, ToHex(Sha256Of(content)),
+                                               "a" + std::to_string(node), CopyForm::kRaw);
+      shells.push_back(::popen(
+          ("PATH=" + tools + ":$PATH " + ForLoginShell(script) + " < " + agent + " > /dev/null")
+              .c_str(),
+          "r"));
+    }
+    for (FILE* const shell : shells) EXPECT_EQ(::pclose(shell), 0) << left;
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(cache))
+      names.push_back(entry.path().filename());
+    EXPECT_THAT(names, testing::ElementsAre("agent-12ab")) << left;
+  }
 }
 
 // As another folder for the agent is given, whatever its name holds.
