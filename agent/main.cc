@@ -47,9 +47,7 @@ void NoteStart() {
     ::utimensat(AT_FDCWD, "/proc/self/exe", nullptr, 0);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Run(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("dslaunch-agent %s (build %s)\n", DSLAUNCH_VERSION, dslaunch::OwnBuildId().c_str());
     return 0;
@@ -92,7 +90,8 @@ int main(int argc, char** argv) {
     std::istringstream endpoints(argv[6]);
     for (std::string endpoint; std::getline(endpoints, endpoint, ',');)
       dial.endpoints.push_back(endpoint);
-    dial.command.assign(argv + 7, argv + argc);
+    argv[6] = argv[0];
+    dial.run_agent = [argc, argv] { return Run(argc - 6, argv + 6); };
     return dslaunch::RunDial(dial);
   }
   if (mode == "resume" && argc == 5 && dslaunch::IsHex(argv[4])) {
@@ -121,3 +120,7 @@ int main(int argc, char** argv) {
                "       dslaunch-agent --version\n");
   return dslaunch::ToInt(dslaunch::ExitCode::kUsage);
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return Run(argc, argv); }

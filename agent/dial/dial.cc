@@ -15,41 +15,34 @@
 #include <utility>
 
 #include "base/deadline.h"
+#include "base/errno_text.h"
 #include "base/exit_code.h"
-#include "base/signal_name.h"
 #include "base/socket_pair.h"
 #include "base/subprocess.h"
+#include "base/unique_fd.h"
 #include "net/connect_attempt.h"
 #include "net/pinned_tls.h"
 #include "net/tls_relay.h"
 #include "proto/contract/engine_line.h"
+#include "proto/contract/slurm_step.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kConnectWithin(60'000);  // the front end's own limit is shorter, mostly
-constexpr milliseconds kFlushWithin(2'000);     // what the agent wrote last
+constexpr milliseconds kConnectWithin(60'000);   // the front end's own limit is shorter, mostly
+constexpr milliseconds kFlushWithin(2'000);      // what the agent wrote last
+constexpr milliseconds kAgentEndsWithin(5'000);  // without a front end
 // Of mpirun and its daemons: what variables' names begin with.
 constexpr std::string_view kOfMpi[] = {"OMPI_", "PMIX_", "ORTE_", "PRTE_", "PMI_"};
-// Of the step of Slurm's in which this process is.
-constexpr std::string_view kOfStep[] = {"SLURM_PROCID",         "SLURM_LOCALID",
-                                        "SLURM_NODEID",         "SLURM_NTASKS",
-                                        "SLURM_NPROCS",         "SLURM_TASK_PID",
-                                        "SLURM_GTIDS",          "SLURM_TASKS_PER_NODE",
-                                        "SLURM_STEP_ID",        "SLURM_STEPID",
-                                        "SLURM_STEP_NODELIST",  "SLURM_STEP_NUM_NODES",
-                                        "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
-                                        "SLURM_DISTRIBUTION"};
 
-std::vector<std::string> AgentEnvironment() {
-  std::vector<std::string> environment = CurrentEnvironment();
-  std::erase_if(environment, [](const std::string& variable) {
-    const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
-    return std::ranges::count(kOfStep, name) > 0 ||
-           std::ranges::any_of(kOfMpi,
-                               [&](std::string_view prefix) { return name.starts_with(prefix); });
-  });
-  return environment;
+void ForgetPlace() {
+  for (const std::string& variable : CurrentEnvironment()) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (std::ranges::count(kSlurmStepVariables, name) > 0 ||
+        std::ranges::any_of(kOfMpi,
+                            [&](std::string_view prefix) { return name.starts_with(prefix); }))
+      ::unsetenv(name.c_str());
+  }
 }
 
 int Fail(const std::string& why, ExitCode code = ExitCode::kUnavailable) {
@@ -57,20 +50,37 @@ int Fail(const std::string& why, ExitCode code = ExitCode::kUnavailable) {
   return ToInt(code);
 }
 
+// The agent's process, forked and not executed, so that it need not start and set up OpenSSL once
+// more. -1: there is none.
+pid_t StartAgent(const std::function<int()>& run_agent, SocketPair& pair) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  pair.ours.Reset();
+  if (::dup2(pair.theirs.get(), STDIN_FILENO) < 0 || ::dup2(pair.theirs.get(), STDOUT_FILENO) < 0)
+    ::_exit(ToInt(ExitCode::kInternal));
+  pair.theirs.Reset();
+  ForgetPlace();
+  const int code = run_agent();
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
 class Dial {
  public:
-  Dial(const DialOptions& options, asio::ssl::context tls)
-      : options_(options), tls_(std::move(tls)) {}
+  // `agent`: its process, whose stdin and stdout lead to `stream`.
+  Dial(const DialOptions& options, asio::ssl::context tls, pid_t agent, UniqueFd stream)
+      : options_(options), tls_(std::move(tls)), agent_(agent), stream_(std::move(stream)) {}
 
   int Run() {
     for (const std::string& endpoint : options_.endpoints)
       attempts_.push_back(std::make_shared<ConnectAttempt>(search_, endpoint));
     timer_.expires_after(kConnectWithin);
     timer_.async_wait([this](std::error_code cancelled) {
-      if (!cancelled && child_ <= 0) End(Fail(CannotReach()));
+      if (!cancelled) GiveUp();
     });
     for (const auto& attempt : attempts_) attempt->Start();
     AwaitSignal();
+    OnSignal(SIGCHLD);  // it may have come before
     loop_.run();
     return exit_code_;
   }
@@ -83,28 +93,22 @@ class Dial {
            "; check that a firewall lets the nodes reach the machine where dslaunch runs";
   }
 
+  // The agent sees end of file, and ends.
+  void GiveUp() {
+    failure_ = Fail(CannotReach());
+    for (const auto& attempt : attempts_) attempt->Stop();
+    stream_.Reset();
+    StopAfter(kAgentEndsWithin);
+  }
+
   void OnFound(std::shared_ptr<TlsStream> stream) {
     for (const auto& attempt : attempts_) attempt->Stop();
     timer_.cancel();
-    Result<SocketPair> pair = MakeSocketPair();
-    if (!pair.ok()) return End(Fail(pair.error().message));
-    SpawnSpec spec;
-    spec.executable = "/proc/self/exe";
-    spec.argv = options_.command;
-    spec.argv.insert(spec.argv.begin(), "dslaunch-agent");
-    spec.env = AgentEnvironment();
-    spec.stdin_fd = spec.stdout_fd = pair->theirs.get();
-    spec.stderr_fd = STDERR_FILENO;
-    const SpawnResult started = Spawn(spec);
-    if (started.pid < 0)
-      return End(Fail(std::string("cannot start the agent: ") + started.failure.step));
-    child_ = started.pid;
-    relay_ = std::make_shared<TlsRelay>(std::move(stream), std::move(pair->ours), [this] {
+    relay_ = std::make_shared<TlsRelay>(std::move(stream), std::move(stream_), [this] {
       relay_ = nullptr;
       if (has_ended_) loop_.stop();
     });
     relay_->Start();
-    OnSignal(SIGCHLD);  // it may have come before
   }
 
   void AwaitSignal() {
@@ -116,29 +120,30 @@ class Dial {
   }
 
   void OnSignal(int number) {
-    if (number != SIGCHLD && child_ <= 0) return End(ExitCodeForSignal(number));
-    if (child_ <= 0 || has_ended_) return;
+    if (has_ended_) return;
     if (number != SIGCHLD) {
-      kill(child_, number);
+      kill(agent_, number);
       return;
     }
     int status = 0;
-    if (waitpid(child_, &status, WNOHANG) != child_) return;
+    if (waitpid(agent_, &status, WNOHANG) != agent_) return;
     has_ended_ = true;
     exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : ExitCodeForSignal(WTERMSIG(status));
+    if (failure_ != 0) exit_code_ = failure_;
     const std::string line = FormatEngineLine(
         {EngineLine::Kind::kEnded, options_.place, std::to_string(exit_code_)}, options_.nonce);
     (void)!write(STDOUT_FILENO, line.data(), line.size());  // an engine that is gone ends it too
-    if (!relay_) return loop_.stop();
-    timer_.expires_after(kFlushWithin);
+    if (relay_)
+      StopAfter(kFlushWithin);
+    else
+      loop_.stop();
+  }
+
+  void StopAfter(milliseconds limit) {
+    timer_.expires_after(limit);
     timer_.async_wait([this](std::error_code cancelled) {
       if (!cancelled) loop_.stop();
     });
-  }
-
-  void End(int exit_code) {
-    exit_code_ = exit_code;
-    loop_.stop();
   }
 
   const DialOptions& options_;
@@ -153,27 +158,35 @@ class Dial {
       }};
   std::vector<std::shared_ptr<ConnectAttempt>> attempts_;
   std::shared_ptr<TlsRelay> relay_;
-  pid_t child_ = -1;
+  const pid_t agent_;
+  UniqueFd stream_;  // until there is a connection
   bool has_ended_ = false;
-  int exit_code_ = 0;
+  int failure_ = 0;  // the exit code where the front end is not reached
+  int exit_code_ = ToInt(ExitCode::kUnavailable);
 };
 
 }  // namespace
 
 int RunDial(const DialOptions& options) {
   signal(SIGPIPE, SIG_IGN);
-  prctl(PR_SET_NAME, "dslaunch-dial");
   if (!IsPin(options.pin)) return Fail("the front end's key has no valid pin", ExitCode::kUsage);
   const Result<PinnedKey> key = MakePinnedKey();
   if (!key.ok()) return Fail(key.error().message, key.error().code);
   Result<asio::ssl::context> tls = MakePinnedContext(*key, options.pin);
   if (!tls.ok()) return Fail(tls.error().message, tls.error().code);
+  Result<SocketPair> pair = MakeSocketPair();
+  if (!pair.ok()) return Fail(pair.error().message, pair.error().code);
+  const pid_t agent = StartAgent(options.run_agent, *pair);
+  if (agent < 0) return Fail("cannot start the agent: fork: " + ErrnoText(errno));
+  pair->theirs.Reset();
+  prctl(PR_SET_NAME, "dslaunch-dial");
   const std::string line =
       FormatEngineLine({EngineLine::Kind::kDial, options.place, key->pin}, options.nonce);
   if (write(STDOUT_FILENO, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     return ToInt(ExitCode::kIo);
-  Dial dial(options, *std::move(tls));
-  return dial.Run();
+  Dial dial(options, *std::move(tls), agent, std::move(pair->ours));
+  const int exit_code = dial.Run();
+  ::_exit(exit_code);  // nothing is left to save, and OpenSSL's memory takes long to free
 }
 
 }  // namespace dslaunch

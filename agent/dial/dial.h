@@ -2,6 +2,7 @@
 // stdin and stdout lead nowhere, so it connects to the front end instead.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,15 +13,17 @@ struct DialOptions {
   std::string place;                   // of this node, likewise
   std::string pin;                     // of the front end's key (net/pinned_tls.h)
   std::vector<std::string> endpoints;  // of the front end: "address:port", tried side by side
-  std::vector<std::string> command;    // arguments of dslaunch-agent: what to be for the front end
+  // What to be for the front end, in a process of its own with the connection as its stdin and
+  // stdout. What it returns is its exit code.
+  std::function<int()> run_agent;
 };
 
-// Writes a line with the pin of its own key to stdout (proto/contract/engine_line.h), connects,
-// starts dslaunch-agent with the connection as its stdin and stdout, and carries the bytes. Passes
-// SIGINT and SIGTERM on; the end of the connection is end of file for the agent. Once the
+// Starts the agent in a child, which gets ready while the connection is made. Writes a line with
+// the pin of its own key to stdout (proto/contract/engine_line.h), connects, and carries the bytes.
+// Passes SIGINT and SIGTERM on; the end of the connection is end of file for the agent. Once the
 // agent has ended it says so on stdout, and returns the agent's exit code; 69 where it did not
 // reach the front end. The agent does not get the variables by which its engine's programs know
-// their own place: ranks would take it for theirs.
+// their own place: ranks would take it for theirs. To be called in a process with one thread.
 int RunDial(const DialOptions& options);
 
 }  // namespace dslaunch
