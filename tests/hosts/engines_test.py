@@ -71,6 +71,19 @@ class OverEngine:
         self.assert_code(0, code, job)
         self.assert_says(job, r"0/4 0/2\.", r"1/4 1/2\.", r"2/4 0/2\.", r"3/4 1/2\.")
 
+    def test_copied_programs_and_files_are_there(self):
+        done = self.front.run(["sh", "-c", "mount -t tmpfs tmpfs /mnt && mkdir /mnt/data && "
+                               "head -c 20000000 /dev/urandom > /mnt/data/big && sha256sum < /mnt/data/big"])
+        self.addCleanup(self.front.run, ["umount", "/mnt"])
+        self.assertEqual(0, done.returncode, done.stderr)
+        program = 'echo "$(hostname) in $DSLAUNCH_COPY_DIR has $(sha256sum < data/big)"'
+        self.front.run(["sh", "-c", f"printf '%s\\n' '#!/bin/sh' '{program}' > /mnt/a.out && chmod +x /mnt/a.out"])
+        code, job = self.run_job(self.job("--show", "all", "--copy", "./a.out", "--copy", "data/big"), "./a.out", cwd="/mnt")
+        self.assert_code(0, code, job)
+        for node in ("node1", "node2"):
+            self.assert_says(job, rf"{node} in /.*/copies/[0-9a-f]{{64}} has {done.stdout.split()[0]}")
+        self.assert_nothing_left()
+
     def test_no_secret_is_in_arguments_or_environment(self):
         job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
