@@ -179,9 +179,10 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   agent.node_folder = options.agent_dir;
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
-  if (options.fanout && plan.launcher != Launcher::kSsh) {
+  if (options.fanout && plan.launcher != Launcher::kSsh && plan.launcher != Launcher::kSlurm) {
     return Error{ExitCode::kUsage,
-                 "--fanout: relays are for nodes that are reached over SSH; leave it out"};
+                 "--fanout: relays are for nodes that are reached over SSH or by Slurm; leave it "
+                 "out"};
   }
   TransportChoice choice;
   choice.launcher = plan.launcher;

@@ -8,6 +8,7 @@
 #include "base/sanitize.h"
 #include "base/subprocess.h"
 #include "cli/engines/engine_command.h"
+#include "cli/engines/srun_command.h"
 #include "cli/engines/transport_engine.h"
 #include "cli/relay/transport_relay.h"
 #include "cli/transport/transport_command.h"
@@ -17,8 +18,8 @@
 namespace dslaunch {
 namespace {
 
-Result<std::unique_ptr<Transport>> MakeEngine(Engine engine, const TransportChoice& choice,
-                                              const AgentBinary& agent, const AgentRole& role) {
+Result<EngineTransport::Options> EngineOptions(Engine engine, const TransportChoice& choice,
+                                               const AgentBinary& agent, const AgentRole& role) {
   DSL_TRY(CheckEngineNodes(engine, choice.nodes));
   EngineTransport::Options options;
   options.agent = agent;
@@ -40,7 +41,39 @@ Result<std::unique_ptr<Transport>> MakeEngine(Engine engine, const TransportChoi
   options.nodes = choice.nodes;
   options.network_interface = choice.network_interface;
   options.on_step = choice.ssh.on_step;
+  return options;
+}
+
+Result<std::unique_ptr<Transport>> MakeEngine(Engine engine, const TransportChoice& choice,
+                                              const AgentBinary& agent, const AgentRole& role) {
+  DSL_TRY_ASSIGN(EngineTransport::Options options, EngineOptions(engine, choice, agent, role));
   return std::unique_ptr<Transport>(std::make_unique<EngineTransport>(std::move(options)));
+}
+
+// srun starts each relay, and each relay runs one srun for each other node of its group.
+Result<std::unique_ptr<Transport>> MakeSlurmRelays(const TransportChoice& choice,
+                                                   const AgentBinary& agent,
+                                                   const AgentRole& role) {
+  AgentRole relay_role;
+  relay_role.kind = AgentRole::Kind::kRelay;
+  DSL_TRY_ASSIGN(EngineTransport::Options to_relays,
+                 EngineOptions(Engine::kSlurm, choice, agent, relay_role));
+  to_relays.nodes.clear();
+  to_relays.num_single = choice.nodes.size() / choice.fanout + 1;
+  RelayTransport::Options options;
+  options.agent = agent;
+  options.role = role;
+  // On the relay's node it is where PATH says.
+  EngineWords from_relay = to_relays.engine;
+  from_relay.words.front() = choice.exec_command.front();
+  options.from_relay = std::make_shared<SrunNodeCommand>(std::move(from_relay));
+  options.to_relay = [transport = std::make_shared<EngineTransport>(std::move(to_relays))](
+                         const RelayTransport::OnStep&) { return transport; };
+  options.hint = "; nodes are reached from relays; --fanout 0 reaches each from here";
+  options.on_step = choice.ssh.on_step;
+  options.nodes = choice.nodes;
+  options.fanout = choice.fanout;
+  return std::unique_ptr<Transport>(std::make_unique<RelayTransport>(std::move(options)));
 }
 
 }  // namespace
@@ -54,6 +87,7 @@ Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
     case Launcher::kPdsh:
       return MakeEngine(Engine::kPdsh, choice, agent, role);
     case Launcher::kSlurm:
+      if (choice.fanout > 1) return MakeSlurmRelays(choice, agent, role);
       return MakeEngine(Engine::kSlurm, choice, agent, role);
     case Launcher::kExec: {
       DSL_TRY_ASSIGN(auto command, ExecNodeCommand::Make(choice.exec_command));
@@ -67,8 +101,8 @@ Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
       break;
     case Launcher::kSsh:
       if (choice.fanout > 1) {
-        transport = std::make_unique<RelayTransport>(RelayTransport::Options{
-            agent, role, choice.ssh, choice.ssh_command, choice.nodes, choice.fanout});
+        transport = std::make_unique<RelayTransport>(RelayTransport::OverSsh(
+            agent, role, choice.ssh, choice.ssh_command, choice.nodes, choice.fanout));
         break;
       }
       transport = std::make_unique<SshTransport>(agent, choice.ssh, role);

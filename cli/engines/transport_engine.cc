@@ -209,7 +209,7 @@ Result<std::shared_ptr<EngineTransport::Run>> EngineTransport::Start(
     server.network_interface = options_.network_interface;
     server.ticket = ticket_;
     server.file = options_.agent.path;
-    server.max_unclaimed += options_.nodes.size();
+    server.max_unclaimed += options_.nodes.size() + options_.num_single;
     if (options_.engine.engine == Engine::kSlurm) server.ports = OwnSrunPortRange();
     DSL_TRY_ASSIGN(server_, DialServer::Start(std::move(server)));
   }

@@ -29,6 +29,7 @@ class EngineTransport : public Transport {
     EngineWords engine;
     AgentRole role;
     std::vector<NodeTarget> nodes;         // CheckEngineNodes(nodes)
+    size_t num_single = 0;                 // how many others may connect at the same time
     std::string network_interface;         // as DialServer's
     std::function<void(SshStep)> on_step;  // may be empty; see SshOptions
   };

@@ -702,8 +702,8 @@ OptionTable MakeTable() {
        .value = "N",
        .group = Group::kSsh,
        .help = "nodes that one relay reaches: dslaunch logs in to a node of every N, which reaches "
-               "the others by its own ssh; 0: dslaunch logs in to all, as it does by default up "
-               "to 512 nodes",
+               "the others by its own ssh, with Slurm by srun; 0: dslaunch reaches all itself, as "
+               "it does by default up to 512 nodes",
        .target = kWhole<&LaunchOptions::fanout, 0, 10'000>},
       {.names = "--launcher_args",
        .value = "'...'",

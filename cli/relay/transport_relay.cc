@@ -65,6 +65,29 @@ class RelayTransport::Link : public NodeLink {
   const std::string address_;
 };
 
+RelayTransport::Options RelayTransport::OverSsh(const AgentBinary& agent, const AgentRole& role,
+                                                const SshOptions& ssh,
+                                                std::vector<std::string> ssh_command,
+                                                std::vector<NodeTarget> nodes, size_t fanout) {
+  if (ssh_command.empty()) ssh_command = {"ssh", "-o", "BatchMode=yes"};
+  Options options;
+  options.agent = agent;
+  options.role = role;
+  options.to_relay = [agent, ssh](OnStep on_step) {
+    SshOptions told = ssh;
+    told.on_step = std::move(on_step);
+    AgentRole relay;
+    relay.kind = AgentRole::Kind::kRelay;
+    return std::make_shared<SshTransport>(agent, std::move(told), relay);
+  };
+  options.from_relay = std::make_shared<RelaySshCommand>(std::move(ssh_command));
+  options.hint = kHint;
+  options.on_step = ssh.on_step;
+  options.nodes = std::move(nodes);
+  options.fanout = fanout;
+  return options;
+}
+
 RelayTransport::RelayTransport(Options options) : options_(std::move(options)) {
   std::shared_ptr<Group> group;
   for (size_t i = 0; i < options_.nodes.size(); ++i) {
@@ -79,12 +102,12 @@ RelayTransport::~RelayTransport() = default;
 Result<std::unique_ptr<NodeLink>> RelayTransport::Connect(const NodeTarget& target,
                                                           Deadline deadline) {
   const auto found = groups_.find(target.name);
-  if (found == groups_.end())
-    return SshTransport(options_.agent, options_.ssh, options_.role).Connect(target, deadline);
+  const std::shared_ptr<Group> group =
+      found == groups_.end() ? std::make_shared<Group>() : found->second;
   const milliseconds limit = deadline.Left();
-  if (const std::shared_ptr<RelayClient> relay = AwaitRelay(*found->second))
+  if (const std::shared_ptr<RelayClient> relay = AwaitRelay(*group))
     return ConnectBy(relay, target, Deadline::After(limit));
-  return BecomeRelay(found->second, target, Deadline::After(limit));
+  return BecomeRelay(group, target, Deadline::After(limit));
 }
 
 Result<std::shared_ptr<RelayLoop>> RelayTransport::Loop() {
@@ -111,20 +134,16 @@ std::shared_ptr<RelayClient> RelayTransport::AwaitRelay(Group& group) {
 Result<std::unique_ptr<NodeLink>> RelayTransport::BecomeRelay(const std::shared_ptr<Group>& group,
                                                               const NodeTarget& target,
                                                               Deadline deadline) {
-  SshOptions ssh = options_.ssh;
-  ssh.on_step = [group, then = options_.ssh.on_step](SshStep step) {
+  const OnStep on_step = [group, then = options_.on_step](SshStep step) {
     if (then) then(step);
     if (step != SshStep::kHandshake && step != SshStep::kCopyAgent) return;
     const MutexLock lock(group->mutex);
     group->next_candidate =
         Deadline::After(step == SshStep::kCopyAgent ? kCopyLimit : kLoginWithin);
   };
-  AgentRole role;
-  role.kind = AgentRole::Kind::kRelay;
   const Result<std::shared_ptr<RelayLoop>> loop = Loop();
   Result<std::unique_ptr<NodeLink>> link =
-      loop.ok() ? SshTransport(options_.agent, std::move(ssh), role).Connect(target, deadline)
-                : loop.error();
+      loop.ok() ? options_.to_relay(on_step)->Connect(target, deadline) : loop.error();
   std::shared_ptr<RelayClient> relay;
   std::string address;
   if (link.ok()) {
@@ -157,11 +176,9 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::BecomeRelay(const std::shared_
 
 Result<std::unique_ptr<NodeLink>> RelayTransport::ConnectBy(
     const std::shared_ptr<RelayClient>& relay, const NodeTarget& target, Deadline deadline) const {
-  std::vector<std::string> words = options_.ssh_command;
-  if (words.empty()) words = {"ssh", "-o", "BatchMode=yes"};
-  CommandTransport transport(options_.agent, std::make_unique<RelaySshCommand>(std::move(words)),
-                             options_.role, options_.ssh.on_step, relay);
-  transport.SetHint(kHint);
+  CommandTransport transport(options_.agent, options_.from_relay, options_.role, options_.on_step,
+                             relay);
+  transport.SetHint(options_.hint);
   DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, transport.Connect(target, deadline));
   std::string address = link->Address();
   return std::unique_ptr<NodeLink>(

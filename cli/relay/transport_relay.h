@@ -1,7 +1,8 @@
-// Reaches many nodes over few links: a relay on one node of each group runs the system's ssh for
-// the others, as mpirun's daemons do.
+// Reaches many nodes over few links: a relay on one node of each group runs a program for each of
+// the others that connects to it, as mpirun's daemons run ssh.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "cli/relay/relay_client.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
+#include "cli/transport/node_command.h"
 #include "cli/transport/ssh_session.h"
 #include "cli/transport/transport.h"
 
@@ -19,17 +21,28 @@ namespace dslaunch {
 // Groups are neighbours in `nodes`. The first node of a group to be reached becomes its relay; the
 // others wait for it, and one of them becomes the relay where that fails or takes long. A link of a
 // lost relay ends as that of a lost node does, and the next Connect to a node of its group makes
-// another. Nodes must reach each other by ssh without a question. Thread-safe.
+// another. Thread-safe.
 class RelayTransport : public Transport {
  public:
+  using OnStep = std::function<void(SshStep)>;
+
   struct Options {
     AgentBinary agent;
     AgentRole role;
-    SshOptions ssh;                        // from here to the relays
-    std::vector<std::string> ssh_command;  // from the relays on; empty: ssh
+    // The way from here to a relay, to an agent in the role kRelay.
+    std::function<std::shared_ptr<Transport>(OnStep)> to_relay;
+    // What a relay runs to reach another node.
+    std::shared_ptr<const NodeCommand> from_relay;
+    std::string hint;  // what follows its errors
+    OnStep on_step;    // may be empty; see SshOptions
     std::vector<NodeTarget> nodes;
     size_t fanout = 0;  // nodes of a group (RelayFanout); above 1
   };
+  // Over SSH: by libssh to the relays, and from there by the system's, which must reach the nodes
+  // without a question. `ssh_command` is called in its place unless it is empty.
+  static Options OverSsh(const AgentBinary& agent, const AgentRole& role, const SshOptions& ssh,
+                         std::vector<std::string> ssh_command, std::vector<NodeTarget> nodes,
+                         size_t fanout);
   explicit RelayTransport(Options options);
   ~RelayTransport() override;
 

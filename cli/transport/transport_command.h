@@ -25,7 +25,7 @@ namespace dslaunch {
 class CommandTransport : public Transport {
  public:
   // `on_step` may be empty; see SshOptions.
-  CommandTransport(AgentBinary agent, std::unique_ptr<NodeCommand> command, AgentRole role,
+  CommandTransport(AgentBinary agent, std::shared_ptr<const NodeCommand> command, AgentRole role,
                    std::function<void(SshStep)> on_step = {},
                    std::shared_ptr<ProgramStarter> starter = std::make_shared<LocalStarter>())
       : agent_(std::move(agent)),
@@ -57,7 +57,7 @@ class CommandTransport : public Transport {
   }
 
   const AgentBinary agent_;
-  const std::unique_ptr<NodeCommand> command_;
+  const std::shared_ptr<const NodeCommand> command_;
   const AgentRole role_;
   const std::function<void(SshStep)> on_step_;
   const std::shared_ptr<ProgramStarter> starter_;

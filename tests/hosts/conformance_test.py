@@ -306,7 +306,17 @@ class Slurm(Conformance, SlurmCase):
         return ["doctor"]
 
 
-WAYS = (Local, LibSsh, SystemSsh, Relay, Slurm, OpenMpi, Pdsh, Exec)
+class SlurmRelay(Slurm):
+    way = "slurm, relay"
+
+    def job(self, *more):
+        return super().job("--fanout", "2", *more)
+
+    def doctor(self):
+        self.not_given("asked without relays")
+
+
+WAYS = (Local, LibSsh, SystemSsh, Relay, Slurm, SlurmRelay, OpenMpi, Pdsh, Exec)
 
 
 class Table(unittest.TextTestResult):

@@ -105,7 +105,7 @@ class Relays(RelayCase):
         self.assert_code(0, code, stop)
         self.assert_nothing_left(within_s=10)
 
-    def test_only_ssh_has_relays(self):
+    def test_only_ssh_and_slurm_have_relays(self):
         code, job = self.run_job("--launcher", "local", "--fanout", "3", "true")
         self.assert_code(64, code, job)
         self.assert_says(job, "--fanout: relays are for nodes that are reached over SSH")

@@ -16,6 +16,15 @@ from slurm_cluster import why_not  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
+GATED_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do sleep 0.1; done'
+
+
+def tcp_links(pid):
+    """How many TCP connections a process has."""
+    own = {os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [line.split() for family in ("tcp", "tcp6")
+            for line in pathlib.Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]]
+    return sum(row[3] == "01" and f"socket:[{row[9]}]" in own for row in rows)
 
 
 class Slurm(SlurmCase):
@@ -42,6 +51,19 @@ class Slurm(SlurmCase):
                 self.assert_code(0, code, job)
                 found = sorted(re.findall(r"rank (\d) of 8, 2 on its node: sum 28, left (\d)", job.stdout))
                 self.assertEqual([(str(rank), str((rank - 1) % 8)) for rank in range(8)], found, job.output)
+        self.assert_nothing_left()
+
+    def test_copied_programs_and_files_are_there(self):
+        (self.folder / "in.txt").write_text("it")
+        program = self.folder / "a.out"
+        program.write_text('#!/bin/sh\necho "$RANK has $(cat in.txt) in $(pwd), $DSLAUNCH_COPY_DIR"\n')
+        program.chmod(0o755)
+        for fanout in ("0", "2"):
+            code, job = self.run_job("--fanout", fanout, "--show", "all", "--copy", "./a.out", "--copy", "in.txt", "./a.out")
+            self.assert_code(0, code, job)
+            found = re.findall(r"(\d) has it in (/.*/copies/[0-9a-f]{64}), (\S+)", job.stdout)
+            self.assertEqual([str(rank) for rank in range(8)], sorted(row[0] for row in found), job.output)
+            self.assertTrue(all(row[1] == row[2] for row in found), job.output)
         self.assert_nothing_left()
 
     def test_options_choose_among_slurms_nodes(self):
@@ -118,6 +140,43 @@ class Slurm(SlurmCase):
         killed_at = time.time()
         self.wait(job)
         self.assert_nothing_left(within_s=20, since=killed_at)
+
+    def relays(self):
+        return [process for process in self.leftovers() if process.comm == "dslaunch-relay"]
+
+    def test_relays_reach_the_other_nodes(self):
+        job = self.start("--fanout", "2", "--show", "all", bash(
+            'echo "$RANK on $SLURMD_NODENAME (${SLURM_PROCID-none} ${SLURM_STEP_ID-none})"\n' + GATED_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.1.*", 8)
+        front, = [process for process in self.leftovers() if process.comm == "dslaunch"]
+        self.assertEqual(2, tcp_links(front.pid))
+        self.assertEqual(2, len(self.relays()))
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job), job)
+        found = sorted(re.findall(r"(\d) on (n\d) \(none none\)", job.stdout))
+        self.assertEqual([(str(rank), f"n{rank // 2 + 1}") for rank in range(8)], found, job.output)
+        self.assert_nothing_left()
+
+    def test_a_first_cause_behind_a_relay(self):
+        code, job = self.run_job("--fanout", "4", bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
+        self.assert_code(7, code, job)
+        self.assert_says(job, r"rank 5 \(n3, local rank 1\) exited with code 7")
+        self.assert_nothing_left(within_s=10)
+
+    def test_a_lost_relay_is_the_loss_of_its_nodes(self):
+        for options, code in (([], 69), (["--max_restarts", "1", "--restart_delay_s", "0"], 0)):
+            with self.subTest(options=options):
+                for path in self.folder.glob("up.*"):
+                    path.unlink()
+                job = self.start("--fanout", "2", *options, bash(GATED_RANKS), "-", self.folder)
+                self.wait_for_files(job, "up.1.*", 8)
+                relay, = [process for process in self.relays() if process.environ["SLURMD_NODENAME"] in ("n3", "n4")]
+                os.kill(relay.pid, signal.SIGKILL)
+                if code == 0:
+                    self.wait_for_files(job, "up.2.*", 8, timeout_s=60)
+                    (self.folder / "go").touch()
+                self.assert_code(code, self.wait(job), job)
+                self.assert_nothing_left(within_s=20)
 
     def test_wrong_use(self):
         hostfile = self.folder / "hostfile"
