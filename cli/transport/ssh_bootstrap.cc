@@ -14,7 +14,7 @@ namespace {
 constexpr milliseconds kExitStatusWait{2000};
 // libssh keeps what the socket does not take at once, and the memory for that as long as the
 // session lives: of each node.
-constexpr size_t kChunkBytes = 32 * 1024;
+constexpr size_t kChunkBytes = 16 * 1024;
 constexpr char kDefaultFolder[] = R"("$HOME/.cache/dslaunch")";
 
 // Only built-in tests before the exec: it is on the way of every start. The full checks ran when it

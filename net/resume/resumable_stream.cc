@@ -12,16 +12,21 @@ namespace {
 
 constexpr size_t kBufferBytes = 256 << 10;
 
+// Not filled: of a stream that carries little, little of it becomes memory.
+std::unique_ptr<char[]> MakeBuffer() {
+  return std::make_unique_for_overwrite<char[]>(kBufferBytes);
+}
+
 }  // namespace
 
 ResumableStream::Connection::Connection(asio::io_context& loop, UniqueFd in_fd, UniqueFd out_fd)
-    : in(loop, in_fd.Release()), out(loop, out_fd.Release()), buffer(kBufferBytes) {}
+    : in(loop, in_fd.Release()), out(loop, out_fd.Release()), buffer(MakeBuffer()) {}
 
 ResumableStream::ResumableStream(asio::io_context& loop, UniqueFd local, Handlers handlers)
     : loop_(loop),
       local_(loop, local.Release()),
       handlers_(std::move(handlers)),
-      buffer_(kBufferBytes) {}
+      buffer_(MakeBuffer()) {}
 
 void ResumableStream::Connect(UniqueFd in, UniqueFd out) {
   connection_ = std::make_shared<Connection>(loop_, std::move(in), std::move(out));
@@ -48,20 +53,21 @@ void ResumableStream::Close() {
 
 void ResumableStream::ReadLocal() {
   if (local_ended_ || is_reading_local_) return;
-  const size_t room = over_ ? buffer_.size() : std::min(core_.Room(), buffer_.size());
+  const size_t room = over_ ? kBufferBytes : std::min(core_.Room(), kBufferBytes);
   if (room == 0 || (!over_ && core_.frame_bytes() >= kBufferBytes)) return;
   is_reading_local_ = true;
-  local_.async_read_some(asio::buffer(buffer_, room), [this](std::error_code error, size_t bytes) {
-    is_reading_local_ = false;
-    local_ended_ = static_cast<bool>(error);
-    if (over_) return local_ended_ ? TellAllSent() : ReadLocal();
-    if (local_ended_)
-      core_.SendEnd();
-    else
-      core_.Send({buffer_.data(), bytes});
-    WriteConnection();
-    ReadLocal();
-  });
+  local_.async_read_some(asio::buffer(buffer_.get(), room),
+                         [this](std::error_code error, size_t bytes) {
+                           is_reading_local_ = false;
+                           local_ended_ = static_cast<bool>(error);
+                           if (over_) return local_ended_ ? TellAllSent() : ReadLocal();
+                           if (local_ended_)
+                             core_.SendEnd();
+                           else
+                             core_.Send({buffer_.get(), bytes});
+                           WriteConnection();
+                           ReadLocal();
+                         });
 }
 
 void ResumableStream::WriteConnection() {
@@ -89,11 +95,11 @@ void ResumableStream::TellAllSent() {
 // --- from the connection to the local side ---
 
 void ResumableStream::ReadConnection() {
-  connection_->in.async_read_some(asio::buffer(connection_->buffer),
+  connection_->in.async_read_some(asio::buffer(connection_->buffer.get(), kBufferBytes),
                                   [this, from = connection_](std::error_code error, size_t bytes) {
                                     if (from != connection_) return;
                                     if (error) return Break(error.message());
-                                    if (!core_.OnBytes({from->buffer.data(), bytes}).ok())
+                                    if (!core_.OnBytes({from->buffer.get(), bytes}).ok())
                                       return Close();
                                     WriteLocal();
                                     WriteConnection();

@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/unique_fd.h"
 #include "net/resume/resumable_core.h"
@@ -49,7 +48,7 @@ class ResumableStream {
     Connection(asio::io_context& loop, UniqueFd in, UniqueFd out);
     asio::posix::stream_descriptor in;
     asio::posix::stream_descriptor out;
-    std::vector<char> buffer;
+    const std::unique_ptr<char[]> buffer;
     bool is_writing = false;
   };
 
@@ -65,7 +64,7 @@ class ResumableStream {
   const Handlers handlers_;
   ResumableCore core_;
   std::shared_ptr<Connection> connection_;  // handlers of an earlier one find another here
-  std::vector<char> buffer_;                // read from local_
+  const std::unique_ptr<char[]> buffer_;    // read from local_
   bool is_reading_local_ = false;
   bool is_writing_local_ = false;
   bool local_ended_ = false;  // it gives no more
