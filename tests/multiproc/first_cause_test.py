@@ -2,7 +2,7 @@
 
 PyTorch scripts end as PyTorch advises, with `try: main() finally: dist.destroy_process_group()`: the culprit closes its
 connections before it ends, so its victims end first. Without DSLAUNCH_TEST_FULL=1, which runs all scripts 20 times,
-those of SHORT run once.
+those of SHORT run once, with three ranks.
 """
 
 import json
@@ -19,6 +19,7 @@ FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 REPETITIONS = 20 if FULL else 1
 SHORT = {"an exception", "an exit code", "a data loader's worker that raises", "an exception and a slow end",
          "an error file", "an abrupt exit", "NCCL's words"}
+RANKS = TWO_BY_TWO if FULL else ["--launcher", "local", "--num_nodes", 3, "--num_gpus", 1]
 CULPRIT = 2
 
 HEAD = """import atexit, os, signal, subprocess, sys, threading, time
@@ -213,7 +214,7 @@ class FirstCauseOfCpp(LauncherCase):
             subprocess.run(["c++", "-std=c++17", "-O1", source, "-o", self.folder / name, "-pthread"], check=True)
 
         def run(name):
-            code, job = self.run_job(*TWO_BY_TWO, "--json", self.folder / name)
+            code, job = self.run_job(*RANKS, "--json", self.folder / name)
             self.assert_nothing_left()
             return code, job, json.loads(job.stdout.strip().splitlines()[-1])
 
@@ -229,7 +230,7 @@ class FirstCause(LauncherCase):
     def run_script(self, script):
         path = self.folder / "script.py"
         path.write_text(script)
-        code, job = self.run_job(*TWO_BY_TWO, "--json", ORACLE_PYTHON, path, timeout_s=120,
+        code, job = self.run_job(*RANKS, "--json", ORACLE_PYTHON, path, timeout_s=120,
                                  env={"OMP_NUM_THREADS": "1"})
         self.assert_nothing_left()
         return code, job, json.loads(job.stdout.strip().splitlines()[-1])
