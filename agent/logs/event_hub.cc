@@ -114,8 +114,8 @@ void EventHub::Remember(const pb::NodeEvent& event) {
   }
 }
 
-void EventHub::EmitAlive() {
-  front_end_.EmitAlive();
+void EventHub::EmitAlive(bool to_front_end) {
+  if (to_front_end) front_end_.EmitAlive();
   for (Viewer& viewer : viewers_) viewer.stream->EmitAlive();
 }
 

@@ -38,7 +38,8 @@ class EventHub {
 
   // To all receivers.
   void Emit(pb::NodeEvent event);
-  void EmitAlive();
+  // To all viewers, and to the front end where it is so.
+  void EmitAlive(bool to_front_end);
   void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
   // The ranks followed so far write no more.
   void EndAttempt();

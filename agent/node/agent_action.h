@@ -66,11 +66,12 @@ struct SendToRendezvous {
   pb::AgentMessage message;
 };
 
-// The heartbeats begin: one at once, and then one every `interval`. None while the loop has not
-// turned for `patience`.
+// The heartbeats begin: one at once, and then one every `interval`. Of those the rendezvous gets
+// every one or every second. None while the loop has not turned for `patience`.
 struct StartHeart {
   milliseconds interval{0};
   milliseconds patience{0};
+  uint32_t ticks_per_beat = 1;
 };
 
 // Looks for the rendezvous of another node, for so long. Answer: OnRendezvousFound.

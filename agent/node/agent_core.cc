@@ -14,6 +14,7 @@ constexpr milliseconds kSupervisorTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that knows that all is done
 constexpr int kLoopPatience = 5;                // times dead_ms, or the lease; as disks may take
 constexpr milliseconds kUnpreparedLease(10'000);
+constexpr int kRenewalsMissed = 3;  // a front end renews as often as there are heartbeats
 
 }  // namespace
 
@@ -83,7 +84,11 @@ AgentActions AgentCore::OnPrepared() {
   SendToSupervisor(std::move(request));
   const auto patience =
       std::max(kLoopPatience * milliseconds(timeouts.dead_ms()), milliseconds(timeouts.lease_ms()));
-  Do(agent_action::StartHeart{.interval = tick_interval(), .patience = patience});
+  // Two ticks make a heartbeat; each tick is one where so few fit into the patience of the others
+  // that one late heartbeat would count.
+  const bool is_tight = 2 * timeouts.heartbeat_ms() > timeouts.suspect_ms();
+  Do(agent_action::StartHeart{
+      .interval = tick_interval(), .patience = patience, .ticks_per_beat = is_tight ? 1u : 2u});
   return Take();
 }
 
@@ -145,6 +150,11 @@ pb::AgentAlive AgentCore::Alive(BootClock::time_point now) {
   if (const auto left = lease_.Left(now))
     alive.set_lease_left_ms(static_cast<uint32_t>(left->count()));
   return alive;
+}
+
+bool AgentCore::IsUnasked(BootClock::time_point now) const {
+  return now - lease_.renewed() >=
+         kRenewalsMissed * milliseconds(prepare_.timeouts().heartbeat_ms());
 }
 
 AgentActions AgentCore::OnTick(Clock::time_point now, BootClock::time_point boot_now,

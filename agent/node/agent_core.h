@@ -126,6 +126,10 @@ class AgentCore {
 
   // --- Time ---
 
+  // Whether the front end is to be told by an event that this node lives: nobody renews the lease,
+  // so that no answer to a renewal says it. A front end that takes a node for lost renews no more,
+  // until it hears from it again.
+  bool IsUnasked(BootClock::time_point now) const;
   // To be called every tick_interval(); `late` is by how much this call is later than that.
   AgentActions OnTick(Clock::time_point now, BootClock::time_point boot_now, Clock::duration late);
   milliseconds tick_interval() const;

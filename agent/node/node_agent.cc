@@ -344,7 +344,7 @@ void NodeAgent::OnSupervisorGone() {
 
 // --- Time ---
 
-void NodeAgent::Beat(bool loop_lives) {
+void NodeAgent::Beat(bool loop_lives, bool tells_rendezvous) {
   std::shared_ptr<RendezvousServer> server;
   {
     const MutexLock lock(server_mutex_);
@@ -358,14 +358,14 @@ void NodeAgent::Beat(bool loop_lives) {
   pb::SupervisorRequest alive;
   *alive.mutable_alive() = core_.Alive(BootClock::now());
   supervisor_.Send(alive);
-  link_->Beat();
+  if (tells_rendezvous) link_->Beat();
 }
 
 void NodeAgent::Tick() {
   if (core_.prepared()) {
     heart_->LoopTurned();
     link_->SetBeat(core_.attempt(), core_.workers().Progress(Clock::now()));
-    events_.EmitAlive();
+    events_.EmitAlive(/*to_front_end=*/core_.IsUnasked(BootClock::now()));
     for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
   }
   const Clock::duration late = Clock::now() - tick_timer_.expiry();

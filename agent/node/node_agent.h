@@ -125,7 +125,7 @@ class NodeAgent {
   void OnSupervisorGone();
   void Notify(std::string text);
   // On the heartbeat thread.
-  void Beat(bool loop_lives);
+  void Beat(bool loop_lives, bool tells_rendezvous);
   void Tick();
 
   asio::io_context& loop_;

@@ -271,8 +271,11 @@ void NodeAgent::Do(agent_action::SweepOrphans& action) {
 // --- Time and the end ---
 
 void NodeAgent::Do(agent_action::StartHeart& action) {
-  heart_ = std::make_unique<Heartbeat>(action.interval, action.patience,
-                                       [this](bool loop_lives) { Beat(loop_lives); });
+  heart_ = std::make_unique<Heartbeat>(
+      action.interval, action.patience,
+      [this, ticks_per_beat = action.ticks_per_beat, ticks = uint32_t{0}](bool loop_lives) mutable {
+        Beat(loop_lives, ticks++ % ticks_per_beat == 0);
+      });
 }
 
 void NodeAgent::Do(agent_action::WriteResult& action) {

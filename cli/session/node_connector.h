@@ -1,8 +1,11 @@
-// Reaches nodes without blocking: a thread for each attempt, bounded by the connect timeout.
+// Reaches nodes without blocking: a thread for each attempt that is under way, bounded by the
+// connect timeout. Of many only some are, the others wait for their turn.
 #pragma once
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,7 +21,11 @@ class NodeConnector {
  public:
   using Then = std::function<void(Result<std::unique_ptr<NodeLink>>)>;
 
-  // `timeout` for each attempt; the first pause is at most `first_wait`.
+  // An attempt that takes longer keeps no other from its turn: a host that never answers costs the
+  // others this much once, not its whole time-out.
+  static constexpr milliseconds kCountsFor{3000};
+
+  // `timeout` for each attempt, from its turn on; the first pause is at most `first_wait`.
   NodeConnector(asio::io_context& loop, std::shared_ptr<LoopPoster> poster,
                 std::shared_ptr<Transport> transport, milliseconds timeout, milliseconds first_wait)
       : loop_(loop),
@@ -31,10 +38,20 @@ class NodeConnector {
   void Connect(size_t index, const NodeTarget& target, int attempt, Then then);
 
   // Attempts that are still to begin are given up, without an answer.
-  void Stop() { pauses_.clear(); }
+  void Stop() {
+    pauses_.clear();
+    waiting_.clear();
+  }
 
  private:
-  void ConnectNow(const NodeTarget& target, Then then);
+  struct Attempt {
+    NodeTarget target;
+    Then then;
+  };
+
+  void BeginWaiting();
+  Result<void> Begin(const Attempt& attempt);
+  void OnAnswered(uint64_t id, Result<std::unique_ptr<NodeLink>> link, const Then& then);
 
   asio::io_context& loop_;
   const std::shared_ptr<LoopPoster> poster_;
@@ -42,6 +59,10 @@ class NodeConnector {
   const milliseconds timeout_;
   const milliseconds first_wait_;
   std::map<size_t, asio::steady_timer> pauses_;
+  std::deque<Attempt> waiting_;
+  uint64_t next_id_ = 0;
+  size_t under_way_ = 0;                            // threads
+  std::map<uint64_t, asio::steady_timer> counted_;  // of these, each until kCountsFor is over
 };
 
 }  // namespace dslaunch

@@ -43,6 +43,15 @@ milliseconds SessionCore::teardown_limit() const {
          milliseconds(options_.timeouts.teardown_ms()) + kSlack;
 }
 
+// As often as the nodes' own heartbeats: the answers are what tells the front end that they live.
+milliseconds SessionCore::renew_every() const {
+  const pb::Timeouts& timeouts = options_.timeouts;
+  milliseconds every = kRenewEvery;
+  if (timeouts.heartbeat_ms() > 0) every = std::min(every, milliseconds(timeouts.heartbeat_ms()));
+  if (timeouts.lease_ms() > 0) every = std::min(every, milliseconds(timeouts.lease_ms()) / 4);
+  return every;
+}
+
 milliseconds SessionCore::watch_every() const { return std::min(dead_after() / 4, kLongestWatch); }
 
 // --- What the nodes say ---
@@ -239,7 +248,7 @@ SessionCore::Actions SessionCore::OnRenewTimer(Clock::time_point now) {
     if (!node.is_preparing && IsSilent(i, now)) continue;
     Do(action::Renew{i, node.last_seen_us, node.is_preparing ? dead_after() : kCallTimeout});
   }
-  Do(action::SetTimer{SessionTimer::kRenew, now + kRenewEvery});
+  Do(action::SetTimer{SessionTimer::kRenew, now + renew_every()});
   return Take();
 }
 

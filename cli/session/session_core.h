@@ -27,7 +27,7 @@
 
 namespace dslaunch {
 
-inline constexpr milliseconds kRenewEvery(500);  // of the nodes' leases
+inline constexpr milliseconds kRenewEvery(1'000);  // of the nodes' leases, at the most seldom
 // After the pause of a node that is tried again and again.
 inline constexpr milliseconds kMaxRetryWait(60'000);
 
@@ -240,6 +240,7 @@ class SessionCore {
   // Within which a node tears itself down.
   milliseconds teardown_limit() const;
   milliseconds watch_every() const;
+  milliseconds renew_every() const;
 
   const SessionOptions& options_;
   const PlantedBug bug_;

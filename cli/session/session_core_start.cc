@@ -39,7 +39,7 @@ SessionCore::Actions SessionCore::Start(Clock::time_point now) {
   pending_ = nodes_.size();
   Log(LogLevel::kDebug, "job " + options_.job_id + ": connecting to " + NameList(names_, ", "));
   for (size_t i = 0; i < nodes_.size(); ++i) Do(action::Connect{i, /*attempt=*/0});
-  Do(action::SetTimer{SessionTimer::kRenew, now + kRenewEvery});
+  Do(action::SetTimer{SessionTimer::kRenew, now + renew_every()});
   FillPrepare();
   return Take();
 }

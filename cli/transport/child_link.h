@@ -18,11 +18,17 @@ class ChildLink : public NodeLink {
       : child_(std::move(child)), stream_(child_->TakeStream()), address_(std::move(address)) {}
 
   // The supervisor tears its node down when its stream ends; a program that is stuck is killed.
-  ~ChildLink() override;
+  ~ChildLink() override {
+    child_->ShutStream();
+    if (!child_->is_left_running()) child_->WaitEnd(Deadline::After(kLeaveToEnd));
+  }
 
   UniqueFd TakeFd() override { return std::move(stream_); }
   void Abort(const std::string&) override { child_->ShutStream(); }
-  bool WaitEnd(Deadline deadline) override;
+  bool WaitEnd(Deadline deadline) override {
+    child_->ShutStream();  // its duplicate would keep a closed stream open
+    return child_->WaitEnd(deadline).has_value();
+  }
   void LeaveRunning() override { child_->LeaveRunning(); }
   std::string StderrTail() const override { return child_->StderrTail(); }
   std::string Address() const override { return address_; }
@@ -37,6 +43,8 @@ class ChildLink : public NodeLink {
   RunningProgram& child() { return *child_; }
 
  private:
+  static constexpr milliseconds kLeaveToEnd{2000};
+
   const std::unique_ptr<RunningProgram> child_;
   UniqueFd stream_;
   const std::string address_;

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/backoff.h"
@@ -49,40 +50,44 @@ Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> 
     return Error{ExitCode::kUnavailable, "the agent at " + first->Address() +
                                              " did not begin its stream after its hello line"};
   }
+  DSL_TRY_ASSIGN(LinkLoop* const loop, LinkLoop::Shared());
   std::unique_ptr<ResumableLink> link(
-      new ResumableLink(std::move(first), std::move(reconnect), *std::move(ticket)));
+      new ResumableLink(std::move(first), std::move(reconnect), *std::move(ticket), *loop));
   DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
   link->outer_ = std::move(pair.ours);
-  link->aborted_ = DuplicateFd(pair.theirs.get());
-  ResumableLink* const self = link.get();
-  link->stream_ = std::make_unique<ResumableStream>(
-      link->loop_, std::move(pair.theirs),
-      ResumableStream::Handlers{.on_broken = [self](const std::string&) { self->OnBroken(); },
-                                .on_all_sent = {}});
-  link->stream_->Connect(DuplicateFd(fd.get()), std::move(fd));
-  DSL_TRY_ASSIGN(link->thread_, StartThread(
-                                    [self] {
-                                      self->loop_.run();
-                                      self->SetOver("");
-                                    },
-                                    "for the connection to " + link->Address()));
+  loop->Run([&link, &pair, &fd] {
+    ResumableLink* const self = link.get();
+    self->stream_ = std::make_unique<ResumableStream>(
+        self->loop_.context(), std::move(pair.theirs),
+        ResumableStream::Handlers{.on_broken = [self](const std::string&) { self->OnBroken(); },
+                                  .on_all_sent = {},
+                                  .on_closed = [self] { self->OnClosed(); }});
+    self->stream_->Connect(std::move(fd));
+  });
   return std::unique_ptr<NodeLink>(std::move(link));
 }
 
 ResumableLink::ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect,
-                             ResumeTicket ticket)
+                             ResumeTicket ticket, LinkLoop& loop)
     : first_(std::move(first)),
       reconnect_(std::move(reconnect)),
       ticket_(std::move(ticket)),
+      loop_(loop),
       current_(first_) {}
 
 ResumableLink::~ResumableLink() {
   stopping_ = true;
-  loop_.stop();
-  if (thread_.joinable()) thread_.join();
+  {
+    const MutexLock lock(mutex_);
+    // Bounded: every step of it has a deadline.
+    changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return !repairing_; });
+  }
+  loop_.Run([this] { stream_.reset(); });
 }
 
-void ResumableLink::Abort(const std::string&) { ::shutdown(aborted_.get(), SHUT_RDWR); }
+void ResumableLink::Abort(const std::string&) {
+  loop_.Run([this] { stream_->ShutLocal(); });
+}
 
 std::shared_ptr<NodeLink> ResumableLink::Current() const {
   const MutexLock lock(mutex_);
@@ -106,9 +111,38 @@ std::string ResumableLink::StderrTail() const {
   return said.empty() ? why_over_ : said;
 }
 
-// --- the thread ---
+// --- a connection that broke ---
 
 void ResumableLink::OnBroken() {
+  const Result<void> started = StartRepair();
+  if (!started.ok()) SetOver(started.error().message);
+}
+
+Result<void> ResumableLink::StartRepair() {
+  const MutexLock lock(mutex_);
+  broken_ = true;
+  if (repairing_) return {};
+  DSL_TRY_ASSIGN(std::thread thread,
+                 StartThread([this] { Repair(); }, "for the connection to " + Address()));
+  thread.detach();
+  repairing_ = true;
+  return {};
+}
+
+void ResumableLink::Repair() {
+  while (true) {
+    {
+      const MutexLock lock(mutex_);
+      if (stopping_ || !std::exchange(broken_, false)) {
+        repairing_ = false;
+        return changed_.NotifyAll();  // the destructor waits for it
+      }
+    }
+    RepairOnce();
+  }
+}
+
+void ResumableLink::RepairOnce() {
   const bool supervisor_ended = Current()->WaitEnd(Deadline::After(kEndToldWithin));
   if (supervisor_ended) return SetOver("");
   const Result<void> connected = Reconnect(Deadline::After(kReconnectWithin));
@@ -132,14 +166,20 @@ Result<void> ResumableLink::Reconnect(Deadline by) {
 
 Result<void> ResumableLink::Resume(std::shared_ptr<NodeLink> link, Deadline by) {
   UniqueFd fd = link->TakeFd();
-  const std::string request = FormatRequest({ticket_.secret, stream_->received()});
+  uint64_t own_received = 0;  // no more arrives meanwhile
+  loop_.Run([&] { own_received = stream_->received(); });
+  const std::string request = FormatRequest({ticket_.secret, own_received});
   // A fresh socket has room for that.
   const ssize_t sent =
       ::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   const std::optional<uint64_t> received = ParseAnswer(Receive(fd.get(), kAnswerBytes, by));
-  if (sent < 0 || !received || !stream_->CanResumeAt(*received))
+  bool resumed = false;
+  loop_.Run([&] {
+    resumed = sent >= 0 && received && stream_->CanResumeAt(*received);
+    if (resumed) stream_->ResumeAt(*received, std::move(fd));
+  });
+  if (!resumed)
     return Error{ExitCode::kUnavailable, "its agent no longer waits for this front end"};
-  stream_->ResumeAt(*received, DuplicateFd(fd.get()), std::move(fd));
   const MutexLock lock(mutex_);
   current_.swap(link);  // the one before ends as this returns
   changed_.NotifyAll();
@@ -147,10 +187,16 @@ Result<void> ResumableLink::Resume(std::shared_ptr<NodeLink> link, Deadline by) 
 }
 
 void ResumableLink::SetOver(const std::string& why) {
-  stream_->Close();
+  if (!why.empty()) {
+    const MutexLock lock(mutex_);
+    why_over_ = "the connection to it broke and could not be made again: " + why;
+  }
+  loop_.Run([this] { stream_->Close(); });
+}
+
+void ResumableLink::OnClosed() {
   const MutexLock lock(mutex_);
   over_ = true;
-  if (!why.empty()) why_over_ = "the connection to it broke and could not be made again: " + why;
   changed_.NotifyAll();
 }
 

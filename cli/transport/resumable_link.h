@@ -1,21 +1,21 @@
 // A link to a node that outlives its connection: one that was reset costs nothing.
 #pragma once
 
-#include <asio/io_context.hpp>
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "base/mutex.h"
+#include "cli/transport/link_loop.h"
 #include "cli/transport/transport.h"
 #include "net/resume/resumable_stream.h"
 #include "net/resume/resume_words.h"
 
 namespace dslaunch {
 
-// Carries bytes between its own socket and whichever connection there is, in a thread of its own.
+// Carries bytes between its own socket and whichever connection there is, on LinkLoop's thread. It
+// has a thread of its own while its connection is made anew.
 class ResumableLink : public NodeLink {
  public:
   // Another connection to the node: to a process there that passes bytes to the supervisor's socket
@@ -26,7 +26,7 @@ class ResumableLink : public NodeLink {
   // `first` leads to a supervisor that was started resumable. Waits for its ticket.
   static Result<std::unique_ptr<NodeLink>> Open(std::unique_ptr<NodeLink> first,
                                                 ReconnectFn reconnect);
-  // May wait for a connection that is being made: up to 4 s.
+  // May wait for a connection that is being made: up to 5 s. Not on LinkLoop's thread.
   ~ResumableLink() override;
 
   UniqueFd TakeFd() override { return std::move(outer_); }
@@ -39,30 +39,37 @@ class ResumableLink : public NodeLink {
   std::string OwnAddress() const override { return first_->OwnAddress(); }
 
  private:
-  ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect, ResumeTicket ticket);
+  ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect, ResumeTicket ticket,
+                LinkLoop& loop);
   std::shared_ptr<NodeLink> Current() const;
-  // In the thread.
+  // On the loop.
   void OnBroken();
+  void OnClosed();
+  Result<void> StartRepair();
+  // In the thread of a connection that broke.
+  void Repair();
+  void RepairOnce();
   Result<void> Reconnect(Deadline by);
   Result<void> Resume(std::shared_ptr<NodeLink> link, Deadline by);
+  // From any thread: no other connection follows. `why` may be empty.
   void SetOver(const std::string& why);
 
   const std::shared_ptr<NodeLink> first_;
   const ReconnectFn reconnect_;
   const ResumeTicket ticket_;
-  UniqueFd outer_;    // TakeFd()'s
-  UniqueFd aborted_;  // a second descriptor of the thread's end, to shut it with
+  LinkLoop& loop_;
+  UniqueFd outer_;  // TakeFd()'s
   std::atomic<bool> stopping_ = false;
 
   mutable Mutex mutex_;
   CondVar changed_;
   std::shared_ptr<NodeLink> current_ DSL_GUARDED_BY(mutex_);
-  bool over_ DSL_GUARDED_BY(mutex_) = false;  // no other connection follows
+  bool broken_ DSL_GUARDED_BY(mutex_) = false;     // to be repaired
+  bool repairing_ DSL_GUARDED_BY(mutex_) = false;  // there is a thread for that
+  bool over_ DSL_GUARDED_BY(mutex_) = false;       // no other connection follows
   std::string why_over_ DSL_GUARDED_BY(mutex_);
 
-  asio::io_context loop_{1};
-  std::unique_ptr<ResumableStream> stream_;  // the thread's
-  std::thread thread_;
+  std::unique_ptr<ResumableStream> stream_;  // the loop's
 };
 
 }  // namespace dslaunch

@@ -1,57 +1,83 @@
 #include "cli/transport/ssh_pump.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
-#include <cstring>
+#include <utility>
 
 namespace dslaunch {
 namespace {
 
+using Descriptor = asio::posix::stream_descriptor;
+
 constexpr size_t kReadBytes = 256 * 1024;
 constexpr size_t kMaxHeldBytes = 16 * 1024 * 1024;
-constexpr int kKeyExchangePollMs = 2;
+constexpr milliseconds kKeyExchangePoll{2};
 
 }  // namespace
 
-SshPump::SshPump(SshSession& session, SshStream& stream, int local_fd)
-    : session_(session), stream_(stream), local_fd_(local_fd) {
+SshPump::SshPump(asio::io_context& loop, SshSession& session, SshStream& stream, int local_fd,
+                 OnEnd on_end)
+    : session_(session),
+      stream_(stream),
+      local_fd_(local_fd),
+      on_end_(std::move(on_end)),
+      session_ready_(loop),
+      local_ready_(loop),
+      keys_exchanged_(loop) {}
+
+void SshPump::Start() {
   ::fcntl(local_fd_, F_SETFL, ::fcntl(local_fd_, F_GETFL) | O_NONBLOCK);
+  std::error_code error;
+  session_ready_.assign(session_.socket(), error);
+  if (!error) local_ready_.assign(local_fd_, error);
+  if (error) error_ = "it cannot be watched: " + error.message();
+  Turn();
 }
 
-PumpEnd SshPump::Run() {
-  bool awake = true;
-  while (awake) {
-    const bool alive = session_.Process();
-    uint64_t seen = 0;
-    bool failed_over = false;
-    do {
-      // A call to libssh may deliver bytes of the other direction: go round until nothing happens.
-      seen = stream_.deliveries();
-      failed_over = ToLocal();
-      failed_over |= ToRemote();
-    } while (error_.empty() && (failed_over || seen != stream_.deliveries()));
-    if (stream_.Closed()) return {true, stream_.exit_status(), ""};
-    if (!alive || !error_.empty())
-      return {false, {}, error_.empty() ? session_.LastError() : error_};
-    awake = Sleep();
+void SshPump::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  keys_exchanged_.cancel();
+  for (Descriptor* const descriptor : {&session_ready_, &local_ready_}) {
+    if (descriptor->is_open()) descriptor->release();
   }
-  return {false, {}, "stopped"};
 }
 
-void SshPump::Finish() {
-  while (true) {
-    while (ToLocal()) {
-    }
-    if (stream_.inbound().empty() || !local_open_) break;
-    pollfd fds[2] = {{local_fd_, POLLOUT, 0}, {session_.stop_fd(), POLLIN, 0}};
-    if (::poll(fds, 2, -1) < 0 && errno != EINTR) break;
-    if (fds[1].revents != 0) break;
+void SshPump::Turn() {
+  if (stopped_) return;
+  if (!ended_) Carry();
+  if (!ended_ || !DeliverRest()) return AwaitMore();
+  ::shutdown(session_.socket(), SHUT_RDWR);
+  Stop();
+}
+
+void SshPump::Carry() {
+  const bool alive = session_.Process();
+  uint64_t seen = 0;
+  bool moved = false;
+  do {
+    // A call to libssh may deliver bytes of the other direction: go round until nothing happens.
+    seen = stream_.deliveries();
+    moved = ToLocal();
+    moved |= ToRemote();
+  } while (error_.empty() && (moved || seen != stream_.deliveries()));
+  if (stream_.Closed()) return End({true, stream_.exit_status(), ""});
+  if (!alive || !error_.empty()) End({false, {}, error_.empty() ? session_.LastError() : error_});
+}
+
+void SshPump::End(PumpEnd how) {
+  ended_ = true;
+  on_end_(std::move(how));
+}
+
+// False while the local side takes no more.
+bool SshPump::DeliverRest() {
+  while (ToLocal()) {
   }
+  if (local_open_ && !stream_.inbound().empty() && local_ready_.is_open()) return false;
   ::shutdown(local_fd_, SHUT_RDWR);
+  return true;
 }
 
 bool SshPump::ToLocal() {
@@ -86,13 +112,13 @@ bool SshPump::ToLocal() {
 
 bool SshPump::ToRemote() {
   exchanging_keys_ = false;
-  bool failed_over = false;
+  bool moved = false;
   if (to_remote_.empty() && !local_eof_) {
     std::array<char, kReadBytes> bytes;
     const ssize_t n = ::recv(local_fd_, bytes.data(), bytes.size(), 0);
     if (n > 0) to_remote_.assign(bytes.data(), static_cast<size_t>(n));
     local_eof_ = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-    failed_over = n > 0;
+    moved = n > 0;
   }
   if (!to_remote_.empty() && stream_.WindowBytes() > 0 && !session_.WritePending()) {
     const int n = stream_.Write(std::string_view(to_remote_).substr(sent_));
@@ -103,7 +129,7 @@ bool SshPump::ToRemote() {
       return true;
     }
     exchanging_keys_ = n == 0;
-    failed_over |= n > 0;
+    moved |= n > 0;
     sent_ += static_cast<size_t>(n);
     if (sent_ == to_remote_.size()) {
       to_remote_.clear();
@@ -114,22 +140,33 @@ bool SshPump::ToRemote() {
     stream_.SendEof();
     sent_eof_remote_ = true;
   }
-  return failed_over;
+  return moved;
 }
 
-// False when stopped.
-bool SshPump::Sleep() {
-  const bool wants_local = to_remote_.empty() && !local_eof_;
-  const bool has_for_local = local_open_ && !stream_.inbound().empty();
-  const short local_events =
-      static_cast<short>((wants_local ? POLLIN : 0) | (has_for_local ? POLLOUT : 0));
-  const short ssh_events = static_cast<short>(POLLIN | (session_.WritePending() ? POLLOUT : 0));
-  pollfd fds[3] = {{session_.socket(), ssh_events, 0},
-                   // Left out when nothing is asked of it, for poll() always reports a hang-up.
-                   {local_events != 0 ? local_fd_ : -1, local_events, 0},
-                   {session_.stop_fd(), POLLIN, 0}};
-  ::poll(fds, 3, exchanging_keys_ ? kKeyExchangePollMs : -1);
-  return fds[2].revents == 0;
+void SshPump::AwaitMore() {
+  if (local_open_ && !stream_.inbound().empty()) Await(kWriteLocal);
+  if (ended_) return;
+  if (to_remote_.empty() && !local_eof_) Await(kReadLocal);
+  Await(kReadSession);
+  if (session_.WritePending()) Await(kWriteSession);
+  if (!exchanging_keys_) return;
+  keys_exchanged_.expires_after(kKeyExchangePoll);
+  keys_exchanged_.async_wait([self = shared_from_this()](std::error_code error) {
+    if (!error) self->Turn();
+  });
+}
+
+// Until it is ready once, as a hang-up always is: what nothing is asked of is not awaited.
+void SshPump::Await(Wait which) {
+  if (std::exchange(awaited_[which], true)) return;
+  const bool is_session = which == kReadSession || which == kWriteSession;
+  const bool is_read = which == kReadSession || which == kReadLocal;
+  (is_session ? session_ready_ : local_ready_)
+      .async_wait(is_read ? Descriptor::wait_read : Descriptor::wait_write,
+                  [self = shared_from_this(), which](std::error_code error) {
+                    self->awaited_[which] = false;
+                    if (!error) self->Turn();
+                  });
 }
 
 }  // namespace dslaunch

@@ -2,6 +2,12 @@
 // takes a closed window for end of file.
 #pragma once
 
+#include <array>
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -16,29 +22,43 @@ struct PumpEnd {
   std::string error;               // why the connection was lost
 };
 
-// Runs in the session's thread. Memory is bounded in both directions: it reads from neither side
-// while the other does not take, and sleeps in poll() meanwhile.
-class SshPump {
+// On a loop's thread, where alone the session is used meanwhile; it never waits there. Memory is
+// bounded in both directions: it reads from neither side while the other does not take.
+class SshPump : public std::enable_shared_from_this<SshPump> {
  public:
-  // `local_fd` is a stream socket, borrowed, made non-blocking.
-  SshPump(SshSession& session, SshStream& stream, int local_fd);
+  using OnEnd = std::function<void(PumpEnd)>;
 
-  // Returns when the command has ended or the connection is lost, or the session's stop descriptor
-  // became readable. End of file is passed on in each direction by itself. What the far side sent
-  // last may still wait: see Finish().
-  PumpEnd Run();
+  // `local_fd` is a stream socket, made non-blocking. All but `on_end` must outlive Stop().
+  SshPump(asio::io_context& loop, SshSession& session, SshStream& stream, int local_fd,
+          OnEnd on_end);
 
-  // Delivers the rest to the local socket, until stopped, and shuts it down.
-  void Finish();
+  // From now on bytes are moved. `on_end` is called once: when the command has ended, or the
+  // connection is lost. End of file is passed on in each direction by itself. What the far side
+  // sent last is still delivered after that; then the connection is shut.
+  void Start();
+  // Nothing is moved or called any more.
+  void Stop();
 
  private:
+  enum Wait { kReadSession, kWriteSession, kReadLocal, kWriteLocal, kNumWaits };
+
+  void Turn();
+  void Carry();
   bool ToLocal();
   bool ToRemote();
-  bool Sleep();
+  bool DeliverRest();
+  void AwaitMore();
+  void Await(Wait which);
+  void End(PumpEnd how);
 
   SshSession& session_;
   SshStream& stream_;
   const int local_fd_;
+  const OnEnd on_end_;
+  asio::posix::stream_descriptor session_ready_;  // both are borrowed
+  asio::posix::stream_descriptor local_ready_;
+  asio::steady_timer keys_exchanged_;
+  std::array<bool, kNumWaits> awaited_{};
   size_t delivered_ = 0;    // of stream_.inbound()
   std::string to_remote_;   // read from local_fd_ and not yet taken by the channel
   size_t sent_ = 0;         // of to_remote_
@@ -47,6 +67,8 @@ class SshPump {
   bool sent_eof_local_ = false;
   bool sent_eof_remote_ = false;
   bool exchanging_keys_ = false;
+  bool ended_ = false;
+  bool stopped_ = false;
   std::string error_;
 };
 

@@ -111,8 +111,7 @@ class GrantedWait {
   const Clock::time_point began_ = Clock::now();
 };
 
-// Belongs to one thread for its whole life. Every wait ends with its deadline or the control's
-// stop.
+// One thread's at a time. Every wait ends with its deadline or the control's stop.
 class SshSession {
  public:
   // Connects, enforces the host key and logs in, through the hosts of ProxyJump where ssh_config

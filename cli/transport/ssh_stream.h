@@ -26,7 +26,7 @@ class TailBuffer {
   std::string tail_ DSL_GUARDED_BY(mutex_);
 };
 
-// Owns a channel. Belongs to the thread of its session and must die before it. All that libssh
+// Owns a channel. Used where its session is, and must die before it. All that libssh
 // delivers while it handles packets comes here by callback, so nothing lies unseen in libssh except
 // what Refill() fetches.
 class SshStream {

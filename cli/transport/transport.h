@@ -2,6 +2,8 @@
 // on a node and hands back a byte stream to it; everything above is the same for all transports.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -58,6 +60,9 @@ class Transport {
   // that failed and a hint.
   virtual Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target,
                                                     Deadline deadline) = 0;
+
+  // How many calls of Connect get on at once: of more, the others would only wait, a thread each.
+  virtual size_t ConnectsAtOnce() const { return std::numeric_limits<size_t>::max(); }
 };
 
 }  // namespace dslaunch

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <asio/post.hpp>
 #include <cerrno>
 #include <cstdint>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/start_thread.h"
 #include "base/subprocess.h"
+#include "cli/transport/link_loop.h"
 #include "cli/transport/resumable_link.h"
 #include "cli/transport/ssh_bootstrap.h"
 #include "cli/transport/transport_command.h"
@@ -47,8 +49,8 @@ ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions optio
 
 }  // namespace
 
-// Shared with the session's thread, which outlives its link only when it is stuck in the resolver
-// or in an ssh-agent that does not answer.
+// Shared with the login's thread, which outlives its link only when it is stuck in the resolver or
+// in an ssh-agent that does not answer.
 struct SshLink::State {
   NodeTarget target;
   SshOptions options;
@@ -59,15 +61,24 @@ struct SshLink::State {
   UniqueFd inner;  // the pump's end of the socketpair
   UniqueFd outer;  // TakeFd()'s
   TailBuffer stderr_tail;
+  LinkLoop* loop = nullptr;
 
   mutable Mutex mutex;
   CondVar changed;
   std::optional<Result<void>> opened DSL_GUARDED_BY(mutex);
   std::string address DSL_GUARDED_BY(mutex);
   std::optional<PumpEnd> end DSL_GUARDED_BY(mutex);
+  bool stopped DSL_GUARDED_BY(mutex) = false;
+  // Once the command runs. The pump goes first, on the loop.
+  std::unique_ptr<SshSession> session DSL_GUARDED_BY(mutex);
+  std::unique_ptr<SshStream> stream DSL_GUARDED_BY(mutex);
+  std::shared_ptr<SshPump> pump DSL_GUARDED_BY(mutex);
 
   Deadline By() const { return Deadline::At(deadline.when() + milliseconds(control.granted_ms)); }
+  // Whatever its login is about, or does later.
   void RequestStop() {
+    const MutexLock lock(mutex);
+    stopped = true;
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = ::write(stop.get(), &one, sizeof one);
   }
@@ -84,13 +95,14 @@ struct SshLink::State {
   }
 };
 
-SshLink::SshLink(std::shared_ptr<State> state, std::thread thread)
-    : state_(std::move(state)), thread_(std::move(thread)) {}
+SshLink::SshLink(std::shared_ptr<State> state, std::thread login)
+    : state_(std::move(state)), login_(std::move(login)) {}
 
 Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const SshOptions& options,
                                                StartFn start, Deadline deadline,
                                                SshControl* outer) {
   auto state = std::make_shared<State>();
+  DSL_TRY_ASSIGN(state->loop, LinkLoop::Shared());
   state->target = target;
   state->options = options;
   state->start = std::move(start);
@@ -124,7 +136,7 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
     const Deadline by = state->By();
     state->changed.WaitUntil(state->mutex, by.when() + kMessageGrace, has_answer);
     if (has_answer() || state->By().when() > by.when()) continue;
-    link->thread_.detach();  // the destructor tells it to stop
+    link->login_.detach();  // the destructor tells it to stop
     return Error{ExitCode::kUnavailable, SubjectOf(target, options) + " (" + target.host +
                                              "): " + TimedOutAt(state->control.step)};
   }
@@ -146,15 +158,36 @@ void SshLink::Run(const std::shared_ptr<State>& state) {
       state->start(**session, state->stderr_tail, state->By());
   if (!stream) return state->SetOpened(stream.error(), "");
   state->control.Begin(SshStep::kRunning);
-  state->SetOpened({}, (*session)->address());
-  SshPump pump(**session, **stream, state->inner.get());
-  state->SetEnd(pump.Run());
-  pump.Finish();
+  const std::string address = (*session)->address();
+  {
+    const MutexLock lock(state->mutex);
+    if (state->stopped) return;  // they end here
+    state->session = *std::move(session);
+    state->stream = *std::move(stream);
+    state->pump = std::make_shared<SshPump>(
+        state->loop->context(), *state->session, *state->stream, state->inner.get(),
+        [state](PumpEnd how) { state->SetEnd(std::move(how)); });
+    state->control.stop_fd = -1;  // nothing waits with it any more
+    state->stop.Reset();
+    asio::post(state->loop->context(), [pump = state->pump] { pump->Start(); });
+  }
+  state->SetOpened({}, address);
 }
 
 SshLink::~SshLink() {
   state_->RequestStop();
-  if (thread_.joinable()) thread_.join();
+  if (login_.joinable()) login_.join();
+  std::shared_ptr<SshPump> pump;
+  std::unique_ptr<SshSession> session;
+  std::unique_ptr<SshStream> stream;  // ends before its session
+  {
+    const MutexLock lock(state_->mutex);
+    pump = std::move(state_->pump);
+    session = std::move(state_->session);
+    stream = std::move(state_->stream);
+  }
+  if (pump) state_->loop->Run([&pump] { pump->Stop(); });
+  ::shutdown(state_->inner.get(), SHUT_RDWR);
 }
 
 UniqueFd SshLink::TakeFd() { return std::move(state_->outer); }

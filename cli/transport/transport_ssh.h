@@ -1,10 +1,8 @@
 // Reaches nodes over SSH.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -13,6 +11,7 @@
 
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
+#include "cli/transport/login_gate.h"
 #include "cli/transport/ssh_pump.h"
 #include "cli/transport/ssh_session.h"
 #include "cli/transport/ssh_stream.h"
@@ -20,11 +19,11 @@
 
 namespace dslaunch {
 
-// A command on a node with a socket to its stdin and stdout. One thread owns the SSH session from
-// the first packet to the last.
+// A command on a node with a socket to its stdin and stdout. A thread of its own logs in and starts
+// it; from then on LinkLoop's carries its bytes.
 class SshLink : public NodeLink {
  public:
-  // Starts the command over a logged-in session. Runs in the session's thread.
+  // Starts the command over a logged-in session. Runs in the login's thread.
   using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
       SshSession&, TailBuffer& stderr_tail, Deadline)>;
 
@@ -49,11 +48,11 @@ class SshLink : public NodeLink {
 
  private:
   struct State;
-  SshLink(std::shared_ptr<State> state, std::thread thread);
+  SshLink(std::shared_ptr<State> state, std::thread login);
   static void Run(const std::shared_ptr<State>& state);
 
   const std::shared_ptr<State> state_;
-  std::thread thread_;
+  std::thread login_;
 };
 
 // The options with --ssh_command's program, found in PATH; without, where that is empty. kUsage
@@ -68,6 +67,7 @@ class SshTransport : public Transport {
       : agent_(std::move(agent)), options_(std::move(options)), role_(std::move(role)) {}
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
+  size_t ConnectsAtOnce() const override { return LoginGate::kInTotal; }
 
  private:
   const AgentBinary agent_;

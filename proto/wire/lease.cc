@@ -31,6 +31,11 @@ uint64_t Lease::Renew(std::optional<uint64_t> last_seen_us, Time now) {
   return static_cast<uint64_t>(now.time_since_epoch().count());
 }
 
+Lease::Time Lease::renewed() const {
+  const MutexLock lock(mutex_);
+  return renewed_;
+}
+
 std::optional<milliseconds> Lease::Left(Time now) {
   const MutexLock lock(mutex_);
   const bool is_late = now - std::exchange(looked_, now) > terms_.look_every + kStall;

@@ -45,6 +45,9 @@ class Lease {
   // lease ends in time. Returns the answer.
   uint64_t Renew(std::optional<uint64_t> last_seen_us, Time now);
 
+  // Since when the lease's length counts: as good as the newest renewal.
+  Time renewed() const;
+
   // To be called every `look_every`, from whatever thread. nullopt: it never ends; 0: it is over.
   // A caller that finds it over and looks later than kStall could not run: renewals may be unread,
   // or the front end on the same machine could not run either. Then kCatchUp is left, once after
@@ -54,7 +57,7 @@ class Lease {
   static constexpr milliseconds kCatchUp{3'000};
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Terms terms_ DSL_GUARDED_BY(mutex_);
   const Time begun_;
   // By the front end, as its words said: the newest.

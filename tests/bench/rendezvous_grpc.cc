@@ -1,10 +1,12 @@
 // A whole job of N agents through a real RendezvousServer: join, ranks, and the three barriers. The
 // rendezvous' own agent is in its process, as in a job; the others have a connection each, TCP with
 // mutual TLS on loopback, and share another process, so that the first one's memory is the
-// server's. Prints one JSON object.
+// server's. With IDLE_S the ranks run for so long, and what the server needs meanwhile is measured.
+// Prints one JSON object.
 //
-//   dslaunch-bench-rendezvous-grpc AGENTS
-//   dslaunch-bench-rendezvous-grpc AGENTS ENDPOINT     the other process; the first one starts it
+//   dslaunch-bench-rendezvous-grpc AGENTS [IDLE_S]
+//   dslaunch-bench-rendezvous-grpc AGENTS IDLE_S ENDPOINT   the other process; the first one starts
+//   it
 #include <fcntl.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <google/protobuf/util/delimited_message_util.h>
@@ -19,7 +21,9 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -39,6 +43,8 @@
 namespace dslaunch {
 namespace {
 
+using std::chrono::seconds;
+
 using google::protobuf::io::FileInputStream;
 using google::protobuf::util::ParseDelimitedFromZeroCopyStream;
 using google::protobuf::util::SerializeDelimitedToFileDescriptor;
@@ -49,6 +55,7 @@ constexpr uint32_t kConnectAlone = 50;  // agents, one after the other: what one
 constexpr int kConnectAtOnce = 16;      // the others
 constexpr milliseconds kWait(300'000);  // for anything
 constexpr milliseconds kTick(500);
+constexpr milliseconds kBeat(1'000);  // as an agent of a job with the default options
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());
@@ -86,16 +93,19 @@ class Milestone {
 };
 
 struct Milestones {
-  explicit Milestones(uint32_t agents) : assigned(agents), closed(agents) {}
+  explicit Milestones(uint32_t agents) : assigned(agents), working(agents), closed(agents) {}
   Milestone assigned;
+  Milestone working;  // of agents whose ranks run for a while
   Milestone closed;
 };
 
 class Agent {
  public:
-  Agent(std::shared_ptr<grpc::Channel> channel, uint32_t node, Milestones* milestones)
+  // `works`: its ranks run until EndWork.
+  Agent(std::shared_ptr<grpc::Channel> channel, uint32_t node, Milestones* milestones, bool works)
       : node_(node),
         milestones_(milestones),
+        works_(works),
         client_(
             std::move(channel),
             [this](const pb::RendezvousMessage& message) { OnMessage(message); },
@@ -113,12 +123,24 @@ class Agent {
     Send(std::move(message), 0);
   }
 
+  void Beat() {
+    pb::AgentMessage message;
+    message.mutable_heartbeat()->set_sent_us(1);
+    Send(std::move(message), 1);
+  }
+  void EndWork() {
+    pb::AgentMessage message;
+    message.mutable_finished();
+    Send(std::move(message), 1);
+  }
+
  private:
   void OnMessage(const pb::RendezvousMessage& message) {
     if (message.has_refused()) Fail(message.refused().cause().message());
     if (message.has_completed() && !message.completed().teardown_complete())
       Fail("the job ended without some of its agents");
     if (message.has_assignment()) milestones_->assigned.Reach();
+    if (works_ && message.has_all_ready()) return milestones_->working.Reach();
     if (std::optional<pb::AgentMessage> answer = AnswerTo(message))
       Send(*std::move(answer), message.attempt());
     if (message.has_completed()) milestones_->closed.Reach();
@@ -133,6 +155,7 @@ class Agent {
 
   const uint32_t node_;
   Milestones* const milestones_;
+  const bool works_;
   RendezvousClient client_;
 };
 
@@ -183,7 +206,18 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-int BeTheOthers(uint32_t agents, const std::string& endpoint) {
+// Their ranks run for so long.
+void Work(std::vector<Agent*> agents, seconds duration, const std::function<void()>& on_beat) {
+  const Deadline deadline = Deadline::After(duration);
+  for (Clock::time_point next = Clock::now(); !deadline.Expired(); next += kBeat) {
+    for (Agent* const agent : agents) agent->Beat();
+    on_beat();
+    std::this_thread::sleep_until(next + kBeat);
+  }
+  for (Agent* const agent : agents) agent->EndWork();
+}
+
+int BeTheOthers(uint32_t agents, seconds idle, const std::string& endpoint) {
   FileInputStream input(STDIN_FILENO);
   std::vector<pb::Credentials> credentials(agents - 1);
   for (pb::Credentials& one : credentials) {
@@ -201,10 +235,17 @@ int BeTheOthers(uint32_t agents, const std::string& endpoint) {
   std::vector<std::unique_ptr<Agent>> all;
   for (uint32_t node = 1; node < agents; ++node) {
     const RendezvousRoute& route = routes[node - 1];
-    all.push_back(std::make_unique<Agent>(route.channel, node, &milestones));
+    all.push_back(
+        std::make_unique<Agent>(route.channel, node, &milestones, idle > seconds::zero()));
     all.back()->Join(route.address);
   }
   const Clock::time_point assigned = milestones.assigned.Await();
+  if (idle > seconds::zero()) {
+    milestones.working.Await();
+    std::vector<Agent*> working;
+    for (const auto& agent : all) working.push_back(agent.get());
+    Work(working, idle, [] {});
+  }
   const Clock::time_point closed = milestones.closed.Await();
   // This clock is the same in all processes.
   std::printf("%lld %lld\n", static_cast<long long>(assigned.time_since_epoch().count()),
@@ -230,7 +271,7 @@ void RaiseFileLimit(uint32_t agents) {
 // Starts this program once more, with pipes to its stdin and from its stdout.
 class OtherProcess {
  public:
-  OtherProcess(uint32_t agents, std::string endpoint) {
+  OtherProcess(uint32_t agents, seconds idle, std::string endpoint) {
     int to[2];
     int from[2];
     if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) Fail("no pipe");
@@ -244,7 +285,8 @@ class OtherProcess {
     posix_spawn_file_actions_adddup2(&actions, its_stdout.get(), STDOUT_FILENO);
     std::string name = "/proc/self/exe";
     std::string count = std::to_string(agents);
-    char* argv[] = {name.data(), count.data(), endpoint.data(), nullptr};
+    std::string idle_s = std::to_string(idle.count());
+    char* argv[] = {name.data(), count.data(), idle_s.data(), endpoint.data(), nullptr};
     if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv, environ) != 0) Fail("cannot start");
     posix_spawn_file_actions_destroy(&actions);
   }
@@ -336,9 +378,23 @@ size_t HeapBytes() {
   return heap.uordblks + heap.hblkhd;
 }
 
+// Of this process, since it began.
+double ComputedSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds_of = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+}
+
+size_t CountEntries(const char* folder) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
 Clock::time_point AtCount(int64_t count) { return Clock::time_point(Clock::duration(count)); }
 
-int BeTheRendezvous(uint32_t agents) {
+int BeTheRendezvous(uint32_t agents, seconds idle) {
   RaiseFileLimit(agents);
   Result<CertificateAuthority> authority = CertificateAuthority::Create(kJobId);
   if (!authority.ok()) Fail(authority.error().message);
@@ -355,7 +411,7 @@ int BeTheRendezvous(uint32_t agents) {
   if (!started.ok()) Fail(started.error().message);
   RendezvousServer& server = **started;
   const std::string& endpoint = server.endpoints().front();
-  OtherProcess others(agents, endpoint);
+  OtherProcess others(agents, idle, endpoint);
   for (uint32_t node = 1; node < agents; ++node) others.Write(issue(node));
   std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM begins anew
   const size_t rss_before = OwnMemory("VmRSS");
@@ -371,10 +427,19 @@ int BeTheRendezvous(uint32_t agents) {
   const size_t heap_connected = HeapBytes();
 
   Milestones milestones(1);
-  Agent own(server.InProcessChannel(), 0, &milestones);
+  Agent own(server.InProcessChannel(), 0, &milestones, idle > seconds::zero());
   const Clock::time_point begin = Clock::now();
   others.Signal();
   own.Join("");
+  double idle_cores = 0;
+  if (idle > seconds::zero()) {
+    milestones.working.Await();
+    const double before_s = ComputedSeconds();
+    Work({&own}, idle, [&server] { server.Tick(); });
+    idle_cores = (ComputedSeconds() - before_s) / static_cast<double>(idle.count());
+  }
+  const size_t descriptors = CountEntries("/proc/self/fd");
+  const size_t threads = CountEntries("/proc/self/task");
   const auto [assigned, closed] = others.Hear<int64_t>(server);
   const Clock::time_point all_assigned = std::max(AtCount(assigned), milestones.assigned.Await());
   const Clock::time_point all_closed = std::max(AtCount(closed), milestones.closed.Await());
@@ -382,11 +447,12 @@ int BeTheRendezvous(uint32_t agents) {
   std::printf(
       "{\"agents\": %u, \"connections\": %u, \"connect_s\": %.6f, \"handshake_s\": %.6f, "
       "\"assigned_s\": %.6f, \"total_s\": %.6f, \"rss_bytes\": %zu, \"heap_bytes\": %zu, "
-      "\"peak_rss_bytes\": %zu}\n",
+      "\"peak_rss_bytes\": %zu, \"idle_cores\": %.4f, \"descriptors\": %zu, \"threads\": %zu}\n",
       agents, connections, connect_s, handshake_s,
       std::chrono::duration<double>(all_assigned - begin).count(),
       std::chrono::duration<double>(all_closed - begin).count(), rss_connected - rss_before,
-      heap_connected - heap_before, OwnMemory("VmHWM") - rss_before);
+      heap_connected - heap_before, OwnMemory("VmHWM") - rss_before, idle_cores, descriptors,
+      threads);
   return 0;
 }
 
@@ -395,10 +461,13 @@ int BeTheRendezvous(uint32_t agents) {
 
 int main(int argc, char** argv) {
   const long agents = argc >= 2 ? std::atol(argv[1]) : 0;
-  if (argc > 3 || agents < 2 || agents > 10'000) {
-    std::fprintf(stderr, "usage: %s AGENTS   (2 to 10000)\n", argv[0]);
+  const long idle_s = argc >= 3 ? std::atol(argv[2]) : 0;
+  if (argc > 4 || agents < 2 || agents > 10'000 || idle_s < 0 || idle_s > 3'600) {
+    std::fprintf(stderr, "usage: %s AGENTS [IDLE_S]   (2 to 10000)\n", argv[0]);
     return 64;
   }
   const auto count = static_cast<uint32_t>(agents);
-  return argc == 3 ? dslaunch::BeTheOthers(count, argv[2]) : dslaunch::BeTheRendezvous(count);
+  const std::chrono::seconds idle(idle_s);
+  return argc == 4 ? dslaunch::BeTheOthers(count, idle, argv[3])
+                   : dslaunch::BeTheRendezvous(count, idle);
 }

@@ -137,6 +137,7 @@ void NodeIncarnation::Do(agent_action::ReservePort&) {
 void NodeIncarnation::Do(agent_action::StartHeart& action) {
   beat_every_ = action.interval;
   loop_watch_ = {.patience = action.patience, .turned_at = Now()};
+  ticks_per_beat_ = action.ticks_per_beat;
   Beat();
 }
 
@@ -146,7 +147,8 @@ void NodeIncarnation::Beat() {
     pb::SupervisorRequest request;
     *request.mutable_alive() = core_.Alive(BootNow());
     supervisor_.Request(std::move(request));
-    if (attended_ != nullptr) attended_->Handle(session_, MakeBeat());
+    const bool tells_rendezvous = ticks_++ % ticks_per_beat_ == 0;
+    if (attended_ != nullptr && tells_rendezvous) attended_->Handle(session_, MakeBeat());
   }
   world_.timeline.After(beat_every_.count(), &threads_, [this] { Beat(); });
 }
@@ -176,7 +178,7 @@ pb::AgentMessage NodeIncarnation::MakeBeat() const {
 void NodeIncarnation::Tick() {
   if (core_.prepared()) {
     loop_watch_.turned_at = Now();
-    EmitAlive();
+    if (core_.IsUnasked(BootNow())) EmitAlive();
   }
   const Clock::duration late = Now() - tick_expiry_;
   Feed([&](Clock::time_point now) { return core_.OnTick(now, BootNow(), late); });

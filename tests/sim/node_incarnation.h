@@ -155,6 +155,8 @@ class NodeIncarnation {
   Clock::time_point tick_expiry_;
   LoopWatch loop_watch_;
   milliseconds beat_every_{0};
+  uint32_t ticks_per_beat_ = 1;
+  uint32_t ticks_ = 0;
 };
 
 }  // namespace dslaunch::sim

@@ -316,8 +316,16 @@ TEST_F(AgentCoreTest, APreparedAgentConfiguresItsSupervisorAndBeats) {
   ASSERT_EQ(hearts.size(), 1u);
   EXPECT_EQ(hearts[0].interval, milliseconds(1'000));
   EXPECT_EQ(hearts[0].patience, milliseconds(30'000));
+  EXPECT_EQ(hearts[0].ticks_per_beat, 1u);  // of suspect_ms nothing is said
   EXPECT_EQ(core_.tick_interval(), milliseconds(1'000));
   EXPECT_EQ(core_.OnPrepare(prepare_).error().message, "the agent was prepared twice");
+}
+
+TEST_F(AgentCoreTest, BeatsLessOftenWhereALateHeartbeatDoesNotCount) {
+  prepare_.mutable_timeouts()->set_suspect_ms(4'000);
+  Prepare();
+  EXPECT_EQ(All<agent_action::StartHeart>().at(0).interval, milliseconds(1'000));
+  EXPECT_EQ(All<agent_action::StartHeart>().at(0).ticks_per_beat, 2u);
 }
 
 TEST_F(AgentCoreTest, AnIncompleteJobIsRefused) {
@@ -772,6 +780,14 @@ TEST_F(AgentCoreTest, WhoIsLostWithItsOwnCommandIsOnlyALostNodeToTheOthers) {
   FrontEndGone();
   EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().kind(), pb::Cause::NODE_LOST);
   EXPECT_EQ(core_.outcome().kind(), pb::Cause::FRONT_END_LOST);
+}
+
+TEST_F(AgentCoreTest, OnlyAFrontEndThatDoesNotAskIsToldThatTheNodeLives) {
+  Start();
+  core_.Renew(pb::RenewRequest(), boot_now_);
+  EXPECT_FALSE(core_.IsUnasked(boot_now_));
+  EXPECT_FALSE(core_.IsUnasked(boot_now_ + milliseconds(5'900)));
+  EXPECT_TRUE(core_.IsUnasked(boot_now_ + milliseconds(6'000)));
 }
 
 TEST_F(AgentCoreTest, ALeaseThatIsNotRenewedEndsTheJob) {

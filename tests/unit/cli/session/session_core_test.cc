@@ -464,6 +464,25 @@ TEST_F(SessionCoreTest, ANodeThatCannotBeLeftEndsTheJob) {
 
 // --- Leases and silence ---
 
+TEST_F(SessionCoreTest, RenewsAsOftenAsThereAreHeartbeatsAndOftenEnoughForTheLease) {
+  const struct {
+    uint32_t heartbeat_ms, lease_ms;
+    milliseconds every;
+  } cases[] = {{1'000, 60'000, milliseconds(1'000)},
+               {5'000, 60'000, milliseconds(1'000)},
+               {330, 60'000, milliseconds(330)},
+               {1'000, 1'000, milliseconds(250)},
+               {1'000, 0, milliseconds(1'000)}};
+  PlanFor(1, 1, 0);
+  for (const auto& c : cases) {
+    options_.timeouts.set_heartbeat_ms(c.heartbeat_ms);
+    options_.timeouts.set_lease_ms(c.lease_ms);
+    core_.reset();
+    Take(core().Start(now_));
+    EXPECT_EQ(Timer(SessionTimer::kRenew), c.every) << c.heartbeat_ms << " " << c.lease_ms;
+  }
+}
+
 TEST_F(SessionCoreTest, RenewsTheLeasesOfNodesThatAreHeard) {
   PlanFor(2, 1, 3);
   StartAll();
