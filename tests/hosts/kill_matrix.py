@@ -9,7 +9,8 @@ Each cell is a job of 2 nodes x 2 ranks with a grandchild in a session of its ow
 must do, and why (EXPECTED below); seen are the exit code, how long each node took to know (its ranks got SIGTERM, or
 were gone), how long until nothing was left on any host (by scanning their process tables), and the cause that was named.
 The user is root, with a cgroup for each host (the grandchildren have emptied their environment then), and an ordinary
-one without. Without --defaults the job runs with a grace of 1 s and nodes that are lost after 2 s of silence.
+one without. Without --defaults the job runs with a grace of 1 s and nodes that are lost after 2 s of silence. Some faults are
+also brought to hosts that are set up in another way (SETUPS).
 """
 
 import argparse
@@ -30,6 +31,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from launcher_case import BUILD, Job, is_agent_binary  # noqa: E402
+from slow_exec import SlowExec  # noqa: E402
+from small_disk import SmallDisk  # noqa: E402
 from test_hosts import STATE, TestHosts, find_cgroup_root, read_process, wait_until, why_not  # noqa: E402
 
 WORKER = pathlib.Path(__file__).with_name("matrix_worker.py")
@@ -41,6 +44,11 @@ START_S = 30     # for a job to be where the cell wants it
 POLL_S = 0.01
 KNOWN_S = 3      # an end is known everywhere; the goal is 1 s, which --latency measures: here the machine is busy
 STOP_S = 1       # how long the front end is stopped when it is continued before its lease is over
+FROZEN_S = 8     # a disk
+EXEC_S = 4       # how long an execve takes that is slow
+CUT_S = {"front end cut, 3 s": 3, "front end cut, 12 s": 12, "front end cut, 50 s": 50}
+LEASE_OF_CUTS_S = 60
+LONGEST = "front end cut, 50 s"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +100,29 @@ EXPECTED = {
                        Expected(69, None, "lease", "its lease ends; continued, it finds its nodes lost")),
     "stop front end, cont": (PHASES, ("front",),
                              dataclasses.replace(GOES_ON, why="continued before its lease was over")),
+    "front end cut, 3 s": (PHASES[1:], ("front",),
+                           dataclasses.replace(GOES_ON, why="the nodes hold the front end's lease, which is longer")),
+    "front end cut, 12 s": (("running",), ("front",),
+                            dataclasses.replace(GOES_ON, why="the nodes hold the front end's lease, which is longer")),
+    "front end cut, 50 s": (("running",), ("front",),
+                            dataclasses.replace(GOES_ON, why="the nodes hold the front end's lease, which is longer")),
+    "ssh reset": (PHASES[1:], NODES[:2], dataclasses.replace(GOES_ON, why="the connection is made anew")),
+    "rendezvous reset": (PHASES[1:], ("node2",), dataclasses.replace(GOES_ON, why="the connection is made anew")),
+    "frozen log disk": (PHASES[1:3], ("all",),
+                        dataclasses.replace(GOES_ON, why="a node that waits for a disk is not lost")),
+    "full log disk": (PHASES[1:], ("all",), dataclasses.replace(GOES_ON, why="ranks that do not mind it go on")),
+    "slow exec": (("starting",), ("all",),
+                  dataclasses.replace(GOES_ON, why="all ranks start at once, and their execve takes as long as it takes")),
 }
+LOG_DISK = ("frozen log disk", "full log disk")
+
+# {hosts that are set up in another way: options of TestHosts}
+SETUPS = {
+    "MaxSessions 1": {"sshd_options": {"MaxSessions": "1"}},
+    "certificates only": {"sshd_options": {"TrustedUserCAKeys": f"{STATE}/user_ca.pub", "AuthorizedKeysFile": "none"}},
+    "one home": {"shared_home": True},
+}
+IN_SETUPS = ("rank / running / node2", "agent / running / node1", "front end / running / front", "ssh reset / running / node2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,30 +131,39 @@ class Cell:
     phase: str
     where: str
     expected: Expected
+    setup: str = ""  # of the hosts; empty: the usual one
 
     @property
     def nodes(self):
         return {"all": ("node1", "node2"), "front": ()}.get(self.where, (self.where,))
 
     def __str__(self):
-        return f"{self.fault} / {self.phase} / {self.where}"
+        return f"{self.fault} / {self.phase} / {self.where}" + (f" / {self.setup}" if self.setup else "")
 
 
 def all_cells():
-    return [Cell(fault, phase, where, expected)
-            for fault, (phases, places, expected) in EXPECTED.items() for phase in phases for where in places]
+    usual = [Cell(fault, phase, where, expected)
+             for fault, (phases, places, expected) in EXPECTED.items() for phase in phases for where in places]
+    return usual + [dataclasses.replace(cell, setup=setup) for setup in SETUPS for cell in usual if str(cell) in IN_SETUPS]
 
 
 def pairwise(cells):
-    """Fewer cells in which each pair of fault and phase, fault and place, phase and place still occurs."""
+    """Fewer cells in which each pair of fault and phase, fault and place, phase and place still occurs, without the longest."""
+    cells = [cell for cell in cells if cell.fault != LONGEST]
     def pairs(cell):
-        return {(cell.fault, cell.phase), (cell.fault, cell.where), (cell.phase, cell.where)}
+        return {(cell.fault, cell.phase), (cell.fault, cell.where), (cell.phase, cell.where), (cell.setup, cell.fault)}
     missing, chosen = set().union(*map(pairs, cells)), []
     while missing:
         best = max(cells, key=lambda cell: len(pairs(cell) & missing))
         missing -= pairs(best)
         chosen.append(best)
     return [cell for cell in cells if cell in chosen]
+
+
+def after_s(cell):
+    """How much longer the job may take than without the fault. TCP sends again up to as long after a cut as the cut was."""
+    longer_s = {"frozen log disk": FROZEN_S, "slow exec": EXEC_S + 2, "ssh reset": 5}
+    return longer_s.get(cell.fault, 2 * CUT_S.get(cell.fault, 0))
 
 
 def known_within_s(cell, times):
@@ -236,17 +275,28 @@ class Result:
 
 
 class HostPool:
-    """Hosts that jobs run on one after the other; new ones after a fault that breaks them."""
+    """Hosts that jobs run on one after the other; new ones after a fault that breaks them, and for another setup."""
 
     def __init__(self, user, roots=None):
         self._user = user
         self._roots = roots
         self._hosts = None
+        self._setup = ""
+        self.disk = None  # that the hosts have at STATE/disk, once a cell needs it
 
-    def get(self):
+    def get(self, setup="", with_disk=False):
+        if setup != self._setup or (with_disk and not self.disk):
+            self.drop()
+        if with_disk and not self.disk:
+            self.disk = SmallDisk()
         if self._hosts is None:
+            self._setup = setup
             binds = {f"{STATE}/bin": BUILD / "bin", f"{STATE}/matrix": WORKER.parent}
-            self._hosts = TestHosts(2, user=self._user, binds=binds, roots=self._roots).__enter__()
+            if self.disk:
+                binds[f"{STATE}/disk"] = self.disk.path
+            self._hosts = TestHosts(2, user=self._user, binds=binds, roots=self._roots, **SETUPS.get(setup, {})).__enter__()
+            if setup == "certificates only":
+                give_certificate(self._hosts)
             # The agent is copied to the nodes by the first job; that is not what is measured.
             done = self._hosts.front.run([f"{STATE}/bin/dslaunch", "--hostfile", self._hosts.hostfile(2), "true"])
             if done.returncode != 0:
@@ -258,10 +308,28 @@ class HostPool:
             hosts, self._hosts = self._hosts, None
             hosts.close()
 
+    def close(self):
+        self.drop()
+        if self.disk:
+            self.disk.close()
+
+
+def give_certificate(hosts):
+    """The front's key gets a certificate of an authority that the nodes' sshds trust; the key alone opens nothing."""
+    front, authority = hosts.front, f"{STATE}/user_ca"
+    key = f"{front.home}/.ssh/id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", front.outside_path(authority)], check=True)
+    public = subprocess.run(["ssh-keygen", "-y", "-f", front.outside_path(key)], check=True, capture_output=True, text=True)
+    front.write_file(".ssh/id_ed25519.pub", public.stdout)
+    subprocess.run(["ssh-keygen", "-q", "-s", front.outside_path(authority), "-I", "matrix", "-n", hosts.user,
+                    front.outside_path(key + ".pub")], check=True)
+    certificate = front.outside_path(key + "-cert.pub").read_text()
+    front.write_file(".ssh/id_ed25519-cert.pub", certificate)
+
 
 class CellRun:
-    def __init__(self, cell, hosts, user, times):
-        self.cell, self.hosts, self.user, self.times = cell, hosts, user, times
+    def __init__(self, cell, hosts, disk, user, times):
+        self.cell, self.hosts, self.disk, self.user, self.times = cell, hosts, disk, user, times
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dslaunch-matrix-"))
         os.chmod(self.folder, 0o777)
         self.result = Result(cell, user)
@@ -279,7 +347,15 @@ class CellRun:
             "stop agent": lambda: self.kill("agent", number=signal.SIGSTOP),
             "stop front end": lambda: self.kill("front end", number=signal.SIGSTOP),
             "stop front end, cont": lambda: self.kill("front end", number=signal.SIGSTOP),
+            **dict.fromkeys(CUT_S, self.cut_front_end),
+            "ssh reset": lambda: self.each_node(lambda node: node.reset_connections("sport = :22")),
+            "rendezvous reset": lambda: self.each_node(
+                lambda node: node.reset_connections(f"dst {self.node['node1'].address}")),
+            "frozen log disk": self.freeze_disk,
+            "full log disk": lambda: self.disk.fill(),
+            "slow exec": lambda: None,  # it is slow from the start on
         }
+        self.slow_exec = None
 
     def run(self):
         self.watch.start()
@@ -304,10 +380,23 @@ class CellRun:
 
     def start(self):
         mode = {"finishing": "half", "teardown": "teardown"}.get(self.cell.phase, "wait")
-        argv = [f"{STATE}/bin/dslaunch", "--hostfile", self.hosts.hostfile(2), "--num_gpus", "2", *self.times.options,
-                "/usr/bin/python3", "-I", "-S", f"{STATE}/matrix/{WORKER.name}", str(self.folder), mode]
+        options, program = [*self.times.options], ["/usr/bin/python3"]
+        if self.cell.fault in CUT_S:
+            options += ["--lease_s", str(LEASE_OF_CUTS_S)]
+        elif self.cell.fault in LOG_DISK:
+            options += ["--log_dir", f"{STATE}/disk/logs"]
+        elif self.cell.fault == "slow exec":
+            slow = self.folder / "slow"
+            slow.write_text('#!/bin/sh\nexec /usr/bin/python3 "$@"\n')
+            slow.chmod(0o755)
+            self.slow_exec = SlowExec(slow, EXEC_S)
+            program = [str(slow)]
+        argv = [f"{STATE}/bin/dslaunch", "--hostfile", self.hosts.hostfile(2), "--num_gpus", "2", *options, *program,
+                "-I", "-S", f"{STATE}/matrix/{WORKER.name}", str(self.folder), mode]
         if self.user == "root" and find_cgroup_root():
             argv.append("wipe")
+        if self.cell.fault in LOG_DISK:
+            argv.append("lines")
         self.job = Job(lambda **files: self.hosts.front.popen(argv, stdin=subprocess.DEVNULL, **files), self.folder)
 
     def reach_phase(self):
@@ -358,6 +447,20 @@ class CellRun:
         for thread in threads:
             thread.join()
 
+    def cut_front_end(self):
+        self.hosts.front.link_down()
+        try:
+            time.sleep(CUT_S[self.cell.fault])
+        finally:
+            self.hosts.front.link_up()
+
+    def freeze_disk(self):
+        self.disk.freeze()
+        try:
+            time.sleep(FROZEN_S)
+        finally:
+            self.disk.thaw()
+
     def after_the_fault(self):
         """What lets a cell that goes on come to its end."""
         if self.cell.fault == "stop rank":
@@ -383,7 +486,7 @@ class CellRun:
 
     def measure(self):
         known_s = known_within_s(self.cell, self.times)
-        empty_s = known_s + self.times.grace + TEARDOWN_S
+        empty_s = known_s + self.times.grace + TEARDOWN_S + after_s(self.cell)
         result, expected = self.result, self.cell.expected
         is_stopped = self.cell.fault == "stop front end"
         deadline = time.time() + empty_s + 1
@@ -453,12 +556,16 @@ class CellRun:
 
     def end(self):
         """Leaves nothing, whatever dslaunch did."""
+        if self.slow_exec:
+            self.slow_exec.close()
         for seen in scan(self.hosts):
             try:
                 os.kill(seen.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.disk:
+            self.disk.empty()
 
 
 def cause_of(stderr):
@@ -473,7 +580,8 @@ def run_cell(cell, pool, user, times):
     """The cell's result, after more than one attempt when its moment was missed."""
     for _ in range(ATTEMPTS):
         try:
-            return CellRun(cell, pool.get(), user, times).run()
+            hosts = pool.get(cell.setup, with_disk=cell.fault in LOG_DISK)
+            return CellRun(cell, hosts, pool.disk, user, times).run()
         except Missed as missed:
             why = str(missed)
     return Result(cell, user, problems=[f"missed {ATTEMPTS} times: {why}"])
@@ -503,7 +611,7 @@ def run_cells(cells, user, times, sets, report, roots=None):
                     results[number] = result
                     report(result)
         finally:
-            pool.drop()
+            pool.close()
 
     with concurrent.futures.ThreadPoolExecutor(sets) as workers:
         for done in [workers.submit(work) for _ in range(sets)]:
@@ -520,7 +628,7 @@ def seconds_text(value):
 
 def row(result):
     cell, expected = result.cell, result.cell.expected
-    return [cell.fault, cell.phase, cell.where,
+    return [cell.fault, cell.phase, cell.where + (f", {cell.setup}" if cell.setup else ""),
             "none" if expected.code is None else str(expected.code),
             "none" if expected.code is None else str(result.code),
             seconds_text(result.known_s.get("node1")), seconds_text(result.known_s.get("node2")),
@@ -550,7 +658,7 @@ def markdown(results, times):
 
 
 def tell(result):
-    print(f"{result.user:6} {str(result.cell):42} " + "  ".join(row(result)[3:]), flush=True)
+    print(f"{result.user:6} {str(result.cell):46} " + "  ".join(row(result)[3:]), flush=True)
     if result.problems:
         for line in [*result.left, *result.output.splitlines()]:
             print("        " + line, flush=True)
@@ -576,7 +684,7 @@ def latencies(user, repeat):
                 else:
                     found["a stop is reported"].append(result.known_s["node2"])
     finally:
-        pool.drop()
+        pool.close()
     return found
 
 
