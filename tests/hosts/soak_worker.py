@@ -1,0 +1,34 @@
+"""What the ranks of the soak run: FOLDER (on the disk that all hosts share) and SECONDS.
+
+A rank holds the lock on its number, which whoever has the number from an earlier attempt may still hold for SECONDS. It
+waits for FOLDER/go, says that it has ended, and ends with 0; on SIGTERM with 143.
+"""
+
+import fcntl
+import os
+import pathlib
+import signal
+import sys
+import time
+
+folder, patience_s = pathlib.Path(sys.argv[1]), float(sys.argv[2])
+rank = os.environ["RANK"]
+name = f"{os.environ['DSLAUNCH_ATTEMPT']}.{rank}.{os.environ['WORLD_SIZE']}"
+
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+(folder / f"up.{name}").touch()
+with open(folder / f"owner.{rank}", "a") as owner:
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                (folder / f"two_owners.{name}").touch()
+                break
+        time.sleep(0.05)
+    while not (folder / "go").exists():
+        time.sleep(0.05)
+    (folder / f"done.{name}").touch()
