@@ -24,23 +24,22 @@ void Train() {
   Mlp model;
   auto sgd = std::make_shared<torch::optim::SGD>(model.parameters(), 0.05 * hvd::Size());
   hvd::DistributedOptimizer optimizer(sgd, hvd::NamedParameters(model));
-  int64_t epoch = 0, sample = 0;  // samples of the epoch that all ranks have seen
-  hvd::elastic::State state(model, *sgd, {{"epoch", &epoch}, {"sample", &sample}});
+  hvd::elastic::ElasticSampler sampler(data.inputs.size(0));  // what is left of an epoch
+  int64_t epoch = 0;
+  hvd::elastic::State state(model, *sgd, {{"epoch", &epoch}, {"sampler", &sampler}});
   state.RegisterResetCallbacks(
       {[&] { sgd->param_groups()[0].options().set_lr(0.05 * hvd::Size()); }});
   hvd::elastic::Run(state, [&](hvd::elastic::State&) {
-    for (; epoch < kEpochs; ++epoch, sample = 0) {
-      at::manual_seed(static_cast<uint64_t>(epoch));  // the same order on all ranks
-      const at::Tensor order = at::randperm(data.inputs.size(0));
-      while (sample + kBatch * hvd::Size() <= order.numel()) {
-        const at::Tensor mine = order.narrow(0, sample + kBatch * hvd::Rank(), kBatch);
+    for (; epoch < kEpochs; sampler.SetEpoch(++epoch)) {
+      for (int64_t batch = 0; batch < sampler.Batches(kBatch); ++batch) {
+        const at::Tensor mine = at::tensor(sampler.GetIndices(batch, kBatch));
         optimizer.ZeroGrad();
         at::Tensor loss = dslaunch::CrossEntropy(model.forward(data.inputs.index({mine})),
                                                  data.targets.index({mine}));
         loss.backward();
         optimizer.Step();
-        sample += kBatch * hvd::Size();
-        if (sample / (kBatch * hvd::Size()) % 50 != 0) continue;
+        sampler.RecordBatch(batch, kBatch);
+        if ((batch + 1) % 50 != 0) continue;
         const double mean = hvd::Allreduce(loss.detach(), {.name = "loss"}).item<double>();
         if (hvd::Rank() == 0) std::printf("epoch %ld: loss %.3f\n", epoch, mean);
         state.Commit();

@@ -1,7 +1,8 @@
 // elastic_program FAULT: 2 epochs of 10 batches with dslaunch/horovod_elastic.h, as a rank of a
 // launcher. In the first attempt, FAULT happens around the commit of batch kAt of epoch 0 on rank
-// ELASTIC_RANK (default 1). ELASTIC_OUT is a folder for what rank 0 writes: "losses", a line for
-// each batch of each attempt. ELASTIC_FOLDER is StateOptions::folder.
+// ELASTIC_RANK (default 1). ELASTIC_OUT is a folder: rank 0 writes "losses" there, a line for each
+// batch of each attempt, and every rank "samples.RANK", which samples it then took. ELASTIC_FOLDER
+// is StateOptions::folder.
 #include <dslaunch/dslaunch.h>
 #include <dslaunch/horovod_elastic.h>
 #include <torch/nn/modules/linear.h>
@@ -16,6 +17,7 @@
 #include <iomanip>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace fs = std::filesystem;
 namespace hvd = dslaunch::horovod;
@@ -69,15 +71,21 @@ class Trainer {
     model_ = std::make_shared<Mlp>();
     adam_ = std::make_shared<torch::optim::Adam>(model_->parameters(), 0.01);
     hvd::DistributedOptimizer optimizer(adam_, hvd::NamedParameters(*model_));
-    hvd::elastic::State state(*model_, *adam_,
-                              {{"epoch", &epoch_}, {"batch", &batch_}, {"loss_sum", &loss_sum_}},
-                              {.folder = Variable("ELASTIC_FOLDER", "")});
+    hvd::elastic::ElasticSampler sampler(kBatches * kRows);
+    sampler_ = &sampler;
+    std::vector<hvd::elastic::NamedValue> values = {
+        {"epoch", &epoch_}, {"batch", &batch_}, {"loss_sum", &loss_sum_}};
+    // Ranks that commit a sampler wait for each other, and with this fault rank 0 waits for a
+    // commit.
+    if (fault_ != "newest") values.push_back({"sampler", sampler_});
+    hvd::elastic::State state(*model_, *adam_, values, {.folder = Variable("ELASTIC_FOLDER", "")});
     state.RegisterResetCallbacks({[&] {
       adam_->param_groups()[0].options().set_lr(0.01 * hvd::Size() /
                                                 std::stoi(Variable("ELASTIC_RANKS", "1")));
     }});
     hvd::elastic::Run(state, [&](hvd::elastic::State& same) {
-      for (; epoch_ < kEpochs; ++epoch_, batch_ = 0) {
+      if (fault_ == "newest") taken_ = batch_;
+      for (; epoch_ < kEpochs; NextEpoch()) {
         while (batch_ < kBatches) {
           TakeStep(optimizer);
           if (IsFaulty()) BeforeCommit();
@@ -96,13 +104,26 @@ class Trainer {
            hvd::Rank() == std::stoi(Variable("ELASTIC_RANK", "1"));
   }
 
+  void NextEpoch() {
+    ++epoch_, batch_ = taken_ = 0;
+    sampler_->SetEpoch(epoch_);
+  }
+
   // The ranks have equal parts of a batch that does not depend on their number.
   void TakeStep(hvd::DistributedOptimizer& optimizer) {
-    at::manual_seed(static_cast<uint64_t>(100 * epoch_ + batch_));
     const int64_t rows = kRows / hvd::Size();
-    const at::Tensor inputs = at::randn({kRows, kInputs}).narrow(0, rows * hvd::Rank(), rows);
+    const std::vector<int64_t> mine = sampler_->GetIndices(taken_, rows);
+    sampler_->RecordBatch(taken_++, rows);
+    std::ofstream samples(Variable("ELASTIC_OUT", ".") + "/samples." + std::to_string(hvd::Rank()),
+                          std::ios::app);
+    samples << Variable("DSLAUNCH_ATTEMPT", "1") << " " << epoch_ * kBatches + batch_ + 1;
+    for (const int64_t sample : mine) samples << " " << sample;
+    samples << std::endl;
+    at::manual_seed(1);
+    const at::Tensor chosen = at::tensor(mine, at::kLong);
+    const at::Tensor inputs = at::randn({kBatches * kRows, kInputs}).index_select(0, chosen);
     const at::Tensor targets =
-        at::randint(0, 10, {kRows}, at::kLong).narrow(0, rows * hvd::Rank(), rows);
+        at::randint(0, 10, {kBatches * kRows}, at::kLong).index_select(0, chosen);
     optimizer.ZeroGrad();
     at::Tensor loss = dslaunch::CrossEntropy(model_->forward(inputs), targets);
     loss.backward();
@@ -132,7 +153,10 @@ class Trainer {
       adam_->state().clear();
       adam_->param_groups()[0].options().set_lr(7);
       epoch_ = batch_ = 99, loss_sum_ = -1;
-      return state.Restore();
+      sampler_->SetEpoch(99);
+      state.Restore();
+      taken_ = 0;
+      return;
     }
     if (!IsFirstAttempt()) return;
     if (fault_ == "wait") {
@@ -152,6 +176,8 @@ class Trainer {
   fs::path folder_;
   std::shared_ptr<Mlp> model_;
   std::shared_ptr<torch::optim::Adam> adam_;
+  hvd::elastic::ElasticSampler* sampler_ = nullptr;
+  int64_t taken_ = 0;  // batches of the sampler's part
   int64_t epoch_ = 0, batch_ = 0;
   double loss_sum_ = 0;
 };

@@ -1,5 +1,5 @@
 """Horovod's elastic State (dslaunch/horovod_elastic.h) on the restarts of real jobs: whatever ends an attempt, the next one
-begins from the newest commit, and the losses are those of a run that nothing interrupted."""
+begins from the newest commit, the losses are those of a run that nothing interrupted, and an epoch has each sample once."""
 
 import collections
 import json
@@ -17,6 +17,7 @@ from test_hosts import wait_until  # noqa: E402
 PROGRAM = str(BUILD / "tests" / "dslaunch-elastic-program")
 FAULTS = os.environ["DSLAUNCH_FILE_FAULTS"]
 STEPS, AT = 20, 5
+EPOCH, SAMPLES = 10, 240  # steps and samples of one
 BAD_INPUT, PREEMPTED = 65, 85
 Step = collections.namedtuple("Step", "attempt size step loss loss_sum lr passes")
 
@@ -30,7 +31,7 @@ class ElasticCase(LauncherCase):
 
     def train(self, fault, nodes=1, ranks=2, options=(), code=0, program=None, **variables):
         """Runs the job to its end; the steps of all attempts."""
-        (self.out / "losses").unlink(missing_ok=True)
+        self.forget_steps()
         ended, job = self.run_job(
             "--launcher", "local", "--num_nodes", nodes, "--num_gpus", ranks, "--device", "cpu", "--max_restarts", "1",
             "--restart_delay_s", "0.1", "--log_dir", self.folder / "logs", *options, program or [PROGRAM, fault],
@@ -40,10 +41,23 @@ class ElasticCase(LauncherCase):
         self.job = job
         return self.steps()
 
+    def forget_steps(self):
+        for file in self.out.iterdir():
+            file.unlink()
+
     def steps(self):
         file = self.out / "losses"
         rows = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
         return [Step(*map(int, row[:3]), *map(float, row[3:6]), int(row[6])) for row in rows]
+
+    def check_samples(self, begins_at):
+        """Of steps that the last attempt built on, all ranks together: each sample once in an epoch."""
+        seen = collections.Counter()
+        for file in self.out.glob("samples.*"):
+            for attempt, step, *samples in (map(int, line.split()) for line in file.read_text().splitlines()):
+                if attempt == 2 or step <= begins_at:
+                    seen.update(((step - 1) // EPOCH, sample) for sample in samples)
+        self.assertEqual({(epoch, sample): 1 for epoch in range(STEPS // EPOCH) for sample in range(SAMPLES)}, seen)
 
     def check_same(self, expected, steps, begins_at):
         """Attempt 2 begins after step `begins_at`, and all steps are those of `expected`."""
@@ -51,6 +65,7 @@ class ElasticCase(LauncherCase):
         second = [step.step for step in steps if step.attempt == 2]
         self.assertEqual(list(range(begins_at + 1, STEPS + 1)), second, self.job.output)
         self.assertIn(STEPS, second)
+        self.check_samples(begins_at)
         for step in steps:
             uninterrupted = expected[step.step - 1]
             self.assertEqual(uninterrupted.passes, step.passes, step)
@@ -60,6 +75,7 @@ class ElasticCase(LauncherCase):
     def uninterrupted(self, **options):
         steps = self.train("none", **options)
         self.assertEqual([(1, step) for step in range(1, STEPS + 1)], [(step.attempt, step.step) for step in steps])
+        self.check_samples(begins_at=STEPS)
         return steps
 
 
@@ -77,6 +93,7 @@ class Restarts(ElasticCase):
         expected = self.uninterrupted()
         steps = self.train("restore")
         self.assertEqual([step[1:] for step in expected], [step[1:] for step in steps])
+        self.check_samples(begins_at=STEPS)
 
     def test_the_first_rank_of_a_node(self):
         expected = self.uninterrupted(nodes=2)
@@ -150,9 +167,9 @@ class TornCommits(ElasticCase):
 
 
 class Hosts(ElasticCase):
-    def node(self, rank, fault):
+    def node(self, rank, fault, last_call=1):
         return self.start("--nnodes", "1:2", "--nproc-per-node", "1", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
-                          "--node-rank", rank, "--rdzv-conf", "last_call_timeout=1", "--on_join", "now", "--device", "cpu",
+                          "--node-rank", rank, "--rdzv-conf", f"last_call_timeout={last_call}", "--on_join", "now", "--device", "cpu",
                           "--log_dir", self.folder / f"logs{rank}", [PROGRAM, fault], env=self.env)
 
     def reached(self, job, step):
@@ -177,11 +194,24 @@ class Hosts(ElasticCase):
         self.assertEqual([0.01] * AT + [0.02] * (STEPS - AT), [step.lr for step in steps])
         self.assertAlmostEqual(steps[AT].loss_sum, steps[AT - 1].loss_sum + steps[AT].loss, places=4)
         self.assert_says(first, r"node1 joined", r"elastic: begins from commit 1\.5 of rank 0")
+        self.check_samples(begins_at=AT)
+
+    def test_a_node_that_is_lost(self):
+        self.port = free_port()
+        first, second = (self.node(rank, "wait", last_call=60) for rank in (0, 1))
+        self.reached(first, AT)
+        second.signal(signal.SIGKILL)
+        self.assert_code(0, self.wait(first, 90), first)
+        self.wait(second, 60)
+        steps = self.steps()
+        self.assertEqual([(1, 2, step) for step in range(1, AT + 1)] + [(2, 1, step) for step in range(AT + 1, STEPS + 1)],
+                         [step[:3] for step in steps], first.output)
+        self.check_samples(begins_at=AT)
 
     def test_a_job_that_is_stopped_goes_on_when_it_is_started_again(self):
         expected = self.uninterrupted()
         commits = str(self.folder / "commits")
-        (self.out / "losses").unlink()
+        self.forget_steps()
         words = ["--launcher", "local", "--num_gpus", "2", "--device", "cpu", "--log_dir", self.folder / "logs", "--max_restarts",
                  "1", [PROGRAM, "wait"]]
         env = {**self.env, "ELASTIC_RANKS": "2", "ELASTIC_FOLDER": commits}

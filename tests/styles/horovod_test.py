@@ -19,6 +19,7 @@ CASES = [
     "test_horovod_join_broadcast", "test_broadcast_state_options", "test_broadcast_state_no_grad",
     "test_compression_fp16", "test_no_named_parameters",
     "test_duplicate_names", "test_gradient_clipping", "backward_passes_per_step", "test_dynamic_requires_grad",
+    "elastic_sampler",
 ]
 # Agreement in every way: without a cache, a cache that is too small for the names, no fusion, small messages.
 SETTINGS = [

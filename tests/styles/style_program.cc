@@ -3,6 +3,7 @@
 #include <dslaunch/data_parallel.h>
 #include <dslaunch/dslaunch.h>
 #include <dslaunch/horovod.h>
+#include <dslaunch/horovod_elastic.h>
 #include <dslaunch/replicator.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -792,6 +793,65 @@ void Places() {
   CheckThrows([] { hvd::Rank(); }, "call dslaunch::horovod::Init() first");
 }
 
+// How often each sample is in a part of the ranks; every rank has as many.
+Tensor TimesTaken(const hvd::elastic::ElasticSampler& sampler, int64_t samples) {
+  const Tensor mine = at::tensor(sampler.Indices(), at::kLong);
+  const Tensor all = hvd::Allgather(mine, {.name = "indices"});
+  HOLDS(all.numel() == mine.numel() * hvd::Size());
+  return at::bincount(all, {}, samples);
+}
+
+Tensor RecordedByAll(const hvd::elastic::ElasticSampler& sampler) {
+  return hvd::Allreduce(sampler.Processed(), {.name = "processed", .op = hvd::Op::kMax});
+}
+
+void ElasticSampler() {
+  hvd::Init();
+  constexpr int64_t kSamples = 23;
+  const int64_t size = hvd::Size();
+  const auto extra = [&](int64_t left) { return (left + size - 1) / size * size - left; };
+  hvd::elastic::ElasticSampler sampler(kSamples, {.seed = 5});
+  Tensor times = TimesTaken(sampler, kSamples);
+  HOLDS(times.min().item<int64_t>() == 1);
+  HOLDS(times.sum().item<int64_t>() == kSamples + extra(kSamples));
+  const std::vector<int64_t> first_epoch = sampler.Indices();
+  HOLDS(sampler.Batches(2) == (static_cast<int64_t>(first_epoch.size()) + 1) / 2);
+  HOLDS(sampler.GetIndices(0, 2) == std::vector<int64_t>({first_epoch[0], first_epoch[1]}));
+  HOLDS(sampler.GetIndices(sampler.Batches(2), 2).empty());
+
+  // After a reset the others are shared.
+  sampler.RecordBatch(1, 2);
+  HOLDS(sampler.Indices() == first_epoch);
+  const Tensor processed = RecordedByAll(sampler);
+  HOLDS(processed.sum().item<int64_t>() == 2 * size);
+  sampler.Load(0, processed);
+  times = TimesTaken(sampler, kSamples);
+  HOLDS(at::equal(times.eq(0), processed.ne(0)));
+  HOLDS(times.sum().item<int64_t>() == kSamples - 2 * size + extra(kSamples - 2 * size));
+
+  // One is left for all ranks, and none.
+  Tensor all_but_7 = at::ones({kSamples}, at::kByte);
+  all_but_7[7] = 0;
+  sampler.Load(0, all_but_7);
+  HOLDS(sampler.Indices() == std::vector<int64_t>({7}));
+  sampler.Load(0, at::ones({kSamples}, at::kByte));
+  HOLDS(sampler.Indices().empty() && sampler.Batches(2) == 0);
+
+  sampler.SetEpoch(1);
+  HOLDS(sampler.epoch() == 1 && sampler.Processed().sum().item<int64_t>() == 0);
+  HOLDS(sampler.Indices() != first_epoch);
+  sampler.SetEpoch(0);
+  HOLDS(sampler.Indices() == first_epoch);
+  HOLDS(hvd::elastic::ElasticSampler(kSamples, {.seed = 6}).Indices() != first_epoch);
+  const hvd::elastic::ElasticSampler in_order(kSamples, {.shuffle = false});
+  HOLDS(in_order.GetIndices(0, 2) == std::vector<int64_t>({hvd::Rank(), hvd::Rank() + size}));
+
+  CheckThrows([&] { sampler.RecordIndices({kSamples}); }, "there is no sample 23");
+  CheckThrows([&] { sampler.RecordBatch(-1, 2); }, "batches are counted from 0");
+  CheckThrows([&] { sampler.Load(0, at::zeros({kSamples + 1}, at::kByte)); }, "uint8 [23]");
+  CheckThrows([] { hvd::elastic::ElasticSampler none(0); }, "0 samples");
+}
+
 void ReplicatorPrimitives() {
   const auto group = dslaunch::InitProcessGroup();
   const dslaunch::ReplicaContext replica(group);
@@ -869,6 +929,7 @@ const std::map<std::string, std::function<void()>>& Cases() {
       {"test_gradient_clipping", GradientClipping},
       {"backward_passes_per_step", BackwardPassesPerStep},
       {"test_dynamic_requires_grad", DynamicRequiresGrad},
+      {"elastic_sampler", ElasticSampler},
       {"process_sets", ProcessSets},
       {"test_horovod_process_sets", ProcessSetsOfEachExchange},
       {"stall", Stall},

@@ -50,10 +50,74 @@ class HostsUpdatedInterrupt : public TrainError {
   HostsUpdatedInterrupt();
 };
 
-// A variable of the program that is committed too: where it is in the data, a learning rate.
-struct NamedScalar {
+struct ElasticSamplerOptions {
+  bool shuffle = true;  // else in the order of the data
+  uint64_t seed = 0;
+};
+
+// Which samples of an epoch a rank takes. As a value of a State it knows, after a reset, which
+// samples the commit has seen, and the ranks, however many there are then, share the others:
+//
+//   hvd::elastic::ElasticSampler sampler(data.size());
+//   hvd::elastic::State state(model, *sgd, {{"epoch", &epoch}, {"sampler", &sampler}});
+//   hvd::elastic::Run(state, [&](hvd::elastic::State& state) {
+//     while (epoch < kEpochs) {
+//       for (int64_t batch = 0; batch < sampler.Batches(kBatch); ++batch) {
+//         TrainOn(sampler.GetIndices(batch, kBatch));
+//         sampler.RecordBatch(batch, kBatch);
+//         state.Commit();
+//       }
+//       sampler.SetEpoch(++epoch);
+//       state.Commit();
+//     }
+//   });
+//
+// Each sample comes once in an epoch, and every rank has the same number: where what is left cannot
+// be shared evenly, the first of it come twice, Size() - 1 of them at most. Between Init and
+// Shutdown. Not thread-safe.
+class ElasticSampler {
+ public:
+  // Of samples 0 to `num_samples` - 1, one at least; in epoch 0. The same on all ranks.
+  explicit ElasticSampler(int64_t num_samples, const ElasticSamplerOptions& options = {});
+
+  // Begins an epoch, whose order comes from seed + epoch: nothing of it is processed. As in Horovod
+  // call it when an epoch ends; at its start, it would forget what was recorded before a reset.
+  void SetEpoch(int64_t epoch);
+  int64_t epoch() const { return epoch_; }
+
+  // This rank's part of what was left of the epoch at SetEpoch, or where Run, Restore or Sync took
+  // a commit. What is recorded meanwhile does not change it.
+  const std::vector<int64_t>& Indices() const { return indices_; }
+  // Into how many batches of this size the part is cut; the last one may be shorter.
+  int64_t Batches(int64_t batch_size) const {
+    return (static_cast<int64_t>(indices_.size()) + batch_size - 1) / batch_size;
+  }
+  // The samples of one of these, counted from 0.
+  std::vector<int64_t> GetIndices(int64_t batch, int64_t batch_size) const;
+
+  // These are processed. A commit has what all ranks have recorded until then. It takes a byte for
+  // each of the `num_samples`, in the exchange of the ranks and in the file.
+  void RecordBatch(int64_t batch, int64_t batch_size);
+  void RecordIndices(const std::vector<int64_t>& indices);
+
+  // For checkpoints of the program's own: a copy of what this rank knows to be processed, uint8
+  // [num_samples], 0 where a sample is not; and back, which shares the others anew.
+  at::Tensor Processed() const;
+  void Load(int64_t epoch, const at::Tensor& processed);
+
+ private:
+  const int64_t num_samples_;
+  const ElasticSamplerOptions options_;
+  int64_t epoch_ = 0;
+  at::Tensor processed_;
+  std::vector<int64_t> indices_;
+};
+
+// What is committed too: a variable of the program, such as an epoch or a learning rate, or which
+// samples are processed.
+struct NamedValue {
   std::string name;
-  std::variant<int64_t*, double*> value;  // borrowed
+  std::variant<int64_t*, double*, ElasticSampler*> value;  // borrowed
 };
 
 struct StateOptions {
@@ -65,14 +129,15 @@ struct StateOptions {
 };
 
 // What Run gives back after a reset: parameters and buffers, the optimizer's options and state, and
-// scalars. All ranks have the same state when they commit, as in data parallel training.
+// the program's values. All ranks have the same state when they commit, as in data parallel
+// training; of a sampler all records are put together.
 class State {
  public:
-  // The model, the optimizer (one that BroadcastOptimizerState takes) and the scalars outlive it.
-  // Scalars have names, each once, the same on all ranks. From here on SIGTERM and SIGINT do not
+  // The model, the optimizer (one that BroadcastOptimizerState takes) and the values outlive it.
+  // Values have names, each once, the same on all ranks. From here on SIGTERM and SIGINT do not
   // end the process; see CheckHostUpdates.
   State(torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-        std::vector<NamedScalar> scalars = {}, const StateOptions& options = {});
+        const std::vector<NamedValue>& values = {}, const StateOptions& options = {});
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;

@@ -21,16 +21,26 @@ namespace {
 
 constexpr char kOptimizerNumbers[] = "optimizer.numbers";
 
-void CheckScalars(const std::vector<NamedScalar>& scalars) {
+struct NamedScalar {
+  std::string name;
+  std::variant<int64_t*, double*> value;
+};
+
+struct NamedSampler {
+  std::string name;
+  ElasticSampler* sampler;
+};
+
+void CheckValues(const std::vector<NamedValue>& values) {
   std::set<std::string> names;
-  for (const auto& [name, value] : scalars) {
+  for (const auto& [name, value] : values) {
     if (name.empty() || !names.insert(name).second) {
-      throw TrainError(ExitCode::kUsage, "elastic::State: every scalar needs a name of its own; '" +
+      throw TrainError(ExitCode::kUsage, "elastic::State: every value needs a name of its own; '" +
                                              name +
                                              (name.empty() ? "' is none" : "' is there twice"));
     }
     if (std::visit([](const auto* pointer) { return pointer == nullptr; }, value))
-      throw TrainError(ExitCode::kUsage, "elastic::State: the scalar '" + name + "' is null");
+      throw TrainError(ExitCode::kUsage, "elastic::State: the value '" + name + "' is null");
   }
 }
 
@@ -52,9 +62,15 @@ HostsUpdatedInterrupt::HostsUpdatedInterrupt()
 
 struct State::Impl {
   Impl(torch::nn::Module& module, torch::optim::Optimizer& its_optimizer,
-       std::vector<NamedScalar> its_scalars, const StateOptions& options)
-      : model(module), optimizer(its_optimizer), scalars(std::move(its_scalars)) {
-    CheckScalars(scalars);
+       const std::vector<NamedValue>& values, const StateOptions& options)
+      : model(module), optimizer(its_optimizer) {
+    CheckValues(values);
+    for (const auto& [name, value] : values) {
+      if (const auto* integer = std::get_if<int64_t*>(&value)) scalars.push_back({name, *integer});
+      if (const auto* number = std::get_if<double*>(&value)) scalars.push_back({name, *number});
+      if (const auto* sampler = std::get_if<ElasticSampler*>(&value))
+        samplers.push_back({name, *sampler});
+    }
     OptimizerNumbers(optimizer);  // throws for one that is not known
     const std::string path = FolderOf(options);
     // The cross rank of the first rank of a node is the node's position.
@@ -70,10 +86,12 @@ struct State::Impl {
   void Keep(const CommitId& id);
   void Begin();
   void SyncAll();
+  void ShareRecords() const;
 
   torch::nn::Module& model;
   torch::optim::Optimizer& optimizer;
-  const std::vector<NamedScalar> scalars;
+  std::vector<NamedScalar> scalars;
+  std::vector<NamedSampler> samplers;
   std::optional<CommitFolder> folder;  // of the first rank of each node
   std::vector<std::function<void()>> callbacks;
   SavedCommit commit;  // the last one
@@ -120,10 +138,14 @@ std::vector<NamedTensor> State::Impl::Values() const {
             scalars[i].name,
         scalar_values[static_cast<int64_t>(i)]);
   }
+  for (const auto& [name, sampler] : samplers) {
+    add("sampler." + name, sampler->Processed());
+    add("sampler_epoch." + name, at::scalar_tensor(sampler->epoch(), at::kLong));
+  }
   return values;
 }
 
-// The reverse. Nothing has changed where it throws for a tensor of the model or a scalar.
+// The reverse. Nothing has changed where it throws for a tensor of the model or a value.
 void State::Impl::Take(const std::vector<NamedTensor>& values) const {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> saved;
@@ -153,6 +175,12 @@ void State::Impl::Take(const std::vector<NamedTensor>& values) const {
              scalars[i].name,
          scalar_values[static_cast<int64_t>(i)]);
   }
+  std::vector<std::pair<at::Tensor, at::Tensor>> records;
+  for (const auto& [name, sampler] : samplers) {
+    records.emplace_back(at::empty({}, at::kLong), sampler->Processed());
+    plan("sampler_epoch." + name, records.back().first);
+    plan("sampler." + name, records.back().second);
+  }
   const at::Tensor numbers = find(kOptimizerNumbers);
   if (numbers.scalar_type() != at::kDouble) refuse(kOptimizerNumbers, "are no numbers");
   const double* const first = numbers.const_data_ptr<double>();
@@ -161,6 +189,10 @@ void State::Impl::Take(const std::vector<NamedTensor>& values) const {
     plan("optimizer." + std::to_string(count++), tensor);
   for (auto& [to, from] : copies) to.copy_(from);
   SetScalars(scalar_values);
+  for (size_t i = 0; i < samplers.size(); ++i) {
+    const auto& [epoch, processed] = records[i];
+    samplers[i].sampler->Load(epoch.item<int64_t>(), processed);
+  }
 }
 
 std::vector<CommitId> State::Impl::IdsByRank() const {
@@ -207,15 +239,37 @@ void State::Impl::SyncAll() {
     Broadcast_(values, root, {.name = "elastic.scalars"});
     SetScalars(values);
   }
+  // What a rank with an older commit has recorded is not what this model was trained on.
+  const bool counts = ids.at(static_cast<size_t>(Rank())) == ids.at(static_cast<size_t>(root));
+  for (const auto& [name, sampler] : samplers) {
+    at::Tensor epoch = at::full({1}, sampler->epoch(), at::kLong);
+    Broadcast_(epoch, root, {.name = "elastic.sampler_epoch." + name});
+    at::Tensor processed = sampler->Processed();
+    if (!counts) processed.zero_();
+    Allreduce_(processed, {.name = "elastic.sampler." + name, .op = Op::kMax});
+    sampler->Load(epoch.item<int64_t>(), processed);
+  }
   Keep({ids.at(static_cast<size_t>(root)).generation + 1, 0});
 }
 
+// Each rank then knows what all have processed.
+void State::Impl::ShareRecords() const {
+  for (const auto& [name, sampler] : samplers) {
+    const at::Tensor all =
+        Allreduce(sampler->Processed(), {.name = "elastic.sampler." + name, .op = Op::kMax})
+            .nonzero();
+    const int64_t* const first = all.const_data_ptr<int64_t>();
+    sampler->RecordIndices({first, first + all.numel()});
+  }
+}
+
 State::State(torch::nn::Module& model, torch::optim::Optimizer& optimizer,
-             std::vector<NamedScalar> scalars, const StateOptions& options)
-    : impl_(std::make_unique<Impl>(model, optimizer, std::move(scalars), options)) {}
+             const std::vector<NamedValue>& values, const StateOptions& options)
+    : impl_(std::make_unique<Impl>(model, optimizer, values, options)) {}
 State::~State() = default;
 
 void State::Commit() {
+  impl_->ShareRecords();
   impl_->Keep({impl_->commit.id.generation, impl_->commit.id.number + 1});
   CheckHostUpdates();
 }
