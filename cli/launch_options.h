@@ -151,7 +151,12 @@ struct LaunchOptions {
   std::optional<std::string> hostfile;
   // The lines of a hostfile, in place of one; empty: none. Excludes hostfile.
   std::string hosts;
-  std::optional<int> num_ranks;  // of all nodes together; excludes num_nodes, and a range of them
+  // Ranks of all nodes together, as horovodrun counts; exclude num_nodes, and a range of them.
+  // num_ranks is exact, or, where there is a range of ranks, what the job must begin with.
+  std::optional<int> num_ranks;
+  std::optional<int> min_ranks;
+  std::optional<int> max_ranks;
+  bool has_rank_range() const { return min_ranks || max_ranks; }
   // DeepSpeed's filters, as typed (hostfiles/host_filter.h). They exclude each other and all
   // that says how many nodes or ranks.
   std::optional<std::string> include;

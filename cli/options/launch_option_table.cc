@@ -159,6 +159,18 @@ OptionTable MakeTable() {
        .target = kWhole<&LaunchOptions::num_ranks, 1, 1'000'000>,
        .horovod = true,
        .common = true},
+      {.names = "--min_np,--min_num_proc",
+       .value = "N",
+       .group = Group::kWhere,
+       .help = "the fewest ranks; then -np is how many the job begins with, at least",
+       .target = kWhole<&LaunchOptions::min_ranks, 1, 1'000'000>,
+       .horovod = true},
+      {.names = "--max_np,--max_num_proc",
+       .value = "N",
+       .group = Group::kWhere,
+       .help = "the most ranks; the job grows and shrinks by whole nodes of equal size",
+       .target = kWhole<&LaunchOptions::max_ranks, 1, 1'000'000>,
+       .horovod = true},
       {.names = "-i,--include",
        .value = "NODES",
        .group = Group::kWhere,
@@ -900,25 +912,21 @@ OptionTable MakeTable() {
        .help = "options for mpirun",
        .refusal = "no mpirun is used; --bind_cores_to_rank and --numa_binding bind ranks to cores",
        .horovod = true},
-      {.names = "--min_np",
-       .value = "N",
-       .group = Group::kRefused,
-       .help = "a range of ranks",
-       .refusal = "jobs grow and shrink by whole nodes; give --nnodes MIN:MAX",
-       .horovod = true},
-      {.names = "--max_np",
-       .value = "N",
-       .group = Group::kRefused,
-       .help = "a range of ranks",
-       .refusal = "jobs grow and shrink by whole nodes; give --nnodes MIN:MAX",
-       .horovod = true},
       {.names = "--host_discovery_script",
        .value = "FILE",
        .group = Group::kRefused,
        .help = "a script that lists the nodes again and again",
        .refusal =
-           "list all nodes in the hostfile, also those that may come later; --nnodes MIN:MAX "
-           "starts with those that are there",
+           "list all nodes in the hostfile, also those that may come later; --min_np and --max_np, "
+           "or --nnodes MIN:MAX, start with those that are there",
+       .horovod = true},
+      {.names = "--elastic_timeout",
+       .value = "S",
+       .group = Group::kRefused,
+       .help = "how long a restart waits for nodes",
+       .refusal =
+           "a restart waits 30 s for the nodes that it expects, and one that comes later still "
+           "joins; leave it out",
        .horovod = true},
       {.names = "--autotune",
        .group = Group::kRefused,
@@ -1007,6 +1015,16 @@ const std::vector<Exclusion>& LaunchExclusions() {
     }
     for (const char* nodes : {"--num_nodes", "--min_elastic_nodes", "--max_elastic_nodes"}) {
       all.push_back({"--nnodes", nodes});
+    }
+    for (const char* ranks : {"--min_np", "--max_np"}) {
+      for (const char* nodes : {"--num_nodes", "--nnodes", "--min_elastic_nodes",
+                                "--max_elastic_nodes", "--elastic_training"}) {
+        all.push_back({ranks, nodes, "one is a range of ranks, the other of nodes"});
+      }
+      for (const char* per_node : {"--no_ssh", "--node_rank", "--rdzv_endpoint"}) {
+        all.push_back({ranks, per_node, "each node's command starts that node's ranks only"});
+      }
+      all.push_back({ranks, "--standalone", "a job on this machine has no other nodes"});
     }
     for (const char* ssh : {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args",
                             "--slurm_args", "--force_multi", "--fanout"}) {

@@ -76,6 +76,7 @@ void PlanInOneProcess(LaunchOptions& options) {
   options.train.ranks_per_node = options.num_gpus;
   options.num_nodes = options.num_gpus = 1;
   options.min_nodes = options.max_nodes = std::nullopt;
+  options.min_ranks = options.max_ranks = std::nullopt;
   options.slots_from = std::nullopt;
 }
 

@@ -49,6 +49,32 @@ Result<void> DecideNodes(ParsedFlags& flags) {
   return {};
 }
 
+// As horovodrun: the least defaults to -np, and nodes that come later are used at once.
+Result<void> DecideRanks(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  if (!options.has_rank_range()) return {};
+  if (!options.min_ranks) options.min_ranks = options.num_ranks;
+  if (!options.min_ranks) {
+    return WrongUse("--max_np " + std::to_string(*options.max_ranks) +
+                    " is the most ranks, and the fewest are not known; add --min_np N");
+  }
+  const std::pair<const char*, std::optional<int>> rising[] = {
+      {"--min_np", options.min_ranks}, {"-np", options.num_ranks}, {"--max_np", options.max_ranks}};
+  for (size_t i = 0; i < std::size(rising); ++i) {
+    for (size_t k = i + 1; k < std::size(rising); ++k) {
+      if (!rising[k].second || !rising[i].second || *rising[i].second <= *rising[k].second)
+        continue;
+      const auto text = [](const auto& option) {
+        return std::string(option.first) + " (" + std::to_string(*option.second) + ")";
+      };
+      return WrongUse(text(rising[i]) + " is more than " + text(rising[k]) +
+                      "; lower the first or raise the second");
+    }
+  }
+  if (!flags.given.contains("--on_join")) options.on_join = OnJoin::kNow;
+  return {};
+}
+
 void OneNodeHere(LaunchOptions& options) {
   options.launcher = Launcher::kLocal;
   options.num_nodes = 1;
@@ -301,6 +327,7 @@ void DecideOutput(ParsedFlags& flags) {
 
 Result<LaunchOptions> ResolveOptions(ParsedFlags flags) {
   DSL_TRY(DecideNodes(flags));
+  DSL_TRY(DecideRanks(flags));
   DSL_TRY(DecidePlace(flags));
   DSL_TRY(DecideSilences(flags));
   DSL_TRY(DecideProgram(flags));

@@ -219,6 +219,11 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
         "--detach: a job of one command on each node ends with its commands; leave it out, and run "
         "them in the background");
   }
+  if (options.has_rank_range()) {
+    return Usage(
+        "--min_np and --max_np count the ranks of all nodes, and in a job of one command on each "
+        "node a command starts its own; give a range of nodes in their place (--nnodes MIN:MAX)");
+  }
   const PerNode& place = *options.per_node;
   LaunchPlan plan;
   if (info.hosts) {

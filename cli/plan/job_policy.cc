@@ -28,8 +28,8 @@ pb::Policy::OnHang ToProto(OnHang on_hang) {
 
 Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& plan) {
   const bool others_can_go_on = plan.nodes.size() > static_cast<size_t>(plan.min_nodes);
-  const int max_restarts =
-      options.max_restarts.value_or(others_can_go_on || options.min_nodes ? kUsualRestarts : 0);
+  const int max_restarts = options.max_restarts.value_or(
+      others_can_go_on || options.min_nodes || options.has_rank_range() ? kUsualRestarts : 0);
   if (options.on_hang == OnHang::kRestart && max_restarts == 0) {
     return Error{ExitCode::kUsage,
                  "--on_hang restart needs restarts: add --max_restarts N, or take --on_hang kill"};

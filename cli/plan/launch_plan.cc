@@ -263,8 +263,16 @@ Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& a
 // Without a hostfile all ranks are this machine's.
 LaunchOptions OnOneNode(LaunchOptions options) {
   const bool counts = options.num_gpus || options.slots_from || IsFiltered(options);
-  if (options.num_ranks && !counts) options.num_gpus = std::min(*options.num_ranks, kMaxSlots);
+  const std::optional<int> ranks = options.num_ranks ? options.num_ranks : options.min_ranks;
+  if (ranks && !counts) options.num_gpus = std::min(*ranks, kMaxSlots);
   return options;
+}
+
+Error TooFewSlots(const std::string& option, int wanted, int64_t nodes, int64_t slots) {
+  return Usage(option + " " + std::to_string(wanted) + ", but " +
+               Count(static_cast<size_t>(nodes), "node") + (nodes == 1 ? " has " : " have ") +
+               Count(static_cast<size_t>(slots), "slot") +
+               "; add nodes or slots, or ask for fewer ranks");
 }
 
 // Fills the nodes in their order until there are `wanted` ranks. Spares stay.
@@ -272,12 +280,9 @@ Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
   int64_t slots = 0;
   for (const Host& node : nodes) slots += node.spare ? 0 : node.slots;
   if (slots < wanted) {
-    return Usage("--num_proc " + std::to_string(wanted) + ", but " +
-                 Count(static_cast<size_t>(
-                           std::ranges::count(nodes, false, [](const Host& h) { return h.spare; })),
-                       "node") +
-                 " have " + Count(static_cast<size_t>(slots), "slot") +
-                 "; add nodes or slots, or ask for fewer ranks");
+    return TooFewSlots(
+        "--num_proc", wanted,
+        std::ranges::count(nodes, false, [](const Host& node) { return node.spare; }), slots);
   }
   int left = wanted;
   for (Host& node : nodes) {
@@ -287,6 +292,45 @@ Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
     if (!node.devices.empty()) node.devices.resize(static_cast<size_t>(node.slots));
   }
   std::erase_if(nodes, [](const Host& node) { return !node.spare && node.slots == 0; });
+  return {};
+}
+
+// How many nodes with `slots` ranks each a range of ranks means, as a job grows and shrinks by
+// whole nodes: 4 to 8 ranks on nodes of 4 are 1 to 2. Nodes beyond the most stand by.
+Result<void> KeepRankRange(const LaunchOptions& options, LaunchPlan& plan) {
+  std::vector<Host*> regular;
+  const int slots = plan.nodes.front().slots;
+  for (Host& node : plan.nodes) {
+    if (node.slots != slots) {
+      return Usage(
+          "--min_np and --max_np: the job grows and shrinks by whole nodes, which must be "
+          "equal, but " +
+          plan.nodes.front().name + " has " + Count(static_cast<size_t>(slots), "slot") + " and " +
+          node.name + " has " + std::to_string(node.slots) +
+          "; add --num_gpus N, the ranks of each node, or give a range of nodes in their "
+          "place (--nnodes MIN:MAX)");
+    }
+    if (!node.spare) regular.push_back(&node);
+  }
+  const auto nodes = static_cast<int>(regular.size());
+  const int all = nodes * slots;
+  const int begins_with = std::max(options.num_ranks.value_or(0), *options.min_ranks);
+  if (begins_with > all)
+    return TooFewSlots(begins_with == *options.min_ranks ? "--min_np" : "-np", begins_with, nodes,
+                       all);
+  const int most = std::min(options.max_ranks.value_or(all), all);
+  if (most % slots != 0) {
+    const int below = most - most % slots;
+    return Usage("--max_np " + std::to_string(most) +
+                 ": the job grows and shrinks by whole nodes, of " +
+                 Count(static_cast<size_t>(slots), "rank") + " each; ask for " +
+                 (below >= begins_with ? std::to_string(below) + " or " : "") +
+                 std::to_string(below + slots) +
+                 ", or give the nodes another number of ranks (--num_gpus N)");
+  }
+  for (int i = most / slots; i < nodes; ++i) regular[static_cast<size_t>(i)]->spare = true;
+  plan.min_nodes = (*options.min_ranks + slots - 1) / slots;
+  plan.start_nodes = (begins_with + slots - 1) / slots;
   return {};
 }
 
@@ -341,7 +385,11 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
   DSL_TRY_ASSIGN(LaunchPlan plan, hosts      ? PlanFromFile(options, *hosts)
                                   : by_slurm ? PlanFromSlurm(options, **info.slurm)
                                              : PlanWithoutHosts(OnOneNode(options), info));
-  if (options.num_ranks) DSL_TRY(KeepRanks(plan.nodes, *options.num_ranks));
+  if (options.has_rank_range()) {
+    DSL_TRY(KeepRankRange(options, plan));
+  } else if (options.num_ranks) {
+    DSL_TRY(KeepRanks(plan.nodes, *options.num_ranks));
+  }
   plan.launcher = LauncherFor(options, info, hosts.has_value(), by_slurm, plan.nodes);
   if (plan.launcher == Launcher::kSlurm && options.detach) {
     return Usage(
@@ -360,7 +408,7 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
   if (plan.launcher == Launcher::kSlurm) plan.exec_command = SrunCommand((*info.slurm)->job_id);
   plan.ranks = NumberRanksOf(plan.nodes);
   plan.max_nodes = static_cast<int>(plan.ranks.blocks.size());
-  plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
+  if (!options.has_rank_range()) plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
   if (!options.shown_ranks.all && !options.shown_ranks.ranks.empty() &&
       options.shown_ranks.ranks.back() >= plan.world_size()) {
     return Usage("--show " + std::to_string(options.shown_ranks.ranks.back()) +

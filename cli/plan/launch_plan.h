@@ -34,6 +34,7 @@ struct LaunchPlan {
   Launcher launcher = Launcher::kLocal;
   std::vector<Host> nodes;  // in hostfile order; the local launcher uses no host, port and user
   int min_nodes = 1;        // with ranks, below which the job ends
+  int start_nodes = 0;      // that must be there for it to begin; 0: min_nodes
   int max_nodes = 1;        // with ranks: as many as are no spares
   RankNumbering ranks;      // of all of those; with fewer nodes there are fewer ranks
   // Of kExec what runs a command on a node, as it was given. Of kSlurm, kOpenMpi and kPdsh the

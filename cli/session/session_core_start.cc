@@ -145,7 +145,9 @@ size_t SessionCore::Failures() const {
 }
 
 bool SessionCore::CanStartWithout(size_t failures) const {
-  return nodes_.size() - failures >= static_cast<size_t>(options_.plan.min_nodes) &&
+  const LaunchPlan& plan = options_.plan;
+  return nodes_.size() - failures >=
+             static_cast<size_t>(std::max(plan.start_nodes, plan.min_nodes)) &&
          std::ranges::all_of(nodes_, [](const NodeState& node) {
            return !node.failure || IsRetryable(*node.failure);
          });

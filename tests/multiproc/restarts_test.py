@@ -92,6 +92,15 @@ class Restarts(LauncherCase):
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)
 
+    def test_a_range_of_ranks_goes_on_with_the_nodes_that_are_left(self):
+        job = self.start_and_wait("--launcher", "local", "-H", "a:2,b:2", "-np", "4", "--min-np", "2", "--max-np", "4", ranks=4)
+        _, agent = self.node_processes("b")
+        os.kill(agent.pid, signal.SIGKILL)
+        code = self.wait(job)
+        self.assert_code(0, code, job)
+        self.assert_says(job, "attempt 1 ended: b was lost", "2 ranks on 1 node succeeded")
+        self.assert_nothing_left()
+
     def test_a_node_that_is_alone_and_silent_is_lost(self):
         job = self.start_and_wait("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", "--lease_s", "4", ranks=1)
         supervisor, agent = self.node_processes("localhost")

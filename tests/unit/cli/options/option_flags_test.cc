@@ -105,9 +105,10 @@ const std::vector<std::vector<std::string>> kHorovodrun = {
     {"--gloo", "--tcp"},
     {"--mpi"},
     {"--mpi_args"},
-    {"--min_np"},
-    {"--max_np"},
+    {"--min_np", "--min_num_proc"},
+    {"--max_np", "--max_num_proc"},
     {"--host_discovery_script"},
+    {"--elastic_timeout"},
     {"--autotune"},
     {"--hierarchical_allreduce"},
     {"--config_file"},
@@ -164,9 +165,24 @@ const std::vector<Case>& Cases() {
       {"--mpi", {"pmix"}, [](const Options& o) { EXPECT_EQ(o.mpi, MpiChoice::kPmix); }},
       {"--mpi", {"python3"}, nullptr, "auto, pmix"},  // a flag there, before the program
       {"--mpi_args", {"--map-by x"}, nullptr, "no mpirun is used"},
-      {"--min_np", {"2"}, nullptr, "give --nnodes MIN:MAX"},
-      {"--max_np", {"2"}, nullptr, "give --nnodes MIN:MAX"},
+      {"--min_np",
+       {"2"},
+       [](const Options& o) {
+         EXPECT_EQ(o.min_ranks, 2);
+         EXPECT_EQ(o.on_join, OnJoin::kNow);
+       }},
+      {"--max_np",
+       {"8"},
+       [](const Options& o) {
+         EXPECT_EQ(o.min_ranks, 4);
+         EXPECT_EQ(o.num_ranks, 4);
+         EXPECT_EQ(o.max_ranks, 8);
+       },
+       "",
+       {"-np=4"}},
+      {"--max_np", {"2"}, nullptr, "the fewest are not known; add --min_np N"},
       {"--host_discovery_script", {"./s"}, nullptr, "list all nodes in the hostfile"},
+      {"--elastic_timeout", {"60"}, nullptr, "a restart waits 30 s"},
       {"--autotune", {}, nullptr, "set --fusion_threshold_mb"},
       {"--hierarchical_allreduce", {}, nullptr, "leave it out"},
       {"--config_file", {"c.yaml"}, nullptr, "--run_file takes a file"},

@@ -245,6 +245,59 @@ TEST(MakeLaunchPlan, RanksOfAllNodesTogetherFillTheFirst) {
   EXPECT_THAT(too_many.error().message, HasSubstr("--num_proc 9, but 2 nodes have 8 slots"));
 }
 
+LaunchOptions RankRange(int min, std::optional<int> max, std::optional<int> begins_with = {},
+                        std::optional<int> num_gpus = {}) {
+  LaunchOptions options = Options({}, num_gpus);
+  options.min_ranks = min;
+  options.max_ranks = max;
+  options.num_ranks = begins_with;
+  return options;
+}
+
+TEST(MakeLaunchPlan, ARangeOfRanksIsOneOfNodesOfEqualSize) {
+  const auto N = std::nullopt;
+  struct {
+    LaunchOptions options;
+    std::optional<std::vector<Host>> hosts;
+    int min_nodes, start_nodes, max_nodes, spares;
+  } cases[] = {
+      {RankRange(4, 8), Hosts({4, 4, 4}), 1, 1, 2, 1},
+      {RankRange(4, 8, 8), Hosts({4, 4, 4}), 1, 2, 2, 1},
+      {RankRange(4, N, 5), Hosts({4, 4, 4}), 1, 2, 3, 0},
+      {RankRange(5, 12), Hosts({4, 4, 4}), 2, 2, 3, 0},
+      {RankRange(1, 14), Hosts({4, 4, 4}), 1, 1, 3, 0},  // there are no more
+      {RankRange(2, 4, N, 2), Hosts({4, 2}), 1, 1, 2, 0},
+      {RankRange(4, 8), HostsWithSpare({4, 4, 4}, 1), 1, 1, 2, 1},
+      {RankRange(1, 2, 2), N, 1, 1, 1, 0},
+  };
+  for (const auto& c : cases) {
+    const auto plan = MakeLaunchPlan(c.options, c.hosts, {});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(plan->min_nodes, c.min_nodes);
+    EXPECT_EQ(plan->start_nodes, c.start_nodes);
+    EXPECT_EQ(plan->max_nodes, c.max_nodes);
+    EXPECT_EQ(std::ranges::count_if(plan->nodes, &Host::spare), c.spares);
+  }
+}
+
+TEST(MakeLaunchPlan, ARangeOfRanksThatWholeNodesCannotGiveIsRefused) {
+  const auto N = std::nullopt;
+  const BadPlan cases[] = {
+      {RankRange(2, 4), Hosts({4, 2}), {"u@node1 has 4 slots and u@node2 has 2", "--num_gpus N"}},
+      {RankRange(4, 6), Hosts({4, 4}), {"--max_np 6", "4 ranks each; ask for 4 or 8,"}},
+      {RankRange(1, 3), Hosts({4, 4}), {"--max_np 3", "; ask for 4,"}},
+      {RankRange(5, 7), Hosts({4, 4}), {"--max_np 7", "; ask for 8,"}},
+      {RankRange(9, N), Hosts({4, 4}), {"--min_np 9, but 2 nodes have 8 slots"}},
+      {RankRange(1, N, 9), Hosts({4, 4}), {"-np 9, but 2 nodes have 8 slots"}},
+  };
+  for (const BadPlan& c : cases) {
+    const auto plan = MakeLaunchPlan(c.options, c.hosts, {});
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.error().code, ExitCode::kUsage);
+    for (const std::string& said : c.said) EXPECT_THAT(plan.error().message, HasSubstr(said));
+  }
+}
+
 TEST(HostfileFor, NoneWhereTheHostsAreGiven) {
   LaunchOptions options;
   options.hosts = "w0 slots=2\n";

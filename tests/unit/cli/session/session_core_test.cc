@@ -232,6 +232,18 @@ TEST_F(SessionCoreTest, StartsWithoutANodeThatMayComeBackAndTriesItAgain) {
   EXPECT_THAT(Said(), HasSubstr("node0 is connected now"));
 }
 
+TEST_F(SessionCoreTest, BeginsWithMoreNodesThanItGoesOnWith) {
+  PlanFor(3, 1, 3);
+  options_.plan.start_nodes = 2;
+  Take(core().Start(now_));
+  FailToConnect(0, Unreachable());
+  FailToConnect(1, Unreachable());
+  Connect(2);
+  EXPECT_TRUE(All<action::Prepare>().empty());
+  EXPECT_TRUE(IsFinished());
+  EXPECT_EQ(core().End().job.exit_code, ToInt(ExitCode::kUnavailable));
+}
+
 TEST_F(SessionCoreTest, ANodeThatRefusesUsFailsTheStartButOthersAreNamedToo) {
   PlanFor(4, 1, 3);
   Take(core().Start(now_));
