@@ -31,10 +31,9 @@ namespace dslaunch {
 namespace {
 
 void Zero(const std::string& file, int rank, int ranks) {
-  // Memory that is freed stays with the process: it is needed again at once, and new pages cost
-  // more than what is computed in them.
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  // What is whole for a moment is given back at once: within the heap, small parts that stay would
+  // take its place, and the next one would find none.
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
   const Recipe recipe = ParseRecipe(text.str(), file, ranks);

@@ -26,8 +26,9 @@ std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::
                                              const EngineRanks& ranks, Passes passes,
                                              InitRecording* deferred) {
   const c10::Device device = ranks.world->device();
-  // At stage 3 only ShardedStates may do this: all parameters at once may not fit into memory.
-  if (deferred == nullptr || config.zero.stage < 3) {
+  // With ZeRO ShardedStates does this: all parameters at once may not fit into memory, and in fp32
+  // they take more than what a rank keeps.
+  if (deferred == nullptr || config.zero.stage == 0) {
     if (deferred != nullptr) {
       Materialize(module, *deferred, device);
     } else if (!device.is_cpu() && config.zero.stage < 3) {

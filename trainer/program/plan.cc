@@ -85,10 +85,9 @@ auto OrExplain(const Measure& measure, const char* what) -> decltype(measure()) 
 
 std::vector<MemoryPlan> PlanWhole(const Recipe& recipe, const DataSplits& data) {
   const DeferredModel deferred = DeferModel(recipe, data.train->input_shape());
-  MemoryPlan plan = PlanMemory(SizesOf(*deferred.model), recipe.engine);
-  SetPasses(OrExplain([&] { return MeasurePass(recipe, FirstSample(*data.train)); },
-                      "activations are not estimated"),
-            plan);
+  const PassMemory passes = OrExplain([&] { return MeasurePass(recipe, FirstSample(*data.train)); },
+                                      "activations are not estimated");
+  const MemoryPlan plan = PlanMemory(SizesOf(*deferred.model), recipe.engine, passes);
   PrintLine(PlanText(plan));
   return {plan};
 }
@@ -103,8 +102,8 @@ std::vector<MemoryPlan> PlanStages(const Recipe& recipe, const DataSplits& data)
   std::vector<MemoryPlan> plans;
   for (int stage = 0; stage < stages; ++stage) {
     const auto at = static_cast<size_t>(stage);
-    MemoryPlan plan = PlanMemory(SizesOf(*cut[at].module), recipe.engine);
-    if (!passes.empty()) SetPasses(passes[at], plan);
+    const MemoryPlan plan = PlanMemory(SizesOf(*cut[at].module), recipe.engine,
+                                       passes.empty() ? PassMemory() : passes[at]);
     PrintLine(StageLine(cut[at], stage, stages));
     PrintLine(PlanText(plan));
     plans.push_back(plan);

@@ -39,25 +39,6 @@ bool CopiesGradients(const PrecisionConfig& precision) {
   return precision.master_weights && precision.grad_accumulation != Dtype::kFloat32;
 }
 
-// What a unit's gradients need while they travel.
-struct Bucket {
-  int64_t message = 0;  // from the unit's first gradient on
-  int64_t others = 0;   // from the last one on
-};
-
-// The most at a time: units under way, and the next one, of which a gradient may come early.
-int64_t MostUnderWay(const std::vector<Bucket>& units, bool overlap) {
-  int64_t most = 0;
-  for (size_t i = 0; i < units.size(); ++i) {
-    int64_t bytes = i + 1 < units.size() ? units[i + 1].message : 0;
-    for (size_t k = 0; k <= (overlap ? std::min(kMostUnderWay, i) : 0); ++k) {
-      bytes += units[i - k].message + units[i - k].others;
-    }
-    most = std::max(most, bytes);
-  }
-  return most;
-}
-
 // Stage 3: elements of units that are whole at the same time (ParameterGatherer). An operation
 // needs its own unit whatever the limits. Beyond that a unit stays if it is read again within the
 // reuse distance or what prefetching asks for, and the next ones are asked for ahead.
@@ -68,8 +49,14 @@ int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
   return std::min(all, std::max(largest, wanted));
 }
 
+// What passes and `buckets` take together where these do not follow the gradients' order.
+int64_t AtTheSameTime(const PassMemory& passes, int64_t buckets) {
+  return passes.peak > 0 ? buckets + passes.peak_with_gradients : 0;
+}
+
 // Replaces what is sharded.
-void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, MemoryPlan& plan) {
+void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
+                const PassMemory& passes, MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;
   const ZeroConfig& zero = config.zero;
   const auto element_bytes = [&](size_t parameter) {
@@ -89,7 +76,13 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     if (to.device == OffloadDevice::kCpu) plan.in_main_memory += bytes;
     if (to.device == OffloadDevice::kNvme) plan.in_files += bytes;
   };
-  std::vector<Bucket> units;
+  std::vector<GradientUnit> sent_units;  // all, in the order in which they are sent
+  std::vector<GradientUnit> units;       // but for those of `filling`
+  std::vector<size_t> trained(
+      parameters.size());  // of each parameter: how many there are before it
+  for (size_t i = 1; i < parameters.size(); ++i) {
+    trained[i] = trained[i - 1] + (parameters[i - 1].trained ? 1 : 0);
+  }
   int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
   int64_t gathered = 0, largest = 0, widest = 0;  // stage 3: of units that are gathered
   for (const FlatParameter& unit :
@@ -120,15 +113,27 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     const int64_t sent = own_message ? ranks * n * sent_bytes : 0;
     const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * sent_bytes : 0;
     const bool own_sum = zero.stage > 1 && config.batch.accumulation_steps > 1;
-    const Bucket bucket = {sent, received + (own_sum ? n * sum_bytes : 0)};
+    GradientUnit& travels = sent_units.emplace_back();
+    travels.message = sent;
+    travels.others = received + (own_sum ? n * sum_bytes : 0);
+    for (const size_t i : unit.parameters) travels.parameters.push_back(trained[i]);
     if (zero.stage == 3 && unit.persistent) {
-      filling += bucket.message + bucket.others;
+      filling += travels.message + travels.others;
     } else {
-      units.push_back(bucket);
+      units.push_back(travels);
     }
   }
-  plan.buckets = MostUnderWay(units, config.communication.overlap) + filling;
   plan.gathered = widest * GatheredElements(zero, gathered, largest);
+  const bool overlap = config.communication.overlap;
+  plan.buckets = MostOnTheirWay(units, overlap) + filling;
+  plan.passes_with_buckets = AtTheSameTime(passes, plan.buckets);
+  if (passes.arrivals.empty()) return;
+  std::vector<GradientArrival> alone;
+  for (const GradientArrival& arrival : passes.arrivals) {
+    alone.emplace_back().parameter = arrival.parameter;
+  }
+  plan.buckets = MostWithPasses(sent_units, overlap, alone, /*at_end=*/0);
+  plan.passes_with_buckets = MostWithPasses(sent_units, overlap, passes.arrivals, passes.at_end);
 }
 
 // Whether ranks with whole models exchange something else than every gradient (LocalStates).
@@ -171,7 +176,8 @@ void PlanServer(const ModelSizes& model, const EngineConfig& config, int64_t ran
 
 }  // namespace
 
-MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
+MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
+                      const PassMemory& passes) {
   const PrecisionConfig& precision = config.precision;
   const int64_t model_bytes = BytesOf(precision.model);
   const int64_t norm_extra = precision.batch_norm_float32 ? 4 - model_bytes : 0;
@@ -202,7 +208,9 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
   plan.optimizer +=
       ExchangeStates(model, config, ranks, precision.master_weights ? 4 : model_bytes);
   if (is_server) PlanServer(model, config, ranks, plan);
-  if (config.zero.stage > 0) PlanShards(model, config, static_cast<int>(ranks), plan);
+  plan.passes = passes.peak;
+  plan.passes_with_buckets = AtTheSameTime(passes, plan.buckets);
+  if (config.zero.stage > 0) PlanShards(model, config, static_cast<int>(ranks), passes, plan);
   return plan;
 }
 

@@ -9,6 +9,7 @@
 #include "trainer/base/memory_bytes.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/parallel/zero/flat_parameter.h"
+#include "trainer/train/gradient_traffic.h"
 
 namespace dslaunch {
 
@@ -22,6 +23,20 @@ struct ModelSizes {
   int64_t other_buffer_bytes = 0;  // of buffers that hold no floating point numbers
   // For ZeRO: each parameter, of which those of batch norms have the dtype 1, the others 0.
   std::vector<ShardedParameter> shardable;
+};
+
+// What passes of a model hold beside the states.
+struct PassMemory {
+  // Bytes that the forward pass and the loss leave to the backward pass.
+  int64_t activations = 0;
+  // The most bytes at any time of both passes: activations, intermediate results and the gradients
+  // of the parameters that one operation gives. 0: not known.
+  int64_t peak = 0;
+  // The same from the first gradient of a parameter on, when gradients begin to travel.
+  int64_t peak_with_gradients = 0;
+  // The same around each gradient, and after the last one; empty: not known.
+  std::vector<GradientArrival> arrivals = {};
+  int64_t at_end = 0;
 };
 
 // Bytes of one rank:
@@ -58,10 +73,9 @@ struct MemoryPlan {
   int64_t optimizer = 0;
   int64_t master_weights = 0;
   int64_t buffers = 0;
-  // The most that the passes of the micro-batches under way hold (pass_memory.h): activations,
-  // intermediate results, gradients on their way. 0: not estimated.
+  // The most that the passes of the micro-batches under way hold: PassMemory::peak.
   int64_t passes = 0;
-  int64_t passes_with_gradients = 0;  // the same while gradients travel
+  int64_t passes_with_buckets = 0;  // the most of both at one time, while gradients travel
   // During the optimizer's step, when there are no passes: fp32 copies of gradients of 16 bit.
   int64_t update = 0;
   // Of the above, what is offloaded: to main memory, which counts where ranks compute on GPUs, and
@@ -74,14 +88,14 @@ struct MemoryPlan {
   // The most at one time, without what lies in files.
   int64_t total() const {
     return states() + buffers +
-           std::max(gathered + std::max(passes, buckets + passes_with_gradients), update) -
-           in_files;
+           std::max(gathered + std::max({passes, buckets, passes_with_buckets}), update) - in_files;
   }
   int64_t on_device() const { return total() - in_main_memory; }  // of a GPU
 };
 
-// Precondition: config.optimizer has a value.
-MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config);
+// Precondition: config.optimizer has a value. Without `passes`, activations are left out.
+MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
+                      const PassMemory& passes = {});
 
 // Where a plan is to fit.
 struct PlanPlace {

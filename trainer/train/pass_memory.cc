@@ -36,11 +36,10 @@ class ShapedModel {
     // States are not part of a pass: a gradient goes where it would accumulate.
     arrivals_.emplace(trained, [this, trained](size_t i) {
       at::Tensor parameter = trained[i].tensor;
+      const int64_t peak = pass_->peak_bytes(), live = pass_->live_bytes();
       parameter.mutable_grad().reset();
-      if (!peak_before_gradients_) {
-        peak_before_gradients_ = pass_->peak_bytes();
-        pass_->ResetPeak();
-      }
+      gradients_.push_back({i, peak, live, pass_->live_bytes()});
+      pass_->ResetPeak();
     });
   }
 
@@ -68,13 +67,24 @@ class ShapedModel {
   // What is live in a forward and a backward pass beyond what was before.
   struct Count {
     explicit Count(ShapedModel& counted) : shaped(counted), before(counted.pass_->live_bytes()) {
-      shaped.peak_before_gradients_.reset();
+      shaped.gradients_.clear();
       shaped.pass_->ResetPeak();
     }
     int64_t live() const { return shaped.pass_->live_bytes() - before; }
-    int64_t peak_with_gradients() const { return shaped.pass_->peak_bytes() - before; }
+    int64_t at_end() const { return shaped.pass_->peak_bytes() - before; }
+    std::vector<GradientArrival> gradients() const {
+      std::vector<GradientArrival> gradients = shaped.gradients_;
+      for (GradientArrival& gradient : gradients) {
+        gradient.peak -= before;
+        gradient.live -= before;
+        gradient.left -= before;
+      }
+      return gradients;
+    }
     int64_t peak() const {
-      return std::max(peak_with_gradients(), shaped.peak_before_gradients_.value_or(0) - before);
+      int64_t peak = at_end();
+      for (const GradientArrival& gradient : gradients()) peak = std::max(peak, gradient.peak);
+      return peak;
     }
     ShapedModel& shaped;
     const int64_t before;
@@ -84,8 +94,8 @@ class ShapedModel {
   const EngineConfig& engine_;
   DeferredModel deferred_;
   std::unique_ptr<ShapePass> pass_;
-  std::optional<int64_t> peak_before_gradients_;  // of live bytes
-  std::optional<GradientArrivals> arrivals_;      // ends first
+  std::vector<GradientArrival> gradients_;
+  std::optional<GradientArrivals> arrivals_;  // ends first
 };
 
 at::Tensor Forward(ShapedModel& shaped, const EngineConfig& engine, at::Tensor input) {
@@ -154,13 +164,12 @@ PassMemory MeasurePass(const Recipe& recipe, const Batch& sample) {
   PassMemory memory{.activations = count.live()};
   loss.backward();
   memory.peak = count.peak();
-  memory.peak_with_gradients = count.peak_with_gradients();
+  memory.arrivals = count.gradients();
+  memory.peak_with_gradients = memory.at_end = count.at_end();
+  for (size_t i = 1; i < memory.arrivals.size(); ++i) {
+    memory.peak_with_gradients = std::max(memory.peak_with_gradients, memory.arrivals[i].peak);
+  }
   return memory;
-}
-
-void SetPasses(const PassMemory& passes, MemoryPlan& plan) {
-  plan.passes = passes.peak;
-  plan.passes_with_gradients = passes.peak_with_gradients;
 }
 
 std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& parts,
@@ -201,7 +210,8 @@ std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& pa
   for (size_t stage = 0; stage < stages; ++stage) {
     const int64_t activations = MostUnderWay(schedule.actions[stage], kept[stage]);
     const int64_t peak = activations + beyond[stage];
-    memory.push_back({activations, peak, peak});
+    memory.push_back(
+        {.activations = activations, .peak = peak, .peak_with_gradients = peak, .at_end = peak});
   }
   return memory;
 }

@@ -11,16 +11,6 @@
 
 namespace dslaunch {
 
-struct PassMemory {
-  // Bytes that the forward pass and the loss leave to the backward pass.
-  int64_t activations = 0;
-  // The most bytes beside the states at any time of both passes: activations, intermediate results
-  // and the gradients of the parameters that one operation gives.
-  int64_t peak = 0;
-  // The same from the first gradient of a parameter on, when gradients begin to travel.
-  int64_t peak_with_gradients = 0;
-};
-
 // The next ones construct the model without memory and run it without computing (ShapePass), so
 // any size will do. `sample` is one sample, [1, ...]; micro-batches are of as many such as the
 // engine configuration says. They throw TrainError kBadInput where the passes depend on values,
@@ -29,8 +19,6 @@ struct PassMemory {
 // Of a rank that has the whole model, at one micro-batch, in 16 bit, under autocast and with
 // recomputed parts as the configuration has it. Memory within LibTorch's kernels is not in it.
 PassMemory MeasurePass(const Recipe& recipe, const Batch& sample);
-
-void SetPasses(const PassMemory& passes, MemoryPlan& plan);
 
 // Layers [begin, end) of each part of a model, part p being chunk p / stages of stage p % stages.
 using LayerParts = std::vector<std::pair<size_t, size_t>>;

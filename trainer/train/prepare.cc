@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 
 #include "trainer/base/by_rank.h"
 #include "trainer/base/train_error.h"
@@ -74,6 +75,13 @@ void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
   }
 }
 
+// Where a rank's part is less than the model, which else would be the most memory that the rank
+// ever takes. A model of the user's own may not be able to, and has to only at stage 3.
+bool ConstructsWithoutMemory(const Recipe& recipe) {
+  const int64_t stage = recipe.engine.zero.stage;
+  return stage == 3 || (stage > 0 && !std::holds_alternative<PluginConfig>(recipe.model));
+}
+
 // The model's weights as they would be had it been cast after it was given them.
 void RoundToModel(TrainingModel& training_model) {
   const at::NoGradGuard no_grad;
@@ -133,7 +141,7 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
                          ", which does not divide " + std::to_string(group.world_size()) +
                          " ranks; every replica of the pipeline needs one rank for each stage");
   }
-  if (pipeline || recipe.engine.zero.stage == 3) {
+  if (pipeline || ConstructsWithoutMemory(recipe)) {
     DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
     training_model = pipeline ? MakePipelineTrainingModel(recipe.engine, deferred.model,
                                                           std::move(deferred.recording),

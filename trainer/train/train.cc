@@ -31,7 +31,7 @@ MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
                                       &MemoryPlan::gradients,  &MemoryPlan::buckets,
                                       &MemoryPlan::optimizer,  &MemoryPlan::master_weights,
                                       &MemoryPlan::buffers,    &MemoryPlan::passes,
-                                      &MemoryPlan::update,     &MemoryPlan::passes_with_gradients};
+                                      &MemoryPlan::update,     &MemoryPlan::passes_with_buckets};
   std::vector<double> numbers;
   for (const auto category : kCategories) numbers.push_back(static_cast<double>(own.*category));
   MemoryPlan largest;
@@ -169,15 +169,16 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
 }
 
 MemoryPlan Trainer::OwnPlan(const TrainingModel& training_model) const {
-  MemoryPlan plan = PlanMemory(SizesOf(training_model.module()), recipe_.engine);
-  if (!recipe_.engine.memory_breakdown || recipe_.engine.pipeline.wanted()) return plan;
-  const int64_t first = 0;
-  try {
-    SetPasses(MeasurePass(recipe_, data_.train->Fetch({&first, 1})), plan);
-  } catch (const TrainError& error) {
-    if (error.code() != ExitCode::kBadInput) throw;  // else they cannot be known beforehand
+  PassMemory passes;
+  if (recipe_.engine.memory_breakdown && !recipe_.engine.pipeline.wanted()) {
+    const int64_t first = 0;
+    try {
+      passes = MeasurePass(recipe_, data_.train->Fetch({&first, 1}));
+    } catch (const TrainError& error) {
+      if (error.code() != ExitCode::kBadInput) throw;  // else they cannot be known beforehand
+    }
   }
-  return plan;
+  return PlanMemory(SizesOf(training_model.module()), recipe_.engine, passes);
 }
 
 std::string Trainer::WhoTrains(const TrainingModel& training_model) const {

@@ -69,8 +69,8 @@ struct InitializeOptions {
   // so LoadCheckpoint needs load_optimizer_states = false.
   OptimizerFactory make_optimizer = {};
   // The recording of a model that was constructed under DeferInit, or null. Initialize consumes it.
-  // The caller owns it. At ZeRO stage 3 each rank then materializes one parameter at a time and
-  // keeps its shard, so no rank ever holds the whole model.
+  // The caller owns it. With ZeRO each rank then materializes one parameter at a time and keeps
+  // what it is to keep: at stage 3 its shard, so no rank ever holds the whole model.
   InitRecording* deferred = nullptr;
   // False: as "broadcast_buffers": false in the configuration. Each rank then keeps its own buffers
   // (queues, running statistics); a checkpoint holds those of rank 0. True: all ranks have rank 0's

@@ -207,7 +207,8 @@ void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
   std::vector<at::Tensor> tensors = TensorsOf(parameters_);
   for (const NamedTensor& item : buffers_) tensors.push_back(item.tensor);
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
-    if (index < parameters_.size()) return Take(index, values.detach());
+    const bool has_unit = index < parameters_.size() && places_[index].unit != kNoUnit;
+    if (has_unit) return Take(index, values.detach());
     const auto cast = dtypes.find(tensors[index].unsafeGetTensorImpl());
     tensors[index].set_data(values.detach().to(
         group_.device(), cast == dtypes.end() ? values.scalar_type() : cast->second));

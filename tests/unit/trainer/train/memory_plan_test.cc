@@ -90,10 +90,10 @@ TEST(MemoryPlanTest, EachStageDividesMore) {
     EXPECT_EQ(plan.parameters, stage < 3 ? 2 * p : 2 * p / 4);
     EXPECT_EQ(plan.gradients, stage < 2 ? 2 * p : 2 * p / 4);
     EXPECT_EQ(plan.optimizer + plan.master_weights, 12 * p / 4);
-    // A message and the parts of three ranks: three units of them, and the next one's message.
+    // A message and the parts of three ranks: two units of them, and the next two's messages.
     const int64_t received = 3 * 1600 * 2;
     const int64_t message = stage > 1 ? 6400 * 2 : 0;
-    EXPECT_EQ(plan.buckets, 3 * (received + message) + message);
+    EXPECT_EQ(plan.buckets, 2 * (received + message) + 2 * message);
   }
   config.communication.overlap = false;
   EXPECT_EQ(PlanMemory(model, config).buckets, 2 * 6400 * 2 + 3 * 1600 * 2);
@@ -155,11 +155,37 @@ TEST(MemoryPlanTest, PassesAndUpdateAreNotAtTheSameTime) {
   EXPECT_EQ(plan.update, 4000);
   EXPECT_EQ(plan.total(), 16000 + 4000);
   plan.passes = 10000;
-  plan.passes_with_gradients = 9000;
-  plan.buckets = 500;
+  plan.passes_with_buckets = 9500;
   EXPECT_EQ(plan.total(), 16000 + 10000) << "nothing travels before there are gradients";
-  plan.buckets = 2000;
-  EXPECT_EQ(plan.total(), 16000 + 2000 + 9000);
+  plan.passes_with_buckets = 11000;
+  EXPECT_EQ(plan.total(), 16000 + 11000);
+  plan.passes = plan.passes_with_buckets = 0;
+  plan.buckets = 5000;
+  EXPECT_EQ(plan.total(), 16000 + 5000) << "passes are not known";
+}
+
+TEST(MemoryPlanTest, PassesAndBucketsByTheOrderOfTheGradients) {
+  ModelSizes model;
+  for (int i = 0; i < 10; ++i) {
+    model.shardable.push_back({.name = "h" + std::to_string(i) + ".weight", .elements = 6400});
+  }
+  model.trained = 64000;
+  EngineConfig config = Config(OptimizerConfig::Type::kSgd);
+  config.batch = {32, 8, 1};  // 4 ranks
+  config.zero.stage = 2;
+  config.zero.reduce_bucket_size = 6400;
+  const int64_t message = 6400 * 4, received = 3 * 1600 * 4;
+  PassMemory passes = {.peak = 90'000, .peak_with_gradients = 60'000};
+  EXPECT_EQ(PlanMemory(model, config, passes).passes_with_buckets,
+            4 * message + 2 * received + 60'000);
+  for (size_t i = 10; i-- > 0;) passes.arrivals.push_back({i, 1000, 500, 500});
+  EXPECT_EQ(PlanMemory(model, config, passes).passes_with_buckets,
+            3 * message + 2 * received + 500);
+  EXPECT_EQ(PlanMemory(model, config, passes).buckets, 3 * message + 2 * received);
+  passes.arrivals[0].peak = 90'000;
+  passes.arrivals[9].peak = 80'000;
+  EXPECT_EQ(PlanMemory(model, config, passes).passes_with_buckets,
+            2 * (message + received) + 80'000);
 }
 
 TEST(MemoryPlanTest, WhetherItFits) {
