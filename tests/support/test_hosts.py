@@ -211,6 +211,11 @@ class Host:
         options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", **options}
         return subprocess.run(self.command(argv, cwd), env=self.environment(env), timeout=timeout_s, **options)
 
+    def sent_bytes(self):
+        """By its network interface, in its life, as the kernel counts them."""
+        line, = (line for line in self.run(["cat", "/proc/net/dev"]).stdout.splitlines() if "eth0:" in line)
+        return int(line.split(":")[1].split()[8])
+
     def processes(self):
         """Everything that runs in this host but its first process and the listening sshd."""
         def is_ours(process):
