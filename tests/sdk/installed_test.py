@@ -47,7 +47,7 @@ class InstalledTest(unittest.TestCase):
         shutil.copytree(SOURCE + "/examples", cls.folder + "/examples")
         builds = []
         for name in ("mnist_mlp", "mnist_pipeline", "plugin_model", "plugin_data", "horovod_mlp", "horovod_elastic",
-                     "diloco_mlp", "replicator_mlp"):
+                     "diloco_mlp", "replicator_mlp", "data_parallel_mlp", "parameter_server_mlp"):
             example = cls.folder + "/examples/" + name
             checked("cmake", "-S", example, "-B", example + "/build", "-DCMAKE_PREFIX_PATH=" + cls.prefix)
             builds.append(subprocess.Popen(["cmake", "--build", example + "/build"], stdout=subprocess.PIPE,
@@ -89,6 +89,23 @@ class InstalledTest(unittest.TestCase):
         self.check_example(run(program))
         self.check_example(run(program, "2"))
 
+    def test_one_process_with_several_devices(self):
+        self.check_example(run(self.folder + "/examples/data_parallel_mlp/build/data_parallel_mlp"))
+
+    def test_a_parameter_server(self):
+        program = self.folder + "/examples/parameter_server_mlp/build/parameter_server_mlp"
+        self.check_example(run(program))
+        ended = run(self.dslaunch, "-np", "2", "--device", "cpu", "--log_dir", self.folder + "/logs", program)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        losses = [float(loss) for loss in re.findall(r"step \d+: loss (\d\.\d+)", ended.stdout)]
+        self.assertEqual(len(losses), 5, ended.stdout)
+        self.assertLess(losses[-1], 0.65)
+
+    def test_programs_of_every_style_are_short(self):
+        for name in ("horovod_mlp", "horovod_elastic", "diloco_mlp", "replicator_mlp", "data_parallel_mlp", "parameter_server_mlp"):
+            with open(self.folder + "/examples/%s/%s.cc" % (name, name)) as source:
+                self.assertLess(len(source.readlines()), 60, name)
+
     def test_weights_that_are_exchanged_seldom(self):
         program = self.folder + "/examples/diloco_mlp/build/diloco_mlp"
         for mode in "diloco", "local_sgd":
@@ -102,8 +119,6 @@ class InstalledTest(unittest.TestCase):
 
     def test_an_elastic_job_loses_a_rank(self):
         program = self.folder + "/examples/horovod_elastic/build/horovod_elastic"
-        with open(self.folder + "/examples/horovod_elastic/horovod_elastic.cc") as source:
-            self.assertLess(len(source.readlines()), 60)
         killed = ('if [ $DSLAUNCH_ATTEMPT.$RANK = 1.1 ]; then'
                   '  (until ls $DSLAUNCH_RANK_DIR/../../elastic/node_0/commit.1.3.*; do sleep 0.02; done; kill -9 $$) &'
                   'fi >/dev/null 2>&1; exec ' + program)
