@@ -15,6 +15,7 @@
 
 #include "agent/dial/dial.h"
 #include "agent/host/logout.h"
+#include "agent/inspect/await_end.h"
 #include "agent/inspect/inspect.h"
 #include "agent/node/agent_main.h"
 #include "agent/pmix/mpi_server.h"
@@ -103,6 +104,8 @@ int Run(int argc, char** argv) {
     return dslaunch::RunRelay(argv[3], dslaunch::OwnBuildId());
   }
   const dslaunch::InspectOptions inspection = {has_nonce ? argv[3] : "", dslaunch::OwnBuildId()};
+  if (mode == "await" && argc == 5 && dslaunch::IsHex(argv[4]))
+    return dslaunch::RunAwaitEnd(inspection, argv[4]);
   if (mode == "read" && argc == 4) return dslaunch::RunRead(inspection);
   const std::optional<uint32_t> node = argc == 6 ? ReadNumber(argv[5]) : std::nullopt;
   if (mode == "attach" && node && dslaunch::IsJobId(argv[4]))
@@ -113,6 +116,7 @@ int Run(int argc, char** argv) {
                "       dslaunch-agent supervisor --nonce HEX --command-fd N\n"
                "       dslaunch-agent resume --nonce HEX SOCKET\n"
                "       dslaunch-agent read --nonce HEX\n"
+               "       dslaunch-agent await --nonce HEX HEX\n"
                "       dslaunch-agent attach --nonce HEX JOB NODE\n"
                "       dslaunch-agent relay --nonce HEX\n"
                "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"

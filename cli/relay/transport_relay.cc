@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <utility>
 
+#include "base/mutex.h"
+#include "cli/relay/relay_client.h"
 #include "cli/relay/relay_tree.h"
 #include "cli/transport/agent_copy.h"
 #include "cli/transport/child_link.h"
@@ -32,7 +35,39 @@ class RelaySshCommand : public SshNodeCommand {
 
 }  // namespace
 
-struct RelayTransport::Group {
+// The groups of nodes and their relays.
+class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
+ public:
+  explicit Tree(Options options);
+
+  Result<std::unique_ptr<NodeLink>> ConnectAs(const AgentRole& role, const NodeTarget& target,
+                                              Deadline deadline);
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) {
+    return ConnectAs(options_.role, target, deadline);
+  }
+
+ private:
+  struct Group;
+  class Link;
+
+  // Started with the first relay.
+  Result<std::shared_ptr<RelayLoop>> Loop();
+  // A relay that others made, or null: this node is to be the relay.
+  std::shared_ptr<RelayClient> AwaitRelay(Group& group);
+  Result<std::unique_ptr<NodeLink>> BecomeRelay(const std::shared_ptr<Group>& group,
+                                                const AgentRole& role, const NodeTarget& target,
+                                                Deadline deadline);
+  Result<std::unique_ptr<NodeLink>> ConnectBy(const std::shared_ptr<RelayClient>& relay,
+                                              const AgentRole& role, const NodeTarget& target,
+                                              Deadline deadline);
+
+  const Options options_;
+  std::map<std::string, std::shared_ptr<Group>> groups_;  // by the name of each node
+  Mutex mutex_;
+  std::shared_ptr<RelayLoop> loop_ DSL_GUARDED_BY(mutex_);
+};
+
+struct RelayTransport::Tree::Group {
   Mutex mutex;
   CondVar changed;
   std::shared_ptr<RelayClient> relay DSL_GUARDED_BY(mutex);
@@ -43,15 +78,20 @@ struct RelayTransport::Group {
 };
 
 // The last link of a relay to end ends the relay.
-class RelayTransport::Link : public NodeLink {
+class RelayTransport::Tree::Link : public NodeLink {
  public:
-  Link(std::shared_ptr<RelayClient> relay, std::unique_ptr<NodeLink> link, std::string address)
-      : relay_(std::move(relay)), link_(std::move(link)), address_(std::move(address)) {}
+  Link(std::shared_ptr<Tree> tree, NodeTarget target, std::shared_ptr<RelayClient> relay,
+       std::unique_ptr<NodeLink> link, std::string address)
+      : tree_(std::move(tree)),
+        target_(std::move(target)),
+        relay_(std::move(relay)),
+        link_(std::move(link)),
+        address_(std::move(address)) {}
 
   UniqueFd TakeFd() override { return link_->TakeFd(); }
   void Abort(const std::string& why) override { link_->Abort(why); }
   bool WaitEnd(Deadline deadline) override {
-    if (!link_->WaitEnd(deadline)) return false;
+    if (!link_->WaitEnd(deadline)) return !relay_->is_alive() && HasEndedBy(deadline);
     return relay_->EndIfIdle(Deadline::After(kRelayEndsWithin).Earlier(deadline));
   }
   void LeaveRunning() override { link_->LeaveRunning(); }
@@ -60,6 +100,16 @@ class RelayTransport::Link : public NodeLink {
   std::string Address() const override { return address_; }
 
  private:
+  // What became of the supervisor a lost relay cannot tell, but the node itself can.
+  bool HasEndedBy(Deadline deadline) const {
+    AgentRole role;
+    role.kind = AgentRole::Kind::kAwaitEnd;
+    role.start_nonce = link_->StartNonce();
+    return !role.start_nonce.empty() && tree_->ConnectAs(role, target_, deadline).ok();
+  }
+
+  const std::shared_ptr<Tree> tree_;
+  const NodeTarget target_;
   const std::shared_ptr<RelayClient> relay_;
   const std::unique_ptr<NodeLink> link_;
   const std::string address_;
@@ -88,7 +138,7 @@ RelayTransport::Options RelayTransport::OverSsh(const AgentBinary& agent, const 
   return options;
 }
 
-RelayTransport::RelayTransport(Options options) : options_(std::move(options)) {
+RelayTransport::Tree::Tree(Options options) : options_(std::move(options)) {
   std::shared_ptr<Group> group;
   for (size_t i = 0; i < options_.nodes.size(); ++i) {
     if (i == 0 || RelayOf(i, options_.fanout) != RelayOf(i - 1, options_.fanout))
@@ -97,27 +147,26 @@ RelayTransport::RelayTransport(Options options) : options_(std::move(options)) {
   }
 }
 
-RelayTransport::~RelayTransport() = default;
-
-Result<std::unique_ptr<NodeLink>> RelayTransport::Connect(const NodeTarget& target,
-                                                          Deadline deadline) {
+Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::ConnectAs(const AgentRole& role,
+                                                                  const NodeTarget& target,
+                                                                  Deadline deadline) {
   const auto found = groups_.find(target.name);
   const std::shared_ptr<Group> group =
       found == groups_.end() ? std::make_shared<Group>() : found->second;
   const milliseconds limit = deadline.Left();
   if (const std::shared_ptr<RelayClient> relay = AwaitRelay(*group))
-    return ConnectBy(relay, target, Deadline::After(limit));
-  return BecomeRelay(group, target, Deadline::After(limit));
+    return ConnectBy(relay, role, target, Deadline::After(limit));
+  return BecomeRelay(group, role, target, Deadline::After(limit));
 }
 
-Result<std::shared_ptr<RelayLoop>> RelayTransport::Loop() {
+Result<std::shared_ptr<RelayLoop>> RelayTransport::Tree::Loop() {
   const MutexLock lock(mutex_);
   if (loop_) return loop_;
   DSL_TRY_ASSIGN(loop_, RelayLoop::Start());
   return loop_;
 }
 
-std::shared_ptr<RelayClient> RelayTransport::AwaitRelay(Group& group) {
+std::shared_ptr<RelayClient> RelayTransport::Tree::AwaitRelay(Group& group) {
   const MutexLock lock(group.mutex);
   const auto has_relay = [&]() DSL_REQUIRES(group.mutex) {
     return group.relay && group.relay->is_alive();
@@ -131,9 +180,9 @@ std::shared_ptr<RelayClient> RelayTransport::AwaitRelay(Group& group) {
   return nullptr;
 }
 
-Result<std::unique_ptr<NodeLink>> RelayTransport::BecomeRelay(const std::shared_ptr<Group>& group,
-                                                              const NodeTarget& target,
-                                                              Deadline deadline) {
+Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
+    const std::shared_ptr<Group>& group, const AgentRole& role, const NodeTarget& target,
+    Deadline deadline) {
   const OnStep on_step = [group, then = options_.on_step](SshStep step) {
     if (then) then(step);
     if (step != SshStep::kHandshake && step != SshStep::kCopyAgent) return;
@@ -160,29 +209,38 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::BecomeRelay(const std::shared_
   if (!relay) return link.error();
   const std::string nonce = MakeNonce();
   const std::string subject = "node '" + target.name + "' (" + target.host + "): the agent ";
-  Result<std::unique_ptr<RunningProgram>> agent =
-      relay->StartAgent(AgentArguments(options_.role, nonce));
+  Result<std::unique_ptr<RunningProgram>> agent = relay->StartAgent(AgentArguments(role, nonce));
   if (!agent.ok())
     return Error{agent.error().code, subject + "cannot be started: " + agent.error().message};
-  auto own = std::make_unique<ChildLink>(*std::move(agent), address);
+  auto own = std::make_unique<ChildLink>(*std::move(agent), address, nonce);
   HelloScanner scanner(nonce);
   if (const Result<void> hello = own->AwaitHello(scanner, deadline); !hello.ok()) {
     return Error{hello.error().code,
                  subject + hello.error().message + ItSaid(own->StderrTail(), scanner.Skipped())};
   }
-  return std::unique_ptr<NodeLink>(
-      std::make_unique<Link>(std::move(relay), std::move(own), std::move(address)));
+  return std::unique_ptr<NodeLink>(std::make_unique<Link>(
+      shared_from_this(), target, std::move(relay), std::move(own), std::move(address)));
 }
 
-Result<std::unique_ptr<NodeLink>> RelayTransport::ConnectBy(
-    const std::shared_ptr<RelayClient>& relay, const NodeTarget& target, Deadline deadline) const {
-  CommandTransport transport(options_.agent, options_.from_relay, options_.role, options_.on_step,
-                             relay);
+Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::ConnectBy(
+    const std::shared_ptr<RelayClient>& relay, const AgentRole& role, const NodeTarget& target,
+    Deadline deadline) {
+  CommandTransport transport(options_.agent, options_.from_relay, role, options_.on_step, relay);
   transport.SetHint(options_.hint);
   DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, transport.Connect(target, deadline));
   std::string address = link->Address();
-  return std::unique_ptr<NodeLink>(
-      std::make_unique<Link>(relay, std::move(link), std::move(address)));
+  return std::unique_ptr<NodeLink>(std::make_unique<Link>(shared_from_this(), target, relay,
+                                                          std::move(link), std::move(address)));
+}
+
+RelayTransport::RelayTransport(Options options)
+    : tree_(std::make_shared<Tree>(std::move(options))) {}
+
+RelayTransport::~RelayTransport() = default;
+
+Result<std::unique_ptr<NodeLink>> RelayTransport::Connect(const NodeTarget& target,
+                                                          Deadline deadline) {
+  return tree_->Connect(target, deadline);
 }
 
 }  // namespace dslaunch

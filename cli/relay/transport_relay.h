@@ -3,13 +3,10 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/mutex.h"
-#include "cli/relay/relay_client.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
 #include "cli/transport/node_command.h"
@@ -21,7 +18,8 @@ namespace dslaunch {
 // Groups are neighbours in `nodes`. The first node of a group to be reached becomes its relay; the
 // others wait for it, and one of them becomes the relay where that fails or takes long. A link of a
 // lost relay ends as that of a lost node does, and the next Connect to a node of its group makes
-// another. Thread-safe.
+// another. Of such a link's node WaitEnd asks anew, by another relay, whether its supervisor has
+// ended. Thread-safe.
 class RelayTransport : public Transport {
  public:
   using OnStep = std::function<void(SshStep)>;
@@ -49,22 +47,8 @@ class RelayTransport : public Transport {
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
 
  private:
-  struct Group;
-  class Link;
-
-  // Started with the first relay.
-  Result<std::shared_ptr<RelayLoop>> Loop();
-  // A relay that others made, or null: this node is to be the relay.
-  std::shared_ptr<RelayClient> AwaitRelay(Group& group);
-  Result<std::unique_ptr<NodeLink>> BecomeRelay(const std::shared_ptr<Group>& group,
-                                                const NodeTarget& target, Deadline deadline);
-  Result<std::unique_ptr<NodeLink>> ConnectBy(const std::shared_ptr<RelayClient>& relay,
-                                              const NodeTarget& target, Deadline deadline) const;
-
-  const Options options_;
-  std::map<std::string, std::shared_ptr<Group>> groups_;  // by the name of each node
-  Mutex mutex_;
-  std::shared_ptr<RelayLoop> loop_ DSL_GUARDED_BY(mutex_);
+  class Tree;
+  const std::shared_ptr<Tree> tree_;  // shared with the links
 };
 
 }  // namespace dslaunch

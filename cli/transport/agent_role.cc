@@ -7,6 +7,8 @@ std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view 
   switch (role.kind) {
     case AgentRole::Kind::kResume:
       return {"resume", "--nonce", nonce_text, role.resume_socket};
+    case AgentRole::Kind::kAwaitEnd:
+      return {"await", "--nonce", nonce_text, role.start_nonce};
     case AgentRole::Kind::kAttach:
       return {"attach", "--nonce", nonce_text, role.job_id, std::to_string(role.node_index)};
     case AgentRole::Kind::kRead:

@@ -16,12 +16,14 @@ struct AgentRole {
     kRead,        // serves the files of jobs that ran there
     kRelay,       // runs programs there that reach other nodes
     kResume,      // passes bytes to a supervisor whose connection broke
+    kAwaitEnd,    // says hello once nothing of an earlier start runs there, and ends
   };
   Kind kind = Kind::kJob;
   std::string job_id;              // for kAttach; IsJobId(job_id)
   uint32_t node_index = 0;         // for kAttach
   bool resumable = false;          // for kJob and kDetachable: its stream outlives its connection
   std::string resume_socket = {};  // for kResume: of its ticket (net/resume/resume_words.h)
+  std::string start_nonce = {};    // for kAwaitEnd: what that start was given
   // For kJob, by the local transport only: a descriptor that the agent inherits and serves too,
   // above 2; -1: none.
   int command_fd = -1;

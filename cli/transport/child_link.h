@@ -14,8 +14,12 @@ namespace dslaunch {
 
 class ChildLink : public NodeLink {
  public:
-  ChildLink(std::unique_ptr<RunningProgram> child, std::string address)
-      : child_(std::move(child)), stream_(child_->TakeStream()), address_(std::move(address)) {}
+  ChildLink(std::unique_ptr<RunningProgram> child, std::string address,
+            std::string start_nonce = "")
+      : child_(std::move(child)),
+        stream_(child_->TakeStream()),
+        address_(std::move(address)),
+        start_nonce_(std::move(start_nonce)) {}
 
   // The supervisor tears its node down when its stream ends; a program that is stuck is killed.
   ~ChildLink() override {
@@ -34,6 +38,7 @@ class ChildLink : public NodeLink {
   std::string Address() const override { return address_; }
   std::string Notice() const override { return notice_; }
   void SetNotice(std::string notice) { notice_ = std::move(notice); }
+  std::string StartNonce() const override { return start_nonce_; }
 
   // As the function of that name.
   Result<void> AwaitHello(HelloScanner& scanner, Deadline deadline) {
@@ -48,6 +53,7 @@ class ChildLink : public NodeLink {
   const std::unique_ptr<RunningProgram> child_;
   UniqueFd stream_;
   const std::string address_;
+  const std::string start_nonce_;
   std::string notice_;
 };
 

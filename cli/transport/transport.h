@@ -47,6 +47,9 @@ class NodeLink {
   // The numeric address of this machine as that node reached it; empty: it did not.
   virtual std::string OwnAddress() const { return ""; }
 
+  // The nonce that its supervisor was started with; empty: it is not known.
+  virtual std::string StartNonce() const { return ""; }
+
   // The public key of a node that made its own (net/certificate_authority.h); empty: it needs one.
   virtual std::string PublicKey() const { return ""; }
 };

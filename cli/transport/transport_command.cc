@@ -118,7 +118,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
     const std::string nonce = MakeNonce();
     DSL_TRY_ASSIGN(std::unique_ptr<RunningProgram> child,
                    Run(target, StartScript(agent_, role_, nonce)));
-    auto link = std::make_unique<ChildLink>(std::move(child), target.host);
+    auto link = std::make_unique<ChildLink>(std::move(child), target.host, nonce);
     HelloScanner scanner(nonce);
     const Result<void> hello = link->AwaitHello(scanner, deadline);
     if (hello && scanner.build_id() == agent_.build_id) return link;
