@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/count.h"
+#include "net/addresses.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 
@@ -11,6 +12,10 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMostNamed = 5;  // nodes in a sentence
+
+// Nodes that may host the next rendezvous: what each node is told of them must not grow with the
+// square of a large job.
+constexpr size_t kMostPeers = 256;
 
 // From the first victim to the end of the attempt. A Python program that leaves the process group
 // before it ends needs up to about a second for the rest of its end.
@@ -41,6 +46,8 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     const bool absent = std::ranges::count(options_.absent_nodes, index) > 0;
     if (!options_.nodes[index].spare() && !absent) ++still_expected_;
   }
+  if (!options_.voters.empty())
+    majority_.emplace(options_.voters, options_.nodes.size(), options_.majority);
   if (options_.attempt == 0) return;
   // The attempts before are another's; what counts of them is that they ended, and by what.
   attempt_ = options_.attempt;
@@ -230,6 +237,18 @@ void Coordinator::OnHeartbeat(Participant& participant, const pb::AgentMessage& 
                               Clock::time_point now) {
   pb::RendezvousMessage reply;
   reply.mutable_heartbeat()->set_sent_us(message.heartbeat().sent_us());
+  if (majority_) {
+    if (const uint64_t heard_us = message.heartbeat().rendezvous_clock_us(); heard_us != 0) {
+      majority_->OnHeard(participant.member.node_index,
+                         BootClock::time_point(ReportedMicroseconds(heard_us)), boot_now_);
+    }
+    reply.mutable_heartbeat()->set_rendezvous_clock_us(
+        static_cast<uint64_t>(boot_now_.time_since_epoch().count()));
+    if (const auto since = majority_->Since()) {
+      reply.mutable_heartbeat()->set_majority_age_us(
+          static_cast<uint64_t>((boot_now_ - *since).count()));
+    }
+  }
   Send(participant.session, std::move(reply));
   if (!participant.in_attempt || message.attempt() != attempt_) return;
   for (const pb::RankProgress& rank : message.heartbeat().ranks()) {
@@ -380,6 +399,13 @@ std::vector<Outgoing> Coordinator::Disconnect(SessionId session, const std::stri
 void Coordinator::TryToForm(Clock::time_point now) {
   const bool next = phase_ == Phase::kWaiting && now >= not_before_;
   if (phase_ != Phase::kJoining && !next) return;
+  // The first one has the front end behind it.
+  if (attempt_ > 0 && !HasMajority()) {
+    if (now < quorum_options_.join_deadline) return;
+    Notify("no restart: " + std::to_string(options_.majority) + " of " +
+           std::to_string(options_.voters.size()) + " nodes are a majority, and fewer are here");
+    return Stop(ChooseFirstCause(reports_).cause, now);
+  }
   // A suspect is soon heard again, or lost: another attempt with it would cost another restart.
   if (next && std::ranges::any_of(Joined(), [](const Participant& participant) {
         return participant.suspect && participant.IsUsable();
@@ -393,6 +419,46 @@ void Coordinator::TryToForm(Clock::time_point now) {
   if (reports_.empty()) return Stop(decision.cause, now);
   Notify("no restart: " + decision.reason);
   Stop(ChooseFirstCause(reports_).cause, now);
+}
+
+bool Coordinator::HasMajority() const {
+  if (!majority_) return true;
+  // Whom it has given up counts for nothing, though its lease has not run out yet.
+  const auto here = std::ranges::count_if(options_.voters, [this](uint32_t voter) {
+    return participants_[voter].has_joined && participants_[voter].IsUsable();
+  });
+  if (std::cmp_less(here, options_.majority)) return false;
+  const auto since = majority_->Since();
+  return since && boot_now_ - *since < MajorityLease(options_.timeouts);
+}
+
+void Coordinator::SendPeers() {
+  pb::RendezvousMessage message;
+  const Participant* host = nullptr;
+  for (const uint32_t voter : options_.voters) {
+    if (std::cmp_greater_equal(message.peers().peers_size(), kMostPeers)) break;
+    const Participant& participant = participants_[voter];
+    if (!participant.has_joined || participant.lost_in || participant.member.link_port == 0)
+      continue;
+    if (voter == options_.rendezvous_node) host = &participant;
+    pb::Peer& peer = *message.mutable_peers()->add_peers();
+    peer.set_node_index(voter);
+    const std::string& address = participant.member.address;
+    peer.set_endpoint(JoinHostPort(address.empty() ? "127.0.0.1" : address,
+                                   static_cast<int>(participant.member.link_port)));
+  }
+  // Each knows this node by the address by which it came.
+  const auto own = std::ranges::find_if(
+      *message.mutable_peers()->mutable_peers(),
+      [this](const pb::Peer& peer) { return peer.node_index() == options_.rendezvous_node; });
+  for (const Participant& participant : Joined()) {
+    if (participant.lost_in) continue;
+    if (host != nullptr && !participant.member.reached_at.empty()) {
+      own->set_endpoint(
+          JoinHostPort(participant.member.reached_at, static_cast<int>(host->member.link_port)));
+    }
+    Send(participant.session, message);
+  }
 }
 
 void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
@@ -429,6 +495,7 @@ void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
     *assignment.mutable_members() = members;
     Send(participant.session, std::move(message));
   }
+  if (majority_) SendPeers();
   EnterPhase(Phase::kStarting);
 }
 
@@ -598,6 +665,7 @@ void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::strin
 std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
   const Clock::duration since_last_tick = now - std::exchange(last_tick_, now);
   if (phase_ == Phase::kCompleted) return {};
+  if (majority_) majority_->OnTick();
   CheckSilence(since_last_tick, now);
   CheckTimeLimit(now);
   CheckBarrierTimes(now);

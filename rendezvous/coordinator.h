@@ -26,6 +26,7 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/first_cause.h"
 #include "rendezvous/hang.h"
+#include "rendezvous/majority.h"
 #include "rendezvous/quorum.h"
 #include "rendezvous/restart_policy.h"
 
@@ -44,6 +45,10 @@ struct CoordinatorOptions {
   uint64_t attempt = 0;
   uint32_t restarts = 0;
   pb::Cause attempt_ended_by;
+  // Of a job without a front end: the nodes of which `majority` have to hear this rendezvous for
+  // another attempt (rendezvous/majority.h). Empty: none have to.
+  std::vector<uint32_t> voters;
+  size_t majority = 0;
 };
 
 // One agent's connection; chosen by the caller, never used twice.
@@ -59,6 +64,9 @@ class Coordinator {
  public:
   // The join time-out runs from `now`.
   Coordinator(CoordinatorOptions options, Clock::time_point now);
+
+  // To be called before an event, where there are voters.
+  void SetBootTime(BootClock::time_point now) { boot_now_ = now; }
 
   // Each returns what to send, in order.
   std::vector<Outgoing> OnMessage(SessionId session, const pb::AgentMessage& message,
@@ -140,6 +148,9 @@ class Coordinator {
   void OnFrontEndConnection(Participant& participant, bool is_broken);
 
   void TryToForm(Clock::time_point now);
+  bool HasMajority() const;
+  // Where each node reaches the agents of the first ones.
+  void SendPeers();
   void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
   // The ranks of the attempt on nodes where not all have succeeded, without those that are lost and
@@ -210,6 +221,8 @@ class Coordinator {
   Clock::time_point barrier_deadline_;           // of kStarting, kDraining and kStopping
   milliseconds delay_{0};                        // of kWaiting
   Clock::time_point not_before_;                 // may the next attempt begin: kWaiting
+  std::optional<Majority> majority_;
+  BootClock::time_point boot_now_;
   std::vector<Outgoing> out_;
 };
 

@@ -69,6 +69,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
     const MutexLock lock(mutex_);
     const Clock::time_point now = Clock::now();
     DropBroken(now);
+    coordinator_.SetBootTime(BootClock::now());
     Deliver(coordinator_.OnTick(now));
   }
 
@@ -209,6 +210,7 @@ class RendezvousServer::Service::Session final
                                                       service_->advertised_address_))
         service_->log_(line);
     }
+    service_->coordinator_.SetBootTime(BootClock::now());
     service_->Deliver(service_->coordinator_.OnMessage(id_, incoming_, Clock::now()));
   }
 

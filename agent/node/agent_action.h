@@ -122,6 +122,29 @@ struct SweepOrphans {
   std::string cgroup;  // empty: they had none
 };
 
+// Connects to the agent of `candidate`, within `limit`, and sends `vote`; a vote that was sent
+// before is withdrawn. Answer: OnVoteAnswer, if there is one.
+struct SendVote {
+  uint32_t candidate = 0;
+  std::string endpoint;
+  milliseconds limit{0};
+  pb::Vote vote;
+};
+
+// Ends the connection of the last SendVote.
+struct WithdrawVote {};
+
+// To the agent that sent OnVote; its connection ends.
+struct AnswerVote {
+  uint32_t voter = 0;
+  pb::VoteAnswer answer;
+};
+
+// Opens a rendezvous here, which follows the one that was lost. Answer: OnRendezvousOpened.
+struct OpenRendezvous {
+  pb::FailoverRequest last;
+};
+
 // No front end received the result of the job: it is written to a file. The edge adds the times of
 // the job.
 struct WriteResult {
@@ -139,8 +162,9 @@ using AgentAction = std::variant<
     agent_action::SendToSupervisor, agent_action::SendToRendezvous, agent_action::StartHeart,
     agent_action::FindRendezvous, agent_action::JoinRendezvous, agent_action::LeaveRendezvous,
     agent_action::PlanWorkers, agent_action::DescribeWorker, agent_action::InspectWorker,
-    agent_action::ReservePort, agent_action::SweepOrphans, agent_action::WriteResult,
-    agent_action::Quit>;
+    agent_action::ReservePort, agent_action::SweepOrphans, agent_action::SendVote,
+    agent_action::WithdrawVote, agent_action::AnswerVote, agent_action::OpenRendezvous,
+    agent_action::WriteResult, agent_action::Quit>;
 
 using AgentActions = std::vector<AgentAction>;
 

@@ -21,7 +21,8 @@ constexpr int kRenewalsMissed = 3;  // a front end renews as often as there are 
 AgentCore::AgentCore(const AgentCoreOptions& options, BootClock::time_point now)
     : options_(options),
       lease_({.length = kUnpreparedLease, .look_every = kDefaultTick, .prompt = kUnpreparedLease},
-             now) {}
+             now),
+      majority_lease_({}, now) {}
 
 // --- The front end ---
 
@@ -74,6 +75,7 @@ AgentActions AgentCore::OnPrepared() {
   hosts_rendezvous_ = prepare_.node_index() == prepare_.rendezvous_node();
   const pb::Timeouts& timeouts = prepare_.timeouts();
   SetLease(milliseconds(timeouts.lease_ms()));
+  PrepareElection();
   pb::SupervisorRequest request;
   pb::Configure& configure = *request.mutable_configure();
   configure.set_job_id(prepare_.job_id());
@@ -120,7 +122,10 @@ AgentActions AgentCore::OnDetach(const std::string& socket_path, Clock::time_poi
   front_end_gone_ = true;
   SetLease(milliseconds(0));
   detached_at_ = now;
+  lease_seen_ = now;
   Do(agent_action::DetachFrontEnd());
+  // No front end names another rendezvous any more.
+  if (failover_by_ && MayElect()) AwaitElection(lost_by_, now);
   return Take();
 }
 
@@ -149,12 +154,21 @@ pb::AgentAlive AgentCore::Alive(BootClock::time_point now) {
   pb::AgentAlive alive;
   if (const auto left = lease_.Left(now))
     alive.set_lease_left_ms(static_cast<uint32_t>(left->count()));
+  if (!lease_counts_) return alive;
+  if (const auto left = majority_lease_.Left(now))
+    alive.set_majority_lease_left_ms(static_cast<uint32_t>(left->count()));
   return alive;
 }
 
 bool AgentCore::IsUnasked(BootClock::time_point now) const {
   return now - lease_.renewed() >=
          kRenewalsMissed * milliseconds(prepare_.timeouts().heartbeat_ms());
+}
+
+void AgentCore::OnMajority(BootClock::time_point sent, std::chrono::microseconds age,
+                           BootClock::time_point now) {
+  const auto since = std::max(sent.time_since_epoch() - age, std::chrono::microseconds(0));
+  majority_lease_.Renew(static_cast<uint64_t>(since.count()), now);
 }
 
 AgentActions AgentCore::OnTick(Clock::time_point now, BootClock::time_point boot_now,
@@ -181,6 +195,8 @@ void AgentCore::CheckSilence(Clock::time_point now, BootClock::time_point boot_n
   const milliseconds patience =
       readers_.front_end_has_all ? kGoodbyeWithin : kSupervisorTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone(now);
+  CheckMajority(now, boot_now);
+  if (is_electing_ && !stopping()) CarryOut(election_->OnTick(now), now);
 }
 
 void AgentCore::CheckLease(Clock::time_point now, BootClock::time_point boot_now) {

@@ -10,8 +10,14 @@
 // Whatever ends this node's part goes through BeginStop, whose first cause is kept. A node is empty
 // only when its supervisor has reported so, or has ended itself and the processes it left have been
 // swept.
+//
+// A detached job of three or more nodes that may restart needs a majority of them: its nodes run
+// ranks under leases that the rendezvous gives while a majority hears it (rendezvous/majority.h),
+// and elect another rendezvous when it is lost (election_core.h).
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -22,6 +28,7 @@
 
 #include "agent/node/agent_action.h"
 #include "agent/node/attempt_workers.h"
+#include "agent/node/election_core.h"
 #include "agent/node/worker_end.h"
 #include "base/deadline.h"
 #include "base/error.h"
@@ -38,6 +45,10 @@ struct AgentCoreOptions {
   // Test only: a planted bug that the simulator must find. A node reports that it has drained
   // before its supervisor has reaped the ranks.
   bool plant_early_drained = false;
+  // The same: one node is taken for a majority; or a node elects another rendezvous before the
+  // leases of the lost one are over.
+  bool plant_minority = false;
+  bool plant_no_fence = false;
 };
 
 // Every OnX takes what has happened and returns what to do, in order. One thread, but for Renew and
@@ -95,6 +106,10 @@ class AgentCore {
   pb::RenewReply Renew(const pb::RenewRequest& request, BootClock::time_point now);
   // What each heartbeat tells the supervisor. Thread-safe.
   pb::AgentAlive Alive(BootClock::time_point now);
+  // The rendezvous has answered the heartbeat that was sent at `sent`: a majority heard it that
+  // long before. Thread-safe.
+  void OnMajority(BootClock::time_point sent, std::chrono::microseconds age,
+                  BootClock::time_point now);
 
   // --- The rendezvous ---
 
@@ -103,6 +118,15 @@ class AgentCore {
   AgentActions OnRendezvousMessage(const pb::RendezvousMessage& message, Clock::time_point now);
   // The stream is over, but not by LeaveRendezvous.
   AgentActions OnRendezvousEnd(const std::string& why, Clock::time_point now);
+
+  // --- The election of another rendezvous; see ElectionCore ---
+
+  AgentActions OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
+  void OnVoterGone(uint32_t voter);
+  AgentActions OnVoteAnswer(uint32_t candidate, const pb::VoteAnswer& answer,
+                            Clock::time_point now);
+  AgentActions OnRendezvousOpened(const Result<std::vector<std::string>>& endpoints,
+                                  Clock::time_point now);
 
   // --- The supervisor and this machine ---
 
@@ -142,6 +166,8 @@ class AgentCore {
   bool detached() const { return detached_at_.has_value(); }
   // This node hosts the rendezvous.
   bool hosts_rendezvous() const { return hosts_rendezvous_; }
+  // It has lost the rendezvous, and elects another with the other nodes.
+  bool is_electing() const { return is_electing_; }
   // The newest attempt that this node was part of, as rank or spare; 0: none yet.
   uint64_t attempt() const { return attempt_; }
   const AttemptWorkers& workers() const { return workers_; }
@@ -163,11 +189,24 @@ class AgentCore {
   void LoseRendezvous(const std::string& why, Clock::time_point now);
   bool MayFailOver() const;
   void AwaitFailover(const pb::Cause& cause, Clock::time_point now);
+  void MoveTo(const pb::FailoverRequest& request, Clock::time_point now);
   void LeaveRendezvous();
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnDrain(uint64_t attempt, const pb::Drain& drain);
   void OnInspect(const pb::Inspect& inspect);
   void OnCompleted(const pb::Completed& word, Clock::time_point now);
+
+  // The majority of a detached job (agent_core_election.cc).
+  void PrepareElection();
+  // The job has no front end, and this node's ranks need a majority.
+  bool NeedsMajority() const { return election_.has_value() && detached(); }
+  void CheckMajority(Clock::time_point now, BootClock::time_point boot_now);
+  void LoseMajority(Clock::time_point now);
+  bool MayElect() const;
+  void AwaitElection(const pb::Cause& cause, Clock::time_point now);
+  void CarryOut(ElectionActions actions, Clock::time_point now);
+  void FollowElection(const election_action::Follow& follow, Clock::time_point now);
+  void FollowElection(const election_action::GiveUp& give_up, Clock::time_point now);
 
   // The workers.
   void OnSpawned(const pb::WorkerSpawned& spawned);
@@ -224,6 +263,7 @@ class AgentCore {
   const AgentCoreOptions options_;
   Readers readers_;
   Lease lease_;
+  Lease majority_lease_;  // of the nodes' majority
   AgentActions out_;
 
   std::optional<pb::OwnPart> own_;
@@ -239,6 +279,16 @@ class AgentCore {
   std::optional<Clock::time_point> failover_by_;  // the rendezvous is lost, and another is awaited
   pb::Cause lost_by_;                             // why
   bool join_when_empty_ = false;
+
+  std::optional<ElectionCore> election_;  // none: this job needs no majority
+  bool is_electing_ = false;
+  uint64_t newest_attempt_ = 0;                // of the job, as far as the rendezvous has said
+  uint32_t restarts_ = 0;                      // used up, as far as this node knows
+  bool has_lease_ = false;                     // of the majority, when it was looked at last
+  bool had_lease_ = false;                     // since it joined the rendezvous
+  Clock::time_point lease_seen_;               // or when it joined
+  std::optional<pb::RendezvousMessage> held_;  // an assignment, for which it waits for a lease
+  std::atomic<bool> lease_counts_ = false;     // for the supervisor
 
   Phase phase_ = Phase::kIdle;
   uint64_t attempt_ = 0;

@@ -68,7 +68,7 @@ AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time
                      node_name() + ": " + port.error().message));
     return Take();
   }
-  if ((failover_by_ || join_when_empty_) && done_.left_size() > 0) {
+  if ((failover_by_ || join_when_empty_ || is_electing_) && done_.left_size() > 0) {
     completed_ = true;
     BeginStop(OwnCause(pb::Cause::INTERNAL, ExitCode::kTimedOut,
                        node_name() + ": processes are left that could not be ended"));
@@ -76,6 +76,10 @@ AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time
   }
   if (std::exchange(join_when_empty_, false)) {
     GoToRendezvous(now);
+    return Take();
+  }
+  if (is_electing_) {
+    election_->OnRanksEnded();
     return Take();
   }
   pb::AgentMessage message;

@@ -1,9 +1,11 @@
 // A node and its rendezvous: joins it, handles its messages, and waits for a failover when it is
 // lost.
+#include <algorithm>
 #include <utility>
 
 #include "agent/node/agent_core.h"
 #include "proto/wire/cause.h"
+#include "rendezvous/majority.h"
 
 namespace dslaunch {
 namespace {
@@ -14,14 +16,21 @@ constexpr milliseconds kFailoverSlack(10'000);  // beyond what the front end wai
 
 void AgentCore::GoToRendezvous(Clock::time_point now) {
   if (hosts_rendezvous_) return JoinRendezvous("", now);
-  Do(agent_action::FindRendezvous{.endpoints = rendezvous_endpoints_,
-                                  .node_index = prepare_.rendezvous_node(),
-                                  .limit = milliseconds(prepare_.timeouts().join_ms())});
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  Do(agent_action::FindRendezvous{
+      .endpoints = rendezvous_endpoints_,
+      .node_index = prepare_.rendezvous_node(),
+      .limit = NeedsMajority() ? MajorityLease(timeouts) : milliseconds(timeouts.join_ms())});
 }
 
 AgentActions AgentCore::OnRendezvousFound(const Result<std::string>& address,
                                           Clock::time_point now) {
   if (stopping()) return {};
+  if (!address.ok() && MayElect()) {
+    // The node that was elected is lost too.
+    LoseRendezvous(address.error().message, now);
+    return Take();
+  }
   if (!address.ok()) {
     completed_ = true;
     BeginStop(OwnCause(pb::Cause::TIMED_OUT, address.error().code,
@@ -36,6 +45,8 @@ void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now
   Log("joining the rendezvous " + (address.empty() ? "in this process" : "at " + address));
   joined_ = true;
   last_seen_ = now;
+  lease_seen_ = now;
+  had_lease_ = false;
   agent_action::JoinRendezvous join;
   join.in_process = hosts_rendezvous_;
   join.join.set_slots(own_node().slots());
@@ -45,9 +56,13 @@ void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now
 AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message,
                                             Clock::time_point now) {
   last_seen_ = now;
+  newest_attempt_ = std::max(newest_attempt_, message.attempt());
   switch (message.message_case()) {
     case pb::RendezvousMessage::kAssignment:
       OnAssignment(message);
+      break;
+    case pb::RendezvousMessage::kPeers:
+      if (election_) election_->OnPeers(message.peers());
       break;
     case pb::RendezvousMessage::kDrain:
       OnDrain(message.attempt(), message.drain());
@@ -103,6 +118,7 @@ void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
       nodes_.At(host).name() + " was lost: the connection to its rendezvous broke (" + why + ")");
   cause.set_attempt(attempt_);
   if (MayFailOver()) return AwaitFailover(cause, now);
+  if (MayElect()) return AwaitElection(cause, now);
   BeginStop(cause);
   OnCompleted({}, now);
 }
@@ -164,7 +180,13 @@ Result<void> AgentCore::CheckFailover(const pb::FailoverRequest& request) const 
 }
 
 AgentActions AgentCore::OnFailover(const pb::FailoverRequest& request, Clock::time_point now) {
+  MoveTo(request, now);
+  return Take();
+}
+
+void AgentCore::MoveTo(const pb::FailoverRequest& request, Clock::time_point now) {
   failover_by_.reset();
+  is_electing_ = false;
   prepare_.set_rendezvous_node(request.rendezvous_node());
   hosts_rendezvous_ = prepare_.node_index() == request.rendezvous_node();
   rendezvous_endpoints_.assign(request.rendezvous_endpoints().begin(),
@@ -172,7 +194,6 @@ AgentActions AgentCore::OnFailover(const pb::FailoverRequest& request, Clock::ti
   Log(nodes_.At(request.rendezvous_node()).name() + " hosts the rendezvous from now on");
   join_when_empty_ = phase_ == Phase::kDraining;
   if (!join_when_empty_) GoToRendezvous(now);
-  return Take();
 }
 
 }  // namespace dslaunch

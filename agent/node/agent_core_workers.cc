@@ -20,12 +20,18 @@ int ExitCodeOf(int code) { return code & 0xff; }
 }  // namespace
 
 void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
+  held_.reset();
+  if (NeedsMajority() && !has_lease_) {
+    held_ = message;
+    return;
+  }
   if (phase_ != Phase::kIdle || message.attempt() <= attempt_) {
     return Log("ranks for attempt " + std::to_string(message.attempt()) +
                " are refused: this node is in attempt " + std::to_string(attempt_));
   }
   phase_ = Phase::kWorking;
   attempt_ = message.attempt();
+  restarts_ = message.assignment().restart_count();
   mpi_aborts_.clear();
   workers_ = AttemptWorkers(attempt_, message.assignment(), {});
   Do(agent_action::PlanWorkers{.attempt = attempt_, .assignment = message.assignment()});
@@ -56,6 +62,8 @@ void AgentCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
   if (phase_ > Phase::kWorking || attempt < attempt_) return;
   phase_ = Phase::kDraining;
   attempt_ = attempt;
+  held_.reset();
+  if (drain.cause().kind() != pb::Cause::NONE) ++restarts_;
   Log("attempt " + std::to_string(attempt) + " ends: " + CauseText(drain.cause()) + "; " +
       drain.reason());
   pb::NodeEvent event;
@@ -98,7 +106,7 @@ AgentActions AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Cloc
       OnAllReaped(event.all_reaped().left(), now);
       break;
     case pb::SupervisorEvent::kFrontEndGone:
-      OnFrontEndGone(now);
+      detached() ? LoseMajority(now) : OnFrontEndGone(now);
       break;
     case pb::SupervisorEvent::kFrontEndConnection:
       OnFrontEndConnection(event.front_end_connection().is_broken());

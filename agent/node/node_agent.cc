@@ -120,6 +120,9 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
       },
       [this](const std::string& why) {
         Feed([&](Clock::time_point now) { return core_.OnRendezvousEnd(why, now); });
+      },
+      [this](BootClock::time_point sent, std::chrono::microseconds age) {
+        core_.OnMajority(sent, age, BootClock::now());
       });
   Feed([this](Clock::time_point) { return core_.OnPrepared(); });
   return info;
@@ -189,6 +192,7 @@ void NodeAgent::OpenRankLinks() {
   if (hub.ok()) {
     rank_links_ = *std::move(hub);
     rank_socket_ = rank_links_->socket_path();
+    OpenVotes();
     return;
   }
   // Programs that do without them run. Ranks that want them fail: they must not do it in clear
@@ -196,6 +200,24 @@ void NodeAgent::OpenRankLinks() {
   rank_socket_ = folder_->path() + "/no-ranks.sock";
   Notify(core_.node_name() +
          ": ranks of dslaunch train cannot connect to others here: " + hub.error().message);
+}
+
+void NodeAgent::OpenVotes() {
+  votes_ = std::make_unique<ElectionLink>(
+      loop_, *rank_links_, LimitsOf(core_),
+      ElectionLink::Handlers{
+          .on_vote =
+              [this](uint32_t voter, const pb::Vote& vote) {
+                Feed([&](Clock::time_point now) { return core_.OnVote(voter, vote, now); });
+              },
+          .on_voter_gone = [this](uint32_t voter) { core_.OnVoterGone(voter); },
+          .on_answer =
+              [this](uint32_t candidate, const pb::VoteAnswer& answer) {
+                Feed([&](Clock::time_point now) {
+                  return core_.OnVoteAnswer(candidate, answer, now);
+                });
+              },
+          .on_line = [this](const std::string& line) { log_.Write(LogLevel::kInfo, line); }});
 }
 
 Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
@@ -306,7 +328,7 @@ pb::JobStatus NodeAgent::Status() const {
   status.set_phase(core_.phase() == Phase::kTornDown   ? pb::JobStatus::ENDED
                    : core_.phase() == Phase::kStopping ? pb::JobStatus::STOPPING
                    : events_.running()                 ? pb::JobStatus::RUNNING
-                   : core_.attempt() > 1 || core_.phase() == Phase::kDraining
+                   : core_.attempt() > 1 || core_.is_electing() || core_.phase() == Phase::kDraining
                        ? pb::JobStatus::RESTARTING
                        : pb::JobStatus::JOINING);
   *status.mutable_cause() = core_.outcome();

@@ -21,6 +21,7 @@
 #include "agent/node/agent_action_queue.h"
 #include "agent/node/agent_core.h"
 #include "agent/node/attach_socket.h"
+#include "agent/node/election_link.h"
 #include "agent/node/heartbeat.h"
 #include "agent/node/node_program.h"
 #include "agent/node/pmix_helper.h"
@@ -94,6 +95,10 @@ class NodeAgent {
   void Do(agent_action::InspectWorker& action);
   void Do(agent_action::ReservePort& action);
   void Do(agent_action::SweepOrphans& action);
+  void Do(agent_action::SendVote& action);
+  void Do(agent_action::WithdrawVote& action);
+  void Do(agent_action::AnswerVote& action);
+  void Do(agent_action::OpenRendezvous& action);
   void Do(agent_action::WriteResult& action);
   void Do(agent_action::Quit& action);
 
@@ -115,6 +120,7 @@ class NodeAgent {
                                    const pb::PmixClients& pmix);
   Result<void> OpenStdin(pb::WorkerSpec& rank_0);
   void OpenRankLinks();
+  void OpenVotes();
   // Rank 0, which is here, may listen at MASTER_PORT, or gets the socket that does.
   Result<void> GiveMasterPort(pb::WorkerSpec& rank_0);
   // Until rank 0 listens at MASTER_PORT, or ranks turn out to have links and not to need it.
@@ -143,6 +149,7 @@ class NodeAgent {
   LogFile log_;
   PortReservation master_port_;
   std::unique_ptr<RankLinkHub> rank_links_;  // null: there are no connections between ranks
+  std::unique_ptr<ElectionLink> votes_;      // null: there are no connections for them
   std::string rank_socket_;                  // DSLAUNCH_RANK_SOCKET of this node's ranks
   std::unique_ptr<PmixHelper> pmix_;         // of the ranks that run; null: they have none
   std::optional<PidFile> pid_file_;

@@ -106,6 +106,25 @@ void NodeAgent::Do(agent_action::LeaveRendezvous&) {
   link_->Leave();
 }
 
+void NodeAgent::Do(agent_action::SendVote& action) {
+  if (votes_) votes_->SendVote(action);
+}
+
+void NodeAgent::Do(agent_action::WithdrawVote&) {
+  if (votes_) votes_->WithdrawVote();
+}
+
+void NodeAgent::Do(agent_action::AnswerVote& action) {
+  if (votes_) votes_->AnswerVote(action);
+}
+
+void NodeAgent::Do(agent_action::OpenRendezvous& action) {
+  const Result<void> opened = OpenRendezvous(action.last);
+  const Result<std::vector<std::string>> endpoints =
+      opened.ok() ? Result<std::vector<std::string>>(server_->endpoints()) : opened.error();
+  Feed([&](Clock::time_point now) { return core_.OnRendezvousOpened(endpoints, now); });
+}
+
 // --- The workers ---
 
 Result<void> NodeAgent::OpenStdin(pb::WorkerSpec& rank_0) {
@@ -295,6 +314,7 @@ void NodeAgent::Do(agent_action::Quit&) {
   pmix_.reset();
   if (stdin_) stdin_->Close();
   attach_socket_.reset();
+  votes_.reset();
   rank_links_.reset();
   pid_file_.reset();
   loop_.stop();

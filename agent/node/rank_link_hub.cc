@@ -258,7 +258,25 @@ void RankLinkHub::OnFirstMessage(uint64_t arrival, uint32_t node, const std::str
     on_line_("connections between ranks: refused one of another node: " + message.error().message);
     return;
   }
+  if (message->kind == RankLinkMessage::Kind::kVote) {
+    if (on_voter_) on_voter_(node, std::move(plain));
+    return;
+  }
   CarryOut(core_.OnIncoming(*message, node, std::move(plain)));
+}
+
+void RankLinkHub::DialToVote(const std::string& endpoint, uint32_t node, milliseconds limit,
+                             std::function<void(Result<UniqueFd> plain)> then) {
+  if (!dialer_) return;
+  dialer_->Dial({endpoint}, node, limit, [poster = poster_, then](Result<UniqueFd> plain) {
+    RankLinkMessage first;
+    first.kind = RankLinkMessage::Kind::kVote;
+    if (plain.ok() && !SendWithFd(plain->get(), EncodeRankLink(first), -1))
+      plain = Error{ExitCode::kUnavailable, "the connection broke"};
+    poster->Post([then, shared = std::make_shared<Result<UniqueFd>>(std::move(plain))] {
+      then(std::move(*shared));
+    });
+  });
 }
 
 // What a rank names goes before what the job was given, as far as it has addresses.

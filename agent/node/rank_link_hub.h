@@ -11,6 +11,7 @@
 
 #include "agent/node/attach_socket.h"
 #include "agent/node/rank_link_core.h"
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
 #include "net/acceptor.h"
@@ -40,6 +41,13 @@ class RankLinkHub {
   const std::string& socket_path() const { return socket_->path(); }
   // Where other nodes' agents connect; 0: none may.
   int port() const { return acceptor_ ? acceptor_->port() : 0; }
+
+  // Connections for votes (agent/node/election_link.h) are among those of other nodes. `on_voter`
+  // gets what the node sends after its first message; null: they are closed.
+  using OnVoter = std::function<void(uint32_t node, UniqueFd plain)>;
+  void SetOnVoter(OnVoter on_voter) { on_voter_ = std::move(on_voter); }
+  void DialToVote(const std::string& endpoint, uint32_t node, milliseconds limit,
+                  std::function<void(Result<UniqueFd> plain)> then);
 
   void BeginAttempt(RankLinkPlan plan) { CarryOut(core_.OnAttempt(std::move(plan))); }
 
@@ -72,6 +80,7 @@ class RankLinkHub {
   const std::string network_interface_;  // that was chosen for the job; empty: none was
   const std::function<void(const std::string&)> on_line_;
   RankLinkCore core_;
+  OnVoter on_voter_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, std::shared_ptr<Session>> sessions_;
   std::map<uint64_t, std::shared_ptr<Arrival>> arrivals_;

@@ -10,12 +10,8 @@
 namespace dslaunch {
 namespace {
 
-// This process's own clock, as heartbeats carry it there and back.
-uint64_t NowUs() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
-          .count());
-}
+// This machine's own clock, as heartbeats carry it there and back.
+uint64_t NowUs() { return static_cast<uint64_t>(BootClock::now().time_since_epoch().count()); }
 
 // Never 0.
 uint64_t DrawToken() {
@@ -26,19 +22,22 @@ uint64_t DrawToken() {
 }  // namespace
 
 RendezvousLink::RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
-                               const PeerLimits& limits, OnMessage on_message, OnEnd on_end)
+                               const PeerLimits& limits, OnMessage on_message, OnEnd on_end,
+                               OnMajority on_majority)
     : loop_(loop),
       job_id_(std::move(job_id)),
       node_index_(node_index),
       limits_(limits),
       on_message_(std::move(on_message)),
-      on_end_(std::move(on_end)) {}
+      on_end_(std::move(on_end)),
+      on_majority_(std::move(on_majority)) {}
 
 void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join, Redial redial) {
   address_ = route.address;
   redial_ = std::move(redial);
   sent_ = {};
   received_ = {};
+  rendezvous_clock_us_ = 0;
   stream_token_ = redial_ ? DrawToken() : 0;
   join.set_stream_token(stream_token_);
   join.set_reached_at(address_);
@@ -57,9 +56,7 @@ void RendezvousLink::Open(const RendezvousRoute& route, std::vector<pb::AgentMes
   auto client = std::make_unique<RendezvousClient>(
       route.channel,
       [this, connection](pb::RendezvousMessage message) {
-        // Taken here, where the message arrives: the loop may be busy.
-        if (message.heartbeat().sent_us() != 0)
-          round_trip_us_ = NowUs() - message.heartbeat().sent_us();
+        if (message.has_heartbeat()) TakeHeartbeat(message.heartbeat());
         const Result<void> checked = CheckRendezvousMessage(message, limits_);
         asio::post(loop_, [this, connection, checked, message = std::move(message)] {
           if (connection != connection_) return;
@@ -75,6 +72,16 @@ void RendezvousLink::Open(const RendezvousRoute& route, std::vector<pb::AgentMes
       });
   for (pb::AgentMessage& message : first) client->Send(std::move(message));  // before any beat
   SwapClient(std::move(client));
+}
+
+void RendezvousLink::TakeHeartbeat(const pb::Heartbeat& heartbeat) {
+  const uint64_t now_us = NowUs();
+  if (heartbeat.sent_us() == 0 || heartbeat.sent_us() > now_us) return;
+  round_trip_us_ = now_us - heartbeat.sent_us();
+  if (heartbeat.rendezvous_clock_us() != 0) rendezvous_clock_us_ = heartbeat.rendezvous_clock_us();
+  if (!heartbeat.has_majority_age_us()) return;
+  on_majority_(BootClock::time_point(ReportedMicroseconds(heartbeat.sent_us())),
+               ReportedMicroseconds(heartbeat.majority_age_us()));
 }
 
 void RendezvousLink::Take(const pb::RendezvousMessage& message) {
@@ -140,6 +147,7 @@ void RendezvousLink::Beat() {
   const MutexLock lock(beat_mutex_);
   if (!client_) return;
   next_beat_.mutable_heartbeat()->set_sent_us(NowUs());
+  next_beat_.mutable_heartbeat()->set_rendezvous_clock_us(rendezvous_clock_us_);
   client_->Send(next_beat_);
 }
 

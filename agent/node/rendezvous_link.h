@@ -4,6 +4,7 @@
 
 #include <asio/io_context.hpp>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "base/mutex.h"
 #include "net/tunnel.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/wire/lease.h"
 #include "proto/wire/peer_check.h"
 #include "rendezvous/client.h"
 #include "rendezvous/unacknowledged.h"
@@ -26,12 +28,16 @@ class RendezvousLink {
   // Called on the loop's thread; on_end once for each Join, last, unless it was left.
   using OnMessage = std::function<void(const pb::RendezvousMessage&)>;
   using OnEnd = std::function<void(const std::string& why)>;
+  // The answer to the heartbeat that was sent at `sent` says how long before it a majority was
+  // there (rendezvous/majority.h). On gRPC's threads, where the answer arrives.
+  using OnMajority = std::function<void(BootClock::time_point sent, std::chrono::microseconds age)>;
   // Looks for the rendezvous once more, without blocking; calls `then` on the loop's thread.
   using Redial = std::function<void(std::function<void(Result<RendezvousRoute>)> then)>;
 
   // A message that does not keep `limits` (proto/wire/peer_check.h) counts as the stream's end.
   RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
-                 const PeerLimits& limits, OnMessage on_message, OnEnd on_end);
+                 const PeerLimits& limits, OnMessage on_message, OnEnd on_end,
+                 OnMajority on_majority);
 
   // Opens the stream and sends `join`, to which it adds the addresses of both ends. Once, or
   // again after Leave. Without `redial` the stream ends when its connection breaks.
@@ -57,6 +63,8 @@ class RendezvousLink {
   pb::AgentMessage WithSender(uint64_t attempt, pb::AgentMessage message) const;
   // Opens a connection that says `first` before all else.
   void Open(const RendezvousRoute& route, std::vector<pb::AgentMessage> first);
+  // At once, where it arrives: the loop may be busy.
+  void TakeHeartbeat(const pb::Heartbeat& heartbeat);
   void Take(const pb::RendezvousMessage& message);
   void OnConnectionEnd(const std::string& why);
   void SwapClient(std::unique_ptr<RendezvousClient> client);
@@ -67,6 +75,7 @@ class RendezvousLink {
   const PeerLimits limits_;
   const OnMessage on_message_;
   const OnEnd on_end_;
+  const OnMajority on_majority_;
   uint64_t connection_ = 0;  // counts Open and Leave: what comes of an older one is void
   Redial redial_;
   uint64_t stream_token_ = 0;                       // of a stream that can be resumed
@@ -75,6 +84,7 @@ class RendezvousLink {
   ReceivedNumbers received_;
   std::string address_;
   std::atomic<uint64_t> round_trip_us_ = 0;
+  std::atomic<uint64_t> rendezvous_clock_us_ = 0;  // the newest that was heard; 0: none yet
   Mutex beat_mutex_;
   pb::AgentMessage next_beat_ DSL_GUARDED_BY(beat_mutex_);
   // Written with beat_mutex_ held, by the loop's thread alone, which so reads it without.

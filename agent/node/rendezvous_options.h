@@ -2,12 +2,29 @@
 // rendezvous after a failover.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "base/deadline.h"
 #include "proto/agent.pb.h"
 #include "proto/wire/node_list.h"
 #include "rendezvous/coordinator.h"
 
 namespace dslaunch {
+
+// The nodes of which a majority has to stand behind the rendezvous (rendezvous/majority.h); empty:
+// none has to. In a job that leaves its front end, and that another attempt can mend: all nodes
+// that were there at the start, if a majority of them can be there without one.
+inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_t num_nodes) {
+  constexpr size_t kLeastVoters = 3;
+  if (!prepare.detachable() || prepare.policy().max_restarts() == 0) return {};
+  std::vector<uint32_t> voters;
+  for (uint32_t node = 0; node < num_nodes; ++node) {
+    if (std::ranges::count(prepare.absent_nodes(), node) == 0) voters.push_back(node);
+  }
+  if (voters.size() < kLeastVoters) voters.clear();
+  return voters;
+}
 
 // `last` has only absent_nodes when there was no earlier rendezvous. `age`: of the job.
 inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
@@ -28,6 +45,8 @@ inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
   options.attempt = last.attempt();
   options.restarts = last.restarts();
   options.attempt_ended_by = last.cause();
+  options.voters = VotersOf(prepare, nodes.size());
+  options.majority = MajorityOf(options.voters.size());
   return options;
 }
 

@@ -59,6 +59,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
       break;
     case pb::SupervisorRequest::kDetach:
       detached_ = true;
+      lease_end_.reset();  // the front end's
       break;
     case pb::SupervisorRequest::kAlive:
       OnAlive(request.alive(), now);
@@ -102,8 +103,12 @@ void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
 
 void SupervisorCore::OnAlive(const pb::AgentAlive& alive, Clock::time_point now) {
   lease_end_.reset();
-  if (detached_ || !alive.has_lease_left_ms()) return;
-  lease_end_ = now + milliseconds(alive.lease_left_ms());
+  std::optional<uint32_t> left_ms;
+  if (!detached_ && alive.has_lease_left_ms()) left_ms = alive.lease_left_ms();
+  if (detached_ && alive.has_majority_lease_left_ms()) left_ms = alive.majority_lease_left_ms();
+  if (detached_ && left_ms != 0) lease_is_over_ = false;  // the ranks of another attempt may follow
+  if (!left_ms) return;
+  lease_end_ = now + milliseconds(*left_ms);
   if (watch_at_ && *lease_end_ < *watch_at_) WatchAgent();
 }
 
@@ -216,7 +221,8 @@ void SupervisorCore::OnWatch(Clock::time_point now) {
 // The agent stays, for what others need of it.
 void SupervisorCore::OnLeaseOver(Clock::time_point now) {
   if (std::exchange(lease_is_over_, true)) return;
-  SendFrontEndGone("the front end's lease is over");
+  SendFrontEndGone(detached_ ? "the lease of the nodes' majority is over"
+                             : "the front end's lease is over");
   StartGracefulKill(false);
   Advance(now);
 }

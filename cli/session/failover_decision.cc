@@ -3,21 +3,9 @@
 #include <algorithm>
 
 #include "proto/wire/lease.h"
+#include "rendezvous/unseen_attempts.h"
 
 namespace dslaunch {
-namespace {
-
-// Failed attempts cost the lost rendezvous its restarts; a node that joins costs nothing, but comes
-// once.
-uint64_t UnseenAttempts(const FailoverInfo& info) {
-  const auto possible = static_cast<size_t>(std::ranges::count_if(
-      info.nodes, [](const FailoverView& node) { return !node.awaits_failover || node.was_idle; }));
-  if (possible < info.min_nodes) return 0;
-  return info.max_restarts - std::min(info.restarts, info.max_restarts) + possible;
-}
-
-}  // namespace
-
 milliseconds GoneAfter(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.dead_ms() + timeouts.lease_ms() + timeouts.grace_ms() +
                       timeouts.teardown_ms()) +
@@ -41,7 +29,10 @@ std::optional<size_t> DecideFailover(const std::vector<FailoverView>& nodes, siz
 pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info) {
   pb::FailoverRequest request;
   request.set_rendezvous_node(static_cast<uint32_t>(host));
-  request.set_attempt(std::max(info.lost.attempt(), info.attempt) + UnseenAttempts(info));
+  const auto possible = static_cast<size_t>(std::ranges::count_if(
+      info.nodes, [](const FailoverView& node) { return !node.awaits_failover || node.was_idle; }));
+  request.set_attempt(std::max(info.lost.attempt(), info.attempt) +
+                      UnseenAttempts(possible, info.min_nodes, info.restarts, info.max_restarts));
   request.set_restarts(info.restarts + 1);
   *request.mutable_cause() = info.lost.cause();
   for (size_t i = 0; i < info.nodes.size(); ++i) {

@@ -66,7 +66,7 @@ Result<RankLinkMessage> DecodeRankLink(std::string_view bytes) {
   if (reader.Number32() != kMagic) return NoMessage("does not begin like one");
   const uint32_t kind = reader.Number32();
   if (kind < static_cast<uint32_t>(RankLinkMessage::Kind::kHello) ||
-      kind > static_cast<uint32_t>(RankLinkMessage::Kind::kFailed)) {
+      kind > static_cast<uint32_t>(RankLinkMessage::Kind::kVote)) {
     return NoMessage("is of the unknown kind " + std::to_string(kind));
   }
   RankLinkMessage message;

@@ -30,6 +30,7 @@ struct RankLinkMessage {
                    // rank of the node that the certificate names
     kLink = 4,     // agent to rank, with a descriptor: connection `from` -> `to`
     kFailed = 5,   // agent to rank: no connection to `to`; `text`: why, for the user
+    kVote = 6,     // agent to agent: no rank's connection; a vote follows (proto/rendezvous.proto)
   };
   Kind kind = Kind::kHello;
   uint32_t from = 0;  // ranks of the job

@@ -367,6 +367,14 @@ Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLi
       CheckCause(rules, message.drain().cause(), limits);
       rules.AtMost("delay in ms", message.drain().delay_ms(), kMaxDelayMs);
       break;
+    case pb::RendezvousMessage::kPeers:
+      rules.AtMost("number of peers", static_cast<uint64_t>(message.peers().peers_size()),
+                   limits.nodes);
+      for (const pb::Peer& peer : message.peers().peers()) {
+        rules.Below("node", peer.node_index(), limits.nodes);
+        rules.Holds(IsEndpoint(peer.endpoint()), "an endpoint that is no address and port");
+      }
+      break;
     case pb::RendezvousMessage::kInspect:
       rules.AtMost("number of ranks", static_cast<uint64_t>(message.inspect().ranks_size()),
                    limits.ranks);
@@ -374,6 +382,22 @@ Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLi
     default:
       break;
   }
+  return rules.result();
+}
+
+Result<void> CheckVote(pb::Vote& vote, const PeerLimits& limits) {
+  Rules rules;
+  rules.AtMost("term", vote.term(), kMaxTerms);
+  rules.AtMost("attempt", vote.attempt(), limits.attempts);
+  rules.AtMost("number of restarts", vote.restarts(), limits.attempts);
+  return rules.result();
+}
+
+Result<void> CheckVoteAnswer(pb::VoteAnswer& answer) {
+  CutTexts(answer);
+  Rules rules;
+  rules.AtMost("term", answer.term(), kMaxTerms);
+  CheckEndpoints(rules, answer.rendezvous_endpoints());
   return rules.result();
 }
 

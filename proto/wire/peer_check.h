@@ -19,6 +19,7 @@ namespace dslaunch {
 
 inline constexpr uint32_t kMaxJobRanks = 1u << 24;  // of a job
 inline constexpr uint64_t kMaxAttempts = 1u << 30;
+inline constexpr uint64_t kMaxTerms = 1u << 30;
 
 // Bytes of a text, but for those of the next two kinds.
 inline constexpr size_t kMaxPeerTextBytes = 8 << 10;
@@ -46,6 +47,10 @@ Result<void> CheckJobSight(pb::JobSight& sight);
 // What agents say to the rendezvous, and it to them.
 Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limits);
 Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLimits& limits);
+
+// What agents say to each other when they elect another rendezvous.
+Result<void> CheckVote(pb::Vote& vote, const PeerLimits& limits);
+Result<void> CheckVoteAnswer(pb::VoteAnswer& answer);
 
 // For messages of which only texts and lists can do harm: cuts both, at every depth. Bytes of the
 // name `data` stay as they are.

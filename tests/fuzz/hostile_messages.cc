@@ -683,7 +683,7 @@ bool ChecksPeers(const std::string& bytes) {
   [[maybe_unused]] static auto* const former = google::protobuf::SetLogHandler(nullptr);
   Input input(bytes);
   static constexpr PeerLimits kLimits = {.nodes = 3, .ranks = 6, .slots = 2, .attempts = 4};
-  const size_t kind = input.Below(7);
+  const size_t kind = input.Below(9);
   const std::string_view rest = input.Rest();
   switch (kind) {
     case 0:
@@ -702,6 +702,10 @@ bool ChecksPeers(const std::string& bytes) {
       return PassesTwice<pb::RendezvousMessage>(rest, [](pb::RendezvousMessage& message) {
         return CheckRendezvousMessage(message, kLimits);
       });
+    case 7:
+      return PassesTwice<pb::Vote>(rest, [](pb::Vote& vote) { return CheckVote(vote, kLimits); });
+    case 8:
+      return PassesTwice<pb::VoteAnswer>(rest, CheckVoteAnswer);
     default:
       return PassesTwice<pb::NodeInfo>(rest, [](pb::NodeInfo& info) {
         CutTexts(info);
@@ -1001,7 +1005,7 @@ bool ConnectsRanks(const std::string& bytes) {
   while (!input.empty()) {
     const uint64_t session = input.Below(4);
     RankLinkMessage sent;
-    sent.kind = static_cast<RankLinkMessage::Kind>(1 + input.Below(5));
+    sent.kind = static_cast<RankLinkMessage::Kind>(1 + input.Below(6));
     sent.from = static_cast<uint32_t>(input.Below(6));
     sent.to = static_cast<uint32_t>(input.Below(6));
     sent.node = static_cast<uint32_t>(input.Below(3));

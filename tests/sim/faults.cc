@@ -219,6 +219,8 @@ class Faults {
     std::vector<bool> with_it(world_.job.size() + 1);
     for (Place place = 0; place < with_it.size(); ++place)
       with_it[place] = place == *decider || random_.OneIn(2);
+    // A loop that waits for its disk hears nothing of what the rendezvous beside it decides.
+    if (world_.job.detached && random_.OneIn(3)) StallDisk(*decider);
     const bool front_end_sees_both = random_.OneIn(2);
     LogFor(world_.NameOf(*decider), "it and some others are cut from the rest", duration);
     for (Place a = 0; a < with_it.size(); ++a) {

@@ -37,6 +37,7 @@ SessionOptions FrontEnd::OptionsFor(const World& world) {
   options.program = world.job.prepare.program();
   options.timeouts = world.job.timeouts();
   options.policy = world.job.policy();
+  options.detach = world.job.detached;
   options.log_level = world.trace.on() ? LogLevel::kDebug : LogLevel::kError;
   return options;
 }
@@ -235,6 +236,20 @@ void FrontEnd::Do(action::Stop& stop) {
          });
 }
 
+void FrontEnd::Do(const action::Detach& detach) {
+  NodeIncarnation& incarnation = *clients_[detach.node].incarnation;
+  const auto is_answered = std::make_shared<bool>(false);
+  const auto answer = [this, is_answered](const Result<void>& result) {
+    if (!std::exchange(*is_answered, true)) Carry(core_.OnDetached(result, Now()));
+  };
+  Notify(incarnation, incarnation.loop(), [this, &incarnation, answer] {
+    incarnation.Detach();
+    Answer(incarnation, [answer] { answer({}); });
+  });
+  world_.timeline.After(kCallTimeout.count(), &process_,
+                        [answer] { answer(Broken("no answer in time")); });
+}
+
 // --- Connections ---
 
 // For the supervisor a goodbye and an abort are end of file.
@@ -341,7 +356,14 @@ void FrontEnd::EndSilentLinks() {
 // --- The end ---
 
 void FrontEnd::Finish() {
-  const JobEnd end = core_.End().job;
+  const SessionEnd session_end = core_.End();
+  if (session_end.kind == SessionEnd::Kind::kDetached) {
+    Log([] { return "is left by its job"; });
+    has_detached_ = true;
+    exit_code_ = 0;
+    return Crash();
+  }
+  const JobEnd& end = session_end.job;
   exit_code_ = end.exit_code;
   Log([&] { return "exits with " + std::to_string(end.exit_code) + ": " + CauseText(end.cause); });
   world_.invariants.OnExit(end);

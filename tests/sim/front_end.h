@@ -27,6 +27,7 @@ class FrontEnd {
   bool is_over() const { return process_.gone; }
   std::optional<int> exit_code() const { return exit_code_; }  // none: it was killed, or still runs
   int failovers() const { return failovers_; }
+  bool has_detached() const { return has_detached_; }
 
   void Start();
 
@@ -70,7 +71,7 @@ class FrontEnd {
   void Do(action::Failover& move);
   void Do(action::Stop& stop);
   void Do(const action::Signal&) {}
-  void Do(const action::Detach&) {}
+  void Do(const action::Detach& detach);
   void Do(const action::DropOutput&) {}
   void Do(const action::Goodbye& goodbye) { EndOurSide(clients_[goodbye.node]); }
   void Do(const action::Abort& abort);
@@ -123,6 +124,7 @@ class FrontEnd {
   std::vector<Client> clients_;
   std::array<uint64_t, kSessionTimers> timer_numbers_{};
   bool connecting_stopped_ = false;
+  bool has_detached_ = false;
   bool finished_ = false;
   uint64_t failovers_sent_ = 0;
   std::vector<bool> failovers_answered_;  // by number

@@ -18,6 +18,10 @@ void Invariants::OnStart(uint64_t attempt, uint32_t rank, uint32_t world_size, u
            " and starts some of " + std::to_string(attempt));
     }
   }
+  if (attempt < elected_from_) {
+    Fail(Name(node) + " starts ranks of attempt " + std::to_string(attempt) +
+         ", but a majority has gone on with attempt " + std::to_string(elected_from_));
+  }
   if (rank >= world_size) Fail("a rank beyond the world");
   owners_.push_back({attempt, rank, world_size, node, incarnation, true, false});
   newest_ = std::max(newest_, attempt);
@@ -72,6 +76,16 @@ void Invariants::OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node) {
       Fail("attempt " + std::to_string(attempt) + " begins without " + Name(lost_node) +
            ", which decided before and still runs ranks of attempt " +
            std::to_string(owner.attempt));
+    }
+  }
+}
+
+void Invariants::OnFormedAfterElection(uint64_t attempt) {
+  elected_from_ = std::max(elected_from_, attempt);
+  for (const Owner& owner : owners_) {
+    if (owner.runs && !owner.left && owner.attempt < attempt) {
+      Fail("attempt " + std::to_string(attempt) + " begins, but " + Name(owner.node) +
+           " still runs ranks of attempt " + std::to_string(owner.attempt));
     }
   }
 }

@@ -41,6 +41,9 @@ class Invariants {
   // "a rendezvous gives ranks once its lost predecessor's node has none": two halves of a job would
   // write over each other.
   void OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node);
+  // "an elected rendezvous gives ranks once no node has any", and from then on no older attempt
+  // begins: two halves of a cut network never both go on.
+  void OnFormedAfterElection(uint64_t attempt);
   // "whatever ends an attempt or a job has a sentence for the user".
   void OnCause(const pb::Cause& cause);
 
@@ -84,6 +87,7 @@ class Invariants {
   std::set<Part> finished_;
   uint64_t decided_ = 0;  // attempt of the last success
   uint64_t newest_ = 0;
+  uint64_t elected_from_ = 0;  // the newest attempt that began with an elected rendezvous
   std::string error_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "proto/wire/node_list.h"
+#include "rendezvous/majority.h"
 #include "rendezvous/quorum.h"
 
 namespace dslaunch::sim {
@@ -75,6 +76,18 @@ Job DrawJob(Random& random) {
   return job;
 }
 
+Job DrawDetachedJob(Random& random) {
+  constexpr uint32_t kLeastNodes = 3;
+  Job job = DrawJob(random);
+  while (job.size() - job.absent.size() < kLeastNodes || job.policy().max_restarts() == 0)
+    job = DrawJob(random);
+  job.detached = true;
+  job.user_interrupts = false;
+  job.rank_fails_one_in = 15;
+  job.longest_rank_ms = 90'000;
+  return job;
+}
+
 int64_t Job::EmptyWithinMs() const {
   const pb::Timeouts& times = timeouts();
   const int64_t emptying = times.grace_ms() + times.teardown_ms();
@@ -89,7 +102,10 @@ int64_t Job::LongestMs() const {
   const int64_t attempts = policy().max_restarts() + most_reconnects + size() + 2;
   const int64_t attempt_ms = times.ready_ms() + longest_rank_ms + policy().hang_ms() +
                              2 * emptying + policy().max_backoff_ms() + times.join_ms();
-  const int64_t failovers_ms = policy().max_restarts() * (times.lease_ms() + 3 * emptying);
+  const int64_t election_ms =
+      MajorityFence(times).count() + times.join_ms() + int64_t{times.dead_ms()} * (2 + size());
+  const int64_t failovers_ms = (policy().max_restarts() + 1) * (detached ? 2 * election_ms : 0) +
+                               policy().max_restarts() * (times.lease_ms() + 3 * emptying);
   return attempts * attempt_ms + failovers_ms + (faults + 1) * kLongestFaultMs + EmptyWithinMs();
 }
 

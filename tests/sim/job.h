@@ -25,6 +25,7 @@ struct Job {
   int64_t rank_fails_one_in = 4;  // nodes and attempts
   int64_t faults = 0;
   bool user_interrupts = false;
+  bool detached = false;  // once it runs
   int most_reconnects = kMostReconnects;
   bool is_calm = false;  // ranks start in time and do as they should, and the network is fast
 
@@ -40,5 +41,7 @@ struct Job {
 };
 
 Job DrawJob(Random& random);
+// One that leaves its front end, and that can elect another rendezvous.
+Job DrawDetachedJob(Random& random);
 
 }  // namespace dslaunch::sim

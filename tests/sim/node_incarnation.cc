@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "proto/wire/node_set.h"
 #include "tests/sim/front_end.h"
 #include "tests/sim/rendezvous.h"
 
@@ -22,7 +23,10 @@ NodeIncarnation::NodeIncarnation(World& world, size_t index, uint32_t node)
       node_(node),
       supervisor_(world, *this),
       renewal_sent_(world.timeline.now()),
-      core_({.plant_early_drained = world.bug == PlantedBug::kEarlyDrained}, BootTime(Now())) {
+      core_({.plant_early_drained = world.bug == PlantedBug::kEarlyDrained,
+             .plant_minority = world.bug == PlantedBug::kMinority,
+             .plant_no_fence = world.bug == PlantedBug::kNoElectionFence},
+            BootTime(Now())) {
   tick_expiry_ = Now();
   Tick();
 }
@@ -75,6 +79,10 @@ bool NodeIncarnation::Failover(const pb::FailoverRequest& request, Rendezvous* r
   target_ = rendezvous;
   Feed([&](Clock::time_point now) { return core_.OnFailover(request, now); });
   return true;
+}
+
+void NodeIncarnation::Detach() {
+  Feed([this](Clock::time_point now) { return core_.OnDetach("a socket", now); });
 }
 
 // --- The supervisor ---
@@ -160,7 +168,8 @@ pb::AgentMessage NodeIncarnation::MakeBeat() const {
   message.set_attempt(core_.attempt());
   pb::Heartbeat& heartbeat = *message.mutable_heartbeat();
   const int64_t now = world_.timeline.now();
-  heartbeat.set_sent_us(static_cast<uint64_t>(now) * 1'000);
+  heartbeat.set_sent_us(static_cast<uint64_t>(BootNow().time_since_epoch().count()));
+  heartbeat.set_rendezvous_clock_us(rendezvous_clock_us_);
   const Ranks& ranks = supervisor_.ranks();
   const bool known = ranks.attempt == core_.attempt() && (ranks.exist || ranks.finished);
   if (!world_.job.reports_steps || core_.phase() != AgentCore::Phase::kWorking || !known)
@@ -185,6 +194,18 @@ void NodeIncarnation::Tick() {
   const milliseconds interval = core_.tick_interval();
   tick_expiry_ = Now() + interval;
   world_.timeline.After(interval.count(), &loop_, [this] { Tick(); });
+}
+
+void NodeIncarnation::Do(agent_action::WriteResult& action) {
+  Note([&] { return "keeps the result: " + action.result.ShortDebugString(); });
+  world_.invariants.OnCause(action.result.cause());
+  if (!core_.detached()) return;
+  JobEnd end;
+  end.exit_code = action.result.exit_code();
+  end.cause = action.result.cause();
+  end.members = IndexesOf(action.result.done().members(), world_.job.size());
+  world_.invariants.OnExit(end);
+  world_.succeeded = world_.succeeded || end.exit_code == 0;
 }
 
 // --- To the front end ---

@@ -1,9 +1,10 @@
 // One start of supervisor and agent on a node, and the ranks that they run. The agent is the
 // product's AgentCore; here is what carries its actions out in virtual time. The supervisor is the
-// product's too (tests/sim/supervisor.h). The disk, the log files and detached jobs are left out.
+// product's too (tests/sim/supervisor.h). The disk and the log files are left out.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,6 +35,7 @@ class NodeIncarnation {
   Process& threads() { return threads_; }
   Process& supervisor() { return supervisor_.process(); }
   Clock::time_point Now() const;
+  BootClock::time_point BootNow() const;
   Machine& machine() const;
   bool is_over() const { return supervisor_.gone() && loop_.gone; }
   Rendezvous* server() const { return server_; }
@@ -45,6 +47,7 @@ class NodeIncarnation {
   // False: this node does not wait for another rendezvous. `rendezvous`: the one to go to; nullptr:
   // this node opens it.
   bool Failover(const pb::FailoverRequest& request, Rendezvous* rendezvous);
+  void Detach();
   // On its threads. `sent` is for the invariants: when the front end said it.
   uint64_t Renew(std::optional<uint64_t> last_seen_us, int64_t sent);
   // End of file on the supervisor's stdin: the front end's goodbye, its abort or its death.
@@ -66,6 +69,14 @@ class NodeIncarnation {
   void OnRendezvousMessage(const Rendezvous& from, SessionId session,
                            const pb::RendezvousMessage& message);
   void OnRendezvousEnd(const Rendezvous& from, SessionId session);
+  // On its threads, where it arrives.
+  void OnHeartbeat(const Rendezvous& from, SessionId session, const pb::Heartbeat& heartbeat);
+
+  // A vote of another node, its connection's end, and the answer to one of this node.
+  void OnVote(NodeIncarnation& voter, uint64_t number, const pb::Vote& vote);
+  void OnVoterGone(const NodeIncarnation& voter, uint64_t number);
+  void OnVoteAnswer(const NodeIncarnation& candidate, uint64_t number,
+                    const pb::VoteAnswer& answer);
 
   // Faults.
   void KillAgent();
@@ -104,21 +115,25 @@ class NodeIncarnation {
   void Do(agent_action::DescribeWorker& action);
   void Do(agent_action::ReservePort&);
   void Do(agent_action::SweepOrphans&);
+  void Do(agent_action::SendVote& action);
+  void Do(agent_action::WithdrawVote&) { WithdrawVote(); }
+  void Do(agent_action::AnswerVote& action);
+  void Do(agent_action::OpenRendezvous& action);
+  void Do(agent_action::WriteResult& action);
   void Do(agent_action::Quit&) { EndAgent(); }
   // What has no effect here.
   void Do(agent_action::EmitStatus&) {}
   void Do(agent_action::FollowRank&) {}
   void Do(agent_action::EndRankOutput&) {}
   void Do(agent_action::InspectWorker&) {}
-  void Do(agent_action::WriteResult&) {}
 
   void OnSupervisorGone();
   void FindRendezvous(Clock::time_point deadline);
   void OpenRendezvous(const pb::FailoverRequest& last, std::optional<uint32_t> lost_node);
+  void WithdrawVote();
   void Log(pb::AgentMessage message);  // to the rendezvous
   void Beat();
   void Tick();
-  BootClock::time_point BootNow() const;
   void EndAgent(bool killed = false);
   void Emit(pb::NodeEvent event);
   void EmitAlive();
@@ -140,6 +155,9 @@ class NodeIncarnation {
   Wire up_;    // to the front end
   Wire down_;  // from it
 
+  Wire votes_;  // to other nodes
+  Wire answers_;
+
   Supervisor supervisor_;
   int64_t renewal_sent_ = 0;  // of the newest that came
 
@@ -150,8 +168,16 @@ class NodeIncarnation {
   Rendezvous* target_ = nullptr;    // where to go
   Rendezvous* attended_ = nullptr;  // the stream's other end
   SessionId session_ = 0;
-  bool detached_events_ = false;  // nothing is told to the front end any more
-  bool ended_events_ = false;     // it was sent the last event
+  uint64_t rendezvous_clock_us_ = 0;  // that was heard
+  struct Voter {
+    NodeIncarnation* incarnation = nullptr;
+    uint64_t number = 0;  // of its vote
+  };
+  NodeIncarnation* candidate_ = nullptr;  // that has this node's vote
+  uint64_t vote_ = 0;                     // its number
+  std::map<uint32_t, Voter> voters_;      // by node
+  bool detached_events_ = false;          // nothing is told to the front end any more
+  bool ended_events_ = false;             // it was sent the last event
   Clock::time_point tick_expiry_;
   LoopWatch loop_watch_;
   milliseconds beat_every_{0};

@@ -10,6 +10,7 @@
 namespace dslaunch::sim {
 
 int64_t NodeIncarnation::LeaseEndsBy() const {
+  if (core_.detached()) return INT64_MAX;
   const pb::Timeouts& timeouts = world_.job.timeouts();
   const int64_t end = renewal_sent_ + timeouts.dead_ms() + timeouts.lease_ms();
   return std::max(end, machine().went_on_at + Lease::kCatchUp.count()) + timeouts.heartbeat_ms();
@@ -22,6 +23,7 @@ void NodeIncarnation::EndAgent(bool killed) {
   Note([] { return "the agent ends"; });
   if (server_ != nullptr) server_->Close();
   if (attended_ != nullptr) attended_->Leave(session_);
+  WithdrawVote();
   if (supervisor_.gone()) return;
   if (!detached_events_ && !ended_events_) {
     const int64_t arrival = world_.network.Send(up_, node_, world_.network.front_end());

@@ -1,4 +1,5 @@
 // A node and its rendezvous: the way there and the stream.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -10,12 +11,16 @@ namespace dslaunch::sim {
 
 void NodeIncarnation::OpenRendezvous(const pb::FailoverRequest& last,
                                      std::optional<uint32_t> lost_node) {
-  world_.rendezvous.push_back(std::make_unique<Rendezvous>(
-      world_, *this, RendezvousOptions(core_.prepare(), core_.nodes(), last), lost_node));
+  CoordinatorOptions options = RendezvousOptions(core_.prepare(), core_.nodes(), last);
+  if (world_.bug == PlantedBug::kMinority) options.majority = 1;
+  world_.rendezvous.push_back(
+      std::make_unique<Rendezvous>(world_, *this, std::move(options), lost_node));
   server_ = world_.rendezvous.back().get();
 }
 
 void NodeIncarnation::Do(agent_action::FindRendezvous& action) {
+  if (!action.endpoints.empty())
+    target_ = world_.rendezvous[std::stoul(action.endpoints.front())].get();
   FindRendezvous(Now() + action.limit);
 }
 
@@ -42,10 +47,12 @@ void NodeIncarnation::FindRendezvous(Clock::time_point deadline) {
 void NodeIncarnation::Do(agent_action::JoinRendezvous& action) {
   attended_ = action.in_process ? server_ : target_;
   session_ = attended_->Attend(*this);
+  rendezvous_clock_us_ = 0;
   pb::AgentMessage message;
   pb::Join& join = *message.mutable_join();
   join = std::move(action.join);
   join.set_identity("machine" + std::to_string(node_));
+  join.set_link_port(1);
   join.set_master_port(static_cast<uint32_t>(world_.random.Between(1'024, 60'000)));
   if (!action.in_process) {
     join.set_reached_at("10.0.0." + std::to_string(attended_->host().node() + 1));
@@ -69,6 +76,82 @@ void NodeIncarnation::OnRendezvousMessage(const Rendezvous& from, SessionId sess
                                           const pb::RendezvousMessage& message) {
   if (&from != attended_ || session != session_) return;
   Feed([&](Clock::time_point now) { return core_.OnRendezvousMessage(message, now); });
+}
+
+void NodeIncarnation::OnHeartbeat(const Rendezvous& from, SessionId session,
+                                  const pb::Heartbeat& heartbeat) {
+  if (&from != attended_ || session != session_) return;
+  rendezvous_clock_us_ = heartbeat.rendezvous_clock_us();
+  if (!heartbeat.has_majority_age_us()) return;
+  core_.OnMajority(BootClock::time_point(ReportedMicroseconds(heartbeat.sent_us())),
+                   ReportedMicroseconds(heartbeat.majority_age_us()), BootNow());
+}
+
+// --- Votes ---
+
+void NodeIncarnation::Do(agent_action::SendVote& action) {
+  WithdrawVote();
+  const auto candidate =
+      std::find_if(world_.incarnations.rbegin(), world_.incarnations.rend(),
+                   [&](const auto& one) { return one->node() == action.candidate; });
+  if (candidate == world_.incarnations.rend()) return;
+  const int64_t arrival = world_.network.Send(votes_, node_, action.candidate);
+  if (arrival > world_.timeline.now() + action.limit.count()) return;
+  candidate_ = candidate->get();
+  world_.timeline.At(arrival, &candidate_->loop(),
+                     [this, there = candidate_, number = vote_, vote = action.vote] {
+                       there->OnVote(*this, number, vote);
+                     });
+}
+
+void NodeIncarnation::WithdrawVote() {
+  const uint64_t number = vote_++;
+  NodeIncarnation* const there = std::exchange(candidate_, nullptr);
+  if (there == nullptr) return;
+  const int64_t arrival = world_.network.Send(votes_, node_, there->node());
+  world_.timeline.At(arrival, &there->loop(),
+                     [this, there, number] { there->OnVoterGone(*this, number); });
+}
+
+void NodeIncarnation::OnVote(NodeIncarnation& voter, uint64_t number, const pb::Vote& vote) {
+  Note([&] { return "hears a vote of " + voter.name() + ": " + vote.ShortDebugString(); });
+  voters_[voter.node()] = {&voter, number};
+  Feed([&](Clock::time_point now) { return core_.OnVote(voter.node(), vote, now); });
+}
+
+void NodeIncarnation::OnVoterGone(const NodeIncarnation& voter, uint64_t number) {
+  const auto known = voters_.find(voter.node());
+  if (loop_.gone || known == voters_.end() || known->second.number != number) return;
+  voters_.erase(known);
+  core_.OnVoterGone(voter.node());
+}
+
+void NodeIncarnation::Do(agent_action::AnswerVote& action) {
+  const auto known = voters_.find(action.voter);
+  if (known == voters_.end()) return;
+  const auto [voter, number] = known->second;
+  voters_.erase(known);
+  const int64_t arrival = world_.network.Send(answers_, node_, action.voter);
+  world_.timeline.At(arrival, &voter->loop(),
+                     [this, there = voter, asked = number, answer = action.answer] {
+                       there->OnVoteAnswer(*this, asked, answer);
+                     });
+}
+
+void NodeIncarnation::OnVoteAnswer(const NodeIncarnation& candidate, uint64_t number,
+                                   const pb::VoteAnswer& answer) {
+  if (&candidate != candidate_ || number != vote_) return;
+  Feed([&](Clock::time_point now) { return core_.OnVoteAnswer(candidate.node(), answer, now); });
+}
+
+void NodeIncarnation::Do(agent_action::OpenRendezvous& action) {
+  Note([&] { return "is elected: " + action.last.ShortDebugString(); });
+  OpenRendezvous(action.last, core_.prepare().rendezvous_node());
+  ++world_.elections;
+  const std::string endpoint = std::to_string(world_.rendezvous.size() - 1);
+  Feed([&](Clock::time_point now) {
+    return core_.OnRendezvousOpened(std::vector<std::string>{endpoint}, now);
+  });
 }
 
 void NodeIncarnation::OnRendezvousEnd(const Rendezvous& from, SessionId session) {

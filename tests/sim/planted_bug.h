@@ -11,6 +11,10 @@ enum class PlantedBug {
   kEarlyDrained,  // an agent says that its ranks have ended before the supervisor has said so
   kFailsOverTooEarly,  // the front end names another rendezvous before the lease of the lost one is
                        // over
+  // Of detached jobs: one node counts as a majority; the nodes elect another rendezvous before the
+  // leases of the lost one are over.
+  kMinority,
+  kNoElectionFence,
 };
 
 }  // namespace dslaunch::sim

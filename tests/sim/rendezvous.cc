@@ -1,6 +1,7 @@
 #include "tests/sim/rendezvous.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "tests/sim/node_incarnation.h"
@@ -28,6 +29,11 @@ void Rendezvous::Note(MakeText make_text) const {
     world_.trace.Add(world_.timeline.now(), "rendezvous on " + world_.NameOf(host_.node()),
                      make_text());
   }
+}
+
+Clock::time_point Rendezvous::Now() {
+  coordinator_.SetBootTime(host_.BootNow());
+  return host_.Now();
 }
 
 bool Rendezvous::is_open() const { return open_ && !host_.threads().gone; }
@@ -74,20 +80,20 @@ void Rendezvous::HearAgain() {
 
 void Rendezvous::HandOver(SessionId id, const pb::AgentMessage& message) {
   if (world_.bug != PlantedBug::kNoFence || message.has_join() || message.attempt() == 0)
-    return Deliver(coordinator_.OnMessage(id, message, host_.Now()));
+    return Deliver(coordinator_.OnMessage(id, message, Now()));
   pb::AgentMessage fresh = message;
   fresh.set_attempt(coordinator_.attempt());
   SessionId newest = id;
   for (SessionId other = id + 1; other <= sessions_.size(); ++other) {
     if (At(other).agent->node() == At(id).agent->node() && At(other).server_open) newest = other;
   }
-  Deliver(coordinator_.OnMessage(newest, fresh, host_.Now()));
+  Deliver(coordinator_.OnMessage(newest, fresh, Now()));
 }
 
 void Rendezvous::Disconnect(SessionId id) {
   if (!is_open() || !std::exchange(At(id).server_open, false)) return;
   Note([&] { return "session " + std::to_string(id) + " is over"; });
-  Deliver(coordinator_.OnDisconnect(id, host_.Now()));
+  Deliver(coordinator_.OnDisconnect(id, Now()));
 }
 
 void Rendezvous::Leave(SessionId id) {
@@ -113,7 +119,7 @@ void Rendezvous::Reset(SessionId id) {
 }
 
 void Rendezvous::Tick() {
-  if (is_open()) Deliver(coordinator_.OnTick(host_.Now()));
+  if (is_open()) Deliver(coordinator_.OnTick(Now()));
 }
 
 void Rendezvous::Close() {
@@ -133,6 +139,13 @@ void Rendezvous::Deliver(std::vector<Outgoing> messages) {
       });
     }
     const int64_t arrival = world_.network.Send(session.down, host_.node(), session.agent->node());
+    if (one.message.has_heartbeat()) {
+      world_.timeline.At(arrival, &session.agent->threads(),
+                         [this, id = one.session,
+                          heartbeat = std::make_shared<pb::Heartbeat>(one.message.heartbeat())] {
+                           if (At(id).client_open) At(id).agent->OnHeartbeat(*this, id, *heartbeat);
+                         });
+    }
     world_.timeline.At(arrival, &session.agent->loop(),
                        [this, id = one.session, message = std::move(one.message)] {
                          if (At(id).client_open)
@@ -186,6 +199,9 @@ void Rendezvous::CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& 
   const bool in_time =
       lost_node_ && !world_.machines[*lost_node_].stood_still && !host_.machine().stood_still;
   if (is_first && in_time) world_.invariants.OnFormedAfterFailover(attempt, *lost_node_);
+  const bool may_judge = std::ranges::none_of(world_.machines, &Machine::stood_still);
+  if (is_first && lost_node_ && world_.job.detached && may_judge)
+    world_.invariants.OnFormedAfterElection(attempt);
 }
 
 }  // namespace dslaunch::sim

@@ -65,6 +65,8 @@ class Rendezvous {
   void Check(const std::vector<Outgoing>& messages);
   void CheckReason(const pb::RendezvousMessage& message);
   void CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages);
+  // As of this machine's clocks.
+  Clock::time_point Now();
   template <class MakeText>
   void Note(MakeText make_text) const;
 

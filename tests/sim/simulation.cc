@@ -26,7 +26,8 @@ void RunToQuiet(World& world) {
       return invariants.Fail("the job did not end within " + std::to_string(bound) + " ms");
     }
   }
-  const int64_t quiet_by = world.timeline.now() + world.job.EmptyWithinMs();
+  const int64_t goes_on_ms = world.front_end->has_detached() ? bound : 0;
+  const int64_t quiet_by = world.timeline.now() + goes_on_ms + world.job.EmptyWithinMs();
   while (invariants.error().empty() && !IsOver(world)) {
     if (world.timeline.Step() && world.timeline.now() <= quiet_by) continue;
     for (const auto& incarnation : world.incarnations) {
@@ -47,19 +48,20 @@ World::World(uint64_t seed, Tracing tracing, PlantedBug planted)
       machines(job.size()),
       bug(planted) {}
 
-World::World(uint64_t seed, Tracing tracing, Job given)
+World::World(uint64_t seed, Tracing tracing, Job given, PlantedBug planted)
     : random(seed),
       job(std::move(given)),
       network(timeline, random, job.size()),
       invariants(job, [this] { return timeline.now(); }),
       trace(tracing),
       machines(job.size()),
-      bug(PlantedBug::kNone) {}
+      bug(planted) {}
 
 World::~World() = default;
 
-History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
-  World world(seed, tracing, bug);
+namespace {
+
+History Run(World& world) {
   world.Log("job", [&] { return world.job.prepare.ShortDebugString(); });
   world.front_end = std::make_unique<FrontEnd>(world);
   world.front_end->Start();
@@ -68,12 +70,27 @@ History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
   History history;
   history.error = world.invariants.error();
   history.trace = world.trace.Last();
-  history.succeeded = world.front_end->exit_code() == 0;
+  history.detached = world.front_end->has_detached();
+  history.elected = world.elections > 0;
+  history.succeeded = history.detached ? world.succeeded : world.front_end->exit_code() == 0;
   history.restarted = world.invariants.attempts() > 1;
   history.failed_over = world.front_end->failovers() > 0;
   history.lost_front_end = world.front_end->is_over() && !world.front_end->exit_code();
   history.virtual_ms = world.timeline.now();
   return history;
+}
+
+}  // namespace
+
+History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
+  World world(seed, tracing, bug);
+  return Run(world);
+}
+
+History RunDetachedHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
+  Random random(seed);
+  World world(seed, tracing, DrawDetachedJob(random), bug);
+  return Run(world);
 }
 
 }  // namespace dslaunch::sim

@@ -15,11 +15,15 @@ struct History {
   bool succeeded = false;
   bool restarted = false;
   bool failed_over = false;  // another node came to decide
+  bool elected = false;      // by the nodes
+  bool detached = false;
   bool lost_front_end = false;
   int64_t virtual_ms = 0;
 };
 
 // The same seed gives the same history, traced or not.
 History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
+// The same of a job that is detached once it runs.
+History RunDetachedHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
 
 }  // namespace dslaunch::sim

@@ -19,6 +19,7 @@ namespace {
 
 constexpr uint64_t kUsualHistories = 25'000;
 constexpr uint64_t kAllHistories = 100'000;  // with DSLAUNCH_TEST_FULL
+constexpr uint64_t kUsualDetachedHistories = 5'000;
 constexpr uint64_t kUsualSeed = 1;
 constexpr uint64_t kBugIsFoundWithin = 1'000;
 constexpr uint64_t kReplayed = 100;
@@ -30,9 +31,11 @@ uint64_t FirstSeed() {
   return search ? TestSeed() : kUsualSeed;
 }
 
+using RunOne = History (*)(uint64_t seed, PlantedBug bug, Tracing tracing);
+
 // Run once more, now with what happened.
-std::string Explain(uint64_t seed, PlantedBug bug) {
-  const History again = RunHistory(seed, bug, Tracing::kKept);
+std::string Explain(RunOne run, uint64_t seed) {
+  const History again = run(seed, PlantedBug::kNone, Tracing::kKept);
   return "DSLAUNCH_TEST_SEED=" + std::to_string(seed) + " repeats it, with DSLAUNCH_SIM_TRACE=1 " +
          "all of it; its last lines:\n" + again.trace;
 }
@@ -42,6 +45,7 @@ struct Totals {
   uint64_t succeeded = 0;
   uint64_t restarted = 0;
   uint64_t failed_over = 0;
+  uint64_t elected = 0;
   uint64_t lost_front_end = 0;
   int64_t virtual_ms = 0;
 
@@ -50,6 +54,7 @@ struct Totals {
     succeeded += history.succeeded;
     restarted += history.restarted;
     failed_over += history.failed_over;
+    elected += history.elected;
     lost_front_end += history.lost_front_end;
     virtual_ms += history.virtual_ms;
   }
@@ -67,20 +72,22 @@ void Print(const Totals& totals, uint64_t first_seed, double seconds) {
                    static_cast<double>(totals.histories)
             << " s of virtual time each: " << percent(totals.succeeded) << "% succeeded, "
             << percent(totals.restarted) << "% restarted, " << percent(totals.failed_over)
-            << "% had another node decide, " << percent(totals.lost_front_end)
-            << "% lost their front end\n";
+            << "% had another node decide, " << percent(totals.elected) << "% elected one, "
+            << percent(totals.lost_front_end) << "% lost their front end\n";
 }
 
-TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
+// One history, or so many that nothing is wrong with; nothing in the first case.
+Totals RunAll(RunOne run, uint64_t usual) {
   const uint64_t first_seed = FirstSeed();
   if (IsSet("DSLAUNCH_TEST_SEED")) {
     const Tracing tracing = IsSet("DSLAUNCH_SIM_TRACE") ? Tracing::kPrinted : Tracing::kKept;
-    const History history = RunHistory(first_seed, PlantedBug::kNone, tracing);
-    ASSERT_EQ(history.error, "") << history.trace;
-    return;
+    const History history = run(first_seed, PlantedBug::kNone, tracing);
+    EXPECT_EQ(history.error, "") << history.trace;
+    return {};
   }
   const char* const given = std::getenv("DSLAUNCH_SIM_SECONDS");
-  const uint64_t histories = IsSet("DSLAUNCH_TEST_FULL") ? kAllHistories : kUsualHistories;
+  const uint64_t histories =
+      IsSet("DSLAUNCH_TEST_FULL") ? usual * (kAllHistories / kUsualHistories) : usual;
   const Clock::time_point start = Clock::now();
   Totals totals;
   const auto goes_on = [&] {
@@ -88,11 +95,18 @@ TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
     return Clock::now() - start < std::chrono::seconds(std::atoll(given));
   };
   for (uint64_t seed = first_seed; goes_on(); ++seed) {
-    const History history = RunHistory(seed, PlantedBug::kNone, Tracing::kNone);
-    ASSERT_EQ(history.error, "") << Explain(seed, PlantedBug::kNone);
+    const History history = run(seed, PlantedBug::kNone, Tracing::kNone);
+    EXPECT_EQ(history.error, "") << Explain(run, seed);
+    if (!history.error.empty()) return {};
     totals.Add(history);
   }
   Print(totals, first_seed, std::chrono::duration<double>(Clock::now() - start).count());
+  return totals;
+}
+
+TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
+  const Totals totals = RunAll(RunHistory, kUsualHistories);
+  if (totals.histories == 0) return;
   // Else the histories show nothing.
   EXPECT_GT(totals.Share(totals.succeeded), 0.1);
   EXPECT_LT(totals.Share(totals.succeeded), 0.9);
@@ -101,15 +115,22 @@ TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
   EXPECT_GT(totals.Share(totals.lost_front_end), 0.005);
 }
 
+TEST(SimulationTest, ADetachedJobEndsAndNoTwoHalvesOfItGoOn) {
+  const Totals totals = RunAll(RunDetachedHistory, kUsualDetachedHistories);
+  if (totals.histories == 0) return;
+  EXPECT_GT(totals.Share(totals.succeeded), 0.1);
+  EXPECT_GT(totals.Share(totals.elected), 0.1);
+}
+
 // Among the first histories one finds it, which nothing is wrong with otherwise.
-void ExpectFound(PlantedBug bug, const std::string& what) {
+void ExpectFound(PlantedBug bug, const std::string& what, RunOne run = RunHistory) {
   const uint64_t first_seed = FirstSeed();
   for (uint64_t seed = first_seed; seed < first_seed + kBugIsFoundWithin; ++seed) {
-    const History history = RunHistory(seed, bug, Tracing::kNone);
+    const History history = run(seed, bug, Tracing::kNone);
     if (history.error.empty()) continue;
     std::cout << what << ", history " << seed - first_seed + 1 << " (seed " << seed
               << ") fails: " << history.error << "\n";
-    EXPECT_EQ(RunHistory(seed, PlantedBug::kNone, Tracing::kNone).error, "");
+    EXPECT_EQ(run(seed, PlantedBug::kNone, Tracing::kNone).error, "");
     return;
   }
   FAIL() << kBugIsFoundWithin << " histories from seed " << first_seed << " notice nothing";
@@ -130,6 +151,15 @@ TEST(SimulationTest, NoticesWhenAnAgentSaysTooEarlyThatItsRanksHaveEnded) {
 
 TEST(SimulationTest, NoticesWhenAnotherNodeDecidesTooEarly) {
   ExpectFound(PlantedBug::kFailsOverTooEarly, "with a failover that is too early");
+}
+
+TEST(SimulationTest, NoticesWhenAMinorityElects) {
+  ExpectFound(PlantedBug::kMinority, "where one node is a majority", RunDetachedHistory);
+}
+
+TEST(SimulationTest, NoticesWhenNodesElectBeforeTheLeasesAreOver) {
+  ExpectFound(PlantedBug::kNoElectionFence, "with an election that is too early",
+              RunDetachedHistory);
 }
 
 TEST(SimulationTest, ASeedIsAHistory) {

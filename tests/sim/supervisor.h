@@ -1,7 +1,6 @@
 // One start of a node's supervisor and the processes below it. The supervisor is the product's
 // SupervisorCore; here is what carries its actions out in virtual time: fork, waitpid and kill, and
-// the ranks that they start and end. The workers' cgroup, the watchdog and detached jobs are left
-// out.
+// the ranks that they start and end. The workers' cgroup and the watchdog are left out.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ struct Machine {
 
 struct World {
   World(uint64_t seed, Tracing tracing, PlantedBug planted);
-  World(uint64_t seed, Tracing tracing, Job given);
+  World(uint64_t seed, Tracing tracing, Job given, PlantedBug planted = PlantedBug::kNone);
   World(const World&) = delete;
   ~World();
 
@@ -52,6 +52,10 @@ struct World {
   std::vector<Machine> machines;  // the nodes'
   Machine front_end_machine;
   const PlantedBug bug;
+
+  // Of detached jobs: rendezvous that were elected, and whether a node kept 0 as the result.
+  int elections = 0;
+  bool succeeded = false;
 
   std::unique_ptr<FrontEnd> front_end;
   std::vector<std::unique_ptr<NodeIncarnation>> incarnations;  // of all nodes, oldest first

@@ -13,6 +13,7 @@
 #include "base/exit_code.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
+#include "rendezvous/majority.h"
 
 namespace dslaunch::agent_core_test {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Phase = AgentCore::Phase;
 
 constexpr uint32_t kPort = 4711;
@@ -970,6 +972,110 @@ TEST_F(AgentCoreTest, AViewerThatDoesNotReadKeepsTheAgentForTwoSecondsOnly) {
   EXPECT_EQ(Count<agent_action::Quit>(), 0u);
   Pass(milliseconds(100));
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+}
+
+// --- Detached: the majority of the nodes ---
+
+class MajorityOfNodesTest : public AgentCoreTest {
+ protected:
+  MajorityOfNodesTest() { prepare_.set_detachable(true); }
+
+  // Ranks run, the front end has left, and a majority stands behind the rendezvous.
+  void Detach() {
+    Start();
+    Hear(1, [](pb::RendezvousMessage& message) {
+      for (uint32_t node = 0; node < 3; ++node) {
+        pb::Peer& peer = *message.mutable_peers()->add_peers();
+        peer.set_node_index(node);
+        peer.set_endpoint("10.0.0." + std::to_string(node + 1) + ":7");
+      }
+    });
+    Take(core_.OnDetach("/run/socket", now_));
+    Answer();
+    Pass(milliseconds(1'000));
+    actions_.clear();
+  }
+  // The rendezvous answers a heartbeat, and had a majority just then.
+  void Answer() {
+    core_.OnMajority(boot_now_, std::chrono::microseconds(0), boot_now_);
+    Hear(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
+  }
+  void PassSeconds(int seconds) {
+    for (int i = 0; i < seconds; ++i) Pass(milliseconds(1'000));
+  }
+};
+
+TEST_F(MajorityOfNodesTest, RanksRunUnderALeaseThatTheSupervisorKnows) {
+  Detach();
+  EXPECT_EQ(core_.Alive(boot_now_).majority_lease_left_ms(), 11'000);
+  EXPECT_FALSE(core_.Alive(boot_now_).has_lease_left_ms());
+  for (int second = 0; second < 60; ++second) {
+    Answer();
+    Pass(milliseconds(1'000));
+  }
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
+}
+
+TEST_F(MajorityOfNodesTest, WithoutAMajorityTheRanksEndThoughTheRendezvousIsHeard) {
+  Detach();
+  for (int second = 0; second < 12; ++second) {
+    Hear(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
+    Pass(milliseconds(1'000));
+  }
+  EXPECT_EQ(core_.phase(), Phase::kDraining);
+  EXPECT_THAT(Logged(), HasSubstr("node2 was cut off from most nodes of the job"));
+  EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
+  EXPECT_TRUE(core_.is_electing());
+}
+
+TEST_F(MajorityOfNodesTest, TheLossOfTheRendezvousLeadsToAnElectionOnceNoLeaseIsLeft) {
+  Detach();
+  Take(core_.OnRendezvousEnd("it ended", now_));
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
+  EXPECT_EQ(Record(pb::NodeEvent::kRestarting).restarting().cause().node_index(), 0u);
+  Reaped();
+  // Its own lease is over by then, and what others may have had.
+  const int fence_s = static_cast<int>(MajorityFence(prepare_.timeouts()).count() / 1'000);
+  PassSeconds(fence_s - 1);
+  EXPECT_THAT(Logged(), Not(HasSubstr("elected")));
+  pb::Vote vote;
+  vote.set_term(1);
+  vote.set_attempt(1);
+  Take(core_.OnVote(2, vote, now_));
+  EXPECT_EQ(Count<agent_action::OpenRendezvous>(), 0u);
+  PassSeconds(3);
+  ASSERT_EQ(Count<agent_action::OpenRendezvous>(), 1u);
+  Take(core_.OnRendezvousOpened(std::vector<std::string>{"10.0.0.2:99"}, now_));
+  EXPECT_EQ(Count<agent_action::AnswerVote>(), 1u);
+  EXPECT_TRUE(core_.hosts_rendezvous());
+  EXPECT_TRUE(All<agent_action::JoinRendezvous>().back().in_process);
+}
+
+TEST_F(MajorityOfNodesTest, AnElectedRendezvousStartsRanksOnceThereIsALease) {
+  Detach();
+  Take(core_.OnRendezvousEnd("it ended", now_));
+  Reaped();
+  PassSeconds(static_cast<int>(MajorityFence(prepare_.timeouts()).count() / 1'000) + 1);
+  pb::Vote vote;
+  vote.set_term(1);
+  Take(core_.OnVote(2, vote, now_));
+  Take(core_.OnRendezvousOpened(std::vector<std::string>{"10.0.0.2:99"}, now_));
+  actions_.clear();
+  Assign(2);
+  Pass(milliseconds(1'000));
+  EXPECT_EQ(Count<agent_action::PlanWorkers>(), 0u);
+  Answer();
+  Pass(milliseconds(1'000));
+  EXPECT_EQ(Count<agent_action::PlanWorkers>(), 1u);
+}
+
+TEST_F(MajorityOfNodesTest, WithoutARestartTheLossEndsTheJob) {
+  prepare_.mutable_policy()->set_max_restarts(0);
+  Start();
+  Take(core_.OnDetach("/run/socket", now_));
+  Take(core_.OnRendezvousEnd("it ended", now_));
+  EXPECT_EQ(core_.phase(), Phase::kStopping);
+  EXPECT_EQ(core_.outcome().exit_code(), ToInt(ExitCode::kUnavailable));
 }
 
 // --- The supervisor is gone ---

@@ -58,6 +58,15 @@ class SupervisorCoreTest : public testing::Test {
       request.mutable_alive()->set_lease_left_ms(static_cast<uint32_t>(lease_left->count()));
     Request(std::move(request));
   }
+  void AliveInMajority(std::optional<Ms> lease_left) {
+    pb::SupervisorRequest request;
+    request.mutable_alive();
+    if (lease_left) {
+      request.mutable_alive()->set_majority_lease_left_ms(
+          static_cast<uint32_t>(lease_left->count()));
+    }
+    Request(std::move(request));
+  }
   void Detach() {
     pb::SupervisorRequest request;
     request.mutable_detach();
@@ -600,6 +609,25 @@ TEST_F(SupervisorCoreTest, DetachedNeitherFrontEndNorLogoutNorLeaseEndsAnything)
   EXPECT_EQ(Done(), Words());
   Do(core_.OnSignal(SIGTERM, now_));
   EXPECT_EQ(Done(), Words({"close inbound", "front end gone", "TERM"}));
+}
+
+TEST_F(SupervisorCoreTest, DetachedTheLeaseOfTheMajorityEndsTheRanksAndOthersMayFollow) {
+  Configure();
+  Spawn({0});
+  Detach();
+  AliveInMajority(seconds(5));
+  Done();
+  Pass(seconds(5));
+  EXPECT_EQ(Done(), Words({"front end gone", "TERM"}));
+  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGTERM});
+  Done();
+  AliveInMajority(Ms(0));
+  Spawn({0});
+  EXPECT_EQ(Done(), Words({"spawn failed 0: 125, start while the node is being stopped"}));
+  AliveInMajority(std::nullopt);  // no rank may run: no lease
+  Spawn({0});
+  EXPECT_FALSE(Done().empty());
+  EXPECT_EQ(core_.wake().has_value(), true);
 }
 
 TEST_F(SupervisorCoreTest, AFrontEndThatComesBackInTimeCostsNothing) {

@@ -286,6 +286,27 @@ TEST(PeerCheckTest, WhatTheRendezvousTellsAgents) {
   pb::RendezvousMessage refused;
   refused.mutable_refused();
   EXPECT_EQ(WhyOf(CheckRendezvousMessage(refused, kLimits)), "a refusal without a cause");
+
+  pb::RendezvousMessage peers;
+  pb::Peer& peer = *peers.mutable_peers()->add_peers();
+  peer.set_endpoint("10.0.0.2:99");
+  EXPECT_EQ(WhyOf(CheckRendezvousMessage(peers, kLimits)), "");
+  peer.set_endpoint("10.0.0.2");
+  EXPECT_EQ(WhyOf(CheckRendezvousMessage(peers, kLimits)),
+            "an endpoint that is no address and port");
+}
+
+TEST(PeerCheckTest, WhatAgentsSayInAnElection) {
+  pb::Vote vote;
+  vote.set_term(kMaxTerms);
+  EXPECT_EQ(WhyOf(CheckVote(vote, kLimits)), "");
+  vote.set_term(kMaxTerms + 1);
+  EXPECT_THAT(WhyOf(CheckVote(vote, kLimits)), HasSubstr("term = "));
+  pb::VoteAnswer answer;
+  answer.add_rendezvous_endpoints("10.0.0.2:99");
+  EXPECT_EQ(WhyOf(CheckVoteAnswer(answer)), "");
+  answer.add_rendezvous_endpoints("10.0.0.2:0");
+  EXPECT_EQ(WhyOf(CheckVoteAnswer(answer)), "an endpoint that is no address and port");
 }
 
 }  // namespace

@@ -1,0 +1,122 @@
+// Which node hosts the rendezvous of a detached job after the one that did is lost: the agents
+// elect it, because there is no front end that could name it. Pure: no clock, no threads, no I/O;
+// AgentCore drives it, and through it the simulator.
+//
+//   following -> fenced -> voting, term after term -> following, or elected
+//
+// Each term has one candidate: the voters in node order, one after the other. A node comes to its
+// first term once its ranks have ended and the fence is over (rendezvous/majority.h); then it
+// connects to the candidate, and its vote counts as long as the connection lives. A candidate with
+// the votes of a majority of all voters, dead ones included, opens the rendezvous for the next
+// attempt. Who hears of a newer term goes to it, so voters that began at different times meet. A
+// vote is for the only candidate of its term, so that nobody can vote twice in one; that two halves
+// do not both go on does not depend on votes, but on the leases that the new rendezvous gives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "agent/node/agent_action.h"
+#include "base/deadline.h"
+#include "base/error.h"
+#include "proto/agent.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace dslaunch {
+
+namespace election_action {
+
+// To the rendezvous that was elected.
+struct Follow {
+  pb::FailoverRequest next;
+};
+
+// No rendezvous is found, or none would help; `why` is for the user.
+struct GiveUp {
+  std::string why;
+};
+
+}  // namespace election_action
+
+// What AgentCore does for the election, or leaves to its edge.
+using ElectionAction =
+    std::variant<agent_action::SendVote, agent_action::WithdrawVote, agent_action::AnswerVote,
+                 agent_action::OpenRendezvous, election_action::Follow, election_action::GiveUp>;
+using ElectionActions = std::vector<ElectionAction>;
+
+class ElectionCore {
+ public:
+  struct Options {
+    uint32_t own = 0;              // this node
+    std::vector<uint32_t> voters;  // in node order
+    size_t majority = 0;           // of these
+    uint32_t num_nodes = 0;        // of the job
+    uint32_t min_nodes = 1;        // with ranks, in an attempt
+    uint32_t max_restarts = 0;
+    milliseconds fence{0};
+    milliseconds term{0};
+    milliseconds patience{0};  // after the fence, besides one term for each voter
+  };
+
+  // Of this node, when it lost its rendezvous.
+  struct Standing {
+    uint32_t host = 0;      // of that rendezvous
+    uint64_t attempt = 0;   // the newest that this node has heard of
+    uint32_t restarts = 0;  // used up
+    bool was_idle = false;  // it had no ranks
+    pb::Cause cause = {};   // of the loss
+  };
+
+  explicit ElectionCore(Options options) : options_(std::move(options)) {}
+
+  void OnPeers(const pb::Peers& peers);
+  // Another node can be elected.
+  bool has_peers() const { return peers_.size() > 1; }
+
+  // The rendezvous is lost, and left.
+  void OnLost(Standing standing, Clock::time_point now);
+  void OnRanksEnded() { ranks_ended_ = true; }
+  // At least as often as half a heartbeat, after OnLost until Follow or GiveUp.
+  ElectionActions OnTick(Clock::time_point now);
+
+  // The node `voter` has sent a vote here; its connection has ended before it got an answer.
+  ElectionActions OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
+  void OnVoterGone(uint32_t voter) { votes_.erase(voter); }
+  // The answer to SendVote.
+  ElectionActions OnAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);
+  // The answer to OpenRendezvous.
+  ElectionActions OnOpened(const Result<std::vector<std::string>>& endpoints);
+
+  uint64_t term() const { return term_; }
+
+ private:
+  enum class State { kFollowing, kFenced, kVoting, kOpening, kElected };
+
+  uint32_t CandidateOf(uint64_t term) const;
+  uint64_t NextTerm() const;
+  void EnterTerm(uint64_t term, Clock::time_point now);
+  void OpenIfElected(Clock::time_point now);
+  void Answer(uint32_t voter);
+  ElectionActions Take() { return std::exchange(out_, {}); }
+
+  const Options options_;
+  std::map<uint32_t, std::string> peers_;  // endpoints
+  State state_ = State::kFollowing;
+  Standing standing_;
+  bool ranks_ended_ = false;
+  Clock::time_point fence_until_;
+  Clock::time_point give_up_at_;
+  uint64_t term_ = 0;
+  Clock::time_point term_ends_;
+  std::map<uint32_t, pb::Vote> votes_;  // that wait for an answer
+  pb::FailoverRequest next_;            // of OpenRendezvous
+  std::vector<std::string> endpoints_;  // of the rendezvous here
+  ElectionActions out_;
+};
+
+}  // namespace dslaunch

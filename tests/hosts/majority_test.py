@@ -1,0 +1,173 @@
+"""Detached jobs on three test hosts: a majority of the nodes goes on without the node that hosts the rendezvous, or
+without any other; the rest ends its ranks, and no two halves go on."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import AS_USER, HostsCase, main  # noqa: E402
+from launcher_case import bash  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+DEAD_S = 2
+GRACE_S = 1
+# Until the leases of a lost rendezvous are over (rendezvous/majority.h), and some for the election and the start.
+ELECTED_WITHIN_S = 2 * DEAD_S + 3 + 0.5 + 0.33 + GRACE_S + 5 + 20
+TIMES = ["--grace", str(GRACE_S), "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
+# Waits for the word to end, and says in which attempt and where it runs.
+SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
+            until [ -e "$1/go" ]; do sleep 0.05; done"""
+
+
+class MajorityCase(HostsCase):
+    def detach(self, *options):
+        """A detached job of three nodes with two ranks each, which may restart; its id."""
+        self.fresh_hosts(**{"count": 3, **self.host_options})
+        code, job = self.run_job("--hostfile", self.hosts.hostfile(slots=2), "--detach", "--max_restarts", "2",
+                                 "--nnodes", "2:3", "--restart_delay_s", "0.1", *TIMES, *options,
+                                 "--log_dir", self.folder / "logs", bash(SCRIPT), "-", str(self.folder))
+        self.assert_code(0, code, job)
+        self.wait_for_files(job, "up.1.*", 6)
+        return job.stdout.strip()
+
+    def ranks(self, node):
+        return [process for process in node.processes() if process.environ.get("RANK")]
+
+    def attempts(self, node):
+        return {process.environ.get("DSLAUNCH_ATTEMPT") for process in self.ranks(node)}
+
+    def wait_for_attempt(self, number, nodes):
+        """Runs on `nodes` alone, whose ranks are up; meanwhile no two attempts run."""
+        def is_up():
+            seen = [self.attempts(node) for node in self.hosts.nodes if os.path.exists(f"/proc/{node.init_pid}")]
+            self.assertLessEqual(len(set().union(*seen)), 1, seen)
+            return len(list(self.folder.glob(f"up.{number}.*"))) == 2 * len(nodes)
+        wait_until(is_up, ELECTED_WITHIN_S, f"attempt {number}: {self.logs()}")
+        self.assertEqual({node.name for node in nodes},
+                         {path.name.split(".")[2] for path in self.folder.glob(f"up.{number}.*")})
+
+    def logs(self):
+        return "\n".join(f"--- {path}\n{path.read_text()}" for path in sorted(self.folder.glob("logs/**/agent.log")))
+
+    def state(self, job_id):
+        code, job = self.run_job("ps", "--all", "--json")
+        self.assert_code(0, code, job)
+        return {entry["job"]: entry for entry in json.loads(job.stdout)}[job_id]
+
+    def finish(self, job_id):
+        (self.folder / "go").touch()
+        wait_until(lambda: self.state(job_id)["state"] == "ended", 60, f"the job ends: {self.logs()}")
+        self.assertEqual(0, self.state(job_id)["exit_code"])
+        code, job = self.run_job("attach", job_id)
+        self.assert_code(0, code, job)
+        self.assert_presentable(job)
+
+
+class Majority(MajorityCase):
+    def test_the_loss_of_the_rendezvous_node(self):
+        job_id = self.detach()
+        node1, node2, node3 = self.hosts.nodes
+        supervisor, agent = self.supervisor_and_agent(node1)
+        viewer = self.start("attach", job_id)
+        # Supervisor, agent and watchdog are there before.
+        wait_until(lambda: len(node3.named(os.path.basename(supervisor.argv[0]))) > 3, 10, "the viewer is there")
+        for process in (supervisor, agent):
+            os.kill(process.pid, signal.SIGKILL)
+        wait_until(lambda: self.state(job_id).get("detail", "") == "restarting", 10, "ps says that it restarts")
+        self.wait_for_attempt(2, [node2, node3])
+        self.assertEqual("running", self.state(job_id)["state"])
+        self.assert_says(viewer, "node1 was lost", "node2 hosts the rendezvous: a majority of the nodes has elected it")
+        self.finish(job_id)
+        self.assert_code(0, self.wait(viewer, 90), viewer)
+        self.assert_nothing_left(10)
+
+    def test_a_power_cut_and_then_another_without_a_majority(self):
+        job_id = self.detach("--nnodes", "1:3")
+        node1, node2, node3 = self.hosts.nodes
+        node1.power_cut()
+        self.wait_for_attempt(2, [node2, node3])
+        node2.power_cut()
+        wait_until(lambda: not self.ranks(node3), ELECTED_WITHIN_S, "one node of three ends its ranks")
+        time.sleep(ELECTED_WITHIN_S)
+        self.assertEqual([], self.ranks(node3), self.logs())
+
+    def test_the_rendezvous_node_is_cut_off(self):
+        job_id = self.detach("--nnodes", "1:3")
+        node1, node2, node3 = self.hosts.nodes
+        node1.link_down()
+        self.wait_for_attempt(2, [node2, node3])
+        self.assertEqual([], self.ranks(node1))
+        node1.link_up()
+        for _ in range(10):
+            self.assertEqual(set(), self.attempts(node1))
+            time.sleep(0.3)
+        self.finish(job_id)
+
+    def test_another_node_is_cut_off(self):
+        job_id = self.detach("--nnodes", "1:3")
+        node1, node2, node3 = self.hosts.nodes
+        node3.link_down()
+        wait_until(lambda: len(list(self.folder.glob("up.2.*"))) == 4, ELECTED_WITHIN_S, "the majority goes on")
+        wait_until(lambda: not self.ranks(node3), 2 * DEAD_S + GRACE_S + 5, "the minority ends its ranks")
+        time.sleep(ELECTED_WITHIN_S)
+        self.assertEqual([{"2"}, {"2"}, set()], [self.attempts(node) for node in self.hosts.nodes], self.logs())
+        node3.link_up()
+        self.finish(job_id)
+
+
+class OneOfThree(MajorityCase):
+    """Whatever happens to one node, the two others go on without it, and end with 0."""
+
+    def signal(self, node, number, *kinds):
+        supervisor, agent = self.supervisor_and_agent(node)
+        for kind in kinds:
+            os.kill({"supervisor": supervisor, "agent": agent}[kind].pid, number)
+
+    def test_rows(self):
+        faults = {
+            "agent killed": lambda node: self.signal(node, signal.SIGKILL, "agent"),
+            "supervisor killed": lambda node: self.signal(node, signal.SIGKILL, "supervisor"),
+            "agent stopped": lambda node: self.signal(node, signal.SIGSTOP, "agent"),
+            "it cannot be heard": lambda node: node.cut_one_way("out"),
+            "it cannot hear": lambda node: node.cut_one_way("in"),
+        }
+        for index in (0, 2):  # the rendezvous' node, and another
+            for name, fault in faults.items():
+                with self.subTest(fault=name, node=f"node{index + 1}"):
+                    job_id = self.detach()
+                    fault(self.hosts.nodes[index])
+                    self.wait_for_attempt_of_others(index)
+                    self.finish(job_id)
+                    for path in self.folder.glob("*"):
+                        path.unlink() if path.is_file() else None
+
+    def wait_for_attempt_of_others(self, index):
+        others = [node.name for number, node in enumerate(self.hosts.nodes) if number != index]
+        wait_until(lambda: len(list(self.folder.glob("up.2.*"))) == 4, ELECTED_WITHIN_S, f"attempt 2: {self.logs()}")
+        self.assertEqual(set(others), {path.name.split(".")[2] for path in self.folder.glob("up.2.*")})
+        if index == 0:  # a new rendezvous: nothing of the old attempt is left anywhere
+            self.assertEqual(set(), self.attempts(self.hosts.nodes[0]))
+
+
+class MajorityAsUser(MajorityCase):
+    host_options = AS_USER
+
+    def test_the_loss_of_the_rendezvous_node_for_a_user(self):
+        job_id = self.detach()
+        node1, node2, node3 = self.hosts.nodes
+        node1.power_cut()
+        self.wait_for_attempt(2, [node2, node3])
+        self.finish(job_id)
+
+    def test_without_a_restart_left_the_node_is_named(self):
+        job_id = self.detach("--max_restarts", "0", "--nnodes", "3")
+        self.hosts.nodes[0].power_cut()
+        wait_until(lambda: not any(self.ranks(node) for node in self.hosts.nodes[1:]), 15, "the ranks end")
+        wait_until(lambda: self.state(job_id)["state"] != "running", 30, "the job ends")
+
+
+if __name__ == "__main__":
+    main()

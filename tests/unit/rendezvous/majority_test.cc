@@ -1,0 +1,124 @@
+#include "rendezvous/majority.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous/coordinator_fixture.h"
+
+namespace dslaunch {
+namespace {
+
+using Time = Majority::Time;
+
+Time At(int64_t ms) { return Time(milliseconds(ms)); }
+
+TEST(MajorityTest, ItIsMoreThanHalf) {
+  EXPECT_EQ(MajorityOf(3), 2);
+  EXPECT_EQ(MajorityOf(4), 3);
+  EXPECT_EQ(MajorityOf(5), 3);
+}
+
+TEST(MajorityTest, ItWasThereWhenTheLastOfSoManyWas) {
+  Majority majority({0, 1, 2, 3, 4}, 5, 3);
+  majority.OnHeard(0, At(10), At(50));
+  majority.OnHeard(1, At(20), At(50));
+  majority.OnTick();
+  EXPECT_FALSE(majority.Since());
+  majority.OnHeard(4, At(5), At(50));
+  majority.OnTick();
+  EXPECT_EQ(majority.Since(), At(5));
+  majority.OnHeard(2, At(30), At(50));
+  majority.OnHeard(2, At(1), At(50));  // late on its way
+  majority.OnTick();
+  EXPECT_EQ(majority.Since(), At(10));
+}
+
+TEST(MajorityTest, WhoIsNoVoterOrSpeaksOfTheFutureDoesNotCount) {
+  Majority majority({0, 1, 2}, 5, 2);
+  majority.OnHeard(3, At(10), At(50));
+  majority.OnHeard(4, At(10), At(50));
+  majority.OnHeard(7, At(10), At(50));
+  majority.OnHeard(0, At(60), At(50));
+  majority.OnHeard(1, At(10), At(50));
+  majority.OnTick();
+  EXPECT_FALSE(majority.Since());
+}
+
+// A rendezvous that was elected by three nodes, of which it hosts itself on the second.
+class ElectedTest : public CoordinatorFixture {
+ protected:
+  ElectedTest() : CoordinatorFixture(Options()) { Pass(1'000); }
+
+  static CoordinatorOptions Options() {
+    CoordinatorOptions options = NodesOf({"node1", "node2", "node3"});
+    options.policy.set_max_restarts(3);
+    options.policy.set_min_nodes(1);
+    options.policy.set_max_nodes(3);
+    options.rendezvous_node = 1;
+    options.absent_nodes = {0};
+    options.attempt = 4;
+    options.restarts = 1;
+    options.attempt_ended_by =
+        MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable, "node1 was lost");
+    options.voters = {0, 1, 2};
+    options.majority = 2;
+    return options;
+  }
+  // Says that it has heard the rendezvous' clock; what it is answered.
+  pb::Heartbeat Beat(uint32_t node, uint64_t heard_us) {
+    coordinator_->SetBootTime(At(now_.time_since_epoch() / milliseconds(1)));
+    pb::AgentMessage message = From(node);
+    message.mutable_heartbeat()->set_sent_us(1);
+    message.mutable_heartbeat()->set_rendezvous_clock_us(heard_us);
+    const std::vector<Outgoing> answers = Log(message);
+    return answers.empty() ? pb::Heartbeat() : answers.front().message.heartbeat();
+  }
+  std::vector<Outgoing> Tick() {
+    coordinator_->SetBootTime(At(now_.time_since_epoch() / milliseconds(1)));
+    return coordinator_->OnTick(now_);
+  }
+  static bool Assigns(const std::vector<Outgoing>& messages) {
+    for (const Outgoing& one : messages) {
+      if (one.message.has_assignment()) return true;
+    }
+    return false;
+  }
+};
+
+TEST_F(ElectedTest, AnAttemptBeginsOnceAMajorityHearsTheRendezvous) {
+  EXPECT_FALSE(Assigns(Join(1)));
+  EXPECT_FALSE(Assigns(Join(2)));
+  EXPECT_FALSE(Assigns(Tick()));
+  const uint64_t first_us = Beat(1, 0).rendezvous_clock_us();
+  EXPECT_FALSE(Beat(1, first_us).has_majority_age_us());
+  EXPECT_FALSE(Assigns(Tick()));
+  Beat(2, first_us);
+  const std::vector<Outgoing> messages = Tick();
+  EXPECT_TRUE(Assigns(messages));
+  now_ += milliseconds(1'000);
+  EXPECT_EQ(Beat(2, first_us).majority_age_us(), 1'000'000);
+}
+
+TEST_F(ElectedTest, EachNodeIsToldWhereTheOthersAre) {
+  Join(1);
+  Join(2);
+  const uint64_t first_us = Beat(1, 0).rendezvous_clock_us();
+  Beat(1, first_us);
+  Beat(2, first_us);
+  int told = 0;
+  for (const Outgoing& one : Tick()) told += one.message.has_peers();
+  EXPECT_EQ(told, 2);
+}
+
+TEST_F(ElectedTest, ARendezvousWithoutAMajorityEndsItsNodesInTheEnd) {
+  Join(1);
+  now_ += milliseconds(28'000);
+  Beat(1, 1);
+  EXPECT_FALSE(Assigns(Tick()));
+  now_ += milliseconds(1'000);
+  bool stops = false;
+  for (const Outgoing& one : Tick()) stops |= one.message.has_stop();
+  EXPECT_TRUE(stops);
+}
+
+}  // namespace
+}  // namespace dslaunch
