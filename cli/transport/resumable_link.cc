@@ -50,15 +50,15 @@ Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> 
     return Error{ExitCode::kUnavailable, "the agent at " + first->Address() +
                                              " did not begin its stream after its hello line"};
   }
-  DSL_TRY_ASSIGN(LinkLoop* const loop, LinkLoop::Shared());
+  DSL_TRY_ASSIGN(std::shared_ptr<LinkLoop> loop, LinkLoop::Shared());
   std::unique_ptr<ResumableLink> link(
-      new ResumableLink(std::move(first), std::move(reconnect), *std::move(ticket), *loop));
+      new ResumableLink(std::move(first), std::move(reconnect), *std::move(ticket), loop));
   DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
   link->outer_ = std::move(pair.ours);
   loop->Run([&link, &pair, &fd] {
     ResumableLink* const self = link.get();
     self->stream_ = std::make_unique<ResumableStream>(
-        self->loop_.context(), std::move(pair.theirs),
+        self->loop_->context(), std::move(pair.theirs),
         ResumableStream::Handlers{.on_broken = [self](const std::string&) { self->OnBroken(); },
                                   .on_all_sent = {},
                                   .on_closed = [self] { self->OnClosed(); }});
@@ -68,11 +68,11 @@ Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> 
 }
 
 ResumableLink::ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect,
-                             ResumeTicket ticket, LinkLoop& loop)
+                             ResumeTicket ticket, std::shared_ptr<LinkLoop> loop)
     : first_(std::move(first)),
       reconnect_(std::move(reconnect)),
       ticket_(std::move(ticket)),
-      loop_(loop),
+      loop_(std::move(loop)),
       current_(first_) {}
 
 ResumableLink::~ResumableLink() {
@@ -82,11 +82,11 @@ ResumableLink::~ResumableLink() {
     // Bounded: every step of it has a deadline.
     changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return !repairing_; });
   }
-  loop_.Run([this] { stream_.reset(); });
+  loop_->Run([this] { stream_.reset(); });
 }
 
 void ResumableLink::Abort(const std::string&) {
-  loop_.Run([this] { stream_->ShutLocal(); });
+  loop_->Run([this] { stream_->ShutLocal(); });
 }
 
 std::shared_ptr<NodeLink> ResumableLink::Current() const {
@@ -167,14 +167,14 @@ Result<void> ResumableLink::Reconnect(Deadline by) {
 Result<void> ResumableLink::Resume(std::shared_ptr<NodeLink> link, Deadline by) {
   UniqueFd fd = link->TakeFd();
   uint64_t own_received = 0;  // no more arrives meanwhile
-  loop_.Run([&] { own_received = stream_->received(); });
+  loop_->Run([&] { own_received = stream_->received(); });
   const std::string request = FormatRequest({ticket_.secret, own_received});
   // A fresh socket has room for that.
   const ssize_t sent =
       ::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   const std::optional<uint64_t> received = ParseAnswer(Receive(fd.get(), kAnswerBytes, by));
   bool resumed = false;
-  loop_.Run([&] {
+  loop_->Run([&] {
     resumed = sent >= 0 && received && stream_->CanResumeAt(*received);
     if (resumed) stream_->ResumeAt(*received, std::move(fd));
   });
@@ -191,7 +191,7 @@ void ResumableLink::SetOver(const std::string& why) {
     const MutexLock lock(mutex_);
     why_over_ = "the connection to it broke and could not be made again: " + why;
   }
-  loop_.Run([this] { stream_->Close(); });
+  loop_->Run([this] { stream_->Close(); });
 }
 
 void ResumableLink::OnClosed() {

@@ -40,7 +40,7 @@ class ResumableLink : public NodeLink {
 
  private:
   ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect, ResumeTicket ticket,
-                LinkLoop& loop);
+                std::shared_ptr<LinkLoop> loop);
   std::shared_ptr<NodeLink> Current() const;
   // On the loop.
   void OnBroken();
@@ -57,7 +57,7 @@ class ResumableLink : public NodeLink {
   const std::shared_ptr<NodeLink> first_;
   const ReconnectFn reconnect_;
   const ResumeTicket ticket_;
-  LinkLoop& loop_;
+  const std::shared_ptr<LinkLoop> loop_;
   UniqueFd outer_;  // TakeFd()'s
   std::atomic<bool> stopping_ = false;
 

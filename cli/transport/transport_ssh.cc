@@ -61,7 +61,7 @@ struct SshLink::State {
   UniqueFd inner;  // the pump's end of the socketpair
   UniqueFd outer;  // TakeFd()'s
   TailBuffer stderr_tail;
-  LinkLoop* loop = nullptr;
+  std::shared_ptr<LinkLoop> loop;
 
   mutable Mutex mutex;
   CondVar changed;
