@@ -106,6 +106,7 @@ void ResumableStream::WriteConnection() {
   }
   connection_->is_writing = true;
   auto frames = std::make_shared<std::string>(core_.TakeFrames());
+  // It keeps the connection until these are written, also when the stream has given that up.
   asio::async_write(connection_->out(), asio::buffer(*frames),
                     [this, exists = std::weak_ptr(exists_), frames, to = connection_](
                         std::error_code error, size_t) {
@@ -125,10 +126,10 @@ void ResumableStream::TellAllSent() {
 
 void ResumableStream::ReadConnection() {
   connection_->in.async_wait(kReadable, [this, exists = std::weak_ptr(exists_),
-                                         from = connection_](std::error_code error) {
-    if (exists.expired() || from != connection_) return;
+                                         from = std::weak_ptr(connection_)](std::error_code error) {
+    if (exists.expired() || !connection_ || from.lock() != connection_) return;
     Buffer bytes;
-    const size_t size = error ? 0 : from->in.read_some(asio::buffer(bytes), error);
+    const size_t size = error ? 0 : connection_->in.read_some(asio::buffer(bytes), error);
     if (!IsToBeAwaited(error)) {
       if (error) return Break(error.message());
       if (!core_.OnBytes({bytes.data(), size}).ok()) return Close();
@@ -136,7 +137,7 @@ void ResumableStream::ReadConnection() {
       WriteConnection();
       ReadLocal();
     }
-    if (from == connection_) ReadConnection();
+    if (connection_ && from.lock() == connection_) ReadConnection();
   });
 }
 

@@ -182,5 +182,20 @@ TEST_F(ResumableStreamTest, WhoBreaksTheRulesIsNotHeardAgain) {
   EXPECT_FALSE(a_.stream->CanResumeAt(0));
 }
 
+TEST(ResumableStreamEndTest, ItsEndClosesItsConnection) {
+  asio::io_context loop;
+  SocketPair local = *MakeSocketPair(), connection = *MakeSocketPair();
+  {
+    ResumableStream stream(loop, std::move(local.theirs), {});
+    stream.Connect(std::move(connection.theirs));
+    loop.poll();
+  }
+  char byte = 0;
+  EXPECT_EQ(recv(connection.ours.get(), &byte, 1, MSG_DONTWAIT), 0) << "it is open";
+  loop.restart();
+  loop.run_for(milliseconds(1'000));
+  EXPECT_TRUE(loop.stopped()) << "an operation is left";
+}
+
 }  // namespace
 }  // namespace dslaunch::resumable_stream_test
