@@ -220,7 +220,7 @@ class RelayClient::Program : public RunningProgram {
 };
 
 RelayClient::RelayClient(std::string node, std::unique_ptr<NodeLink> link,
-                         std::shared_ptr<RelayLoop> loop)
+                         std::shared_ptr<LoopThread> loop)
     : node_(std::move(node)), link_(std::move(link)), loop_(std::move(loop)) {
   UniqueFd fd = link_->TakeFd();
   stream_.Reset(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/relay/relay_loop.h"
+#include "cli/transport/loop_thread.h"
 #include "cli/transport/running_program.h"
 #include "cli/transport/transport.h"
 #include "proto/relay.grpc.pb.h"
@@ -19,7 +19,7 @@ namespace dslaunch {
 class RelayClient : public ProgramStarter, public std::enable_shared_from_this<RelayClient> {
  public:
   // `link` leads to an agent in the role kRelay on the node of that name.
-  RelayClient(std::string node, std::unique_ptr<NodeLink> link, std::shared_ptr<RelayLoop> loop);
+  RelayClient(std::string node, std::unique_ptr<NodeLink> link, std::shared_ptr<LoopThread> loop);
   ~RelayClient() override;
 
   Result<std::unique_ptr<RunningProgram>> Start(const std::vector<std::string>& argv) override;
@@ -46,7 +46,7 @@ class RelayClient : public ProgramStarter, public std::enable_shared_from_this<R
 
   const std::string node_;
   const std::unique_ptr<NodeLink> link_;
-  const std::shared_ptr<RelayLoop> loop_;
+  const std::shared_ptr<LoopThread> loop_;
   UniqueFd stream_;  // a second descriptor of the link's stream, to end it with
   std::unique_ptr<pb::Relay::Stub> stub_;
   const std::shared_ptr<std::atomic<bool>> is_broken_ = std::make_shared<std::atomic<bool>>(false);

@@ -51,7 +51,7 @@ class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
   class Link;
 
   // Started with the first relay.
-  Result<std::shared_ptr<RelayLoop>> Loop();
+  Result<std::shared_ptr<LoopThread>> Loop();
   // A relay that others made, or null: this node is to be the relay.
   std::shared_ptr<RelayClient> AwaitRelay(Group& group);
   Result<std::unique_ptr<NodeLink>> BecomeRelay(const std::shared_ptr<Group>& group,
@@ -64,7 +64,7 @@ class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
   const Options options_;
   std::map<std::string, std::shared_ptr<Group>> groups_;  // by the name of each node
   Mutex mutex_;
-  std::shared_ptr<RelayLoop> loop_ DSL_GUARDED_BY(mutex_);
+  std::shared_ptr<LoopThread> loop_ DSL_GUARDED_BY(mutex_);
 };
 
 struct RelayTransport::Tree::Group {
@@ -159,10 +159,10 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::ConnectAs(const AgentRol
   return BecomeRelay(group, role, target, Deadline::After(limit));
 }
 
-Result<std::shared_ptr<RelayLoop>> RelayTransport::Tree::Loop() {
+Result<std::shared_ptr<LoopThread>> RelayTransport::Tree::Loop() {
   const MutexLock lock(mutex_);
   if (loop_) return loop_;
-  DSL_TRY_ASSIGN(loop_, RelayLoop::Start());
+  DSL_TRY_ASSIGN(loop_, LoopThread::Start("for the relays"));
   return loop_;
 }
 
@@ -190,7 +190,7 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
     group->next_candidate =
         Deadline::After(step == SshStep::kCopyAgent ? kCopyLimit : kLoginWithin);
   };
-  const Result<std::shared_ptr<RelayLoop>> loop = Loop();
+  const Result<std::shared_ptr<LoopThread>> loop = Loop();
   Result<std::unique_ptr<NodeLink>> link =
       loop.ok() ? options_.to_relay(on_step)->Connect(target, deadline) : loop.error();
   std::shared_ptr<RelayClient> relay;

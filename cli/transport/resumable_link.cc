@@ -50,7 +50,7 @@ Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> 
     return Error{ExitCode::kUnavailable, "the agent at " + first->Address() +
                                              " did not begin its stream after its hello line"};
   }
-  DSL_TRY_ASSIGN(std::shared_ptr<LinkLoop> loop, LinkLoop::Shared());
+  DSL_TRY_ASSIGN(std::shared_ptr<LoopThread> loop, SshLoop());
   std::unique_ptr<ResumableLink> link(
       new ResumableLink(std::move(first), std::move(reconnect), *std::move(ticket), loop));
   DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
@@ -58,7 +58,7 @@ Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> 
   loop->Run([&link, &pair, &fd] {
     ResumableLink* const self = link.get();
     self->stream_ = std::make_unique<ResumableStream>(
-        self->loop_->context(), std::move(pair.theirs),
+        *self->loop_->context(), std::move(pair.theirs),
         ResumableStream::Handlers{.on_broken = [self](const std::string&) { self->OnBroken(); },
                                   .on_all_sent = {},
                                   .on_closed = [self] { self->OnClosed(); }});
@@ -68,7 +68,7 @@ Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> 
 }
 
 ResumableLink::ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect,
-                             ResumeTicket ticket, std::shared_ptr<LinkLoop> loop)
+                             ResumeTicket ticket, std::shared_ptr<LoopThread> loop)
     : first_(std::move(first)),
       reconnect_(std::move(reconnect)),
       ticket_(std::move(ticket)),

@@ -7,14 +7,14 @@
 #include <string>
 
 #include "base/mutex.h"
-#include "cli/transport/link_loop.h"
+#include "cli/transport/loop_thread.h"
 #include "cli/transport/transport.h"
 #include "net/resume/resumable_stream.h"
 #include "net/resume/resume_words.h"
 
 namespace dslaunch {
 
-// Carries bytes between its own socket and whichever connection there is, on LinkLoop's thread. It
+// Carries bytes between its own socket and whichever connection there is, on SshLoop's thread. It
 // has a thread of its own while its connection is made anew.
 class ResumableLink : public NodeLink {
  public:
@@ -26,7 +26,7 @@ class ResumableLink : public NodeLink {
   // `first` leads to a supervisor that was started resumable. Waits for its ticket.
   static Result<std::unique_ptr<NodeLink>> Open(std::unique_ptr<NodeLink> first,
                                                 ReconnectFn reconnect);
-  // May wait for a connection that is being made: up to 5 s. Not on LinkLoop's thread.
+  // May wait for a connection that is being made: up to 5 s. Not on SshLoop's thread.
   ~ResumableLink() override;
 
   UniqueFd TakeFd() override { return std::move(outer_); }
@@ -40,7 +40,7 @@ class ResumableLink : public NodeLink {
 
  private:
   ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect, ResumeTicket ticket,
-                std::shared_ptr<LinkLoop> loop);
+                std::shared_ptr<LoopThread> loop);
   std::shared_ptr<NodeLink> Current() const;
   // On the loop.
   void OnBroken();
@@ -57,7 +57,7 @@ class ResumableLink : public NodeLink {
   const std::shared_ptr<NodeLink> first_;
   const ReconnectFn reconnect_;
   const ResumeTicket ticket_;
-  const std::shared_ptr<LinkLoop> loop_;
+  const std::shared_ptr<LoopThread> loop_;
   UniqueFd outer_;  // TakeFd()'s
   std::atomic<bool> stopping_ = false;
 

@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "base/start_thread.h"
 #include "base/subprocess.h"
-#include "cli/transport/link_loop.h"
+#include "cli/transport/loop_thread.h"
 #include "cli/transport/resumable_link.h"
 #include "cli/transport/ssh_bootstrap.h"
 #include "cli/transport/transport_command.h"
@@ -61,7 +61,7 @@ struct SshLink::State {
   UniqueFd inner;  // the pump's end of the socketpair
   UniqueFd outer;  // TakeFd()'s
   TailBuffer stderr_tail;
-  std::shared_ptr<LinkLoop> loop;
+  std::shared_ptr<LoopThread> loop;
 
   mutable Mutex mutex;
   CondVar changed;
@@ -102,7 +102,7 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
                                                StartFn start, Deadline deadline,
                                                SshControl* outer) {
   auto state = std::make_shared<State>();
-  DSL_TRY_ASSIGN(state->loop, LinkLoop::Shared());
+  DSL_TRY_ASSIGN(state->loop, SshLoop());
   state->target = target;
   state->options = options;
   state->start = std::move(start);
@@ -165,11 +165,11 @@ void SshLink::Run(const std::shared_ptr<State>& state) {
     state->session = *std::move(session);
     state->stream = *std::move(stream);
     state->pump = std::make_shared<SshPump>(
-        state->loop->context(), *state->session, *state->stream, state->inner.get(),
+        *state->loop->context(), *state->session, *state->stream, state->inner.get(),
         [state](PumpEnd how) { state->SetEnd(std::move(how)); });
     state->control.stop_fd = -1;  // nothing waits with it any more
     state->stop.Reset();
-    asio::post(state->loop->context(), [pump = state->pump] { pump->Start(); });
+    asio::post(*state->loop->context(), [pump = state->pump] { pump->Start(); });
   }
   state->SetOpened({}, address);
 }

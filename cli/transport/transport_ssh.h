@@ -20,7 +20,7 @@
 namespace dslaunch {
 
 // A command on a node with a socket to its stdin and stdout. A thread of its own logs in and starts
-// it; from then on LinkLoop's carries its bytes.
+// it; from then on SshLoop's carries its bytes.
 class SshLink : public NodeLink {
  public:
   // Starts the command over a logged-in session. Runs in the login's thread.

@@ -72,7 +72,8 @@ class RelayClientTest : public testing::Test {
     relay_ = std::make_unique<Relay>(std::move(pair->theirs));
     auto link = std::make_unique<Link>(std::move(pair->ours));
     link_ = link.get();
-    client_ = std::make_shared<RelayClient>("node1", std::move(link), *RelayLoop::Start());
+    client_ = std::make_shared<RelayClient>("node1", std::move(link),
+                                            *LoopThread::Start("for the relays"));
   }
 
   std::unique_ptr<RunningProgram> Start(const std::string& script) {
@@ -129,7 +130,7 @@ TEST_F(RelayClientTest, AProgramsInputOutputAndEndTravel) {
 TEST(RelayLoopTest, EndsWithItsLastUser) {
   std::weak_ptr<asio::io_context> context;
   {
-    std::shared_ptr<RelayLoop> loop = *RelayLoop::Start();
+    std::shared_ptr<LoopThread> loop = *LoopThread::Start("for the relays");
     context = loop->context();
     Result<SocketPair> pair = MakeSocketPair();
     const Relay relay(std::move(pair->theirs));
