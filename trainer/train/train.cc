@@ -27,11 +27,12 @@ namespace {
 
 // Of each category the largest: a pipeline's stages differ.
 MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
-  constexpr std::array kCategories = {&MemoryPlan::parameters, &MemoryPlan::gathered,
-                                      &MemoryPlan::gradients,  &MemoryPlan::buckets,
-                                      &MemoryPlan::optimizer,  &MemoryPlan::master_weights,
-                                      &MemoryPlan::buffers,    &MemoryPlan::passes,
-                                      &MemoryPlan::update,     &MemoryPlan::passes_with_buckets};
+  constexpr std::array kCategories = {&MemoryPlan::parameters,     &MemoryPlan::gathered,
+                                      &MemoryPlan::gradients,      &MemoryPlan::buckets,
+                                      &MemoryPlan::optimizer,      &MemoryPlan::master_weights,
+                                      &MemoryPlan::buffers,        &MemoryPlan::passes,
+                                      &MemoryPlan::update,         &MemoryPlan::passes_with_buckets,
+                                      &MemoryPlan::in_main_memory, &MemoryPlan::in_files};
   std::vector<double> numbers;
   for (const auto category : kCategories) numbers.push_back(static_cast<double>(own.*category));
   MemoryPlan largest;
