@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kMostNamed = 5;  // nodes in a sentence
 
-// Nodes that may host the next rendezvous: what each node is told of them must not grow with the
-// square of a large job.
+// Only so many nodes may host the next rendezvous. Their addresses go to every node, so the bytes
+// would otherwise grow with the square of the number of nodes.
 constexpr size_t kMostPeers = 256;
 
 // From the first victim to the end of the attempt. A Python program that leaves the process group

@@ -3,10 +3,10 @@
 //
 // The rendezvous says its own clock with each heartbeat, and each agent sends back the newest that
 // it has heard. So the rendezvous knows since when at the latest a majority has heard it, and tells
-// every node how long ago that was. A node runs ranks for MajorityLease after that and no longer;
-// and whoever leaves a rendezvous goes to another only after MajorityFence. Two rendezvous cannot
-// have both a majority without a node that left the one for the other: when that node comes to the
-// second one, every lease of the first is over and its ranks have ended.
+// every node how long ago that was. A node runs ranks for MajorityLease after that and no longer. A
+// node that leaves a rendezvous joins another one only after MajorityFence. Any two majorities have
+// a node in common. When that node joins the second rendezvous, every lease of the first one has
+// ended, and so have its ranks.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ inline milliseconds MajorityFence(const pb::Timeouts& timeouts) {
          milliseconds(timeouts.heartbeat_ms() + timeouts.grace_ms() + timeouts.teardown_ms());
 }
 
-// What a rendezvous knows of who hears it.
+// Since when a majority of the nodes has heard this rendezvous.
 class Majority {
  public:
   using Time = BootClock::time_point;

@@ -7,10 +7,9 @@
 
 namespace dslaunch {
 
-// How many attempts the lost rendezvous may have begun that nobody here knows of: with
-// `possible` nodes, which are not here or were idle when they lost it, and where at least
-// `min_nodes` form one. Failed attempts cost it its restarts; a node that joins costs nothing, but
-// comes once.
+// The most attempts that the lost rendezvous may have begun without a node that is here. An attempt
+// needs `min_nodes` nodes; `possible` nodes are not here, or were idle when they lost it. Each
+// failed attempt uses up a restart; a node that joins begins one without that, but joins once.
 constexpr uint64_t UnseenAttempts(size_t possible, size_t min_nodes, uint32_t restarts,
                                   uint32_t max_restarts) {
   if (possible < min_nodes) return 0;

@@ -23,10 +23,9 @@ constexpr std::string_view kUncaughtByLibcxx = "libc++abi: terminating due to un
 constexpr std::string_view kUncaughtText = "what():  ";
 constexpr std::string_view kTrainer = "dslaunch-train: rank ";
 
-// Each of these texts means that a peer is gone or does not answer.
+// Each of these texts means that a peer is gone or does not answer. The trainer's own are
+// SaysPeerFailed's.
 constexpr std::string_view kPeerLost[] = {
-    kPeerLostText,  // the trainer and its SDK
-    kPeerLateText,
     "remote process exited or there was a network error",  // NCCL
     "ncclRemoteError",
     "Connection closed by remote peer",
@@ -63,7 +62,8 @@ bool HasAny(std::string_view text, std::span<const std::string_view> phrases) {
 }
 
 bool NamesLostPeer(std::string_view line) {
-  return HasAny(line, kPeerLost) || (HasAny(line, kConnectionLost) && HasAny(line, kBetweenRanks));
+  return SaysPeerFailed(line) || HasAny(line, kPeerLost) ||
+         (HasAny(line, kConnectionLost) && HasAny(line, kBetweenRanks));
 }
 
 // Torch puts "[rank3]: " before what an uncaught exception prints.

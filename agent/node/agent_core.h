@@ -150,9 +150,9 @@ class AgentCore {
 
   // --- Time ---
 
-  // Whether the front end is to be told by an event that this node lives: nobody renews the lease,
-  // so that no answer to a renewal says it. A front end that takes a node for lost renews no more,
-  // until it hears from it again.
+  // The front end has not renewed its lease for some heartbeats, so this node sends it `alive`
+  // events: there is no answer to a renewal that shows that the node lives. A front end that counts
+  // a node as lost renews its lease again only after an event from it.
   bool IsUnasked(BootClock::time_point now) const;
   // To be called every tick_interval(); `late` is by how much this call is later than that.
   AgentActions OnTick(Clock::time_point now, BootClock::time_point boot_now, Clock::duration late);
@@ -206,7 +206,7 @@ class AgentCore {
   void AwaitElection(const pb::Cause& cause, Clock::time_point now);
   void CarryOut(ElectionActions actions, Clock::time_point now);
   void FollowElection(const election_action::Follow& follow, Clock::time_point now);
-  void FollowElection(const election_action::GiveUp& give_up, Clock::time_point now);
+  void GiveUpElection(const election_action::GiveUp& give_up, Clock::time_point now);
 
   // The workers.
   void OnSpawned(const pb::WorkerSpawned& spawned);

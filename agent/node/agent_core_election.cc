@@ -122,7 +122,7 @@ void AgentCore::CarryOut(ElectionActions actions, Clock::time_point now) {
     if (const auto* follow = std::get_if<election_action::Follow>(&action)) {
       FollowElection(*follow, now);
     } else if (const auto* give_up = std::get_if<election_action::GiveUp>(&action)) {
-      FollowElection(*give_up, now);
+      GiveUpElection(*give_up, now);
     } else if (auto* vote = std::get_if<agent_action::SendVote>(&action)) {
       Log("votes for " + nodes_.At(vote->candidate).name() + " at " + vote->endpoint + " in term " +
           std::to_string(vote->vote.term()));
@@ -146,7 +146,7 @@ void AgentCore::FollowElection(const election_action::Follow& follow, Clock::tim
   MoveTo(follow.next, now);
 }
 
-void AgentCore::FollowElection(const election_action::GiveUp& give_up, Clock::time_point now) {
+void AgentCore::GiveUpElection(const election_action::GiveUp& give_up, Clock::time_point now) {
   is_electing_ = false;
   Notify("no restart: " + give_up.why);
   BeginStop(lost_by_);

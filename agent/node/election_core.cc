@@ -42,17 +42,15 @@ ElectionActions ElectionCore::OnTick(Clock::time_point now) {
     uint64_t term = NextTerm();
     for (const auto& [voter, vote] : votes_) term = std::max(term, vote.term());
     EnterTerm(term, now);
-  } else if (state_ == State::kVoting) {
-    if (now < term_ends_) {
-      if (CandidateOf(term_) == options_.own) OpenIfElected(now);
-    } else {
-      if (now < give_up_at_ && term_ < kMaxTerms) {
-        EnterTerm(NextTerm(), now);
-      } else {
-        state_ = State::kFollowing;
-        out_.emplace_back(election_action::GiveUp{"no majority of the nodes is within reach"});
-      }
-    }
+  } else if (state_ != State::kVoting) {
+    return {};
+  } else if (now < term_ends_) {
+    if (CandidateOf(term_) == options_.own) OpenIfElected(now);
+  } else if (now < give_up_at_ && term_ < kMaxTerms) {
+    EnterTerm(NextTerm(), now);
+  } else {
+    state_ = State::kFollowing;
+    out_.emplace_back(election_action::GiveUp{"no majority of the nodes is within reach"});
   }
   return Take();
 }

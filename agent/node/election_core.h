@@ -8,9 +8,9 @@
 // first term once its ranks have ended and the fence is over (rendezvous/majority.h); then it
 // connects to the candidate, and its vote counts as long as the connection lives. A candidate with
 // the votes of a majority of all voters, dead ones included, opens the rendezvous for the next
-// attempt. Who hears of a newer term goes to it, so voters that began at different times meet. A
-// vote is for the only candidate of its term, so that nobody can vote twice in one; that two halves
-// do not both go on does not depend on votes, but on the leases that the new rendezvous gives.
+// attempt. A node that hears of a newer term enters it, so voters that began at different times
+// meet. A term has one candidate, so a node cannot vote twice in it. The leases that the new
+// rendezvous gives, and not the votes, keep two halves of a cut network from both going on.
 #pragma once
 
 #include <cstddef>

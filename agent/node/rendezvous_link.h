@@ -84,7 +84,7 @@ class RendezvousLink {
   ReceivedNumbers received_;
   std::string address_;
   std::atomic<uint64_t> round_trip_us_ = 0;
-  std::atomic<uint64_t> rendezvous_clock_us_ = 0;  // the newest that was heard; 0: none yet
+  std::atomic<uint64_t> rendezvous_clock_us_ = 0;  // in its newest heartbeat; 0: there was none
   Mutex beat_mutex_;
   pb::AgentMessage next_beat_ DSL_GUARDED_BY(beat_mutex_);
   // Written with beat_mutex_ held, by the loop's thread alone, which so reads it without.

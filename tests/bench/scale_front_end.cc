@@ -65,7 +65,7 @@ void SetNoDelay(int fd) {
 
 // --- the agents ---
 
-// All nodes of the job. They are told apart by their connections, as gRPC names these.
+// All nodes of the job. gRPC's name of a connection identifies its node.
 class Agents final : public pb::Agent::CallbackService {
  public:
   explicit Agents(uint32_t nodes) : num_nodes_(nodes) {

@@ -1,6 +1,6 @@
 """What the ranks of the soak run: FOLDER (on the disk that all hosts share) and SECONDS.
 
-A rank holds the lock on its number, which whoever has the number from an earlier attempt may still hold for SECONDS. It
+A rank holds the lock on its number. The rank of that number of an earlier attempt may still hold it for SECONDS. It
 waits for FOLDER/go, says that it has ended, and ends with 0; on SIGTERM with 143.
 """
 

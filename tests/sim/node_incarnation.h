@@ -168,7 +168,7 @@ class NodeIncarnation {
   Rendezvous* target_ = nullptr;    // where to go
   Rendezvous* attended_ = nullptr;  // the stream's other end
   SessionId session_ = 0;
-  uint64_t rendezvous_clock_us_ = 0;  // that was heard
+  uint64_t rendezvous_clock_us_ = 0;  // in its newest heartbeat
   struct Voter {
     NodeIncarnation* incarnation = nullptr;
     uint64_t number = 0;  // of its vote
@@ -176,7 +176,7 @@ class NodeIncarnation {
   NodeIncarnation* candidate_ = nullptr;  // that has this node's vote
   uint64_t vote_ = 0;                     // its number
   std::map<uint32_t, Voter> voters_;      // by node
-  bool detached_events_ = false;          // nothing is told to the front end any more
+  bool detached_events_ = false;          // the front end gets no more events
   bool ended_events_ = false;             // it was sent the last event
   Clock::time_point tick_expiry_;
   LoopWatch loop_watch_;

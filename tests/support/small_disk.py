@@ -30,7 +30,7 @@ class SmallDisk:
         os.chmod(self.path, 0o1777)
 
     def freeze(self):
-        """Whoever writes to it waits, and cannot be killed, until thaw()."""
+        """A process that writes to it waits until thaw(), and cannot be killed meanwhile."""
         self._run("fsfreeze", "--freeze", str(self.path))
 
     def thaw(self):
