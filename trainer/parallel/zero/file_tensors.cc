@@ -38,7 +38,8 @@ UniqueFd NamelessFile(const std::string& folder) {
 FileTensors::FileTensors(std::string folder) : folder_(std::move(folder)) {
   if (!NamelessFile(folder_)) {
     throw FolderError(ExitCode::kBadInput, folder_,
-                      std::string("takes no files: ") + std::strerror(errno));
+                      std::string("takes no files: ") + std::strerror(errno) +
+                          "; give a folder on a disk of the node that you may write to");
   }
 }
 
@@ -55,7 +56,8 @@ at::Tensor FileTensors::Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const
     throw FolderError(ExitCode::kIo, folder_,
                       BytesText(bytes) + " more are needed, but " +
                           BytesText(static_cast<int64_t>(space.f_bavail) * space.f_bsize) +
-                          " are free (" + std::strerror(error) + ")");
+                          " are free (" + std::strerror(error) +
+                          "); free some, or give another folder");
   }
   const auto length = static_cast<size_t>(bytes);
   void* const start = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
