@@ -1,5 +1,6 @@
 #include "agent/logs/event_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace dslaunch {
@@ -11,7 +12,8 @@ constexpr size_t kLogChunkBytes = 256 << 10;
 
 EventStream::EventStream(asio::io_context& loop, uint64_t max_lag_bytes)
     : log_tail_(
-          loop, [this] { Pump(); }, max_lag_bytes) {}
+          loop, [this] { Pump(); }, max_lag_bytes),
+      standstill_timer_(loop) {}
 
 void EventStream::Attach(std::shared_ptr<EventSink> sink) {
   sink_ = std::move(sink);
@@ -48,7 +50,7 @@ void EventStream::EmitStatus(uint32_t rank, std::string line, bool is_evaluation
 
 void EventStream::Follow(const LogFile& file, const std::string& path, uint64_t offset) {
   if (detached_) return;
-  files_.push_back(file);
+  files_.push_back({.file = file, .end = offset, .grew_at = {}});
   log_tail_.AddFile(static_cast<int>(files_.size() - 1), path, offset);
 }
 
@@ -99,18 +101,61 @@ std::optional<pb::NodeEvent> EventStream::Next() {
 
 std::optional<pb::NodeEvent> EventStream::NextLog() {
   std::optional<LogTail::Chunk> chunk = log_tail_.Next(kLogChunkBytes);
-  if (!chunk) return std::nullopt;
-  std::optional<pb::NodeEvent> event(std::in_place);
-  pb::LogChunk& log = *event->mutable_log();
-  const LogFile& file = files_[static_cast<size_t>(chunk->id)];
-  log.set_attempt(file.attempt);
-  log.set_rank(file.rank);
-  log.set_local_rank(file.local_rank);
-  log.set_is_stderr(file.is_stderr);
-  log.set_offset(chunk->offset);
-  log.set_skipped_bytes(chunk->skipped_bytes);
-  log.set_data(std::move(chunk->data));
+  if (!chunk) return NextStandstill();
+  FollowedFile& followed = files_[static_cast<size_t>(chunk->id)];
+  followed.end = chunk->offset;
+  std::optional<pb::NodeEvent> event = LogEvent(followed);
+  followed.end += chunk->data.size();
+  if (!chunk->data.empty()) {
+    followed.within_line = chunk->data.back() != '\n' && chunk->data.back() != '\r';
+    followed.grew_at = std::chrono::steady_clock::now();
+  }
+  event->mutable_log()->set_skipped_bytes(chunk->skipped_bytes);
+  event->mutable_log()->set_data(std::move(chunk->data));
   return event;
+}
+
+// Once all that was written is sent. Of the newest attempt: what an earlier one left unfinished was
+// shown when the next began.
+std::optional<pb::NodeEvent> EventStream::NextStandstill() {
+  const auto now = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> next_due;
+  for (FollowedFile& followed : files_) {
+    if (!followed.within_line || followed.file.attempt != files_.back().file.attempt) continue;
+    const auto due = followed.grew_at + kStandstillDelay;
+    if (due <= now) {
+      followed.within_line = false;
+      std::optional<pb::NodeEvent> event = LogEvent(followed);
+      event->mutable_log()->set_stands_still(true);
+      return event;
+    }
+    next_due = std::min(next_due.value_or(due), due);
+  }
+  if (next_due) ArmStandstillTimer(*next_due);
+  return std::nullopt;
+}
+
+pb::NodeEvent EventStream::LogEvent(const FollowedFile& followed) {
+  pb::NodeEvent event;
+  pb::LogChunk& log = *event.mutable_log();
+  log.set_attempt(followed.file.attempt);
+  log.set_rank(followed.file.rank);
+  log.set_local_rank(followed.file.local_rank);
+  log.set_is_stderr(followed.file.is_stderr);
+  log.set_offset(followed.end);
+  return event;
+}
+
+void EventStream::ArmStandstillTimer(std::chrono::steady_clock::time_point due) {
+  if (std::exchange(*standstill_armed_, true)) return;
+  standstill_timer_.expires_at(due);
+  standstill_timer_.async_wait(
+      [this, armed = std::weak_ptr(standstill_armed_)](const asio::error_code&) {
+        const std::shared_ptr<bool> mine = armed.lock();
+        if (!mine) return;  // the stream is gone
+        *mine = false;
+        Pump();
+      });
 }
 
 }  // namespace dslaunch

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -31,6 +33,9 @@ class EventSink {
 class EventStream {
  public:
   static constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
+  // A file that ends within a line and has not grown for this long stands still: the line may be a
+  // prompt. Only the node can tell; at the front end the rest may just be under way.
+  static constexpr std::chrono::milliseconds kStandstillDelay{200};
 
   // A reader more than `max_lag_bytes` behind a file skips through it.
   explicit EventStream(asio::io_context& loop, uint64_t max_lag_bytes = kMaxLogLagBytes);
@@ -72,9 +77,19 @@ class EventStream {
  private:
   void Pump();
   std::optional<pb::NodeEvent> Next();
-  std::optional<pb::NodeEvent> NextLog();
+  struct FollowedFile {
+    LogFile file;
+    uint64_t end = 0;          // of what was sent
+    bool within_line = false;  // it ends there, and no standstill was reported since
+    std::chrono::steady_clock::time_point grew_at;
+  };
 
-  std::vector<LogFile> files_;  // by LogTail's id
+  std::optional<pb::NodeEvent> NextLog();
+  std::optional<pb::NodeEvent> NextStandstill();
+  static pb::NodeEvent LogEvent(const FollowedFile& followed);
+  void ArmStandstillTimer(std::chrono::steady_clock::time_point due);
+
+  std::vector<FollowedFile> files_;  // by LogTail's id
   LogTail log_tail_;
   std::shared_ptr<EventSink> sink_;
   bool detached_ = false;
@@ -84,6 +99,8 @@ class EventStream {
   std::map<std::pair<uint32_t, bool>, pb::NodeEvent> newest_status_;  // by rank and is_evaluation
   std::optional<pb::NodeDone> end_;
   bool end_sent_ = false;
+  asio::steady_timer standstill_timer_;
+  std::shared_ptr<bool> standstill_armed_ = std::make_shared<bool>(false);
 };
 
 }  // namespace dslaunch

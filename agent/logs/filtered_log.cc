@@ -77,7 +77,7 @@ void FilteredLog::Copy(const LogTail::Chunk& chunk) {
     pending_ += file.tag + "... " + std::to_string(chunk.skipped_bytes) +
                 " bytes were not searched, because the output was too fast\n";
   }
-  file.lines.Append(chunk.data, {}, sink);
+  file.lines.Append(chunk.data, sink);
   Write(file.is_stderr);
 }
 

@@ -178,7 +178,7 @@ void AttachSession::OnLog(size_t index, const pb::LogChunk& chunk, std::function
   node.reached = true;
   node.offsets[{chunk.attempt(), chunk.rank(), chunk.is_stderr()}] =
       chunk.offset() + chunk.data().size();
-  if (chunk.data().empty() || stopping_) return go_on();
+  if ((chunk.data().empty() && !chunk.stands_still()) || stopping_) return go_on();
   output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
 }
 

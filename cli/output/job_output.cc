@@ -134,8 +134,8 @@ void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
     if (moved_at_ - live_at_ >= kLiveEvery) RefreshLive();
     ArmLiveTimer();
   } else {
-    stream.lines.Append(chunk.data(), moved_at_, sink);
-    if (stream.lines.FlushDue()) ArmFlushTimer(kPartialLineDelay);
+    stream.lines.Append(chunk.data(), sink);
+    if (chunk.stands_still()) stream.lines.FlushPartial(sink);
   }
   Flush();
   then();
@@ -226,8 +226,7 @@ void JobOutput::Flush() {
   if (pending == 0 || pending < before) progress_at_ = Clock::now();
   pending_before_ = pending;
   if (pending == 0) return;
-  lagged_at_ = Clock::now();
-  ArmFlushTimer(kSlowReaderPoll);
+  ArmFlushTimer();
   AwaitReader();
 }
 
@@ -248,9 +247,9 @@ void JobOutput::OnReader() {
   GoOn();
 }
 
-void JobOutput::ArmFlushTimer(milliseconds delay) {
+void JobOutput::ArmFlushTimer() {
   if (std::exchange(flush_armed_, true)) return;
-  flush_timer_.expires_after(delay);
+  flush_timer_.expires_after(kSlowReaderPoll);
   flush_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) OnFlushTimer();
   });
@@ -258,15 +257,7 @@ void JobOutput::ArmFlushTimer(milliseconds delay) {
 
 void JobOutput::OnFlushTimer() {
   flush_armed_ = false;
-  bool partial = false;
-  // While the reader lags, the rest of a line is more likely to be held up than not written yet.
-  const bool lags = terminal_.Pending() > 0 || Clock::now() - lagged_at_ < kPartialLineDelay;
-  for (auto& [key, stream] : streams_) {
-    if (!lags) stream.lines.FlushPartial(Clock::now(), SinkFor(key, stream));
-    partial = partial || stream.lines.FlushDue();
-  }
   Flush();
-  if (partial) ArmFlushTimer(kPartialLineDelay);
   GoOn();
 }
 

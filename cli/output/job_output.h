@@ -112,7 +112,7 @@ class JobOutput {
   void Flush();
   void AwaitReader();
   void OnReader();
-  void ArmFlushTimer(milliseconds delay);
+  void ArmFlushTimer();
   void OnFlushTimer();
   void GoOn();
 
@@ -138,7 +138,6 @@ class JobOutput {
   bool flush_armed_ = false;
   size_t pending_before_ = 0;
   Clock::time_point progress_at_ = Clock::now();
-  Clock::time_point lagged_at_;  // when bytes were pending last
   uint32_t leading_rank_ = UINT32_MAX;
   std::map<StreamKey, Stream> streams_;
   std::vector<std::function<void()>> waiting_;  // output that the terminal holds up

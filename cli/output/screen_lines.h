@@ -11,6 +11,8 @@
 
 namespace dslaunch {
 
+inline constexpr std::chrono::milliseconds kPartialLineDelay{200};
+
 // A small terminal for one stream, for programs that redraw lines (tqdm, rich): "\r", backspace,
 // and the sequences that move up (CSI A, F) or erase a line (CSI K). A line that can no longer
 // change is given to the sink; the others are the live ones. A stream that never moves up has one

@@ -314,7 +314,7 @@ void MemberSession::ShowEvents() {
   EventReader::Handlers handlers;
   handlers.event = [this](const pb::NodeEvent& event) { OnEvent(event); };
   handlers.log = [this](const pb::LogChunk& chunk, std::function<void()> go_on) {
-    if (chunk.data().empty()) return go_on();
+    if (chunk.data().empty() && !chunk.stands_still()) return go_on();
     output_.Log(name_, chunk, std::move(go_on));
   };
   handlers.ended = [agent] { agent->is_shown = true; };

@@ -19,7 +19,7 @@ size_t CutAt(std::string_view text, size_t limit) {
 
 }  // namespace
 
-void LineAssembler::Append(std::string_view bytes, TimePoint now, const Sink& sink) {
+void LineAssembler::Append(std::string_view bytes, const Sink& sink) {
   // Each is searched for again only once it is passed, so that many of one do not make the other
   // quadratic.
   size_t newline = bytes.find('\n');
@@ -30,7 +30,7 @@ void LineAssembler::Append(std::string_view bytes, TimePoint now, const Sink& si
     if (carriage < begin) carriage = bytes.find('\r', begin);
     const size_t end = std::min({newline, carriage, bytes.size()});
     if (end == bytes.size()) {
-      AddPartial(bytes.substr(begin), now, sink);
+      AddPartial(bytes.substr(begin), sink);
       return;
     }
     EndLine(bytes.substr(begin, end - begin), end == newline, sink);
@@ -38,13 +38,8 @@ void LineAssembler::Append(std::string_view bytes, TimePoint now, const Sink& si
   }
 }
 
-std::optional<LineAssembler::TimePoint> LineAssembler::FlushDue() const {
-  if (partial_.empty()) return std::nullopt;
-  return partial_since_ + kPartialLineDelay;
-}
-
-void LineAssembler::FlushPartial(TimePoint now, const Sink& sink) {
-  if (partial_.empty() || now < partial_since_ + kPartialLineDelay) return;
+void LineAssembler::FlushPartial(const Sink& sink) {
+  if (partial_.empty()) return;
   Finish(sink);
   end_shown_ = true;
 }
@@ -54,8 +49,7 @@ void LineAssembler::Finish(const Sink& sink) {
   partial_.clear();
 }
 
-void LineAssembler::AddPartial(std::string_view text, TimePoint now, const Sink& sink) {
-  if (partial_.empty()) partial_since_ = now;
+void LineAssembler::AddPartial(std::string_view text, const Sink& sink) {
   end_shown_ = false;
   partial_ += text;
   if (partial_.size() <= kMaxDisplayLineBytes) return;

@@ -10,12 +10,16 @@ namespace dslaunch::event_stream_test {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 std::string Word(const pb::NodeEvent& event) {
   if (event.has_notice()) return event.notice().message();
   if (event.has_status())
     return "status " + std::to_string(event.status().rank()) + event.status().line();
+  if (event.has_log() && event.log().stands_still())
+    return (event.log().is_stderr() ? "err stands still at " : "out stands still at ") +
+           std::to_string(event.log().offset());
   if (event.has_log()) return (event.log().is_stderr() ? "err " : "out ") + event.log().data();
   return event.has_done() ? "done" : "?";
 }
@@ -75,6 +79,42 @@ TEST_F(EventStreamTest, TheEndComesAfterAllOutput) {
   EXPECT_TRUE(sink_->finished);
   EXPECT_EQ(sink_->events[0].log().rank(), 3u);
   EXPECT_EQ(sink_->events[0].log().local_rank(), 1u);
+}
+
+TEST_F(EventStreamTest, AFileThatEndsWithinALineIsReportedOnceWhenItStandsStill) {
+  stream_.Follow({1, 0, 0, false}, dir_.Write("out", "line\nname: "));
+  stream_.Follow({1, 0, 0, true}, dir_.Write("err", "line\n"));
+  stream_.Attach(sink_);
+  TakeAll();
+  const auto run = [&] {
+    loop_.restart();
+    loop_.run_for(2 * EventStream::kStandstillDelay);
+    return TakeAll();
+  };
+  EXPECT_THAT(run(), ElementsAre("out stands still at 11"));
+  EXPECT_THAT(run(), IsEmpty());
+  dir_.Write("out", "line\nname: me");
+  EXPECT_THAT(run(), ElementsAre("out me"));
+  EXPECT_THAT(run(), ElementsAre("out stands still at 13"));
+}
+
+TEST_F(EventStreamTest, AFileOfAnEarlierAttemptIsNotReported) {
+  stream_.Follow({1, 0, 0, false}, dir_.Write("out", "kill"));
+  stream_.Attach(sink_);
+  TakeAll();
+  stream_.EndAttempt();
+  stream_.Follow({2, 0, 0, false}, dir_.Write("out2", "again\n"));
+  loop_.run_for(2 * EventStream::kStandstillDelay);
+  EXPECT_THAT(TakeAll(), ElementsAre("out again\n"));
+}
+
+TEST_F(EventStreamTest, AFileWhoseRestIsNotSentYetDoesNotStandStill) {
+  stream_.Follow({1, 0, 0, false}, dir_.Write("out", "na"));
+  stream_.Attach(sink_);
+  ASSERT_EQ(sink_->events.size(), 1u);  // "na", which the front end does not take yet
+  loop_.run_for(2 * EventStream::kStandstillDelay);
+  dir_.Write("out", "name\n");
+  EXPECT_THAT(TakeAll(), ElementsAre("out na", "out me\n"));
 }
 
 TEST_F(EventStreamTest, NothingIsSentToAFrontEndThatIsGone) {

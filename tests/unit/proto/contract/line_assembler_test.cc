@@ -8,20 +8,16 @@
 namespace dslaunch::line_assembler_test {
 namespace {
 
-using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using Lines = std::vector<std::string>;
-using TimePoint = LineAssembler::TimePoint;
 
-constexpr TimePoint kStart{};
-
-// Feeds the chunks at one time and returns the lines, the unfinished last one too.
+// Feeds the chunks and returns the lines, the unfinished last one too.
 Lines Assemble(const std::vector<std::string>& chunks) {
   LineAssembler assembler;
   Lines lines;
   const auto sink = [&](std::string_view line) { lines.emplace_back(line); };
-  for (const std::string& chunk : chunks) assembler.Append(chunk, kStart, sink);
+  for (const std::string& chunk : chunks) assembler.Append(chunk, sink);
   assembler.Finish(sink);
   return lines;
 }
@@ -47,24 +43,19 @@ TEST(LineAssembler, BytesPassUntouched) {
   EXPECT_THAT(Assemble({bytes + "\n"}), ElementsAre(bytes));
 }
 
-TEST(LineAssembler, APartialLineIsGivenAfterItsDelayAndOnlyThen) {
+TEST(LineAssembler, AnUnfinishedLineIsGivenWhenTheStreamStandsStill) {
   LineAssembler assembler;
   Lines lines;
   const auto sink = [&](std::string_view line) { lines.emplace_back(line); };
-  EXPECT_EQ(assembler.FlushDue(), std::nullopt);
-  assembler.Append("pass", kStart, sink);
-  assembler.Append("word: ", kStart + milliseconds(150), sink);
-  EXPECT_EQ(assembler.FlushDue(), kStart + milliseconds(200));
-  assembler.FlushPartial(kStart + milliseconds(199), sink);
+  assembler.FlushPartial(sink);
+  assembler.Append("pass", sink);
+  assembler.Append("word: ", sink);
   EXPECT_THAT(lines, IsEmpty());
-  assembler.FlushPartial(kStart + milliseconds(200), sink);
+  assembler.FlushPartial(sink);
+  assembler.FlushPartial(sink);
   EXPECT_THAT(lines, ElementsAre("password: "));
-  EXPECT_EQ(assembler.FlushDue(), std::nullopt);
-  assembler.Append("\nnext\n\n", kStart + milliseconds(300),
-                   sink);  // the first end is that of the shown line
+  assembler.Append("\nnext\n\n", sink);  // the first end is that of the shown line
   EXPECT_THAT(lines, ElementsAre("password: ", "next", ""));
-  assembler.Append("x", kStart + milliseconds(1000), sink);
-  EXPECT_EQ(assembler.FlushDue(), kStart + milliseconds(1200));
 }
 
 TEST(LineAssembler, LongLinesAreSplitWithinTheLimit) {
@@ -97,7 +88,7 @@ TEST(LineAssembler, MemoryStaysBoundedWithoutLineEnds) {
   size_t largest = 0;
   const std::string chunk(300'000, 'x');
   for (int i = 0; i < 100; ++i) {
-    assembler.Append(chunk, kStart, [&](std::string_view line) {
+    assembler.Append(chunk, [&](std::string_view line) {
       given += line.size();
       largest = std::max(largest, line.size());
     });
@@ -144,8 +135,7 @@ TEST(LineAssembler, ManyLinesTakeLittleTime) {
   size_t lines = 0;
   const auto start = std::chrono::steady_clock::now();
   LineAssembler assembler;
-  for (int i = 0; i < 2000; ++i)
-    assembler.Append(chunk, kStart, [&](std::string_view) { ++lines; });
+  for (int i = 0; i < 2000; ++i) assembler.Append(chunk, [&](std::string_view) { ++lines; });
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_EQ(lines, 1'000'000u);
