@@ -33,7 +33,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from launcher_case import BUILD, Job, is_agent_binary  # noqa: E402
 from slow_exec import SlowExec  # noqa: E402
 from small_disk import SmallDisk  # noqa: E402
-from test_hosts import STATE, TestHosts, find_cgroup_root, read_process, wait_until, why_not  # noqa: E402
+from test_hosts import (STATE, TestHosts, all_pids, find_cgroup_root, namespace_of, read_process, wait_until,  # noqa: E402
+                        why_not)
 
 WORKER = pathlib.Path(__file__).with_name("matrix_worker.py")
 COMMAND = "sudo python3 tests/hosts/kill_matrix.py --markdown docs/kill-matrix.md"
@@ -194,16 +195,11 @@ def scan(hosts):
     namespaces = {host.pid_namespace: host for host in [hosts.front, *hosts.nodes]
                   if os.path.exists(f"/proc/{host.init_pid}")}
     found = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+    for pid in all_pids():
+        host = namespaces.get(namespace_of(pid))
+        if host is None or pid == host.init_pid:
             continue
-        try:
-            host = namespaces.get(os.readlink(f"/proc/{entry}/ns/pid"))
-        except OSError:
-            continue
-        if host is None or int(entry) == host.init_pid:
-            continue
-        process = read_process(int(entry))
+        process = read_process(pid)
         if process is None or process.state == "Z" or process.name.startswith("sshd") or process.comm == "sshd":
             continue
         found[process.pid] = (host.name, process)

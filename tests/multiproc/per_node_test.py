@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import LauncherCase, bash, supervisors_and_agents, main  # noqa: E402
-from test_hosts import processes_where, wait_until  # noqa: E402
+from test_hosts import children_of, processes_of, wait_until  # noqa: E402
 
 USAGE, BAD_INPUT, UNAVAILABLE, TIMED_OUT, NO_PERMISSION = 64, 65, 69, 75, 77
 PLACE = 'echo "rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE group=$GROUP_RANK at=$MASTER_ADDR:$MASTER_PORT."'
@@ -64,7 +64,7 @@ class PerNodeCase(LauncherCase):
     def supervisor_and_agent_of(self, job):
         ours = [process for process in self.leftovers() if process.ppid == job.pid]
         supervisor, = ours
-        agent, = [process for process in processes_where(lambda process: process.ppid == supervisor.pid)
+        agent, = [process for process in processes_of(children_of(supervisor.pid))
                   if process.comm != "dslaunch-watch" and process.name.startswith("dslaunch-agent")]
         return supervisor, agent
 

@@ -15,12 +15,14 @@ import time
 import unittest
 import uuid
 
-from test_hosts import processes_where, wait_until
+from test_hosts import processes_with, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resolve()
 DSLAUNCH = str(BUILD / "bin" / "dslaunch")
 TRAIN = str(BUILD / "bin" / "dslaunch-train")
+TEST_DATA = BUILD / "tests" / "fashion-mnist-part"  # a tenth, unpacked
+FASHION_MNIST = ["fashion_mnist", "--data", TEST_DATA]  # the recipe
 TWO_BY_TWO = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"]
 
 # Every process of a test carries this variable with the test's own value, unless it takes pains to lose it.
@@ -119,7 +121,7 @@ class LauncherCase(unittest.TestCase):
 
     def leftovers(self):
         """What is alive of the test's jobs, dslaunch itself included."""
-        return processes_where(lambda process: process.environ.get(MARK) == self.mark)
+        return processes_with(MARK, self.mark)
 
     # Starting.
 
@@ -204,7 +206,7 @@ class LauncherCase(unittest.TestCase):
         def check(where, content):
             for secret in secrets:
                 self.assertNotIn(secret, content, f"{where} has a secret")
-        for process in processes_where(lambda process: process.environ.get(MARK) == self.mark):
+        for process in processes_with(MARK, self.mark):
             for name in ("cmdline", "environ"):
                 try:
                     check(f"{name} of {process}", pathlib.Path(f"/proc/{process.pid}/{name}").read_bytes())

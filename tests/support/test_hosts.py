@@ -98,32 +98,71 @@ def _text(data):
     return data.decode(errors="surrogateescape")
 
 
+def _read(pid, name):
+    """/proc/PID/NAME; tests poll hundreds of these, so without what pathlib and buffers cost."""
+    with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+        return file.read()
+
+
 def read_process(pid):
     """The Process, or None when it has ended meanwhile."""
-    proc = pathlib.Path("/proc") / str(pid)
     try:
-        head, _, tail = _text((proc / "stat").read_bytes()).rpartition(")")
-        fields = tail.split()
-        argv = tuple(_text(word) for word in (proc / "cmdline").read_bytes().split(b"\0")[:-1])
-        variables = (proc / "environ").read_bytes().split(b"\0")
+        head, _, tail = _text(_read(pid, "stat")).rpartition(")")
+        argv = tuple(_text(_read(pid, "cmdline")).split("\0")[:-1])
+        variables = _text(_read(pid, "environ")).split("\0")
     except OSError:
         return None
-    environ = dict(_text(variable).split("=", 1) for variable in variables if b"=" in variable)
-    return Process(int(pid), int(fields[1]), head.partition("(")[2], fields[0], argv, environ)
+    state, ppid, _ = tail.split(maxsplit=2)
+    environ = dict(variable.split("=", 1) for variable in variables if "=" in variable)
+    return Process(int(pid), int(ppid), head.partition("(")[2], state, argv, environ)
 
 
 def all_pids():
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
+def namespace_of(pid):
+    """The number space of a process; None when it has ended meanwhile."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
+
+
+def processes_of(pids):
+    """Those of `pids` that live, zombies not counted."""
+    found = (read_process(pid) for pid in pids)
+    return [process for process in found if process and process.state != "Z"]
+
+
 def processes_where(condition):
-    """Processes, zombies not counted, for which condition(Process) holds."""
-    found = (read_process(pid) for pid in all_pids() if pid != os.getpid())
-    return [process for process in found if process and process.state != "Z" and condition(process)]
+    """Processes for which condition(Process) holds. This reads all of them; what follows costs far less."""
+    return [process for process in processes_of(pid for pid in all_pids() if pid != os.getpid()) if condition(process)]
+
+
+def processes_in(namespace):
+    return processes_of(pid for pid in all_pids() if namespace_of(pid) == namespace)
+
+
+def processes_with(variable, value):
+    """Processes whose environment has VARIABLE=VALUE."""
+    word = f"{variable}={value}".encode()
+    def has_it(pid):
+        try:
+            return word in _read(pid, "environ").split(b"\0")
+        except OSError:
+            return False
+    return processes_of(pid for pid in all_pids() if pid != os.getpid() and has_it(pid))
 
 
 def children_of(pid):
-    return [process.pid for process in processes_where(lambda process: process.ppid == pid)]
+    """The pids of its children."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        pids = [int(child) for thread in threads for child in _read(pid, f"task/{thread}/children").split()]
+    except OSError:
+        return []
+    return [process.pid for process in processes_of(pids)]
 
 
 def wait_until(condition, timeout_s, what="", poll_s=0.02):
@@ -218,13 +257,11 @@ class Host:
 
     def processes(self):
         """Everything that runs in this host but its first process and the listening sshd."""
-        def is_ours(process):
-            try:
-                return os.readlink(f"/proc/{process.pid}/ns/pid") == self.pid_namespace
-            except OSError:
-                return False
-        return [process for process in processes_where(is_ours)
+        return [process for process in processes_in(self.pid_namespace)
                 if process.pid != self.init_pid and not self._is_listening_sshd(process)]
+
+    def _listening_sshds(self):
+        return [process for process in processes_in(self.pid_namespace) if self._is_listening_sshd(process)]
 
     def _is_listening_sshd(self, process):
         return process.ppid == self.init_pid and process.argv and "[listener]" in process.argv[0]
@@ -296,23 +333,23 @@ class Host:
 
     def stop_sshd(self):
         """No new logins; running sessions go on."""
-        for process in processes_where(self._is_listening_sshd):
+        for process in self._listening_sshds():
             os.kill(process.pid, signal.SIGKILL)
 
     def hold_sshd(self):
         """New logins get a connection, and no word on it."""
-        for process in processes_where(self._is_listening_sshd):
+        for process in self._listening_sshds():
             os.kill(process.pid, signal.SIGSTOP)
 
     def release_sshd(self):
-        for process in processes_where(self._is_listening_sshd):
+        for process in self._listening_sshds():
             os.kill(process.pid, signal.SIGCONT)
 
     def reload_sshd(self):
         """As after a change of its sshd_config."""
-        listening, = processes_where(self._is_listening_sshd)
+        listening, = self._listening_sshds()
         os.kill(listening.pid, signal.SIGHUP)
-        wait_until(lambda: processes_where(self._is_listening_sshd), 10, f"sshd of {self.name}")
+        wait_until(lambda: self._listening_sshds(), 10, f"sshd of {self.name}")
 
     def sshd_log(self):
         return self.read_file(f"{STATE}/{self.name}/sshd.log")
@@ -399,10 +436,10 @@ class TestHosts:
     def _find_inits(self):
         """{host name: pid of its first process}: grandchildren of the switch, below one `unshare` each."""
         inits = {}
-        for process in processes_where(lambda process: "_host" in process.argv):
-            parent = read_process(process.ppid)
-            if parent and parent.ppid == self.switch_pid and process.name.startswith("python"):
-                inits[process.argv[-1]] = process.pid
+        for unshare in children_of(self.switch_pid):
+            for process in processes_of(children_of(unshare)):
+                if "_host" in process.argv:
+                    inits[process.argv[-1]] = process.pid
         return inits
 
     def __exit__(self, *_):
