@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
-from launcher_case import bash  # noqa: E402
+from launcher_case import FASHION_MNIST, bash  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", "2", "--restart_delay_s", "0.1"]
@@ -91,7 +91,7 @@ class Training(ElasticCase):
 
     def train(self, hosts, hostfile, *options):
         self.metrics = self.folder / "metrics.jsonl"
-        return self.start("--hostfile", hostfile, *options, *TIMES, "train", "fashion_mnist", "--steps", STEPS,
+        return self.start("--hostfile", hostfile, *options, *TIMES, "train", FASHION_MNIST, "--steps", STEPS,
                           "--seed", 3, "--checkpoint_dir", self.folder / "checkpoints", "--save_every", SAVE_EVERY,
                           "--resume", "auto", "--metrics_jsonl", self.metrics, "--set",
                           f"engine.train_batch_size={BATCH}")

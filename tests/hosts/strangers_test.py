@@ -10,6 +10,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import FASHION_MNIST  # noqa: E402
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
 OTHER_USER = 65534
@@ -109,7 +110,7 @@ class Strangers(HostsCase):
         metrics = self.folder / folder / "metrics.jsonl"
         metrics.parent.mkdir()
         code, job = self.run_job("--hostfile", self.hosts.hostfile(text="node1 slots=2\nnode2 slots=2\n"),
-                                 "train", "fashion_mnist", "--steps", STEPS, "--metrics_jsonl", metrics, timeout_s=240)
+                                 "train", FASHION_MNIST, "--steps", STEPS, "--metrics_jsonl", metrics, timeout_s=240)
         losses = {}
         if metrics.exists():
             for line in metrics.read_text().splitlines():
@@ -182,7 +183,7 @@ class Strangers(HostsCase):
     def test_ranks_open_no_port_on_one_host(self):
         node1 = self.hosts.nodes[0]
         for slots in (1, 2):
-            job = self.start("--hostfile", self.hosts.hostfile(text=f"node1 slots={slots}\n"), "train", "fashion_mnist",
+            job = self.start("--hostfile", self.hosts.hostfile(text=f"node1 slots={slots}\n"), "train", FASHION_MNIST,
                              "--steps", STEPS)
             while_training = set()
             while job.running():

@@ -9,6 +9,7 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import TEST_DATA  # noqa: E402
 
 NODES = (2, 4, 8) if os.environ.get("DSLAUNCH_TEST_FULL") == "1" else (2, 4)
 WITHIN = 0.03
@@ -25,7 +26,7 @@ class TrafficTest(HostsCase):
         path = self.folder / "recipe.json"
         path.write_text(json.dumps({
             "model": {"type": "mlp", "hidden_size": WIDTH},
-            "data": {"type": "idx", "path": "/usr/share/datasets/fashion-mnist"},
+            "data": {"type": "idx", "path": str(TEST_DATA)},
             "run": {"steps": 2, "seed": 1, "device": "cpu"},
             "engine": {"train_batch_size": 8 * nodes, "optimizer": {"type": "SGD", "params": {"lr": 0.01}},
                        "parallel": parallel}}))

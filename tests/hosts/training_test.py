@@ -6,6 +6,7 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import ORACLE_PYTHON, HostsCase, main  # noqa: E402
+from launcher_case import FASHION_MNIST  # noqa: E402
 
 SCRIPT = pathlib.Path(__file__).with_name("ddp_script.py")
 
@@ -13,7 +14,7 @@ SCRIPT = pathlib.Path(__file__).with_name("ddp_script.py")
 class Embedded(HostsCase):
     def test_training(self):
         metrics = self.folder / "metrics.jsonl"
-        code, job = self.run_job(self.two_by_two(), "--log_dir", self.folder / "logs", "train", "fashion_mnist",
+        code, job = self.run_job(self.two_by_two(), "--log_dir", self.folder / "logs", "train", FASHION_MNIST,
                                  "--steps", 60, "--metrics_jsonl", metrics, timeout_s=240)
         self.assert_code(0, code, job)
         self.assert_presentable(job)

@@ -5,7 +5,7 @@ import signal
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from launcher_case import FASHION_MNIST, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
 GOES_ON = r"rank %d \(%s\) was killed by SIGKILL; the job goes on without it"
 READY = """echo '{"event":"ready","loss_tolerated":true}' >&$DSLAUNCH_STATUS_FD; """
@@ -13,7 +13,7 @@ READY = """echo '{"event":"ready","loss_tolerated":true}' >&$DSLAUNCH_STATUS_FD;
 
 class Staleness(LauncherCase):
     def train(self, servers, steps, *options):
-        job = self.start(*TWO_BY_TWO, *options, "train", "fashion_mnist", "--steps", steps,
+        job = self.start(*TWO_BY_TWO, *options, "train", FASHION_MNIST, "--steps", steps,
                          "--set", "engine.parallel.mode=parameter_server",
                          "--set", f"engine.parallel.servers={servers}", "--set", "engine.parallel.staleness=2",
                          "--set", "engine.steps_per_print=20")

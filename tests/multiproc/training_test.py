@@ -4,7 +4,7 @@ import json
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import LauncherCase, main, wait_until  # noqa: E402
+from launcher_case import FASHION_MNIST, LauncherCase, main, wait_until  # noqa: E402
 
 LOCAL = ["--launcher", "local"]
 
@@ -13,7 +13,7 @@ class Training(LauncherCase):
     def losses(self, nodes, ranks):
         """The loss of every step."""
         metrics = self.folder / f"metrics.{nodes}x{ranks}.jsonl"
-        code, job = self.run_job(LOCAL, "--num_nodes", nodes, "--num_gpus", ranks, "train", "fashion_mnist",
+        code, job = self.run_job(LOCAL, "--num_nodes", nodes, "--num_gpus", ranks, "train", FASHION_MNIST,
                                  "--steps", 50, "--seed", 7, "--metrics_jsonl", metrics, timeout_s=240)
         self.assert_code(0, code, job)
         self.assert_presentable(job)
@@ -32,7 +32,7 @@ class Training(LauncherCase):
     def test_a_killed_rank_ends_the_training(self):
         import os
         import signal
-        job = self.start(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "train", "fashion_mnist", "--epochs", 1000)
+        job = self.start(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "train", FASHION_MNIST, "--epochs", 1000)
         self.wait_for_output(job, r"(?i)loss", timeout_s=90)
         victim, = [process for process in self.leftovers()
                    if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
@@ -55,7 +55,7 @@ class Training(LauncherCase):
         import os
         import signal
         checkpoints, metrics = self.folder / "checkpoints", self.folder / "metrics.jsonl"
-        job = self.start(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--max_restarts", 3, "train", "fashion_mnist",
+        job = self.start(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--max_restarts", 3, "train", FASHION_MNIST,
                          "--steps", 1500, "--checkpoint_dir", checkpoints, "--save_every", 100, "--metrics_jsonl",
                          metrics)
         wait_until(lambda: (checkpoints / "latest").exists(), 120)
@@ -97,7 +97,7 @@ class Training(LauncherCase):
         import os
         import signal
         checkpoints = self.folder / "checkpoints"
-        jobs = [self.start(LOCAL, "--num_gpus", 1, "--max_restarts", 2, "train", "fashion_mnist", "--steps", 1000000,
+        jobs = [self.start(LOCAL, "--num_gpus", 1, "--max_restarts", 2, "train", FASHION_MNIST, "--steps", 1000000,
                            "--checkpoint_dir", checkpoints, "--save_every", 50) for _ in range(4)]
         wait_until(lambda: sum(job.running() for job in jobs) == 1, 120)
         trains, = [job for job in jobs if job.running()]
@@ -121,7 +121,7 @@ class Training(LauncherCase):
         import os
         import signal
         checkpoints = self.folder / "checkpoints"
-        options = [LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--max_restarts", 3, "train", "fashion_mnist",
+        options = [LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--max_restarts", 3, "train", FASHION_MNIST,
                    "--checkpoint_dir", checkpoints]
         job = self.start(*options, "--steps", 1000000)
         self.wait_for_output(job, r"(?i)loss", timeout_s=90)

@@ -16,6 +16,7 @@ import zlib
 
 import torch
 
+from inputs import samples_of
 from spawn import Job, recipe, run, steps_of
 
 BAD_INPUT, IO, UNAVAILABLE, PREEMPTED = 65, 74, 69, 85
@@ -127,8 +128,9 @@ class CheckpointTest(unittest.TestCase):
         self.check_resume(4, 2, 1e-5)
 
     def test_one_rank_then_three_in_the_middle_of_an_accumulated_epoch(self):
-        # 60,000 samples are 13 1/3 micro-batches of 4,500: the first epoch ends inside the fifth step.
-        engine = {"train_batch_size": 13500, "gradient_accumulation_steps": 3}
+        # 13 1/3 micro-batches: the first epoch ends inside the fifth step.
+        micro = samples_of("train") // 40 * 3
+        engine = {"train_batch_size": 3 * micro, "gradient_accumulation_steps": 3}
         _, whole = self.good(self.recipe(8, engine=engine), 1)
         self.good(self.saving(4, engine=engine), 1)
         _, rest = self.good(self.saving(8, engine=engine), 3)

@@ -1,12 +1,30 @@
-"""Inputs that tests make: a part of Fashion-MNIST, a text."""
+"""Inputs that tests make: a part of Fashion-MNIST, a text.
+
+  python3 inputs.py FOLDER     makes the part that $TEST_DATA is for
+"""
 
 import gzip
 import math
 import os
 import random
 import struct
+import sys
 
 from spawn import DATA
+
+PART = {"train": 6000, "t10k": 1000}  # a tenth
+
+
+def open_idx(folder, name):
+    """A file of Fashion-MNIST, packed or not."""
+    path = os.path.join(folder, name)
+    return open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz")
+
+
+def samples_of(split, folder=DATA):
+    """How many there are."""
+    with open_idx(folder, split + "-labels-idx1-ubyte") as file:
+        return struct.unpack(">4xI", file.read(8))[0]
 
 
 def write_idx_part(folder, samples):
@@ -14,7 +32,7 @@ def write_idx_part(folder, samples):
     for split, count in samples.items():
         for kind, dims in (("images-idx3", 3), ("labels-idx1", 1)):
             name = "%s-%s-ubyte" % (split, kind)
-            with gzip.open(os.path.join(DATA, name + ".gz")) as file:
+            with open_idx(DATA, name) as file:
                 magic, shape = file.read(4), list(struct.unpack(">%dI" % dims, file.read(4 * dims)))
                 shape[0] = count
                 with open(os.path.join(folder, name), "wb") as part:
@@ -31,3 +49,8 @@ def write_text(file, size):
         text += " ".join(dice.choices(words, k=dice.randint(4, 12))).capitalize() + ".\n"
     with open(file, "w") as out:
         out.write(text[:size])
+
+
+if __name__ == "__main__":
+    os.makedirs(sys.argv[1], exist_ok=True)
+    write_idx_part(sys.argv[1], PART)

@@ -4,7 +4,6 @@ In fp32 DistributedDataParallel does it. With a 16-bit model its gradients add u
 the model's dtype, and torch.optim updates fp32 weights from which the model's are copied.
 """
 
-import gzip
 import os
 import struct
 from queue import Empty
@@ -22,6 +21,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import deepspeed_reference
 from gpt2 import Gpt2
+from inputs import open_idx
 from spawn import DATA, held_port
 
 # What `dslaunch train` takes where the configuration has no optimizer.
@@ -62,9 +62,8 @@ def make_model(recipe):
 
 
 def read_idx(name, folder=DATA):
-    file = os.path.join(folder, name)
-    with open(file, "rb") if os.path.exists(file) else gzip.open(file + ".gz") as content:
-        content = content.read()
+    with open_idx(folder, name) as file:
+        content = file.read()
     dims = struct.unpack(">%dI" % content[3], content[4:4 + 4 * content[3]])
     return torch.from_numpy(numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * len(dims)).reshape(dims).copy())
 

@@ -11,13 +11,15 @@ import tempfile
 import time
 import unittest
 
+from inputs import samples_of
 from spawn import Job, recipe, run, steps_of
 
 BAD_INPUT, PREEMPTED = 65, 85
 TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
 GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
 NO_DROPOUT = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
-ACCURACY = r"test accuracy \d\d\.\d\d% \((\d+) of 10000\), loss (\d+\.\d{4})"
+SAMPLES = samples_of("t10k")
+ACCURACY = r"test accuracy \d\d\.\d\d%% \((\d+) of %d\), loss (\d+\.\d{4})" % SAMPLES
 
 
 class ProgramCase(unittest.TestCase):
@@ -81,7 +83,7 @@ class EvaluateTest(ProgramCase):
             self.assertLess(abs(float(loss_again) - float(loss)), 2e-4)
         self.assertEqual(sorted(os.listdir(self.path("c"))), before)
         weights = self.path("c", "step_000060", "model.safetensors")
-        self.assertIn("(%s of 10000)" % correct, self.good(recipe(run={"mode": "evaluate", "init_weights": weights}), 2))
+        self.assertIn("(%s of %d)" % (correct, SAMPLES), self.good(recipe(run={"mode": "evaluate", "init_weights": weights}), 2))
 
     def test_results_are_data(self):
         self.good(recipe(run={"steps": 4, "eval_every": 2, "seed": 7, "checkpoint_dir": self.path("c"),
@@ -150,11 +152,11 @@ class PredictTest(ProgramCase):
         for world in (1, 2, 3):
             wanted = recipe(run={"mode": "predict", "checkpoint_dir": self.path("c"), "predictions": self.path("p")},
                             engine={"train_batch_size": 6})
-            self.assertEqual(self.answers(wanted, world, "10000 predictions are written to " + self.path("p")), "")
+            self.assertEqual(self.answers(wanted, world, "%d predictions are written to %s" % (SAMPLES, self.path("p"))), "")
             with open(self.path("p")) as lines:
                 results.append([json.loads(line) for line in lines])
             self.assertEqual(sorted(os.listdir(self.folder)), ["c", "p"])
-        self.assertEqual([line["index"] for line in results[0]], list(range(10000)))
+        self.assertEqual([line["index"] for line in results[0]], list(range(SAMPLES)))
         from oracle import read_idx
         labels = read_idx("t10k-labels-idx1-ubyte").tolist()
         self.assertEqual(sum(line["prediction"] == label for line, label in zip(results[0], labels)), correct)

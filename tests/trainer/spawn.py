@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 import time
 
-DATA = os.environ.get("TEST_DATA", "/usr/share/datasets/fashion-mnist")
+WHOLE_DATA = "/usr/share/datasets/fashion-mnist"
+DATA = os.environ.get("TEST_DATA", WHOLE_DATA)  # of recipes: a part, since most of a short run would be unpacking the whole
 TRAIN = os.environ["DSLAUNCH_TRAIN"]
 DEVICE = os.environ.get("TEST_DEVICE")  # of recipes that do not say theirs
 

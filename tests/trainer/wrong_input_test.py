@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 import spawn
+from inputs import samples_of
 from spawn import recipe, run
 
 BAD_INPUT, USAGE, IO, UNAVAILABLE = 65, 64, 74, 69
@@ -27,8 +28,8 @@ class WrongInputTest(unittest.TestCase):
     def copy_of_data(self):
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
-        for name in os.listdir(spawn.DATA):
-            os.symlink(os.path.join(spawn.DATA, name), os.path.join(folder, name))
+        for name in os.listdir(spawn.WHOLE_DATA):
+            os.symlink(os.path.join(spawn.WHOLE_DATA, name), os.path.join(folder, name))
         return folder
 
     def replaced(self, name, content):
@@ -48,7 +49,7 @@ class WrongInputTest(unittest.TestCase):
 
     def test_truncated_gzip(self):
         name = "train-images-idx3-ubyte.gz"
-        with open(os.path.join(spawn.DATA, name), "rb") as file:
+        with open(os.path.join(spawn.WHOLE_DATA, name), "rb") as file:
             content = file.read()
         self.check(self.replaced(name, content[:len(content) // 2]), BAD_INPUT, name)
 
@@ -75,7 +76,8 @@ class WrongInputTest(unittest.TestCase):
                    "train_batch_size 33", "train_micro_batch_size_per_gpu 17", "2 ranks", world=2)
 
     def test_dataset_smaller_than_one_batch(self):
-        self.check(recipe(engine={"train_batch_size": 60001}), BAD_INPUT, "60000", "60001")
+        samples = samples_of("train")
+        self.check(recipe(engine={"train_batch_size": samples + 1}), BAD_INPUT, str(samples), str(samples + 1))
 
     def test_metrics_file_that_cannot_be_written(self):
         self.check(recipe(run={"steps": 1, "metrics_jsonl": "/nowhere/m.jsonl"}), IO, "/nowhere/m.jsonl")
