@@ -34,7 +34,7 @@ class CopyCase(HostsCase):
 
 class SlowNetwork(CopyCase):
     def test_copies_may_take_longer_than_connecting(self):
-        self.fresh_hosts(count=4)
+        self.fresh_hosts(count=4, agent=None)
         self.slow("20mbit")
         began = time.monotonic()
         code, job = self.job("--connect_timeout", "4", timeout_s=120)
@@ -43,7 +43,7 @@ class SlowNetwork(CopyCase):
         self.assert_nothing_left()
 
     def test_an_interrupted_copy_leaves_nothing(self):
-        self.fresh_hosts(count=1)
+        self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         self.slow("2mbit")
         job = self.start("--hostfile", self.hosts.hostfile(slots=1), "true")
@@ -55,7 +55,7 @@ class SlowNetwork(CopyCase):
 
 class OneHome(CopyCase):
     def test_it_gets_one_copy(self):
-        self.fresh_hosts(count=6, shared_home=True)
+        self.fresh_hosts(count=6, shared_home=True, agent=None)
         before = self.sent_bytes()
         code, job = self.job()
         self.assert_code(0, code, job)
@@ -65,7 +65,7 @@ class OneHome(CopyCase):
         self.assert_nothing_left()
 
     def test_a_copy_that_stands_still_is_taken_over(self):
-        self.fresh_hosts(count=2, shared_home=True)
+        self.fresh_hosts(count=2, shared_home=True, agent=None)
         node = self.hosts.nodes[0]
         self.assert_code(0, *self.job())
         name, = self.cache(node)
@@ -79,7 +79,7 @@ class OneHome(CopyCase):
 
 class WhatIsLeft(CopyCase):
     def test_old_builds_and_leftovers_are_removed(self):
-        self.fresh_hosts(count=1)
+        self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         done = node.run(["sh", "-c", f"mkdir -m 700 -p {node.home}/.cache/dslaunch/.copy-0d && "
                          f"cd {node.home}/.cache/dslaunch && touch .copy-0d/1 .agent-x agent-01 agent-02 && "
@@ -91,7 +91,7 @@ class WhatIsLeft(CopyCase):
         self.assertIn("agent-02", left)
 
     def test_a_start_counts_as_use(self):
-        self.fresh_hosts(count=1)
+        self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         self.assert_code(0, *self.job())
         path = f"{node.home}/.cache/dslaunch/{self.cache(node)[0]}"
@@ -102,7 +102,7 @@ class WhatIsLeft(CopyCase):
 
 class OtherNodes(CopyCase):
     def test_a_home_that_may_not_run_programs(self):
-        self.fresh_hosts(count=1)
+        self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         cache = f"{node.home}/.cache"
         done = node.run(["sh", "-c", f"mkdir -p {cache} && mount -t tmpfs -o noexec tmpfs {cache}"])
@@ -122,7 +122,7 @@ class OtherNodes(CopyCase):
         self.assertEqual(0, said.returncode, said.stderr)
 
     def test_a_node_without_gzip(self):
-        self.fresh_hosts(count=1)
+        self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         tools = f"{node.home}/tools"
         done = node.run(["sh", "-c", f"mkdir {tools}; for t in {TOOLS}; do ln -s $(which $t) {tools}/; done"])

@@ -16,26 +16,32 @@ AS_USER = {"user": "tester", "binds": {f"{STATE}/bin": BUILD / "bin"}}
 
 
 class HostsCase(LauncherCase):
-    """The hosts are up for a whole class; a test that breaks them uses `fresh_hosts`."""
+    """The hosts are up for a whole class, from the first use on; a test that breaks them uses `fresh_hosts`."""
 
     host_options = {}
-
-    @classmethod
-    def setUpClass(cls):
-        cls.hosts = TestHosts(**{"count": 2, **cls.host_options}).__enter__()
-        cls.addClassCleanup(cls.hosts.close)
 
     def setUp(self):
         super().setUp()
         os.chmod(self.folder, 0o777)
-        self.hosts = type(self).hosts
+        self._fresh_hosts = None
         self.addCleanup(self.save_sshd_logs)
 
+    @property
+    def hosts(self):
+        return self._fresh_hosts or self._class_hosts()
+
+    @classmethod
+    def _class_hosts(cls):
+        if "_shared_hosts" not in vars(cls):
+            cls._shared_hosts = TestHosts(**{"count": 2, **cls.host_options}).__enter__()
+            cls.addClassCleanup(cls._shared_hosts.close)
+        return cls._shared_hosts
+
     def fresh_hosts(self, **options):
-        """Hosts for this test alone, which it may break."""
-        self.hosts = TestHosts(**{"count": 2, **options}).__enter__()
-        self.addCleanup(self.hosts.close)
-        return self.hosts
+        """Hosts for this test alone, which it may break. Their nodes have the agent."""
+        self._fresh_hosts = TestHosts(**{"count": 2, "agent": BUILD / "bin" / "dslaunch-agent", **options}).__enter__()
+        self.addCleanup(self._fresh_hosts.close)
+        return self._fresh_hosts
 
     @property
     def front(self):
