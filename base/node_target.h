@@ -1,6 +1,7 @@
 // A node's name and the way to it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace dslaunch {
@@ -10,6 +11,7 @@ struct NodeTarget {
   std::string host;  // host name, alias in ssh_config, or address; no brackets
   int port = 0;      // 0: not given; ssh_config's or 22
   std::string user;  // empty: not given; ssh_config's or the caller's
+  size_t index = 0;  // among the nodes of the job, in hostfile order, from 0
 };
 
 }  // namespace dslaunch

@@ -173,7 +173,7 @@ Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
 }
 
 Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
-                                                const LaunchOptions& options) {
+                                                const LaunchOptions& options, bool may_restart) {
   AgentRole role;
   if (options.detach) role.kind = AgentRole::Kind::kDetachable;
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
@@ -190,7 +190,7 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   choice.ssh = std::move(ssh);
   choice.nodes.assign(plan.nodes.begin(), plan.nodes.end());
   choice.ssh_command = options.ssh_command;
-  choice.fanout = RelayFanout(choice.nodes.size(), options.fanout);
+  choice.fanout = RelayFanout(choice.nodes.size(), options.fanout, may_restart);
   choice.network_interface = options.network_interface;
   return MakeTransport(choice, agent, role);
 }
@@ -375,7 +375,8 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
     inbound = others.get();
     transport = std::move(others);
   } else {
-    DSL_TRY_ASSIGN(transport, TransportFor(session.plan, options));
+    DSL_TRY_ASSIGN(transport,
+                   TransportFor(session.plan, options, session.policy.max_restarts() > 0));
   }
   const std::string jobs_folder = OwnJobsFolder();
   session.job_folder =

@@ -694,8 +694,9 @@ OptionTable MakeTable() {
       {.names = "--exec_command",
        .value = "'PROGRAM ... {node}'",
        .group = Group::kSsh,
-       .help = "reach nodes by this program in place of SSH: it runs a command on {node} and "
-               "connects its stdin and stdout, as 'kubectl exec -i {node} --' does",
+       .help = "reach nodes by this program in place of SSH: it runs a command on {node}, or on "
+               "the node with the number {index}, and connects its stdin and stdout, as 'kubectl "
+               "exec -i {node} --' does",
        .target = ReadCommand<&LaunchOptions::exec_command>,
        .needs_trust = kRunsCode},
       {.names = "--agent_dir",
@@ -713,9 +714,10 @@ OptionTable MakeTable() {
       {.names = "--fanout",
        .value = "N",
        .group = Group::kSsh,
-       .help = "nodes that one relay reaches: dslaunch logs in to a node of every N, which reaches "
-               "the others by its own ssh, with Slurm by srun; 0: dslaunch reaches all itself, as "
-               "it does by default up to 512 nodes",
+       .help =
+           "nodes that one relay reaches: dslaunch logs in to a node of every N, which reaches "
+           "the others by its own ssh, with Slurm by srun (two relays at least where the job may "
+           "restart); 0: dslaunch reaches all itself, as it does by default up to 512 nodes",
        .target = kWhole<&LaunchOptions::fanout, 0, 10'000>},
       {.names = "--launcher_args",
        .value = "'...'",

@@ -219,6 +219,11 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
         "--detach: a job of one command on each node ends with its commands; leave it out, and run "
         "them in the background");
   }
+  if (options.num_ranks && !options.has_rank_range()) {
+    return Usage("-np " + std::to_string(*options.num_ranks) +
+                 " counts the ranks of all nodes, and in a job of one command on each node a "
+                 "command starts its own; give those of each node in its place (--num_gpus N)");
+  }
   if (options.has_rank_range()) {
     return Usage(
         "--min_np and --max_np count the ranks of all nodes, and in a job of one command on each "

@@ -391,6 +391,12 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
     DSL_TRY(KeepRanks(plan.nodes, *options.num_ranks));
   }
   plan.launcher = LauncherFor(options, info, hosts.has_value(), by_slurm, plan.nodes);
+  if (plan.launcher == Launcher::kSlurm &&
+      (options.ssh_port != 0 || !options.ssh_command.empty())) {
+    return Usage(std::string(options.ssh_port != 0 ? "--ssh_port" : "--ssh_command") +
+                 " is for SSH, which a job in an allocation of Slurm's does not use; leave it out, "
+                 "or give --hostfile");
+  }
   if (plan.launcher == Launcher::kSlurm && options.detach) {
     return Usage(
         "--detach: a job of Slurm's ends with its allocation; sbatch starts one that needs no "
@@ -406,6 +412,7 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
   plan.exec_command.insert(plan.exec_command.end(), options.engine_args.begin(),
                            options.engine_args.end());
   if (plan.launcher == Launcher::kSlurm) plan.exec_command = SrunCommand((*info.slurm)->job_id);
+  for (size_t i = 0; i < plan.nodes.size(); ++i) plan.nodes[i].index = i;
   plan.ranks = NumberRanksOf(plan.nodes);
   plan.max_nodes = static_cast<int>(plan.ranks.blocks.size());
   if (!options.has_rank_range()) plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);

@@ -62,8 +62,9 @@ Result<std::optional<SlurmStep>> ReadSlurmStep(const GetVariable& getenv) {
 }
 
 bool IsPlacedBySlurm(const LaunchOptions& options) {
-  return !options.per_node && !options.launcher && !options.hostfile && !options.include &&
-         !options.exclude && options.exec_command.empty() && !options.force_multi;
+  return !options.per_node && !options.launcher && !options.hostfile && options.hosts.empty() &&
+         !options.include && !options.exclude && options.exec_command.empty() &&
+         !options.force_multi;
 }
 
 Result<void> PlaceInStep(const SlurmStep& step, LaunchOptions& options) {
@@ -74,6 +75,16 @@ Result<void> PlaceInStep(const SlurmStep& step, LaunchOptions& options) {
                      Count(step.nodes.size(), "node") +
                      ", and dslaunch starts the ranks of a node itself: give srun "
                      "--ntasks-per-node=1 and dslaunch --num_gpus N, or leave srun out"};
+  }
+  const char* const reaches_nodes = options.ssh_port != 0          ? "--ssh_port"
+                                    : !options.ssh_command.empty() ? "--ssh_command"
+                                    : !options.agent_dir.empty()   ? "--agent_dir"
+                                    : options.fanout               ? "--fanout"
+                                                                   : nullptr;
+  if (reaches_nodes != nullptr) {
+    return Error{ExitCode::kUsage, std::string(reaches_nodes) +
+                                       " is for reaching nodes from here, and srun starts this "
+                                       "command on each node; leave it out, or leave srun out"};
   }
   if (options.num_nodes.value_or(nodes) != nodes) {
     return Error{ExitCode::kUsage, options.num_nodes_name + " " +

@@ -28,7 +28,7 @@ bool IsPlacedBySlurm(const LaunchOptions& options);
 
 // Makes this command that node. Node 0's is the step's first; the port follows from the step's
 // name. kUsage: the step has several tasks on a node, or the options ask for another number of
-// nodes.
+// nodes or for a way to them.
 Result<void> PlaceInStep(const SlurmStep& step, LaunchOptions& options);
 
 }  // namespace dslaunch

@@ -76,6 +76,7 @@ JobRecord FromText(const std::string& text, const std::string& job_id) {
   record.exec_command = json.value("exec_command", std::vector<std::string>());
   for (const Json& node : json.at("nodes")) {
     NodeTarget& one = record.nodes.emplace_back();
+    one.index = record.nodes.size() - 1;
     node.at("name").get_to(one.name);
     node.at("host").get_to(one.host);
     ReadWhole(node, "port", one.port);

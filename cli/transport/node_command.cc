@@ -16,6 +16,7 @@ constexpr int kSshFailed = 255;  // as ssh ends when it, not the command, has fa
 constexpr milliseconds kConfigLimit{3000};
 constexpr char kNode[] = "{node}";
 constexpr char kUser[] = "{user}";
+constexpr char kIndex[] = "{index}";
 
 std::string NameOf(const std::vector<std::string>& words) {
   return std::filesystem::path(words.front()).filename().string();
@@ -54,7 +55,9 @@ std::string SshNodeCommand::Name() const { return NameOf(words_); }
 std::vector<std::string> ExecNodeCommand::WordsFor(const NodeTarget& target) const {
   std::vector<std::string> argv = words_;
   for (size_t i = 1; i < argv.size(); ++i)
-    argv[i] = Substitute(argv[i], {{kNode, target.host}, {kUser, target.user}});
+    argv[i] = Substitute(
+        argv[i],
+        {{kIndex, std::to_string(target.index)}, {kNode, target.host}, {kUser, target.user}});
   return argv;
 }
 
@@ -84,22 +87,25 @@ Result<std::unique_ptr<NodeCommand>> ExecNodeCommand::Make(std::vector<std::stri
   constexpr char kOption[] = "--exec_command: ";
   bool names_node = false;
   for (size_t i = 1; i < words.size(); ++i) {
-    names_node |= words[i].find(kNode) != std::string::npos;
+    names_node |=
+        words[i].find(kNode) != std::string::npos || words[i].find(kIndex) != std::string::npos;
     for (size_t at = words[i].find('{'); at != std::string::npos; at = words[i].find('{', at + 1)) {
       const size_t end = words[i].find('}', at);
       const std::string name =
           words[i].substr(at, end == std::string::npos ? std::string::npos : end - at + 1);
-      if (name == kNode || name == kUser) continue;
+      if (name == kNode || name == kUser || name == kIndex) continue;
       return Error{ExitCode::kUsage, kOption + Truncate(name) +
                                          " is not known; there are {node}, the node's name in the "
-                                         "hostfile, and {user}"};
+                                         "hostfile, {user}, and {index}, its number in the job "
+                                         "from 0"};
     }
   }
   if (!names_node) {
     return Error{ExitCode::kUsage,
                  std::string(kOption) +
-                     "it does not say which node is meant; put {node} where its name belongs, as "
-                     "in --exec_command 'kubectl exec -i {node} --'"};
+                     "it does not say which node is meant; put {node} where its name belongs, or "
+                     "{index} where its number does, as in --exec_command 'kubectl exec -i {node} "
+                     "--'"};
   }
   std::string program = FindProgram(words.front());
   if (program.empty()) {

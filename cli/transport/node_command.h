@@ -58,10 +58,11 @@ class SshNodeCommand : public NodeCommand {
 };
 
 // A program of PATH and its arguments, as of --exec_command: in each, {node} is the node's host,
-// and {user} its user. The command for the node follows as separate arguments.
+// {user} its user, and {index} its number in the job. The command for the node follows as separate
+// arguments.
 class ExecNodeCommand : public NodeCommand {
  public:
-  // kUsage: there is no such program, no {node} in the words, or another {name}.
+  // kUsage: there is no such program, no {node} or {index} in the words, or another {name}.
   static Result<std::unique_ptr<NodeCommand>> Make(std::vector<std::string> words);
 
   std::vector<std::string> CommandLine(const NodeTarget& target,

@@ -4,6 +4,7 @@ dslaunch runs outside of the test hosts' namespaces, so that nothing but the com
 as with containers.
 """
 
+import json
 import os
 import re
 import signal
@@ -35,6 +36,21 @@ class ExecCommand(OutsideCase):
                          [row[:2] for row in found], job.output)
         self.assertIn({row[2] for row in found}.pop(), ("10.66.0.1", "fd66::1"))
         self.assert_says(job, r"4 ranks \(enter, cpu\): node1 node2")
+        self.assert_nothing_left()
+
+    def test_nodes_by_their_number_in_the_job(self):
+        self.hostfile.write_text("left_out slots=1\nfirst slots=1\nsecond slots=1\n")
+        by_number = self.folder / "by-number"  # as flux exec -r N
+        by_number.write_text(f'#!/bin/sh\nnumber=$1; shift\nexec {self.enter} "node$((number + 1))" "$@"\n')
+        by_number.chmod(0o755)
+        code, job = self.run_job("--hostfile", self.hostfile, "--exclude", "left_out", "--exec_command", f"{by_number} {{index}}",
+                                 "--chdir", "/", "--show", "all", bash('echo "$RANK on $(hostname)"'))
+        self.assert_code(0, code, job)
+        self.assertEqual([("0", "node1"), ("1", "node2")], sorted(re.findall(r"(\d) on (\w+)", job.stdout)), job.output)
+        _, ps = self.run_job("ps", "--all", "--json")
+        code, logs = self.run_job("logs", json.loads(ps.stdout)[-1]["job"], "--rank", "1")
+        self.assert_code(0, code, logs)
+        self.assertIn("1 on node2", logs.output)
         self.assert_nothing_left()
 
     def test_a_rank_that_fails_is_the_first_cause(self):

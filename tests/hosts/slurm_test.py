@@ -106,6 +106,17 @@ class Slurm(SlurmCase):
         self.assertEqual(("FAILED", 64), job.wait(), job.output)
         self.assertRegex(job.output, r"srun starts 8 tasks on 4 nodes, .*--ntasks-per-node=1")
 
+    def test_what_srun_on_each_node_cannot_do_is_refused_by_name(self):
+        for option, why in ((["-np", "2"], r"-np 2 counts the ranks of all nodes.*--num_gpus N"),
+                            (["--min_np", "2", "--max_np", "4"], r"--min_np and --max_np count the ranks of all nodes"),
+                            (["--detach"], r"--detach: a job of one command on each node"),
+                            (["--fanout", "2"], r"--fanout is for reaching nodes from here, and srun starts this command")):
+            with self.subTest(option):
+                job = self.batch_script(["srun", "--quiet", "--ntasks-per-node=1", DSLAUNCH, *option, *bash("true")])
+                self.assertEqual(("FAILED", 64), job.wait(), job.output)
+                self.assertRegex(job.output, why)
+        self.assert_nothing_left(within_s=10)
+
     def test_scancel_ends_everything(self):
         job = self.batch(*bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
@@ -185,7 +196,8 @@ class Slurm(SlurmCase):
                            (["--detach"], "sbatch starts one that needs no terminal"),
                            (["--num_nodes", "9"], r"job \d+ of Slurm has only 4 nodes"),
                            (["--nproc_per_node", "gpu"], "has no GPUs; ask it for some by --gpus-per-node"),
-                           (["--launcher", "slurm", "--ssh_port", "22"], "--launcher slurm does not use")):
+                           (["--launcher", "slurm", "--ssh_port", "22"], "--launcher slurm does not use"),
+                           (["--ssh_command", "ssh -v"], "--ssh_command is for SSH, .*allocation")):
             with self.subTest(given=given):
                 code, job = self.run_job(given, "true")
                 self.assert_code(64, code, job)

@@ -498,6 +498,22 @@ TEST(MakeLaunchPlan, SlurmsNodesHaveItsTasksElseGpusElseOneSlot) {
               HasSubstr("job 7 of Slurm has no GPUs"));
 }
 
+TEST(MakeLaunchPlan, NodesOfSlurmAreNotReachedOverSsh) {
+  LaunchOptions options;
+  options.ssh_command = {"ssh", "-v"};
+  const auto plan = MakeLaunchPlan(options, std::nullopt, InSlurm(1, 0));
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ExitCode::kUsage);
+  EXPECT_THAT(plan.error().message, HasSubstr("--ssh_command is for SSH"));
+}
+
+TEST(MakeLaunchPlan, NodesAreNumberedInTheJob) {
+  const auto plan = MakeLaunchPlan({}, std::nullopt, InSlurm(1, 0));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->nodes[0].index, 0u);
+  EXPECT_EQ(plan->nodes[1].index, 1u);
+}
+
 TEST(MakeLaunchPlan, AnAllocationThatCannotBeReadMattersOnlyToItsJobs) {
   PlanInfo info;
   info.slurm = Error{ExitCode::kBadInput, "SLURM_JOB_NODELIST is odd"};

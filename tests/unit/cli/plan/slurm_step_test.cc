@@ -70,11 +70,28 @@ TEST(SlurmStepTest, WhatSaysWhereTheJobRunsIsStronger) {
   for (const auto& say : std::initializer_list<void (*)(LaunchOptions&)>{
            [](LaunchOptions& o) { o.launcher = Launcher::kLocal; },
            [](LaunchOptions& o) { o.hostfile = "hosts"; },
+           [](LaunchOptions& o) { o.hosts.resize(1); },
            [](LaunchOptions& o) { o.per_node = PerNode(); },
            [](LaunchOptions& o) { o.exec_command = {"x"}; }}) {
     LaunchOptions options;
     say(options);
     EXPECT_FALSE(IsPlacedBySlurm(options));
+  }
+}
+
+TEST(SlurmStepTest, WaysToNodesAreRefusedByName) {
+  for (const auto& [name, say] :
+       std::initializer_list<std::pair<const char*, void (*)(LaunchOptions&)>>{
+           {"--ssh_port", [](LaunchOptions& o) { o.ssh_port = 22; }},
+           {"--ssh_command", [](LaunchOptions& o) { o.ssh_command = {"ssh"}; }},
+           {"--agent_dir", [](LaunchOptions& o) { o.agent_dir = "/tmp"; }},
+           {"--fanout", [](LaunchOptions& o) { o.fanout = 2; }}}) {
+    LaunchOptions options;
+    say(options);
+    const Result<void> placed = PlaceInStep(**Read(kStep), options);
+    ASSERT_FALSE(placed.ok()) << name;
+    EXPECT_EQ(placed.error().code, ExitCode::kUsage);
+    EXPECT_THAT(placed.error().message, HasSubstr(name));
   }
 }
 

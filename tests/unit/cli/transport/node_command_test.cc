@@ -18,16 +18,22 @@ using ::testing::HasSubstr;
 constexpr int Exited(int code) { return code << 8; }
 
 TEST(ExecNodeCommandTest, NamesAreFilledInAndTheScriptIsOneArgument) {
-  const auto made = ExecNodeCommand::Make({"env", "-u", "{user}@{node}:{node}", "--"});
+  const auto made = ExecNodeCommand::Make({"env", "-u", "{user}@{node}:{node}", "-r{index}"});
   ASSERT_TRUE(made.ok()) << made.error().message;
-  const NodeTarget target{"web", "pod-1", 0, "alice"};
+  const NodeTarget target{"web", "pod-1", 0, "alice", 12};
   const std::vector<std::string> line = (*made)->CommandLine(target, "exec \"$a\" {node}");
   ASSERT_EQ(line.size(), 7u);
   EXPECT_THAT(line.front(), EndsWith("/env"));
-  EXPECT_THAT(std::vector(line.begin() + 1, line.end()),
-              ElementsAre("-u", "alice@pod-1:pod-1", "--", "/bin/sh", "-c", "exec \"$a\" {node}"));
+  EXPECT_THAT(
+      std::vector(line.begin() + 1, line.end()),
+      ElementsAre("-u", "alice@pod-1:pod-1", "-r12", "/bin/sh", "-c", "exec \"$a\" {node}"));
   EXPECT_EQ((*made)->Name(), "env");
-  EXPECT_THAT((*made)->TryThis(target), EndsWith("/env -u alice@pod-1:pod-1 -- true"));
+  EXPECT_THAT((*made)->TryThis(target), EndsWith("/env -u alice@pod-1:pod-1 -r12 true"));
+}
+
+TEST(ExecNodeCommandTest, AnIndexSaysWhichNodeIsMeant) {
+  EXPECT_TRUE(ExecNodeCommand::Make({"env", "{index}"}).ok());
+  EXPECT_FALSE(ExecNodeCommand::Make({"env", "{user}"}).ok());
 }
 
 TEST(ExecNodeCommandTest, OnlyTheScriptsOwnCodesAreNotTheProgramsFailure) {
@@ -41,7 +47,8 @@ TEST(ExecNodeCommandTest, OnlyTheScriptsOwnCodesAreNotTheProgramsFailure) {
 TEST(ExecNodeCommandTest, WrongWordsAreRefused) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"env"}, "put {node} where its name belongs"},
-      {{"env", "{node}", "{pod}"}, "{pod} is not known"},
+      {{"env", "{node}", "{pod}"}, "{pod} is not known; there are {node}"},
+      {{"env", "{index}", "{Index}"}, "{Index} is not known"},
       {{"env", "{node}", "{"}, "{ is not known"},
       {{"no-such-program", "{node}"}, "there is no program 'no-such-program' in PATH"},
   };
