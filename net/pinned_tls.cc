@@ -1,16 +1,11 @@
 #include "net/pinned_tls.h"
 
-#include <openssl/pem.h>
 #include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
-#include <asio/buffer.hpp>
-
 #include "base/digest/sha256.h"
 #include "base/hex.h"
-#include "net/certificate_authority.h"
-#include "net/openssl_ptr.h"
 #include "net/tls.h"
 
 namespace dslaunch {
@@ -60,23 +55,24 @@ bool IsPin(std::string_view text) { return text.size() == 2 * SHA256_DIGEST_LENG
 
 Result<PinnedKey> MakePinnedKey() {
   PinnedKey key;
-  DSL_TRY_ASSIGN(CertificateAuthority authority, CertificateAuthority::Create("pinned"));
-  DSL_TRY_ASSIGN(key.credentials, authority.Issue(0));
-  const OpenSslPtr<BIO, BIO_free> bio(BIO_new_mem_buf(
-      key.credentials.cert().data(), static_cast<int>(key.credentials.cert().size())));
-  const Certificate certificate(bio ? PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)
-                                    : nullptr);
-  if (certificate) key.pin = PinOf(certificate.get());
+  DSL_TRY_ASSIGN(static_cast<SelfSigned&>(key), MakeSelfSigned("dslaunch"));
+  key.pin = PinOf(key.certificate.get());
   if (!IsPin(key.pin))
     return Error{ExitCode::kInternal, "cannot make a key for the way to the nodes"};
   return key;
 }
 
 Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::string& expected) {
-  DSL_TRY_ASSIGN(asio::ssl::context context, MakeTlsContext(own.credentials));
+  asio::ssl::context context(asio::ssl::context::tls);
+  SetTlsRules(context);
   SSL_CTX* const native = context.native_handle();
   SSL_CTX_set_ex_data(native, ExpectedIndex(), new std::string(expected));
+  SSL_CTX_set_verify(native, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_cert_verify_callback(native, VerifyPin, nullptr);
+  if (SSL_CTX_use_certificate(native, own.certificate.get()) != 1 ||
+      SSL_CTX_use_PrivateKey(native, own.key.get()) != 1) {
+    return Error{ExitCode::kInternal, "cannot use the key for the way to the nodes"};
+  }
   return context;
 }
 

@@ -8,14 +8,13 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "net/certificate_authority.h"
 #include "net/tls_stream.h"
-#include "proto/job.pb.h"
 
 namespace dslaunch {
 
 // A key pair of one end, made in memory.
-struct PinnedKey {
-  pb::Credentials credentials;
+struct PinnedKey : SelfSigned {
   std::string pin;  // SHA-256 of the public key, 64 digits of lower-case hex
 };
 Result<PinnedKey> MakePinnedKey();

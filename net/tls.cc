@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.h"
 #include "net/node_host_name.h"
 #include "net/openssl_ptr.h"
 
@@ -27,18 +28,12 @@ bool IsTlsError(const std::error_code& error, int reason) {
   return error.category() == asio::error::get_ssl_category() && ERR_GET_REASON(value) == reason;
 }
 
-}  // namespace
-
-void SetTlsRules(asio::ssl::context& context) {
-  SSL_CTX* const native = context.native_handle();
-  SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION);
-  SSL_CTX_set_ciphersuites(
-      native, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
-  SSL_CTX_set_num_tickets(native, 0);  // sessions are not resumed
-  SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
+OpenSslPtr<SSL_CTX, SSL_CTX_free> Shared(SSL_CTX* context) {
+  SSL_CTX_up_ref(context);
+  return OpenSslPtr<SSL_CTX, SSL_CTX_free>(context);
 }
 
-Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
+Result<asio::ssl::context> NewTlsContext(const pb::Credentials& credentials) {
   asio::ssl::context context(asio::ssl::context::tls);
   SetTlsRules(context);
   std::error_code error;
@@ -54,6 +49,35 @@ Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
                  "the certificates that the front end sent cannot be used: " + error.message()};
   }
   return context;
+}
+
+}  // namespace
+
+void SetTlsRules(asio::ssl::context& context) {
+  SSL_CTX* const native = context.native_handle();
+  SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION);
+  SSL_CTX_set_ciphersuites(
+      native, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
+  SSL_CTX_set_num_tickets(native, 0);  // sessions are not resumed
+  SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
+}
+
+Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
+  // An agent has one certificate, and up to three uses for it.
+  struct Newest {
+    Mutex mutex;
+    std::string credentials DSL_GUARDED_BY(mutex);
+    OpenSslPtr<SSL_CTX, SSL_CTX_free> context DSL_GUARDED_BY(mutex);
+  };
+  static Newest* const newest = new Newest;
+  std::string text = credentials.SerializeAsString();
+  const MutexLock lock(newest->mutex);
+  if (!newest->context || newest->credentials != text) {
+    DSL_TRY_ASSIGN(asio::ssl::context context, NewTlsContext(credentials));
+    newest->context = Shared(context.native_handle());
+    newest->credentials = std::move(text);
+  }
+  return asio::ssl::context(Shared(newest->context.get()).release());
 }
 
 std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,

@@ -21,7 +21,8 @@ namespace dslaunch {
 // TLS 1.3 alone, whatever both ends prove to each other; AES with 128 bits first, as it is faster.
 void SetTlsRules(asio::ssl::context& context);
 
-// For either end. kInternal when the credentials are none.
+// For either end. kInternal when the credentials are none. Contexts of the same credentials, one
+// after the other, are handles of one: not to be changed, and cheap.
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials);
 
 // Takes TLS up on a connected socket. Calls `on_done` once, later and on the socket's loop: with no

@@ -3,9 +3,9 @@
 #include <asio/buffer.hpp>
 #include <asio/error.hpp>
 #include <asio/post.hpp>
+#include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace dslaunch {
 namespace {
@@ -14,8 +14,8 @@ constexpr size_t kChunkBytes = 128 << 10;
 
 // For the time of a call: what a relay cannot pass on at once it keeps itself.
 std::span<char> Scratch() {
-  thread_local std::vector<char> bytes(kChunkBytes);
-  return bytes;
+  thread_local const auto bytes = std::make_unique_for_overwrite<char[]>(kChunkBytes);
+  return {bytes.get(), kChunkBytes};
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ constexpr size_t kBufferBytes = 256 << 10;
 }  // namespace
 
 SupervisorPump::SupervisorPump(asio::io_context& io, UniqueFd source, UniqueFd sink)
-    : source_(io, source.Release()), sink_(io, sink.Release()), buffer_(kBufferBytes) {}
+    : source_(io, source.Release()),
+      sink_(io, sink.Release()),
+      buffer_(std::make_unique_for_overwrite<char[]>(kBufferBytes)) {}
 
 void SupervisorPump::Start(OnEvent on_event) {
   on_event_ = std::move(on_event);
@@ -22,17 +24,18 @@ void SupervisorPump::Start(OnEvent on_event) {
 }
 
 void SupervisorPump::Read() {
-  source_.async_read_some(asio::buffer(buffer_), [this](std::error_code error, size_t bytes) {
-    if (!error) return sink_.is_open() ? Write(bytes) : Read();
-    ended_ = true;
-    CloseSink();
-    source_.close(error);
-    on_event_(Event::kSourceEnded);
-  });
+  source_.async_read_some(asio::buffer(buffer_.get(), kBufferBytes),
+                          [this](std::error_code error, size_t bytes) {
+                            if (!error) return sink_.is_open() ? Write(bytes) : Read();
+                            ended_ = true;
+                            CloseSink();
+                            source_.close(error);
+                            on_event_(Event::kSourceEnded);
+                          });
 }
 
 void SupervisorPump::Write(size_t bytes) {
-  asio::async_write(sink_, asio::buffer(buffer_.data(), bytes),
+  asio::async_write(sink_, asio::buffer(buffer_.get(), bytes),
                     [this](std::error_code error, size_t) {
                       if (error && sink_.is_open()) {
                         CloseSink();

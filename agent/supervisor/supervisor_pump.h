@@ -4,8 +4,7 @@
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <functional>
-#include <string>
-#include <vector>
+#include <memory>
 
 #include "base/unique_fd.h"
 
@@ -40,7 +39,7 @@ class SupervisorPump {
 
   asio::posix::stream_descriptor source_;
   asio::posix::stream_descriptor sink_;
-  std::vector<char> buffer_;
+  const std::unique_ptr<char[]> buffer_;
   OnEvent on_event_;
   bool ended_ = false;
 };
