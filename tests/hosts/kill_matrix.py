@@ -42,7 +42,7 @@ PHASES = ("starting", "running", "finishing", "teardown")
 NODES = ("node1", "node2", "all")  # node1 has the rendezvous
 ATTEMPTS = 3
 START_S = 30     # for a job to be where the cell wants it
-POLL_S = 0.01
+POLL_S = 0.02
 KNOWN_S = 3      # an end is known everywhere; the goal is 1 s, which --latency measures: here the machine is busy
 STOP_S = 1       # how long the front end is stopped when it is continued before its lease is over
 FROZEN_S = 8     # a disk
@@ -189,14 +189,20 @@ class Seen:
     text: str
 
 
-def scan(hosts):
-    """All processes of all hosts but what the hosts themselves bring: first process, sshd and its sessions."""
+def scan(hosts, spaces=None):
+    """All processes of all hosts but what the hosts themselves bring: first process, sshd and its sessions. Who scans again
+    and again keeps `spaces`, {pid: its namespace, which never changes}."""
     # A host without its first process has no other, and its namespace's number may be another host's by now.
     namespaces = {host.pid_namespace: host for host in [hosts.front, *hosts.nodes]
                   if os.path.exists(f"/proc/{host.init_pid}")}
     found = {}
-    for pid in all_pids():
-        host = namespaces.get(namespace_of(pid))
+    pids, spaces = all_pids(), {} if spaces is None else spaces
+    for gone in spaces.keys() - set(pids):
+        del spaces[gone]
+    for pid in pids:
+        if pid not in spaces:
+            spaces[pid] = namespace_of(pid)
+        host = namespaces.get(spaces[pid])
         if host is None or pid == host.init_pid:
             continue
         process = read_process(pid)
@@ -233,8 +239,9 @@ class Watch(threading.Thread):
         self.gone_at = {}  # {Seen: when it was first missed}
 
     def run(self):
+        spaces = {}
         while not self._stopped.is_set():
-            now = scan(self._hosts)
+            now = scan(self._hosts, spaces)
             at = time.time()
             pids = {seen.pid for seen in now}
             for seen in self.now:
