@@ -10,7 +10,7 @@ import sys
 import unittest
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import FASHION_MNIST, TRAIN, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from launcher_case import TRAIN, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
 # What a training program would leave, on two starts of four ranks: rank 3 is slow, and rank 1 fails in the first start.
 PROGRAM = r'''
@@ -191,7 +191,7 @@ class ReportTest(LauncherCase):
 
     @unittest.skipUnless(os.path.exists(TRAIN), "dslaunch was built without the trainer")
     def test_the_page_of_a_training_run(self):
-        code, job = self.run_job(["--launcher", "local"], "--num_nodes", 2, "--num_gpus", 1, "train", FASHION_MNIST,
+        code, job = self.run_job(["--launcher", "local"], "--num_nodes", 2, "--num_gpus", 1, "train", "fashion_mnist",
                                  "--steps", 60, "--profile", "--set", "engine.memory_breakdown=true",
                                  "--set", "run.peak_tflops=0.1", timeout_s=120)
         self.assert_code(0, code, job)
