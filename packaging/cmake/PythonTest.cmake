@@ -12,6 +12,16 @@ function(dslaunch_python_test name file)
     ENVIRONMENT "DSLAUNCH_BUILD_DIR=${CMAKE_BINARY_DIR};PYTHONDONTWRITEBYTECODE=1")
   if(arg_TIMED)
     # One after the other, so begun first.
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK timed COST 100)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK timed COST 300)
   endif()
+endfunction()
+
+# dslaunch_long_tests(SECONDS name...): tests of this folder that take about so long on two cores, which ctest begins before
+# shorter ones and before those that nothing is said of. It learns that too, but a fresh clone has learnt nothing.
+function(dslaunch_long_tests seconds)
+  foreach(name IN LISTS ARGN)
+    if(TEST ${name})
+      set_tests_properties(${name} PROPERTIES COST ${seconds})
+    endif()
+  endforeach()
 endfunction()
