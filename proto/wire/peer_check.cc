@@ -28,6 +28,11 @@ constexpr uint32_t kMaxDelayMs = 24 * 3'600 * 1'000;
 
 // --- Texts ---
 
+// A message of so few bytes has no text that is too long, and no list: an entry takes two bytes. So
+// most are not looked at by reflection, before whose first use Protobuf builds its descriptors.
+constexpr size_t kNothingToCutBytes = std::min(kMaxPeerTextBytes, kMaxLastLinesBytes);
+static_assert(kNothingToCutBytes < size_t{2} * kMaxPeerEntries);
+
 size_t TextLimit(const FieldDescriptor& field) {
   if (field.name() == "data") return SIZE_MAX;
   return field.name() == "last_lines" ? kMaxLastLinesBytes : kMaxPeerTextBytes;
@@ -196,6 +201,7 @@ void CheckDone(Rules& rules, const pb::NodeDone& done, const PeerLimits& limits)
 }  // namespace
 
 void CutTexts(Message& message) {
+  if (message.ByteSizeLong() <= kNothingToCutBytes) return;
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) CutField(message, *field);

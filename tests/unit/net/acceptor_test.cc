@@ -421,6 +421,17 @@ TEST_F(AcceptorTest, APortThatIsTakenIsNamed) {
                                         " for the rendezvous: Address already in use");
 }
 
+TEST(TlsContextTest, OneForEachNodesCredentials) {
+  CertificateAuthority authority = *CertificateAuthority::Create("job");
+  const pb::Credentials own = *authority.Issue(1), others = *authority.Issue(2);
+  auto first = MakeTlsContext(own), again = MakeTlsContext(own), other = MakeTlsContext(others),
+       back = MakeTlsContext(own);
+  ASSERT_TRUE(first.ok() && again.ok() && other.ok() && back.ok());
+  EXPECT_EQ(first->native_handle(), again->native_handle());
+  EXPECT_NE(first->native_handle(), other->native_handle());
+  EXPECT_NE(back->native_handle(), other->native_handle());
+}
+
 TEST_F(AcceptorTest, CredentialsThatAreNoneAreRefused) {
   pb::Credentials none;
   none.set_ca_cert("-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n");

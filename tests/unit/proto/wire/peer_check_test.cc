@@ -205,6 +205,21 @@ TEST(PeerCheckTest, LongTextsAreCutAtAWholeCharacter) {
   EXPECT_EQ(info.interfaces(0).addresses(0).size(), kMaxPeerTextBytes);
 }
 
+TEST(PeerCheckTest, OneByteOrEntryTooManyIsCut) {
+  pb::NodeEvent notice;
+  notice.mutable_notice()->set_message(std::string(kMaxPeerTextBytes, 'x'));
+  CutTexts(notice);
+  EXPECT_EQ(notice.notice().message(), std::string(kMaxPeerTextBytes, 'x'));
+  notice.mutable_notice()->set_message(std::string(kMaxPeerTextBytes + 1, 'x'));
+  CutTexts(notice);
+  EXPECT_EQ(notice.notice().message(), std::string(kMaxPeerTextBytes - 3, 'x') + "...");
+
+  pb::NodeEvent done;
+  for (int i = 0; i < kMaxPeerEntries + 1; ++i) done.mutable_done()->add_left();
+  CutTexts(done);
+  EXPECT_EQ(done.done().left_size(), kMaxPeerEntries);
+}
+
 TEST(PeerCheckTest, OutputIsNeverCut) {
   pb::NodeEvent event;
   event.mutable_log()->set_data(std::string(256 << 10, 'x'));
