@@ -50,7 +50,7 @@ CELLS = {
     "zero 3, accumulated": (2, {**zero3(), "gradient_accumulation_steps": 2}),
     "zero 3, bf16, recomputed": (2, {**zero3(), **BF16, **RECOMPUTED}),
     "zero 3, all offloaded": (2, zero3(offload_param=CPU, offload_optimizer=CPU)),
-    "zero 2, bf16, offloaded": (2, {**zero(2, offload_optimizer=CPU), **BF16}),
+    "zero 2, bf16, offloaded in pieces": (2, {**zero(2, offload_optimizer=CPU, sub_group_size=1000), **BF16}),
     "zero 3, bf16, in files": (2, {**zero3(offload_param=NVME, offload_optimizer=NVME), **BF16}),
     "bf16 summed in fp32": (2, {**BF16, "communication_data_type": "fp32"}),
     "gpipe, fp16": (2, {**pipeline(2, schedule="gpipe"), **FP16}),
@@ -140,6 +140,8 @@ class Engine(EngineCase):
         if gpus() < 2:
             self.skipTest("takes two GPUs")
         for name, engine in (("zero 3, offloaded", zero3(offload_param=CPU, offload_optimizer=CPU)),
+                             ("zero 2, bf16, offloaded in pieces",
+                              {**zero(2, offload_optimizer=CPU, sub_group_size=1000), **BF16}),
                              ("interleaved", pipeline(2, schedule="interleaved", virtual_stages=2))):
             with self.subTest(name):
                 plain = self.run_on("cuda", 2, engine)[1]
@@ -211,6 +213,16 @@ class Counts(EngineCase):
         for step in steps[2:]:
             self.assertLess(step["compute_s"], step["step_s"])
             self.assertGreater(step["compute_s"], step["step_s"] / 2)
+
+    def test_offloaded_weights_return_rounded_and_without_a_wait(self):
+        engine = {**zero(2, offload_optimizer=CPU, sub_group_size=1000), **BF16}
+        for steps in self.counts_of(2, engine, STANDIN_STEP_OPERATION="aten::embedding_dense_backward"):
+            waits, (copies, size) = steps[3]["waits"], steps[3]["copies"]["to the device"]
+            print("in pieces: %d copies to the device of %d bytes, waits %s" % (copies, size, waits), flush=True)
+            self.assertGreater(copies, 10)
+            self.assertLessEqual(size, 1.1 * 2 * self.parameters() / 2)  # two bytes each, of half of them
+            self.assertNotIn("synchronize a stream", waits)
+            self.assertLessEqual(waits.get("copy_ to the device", 0), 1)  # the batch
 
     def test_a_stage_waits_once_for_its_batch(self):
         """However many micro-batches there are."""

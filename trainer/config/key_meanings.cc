@@ -280,7 +280,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
        "0 too; default true"},
       {"engine.zero_optimization.overlap_comm",
        "overlap communication with the backward pass; default true at every stage"},
-      {"engine.zero_optimization.sub_group_size", "accepted, no effect"},
+      {"engine.zero_optimization.sub_group_size",
+       "elements of a piece of an update, where gradients need memory of their own: in another "
+       "dtype than the weights, or offloaded (there at most 16777216); default 1000000000"},
       {"engine.zero_optimization.stage3_prefetch_bucket_size",
        "parameter elements that are gathered ahead; default 50000000"},
       {"engine.zero_optimization.stage3_param_persistence_threshold",

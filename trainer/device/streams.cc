@@ -28,6 +28,18 @@ at::Tensor CopyToPinned(const at::Tensor& on_device) {
   return copy;
 }
 
+void CopyLater(const at::Tensor& to, const at::Tensor& from) {
+  const bool is_upload = from.is_cpu() && !to.is_cpu() && from.is_pinned();
+  if (!is_upload || from.scalar_type() == to.scalar_type()) {
+    to.copy_(from, /*non_blocking=*/is_upload);
+    return;
+  }
+  const at::Tensor rounded =
+      at::empty(from.sizes(), from.options().dtype(to.scalar_type()).pinned_memory(true));
+  rounded.copy_(from);
+  to.copy_(rounded, /*non_blocking=*/true);  // the allocator keeps it until that is done
+}
+
 void AwaitStream(c10::Device device) {
   if (!device.is_cpu()) CurrentStream(device).synchronize();
 }

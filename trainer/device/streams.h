@@ -22,6 +22,11 @@ void KeepFor(const c10::DataPtr& memory, const c10::Stream& stream);
 // done.
 at::Tensor CopyToPinned(const at::Tensor& on_device);
 
+// Copies `from`, which may lie in the host's memory and have another dtype, into `to`. Where `from`
+// is pinned the host does not wait: it may read it, but must not change it before the current
+// stream is done. Rounding is the host's then, so that fewer bytes travel.
+void CopyLater(const at::Tensor& to, const at::Tensor& from);
+
 // The host waits for what the current stream of `device` was given so far. Of the CPU: nothing.
 void AwaitStream(c10::Device device);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <limits>
 
 #include "dslaunch/recompute.h"
@@ -366,8 +367,9 @@ void EngineCore::Impl::TakeStep() {
     const double norm = states_->gradients_are_own() ? own_norm : grad_norm_;
     factor *= std::min(1.0, config_.gradient_clipping / (norm + 1e-6));
   }
-  if (factor != 1 && !gradients.empty()) at::_foreach_mul_(gradients, factor);
-  Update(gradients);
+  Update(gradients, factor == 1 ? nullptr : Scale([factor](const std::vector<at::Tensor>& some) {
+           at::_foreach_mul_(some, factor);
+         }));
   if (scaler_) {
     scaler_ = UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/false).next;
   }
@@ -386,12 +388,12 @@ void EngineCore::Impl::TakeStepAsync() {
     ranks_.world->AllReduce(square);
     norm_on_device_ = square.sqrt();
   }
-  if (config_.gradient_clipping != 0) {
-    ClipOnDevice(gradients, norm_on_device_, config_.gradient_clipping);
-  }
-  Update(gradients, config_.precision.skip_overflow
-                        ? norm_on_device_.isfinite().logical_not().to(at::kFloat)
-                        : at::Tensor());
+  const auto clip = [this](const std::vector<at::Tensor>& some) {
+    ClipOnDevice(some, norm_on_device_, config_.gradient_clipping);
+  };
+  Update(gradients, config_.gradient_clipping != 0 ? Scale(clip) : nullptr,
+         config_.precision.skip_overflow ? norm_on_device_.isfinite().logical_not().to(at::kFloat)
+                                         : at::Tensor());
 }
 
 // With this rank's own gradients, by whose norm they are clipped.
@@ -424,39 +426,94 @@ void EngineCore::Impl::TakeStepAtServers() {
   }
 }
 
-void EngineCore::Impl::Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip) {
-  bool leaves_device = false;  // to offloaded weights, in pinned memory, all at once
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const at::Tensor& weight = states_->parts()[i].weight;
-    leaves_device |= gradients[i].device() != weight.device();
-    gradients[i] = gradients[i].to(weight.device(), weight.scalar_type(), /*non_blocking=*/true);
-  }
-  if (leaves_device) AwaitStream(ranks_.world->device());
+// While a piece of offloaded weights is updated, the gradients of the next are on their way to the
+// host, and the weights of the last on their way back (as in the ZeRO-Offload paper).
+void EngineCore::Impl::Update(const std::vector<at::Tensor>& gradients, const Scale& scale,
+                              const at::Tensor& skip) {
   if (!config_.cuda_graph) optimizer_->Prepare();  // else PrepareStep, outside of the graph
-  optimizer_->Step(gradients, skip);
+  optimizer_->BeginStep(skip);
+  const bool leave_device = LeaveDevice(gradients);
+  const std::vector<UpdatePiece> pieces = CutGradients(gradients, leave_device);
+  std::deque<PieceGradients> fetched;
+  size_t next = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    while (next < std::min(pieces.size(), i + (leave_device ? 2 : 1))) {
+      fetched.push_back(Fetch(pieces[next++], gradients, scale, leave_device));
+    }
+    if (leave_device) fetched.front().copied->synchronize();
+    optimizer_->StepParts(pieces[i].begin, fetched.front().gradients);
+    fetched.pop_front();
+    states_->Updated(pieces[i].begin, pieces[i].end);
+  }
+  optimizer_->EndStep();
   states_->CopyMasterToModel();
 }
 
-// Of this rank's parts; in fp32 where the weights that they update are.
+bool EngineCore::Impl::LeaveDevice(const std::vector<at::Tensor>& gradients) const {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].device() != states_->parts()[i].weight.device()) return true;
+  }
+  return false;
+}
+
+// In pieces only where gradients need memory of their own to become what the optimizer takes.
+std::vector<UpdatePiece> EngineCore::Impl::CutGradients(const std::vector<at::Tensor>& gradients,
+                                                        bool leave_device) const {
+  constexpr int64_t kMaxLeavingElements = int64_t{16} << 20;  // copies run at full speed from here
+  bool converts = leave_device;
+  std::vector<int64_t> elements;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    elements.push_back(gradients[i].numel());
+    converts |= gradients[i].scalar_type() != states_->parts()[i].weight.scalar_type();
+  }
+  if (!converts || !optimizer_->takes_pieces()) return {{0, gradients.size()}};
+  return CutUpdate(elements, leave_device
+                                 ? std::min(config_.zero.sub_group_size, kMaxLeavingElements)
+                                 : config_.zero.sub_group_size);
+}
+
+EngineCore::Impl::PieceGradients EngineCore::Impl::Fetch(const UpdatePiece& piece,
+                                                         const std::vector<at::Tensor>& gradients,
+                                                         const Scale& scale,
+                                                         bool leave_device) const {
+  PieceGradients fetched;
+  for (size_t i = piece.begin; i < piece.end; ++i) {
+    const at::ScalarType weight = states_->parts()[i].weight.scalar_type();
+    fetched.gradients.push_back(
+        gradients[i].to(at::promote_types(gradients[i].scalar_type(), weight)));
+  }
+  if (scale && !fetched.gradients.empty()) scale(fetched.gradients);
+  for (size_t i = piece.begin; i < piece.end; ++i) {
+    at::Tensor& gradient = fetched.gradients[i - piece.begin];
+    const at::Tensor& weight = states_->parts()[i].weight;
+    gradient = gradient.to(weight.device(), weight.scalar_type(), /*non_blocking=*/true);
+  }
+  if (leave_device) {
+    const c10::Device device = ranks_.world->device();
+    fetched.copied.emplace(device.type());
+    fetched.copied->record(CurrentStream(device));
+  }
+  return fetched;
+}
+
+// Of this rank's parts, in the dtype in which they accumulate.
 std::vector<at::Tensor> EngineCore::Impl::OwnGradients() {
   std::vector<at::Tensor> gradients = states_->Gradients();
   const std::vector<WeightPart>& parts = states_->parts();
   for (size_t i = 0; i < parts.size(); ++i) {
-    at::Tensor& gradient = gradients.at(i);
-    if (!gradient.defined()) RefuseWithoutGradient(parameters_[parts[i].parameter].name);
-    gradient =
-        gradient.to(at::promote_types(gradient.scalar_type(), parts[i].weight.scalar_type()));
+    if (!gradients.at(i).defined()) RefuseWithoutGradient(parameters_[parts[i].parameter].name);
   }
   return gradients;
 }
 
-// In fp32 at least, and rounded once.
+// In fp32 at least, and rounded once, to what the weight takes.
 void EngineCore::Impl::AllReduceTied(std::vector<at::Tensor>& gradients) const {
   for (const TiedPart& tied : tied_parts_) {
     at::Tensor& gradient = gradients[tied.part];
     at::Tensor sum = gradient.to(at::promote_types(gradient.scalar_type(), at::kFloat));
     tied.group->AllReduce(sum);
-    if (!sum.is_same(gradient)) gradient.copy_(sum);
+    const at::ScalarType weight = states_->parts()[tied.part].weight.scalar_type();
+    gradient = sum.to(at::promote_types(gradient.scalar_type(), weight));
   }
 }
 

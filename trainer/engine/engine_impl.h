@@ -2,6 +2,8 @@
 // step, which is the same for both.
 #pragma once
 
+#include <c10/core/Event.h>
+
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +17,7 @@
 #include "trainer/engine/activation_meter.h"
 #include "trainer/engine/pipeline_peers.h"
 #include "trainer/engine/recomputed_parts.h"
+#include "trainer/engine/update_pieces.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/engine_ranks.h"
 #include "trainer/parallel/model_states.h"
@@ -148,7 +151,21 @@ class EngineCore::Impl {
   void TakeStep();
   void TakeStepAsync();
   void TakeStepAtServers();
-  void Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
+  // Multiplies gradients in place; null: by nothing.
+  using Scale = std::function<void(const std::vector<at::Tensor>& gradients)>;
+  // The gradients of a piece as the optimizer takes them, once `copied`, where they leave the
+  // device.
+  struct PieceGradients {
+    std::vector<at::Tensor> gradients;
+    std::optional<c10::Event> copied;
+  };
+  void Update(const std::vector<at::Tensor>& gradients, const Scale& scale,
+              const at::Tensor& skip = {});
+  bool LeaveDevice(const std::vector<at::Tensor>& gradients) const;
+  std::vector<UpdatePiece> CutGradients(const std::vector<at::Tensor>& gradients,
+                                        bool leave_device) const;
+  PieceGradients Fetch(const UpdatePiece& piece, const std::vector<at::Tensor>& gradients,
+                       const Scale& scale, bool leave_device) const;
   std::vector<at::Tensor> OwnGradients();
   void AllReduceTied(std::vector<at::Tensor>& gradients) const;
   double OwnNorm(const std::vector<at::Tensor>& gradients) const;

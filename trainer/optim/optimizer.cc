@@ -80,6 +80,8 @@ class FusedAdam : public Optimizer {
                               ? std::vector<std::string>{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
                               : std::vector<std::string>{"exp_avg", "exp_avg_sq"}) {}
 
+  bool takes_pieces() const override { return true; }
+
  private:
   // The bias correction converges to 1 with the number of updates, so an infinite number turns it
   // off.
@@ -92,11 +94,6 @@ class FusedAdam : public Optimizer {
     const std::vector<at::Tensor> largest =
         config_.amsgrad ? group.state[2] : std::vector<at::Tensor>();
     if (group.lr_on_device.defined()) {
-      if (skip_.defined()) {
-        group.updates_on_device.add_(1 - skip_);
-      } else {
-        group.updates_on_device.add_(1);
-      }
       const std::vector<at::Tensor> steps(group.parameters.size(), group.updates_on_device);
       const auto update = config_.type == Type::kAdamW
                               ? static_cast<TensorLrUpdate>(&at::_fused_adamw_)
@@ -125,6 +122,8 @@ class Sgd : public Optimizer {
   explicit Sgd(const Inputs& inputs)
       : Optimizer(inputs, inputs.config.momentum != 0 ? std::vector<std::string>{"momentum_buffer"}
                                                       : std::vector<std::string>{}) {}
+
+  bool takes_pieces() const override { return true; }
 
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
@@ -160,6 +159,8 @@ class FusedAdagrad : public Optimizer {
     for (const State& state : States()) state.tensor.fill_(config_.initial_accumulator_value);
   }
 
+  bool takes_pieces() const override { return true; }
+
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
     at::_fused_adagrad_(group.parameters, gradients, group.state[0],
@@ -171,6 +172,8 @@ class FusedAdagrad : public Optimizer {
 class RmsProp : public Optimizer {
  public:
   explicit RmsProp(const Inputs& inputs) : Optimizer(inputs, StateNames(inputs.config)) {}
+
+  bool takes_pieces() const override { return true; }
 
  private:
   static std::vector<std::string> StateNames(const OptimizerConfig& config) {
@@ -280,6 +283,8 @@ class Lion : public Optimizer {
  public:
   explicit Lion(const Inputs& inputs) : Optimizer(inputs, {"exp_avg"}) {}
 
+  bool takes_pieces() const override { return true; }
+
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
     std::vector<at::Tensor> update =
@@ -327,21 +332,71 @@ Optimizer::Optimizer(const Inputs& inputs, std::vector<std::string> state_names)
 }
 
 void Optimizer::Step(const std::vector<at::Tensor>& gradients, const at::Tensor& skip) {
+  BeginStep(skip);
+  StepParts(0, gradients);
+  EndStep();
+}
+
+void Optimizer::BeginStep(const at::Tensor& skip) {
   const at::NoGradGuard no_grad;
   skip_ = skip;
   ++updates_;
   ++scheduled_updates_;
+  for (Group& group : groups_) {
+    if (!group.updates_on_device.defined()) continue;
+    if (skip_.defined()) {
+      group.updates_on_device.add_(1 - skip_);
+    } else {
+      group.updates_on_device.add_(1);
+    }
+  }
+}
+
+void Optimizer::StepParts(size_t first, const std::vector<at::Tensor>& gradients) {
+  const at::NoGradGuard no_grad;
   for (Group& group : groups_) {
     if (group.empty) continue;
     if (group.parameters.empty()) {
       UpdateElsewhere(group);
       continue;
     }
+    const auto index_of = [&](size_t place) {
+      return static_cast<size_t>(std::ranges::lower_bound(group.places, place) -
+                                 group.places.begin());
+    };
+    const size_t begin = index_of(first);
+    const size_t end = index_of(first + gradients.size());
+    if (begin == end) continue;
     std::vector<at::Tensor> own;
-    for (const size_t place : group.places) own.push_back(gradients.at(place));
-    Update(group, own);
+    for (size_t i = begin; i < end; ++i) own.push_back(gradients[group.places[i] - first]);
+    if (end - begin == group.places.size()) {
+      Update(group, own);
+    } else {
+      Group some = PartsOf(group, begin, end);
+      Update(some, own);
+    }
   }
-  ApplySchedule();
+}
+
+void Optimizer::EndStep() { ApplySchedule(); }
+
+Optimizer::Group Optimizer::PartsOf(const Group& group, size_t begin, size_t end) {
+  const auto cut = [&](const auto& all) {
+    return std::decay_t<decltype(all)>(all.begin() + static_cast<ptrdiff_t>(begin),
+                                       all.begin() + static_cast<ptrdiff_t>(end));
+  };
+  Group some;
+  some.configured_lr = group.configured_lr;
+  some.lr = group.lr;
+  some.weight_decay = group.weight_decay;
+  some.empty = false;
+  some.places = cut(group.places);
+  some.indices = cut(group.indices);
+  some.parameters = cut(group.parameters);
+  for (const std::vector<at::Tensor>& state : group.state) some.state.push_back(cut(state));
+  some.lr_on_device = group.lr_on_device;
+  some.updates_on_device = group.updates_on_device;
+  return some;
 }
 
 void Optimizer::MakeReplayable() {

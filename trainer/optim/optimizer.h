@@ -59,6 +59,13 @@ class Optimizer {
   // dtypes. They may be changed. Of a replayable optimizer, `skip` may be an fp32 scalar beside the
   // parameters: 1 where the update is not to be made.
   void Step(const std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
+  // The same piece by piece: BeginStep; StepParts of all parts in their order, of as many from
+  // `first` on as there are gradients; EndStep. The bits are those of Step. Without
+  // takes_pieces(), because it looks at more than one part at once, all parts are one piece.
+  void BeginStep(const at::Tensor& skip = {});
+  void StepParts(size_t first, const std::vector<at::Tensor>& gradients);
+  void EndStep();
+  virtual bool takes_pieces() const { return false; }
 
   // Adam and AdamW: from now on what changes from update to update is memory beside the parameters,
   // so that a recorded Step can be replayed. Prepare, before each update, writes the learning rate
@@ -113,7 +120,8 @@ class Optimizer {
 
   Optimizer(const Inputs& inputs, std::vector<std::string> state_names);
 
-  // With updates() already counting this one, and without autograd.
+  // With updates() already counting this one, and without autograd. With takes_pieces(), `group`
+  // may be some parts of one.
   virtual void Update(Group& group, const std::vector<at::Tensor>& gradients) = 0;
   // How many updates were made, as the kernel is to have it.
   virtual double UpdateNumber(int64_t update) const { return static_cast<double>(update); }
@@ -128,6 +136,7 @@ class Optimizer {
 
  private:
   void ApplySchedule();
+  static Group PartsOf(const Group& group, size_t begin, size_t end);
 
   LrSchedule schedule_;
   std::vector<std::string> state_names_;

@@ -68,6 +68,9 @@ class ModelStates {
   virtual void ReduceWhen(std::function<bool()> /*reduces*/) {}
   // Makes the model's parameters follow the weights of parts(). Collective where they are sharded.
   virtual void CopyMasterToModel() = 0;
+  // The weights of these parts have their values of this step: what is not collective of
+  // CopyMasterToModel, which comes later, may be done for them. In the order of the parts.
+  virtual void Updated(size_t /*begin*/, size_t /*end*/) {}
   virtual void Clear() = 0;  // the step is over, on all ranks
 
   // Drops the gradients of this step so far. An open pass stays open. Not to be called in a

@@ -163,9 +163,12 @@ void ShardedStates::MakeWeights(bool master_weights) {
 at::Tensor ShardedStates::WeightsOf(const at::Tensor& shard, bool master_weights) const {
   const at::ScalarType dtype = master_weights ? at::kFloat : shard.scalar_type();
   const bool is_host_copy = shard.device().is_cpu() && dtype == shard.scalar_type();
-  if (!optimizer_files_ || is_host_copy)
-    return shard.to(Offloaded(zero_.offload_optimizer, shard.options()).dtype(dtype));
-  return optimizer_files_->Zeros(shard.sizes(), dtype).copy_(shard);
+  if (optimizer_files_ && !is_host_copy)
+    return optimizer_files_->Zeros(shard.sizes(), dtype).copy_(shard);
+  const at::TensorOptions options =
+      Offloaded(zero_.offload_optimizer, shard.options()).dtype(dtype);
+  if (!options.pinned_memory() || shard.device().is_cpu()) return shard.to(options);
+  return at::empty(shard.sizes(), options).copy_(shard);  // `to` would not pin
 }
 
 ZerosBeside ShardedStates::StateZeros() const {
@@ -454,12 +457,11 @@ void ShardedStates::CopyMasterToModel() {
     }
     elements = 0;
   };
-  AwaitShardReads();
+  Updated(updated_, parts_.size());
+  updated_ = 0;
   for (size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i];
-    if (!unit.layout.trained) continue;
-    if (!unit.weights.is_same(unit.shard)) unit.shard.copy_(unit.weights);
-    if (!unit.layout.persistent || refreshes_late_) continue;
+    if (!unit.layout.trained || !unit.layout.persistent || refreshes_late_) continue;
     if (elements + unit.flat.numel() > zero_.allgather_bucket_size) gather();
     elements += unit.flat.numel();
     gathered.push_back({unit.flat, static_cast<int>(i), "the parameters of " + unit.layout.name});
@@ -473,6 +475,18 @@ void ShardedStates::CopyMasterToModel() {
     if (layout.persistent && layout.trained) refreshed.push_back(units_[i].gathered_index);
   }
   gatherer_->Refresh(refreshed);
+}
+
+void ShardedStates::Updated(size_t begin, size_t end) {
+  const at::NoGradGuard no_grad;
+  if (begin == 0) AwaitShardReads();
+  for (size_t i = begin; i < end; ++i) {
+    const auto& [unit, offset] = gradient_places_[i];
+    if (units_[unit].weights.is_same(units_[unit].shard)) continue;
+    const at::Tensor& weight = parts_[i].weight;
+    CopyLater(units_[unit].shard.narrow(0, offset, weight.numel()), weight);
+  }
+  updated_ = end;
 }
 
 // Before shards in the host's memory change, from which gathering copies without waiting.

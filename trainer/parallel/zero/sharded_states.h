@@ -50,6 +50,7 @@ class ShardedStates : public ModelStates {
   ZerosBeside StateZeros() const override;
   std::vector<at::Tensor> Gradients() override;
   void CopyMasterToModel() override;
+  void Updated(size_t begin, size_t end) override;
   void Clear() override;
   void DropGradients() override;
   void GiveUp() override;
@@ -133,6 +134,7 @@ class ShardedStates : public ModelStates {
   std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
   std::optional<ParameterGatherer> gatherer_;
 
+  size_t updated_ = 0;             // of parts_, whose shards follow already
   bool infers_ = false;            // an inference pass is open
   Pass pass_ = Pass::kInference;   // the training pass that is open
   bool sends_ = false;             // this backward pass' gradients go to the other ranks

@@ -145,6 +145,27 @@ TEST(ZeroEngineTest, BatchNormsInFp32AmongSixteenBit) {
   }
 }
 
+// Gradients that accumulate in 16 bit become fp32 a piece at a time: scaled, clipped and applied to
+// the same bits.
+TEST(ZeroEngineTest, AnUpdateInPiecesIsTheSame) {
+  for (const int stage : {0, 1, 2, 3}) {
+    EngineConfig config = Config(stage, 2);
+    config.optimizer->type = OptimizerConfig::Type::kAdamW;
+    config.precision.model = Dtype::kFloat16;
+    config.precision.master_weights = true;
+    config.precision.grad_accumulation = Dtype::kFloat16;
+    config.precision.loss_scaler.emplace().initial_scale_power = 4;
+    config.gradient_clipping = 0.1;
+    const Outcome wanted = TrainedBy(2, config);
+    config.zero.sub_group_size = 20;
+    const Outcome got = TrainedBy(2, config);
+    EXPECT_EQ(got.grad_norm, wanted.grad_norm);
+    for (const auto& [name, tensor] : wanted.weights) {
+      EXPECT_TRUE(at::equal(got.weights.at(name), tensor)) << "stage " << stage << ", " << name;
+    }
+  }
+}
+
 TEST(ZeroEngineTest, AParameterWithoutGradientIsPassedOverOrRefused) {
   for (const int stage : {0, 1, 2, 3}) {
     EngineConfig config = Config(stage, 2);

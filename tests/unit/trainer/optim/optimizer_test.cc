@@ -71,6 +71,47 @@ TEST(OptimizerTest, NumbersOfA16BitUpdateStayInFp32) {
   }
 }
 
+TEST(OptimizerTest, AnUpdateInPiecesIsTheSame) {
+  for (OptimizerConfig config : AllKinds()) {
+    config.groups = {{.names = {"*bias"}, .max_dims = {}, .lr = 0.2, .weight_decay = 0}};
+    const auto gradients = [](int step) {
+      std::vector<at::Tensor> of_all;
+      for (const int64_t size : {6, 3, 5, 2})
+        of_all.push_back((at::arange(size, at::kFloat) + step).sin());
+      return of_all;
+    };
+    const auto parameters = [] {
+      return std::vector<NamedTensor>{{"a", at::ones({6})},
+                                      {"a.bias", at::ones({3})},
+                                      {"b", at::ones({5})},
+                                      {"b.bias", at::ones({2})}};
+    };
+    const std::vector<NamedTensor> whole = parameters(), in_pieces = parameters();
+    const auto first = MakeOptimizer(config, {}, whole);
+    const auto second = MakeOptimizer(config, {}, in_pieces);
+    EXPECT_EQ(second->takes_pieces(), config.type != Type::kLamb);
+    if (!second->takes_pieces()) continue;
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<at::Tensor> all = gradients(step);
+      first->Step(all);
+      second->BeginStep();
+      second->StepParts(0, {all[0]});
+      second->StepParts(1, {all[1], all[2]});
+      second->StepParts(3, {all[3]});
+      second->EndStep();
+    }
+    EXPECT_EQ(second->updates(), 3);
+    for (size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_TRUE(at::equal(whole[i].tensor, in_pieces[i].tensor))
+          << OptimizerTypeName(config.type) << " " << whole[i].name;
+    }
+    for (size_t i = 0; i < first->States().size(); ++i) {
+      EXPECT_TRUE(at::equal(first->States()[i].tensor, second->States()[i].tensor))
+          << OptimizerTypeName(config.type);
+    }
+  }
+}
+
 TEST(OptimizerTest, StateIsNamedAsInPyTorch) {
   const std::vector<std::vector<std::string>> names = {
       {"exp_avg", "exp_avg_sq"},
