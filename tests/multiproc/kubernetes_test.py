@@ -2,17 +2,11 @@
 
 import json
 import re
-import socket
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from free_ports import free_port  # noqa: E402
 from launcher_case import LauncherCase, bash, main  # noqa: E402
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Kubernetes(LauncherCase):

@@ -1,7 +1,6 @@
 """One command on each node, as torchrun has it, all on this machine: how such jobs start and end, and who is sent away."""
 
 import os
-import random
 import re
 import signal
 import socket
@@ -10,6 +9,7 @@ import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from free_ports import free_port  # noqa: E402
 from launcher_case import LauncherCase, bash, supervisors_and_agents, main  # noqa: E402
 from test_hosts import children_of, processes_of, wait_until  # noqa: E402
 
@@ -17,18 +17,6 @@ USAGE, BAD_INPUT, UNAVAILABLE, TIMED_OUT, NO_PERMISSION = 64, 65, 69, 75, 77
 PLACE = 'echo "rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE group=$GROUP_RANK at=$MASTER_ADDR:$MASTER_PORT."'
 WAITS = 'touch "$FOLDER/up.$RANK"; trap "exit 0" TERM; while :; do sleep 0.05; done'
 FAILS = 'touch "$FOLDER/up.$RANK"; sleep 0.5; if [ $RANK = %d ]; then echo the reason >&2; exit 7; fi; exec sleep 60'
-
-
-def free_port():
-    """A port that the kernel gives to no connection, so that nobody takes it before node 0 listens there."""
-    for port in random.sample(range(12000, 30000), 100):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no free port")
 
 
 class PerNodeCase(LauncherCase):

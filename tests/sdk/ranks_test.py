@@ -4,11 +4,14 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from free_ports import held_port  # noqa: E402
 
 PROGRAM = os.path.join(os.environ["DSLAUNCH_BUILD_DIR"], "tests", "dslaunch-spawn-program")
 TIMEOUT_S = 60
@@ -106,16 +109,15 @@ class SpawnTest(unittest.TestCase):
 
 def run_ranks(what, world=2, meanwhile=lambda started: None, status_fd=None):
     """Ranks as a launcher starts them: of each the exit code, stdout and stderr."""
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
+    holder, port = held_port()
+    with holder:
         status = {} if status_fd is None else {"DSLAUNCH_STATUS_FD": str(status_fd)}
         started = [subprocess.Popen(
             [PROGRAM, what, str(world)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             pass_fds=[] if status_fd is None else [status_fd], text=True, env=dict(
                 clean_environment(), RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank),
                 LOCAL_WORLD_SIZE=str(world), GROUP_RANK="0", GROUP_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=str(holder.getsockname()[1]), GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", **status))
+                MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", **status))
             for rank in range(world)]
         try:
             meanwhile(started)

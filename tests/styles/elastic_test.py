@@ -10,8 +10,8 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/multiproc")
+from free_ports import free_port  # noqa: E402
 from launcher_case import BUILD, LauncherCase, bash, main  # noqa: E402
-from per_node_test import free_port  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 PROGRAM = str(BUILD / "tests" / "dslaunch-elastic-program")

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 
+from free_ports import free_ports
 from test_hosts import processes_where, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scontrol")
@@ -24,17 +25,6 @@ def why_not():
         return "a Slurm cluster needs root"
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     return f"{', '.join(missing)} not installed (Debian: apt-get install slurm-wlm munge)" if missing else None
-
-
-def _free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 class SlurmCluster:
@@ -66,7 +56,7 @@ class SlurmCluster:
         key = folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
-        control, *ports = _free_ports(1 + len(self.names))
+        control, *ports = free_ports(1 + len(self.names))
         nodes = "".join(f"NodeName={name} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} "
                         f"CPUs={self.cores} State=UNKNOWN\n" for name, port in zip(self.names, ports))
         (folder / "slurm.conf").write_text(

@@ -2,10 +2,13 @@
 
 import json
 import os
-import socket
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from free_ports import held_port  # noqa: E402
 
 WHOLE_DATA = "/usr/share/datasets/fashion-mnist"
 DATA = os.environ.get("TEST_DATA", WHOLE_DATA)  # of recipes: a part, since most of a short run would be unpacking the whole
@@ -46,14 +49,6 @@ def on_test_device(recipe_json):
     if DEVICE is None or not isinstance(recipe_json, dict) or not isinstance(recipe_json.get("run"), dict):
         return recipe_json
     return {**recipe_json, "run": {"device": DEVICE, **recipe_json["run"]}}
-
-
-def held_port():
-    """A port that is bound but not listened on, so that nobody else is given it; rank 0 still can bind it."""
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
-    return holder, holder.getsockname()[1]
 
 
 def environment(rank, world, local_world, port):

@@ -1,0 +1,29 @@
+"""Ports for the servers of tests, of those that the kernel gives to no connection: nobody takes one before its server listens."""
+
+import random
+import socket
+
+
+def held_port():
+    """A socket that keeps a port for a test, which a server may bind all the same, and the port."""
+    for port in random.sample(range(12000, 30000), 100):
+        holder = socket.socket()
+        try:
+            holder.bind(("127.0.0.1", port))  # without SO_REUSEADDR: not if another test holds it
+        except OSError:
+            holder.close()
+            continue
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return holder, port
+    raise RuntimeError("no free port")
+
+
+def free_ports(count):
+    held = [held_port() for _ in range(count)]
+    for holder, _ in held:
+        holder.close()
+    return [port for _, port in held]
+
+
+def free_port():
+    return free_ports(1)[0]
