@@ -61,6 +61,12 @@ function(dslaunch_use_precompiled target name)
   dslaunch_cache_precompiled(${target})
 endfunction()
 
+# dslaunch_precompiled_plugin(TARGET): a plugin of the tests sees LibTorch's headers precompiled, as the stand-in GPU does.
+function(dslaunch_precompiled_plugin target)
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}") # where the header is
+  dslaunch_use_precompiled(${target} standin_gpu_objects)
+endfunction()
+
 # dslaunch_unity_sources(TARGET GROUP a.cc ...): adds files to TARGET, compiled as if they were one or, where there are
 # many, a few: most of a file's time is its headers. DSLAUNCH_UNITY=OFF compiles each alone.
 option(DSLAUNCH_UNITY "Compile several files of a folder at a time" ON)
