@@ -7,7 +7,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from hosts_case import HostsCase, main  # noqa: E402
+from hosts_case import AGENT, HostsCase, main  # noqa: E402
 from launcher_case import bash  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
@@ -17,7 +17,7 @@ WAITING_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do
 
 
 class RelayCase(HostsCase):
-    host_options = {"count": NODES, "nodes_log_in": True}
+    host_options = {"count": NODES, "nodes_log_in": True, "agent": AGENT}
     fanout = FANOUT
 
     def by_relays(self, *options, slots=1):

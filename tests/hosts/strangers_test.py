@@ -9,7 +9,7 @@ import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from hosts_case import HostsCase, main  # noqa: E402
+from hosts_case import AGENT, HostsCase, main  # noqa: E402
 from launcher_case import FASHION_MNIST  # noqa: E402
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
@@ -103,7 +103,7 @@ class Watch(threading.Thread):
 
 
 class Strangers(HostsCase):
-    host_options = {"count": 3}
+    host_options = {"count": 3, "agent": AGENT}
 
     def train(self, folder):
         """(exit code, job, losses by step) of a training on node1 and node2."""

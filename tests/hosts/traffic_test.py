@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from hosts_case import HostsCase, main  # noqa: E402
+from hosts_case import AGENT, HostsCase, main  # noqa: E402
 from launcher_case import TEST_DATA  # noqa: E402
 
 NODES = (2, 4, 8) if os.environ.get("DSLAUNCH_TEST_FULL") == "1" else (2, 4)
@@ -20,7 +20,7 @@ GRADIENT_BYTES = 4 * PARAMETERS  # fp32, as are the parameters
 
 
 class TrafficTest(HostsCase):
-    host_options = {"count": max(NODES)}
+    host_options = {"count": max(NODES), "agent": AGENT}
 
     def recipe(self, parallel, nodes):
         path = self.folder / "recipe.json"

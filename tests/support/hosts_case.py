@@ -9,7 +9,7 @@ from launcher_case import main as launcher_main
 from test_hosts import STATE, TestHosts, wait_until, why_not
 
 ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "bin" / "python3"
-
+AGENT = BUILD / "bin" / "dslaunch-agent"  # of hosts that have it from the start
 
 # An ordinary user: what root may do (cgroups, reading other users' processes) must not be needed.
 AS_USER = {"user": "tester", "binds": {f"{STATE}/bin": BUILD / "bin"}}
@@ -39,7 +39,7 @@ class HostsCase(LauncherCase):
 
     def fresh_hosts(self, **options):
         """Hosts for this test alone, which it may break. Their nodes have the agent."""
-        self._fresh_hosts = TestHosts(**{"count": 2, "agent": BUILD / "bin" / "dslaunch-agent", **options}).__enter__()
+        self._fresh_hosts = TestHosts(**{"count": 2, "agent": AGENT, **options}).__enter__()
         self.addCleanup(self._fresh_hosts.close)
         return self._fresh_hosts
 
