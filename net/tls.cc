@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/digest/sha256.h"
 #include "base/mutex.h"
 #include "net/node_host_name.h"
 #include "net/openssl_ptr.h"
@@ -66,16 +67,16 @@ Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
   // An agent has one certificate, and up to three uses for it.
   struct Newest {
     Mutex mutex;
-    std::string credentials DSL_GUARDED_BY(mutex);
+    std::string digest DSL_GUARDED_BY(mutex);  // of its credentials, whose key is a secret
     OpenSslPtr<SSL_CTX, SSL_CTX_free> context DSL_GUARDED_BY(mutex);
   };
   static Newest* const newest = new Newest;
-  std::string text = credentials.SerializeAsString();
+  std::string digest = Sha256Of(credentials.SerializeAsString());
   const MutexLock lock(newest->mutex);
-  if (!newest->context || newest->credentials != text) {
+  if (!newest->context || newest->digest != digest) {
     DSL_TRY_ASSIGN(asio::ssl::context context, NewTlsContext(credentials));
     newest->context = Shared(context.native_handle());
-    newest->credentials = std::move(text);
+    newest->digest = std::move(digest);
   }
   return asio::ssl::context(Shared(newest->context.get()).release());
 }
