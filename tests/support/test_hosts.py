@@ -39,6 +39,7 @@ STATE = "/run/hosts"  # on a tmpfs that only the switch and its hosts see
 USER_ID = 54321  # of an ordinary user, and of its group
 CGROUP_PREFIX = "dslaunch-test-hosts-"  # and the pid of the process that made it
 START_TIMEOUT_S = 30
+LISTENS = "Server listening on"  # in sshd's log, a line for each address
 TOOLS = ["ip", "nft", "nsenter", "unshare", "setpriv", "mount", "ssh-keygen", "sshd"]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -347,9 +348,11 @@ class Host:
 
     def reload_sshd(self):
         """As after a change of its sshd_config."""
+        before = self.sshd_log()
+        addresses = before.count(LISTENS) // (before.count("Received SIGHUP") + 1)
         listening, = self._listening_sshds()
         os.kill(listening.pid, signal.SIGHUP)
-        wait_until(lambda: self._listening_sshds(), 10, f"sshd of {self.name}")
+        wait_until(lambda: self.sshd_log()[len(before):].count(LISTENS) == addresses, 10, f"sshd of {self.name}")
 
     def sshd_log(self):
         return self.read_file(f"{STATE}/{self.name}/sshd.log")
