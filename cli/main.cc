@@ -1,4 +1,5 @@
 // dslaunch: parse, plan, run, exit code.
+#include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -564,6 +565,9 @@ int Main(int argc, char** argv) {
 // Ends by _exit: nothing needs that, but taking down what the process's end takes down anyway costs
 // time.
 int main(int argc, char** argv) {
+  // One heap for all threads. Those that log in would have others, and each node that runs keeps
+  // pieces of them in use: 30 KB a node.
+  mallopt(M_ARENA_MAX, 1);
   const int exit_code = dslaunch::Main(argc, argv);
   dslaunch::LeaveTerminalAsItWas();
   _exit(exit_code);

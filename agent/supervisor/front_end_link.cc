@@ -94,7 +94,7 @@ void FrontEndLink::Resume(Caller& caller) {
              MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(answer.size()))
     return handlers_.on_broken();
   const int fd = caller.socket.native_handle();
-  stream_.ResumeAt(request->received, DuplicateFd(fd), DuplicateFd(fd));
+  stream_.ResumeAt(request->received, MakeStreamEnd(loop_, DuplicateFd(fd)));
   handlers_.on_resumed();
 }
 

@@ -40,7 +40,9 @@ class FrontEndLink {
   FrontEndLink(asio::io_context& loop, UniqueFd local, ResumePlace place, Handlers handlers);
 
   // Over the connection on which the ticket was sent.
-  void Start(UniqueFd in, UniqueFd out) { stream_.Connect(std::move(in), std::move(out)); }
+  void Start(UniqueFd in, UniqueFd out) {
+    stream_.Connect(MakeStreamEnd(loop_, std::move(in), std::move(out)));
+  }
 
   // The stream cannot be resumed from now on.
   void Close();

@@ -201,6 +201,10 @@ class RelayClient::Program : public RunningProgram {
     ::shutdown(watchdog_.get(), SHUT_RDWR);
     watchdog_.Reset();
   }
+  void LeaveStream() override {
+    const MutexLock lock(mutex_);
+    watchdog_.Reset();
+  }
   std::optional<int> WaitEnd(Deadline deadline) override { return call_->WaitEnd(deadline); }
   void KillGroup() override { call_->Cancel(); }
   void LeaveRunning() override { is_left_running_ = true; }

@@ -89,6 +89,7 @@ class RelayTransport::Tree::Link : public NodeLink {
         address_(std::move(address)) {}
 
   UniqueFd TakeFd() override { return link_->TakeFd(); }
+  HeldStream TakeStream() override { return link_->TakeStream(); }
   void Abort(const std::string& why) override { link_->Abort(why); }
   bool WaitEnd(Deadline deadline) override {
     if (!link_->WaitEnd(deadline)) return !relay_->is_alive() && HasEndedBy(deadline);

@@ -1,9 +1,5 @@
 #include "cli/session/node_client.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <utility>
 
 #include "base/start_thread.h"
@@ -16,11 +12,6 @@ namespace {
 
 constexpr milliseconds kWatchdogSlack(2'000);
 constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
-
-bool HasHungUp(int socket) {
-  pollfd other_end = {.fd = socket, .events = 0, .revents = 0};
-  return poll(&other_end, 1, /*timeout=*/0) > 0;
-}
 
 Error ToError(const pb::Failure& failure) {
   return {static_cast<ExitCode>(failure.exit_code()), failure.message()};
@@ -35,14 +26,14 @@ Error BrokeRules(const std::string& node, const Result<void>& checked) {
 NodeClient::NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
                        std::unique_ptr<NodeLink> link, milliseconds silent_after)
     : poster_(std::move(poster)), name_(std::move(name)), link_(std::move(link)), watchdog_(loop) {
-  UniqueFd fd = link_->TakeFd();
-  stream_.Reset(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  stub_ = pb::Agent::NewStub(ChannelFromFd(name_, std::move(fd), silent_after));
+  HeldStream stream = link_->TakeStream();
+  stream_ = std::move(stream.handle);
+  stub_ = pb::Agent::NewStub(ChannelFromFd(name_, std::move(stream.fd), silent_after));
 }
 
 NodeClient::~NodeClient() {
   if (reader_) std::exchange(reader_, nullptr)->Cancel();
-  shutdown(stream_.get(), SHUT_RDWR);
+  stream_.Shut();
   calls_.AwaitNone(Deadline::After(kCallsEndWithin));
 }
 
@@ -95,7 +86,7 @@ void NodeClient::Copy(std::shared_ptr<const CopyList> list,
 void NodeClient::Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
                        std::function<void(std::optional<uint64_t> clock_us)> then) {
   // The node is lost whether or not the terminal takes its output.
-  if (reader_ && HasHungUp(stream_.get())) reader_->LetGo();
+  if (reader_ && stream_.HasHungUp()) reader_->LetGo();
   auto call =
       std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>(timeout, calls_.Begin());
   if (last_seen_us) call->request.set_last_seen_us(*last_seen_us);
@@ -179,7 +170,7 @@ void NodeClient::Detach(std::function<void(Result<void>)> then) {
       });
 }
 
-void NodeClient::SayGoodbye() { shutdown(stream_.get(), SHUT_WR); }
+void NodeClient::SayGoodbye() { stream_.SendEnd(); }
 
 void NodeClient::Abort(const std::string& why) {
   if (reader_) reader_->LetGo();

@@ -75,7 +75,7 @@ class NodeClient {
   const std::shared_ptr<LoopPoster> poster_;
   const std::string name_;
   const std::shared_ptr<NodeLink> link_;  // shared with who waits for its end
-  UniqueFd stream_;  // a second descriptor of the link's stream, to end it with
+  StreamHandle stream_;                   // of the link, which gRPC reads and writes
   std::unique_ptr<pb::Agent::Stub> stub_;
   OpenCalls calls_;
   asio::steady_timer watchdog_;  // a gRPC deadline can be missed while a write blocks

@@ -1,6 +1,7 @@
 // A supervisor behind a program: the local agent itself, or an ssh.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,11 +28,20 @@ class ChildLink : public NodeLink {
     if (!child_->is_left_running()) child_->WaitEnd(Deadline::After(kLeaveToEnd));
   }
 
+  // By its wait status, whether the program has lost the node: that says nothing of the supervisor.
+  using IsLost = std::function<bool(int wait_status)>;
+  // For a ResumableLink, to which the stream's end belongs.
+  void SetResumable(IsLost is_lost) {
+    is_lost_ = std::move(is_lost);
+    child_->LeaveStream();
+  }
+
   UniqueFd TakeFd() override { return std::move(stream_); }
   void Abort(const std::string&) override { child_->ShutStream(); }
   bool WaitEnd(Deadline deadline) override {
     child_->ShutStream();  // its duplicate would keep a closed stream open
-    return child_->WaitEnd(deadline).has_value();
+    const std::optional<int> status = child_->WaitEnd(deadline);
+    return status && !(is_lost_ && is_lost_(*status));
   }
   void LeaveRunning() override { child_->LeaveRunning(); }
   std::string StderrTail() const override { return child_->StderrTail(); }
@@ -55,6 +65,7 @@ class ChildLink : public NodeLink {
   const std::string address_;
   const std::string start_nonce_;
   std::string notice_;
+  IsLost is_lost_;
 };
 
 }  // namespace dslaunch

@@ -114,6 +114,11 @@ void ChildProcess::ShutStream() {
   watchdog_.Reset();
 }
 
+void ChildProcess::LeaveStream() {
+  const MutexLock lock(mutex_);
+  watchdog_.Reset();
+}
+
 std::optional<int> ChildProcess::WaitEnd(Deadline deadline) {
   if (!watch_.AwaitEnd(deadline)) return std::nullopt;
   const MutexLock lock(mutex_);

@@ -39,6 +39,7 @@ class ChildProcess : public RunningProgram {
 
   UniqueFd TakeStream() override { return std::move(stream_); }
   void ShutStream() override;
+  void LeaveStream() override;
 
   // Reaps it.
   std::optional<int> WaitEnd(Deadline deadline) override;

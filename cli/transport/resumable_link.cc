@@ -1,10 +1,7 @@
 #include "cli/transport/resumable_link.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
-#include <cerrno>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -23,57 +20,83 @@ constexpr milliseconds kEndToldWithin{1'000};
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{1'000};
 
+struct Receipt {
+  Mutex mutex;
+  CondVar changed;
+  std::string text DSL_GUARDED_BY(mutex);
+  bool is_done DSL_GUARDED_BY(mutex) = false;
+};
+
+// On the loop.
+void ReceiveMore(StreamEnd& end, size_t size, const std::shared_ptr<Receipt>& receipt) {
+  end.AwaitReadable([&end, size, receipt](std::error_code error) {
+    MutexLock lock(receipt->mutex);
+    if (receipt->is_done) return;  // nobody waits, and the end may be gone
+    std::string piece(size - receipt->text.size(), '\0');
+    piece.resize(error ? 0 : end.Read(piece.data(), piece.size(), error));
+    receipt->text += piece;
+    receipt->is_done = receipt->text.size() == size || (error && !IsToBeAwaited(error));
+    receipt->changed.NotifyAll();
+    const bool is_done = receipt->is_done;
+    lock.Unlock();
+    if (!is_done) ReceiveMore(end, size, receipt);
+  });
+}
+
 // Exactly so many bytes; shorter at end of file or the deadline.
-std::string Receive(int socket, size_t size, Deadline deadline) {
-  std::string text(size, '\0');
-  size_t have = 0;
-  while (have < size) {
-    const ssize_t n = ::recv(socket, text.data() + have, size - have, MSG_DONTWAIT);
-    if (n > 0) have += static_cast<size_t>(n);
-    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) break;
-    if (n > 0) continue;
-    pollfd ready{socket, POLLIN, 0};
-    if (::poll(&ready, 1, deadline.PollMs()) == 0) break;
-  }
-  text.resize(have);
-  return text;
+std::string Receive(LoopThread& loop, StreamEnd& end, size_t size, Deadline deadline) {
+  const auto receipt = std::make_shared<Receipt>();
+  loop.Run([&] { ReceiveMore(end, size, receipt); });
+  const MutexLock lock(receipt->mutex);
+  receipt->changed.WaitUntil(receipt->mutex, deadline.when(),
+                             [&]() DSL_REQUIRES(receipt->mutex) { return receipt->is_done; });
+  receipt->is_done = true;
+  return receipt->text;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<NodeLink>> ResumableLink::Open(std::unique_ptr<NodeLink> first,
-                                                      ReconnectFn reconnect) {
-  UniqueFd fd = first->TakeFd();
-  const std::string text = Receive(fd.get(), kTicketBytes, Deadline::After(kTicketWithin));
-  std::optional<ResumeTicket> ticket = ParseTicket(text);
-  if (!ticket) {
-    return Error{ExitCode::kUnavailable, "the agent at " + first->Address() +
+Result<ResumableLink::Connection> ResumableLink::Over(std::unique_ptr<NodeLink> link) {
+  DSL_TRY_ASSIGN(std::shared_ptr<LoopThread> loop, SshLoop());
+  std::unique_ptr<StreamEnd> end = MakeStreamEnd(*loop->context(), link->TakeFd());
+  return Connection{std::move(loop), std::move(link), std::move(end)};
+}
+
+Result<std::unique_ptr<NodeLink>> ResumableLink::Open(Connection first, ReconnectFn reconnect) {
+  const std::shared_ptr<LoopThread> loop = first.loop;
+  std::optional<ResumeTicket> ticket =
+      ParseTicket(Receive(*loop, *first.end, kTicketBytes, Deadline::After(kTicketWithin)));
+  Result<SocketPair> pair = MakeSocketPair();
+  if (!ticket || !pair.ok()) {
+    loop->Run([&first] { first.end.reset(); });
+    if (!pair.ok()) return pair.error();
+    return Error{ExitCode::kUnavailable, "the agent at " + first.link->Address() +
                                              " did not begin its stream after its hello line"};
   }
-  DSL_TRY_ASSIGN(std::shared_ptr<LoopThread> loop, SshLoop());
   std::unique_ptr<ResumableLink> link(
-      new ResumableLink(std::move(first), std::move(reconnect), *std::move(ticket), loop));
-  DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
-  link->outer_ = std::move(pair.ours);
-  loop->Run([&link, &pair, &fd] {
+      new ResumableLink(std::move(first.link), std::move(reconnect), *std::move(ticket), loop));
+  link->outer_ = std::move(pair->ours);
+  loop->Run([&link, &pair, &first] {
     ResumableLink* const self = link.get();
     self->stream_ = std::make_unique<ResumableStream>(
-        *self->loop_->context(), std::move(pair.theirs),
+        *self->loop_->context(), std::move(pair->theirs),
         ResumableStream::Handlers{.on_broken = [self](const std::string&) { self->OnBroken(); },
                                   .on_all_sent = {},
                                   .on_closed = [self] { self->OnClosed(); }});
-    self->stream_->Connect(std::move(fd));
+    self->stream_->Connect(std::move(first.end));
   });
   return std::unique_ptr<NodeLink>(std::move(link));
 }
 
 ResumableLink::ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect,
                              ResumeTicket ticket, std::shared_ptr<LoopThread> loop)
-    : first_(std::move(first)),
+    : notice_(first->Notice()),
+      address_(first->Address()),
+      own_address_(first->OwnAddress()),
       reconnect_(std::move(reconnect)),
       ticket_(std::move(ticket)),
       loop_(std::move(loop)),
-      current_(first_) {}
+      current_(std::move(first)) {}
 
 ResumableLink::~ResumableLink() {
   stopping_ = true;
@@ -94,20 +117,31 @@ std::shared_ptr<NodeLink> ResumableLink::Current() const {
   return current_;
 }
 
+HeldStream ResumableLink::TakeStream() {
+  return {std::move(outer_), StreamHandle::OfOtherEnd(stream_->local_fd())};
+}
+
+void ResumableLink::LeaveRunning() {
+  if (const std::shared_ptr<NodeLink> link = Current()) link->LeaveRunning();
+}
+
 bool ResumableLink::WaitEnd(Deadline deadline) {
+  std::shared_ptr<NodeLink> link = Current();
   while (true) {
-    const std::shared_ptr<NodeLink> link = Current();
-    if (link->WaitEnd(deadline)) return true;
+    if (link && link->WaitEnd(deadline)) return true;
     const MutexLock lock(mutex_);
-    changed_.WaitUntil(mutex_, deadline.when(),
-                       [&]() DSL_REQUIRES(mutex_) { return over_ || current_ != link; });
+    changed_.WaitUntil(mutex_, deadline.when(), [&]() DSL_REQUIRES(mutex_) {
+      return supervisor_ended_ || over_ || (current_ && current_ != link);
+    });
+    if (supervisor_ended_) return true;
     if (over_ || deadline.Expired()) return false;
+    link = current_;
   }
 }
 
 std::string ResumableLink::StderrTail() const {
-  const std::string said = first_->StderrTail();
   const MutexLock lock(mutex_);
+  const std::string said = said_ ? *said_ : current_->StderrTail();
   return said.empty() ? why_over_ : said;
 }
 
@@ -143,17 +177,31 @@ void ResumableLink::Repair() {
 }
 
 void ResumableLink::RepairOnce() {
-  const bool supervisor_ended = Current()->WaitEnd(Deadline::After(kEndToldWithin));
-  if (supervisor_ended) return SetOver("");
+  if (EndConnection()) return SetOver("");
   const Result<void> connected = Reconnect(Deadline::After(kReconnectWithin));
   if (!connected.ok()) SetOver(connected.error().message);
 }
 
+// Whether the supervisor has ended, as the connection's last words say.
+bool ResumableLink::EndConnection() {
+  std::shared_ptr<NodeLink> link = Current();
+  const bool supervisor_ended = link->WaitEnd(Deadline::After(kEndToldWithin));
+  const std::string said = link->StderrTail();
+  {
+    const MutexLock lock(mutex_);
+    supervisor_ended_ = supervisor_ended;
+    if (!said_) said_ = said;
+    current_.reset();
+    changed_.NotifyAll();
+  }
+  return supervisor_ended;
+}
+
 Result<void> ResumableLink::Reconnect(Deadline by) {
   for (int attempt = 0; !stopping_; ++attempt) {
-    Result<std::unique_ptr<NodeLink>> link = reconnect_(ticket_.socket, by);
+    Result<Connection> next = reconnect_(ticket_.socket, by);
     // The node may see later than we that the connection broke.
-    Result<void> resumed = link.ok() ? Resume(*std::move(link), by) : link.error();
+    Result<void> resumed = next.ok() ? Resume(*std::move(next), by) : next.error();
     if (resumed.ok()) return {};
     const Deadline pause =
         Deadline::After(PauseAfter(attempt, kFirstPause, kLongestPause, RandomPart()));
@@ -164,24 +212,27 @@ Result<void> ResumableLink::Reconnect(Deadline by) {
   return Error{ExitCode::kUnavailable, ""};
 }
 
-Result<void> ResumableLink::Resume(std::shared_ptr<NodeLink> link, Deadline by) {
-  UniqueFd fd = link->TakeFd();
-  uint64_t own_received = 0;  // no more arrives meanwhile
-  loop_->Run([&] { own_received = stream_->received(); });
-  const std::string request = FormatRequest({ticket_.secret, own_received});
-  // A fresh socket has room for that.
-  const ssize_t sent =
-      ::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  const std::optional<uint64_t> received = ParseAnswer(Receive(fd.get(), kAnswerBytes, by));
+Result<void> ResumableLink::Resume(Connection connection, Deadline by) {
+  std::unique_ptr<StreamEnd>& end = connection.end;
+  bool is_sent = false;
+  loop_->Run([&] {
+    // No more arrives meanwhile.
+    const std::string request = FormatRequest({ticket_.secret, stream_->received()});
+    std::error_code error;
+    is_sent = end->Write(request, error) == request.size();  // a fresh stream has room for that
+  });
+  std::optional<uint64_t> received;
+  if (is_sent) received = ParseAnswer(Receive(*loop_, *end, kAnswerBytes, by));
   bool resumed = false;
   loop_->Run([&] {
-    resumed = sent >= 0 && received && stream_->CanResumeAt(*received);
-    if (resumed) stream_->ResumeAt(*received, std::move(fd));
+    resumed = received && stream_->CanResumeAt(*received);
+    if (resumed) stream_->ResumeAt(*received, std::move(end));
+    end.reset();
   });
   if (!resumed)
     return Error{ExitCode::kUnavailable, "its agent no longer waits for this front end"};
   const MutexLock lock(mutex_);
-  current_.swap(link);  // the one before ends as this returns
+  current_ = std::move(connection.link);
   changed_.NotifyAll();
   return {};
 }

@@ -25,6 +25,8 @@ class RunningProgram {
 
   // Shuts the stream, also after it was taken: the program sees end of file.
   virtual void ShutStream() = 0;
+  // From now on its end is for who has taken it: ShutStream does nothing.
+  virtual void LeaveStream() = 0;
 
   // Waits for its end. The status is waitpid's; nullopt when the deadline came first, or when its
   // end can no longer be known.

@@ -12,9 +12,6 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kExitStatusWait{2000};
-// libssh keeps what the socket does not take at once, and the memory for that as long as the
-// session lives: of each node.
-constexpr size_t kChunkBytes = 16 * 1024;
 constexpr char kDefaultFolder[] = R"("$HOME/.cache/dslaunch")";
 
 // Only built-in tests before the exec: it is on the way of every start. The full checks ran when it
@@ -223,7 +220,7 @@ Result<void> SendAll(SshSession& session, SshStream& stream, std::string_view by
   Deadline stalled = Deadline::After(kCopyStall);
   while (!bytes.empty() && !stream.Closed() && !stream.AtEof()) {
     if (!session.Process()) return ConnectionLost(session);
-    const int n = session.WritePending() ? 0 : stream.Write(bytes.substr(0, kChunkBytes));
+    const int n = session.WritePending() ? 0 : stream.Write(bytes);
     if (n < 0) break;
     bytes.remove_prefix(static_cast<size_t>(n));
     if (n > 0) stalled = Deadline::After(kCopyStall);

@@ -1,9 +1,7 @@
 #include "cli/transport/ssh_pump.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <utility>
 
 namespace dslaunch {
@@ -17,31 +15,31 @@ constexpr milliseconds kKeyExchangePoll{2};
 
 }  // namespace
 
-SshPump::SshPump(asio::io_context& loop, SshSession& session, SshStream& stream, int local_fd,
-                 OnEnd on_end)
+SshPump::SshPump(asio::io_context& loop, SshSession& session, SshStream& stream,
+                 std::unique_ptr<StreamEnd> local, OnEnd on_end)
     : session_(session),
       stream_(stream),
-      local_fd_(local_fd),
       on_end_(std::move(on_end)),
+      local_(std::move(local)),
       session_ready_(loop),
-      local_ready_(loop),
       keys_exchanged_(loop) {}
 
 void SshPump::Start() {
-  ::fcntl(local_fd_, F_SETFL, ::fcntl(local_fd_, F_GETFL) | O_NONBLOCK);
   std::error_code error;
   session_ready_.assign(session_.socket(), error);
-  if (!error) local_ready_.assign(local_fd_, error);
   if (error) error_ = "it cannot be watched: " + error.message();
   Turn();
+}
+
+void SshPump::ShutLocal() {
+  if (local_) local_->Shut();
 }
 
 void SshPump::Stop() {
   if (std::exchange(stopped_, true)) return;
   keys_exchanged_.cancel();
-  for (Descriptor* const descriptor : {&session_ready_, &local_ready_}) {
-    if (descriptor->is_open()) descriptor->release();
-  }
+  if (session_ready_.is_open()) session_ready_.release();
+  local_.reset();
 }
 
 void SshPump::Turn() {
@@ -75,8 +73,8 @@ void SshPump::End(PumpEnd how) {
 bool SshPump::DeliverRest() {
   while (ToLocal()) {
   }
-  if (local_open_ && !stream_.inbound().empty() && local_ready_.is_open()) return false;
-  ::shutdown(local_fd_, SHUT_RDWR);
+  if (local_open_ && !stream_.inbound().empty()) return false;
+  local_->Shut();
   return true;
 }
 
@@ -85,26 +83,25 @@ bool SshPump::ToLocal() {
   std::string& inbound = stream_.inbound();
   if (inbound.empty()) {
     if (stream_.AtEof() && !sent_eof_local_) {
-      ::shutdown(local_fd_, SHUT_WR);
+      local_->ShutWrite();
       sent_eof_local_ = true;
     }
     return false;
   }
-  ssize_t n = static_cast<ssize_t>(inbound.size() - delivered_);
-  if (local_open_)
-    n = ::send(local_fd_, inbound.data() + delivered_, static_cast<size_t>(n), MSG_NOSIGNAL);
-  if (n < 0) {
-    if (errno == EAGAIN || errno == EINTR) {
-      if (stream_.HeldBytes() > kMaxHeldBytes)
-        error_ = "the node sends more than its window allows";
-      return false;
-    }
+  std::error_code error;
+  const std::string_view rest = std::string_view(inbound).substr(delivered_);
+  const size_t taken = local_open_ ? local_->Write(rest, error) : rest.size();
+  if (IsToBeAwaited(error)) {
+    if (stream_.HeldBytes() > kMaxHeldBytes) error_ = "the node sends more than its window allows";
+    return false;
+  }
+  if (error) {
     local_open_ = false;  // no reader is left: read and drop, so that the far side is not held up
     return true;
   }
-  delivered_ += static_cast<size_t>(n);
+  delivered_ += taken;
   if (delivered_ == inbound.size()) {
-    inbound.clear();
+    std::string().swap(inbound);
     delivered_ = 0;
   }
   return true;
@@ -115,10 +112,10 @@ bool SshPump::ToRemote() {
   bool moved = false;
   if (to_remote_.empty() && !local_eof_) {
     std::array<char, kReadBytes> bytes;
-    const ssize_t n = ::recv(local_fd_, bytes.data(), bytes.size(), 0);
-    if (n > 0) to_remote_.assign(bytes.data(), static_cast<size_t>(n));
-    local_eof_ = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-    moved = n > 0;
+    std::error_code error;
+    to_remote_.assign(bytes.data(), local_->Read(bytes.data(), bytes.size(), error));
+    local_eof_ = error && !IsToBeAwaited(error);
+    moved = !error;
   }
   if (!to_remote_.empty() && stream_.WindowBytes() > 0 && !session_.WritePending()) {
     const int n = stream_.Write(std::string_view(to_remote_).substr(sent_));
@@ -132,7 +129,7 @@ bool SshPump::ToRemote() {
     moved |= n > 0;
     sent_ += static_cast<size_t>(n);
     if (sent_ == to_remote_.size()) {
-      to_remote_.clear();
+      std::string().swap(to_remote_);
       sent_ = 0;
     }
   }
@@ -159,14 +156,22 @@ void SshPump::AwaitMore() {
 // Until it is ready once, as a hang-up always is: what nothing is asked of is not awaited.
 void SshPump::Await(Wait which) {
   if (std::exchange(awaited_[which], true)) return;
-  const bool is_session = which == kReadSession || which == kWriteSession;
-  const bool is_read = which == kReadSession || which == kReadLocal;
-  (is_session ? session_ready_ : local_ready_)
-      .async_wait(is_read ? Descriptor::wait_read : Descriptor::wait_write,
-                  [self = shared_from_this(), which](std::error_code error) {
-                    self->awaited_[which] = false;
-                    if (!error) self->Turn();
-                  });
+  OnReady then = [self = shared_from_this(), which](std::error_code error) {
+    self->awaited_[which] = false;
+    if (!error) self->Turn();
+  };
+  switch (which) {
+    case kReadSession:
+      return session_ready_.async_wait(Descriptor::wait_read, std::move(then));
+    case kWriteSession:
+      return session_ready_.async_wait(Descriptor::wait_write, std::move(then));
+    case kReadLocal:
+      return local_->AwaitReadable(std::move(then));
+    case kWriteLocal:
+      return local_->AwaitWritable(std::move(then));
+    case kNumWaits:
+      return;
+  }
 }
 
 }  // namespace dslaunch

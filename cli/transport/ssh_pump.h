@@ -1,5 +1,5 @@
-// Moves bytes between a command on a node and a local socket. Our own, because libssh's connector
-// takes a closed window for end of file.
+// Moves bytes between a command on a node and the end of a local stream. Our own, because libssh's
+// connector takes a closed window for end of file.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 
 #include "cli/transport/ssh_session.h"
 #include "cli/transport/ssh_stream.h"
+#include "net/resume/stream_end.h"
 
 namespace dslaunch {
 
@@ -28,19 +29,22 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
  public:
   using OnEnd = std::function<void(PumpEnd)>;
 
-  // `local_fd` is a stream socket, made non-blocking. All but `on_end` must outlive Stop().
-  SshPump(asio::io_context& loop, SshSession& session, SshStream& stream, int local_fd,
-          OnEnd on_end);
+  // The session and its stream must outlive Stop().
+  SshPump(asio::io_context& loop, SshSession& session, SshStream& stream,
+          std::unique_ptr<StreamEnd> local, OnEnd on_end);
 
   // From now on bytes are moved. `on_end` is called once: when the command has ended, or the
   // connection is lost. End of file is passed on in each direction by itself. What the far side
   // sent last is still delivered after that; then the connection is shut.
   void Start();
-  // Nothing is moved or called any more.
+  // Ends the local stream in both directions; what it has given is still passed on.
+  void ShutLocal();
+  // Nothing is moved or called any more. The local stream is closed.
   void Stop();
 
  private:
   enum Wait { kReadSession, kWriteSession, kReadLocal, kWriteLocal, kNumWaits };
+  using OnReady = StreamEnd::OnReady;
 
   void Turn();
   void Carry();
@@ -53,14 +57,13 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
 
   SshSession& session_;
   SshStream& stream_;
-  const int local_fd_;
   const OnEnd on_end_;
-  asio::posix::stream_descriptor session_ready_;  // both are borrowed
-  asio::posix::stream_descriptor local_ready_;
+  std::unique_ptr<StreamEnd> local_;              // null once stopped
+  asio::posix::stream_descriptor session_ready_;  // borrowed
   asio::steady_timer keys_exchanged_;
   std::array<bool, kNumWaits> awaited_{};
   size_t delivered_ = 0;    // of stream_.inbound()
-  std::string to_remote_;   // read from local_fd_ and not yet taken by the channel
+  std::string to_remote_;   // read from local_ and not yet taken by the channel
   size_t sent_ = 0;         // of to_remote_
   bool local_open_ = true;  // takes bytes
   bool local_eof_ = false;  // gives no more

@@ -77,7 +77,7 @@ size_t SshStream::HeldBytes() const {
 }
 
 int SshStream::Write(std::string_view bytes) {
-  const size_t size = std::min<size_t>(bytes.size(), WindowBytes());
+  const size_t size = std::min<size_t>({bytes.size(), WindowBytes(), kMostWritten});
   if (size == 0) return 0;
   return std::max(-1, ::ssh_channel_write(channel_, bytes.data(), static_cast<uint32_t>(size)));
 }

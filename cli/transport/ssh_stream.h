@@ -49,8 +49,9 @@ class SshStream {
   // Bytes that libssh holds back. Grows without bound only when the far side misuses its window.
   size_t HeldBytes() const;
 
-  // Sends what the far side's window takes now. How many bytes that was; -1 when the channel is
-  // broken. 0 with an open window means that keys are being exchanged: try again soon.
+  // Sends what the far side's window takes now, kMostWritten bytes at most. How many that was; -1
+  // when the channel is broken. 0 with an open window means that keys are being exchanged: try
+  // again soon.
   int Write(std::string_view bytes);
   uint32_t WindowBytes() const { return ::ssh_channel_window_size(channel_); }
   void SendEof();
@@ -63,6 +64,9 @@ class SshStream {
   uint64_t deliveries() const { return deliveries_; }
 
   static constexpr size_t kHighWater = 256 * 1024;
+  // libssh holds it twice, and the memory for that as long as the session lives: of each node. With
+  // what it adds, it fits in a power of two.
+  static constexpr size_t kMostWritten = 4096 - 256;
 
  private:
   static int OnData(ssh_session, ssh_channel, void* data, uint32_t size, int is_stderr, void* self);

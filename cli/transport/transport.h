@@ -2,10 +2,14 @@
 // on a node and hands back a byte stream to it; everything above is the same for all transports.
 #pragma once
 
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/error.h"
@@ -13,6 +17,44 @@
 #include "base/unique_fd.h"
 
 namespace dslaunch {
+
+// Ends a stream whose descriptor belongs to somebody else. Thread-safe.
+class StreamHandle {
+ public:
+  StreamHandle() = default;
+  static StreamHandle OfSameEnd(UniqueFd fd) {
+    StreamHandle handle;
+    handle.fd_ = fd.get();
+    handle.own_ = std::move(fd);
+    return handle;
+  }
+  // By the other end of its socket pair, which stays open as long as the handle is used.
+  static StreamHandle OfOtherEnd(int fd) {
+    StreamHandle handle;
+    handle.fd_ = fd;
+    handle.is_other_end_ = true;
+    return handle;
+  }
+
+  // No more is sent; what was sent still arrives.
+  void SendEnd() const { ::shutdown(fd_, is_other_end_ ? SHUT_RD : SHUT_WR); }
+  void Shut() const { ::shutdown(fd_, SHUT_RDWR); }
+  // Its other end is closed or shut.
+  bool HasHungUp() const {
+    pollfd ready = {.fd = fd_, .events = 0, .revents = 0};
+    return ::poll(&ready, 1, /*timeout=*/0) > 0;
+  }
+
+ private:
+  UniqueFd own_;
+  int fd_ = -1;
+  bool is_other_end_ = false;
+};
+
+struct HeldStream {
+  UniqueFd fd;
+  StreamHandle handle;
+};
 
 // A running supervisor on a node. Thread-safe but for TakeFd.
 class NodeLink {
@@ -22,6 +64,14 @@ class NodeLink {
 
   // The connected stream socket to the agent's gRPC server, just behind the hello line. Once.
   virtual UniqueFd TakeFd() = 0;
+
+  // The same for who gives the descriptor away, and ends the stream nevertheless.
+  virtual HeldStream TakeStream() {
+    HeldStream stream;
+    stream.fd = TakeFd();
+    stream.handle = StreamHandle::OfSameEnd(DuplicateFd(stream.fd.get()));
+    return stream;
+  }
 
   // Shuts the stream at once, so that anything blocked on it returns. The supervisor sees end of
   // file and tears its node down. `why` is for the log.

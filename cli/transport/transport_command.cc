@@ -121,7 +121,13 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
     auto link = std::make_unique<ChildLink>(std::move(child), target.host, nonce);
     HelloScanner scanner(nonce);
     const Result<void> hello = link->AwaitHello(scanner, deadline);
-    if (hello && scanner.build_id() == agent_.build_id) return link;
+    if (hello && scanner.build_id() == agent_.build_id) {
+      if (role_.resumable || role_.kind == AgentRole::Kind::kResume) {
+        link->SetResumable(
+            [command = command_](int status) { return command->HasFailedItself(status); });
+      }
+      return link;
+    }
     if (hello) {
       return Fail(target, ExitCode::kUnavailable,
                   "the agent there is of build " + scanner.build_id() + ", not " + agent_.build_id +

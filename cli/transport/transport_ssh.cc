@@ -1,7 +1,6 @@
 #include "cli/transport/transport_ssh.h"
 
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <asio/post.hpp>
@@ -11,6 +10,7 @@
 
 #include "base/errno_text.h"
 #include "base/mutex.h"
+#include "base/socket_pair.h"
 #include "base/start_thread.h"
 #include "base/subprocess.h"
 #include "cli/transport/loop_thread.h"
@@ -31,19 +31,33 @@ SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
   };
 }
 
+// Without an end, unless the link is for use on the loop.
+Result<ResumableLink::Connection> OpenLink(const NodeTarget& target, const SshOptions& options,
+                                           SshLink::StartFn start, Deadline deadline,
+                                           SshLink::Use use) {
+  DSL_TRY_ASSIGN(std::shared_ptr<LoopThread> loop, SshLoop());
+  DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link, SshLink::Open(target, options, std::move(start),
+                                                              deadline, /*outer=*/nullptr, use));
+  std::unique_ptr<StreamEnd> end = link->TakeEnd();
+  return ResumableLink::Connection{std::move(loop), std::move(link), std::move(end)};
+}
+
+AgentRole ResumeRole(const std::string& socket) {
+  AgentRole role;
+  role.kind = AgentRole::Kind::kResume;
+  role.resume_socket = socket;
+  return role;
+}
+
 // Logs in to the same host, as the same user, with the same options.
 ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions options,
                                       const AgentBinary& agent) {
   options.on_step = {};  // this start is not shown
   options.may_ask_anew = false;
   return [target, options, agent](const std::string& socket,
-                                  Deadline by) -> Result<std::unique_ptr<NodeLink>> {
-    AgentRole role;
-    role.kind = AgentRole::Kind::kResume;
-    role.resume_socket = socket;
-    DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link,
-                   SshLink::Open(target, options, StartInRole(agent, role), by));
-    return std::unique_ptr<NodeLink>(std::move(link));
+                                  Deadline by) -> Result<ResumableLink::Connection> {
+    return OpenLink(target, options, StartInRole(agent, ResumeRole(socket)), by,
+                    SshLink::Use::kOnLoop);
   };
 }
 
@@ -57,9 +71,8 @@ struct SshLink::State {
   StartFn start;
   Deadline deadline = Deadline::After(milliseconds(0));
   SshControl control;
-  UniqueFd stop;   // eventfd
-  UniqueFd inner;  // the pump's end of the socketpair
-  UniqueFd outer;  // TakeFd()'s
+  UniqueFd stop;     // eventfd
+  SocketPair local;  // TakeFd()'s end, and the pump's until it runs; none for Use::kOnLoop
   TailBuffer stderr_tail;
   std::shared_ptr<LoopThread> loop;
 
@@ -73,8 +86,16 @@ struct SshLink::State {
   std::unique_ptr<SshSession> session DSL_GUARDED_BY(mutex);
   std::unique_ptr<SshStream> stream DSL_GUARDED_BY(mutex);
   std::shared_ptr<SshPump> pump DSL_GUARDED_BY(mutex);
+  std::unique_ptr<StreamEnd> outer_end DSL_GUARDED_BY(mutex);  // TakeEnd()'s; the loop's
 
   Deadline By() const { return Deadline::At(deadline.when() + milliseconds(control.granted_ms)); }
+  // The pump's end of the local stream.
+  std::unique_ptr<StreamEnd> MakeLocal() DSL_REQUIRES(mutex) {
+    if (local.theirs) return MakeStreamEnd(*loop->context(), std::move(local.theirs));
+    auto [inner, outer] = MakeStreamPair(*loop->context());
+    outer_end = std::move(outer);
+    return std::move(inner);
+  }
   // Whatever its login is about, or does later.
   void RequestStop() {
     const MutexLock lock(mutex);
@@ -99,21 +120,21 @@ SshLink::SshLink(std::shared_ptr<State> state, std::thread login)
     : state_(std::move(state)), login_(std::move(login)) {}
 
 Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const SshOptions& options,
-                                               StartFn start, Deadline deadline,
-                                               SshControl* outer) {
+                                               StartFn start, Deadline deadline, SshControl* outer,
+                                               Use use) {
   auto state = std::make_shared<State>();
   DSL_TRY_ASSIGN(state->loop, SshLoop());
   state->target = target;
   state->options = options;
   state->start = std::move(start);
   state->deadline = deadline;
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return Error{ExitCode::kUnavailable,
-                 "node '" + target.name + "': socketpair: " + ErrnoText(errno)};
+  if (use == Use::kSocket) {
+    Result<SocketPair> pair = MakeSocketPair();
+    if (!pair.ok()) {
+      return Error{ExitCode::kUnavailable, "node '" + target.name + "': " + pair.error().message};
+    }
+    state->local = *std::move(pair);
   }
-  state->inner.Reset(ends[0]);
-  state->outer.Reset(ends[1]);
   state->stop.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state->stop) {
     return Error{ExitCode::kUnavailable,
@@ -165,7 +186,7 @@ void SshLink::Run(const std::shared_ptr<State>& state) {
     state->session = *std::move(session);
     state->stream = *std::move(stream);
     state->pump = std::make_shared<SshPump>(
-        *state->loop->context(), *state->session, *state->stream, state->inner.get(),
+        *state->loop->context(), *state->session, *state->stream, state->MakeLocal(),
         [state](PumpEnd how) { state->SetEnd(std::move(how)); });
     state->control.stop_fd = -1;  // nothing waits with it any more
     state->stop.Reset();
@@ -180,19 +201,36 @@ SshLink::~SshLink() {
   std::shared_ptr<SshPump> pump;
   std::unique_ptr<SshSession> session;
   std::unique_ptr<SshStream> stream;  // ends before its session
+  std::unique_ptr<StreamEnd> end;
   {
     const MutexLock lock(state_->mutex);
     pump = std::move(state_->pump);
     session = std::move(state_->session);
     stream = std::move(state_->stream);
+    end = std::move(state_->outer_end);
   }
-  if (pump) state_->loop->Run([&pump] { pump->Stop(); });
-  ::shutdown(state_->inner.get(), SHUT_RDWR);
+  if (!pump) return;
+  state_->loop->Run([&pump, &end] {
+    pump->Stop();
+    end.reset();
+  });
 }
 
-UniqueFd SshLink::TakeFd() { return std::move(state_->outer); }
+UniqueFd SshLink::TakeFd() { return std::move(state_->local.ours); }
 
-void SshLink::Abort(const std::string&) { ::shutdown(state_->inner.get(), SHUT_RDWR); }
+std::unique_ptr<StreamEnd> SshLink::TakeEnd() {
+  const MutexLock lock(state_->mutex);
+  return std::move(state_->outer_end);
+}
+
+void SshLink::Abort(const std::string&) {
+  std::shared_ptr<SshPump> pump;
+  {
+    const MutexLock lock(state_->mutex);
+    pump = state_->pump;
+  }
+  if (pump) state_->loop->Run([&pump] { pump->ShutLocal(); });
+}
 
 bool SshLink::WaitEnd(Deadline deadline) {
   const MutexLock lock(state_->mutex);
@@ -224,38 +262,60 @@ Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command) {
                                      "' in PATH; give its path"};
 }
 
-Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target,
-                                                        Deadline deadline) {
-  if (!options_.command.empty())
-    return CommandTransport(agent_,
-                            std::make_unique<SshNodeCommand>(options_.command, options_.configs),
-                            role_, options_.on_step)
-        .Connect(target, deadline);
+AgentRole SshTransport::Role() const {
   AgentRole role = role_;
   role.resumable = role.kind == AgentRole::Kind::kJob || role.kind == AgentRole::Kind::kDetachable;
+  return role;
+}
+
+Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target,
+                                                        Deadline deadline) {
+  if (!options_.command.empty()) return ConnectByProgram(options_.command, "", target, deadline);
+  const AgentRole role = Role();
   SshOptions options = options_;
   options.unsupported = std::make_shared<std::atomic<const char*>>(nullptr);
   const milliseconds limit = deadline.Left();
-  Result<std::unique_ptr<SshLink>> link =
-      SshLink::Open(target, options, StartInRole(agent_, role), deadline);
-  if (link && role.resumable)
-    return ResumableLink::Open(*std::move(link), ResumeOver(target, options_, agent_));
-  if (link) return std::unique_ptr<NodeLink>(*std::move(link));
+  Result<ResumableLink::Connection> opened =
+      OpenLink(target, options, StartInRole(agent_, role), deadline,
+               role.resumable ? SshLink::Use::kOnLoop : SshLink::Use::kSocket);
+  if (opened && role.resumable)
+    return ResumableLink::Open(*std::move(opened), ResumeOver(target, options_, agent_));
+  if (opened) return std::move(opened->link);
   const char* const why = *options.unsupported;
   const std::string ssh = why != nullptr ? FindProgram("ssh") : "";
-  if (ssh.empty()) return link.error();
+  if (ssh.empty()) return opened.error();
   std::vector<std::string> words = {ssh, "-o", "BatchMode=yes"};
   if (!options_.config_file.empty()) words.insert(words.end(), {"-F", options_.config_file});
-  CommandTransport system(agent_,
-                          std::make_unique<SshNodeCommand>(std::move(words), options_.configs),
-                          role_, options_.on_step);
-  system.SetNotice("nodes are reached by the system's ssh, because " + std::string(why) + " (" +
-                   target.name + "); --ssh_command ssh does so at once");
-  Result<std::unique_ptr<NodeLink>> other = system.Connect(target, Deadline::After(limit));
+  Result<std::unique_ptr<NodeLink>> other =
+      ConnectByProgram(std::move(words),
+                       "nodes are reached by the system's ssh, because " + std::string(why) + " (" +
+                           target.name + "); --ssh_command ssh does so at once",
+                       target, Deadline::After(limit));
   if (other) return other;
-  return Error{other.error().code, link.error().message +
+  return Error{other.error().code, opened.error().message +
                                        "; the system's ssh was tried too, because " + why + ": " +
                                        other.error().message};
+}
+
+Result<std::unique_ptr<NodeLink>> SshTransport::ConnectByProgram(std::vector<std::string> words,
+                                                                 const std::string& notice,
+                                                                 const NodeTarget& target,
+                                                                 Deadline deadline) const {
+  const AgentRole role = Role();
+  const auto command = std::make_shared<SshNodeCommand>(std::move(words), options_.configs);
+  CommandTransport transport(agent_, command, role, options_.on_step);
+  transport.SetNotice(notice);
+  DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, transport.Connect(target, deadline));
+  if (!role.resumable) return link;
+  DSL_TRY_ASSIGN(ResumableLink::Connection first, ResumableLink::Over(std::move(link)));
+  return ResumableLink::Open(
+      std::move(first),
+      [agent = agent_, command, target](const std::string& socket,
+                                        Deadline by) -> Result<ResumableLink::Connection> {
+        CommandTransport again(agent, command, ResumeRole(socket));
+        DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> next, again.Connect(target, by));
+        return ResumableLink::Over(std::move(next));
+      });
 }
 
 }  // namespace dslaunch

@@ -19,10 +19,13 @@
 
 namespace dslaunch {
 
-// A command on a node with a socket to its stdin and stdout. A thread of its own logs in and starts
+// A command on a node with a stream to its stdin and stdout. A thread of its own logs in and starts
 // it; from then on SshLoop's carries its bytes.
 class SshLink : public NodeLink {
  public:
+  // What its stream is for: anybody, by TakeFd, or somebody on SshLoop, by TakeEnd.
+  enum class Use { kSocket, kOnLoop };
+
   // Starts the command over a logged-in session. Runs in the login's thread.
   using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
       SshSession&, TailBuffer& stderr_tail, Deadline)>;
@@ -32,12 +35,13 @@ class SshLink : public NodeLink {
   // bound the wait.
   static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
                                                StartFn start, Deadline deadline,
-                                               SshControl* outer = nullptr);
+                                               SshControl* outer = nullptr, Use use = Use::kSocket);
 
   // Closes the connection at once; the node's supervisor sees end of file.
   ~SshLink() override;
 
   UniqueFd TakeFd() override;
+  std::unique_ptr<StreamEnd> TakeEnd();
   void Abort(const std::string& why) override;
   bool WaitEnd(Deadline deadline) override;
   std::string StderrTail() const override;
@@ -60,7 +64,8 @@ class SshLink : public NodeLink {
 Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command);
 
 // With options.command by CommandTransport; likewise by the system's ssh where a login fails that
-// this may manage (SshOptions::unsupported), which the link notes. Thread-safe.
+// this may manage (SshOptions::unsupported), which the link notes. Links of jobs are
+// ResumableLinks. Thread-safe.
 class SshTransport : public Transport {
  public:
   explicit SshTransport(AgentBinary agent, SshOptions options = {}, AgentRole role = {})
@@ -70,6 +75,13 @@ class SshTransport : public Transport {
   size_t ConnectsAtOnce() const override { return LoginGate::kInTotal; }
 
  private:
+  AgentRole Role() const;
+  // By a program of this machine; `words` as SshNodeCommand's.
+  Result<std::unique_ptr<NodeLink>> ConnectByProgram(std::vector<std::string> words,
+                                                     const std::string& notice,
+                                                     const NodeTarget& target,
+                                                     Deadline deadline) const;
+
   const AgentBinary agent_;
   const SshOptions options_;
   const AgentRole role_;

@@ -10,8 +10,12 @@ constexpr char kDelivered = 'A';
 constexpr char kEnd = 'E';
 constexpr size_t kHeaderBytes = 5;
 constexpr size_t kNumberBytes = 8;
-// The other end may send so much before it hears that more is delivered.
-constexpr size_t kAcknowledgeEvery = ResumableCore::kWindow / 4;
+// The other end may send so much before it hears that more is delivered, and keeps as much on an
+// idle stream: each node has one.
+constexpr size_t kAcknowledgeEvery = size_t{4} << 10;
+
+// Memory for what is kept that is not given back.
+constexpr size_t kMostSpare = size_t{16} << 10;
 
 std::string BigEndian(uint64_t number, size_t bytes) {
   std::string text(bytes, '\0');
@@ -56,8 +60,12 @@ void ResumableCore::AddFrame(char kind, std::string_view content) {
 // --- what arrives ---
 
 Result<void> ResumableCore::OnBytes(std::string_view bytes) {
-  partial_ += bytes;
-  std::string_view rest = partial_;
+  std::string joined;
+  if (!partial_.empty()) {
+    joined = std::exchange(partial_, {});
+    joined += bytes;
+  }
+  std::string_view rest = joined.empty() ? bytes : joined;
   while (rest.size() >= kHeaderBytes) {
     const uint64_t size = FromBigEndian(rest.substr(1, kHeaderBytes - 1));
     if (size > kMostInFrame) return Broken("a frame of " + std::to_string(size) + " bytes");
@@ -65,7 +73,7 @@ Result<void> ResumableCore::OnBytes(std::string_view bytes) {
     DSL_TRY(OnFrame(rest.front(), rest.substr(kHeaderBytes, size)));
     rest.remove_prefix(kHeaderBytes + size);
   }
-  partial_.erase(0, partial_.size() - rest.size());
+  partial_ = rest;
   return {};
 }
 
@@ -106,6 +114,7 @@ void ResumableCore::ForgetUpTo(uint64_t number) {
   if (number <= kept_from_) return;
   kept_.erase(0, static_cast<size_t>(number - kept_from_));
   kept_from_ = number;
+  if (kept_.capacity() > kMostSpare && kept_.size() < kept_.capacity() / 4) kept_.shrink_to_fit();
 }
 
 // --- connections ---

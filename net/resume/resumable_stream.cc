@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <asio/buffer.hpp>
-#include <asio/error.hpp>
+#include <asio/post.hpp>
 #include <asio/write.hpp>
+#include <string_view>
 #include <utility>
 
 namespace dslaunch {
@@ -18,46 +19,26 @@ using Buffer = std::array<char, kBufferBytes>;
 
 constexpr auto kReadable = asio::posix::stream_descriptor::wait_read;
 
-// It may have been ready for another reason, or not be ready any more.
-bool IsToBeAwaited(std::error_code error) {
-  return error == asio::error::would_block || error == asio::error::interrupted;
-}
-
-// Gives up reads where none is ready instead of waiting for it; other operations still wait.
-void SetNonBlocking(asio::posix::stream_descriptor& descriptor) {
-  std::error_code ignored;
-  descriptor.non_blocking(true, ignored);
-}
-
 }  // namespace
-
-ResumableStream::Connection::Connection(asio::io_context& loop, UniqueFd in_fd, UniqueFd out_fd)
-    : in(loop, in_fd.Release()) {
-  SetNonBlocking(in);
-  if (!out_fd) return;
-  other_out.emplace(loop, out_fd.Release());
-}
-
-asio::posix::stream_descriptor& ResumableStream::Connection::out() {
-  return other_out ? *other_out : in;
-}
 
 ResumableStream::ResumableStream(asio::io_context& loop, UniqueFd local, Handlers handlers)
     : loop_(loop), local_(loop, local.Release()), handlers_(std::move(handlers)) {
-  SetNonBlocking(local_);
+  // Gives up reads where none is ready instead of waiting for it; other operations still wait.
+  std::error_code ignored;
+  local_.non_blocking(true, ignored);
 }
 
-void ResumableStream::Connect(UniqueFd in, UniqueFd out) {
-  connection_ = std::make_shared<Connection>(loop_, std::move(in), std::move(out));
+void ResumableStream::Connect(std::unique_ptr<StreamEnd> to) {
+  connection_ = std::make_shared<Connection>(std::move(to));
   ReadConnection();
   WriteConnection();
   WriteLocal();
   ReadLocal();
 }
 
-void ResumableStream::ResumeAt(uint64_t peer_received, UniqueFd in, UniqueFd out) {
+void ResumableStream::ResumeAt(uint64_t peer_received, std::unique_ptr<StreamEnd> to) {
   core_.ResumeAt(peer_received);
-  Connect(std::move(in), std::move(out));
+  Connect(std::move(to));
 }
 
 void ResumableStream::Close() {
@@ -105,17 +86,30 @@ void ResumableStream::WriteConnection() {
     return;
   }
   connection_->is_writing = true;
-  auto frames = std::make_shared<std::string>(core_.TakeFrames());
-  // It keeps the connection until these are written, also when the stream has given that up.
-  asio::async_write(connection_->out(), asio::buffer(*frames),
-                    [this, exists = std::weak_ptr(exists_), frames, to = connection_](
-                        std::error_code error, size_t) {
-                      // What was sent to us before it broke is read first; its end follows.
-                      if (exists.expired() || to != connection_ || error) return;
-                      to->is_writing = false;
-                      WriteConnection();
-                      ReadLocal();
-                    });
+  connection_->frames = core_.TakeFrames();
+  connection_->written = 0;
+  // After an error, what was sent to us before it broke is read first; its end follows.
+  WriteFrames(loop_, connection_,
+              [this, exists = std::weak_ptr(exists_), to = std::weak_ptr(connection_)] {
+                if (exists.expired() || !connection_ || to.lock() != connection_) return;
+                connection_->is_writing = false;
+                WriteConnection();
+                ReadLocal();
+              });
+}
+
+void ResumableStream::WriteFrames(asio::io_context& loop, const std::shared_ptr<Connection>& to,
+                                  std::function<void()> then) {
+  std::error_code error;
+  to->written += to->end->Write(std::string_view(to->frames).substr(to->written), error);
+  if (error && !IsToBeAwaited(error)) return;
+  if (to->written == to->frames.size()) {
+    std::string().swap(to->frames);
+    return asio::post(loop, std::move(then));
+  }
+  to->end->AwaitWritable([&loop, to, then = std::move(then)](std::error_code closed) mutable {
+    if (!closed) WriteFrames(loop, to, std::move(then));
+  });
 }
 
 void ResumableStream::TellAllSent() {
@@ -125,11 +119,11 @@ void ResumableStream::TellAllSent() {
 // --- from the connection to the local side ---
 
 void ResumableStream::ReadConnection() {
-  connection_->in.async_wait(kReadable, [this, exists = std::weak_ptr(exists_),
-                                         from = std::weak_ptr(connection_)](std::error_code error) {
+  connection_->end->AwaitReadable([this, exists = std::weak_ptr(exists_),
+                                   from = std::weak_ptr(connection_)](std::error_code error) {
     if (exists.expired() || !connection_ || from.lock() != connection_) return;
     Buffer bytes;
-    const size_t size = error ? 0 : connection_->in.read_some(asio::buffer(bytes), error);
+    const size_t size = error ? 0 : connection_->end->Read(bytes.data(), bytes.size(), error);
     if (!IsToBeAwaited(error)) {
       if (error) return Break(error.message());
       if (!core_.OnBytes({bytes.data(), size}).ok()) return Close();

@@ -7,12 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/unique_fd.h"
 #include "net/resume/resumable_core.h"
+#include "net/resume/stream_end.h"
 
 namespace dslaunch {
 
@@ -33,9 +34,8 @@ class ResumableStream {
   // `local` is a stream socket.
   ResumableStream(asio::io_context& loop, UniqueFd local, Handlers handlers);
 
-  // The first connection. Descriptors may be pipes or sockets; without `out`, `in` is a socket for
-  // both directions.
-  void Connect(UniqueFd in, UniqueFd out = UniqueFd());
+  // The first connection. It is closed once no more is read from it and what was to be written is.
+  void Connect(std::unique_ptr<StreamEnd> to);
 
   uint64_t received() const { return core_.received(); }
   bool CanResumeAt(uint64_t peer_received) const {
@@ -44,7 +44,10 @@ class ResumableStream {
   // Closes the connection, if there is one, without a word.
   void Disconnect() { connection_.reset(); }
   // A new connection, on which both ends have said what they have received. Only where CanResumeAt.
-  void ResumeAt(uint64_t peer_received, UniqueFd in, UniqueFd out = UniqueFd());
+  void ResumeAt(uint64_t peer_received, std::unique_ptr<StreamEnd> to);
+
+  // This end of the local socket, for shutdown and poll: by any thread, as long as this lives.
+  int local_fd() { return local_.native_handle(); }
 
   // There will be no other connection: the local side is shut behind what has arrived.
   void Close();
@@ -53,12 +56,16 @@ class ResumableStream {
 
  private:
   struct Connection {
-    Connection(asio::io_context& loop, UniqueFd in, UniqueFd out);
-    asio::posix::stream_descriptor in;
-    std::optional<asio::posix::stream_descriptor> other_out;
-    asio::posix::stream_descriptor& out();
+    explicit Connection(std::unique_ptr<StreamEnd> to) : end(std::move(to)) {}
+    const std::unique_ptr<StreamEnd> end;
     bool is_writing = false;
+    std::string frames;  // being written
+    size_t written = 0;  // of them
   };
+  // Keeps the connection until they are written, also when the stream has given that up. After an
+  // error nothing is called.
+  static void WriteFrames(asio::io_context& loop, const std::shared_ptr<Connection>& to,
+                          std::function<void()> then);
 
   void ReadLocal();
   void TakeLocal(std::error_code error);

@@ -198,7 +198,7 @@ class Door {
     ResumableStream& stream = streams_.emplace_back(
         loop_, std::move(pair->theirs),
         ResumableStream::Handlers{.on_broken = [](const std::string&) {}, .on_all_sent = {}});
-    stream.Connect(DuplicateFd(connection.get()), std::move(connection));
+    stream.Connect(MakeStreamEnd(loop_, std::move(connection)));
     ServeFd(server_, std::move(pair->ours));
   }
 
@@ -266,9 +266,10 @@ class TcpTransport : public Transport {
         connect(fd.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_) != 0)
       return Error{ExitCode::kUnavailable, target.name + ": " + std::strerror(errno)};
     SetNoDelay(fd.get());
+    DSL_TRY_ASSIGN(ResumableLink::Connection first,
+                   ResumableLink::Over(std::make_unique<TcpLink>(std::move(fd))));
     return ResumableLink::Open(
-        std::make_unique<TcpLink>(std::move(fd)),
-        [](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+        std::move(first), [](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
           return Error{ExitCode::kUnavailable, "this bench breaks nothing"};
         });
   }

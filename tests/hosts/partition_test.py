@@ -98,9 +98,9 @@ class Resets(PartitionCase):
             self.assertTrue(last, f"rank {rank} does not end:\n{job.output[-3000:]}")
             self.assertEqual([str(number) for number in range(1, int(last[1]) + 1)], numbers, f"lines of rank {rank}")
 
-    def check_resets(self, reset):
+    def check_resets(self, reset, *options):
         hosts = self.hosts
-        job = self.start_on(hosts, "--show", "all", script=LINES)
+        job = self.start_on(hosts, "--show", "all", *options, script=LINES)
         for number in range(1, 4):
             reset(hosts.nodes[1])
             wait_until(lambda number=number: self.logged_by(hosts.nodes[1]).count("is connected again") == number, 10,
@@ -119,6 +119,10 @@ class Resets(PartitionCase):
     def test_the_ssh_connection_of_one_node_is_made_anew(self):
         self.fresh_hosts()
         self.check_resets(lambda node: node.reset_connections("sport = :22"))
+
+    def test_so_is_that_of_the_users_own_ssh(self):
+        self.fresh_hosts()
+        self.check_resets(lambda node: node.reset_connections("sport = :22"), "--ssh_command", "ssh")
 
     def test_an_sshd_that_is_killed_is_replaced_for_a_user(self):
         self.fresh_hosts(**AS_USER)

@@ -53,7 +53,8 @@ int EchoResumable() {
            },
        .on_all_sent = [&] { asio::post(loop, [&] { loop.stop(); }); }});
   made = &stream;
-  stream.Connect(dslaunch::UniqueFd(::dup(0)), dslaunch::UniqueFd(::dup(1)));
+  stream.Connect(
+      dslaunch::MakeStreamEnd(loop, dslaunch::UniqueFd(::dup(0)), dslaunch::UniqueFd(::dup(1))));
   loop.run();
   ::shutdown(ends[0], SHUT_RDWR);
   echo.join();

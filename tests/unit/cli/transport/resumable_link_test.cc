@@ -25,7 +25,11 @@ using Ms = milliseconds;
 const ResumeTicket kTicket{std::string(32, 'a'), std::string(32, 'b')};
 
 struct FakeLink : NodeLink {
-  FakeLink(UniqueFd fd, bool ended) : fd(std::move(fd)), supervisor_ended(ended) {}
+  FakeLink(UniqueFd fd, bool ended, std::atomic<bool>* is_gone = nullptr)
+      : fd(std::move(fd)), supervisor_ended(ended), is_gone(is_gone) {}
+  ~FakeLink() override {
+    if (is_gone != nullptr) *is_gone = true;
+  }
   UniqueFd TakeFd() override { return std::move(fd); }
   void Abort(const std::string&) override {}
   bool WaitEnd(Deadline) override { return supervisor_ended; }
@@ -34,6 +38,7 @@ struct FakeLink : NodeLink {
 
   UniqueFd fd;
   const bool supervisor_ended;
+  std::atomic<bool>* const is_gone;
 };
 
 bool IsAtEnd(int fd, Ms limit) {
@@ -52,13 +57,13 @@ class ResumableLinkTest : public ::testing::Test {
   std::unique_ptr<NodeLink> Connection(bool ended = false) {
     SocketPair pair = *MakeSocketPair();
     node_ = std::move(pair.ours);
-    return std::make_unique<FakeLink>(std::move(pair.theirs), ended);
+    return std::make_unique<FakeLink>(std::move(pair.theirs), ended, &first_is_gone_);
   }
   void Open(ResumableLink::ReconnectFn reconnect, bool ended = false) {
     std::unique_ptr<NodeLink> first = Connection(ended);
     Write(node_.get(), FormatTicket(kTicket));
     Result<std::unique_ptr<NodeLink>> link =
-        ResumableLink::Open(std::move(first), std::move(reconnect));
+        ResumableLink::Open(*ResumableLink::Over(std::move(first)), std::move(reconnect));
     ASSERT_TRUE(link.ok()) << link.error().message;
     link_ = *std::move(link);
     front_ = link_->TakeFd();
@@ -85,6 +90,7 @@ class ResumableLinkTest : public ::testing::Test {
     Write(fd, core_.TakeFrames());
   }
 
+  std::atomic<bool> first_is_gone_ = false;
   ResumableCore core_;  // the node's
   UniqueFd node_;
   UniqueFd front_;
@@ -96,10 +102,10 @@ TEST_F(ResumableLinkTest, LosesNothingWithItsConnections) {
   for (SocketPair& pair : next) pair = *MakeSocketPair();
   std::atomic<size_t> used = 0;
   std::atomic<int> refusals = 1;
-  Open([&](const std::string& socket, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+  Open([&](const std::string& socket, Deadline) -> Result<ResumableLink::Connection> {
     EXPECT_EQ(socket, kTicket.socket);
     if (refusals-- > 0) return Error{ExitCode::kUnavailable, "sshd is busy"};
-    return std::unique_ptr<NodeLink>(
+    return ResumableLink::Over(
         std::make_unique<FakeLink>(std::move(next.at(used++).theirs), /*ended=*/false));
   });
   EXPECT_EQ(link_->Address(), "10.0.0.9");
@@ -121,7 +127,7 @@ TEST_F(ResumableLinkTest, LosesNothingWithItsConnections) {
 }
 
 TEST_F(ResumableLinkTest, ANodeThatCannotBeReachedAgainIsLostWithTheReason) {
-  Open([](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+  Open([](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
     return Error{ExitCode::kNoPermission, "login refused"};
   });
   node_.Reset();
@@ -129,11 +135,12 @@ TEST_F(ResumableLinkTest, ANodeThatCannotBeReachedAgainIsLostWithTheReason) {
   EXPECT_FALSE(link_->WaitEnd(Deadline::After(Ms(5'000))));
   EXPECT_EQ(link_->StderrTail(),
             "the connection to it broke and could not be made again: login refused");
+  EXPECT_TRUE(first_is_gone_) << "a lost node needs no session";
 }
 
 TEST_F(ResumableLinkTest, ItIsTriedForAsLongAsTheNodeWaits) {
   std::atomic<int> tries = 0;
-  Open([&](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+  Open([&](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
     ++tries;
     return Error{ExitCode::kUnavailable, "connection refused"};
   });
@@ -147,7 +154,7 @@ TEST_F(ResumableLinkTest, ItIsTriedForAsLongAsTheNodeWaits) {
 TEST_F(ResumableLinkTest, ASupervisorThatHasEndedIsNotLookedFor) {
   std::atomic<int> tries = 0;
   Open(
-      [&](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+      [&](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
         ++tries;
         return Error{ExitCode::kUnavailable, "the host does not answer"};
       },
@@ -160,7 +167,7 @@ TEST_F(ResumableLinkTest, ASupervisorThatHasEndedIsNotLookedFor) {
 }
 
 TEST_F(ResumableLinkTest, AnAbortTellsTheNodeThatNobodyComesBack) {
-  Open([](const std::string&, Deadline) -> Result<std::unique_ptr<NodeLink>> {
+  Open([](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
     return Error{ExitCode::kUnavailable, "the host does not answer"};
   });
   link_->Abort("the job has ended");
@@ -173,7 +180,8 @@ TEST_F(ResumableLinkTest, AStreamWithoutATicketIsNone) {
   std::unique_ptr<NodeLink> first = Connection();
   Write(node_.get(), "Welcome to this machine!");
   node_.Reset();
-  const Result<std::unique_ptr<NodeLink>> link = ResumableLink::Open(std::move(first), {});
+  const Result<std::unique_ptr<NodeLink>> link =
+      ResumableLink::Open(*ResumableLink::Over(std::move(first)), {});
   ASSERT_FALSE(link.ok());
   EXPECT_EQ(link.error().message,
             "the agent at 10.0.0.9 did not begin its stream after its hello line");

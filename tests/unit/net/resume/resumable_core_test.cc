@@ -133,6 +133,18 @@ TEST(ResumableCoreTest, AReceiptThatWasLostIsSaidAgain) {
   EXPECT_EQ(a.Room(), kWindow);
 }
 
+TEST(ResumableCoreTest, WhatIsDeliveredIsNotKeptForLong) {
+  ResumableCore a;
+  ResumableCore b;
+  uint64_t sent = 0;
+  for (; sent < (64 << 10); sent += 100) {
+    a.Send(std::string(100, 'x'));
+    Deliver(b, a.TakeFrames());
+    Deliver(a, b.TakeFrames());
+  }
+  EXPECT_FALSE(a.CanResumeAt(sent - (8 << 10))) << "all nodes together would fill the memory";
+}
+
 TEST(ResumableCoreTest, ANumberThatCannotBeIsNoPlaceToGoOn) {
   ResumableCore a;
   a.Send("12345");

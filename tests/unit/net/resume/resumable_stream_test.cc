@@ -17,8 +17,6 @@
 namespace dslaunch::resumable_stream_test {
 namespace {
 
-UniqueFd Duplicate(const UniqueFd& fd) { return UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, 3)); }
-
 class ResumableStreamTest : public ::testing::Test {
  protected:
   struct End {
@@ -45,15 +43,15 @@ class ResumableStreamTest : public ::testing::Test {
     at_b_ = std::move(b.theirs);
     for (const UniqueFd* fd : {&at_a_, &at_b_}) fcntl(fd->get(), F_SETFL, O_NONBLOCK);
     if (!is_connected_) {
-      a_.stream->Connect(Duplicate(a.ours), std::move(a.ours));
-      b_.stream->Connect(Duplicate(b.ours), std::move(b.ours));
+      a_.stream->Connect(MakeStreamEnd(loop_, std::move(a.ours)));
+      b_.stream->Connect(MakeStreamEnd(loop_, std::move(b.ours)));
     } else {
       const uint64_t a_has = a_.stream->received();
       const uint64_t b_has = b_.stream->received();
       ASSERT_TRUE(a_.stream->CanResumeAt(b_has));
       ASSERT_TRUE(b_.stream->CanResumeAt(a_has));
-      a_.stream->ResumeAt(b_has, Duplicate(a.ours), std::move(a.ours));
-      b_.stream->ResumeAt(a_has, Duplicate(b.ours), std::move(b.ours));
+      a_.stream->ResumeAt(b_has, MakeStreamEnd(loop_, std::move(a.ours)));
+      b_.stream->ResumeAt(a_has, MakeStreamEnd(loop_, std::move(b.ours)));
     }
     is_connected_ = true;
   }
@@ -187,7 +185,7 @@ TEST(ResumableStreamEndTest, ItsEndClosesItsConnection) {
   SocketPair local = *MakeSocketPair(), connection = *MakeSocketPair();
   {
     ResumableStream stream(loop, std::move(local.theirs), {});
-    stream.Connect(std::move(connection.theirs));
+    stream.Connect(MakeStreamEnd(loop, std::move(connection.theirs)));
     loop.poll();
   }
   char byte = 0;
