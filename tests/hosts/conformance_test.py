@@ -224,7 +224,6 @@ class LibSsh(OnHosts, HostsCase):
 
 class SystemSsh(LibSsh):
     way = "ssh_command"
-    daemon_is_replaced = False
 
     def job(self, *more):
         return super().job("--ssh_command", "ssh", *more)
