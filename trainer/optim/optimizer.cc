@@ -368,7 +368,7 @@ void Optimizer::StepParts(size_t first, const std::vector<at::Tensor>& gradients
     const size_t end = index_of(first + gradients.size());
     if (begin == end) continue;
     std::vector<at::Tensor> own;
-    for (size_t i = begin; i < end; ++i) own.push_back(gradients[group.places[i] - first]);
+    for (size_t i = begin; i < end; ++i) own.push_back(gradients.at(group.places[i] - first));
     if (end - begin == group.places.size()) {
       Update(group, own);
     } else {
@@ -385,17 +385,11 @@ Optimizer::Group Optimizer::PartsOf(const Group& group, size_t begin, size_t end
     return std::decay_t<decltype(all)>(all.begin() + static_cast<ptrdiff_t>(begin),
                                        all.begin() + static_cast<ptrdiff_t>(end));
   };
-  Group some;
-  some.configured_lr = group.configured_lr;
-  some.lr = group.lr;
-  some.weight_decay = group.weight_decay;
-  some.empty = false;
+  Group some = group;
   some.places = cut(group.places);
   some.indices = cut(group.indices);
   some.parameters = cut(group.parameters);
-  for (const std::vector<at::Tensor>& state : group.state) some.state.push_back(cut(state));
-  some.lr_on_device = group.lr_on_device;
-  some.updates_on_device = group.updates_on_device;
+  for (std::vector<at::Tensor>& state : some.state) state = cut(state);
   return some;
 }
 

@@ -457,11 +457,14 @@ void ShardedStates::CopyMasterToModel() {
     }
     elements = 0;
   };
-  Updated(updated_, parts_.size());
-  updated_ = 0;
+  AwaitShardReads();
+  const bool is_returned = std::exchange(is_returned_, false);
   for (size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i];
-    if (!unit.layout.trained || !unit.layout.persistent || refreshes_late_) continue;
+    if (!unit.layout.trained) continue;
+    const bool follows = unit.weights.is_same(unit.shard) || (is_returned && ReturnsInParts(unit));
+    if (!follows) unit.shard.copy_(unit.weights);
+    if (!unit.layout.persistent || refreshes_late_) continue;
     if (elements + unit.flat.numel() > zero_.allgather_bucket_size) gather();
     elements += unit.flat.numel();
     gathered.push_back({unit.flat, static_cast<int>(i), "the parameters of " + unit.layout.name});
@@ -479,14 +482,18 @@ void ShardedStates::CopyMasterToModel() {
 
 void ShardedStates::Updated(size_t begin, size_t end) {
   const at::NoGradGuard no_grad;
-  if (begin == 0) AwaitShardReads();
   for (size_t i = begin; i < end; ++i) {
-    const auto& [unit, offset] = gradient_places_[i];
-    if (units_[unit].weights.is_same(units_[unit].shard)) continue;
+    const Unit& unit = units_[gradient_places_[i].unit];
+    if (!ReturnsInParts(unit)) continue;
     const at::Tensor& weight = parts_[i].weight;
-    CopyLater(units_[unit].shard.narrow(0, offset, weight.numel()), weight);
+    CopyLater(unit.shard.narrow(0, gradient_places_[i].offset, weight.numel()), weight);
   }
-  updated_ = end;
+  is_returned_ = end == parts_.size();
+}
+
+// Elsewhere one copy of the whole is cheaper.
+bool ShardedStates::ReturnsInParts(const Unit& unit) {
+  return unit.weights.is_cpu() && !unit.shard.is_cpu();
 }
 
 // Before shards in the host's memory change, from which gathering copies without waiting.

@@ -102,6 +102,7 @@ class ShardedStates : public ModelStates {
   const at::Tensor& WholeGradient(Unit& unit);
   void MakeWhole();
   void AwaitShardReads() const;
+  static bool ReturnsInParts(const Unit& unit);  // offloaded weights of a shard on the device
   void ExpectAll();
   void FillUnused();
   void SendComplete();
@@ -134,7 +135,7 @@ class ShardedStates : public ModelStates {
   std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
   std::optional<ParameterGatherer> gatherer_;
 
-  size_t updated_ = 0;             // of parts_, whose shards follow already
+  bool is_returned_ = false;       // all offloaded weights are, or on their way: Updated
   bool infers_ = false;            // an inference pass is open
   Pass pass_ = Pass::kInference;   // the training pass that is open
   bool sends_ = false;             // this backward pass' gradients go to the other ranks
