@@ -75,8 +75,6 @@ class EventStream {
   void OnWritten(bool ok);
 
  private:
-  void Pump();
-  std::optional<pb::NodeEvent> Next();
   struct FollowedFile {
     LogFile file;
     uint64_t end = 0;          // of what was sent
@@ -84,6 +82,8 @@ class EventStream {
     std::chrono::steady_clock::time_point grew_at;
   };
 
+  void Pump();
+  std::optional<pb::NodeEvent> Next();
   std::optional<pb::NodeEvent> NextLog();
   std::optional<pb::NodeEvent> NextStandstill();
   static pb::NodeEvent LogEvent(const FollowedFile& followed);

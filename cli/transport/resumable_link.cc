@@ -31,7 +31,7 @@ struct Receipt {
 void ReceiveMore(StreamEnd& end, size_t size, const std::shared_ptr<Receipt>& receipt) {
   end.AwaitReadable([&end, size, receipt](std::error_code error) {
     MutexLock lock(receipt->mutex);
-    if (receipt->is_done) return;  // nobody waits, and the end may be gone
+    if (receipt->is_done) return;  // the caller of Receive has left, and `end` may be gone
     std::string piece(size - receipt->text.size(), '\0');
     piece.resize(error ? 0 : end.Read(piece.data(), piece.size(), error));
     receipt->text += piece;

@@ -1,4 +1,5 @@
-"""Ports for the servers of tests, of those that the kernel gives to no connection: nobody takes one before its server listens."""
+"""Ports for the servers of tests, below the range from which the kernel gives connections theirs. So a port is still free when its
+server begins to listen."""
 
 import random
 import socket

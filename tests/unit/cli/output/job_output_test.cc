@@ -47,6 +47,13 @@ pb::LogChunk Chunk(uint32_t rank) {
   return chunk;
 }
 
+pb::LogChunk Piece(const std::string& data) {
+  pb::LogChunk piece;
+  piece.set_rank(1);
+  piece.set_data(data);
+  return piece;
+}
+
 // A rank that has its next chunk at once when the last was taken.
 class Source {
  public:
@@ -87,6 +94,21 @@ class JobOutputTest : public testing::Test {
       loop_.restart();
       handled_ += loop_.run_one_for(milliseconds(50));
     }
+  }
+
+  // What a pipe gets of pieces that come one after the other, with a pause after each.
+  std::string ShownOf(const std::vector<pb::LogChunk>& pieces) {
+    Ends ends = Pipe();
+    {
+      Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
+      JobOutput output(loop_, terminal);
+      for (const pb::LogChunk& piece : pieces) {
+        output.Log("node", piece, [] {});
+        RunUntil([] { return false; }, milliseconds(700));
+      }
+    }
+    ends.writer.Reset();
+    return ReadToEnd(ends.reader.get());
   }
 
   // What a reader gets that starts after the sources, until they have given everything.
@@ -158,37 +180,13 @@ TEST_F(JobOutputTest, AStalledReaderHoldsUpItsSourcesAndCostsNothing) {
 }
 
 TEST_F(JobOutputTest, ALineIsNotCutWhileItsRestIsUnderWay) {
-  Ends ends = Pipe();
-  {
-    Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
-    JobOutput output(loop_, terminal);
-    pb::LogChunk piece;
-    piece.set_rank(1);
-    piece.set_data("one ");
-    output.Log("node", piece, [] {});
-    RunUntil([] { return false; }, milliseconds(700));
-    piece.set_data("line\n");
-    output.Log("node", piece, [] {});
-  }
-  ends.writer.Reset();
-  EXPECT_EQ(ReadToEnd(ends.reader.get()), "[node:1] one line\n");
+  EXPECT_EQ(ShownOf({Piece("one "), Piece("line\n")}), "[node:1] one line\n");
 }
 
 TEST_F(JobOutputTest, AnUnfinishedLineIsShownWhenItsRankStandsStill) {
-  Ends ends = Pipe();
-  {
-    Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
-    JobOutput output(loop_, terminal);
-    pb::LogChunk piece;
-    piece.set_rank(1);
-    piece.set_data("name: ");
-    output.Log("node", piece, [] {});
-    piece.clear_data();
-    piece.set_stands_still(true);
-    output.Log("node", piece, [] {});
-  }
-  ends.writer.Reset();
-  EXPECT_EQ(ReadToEnd(ends.reader.get()), "[node:1] name: \n");
+  pb::LogChunk standstill = Piece("");
+  standstill.set_stands_still(true);
+  EXPECT_EQ(ShownOf({Piece("name: "), standstill}), "[node:1] name: \n");
 }
 
 TEST_F(JobOutputTest, WaitingLeavesTheUsersDescriptorBlocking) {

@@ -96,7 +96,7 @@ TEST_P(StreamEndTest, WhatWasWrittenBeforeAnEndWasClosedIsRead) {
   Read(*b_, error_);
   EXPECT_EQ(error_, asio::error::eof);
   error_.clear();
-  b_->Write("for nobody", error_);
+  b_->Write("too late", error_);
   EXPECT_EQ(error_, asio::error::broken_pipe);
 }
 
