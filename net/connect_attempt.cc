@@ -22,7 +22,7 @@ void ConnectAttempt::Start() {
   const asio::ip::address address = asio::ip::make_address(HostOfEndpoint(endpoint_), error);
   if (error) {
     last_output_ = "no numeric address";
-    return;
+    return search_.on_failure();
   }
   const auto stream = std::make_shared<TlsStream>(asio::ip::tcp::socket(search_.loop), search_.tls);
   stream_ = stream;
@@ -67,10 +67,42 @@ void ConnectAttempt::Drop() {
 void ConnectAttempt::Retry(const std::string& why) {
   Drop();
   last_output_ = why;
+  search_.on_failure();
   timer_.expires_after(PauseAfter(tries_++, kFirstPause, kLongestPause, RandomPart()));
   timer_.async_wait([self = shared_from_this()](std::error_code cancelled) {
     if (!cancelled && !self->stopped_) self->Start();
   });
+}
+
+ConnectSearch::ConnectSearch(
+    asio::io_context& loop, asio::ssl::context& tls, const std::vector<std::string>& endpoints,
+    std::function<bool(TlsStream&)> is_wanted,
+    std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found)
+    : search_{loop, tls, std::move(is_wanted), std::move(on_found), [this] { StartNext(); }},
+      next_(loop) {
+  for (const std::string& endpoint : endpoints)
+    attempts_.push_back(std::make_shared<ConnectAttempt>(search_, endpoint));
+}
+
+void ConnectSearch::StartNext() {
+  if (stopped_ || num_started_ == attempts_.size()) return;
+  next_.expires_after(kNextAfter);
+  next_.async_wait([this](std::error_code cancelled) {
+    if (!cancelled) StartNext();
+  });
+  attempts_[num_started_++]->Start();
+}
+
+void ConnectSearch::Stop() {
+  stopped_ = true;
+  next_.cancel();
+  for (const auto& attempt : attempts_) attempt->Stop();
+}
+
+std::string ConnectSearch::Words() const {
+  std::string list;
+  for (const auto& attempt : attempts_) list += (list.empty() ? "" : ", ") + attempt->Words();
+  return list.empty() ? "no address" : list;
 }
 
 }  // namespace dslaunch

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "net/tls.h"
 
@@ -23,6 +24,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
     asio::ssl::context& tls;
     std::function<bool(TlsStream&)> is_wanted;  // after the handshake
     std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found;
+    std::function<void()> on_failure;  // each time
   };
 
   // `endpoint`: "address:port".
@@ -48,6 +50,36 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   bool stopped_ = false;
   int tries_ = 0;
   std::string last_output_ = "no answer";
+};
+
+// The way to a node by all its endpoints, of which one leads there. The first comes first: each
+// next one is tried when one before it has failed or the newest has taken kNextAfter (RFC 8305), so
+// that a node with several addresses does not have the work of TLS for each. On the loop's thread.
+class ConnectSearch {
+ public:
+  static constexpr milliseconds kNextAfter{100};
+
+  // `is_wanted` and `on_found` as of ConnectAttempt::Search; `on_found` may stop it. To be
+  // destroyed after Stop, once the loop has run what was ready by then.
+  ConnectSearch(
+      asio::io_context& loop, asio::ssl::context& tls, const std::vector<std::string>& endpoints,
+      std::function<bool(TlsStream&)> is_wanted,
+      std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found);
+  ConnectSearch(const ConnectSearch&) = delete;
+
+  void Start() { StartNext(); }
+  void Stop();
+  // "10.0.0.1:4711 (Connection refused), [fd00::1]:4711 (no answer)"
+  std::string Words() const;
+
+ private:
+  void StartNext();
+
+  const ConnectAttempt::Search search_;
+  std::vector<std::shared_ptr<ConnectAttempt>> attempts_;
+  size_t num_started_ = 0;
+  asio::steady_timer next_;
+  bool stopped_ = false;
 };
 
 }  // namespace dslaunch

@@ -5,6 +5,7 @@
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -17,45 +18,44 @@ namespace dslaunch {
 class NodeDialer::Loop {
  public:
   Loop(std::string job_id, asio::ssl::context tls)
-      : job_id_(std::move(job_id)), tls_(std::move(tls)), thread_([this] { context_.run(); }) {}
+      : job_id_(std::move(job_id)), tls_(std::move(tls)) {}
 
   ~Loop() {
     context_.stop();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   void Dial(std::vector<std::string> endpoints, uint32_t node_index, milliseconds limit,
             OnDone on_done) {
+    std::call_once(starts_, [this] { thread_ = std::thread([this] { context_.run(); }); });
     asio::post(context_, [this, endpoints = std::move(endpoints), node_index, limit,
                           on_done = std::move(on_done)]() mutable {
-      const auto call = std::make_shared<Call>(*this, node_index, std::move(on_done));
-      for (const std::string& endpoint : endpoints)
-        call->attempts.push_back(std::make_shared<ConnectAttempt>(call->search, endpoint));
+      const auto call = std::make_shared<Call>(*this, endpoints, node_index, std::move(on_done));
       calls_.emplace(call.get(), call);
       call->limit.expires_after(limit);
       call->limit.async_wait([this, key = call.get()](std::error_code cancelled) {
         if (!cancelled) OnLate(key);
       });
-      for (const auto& attempt : call->attempts) attempt->Start();
+      call->search.Start();
     });
   }
 
  private:
   struct Call {
-    Call(Loop& loop, uint32_t node_index, OnDone done)
-        : search{loop.context_, loop.tls_,
-                 [&loop, node_index](TlsStream& stream) {
-                   return PeerNode(stream, loop.job_id_) == node_index;
-                 },
-                 [&loop, this](std::shared_ptr<TlsStream> stream, const std::string&) {
-                   loop.OnFound(this, std::move(stream));
-                 }},
+    Call(Loop& loop, const std::vector<std::string>& endpoints, uint32_t node_index, OnDone done)
+        : search(
+              loop.context_, loop.tls_, endpoints,
+              [&loop, node_index](TlsStream& stream) {
+                return PeerNode(stream, loop.job_id_) == node_index;
+              },
+              [&loop, this](std::shared_ptr<TlsStream> stream, const std::string&) {
+                loop.OnFound(this, std::move(stream));
+              }),
           limit(loop.context_),
           on_done(std::move(done)) {}
 
-    const ConnectAttempt::Search search;
+    ConnectSearch search;
     asio::steady_timer limit;
-    std::vector<std::shared_ptr<ConnectAttempt>> attempts;
     OnDone on_done;
   };
 
@@ -66,7 +66,7 @@ class NodeDialer::Loop {
     std::shared_ptr<Call> call = std::move(found->second);
     calls_.erase(found);
     call->limit.cancel();
-    for (const auto& attempt : call->attempts) attempt->Stop();
+    call->search.Stop();
     asio::post(context_, [call] {});
     return call;
   }
@@ -83,12 +83,9 @@ class NodeDialer::Loop {
   void OnLate(Call* key) {
     const std::shared_ptr<Call> call = Take(key);
     if (!call) return;
-    std::string list;
-    for (const auto& attempt : call->attempts)
-      list += (list.empty() ? "" : ", ") + attempt->Words();
-    call->on_done(Error{ExitCode::kTimedOut,
-                        "no connection to its node at " + (list.empty() ? "no address" : list) +
-                            "; check that a firewall lets the nodes reach each other"});
+    call->on_done(
+        Error{ExitCode::kTimedOut, "no connection to its node at " + call->search.Words() +
+                                       "; check that a firewall lets the nodes reach each other"});
   }
 
   const std::string job_id_;
@@ -96,7 +93,8 @@ class NodeDialer::Loop {
   asio::io_context context_{1};
   const asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   std::map<Call*, std::shared_ptr<Call>> calls_;  // of the thread
-  std::thread thread_;                            // last: uses all above
+  std::once_flag starts_;
+  std::thread thread_;  // from the first call on; last: uses all above
 };
 
 NodeDialer::NodeDialer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

@@ -15,7 +15,7 @@
 namespace dslaunch {
 
 // Connects to acceptors (net/acceptor.h) of other nodes, and carries what goes over the connections
-// through TLS, on a thread of its own. Thread-safe.
+// through TLS, on a thread of its own, which the first call starts. Thread-safe.
 class NodeDialer {
  public:
   // On the dialer's thread, once: the connection's decrypted end, or kTimedOut with what each
@@ -28,7 +28,7 @@ class NodeDialer {
   // Ends all connections; what is under way is not reported.
   ~NodeDialer();
 
-  // Tries all `endpoints` ("address:port") at once, again and again, and takes the first that
+  // Tries all `endpoints` ("address:port"), best first (ConnectSearch), and takes the first that
   // proves to be node `node_index`.
   void Dial(std::vector<std::string> endpoints, uint32_t node_index, milliseconds limit,
             OnDone on_done);

@@ -26,29 +26,22 @@ class Tunnel {
   Result<std::string> Find(const std::vector<std::string>& endpoints,
                            std::function<bool(TlsStream&)> is_rendezvous, Deadline deadline) {
     std::string found_at;
-    const ConnectAttempt::Search search{
-        loop_, tls_, std::move(is_rendezvous),
-        [&](std::shared_ptr<TlsStream> stream, const std::string& address) {
-          if (found_) return;
-          found_ = std::move(stream);
-          found_at = address;
-        }};
-    std::vector<std::shared_ptr<ConnectAttempt>> attempts;
-    for (const std::string& endpoint : endpoints)
-      attempts.push_back(std::make_shared<ConnectAttempt>(search, endpoint));
-    for (const auto& attempt : attempts) attempt->Start();
+    ConnectSearch search(loop_, tls_, endpoints, std::move(is_rendezvous),
+                         [&](std::shared_ptr<TlsStream> stream, const std::string& address) {
+                           if (found_) return;
+                           found_ = std::move(stream);
+                           found_at = address;
+                         });
+    search.Start();
     while (!found_ && loop_.run_one_until(deadline.when()) > 0) {
     }
-    std::string list;
-    for (const auto& attempt : attempts) {
-      attempt->Stop();
-      list += (list.empty() ? "" : ", ") + attempt->Words();
-    }
+    const std::string tried = search.Words();
+    search.Stop();
     loop_.restart();
     loop_.poll();  // what was stopped lets go
     if (found_) return found_at;
     return Error{ExitCode::kTimedOut,
-                 "cannot reach the rendezvous at " + list +
+                 "cannot reach the rendezvous at " + tried +
                      "; check that a firewall lets the nodes reach each other"};
   }
 

@@ -23,10 +23,10 @@ struct RendezvousRoute {
   std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
-// Tries all endpoints ("address:port") at once, again and again, and takes the first that answers
-// and proves to be node `rendezvous_node` of the job. The connection ends with the channel. Blocks
-// until the deadline; kTimedOut names the endpoints and what each said last. The connection is over
-// once nothing has arrived on it for `silent_after`.
+// Tries all endpoints ("address:port"), best first (ConnectSearch), and takes the first that
+// answers and proves to be node `rendezvous_node` of the job. The connection ends with the channel.
+// Blocks until the deadline; kTimedOut names the endpoints and what each said last. The connection
+// is over once nothing has arrived on it for `silent_after`.
 Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
                                        const std::string& job_id, uint32_t rendezvous_node,
                                        const pb::Credentials& credentials, Deadline deadline,

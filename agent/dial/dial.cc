@@ -72,13 +72,11 @@ class Dial {
       : options_(options), tls_(std::move(tls)), agent_(agent), stream_(std::move(stream)) {}
 
   int Run() {
-    for (const std::string& endpoint : options_.endpoints)
-      attempts_.push_back(std::make_shared<ConnectAttempt>(search_, endpoint));
     timer_.expires_after(kConnectWithin);
     timer_.async_wait([this](std::error_code cancelled) {
       if (!cancelled) GiveUp();
     });
-    for (const auto& attempt : attempts_) attempt->Start();
+    search_.Start();
     AwaitSignal();
     OnSignal(SIGCHLD);  // it may have come before
     loop_.run();
@@ -87,22 +85,20 @@ class Dial {
 
  private:
   std::string CannotReach() const {
-    std::string list;
-    for (const auto& attempt : attempts_) list += (list.empty() ? "" : ", ") + attempt->Words();
-    return "it does not reach dslaunch at " + (list.empty() ? "no address" : list) +
+    return "it does not reach dslaunch at " + search_.Words() +
            "; check that a firewall lets the nodes reach the machine where dslaunch runs";
   }
 
   // The agent sees end of file, and ends.
   void GiveUp() {
     failure_ = Fail(CannotReach());
-    for (const auto& attempt : attempts_) attempt->Stop();
+    search_.Stop();
     stream_.Reset();
     StopAfter(kAgentEndsWithin);
   }
 
   void OnFound(std::shared_ptr<TlsStream> stream) {
-    for (const auto& attempt : attempts_) attempt->Stop();
+    search_.Stop();
     timer_.cancel();
     relay_ = std::make_shared<TlsRelay>(std::move(stream), std::move(stream_), [this] {
       relay_ = nullptr;
@@ -151,12 +147,11 @@ class Dial {
   asio::io_context loop_{1};
   asio::signal_set signals_{loop_, SIGCHLD, SIGTERM, SIGINT};
   asio::steady_timer timer_{loop_};
-  const ConnectAttempt::Search search_{
-      loop_, tls_, [](TlsStream&) { return true; },  // the context takes the front end's key alone
-      [this](std::shared_ptr<TlsStream> stream, const std::string&) {
-        OnFound(std::move(stream));
-      }};
-  std::vector<std::shared_ptr<ConnectAttempt>> attempts_;
+  ConnectSearch search_{loop_, tls_, options_.endpoints,
+                        [](TlsStream&) { return true; },  // the context takes the front end's key alone
+                        [this](std::shared_ptr<TlsStream> stream, const std::string&) {
+                          OnFound(std::move(stream));
+                        }};
   std::shared_ptr<TlsRelay> relay_;
   const pid_t agent_;
   UniqueFd stream_;  // until there is a connection

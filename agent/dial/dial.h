@@ -12,7 +12,7 @@ struct DialOptions {
   std::string nonce;                   // the front end's, repeated in every line
   std::string place;                   // of this node, likewise
   std::string pin;                     // of the front end's key (net/pinned_tls.h)
-  std::vector<std::string> endpoints;  // of the front end: "address:port", tried side by side
+  std::vector<std::string> endpoints;  // of the front end: "address:port", best first
   // What to be for the front end, in a process of its own with the connection as its stdin and
   // stdout. What it returns is its exit code.
   std::function<int()> run_agent;

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
 #include <atomic>
 #include <future>
 
 #include "net/acceptor.h"
 #include "net/certificate_authority.h"
+#include "net/connect_attempt.h"
 
 namespace dslaunch::node_dialer_test {
 namespace {
@@ -61,6 +64,30 @@ TEST_F(NodeDialerTest, TheFirstEndpointThatAnswersIsTaken) {
   char text[5];
   ASSERT_EQ(recv(plain.get(), text, sizeof text, MSG_WAITALL), 5);
   EXPECT_EQ(std::string(text, 5), "hello");
+}
+
+TEST_F(NodeDialerTest, ANodeThatAnswersIsNotAskedAtItsOtherEndpoints) {
+  asio::io_context loop;
+  asio::ip::tcp::acceptor other(loop, {asio::ip::address_v4::loopback(), 0});
+  const auto begin = Clock::now();
+  const Result<UniqueFd> own =
+      Dial({Endpoint(), "127.0.0.1:" + std::to_string(other.local_endpoint().port())}, 1);
+  ASSERT_TRUE(own.ok()) << own.error().message;
+  if (Clock::now() - begin >= ConnectSearch::kNextAfter)
+    GTEST_SKIP() << "this machine is too busy to tell";
+  other.non_blocking(true);
+  std::error_code nobody;
+  other.accept(nobody);
+  EXPECT_EQ(nobody, asio::error::would_block);
+}
+
+TEST_F(NodeDialerTest, AnEndpointThatDoesNotAnswerHoldsUpNoOther) {
+  asio::io_context loop;
+  asio::ip::tcp::acceptor silent(loop, {asio::ip::address_v4::loopback(), 0});
+  const Result<UniqueFd> own =
+      Dial({"127.0.0.1:" + std::to_string(silent.local_endpoint().port()), Endpoint()}, 1,
+           milliseconds(4'000));  // less than it has for an answer
+  ASSERT_TRUE(own.ok()) << own.error().message;
 }
 
 TEST_F(NodeDialerTest, AnotherNodeIsNotTaken) {
