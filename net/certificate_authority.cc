@@ -76,29 +76,14 @@ std::string ToPem(EVP_PKEY* key) {
   return TakePem(bio);
 }
 
-struct AuthorityKeys : SelfSigned {
+// As OpenSSL has them in memory: to write them down and read them again takes it longer than to
+// make them.
+struct AuthorityKeys {
+  Key key;
+  Certificate certificate;
   std::string job_id;
   std::string certificate_pem;
 };
-
-// `is_authority`: the certificate may sign those of nodes.
-Result<SelfSigned> SelfSign(const std::string& common_name, bool is_authority) {
-  SelfSigned made;
-  made.key.reset(EVP_EC_gen("P-256"));
-  if (!made.key) return OpenSslError("key");
-  made.certificate = NewCertificate(made.key.get(), common_name, kCertificatesAreValidFor);
-  X509* const certificate = made.certificate.get();
-  if (certificate == nullptr ||
-      X509_set_issuer_name(certificate, X509_get_subject_name(certificate)) != 1 ||
-      (is_authority &&
-       (!AddExtension(certificate, certificate, NID_basic_constraints,
-                      "critical,CA:TRUE,pathlen:0") ||
-        !AddExtension(certificate, certificate, NID_key_usage, "critical,keyCertSign"))) ||
-      X509_sign(certificate, made.key.get(), EVP_sha256()) == 0) {
-    return OpenSslError("self-signed certificate");
-  }
-  return made;
-}
 
 Result<pb::Credentials> Sign(const AuthorityKeys& authority, uint32_t node_index, EVP_PKEY* key,
                              std::chrono::seconds valid_for) {
@@ -144,10 +129,6 @@ Result<NodeKey> MakeNodeKey() {
 
 bool IsPublicKey(const std::string& public_key) { return ReadPublicKey(public_key) != nullptr; }
 
-Result<SelfSigned> MakeSelfSigned(const std::string& common_name) {
-  return SelfSign(common_name, /*is_authority=*/false);
-}
-
 struct CertificateAuthority::State : AuthorityKeys {};
 
 CertificateAuthority::CertificateAuthority(std::unique_ptr<State> state)
@@ -158,8 +139,19 @@ CertificateAuthority::~CertificateAuthority() = default;
 Result<CertificateAuthority> CertificateAuthority::Create(const std::string& job_id) {
   auto state = std::make_unique<State>();
   state->job_id = job_id;
-  DSL_TRY_ASSIGN(static_cast<SelfSigned&>(*state),
-                 SelfSign("dslaunch job authority", /*is_authority=*/true));
+  state->key.reset(EVP_EC_gen("P-256"));
+  if (!state->key) return OpenSslError("key");
+  state->certificate =
+      NewCertificate(state->key.get(), "dslaunch job authority", kCertificatesAreValidFor);
+  X509* const certificate = state->certificate.get();
+  if (certificate == nullptr ||
+      X509_set_issuer_name(certificate, X509_get_subject_name(certificate)) != 1 ||
+      !AddExtension(certificate, certificate, NID_basic_constraints,
+                    "critical,CA:TRUE,pathlen:0") ||
+      !AddExtension(certificate, certificate, NID_key_usage, "critical,keyCertSign") ||
+      X509_sign(certificate, state->key.get(), EVP_sha256()) == 0) {
+    return OpenSslError("authority");
+  }
   state->certificate_pem = ToPem(state->certificate.get());
   return CertificateAuthority(std::move(state));
 }

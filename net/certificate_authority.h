@@ -1,16 +1,12 @@
 // The job's own certificate authority, made in memory by the front end and gone with it.
 #pragma once
 
-#include <openssl/evp.h>
-#include <openssl/x509.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
-#include "net/openssl_ptr.h"
 #include "proto/job.pb.h"
 
 namespace dslaunch {
@@ -27,14 +23,6 @@ Result<NodeKey> MakeNodeKey();
 
 // Whether it is the public half of such a pair.
 bool IsPublicKey(const std::string& public_key);
-
-// A key (P-256) and a certificate that it has signed itself, as OpenSSL has them in memory: to
-// write them down and read them again takes it longer than to make them.
-struct SelfSigned {
-  OpenSslPtr<EVP_PKEY, EVP_PKEY_free> key;
-  OpenSslPtr<X509, X509_free> certificate;
-};
-Result<SelfSigned> MakeSelfSigned(const std::string& common_name);
 
 // Issues one certificate per node: X.509 with P-256 keys; the key never touches a disk. Not
 // thread-safe.

@@ -1,84 +1,143 @@
 #include "net/pinned_tls.h"
 
+#include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
 
-#include "base/digest/sha256.h"
+#include <array>
+#include <memory>
+#include <optional>
+
 #include "base/hex.h"
+#include "net/pre_shared_key.h"
 #include "net/tls.h"
 
 namespace dslaunch {
 namespace {
 
-using Certificate = OpenSslPtr<X509, X509_free>;
+using KeyPtr = OpenSslPtr<EVP_PKEY, EVP_PKEY_free>;
+using Secret = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
-std::string PinOf(X509* certificate) {
-  unsigned char* der = nullptr;
-  const int size = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &der);
-  if (size <= 0) return "";
-  std::string pin =
-      ToHex(Sha256Of({reinterpret_cast<const char*>(der), static_cast<size_t>(size)}));
-  OPENSSL_free(der);
-  return pin;
-}
+constexpr size_t kKeyBytes = 32;                            // of X25519, either half
+constexpr std::string_view kLabel = "dslaunch pinned key";  // so that a key serves once
 
-void FreeExpected(void*, void* expected, CRYPTO_EX_DATA*, int, long, void*) {
-  delete static_cast<std::string*>(expected);
-}
+// What a context has: its own end, and whom it takes.
+struct Ends {
+  PinnedKey own;
+  std::string expected;
+};
 
-// Where a context has the pin that it takes.
-int ExpectedIndex() {
-  static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeExpected);
+int EndsIndex() {
+  static const int index = SSL_CTX_get_ex_new_index(
+      0, nullptr, nullptr, nullptr, [](void*, void* ends, CRYPTO_EX_DATA*, int, long, void*) {
+        delete static_cast<Ends*>(ends);
+      });
   return index;
 }
 
-// In place of all that OpenSSL would check: who signed a certificate says nothing here.
-int VerifyPin(X509_STORE_CTX* store, void*) {
-  auto* ssl =
-      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
-  const auto* expected =
-      static_cast<std::string*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), ExpectedIndex()));
-  X509* const certificate = X509_STORE_CTX_get0_cert(store);
-  const std::string pin = certificate != nullptr ? PinOf(certificate) : "";
-  if (IsPin(pin) && (expected->empty() || pin == *expected)) {
-    X509_STORE_CTX_set_error(store, X509_V_OK);
-    return 1;
+// Where a connection has the pin that its pre-shared key is of.
+int PeerIndex() {
+  static const int index = SSL_get_ex_new_index(
+      0, nullptr, nullptr, nullptr, [](void*, void* pin, CRYPTO_EX_DATA*, int, long, void*) {
+        delete static_cast<std::string*>(pin);
+      });
+  return index;
+}
+
+// The one-step derivation of NIST SP 800-56C from what only the holder of either key can compute.
+std::optional<Secret> SecretOf(const PinnedKey& own, const std::string& peer, bool is_client) {
+  std::array<unsigned char, kKeyBytes> raw;
+  size_t size = 0;
+  if (OPENSSL_hexstr2buf_ex(raw.data(), raw.size(), &size, peer.c_str(), '\0') != 1)
+    return std::nullopt;
+  const KeyPtr public_key(EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, raw.data(), size));
+  const OpenSslPtr<EVP_PKEY_CTX, EVP_PKEY_CTX_free> exchange(
+      EVP_PKEY_CTX_new(own.key.get(), nullptr));
+  std::array<unsigned char, kKeyBytes> shared;
+  size = shared.size();
+  if (!public_key || !exchange || EVP_PKEY_derive_init(exchange.get()) != 1 ||
+      EVP_PKEY_derive_set_peer(exchange.get(), public_key.get()) != 1 ||
+      EVP_PKEY_derive(exchange.get(), shared.data(), &size) != 1) {
+    return std::nullopt;
   }
-  X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
-  return 0;
+  std::string input("\0\0\0\1", 4);
+  input.append(reinterpret_cast<const char*>(shared.data()), size);
+  input.append(kLabel).append(is_client ? own.pin : peer).append(is_client ? peer : own.pin);
+  Secret secret;
+  SHA256(reinterpret_cast<const unsigned char*>(input.data()), input.size(), secret.data());
+  OPENSSL_cleanse(shared.data(), shared.size());
+  OPENSSL_cleanse(input.data(), input.size());
+  return secret;
+}
+
+const Ends& EndsOf(SSL* ssl) {
+  return *static_cast<const Ends*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), EndsIndex()));
+}
+
+// The caller's; null where there is none.
+SSL_SESSION* PinnedSession(SSL* ssl, const std::string& peer, bool is_client) {
+  std::optional<Secret> secret = SecretOf(EndsOf(ssl).own, peer, is_client);
+  if (!secret) return nullptr;
+  SSL_SESSION* const session = MakeKeySession(ssl, *secret);
+  OPENSSL_cleanse(secret->data(), secret->size());
+  if (session == nullptr) return nullptr;
+  delete static_cast<std::string*>(SSL_get_ex_data(ssl, PeerIndex()));
+  SSL_set_ex_data(ssl, PeerIndex(), new std::string(peer));
+  return session;
+}
+
+int OfferPinned(SSL* ssl, const EVP_MD*, const unsigned char** identity, size_t* size,
+                SSL_SESSION** session) {
+  const Ends& ends = EndsOf(ssl);
+  *identity = reinterpret_cast<const unsigned char*>(ends.own.pin.data());
+  *size = ends.own.pin.size();
+  *session = PinnedSession(ssl, ends.expected, /*is_client=*/true);
+  return *session != nullptr;
+}
+
+int FindPinned(SSL* ssl, const unsigned char* identity, size_t size, SSL_SESSION** session) {
+  const std::string pin(reinterpret_cast<const char*>(identity), size);
+  *session = IsPin(pin) ? PinnedSession(ssl, pin, /*is_client=*/false) : nullptr;
+  return 1;
 }
 
 }  // namespace
 
-bool IsPin(std::string_view text) { return text.size() == 2 * SHA256_DIGEST_LENGTH && IsHex(text); }
+bool IsPin(std::string_view text) { return text.size() == 2 * kKeyBytes && IsHex(text); }
 
 Result<PinnedKey> MakePinnedKey() {
-  PinnedKey key;
-  DSL_TRY_ASSIGN(static_cast<SelfSigned&>(key), MakeSelfSigned("dslaunch"));
-  key.pin = PinOf(key.certificate.get());
-  if (!IsPin(key.pin))
+  PinnedKey made;
+  made.key.reset(EVP_PKEY_Q_keygen(nullptr, nullptr, "X25519"));
+  std::array<unsigned char, kKeyBytes> raw;
+  size_t size = raw.size();
+  if (!made.key || EVP_PKEY_get_raw_public_key(made.key.get(), raw.data(), &size) != 1)
     return Error{ExitCode::kInternal, "cannot make a key for the way to the nodes"};
-  return key;
+  made.pin = ToHex({reinterpret_cast<const char*>(raw.data()), size});
+  return made;
 }
 
 Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::string& expected) {
   asio::ssl::context context(asio::ssl::context::tls);
   SetTlsRules(context);
   SSL_CTX* const native = context.native_handle();
-  SSL_CTX_set_ex_data(native, ExpectedIndex(), new std::string(expected));
-  SSL_CTX_set_verify(native, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-  SSL_CTX_set_cert_verify_callback(native, VerifyPin, nullptr);
-  if (SSL_CTX_use_certificate(native, own.certificate.get()) != 1 ||
-      SSL_CTX_use_PrivateKey(native, own.key.get()) != 1) {
-    return Error{ExitCode::kInternal, "cannot use the key for the way to the nodes"};
+  if (expected.empty()) {
+    SSL_CTX_set_psk_find_session_callback(native, FindPinned);
+  } else {
+    SSL_CTX_set_psk_use_session_callback(native, OfferPinned);
+    SSL_CTX_set_verify(native, SSL_VERIFY_PEER, nullptr);  // a certificate is taken of nobody
   }
+  EVP_PKEY_up_ref(own.key.get());
+  auto ends = std::make_unique<Ends>(Ends{{KeyPtr(own.key.get()), own.pin}, expected});
+  SetKeyCipher(native);
+  if (SSL_CTX_set_ex_data(native, EndsIndex(), ends.get()) != 1)
+    return Error{ExitCode::kInternal, "cannot use the key for the way to the nodes"};
+  (void)ends.release();  // the context's
   return context;
 }
 
 std::string PeerPin(TlsStream& stream) {
-  const Certificate certificate(SSL_get1_peer_certificate(stream.ssl()));
-  return certificate ? PinOf(certificate.get()) : "";
+  const auto* pin = static_cast<const std::string*>(SSL_get_ex_data(stream.ssl(), PeerIndex()));
+  return pin != nullptr && SSL_session_reused(stream.ssl()) == 1 ? *pin : "";
 }
 
 }  // namespace dslaunch

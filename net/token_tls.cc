@@ -18,7 +18,7 @@
 
 #include "base/mutex.h"
 #include "base/socket_pair.h"
-#include "net/openssl_ptr.h"
+#include "net/pre_shared_key.h"
 #include "net/tls_relay.h"
 
 namespace dslaunch {
@@ -28,7 +28,6 @@ using asio::ip::tcp;
 
 constexpr std::string_view kIdentity = "dslaunch";
 constexpr std::string_view kKeyLabel = "dslaunch per-node token\n";  // so that a key serves once
-constexpr unsigned char kCipher[] = {0x13, 0x01};                    // TLS_AES_128_GCM_SHA256
 
 using TokenKey = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
@@ -49,11 +48,7 @@ int KeyIndex() {
 SSL_SESSION* MakeSession(SSL* ssl) {
   const auto* key =
       static_cast<const TokenKey*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), KeyIndex()));
-  OpenSslPtr<SSL_SESSION, SSL_SESSION_free> session(SSL_SESSION_new());
-  const bool ok = session && SSL_SESSION_set1_master_key(session.get(), key->data(), key->size()) &&
-                  SSL_SESSION_set_cipher(session.get(), SSL_CIPHER_find(ssl, kCipher)) &&
-                  SSL_SESSION_set_protocol_version(session.get(), TLS1_3_VERSION);
-  return ok ? session.release() : nullptr;
+  return MakeKeySession(ssl, *key);
 }
 
 int OfferKey(SSL* ssl, const EVP_MD*, const unsigned char** identity, size_t* identity_size,
@@ -96,7 +91,7 @@ class TokenTls::Loop {
   explicit Loop(const std::string& token) : key_(KeyOf(token)) {
     SetTlsRules(tls_);
     SSL_CTX* const native = tls_.native_handle();
-    SSL_CTX_set_ciphersuites(native, "TLS_AES_128_GCM_SHA256");
+    SetKeyCipher(native);
     SSL_CTX_set_ex_data(native, KeyIndex(), &key_);
     SSL_CTX_set_psk_use_session_callback(native, OfferKey);
     SSL_CTX_set_psk_find_session_callback(native, FindKey);

@@ -148,7 +148,7 @@ class Dial {
   asio::signal_set signals_{loop_, SIGCHLD, SIGTERM, SIGINT};
   asio::steady_timer timer_{loop_};
   ConnectSearch search_{loop_, tls_, options_.endpoints,
-                        [](TlsStream&) { return true; },  // the context takes the front end's key alone
+                        [this](TlsStream& stream) { return PeerPin(stream) == options_.pin; },
                         [this](std::shared_ptr<TlsStream> stream, const std::string&) {
                           OnFound(std::move(stream));
                         }};

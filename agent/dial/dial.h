@@ -11,7 +11,7 @@ namespace dslaunch {
 struct DialOptions {
   std::string nonce;                   // the front end's, repeated in every line
   std::string place;                   // of this node, likewise
-  std::string pin;                     // of the front end's key (net/pinned_tls.h)
+  std::string pin;                     // the front end's public key (net/pinned_tls.h)
   std::vector<std::string> endpoints;  // of the front end: "address:port", best first
   // What to be for the front end, in a process of its own with the connection as its stdin and
   // stdout. What it returns is its exit code.
@@ -19,7 +19,7 @@ struct DialOptions {
 };
 
 // Starts the agent in a child, which gets ready while the connection is made. Writes a line with
-// the pin of its own key to stdout (proto/contract/engine_line.h), connects, and carries the bytes.
+// its own public key to stdout (proto/contract/engine_line.h), connects, and carries the bytes.
 // Passes SIGINT and SIGTERM on; the end of the connection is end of file for the agent. Once the
 // agent has ended it says so on stdout, and returns the agent's exit code; 69 where it did not
 // reach the front end. The agent does not get the variables by which its engine's programs know

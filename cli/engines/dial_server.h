@@ -36,12 +36,12 @@ class DialServer {
   // Ends all connections.
   ~DialServer();
 
-  // Of this end's key (net/pinned_tls.h).
+  // This end's public key (net/pinned_tls.h).
   const std::string& pin() const;
   // "10.0.0.1:4711", "fd00::1:4711": IPv6 without brackets, which a shell would read.
   std::vector<std::string> endpoints() const;
 
-  // The connection of the agent whose key has this pin. Blocks until the deadline at most.
+  // The connection of the agent whose public key this is. Blocks until the deadline at most.
   Result<Caller> Await(const std::string& pin, Deadline deadline);
 
  private:

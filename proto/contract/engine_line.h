@@ -10,7 +10,7 @@ namespace dslaunch {
 
 struct EngineLine {
   enum class Kind {
-    kDial,    // the agent is there; text: the pin of the key with which it connects
+    kDial,    // the agent is there; text: the public key with which it connects
     kFailed,  // the node has no agent and could get none; text: why
     kEnded,   // nothing that the agent started is left; text: its exit code
   };

@@ -6,6 +6,7 @@
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 
+#include "net/certificate_authority.h"
 #include "net/tls.h"
 
 namespace dslaunch::pinned_tls_test {
@@ -17,24 +18,24 @@ struct Outcome {
   std::error_code client = asio::error::would_block;
   std::error_code server = asio::error::would_block;
   std::string pin_at_server;
+  std::string pin_at_client;
 };
 
-// A handshake over loopback: the client takes only `expected`, the server any key.
-Outcome Meet(const PinnedKey& client, const std::string& expected, const PinnedKey& server) {
+// A handshake over loopback.
+Outcome Meet(Result<asio::ssl::context> client_tls, Result<asio::ssl::context> server_tls) {
   asio::io_context loop;
   tcp::acceptor acceptor(loop, {asio::ip::address_v4::loopback(), 0});
   tcp::socket near(loop), far(loop);
   near.connect(acceptor.local_endpoint());
   acceptor.accept(far);
-  Result<asio::ssl::context> client_tls = MakePinnedContext(client, expected);
-  Result<asio::ssl::context> server_tls = MakePinnedContext(server, "");
   if (!client_tls.ok() || !server_tls.ok()) return {};
   Outcome outcome;
   std::shared_ptr<TlsStream> one, other;
   one = BeginHandshake(std::move(near), *client_tls, asio::ssl::stream_base::client,
                        milliseconds(10'000), [&](std::error_code failed) {
                          outcome.client = failed;
-                         if (failed) one->socket().close();
+                         if (failed) return one->socket().close();
+                         outcome.pin_at_client = PeerPin(*one);
                        });
   other = BeginHandshake(std::move(far), *server_tls, asio::ssl::stream_base::server,
                          milliseconds(10'000), [&](std::error_code failed) {
@@ -43,6 +44,16 @@ Outcome Meet(const PinnedKey& client, const std::string& expected, const PinnedK
                          });
   loop.run();
   return outcome;
+}
+
+// The client takes only `expected`, the server any key.
+Outcome Meet(const PinnedKey& client, const std::string& expected, const PinnedKey& server) {
+  return Meet(MakePinnedContext(client, expected), MakePinnedContext(server, ""));
+}
+
+PinnedKey WithPinOf(const PinnedKey& other) {
+  Result<PinnedKey> made = MakePinnedKey();
+  return {std::move(made->key), other.pin};
 }
 
 TEST(PinnedTlsTest, EndsThatKnowEachOthersPinMeet) {
@@ -54,6 +65,7 @@ TEST(PinnedTlsTest, EndsThatKnowEachOthersPinMeet) {
   EXPECT_FALSE(outcome.client) << outcome.client.message();
   EXPECT_FALSE(outcome.server) << outcome.server.message();
   EXPECT_EQ(outcome.pin_at_server, agent->pin);
+  EXPECT_EQ(outcome.pin_at_client, front_end->pin);
 }
 
 TEST(PinnedTlsTest, AnotherKeyIsRefused) {
@@ -63,6 +75,39 @@ TEST(PinnedTlsTest, AnotherKeyIsRefused) {
   const Outcome outcome = Meet(*agent, front_end->pin, *stranger);
   EXPECT_TRUE(outcome.client);
   EXPECT_NE(outcome.client, asio::error::would_block);
+}
+
+TEST(PinnedTlsTest, WhoKnowsOnlyThePinsIsRefused) {
+  const Result<PinnedKey> agent = MakePinnedKey(), front_end = MakePinnedKey();
+  ASSERT_TRUE(agent.ok() && front_end.ok());
+  const Outcome as_agent = Meet(WithPinOf(*agent), front_end->pin, *front_end);
+  EXPECT_TRUE(as_agent.server);
+  EXPECT_EQ(as_agent.pin_at_server, "");
+  const Outcome as_front_end = Meet(*agent, front_end->pin, WithPinOf(*front_end));
+  EXPECT_TRUE(as_front_end.client);
+  EXPECT_EQ(as_front_end.pin_at_client, "");
+}
+
+TEST(PinnedTlsTest, ACertificateTakesThePlaceOfNoKey) {
+  const Result<PinnedKey> key = MakePinnedKey(), other = MakePinnedKey();
+  ASSERT_TRUE(key.ok() && other.ok());
+  Result<CertificateAuthority> authority = CertificateAuthority::Create("job");
+  ASSERT_TRUE(authority.ok());
+  const pb::Credentials credentials = *authority->Issue(1);
+  const Outcome at_server = Meet(MakeTlsContext(credentials), MakePinnedContext(*key, ""));
+  EXPECT_TRUE(at_server.server);
+  EXPECT_EQ(at_server.pin_at_server, "");
+  const Outcome at_client = Meet(MakePinnedContext(*key, other->pin), MakeTlsContext(credentials));
+  EXPECT_TRUE(at_client.client);
+  EXPECT_EQ(at_client.pin_at_client, "");
+}
+
+TEST(PinnedTlsTest, APinOfSmallOrderIsRefused) {
+  const Result<PinnedKey> front_end = MakePinnedKey();
+  ASSERT_TRUE(front_end.ok());
+  const Outcome outcome =
+      Meet(WithPinOf({nullptr, std::string(64, '0')}), front_end->pin, *front_end);
+  EXPECT_TRUE(outcome.server);
 }
 
 TEST(PinnedTlsTest, APinIs64HexDigits) {
