@@ -1,6 +1,8 @@
 #include "net/tls.h"
 
 #include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/sslerr.h>
 #include <openssl/x509v3.h>
@@ -34,6 +36,25 @@ OpenSslPtr<SSL_CTX, SSL_CTX_free> Shared(SSL_CTX* context) {
   return OpenSslPtr<SSL_CTX, SSL_CTX_free>(context);
 }
 
+// Null where it is none. Of any kind of key OpenSSL would try all decoders that it has, for longer
+// than a handshake takes.
+OpenSslPtr<EVP_PKEY, EVP_PKEY_free> ReadEcKey(const std::string& pem) {
+  const OpenSslPtr<BIO, BIO_free> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  char* name = nullptr;
+  char* header = nullptr;
+  unsigned char* der = nullptr;
+  long size = 0;
+  OpenSslPtr<EVP_PKEY, EVP_PKEY_free> key;
+  if (text && PEM_read_bio(text.get(), &name, &header, &der, &size) == 1) {
+    const unsigned char* bytes = der;
+    key.reset(d2i_PrivateKey(EVP_PKEY_EC, nullptr, &bytes, size));
+    OPENSSL_clear_free(der, static_cast<size_t>(size));
+  }
+  OPENSSL_free(name);
+  OPENSSL_free(header);
+  return key;
+}
+
 Result<asio::ssl::context> NewTlsContext(const pb::Credentials& credentials) {
   asio::ssl::context context(asio::ssl::context::tls);
   SetTlsRules(context);
@@ -42,9 +63,9 @@ Result<asio::ssl::context> NewTlsContext(const pb::Credentials& credentials) {
   if (!error) context.add_certificate_authority(asio::buffer(credentials.ca_cert()), error);
   if (!error)
     context.use_certificate(asio::buffer(credentials.cert()), asio::ssl::context::pem, error);
-  if (!error)
-    context.use_private_key(asio::buffer(credentials.private_key()), asio::ssl::context::pem,
-                            error);
+  const auto key = ReadEcKey(credentials.private_key());
+  if (!error && (!key || SSL_CTX_use_PrivateKey(context.native_handle(), key.get()) != 1))
+    error = std::make_error_code(std::errc::bad_message);
   if (error) {
     return Error{ExitCode::kInternal,
                  "the certificates that the front end sent cannot be used: " + error.message()};
@@ -60,7 +81,9 @@ void SetTlsRules(asio::ssl::context& context) {
   SSL_CTX_set_ciphersuites(
       native, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
   SSL_CTX_set_num_tickets(native, 0);  // sessions are not resumed
-  SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
+  // Both ends have the authority's certificate; to send it along would have it verified and read
+  // again.
+  SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
 }
 
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {

@@ -2,6 +2,7 @@
 #include "net/tls_stream.h"
 
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include <asio/io_context.hpp>
@@ -103,6 +104,14 @@ TEST_F(TlsStreamTest, EveryByteArrivesWhateverTheSocketsTake) {
   }
   EXPECT_EQ(received, sent);
   EXPECT_GT(full, 0u) << "the socket was never full";
+}
+
+// The authority's, which both have, would be verified and read once more.
+TEST_F(TlsStreamTest, EachEndSendsItsOwnCertificateAlone) {
+  Handshake();
+  EXPECT_EQ(sk_X509_num(SSL_get_peer_cert_chain(client_->ssl())), 1);  // the client's is of all
+  // The server's leaves the peer's own certificate out.
+  EXPECT_LE(sk_X509_num(SSL_get_peer_cert_chain(server_->ssl())), 0);
 }
 
 TEST_F(TlsStreamTest, AnEndWithoutGoodbyeIsAnErrorAfterTheLastByte) {
