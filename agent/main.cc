@@ -1,6 +1,8 @@
 // dslaunch-agent: a node's supervisor and, forked from it, its agent; or an inspector of a job that
 // runs or ran there. Started by dslaunch over SSH or locally.
 #include <fcntl.h>
+#include <malloc.h>
+#include <openssl/crypto.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -127,4 +129,11 @@ int Run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return Run(argc, argv); }
+int main(int argc, char** argv) {
+  // One heap for all threads: most of them make but a few small things.
+  mallopt(M_ARENA_MAX, 1);
+  // A node's openssl.cnf is for programs of that node: it may name modules, which a static program
+  // cannot load.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
+  return Run(argc, argv);
+}
