@@ -17,6 +17,12 @@ constexpr int kMaxMessageBytes = 16 << 20;
 // front end is measured by its lease (NodeAgent::Renew).
 constexpr int kPingEveryMs = 10'000;
 
+// What may be under way in a call, to a front end and to a node. In place of these gRPC would
+// estimate what the connection holds, by a ping for each burst of data: as many messages as the
+// start and the end of a job take else.
+constexpr int kFrontEndWindowBytes = 256 << 10;
+constexpr int kNodeWindowBytes = 4 << 20;
+
 // gRPC expects it of a descriptor it is given, and hangs otherwise.
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
@@ -30,6 +36,8 @@ grpc::ChannelArguments CommonChannelArguments() {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kFrontEndWindowBytes);
   arguments.SetMaxReceiveMessageSize(kMaxPeerMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   return arguments;
@@ -38,6 +46,8 @@ grpc::ChannelArguments CommonChannelArguments() {
 void SetCommonServerOptions(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kNodeWindowBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kPingEveryMs / 2);
