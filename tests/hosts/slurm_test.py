@@ -221,7 +221,7 @@ class AnAllocationOfItsOwn(SlurmCase):
         code, job = self.run_job(arguments, bash('[ $RANK != "$1" ] || exit 9; exec sleep 60'), "-", "3")
         self.assert_code(9, code, job)
         self.assert_nothing_left()
-        self.assertEqual("", self.cluster.run("squeue", "--noheader").stdout)
+        wait_until(lambda: not self.cluster.run("squeue", "--noheader").stdout, 20, "Slurm has its nodes back")
 
     def test_ctrl_c_gives_it_back(self):
         job = self.start("--launcher", "slurm", "--slurm_args", "-N2", "--grace", "3", bash(WAITING_RANKS), "-", self.folder)
