@@ -57,4 +57,8 @@ void Combine(const std::vector<at::Tensor>& parts, c10d::ReduceOp::RedOpType op,
   }
 }
 
+at::ScalarType PartialType(at::ScalarType dtype, c10d::ReduceOp::RedOpType op) {
+  return op == c10d::ReduceOp::SUM ? SumType(dtype) : dtype;
+}
+
 }  // namespace dslaunch

@@ -19,4 +19,8 @@ void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum);
 void Combine(const std::vector<at::Tensor>& parts, c10d::ReduceOp::RedOpType op,
              const at::Tensor& result);
 
+// In which dtype Combine of the first parts, as the first part of the rest, gives the same bits as
+// Combine of all of them.
+at::ScalarType PartialType(at::ScalarType dtype, c10d::ReduceOp::RedOpType op);
+
 }  // namespace dslaunch

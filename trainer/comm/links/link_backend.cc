@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/mutex.h"
 #include "trainer/comm/backend/cpu_backend.h"
+#include "trainer/comm/links/host_groups.h"
 #include "trainer/comm/links/link_collectives.h"
 #include "trainer/comm/links/link_engine.h"
 
@@ -73,11 +75,12 @@ class LinkBackend : public CpuBackend {
       : CpuBackend("links", rank, static_cast<int>(job_ranks.size())),
         connections_(std::move(connections)),
         label_(std::move(label)),
-        timeout_(timeout) {
+        timeout_(timeout),
+        places_(std::move(places)),
+        job_ranks_(job_ranks) {
     engine_ = std::make_shared<LinkEngine>(
         static_cast<size_t>(rank), job_ranks,
-        [connections = connections_, label = label_, places = std::move(places),
-         job_ranks](size_t peer) {
+        [connections = connections_, label = label_, places = places_, job_ranks](size_t peer) {
           const size_t to = job_ranks[peer];
           connections->Dial(label, to, RankPlace::FromText(places->get_to_str(PlaceKey(to))));
         });
@@ -168,28 +171,48 @@ class LinkBackend : public CpuBackend {
         if (const auto engine = weak.lock()) engine->FailAll("the exchange was cancelled");
       });
       const Deadline deadline = Deadline::After(timeout_);
-      sequence_->Add([engine = engine_, staging = staging_, work, number = collectives_++, deadline,
-                      run]() mutable {
-        std::exception_ptr failure;
-        LinkCollective collective(*engine, *staging, number, deadline);
-        try {
-          run(collective);
-        } catch (const std::exception& error) {
-          failure = std::current_exception();
-          // Nothing is touched when this has returned, and later collectives fail too.
-          engine->FailAll(error.what());
-        }
-        run = nullptr;  // which has tensors
-        work->End(failure);
-      });
+      sequence_->Add(
+          [this, engine = engine_, work, number = collectives_++, deadline, run]() mutable {
+            std::exception_ptr failure;
+            std::optional<LinkCollective> collective;
+            try {
+              collective.emplace(*engine, Hosts(), staging_, number, deadline);
+              run(*collective);
+            } catch (const std::exception& error) {
+              failure = std::current_exception();
+              // Nothing is touched when this has returned, and later collectives fail too.
+              engine->FailAll(error.what());
+            }
+            run = nullptr;  // which has tensors
+            work->End(failure);
+          });
     };
+  }
+
+  // Called by the collectives' thread.
+  const HostGroups& Hosts() {
+    if (hosts_) return *hosts_;
+    std::vector<uint32_t> nodes(job_ranks_.size());
+    if (nodes.size() > 2) {  // of less no host has two and another one
+      std::vector<std::string> keys;
+      for (const size_t rank : job_ranks_) keys.push_back(PlaceKey(rank));
+      const std::vector<std::vector<uint8_t>> places = places_->multiGet(keys);
+      std::ranges::transform(places, nodes.begin(), [](const std::vector<uint8_t>& place) {
+        return RankPlace::FromText(std::string(place.begin(), place.end())).node;
+      });
+    }
+    return hosts_.emplace(nodes);
   }
 
   const std::shared_ptr<RankConnections> connections_;
   const std::string label_;
   const std::chrono::milliseconds timeout_;
+  const c10::intrusive_ptr<c10d::Store> places_;
+  const std::vector<size_t> job_ranks_;
   std::shared_ptr<LinkEngine> engine_;
-  const std::shared_ptr<StagingMemory> staging_ = std::make_shared<StagingMemory>();
+  // Of the collectives' thread.
+  StagingMemory staging_;
+  std::optional<HostGroups> hosts_;
   uint64_t collectives_ = 0;
   std::unique_ptr<Sequence> sequence_ = std::make_unique<Sequence>();
 };

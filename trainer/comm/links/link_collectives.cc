@@ -4,26 +4,33 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
-#include <memory>
 #include <utility>
 
-#include "base/mutex.h"
 #include "trainer/comm/backend/combine.h"
 
 namespace dslaunch {
 namespace {
 
-// Of a tensor, that is reduced or moved while others are on their way.
+// Of a tensor, that is reduced or moved while others are on their way. A chunk goes from host to
+// host, so with more of them it is smaller.
 constexpr size_t kChunkBytes = size_t{4} << 20;
+constexpr size_t kLeastChunkBytes = size_t{128} << 10;
 constexpr size_t kChunksUnderWay = 3;
-// Up to here every rank gets everything, which takes one trip instead of two.
+// Of memory that is kept for later operations.
+constexpr size_t kSpareBytes = size_t{16} << 20;
+// Up to here every rank gets everything from each, which takes one trip.
 constexpr size_t kSmallBytes = size_t{16} << 10;
 // Tags of collectives; those of messages are below.
 constexpr uint64_t kCollective = uint64_t{1} << 63;
-constexpr unsigned kPhaseBits = 6;  // a barrier has a phase for each bit of the number of ranks
+constexpr unsigned kKindBits = 3;
+constexpr unsigned kItemBits = 21;
 
 std::byte* BytesOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+// A flat tensor over bytes that stay.
+at::Tensor View(std::byte* data, size_t elements, at::ScalarType dtype) {
+  return at::from_blob(data, {static_cast<int64_t>(elements)}, at::TensorOptions().dtype(dtype));
+}
 
 struct Range {
   size_t begin = 0;
@@ -36,9 +43,8 @@ Range PartOf(size_t begin, size_t elements, size_t index, size_t count) {
   return {begin + elements * index / count, begin + elements * (index + 1) / count};
 }
 
-// A flat tensor over bytes that stay.
-at::Tensor View(std::byte* data, size_t elements, at::ScalarType dtype) {
-  return at::from_blob(data, {static_cast<int64_t>(elements)}, at::TensorOptions().dtype(dtype));
+size_t ChunksOf(size_t elements, size_t chunk_elements) {
+  return (elements + chunk_elements - 1) / chunk_elements;
 }
 
 }  // namespace
@@ -49,232 +55,311 @@ at::Tensor StagingMemory::Take(size_t bytes) {
   if (fits == spare_.end()) return at::empty({static_cast<int64_t>(bytes)}, at::kByte);
   at::Tensor memory = std::move(*fits);
   spare_.erase(fits);
+  spare_bytes_ -= memory.nbytes();
   return memory;
 }
 
 void StagingMemory::Give(at::Tensor memory) {
+  spare_bytes_ += memory.nbytes();
   spare_.push_back(std::move(memory));
-  if (spare_.size() > kChunksUnderWay)
-    spare_.erase(std::ranges::min_element(spare_, {}, &at::Tensor::nbytes));
+  while (spare_bytes_ > kSpareBytes) {
+    const auto smallest = std::ranges::min_element(spare_, {}, &at::Tensor::nbytes);
+    spare_bytes_ -= smallest->nbytes();
+    spare_.erase(smallest);
+  }
 }
 
-// Messages of one phase that are under way together.
-class LinkCollective::Transfers {
- public:
-  Transfers(LinkCollective& collective, uint64_t phase)
-      : collective_(&collective), tag_(kCollective | (collective.number_ << kPhaseBits) | phase) {}
+LinkCollective::LinkCollective(LinkEngine& engine, const HostGroups& hosts, StagingMemory& staging,
+                               uint64_t number, Deadline deadline)
+    : engine_(engine),
+      hosts_(hosts),
+      staging_(staging),
+      number_(number),
+      steps_(engine, deadline),
+      own_(engine.rank()),
+      ranks_(engine.ranks()),
+      host_(hosts.PartOf(own_)) {}
 
-  void Send(size_t to, const std::byte* data, size_t bytes) {
-    collective_->engine_.Send(to, tag_, data, bytes, collective_->deadline_, Begin());
-  }
-  void Receive(size_t from, std::byte* data, size_t bytes) {
-    collective_->engine_.Receive(from, tag_, data, bytes, collective_->deadline_, Begin());
-  }
-  // Until all are done. Their deadlines end it.
-  void Wait() {
-    const MutexLock lock(state_->mutex);
-    state_->changed.Wait(state_->mutex, [this]() DSL_REQUIRES(state_->mutex) {
-      return state_->under_way == 0 || state_->error;
-    });
-    if (state_->error) std::rethrow_exception(state_->error);
-  }
-
- private:
-  struct State {
-    Mutex mutex;
-    CondVar changed;
-    size_t under_way DSL_GUARDED_BY(mutex) = 0;
-    std::exception_ptr error DSL_GUARDED_BY(mutex);  // the first
-  };
-
-  LinkEngine::Done Begin() {
-    {
-      const MutexLock lock(state_->mutex);
-      ++state_->under_way;
-    }
-    return [state = state_](const std::exception_ptr& error) {
-      const MutexLock lock(state->mutex);
-      --state->under_way;
-      if (error && !state->error) state->error = error;
-      state->changed.NotifyAll();
-    };
-  }
-
-  LinkCollective* collective_;
-  uint64_t tag_;
-  std::shared_ptr<State> state_ = std::make_shared<State>();
-};
-
-LinkCollective::Staged& LinkCollective::Stage(std::byte* own, size_t elements,
-                                              at::ScalarType dtype) {
-  const size_t bytes = elements * c10::elementSize(dtype);
-  Staged& staged = staged_.emplace_back(staging_.Take(bytes * (engine_.ranks() - 1)));
-  std::byte* next = BytesOf(staged.memory);
-  for (size_t rank = 0; rank < engine_.ranks(); ++rank) {
-    const bool is_own = rank == engine_.rank();
-    staged.parts.push_back(View(is_own ? own : next, elements, dtype));
-    if (!is_own) next += bytes;
-  }
-  return staged;
+uint64_t LinkCollective::TagOf(Kind kind, uint64_t item) const {
+  return kCollective | (number_ << (kKindBits + kItemBits)) |
+         (static_cast<uint64_t>(kind) << kItemBits) | item;
 }
 
-void LinkCollective::Unstage() {
-  staging_.Give(std::move(staged_.front().memory));
-  staged_.pop_front();
+LinkTransfer LinkCollective::Send(size_t to, Kind kind, uint64_t item, const std::byte* data,
+                                  size_t bytes) const {
+  return {LinkTransfer::Way::kSend, to, TagOf(kind, item), const_cast<std::byte*>(data), bytes};
+}
+
+LinkTransfer LinkCollective::Receive(size_t from, Kind kind, uint64_t item, std::byte* data,
+                                     size_t bytes) const {
+  return {LinkTransfer::Way::kReceive, from, TagOf(kind, item), data, bytes};
+}
+
+std::vector<size_t> LinkCollective::Neighbours() const {
+  const HostGroups::Part& host = hosts_.part(host_);
+  std::vector<size_t> neighbours;
+  for (size_t i = 1; i < host.count; ++i)
+    neighbours.push_back(host.first + (own_ - host.first + i) % host.count);
+  return neighbours;
+}
+
+size_t LinkCollective::ChunkBytes() const {
+  return std::max(kChunkBytes / hosts_.parts(), kLeastChunkBytes);
+}
+
+// A chunk's way is that to the last host and back.
+size_t LinkCollective::ChunksUnderWay() const { return kChunksUnderWay + 2 * (hosts_.parts() - 1); }
+
+void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
+  const bool is_last = host_ + 1 == hosts_.parts();
+  const at::ScalarType partial_type = PartialType(what.dtype, what.op);
+  const size_t bytes = what.elements * c10::elementSize(what.dtype);
+  const size_t partial_bytes = what.elements * c10::elementSize(partial_type);
+  const HostGroups::Part& host = hosts_.part(host_);
+  const at::Tensor memory = staging_.Take(partial_bytes + (host.count - 1) * bytes);
+  // First, because its elements are the largest, and all must be aligned.
+  std::byte* const partial = BytesOf(memory);
+  std::vector<at::Tensor> parts;
+  std::vector<LinkTransfer> messages;
+  if (host_ > 0) {
+    parts.push_back(View(partial, what.elements, partial_type));
+    messages.push_back(Receive(hosts_.Owner(host_ - 1, what.column), Kind::kPartial, what.item,
+                               partial, partial_bytes));
+  }
+  std::byte* next = partial + partial_bytes;
+  for (size_t rank = host.first; rank < host.first + host.count; ++rank) {
+    parts.push_back(View(rank == own_ ? what.own : next, what.elements, what.dtype));
+    if (rank == own_) continue;
+    messages.push_back(Receive(rank, Kind::kPart, what.item, next, bytes));
+    next += bytes;
+  }
+  steps_.When(messages, [=, this] {
+    std::byte* const sum = is_last && what.result != nullptr ? what.result : partial;
+    if (what.elements > 0)
+      Combine(parts, what.op, View(sum, what.elements, is_last ? what.dtype : partial_type));
+    if (is_last) return done(sum, memory);
+    steps_.When(
+        {Send(hosts_.Owner(host_ + 1, what.column), Kind::kPartial, what.item, sum, partial_bytes)},
+        [this, memory] { staging_.Give(memory); });
+    done(nullptr, {});
+  });
 }
 
 void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
-  const size_t ranks = engine_.ranks(), own = engine_.rank();
   const size_t item = tensor.element_size();
   const auto elements = static_cast<size_t>(tensor.numel());
+  const at::ScalarType dtype = tensor.scalar_type();
   if (elements == 0) return;
   std::byte* const data = BytesOf(tensor);
   if (elements * item <= kSmallBytes) {
-    const at::Tensor all = at::empty({static_cast<int64_t>(ranks), tensor.numel()}, tensor.dtype());
-    const Staged& staged = staged_.emplace_back(all, all.unbind(0));
-    AllGather(tensor, staged.parts);
-    return Combine(staged.parts, op, View(data, elements, tensor.scalar_type()));
+    gathered_ = at::empty({static_cast<int64_t>(ranks_), tensor.numel()}, tensor.dtype()).unbind(0);
+    AllGather(tensor, gathered_);
+    return Combine(gathered_, op, View(data, elements, dtype));
   }
-  // Each rank reduces its part of a chunk and sends it to all.
-  const size_t chunk_elements = std::max<size_t>(kChunkBytes / item, ranks);
-  const size_t chunks = (elements + chunk_elements - 1) / chunk_elements;
-  const auto part = [&](size_t chunk, size_t rank) {
-    const size_t begin = chunk * chunk_elements;
-    return PartOf(begin, std::min(chunk_elements, elements - begin), rank, ranks);
+  const size_t columns = hosts_.columns();
+  const size_t chunk_elements = std::max(ChunkBytes() / item, columns);
+  const size_t chunks = ChunksOf(elements, chunk_elements);
+  std::vector<size_t> missing(chunks, columns);  // results
+  size_t next = 0;
+  std::function<void()> begin_next;
+  const auto have = [&](size_t chunk) {
+    if (--missing[chunk] == 0) begin_next();
   };
-  std::deque<Transfers> gathering;  // for each chunk that is under way
-  const auto gather = [&](size_t chunk) {
-    Transfers& transfers = gathering.emplace_back(*this, 0);
-    const Range mine = part(chunk, own);
-    const Staged& staged = Stage(data + mine.begin * item, mine.size(), tensor.scalar_type());
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      if (rank != own) transfers.Receive(rank, BytesOf(staged.parts[rank]), mine.size() * item);
-    }
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      const Range theirs = part(chunk, rank);
-      if (rank != own) transfers.Send(rank, data + theirs.begin * item, theirs.size() * item);
+  begin_next = [&] {
+    if (next == chunks) return;
+    const size_t chunk = next++, begin = chunk * chunk_elements;
+    for (size_t column = 0; column < columns; ++column) {
+      const Range range =
+          PartOf(begin, std::min(chunk_elements, elements - begin), column, columns);
+      std::byte* const place = data + range.begin * item;
+      const size_t bytes = range.size() * item;
+      if (!IsOwner(column)) {
+        // The result comes when this rank's part has gone, so that they may have one place.
+        const size_t owner = hosts_.Owner(host_, column);
+        steps_.When({Send(owner, Kind::kPart, column, place, bytes),
+                     Receive(owner, Kind::kResult, column, place, bytes)},
+                    [&have, chunk] { have(chunk); });
+        continue;
+      }
+      // From here the result goes back, from host to host and to the ranks of each.
+      const auto deliver = [=, this, &have] {
+        std::vector<LinkTransfer> messages;
+        if (host_ > 0) {
+          messages.push_back(
+              Send(hosts_.Owner(host_ - 1, column), Kind::kResult, column, place, bytes));
+        }
+        for (const size_t rank : Neighbours())
+          messages.push_back(Send(rank, Kind::kResult, column, place, bytes));
+        steps_.When(messages);
+        have(chunk);
+      };
+      Reduce({place, range.size(), dtype, op, column, column, place},
+             [this, deliver](std::byte* result, const at::Tensor& memory) {
+               if (result == nullptr) return;
+               staging_.Give(memory);
+               deliver();
+             });
+      if (host_ + 1 == hosts_.parts()) continue;
+      steps_.When({Receive(hosts_.Owner(host_ + 1, column), Kind::kResult, column, place, bytes)},
+                  deliver);
     }
   };
-  Transfers results(*this, 1);
-  for (size_t chunk = 0; chunk < std::min(kChunksUnderWay, chunks); ++chunk) gather(chunk);
-  for (size_t chunk = 0; chunk < chunks; ++chunk) {
-    gathering.front().Wait();
-    const Range mine = part(chunk, own);
-    if (mine.size() > 0) Combine(staged_.front().parts, op, staged_.front().parts[own]);
-    gathering.pop_front();
-    Unstage();
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      if (rank == own) continue;
-      const Range theirs = part(chunk, rank);
-      results.Receive(rank, data + theirs.begin * item, theirs.size() * item);
-      results.Send(rank, data + mine.begin * item, mine.size() * item);
-    }
-    if (chunk + kChunksUnderWay < chunks) gather(chunk + kChunksUnderWay);
-  }
-  results.Wait();
+  for (size_t i = 0; i < ChunksUnderWay(); ++i) begin_next();
+  steps_.Run();
 }
 
 void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                                    c10d::ReduceOp::RedOpType op) {
-  const size_t ranks = engine_.ranks(), own = engine_.rank();
   const size_t item = result.element_size();
   const auto elements = static_cast<size_t>(result.numel());
-  const size_t chunk_elements = std::max<size_t>(kChunkBytes / item / ranks, 1);
-  const size_t chunks = (elements + chunk_elements - 1) / chunk_elements;
-  std::deque<Transfers> gathering;  // for each chunk that is under way
-  const auto range = [&](size_t chunk) {
-    return Range{chunk * chunk_elements, std::min((chunk + 1) * chunk_elements, elements)};
+  const size_t chunk_elements = std::max<size_t>(ChunkBytes() / item / ranks_, 1);
+  const size_t chunks = ChunksOf(elements, chunk_elements);
+  const size_t last = hosts_.parts() - 1;
+  size_t reductions = 0;  // of this rank, in each chunk
+  for (size_t to = 0; to < ranks_; ++to) reductions += IsOwner(hosts_.ColumnOf(to)) ? 1 : 0;
+  // On the last host a rank reduces its own result.
+  std::vector<size_t> missing(chunks, reductions + (host_ == last ? 0 : 1));
+  size_t next = 0;
+  std::function<void()> begin_next;
+  const auto have = [&](size_t chunk) {
+    if (--missing[chunk] == 0) begin_next();
   };
-  const auto at_rank = [&](size_t rank, size_t chunk) {
-    return BytesOf(parts) + (rank * elements + range(chunk).begin) * item;
-  };
-  const auto gather = [&](size_t chunk) {
-    Transfers& transfers = gathering.emplace_back(*this, 0);
-    const size_t size = range(chunk).size();
-    const Staged& staged = Stage(at_rank(own, chunk), size, parts.scalar_type());
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      if (rank == own) continue;
-      transfers.Receive(rank, BytesOf(staged.parts[rank]), size * item);
-      transfers.Send(rank, at_rank(rank, chunk), size * item);
+  begin_next = [&] {
+    if (next == chunks) return;
+    const size_t chunk = next++, begin = chunk * chunk_elements;
+    const size_t size = std::min(chunk_elements, elements - begin), bytes = size * item;
+    std::byte* const own_result = BytesOf(result) + begin * item;
+    for (size_t to = 0; to < ranks_; ++to) {
+      std::byte* const part = BytesOf(parts) + (to * elements + begin) * item;
+      const size_t column = hosts_.ColumnOf(to);
+      if (!IsOwner(column)) {
+        steps_.When({Send(hosts_.Owner(host_, column), Kind::kPart, to, part, bytes)});
+        continue;
+      }
+      Reduce({part, size, parts.scalar_type(), op, to, column, to == own_ ? own_result : nullptr},
+             [=, this, &have](std::byte* sum, const at::Tensor& memory) {
+               const auto give = [this, memory] { staging_.Give(memory); };
+               if (sum == own_result)
+                 give();
+               else if (sum != nullptr)
+                 steps_.When({Send(to, Kind::kResult, to, sum, bytes)}, give);
+               have(chunk);
+             });
     }
+    if (host_ == last) return;
+    steps_.When({Receive(hosts_.Owner(last, hosts_.ColumnOf(own_)), Kind::kResult, own_, own_result,
+                         bytes)},
+                [&have, chunk] { have(chunk); });
   };
-  for (size_t chunk = 0; chunk < std::min(kChunksUnderWay, chunks); ++chunk) gather(chunk);
-  for (size_t chunk = 0; chunk < chunks; ++chunk) {
-    gathering.front().Wait();
-    const Range mine = range(chunk);
-    Combine(staged_.front().parts, op,
-            View(BytesOf(result) + mine.begin * item, mine.size(), result.scalar_type()));
-    gathering.pop_front();
-    Unstage();
-    if (chunk + kChunksUnderWay < chunks) gather(chunk + kChunksUnderWay);
+  for (size_t i = 0; i < ChunksUnderWay(); ++i) begin_next();
+  steps_.Run();
+}
+
+void LinkCollective::Spread(size_t from, std::byte* data, size_t bytes,
+                            std::optional<size_t> complete) {
+  const auto needs = [&](size_t rank) { return rank != from && rank != complete; };
+  const size_t host = hosts_.PartOf(from), column = hosts_.ColumnOf(from);
+  const auto to_neighbours = [&](Kind kind) {
+    std::vector<LinkTransfer> messages;
+    for (const size_t rank : Neighbours()) {
+      if (needs(rank)) messages.push_back(Send(rank, kind, from, data, bytes));
+    }
+    return messages;
+  };
+  if (own_ == from) {
+    std::vector<LinkTransfer> messages = to_neighbours(Kind::kPart);
+    for (size_t i = 1; i < hosts_.parts(); ++i) {
+      const size_t rank = hosts_.Owner((host + i) % hosts_.parts(), column);
+      if (needs(rank)) messages.push_back(Send(rank, Kind::kPart, from, data, bytes));
+    }
+    return steps_.When(messages);
   }
+  const size_t forwarder = hosts_.Owner(host_, column);
+  if (host == host_ || forwarder != own_) {
+    const bool is_forwarded = host != host_;
+    if (needs(own_)) {
+      steps_.When({Receive(is_forwarded ? forwarder : from,
+                           is_forwarded ? Kind::kForwarded : Kind::kPart, from, data, bytes)});
+    }
+    return;
+  }
+  const std::vector<LinkTransfer> forwarded = to_neighbours(Kind::kForwarded);
+  if (!needs(own_)) return steps_.When(forwarded);
+  steps_.When({Receive(from, Kind::kPart, from, data, bytes)},
+              [this, forwarded] { steps_.When(forwarded); });
 }
 
 // A large tensor goes out in parts, which the ranks give to each other.
 void LinkCollective::Broadcast(const at::Tensor& tensor, size_t root) {
-  const size_t ranks = engine_.ranks(), own = engine_.rank();
   const size_t bytes = tensor.nbytes();
   if (bytes == 0) return;
   std::byte* const data = BytesOf(tensor);
-  Transfers scatter(*this, 0);
-  const bool small = bytes <= kSmallBytes;
-  const auto part = [&](size_t rank) {
-    return small ? Range{0, bytes} : PartOf(0, bytes, rank, ranks);
-  };
-  if (own == root) {
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      if (rank != own) scatter.Send(rank, data + part(rank).begin, part(rank).size());
+  if (bytes <= kSmallBytes) {
+    if (own_ != root) steps_.When({Receive(root, Kind::kResult, 0, data, bytes)});
+    for (size_t rank = 0; rank < ranks_; ++rank) {
+      if (own_ == root && rank != root) steps_.When({Send(rank, Kind::kResult, 0, data, bytes)});
     }
-  } else {
-    scatter.Receive(root, data + part(own).begin, part(own).size());
+    return steps_.Run();
   }
-  Transfers rest(*this, 1);
-  for (size_t rank = 0; !small && rank < ranks; ++rank) {
-    if (rank != own && own != root) rest.Receive(rank, data + part(rank).begin, part(rank).size());
+  for (size_t rank = 0; rank < ranks_; ++rank) {
+    const Range range = PartOf(0, bytes, rank, ranks_);
+    std::byte* const part = data + range.begin;
+    const auto spread = [=, this] { Spread(rank, part, range.size(), root); };
+    if (rank == own_ && own_ != root) {
+      steps_.When({Receive(root, Kind::kResult, rank, part, range.size())}, spread);
+      continue;
+    }
+    if (own_ == root && rank != root)
+      steps_.When({Send(rank, Kind::kResult, rank, part, range.size())});
+    spread();
   }
-  scatter.Wait();
-  for (size_t rank = 0; !small && rank < ranks; ++rank) {
-    if (rank != own && rank != root) rest.Send(rank, data + part(own).begin, part(own).size());
-  }
-  rest.Wait();
+  steps_.Run();
 }
 
 void LinkCollective::AllGather(const at::Tensor& input, const std::vector<at::Tensor>& outputs) {
-  const size_t ranks = engine_.ranks(), own = engine_.rank();
   const size_t bytes = input.nbytes();
   if (bytes == 0) return;
-  Transfers transfers(*this, 0);
-  for (size_t i = 1; i < ranks; ++i)
-    transfers.Receive((own + i) % ranks, BytesOf(outputs[(own + i) % ranks]), bytes);
-  for (size_t i = 1; i < ranks; ++i) transfers.Send((own + i) % ranks, BytesOf(input), bytes);
-  if (BytesOf(outputs[own]) != BytesOf(input))
-    std::memcpy(BytesOf(outputs[own]), BytesOf(input), bytes);
-  transfers.Wait();
+  if (bytes <= kSmallBytes) {
+    for (size_t i = 1; i < ranks_; ++i) {
+      const size_t rank = (own_ + i) % ranks_;
+      steps_.When({Receive(rank, Kind::kPart, 0, BytesOf(outputs[rank]), bytes),
+                   Send(rank, Kind::kPart, 0, BytesOf(input), bytes)});
+    }
+  } else {
+    // What is forwarded goes on while more of it comes.
+    const size_t chunk_bytes = hosts_.parts() > 1 ? ChunkBytes() : bytes;
+    for (size_t begin = 0; begin < bytes; begin += chunk_bytes) {
+      const size_t size = std::min(chunk_bytes, bytes - begin);
+      for (size_t i = 1; i <= ranks_; ++i) {
+        const size_t rank = (own_ + i) % ranks_;
+        Spread(rank, BytesOf(rank == own_ ? input : outputs[rank]) + begin, size, std::nullopt);
+      }
+    }
+  }
+  if (BytesOf(outputs[own_]) != BytesOf(input))
+    std::memcpy(BytesOf(outputs[own_]), BytesOf(input), bytes);
+  steps_.Run();
 }
 
 void LinkCollective::AllToAll(const at::Tensor& input, const at::Tensor& output) {
-  const size_t ranks = engine_.ranks(), own = engine_.rank();
-  const size_t bytes = input.nbytes() / ranks;
+  const size_t bytes = input.nbytes() / ranks_;
   if (bytes == 0) return;
-  Transfers transfers(*this, 0);
-  for (size_t i = 1; i < ranks; ++i) {
-    const size_t rank = (own + i) % ranks;
-    transfers.Receive(rank, BytesOf(output) + rank * bytes, bytes);
-    transfers.Send(rank, BytesOf(input) + rank * bytes, bytes);
+  for (size_t i = 1; i < ranks_; ++i) {
+    const size_t rank = (own_ + i) % ranks_;
+    steps_.When({Receive(rank, Kind::kPart, 0, BytesOf(output) + rank * bytes, bytes),
+                 Send(rank, Kind::kPart, 0, BytesOf(input) + rank * bytes, bytes)});
   }
-  std::memcpy(BytesOf(output) + own * bytes, BytesOf(input) + own * bytes, bytes);
-  transfers.Wait();
+  std::memcpy(BytesOf(output) + own_ * bytes, BytesOf(input) + own_ * bytes, bytes);
+  steps_.Run();
 }
 
 // After round k each rank knows of 2^(k+1) ranks that they have come.
 void LinkCollective::Barrier() {
-  const size_t ranks = engine_.ranks(), own = engine_.rank();
   uint64_t round = 0;
-  for (size_t distance = 1; distance < ranks; distance *= 2, ++round) {
-    Transfers transfers(*this, round);
-    transfers.Receive((own + ranks - distance) % ranks, nullptr, 0);
-    transfers.Send((own + distance) % ranks, nullptr, 0);
-    transfers.Wait();
+  for (size_t distance = 1; distance < ranks_; distance *= 2, ++round) {
+    steps_.When({Receive((own_ + ranks_ - distance) % ranks_, Kind::kRound, round, nullptr, 0),
+                 Send((own_ + distance) % ranks_, Kind::kRound, round, nullptr, 0)});
+    steps_.Run();
   }
 }
 

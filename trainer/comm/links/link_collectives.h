@@ -7,12 +7,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <functional>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
 #include "base/deadline.h"
+#include "trainer/comm/links/host_groups.h"
 #include "trainer/comm/links/link_engine.h"
+#include "trainer/comm/links/transfer_steps.h"
 
 namespace dslaunch {
 
@@ -26,16 +29,19 @@ class StagingMemory {
 
  private:
   std::vector<at::Tensor> spare_;
+  size_t spare_bytes_ = 0;
 };
 
 // One operation, whose number is the same on all ranks, and of no other operation of the group.
 // Tensors are contiguous and on the CPU. Reductions are in the order of the ranks
-// (trainer/comm/backend/combine.h), each element on one rank, so that all ranks have the same bits.
+// (trainer/comm/backend/combine.h), each element on one rank of each host, so that all ranks have
+// the same bits, and the same as on one host: a host adds what its ranks have to the sum of the
+// hosts before it. Between hosts goes the sum alone, and what is gathered goes to each host once.
 class LinkCollective {
  public:
   // `staging` belongs to the operations of a group, which run one after the other.
-  LinkCollective(LinkEngine& engine, StagingMemory& staging, uint64_t number, Deadline deadline)
-      : engine_(engine), staging_(staging), number_(number), deadline_(deadline) {}
+  LinkCollective(LinkEngine& engine, const HostGroups& hosts, StagingMemory& staging,
+                 uint64_t number, Deadline deadline);
 
   void AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
   // `parts` is [ranks * n], `result` [n]; they may not overlap.
@@ -49,22 +55,45 @@ class LinkCollective {
   void Barrier();
 
  private:
-  class Transfers;
-  // What is to be reduced of a chunk that is under way: a part of each rank, by rank.
-  struct Staged {
-    at::Tensor memory;  // of the other ranks' parts
-    std::vector<at::Tensor> parts;
+  // What a message brings. Those of one kind and item between two ranks are matched by their order.
+  enum class Kind : uint64_t { kPart, kPartial, kResult, kForwarded, kRound };
+  // What of a tensor this rank reduces for its host.
+  struct Reduction {
+    std::byte* own;  // this rank's part
+    size_t elements;
+    at::ScalarType dtype;
+    c10d::ReduceOp::RedOpType op;
+    uint64_t item;      // of its messages
+    size_t column;      // of HostGroups
+    std::byte* result;  // where it goes; null: into staging_'s memory
   };
 
-  // All ranks' parts, of `elements` elements each; `own` are this rank's.
-  Staged& Stage(std::byte* own, size_t elements, at::ScalarType dtype);
-  void Unstage();  // the oldest
+  uint64_t TagOf(Kind kind, uint64_t item) const;
+  LinkTransfer Send(size_t to, Kind kind, uint64_t item, const std::byte* data, size_t bytes) const;
+  LinkTransfer Receive(size_t from, Kind kind, uint64_t item, std::byte* data, size_t bytes) const;
+  // Those of this rank's host but itself.
+  std::vector<size_t> Neighbours() const;
+  size_t ChunkBytes() const;
+  size_t ChunksUnderWay() const;
+  bool IsOwner(size_t column) const { return hosts_.Owner(host_, column) == own_; }
+
+  // Waits for the sum of the hosts before this one, adds what this host's ranks have, and sends the
+  // sum to the next host. Then it calls `done`: on the last host with the result, and with memory
+  // to give to staging_ when the result is used; on the others with nothing.
+  using Reduced = std::function<void(std::byte* result, const at::Tensor& memory)>;
+  void Reduce(const Reduction& what, const Reduced& done);
+  // What rank `from` has goes to all ranks, to each other host once; not to rank `complete`, which
+  // has it already.
+  void Spread(size_t from, std::byte* data, size_t bytes, std::optional<size_t> complete);
 
   LinkEngine& engine_;
+  const HostGroups& hosts_;
   StagingMemory& staging_;
   const uint64_t number_;
-  const Deadline deadline_;
-  std::deque<Staged> staged_;
+  TransferSteps steps_;
+  std::vector<at::Tensor> gathered_;  // of a small all-reduce
+  const size_t own_, ranks_;
+  const size_t host_;  // of HostGroups
 };
 
 }  // namespace dslaunch

@@ -49,7 +49,9 @@ struct Rank {
   }
 };
 
-void InRanks(int ranks, const std::function<void(const Rank&)>& body) {
+// `nodes`: where each rank says that it is, by rank; empty: all on one.
+void InRanks(int ranks, const std::function<void(const Rank&)>& body,
+             const std::vector<uint32_t>& nodes = {}) {
   FakeRankAgent agent(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
   std::vector<std::string> failures(static_cast<size_t>(ranks));
@@ -60,7 +62,9 @@ void InRanks(int ranks, const std::function<void(const Rank&)>& body) {
         own.connections = RankConnections::Open(agent.Take(static_cast<size_t>(rank)), rank, 1, "",
                                                 Deadline::After(kTimeout));
         own.store = ConnectStore(own.connections, "store", kTimeout);
-        own.store->set(PlaceKey(static_cast<size_t>(rank)), own.connections->place().ToText());
+        RankPlace place = own.connections->place();
+        if (!nodes.empty()) place.node = nodes[static_cast<size_t>(rank)];
+        own.store->set(PlaceKey(static_cast<size_t>(rank)), place.ToText());
         own.Meet("begin");
         body(own);
         own.Meet("end");
@@ -94,36 +98,53 @@ at::Tensor Sum(uint64_t seed, int ranks, int64_t elements, at::ScalarType dtype)
   return sum;
 }
 
-class LinkBackendTest : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, LinkBackendTest, ::testing::Values(2, 3, 5));
+// The node of each rank.
+class LinkBackendTest : public ::testing::TestWithParam<std::vector<uint32_t>> {
+ protected:
+  static void InRanksOfTheParam(const std::function<void(const Rank&)>& body) {
+    InRanks(static_cast<int>(GetParam().size()), body, GetParam());
+  }
+};
+using Nodes = std::vector<uint32_t>;
+INSTANTIATE_TEST_SUITE_P(OneHost, LinkBackendTest,
+                         ::testing::Values(Nodes{0, 0}, Nodes{0, 0, 0}, Nodes(5, 0)));
+INSTANTIATE_TEST_SUITE_P(Hosts, LinkBackendTest,
+                         ::testing::Values(Nodes{0, 1, 2}, Nodes{0, 0, 1, 1}, Nodes{0, 0, 0, 1, 1},
+                                           Nodes{0, 1, 1, 1}, Nodes{4, 4, 2, 2, 3},
+                                           Nodes{0, 0, 1, 1, 2, 2, 3, 3}));
+// Their ranks do not follow one another.
+INSTANTIATE_TEST_SUITE_P(Mixed, LinkBackendTest, ::testing::Values(Nodes{0, 1, 0, 1}));
 
 TEST_P(LinkBackendTest, ReductionsHaveTheSameBitsOnAllRanks) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE("DSLAUNCH_TEST_SEED=" + std::to_string(seed));
-  InRanks(GetParam(), [&](const Rank& own) {
-    const auto backend = own.Backend("group");
+  const auto ranks = static_cast<int64_t>(GetParam().size());
+  // The largest is of more chunks than are under way at a time.
+  for (const int64_t size : {0, 1, 4'097, 70'000, GetParam().back() == 0 ? 4'500'001 : 3'000'001}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{4097}, int64_t{4'500'001}}) {
-        std::vector<at::Tensor> tensors = {Values(seed, own.rank, size, dtype)};
+      const int64_t part_size = (size + ranks - 1) / ranks;
+      const at::Tensor sum = Sum(seed, static_cast<int>(ranks), part_size * ranks, dtype);
+      InRanksOfTheParam([&](const Rank& own) {
+        const auto backend = own.Backend("group");
+        const at::Tensor values = Values(seed, own.rank, part_size * ranks, dtype);
+        std::vector<at::Tensor> tensors = {values.clone()};
         backend->allreduce(tensors, c10d::AllreduceOptions())->wait();
-        Expect(at::equal(tensors[0], Sum(seed, own.ranks, size, dtype)), "all-reduce");
+        Expect(at::equal(tensors[0], sum), "all-reduce");
 
-        at::Tensor parts = Values(seed, own.rank, size * own.ranks, dtype);
-        at::Tensor part = at::empty({size}, dtype);
+        at::Tensor parts = values, part = at::empty({part_size}, dtype);
         backend->_reduce_scatter_base(part, parts, c10d::ReduceScatterOptions())->wait();
-        Expect(at::equal(
-                   part,
-                   Sum(seed, own.ranks, size * own.ranks, dtype).narrow(0, own.rank * size, size)),
-               "reduce-scatter");
-      }
+        Expect(at::equal(part, sum.narrow(0, own.rank * part_size, part_size)), "reduce-scatter");
+        Expect(at::equal(parts, Values(seed, own.rank, part_size * ranks, dtype)),
+               "what was reduced is as it was");
+      });
     }
-  });
+  }
 }
 
 TEST_P(LinkBackendTest, MovesTensors) {
-  InRanks(GetParam(), [&](const Rank& own) {
+  InRanksOfTheParam([&](const Rank& own) {
     const auto backend = own.Backend("group");
-    for (const int64_t size : {0, 1, 3, 5'000, 1'000'003}) {
+    for (const int64_t size : {0, 1, 3, 5'000, own.ranks > 5 ? 200'003 : 1'000'003}) {
       for (int root = 0; root < own.ranks; ++root) {
         std::vector<at::Tensor> tensors = {Values(1, own.rank, size, at::kFloat)};
         c10d::BroadcastOptions options;
@@ -152,7 +173,7 @@ TEST_P(LinkBackendTest, MovesTensors) {
 
 TEST_P(LinkBackendTest, NobodyPassesABarrierAlone) {
   std::atomic<int> came = 0;
-  InRanks(GetParam(), [&](const Rank& own) {
+  InRanksOfTheParam([&](const Rank& own) {
     const auto backend = own.Backend("group");
     for (int round = 1; round <= 3; ++round) {
       ++came;
@@ -201,6 +222,27 @@ TEST(LinkBackendTest, GroupsAreApart) {
     two->wait();
     Expect(a[0][0].item<double>() == 2.0 && b[0][0].item<double>() == 4.0, "each has its own sum");
   });
+}
+
+TEST(LinkBackendTest, OtherReductionsOverHosts) {
+  InRanks(5,
+          [](const Rank& own) {
+            const auto backend = own.Backend("group");
+            using Op = c10d::ReduceOp::RedOpType;
+            for (const Op op : {Op::MIN, Op::MAX, Op::PRODUCT}) {
+              for (const at::ScalarType dtype : {at::kHalf, at::kLong}) {
+                std::vector<at::Tensor> all;
+                for (int rank = 0; rank < own.ranks; ++rank)
+                  all.push_back((Values(4, rank, 50'000, at::kFloat) * 3).to(dtype));
+                at::Tensor expected = at::empty_like(all[0]);
+                Combine(all, op, expected);
+                std::vector<at::Tensor> tensors = {all[static_cast<size_t>(own.rank)].clone()};
+                backend->allreduce(tensors, {.reduceOp = op})->wait();
+                Expect(at::equal(tensors[0], expected), "all-reduce");
+              }
+            }
+          },
+          {0, 0, 1, 1, 1});
 }
 
 template <class Call>

@@ -1,0 +1,46 @@
+#include "trainer/comm/links/host_groups.h"
+
+#include <gtest/gtest.h>
+
+namespace dslaunch::host_groups_test {
+namespace {
+
+TEST(HostGroupsTest, HasAPartForEachHost) {
+  const HostGroups groups({7, 7, 7, 2, 2, 5});
+  ASSERT_EQ(groups.parts(), 3U);
+  EXPECT_EQ(groups.part(1).first, 3U);
+  EXPECT_EQ(groups.part(1).count, 2U);
+  EXPECT_EQ(groups.PartOf(2), 0U);
+  EXPECT_EQ(groups.PartOf(5), 2U);
+  EXPECT_EQ(groups.columns(), 3U);
+  EXPECT_EQ(groups.ColumnOf(4), 1U);
+}
+
+TEST(HostGroupsTest, EachColumnHasAnOwnerInEachPart) {
+  const HostGroups groups({0, 0, 0, 1, 1, 2});
+  EXPECT_EQ(groups.Owner(0, 2), 2U);
+  EXPECT_EQ(groups.Owner(1, 1), 4U);
+  EXPECT_EQ(groups.Owner(1, 2), 3U) << "a second column of that rank";
+  EXPECT_EQ(groups.Owner(2, 1), 5U);
+}
+
+void ExpectOnePart(const std::vector<uint32_t>& nodes) {
+  const HostGroups groups(nodes);
+  ASSERT_EQ(groups.parts(), 1U);
+  EXPECT_EQ(groups.part(0).count, nodes.size());
+  EXPECT_EQ(groups.columns(), nodes.size());
+  for (size_t rank = 0; rank < nodes.size(); ++rank) {
+    EXPECT_EQ(groups.PartOf(rank), 0U);
+    EXPECT_EQ(groups.Owner(0, groups.ColumnOf(rank)), rank);
+  }
+}
+
+TEST(HostGroupsTest, AllRanksAreOnePartWhereHostsBringNothing) {
+  ExpectOnePart({3});
+  ExpectOnePart({3, 3, 3});
+  ExpectOnePart({0, 1, 2});
+  ExpectOnePart({0, 1, 0, 1});
+}
+
+}  // namespace
+}  // namespace dslaunch::host_groups_test

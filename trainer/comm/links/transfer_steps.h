@@ -1,0 +1,54 @@
+// What is to be done when messages of a LinkEngine have come and gone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/mutex.h"
+#include "trainer/comm/links/link_engine.h"
+
+namespace dslaunch {
+
+struct LinkTransfer {
+  enum class Way { kSend, kReceive };
+  Way way;
+  size_t peer;
+  uint64_t tag;
+  std::byte* data;  // only read where it is sent; stays until the message is done
+  size_t bytes;
+};
+
+// The steps of one operation. One thread adds and runs them; when Run throws, messages may still be
+// under way (LinkEngine::FailAll ends them).
+class TransferSteps {
+ public:
+  TransferSteps(LinkEngine& engine, Deadline deadline) : engine_(engine), deadline_(deadline) {}
+
+  // Begins the messages. Run calls `then` once all of them are done, at once where there are none.
+  void When(const std::vector<LinkTransfer>& messages, std::function<void()> then = {});
+  // Until all steps are done, also those that they add. Throws what the first message to fail says;
+  // the deadline of the messages ends it.
+  void Run();
+
+ private:
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    size_t under_way DSL_GUARDED_BY(mutex) = 0;  // steps with messages under way
+    std::deque<std::function<void()>> ready DSL_GUARDED_BY(mutex);
+    std::exception_ptr error DSL_GUARDED_BY(mutex);  // the first
+  };
+
+  LinkEngine& engine_;
+  const Deadline deadline_;
+  // Messages that are still under way may outlive this object.
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace dslaunch
