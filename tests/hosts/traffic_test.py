@@ -67,6 +67,11 @@ class TrafficTest(HostsCase):
         self.assert_sent("all-reduce", {"parallel": {"mode": "all_reduce"}}, [1, 1], 3)
         self.assert_sent("all-reduce", {"parallel": {"mode": "all_reduce"}}, [1, 2, 2, 1], 2)
 
+    def test_zero_gathers_once_for_a_node(self):
+        """Half of the parameters from each node, and the sums that are for the first one."""
+        for stage in (1, 2):
+            self.assert_sent(f"ZeRO {stage}", {"zero_optimization": {"stage": stage}}, [1.5, 1], 3)
+
     def test_parameter_server(self):
         for nodes in NODES:
             server, *workers = self.of_a_step({"parallel": {"mode": "parameter_server", "servers": 1}}, nodes)

@@ -302,6 +302,10 @@ ProcessGroup::ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> jo
   group_->setGroupName(name);
 }
 
+bool ProcessGroup::sends_by_host() const {
+  return meeting_->connections && SendsByHost(*group_->getBackend(c10::DeviceType::CPU));
+}
+
 c10::Device ProcessGroup::device() const { return device_->device; }
 
 ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::string& name) const {

@@ -33,8 +33,9 @@ std::vector<PendingExchange> ShardExchange::AllGather(std::vector<Gathered> gath
     const int64_t n = gathered[i].flat.numel() / world_size();
     return gathered[i].flat.narrow(0, n * rank, n);
   };
-  if (!gathered.empty() && !gathered[0].flat.is_cpu()) {
-    for (size_t i = 0; world_size() > 1 && i < gathered.size(); ++i) {
+  if (!gathered.empty() && IsCollective(gathered[0].flat) &&
+      (gathered[0].in_order || !gathered[0].flat.is_cpu())) {
+    for (size_t i = 0; i < gathered.size(); ++i) {
       at::Tensor own = part(i, rank());
       BeginCollective(gathered[i].what, exchanges[i]);
       exchanges[i].work_.push_back(group_.c10d_group()->_allgather_base(gathered[i].flat, own));
@@ -56,7 +57,7 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
                                              int channel, const std::string& what) const {
   const at::NoGradGuard no_grad;
   PendingExchange exchange;
-  if (!message.is_cpu()) {
+  if (!message.is_cpu() || IsCollective(message)) {
     at::Tensor from = message, to = message;
     if (world_size() > 1) {
       to = AddsInPlace(message, sum) ? sum : at::empty_like(sum, message.options());
@@ -83,12 +84,13 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
 
 int64_t ShardExchange::ReceivedBytes(const at::Tensor& message, const at::Tensor& sum) const {
   const auto bytes = static_cast<int64_t>(message.nbytes());
-  if (message.is_cpu()) return bytes / world_size() * (world_size() - 1);
+  if (message.is_cpu() && !IsCollective(message)) return bytes / world_size() * (world_size() - 1);
   return world_size() == 1 || AddsInPlace(message, sum) ? 0 : bytes / world_size();
 }
 
-// On a device.
+// By a collective. On CPUs the sum may have a dtype of its own.
 bool ShardExchange::AddsInPlace(const at::Tensor& message, const at::Tensor& sum) {
+  if (message.is_cpu()) return sum.is_cpu();
   return sum.scalar_type() == message.scalar_type() && sum.device() == message.device();
 }
 

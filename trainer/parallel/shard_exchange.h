@@ -46,7 +46,8 @@ class PendingExchange {
 // of a reduce-scatter. Autograd sees nothing of it, and version counters stay as they are. `what`
 // travels is for messages.
 //
-// Between GPUs each exchange is a collective, so all ranks must start them in one order.
+// Between GPUs each exchange is a collective, so all ranks must start them in one order. Between
+// hosts that have several ranks, what is in one order anyway is a collective too.
 //
 // (Gloo's own reduce-scatter is an all-reduce on a copy, and its all-gather takes as much memory
 // again as its result.)
@@ -61,6 +62,8 @@ class ShardExchange {
     at::Tensor flat;  // [world_size * n], of which this rank's part is filled
     int channel = 0;
     std::string what = kTensors;
+    // All ranks begin the group's exchanges in one order, this one among them.
+    bool in_order = false;
   };
 
   // Both throw as Wait does where a rank is known to be lost already.
@@ -74,7 +77,7 @@ class ShardExchange {
   // ranks have for this one. On CPUs it is added up in fp32 (fp64 where `message` is that) in the
   // order of the ranks, so that it is the same bits whatever came first; Wait adds up. On a device
   // it is the backend's own reduce-scatter, in the dtype and the order that this has: NCCL rounds a
-  // 16-bit `message` with each addend.
+  // 16-bit `message` with each addend. All ranks begin these in one order.
   PendingExchange ReduceScatter(const at::Tensor& message, const at::Tensor& sum, int channel,
                                 const std::string& what = kTensors) const;
   // What ReduceScatter allocates until Wait.
@@ -95,10 +98,14 @@ class ShardExchange {
   void BeginWithEach(const std::function<at::Tensor(int peer)>& part, PendingExchange& exchange,
                      Begin begin) const;
 
+  bool IsCollective(const at::Tensor& tensor) const {
+    return world_size() > 1 && (!tensor.is_cpu() || group_.sends_by_host());
+  }
   static bool AddsInPlace(const at::Tensor& message, const at::Tensor& sum);
 
   // On a device a collective of the backend takes the place of messages: these are matched in the
   // order of a stream there, so two ranks that each send before they receive would wait for ever.
+  // Between hosts, because it sends less.
   void BeginCollective(const std::string& what, PendingExchange& exchange) const;
 
   const ProcessGroup& group_;

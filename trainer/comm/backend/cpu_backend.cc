@@ -19,7 +19,10 @@ Ref<c10d::Work> CpuBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor&
                                                  const c10d::ReduceScatterOptions& options) {
   Check(input);
   Check(output);
-  TORCH_CHECK(input.numel() == output.numel() * getSize() && input.dtype() == output.dtype(), name_,
+  const bool fits =
+      input.dtype() == output.dtype() ||
+      (reduces_to_other_dtypes() && input.is_floating_point() && output.is_floating_point());
+  TORCH_CHECK(input.numel() == output.numel() * getSize() && fits, name_,
               ": reduce-scatter needs an input of world_size times the size of the output");
   return Begin(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", {input, output},
                ReduceScatter(input, output, options.reduceOp));

@@ -63,6 +63,9 @@ class CpuBackend : public c10d::Backend {
   virtual Start Send(size_t peer, uint64_t tag, const at::Tensor& tensor) = 0;
   virtual Start Receive(size_t peer, uint64_t tag, const at::Tensor& tensor) = 0;
 
+  // Whether ReduceScatter's result may be of another floating dtype than the parts.
+  virtual bool reduces_to_other_dtypes() const { return false; }
+
   static std::byte* BytesOf(const at::Tensor& tensor) {
     return static_cast<std::byte*>(tensor.data_ptr());
   }

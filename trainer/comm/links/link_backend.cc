@@ -116,6 +116,22 @@ class LinkBackend : public CpuBackend {
     engine_.reset();
   }
 
+  // Of the group's ranks. Thread-safe.
+  const HostGroups& Hosts() {
+    const MutexLock lock(hosts_mutex_);
+    if (hosts_) return *hosts_;
+    std::vector<uint32_t> nodes(job_ranks_.size());
+    if (nodes.size() > 2) {  // of less no host has two and another one
+      std::vector<std::string> keys;
+      for (const size_t rank : job_ranks_) keys.push_back(PlaceKey(rank));
+      const std::vector<std::vector<uint8_t>> places = places_->multiGet(keys);
+      std::ranges::transform(places, nodes.begin(), [](const std::vector<uint8_t>& place) {
+        return RankPlace::FromText(std::string(place.begin(), place.end())).node;
+      });
+    }
+    return hosts_.emplace(nodes);
+  }
+
  private:
   Start AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) override {
     return InTurn(
@@ -139,6 +155,7 @@ class LinkBackend : public CpuBackend {
     return InTurn(
         [input, output](LinkCollective& collective) { collective.AllToAll(input, output); });
   }
+  bool reduces_to_other_dtypes() const override { return true; }
   Start Barrier() override {
     return InTurn([](LinkCollective& collective) { collective.Barrier(); });
   }
@@ -189,35 +206,26 @@ class LinkBackend : public CpuBackend {
     };
   }
 
-  // Called by the collectives' thread.
-  const HostGroups& Hosts() {
-    if (hosts_) return *hosts_;
-    std::vector<uint32_t> nodes(job_ranks_.size());
-    if (nodes.size() > 2) {  // of less no host has two and another one
-      std::vector<std::string> keys;
-      for (const size_t rank : job_ranks_) keys.push_back(PlaceKey(rank));
-      const std::vector<std::vector<uint8_t>> places = places_->multiGet(keys);
-      std::ranges::transform(places, nodes.begin(), [](const std::vector<uint8_t>& place) {
-        return RankPlace::FromText(std::string(place.begin(), place.end())).node;
-      });
-    }
-    return hosts_.emplace(nodes);
-  }
-
   const std::shared_ptr<RankConnections> connections_;
   const std::string label_;
   const std::chrono::milliseconds timeout_;
   const c10::intrusive_ptr<c10d::Store> places_;
   const std::vector<size_t> job_ranks_;
   std::shared_ptr<LinkEngine> engine_;
-  // Of the collectives' thread.
-  StagingMemory staging_;
-  std::optional<HostGroups> hosts_;
+  StagingMemory staging_;  // of the collectives' thread
+  Mutex hosts_mutex_;
+  std::optional<HostGroups> hosts_
+      DSL_GUARDED_BY(hosts_mutex_);  // does not change once it is there
   uint64_t collectives_ = 0;
   std::unique_ptr<Sequence> sequence_ = std::make_unique<Sequence>();
 };
 
 }  // namespace
+
+bool SendsByHost(c10d::Backend& backend) {
+  auto* const links = dynamic_cast<LinkBackend*>(&backend);
+  return links != nullptr && links->Hosts().parts() > 1;
+}
 
 std::string PlaceKey(size_t job_rank) { return "place/" + std::to_string(job_rank); }
 

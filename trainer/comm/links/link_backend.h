@@ -27,4 +27,9 @@ c10::intrusive_ptr<c10d::Backend> MakeLinkBackend(
     c10::intrusive_ptr<c10d::Store> places, int rank, const std::vector<size_t>& job_ranks,
     std::chrono::milliseconds timeout);
 
+// Whether `backend` is of these, and its ranks are on several hosts of which some have several:
+// then a collective sends less than messages between all ranks. The first call waits for all
+// places.
+bool SendsByHost(c10d::Backend& backend);
+
 }  // namespace dslaunch

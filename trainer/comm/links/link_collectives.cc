@@ -115,8 +115,10 @@ void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
   const at::ScalarType partial_type = PartialType(what.dtype, what.op);
   const size_t bytes = what.elements * c10::elementSize(what.dtype);
   const size_t partial_bytes = what.elements * c10::elementSize(partial_type);
+  const size_t sum_bytes =
+      std::max(partial_bytes, what.elements * c10::elementSize(what.result_dtype));
   const HostGroups::Part& host = hosts_.part(host_);
-  const at::Tensor memory = staging_.Take(partial_bytes + (host.count - 1) * bytes);
+  const at::Tensor memory = staging_.Take(sum_bytes + (host.count - 1) * bytes);
   // First, because its elements are the largest, and all must be aligned.
   std::byte* const partial = BytesOf(memory);
   std::vector<at::Tensor> parts;
@@ -126,7 +128,7 @@ void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
     messages.push_back(Receive(hosts_.Owner(host_ - 1, what.column), Kind::kPartial, what.item,
                                partial, partial_bytes));
   }
-  std::byte* next = partial + partial_bytes;
+  std::byte* next = partial + sum_bytes;
   for (size_t rank = host.first; rank < host.first + host.count; ++rank) {
     parts.push_back(View(rank == own_ ? what.own : next, what.elements, what.dtype));
     if (rank == own_) continue;
@@ -136,7 +138,7 @@ void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
   steps_.When(messages, [=, this] {
     std::byte* const sum = is_last && what.result != nullptr ? what.result : partial;
     if (what.elements > 0)
-      Combine(parts, what.op, View(sum, what.elements, is_last ? what.dtype : partial_type));
+      Combine(parts, what.op, View(sum, what.elements, is_last ? what.result_dtype : partial_type));
     if (is_last) return done(sum, memory);
     steps_.When(
         {Send(hosts_.Owner(host_ + 1, what.column), Kind::kPartial, what.item, sum, partial_bytes)},
@@ -193,7 +195,7 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
         steps_.When(messages);
         have(chunk);
       };
-      Reduce({place, range.size(), dtype, op, column, column, place},
+      Reduce({place, range.size(), dtype, dtype, op, column, column, place},
              [this, deliver](std::byte* result, const at::Tensor& memory) {
                if (result == nullptr) return;
                staging_.Give(memory);
@@ -210,7 +212,7 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
 
 void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                                    c10d::ReduceOp::RedOpType op) {
-  const size_t item = result.element_size();
+  const size_t item = parts.element_size(), result_item = result.element_size();
   const auto elements = static_cast<size_t>(result.numel());
   const size_t chunk_elements = std::max<size_t>(ChunkBytes() / item / ranks_, 1);
   const size_t chunks = ChunksOf(elements, chunk_elements);
@@ -227,8 +229,9 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
   begin_next = [&] {
     if (next == chunks) return;
     const size_t chunk = next++, begin = chunk * chunk_elements;
-    const size_t size = std::min(chunk_elements, elements - begin), bytes = size * item;
-    std::byte* const own_result = BytesOf(result) + begin * item;
+    const size_t size = std::min(chunk_elements, elements - begin);
+    const size_t bytes = size * item, result_bytes = size * result_item;
+    std::byte* const own_result = BytesOf(result) + begin * result_item;
     for (size_t to = 0; to < ranks_; ++to) {
       std::byte* const part = BytesOf(parts) + (to * elements + begin) * item;
       const size_t column = hosts_.ColumnOf(to);
@@ -236,19 +239,20 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
         steps_.When({Send(hosts_.Owner(host_, column), Kind::kPart, to, part, bytes)});
         continue;
       }
-      Reduce({part, size, parts.scalar_type(), op, to, column, to == own_ ? own_result : nullptr},
+      Reduce({part, size, parts.scalar_type(), result.scalar_type(), op, to, column,
+              to == own_ ? own_result : nullptr},
              [=, this, &have](std::byte* sum, const at::Tensor& memory) {
                const auto give = [this, memory] { staging_.Give(memory); };
                if (sum == own_result)
                  give();
                else if (sum != nullptr)
-                 steps_.When({Send(to, Kind::kResult, to, sum, bytes)}, give);
+                 steps_.When({Send(to, Kind::kResult, to, sum, result_bytes)}, give);
                have(chunk);
              });
     }
     if (host_ == last) return;
     steps_.When({Receive(hosts_.Owner(last, hosts_.ColumnOf(own_)), Kind::kResult, own_, own_result,
-                         bytes)},
+                         result_bytes)},
                 [&have, chunk] { have(chunk); });
   };
   for (size_t i = 0; i < ChunksUnderWay(); ++i) begin_next();

@@ -44,7 +44,8 @@ class LinkCollective {
                  uint64_t number, Deadline deadline);
 
   void AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
-  // `parts` is [ranks * n], `result` [n]; they may not overlap.
+  // `parts` is [ranks * n], `result` [n], of any floating dtype where `parts` are of one; it may be
+  // this rank's part, but no other.
   void ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                      c10d::ReduceOp::RedOpType op);
   void Broadcast(const at::Tensor& tensor, size_t root);
@@ -62,6 +63,7 @@ class LinkCollective {
     std::byte* own;  // this rank's part
     size_t elements;
     at::ScalarType dtype;
+    at::ScalarType result_dtype;
     c10d::ReduceOp::RedOpType op;
     uint64_t item;      // of its messages
     size_t column;      // of HostGroups

@@ -70,6 +70,10 @@ class ProcessGroup {
   std::chrono::milliseconds timeout() const { return timeout_; }  // as in ProcessGroupOptions
   // True if all ranks are on one host and exchange CPU tensors through shared memory.
   bool shares_memory() const { return shares_memory_; }
+  // True if CPU tensors go between several hosts, of which some have several ranks: a collective of
+  // c10d_group() then sends less than messages between all ranks. The first call waits until all
+  // ranks are there.
+  bool sends_by_host() const;
   // For each rank of this group: its rank in the whole job, which messages use.
   const std::vector<size_t>& job_ranks() const { return job_ranks_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }
