@@ -137,9 +137,9 @@ SessionEnd SessionCore::End() const {
   if (failed_to_start_) return StartFailure();
   const JobInfo info = job_state_.Info();
   if (running_) return {.kind = SessionEnd::Kind::kEnded, .job = DecideJobEnd(info)};
-  SessionEnd end{.kind = SessionEnd::Kind::kInterrupted,
-                 .lines = {"interrupted before anything was started"}};
+  SessionEnd end{.kind = SessionEnd::Kind::kInterrupted};
   end.job.cause = *info.interrupted;
+  end.lines = {end.job.cause.message() + " before anything was started"};
   end.job.exit_code = end.job.cause.exit_code();
   return end;
 }

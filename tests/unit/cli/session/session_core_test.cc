@@ -432,6 +432,8 @@ TEST_F(SessionCoreTest, AnInterruptBeforeAnythingWasStartedEndsAtOnce) {
   Take(core().OnSignal(SIGTERM, now_));
   EXPECT_TRUE(IsFinished());
   EXPECT_EQ(core().End().kind, SessionEnd::Kind::kInterrupted);
+  EXPECT_THAT(core().End().lines,
+              ElementsAre("interrupted by SIGTERM before anything was started"));
   EXPECT_EQ(core().End().job.exit_code, 128 + SIGTERM);
 }
 
