@@ -11,7 +11,7 @@ using Descriptor = asio::posix::stream_descriptor;
 
 constexpr size_t kReadBytes = 256 * 1024;
 constexpr size_t kMaxHeldBytes = 16 * 1024 * 1024;
-constexpr milliseconds kKeyExchangePoll{2};
+constexpr milliseconds kRetryAfter{2};
 
 }  // namespace
 
@@ -22,7 +22,7 @@ SshPump::SshPump(asio::io_context& loop, SshSession& session, SshStream& stream,
       on_end_(std::move(on_end)),
       local_(std::move(local)),
       session_ready_(loop),
-      keys_exchanged_(loop) {}
+      retry_timer_(loop) {}
 
 void SshPump::Start() {
   std::error_code error;
@@ -37,7 +37,7 @@ void SshPump::ShutLocal() {
 
 void SshPump::Stop() {
   if (std::exchange(stopped_, true)) return;
-  keys_exchanged_.cancel();
+  retry_timer_.cancel();
   if (session_ready_.is_open()) session_ready_.release();
   local_.reset();
 }
@@ -108,7 +108,7 @@ bool SshPump::ToLocal() {
 }
 
 bool SshPump::ToRemote() {
-  exchanging_keys_ = false;
+  retry_soon_ = false;
   bool moved = false;
   if (to_remote_.empty() && !local_eof_) {
     std::array<char, kReadBytes> bytes;
@@ -125,7 +125,7 @@ bool SshPump::ToRemote() {
       local_eof_ = sent_eof_remote_ = true;
       return true;
     }
-    exchanging_keys_ = n == 0;
+    retry_soon_ = n == 0;
     moved |= n > 0;
     sent_ += static_cast<size_t>(n);
     if (sent_ == to_remote_.size()) {
@@ -146,9 +146,9 @@ void SshPump::AwaitMore() {
   if (to_remote_.empty() && !local_eof_) Await(kReadLocal);
   Await(kReadSession);
   if (session_.WritePending()) Await(kWriteSession);
-  if (!exchanging_keys_) return;
-  keys_exchanged_.expires_after(kKeyExchangePoll);
-  keys_exchanged_.async_wait([self = shared_from_this()](std::error_code error) {
+  if (!retry_soon_) return;
+  retry_timer_.expires_after(kRetryAfter);
+  retry_timer_.async_wait([self = shared_from_this()](std::error_code error) {
     if (!error) self->Turn();
   });
 }

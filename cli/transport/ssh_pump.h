@@ -60,7 +60,7 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
   const OnEnd on_end_;
   std::unique_ptr<StreamEnd> local_;              // null once stopped
   asio::posix::stream_descriptor session_ready_;  // borrowed
-  asio::steady_timer keys_exchanged_;
+  asio::steady_timer retry_timer_;
   std::array<bool, kNumWaits> awaited_{};
   size_t delivered_ = 0;    // of stream_.inbound()
   std::string to_remote_;   // read from local_ and not yet taken by the channel
@@ -69,7 +69,7 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
   bool local_eof_ = false;  // gives no more
   bool sent_eof_local_ = false;
   bool sent_eof_remote_ = false;
-  bool exchanging_keys_ = false;
+  bool retry_soon_ = false;
   bool ended_ = false;
   bool stopped_ = false;
   std::string error_;

@@ -78,8 +78,21 @@ size_t SshStream::HeldBytes() const {
 
 int SshStream::Write(std::string_view bytes) {
   const size_t size = std::min<size_t>({bytes.size(), WindowBytes(), kMostWritten});
-  if (size == 0) return 0;
+  if (size == 0 || !MaySend()) return 0;
   return std::max(-1, ::ssh_channel_write(channel_, bytes.data(), static_cast<uint32_t>(size)));
+}
+
+bool SshStream::MaySend() {
+  const uint32_t window = WindowBytes();
+  widest_ = std::max(widest_, window);
+  if (widest_ - window >= most_under_way_) {
+    const Clock::time_point now = Clock::now();
+    if (!held_since_) held_since_ = now;
+    if (now - *held_since_ < kHeldAtMost) return false;
+    most_under_way_ *= 2;
+  }
+  held_since_.reset();
+  return true;
 }
 
 void SshStream::SendEof() { ::ssh_channel_send_eof(channel_); }

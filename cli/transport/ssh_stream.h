@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/deadline.h"
 #include "base/mutex.h"
 
 namespace dslaunch {
@@ -50,8 +51,8 @@ class SshStream {
   size_t HeldBytes() const;
 
   // Sends what the far side's window takes now, kMostWritten bytes at most. How many that was; -1
-  // when the channel is broken. 0 with an open window means that keys are being exchanged: try
-  // again soon.
+  // when the channel is broken. 0 with an open window means that keys are being exchanged, or that
+  // enough is under way: try again soon.
   int Write(std::string_view bytes);
   uint32_t WindowBytes() const { return ::ssh_channel_window_size(channel_); }
   void SendEof();
@@ -64,16 +65,22 @@ class SshStream {
   uint64_t deliveries() const { return deliveries_; }
 
   static constexpr size_t kHighWater = 256 * 1024;
-  // libssh holds it twice, and the memory for that as long as the session lives: of each node that
-  // was sent so much at once. With what it adds, it fits in a power of two. With 4 KiB the copy of
-  // the agent takes 2.5 times as long.
-  static constexpr size_t kMostWritten = 32 * 1024 - 256;
+  // libssh holds it twice, and the memory for that as long as the session lives. With what libssh
+  // adds, it fits in a power of two.
+  static constexpr size_t kMostWritten = 4 * 1024 - 256;
+  // Sent and not yet taken by the command, at first. For each packet OpenSSH's sshd copies all that
+  // it holds for a command: with its whole window of 2 MiB, small packets cost it four times as
+  // much.
+  static constexpr uint32_t kMostUnderWay = 256 * 1024;
+  // Some far sides tell late what is taken: twice as much from then on.
+  static constexpr milliseconds kHeldAtMost{250};
 
  private:
   static int OnData(ssh_session, ssh_channel, void* data, uint32_t size, int is_stderr, void* self);
   static void OnEof(ssh_session, ssh_channel, void* self);
   static void OnClose(ssh_session, ssh_channel, void* self);
   static void OnExitStatus(ssh_session, ssh_channel, int status, void* self);
+  bool MaySend();
 
   const ssh_channel channel_;  // null when out of memory
   TailBuffer& stderr_tail_;
@@ -82,6 +89,9 @@ class SshStream {
   bool closed_ = false;
   std::optional<int> exit_status_;
   uint64_t deliveries_ = 0;
+  uint32_t widest_ = 0;  // the far side's window when nothing is under way
+  uint64_t most_under_way_ = kMostUnderWay;
+  std::optional<Clock::time_point> held_since_;  // so much is under way
 };
 
 }  // namespace dslaunch

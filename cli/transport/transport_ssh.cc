@@ -116,8 +116,7 @@ struct SshLink::State {
   }
 };
 
-SshLink::SshLink(std::shared_ptr<State> state, std::thread login)
-    : state_(std::move(state)), login_(std::move(login)) {}
+SshLink::SshLink(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const SshOptions& options,
                                                StartFn start, Deadline deadline, SshControl* outer,
@@ -143,9 +142,9 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
   state->control.stop_fd = state->stop.get();
   state->control.on_step = options.on_step;
   state->control.outer = outer;
-  DSL_TRY_ASSIGN(std::thread thread,
+  DSL_TRY_ASSIGN(std::thread login,
                  StartThread([state] { Run(state); }, "for node '" + target.name + "'"));
-  std::unique_ptr<SshLink> link(new SshLink(state, std::move(thread)));
+  std::unique_ptr<SshLink> link(new SshLink(state));
 
   MutexLock lock(state->mutex);
   const auto has_answer = [&]() DSL_REQUIRES(state->mutex) { return state->opened.has_value(); };
@@ -157,16 +156,14 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
     const Deadline by = state->By();
     state->changed.WaitUntil(state->mutex, by.when() + kMessageGrace, has_answer);
     if (has_answer() || state->By().when() > by.when()) continue;
-    link->login_.detach();  // the destructor tells it to stop
+    login.detach();  // the destructor tells it to stop
     return Error{ExitCode::kUnavailable, SubjectOf(target, options) + " (" + target.host +
                                              "): " + TimedOutAt(state->control.step)};
   }
-  if (!state->opened->ok()) {
-    const Error error = state->opened->error();
-    lock.Unlock();
-    return error;
-  }
+  const Result<void> opened = *state->opened;
   lock.Unlock();
+  login.join();  // its stack is not kept until the node's end
+  if (!opened) return opened.error();
   return link;
 }
 
@@ -197,7 +194,6 @@ void SshLink::Run(const std::shared_ptr<State>& state) {
 
 SshLink::~SshLink() {
   state_->RequestStop();
-  if (login_.joinable()) login_.join();
   std::shared_ptr<SshPump> pump;
   std::unique_ptr<SshSession> session;
   std::unique_ptr<SshStream> stream;  // ends before its session

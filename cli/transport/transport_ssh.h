@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -52,11 +51,10 @@ class SshLink : public NodeLink {
 
  private:
   struct State;
-  SshLink(std::shared_ptr<State> state, std::thread login);
+  explicit SshLink(std::shared_ptr<State> state);
   static void Run(const std::shared_ptr<State>& state);
 
   const std::shared_ptr<State> state_;
-  std::thread login_;
 };
 
 // The options with --ssh_command's program, found in PATH; without, where that is empty. kUsage

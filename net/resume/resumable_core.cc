@@ -12,10 +12,10 @@ constexpr size_t kHeaderBytes = 5;
 constexpr size_t kNumberBytes = 8;
 // The other end may send so much before it hears that more is delivered, and keeps as much on an
 // idle stream: each node has one.
-constexpr size_t kAcknowledgeEvery = size_t{4} << 10;
+constexpr size_t kAcknowledgeEvery = size_t{1} << 10;
 
 // Memory for what is kept that is not given back.
-constexpr size_t kMostSpare = size_t{16} << 10;
+constexpr size_t kMostSpare = size_t{1} << 10;
 
 std::string BigEndian(uint64_t number, size_t bytes) {
   std::string text(bytes, '\0');

@@ -1,6 +1,7 @@
 // The pump over a real sshd: every byte arrives, memory and processor time stay small, and it
 // always ends.
 #include <gmock/gmock.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -90,11 +91,19 @@ constexpr size_t kGrowthCountsUpTo = 0;
 constexpr size_t kGrowthCountsUpTo = SIZE_MAX;
 #endif
 
-size_t ResidentKib() {
-  size_t pages = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident;
-  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
+struct MemoryKib {
+  size_t mapped = 0;
+  size_t resident = 0;
+};
+
+MemoryKib Memory() {
+  MemoryKib memory;
+  std::ifstream("/proc/self/statm") >> memory.mapped >> memory.resident;
+  const size_t page_kib = static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
+  return {memory.mapped * page_kib, memory.resident * page_kib};
 }
+
+size_t ResidentKib() { return Memory().resident; }
 
 size_t GrowthKib(size_t before) {
   const size_t now = ResidentKib();
@@ -160,6 +169,44 @@ TEST_F(SshPumpTest, ASlowReaderDoesNotMakeMemoryGrow) {
   }
   EXPECT_LT(GrowthKib(resident_before), 20'000u);
 }
+
+// More would make each packet dear for sshd, which copies all that it holds.
+TEST_F(SshPumpTest, ACommandThatTakesNothingIsSentAQuarterOfAMegabyteAndLaterMore) {
+  StartSshd();
+  const std::string bytes(SshStream::kMostWritten, 'x');
+  size_t at_once = 0, later = 0;
+  const auto write = [&](SshSession& session, TailBuffer& tail,
+                         Deadline deadline) -> Result<std::unique_ptr<SshStream>> {
+    Result<std::unique_ptr<SshStream>> stream = session.Exec("exec sleep 20", tail, deadline);
+    if (!stream) return stream;
+    while (const int n = (*stream)->Write(bytes)) at_once += static_cast<size_t>(n);
+    std::this_thread::sleep_for(SshStream::kHeldAtMost + milliseconds(10));
+    later = static_cast<size_t>((*stream)->Write(bytes));
+    return stream;
+  };
+  ASSERT_TRUE(SshLink::Open(Target(), Options(), write, Deadline::After(kPlenty)));
+  EXPECT_GE(at_once, SshStream::kMostUnderWay);
+  EXPECT_LT(at_once, SshStream::kMostUnderWay + bytes.size());
+  EXPECT_EQ(later, bytes.size()) << "there are sshds that tell late what is taken";
+}
+
+#ifndef DSLAUNCH_SANITIZED  // whose threads keep their stacks
+TEST_F(SshPumpTest, NoLinkKeepsAThreadsStack) {
+  StartSshd();
+  std::vector<std::unique_ptr<SshLink>> links;
+  for (int i = 0; i < 5; ++i) links.push_back(Run("cat"));
+  // The C library itself keeps 40 MB of them.
+  const size_t mapped_before = Memory().mapped;
+  constexpr size_t kMore = 15;
+  for (size_t i = 0; i < kMore; ++i) links.push_back(Run("cat"));
+  pthread_attr_t attributes;
+  size_t stack_bytes = 0;
+  ASSERT_EQ(::pthread_getattr_default_np(&attributes), 0);
+  ::pthread_attr_getstacksize(&attributes, &stack_bytes);
+  if (stack_bytes < (size_t{8} << 20)) GTEST_SKIP() << "the C library keeps all of them";
+  EXPECT_LT(Memory().mapped - mapped_before, kMore * (stack_bytes >> 10) / 2);
+}
+#endif
 
 TEST_F(SshPumpTest, AnIdleLinkTakesNoProcessorTime) {
   StartSshd();

@@ -142,7 +142,7 @@ TEST(ResumableCoreTest, WhatIsDeliveredIsNotKeptForLong) {
     Deliver(b, a.TakeFrames());
     Deliver(a, b.TakeFrames());
   }
-  EXPECT_FALSE(a.CanResumeAt(sent - (8 << 10))) << "all nodes together would fill the memory";
+  EXPECT_FALSE(a.CanResumeAt(sent - (2 << 10))) << "all nodes together would fill the memory";
 }
 
 TEST(ResumableCoreTest, ANumberThatCannotBeIsNoPlaceToGoOn) {
