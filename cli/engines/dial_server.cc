@@ -17,6 +17,7 @@
 #include <iterator>
 #include <list>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -125,14 +126,25 @@ class DialServer::Loop {
     const auto find = [&]() DSL_REQUIRES(mutex_) {
       return std::ranges::find(unclaimed_, pin, &Unclaimed::pin);
     };
-    if (!changed_.WaitUntil(mutex_, deadline.when(),
-                            [&]() DSL_REQUIRES(mutex_) { return find() != unclaimed_.end(); })) {
-      return Error{ExitCode::kUnavailable, "it did not connect to this machine in time"};
-    }
+    changed_.WaitUntil(mutex_, deadline.when(), [&]() DSL_REQUIRES(mutex_) {
+      return find() != unclaimed_.end() || given_up_.contains(pin);
+    });
+    const bool has_ended = given_up_.erase(pin) > 0;
     const auto found = find();
+    if (found == unclaimed_.end()) {
+      return Error{ExitCode::kUnavailable, has_ended
+                                               ? "it ended before it connected to this machine"
+                                               : "it did not connect to this machine in time"};
+    }
     Caller caller = std::move(found->caller);
     unclaimed_.erase(found);
     return caller;
+  }
+
+  void GiveUp(const std::string& pin) {
+    const MutexLock lock(mutex_);
+    given_up_.insert(pin);
+    changed_.NotifyAll();
   }
 
  private:
@@ -244,6 +256,7 @@ class DialServer::Loop {
   Mutex mutex_;
   CondVar changed_;
   std::list<Unclaimed> unclaimed_ DSL_GUARDED_BY(mutex_);
+  std::set<std::string> given_up_ DSL_GUARDED_BY(mutex_);  // pins
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
   asio::steady_timer accept_timer_{context_};
@@ -266,5 +279,7 @@ std::vector<std::string> DialServer::endpoints() const { return loop_->endpoints
 Result<DialServer::Caller> DialServer::Await(const std::string& pin, Deadline deadline) {
   return loop_->Await(pin, deadline);
 }
+
+void DialServer::GiveUp(const std::string& pin) { loop_->GiveUp(pin); }
 
 }  // namespace dslaunch

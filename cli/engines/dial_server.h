@@ -41,8 +41,11 @@ class DialServer {
   // "10.0.0.1:4711", "fd00::1:4711": IPv6 without brackets, which a shell would read.
   std::vector<std::string> endpoints() const;
 
-  // The connection of the agent whose public key this is. Blocks until the deadline at most.
+  // The connection of the agent whose public key this is. Blocks until the deadline at most, or
+  // until GiveUp.
   Result<Caller> Await(const std::string& pin, Deadline deadline);
+  // The agent whose public key this is has ended: one Await for it, now or later, does not wait.
+  void GiveUp(const std::string& pin);
 
  private:
   class Loop;

@@ -75,10 +75,14 @@ class EngineTransport::Run {
       pin = node.pin;
     }
     Result<DialServer::Caller> caller = server_->Await(pin, deadline);
+    const MutexLock lock(mutex_);
     if (!caller.ok()) {
-      return Error{caller.error().code, "the agent was started, but " + caller.error().message +
-                                            Said() + "; do firewalls let the nodes reach it?"};
+      const bool has_ended = nodes_[index].has_ended || has_ended_;
+      return Error{caller.error().code,
+                   "the agent was started, but " + caller.error().message + Said() +
+                       (has_ended ? "" : "; do firewalls let the nodes reach it?")};
     }
+    nodes_[index].has_connected = true;
     return caller;
   }
 
@@ -114,6 +118,7 @@ class EngineTransport::Run {
   struct Node {
     std::string pin;
     std::string failure;
+    bool has_connected = false;
     bool has_ended = false;
     UniqueFd stream;
   };
@@ -122,6 +127,11 @@ class EngineTransport::Run {
 
   static void Shut(const Node& node) {
     if (node.stream && !node.has_ended) ::shutdown(node.stream.get(), SHUT_RDWR);
+  }
+
+  // Its connection, if it is not there yet, is not waited for.
+  void GiveUp(const Node& node) {
+    if (!node.pin.empty() && !node.has_connected) server_->GiveUp(node.pin);
   }
 
   void Read() {
@@ -144,7 +154,10 @@ class EngineTransport::Run {
     const MutexLock lock(mutex_);
     has_ended_ = true;
     end_ = status ? EndInWords(*status) : "no exit status";
-    for (const Node& node : nodes_) Shut(node);
+    for (const Node& node : nodes_) {
+      Shut(node);
+      GiveUp(node);
+    }
     changed_.NotifyAll();
   }
 
@@ -157,7 +170,10 @@ class EngineTransport::Run {
     Node& node = nodes_[*index];
     if (line->kind == EngineLine::Kind::kDial) node.pin = line->text;
     if (line->kind == EngineLine::Kind::kFailed) node.failure = OneLine(line->text, 512);
-    if (line->kind == EngineLine::Kind::kEnded) node.has_ended = true;
+    if (line->kind == EngineLine::Kind::kEnded) {
+      node.has_ended = true;
+      GiveUp(node);
+    }
     changed_.NotifyAll();
   }
 

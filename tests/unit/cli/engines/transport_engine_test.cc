@@ -1,0 +1,66 @@
+#include "cli/engines/transport_engine.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch::transport_engine_test {
+namespace {
+
+using testing::HasSubstr;
+
+// mpirun is a script. Its last argument is what would run on each node.
+class EngineTransportTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
+    std::ofstream(folder_.path() + "/agent") << "an agent";
+  }
+
+  // What becomes of a node whose agent has said its key, with 20 s of time.
+  std::string ErrorOf(const std::string& what_follows) {
+    const std::string engine = folder_.path() + "/mpirun";
+    std::ofstream(engine)
+        << "#!/bin/sh\n"
+           "for script; do :; done\n"
+           "n=$(printf %s \"$script\" | sed -n 's/.*--nonce \\([0-9a-f]*\\).*/\\1/p')\n"
+           "echo \"DSLAUNCH-DIAL $n 0 " +
+               std::string(64, 'a') + "\"\n" + what_follows + "\n";
+    ::chmod(engine.c_str(), 0700);
+    EngineTransport::Options options;
+    options.agent.path = folder_.path() + "/agent";
+    options.agent.build_id = "7e57";
+    options.engine.words = {engine};
+    const NodeTarget node{"node1", "node1", 0, "", 0};
+    options.nodes = {node};
+    const Result<std::unique_ptr<NodeLink>> link =
+        EngineTransport(std::move(options)).Connect(node, Deadline::After(milliseconds(20'000)));
+    return link.ok() ? "" : link.error().message;
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(EngineTransportTest, AnAgentThatEndsBeforeItConnectsIsNotWaitedFor) {
+  const auto began = Clock::now();
+  const std::string error =
+      ErrorOf("echo no memory >&2; sleep 0.5; echo \"DSLAUNCH-ENDED $n 0 1\"; exec sleep 60");
+  EXPECT_LT(Clock::now() - began, milliseconds(10'000));
+  EXPECT_THAT(error, HasSubstr("it ended before it connected to this machine"));
+  EXPECT_THAT(error, HasSubstr("no memory"));
+}
+
+TEST_F(EngineTransportTest, AnEngineThatEndsBeforeItsAgentConnectsIsNotWaitedFor) {
+  const auto began = Clock::now();
+  const std::string error = ErrorOf("echo node1 was killed >&2; exit 9");
+  EXPECT_LT(Clock::now() - began, milliseconds(10'000));
+  EXPECT_THAT(error, HasSubstr("it ended before it connected to this machine"));
+  EXPECT_THAT(error, HasSubstr("node1 was killed"));
+}
+
+}  // namespace
+}  // namespace dslaunch::transport_engine_test
