@@ -344,9 +344,9 @@ class CellRun:
             "agent": lambda: self.kill("agent"), "supervisor": lambda: self.kill("supervisor"),
             "supervisor and agent": lambda: self.kill("supervisor", "agent"), "front end": lambda: self.kill("front end"),
             "power cut": lambda: self.each_node(lambda node: node.power_cut()),
-            "network cut, in": lambda: self.each_node(lambda node: node.cut_one_way("in")),
-            "network cut, out": lambda: self.each_node(lambda node: node.cut_one_way("out")),
-            "network cut, both": lambda: self.each_node(lambda node: node.link_down()),
+            "network cut, in": lambda: self.cut(lambda node: node.cut_one_way("in")),
+            "network cut, out": lambda: self.cut(lambda node: node.cut_one_way("out")),
+            "network cut, both": lambda: self.cut(lambda node: node.link_down()),
             "stop rank": lambda: self.kill("rank", number=signal.SIGSTOP),
             "stop agent": lambda: self.kill("agent", number=signal.SIGSTOP),
             "stop front end": lambda: self.kill("front end", number=signal.SIGSTOP),
@@ -450,6 +450,12 @@ class CellRun:
             thread.start()
         for thread in threads:
             thread.join()
+
+    def cut(self, act):
+        self.each_node(act)
+        late = [host for host in self.cell.nodes if not self.watch.of("agent", host)]
+        if late and self.cell.phase == "teardown":  # which takes the grace, and the cut may take as long
+            raise Missed(f"{' and '.join(late)} had just ended")
 
     def cut_front_end(self):
         self.hosts.front.link_down()
@@ -580,6 +586,9 @@ def cause_of(stderr):
     return lines[-1] if lines else ""
 
 
+BREAKS_HOSTS = ("power cut", "network cut")
+
+
 def run_cell(cell, pool, user, times):
     """The cell's result, after more than one attempt when its moment was missed."""
     for _ in range(ATTEMPTS):
@@ -588,10 +597,9 @@ def run_cell(cell, pool, user, times):
             return CellRun(cell, hosts, pool.disk, user, times).run()
         except Missed as missed:
             why = str(missed)
+            if cell.fault.startswith(BREAKS_HOSTS):
+                pool.drop()
     return Result(cell, user, problems=[f"missed {ATTEMPTS} times: {why}"])
-
-
-BREAKS_HOSTS = ("power cut", "network cut")
 
 
 def run_cells(cells, user, times, sets, report, roots=None):
