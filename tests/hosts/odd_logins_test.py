@@ -1,4 +1,4 @@
-"""Nodes that `ssh` logs in to in ways beyond keys and known hosts: certificates, sshd's limits, notices."""
+"""Nodes that `ssh` logs in to in ways beyond keys and known hosts: certificates, host-based logins, sshd's limits, notices."""
 
 import subprocess
 import sys
@@ -95,6 +95,32 @@ class HostCertificate(OddLogin):
         # Another authority is none.
         self.hosts.set_known_hosts([f"@cert-authority node* {self.hosts.other_key_line('x').split(' ', 1)[1]}"])
         self.refused(NO_PERMISSION, ["node1", "node2"], says=["verification failed"])
+
+
+class HostBased(OddLogin):
+    """The nodes trust the front host's key, which ssh-keysign uses for the client."""
+
+    host_options = {"sshd_options": {"HostbasedAuthentication": "yes", "HostbasedUsesNameFromPacketOnly": "yes",
+                                     "IgnoreRhosts": "no", "AuthorizedKeysFile": "none"}}
+
+    def setUp(self):
+        super().setUp()
+        folder = f"{STATE}/front_ssh"  # the front's /etc/ssh
+        self.made("mkdir", folder)
+        self.made("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/ssh_host_ed25519_key")
+        self.made("sh", "-c", f"echo EnableSSHKeysign yes > {folder}/ssh_config")
+        self.made("mount", "--bind", folder, "/etc/ssh")
+        self.addCleanup(self.made, "umount", "/etc/ssh")
+        public = self.front.read_file("/etc/ssh/ssh_host_ed25519_key.pub")
+        for node in self.hosts.nodes:
+            node.write_file(".shosts", "front root\n", mode=0o600)
+            node.write_file(".ssh/known_hosts", f"front {public}")
+
+    def test_the_systems_ssh_logs_in(self):
+        self.refused(NO_PERMISSION, ["node1", "node2"], says=["login refused"])
+        self.configure("HostbasedAuthentication yes\n")
+        job = self.check("the server takes host-based logins", "--ssh_command ssh")
+        self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
 
 
 if __name__ == "__main__":
