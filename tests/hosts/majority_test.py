@@ -7,21 +7,16 @@ import os
 import signal
 import sys
 import time
+import unittest
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+import election_rows  # noqa: E402
+from election_rows import DEAD_S, ELECTED_WITHIN_S, GRACE_S, SCRIPT, TIMES  # noqa: E402
 from hosts_case import AS_USER, HostsCase, main  # noqa: E402
 from launcher_case import bash  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
-DEAD_S = 2
-GRACE_S = 1
-# Until the leases of a lost rendezvous are over (rendezvous/majority.h), and some for the election and the start.
-ELECTED_WITHIN_S = 2 * DEAD_S + 3 + 0.5 + 0.33 + GRACE_S + 5 + 20
-TIMES = ["--grace", str(GRACE_S), "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
-# Waits for the word to end, and says in which attempt and where it runs.
-SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
-            until [ -e "$1/go" ]; do echo up; sleep 0.1; done"""
 
 
 class MajorityCase(HostsCase):
@@ -120,41 +115,19 @@ class Majority(MajorityCase):
         self.finish(job_id)
 
 
-class OneOfThree(MajorityCase):
+class OneOfThree(unittest.TestCase):
     """Whatever happens to one node, the two others go on without it, and end with 0."""
 
-    def signal(self, node, number, *kinds):
-        supervisor, agent = self.supervisor_and_agent(node)
-        for kind in kinds:
-            os.kill({"supervisor": supervisor, "agent": agent}[kind].pid, number)
+    FEW = {("agent", "node1"), ("network cut, out", "node1"), ("stop agent", "node3")}
 
     def test_rows(self):
-        faults = {
-            "agent killed": lambda node: self.signal(node, signal.SIGKILL, "agent"),
-            "supervisor killed": lambda node: self.signal(node, signal.SIGKILL, "supervisor"),
-            "agent stopped": lambda node: self.signal(node, signal.SIGSTOP, "agent"),
-            "it cannot be heard": lambda node: node.cut_one_way("out"),
-            "it cannot hear": lambda node: node.cut_one_way("in"),
-        }
-        for index in (0, 2):  # the rendezvous' node, and another
-            few = {0: ["agent killed", "it cannot be heard"], 2: ["agent stopped"]}[index]
-            for name, fault in faults.items():
-                if not FULL and name not in few:
+        for fault in election_rows.FAULTS:
+            for where in election_rows.PLACES:
+                if not FULL and (fault, where) not in self.FEW:
                     continue
-                with self.subTest(fault=name, node=f"node{index + 1}"):
-                    job_id = self.detach()
-                    fault(self.hosts.nodes[index])
-                    self.wait_for_attempt_of_others(index)
-                    self.finish(job_id)
-                    for path in self.folder.glob("*"):
-                        path.unlink() if path.is_file() else None
-
-    def wait_for_attempt_of_others(self, index):
-        others = [node.name for number, node in enumerate(self.hosts.nodes) if number != index]
-        wait_until(lambda: len(list(self.folder.glob("up.2.*"))) == 4, ELECTED_WITHIN_S, f"attempt 2: {self.logs()}")
-        self.assertEqual(set(others), {path.name.split(".")[2] for path in self.folder.glob("up.2.*")})
-        if index == 0:  # a new rendezvous: nothing of the old attempt is left anywhere
-            self.assertEqual(set(), self.attempts(self.hosts.nodes[0]))
+                with self.subTest(fault=fault, where=where):
+                    row = election_rows.run_row(fault, where, "root")
+                    self.assertEqual([], row.problems, row.output)
 
 
 class MajorityAsUser(MajorityCase):

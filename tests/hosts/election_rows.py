@@ -1,0 +1,134 @@
+"""Rows of the kill matrix for elections: a detached job of three nodes loses one, and the two others go on without it. Where
+the lost one hosted the rendezvous, they elect another host for it, and the new attempt begins when nothing of the old one runs."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from launcher_case import BUILD, supervisors_and_agents  # noqa: E402
+from test_hosts import STATE, TestHosts, wait_until  # noqa: E402
+
+DEAD_S = 2
+GRACE_S = 1
+# Until the leases of a lost rendezvous are over (rendezvous/majority.h), and some for the election and the start.
+ELECTED_WITHIN_S = 2 * DEAD_S + 3 + 0.5 + 0.33 + GRACE_S + 5 + 20
+TIMES = ["--grace", str(GRACE_S), "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
+# Waits for the word to end, and says in which attempt and where it runs.
+SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
+            until [ -e "$1/go" ]; do echo up; sleep 0.1; done"""
+START_S = 30
+END_S = 60
+
+
+def send(number, *kinds):
+    """What sends a signal to the supervisor or the agent of a node, or both."""
+    def act(node):
+        supervisors, agents = supervisors_and_agents(node.processes())
+        for process in [*("supervisor" in kinds) * supervisors, *("agent" in kinds) * agents]:
+            os.kill(process.pid, number)
+    return act
+
+
+FAULTS = {
+    "agent": send(signal.SIGKILL, "agent"),
+    "supervisor": send(signal.SIGKILL, "supervisor"),
+    "supervisor and agent": send(signal.SIGKILL, "supervisor", "agent"),
+    "stop agent": send(signal.SIGSTOP, "agent"),
+    "power cut": lambda node: node.power_cut(),
+    "network cut, in": lambda node: node.cut_one_way("in"),
+    "network cut, out": lambda node: node.cut_one_way("out"),
+    "network cut, both": lambda node: node.link_down(),
+}
+PLACES = ("node1", "node3")  # node1 has the rendezvous
+
+
+@dataclasses.dataclass
+class Row:
+    fault: str
+    where: str
+    user: str
+    code: int | None = None
+    again_s: float | None = None  # from the fault until all ranks of the next attempt run
+    empty_s: float | None = None  # from the word to end until nothing is left on any node
+    problems: list = dataclasses.field(default_factory=list)
+    output: str = ""
+
+    def __str__(self):
+        return f"{self.fault} / detached, running / {self.where}"
+
+
+class RowRun:
+    def __init__(self, row, hosts):
+        self.row, self.hosts = row, hosts
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dslaunch-election-"))
+        os.chmod(self.folder, 0o777)
+
+    def dslaunch(self, *arguments):
+        done = self.hosts.front.run([f"{STATE}/bin/dslaunch", *arguments])
+        self.row.output += done.stderr
+        if done.returncode != 0:
+            raise AssertionError(f"dslaunch {arguments[0]} ended with {done.returncode}")
+        return done.stdout
+
+    def run(self):
+        row = self.row
+        try:
+            job = self.dslaunch("--hostfile", self.hosts.hostfile(slots=2), "--detach", "--max_restarts", "2", "--nnodes", "2:3",
+                                "--restart_delay_s", "0.1", *TIMES, "--log_dir", str(self.folder / "logs"),
+                                "bash", "-c", SCRIPT, "-", str(self.folder)).strip()
+            wait_until(lambda: self.count("up.1.*") == 6, START_S, "all ranks run")
+            lost, = (node for node in self.hosts.nodes if node.name == row.where)
+            fault_at = time.time()
+            FAULTS[row.fault](lost)
+            wait_until(self.runs_again, ELECTED_WITHIN_S, "the other nodes go on")
+            row.again_s = time.time() - fault_at
+            there = {path.name.split(".")[2] for path in self.folder.glob("up.2.*")}
+            if row.where in there:
+                row.problems.append(f"attempt 2 runs on {row.where}, which was lost")
+            ends_at = time.time()
+            (self.folder / "go").touch()
+            row.code = wait_until(lambda: self.end_of(job), END_S, "the job ends")["exit_code"]
+            if row.code != 0:
+                row.problems.append(f"exit code {row.code}, not 0")
+            wait_until(lambda: not self.left(), END_S, "nothing is left")
+            row.empty_s = time.time() - ends_at
+        except (TimeoutError, AssertionError) as problem:
+            logs = "\n".join(f"--- {path}\n{path.read_text()}" for path in sorted(self.folder.glob("logs/**/agent.log")))
+            row.problems += [str(problem), *self.left()]
+            row.output += logs
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return row
+
+    def count(self, pattern):
+        return len(list(self.folder.glob(pattern)))
+
+    def living(self):
+        return [node for node in self.hosts.nodes if os.path.exists(f"/proc/{node.init_pid}")]
+
+    def runs_again(self):
+        attempts = {process.environ.get("DSLAUNCH_ATTEMPT") for node in self.living() for process in node.processes()
+                    if process.environ.get("RANK")}
+        if len(attempts) > 1 and self.row.where == "node1":
+            raise AssertionError(f"attempts {sorted(attempts)} run at the same time")
+        return self.count("up.2.*") == 4
+
+    def end_of(self, job):
+        entry, = (entry for entry in json.loads(self.dslaunch("ps", "--all", "--json")) if entry["job"] == job)
+        return entry if entry["state"] == "ended" else None
+
+    def left(self):
+        return [f"{node.name}: {process}" for node in self.living() for process in node.processes()]
+
+
+def run_row(fault, where, user):
+    """On hosts of its own."""
+    with TestHosts(3, user=user, binds={f"{STATE}/bin": BUILD / "bin"}, agent=BUILD / "bin" / "dslaunch-agent") as hosts:
+        return RowRun(Row(fault, where, user), hosts).run()
