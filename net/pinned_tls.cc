@@ -124,7 +124,7 @@ Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::st
     SSL_CTX_set_psk_find_session_callback(native, FindPinned);
   } else {
     SSL_CTX_set_psk_use_session_callback(native, OfferPinned);
-    SSL_CTX_set_verify(native, SSL_VERIFY_PEER, nullptr);  // a certificate is taken of nobody
+    SSL_CTX_set_verify(native, SSL_VERIFY_PEER, nullptr);  // refuses every certificate
   }
   EVP_PKEY_up_ref(own.key.get());
   auto ends = std::make_unique<Ends>(Ends{{KeyPtr(own.key.get()), own.pin}, expected});

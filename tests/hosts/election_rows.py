@@ -19,7 +19,9 @@ DEAD_S = 2
 GRACE_S = 1
 # Until the leases of a lost rendezvous are over (rendezvous/majority.h), and some for the election and the start.
 ELECTED_WITHIN_S = 2 * DEAD_S + 3 + 0.5 + 0.33 + GRACE_S + 5 + 20
-TIMES = ["--grace", str(GRACE_S), "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
+# Of a detached job that goes on with two of its three nodes.
+OPTIONS = ["--detach", "--max_restarts", "2", "--nnodes", "2:3", "--restart_delay_s", "0.1", "--grace", str(GRACE_S),
+           "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
 # Waits for the word to end, and says in which attempt and where it runs.
 SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
             until [ -e "$1/go" ]; do echo up; sleep 0.1; done"""
@@ -80,9 +82,8 @@ class RowRun:
     def run(self):
         row = self.row
         try:
-            job = self.dslaunch("--hostfile", self.hosts.hostfile(slots=2), "--detach", "--max_restarts", "2", "--nnodes", "2:3",
-                                "--restart_delay_s", "0.1", *TIMES, "--log_dir", str(self.folder / "logs"),
-                                "bash", "-c", SCRIPT, "-", str(self.folder)).strip()
+            job = self.dslaunch("--hostfile", self.hosts.hostfile(slots=2), *OPTIONS,
+                                "--log_dir", str(self.folder / "logs"), "bash", "-c", SCRIPT, "-", str(self.folder)).strip()
             wait_until(lambda: self.count("up.1.*") == 6, START_S, "all ranks run")
             lost, = (node for node in self.hosts.nodes if node.name == row.where)
             fault_at = time.time()

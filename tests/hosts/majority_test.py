@@ -11,7 +11,7 @@ import unittest
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 import election_rows  # noqa: E402
-from election_rows import DEAD_S, ELECTED_WITHIN_S, GRACE_S, SCRIPT, TIMES  # noqa: E402
+from election_rows import DEAD_S, ELECTED_WITHIN_S, GRACE_S, OPTIONS, SCRIPT  # noqa: E402
 from hosts_case import AS_USER, HostsCase, main  # noqa: E402
 from launcher_case import bash  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
@@ -23,8 +23,7 @@ class MajorityCase(HostsCase):
     def detach(self, *options):
         """A detached job of three nodes with two ranks each, which may restart; its id."""
         self.fresh_hosts(**{"count": 3, **self.host_options})
-        code, job = self.run_job("--hostfile", self.hosts.hostfile(slots=2), "--detach", "--max_restarts", "2",
-                                 "--nnodes", "2:3", "--restart_delay_s", "0.1", *TIMES, *options,
+        code, job = self.run_job("--hostfile", self.hosts.hostfile(slots=2), *OPTIONS, *options,
                                  "--log_dir", self.folder / "logs", bash(SCRIPT), "-", str(self.folder))
         self.assert_code(0, code, job)
         self.wait_for_files(job, "up.1.*", 6)

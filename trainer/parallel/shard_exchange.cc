@@ -35,7 +35,7 @@ std::vector<PendingExchange> ShardExchange::AllGather(std::vector<Gathered> gath
   };
   if (!gathered.empty() && IsCollective(gathered[0].flat) &&
       (gathered[0].in_order || !gathered[0].flat.is_cpu())) {
-    for (size_t i = 0; i < gathered.size(); ++i) {
+    for (size_t i = 0; world_size() > 1 && i < gathered.size(); ++i) {
       at::Tensor own = part(i, rank());
       BeginCollective(gathered[i].what, exchanges[i]);
       exchanges[i].work_.push_back(group_.c10d_group()->_allgather_base(gathered[i].flat, own));
@@ -57,7 +57,7 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
                                              int channel, const std::string& what) const {
   const at::NoGradGuard no_grad;
   PendingExchange exchange;
-  if (!message.is_cpu() || IsCollective(message)) {
+  if (IsCollective(message)) {
     at::Tensor from = message, to = message;
     if (world_size() > 1) {
       to = AddsInPlace(message, sum) ? sum : at::empty_like(sum, message.options());
@@ -84,7 +84,7 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
 
 int64_t ShardExchange::ReceivedBytes(const at::Tensor& message, const at::Tensor& sum) const {
   const auto bytes = static_cast<int64_t>(message.nbytes());
-  if (message.is_cpu() && !IsCollective(message)) return bytes / world_size() * (world_size() - 1);
+  if (!IsCollective(message)) return bytes / world_size() * (world_size() - 1);
   return world_size() == 1 || AddsInPlace(message, sum) ? 0 : bytes / world_size();
 }
 

@@ -99,7 +99,7 @@ class ShardExchange {
                      Begin begin) const;
 
   bool IsCollective(const at::Tensor& tensor) const {
-    return world_size() > 1 && (!tensor.is_cpu() || group_.sends_by_host());
+    return !tensor.is_cpu() || group_.sends_by_host();
   }
   static bool AddsInPlace(const at::Tensor& message, const at::Tensor& sum);
 

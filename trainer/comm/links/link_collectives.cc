@@ -110,6 +110,20 @@ size_t LinkCollective::ChunkBytes() const {
 // A chunk's way is that to the last host and back.
 size_t LinkCollective::ChunksUnderWay() const { return kChunksUnderWay + 2 * (hosts_.parts() - 1); }
 
+void LinkCollective::RunChunks(size_t chunks, size_t results, const BeginChunk& begin) {
+  std::vector<size_t> missing(chunks, results);
+  size_t next = 0;
+  std::function<void()> begin_next = [&] {
+    if (next == chunks) return;
+    const size_t chunk = next++;
+    begin(chunk, [&missing, &begin_next, chunk] {
+      if (--missing[chunk] == 0) begin_next();
+    });
+  };
+  for (size_t i = 0; i < ChunksUnderWay(); ++i) begin_next();
+  steps_.Run();
+}
+
 void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
   const bool is_last = host_ + 1 == hosts_.parts();
   const at::ScalarType partial_type = PartialType(what.dtype, what.op);
@@ -161,15 +175,8 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
   const size_t columns = hosts_.columns();
   const size_t chunk_elements = std::max(ChunkBytes() / item, columns);
   const size_t chunks = ChunksOf(elements, chunk_elements);
-  std::vector<size_t> missing(chunks, columns);  // results
-  size_t next = 0;
-  std::function<void()> begin_next;
-  const auto have = [&](size_t chunk) {
-    if (--missing[chunk] == 0) begin_next();
-  };
-  begin_next = [&] {
-    if (next == chunks) return;
-    const size_t chunk = next++, begin = chunk * chunk_elements;
+  RunChunks(chunks, columns, [&](size_t chunk, const std::function<void()>& have) {
+    const size_t begin = chunk * chunk_elements;
     for (size_t column = 0; column < columns; ++column) {
       const Range range =
           PartOf(begin, std::min(chunk_elements, elements - begin), column, columns);
@@ -180,11 +187,11 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
         const size_t owner = hosts_.Owner(host_, column);
         steps_.When({Send(owner, Kind::kPart, column, place, bytes),
                      Receive(owner, Kind::kResult, column, place, bytes)},
-                    [&have, chunk] { have(chunk); });
+                    have);
         continue;
       }
       // From here the result goes back, from host to host and to the ranks of each.
-      const auto deliver = [=, this, &have] {
+      const auto deliver = [=, this] {
         std::vector<LinkTransfer> messages;
         if (host_ > 0) {
           messages.push_back(
@@ -193,7 +200,7 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
         for (const size_t rank : Neighbours())
           messages.push_back(Send(rank, Kind::kResult, column, place, bytes));
         steps_.When(messages);
-        have(chunk);
+        have();
       };
       Reduce({place, range.size(), dtype, dtype, op, column, column, place},
              [this, deliver](std::byte* result, const at::Tensor& memory) {
@@ -205,9 +212,7 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
       steps_.When({Receive(hosts_.Owner(host_ + 1, column), Kind::kResult, column, place, bytes)},
                   deliver);
     }
-  };
-  for (size_t i = 0; i < ChunksUnderWay(); ++i) begin_next();
-  steps_.Run();
+  });
 }
 
 void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
@@ -220,15 +225,9 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
   size_t reductions = 0;  // of this rank, in each chunk
   for (size_t to = 0; to < ranks_; ++to) reductions += IsOwner(hosts_.ColumnOf(to)) ? 1 : 0;
   // On the last host a rank reduces its own result.
-  std::vector<size_t> missing(chunks, reductions + (host_ == last ? 0 : 1));
-  size_t next = 0;
-  std::function<void()> begin_next;
-  const auto have = [&](size_t chunk) {
-    if (--missing[chunk] == 0) begin_next();
-  };
-  begin_next = [&] {
-    if (next == chunks) return;
-    const size_t chunk = next++, begin = chunk * chunk_elements;
+  const size_t results = reductions + (host_ == last ? 0 : 1);
+  RunChunks(chunks, results, [&](size_t chunk, const std::function<void()>& have) {
+    const size_t begin = chunk * chunk_elements;
     const size_t size = std::min(chunk_elements, elements - begin);
     const size_t bytes = size * item, result_bytes = size * result_item;
     std::byte* const own_result = BytesOf(result) + begin * result_item;
@@ -241,22 +240,20 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
       }
       Reduce({part, size, parts.scalar_type(), result.scalar_type(), op, to, column,
               to == own_ ? own_result : nullptr},
-             [=, this, &have](std::byte* sum, const at::Tensor& memory) {
+             [=, this](std::byte* sum, const at::Tensor& memory) {
                const auto give = [this, memory] { staging_.Give(memory); };
                if (sum == own_result)
                  give();
                else if (sum != nullptr)
                  steps_.When({Send(to, Kind::kResult, to, sum, result_bytes)}, give);
-               have(chunk);
+               have();
              });
     }
     if (host_ == last) return;
     steps_.When({Receive(hosts_.Owner(last, hosts_.ColumnOf(own_)), Kind::kResult, own_, own_result,
                          result_bytes)},
-                [&have, chunk] { have(chunk); });
-  };
-  for (size_t i = 0; i < ChunksUnderWay(); ++i) begin_next();
-  steps_.Run();
+                have);
+  });
 }
 
 void LinkCollective::Spread(size_t from, std::byte* data, size_t bytes,

@@ -77,6 +77,10 @@ class LinkCollective {
   std::vector<size_t> Neighbours() const;
   size_t ChunkBytes() const;
   size_t ChunksUnderWay() const;
+  // Calls begin(chunk, have) for one chunk after the other, a few of them under way at a time, and
+  // runs all steps. A chunk is done when `have` was called `results` times.
+  using BeginChunk = std::function<void(size_t chunk, const std::function<void()>& have)>;
+  void RunChunks(size_t chunks, size_t results, const BeginChunk& begin);
   bool IsOwner(size_t column) const { return hosts_.Owner(host_, column) == own_; }
 
   // Waits for the sum of the hosts before this one, adds what this host's ranks have, and sends the

@@ -21,7 +21,7 @@ class EngineTransportTest : public ::testing::Test {
     std::ofstream(folder_.path() + "/agent") << "an agent";
   }
 
-  // What becomes of a node whose agent has said its key, with 20 s of time.
+  // The result of a node whose agent has printed its key. The deadline is 20 s away.
   std::string ErrorOf(const std::string& what_follows) {
     const std::string engine = folder_.path() + "/mpirun";
     std::ofstream(engine)
