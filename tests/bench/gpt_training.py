@@ -18,13 +18,14 @@ from gpt2 import Gpt2  # noqa: E402
 
 
 def prepare(recipe):
-    """Writes the data and the weights that `recipe` names."""
+    """Writes the data and, where `recipe` names them, the weights."""
     samples = recipe["run"]["steps"] * recipe["engine"]["train_batch_size"]
     tokens = samples * recipe["model"]["n_positions"] + 1
     dice = numpy.random.default_rng(1)
     dice.integers(recipe["model"]["vocab_size"], size=tokens).astype("<u2").tofile(recipe["data"]["path"])
-    torch.manual_seed(1)
-    save_file(Gpt2(recipe["model"]).state_dict(), recipe["run"]["init_weights"])
+    if "init_weights" in recipe["run"]:
+        torch.manual_seed(1)
+        save_file(Gpt2(recipe["model"]).state_dict(), recipe["run"]["init_weights"])
 
 
 def place():

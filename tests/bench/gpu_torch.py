@@ -1,6 +1,8 @@
 """The peers' half of tests/bench/gpu: `gpu_torch.py prepare|eager|autocast|compile|deepspeed RECIPE cuda|cpu`. Prints the lines
-that dslaunch-train prints."""
+that dslaunch-train prints. DeepSpeed gets RECIPE's engine section as its configuration."""
 
+import copy
+import functools
 import json
 import os
 import socket
@@ -9,8 +11,9 @@ import time
 
 import numpy
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from gpt_training import loss_of, make_model, prepare
+from gpt_training import Gpt2, loss_of, make_model, prepare
 
 
 def batches(recipe, device):
@@ -77,26 +80,62 @@ def torch_step(kind, recipe, device):
     return step
 
 
+def drawn_model(recipe, device):
+    """In bf16, drawn where it computes. Each block keeps its input only, and computes the rest again in the backward pass."""
+    torch.set_default_dtype(torch.bfloat16)
+    torch.manual_seed(1)
+    with torch.device(device):
+        model = Gpt2(recipe["model"])
+    torch.set_default_dtype(torch.float32)
+    for block in model.transformer["h"]:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=True)
+    return model
+
+
+def host_optimizer(parameters, settings, device):
+    """DeepSpeed's own AdamW for the host, where it can be compiled, and what the configuration then needs."""
+    problem = "it is not compiled in a rehearsal"
+    if device == "cuda":
+        try:
+            from deepspeed.ops.adam import DeepSpeedCPUAdam
+            optimizer = DeepSpeedCPUAdam(parameters, adamw_mode=True, **settings)
+            print("DeepSpeed updates by its DeepSpeedCPUAdam", flush=True)
+            return optimizer, {}
+        except Exception as error:  # of many kinds: no compiler, another CUDA, what a compiler says
+            problem = str(error).strip().split("\n")[-1]
+    print("DeepSpeed updates by PyTorch's fused AdamW instead of its DeepSpeedCPUAdam: " + problem, flush=True)
+    return torch.optim.AdamW(parameters, fused=True, **settings), {"zero_force_ds_cpu_optimizer": False}
+
+
 def deepspeed_step(recipe, device):
     import deepspeed
 
-    model = make_model(recipe)
-    settings = recipe["engine"]["optimizer"]["params"]
-    config = {"train_batch_size": recipe["engine"]["train_batch_size"], "bf16": {"enabled": True},
-              "gradient_clipping": recipe["engine"]["gradient_clipping"], "zero_optimization": {"stage": 1}}
+    # It compiles an operation for inference where it finds a compiler.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    model = make_model(recipe) if "init_weights" in recipe["run"] else drawn_model(recipe, device)
+    config = copy.deepcopy(recipe["engine"])
+    settings = config.pop("optimizer")["params"]  # its own ones are compiled
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     os.environ.update({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
     deepspeed.init_distributed("nccl" if device == "cuda" else "gloo", verbose=False)
-    optimizer = torch.optim.AdamW(model.parameters(), **settings, fused=True)
+    if "offload_optimizer" in config["zero_optimization"]:
+        optimizer, more = host_optimizer(model.parameters(), settings, device)
+        config.update(more)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True, **settings)
     engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=optimizer)
+    micro_batches = config.get("gradient_accumulation_steps", 1)
 
     def step(inputs, targets):
-        loss = loss_of(engine(inputs), targets)
-        engine.backward(loss)
-        engine.step()
-        return loss.detach()
+        mean = torch.zeros((), device=device)
+        for some, wanted in zip(inputs.chunk(micro_batches), targets.chunk(micro_batches)):
+            loss = loss_of(engine(some), wanted)
+            engine.backward(loss)
+            engine.step()
+            mean += loss.detach() / micro_batches
+        return mean
 
     return step
 

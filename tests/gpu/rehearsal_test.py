@@ -11,6 +11,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = os.environ["DSLAUNCH_ORACLE_PYTHON"]
+DEEPSPEED = ROOT / ".deps" / "deepspeed" / "bin" / "python3"  # packaging/fetch-deepspeed made it, or did not
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 LIMIT_S = 600
 
@@ -23,11 +24,11 @@ class Rehearsal(unittest.TestCase):
         cls.tree = pathlib.Path(folder.name) / "tree"
         subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "pack", "--standin", cls.tree], check=True, timeout=LIMIT_S)
 
-    def run_in_tree(self, code, *command):
+    def run_in_tree(self, code, *command, python=PYTHON):
         """The lines that it prints. Of this build it knows nothing, and it has one GPU."""
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("DSLAUNCH_", "TEST_", "LD_LIBRARY_PATH"))}
-        ended = subprocess.run([PYTHON, self.tree / command[0], *command[1:]], capture_output=True, text=True, timeout=LIMIT_S,
+        ended = subprocess.run([python, self.tree / command[0], *command[1:]], capture_output=True, text=True, timeout=LIMIT_S,
                                cwd="/", env={**environment, "FAKE_CUDA_DEVICES": "1"})
         print(ended.stdout, flush=True)
         self.assertEqual((ended.returncode, ended.stderr), (code, ""), ended.stdout)
@@ -43,13 +44,29 @@ class Rehearsal(unittest.TestCase):
         self.assertRegex(lines[-1], r"[1-9]\d* not run to the end")
         self.assertTrue(any("sdk_test" in line and line.endswith("not run") for line in lines))
 
-    def test_benchmark(self):
-        rounds = [] if FULL else ["--only", "dslaunch", "zero 3", "eager"]
-        lines = self.run_in_tree(0, "tests/bench/gpu", "--rehearse", "--rounds", "1", "--steps", "20", "--batch", "2", *rounds)
+    def benchmark(self, rows, *arguments, python=PYTHON):
+        """The lines of its table, which has a figure for each of `rows`."""
+        lines = self.run_in_tree(0, "tests/bench/gpu", "--rehearse", "--rounds", "1", *arguments, python=python)
         table = lines[next(number for number, line in enumerate(lines) if "tokens/s" in line and "MFU" in line):]
-        for name in rounds[1:] or ["dslaunch", "graph", "zero 1", "zero 2", "zero 3", "offload", "eager", "autocast", "compile"]:
-            self.assertTrue(any(line.startswith("  " + name) and line.split()[-1] == "x" for line in table), table)
+        for name in rows:
+            self.assertTrue(any(line.startswith("  %-18s       1 " % name) and line.split()[-1] == "x" for line in table), table)
+        return table
+
+    def test_benchmark(self):
+        rows = (["dslaunch", "graph", "zero 1", "zero 2", "zero 3", "offload", "eager", "autocast", "compile"] if FULL else
+                ["dslaunch", "zero 3", "eager"])
+        table = self.benchmark(rows, "--steps", "20", "--batch", "2", *([] if FULL else ["--only", *rows]))
         self.assertEqual(sum("delays a step by" in line for line in table), 2, table)
+
+    def test_benchmark_of_a_large_model(self):
+        table = self.benchmark(["dslaunch"], "--large", "--only", "dslaunch")
+        self.assertTrue(any(line.startswith("  states ") and ", cap " in line for line in table), table)
+
+    @unittest.skipUnless(DEEPSPEED.exists(), "needs packaging/fetch-deepspeed")
+    def test_deepspeed(self):
+        rows = ["offload", "deepspeed", "deepspeed offload"]
+        self.benchmark(rows, "--steps", "20", "--batch", "2", "--only", *rows, python=DEEPSPEED)
+        self.benchmark(["dslaunch", "deepspeed"], "--large", python=DEEPSPEED)
 
 
 if __name__ == "__main__":
