@@ -7,6 +7,7 @@ what it sends, is counted there."""
 
 import json
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -50,6 +51,9 @@ CELLS = {
     "zero 3, accumulated": (2, {**zero3(), "gradient_accumulation_steps": 2}),
     "zero 3, bf16, recomputed": (2, {**zero3(), **BF16, **RECOMPUTED}),
     "zero 3, all offloaded": (2, zero3(offload_param=CPU, offload_optimizer=CPU)),
+    "zero 3, parameters offloaded": (2, zero3(offload_param=CPU)),
+    "zero 3, bf16, large parameters offloaded": (2, {**zero(3, offload_param=CPU, stage3_param_persistence_threshold=2000),
+                                                     **BF16}),
     "zero 2, bf16, offloaded in pieces": (2, {**zero(2, offload_optimizer=CPU, sub_group_size=1000), **BF16}),
     "zero 3, bf16, in files": (2, {**zero3(offload_param=NVME, offload_optimizer=NVME), **BF16}),
     "bf16 summed in fp32": (2, {**BF16, "communication_data_type": "fp32"}),
@@ -187,6 +191,17 @@ class Counts(EngineCase):
 
     def test_no_step_of_zero_3_waits(self):
         self.run_on("cuda", 2, {**zero3(), **BF16}, STANDIN_NO_SYNC=STEADY)
+
+    def test_parameters_come_from_the_host_beside_what_computes(self):
+        engine = zero3(offload_param=CPU, offload_optimizer=CPU, **RELEASED)
+        with Job(self.recipe_of(engine, "cuda"), 1, env_of_rank={0: {"STANDIN_TRACE": "1"}}) as job:
+            rank, = job.finish()
+        self.assertEqual(rank.code, 0)
+        given = re.findall(r"^standin: (\S+) in stream (\d+)", rank.err, re.MULTILINE)
+        computing = {stream for name, stream in given if name == "aten::native_layer_norm"}
+        copying = [stream for name, stream in given if name == "aten::copy_" and stream not in computing]
+        print("%d copies in streams of their own" % len(copying), flush=True)
+        self.assertGreater(len(copying), 2 * STEPS * GPT2["n_layer"])  # for each forward and each backward pass
 
     def test_bytes_are_those_of_the_zero_paper(self):
         """Of P parameters 2 P travel at stages 0 to 2, an all-reduce being a reduce-scatter and an all-gather, and 3 P at

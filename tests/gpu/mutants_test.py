@@ -28,6 +28,7 @@ MUTANTS = (
     ("wait", zero(1), RACE),
     ("wait", zero(2), RACE),
     ("wait", RELEASED, RACE),
+    ("wait", zero(3, stage3_param_persistence_threshold=0, offload_param=CPU), RACE),
     ("wait", PIPELINE, RACE),
     ("synchronize", zero(0), TOUCHED),
     ("synchronize", zero(2, offload_optimizer=CPU), TOUCHED),

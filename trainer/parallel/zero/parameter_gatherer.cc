@@ -4,9 +4,11 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/Event.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -71,11 +73,12 @@ struct UnitState {
   // On a device: in which the memory was allocated, and everything that gathers into it is ordered.
   std::optional<c10::Stream> stream;
   bool stays = false;
-  bool live = false;         // has memory
-  PendingExchange arriving;  // into it
-  bool ahead = false;        // live, but not used yet
-  int held = 0;              // by Unshard
-  int pinned = 0;            // by operations
+  bool live = false;                   // has memory
+  PendingExchange arriving;            // into it
+  std::optional<c10::Event> uploaded;  // so is what comes from the host, beside `stream`
+  bool ahead = false;                  // live, but not used yet
+  int held = 0;                        // by Unshard
+  int pinned = 0;                      // by operations
   uint64_t last_use = 0;
 
   c10::StorageImpl& storage() const {
@@ -124,6 +127,7 @@ class Gatherer {
         continue;
       }
       unit.arriving = {};  // before its memory
+      if (unit.uploaded) unit.uploaded->synchronize();
       unit.storage().set_data_ptr_noswap({nullptr, nullptr, &LostMemory, unit.flat.device()});
       // With bytes, views can be made; what reads their values throws this.
       unit.storage().set_nbytes(unit.flat.nbytes());
@@ -360,17 +364,34 @@ class Gatherer {
   void Ask(UnitState& unit) {
     const at::NoGradGuard no_grad;
     if (!unit.flat.is_cpu()) unit.stream = CurrentStream(unit.flat.device());
+    const bool uploads = !unit.stays && unit.shard.device() != unit.flat.device();
+    const c10::OptionalStreamGuard beside(uploads ? StreamForUpload(unit) : std::nullopt);
     if (!unit.stays) OwnPart(unit).copy_(unit.shard, /*non_blocking=*/true);
     unit.arriving = WithContext("gathering the parameters of " + unit.name, [&] {
       return exchange_.AllGather({unit.flat, unit.channel, "the parameters of " + unit.name});
     });
+    if (uploads) unit.uploaded.emplace(unit.flat.device().type()).record(*upload_stream_);
+  }
+
+  // Of the host's shards, so that they come while operations compute. After what the unit's memory
+  // was used for before.
+  std::optional<c10::Stream> StreamForUpload(const UnitState& unit) {
+    if (!upload_stream_) {
+      const c10::Device device = unit.flat.device();
+      upload_stream_ =
+          c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, false);
+    }
+    OrderAfter(*upload_stream_, *unit.stream);
+    return upload_stream_;
   }
 
   static void Await(UnitState& unit) {
-    if (!unit.arriving.pending()) return;
+    if (!unit.arriving.pending() && !unit.uploaded) return;
     // On a device it is that stream that waits.
     const c10::OptionalStreamGuard allocated_in(unit.stream);
     WithContext("gathering the parameters of " + unit.name, [&] { unit.arriving.Wait(); });
+    if (unit.uploaded) unit.uploaded->block(*unit.stream);
+    unit.uploaded.reset();
   }
 
   // An operation in another stream than the unit's reads it: after what the unit's has been given
@@ -446,6 +467,7 @@ class Gatherer {
   const std::thread::id thread_ = std::this_thread::get_id();
   std::deque<UnitState> units_;  // never moved: storages point to them
 
+  std::optional<c10::Stream> upload_stream_;
   bool releases_ = false;    // some unit does not stay
   bool refreshing_ = false;  // since Refresh, in this thread:
   std::thread::id refresh_thread_;

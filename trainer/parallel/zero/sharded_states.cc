@@ -160,13 +160,16 @@ void ShardedStates::MakeWeights(bool master_weights) {
 }
 
 // What the optimizer updates: `shard` itself where it lies in the right place in the right dtype.
+// On the ranks' device, though parameters may be offloaded, where the optimizer is not.
 at::Tensor ShardedStates::WeightsOf(const at::Tensor& shard, bool master_weights) const {
   const at::ScalarType dtype = master_weights ? at::kFloat : shard.scalar_type();
   const bool is_host_copy = shard.device().is_cpu() && dtype == shard.scalar_type();
   if (optimizer_files_ && !is_host_copy)
     return optimizer_files_->Zeros(shard.sizes(), dtype).copy_(shard);
+  const bool stays = zero_.offload_optimizer.device == OffloadDevice::kNone;
+  const c10::Device device = stays ? group_.device() : shard.device();
   const at::TensorOptions options =
-      Offloaded(zero_.offload_optimizer, shard.options()).dtype(dtype);
+      Offloaded(zero_.offload_optimizer, shard.options().device(device)).dtype(dtype);
   if (!options.pinned_memory() || shard.device().is_cpu()) return shard.to(options);
   return at::empty(shard.sizes(), options).copy_(shard);  // `to` would not pin
 }
