@@ -55,6 +55,17 @@ std::string BlobOf(const SshKey& key) {
   return blob;
 }
 
+// How to be let in after all.
+std::string LoginHint(int methods, bool gssapi_authentication) {
+  const std::string key = "put a public key into the node's authorized_keys (ssh-copy-id)";
+  if ((methods & SSH_AUTH_METHOD_GSSAPI_MIC) == 0) return key;
+  const std::string ticket =
+      gssapi_authentication
+          ? "get a Kerberos ticket (kinit)"
+          : "get a Kerberos ticket (kinit) and set GSSAPIAuthentication yes in ssh_config";
+  return (methods & SSH_AUTH_METHOD_PUBLICKEY) != 0 ? key + ", or " + ticket : ticket;
+}
+
 // What libssh asks when a key file turns out to have a passphrase.
 struct PassphraseQuestion {
   const std::string& path;
@@ -296,7 +307,7 @@ Error SshSession::LoginError(int status) const {
         "; too many keys: name the right one with IdentityFile and IdentitiesOnly in ssh_config";
   }
   return Fail(ExitCode::kNoPermission,
-              text + "; put a public key into the node's authorized_keys (ssh-copy-id)");
+              text + "; " + LoginHint(methods, config_.gssapi_authentication));
 }
 
 }  // namespace dslaunch

@@ -1,12 +1,15 @@
 """Nodes that `ssh` logs in to in ways beyond keys and known hosts: certificates, host-based logins, sshd's limits, notices."""
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import main  # noqa: E402
 from ssh_case import NO_PERMISSION, SshCase  # noqa: E402
-from test_hosts import STATE  # noqa: E402
+from test_hosts import STATE, SYSTEM_PATH, wait_until  # noqa: E402
 
 KEY = ".ssh/id_ed25519"
 
@@ -121,6 +124,79 @@ class HostBased(OddLogin):
         self.configure("HostbasedAuthentication yes\n")
         job = self.check("the server takes host-based logins", "--ssh_command ssh")
         self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
+
+
+KERBEROS = f"{STATE}/kerberos"
+KERBEROS_CONFIG = f"""
+[libdefaults]
+  default_realm = TEST
+  default_keytab_name = FILE:{KERBEROS}/%s.keytab
+  default_ccache_name = FILE:{KERBEROS}/tickets
+  dns_lookup_kdc = false
+  dns_lookup_realm = false
+  dns_canonicalize_hostname = false
+  rdns = false
+  qualify_shortname = ""
+[realms]
+  TEST = {{
+    kdc = %s
+    database_name = {KERBEROS}/principal
+    key_stash_file = {KERBEROS}/stash
+    acl_file = {KERBEROS}/acl
+  }}
+[domain_realm]
+  node1 = TEST
+  node2 = TEST
+"""
+
+
+class Kerberos(OddLogin):
+    """The realm TEST, whose key distribution centre runs on the front host."""
+
+    host_options = {"sshd_options": {"GSSAPIAuthentication": "yes", "PubkeyAuthentication": "no"}}
+
+    def setUp(self):
+        super().setUp()
+        if not shutil.which("krb5kdc", path=SYSTEM_PATH):
+            self.fail("krb5kdc is missing: packaging/install-debian-packages --tests")
+        self.made("rm", "-rf", KERBEROS)
+        for host in self.everyone:
+            host.write_file(f"{KERBEROS}/{host.name}.conf", KERBEROS_CONFIG % (host.name, self.front.address))
+            done = host.run(["mount", "--bind", f"{KERBEROS}/{host.name}.conf", "/etc/krb5.conf"])
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.addCleanup(host.run, ["umount", "/etc/krb5.conf"])
+        self.with_kdc_profile("kdb5_util", "create", "-s", "-r", "TEST", "-P", "master")
+        for host, principal in [(self.front, "root"), *((node, f"host/{node.name}") for node in self.hosts.nodes)]:
+            self.with_kdc_profile("kadmin.local", "addprinc", "-randkey", f"{principal}@TEST")
+            self.with_kdc_profile("kadmin.local", "ktadd", "-k", f"{KERBEROS}/{host.name}.keytab", f"{principal}@TEST")
+        self.kdc = self.front.popen(["krb5kdc", "-n"], env={"KRB5_KDC_PROFILE": "/etc/krb5.conf"},
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(self.kdc.wait, 10)
+        self.addCleanup(os.kill, self.kdc.inner_pid, signal.SIGKILL)
+        self.configure("GSSAPIAuthentication yes\n")
+
+    def with_kdc_profile(self, *argv):
+        done = self.front.run(list(argv), env={"KRB5_KDC_PROFILE": "/etc/krb5.conf"})
+        self.assertEqual(0, done.returncode, done.stderr)
+
+    def leftovers(self):
+        return [process for process in super().leftovers() if process.name != "krb5kdc"]
+
+    def get_ticket(self):
+        def is_there():
+            return self.front.run(["kinit", "-k", "root"]).returncode == 0
+        wait_until(is_there, 10, "a ticket")
+
+    def test_with_a_ticket_the_systems_ssh_logs_in(self):
+        self.get_ticket()
+        job = self.check("the server takes GSSAPI", "--ssh_command ssh")
+        self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
+
+    def test_without_a_ticket_kinit_is_named(self):
+        self.refused(NO_PERMISSION, ["node1", "node2"], says=[r"get a Kerberos ticket \(kinit\)"])
+        self.get_ticket()
+        self.configure("GSSAPIAuthentication no\n")
+        self.refused(NO_PERMISSION, ["node1", "node2"], says=[r"\(kinit\) and set GSSAPIAuthentication yes in ssh_config"])
 
 
 if __name__ == "__main__":
