@@ -114,7 +114,10 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
     std::unique_ptr<SshSession> session(
         new SshSession(target, options, *config, deadline, control));
     const Result<void> established = session->Establish();
-    if (established) return session;
+    if (established) {
+      session->config_ = {};  // some kilobytes for as long as the node has a connection
+      return session;
+    }
     if (!session->WasTurnedAway() || attempt + 1 == kLoginAttempts || session->By().Expired())
       return established.error();
     LoginGate::Shared().OnTurnedAway(session->GateName());

@@ -42,7 +42,7 @@ struct SshOptions {
   std::string config_file = {};
   // What it says about hosts; shared by all copies of these options.
   std::shared_ptr<SshConfigs> configs = std::make_shared<SshConfigs>();
-  // Told of each step as it begins, on the connection's thread; may be empty.
+  // Told of each step as it begins, on a thread of the connection's; may be empty.
   std::function<void(SshStep)> on_step = {};
   // --ssh_command: the program and its options that take the place of SshSession; empty: none.
   std::vector<std::string> command = {};
@@ -214,7 +214,7 @@ class SshSession {
 
   const NodeTarget target_;
   const SshOptions options_;
-  const SshConfig config_;
+  SshConfig config_;  // empty once logged in
   const Deadline deadline_;
   SshControl& control_;
   std::string where_;                // user@host port N

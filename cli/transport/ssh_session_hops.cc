@@ -28,13 +28,12 @@ Result<void> SshSession::ReachThroughHops() {
     return Fail(ExitCode::kBadInput, "ssh_config's ProxyJump leads to '" + last.host +
                                          "' twice; give that host a `ProxyJump none`");
   }
-  auto forward = [host = config_.host_name, port = config_.port](
-                     SshSession& session, TailBuffer& stderr_tail, Deadline deadline) {
+  const auto forward = [host = config_.host_name, port = config_.port](
+                           SshSession& session, TailBuffer& stderr_tail, Deadline deadline) {
     return session.Forward(host, port, stderr_tail, deadline);
   };
-  Result<std::unique_ptr<SshLink>> link =
-      SshLink::Open({last.host, last.host, last.port, last.user}, options, std::move(forward),
-                    ConnectBy(), &control_);
+  Result<std::unique_ptr<SshLink>> link = SshLink::Open(
+      {last.host, last.host, last.port, last.user}, options, forward, ConnectBy(), &control_);
   if (!link) return Fail(link.error().code, link.error().message);
   hop_ = std::move(*link);
   socket_ = hop_->TakeFd();

@@ -24,7 +24,6 @@ namespace {
 // Beyond the deadline, for the session's own message to arrive: it is more precise than ours.
 constexpr milliseconds kMessageGrace{200};
 
-// All by value: a thread that is stuck may outlive its transport.
 SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
   return [agent, role](SshSession& session, TailBuffer& stderr_tail, Deadline by) {
     return StartAgent(session, agent, role, stderr_tail, by);
@@ -33,11 +32,11 @@ SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
 
 // Without an end, unless the link is for use on the loop.
 Result<ResumableLink::Connection> OpenLink(const NodeTarget& target, const SshOptions& options,
-                                           SshLink::StartFn start, Deadline deadline,
+                                           const SshLink::StartFn& start, Deadline deadline,
                                            SshLink::Use use) {
   DSL_TRY_ASSIGN(std::shared_ptr<LoopThread> loop, SshLoop());
-  DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link, SshLink::Open(target, options, std::move(start),
-                                                              deadline, /*outer=*/nullptr, use));
+  DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link,
+                 SshLink::Open(target, options, start, deadline, /*outer=*/nullptr, use));
   std::unique_ptr<StreamEnd> end = link->TakeEnd();
   return ResumableLink::Connection{std::move(loop), std::move(link), std::move(end)};
 }
@@ -66,20 +65,16 @@ ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions optio
 // Shared with the login's thread, which outlives its link only when it is stuck in the resolver or
 // in an ssh-agent that does not answer.
 struct SshLink::State {
-  NodeTarget target;
-  SshOptions options;
-  StartFn start;
-  Deadline deadline = Deadline::After(milliseconds(0));
   SshControl control;
   UniqueFd stop;     // eventfd
   SocketPair local;  // TakeFd()'s end, and the pump's until it runs; none for Use::kOnLoop
   TailBuffer stderr_tail;
   std::shared_ptr<LoopThread> loop;
+  std::string address;  // set before the link is its caller's
 
   mutable Mutex mutex;
   CondVar changed;
-  std::optional<Result<void>> opened DSL_GUARDED_BY(mutex);
-  std::string address DSL_GUARDED_BY(mutex);
+  std::optional<Result<std::unique_ptr<SshSession>>> logged_in DSL_GUARDED_BY(mutex);
   std::optional<PumpEnd> end DSL_GUARDED_BY(mutex);
   bool stopped DSL_GUARDED_BY(mutex) = false;
   // Once the command runs. The pump goes first, on the loop.
@@ -88,7 +83,6 @@ struct SshLink::State {
   std::shared_ptr<SshPump> pump DSL_GUARDED_BY(mutex);
   std::unique_ptr<StreamEnd> outer_end DSL_GUARDED_BY(mutex);  // TakeEnd()'s; the loop's
 
-  Deadline By() const { return Deadline::At(deadline.when() + milliseconds(control.granted_ms)); }
   // The pump's end of the local stream.
   std::unique_ptr<StreamEnd> MakeLocal() DSL_REQUIRES(mutex) {
     if (local.theirs) return MakeStreamEnd(*loop->context(), std::move(local.theirs));
@@ -103,10 +97,11 @@ struct SshLink::State {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = ::write(stop.get(), &one, sizeof one);
   }
-  void SetOpened(Result<void> result, const std::string& reached) {
+  // A session that comes too late ends here.
+  void SetLoggedIn(Result<std::unique_ptr<SshSession>> result) {
     const MutexLock lock(mutex);
-    opened = std::move(result);
-    address = reached;
+    if (stopped) return;
+    logged_in = std::move(result);
     changed.NotifyAll();
   }
   void SetEnd(PumpEnd how) {
@@ -119,14 +114,10 @@ struct SshLink::State {
 SshLink::SshLink(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const SshOptions& options,
-                                               StartFn start, Deadline deadline, SshControl* outer,
-                                               Use use) {
+                                               const StartFn& start, Deadline deadline,
+                                               SshControl* outer, Use use) {
   auto state = std::make_shared<State>();
   DSL_TRY_ASSIGN(state->loop, SshLoop());
-  state->target = target;
-  state->options = options;
-  state->start = std::move(start);
-  state->deadline = deadline;
   if (use == Use::kSocket) {
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) {
@@ -139,57 +130,62 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
     return Error{ExitCode::kUnavailable,
                  "node '" + target.name + "': eventfd: " + ErrnoText(errno)};
   }
-  state->control.stop_fd = state->stop.get();
-  state->control.on_step = options.on_step;
-  state->control.outer = outer;
-  DSL_TRY_ASSIGN(std::thread login,
-                 StartThread([state] { Run(state); }, "for node '" + target.name + "'"));
+  SshControl& control = state->control;
+  control.stop_fd = state->stop.get();
+  control.on_step = options.on_step;
+  control.outer = outer;
+  DSL_TRY_ASSIGN(std::thread login, StartThread(
+                                        [state, target, options, deadline] {
+                                          state->SetLoggedIn(SshSession::Open(
+                                              target, options, deadline, state->control));
+                                        },
+                                        "for node '" + target.name + "'"));
   std::unique_ptr<SshLink> link(new SshLink(state));
+  const auto granted = [&] {
+    return Deadline::At(deadline.when() + milliseconds(control.granted_ms));
+  };
 
   MutexLock lock(state->mutex);
-  const auto has_answer = [&]() DSL_REQUIRES(state->mutex) { return state->opened.has_value(); };
+  const auto has_answer = [&]() DSL_REQUIRES(state->mutex) { return state->logged_in.has_value(); };
   while (!has_answer()) {
     if (outer != nullptr) {
       state->changed.Wait(state->mutex, has_answer);
       break;
     }
-    const Deadline by = state->By();
+    const Deadline by = granted();
     state->changed.WaitUntil(state->mutex, by.when() + kMessageGrace, has_answer);
-    if (has_answer() || state->By().when() > by.when()) continue;
+    if (has_answer() || granted().when() > by.when()) continue;
     login.detach();  // the destructor tells it to stop
     return Error{ExitCode::kUnavailable, SubjectOf(target, options) + " (" + target.host +
-                                             "): " + TimedOutAt(state->control.step)};
+                                             "): " + TimedOutAt(control.step)};
   }
-  const Result<void> opened = *state->opened;
+  Result<std::unique_ptr<SshSession>> session = *std::move(state->logged_in);
+  state->logged_in.reset();
   lock.Unlock();
-  login.join();  // its stack is not kept until the node's end
-  if (!opened) return opened.error();
+  // Neither its stack is kept until the node's end, nor what malloc keeps for it.
+  login.join();
+  if (!session) return session.error();
+
+  control.Begin(SshStep::kStartAgent);
+  DSL_TRY_ASSIGN(std::unique_ptr<SshStream> stream,
+                 start(**session, state->stderr_tail, granted()));
+  control.Begin(SshStep::kRunning);
+  link->Pump(*std::move(session), std::move(stream));
   return link;
 }
 
-void SshLink::Run(const std::shared_ptr<State>& state) {
-  Result<std::unique_ptr<SshSession>> session =
-      SshSession::Open(state->target, state->options, state->deadline, state->control);
-  if (!session) return state->SetOpened(session.error(), "");
-  state->control.Begin(SshStep::kStartAgent);
-  Result<std::unique_ptr<SshStream>> stream =
-      state->start(**session, state->stderr_tail, state->By());
-  if (!stream) return state->SetOpened(stream.error(), "");
-  state->control.Begin(SshStep::kRunning);
-  const std::string address = (*session)->address();
-  {
-    const MutexLock lock(state->mutex);
-    if (state->stopped) return;  // they end here
-    state->session = *std::move(session);
-    state->stream = *std::move(stream);
-    state->pump = std::make_shared<SshPump>(
-        *state->loop->context(), *state->session, *state->stream, state->MakeLocal(),
-        [state](PumpEnd how) { state->SetEnd(std::move(how)); });
-    state->control.stop_fd = -1;  // nothing waits with it any more
-    state->stop.Reset();
-    asio::post(*state->loop->context(), [pump = state->pump] { pump->Start(); });
-  }
-  state->SetOpened({}, address);
+void SshLink::Pump(std::unique_ptr<SshSession> session, std::unique_ptr<SshStream> stream) {
+  const MutexLock lock(state_->mutex);
+  state_->address = session->address();
+  state_->session = std::move(session);
+  state_->stream = std::move(stream);
+  state_->pump = std::make_shared<SshPump>(
+      *state_->loop->context(), *state_->session, *state_->stream, state_->MakeLocal(),
+      [state = state_](PumpEnd how) { state->SetEnd(std::move(how)); });
+  state_->control.stop_fd = -1;  // nothing waits with it any more
+  state_->control.on_step = {};
+  state_->stop.Reset();
+  asio::post(*state_->loop->context(), [pump = state_->pump] { pump->Start(); });
 }
 
 SshLink::~SshLink() {
@@ -238,10 +234,7 @@ bool SshLink::WaitEnd(Deadline deadline) {
 
 std::string SshLink::StderrTail() const { return state_->stderr_tail.Get(); }
 
-std::string SshLink::Address() const {
-  const MutexLock lock(state_->mutex);
-  return state_->address;
-}
+std::string SshLink::Address() const { return state_->address; }
 
 std::optional<PumpEnd> SshLink::End() const {
   const MutexLock lock(state_->mutex);

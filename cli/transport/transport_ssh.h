@@ -18,14 +18,14 @@
 
 namespace dslaunch {
 
-// A command on a node with a stream to its stdin and stdout. A thread of its own logs in and starts
-// it; from then on SshLoop's carries its bytes.
+// A command on a node with a stream to its stdin and stdout. A thread of its own logs in, Open's
+// caller starts it, and from then on SshLoop's carries its bytes.
 class SshLink : public NodeLink {
  public:
   // What its stream is for: anybody, by TakeFd, or somebody on SshLoop, by TakeEnd.
   enum class Use { kSocket, kOnLoop };
 
-  // Starts the command over a logged-in session. Runs in the login's thread.
+  // Starts the command over a logged-in session, by the deadline.
   using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
       SshSession&, TailBuffer& stderr_tail, Deadline)>;
 
@@ -33,7 +33,7 @@ class SshLink : public NodeLink {
   // connection that leads through this one; it must outlive the link, and its own deadline must
   // bound the wait.
   static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
-                                               StartFn start, Deadline deadline,
+                                               const StartFn& start, Deadline deadline,
                                                SshControl* outer = nullptr, Use use = Use::kSocket);
 
   // Closes the connection at once; the node's supervisor sees end of file.
@@ -52,7 +52,7 @@ class SshLink : public NodeLink {
  private:
   struct State;
   explicit SshLink(std::shared_ptr<State> state);
-  static void Run(const std::shared_ptr<State>& state);
+  void Pump(std::unique_ptr<SshSession> session, std::unique_ptr<SshStream> stream);
 
   const std::shared_ptr<State> state_;
 };

@@ -190,6 +190,19 @@ TEST_F(SshPumpTest, ACommandThatTakesNothingIsSentAQuarterOfAMegabyteAndLaterMor
   EXPECT_EQ(later, bytes.size()) << "there are sshds that tell late what is taken";
 }
 
+// A login frees much that malloc keeps for its thread, for as long as that lives. Where the agent
+// is copied, hundreds of nodes may wait for that.
+TEST_F(SshPumpTest, TheLoginsThreadHasEndedWhenTheCommandIsStarted) {
+  StartSshd();
+  std::thread::id starts;
+  const auto start = [&](SshSession& session, TailBuffer& tail, Deadline deadline) {
+    starts = std::this_thread::get_id();
+    return session.Exec("exec cat", tail, deadline);
+  };
+  ASSERT_TRUE(SshLink::Open(Target(), Options(), start, Deadline::After(kPlenty)));
+  EXPECT_EQ(starts, std::this_thread::get_id());
+}
+
 #ifndef DSLAUNCH_SANITIZED  // whose threads keep their stacks
 TEST_F(SshPumpTest, NoLinkKeepsAThreadsStack) {
   StartSshd();
