@@ -126,6 +126,23 @@ std::optional<size_t> NodeOfPlace(Engine engine, const std::string& place,
   return number;
 }
 
+// "pdsh@laptop: node2: ssh exited with exit code 255"
+std::optional<PdshFailure> ReadPdshFailure(std::string_view line,
+                                           const std::vector<NodeTarget>& nodes) {
+  if (!line.starts_with("pdsh@")) return std::nullopt;
+  const size_t host = line.find(": ");
+  if (host == std::string_view::npos) return std::nullopt;
+  line.remove_prefix(host + 2);
+  const size_t text = line.find(": ");
+  if (text == std::string_view::npos ||
+      line.find("exited with exit code ") == std::string_view::npos)
+    return std::nullopt;
+  const auto found = std::ranges::find(nodes, line.substr(0, text), &NodeTarget::host);
+  if (found == nodes.end()) return std::nullopt;
+  return PdshFailure{static_cast<size_t>(found - nodes.begin()),
+                     std::string(line.substr(text + 2))};
+}
+
 std::string EngineTryThis(const EngineWords& engine, const NodeTarget& node) {
   std::string line;
   for (const std::string& word : engine.words) line += SanitizeForTerminal(word) + " ";

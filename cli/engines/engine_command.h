@@ -37,6 +37,18 @@ std::vector<std::string> EngineCommandLine(const EngineWords& engine,
 std::optional<size_t> NodeOfPlace(Engine engine, const std::string& place,
                                   const std::vector<NodeTarget>& nodes);
 
+// What pdsh says on stderr as soon as its command for a node has failed, its own prefix left out:
+// "ssh exited with exit code 255".
+struct PdshFailure {
+  size_t index = 0;  // of the node
+  std::string text;
+  bool operator==(const PdshFailure&) const = default;
+};
+
+// nullopt: the line is none of these.
+std::optional<PdshFailure> ReadPdshFailure(std::string_view line,
+                                           const std::vector<NodeTarget>& nodes);
+
 // A command line by which the user can try the same, for messages.
 std::string EngineTryThis(const EngineWords& engine, const NodeTarget& node);
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/sanitize.h"
+#include "base/split_lines.h"
 #include "base/start_thread.h"
 #include "cli/transport/agent_digest.h"
 #include "cli/transport/child_process.h"
@@ -25,6 +26,7 @@ namespace {
 constexpr milliseconds kEngineEndsWithin{2'000};  // once its agents have
 constexpr size_t kMaxLineBytes = 64 << 10;        // of its output; more is cut
 constexpr size_t kStderrBytes = 64 << 10;         // mpirun's help texts come last, and are long
+constexpr milliseconds kStderrEvery{250};         // what pdsh says of nodes is looked at so often
 
 }  // namespace
 
@@ -62,12 +64,14 @@ class EngineTransport::Run {
       const MutexLock lock(mutex_);
       const Node& node = nodes_[index];
       changed_.WaitUntil(mutex_, deadline.when(), [&]() DSL_REQUIRES(mutex_) {
-        return !node.pin.empty() || !node.failure.empty() || has_ended_;
+        return !node.pin.empty() || !node.failure.empty() || !node.end.empty() || has_ended_;
       });
       if (!node.failure.empty()) {
         return Error{ExitCode::kUnavailable,
                      "the agent could not be installed; it said: " + node.failure};
       }
+      if (node.pin.empty() && !node.end.empty())
+        return Error{ExitCode::kUnavailable, node.end + Said()};
       if (node.pin.empty() && has_ended_)
         return Error{ExitCode::kUnavailable, "it ended with " + end_ + Said()};
       if (node.pin.empty())
@@ -77,7 +81,7 @@ class EngineTransport::Run {
     Result<DialServer::Caller> caller = server_->Await(pin, deadline);
     const MutexLock lock(mutex_);
     if (!caller.ok()) {
-      const bool has_ended = nodes_[index].has_ended || has_ended_;
+      const bool has_ended = nodes_[index].has_ended || !nodes_[index].end.empty() || has_ended_;
       return Error{caller.error().code,
                    "the agent was started, but " + caller.error().message + Said() +
                        (has_ended ? "" : "; do firewalls let the nodes reach it?")};
@@ -118,6 +122,7 @@ class EngineTransport::Run {
   struct Node {
     std::string pin;
     std::string failure;
+    std::string end;  // of the command that pdsh ran for it
     bool has_connected = false;
     bool has_ended = false;
     UniqueFd stream;
@@ -138,6 +143,7 @@ class EngineTransport::Run {
     std::string line;
     std::array<char, 16384> chunk;
     while (true) {
+      AwaitOutput();
       const ssize_t size = ::read(stream_.get(), chunk.data(), chunk.size());
       if (size < 0 && errno == EINTR) continue;
       if (size <= 0) break;
@@ -158,6 +164,40 @@ class EngineTransport::Run {
       Shut(node);
       GiveUp(node);
     }
+    changed_.NotifyAll();
+  }
+
+  // Reads meanwhile what pdsh says of nodes that are awaited. A node's last line, which it wrote
+  // before that, is taken first.
+  void AwaitOutput() {
+    std::string said;
+    while (true) {
+      pollfd output{stream_.get(), POLLIN, 0};
+      const bool is_awaited = engine_ == Engine::kPdsh && AwaitsNodes();
+      const int wait_ms = !said.empty() ? 0
+                          : is_awaited  ? static_cast<int>(kStderrEvery.count())
+                                        : -1;
+      if (::poll(&output, 1, wait_ms) != 0) return;
+      for (const std::string_view line : SplitLines(said)) OnPdshLine(line);
+      said = said.empty() ? StderrTail() : "";
+    }
+  }
+
+  bool AwaitsNodes() {
+    const MutexLock lock(mutex_);
+    return std::ranges::any_of(nodes_, [](const Node& node) {
+      return !node.has_connected && !node.has_ended && node.failure.empty() && node.end.empty();
+    });
+  }
+
+  void OnPdshLine(std::string_view line) {
+    std::optional<PdshFailure> failure = ReadPdshFailure(line, targets_);
+    if (!failure) return;
+    const MutexLock lock(mutex_);
+    Node& node = nodes_[failure->index];
+    if (!node.end.empty()) return;
+    node.end = std::move(failure->text);
+    GiveUp(node);
     changed_.NotifyAll();
   }
 

@@ -249,6 +249,14 @@ bool ReadsEngineLine(const std::string& bytes) {
   return true;
 }
 
+bool ReadsPdshFailure(const std::string& bytes) {
+  const std::vector<NodeTarget> nodes(3, NodeTarget{"n1", "n1", 0, ""});
+  const auto failure = ReadPdshFailure(bytes, nodes);
+  if (!failure) return false;
+  Require(failure->index < 3, "a failure is of no node");
+  return true;
+}
+
 bool ReadsHostNames(const std::string& bytes) {
   std::vector<std::string> names;
   for (const SshConfigName& found : ParseSshConfigNames(bytes)) {

@@ -10,6 +10,7 @@ import time
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
 from launcher_case import bash  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
 
 # /tmp is the machine's on all test hosts, so ranks say there how far they are.
 WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
@@ -170,6 +171,29 @@ class OpenMpi(OverEngine, HostsCase):
 
 class Pdsh(OverEngine, HostsCase):
     engine, launcher = "pdsh", "pdsh"
+
+    def assert_told_at_once(self, job, began, *says):
+        self.assert_code(69, self.wait(job), job)
+        self.assertLess(time.monotonic() - began, 20)
+        self.assert_says(job, *says)
+        self.assert_nothing_left(within_s=15)
+
+    def test_a_login_that_fails_is_told_at_once(self):
+        began = time.monotonic()
+        job = self.start("--launcher", "pdsh", "--hostfile", self.hosts.hostfile(text="node1 slots=1\nnode9 slots=1\n"),
+                         "--connect_timeout", "60", "true")
+        self.assert_told_at_once(job, began, r"node9.* by pdsh\): ssh exited with exit code 255; it said: .*node9")
+
+    def test_a_process_that_is_killed_before_it_connects_is_told_at_once(self):
+        node2 = self.hosts.nodes[1]
+        code, job = self.run_job(self.job(), "true")  # which brings the agent
+        self.assert_code(0, code, job)
+        node2.forbid_connecting()
+        self.addCleanup(node2.heal)
+        job = self.start(self.job("--connect_timeout", "60"), "true")
+        dial, = wait_until(lambda: [process for process in node2.processes() if process.comm == "dslaunch-dial"], 20)
+        os.kill(dial.pid, signal.SIGKILL)
+        self.assert_told_at_once(job, time.monotonic(), r"node2.* by pdsh\): the agent was started, but it ended before it connected")
 
 
 if __name__ == "__main__":

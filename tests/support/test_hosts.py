@@ -300,8 +300,13 @@ class Host:
         self._nft(f"add table inet cut; add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}; "
                   f"add rule inet cut {hook} {match} eth0 drop")
 
+    def forbid_connecting(self):
+        """Drops in silence what would begin a TCP connection of this host's."""
+        self._nft("add table inet cut; add chain inet cut output { type filter hook output priority 0; }; "
+                  "add rule inet cut output oifname eth0 tcp flags & (syn | ack) == syn drop")
+
     def heal(self):
-        """Takes back cut_one_way."""
+        """Takes back cut_one_way or forbid_connecting."""
         self._nft("delete table inet cut")
 
     def reset_connections(self, match):

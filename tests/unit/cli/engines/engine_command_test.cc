@@ -81,6 +81,16 @@ TEST(EngineCommandTest, APlaceIsANodesNumberOrSlurmsName) {
   EXPECT_EQ(NodeOfPlace(Engine::kSlurm, "1", kNodes), std::nullopt);
 }
 
+TEST(EngineCommandTest, WhatPdshSaysOfAFailure) {
+  EXPECT_EQ(
+      ReadPdshFailure("pdsh@laptop: " + kNodes[1].host + ": ssh exited with exit code 255", kNodes),
+      (PdshFailure{1, "ssh exited with exit code 255"}));
+  for (const char* line :
+       {"", "pdsh@laptop", "pdsh@laptop: ", "pdsh@laptop: other: ssh exited with exit code 255",
+        "ssh exited with exit code 255", "pdsh@laptop: node1: no route"})
+    EXPECT_EQ(ReadPdshFailure(line, kNodes), std::nullopt) << line;
+}
+
 TEST(EngineScriptTest, HasNoQuoteThatWouldEndItAndNoSecret) {
   AgentBinary agent;
   agent.build_id = "abc";
