@@ -50,11 +50,12 @@ class PerNodeCase(LauncherCase):
         self.wait_for_files(jobs[0], "up.*", ranks)
 
     def supervisor_and_agent_of(self, job):
-        ours = [process for process in self.leftovers() if process.ppid == job.pid]
-        supervisor, = ours
-        agent, = [process for process in processes_of(children_of(supervisor.pid))
-                  if process.comm != "dslaunch-watch" and process.name.startswith("dslaunch-agent")]
-        return supervisor, agent
+        def both():  # a process that was just forked may look like one of them
+            ours = [process for process in self.leftovers() if process.ppid == job.pid]
+            agents = [process for supervisor in ours for process in processes_of(children_of(supervisor.pid))
+                      if process.comm != "dslaunch-watch" and process.name.startswith("dslaunch-agent")]
+            return (ours[0], agents[0]) if (len(ours), len(agents)) == (1, 1) else None
+        return wait_until(both, 5, "one supervisor and one agent")
 
 
 class Together(PerNodeCase):
