@@ -10,6 +10,11 @@ c10::Stream CurrentStream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
+c10::Stream OtherStream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type())
+      .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+}
+
 void OrderAfter(const c10::Stream& later, const c10::Stream& earlier) {
   if (later == earlier) return;
   c10::Event event(earlier.device_type());
@@ -34,10 +39,9 @@ void CopyLater(const at::Tensor& to, const at::Tensor& from) {
     to.copy_(from, /*non_blocking=*/is_upload);
     return;
   }
-  const at::Tensor rounded =
-      at::empty(from.sizes(), from.options().dtype(to.scalar_type()).pinned_memory(true));
-  rounded.copy_(from);
-  to.copy_(rounded, /*non_blocking=*/true);  // the allocator keeps it until that is done
+  const at::Tensor arrived = at::empty(from.sizes(), from.options().device(to.device()));
+  arrived.copy_(from, /*non_blocking=*/true);
+  to.copy_(arrived);
 }
 
 void AwaitStream(c10::Device device) {

@@ -11,6 +11,9 @@ namespace dslaunch {
 // The stream of this thread on `device`, which is not the CPU.
 c10::Stream CurrentStream(c10::Device device);
 
+// One of `device` for work beside what others of its streams do.
+c10::Stream OtherStream(c10::Device device);
+
 // Makes `later` wait for what `earlier` was given so far. The host does not wait.
 void OrderAfter(const c10::Stream& later, const c10::Stream& earlier);
 
@@ -24,7 +27,7 @@ at::Tensor CopyToPinned(const at::Tensor& on_device);
 
 // Copies `from`, which may lie in the host's memory and have another dtype, into `to`. Where `from`
 // is pinned the host does not wait: it may read it, but must not change it before the current
-// stream is done. Rounding is the host's then, so that fewer bytes travel.
+// stream is done. Rounding is the device's then: the host's memory is the slower one.
 void CopyLater(const at::Tensor& to, const at::Tensor& from);
 
 // The host waits for what the current stream of `device` was given so far. Of the CPU: nothing.

@@ -8,7 +8,6 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -376,11 +375,7 @@ class Gatherer {
   // Of the host's shards, so that they come while operations compute. After what the unit's memory
   // was used for before.
   std::optional<c10::Stream> StreamForUpload(const UnitState& unit) {
-    if (!upload_stream_) {
-      const c10::Device device = unit.flat.device();
-      upload_stream_ =
-          c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, false);
-    }
+    if (!upload_stream_) upload_stream_ = OtherStream(unit.flat.device());
     OrderAfter(*upload_stream_, *unit.stream);
     return upload_stream_;
   }

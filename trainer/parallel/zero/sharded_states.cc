@@ -1,6 +1,7 @@
 #include "trainer/parallel/zero/sharded_states.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <limits>
@@ -147,6 +148,7 @@ void ShardedStates::MakeWeights(bool master_weights) {
     }
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
       pieces.push_back({piece, i});
+      ++unit.parts;
     }
   }
   std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.place.parameter; });
@@ -460,12 +462,13 @@ void ShardedStates::CopyMasterToModel() {
     }
     elements = 0;
   };
-  AwaitShardReads();
   const bool is_returned = std::exchange(is_returned_, false);
+  if (!is_returned) AwaitShardReads();
+  if (return_stream_) OrderAfter(CurrentStream(group_.device()), *return_stream_);
   for (size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i];
     if (!unit.layout.trained) continue;
-    const bool follows = unit.weights.is_same(unit.shard) || (is_returned && ReturnsInParts(unit));
+    const bool follows = unit.weights.is_same(unit.shard) || (is_returned && Returns(unit));
     if (!follows) unit.shard.copy_(unit.weights);
     if (!unit.layout.persistent || refreshes_late_) continue;
     if (elements + unit.flat.numel() > zero_.allgather_bucket_size) gather();
@@ -486,18 +489,25 @@ void ShardedStates::CopyMasterToModel() {
 
 void ShardedStates::Updated(size_t begin, size_t end) {
   const at::NoGradGuard no_grad;
+  if (std::ranges::none_of(units_, [&](const Unit& unit) { return Returns(unit); })) return;
+  if (begin == 0) {
+    const c10::Device device = group_.device();
+    AwaitShardReads();
+    for (Unit& unit : units_) unit.updated = 0;
+    if (!return_stream_) return_stream_ = OtherStream(device);
+    OrderAfter(*return_stream_, CurrentStream(device));
+  }
+  const c10::StreamGuard beside(*return_stream_);
   for (size_t i = begin; i < end; ++i) {
-    const Unit& unit = units_[gradient_places_[i].unit];
-    if (!ReturnsInParts(unit)) continue;
-    const at::Tensor& weight = parts_[i].weight;
-    CopyLater(unit.shard.narrow(0, gradient_places_[i].offset, weight.numel()), weight);
+    Unit& unit = units_[gradient_places_[i].unit];
+    if (++unit.updated == unit.parts && Returns(unit)) CopyLater(unit.shard, unit.weights);
   }
   is_returned_ = end == parts_.size();
 }
 
-// Elsewhere one copy of the whole is cheaper.
-bool ShardedStates::ReturnsInParts(const Unit& unit) {
-  return unit.weights.is_cpu() && !unit.shard.is_cpu();
+bool ShardedStates::Returns(const Unit& unit) const {
+  return unit.layout.trained && unit.weights.is_cpu() && !group_.device().is_cpu() &&
+         !unit.weights.is_same(unit.shard);
 }
 
 // Before shards in the host's memory change, from which gathering copies without waiting.

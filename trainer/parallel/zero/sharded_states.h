@@ -1,6 +1,8 @@
 // ZeRO stages 1 to 3: each rank holds a part of the model's states.
 #pragma once
 
+#include <c10/core/Stream.h>
+
 #include <limits>
 #include <memory>
 #include <optional>
@@ -71,6 +73,8 @@ class ShardedStates : public ModelStates {
     at::Tensor whole;    // [ranks * n]: where gradients accumulate whole. accumulation dtype
     at::Tensor gradient;  // [n]: this rank's part, reduced; at stage 1 of `whole`
     bool filled = false;  // whether `gradient` holds anything of this step
+    size_t parts = 0;     // of `weights`
+    size_t updated = 0;   // of these, in this step
     // Of this reduction:
     size_t awaited = 0;  // gradients that are not there yet
     at::Tensor message;  // [ranks * n], MessageDtypeOf
@@ -102,7 +106,7 @@ class ShardedStates : public ModelStates {
   const at::Tensor& WholeGradient(Unit& unit);
   void MakeWhole();
   void AwaitShardReads() const;
-  static bool ReturnsInParts(const Unit& unit);  // offloaded weights of a shard on the device
+  bool Returns(const Unit& unit) const;  // its weights are offloaded, from a job on devices
   void ExpectAll();
   void FillUnused();
   void SendComplete();
@@ -135,11 +139,12 @@ class ShardedStates : public ModelStates {
   std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
   std::optional<ParameterGatherer> gatherer_;
 
-  bool is_returned_ = false;       // all offloaded weights are, or on their way: Updated
-  bool infers_ = false;            // an inference pass is open
-  Pass pass_ = Pass::kInference;   // the training pass that is open
-  bool sends_ = false;             // this backward pass' gradients go to the other ranks
-  size_t sent_ = 0, awaited_ = 0;  // of trained_units_, in this reduction
+  std::optional<c10::Stream> return_stream_;  // of offloaded weights, beside arriving gradients
+  bool is_returned_ = false;                  // all offloaded weights are, or on their way: Updated
+  bool infers_ = false;                       // an inference pass is open
+  Pass pass_ = Pass::kInference;              // the training pass that is open
+  bool sends_ = false;                        // this backward pass' gradients go to the other ranks
+  size_t sent_ = 0, awaited_ = 0;             // of trained_units_, in this reduction
   int64_t live_bucket_bytes_ = 0, peak_bucket_bytes_ = 0;
   std::optional<GradientArrivals> arrivals_;  // last: its hooks use the rest
 };
