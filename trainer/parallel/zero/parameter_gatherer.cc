@@ -126,7 +126,7 @@ class Gatherer {
         continue;
       }
       unit.arriving = {};  // before its memory
-      if (unit.uploaded) unit.uploaded->synchronize();
+      AwaitUpload(unit);
       unit.storage().set_data_ptr_noswap({nullptr, nullptr, &LostMemory, unit.flat.device()});
       // With bytes, views can be made; what reads their values throws this.
       unit.storage().set_nbytes(unit.flat.nbytes());
@@ -315,6 +315,14 @@ class Gatherer {
     }
     unit.arriving = {};
     unit.storage().set_data_ptr(std::move(unit.memory));
+  }
+
+  static void AwaitUpload(const UnitState& unit) {
+    try {
+      if (unit.uploaded) unit.uploaded->synchronize();
+    } catch (const std::exception&) {
+      // Nothing is written any more on a device that has failed, of which whoever uses it is told.
+    }
   }
 
   void AwaitRefreshed() {
