@@ -43,13 +43,14 @@ class LowCommunicationTest(unittest.TestCase):
         self.assertEqual(len(steps), 20)
         return [loss for loss, _ in steps]
 
-    def reference(self, case, ranks, options, python=ORACLE_PYTHON):
-        ended = subprocess.run([python, HERE / "reference_program.py", case, str(ranks), json.dumps(options)],
+    def references(self, case, all_options, python=ORACLE_PYTHON):
+        """The losses of each of these options, with 2 ranks. One program, since to import PyTorch takes seconds."""
+        ended = subprocess.run([python, HERE / "reference_program.py", case, "2", *map(json.dumps, all_options)],
                                capture_output=True, text=True, timeout=400, env=dict(os.environ, OMP_NUM_THREADS="1"))
         self.assertEqual(ended.returncode, 0, ended.stderr)
         losses = [float(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith("loss ")]
-        self.assertEqual(len(losses), 20, ended.stdout)
-        return losses
+        self.assertEqual(len(losses), 20 * len(all_options), ended.stdout)
+        return [losses[begin:begin + 20] for begin in range(0, len(losses), 20)]
 
     def assert_close(self, own, others, tolerance, what):
         for step, (mine, theirs) in enumerate(zip(own, others, strict=True), 1):
@@ -64,19 +65,17 @@ class LowCommunicationTest(unittest.TestCase):
             self.assert_close(self.losses(config({"mode": "local_sgd", "inner_steps": 1}), ranks), ddp, 1e-6, "local_sgd")
 
     def test_training_apart_against_pytorch(self):
-        local = config({"mode": "local_sgd", "inner_steps": 4})
-        self.assert_close(self.losses(local, 2), self.reference("apart", 2, {"inner_steps": 4}), 1e-5, "local_sgd")
+        own, references = [{"mode": "local_sgd", "inner_steps": 4}], [{"inner_steps": 4}]
         for nesterov in True, False:
-            diloco = config({"mode": "diloco", "inner_steps": 3, "outer_nesterov": nesterov})
-            outer = {"lr": 0.7, "momentum": 0.9, "nesterov": nesterov}
-            self.assert_close(self.losses(diloco, 2),
-                              self.reference("apart", 2, {"inner_steps": 3, "outer": outer}), 1e-5, "diloco")
+            own.append({"mode": "diloco", "inner_steps": 3, "outer_nesterov": nesterov})
+            references.append({"inner_steps": 3, "outer": {"lr": 0.7, "momentum": 0.9, "nesterov": nesterov}})
+        for parallel, reference in zip(own, self.references("apart", references), strict=True):
+            self.assert_close(self.losses(config(parallel), 2), reference, 1e-5, parallel)
 
     def test_powersgd_against_pytorchs_hook(self):
-        for rank in 1, 4:
-            options = {"matrix_approximation_rank": rank, "start_powerSGD_iter": 3, "min_compression_rate": 1}
-            self.assert_close(self.losses(config(dict(POWER, matrix_approximation_rank=rank)), 2),
-                              self.reference("powersgd", 2, options), 1e-4, "rank %d" % rank)
+        options = [{"matrix_approximation_rank": rank, "start_powerSGD_iter": 3, "min_compression_rate": 1} for rank in (1, 4)]
+        for own, reference in zip(options, self.references("powersgd", options), strict=True):
+            self.assert_close(self.losses(config(dict(own, mode="powersgd")), 2), reference, 1e-4, own)
 
     def test_powersgd_of_full_rank_is_ddp(self):
         # min_compression_rate 0: compressed though nothing is saved.
@@ -86,12 +85,13 @@ class LowCommunicationTest(unittest.TestCase):
     def test_one_bit_optimizers_against_deepspeeds(self):
         if not os.path.exists(DEEPSPEED_PYTHON):
             self.skipTest("DeepSpeed is not installed: packaging/fetch-deepspeed")
-        for name, params in ONE_BIT.items():
-            options = dict(params, type=name, lr=0.01, weight_decay=0.01)
-            if name == "ZeroOneAdam":
-                options["var_freeze_step"] -= 1  # DeepSpeed's variance stays from the second update after it on
-            self.assert_close(self.losses(one_bit(name), 2),
-                              self.reference("deepspeed_optimizer", 2, options, DEEPSPEED_PYTHON), 1e-3, name)
+        options = [dict(params, type=name, lr=0.01, weight_decay=0.01) for name, params in ONE_BIT.items()]
+        for own in options:
+            if own["type"] == "ZeroOneAdam":
+                own["var_freeze_step"] -= 1  # DeepSpeed's variance stays from the second update after it on
+        references = self.references("deepspeed_optimizer", options, DEEPSPEED_PYTHON)
+        for name, reference in zip(ONE_BIT, references, strict=True):
+            self.assert_close(self.losses(one_bit(name), 2), reference, 1e-3, name)
 
     def test_one_rank_exchanges_nothing(self):
         ddp = self.losses(config(), 1)

@@ -1,5 +1,5 @@
-"""reference_program.py CASE RANKS OPTIONS-AS-JSON: trains style_program's model on its data by Python's PyTorch, or by
-DeepSpeed's own optimizers, in RANKS forked processes, and prints the ranks' mean loss of each step."""
+"""reference_program.py CASE RANKS OPTIONS-AS-JSON...: for each OPTIONS, trains style_program's model on its data by Python's
+PyTorch, or by DeepSpeed's own optimizers, in RANKS forked processes, and prints the ranks' mean loss of each step."""
 
 import json
 import os
@@ -129,12 +129,7 @@ def deepspeed_optimizer(rank, ranks, options):
         optimizer.step()
 
 
-def main():
-    case, ranks, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
-    torch.set_num_threads(1)
-    if case == "deepspeed_optimizer":
-        os.environ["DS_ACCELERATOR"] = "cpu"
-        import deepspeed.runtime.fp16.onebit.adam  # once, before the ranks are
+def run_ranks(case, ranks, options):
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for rank in range(ranks):
@@ -154,7 +149,22 @@ def main():
                     sys.stdout.flush()
                     os._exit(code)
             children.append(child)
-        sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children))
+        return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
+
+
+def main():
+    case, ranks = sys.argv[1], int(sys.argv[2])
+    torch.set_num_threads(1)
+    # Once, before the ranks are: an optimizer's first step would import torch._dynamo in each of them.
+    from torch import _dynamo
+    if case == "deepspeed_optimizer":
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        import deepspeed.runtime.fp16.onebit.adam
+    if case == "powersgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    for options in sys.argv[3:]:
+        if run_ranks(case, ranks, json.loads(options)):
+            sys.exit(1)
 
 
 main()
