@@ -272,8 +272,9 @@ def run(recipes, world):
     """Trains all recipes, one after the other, in one set of processes."""
     holder, port = held_port()
     # Forked from a process that has imported PyTorch and done nothing else: an import takes 2 s of a core.
+    # An optimizer's first step imports torch._dynamo.
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["numpy", "torch", "torch.distributed"])
+    context.set_forkserver_preload(["numpy", "torch", "torch.distributed", "torch._dynamo", "safetensors.torch"])
     queue = context.Queue()
     processes = [context.Process(target=_rank_main, args=(rank, world, port, recipes, queue), daemon=True)
                  for rank in range(world)]
