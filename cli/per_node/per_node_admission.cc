@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+Error Refused(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
 std::string NodesText(const pb::AdmissionRequest& request) {
   const std::string most = std::to_string(request.max_nodes());
@@ -24,25 +24,25 @@ std::string NodesText(const pb::AdmissionRequest& request) {
 std::optional<Error> WhyAnotherJob(const pb::AdmissionRequest& own,
                                    const pb::AdmissionRequest& other, const std::string& where) {
   if (other.version() != own.version()) {
-    return Usage("node 0 runs dslaunch " + own.version() + ", " + where + " runs dslaunch " +
-                 Truncate(other.version()) + "; install one version on all nodes");
+    return Refused("node 0 runs dslaunch " + own.version() + ", " + where + " runs dslaunch " +
+                   Truncate(other.version()) + "; install one version on all nodes");
   }
   if (other.job() != own.job()) {
-    return Usage("--rdzv_id is " + Quoted(own.job()) + " on node 0 and " + Quoted(other.job()) +
-                 " on " + where + "; is another job's node 0 at this address?");
+    return Refused("--rdzv_id is " + Quoted(own.job()) + " on node 0 and " + Quoted(other.job()) +
+                   " on " + where + "; is another job's node 0 at this address?");
   }
   if (NodesText(other) != NodesText(own)) {
-    return Usage("--nnodes is " + NodesText(own) + " on node 0 and " + NodesText(other) + " on " +
-                 where + "; give all nodes the same");
+    return Refused("--nnodes is " + NodesText(own) + " on node 0 and " + NodesText(other) + " on " +
+                   where + "; give all nodes the same");
   }
   if (other.program().name() != own.program().name()) {
-    return Usage("node 0 runs '" + own.program().name() + "', " + where +
-                 " runs another command: " + Truncate(other.program().shown()) +
-                 "; start the same program on all nodes");
+    return Refused("node 0 runs '" + own.program().name() + "', " + where +
+                   " runs another command: " + Truncate(other.program().shown()) +
+                   "; start the same program on all nodes");
   }
   if (other.program().form() != own.program().form()) {
-    return Usage("'" + own.program().name() + "' is started in another way on " + where +
-                 " than on node 0; give all nodes the same options and recipe");
+    return Refused("'" + own.program().name() + "' is started in another way on " + where +
+                   " than on node 0; give all nodes the same options and recipe");
   }
   return std::nullopt;
 }
@@ -68,16 +68,16 @@ std::optional<Error> Admission::WhyRejected(const pb::AdmissionRequest& request,
   const size_t nodes = options_.names.size();
   const std::string rank = std::to_string(request.node_rank());
   if (request.has_node_rank() && request.node_rank() >= nodes) {
-    return Usage(where + " has --node_rank " + rank + ", but the job has " + Count(nodes, "node") +
-                 ", 0 to " + std::to_string(nodes - 1));
+    return Refused(where + " has --node_rank " + rank + ", but the job has " +
+                   Count(nodes, "node") + ", 0 to " + std::to_string(nodes - 1));
   }
   if (request.has_node_rank() && request.node_rank() == 0) {
-    return Usage(where + " has --node_rank 0, which node 0's command has on " +
-                 options_.own.host_name() + "; give each node its own");
+    return Refused(where + " has --node_rank 0, which node 0's command has on " +
+                   options_.own.host_name() + "; give each node its own");
   }
   if (request.slots() < 1 || request.slots() > kMaxSlots) {
-    return Usage(where + " has " + Count(request.slots(), "slot") + "; a node has 1 to " +
-                 std::to_string(kMaxSlots));
+    return Refused(where + " has " + Count(request.slots(), "slot") + "; a node has 1 to " +
+                   std::to_string(kMaxSlots));
   }
   if (started_ && !options_.takes_late) {
     return Error{ExitCode::kUnavailable,
@@ -87,8 +87,8 @@ std::optional<Error> Admission::WhyRejected(const pb::AdmissionRequest& request,
   if (request.has_node_rank()) {
     for (const auto& [id, other] : peers_) {
       if (other.place != request.node_rank()) continue;
-      return Usage("node " + rank + " has joined already, from " + other.where + "; " + where +
-                   " has the same --node_rank: give each node its own");
+      return Refused("node " + rank + " has joined already, from " + other.where + "; " + where +
+                     " has the same --node_rank: give each node its own");
     }
   }
   const std::optional<size_t> place = FreePlaceFor(request);
@@ -101,7 +101,7 @@ std::optional<Error> Admission::WhyRejected(const pb::AdmissionRequest& request,
   const std::vector<int>& expected = started_ ? slots_ : options_.slots;
   if (!place || expected.empty() || expected[*place] == static_cast<int>(request.slots()))
     return std::nullopt;
-  return Usage(
+  return Refused(
       where + " has " + Count(request.slots(), "slot") + " for " + options_.names[*place] +
       ", node 0 expects " + std::to_string(expected[*place]) +
       (started_ ? "; a node that joins later must have as many" : "; give both the same hostfile"));

@@ -29,10 +29,11 @@ function(dslaunch_layer_links folder variable)
   set(${variable} "${links}" PARENT_SCOPE)
 endfunction()
 
-# dslaunch_folder([NO_GRPC] SOURCES a.cc ... [LINK lib ...] [PRECOMPILED name]): the library of this folder, dslaunch_<its
-# path with _ for />. LINK is for libraries that are not ours. With NO_GRPC a link to gRPC fails the configuration.
+# dslaunch_folder([NO_GRPC] SOURCES a.cc ... [ALONE b.cc ...] [LINK lib ...] [PRECOMPILED name]): the library of this folder,
+# dslaunch_<its path with _ for />. ALONE is for files that are generated or have compile options of their own, LINK for
+# libraries that are not ours. With NO_GRPC a link to gRPC fails the configuration.
 function(dslaunch_folder)
-  cmake_parse_arguments(arg "NO_GRPC" "PRECOMPILED" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "NO_GRPC" "PRECOMPILED" "SOURCES;ALONE;LINK" ${ARGN})
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
   string(REPLACE "/" "_" name "dslaunch_${folder}")
   dslaunch_layer_links("${folder}" links)
@@ -42,6 +43,7 @@ function(dslaunch_folder)
   endif()
   dslaunch_library(${name} ${precompiled} LINK ${links} ${arg_LINK})
   dslaunch_unity_sources(${name} ${name} ${arg_SOURCES})
+  target_sources(${name} PRIVATE ${arg_ALONE})
   if(folder MATCHES "^(base|proto/contract|trainer/.*)$")
     dslaunch_forbid_link(${name} ${DSLAUNCH_LAUNCHER_FORBIDS} ${DSLAUNCH_TRAINER_FORBIDS})
   elseif(arg_NO_GRPC)
