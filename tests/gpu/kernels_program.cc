@@ -128,13 +128,65 @@ void CheckBias(at::ScalarType type, int64_t rows, int64_t columns, c10::Device d
           bias.reference.grad());
 }
 
+// A linear layer of GPT-2, and what comes after it: GELU, or three equal parts.
+void CheckAfterProduct(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
+  const auto compare = [&](const std::string& what, const auto& ours, const auto& theirs) {
+    const Leaf weight = MakeLeaf(at::randn({8, columns}), type, device);
+    const Leaf bias = MakeLeaf(at::randn({columns}), type, device);
+    const Leaf x = MakeLeaf(at::randn({rows, 8}), type, device);
+    const Tensor gradient = at::randn({rows, columns}).to(type);
+    const Tensor y = ours(x.here, weight.here, bias.here);
+    const Tensor product = at::addmm(bias.reference, x.reference, weight.reference);
+    // In the type that the product has here, by whose rounding all else differs.
+    const Tensor rounded = product + (product.to(type).to(at::kDouble) - product).detach();
+    const Tensor wanted = theirs(rounded);
+    y.backward(gradient.to(device));
+    wanted.backward(gradient.to(at::kDouble));
+    Compare(Name(what, gradient), type, y, wanted.detach());
+    Compare(Name(what + ", gradient of x", gradient), type, x.here.grad(), x.reference.grad());
+    Compare(Name(what + ", gradient of the bias", gradient), type, bias.here.grad(),
+            bias.reference.grad());
+  };
+  compare(
+      "product and GELU",
+      [](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+        return dslaunch::ApplyConv1DAndGelu(x, weight, bias);
+      },
+      [](const Tensor& product) { return at::gelu(product, "tanh"); });
+  if (columns % 3 != 0) return;
+  const auto join = [](const auto& thirds) {
+    return at::cat({thirds[2], thirds[0] * 2, thirds[1]}, 1);
+  };
+  compare(
+      "product in thirds",
+      [&](const Tensor& x, const Tensor& weight, const Tensor& bias) {
+        return join(dslaunch::ApplyConv1DInThirds(x, weight, bias));
+      },
+      [&](const Tensor& product) { return join(product.chunk(3, 1)); });
+}
+
+// Far from 0 too, where all of it or nothing is left.
+void CheckGelu(at::ScalarType type, c10::Device device) {
+  const Leaf x = MakeLeaf(at::linspace(-30, 30, 4097).unsqueeze(0), type, device);
+  dslaunch::FusedKernels* const kernels = dslaunch::FusedKernelsFor(x.here);
+  const Tensor wanted = at::gelu(x.reference, "tanh");
+  wanted.sum().backward();
+  const Tensor here = x.here.detach();
+  Compare(Name("GELU", here), type, kernels->Gelu(here), wanted.detach());
+  const auto [by_x, sums] = kernels->GradientOfGelu(at::ones_like(here), here);
+  Compare(Name("GELU, gradient", here), type, by_x, x.reference.grad());
+  Compare(Name("GELU, sums of the gradient", here), type, sums, x.reference.grad()[0]);
+}
+
 void CheckAll(c10::Device device) {
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (const int64_t columns : {1, 7, 257, 1000, 50257, 50304}) {
       CheckCrossEntropy(type, 5, columns, device);
     }
+    CheckGelu(type, device);
     for (const int64_t columns : {8, 33, 768, 1600, 4096}) {
       for (const int64_t rows : {1, 9, 1025}) {
+        CheckAfterProduct(type, rows, columns, device);
         for (const bool with_branch : {false, true}) {
           CheckNorm(type, rows, columns, with_branch, device);
         }
@@ -194,6 +246,19 @@ void TimeAll(c10::Device device) {
     const Tensor sum = x + gradient;
     both(sum, layer(sum));
   });
+  dslaunch::FusedKernels& kernels = *dslaunch::FusedKernelsFor(gradient);
+  {
+    const Tensor inner = at::randn({kRows, 4 * kWidth}, of), more = at::randn_like(inner);
+    Time("GELU of 32768 x 3072", device, [&] { kernels.Gelu(inner); });
+    Time("  by LibTorch", device, [&] { at::gelu(inner, "tanh"); });
+    Time("gradient of GELU of 32768 x 3072, with its sums", device,
+         [&] { kernels.GradientOfGelu(more, inner); });
+    Time("  by LibTorch", device, [&] { at::gelu_backward(more, inner, "tanh").sum(0); });
+  }
+  Time("three times 32768 x 768 side by side, with their sums", device, [&] {
+    kernels.JoinThirds({gradient, gradient, gradient});
+  });
+  Time("  by LibTorch", device, [&] { at::cat({gradient, gradient, gradient}, 1).sum(0); });
   for (const int64_t columns : {768, 2304, 3072}) {
     const Tensor rows = at::randn({kRows, columns}, of);
     Time("sums of the columns of 32768 x " + std::to_string(columns), device,

@@ -28,6 +28,18 @@ class LibtorchKernels : public FusedKernels {
     return rows.to(at::kFloat).sum(0).to(rows.scalar_type());
   }
 
+  at::Tensor Gelu(const at::Tensor& x) override { return at::gelu(x, "tanh"); }
+
+  RowsAndSums GradientOfGelu(const at::Tensor& gradient, const at::Tensor& x) override {
+    const at::Tensor by_x = at::gelu_backward(gradient, x, "tanh");
+    return {by_x, SumRows(by_x)};
+  }
+
+  RowsAndSums JoinThirds(const std::array<at::Tensor, 3>& thirds) override {
+    const at::Tensor all = at::cat(thirds, 1);
+    return {all, SumRows(all)};
+  }
+
   // Some widths, so that tests have both ways.
   bool HasLayerNorm(const at::Tensor& rows) const override { return rows.size(1) % 8 == 0; }
 

@@ -28,9 +28,16 @@ __device__ void Put(float value, Half& to) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(value));
 }
 __device__ void Put(float value, Bfloat& to) {
+#if __CUDA_ARCH__ >= 800
+  // Of two floats at once, since the instruction for one is slow.
+  unsigned two;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(0.0f), "f"(value));
+  to.bits = static_cast<unsigned short>(two);
+#else
   const unsigned bits = __float_as_uint(value);
   const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
   to.bits = is_nan ? 0x7fc0 : static_cast<unsigned short>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
 }
 
 __device__ float NotANumber() { return __uint_as_float(0x7fc00000u); }
@@ -41,6 +48,20 @@ template <typename T, int kCount>
 struct alignas(kCount * sizeof(T)) Pack {
   T at[kCount];
 };
+
+// By one instruction: the compiler would store parts of 4 bytes.
+template <typename T, int kCount>
+__device__ void Store(const Pack<T, kCount>& pack, T* to) {
+  if constexpr (sizeof(pack) == sizeof(uint4)) {
+    uint4 words;
+    memcpy(&words, &pack, sizeof(words));
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w));
+  } else {
+    *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+  }
+}
 
 // Of all lanes, to all lanes.
 __device__ float SumOfWarp(float mine) {

@@ -33,6 +33,7 @@ constexpr char kLayerNormKernels[] =
 
 // Those of the sources.
 constexpr int kRowThreads = 512, kColumnThreads = 32, kColumnRows = 8, kFinishRows = 32;
+constexpr int kAtOnce = 4;
 constexpr int kWarp = 32, kNormRows = 8;
 // Of a layer normalization: more would not fit a thread's 255 registers.
 constexpr int64_t kMaxPacks = 8;
@@ -40,6 +41,7 @@ constexpr int64_t kWideBytes = 16;
 // Blocks for each multiprocessor that add up rows: enough to keep its memory busy, and few to add
 // up.
 constexpr int64_t kBlocksPerProcessor = 4;
+constexpr int64_t kNormBlocksPerProcessor = 2;  // for which a multiprocessor has registers
 
 // The part of NVRTC's interface that is used. Its header is not among those of LibTorch's CUDA
 // runtime, and the library is opened only here, since a trainer also runs without it.
@@ -96,7 +98,8 @@ class Nvrtc {
 
 // One for each type of element.
 struct RowKernels {
-  cudaKernel_t cross_entropy, cross_entropy_gradient, sum_rows, finish;
+  cudaKernel_t cross_entropy, cross_entropy_gradient, sum_rows, finish, gelu, gelu_gradient,
+      join_thirds;
 };
 
 struct LayerNormKernels {
@@ -130,7 +133,9 @@ class CudaKernels : public FusedKernels {
     const auto of = [&](const std::string& type) {
       const auto kernel = [&](const char* name) { return Kernel(library, name + type); };
       return RowKernels{kernel("cross_entropy_"), kernel("cross_entropy_gradient_"),
-                        kernel("sum_rows_"), kernel("finish_")};
+                        kernel("sum_rows_"),      kernel("finish_"),
+                        kernel("gelu_"),          kernel("gelu_gradient_"),
+                        kernel("join_thirds_")};
     };
     of_float_ = of("float");
     of_half_ = of("half");
@@ -157,12 +162,30 @@ class CudaKernels : public FusedKernels {
   }
 
   at::Tensor SumRows(const at::Tensor& rows) override {
-    const bool wide = IsWide(rows);
-    const dim3 grid = ColumnGrid(rows, wide);
-    const at::Tensor parts = at::empty({1, grid.y, rows.size(1)}, rows.options().dtype(at::kFloat));
-    Launch(Of(rows).sum_rows, grid, {kColumnThreads, kColumnRows}, rows.const_data_ptr(),
-           rows.size(0), rows.size(1), parts.mutable_data_ptr(), wide);
-    return Finish(parts, rows)[0];
+    return WithSums(rows, IsWide(rows), Of(rows).sum_rows, rows.const_data_ptr()).sums;
+  }
+
+  at::Tensor Gelu(const at::Tensor& x) override {
+    at::Tensor y = at::empty_like(x);
+    const bool wide = IsWide(x) && IsWide(y);
+    const int64_t packs = x.numel() / (wide ? PackedColumns(x) : 1);
+    Launch(Of(x).gelu, {Unsigned(DividedUp(packs, kRowThreads * kAtOnce))}, {kRowThreads},
+           x.const_data_ptr(), x.numel(), y.mutable_data_ptr(), wide);
+    return y;
+  }
+
+  RowsAndSums GradientOfGelu(const at::Tensor& gradient, const at::Tensor& x) override {
+    const at::Tensor by_x = at::empty_like(x);
+    return WithSums(by_x, IsWide(gradient) && IsWide(x) && IsWide(by_x), Of(x).gelu_gradient,
+                    gradient.const_data_ptr(), x.const_data_ptr(), by_x.mutable_data_ptr());
+  }
+
+  RowsAndSums JoinThirds(const std::array<at::Tensor, 3>& thirds) override {
+    const auto& [first, second, third] = thirds;
+    const at::Tensor all = at::empty({first.size(0), 3 * first.size(1)}, first.options());
+    const bool wide = std::ranges::all_of(thirds, &IsWide) && IsWide(all);
+    return WithSums(all, wide, Of(all).join_thirds, first.const_data_ptr(), second.const_data_ptr(),
+                    third.const_data_ptr(), all.mutable_data_ptr());
   }
 
   bool HasLayerNorm(const at::Tensor& rows) const override {
@@ -188,7 +211,7 @@ class CudaKernels : public FusedKernels {
                                           const at::Tensor& weight) override {
     const at::Tensor& x = forward.sums;
     const int64_t blocks =
-        std::min(kBlocksPerProcessor * processors_, DividedUp(x.size(0), kNormRows));
+        std::min(kNormBlocksPerProcessor * processors_, DividedUp(x.size(0), kNormRows));
     const at::Tensor own = Wide(gradient), more = Wide(sum_gradient), w = Wide(weight);
     const at::Tensor by_x = at::empty_like(x);
     const at::Tensor parts = at::empty({2, blocks, x.size(1)}, x.options().dtype(at::kFloat));
@@ -218,6 +241,17 @@ class CudaKernels : public FusedKernels {
     const int64_t down = std::clamp<int64_t>(kBlocksPerProcessor * processors_ / across, 1,
                                              DividedUp(rows.size(0), kColumnRows));
     return {Unsigned(across), Unsigned(down)};
+  }
+
+  // `rows`, which `kernel` makes of what the pointers name, and the sums over them.
+  template <typename... Pointers>
+  RowsAndSums WithSums(const at::Tensor& rows, bool wide, cudaKernel_t kernel,
+                       Pointers... pointers) const {
+    const dim3 grid = ColumnGrid(rows, wide);
+    const at::Tensor parts = at::empty({1, grid.y, rows.size(1)}, rows.options().dtype(at::kFloat));
+    Launch(kernel, grid, {kColumnThreads, kColumnRows}, pointers..., rows.size(0), rows.size(1),
+           parts.mutable_data_ptr(), wide);
+    return {rows, Finish(parts, rows)[0]};
   }
 
   // [matrices, rows, columns] -> [matrices, columns], in the type of `like`

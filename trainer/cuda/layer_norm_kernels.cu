@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     if (branch != nullptr) {
       const RowPack other = Get(branch + begin, p);
       for (int i = 0; i < kCount; ++i) Put(ToFloat(pack.at[i]) + ToFloat(other.at[i]), pack.at[i]);
-      *reinterpret_cast<RowPack*>(PackAt(sums + begin, p)) = pack;
+      Store(pack, PackAt(sums + begin, p));
     }
     for (int i = 0; i < kCount; ++i) sum += value[p][i] = ToFloat(pack.at[i]);
   }
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     for (int i = 0; i < kCount; ++i) {
       Put((value[p][i] - mean) * inverse * ToFloat(w.at[i]) + ToFloat(b.at[i]), out.at[i]);
     }
-    *reinterpret_cast<RowPack*>(PackAt(normalized + begin, p)) = out;
+    Store(out, PackAt(normalized + begin, p));
   }
   if (threadIdx.x == 0) {
     means[row] = mean;
@@ -78,13 +78,17 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
   for (long long row = blockIdx.x * static_cast<long long>(kNormRows) + threadIdx.y; row < rows; row += step) {
     const long long begin = row * kColumns;
     const float mean = means[row], inverse = inverse_deviations[row];
-    RowPack g[kPacks], in[kPacks];
+    RowPack g[kPacks], in[kPacks], more[kPacks];
     float sum = 0, product = 0;  // of the gradient by what was multiplied with the weight
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!IsInRow(p)) continue;
       g[p] = Get(gradient + begin, p);
       in[p] = Get(x + begin, p);
+    }
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if (!IsInRow(p)) continue;
       const RowPack w = Get(weight, p);
       for (int i = 0; i < kCount; ++i) {
         const float normal = (ToFloat(in[p].at[i]) - mean) * inverse;
@@ -95,23 +99,23 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
         product += inner * normal;
       }
     }
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if (sum_gradient != nullptr && IsInRow(p)) more[p] = Get(sum_gradient + begin, p);
+    }
     const float mean_sum = SumOfWarp(sum) / kColumns, mean_product = SumOfWarp(product) / kColumns;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!IsInRow(p)) continue;
       const RowPack w = Get(weight, p);
-      float more[kCount] = {};
-      if (sum_gradient != nullptr) {
-        const RowPack other = Get(sum_gradient + begin, p);
-        for (int i = 0; i < kCount; ++i) more[i] = ToFloat(other.at[i]);
-      }
       RowPack out;
       for (int i = 0; i < kCount; ++i) {
         const float normal = (ToFloat(in[p].at[i]) - mean) * inverse;
         const float inner = ToFloat(g[p].at[i]) * ToFloat(w.at[i]);
-        Put(more[i] + (inner - mean_sum - normal * mean_product) * inverse, out.at[i]);
+        const float own = (inner - mean_sum - normal * mean_product) * inverse;
+        Put(sum_gradient != nullptr ? ToFloat(more[p].at[i]) + own : own, out.at[i]);
       }
-      *reinterpret_cast<RowPack*>(PackAt(x_gradient + begin, p)) = out;
+      Store(out, PackAt(x_gradient + begin, p));
     }
   }
   // The warps of the block one after the other, so that the order is always the same.

@@ -1,4 +1,4 @@
-// Cross entropy and sums over rows. Each function that a kernel's name stands for is at the end of the
+// Cross entropy, GELU and sums over rows. Each function that a kernel's name stands for is at the end of the
 // file, once for each type of element: NAME_float, NAME_half, NAME_bfloat.
 
 // cuda_kernels.cc launches with the same sizes.
@@ -6,6 +6,7 @@ constexpr int kRowThreads = 512;    // of a block that has one row
 constexpr int kColumnThreads = 32;  // of a block that adds up columns: a warp side by side
 constexpr int kColumnRows = 8;      // and its warps one below the other
 constexpr int kFinishRows = 32;
+constexpr int kAtOnce = 4;  // loads before the first is used, since memory is far away
 
 constexpr long long kIgnored = -100;  // a target that is none
 
@@ -54,11 +55,9 @@ __device__ Normalizer OfBlock(Normalizer mine) {
   return all;
 }
 
-// Calls visit(index, pack) for the packs of a row that are this thread's. Several are loaded before the
-// first is used, since memory is far away.
+// Calls visit(index, pack) for the packs of a row that are this thread's.
 template <typename T, int kCount, typename Visit>
 __device__ void ForEachPack(const T* row, long long columns, const Visit& visit) {
-  constexpr int kAtOnce = 4;
   const auto* const packs = reinterpret_cast<const Pack<T, kCount>*>(row);
   const long long count = columns / kCount;
   long long i = threadIdx.x;
@@ -98,7 +97,6 @@ template <typename T, int kCount>
 __device__ void CrossEntropyGradient(const T* logits, const long long* targets, long long columns,
                                      const float* log_sums, const float* scales, T* gradients) {
   const long long row = blockIdx.x;
-  auto* const into = reinterpret_cast<Pack<T, kCount>*>(gradients + row * columns);
   const long long target = targets[row];
   const float log_sum = log_sums[row], scale = target == kIgnored ? 0 : scales[row];
   const bool is_wrong = target != kIgnored && (target < 0 || target >= columns);
@@ -110,23 +108,131 @@ __device__ void CrossEntropyGradient(const T* logits, const long long* targets, 
       const float less = i * kCount + j == target ? 1 : 0;
       Put(target == kIgnored ? 0 : (share - less) * factor, gradient.at[j]);
     }
-    into[i] = gradient;
+    Store(gradient, gradients + row * columns + i * kCount);
   });
 }
 
-// The sums over a part of the rows [rows, columns], to `sums` [gridDim.y, columns].
+// GELU by its tanh approximation (Hendrycks and Gimpel 2016, section 2): x s(2u), where s is the logistic
+// function and u = sqrt(2 / pi) (x + 0.044715 x^3), since 1 + tanh(u) = 2 s(2u).
+constexpr float kLinear = 1.5957691216057308f, kCubic = 0.07135481627159992f;  // of 2u
+constexpr float kLog2OfE = 1.4426950408889634f;
+
+// s(2u). The instructions have errors of about 2^-22.
+__device__ float ShareOfGelu(float x) {
+  const float exponent = -kLog2OfE * kLinear - kLog2OfE * kCubic * x * x;
+  float power, share;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * exponent));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(share) : "f"(1 + power));
+  return share;
+}
+
+__device__ float Gelu(float x) { return x * ShareOfGelu(x); }
+
+__device__ float GeluSlope(float x) {
+  const float share = ShareOfGelu(x);
+  return share + x * share * (1 - share) * (kLinear + 3 * kCubic * x * x);
+}
+
 template <typename T, int kCount>
-__device__ void SumRows(const T* values, long long rows, long long columns, float* sums) {
+__device__ void GeluOfAll(const T* x, long long count, T* y) {
+  const auto* const from = reinterpret_cast<const Pack<T, kCount>*>(x);
+  auto* const into = reinterpret_cast<Pack<T, kCount>*>(y);
+  const long long packs = count / kCount;
+  const long long first = blockIdx.x * static_cast<long long>(kRowThreads) * kAtOnce + threadIdx.x;
+  Pack<T, kCount> some[kAtOnce];
+#pragma unroll
+  for (int j = 0; j < kAtOnce; ++j) {
+    if (first + j * kRowThreads < packs) some[j] = from[first + j * kRowThreads];
+  }
+#pragma unroll
+  for (int j = 0; j < kAtOnce; ++j) {
+    if (first + j * kRowThreads >= packs) continue;
+    for (int i = 0; i < kCount; ++i) Put(Gelu(ToFloat(some[j].at[i])), some[j].at[i]);
+    into[first + j * kRowThreads] = some[j];
+  }
+}
+
+// The rows whose columns are added up below. Each source loads what it makes an element from, and then
+// makes it.
+
+template <typename T, int kCount>
+struct Rows {
+  using Loaded = Pack<T, kCount>;
+  const T* values;
+  long long columns;
+
+  __device__ Loaded Load(long long row, long long column) const {
+    return *reinterpret_cast<const Loaded*>(values + row * columns + column);
+  }
+  __device__ Loaded Make(const Loaded& loaded, long long, long long) const { return loaded; }
+};
+
+// The gradient by what GELU was computed of, which is written to `into`.
+template <typename T, int kCount>
+struct GeluGradients {
+  struct Loaded {
+    Pack<T, kCount> gradient, x;
+  };
+  const T *gradient, *x;
+  long long columns;
+  T* into;
+
+  __device__ Loaded Load(long long row, long long column) const {
+    const long long at = row * columns + column;
+    return {*reinterpret_cast<const Pack<T, kCount>*>(gradient + at),
+            *reinterpret_cast<const Pack<T, kCount>*>(x + at)};
+  }
+  __device__ Pack<T, kCount> Make(Loaded loaded, long long row, long long column) const {
+    for (int i = 0; i < kCount; ++i) {
+      Put(ToFloat(loaded.gradient.at[i]) * GeluSlope(ToFloat(loaded.x.at[i])), loaded.x.at[i]);
+    }
+    Store(loaded.x, into + row * columns + column);
+    return loaded.x;
+  }
+};
+
+// Three matrices [rows, width] side by side, which is written to `into`.
+template <typename T, int kCount>
+struct Thirds {
+  using Loaded = Pack<T, kCount>;
+  const T *first, *second, *third;
+  long long width;
+  T* into;
+
+  __device__ Loaded Load(long long row, long long column) const {
+    const T* const from = column < width       ? first + column
+                          : column < 2 * width ? second + column - width
+                                               : third + column - 2 * width;
+    return *reinterpret_cast<const Loaded*>(from + row * width);
+  }
+  __device__ Loaded Make(const Loaded& loaded, long long row, long long column) const {
+    Store(loaded, into + row * 3 * width + column);
+    return loaded;
+  }
+};
+
+// The sums over a part of the rows [rows, columns], to `sums` [gridDim.y, columns].
+template <typename T, int kCount, typename Source>
+__device__ void SumColumns(const Source& source, long long rows, long long columns, float* sums) {
   const long long column = (blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.x) * kCount;
-  const long long share = (rows + gridDim.y - 1) / gridDim.y;
+  constexpr int kStep = kAtOnce * kColumnRows;
+  const long long steps = (rows + kStep - 1) / kStep, share = (steps + gridDim.y - 1) / gridDim.y * kStep;
   const long long begin = blockIdx.y * share, end = min(begin + share, rows);
   float sum[kCount] = {};
+  const auto add = [&](const typename Source::Loaded& loaded, long long row) {
+    const Pack<T, kCount> made = source.Make(loaded, row, column);
+    for (int i = 0; i < kCount; ++i) sum[i] += ToFloat(made.at[i]);
+  };
   if (column < columns) {
-#pragma unroll 4
-    for (long long row = begin + threadIdx.y; row < end; row += kColumnRows) {
-      const auto pack = *reinterpret_cast<const Pack<T, kCount>*>(values + row * columns + column);
-      for (int i = 0; i < kCount; ++i) sum[i] += ToFloat(pack.at[i]);
+    long long row = begin + threadIdx.y;
+    for (; row + (kAtOnce - 1) * kColumnRows < end; row += kAtOnce * kColumnRows) {
+      typename Source::Loaded some[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) some[j] = source.Load(row + j * kColumnRows, column);
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) add(some[j], row + j * kColumnRows);
     }
+    for (; row < end; row += kColumnRows) add(source.Load(row, column), row);
   }
   __shared__ float of_warps[kColumnRows][kColumnThreads * kCount];
   for (int i = 0; i < kCount; ++i) of_warps[threadIdx.y][threadIdx.x * kCount + i] = sum[i];
@@ -181,12 +287,41 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
       CrossEntropyGradient<T, 1>(logits, targets, columns, log_sums, scales, gradients);           \
     }                                                                                              \
   }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(kRowThreads)                                        \
+      gelu_##name(const T* x, long long count, T* y, bool wide) {                                  \
+    if (wide) {                                                                                    \
+      GeluOfAll<T, 16 / sizeof(T)>(x, count, y);                                                   \
+    } else {                                                                                       \
+      GeluOfAll<T, 1>(x, count, y);                                                                \
+    }                                                                                              \
+  }                                                                                                \
   extern "C" __global__ void __launch_bounds__(kColumnThreads* kColumnRows) sum_rows_##name(       \
       const T* values, long long rows, long long columns, float* sums, bool wide) {                \
     if (wide) {                                                                                    \
-      SumRows<T, 16 / sizeof(T)>(values, rows, columns, sums);                                     \
+      using Source = Rows<T, 16 / sizeof(T)>;                                                      \
+      SumColumns<T, 16 / sizeof(T)>(Source{values, columns}, rows, columns, sums);                 \
     } else {                                                                                       \
-      SumRows<T, 1>(values, rows, columns, sums);                                                  \
+      SumColumns<T, 1>(Rows<T, 1>{values, columns}, rows, columns, sums);                          \
+    }                                                                                              \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(kColumnThreads* kColumnRows) gelu_gradient_##name(  \
+      const T* gradient, const T* x, T* into, long long rows, long long columns,                   \
+      float* sums, bool wide) {                                                                    \
+    if (wide) {                                                                                    \
+      using Source = GeluGradients<T, 16 / sizeof(T)>;                                             \
+      SumColumns<T, 16 / sizeof(T)>(Source{gradient, x, columns, into}, rows, columns, sums);      \
+    } else {                                                                                       \
+      SumColumns<T, 1>(GeluGradients<T, 1>{gradient, x, columns, into}, rows, columns, sums);      \
+    }                                                                                              \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(kColumnThreads* kColumnRows) join_thirds_##name(    \
+      const T* first, const T* second, const T* third, T* into, long long rows,                    \
+      long long columns, float* sums, bool wide) {                                                 \
+    if (wide) {                                                                                    \
+      using Source = Thirds<T, 16 / sizeof(T)>;                                                    \
+      SumColumns<T, 16 / sizeof(T)>(Source{first, second, third, columns / 3, into}, rows, columns, sums);\
+    } else {                                                                                       \
+      SumColumns<T, 1>(Thirds<T, 1>{first, second, third, columns / 3, into}, rows, columns, sums);\
     }                                                                                              \
   }                                                                                                \
   extern "C" __global__ void __launch_bounds__(kColumnThreads* kFinishRows) finish_##name(         \

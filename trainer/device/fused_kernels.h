@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 
@@ -28,6 +29,18 @@ class FusedKernels {
                                           const at::Tensor& log_sums, const at::Tensor& scales) = 0;
 
   virtual at::Tensor SumRows(const at::Tensor& rows) = 0;  // [columns], in the type of `rows`
+
+  // GELU of all elements by its tanh approximation (Hendrycks and Gimpel 2016, section 2).
+  virtual at::Tensor Gelu(const at::Tensor& x) = 0;
+
+  struct RowsAndSums {
+    at::Tensor rows;
+    at::Tensor sums;  // SumRows(rows)
+  };
+  // The gradient by x, from that of Gelu(x).
+  virtual RowsAndSums GradientOfGelu(const at::Tensor& gradient, const at::Tensor& x) = 0;
+  // Three matrices of one size, side by side.
+  virtual RowsAndSums JoinThirds(const std::array<at::Tensor, 3>& thirds) = 0;
 
   // Whether the two below are there for `rows`, whose columns must be few enough for registers.
   virtual bool HasLayerNorm(const at::Tensor& rows) const = 0;

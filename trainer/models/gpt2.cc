@@ -1,5 +1,6 @@
 #include "trainer/models/gpt2.h"
 
+#include <array>
 #include <cmath>
 
 #include "trainer/base/train_error.h"
@@ -40,6 +41,12 @@ class Conv1DImpl : public torch::nn::Module {
   // [B, T, in] -> [B, T, out]
   at::Tensor forward(const at::Tensor& x) { return ApplyConv1D(x, weight_, bias_); }
 
+  // GELU of it; and its columns in three equal parts.
+  at::Tensor ForwardAndGelu(const at::Tensor& x) { return ApplyConv1DAndGelu(x, weight_, bias_); }
+  std::array<at::Tensor, 3> ForwardInThirds(const at::Tensor& x) {
+    return ApplyConv1DInThirds(x, weight_, bias_);
+  }
+
  private:
   at::Tensor weight_, bias_;
 };
@@ -61,10 +68,10 @@ class AttentionImpl : public torch::nn::Module {
     const auto heads = [&](const at::Tensor& part) {  // [B, T, C] -> [B, heads, T, C / heads]
       return part.view({x.size(0), x.size(1), n_head_, width / n_head_}).transpose(1, 2);
     };
-    const std::vector<at::Tensor> parts = c_attn_(x).split(width, 2);
-    const at::Tensor mixed = at::scaled_dot_product_attention(
-        heads(parts[0]), heads(parts[1]), heads(parts[2]), /*attn_mask=*/{},
-        is_training() ? attn_pdrop_ : 0.0, /*is_causal=*/true);
+    const auto [query, key, value] = c_attn_->ForwardInThirds(x);
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(heads(query), heads(key), heads(value), /*attn_mask=*/{},
+                                         is_training() ? attn_pdrop_ : 0.0, /*is_causal=*/true);
     return at::dropout(c_proj_(mixed.transpose(1, 2).flatten(2)), resid_pdrop_, is_training());
   }
 
@@ -83,7 +90,7 @@ class FeedForwardImpl : public torch::nn::Module {
         c_proj_(register_module("c_proj", Conv1D(inner, config.n_embd, ProjectionStd(config)))) {}
 
   at::Tensor forward(const at::Tensor& x) {
-    return at::dropout(c_proj_(at::gelu(c_fc_(x), "tanh")), resid_pdrop_, is_training());
+    return at::dropout(c_proj_(c_fc_->ForwardAndGelu(x)), resid_pdrop_, is_training());
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer/device/fused_kernels.h"
@@ -44,6 +45,11 @@ at::Tensor Rows(const at::Tensor& tensor) {
       c10::multiply_integers(tensor.sizes().begin(), tensor.sizes().begin() + tensor.dim() - 1);
   return tensor.reshape({rows, tensor.size(-1)});
 }
+
+// The gradient of a product, in its shape or as rows, and that of the bias where it came with it.
+struct ProductGradient {
+  at::Tensor rows, bias;
+};
 
 // y = x m + bias, where m [in, out] is the weight, or its transpose.
 struct Product {
@@ -87,15 +93,36 @@ struct Product {
     if (bias.defined()) y.add_(bias);
     return y;
   }
-  at::Tensor BiasGradient(const at::Tensor& gradient) const {
-    const at::Tensor rows = Rows(gradient);
-    if (FusedKernels* const kernels = FusedKernelsFor(rows)) {
-      return kernels->SumRows(rows);
-    }
+  at::Tensor BiasGradient(const ProductGradient& gradient) const {
+    if (gradient.bias.defined()) return gradient.bias;
+    const at::Tensor rows = Rows(gradient.rows);
+    FusedKernels* const kernels = at::GradMode::is_enabled() ? nullptr : FusedKernelsFor(rows);
+    if (kernels != nullptr) return kernels->SumRows(rows);
     // Still to be added up over rows, as autograd does with what is larger than its tensor.
-    return fused ? rows : gradient;
+    return fused ? rows : gradient.rows;
   }
 };
+
+// What becomes of a product before anything else gets it, by the device's kernels.
+enum class Then { kNothing, kGelu, kThirds };
+
+at::Tensor ContiguousRows(const at::Tensor& tensor) { return Rows(tensor).contiguous(); }
+
+// `product` [rows, columns]. `gradients` of what came of it: some may be undefined, not all.
+ProductGradient UndoGelu(const at::Tensor& product, const autograd::variable_list& gradients) {
+  const FusedKernels::RowsAndSums found =
+      FusedKernelsFor(product)->GradientOfGelu(ContiguousRows(gradients[0]), product);
+  return {found.rows, found.sums};
+}
+ProductGradient JoinThirds(const autograd::variable_list& gradients) {
+  const at::Tensor& one = *std::ranges::find_if(gradients, &at::Tensor::defined);
+  std::array<at::Tensor, 3> thirds;
+  std::ranges::transform(gradients, thirds.begin(), [&](const at::Tensor& gradient) {
+    return ContiguousRows(gradient.defined() ? gradient : at::zeros_like(one));
+  });
+  const FusedKernels::RowsAndSums found = FusedKernelsFor(thirds[0])->JoinThirds(thirds);
+  return {found.rows, found.sums};
+}
 
 // The deferred gradients of one layer's weight and bias. A node of its own, so that autograd
 // handles them as it does all gradients: it sums and accumulates them and runs hooks.
@@ -103,7 +130,7 @@ class WeightNode : public autograd::Node {
  public:
   // `place`: the sequence number of the node that defers them.
   WeightNode(uint64_t place, autograd::edge_list edges, const Product& product, at::Tensor x,
-             at::Tensor gradient)
+             ProductGradient gradient)
       : Node(place, std::move(edges)),
         product_(product),
         x_(std::move(x)),
@@ -113,48 +140,51 @@ class WeightNode : public autograd::Node {
 
   std::string name() const override { return "dslaunch::WeightGradient"; }
   // Its input, which carries no data.
-  at::Tensor Signal() const { return at::empty({0}, gradient_.options()); }
+  at::Tensor Signal() const { return at::empty({0}, gradient_.rows.options()); }
   void release_variables() override {
     x_.reset();
-    gradient_.reset();
+    gradient_ = {};
   }
 
  protected:
   autograd::variable_list apply(autograd::variable_list&&) override {
     autograd::variable_list results(2);
-    if (should_compute_output(0)) results[0] = product_.WeightGradient(Rows(gradient_), x_);
+    if (should_compute_output(0)) results[0] = product_.WeightGradient(Rows(gradient_.rows), x_);
     if (should_compute_output(1)) results[1] = product_.BiasGradient(gradient_);
     return results;
   }
 
  private:
   Product product_;
-  at::Tensor x_;         // [rows, in]
-  at::Tensor gradient_;  // of y, in its shape
+  at::Tensor x_;  // [rows, in]
+  ProductGradient gradient_;
 };
 
 // Next edges: x, weight, bias.
 class ProductNode : public autograd::Node {
  public:
+  // `y`: the product, which is kept for GELU.
   ProductNode(autograd::edge_list edges, const Product& product, const at::Tensor& x,
-              const at::Tensor& weight)
-      : Node(std::move(edges)), product_(product), x_(x, /*is_output=*/false) {
+              const at::Tensor& weight, Then then, const at::Tensor& y)
+      : Node(std::move(edges)), product_(product), then_(then), x_(x, /*is_output=*/false) {
     if (should_compute_output(0)) weight_ = autograd::SavedVariable(weight, /*is_output=*/false);
+    if (then == Then::kGelu) y_ = autograd::SavedVariable(Rows(y), /*is_output=*/false);
   }
 
   std::string name() const override { return "dslaunch::Product"; }
   void release_variables() override {
     x_.reset_data();
     weight_.reset_data();
+    y_.reset_data();
   }
 
  protected:
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
     autograd::variable_list results(3);
-    const at::Tensor& gradient = gradients[0];
-    if (!gradient.defined()) return results;
+    if (std::ranges::none_of(gradients, &at::Tensor::defined)) return results;
+    const ProductGradient gradient = OfProduct(gradients);
     const at::Tensor x = x_.unpack();
-    const at::Tensor x_rows = Rows(x), gradient_rows = Rows(gradient);
+    const at::Tensor x_rows = Rows(x), gradient_rows = Rows(gradient.rows);
     if (task_should_compute_output(0)) {
       results[0] =
           product_.InputGradient(gradient_rows, x_rows, weight_.unpack()).reshape(x.sizes());
@@ -176,8 +206,16 @@ class ProductNode : public autograd::Node {
   }
 
  private:
+  ProductGradient OfProduct(const autograd::variable_list& gradients) const {
+    if (then_ == Then::kNothing) return {gradients[0], {}};
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "the trainer's own kernels have no second derivatives");
+    return then_ == Then::kGelu ? UndoGelu(y_.unpack(), gradients) : JoinThirds(gradients);
+  }
+
   Product product_;
-  autograd::SavedVariable x_, weight_;
+  Then then_;
+  autograd::SavedVariable x_, weight_, y_;
 };
 
 bool IsParameter(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
@@ -190,18 +228,44 @@ bool Defers(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bia
          !at::autocast::is_autocast_enabled(x.device().type());
 }
 
-at::Tensor Apply(const Product& product, const at::Tensor& x, const at::Tensor& weight,
-                 const at::Tensor& bias) {
+// What `then` makes of the product [..., columns].
+autograd::variable_list Outcome(const at::Tensor& y, Then then) {
+  switch (then) {
+    case Then::kGelu:
+      return {FusedKernelsFor(y)->Gelu(Rows(y)).view(y.sizes())};
+    case Then::kThirds:
+      return y.chunk(3, -1);
+    case Then::kNothing:
+      break;
+  }
+  return {y};
+}
+
+// `then` other than kNothing: where HasKernels.
+autograd::variable_list Apply(const Product& product, const at::Tensor& x, const at::Tensor& weight,
+                              const at::Tensor& bias, Then then = Then::kNothing) {
   at::Tensor y;
+  autograd::variable_list results;
   {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     y = product.Compute(x, weight, bias);
+    results = Outcome(y, then);
   }
   const std::shared_ptr<autograd::Node> node(
-      new ProductNode(autograd::collect_next_edges(x, weight, bias), product, x, weight),
+      new ProductNode(autograd::collect_next_edges(x, weight, bias), product, x, weight, then, y),
       autograd::deleteNode);
-  autograd::set_history(y, node);
-  return y;
+  autograd::set_history(results, node);
+  return results;
+}
+
+Product Conv1DProduct(const at::Tensor& weight) {
+  return {.by_columns = ByColumns(weight), .by_onednn = true};
+}
+
+// Whether the device's kernels take what x becomes.
+bool HasKernels(const at::Tensor& x) {
+  return x.dim() > 1 && FusedKernelsFor(x) != nullptr &&
+         !at::autocast::is_autocast_enabled(x.device().type());
 }
 
 }  // namespace
@@ -230,13 +294,31 @@ at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::
   return Apply({.transposed = true,
                 .fused = x.dim() == 2 || x.is_contiguous(),
                 .by_columns = weight.stride(1) == 1 && weight.stride(0) == weight.size(1)},
-               x, weight, bias);
+               x, weight, bias)[0];
 }
 
 at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const Product product = {.by_columns = ByColumns(weight), .by_onednn = true};
-  return Defers(x, weight, bias) ? Apply(product, x, weight, bias)
+  const Product product = Conv1DProduct(weight);
+  return Defers(x, weight, bias) ? Apply(product, x, weight, bias)[0]
                                  : product.Compute(x, weight, bias);
+}
+
+at::Tensor ApplyConv1DAndGelu(const at::Tensor& x, const at::Tensor& weight,
+                              const at::Tensor& bias) {
+  if (!HasKernels(x)) return at::gelu(ApplyConv1D(x, weight, bias), "tanh");
+  const Product product = Conv1DProduct(weight);
+  if (Defers(x, weight, bias)) return Apply(product, x, weight, bias, Then::kGelu)[0];
+  const at::Tensor y = product.Compute(x, weight, bias);
+  return y.requires_grad() ? at::gelu(y, "tanh") : Outcome(y, Then::kGelu)[0];
+}
+
+std::array<at::Tensor, 3> ApplyConv1DInThirds(const at::Tensor& x, const at::Tensor& weight,
+                                              const at::Tensor& bias) {
+  const bool fused = HasKernels(x) && Defers(x, weight, bias);
+  const autograd::variable_list thirds =
+      fused ? Apply(Conv1DProduct(weight), x, weight, bias, Then::kThirds)
+            : ApplyConv1D(x, weight, bias).chunk(3, -1);
+  return {thirds[0], thirds[1], thirds[2]};
 }
 
 }  // namespace dslaunch

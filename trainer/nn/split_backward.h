@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -47,5 +48,13 @@ at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::
 
 // x [..., in], weight [in, out]: GPT-2's linear layer; in fp32 on the CPU by oneDNN.
 at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// GELU of it, by its tanh approximation, and its columns in three equal parts: q, k and v. On a
+// device with kernels of its own (trainer/device/fused_kernels.h) the bias' gradient comes out of
+// the pass that makes the product's, and there are no second derivatives.
+at::Tensor ApplyConv1DAndGelu(const at::Tensor& x, const at::Tensor& weight,
+                              const at::Tensor& bias);
+std::array<at::Tensor, 3> ApplyConv1DInThirds(const at::Tensor& x, const at::Tensor& weight,
+                                              const at::Tensor& bias);
 
 }  // namespace dslaunch

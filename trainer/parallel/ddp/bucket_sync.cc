@@ -15,6 +15,10 @@
 namespace dslaunch {
 namespace {
 
+// First gradients of parameters on a device are copied together: a GPU is as busy with the start of
+// a small copy as with the copy.
+constexpr int64_t kTogetherBytes = 16 << 20;
+
 int64_t ElementSize(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
 }  // namespace
@@ -111,19 +115,38 @@ void BucketSync::BeforeBackward(bool last) {
 void BucketSync::Accumulate(size_t parameter) {
   const at::NoGradGuard no_grad;
   at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+  const size_t bucket = bucket_of_[parameter];
   if (filled_[parameter]) {
+    CopyWaiting();  // which may be an earlier one of the same parameter
     accumulators_[parameter].add_(gradient);
   } else {
-    accumulators_[parameter].copy_(gradient);
+    waiting_bytes_ += static_cast<int64_t>(gradient.nbytes());
+    waiting_.push_back(gradient);
+    waiting_into_.push_back(accumulators_[parameter]);
     filled_[parameter] = true;
+    if (gradient.is_cpu() || waiting_bytes_ >= kTogetherBytes) CopyWaiting();
   }
   gradient.reset();
   if (!last_) return;
-  --buckets_[bucket_of_[parameter]].awaited;
+  --buckets_[bucket].awaited;
   if (options_.overlap) SendComplete();
 }
 
+void BucketSync::CopyWaiting() {
+  if (waiting_.empty()) return;
+  const at::NoGradGuard no_grad;
+  at::_foreach_copy_(waiting_into_, waiting_);
+  DropWaiting();
+}
+
+void BucketSync::DropWaiting() {
+  waiting_.clear();
+  waiting_into_.clear();
+  waiting_bytes_ = 0;
+}
+
 void BucketSync::AfterBackward() {
+  CopyWaiting();
   if (!last_) return;
   if (options_.ignore_unused) {
     FillUnused();
@@ -163,6 +186,7 @@ void BucketSync::SendAll() {
 void BucketSync::SendComplete() {
   if (group_.world_size() == 1) return;
   for (; sent_ < buckets_.size() && buckets_[sent_].awaited == 0; ++sent_) {
+    CopyWaiting();
     Send(buckets_[sent_], static_cast<int>(sent_));
   }
 }
@@ -251,12 +275,14 @@ void BucketSync::Clear() {
 void BucketSync::DropGradients() {
   // Where a hook has thrown.
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  DropWaiting();
   filled_.assign(parameters_.size(), false);
   last_ = false;
   arrivals_.AllowAny();
 }
 
 void BucketSync::GiveUp() {
+  DropWaiting();
   if (sent_ > 0) {
     const at::NoGradGuard no_grad;
     for (size_t i = sent_; i < buckets_.size(); ++i) {

@@ -57,6 +57,8 @@ class BucketSync : public GradSync {
   at::ScalarType SumDtypeOf(size_t parameter) const;
   std::vector<std::vector<size_t>> BucketMembers(const std::vector<size_t>& order) const;
   void Accumulate(size_t parameter);  // the hook
+  void CopyWaiting();
+  void DropWaiting();
   void FillUnused();
   void SendAll();
   void SendComplete();
@@ -75,6 +77,9 @@ class BucketSync : public GradSync {
   std::vector<at::Tensor> accumulators_;
   std::vector<size_t> bucket_of_;
   std::vector<bool> filled_;
+  // Gradients of this backward pass that are still to be copied, and where to.
+  std::vector<at::Tensor> waiting_, waiting_into_;
+  int64_t waiting_bytes_ = 0;
 
   bool sync_ = false;  // this pass
   bool last_ = false;  // the last backward pass has begun
