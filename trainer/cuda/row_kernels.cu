@@ -152,11 +152,12 @@ __device__ void GeluOfAll(const T* x, long long count, T* y) {
   }
 }
 
-// The rows whose columns are added up below. Each source loads what it makes an element from, and then
-// makes it.
+// The rows whose columns are added up below. Each source loads what it makes an element from, for kAtOnce
+// rows before the first is made. Its registers must let kBlocksPerProcessor of cuda_kernels.cc run at once.
 
 template <typename T, int kCount>
 struct Rows {
+  static constexpr int kAtOnce = 4;
   using Loaded = Pack<T, kCount>;
   const T* values;
   long long columns;
@@ -170,6 +171,7 @@ struct Rows {
 // The gradient by what GELU was computed of, which is written to `into`.
 template <typename T, int kCount>
 struct GeluGradients {
+  static constexpr int kAtOnce = 2;
   struct Loaded {
     Pack<T, kCount> gradient, x;
   };
@@ -194,6 +196,7 @@ struct GeluGradients {
 // Three matrices [rows, width] side by side, which is written to `into`.
 template <typename T, int kCount>
 struct Thirds {
+  static constexpr int kAtOnce = 4;
   using Loaded = Pack<T, kCount>;
   const T *first, *second, *third;
   long long width;
@@ -215,7 +218,7 @@ struct Thirds {
 template <typename T, int kCount, typename Source>
 __device__ void SumColumns(const Source& source, long long rows, long long columns, float* sums) {
   const long long column = (blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.x) * kCount;
-  constexpr int kStep = kAtOnce * kColumnRows;
+  constexpr int kAtOnce = Source::kAtOnce, kStep = kAtOnce * kColumnRows;
   const long long steps = (rows + kStep - 1) / kStep, share = (steps + gridDim.y - 1) / gridDim.y * kStep;
   const long long begin = blockIdx.y * share, end = min(begin + share, rows);
   float sum[kCount] = {};
