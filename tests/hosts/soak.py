@@ -69,8 +69,12 @@ class SoakJob:
 
     # --- faults ---
 
+    @staticmethod
+    def has_power(node):
+        return os.path.exists(f"/proc/{node.init_pid}")
+
     def node(self):
-        return self.dice.choice([node for node in self.hosts.nodes if os.path.exists(f"/proc/{node.init_pid}")])
+        return self.dice.choice([node for node in self.hosts.nodes if self.has_power(node)])
 
     def later(self, seconds, heal):
         """Heals after so long, and at the end of the faults at the latest."""
@@ -122,7 +126,7 @@ class SoakJob:
             return Fault(f"{node.name} was cut one way already")
         self.cut_one_way.add(node.name)
         node.cut_one_way(direction)
-        self.later(seconds, node.heal)
+        self.later(seconds, lambda: self.has_power(node) and node.heal())  # a power cut may have come since
         return Fault(f"{node.name} cut, {direction}, for {seconds:.1f} s", (node.name,))
 
     def cut_front_end(self):

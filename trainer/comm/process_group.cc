@@ -306,6 +306,12 @@ bool ProcessGroup::sends_by_host() const {
   return meeting_->connections && SendsByHost(*group_->getBackend(c10::DeviceType::CPU));
 }
 
+c10::intrusive_ptr<c10d::Work> ProcessGroup::GatherByHost(const at::Tensor& flat,
+                                                          int channel) const {
+  return dslaunch::GatherByHost(*group_->getBackend(c10::DeviceType::CPU), flat,
+                                static_cast<uint64_t>(channel));
+}
+
 c10::Device ProcessGroup::device() const { return device_->device; }
 
 ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::string& name) const {

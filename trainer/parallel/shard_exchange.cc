@@ -33,13 +33,14 @@ std::vector<PendingExchange> ShardExchange::AllGather(std::vector<Gathered> gath
     const int64_t n = gathered[i].flat.numel() / world_size();
     return gathered[i].flat.narrow(0, n * rank, n);
   };
-  if (!gathered.empty() && IsCollective(gathered[0].flat) &&
-      (gathered[0].in_order || !gathered[0].flat.is_cpu())) {
+  if (!gathered.empty() && IsCollective(gathered[0].flat)) {
     for (size_t i = 0; world_size() > 1 && i < gathered.size(); ++i) {
       at::Tensor own = part(i, rank());
+      at::Tensor& flat = gathered[i].flat;
       BeginCollective(gathered[i].what, exchanges[i]);
-      exchanges[i].work_.push_back(group_.c10d_group()->_allgather_base(gathered[i].flat, own));
-      exchanges[i].held_ = {gathered[i].flat};
+      exchanges[i].work_.push_back(flat.is_cpu() ? group_.GatherByHost(flat, gathered[i].channel)
+                                                 : group_.c10d_group()->_allgather_base(flat, own));
+      exchanges[i].held_ = {flat};
     }
     return exchanges;
   }

@@ -47,7 +47,7 @@ class PendingExchange {
 // travels is for messages.
 //
 // Between GPUs each exchange is a collective, so all ranks must start them in one order. Between
-// hosts that have several ranks, what is in one order anyway is a collective too.
+// hosts that have several ranks reductions are, and what is gathered goes to each host once.
 //
 // (Gloo's own reduce-scatter is an all-reduce on a copy, and its all-gather takes as much memory
 // again as its result.)
@@ -62,8 +62,6 @@ class ShardExchange {
     at::Tensor flat;  // [world_size * n], of which this rank's part is filled
     int channel = 0;
     std::string what = kTensors;
-    // All ranks begin the group's exchanges in one order, this one among them.
-    bool in_order = false;
   };
 
   // Both throw as Wait does where a rank is known to be lost already.

@@ -49,6 +49,8 @@ class CpuBackend : public c10d::Backend {
  protected:
   // Begins an operation, which ends `work`. Called at once.
   using Start = std::function<void(const Ref<QueuedWork>& work)>;
+  // `what` is the title's second part. `held` are kept until the end.
+  Ref<c10d::Work> Begin(c10d::OpType type, const char* what, Tensors held, const Start& start);
 
   // What the calls above do, with arguments that fit: reduce-scatter's `parts` is as large as one
   // `result` for each rank, and so on; `root` and `peer` are ranks of the group, `peer` another
@@ -78,8 +80,6 @@ class CpuBackend : public c10d::Backend {
   void Check(const at::Tensor& tensor) const;
   const at::Tensor& TheOne(const Tensors& tensors) const;
   size_t PeerOf(int rank) const;
-  // `what` is the title's second part. `held` are kept until the end.
-  Ref<c10d::Work> Begin(c10d::OpType type, const char* what, Tensors held, const Start& start);
 
   const std::string name_;
 };

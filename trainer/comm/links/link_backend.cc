@@ -16,6 +16,7 @@
 #include "trainer/comm/links/host_groups.h"
 #include "trainer/comm/links/link_collectives.h"
 #include "trainer/comm/links/link_engine.h"
+#include "trainer/comm/links/link_gather.h"
 
 namespace dslaunch {
 namespace {
@@ -116,6 +117,18 @@ class LinkBackend : public CpuBackend {
     engine_.reset();
   }
 
+  Ref<c10d::Work> Gather(const at::Tensor& flat, uint64_t tag) {
+    const auto ranks = static_cast<size_t>(getSize());
+    TORCH_CHECK(flat.nbytes() % ranks == 0, "links: a gather needs as many equal parts as ranks");
+    return Begin(c10d::OpType::_ALLGATHER_BASE, "gather", {flat},
+                 [=, this](const Ref<QueuedWork>& work) {
+                   GiveUpWithAll(*work);
+                   BeginGather(engine_, Hosts(), BytesOf(flat), flat.nbytes() / ranks, tag,
+                               Deadline::After(timeout_),
+                               [work, flat](const std::exception_ptr& error) { work->End(error); });
+                 });
+  }
+
   // Of the group's ranks. Thread-safe.
   const HostGroups& Hosts() {
     const MutexLock lock(hosts_mutex_);
@@ -181,12 +194,16 @@ class LinkBackend : public CpuBackend {
     });
   }
 
+  void GiveUpWithAll(QueuedWork& work) const {
+    work.SetGiveUp([weak = std::weak_ptr<LinkEngine>(engine_)] {
+      if (const auto engine = weak.lock()) engine->FailAll("the exchange was cancelled");
+    });
+  }
+
   // Runs `run` after all collectives that were begun before.
   Start InTurn(std::function<void(LinkCollective&)> run) {
     return [this, run = std::move(run)](const Ref<QueuedWork>& work) {
-      work->SetGiveUp([weak = std::weak_ptr<LinkEngine>(engine_)] {
-        if (const auto engine = weak.lock()) engine->FailAll("the exchange was cancelled");
-      });
+      GiveUpWithAll(*work);
       const Deadline deadline = Deadline::After(timeout_);
       sequence_->Add(
           [this, engine = engine_, work, number = collectives_++, deadline, run]() mutable {
@@ -225,6 +242,11 @@ class LinkBackend : public CpuBackend {
 bool SendsByHost(c10d::Backend& backend) {
   auto* const links = dynamic_cast<LinkBackend*>(&backend);
   return links != nullptr && links->Hosts().parts() > 1;
+}
+
+c10::intrusive_ptr<c10d::Work> GatherByHost(c10d::Backend& backend, const at::Tensor& flat,
+                                            uint64_t tag) {
+  return dynamic_cast<LinkBackend&>(backend).Gather(flat, tag);
 }
 
 std::string PlaceKey(size_t job_rank) { return "place/" + std::to_string(job_rank); }

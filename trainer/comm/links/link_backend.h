@@ -1,7 +1,10 @@
 // c10d's interface to the connections between ranks.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -31,5 +34,10 @@ c10::intrusive_ptr<c10d::Backend> MakeLinkBackend(
 // then a collective sends less than messages between all ranks. The first call waits for all
 // places.
 bool SendsByHost(c10d::Backend& backend);
+
+// Fills the other ranks' parts of `flat` [ranks * n], where SendsByHost. Unlike a collective it is
+// matched by `tag`, so gathers of several tags may be begun in any order on each rank.
+c10::intrusive_ptr<c10d::Work> GatherByHost(c10d::Backend& backend, const at::Tensor& flat,
+                                            uint64_t tag);
 
 }  // namespace dslaunch

@@ -74,6 +74,10 @@ class ProcessGroup {
   // c10d_group() then sends less than messages between all ranks. The first call waits until all
   // ranks are there.
   bool sends_by_host() const;
+  // Fills the other ranks' parts of a CPU tensor [world_size * n], where sends_by_host(). Unlike
+  // c10d_group()'s collectives it is matched by `channel` and, in one channel, by order: those of
+  // several channels may be begun in any order on each rank.
+  c10::intrusive_ptr<c10d::Work> GatherByHost(const at::Tensor& flat, int channel) const;
   // For each rank of this group: its rank in the whole job, which messages use.
   const std::vector<size_t>& job_ranks() const { return job_ranks_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }

@@ -225,8 +225,7 @@ void BucketSync::AwaitAll() {
     const int64_t part = bucket.part.numel();
     bucket.message.narrow(0, part * group_.rank(), part).copy_(bucket.part);
     bucket.part.reset();
-    bucket.exchange = exchange_.AllGather(
-        {.flat = bucket.message, .channel = static_cast<int>(i), .in_order = true});
+    bucket.exchange = exchange_.AllGather({.flat = bucket.message, .channel = static_cast<int>(i)});
   }
   for (size_t i = 0; i < sent_; ++i) {
     Bucket& bucket = buckets_[i];

@@ -473,8 +473,7 @@ void ShardedStates::CopyMasterToModel() {
     if (!unit.layout.persistent || refreshes_late_) continue;
     if (elements + unit.flat.numel() > zero_.allgather_bucket_size) gather();
     elements += unit.flat.numel();
-    gathered.push_back({unit.flat, static_cast<int>(i), "the parameters of " + unit.layout.name,
-                        /*in_order=*/true});
+    gathered.push_back({unit.flat, static_cast<int>(i), "the parameters of " + unit.layout.name});
   }
   gather();
   if (!gatherer_ || !refreshes_late_) return;

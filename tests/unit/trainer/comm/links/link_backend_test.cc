@@ -211,6 +211,37 @@ TEST(LinkBackendTest, MessagesAreMatchedByTagAndOrder) {
   });
 }
 
+TEST_P(LinkBackendTest, GathersAreMatchedByTheirTags) {
+  InRanksOfTheParam([](const Rank& own) {
+    const auto backend = own.Backend("group");
+    constexpr uint64_t kTags = 3;
+    const int64_t size = 50'000, ranks = own.ranks;
+    const auto expected = [&](uint64_t tag) {
+      std::vector<at::Tensor> parts;
+      for (int rank = 0; rank < own.ranks; ++rank)
+        parts.push_back(Values(tag, rank, size, at::kFloat));
+      return at::cat(parts);
+    };
+    // Two of each tag, begun in another order on each rank, and a collective between them.
+    std::vector<std::pair<uint64_t, at::Tensor>> gathered;
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    std::vector<at::Tensor> sum = {at::ones({20'000})};
+    for (uint64_t i = 0; i < 2 * kTags; ++i) {
+      const uint64_t tag = (i + static_cast<uint64_t>(own.rank)) % kTags;
+      const at::Tensor flat = at::zeros({ranks * size});
+      flat.narrow(0, own.rank * size, size).copy_(Values(tag, own.rank, size, at::kFloat));
+      gathered.emplace_back(tag, flat);
+      works.push_back(GatherByHost(*backend, flat, tag));
+      if (i == 1 + static_cast<uint64_t>(own.rank) % 3)
+        works.push_back(backend->allreduce(sum, {}));
+    }
+    for (const auto& work : works) work->wait();
+    for (const auto& [tag, flat] : gathered)
+      Expect(at::equal(flat, expected(tag)), "the parts of tag " + std::to_string(tag));
+    Expect(sum[0].eq(static_cast<double>(ranks)).all().item<bool>(), "the sum");
+  });
+}
+
 TEST(LinkBackendTest, GroupsAreApart) {
   InRanks(2, [](const Rank& own) {
     const auto first = own.Backend("first"), second = own.Backend("second");
@@ -253,6 +284,23 @@ std::string FailureOf(const Call& call) {
     return error.what();
   }
   return "";
+}
+
+TEST(LinkBackendTest, AGatherFailsWhereARankLeaves) {
+  InRanks(4,
+          [](const Rank& own) {
+            auto backend = own.Backend("group");
+            const auto gather = [&] {
+              GatherByHost(*backend, at::zeros({4 * 1000}), 1)->wait();
+              return std::string();
+            };
+            gather();
+            own.Meet("gathered");
+            if (own.rank == 3) return backend.reset();
+            // It gives nothing to ranks 1 and 2, which fail and leave too, and then rank 0.
+            EXPECT_THAT(FailureOf(gather), HasSubstr(" has ended")) << own.rank;
+          },
+          {0, 0, 1, 1});
 }
 
 TEST(LinkBackendTest, ARankThatLeavesIsNamedAndLaterCollectivesFail) {

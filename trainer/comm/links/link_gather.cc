@@ -1,0 +1,103 @@
+#include "trainer/comm/links/link_gather.h"
+
+#include <utility>
+#include <vector>
+
+#include "trainer/comm/links/transfer_steps.h"
+
+namespace dslaunch {
+namespace {
+
+// Tags of gathers: between those of collectives and those of messages.
+constexpr uint64_t kGather = uint64_t{1} << 62;
+constexpr uint64_t kForwarded = uint64_t{1} << 61;
+constexpr unsigned kRankBits = 24;
+
+// What one gather has under way.
+class Gather : public std::enable_shared_from_this<Gather> {
+ public:
+  Gather(LinkEngine& engine, Deadline deadline, LinkEngine::Done done)
+      : engine_(engine), deadline_(deadline), done_(std::move(done)) {}
+
+  // `after` are begun when `message` is done; they are counted from the start. Before Begin.
+  void Add(const LinkTransfer& message, std::vector<LinkTransfer> after = {}) {
+    left_ += 1 + after.size();
+    first_.emplace_back(message, std::move(after));
+  }
+  void Begin() {
+    for (auto& [message, then] : std::exchange(first_, {})) {
+      Start(message, [self = shared_from_this(), after = std::move(then)] {
+        // The engine's thread: a connection to each neighbour is there, since own parts went first.
+        for (const LinkTransfer& next : after) self->Start(next, [] {});
+      });
+    }
+  }
+
+ private:
+  void Start(const LinkTransfer& message, std::function<void()> then) {
+    LinkEngine::Done done = [self = shared_from_this(),
+                             then = std::move(then)](const std::exception_ptr& error) {
+      if (error) return self->End(error);
+      then();
+      if (--self->left_ == 0) self->End(nullptr);
+    };
+    if (message.way == LinkTransfer::Way::kSend) {
+      engine_.Send(message.peer, message.tag, message.data, message.bytes, deadline_,
+                   std::move(done));
+    } else {
+      engine_.Receive(message.peer, message.tag, message.data, message.bytes, deadline_,
+                      std::move(done));
+    }
+  }
+  void End(const std::exception_ptr& error) {
+    if (!std::exchange(ended_, true)) done_(error);
+  }
+
+  LinkEngine& engine_;  // on whose thread all of this is called back
+  const Deadline deadline_;
+  const LinkEngine::Done done_;
+  std::vector<std::pair<LinkTransfer, std::vector<LinkTransfer>>> first_;
+  size_t left_ = 0;  // of the engine's thread, once begun
+  bool ended_ = false;
+};
+
+}  // namespace
+
+void BeginGather(const std::shared_ptr<LinkEngine>& engine, const HostGroups& hosts,
+                 std::byte* data, size_t part_bytes, uint64_t tag, Deadline deadline,
+                 LinkEngine::Done done) {
+  using Way = LinkTransfer::Way;
+  const size_t own = engine->rank(), host = hosts.PartOf(own), column = hosts.ColumnOf(own);
+  const auto message = [&](Way way, size_t peer, uint64_t kind, size_t from) {
+    const uint64_t own_tag = kGather | kind | (tag << kRankBits) | (kind == 0 ? 0 : from);
+    return LinkTransfer{way, peer, own_tag, data + from * part_bytes, part_bytes};
+  };
+  const auto to_neighbours = [&](uint64_t kind, size_t from) {
+    std::vector<LinkTransfer> messages;
+    const HostGroups::Part& part = hosts.part(host);
+    for (size_t rank = part.first; rank < part.first + part.count; ++rank) {
+      if (rank != own) messages.push_back(message(Way::kSend, rank, kind, from));
+    }
+    return messages;
+  };
+  const auto gather = std::make_shared<Gather>(*engine, deadline, std::move(done));
+  for (const LinkTransfer& one : to_neighbours(0, own)) gather->Add(one);
+  for (size_t i = 1; i < hosts.parts(); ++i) {
+    const size_t other = (host + i) % hosts.parts();
+    gather->Add(message(Way::kSend, hosts.Owner(other, column), 0, own));
+  }
+  for (size_t i = 1; i < engine->ranks(); ++i) {
+    const size_t from = (own + i) % engine->ranks();
+    const size_t forwarder = hosts.Owner(host, hosts.ColumnOf(from));
+    if (hosts.PartOf(from) == host) {
+      gather->Add(message(Way::kReceive, from, 0, from));
+    } else if (forwarder == own) {
+      gather->Add(message(Way::kReceive, from, 0, from), to_neighbours(kForwarded, from));
+    } else {
+      gather->Add(message(Way::kReceive, forwarder, kForwarded, from));
+    }
+  }
+  gather->Begin();
+}
+
+}  // namespace dslaunch
