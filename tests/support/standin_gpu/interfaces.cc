@@ -112,7 +112,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   static bool IsRecorded(void* event) { return event != nullptr && Get(event) != nullptr; }
 };
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool interfaces_registered = [] {
   c10::SetAllocator(kDeviceType, &TheDeviceAllocator(), /*priority=*/1);
   c10::impl::registerDeviceGuard(kDeviceType, new Guard);
   return true;

@@ -330,7 +330,7 @@ bool ReturnsView(const c10::FunctionSchema& schema) {
   return false;
 }
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool operators_registered = [] {
   static auto* const aten =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   static auto* const all =
