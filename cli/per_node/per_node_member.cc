@@ -341,6 +341,7 @@ void MemberSession::OnEvent(const pb::NodeEvent& event) {
       break;
     case pb::NodeEvent::kOutcome:
       outcome_ = event.outcome().cause();
+      AwaitLostNodeZero();
       break;
     case pb::NodeEvent::kDone:
       if (agent_) agent_->is_shown = true;
@@ -405,11 +406,15 @@ void MemberSession::OnAgentEnded(const std::string& words) {
   pb::NodeMessage message;
   message.mutable_agent_ended()->set_words(words);
   SendToNodeZero(message);
-  if (IsNodeZeroLost()) {
-    limit_.expires_at(Clock::time_point());
-    ArmLimit(kLostNode0Wait);
-  }
+  AwaitLostNodeZero();
   EndIfOver();
+}
+
+// Once the agent has ended and has said so, whichever came first.
+void MemberSession::AwaitLostNodeZero() {
+  if (agent_ || starting_ || !IsNodeZeroLost()) return;
+  limit_.expires_at(Clock::time_point());
+  ArmLimit(kLostNode0Wait);
 }
 
 // --- The end ---

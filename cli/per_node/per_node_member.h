@@ -106,6 +106,7 @@ class MemberSession {
   void SayGoodbyeWhenShown();
   void AwaitAgentEnd();
   void OnAgentEnded(const std::string& words);
+  void AwaitLostNodeZero();
 
   void OnSignal(int signal_number);
   void Interrupt(int signal_number);

@@ -9,6 +9,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <thread>
 
@@ -29,6 +30,9 @@ constexpr char kToken[] = "3f9c0b6a7d51e2480c9ab17745d2e6f0";
 // An agent that says at once that its rank has ended well.
 class ScriptedAgent : public pb::Agent::Service {
  public:
+  // Instead it ends, calling this, and its word that node 0 was lost comes later.
+  std::function<void()> lose_node_zero;
+
   grpc::Status Own(grpc::ServerContext*, const pb::OwnPart*, pb::Empty*) override {
     return grpc::Status::OK;
   }
@@ -45,7 +49,16 @@ class ScriptedAgent : public pb::Agent::Service {
     event.mutable_log()->set_rank(1);
     event.mutable_log()->set_data("a line of rank 1\n");
     writer->Write(event);
-    event.mutable_outcome();
+    if (lose_node_zero) {
+      lose_node_zero();
+      std::this_thread::sleep_for(milliseconds(500));
+      pb::Cause& cause = *event.mutable_outcome()->mutable_cause();
+      cause.set_kind(pb::Cause::NODE_LOST);
+      cause.set_exit_code(ToInt(ExitCode::kUnavailable));
+      cause.set_message("node 0 was lost");
+    } else {
+      event.mutable_outcome();
+    }
     writer->Write(event);
     event.mutable_done();
     writer->Write(event);
@@ -56,7 +69,8 @@ class ScriptedAgent : public pb::Agent::Service {
 // Serves the agent on both of its connections; it ends when node 0's has ended.
 class ScriptedAgentLink : public NodeLink {
  public:
-  explicit ScriptedAgentLink(UniqueFd command) {
+  explicit ScriptedAgentLink(UniqueFd command, bool loses_node_zero = false) {
+    if (loses_node_zero) agent_.lose_node_zero = [this] { Abort(""); };
     grpc::ServerBuilder builder;
     SetCommonServerOptions(builder);
     builder.RegisterService(&agent_);
@@ -127,6 +141,12 @@ class MemberTest : public testing::Test {
     return member;
   }
 
+  std::shared_ptr<InboundTransport> Inbound(UniqueFd listener, std::shared_ptr<TokenTls> tls) {
+    return std::make_shared<InboundTransport>(
+        std::move(listener), MakeAdmissionOptions(options_, {}, flags_, Request(0)), std::move(tls),
+        nullptr);
+  }
+
   int RunMember(MemberOptions options) {
     const UniqueFd out(
         ::open((folder_ / "shown").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -146,9 +166,7 @@ class MemberTest : public testing::Test {
     const auto token = [&] {
       return with_token ? std::make_shared<TokenTls>(kToken) : std::shared_ptr<TokenTls>();
     };
-    const auto inbound = std::make_shared<InboundTransport>(
-        std::move(listener), MakeAdmissionOptions(options_, {}, flags_, Request(0)), token(),
-        nullptr);
+    const auto inbound = Inbound(std::move(listener), token());
     int exit_code = -1;
     std::thread member([&] { exit_code = RunMember(Member(port, token())); });
     const auto log = [](const std::string&) {};
@@ -188,6 +206,33 @@ TEST_F(MemberTest, TwoInOneProcessLeaveNothingBehind) {
     EXPECT_LE(after.threads, before.threads);
     EXPECT_LE(after.descriptors, before.descriptors);
   }
+}
+
+// Node 0's machine has lost its power: its connection stays open.
+TEST_F(MemberTest, ALostNodeZeroIsKnownThoughTheAgentEndsBeforeItsWordOfItComes) {
+  UniqueFd listener = *ListenIfNodeZero(*options_.per_node);
+  MemberOptions options = Member(PortOf(listener), nullptr);
+  options.end_timeout = milliseconds(60'000);
+  options.start_agent = [](const NodeTarget&, int command_fd, Deadline) {
+    return Result<std::unique_ptr<NodeLink>>(std::make_unique<ScriptedAgentLink>(
+        UniqueFd(fcntl(command_fd, F_DUPFD_CLOEXEC, 0)), /*loses_node_zero=*/true));
+  };
+  const auto inbound = Inbound(std::move(listener), nullptr);
+  const auto log = [](const std::string&) {};
+  const Clock::time_point begin = Clock::now();
+  std::unique_ptr<NodeLink> held;
+  std::thread node_zero([&] {
+    EXPECT_TRUE(inbound->Gather(log).ok());
+    inbound->Serve(log);
+    Result<std::unique_ptr<NodeLink>> link =
+        inbound->Connect({"node1", "", 0, ""}, Deadline::After(milliseconds(10'000)));
+    EXPECT_TRUE(link.ok());
+    if (link.ok()) held = *std::move(link);
+  });
+  EXPECT_EQ(RunMember(std::move(options)), 69);
+  EXPECT_LT(Clock::now() - begin, milliseconds(30'000));
+  EXPECT_THAT(Shown(), HasSubstr("was lost: its command ended without a result"));
+  node_zero.join();
 }
 
 TEST_F(MemberTest, InterruptedWhileItWaitsItLeavesNothingBehind) {
