@@ -103,7 +103,8 @@ struct Product {
   }
 };
 
-// What becomes of a product before anything else gets it, by the device's kernels.
+// The operation after a product, whose backward pass one of the device's kernels fuses with that of
+// the bias.
 enum class Then { kNothing, kGelu, kThirds };
 
 at::Tensor ContiguousRows(const at::Tensor& tensor) { return Rows(tensor).contiguous(); }

@@ -123,7 +123,7 @@ class LinkBackend : public CpuBackend {
     return Begin(c10d::OpType::_ALLGATHER_BASE, "gather", {flat},
                  [=, this](const Ref<QueuedWork>& work) {
                    GiveUpWithAll(*work);
-                   BeginGather(engine_, Hosts(), BytesOf(flat), flat.nbytes() / ranks, tag,
+                   BeginGather(*engine_, Hosts(), BytesOf(flat), flat.nbytes() / ranks, tag,
                                Deadline::After(timeout_),
                                [work, flat](const std::exception_ptr& error) { work->End(error); });
                  });

@@ -1,5 +1,6 @@
 #include "trainer/comm/links/link_gather.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -35,19 +36,13 @@ class Gather : public std::enable_shared_from_this<Gather> {
 
  private:
   void Start(const LinkTransfer& message, std::function<void()> then) {
-    LinkEngine::Done done = [self = shared_from_this(),
-                             then = std::move(then)](const std::exception_ptr& error) {
-      if (error) return self->End(error);
-      then();
-      if (--self->left_ == 0) self->End(nullptr);
-    };
-    if (message.way == LinkTransfer::Way::kSend) {
-      engine_.Send(message.peer, message.tag, message.data, message.bytes, deadline_,
-                   std::move(done));
-    } else {
-      engine_.Receive(message.peer, message.tag, message.data, message.bytes, deadline_,
-                      std::move(done));
-    }
+    BeginTransfer(
+        engine_, message, deadline_,
+        [self = shared_from_this(), then = std::move(then)](const std::exception_ptr& error) {
+          if (error) return self->End(error);
+          then();
+          if (--self->left_ == 0) self->End(nullptr);
+        });
   }
   void End(const std::exception_ptr& error) {
     if (!std::exchange(ended_, true)) done_(error);
@@ -63,11 +58,10 @@ class Gather : public std::enable_shared_from_this<Gather> {
 
 }  // namespace
 
-void BeginGather(const std::shared_ptr<LinkEngine>& engine, const HostGroups& hosts,
-                 std::byte* data, size_t part_bytes, uint64_t tag, Deadline deadline,
-                 LinkEngine::Done done) {
+void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, size_t part_bytes,
+                 uint64_t tag, Deadline deadline, LinkEngine::Done done) {
   using Way = LinkTransfer::Way;
-  const size_t own = engine->rank(), host = hosts.PartOf(own), column = hosts.ColumnOf(own);
+  const size_t own = engine.rank(), host = hosts.PartOf(own), column = hosts.ColumnOf(own);
   const auto message = [&](Way way, size_t peer, uint64_t kind, size_t from) {
     const uint64_t own_tag = kGather | kind | (tag << kRankBits) | (kind == 0 ? 0 : from);
     return LinkTransfer{way, peer, own_tag, data + from * part_bytes, part_bytes};
@@ -80,14 +74,14 @@ void BeginGather(const std::shared_ptr<LinkEngine>& engine, const HostGroups& ho
     }
     return messages;
   };
-  const auto gather = std::make_shared<Gather>(*engine, deadline, std::move(done));
+  const auto gather = std::make_shared<Gather>(engine, deadline, std::move(done));
   for (const LinkTransfer& one : to_neighbours(0, own)) gather->Add(one);
   for (size_t i = 1; i < hosts.parts(); ++i) {
     const size_t other = (host + i) % hosts.parts();
     gather->Add(message(Way::kSend, hosts.Owner(other, column), 0, own));
   }
-  for (size_t i = 1; i < engine->ranks(); ++i) {
-    const size_t from = (own + i) % engine->ranks();
+  for (size_t i = 1; i < engine.ranks(); ++i) {
+    const size_t from = (own + i) % engine.ranks();
     const size_t forwarder = hosts.Owner(host, hosts.ColumnOf(from));
     if (hosts.PartOf(from) == host) {
       gather->Add(message(Way::kReceive, from, 0, from));

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "base/deadline.h"
 #include "trainer/comm/links/host_groups.h"
@@ -19,8 +18,7 @@ namespace dslaunch {
 // Begins and returns. `done` is called once, on the engine's thread: with null when all is there
 // and has gone, or with the first failure; some of `data` may still be touched then. It is kept
 // until nothing is, so what it holds may be the memory. Any thread.
-void BeginGather(const std::shared_ptr<LinkEngine>& engine, const HostGroups& hosts,
-                 std::byte* data, size_t part_bytes, uint64_t tag, Deadline deadline,
-                 LinkEngine::Done done);
+void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, size_t part_bytes,
+                 uint64_t tag, Deadline deadline, LinkEngine::Done done);
 
 }  // namespace dslaunch

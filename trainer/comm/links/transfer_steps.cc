@@ -4,6 +4,16 @@
 
 namespace dslaunch {
 
+void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
+                   LinkEngine::Done done) {
+  const auto& [way, peer, tag, data, bytes] = message;
+  if (way == LinkTransfer::Way::kSend) {
+    engine.Send(peer, tag, data, bytes, deadline, std::move(done));
+  } else {
+    engine.Receive(peer, tag, data, bytes, deadline, std::move(done));
+  }
+}
+
 void TransferSteps::When(const std::vector<LinkTransfer>& messages, std::function<void()> then) {
   if (messages.empty()) {
     const MutexLock lock(state_->mutex);
@@ -29,13 +39,7 @@ void TransferSteps::When(const std::vector<LinkTransfer>& messages, std::functio
     }
     state->changed.NotifyAll();
   };
-  for (const LinkTransfer& message : messages) {
-    if (message.way == LinkTransfer::Way::kSend) {
-      engine_.Send(message.peer, message.tag, message.data, message.bytes, deadline_, done);
-    } else {
-      engine_.Receive(message.peer, message.tag, message.data, message.bytes, deadline_, done);
-    }
-  }
+  for (const LinkTransfer& message : messages) BeginTransfer(engine_, message, deadline_, done);
 }
 
 void TransferSteps::Run() {

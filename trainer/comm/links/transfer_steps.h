@@ -24,6 +24,10 @@ struct LinkTransfer {
   size_t bytes;
 };
 
+// Begins one message; `done` as LinkEngine's.
+void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
+                   LinkEngine::Done done);
+
 // The steps of one operation. One thread adds and runs them; when Run throws, messages may still be
 // under way (LinkEngine::FailAll ends them).
 class TransferSteps {

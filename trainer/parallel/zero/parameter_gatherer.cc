@@ -321,7 +321,7 @@ class Gatherer {
     try {
       if (unit.uploaded) unit.uploaded->synchronize();
     } catch (const std::exception&) {
-      // Nothing is written any more on a device that has failed, of which whoever uses it is told.
+      // A failed device writes nothing more. The next call that uses it throws.
     }
   }
 

@@ -68,7 +68,7 @@ TEST_F(EngineTransportTest, AnEngineThatEndsBeforeItsAgentConnectsIsNotWaitedFor
   EXPECT_THAT(error, HasSubstr("node1 was killed"));
 }
 
-// As where the process that dials was killed: nobody else says so.
+// The case of a killed dial process: only pdsh reports its end.
 TEST_F(EngineTransportTest, AnAgentOfWhoseEndOnlyPdshKnowsIsNotWaitedFor) {
   const auto began = Clock::now();
   const std::string error =
