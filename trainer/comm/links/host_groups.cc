@@ -18,4 +18,31 @@ HostGroups::HostGroups(const std::vector<uint32_t>& nodes) : part_of_(nodes.size
   }
 }
 
+std::vector<size_t> HostGroups::NeighboursOf(size_t rank) const {
+  const Part& own = parts_[PartOf(rank)];
+  std::vector<size_t> neighbours;
+  for (size_t i = 1; i < own.count; ++i)
+    neighbours.push_back(own.first + (rank - own.first + i) % own.count);
+  return neighbours;
+}
+
+bool HostGroups::Forwards(size_t rank, size_t from) const {
+  const size_t part = PartOf(rank);
+  return part != PartOf(from) && Owner(part, ColumnOf(from)) == rank;
+}
+
+size_t HostGroups::SenderTo(size_t to, size_t from) const {
+  const size_t part = PartOf(to);
+  return part == PartOf(from) || Forwards(to, from) ? from : Owner(part, ColumnOf(from));
+}
+
+std::vector<size_t> HostGroups::ReceiversOf(size_t by, size_t from) const {
+  if (by != from && !Forwards(by, from)) return {};
+  std::vector<size_t> receivers = NeighboursOf(by);
+  if (by != from) return receivers;
+  for (size_t i = 1; i < parts(); ++i)
+    receivers.push_back(Owner((PartOf(by) + i) % parts(), ColumnOf(from)));
+  return receivers;
+}
+
 }  // namespace dslaunch

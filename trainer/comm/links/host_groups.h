@@ -32,7 +32,18 @@ class HostGroups {
     return parts_[part].first + column % parts_[part].count;
   }
 
+  // The other ranks of rank's part, those that follow it first.
+  std::vector<size_t> NeighboursOf(size_t rank) const;
+
+  // What rank `from` has reaches all ranks, and each other host once: the rank there that owns
+  // from's column gets it and forwards it to the others of its host. Who sends it to rank `to`;
+  // and to whom rank `by` sends it, with the ranks of its own host first.
+  size_t SenderTo(size_t to, size_t from) const;
+  std::vector<size_t> ReceiversOf(size_t by, size_t from) const;
+
  private:
+  bool Forwards(size_t rank, size_t from) const;
+
   std::vector<Part> parts_;
   std::vector<size_t> part_of_;
   size_t columns_ = 0;

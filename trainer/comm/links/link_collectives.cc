@@ -95,14 +95,6 @@ LinkTransfer LinkCollective::Receive(size_t from, Kind kind, uint64_t item, std:
   return {LinkTransfer::Way::kReceive, from, TagOf(kind, item), data, bytes};
 }
 
-std::vector<size_t> LinkCollective::Neighbours() const {
-  const HostGroups::Part& host = hosts_.part(host_);
-  std::vector<size_t> neighbours;
-  for (size_t i = 1; i < host.count; ++i)
-    neighbours.push_back(host.first + (own_ - host.first + i) % host.count);
-  return neighbours;
-}
-
 size_t LinkCollective::ChunkBytes() const {
   return std::max(kChunkBytes / hosts_.parts(), kLeastChunkBytes);
 }
@@ -197,7 +189,7 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
           messages.push_back(
               Send(hosts_.Owner(host_ - 1, column), Kind::kResult, column, place, bytes));
         }
-        for (const size_t rank : Neighbours())
+        for (const size_t rank : hosts_.NeighboursOf(own_))
           messages.push_back(Send(rank, Kind::kResult, column, place, bytes));
         steps_.When(messages);
         have();
@@ -258,36 +250,17 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
 
 void LinkCollective::Spread(size_t from, std::byte* data, size_t bytes,
                             std::optional<size_t> complete) {
-  const auto needs = [&](size_t rank) { return rank != from && rank != complete; };
-  const size_t host = hosts_.PartOf(from), column = hosts_.ColumnOf(from);
-  const auto to_neighbours = [&](Kind kind) {
-    std::vector<LinkTransfer> messages;
-    for (const size_t rank : Neighbours()) {
-      if (needs(rank)) messages.push_back(Send(rank, kind, from, data, bytes));
-    }
-    return messages;
-  };
-  if (own_ == from) {
-    std::vector<LinkTransfer> messages = to_neighbours(Kind::kPart);
-    for (size_t i = 1; i < hosts_.parts(); ++i) {
-      const size_t rank = hosts_.Owner((host + i) % hosts_.parts(), column);
-      if (needs(rank)) messages.push_back(Send(rank, Kind::kPart, from, data, bytes));
-    }
-    return steps_.When(messages);
+  std::vector<LinkTransfer> sends;
+  for (const size_t to : hosts_.ReceiversOf(own_, from)) {
+    if (to == complete) continue;
+    sends.push_back(Send(to, own_ == from ? Kind::kPart : Kind::kForwarded, from, data, bytes));
   }
-  const size_t forwarder = hosts_.Owner(host_, column);
-  if (host == host_ || forwarder != own_) {
-    const bool is_forwarded = host != host_;
-    if (needs(own_)) {
-      steps_.When({Receive(is_forwarded ? forwarder : from,
-                           is_forwarded ? Kind::kForwarded : Kind::kPart, from, data, bytes)});
-    }
-    return;
-  }
-  const std::vector<LinkTransfer> forwarded = to_neighbours(Kind::kForwarded);
-  if (!needs(own_)) return steps_.When(forwarded);
-  steps_.When({Receive(from, Kind::kPart, from, data, bytes)},
-              [this, forwarded] { steps_.When(forwarded); });
+  if (own_ == from || own_ == complete) return steps_.When(sends);
+  const size_t sender = hosts_.SenderTo(own_, from);
+  std::function<void()> forward;  // of most ranks none
+  if (!sends.empty()) forward = [this, sends] { steps_.When(sends); };
+  steps_.When({Receive(sender, sender == from ? Kind::kPart : Kind::kForwarded, from, data, bytes)},
+              std::move(forward));
 }
 
 // A large tensor goes out in parts, which the ranks give to each other.

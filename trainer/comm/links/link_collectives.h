@@ -73,8 +73,6 @@ class LinkCollective {
   uint64_t TagOf(Kind kind, uint64_t item) const;
   LinkTransfer Send(size_t to, Kind kind, uint64_t item, const std::byte* data, size_t bytes) const;
   LinkTransfer Receive(size_t from, Kind kind, uint64_t item, std::byte* data, size_t bytes) const;
-  // Those of this rank's host but itself.
-  std::vector<size_t> Neighbours() const;
   size_t ChunkBytes() const;
   size_t ChunksUnderWay() const;
   // Calls begin(chunk, have) for one chunk after the other, a few of them under way at a time, and

@@ -61,35 +61,25 @@ class Gather : public std::enable_shared_from_this<Gather> {
 void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, size_t part_bytes,
                  uint64_t tag, Deadline deadline, LinkEngine::Done done) {
   using Way = LinkTransfer::Way;
-  const size_t own = engine.rank(), host = hosts.PartOf(own), column = hosts.ColumnOf(own);
-  const auto message = [&](Way way, size_t peer, uint64_t kind, size_t from) {
-    const uint64_t own_tag = kGather | kind | (tag << kRankBits) | (kind == 0 ? 0 : from);
-    return LinkTransfer{way, peer, own_tag, data + from * part_bytes, part_bytes};
+  const size_t own = engine.rank();
+  // `from`: whose part it is; `sender`: who sends it, which may be another.
+  const auto message = [&](Way way, size_t peer, size_t from, size_t sender) {
+    const uint64_t part = sender == from ? 0 : kForwarded | from;
+    return LinkTransfer{way, peer, kGather | part | (tag << kRankBits), data + from * part_bytes,
+                        part_bytes};
   };
-  const auto to_neighbours = [&](uint64_t kind, size_t from) {
+  const auto sends = [&](size_t from) {
     std::vector<LinkTransfer> messages;
-    const HostGroups::Part& part = hosts.part(host);
-    for (size_t rank = part.first; rank < part.first + part.count; ++rank) {
-      if (rank != own) messages.push_back(message(Way::kSend, rank, kind, from));
-    }
+    for (const size_t to : hosts.ReceiversOf(own, from))
+      messages.push_back(message(Way::kSend, to, from, own));
     return messages;
   };
   const auto gather = std::make_shared<Gather>(engine, deadline, std::move(done));
-  for (const LinkTransfer& one : to_neighbours(0, own)) gather->Add(one);
-  for (size_t i = 1; i < hosts.parts(); ++i) {
-    const size_t other = (host + i) % hosts.parts();
-    gather->Add(message(Way::kSend, hosts.Owner(other, column), 0, own));
-  }
+  for (const LinkTransfer& one : sends(own)) gather->Add(one);
   for (size_t i = 1; i < engine.ranks(); ++i) {
     const size_t from = (own + i) % engine.ranks();
-    const size_t forwarder = hosts.Owner(host, hosts.ColumnOf(from));
-    if (hosts.PartOf(from) == host) {
-      gather->Add(message(Way::kReceive, from, 0, from));
-    } else if (forwarder == own) {
-      gather->Add(message(Way::kReceive, from, 0, from), to_neighbours(kForwarded, from));
-    } else {
-      gather->Add(message(Way::kReceive, forwarder, kForwarded, from));
-    }
+    const size_t sender = hosts.SenderTo(own, from);
+    gather->Add(message(Way::kReceive, sender, from, sender), sends(from));
   }
   gather->Begin();
 }

@@ -24,6 +24,31 @@ TEST(HostGroupsTest, EachColumnHasAnOwnerInEachPart) {
   EXPECT_EQ(groups.Owner(2, 1), 5U);
 }
 
+// Follows what each rank sends: all others get it once, from whom they expect it, and each other
+// host gets it once from outside.
+void ExpectForwarding(const std::vector<uint32_t>& nodes) {
+  const HostGroups groups(nodes);
+  for (size_t from = 0; from < nodes.size(); ++from) {
+    std::vector<size_t> times(nodes.size()), arrivals(groups.parts());
+    for (size_t by = 0; by < nodes.size(); ++by) {
+      for (const size_t to : groups.ReceiversOf(by, from)) {
+        ++times[to];
+        EXPECT_EQ(groups.SenderTo(to, from), by) << "what rank " << from << " has, to " << to;
+        if (groups.PartOf(by) != groups.PartOf(to)) ++arrivals[groups.PartOf(to)];
+      }
+    }
+    for (size_t to = 0; to < nodes.size(); ++to) EXPECT_EQ(times[to], to == from ? 0U : 1U);
+    for (size_t part = 0; part < groups.parts(); ++part)
+      EXPECT_EQ(arrivals[part], part == groups.PartOf(from) ? 0U : 1U);
+  }
+}
+
+TEST(HostGroupsTest, WhatARankHasReachesAllAndEachHostOnce) {
+  ExpectForwarding({4, 4, 4});
+  ExpectForwarding({0, 0, 0, 1, 1, 1});
+  ExpectForwarding({0, 1, 1, 1, 2, 2, 3});
+}
+
 void ExpectOnePart(const std::vector<uint32_t>& nodes) {
   const HostGroups groups(nodes);
   ASSERT_EQ(groups.parts(), 1U);

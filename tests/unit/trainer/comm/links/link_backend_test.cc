@@ -90,11 +90,9 @@ at::Tensor Values(uint64_t seed, int rank, int64_t elements, at::ScalarType dtyp
   return (at::rand({elements}, generator, at::kFloat) - 0.5).to(dtype);
 }
 
-at::Tensor Sum(uint64_t seed, int ranks, int64_t elements, at::ScalarType dtype) {
-  std::vector<at::Tensor> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(Values(seed, rank, elements, dtype));
+at::Tensor Sum(const std::vector<at::Tensor>& all) {
   at::Tensor sum = at::empty_like(all[0]);
-  if (elements > 0) Combine(all, c10d::ReduceOp::SUM, sum);
+  if (sum.numel() > 0) Combine(all, c10d::ReduceOp::SUM, sum);
   return sum;
 }
 
@@ -119,26 +117,36 @@ TEST_P(LinkBackendTest, ReductionsHaveTheSameBitsOnAllRanks) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE("DSLAUNCH_TEST_SEED=" + std::to_string(seed));
   const auto ranks = static_cast<int64_t>(GetParam().size());
+  struct Reduction {
+    int64_t part_size;
+    std::vector<at::Tensor> values;  // by rank
+    at::Tensor sum;
+  };
+  std::vector<Reduction> reductions;
   // The largest is of more chunks than are under way at a time.
   for (const int64_t size : {0, 1, 4'097, 70'000, GetParam().back() == 0 ? 4'500'001 : 3'000'001}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      const int64_t part_size = (size + ranks - 1) / ranks;
-      const at::Tensor sum = Sum(seed, static_cast<int>(ranks), part_size * ranks, dtype);
-      InRanksOfTheParam([&](const Rank& own) {
-        const auto backend = own.Backend("group");
-        const at::Tensor values = Values(seed, own.rank, part_size * ranks, dtype);
-        std::vector<at::Tensor> tensors = {values.clone()};
-        backend->allreduce(tensors, c10d::AllreduceOptions())->wait();
-        Expect(at::equal(tensors[0], sum), "all-reduce");
-
-        at::Tensor parts = values, part = at::empty({part_size}, dtype);
-        backend->_reduce_scatter_base(part, parts, c10d::ReduceScatterOptions())->wait();
-        Expect(at::equal(part, sum.narrow(0, own.rank * part_size, part_size)), "reduce-scatter");
-        Expect(at::equal(parts, Values(seed, own.rank, part_size * ranks, dtype)),
-               "what was reduced is as it was");
-      });
+      Reduction& reduction = reductions.emplace_back();
+      reduction.part_size = (size + ranks - 1) / ranks;
+      for (int rank = 0; rank < ranks; ++rank)
+        reduction.values.push_back(Values(seed, rank, reduction.part_size * ranks, dtype));
+      reduction.sum = Sum(reduction.values);
     }
   }
+  InRanksOfTheParam([&](const Rank& own) {
+    const auto backend = own.Backend("group");
+    for (const auto& [part_size, values, sum] : reductions) {
+      const at::Tensor& own_values = values[static_cast<size_t>(own.rank)];
+      std::vector<at::Tensor> tensors = {own_values.clone()};
+      backend->allreduce(tensors, c10d::AllreduceOptions())->wait();
+      Expect(at::equal(tensors[0], sum), "all-reduce");
+
+      at::Tensor parts = own_values.clone(), part = at::empty({part_size}, sum.scalar_type());
+      backend->_reduce_scatter_base(part, parts, c10d::ReduceScatterOptions())->wait();
+      Expect(at::equal(part, sum.narrow(0, own.rank * part_size, part_size)), "reduce-scatter");
+      Expect(at::equal(parts, own_values), "what was reduced is as it was");
+    }
+  });
 }
 
 TEST_P(LinkBackendTest, MovesTensors) {
