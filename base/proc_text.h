@@ -1,4 +1,4 @@
-// Reading the kernel's text files: /proc and cgroups.
+// Reading text files: the kernel's, in /proc and cgroups, and a system's small ones.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// The whole file, or nullopt when it cannot be read (any more).
+// The whole file, or nullopt when it cannot be read (any more): errno says why.
 std::optional<std::string> ReadWhole(const std::string& path);
 
 // Takes the next line off `text`, without its newline.

@@ -10,13 +10,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "base/accounts.h"
 #include "base/child_watch.h"
 #include "base/deadline.h"
+#include "base/proc_text.h"
 #include "base/subprocess.h"
 #include "base/unique_fd.h"
 
@@ -25,11 +24,6 @@ namespace {
 
 constexpr milliseconds kTryLimit(2000);
 constexpr const char* kLeftVariable = "DSLAUNCH_LEFT_SESSION";  // set in the second life: once only
-
-std::string ReadText(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 std::string Trimmed(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())))
@@ -42,7 +36,7 @@ std::string Trimmed(std::string_view text) {
 // logind.conf and its drop-ins in the order in which they count: by name, and of two of one name
 // the one in /etc.
 std::vector<std::string> LogindConfigurations() {
-  std::vector<std::string> texts = {ReadText("/etc/systemd/logind.conf")};
+  std::vector<std::string> texts = {ReadWhole("/etc/systemd/logind.conf").value_or("")};
   std::vector<std::filesystem::path> drop_ins;
   for (const char* folder : {"/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d",
                              "/usr/lib/systemd/logind.conf.d"}) {
@@ -56,7 +50,7 @@ std::vector<std::string> LogindConfigurations() {
     }
   }
   std::ranges::sort(drop_ins, {}, [](const auto& path) { return path.filename(); });
-  for (const auto& path : drop_ins) texts.push_back(ReadText(path));
+  for (const auto& path : drop_ins) texts.push_back(ReadWhole(path).value_or(""));
   return texts;
 }
 
@@ -123,7 +117,7 @@ bool IsInUserManager(std::string_view cgroup) {
 LogoutInfo ReadLogoutInfo() {
   LogoutInfo info;
   info.kills = ParseKillUserProcesses(LogindConfigurations());
-  const std::string cgroup = ReadText("/proc/self/cgroup");
+  const std::string cgroup = ReadWhole("/proc/self/cgroup").value_or("");
   info.in_session = IsInLoginSession(cgroup);
   info.in_manager = IsInUserManager(cgroup);
   const std::optional<Account> user = FindAccount(::geteuid());

@@ -2,16 +2,10 @@
 
 #include <sys/stat.h>
 
-#include <fstream>
-#include <iterator>
+#include "base/proc_text.h"
 
 namespace dslaunch {
 namespace {
-
-std::string ReadSmallFile(const char* path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 std::string NamespaceId(const char* path) {
   struct stat info {};
@@ -21,8 +15,8 @@ std::string NamespaceId(const char* path) {
 }  // namespace
 
 std::string NodeIdentity() {
-  return ReadSmallFile("/proc/sys/kernel/random/boot_id") + NamespaceId("/proc/self/ns/pid") + "," +
-         NamespaceId("/proc/self/ns/net");
+  return ReadWhole("/proc/sys/kernel/random/boot_id").value_or("") +
+         NamespaceId("/proc/self/ns/pid") + "," + NamespaceId("/proc/self/ns/net");
 }
 
 }  // namespace dslaunch

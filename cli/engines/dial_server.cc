@@ -12,9 +12,7 @@
 #include <asio/read_until.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <list>
 #include <map>
 #include <set>
@@ -23,6 +21,7 @@
 
 #include "base/backoff.h"
 #include "base/mutex.h"
+#include "base/proc_text.h"
 #include "base/socket_pair.h"
 #include "net/addresses.h"
 #include "net/connection.h"
@@ -234,9 +233,8 @@ class DialServer::Loop {
 
   void SendFile(const std::shared_ptr<Newcomer>& newcomer) {
     if (!content_) {
-      std::ifstream file(options_.file, std::ios::binary);
-      content_ = std::make_shared<const std::string>(std::istreambuf_iterator<char>(file),
-                                                     std::istreambuf_iterator<char>());
+      // A file that cannot be read is sent as an empty one, which the node refuses by its digest.
+      content_ = std::make_shared<const std::string>(ReadWhole(options_.file).value_or(""));
     }
     newcomer->timer.expires_after(kCopyWithin);
     LimitTime(newcomer);

@@ -1,10 +1,11 @@
 // How a session checks that it is connected to the right host. libssh does not check it by itself.
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <cerrno>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/mutex.h"
+#include "base/proc_text.h"
 #include "cli/transport/ssh_known_hosts.h"
 #include "cli/transport/ssh_session.h"
 
@@ -15,11 +16,6 @@ std::string TakeString(char* text) {
   std::string copy = text != nullptr ? text : "";
   ::ssh_string_free_char(text);
   return copy;
-}
-
-std::string ReadWholeFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 struct HostKey {
@@ -84,7 +80,8 @@ Result<void> SshSession::CheckHostKey() {
   paths.insert(paths.end(), config_.global_known_hosts.begin(), config_.global_known_hosts.end());
   const std::string known = paths.empty() ? "known_hosts" : paths.front();
   for (const std::string& path : paths) {
-    if (const int line = FindRevocation(ReadWholeFile(path), names, key.base64); line > 0) {
+    if (const int line = FindRevocation(ReadWhole(path).value_or(""), names, key.base64);
+        line > 0) {
       return Fail(ExitCode::kNoPermission,
                   "its host key " + key.fingerprint + " is revoked by " + path + ":" +
                       std::to_string(line) +
@@ -114,8 +111,12 @@ Result<void> SshSession::CheckHostKey() {
     case SSH_KNOWN_HOSTS_ERROR:
       return Fail(ExitCode::kNoPermission, "its host key cannot be checked: " + LastError());
   }
+  std::string unreadable;  // the first file that is there and cannot be read, and why
   for (const std::string& path : paths) {
-    if (!HasAuthority(ReadWholeFile(path), names)) continue;
+    const std::optional<std::string> text = ReadWhole(path);
+    if (!text && errno != ENOENT && unreadable.empty())
+      unreadable = path + " cannot be read: " + ErrnoText(errno);
+    if (!text || !HasAuthority(*text, names)) continue;
     NoteUnsupported("known_hosts trusts a @cert-authority for its host key");
     return Fail(ExitCode::kNoPermission,
                 "its host key " + key.fingerprint + " is certified by a @cert-authority of " +
@@ -123,6 +124,11 @@ Result<void> SshSession::CheckHostKey() {
   }
   if (config_.strict_host_key_checking == HostKeyPolicy::kAcceptNew)
     return AcceptNewHostKey(key.fingerprint);
+  if (!unreadable.empty()) {
+    return Fail(ExitCode::kNoPermission,
+                "its host key " + key.fingerprint + " cannot be looked up: " + unreadable +
+                    "; mend it, or name another file by UserKnownHostsFile in ssh_config");
+  }
   const bool wants_any = config_.strict_host_key_checking == HostKeyPolicy::kNo;
   return Fail(ExitCode::kNoPermission,
               "its host key " + key.fingerprint + " is not in " + known +

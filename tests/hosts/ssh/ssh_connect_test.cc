@@ -163,6 +163,17 @@ TEST_F(SshConnectTest, AnUnknownHostKeyIsRefusedWhateverTheConfigurationSays) {
   EXPECT_EQ(ReadFile(known_hosts()), "") << "nothing may be added without the user";
 }
 
+TEST_F(SshConnectTest, AFolderInPlaceOfKnownHostsKnowsNoKey) {
+  StartSshd();
+  std::filesystem::remove(known_hosts());
+  std::filesystem::create_directory(known_hosts());
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kNoPermission);
+  EXPECT_THAT(error.message,
+              AllOf(HasSubstr(known_hosts().string() + " cannot be read: Is a directory"),
+                    HasSubstr("UserKnownHostsFile")));
+}
+
 TEST_F(SshConnectTest, AChangedHostKeyIsRefused) {
   StartSshd();
   ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
