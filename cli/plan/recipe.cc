@@ -7,6 +7,7 @@
 
 #include "base/sanitize.h"
 #include "base/suggest.h"
+#include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
 #include "trainer/config/recipe_check.h"
 
@@ -252,17 +253,9 @@ Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::
 }
 
 std::string BuiltInNames(const std::vector<std::string>& dirs) {
-  std::vector<std::string> names;
-  for (const std::string& dir : dirs) {
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
-      if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-    }
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
   std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  for (const BuiltInRecipe& recipe : ListRecipes(dirs))
+    list += (list.empty() ? "" : ", ") + recipe.name;
   return list.empty() ? "none found" : list;
 }
 

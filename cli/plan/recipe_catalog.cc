@@ -109,9 +109,10 @@ std::vector<BuiltInRecipe> ListRecipes(const std::vector<std::string>& folders) 
   std::vector<BuiltInRecipe> recipes;
   for (const std::string& folder : folders) {
     std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-      if (entry.path().extension() != ".yaml") continue;
-      BuiltInRecipe recipe = {entry.path().stem().string(), entry.path().string(), ""};
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (entry->path().extension() != ".yaml") continue;
+      BuiltInRecipe recipe = {entry->path().stem().string(), entry->path().string(), ""};
       if (std::ranges::count(recipes, recipe.name, &BuiltInRecipe::name) > 0) continue;
       if (const Result<std::string> text = ReadTextFile(recipe.path); text.ok())
         recipe.about = AboutOf(*text);
