@@ -39,7 +39,7 @@ constexpr std::string_view kInstall =
     R"sh(drop() { [ -z "$t" ] || rm -f "$t"; [ -z "$l" ] || rmdir "$l" 2> /dev/null; }; )sh"
     R"sh(fail() { drop; echo "$1" >&2; exit 98; }; )sh"
     R"sh(late() { drop; good && exit 0; echo "$1" >&2; exit 98; }; )sh"
-    R"sh(trap "drop; exit 98" HUP INT TERM; )sh"
+    R"sh(trap "drop; exit 98" HUP INT PIPE TERM; )sh"
     R"sh(%NEEDS_HOME%)sh"
     R"sh(m=$(uname -m); [ "$m" = %MACHINE% ] || fail "the node is a $m machine, the agent of this dslaunch is for %MACHINE%; leave the node out (--exclude)"; )sh"
     R"sh(d=%FOLDER%; )sh"

@@ -9,6 +9,7 @@
 
 #include "base/digest/sha256.h"
 #include "base/hex.h"
+#include "base/proc_text.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::ssh_bootstrap_test {
@@ -65,6 +66,22 @@ TEST(InstallScriptTest, IsPortableAndHoldsTheNumbers) {
        {"agent-12ab", "= x86_64 ]", "-eq 4711 ]", "= feed ]", "DSLAUNCH-COPY 0a1b $1"})
     EXPECT_THAT(command, HasSubstr(part));
   EXPECT_EQ(command.find("x'y"), std::string::npos);
+}
+
+// The connection is lost before the script asks for the bytes: what it asks by is closed.
+TEST(InstallScriptTest, LeavesNothingWhenNobodyHearsIt) {
+  utsname machine{};
+  ASSERT_EQ(::uname(&machine), 0);
+  const TempDir folder;
+  const AgentBinary binary{"/x", "12ab", machine.machine, 4711, folder / "nodes"};
+  const std::string script = ForLoginShell(InstallScript(binary, "feed", "0a1b"));
+  // As sshd runs it, with the action for SIGPIPE that programs begin with.
+  const std::string command = "{ sleep 0.2; env --default-signal=PIPE " + script +
+                              " < /dev/null; echo $? > '" + (folder / "code") + "'; } | true";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(ReadWhole(folder / "code"), "98\n");
+  const std::string cache = binary.node_folder + "/dslaunch-" + std::to_string(::getuid());
+  EXPECT_TRUE(std::filesystem::is_empty(cache));
 }
 
 // Nodes that share a home find the lock of a copy that stands still at the same time: one of them
