@@ -108,6 +108,7 @@ def host_optimizer(parameters, settings, device):
 
 
 def deepspeed_step(recipe, device):
+    os.environ["DS_ACCELERATOR"] = device
     import deepspeed
 
     # It compiles an operation for inference where it finds a compiler.

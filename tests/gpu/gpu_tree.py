@@ -9,6 +9,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKED = ROOT / "packed"  # lies in a tree that was packed
 DATA = ROOT / "data"      # and so does this
+DEEPSPEED = ROOT / "deepspeed"  # and this, if it was wanted; a folder of Python packages
 BUILD = pathlib.Path(ROOT / "build" if PACKED.exists() else os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).absolute()
 TRAIN = BUILD / "bin" / "dslaunch-train"
 DRIVER = BUILD / "driver"  # of the stand-in, where the tree has it
@@ -38,11 +39,22 @@ def find_libraries():
         link.symlink_to(target)
 
 
+def path_list(*folders):
+    """Each once, so that what comes of it stays when it is made again."""
+    return ":".join(dict.fromkeys(folder for folder in map(str, folders) if folder))
+
+
 def environment():
     """For the tests, and for what they start."""
-    libraries = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), str(DRIVER) if DRIVER.exists() else ""]
+    def given(name):
+        return os.environ.get(name, "").split(":")
+
+    libraries = [*given("LD_LIBRARY_PATH"), DRIVER if DRIVER.exists() else ""]
     if PACKED.exists():
-        libraries.append(str(BUILD / "lib" / "dslaunch" / "libtorch" / "lib"))
+        libraries.append(BUILD / "lib" / "dslaunch" / "libtorch" / "lib")
     values = {"DSLAUNCH_TRAIN": str(TRAIN), "DSLAUNCH_SDK_PROGRAM": str(BUILD / "tests" / "dslaunch-sdk-program"),
-              "LD_LIBRARY_PATH": ":".join(dict.fromkeys(filter(None, libraries))), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+              "LD_LIBRARY_PATH": path_list(*libraries), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    if DEEPSPEED.exists():
+        values["PYTHONPATH"] = path_list(DEEPSPEED, *given("PYTHONPATH"))
+        values["PATH"] = path_list(DEEPSPEED / "bin", *given("PATH"))  # ninja, for what it compiles
     return {**values, **({"TEST_DATA": str(DATA)} if DATA.exists() else {})}

@@ -22,13 +22,15 @@ class Rehearsal(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.tree = pathlib.Path(folder.name) / "tree"
-        subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "pack", "--standin", cls.tree], check=True, timeout=LIMIT_S)
+        own = "%d.%d" % sys.version_info[:2]
+        subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "pack", "--standin", cls.tree,
+                        *(["--deepspeed", own] if DEEPSPEED.exists() else [])], check=True, timeout=LIMIT_S)
 
-    def run_in_tree(self, code, *command, python=PYTHON):
+    def run_in_tree(self, code, *command):
         """The lines that it prints. Of this build it knows nothing, and it has one GPU."""
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("DSLAUNCH_", "TEST_", "LD_LIBRARY_PATH"))}
-        ended = subprocess.run([python, self.tree / command[0], *command[1:]], capture_output=True, text=True, timeout=LIMIT_S,
+        ended = subprocess.run([PYTHON, self.tree / command[0], *command[1:]], capture_output=True, text=True, timeout=LIMIT_S,
                                cwd="/", env={**environment, "FAKE_CUDA_DEVICES": "1"})
         print(ended.stdout, flush=True)
         self.assertEqual((ended.returncode, ended.stderr), (code, ""), ended.stdout)
@@ -44,9 +46,9 @@ class Rehearsal(unittest.TestCase):
         self.assertRegex(lines[-1], r"[1-9]\d* not run to the end")
         self.assertTrue(any("sdk_test" in line and line.endswith("not run") for line in lines))
 
-    def benchmark(self, rows, *arguments, python=PYTHON):
+    def benchmark(self, rows, *arguments):
         """The lines of its table, which has a figure for each of `rows`."""
-        lines = self.run_in_tree(0, "tests/bench/gpu", "--rehearse", "--rounds", "1", *arguments, python=python)
+        lines = self.run_in_tree(0, "tests/bench/gpu", "--rehearse", "--rounds", "1", *arguments)
         table = lines[next(number for number, line in enumerate(lines) if "tokens/s" in line and "MFU" in line):]
         for name in rows:
             self.assertTrue(any(line.startswith("  %-18s       1 " % name) and line.split()[-1] == "x" for line in table), table)
@@ -65,8 +67,8 @@ class Rehearsal(unittest.TestCase):
     @unittest.skipUnless(DEEPSPEED.exists(), "needs packaging/fetch-deepspeed")
     def test_deepspeed(self):
         rows = ["offload", "deepspeed", "deepspeed offload"]
-        self.benchmark(rows, "--steps", "20", "--batch", "2", "--only", *rows, python=DEEPSPEED)
-        self.benchmark(["dslaunch", "deepspeed"], "--large", python=DEEPSPEED)
+        self.benchmark(rows, "--steps", "20", "--batch", "2", "--only", *rows)
+        self.benchmark(["dslaunch", "deepspeed"], "--large")
 
 
 if __name__ == "__main__":
