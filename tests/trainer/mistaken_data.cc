@@ -1,9 +1,12 @@
-// A plugin for tests/multiproc/plugin_test.py: data sets and metrics that do wrong what their
-// params ask for. Labels are the index modulo 4, and the inputs say them.
+// A plugin for tests/multiproc/plugin_test.py, tests/hosts/slurm_requeue_test.py and
+// staleness_test.py: data sets and metrics that do wrong what their params ask for. Labels are the
+// index modulo 4, and the inputs say them.
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 
 #include "dslaunch/plugin.h"
 
@@ -35,7 +38,8 @@ class Mistaken : public dslaunch::Dataset {
         no_targets_(Or(input, "no_targets", 0) != 0),
         label_(static_cast<int64_t>(Or(input, "label", -1))),
         floats_(Or(input, "float_targets", 0) != 0),
-        width_(static_cast<int64_t>(Or(input, "width", 8))) {
+        width_(static_cast<int64_t>(Or(input, "width", 8))),
+        fetch_ms_(static_cast<int64_t>(Or(input, "fetch_ms", 0))) {
     if (Or(input, "throws", 0) == 1) throw std::runtime_error("no shards in " + input.path);
     if (Or(input, "throws", 0) == 2) throw 2;
     if (!input.train) size_ = static_cast<int64_t>(Or(input, "test_size", 32));
@@ -44,6 +48,7 @@ class Mistaken : public dslaunch::Dataset {
   int64_t size() const override { return size_; }
 
   dslaunch::Batch Fetch(std::span<const int64_t> indices) const override {
+    std::this_thread::sleep_for(fetch_ms_);
     const auto count = static_cast<int64_t>(indices.size());
     dslaunch::Batch batch{at::zeros({count, width_}), at::empty({count}, at::kLong)};
     for (int64_t i = 0; i < count; ++i) {
@@ -66,6 +71,7 @@ class Mistaken : public dslaunch::Dataset {
   int64_t label_;
   bool floats_;
   int64_t width_;
+  std::chrono::milliseconds fetch_ms_;
 };
 
 std::shared_ptr<dslaunch::Dataset> Null(const dslaunch::DatasetInput&) { return nullptr; }

@@ -26,7 +26,7 @@ class StalenessTest(unittest.TestCase):
         self.dir = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
-    def start(self, staleness, world=4, servers=2, shared_memory=True, **run):
+    def start(self, staleness, world=4, servers=2, shared_memory=True, engine=None, data=None, **run):
         """A job whose ranks write a record of each step into folders of their own."""
         folders = {}
         for rank in range(world):
@@ -37,7 +37,8 @@ class StalenessTest(unittest.TestCase):
             for variables in folders.values():
                 variables["DSLAUNCH_SHM_DISABLE"] = "1"
         run = {"seed": 3, "metrics_jsonl": os.path.join(self.dir, "metrics.jsonl"), **run}
-        return Job(recipe(engine=stale(staleness, servers), run=run), world, env_of_rank=folders)
+        engine = {**stale(staleness, servers), **(engine or {})}
+        return Job(recipe(engine=engine, run=run, data=data), world, env_of_rank=folders)
 
     def steps(self, rank):
         """What the rank has recorded."""
@@ -130,6 +131,31 @@ class StalenessTest(unittest.TestCase):
                         self.assertRegex(rank.err, r"(?m)^dslaunch-train: rank %d: another rank was lost, .*$" % number)
                         self.assertNotIn("goes on without", rank.err)
             shutil.rmtree(self.dir)
+
+    def test_where_workers_see_the_loss_of_a_server_first_they_are_not_called_lost(self):
+        """Rank 0 waits for its data when the others end."""
+        slow = {"type": "plugin", "plugin": os.environ["DSLAUNCH_MISTAKEN_DATA"], "name": "mistaken",
+                "params": {"rank": 0, "fetch_ms": 1000}}
+        for shared_memory in (True, False):
+            with self.subTest(shared_memory=shared_memory), \
+                    self.start(1_000_000, shared_memory=shared_memory, engine={"train_batch_size": 16}, data=slow,
+                               steps=10_000_000) as job:
+                job.wait_for(lambda: min(map(self.last, (2, 3))) > 5, 60, "the first steps are made")
+                job.processes[1].kill()
+                ranks = job.finish(30)
+                self.assertEqual([rank.code for rank in ranks], [UNAVAILABLE, -9, UNAVAILABLE, UNAVAILABLE])
+                self.assertRegex(ranks[0].err, r"^dslaunch-train: rank 0: another rank was lost, .*\n$")
+            shutil.rmtree(self.dir)
+
+    def test_a_worker_that_fails_is_not_called_lost(self):
+        """Its own message says why it ends; an agent would end the others."""
+        torn = {"type": "plugin", "plugin": os.environ["DSLAUNCH_MISTAKEN_DATA"], "name": "mistaken",
+                "params": {"rank": 3, "throws_at": 5}}
+        with self.start(2, engine={"train_batch_size": 16}, data=torn, steps=300) as job:
+            ranks = job.finish(60)
+            self.assertEqual([rank.code for rank in ranks], [0, 0, 0, BAD_INPUT])
+            self.assertEqual([rank.err for rank in ranks[:3]], [""] * 3)
+            self.assertRegex(ranks[3].err, r"^dslaunch-train: rank 3: .*sample 5 is torn.*\n$")
 
     def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(self):
         saved = os.path.join(self.dir, "saved")

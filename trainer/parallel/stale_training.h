@@ -34,6 +34,10 @@ class StaleTraining {
   // This rank makes no more steps. A server also tells the others that there are none, waits for
   // them to leave, and returns those that were lost.
   virtual std::vector<int> Leave() = 0;
+
+  // An exception ends this rank. Where it is no server, rank 0 does not say that it was lost: its
+  // own message says why it ends.
+  virtual void Fail() = 0;
 };
 
 }  // namespace dslaunch

@@ -60,6 +60,7 @@ class Trainer {
   MemoryPlan OwnPlan(const TrainingModel& training_model) const;
   std::string WhoTrains(const TrainingModel& training_model) const;
   void Announce(const TrainRun& run) const;
+  int64_t TrainAll(TrainRun& run);
   void LeaveIfStopped(TrainRun& run, int64_t step) const;
   void Export(const TrainRun& run) const;
 
@@ -150,7 +151,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   progress_.Ready(/*loss_tolerated=*/only_trains);
   Announce(run);
 
-  const int64_t last = TrainSteps(run, std::move(hooks_));
+  const int64_t last = TrainAll(run);
   if (only_trains) {
     stale->Leave();
     return group.Finish();
@@ -220,6 +221,15 @@ void Trainer::Announce(const TrainRun& run) const {
     log_.Info(Format("nothing to train: %lld of %lld steps are done",
                      static_cast<long long>(run.schedule.first_step),
                      static_cast<long long>(run.schedule.total_steps)));
+  }
+}
+
+int64_t Trainer::TrainAll(TrainRun& run) {
+  try {
+    return TrainSteps(run, std::move(hooks_));
+  } catch (const std::exception&) {
+    if (run.stale != nullptr) run.stale->Fail();
+    throw;
   }
 }
 

@@ -59,6 +59,7 @@ enum class StaleStates::Request : int64_t {
   kMade = 3,   // a step without an update
   kRest = 4,   // of another server: nothing more until both train again; with the rest's number
   kLeave = 5,  // nothing more
+  kFail = 6,   // of rank 0: nothing more, and this rank says itself why
 };
 
 struct StaleStates::Server {
@@ -186,6 +187,11 @@ void StaleStates::Server::AnswerAll(int rank) {
       case Request::kLeave: {
         const MutexLock lock(mutex);
         if (decides) sync->OnLeft(rank);
+        return;
+      }
+      case Request::kFail: {
+        const MutexLock lock(mutex);
+        if (decides) sync->OnLost(rank);
         return;
       }
       default:
@@ -338,6 +344,26 @@ void StaleStates::End() {
 
 std::vector<at::Tensor> StaleStates::Gradients() { return local_->Gradients(); }
 
+template <class Exchange>
+auto StaleStates::ExchangeWith(int server, const std::string& what, Exchange exchange) {
+  try {
+    return WithContext(what + " rank " + std::to_string(server),
+                       [&] { return exchange(ToServer(server)); });
+  } catch (const std::exception&) {
+    if (server == 0) has_left_ = true;  // rank 0 does not hear this rank any more
+    throw;
+  }
+}
+
+void StaleStates::Fail() {
+  if (is_server() || std::exchange(has_left_, true)) return;
+  try {
+    Ask(ToServer(0), Request::kFail, step_);
+  } catch (const std::exception&) {
+    // Rank 0 is lost too.
+  }
+}
+
 void StaleStates::AskOtherServers(Request request) {
   for (int server = 0; server < servers_; ++server) {
     if (server == group_.rank()) continue;
@@ -369,9 +395,8 @@ void StaleStates::Pull() {
       part.copy_(self.weights);
       continue;
     }
-    const ProcessGroup& connection = ToServer(server);
     const Answer answer =
-        WithContext("waiting for parameters of rank " + std::to_string(server), [&] {
+        ExchangeWith(server, "waiting for parameters of", [&](const ProcessGroup& connection) {
           Ask(connection, Request::kPull, step_ + 1);
           Answer heard = HearAnswer(connection);
           while (heard == Answer::kWait) heard = HearAnswer(connection);
@@ -379,6 +404,7 @@ void StaleStates::Pull() {
           return heard;
         });
     if (server == 0 && answer == Answer::kStop) {
+      has_left_ = true;
       for (int other = 1; other < servers_; ++other) Ask(ToServer(other), Request::kLeave, step_);
       throw TrainError(ExitCode::kPreempted, "stopped after step " + std::to_string(step_) +
                                                  ", as rank 0 has; its log says why");
@@ -399,8 +425,7 @@ void StaleStates::PushTo(int server, const at::Tensor& message) {
     self.Made(server, step);
     return;
   }
-  const ProcessGroup& connection = ToServer(server);
-  WithContext("sending gradients to rank " + std::to_string(server), [&] {
+  ExchangeWith(server, "sending gradients to", [&](const ProcessGroup& connection) {
     Ask(connection, message.defined() ? Request::kPush : Request::kMade, step);
     if (message.defined()) connection.Send(message, kServer);
     if (server != 0) Expect(HearAnswer(connection), Answer::kTaken, server);
@@ -494,6 +519,7 @@ std::vector<int> StaleStates::Leave() {
     self.changed.NotifyAll();
   }
   AskOtherServers(Request::kLeave);
+  has_left_ = true;
   if (!server_) return {};
   std::vector<int> lost;
   {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -47,12 +48,16 @@ class StaleStates : public ServerStates, public StaleTraining {
   void Meet(int64_t step) override;
   void Pause() override;
   std::vector<int> Leave() override;
+  void Fail() override;
 
  private:
   struct Server;
   enum class Request : int64_t;
 
   static void Ask(const ProcessGroup& connection, Request request, int64_t step);
+  // exchange(connection), with an error that names the server.
+  template <class Exchange>
+  auto ExchangeWith(int server, const std::string& what, Exchange exchange);
   void AskOtherServers(Request request);
 
   ProcessGroup& ToServer(int server) { return *to_server_[static_cast<size_t>(server)]; }
@@ -67,6 +72,7 @@ class StaleStates : public ServerStates, public StaleTraining {
   std::vector<std::optional<ProcessGroup>> to_server_;  // by server; none to itself
   int64_t step_ = 0;                                    // the last that this rank has made
   bool pulled_ = false;                                 // for the next one
+  bool has_left_ = false;                               // rank 0 expects nothing more of it
   int64_t staleness_ = 0;
   // Of a server, between Meet or Pause and HoldAfter: whether, and how often so far.
   bool resting_ = false;
