@@ -87,9 +87,9 @@ when_idle() {
 export -f when_idle
 wait_beside() {
   local rc=0
+  tail -n +1 --follow --pid="$beside" "$logs/beside.log"  # as it comes, for the step's lines
   wait "$beside" || rc=$?
   beside=
-  cat "$logs/beside.log"
   return $rc
 }
 

@@ -192,4 +192,8 @@ function(dslaunch_test name)
   dslaunch_use_precompiled(${name} ${arg_PRECOMPILED})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT_S} LABELS "${arg_LABELS}")
+  if("dslaunch_trainer" IN_LIST arg_LINK)
+    # Tests run side by side: OpenMP's threads do not wait for each other by spinning.
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "OMP_WAIT_POLICY=passive")
+  endif()
 endfunction()

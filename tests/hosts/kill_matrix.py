@@ -396,6 +396,7 @@ class CellRun:
             slow.chmod(0o755)
             self.slow_exec = SlowExec(slow, EXEC_S)
             program = [str(slow)]
+        self.older_logs = self.front_end_logs()
         argv = [f"{STATE}/bin/dslaunch", "--hostfile", self.hosts.hostfile(2), "--num_gpus", "2", *options, *program,
                 "-I", "-S", f"{STATE}/matrix/{WORKER.name}", str(self.folder), mode]
         if self.user == "root" and find_cgroup_root():
@@ -416,11 +417,20 @@ class CellRun:
         return self.wait(lambda: len(self.watch.of("rank")) == left, START_S, f"all but {left} ranks have ended")
 
     def is_starting(self):
-        """Every node has its agent and, where the fault needs it, its first rank."""
+        """Every node has its agent and, where the fault needs it, its first rank. A node that falls silent is logged in to:
+        a login has a limit of its own, --connect_timeout."""
         if self.cell.fault in ("rank", "grandchild", "stop rank"):
             kind = "grandchild" if self.cell.fault == "grandchild" else "rank"
             return all(self.watch.of(kind, node) for node in self.cell.nodes)
+        if self.cell.fault.startswith(BREAKS_HOSTS) and not all(map(self.is_reached, self.cell.nodes)):
+            return False
         return all(self.watch.of("agent", node) for node in self.node)
+
+    def front_end_logs(self):
+        return set(self.hosts.front.outside_path(".local/state/dslaunch/jobs").glob("*/dslaunch.log"))
+
+    def is_reached(self, name):
+        return any(f"{name} is reached" in log.read_text() for log in self.front_end_logs() - self.older_logs)
 
     def wait(self, condition, timeout_s, what):
         wait_until(lambda: condition() or not self.job.running(), timeout_s, what, poll_s=POLL_S)

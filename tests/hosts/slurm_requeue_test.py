@@ -1,12 +1,13 @@
 """What Slurm does to a running job: a time limit with requeue and resume, and a node whose slurmd is gone."""
 
+import json
 import pathlib
 import re
 import shlex
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import DSLAUNCH, ROOT, bash, main  # noqa: E402
+from launcher_case import BUILD, DSLAUNCH, ROOT, bash, main  # noqa: E402
 from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
 from slurm_cluster import why_not  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
@@ -26,12 +27,23 @@ def replaced(text, *pairs):
 
 
 class Requeue(SlurmCase):
+    def slow_recipe(self):
+        """A recipe whose ranks do little else than wait for their data."""
+        path = self.folder / "recipe.yaml"  # JSON is YAML
+        path.write_text(json.dumps(
+            {"model": {"type": "mlp", "hidden_size": 16, "num_classes": 4},
+             "data": {"type": "plugin", "plugin": str(BUILD / "tests" / "libdslaunch-mistaken-data.so"), "name": "mistaken",
+                      "params": {"fetch_ms": 100}},
+             "engine": {"train_batch_size": 16, "optimizer": {"type": "Adam", "params": {"lr": 0.02}}}}))
+        return path
+
     def test_the_time_limit_saves_and_the_next_start_resumes(self):
         steps = self.folder / "steps"
         steps.write_text("1000000\n")
+        command = [DSLAUNCH, "--device", "cpu", "--env", "OMP_NUM_THREADS=1", "train", self.slow_recipe()]
         script = replaced(documented_script(),
                           (" --gpus-per-node=8 --time=08:00:00", " --time=1"), ("B:TERM@120", "B:TERM@55"),
-                          ("dslaunch train recipe.yaml", f"{shlex.quote(DSLAUNCH)} --device cpu train fashion_mnist --steps $(cat steps)"),
+                          ("dslaunch train recipe.yaml", f"{shlex.join(map(str, command))} --steps $(cat steps)"),
                           ("/shared/run1", shlex.quote(str(self.folder / "run"))))
         job = self.submit(script, "--ntasks-per-node=1")
         wait_until(lambda: self.cluster.show(job.number).get("Restarts") == "1" or not job.running(), 110,

@@ -13,7 +13,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import DSLAUNCH, LauncherCase, ROOT, bash, main, supervisors_and_agents  # noqa: E402
 from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
 from slurm_cluster import why_not  # noqa: E402
-from test_hosts import wait_until  # noqa: E402
+from test_hosts import sockets_of, tcp_sockets, wait_until  # noqa: E402
 
 WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
 GATED_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do sleep 0.1; done'
@@ -21,10 +21,8 @@ GATED_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do s
 
 def tcp_links(pid):
     """How many TCP connections a process has."""
-    own = {os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()}
-    rows = [line.split() for family in ("tcp", "tcp6")
-            for line in pathlib.Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]]
-    return sum(row[3] == "01" and f"socket:[{row[9]}]" in own for row in rows)
+    own = sockets_of(pid)
+    return sum(inode in own for _, inode in tcp_sockets(pid, "01"))
 
 
 class Slurm(SlurmCase):

@@ -11,6 +11,7 @@ import time
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import AGENT, HostsCase, main  # noqa: E402
 from launcher_case import FASHION_MNIST  # noqa: E402
+from test_hosts import sockets_of, tcp_sockets  # noqa: E402
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
 OTHER_USER = 65534
@@ -21,13 +22,7 @@ LONG_OPEN_S = 3  # a stranger has tried all ports several times by then
 
 def listening(host):
     """{(port, inode)} of TCP sockets that listen in a host's network."""
-    found = set()
-    for name in ("tcp", "tcp6"):
-        for line in pathlib.Path(f"/proc/{host.init_pid}/net/{name}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A":
-                found.add((int(fields[1].rsplit(":", 1)[1], 16), fields[9]))
-    return found
+    return tcp_sockets(host.init_pid, "0A")
 
 
 def listening_locally(host):
@@ -44,9 +39,8 @@ def owner(host, inode):
     """The name of the process of a host that has the socket; None when it has gone."""
     for process in host.processes():
         try:
-            for fd in os.listdir(f"/proc/{process.pid}/fd"):
-                if os.readlink(f"/proc/{process.pid}/fd/{fd}") == f"socket:[{inode}]":
-                    return process.name
+            if inode in sockets_of(process.pid):
+                return process.name
         except OSError:
             pass
     return None

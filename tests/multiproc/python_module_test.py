@@ -42,8 +42,8 @@ class PythonModule(LauncherCase):
         path.write_text(text)
         return path
 
-    def start_python(self, python, *arguments, options=()):
-        return self.start(TWO_BY_TWO, *options, "--log_dir", self.folder / "logs", "--env", f"PYTHONPATH={MODULE}",
+    def start_python(self, python, *arguments, ranks=TWO_BY_TWO, options=()):
+        return self.start(ranks, *options, "--log_dir", self.folder / "logs", "--env", f"PYTHONPATH={MODULE}",
                           python, *arguments)
 
     def metrics(self, rank):
@@ -101,14 +101,15 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
             self.skipTest("no PyTorch: set DSLAUNCH_ORACLE_PYTHON")
         checkpoint = self.folder / "mlp.pt"
         loop = [ORACLE, EXAMPLES / "train.py", "--checkpoint", checkpoint, "--steps"]
-        job = self.start_python(*loop, "1000000", options=["--show", "all"])
-        self.wait_for_output(job, "begins after step 0, attempt 1", 4, timeout_s=90)
+        two = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "1"]  # PyTorch takes long to import
+        job = self.start_python(*loop, "1000000", ranks=two, options=["--show", "all"])
+        self.wait_for_output(job, "begins after step 0, attempt 1", 2, timeout_s=90)
         self.wait_for_metrics(60)
         job.signal(15)
         self.assert_code(85, self.wait(job), job)
         stopped_at = self.metrics(0)[-1]["step"]
         self.assertTrue(checkpoint.exists())
-        again = self.start(TWO_BY_TWO, "--show", "0", "--json", "--env", f"PYTHONPATH={MODULE}", *loop, str(stopped_at + 500))
+        again = self.start(two, "--show", "0", "--json", "--env", f"PYTHONPATH={MODULE}", *loop, str(stopped_at + 200))
         self.assert_code(0, self.wait(again, 120), again)
         self.assertRegex(again.stdout, r"rank 0 begins after step [1-9]\d*, attempt 1")
         self.assertIn("loss", json.loads(again.stdout.splitlines()[-1])["result"])

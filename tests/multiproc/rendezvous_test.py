@@ -1,12 +1,12 @@
 """The open ports of a running job, as those find them who do not belong to it."""
 
 import os
-import pathlib
 import socket
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents, main  # noqa: E402
+from test_hosts import sockets_of, tcp_sockets  # noqa: E402
 
 WAITS = 'touch "$FOLDER/up.$RANK"; while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done'
 PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # PEM's first line; how it begins for keys such as ours
@@ -14,15 +14,8 @@ PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # PEM's first line; ho
 
 def listening_ports(pid):
     """TCP ports that a process listens on."""
-    sockets = set()
-    for name in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            sockets.add(os.readlink(f"/proc/{pid}/fd/{name}"))
-        except FileNotFoundError:
-            pass
-    rows = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text()
-            .splitlines()[1:]]
-    return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+    own = sockets_of(pid)
+    return {port for port, inode in tcp_sockets(pid, "0A") if inode in own}
 
 
 class OpenPorts(LauncherCase):

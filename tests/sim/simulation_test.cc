@@ -7,11 +7,16 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <iomanip>
 #include <iostream>
+#include <thread>
+#include <vector>
 
 #include "base/deadline.h"
+#include "base/mutex.h"
+#include "base/usable_cores.h"
 #include "tests/support/random_seed.h"
 
 namespace dslaunch::sim {
@@ -89,17 +94,29 @@ Totals RunAll(RunOne run, uint64_t usual) {
   const uint64_t histories =
       IsSet("DSLAUNCH_TEST_FULL") ? usual * (kAllHistories / kUsualHistories) : usual;
   const Clock::time_point start = Clock::now();
-  Totals totals;
-  const auto goes_on = [&] {
-    if (given == nullptr) return totals.histories < histories;
+  const auto goes_on = [&](uint64_t seed) {
+    if (given == nullptr) return seed - first_seed < histories;
     return Clock::now() - start < std::chrono::seconds(std::atoll(given));
   };
-  for (uint64_t seed = first_seed; goes_on(); ++seed) {
-    const History history = run(seed, PlantedBug::kNone, Tracing::kNone);
-    EXPECT_EQ(history.error, "") << Explain(run, seed);
-    if (!history.error.empty()) return {};
-    totals.Add(history);
+  // A history is one thread's.
+  const auto threads = static_cast<uint64_t>(UsableCores());
+  std::atomic<bool> has_failed = false;
+  Mutex mutex;  // of `totals`
+  Totals totals;
+  const auto run_every = [&](uint64_t first) {
+    for (uint64_t seed = first; goes_on(seed) && !has_failed; seed += threads) {
+      const History history = run(seed, PlantedBug::kNone, Tracing::kNone);
+      EXPECT_EQ(history.error, "") << Explain(run, seed);
+      if (!history.error.empty()) has_failed = true;
+      const MutexLock lock(mutex);
+      totals.Add(history);
+    }
+  };
+  {
+    std::vector<std::jthread> running;
+    for (uint64_t i = 0; i < threads; ++i) running.emplace_back(run_every, first_seed + i);
   }
+  if (has_failed) return {};
   Print(totals, first_seed, std::chrono::duration<double>(Clock::now() - start).count());
   return totals;
 }

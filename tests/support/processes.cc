@@ -7,10 +7,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <thread>
+
+#include "base/proc_text.h"
 
 namespace dslaunch {
 namespace {
@@ -35,10 +36,7 @@ bool WaitFor(milliseconds limit, const std::function<bool()>& condition) {
   return true;
 }
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string ReadFile(const std::string& path) { return ReadWhole(path).value_or(""); }
 
 pid_t AwaitPidFile(const std::string& path) {
   WaitFor(milliseconds(10'000), [&path] { return std::filesystem::exists(path); });

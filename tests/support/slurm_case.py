@@ -4,7 +4,7 @@ import shlex
 import subprocess
 
 from launcher_case import DSLAUNCH, MARK, LauncherCase
-from slurm_cluster import SlurmCluster
+from slurm_cluster import ENDED, SlurmCluster
 
 NOT_RUN = 77
 
@@ -20,10 +20,10 @@ class BatchJob:
         return self._path.read_text(errors="replace") if self._path.exists() else ""
 
     def running(self):
-        return self._cluster.state_of(self.number)[0] in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+        return self._cluster.state_of(self.number)[0] not in ENDED
 
     def has_failed(self):
-        return not self.running() and self._cluster.state_of(self.number)[0] != "COMPLETED"
+        return self._cluster.state_of(self.number)[0] in set(ENDED) - {"COMPLETED"}
 
     def wait(self):
         """How it ended, as ("FAILED", 7)."""

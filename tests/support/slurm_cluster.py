@@ -16,6 +16,7 @@ import tempfile
 from free_ports import free_ports
 from test_hosts import processes_where, wait_until
 
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")  # every other state is one of a job that goes on
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scontrol")
 
 
@@ -70,6 +71,8 @@ class SlurmCluster:
             f"SlurmctldLogFile={folder}/slurmctld.log\nSlurmdLogFile={folder}/slurmd.%n.log\n"
             "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\nMpiDefault=none\n"
             "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
+            # Else a job that cannot start at once is looked at again after 30 or 60 s.
+            "SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0\n"
             f"ReturnToService=2\nKillWait=5\nSlurmdTimeout={self._slurmd_timeout_s}\n"
             f"{nodes}"
             "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n")
@@ -106,8 +109,10 @@ class SlurmCluster:
         return words.get("JobState"), int(words.get("ExitCode", "-1:0").split(":")[0])
 
     def wait_for_end(self, job, timeout_s=60):
-        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-        wait_until(lambda: self.state_of(job)[0] in ended, timeout_s, f"job {job} of Slurm has ended", poll_s=0.1)
+        try:
+            wait_until(lambda: self.state_of(job)[0] in ENDED, timeout_s, poll_s=0.1)
+        except TimeoutError:
+            raise AssertionError(f"job {job} of Slurm has not ended after {timeout_s} s:\n{self.words_on(job)}") from None
         return self.state_of(job)
 
     def words_on(self, job):

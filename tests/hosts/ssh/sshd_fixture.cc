@@ -9,7 +9,6 @@
 
 #include <csignal>
 #include <fstream>
-#include <iterator>
 #include <random>
 #include <thread>
 
@@ -34,6 +33,7 @@ pid_t Start(const std::vector<std::string>& argv) {
   spec.argv = argv;
   spec.env = CurrentEnvironment();
   spec.stderr_fd = 2;
+  spec.parent_death_signal = SIGTERM;  // a test that crashes leaves no sshd
   return Spawn(spec).pid;
 }
 
@@ -50,11 +50,6 @@ int RunProgram(const std::vector<std::string>& argv) {
   int status = 0;
   if (pid < 0 || ::waitpid(pid, &status, 0) != pid) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-std::string ReadFile(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void WriteFile(const std::filesystem::path& path, const std::string& text) {

@@ -10,13 +10,13 @@
 
 #include "cli/transport/ssh_session.h"
 #include "cli/transport/transport.h"
+#include "tests/support/processes.h"
 
 namespace dslaunch {
 
 // Runs a program to its end; its exit code, 128 + signal, or -1 when it could not start.
 int RunProgram(const std::vector<std::string>& argv);
 
-std::string ReadFile(const std::filesystem::path& path);
 void WriteFile(const std::filesystem::path& path, const std::string& text);
 
 // Each test gets a fresh folder, so a fresh home on the "node", and its own sshd. Nothing outside

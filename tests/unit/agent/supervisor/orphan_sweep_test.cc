@@ -38,9 +38,9 @@ TEST(OrphanSweep, EndsTheJobsProcessesAndNoOther) {
   const pid_t others = StartSleeper(job_id + "-other");
   const auto start = Clock::now();
   EXPECT_TRUE(SweepOrphans({.job_id = job_id},
-                           {.grace = milliseconds(5000), .teardown = milliseconds(2000)})
+                           {.grace = milliseconds(20'000), .teardown = milliseconds(2000)})
                   .empty());
-  EXPECT_LT(Clock::now() - start, milliseconds(2000)) << "it heeds SIGTERM";
+  EXPECT_LT(Clock::now() - start, milliseconds(10'000)) << "it heeds SIGTERM";
   int status = 0;
   EXPECT_EQ(waitpid(ours, &status, 0), ours);
   EXPECT_EQ(WTERMSIG(status), SIGTERM);
@@ -53,12 +53,12 @@ TEST(OrphanSweep, KillsWhatIgnoresSigtermAfterTheGrace) {
   const std::string job_id = NewJobId();
   const pid_t ours = StartSleeper(job_id, {"--ignore-term"});
   const auto start = Clock::now();
-  EXPECT_TRUE(
-      SweepOrphans({.job_id = job_id}, {.grace = milliseconds(300), .teardown = milliseconds(2000)})
-          .empty());
+  EXPECT_TRUE(SweepOrphans({.job_id = job_id},
+                           {.grace = milliseconds(300), .teardown = milliseconds(20'000)})
+                  .empty());
   const auto took = Clock::now() - start;
   EXPECT_GE(took, milliseconds(300));
-  EXPECT_LT(took, milliseconds(2000));
+  EXPECT_LT(took, milliseconds(10'000));
   int status = 0;
   EXPECT_EQ(waitpid(ours, &status, 0), ours);
   EXPECT_EQ(WTERMSIG(status), SIGKILL);

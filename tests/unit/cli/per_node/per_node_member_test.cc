@@ -10,6 +10,7 @@
 #include <csignal>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <thread>
 
@@ -69,8 +70,14 @@ class ScriptedAgent : public pb::Agent::Service {
 // Serves the agent on both of its connections; it ends when node 0's has ended.
 class ScriptedAgentLink : public NodeLink {
  public:
-  explicit ScriptedAgentLink(UniqueFd command, bool loses_node_zero = false) {
-    if (loses_node_zero) agent_.lose_node_zero = [this] { Abort(""); };
+  // With `loses_node_zero` it loses node 0 once that is ready.
+  explicit ScriptedAgentLink(UniqueFd command, std::shared_future<void> loses_node_zero = {}) {
+    if (loses_node_zero.valid()) {
+      agent_.lose_node_zero = [this, loses_node_zero] {
+        loses_node_zero.wait_for(milliseconds(10'000));
+        Abort("");
+      };
+    }
     grpc::ServerBuilder builder;
     SetCommonServerOptions(builder);
     builder.RegisterService(&agent_);
@@ -213,9 +220,11 @@ TEST_F(MemberTest, ALostNodeZeroIsKnownThoughTheAgentEndsBeforeItsWordOfItComes)
   UniqueFd listener = *ListenIfNodeZero(*options_.per_node);
   MemberOptions options = Member(PortOf(listener), nullptr);
   options.end_timeout = milliseconds(60'000);
-  options.start_agent = [](const NodeTarget&, int command_fd, Deadline) {
+  std::promise<void> has_link;
+  options.start_agent = [loses_node_zero = has_link.get_future().share()](
+                            const NodeTarget&, int command_fd, Deadline) {
     return Result<std::unique_ptr<NodeLink>>(std::make_unique<ScriptedAgentLink>(
-        UniqueFd(fcntl(command_fd, F_DUPFD_CLOEXEC, 0)), /*loses_node_zero=*/true));
+        UniqueFd(fcntl(command_fd, F_DUPFD_CLOEXEC, 0)), loses_node_zero));
   };
   const auto inbound = Inbound(std::move(listener), nullptr);
   const auto log = [](const std::string&) {};
@@ -226,8 +235,9 @@ TEST_F(MemberTest, ALostNodeZeroIsKnownThoughTheAgentEndsBeforeItsWordOfItComes)
     inbound->Serve(log);
     Result<std::unique_ptr<NodeLink>> link =
         inbound->Connect({"node1", "", 0, ""}, Deadline::After(milliseconds(10'000)));
-    EXPECT_TRUE(link.ok());
-    if (link.ok()) held = *std::move(link);
+    ASSERT_TRUE(link.ok()) << link.error().message;
+    held = *std::move(link);
+    has_link.set_value();
   });
   EXPECT_EQ(RunMember(std::move(options)), 69);
   EXPECT_LT(Clock::now() - begin, milliseconds(30'000));

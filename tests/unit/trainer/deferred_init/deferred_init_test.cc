@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <fstream>
 #include <map>
 
+#include "tests/support/own_memory.h"
 #include "trainer/base/train_error.h"
 #include "trainer/models/models.h"
 
@@ -461,14 +461,6 @@ TEST(DeferredInitTest, OneParameterInMemoryAtATime) {
   EXPECT_EQ(allocator.live(), 0u);
 }
 
-int64_t ResidentKiB() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6));
-  }
-  return -1;
-}
-
 TEST(DeferredInitTest, AModelLargerThanMemory) {
   const Gpt2Config config{.vocab_size = 50257,
                           .n_positions = 1024,
@@ -476,7 +468,7 @@ TEST(DeferredInitTest, AModelLargerThanMemory) {
                           .n_layer = 96,
                           .n_head = 128,
                           .n_inner = {}};
-  const int64_t before = ResidentKiB();
+  const int64_t before = OwnMemoryKib("VmRSS");
   std::shared_ptr<Module> model;
   const InitRecording recording = DeferInit(1, [&] { model = MakeModel(config, {1024}); });
   int64_t parameters = 0;
@@ -485,7 +477,7 @@ TEST(DeferredInitTest, AModelLargerThanMemory) {
     parameters += parameter.numel();
   }
   EXPECT_GT(parameters, 300'000'000'000) << "1.2 TB";
-  EXPECT_LT(ResidentKiB() - before, 64 << 10);
+  EXPECT_LT(OwnMemoryKib("VmRSS") - before, 64 << 10);
 }
 
 }  // namespace
