@@ -314,7 +314,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroup::GatherByHost(const at::Tensor& flat
 
 c10::Device ProcessGroup::device() const { return device_->device; }
 
-ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::string& name) const {
+ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::string& name,
+                                    std::optional<std::chrono::milliseconds> timeout) const {
   std::vector<size_t> job_ranks;
   for (const int rank : ranks) {
     CheckRank("Subgroup", "a rank", rank, world_size_);
@@ -328,7 +329,7 @@ ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::st
   meeting.store = c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_);
   meeting.label += "/" + name;
   ProcessGroup group(std::move(meeting), static_cast<int>(own - ranks.begin()),
-                     std::move(job_ranks), name, device_, timeout_);
+                     std::move(job_ranks), name, device_, timeout.value_or(timeout_));
   group.is_subgroup_ = true;
   subgroups_.push_back(group.group_);
   return group;

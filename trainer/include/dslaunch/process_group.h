@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -60,8 +61,10 @@ class ProcessGroup {
   // in the list. Collective over these ranks; if they create several groups, all must do so in the
   // same order. `name` must be unique among their groups. The group has its own connections, which
   // stay open until this object is finished, so ranks may destroy it at different times. It must
-  // not outlive this object and needs no Finish.
-  ProcessGroup Subgroup(const std::vector<int>& ranks, const std::string& name) const;
+  // not outlive this object and needs no Finish. Its waits end after `timeout`, by default that of
+  // this group.
+  ProcessGroup Subgroup(const std::vector<int>& ranks, const std::string& name,
+                        std::optional<std::chrono::milliseconds> timeout = {}) const;
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }

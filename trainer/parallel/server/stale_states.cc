@@ -22,8 +22,9 @@ namespace {
 // Parameters follow kGo.
 enum class Answer : int64_t { kGo = 1, kWait = 2, kStop = 3, kTaken = 4 };
 
-// A rank that waits for its turn hears of its server this often.
-constexpr std::chrono::seconds kSignOfLife{1};
+// A rank that waits for its turn hears of rank 0 this often, and the other servers of it: neither
+// is silent.
+constexpr std::chrono::milliseconds kSignOfLife{250};
 
 // Their ranks in a connection's group.
 constexpr int kServer = 0;
@@ -60,6 +61,7 @@ enum class StaleStates::Request : int64_t {
   kRest = 4,   // of another server: nothing more until both train again; with the rest's number
   kLeave = 5,  // nothing more
   kFail = 6,   // of rank 0: nothing more, and this rank says itself why
+  kWaits = 7,  // nothing now: rank 0 lets this rank wait
 };
 
 struct StaleStates::Server {
@@ -112,15 +114,18 @@ struct StaleStates::Server {
     if (failure) std::rethrow_exception(failure);
   }
 
-  // Until `condition` holds; the thread of a rank that is silent for `timeout` counts it as lost,
-  // so this waits longer.
-  void Await(std::chrono::milliseconds timeout, const std::string& what,
-             const std::function<bool()>& condition) DSL_REQUIRES(mutex) {
-    const bool held =
-        changed.WaitFor(mutex, 2 * timeout + std::chrono::seconds(10),
-                        [&]() DSL_REQUIRES(mutex) { return failure != nullptr || condition(); });
+  // Until `condition` holds, or a part of the wait is over; whether it holds.
+  bool AwaitPart(const std::function<bool()>& condition) {
+    const MutexLock lock(mutex);
+    const bool holds = changed.WaitFor(mutex, kSignOfLife, [&]() DSL_REQUIRES(mutex) {
+      return failure != nullptr || condition();
+    });
     ThrowIfFailed();
-    if (held) return;
+    return holds;
+  }
+
+  [[noreturn]] void ThrowLate(const std::string& what) {
+    const MutexLock lock(mutex);
     const std::optional<int> slowest = sync ? sync->Slowest() : std::nullopt;
     throw PeerLate("no other rank has come to " + what + " in time" +
                    (slowest ? "; the slowest is rank " + std::to_string(*slowest) : "") +
@@ -194,6 +199,8 @@ void StaleStates::Server::AnswerAll(int rank) {
         if (decides) sync->OnLost(rank);
         return;
       }
+      case Request::kWaits:
+        break;
       default:
         throw TrainError(ExitCode::kInternal,
                          "rank " + std::to_string(rank) + " sent its server what no rank sends");
@@ -271,7 +278,7 @@ StaleStates::StaleStates(const EngineConfig& config, torch::nn::Module& module,
     server_ = std::make_shared<Server>();
     std::vector<int> servers;
     for (int server = 0; server < servers_; ++server) servers.push_back(server);
-    servers_group_.emplace(group_.Subgroup(servers, key + "servers"));
+    servers_group_.emplace(group_.Subgroup(servers, key + "servers", LongTimeout()));
   }
   std::vector<std::optional<ProcessGroup>> connections(static_cast<size_t>(group_.world_size()));
   for (int server = 0; server < servers_; ++server) {
@@ -372,13 +379,36 @@ void StaleStates::AskOtherServers(Request request) {
   }
 }
 
+// The thread of a rank that is silent for the group's time-out counts it as lost, so this waits
+// longer.
+std::chrono::milliseconds StaleStates::LongTimeout() const {
+  return 2 * group_.timeout() + std::chrono::seconds(10);
+}
+
+void StaleStates::Await(const std::string& what, const std::function<bool()>& condition) {
+  const Deadline deadline = Deadline::After(LongTimeout());
+  while (!server_->AwaitPart(condition)) {
+    if (deadline.Expired()) server_->ThrowLate(what);
+    SayThatThisRankWaits();
+  }
+}
+
+// Not where they expect nothing of it.
+void StaleStates::SayThatThisRankWaits() {
+  if (resting_ || has_left_) return;
+  for (int server = 1; server < servers_; ++server) {
+    if (server == group_.rank()) continue;
+    ExchangeWith(server, "waiting for",
+                 [&](const ProcessGroup& connection) { Ask(connection, Request::kWaits, step_); });
+  }
+}
+
 void StaleStates::AwaitOwnTurn() {
   Server& self = *server_;
+  Await("step " + std::to_string(step_ + 1), [&self]() DSL_REQUIRES(self.mutex) {
+    return self.sync->TurnOf(0) != StaleSync::Turn::kWait;
+  });
   const MutexLock lock(self.mutex);
-  self.Await(group_.timeout(), "step " + std::to_string(step_ + 1),
-             [&self]() DSL_REQUIRES(self.mutex) {
-               return self.sync->TurnOf(0) != StaleSync::Turn::kWait;
-             });
   self.sync->OnBegun(0);
 }
 
@@ -399,7 +429,10 @@ void StaleStates::Pull() {
         ExchangeWith(server, "waiting for parameters of", [&](const ProcessGroup& connection) {
           Ask(connection, Request::kPull, step_ + 1);
           Answer heard = HearAnswer(connection);
-          while (heard == Answer::kWait) heard = HearAnswer(connection);
+          while (heard == Answer::kWait) {
+            SayThatThisRankWaits();
+            heard = HearAnswer(connection);
+          }
           if (heard == Answer::kGo) connection.Recv(part, kServer);
           return heard;
         });
@@ -464,9 +497,8 @@ void StaleStates::HoldAfter(int64_t step) {
 void StaleStates::Meet(int64_t step) {
   if (IsFirst()) {
     Server& self = *server_;
-    const MutexLock lock(self.mutex);
-    self.Await(group_.timeout(), "the end of step " + std::to_string(step),
-               [&self, step]() DSL_REQUIRES(self.mutex) { return self.sync->AllMade(step); });
+    Await("the end of step " + std::to_string(step),
+          [&self, step]() DSL_REQUIRES(self.mutex) { return self.sync->AllMade(step); });
   }
   Rest();
 }
@@ -474,10 +506,12 @@ void StaleStates::Meet(int64_t step) {
 void StaleStates::Pause() {
   if (IsFirst()) {
     Server& self = *server_;
-    const MutexLock lock(self.mutex);
-    self.sync->HoldAfter(0);
-    self.Await(group_.timeout(), "the end of its step",
-               [&self]() DSL_REQUIRES(self.mutex) { return self.sync->NobodyInStep(); });
+    {
+      const MutexLock lock(self.mutex);
+      self.sync->HoldAfter(0);
+    }
+    Await("the end of its step",
+          [&self]() DSL_REQUIRES(self.mutex) { return self.sync->NobodyInStep(); });
   }
   Rest();
 }
@@ -500,13 +534,15 @@ void StaleStates::GatherModel(const ProcessGroup& group) {
 }
 
 // The first broadcast, from rank 0, comes after all updates. Until HoldAfter or Leave the other
-// servers expect nothing of this rank. All servers count these rests alike.
+// servers expect nothing of this rank, also while it waits for rank 0 to come here. All servers
+// count these rests alike.
 void StaleStates::Rest() {
+  if (!std::exchange(resting_, true)) {
+    ++rests_;
+    AskOtherServers(Request::kRest);
+  }
   GatherModel(*servers_group_);
   if (options_.broadcast_buffers) BroadcastFromRank0(*servers_group_, buffers_);
-  if (std::exchange(resting_, true)) return;
-  ++rests_;
-  AskOtherServers(Request::kRest);
 }
 
 std::vector<int> StaleStates::Leave() {
@@ -524,9 +560,8 @@ std::vector<int> StaleStates::Leave() {
   std::vector<int> lost;
   {
     Server& self = *server_;
+    Await("the end of training", [&self]() DSL_REQUIRES(self.mutex) { return self.serving == 0; });
     const MutexLock lock(self.mutex);
-    self.Await(group_.timeout(), "the end of training",
-               [&self]() DSL_REQUIRES(self.mutex) { return self.serving == 0; });
     self.closed = true;
     if (self.sync) lost = self.sync->lost();
   }

@@ -1,6 +1,8 @@
 // A parameter server among the ranks, asynchronous: servers update as gradients come.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +61,10 @@ class StaleStates : public ServerStates, public StaleTraining {
   template <class Exchange>
   auto ExchangeWith(int server, const std::string& what, Exchange exchange);
   void AskOtherServers(Request request);
+  void SayThatThisRankWaits();
+  std::chrono::milliseconds LongTimeout() const;
+  // Of a server: until `condition` of what its threads share holds. Throws PeerLate.
+  void Await(const std::string& what, const std::function<bool()>& condition);
 
   ProcessGroup& ToServer(int server) { return *to_server_[static_cast<size_t>(server)]; }
   bool IsFirst() const { return group_.rank() == 0; }
