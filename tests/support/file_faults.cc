@@ -11,6 +11,7 @@
 //                       half of its bytes are still written.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,25 +49,35 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-const Plan& ThePlan() {
-  static const Plan plan = [] {
-    Plan made;
-    made.folder = Variable("FILE_FAULTS_FOLDER") + "/";
-    made.rank = Variable("RANK");
-    made.at = std::atol(Variable("FILE_FAULTS_AT").c_str());
-    const std::string kind = Variable("FILE_FAULTS_KIND");
-    made.kind = kind == "after"    ? Kind::kAfter
-                : kind == "half"   ? Kind::kHalf
-                : kind == "ENOSPC" ? Kind::kFull
-                : kind == "EIO"    ? Kind::kBroken
-                                   : Kind::kBefore;
-    if (const std::string trace = Variable("FILE_FAULTS_TRACE"); !trace.empty()) {
-      made.trace_fd = Next<int(const char*, int, ...)>("open")(
-          trace.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    }
-    return made;
-  }();
+Plan ReadPlan() {
+  Plan plan;
+  plan.folder = Variable("FILE_FAULTS_FOLDER") + "/";
+  plan.rank = Variable("RANK");
+  plan.at = std::atol(Variable("FILE_FAULTS_AT").c_str());
+  const std::string kind = Variable("FILE_FAULTS_KIND");
+  plan.kind = kind == "after"    ? Kind::kAfter
+              : kind == "half"   ? Kind::kHalf
+              : kind == "ENOSPC" ? Kind::kFull
+              : kind == "EIO"    ? Kind::kBroken
+                                 : Kind::kBefore;
+  if (const std::string trace = Variable("FILE_FAULTS_TRACE"); !trace.empty()) {
+    plan.trace_fd = Next<int(const char*, int, ...)>("open")(
+        trace.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  }
   return plan;
+}
+
+Plan& ThePlan() {
+  static Plan plan = ReadPlan();
+  return plan;
+}
+
+// A process that start_once.cc forks has variables of its own.
+__attribute__((constructor)) void FollowForks() {
+  pthread_atfork(nullptr, nullptr, [] {
+    calls = 0;
+    ThePlan() = ReadPlan();
+  });
 }
 
 std::string PathOf(int fd) {

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 import unittest
@@ -14,7 +13,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from spawn import TRAIN, recipe, run
+from spawn import TRAIN, recipe, run, start_once
 
 BAD_INPUT, USAGE, IO = 65, 64, 74
 TEXT = b"".join(b"line %d of a text that is easy.\n" % (i % 7) for i in range(200))
@@ -50,7 +49,7 @@ class CheckpointToolTest(unittest.TestCase):
         return os.path.join(self.dir, *names)
 
     def tool(self, *words, code=0):
-        done = subprocess.run([TRAIN, "checkpoint", *words], capture_output=True, text=True, timeout=60)
+        done = start_once.run([TRAIN, "checkpoint", *words])
         self.assertEqual(done.returncode, code, done.stderr)
         if code == 0:
             self.assertEqual(done.stderr, "")

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import subprocess
 import tempfile
 import unittest
 
@@ -15,6 +14,7 @@ import transformers
 from torch import nn
 
 from oracle import Cnn, Mlp
+from spawn import start_once
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -28,7 +28,7 @@ TARGETS = torch.randint(0, 61, (48,), generator=torch.Generator().manual_seed(6)
 
 
 def trace(**question):
-    done = subprocess.run([TRACE], input=json.dumps(question) + "\n", capture_output=True, text=True, timeout=60)
+    done = start_once.run([TRACE], input=json.dumps(question) + "\n")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import start_once  # noqa: E402
 from free_ports import held_port  # noqa: E402
 
 WHOLE_DATA = "/usr/share/datasets/fashion-mnist"
@@ -79,8 +79,7 @@ class Job:
             self.files.append((out, err, status))
             env["DSLAUNCH_RECIPE"] = text
             env["DSLAUNCH_STATUS_FD"] = str(status.fileno())
-            self.processes.append(subprocess.Popen(
-                [TRAIN], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[status.fileno()]))
+            self.processes.append(start_once.start([TRAIN], env, out, err, pass_fds=[status.fileno()]))
 
     def __enter__(self):
         return self

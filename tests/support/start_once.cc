@@ -1,0 +1,182 @@
+// Preloaded (LD_PRELOAD) into a program that tests start often: it starts once, up to main, and
+// then forks a process for each request, which goes on with main. What a LibTorch program does
+// before main takes 0.25 s of a core, more than most tests' steps. start_once.py is the other side.
+//   START_ONCE_FD  a stream socket. A request is the number of bytes that follow (8 bytes), with
+//   the
+//                  file descriptors that the process shall have, and these strings, each ended by
+//                  NUL: the working folder, the descriptors' numbers (separated by spaces), the
+//                  number of arguments, the arguments, and the environment. The answer is the
+//                  process' id (8 bytes). It has no parent any more: whoever is the subreaper has
+//                  it.
+// Without the variable the program starts as ever.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using Main = int (*)(int, char**, char**);
+
+constexpr size_t kMostFds = 16;
+constexpr int kFreeFd = 1000;  // from here on a process has none that it asks for
+
+Main program_main;
+
+struct Request {
+  std::vector<char> bytes;  // what the others point into
+  const char* folder = nullptr;
+  std::vector<int> numbers;
+  std::vector<int> fds;                       // by place in `numbers`
+  std::vector<char*> arguments, environment;  // each ended by a null pointer
+};
+
+[[noreturn]] void Die(const char* what) {
+  perror(what);
+  _exit(127);
+}
+
+// The same descriptor, out of the way.
+int AboveOthers(int fd) {
+  const int high = fcntl(fd, F_DUPFD_CLOEXEC, kFreeFd);
+  if (high < 0) Die("start_once: fcntl");
+  close(fd);
+  return high;
+}
+
+bool ReadAll(int fd, void* data, size_t size) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t n = read(fd, static_cast<char*>(data) + done, size - done);
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+// The length that a request begins with, and its descriptors; false: there are no more requests.
+bool ReceiveHeader(int socket, uint64_t& size, std::vector<int>& fds) {
+  iovec part = {&size, sizeof size};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(socket, &message, MSG_WAITALL) != sizeof size) return false;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return false;
+  fds.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+  memcpy(fds.data(), CMSG_DATA(header), fds.size() * sizeof(int));
+  for (int& fd : fds) fd = AboveOthers(fd);
+  return true;
+}
+
+bool Receive(int socket, Request& request) {
+  uint64_t size = 0;
+  if (!ReceiveHeader(socket, size, request.fds)) return false;
+  request.bytes.resize(size);
+  if (!ReadAll(socket, request.bytes.data(), size)) return false;
+  std::vector<char*> strings;
+  for (size_t at = 0; at < size; at += strlen(&request.bytes[at]) + 1)
+    strings.push_back(&request.bytes[at]);
+  request.folder = strings.at(0);
+  std::istringstream numbers(strings.at(1));
+  for (int number; numbers >> number;) request.numbers.push_back(number);
+  const auto environment = strings.begin() + 3 + atoi(strings.at(2));
+  request.arguments.assign(strings.begin() + 3, environment);
+  request.arguments.push_back(nullptr);
+  request.environment.assign(environment, strings.end());
+  request.environment.push_back(nullptr);
+  return true;
+}
+
+// The two ends of a pipe, to read and to write.
+struct Pipe {
+  Pipe() {
+    if (pipe2(ends, O_CLOEXEC) != 0) Die("start_once: pipe2");
+    for (int& end : ends) end = AboveOthers(end);
+  }
+  void Close(int end) { close(std::exchange(ends[end], -1)); }
+
+  int ends[2];
+};
+
+void TakeWhatWasGiven(const Request& request) {
+  for (size_t i = 0; i < request.numbers.size(); ++i) {
+    if (dup2(request.fds.at(i), request.numbers[i]) < 0) Die("start_once: dup2");
+    close(request.fds[i]);
+  }
+  if (chdir(request.folder) != 0) Die(request.folder);
+  environ = const_cast<char**>(request.environment.data());
+}
+
+// Returns twice, as fork does: 0 in the new process, whose parent is gone by then.
+pid_t ForkWithoutParent(const Request& request) {
+  Pipe told, gone;
+  const pid_t between = fork();
+  if (between < 0) Die("start_once: fork");
+  if (between == 0) {
+    TakeWhatWasGiven(request);  // before other preloaded libraries see the fork
+    const pid_t process = fork();
+    if (process < 0) Die("start_once: fork");
+    if (process > 0) _exit(write(told.ends[1], &process, sizeof process) == sizeof process ? 0 : 1);
+    gone.Close(1);
+    char none = 0;
+    if (read(gone.ends[0], &none, 1) != 0) Die("start_once: read");
+    for (const Pipe* pipe : {&told, &gone}) {
+      for (const int end : pipe->ends) {
+        if (end >= 0) close(end);
+      }
+    }
+    return 0;
+  }
+  told.Close(1);
+  gone.Close(1);
+  pid_t process = -1;
+  if (!ReadAll(told.ends[0], &process, sizeof process)) Die("start_once: read");
+  told.Close(0);
+  gone.Close(0);
+  if (waitpid(between, nullptr, 0) != between) Die("start_once: waitpid");
+  return process;
+}
+
+int Serve(int argc, char** argv, char** envp) {
+  const char* given = std::getenv("START_ONCE_FD");
+  if (given == nullptr) return program_main(argc, argv, envp);
+  const int socket = AboveOthers(atoi(given));
+  for (;;) {
+    auto request = std::make_unique<Request>();
+    if (!Receive(socket, *request)) _exit(0);
+    const int64_t process = ForkWithoutParent(*request);
+    if (process == 0) {
+      close(socket);
+      const Request& own = *request.release();  // what main leaves behind uses it, too
+      return program_main(static_cast<int>(own.arguments.size()) - 1,
+                          const_cast<char**>(own.arguments.data()), environ);
+    }
+    for (const int fd : request->fds) close(fd);
+    if (send(socket, &process, sizeof process, MSG_NOSIGNAL) != sizeof process) _exit(0);
+  }
+}
+
+}  // namespace
+
+// The C library's, which _start calls with the program's main.
+extern "C" int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(),
+                                 void (*rtld_fini)(), void* stack_end) {
+  program_main = main;
+  const auto next =
+      reinterpret_cast<decltype(&__libc_start_main)>(dlsym(RTLD_NEXT, "__libc_start_main"));
+  return next(Serve, argc, argv, init, fini, rtld_fini, stack_end);
+}
