@@ -56,7 +56,7 @@ std::optional<std::string> ProgressView::Update(const StatusLine& status, TimePo
   const bool first = !has_status_ || restarted;
   status_ = status;
   has_status_ = true;
-  shown_ = false;
+  shown_ = shown_ && !restarted && status.step == shown_step_;  // by another rank's line
   if (first) {
     anchor_at_ = now;
     anchor_step_ = status.step;
@@ -65,7 +65,7 @@ std::optional<std::string> ProgressView::Update(const StatusLine& status, TimePo
   } else {
     Smooth(now);
   }
-  if (!IsDue(now)) return std::nullopt;
+  if (shown_ || !IsDue(now)) return std::nullopt;
   shown_at_ = now;
   return Last();
 }

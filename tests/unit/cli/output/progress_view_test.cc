@@ -94,6 +94,14 @@ TEST(ProgressView, LastGivesWhatWasHeldBackOnce) {
   EXPECT_EQ(view.Last(), std::nullopt);
 }
 
+// Before rank 0's line of a step, another rank's may have come.
+TEST(ProgressView, AStepIsSaidOnce) {
+  ProgressView view(false);
+  EXPECT_NE(view.Update(Step(1, 1000, 2.31), At(0)), std::nullopt);
+  EXPECT_EQ(view.Update(Step(1, 1000, 2.3), At(6000)), std::nullopt);
+  EXPECT_EQ(view.Last(), std::nullopt);
+}
+
 TEST(ProgressView, ARestartFromAnEarlierStepStartsAnew) {
   ProgressView view(false);
   view.Update(Step(50, 1000), At(0));
