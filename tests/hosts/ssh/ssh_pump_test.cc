@@ -6,15 +6,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "cli/transport/transport_ssh.h"
 #include "tests/hosts/ssh/sshd_fixture.h"
+#include "tests/support/own_memory.h"
 
 namespace dslaunch {
 namespace {
@@ -86,28 +87,13 @@ size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_whi
 
 // Sanitizers keep freed memory and have memory of their own: there it says nothing of ours.
 #ifdef DSLAUNCH_SANITIZED
-constexpr size_t kGrowthCountsUpTo = 0;
+constexpr int64_t kGrowthCountsUpTo = 0;
 #else
-constexpr size_t kGrowthCountsUpTo = SIZE_MAX;
+constexpr int64_t kGrowthCountsUpTo = INT64_MAX;
 #endif
 
-struct MemoryKib {
-  size_t mapped = 0;
-  size_t resident = 0;
-};
-
-MemoryKib Memory() {
-  MemoryKib memory;
-  std::ifstream("/proc/self/statm") >> memory.mapped >> memory.resident;
-  const size_t page_kib = static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
-  return {memory.mapped * page_kib, memory.resident * page_kib};
-}
-
-size_t ResidentKib() { return Memory().resident; }
-
-size_t GrowthKib(size_t before) {
-  const size_t now = ResidentKib();
-  return std::min(kGrowthCountsUpTo, now > before ? now - before : 0);
+int64_t GrowthKib(int64_t resident_before) {
+  return std::min(kGrowthCountsUpTo, OwnMemoryKib("VmRSS") - resident_before);
 }
 
 class SshPumpTest : public SshdTest {
@@ -135,7 +121,7 @@ TEST_F(SshPumpTest, TwoHundredMegabytesEachWayThroughRekeysAndAStalledReader) {
   const auto link = Run("cat");
   ASSERT_NE(link, nullptr);
   UniqueFd stream = link->TakeFd();
-  const size_t resident_before = ResidentKib();
+  const int64_t resident_before = OwnMemoryKib("VmRSS");
   const auto start = Clock::now();
   std::thread writer([&] {
     EXPECT_TRUE(SendPattern(stream.get(), kBytes));
@@ -147,7 +133,7 @@ TEST_F(SshPumpTest, TwoHundredMegabytesEachWayThroughRekeysAndAStalledReader) {
   writer.join();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count() - 2.5;
   EXPECT_LT(cpu_while_stalled_s, 0.1) << "somebody spins while the reader stalls";
-  EXPECT_LT(GrowthKib(resident_before), 40'000u);
+  EXPECT_LT(GrowthKib(resident_before), 40'000);
   EXPECT_TRUE(link->WaitEnd(Deadline::After(kPlenty)));
   EXPECT_EQ(link->End()->exit_status, 0);
   std::printf(
@@ -160,14 +146,14 @@ TEST_F(SshPumpTest, ASlowReaderDoesNotMakeMemoryGrow) {
   const auto link = Run("exec head -c 200000000 /dev/zero");
   ASSERT_NE(link, nullptr);
   const UniqueFd stream = link->TakeFd();
-  const size_t resident_before = ResidentKib();
+  const int64_t resident_before = OwnMemoryKib("VmRSS");
   std::array<char, 4096> bytes;
   const Deadline deadline = Deadline::After(milliseconds(2000));
   while (!deadline.Expired()) {  // small sips, each of which makes room for the pump
     ASSERT_GT(::recv(stream.get(), bytes.data(), bytes.size(), 0), 0);
     std::this_thread::sleep_for(milliseconds(1));
   }
-  EXPECT_LT(GrowthKib(resident_before), 20'000u);
+  EXPECT_LT(GrowthKib(resident_before), 20'000);
 }
 
 // More would make each packet dear for sshd, which copies all that it holds.
@@ -209,15 +195,16 @@ TEST_F(SshPumpTest, NoLinkKeepsAThreadsStack) {
   std::vector<std::unique_ptr<SshLink>> links;
   for (int i = 0; i < 5; ++i) links.push_back(Run("cat"));
   // The C library itself keeps 40 MB of them.
-  const size_t mapped_before = Memory().mapped;
-  constexpr size_t kMore = 15;
-  for (size_t i = 0; i < kMore; ++i) links.push_back(Run("cat"));
+  const int64_t mapped_before = OwnMemoryKib("VmSize");
+  constexpr int kMore = 15;
+  for (int i = 0; i < kMore; ++i) links.push_back(Run("cat"));
   pthread_attr_t attributes;
   size_t stack_bytes = 0;
   ASSERT_EQ(::pthread_getattr_default_np(&attributes), 0);
   ::pthread_attr_getstacksize(&attributes, &stack_bytes);
   if (stack_bytes < (size_t{8} << 20)) GTEST_SKIP() << "the C library keeps all of them";
-  EXPECT_LT(Memory().mapped - mapped_before, kMore * (stack_bytes >> 10) / 2);
+  EXPECT_LT(OwnMemoryKib("VmSize") - mapped_before,
+            kMore * static_cast<int64_t>(stack_bytes >> 10) / 2);
 }
 #endif
 

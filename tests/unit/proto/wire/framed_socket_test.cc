@@ -2,15 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <optional>
 #include <random>
 #include <thread>
 
 #include "base/deadline.h"
 #include "proto/supervisor.pb.h"
+#include "tests/support/own_memory.h"
 
 #ifdef DSLAUNCH_SANITIZED
 // Freed memory that AddressSanitizer keeps would count as the queue's.
@@ -59,15 +58,6 @@ struct Pair {
     return got;
   }
 };
-
-// Of this process.
-size_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  size_t total = 0;
-  size_t resident = 0;
-  statm >> total >> resident;
-  return resident * static_cast<size_t>(getpagesize());
-}
 
 std::string Frame(const std::string& payload) {
   const auto n = static_cast<uint32_t>(payload.size());
@@ -237,14 +227,14 @@ TEST(FramedSocketTest, AQueueThatIsNeverEmptyDoesNotGrow) {
   pb::SupervisorEvent event;
   event.mutable_status()->set_data(std::string(4'000, 'x'));
   while (pair.framed->queued_bytes() < 1 << 20) ASSERT_TRUE(pair.framed->Send(event));
-  const size_t before = ResidentBytes();
+  const int64_t before_kib = OwnMemoryKib("VmRSS");
   size_t taken = 0;
   while (taken < size_t{256} << 20) {
     while (pair.framed->queued_bytes() < 1 << 20) ASSERT_TRUE(pair.framed->Send(event));
     taken += pair.Take(64 << 10).size();
     ASSERT_GT(pair.framed->queued_bytes(), 0u);
   }
-  EXPECT_LT(ResidentBytes(), before + (size_t{64} << 20));
+  EXPECT_LT(OwnMemoryKib("VmRSS"), before_kib + (64 << 10));
 }
 
 }  // namespace
