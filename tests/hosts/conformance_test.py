@@ -22,7 +22,7 @@ from slurm_cluster import why_not as why_no_slurm  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 from test_hosts import why_not as why_no_hosts  # noqa: E402
 
-WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
+WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 FULL = "--table" in sys.argv or os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 MEGABYTES = 100 if FULL else 8
 # The other cases are in the tests of each way, too.

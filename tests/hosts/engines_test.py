@@ -13,7 +13,7 @@ from launcher_case import bash  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 # /tmp is the machine's on all test hosts, so ranks say there how far they are.
-WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
+WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 
 
 class OverEngine:
@@ -113,7 +113,7 @@ class OverEngine:
 
     def test_a_lost_agent_is_started_again(self):
         job = self.start(self.job("--max_restarts", "1", "--restart_delay_s", "0"), bash(
-            'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'), "-", self.folder)
+            ': > "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'), "-", self.folder)
         self.wait_for_files(job, "up.1.*", 4)
         _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
         os.kill(agent.pid, signal.SIGKILL)

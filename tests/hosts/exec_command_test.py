@@ -16,7 +16,7 @@ from hosts_case import OutsideCase, main  # noqa: E402
 from launcher_case import LauncherCase, bash  # noqa: E402
 
 # /tmp is the machine's on all test hosts, so ranks say there how far they are.
-WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
+WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 
 
 class ExecCommand(OutsideCase):

@@ -90,7 +90,7 @@ class OneWorldHere(MpiCase):
         self.assert_no_folder_left()
 
     def test_a_killed_server_is_the_first_cause(self):
-        job = self.start("--num_gpus", "2", "--mpi", self.mpi, bash('touch "$1/up.$RANK"; exec sleep 60'), "-", self.folder)
+        job = self.start("--num_gpus", "2", "--mpi", self.mpi, bash(': > "$1/up.$RANK"; exec sleep 60'), "-", self.folder)
         self.wait_for_files(job, "up.*", 2)
         server, = [process for process in self.leftovers() if process.comm == self.server]
         os.kill(server.pid, signal.SIGKILL)
@@ -103,7 +103,7 @@ class OneWorldHere(MpiCase):
 class Here(OneWorldHere, LauncherCase):
     def test_nothing_is_left_of_killed_agents_and_supervisors(self):
         for count in (1, 2):
-            job = self.start("--num_gpus", "2", "--mpi", "pmix", bash('touch "$1/up.$2.$RANK"; exec sleep 60'), "-", self.folder,
+            job = self.start("--num_gpus", "2", "--mpi", "pmix", bash(': > "$1/up.$2.$RANK"; exec sleep 60'), "-", self.folder,
                              count)
             self.wait_for_files(job, f"up.{count}.*", 2)
             server, = [process for process in self.leftovers() if process.comm == "dslaunch-pmix"]

@@ -64,7 +64,7 @@ class LostDaemon(SlurmCase):
     cluster_options = {"slurmd_timeout_s": 8}
 
     def test_a_node_whose_slurmd_is_gone(self):
-        job = self.batch_script([DSLAUNCH, *bash('touch "$1/up.$RANK"; exec sleep 120'), "-", self.folder],
+        job = self.batch_script([DSLAUNCH, *bash(': > "$1/up.$RANK"; exec sleep 120'), "-", self.folder],
                                 "-N4", "--ntasks-per-node=1", "--no-requeue")
         self.wait_for_files(job, "up.*", 4)
         self.cluster.kill_slurmd("n3")

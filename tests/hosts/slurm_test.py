@@ -15,7 +15,7 @@ from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
 from slurm_cluster import why_not  # noqa: E402
 from test_hosts import sockets_of, tcp_sockets, wait_until  # noqa: E402
 
-WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
+WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 GATED_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do sleep 0.1; done'
 
 

@@ -167,7 +167,7 @@ else:
 
     def test_secrets_are_in_no_argv(self):
         # A key or certificate on a command line can be read by every user of the machine.
-        job = self.start(TWO_BY_TWO, bash("touch up.$RANK; exec sleep 30"))
+        job = self.start(TWO_BY_TWO, bash(": > up.$RANK; exec sleep 30"))
         self.wait_for_files(job, "up.*", 4)
         for process in self.leftovers():
             self.assertNotIn("PRIVATE KEY", " ".join(process.argv))

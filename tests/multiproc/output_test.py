@@ -298,7 +298,7 @@ if rank == 2:
                     self.assertEqual(expected, process.returncode, output.decode(errors="replace"))
 
     def test_an_idle_job_costs_no_cpu(self):
-        job = self.start(TWO_BY_TWO, bash("touch up.$RANK; exec sleep 60"))
+        job = self.start(TWO_BY_TWO, bash(": > up.$RANK; exec sleep 60"))
         self.wait_for_files(job, "up.*", 4)
         time.sleep(0.5)
 

@@ -16,7 +16,7 @@ from test_hosts import children_of, processes_of, wait_until  # noqa: E402
 USAGE, BAD_INPUT, UNAVAILABLE, TIMED_OUT, NO_PERMISSION = 64, 65, 69, 75, 77
 PLACE = 'echo "rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE group=$GROUP_RANK at=$MASTER_ADDR:$MASTER_PORT."'
 WAITS = 'touch "$FOLDER/up.$RANK"; trap "exit 0" TERM; while :; do sleep 0.05; done'
-FAILS = 'touch "$FOLDER/up.$RANK"; sleep 0.5; if [ $RANK = %d ]; then echo the reason >&2; exit 7; fi; exec sleep 60'
+FAILS = ': > "$FOLDER/up.$RANK"; sleep 0.5; if [ $RANK = %d ]; then echo the reason >&2; exit 7; fi; exec sleep 60'
 
 
 class PerNodeCase(LauncherCase):
@@ -212,7 +212,7 @@ class Failures(PerNodeCase):
         self.assert_says(jobs[0], "with 1 restart")
 
     def test_a_node_comes_again(self):
-        script = 'touch "$FOLDER/up.$RANK.$TORCHELASTIC_RESTART_COUNT"; [ -e "$FOLDER/go" ] || exec sleep 60'
+        script = ': > "$FOLDER/up.$RANK.$TORCHELASTIC_RESTART_COUNT"; [ -e "$FOLDER/go" ] || exec sleep 60'
         jobs = self.nodes(2, "--max-restarts", "2", bash(script), slots=1)
         self.up(jobs, 2)
         (self.folder / "go").touch()

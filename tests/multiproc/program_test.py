@@ -196,7 +196,7 @@ class Places(ProgramCase):
             self.assertEqual(b"--local_rank=0", report["argv"][1])
 
     def test_the_pid_file_names_who_to_signal(self):
-        job = self.start(TWO, "--save_pid", bash("touch up.$RANK; exec sleep 60"))
+        job = self.start(TWO, "--save_pid", bash(": > up.$RANK; exec sleep 60"))
         self.wait_for_files(job, "up.*", 2)
         path = pathlib.Path(f"/tmp/{job.pid}.deepspeed")
         self.assert_says(job, re.escape(str(path)))

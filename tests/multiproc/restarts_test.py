@@ -11,7 +11,7 @@ from launcher_case import TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents
 from test_hosts import wait_until  # noqa: E402
 
 QUICK = ["--heartbeat_s", "0.2", "--suspect_s", "0.6", "--dead_s", "2", "--grace", "1", "--restart_delay_s", "0.2"]
-UP_AND_WAIT = 'touch "$FOLDER/up.$DSLAUNCH_ATTEMPT.$RANK"; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'
+UP_AND_WAIT = ': > "$FOLDER/up.$DSLAUNCH_ATTEMPT.$RANK"; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'
 
 
 class Restarts(LauncherCase):

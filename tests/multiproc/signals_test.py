@@ -104,7 +104,7 @@ except KeyboardInterrupt:
 
     def test_interrupt_beside_a_reader_that_stands_still(self):
         # The files of the ranks are the buffer, so they write on; what their node reports comes behind their output.
-        script = 'yes | head -c 10000000; touch "$FOLDER/up.$RANK"; exec sleep 300'
+        script = 'yes | head -c 10000000; : > "$FOLDER/up.$RANK"; exec sleep 300'
         unread, stdout = os.pipe()
         self.addCleanup(os.close, unread)
         popen = self.popen
