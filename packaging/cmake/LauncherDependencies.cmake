@@ -104,13 +104,5 @@ target_include_directories(dslaunch_spdlog SYSTEM INTERFACE
   $<TARGET_PROPERTY:spdlog::spdlog_header_only,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(dslaunch_spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
 
-find_path(DSLAUNCH_ASIO_INCLUDE asio.hpp REQUIRED)
-add_library(dslaunch_asio INTERFACE)
-target_include_directories(dslaunch_asio SYSTEM INTERFACE "${DSLAUNCH_ASIO_INCLUDE}")
-# Asio 1.22 chooses between aligned_alloc and operator new by a macro that exists only once a standard header was
-# included: two files could disagree and free what the other allocated.
-target_compile_definitions(dslaunch_asio INTERFACE
-  ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)
-
 dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent HEADERS asio.hpp spdlog/spdlog.h fmt/core.h nlohmann/json.hpp)
 dslaunch_compiled_in(PROGRAMS dslaunch HEADERS CLI/CLI.hpp)
