@@ -166,10 +166,14 @@ function(dslaunch_cache_precompiled name)
 endfunction()
 
 # dslaunch_test(NAME [UNITY] SOURCES a_test.cc ... [LINK lib ...] [PRECOMPILED name] [LABELS l ...]): a GoogleTest program,
-# run by ctest as one test. Its own code is not optimized. Where PRECOMPILED is not said it is dslaunch_precompiled_test, or
+# run by ctest as one test. Its own code is not optimized, and has debug information in Debug builds and under sanitizers
+# alone: GoogleTest names the lines. Where PRECOMPILED is not said it is dslaunch_precompiled_test, or
 # dslaunch_precompiled_torch_test of the trainer's tests. With UNITY several files are compiled as one, so each has a
 # namespace of its name (dslaunch::engine_test).
 set(DSLAUNCH_TEST_OPTIONS -O0 -U_FORTIFY_SOURCE)
+if(NOT DSLAUNCH_SANITIZE)
+  list(APPEND DSLAUNCH_TEST_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-g0>")
+endif()
 function(dslaunch_test name)
   cmake_parse_arguments(arg "UNITY" "TIMEOUT_S;PRECOMPILED" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT_S)
