@@ -56,7 +56,7 @@ std::optional<std::string> ProgressView::Update(const StatusLine& status, TimePo
   const bool first = !has_status_ || restarted;
   status_ = status;
   has_status_ = true;
-  shown_ = shown_ && !restarted && status.step == shown_step_;  // by another rank's line
+  shown_ = shown_ && status.step == shown_step_;  // another rank may have reported the step before
   if (first) {
     anchor_at_ = now;
     anchor_step_ = status.step;

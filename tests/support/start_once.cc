@@ -1,14 +1,12 @@
 // Preloaded (LD_PRELOAD) into a program that tests start often: it starts once, up to main, and
 // then forks a process for each request, which goes on with main. What a LibTorch program does
 // before main takes 0.25 s of a core, more than most tests' steps. start_once.py is the other side.
-//   START_ONCE_FD  a stream socket. A request is the number of bytes that follow (8 bytes), with
-//   the
-//                  file descriptors that the process shall have, and these strings, each ended by
-//                  NUL: the working folder, the descriptors' numbers (separated by spaces), the
-//                  number of arguments, the arguments, and the environment. The answer is the
-//                  process' id (8 bytes). It has no parent any more: whoever is the subreaper has
-//                  it.
-// Without the variable the program starts as ever.
+//   START_ONCE_FD  a stream socket, on which start_once.py sends its requests
+// A request begins with its length (8 bytes), with the new process's file descriptors attached.
+// Then come strings, each ended by NUL: the working folder, the numbers that the descriptors get
+// (separated by spaces), the number of arguments, the arguments, the environment. The answer is the
+// process ID (8 bytes). The new process's parent has exited, so its parent is the subreaper.
+// Without START_ONCE_FD the program starts as usual.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -22,10 +20,13 @@
 #include <memory>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "base/unique_fd.h"
+
 namespace {
+
+using dslaunch::UniqueFd;
 
 using Main = int (*)(int, char**, char**);
 
@@ -38,7 +39,7 @@ struct Request {
   std::vector<char> bytes;  // what the others point into
   const char* folder = nullptr;
   std::vector<int> numbers;
-  std::vector<int> fds;                       // by place in `numbers`
+  std::vector<UniqueFd> fds;                  // by place in `numbers`
   std::vector<char*> arguments, environment;  // each ended by a null pointer
 };
 
@@ -47,11 +48,11 @@ struct Request {
   _exit(127);
 }
 
-// The same descriptor, out of the way.
-int AboveOthers(int fd) {
-  const int high = fcntl(fd, F_DUPFD_CLOEXEC, kFreeFd);
-  if (high < 0) Die("start_once: fcntl");
-  close(fd);
+// Takes `fd`; the same descriptor, out of the way.
+UniqueFd AboveOthers(int fd) {
+  const UniqueFd low(fd);
+  UniqueFd high(fcntl(fd, F_DUPFD_CLOEXEC, kFreeFd));
+  if (!high) Die("start_once: fcntl");
   return high;
 }
 
@@ -65,7 +66,7 @@ bool ReadAll(int fd, void* data, size_t size) {
 }
 
 // The length that a request begins with, and its descriptors; false: there are no more requests.
-bool ReceiveHeader(int socket, uint64_t& size, std::vector<int>& fds) {
+bool ReceiveHeader(int socket, uint64_t& size, std::vector<UniqueFd>& fds) {
   iovec part = {&size, sizeof size};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))];
   msghdr message{};
@@ -76,9 +77,9 @@ bool ReceiveHeader(int socket, uint64_t& size, std::vector<int>& fds) {
   if (recvmsg(socket, &message, MSG_WAITALL) != sizeof size) return false;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return false;
-  fds.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-  memcpy(fds.data(), CMSG_DATA(header), fds.size() * sizeof(int));
-  for (int& fd : fds) fd = AboveOthers(fd);
+  std::vector<int> received((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+  memcpy(received.data(), CMSG_DATA(header), received.size() * sizeof(int));
+  for (const int fd : received) fds.push_back(AboveOthers(fd));
   return true;
 }
 
@@ -101,28 +102,28 @@ bool Receive(int socket, Request& request) {
   return true;
 }
 
-// The two ends of a pipe, to read and to write.
 struct Pipe {
   Pipe() {
+    int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) Die("start_once: pipe2");
-    for (int& end : ends) end = AboveOthers(end);
+    reader = AboveOthers(ends[0]);
+    writer = AboveOthers(ends[1]);
   }
-  void Close(int end) { close(std::exchange(ends[end], -1)); }
 
-  int ends[2];
+  UniqueFd reader, writer;
 };
 
-void TakeWhatWasGiven(const Request& request) {
+void TakeWhatWasGiven(Request& request) {
   for (size_t i = 0; i < request.numbers.size(); ++i) {
-    if (dup2(request.fds.at(i), request.numbers[i]) < 0) Die("start_once: dup2");
-    close(request.fds[i]);
+    if (dup2(request.fds.at(i).get(), request.numbers[i]) < 0) Die("start_once: dup2");
   }
+  request.fds.clear();
   if (chdir(request.folder) != 0) Die(request.folder);
-  environ = const_cast<char**>(request.environment.data());
+  environ = request.environment.data();
 }
 
 // Returns twice, as fork does: 0 in the new process, whose parent is gone by then.
-pid_t ForkWithoutParent(const Request& request) {
+pid_t ForkWithoutParent(Request& request) {
   Pipe told, gone;
   const pid_t between = fork();
   if (between < 0) Die("start_once: fork");
@@ -130,23 +131,17 @@ pid_t ForkWithoutParent(const Request& request) {
     TakeWhatWasGiven(request);  // before other preloaded libraries see the fork
     const pid_t process = fork();
     if (process < 0) Die("start_once: fork");
-    if (process > 0) _exit(write(told.ends[1], &process, sizeof process) == sizeof process ? 0 : 1);
-    gone.Close(1);
+    if (process > 0)
+      _exit(write(told.writer.get(), &process, sizeof process) == sizeof process ? 0 : 1);
+    gone.writer.Reset();
     char none = 0;
-    if (read(gone.ends[0], &none, 1) != 0) Die("start_once: read");
-    for (const Pipe* pipe : {&told, &gone}) {
-      for (const int end : pipe->ends) {
-        if (end >= 0) close(end);
-      }
-    }
+    if (read(gone.reader.get(), &none, 1) != 0) Die("start_once: read");
     return 0;
   }
-  told.Close(1);
-  gone.Close(1);
+  told.writer.Reset();
   pid_t process = -1;
-  if (!ReadAll(told.ends[0], &process, sizeof process)) Die("start_once: read");
-  told.Close(0);
-  gone.Close(0);
+  if (!ReadAll(told.reader.get(), &process, sizeof process)) Die("start_once: read");
+  gone.writer.Reset();
   if (waitpid(between, nullptr, 0) != between) Die("start_once: waitpid");
   return process;
 }
@@ -154,19 +149,18 @@ pid_t ForkWithoutParent(const Request& request) {
 int Serve(int argc, char** argv, char** envp) {
   const char* given = std::getenv("START_ONCE_FD");
   if (given == nullptr) return program_main(argc, argv, envp);
-  const int socket = AboveOthers(atoi(given));
+  UniqueFd socket = AboveOthers(atoi(given));
   for (;;) {
     auto request = std::make_unique<Request>();
-    if (!Receive(socket, *request)) _exit(0);
+    if (!Receive(socket.get(), *request)) _exit(0);
     const int64_t process = ForkWithoutParent(*request);
     if (process == 0) {
-      close(socket);
-      const Request& own = *request.release();  // what main leaves behind uses it, too
-      return program_main(static_cast<int>(own.arguments.size()) - 1,
-                          const_cast<char**>(own.arguments.data()), environ);
+      socket.Reset();
+      Request& own = *request.release();  // what main leaves behind uses it, too
+      return program_main(static_cast<int>(own.arguments.size()) - 1, own.arguments.data(),
+                          environ);
     }
-    for (const int fd : request->fds) close(fd);
-    if (send(socket, &process, sizeof process, MSG_NOSIGNAL) != sizeof process) _exit(0);
+    if (send(socket.get(), &process, sizeof process, MSG_NOSIGNAL) != sizeof process) _exit(0);
   }
 }
 

@@ -41,7 +41,7 @@ class StalenessTest(unittest.TestCase):
         return Job(recipe(engine=engine, run=run, data=data), world, env_of_rank=folders)
 
     def bounded(self, shared_memory):
-        """Gloo does not tell a rank that another ends in the midst of a message: the wait takes its whole time."""
+        """Over Gloo a rank whose peer is killed while a message is transferred waits until its time-out."""
         return {} if shared_memory else {"collective_timeout_s": 15}
 
     def steps(self, rank):
@@ -125,7 +125,7 @@ class StalenessTest(unittest.TestCase):
             shutil.rmtree(self.dir)
 
     def test_a_worker_that_stands_still_counts_as_lost(self):
-        """Nobody else does who waits for it meanwhile: to make the next step, or (eval_every) with all servers."""
+        """The ranks that wait for it do not: they wait for the next step, or (eval_every) for the evaluation."""
         for shared_memory in (True, False):
             for run in {"steps": 200}, {"steps": 40, "eval_every": 1}:
                 with self.subTest(shared_memory=shared_memory, run=run), \

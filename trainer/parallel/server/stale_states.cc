@@ -22,8 +22,8 @@ namespace {
 // Parameters follow kGo.
 enum class Answer : int64_t { kGo = 1, kWait = 2, kStop = 3, kTaken = 4 };
 
-// A rank that waits for its turn hears of rank 0 this often, and the other servers of it: neither
-// is silent.
+// A rank that waits for its turn gets a message from rank 0 this often, and sends one to the other
+// servers, so that no side counts the other as lost.
 constexpr std::chrono::milliseconds kSignOfLife{250};
 
 // Their ranks in a connection's group.
@@ -60,8 +60,8 @@ enum class StaleStates::Request : int64_t {
   kMade = 3,   // a step without an update
   kRest = 4,   // of another server: nothing more until both train again; with the rest's number
   kLeave = 5,  // nothing more
-  kFail = 6,   // of rank 0: nothing more, and this rank says itself why
-  kWaits = 7,  // nothing now: rank 0 lets this rank wait
+  kFail = 6,   // of rank 0: nothing more; this rank prints its error itself
+  kWaits = 7,  // nothing: this rank waits until rank 0 lets it go on
 };
 
 struct StaleStates::Server {
@@ -371,8 +371,8 @@ void StaleStates::Fail() {
   }
 }
 
-void StaleStates::AskOtherServers(Request request) {
-  for (int server = 0; server < servers_; ++server) {
+void StaleStates::AskOtherServers(Request request, int first) {
+  for (int server = first; server < servers_; ++server) {
     if (server == group_.rank()) continue;
     WithContext("waiting for rank " + std::to_string(server),
                 [&] { Ask(ToServer(server), request, rests_); });
@@ -393,14 +393,9 @@ void StaleStates::Await(const std::string& what, const std::function<bool()>& co
   }
 }
 
-// Not where they expect nothing of it.
+// A rank that rests or has left sends no request: the servers do not receive one.
 void StaleStates::SayThatThisRankWaits() {
-  if (resting_ || has_left_) return;
-  for (int server = 1; server < servers_; ++server) {
-    if (server == group_.rank()) continue;
-    ExchangeWith(server, "waiting for",
-                 [&](const ProcessGroup& connection) { Ask(connection, Request::kWaits, step_); });
-  }
+  if (!resting_ && !has_left_) AskOtherServers(Request::kWaits, /*first=*/1);
 }
 
 void StaleStates::AwaitOwnTurn() {

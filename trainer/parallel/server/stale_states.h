@@ -60,8 +60,9 @@ class StaleStates : public ServerStates, public StaleTraining {
   // exchange(connection), with an error that names the server.
   template <class Exchange>
   auto ExchangeWith(int server, const std::string& what, Exchange exchange);
-  void AskOtherServers(Request request);
-  void SayThatThisRankWaits();
+  // All servers from rank `first` on but this rank.
+  void AskOtherServers(Request request, int first = 0);
+  void SayThatThisRankWaits();  // to all servers but rank 0, which knows
   std::chrono::milliseconds LongTimeout() const;
   // Of a server: until `condition` of what its threads share holds. Throws PeerLate.
   void Await(const std::string& what, const std::function<bool()>& condition);
