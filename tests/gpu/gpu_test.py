@@ -1,6 +1,7 @@
 """dslaunch-train on a GPU, against itself on the CPU: on NVIDIA's, or on the stand-in of tests/support/standin_gpu. Skipped
 where there is none, or where this trainer was built without CUDA."""
 
+import json
 import os
 import re
 import sys
@@ -9,7 +10,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "trainer"))
 from gpu_case import SKIPPED, gpus, is_standin, why_not  # noqa: E402
-from spawn import Job, recipe, run_with_metrics  # noqa: E402
+from spawn import Job, recipe, run_with_metrics, steps_of  # noqa: E402
 
 UNAVAILABLE, TIMED_OUT = 69, 75
 TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
@@ -73,6 +74,43 @@ class Training(GpuCase):
     def test_images(self):
         wanted = recipe(model="cnn", run={"steps": 10, "seed": 7})
         self.assert_close(self.run_on("cuda", wanted)[0], self.run_on("cpu", wanted)[0], 2e-2)
+
+
+class Profile(GpuCase):
+    STEPS, RECORDED = 16, 3
+
+    def profile_of(self, **environment):
+        """The profile, and the metrics of the last steps. Among these are the recorded ones, and nothing but the profile makes
+        them wait for the device."""
+        wanted = self.gpt2("cuda", {"steps_per_print": self.STEPS})
+        wanted["run"].update(steps=self.STEPS, profile={"wait": 9, "warmup": 1, "active": self.RECORDED})
+        with tempfile.TemporaryDirectory() as folder:
+            with Job(wanted, 1, env_of_rank={0: {"DSLAUNCH_RANK_DIR": folder, **environment}}) as job:
+                ended = job.finish()[0]
+            self.assertEqual((ended.code, ended.err), (0, ""))
+            with open(os.path.join(folder, "profile.json")) as file:
+                profile = json.load(file)
+            with open(os.path.join(folder, "metrics.jsonl")) as lines:
+                last = next(one for one in steps_of(lines) if one["step"] > 9 + self.RECORDED)
+        self.assertGreater(last["steps"], self.RECORDED + 1, last)
+        return profile, last
+
+    def test_lasts_until_the_device_is_done(self):
+        """The host has given out all work of the steps long before."""
+        if not is_standin():
+            self.skipTest("a model so small keeps no GPU busy; its kernels are counted")
+        profile, metrics = self.profile_of(STANDIN_DELAY_US="300")
+        print("profile of %.3f s, a step of %.3f s" % (profile["wall_s"], metrics["step_s"]), flush=True)
+        self.assertGreater(profile["wall_s"], 0.8 * self.RECORDED * metrics["step_s"])
+
+    def test_has_all_kernels_of_its_steps(self):
+        if is_standin():
+            self.skipTest("the stand-in's operations are not recorded as a device's")
+        profile, _ = self.profile_of()
+        calls = {row["name"]: row["calls"] for row in profile["operators"]}
+        for name in ("cross_entropy_gradient_float", "layer_norm_gradients", "gelu_gradient_float"):
+            layers = {"layer_norm_gradients": 2 * GPT2["n_layer"] + 1, "gelu_gradient_float": GPT2["n_layer"]}.get(name, 1)
+            self.assertEqual(calls.get(name), self.RECORDED * layers, name)
 
 
 class Checkpoints(GpuCase):

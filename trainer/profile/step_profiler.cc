@@ -13,6 +13,7 @@
 #include "trainer/base/log.h"
 #include "trainer/base/rank_files.h"
 #include "trainer/base/train_error.h"
+#include "trainer/device/streams.h"
 
 // As torch/csrc/profiler/kineto_shim.h has it, which wants an include folder of its own.
 namespace torch::autograd::profiler {
@@ -35,10 +36,10 @@ torch::profiler::impl::ProfilerConfig Config() {
                                                /*profile_memory=*/true);
 }
 
-std::set<torch::profiler::impl::ActivityType> Activities(bool on_device) {
+std::set<torch::profiler::impl::ActivityType> Activities(c10::Device device) {
   using torch::profiler::impl::ActivityType;
-  if (on_device) return {ActivityType::CPU, ActivityType::CUDA};
-  return {ActivityType::CPU};
+  if (device.is_cpu()) return {ActivityType::CPU};
+  return {ActivityType::CPU, ActivityType::CUDA};
 }
 
 // An exchange takes as long as its kernels do, where there are any: what gives out the work does
@@ -112,13 +113,14 @@ void StepProfiler::BeforeStep(int64_t index) {
   const ProfilePhase phase = ProfilePhaseOf(options_.steps, index);
   if (phase == ProfilePhase::kOff) return;
   if (!prepared_) {
-    profiler::prepareProfiler(Config(), Activities(options_.on_device()));
+    profiler::prepareProfiler(Config(), Activities(options_.device()));
     prepared_ = true;
   }
   if (phase != ProfilePhase::kActive) return;
   if (!recording_) {
     no_meter_.emplace();
-    profiler::enableProfiler(Config(), Activities(options_.on_device()));
+    AwaitStream(options_.device());  // what it has yet to do belongs to the steps before
+    profiler::enableProfiler(Config(), Activities(options_.device()));
     recording_ = true;
     start_ = Clock::now();
   }
@@ -149,6 +151,7 @@ void StepProfiler::Finish() {
 }
 
 void StepProfiler::Stop() {
+  AwaitStream(options_.device());  // which may be a step behind the host
   step_.reset();
   recording_ = false;
   const double wall_s = std::chrono::duration<double>(Clock::now() - start_).count();

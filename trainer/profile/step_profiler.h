@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/record_function.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
@@ -40,7 +41,8 @@ class StepProfiler {
     std::string rank_dir;      // for profile.json and trace.json; empty: none
     int rank = 0;
     int world_size = 1;
-    std::function<bool()> on_device;  // whether a GPU computes; called before the first step
+    // On which the rank computes; called from the first step on.
+    std::function<c10::Device()> device;
     // Both called at the end of the recorded steps. By what ranks exchange: "gloo", "nccl", "shm".
     std::function<std::string()> backend;
     // Gives the memory of a result.

@@ -17,7 +17,7 @@ class ProfileHook : public TrainHook {
                    .rank_dir = RankDir(),
                    .rank = env.rank,
                    .world_size = env.world_size,
-                   .on_device = [this] { return !run_->group.device().is_cpu(); },
+                   .device = [this] { return run_->group.device(); },
                    .backend = [this] { return Backend(); },
                    .add_memory = [this](ProfileResult& result) { AddMemory(result); }}) {}
 
