@@ -187,7 +187,10 @@ std::string SummaryText(const JobSummary& summary) {
   const std::string restarts =
       summary.restarts == 0 ? "" : " with " + Count(summary.restarts, "restart");
   if (summary.cause.kind == EndCause::Kind::kNone && summary.exit_code == 0) {
-    return "dslaunch: " + Count(static_cast<size_t>(summary.world_size), "rank") + " on " +
+    const auto lost = std::ranges::count_if(
+        summary.workers, [](const RankEnd& end) { return end.reported && end.signal != 0; });
+    return "dslaunch: " + (lost == 0 ? "" : std::to_string(summary.world_size - lost) + " of ") +
+           Count(static_cast<size_t>(summary.world_size), "rank") + " on " +
            Count(static_cast<size_t>(summary.num_nodes), "node") + " succeeded in " +
            Duration(summary.duration_s) + restarts +
            (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n" + Remarks(summary);

@@ -92,7 +92,8 @@ std::string PathOnNode(const JobSummary& summary, const std::string& node, const
 // one message.
 std::string FirstCauseText(const JobSummary& summary);
 
-// The closing block, with a newline after each line. Rank output in it is made harmless for a
+// The closing block, with a newline after each line. Where the job succeeded, ranks that a signal
+// ended are those whose loss was tolerated. Rank output in it is made harmless for a
 // terminal.
 std::string SummaryText(const JobSummary& summary);
 

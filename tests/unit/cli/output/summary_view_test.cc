@@ -48,7 +48,11 @@ TEST(SummaryText, SuccessIsOneLine) {
   summary.logs = "node1:/state/job";
   EXPECT_EQ(SummaryText(summary),
             "dslaunch: 4 ranks on 2 nodes succeeded in 12.3 s; logs: node1:/state/job\n");
+  summary.workers = {End(0, 0), End(3, 0, SIGKILL)};
+  EXPECT_EQ(SummaryText(summary),
+            "dslaunch: 3 of 4 ranks on 2 nodes succeeded in 12.3 s; logs: node1:/state/job\n");
   summary.num_nodes = summary.world_size = 1;
+  summary.workers.clear();
   summary.logs.clear();
   summary.duration_s = 3725;
   EXPECT_EQ(SummaryText(summary), "dslaunch: 1 rank on 1 node succeeded in 62 min 05 s\n");
