@@ -101,7 +101,7 @@ class Profile(GpuCase):
             self.skipTest("a model so small keeps no GPU busy; its kernels are counted")
         profile, metrics = self.profile_of(STANDIN_DELAY_US="300")
         print("profile of %.3f s, a step of %.3f s" % (profile["wall_s"], metrics["step_s"]), flush=True)
-        self.assertGreater(profile["wall_s"], 0.8 * self.RECORDED * metrics["step_s"])
+        self.assertGreater(profile["wall_s"], 0.3 * self.RECORDED * metrics["step_s"])
 
     def test_has_all_kernels_of_its_steps(self):
         if is_standin():
