@@ -193,6 +193,9 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
       *failed.mutable_cause() = CauseReportedBy(participant, failed.cause());
       return OnWorkerFailed(participant, failed, now);
     }
+    case pb::AgentMessage::kRankLost:
+      if (current) OnRankLost(message.rank_lost().rank());
+      return;
     case pb::AgentMessage::kDrained:
       return OnDrained(participant, message, now);
     case pb::AgentMessage::kStop:
@@ -319,7 +322,21 @@ void Coordinator::OnToleratedLoss(Participant& participant, const FailureReport&
     reports_.insert(reports_.end(), tolerated_.begin(), tolerated_.end());
     return EndAttempt(now);
   }
-  Notify(CauseText(cause, NodeName(cause.node_index())) + "; the job goes on without it");
+  Notify(CauseText(cause, NodeName(cause.node_index())) +
+         (cause.evidence().empty() ? "" : " (" + cause.evidence() + ")") +
+         "; the job goes on without it");
+}
+
+// Its agent ends it, and reports that as a loss that is tolerated. By itself it might never end.
+void Coordinator::OnRankLost(uint32_t rank) {
+  for (const Participant& participant : Joined()) {
+    if (!participant.in_attempt || participant.lost_in ||
+        rank - participant.first_rank >= participant.member.slots)
+      continue;
+    pb::RendezvousMessage message;
+    message.mutable_end_rank()->set_rank(rank);
+    return Send(participant.session, std::move(message));
+  }
 }
 
 size_t Coordinator::CountRunning() const {

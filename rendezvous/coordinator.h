@@ -144,6 +144,7 @@ class Coordinator {
                       Clock::time_point now);
   void OnToleratedLoss(Participant& participant, const FailureReport& report,
                        Clock::time_point now);
+  void OnRankLost(uint32_t rank);
   void OnStopJob(Participant& participant, const pb::Cause& cause, Clock::time_point now);
   void OnFrontEndConnection(Participant& participant, bool is_broken);
 

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -213,6 +214,9 @@ class AgentCore {
   void OnSpawnFailed(const pb::SpawnFailed& failed);
   void OnWorkerExited(pb::WorkerExited exited, Clock::time_point now);
   void OnWorkerStopped(const pb::WorkerStopped& stopped);
+  void OnRankSaidLost(uint32_t rank);  // by one of this node's, of any node's
+  void OnEndRank(uint32_t rank);
+  void KillWorker(const AttemptWorker& worker);
   void OnStatus(const pb::StatusBytes& status, Clock::time_point now);
   void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
   // "rank 3 (node2, pid 123)", for messages.
@@ -294,6 +298,8 @@ class AgentCore {
   uint64_t attempt_ = 0;
   AttemptWorkers workers_;
   std::map<uint32_t, int> mpi_aborts_;  // codes of ranks that are killed for it, by rank
+  std::set<uint32_t> reported_lost_;    // ranks, as those of this node have said
+  std::set<uint32_t> ended_as_lost_;    // ranks of this node
   std::string program_;                 // of the workers
   std::string workers_cgroup_;          // empty: they have none
   pb::NodeDone done_;                   // what is known of it so far

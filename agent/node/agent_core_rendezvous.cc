@@ -91,6 +91,9 @@ AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message
       BeginStop(message.refused().cause());
       OnCompleted({}, now);
       break;
+    case pb::RendezvousMessage::kEndRank:
+      if (message.attempt() == attempt_) OnEndRank(message.end_rank().rank());
+      break;
     case pb::RendezvousMessage::kNoFrontEnd:
       if (front_end_link_is_broken_) SendNoFrontEnd();
       break;

@@ -33,6 +33,8 @@ void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
   attempt_ = message.attempt();
   restarts_ = message.assignment().restart_count();
   mpi_aborts_.clear();
+  reported_lost_.clear();
+  ended_as_lost_.clear();
   workers_ = AttemptWorkers(attempt_, message.assignment(), {});
   Do(agent_action::PlanWorkers{.attempt = attempt_, .assignment = message.assignment()});
 }
@@ -160,10 +162,7 @@ AgentActions AgentCore::OnMpiAbort(const pb::PmixAbort& aborted) {
   if (phase_ != Phase::kWorking || worker == workers_.all().end()) return {};
   if (aborted.waits()) {
     mpi_aborts_.emplace(rank, aborted.code());
-    pb::SupervisorRequest request;
-    request.mutable_signal()->set_signal(SIGKILL);
-    request.mutable_signal()->set_local_rank(worker->local_rank);
-    SendToSupervisor(std::move(request));
+    KillWorker(*worker);
     return Take();
   }
   if (ExitCodeOf(aborted.code()) != 0) return {};
@@ -244,6 +243,8 @@ AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& as
   if (const auto aborted = mpi_aborts_.find(end.event.rank());
       aborted != mpi_aborts_.end() && end.event.evidence().empty())
     end.event.set_evidence("it called MPI_Abort with code " + std::to_string(aborted->second));
+  if (asked.tolerated && ended_as_lost_.contains(end.event.rank()))
+    end.event.set_evidence("it did not answer, and the others went on without it");
   if (end.failed) {
     pb::AgentMessage message;
     pb::WorkerFailed& failed = *message.mutable_worker_failed();
@@ -272,8 +273,37 @@ void AgentCore::OnWorkerStopped(const pb::WorkerStopped& stopped) {
   Notify(Describe(*worker) +
          (stopped.signal() == 0
               ? " continues"
-              : " was stopped by " + SignalName(stopped.signal()) +
-                    "; the others wait for it until it is continued (kill -CONT)"));
+              : " was stopped by " + SignalName(stopped.signal()) + "; the others wait for it" +
+                    (worker->loss_tolerated ? " for some time, and then go on without it"
+                                            : " until it is continued (kill -CONT)")));
+}
+
+void AgentCore::OnRankSaidLost(uint32_t rank) {
+  if (phase_ != Phase::kWorking || rank >= workers_.assignment().world_size() ||
+      !reported_lost_.insert(rank).second)
+    return;
+  pb::AgentMessage message;
+  message.mutable_rank_lost()->set_rank(rank);
+  SendToRendezvous(std::move(message));
+}
+
+void AgentCore::OnEndRank(uint32_t rank) {
+  const auto worker = std::ranges::find(workers_.all(), rank, &AttemptWorker::rank);
+  if (phase_ != Phase::kWorking || worker == workers_.all().end() || worker->ended) return;
+  if (!worker->loss_tolerated) {
+    return Log("other ranks go on without " + Describe(*worker) +
+               ", which has not said that they may; it is left alone");
+  }
+  if (!ended_as_lost_.insert(rank).second) return;
+  Log("other ranks go on without " + Describe(*worker) + "; it is killed");
+  KillWorker(*worker);
+}
+
+void AgentCore::KillWorker(const AttemptWorker& worker) {
+  pb::SupervisorRequest request;
+  request.mutable_signal()->set_signal(SIGKILL);
+  request.mutable_signal()->set_local_rank(worker.local_rank);
+  SendToSupervisor(std::move(request));
 }
 
 void AgentCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now) {
@@ -286,6 +316,10 @@ void AgentCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now) {
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     const std::optional<StatusLine> parsed = StatusLine::Parse(line);
     if (!parsed) continue;
+    if (parsed->event == StatusLine::Event::kLost) {
+      OnRankSaidLost(parsed->lost_rank);
+      continue;
+    }
     workers_.OnStatus(status.local_rank(), *parsed, now);
     Do(agent_action::EmitStatus{.rank = worker->rank,
                                 .line = std::string(line),

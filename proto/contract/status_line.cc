@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 namespace dslaunch {
 namespace {
@@ -100,6 +101,8 @@ std::string StatusLine::Format() const {
     return loss_tolerated ? "{\"event\":\"ready\",\"loss_tolerated\":true}\n"
                           : "{\"event\":\"ready\"}\n";
   }
+  if (event == Event::kLost)
+    return "{\"event\":\"lost\",\"rank\":" + std::to_string(lost_rank) + "}\n";
   if (event == Event::kEval) {
     std::string line = "{\"event\":\"eval\",\"step\":" + std::to_string(step);
     for (const auto& [name, value] : results)
@@ -122,6 +125,7 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
   StatusLine status;
   bool has_event = false;
   bool has_step = false;
+  std::optional<int64_t> rank;
   while (!json.Take('}')) {
     std::string_view key, value;
     if (!json.TakeString(key) || !json.Take(':')) return std::nullopt;
@@ -134,6 +138,8 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
           status.event = Event::kStep;
         else if (value == "eval")
           status.event = Event::kEval;
+        else if (value == "lost")
+          status.event = Event::kLost;
         else
           return std::nullopt;
         has_event = true;
@@ -148,6 +154,8 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
         has_step = true;
       } else if (key == "total_steps") {
         if (!ReadCount(value, status.total_steps)) return std::nullopt;
+      } else if (key == "rank") {  // of kLost; a program may have one of its own elsewhere
+        if (!ReadCount(value, rank.emplace())) rank.reset();
       } else if (key == "loss_tolerated") {
         status.loss_tolerated = value == "true";
       } else if (key == "loss") {
@@ -166,6 +174,10 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
   }
   if (!json.AtEnd() || !has_event) return std::nullopt;
   if (status.event == Event::kStep && !has_step) return std::nullopt;
+  if (status.event == Event::kLost) {
+    if (!rank || *rank > std::numeric_limits<uint32_t>::max()) return std::nullopt;
+    status.lost_rank = static_cast<uint32_t>(*rank);
+  }
   if (status.event != Event::kEval) status.results.clear();
   if (status.event != Event::kReady) status.loss_tolerated = false;
   return status;

@@ -3,7 +3,9 @@
 //   {"event":"ready"}
 //   {"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120,"compute_s":0.12}
 //   {"event":"eval","step":1000,"loss":0.35,"accuracy":0.8712}
+//   {"event":"lost","rank":3}
 // The first may have "loss_tolerated":true: that a signal ends this rank is no failure of the job.
+// By the last one the others go on without such a rank, which does not answer: it is killed.
 // Text may have "tokens_per_s" too: it is shown in place of samples_per_s.
 // Of the first two only the fields below are read; others are ignored, so programs may add their
 // own. All numbers of an evaluation are its results; the newest is the `result` of --json.
@@ -24,7 +26,7 @@ inline constexpr size_t kMaxStatusLineBytes = 4096;  // longer lines are ignored
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
 
 struct StatusLine {
-  enum class Event { kReady, kStep, kEval };
+  enum class Event { kReady, kStep, kEval, kLost };
   Event event = Event::kReady;
   // kReady only: the other ranks go on where a signal ends this one; the rank says it of itself.
   bool loss_tolerated = false;
@@ -35,12 +37,13 @@ struct StatusLine {
   std::optional<double> tokens_per_s = {};  // the same
   std::optional<double> compute_s = {};     // of this rank's own work in the step, waiting left out
   EvaluationResults results = {};           // kEval only
+  uint32_t lost_rank = 0;                   // kLost only
 
   // One line with its newline. A loss that is not finite is written as null.
   std::string Format() const;
 
   // nullopt for anything that is not a status line: malformed, unknown event, too long, negative
-  // step.
+  // step or rank.
   static std::optional<StatusLine> Parse(std::string_view line);
 };
 

@@ -321,6 +321,9 @@ Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limi
                        message.worker_failed().cause().rank() >= 0),
                   "a tolerated loss that no signal to a rank caused");
       break;
+    case pb::AgentMessage::kRankLost:
+      rules.Below("rank", message.rank_lost().rank(), limits.ranks);
+      break;
     case pb::AgentMessage::kStop:
       CheckCause(rules, message.stop().cause(), limits);
       break;
@@ -380,6 +383,9 @@ Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLi
         rules.Below("node", peer.node_index(), limits.nodes);
         rules.Holds(IsEndpoint(peer.endpoint()), "an endpoint that is no address and port");
       }
+      break;
+    case pb::RendezvousMessage::kEndRank:
+      rules.Below("rank", message.end_rank().rank(), limits.ranks);
       break;
     case pb::RendezvousMessage::kInspect:
       rules.AtMost("number of ranks", static_cast<uint64_t>(message.inspect().ranks_size()),

@@ -8,23 +8,26 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import FASHION_MNIST, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
 GOES_ON = r"rank %d \(%s\) was killed by SIGKILL; the job goes on without it"
+GIVEN_UP = (r"rank %d \(%s\) was killed by SIGKILL \(it did not answer, and the others went on without it\); "
+            "the job goes on without it")
 READY = """echo '{"event":"ready","loss_tolerated":true}' >&$DSLAUNCH_STATUS_FD; """
 
 
 class Staleness(LauncherCase):
-    def train(self, servers, steps, *options):
+    def train(self, servers, steps, *options, settings=()):
         job = self.start(*TWO_BY_TWO, *options, "train", FASHION_MNIST, "--steps", steps,
+                         *(word for setting in settings for word in ("--set", setting)),
                          "--set", "engine.parallel.mode=parameter_server",
                          "--set", f"engine.parallel.servers={servers}", "--set", "engine.parallel.staleness=2",
                          "--set", "engine.steps_per_print=20")
         self.wait_for_output(job, r"step 20/", timeout_s=120)
         return job
 
-    def kill(self, *ranks):
+    def kill(self, *ranks, by=signal.SIGKILL):
         processes = {process.environ.get("RANK"): process.pid for process in self.leftovers()
                      if process.name == "dslaunch-train"}
         for rank in ranks:
-            os.kill(processes[str(rank)], signal.SIGKILL)
+            os.kill(processes[str(rank)], by)
 
     def test_a_lost_worker_is_tolerated_and_said_once(self):
         job = self.train(servers=2, steps=600)
@@ -34,6 +37,15 @@ class Staleness(LauncherCase):
         self.assert_says(job, GOES_ON % (3, "node1"))
         self.assert_says(job, r"step 600/600", r"test accuracy \d")
         self.assert_presentable(job)
+        self.assert_nothing_left()
+
+    def test_a_worker_that_stands_still_is_ended_when_the_others_are_done(self):
+        job = self.train(2, 600, settings=["run.collective_timeout_s=2"])
+        self.kill(3, by=signal.SIGSTOP)
+        self.assert_code(0, self.wait(job, 120), job)
+        self.assert_says(job, r"rank 3 \(node1, pid \d+\) was stopped by SIGSTOP; the others wait for it for some time, "
+                         "and then go on without it", r"rank 3 is lost; training goes on without it",
+                         GIVEN_UP % (3, "node1"), r"step 600/600", r"test accuracy \d", r"3 of 4 ranks on 2 nodes succeeded")
         self.assert_nothing_left()
 
     def test_over_the_agents_connections_it_is_the_same(self):
@@ -83,6 +95,21 @@ class Staleness(LauncherCase):
         code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK = 0 ] || kill -KILL $$; sleep 1"))
         self.assert_code(0, code, job)
         self.assert_says(job, GOES_ON % (1, "node0"), GOES_ON % (2, "node1"), GOES_ON % (3, "node1"))
+        self.assert_nothing_left()
+
+    def test_any_program_may_give_up_a_rank(self):
+        lost = """echo '{"event":"lost","rank":%d}' >&$DSLAUNCH_STATUS_FD; """
+        code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK = 0 ] || sleep 60; sleep 1; " + lost % 1 + lost % 2 +
+                                                    lost % 3 + "sleep 1"))
+        self.assert_code(0, code, job)
+        self.assert_says(job, *(GIVEN_UP % each for each in ((1, "node0"), (2, "node1"), (3, "node1"))),
+                         r"1 of 4 ranks on 2 nodes succeeded")
+        self.assert_nothing_left()
+
+    def test_a_rank_that_may_not_be_lost_cannot_be_given_up(self):
+        code, job = self.run_job(*TWO_BY_TWO, *bash("echo '{\"event\":\"lost\",\"rank\":3}' >&$DSLAUNCH_STATUS_FD; sleep 2"))
+        self.assert_code(0, code, job)
+        self.assertNotIn("goes on without", job.output)
         self.assert_nothing_left()
 
     def test_where_no_rank_is_left_the_first_loss_is_the_cause(self):

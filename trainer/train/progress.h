@@ -47,6 +47,8 @@ class Progress {
 
   // `loss_tolerated`: the other ranks go on where this one is killed.
   void Ready(bool loss_tolerated = false) { status_.Ready(loss_tolerated); }
+  // The run has ended without `rank`, which may still be there.
+  void Lost(int rank) { status_.Lost(rank); }
   // Training begins now. `samples_before` are those of this run up to the first step of `schedule`.
   void Start(const Schedule& schedule, int64_t samples_before);
   void AddStep(const StepInfo& info);

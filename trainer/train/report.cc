@@ -34,6 +34,13 @@ void StatusPipe::Ready(bool loss_tolerated) {
   Write(line.Format());
 }
 
+void StatusPipe::Lost(int rank) {
+  StatusLine line;
+  line.event = StatusLine::Event::kLost;
+  line.lost_rank = static_cast<uint32_t>(rank);
+  Write(line.Format());
+}
+
 void StatusPipe::Step(const StatusLine& line) {
   const Clock::time_point now = Clock::now();
   if (now < next_ && line.step != line.total_steps) return;

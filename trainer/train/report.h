@@ -20,6 +20,7 @@ class StatusPipe {
   // `fd` is DSLAUNCH_STATUS_FD, -1 for none. Takes ownership.
   explicit StatusPipe(int fd);
   void Ready(bool loss_tolerated = false);
+  void Lost(int rank);
   // At most ten a second, but always the one of the last step.
   void Step(const StatusLine& line);
   void Evaluated(int64_t step, const EvaluationResults& results);

@@ -166,6 +166,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   Export(run);
 
   const std::vector<int> lost = stale == nullptr ? std::vector<int>() : stale->Leave();
+  for (const int rank : lost) progress_.Lost(rank);
   run.group.Barrier();  // which waits longer for rank 0 than Finish would
   group.Finish(lost);
 }

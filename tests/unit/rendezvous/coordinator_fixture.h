@@ -112,6 +112,11 @@ class CoordinatorFixture : public ::testing::Test {
     cause.set_exit_code(137);
     return Log(message);
   }
+  std::vector<Outgoing> SaysLost(uint32_t node, uint32_t rank) {
+    pb::AgentMessage message = From(node);
+    message.mutable_rank_lost()->set_rank(rank);
+    return Log(message);
+  }
   std::vector<Outgoing> StopJob(uint32_t node, pb::Cause::Kind kind) {
     pb::AgentMessage message = From(node);
     *message.mutable_stop()->mutable_cause() = MakeCause(kind, node, ExitCode::kUnavailable, "why");

@@ -74,6 +74,17 @@ TEST_F(CoordinatorTest, ALossThatIsToleratedEndsNothingAndIsSaidOnce) {
   EXPECT_EQ(stop[0].message.stop().cause().kind(), pb::Cause::NONE);
 }
 
+TEST_F(CoordinatorTest, TheNodeOfARankThatIsLostIsAskedToEndIt) {
+  Start();
+  const std::vector<Outgoing> out = SaysLost(0, 3);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].session, 2u);
+  EXPECT_EQ(out[0].message.attempt(), 1u);
+  EXPECT_EQ(out[0].message.end_rank().rank(), 3u);
+  EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
+  EXPECT_TRUE(SaysLost(0, 6).empty());  // nobody's
+}
+
 TEST_F(CoordinatorTest, AfterALossThatIsToleratedAnotherEndsTheJob) {
   Start();
   Killed(1, 3, true);

@@ -522,6 +522,43 @@ TEST_F(AgentCoreTest, ALossThatIsToleratedMayBeANodesLastEnd) {
   EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 1u);
 }
 
+TEST_F(AgentCoreTest, ARankThatTheOthersHaveGivenUpIsKilled) {
+  Start();
+  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  actions_.clear();
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(3); });
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(3); });
+  ASSERT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kSignal));
+  const pb::SignalWorkers& sent = All<agent_action::SendToSupervisor>()[0].request.signal();
+  EXPECT_EQ(sent.signal(), SIGKILL);
+  EXPECT_EQ(sent.local_rank(), 1u);
+  Killed(1, SIGKILL);
+  const pb::WorkerFailed lost = Said(pb::AgentMessage::kWorkerFailed).worker_failed();
+  EXPECT_TRUE(lost.tolerated());
+  EXPECT_EQ(lost.cause().evidence(), "it did not answer, and the others went on without it");
+}
+
+TEST_F(AgentCoreTest, ARankIsKilledOnlyInItsAttemptAndWhereItMayBeLost) {
+  Start();
+  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  actions_.clear();
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(2); });
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(0); });
+  Hear(2, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(3); });
+  EXPECT_THAT(Requests(), IsEmpty());
+}
+
+TEST_F(AgentCoreTest, WhomARankHasGivenUpIsToldOnce) {
+  Start();
+  actions_.clear();
+  for (const char* const line : {R"({"event":"lost","rank":0})", R"({"event":"lost","rank":0})",
+                                 R"({"event":"lost","rank":1000000})"})
+    Status(0, line);
+  EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 1u);
+  EXPECT_EQ(Said(pb::AgentMessage::kRankLost).rank_lost().rank(), 0u);
+  EXPECT_EQ(Count<agent_action::EmitStatus>(), 0u);
+}
+
 TEST_F(AgentCoreTest, ALossThatNobodyToleratesIsAFailure) {
   Start();
   Status(1, R"({"event":"ready","loss_tolerated":true})");
@@ -1149,7 +1186,17 @@ TEST_F(AgentCoreTest, TheUserHearsOfAStoppedRankAndWhatTheRendezvousHasToSay) {
     event.mutable_stopped()->set_signal(SIGSTOP);
   });
   EXPECT_THAT(Record(pb::NodeEvent::kNotice).notice().message(),
-              HasSubstr("rank 2 (node2, pid 100) was stopped by SIGSTOP"));
+              HasSubstr("rank 2 (node2, pid 100) was stopped by SIGSTOP; the others wait for it "
+                        "until it is continued"));
+  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  actions_.clear();
+  Supervisor([](pb::SupervisorEvent& event) {
+    event.mutable_stopped()->set_local_rank(1);
+    event.mutable_stopped()->set_signal(SIGSTOP);
+  });
+  EXPECT_THAT(Record(pb::NodeEvent::kNotice).notice().message(),
+              HasSubstr("the others wait for it for some time, and then go on without it"));
+  actions_.clear();
   Hear(1, [](pb::RendezvousMessage& message) { message.mutable_notice()->set_message("a word"); });
   EXPECT_EQ(Record(pb::NodeEvent::kNotice).notice().message(), "a word");
 }

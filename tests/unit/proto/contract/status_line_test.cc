@@ -31,6 +31,19 @@ TEST(StatusLineTest, OnlyThatARankIsReadySaysThatItMayBeLost) {
       StatusLine::Parse(R"({"event":"step","step":1,"loss_tolerated":true})")->loss_tolerated);
 }
 
+TEST(StatusLineTest, ALostRankIsNamed) {
+  StatusLine line;
+  line.event = StatusLine::Event::kLost;
+  line.lost_rank = 4294967295;
+  EXPECT_EQ(StatusLine::Parse(line.Format())->lost_rank, 4294967295);
+  EXPECT_EQ(StatusLine::Parse(R"({"rank":3,"event":"lost"})")->event, StatusLine::Event::kLost);
+  EXPECT_FALSE(StatusLine::Parse(R"({"event":"lost"})"));
+  EXPECT_FALSE(StatusLine::Parse(R"({"event":"lost","rank":-1})"));
+  EXPECT_FALSE(StatusLine::Parse(R"({"event":"lost","rank":4294967296})"));
+  EXPECT_FALSE(StatusLine::Parse(R"({"event":"lost","rank":"3"})"));
+  EXPECT_TRUE(StatusLine::Parse(R"({"event":"step","step":1,"rank":-1})"));
+}
+
 TEST(StatusLineTest, RoundTrip) {
   StatusLine line;
   line.event = StatusLine::Event::kStep;
