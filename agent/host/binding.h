@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "agent/host/cpu_topology.h"
+#include "agent/host/gpus.h"
 #include "base/error.h"
 #include "proto/job.pb.h"
 

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <optional>
 
+#include "agent/host/folder_names.h"
 #include "base/cpu_list.h"
 
 namespace dslaunch {
@@ -41,20 +42,10 @@ int FirstOf(const fs::path& path, int otherwise) {
   return cpus.empty() ? otherwise : cpus.front();
 }
 
-// Names in a folder, sorted.
-std::vector<std::string> Names(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (fs::directory_iterator it(folder, ignored), end; it != end; it.increment(ignored))
-    names.push_back(it->path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
 int LastLevelCache(const fs::path& cpu_folder, int cpu) {
   int level = -1;
   int first = cpu;
-  for (const std::string& name : Names(cpu_folder / "cache")) {
+  for (const std::string& name : NamesIn(cpu_folder / "cache")) {
     const fs::path index = cpu_folder / "cache" / name;
     const std::string type = ReadLine(index / "type");
     const int found = ReadNumber(index / "level").value_or(-1);
@@ -85,23 +76,6 @@ CpuTopology ReadCpuTopology(const std::string& root, const std::vector<int>& usa
   }
   if (topology.nodes.empty()) topology.nodes.push_back({0, usable});
   return topology;
-}
-
-std::vector<GpuPlace> ReadGpuPlaces(const std::string& root) {
-  std::vector<GpuPlace> places;
-  const fs::path driver = root + "/proc/driver/nvidia/gpus";
-  for (const std::string& address : Names(driver)) {
-    GpuPlace place;
-    place.numa_node = std::max(
-        0, ReadNumber(root + "/sys/bus/pci/devices/" + address + "/numa_node").value_or(0));
-    std::ifstream information(driver / address / "information");
-    for (std::string line; std::getline(information, line);) {
-      const size_t uuid = line.find("GPU-");
-      if (line.starts_with("GPU UUID") && uuid != std::string::npos) place.uuid = line.substr(uuid);
-    }
-    places.push_back(std::move(place));
-  }
-  return places;
 }
 
 bool MayBindMemory() { return syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL) == 0; }

@@ -31,14 +31,6 @@ struct CpuTopology {
 // found is taken for the simplest case: one CPU a core, one socket, one NUMA node.
 CpuTopology ReadCpuTopology(const std::string& root, const std::vector<int>& usable);
 
-struct GpuPlace {
-  std::string uuid;   // "GPU-..."; empty: unknown
-  int numa_node = 0;  // 0 where the kernel knows none, as with torchrun
-};
-
-// The NVIDIA GPUs in the order of their PCI addresses.
-std::vector<GpuPlace> ReadGpuPlaces(const std::string& root);
-
 // Whether this process may choose NUMA nodes for memory: containers often may not.
 bool MayBindMemory();
 

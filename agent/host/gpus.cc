@@ -1,23 +1,94 @@
 #include "agent/host/gpus.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <set>
 #include <string_view>
 
-namespace dslaunch {
+#include "agent/host/folder_names.h"
 
-int CountVisibleGpus(const char* cuda_visible_devices) {
-  // The driver lists its devices here; no library of CUDA needs to be found for that.
-  std::error_code ignored;
-  int installed = 0;
-  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", ignored), end; it != end;
-       it.increment(ignored)) {
-    ++installed;
+namespace dslaunch {
+namespace {
+
+std::optional<int> WholeNumber(std::string_view text) {
+  int number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (status != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+// Their PCI addresses.
+std::vector<std::string> ListedByDriver(const std::string& root) {
+  return NamesIn(root + "/proc/driver/nvidia/gpus");
+}
+
+// The numbers of the device files: /dev/nvidia3.
+std::set<int> DeviceFiles(const std::string& root) {
+  constexpr std::string_view kPrefix = "nvidia";
+  std::set<int> numbers;
+  for (const std::string& name : NamesIn(root + "/dev")) {
+    if (!name.starts_with(kPrefix)) continue;
+    if (const auto number = WholeNumber(std::string_view(name).substr(kPrefix.size())))
+      numbers.insert(*number);
   }
-  if (cuda_visible_devices == nullptr) return installed;
+  return numbers;
+}
+
+size_t CountUsable(size_t listed, size_t files) {
+  if (listed == 0 || files == 0) return std::max(listed, files);
+  return std::min(listed, files);
+}
+
+struct Information {
+  std::string uuid;
+  std::optional<int> device_file;
+};
+
+Information ReadInformation(const std::string& root, const std::string& address) {
+  Information information;
+  std::ifstream file(root + "/proc/driver/nvidia/gpus/" + address + "/information");
+  for (std::string line; std::getline(file, line);) {
+    const size_t value = line.find_first_not_of(" \t", line.find(':') + 1);
+    if (value == std::string::npos) continue;
+    if (line.starts_with("GPU UUID:") && line.compare(value, 4, "GPU-") == 0)
+      information.uuid = line.substr(value);
+    if (line.starts_with("Device Minor:"))
+      information.device_file = WholeNumber(line.substr(value));
+  }
+  return information;
+}
+
+int NumaNodeOf(const std::string& root, const std::string& address) {
+  std::ifstream file(root + "/sys/bus/pci/devices/" + address + "/numa_node");
+  int node = 0;
+  return file >> node ? std::max(0, node) : 0;
+}
+
+}  // namespace
+
+int CountVisibleGpus(const char* cuda_visible_devices, const std::string& root) {
+  const auto usable =
+      static_cast<int>(CountUsable(ListedByDriver(root).size(), DeviceFiles(root).size()));
+  if (cuda_visible_devices == nullptr) return usable;
   const std::string_view list(cuda_visible_devices);
   if (list.empty() || list == "-1") return 0;
-  return std::min(installed, 1 + static_cast<int>(std::ranges::count(list, ',')));
+  return std::min(usable, 1 + static_cast<int>(std::ranges::count(list, ',')));
+}
+
+std::vector<GpuPlace> ReadGpuPlaces(const std::string& root) {
+  const std::vector<std::string> listed = ListedByDriver(root);
+  const std::set<int> files = DeviceFiles(root);
+  if (listed.empty()) return std::vector<GpuPlace>(files.size());
+  std::vector<GpuPlace> places;
+  for (const std::string& address : listed) {
+    Information information = ReadInformation(root, address);
+    const bool has_file = !information.device_file || files.contains(*information.device_file);
+    if (!files.empty() && !has_file) continue;
+    places.push_back({std::move(information.uuid), NumaNodeOf(root, address)});
+  }
+  return places;
 }
 
 }  // namespace dslaunch

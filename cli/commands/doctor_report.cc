@@ -283,8 +283,8 @@ class Diagnosis {
              Count(static_cast<size_t>(node_->slots), "slot"),
          hidden.empty()
              ? "lower its slots, or use --device cpu"
-             : "look at CUDA_VISIBLE_DEVICES and /proc/driver/nvidia/gpus there, or lower its "
-               "slots, or use --device cpu");
+             : "look at CUDA_VISIBLE_DEVICES and /dev/nvidia* there, or lower its slots, or use "
+               "--device cpu");
   }
 
   void CheckGpusAreFree(const pb::Gpus& gpus) {

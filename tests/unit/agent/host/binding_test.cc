@@ -253,5 +253,39 @@ TEST_F(CpuTopologyTest, GpusAreInTheOrderOfTheirAddresses) {
   EXPECT_THAT(ReadGpuPlaces(dir_ / "none"), IsEmpty());
 }
 
+TEST_F(CpuTopologyTest, GpusCountWhereTheirDeviceFilesAre) {
+  const char* const folder = "proc/driver/nvidia/gpus/";
+  for (const auto& [address, minor] :
+       {std::pair("0000:19:00.0", "2"), {"0000:3b:00.0", "0"}, {"0000:db:00.0", "1"}}) {
+    Write(
+        folder + (address + std::string("/information")),
+        "Model: X\nGPU UUID: \t GPU-" + std::string(minor) + "\nDevice Minor: \t " + minor + "\n");
+  }
+  EXPECT_EQ(CountVisibleGpus(nullptr, dir_.path()), 3);  // none was used yet
+  EXPECT_EQ(ReadGpuPlaces(dir_.path()).size(), 3u);
+  for (const char* const other : {"nvidiactl", "nvidia-uvm", "nvidia", "nvidia1x"})
+    Write("dev/" + std::string(other), "");
+  EXPECT_EQ(CountVisibleGpus(nullptr, dir_.path()), 3);
+  Write("dev/nvidia2", "");
+  Write("dev/nvidia1", "");
+  EXPECT_EQ(CountVisibleGpus(nullptr, dir_.path()), 2);
+  EXPECT_EQ(CountVisibleGpus("0", dir_.path()), 1);
+  EXPECT_EQ(CountVisibleGpus("0,1,2", dir_.path()), 2);
+  EXPECT_EQ(CountVisibleGpus("", dir_.path()), 0);
+  const std::vector<GpuPlace> places = ReadGpuPlaces(dir_.path());
+  ASSERT_EQ(places.size(), 2u);
+  EXPECT_EQ(places[0].uuid, "GPU-2");
+  EXPECT_EQ(places[1].uuid, "GPU-1");
+}
+
+TEST_F(CpuTopologyTest, DeviceFilesAloneCountToo) {
+  for (const char* const file : {"nvidia0", "nvidia10", "nvidiactl"})
+    Write("dev/" + std::string(file), "");
+  EXPECT_EQ(CountVisibleGpus(nullptr, dir_.path()), 2);
+  const std::vector<GpuPlace> places = ReadGpuPlaces(dir_.path());
+  ASSERT_EQ(places.size(), 2u);
+  EXPECT_EQ(places[1].uuid, "");
+}
+
 }  // namespace
 }  // namespace dslaunch::binding_test

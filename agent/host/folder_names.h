@@ -1,0 +1,22 @@
+// What a folder of /proc, /sys or /dev holds.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+// Names in `folder`, sorted. None where it cannot be read.
+inline std::vector<std::string> NamesIn(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator it(folder, ignored), end; it != end;
+       it.increment(ignored))
+    names.push_back(it->path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace dslaunch
