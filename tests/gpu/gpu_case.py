@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import pathlib
 
 SKIPPED = 77  # exit code that CTest counts as skipped
 
@@ -21,6 +22,19 @@ def is_standin():
     """Whether the GPU is that of tests/support/standin_gpu."""
     # Its driver lies beside the programs.
     return os.path.exists(os.path.join(os.path.dirname(os.environ["DSLAUNCH_TRAIN"]), "..", "driver"))
+
+
+def gpu_list():
+    """The folder in which NVIDIA's driver lists the machine's GPUs."""
+    return pathlib.Path("/proc/driver/nvidia/gpus")
+
+
+def where_gpus_are_listed(count, command):
+    """A command that runs `command` where the driver lists so many GPUs: in a mount namespace, which takes root or a user
+    namespace."""
+    folders = " ".join(str(gpu_list() / ("0000:%02x:00.0" % number)) for number in range(1, count + 1))
+    unshare = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--user", "--map-root-user"])
+    return [*unshare, "sh", "-c", "mount -t tmpfs none /proc/driver && mkdir -p " + folders + ' && exec "$0" "$@"', *command]
 
 
 def why_not():

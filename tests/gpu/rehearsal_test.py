@@ -9,6 +9,8 @@ import sys
 import tempfile
 import unittest
 
+from gpu_case import where_gpus_are_listed
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = os.environ["DSLAUNCH_ORACLE_PYTHON"]
 DEEPSPEED = ROOT / ".deps" / "deepspeed" / "bin" / "python3"  # packaging/fetch-deepspeed made it, or did not
@@ -19,19 +21,25 @@ LIMIT_S = 600
 class Rehearsal(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        cls.tree = cls.pack()
+
+    @classmethod
+    def pack(cls, *options):
+        """The folder of the tree."""
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
-        cls.tree = pathlib.Path(folder.name) / "tree"
-        own = "%d.%d" % sys.version_info[:2]
-        subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "pack", "--standin", cls.tree,
-                        *(["--deepspeed", own] if DEEPSPEED.exists() else [])], check=True, timeout=LIMIT_S)
+        tree = pathlib.Path(folder.name) / "tree"
+        subprocess.run([sys.executable, ROOT / "tests" / "gpu" / "pack", "--standin", *options, tree], check=True, timeout=LIMIT_S)
+        return tree
 
-    def run_in_tree(self, code, *command):
-        """The lines that it prints. Of this build it knows nothing, and it has one GPU."""
+    def run_in_tree(self, code, *command, is_listed=False):
+        """The lines that it prints. Of this build it knows nothing, and it has one GPU, which the driver lists or not."""
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith(("DSLAUNCH_", "TEST_", "LD_LIBRARY_PATH"))}
-        ended = subprocess.run([PYTHON, self.tree / command[0], *command[1:]], capture_output=True, text=True, timeout=LIMIT_S,
-                               cwd="/", env={**environment, "FAKE_CUDA_DEVICES": "1"})
+        environment["PATH"] = "%s:%s" % (ROOT / "tests" / "support" / "nvidia_smi", environment["PATH"])
+        argv = [PYTHON, self.tree / command[0], *command[1:]]
+        ended = subprocess.run(where_gpus_are_listed(1, argv) if is_listed else argv, capture_output=True, text=True,
+                               timeout=LIMIT_S, cwd="/", env={**environment, "FAKE_CUDA_DEVICES": "1"})
         print(ended.stdout, flush=True)
         self.assertEqual((ended.returncode, ended.stderr), (code, ""), ended.stdout)
         return ended.stdout.splitlines()
@@ -40,6 +48,12 @@ class Rehearsal(unittest.TestCase):
         lines = self.run_in_tree(0, "tests/gpu/run", *([] if FULL else ["--only", "fp16"]))
         self.assertRegex(lines[-1], r"^\d+ passed, 0 failed, \d+ skipped, 0 not run to the end, in \d+ s$")
         self.assertTrue(any("test_fp16_with_a_loss_scale" in line and line.endswith("passed") for line in lines))
+
+    def test_tests_of_whole_jobs(self):
+        if subprocess.run(where_gpus_are_listed(1, ["true"]), capture_output=True).returncode != 0:
+            self.skipTest("this machine does not let a test mount its own /proc/driver")
+        lines = self.run_in_tree(0, "tests/gpu/run", "--only", "WholeJob", is_listed=True)
+        self.assertRegex(lines[-1], r"^3 passed, 0 failed, 1 skipped, 0 not run to the end, in \d+ s$")
 
     def test_what_the_time_does_not_reach_is_in_the_table(self):
         lines = self.run_in_tree(75, "tests/gpu/run", "--seconds", "3")
@@ -66,6 +80,7 @@ class Rehearsal(unittest.TestCase):
 
     @unittest.skipUnless(DEEPSPEED.exists(), "needs packaging/fetch-deepspeed")
     def test_deepspeed(self):
+        self.tree = self.pack("--deepspeed", "%d.%d" % sys.version_info[:2])
         rows = ["offload", "deepspeed", "deepspeed offload"]
         self.benchmark(rows, "--steps", "20", "--batch", "2", "--only", *rows)
         self.benchmark(["dslaunch", "deepspeed"], "--large")
