@@ -272,6 +272,12 @@ TEST(PeerCheckTest, WhatAgentsTellTheRendezvous) {
   pb::AgentMessage heartbeat;
   for (int i = 0; i < 3; ++i) heartbeat.mutable_heartbeat()->add_ranks();
   EXPECT_THAT(WhyOf(CheckAgentMessage(heartbeat, kLimits)), HasSubstr("ranks in a heartbeat = 3"));
+
+  pb::AgentMessage lost;
+  lost.mutable_rank_lost()->set_rank(kLimits.ranks - 1);
+  EXPECT_EQ(WhyOf(CheckAgentMessage(lost, kLimits)), "");
+  lost.mutable_rank_lost()->set_rank(kLimits.ranks);
+  EXPECT_THAT(WhyOf(CheckAgentMessage(lost, kLimits)), HasSubstr("rank = 4"));
 }
 
 TEST(PeerCheckTest, WhatTheRendezvousTellsAgents) {
@@ -291,6 +297,12 @@ TEST(PeerCheckTest, WhatTheRendezvousTellsAgents) {
   ranks.set_first_rank(2);
   ranks.set_node_rank(2);
   EXPECT_THAT(WhyOf(CheckRendezvousMessage(message, kLimits)), HasSubstr("node = 2"));
+
+  pb::RendezvousMessage end;
+  end.mutable_end_rank()->set_rank(kLimits.ranks - 1);
+  EXPECT_EQ(WhyOf(CheckRendezvousMessage(end, kLimits)), "");
+  end.mutable_end_rank()->set_rank(kLimits.ranks);
+  EXPECT_THAT(WhyOf(CheckRendezvousMessage(end, kLimits)), HasSubstr("rank = 4"));
 
   pb::RendezvousMessage completed;
   *completed.mutable_completed()->mutable_cause() = Exit7();
