@@ -13,6 +13,7 @@
 #include "base/signal_name.h"
 #include "base/size_text.h"
 #include "cli/session/call_times.h"
+#include "cli/session/exit_on_signals.h"
 #include "cli/session/job_record.h"
 
 namespace dslaunch {
@@ -87,7 +88,8 @@ int LaunchSession::Run() {
   const int exit_code = Conclude();
   // The job succeeded before the session could detach: its id is printed all the same.
   if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
-  signals_.clear();  // from here on Ctrl-C ends the wait for a slow terminal
+  signals_.clear();
+  ExitOnSignals({SIGINT, SIGTERM, SIGHUP}, exit_code);  // instead of waiting for a slow terminal
   output_.Drain(core_.output_is_dropped() ? kLastWordsLimit : kDrainTimeout);
   return exit_code;
 }

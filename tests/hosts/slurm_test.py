@@ -240,7 +240,7 @@ class AnAllocationOfItsOwn(SlurmCase):
         for pid in [job.pid, *(process.pid for process in front)]:  # a terminal's Ctrl-C reaches all of its group
             with contextlib.suppress(ProcessLookupError):  # a child that was about to become another program
                 os.kill(pid, signal.SIGINT)
-        self.assertNotEqual(0, self.wait_for_salloc(job))
+        self.assertNotEqual(0, self.wait_for_salloc(job), job.output)
         self.assert_nothing_left(within_s=10)
         wait_until(lambda: not self.cluster.run("squeue", "--noheader").stdout, 20, "Slurm has its nodes back")
 

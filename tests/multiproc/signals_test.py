@@ -1,10 +1,12 @@
 """Signals to the front end, and the sudden death of each of dslaunch's own processes."""
 
+import fcntl
 import os
 import pty
 import signal
 import sys
 import time
+from unittest import mock
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import (DSLAUNCH, MARK, TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents,  # noqa: E402
@@ -116,6 +118,21 @@ except KeyboardInterrupt:
         self.assertNotIn("lost", job.stderr)
         self.assert_says(job, "nobody reads this output")
         self.assert_nothing_left()
+
+    def test_interrupt_after_the_end_does_not_hide_it(self):
+        """While a reader that stands still has yet to take the last words. Death by the signal is success to salloc."""
+        for code, seen in ((7, 7), (0, 130)):
+            unread, stdout = os.pipe()
+            self.addCleanup(os.close, unread)
+            fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, 4096)
+            with open(stdout, "wb"), mock.patch.object(self, "popen", lambda *args, popen=self.popen, **files: popen(
+                    *args, **{**files, "stdout": stdout})):
+                job = self.start(TWO_BY_TWO, bash("seq 5000; exit $0"), code)
+            wait_until(lambda: [process.comm for process in self.leftovers()] == ["dslaunch"], 20)
+            time.sleep(0.5)
+            self.assertTrue(job.running())
+            job.signal(signal.SIGINT)
+            self.assert_code(seen, self.wait(job, 5), job)
 
     def test_interrupt_waits_for_the_grace(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "1")
