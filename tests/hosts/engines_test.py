@@ -193,7 +193,9 @@ class Pdsh(OverEngine, HostsCase):
         job = self.start(self.job("--connect_timeout", "60"), "true")
         dial, = wait_until(lambda: [process for process in node2.processes() if process.comm == "dslaunch-dial"], 20)
         os.kill(dial.pid, signal.SIGKILL)
-        self.assert_told_at_once(job, time.monotonic(), r"node2.* by pdsh\): the agent was started, but it ended before it connected")
+        # On a busy machine the supervisor is only about to say through it that the agent is up.
+        self.assert_told_at_once(job, time.monotonic(), r"node2.* by pdsh\): (the agent was started, but it ended before it "
+                                 "connected|.*node2: the supervisor cannot start: write the hello line: Broken pipe)")
 
 
 if __name__ == "__main__":
