@@ -36,11 +36,6 @@ std::set<int> DeviceFiles(const std::string& root) {
   return numbers;
 }
 
-size_t CountUsable(size_t listed, size_t files) {
-  if (listed == 0 || files == 0) return std::max(listed, files);
-  return std::min(listed, files);
-}
-
 struct Information {
   std::string uuid;
   std::optional<int> device_file;
@@ -66,11 +61,24 @@ int NumaNodeOf(const std::string& root, const std::string& address) {
   return file >> node ? std::max(0, node) : 0;
 }
 
+// The addresses of those that a program can use, in order; empty where the driver lists none.
+std::vector<std::string> UsableAddresses(const std::string& root) {
+  std::vector<std::string> addresses = ListedByDriver(root);
+  const std::set<int> files = DeviceFiles(root);
+  if (addresses.empty()) return std::vector<std::string>(files.size());
+  if (files.empty() || files.size() >= addresses.size()) return addresses;
+  std::erase_if(addresses, [&](const std::string& address) {
+    const std::optional<int> file = ReadInformation(root, address).device_file;
+    return file && !files.contains(*file);
+  });
+  if (addresses.size() > files.size()) addresses.resize(files.size());
+  return addresses;
+}
+
 }  // namespace
 
 int CountVisibleGpus(const char* cuda_visible_devices, const std::string& root) {
-  const auto usable =
-      static_cast<int>(CountUsable(ListedByDriver(root).size(), DeviceFiles(root).size()));
+  const auto usable = static_cast<int>(UsableAddresses(root).size());
   if (cuda_visible_devices == nullptr) return usable;
   const std::string_view list(cuda_visible_devices);
   if (list.empty() || list == "-1") return 0;
@@ -78,15 +86,11 @@ int CountVisibleGpus(const char* cuda_visible_devices, const std::string& root) 
 }
 
 std::vector<GpuPlace> ReadGpuPlaces(const std::string& root) {
-  const std::vector<std::string> listed = ListedByDriver(root);
-  const std::set<int> files = DeviceFiles(root);
-  if (listed.empty()) return std::vector<GpuPlace>(files.size());
   std::vector<GpuPlace> places;
-  for (const std::string& address : listed) {
-    Information information = ReadInformation(root, address);
-    const bool has_file = !information.device_file || files.contains(*information.device_file);
-    if (!files.empty() && !has_file) continue;
-    places.push_back({std::move(information.uuid), NumaNodeOf(root, address)});
+  for (const std::string& address : UsableAddresses(root)) {
+    GpuPlace& place = places.emplace_back();
+    if (address.empty()) continue;
+    place = {ReadInformation(root, address).uuid, NumaNodeOf(root, address)};
   }
   return places;
 }

@@ -104,6 +104,7 @@ struct DescribeWorker {
   Clock::time_point noticed;
   bool all_ended_well = false;  // it was the last one, and every one succeeded or may be lost
   bool tolerated = false;       // its loss is
+  bool given_up = false;        // and the other ranks had given it up
 };
 
 // Tells the user `text` and what the threads of the process do.

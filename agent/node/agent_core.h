@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -214,7 +213,7 @@ class AgentCore {
   void OnSpawnFailed(const pb::SpawnFailed& failed);
   void OnWorkerExited(pb::WorkerExited exited, Clock::time_point now);
   void OnWorkerStopped(const pb::WorkerStopped& stopped);
-  void OnRankSaidLost(uint32_t rank);  // by one of this node's, of any node's
+  void OnReportedLost(uint32_t rank);  // a rank of this node reports one of any node
   void OnEndRank(uint32_t rank);
   void KillWorker(const AttemptWorker& worker);
   void OnStatus(const pb::StatusBytes& status, Clock::time_point now);
@@ -298,8 +297,6 @@ class AgentCore {
   uint64_t attempt_ = 0;
   AttemptWorkers workers_;
   std::map<uint32_t, int> mpi_aborts_;  // codes of ranks that are killed for it, by rank
-  std::set<uint32_t> reported_lost_;    // ranks, as those of this node have said
-  std::set<uint32_t> ended_as_lost_;    // ranks of this node
   std::string program_;                 // of the workers
   std::string workers_cgroup_;          // empty: they have none
   pb::NodeDone done_;                   // what is known of it so far

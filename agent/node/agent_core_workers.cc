@@ -33,8 +33,6 @@ void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
   attempt_ = message.attempt();
   restarts_ = message.assignment().restart_count();
   mpi_aborts_.clear();
-  reported_lost_.clear();
-  ended_as_lost_.clear();
   workers_ = AttemptWorkers(attempt_, message.assignment(), {});
   Do(agent_action::PlanWorkers{.attempt = attempt_, .assignment = message.assignment()});
 }
@@ -158,8 +156,8 @@ AgentActions AgentCore::OnPmixServerLost(const std::string& why) {
 
 AgentActions AgentCore::OnMpiAbort(const pb::PmixAbort& aborted) {
   const uint32_t rank = aborted.rank();
-  const auto worker = std::ranges::find(workers_.all(), rank, &AttemptWorker::rank);
-  if (phase_ != Phase::kWorking || worker == workers_.all().end()) return {};
+  const AttemptWorker* const worker = workers_.FindRank(rank);
+  if (phase_ != Phase::kWorking || worker == nullptr) return {};
   if (aborted.waits()) {
     mpi_aborts_.emplace(rank, aborted.code());
     KillWorker(*worker);
@@ -230,11 +228,12 @@ void AgentCore::OnWorkerExited(pb::WorkerExited exited, Clock::time_point now) {
   const bool all_well = workers_.OnEnded(
       exited.local_rank(),
       exited.signal() == 0 ? std::optional<int>(exited.exit_code()) : std::nullopt);
-  Do(agent_action::DescribeWorker{
-      .exited = exited,
-      .noticed = now,
-      .all_ended_well = all_well,
-      .tolerated = exited.signal() != 0 && !exited.stopping() && worker->loss_tolerated});
+  const bool tolerated = exited.signal() != 0 && !exited.stopping() && worker->loss_tolerated;
+  Do(agent_action::DescribeWorker{.exited = exited,
+                                  .noticed = now,
+                                  .all_ended_well = all_well,
+                                  .tolerated = tolerated,
+                                  .given_up = tolerated && worker->given_up});
 }
 
 AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
@@ -243,7 +242,7 @@ AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& as
   if (const auto aborted = mpi_aborts_.find(end.event.rank());
       aborted != mpi_aborts_.end() && end.event.evidence().empty())
     end.event.set_evidence("it called MPI_Abort with code " + std::to_string(aborted->second));
-  if (asked.tolerated && ended_as_lost_.contains(end.event.rank()))
+  if (asked.given_up)
     end.event.set_evidence("it did not answer, and the others went on without it");
   if (end.failed) {
     pb::AgentMessage message;
@@ -278,23 +277,21 @@ void AgentCore::OnWorkerStopped(const pb::WorkerStopped& stopped) {
                                             : " until it is continued (kill -CONT)")));
 }
 
-void AgentCore::OnRankSaidLost(uint32_t rank) {
-  if (phase_ != Phase::kWorking || rank >= workers_.assignment().world_size() ||
-      !reported_lost_.insert(rank).second)
-    return;
+void AgentCore::OnReportedLost(uint32_t rank) {
+  if (phase_ != Phase::kWorking || !workers_.OnReportedLost(rank)) return;
   pb::AgentMessage message;
   message.mutable_rank_lost()->set_rank(rank);
   SendToRendezvous(std::move(message));
 }
 
 void AgentCore::OnEndRank(uint32_t rank) {
-  const auto worker = std::ranges::find(workers_.all(), rank, &AttemptWorker::rank);
-  if (phase_ != Phase::kWorking || worker == workers_.all().end() || worker->ended) return;
+  const AttemptWorker* const worker = workers_.FindRank(rank);
+  if (phase_ != Phase::kWorking || worker == nullptr || worker->ended) return;
   if (!worker->loss_tolerated) {
     return Log("other ranks go on without " + Describe(*worker) +
                ", which has not said that they may; it is left alone");
   }
-  if (!ended_as_lost_.insert(rank).second) return;
+  if (!workers_.OnGivenUp(worker->local_rank)) return;
   Log("other ranks go on without " + Describe(*worker) + "; it is killed");
   KillWorker(*worker);
 }
@@ -317,7 +314,7 @@ void AgentCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now) {
     const std::optional<StatusLine> parsed = StatusLine::Parse(line);
     if (!parsed) continue;
     if (parsed->event == StatusLine::Event::kLost) {
-      OnRankSaidLost(parsed->lost_rank);
+      OnReportedLost(parsed->lost_rank);
       continue;
     }
     workers_.OnStatus(status.local_rank(), *parsed, now);

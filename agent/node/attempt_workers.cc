@@ -1,5 +1,6 @@
 #include "agent/node/attempt_workers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/exit_code.h"
@@ -22,6 +23,11 @@ const AttemptWorker* AttemptWorkers::Find(uint32_t local_rank) const {
   return local_rank < workers_.size() ? &workers_[local_rank] : nullptr;
 }
 
+const AttemptWorker* AttemptWorkers::FindRank(uint32_t rank) const {
+  const auto found = std::ranges::find(workers_, rank, &AttemptWorker::rank);
+  return found == workers_.end() ? nullptr : &*found;
+}
+
 bool AttemptWorkers::OnSpawned(uint32_t local_rank, pid_t pid) {
   if (local_rank >= workers_.size() || workers_[local_rank].pid != 0) return false;
   workers_[local_rank].pid = pid;
@@ -42,6 +48,14 @@ bool AttemptWorkers::OnEnded(uint32_t local_rank, std::optional<int> exit_code) 
 
 bool AttemptWorkers::AllEnded() const {
   return !workers_.empty() && std::ranges::all_of(workers_, &AttemptWorker::ended);
+}
+
+bool AttemptWorkers::OnReportedLost(uint32_t rank) {
+  return rank < assignment_.world_size() && reported_lost_.insert(rank).second;
+}
+
+bool AttemptWorkers::OnGivenUp(uint32_t local_rank) {
+  return local_rank < workers_.size() && !std::exchange(workers_[local_rank].given_up, true);
 }
 
 void AttemptWorkers::OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct AttemptWorker {
   pid_t pid = 0;                // 0: not started
   bool ended = false;           // or never to be started
   bool loss_tolerated = false;  // as it has said itself (StatusLine)
+  bool given_up = false;        // by the other ranks, so it is killed
   std::string folder;           // of its log files and its error.json
   RankProgressTracker progress;
 };
@@ -39,6 +41,7 @@ class AttemptWorkers {
 
   // nullptr: this attempt has no such worker here.
   const AttemptWorker* Find(uint32_t local_rank) const;
+  const AttemptWorker* FindRank(uint32_t rank) const;
 
   // True once, when the last one is started.
   bool OnSpawned(uint32_t local_rank, pid_t pid);
@@ -51,6 +54,11 @@ class AttemptWorkers {
   // Each one, but for those of tolerated losses, has saved and stopped on request
   // (ExitCode::kPreempted).
   bool AllSaved() const { return !workers_.empty() && saved_ + tolerated_ == workers_.size(); }
+
+  // A worker has reported that `rank`, of any node, is lost. True once for each rank of the job.
+  bool OnReportedLost(uint32_t rank);
+  // True once.
+  bool OnGivenUp(uint32_t local_rank);
 
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
   // Of those that report steps, as a heartbeat has it.
@@ -66,6 +74,7 @@ class AttemptWorkers {
   pb::Assignment assignment_;
   bool share_cores_ = false;
   std::vector<AttemptWorker> workers_;
+  std::set<uint32_t> reported_lost_;
   size_t spawned_ = 0;
   size_t ended_well_ = 0;
   size_t saved_ = 0;

@@ -5,7 +5,8 @@
 //   {"event":"eval","step":1000,"loss":0.35,"accuracy":0.8712}
 //   {"event":"lost","rank":3}
 // The first may have "loss_tolerated":true: that a signal ends this rank is no failure of the job.
-// By the last one the others go on without such a rank, which does not answer: it is killed.
+// The last one reports that another rank, which had said so, does not answer. The other ranks go on
+// without it, and it is killed.
 // Text may have "tokens_per_s" too: it is shown in place of samples_per_s.
 // Of the first two only the fields below are read; others are ignored, so programs may add their
 // own. All numbers of an evaluation are its results; the newest is the `result` of --json.

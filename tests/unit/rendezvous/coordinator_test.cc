@@ -82,7 +82,7 @@ TEST_F(CoordinatorTest, TheNodeOfARankThatIsLostIsAskedToEndIt) {
   EXPECT_EQ(out[0].message.attempt(), 1u);
   EXPECT_EQ(out[0].message.end_rank().rank(), 3u);
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
-  EXPECT_TRUE(SaysLost(0, 6).empty());  // nobody's
+  EXPECT_TRUE(SaysLost(0, 6).empty());  // no node has rank 6
 }
 
 TEST_F(CoordinatorTest, AfterALossThatIsToleratedAnotherEndsTheJob) {

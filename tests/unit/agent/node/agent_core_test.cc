@@ -138,6 +138,9 @@ class AgentCoreTest : public ::testing::Test {
       event.mutable_status()->set_data(line + "\n");
     });
   }
+  void MayBeLost(uint32_t local_rank) {
+    Status(local_rank, R"({"event":"ready","loss_tolerated":true})");
+  }
   void Reaped(bool all = true) {
     Supervisor([&](pb::SupervisorEvent& event) {
       event.mutable_all_reaped();
@@ -499,7 +502,7 @@ TEST_F(AgentCoreTest, ANodeHasFinishedWhenItsLastRankEndsWell) {
 
 TEST_F(AgentCoreTest, ALossIsToleratedOnlyOfTheRankThatSaidSoAndOnlyByASignal) {
   Start();
-  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  MayBeLost(1);
   Killed(1, SIGKILL);
   const pb::WorkerFailed lost = Said(pb::AgentMessage::kWorkerFailed).worker_failed();
   EXPECT_TRUE(lost.tolerated());
@@ -515,7 +518,7 @@ TEST_F(AgentCoreTest, ALossIsToleratedOnlyOfTheRankThatSaidSoAndOnlyByASignal) {
 
 TEST_F(AgentCoreTest, ALossThatIsToleratedMayBeANodesLastEnd) {
   Start();
-  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  MayBeLost(1);
   Exited(0, 0);
   Killed(1, SIGKILL);
   EXPECT_TRUE(Said(pb::AgentMessage::kWorkerFailed).worker_failed().tolerated());
@@ -524,7 +527,7 @@ TEST_F(AgentCoreTest, ALossThatIsToleratedMayBeANodesLastEnd) {
 
 TEST_F(AgentCoreTest, ARankThatTheOthersHaveGivenUpIsKilled) {
   Start();
-  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  MayBeLost(1);
   actions_.clear();
   Hear(1, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(3); });
   Hear(1, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(3); });
@@ -540,7 +543,7 @@ TEST_F(AgentCoreTest, ARankThatTheOthersHaveGivenUpIsKilled) {
 
 TEST_F(AgentCoreTest, ARankIsKilledOnlyInItsAttemptAndWhereItMayBeLost) {
   Start();
-  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  MayBeLost(1);
   actions_.clear();
   Hear(1, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(2); });
   Hear(1, [](pb::RendezvousMessage& message) { message.mutable_end_rank()->set_rank(0); });
@@ -548,7 +551,7 @@ TEST_F(AgentCoreTest, ARankIsKilledOnlyInItsAttemptAndWhereItMayBeLost) {
   EXPECT_THAT(Requests(), IsEmpty());
 }
 
-TEST_F(AgentCoreTest, WhomARankHasGivenUpIsToldOnce) {
+TEST_F(AgentCoreTest, ALostRankIsReportedToTheRendezvousOnce) {
   Start();
   actions_.clear();
   for (const char* const line : {R"({"event":"lost","rank":0})", R"({"event":"lost","rank":0})",
@@ -561,7 +564,7 @@ TEST_F(AgentCoreTest, WhomARankHasGivenUpIsToldOnce) {
 
 TEST_F(AgentCoreTest, ALossThatNobodyToleratesIsAFailure) {
   Start();
-  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  MayBeLost(1);
   Killed(0, SIGKILL);
   EXPECT_FALSE(Said(pb::AgentMessage::kWorkerFailed).worker_failed().tolerated());
   actions_.clear();
@@ -1188,7 +1191,7 @@ TEST_F(AgentCoreTest, TheUserHearsOfAStoppedRankAndWhatTheRendezvousHasToSay) {
   EXPECT_THAT(Record(pb::NodeEvent::kNotice).notice().message(),
               HasSubstr("rank 2 (node2, pid 100) was stopped by SIGSTOP; the others wait for it "
                         "until it is continued"));
-  Status(1, R"({"event":"ready","loss_tolerated":true})");
+  MayBeLost(1);
   actions_.clear();
   Supervisor([](pb::SupervisorEvent& event) {
     event.mutable_stopped()->set_local_rank(1);
