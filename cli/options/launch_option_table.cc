@@ -887,8 +887,9 @@ OptionTable MakeTable() {
       {.names = "--signals_to_handle",
        .value = "NAMES",
        .group = Group::kAccepted,
-       .help =
-           "SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job, SIGUSR1 and SIGUSR2 go to the ranks",
+       .help = "SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGXCPU end the job, SIGUSR1 and SIGUSR2 go "
+               "to the "
+               "ranks",
        .target = [](const FlagValue& given, ParsedFlags&) { CheckSignals(given.name, given.text); },
        .torchrun = true,
        .pet = true},

@@ -254,14 +254,14 @@ std::string ReadVariable(const std::string& option, const std::string& text) {
 }
 
 void CheckSignals(const std::string& option, const std::string& text) {
-  const std::vector<std::string> handled = {"SIGTERM", "SIGINT",  "SIGHUP",
-                                            "SIGQUIT", "SIGUSR1", "SIGUSR2"};
+  const std::vector<std::string> handled = {"SIGTERM", "SIGINT",  "SIGHUP", "SIGQUIT",
+                                            "SIGXCPU", "SIGUSR1", "SIGUSR2"};
   for (const std::string& name : Split(text, ",")) {
     if (std::find(handled.begin(), handled.end(), name) != handled.end()) continue;
     const std::string near = Nearest(name, handled);
     throw ValidationError(option + ": " + Quoted(name) +
-                          " is not handled; dslaunch ends the job on SIGTERM, SIGINT, SIGHUP "
-                          "and SIGQUIT, and hands SIGUSR1 and SIGUSR2 on to the ranks" +
+                          " is not handled; dslaunch ends the job on SIGTERM, SIGINT, SIGHUP, "
+                          "SIGQUIT and SIGXCPU, and hands SIGUSR1 and SIGUSR2 on to the ranks" +
                           (near.empty() ? "" : ", did you mean " + near + "?"));
   }
 }

@@ -16,6 +16,7 @@
 #include "base/signal_name.h"
 #include "base/socket_pair.h"
 #include "cli/session/agent_call.h"
+#include "cli/session/handled_signals.h"
 #include "net/addresses.h"
 #include "net/connection.h"
 #include "proto/wire/cause.h"
@@ -63,8 +64,7 @@ MemberSession::~MemberSession() {
 }
 
 int MemberSession::Run() {
-  for (const int signal_number : NotIgnored({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}))
-    signals_.add(signal_number);
+  for (const int signal_number : HandledSignals()) signals_.add(signal_number);
   const std::function<void()> wait_for_signal = [&] {
     signals_.async_wait([&](const asio::error_code& error, int signal_number) {
       if (error) return;
@@ -77,6 +77,7 @@ int MemberSession::Run() {
   loop_.run();
   output_.FinishStreams();
   signals_.clear();
+  ExitOnStopSignals(exit_code_);
   output_.Drain();
   socket_.reset();
   if (options_.tls) options_.tls->Flush(Deadline::After(kFlushWait));

@@ -13,7 +13,7 @@
 #include "base/signal_name.h"
 #include "base/size_text.h"
 #include "cli/session/call_times.h"
-#include "cli/session/exit_on_signals.h"
+#include "cli/session/handled_signals.h"
 #include "cli/session/job_record.h"
 
 namespace dslaunch {
@@ -57,8 +57,7 @@ void LaunchSession::OpenLog() {
 }
 
 int LaunchSession::Run() {
-  for (const int signal_number : NotIgnored({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}))
-    signals_.add(signal_number);
+  for (const int signal_number : HandledSignals()) signals_.add(signal_number);
   AwaitSignals();
   OpenLog();
   ForwardStdin();
@@ -89,7 +88,7 @@ int LaunchSession::Run() {
   // The job succeeded before the session could detach: its id is printed all the same.
   if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
   signals_.clear();
-  ExitOnSignals({SIGINT, SIGTERM, SIGHUP}, exit_code);  // instead of waiting for a slow terminal
+  ExitOnStopSignals(exit_code);  // instead of waiting for a slow terminal
   output_.Drain(core_.output_is_dropped() ? kLastWordsLimit : kDrainTimeout);
   return exit_code;
 }

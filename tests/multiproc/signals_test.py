@@ -88,6 +88,26 @@ except KeyboardInterrupt:
         self.assert_asked_politely()
         self.assert_nothing_left()
 
+    def test_signals_of_batch_systems_let_ranks_save(self):
+        for number in (signal.SIGQUIT, signal.SIGXCPU):
+            with self.subTest(signal=number):
+                for path in self.folder.glob("*.[0-3]"):
+                    path.unlink()
+                job = self.start_ranks(HEEDS_TERM.replace("; exit 0' TERM", "; sleep 0.2; touch \"$FOLDER/saved.$RANK\"; exit 0' TERM"))
+                job.signal(number)
+                self.assert_code(128 + number, self.wait(job, 8), job)
+                self.assert_asked_politely("saved")
+                self.assert_nothing_left()
+
+    def test_user_signals_during_the_end_do_not_hide_its_code(self):
+        job = self.start_ranks("""trap 'touch "$FOLDER/term.$RANK"; sleep 0.5; exit 0' TERM; trap : USR1; touch "$FOLDER/up.$RANK"
+                                  while :; do sleep 0.05; done""")
+        job.signal(signal.SIGTERM)
+        while job.running():
+            job.signal(signal.SIGUSR1)
+            time.sleep(0.02)
+        self.assert_code(143, self.wait(job, 8), job)
+
     def test_hang_up(self):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGHUP)

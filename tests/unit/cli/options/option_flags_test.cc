@@ -492,7 +492,7 @@ const std::vector<Case>& Cases() {
        nullptr,
        "events.jsonl next to the logs has every event"},
       {"--signals_to_handle",
-       {"SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2"},
+       {"SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGXCPU,SIGUSR1,SIGUSR2"},
        [](const Options& o) { EXPECT_EQ(o.grace_ms, 10'000); }},
       {"--signals_to_handle", {"SIGTERM,SIGWINCH"}, nullptr, "'SIGWINCH' is not handled"},
       {"--signals_to_handle", {"SIGUSR"}, nullptr, "did you mean SIGUSR1?"},
