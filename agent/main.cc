@@ -50,6 +50,28 @@ void NoteStart() {
     ::utimensat(AT_FDCWD, "/proc/self/exe", nullptr, 0);
 }
 
+// Those behind the nonce. False: they are not valid.
+bool ReadSupervisorFlags(int argc, char** argv, dslaunch::SupervisorOptions& options,
+                         bool& detachable) {
+  for (int at = 4; at < argc; ++at) {
+    const std::string_view flag = argv[at];
+    if (flag == "--command-fd" && at + 1 < argc) {
+      const std::optional<uint32_t> fd = ReadNumber(argv[++at]);
+      if (!fd) return false;
+      options.command_fd = static_cast<int>(*fd);
+    } else if (flag == "--in-step") {
+      options.in_step = true;
+    } else if (flag == "--resumable") {
+      options.resumable = true;
+    } else if (flag == "--detachable") {
+      detachable = true;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
 int Run(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("dslaunch-agent %s (build %s)\n", DSLAUNCH_VERSION, dslaunch::OwnBuildId().c_str());
@@ -62,27 +84,19 @@ int Run(int argc, char** argv) {
   const bool has_nonce =
       argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && dslaunch::IsHex(argv[3]);
   const std::string mode = has_nonce ? argv[1] : "";
-  const auto has_flag = [&](int at, const char* flag) {
-    return argc > at && std::strcmp(argv[at], flag) == 0;
-  };
-  const bool resumable = has_flag(4, "--resumable");
-  const bool detachable = has_flag(resumable ? 5 : 4, "--detachable");
-  const bool has_command = argc == 6 && std::strcmp(argv[4], "--command-fd") == 0;
-  const std::optional<uint32_t> command_fd = has_command ? ReadNumber(argv[5]) : std::nullopt;
-  if (mode == "supervisor" && (argc == 4 + resumable + detachable || command_fd)) {
+  dslaunch::SupervisorOptions supervisor;
+  bool detachable = false;
+  if (mode == "supervisor" && ReadSupervisorFlags(argc, argv, supervisor, detachable)) {
     if (detachable && dslaunch::ShouldLeaveSession(dslaunch::ReadLogoutInfo()))
       dslaunch::LeaveSession(argv);
     NoteStart();
-    dslaunch::SupervisorOptions options;
-    options.nonce = argv[3];
-    options.build_id = dslaunch::OwnBuildId();
-    options.resumable = resumable;
-    if (command_fd) options.command_fd = static_cast<int>(*command_fd);
-    options.run_agent = [command = options.command_fd](int grpc_fd, int control_fd,
-                                                       int sockets_fd) {
+    supervisor.nonce = argv[3];
+    supervisor.build_id = dslaunch::OwnBuildId();
+    supervisor.run_agent = [command = supervisor.command_fd](int grpc_fd, int control_fd,
+                                                             int sockets_fd) {
       return dslaunch::RunAgent(grpc_fd, control_fd, sockets_fd, command);
     };
-    return dslaunch::RunSupervisor(options);
+    return dslaunch::RunSupervisor(supervisor);
   }
   // dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS
   if (mode == "dial" && argc > 7) {
@@ -112,18 +126,19 @@ int Run(int argc, char** argv) {
   const std::optional<uint32_t> node = argc == 6 ? ReadNumber(argv[5]) : std::nullopt;
   if (mode == "attach" && node && dslaunch::IsJobId(argv[4]))
     return dslaunch::RunAttach(inspection, argv[4], *node);
-  std::fprintf(stderr,
-               "dslaunch-agent is started by dslaunch, not by hand.\n"
-               "usage: dslaunch-agent supervisor --nonce HEX [--resumable] [--detachable]\n"
-               "       dslaunch-agent supervisor --nonce HEX --command-fd N\n"
-               "       dslaunch-agent resume --nonce HEX SOCKET\n"
-               "       dslaunch-agent read --nonce HEX\n"
-               "       dslaunch-agent await --nonce HEX HEX\n"
-               "       dslaunch-agent attach --nonce HEX JOB NODE\n"
-               "       dslaunch-agent relay --nonce HEX\n"
-               "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
-               "       dslaunch-agent pmi\n"
-               "       dslaunch-agent --version\n");
+  std::fprintf(
+      stderr,
+      "dslaunch-agent is started by dslaunch, not by hand.\n"
+      "usage: dslaunch-agent supervisor --nonce HEX [--command-fd N] [--in-step] [--resumable] "
+      "[--detachable]\n"
+      "       dslaunch-agent resume --nonce HEX SOCKET\n"
+      "       dslaunch-agent read --nonce HEX\n"
+      "       dslaunch-agent await --nonce HEX HEX\n"
+      "       dslaunch-agent attach --nonce HEX JOB NODE\n"
+      "       dslaunch-agent relay --nonce HEX\n"
+      "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
+      "       dslaunch-agent pmi\n"
+      "       dslaunch-agent --version\n");
   return dslaunch::ToInt(dslaunch::ExitCode::kUsage);
 }
 

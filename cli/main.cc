@@ -178,6 +178,8 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
                                                 const LaunchOptions& options, bool may_restart) {
   AgentRole role;
   if (options.detach) role.kind = AgentRole::Kind::kDetachable;
+  role.in_step = plan.launcher == Launcher::kSlurm ||
+                 (plan.launcher == Launcher::kLocal && std::getenv("SLURM_JOB_ID") != nullptr);
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   agent.node_folder = options.agent_dir;
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));

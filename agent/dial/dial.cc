@@ -32,6 +32,8 @@ namespace {
 constexpr milliseconds kConnectWithin(60'000);   // the front end's own limit is shorter, mostly
 constexpr milliseconds kFlushWithin(2'000);      // what the agent wrote last
 constexpr milliseconds kAgentEndsWithin(5'000);  // without a front end
+// mpirun and srun pass on what they get, and Slurm warns and ends steps by them.
+constexpr int kPassedSignals[] = {SIGTERM, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2};
 // Of mpirun and its daemons: what variables' names begin with.
 constexpr std::string_view kOfMpi[] = {"OMPI_", "PMIX_", "ORTE_", "PRTE_", "PMI_"};
 
@@ -77,6 +79,7 @@ class Dial {
       if (!cancelled) GiveUp();
     });
     search_.Start();
+    for (const int number : kPassedSignals) signals_.add(number);
     AwaitSignal();
     OnSignal(SIGCHLD);  // it may have come before
     loop_.run();
@@ -145,7 +148,7 @@ class Dial {
   const DialOptions& options_;
   asio::ssl::context tls_;
   asio::io_context loop_{1};
-  asio::signal_set signals_{loop_, SIGCHLD, SIGTERM, SIGINT};
+  asio::signal_set signals_{loop_, SIGCHLD};
   asio::steady_timer timer_{loop_};
   ConnectSearch search_{loop_, tls_, options_.endpoints,
                         [this](TlsStream& stream) { return PeerPin(stream) == options_.pin; },

@@ -20,10 +20,11 @@ struct DialOptions {
 
 // Starts the agent in a child, which gets ready while the connection is made. Writes a line with
 // its own public key to stdout (proto/contract/engine_line.h), connects, and carries the bytes.
-// Passes SIGINT and SIGTERM on; the end of the connection is end of file for the agent. Once the
-// agent has ended it says so on stdout, and returns the agent's exit code; 69 where it did not
-// reach the front end. The agent does not get the variables by which its engine's programs know
-// their own place: ranks would take it for theirs. To be called in a process with one thread.
+// Passes the signals on that an engine may send; the end of the connection is end of file for the
+// agent. Once the agent has ended it says so on stdout, and returns the agent's exit code; 69 where
+// it did not reach the front end. The agent does not get the variables by which its engine's
+// programs know their own place: ranks would take it for theirs. To be called in a process with one
+// thread.
 int RunDial(const DialOptions& options);
 
 }  // namespace dslaunch

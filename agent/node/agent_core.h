@@ -232,6 +232,7 @@ class AgentCore {
   void StopJob(const pb::Cause& cause, bool kill_now = false);
   void NotifyStop(const pb::Cause& cause);
   void OnFrontEndConnection(bool is_broken);
+  void OnStepSignal(int signal_number);
   // To the supervisor, which ends everything.
   void SendNoFrontEnd();
   void OnFrontEndGone(Clock::time_point now);

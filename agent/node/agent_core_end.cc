@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "agent/node/agent_core.h"
+#include "base/exit_code.h"
+#include "base/signal_name.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/job_result.h"
 
@@ -123,6 +125,17 @@ void AgentCore::OnFrontEndConnection(bool is_broken) {
   pb::AgentMessage message;
   message.mutable_front_end_connection()->set_is_broken(is_broken);
   SendToRendezvous(std::move(message));
+}
+
+// Every node of the job gets it, and so does the front end, mostly: the first report counts.
+void AgentCore::OnStepSignal(int signal_number) {
+  if (!prepared_ || stopping()) return;
+  pb::Cause cause =
+      OwnCause(pb::Cause::INTERRUPTED, ExitCode::kInterrupted,
+               "Slurm sent " + SignalName(signal_number) + " to the job's step on " + node_name());
+  cause.set_exit_code(ExitCodeForSignal(signal_number));
+  cause.set_signal(signal_number);
+  StopJob(cause);
 }
 
 void AgentCore::SendNoFrontEnd() {

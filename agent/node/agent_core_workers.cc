@@ -111,6 +111,9 @@ AgentActions AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Cloc
     case pb::SupervisorEvent::kFrontEndConnection:
       OnFrontEndConnection(event.front_end_connection().is_broken());
       break;
+    case pb::SupervisorEvent::kStepSignal:
+      OnStepSignal(event.step_signal().signal());
+      break;
     case pb::SupervisorEvent::kWorkersCgroup:
       OnWorkersCgroup(event.workers_cgroup());
       break;

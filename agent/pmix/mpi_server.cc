@@ -198,7 +198,8 @@ int RunMpiServer(const PmixLibrary* library, const char* process_name) {
   // It may have been started from memory or as another program, under a name that says nothing.
   prctl(PR_SET_NAME, process_name);
   // A graceful kill reaches the ranks, which may use this process until they have ended.
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGPIPE}) std::signal(signal, SIG_IGN);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGPIPE})
+    std::signal(signal, SIG_IGN);
   asio::io_context loop(1);
   const MpiServer server(loop, DuplicateFd(STDIN_FILENO), library);
   loop.run();

@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <asio/io_context.hpp>
+#include <csignal>
 
 #include "agent/relay/relay_service.h"
 #include "agent/supervisor/serve_stdio.h"
@@ -14,6 +15,10 @@ namespace dslaunch {
 int RunRelay(const std::string& nonce, const std::string& build_id) {
   if (!SayHello(nonce, build_id)) return ToInt(ExitCode::kIo);
   prctl(PR_SET_NAME, "dslaunch-relay");
+  // Slurm ends a step by signals to all of its processes. The nodes stop in order meanwhile, which
+  // their relay outlives. Handlers, as its programs would inherit that a signal is ignored.
+  for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2})
+    std::signal(signal, [](int) {});
   asio::io_context loop(1);
   RelayService service(loop);
   return ServeStdio(loop, service);

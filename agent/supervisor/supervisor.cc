@@ -46,7 +46,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kHelloLimit{10'000};  // a front end that does not read its hello is gone
-constexpr std::array kHandledSignals = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
+constexpr std::array kHandledSignals = {SIGCHLD, SIGTERM, SIGINT,  SIGHUP,
+                                        SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2};
 constexpr size_t kStatusQueueBytes = 1 << 20;  // see Supervisor::Forward
 
 void LogLine(const std::string& text) {
@@ -72,7 +73,8 @@ struct Streams {
 // Carries out what SupervisorCore decides: holds the processes, descriptors and the one timer.
 class Supervisor {
  public:
-  Supervisor(pid_t agent_pid, const InheritedLimits& inherited, Streams streams, Watchdog watchdog)
+  Supervisor(pid_t agent_pid, bool in_step, const InheritedLimits& inherited, Streams streams,
+             Watchdog watchdog)
       : agent_pid_(agent_pid),
         watchdog_(std::move(watchdog)),
         inbound_(io_, std::move(streams.front_end_in), DuplicateFd(streams.grpc.get())),
@@ -81,7 +83,7 @@ class Supervisor {
                  {.on_status = [this](const pb::SupervisorEvent& status) { Forward(status); },
                   .on_start = [this](uint32_t local_rank,
                                      const SpawnResult& result) { OnStart(local_rank, result); }}),
-        core_({.agent_pid = agent_pid}) {
+        core_({.agent_pid = agent_pid, .in_step = in_step}) {
     control_ = std::make_unique<FramedSocket>(
         io_, std::move(streams.control), [this](std::string_view bytes) { OnRequest(bytes); },
         [this](const std::string&) { CarryOut(core_.OnControlLost(Clock::now())); });
@@ -411,6 +413,14 @@ InheritedLimits ChangeProcess() {
   return inherited;
 }
 
+// Slurm may send its signals to all processes of a step. Handlers, as programs that the agent
+// starts would inherit that a signal is ignored.
+void LeaveSignalsToSupervisor() {
+  for (const int signal : kHandledSignals) {
+    if (signal != SIGCHLD) std::signal(signal, [](int) {});
+  }
+}
+
 int Fail(const char* what) {
   LogLine(std::string("the supervisor cannot start: ") + what + ": " + std::strerror(errno));
   return ToInt(ExitCode::kInternal);
@@ -450,6 +460,7 @@ int RunSupervisor(const SupervisorOptions& options) {
   if (agent < 0) return Fail("fork");
   if (agent == 0) {
     setpgid(0, 0);
+    LeaveSignalsToSupervisor();
     streams = Streams();
     watchdog.HoldFromAgent();
     sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -465,7 +476,8 @@ int RunSupervisor(const SupervisorOptions& options) {
   UniqueFd(options.command_fd).Reset();
 
   for (const int signal : kHandledSignals) sigdelset(&before, signal);
-  return Supervisor(agent, inherited, std::move(streams), std::move(watchdog)).Run(before);
+  return Supervisor(agent, options.in_step, inherited, std::move(streams), std::move(watchdog))
+      .Run(before);
 }
 
 }  // namespace dslaunch

@@ -17,6 +17,10 @@ struct SupervisorOptions {
   // ticket follows the hello line.
   bool resumable = false;
 
+  // It is in a step of Slurm's, which signals the step when it ends the job: see
+  // SupervisorCore::Options.
+  bool in_step = false;
+
   int command_fd = -1;  // inherited, for the agent alone: its node's own command; -1: none
 
   // The agent's whole life, in a process of its own: serves gRPC on the first descriptor and speaks
@@ -33,7 +37,9 @@ struct SupervisorOptions {
 //   0             the agent ended by itself with 0, or the front end went away (end of file on
 //                 stdin)
 //   70            the agent died, failed or fell silent; one line on stderr says how
-//   128 + signal  SIGTERM, SIGINT or SIGHUP to the supervisor
+//   128 + signal  SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGXCPU to the supervisor, not in a step
+//
+// SIGUSR1 and SIGUSR2 go to the workers. The agent heeds none of these signals.
 // Once the agent has asked for it (DetachSupervisor), neither the front end's going nor SIGHUP ends
 // anything.
 //

@@ -271,6 +271,16 @@ SupervisorActions SupervisorCore::OnOutboundEnded(Clock::time_point now) {
 
 SupervisorActions SupervisorCore::OnSignal(int signal, Clock::time_point now) {
   if (signal == SIGHUP && detached_) return {};  // the user logs out; the job stays
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    Act(action::SignalWorkers{signal}, "a signal for the workers arrived");
+    return TakeActions();
+  }
+  if (options_.in_step) {
+    pb::SupervisorEvent event;
+    event.mutable_step_signal()->set_signal(signal);
+    Act(action::SendToAgent{std::move(event)}, "Slurm signals the step");
+    return TakeActions();
+  }
   signal_ = signal;
   BeginEnding(Why::kSignal, "a signal arrived", now);
   return TakeActions();

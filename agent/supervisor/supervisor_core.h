@@ -120,6 +120,10 @@ class SupervisorCore {
  public:
   struct Options {
     pid_t agent_pid = 0;  // for the sentence about its end
+    // In a step of Slurm's, a signal that ends processes is the wish that the job ends: the agent
+    // stops it in order, and supervisor and agent outlive the signal until the front end, its lease
+    // or SIGKILL ends them.
+    bool in_step = false;
     // Test only: a planted bug that the simulator must find. Once a signal is sent, everything
     // counts as ended.
     bool plant_early_reaped = false;
@@ -148,7 +152,7 @@ class SupervisorCore {
   SupervisorActions OnConnectionResumed();
   // The front end has all that the agent sent, and nothing follows.
   SupervisorActions OnOutboundEnded(Clock::time_point now);
-  // SIGTERM, SIGINT or SIGHUP to the supervisor.
+  // To the supervisor.
   SupervisorActions OnSignal(int signal, Clock::time_point now);
   // What was reaped, one by one, and then OnReaped, also when it was neither agent nor worker.
   SupervisorActions OnWorkerChange(uint32_t local_rank, const WorkerChange& change);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/sanitize.h"
+#include "base/split_lines.h"
 #include "base/substitute.h"
 #include "cli/transport/ssh_bootstrap.h"
 
@@ -141,6 +142,15 @@ std::optional<PdshFailure> ReadPdshFailure(std::string_view line,
   if (found == nodes.end()) return std::nullopt;
   return PdshFailure{static_cast<size_t>(found - nodes.begin()),
                      std::string(line.substr(text + 2))};
+}
+
+std::string WithoutSrunRemarks(std::string_view words) {
+  std::string rest;
+  for (const std::string_view line : SplitLines(words)) {
+    if (line != "srun: cluster configuration lacks support for cpu binding")
+      rest += std::string(line) + "\n";
+  }
+  return rest;
 }
 
 std::string EngineTryThis(const EngineWords& engine, const NodeTarget& node) {

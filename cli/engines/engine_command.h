@@ -49,6 +49,10 @@ struct PdshFailure {
 std::optional<PdshFailure> ReadPdshFailure(std::string_view line,
                                            const std::vector<NodeTarget>& nodes);
 
+// What srun wrote to stderr without its remarks on a Slurm that does not bind tasks, which is what
+// dslaunch wants.
+std::string WithoutSrunRemarks(std::string_view words);
+
 // A command line by which the user can try the same, for messages.
 std::string EngineTryThis(const EngineWords& engine, const NodeTarget& node);
 

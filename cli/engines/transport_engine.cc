@@ -116,7 +116,10 @@ class EngineTransport::Run {
     return true;
   }
 
-  std::string StderrTail() const { return child_->StderrTail(kStderrBytes); }
+  std::string StderrTail() const {
+    std::string words = child_->StderrTail(kStderrBytes);
+    return engine_ == Engine::kSlurm ? WithoutSrunRemarks(words) : words;
+  }
 
  private:
   struct Node {

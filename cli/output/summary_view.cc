@@ -148,6 +148,13 @@ std::string OthersLine(const JobSummary& summary) {
   return line.empty() ? "" : "  " + line + "\n";
 }
 
+// Of a job that was interrupted: the signal, or who else ended it.
+std::string StopReason(const EndCause& cause) {
+  const std::string signal = SignalName(cause.signal);
+  return cause.message.empty() || cause.message.ends_with(signal) ? signal
+                                                                  : MessageText(cause.message);
+}
+
 }  // namespace
 
 std::string PathOnNode(const JobSummary& summary, const std::string& node,
@@ -198,7 +205,7 @@ std::string SummaryText(const JobSummary& summary) {
   if (summary.saved_on_request) {
     const bool by_signal = summary.cause.kind == EndCause::Kind::kInterrupted;
     return "dslaunch: stopped on request" +
-           (by_signal ? " (" + SignalName(summary.cause.signal) + ")" : "") + " after " +
+           (by_signal ? " (" + StopReason(summary.cause) + ")" : "") + " after " +
            Duration(summary.duration_s) + restarts +
            ": every rank has saved its state; start the job again to continue" +
            (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n" + Remarks(summary) +

@@ -377,6 +377,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.start_agent = [agent](const NodeTarget& target, int command_fd, Deadline deadline) {
       AgentRole role;
       role.command_fd = command_fd;
+      role.in_step = std::getenv("SLURM_JOB_ID") != nullptr;
       return LocalTransport(agent, role).Connect(target, deadline);
     };
     return std::optional(MemberSession(std::move(member), terminal).Run());

@@ -1,7 +1,10 @@
 #include "cli/session/outcome.h"
 
 #include <algorithm>
+#include <csignal>
 
+#include "base/exit_code.h"
+#include "base/split_lines.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 
@@ -145,7 +148,43 @@ std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
   return was_refused && IsBad(*node.outcome) ? node.outcome->message() : "";
 }
 
+// Whether this is what Slurm's signals to a step may do.
+bool IsEffectOfCancelling(const pb::Cause& cause) {
+  switch (cause.kind()) {
+    case pb::Cause::INTERRUPTED:
+    case pb::Cause::NODE_LOST:
+    case pb::Cause::FRONT_END_LOST:
+    case pb::Cause::TIMED_OUT:
+      return true;
+    case pb::Cause::WORKER_SIGNAL:
+      return cause.signal() == SIGTERM || cause.signal() == SIGKILL;
+    default:
+      return false;
+  }
+}
+
+pb::Cause Cancelled(const std::string& how) {
+  pb::Cause cause =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "Slurm ended the job: " + how);
+  cause.set_exit_code(ExitCodeForSignal(SIGTERM));
+  cause.set_signal(SIGTERM);
+  return cause;
+}
+
 }  // namespace
+
+std::string SlurmCancellation(std::string_view words) {
+  constexpr std::string_view kStars = "*** ";
+  for (std::string_view line : SplitLines(words)) {
+    if (!line.starts_with("slurmstepd") || line.find(" CANCELLED AT ") == std::string_view::npos)
+      continue;
+    const size_t begin = line.find(kStars);
+    if (begin == std::string_view::npos) continue;
+    line.remove_prefix(begin + kStars.size());
+    return std::string(line.substr(0, line.find(" ***")));
+  }
+  return "";
+}
 
 std::string LostMessage(const NodeEnd& node) {
   return node.name +
@@ -157,11 +196,15 @@ JobEnd DecideJobEnd(const JobInfo& info) {
   const pb::NodeDone* final_status = FinalStatus(info);
   end.members = Members(info, final_status);
   end.cause = FirstCause(info, end.members, final_status);
+  const bool is_cancelled = !info.cancelled.empty() && IsEffectOfCancelling(end.cause);
+  if (is_cancelled) end.cause = Cancelled(info.cancelled);
   if (final_status != nullptr)
     end.victims.assign(final_status->victims().begin(), final_status->victims().end());
   end.remarks = info.losses;
   for (uint32_t i = 0; i < info.nodes.size(); ++i) {
-    std::string remark = Remark(end, info.nodes[i], i);
+    NodeEnd node = info.nodes[i];
+    if (is_cancelled) node.last_output.clear();  // it says the same of each node
+    std::string remark = Remark(end, node, i);
     if (!remark.empty()) end.remarks.push_back(std::move(remark));
   }
   const bool complete = std::ranges::all_of(end.members, [&](uint32_t index) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/agent.pb.h"
@@ -43,6 +44,8 @@ struct JobInfo {
   std::optional<pb::Cause> broke_rules = {};
   size_t rendezvous_node = 0;
   uint32_t world_size = 0;  // of the newest attempt that was seen to start
+  // How Slurm ended the job's step, in its own words; empty: it did not.
+  std::string cancelled = {};
 };
 
 struct JobEnd {
@@ -57,12 +60,17 @@ struct JobEnd {
 // "node2 was lost: " and why.
 std::string LostMessage(const NodeEnd& node);
 
+// Finds how Slurm ended a step in what srun wrote to its stderr: "STEP 41.0 ON n1 CANCELLED AT
+// 2026-11-28T13:06:26 DUE TO TIME LIMIT". Empty: it does not say so.
+std::string SlurmCancellation(std::string_view words);
+
 // The first cause is the user's interruption; else a node that broke the rules; else what the
 // rendezvous reported at the end; else what it decided before; else a node that was lost. 0 only
 // when every node of the final attempt has reported that each of its ranks succeeded, or was lost
 // and is tolerated, these are all ranks, at least one has succeeded, every one of the nodes is done
 // and empty and the teardown was complete; nodes lost before are remarks. Where every rank saved
-// and stopped on request the exit code is 85, whichever signal asked for it.
+// and stopped on request the exit code is 85, whichever signal asked for it. Where Slurm ended the
+// job, what its signals may have done is its doing, and the exit code is SIGTERM's.
 JobEnd DecideJobEnd(const JobInfo& info);
 
 }  // namespace dslaunch

@@ -104,6 +104,7 @@ class LaunchSession {
 
   // The end (session_end.cc).
   int Conclude();
+  std::string Cancellation() const;
   void CloseLinks();
   int ReportDetached();
   void Report(const JobEnd& end, bool show);

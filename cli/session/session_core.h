@@ -116,6 +116,8 @@ class SessionCore {
   // nothing for so long; nullopt: it holds nothing up. To be called as often as OnWatchTimer.
   Actions OnReader(std::optional<Clock::duration> still_for);
 
+  // After Finish: Slurm has ended the job's step, in its own words.
+  void OnCancelled(const std::string& how) { cancelled_ = how; }
   // After Finish.
   SessionEnd End() const;
 
@@ -277,6 +279,7 @@ class SessionCore {
   bool detaching_ = false;
   bool detached_ = false;
   bool finished_ = false;
+  std::string cancelled_;
   Actions out_;
 };
 

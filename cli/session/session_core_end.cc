@@ -135,7 +135,8 @@ void SessionCore::Finish() {
 SessionEnd SessionCore::End() const {
   if (detached_) return {.kind = SessionEnd::Kind::kDetached};
   if (failed_to_start_) return StartFailure();
-  const JobInfo info = job_state_.Info();
+  JobInfo info = job_state_.Info();
+  info.cancelled = cancelled_;
   if (running_) return {.kind = SessionEnd::Kind::kEnded, .job = DecideJobEnd(info)};
   SessionEnd end{.kind = SessionEnd::Kind::kInterrupted};
   end.job.cause = *info.interrupted;

@@ -21,11 +21,23 @@ std::string FinalStatusLine(const JobSummary& summary) {
 
 }  // namespace
 
+// What srun has said of the end of its step.
+std::string LaunchSession::Cancellation() const {
+  if (options_.plan.launcher != Launcher::kSlurm) return "";
+  for (const auto& client : clients_) {
+    const std::string how = client ? SlurmCancellation(client->LastOutput()) : "";
+    if (!how.empty()) return how;
+  }
+  return "";
+}
+
 int LaunchSession::Conclude() {
-  const SessionEnd end = core_.End();
-  if (end.kind == SessionEnd::Kind::kDetached) return ReportDetached();
-  if (end.kind != SessionEnd::Kind::kNotStarted) output_.FinishStreams();
+  const SessionEnd::Kind kind = core_.End().kind;
+  if (kind == SessionEnd::Kind::kDetached) return ReportDetached();
+  if (kind != SessionEnd::Kind::kNotStarted) output_.FinishStreams();
   CloseLinks();
+  core_.OnCancelled(Cancellation());  // srun has ended, so all that it said is there
+  const SessionEnd end = core_.End();
   for (const std::string& line : end.lines) Log(LogLevel::kError, line);
   Report(end.job, /*show=*/end.kind == SessionEnd::Kind::kEnded);
   return end.job.exit_code;

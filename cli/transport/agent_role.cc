@@ -22,6 +22,7 @@ std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view 
   std::vector<std::string> arguments = {"supervisor", "--nonce", nonce_text};
   if (role.command_fd >= 0)
     arguments.insert(arguments.end(), {"--command-fd", std::to_string(role.command_fd)});
+  if (role.in_step) arguments.emplace_back("--in-step");
   if (role.resumable) arguments.push_back("--resumable");
   if (role.kind == AgentRole::Kind::kDetachable) arguments.push_back("--detachable");
   return arguments;

@@ -24,6 +24,8 @@ struct AgentRole {
   bool resumable = false;          // for kJob and kDetachable: its stream outlives its connection
   std::string resume_socket = {};  // for kResume: of its ticket (net/resume/resume_words.h)
   std::string start_nonce = {};    // for kAwaitEnd: what that start was given
+  // For kJob and kDetachable: in a job of Slurm's, which signals all processes of it to end it.
+  bool in_step = false;
   // For kJob, by the local transport only: a descriptor that the agent inherits and serves too,
   // above 2; -1: none.
   int command_fd = -1;

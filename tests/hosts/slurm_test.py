@@ -17,6 +17,8 @@ from slurm_cluster import why_not  # noqa: E402
 from test_hosts import sockets_of, tcp_sockets, wait_until  # noqa: E402
 
 WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
+SAVING_RANKS = """trap 'echo "rank $RANK saves"; sleep 2; echo "rank $RANK has saved"; exit 85' TERM; touch "$1/up.$RANK"
+                  while :; do sleep 0.1; done"""
 GATED_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do sleep 0.1; done'
 
 
@@ -122,6 +124,59 @@ class Slurm(SlurmCase):
         self.assertEqual(0, self.cluster.run("scancel", str(job.number)).returncode)
         self.assertEqual("CANCELLED", job.wait()[0])
         self.assert_nothing_left(within_s=10)
+
+    def assert_cancelled(self, job, entity, why):
+        """All ranks saved, and their last lines are there."""
+        wait_until(lambda: "exit code 85" in job.output, 20, f"the closing block of {job.output}")
+        self.assertEqual({"0", "1", "2", "3"}, set(re.findall(r"rank (\d) has saved", job.output)), job.output)
+        self.assertRegex(job.output, rf"stopped on request \(Slurm ended the job: {entity} \d+\S* ON n\d CANCELLED AT \S+{why}\)")
+        self.assertNotIn("was lost", job.output)
+
+    def test_scancel_lets_ranks_save_and_is_the_cause(self):
+        job = self.batch("--show", "all", *bash(SAVING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        self.assertEqual(0, self.cluster.run("scancel", str(job.number)).returncode)
+        self.assert_cancelled(job, "STEP", "")
+        self.assert_nothing_left(within_s=10)
+        for path in self.folder.glob("up.*"):
+            path.unlink()
+        job = self.start("--num_gpus", "1", "--show", "all", bash(SAVING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        number = self.cluster.run("squeue", "--noheader", "--state=RUNNING", "--format=%i").stdout.strip()
+        self.assertEqual(0, self.cluster.run("scancel", number).returncode)
+        self.wait(job)
+        self.assert_cancelled(job, "STEP", "")
+        self.assert_nothing_left(within_s=10)
+
+    def test_scancel_of_ranks_that_do_not_save_ends_with_143(self):
+        job = self.start("--num_gpus", "1", bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        number = self.cluster.run("squeue", "--noheader", "--state=RUNNING", "--format=%i").stdout.strip()
+        self.assertEqual(0, self.cluster.run("scancel", number).returncode)
+        self.wait(job)
+        self.assert_says(job, r"Slurm ended the job: STEP \d+\.0 ON n\d CANCELLED AT", "exit code 143")
+        self.assertNotIn("was lost", job.output)
+
+    def test_the_time_limit_is_the_cause(self):
+        job = self.batch("--show", "all", *bash(SAVING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        # Slurm looks for jobs that are over their limit every 30 s.
+        self.assertEqual(0, self.cluster.run("scontrol", "update", f"JobId={job.number}", "EndTime=now").returncode)
+        wait_until(lambda: self.cluster.state_of(job.number)[0] != "RUNNING", 60, "Slurm ends the job", poll_s=0.2)
+        self.assert_cancelled(job, "STEP", " DUE TO TIME LIMIT")
+        self.assert_nothing_left(within_s=10)
+
+    def test_warning_signals_of_slurm_reach_the_ranks(self):
+        script = """trap 'touch "$1/warned.$RANK"; exit 0' USR1; touch "$1/up.$RANK"; while :; do sleep 0.1; done"""
+        for options in ([], ["--batch"]):  # to the steps, as sbatch --signal=USR1; to the script, as --signal=B:USR1
+            with self.subTest(options=options):
+                for path in self.folder.glob("*.[0-3]"):
+                    path.unlink()
+                job = self.batch(*bash(script), "-", self.folder)
+                self.wait_for_files(job, "up.*", 4)
+                self.assertEqual(0, self.cluster.run("scancel", *options, "--signal=USR1", str(job.number)).returncode)
+                self.assertEqual(("COMPLETED", 0), job.wait(), job.output)
+                self.assertEqual(4, len(list(self.folder.glob("warned.*"))), job.output)
 
     def test_a_signal_to_the_batch_script_lets_ranks_save(self):
         job = self.batch("--stop_signal", "sigterm", *bash(

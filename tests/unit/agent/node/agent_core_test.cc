@@ -712,6 +712,17 @@ TEST_F(AgentCoreTest, CtrlCReachesTheRanksAsSigint) {
   EXPECT_EQ(All<agent_action::SendToSupervisor>()[0].request.stop().signal(), SIGINT);
 }
 
+TEST_F(AgentCoreTest, StopsJobWhenSlurmSignalsItsStep) {
+  Start();
+  Supervisor([](pb::SupervisorEvent& event) { event.mutable_step_signal()->set_signal(SIGTERM); });
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::INTERRUPTED);
+  EXPECT_EQ(core_.outcome().exit_code(), 143);
+  EXPECT_THAT(core_.outcome().message(), HasSubstr("Slurm sent SIGTERM to the job's step on"));
+  Supervisor([](pb::SupervisorEvent& event) { event.mutable_step_signal()->set_signal(SIGTERM); });
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop)) << "once";
+}
+
 TEST_F(AgentCoreTest, OtherStopsBeginWithTheJobsSignal) {
   Start();
   pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "SIGTERM");

@@ -138,6 +138,8 @@ class SupervisorCoreTest : public testing::Test {
     if (event.has_all_reaped())
       return Note("all reaped, left " + std::to_string(event.all_reaped().left_size()));
     if (event.has_front_end_gone()) return Note("front end gone");
+    if (event.has_step_signal())
+      return Note("step signal " + std::to_string(event.step_signal().signal()));
     if (event.has_front_end_connection())
       return Note(event.front_end_connection().is_broken() ? "connection broke"
                                                            : "connected again");
@@ -576,7 +578,7 @@ TEST_F(SupervisorCoreTest, TheFrontEndsGoingEndsEverythingInOrder) {
 }
 
 TEST_F(SupervisorCoreTest, ASignalEndsEverythingWithItsNumber) {
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU}) {
     core_ = SupervisorCore({.agent_pid = kAgentPid});
     Do(core_.OnSignal(signal, now_));
     AgentEnds(1);
@@ -593,6 +595,28 @@ TEST_F(SupervisorCoreTest, ASignalEndsEverythingWithItsNumber) {
   AgentEnds(0);
   OutboundEnds();
   EXPECT_EQ(Done().back(), "finish " + std::to_string(128 + SIGTERM));
+}
+
+TEST_F(SupervisorCoreTest, LeavesEndOfSlurmStepToAgent) {
+  core_ = SupervisorCore({.agent_pid = kAgentPid, .in_step = true});
+  Configure();
+  Spawn({0});
+  Done();
+  Do(core_.OnSignal(SIGTERM, now_));
+  EXPECT_EQ(Done(), Words({"step signal " + std::to_string(SIGTERM)}));
+  Stop();
+  EXPECT_EQ(Done(), Words({"TERM"}));
+}
+
+TEST_F(SupervisorCoreTest, PassesUserSignalsToWorkers) {
+  for (const bool in_step : {false, true}) {
+    core_ = SupervisorCore({.agent_pid = kAgentPid, .in_step = in_step});
+    Configure();
+    Spawn({0});
+    Done();
+    Do(core_.OnSignal(SIGUSR1, now_));
+    EXPECT_EQ(Done(), Words({"signal " + std::to_string(SIGUSR1)}));
+  }
 }
 
 TEST_F(SupervisorCoreTest, DetachedNeitherFrontEndNorLogoutNorLeaseEndsAnything) {

@@ -154,6 +154,53 @@ TEST(OutcomeTest, TheUsersInterruptionIsTheCauseAndLosesNoRemark) {
   EXPECT_THAT(end.remarks, ElementsAre("b was lost: gone"));
 }
 
+TEST(OutcomeTest, FindsHowSlurmEndedTheStep) {
+  EXPECT_EQ(SlurmCancellation("srun: Job step aborted: Waiting up to 7 seconds\n"
+                              "slurmstepd-n1: error: *** STEP 39.0 ON n1 CANCELLED AT "
+                              "2026-11-28T13:06:26 DUE TO TIME LIMIT ***\n"
+                              "slurmstepd-n2: error: *** STEP 39.0 ON n1 CANCELLED AT x ***\n"),
+            "STEP 39.0 ON n1 CANCELLED AT 2026-11-28T13:06:26 DUE TO TIME LIMIT");
+  for (const char* words : {"", "\n", "slurmstepd: CANCELLED AT ", "slurmstepd: error: *** x",
+                            "rank: *** STEP 1.0 ON n1 CANCELLED AT x ***"})
+    EXPECT_EQ(SlurmCancellation(words), "") << words;
+}
+
+TEST(OutcomeTest, SlurmsSignalsAreNotTheCauseOfCancelledJob) {
+  pb::Cause killed = MakeCause(pb::Cause::WORKER_SIGNAL, 0, ExitCode::kOk, "");
+  killed.set_signal(SIGTERM);
+  killed.set_exit_code(143);
+  const pb::Cause lost =
+      MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable, "a was lost: gone");
+  const pb::Cause hangup =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by SIGHUP");
+  for (const pb::Cause& effect : {killed, lost, hangup}) {
+    JobInfo info = Info({Done("a", effect), Lost("b", "the connection to it broke")});
+    info.nodes[1].last_output = "slurmstepd: error: *** STEP 39.0 ON a CANCELLED AT x ***";
+    info.cancelled = "STEP 39.0 ON a CANCELLED AT x";
+    const JobEnd end = DecideJobEnd(info);
+    EXPECT_EQ(end.cause.message(), "Slurm ended the job: STEP 39.0 ON a CANCELLED AT x");
+    EXPECT_EQ(end.exit_code, 143);
+    EXPECT_THAT(end.remarks, ElementsAre("b was lost: the connection to it broke"));
+  }
+}
+
+TEST(OutcomeTest, KeepsOwnErrorOfRankOfCancelledJob) {
+  JobInfo info = Info({Done("a", Exit7())});
+  info.cancelled = "STEP 39.0 ON a CANCELLED AT x";
+  EXPECT_EQ(DecideJobEnd(info).exit_code, 7);
+}
+
+TEST(OutcomeTest, RanksThatSavedInCancelledJobAreNoFailure) {
+  JobInfo info = Info({Done("a")});
+  info.interrupted =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by SIGTERM");
+  info.cancelled = "STEP 39.0 ON a CANCELLED AT x";
+  info.nodes[0].ranks = {.attempt = 1, .count = 1, .saved = 1};
+  const JobEnd end = DecideJobEnd(info);
+  EXPECT_EQ(end.exit_code, 85);
+  EXPECT_TRUE(end.saved_on_request);
+}
+
 TEST(OutcomeTest, TheResolvedCauseReplacesWhatTheRendezvousSaidAtFirst) {
   pb::Cause first = Exit7();
   first.set_rank(0);
