@@ -26,7 +26,9 @@
 #include "cli/commands/hostfile_commands.h"
 #include "cli/commands/job_commands.h"
 #include "cli/commands/recipe_commands.h"
+#include "cli/commands/slurm_shares.h"
 #include "cli/commands/version.h"
+#include "cli/engines/slurm_job.h"
 #include "cli/engines/transport_choice.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
@@ -150,8 +152,20 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
   return std::move(job.program);
 }
 
+// Asks Slurm what the variables of an allocation do not say. Without an answer, the plan says so.
+void AskForGres(PlanInfo& info) {
+  if (!info.slurm.ok() || !*info.slurm) return;
+  SlurmAllocation& allocation = **info.slurm;
+  const Result<std::string> job = DescribeSlurmJob(allocation.job_id);
+  if (job.ok())
+    ReadGres(*job, allocation);
+  else
+    allocation.gpus_unknown = job.error().message;
+}
+
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
-  const PlanInfo info = ReadPlanInfo();
+  PlanInfo info = ReadPlanInfo();
+  if (UsesSlurm(options, info)) AskForGres(info);
   std::optional<std::vector<Host>> hosts;
   if (!options.hosts.empty()) {
     DSL_TRY_ASSIGN(hosts, ParseHostfile(options.hosts, "--hosts"));
@@ -196,6 +210,7 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   choice.ssh_command = options.ssh_command;
   choice.fanout = RelayFanout(choice.nodes.size(), options.fanout, may_restart);
   choice.network_interface = options.network_interface;
+  choice.slurm_shares = SlurmSharesOf(plan);
   return MakeTransport(choice, agent, role);
 }
 

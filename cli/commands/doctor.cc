@@ -11,6 +11,7 @@
 #include "base/count.h"
 #include "base/mutex.h"
 #include "cli/commands/node_inspection.h"
+#include "cli/commands/slurm_shares.h"
 #include "cli/transport/hello.h"
 
 namespace dslaunch {
@@ -191,10 +192,13 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
 
 DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agent) {
   DoctorInfo info = InfoBefore(request, agent);
+  const std::map<std::string, SlurmShare> shares = SlurmSharesOf(request.plan);
   std::vector<Patient> patients(info.nodes.size());
   for (size_t i = 0; i < patients.size(); ++i) {
     Patient& patient = patients[i];
     patient.way = {info.launcher, request.plan.nodes[i], request.ssh, request.plan.exec_command};
+    const auto share = shares.find(request.plan.nodes[i].host);
+    if (share != shares.end()) patient.way.slurm_shares.insert(*share);
     patient.way.ssh.on_step = [steps = patient.steps](SshStep step) { steps->Begin(step); };
   }
   pb::NodeInfoRequest question;

@@ -58,6 +58,10 @@ Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,
   choice.launcher = way.launcher;
   choice.exec_command = way.exec_command;
   choice.ssh = way.ssh;
+  choice.slurm_shares = way.slurm_shares;
+  // Where nothing is requested, srun asks for all that the whole job has.
+  if (choice.slurm_shares.empty())
+    choice.slurm_shares[way.target.host] = {way.target.component, 0, "none"};
   DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport, MakeTransport(choice, agent, role));
   DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, transport->Connect(way.target, deadline));
   std::shared_ptr<grpc::Channel> channel = ChannelFromFd(way.target.name, link->TakeFd());

@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "cli/commands/job_view.h"
+#include "cli/engines/engine_command.h"
 #include "cli/session/job_record.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
@@ -34,7 +36,8 @@ struct NodeWay {
   Launcher launcher = Launcher::kSsh;
   NodeTarget target;
   SshOptions ssh;
-  std::vector<std::string> exec_command = {};  // LaunchPlan's
+  std::vector<std::string> exec_command = {};           // LaunchPlan's
+  std::map<std::string, SlurmShare> slurm_shares = {};  // empty: the inspector needs no GPU
 };
 
 // Thread-compatible. Destroying it ends every call over it and waits for those that BeginCall

@@ -4,7 +4,9 @@
 #include <cctype>
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "base/sanitize.h"
 #include "base/split_lines.h"
@@ -37,7 +39,91 @@ void Append(std::vector<std::string>& words, const std::vector<std::string>& mor
   words.insert(words.end(), more.begin(), more.end());
 }
 
+// Nodes that one component of srun's command line starts agents on.
+struct SrunComponent {
+  SlurmShare share;
+  std::vector<NodeTarget> nodes;
+};
+
+// Whether the nodes of this component of the job have different shares.
+bool IsUnequal(const EngineWords& engine, int component) {
+  const SlurmShare* first = nullptr;
+  for (const auto& [host, share] : engine.shares) {
+    if (share.component != component) continue;
+    if (first != nullptr && share != *first) return true;
+    first = &share;
+  }
+  return false;
+}
+
+// In the order of the nodes. A step has the same of each node, so nodes that have unequal shares
+// are components of their own.
+std::vector<SrunComponent> SrunComponents(const EngineWords& engine,
+                                          const std::vector<NodeTarget>& nodes) {
+  std::vector<SrunComponent> components;
+  std::map<int, size_t> by_component;  // of the job, where all nodes have the same share
+  for (const NodeTarget& node : nodes) {
+    const SlurmShare share = ShareOf(engine, node.host);
+    const auto found = by_component.find(share.component);
+    if (found != by_component.end()) {
+      components[found->second].nodes.push_back(node);
+      continue;
+    }
+    if (!IsUnequal(engine, share.component)) by_component[share.component] = components.size();
+    components.push_back({share, {node}});
+  }
+  return components;
+}
+
+void AppendSrunComponents(const EngineWords& engine, const std::vector<NodeTarget>& nodes,
+                          const std::string& script, std::vector<std::string>& words) {
+  bool is_first = true;
+  for (const SrunComponent& component : SrunComponents(engine, nodes)) {
+    if (!std::exchange(is_first, false)) words.emplace_back(":");
+    const std::string count = std::to_string(component.nodes.size());
+    Append(words, SlurmShareWords(component.share, component.nodes.size()));
+    Append(words,
+           {"--overlap", "--whole", "--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1",
+            "--nodelist=" + Joined(component.nodes, false), "--distribution=block",
+            "--cpu-bind=none", "--mpi=none", "--export=ALL", "--input=none", "--unbuffered",
+            "--quiet", "--wait=0", "--kill-on-bad-exit=0", "--no-kill", "/usr/bin/env"});
+    Append(words, engine.request_variables);
+    Append(words, {"/bin/sh", "-c", script});
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> SrunWords(const EngineWords& engine) {
+  std::vector<std::string> words = {"/usr/bin/env"};
+  for (const char* variable : kSlurmRequestVariables) Append(words, {"-u", variable});
+  Append(words, engine.words);
+  return words;
+}
+
+std::vector<std::string> SlurmShareWords(const SlurmShare& share, size_t nodes) {
+  std::vector<std::string> words;
+  if (share.component >= 0) words.push_back("--het-group=" + std::to_string(share.component));
+  if (nodes > 1 || share.gpus == 0) {
+    if (!share.gres.empty()) words.push_back("--gres=" + share.gres);
+    return words;
+  }
+  std::string others;
+  for (std::string_view left = share.gres; !left.empty();) {
+    const std::string_view item = left.substr(0, left.find(','));
+    left.remove_prefix(std::min(item.size() + 1, left.size()));
+    if (item != "gpu" && !item.starts_with("gpu:"))
+      others += (others.empty() ? "" : ",") + std::string(item);
+  }
+  words.push_back("--gpus=" + std::to_string(share.gpus));
+  if (!others.empty()) words.push_back("--gres=" + others);
+  return words;
+}
+
+SlurmShare ShareOf(const EngineWords& engine, const std::string& host) {
+  const auto found = engine.shares.find(host);
+  return found == engine.shares.end() ? SlurmShare() : found->second;
+}
 
 Result<void> CheckEngineNodes(Engine engine, const std::vector<NodeTarget>& nodes) {
   const std::string name = engine == Engine::kOpenMpi ? "--launcher openmpi"
@@ -103,11 +189,8 @@ std::vector<std::string> EngineCommandLine(const EngineWords& engine,
                                               {{PlaceIn(engine.engine), "%n"}}))});
       break;
     case Engine::kSlurm:
-      Append(words,
-             {"--overlap", "--whole", "--nodes=" + count, "--ntasks=" + count,
-              "--ntasks-per-node=1", "--nodelist=" + Joined(nodes, false), "--distribution=block",
-              "--cpu-bind=none", "--mpi=none", "--export=ALL", "--input=none", "--unbuffered",
-              "--quiet", "--wait=0", "--kill-on-bad-exit=0", "--no-kill", "/bin/sh", "-c", script});
+      words = SrunWords(engine);
+      AppendSrunComponents(engine, nodes, script, words);
       break;
   }
   return words;

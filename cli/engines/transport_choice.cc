@@ -7,7 +7,6 @@
 
 #include "base/sanitize.h"
 #include "base/subprocess.h"
-#include "cli/engines/engine_command.h"
 #include "cli/engines/srun_command.h"
 #include "cli/engines/transport_engine.h"
 #include "cli/relay/transport_relay.h"
@@ -24,7 +23,11 @@ Result<EngineTransport::Options> EngineOptions(Engine engine, const TransportCho
   EngineTransport::Options options;
   options.agent = agent;
   options.engine = {engine, choice.exec_command, ::geteuid() == 0,
-                    std::getenv("PDSH_RCMD_TYPE") != nullptr};
+                    std::getenv("PDSH_RCMD_TYPE") != nullptr, choice.slurm_shares};
+  for (const char* name : kSlurmRequestVariables) {
+    if (const char* const value = std::getenv(name); value != nullptr)
+      options.engine.request_variables.push_back(std::string(name) + "=" + value);
+  }
   std::string& program = options.engine.words.front();
   if (std::string path = FindProgram(program); !path.empty()) {
     program = std::move(path);

@@ -1,11 +1,13 @@
 // Which transport leads to the nodes of a job.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/node_target.h"
+#include "cli/engines/engine_command.h"
 #include "cli/launch_options.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
@@ -20,8 +22,9 @@ struct TransportChoice {
   std::vector<std::string> exec_command = {};
   SshOptions ssh = {};
   std::vector<NodeTarget> nodes = {};  // that such an engine is to start at once; others one by one
-  std::vector<std::string> ssh_command = {};  // --ssh_command's words, for relays
-  size_t fanout = 0;                          // RelayFanout's
+  std::vector<std::string> ssh_command = {};            // --ssh_command's words, for relays
+  size_t fanout = 0;                                    // RelayFanout's
+  std::map<std::string, SlurmShare> slurm_shares = {};  // of all nodes of the allocation, by host
   std::string network_interface = {};  // of this machine, where such nodes' agents connect to
 };
 

@@ -226,17 +226,39 @@ Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<
   return PlanFrom(options, hosts, hostfile);
 }
 
+// How the slots of Slurm's nodes were chosen.
+std::string SlurmSlotsNote(const SlurmAllocation& allocation, bool by_cores, bool by_tasks) {
+  if (by_cores) return "slots from the cores that Slurm gave";
+  if (by_tasks) return "slots from the tasks that Slurm was asked for";
+  const bool any_gpus = std::ranges::any_of(
+      allocation.nodes, [](int gpus) { return gpus > 0; }, &SlurmNode::gpus);
+  const std::string unknown =
+      allocation.gpus_unknown.empty() ? "" : SanitizeForTerminal(allocation.gpus_unknown);
+  if (any_gpus) {
+    return unknown.empty() ? "slots from the GPUs that Slurm gave"
+                           : "slots from the GPUs that Slurm's variables name, as " + unknown;
+  }
+  return "1 slot per node as " +
+         (unknown.empty() ? "Slurm gave no GPUs" : "its GPUs are not known: " + unknown) +
+         "; --num_gpus N starts more";
+}
+
 // The nodes of Slurm's allocation. Each has a slot for each task that was asked for, or else for
 // each GPU; what the user says beats both.
 Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& allocation) {
   const auto slots_from = std::exchange(options.slots_from, std::nullopt);
-  if (slots_from == SlotsFrom::kGpu && allocation.gpus_per_node == 0) {
-    return Usage("--nproc_per_node gpu: job " + allocation.job_id +
-                 " of Slurm has no GPUs; ask it for some by --gpus-per-node, or give a number");
+  const auto has_gpus = [](const SlurmNode& node) { return node.gpus > 0; };
+  const bool any_gpus = std::ranges::any_of(allocation.nodes, has_gpus);
+  if (slots_from == SlotsFrom::kGpu && !any_gpus) {
+    return Usage(
+        "--nproc_per_node gpu: job " + allocation.job_id +
+        (allocation.gpus_unknown.empty()
+             ? " of Slurm has no GPUs; ask it for some by --gpus-per-node, or give a number"
+             : " of Slurm: its GPUs are not known (" +
+                   SanitizeForTerminal(allocation.gpus_unknown) + "); give a number"));
   }
-  const int gpus = allocation.gpus_per_node;
   const bool by_cores =
-      slots_from == SlotsFrom::kCpu || (slots_from == SlotsFrom::kAuto && gpus == 0);
+      slots_from == SlotsFrom::kCpu || (slots_from == SlotsFrom::kAuto && !any_gpus);
   const bool by_tasks =
       !slots_from && std::ranges::any_of(
                          allocation.nodes, [](int tasks) { return tasks > 1; }, &SlurmNode::tasks);
@@ -244,19 +266,17 @@ Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& a
   for (const SlurmNode& node : allocation.nodes) {
     Host& host = hosts.emplace_back();
     host.name = host.host = node.name;
+    host.component = node.component;
     host.slots = options.num_gpus ? *options.num_gpus
                  : by_cores       ? node.cores
                  : by_tasks       ? node.tasks
-                                  : std::max(gpus, 1);
+                                  : std::max(node.gpus, 1);
     host.slots = std::min(host.slots, kMaxSlots);
   }
   DSL_TRY_ASSIGN(LaunchPlan plan,
                  PlanFrom(options, hosts, "job " + allocation.job_id + " of Slurm"));
-  if (options.num_gpus) return plan;
-  plan.slots_note = by_cores   ? "slots from the cores that Slurm gave"
-                    : by_tasks ? "slots from the tasks that Slurm was asked for"
-                    : gpus > 0 ? "slots from the GPUs that Slurm gave"
-                               : "1 slot per node as Slurm gave no GPUs; --num_gpus N starts more";
+  plan.slurm_nodes = allocation.nodes;
+  if (!options.num_gpus) plan.slots_note = SlurmSlotsNote(allocation, by_cores, by_tasks);
   return plan;
 }
 

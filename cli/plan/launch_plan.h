@@ -40,6 +40,7 @@ struct LaunchPlan {
   // Of kExec what runs a command on a node, as it was given. Of kSlurm, kOpenMpi and kPdsh the
   // program that starts all nodes, with its first arguments. Else empty.
   std::vector<std::string> exec_command;
+  std::vector<SlurmNode> slurm_nodes;  // all of the allocation, where its nodes are used
   std::string slots_note;  // how slots or devices were chosen that no option gave; else empty
 
   int world_size() const { return static_cast<int>(ranks.world_size); }

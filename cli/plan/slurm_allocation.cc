@@ -1,8 +1,11 @@
 #include "cli/plan/slurm_allocation.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <initializer_list>
+#include <iterator>
+#include <unordered_map>
 #include <utility>
 
 #include "base/count.h"
@@ -12,7 +15,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kMaxCount = 1 << 20;  // of tasks, cores or GPUs of one node
+constexpr int kMaxCount = 1 << 20;    // of tasks, cores or GPUs of one node
+constexpr int kMaxComponents = 1024;  // of a heterogeneous job; Slurm's own limit is 128
 
 Error Bad(std::string message) { return {ExitCode::kBadInput, std::move(message)}; }
 
@@ -28,15 +32,6 @@ std::optional<int> ReadCount(std::string_view text) {
 std::string Value(const GetVariable& getenv, const char* name) {
   const char* const value = getenv(name);
   return value != nullptr ? value : "";
-}
-
-// The first of these that is set, with its value; else the last.
-std::pair<const char*, std::string> FirstSet(const GetVariable& getenv,
-                                             std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (std::string value = Value(getenv, name); !value.empty()) return {name, std::move(value)};
-  }
-  return {*(names.end() - 1), ""};
 }
 
 // "2(x4),3": 2 2 2 2 3, one for each of `nodes`.
@@ -58,47 +53,115 @@ bool ExpandCounts(std::string_view text, size_t nodes, std::vector<int>& counts)
   return counts.size() == nodes;
 }
 
+// Takes the text up to the next comma outside of parentheses off `list`.
+std::string_view TakeItem(std::string_view& list) {
+  size_t end = 0;
+  for (bool inside = false; end < list.size() && (inside || list[end] != ','); ++end)
+    inside = list[end] == '(' || (inside && list[end] != ')');
+  const std::string_view item = list.substr(0, end);
+  list.remove_prefix(std::min(end + 1, list.size()));
+  return item;
+}
+
 // "4", "a100:4" or "a100:2,v100:2".
 std::optional<int> ReadGpus(std::string_view text) {
   int all = 0;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    const std::string_view item = text.substr(at, comma - at);
-    at = comma + 1;
+  do {
+    const std::string_view item = TakeItem(text);
     const size_t colon = item.rfind(':');
     const std::optional<int> count =
         ReadCount(colon == std::string_view::npos ? item : item.substr(colon + 1));
     if (!count) return std::nullopt;
     all = std::min(all + *count, kMaxCount);
-  }
+  } while (!text.empty());
   return all;
 }
 
-}  // namespace
-
-Result<std::optional<std::vector<std::string>>> ReadSlurmNodes(const GetVariable& getenv) {
-  const auto [list_name, list] = FirstSet(getenv, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
-  if (list.empty()) return std::optional<std::vector<std::string>>();
-  Result<std::vector<std::string>> names = ExpandNodeList(list);
-  if (!names.ok()) return Bad(std::string(list_name) + ": " + names.error().message);
-  const auto [count_name, count] = FirstSet(getenv, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"});
-  if (!count.empty() && count != std::to_string(names->size())) {
-    return Bad(std::string(list_name) + " has " + Count(names->size(), "node") + ", but " +
-               count_name + " is " + Truncate(count) +
-               "; unset what is left of another job of Slurm's");
+// "gpu:a100:4(IDX:0-1,3-4),nic:1": a node's generic resources.
+void ReadNodeGres(std::string_view text, SlurmNode& node) {
+  node.gpus = 0;
+  node.gres.clear();
+  while (!text.empty()) {
+    std::string_view item = TakeItem(text);
+    item = item.substr(0, item.find('('));
+    const bool is_plain = std::ranges::all_of(item, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == ':' || c == '_' || c == '-' || c == '.';
+    });
+    if (item.empty() || !is_plain) continue;
+    node.gres += (node.gres.empty() ? "" : ",") + std::string(item);
+    if (item != "gpu" && !item.starts_with("gpu:")) continue;
+    const std::optional<int> count = ReadCount(item.substr(item.rfind(':') + 1));
+    node.gpus = std::min(node.gpus + count.value_or(1), kMaxCount);
   }
-  return std::optional(*std::move(names));
 }
 
-Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& getenv) {
-  SlurmAllocation allocation;
-  allocation.job_id = Value(getenv, "SLURM_JOB_ID");
-  if (allocation.job_id.empty()) return std::optional<SlurmAllocation>();
-  DSL_TRY_ASSIGN(std::optional<std::vector<std::string>> names, ReadSlurmNodes(getenv));
-  if (!names) return std::optional<SlurmAllocation>();
-  if (!ReadCount(allocation.job_id))
-    return Bad("SLURM_JOB_ID=" + Truncate(allocation.job_id) + " is no job's number");
-  for (std::string& name : *names) allocation.nodes.push_back({std::move(name)});
+// What a component of a heterogeneous job adds to the names of its variables.
+std::string SuffixOf(int component) {
+  return component < 0 ? "" : "_HET_GROUP_" + std::to_string(component);
+}
+
+// A variable of a component, or of the job where it has none. Empty where it is not set.
+std::string ValueOf(const GetVariable& getenv, const char* name, int component) {
+  return Value(getenv, (name + SuffixOf(component)).c_str());
+}
+
+// The components of a heterogeneous job; of any other job {-1}. In a step of several components
+// SLURM_JOB_NODELIST has the nodes of all.
+Result<std::vector<int>> ComponentsOf(const GetVariable& getenv) {
+  const std::string text = Value(getenv, "SLURM_HET_SIZE");
+  if (text.empty() || ValueOf(getenv, "SLURM_JOB_NODELIST", 0).empty()) return std::vector<int>{-1};
+  const std::optional<int> count = ReadCount(text);
+  if (!count || *count < 1 || *count > kMaxComponents)
+    return Bad("SLURM_HET_SIZE=" + Truncate(text) + " is not a valid number of components");
+  std::vector<int> components;
+  for (int i = 0; i < *count; ++i) components.push_back(i);
+  return components;
+}
+
+// The first of these variables of a component that is set, and its value; else the last.
+std::pair<std::string, std::string> FirstSet(const GetVariable& getenv, int component,
+                                             std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    std::string value = ValueOf(getenv, name, component);
+    if (!value.empty()) return {name + SuffixOf(component), std::move(value)};
+  }
+  return {*(names.end() - 1) + SuffixOf(component), ""};
+}
+
+std::pair<std::string, std::string> NodeListOf(const GetVariable& getenv, int component) {
+  return FirstSet(getenv, component, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
+}
+
+Result<std::vector<std::string>> ReadComponentNodes(const GetVariable& getenv, int component) {
+  const auto [list_name, list] = NodeListOf(getenv, component);
+  if (list.empty()) return Bad(list_name + " is not set, though the job has this component");
+  Result<std::vector<std::string>> names = ExpandNodeList(list);
+  if (!names.ok()) return Bad(list_name + ": " + names.error().message);
+  const auto [count_name, count] =
+      FirstSet(getenv, component, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"});
+  if (!count.empty() && count != std::to_string(names->size())) {
+    return Bad(list_name + " has " + Count(names->size(), "node") + ", but " + count_name + " is " +
+               Truncate(count) + "; unset what is left of another job of Slurm's");
+  }
+  return names;
+}
+
+// By variables alone, which Slurm sets only where the user asked for GPUs by node, and in steps
+// and batch scripts those of the first node.
+Result<void> ReadGpuVariables(const GetVariable& getenv, int component,
+                              std::vector<SlurmNode>& nodes) {
+  const auto [name, text] =
+      FirstSet(getenv, component, {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"});
+  const std::optional<int> gpus = text.empty() ? 0 : ReadGpus(text);
+  if (!gpus) return Bad(name + "=" + Truncate(text) + " is no number of GPUs");
+  for (SlurmNode& node : nodes) node.gpus = *gpus;
+  return {};
+}
+
+Result<std::vector<SlurmNode>> ReadComponent(const GetVariable& getenv, int component) {
+  DSL_TRY_ASSIGN(std::vector<std::string> names, ReadComponentNodes(getenv, component));
+  std::vector<SlurmNode> nodes;
+  for (std::string& name : names) nodes.emplace_back().name = std::move(name);
   struct PerNode {
     const char* variable;
     int SlurmNode::*count;
@@ -107,18 +170,72 @@ Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& ge
                                         PerNode{"SLURM_JOB_CPUS_PER_NODE", &SlurmNode::cores}}) {
     std::vector<int> counts;
     // Inside a step, SLURM_TASKS_PER_NODE counts on the step's nodes, not on the allocation's.
-    if (!ExpandCounts(Value(getenv, variable), allocation.nodes.size(), counts)) continue;
-    for (size_t i = 0; i < counts.size(); ++i) allocation.nodes[i].*count = std::max(counts[i], 1);
+    if (!ExpandCounts(ValueOf(getenv, variable, component), nodes.size(), counts)) continue;
+    for (size_t i = 0; i < counts.size(); ++i) nodes[i].*count = std::max(counts[i], 1);
   }
-  const auto [gpus_name, gpus_text] =
-      FirstSet(getenv, {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"});
-  const std::optional<int> gpus = gpus_text.empty() ? 0 : ReadGpus(gpus_text);
-  if (!gpus)
-    return Bad(std::string(gpus_name) + "=" + Truncate(gpus_text) + " is no number of GPUs");
-  allocation.gpus_per_node = *gpus;
+  for (SlurmNode& node : nodes) node.component = component;
+  DSL_TRY(ReadGpuVariables(getenv, component, nodes));
+  return nodes;
+}
+
+}  // namespace
+
+Result<std::optional<std::vector<std::string>>> ReadSlurmNodes(const GetVariable& getenv) {
+  DSL_TRY_ASSIGN(const std::vector<int> components, ComponentsOf(getenv));
+  if (NodeListOf(getenv, components.front()).second.empty())
+    return std::optional<std::vector<std::string>>();
+  std::vector<std::string> all;
+  for (const int component : components) {
+    DSL_TRY_ASSIGN(std::vector<std::string> names, ReadComponentNodes(getenv, component));
+    all.insert(all.end(), std::make_move_iterator(names.begin()),
+               std::make_move_iterator(names.end()));
+  }
+  return std::optional(std::move(all));
+}
+
+Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& getenv) {
+  SlurmAllocation allocation;
+  allocation.job_id = Value(getenv, "SLURM_JOB_ID");
+  if (allocation.job_id.empty()) return std::optional<SlurmAllocation>();
+  DSL_TRY_ASSIGN(const std::vector<int> components, ComponentsOf(getenv));
+  if (NodeListOf(getenv, components.front()).second.empty())
+    return std::optional<SlurmAllocation>();
+  if (!ReadCount(allocation.job_id))
+    return Bad("SLURM_JOB_ID=" + Truncate(allocation.job_id) + " is no job's number");
+  for (const int component : components) {
+    DSL_TRY_ASSIGN(std::vector<SlurmNode> nodes, ReadComponent(getenv, component));
+    allocation.nodes.insert(allocation.nodes.end(), std::make_move_iterator(nodes.begin()),
+                            std::make_move_iterator(nodes.end()));
+  }
   const std::string tasks = Value(getenv, "SLURM_STEP_NUM_TASKS");
   allocation.in_step_of_many = !tasks.empty() && tasks != "1";
   return std::optional(std::move(allocation));
+}
+
+void ReadGres(std::string_view job, SlurmAllocation& allocation) {
+  std::unordered_map<std::string_view, SlurmNode*> by_name;
+  for (SlurmNode& node : allocation.nodes) {
+    by_name.emplace(node.name, &node);
+    node.gpus = 0;
+  }
+  constexpr std::string_view kNodes = "Nodes=";
+  constexpr std::string_view kGres = "GRES=";
+  std::vector<std::string> named;
+  while (!job.empty()) {
+    const size_t end = std::min(job.find_first_of(" \t\n"), job.size());
+    const std::string_view word = job.substr(0, end);
+    job.remove_prefix(std::min(end + 1, job.size()));
+    if (word.starts_with(kNodes)) {
+      Result<std::vector<std::string>> names = ExpandNodeList(word.substr(kNodes.size()));
+      named = names.ok() ? *std::move(names) : std::vector<std::string>();
+    } else if (word.starts_with(kGres)) {
+      for (const std::string& name : named) {
+        const auto node = by_name.find(name);
+        if (node != by_name.end()) ReadNodeGres(word.substr(kGres.size()), *node->second);
+      }
+    }
+  }
+  allocation.gpus_unknown.clear();
 }
 
 std::vector<std::string> SrunCommand(const std::string& job_id) {

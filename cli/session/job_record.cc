@@ -33,8 +33,10 @@ constexpr std::array<std::string_view, 7> kLauncherNames = {"local", "ssh",     
 std::string ToText(const JobRecord& record) {
   Json nodes = Json::array();
   for (const NodeTarget& node : record.nodes) {
-    nodes.push_back(
-        {{"name", node.name}, {"host", node.host}, {"port", node.port}, {"user", node.user}});
+    Json one = {{"name", node.name}, {"host", node.host}, {"port", node.port}, {"user", node.user}};
+    if (node.is_here) one["is_here"] = true;
+    if (node.component >= 0) one["component"] = node.component;
+    nodes.push_back(std::move(one));
   }
   const Json json = {{"job", record.job_id},
                      {"pid", record.pid},
@@ -81,6 +83,8 @@ JobRecord FromText(const std::string& text, const std::string& job_id) {
     node.at("host").get_to(one.host);
     ReadWhole(node, "port", one.port);
     node.at("user").get_to(one.user);
+    one.is_here = node.value("is_here", false);
+    if (node.contains("component")) ReadWhole(node, "component", one.component);
   }
   json.at("argv").get_to(record.argv);
   json.at("cwd").get_to(record.cwd);

@@ -29,9 +29,12 @@ def why_not():
 
 
 class SlurmCluster:
-    """Nodes n1, n2, ... with `cores` each; a context manager. `environment` is what Slurm's commands need."""
+    """Nodes n1, n2, ... with `cores` each; a context manager. `environment` is what Slurm's commands need.
 
-    def __init__(self, nodes=4, cores=2, slurmd_timeout_s=20):
+    `gpus`: of each node, as far as Slurm knows; their devices are terminals, of which there are 4 for sure."""
+
+    def __init__(self, nodes=4, cores=2, slurmd_timeout_s=20, gpus=0):
+        self._gpus = gpus
         self._slurmd_timeout_s = slurmd_timeout_s
         self.names = [f"n{i + 1}" for i in range(nodes)]
         self.cores = cores
@@ -59,9 +62,12 @@ class SlurmCluster:
         key.chmod(0o400)
         control, *ports = free_ports(1 + len(self.names))
         nodes = "".join(f"NodeName={name} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} "
-                        f"CPUs={self.cores} State=UNKNOWN\n" for name, port in zip(self.names, ports))
+                        f"CPUs={self.cores} {f'Gres=gpu:{self._gpus} ' if self._gpus else ''}State=UNKNOWN\n"
+                        for name, port in zip(self.names, ports))
+        if self._gpus:
+            (folder / "gres.conf").write_text(f"Name=gpu File=/dev/tty[0-{self._gpus - 1}]\n")
         (folder / "slurm.conf").write_text(
-            "ClusterName=test\n"
+            f"ClusterName=test\n{'GresTypes=gpu' if self._gpus else ''}\n"
             f"SlurmctldHost={socket.gethostname()}(127.0.0.1)\n"
             f"SlurmctldPort={control}\n"
             "SlurmUser=root\nSlurmdUser=root\n"

@@ -11,6 +11,7 @@ namespace dslaunch::engine_command_test {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -70,6 +71,58 @@ TEST(EngineCommandTest, SrunStartsOneTaskOnEachNode) {
                            "--nodelist=node1,node2.site", "--no-kill"})
     EXPECT_THAT(words, Contains(word));
   EXPECT_EQ(words.back(), "x");
+}
+
+// Words of srun's command line, by component; the options that all have are left out.
+std::vector<std::string> SharesAsked(const EngineWords& engine,
+                                     const std::vector<NodeTarget>& nodes) {
+  std::vector<std::string> asked(1);
+  for (const std::string& word : EngineCommandLine(engine, nodes, "x")) {
+    if (word == ":") asked.emplace_back();
+    for (const char* option : {"--het-group=", "--gres=", "--gpus=", "--nodelist="}) {
+      if (word.starts_with(option)) asked.back() += (asked.back().empty() ? "" : " ") + word;
+    }
+  }
+  return asked;
+}
+
+TEST(EngineCommandTest, SrunAsksForAllGresOfEachNode) {
+  const std::vector<NodeTarget> nodes = {{"n1", "n1", 0, ""}, {"n2", "n2", 0, ""}};
+  EngineWords engine{Engine::kSlurm, {"/usr/bin/srun", "--jobid=41"}};
+  engine.shares = {{"n1", {-1, 4, "gpu:4,nic:1"}}, {"n2", {-1, 4, "gpu:4,nic:1"}}};
+  EXPECT_THAT(SharesAsked(engine, nodes), ElementsAre("--gres=gpu:4,nic:1 --nodelist=n1,n2"));
+  EXPECT_THAT(SharesAsked(engine, {nodes[1]}), ElementsAre("--gpus=4 --gres=nic:1 --nodelist=n2"));
+  engine.shares["n2"] = {-1, 2, "gpu:a100:2"};
+  EXPECT_THAT(SharesAsked(engine, nodes),
+              ElementsAre("--gpus=4 --gres=nic:1 --nodelist=n1", "--gpus=2 --nodelist=n2"));
+  engine.shares = {};
+  EXPECT_THAT(SharesAsked(engine, nodes), ElementsAre("--nodelist=n1,n2"));
+}
+
+TEST(EngineCommandTest, SrunHasComponentForEachOfHeterogeneousJob) {
+  const std::vector<NodeTarget> nodes = {
+      {"n1", "n1", 0, ""}, {"n2", "n2", 0, ""}, {"n3", "n3", 0, ""}};
+  EngineWords engine{Engine::kSlurm, {"/usr/bin/srun", "--jobid=41"}};
+  engine.shares = {{"n1", {0, 0, ""}}, {"n2", {1, 4, "gpu:4"}}, {"n3", {1, 4, "gpu:4"}}};
+  EXPECT_THAT(
+      SharesAsked(engine, nodes),
+      ElementsAre("--het-group=0 --nodelist=n1", "--het-group=1 --gres=gpu:4 --nodelist=n2,n3"));
+}
+
+TEST(EngineCommandTest, RequestsOfTheAllocationAreHiddenFromSrunOnly) {
+  EngineWords engine{Engine::kSlurm, {"/usr/bin/srun", "--jobid=41"}};
+  engine.request_variables = {"SLURM_GPUS=6"};
+  const auto words = EngineCommandLine(engine, kNodes, "x");
+  EXPECT_EQ(words.front(), "/usr/bin/env");
+  const auto srun = std::ranges::find(words, "/usr/bin/srun");
+  EXPECT_NE(std::find(words.begin(), srun, "SLURM_GPUS"), srun);
+  EXPECT_NE(std::find(srun, words.end(), "SLURM_GPUS=6"), words.end());
+}
+
+TEST(EngineCommandTest, OmitsSrunsRemarkOnCpuBinding) {
+  EXPECT_EQ(WithoutSrunRemarks("srun: cluster configuration lacks support for cpu binding\nsrun: "
+                               "error: n2: task 1: Killed\n"),
+            "srun: error: n2: task 1: Killed\n");
 }
 
 TEST(EngineCommandTest, APlaceIsANodesNumberOrSlurmsName) {

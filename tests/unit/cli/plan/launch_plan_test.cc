@@ -465,7 +465,11 @@ TEST(MakeLaunchPlan, TheOnlyNodeThatIsThisMachineNeedsNoSsh) {
 
 PlanInfo InSlurm(int tasks, int gpus) {
   PlanInfo info;
-  info.slurm = std::optional(SlurmAllocation{"7", {{"n1", tasks, 16}, {"n2", tasks, 16}}, gpus});
+  SlurmAllocation allocation;
+  allocation.job_id = "7";
+  allocation.nodes = {{"n1", tasks, 16, gpus}, {"n2", tasks, 16, gpus}};
+  allocation.gpus_unknown.clear();
+  info.slurm = std::optional(std::move(allocation));
   return info;
 }
 

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 
 namespace dslaunch::slurm_allocation_test {
 namespace {
@@ -39,7 +40,8 @@ TEST(SlurmAllocationTest, NodesWithTheirTasksAndCores) {
   EXPECT_EQ((*allocation)->nodes[3].name, "big");
   EXPECT_EQ((*allocation)->nodes[3].tasks, 8);
   EXPECT_EQ((*allocation)->nodes[3].cores, 64);
-  EXPECT_EQ((*allocation)->gpus_per_node, 0);
+  EXPECT_EQ((*allocation)->nodes[0].gpus, 0);
+  EXPECT_EQ((*allocation)->nodes[0].component, -1);
   EXPECT_FALSE((*allocation)->in_step_of_many);
 }
 
@@ -47,9 +49,9 @@ TEST(SlurmAllocationTest, GpusAreCountedWithOrWithoutTheirKind) {
   for (const auto& [text, gpus] : {std::pair("8", 8), {"a100:4", 4}, {"a100:2,v100:1", 3}}) {
     Environment environment = FourNodes();
     environment["SLURM_GPUS_PER_NODE"] = text;
-    EXPECT_EQ((*Read(environment))->gpus_per_node, gpus) << text;
+    EXPECT_EQ((*Read(environment))->nodes[3].gpus, gpus) << text;
     environment["SLURM_GPUS_ON_NODE"] = "5";
-    EXPECT_EQ((*Read(environment))->gpus_per_node, 5) << text;
+    EXPECT_EQ((*Read(environment))->nodes[3].gpus, 5) << text;
   }
 }
 
@@ -99,6 +101,72 @@ TEST(SlurmAllocationTest, WhatCannotBeReadIsNamed) {
     ASSERT_FALSE(allocation.ok()) << variable;
     EXPECT_THAT(allocation.error().message, HasSubstr(message));
   }
+}
+
+// As salloc sets it; a batch script also has SLURM_JOB_NODELIST, of the first component.
+Environment OfTwoComponents() {
+  return {{"SLURM_JOB_ID", "6"},
+          {"SLURM_HET_SIZE", "2"},
+          {"SLURM_JOB_NODELIST_HET_GROUP_0", "n1"},
+          {"SLURM_JOB_NUM_NODES_HET_GROUP_0", "1"},
+          {"SLURM_TASKS_PER_NODE_HET_GROUP_0", "1"},
+          {"SLURM_GPUS_PER_NODE_HET_GROUP_0", "2"},
+          {"SLURM_JOB_NODELIST_HET_GROUP_1", "n[2-3]"},
+          {"SLURM_TASKS_PER_NODE_HET_GROUP_1", "3(x2)"}};
+}
+
+TEST(SlurmAllocationTest, ReadsAllComponentsOfHeterogeneousJob) {
+  Environment environment = OfTwoComponents();
+  for (const bool is_batch : {false, true}) {
+    if (is_batch) environment["SLURM_JOB_NODELIST"] = "n1";
+    const auto allocation = Read(environment);
+    ASSERT_TRUE(allocation.ok() && *allocation);
+    ASSERT_EQ((*allocation)->nodes.size(), 3u);
+    EXPECT_EQ((*allocation)->nodes[0].gpus, 2);
+    EXPECT_EQ((*allocation)->nodes[0].component, 0);
+    EXPECT_EQ((*allocation)->nodes[2].name, "n3");
+    EXPECT_EQ((*allocation)->nodes[2].tasks, 3);
+    EXPECT_EQ((*allocation)->nodes[2].component, 1);
+  }
+}
+
+TEST(SlurmAllocationTest, NamesVariableOfBadComponent) {
+  for (const auto& [variable, value, message] :
+       {std::tuple("SLURM_HET_SIZE", "3", "SLURM_NODELIST_HET_GROUP_2 is not set"),
+        std::tuple("SLURM_HET_SIZE", "x", "SLURM_HET_SIZE=x is not a valid number"),
+        std::tuple("SLURM_JOB_NODELIST_HET_GROUP_1", "n[", "SLURM_JOB_NODELIST_HET_GROUP_1: "),
+        std::tuple("SLURM_GPUS_PER_NODE_HET_GROUP_0", "?", "SLURM_GPUS_PER_NODE_HET_GROUP_0=?")}) {
+    Environment environment = OfTwoComponents();
+    environment[variable] = value;
+    const auto allocation = Read(environment);
+    ASSERT_FALSE(allocation.ok()) << variable;
+    EXPECT_THAT(allocation.error().message, HasSubstr(message));
+  }
+}
+
+TEST(SlurmAllocationTest, ReadsGresOfEachNodeFromScontrol) {
+  SlurmAllocation allocation = **Read(FourNodes());
+  ReadGres(
+      "JobId=41 JobName=x\n   NodeList=n[1-3],big NumNodes=4\n   JOB_GRES=gpu:14\n"
+      "     Nodes=n[1-2] CPU_IDs=0-15 Mem=0 GRES=gpu:a100:4(IDX:0-1,4-5),nic:1(IDX:0)\n"
+      "     Nodes=n3,other CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)\n"
+      "     Nodes=big CPU_IDs=0 Mem=0 GRES=\n   TresPerJob=gres:gpu:14\n",
+      allocation);
+  EXPECT_EQ(allocation.gpus_unknown, "");
+  EXPECT_EQ(allocation.nodes[0].gres, "gpu:a100:4,nic:1");
+  EXPECT_EQ(allocation.nodes[1].gpus, 4);
+  EXPECT_EQ(allocation.nodes[2].gpus, 2);
+  EXPECT_EQ(allocation.nodes[2].gres, "gpu:2");
+  EXPECT_EQ(allocation.nodes[3].gpus, 0);
+  EXPECT_EQ(allocation.nodes[3].gres, "");
+}
+
+TEST(SlurmAllocationTest, SkipsGresThatSrunWouldNotTake) {
+  SlurmAllocation allocation = **Read(FourNodes());
+  ReadGres("Nodes=n1 GRES=(null),gpu,a b,--x=$(y),gpu:v:x Nodes=n[ GRES=gpu:9 GRES=gpu:(",
+           allocation);
+  EXPECT_EQ(allocation.nodes[0].gpus, 1);
+  EXPECT_EQ(allocation.nodes[0].gres, "gpu,a");
 }
 
 TEST(SlurmAllocationTest, CommandsNameTheJobOrMakeOne) {

@@ -20,6 +20,8 @@ JobRecord Sample(const std::string& job_id, int64_t started_unix_ms) {
   record.start_ticks = 123456789012;
   record.launcher = Launcher::kSsh;
   record.nodes = {{"alice@node1:2222", "node1", 2222, "alice"}, {"node2", "node2", 0, ""}};
+  record.nodes[1].is_here = true;
+  record.nodes[1].component = 2;
   record.argv = {"dslaunch", "--num_nodes", "2", "train me.py", "\xff"};
   record.cwd = "/home/alice/a b";
   record.log_dir = "/logs";
@@ -45,6 +47,10 @@ TEST(JobRecordTest, IsReadAsItWasWrittenAndRewrittenAtTheEnd) {
   EXPECT_EQ(read->nodes[0].host, "node1");
   EXPECT_EQ(read->nodes[0].port, 2222);
   EXPECT_EQ(read->nodes[0].user, "alice");
+  EXPECT_FALSE(read->nodes[0].is_here);
+  EXPECT_TRUE(read->nodes[1].is_here);
+  EXPECT_EQ(read->nodes[0].component, -1);
+  EXPECT_EQ(read->nodes[1].component, 2);
   EXPECT_THAT(read->argv,
               ElementsAre("dslaunch", "--num_nodes", "2", "train me.py", "\xef\xbf\xbd"));
   EXPECT_EQ(read->cwd, "/home/alice/a b");
