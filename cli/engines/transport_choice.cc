@@ -79,6 +79,31 @@ Result<std::unique_ptr<Transport>> MakeSlurmRelays(const TransportChoice& choice
   return std::unique_ptr<Transport>(std::make_unique<RelayTransport>(std::move(options)));
 }
 
+// Over SSH, but for nodes that are this machine.
+class SshOrHere : public Transport {
+ public:
+  SshOrHere(std::unique_ptr<Transport> ssh, const AgentBinary& agent, const AgentRole& role)
+      : ssh_(std::move(ssh)), here_(agent, role) {}
+
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override {
+    return target.is_here ? here_.Connect(target, deadline) : ssh_->Connect(target, deadline);
+  }
+  size_t ConnectsAtOnce() const override { return ssh_->ConnectsAtOnce(); }
+
+ private:
+  const std::unique_ptr<Transport> ssh_;
+  LocalTransport here_;
+};
+
+std::unique_ptr<Transport> MakeSsh(const TransportChoice& choice, const AgentBinary& agent,
+                                   const AgentRole& role) {
+  if (choice.fanout <= 1) return std::make_unique<SshTransport>(agent, choice.ssh, role);
+  std::vector<NodeTarget> others = choice.nodes;
+  std::erase_if(others, [](const NodeTarget& node) { return node.is_here; });
+  return std::make_unique<RelayTransport>(
+      RelayTransport::OverSsh(agent, role, choice.ssh, choice.ssh_command, others, choice.fanout));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
@@ -103,12 +128,7 @@ Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
       transport = std::make_unique<LocalTransport>(agent, role);
       break;
     case Launcher::kSsh:
-      if (choice.fanout > 1) {
-        transport = std::make_unique<RelayTransport>(RelayTransport::OverSsh(
-            agent, role, choice.ssh, choice.ssh_command, choice.nodes, choice.fanout));
-        break;
-      }
-      transport = std::make_unique<SshTransport>(agent, choice.ssh, role);
+      transport = std::make_unique<SshOrHere>(MakeSsh(choice, agent, role), agent, role);
       break;
   }
   return transport;

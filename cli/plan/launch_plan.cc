@@ -280,6 +280,36 @@ Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& a
   return plan;
 }
 
+// The nodes of a job of PBS, LSF or SGE. Its slots are mostly cores, so where this machine has GPUs
+// each node has a slot for each of as many.
+Result<LaunchPlan> PlanFromBatch(LaunchOptions options, const BatchNodes& batch,
+                                 const PlanInfo& info) {
+  const auto slots_from = std::exchange(options.slots_from, std::nullopt);
+  if (slots_from == SlotsFrom::kGpu && info.local_gpus == 0) {
+    return Usage("--nproc_per_node gpu: this machine, by which the GPUs of the nodes of " +
+                 batch.variable + " are counted, has none; give a number");
+  }
+  const bool by_gpus = info.local_gpus > 0 && slots_from != SlotsFrom::kCpu;
+  std::vector<Host> hosts = batch.hosts;
+  for (Host& host : hosts) {
+    if (options.num_gpus) host.slots = *options.num_gpus;
+    if (!options.num_gpus && by_gpus) host.slots = std::min(info.local_gpus, kMaxSlots);
+  }
+  DSL_TRY_ASSIGN(LaunchPlan plan, PlanFrom(options, hosts, batch.variable));
+  plan.slots_note = options.num_gpus ? "nodes from " + batch.variable
+                    : by_gpus        ? "nodes from " + batch.variable + ", slots from the " +
+                                    Gpus(info.local_gpus) + " of this machine"
+                              : "nodes and slots from " + batch.variable;
+  return plan;
+}
+
+// Whether the list says no more than that the job runs on this machine.
+bool IsThisMachineAlone(const BatchNodes& batch, const PlanInfo& info) {
+  return batch.hosts.size() == 1 &&
+         IsThisMachine(batch.hosts.front().host, batch.hosts.front().port, batch.hosts.front().user,
+                       info);
+}
+
 // Without a hostfile all ranks are this machine's.
 LaunchOptions OnOneNode(LaunchOptions options) {
   const bool counts = options.num_gpus || options.slots_from || IsFiltered(options);
@@ -377,9 +407,18 @@ bool UsesSlurm(const LaunchOptions& options, const PlanInfo& info) {
   return !is_known || !(*info.slurm)->in_step_of_many;
 }
 
+bool UsesBatchNodes(const LaunchOptions& options, const PlanInfo& info) {
+  if (!info.batch || options.per_node || UsesSlurm(options, info)) return false;
+  if (options.launcher == Launcher::kLocal || options.launcher == Launcher::kSlurm) return false;
+  const bool names_nodes = options.hostfile || !options.hosts.empty();
+  return !names_nodes && options.exec_command.empty() &&
+         (options.launcher || !IsThisMachineAlone(*info.batch, info));
+}
+
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info) {
   if (options.hostfile) return options.hostfile;
-  if (!options.hosts.empty() || UsesSlurm(options, info)) return std::nullopt;
+  if (!options.hosts.empty() || UsesSlurm(options, info) || UsesBatchNodes(options, info))
+    return std::nullopt;
   if (info.default_hostfile_exists && options.launcher != Launcher::kLocal) return kDefaultHostfile;
   return std::nullopt;
 }
@@ -402,15 +441,26 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                  info.slurm.error().message +
                      "; --launcher local or --hostfile FILE does without Slurm's nodes"};
   }
+  const bool uses_batch = !hosts && UsesBatchNodes(options, info);
+  const bool by_batch = uses_batch && !info.batch->hosts.empty();
   DSL_TRY_ASSIGN(LaunchPlan plan, hosts      ? PlanFromFile(options, *hosts)
                                   : by_slurm ? PlanFromSlurm(options, **info.slurm)
+                                  : by_batch ? PlanFromBatch(options, *info.batch, info)
                                              : PlanWithoutHosts(OnOneNode(options), info));
+  if (uses_batch && !by_batch) {
+    plan.slots_note += (plan.slots_note.empty() ? "" : "; ") + info.batch->variable +
+                       " is not used: " + info.batch->unusable;
+  }
   if (options.has_rank_range()) {
     DSL_TRY(KeepRankRange(options, plan));
   } else if (options.num_ranks) {
     DSL_TRY(KeepRanks(plan.nodes, *options.num_ranks));
   }
-  plan.launcher = LauncherFor(options, info, hosts.has_value(), by_slurm, plan.nodes);
+  plan.launcher = LauncherFor(options, info, hosts || by_batch, by_slurm, plan.nodes);
+  if (plan.launcher == Launcher::kSsh && !options.launcher && !options.force_multi) {
+    for (Host& node : plan.nodes)
+      node.is_here = IsThisMachine(node.host, node.port, node.user, info);
+  }
   if (plan.launcher == Launcher::kSlurm &&
       (options.ssh_port != 0 || !options.ssh_command.empty())) {
     return Usage(std::string(options.ssh_port != 0 ? "--ssh_port" : "--ssh_command") +
@@ -492,6 +542,9 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
     line += (spares.size() == 1 ? ", spare: " : ", spares: ") + NameList(spares, " ");
   }
   if (!plan.slots_note.empty()) line += " (" + plan.slots_note + ")";
+  const auto here = std::ranges::find(plan.nodes, true, &Host::is_here);
+  if (here != plan.nodes.end())
+    line += " (" + here->name + " is this machine and is started without SSH)";
   return line;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/launch_options.h"
+#include "cli/plan/batch_nodes.h"
 #include "cli/plan/slurm_allocation.h"
 #include "hostfiles/hostfile.h"
 #include "proto/contract/rank_numbering.h"
@@ -28,6 +29,7 @@ struct PlanInfo {
   std::string user = {};
   // The allocation that this process is in; an error matters only where its nodes are to be used.
   Result<std::optional<SlurmAllocation>> slurm = std::optional<SlurmAllocation>();
+  std::optional<BatchNodes> batch = {};  // of another batch system
 };
 
 struct LaunchPlan {
@@ -50,13 +52,17 @@ struct LaunchPlan {
 RankNumbering NumberRanksOf(const std::vector<Host>& nodes);
 
 // Whether a node of this name, port (0: not given) and user (empty: not given) is this machine.
-// Like DeepSpeed, dslaunch needs no SSH where it is the only one.
+// It is started without SSH, alone or among others, unless all are to be reached over SSH.
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
                    const PlanInfo& info);
 
 // Whether the nodes are those of Slurm's allocation: where that is asked for, and by default in
 // one.
 bool UsesSlurm(const LaunchOptions& options, const PlanInfo& info);
+
+// Whether the nodes are those of another batch system's job: by default in one. Its list may be
+// unusable; then the plan says so, and all ranks run on this machine.
+bool UsesBatchNodes(const LaunchOptions& options, const PlanInfo& info);
 
 // The hostfile to read for these options; nullopt: none.
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info);

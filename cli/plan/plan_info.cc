@@ -1,12 +1,22 @@
 #include "cli/plan/plan_info.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "agent/host/gpus.h"
+#include "base/errno_text.h"
+#include "base/ownership.h"
+#include "base/sanitize.h"
+#include "base/unique_fd.h"
 #include "base/usable_cores.h"
 
 namespace dslaunch {
@@ -15,6 +25,31 @@ namespace {
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
+}
+
+Result<std::string> ReadNodeFile(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return Error{ExitCode::kIo, Truncate(path) + ": " + ErrnoText(errno)};
+  return ReadAll(file, path, kMaxHostfileBytes);
+}
+
+// A hostfile may name this machine by an address.
+void AddOwnAddresses(std::vector<std::string>& names) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr) continue;
+    const bool is_v6 = one->ifa_addr->sa_family == AF_INET6;
+    if (!is_v6 && one->ifa_addr->sa_family != AF_INET) continue;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const void* const address =
+        is_v6 ? static_cast<const void*>(
+                    &reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr)
+              : &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
+    if (::inet_ntop(one->ifa_addr->sa_family, address, text.data(), text.size()) != nullptr)
+      names.emplace_back(text.data());
+  }
+  ::freeifaddrs(all);
 }
 
 }  // namespace
@@ -34,9 +69,12 @@ PlanInfo ReadPlanInfo() {
     info.own_names.push_back(full);
     info.own_names.push_back(full.substr(0, full.find('.')));
   }
+  AddOwnAddresses(info.own_names);
   info.user = Variable("USER");
   if (info.user.empty()) info.user = Variable("LOGNAME");
-  info.slurm = ReadSlurmAllocation([](const char* name) { return std::getenv(name); });
+  const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
+  info.slurm = ReadSlurmAllocation(getenv);
+  info.batch = ReadBatchNodes(getenv, ReadNodeFile);
   return info;
 }
 

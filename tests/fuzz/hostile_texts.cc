@@ -24,9 +24,11 @@
 #include "cli/options/option_layers.h"
 #include "cli/options/options.h"
 #include "cli/options/parsed_flags.h"
+#include "cli/plan/batch_nodes.h"
 #include "cli/plan/env_file.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/recipe.h"
+#include "cli/plan/slurm_allocation.h"
 #include "cli/plan/slurm_node_list.h"
 #include "cli/report/report_files.h"
 #include "cli/report/report_page.h"
@@ -233,6 +235,35 @@ bool ReadsNodeList(const std::string& bytes) {
   for (const std::string& name : *names)
     Require(name.find_first_of(",[]") == std::string::npos, "a name is not written out");
   return true;
+}
+
+bool ReadsSlurmJob(const std::string& bytes) {
+  constexpr size_t kMaxJobBytes = 400;  // as of ReadsNodeList
+  SlurmAllocation allocation;
+  allocation.nodes.resize(3);
+  for (size_t i = 0; i < allocation.nodes.size(); ++i)
+    allocation.nodes[i].name = "n" + std::to_string(i + 1);
+  ReadGres(bytes.substr(0, kMaxJobBytes), allocation);
+  bool any = false;
+  for (const SlurmNode& node : allocation.nodes) {
+    Require(node.gpus >= 0, "a node has less than no GPUs");
+    Require(node.gres.find_first_of(" \n()[]$;'\"") == std::string::npos,
+            "a resource is not a plain word");
+    any |= !node.gres.empty();
+  }
+  return any;
+}
+
+bool ReadsBatchNodes(const std::string& bytes) {
+  bool any = false;
+  for (const auto& parse : {ParseSlotLines, ParseSlotCounts}) {
+    const auto hosts = parse(bytes, "nodes");
+    if (!IsTaken(hosts)) continue;
+    any = true;
+    for (const Host& host : *hosts)
+      Require(host.slots >= 1 && host.slots <= kMaxSlots, "a node has no valid number of slots");
+  }
+  return any;
 }
 
 bool ReadsEngineLine(const std::string& bytes) {

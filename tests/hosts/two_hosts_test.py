@@ -49,6 +49,38 @@ class TwoHosts(HostsCase):
         self.assert_code(0, code, job)
         self.assert_says(job, r"0 on node2 \(0 of 1\)", r"1 on node1 \(0 of 2\)", r"2 on node1 \(1 of 2\)")
 
+    def test_this_machine_needs_no_sshd(self):
+        """dslaunch runs on a host without one. Whichever node hosts the rendezvous, the other reaches it."""
+        here = self.front.name
+        self.assertNotIn("sshd", {process.comm for process in self.front.processes()})
+        for order in ((here, "node1"), ("node1", here)):
+            with self.subTest(order=order):
+                code, job = self.run_job("--hostfile", self.hosts.hostfile(text="".join(f"{name} slots=1\n" for name in order)),
+                                         "--show", "all", bash('echo "$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"'))
+                self.assert_code(0, code, job)
+                found = re.findall(r"(\d) of 2 on (\S+) at (\S+)", job.stdout)
+                self.assertEqual([("0", order[0]), ("1", order[1])], sorted(row[:2] for row in found), job.output)
+                address, = {row[2] for row in found}
+                self.assertRegex(address, r"^(10\.66\.|fd66:)")
+                self.assert_says(job, rf"\(ssh, cpu\): {order[0]} {order[1]} .*\({here} is this machine and is started without SSH\)")
+                job_id = re.search(r"jobs/(\S+?)/nodes", job.output)[1]
+                code, logs = self.run_job("logs", job_id, "--show", "all")
+                self.assert_code(0, code, logs)
+                self.assertEqual(2, len(re.findall(r"\d of 2 on", logs.stdout)), logs.output)
+        self.assert_nothing_left()
+
+    def test_the_nodes_of_a_batch_job_need_no_hostfile(self):
+        nodes = self.front.write_file("nodes", "node1\nnode1\nnode2\n")
+        script = bash('echo "$RANK of $WORLD_SIZE on $(hostname)"')
+        code, job = self.run_job("--show", "all", script, env={"PBS_NODEFILE": nodes})
+        self.assert_code(0, code, job)
+        self.assertEqual({("0", "node1"), ("1", "node1"), ("2", "node2")}, set(re.findall(r"(\d) of 3 on (\w+)", job.stdout)), job.output)
+        self.assert_says(job, r"node1\(2\) node2\(1\) \(nodes and slots from PBS_NODEFILE\)")
+        code, job = self.run_job("--show", "all", script, env={"PBS_NODEFILE": "/missing"})
+        self.assert_code(0, code, job)
+        self.assert_says(job, "0 of 1 on front", "PBS_NODEFILE is not used: /missing: No such file or directory")
+        self.assert_nothing_left()
+
     def test_a_part_of_the_hostfile(self):
         code, job = self.run_job("--hostfile", self.hosts.hostfile(2), "--num_nodes", "1", "--num_gpus", "1",
                                  "--show", "all", bash('echo "$RANK of $WORLD_SIZE on $(hostname)"'))

@@ -502,6 +502,111 @@ TEST(MakeLaunchPlan, SlurmsNodesHaveItsTasksElseGpusElseOneSlot) {
               HasSubstr("job 7 of Slurm has no GPUs"));
 }
 
+TEST(MakeLaunchPlan, UnequalGpusOfSlurmAreUnequalSlots) {
+  PlanInfo info = InSlurm(1, 4);
+  (*info.slurm)->nodes[1].gpus = 2;
+  const auto plan = MakeLaunchPlan({}, std::nullopt, info);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(PlanLine(*plan, "cuda"),
+            "2 nodes with unequal slots = 6 ranks (slurm, cuda): n1(4) n2(2) (slots from the GPUs "
+            "that Slurm gave)");
+  EXPECT_EQ(plan->slurm_nodes.size(), 2u);
+}
+
+TEST(MakeLaunchPlan, SaysThatGpusOfSlurmAreNotKnown) {
+  PlanInfo info = InSlurm(1, 0);
+  (*info.slurm)->gpus_unknown = "there is no scontrol in PATH";
+  const auto plan = MakeLaunchPlan({}, std::nullopt, info);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->slots_note,
+            "1 slot per node as its GPUs are not known: there is no scontrol in PATH; --num_gpus N "
+            "starts more");
+  LaunchOptions options;
+  options.slots_from = SlotsFrom::kGpu;
+  EXPECT_THAT(MakeLaunchPlan(options, std::nullopt, info).error().message,
+              HasSubstr("its GPUs are not known (there is no scontrol in PATH)"));
+}
+
+TEST(MakeLaunchPlan, ThisMachineAmongOthersNeedsNoSsh) {
+  PlanInfo info;
+  info.own_names = {"here", "10.0.0.1"};
+  info.user = "alice";
+  const auto is_here = [&](const char* file, auto change) {
+    LaunchOptions options;
+    change(options);
+    const auto plan = MakeLaunchPlan(options, *ParseHostfile(file, "hosts"), info);
+    EXPECT_TRUE(plan.ok() && plan->launcher == Launcher::kSsh && !plan->nodes[1].is_here) << file;
+    return plan->nodes[0].is_here;
+  };
+  const auto nothing = [](LaunchOptions&) {};
+  const char* file = "here slots=1\nthere slots=1";
+  EXPECT_TRUE(is_here(file, nothing));
+  EXPECT_TRUE(is_here("10.0.0.1 slots=1\nthere slots=1", nothing));
+  EXPECT_TRUE(is_here("alice@here slots=1\nthere slots=1", nothing));
+  EXPECT_TRUE(is_here(file, [](LaunchOptions& o) { o.ssh_command = {"ssh", "-v"}; }));
+  EXPECT_FALSE(is_here("bob@here slots=1\nthere slots=1", nothing));
+  EXPECT_FALSE(is_here("here:2222 slots=1\nthere slots=1", nothing));
+  EXPECT_FALSE(is_here(file, [](LaunchOptions& o) { o.ssh_port = 2222; }));
+  EXPECT_FALSE(is_here(file, [](LaunchOptions& o) { o.force_multi = true; }));
+  EXPECT_FALSE(is_here(file, [](LaunchOptions& o) { o.launcher = Launcher::kSsh; }));
+  EXPECT_THAT(PlanLine(*MakeLaunchPlan({}, *ParseHostfile(file, "hosts"), info), "cpu"),
+              HasSubstr("(here is this machine and is started without SSH)"));
+}
+
+PlanInfo InBatchJob(std::vector<std::string> names, int gpus) {
+  PlanInfo info;
+  info.own_names = {"here"};
+  info.local_gpus = info.installed_gpus = gpus;
+  info.batch.emplace().variable = "PBS_NODEFILE";
+  for (std::string& name : names) {
+    Host& host = info.batch->hosts.emplace_back();
+    host.name = host.host = std::move(name);
+    host.slots = 2;
+  }
+  return info;
+}
+
+TEST(MakeLaunchPlan, NodesOfBatchSystemAreTheJobs) {
+  const auto line = [](int gpus, auto change) {
+    LaunchOptions options;
+    change(options);
+    const auto plan = MakeLaunchPlan(options, std::nullopt, InBatchJob({"here", "there"}, gpus));
+    return plan.ok() ? PlanLine(*plan, "cpu") : plan.error().message;
+  };
+  const auto nothing = [](LaunchOptions&) {};
+  EXPECT_EQ(
+      line(0, nothing),
+      "2 nodes x 2 slots = 4 ranks (ssh, cpu): here there (nodes and slots from PBS_NODEFILE) "
+      "(here is this machine and is started without SSH)");
+  EXPECT_THAT(line(8, nothing),
+              HasSubstr("2 nodes x 8 slots = 16 ranks (ssh, cpu): here there (nodes from "
+                        "PBS_NODEFILE, slots from the 8 GPUs of this machine)"));
+  EXPECT_THAT(line(8, [](LaunchOptions& o) { o.slots_from = SlotsFrom::kCpu; }),
+              HasSubstr("2 nodes x 2 slots"));
+  EXPECT_THAT(line(0, [](LaunchOptions& o) { o.num_gpus = 5; }), HasSubstr("2 nodes x 5 slots"));
+  EXPECT_THAT(line(0, [](LaunchOptions& o) { o.num_nodes = 3; }),
+              HasSubstr("PBS_NODEFILE has only 2 nodes"));
+  EXPECT_THAT(line(0, [](LaunchOptions& o) { o.launcher = Launcher::kLocal; }),
+              HasSubstr("1 node x 1 slot = 1 rank (local"));
+}
+
+TEST(MakeLaunchPlan, OneNodeOfBatchSystemThatIsHereChangesNothing) {
+  const auto plan = MakeLaunchPlan({}, std::nullopt, InBatchJob({"here"}, 4));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(PlanLine(*plan, "cuda"),
+            "1 node x 4 slots = 4 ranks (local, cuda): localhost (slots from the 4 GPUs of this "
+            "machine)");
+}
+
+TEST(MakeLaunchPlan, SaysThatListOfBatchSystemIsNotUsed) {
+  PlanInfo info = InBatchJob({}, 0);
+  info.batch->unusable = "/x: No such file or directory";
+  const auto plan = MakeLaunchPlan({}, std::nullopt, info);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(PlanLine(*plan, "cpu"),
+              HasSubstr("PBS_NODEFILE is not used: /x: No such file or directory"));
+}
+
 TEST(MakeLaunchPlan, NodesOfSlurmAreNotReachedOverSsh) {
   LaunchOptions options;
   options.ssh_command = {"ssh", "-v"};
