@@ -32,6 +32,7 @@ std::vector<std::string> Cifar10TrainFiles(const std::string& folder) {
 }  // namespace
 
 LabeledImages ReadCifarImages(const std::string& folder, Split split, int64_t num_classes) {
+  RefuseFileForFolder(folder, "cifar");
   const bool cifar10 = FileExists(folder + "/data_batch_1.bin");
   if (cifar10 == FileExists(folder + "/train.bin")) {
     throw TrainError(ExitCode::kBadInput,

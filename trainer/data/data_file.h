@@ -13,6 +13,15 @@ namespace dslaunch {
   throw TrainError(ExitCode::kBadInput, file + ": " + problem);
 }
 
+// Refuses a file where the data's type reads a folder.
+inline void RefuseFileForFolder(const std::string& path, const std::string& type) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  RefuseDataFile(path, "is a file, but data.type " + type +
+                           " reads a folder; name the folder, or set the type of the file, such as "
+                           "--set data.type=csv");
+}
+
 inline bool FileExists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);

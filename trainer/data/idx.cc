@@ -57,7 +57,9 @@ uint32_t BigEndian(const uint8_t* bytes) {
 
 std::string FindFile(const std::string& folder, const std::string& name) {
   struct stat info;
-  if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+  const bool exists = stat(folder.c_str(), &info) == 0;
+  RefuseFileForFolder(folder, "idx");
+  if (!exists) {
     throw TrainError(
         ExitCode::kBadInput,
         "the data folder " + folder +

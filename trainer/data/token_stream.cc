@@ -92,6 +92,39 @@ std::string MegatronPrefix(const std::string& path) {
   return path;
 }
 
+// The bytes of a UTF-8 character that begins with `first`; 0: none begins so.
+size_t CharacterBytes(uint8_t first) {
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first < 0xE0) return 2;
+  if (first >= 0xE0 && first < 0xF0) return 3;
+  return first >= 0xF0 && first < 0xF5 ? 4 : 0;
+}
+
+// Whether the beginning of `bytes` is UTF-8 without control characters, or has the mark of UTF-16.
+// Token ids of 16 bits are not: in a vocabulary below 256 * 32 each token has a control character,
+// and in a larger one nearly every line of tokens has bytes that are no UTF-8.
+bool LooksLikeText(std::span<const uint8_t> bytes) {
+  constexpr size_t kLookedAt = 4096;
+  constexpr size_t kTooFew = 16;
+  if (bytes.size() < kTooFew) return false;
+  if ((bytes[0] == 0xFF && bytes[1] == 0xFE) || (bytes[0] == 0xFE && bytes[1] == 0xFF)) return true;
+  bytes = bytes.first(std::min(bytes.size(), kLookedAt));
+  constexpr std::string_view kBlanks = "\t\n\r\f";
+  for (size_t i = 0; i < bytes.size();) {
+    const uint8_t first = bytes[i];
+    const size_t length = CharacterBytes(first);
+    if (length == 0 || first == 0x7F) return false;
+    if (first < ' ' && kBlanks.find(static_cast<char>(first)) == std::string_view::npos) {
+      return false;
+    }
+    for (size_t k = 1; k < length && i + k < bytes.size(); ++k) {
+      if ((bytes[i + k] & 0xC0) != 0x80) return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
 template <typename T>
 void DecodeAs(const uint8_t* bytes, std::span<int64_t> out) {
   for (size_t i = 0; i < out.size(); ++i) {
@@ -141,6 +174,11 @@ TokenStream TokenStream::OpenTokens(const std::string& path) {
       stream.AddRun(kLlmcHeaderBytes, tokens);
       return stream;
     }
+  }
+  if (LooksLikeText(bytes)) {
+    RefuseDataFile(path,
+                   "is text, not token ids; set data.type text (--set data.type=text), which takes "
+                   "each byte as a token, or convert it to token ids");
   }
   if (bytes.size() % sizeof(uint16_t) != 0) {
     RefuseDataFile(

@@ -28,7 +28,7 @@ class TokenStream {
   //   order of the index;
   // - llm.c: a header of 256 int32 (20240520, 1, tokens) and uint16, or (20240801, 7, tokens) and
   //   uint32;
-  // - nanoGPT: uint16 without any header.
+  // - nanoGPT: uint16 without any header. A text file is refused.
   static TokenStream OpenTokens(const std::string& path);
 
   const std::string& path() const { return file_.path(); }

@@ -71,6 +71,8 @@ TEST(CifarTest, RefusesWhatIsNotCifar) {
   refused(Split::kTrain, HasSubstr("data_batch_2.bin does not exist"));
   folder.Write("train.bin", Record("\x01\x01", 'x'));
   refused(Split::kTrain, HasSubstr("both"));
+  ExpectRefused([&] { ReadCifarImages(first, Split::kTrain, 10); }, ExitCode::kBadInput,
+                AllOf(HasSubstr("is a file, but data.type cifar"), HasSubstr("data.type=csv")));
 }
 
 TEST(CifarTest, LabelsAreCountedInTheirFile) {

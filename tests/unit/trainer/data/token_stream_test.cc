@@ -76,6 +76,30 @@ TEST_F(TokenStreamTest, NanoGptIsUint16WithoutAHeader) {
   EXPECT_EQ(TokenStream::OpenTokens(folder_.Write("empty.bin", "")).size(), 0);
 }
 
+TEST_F(TokenStreamTest, RefusesTextAsTokenIds) {
+  const std::string ascii = "It was the best of times, it was the worst of times.\r\n";
+  const std::string utf8 =
+      "\xEF\xBB\xBF"
+      "Caf\xC3\xA9 \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x8E\x89\tend of the line\n";
+  const std::string utf16("\xFF\xFEI\0t\0 \0w\0a\0s\0 \0t\0h\0e\0", 22);
+  for (const std::string& text : {ascii, ascii + ".", utf8, utf16}) {
+    folder_.Write("story.txt", text);
+    Refused("story.txt", HasSubstr("is text, not token ids; set data.type text"));
+  }
+  // Cut within a character.
+  folder_.Write("long.txt", std::string(4095, 'a') + "\xC3\xA9" + std::string(99, 'b'));
+  Refused("long.txt", HasSubstr("is text, not token ids"));
+}
+
+TEST_F(TokenStreamTest, TakesTokenIdsOfAnyVocabulary) {
+  std::mt19937 random(7);
+  for (const uint32_t vocabulary : {2u, 65u, 256u, 8000u, 50257u, 65536u}) {
+    std::vector<uint16_t> tokens(512);
+    for (uint16_t& token : tokens) token = static_cast<uint16_t>(random() % vocabulary);
+    EXPECT_EQ(TokenStream::OpenTokens(folder_.Write("train.bin", Bytes(tokens))).size(), 512);
+  }
+}
+
 TEST_F(TokenStreamTest, LlmcTellsItsTypeInItsHeader) {
   EXPECT_THAT(All(TokenStream::OpenTokens(folder_.Write(
                   "gpt2.bin", LlmcHeader(20240520, 1, 3) + Bytes<uint16_t>({7, 8, 50256})))),
