@@ -124,9 +124,8 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, cons
   DSL_TRY(CheckLibTorch(BinaryFolder().string()));
   DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, cwd));
   DSL_TRY(CheckContent(recipe, ranks));
-  for (const std::string& notice : {recipe.notice, recipe.schedule_notice}) {
-    if (!notice.empty() && options.log_level >= LogLevel::kInfo)
-      terminal.Err("dslaunch: " + notice);
+  for (const std::string& notice : recipe.notices) {
+    if (options.log_level >= LogLevel::kInfo) terminal.Err("dslaunch: " + notice);
   }
   return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }

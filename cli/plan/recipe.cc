@@ -9,6 +9,7 @@
 #include "base/suggest.h"
 #include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
+#include "trainer/config/auto_values.h"
 #include "trainer/config/recipe_check.h"
 
 namespace dslaunch {
@@ -225,6 +226,21 @@ std::string ScheduleNotice(const Json& recipe, const TrainOptions& options) {
          std::to_string(*options.steps) + " fits it to the run";
 }
 
+// Replaces "auto" in the engine's file by the values of `own`, the section whose place it took.
+// Returns notices of what was taken for "auto", here and by the trainer.
+std::vector<std::string> ApplyAuto(Json& recipe, const Json& own, const std::string& source,
+                                   const std::string& engine_file) {
+  const auto engine = recipe.find("engine");
+  if (engine == recipe.end()) return {};
+  const std::string file = Truncate(engine_file.empty() ? source : engine_file);
+  std::vector<std::string> notices;
+  for (const std::string& notice : {AutoNotice(FillAuto(*engine, own), "from the recipe " + source),
+                                    AutoNotice(ResolveAuto(*engine).chosen, kTrainerDefaults)}) {
+    if (!notice.empty()) notices.push_back(file + ": " + notice);
+  }
+  return notices;
+}
+
 Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::string& cwd,
                           KeyOrigins& origins) {
   const std::vector<KeyOption> key_options = KeyOptions(options, cwd);
@@ -328,6 +344,19 @@ Result<void> CheckForPlugins(const LoadedRecipe& recipe) {
   return {};
 }
 
+// A DeepSpeed configuration that stands where a recipe should.
+bool IsEngineConfiguration(const Json& document) {
+  constexpr const char* kKeys[] = {"train_batch_size",
+                                   "train_micro_batch_size_per_gpu",
+                                   "optimizer",
+                                   "zero_optimization",
+                                   "fp16",
+                                   "bf16",
+                                   "gradient_accumulation_steps"};
+  const auto has = [&](const std::string& key) { return document.contains(key); };
+  return std::ranges::none_of(kSections, has) && std::ranges::any_of(kKeys, has);
+}
+
 }  // namespace
 
 bool NamesRecipeFile(std::string_view recipe) {
@@ -339,6 +368,13 @@ Result<void> CheckSections(const Json& recipe, const std::string& source) {
     return Error{
         ExitCode::kBadInput,
         source + ": not a recipe: its top level must be a map with the keys " + JoinSections()};
+  }
+  if (IsEngineConfiguration(recipe)) {
+    return Error{ExitCode::kBadInput,
+                 source +
+                     ": is a DeepSpeed configuration, not a recipe; give it beside the recipe "
+                     "that has the model and the data: train RECIPE --deepspeed_config " +
+                     source};
   }
   std::vector<std::string> known = kSections;
   known.emplace_back(kLaunchSection);
@@ -362,6 +398,7 @@ Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source
   loaded.origins.AddFile("", source, places);
   DSL_TRY(CheckSections(recipe, source));
   recipe.erase(kLaunchSection);
+  const Json own_engine = recipe.value("engine", Json());
   DSL_TRY_ASSIGN(const std::string engine_file,
                  InlineEngine(recipe, source, options, cwd, loaded.origins));
   DSL_TRY(ApplyOptions(recipe, options, cwd, loaded.origins));
@@ -372,7 +409,10 @@ Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source
     return Error{ExitCode::kUsage,
                  "--set launch: give launch options before 'train', such as --num_nodes 2"};
   }
-  loaded.schedule_notice = ScheduleNotice(recipe, options);
+  loaded.notices = ApplyAuto(recipe, own_engine, source, engine_file);
+  if (const std::string notice = ScheduleNotice(recipe, options); !notice.empty()) {
+    loaded.notices.push_back(notice);
+  }
   if (!engine_file.empty()) recipe["engine_source"] = engine_file;
   try {
     loaded.json = recipe.dump();
@@ -394,7 +434,7 @@ Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request) {
   DSL_TRY_ASSIGN(LoadedRecipe recipe,
                  ReadRecipe(text, Truncate(choice.path.string()), request.options, request.cwd));
   if (!choice.is_named) DSL_TRY(CheckForPlugins(recipe));
-  recipe.notice = choice.notice;
+  if (!choice.notice.empty()) recipe.notices.insert(recipe.notices.begin(), choice.notice);
   return recipe;
 }
 

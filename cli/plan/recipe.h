@@ -28,10 +28,11 @@ struct RecipeRequest {
 };
 
 struct LoadedRecipe {
-  std::string json;             // one line
-  std::string source;           // the file it came from
-  std::string notice;           // which recipe was taken, when the user named none; else empty
-  std::string schedule_notice;  // that --steps leaves the schedule's length as it is; mostly empty
+  std::string json;    // one line
+  std::string source;  // the file it came from
+  // Choices that were made for the user: which recipe if none was named, that --steps leaves the
+  // schedule's length as it is, what was taken for "auto" in the engine's file.
+  std::vector<std::string> notices;
   KeyOrigins origins;
 };
 
@@ -39,6 +40,7 @@ struct LoadedRecipe {
 //   no recipe named   ./dslaunch.yaml if there is one, else the built-in fashion_mnist
 //   a name            that file, else the built-in recipe of that name
 //   a file that was not named (NamesRecipeFile) must not be another user's, nor load a library
+//   "auto"            in the engine's file becomes what the recipe's own section has there
 //   engine: FILE      becomes what is in that file of DeepSpeed's JSON, which may have comments;
 //                     a relative path starts at the recipe's folder. --deepspeed_config FILE takes
 //                     the place of the section too. The file's name goes to engine_source.

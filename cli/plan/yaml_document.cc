@@ -290,6 +290,8 @@ Result<std::string> ReadTextFile(const fs::path& path) {
   text.resize(static_cast<size_t>(stream.gcount()));
   if (stream.bad()) return CannotRead(path, std::strerror(errno));
   if (text.size() > kMaxTextFileBytes) return CannotRead(path, "it is larger than 1 MiB");
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }
 

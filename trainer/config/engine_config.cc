@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trainer/config/auto_values.h"
 #include "trainer/config/json_object.h"
 #include "trainer/config/unsupported_keys.h"
 
@@ -61,21 +62,29 @@ TagValidation ParseCheckpoint(JsonObject object) {
       std::begin(kTagValidations));
 }
 
+// 0: none. DeepSpeed's configurations also have false for it.
+int64_t ParseNumberCheckpoints(JsonObject& object) {
+  const char* const key = "number_checkpoints";
+  if (object.IsBool(key) && !object.Bool(key).value_or(true)) return 0;
+  return object.Int(key, 0).value_or(0);
+}
+
 // `pipeline` is the section of that name.
 int64_t ParseActivationCheckpointing(JsonObject object, const PipelineConfig& pipeline) {
-  const int64_t parts = object.Int("number_checkpoints", 1).value_or(0);
+  const int64_t parts = ParseNumberCheckpoints(object);
   const std::string instead =
       "choose number_checkpoints, or in a pipeline pipeline.activation_checkpoint_interval, which "
       "compute activations again instead of keeping them";
-  object.RefuseUnlessStandard("partition_activations", false,
-                              "tensor parallelism is not supported; leave it out, and " + instead);
   object.RefuseUnlessStandard(
       "cpu_checkpointing", false,
       "activations are not moved to the host; leave it out, and " + instead);
-  for (const char* key :
-       {"contiguous_memory_optimization", "synchronize_checkpoint_boundary", "profile"}) {
-    object.RefuseUnlessStandard(key, false,
-                                "it only changes DeepSpeed's implementation; leave it out");
+  object.RefuseUnlessStandard("profile", false,
+                              "recomputation is not timed apart; use --profile, and leave it out");
+  // Where activations lie and when the device is waited for. They are partitioned over the ranks
+  // of tensor parallelism, which is one.
+  for (const char* key : {"partition_activations", "contiguous_memory_optimization",
+                          "synchronize_checkpoint_boundary"}) {
+    (void)object.Bool(key);
   }
   object.RefuseUnknown();
   if (parts > 0 && pipeline.wanted()) {
@@ -85,6 +94,17 @@ int64_t ParseActivationCheckpointing(JsonObject object, const PipelineConfig& pi
                     "pipeline.activation_checkpoint_interval; leave it out and set that");
   }
   return parts;
+}
+
+// DeepSpeed's first form of the section was true for stage 1, with allgather_size beside it.
+ZeroConfig ParseZeroSection(JsonObject& object) {
+  if (!object.IsBool("zero_optimization")) {
+    return ParseZero(object.ObjectOrEmpty("zero_optimization"));
+  }
+  ZeroConfig zero;
+  if (object.Bool("zero_optimization").value_or(false)) zero.stage = 1;
+  zero.allgather_bucket_size = object.Int("allgather_size", 0).value_or(zero.allgather_bucket_size);
+  return zero;
 }
 
 EngineLogLevel ParseLogLevel(JsonObject& object) {
@@ -198,6 +218,16 @@ bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
   return true;
 }
 
+[[noreturn]] void FailMissingValues(const JsonObject& object,
+                                    const std::vector<std::string>& keys) {
+  std::string list;
+  for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
+  object.FailWhole(
+      "\"auto\" stands for an argument of Hugging Face's Trainer, which is not there; "
+      "write a value, or leave the key out: " +
+      list);
+}
+
 }  // namespace
 
 const char* TagValidationName(TagValidation validation) {
@@ -252,10 +282,14 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
   return batch;
 }
 
-EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
+EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer,
                                int64_t program_stages) {
+  const ResolvedAuto resolved = ResolveAuto(given.value());
+  if (!resolved.missing.empty()) FailMissingValues(given, resolved.missing);
+  JsonObject object = given.Over(resolved.engine);
   EngineConfig engine;
+  engine.auto_notice = AutoNotice(resolved.chosen, kTrainerDefaults);
   const auto train = object.Int("train_batch_size", 1, kMaxBatch);
   const auto micro = object.Int("train_micro_batch_size_per_gpu", 1, kMaxBatch);
   const auto accumulation = object.Int("gradient_accumulation_steps", 1, kMaxBatch);
@@ -266,7 +300,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   }
   engine.precision = ParsePrecision(object);
   engine.communication = ParseCommunication(object);
-  engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
+  engine.zero = ParseZeroSection(object);
   engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks, program_stages);
   engine.parallel = ParseParallel(object.ObjectOrEmpty("parallel"), ranks);
   engine.number_checkpoints = ParseActivationCheckpointing(

@@ -79,6 +79,8 @@ struct EngineConfig {
   bool cuda_graph = false;        // record a step once and replay it
   // At ZeRO stages 1 to 3: the program's optimizer may be one that is not known to be element-wise.
   bool allow_untested_optimizer = false;
+  // What was taken for "auto" (auto_values.h), for rank 0 to print; empty: nothing to say.
+  std::string auto_notice;
   // Of what rank 0 tells besides results and errors.
   EngineLogLevel log_level = EngineLogLevel::kInfo;
 
@@ -106,11 +108,12 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          const JsonObject& object);
 
 // Throw TrainError kBadInput, naming the key. `ranks` is the world size; 0 where nothing is
-// trained, and the batch sizes need not fit. The first reads a section of a recipe, whose keys are
-// named with the object's path; the second a file's text, which `source` names. A configuration
-// without an optimizer gets `program_optimizer`, if there is one, or `optimizer_json`: a section
-// "optimizer" as text; empty: none. `program_stages` as ParsePipeline has it.
-EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
+// trained, and the batch sizes need not fit. A schedule of which total_num_steps is "auto" waits
+// for FitToRun. The first reads a section of a recipe, whose keys are named with the object's path;
+// the second a file's text, which `source` names. A configuration without an optimizer gets
+// `program_optimizer`, if there is one, or `optimizer_json`: a section "optimizer" as text; empty:
+// none. `program_stages` as ParsePipeline has it.
+EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer = {},
                                int64_t program_stages = 0);
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,

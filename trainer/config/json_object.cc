@@ -107,6 +107,8 @@ std::string ChoiceText(const std::set<std::string>& words) {
 }  // namespace
 
 json ParseJson(const std::string& text, const std::string& source, JsonComments comments) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  const size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   std::vector<std::set<std::string>> keys;  // of the objects being read, outermost first
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxDepth) {
@@ -122,8 +124,8 @@ json ParseJson(const std::string& text, const std::string& source, JsonComments 
     return true;
   };
   try {
-    return json::parse(text, on_event, /*allow_exceptions=*/true,
-                       comments == JsonComments::kAccept);
+    return json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin), text.end(), on_event,
+                       /*allow_exceptions=*/true, comments == JsonComments::kAccept);
   } catch (const json::exception& error) {
     std::string reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
@@ -197,10 +199,7 @@ void JsonObject::FailWhole(const std::string& said) const {
 
 void JsonObject::FailType(const std::string& key, const json& value,
                           const std::string& wanted) const {
-  Fail(key, "is " + Shown(value) + ", " + wanted +
-                (value == "auto" ? "; only Hugging Face's Trainer replaces \"auto\" by a value: "
-                                   "write the value, or leave the key out"
-                                 : ""));
+  Fail(key, "is " + Shown(value) + ", " + wanted);
 }
 
 std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max) {
@@ -301,6 +300,15 @@ std::optional<std::string> JsonObject::StringOrInt(const char* key) {
 
 bool JsonObject::HasString(const char* key) const {
   return json_.contains(key) && json_[key].is_string();
+}
+
+bool JsonObject::IsBool(const char* key) const {
+  return json_.contains(key) && json_[key].is_boolean();
+}
+
+bool JsonObject::IsAuto(const char* key) {
+  const json* value = Find(key);
+  return value != nullptr && *value == "auto";
 }
 
 std::optional<std::string> JsonObject::Word(const char* key, const std::set<std::string>& words) {

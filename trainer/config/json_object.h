@@ -50,11 +50,17 @@ class JsonObject {
   // A text, or a whole number as one.
   std::optional<std::string> StringOrInt(const char* key);
   bool HasString(const char* key) const;
+  bool IsBool(const char* key) const;
+  // Whether the value is "auto", which the caller takes.
+  bool IsAuto(const char* key);
   // A string out of `words`.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
   // The same in any case, as DeepSpeed reads some; `words` are in lower case, and so is the answer.
   std::optional<std::string> WordInAnyCase(const char* key, const std::set<std::string>& words);
   std::optional<JsonObject> Object(const char* key);
+  // A view of `json` with this object's place in messages. `json` must outlive it.
+  JsonObject Over(const nlohmann::json& json) const { return JsonObject(json, source_, path_); }
+  const nlohmann::json& value() const { return json_; }
   // An object as JSON text, unread; "{}" where it is absent or null.
   std::string ObjectText(const char* key);
   // An object without keys where it is absent or null.
@@ -71,6 +77,9 @@ class JsonObject {
   // {"enabled": false} and the object is not enabled, its other values mean nothing.
   void RefuseUnlessStandard(const char* key, const nlohmann::json& standard,
                             const std::string& why);
+
+  // Accepts these keys with any value.
+  void Ignore(const std::set<std::string>& keys) { known_.insert(keys.begin(), keys.end()); }
 
   // Refuses every key that no getter asked for. Call it last.
   void RefuseUnknown() const;

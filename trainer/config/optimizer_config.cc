@@ -199,8 +199,9 @@ void ParseLion(JsonObject& params, OptimizerConfig& optimizer) {
 }
 
 void ParseParams(JsonObject params, OptimizerConfig& optimizer) {
-  params.RefuseUnlessOff({"max_grad_norm"},
-                         "is not an optimizer setting; use engine.gradient_clipping");
+  if (params.Number("max_grad_norm", 0).value_or(0) > 0) {
+    params.Fail("max_grad_norm", "is not an optimizer setting; use engine.gradient_clipping");
+  }
   switch (optimizer.type) {
     case OptimizerType::kAdam:
     case OptimizerType::kAdamW:
@@ -269,12 +270,18 @@ T Required(const JsonObject& params, const char* key, std::optional<T> value) {
 
 Warmup ParseWarmup(JsonObject& params) {
   Warmup warmup;
-  warmup.num_steps = params.Int("warmup_num_steps", 1, kMaxSteps).value_or(warmup.num_steps);
+  warmup.num_steps = params.Int("warmup_num_steps", 0, kMaxSteps).value_or(warmup.num_steps);
   warmup.linear = params.Word("warmup_type", {"log", "linear"}).value_or("log") == "linear";
   return warmup;
 }
 
+bool HasAutoLength(const JsonObject& params) {
+  return params.value().value("total_num_steps", nlohmann::json()) == "auto";
+}
+
+// 0 for "auto", which FitToRun replaces.
 int64_t ParseTotalSteps(JsonObject& params) {
+  if (params.IsAuto("total_num_steps")) return 0;
   return Required(params, "total_num_steps", params.Int("total_num_steps", 1, kMaxSteps));
 }
 
@@ -385,6 +392,16 @@ bool UsesOptimizersLr(const LrSchedule& schedule) {
 
 }  // namespace
 
+void FitToRun(SchedulerConfig& scheduler, int64_t steps) {
+  if (!scheduler.fits_run) return;
+  if (auto* const decay = std::get_if<WarmupDecayLr>(&scheduler.schedule)) {
+    decay->total_num_steps = steps;
+  }
+  if (auto* const cosine = std::get_if<WarmupCosineLr>(&scheduler.schedule)) {
+    cosine->total_num_steps = steps;
+  }
+}
+
 OptimizerConfig ParseOptimizer(JsonObject object) {
   OptimizerConfig optimizer;
   optimizer.type = ParseType(object, optimizer.name);
@@ -405,7 +422,7 @@ SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimiz
   if (!type) object.Fail("type", "is missing; for example WarmupLR");
   JsonObject params = object.ObjectOrEmpty("params");
   object.RefuseUnknown();
-  SchedulerConfig scheduler{*type, ParseSchedule(*type, params, optimizer)};
+  SchedulerConfig scheduler{*type, ParseSchedule(*type, params, optimizer), HasAutoLength(params)};
   const bool from_torch = *type == "StepLR" || type->starts_with("CosineAnnealing");
   AcceptStart(params, from_torch ? "last_epoch" : "last_batch_iteration");
   params.RefuseUnknown();

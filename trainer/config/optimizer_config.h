@@ -77,7 +77,12 @@ struct OptimizerConfig {
 struct SchedulerConfig {
   std::string name;  // as written in the recipe; empty: none
   LrSchedule schedule;
+  // total_num_steps is "auto": FitToRun sets it before the first step.
+  bool fits_run = false;
 };
+
+// Sets the length of a schedule that is to end with the run; leaves others as they are.
+void FitToRun(SchedulerConfig& scheduler, int64_t steps);
 
 // Throw TrainError kBadInput, naming the key.
 OptimizerConfig ParseOptimizer(JsonObject object);

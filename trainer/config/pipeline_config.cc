@@ -89,9 +89,8 @@ PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_s
   if (object.Word("rank_order", {"pipe_data", "data_pipe"}).value_or("pipe_data") == "data_pipe") {
     pipeline.rank_order = RankOrder::kDataPipe;
   }
-  for (const char* key : {"pipe_partitioned", "grad_partitioned"}) {
-    object.RefuseUnlessStandard(key, true, "tensor parallelism is not supported; leave it out");
-  }
+  // Over the ranks of tensor parallelism, which is one.
+  for (const char* key : {"pipe_partitioned", "grad_partitioned"}) (void)object.Bool(key);
   object.RefuseUnknown();
   if (ranks > 0 && ranks % pipeline.stages != 0) {
     object.Fail("stages", "is " + std::to_string(pipeline.stages) + ", which does not divide " +

@@ -69,17 +69,12 @@ LossScalerConfig ParseLossScaler(JsonObject& fp16, bool enabled) {
 void ParseFp16(JsonObject fp16, PrecisionConfig& precision, std::vector<std::string>& enabled) {
   const bool on = fp16.Bool("enabled").value_or(false);
   const LossScalerConfig scaler = ParseLossScaler(fp16, on);
-  const bool auto_cast = fp16.Bool("auto_cast").value_or(false);
+  (void)fp16.Bool("auto_cast");  // models cast their own inputs
   fp16.RefuseUnlessOff({"fp16_master_weights_and_grads"},
                        "would keep the master weights in fp16, where small updates are lost; leave "
                        "it out, or use amp with opt_level O3, which has no master weights");
   fp16.RefuseUnknown();
   if (!on) return;
-  if (auto_cast) {
-    fp16.Fail("auto_cast",
-              "is true, but in dslaunch a model casts its own inputs: dslaunch's models do it "
-              "without this key; leave it out");
-  }
   enabled.push_back("fp16");
   precision.model = Dtype::kFloat16;
   precision.master_weights = true;
@@ -170,6 +165,8 @@ void ParseDataTypes(JsonObject types, PrecisionConfig& precision) {
                           model + ", according to the sections fp16, bf16 and amp; leave it out");
     }
   }
+  types.RefuseUnlessOff({"keep_in_fp32_modules"},
+                        "names Python modules, which dslaunch does not have; leave it out");
   types.RefuseUnknown();
   if (!precision.master_weights) precision.grad_accumulation = precision.model;
   if (!accumulation) return;

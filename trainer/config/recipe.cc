@@ -483,6 +483,7 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   const bool needs_batches =
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
+  if (recipe.run.steps) FitToRun(recipe.engine.scheduler, *recipe.run.steps);
   if (recipe.engine.parallel.staleness) CheckStaleRun(section("run"), recipe.run);
   if (recipe.run.mode == RunConfig::Mode::kComparePrecision) {
     recipe.engines = EnginesByPrecision(json, source, ranks);
@@ -493,6 +494,8 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
                         "one of them out");
   }
   object.RefuseUnknown();
+  recipe.identity =
+      nlohmann::json{json["model"], json["data"], json["engine"], recipe.run.seed}.dump();
   return recipe;
 }
 

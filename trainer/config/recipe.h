@@ -160,6 +160,9 @@ struct RunConfig {
 struct Recipe {
   ModelConfig model;
   std::string model_text;  // the section as JSON
+  // What the run trains, as JSON: model, data, engine and seed. A run of the same text that is only
+  // longer, or saved elsewhere, is the same run.
+  std::string identity;
   DataConfig data;
   RunConfig run;
   EngineConfig engine;

@@ -30,7 +30,6 @@ const UnsupportedKey kUnsupported[] = {
     {"quantize_training", "is not supported; remove it"},
     {"sparse_attention", "is not supported; remove it"},
     {"sparse_gradients", "is not supported: gradients are always dense in dslaunch; remove it"},
-    {"tensor_parallel", "is not supported; remove it"},
     {"weight_quantization", "is for inference, which is not supported; remove it"},
 };
 
@@ -42,7 +41,6 @@ struct StandardKey {
 
 constexpr char kMonitor[] =
     "it is an external service; leave it out and use tensorboard, csv_monitor or --metrics_jsonl";
-constexpr char kSpeed[] = "it only changes DeepSpeed's implementation; leave it out";
 
 // Accepted with DeepSpeed's default; sections with "enabled": false with any other value.
 const StandardKey kStandard[] = {
@@ -52,7 +50,7 @@ const StandardKey kStandard[] = {
          "mode": null})",
      kMonitor},
     {"compile",
-     R"({"deepcompile": false, "free_activation": false, "free_activation_threshold": 10485760,
+     R"({"deepcompile": false, "autoep_non_moe": false, "free_activation": false, "free_activation_threshold": 10485760,
          "offload_activation": false, "offload_activation_pin_memory": true,
          "offload_opt_states": false, "double_buffer": true, "symmetric_memory": false,
          "debug_log": false, "offload_parameters": false, "sync_before_reduce": false,
@@ -60,8 +58,7 @@ const StandardKey kStandard[] = {
          "sync_after_allgather": false, "keep_int_input_tensors": true,
          "keep_all_input_tensors": false, "passes": null})",
      "DeepCompile is a compiler for Python models; leave it out"},
-    {"disable_allgather", "false", kSpeed},
-    {"graph_harvesting", "false", kSpeed},
+    {"graph_harvesting", "false", "DeepSpeed has removed it; leave it out"},
     {"managed_gradient_accumulation", "true",
      "the engine always finds step boundaries itself; leave it out"},
     {"seq_parallel_communication_data_type", R"("fp32")",
@@ -74,9 +71,21 @@ const StandardKey kStandard[] = {
     {"vocabulary_size", "null", "only the model's vocab_size has an effect; leave it out"},
     {"wandb", R"({"enabled": false, "group": null, "team": null, "project": "deepspeed"})",
      kMonitor},
-    {"zero_force_ds_cpu_optimizer", "true",
-     "dslaunch has only one kind of optimizer; leave it out"},
 };
+
+// A model that is split over one rank is not split, whatever the other keys say.
+void RefuseTensorParallel(JsonObject section) {
+  const int64_t size = section.Int("autotp_size", 0).value_or(0);
+  if (size > 1) {
+    section.Fail("autotp_size", "is " + std::to_string(size) +
+                                    ", but tensor parallelism is not supported; leave it out");
+  }
+  section.Ignore({"dtype", "injection_policy_tuple", "keep_module_on_host", "kernel_inject",
+                  "partition_config", "preset_model", "replace_with_kernel_inject",
+                  "tensor_parallel", "tp", "tp_overlap_comm", "vocab_parallel_ce_backend",
+                  "vocab_parallel_lm_head"});
+  section.RefuseUnknown();
+}
 
 }  // namespace
 
@@ -85,6 +94,10 @@ void RefuseUnsupportedKeys(JsonObject& engine) {
   for (const StandardKey& item : kStandard) {
     engine.RefuseUnlessStandard(item.key, json::parse(item.standard), item.why);
   }
+  RefuseTensorParallel(engine.ObjectOrEmpty("tensor_parallel"));
+  // They choose how DeepSpeed does its work, and change no result.
+  for (const char* key : {"disable_allgather", "disable_python_gc", "zero_force_ds_cpu_optimizer"})
+    (void)engine.Bool(key);
 }
 
 }  // namespace dslaunch

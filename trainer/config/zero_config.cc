@@ -5,6 +5,19 @@
 namespace dslaunch {
 namespace {
 
+// DeepSpeed's fields have names without "stage3_", which it takes as well. Returns the one of both
+// that `object` has; `key` if it has none, or begins otherwise.
+const char* Stage3Name(const JsonObject& object, const char* key) {
+  constexpr std::string_view kPrefix = "stage3_";
+  if (!std::string_view(key).starts_with(kPrefix)) return key;
+  const char* const field = key + kPrefix.size();
+  if (!object.value().contains(field)) return key;
+  if (object.value().contains(key)) {
+    object.Fail(field, std::string("is the same setting as ") + key + "; keep one of them");
+  }
+  return field;
+}
+
 // What DeepSpeed's own defaults ask for, and all that is offered of these keys. Extensions of ZeRO
 // that dslaunch does not have, and settings of how DeepSpeed does the work.
 struct FixedKey {
@@ -14,22 +27,10 @@ struct FixedKey {
 };
 
 const std::vector<FixedKey>& FixedKeys() {
-  static const char* const kOldName =
-      "this is an older name; write offload_optimizer or "
-      "offload_param with a device";
   static const char* const kZeroPlusPlus = "ZeRO++ is not supported; leave it out";
   static const char* const kMics = "MiCS is not supported; leave it out";
-  static const char* const kInternal =
-      "it selects an implementation that only DeepSpeed has; leave it out";
   static const std::vector<FixedKey> kKeys = {
-      {"cpu_offload", false, kOldName},
-      {"cpu_offload_param", false, kOldName},
-      {"cpu_offload_use_pin_memory", false, kOldName},
-      {"stage3_gather_fp16_weights_on_model_save", false,
-       "this is an older name; write stage3_gather_16bit_weights_on_model_save"},
       {"legacy_stage1", false, "DeepSpeed has removed it; leave it out"},
-      {"elastic_checkpoint", false,
-       "every checkpoint of dslaunch can be read on another number of ranks; leave it out"},
       {"load_from_fp32_weights", true,
        "checkpoints of dslaunch always hold the fp32 weights; leave it out"},
       {"zenflow", nullptr, "ZenFlow is not supported; leave it out"},
@@ -40,20 +41,30 @@ const std::vector<FixedKey>& FixedKeys() {
       {"zeropp_loco_param", nullptr, kZeroPlusPlus},
       {"mics_shard_size", -1, kMics},
       {"mics_hierarchical_params_gather", false, kMics},
-      {"use_multi_rank_bucket_allreduce", true, kInternal},
-      {"stage3_module_granularity_threshold", 0, kInternal},
-      {"stage3_use_all_reduce_for_fetch_params", false, kInternal},
-      {"stage3_allgather_sequential", false, kInternal},
-      {"stage3_partition_stream_chunk_size", 0, kInternal},
-      {"memory_efficient_linear", true, kInternal},
-      {"pipeline_loading_checkpoint", false, kInternal},
-      {"override_module_apply", true, kInternal},
-      {"log_trace_cache_warnings", false, kInternal},
-      {"enable_sanity_checks", false, kInternal},
+      {"compute_grad_norm", true,
+       "dslaunch always computes the norm, by which it also notices NaN; leave it out"},
+      {"parameter_alignment", false,
+       "the padding is for kernels that only DeepSpeed has; leave it out"},
       {"save_muon_momentum_buffer_in_memory", false, "Muon is not supported; leave it out"},
       {"leaf_module", nullptr,
        "it names Python classes, which dslaunch does not have; leave it out"}};
   return kKeys;
+}
+
+// Choose among DeepSpeed's implementations, or ask for what dslaunch always does. They change no
+// result, so any value will do.
+void AcceptWithoutEffect(JsonObject& object) {
+  for (const char* key :
+       {"elastic_checkpoint", "cpu_offload_use_pin_memory", "use_multi_rank_bucket_allreduce",
+        "memory_efficient_linear", "pipeline_loading_checkpoint", "override_module_apply",
+        "log_trace_cache_warnings", "enable_sanity_checks",
+        "stage3_use_all_reduce_for_fetch_params", "stage3_allgather_sequential"}) {
+    (void)object.Bool(Stage3Name(object, key));
+  }
+  for (const char* key :
+       {"stage3_module_granularity_threshold", "stage3_partition_stream_chunk_size"}) {
+    (void)object.Int(Stage3Name(object, key), 0);
+  }
 }
 
 ZeroConfig::Offload ParseOffload(JsonObject object, bool optimizer) {
@@ -83,12 +94,34 @@ ZeroConfig::Offload ParseOffload(JsonObject object, bool optimizer) {
   return offload;
 }
 
+// cpu_offload and cpu_offload_param, the older names of an offload to the CPU without settings.
+void ParseOldOffload(JsonObject& object, const char* key, const char* section,
+                     ZeroConfig::Offload& offload) {
+  if (!object.Bool(key).value_or(false)) return;
+  if (object.Object(section)) {
+    object.Fail(key, std::string("is the older name of ") + section +
+                         ", which is also set; keep one of them");
+  }
+  offload.device = OffloadDevice::kCpu;
+}
+
+void ParseOffloads(JsonObject& object, ZeroConfig& zero) {
+  zero.offload_optimizer = ParseOffload(object.ObjectOrEmpty("offload_optimizer"), true);
+  zero.offload_param = ParseOffload(object.ObjectOrEmpty("offload_param"), false);
+  ParseOldOffload(object, "cpu_offload", "offload_optimizer", zero.offload_optimizer);
+  ParseOldOffload(object, "cpu_offload_param", "offload_param", zero.offload_param);
+}
+
 }  // namespace
 
 ZeroConfig ParseZero(JsonObject object) {
   ZeroConfig zero;
-  const auto flag = [&](const char* key, bool& out) { out = object.Bool(key).value_or(out); };
-  const auto size = [&](const char* key, int64_t& out) { out = object.Int(key, 0).value_or(out); };
+  const auto flag = [&](const char* key, bool& out) {
+    out = object.Bool(Stage3Name(object, key)).value_or(out);
+  };
+  const auto size = [&](const char* key, int64_t& out) {
+    out = object.Int(Stage3Name(object, key), 0).value_or(out);
+  };
   zero.stage = static_cast<int>(object.Int("stage", 0, 3).value_or(0));
   flag("contiguous_gradients", zero.contiguous_gradients);
   flag("reduce_scatter", zero.reduce_scatter);
@@ -105,8 +138,9 @@ ZeroConfig ParseZero(JsonObject object) {
   size("stage3_max_live_parameters", zero.max_live_parameters);
   size("stage3_max_reuse_distance", zero.max_reuse_distance);
   flag("stage3_gather_16bit_weights_on_model_save", zero.gather_16bit_weights_on_model_save);
-  zero.offload_optimizer = ParseOffload(object.ObjectOrEmpty("offload_optimizer"), true);
-  zero.offload_param = ParseOffload(object.ObjectOrEmpty("offload_param"), false);
+  flag("stage3_gather_fp16_weights_on_model_save", zero.gather_16bit_weights_on_model_save);
+  ParseOffloads(object, zero);
+  AcceptWithoutEffect(object);
   for (const FixedKey& fixed : FixedKeys()) {
     object.RefuseUnlessStandard(fixed.key, fixed.standard, fixed.why);
   }

@@ -19,8 +19,9 @@ namespace dslaunch {
 namespace {
 
 // For a model that is whole on every rank.
-EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& options, int ranks) {
-  EngineConfig config = ReadConfig(text, options, ranks);
+EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& options,
+                             const ProcessGroup& group) {
+  EngineConfig config = ReadConfig(text, options, group);
   if (config.pipeline.wanted()) {
     RefuseInput(
         "the configuration's pipeline needs a model with a list of layers: call "
@@ -44,7 +45,7 @@ EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
     : impl_(std::make_shared<Impl>(config, module, ranks, Passes::kBatches, deferred)) {}
 EngineCore::EngineCore(const std::string& config, torch::nn::Module& module,
                        const ProcessGroup& group, const InitializeOptions& options)
-    : impl_(std::make_shared<Impl>(ReadWholeConfig(config, options, group.world_size()), module,
+    : impl_(std::make_shared<Impl>(ReadWholeConfig(config, options, group), module,
                                    EngineRanks{.world = &group, .replicas = &group},
                                    Passes::kMicroBatches, options.deferred,
                                    options.make_optimizer)) {}

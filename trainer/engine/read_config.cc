@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 
 namespace dslaunch {
@@ -26,13 +27,22 @@ EngineConfig Parse(const std::string& config, const InitializeOptions& options, 
 
 }  // namespace
 
-EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options, int ranks,
-                        int64_t stages) {
-  EngineConfig engine = Parse(config, options, ranks, stages);
+EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options,
+                        const ProcessGroup& group, int64_t stages) {
+  EngineConfig engine = Parse(config, options, group.world_size(), stages);
   if (engine.parallel.staleness) {
     RefuseInput(
         "parallel.staleness is for recipes (dslaunch train), whose loop knows when ranks meet; "
         "leave it out");
+  }
+  if (engine.scheduler.fits_run) {
+    RefuseInput(
+        "scheduler.params.total_num_steps is \"auto\", but only `dslaunch train` knows the length "
+        "of the run; write the number of steps");
+  }
+  if (group.rank() == 0 && !engine.auto_notice.empty() &&
+      engine.log_level <= EngineLogLevel::kInfo) {
+    PrintLine(engine.auto_notice);
   }
   if (!options.broadcast_buffers) engine.broadcast_buffers = false;
   return engine;

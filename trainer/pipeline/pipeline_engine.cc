@@ -297,7 +297,7 @@ PipelineEngine InitializePipeline(const std::string& config, const PipelineModul
         "InitializeOptions::make_optimizer is not supported in a pipeline; choose the "
         "configuration's \"optimizer\"");
   }
-  return {ReadConfig(config, options, group.world_size(), module.num_stages), module, group};
+  return {ReadConfig(config, options, group, module.num_stages), module, group};
 }
 
 PipelineEngine::~PipelineEngine() = default;

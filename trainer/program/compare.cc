@@ -94,6 +94,8 @@ void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevi
   for (const EngineConfig& engine : recipe.engines) {
     Recipe one = recipe;
     one.engine = engine;
+    const int64_t replicas = group.world_size() / engine.pipeline.stages;
+    FitToRun(one.engine.scheduler, MakeSchedule(one, data.train->size(), replicas).total_steps);
     const auto done = static_cast<int64_t>(results.size());
     results.push_back(
         TrainIn(one, *data.train, group, [&](const StepInfo& info, int64_t total_steps) {

@@ -25,6 +25,11 @@
 namespace dslaunch {
 namespace {
 
+// Whether the same command would go back to the checkpoint that its --resume names.
+bool StartsFromTag(const RunConfig& run) {
+  return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
+}
+
 // Of each category the largest: a pipeline's stages differ.
 MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
   constexpr std::array kCategories = {&MemoryPlan::parameters,     &MemoryPlan::gathered,
@@ -64,7 +69,7 @@ class Trainer {
   void LeaveIfStopped(TrainRun& run, int64_t step) const;
   void Export(const TrainRun& run) const;
 
-  const Recipe& recipe_;
+  Recipe recipe_;
   const TrainLog log_;
   DataSplits data_;
   UserMetrics metrics_;
@@ -95,7 +100,8 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
       deadline_(Deadline(recipe)),
       monitors_(MakeMonitors(recipe.engine.monitors, env.rank)),
       hooks_(MakeTrainHooks(recipe, env)) {
-  ScheduleFrom({}, env);  // which throws if there are too few samples, wherever the run starts
+  // Throws if there are too few samples, wherever the run starts.
+  FitToRun(recipe_.engine.scheduler, ScheduleFrom({}, env).total_steps);
 }
 
 Schedule Trainer::ScheduleFrom(const Position& start, const WorkerEnv& env) const {
@@ -242,9 +248,10 @@ void Trainer::LeaveIfStopped(TrainRun& run, int64_t step) const {
   throw TrainError(
       ExitCode::kPreempted,
       Format("stopped after step %lld of %lld: %s; the checkpoint is saved in %s; start again to "
-             "continue",
+             "continue%s",
              static_cast<long long>(step), static_cast<long long>(run.schedule.total_steps),
-             StopReason(run.stop).c_str(), recipe_.run.checkpoint_dir.c_str()));
+             StopReason(run.stop).c_str(), recipe_.run.checkpoint_dir.c_str(),
+             StartsFromTag(recipe_.run) ? ", with --resume auto" : ""));
 }
 
 void Trainer::Export(const TrainRun& run) const {

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "cli/plan/recipe_catalog.h"
@@ -15,7 +16,10 @@
 namespace dslaunch::recipe_test {
 namespace {
 
+using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::StartsWith;
 namespace fs = std::filesystem;
 
@@ -94,8 +98,10 @@ TEST(ReadRecipe, ErrorsHavePlaceAndReason) {
       {"run:\n  steps: 1\n  steps: 2\n", "r.yaml:3:3: ", "key 'steps' is given twice"},
       {"run: {a: 1, a: 2}\n", "r.yaml:1:13: ", "key 'a' is given twice"},
       {"run: 1\nmodle: {type: mlp}\n", "r.yaml: ", "unknown key 'modle', did you mean 'model'?"},
-      {"optimizer: {}\n",
-       "r.yaml: ", "unknown key 'optimizer'; a recipe has model, data, run, engine"},
+      {"run: {}\nlayers: {}\n",
+       "r.yaml: ", "unknown key 'layers'; a recipe has model, data, run, engine"},
+      {"{\"train_batch_size\": 8, \"optimizer\": {}}\n",
+       "r.yaml: ", "is a DeepSpeed configuration, not a recipe; give it beside the recipe"},
       {"run:\n  x: .nan\n", "r.yaml:2:6: ", "'.nan' is not a finite number"},
       {"run:\n  x: 1e999\n", "r.yaml:2:6: ", "number out of range: 1e999"},
       {"run:\n  x: 99999999999999999999\n", "r.yaml:2:6: ", "whole number out of range"},
@@ -197,13 +203,42 @@ TEST(ReadRecipe, StepsThatLeaveTheScheduleAsItIsAreSaid) {
         "run: {steps: 400}\n"
         "engine: {scheduler: {type: WarmupCosineLR, params: {total_num_steps: 400}}}\n";
     const auto recipe = ReadRecipe(text, "r.yaml", options, "/cwd");
-    return recipe.ok() ? recipe->schedule_notice : recipe.error().message;
+    return recipe.ok() ? recipe->notices : std::vector<std::string>{recipe.error().message};
   };
-  EXPECT_THAT(notice(10, {}), HasSubstr("still of 400 steps"));
-  EXPECT_THAT(notice(10, {}), HasSubstr("--set engine.scheduler.params.total_num_steps=10"));
-  EXPECT_EQ(notice(400, {}), "");
-  EXPECT_EQ(notice(10, {"engine.scheduler.params.total_num_steps=10"}), "");
-  EXPECT_EQ(notice(std::nullopt, {}), "");
+  EXPECT_THAT(notice(10, {}),
+              ElementsAre(AllOf(HasSubstr("still of 400 steps"),
+                                HasSubstr("--set engine.scheduler.params.total_num_steps=10"))));
+  EXPECT_THAT(notice(400, {}), IsEmpty());
+  EXPECT_THAT(notice(10, {"engine.scheduler.params.total_num_steps=10"}), IsEmpty());
+  EXPECT_THAT(notice(std::nullopt, {}), IsEmpty());
+}
+
+TEST(ReadRecipe, FillsAutoOfTheEnginesFileFromTheRecipe) {
+  const TempDir folder;
+  const std::string file = folder / "ds.json";
+  std::ofstream(file) << "\xEF\xBB\xBF"
+                         R"({"train_batch_size": "auto", "gradient_clipping": "auto",
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "eps": "auto"}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}})";
+  TrainOptions options;
+  options.deepspeed_config = file;
+  options.sets = {"engine.optimizer.params.eps=0.5"};
+  const auto recipe = ReadRecipe(
+      "run: {steps: 4}\n"
+      "engine: {train_batch_size: 32, optimizer: {type: SGD, params: {lr: 0.25}},\n"
+      "         scheduler: {type: WarmupDecayLR, params: {total_num_steps: 400}}}\n",
+      "r.yaml", options, "/cwd");
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  const auto engine = nlohmann::json::parse(recipe->json)["engine"];
+  EXPECT_EQ(engine["train_batch_size"], 32);
+  EXPECT_EQ(engine["optimizer"]["params"]["lr"], 0.25);
+  EXPECT_EQ(engine["optimizer"]["params"]["eps"], 0.5);
+  EXPECT_EQ(engine["scheduler"]["params"]["total_num_steps"], "auto") << "of the run";
+  EXPECT_THAT(recipe->notices,
+              ElementsAre(file + ": \"auto\" is taken as optimizer.params.lr 0.25, "
+                                 "train_batch_size 32 (from the recipe r.yaml)",
+                          file + ": \"auto\" is taken as gradient_clipping 1.0 (the defaults of "
+                                 "Hugging Face's Trainer)"));
 }
 
 TEST(RecipeCatalog, ListsShowsAndExplains) {
@@ -425,12 +460,12 @@ TEST_F(LoadRecipeTest, WithoutANameTheFolderComesFirst) {
   auto recipe = Load(std::nullopt);
   ASSERT_TRUE(recipe.ok()) << recipe.error().message;
   EXPECT_EQ(recipe->json, R"({"model":{"type":"builtin"}})");
-  EXPECT_EQ(recipe->notice, "no recipe named: taking the built-in fashion_mnist");
+  EXPECT_THAT(recipe->notices, ElementsAre("no recipe named: taking the built-in fashion_mnist"));
   Write("cwd/dslaunch.yaml", "model: {type: mine}\n");
   recipe = Load(std::nullopt);
   ASSERT_TRUE(recipe.ok());
   EXPECT_EQ(recipe->json, R"({"model":{"type":"mine"}})");
-  EXPECT_EQ(recipe->notice, "no recipe named: taking ./dslaunch.yaml");
+  EXPECT_THAT(recipe->notices, ElementsAre("no recipe named: taking ./dslaunch.yaml"));
 }
 
 TEST_F(LoadRecipeTest, ARecipeThatNobodyNamedBringsNoCodeAndIsNobodyElses) {
@@ -470,7 +505,7 @@ TEST_F(LoadRecipeTest, ARecipeThatNobodyNamedBringsNoCodeAndIsNobodyElses) {
 TEST_F(LoadRecipeTest, ANameIsAFileFirstThenABuiltIn) {
   auto recipe = Load("tiny");
   ASSERT_TRUE(recipe.ok()) << recipe.error().message;
-  EXPECT_EQ(recipe->notice, "");
+  EXPECT_THAT(recipe->notices, IsEmpty());
   EXPECT_EQ(recipe->source, (root_ / "builtin/tiny.yaml").string());
   Write("cwd/tiny", "model: {type: file}\n");
   EXPECT_EQ(Load("tiny")->json, R"({"model":{"type":"file"}})");

@@ -330,7 +330,6 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("fp16": {"enabled": true, "hysteresis": 0})", "fp16.hysteresis is 0;"},
       {R"("fp16": {"enabled": true, "initial_scale_power": 3, "min_loss_scale": 9})",
        "fp16.min_loss_scale is above the first scale"},
-      {R"("fp16": {"enabled": true, "auto_cast": true})", "fp16.auto_cast is true, but"},
       {R"("fp16": {"fp16_master_weights_and_grads": true})", "fp16.fp16_master_weights_and_grads"},
       {R"("fp16": true)", "fp16 is true, not an object with keys"},
       {R"("amp": {"enabled": true, "opt_level": "O4"})", "amp.opt_level is \"O4\""},
@@ -358,12 +357,24 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
        "cuda_graph replays the step 12"},
       {R"("cuda_graph": "yes")", "cuda_graph"},
       {R"("log_level": "loud")", "log_level is \"loud\""},
-      {R"("steps_per_print": "auto")", "only Hugging Face's Trainer replaces \"auto\" by a value"},
+      {R"("steps_per_print": "auto", "optimizer": {"type": "Adam", "params": {"lr": "auto"}})",
+       "or leave the key out: optimizer.params.lr, steps_per_print"},
       {R"("zero_optimization": {"reduce_bucket_size": -1})",
        "zero_optimization.reduce_bucket_size is -1"},
       {R"("zero_optimization": {"stage": 4})", "zero_optimization.stage is 4"},
-      {R"("zero_optimization": {"stage": "auto"})", "zero_optimization.stage is \"auto\""},
-      {R"("zero_optimization": true)", "zero_optimization is true, not an object"},
+      {R"("zero_optimization": 1)", "zero_optimization is 1, not an object"},
+      {R"("zero_optimization": {"max_live_parameters": 1, "stage3_max_live_parameters": 1})",
+       "zero_optimization.max_live_parameters is the same setting as stage3_max_live_parameters"},
+      {R"("zero_optimization": {"stage": 2, "cpu_offload": true,
+          "offload_optimizer": {"device": "cpu"}})",
+       "zero_optimization.cpu_offload is the older name of offload_optimizer"},
+      {R"("zero_optimization": {"compute_grad_norm": false})",
+       "zero_optimization.compute_grad_norm is false, but"},
+      {R"("zero_optimization": {"parameter_alignment": true})",
+       "zero_optimization.parameter_alignment is true, but"},
+      {R"("data_types": {"keep_in_fp32_modules": ["norm"]})",
+       "data_types.keep_in_fp32_modules names Python modules"},
+      {R"("activation_checkpointing": {"number_checkpoints": true})", "number_checkpoints"},
       {R"("zero_optimization": {"offload_optimizer": {"device": "nvme"}})",
        "zero_optimization.offload_optimizer.device is nvme, which needs nvme_path"},
       {R"("aio": {"use_gds": true})", "aio.use_gds"},
@@ -373,7 +384,7 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})",
        "zero_optimization.offload_param needs stage 3"},
       {R"("zero_optimization": {"cpu_offload": true})",
-       "zero_optimization.cpu_offload is true, but this is an older name"},
+       "zero_optimization.stage is 0, at which nothing is offloaded"},
       {R"("zero_optimization": {"zero_quantized_weights": true})",
        "zero_optimization.zero_quantized_weights is true, but ZeRO++"},
       // Typing errors, at every depth.
@@ -402,7 +413,7 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("wandb": {"enabled": true})", "wandb.enabled is true, but"},
       {R"("activation_checkpointing": {"cpu_checkpointing": true})",
        "activation_checkpointing.cpu_checkpointing is true, but"},
-      {R"("activation_checkpointing": {"partition_activations": true})",
+      {R"("activation_checkpointing": {"cpu_checkpointing": true})",
        "choose number_checkpoints, or in a pipeline pipeline.activation_checkpoint_interval"},
       {R"("activation_checkpointing": {"number_checkpoints": 2},
           "pipeline": {"activation_checkpoint_interval": 1})",
@@ -413,7 +424,6 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("pipeline": {"partition": "type:("})", "which is not a valid regular expression"},
       {R"("pipeline": {"schedule": "1f1"})", "did you mean \"1f1b\"?"},
       {R"("pipeline": {"virtual_stages": 2})", "which only the schedule interleaved supports"},
-      {R"("pipeline": {"pipe_partitioned": false})", "tensor parallelism is not supported"},
       {R"("checkpoint": {"load_universal": true})", "checkpoint.load_universal is true, but"},
       {R"("timers": {"throughput": {"enabled": false}})",
        "timers.throughput.enabled is false, but"},
@@ -423,7 +433,8 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("elasticity": {"enabled": true})", "elasticity is not supported; give --nnodes MIN:MAX"},
       {R"("autotuning": {"enabled": true})", "autotuning is a search"},
       {R"("nebula": {"enabled": true})", "nebula writes checkpoints to a service"},
-      {R"("tensor_parallel": {"autotp_size": 2})", "tensor_parallel is not supported"},
+      {R"("tensor_parallel": {"autotp_size": 2})",
+       "tensor_parallel.autotp_size is 2, but tensor parallelism"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.keys);
@@ -510,9 +521,87 @@ TEST(EngineConfigTest, WhatAsksForNothingIsAccepted) {
                "offload_param": {"device": "none", "pin_memory": false}, "stage3_max_live_parameters": 1e9,
                "offload_optimizer": {"device": "none"}, "ignore_unused_parameters": false})",
           R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}})",
+          R"("activation_checkpointing": {"partition_activations": true, "number_checkpoints": false,
+               "contiguous_memory_optimization": true, "synchronize_checkpoint_boundary": true})",
+          R"("fp16": {"enabled": true, "auto_cast": true}, "tensor_parallel": {"autotp_size": 1})",
+          R"("zero_force_ds_cpu_optimizer": false, "disable_allgather": true,
+              "disable_python_gc": true, "pipeline": {"pipe_partitioned": false})",
+          R"("zero_optimization": {"stage": 3, "elastic_checkpoint": true,
+               "memory_efficient_linear": false, "override_module_apply": false,
+               "module_granularity_threshold": 7, "allgather_sequential": true,
+               "cpu_offload_use_pin_memory": true, "log_trace_cache_warnings": true})",
+          "\"data_types\": {\"keep_in_fp32_modules\": \"auto\"}",
       }) {
     EXPECT_EQ(Refusal(With(keys)), "accepted") << keys;
   }
+}
+
+TEST(EngineConfigTest, ReadsOlderNamesAndFieldNamesOfZero) {
+  const ZeroConfig fields =
+      Parse(With(R"("zero_optimization": {"stage": 3, "prefetch_bucket_size": 7,
+                    "param_persistence_threshold": 6, "max_live_parameters": 5,
+                    "max_reuse_distance": 4, "gather_16bit_weights_on_model_save": true})"))
+          .zero;
+  EXPECT_EQ(fields.prefetch_bucket_size, 7);
+  EXPECT_EQ(fields.param_persistence_threshold, 6);
+  EXPECT_EQ(fields.max_live_parameters, 5);
+  EXPECT_EQ(fields.max_reuse_distance, 4);
+  EXPECT_TRUE(fields.gather_16bit_weights_on_model_save);
+  const ZeroConfig older =
+      Parse(
+          With(R"("zero_optimization": {"stage": 3, "cpu_offload": true, "cpu_offload_param": true,
+                    "stage3_gather_fp16_weights_on_model_save": true})"))
+          .zero;
+  EXPECT_EQ(older.offload_optimizer.device, OffloadDevice::kCpu);
+  EXPECT_EQ(older.offload_param.device, OffloadDevice::kCpu);
+  EXPECT_TRUE(older.gather_16bit_weights_on_model_save);
+  const ZeroConfig first = Parse(With(R"("zero_optimization": true, "allgather_size": 9)")).zero;
+  EXPECT_EQ(first.stage, 1);
+  EXPECT_EQ(first.allgather_bucket_size, 9);
+  EXPECT_EQ(Parse(With(R"("zero_optimization": false)")).zero.stage, 0);
+}
+
+TEST(EngineConfigTest, SkipsByteOrderMark) {
+  EXPECT_EQ(Parse("\xEF\xBB\xBF{\"train_batch_size\": 8}").batch.train_batch_size, 8);
+}
+
+TEST(EngineConfigTest, ReadsAutoAsTheTrainerAndDeepSpeedDo) {
+  const EngineConfig config = Parse(
+      R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 4,
+          "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+          "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3,
+            "reduce_bucket_size": "auto", "stage3_max_live_parameters": "auto"},
+          "optimizer": {"type": "AdamW", "params": {"lr": 0.1, "betas": "auto", "eps": "auto",
+            "weight_decay": "auto"}},
+          "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto",
+            "warmup_max_lr": "auto", "warmup_num_steps": "auto", "total_num_steps": "auto"}}})",
+      2);
+  EXPECT_EQ(config.batch.train_batch_size, 8);
+  EXPECT_EQ(config.gradient_clipping, 1.0);
+  EXPECT_EQ(config.precision.model, Dtype::kFloat32);
+  EXPECT_EQ(config.zero.reduce_bucket_size, ZeroConfig().reduce_bucket_size);
+  EXPECT_EQ(config.optimizer->beta2, 0.999);
+  const auto& schedule = std::get<WarmupDecayLr>(config.scheduler.schedule);
+  EXPECT_EQ(schedule.max_lr, 0.1);
+  EXPECT_EQ(schedule.warmup.num_steps, 0);
+  EXPECT_TRUE(config.scheduler.fits_run);
+  EXPECT_THAT(config.auto_notice,
+              StartsWith("\"auto\" is taken as bf16.enabled false, gradient_clipping 1.0, "));
+  EXPECT_THAT(config.auto_notice, HasSubstr("scheduler.params.warmup_max_lr 0.1"));
+  EXPECT_EQ(Parse(R"({"train_batch_size": 8})").auto_notice, "");
+}
+
+TEST(EngineConfigTest, FitToRunSetsOnlyAnAutomaticLength) {
+  const auto length = [](const std::string& steps) {
+    SchedulerConfig scheduler =
+        Parse(With(R"("scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": )" +
+                   steps + "}}"))
+            .scheduler;
+    FitToRun(scheduler, 70);
+    return std::get<WarmupCosineLr>(scheduler.schedule).total_num_steps;
+  };
+  EXPECT_EQ(length("\"auto\""), 70);
+  EXPECT_EQ(length("9"), 9);
 }
 
 TEST(EngineConfigTest, TheProgramsOptimizerCountsOnlyWithoutASection) {

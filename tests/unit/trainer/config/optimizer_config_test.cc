@@ -172,7 +172,7 @@ TEST(SchedulerConfigTest, WrongParametersAreRefused) {
             "c: scheduler.params.warmup_num_step is not a known key; did you mean "
             "\"warmup_num_steps\"?");
   EXPECT_THAT(SchedulerRefusal("WarmupLR", {{"warmup_type", "cosine"}}), HasSubstr("linear, log"));
-  EXPECT_THAT(SchedulerRefusal("WarmupLR", {{"warmup_num_steps", 0}}), HasSubstr("at least 1"));
+  EXPECT_THAT(SchedulerRefusal("WarmupLR", {{"warmup_num_steps", -1}}), HasSubstr("at least 0"));
   EXPECT_THAT(SchedulerRefusal("WarmupLR", {{"total_num_steps", 5}}), HasSubstr("not a known key"));
   EXPECT_EQ(SchedulerRefusal("WarmupDecayLR", {}),
             "c: scheduler.params.total_num_steps is missing; this schedule needs it");

@@ -1,0 +1,68 @@
+"""DeepSpeed configurations in the shapes that people have them: which run as they are, and why the others do not."""
+
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import LauncherCase, main  # noqa: E402
+
+FOLDER = pathlib.Path(__file__).parent / "configurations"
+BAD_INPUT = 65
+REFUSED = {
+    "bert_sparse_attention": "sparse_attention is not supported",
+    "curriculum": "curriculum_learning is not supported",
+    "finetune_zero1_compile": "compile.deepcompile is true",
+    "megatron_cpu_checkpointing": "activation_checkpointing.cpu_checkpointing is true",
+    "moe_cifar": "expert_parallel is not supported",
+    "muon": "which needs a flag on every parameter",
+    "rlhf_hybrid_engine_on": "hybrid_engine is for inference inside the training loop",
+    "rlhf_tensor_parallel": "tensor_parallel.autotp_size is 2",
+    "trainer_zero3_zeropp": "ZeRO++ is not supported",
+    "wandb_on": "it is an external service",
+}
+TRAINED = ["trainer_zero2", "instruct_zero3_older_names", "cosine"]
+
+
+class Configurations(LauncherCase):
+    def setUp(self):
+        super().setUp()
+        self.text = self.folder / "text.txt"
+        self.text.write_text("To be, or not to be, that is the question. " * 200)
+
+    def run_with(self, name, launch=(), train=()):
+        return self.run_job("--launcher", "local", "-n", 2, *launch, "train", "gpt2_tiny", "--data", self.text,
+                            "--steps", 2, "--deepspeed_config", FOLDER / f"{name}.json", *train, timeout_s=120)
+
+    def test_each_is_accepted_or_refused_with_its_reason(self):
+        names = sorted(path.stem for path in FOLDER.glob("*.json"))
+        self.assertGreaterEqual(len(names) - len(REFUSED), 35)
+        self.assertLessEqual(set(REFUSED), set(names))
+        for name in names:
+            with self.subTest(name):
+                code, job = self.run_with(name, launch=["--dry_run"])
+                if name in REFUSED:
+                    self.assert_code(BAD_INPUT, code, job)
+                    self.assertIn(REFUSED[name], job.stderr)
+                    self.assertIn(f"{name}.json:", job.stderr)
+                else:
+                    self.assert_code(0, code, job)
+
+    def test_accepted_ones_train(self):
+        for name in TRAINED:
+            with self.subTest(name):
+                metrics = self.folder / f"{name}.jsonl"
+                code, job = self.run_with(name, train=["--metrics_jsonl", metrics])
+                self.assert_code(0, code, job)
+                records = [json.loads(line) for line in metrics.read_text().splitlines()]
+                self.assertEqual(2, len([record for record in records if "loss" in record]))
+
+    def test_says_what_auto_is_taken_as(self):
+        code, job = self.run_with("trainer_zero2", launch=["--dry_run"])
+        self.assert_code(0, code, job)
+        self.assert_says(job, r'"auto" is taken as .*optimizer.params.lr 0.002.* \(from the recipe .*gpt2_tiny')
+        self.assert_says(job, r"bf16.enabled false.* \(the defaults of Hugging Face's Trainer\)")
+
+
+if __name__ == "__main__":
+    main()

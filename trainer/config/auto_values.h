@@ -1,0 +1,38 @@
+// "auto" in an engine configuration. Hugging Face's Trainer replaces it by its own arguments
+// (transformers, integrations/deepspeed.py); DeepSpeed itself skips such a key in most sections,
+// as if it were absent (DeepSpeedConfigModel in runtime/config_utils.py). Pure.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dslaunch {
+
+struct ResolvedAuto {
+  // The configuration without "auto", except for scheduler.params.total_num_steps (FitToRun) and
+  // pipeline.stages, where "auto" is DeepSpeed's own default.
+  nlohmann::json engine;
+  // Key and value, as text, of what a user should know was chosen for an "auto".
+  std::vector<std::pair<std::string, std::string>> chosen;
+  // Keys whose value neither DeepSpeed nor the Trainer's defaults give.
+  std::vector<std::string> missing;
+};
+
+// `engine` may be any JSON; what is not an object is returned as it is.
+ResolvedAuto ResolveAuto(nlohmann::json engine);
+
+// `"auto" is taken as gradient_clipping 1.0 (ORIGIN)`; empty if nothing was chosen.
+std::string AutoNotice(const std::vector<std::pair<std::string, std::string>>& chosen,
+                       const std::string& origin);
+
+constexpr const char* kTrainerDefaults = "the defaults of Hugging Face's Trainer";
+
+// Replaces each "auto" in `engine` by the value that `defaults` has at the same key, except for the
+// length of the schedule. Batch sizes are taken together, and only if `engine` gives none. Returns
+// what was replaced, as ResolvedAuto::chosen has it.
+std::vector<std::pair<std::string, std::string>> FillAuto(nlohmann::json& engine,
+                                                          const nlohmann::json& defaults);
+
+}  // namespace dslaunch
