@@ -23,6 +23,7 @@ BAD_INPUT, IO, UNAVAILABLE, PREEMPTED = 65, 74, 69, 85
 OPTIMIZERS = {
     "adam": {"type": "Adam", "params": {"lr": 0.002, "weight_decay": 0.01}},
     "momentum": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9, "dampening": 0.1}},
+    "plain": {"type": "SGD", "params": {"lr": 0.05}},
     "amsgrad": {"type": "AdamW", "params": {"torch_adam": True, "amsgrad": True},
                 "param_groups": [{"names": ["*.bias"], "weight_decay": 0, "lr": 0.003}]},
     "adagrad": {"type": "Adagrad", "params": {"lr_decay": 0.01, "initial_accumulator_value": 0.1}},
@@ -248,7 +249,15 @@ class CheckpointTest(unittest.TestCase):
         self.good(self.saving(2), 1)
         self.refused(self.saving(4, model="cnn"), BAD_INPUT, "step_000002", "conv1.weight", "another model")
         self.refused(self.saving(4, optimizer="momentum"), BAD_INPUT, "the optimizer AdamW", "SGD")
-        self.refused(self.saving(4, seed=8), BAD_INPUT, "seed 7", "--seed 7")
+        self.refused(self.saving(4, seed=8), BAD_INPUT, "seed 7", "--seed 7", "--load_module_only")
+
+    def test_resumes_with_other_optimizer_settings(self):
+        self.good(self.saving(2, optimizer="momentum"), 1)
+        out, _ = self.good(self.saving(4, optimizer="plain"), 2)
+        self.assertRegex(out, r"this run does not need \d+ tensors of the optimizer's state, such as \S*momentum")
+        out, metrics = self.good(self.saving(6, optimizer="momentum"), 2)
+        self.assertRegex(out, r"the checkpoint lacks \d+ tensors of the optimizer's state, such as \S*momentum")
+        self.assertEqual([m["step"] for m in metrics], [5, 6])
 
     def test_wrong_options(self):
         self.refused(self.recipe(2, save_every=1), BAD_INPUT, "run.save_every", "--checkpoint_dir")
@@ -324,9 +333,29 @@ class CheckpointTest(unittest.TestCase):
         self.assertIn("starting at step 1 with the weights only from " + self.path("step_000005"), out)
         self.assert_same(wanted, got, 0)
         self.assertIn("step_000005", os.listdir(self.dir), "it is another run's")
+        out, _ = self.good(self.saving(5, load_module_only=True, **keys), 1)
+        self.assertRegex(out, r"resuming from \S+step_000003-[0-9a-f]{8}; this command started the run, which goes on")
+        own = max(set(os.listdir(self.dir)) - {"latest"})
+        self.assertRegex(own, r"^step_000005-[0-9a-f]{8}$")
+        out, _ = self.good(self.saving(6, load_module_only=True, **dict(keys, seed=12)), 1)
+        self.assertIn("starting at step 1 with the weights only from " + self.path(own), out)
         empty = self.recipe(3, checkpoint_dir=os.path.join(self.folder, "empty"), load_module_only=True)
         self.refused(empty, BAD_INPUT, "--load_module_only", "no checkpoint")
         self.refused(self.saving(3, load_module_only=True, resume="none"), BAD_INPUT, "load_module_only")
+
+    def test_run_without_resume_keeps_other_checkpoints_and_goes_on(self):
+        self.good(self.saving(4, save_every=2), 1)
+        before = {tag: os.stat(self.path(tag, "manifest.json")).st_ino for tag in ("step_000002", "step_000004")}
+        out, _ = self.good(self.saving(2, resume="none", save_every=2), 2)
+        self.assertRegex(out, r"starting at step 1: --resume none; .* named like step_000001-[0-9a-f]{8}")
+        self.assertEqual(before, {tag: os.stat(self.path(tag, "manifest.json")).st_ino for tag in before})
+        out, metrics = self.good(self.saving(4, resume="none", save_every=2), 1)
+        self.assertRegex(out, r"resuming from \S+step_000002-[0-9a-f]{8}; this command started the run")
+        self.assertEqual([m["step"] for m in metrics], [3, 4])
+        out, metrics = self.good(self.saving(1, resume="none", seed=8), 1)
+        self.assertEqual([m["step"] for m in metrics], [1], "another seed is another run")
+        self.assertEqual(before, {tag: os.stat(self.path(tag, "manifest.json")).st_ino for tag in before})
+        self.assertEqual(len([name for name in os.listdir(self.dir) if name.startswith("step_")]), 5)
 
     def test_one_of_several_jobs_saves_into_a_folder(self):
         """The same command four times at once: one trains, and three say who does."""

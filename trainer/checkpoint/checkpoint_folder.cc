@@ -154,6 +154,18 @@ std::string TagOf(int64_t step) {
   return tag;
 }
 
+std::string TagSuffix(const std::vector<Checkpoint>& whole, const std::string& run_id,
+                      const Checkpoint* resumed) {
+  const std::string suffix = "-" + run_id.substr(0, 8);
+  if (resumed != nullptr && resumed->tag.ends_with(suffix)) return suffix;
+  const int64_t done = resumed == nullptr ? 0 : resumed->manifest.position.step;
+  const bool is_taken = std::ranges::any_of(whole, [&](const Checkpoint& other) {
+    const int64_t step = other.manifest.position.step;
+    return other.manifest.run_id != run_id && step > done && other.tag == TagOf(step);
+  });
+  return is_taken ? suffix : "";
+}
+
 bool IsTag(const std::string& tag) {
   return !tag.empty() && tag.front() != '.' && tag.find('/') == std::string::npos &&
          tag.find('\0') == std::string::npos && tag.size() <= kMaxTagBytes &&
@@ -167,14 +179,21 @@ std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
     return std::tie(a.manifest.serial, a.manifest.position.step) >
            std::tie(b.manifest.serial, b.manifest.position.step);
   });
-  if (request.kind == Kind::kAuto) return whole;
   std::vector<Checkpoint> order;
-  for (const Checkpoint& one : whole) {
-    if (request.restarted && one.manifest.job_id == request.job_id) order.push_back(one);
-  }
-  for (const Checkpoint& one : whole) {
-    if (request.kind == Kind::kTag && one.tag == request.tag) order.push_back(one);
-  }
+  const auto take = [&](const auto& wanted) {  // of those that are left
+    for (const Checkpoint& one : whole) {
+      if (wanted(one)) order.push_back(one);
+    }
+    std::erase_if(whole, wanted);
+  };
+  take([&](const Checkpoint& one) {
+    return !request.started_by.empty() && one.manifest.started_by == request.started_by;
+  });
+  take([&](const Checkpoint& one) {
+    return request.kind == Kind::kAuto ||
+           (request.restarted && one.manifest.job_id == request.job_id);
+  });
+  take([&](const Checkpoint& one) { return request.kind == Kind::kTag && one.tag == request.tag; });
   return order;
 }
 

@@ -26,6 +26,9 @@ struct ResumeRequest {
   std::string tag;         // for kTag
   std::string job_id;      // of this job
   bool restarted = false;  // this job's ranks ran before, and their steps must not be lost
+  // The Manifest::started_by of runs that the same command has started; empty: it says nothing of
+  // how a run starts.
+  std::string started_by = {};
 };
 
 struct Checkpoint {
@@ -41,15 +44,23 @@ struct ResumeDecision {
   std::string reason;                    // one line for people: the choice, and what was skipped
 };
 
-// Which checkpoints to try, the best first. `whole` are those with a readable manifest. Pure.
+// Which checkpoints to try, the best first. `whole` are those with a readable manifest. First come
+// those of a run that the same command has started: it goes on. Then, by --resume:
 //   auto   the newest first
 //   TAG    that one; in a restarted job first those that the job itself saved
 //   none   none; in a restarted job those that the job itself saved
+// Pure.
 std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
                                         std::vector<Checkpoint> whole);
 
 // "step_000120"
 std::string TagOf(int64_t step);
+
+// What a run appends to its tags so that none of them is that of another run's checkpoint: empty,
+// or "-" and the beginning of `run_id`. `resumed` is the checkpoint that the run goes on from; null
+// at its start. Pure.
+std::string TagSuffix(const std::vector<Checkpoint>& whole, const std::string& run_id,
+                      const Checkpoint* resumed);
 
 // Whether `tag` can be the name of a checkpoint: a file name that has no other meaning here.
 bool IsTag(const std::string& tag);

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/sanitize.h"
+#include "trainer/base/crc32.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/choose_together.h"
 #include "trainer/checkpoint/engine_state.h"
@@ -18,7 +19,8 @@
 namespace dslaunch {
 namespace {
 
-ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env) {
+ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env,
+                          const std::string& started_by) {
   ResumeRequest request;
   request.kind = resume == "auto"   ? ResumeRequest::Kind::kAuto
                  : resume == "none" ? ResumeRequest::Kind::kNone
@@ -26,7 +28,19 @@ ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env) {
   request.tag = resume;
   request.job_id = env.job_id;
   request.restarted = env.attempt > 1;
+  request.started_by = started_by;
   return request;
+}
+
+// Names the options by which a run starts, and what it trains: a later command with the same key
+// means the same run. Empty: without such options.
+std::string StartKey(const Recipe& recipe) {
+  const std::string& resume = recipe.run.resume;
+  if (!recipe.run.load_module_only && resume != "none") return "";
+  char digest[9];
+  std::snprintf(digest, sizeof digest, "%08x",
+                Crc32(recipe.identity.data(), recipe.identity.size()));
+  return (recipe.run.load_module_only ? "weights of " + resume : "nothing") + ", recipe " + digest;
 }
 
 std::string NewRunId() {
@@ -72,7 +86,8 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
       env_(env),
       group_(&group),
       train_samples_(train_samples),
-      folder_(recipe.run.checkpoint_dir) {
+      folder_(recipe.run.checkpoint_dir),
+      started_by_(StartKey(recipe)) {
   LeaveOnFailure(group, [&] {
     std::string notes;
     Together([&] {
@@ -83,10 +98,10 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
       if (recipe_.run.load_module_only) TakeWeightsOnly();
       CheckFits();
     });
+    NameTags();
     decision_.reason += notes;
   });
   saved_step_ = start().step;
-  run_id_ = goes_on() ? decision_.checkpoint->manifest.run_id : NewRunId();
 }
 
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group)
@@ -119,7 +134,7 @@ void Checkpointer::Choose() {
   decision_ = ChooseTogether(
       folder_,
       [&](const CheckpointFolder::Listing& listing, const CheckpointFolder::Judge& judge) {
-        return folder_.Choose(MakeRequest(recipe_.run.resume, env_), listing, judge);
+        return folder_.Choose(MakeRequest(recipe_.run.resume, env_, started_by_), listing, judge);
       },
       *group_);
 }
@@ -139,9 +154,39 @@ void Checkpointer::TakeWeightsOnly() {
     return;
   }
   if (env_.attempt > 1 && decision_.checkpoint->manifest.job_id == env_.job_id) return;
+  if (decision_.checkpoint->manifest.started_by == started_by_) return;
   weights_only_ = true;
   decision_.reason.replace(0, decision_.reason.find(" from "),
                            "starting at step 1 with the weights only");
+}
+
+// Collective. Decides what this run's checkpoints are called, and says what that shows of the
+// folder.
+void Checkpointer::NameTags() {
+  if (goes_on()) {
+    const Manifest& manifest = decision_.checkpoint->manifest;
+    run_id_ = manifest.run_id;
+    if (!started_by_.empty() && manifest.started_by == started_by_) {
+      decision_.reason += std::string(
+          "; this command started the run, which goes on (for another "
+          "run give another --checkpoint_dir)");
+    }
+    started_by_ = manifest.started_by;
+  } else {
+    run_id_ = NewRunId();
+  }
+  // The names of the folder may change, and each rank has another new id.
+  const std::string own = env_.rank == 0 ? TagSuffix(folder_.List().whole, run_id_,
+                                                     goes_on() ? &*decision_.checkpoint : nullptr)
+                                         : "";
+  tag_suffix_ = GatherTexts(*group_, own)[0];
+  const bool is_new = !goes_on() || !decision_.checkpoint->tag.ends_with(tag_suffix_);
+  if (!tag_suffix_.empty() && is_new) {
+    decision_.reason +=
+        "; the folder has checkpoints of another run, so those of this one are "
+        "named like " +
+        TagOf(start().step + 1) + tag_suffix_;
+  }
 }
 
 // Refuses a run in which the position would mean other samples than in the one that saved it.
@@ -150,7 +195,9 @@ void Checkpointer::CheckFits() const {
   const Checkpoint& found = *decision_.checkpoint;
   const auto differ = [&](const std::string& what, const std::string& way_out) {
     throw TrainError(ExitCode::kBadInput, found.folder + " was saved with " + what + "; " +
-                                              way_out + " or --resume none");
+                                              way_out +
+                                              ", or --load_module_only to start at step 1 with "
+                                              "its weights, or --resume none to start without");
   };
   if (found.manifest.seed != recipe_.run.seed) {
     const std::string seed = std::to_string(found.manifest.seed);
@@ -208,6 +255,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   Manifest& manifest = content.manifest;
   manifest.run_id = run_id_;
   manifest.job_id = env_.job_id;
+  manifest.started_by = started_by_;
   manifest.position = position;
   manifest.seed = recipe_.run.seed;
   manifest.train_samples = *train_samples_;
@@ -216,7 +264,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   if (!writer_) {
     writer_ = std::make_unique<CheckpointWriter>(*group_, folder_, SaveScope(env_));
   }
-  const std::string tag = TagOf(position.step);
+  const std::string tag = TagOf(position.step) + tag_suffix_;
   if (recipe_.run.async_save) {
     writer_->SaveInBackground(content, tag, recipe_.run.keep_checkpoints);
   } else {

@@ -71,6 +71,7 @@ class Checkpointer {
   void Choose();
   void Together(const std::function<void()>& action) const;
   void TakeWeightsOnly();
+  void NameTags();
   void CheckFits() const;
   void CheckFinite(const EngineCore& engine, int64_t step) const;
 
@@ -83,6 +84,8 @@ class Checkpointer {
   ResumeDecision decision_;
   bool weights_only_ = false;
   std::string run_id_;
+  std::string started_by_;  // Manifest::started_by of what is saved
+  std::string tag_suffix_;  // the same on all ranks
   int64_t saved_step_ = 0;
   std::set<std::string> never_finite_;  // tensors of this rank that hold inf or nan from the start
   std::unique_ptr<CheckpointWriter> writer_;  // made by the first save

@@ -45,19 +45,25 @@ bool BelongsTo(const std::set<std::string>& names, const std::string& tensor) {
   return kind_end != std::string::npos && names.contains(tensor.substr(kind_end + 1));
 }
 
+std::set<std::string> LinesOf(const std::vector<std::string>& texts) {
+  std::set<std::string> lines;
+  for (const std::string& text : texts) {
+    for (size_t start = 0; start < text.size();) {
+      const size_t end = text.find('\n', start);
+      lines.insert(text.substr(start, end - start));
+      start = end + 1;
+    }
+  }
+  return lines;
+}
+
 // Collective. Takes out of both what only one of them has of the model.
 PassedOver DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart>& model,
                          Manifest& manifest, std::vector<TensorPart>& state) {
   std::string own;
   for (const TensorPart& part : model) own += part.name + "\n";
-  std::set<std::string> ours, theirs;
-  for (const std::string& text : GatherTexts(group, own)) {
-    for (size_t start = 0; start < text.size();) {
-      const size_t end = text.find('\n', start);
-      ours.insert(text.substr(start, end - start));
-      start = end + 1;
-    }
-  }
+  const std::set<std::string> ours = LinesOf(GatherTexts(group, own));
+  std::set<std::string> theirs;
   for (const TensorRecord& tensor : manifest.tensors) {
     if (IsOfModel(tensor)) theirs.insert(tensor.name);
   }
@@ -71,6 +77,55 @@ PassedOver DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart
   std::erase_if(manifest.tensors,
                 [&](const TensorRecord& tensor) { return BelongsTo(unexpected, tensor.name); });
   return passed_over;
+}
+
+// Names of the optimizer's tensors that only one side has.
+struct UnmatchedOptimizer {
+  std::set<std::string> missing;     // in the checkpoint
+  std::set<std::string> unexpected;  // in the checkpoint, but not in this run
+};
+
+// Collective. Takes out of both what only one of them has of the optimizer's state: a run goes on
+// with the rest. Of an optimizer of another type nothing is taken out, so that loading fails.
+UnmatchedOptimizer DropUnmatchedOptimizer(const EngineCore& engine, Manifest& manifest,
+                                          std::vector<TensorPart>& state) {
+  UnmatchedOptimizer unmatched;
+  auto& [missing, unexpected] = unmatched;
+  if (manifest.optimizer != OptimizerTypeName(engine.config().optimizer->type)) return unmatched;
+  std::string own;
+  for (const TensorPart& part : state) {
+    if (part.name.starts_with(kOptimizerPrefix)) own += part.name + "\n";
+  }
+  const std::set<std::string> ours = LinesOf(GatherTexts(engine.group(), own));
+  std::set<std::string> theirs;
+  for (const TensorRecord& tensor : manifest.tensors) {
+    if (tensor.name.starts_with(kOptimizerPrefix)) theirs.insert(tensor.name);
+  }
+  std::ranges::set_difference(ours, theirs, std::inserter(missing, missing.end()));
+  std::ranges::set_difference(theirs, ours, std::inserter(unexpected, unexpected.end()));
+  std::erase_if(state, [&](const TensorPart& part) { return missing.contains(part.name); });
+  std::erase_if(manifest.tensors,
+                [&](const TensorRecord& tensor) { return unexpected.contains(tensor.name); });
+  return unmatched;
+}
+
+// For a checkpoint whose model and type of optimizer are those of this run.
+void PrintUnmatched(const UnmatchedOptimizer& unmatched) {
+  const auto example = [](const std::set<std::string>& names) {
+    return std::to_string(names.size()) + (names.size() == 1 ? " tensor" : " tensors") +
+           " of the optimizer's state, such as " +
+           names.begin()->substr(std::size(kOptimizerPrefix) - 1);
+  };
+  const std::string reason =
+      " (the optimizer's settings or the trained parameters have changed since)";
+  if (!unmatched.missing.empty()) {
+    PrintLine("dslaunch: the checkpoint lacks " + example(unmatched.missing) +
+              ", which start at zero" + reason);
+  }
+  if (!unmatched.unexpected.empty()) {
+    PrintLine("dslaunch: this run does not need " + example(unmatched.unexpected) +
+              ", in the checkpoint" + reason);
+  }
 }
 
 // Of `state`, which a run can do without, what the manifest has in the same shape; both lose the
@@ -168,12 +223,15 @@ PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& opti
   if (!options.strict) {
     passed_over = DropUnmatched(group, engine.ModelState(), wanted.manifest, state);
   }
+  UnmatchedOptimizer unmatched;
+  if (with_optimizer) unmatched = DropUnmatchedOptimizer(engine, wanted.manifest, state);
   std::vector<TensorPart> rank_state = engine.RankState();
   const std::set<std::string> without =
       DropOtherRankState(group, with_optimizer, wanted.manifest, rank_state);
   for (TensorPart& part : rank_state) state.push_back(std::move(part));
   if (with_generator) state.push_back(GeneratorState(group.rank()));
   LoadState(wanted, state, group, engine.ranks().replicas->rank());
+  if (group.rank() == 0) PrintUnmatched(unmatched);
   if (with_generator) SetGeneratorState(state.back().tensor);
   if (options.weights_only) {
     engine.Resume(engine.progress(), without);

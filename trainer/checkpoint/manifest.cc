@@ -187,6 +187,7 @@ std::string FormatManifest(const Manifest& m) {
                      {"serial", m.serial},
                      {"run_id", m.run_id},
                      {"job_id", m.job_id},
+                     {"started_by", m.started_by},
                      {"step", m.position.step},
                      {"epoch", m.position.epoch},
                      {"samples_in_epoch", m.position.samples_in_epoch},
@@ -231,6 +232,7 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   m.serial = Count(object, "serial");
   m.run_id = Id(object, "run_id");
   m.job_id = Id(object, "job_id");
+  m.started_by = object.String("started_by").value_or("");
   m.position.step = Count(object, "step");
   m.position.epoch = Count(object, "epoch");
   m.position.samples_in_epoch = Count(object, "samples_in_epoch");

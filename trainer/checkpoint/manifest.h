@@ -44,6 +44,9 @@ struct Manifest {
   int64_t serial = 0;  // counts the saves into a folder: the highest is the newest
   std::string run_id;  // of the training; a resumed run keeps it
   std::string job_id;  // of the job that saved
+  // The options by which the run started and a digest of its recipe, as StartKey has them; empty:
+  // without such options, or saved by an older version.
+  std::string started_by;
   Position position;
   int64_t optimizer_updates = 0;  // that the optimizer's state has seen
   std::string optimizer;          // its type, "AdamW"; empty if not known

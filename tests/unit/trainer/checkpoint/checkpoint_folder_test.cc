@@ -284,6 +284,50 @@ TEST(OrderCandidatesTest, ARestartNeverGoesBackBehindItsOwnSteps) {
   EXPECT_THAT(Order({RequestKind::kTag, "old", "b", true}), ElementsAre("mine", "mine_too", "old"));
 }
 
+TEST(OrderCandidatesTest, TakesTheRunThatTheSameCommandStartedFirst) {
+  const auto order = [](RequestKind kind, const std::string& started_by) {
+    std::vector<Checkpoint> whole;
+    for (const auto& [tag, serial, key] :
+         {std::tuple("started", 1, "x"), std::tuple("started_later", 2, "x"),
+          std::tuple("newest", 3, "")}) {
+      Manifest m;
+      m.serial = serial;
+      m.started_by = key;
+      whole.push_back({"", tag, m});
+    }
+    std::vector<std::string> tags;
+    for (const Checkpoint& one : OrderCandidates(
+             {.kind = kind, .tag = "newest", .job_id = "", .started_by = started_by}, whole)) {
+      tags.push_back(one.tag);
+    }
+    return tags;
+  };
+  EXPECT_THAT(order(RequestKind::kNone, "x"), ElementsAre("started_later", "started"));
+  EXPECT_THAT(order(RequestKind::kNone, "y"), IsEmpty());
+  EXPECT_THAT(order(RequestKind::kTag, "x"), ElementsAre("started_later", "started", "newest"));
+  EXPECT_THAT(order(RequestKind::kAuto, "x"), ElementsAre("started_later", "started", "newest"));
+  EXPECT_THAT(order(RequestKind::kAuto, ""), ElementsAre("newest", "started_later", "started"));
+}
+
+TEST(TagSuffixTest, AvoidsOnlyTagsOfOtherRunsThatLieAhead) {
+  const auto checkpoint = [](const std::string& tag, int64_t step, const std::string& run) {
+    Manifest m;
+    m.position.step = step;
+    m.run_id = run;
+    return Checkpoint{"", tag, m};
+  };
+  const std::string own = "0123456789abcdef";
+  const Checkpoint plain = checkpoint("step_000005", 5, own);
+  const Checkpoint named = checkpoint("step_000005-01234567", 5, own);
+  const Checkpoint other = checkpoint("step_000009", 9, "other");
+  EXPECT_EQ(TagSuffix({}, own, nullptr), "");
+  EXPECT_EQ(TagSuffix({other}, own, nullptr), "-01234567");
+  EXPECT_EQ(TagSuffix({plain, other}, own, &plain), "-01234567");
+  EXPECT_EQ(TagSuffix({plain, checkpoint("step_000003", 3, "other")}, own, &plain), "");
+  EXPECT_EQ(TagSuffix({plain, checkpoint("step_000009-deadbeef", 9, "other")}, own, &plain), "");
+  EXPECT_EQ(TagSuffix({named}, own, &named), "-01234567");
+}
+
 TEST(DisagreementTest, NamesRanksAndWhatTheySee) {
   EXPECT_EQ(Disagreement("/c", {{-1, 0}, {-1, 0}}), "");
   EXPECT_EQ(Disagreement("/c", {{10, 5}, {10, 5}}), "");
