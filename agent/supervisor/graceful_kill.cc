@@ -6,63 +6,131 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
-constexpr milliseconds kTermBeforeKill{2'000};  // for programs that heed SIGTERM only
-constexpr milliseconds kTermAgainEvery{1'000};  // once the ranks have ended
+constexpr milliseconds kTermBeforeKill{2'000};     // for programs that heed SIGTERM only
+constexpr milliseconds kTermAgainEvery{1'000};     // once the ranks have ended
+constexpr milliseconds kApartEndsWithin{500};      // by itself, once the ranks are gone
+constexpr milliseconds kApartKilledWithin{1'000};  // of SIGKILL to the ranks
 
-// When the next SIGTERM is due; `kill_at` if none is.
-Clock::time_point NextTerm(const GracefulKillState& state, Clock::time_point begun,
-                           Clock::time_point kill_at) {
-  if (state.ranks_ended) return state.term_sent ? *state.term_sent + kTermAgainEvery : begun;
-  return state.term_sent
-             ? kill_at
-             : kill_at - std::min<Clock::duration>((kill_at - begun) / 2, kTermBeforeKill);
-}
+// One decision, made in steps; each returns whether it has found what to do.
+class Decider {
+ public:
+  Decider(const GracefulKillState& state, Clock::time_point now, const LeftCount& left,
+          const GracefulKillOptions& options)
+      : now_(now), left_(left), options_(options), state_(state), is_first_(!state.begun) {
+    if (is_first_) state_.begun = now;
+    if (left_.ranks > 0)
+      state_.apart_since.reset();
+    else if (!state_.apart_since)
+      state_.apart_since = now;
+    kill_at_ = *state_.begun + options_.grace;
+    if (!state_.kill_begun && (state_.kill_now || (!is_first_ && now_ >= kill_at_)))
+      state_.kill_begun = now_;
+  }
+
+  GracefulKillDecision Decide() {
+    if (left_.ranks + left_.apart == 0) {
+      Act(GracefulKillAction::kDone, KillTargets::kAll, "nothing is left");
+    } else if (state_.kill_begun && now_ >= *state_.kill_begun + options_.teardown) {
+      Act(GracefulKillAction::kGiveUp, KillTargets::kAll, "the time for teardown is over");
+    } else {
+      if (!KillApart() && !KillRanks() && !TermApart()) SignalRanks();
+      decision_.wake = NextWake();
+    }
+    decision_.next = state_;
+    return decision_;
+  }
+
+ private:
+  void Act(GracefulKillAction action, KillTargets targets, const char* reason, int signal = 0) {
+    decision_.action = action;
+    decision_.targets = targets;
+    decision_.reason = reason;
+    decision_.signal = signal;
+  }
+
+  // SIGKILL to all, the processes apart too.
+  bool KillApart() {
+    if (left_.apart == 0 || !state_.kill_begun || now_ < ApartKillAt()) return false;
+    Act(GracefulKillAction::kKill, KillTargets::kAll, "what is left does not end by itself");
+    return true;
+  }
+
+  bool KillRanks() {
+    if (left_.ranks == 0 || !state_.kill_begun) return false;
+    Act(GracefulKillAction::kKill, KillTargets::kRanks,
+        *state_.kill_begun < now_ ? "a process outlived SIGKILL or was forked meanwhile"
+        : state_.kill_now         ? "no grace period was requested"
+                                  : "the grace is over");
+    return true;
+  }
+
+  bool TermApart() {
+    if (!state_.apart_since || now_ < ApartTermAt()) return false;
+    state_.apart_term_sent = now_;
+    Act(GracefulKillAction::kSignal, KillTargets::kAll,
+        "what had a session of its own outlives the ranks", SIGTERM);
+    return true;
+  }
+
+  void SignalRanks() {
+    decision_.reason = "within the grace";
+    if (left_.ranks == 0 || state_.kill_begun) return;
+    if (!is_first_ && now_ < RanksTermAt()) return;
+    const int signal = is_first_ ? state_.first_signal : SIGTERM;
+    Act(GracefulKillAction::kSignal, KillTargets::kRanks,
+        is_first_          ? "the graceful kill begins"
+        : state_.term_sent ? "SIGTERM again, for what lost it"
+                           : "SIGTERM follows",
+        signal);
+    if (signal == SIGTERM) state_.term_sent = now_;
+  }
+
+  // When the next SIGTERM to the ranks is due; not before `kill_at_` if none is.
+  Clock::time_point RanksTermAt() const {
+    if (state_.ranks_ended)
+      return state_.term_sent ? *state_.term_sent + kTermAgainEvery : *state_.begun;
+    if (state_.term_sent) return kill_at_;
+    return kill_at_ - std::min<Clock::duration>(options_.grace / 2, kTermBeforeKill);
+  }
+
+  Clock::time_point ApartTermAt() const {
+    return state_.apart_term_sent ? *state_.apart_term_sent + kTermAgainEvery
+                                  : *state_.apart_since + kApartEndsWithin;
+  }
+
+  // Only once kill_begun is set. What has had SIGTERM for a while has had its time.
+  Clock::time_point ApartKillAt() const {
+    const Clock::time_point killed = *state_.kill_begun;
+    if (state_.apart_term_sent && *state_.apart_term_sent < killed) return killed;
+    return killed + std::min<Clock::duration>(options_.teardown / 2, kApartKilledWithin);
+  }
+
+  Clock::time_point NextWake() const {
+    const bool is_killing = decision_.action == GracefulKillAction::kKill;
+    Clock::time_point next =
+        state_.kill_begun ? *state_.kill_begun + options_.teardown : std::max(kill_at_, now_);
+    if (is_killing) next = std::min(next, now_ + kKillAgainEvery);
+    if (is_killing && decision_.targets == KillTargets::kAll) return next;
+    if (state_.apart_since) next = std::min(next, ApartTermAt());
+    if (state_.kill_begun && left_.apart > 0) next = std::min(next, ApartKillAt());
+    if (!state_.kill_begun && left_.ranks > 0) next = std::min(next, RanksTermAt());
+    return next;
+  }
+
+  const Clock::time_point now_;
+  const LeftCount left_;
+  const GracefulKillOptions options_;
+  GracefulKillState state_;  // becomes the next one
+  const bool is_first_;
+  Clock::time_point kill_at_;
+  GracefulKillDecision decision_;
+};
 
 }  // namespace
 
 GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::time_point now,
-                                        size_t alive, const GracefulKillOptions& options) {
-  GracefulKillDecision decision;
-  decision.next = state;
-  if (alive == 0) {
-    decision.action = GracefulKillAction::kDone;
-    decision.reason = "nothing is left";
-    return decision;
-  }
-  if (state.kill_sent) {
-    const Clock::time_point give_up = *state.kill_sent + options.teardown;
-    if (now >= give_up) {
-      decision.action = GracefulKillAction::kGiveUp;
-      decision.reason = "the time for teardown is over";
-      return decision;
-    }
-    decision.action = GracefulKillAction::kKill;
-    decision.reason = "a process outlived SIGKILL or was forked meanwhile";
-    decision.wake = std::min(give_up, now + kKillAgainEvery);
-    return decision;
-  }
-  const bool grace_over = state.begun && now >= *state.begun + options.grace;
-  if (state.kill_now || grace_over) {
-    decision.action = GracefulKillAction::kKill;
-    decision.reason = state.kill_now ? "no grace period was requested" : "the grace is over";
-    decision.next.kill_sent = now;
-    decision.wake = std::min(now + options.teardown, now + kKillAgainEvery);
-    return decision;
-  }
-  const Clock::time_point begun = state.begun.value_or(now);
-  const Clock::time_point kill_at = begun + options.grace;
-  decision.reason = "within the grace";
-  if (!state.begun || now >= std::min(kill_at, NextTerm(state, begun, kill_at))) {
-    decision.action = GracefulKillAction::kSignal;
-    decision.signal = state.begun ? SIGTERM : state.first_signal;
-    decision.reason = !state.begun      ? "the graceful kill begins"
-                      : state.term_sent ? "SIGTERM again, for what lost it"
-                                        : "SIGTERM follows";
-    decision.next.begun = begun;
-    if (decision.signal == SIGTERM) decision.next.term_sent = now;
-  }
-  decision.wake = std::min(kill_at, NextTerm(decision.next, begun, kill_at));
-  return decision;
+                                        const LeftCount& left, const GracefulKillOptions& options) {
+  return Decider(state, now, left, options).Decide();
 }
 
 }  // namespace dslaunch

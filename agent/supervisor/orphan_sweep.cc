@@ -37,8 +37,23 @@ bool Lives(const ProcessInfo& known) {
   return now && now->id == known.id && !now->ended;
 }
 
-void SignalAll(const std::vector<ProcessInfo>& targets, int signal) {
-  for (const ProcessInfo& target : targets) SignalProcess(target.id, signal);
+// Workers have died with their supervisor; what they had started in their session has not.
+bool IsOfRanks(const ProcessInfo& info, const Orphans& orphans) {
+  return info.session == orphans.session ||
+         std::ranges::find(orphans.groups, info.session) != orphans.groups.end();
+}
+
+LeftCount Count(const std::vector<ProcessInfo>& found, const Orphans& orphans) {
+  LeftCount left;
+  for (const ProcessInfo& info : found) ++(IsOfRanks(info, orphans) ? left.ranks : left.apart);
+  return left;
+}
+
+void Signal(const std::vector<ProcessInfo>& found, const Orphans& orphans, KillTargets targets,
+            int signal) {
+  for (const ProcessInfo& info : found) {
+    if (targets == KillTargets::kAll || IsOfRanks(info, orphans)) SignalProcess(info.id, signal);
+  }
 }
 
 }  // namespace
@@ -48,18 +63,19 @@ LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& op
   std::vector<ProcessInfo> found = FindOrphans(orphans);
   while (true) {
     const GracefulKillDecision decision =
-        DecideGracefulKill(state, Clock::now(), found.size(), options);
+        DecideGracefulKill(state, Clock::now(), Count(found, orphans), options);
     state = decision.next;
     switch (decision.action) {
       case GracefulKillAction::kNone:
         break;
       case GracefulKillAction::kSignal:
-        SignalAll(found, SIGTERM);
-        SignalAll(found, SIGCONT);
+        Signal(found, orphans, decision.targets, SIGTERM);
+        Signal(found, orphans, decision.targets, SIGCONT);
         break;
       case GracefulKillAction::kKill:
-        if (!orphans.cgroup.empty()) KillCgroup(orphans.cgroup);
-        SignalAll(found, SIGKILL);
+        if (!orphans.cgroup.empty() && decision.targets == KillTargets::kAll)
+          KillCgroup(orphans.cgroup);
+        Signal(found, orphans, decision.targets, SIGKILL);
         break;
       case GracefulKillAction::kDone:
       case GracefulKillAction::kGiveUp:

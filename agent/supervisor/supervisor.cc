@@ -203,7 +203,7 @@ class Supervisor {
   }
 
   void Do(const supervisor_action::StartWatchdog& start) {
-    watchdog_.Start({.job_id = start.job_id, .session = getsid(0), .cgroup = cgroup_},
+    watchdog_.Start({.job_id = start.job_id, .session = session_, .cgroup = cgroup_},
                     start.graceful_kill);
   }
 
@@ -222,11 +222,13 @@ class Supervisor {
     CarryOut(core_.OnLeft(CountLeft(), Clock::now()));
   }
 
-  void Do(const supervisor_action::SignalAll& send) { SignalAll(std::array{send.signal, SIGCONT}); }
+  void Do(const supervisor_action::SignalLeft& send) {
+    SignalLeft(std::array{send.signal, SIGCONT}, send.targets);
+  }
 
-  void Do(const supervisor_action::KillAll&) {
-    if (!cgroup_.empty()) KillCgroup(cgroup_);
-    SignalAll(std::array{SIGKILL});
+  void Do(const supervisor_action::KillLeft& kill) {
+    if (!cgroup_.empty() && kill.targets == KillTargets::kAll) KillCgroup(cgroup_);
+    SignalLeft(std::array{SIGKILL}, kill.targets);
   }
 
   void Do(const supervisor_action::ListLeft&) {
@@ -282,12 +284,25 @@ class Supervisor {
     return pids;
   }
 
-  size_t CountLeft() const {
+  LeftCount CountLeft() const {
     // This process is a sub-reaper: orphans become its children, so no child means no descendant.
     std::vector<pid_t> children = OwnChildren();
     for (const pid_t companion : Companions()) std::erase(children, companion);
-    if (!children.empty() || cgroup_.empty()) return children.size();
-    return CgroupProcesses(cgroup_).size();
+    LeftCount left;
+    for (const pid_t child : children) {
+      const std::optional<ProcessInfo> info = ReadProcess(child);
+      ++(info && !IsOfRanks(*info) ? left.apart : left.ranks);
+    }
+    if (!children.empty() || cgroup_.empty()) return left;
+    for (const ProcessInfo& info : CgroupProcesses(cgroup_))
+      ++(IsOfRanks(info) ? left.ranks : left.apart);
+    return left;
+  }
+
+  // Workers start in this process's session; one that has made its own names it by its pid.
+  bool IsOfRanks(const ProcessInfo& info) const {
+    return info.session == session_ ||
+           std::ranges::find(workers_.groups(), info.session) != workers_.groups().end();
   }
 
   // All that must end: what descends from us, and what else is in the workers' cgroup.
@@ -303,7 +318,7 @@ class Supervisor {
   // Each process gets each signal once: by its group where that is a worker's (which no fork
   // outruns), else alone. What left its group or was forked meanwhile, as by setsid(1), is found by
   // looking again; kMostLooks is for programs that never stop forking.
-  void SignalAll(std::span<const int> signals) {
+  void SignalLeft(std::span<const int> signals, KillTargets targets) {
     constexpr int kMostLooks = 5;
     std::vector<pid_t> groups;
     std::vector<ProcessId> alone;
@@ -311,6 +326,7 @@ class Supervisor {
       const size_t groups_before = groups.size();
       const size_t alone_before = alone.size();
       for (const ProcessInfo& info : All()) {
+        if (targets == KillTargets::kRanks && !IsOfRanks(info)) continue;
         if (std::ranges::find(workers_.groups(), info.group) != workers_.groups().end()) {
           if (std::ranges::find(groups, info.group) == groups.end()) groups.push_back(info.group);
         } else if (std::ranges::find(alone, info.id) == alone.end()) {
@@ -331,6 +347,7 @@ class Supervisor {
   std::optional<Clock::time_point> armed_for_;
 
   const pid_t agent_pid_;
+  const pid_t session_ = getsid(0);
   bool agent_ended_ = false;  // and was reaped
   Watchdog watchdog_;
   SupervisorPump inbound_;              // front end -> agent

@@ -340,10 +340,10 @@ bool SupervisorCore::RanksEnded() const {
   });
 }
 
-SupervisorActions SupervisorCore::OnLeft(size_t left, Clock::time_point now) {
+SupervisorActions SupervisorCore::OnLeft(LeftCount left, Clock::time_point now) {
   count_wanted_ = count_asked_ = false;
   if (!graceful_kill_) return TakeActions();
-  if (options_.plant_early_reaped && graceful_kill_->begun) left = 0;
+  if (options_.plant_early_reaped && graceful_kill_->begun) left = {};
   graceful_kill_->ranks_ended = RanksEnded();
   const GracefulKillDecision decision =
       DecideGracefulKill(*graceful_kill_, now, left, graceful_kill_options_);
@@ -353,12 +353,12 @@ SupervisorActions SupervisorCore::OnLeft(size_t left, Clock::time_point now) {
     case GracefulKillAction::kNone:
       break;
     case GracefulKillAction::kSignal:
-      Act(action::SignalAll{decision.signal}, decision.reason);
+      Act(action::SignalLeft{decision.signal, decision.targets}, decision.reason);
       break;
     case GracefulKillAction::kKill:
       for (auto& [local_rank, state] : workers_)
         Step(local_rank, state, {.event = WorkerEvent::kSigkillFollows});
-      Act(action::KillAll{}, decision.reason);
+      Act(action::KillLeft{decision.targets}, decision.reason);
       break;
     case GracefulKillAction::kDone:
       EndGracefulKill({});

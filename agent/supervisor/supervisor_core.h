@@ -61,12 +61,15 @@ struct SignalWorkers {
 // Reap what has ended, then count what is left of what descends from the supervisor or is in the
 // workers' cgroup, but for agent and watchdog. Answer: OnLeft.
 struct CountLeft {};
-// `signal`, then SIGCONT, to all that CountLeft counts.
-struct SignalAll {
+// `signal`, then SIGCONT, to those of the counted processes that are `targets`.
+struct SignalLeft {
   int signal = 0;
+  KillTargets targets = KillTargets::kAll;
 };
-// SIGKILL to the same.
-struct KillAll {};
+// SIGKILL to those.
+struct KillLeft {
+  KillTargets targets = KillTargets::kAll;
+};
 // Describe what CountLeft counts. Answer: OnLeftListed.
 struct ListLeft {};
 // Nothing of the workers is left: remove their cgroup and forget their group numbers, which may be
@@ -92,7 +95,7 @@ struct SupervisorAction {
   std::variant<supervisor_action::SendToAgent, supervisor_action::MakeCgroup,
                supervisor_action::StartWatchdog, supervisor_action::StartWorker,
                supervisor_action::SignalWorkers, supervisor_action::CountLeft,
-               supervisor_action::SignalAll, supervisor_action::KillAll,
+               supervisor_action::SignalLeft, supervisor_action::KillLeft,
                supervisor_action::ListLeft, supervisor_action::ForgetWorkers,
                supervisor_action::CloseInbound, supervisor_action::RefuseFrontEnd,
                supervisor_action::KillAgent, supervisor_action::Print, supervisor_action::Finish>
@@ -166,7 +169,7 @@ class SupervisorCore {
   SupervisorActions OnCgroup(const Result<std::string>& folder);
   SupervisorActions OnStarted(uint32_t local_rank, pid_t pid);
   SupervisorActions OnStartFailed(uint32_t local_rank, const SpawnFailure& failure);
-  SupervisorActions OnLeft(size_t left, Clock::time_point now);
+  SupervisorActions OnLeft(LeftCount left, Clock::time_point now);
   SupervisorActions OnLeftListed(const LeftProcesses& left, Clock::time_point now);
 
  private:

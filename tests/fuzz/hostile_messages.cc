@@ -879,7 +879,7 @@ class ObedientSupervisor {
   void Do(const supervisor_action::CountLeft&) {
     CarryOut(core_.OnReaped(now_));
     left_ = input_.Below(3);
-    CarryOut(core_.OnLeft(left_, now_));
+    CarryOut(core_.OnLeft({.ranks = left_ / 2 + left_ % 2, .apart = left_ / 2}, now_));
   }
   void Do(const supervisor_action::ListLeft&) {
     LeftProcesses left;

@@ -153,22 +153,23 @@ void Supervisor::OnStarted(pid_t pid) {
 
 void Supervisor::Do(const supervisor_action::CountLeft&) {
   Reap();
-  CarryOut(core_.OnLeft(CountAlive(), incarnation_.Now()));
+  CarryOut(core_.OnLeft(CountLeft(), incarnation_.Now()));
 }
 
-void Supervisor::Do(const supervisor_action::SignalAll& send) {
+void Supervisor::Do(const supervisor_action::SignalLeft& send) {
   BeginSignals();
   for (const Child& child : children_) {
-    if (!child.alive || child.deaf || child.unkillable) continue;
+    if (!IsMeant(child, send.targets) || child.deaf || child.unkillable) continue;
     ExitAfter(world_.random.Between(0, world_.job.timeouts().grace_ms()), child.pid,
               {.event = WorkerEvent::kExited, .signal = send.signal});
   }
 }
 
-void Supervisor::Do(const supervisor_action::KillAll&) {
+void Supervisor::Do(const supervisor_action::KillLeft& kill) {
   BeginSignals();
   for (Child& child : children_) {
-    if (!child.alive || child.unkillable || std::exchange(child.killed, true)) continue;
+    if (!IsMeant(child, kill.targets) || child.unkillable || std::exchange(child.killed, true))
+      continue;
     ExitAfter(world_.random.Between(0, kDieOfKillMs), child.pid,
               {.event = WorkerEvent::kKilled, .signal = SIGKILL});
   }
@@ -214,7 +215,7 @@ void Supervisor::BeginRanks(uint64_t attempt) {
   ranks_ = {.attempt = attempt, .began = world_.timeline.now(), .start_ms = start_ms};
   // A program of its own that a rank leaves behind.
   if (!job.is_calm && random.OneIn(8))
-    children_.push_back({.pid = ++last_pid_, .deaf = random.OneIn(2)});
+    children_.push_back({.pid = ++last_pid_, .apart = random.OneIn(2), .deaf = random.OneIn(2)});
   if (!job.is_calm && random.OneIn(job.rank_fails_one_in)) {
     world_.timeline.After(start_ms + random.Between(1, 20'000), &process_,
                           [this, attempt] { FailRank(attempt); });
@@ -277,6 +278,25 @@ void Supervisor::Exited(pid_t pid, const WorkerChange& change) {
       children_, [](const Child& other) { return other.alive && other.local_rank; });
   if (CountKillable() == 0) world_.invariants.OnEmpty(incarnation_.index(), CountAlive() > 0);
   world_.timeline.Do(process_, [this] { Reap(); });
+}
+
+bool Supervisor::IsMeant(const Child& child, KillTargets targets) const {
+  if (!child.alive || (child.apart && targets == KillTargets::kRanks)) return false;
+  const bool is_served = std::ranges::any_of(children_, [](const Child& other) {
+    return other.alive && other.local_rank && !other.killed;
+  });
+  if (child.apart && is_served)
+    world_.invariants.Fail("the supervisor of " + world_.NameOf(incarnation_.node()) +
+                           " signals what serves its ranks before it has ended them");
+  return true;
+}
+
+LeftCount Supervisor::CountLeft() const {
+  LeftCount left;
+  for (const Child& child : children_) {
+    if (child.alive) ++(child.apart ? left.apart : left.ranks);
+  }
+  return left;
 }
 
 size_t Supervisor::CountAlive() const {

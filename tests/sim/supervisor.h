@@ -61,6 +61,7 @@ class Supervisor {
         {};               // none: a rank has started it, and does not wait for it
     bool starts = false;  // it is not its program yet
     bool alive = true;
+    bool apart = false;       // it has a session of its own, and serves the ranks
     bool deaf = false;        // to SIGTERM
     bool unkillable = false;  // not even SIGKILL ends it
     bool killed = false;      // SIGKILL was sent
@@ -80,8 +81,8 @@ class Supervisor {
   void Do(const supervisor_action::StartWorker& start);
   void Do(const supervisor_action::SignalWorkers&) {}
   void Do(const supervisor_action::CountLeft&);
-  void Do(const supervisor_action::SignalAll&);
-  void Do(const supervisor_action::KillAll&);
+  void Do(const supervisor_action::SignalLeft&);
+  void Do(const supervisor_action::KillLeft&);
   void Do(const supervisor_action::ListLeft&);
   void Do(const supervisor_action::ForgetWorkers&) {}
   void Do(const supervisor_action::CloseInbound&);
@@ -100,7 +101,11 @@ class Supervisor {
   void ExitAfter(int64_t delay, pid_t pid, const WorkerChange& change);
   void Exited(pid_t pid, const WorkerChange& change);
   void LoseRanks();
+  // Returns whether a signal to `targets` is for this one; the ranks must be gone before a process
+  // apart gets one.
+  bool IsMeant(const Child& child, KillTargets targets) const;
   size_t CountAlive() const;
+  LeftCount CountLeft() const;
   size_t CountKillable() const;
 
   World& world_;

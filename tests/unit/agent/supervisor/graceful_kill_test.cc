@@ -10,8 +10,9 @@ using std::chrono::seconds;
 const Clock::time_point kStart{seconds(1000)};
 const GracefulKillOptions kOptions{.grace = seconds(10), .teardown = seconds(5)};
 
-GracefulKillDecision Decide(const GracefulKillState& state, milliseconds after, size_t alive) {
-  return DecideGracefulKill(state, kStart + after, alive, kOptions);
+GracefulKillDecision Decide(const GracefulKillState& state, milliseconds after, size_t ranks,
+                            size_t apart = 0) {
+  return DecideGracefulKill(state, kStart + after, {.ranks = ranks, .apart = apart}, kOptions);
 }
 
 TEST(GracefulKill, BeginsWithTermAndWaitsForTheGrace) {
@@ -102,9 +103,60 @@ TEST(GracefulKill, KillNowDoesNotLengthenTheTeardown) {
 
 TEST(GracefulKill, WithoutGraceTermIsFollowedByKill) {
   const GracefulKillOptions none{.grace = milliseconds(0), .teardown = seconds(1)};
-  const GracefulKillDecision first = DecideGracefulKill({}, kStart, 1, none);
+  const GracefulKillDecision first = DecideGracefulKill({}, kStart, {.ranks = 1}, none);
   EXPECT_EQ(first.action, GracefulKillAction::kSignal);
-  EXPECT_EQ(DecideGracefulKill(first.next, *first.wake, 1, none).action, GracefulKillAction::kKill);
+  EXPECT_EQ(DecideGracefulKill(first.next, *first.wake, {.ranks = 1}, none).action,
+            GracefulKillAction::kKill);
+}
+
+TEST(GracefulKill, SignalsOnlyTheRanksWhileTheyLive) {
+  GracefulKillDecision decision = Decide({.first_signal = SIGINT}, milliseconds(0), 1, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kSignal);
+  EXPECT_EQ(decision.targets, KillTargets::kRanks);
+  decision = Decide(decision.next, seconds(8), 1, 1);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  EXPECT_EQ(decision.targets, KillTargets::kRanks);
+  decision = Decide(decision.next, seconds(10), 1, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kKill);
+  EXPECT_EQ(decision.targets, KillTargets::kRanks);
+}
+
+TEST(GracefulKill, LetsProcessesApartEndThemselvesFirst) {
+  const GracefulKillState state = Decide({}, milliseconds(0), 1, 1).next;
+  GracefulKillDecision decision = Decide(state, seconds(2), 0, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kNone);
+  EXPECT_EQ(decision.wake, kStart + milliseconds(2'500));
+  decision = Decide(decision.next, milliseconds(2'500), 0, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kSignal);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  EXPECT_EQ(decision.targets, KillTargets::kAll);
+  EXPECT_EQ(decision.wake, kStart + milliseconds(3'500));
+  decision = Decide(decision.next, seconds(10), 0, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kKill);
+  EXPECT_EQ(decision.wake, kStart + milliseconds(10'050));
+}
+
+// A rank that is deaf to SIGTERM leaves no time within the grace for what serves it.
+TEST(GracefulKill, KillsProcessesApartASecondAfterTheRanks) {
+  GracefulKillDecision decision = Decide(Decide({}, milliseconds(0), 1, 1).next, seconds(10), 1, 1);
+  EXPECT_EQ(decision.targets, KillTargets::kRanks);
+  decision = Decide(decision.next, milliseconds(10'010), 0, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kNone);
+  EXPECT_EQ(decision.wake, kStart + milliseconds(10'510));
+  decision = Decide(decision.next, milliseconds(10'510), 0, 1);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  EXPECT_EQ(decision.wake, kStart + seconds(11));
+  decision = Decide(decision.next, seconds(11), 0, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kKill);
+  EXPECT_EQ(decision.targets, KillTargets::kAll);
+  EXPECT_EQ(Decide(decision.next, seconds(15), 0, 1).action, GracefulKillAction::kGiveUp);
+}
+
+TEST(GracefulKill, KillsProcessesApartThoughARankOutlivesSigkill) {
+  GracefulKillDecision decision = Decide(Decide({}, milliseconds(0), 1, 1).next, seconds(10), 1, 1);
+  decision = Decide(decision.next, seconds(11), 1, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kKill);
+  EXPECT_EQ(decision.targets, KillTargets::kAll);
 }
 
 }  // namespace

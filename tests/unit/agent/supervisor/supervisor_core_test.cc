@@ -168,13 +168,14 @@ class SupervisorCoreTest : public testing::Test {
   void Do(const supervisor_action::CountLeft&) {
     ++counts_;
     Do(core_.OnReaped(now_));  // as whoever reaps before it counts
-    Do(core_.OnLeft(left_, now_));
+    Do(core_.OnLeft({.ranks = left_, .apart = apart_}, now_));
   }
-  void Do(const supervisor_action::SignalAll& send) {
-    Note(send.signal == SIGTERM ? "TERM" : "INT");
+  void Do(const supervisor_action::SignalLeft& send) {
+    Note((send.signal == SIGTERM ? "TERM" : "INT") + To(send.targets));
   }
-  void Do(const supervisor_action::KillAll&) {
-    if (done_.empty() || done_.back() != "KILL") Note("KILL");
+  void Do(const supervisor_action::KillLeft& kill) {
+    const std::string note = "KILL" + To(kill.targets);
+    if (done_.empty() || done_.back() != note) Note(note);
   }
   void Do(const supervisor_action::ListLeft&) {
     if (ends_while_listed_) left_ = 0;
@@ -197,6 +198,9 @@ class SupervisorCoreTest : public testing::Test {
          (finish.line.empty() ? "" : ": " + finish.line));
   }
   void Note(std::string what) { done_.push_back(std::move(what)); }
+  static std::string To(KillTargets targets) {
+    return targets == KillTargets::kAll ? " to all" : "";
+  }
 
   // What was done since the last call.
   std::vector<std::string> Done() { return std::exchange(done_, {}); }
@@ -205,7 +209,8 @@ class SupervisorCoreTest : public testing::Test {
   SupervisorCore core_{{.agent_pid = kAgentPid}};
   Clock::time_point now_ = kStart;
   Result<std::string> cgroup_ = std::string("/cgroup");
-  size_t left_ = 0;  // processes
+  size_t left_ = 0;   // processes in the ranks' session
+  size_t apart_ = 0;  // processes in other sessions
   bool ends_while_listed_ = false;
   uint32_t fails_ = 999;
   bool starts_slowly_ = false;  // the test says when it has started
@@ -350,6 +355,36 @@ TEST_F(SupervisorCoreTest, IsNotDoneBeforeTheLastDescendantHasEnded) {
   left_ = 0;
   Pass(Ms(50));
   EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
+}
+
+TEST_F(SupervisorCoreTest, ProcessApartEndsItselfAfterTheRanks) {
+  Configure(seconds(10));
+  Spawn({0});
+  apart_ = 1;
+  Done();
+  Stop();
+  EXPECT_EQ(Done(), Words({"TERM"}));
+  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGTERM});
+  EXPECT_EQ(Done(), Words({"exited 0: signal 15, stopping"}));
+  apart_ = 0;
+  Pass(Ms(1));
+  Do(core_.OnReaped(now_));
+  EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
+}
+
+TEST_F(SupervisorCoreTest, SignalsProcessApartThatOutlivesTheRanks) {
+  Configure(seconds(3));
+  Spawn({0});
+  apart_ = 1;
+  Stop();
+  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGTERM});
+  Done();
+  Pass(Ms(499));
+  EXPECT_EQ(Done(), Words());
+  Pass(Ms(1));
+  EXPECT_EQ(Done(), Words({"TERM to all"}));
+  Pass(Ms(2'500));
+  EXPECT_EQ(Done(), Words({"TERM to all", "TERM to all", "KILL to all"}));
 }
 
 TEST_F(SupervisorCoreTest, KillNowCutsTheGraceShort) {
