@@ -11,7 +11,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostNamed = 5;  // nodes in a sentence
+constexpr size_t kMostNamed = 5;      // nodes in a sentence
+constexpr size_t kMostInspected = 8;  // ranks, when others have timed out
 
 // Only so many nodes may host the next rendezvous. Their addresses go to every node, so the bytes
 // would otherwise grow with the square of the number of nodes.
@@ -528,6 +529,7 @@ void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
 
 void Coordinator::EndAttempt(Clock::time_point now) {
   settle_by_.reset();
+  if (AreRunningRanksOfInterest(reports_)) InspectRunning();
   const pb::Cause cause = ChooseFirstCause(reports_).cause;
   ended_.push_back({cause, now, BestStep()});
   const RestartDecision decision =
@@ -781,7 +783,7 @@ void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
   for (const Participant& participant : Joined()) {
     pb::RendezvousMessage message;
     pb::Inspect& inspect = *message.mutable_inspect();
-    inspect.set_reason(decision.reason);
+    inspect.set_reason("seems to hang: " + decision.reason);
     for (const uint32_t rank : decision.ranks) {
       if (participant.in_attempt && participant.progress.contains(rank)) inspect.add_ranks(rank);
     }
@@ -799,6 +801,28 @@ void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
   reports_.push_back(ReportSince(cause, *first_node, now, now));
   if (options_.policy.on_hang() == pb::Policy::RESTART) return EndAttempt(now);
   Stop(cause, now);
+}
+
+// A node leaves out those that have succeeded, which it alone knows.
+void Coordinator::InspectRunning() {
+  std::set<int> failed;
+  for (const FailureReport& report : reports_) failed.insert(report.cause.rank());
+  const std::string reason = "was still running when rank " +
+                             std::to_string(ChooseFirstCause(reports_).cause.rank()) + " failed";
+  size_t left = kMostInspected;
+  for (const Participant& participant : Joined()) {
+    if (!participant.in_attempt || participant.finished || participant.lost_in) continue;
+    pb::RendezvousMessage message;
+    pb::Inspect& inspect = *message.mutable_inspect();
+    inspect.set_reason(reason);
+    for (uint32_t slot = 0; slot < participant.member.slots && left > 0; ++slot) {
+      const uint32_t rank = participant.first_rank + slot;
+      if (failed.contains(static_cast<int>(rank))) continue;
+      inspect.add_ranks(rank);
+      --left;
+    }
+    if (inspect.ranks_size() > 0) Send(participant.session, std::move(message));
+  }
 }
 
 // --- Small things ---

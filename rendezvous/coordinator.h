@@ -183,6 +183,8 @@ class Coordinator {
   void LoseNodesNotDrained(Clock::time_point now);
   void CheckProgress(Clock::time_point now);
   void OnHang(const HangDecision& decision, Clock::time_point now);
+  // Asks the nodes what the ranks do that have not failed in this attempt.
+  void InspectRunning();
 
   std::vector<Member> UsableMembers() const;
   std::vector<uint32_t> NotExpected() const;  // nodes that the job does not wait for

@@ -33,6 +33,10 @@ std::string Name(const pb::Cause& cause) {
   return cause.kind() == pb::Cause::NODE_LOST ? "the loss of a node" : "what ended the job";
 }
 
+bool Is(const FailureReport& report, pb::Cause::PeerFault fault) {
+  return report.cause.victim() && report.cause.peer_fault() == fault;
+}
+
 }  // namespace
 
 FailureReport ReportOf(const pb::WorkerFailed& failed, uint32_t node, Clock::time_point arrival) {
@@ -57,6 +61,8 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   });
   take([](const FailureReport& report) { return !report.cause.victim(); });
   const size_t own = candidates.size();
+  take([](const FailureReport& report) { return Is(report, pb::Cause::UNREACHABLE); });
+  take([](const FailureReport& report) { return Is(report, pb::Cause::LATE); });
   take([](const FailureReport&) { return true; });
   UseOrderOfEachNode(candidates);
 
@@ -70,15 +76,20 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
 
   FirstCause result;
   result.cause = first->cause;
+  const bool is_unreachable = Is(*first, pb::Cause::UNREACHABLE);
+  if (is_unreachable) result.cause.set_victim(false);
   std::set<uint32_t> victims;
   for (const FailureReport& report : reports) {
     const pb::Cause& cause = report.cause;
+    if (is_unreachable && Is(report, pb::Cause::UNREACHABLE)) continue;  // the same cause
     if (cause.victim() && cause.rank() >= 0 && cause.rank() != first->cause.rank())
       victims.insert(static_cast<uint32_t>(cause.rank()));
   }
   result.victims.assign(victims.begin(), victims.end());
   if (reports.size() == 1) {
     result.reason = "nothing else failed";
+  } else if (own == 0 && is_unreachable) {
+    result.reason = Name(result.cause) + " could not connect, and no rank failed by itself";
   } else if (own == 0) {
     result.reason = "all look like victims; " + Name(result.cause) + " was the first of them";
   } else if (own == 1) {
@@ -90,6 +101,14 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
         Name(result.cause) + " was reported first, and nothing shows that another came before it";
   }
   return result;
+}
+
+bool AreRunningRanksOfInterest(const std::vector<FailureReport>& reports) {
+  const auto is_victim = [](const FailureReport& report) { return report.cause.victim(); };
+  const auto is_late = [](const FailureReport& report) {
+    return Is(report, pb::Cause::LATE) || Is(report, pb::Cause::UNREACHABLE);
+  };
+  return std::ranges::all_of(reports, is_victim) && std::ranges::any_of(reports, is_late);
 }
 
 }  // namespace dslaunch

@@ -37,10 +37,16 @@ struct FirstCause {
 // 1. no victim (Cause.victim), unless all are: the cause of a victim may be reported later than the
 //    victim, because a lost node is noticed only after seconds without a heartbeat, and a program
 //    may close its connections long before it ends;
-//    nor a rank that failed while it was being stopped, unless all others are victims;
+//    nor a rank that failed while it was being stopped, unless all others are victims.
+//    Of victims alone, one that could not connect, which then is the cause itself and no victim;
+//    else one that timed out; else one whose connection ended, as connections to those do;
 // 2. not later than any other: one whose interval lies before another's came before it, and so did
 //    what one and the same node reported before;
 // 3. the one that arrived first.
 FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports);
+
+// Whether the ranks that still run may tell more than those that failed: all failures are about
+// other ranks, and one of them timed out or could not connect.
+bool AreRunningRanksOfInterest(const std::vector<FailureReport>& reports);
 
 }  // namespace dslaunch

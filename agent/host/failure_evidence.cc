@@ -23,28 +23,54 @@ constexpr std::string_view kUncaughtByLibcxx = "libc++abi: terminating due to un
 constexpr std::string_view kUncaughtText = "what():  ";
 constexpr std::string_view kTrainer = "dslaunch-train: rank ";
 
-// Each of these texts means that a peer is gone or does not answer. The trainer's own are
-// SaysPeerFailed's.
-constexpr std::string_view kPeerLost[] = {
-    "remote process exited or there was a network error",  // NCCL
-    "ncclRemoteError",
-    "Connection closed by remote peer",
-    "DistStoreError",  // torch.distributed
-    "DistNetworkError",
-    "recvValue failed",  // c10d's TCPStore
-    "sendBytes failed",
-    "TCPStore server has shut down",
-    "caught collective operation timeout",  // NCCL's watchdog
-    "shared memory of the ranks: ",         // the SDK, where the program does not catch it
+using PeerFault = pb::Cause::PeerFault;
+
+struct PeerText {
+  PeerFault fault;
+  std::string_view text;
 };
 
-// Say so only of a connection between ranks: a data set may be behind a connection, too.
-constexpr std::string_view kConnectionLost[] = {"Connection closed", "Connection was likely closed",
-                                                "Connection reset",  "connection reset",
-                                                "Broken pipe",       "broken pipe",
-                                                "Socket closed",     "Socket Timeout",
-                                                "timed out",         "Timed out",
-                                                "timeout after",     "unhandled system error"};
+// Each of these texts is about a peer; the first in a line counts. See also peer_failure.h.
+constexpr PeerText kOfPeers[] = {
+    {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // c10d
+    {pb::Cause::UNREACHABLE, "client socket has timed out"},
+    {pb::Cause::UNREACHABLE, "invalid value returned from server"},  // another program listens
+    {pb::Cause::LATE, kPeerLateText},
+    {pb::Cause::LATE, "failed to pass monitoredBarrier"},
+    {pb::Cause::LATE, "caught collective operation timeout"},  // NCCL's watchdog
+    {pb::Cause::GONE, kPeerLostText},
+    {pb::Cause::GONE, "remote process exited or there was a network error"},  // NCCL
+    {pb::Cause::GONE, "ncclRemoteError"},
+    {pb::Cause::GONE, "Connection closed by remote peer"},
+    {pb::Cause::GONE, "recvValue failed"},  // c10d's TCPStore
+    {pb::Cause::GONE, "sendBytes failed"},
+    {pb::Cause::GONE, "TCPStore server has shut down"},
+    // The SDK, where the program does not catch it.
+    {pb::Cause::GONE, "shared memory of the ranks: "},
+};
+
+// These are so only in an error of a connection between ranks: a data set may be behind a
+// connection, too.
+constexpr PeerText kOfConnections[] = {
+    {pb::Cause::UNREACHABLE, "Connection refused"},
+    {pb::Cause::UNREACHABLE, "No route to host"},
+    {pb::Cause::UNREACHABLE, "Network is unreachable"},
+    {pb::Cause::LATE, "Socket Timeout"},
+    {pb::Cause::LATE, "timed out"},
+    {pb::Cause::LATE, "Timed out"},
+    {pb::Cause::LATE, "timeout after"},
+    {pb::Cause::LATE, "timeout caused pair closure"},
+    {pb::Cause::GONE, "Connection closed"},
+    {pb::Cause::GONE, "Connection was likely closed"},
+    {pb::Cause::GONE, "Connection reset"},
+    {pb::Cause::GONE, "connection reset"},
+    {pb::Cause::GONE, "Broken pipe"},
+    {pb::Cause::GONE, "broken pipe"},
+    {pb::Cause::GONE, "Socket closed"},
+    {pb::Cause::GONE, "unhandled system error"},
+    {pb::Cause::GONE, "DistStoreError"},
+    {pb::Cause::GONE, "DistNetworkError"},
+};
 constexpr std::string_view kBetweenRanks[] = {"gloo",
                                               "c10d",
                                               "TCPStore",
@@ -53,7 +79,9 @@ constexpr std::string_view kBetweenRanks[] = {"gloo",
                                               "ProcessGroup",
                                               "torch.distributed",
                                               "torch._C._distributed",
-                                              "DistBackendError"};
+                                              "DistBackendError",
+                                              "DistStoreError",
+                                              "DistNetworkError"};
 
 bool HasAny(std::string_view text, std::span<const std::string_view> phrases) {
   return std::ranges::any_of(phrases, [&](std::string_view phrase) {
@@ -61,9 +89,16 @@ bool HasAny(std::string_view text, std::span<const std::string_view> phrases) {
   });
 }
 
-bool NamesLostPeer(std::string_view line) {
-  return SaysPeerFailed(line) || HasAny(line, kPeerLost) ||
-         (HasAny(line, kConnectionLost) && HasAny(line, kBetweenRanks));
+std::optional<PeerFault> FirstOf(std::string_view line, std::span<const PeerText> texts) {
+  const auto found = std::ranges::find_if(
+      texts, [&](const PeerText& peer) { return line.find(peer.text) != std::string_view::npos; });
+  return found == texts.end() ? std::nullopt : std::optional(found->fault);
+}
+
+// nullopt: the line is not about another rank.
+std::optional<PeerFault> PeerFaultIn(std::string_view line) {
+  if (const auto fault = FirstOf(line, kOfPeers)) return fault;
+  return HasAny(line, kBetweenRanks) ? FirstOf(line, kOfConnections) : std::nullopt;
 }
 
 // Torch puts "[rank3]: " before what an uncaught exception prints.
@@ -157,9 +192,9 @@ std::string EvidenceLine(std::string_view line) {
 // Judges an error of one or more lines, of which the first says what it is.
 FailureEvidence Judge(std::span<const std::string_view> error) {
   for (const std::string_view line : error) {
-    if (NamesLostPeer(line)) return {true, EvidenceLine(line)};
+    if (const auto fault = PeerFaultIn(line)) return {true, *fault, EvidenceLine(line)};
   }
-  return {false, error.empty() ? "" : EvidenceLine(error.front())};
+  return {.line = error.empty() ? "" : EvidenceLine(error.front())};
 }
 
 std::vector<std::string_view> Lines(std::string_view text) {
@@ -193,7 +228,7 @@ FailureEvidence ClassifyFailure(int signal, std::string_view last_lines,
   if (!can_be_victim) return evidence;
   if (const auto exception = OwnException(last_lines); !exception.empty()) return Judge(exception);
   for (const std::string_view line : Lines(last_lines)) {
-    if (NamesLostPeer(line)) return {true, EvidenceLine(line)};
+    if (const auto fault = PeerFaultIn(line)) return {true, *fault, EvidenceLine(line)};
     if (line.starts_with(kTrainer)) evidence.line = EvidenceLine(line);
   }
   return evidence;

@@ -1,5 +1,5 @@
-// What a failed program said itself: its error, and whether that looks like the effect of another
-// rank's end rather than a cause. Pure, text in.
+// What a failed program reported itself: its error, and whether that error is about another rank.
+// Pure, text in.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,18 @@
 #include <string>
 #include <string_view>
 
+#include "proto/job.pb.h"
+
 namespace dslaunch {
 
 inline constexpr size_t kMaxErrorFileBytes = size_t{1} << 20;  // a longer one is not read
 
 struct FailureEvidence {
-  bool victim = false;
-  // The line that says why it is a victim, or the program's own error; one line, printable. Empty:
-  // it gave none.
-  std::string line;
+  bool victim = false;                                // the error is about another rank
+  pb::Cause::PeerFault peer_fault = pb::Cause::GONE;  // of a victim
+  // The line that makes it a victim, or the program's own error; one line, printable. Empty: there
+  // is none.
+  std::string line = {};
 };
 
 // The message in the error file that torchelastic's @record writes; nullopt when it is none.

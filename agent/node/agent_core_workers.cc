@@ -80,8 +80,8 @@ void AgentCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
 void AgentCore::OnInspect(const pb::Inspect& inspect) {
   for (const AttemptWorker& worker : workers_.all()) {
     if (worker.ended || std::ranges::count(inspect.ranks(), worker.rank) == 0) continue;
-    Do(agent_action::InspectWorker{
-        .pid = worker.pid, .text = Describe(worker) + " seems to hang: " + inspect.reason()});
+    Do(agent_action::InspectWorker{.pid = worker.pid,
+                                   .text = Describe(worker) + " " + inspect.reason()});
   }
 }
 

@@ -101,6 +101,7 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
   const FailureEvidence said =
       ClassifyFailure(ended.signal(), ended.last_lines(), ErrorMessage(worker, end.note));
   ended.set_victim(said.victim);
+  if (said.victim) ended.set_peer_fault(said.peer_fault);
   ended.set_evidence(said.line);
   if (const auto memory = DecideOutOfMemory(MemoryInfo(exited, worker, life))) {
     ended.set_out_of_memory(true);
@@ -131,6 +132,7 @@ pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
   cause.set_core_dumped(ended.core_dumped());
   cause.set_out_of_memory(ended.out_of_memory());
   cause.set_victim(ended.victim());
+  cause.set_peer_fault(ended.peer_fault());
   cause.set_evidence(ended.evidence());
   cause.set_log_path(ended.log_path());
   return cause;

@@ -75,6 +75,20 @@ bool HasLine(const std::string& last_lines, std::string_view what) {
   });
 }
 
+// Where nothing but victims is known: what is known about the rank that they needed.
+std::string NeededRanks(const JobSummary& summary) {
+  if (!summary.cause.timed_out)
+    return "  its connection to another rank ended, and no rank left an error of its own\n";
+  std::vector<int> running;
+  for (const RankEnd& end : summary.workers) {
+    if (end.stopping && end.rank != summary.cause.rank) running.push_back(end.rank);
+  }
+  std::ranges::sort(running);
+  return "  it timed out waiting for another rank, and no rank left an error of its own; " +
+         (running.empty() ? "no rank" : RankList(running)) +
+         (running.size() > 1 ? " were" : " was") + " still running\n";
+}
+
 // The error of each rank, where nothing but victims is known: together they may show the culprit.
 std::string VictimsErrors(const JobSummary& summary) {
   std::vector<const RankEnd*> ends;
@@ -82,10 +96,7 @@ std::string VictimsErrors(const JobSummary& summary) {
     if (!end.evidence.empty() && end.rank != summary.cause.rank) ends.push_back(&end);
   }
   std::ranges::sort(ends, {}, &RankEnd::rank);
-  std::string text =
-      "  it looks like the effect of another rank's end, and so do all other failures; the rank "
-      "that "
-      "failed first left no error\n";
+  std::string text = NeededRanks(summary);
   for (size_t i = 0; i < std::min(ends.size(), kMaxVictimsQuoted); ++i)
     text +=
         "    rank " + std::to_string(ends[i]->rank) + ": " + MessageText(ends[i]->evidence) + "\n";

@@ -32,7 +32,8 @@ struct EndCause {
   int signal = 0;     // for kWorkerSignal and kInterrupted
   bool core_dumped = false;
   bool out_of_memory = false;
-  bool victim = false;     // it looks like the effect of another failure, which left no trace
+  bool victim = false;     // its error is about another rank, and no rank left one of its own
+  bool timed_out = false;  // of a victim: it timed out waiting for that rank
   std::string evidence;    // of the cause, or the program's own word for its error; empty: none
   std::string message;     // one sentence; the first line for all kinds but the two of workers
   std::string last_lines;  // of that rank's output, as it wrote them

@@ -100,6 +100,7 @@ EndCause EndCauseOf(const pb::Cause& cause, const std::string& node) {
   end.core_dumped = cause.core_dumped();
   end.out_of_memory = cause.out_of_memory();
   end.victim = cause.victim();
+  end.timed_out = cause.victim() && cause.peer_fault() == pb::Cause::LATE;
   end.evidence = cause.evidence();
   return end;
 }

@@ -32,6 +32,7 @@ Json CauseJson(const JobSummary& summary) {
           {"message", FirstCauseText(summary)},
           {"evidence", cause.evidence},
           {"victim", cause.victim},
+          {"timed_out", cause.timed_out},
           {"out_of_memory", cause.out_of_memory},
           {"core_dumped", cause.core_dumped},
           {"last_lines", std::move(lines)},
@@ -111,6 +112,7 @@ EndCause ReadCause(const nlohmann::json& json) {
   cause.message = json.at("message");
   cause.evidence = json.at("evidence");
   cause.victim = json.at("victim");
+  cause.timed_out = json.value("timed_out", false);  // records of earlier versions have none
   cause.out_of_memory = json.at("out_of_memory");
   cause.core_dumped = json.at("core_dumped");
   for (const nlohmann::json& line : json.at("last_lines"))

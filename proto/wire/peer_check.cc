@@ -146,6 +146,7 @@ void CheckEndpoints(Rules& rules, const google::protobuf::RepeatedPtrField<std::
 
 void CheckCause(Rules& rules, const pb::Cause& cause, const PeerLimits& limits) {
   rules.Holds(pb::Cause::Kind_IsValid(cause.kind()), "a cause of an unknown kind");
+  rules.Holds(pb::Cause::PeerFault_IsValid(cause.peer_fault()), "an unknown fault of a peer");
   const bool failed = cause.kind() != pb::Cause::NONE;
   rules.InRange("exit code of a failure", cause.exit_code(), failed ? 1 : 0, kMaxExitCode);
   rules.InRange("signal", cause.signal(), 0, kMaxSignal);
@@ -253,6 +254,7 @@ Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits) {
       rules.InRange("signal", ended.signal(), 0, kMaxSignal);
       rules.Holds(!ended.tolerated() || (ended.signal() != 0 && !ended.stopping()),
                   "a tolerated loss that no signal to a rank caused");
+      rules.Holds(pb::Cause::PeerFault_IsValid(ended.peer_fault()), "an unknown fault of a peer");
       break;
     }
     case pb::NodeEvent::kLog:

@@ -1,5 +1,6 @@
 """How a job ends when its ranks end: whose exit code, how fast, what the summary says, and that nothing is left."""
 
+import json
 import sys
 import time
 
@@ -57,6 +58,31 @@ class Exits(LauncherCase):
                                          first="""[ "$RANK" != 3 ] || trap 'kill -KILL $$' TERM""")
         self.assert_code(137, code, job)
         self.assert_says(job, r"rank 3\b", "SIGKILL", "rank 2 failed because of it")
+        self.assert_nothing_left()
+
+    def test_a_timeout_names_the_ranks_that_still_run(self):
+        raised = """printf 'Traceback (most recent call last):\\n  File "t.py", line 1\\n%s\\n' \\
+            'torch.distributed.DistStoreError: Timed out after 4 seconds waiting for clients. 1/2 clients joined.' >&2
+            exit 1"""
+        code, job, _ = self.fail_on_rank(0, raised, others="[ $RANK != 3 ] || exit 0; exec sleep 60")
+        self.assert_code(1, code, job)
+        self.assert_says(job, r"rank 0 .* exited with code 1", "1/2 clients joined",
+                         r"rank 1 \(.*, pid \d+\) was still running when rank 0 failed",
+                         r"thread sleep: asleep",
+                         "it timed out waiting for another rank, and no rank left an error of its own; "
+                         "ranks 1-2 were still running")
+        self.assertNotIn("effect of another rank's end", job.output)
+        self.assertNotIn("rank 3 (", job.output)
+        self.assert_nothing_left()
+
+    def test_an_address_that_no_rank_reaches_is_the_cause_itself(self):
+        error = ("torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of "
+                 "(10.255.255.1, 29601).")
+        code, job = self.run_job(TWO_BY_TWO, "--json", bash(
+            f"printf 'Traceback (most recent call last):\\n  File \"t.py\"\\n%s\\n' '{error}' >&2; exit 1"))
+        self.assert_code(1, code, job)
+        self.assertFalse(json.loads(job.stdout.splitlines()[-1])["cause"]["victim"], job.output)
+        self.assertNotIn("another rank", job.stderr)
         self.assert_nothing_left()
 
     def test_a_signal_is_named(self):

@@ -243,7 +243,7 @@ class FirstCause(LauncherCase):
         code, job, end = self.run_script(FINALLY.format(fails="return"))
         self.assertEqual(1, code, job.output)
         self.assertTrue(end["cause"]["victim"], job.output)
-        self.assertIn("it looks like the effect of another rank's end", job.stderr)
+        self.assertIn("its connection to another rank ended, and no rank left an error of its own", job.stderr)
         self.assertIn("rank 2 succeeded", job.stderr)
 
 

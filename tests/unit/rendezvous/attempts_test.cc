@@ -355,6 +355,31 @@ TEST_F(ElasticTest, AnErrorOfARankThatWasBeingStoppedIsNotBeforeAFailure) {
   EXPECT_EQ(To(0, TornDown(3), Case::kCompleted).completed().cause().rank(), 1);
 }
 
+TEST_F(ElasticTest, InspectsRunningRanksAfterATimeout) {
+  Start();
+  pb::AgentMessage late = From(0);
+  pb::Cause& cause = *late.mutable_worker_failed()->mutable_cause();
+  cause = MakeCause(pb::Cause::WORKER_EXIT, 0, ExitCode::kInternal, "");
+  cause.set_rank(1);
+  cause.set_victim(true);
+  cause.set_peer_fault(pb::Cause::LATE);
+  EXPECT_THAT(Log(late), IsEmpty());
+  Failed(2, 4, 1, /*victim=*/true);
+  Finished(1);
+  const std::vector<Outgoing> out = PassWith(2'000, {0, 1, 2, 3});
+  EXPECT_THAT(To(0, out, Case::kInspect).inspect().ranks(), ElementsAre(0));
+  EXPECT_EQ(To(0, out, Case::kInspect).inspect().reason(), "was still running when rank 1 failed");
+  EXPECT_FALSE(To(1, out, Case::kInspect).has_inspect());
+  EXPECT_THAT(To(2, out, Case::kInspect).inspect().ranks(), ElementsAre(5));
+  EXPECT_EQ(To(0, out, Case::kDrain).drain().cause().rank(), 1);
+}
+
+TEST_F(ElasticTest, InspectsNoRankAfterALostConnection) {
+  Start();
+  Failed(2, 4, 1, /*victim=*/true);
+  EXPECT_FALSE(To(0, PassWith(2'000, {0, 1, 2, 3}), Case::kInspect).has_inspect());
+}
+
 TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
   Start();
   Failed(0, 1, 7, /*victim=*/true);

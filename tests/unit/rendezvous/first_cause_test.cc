@@ -51,6 +51,47 @@ TEST(FirstCauseTest, WhatHappenedFirstWinsThoughItIsReportedLast) {
   EXPECT_EQ(first.reason, "rank 3 came before the others");
 }
 
+FailureReport Victim(uint32_t node, pb::Cause::PeerFault fault, int64_t at_ms) {
+  pb::WorkerFailed failed = Failed(node, static_cast<int>(node), 0, 10, /*victim=*/true);
+  failed.mutable_cause()->set_peer_fault(fault);
+  return ReportOf(failed, node, At(at_ms));
+}
+
+TEST(FirstCauseTest, UnreachableAddressIsTheCauseItself) {
+  const FirstCause first =
+      ChooseFirstCause({Victim(0, pb::Cause::LATE, 1000), Victim(1, pb::Cause::UNREACHABLE, 2000),
+                        Victim(2, pb::Cause::UNREACHABLE, 3000)});
+  EXPECT_EQ(first.cause.rank(), 1);
+  EXPECT_FALSE(first.cause.victim());
+  EXPECT_THAT(first.victims, ElementsAre(0));
+  EXPECT_EQ(first.reason, "rank 1 could not connect, and no rank failed by itself");
+}
+
+TEST(FirstCauseTest, UnreachablePeerIsAnEffectOfItsOwnFailure) {
+  const FirstCause first = ChooseFirstCause(
+      {Victim(1, pb::Cause::UNREACHABLE, 1000), ReportOf(Failed(0, 0, 0, 10), 0, At(2000))});
+  EXPECT_EQ(first.cause.rank(), 0);
+  EXPECT_THAT(first.victims, ElementsAre(1));
+}
+
+TEST(FirstCauseTest, TimeoutExplainsConnectionsThatEndedBecauseOfIt) {
+  const std::vector<FailureReport> reports = {Victim(2, pb::Cause::GONE, 1000),
+                                              Victim(0, pb::Cause::LATE, 1020)};
+  const FirstCause first = ChooseFirstCause(reports);
+  EXPECT_EQ(first.cause.rank(), 0);
+  EXPECT_TRUE(first.cause.victim());
+  EXPECT_THAT(first.victims, ElementsAre(2));
+}
+
+TEST(FirstCauseTest, RunningRanksAreOfInterestAfterTimeoutsAlone) {
+  EXPECT_TRUE(AreRunningRanksOfInterest(
+      {Victim(0, pb::Cause::LATE, 1000), Victim(1, pb::Cause::GONE, 1000)}));
+  EXPECT_TRUE(AreRunningRanksOfInterest({Victim(0, pb::Cause::UNREACHABLE, 1000)}));
+  EXPECT_FALSE(AreRunningRanksOfInterest({Victim(1, pb::Cause::GONE, 1000)}));
+  EXPECT_FALSE(AreRunningRanksOfInterest(
+      {Victim(0, pb::Cause::LATE, 1000), ReportOf(Failed(1, 1, 0, 10), 1, At(1000))}));
+}
+
 TEST(FirstCauseTest, WithoutAnOrderTheFirstReportWins) {
   const FirstCause first = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 200), 0, At(1000)), ReportOf(Failed(1, 3, 150, 200), 1, At(1100))});

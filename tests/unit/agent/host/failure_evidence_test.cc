@@ -47,12 +47,56 @@ TEST(FailureEvidenceTest, LibrariesThatNameALostPeerMakeAVictim) {
   }
 }
 
+TEST(FailureEvidenceTest, TellsLatePeersFromLostAndUnreachableOnes) {
+  const std::pair<pb::Cause::PeerFault, std::string> kErrors[] = {
+      {pb::Cause::LATE,
+       "torch.distributed.DistStoreError: Timed out after 4 seconds waiting for clients. 1/2 "
+       "clients joined."},
+      {pb::Cause::LATE, "torch.distributed.DistStoreError: wait timeout after 3000ms, keys: /k"},
+      {pb::Cause::LATE,
+       "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed "
+       "out waiting 3000ms for recv operation to complete"},
+      {pb::Cause::LATE,
+       "RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 1800000 ms"},
+      {pb::Cause::LATE,
+       "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3) ran for 600000 "
+       "milliseconds before timing out."},
+      {pb::Cause::LATE, "dslaunch-train: rank 0: " + std::string(kPeerLateText)},
+      {pb::Cause::UNREACHABLE,
+       "torch.distributed.DistNetworkError: The client socket has timed out after 3000ms while "
+       "trying to connect to (nohost.invalid, 29601)."},
+      {pb::Cause::UNREACHABLE,
+       "torch.distributed.DistNetworkError: The client socket has failed to connect to any network "
+       "address of (10.255.255.1, 29601). The client socket has failed to connect to 10.255.255.1 "
+       "(errno: 101 - Network is unreachable)."},
+      {pb::Cause::UNREACHABLE,
+       "torch.distributed.DistNetworkError: Ping failed, invalid value returned from server. "
+       "Expected: 27507, Got: 1347703880"},
+      {pb::Cause::UNREACHABLE,
+       "RuntimeError: [gloo/transport/tcp/pair.cc:1] connect [127.0.1.1]:3: Connection refused"},
+      {pb::Cause::GONE,
+       "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:2"},
+      {pb::Cause::GONE, "dslaunch-train: rank 0: " + std::string(kPeerLostText)},
+  };
+  for (const auto& [fault, line] : kErrors) {
+    const FailureEvidence evidence = OfLines(Raised(line));
+    EXPECT_TRUE(evidence.victim) << line;
+    EXPECT_EQ(evidence.peer_fault, fault) << line;
+  }
+}
+
+TEST(FailureEvidenceTest, ARankWithoutAnErrorIsNoVictim) {
+  for (const int signal : {0, SIGABRT, SIGTERM, SIGKILL})
+    EXPECT_FALSE(OfLines("step 3\n", signal).victim) << signal;
+}
+
 TEST(FailureEvidenceTest, ARanksOwnErrorIsNoVictimAndIsQuoted) {
   for (const char* line :
        {"ValueError: bad shape", "torch.cuda.OutOfMemoryError: CUDA out of memory.",
         "BrokenPipeError: [Errno 32] Broken pipe",
         "TimeoutError: Timed out waiting for the lock of cache.db",
         "requests.exceptions.ConnectionError: Connection reset by peer",
+        "OperationalError: timed out while trying to connect to db:5432",
         "torch.distributed.DistBackendError: NCCL error: invalid usage"}) {
     const FailureEvidence evidence = OfLines(Raised(line));
     EXPECT_FALSE(evidence.victim) << line;

@@ -605,7 +605,7 @@ TEST_F(AgentCoreTest, OnlyRanksThatRunAreInspected) {
   Hear(1, [](pb::RendezvousMessage& message) {
     message.mutable_inspect()->add_ranks(2);
     message.mutable_inspect()->add_ranks(3);
-    message.mutable_inspect()->set_reason("no step for 60 s");
+    message.mutable_inspect()->set_reason("seems to hang: no step for 60 s");
   });
   const auto inspected = All<agent_action::InspectWorker>();
   ASSERT_EQ(inspected.size(), 1u);

@@ -596,7 +596,7 @@ TEST_F(NodeAgentTest, ARankThatSeemsToHangIsDescribed) {
   EXPECT_TRUE(Hear().has_ready());
   SendFromRendezvous(1, [](pb::RendezvousMessage& message) {
     message.mutable_inspect()->add_ranks(3);
-    message.mutable_inspect()->set_reason("no step for 60 s");
+    message.mutable_inspect()->set_reason("seems to hang: no step for 60 s");
   });
   ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kNotice); }));
   EXPECT_EQ(front_end_->Find(pb::NodeEvent::kNotice)->notice().message(),

@@ -102,6 +102,16 @@ TEST_F(WorkerEndTest, AKillForMemoryIsRecognised) {
   EXPECT_FALSE(Exited(7).event.out_of_memory());
 }
 
+TEST_F(WorkerEndTest, PassesOnThatARankTimedOut) {
+  dir_.Write(
+      "stderr.log",
+      "Traceback (most recent call last):\n  File \"t.py\"\ntorch.distributed.DistStoreError: "
+      "Timed out after 4 seconds waiting for clients. 1/2 clients joined.\n");
+  const pb::Cause cause = CauseOfFailure(Exited(1).event, 0);
+  EXPECT_TRUE(cause.victim());
+  EXPECT_EQ(cause.peer_fault(), pb::Cause::LATE);
+}
+
 TEST_F(WorkerEndTest, ACoreDumpIsLocated) {
   EXPECT_THAT(Exited(0, SIGSEGV).event.evidence(), StartsWith("its core dump is "));
 }

@@ -135,13 +135,25 @@ TEST(SummaryText, WhereOnlyVictimsAreKnownEachErrorIsShown) {
             "dslaunch: rank 3 (node2, local rank 1) exited with code 1 after 1.2 s\n"
             "  RuntimeError: Connection closed by peer\n"
             "  its log: node2:/state/job/stderr.log\n"
-            "  it looks like the effect of another rank's end, and so do all other failures; the "
-            "rank that failed first left no error\n"
+            "  its connection to another rank ended, and no rank left an error of its own\n"
             "    rank 0: " +
                 SanitizeForTerminal("DistNetworkError: \x1b[2J reset") +
                 "\n"
                 "  rank 0 exited with code 1; rank 1 succeeded; rank 2 was stopped (SIGTERM)\n"
                 "  exit code 1\n");
+}
+
+TEST(SummaryText, NamesRanksThatRanWhenAnotherTimedOut) {
+  JobSummary summary = Failed();
+  summary.cause.kind = EndCause::Kind::kWorkerExit;
+  summary.cause.victim = true;
+  summary.cause.timed_out = true;
+  summary.workers = {End(0, 1), End(1, 0, SIGTERM, true), End(2, 0, SIGTERM, true), End(3, 1)};
+  EXPECT_THAT(SummaryText(summary),
+              HasSubstr("\n  it timed out waiting for another rank, and no rank left an error of "
+                        "its own; ranks 1-2 were still running\n"));
+  summary.workers = {End(0, 1), End(1, 1), End(2, 1), End(3, 1)};
+  EXPECT_THAT(SummaryText(summary), HasSubstr("; no rank was still running\n"));
 }
 
 TEST(SummaryText, ASuccessKeepsItsRemarks) {
