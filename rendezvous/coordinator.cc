@@ -358,8 +358,10 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   const bool ends_job = phase_ == Phase::kJoining || index == options_.rendezvous_node ||
                         kind == pb::Cause::INTERRUPTED ||
                         (participant.in_attempt && kind == pb::Cause::INTERNAL);
-  participant.leaving = true;  // once it is torn down it is empty
+  const bool is_repeated = std::exchange(participant.leaving, true);  // once torn down it is empty
+  if (is_repeated && !ends_job) return;
   EnterPhase(phase_);
+  if (kind == pb::Cause::NODE_LEFT && !ends_job) return OnLeave(participant, cause, now);
   pb::WorkerFailed told;
   *told.mutable_cause() = cause;
   const FailureReport report = ReportOf(told, index, now);
@@ -374,6 +376,15 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   if (participant.in_attempt && (phase_ == Phase::kStarting || phase_ == Phase::kRunning))
     return EndAttempt(now);
   Notify(NodeName(index) + " leaves the job: " + cause.message());
+}
+
+// Nothing has failed, so another attempt without it costs no restart.
+void Coordinator::OnLeave(Participant& participant, const pb::Cause& cause, Clock::time_point now) {
+  if (participant.in_attempt && (phase_ == Phase::kStarting || phase_ == Phase::kRunning)) {
+    ended_.push_back({pb::Cause(), now, BestStep()});
+    return Drain(pb::Cause(), cause.message(), milliseconds(0), now);
+  }
+  Notify(cause.message());
 }
 
 // A connection that was reset is one node's. Where the connections of all nodes broke, the front
@@ -420,9 +431,15 @@ void Coordinator::TryToForm(Clock::time_point now) {
   // The first one has the front end behind it.
   if (attempt_ > 0 && !HasMajority()) {
     if (now < quorum_options_.join_deadline) return;
-    Notify("no restart: " + std::to_string(options_.majority) + " of " +
-           std::to_string(options_.voters.size()) + " nodes are a majority, and fewer are here");
-    return Stop(ChooseFirstCause(reports_).cause, now);
+    const std::string why = std::to_string(options_.majority) + " of " +
+                            std::to_string(options_.voters.size()) +
+                            " nodes are a majority, and fewer are here";
+    Notify("no restart: " + why);
+    // Nothing has failed where the last attempt ended for a node that joined or left.
+    return Stop(reports_.empty() ? MakeNodeCause(pb::Cause::TIMED_OUT, options_.rendezvous_node,
+                                                 ExitCode::kTimedOut, why)
+                                 : ChooseFirstCause(reports_).cause,
+                now);
   }
   // A suspect is soon heard again, or lost: another attempt with it would cost another restart.
   if (next && std::ranges::any_of(Joined(), [](const Participant& participant) {

@@ -146,6 +146,7 @@ class Coordinator {
                        Clock::time_point now);
   void OnRankLost(uint32_t rank);
   void OnStopJob(Participant& participant, const pb::Cause& cause, Clock::time_point now);
+  void OnLeave(Participant& participant, const pb::Cause& cause, Clock::time_point now);
   void OnFrontEndConnection(Participant& participant, bool is_broken);
 
   void TryToForm(Clock::time_point now);

@@ -101,7 +101,11 @@ AgentActions AgentCore::OnRun(std::vector<std::string> rendezvous_endpoints,
   return Take();
 }
 
-AgentActions AgentCore::OnStop(const pb::Cause& cause, bool kill_now) {
+AgentActions AgentCore::OnStop(pb::Cause cause, bool kill_now) {
+  if (cause.kind() == pb::Cause::NODE_LEFT) {
+    cause.set_node_index(prepare_.node_index());
+    LeaveRendezvousToOthers();
+  }
   StopJob(cause, kill_now);
   return Take();
 }

@@ -88,7 +88,7 @@ class AgentCore {
   // open.
   AgentActions OnPrepared();
   AgentActions OnRun(std::vector<std::string> rendezvous_endpoints, Clock::time_point now);
-  AgentActions OnStop(const pb::Cause& cause, bool kill_now);
+  AgentActions OnStop(pb::Cause cause, bool kill_now);
   AgentActions OnSignal(int signal_number);
   // The job no longer needs its front end; `socket_path` is where it can be attached to.
   AgentActions OnDetach(const std::string& socket_path, Clock::time_point now);

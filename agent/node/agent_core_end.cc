@@ -111,6 +111,8 @@ void AgentCore::TornDown(Clock::time_point now) {
   *message.mutable_torn_down()->mutable_left() = done_.left();
   message.mutable_torn_down()->set_saved(workers_.AllSaved());
   SendToRendezvous(std::move(message));
+  // A node that leaves does not wait for the end of the job, which goes on.
+  if (outcome_.kind() == pb::Cause::NODE_LEFT) completed_ = true;
   EndIfAllIsReported();
   QuitIfIdle(now);
 }

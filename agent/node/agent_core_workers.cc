@@ -63,9 +63,10 @@ void AgentCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
   phase_ = Phase::kDraining;
   attempt_ = attempt;
   held_.reset();
-  if (drain.cause().kind() != pb::Cause::NONE) ++restarts_;
-  Log("attempt " + std::to_string(attempt) + " ends: " + CauseText(drain.cause()) + "; " +
-      drain.reason());
+  const bool failed = drain.cause().kind() != pb::Cause::NONE;
+  if (failed) ++restarts_;
+  Log("attempt " + std::to_string(attempt) +
+      " ends: " + (failed ? CauseText(drain.cause()) + "; " : "") + drain.reason());
   pb::NodeEvent event;
   pb::Restarting& restarting = *event.mutable_restarting();
   restarting.set_attempt(attempt);

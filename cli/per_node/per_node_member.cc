@@ -330,22 +330,34 @@ void MemberSession::OnEvent(const pb::NodeEvent& event) {
   switch (event.event_case()) {
     case pb::NodeEvent::kStarted:
       if (agent_) agent_->started = true;
+      num_ranks_ = event.started().pids_size();
+      num_saved_ = 0;
       output_.SetShownRanks(static_cast<size_t>(event.started().pids_size()));
       Log(StartedLine(event.started()));
       break;
     case pb::NodeEvent::kNotice:
       Log(LogLevel::kWarning, event.notice().message());
       break;
-    case pb::NodeEvent::kRestarting:
-      Log("attempt " + std::to_string(event.restarting().attempt()) +
-          " ended: " + CauseText(event.restarting().cause()) + "; " + event.restarting().reason());
+    case pb::NodeEvent::kWorkerEnded:
+      if (event.worker_ended().exit_code() == ToInt(ExitCode::kPreempted)) ++num_saved_;
       break;
+    case pb::NodeEvent::kRestarting: {
+      const pb::Cause& cause = event.restarting().cause();
+      Log("attempt " + std::to_string(event.restarting().attempt()) +
+          " ended: " + (cause.kind() == pb::Cause::NONE ? "" : CauseText(cause) + "; ") +
+          event.restarting().reason());
+      break;
+    }
     case pb::NodeEvent::kOutcome:
       outcome_ = event.outcome().cause();
       AwaitLostNodeZero();
       break;
     case pb::NodeEvent::kDone:
-      if (agent_) agent_->is_shown = true;
+      if (!agent_) break;
+      agent_->is_shown = true;
+      if (!leaving_) break;
+      agent_->stream->Close();
+      AwaitAgentEnd();
       break;
     default:
       break;
@@ -404,6 +416,7 @@ void MemberSession::OnAgentEnded(const std::string& words) {
   if (!words.empty()) Log(LogLevel::kWarning, words);
   agent_->stream->Close();
   past_.push_back(std::move(agent_));
+  if (leaving_) return EndAfterLeave();
   pb::NodeMessage message;
   message.mutable_agent_ended()->set_words(words);
   SendToNodeZero(message);
@@ -436,12 +449,14 @@ void MemberSession::Interrupt(int signal_number) {
   const Clock::time_point now = Clock::now();
   if (now - std::exchange(interrupted_at_, now) < kSameInterrupt) return;
   const bool again = std::exchange(interrupted_by_, signal_number) != 0;
+  if (!again) leaving_ = MayLeave(signal_number);
   const std::string name = SignalName(signal_number);
   if (name_.empty()) {
     return End(ExitCodeForSignal(signal_number),
                "interrupted by " + name + " before anything was started");
   }
   ArmLimit(options_.end_timeout);
+  if (leaving_ && agent_) return Leave(/*kill_now=*/again);
   if (agent_ && agent_->started) {
     Log(again ? name + " again: killing every rank now"
               : name + ": stopping every rank of the job (again to kill them at once)");
@@ -456,6 +471,29 @@ void MemberSession::Interrupt(int signal_number) {
   message.mutable_agent_ended()->set_words("its command was interrupted by " + name);
   SendToNodeZero(message);
   OnClosed("interrupted");
+}
+
+// SIGTERM is how a cluster takes a machine away; Ctrl-C is a user who wants the job to end.
+bool MemberSession::MayLeave(int signal_number) const {
+  return signal_number == SIGTERM && options_.request.min_nodes() < options_.request.max_nodes() &&
+         agent_ && agent_->started && !agent_->ending && !job_ended_;
+}
+
+void MemberSession::Leave(bool kill_now) {
+  Log(kill_now ? "killing this node's ranks now"
+               : "SIGTERM: this node leaves the job; its ranks are stopped, and the others go on "
+                 "without it (again to kill its ranks at once)");
+  pb::Cause cause = MakeCause(pb::Cause::NODE_LEFT, 0, ExitCode::kInterrupted,
+                              name_ + " left the job: its command received SIGTERM");
+  cause.set_signal(SIGTERM);
+  SendStop(*agent_->stub, cause, kill_now, agent_->calls.Begin());
+}
+
+void MemberSession::EndAfterLeave() {
+  const bool saved = num_ranks_ > 0 && num_saved_ == num_ranks_;
+  End(saved ? ToInt(ExitCode::kPreempted) : ExitCodeForSignal(SIGTERM),
+      std::string("left the job") + (saved ? ": every rank of this node has saved its state" : "") +
+          "; no processes are left on this node");
 }
 
 void MemberSession::ArmLimit(milliseconds limit) {
@@ -473,7 +511,8 @@ void MemberSession::ArmLimit(milliseconds limit) {
       return EndIfOver();
     }
     End(interrupted_by_ != 0 ? ExitCodeForSignal(interrupted_by_) : ToInt(ExitCode::kTimedOut),
-        NodeZero() + " did not report in time how the job ended");
+        leaving_ ? "the processes of this node did not end in time"
+                 : NodeZero() + " did not report in time how the job ended");
   });
 }
 

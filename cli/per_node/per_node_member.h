@@ -60,7 +60,7 @@ class MemberSession {
 
   // Once. Blocks until the job has ended and no process of it is left on this node. Returns node
   // 0's exit code; 69 when node 0 was lost, 75 when it was never reached, 128 + n when signal n
-  // ended this command.
+  // ended this command, 85 when SIGTERM made its node leave and each of its ranks has saved.
   int Run();
 
  private:
@@ -110,6 +110,11 @@ class MemberSession {
 
   void OnSignal(int signal_number);
   void Interrupt(int signal_number);
+  // Whether this node may leave a job that goes on without it.
+  bool MayLeave(int signal_number) const;
+  // Ends this node's ranks, and then this command; the job has other nodes.
+  void Leave(bool kill_now);
+  void EndAfterLeave();
   // Once nothing can follow: ends Run.
   void EndIfOver();
   void End(int exit_code, const std::string& words);
@@ -149,6 +154,9 @@ class MemberSession {
   std::optional<pb::JobEnded> job_ended_;
   bool node_zero_lost_ = false;
   int interrupted_by_ = 0;
+  bool leaving_ = false;
+  int num_ranks_ = 0;  // of this node, in the newest attempt
+  int num_saved_ = 0;  // of those
   Clock::time_point interrupted_at_;
   int exit_code_ = 0;
 };

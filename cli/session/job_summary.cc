@@ -81,6 +81,8 @@ EndCause::Kind ToKind(pb::Cause::Kind kind) {
       return EndCause::Kind::kInterrupted;
     case pb::Cause::FRONT_END_LOST:
       return EndCause::Kind::kFrontEndLost;
+    case pb::Cause::NODE_LEFT:
+      return EndCause::Kind::kNodeLost;
     case pb::Cause::HANG:
       return EndCause::Kind::kHang;
     default:

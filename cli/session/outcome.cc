@@ -187,6 +187,7 @@ std::string SlurmCancellation(std::string_view words) {
 }
 
 std::string LostMessage(const NodeEnd& node) {
+  if (node.outcome && node.outcome->kind() == pb::Cause::NODE_LEFT) return node.outcome->message();
   return node.name +
          " was lost: " + (node.last_output.empty() ? node.lost_reason : node.last_output);
 }

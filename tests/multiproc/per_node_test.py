@@ -223,6 +223,46 @@ class Failures(PerNodeCase):
         self.assertTrue((self.folder / "up.1.1").exists(), jobs[0].output)
 
 
+class Leaves(PerNodeCase):
+    # Of attempt 0 each rank saves when it is asked to; of later ones it ends once "go" is there.
+    SCRIPT = (': > "$FOLDER/up.$RANK.$TORCHELASTIC_RESTART_COUNT.$WORLD_SIZE"; '
+              'trap \': > "$FOLDER/saved.$(hostname).$$"; exit 85\' TERM; '
+              'while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done')
+
+    def elastic(self, rank):
+        return self.node(rank, "--on_join", "now", bash(self.SCRIPT), nodes="1:2", slots=1,
+                         conf="last_call_timeout=60")
+
+    def left(self):
+        """Node 0's and node 1's command, of which the second has got SIGTERM and has ended."""
+        jobs = [self.elastic(rank) for rank in (0, 1)]
+        self.up(jobs, 2)
+        jobs[1].signal(signal.SIGTERM)
+        self.assert_code(85, self.wait(jobs[1], 20), jobs[1])
+        return jobs
+
+    def test_sigterm_to_one_command_makes_its_node_leave(self):
+        jobs = self.left()
+        self.assert_says(jobs[1], "SIGTERM: this node leaves the job; its ranks are stopped, and the others go on",
+                         "left the job: every rank of this node has saved its state; no processes are left")
+        self.wait_for_files(jobs[0], "up.0.0.1", 1)
+        self.assertEqual(2, len(list(self.folder.glob("saved.*"))), jobs[0].output)
+        (self.folder / "go").touch()
+        self.ends_with(0, jobs[0])
+        self.assert_says(jobs[0], "attempt 1 ended: node1 left the job: its command received SIGTERM")
+        self.assertNotIn("was lost", jobs[0].output)
+
+    def test_a_node_that_left_comes_again(self):
+        jobs = self.left()
+        self.wait_for_files(jobs[0], "up.0.0.1", 1)
+        for path in self.folder.glob("up.*"):
+            path.unlink()
+        again = self.elastic(1)
+        self.wait_for_files(jobs[0], "up.1.*.2", 1)
+        (self.folder / "go").touch()
+        self.ends_with(0, jobs[0], again)
+
+
 class SentAway(PerNodeCase):
     def refused(self, job, code, *says):
         self.assert_code(code, self.wait(job, 20), job)

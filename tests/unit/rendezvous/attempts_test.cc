@@ -380,6 +380,22 @@ TEST_F(ElasticTest, InspectsNoRankAfterALostConnection) {
   EXPECT_FALSE(To(0, PassWith(2'000, {0, 1, 2, 3}), Case::kInspect).has_inspect());
 }
 
+TEST_F(ElasticTest, ContinuesWithoutALeavingNodeAtNoCost) {
+  Start();
+  const std::vector<Outgoing> left = StopJob(1, pb::Cause::NODE_LEFT);
+  EXPECT_EQ(To(0, left, Case::kDrain).drain().cause().kind(), pb::Cause::NONE);
+  EXPECT_EQ(To(0, left, Case::kDrain).drain().reason(), "why");
+  EXPECT_FALSE(To(1, left, Case::kDrain).has_drain());
+  EXPECT_THAT(StopJob(1, pb::Cause::NODE_LOST), IsEmpty()) << "its command is gone";
+  for (const uint32_t node : {0, 2, 3}) EXPECT_THAT(Assigned(Drained(node)), IsEmpty());
+  const std::vector<Outgoing> next = TornDown(1);
+  EXPECT_THAT(Assigned(next), ElementsAre(0, 2, 3));
+  for (const Outgoing& one : next) EXPECT_EQ(one.message.assignment().restart_count(), 0u);
+  EXPECT_THAT(coordinator_->OnDisconnect(2, now_), IsEmpty());
+  EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
+  EXPECT_THAT(Notices(Rejoin(1, 17)), HasSubstr("node1 joined"));
+}
+
 TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
   Start();
   Failed(0, 1, 7, /*victim=*/true);

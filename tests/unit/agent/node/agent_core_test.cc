@@ -613,6 +613,18 @@ TEST_F(AgentCoreTest, OnlyRanksThatRunAreInspected) {
   EXPECT_EQ(inspected[0].text, "rank 3 (node2, pid 101) seems to hang: no step for 60 s");
 }
 
+TEST_F(AgentCoreTest, TellsTheRendezvousThatItsNodeLeaves) {
+  Start();
+  Take(core_.OnStop(MakeCause(pb::Cause::NODE_LEFT, 0, ExitCode::kInterrupted, "it left"), false));
+  const pb::Cause cause = Said(pb::AgentMessage::kStop).stop().cause();
+  EXPECT_EQ(cause.kind(), pb::Cause::NODE_LEFT);
+  EXPECT_EQ(cause.node_index(), 1u);
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::NODE_LEFT);
+  EXPECT_EQ(Count<agent_action::EndEvents>(), 0u);
+  Reaped();
+  EXPECT_EQ(Count<agent_action::EndEvents>(), 1u) << "it does not wait for the job's end";
+}
+
 // --- Drain, and another attempt ---
 
 TEST_F(AgentCoreTest, ANodeHasDrainedOnceItsRanksAreReapedAndItHasAnotherPort) {
