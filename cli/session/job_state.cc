@@ -115,6 +115,24 @@ void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   workers_ended_.erase(first);
 }
 
+JobState::RankProgress JobState::Progress() const {
+  RankProgress progress;
+  for (const uint32_t node : members_) {
+    const OwnRanks& own = own_ranks_[node];
+    if (own.attempt != attempt_) continue;
+    for (uint32_t rank = own.first; rank < own.first + own.count; ++rank) {
+      const auto ended = own.exit_codes.find(rank);
+      if (ended == own.exit_codes.end())
+        progress.running.push_back(static_cast<int>(rank));
+      else if (ended->second == 0)
+        progress.succeeded.push_back(static_cast<int>(rank));
+    }
+  }
+  std::ranges::sort(progress.succeeded);
+  std::ranges::sort(progress.running);
+  return progress;
+}
+
 std::vector<pb::WorkerEnded> JobState::workers_ended() const {
   std::vector<pb::WorkerEnded> ended;
   for (const auto& [place, one] : workers_ended_) ended.push_back(one);

@@ -71,6 +71,12 @@ class JobState {
   int world_size() const { return world_size_; }   // of the newest attempt
   uint32_t most_ranks() const { return most_ranks_; }
   JobInfo Info() const;
+  // Of the newest attempt, ascending: the ranks that succeeded, and those that have not ended.
+  struct RankProgress {
+    std::vector<int> succeeded;
+    std::vector<int> running;
+  };
+  RankProgress Progress() const;
   // The newest of the lowest rank that reported one.
   const std::optional<Evaluation>& evaluation() const { return evaluation_; }
   // By rank and attempt. Of each rank its newest attempts, kNewestAttempts of them.

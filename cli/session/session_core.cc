@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/count.h"
+#include "base/rank_list.h"
 #include "base/signal_name.h"
 #include "cli/session/call_times.h"
 #include "cli/session/event_text.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr milliseconds kLongestWatch(500);     // between two looks at the nodes' silence
 constexpr milliseconds kNotYetDecided(2'000);  // after which a silence is worth a word
 constexpr milliseconds kSameInterrupt(100);
+constexpr milliseconds kUnevenEnd(60'000);  // from the newest success to the line about the others
 
 }  // namespace
 
@@ -71,6 +73,10 @@ SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& eve
         options_.shown.CountRanks(event.started().world_size(), nodes_.size(), most_slots_)});
     nodes_[index].attempts = 0;
   }
+  if (event.has_restarting()) newest_success_.reset();
+  if (event.has_worker_ended() && event.worker_ended().exit_code() == 0 &&
+      event.worker_ended().signal() == 0)
+    newest_success_ = now;
   if (event.has_rendezvous_lost()) OnRendezvousLost(index, event.rendezvous_lost(), now);
   if (event.has_running() && options_.detach && !job_state_.ending()) {
     DetachAll();
@@ -276,11 +282,27 @@ SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
     newest_contact_ = now;
   }
   WatchSilence(now);
+  WatchUnevenEnd(now);
   if (finished_) return Take();
   FailOverIfHostIsGone(now);
   watch_due_ = now + watch_every();
   Do(action::SetTimer{SessionTimer::kWatch, *watch_due_});
   return Take();
+}
+
+void SessionCore::WatchUnevenEnd(Clock::time_point now) {
+  if (job_state_.ending() || !newest_success_ || now - *newest_success_ < kUnevenEnd) return;
+  newest_success_.reset();
+  const JobState::RankProgress ranks = job_state_.Progress();
+  if (ranks.succeeded.empty() || ranks.running.empty()) return;
+  const auto name = [](const std::vector<int>& list) {
+    return (list.size() == 1 ? "rank " : "ranks ") + RankRanges(list, ", ");
+  };
+  Log(LogLevel::kWarning,
+      name(ranks.succeeded) + " ended with exit code 0 over a minute ago, and " +
+          name(ranks.running) + (ranks.running.size() == 1 ? " still runs" : " still run") +
+          "; if they wait for a rank that has ended, the job does not end by itself: stop it with "
+          "Ctrl-C");
 }
 
 void SessionCore::OnListening(size_t index, Clock::time_point now) {

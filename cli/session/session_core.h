@@ -189,6 +189,8 @@ class SessionCore {
   void OnConnectedAgain(size_t index, Result<NodeAddresses> addresses);
   void OnPreparedAgain(size_t index, Result<pb::PreparedNode> info);
   void WatchSilence(Clock::time_point now);
+  // Tells once in an attempt that some ranks have succeeded for long while others run.
+  void WatchUnevenEnd(Clock::time_point now);
   void NoteContact(Clock::time_point now);
   milliseconds PatienceWith(size_t index) const;
   bool IsSilent(size_t index, Clock::time_point now) const;
@@ -266,6 +268,7 @@ class SessionCore {
   Clock::time_point all_silent_until_;  // the end of the last silence of all nodes,
   Clock::time_point all_back_by_;       // and when each node must have been heard after it
   bool all_silent_warned_ = false;
+  std::optional<Clock::time_point> newest_success_;    // of a rank, in this attempt; none: told
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest attempt that lost it
   bool failing_over_ = false;                          // the new host's answer is awaited
   pb::FailoverRequest failover_;                       // the newest

@@ -555,6 +555,25 @@ TEST_F(SessionCoreTest, WhenAllAreSilentTheLeaseIsWaitedFor) {
   EXPECT_THAT(end.job.cause.message(), HasSubstr("no heartbeat from it for 15 s"));
 }
 
+TEST_F(SessionCoreTest, ReportsOnceThatRanksRunLongAfterOthersSucceeded) {
+  PlanFor(3, 3, 0);
+  RunAll();
+  for (uint32_t i = 1; i < 3; ++i) {
+    pb::NodeEvent started = Started(1, Everyone());
+    started.mutable_started()->set_first_rank(i);
+    started.mutable_started()->add_pids(4'711);
+    Hear(i, started);
+  }
+  HearThatRanksSucceed(0, Everyone());
+  WatchFor(milliseconds(59'500), {0, 1, 2});
+  EXPECT_THAT(Said(), IsEmpty());
+  WatchFor(milliseconds(500), {0, 1, 2});
+  EXPECT_THAT(Said(), HasSubstr("rank 0 ended with exit code 0 over a minute ago, and ranks 1-2 "
+                                "still run; if they wait"));
+  WatchFor(milliseconds(120'000), {0, 1, 2});
+  EXPECT_THAT(Said(), IsEmpty());
+}
+
 TEST_F(SessionCoreTest, AJobLivesOnWhenThisMachineHasItsNetworkAgain) {
   PlanFor(2, 2, 0);
   StartAll();
