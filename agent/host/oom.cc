@@ -32,10 +32,10 @@ std::string_view Take(std::string_view& text, char end) {
   return part;
 }
 
-}  // namespace
-
-std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_t pid,
-                                               uint64_t since_us) {
+// The first record of a kill whose pid `is_wanted`.
+template <class IsWanted>
+std::optional<std::string> FindKill(std::string_view kernel_log, uint64_t since_us,
+                                    IsWanted is_wanted) {
   while (!kernel_log.empty()) {
     // "priority,sequence,microseconds,flags;message"
     std::string_view message = TakeLine(kernel_log);
@@ -48,10 +48,46 @@ std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_
       continue;
     const size_t killed = message.find(kKilled);
     if (killed == std::string_view::npos) continue;
-    if (ToNumber(message.substr(killed + kKilled.size())) == static_cast<uint64_t>(pid))
-      return std::string(message);
+    if (is_wanted(ToNumber(message.substr(killed + kKilled.size())))) return std::string(message);
   }
   return std::nullopt;
+}
+
+// Whether `text` has this pid, as a number behind the word "pid" and nothing but a list.
+bool NamesPid(std::string_view text, uint64_t pid) {
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr std::string_view kOfLists = "0123456789 ,():=[]s";
+  const std::string number = std::to_string(pid);
+  for (size_t at = text.find(number); at != std::string_view::npos;
+       at = text.find(number, at + 1)) {
+    const size_t end = at + number.size();
+    const bool is_whole = (at == 0 || kDigits.find(text[at - 1]) == std::string_view::npos) &&
+                          (end == text.size() || kDigits.find(text[end]) == std::string_view::npos);
+    const size_t word = at == 0 ? std::string_view::npos : text.find_last_not_of(kOfLists, at - 1);
+    if (!is_whole || word == std::string_view::npos || word < 2) continue;
+    const std::string_view before = text.substr(word - 2, 3);
+    if (before == "pid" || before == "PID") return true;
+  }
+  return false;
+}
+
+// Python's and PyTorch's words for a process of theirs that was killed.
+constexpr std::string_view kKilledChild[] = {
+    "killed by signal: Killed", "SIGKILL",      "exited unexpectedly",
+    "terminated abruptly",      "exit code -9", "exitcode -9"};
+
+}  // namespace
+
+std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_t pid,
+                                               uint64_t since_us) {
+  return FindKill(kernel_log, since_us,
+                  [pid](uint64_t killed) { return killed == static_cast<uint64_t>(pid); });
+}
+
+std::optional<std::string> FindOutOfMemoryKillNamedIn(std::string_view text,
+                                                      std::string_view kernel_log,
+                                                      uint64_t since_us) {
+  return FindKill(kernel_log, since_us, [text](uint64_t killed) { return NamesPid(text, killed); });
 }
 
 uint64_t ParseOutOfMemoryKills(std::string_view vmstat) {
@@ -68,6 +104,19 @@ std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details) {
   if (details.cgroup_counted) return "the kernel counted a kill for memory in the job's cgroup";
   if (details.kills_now <= details.kills_before) return std::nullopt;
   return "probably: the kernel killed " + std::to_string(details.kills_now - details.kills_before) +
+         " on this node for memory while it ran (oom_kill in /proc/vmstat; dmesg says which)";
+}
+
+std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details,
+                                                  std::string_view last_lines) {
+  if (details.kernel_log) return "the kernel's log: " + *details.kernel_log;
+  if (details.cgroup_counted)
+    return "the kernel counted a kill for memory in the job's cgroup while it ran";
+  const bool tells_of_kill = std::ranges::any_of(kKilledChild, [&](std::string_view text) {
+    return last_lines.find(text) != std::string_view::npos;
+  });
+  if (!tells_of_kill || details.kills_now <= details.kills_before) return std::nullopt;
+  return "the kernel killed " + std::to_string(details.kills_now - details.kills_before) +
          " on this node for memory while it ran (oom_kill in /proc/vmstat; dmesg says which)";
 }
 

@@ -20,6 +20,12 @@ std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_
 // not say. Pure.
 uint64_t ParseOutOfMemoryKills(std::string_view vmstat);
 
+// The first such record since `since_us` of a process that `text` names by its pid, as "(pid 123)"
+// or "pid(s) 121, 123". Pure.
+std::optional<std::string> FindOutOfMemoryKillNamedIn(std::string_view text,
+                                                      std::string_view kernel_log,
+                                                      uint64_t since_us);
+
 struct OutOfMemoryInfo {
   int signal = 0;                         // that ended the worker
   bool cgroup_counted = false;            // its cgroup counted such a kill
@@ -30,6 +36,12 @@ struct OutOfMemoryInfo {
 
 // The fact that says that it was killed for memory, as a sentence; nullopt: nothing says so. Pure.
 std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details);
+
+// The same of a process that the worker had started; the worker itself has failed in another way.
+//   `kernel_log`  of `details`: what FindOutOfMemoryKillNamedIn found in the worker's last lines
+//   `last_lines`  of the worker, which may tell of a killed process
+std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details,
+                                                  std::string_view last_lines);
 
 // The records of the kernel's log that tell of killed processes; empty when this user may not read
 // it.

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "agent/host/interpreter.h"
 #include "agent/host/script_options.h"
 #include "base/subprocess.h"
 
@@ -141,8 +142,10 @@ Result<void> CheckWorkingDirectory(const std::string& cwd, const std::string& no
           "--chdir"};
 }
 
-Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
-                                   const std::string& cwd, const std::string& node) {
+namespace {
+
+Result<std::string> FindFile(const std::string& name, const Environment& environment,
+                             const std::string& cwd, const std::string& node) {
   if (name.find('/') == std::string::npos) return FindInPath(name, environment, cwd, node);
   const std::string path = Absolute(name, cwd);
   if (IsExecutableFile(path)) return path;
@@ -154,6 +157,15 @@ Result<std::string> FindExecutable(const std::string& name, const Environment& e
   return Error{ExitCode::kCannotExecute,
                node + ": program '" + name + "' is " +
                    (S_ISDIR(info.st_mode) ? "a folder" : "not executable; try: chmod +x " + name)};
+}
+
+}  // namespace
+
+Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
+                                   const std::string& cwd, const std::string& node) {
+  DSL_TRY_ASSIGN(std::string path, FindFile(name, environment, cwd, node));
+  DSL_TRY(CheckInterpreter(path, cwd, name, node));
+  return path;
 }
 
 ResolvedProgram ComposeProgram(const pb::Program& program, const Environment& environment) {

@@ -36,7 +36,7 @@ struct ResolvedProgram {
 Result<void> CheckWorkingDirectory(const std::string& cwd, const std::string& node_name);
 
 // Finds the executable as a shell in `cwd` with `environment` would. kNotFound (127) or
-// kCannotExecute (126), naming the node.
+// kCannotExecute (126), naming the node; the latter also where its interpreter is not there.
 Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
                                    const std::string& cwd, const std::string& node_name);
 

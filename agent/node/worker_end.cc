@@ -9,6 +9,7 @@
 
 #include "agent/host/failure_evidence.h"
 #include "agent/host/oom.h"
+#include "agent/host/shared_memory.h"
 #include "agent/logs/log_space.h"
 #include "agent/logs/log_tail.h"
 #include "base/proc_text.h"
@@ -45,20 +46,28 @@ std::string ErrorMessage(const AttemptWorker& worker, std::string& note) {
   return message.value_or("");
 }
 
+// Want of memory ends a process by SIGKILL and in no other way: a worker that ended otherwise may
+// have lost a process that it had started.
 OutOfMemoryInfo MemoryInfo(const pb::WorkerExited& exited, const AttemptWorker& worker,
-                           const WorkerLife& life) {
+                           const WorkerLife& life, std::string_view last_lines) {
   OutOfMemoryInfo info;
   info.signal = exited.signal();
-  if (info.signal != SIGKILL) return info;
   info.cgroup_counted = exited.out_of_memory();
-  const auto since = (life.started_at - kClockSlack).time_since_epoch();
-  info.kernel_log = FindOutOfMemoryKill(
-      ReadKillsInKernelLog(), worker.pid,
-      static_cast<uint64_t>(std::max<int64_t>(
-          0, std::chrono::duration_cast<std::chrono::microseconds>(since).count())));
   info.kills_before = life.out_of_memory_kills;
   info.kills_now = OutOfMemoryKills();
+  if (info.signal != SIGKILL && info.kills_now == info.kills_before) return info;
+  const auto since = (life.started_at - kClockSlack).time_since_epoch();
+  const auto since_us = static_cast<uint64_t>(
+      std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::microseconds>(since).count()));
+  const std::string kills = ReadKillsInKernelLog();
+  info.kernel_log = info.signal == SIGKILL
+                        ? FindOutOfMemoryKill(kills, worker.pid, since_us)
+                        : FindOutOfMemoryKillNamedIn(last_lines, kills, since_us);
   return info;
+}
+
+void AddEvidence(const std::string& fact, pb::WorkerEnded& ended) {
+  ended.set_evidence(ended.evidence().empty() ? fact : ended.evidence() + "; " + fact);
 }
 
 std::string PlaceOfCoreDump(pid_t pid, const std::string& cwd) {
@@ -103,11 +112,17 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
   ended.set_victim(said.victim);
   if (said.victim) ended.set_peer_fault(said.peer_fault);
   ended.set_evidence(said.line);
-  if (const auto memory = DecideOutOfMemory(MemoryInfo(exited, worker, life))) {
+  const OutOfMemoryInfo info = MemoryInfo(exited, worker, life, ended.last_lines());
+  if (const auto memory = DecideOutOfMemory(info)) {
     ended.set_out_of_memory(true);
     ended.set_victim(false);
     ended.set_evidence(*memory);
+  } else if (const auto of_child = DecideChildOutOfMemory(info, ended.last_lines())) {
+    AddEvidence(*of_child, ended);
   }
+  if (const auto full =
+          SharedMemoryEvidence(ended.signal(), ended.last_lines(), ReadSharedMemorySpace()))
+    AddEvidence(*full, ended);
   if (ended.evidence().empty()) {
     if (auto full = FullDiskEvidence(worker.folder, ReadLogSpace(worker.folder)))
       ended.set_evidence(*std::move(full));

@@ -110,7 +110,7 @@ struct WorkerChange {
   int exit_code = 0;                         // when it ended by itself
   int signal = 0;                            // that ended or stopped it
   bool core_dumped = false;
-  bool out_of_memory = false;
+  bool out_of_memory = false;  // the cgroup counted a kill for memory, of it or of what it started
 };
 
 // How the agent ended.

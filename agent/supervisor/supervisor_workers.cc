@@ -243,8 +243,7 @@ std::optional<SupervisorWorkers::Change> SupervisorWorkers::OnChild(const siginf
     change.change.signal = child.si_status;
   if (!ended) return change;
   change.change.core_dumped = child.si_code == CLD_DUMPED;
-  // Want of memory ends a process by SIGKILL and in no other way.
-  change.change.out_of_memory = OomKillsGrew() && change.change.signal == SIGKILL;
+  change.change.out_of_memory = OomKillsGrew();
   worker.pid = -1;
   worker.status->Drain();
   worker.status.reset();

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/host/failure_evidence.h"
+#include "agent/host/interpreter.h"
 #include "agent/host/logout.h"
 #include "agent/host/oom.h"
 #include "agent/host/script_options.h"
@@ -461,6 +462,15 @@ bool ReadsScript(const std::string& bytes) {
   return !option.empty();
 }
 
+bool ReadsProgramHead(const std::string& bytes) {
+  const std::optional<Interpreter> interpreter = ReadInterpreter(bytes);
+  if (!interpreter) return false;
+  Require(!interpreter->path.empty() && bytes.find(interpreter->path) != std::string::npos,
+          "an interpreter is made up");
+  Require(interpreter->path.find('\0') == std::string::npos, "a path has a zero byte");
+  return true;
+}
+
 bool ReadsProcTexts(const std::string& bytes) {
   bool any = false;
   if (const std::optional<ProcessInfo> process = ParseProcessStat(bytes)) {
@@ -488,6 +498,7 @@ bool ReadsProcTexts(const std::string& bytes) {
     any = true;
     Require(kill->find('\n') == std::string::npos, "a record has several lines");
   }
+  FindOutOfMemoryKillNamedIn(bytes, bytes, 1);
   const std::string place = CoreDumpPlace(bytes, true, "/work", 7);
   Require(place.starts_with("in ") || place.starts_with("with "), "a core dump is nowhere");
   return any;

@@ -106,15 +106,17 @@ class Flood(LauncherCase):
 
 
 class FullDisk(LauncherCase):
-    """The log folder is on a file system of 4 MB."""
+    """The log folder is on a file system of 4 MB, or /dev/shm is one of 1 MB."""
 
     def run_on_small_disk(self, *program):
         disk = self.folder / "disk"
         disk.mkdir()
+        return self.run_with(disk, "4m", *TWO_BY_TWO, "--grace", "1", "--log_dir", str(disk), *program)
+
+    def run_with(self, disk, size, *arguments):
         unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
-        script = 'mount -t tmpfs -o size=4m tmpfs "$1" && shift && exec "$@"'
-        argv = [*unshare, "bash", "-c", script, "-", str(disk), DSLAUNCH, *TWO_BY_TWO, "--grace", "1",
-                "--log_dir", str(disk), *program]
+        script = f'mount -t tmpfs -o size={size} tmpfs "$1" && shift && exec "$@"'
+        argv = [*unshare, "bash", "-c", script, "-", str(disk), DSLAUNCH, *map(str, arguments)]
         env = {**self.base_environment(), MARK: self.mark}
         job = Job(lambda **files: self.popen(argv, env, str(self.folder), **files), self.folder)
         self.last_job = job
@@ -126,6 +128,13 @@ class FullDisk(LauncherCase):
         self.assert_says(job, r"rank [0-3]\b.*exited with code 28")
         self.assert_presentable(job)
         self.assert_nothing_left()
+
+    def test_sigbus_is_shown_with_a_full_dev_shm(self):
+        program = ("import mmap, os; file = os.open('/dev/shm/full', os.O_RDWR | os.O_CREAT); "
+                   "os.ftruncate(file, 4 << 20); mmap.mmap(file, 4 << 20).write(bytes(4 << 20))")
+        code, job = self.run_with("/dev/shm", "1m", "-n", 1, "python3", "-c", program)
+        self.assert_code(135, code, job)
+        self.assert_says(job, "was killed by SIGBUS", r"/dev/shm is full \(0 of 1 MiB are free\)")
 
     def test_ranks_that_do_not_mind_a_full_disk(self):
         code, job = self.run_on_small_disk("bash", "-c", "head -c 8000000 /dev/zero 2>/dev/null; sleep 1; exit 0")

@@ -136,6 +136,18 @@ class WrongInput(LauncherCase):
         self.refused(CANNOT_EXECUTE, TWO_BY_TWO, program=[str(plain)], says=["plain.txt"])
         self.refused(CANNOT_EXECUTE, TWO_BY_TWO, program=[str(self.folder)], says=[str(self.folder)])
 
+    def test_a_script_whose_interpreter_is_not_there(self):
+        for first_line, says in (("#!/no/such/bash", "its interpreter /no/such/bash .in its first line. is not there"),
+                                 ("#!/bin/bash\r", "its first line ends with a carriage return, .*sed -i")):
+            with self.subTest(first_line=first_line):
+                script = self.folder / "run.sh"
+                script.write_bytes(first_line.encode() + b"\necho up\n")
+                script.chmod(0o755)
+                code, job = self.run_job("-n", 1, "--no_python", script)
+                self.assert_code(126, code, job)
+                self.assert_says(job, says)
+                self.assertNotIn("No such file", job.output)
+
     def test_a_log_folder_that_cannot_be_made(self):
         (self.folder / "file").write_text("")
         self.refused(IO, TWO_BY_TWO, "--log_dir", self.folder / "file" / "logs", says=["file/logs"])

@@ -51,6 +51,35 @@ TEST(OutOfMemoryTest, OnlySigkillAndOnlyWithAFactBehindIt) {
   EXPECT_EQ(DecideOutOfMemory(details), std::nullopt);
 }
 
+TEST(OutOfMemoryTest, FindsKillOfPidThatATextNames) {
+  EXPECT_THAT(
+      FindOutOfMemoryKillNamedIn("DataLoader worker (pid 42) is killed by signal: Killed.", kLog, 0)
+          .value_or(""),
+      HasSubstr("Killed process 42"));
+  EXPECT_THAT(
+      FindOutOfMemoryKillNamedIn("DataLoader worker (pid(s) 7, 41) exited unexpectedly", kLog, 0)
+          .value_or(""),
+      HasSubstr("Killed process 41"));
+  for (const char* text : {"", "step 42", "pid 142", "pid 420", "pid 43", "in 42 steps, pid 9"})
+    EXPECT_EQ(FindOutOfMemoryKillNamedIn(text, kLog, 0), std::nullopt) << text;
+  EXPECT_EQ(FindOutOfMemoryKillNamedIn("pid 42", kLog, 6'000'001), std::nullopt);
+}
+
+TEST(OutOfMemoryTest, ReportsKillOfAChildOnlyWithAFactBehindIt) {
+  constexpr char kKilledChild[] = "DataLoader worker (pid 42) is killed by signal: Killed.";
+  OutOfMemoryInfo details;
+  EXPECT_EQ(DecideChildOutOfMemory(details, kKilledChild), std::nullopt);
+  details.kills_now = 1;
+  EXPECT_THAT(DecideChildOutOfMemory(details, kKilledChild).value_or(""),
+              HasSubstr("killed 1 on this node for memory"));
+  EXPECT_EQ(DecideChildOutOfMemory(details, "ValueError: bad"), std::nullopt);
+  details.cgroup_counted = true;
+  EXPECT_THAT(DecideChildOutOfMemory(details, "ValueError: bad").value_or(""), HasSubstr("cgroup"));
+  details.kernel_log = "Out of memory: Killed process 42";
+  EXPECT_THAT(DecideChildOutOfMemory(details, kKilledChild).value_or(""),
+              HasSubstr("Killed process 42"));
+}
+
 TEST(CoreDumpTest, ThePatternSaysWhere) {
   EXPECT_EQ(CoreDumpPlace("core\n", true, "/home/u", 7), "in /home/u/core.7");
   EXPECT_EQ(CoreDumpPlace("core\n", false, "/home/u", 7), "in /home/u/core");

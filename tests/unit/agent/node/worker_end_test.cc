@@ -102,6 +102,18 @@ TEST_F(WorkerEndTest, AKillForMemoryIsRecognised) {
   EXPECT_FALSE(Exited(7).event.out_of_memory());
 }
 
+TEST_F(WorkerEndTest, AddsKillOfAChildForMemoryToTheError) {
+  dir_.Write("stderr.log",
+             "Traceback (most recent call last):\n  File \"t.py\"\nRuntimeError: DataLoader worker "
+             "(pid 999999999) is killed by signal: Killed.\n");
+  out_of_memory_ = true;
+  const pb::WorkerEnded ended = Exited(1).event;
+  EXPECT_THAT(ended.evidence(),
+              StartsWith("RuntimeError: DataLoader worker (pid 999999999) is killed by signal: "
+                         "Killed.; the kernel counted a kill for memory in the job's cgroup"));
+  EXPECT_FALSE(ended.out_of_memory()) << "the rank itself was not killed";
+}
+
 TEST_F(WorkerEndTest, PassesOnThatARankTimedOut) {
   dir_.Write(
       "stderr.log",
