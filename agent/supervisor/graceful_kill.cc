@@ -10,6 +10,7 @@ constexpr milliseconds kTermBeforeKill{2'000};     // for programs that heed SIG
 constexpr milliseconds kTermAgainEvery{1'000};     // once the ranks have ended
 constexpr milliseconds kApartEndsWithin{500};      // by itself, once the ranks are gone
 constexpr milliseconds kApartKilledWithin{1'000};  // of SIGKILL to the ranks
+constexpr milliseconds kServerEndsWithin{3'000};   // of both
 
 // One decision, made in steps; each returns whether it has found what to do.
 class Decider {
@@ -94,15 +95,18 @@ class Decider {
   }
 
   Clock::time_point ApartTermAt() const {
-    return state_.apart_term_sent ? *state_.apart_term_sent + kTermAgainEvery
-                                  : *state_.apart_since + kApartEndsWithin;
+    return state_.apart_term_sent
+               ? *state_.apart_term_sent + kTermAgainEvery
+               : *state_.apart_since + (left_.serves ? kServerEndsWithin : kApartEndsWithin);
   }
 
   // Only once kill_begun is set. What has had SIGTERM for a while has had its time.
   Clock::time_point ApartKillAt() const {
     const Clock::time_point killed = *state_.kill_begun;
     if (state_.apart_term_sent && *state_.apart_term_sent < killed) return killed;
-    return killed + std::min<Clock::duration>(options_.teardown / 2, kApartKilledWithin);
+    return killed + std::min<Clock::duration>(options_.teardown / 2, left_.serves
+                                                                         ? kServerEndsWithin
+                                                                         : kApartKilledWithin);
   }
 
   Clock::time_point NextWake() const {

@@ -35,8 +35,9 @@ enum class KillTargets {
 
 // Living processes.
 struct LeftCount {
-  size_t ranks = 0;  // of KillTargets::kRanks
-  size_t apart = 0;  // in other sessions
+  size_t ranks = 0;     // of KillTargets::kRanks
+  size_t apart = 0;     // in other sessions
+  bool serves = false;  // one of those apart does (serving_process.h); only where no ranks are left
 };
 
 // Where a graceful kill stands.
@@ -67,8 +68,9 @@ struct GracefulKillDecision {
 // before SIGKILL. Once the ranks have ended, SIGTERM is repeated: a child that a shell with a trap
 // has just forked loses it, because the trap's handler is still in place until exec.
 //
-// The processes apart: SIGTERM half a second after the last of the ranks' processes is gone, and
-// again every second; SIGKILL when the grace is over, or a second after SIGKILL to the ranks.
+// The processes apart, once the last of the ranks' processes is gone: SIGTERM after half a second,
+// or after three where one of them serves (torch_shm_manager ends after two), and again every
+// second; SIGKILL when the grace is over, or one or three seconds after SIGKILL to the ranks.
 GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::time_point now,
                                         const LeftCount& left, const GracefulKillOptions& options);
 

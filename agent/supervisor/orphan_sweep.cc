@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "agent/supervisor/cgroup.h"
+#include "agent/supervisor/serving_process.h"
 #include "base/process_tree.h"
 #include "proto/contract/worker_env.h"
 
@@ -46,6 +47,9 @@ bool IsOfRanks(const ProcessInfo& info, const Orphans& orphans) {
 LeftCount Count(const std::vector<ProcessInfo>& found, const Orphans& orphans) {
   LeftCount left;
   for (const ProcessInfo& info : found) ++(IsOfRanks(info, orphans) ? left.ranks : left.apart);
+  left.serves = left.ranks == 0 && std::ranges::any_of(found, [](const ProcessInfo& info) {
+                  return Serves(info.id.pid);
+                });
   return left;
 }
 

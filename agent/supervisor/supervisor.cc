@@ -29,6 +29,7 @@
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/front_end_link.h"
 #include "agent/supervisor/left_process.h"
+#include "agent/supervisor/serving_process.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_pump.h"
 #include "agent/supervisor/supervisor_workers.h"
@@ -289,13 +290,17 @@ class Supervisor {
     std::vector<pid_t> children = OwnChildren();
     for (const pid_t companion : Companions()) std::erase(children, companion);
     LeftCount left;
+    std::vector<pid_t> apart;
     for (const pid_t child : children) {
       const std::optional<ProcessInfo> info = ReadProcess(child);
-      ++(info && !IsOfRanks(*info) ? left.apart : left.ranks);
+      info && !IsOfRanks(*info) ? apart.push_back(child) : void(++left.ranks);
     }
-    if (!children.empty() || cgroup_.empty()) return left;
-    for (const ProcessInfo& info : CgroupProcesses(cgroup_))
-      ++(IsOfRanks(info) ? left.ranks : left.apart);
+    if (children.empty() && !cgroup_.empty()) {
+      for (const ProcessInfo& info : CgroupProcesses(cgroup_))
+        IsOfRanks(info) ? void(++left.ranks) : apart.push_back(info.id.pid);
+    }
+    left.apart = apart.size();
+    left.serves = left.ranks == 0 && std::ranges::any_of(apart, Serves);
     return left;
   }
 

@@ -25,6 +25,7 @@
 #include "agent/logs/log_tail.h"
 #include "agent/node/rank_progress.h"
 #include "agent/supervisor/cgroup.h"
+#include "agent/supervisor/serving_process.h"
 #include "agent/supervisor/supervisor_status.h"
 #include "base/own_cgroup.h"
 #include "base/process_tree.h"
@@ -499,6 +500,8 @@ bool ReadsProcTexts(const std::string& bytes) {
     Require(kill->find('\n') == std::string::npos, "a record has several lines");
   }
   FindOutOfMemoryKillNamedIn(bytes, bytes, 1);
+  ListeningUnixSockets(bytes);
+  ListeningTcpSockets(bytes);
   const std::string place = CoreDumpPlace(bytes, true, "/work", 7);
   Require(place.starts_with("in ") || place.starts_with("with "), "a core dump is nowhere");
   return any;

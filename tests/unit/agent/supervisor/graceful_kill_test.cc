@@ -136,6 +136,18 @@ TEST(GracefulKill, LetsProcessesApartEndThemselvesFirst) {
   EXPECT_EQ(decision.wake, kStart + milliseconds(10'050));
 }
 
+TEST(GracefulKill, GivesProcessesThatServeMoreTime) {
+  const LeftCount server{.ranks = 0, .apart = 1, .serves = true};
+  const GracefulKillState state = Decide({}, milliseconds(0), 1, 1).next;
+  GracefulKillDecision decision = DecideGracefulKill(state, kStart + seconds(2), server, kOptions);
+  EXPECT_EQ(decision.action, GracefulKillAction::kNone);
+  EXPECT_EQ(decision.wake, kStart + seconds(5));
+  const GracefulKillState killed = Decide(state, seconds(10), 1, 1).next;
+  decision = DecideGracefulKill(killed, kStart + milliseconds(10'010), server, kOptions);
+  EXPECT_EQ(decision.action, GracefulKillAction::kNone);
+  EXPECT_EQ(decision.wake, kStart + milliseconds(12'500)) << "half of the time for teardown";
+}
+
 // A rank that is deaf to SIGTERM leaves no time within the grace for what serves it.
 TEST(GracefulKill, KillsProcessesApartASecondAfterTheRanks) {
   GracefulKillDecision decision = Decide(Decide({}, milliseconds(0), 1, 1).next, seconds(10), 1, 1);
