@@ -202,6 +202,7 @@ struct LaunchOptions {
   std::vector<std::string> copy_files;     // to be copied to the nodes, as typed
   std::vector<std::string> copy_folders;   // likewise
   std::optional<std::string> venv_script;  // on the nodes, sourced before the program
+  std::optional<std::string> accelerate_config;  // a file, or "default"
   std::optional<NumaBinding> numa_binding;
   bool bind_cores_to_rank = false;
   std::optional<std::string> bind_core_list;  // "1,3-5": the cores to share out; needs the above

@@ -42,6 +42,7 @@
 #include "cli/output/terminal.h"
 #include "cli/per_node/per_node.h"
 #include "cli/per_node/per_node_token.h"
+#include "cli/plan/accelerate_config.h"
 #include "cli/plan/job_policy.h"
 #include "cli/plan/job_program.h"
 #include "cli/plan/kubernetes_manifest.h"
@@ -131,11 +132,13 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, cons
 }
 
 Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
-                                const std::string& cwd, Terminal& terminal) {
+                                const std::string& cwd, std::optional<AccelerateConfig> accelerate,
+                                Terminal& terminal) {
   if (options.runs_trainer) options.program[0] = (BinaryFolder() / "dslaunch-train").string();
   ProgramInfo info;
   info.environment = CurrentEnvironment();
   info.cwd = cwd;
+  info.accelerate = std::move(accelerate);
   DSL_TRY_ASSIGN(info.env_files, ReadEnvFiles(info.environment, cwd));
   std::optional<TrainerProgram> trainer;
   if (options.mode == LaunchOptions::Mode::kTrain) {
@@ -335,6 +338,9 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   TakeCompletionIndex([](const char* name) { return std::getenv(name); }, options);
   if (WantsAllocation(options)) return RunInAllocation(options, arguments);
   prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
+  DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
+  DSL_TRY_ASSIGN(std::optional<AccelerateConfig> accelerate,
+                 TakeAccelerateConfig(CurrentEnvironment(), cwd, options));
   ShowNotices(options, terminal);
   SessionOptions session;
   std::optional<PerNodeInfo> per_node;
@@ -345,8 +351,8 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
     DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   }
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
-  DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
-  DSL_TRY_ASSIGN(session.program, MakeProgram(options, session.plan, cwd, terminal));
+  DSL_TRY_ASSIGN(session.program,
+                 MakeProgram(options, session.plan, cwd, std::move(accelerate), terminal));
   DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
   if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
   DSL_TRY(TakeCopies(options, cwd, session));

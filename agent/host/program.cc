@@ -50,13 +50,6 @@ Result<std::string> FindInPath(const std::string& name, const Environment& envir
                   "program '" + name + "' is not in PATH there; give its path, as in ./" + name);
 }
 
-std::string PythonInterpreter(const pb::Program& program, const Environment& environment) {
-  if (const char* chosen = FindVariable(environment, "PYTHON_EXEC")) return chosen;
-  if (const char* venv = FindVariable(environment, "VIRTUAL_ENV"))
-    return std::string(venv) + "/bin/python3";
-  return IsExecutableFile(program.front_python()) ? program.front_python() : "python3";
-}
-
 // Its beginning; a script that names its options later than that is not written by hand. Empty for
 // what can be read only once.
 std::string ReadSource(const std::string& path) {
@@ -166,6 +159,13 @@ Result<std::string> FindExecutable(const std::string& name, const Environment& e
   DSL_TRY_ASSIGN(std::string path, FindFile(name, environment, cwd, node));
   DSL_TRY(CheckInterpreter(path, cwd, name, node));
   return path;
+}
+
+std::string PythonInterpreter(const pb::Program& program, const Environment& environment) {
+  if (const char* chosen = FindVariable(environment, "PYTHON_EXEC")) return chosen;
+  if (const char* venv = FindVariable(environment, "VIRTUAL_ENV"))
+    return std::string(venv) + "/bin/python3";
+  return IsExecutableFile(program.front_python()) ? program.front_python() : "python3";
 }
 
 ResolvedProgram ComposeProgram(const pb::Program& program, const Environment& environment) {

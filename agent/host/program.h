@@ -40,8 +40,11 @@ Result<void> CheckWorkingDirectory(const std::string& cwd, const std::string& no
 Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
                                    const std::string& cwd, const std::string& node_name);
 
-// The whole command of a program, but for its place. Python gets -u, and is PYTHON_EXEC, else
-// VIRTUAL_ENV's python3, else the front end's if this node has it, else python3 from PATH. A script
+// What runs a script here: PYTHON_EXEC, else VIRTUAL_ENV's python3, else the front end's if this
+// node has it, else python3 from PATH. It is not looked for yet.
+std::string PythonInterpreter(const pb::Program& program, const Environment& environment);
+
+// The whole command of a program, but for its place. Python is PythonInterpreter, with -u. A script
 // or module whose source names an option --local_rank (agent/host/script_options.h) gets it before
 // the user's arguments, unless the user does not want that: DeepSpeed gives it to every script,
 // torchrun to none, and a script that takes none does not start with it. argv[0] is not looked for

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/host/accelerate_program.h"
 #include "agent/host/gpus.h"
 #include "agent/host/shell_environment.h"
 #include "agent/node/copy_receiver.h"
@@ -30,6 +31,8 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   environment = MergeEnvironment(std::move(environment), program.env());
   resolved.environment_ = MergeEnvironment(std::move(environment), program.chosen_env());
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
+  DSL_TRY_ASSIGN(resolved.program_, WithAccelerate(std::move(resolved.program_), program,
+                                                   resolved.environment_, node_name));
   // Before anything runs; where the GPUs are does not matter to it.
   if (prepare.ranks().bind() != pb::RankOptions::CORES) return resolved;
   RankPlace place;

@@ -20,6 +20,7 @@
 #include "cli/plan/launcher_limits.h"
 #include "cli/plan/secrets.h"
 #include "cli/session/job_record.h"
+#include "proto/contract/accelerate_config.h"
 #include "proto/contract/rank_files.h"
 #include "proto/contract/worker_env.h"
 #include "rendezvous/quorum.h"
@@ -374,6 +375,8 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
         env[name] = {name, chosen_later->second, true};
       else if (name == kRecipeVariable)
         env[name] = {name, "the recipe, as JSON", true};
+      else if (name == kAccelerateConfigVariable || name == kAccelerateFileVariable)
+        return;  // which the program does not get
       else if (value != nullptr)
         env[name] = {name, MaskedValue(name, value), false};
     };
@@ -440,6 +443,11 @@ std::string DryRun::Commands() const {
           (runs_in_copies ? "the copies' folder of each node" : ShellWord(program.cwd())) + "\n";
   if (!program.venv_script().empty())
     text += kIndent + ("after bash has sourced " + ShellWord(program.venv_script())) + "\n";
+  for (const pb::EnvVar& variable : program.chosen_env()) {
+    if (variable.name() != kAccelerateFileVariable) continue;
+    text += kIndent + ("with what each node's accelerate makes of " + ShellWord(variable.value())) +
+            "\n";
+  }
   const bool is_python = program.form() != pb::Program::PLAIN;
   if (is_python && session.plan.launcher != Launcher::kLocal) {
     text += kIndent;

@@ -6,6 +6,7 @@
 
 #include "base/cpu_list.h"
 #include "base/sanitize.h"
+#include "proto/contract/accelerate_config.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -145,6 +146,17 @@ Result<void> AddFromFiles(const ProgramInfo& info, JobProgram& job) {
   return {};
 }
 
+void AddAccelerate(const AccelerateConfig& config, const LaunchOptions& options,
+                   const LaunchPlan& plan, JobProgram& job) {
+  Add(*job.program.mutable_chosen_env(), kAccelerateConfigVariable, config.text);
+  Add(*job.program.mutable_chosen_env(), kAccelerateFileVariable, config.path);
+  // Jobs of one command on each node are as large as the nodes that come.
+  const int ranks = options.per_node ? 0 : CertainRanks(plan);
+  const int nodes = plan.min_nodes == plan.max_nodes ? plan.max_nodes : 0;
+  const std::string notice = CountsNotice(config, ranks, nodes);
+  if (!notice.empty()) job.notices.push_back(notice);
+}
+
 pb::Program::Form FormOf(const LaunchOptions& options) {
   switch (options.form) {
     case ProgramForm::kModule:
@@ -194,6 +206,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   NoteLeftOut(plan, job.notices);
   DSL_TRY(AddFromOptions(options, info, job));
   if (options.venv_script) job.program.set_venv_script(*options.venv_script);
+  if (info.accelerate) AddAccelerate(*info.accelerate, options, plan, job);
   if (trainer != nullptr) {
     job.program.add_argv(trainer->path);
     Add(*job.program.mutable_chosen_env(), kRecipeVariable, trainer->recipe_json);

@@ -14,12 +14,14 @@
 // No shell reads a name, a value or an argument on its way.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/launch_options.h"
+#include "cli/plan/accelerate_config.h"
 #include "cli/plan/env_file.h"
 #include "cli/plan/launch_plan.h"
 #include "proto/job.pb.h"
@@ -31,6 +33,7 @@ struct ProgramInfo {
   std::vector<std::string> environment;  // NAME=VALUE
   std::string cwd;                       // absolute
   std::vector<EnvFile> env_files;        // later ones override
+  std::optional<AccelerateConfig> accelerate;
 };
 
 // The embedded trainer, for the modes that run it.

@@ -77,6 +77,9 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"HOME, USER, LOGNAME", "the user"},
     {"XDG_STATE_HOME", "where jobs' folders are; default ~/.local/state"},
     {"XDG_CACHE_HOME", "where the agent's digest is kept between starts; default ~/.cache"},
+    {"HF_HOME",
+     "--accelerate_config default: where accelerate/default_config.yaml is; default huggingface in "
+     "XDG_CACHE_HOME"},
     {"PATH", "where ssh, Python and programs are"},
     {"TMPDIR", "MPI programs: where what ranks of a node share is; default /dev/shm, or else /tmp"},
     {"LD_LIBRARY_PATH", "MPI programs: where OpenPMIx's library is, besides the system's folders"},

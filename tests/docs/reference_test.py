@@ -21,7 +21,8 @@ GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Word|WordI
 VARIABLE = re.compile(r"(?:getenv|FromEnvironment|Variable|FindVariable)\((?:\w+, )?\"([A-Z_]{3,})\"|"
                       r"k\w*Variable\[\]\s*=\s*\"([A-Z_]{3,})\"")
 # Between processes of dslaunch itself.
-INTERNAL = {"DSLAUNCH_LEFT_SESSION", "DSLAUNCH_SPAWN", "DSLAUNCH_VENV_SCRIPT", "DSLAUNCH_PER_NODE"}
+INTERNAL = {"DSLAUNCH_LEFT_SESSION", "DSLAUNCH_SPAWN", "DSLAUNCH_VENV_SCRIPT", "DSLAUNCH_PER_NODE",
+            "DSLAUNCH_ACCELERATE_CONFIG", "DSLAUNCH_ACCELERATE_CONFIG_FILE"}
 
 
 def sources(folders=SOURCES):

@@ -24,6 +24,7 @@
 #include "cli/options/option_layers.h"
 #include "cli/options/options.h"
 #include "cli/options/parsed_flags.h"
+#include "cli/plan/accelerate_config.h"
 #include "cli/plan/batch_nodes.h"
 #include "cli/plan/env_file.h"
 #include "cli/plan/launch_plan.h"
@@ -344,6 +345,17 @@ bool ReadsEnvFile(const std::string& bytes) {
   }
   for (const std::string& notice : file->notices)
     Require(notice == SanitizeForTerminal(notice), "a notice could steer a terminal");
+  return true;
+}
+
+bool ReadsAccelerateConfig(const std::string& bytes) {
+  const std::string module = HuggingFaceImport(bytes);
+  Require(module.empty() || bytes.find(module) != std::string::npos, "a module is not in there");
+  const Result<AccelerateConfig> config = ParseAccelerateConfig(bytes, "f.yaml");
+  if (!IsTaken(config)) return false;
+  Require(config->text == bytes, "the text has changed");
+  Require(config->num_processes.value_or(1) > 0 && config->num_machines.value_or(1) > 0,
+          "a number is not positive");
   return true;
 }
 

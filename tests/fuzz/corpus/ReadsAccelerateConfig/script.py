@@ -1,0 +1,5 @@
+import os, sys
+from trl import SFTTrainer
+
+def main():
+    import accelerate
