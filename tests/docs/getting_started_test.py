@@ -105,6 +105,11 @@ class ReaderTest(unittest.TestCase):
         self.assertEqual([(11, "c \\\n  d", ["out"])], list(examples(text, "console")))
         self.assertEqual((7, 0, 0), (code_of(["  exit code 7"]), code_of(["x"]), code_of([])))
 
+    def test_page_begins_with_pip_and_a_first_job(self):
+        page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+        self.assertLess(page.index("pip install"), page.index("build"))
+        self.assertLess(next(examples(page, "sh"))[0], 25, "the first job is below the first screen")
+
     def test_lines(self):
         self.assertTrue(pattern("after 1.1 s: ... (x)").fullmatch("after 23.45 s: y z (x)"))
         self.assertFalse(pattern("rank 3").fullmatch("rank 30"))
