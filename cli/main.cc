@@ -122,7 +122,7 @@ Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string&
 // `ranks` as CertainRanks has them.
 Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, const std::string& cwd,
                                    Terminal& terminal) {
-  DSL_TRY(CheckLibTorch(BinaryFolder().string()));
+  DSL_TRY(CheckTrainer(BinaryFolder().string()));
   DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, cwd));
   DSL_TRY(CheckContent(recipe, ranks));
   for (const std::string& notice : recipe.notices) {
@@ -134,7 +134,10 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, cons
 Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
                                 const std::string& cwd, std::optional<AccelerateConfig> accelerate,
                                 Terminal& terminal) {
-  if (options.runs_trainer) options.program[0] = (BinaryFolder() / "dslaunch-train").string();
+  if (options.runs_trainer) {
+    DSL_TRY(CheckTrainer(BinaryFolder().string()));
+    options.program[0] = (BinaryFolder() / "dslaunch-train").string();
+  }
   ProgramInfo info;
   info.environment = CurrentEnvironment();
   info.cwd = cwd;
@@ -453,6 +456,10 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
   DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(command.launch.ssh_command));
   DSL_TRY_ASSIGN(request.device, DeviceFor(command.trains, command.launch.device));
   request.trains = command.trains;
+  if (command.has_program) {
+    DSL_TRY_ASSIGN(request.program, MakeProgram(command.launch, request.plan, request.cwd,
+                                                /*accelerate=*/std::nullopt, terminal));
+  }
   request.json = command.launch.json;
   request.connect_timeout = milliseconds(command.launch.connect_timeout_ms);
   request.bin_dir = BinaryFolder().string();
@@ -466,6 +473,7 @@ Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Termina
     terminal.Out(command.help);
     return ToInt(ExitCode::kOk);
   }
+  DSL_TRY(CheckTrainer(BinaryFolder().string()));
   const std::string trainer = (BinaryFolder() / "dslaunch-train").string();
   std::vector<std::string> arguments = {trainer, "checkpoint"};
   arguments.insert(arguments.end(), command.words.begin(), command.words.end());

@@ -17,6 +17,7 @@
 #include "agent/host/node_identity.h"
 #include "agent/host/nvidia_smi.h"
 #include "agent/host/program.h"
+#include "agent/node/node_program.h"
 #include "base/brief_run.h"
 #include "base/build_id.h"
 #include "base/own_cgroup.h"
@@ -182,6 +183,29 @@ void TryProgram(const std::string& name, const std::string& path, milliseconds p
     program.set_said("it ends with exit code " + std::to_string(run.number));
 }
 
+// As a job would find it. The front end knows the node's name, so none is in the failure.
+pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patience) {
+  pb::FoundProgram found;
+  const auto fails = [&](const Error& error) {
+    found.set_failure(error.message.substr(error.message.starts_with(": ") ? 2 : 0));
+    return found;
+  };
+  const Result<Environment> environment = ProgramEnvironment(program, "");
+  if (!environment.ok()) return fails(environment.error());
+  const Result<ResolvedProgram> resolved = ResolveProgram(program, *environment, "");
+  if (!resolved.ok()) return fails(resolved.error());
+  found.set_executable(resolved->argv.front());
+  if (program.form() == pb::Program::PLAIN) return found;
+  const BriefRun run =
+      RunBriefly({resolved->argv.front(), "--version"}, *environment, Deadline::After(patience));
+  if (run.end == BriefRun::End::kExited && run.number == 0)
+    found.set_said(FirstWords(run.output));
+  else
+    found.set_failure(resolved->argv.front() + " --version fails: " + FirstWords(run.output) +
+                      "; install Python there again");
+  return found;
+}
+
 }  // namespace
 
 std::string NearestToJobsFolder() {
@@ -209,6 +233,8 @@ pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request) {
     for (const char* name : {"dslaunch", "dslaunch-train"})
       TryProgram(name, request.bin_dir() + "/" + name, patience, report);
   }
+  if (request.has_program())
+    *report.mutable_found_program() = FindProgramOfJob(request.program(), patience);
   return report;
 }
 

@@ -13,6 +13,18 @@
 #include "net/addresses.h"
 
 namespace dslaunch {
+
+Result<Environment> ProgramEnvironment(const pb::Program& program, const std::string& node_name) {
+  Environment environment = NodeEnvironment();
+  if (!program.venv_script().empty()) {
+    DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name));
+    DSL_TRY_ASSIGN(environment,
+                   SourceScript(program.venv_script(), program.cwd(), environment, node_name));
+  }
+  environment = MergeEnvironment(std::move(environment), program.env());
+  return MergeEnvironment(std::move(environment), program.chosen_env());
+}
+
 Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
                                          const NodeTable& nodes) {
   NodeProgram resolved;
@@ -22,14 +34,7 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   if (!with_copies.ok())
     return Error{with_copies.error().code, node_name + ": " + with_copies.error().message};
   const pb::Program& program = *with_copies;
-  Environment environment = NodeEnvironment();
-  if (!program.venv_script().empty()) {
-    DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name));
-    DSL_TRY_ASSIGN(environment,
-                   SourceScript(program.venv_script(), program.cwd(), environment, node_name));
-  }
-  environment = MergeEnvironment(std::move(environment), program.env());
-  resolved.environment_ = MergeEnvironment(std::move(environment), program.chosen_env());
+  DSL_TRY_ASSIGN(resolved.environment_, ProgramEnvironment(program, node_name));
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
   DSL_TRY_ASSIGN(resolved.program_, WithAccelerate(std::move(resolved.program_), program,
                                                    resolved.environment_, node_name));

@@ -29,6 +29,10 @@ struct PlannedWorkers {
   std::vector<std::string> notices;  // for the user
 };
 
+// What `program` finds on this node before a rank's place is added. Errors are SourceScript's, and
+// kBadInput where the working directory is missing.
+Result<Environment> ProgramEnvironment(const pb::Program& program, const std::string& node_name);
+
 class NodeProgram {
  public:
   // Looks the program up and sources its environment. An error is a sentence that names the node:

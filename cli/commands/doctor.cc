@@ -1,7 +1,5 @@
 #include "cli/commands/doctor.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -12,6 +10,8 @@
 #include "base/mutex.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/commands/slurm_shares.h"
+#include "cli/commands/version.h"
+#include "cli/plan/job_program.h"
 #include "cli/transport/hello.h"
 
 namespace dslaunch {
@@ -173,7 +173,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
   info.cwd = request.cwd;
   info.device = request.device;
   info.world_size = request.plan.world_size();
-  info.has_trainer = ::access((request.bin_dir + "/dslaunch-train").c_str(), X_OK) == 0;
+  info.has_trainer = CheckTrainer(request.bin_dir).ok();
   info.trainer_needed = request.trains;
   for (const Host& planned : request.plan.nodes) {
     DoctorNode node;
@@ -204,11 +204,14 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
   pb::NodeInfoRequest question;
   question.set_patience_ms(static_cast<uint32_t>(kTryPrograms.count()));
   question.set_bin_dir(request.bin_dir);
+  std::vector<pb::NodeInfoRequest> questions(patients.size(), question);
+  for (size_t i = 0; request.program && i < patients.size(); ++i)
+    *questions[i].mutable_program() = ProgramOn(request.plan.nodes[i], *request.program);
   const Deadline connected = Deadline::After(request.connect_timeout);
   const auto answers = AskAll<NodeAnswer>(
       patients.size(), Deadline::At(connected.when() + kNodeInfoTimeout + kSlack),
-      [patients, agent, question, connected](size_t i) {
-        return AskPatient(patients[i], agent, question, connected);
+      [patients, agent, questions, connected](size_t i) {
+        return AskPatient(patients[i], agent, questions[i], connected);
       });
 
   Inspections inspections(patients.size());

@@ -1,6 +1,7 @@
 // `dslaunch doctor`: asks all nodes at once and shows what was found.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/deadline.h"
@@ -17,6 +18,7 @@ struct DoctorRequest {
   SshOptions ssh;
   DeviceChoice device = DeviceChoice::kAuto;
   bool trains = false;
+  std::optional<pb::Program> program;  // of the job that is to be started
   bool json = false;
   milliseconds connect_timeout{20'000};
   std::string bin_dir;  // where it and its trainer are

@@ -135,12 +135,13 @@ class Diagnosis {
  public:
   explicit Diagnosis(const DoctorInfo& info) : info_(info) {
     std::vector<int64_t> clocks = {0};  // this machine's
-    std::vector<std::string> drivers, trainers;
+    std::vector<std::string> drivers, trainers, pythons;
     for (const DoctorNode& node : info.nodes) {
       if (!node.report) continue;
       clocks.push_back(node.clock_ahead_us);
       drivers.push_back(node.report->gpus().driver());
       trainers.push_back(TrainerVersion(*node.report));
+      pythons.push_back(node.report->found_program().said());
       has_gpus_ = has_gpus_ || node.report->gpus().visible() > 0;
     }
     // Of two clocks that differ either may be right; the one nearer to this machine's is taken.
@@ -149,6 +150,7 @@ class Diagnosis {
     clock_us_ = std::abs(low) <= std::abs(high) ? low : high;
     driver_ = Majority(drivers);
     trainer_ = Majority(trainers);
+    python_ = Majority(pythons);
   }
 
   std::vector<Finding> Run() && {
@@ -198,6 +200,7 @@ class Diagnosis {
     CheckCores(report);
     CheckGpus(report.gpus());
     CheckTrainer(report);
+    if (report.has_found_program()) CheckProgram(report.found_program());
     CheckClock();
     for (const pb::Disk& disk : report.disks()) CheckDisk(disk);
     CheckLimits(report);
@@ -305,18 +308,38 @@ class Diagnosis {
         return Warn("trainer", trainer->said() + ", other nodes have " + trainer_,
                     "install the same dslaunch and LibTorch on all nodes");
       case pb::InstalledProgram::BROKEN:
-        return Fail(
-            "trainer", trainer->path() + " does not start: " + trainer->said(),
-            "install LibTorch there as on this machine (packaging/fetch-libtorch, or the link "
-            "lib/dslaunch/libtorch of an installed tree)");
+        return MissTrainer(
+            trainer->path() + " does not start: " + trainer->said(),
+            "install LibTorch there as on this machine (pip install 'dslaunch[train]' in a Python "
+            "environment, packaging/fetch-libtorch, or the link lib/dslaunch/libtorch of an "
+            "installed tree)");
       default:
-        break;
+        return MissTrainer(
+            "no " + trainer->path() + ": `dslaunch train` cannot run there",
+            "install dslaunch with its trainer in the same folder on every node, or share that "
+            "folder");
     }
-    const std::string seen = "no " + trainer->path() + ": `dslaunch train` cannot run there";
-    const std::string hint =
-        "install dslaunch with its trainer in the same folder on every node, or share that folder";
-    if (info_.trainer_needed) return Fail("trainer", seen, hint);
-    if (info_.has_trainer) return Warn("trainer", seen, hint);
+  }
+  void CheckProgram(const pb::FoundProgram& program) {
+    if (!program.failure().empty()) {
+      SplitMessage split = SplitAtHint(program.failure());
+      if (split.hint.empty())
+        split.hint = "give a path that every node has, or copy it with --copy";
+      return Fail("program", std::move(split.seen), std::move(split.hint));
+    }
+    const std::string seen =
+        program.executable() + (program.said().empty() ? "" : ", " + program.said());
+    if (program.said() == python_) return Ok("program", seen);
+    Warn(
+        "program", seen + "; other nodes have " + python_,
+        "use one version of Python on all nodes: activate the same environment (--venv_script), or "
+        "name an interpreter that all have (PYTHON_EXEC)");
+  }
+  // A trainer that no machine can run is not a part of this installation.
+  void MissTrainer(std::string seen, std::string hint) {
+    if (info_.trainer_needed) return Fail("trainer", std::move(seen), std::move(hint));
+    if (info_.has_trainer || !trainer_.empty())
+      return Warn("trainer", std::move(seen), std::move(hint));
     Ok("trainer", "not installed");
   }
 
@@ -407,6 +430,7 @@ class Diagnosis {
   }
 
   void CheckCwd() {
+    if (node_->report->has_found_program()) return;  // which has looked for its folder
     const pb::MarkedFolder* const cwd = FolderOf(*node_, pb::MarkedFolder::CWD);
     if (cwd == nullptr || cwd->trouble().empty()) return;
     if (IsRendezvous() && cwd->trouble() != std::strerror(ENOENT)) return;
@@ -483,6 +507,7 @@ class Diagnosis {
   bool has_gpus_ = false;
   std::string driver_;
   std::string trainer_;
+  std::string python_;
 };
 
 const char* LevelName(Level level) {
@@ -510,6 +535,10 @@ std::string Describe(const DoctorInfo& info, const DoctorNode& node) {
   }
   if (info.launcher != Launcher::kLocal)
     parts.push_back("clock " + SignedTime(node.clock_ahead_us));
+  if (const pb::FoundProgram& program = report.found_program(); !program.executable().empty()) {
+    parts.push_back("runs " + program.executable() +
+                    (program.said().empty() ? "" : " (" + program.said() + ")"));
+  }
   if (info.nodes.size() > 1 && info.rendezvous) {
     const std::string& host = info.nodes[*info.rendezvous].name;
     if (&info.nodes[*info.rendezvous] == &node) {
@@ -577,7 +606,12 @@ Json ReportJson(const pb::NodeInfo& report) {
           {"locked_memory", LimitJson(report.locked_memory())},
           {"interfaces", std::move(interfaces)},
           {"infiniband", report.infiniband()},
-          {"programs", std::move(programs)}};
+          {"programs", std::move(programs)},
+          {"program", report.has_found_program()
+                          ? Json{{"executable", report.found_program().executable()},
+                                 {"said", report.found_program().said()},
+                                 {"failure", report.found_program().failure()}}
+                          : Json()}};
 }
 
 Json NodeJson(const DoctorNode& node) {

@@ -38,7 +38,7 @@ struct DoctorInfo {
   std::string cwd;
   DeviceChoice device = DeviceChoice::kAuto;
   int world_size = 0;
-  bool has_trainer = false;     // this machine has dslaunch-train beside dslaunch
+  bool has_trainer = false;     // of this machine works, as far as its files show
   bool trainer_needed = false;  // the job that is to be started is `train`
   std::vector<DoctorNode> nodes;
   std::optional<size_t> rendezvous;  // the node that was asked to listen for the others

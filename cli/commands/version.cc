@@ -52,21 +52,26 @@ LibTorch FindLibTorch(const std::string& bin_folder) {
   return {};
 }
 
-Result<void> CheckLibTorch(const std::string& bin_folder) {
-  const LibTorch found = FindLibTorch(bin_folder);
+Result<void> CheckTrainer(const std::string& bin_folder) {
+  const std::filesystem::path folder(bin_folder);
   const std::string wanted = DSLAUNCH_LIBTORCH_VERSION;
+  const std::string in_python = "in a Python environment: pip install 'dslaunch[train]'";
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / "dslaunch-train", ignored)) {
+    return Error{ExitCode::kUnavailable,
+                 "dslaunch-train, the trainer, is not in " + bin_folder + "; " + in_python +
+                     "; elsewhere: install the package or build that has it"};
+  }
+  const LibTorch found = FindLibTorch(bin_folder);
   if (found.folder.empty()) {
     return Error{ExitCode::kUnavailable,
-                 "train: no LibTorch " + wanted +
-                     " beside dslaunch-train; in a Python environment: pip install "
-                     "'dslaunch[train]'; elsewhere: make " +
-                     (std::filesystem::path(bin_folder) / "../lib/dslaunch/libtorch")
-                         .lexically_normal()
-                         .string() +
+                 "no LibTorch " + wanted + " beside dslaunch-train; " + in_python +
+                     "; elsewhere: make " +
+                     (folder / "../lib/dslaunch/libtorch").lexically_normal().string() +
                      " a link to one, such as .../site-packages/torch"};
   }
   if (found.version.empty() || found.version.starts_with(wanted + ".")) return {};
-  return Error{ExitCode::kUnavailable, "train: " + found.folder + " is LibTorch " + found.version +
+  return Error{ExitCode::kUnavailable, found.folder + " is LibTorch " + found.version +
                                            ", and dslaunch-train is built for " + wanted +
                                            "; pip install 'torch==" + wanted + ".*'"};
 }

@@ -26,9 +26,9 @@ struct LibTorch {
 // Python environment that dslaunch is installed in.
 LibTorch FindLibTorch(const std::string& bin_folder);
 
-// kUnavailable, with the way out, where there is none, or another version than the one that the
-// trainer is built for.
-Result<void> CheckLibTorch(const std::string& bin_folder);
+// kUnavailable, with what to install, if dslaunch-train is not beside dslaunch, or has no LibTorch
+// or another version than the one that it is built for.
+Result<void> CheckTrainer(const std::string& bin_folder);
 
 // `bin_folder` is that of the running dslaunch.
 VersionInfo ReadVersionInfo(const std::string& bin_folder);

@@ -296,7 +296,7 @@ constexpr char kCheckpointDetails[] =
 
 constexpr char kDoctorDetails[] =
     R"(Checks all nodes in parallel; without a hostfile, this machine. It starts only the agent, and leaves only the agent's file on a node. Launch options are those of dslaunch --help.
-SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', otherwise it is optional), clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
+SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', otherwise it is optional), interpreter, script and folder of PROGRAM, clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
 --json prints everything that was found. Exit code: 0 when no check fails (warnings are possible), 69 when one fails; each failing line has a hint below it.)";
 
 constexpr char kCompletionDetails[] =
@@ -492,9 +492,11 @@ std::vector<CommandSpec> MakeCommands() {
       {.name = "doctor",
        .help = "checks every node that a job with these options would use",
        .details = kDoctorDetails,
-       .arguments = {{"train", {}, nullptr, {"train"}}},
+       .arguments = {{"train|PROGRAM", {}, nullptr, {"train"}}},
        .options = &LaunchOptionTable(),
        .examples = {{"dslaunch doctor", "checks this machine"},
+                    {"dslaunch doctor -H hosts train.py --lr 1",
+                     "also the interpreter, the script and the folder of a job"},
                     {"dslaunch doctor -H hosts",
                      "checks the nodes of a hostfile, and the ways between them"},
                     {"dslaunch doctor -H hosts --include node1@node2 train",

@@ -35,12 +35,13 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
   }
   using Mode = LaunchOptions::Mode;
   const Result<LaunchOptions> with_task = Parse(words, context);
-  if (with_task.ok() && with_task->mode == Mode::kTrain) {
-    command.trains = true;
+  if (with_task.ok() && (with_task->mode == Mode::kTrain || with_task->mode == Mode::kProgram)) {
+    command.trains = with_task->mode == Mode::kTrain || with_task->runs_trainer;
+    command.has_program = !command.trains;
     command.launch = *with_task;
   } else if (with_task.ok()) {
-    return DoctorUsage("takes launch options and 'train' only, no further argument " +
-                       (with_task->program.empty() ? "" : Quoted(with_task->program.front())));
+    return DoctorUsage("takes launch options, then 'train' or a program, not " +
+                       (with_task->program.empty() ? "this" : Quoted(with_task->program.front())));
   } else {
     std::vector<std::string> with_program = words;
     with_program.push_back(kNoProgram);

@@ -74,6 +74,7 @@ class WheelTest(unittest.TestCase):
 
     def test_3_another_torch_is_refused_by_name_before_anything_starts(self):
         self.torch(None)
+        self.assertNotIn("trainer", output(self.venv / "bin/dslaunch", "doctor", "--device", "cpu", env=self.env))
         self.assertRegex(self.job("train", code=69), r"no LibTorch 2\.11 .*pip install 'dslaunch\[train\]'")
         self.torch("2.12.1")
         self.assertRegex(self.job("train", code=69), r"site-packages/torch is LibTorch 2\.12\.1, .*pip install 'torch==2\.11\.\*'")

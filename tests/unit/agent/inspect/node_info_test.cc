@@ -56,6 +56,27 @@ TEST_F(NodeInfoTest, TheStateFolderIsTriedAndNothingIsLeftThere) {
   EXPECT_EQ(NearestToJobsFolder(), dir_ / "state/dslaunch/jobs");
 }
 
+TEST_F(NodeInfoTest, FindsTheProgramAsAJobWould) {
+  EXPECT_FALSE(GetNodeInfo(request_).has_found_program());
+  pb::Program& program = *request_.mutable_program();
+  program.set_cwd(dir_.path());
+  program.set_form(pb::Program::SCRIPT);
+  program.add_argv("t.py");
+  pb::EnvVar& python = *program.add_chosen_env();
+  python.set_name("PYTHON_EXEC");
+  python.set_value(dir_.Write("python", "#!/bin/sh\necho Python 3.99\n", /*executable=*/true));
+  EXPECT_THAT(GetNodeInfo(request_).found_program().failure(),
+              ::testing::StartsWith("script 't.py': No such file"));
+  dir_.Write("t.py", "");
+  EXPECT_EQ(GetNodeInfo(request_).found_program().said(), "Python 3.99");
+  EXPECT_EQ(GetNodeInfo(request_).found_program().executable(), python.value());
+  python.set_value("/no/python3");
+  EXPECT_THAT(GetNodeInfo(request_).found_program().failure(), HasSubstr("/no/python3"));
+  program.set_cwd("/no/such");
+  EXPECT_THAT(GetNodeInfo(request_).found_program().failure(),
+              ::testing::StartsWith("working directory /no/such does not exist"));
+}
+
 TEST_F(NodeInfoTest, ProgramsAreThereOrNotOrBroken) {
   request_.set_bin_dir(dir_.path());
   dir_.Write("dslaunch", "#!/bin/sh\necho \"dslaunch 9.9 $1\"\n", true);

@@ -210,6 +210,16 @@ TEST_F(DoctorReportTest, TheTrainerIsMissedOrNeeded) {
     program.set_path("/opt/bin/dslaunch-train");
   }
   EXPECT_EQ(TheBad(), "") << "it is not installed here either";
+  for (const size_t node : {0u, 1u}) {
+    Report(node).mutable_programs(0)->set_state(pb::InstalledProgram::BROKEN);
+    Report(node).mutable_programs(0)->set_said("libtorch.so: cannot open shared object file");
+  }
+  EXPECT_EQ(TheBad(), "") << "pip installs it without LibTorch";
+  info_.trainer_needed = true;
+  EXPECT_THAT(TheBad(), AllOf(HasSubstr("node1 fail trainer: /opt/bin/dslaunch-train does not "),
+                              HasSubstr("pip install 'dslaunch[train]'")));
+  info_.trainer_needed = false;
+  Report(1).mutable_programs(0)->set_state(pb::InstalledProgram::MISSING);
   info_.has_trainer = true;
   pb::InstalledProgram& here = *Report(0).mutable_programs(0);
   pb::InstalledProgram& there = *Report(1).mutable_programs(0);
@@ -221,12 +231,32 @@ TEST_F(DoctorReportTest, TheTrainerIsMissedOrNeeded) {
   info_.trainer_needed = false;
   there.set_state(pb::InstalledProgram::BROKEN);
   there.set_said("libtorch_cpu.so: cannot open shared object file");
-  EXPECT_THAT(TheBad(), HasSubstr("node2 fail trainer: /opt/bin/dslaunch-train does not start: "
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn trainer: /opt/bin/dslaunch-train does not start: "
                                   "libtorch_cpu.so"));
   there.set_state(pb::InstalledProgram::WORKS);
   there.set_said("dslaunch-train 1.0, LibTorch 2.10.0");
   EXPECT_THAT(TheBad(), HasSubstr("node2 warn trainer: dslaunch-train 1.0, LibTorch 2.10.0, other "
                                   "nodes have dslaunch-train 1.0, LibTorch 2.11.0"));
+}
+
+TEST_F(DoctorReportTest, ReportsProgramThatCannotStart) {
+  for (const size_t node : {0u, 1u}) {
+    Report(node).mutable_found_program()->set_executable("/usr/bin/python3");
+    Report(node).mutable_found_program()->set_said("Python 3.11.2");
+  }
+  EXPECT_EQ(TheBad(), "");
+  EXPECT_THAT(Table(), HasSubstr("runs /usr/bin/python3 (Python 3.11.2)"));
+  Report(1).mutable_found_program()->set_said("Python 3.9.2");
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn program: /usr/bin/python3, Python 3.9.2; other nodes "
+                                  "have Python 3.11.2"));
+  info_.nodes[1].reach->mutable_folders(1)->set_trouble("No such file or directory");
+  Report(1).mutable_found_program()->set_failure(
+      "working directory /work does not exist there; name one with --chdir");
+  EXPECT_EQ(TheBad(),
+            "node2 fail program: working directory /work does not exist there -> name one with "
+            "--chdir");
+  Report(1).mutable_found_program()->set_failure("script 't.py': No such file or directory");
+  EXPECT_THAT(TheBad(), HasSubstr("-> give a path that every node has, or copy it with --copy"));
 }
 
 TEST_F(DoctorReportTest, TheClockThatDiffersFromTheOthersIsNamed) {

@@ -45,8 +45,17 @@ TEST(DoctorCommandTest, HelpIsItsOwn) {
   EXPECT_THAT(Parsed({"-H", "x", "-h"}).help, HasSubstr("copy agent"));
 }
 
+TEST(DoctorCommandTest, TakesProgramWithItsArguments) {
+  const DoctorCommand command = Parsed({"-H", "hosts", "script.py", "--lr", "1"});
+  EXPECT_TRUE(command.has_program);
+  EXPECT_FALSE(command.trains);
+  EXPECT_THAT(command.launch.program, ::testing::ElementsAre("script.py", "--lr", "1"));
+  EXPECT_FALSE(Parsed({"-H", "hosts"}).has_program);
+  EXPECT_FALSE(Parsed({"train"}).has_program);
+  EXPECT_TRUE(Parsed({"bench", "comm"}).trains);
+}
+
 TEST(DoctorCommandTest, OtherWordsAreRefusedByName) {
-  EXPECT_THAT(Refused({"script.py"}), HasSubstr("script.py"));
   EXPECT_THAT(Refused({"-H", "hosts", "ps"}), HasSubstr("ps"));
   EXPECT_THAT(Refused({"--hostfiel", "x"}), HasSubstr("--hostfile"));
   EXPECT_THAT(Refused({"--num_nodes", "0"}), HasSubstr("--num_nodes"));
