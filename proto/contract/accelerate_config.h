@@ -1,5 +1,6 @@
-// How --accelerate_config travels to ranks: a program of dslaunch's (python/dslaunch/accelerate_env.py)
-// reads these two variables, removes them, and becomes the user's program.
+// How --accelerate_config travels to ranks: a program of dslaunch's
+// (python/dslaunch/accelerate_env.py) reads these two variables, removes them, and becomes the
+// user's program.
 #pragma once
 
 namespace dslaunch {
