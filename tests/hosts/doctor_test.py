@@ -158,6 +158,12 @@ class Doctor(HostsCase):
                     "FAKE_NVIDIA_ERROR='Driver/library version mismatch'\n")
         self.finds("warn", "gpu driver", "Driver/library version mismatch", "nvidia-smi")
 
+    def test_an_interpreter_that_one_node_lacks(self):
+        script = self.folder / "t.py"
+        script.write_text("")
+        self.bashrc("export VIRTUAL_ENV=/no/venv\n")
+        self.finds("fail", "program", "/no/venv", arguments=[script])
+
 
 class SharedHome(HostsCase):
     host_options = {"shared_home": True}

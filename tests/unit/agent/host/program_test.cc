@@ -5,6 +5,9 @@
 
 #include <filesystem>
 
+#include "agent/host/accelerate_module.h"
+#include "agent/host/accelerate_program.h"
+#include "proto/contract/accelerate_config.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::program_test {
@@ -108,6 +111,27 @@ TEST_F(ProgramTest, ALocalRankIsForThoseWhoTakeIt) {
   EXPECT_EQ(Resolve({"./run"})->local_rank_option, "") << "no Python program";
   program_.set_no_local_rank(true);
   EXPECT_EQ(Resolve({"with.py"}, pb::Program::SCRIPT)->local_rank_option, "");
+}
+
+TEST_F(ProgramTest, StartsProgramByAcceleratesModule) {
+  const std::string python = dir_.Write("python", "#!/bin/sh\n", /*executable=*/true);
+  environment_.push_back("PYTHON_EXEC=" + python);
+  dir_.Write("t.py", "parser.add_argument('--local_rank')\n");
+  const auto behind = [&](const ResolvedProgram& resolved) {
+    return WithAccelerate(resolved, program_, environment_, "node2");
+  };
+  const ResolvedProgram script = *Resolve({"t.py", "--lr"}, pb::Program::SCRIPT);
+  EXPECT_EQ(behind(script)->argv, script.argv) << "no configuration was sent";
+  program_.add_chosen_env()->set_name(kAccelerateConfigVariable);
+  const ResolvedProgram wrapped = *behind(script);
+  EXPECT_THAT(wrapped.argv,
+              ElementsAre(python, "-c", kAccelerateModule, python, "-u", "t.py", "--lr"));
+  EXPECT_EQ(wrapped.local_rank_at, script.local_rank_at + 3);
+  EXPECT_THAT(behind(*Resolve({"true"}))->argv,
+              ElementsAre(python, "-c", kAccelerateModule, "/usr/bin/true"));
+  environment_.back() = "PYTHON_EXEC=/no/python3";
+  EXPECT_THAT(behind(*Resolve({"true"})).error().message,
+              HasSubstr("node2: program '/no/python3'"));
 }
 
 TEST_F(ProgramTest, AMissingWorkingDirectoryIsNamed) {
