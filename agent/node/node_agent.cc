@@ -11,6 +11,7 @@
 #include "agent/host/gpus.h"
 #include "agent/host/logout.h"
 #include "agent/host/mpi_use.h"
+#include "agent/host/open_files.h"
 #include "agent/host/port_listeners.h"
 #include "agent/logs/log_space.h"
 #include "agent/node/rendezvous_options.h"
@@ -228,6 +229,8 @@ Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
   listen.network_interface = prepare.network_interface();
   const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - made_at_);
   if (prepare.node_index() == 0) listen.advertised_address = prepare.advertised_address();
+  DSL_TRY(
+      CheckOpenFiles(core_.node_name(), core_.nodes().size(), CountOpenFiles(), OpenFileLimit()));
   DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
                  RendezvousServer::Start(
                      RendezvousOptions(prepare, core_.nodes(), last, age), listen,

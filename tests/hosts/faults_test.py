@@ -32,6 +32,18 @@ class FaultCase(HostsCase):
         return min(found, key=lambda process: process.pid)
 
 
+class Limits(FaultCase):
+    def test_names_descriptor_limit_that_is_too_low_for_the_rendezvous(self):
+        node1 = self.hosts.nodes[0]
+        node1.write_file(".bashrc", "ulimit -n 30\n")
+        self.addCleanup(node1.write_file, ".bashrc", "")
+        code, job = self.run_job(self.two_by_two(), "true")
+        self.assert_code(69, code, job)
+        self.assert_says(job, "node1: its limit of open files is 30")
+        self.assertNotIn("firewall", job.output)
+        self.assert_nothing_left(10)
+
+
 class Ranks(FaultCase):
     def test_exit_7_on_node2(self):
         script = """touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.02; done
