@@ -4,6 +4,7 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/ip/v6_only.hpp>
 #include <asio/steady_timer.hpp>
+#include <cerrno>
 #include <map>
 #include <set>
 #include <thread>
@@ -22,6 +23,9 @@ using asio::ip::tcp;
 
 // After an error that is not the newcomer's, such as too many open files.
 constexpr milliseconds kAcceptPause(100);
+// A node proves who it is within milliseconds. A connection that has taken longer gives its
+// descriptor to the next where none is left.
+constexpr milliseconds kProofIsSlow(500);
 constexpr size_t kMaxRefusalsReported = 100;
 
 std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
@@ -91,6 +95,7 @@ class Acceptor::Loop {
     std::shared_ptr<TlsStream> stream;
     std::string address;
     std::string own_address;
+    Clock::time_point since;
   };
 
   void Accept() {
@@ -100,9 +105,21 @@ class Acceptor::Loop {
         return Accept();
       }
       Notify("cannot accept connections: " + ErrnoText(error.value()));
+      if (IsOutOfDescriptors(error) && PushOutSlow()) return Accept();
       pause_.expires_after(kAcceptPause);
       pause_.async_wait([this](std::error_code) { Accept(); });
     });
+  }
+
+  static bool IsOutOfDescriptors(std::error_code error) {
+    return error.value() == EMFILE || error.value() == ENFILE;
+  }
+
+  bool PushOutSlow() {
+    const std::optional<uint64_t> id = room_.NextToLeave();
+    if (!id || Clock::now() - newcomers_.at(*id).since < kProofIsSlow) return false;
+    Refuse(*id, "no descriptor is left for another connection");
+    return true;
   }
 
   void Welcome(tcp::socket socket) {
@@ -117,7 +134,7 @@ class Acceptor::Loop {
     std::shared_ptr<TlsStream> stream = BeginHandshake(
         std::move(socket), tls_, asio::ssl::stream_base::server, options_.handshake_timeout,
         [this, id](std::error_code failed) { OnHandshake(id, failed); });
-    newcomers_.emplace(id, Newcomer{std::move(stream), address, NumericAddress(own)});
+    newcomers_.emplace(id, Newcomer{std::move(stream), address, NumericAddress(own), Clock::now()});
     if (const auto pushed_out = room_.Enter(id, address))
       Refuse(*pushed_out, "too many unauthenticated connections are pending");
   }

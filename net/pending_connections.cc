@@ -7,14 +7,23 @@ namespace dslaunch {
 std::optional<uint64_t> PendingConnections::Enter(uint64_t id, const std::string& address) {
   by_address_[address].insert(id);
   if (++size_ <= limit_) return std::nullopt;
-  const auto crowd = std::ranges::max_element(by_address_, [](const auto& a, const auto& b) {
-    const size_t few = a.second.size(), many = b.second.size();
-    return few != many ? few < many : *a.second.begin() > *b.second.begin();
-  });
+  const auto crowd = Crowd();
   const std::string from = crowd->first;
   const uint64_t oldest = *crowd->second.begin();
   Leave(oldest, from);
   return oldest;
+}
+
+std::optional<uint64_t> PendingConnections::NextToLeave() const {
+  if (size_ == 0) return std::nullopt;
+  return *Crowd()->second.begin();
+}
+
+PendingConnections::Groups::const_iterator PendingConnections::Crowd() const {
+  return std::ranges::max_element(by_address_, [](const auto& a, const auto& b) {
+    const size_t few = a.second.size(), many = b.second.size();
+    return few != many ? few < many : *a.second.begin() > *b.second.begin();
+  });
 }
 
 void PendingConnections::Leave(uint64_t id, const std::string& address) {

@@ -20,15 +20,21 @@ class PendingConnections {
 
   // `id`: larger than all before. Who has to go, if somebody has; it has left then.
   std::optional<uint64_t> Enter(uint64_t id, const std::string& address);
+  // The id that the next one would push out if it was full; nullopt if nobody waits.
+  std::optional<uint64_t> NextToLeave() const;
   // Void if it is not there.
   void Leave(uint64_t id, const std::string& address);
 
   size_t size() const { return size_; }
 
  private:
+  using Groups = std::map<std::string, std::set<uint64_t>>;
+  // The address that most wait from; of several the one whose oldest has waited longest.
+  Groups::const_iterator Crowd() const;
+
   const size_t limit_;
   size_t size_ = 0;
-  std::map<std::string, std::set<uint64_t>> by_address_;  // no empty sets
+  Groups by_address_;  // no empty sets
 };
 
 }  // namespace dslaunch

@@ -411,6 +411,32 @@ TEST_F(AcceptorTest, WithoutDescriptorsItWaitsAndGoesOn) {
   ExpectNodeGetsIn();
 }
 
+TEST_F(AcceptorTest, ClosesOldestSilentConnectionWithoutDescriptors) {
+  options_.handshake_timeout = milliseconds(60'000);
+  Start();
+  const UniqueFd silent = Connect(acceptor_->port());
+  const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::this_thread::sleep_for(milliseconds(600));
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  std::vector<UniqueFd> all;
+  rlimit low = limit;
+  low.rlim_cur = OpenDescriptors() + 16;
+  setrlimit(RLIMIT_NOFILE, &low);
+  while (UniqueFd one{dup(0)}) all.push_back(std::move(one));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(acceptor_->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_TRUE(IsClosed(silent));
+  all.clear();
+  setrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_THAT(Record(2), Contains("refused a connection from 127.0.0.1: no descriptor is left for "
+                                  "another connection"));
+  ExpectNodeGetsIn();
+}
+
 TEST_F(AcceptorTest, APortThatIsTakenIsNamed) {
   Start();
   options_.port = acceptor_->port();

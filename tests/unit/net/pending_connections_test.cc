@@ -32,6 +32,15 @@ TEST(PendingConnectionsTest, AmongAddressesOfOneEachTheOldestGoes) {
   EXPECT_EQ(room.Enter(3, "c"), 1u);
 }
 
+TEST(PendingConnectionsTest, NamesTheOldestOfTheCrowdToLeaveNext) {
+  PendingConnections room(9);
+  EXPECT_EQ(room.NextToLeave(), std::nullopt);
+  room.Enter(1, "a");
+  room.Enter(2, "b");
+  room.Enter(3, "b");
+  EXPECT_EQ(room.NextToLeave(), 2u);
+}
+
 TEST(PendingConnectionsTest, WhoHasLeftDoesNotLeaveAgain) {
   PendingConnections room(2);
   room.Enter(1, "a");
