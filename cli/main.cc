@@ -213,7 +213,9 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   choice.ssh = std::move(ssh);
   choice.nodes.assign(plan.nodes.begin(), plan.nodes.end());
   choice.ssh_command = options.ssh_command;
-  choice.fanout = RelayFanout(choice.nodes.size(), options.fanout, may_restart);
+  // By SSH streams are resumed, but not where all connections of a job break.
+  const bool has_two_groups = may_restart || plan.launcher == Launcher::kSsh;
+  choice.fanout = RelayFanout(choice.nodes.size(), options.fanout, has_two_groups);
   choice.network_interface = options.network_interface;
   choice.slurm_shares = SlurmSharesOf(plan);
   return MakeTransport(choice, agent, role);

@@ -71,7 +71,7 @@ Result<std::unique_ptr<Transport>> MakeSlurmRelays(const TransportChoice& choice
   from_relay.words.front() = choice.exec_command.front();
   options.from_relay = std::make_shared<SrunNodeCommand>(std::move(from_relay));
   options.to_relay = [transport = std::make_shared<EngineTransport>(std::move(to_relays))](
-                         const RelayTransport::OnStep&) { return transport; };
+                         const RelayTransport::OnStep&, bool) { return transport; };
   options.hint = "; nodes are reached from relays; --fanout 0 reaches each from here";
   options.on_step = choice.ssh.on_step;
   options.nodes = choice.nodes;

@@ -12,13 +12,13 @@ namespace dslaunch {
 inline constexpr size_t kMostFlatNodes = 512;
 
 // How many nodes a relay reaches, itself included; 0: there are no relays. `asked` is --fanout's.
-// By default the front end has as many links as a relay, the square root of the nodes. A job that
-// may restart has two groups at least: the nodes of a lost relay are lost, and with them all an
-// attempt could begin on.
-inline size_t RelayFanout(size_t num_nodes, std::optional<int> asked, bool may_restart) {
+// By default the front end has as many links as a relay, the square root of the nodes.
+// `has_two_groups`: two at least. Nodes whose connections all break take their front end for dead,
+// and where one relay's machine is lost an attempt can begin on the nodes of the other.
+inline size_t RelayFanout(size_t num_nodes, std::optional<int> asked, bool has_two_groups) {
   if (asked) {
     const auto fanout = static_cast<size_t>(*asked);
-    return may_restart ? std::min(fanout, (num_nodes + 1) / 2) : fanout;
+    return has_two_groups ? std::min(fanout, (num_nodes + 1) / 2) : fanout;
   }
   if (num_nodes <= kMostFlatNodes) return 0;
   return static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(num_nodes))));

@@ -12,6 +12,7 @@
 #include "cli/transport/child_link.h"
 #include "cli/transport/hello.h"
 #include "cli/transport/node_command.h"
+#include "cli/transport/resumable_link.h"
 #include "cli/transport/transport_command.h"
 #include "cli/transport/transport_ssh.h"
 
@@ -42,18 +43,17 @@ class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
 
   Result<std::unique_ptr<NodeLink>> ConnectAs(const AgentRole& role, const NodeTarget& target,
                                               Deadline deadline);
-  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) {
-    return ConnectAs(options_.role, target, deadline);
-  }
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline);
 
  private:
   struct Group;
   class Link;
+  class JobLink;
 
   // Started with the first relay.
   Result<std::shared_ptr<LoopThread>> Loop();
   // A relay that others made, or null: this node is to be the relay.
-  std::shared_ptr<RelayClient> AwaitRelay(Group& group);
+  std::shared_ptr<RelayClient> AwaitRelay(Group& group, std::optional<Deadline> by);
   Result<std::unique_ptr<NodeLink>> BecomeRelay(const std::shared_ptr<Group>& group,
                                                 const AgentRole& role, const NodeTarget& target,
                                                 Deadline deadline);
@@ -77,31 +77,49 @@ struct RelayTransport::Tree::Group {
   Deadline next_candidate DSL_GUARDED_BY(mutex) = Deadline::After(milliseconds(0));
 };
 
-// The last link of a relay to end ends the relay.
+// One connection by a relay. The last of a relay to end ends the relay.
 class RelayTransport::Tree::Link : public NodeLink {
  public:
-  Link(std::shared_ptr<Tree> tree, NodeTarget target, std::shared_ptr<RelayClient> relay,
-       std::unique_ptr<NodeLink> link, std::string address)
-      : tree_(std::move(tree)),
-        target_(std::move(target)),
-        relay_(std::move(relay)),
-        link_(std::move(link)),
-        address_(std::move(address)) {}
+  Link(std::shared_ptr<RelayClient> relay, std::unique_ptr<NodeLink> link, std::string address)
+      : relay_(std::move(relay)), link_(std::move(link)), address_(std::move(address)) {}
 
   UniqueFd TakeFd() override { return link_->TakeFd(); }
   HeldStream TakeStream() override { return link_->TakeStream(); }
   void Abort(const std::string& why) override { link_->Abort(why); }
   bool WaitEnd(Deadline deadline) override {
-    if (!link_->WaitEnd(deadline)) return !relay_->is_alive() && HasEndedBy(deadline);
-    return relay_->EndIfIdle(Deadline::After(kRelayEndsWithin).Earlier(deadline));
+    return link_->WaitEnd(deadline) &&
+           relay_->EndIfIdle(Deadline::After(kRelayEndsWithin).Earlier(deadline));
   }
   void LeaveRunning() override { link_->LeaveRunning(); }
   std::string Notice() const override { return link_->Notice(); }
   std::string StderrTail() const override { return link_->StderrTail(); }
   std::string Address() const override { return address_; }
+  std::string StartNonce() const override { return link_->StartNonce(); }
 
  private:
-  // What became of the supervisor a lost relay cannot tell, but the node itself can.
+  const std::shared_ptr<RelayClient> relay_;
+  const std::unique_ptr<NodeLink> link_;
+  const std::string address_;
+};
+
+// To a supervisor: what became of it the node itself can tell, where its connections cannot.
+class RelayTransport::Tree::JobLink : public NodeLink {
+ public:
+  JobLink(std::shared_ptr<Tree> tree, NodeTarget target, std::unique_ptr<NodeLink> link)
+      : tree_(std::move(tree)), target_(std::move(target)), link_(std::move(link)) {}
+
+  UniqueFd TakeFd() override { return link_->TakeFd(); }
+  HeldStream TakeStream() override { return link_->TakeStream(); }
+  void Abort(const std::string& why) override { link_->Abort(why); }
+  bool WaitEnd(Deadline deadline) override {
+    return link_->WaitEnd(deadline) || (!deadline.Expired() && HasEndedBy(deadline));
+  }
+  void LeaveRunning() override { link_->LeaveRunning(); }
+  std::string Notice() const override { return link_->Notice(); }
+  std::string StderrTail() const override { return link_->StderrTail(); }
+  std::string Address() const override { return link_->Address(); }
+
+ private:
   bool HasEndedBy(Deadline deadline) const {
     AgentRole role;
     role.kind = AgentRole::Kind::kAwaitEnd;
@@ -111,9 +129,7 @@ class RelayTransport::Tree::Link : public NodeLink {
 
   const std::shared_ptr<Tree> tree_;
   const NodeTarget target_;
-  const std::shared_ptr<RelayClient> relay_;
   const std::unique_ptr<NodeLink> link_;
-  const std::string address_;
 };
 
 RelayTransport::Options RelayTransport::OverSsh(const AgentBinary& agent, const AgentRole& role,
@@ -124,9 +140,10 @@ RelayTransport::Options RelayTransport::OverSsh(const AgentBinary& agent, const 
   Options options;
   options.agent = agent;
   options.role = role;
-  options.to_relay = [agent, ssh](OnStep on_step) {
+  options.to_relay = [agent, ssh](OnStep on_step, bool is_again) {
     SshOptions told = ssh;
     told.on_step = std::move(on_step);
+    if (is_again) told.may_ask_anew = false;
     AgentRole relay;
     relay.kind = AgentRole::Kind::kRelay;
     return std::make_shared<SshTransport>(agent, std::move(told), relay);
@@ -136,6 +153,7 @@ RelayTransport::Options RelayTransport::OverSsh(const AgentBinary& agent, const 
   options.on_step = ssh.on_step;
   options.nodes = std::move(nodes);
   options.fanout = fanout;
+  options.is_resumable = true;
   return options;
 }
 
@@ -148,16 +166,43 @@ RelayTransport::Tree::Tree(Options options) : options_(std::move(options)) {
   }
 }
 
+Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::Connect(const NodeTarget& target,
+                                                                Deadline deadline) {
+  AgentRole role = options_.role;
+  const bool is_job =
+      role.kind == AgentRole::Kind::kJob || role.kind == AgentRole::Kind::kDetachable;
+  role.resumable = is_job && options_.is_resumable;
+  DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, ConnectAs(role, target, deadline));
+  if (!is_job) return link;
+  const std::shared_ptr<Tree> self = shared_from_this();
+  if (role.resumable) {
+    DSL_TRY_ASSIGN(ResumableLink::Connection first, ResumableLink::Over(std::move(link)));
+    const auto reconnect = [self, target](const std::string& socket,
+                                          Deadline by) -> Result<ResumableLink::Connection> {
+      DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> next,
+                     self->ConnectAs(ResumeRole(socket), target, by));
+      return ResumableLink::Over(std::move(next));
+    };
+    DSL_TRY_ASSIGN(link, ResumableLink::Open(std::move(first), reconnect));
+  }
+  return std::unique_ptr<NodeLink>(std::make_unique<JobLink>(self, target, std::move(link)));
+}
+
+// The wait for a relay leaves a node that starts its whole time. A supervisor whose connection
+// broke does not wait for longer.
 Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::ConnectAs(const AgentRole& role,
                                                                   const NodeTarget& target,
                                                                   Deadline deadline) {
   const auto found = groups_.find(target.name);
   const std::shared_ptr<Group> group =
       found == groups_.end() ? std::make_shared<Group>() : found->second;
+  const bool is_again = role.kind == AgentRole::Kind::kResume;
   const milliseconds limit = deadline.Left();
-  if (const std::shared_ptr<RelayClient> relay = AwaitRelay(*group))
-    return ConnectBy(relay, role, target, Deadline::After(limit));
-  return BecomeRelay(group, role, target, Deadline::After(limit));
+  const std::shared_ptr<RelayClient> relay =
+      AwaitRelay(*group, is_again ? std::optional(deadline) : std::nullopt);
+  const Deadline by = is_again ? deadline : Deadline::After(limit);
+  if (relay) return ConnectBy(relay, role, target, by);
+  return BecomeRelay(group, role, target, by);
 }
 
 Result<std::shared_ptr<LoopThread>> RelayTransport::Tree::Loop() {
@@ -167,14 +212,18 @@ Result<std::shared_ptr<LoopThread>> RelayTransport::Tree::Loop() {
   return loop_;
 }
 
-std::shared_ptr<RelayClient> RelayTransport::Tree::AwaitRelay(Group& group) {
+std::shared_ptr<RelayClient> RelayTransport::Tree::AwaitRelay(Group& group,
+                                                              std::optional<Deadline> by) {
   const MutexLock lock(group.mutex);
   const auto has_relay = [&]() DSL_REQUIRES(group.mutex) {
     return group.relay && group.relay->is_alive();
   };
   // Each candidate's own deadline bounds this.
-  while (!has_relay() && group.num_candidates > 0 && !group.next_candidate.Expired())
-    group.changed.WaitUntil(group.mutex, group.next_candidate.when());
+  while (!has_relay() && group.num_candidates > 0 && !group.next_candidate.Expired() &&
+         !(by && by->Expired())) {
+    const Deadline until = by ? by->Earlier(group.next_candidate) : group.next_candidate;
+    group.changed.WaitUntil(group.mutex, until.when());
+  }
   if (has_relay()) return group.relay;
   ++group.num_candidates;
   group.next_candidate = Deadline::After(kNextRelayAfter);
@@ -184,7 +233,8 @@ std::shared_ptr<RelayClient> RelayTransport::Tree::AwaitRelay(Group& group) {
 Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
     const std::shared_ptr<Group>& group, const AgentRole& role, const NodeTarget& target,
     Deadline deadline) {
-  const OnStep on_step = [group, then = options_.on_step](SshStep step) {
+  const bool is_again = role.kind == AgentRole::Kind::kResume;
+  const OnStep on_step = [group, then = is_again ? OnStep() : options_.on_step](SshStep step) {
     if (then) then(step);
     if (step != SshStep::kHandshake && step != SshStep::kCopyAgent) return;
     const MutexLock lock(group->mutex);
@@ -193,7 +243,7 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
   };
   const Result<std::shared_ptr<LoopThread>> loop = Loop();
   Result<std::unique_ptr<NodeLink>> link =
-      loop.ok() ? options_.to_relay(on_step)->Connect(target, deadline) : loop.error();
+      loop.ok() ? options_.to_relay(on_step, is_again)->Connect(target, deadline) : loop.error();
   std::shared_ptr<RelayClient> relay;
   std::string address;
   if (link.ok()) {
@@ -219,19 +269,23 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
     return Error{hello.error().code,
                  subject + hello.error().message + ItSaid(own->StderrTail(), scanner.Skipped())};
   }
-  return std::unique_ptr<NodeLink>(std::make_unique<Link>(
-      shared_from_this(), target, std::move(relay), std::move(own), std::move(address)));
+  // Its end is known unless the relay is lost, and with it the status.
+  if (role.resumable || is_again) own->SetResumable([](int) { return false; });
+  return std::unique_ptr<NodeLink>(
+      std::make_unique<Link>(std::move(relay), std::move(own), std::move(address)));
 }
 
 Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::ConnectBy(
     const std::shared_ptr<RelayClient>& relay, const AgentRole& role, const NodeTarget& target,
     Deadline deadline) {
-  CommandTransport transport(options_.agent, options_.from_relay, role, options_.on_step, relay);
+  const bool is_again = role.kind == AgentRole::Kind::kResume;
+  CommandTransport transport(options_.agent, options_.from_relay, role,
+                             is_again ? OnStep() : options_.on_step, relay);
   transport.SetHint(options_.hint);
   DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, transport.Connect(target, deadline));
   std::string address = link->Address();
-  return std::unique_ptr<NodeLink>(std::make_unique<Link>(shared_from_this(), target, relay,
-                                                          std::move(link), std::move(address)));
+  return std::unique_ptr<NodeLink>(
+      std::make_unique<Link>(relay, std::move(link), std::move(address)));
 }
 
 RelayTransport::RelayTransport(Options options)

@@ -16,10 +16,11 @@
 namespace dslaunch {
 
 // Groups are neighbours in `nodes`. The first node of a group to be reached becomes its relay; the
-// others wait for it, and one of them becomes the relay where that fails or takes long. A link of a
-// lost relay ends as that of a lost node does, and the next Connect to a node of its group makes
-// another. Of such a link's node WaitEnd asks anew, by another relay, whether its supervisor has
-// ended. Thread-safe.
+// others wait for it, and one of them becomes the relay where that fails or takes long. When a
+// relay is lost, or a connection to it or from it, the streams of a resumable job go on through
+// another connection (ResumableLink), for which a node of the group becomes the relay. Where that
+// fails a link ends as that of a lost node does, and WaitEnd asks anew, by another relay, whether
+// the node's supervisor has ended. Thread-safe.
 class RelayTransport : public Transport {
  public:
   using OnStep = std::function<void(SshStep)>;
@@ -27,14 +28,16 @@ class RelayTransport : public Transport {
   struct Options {
     AgentBinary agent;
     AgentRole role;
-    // The way from here to a relay, to an agent in the role kRelay.
-    std::function<std::shared_ptr<Transport>(OnStep)> to_relay;
+    // The way from here to a relay, to an agent in the role kRelay. `is_again`: to resume streams,
+    // without a question to the user.
+    std::function<std::shared_ptr<Transport>(OnStep, bool is_again)> to_relay;
     // What a relay runs to reach another node.
     std::shared_ptr<const NodeCommand> from_relay;
     std::string hint;  // what follows its errors
     OnStep on_step;    // may be empty; see SshOptions
     std::vector<NodeTarget> nodes;
-    size_t fanout = 0;  // nodes of a group (RelayFanout); above 1
+    size_t fanout = 0;          // nodes of a group (RelayFanout); above 1
+    bool is_resumable = false;  // the agents of a job outlive the connections to them
   };
   // Over SSH: by libssh to the relays, and from there by the system's, which must reach the nodes
   // without a question. `ssh_command` is called in its place unless it is empty.

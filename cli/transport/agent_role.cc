@@ -2,6 +2,13 @@
 
 namespace dslaunch {
 
+AgentRole ResumeRole(const std::string& socket) {
+  AgentRole role;
+  role.kind = AgentRole::Kind::kResume;
+  role.resume_socket = socket;
+  return role;
+}
+
 std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view nonce) {
   const std::string nonce_text(nonce);
   switch (role.kind) {

@@ -31,6 +31,9 @@ struct AgentRole {
   int command_fd = -1;
 };
 
+// The role that resumes the stream of a supervisor whose ticket names `socket`.
+AgentRole ResumeRole(const std::string& socket);
+
 // The agent's arguments: lower-case letters, digits and '-' only, so that a login shell reads them
 // as they are.
 std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view nonce);

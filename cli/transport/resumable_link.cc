@@ -93,6 +93,7 @@ ResumableLink::ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconn
     : notice_(first->Notice()),
       address_(first->Address()),
       own_address_(first->OwnAddress()),
+      start_nonce_(first->StartNonce()),
       reconnect_(std::move(reconnect)),
       ticket_(std::move(ticket)),
       loop_(std::move(loop)),

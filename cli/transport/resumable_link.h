@@ -47,6 +47,7 @@ class ResumableLink : public NodeLink {
   std::string StderrTail() const override;
   std::string Address() const override { return address_; }
   std::string OwnAddress() const override { return own_address_; }
+  std::string StartNonce() const override { return start_nonce_; }
 
  private:
   ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect, ResumeTicket ticket,
@@ -65,7 +66,7 @@ class ResumableLink : public NodeLink {
   // From any thread: no other connection follows. `why` may be empty.
   void SetOver(const std::string& why);
 
-  const std::string notice_, address_, own_address_;
+  const std::string notice_, address_, own_address_, start_nonce_;
   const ReconnectFn reconnect_;
   const ResumeTicket ticket_;
   const std::shared_ptr<LoopThread> loop_;

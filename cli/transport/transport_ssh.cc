@@ -41,13 +41,6 @@ Result<ResumableLink::Connection> OpenLink(const NodeTarget& target, const SshOp
   return ResumableLink::Connection{std::move(loop), std::move(link), std::move(end)};
 }
 
-AgentRole ResumeRole(const std::string& socket) {
-  AgentRole role;
-  role.kind = AgentRole::Kind::kResume;
-  role.resume_socket = socket;
-  return role;
-}
-
 // Logs in to the same host, as the same user, with the same options.
 ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions options,
                                       const AgentBinary& agent) {

@@ -231,12 +231,12 @@ class SystemSsh(LibSsh):
 
 
 class Relay(LibSsh):
+    """Four nodes with one slot each: one relay for all would be no relay (RelayFanout)."""
     way = "relay"
-    daemon_is_replaced = False
-    host_options = {"nodes_log_in": True}
+    host_options = {"nodes_log_in": True, "count": 4}
 
     def job(self, *more):
-        return super().job("--fanout", "2", *more)
+        return ["--hostfile", self.hosts.hostfile(slots=1), "--fanout", "2", *more]
 
     def doctor(self):
         self.not_given("asked without relays")

@@ -1,4 +1,4 @@
-"""Nine test hosts behind three relays: dslaunch holds three links, and keeps every promise that it keeps with nine."""
+"""Nine test hosts behind three relays: dslaunch holds three links, and keeps every promise that it keeps with nine, the loss of no connection among them."""
 
 import os
 import pathlib
@@ -160,9 +160,7 @@ class BadHosts(RelayCase):
         self.assert_code(0, code, job)
 
 
-class LossOfARelay(RelayCase):
-    RESTARTS = ("--max_restarts", "2", "--dead_s", "3", "--suspect_s", "2", "--heartbeat_s", "0.5")
-
+class RelayLossCase(RelayCase):
     def relay_of(self, index):
         """What reaches the others of the node's group: a node that logged in too late to do so is a relay for itself alone."""
         found = [(node, process) for node, process in self.relays().items()
@@ -174,13 +172,74 @@ class LossOfARelay(RelayCase):
         os.kill(process.pid, signal.SIGKILL)
         return node
 
+
+class BrokenConnections(RelayLossCase):
+    """One broken connection loses nothing, as without relays."""
+
+    def check_nothing_is_lost(self, broken, ranks=NODES):
+        job = self.start_waiting(ranks=ranks)
+        for node in broken():
+            self.wait_for_output(job, rf"the connections? to .*{node.name}\b.* broke and w\w+ made again; nothing was lost")
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job), job)
+        self.assertNotIn("lost:", job.output)
+        self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
+        self.assert_nothing_left(within_s=10)
+
+    def reset_to_relay(self, index):
+        node, _ = self.relay_of(index)
+        node.reset_connections("sport = :22")
+        return self.group_of(node)
+
+    def test_resumes_after_reset_of_connection_to_relay(self):
+        self.check_nothing_is_lost(lambda: self.reset_to_relay(-1))
+
+    def test_resumes_after_reset_where_one_relay_was_to_reach_all_nodes(self):
+        self.fanout = NODES
+
+        def reset():
+            self.assertEqual(2, len(self.relays()))
+            self.fanout = (NODES + 1) // 2  # what it comes to
+            return self.reset_to_relay(0)
+        self.check_nothing_is_lost(reset)
+
+    def test_resumes_after_reset_of_connection_from_relay(self):
+        def reset():
+            relay, _ = self.relay_of(-1)
+            node = next(node for node in self.group_of(relay) if node is not relay)
+            node.reset_connections("sport = :22")
+            return [node]
+        self.check_nothing_is_lost(reset)
+
+    def test_resumes_through_another_relay_after_kill(self):
+        self.check_nothing_is_lost(lambda: self.group_of(self.kill_relay(-1)))
+
+
+class LossOfARelay(RelayLossCase):
+    """Where the nodes of a lost relay cannot be reached again in time they are lost."""
+    RESTARTS = ("--max_restarts", "2", "--dead_s", "3", "--suspect_s", "2", "--heartbeat_s", "0.5")
+    RESUMED_WITHIN_S = 4
+
+    def lose_relay(self, index):
+        relay, _ = self.relay_of(index)
+        group = self.group_of(relay)
+        for node in group:
+            node.hold_sshd()
+        try:
+            self.kill_relay(index)
+            time.sleep(self.RESUMED_WITHIN_S + 1)
+        finally:
+            for node in group:
+                node.release_sshd()
+        return relay
+
     def leftovers(self):
         # An sshd whose client has lost its power waits for it, and nothing else does.
         return [process for process in super().leftovers() if process.comm != "sshd"]
 
     def test_the_job_ends(self):
         job = self.start_waiting()
-        node = self.kill_relay(0)
+        node = self.lose_relay(0)
         self.assert_code(69, self.wait(job), job)
         self.assert_says(job, "|".join(rf"{other.name} was lost" for other in self.group_of(node)))
         self.assert_says(job, rf"the connection to the relay on {node.name} broke")
@@ -188,7 +247,7 @@ class LossOfARelay(RelayCase):
 
     def test_or_restarts_by_a_new_relay(self):
         job = self.start_waiting(*self.RESTARTS)
-        self.kill_relay(-1)
+        self.lose_relay(-1)
         self.wait_for_files(job, "up.2.*", NODES, timeout_s=60)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job), job)
@@ -197,7 +256,7 @@ class LossOfARelay(RelayCase):
 
     def test_or_restarts_where_its_group_hosts_the_rendezvous(self):
         job = self.start_waiting(*self.RESTARTS)
-        node = self.kill_relay(0)
+        node = self.lose_relay(0)
         # Long before its lease is over. Numbers of attempts that the lost rendezvous may have begun are left out.
         self.wait_for_files(job, "up.*", 2 * NODES, timeout_s=40)
         (self.folder / "go").touch()
@@ -206,19 +265,6 @@ class LossOfARelay(RelayCase):
         self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
         for other in self.group_of(node):
             self.assert_says(job, f"{other.name} was lost: the connection to the relay on {node.name} broke")
-        self.assert_nothing_left(within_s=10)
-
-    def test_or_restarts_where_one_relay_was_to_reach_all_nodes(self):
-        self.fanout = NODES
-        job = self.start_waiting(*self.RESTARTS)
-        self.assertEqual(2, len(self.relays()))
-        self.fanout = (NODES + 1) // 2  # what it comes to
-        node = self.kill_relay(0)
-        self.wait_for_files(job, "up.*", 2 * NODES, timeout_s=40)
-        (self.folder / "go").touch()
-        self.assert_code(0, self.wait(job), job)
-        self.assert_says(job, f"node1 was lost: the connection to the relay on {node.name} broke",
-                         f"{NODES} ranks on {NODES} nodes succeeded")
         self.assert_nothing_left(within_s=10)
 
     def test_its_machine_loses_power(self):
