@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/deadline.h"
 #include "net/tls.h"
 
 namespace dslaunch {
@@ -38,6 +39,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   std::string Words() const { return endpoint_ + " (" + last_output_ + ")"; }
 
  private:
+  void LimitStep(milliseconds limit);
   void OnConnected(std::error_code failed);
   void OnHandshake(std::error_code failed);
   void Drop();
@@ -48,6 +50,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   asio::steady_timer timer_;
   std::shared_ptr<TlsStream> stream_;  // what is under way; handlers of another are void
   bool stopped_ = false;
+  Clock::time_point started_at_;  // the newest try
   int tries_ = 0;
   std::string last_output_ = "no answer";
 };

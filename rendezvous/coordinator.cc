@@ -392,9 +392,7 @@ void Coordinator::OnLeave(Participant& participant, const pb::Cause& cause, Cloc
 void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken) {
   const bool was_broken = std::exchange(participant.front_end_link_is_broken, is_broken);
   if (!is_broken) {
-    if (was_broken)
-      Notify("the connection to " + NodeName(participant.member.node_index) +
-             " broke and was made again; nothing was lost");
+    if (was_broken) reconnected_.push_back(NodeName(participant.member.node_index));
     return;
   }
   const auto has_front_end = [](const Participant& other) {
@@ -404,6 +402,15 @@ void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken)
   pb::RendezvousMessage message;
   message.mutable_no_front_end();
   Broadcast(message);
+}
+
+// One line, because a relay's connection is that of many nodes.
+void Coordinator::NotifyOfReconnected() {
+  if (reconnected_.empty()) return;
+  const std::vector<std::string> names = std::exchange(reconnected_, {});
+  Notify((names.size() == 1 ? "the connection to " : "the connections to ") +
+         NameList(names, ", ") + (names.size() == 1 ? " broke and was" : " broke and were") +
+         " made again; nothing was lost");
 }
 
 std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_point now) {
@@ -673,20 +680,13 @@ void Coordinator::LoseTogether(std::vector<Participant*> lost, const std::string
 
 void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::string& why,
                          Clock::time_point now) {
-  const Participant& first = *lost.front();
-  std::string others;
-  for (size_t i = 1; i < lost.size() && i < kMostNamed; ++i)
-    others += (i == 1 ? "; " : ", ") + NodeName(lost[i]->member.node_index);
-  if (lost.size() > kMostNamed)
-    others += " and " + std::to_string(lost.size() - kMostNamed) + " more";
-  const pb::Cause cause =
-      LossOf(first.member.node_index, why + others + (others.empty() ? "" : " too"));
+  const pb::Cause cause = LossOfAll(lost, why);
   const bool is_rendezvous = std::ranges::any_of(lost, [this](const Participant* participant) {
     return participant->member.node_index == options_.rendezvous_node;
   });
   // After success too: all its ranks had succeeded, but nobody can say that it is empty.
   if (!cause_is_final_)
-    reports_.push_back(ReportSince(cause, cause.node_index(), first.last_seen, now));
+    reports_.push_back(ReportSince(cause, cause.node_index(), lost.front()->last_seen, now));
   if (phase_ == Phase::kStopping) return;
   const NodeBounds bounds =
       BoundsOf(options_.nodes, options_.policy.min_nodes(), options_.policy.max_nodes());
@@ -696,42 +696,28 @@ void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::strin
   if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndAttempt(now);
 }
 
+pb::Cause Coordinator::LossOfAll(const std::vector<Participant*>& lost,
+                                 const std::string& why) const {
+  std::string others;
+  for (size_t i = 1; i < lost.size() && i < kMostNamed; ++i)
+    others += (i == 1 ? "; " : ", ") + NodeName(lost[i]->member.node_index);
+  if (lost.size() > kMostNamed)
+    others += " and " + std::to_string(lost.size() - kMostNamed) + " more";
+  return LossOf(lost.front()->member.node_index, why + others + (others.empty() ? "" : " too"));
+}
+
 // --- Time ---
 
 std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
   const Clock::duration since_last_tick = now - std::exchange(last_tick_, now);
   if (phase_ == Phase::kCompleted) return {};
   if (majority_) majority_->OnTick();
+  NotifyOfReconnected();
   CheckSilence(since_last_tick, now);
   CheckTimeLimit(now);
   CheckBarrierTimes(now);
   if (since_last_tick < milliseconds(options_.policy.hang_ms()) / 2) CheckProgress(now);
   return std::exchange(out_, {});
-}
-
-// A tick that is late by half of a limit means that this process could not run: the messages of the
-// agents are still unread, and no node is suspected.
-void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_point now) {
-  const milliseconds dead(options_.timeouts.dead_ms());
-  const milliseconds suspect(options_.timeouts.suspect_ms());
-  std::vector<Participant*> lost;
-  for (Participant& participant : Joined()) {
-    if (participant.lost_in) continue;
-    if (since_last_tick >= dead / 2) {
-      participant.last_seen = now;
-      for (auto& [rank, progress] : participant.progress) progress.steps.step_at = now;
-    }
-    const Clock::duration silent = now - participant.last_seen;
-    if (silent >= dead) {
-      lost.push_back(&participant);
-    } else if (silent >= suspect && since_last_tick < suspect / 2 &&
-               !std::exchange(participant.suspect, true)) {
-      Notify("no heartbeat from " + NodeName(participant.member.node_index) + " for " +
-             WholeSeconds(silent) + "; after " + Seconds(dead.count()) + " it counts as lost");
-    }
-  }
-  std::ranges::stable_sort(lost, {}, &Participant::last_seen);
-  LoseTogether(std::move(lost), "no heartbeat for " + Seconds(dead.count()), Fence::kYes, now);
 }
 
 void Coordinator::CheckBarrierTimes(Clock::time_point now) {

@@ -148,6 +148,7 @@ class Coordinator {
   void OnStopJob(Participant& participant, const pb::Cause& cause, Clock::time_point now);
   void OnLeave(Participant& participant, const pb::Cause& cause, Clock::time_point now);
   void OnFrontEndConnection(Participant& participant, bool is_broken);
+  void NotifyOfReconnected();
 
   void TryToForm(Clock::time_point now);
   bool HasMajority() const;
@@ -179,6 +180,15 @@ class Coordinator {
                     Clock::time_point now);
   void OnLoss(const std::vector<Participant*>& lost, const std::string& why, Clock::time_point now);
   void CheckSilence(Clock::duration since_last_tick, Clock::time_point now);
+  // Whether the nodes that have been silent for too long are not lost yet, because this node may be
+  // the one that is cut off.
+  bool MayBeCutOff(const std::vector<Participant*>& silent, const std::string& why,
+                   Clock::time_point now);
+  bool StopUnheard(const std::vector<Participant*>& silent, Clock::time_point now);
+  // Whether the nodes that were heard shortly before `now` cannot go on without the others.
+  bool HearsTooFew(Clock::time_point now) const;
+  // "node2 was lost: `why`; node3 too".
+  pb::Cause LossOfAll(const std::vector<Participant*>& lost, const std::string& why) const;
   void CheckBarrierTimes(Clock::time_point now);
   void CheckTimeLimit(Clock::time_point now);
   void LoseNodesNotDrained(Clock::time_point now);
@@ -217,9 +227,12 @@ class Coordinator {
   std::vector<FailureReport> reports_;     // of this attempt, in order of arrival
   std::vector<FailureReport> tolerated_;   // the same of losses that end no attempt
   std::optional<Clock::time_point> settle_by_;  // only victims have failed; then the attempt ends
-  bool cause_is_final_ = false;     // what fails from now on is no cause of the job's end
-  std::optional<pb::Cause> cause_;  // set when stopping; kind NONE for success
-  bool hang_is_reported_ = false;   // since the last step
+  bool cause_is_final_ = false;           // what fails from now on is no cause of the job's end
+  std::optional<pb::Cause> cause_;        // set when stopping; kind NONE for success
+  bool hang_is_reported_ = false;         // since the last step
+  std::vector<std::string> reconnected_;  // nodes whose front end is back, since the last tick
+  // When CutOff was sent, while most of the other nodes are silent.
+  std::optional<Clock::time_point> cut_off_at_;
   Clock::time_point last_tick_;
   std::optional<Clock::time_point> time_limit_;  // none: there is no limit
   Clock::time_point barrier_deadline_;           // of kStarting, kDraining and kStopping

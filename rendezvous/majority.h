@@ -23,6 +23,12 @@ namespace dslaunch {
 // Of so many nodes.
 constexpr size_t MajorityOf(size_t nodes) { return nodes / 2 + 1; }
 
+// For how long a node is silent until it counts as lost: dead_ms from when its next heartbeat was
+// due. A cut that is shorter than dead_ms may begin at any time after a heartbeat.
+inline milliseconds SilenceLimit(const pb::Timeouts& timeouts) {
+  return milliseconds(timeouts.dead_ms() + timeouts.heartbeat_ms());
+}
+
 // Longer than a node may be silent before it counts as lost: a majority that counts as present
 // never is too old.
 inline milliseconds MajorityLease(const pb::Timeouts& timeouts) {

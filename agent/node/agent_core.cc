@@ -5,6 +5,7 @@
 
 #include "proto/contract/job_id.h"
 #include "proto/wire/cause.h"
+#include "rendezvous/majority.h"
 
 namespace dslaunch {
 namespace {
@@ -188,7 +189,7 @@ milliseconds AgentCore::tick_interval() const {
 
 void AgentCore::CheckSilence(Clock::time_point now, BootClock::time_point boot_now, bool was_late) {
   if (was_late) last_seen_ = now;  // what was sent meanwhile still waits to be read
-  if (joined_ && !completed_ && now - last_seen_ >= milliseconds(prepare_.timeouts().dead_ms()))
+  if (joined_ && !completed_ && now - last_seen_ >= SilenceLimit(prepare_.timeouts()))
     LoseRendezvous("no heartbeat", now);
   if (failover_by_ && now >= *failover_by_) {
     failover_by_.reset();

@@ -157,6 +157,11 @@ class AgentCore {
   // To be called every tick_interval(); `late` is by how much this call is later than that.
   AgentActions OnTick(Clock::time_point now, BootClock::time_point boot_now, Clock::duration late);
   milliseconds tick_interval() const;
+  // The rendezvous has been silent for so long that its connection may be what fails.
+  bool IsRendezvousQuiet(Clock::time_point now) const {
+    return joined_ && !completed_ && !hosts_rendezvous_ &&
+           now - last_seen_ >= milliseconds(prepare_.timeouts().dead_ms()) / 2;
+  }
 
   // --- How things stand ---
 
@@ -187,8 +192,11 @@ class AgentCore {
   void GoToRendezvous(Clock::time_point now);
   void JoinRendezvous(const std::string& address, Clock::time_point now);
   void LoseRendezvous(const std::string& why, Clock::time_point now);
-  bool MayFailOver() const;
+  bool CanBeReplaced() const;
+  bool MayFailOver() const { return !hosts_rendezvous_ && CanBeReplaced(); }
+  void OnCutOff(const pb::Cause& cause, Clock::time_point now);
   void AwaitFailover(const pb::Cause& cause, Clock::time_point now);
+  void EmitLost(pb::RendezvousLost lost);
   void MoveTo(const pb::FailoverRequest& request, Clock::time_point now);
   void LeaveRendezvous();
   void OnAssignment(const pb::RendezvousMessage& message);
@@ -283,6 +291,8 @@ class AgentCore {
   std::optional<Clock::time_point> failover_by_;  // the rendezvous is lost, and another is awaited
   pb::Cause lost_by_;                             // why
   bool join_when_empty_ = false;
+  // This node has given the rendezvous up: for the front end, once its ranks have ended.
+  std::optional<pb::RendezvousLost> given_up_;
 
   std::optional<ElectionCore> election_;  // none: this job needs no majority
   bool is_electing_ = false;

@@ -70,6 +70,7 @@ void AgentCore::AwaitElection(const pb::Cause& cause, Clock::time_point now) {
   Log(CauseText(cause) + "; the nodes elect another host of the rendezvous");
   LeaveRendezvous();
   failover_by_.reset();
+  given_up_.reset();
   held_.reset();
   is_electing_ = true;
   lost_by_ = cause;

@@ -76,6 +76,10 @@ AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time
                        node_name() + ": processes are left that could not be ended"));
     return Take();
   }
+  if (given_up_) {
+    EmitLost(*std::exchange(given_up_, std::nullopt));
+    return Take();
+  }
   if (std::exchange(join_when_empty_, false)) {
     GoToRendezvous(now);
     return Take();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/node/agent_core.h"
+#include "base/count.h"
 #include "proto/wire/cause.h"
 #include "rendezvous/majority.h"
 
@@ -94,6 +95,9 @@ AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message
     case pb::RendezvousMessage::kEndRank:
       if (message.attempt() == attempt_) OnEndRank(message.end_rank().rank());
       break;
+    case pb::RendezvousMessage::kCutOff:
+      OnCutOff(message.cut_off().cause(), now);
+      break;
     case pb::RendezvousMessage::kNoFrontEnd:
       if (front_end_link_is_broken_) SendNoFrontEnd();
       break;
@@ -142,10 +146,21 @@ void AgentCore::OnCompleted(const pb::Completed& word, Clock::time_point now) {
 
 // --- Another rendezvous ---
 
-// A front end is there to name another, and policy allows another attempt.
-bool AgentCore::MayFailOver() const {
-  return prepare_.policy().max_restarts() > 0 && !hosts_rendezvous_ && !stopping() && !detached() &&
-         !front_end_gone_ && !front_end_link_is_broken_ && !stream_over_at_;
+// A front end is there to name another host of the rendezvous, and policy allows another attempt.
+bool AgentCore::CanBeReplaced() const {
+  return prepare_.policy().max_restarts() > 0 && !stopping() && !detached() && !front_end_gone_ &&
+         !front_end_link_is_broken_ && !stream_over_at_;
+}
+
+// The rendezvous here hears no other node, or no majority. The other nodes may hear each other.
+void AgentCore::OnCutOff(const pb::Cause& cause, Clock::time_point now) {
+  if (!hosts_rendezvous_) return;
+  if (NeedsMajority()) return LoseMajority(now);
+  if (!CanBeReplaced()) return;
+  Notify(node_name() + " received no heartbeat from any other node for " +
+         Seconds(prepare_.timeouts().dead_ms()) +
+         ", so it may be the one that is cut off; it gives the rendezvous up");
+  AwaitFailover(cause, now);
 }
 
 // The front end first makes sure that the lost node has ended its ranks, which takes the node as
@@ -153,19 +168,30 @@ bool AgentCore::MayFailOver() const {
 void AgentCore::AwaitFailover(const pb::Cause& cause, Clock::time_point now) {
   const pb::Timeouts& timeouts = prepare_.timeouts();
   Log(CauseText(cause) + "; waiting for the front end to name another");
+  const bool gives_up = hosts_rendezvous_;
   LeaveRendezvous();
   lost_by_ = cause;
   failover_by_ = now + kFailoverSlack +
                  milliseconds(timeouts.lease_ms() + 2 * timeouts.dead_ms() + timeouts.grace_ms() +
                               timeouts.teardown_ms());
-  pb::NodeEvent event;
-  event.mutable_rendezvous_lost()->set_attempt(attempt_);
-  event.mutable_rendezvous_lost()->set_idle(phase_ == Phase::kIdle);
-  *event.mutable_rendezvous_lost()->mutable_cause() = cause;
-  Emit(std::move(event));
+  pb::RendezvousLost lost;
+  lost.set_attempt(attempt_);
+  lost.set_idle(phase_ == Phase::kIdle);
+  *lost.mutable_cause() = cause;
+  // The front end need not wait for the lease of a node that says that its ranks have ended.
+  if (gives_up)
+    given_up_ = std::move(lost);
+  else
+    EmitLost(std::move(lost));
   if (phase_ > Phase::kWorking) return;
   phase_ = Phase::kDraining;
   StopWorkers();
+}
+
+void AgentCore::EmitLost(pb::RendezvousLost lost) {
+  pb::NodeEvent event;
+  *event.mutable_rendezvous_lost() = std::move(lost);
+  Emit(std::move(event));
 }
 
 void AgentCore::LeaveRendezvous() {
@@ -189,6 +215,7 @@ AgentActions AgentCore::OnFailover(const pb::FailoverRequest& request, Clock::ti
 
 void AgentCore::MoveTo(const pb::FailoverRequest& request, Clock::time_point now) {
   failover_by_.reset();
+  given_up_.reset();
   is_electing_ = false;
   prepare_.set_rendezvous_node(request.rendezvous_node());
   hosts_rendezvous_ = prepare_.node_index() == request.rendezvous_node();

@@ -391,6 +391,7 @@ void NodeAgent::Tick() {
     heart_->LoopTurned();
     link_->SetBeat(core_.attempt(), core_.workers().Progress(Clock::now()));
     events_.EmitAlive(/*to_front_end=*/core_.IsUnasked(BootClock::now()));
+    if (core_.IsRendezvousQuiet(Clock::now())) link_->Refresh();
     for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
   }
   const Clock::duration late = Clock::now() - tick_timer_.expiry();

@@ -85,6 +85,7 @@ void RendezvousLink::TakeHeartbeat(const pb::Heartbeat& heartbeat) {
 }
 
 void RendezvousLink::Take(const pb::RendezvousMessage& message) {
+  replaced_.reset();
   if (!received_.Take(message.number())) return;
   sent_.Acknowledge(message.heartbeat().received());
   on_message_(message);
@@ -97,18 +98,36 @@ void RendezvousLink::OnConnectionEnd(const std::string& why) {
   redial_([this, connection, why](const Result<RendezvousRoute>& route) {
     if (connection != connection_) return;
     if (!route.ok()) return on_end_(why + "; " + route.error().message);
-    pb::AgentMessage resume;
-    resume.mutable_resume()->set_stream_token(stream_token_);
-    resume.mutable_resume()->set_received(received_.newest());
-    std::vector<pb::AgentMessage> first = {WithSender(0, std::move(resume))};
-    first.insert(first.end(), sent_.kept().begin(), sent_.kept().end());
-    Open(*route, std::move(first));
+    ResumeOver(*route);
+  });
+}
+
+void RendezvousLink::ResumeOver(const RendezvousRoute& route) {
+  pb::AgentMessage resume;
+  resume.mutable_resume()->set_stream_token(stream_token_);
+  resume.mutable_resume()->set_received(received_.newest());
+  std::vector<pb::AgentMessage> first = {WithSender(0, std::move(resume))};
+  first.insert(first.end(), sent_.kept().begin(), sent_.kept().end());
+  Open(route, std::move(first));
+}
+
+void RendezvousLink::Refresh() {
+  if (stream_token_ == 0 || replaced_ || std::exchange(is_refreshing_, true)) return;
+  redial_([this, connection = connection_](const Result<RendezvousRoute>& route) {
+    is_refreshing_ = false;
+    if (connection != connection_ || !route.ok()) return;
+    {
+      const MutexLock lock(beat_mutex_);
+      replaced_ = std::move(client_);
+    }
+    ResumeOver(*route);
   });
 }
 
 void RendezvousLink::Leave() {
   ++connection_;
   SwapClient(nullptr);
+  replaced_.reset();
 }
 
 void RendezvousLink::SwapClient(std::unique_ptr<RendezvousClient> client) {

@@ -44,6 +44,10 @@ class RendezvousLink {
   void Join(const RendezvousRoute& route, pb::Join join, Redial redial);
   // Nothing more is received or sent.
   void Leave();
+  // Looks for the rendezvous once more where it has been silent, and goes on over the new
+  // connection once there is one: after a cut TCP sends again only when its timer ends, which it
+  // has doubled each time. Void while that is under way, and without `redial`.
+  void Refresh();
   // Of the rendezvous, as this node reaches it; empty: in this process.
   const std::string& address() const { return address_; }
 
@@ -67,6 +71,7 @@ class RendezvousLink {
   void TakeHeartbeat(const pb::Heartbeat& heartbeat);
   void Take(const pb::RendezvousMessage& message);
   void OnConnectionEnd(const std::string& why);
+  void ResumeOver(const RendezvousRoute& route);
   void SwapClient(std::unique_ptr<RendezvousClient> client);
 
   asio::io_context& loop_;
@@ -89,6 +94,9 @@ class RendezvousLink {
   pb::AgentMessage next_beat_ DSL_GUARDED_BY(beat_mutex_);
   // Written with beat_mutex_ held, by the loop's thread alone, which so reads it without.
   std::unique_ptr<RendezvousClient> client_;
+  bool is_refreshing_ = false;
+  // Replaced by Refresh. Its end would be this node's until the rendezvous knows of client_.
+  std::unique_ptr<RendezvousClient> replaced_;
 };
 
 }  // namespace dslaunch

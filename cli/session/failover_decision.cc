@@ -23,7 +23,15 @@ std::optional<size_t> DecideFailover(const std::vector<FailoverView>& nodes, siz
       return std::nullopt;
     }
   }
-  return next;
+  const FailoverView& host = nodes[lost_host];
+  return !next && host.connected && host.awaits_failover ? std::optional(lost_host) : next;
+}
+
+bool IsHostCutOff(const std::vector<FailoverView>& nodes, size_t host) {
+  size_t waiting = 0;
+  for (size_t i = 0; i < nodes.size(); ++i)
+    waiting += i != host && nodes[i].connected && nodes[i].awaits_failover ? 1 : 0;
+  return waiting >= 2 && DecideFailover(nodes, host).has_value();
 }
 
 pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info) {
@@ -36,8 +44,10 @@ pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info) {
   request.set_restarts(info.restarts + 1);
   *request.mutable_cause() = info.lost.cause();
   for (size_t i = 0; i < info.nodes.size(); ++i) {
-    if (!info.nodes[i].awaits_failover && !info.nodes[i].will_join)
-      request.add_absent_nodes(static_cast<uint32_t>(i));
+    // A node that heard nothing is told too, but may not hear that either.
+    const bool may_be_cut_off = i == info.lost_host && i != host;
+    const bool is_awaited = info.nodes[i].awaits_failover && !may_be_cut_off;
+    if (!is_awaited && !info.nodes[i].will_join) request.add_absent_nodes(static_cast<uint32_t>(i));
   }
   return request;
 }

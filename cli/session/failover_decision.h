@@ -28,12 +28,18 @@ struct FailoverView {
 // with the teardown that follows.
 milliseconds GoneAfter(const pb::Timeouts& timeouts);
 
-// Who hosts the next rendezvous, once `lost_host` is surely gone: a node that waits for it, rather
-// no spare. nullopt: no node waits, or not all nodes that are still connected have noticed the
-// loss; one of them would continue the old attempt.
+// Who hosts the next rendezvous, once `lost_host` is surely gone or has given it up: a node that
+// waits for it, rather no spare, and `lost_host` itself only where no other node waits. nullopt: no
+// node waits, or not all nodes that are still connected have noticed the loss; one of them would
+// continue the old attempt.
 std::optional<size_t> DecideFailover(const std::vector<FailoverView>& nodes, size_t lost_host);
 
+// Whether `host`, from which the front end still hears, is to end: several other nodes have lost
+// its rendezvous, and none continues with it. One other node may be the one that is cut off.
+bool IsHostCutOff(const std::vector<FailoverView>& nodes, size_t host);
+
 struct FailoverInfo {
+  size_t lost_host = 0;
   pb::RendezvousLost lost;  // the word of the newest attempt
   uint64_t attempt = 0;     // the newest that was seen to start, or that a failover was to begin
   uint32_t restarts = 0;    // used up

@@ -157,8 +157,8 @@ std::vector<std::string> JobState::OnRestarting(const pb::Restarting& restarting
   return {line};
 }
 
-std::string JobState::OnFailedOver(size_t node, const pb::Cause& cause) {
-  given_up_.insert(rendezvous_);
+std::string JobState::OnFailedOver(size_t node, const pb::Cause& cause, bool keeps_last) {
+  if (!keeps_last) given_up_.insert(rendezvous_);
   rendezvous_ = node;
   ended_attempt_ = std::max(ended_attempt_, attempt_);
   ++restarts_;

@@ -34,8 +34,9 @@ class JobState {
   // It could not be reached; the job starts without it.
   void OnAbsent(size_t node);
   void SetRendezvous(size_t node) { rendezvous_ = node; }
-  // Its node was lost by `cause`, and `node` hosts the next one. Returns a line for the user.
-  std::string OnFailedOver(size_t node, const pb::Cause& cause);
+  // `node` hosts the rendezvous after an attempt that `cause` ended. The last host is lost, unless
+  // `keeps_last`. Returns a line for the user.
+  std::string OnFailedOver(size_t node, const pb::Cause& cause, bool keeps_last);
   // A node that was absent or lost is part of the job again.
   void OnConnected(size_t node);
   // Returns lines for the user, without "dslaunch: "; mostly none.

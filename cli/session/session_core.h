@@ -270,6 +270,7 @@ class SessionCore {
   bool all_silent_warned_ = false;
   std::optional<Clock::time_point> newest_success_;    // of a rank, in this attempt; none: told
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest attempt that lost it
+  bool lost_said_by_host_ = false;                     // which had given the rendezvous up
   bool failing_over_ = false;                          // the new host's answer is awaited
   pb::FailoverRequest failover_;                       // the newest
   uint64_t begun_attempt_ = 0;                         // the newest that a failover was to begin

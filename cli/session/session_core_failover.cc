@@ -18,7 +18,14 @@ void SessionCore::OnRendezvousLost(size_t index, const pb::RendezvousLost& lost,
   nodes_[index].awaits_failover = true;
   nodes_[index].was_idle = lost.idle();
   const bool is_first = !rendezvous_lost_;
-  if (is_first || lost.attempt() > rendezvous_lost_->attempt()) rendezvous_lost_ = lost;
+  // The host reports that the others are lost, which holds only where none of them reports.
+  const bool by_host = index == prepare_.rendezvous_node();
+  const bool is_better =
+      !by_host && !is_first && (lost_said_by_host_ || lost.attempt() > rendezvous_lost_->attempt());
+  if (is_first || is_better) {
+    rendezvous_lost_ = lost;
+    lost_said_by_host_ = by_host;
+  }
   if (is_first && !IsHostGone(now)) {
     Log(LogLevel::kWarning, lost.cause().message() +
                                 "; continuing without it once it must have ended its ranks (" +
@@ -29,13 +36,15 @@ void SessionCore::OnRendezvousLost(size_t index, const pb::RendezvousLost& lost,
 // A node that is reached now has no rendezvous to join. The report of one node does not count: that
 // node may have lost its own network.
 bool SessionCore::IsHostLost() const {
-  return failing_over_ || nodes_[prepare_.rendezvous_node()].stream_ended;
+  const NodeState& host = nodes_[prepare_.rendezvous_node()];
+  return failing_over_ || host.stream_ended || host.awaits_failover;
 }
 
 bool SessionCore::IsHostGone(Clock::time_point now) const {
   if (bug_ == PlantedBug::kFailsOverTooEarly) return true;
   const NodeState& host = nodes_[prepare_.rendezvous_node()];
-  if (host.is_empty) return true;
+  // A host that gave the rendezvous up says so when its ranks have ended.
+  if (host.is_empty || host.awaits_failover) return true;
   return (host.stream_ended ? host.silence.SinceLastSeen(now) : host.silence.SilentFor(now)) >=
          GoneAfter(options_.timeouts);
 }
@@ -58,10 +67,18 @@ std::vector<FailoverView> SessionCore::FailoverViews(Clock::time_point now) cons
 
 // Only OnWatchTimer asks: it knows when this process could not run, so that silence means nothing.
 void SessionCore::FailOverIfHostIsGone(Clock::time_point now) {
-  if (!rendezvous_lost_ || failing_over_ || job_state_.ending() || !IsHostGone(now)) return;
-  const std::optional<size_t> next = DecideFailover(FailoverViews(now), prepare_.rendezvous_node());
+  if (!rendezvous_lost_ || failing_over_ || job_state_.ending()) return;
+  const size_t host = prepare_.rendezvous_node();
+  const std::vector<FailoverView> views = FailoverViews(now);
+  // The others have left it for good, so its end is hastened rather than waited for.
+  if (!IsHostGone(now)) {
+    const bool is_heard = nodes_[host].silence.SilentFor(now) < dead_after() / 2;
+    if (is_heard && !nodes_[host].goodbye_said && IsHostCutOff(views, host)) Abandon(host);
+    return;
+  }
+  const std::optional<size_t> next = DecideFailover(views, host);
   if (!next) return;
-  Abandon(prepare_.rendezvous_node());
+  if (!nodes_[host].awaits_failover) Abandon(host);
   if (job_state_.restarts() >= options_.policy.max_restarts())
     return StopWithout("no restart is left", now);
   FailOverTo(*next, now);
@@ -69,7 +86,8 @@ void SessionCore::FailOverIfHostIsGone(Clock::time_point now) {
 
 void SessionCore::FailOverTo(size_t host, Clock::time_point now) {
   failing_over_ = true;
-  failover_ = MakeFailoverRequest(host, {.lost = *rendezvous_lost_,
+  failover_ = MakeFailoverRequest(host, {.lost_host = prepare_.rendezvous_node(),
+                                         .lost = *rendezvous_lost_,
                                          .attempt = std::max(job_state_.attempt(), begun_attempt_),
                                          .restarts = job_state_.restarts(),
                                          .max_restarts = options_.policy.max_restarts(),
@@ -103,7 +121,8 @@ void SessionCore::OnFailedOver() {
   const size_t host = failover_.rendezvous_node();
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host));
   if (nodes_[lost].ended) Reconnect(lost);
-  Log(LogLevel::kWarning, job_state_.OnFailedOver(host, cause));
+  Log(LogLevel::kWarning,
+      job_state_.OnFailedOver(host, cause, /*keeps_last=*/nodes_[lost].awaits_failover));
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (std::exchange(nodes_[i].is_held, false)) Prepare(i);
     const bool follows = std::exchange(nodes_[i].awaits_failover, false);

@@ -389,6 +389,9 @@ Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLi
     case pb::RendezvousMessage::kEndRank:
       rules.Below("rank", message.end_rank().rank(), limits.ranks);
       break;
+    case pb::RendezvousMessage::kCutOff:
+      CheckCause(rules, message.cut_off().cause(), limits);
+      break;
     case pb::RendezvousMessage::kInspect:
       rules.AtMost("number of ranks", static_cast<uint64_t>(message.inspect().ranks_size()),
                    limits.ranks);

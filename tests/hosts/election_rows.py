@@ -1,5 +1,6 @@
-"""Rows of the kill matrix for elections: a detached job of three nodes loses one, and the two others go on without it. Where
-the lost one hosted the rendezvous, they elect another host for it, and the new attempt begins when nothing of the old one runs."""
+"""Rows of the kill matrix for the choice of another host of the rendezvous: a job of three nodes loses one, and the two others
+go on without it. Where the lost one hosted the rendezvous, the nodes of a detached job elect another host, and the front end of
+an attached one chooses it. The new attempt begins when nothing of the old one runs."""
 
 import dataclasses
 import json
@@ -7,21 +8,24 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from launcher_case import BUILD, supervisors_and_agents  # noqa: E402
+from launcher_case import BUILD, Job, supervisors_and_agents  # noqa: E402
 from test_hosts import STATE, TestHosts, wait_until  # noqa: E402
 
 DEAD_S = 2
 GRACE_S = 1
 # Until the leases of a lost rendezvous are over (rendezvous/majority.h), and some for the election and the start.
 ELECTED_WITHIN_S = 2 * DEAD_S + 3 + 0.5 + 0.33 + GRACE_S + 5 + 20
-# Of a detached job that goes on with two of its three nodes.
-OPTIONS = ["--detach", "--max_restarts", "2", "--nnodes", "2:3", "--restart_delay_s", "0.1", "--grace", str(GRACE_S),
-           "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
+# Of a job that goes on with two of its three nodes.
+TIMES = ["--max_restarts", "2", "--nnodes", "2:3", "--restart_delay_s", "0.1", "--grace", str(GRACE_S),
+         "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
+OPTIONS = ["--detach", *TIMES]
+ATTACHED_OPTIONS = ["--lease_s", "4", *TIMES]  # a host that cannot be heard is waited for as long
 # Waits for the word to end, and says in which attempt and where it runs.
 SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
             until [ -e "$1/go" ]; do echo up; sleep 0.1; done"""
@@ -48,7 +52,14 @@ FAULTS = {
     "network cut, out": lambda node: node.cut_one_way("out"),
     "network cut, both": lambda node: node.link_down(),
 }
+ONE_WAY = ("network cut, in", "network cut, out")
 PLACES = ("node1", "node3")  # node1 has the rendezvous
+
+
+def all_rows(users):
+    """(fault, where, user, is attached) of each row."""
+    return [(fault, where, user, is_attached) for user in users for is_attached in (False, True)
+            for fault in (ONE_WAY if is_attached else FAULTS) for where in PLACES]
 
 
 @dataclasses.dataclass
@@ -56,6 +67,7 @@ class Row:
     fault: str
     where: str
     user: str
+    is_attached: bool = False
     code: int | None = None
     again_s: float | None = None  # from the fault until all ranks of the next attempt run
     empty_s: float | None = None  # from the word to end until nothing is left on any node
@@ -63,12 +75,16 @@ class Row:
     output: str = ""
 
     def __str__(self):
-        return f"{self.fault} / detached, running / {self.where}"
+        return f"{self.fault} / {self.front_end}, running / {self.where}"
+
+    @property
+    def front_end(self):
+        return "attached" if self.is_attached else "detached"
 
 
 class RowRun:
     def __init__(self, row, hosts):
-        self.row, self.hosts = row, hosts
+        self.row, self.hosts, self.job = row, hosts, None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dslaunch-election-"))
         os.chmod(self.folder, 0o777)
 
@@ -79,11 +95,20 @@ class RowRun:
             raise AssertionError(f"dslaunch {arguments[0]} ended with {done.returncode}")
         return done.stdout
 
+    def start(self):
+        """What waits for the job's end, and returns its exit code."""
+        argv = ["--hostfile", self.hosts.hostfile(slots=2), *(ATTACHED_OPTIONS if self.row.is_attached else OPTIONS),
+                "--log_dir", str(self.folder / "logs"), "bash", "-c", SCRIPT, "-", str(self.folder)]
+        if not self.row.is_attached:
+            job = self.dslaunch(*argv).strip()
+            return lambda: wait_until(lambda: self.end_of(job), END_S, "the job ends")["exit_code"]
+        job = self.job = Job(lambda **files: self.hosts.front.popen([f"{STATE}/bin/dslaunch", *argv], **files), self.folder)
+        return lambda: job.wait(END_S)
+
     def run(self):
         row = self.row
         try:
-            job = self.dslaunch("--hostfile", self.hosts.hostfile(slots=2), *OPTIONS,
-                                "--log_dir", str(self.folder / "logs"), "bash", "-c", SCRIPT, "-", str(self.folder)).strip()
+            wait_for_end = self.start()
             wait_until(lambda: self.count("up.1.*") == 6, START_S, "all ranks run")
             lost, = (node for node in self.hosts.nodes if node.name == row.where)
             fault_at = time.time()
@@ -95,16 +120,19 @@ class RowRun:
                 row.problems.append(f"attempt 2 runs on {row.where}, which was lost")
             ends_at = time.time()
             (self.folder / "go").touch()
-            row.code = wait_until(lambda: self.end_of(job), END_S, "the job ends")["exit_code"]
+            row.code = wait_for_end()
             if row.code != 0:
                 row.problems.append(f"exit code {row.code}, not 0")
             wait_until(lambda: not self.left(), END_S, "nothing is left")
             row.empty_s = time.time() - ends_at
-        except (TimeoutError, AssertionError) as problem:
+        except (TimeoutError, AssertionError, subprocess.TimeoutExpired) as problem:
             logs = "\n".join(f"--- {path}\n{path.read_text()}" for path in sorted(self.folder.glob("logs/**/agent.log")))
             row.problems += [str(problem), *self.left()]
             row.output += logs
         finally:
+            if self.job:
+                row.output = self.job.output + row.output
+                self.job.process.kill()
             shutil.rmtree(self.folder, ignore_errors=True)
         return row
 
@@ -126,10 +154,12 @@ class RowRun:
         return entry if entry["state"] == "ended" else None
 
     def left(self):
-        return [f"{node.name}: {process}" for node in self.living() for process in node.processes()]
+        """But for the sshd of a node that is cut off from its front end: it waits for its client."""
+        return [f"{node.name}: {process}" for node in self.living() for process in node.processes()
+                if not (self.row.is_attached and node.name == self.row.where and process.name.startswith("sshd"))]
 
 
-def run_row(fault, where, user):
+def run_row(fault, where, user, is_attached=False):
     """On hosts of its own."""
     with TestHosts(3, user=user, binds={f"{STATE}/bin": BUILD / "bin"}, agent=BUILD / "bin" / "dslaunch-agent") as hosts:
-        return RowRun(Row(fault, where, user), hosts).run()
+        return RowRun(Row(fault, where, user, is_attached), hosts).run()

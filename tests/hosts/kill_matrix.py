@@ -10,7 +10,7 @@ must do, and why (EXPECTED below); seen are the exit code, how long each node to
 were gone), how long until nothing was left on any host (by scanning their process tables), and the cause that was named.
 The user is root, with a cgroup for each host (the grandchildren have emptied their environment then), and an ordinary
 one without. Without --defaults the job runs with a grace of 1 s and nodes that are lost after 2 s of silence. Some faults are
-also brought to hosts that are set up in another way (SETUPS), and to detached jobs of three nodes (election_rows.py).
+also brought to hosts that are set up in another way (SETUPS), and to elastic jobs of three nodes (election_rows.py).
 """
 
 import argparse
@@ -96,6 +96,8 @@ EXPECTED = {
     "network cut, in": (PHASES, NODES, SILENT),
     "network cut, out": (PHASES, NODES, SILENT),
     "network cut, both": (PHASES, NODES, SILENT),
+    "cable out, short": (PHASES[1:2], NODES[:2],
+                         dataclasses.replace(GOES_ON, why="the cut is shorter than the silence after which a node is lost")),
     "stop rank": (PHASES[:3], NODES, dataclasses.replace(GOES_ON, why="a stopped rank has not failed; it is continued")),
     "stop agent": (PHASES, NODES, dataclasses.replace(LOST, known_s="dead", why="its supervisor kills a silent agent")),
     "stop front end": (PHASES[:3], ("front",),
@@ -164,7 +166,7 @@ def pairwise(cells):
 
 def after_s(cell):
     """How much longer the job may take than without the fault. TCP sends again up to as long after a cut as the cut was."""
-    longer_s = {"frozen log disk": FROZEN_S, "slow exec": EXEC_S + 2, "ssh reset": 5}
+    longer_s = {"cable out, short": 5, "frozen log disk": FROZEN_S, "slow exec": EXEC_S + 2, "ssh reset": 5}
     return longer_s.get(cell.fault, 2 * CUT_S.get(cell.fault, 0))
 
 
@@ -348,6 +350,7 @@ class CellRun:
             "network cut, in": lambda: self.cut(lambda node: node.cut_one_way("in")),
             "network cut, out": lambda: self.cut(lambda node: node.cut_one_way("out")),
             "network cut, both": lambda: self.cut(lambda node: node.link_down()),
+            "cable out, short": lambda: self.each_node(self.unplug),
             "stop rank": lambda: self.kill("rank", number=signal.SIGSTOP),
             "stop agent": lambda: self.kill("agent", number=signal.SIGSTOP),
             "stop front end": lambda: self.kill("front end", number=signal.SIGSTOP),
@@ -467,6 +470,13 @@ class CellRun:
         late = [host for host in self.cell.nodes if not self.watch.of("agent", host)]
         if late and self.cell.phase == "teardown":  # which takes the grace, and the cut may take as long
             raise Missed(f"{' and '.join(late)} had just ended")
+
+    def unplug(self, node):
+        node.link_down()
+        try:
+            time.sleep(self.times.dead / 2)
+        finally:
+            node.link_up()
 
     def cut_front_end(self):
         self.hosts.front.link_down()
@@ -663,19 +673,18 @@ HEADER = ["dies", "when", "where", "expected", "code", "node1 knows", "node2 kno
           "verdict"]
 
 
-ELECTION_HEADER = ["dies", "where", "user", "expected", "code", "runs again", "empty", "verdict"]
+ELECTION_HEADER = ["dies", "where", "front end", "user", "expected", "code", "runs again", "empty", "verdict"]
 
 
 def election_row(row):
-    return [row.fault, row.where, row.user, "0", str(row.code), seconds_text(row.again_s), seconds_text(row.empty_s),
+    return [row.fault, row.where, row.front_end, row.user, "0", str(row.code), seconds_text(row.again_s), seconds_text(row.empty_s),
             "; ".join(row.problems) or "ok"]
 
 
 def run_election_rows(users, only):
-    rows = [election_rows.Row(fault, where, user) for user in users for fault in election_rows.FAULTS
-            for where in election_rows.PLACES]
+    rows = [election_rows.Row(*one) for one in election_rows.all_rows(users)]
     with concurrent.futures.ThreadPoolExecutor(2) as workers:
-        done = workers.map(lambda row: election_rows.run_row(row.fault, row.where, row.user),
+        done = workers.map(lambda row: election_rows.run_row(row.fault, row.where, row.user, row.is_attached),
                            [row for row in rows if only in str(row)])
         for row in done:
             print(f"{row.user:6} {str(row):46} " + "  ".join(election_row(row)[3:]), flush=True)
@@ -699,8 +708,9 @@ def markdown(results, elections, times):
                  "", "| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
         text += ["| " + " | ".join(row(result)) + " |" for result in results if result.user == user]
     text += ["", "## Elections", "",
-             "A detached job of three nodes with `--max_restarts 2 --nnodes 2:3` loses one while it runs. The two others go on in a"
-             " second attempt, and end with 0; where node1 is lost, which had the rendezvous, they elect another host for it,"
+             "A job of three nodes with `--max_restarts 2 --nnodes 2:3` loses one while it runs. The two others go on in a"
+             " second attempt, and end with 0; where node1 is lost, which had the rendezvous, they elect another host for it (detached),"
+             " or the front end chooses it (attached, with `--lease_s 4`; one-way cuts only),"
              " and begin when nothing of the first attempt runs. A cut stays: that node ends by itself. Seconds from the fault until"
              " all ranks run again, and from when they may end until nothing is left on any node.", "",
              "| " + " | ".join(ELECTION_HEADER) + " |", "|" + " --- |" * len(ELECTION_HEADER)]

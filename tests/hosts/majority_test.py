@@ -117,16 +117,17 @@ class Majority(MajorityCase):
 class OneOfThree(unittest.TestCase):
     """Whatever happens to one node, the two others go on without it, and end with 0."""
 
-    FEW = {("agent", "node1"), ("network cut, out", "node1"), ("stop agent", "node3")}
+    # (fault, where, is attached)
+    FEW = {("agent", "node1", False), ("network cut, out", "node1", False), ("network cut, in", "node1", False),
+           ("stop agent", "node3", False), ("network cut, in", "node1", True)}
 
     def test_rows(self):
-        for fault in election_rows.FAULTS:
-            for where in election_rows.PLACES:
-                if not FULL and (fault, where) not in self.FEW:
-                    continue
-                with self.subTest(fault=fault, where=where):
-                    row = election_rows.run_row(fault, where, "root")
-                    self.assertEqual([], row.problems, row.output)
+        for fault, where, user, is_attached in election_rows.all_rows(["root"]):
+            if not FULL and (fault, where, is_attached) not in self.FEW:
+                continue
+            with self.subTest(fault=fault, where=where, is_attached=is_attached):
+                row = election_rows.run_row(fault, where, user, is_attached)
+                self.assertEqual([], row.problems, row.output)
 
 
 class MajorityAsUser(MajorityCase):

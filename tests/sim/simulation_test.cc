@@ -26,7 +26,7 @@ constexpr uint64_t kUsualHistories = 25'000;
 constexpr uint64_t kAllHistories = 100'000;  // with DSLAUNCH_TEST_FULL
 constexpr uint64_t kUsualDetachedHistories = 5'000;
 constexpr uint64_t kUsualSeed = 1;
-constexpr uint64_t kBugIsFoundWithin = 1'000;
+constexpr uint64_t kBugIsFoundWithin = 5'000;
 constexpr uint64_t kReplayed = 100;
 
 bool IsSet(const char* variable) { return std::getenv(variable) != nullptr; }

@@ -434,6 +434,80 @@ TEST_F(ElasticTest, OfNodesThatFallSilentTogetherTheFirstIsTheCause) {
   EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
 }
 
+// Half-open firewalls: this node's messages arrive, and none arrives here.
+class CutOffTest : public ElasticTest {
+ protected:
+  CutOffTest() { Restart(/*max_restarts=*/2, /*voters=*/{}); }
+
+  void Restart(uint32_t max_restarts, std::vector<uint32_t> voters) {
+    CoordinatorOptions options = Options();
+    options.timeouts.set_heartbeat_ms(1'000);
+    options.policy.set_max_restarts(max_restarts);
+    options.voters = std::move(voters);
+    options.majority = MajorityOf(options.voters.size());
+    Begin(options);
+    Start();
+    // The last heartbeats arrive at different times.
+    for (const uint32_t node : {1, 2, 3}) {
+      Pass(300);
+      Beat(node);
+    }
+  }
+  // What is sent until a message of this kind goes to node 0.
+  std::vector<Outgoing> PassUntil(Case::MessageCase kind, const std::vector<uint32_t>& alive) {
+    std::vector<Outgoing> all, out;
+    while (To(0, out, kind).message_case() != kind && now_ < kLate) {
+      out = PassWith(500, alive);
+      all.insert(all.end(), out.begin(), out.end());
+    }
+    return all;
+  }
+  static bool HasRefused(const std::vector<Outgoing>& out) {
+    return std::ranges::any_of(out, [](const Outgoing& one) { return one.message.has_refused(); });
+  }
+};
+
+TEST_F(CutOffTest, RefusesNoNodeWhenAllOthersFallSilent) {
+  const std::vector<Outgoing> out = PassUntil(Case::kCutOff, {0});
+  EXPECT_EQ(To(0, out, Case::kCutOff).cut_off().cause().message(),
+            "node1 was lost: no heartbeat for 6 s; node2, node3 too");
+  EXPECT_FALSE(HasRefused(out));
+  EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
+}
+
+TEST_F(CutOffTest, LosesTheOthersWhenItsOwnNodeStays) {
+  PassUntil(Case::kCutOff, {0});
+  const std::vector<Outgoing> out = PassUntil(Case::kDrain, {0});
+  EXPECT_EQ(To(0, out, Case::kDrain).drain().cause().node_index(), 1u);
+  EXPECT_TRUE(To(2, out, Case::kRefused).has_refused());
+}
+
+TEST_F(CutOffTest, LosesSilentNodesOnceAnotherIsHeard) {
+  PassWith(500, {0});
+  while (now_ < Clock::time_point(milliseconds(6'100))) PassWith(500, {0});
+  Beat(3);
+  const std::vector<Outgoing> out = PassUntil(Case::kDrain, {0, 3});
+  EXPECT_EQ(To(0, out, Case::kDrain).drain().cause().message(),
+            "node1 was lost: no heartbeat for 6 s");
+  EXPECT_FALSE(To(0, out, Case::kCutOff).has_cut_off());
+}
+
+TEST_F(CutOffTest, RefusesNoNodeWhenItLosesItsMajority) {
+  Restart(/*max_restarts=*/2, /*voters=*/{0, 1, 2, 3});
+  const std::vector<Outgoing> out = PassUntil(Case::kCutOff, {0, 3});
+  EXPECT_TRUE(To(0, out, Case::kCutOff).has_cut_off());
+  EXPECT_FALSE(HasRefused(out));
+}
+
+TEST_F(CutOffTest, NamesItsOwnNodeWhenNothingContinuesTheJob) {
+  Restart(/*max_restarts=*/0, /*voters=*/{});
+  const std::vector<Outgoing> out = PassUntil(Case::kStop, {0});
+  EXPECT_EQ(To(0, out, Case::kStop).stop().cause().message(),
+            "node0 received no heartbeat from any other node for 6 s; check its network, and that "
+            "no firewall drops what is sent to it");
+  EXPECT_FALSE(HasRefused(out));
+}
+
 TEST_F(ElasticTest, ANodeThatIsAboutToBeLostIsWaitedForBeforeARestart) {
   Start();
   Failed(0, 1, 7);

@@ -218,7 +218,7 @@ TEST_F(ServerTest, ASilentAgentIsRefusedAndMayJoinAnew) {
     EXPECT_TRUE(second.Ends());
   }
   pb::RendezvousMessage message = first.Next();
-  while (message.has_heartbeat()) message = first.Next();
+  while (message.has_heartbeat() || message.has_cut_off()) message = first.Next();
   EXPECT_EQ(message.drain().cause().kind(), pb::Cause::NODE_LOST);
   Agent anew(route.channel, "job", 1);
   anew.Join();

@@ -922,8 +922,9 @@ TEST_F(AgentCoreTest, ASilentRendezvousIsLostUnlessThisProcessStoodStill) {
   Start();
   Pass(milliseconds(6'000), /*late=*/milliseconds(5'000));
   EXPECT_EQ(core_.phase(), Phase::kWorking);
-  Pass(milliseconds(5'900));
+  Pass(milliseconds(7'900));  // dead_ms and a heartbeat
   EXPECT_EQ(core_.phase(), Phase::kWorking);
+  EXPECT_TRUE(core_.IsRendezvousQuiet(now_));
   Pass(milliseconds(100));
   EXPECT_THAT(core_.outcome().message(), HasSubstr("no heartbeat"));
 }
@@ -966,6 +967,55 @@ TEST_F(AgentCoreTest, ANodeThatIsEmptyAlreadyOpensTheNextRendezvousAndJoinsIt) {
   ASSERT_EQ(Count<agent_action::JoinRendezvous>(), 1u);
   EXPECT_TRUE(All<agent_action::JoinRendezvous>()[0].in_process);
   EXPECT_THAT(Logged(), HasSubstr("node2 hosts the rendezvous from now on"));
+}
+
+class CutOffHostTest : public AgentCoreTest {
+ protected:
+  void StartHost() {
+    prepare_.set_node_index(0);
+    Prepare();
+    Take(core_.OnRun({}, now_));
+    Assign(1);
+    actions_.clear();
+  }
+  void CutOff() {
+    Hear(1, [](pb::RendezvousMessage& message) {
+      *message.mutable_cut_off()->mutable_cause() =
+          MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "node2 was lost: silent");
+    });
+  }
+};
+
+TEST_F(CutOffHostTest, GivesTheRendezvousUpAndReportsOnceItsRanksEnded) {
+  StartHost();
+  CutOff();
+  EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
+  EXPECT_FALSE(core_.hosts_rendezvous());
+  EXPECT_EQ(core_.phase(), Phase::kDraining);
+  EXPECT_FALSE(Record(pb::NodeEvent::kRendezvousLost).has_rendezvous_lost());
+  Reaped();
+  const pb::RendezvousLost lost = Record(pb::NodeEvent::kRendezvousLost).rendezvous_lost();
+  EXPECT_EQ(lost.attempt(), 1u);
+  EXPECT_EQ(lost.cause().message(), "node2 was lost: silent");
+  pb::FailoverRequest move;
+  move.set_rendezvous_node(0);
+  ASSERT_TRUE(core_.CheckFailover(move).ok());
+  Take(core_.OnFailover(move, now_));
+  EXPECT_TRUE(core_.hosts_rendezvous());
+}
+
+TEST_F(CutOffHostTest, KeepsTheRendezvousWithoutRestarts) {
+  prepare_.mutable_policy()->set_max_restarts(0);
+  StartHost();
+  CutOff();
+  EXPECT_TRUE(core_.hosts_rendezvous());
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
+}
+
+TEST_F(CutOffHostTest, IgnoresTheMessageOnAnotherNode) {
+  Start();
+  CutOff();
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
 }
 
 TEST_F(AgentCoreTest, WithoutAnotherRendezvousInTimeTheNodeEnds) {

@@ -35,6 +35,20 @@ TEST(FailoverDecisionTest, WhoeverCanBeHeardMustHaveNoticedTheLoss) {
   EXPECT_EQ(DecideFailover({GoesOn(), Waits(), newcomer}, 0), 1u);
 }
 
+TEST(FailoverDecisionTest, AHostThatGaveUpIsChosenOnlyWithoutAnother) {
+  EXPECT_EQ(DecideFailover({Waits(), Waits()}, 0), 1u);
+  EXPECT_EQ(DecideFailover({Waits(), GoesOn()}, 0), std::nullopt);
+  FailoverView over = GoesOn();
+  over.connected = false;
+  EXPECT_EQ(DecideFailover({Waits(), over}, 0), 0u);
+}
+
+TEST(FailoverDecisionTest, AHostIsCutOffWhereSeveralNodesAndAllOthersLostIt) {
+  EXPECT_TRUE(IsHostCutOff({GoesOn(), Waits(), Waits()}, 0));
+  EXPECT_FALSE(IsHostCutOff({GoesOn(), Waits(), Waits(), GoesOn()}, 0));
+  EXPECT_FALSE(IsHostCutOff({GoesOn(), Waits()}, 0)) << "node 1 may be the one that hears nothing";
+}
+
 TEST(FailoverDecisionTest, NobodyWaits) {
   FailoverView over = Waits();
   over.connected = false;

@@ -129,7 +129,8 @@ TEST(JobStateTest, WithoutTheNodeThatDecidesAnElasticJobGoesOnWithAnother) {
   job_state.OnEvent(0, Started(1, {0, 1, 2}));
   job_state.OnDisconnected(0);
   EXPECT_FALSE(job_state.ending());
-  EXPECT_EQ(job_state.OnFailedOver(1, LostCause(0, "node1 was lost: its agent disconnected")),
+  EXPECT_EQ(job_state.OnFailedOver(1, LostCause(0, "node1 was lost: its agent disconnected"),
+                                   /*keeps_last=*/false),
             "attempt 1 ended: node1 was lost: its agent disconnected; node2 hosts the rendezvous "
             "from now on");
   EXPECT_EQ(job_state.restarts(), 1u);

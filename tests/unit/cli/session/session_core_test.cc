@@ -788,6 +788,54 @@ TEST_F(LostHostCoreTest, AnotherDecidesOnceItsSupervisorHasEnded) {
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
 }
 
+// It heard no other node, and its ranks have ended.
+TEST_F(LostHostCoreTest, AnotherNodeReplacesAHostThatGaveTheRendezvousUp) {
+  PlanFor(3, 1, 3);
+  StartAll();
+  Hear(0, RendezvousLost(1, 1));
+  Watch();
+  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());  // the others may not have noticed yet
+  for (const size_t index : {1, 2}) Hear(index, RendezvousLost(1, 0));
+  Watch();
+  ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+  const pb::FailoverRequest request = All<action::Failover>()[0].request;
+  EXPECT_THAT(request.absent_nodes(), ElementsAre(0));  // it may not hear this either
+  EXPECT_EQ(request.cause().node_index(), 0u);
+  pb::RendezvousOpened opened;
+  opened.add_rendezvous_endpoints("10.0.0.2:2");
+  Take(core().OnFailoverAnswered(1, 1, opened));
+  EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(0, 2));
+  EXPECT_FALSE(core().job_state().IsGivenUp(0));
+}
+
+// Only its messages to the other nodes are dropped.
+TEST_F(LostHostCoreTest, AHostThatAllOthersLostIsEndedAlthoughItIsHeard) {
+  PlanFor(3, 1, 3);
+  StartAll();
+  Hear(1, RendezvousLost(1, 0));
+  Watch();
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+  Hear(2, RendezvousLost(1, 0));
+  Watch();
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(0));
+  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());  // not before its ranks have ended
+  Lose(0, /*supervisor_ended=*/true);
+  Watch();
+  EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
+}
+
+TEST_F(LostHostCoreTest, AHostThatGaveTheRendezvousUpHostsTheNextWhereNoOtherNodeIsLeft) {
+  PlanFor(3, 1, 3);
+  StartAll();
+  Hear(0, RendezvousLost(1, 1));
+  for (const size_t index : {1, 2}) Lose(index, /*supervisor_ended=*/true);
+  Watch();
+  ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(0));
+  EXPECT_EQ(All<action::Failover>()[0].request.cause().node_index(), 1u);
+  EXPECT_THAT(All<action::Failover>()[0].request.absent_nodes(), ElementsAre(1, 2));
+}
+
 TEST_F(LostHostCoreTest, WithoutAWordOnItsSupervisorItsLeaseIsWaitedFor) {
   LoseHost(/*supervisor_ended=*/false);
   const milliseconds gone_after = GoneAfter(options_.timeouts);

@@ -1,0 +1,104 @@
+// Nodes that are silent for too long: which are lost, and when this node may be the one that is cut
+// off.
+#include <algorithm>
+#include <utility>
+
+#include "base/count.h"
+#include "rendezvous/coordinator.h"
+
+namespace dslaunch {
+namespace {
+
+// Nodes that are cut off at the same time were heard up to one heartbeat apart. One that has been
+// silent for so long may be cut off too.
+milliseconds FadesAfter(const pb::Timeouts& timeouts) {
+  const milliseconds limit = SilenceLimit(timeouts);
+  return std::max(limit - 2 * milliseconds(timeouts.heartbeat_ms()), limit / 2);
+}
+
+}  // namespace
+
+// A tick that is late by half of a limit means that this process could not run: the messages of the
+// agents are still unread, and no node is suspected.
+void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_point now) {
+  const milliseconds dead(options_.timeouts.dead_ms());
+  const milliseconds suspect(options_.timeouts.suspect_ms());
+  std::vector<Participant*> lost;
+  for (Participant& participant : Joined()) {
+    if (participant.lost_in) continue;
+    if (since_last_tick >= dead / 2) {
+      participant.last_seen = now;
+      for (auto& [rank, progress] : participant.progress) progress.steps.step_at = now;
+    }
+    const Clock::duration silent = now - participant.last_seen;
+    if (silent >= SilenceLimit(options_.timeouts)) {
+      lost.push_back(&participant);
+    } else if (silent >= suspect && since_last_tick < suspect / 2 &&
+               !std::exchange(participant.suspect, true)) {
+      Notify("no heartbeat from " + NodeName(participant.member.node_index) + " for " +
+             WholeSeconds(silent) + "; after " + Seconds(dead.count()) + " it counts as lost");
+    }
+  }
+  std::ranges::stable_sort(lost, {}, &Participant::last_seen);
+  const std::string why = "no heartbeat for " + Seconds(dead.count());
+  if (!MayBeCutOff(lost, why, now)) LoseTogether(std::move(lost), why, Fence::kYes, now);
+}
+
+// To refuse the silent nodes would end them, though they may be healthy and have a front end, or a
+// majority, that continues the job without this node.
+bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std::string& why,
+                              Clock::time_point now) {
+  const bool has_ranks = phase_ >= Phase::kStarting && phase_ <= Phase::kWaiting;
+  const bool is_own_node = std::ranges::any_of(silent, [this](const Participant* participant) {
+    return participant->member.node_index == options_.rendezvous_node;
+  });
+  if (silent.empty() || !has_ranks || is_own_node || !HearsTooFew(now)) {
+    cut_off_at_.reset();
+    return false;
+  }
+  // The others are about to be silent for as long, unless one of them is heard.
+  const milliseconds limit = SilenceLimit(options_.timeouts);
+  const bool all_are_silent = std::ranges::all_of(Joined(), [&](const Participant& participant) {
+    return participant.lost_in || now - participant.last_seen < FadesAfter(options_.timeouts) ||
+           now - participant.last_seen >= limit;
+  });
+  if (!all_are_silent) return true;
+  if (options_.policy.max_restarts() == 0) return StopUnheard(silent, now);
+  if (!cut_off_at_) {
+    cut_off_at_ = now;
+    pb::RendezvousMessage message;
+    *message.mutable_cut_off()->mutable_cause() = LossOfAll(silent, why);
+    Send(participants_[options_.rendezvous_node].session, std::move(message));
+  }
+  // Its agent leaves at once, and this rendezvous ends with that, unless no other can be chosen.
+  return now - *cut_off_at_ < milliseconds(options_.timeouts.heartbeat_ms());
+}
+
+// Ends a job that may not restart. Where several nodes fell silent together the cause is this
+// node's view, because none of them is known to have failed. One silent node is lost as ever.
+bool Coordinator::StopUnheard(const std::vector<Participant*>& silent, Clock::time_point now) {
+  if (silent.size() < 2) return false;
+  reports_.clear();
+  cause_is_final_ = true;
+  const uint32_t own = options_.rendezvous_node;
+  Stop(MakeNodeCause(pb::Cause::NODE_LOST, own, ExitCode::kUnavailable,
+                     NodeName(own) + " received no heartbeat from any other node for " +
+                         Seconds(options_.timeouts.dead_ms()) +
+                         "; check its network, and that no firewall drops what is sent to it"),
+       now);
+  return true;
+}
+
+bool Coordinator::HearsTooFew(Clock::time_point now) const {
+  const auto is_heard = [&](const Participant& participant) {
+    return participant.has_joined && !participant.lost_in &&
+           now - participant.last_seen < FadesAfter(options_.timeouts);
+  };
+  if (std::ranges::count_if(Joined(), is_heard) <= 1) return true;  // this node itself
+  if (!majority_) return false;
+  const auto voters = std::ranges::count_if(
+      options_.voters, [&](uint32_t voter) { return is_heard(participants_[voter]); });
+  return std::cmp_less(voters, options_.majority);
+}
+
+}  // namespace dslaunch
