@@ -39,9 +39,35 @@ bool IsName(std::string_view text) {
   });
 }
 
+// Where the quote that begins a value ends; npos: nowhere. A backslash in double quotes keeps the
+// next byte.
+size_t ClosingQuote(std::string_view value) {
+  const char quote = value.front();
+  for (size_t i = 1; i < value.size(); ++i) {
+    if (value[i] == quote) return i;
+    if (quote == '"' && value[i] == '\\') ++i;
+  }
+  return std::string_view::npos;
+}
+
 bool IsQuoted(std::string_view value) {
   return value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
-         value.back() == value.front();
+         ClosingQuote(value) == value.size() - 1;
+}
+
+// A quoted value as a shell reads it: without the quotes, and in double quotes without the
+// backslash before a quote, a backslash, '$' and '`'.
+std::string Unquoted(std::string_view value) {
+  const bool has_escapes = value.front() == '"';
+  value = value.substr(1, value.size() - 2);
+  std::string text;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const bool is_escape = has_escapes && value[i] == '\\' && i + 1 < value.size() &&
+                           std::string_view("\"\\$`").find(value[i + 1]) != std::string_view::npos;
+    if (is_escape) ++i;
+    text += value[i];
+  }
+  return text;
 }
 
 // "'NAME': "; empty where it may be a part of a secret: only capitals, digits and '_' are quoted.
@@ -55,7 +81,13 @@ std::string QuotedName(std::string_view name) {
 
 // Whether a shell would replace something in it.
 bool HasExpansion(std::string_view value) {
+  const bool is_quoted = IsQuoted(value);
+  if (is_quoted && value.front() == '\'') return false;
   for (size_t i = 0; i < value.size(); ++i) {
+    if (is_quoted && value[i] == '\\') {
+      ++i;
+      continue;
+    }
     if (value[i] == '`') return true;
     if (value[i] != '$' || i + 1 == value.size()) continue;
     const char next = value[i + 1];
@@ -154,15 +186,11 @@ Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path) {
     const std::string_view value = Trimmed(line.substr(equals + 1));
     if (value.find('\0') != std::string_view::npos)
       return bad(name, "its value has a NUL byte, which no variable can have; remove it");
-    file.variables.emplace_back(name, value);
+    file.variables.emplace_back(name, IsQuoted(value) ? Unquoted(value) : std::string(value));
     if (HasExpansion(value)) {
       file.notices.push_back(place + std::string(name) +
                              " is used literally: no shell on the nodes expands it; put it "
                              "in a script for --venv_script, where bash does");
-    } else if (IsQuoted(value)) {
-      file.notices.push_back(place + std::string(name) +
-                             ": the quotes are part of its value, since no shell reads it; remove "
-                             "them, blanks need none");
     }
   }
   return file;

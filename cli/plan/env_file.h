@@ -19,11 +19,11 @@ struct EnvFile {
   std::vector<std::string> notices;  // for the user: what DeepSpeed would have made of a value
 };
 
-// Blank lines and those that begin with '#' are skipped; blanks around name and value go, and so
-// does `export` before a name. All else of a value is literal, since no shell ever reads it. So `$`
-// and '`', which DeepSpeed has a shell on the node expand, and quotes around a value each get a
-// notice with a hint. kBadInput reads "path:line: 'NAME': what; hint", and quotes nothing that may
-// be a secret. Pure.
+// Skips blank lines and lines that begin with '#'. Removes blanks around name and value, `export`
+// before a name, and one pair of quotes that encloses a value, with a shell's escapes in double
+// quotes. All else of a value is literal, since no shell ever reads it. So `$` and '`', which
+// DeepSpeed has a shell on the node expand, get a notice with a hint. kBadInput reads "path:line:
+// 'NAME': what; hint", and quotes nothing that may be a secret. Pure.
 Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path);
 
 // Reads the file in HOME and then that in `cwd`, as far as they are there: later ones override

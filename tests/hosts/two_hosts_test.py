@@ -137,7 +137,9 @@ class ByteForByte(HostsCase):
         for _ in range(3):
             arguments = awkward_strings(chance, 20)
             values = awkward_strings(chance, 20)
-            in_file = [value.replace(b"\n", b"").replace(b"\r", b"").strip() for value in awkward_strings(chance, 20)]
+            # An enclosing pair of quotes is no part of a value there.
+            in_file = [value.replace(b"\n", b"").replace(b"\r", b"").strip(b" \t\v\f\"'")
+                       for value in awkward_strings(chance, 20)]
             exported = awkward_strings(chance, 5)
             (self.folder / ".deepspeed_env").write_bytes(b"".join(b"F%d=%b\n" % pair for pair in enumerate(in_file)))
             words = [part for i, value in enumerate(values) for part in ("--env", b"V%d=%b" % (i, value))]

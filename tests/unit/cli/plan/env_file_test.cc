@@ -57,12 +57,24 @@ TEST(EnvFileTest, WhatAShellWouldHaveChangedIsSaid) {
       "PATH=/opt/x:$PATH\nA=${HOME}\nB=$(id)\nC=`id`\nD=5$\nE=\"x y\"\nF='z'\nG=$ x\nH=\"\n", "f");
   ASSERT_TRUE(file.ok());
   EXPECT_EQ(file->variables[0].second, "/opt/x:$PATH");
-  EXPECT_THAT(
-      file->notices,
-      ElementsAre(HasSubstr("f:1: PATH is used literally"), HasSubstr("f:2: A"),
-                  HasSubstr("f:3: B"), HasSubstr("f:4: C"),
-                  HasSubstr("f:6: E: the quotes are part of its value"), HasSubstr("f:7: F")));
+  EXPECT_THAT(file->notices,
+              ElementsAre(HasSubstr("f:1: PATH is used literally"), HasSubstr("f:2: A"),
+                          HasSubstr("f:3: B"), HasSubstr("f:4: C")));
   EXPECT_THAT(file->notices[0], HasSubstr("--venv_script"));
+}
+
+TEST(EnvFileTest, RemovesOnePairOfEnclosingQuotes) {
+  const auto file = ParseEnvFile(
+      "A=\"value\"\nB='x y'\nC=\"\"\nD=\"'x'\"\nE=\"a\" and \"b\"\nF=\"\nG={\"a\": \"b\"}\n"
+      "H=\"{\\\"a\\\": 1, \\d}\"\nI='\\\"$HOME'\nJ=\"x\\\"\nexport K=\"v\"\nL=\"5\\$x\"",
+      "f");
+  ASSERT_TRUE(file.ok());
+  EXPECT_THAT(file->variables, ElementsAre(Pair("A", "value"), Pair("B", "x y"), Pair("C", ""),
+                                           Pair("D", "'x'"), Pair("E", "\"a\" and \"b\""),
+                                           Pair("F", "\""), Pair("G", "{\"a\": \"b\"}"),
+                                           Pair("H", "{\"a\": 1, \\d}"), Pair("I", "\\\"$HOME"),
+                                           Pair("J", "\"x\\\""), Pair("K", "v"), Pair("L", "5$x")));
+  EXPECT_THAT(file->notices, IsEmpty());
 }
 
 class ReadEnvFilesTest : public ::testing::Test {
