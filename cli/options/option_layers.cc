@@ -63,6 +63,8 @@ Result<void> ReadOne(const OptionSpec& spec, const FlagValue& given, ParsedFlags
 void OptionLayer::Add(const OptionSpec& spec, FlagValue given) {
   std::vector<FlagValue>& all = values[&spec];
   if (!spec.repeatable) all.clear();
+  if (spec.target.kind == ValueKind::kFile || spec.target.kind == ValueKind::kFolder)
+    given.text = ExpandHome(given.text);
   if (!(spec.may_be_empty && given.text.empty())) all.push_back(std::move(given));
 }
 

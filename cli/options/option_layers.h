@@ -1,5 +1,5 @@
 // Where options come from, and which one counts: the command line before the run file, and that
-// before PET_NAME variables. Pure.
+// before PET_NAME variables. Pure but for ExpandHome.
 #pragma once
 
 #include <map>
@@ -17,7 +17,8 @@ namespace dslaunch {
 struct OptionLayer {
   std::map<const OptionSpec*, std::vector<FlagValue>> values;
 
-  // Adds a value: of an option given twice the last counts, unless it is repeatable.
+  // Adds a value: of an option given twice the last counts, unless it is repeatable. A path gets
+  // its home folder by ExpandHome.
   void Add(const OptionSpec& spec, FlagValue given);
 };
 

@@ -1,9 +1,12 @@
 #include "cli/options/option_values.h"
 
+#include <pwd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/suggest.h"
 #include "cli/plan/secrets.h"
@@ -115,6 +118,18 @@ void ReadRdzvKey(const std::string& option, const std::string& key, const std::s
 }
 
 }  // namespace
+
+std::string ExpandHome(const std::string& path) {
+  if (!path.starts_with('~')) return path;
+  const size_t end = std::min(path.find('/'), path.size());
+  const std::string user = path.substr(1, end - 1);
+  const char* home = std::getenv("HOME");
+  if (!user.empty()) {
+    const passwd* const account = ::getpwnam(user.c_str());
+    home = account == nullptr ? nullptr : account->pw_dir;
+  }
+  return home == nullptr || *home == '\0' ? path : home + path.substr(end);
+}
 
 std::string LowerCase(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -25,6 +25,11 @@ class ValidationError : public std::runtime_error {
 
 std::string LowerCase(std::string text);
 
+// `path` with its leading "~" or "~USER" replaced by that home folder, as a shell does it for a
+// word of its own but not in --log_dir=~/x. Unchanged where the home folder is not known. Reads
+// HOME and the system's accounts.
+std::string ExpandHome(const std::string& path);
+
 // ", did you mean bf16?"; empty where none of `known` is near.
 std::string DidYouMean(const std::string& text, const std::vector<std::string>& known);
 

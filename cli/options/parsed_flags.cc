@@ -113,11 +113,13 @@ Result<void> Standalone(ParsedFlags& flags) {
     return WrongUse("--standalone is a job of one node; leave it out, or ask for one node");
   }
   OneNodeHere(options);
-  for (const char* name : {"--rdzv_endpoint", "--rdzv_backend", "--rdzv_id", "--node_rank"}) {
+  for (const char* name : {"--rdzv_endpoint", "--rdzv_backend", "--rdzv_id", "--node_rank",
+                           "--master_addr", "--local_addr"}) {
     if (flags.given.contains(name)) {
       options.notices.push_back(std::string(name) + " is not used: --standalone is one node");
     }
   }
+  options.master_addr.reset();  // as torchrun, also where PET_MASTER_ADDR gives it
   CountAsTorchrun(flags);
   return {};
 }

@@ -122,6 +122,18 @@ TEST(CommandTable, NamesKindsAndTargetsAgree) {
   }
 }
 
+// Only these have "~" expanded.
+TEST(CommandTable, OptionsWithPathsHaveThatKind) {
+  for (const auto& [command, option] : Places()) {
+    const std::string value = option.value;
+    const bool is_path = value.starts_with("FILE") || value.starts_with("LIB.so") ||
+                         value == "DIR" || value == "PATH" || value == "FOLDER";
+    if (!is_path || option.refusal != nullptr) continue;
+    EXPECT_THAT(option.target.kind, testing::AnyOf(ValueKind::kFile, ValueKind::kFolder))
+        << command.name << " " << option.names;
+  }
+}
+
 TEST(CommandTable, EveryOptionIsTakenByTheParserInEverySpelling) {
   for (const auto& [command, option] : Places()) {
     for (std::string name : NamesOf(option)) {

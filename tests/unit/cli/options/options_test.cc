@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <regex>
 #include <sstream>
 
@@ -579,6 +581,38 @@ TEST(ParseOptions, OneNodeInTheWordsOfSeveralIsThisMachine) {
   EXPECT_THAT(standalone.notices, ElementsAre("--rdzv_id is not used: --standalone is one node"));
 }
 
+TEST(ParseOptions, StandaloneIgnoresMasterAddrAndReportsIt) {
+  const char* const environment[] = {"PET_MASTER_ADDR=10.9.9.9", nullptr};
+  const char* const argv[] = {"dslaunch", "--standalone", "-n", "1", "p"};
+  const auto from_variable = ParseOptions(std::ssize(argv), argv, {environment, ""});
+  ASSERT_TRUE(from_variable.ok()) << from_variable.error().message;
+  for (const LaunchOptions& options :
+       {*from_variable, Good({"--standalone", "--master_addr=10.9.9.9", "-n", "1", "p"})}) {
+    EXPECT_EQ(options.master_addr, std::nullopt);
+    EXPECT_THAT(options.notices,
+                ElementsAre("--master_addr is not used: --standalone is one node"));
+  }
+  EXPECT_THAT(Good({"--standalone", "--local_addr", "10.9.9.9", "-n", "1", "p"}).notices,
+              ElementsAre("--local_addr is not used: --standalone is one node"));
+}
+
+TEST(ParseOptions, ExpandsTildeInPathsFromEveryLayer) {
+  const std::string home = std::getenv("HOME");
+  EXPECT_EQ(Good({"--log_dir=~/x", "p"}).log_dir, home + "/x");
+  EXPECT_EQ(Good({"--log_dir=~", "p"}).log_dir, home);
+  EXPECT_EQ(Good({"--output_filename=~/x", "p"}).log_dir, home + "/x");
+  EXPECT_EQ(Good({"--hostfile=~/hosts", "p"}).hostfile, home + "/hosts");
+  EXPECT_EQ(Good({"--log_dir=~root/x", "p"}).log_dir, "/root/x");
+  EXPECT_EQ(Good({"--log_dir=~no-such-user/x", "p"}).log_dir, "~no-such-user/x");
+  EXPECT_EQ(Good({"--log_dir=a/~/x", "p"}).log_dir, "a/~/x");
+  EXPECT_THAT(Good({"--copy=~/a", "--copy=b", "p"}).copy_files, ElementsAre(home + "/a", "b"));
+  EXPECT_EQ(Good({"train", "--checkpoint_dir=~/ck"}).train.checkpoint_dir, home + "/ck");
+  EXPECT_THAT(Good({"--env", "A=~/x", "p"}).env, ElementsAre("A=~/x")) << "not a path";
+  const char* const environment[] = {"PET_LOG_DIR=~/x", nullptr};
+  const char* const argv[] = {"dslaunch", "p"};
+  EXPECT_EQ(ParseOptions(std::ssize(argv), argv, {environment, ""})->log_dir, home + "/x");
+}
+
 TEST(ParseOptions, WhatTorchrunShows) {
   const auto shows = [](const std::vector<std::string>& arguments) {
     std::vector<std::string> all = arguments;
@@ -684,6 +718,11 @@ TEST_F(LaunchFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
   const auto filtered = ParseHere({"--include", "w0", "p"});
   ASSERT_TRUE(filtered.ok()) << filtered.error().message;  // it excludes the file's num_gpus
   EXPECT_FALSE(filtered->num_gpus);
+}
+
+TEST_F(LaunchFileOptions, ExpandTilde) {
+  folder_.Write("dslaunch.yaml", "launch:\n  log_dir: ~/x\n");
+  EXPECT_EQ(ParseHere({"p"})->log_dir, std::string(std::getenv("HOME")) + "/x");
 }
 
 TEST_F(LaunchFileOptions, BesideARecipe) {
