@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,14 +36,25 @@ enum Step : int {
   kDup2,
   kPassFd,
   kOpenFiles,
+  kLimits,
   kMask,
   kExecve
 };
-constexpr const char* kStepNames[] = {
-    "setsid",       "setpgid",        "prctl(PR_SET_PDEATHSIG)", "prctl(PR_SET_NO_NEW_PRIVS)",
-    "bind to CPUs", "bind to memory", "open stdout file",        "open stderr file",
-    "chdir",        "dup2",           "keep descriptor open",    "setrlimit(RLIMIT_NOFILE)",
-    "sigprocmask",  "execve"};
+constexpr const char* kStepNames[] = {"setsid",
+                                      "setpgid",
+                                      "prctl(PR_SET_PDEATHSIG)",
+                                      "prctl(PR_SET_NO_NEW_PRIVS)",
+                                      "bind to CPUs",
+                                      "bind to memory",
+                                      "open stdout file",
+                                      "open stderr file",
+                                      "chdir",
+                                      "dup2",
+                                      "keep descriptor open",
+                                      "setrlimit(RLIMIT_NOFILE)",
+                                      "setrlimit",
+                                      "sigprocmask",
+                                      "execve"};
 struct ChildError {
   int error_number;
   int step;
@@ -82,6 +94,8 @@ struct ChildPlan {
   int error_fd;
   int max_fd;                // for kernels without close_range
   const rlimit* open_files;  // nullptr: the caller's
+  const std::vector<SpawnLimit>& limits;
+  std::optional<mode_t> umask;  // nullopt: the caller's
   int parent_death_signal;
   bool no_new_privileges;
   bool own_session;
@@ -171,6 +185,11 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   CloseAllBut(plan.kept_fds, plan.max_fd);
   if (plan.open_files != nullptr && setrlimit(RLIMIT_NOFILE, plan.open_files) < 0)
     Fail(plan, kOpenFiles);
+  if (plan.umask) umask(*plan.umask);
+  for (const SpawnLimit& one : plan.limits) {
+    if (setrlimit(static_cast<__rlimit_resource_t>(one.resource), &one.limit) < 0)
+      Fail(plan, kLimits);
+  }
 
   sigset_t none;
   sigemptyset(&none);
@@ -247,6 +266,26 @@ int MaxFd() {
 // Set by RaiseOpenFileLimit: what children get back.
 std::optional<rlimit> open_files_before_raise;
 
+// Set by MakeProcessPrivate.
+struct BeforePrivate {
+  mode_t umask = 0;
+  rlimit core = {};
+};
+std::optional<BeforePrivate> before_private;
+
+// What the child changes: first what is restored, then what the spec chooses.
+std::vector<SpawnLimit> LimitsOf(const SpawnSpec& spec) {
+  std::vector<SpawnLimit> limits;
+  if (spec.as_before && before_private) limits.push_back({RLIMIT_CORE, before_private->core});
+  limits.insert(limits.end(), spec.limits.begin(), spec.limits.end());
+  return limits;
+}
+
+std::optional<mode_t> UmaskOf(const SpawnSpec& spec) {
+  if (spec.umask || !spec.as_before || !before_private) return spec.umask;
+  return before_private->umask;
+}
+
 // Leaves out the fork handlers that libraries register: the child calls into none of them. Starts
 // the child in its cgroup, since moving it there afterwards waits for the whole kernel (16 ms); a
 // kernel that cannot (before 5.7) or will not starts it in ours.
@@ -275,6 +314,16 @@ void RaiseOpenFileLimit() {
   rlimit raised = limit;
   raised.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &raised) == 0) open_files_before_raise = limit;
+}
+
+void MakeProcessPrivate() {
+  if (before_private) return;
+  BeforePrivate before;
+  before.umask = umask(077);
+  getrlimit(RLIMIT_CORE, &before.core);
+  const rlimit no_core = {0, before.core.rlim_max};
+  setrlimit(RLIMIT_CORE, &no_core);
+  before_private = before;
 }
 
 std::string FindProgram(const std::string& name) {
@@ -320,6 +369,7 @@ std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
   std::ranges::sort(kept_fds);
   const BitMask cpus(spec.cpus);
   const BitMask memory_nodes(spec.memory_nodes);
+  const std::vector<SpawnLimit> limits = LimitsOf(spec);
   const ChildPlan plan = {
       .executable = spec.executable.c_str(),
       .argv = argv.data(),
@@ -333,6 +383,8 @@ std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
       .error_fd = error_write.get(),
       .max_fd = MaxFd(),
       .open_files = open_files_before_raise ? &*open_files_before_raise : nullptr,
+      .limits = limits,
+      .umask = UmaskOf(spec),
       .parent_death_signal = spec.parent_death_signal,
       .no_new_privileges = spec.no_new_privileges,
       .own_session = spec.own_session,

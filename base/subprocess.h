@@ -1,6 +1,7 @@
 // Starting one process: the one place in dslaunch that forks and executes.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <optional>
@@ -30,6 +31,15 @@ void CloseFrom(int first);
 // nothing.
 void RaiseOpenFileLimit();
 
+// Makes what this process writes private: its umask is 077, and it dumps no core. A child gets the
+// umask and limit from before by SpawnSpec::as_before. Before there are threads.
+void MakeProcessPrivate();
+
+struct SpawnLimit {
+  int resource = 0;  // RLIMIT_NOFILE ...
+  rlimit limit = {};
+};
+
 // What to start and how. Every string reaches the program byte for byte; no shell is involved.
 struct SpawnSpec {
   std::string executable = {};         // absolute path
@@ -52,6 +62,9 @@ struct SpawnSpec {
   std::vector<int> cpus = {};          // where it may run; empty: where the caller may
   std::vector<int> memory_nodes = {};  // where its memory comes from; empty: as the caller's
   bool memory_preferred = false;       // from elsewhere too, once those are full
+  bool as_before = false;            // with the umask and core limit from before MakeProcessPrivate
+  std::optional<mode_t> umask = {};  // else the caller's
+  std::vector<SpawnLimit> limits = {};  // resource limits that differ from the caller's
 };
 
 // Why a process could not be started.
@@ -69,11 +82,11 @@ struct SpawnResult {
 inline constexpr milliseconds kSpawnTimeout{30'000};
 
 // Starts the process with default signal dispositions, an empty signal mask and no descriptor above
-// 2 but `pass_fds`. Resource limits and the umask are the caller's. Returns once execve has
-// succeeded or failed, so a program that cannot run is known at once; after kSpawnTimeout it is
-// killed. The caller reaps. Safe in a process with several threads; with parent_death_signal call
-// it from a thread that outlives the child. A zombie is left for the caller's reaper only after a
-// time-out.
+// 2 but `pass_fds`. Resource limits and the umask are the caller's unless the spec changes them.
+// Returns once execve has succeeded or failed, so a program that cannot run is known at once; after
+// kSpawnTimeout it is killed. The caller reaps. Safe in a process with several threads; with
+// parent_death_signal call it from a thread that outlives the child. A zombie is left for the
+// caller's reaper only after a time-out.
 SpawnResult Spawn(const SpawnSpec& spec);
 
 // The same for a caller that waits for many at once: returns once the process exists, which is not

@@ -116,6 +116,14 @@ Environment MergeEnvironment(Environment base,
   return base;
 }
 
+Environment WithVariable(Environment environment, const std::string& name,
+                         const std::string& value) {
+  std::erase_if(environment,
+                [&](const std::string& entry) { return entry.starts_with(name + "="); });
+  environment.push_back(name + "=" + value);
+  return environment;
+}
+
 const char* FindVariable(const Environment& environment, const std::string& name) {
   for (const std::string& entry : environment) {
     if (entry.size() > name.size() && entry[name.size()] == '=' &&

@@ -20,6 +20,10 @@ Environment NodeEnvironment();
 Environment MergeEnvironment(Environment base,
                              const google::protobuf::RepeatedPtrField<pb::EnvVar>& overrides);
 
+// `environment` with NAME=VALUE in place of any NAME.
+Environment WithVariable(Environment environment, const std::string& name,
+                         const std::string& value);
+
 // The value of NAME, or nullptr; points into `environment`.
 const char* FindVariable(const Environment& environment, const std::string& name);
 

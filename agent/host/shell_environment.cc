@@ -2,17 +2,23 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstring>
+#include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/child_watch.h"
+#include "base/proc_text.h"
 #include "base/sanitize.h"
 #include "base/signal_name.h"
 #include "base/subprocess.h"
@@ -24,8 +30,13 @@ namespace {
 // The script comes as a variable: as an argument it would be the script's own, and as $0 it would
 // make the script believe that it is executed.
 constexpr char kScriptVariable[] = "DSLAUNCH_VENV_SCRIPT";
+// Prints umask and limits before and after the script, the folder, and the environment, each field
+// ended by a zero byte.
 constexpr char kCommand[] =
-    R"sh(source "$DSLAUNCH_VENV_SCRIPT" >&2 || exit; exec "$(command -pv env)" -0)sh";
+    R"sh(builtin printf '%s\0%s\0' "$(builtin umask)" "$(command -p cat /proc/self/limits)"; )sh"
+    R"sh(source "$DSLAUNCH_VENV_SCRIPT" >&2 || exit; )sh"
+    R"sh(builtin printf '%s\0%s\0%s\0' "$(builtin umask)" "$(command -p cat /proc/self/limits)" "$PWD"; )sh"
+    R"sh(exec "$(command -pv env)" -0)sh";
 
 // The shell's own doing.
 constexpr std::string_view kShellsOwn[] = {kScriptVariable, "_", "SHLVL", "PWD", "OLDPWD"};
@@ -95,6 +106,89 @@ bool IsShellsOwn(std::string_view name) {
   return std::ranges::find(kShellsOwn, name) != std::end(kShellsOwn);
 }
 
+struct NamedLimit {
+  std::string_view name;
+  int resource;
+};
+constexpr NamedLimit kLimits[] = {{"Max cpu time", RLIMIT_CPU},
+                                  {"Max file size", RLIMIT_FSIZE},
+                                  {"Max data size", RLIMIT_DATA},
+                                  {"Max stack size", RLIMIT_STACK},
+                                  {"Max core file size", RLIMIT_CORE},
+                                  {"Max resident set", RLIMIT_RSS},
+                                  {"Max processes", RLIMIT_NPROC},
+                                  {"Max open files", RLIMIT_NOFILE},
+                                  {"Max locked memory", RLIMIT_MEMLOCK},
+                                  {"Max address space", RLIMIT_AS},
+                                  {"Max file locks", RLIMIT_LOCKS},
+                                  {"Max pending signals", RLIMIT_SIGPENDING},
+                                  {"Max msgqueue size", RLIMIT_MSGQUEUE},
+                                  {"Max nice priority", RLIMIT_NICE},
+                                  {"Max realtime priority", RLIMIT_RTPRIO},
+                                  {"Max realtime timeout", RLIMIT_RTTIME}};
+
+template <class T>
+std::optional<T> ReadNumber(std::string_view text, int base) {
+  T number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (status != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<uint64_t> ReadLimit(std::string_view word) {
+  return word == "unlimited" ? RLIM_INFINITY : ReadNumber<uint64_t>(word, 10);
+}
+
+// Of the text of /proc/PID/limits, a limit a line: name, soft, hard.
+std::vector<pb::ResourceLimit> ReadLimits(std::string_view text) {
+  std::vector<pb::ResourceLimit> limits;
+  while (!text.empty()) {
+    std::string_view line = TakeLine(text);
+    const auto known = std::ranges::find_if(
+        kLimits, [&](const NamedLimit& limit) { return line.starts_with(limit.name); });
+    if (known == std::end(kLimits)) continue;
+    line.remove_prefix(known->name.size());
+    const std::optional<uint64_t> soft = ReadLimit(TakeWord(line));
+    const std::optional<uint64_t> hard = ReadLimit(TakeWord(line));
+    if (!soft || !hard) continue;
+    pb::ResourceLimit& limit = limits.emplace_back();
+    limit.set_resource(static_cast<uint32_t>(known->resource));
+    limit.set_soft(*soft);
+    limit.set_hard(*hard);
+  }
+  return limits;
+}
+
+// Reads what kCommand has printed; nullopt: not all of it. Variables that are the shell's own stay
+// as in `before`.
+std::optional<SourcedShell> ReadShell(std::string_view printed, const Environment& before) {
+  const auto take_field = [&] {
+    const std::string_view field = printed.substr(0, printed.find('\0'));
+    printed.remove_prefix(std::min(field.size() + 1, printed.size()));
+    return field;
+  };
+  const std::string_view old_umask = take_field();
+  const std::string_view old_limits = take_field();
+  const std::string_view umask = take_field();
+  SourcedShell shell;
+  if (const auto mask = ReadNumber<uint32_t>(umask, 8); mask && umask != old_umask)
+    shell.limits.set_umask(*mask);
+  *shell.limits.mutable_limits() = ChangedLimits(old_limits, take_field());
+  shell.cwd = std::string(take_field());
+  for (const std::string& entry : before) {
+    if (IsShellsOwn(NameOf(entry))) shell.environment.push_back(entry);
+  }
+  bool is_complete = false;
+  while (!printed.empty()) {
+    const std::string_view entry = take_field();
+    is_complete = is_complete || NameOf(entry) == kScriptVariable;
+    if (entry.find('=') != std::string_view::npos && !IsShellsOwn(NameOf(entry)))
+      shell.environment.emplace_back(entry);
+  }
+  if (!is_complete) return std::nullopt;
+  return shell;
+}
+
 std::string FindScript(const std::string& script, const std::string& cwd,
                        const Environment& environment) {
   if (script.starts_with('/')) return script;
@@ -107,9 +201,9 @@ std::string FindScript(const std::string& script, const std::string& cwd,
 
 }  // namespace
 
-Result<Environment> SourceScript(const std::string& script, const std::string& cwd,
-                                 const Environment& environment, const std::string& node_name,
-                                 milliseconds timeout) {
+Result<SourcedShell> SourceScript(const std::string& script, const std::string& cwd,
+                                  const Environment& environment, const std::string& node_name,
+                                  milliseconds timeout) {
   const std::string path = FindScript(script, cwd, environment);
   const std::string what = node_name + ": --venv_script " + path;
   if (access(path.c_str(), R_OK) != 0) {
@@ -124,12 +218,13 @@ Result<Environment> SourceScript(const std::string& script, const std::string& c
   SpawnSpec spec;
   spec.executable = *bash;
   spec.argv = {"bash", "-c", kCommand};
-  spec.env = environment;
+  spec.env = WithVariable(environment, "PWD", cwd);  // or bash takes the name without links
   spec.env.push_back(std::string(kScriptVariable) + "=" + path);
   spec.cwd = cwd;
   spec.stdout_fd = out.second.get();
   spec.stderr_fd = err.second.get();
   spec.own_group = true;
+  spec.as_before = true;
   spec.parent_death_signal = SIGKILL;
   const SpawnResult spawned = Spawn(spec);
   if (spawned.pid < 0) {
@@ -160,24 +255,26 @@ Result<Environment> SourceScript(const std::string& script, const std::string& c
                                           "; if that is not a failure, make its last line: true"};
   }
 
-  Environment made;
-  for (const std::string& entry : environment) {
-    if (IsShellsOwn(NameOf(entry))) made.push_back(entry);
-  }
-  bool complete = false;
-  for (std::string_view rest = run.out; !rest.empty();) {
-    const std::string_view entry = rest.substr(0, rest.find('\0'));
-    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
-    complete = complete || NameOf(entry) == kScriptVariable;
-    if (entry.find('=') != std::string_view::npos && !IsShellsOwn(NameOf(entry)))
-      made.emplace_back(entry);
-  }
-  if (!complete) {
+  const std::optional<SourcedShell> made = ReadShell(run.out, environment);
+  if (!made) {
     return Error{ExitCode::kBadInput,
                  what + " left the shell before its environment could be read" + said +
                      "; it is sourced, so it must not call exit or exec"};
   }
-  return made;
+  return *made;
+}
+
+google::protobuf::RepeatedPtrField<pb::ResourceLimit> ChangedLimits(std::string_view before,
+                                                                    std::string_view after) {
+  google::protobuf::RepeatedPtrField<pb::ResourceLimit> changed;
+  const std::vector<pb::ResourceLimit> old_limits = ReadLimits(before);
+  for (const pb::ResourceLimit& limit : ReadLimits(after)) {
+    const auto old = std::ranges::find(old_limits, limit.resource(), &pb::ResourceLimit::resource);
+    const bool is_equal =
+        old == old_limits.end() || (old->soft() == limit.soft() && old->hard() == limit.hard());
+    if (!is_equal) *changed.Add() = limit;
+  }
+  return changed;
 }
 
 }  // namespace dslaunch

@@ -190,14 +190,15 @@ pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patie
     found.set_failure(error.message.substr(error.message.starts_with(": ") ? 2 : 0));
     return found;
   };
-  const Result<Environment> environment = ProgramEnvironment(program, "");
-  if (!environment.ok()) return fails(environment.error());
-  const Result<ResolvedProgram> resolved = ResolveProgram(program, *environment, "");
+  const Result<ProgramContext> context = ContextOf(program, "");
+  if (!context.ok()) return fails(context.error());
+  const Environment& environment = context->environment;
+  const Result<ResolvedProgram> resolved = ResolveProgram(context->program, environment, "");
   if (!resolved.ok()) return fails(resolved.error());
   found.set_executable(resolved->argv.front());
   if (program.form() == pb::Program::PLAIN) return found;
   const BriefRun run =
-      RunBriefly({resolved->argv.front(), "--version"}, *environment, Deadline::After(patience));
+      RunBriefly({resolved->argv.front(), "--version"}, environment, Deadline::After(patience));
   if (run.end == BriefRun::End::kExited && run.number == 0)
     found.set_said(FirstWords(run.output));
   else

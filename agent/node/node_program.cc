@@ -14,15 +14,21 @@
 
 namespace dslaunch {
 
-Result<Environment> ProgramEnvironment(const pb::Program& program, const std::string& node_name) {
-  Environment environment = NodeEnvironment();
+Result<ProgramContext> ContextOf(const pb::Program& program, const std::string& node_name) {
+  ProgramContext context;
+  context.program = program;
+  context.environment = NodeEnvironment();
   if (!program.venv_script().empty()) {
     DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name));
-    DSL_TRY_ASSIGN(environment,
-                   SourceScript(program.venv_script(), program.cwd(), environment, node_name));
+    DSL_TRY_ASSIGN(SourcedShell shell, SourceScript(program.venv_script(), program.cwd(),
+                                                    context.environment, node_name));
+    context.environment = std::move(shell.environment);
+    context.shell_limits = std::move(shell.limits);
+    context.program.set_cwd(shell.cwd);
   }
-  environment = MergeEnvironment(std::move(environment), program.env());
-  return MergeEnvironment(std::move(environment), program.chosen_env());
+  context.environment = MergeEnvironment(std::move(context.environment), program.env());
+  context.environment = MergeEnvironment(std::move(context.environment), program.chosen_env());
+  return context;
 }
 
 Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
@@ -33,8 +39,10 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   const Result<pb::Program> with_copies = WithCopies(prepare.program(), prepare.copies());
   if (!with_copies.ok())
     return Error{with_copies.error().code, node_name + ": " + with_copies.error().message};
-  const pb::Program& program = *with_copies;
-  DSL_TRY_ASSIGN(resolved.environment_, ProgramEnvironment(program, node_name));
+  DSL_TRY_ASSIGN(ProgramContext context, ContextOf(*with_copies, node_name));
+  const pb::Program& program = context.program;
+  resolved.environment_ = std::move(context.environment);
+  resolved.shell_limits_ = std::move(context.shell_limits);
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
   DSL_TRY_ASSIGN(resolved.program_, WithAccelerate(std::move(resolved.program_), program,
                                                    resolved.environment_, node_name));
@@ -81,6 +89,7 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare,
     for (RankBinding& binding : plan.bindings) binding.memory_nodes.clear();
   }
   DSL_TRY_ASSIGN(planned.specs, MakeWorkerSpecs(plan, program_, environment_, folder));
+  *planned.specs.mutable_shell_limits() = shell_limits_;
   const uint32_t ranks_here = prepare.local() ? place.assignment.world_size() : plan.slots;
   planned.specs.set_share_cores(ranks_here > static_cast<uint32_t>(plan.cores));
   return planned;

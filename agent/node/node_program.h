@@ -29,9 +29,16 @@ struct PlannedWorkers {
   std::vector<std::string> notices;  // for the user
 };
 
-// What `program` finds on this node before a rank's place is added. Errors are SourceScript's, and
-// kBadInput where the working directory is missing.
-Result<Environment> ProgramEnvironment(const pb::Program& program, const std::string& node_name);
+// How a program runs on this node, before a rank's place is added.
+struct ProgramContext {
+  pb::Program program;  // in the folder in which --venv_script leaves it
+  Environment environment;
+  pb::ShellLimits shell_limits;  // that --venv_script has set
+};
+
+// Sources --venv_script and merges the environment. Errors are SourceScript's, and kBadInput if the
+// working directory is missing.
+Result<ProgramContext> ContextOf(const pb::Program& program, const std::string& node_name);
 
 class NodeProgram {
  public:
@@ -54,6 +61,7 @@ class NodeProgram {
 
   ResolvedProgram program_;
   Environment environment_;
+  pb::ShellLimits shell_limits_;
 };
 
 // Error kUnavailable: this node has not the network interface that was chosen.

@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,13 +72,12 @@ struct Streams {
 // Carries out what SupervisorCore decides: holds the processes, descriptors and the one timer.
 class Supervisor {
  public:
-  Supervisor(pid_t agent_pid, bool in_step, const InheritedLimits& inherited, Streams streams,
-             Watchdog watchdog)
+  Supervisor(pid_t agent_pid, bool in_step, Streams streams, Watchdog watchdog)
       : agent_pid_(agent_pid),
         watchdog_(std::move(watchdog)),
         inbound_(io_, std::move(streams.front_end_in), DuplicateFd(streams.grpc.get())),
         outbound_(io_, std::move(streams.grpc), std::move(streams.front_end_out)),
-        workers_(io_, inherited, std::move(streams.sockets),
+        workers_(io_, std::move(streams.sockets),
                  {.on_status = [this](const pb::SupervisorEvent& status) { Forward(status); },
                   .on_start = [this](uint32_t local_rank,
                                      const SpawnResult& result) { OnStart(local_rank, result); }}),
@@ -420,19 +417,14 @@ bool MakeResumable(Streams& streams) {
   return streams.front_end_in.valid();
 }
 
-InheritedLimits ChangeProcess() {
-  InheritedLimits inherited;
-  inherited.umask = umask(077);
-  getrlimit(RLIMIT_CORE, &inherited.core);
-  const rlimit no_core = {0, inherited.core.rlim_max};
-  setrlimit(RLIMIT_CORE, &no_core);
+void ChangeProcess() {
+  MakeProcessPrivate();
   // Keys of the job are in the memory of supervisor and agent, and ranks run as the same user. A
   // worker becomes readable again as it becomes its program.
   prctl(PR_SET_DUMPABLE, 0);
   RaiseOpenFileLimit();  // for the agent: the rendezvous has some for each node
   std::signal(SIGPIPE, SIG_IGN);
   setsid();  // fails when we lead a session or a group already
-  return inherited;
 }
 
 // Slurm may send its signals to all processes of a step. Handlers, as programs that the agent
@@ -457,7 +449,7 @@ int RunSupervisor(const SupervisorOptions& options) {
   for (const int signal : kHandledSignals) sigaddset(&handled, signal);
   sigprocmask(SIG_BLOCK, &handled, &before);
   OpenStandardFds();
-  const InheritedLimits inherited = ChangeProcess();
+  ChangeProcess();
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return Fail("become sub-reaper");
 
   Streams streams;
@@ -498,8 +490,7 @@ int RunSupervisor(const SupervisorOptions& options) {
   UniqueFd(options.command_fd).Reset();
 
   for (const int signal : kHandledSignals) sigdelset(&before, signal);
-  return Supervisor(agent, options.in_step, inherited, std::move(streams), std::move(watchdog))
-      .Run(before);
+  return Supervisor(agent, options.in_step, std::move(streams), std::move(watchdog)).Run(before);
 }
 
 }  // namespace dslaunch

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,25 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// Gives the process back what the supervisor changed, for as long as it lives: a child inherits at
-// fork.
-class AsInherited {
- public:
-  explicit AsInherited(const InheritedLimits& inherited) : umask_(umask(inherited.umask)) {
-    getrlimit(RLIMIT_CORE, &core_);
-    setrlimit(RLIMIT_CORE, &inherited.core);
-  }
-  ~AsInherited() {
-    setrlimit(RLIMIT_CORE, &core_);
-    umask(umask_);
-  }
-  AsInherited(const AsInherited&) = delete;
-  AsInherited& operator=(const AsInherited&) = delete;
-
- private:
-  mode_t umask_;
-  rlimit core_ = {};
-};
+constexpr uint32_t kUmaskBits = 0777;
 
 std::vector<std::string> ArgvOf(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared) {
   std::vector<std::string> argv(shared.argv().begin(), shared.argv().end());
@@ -100,12 +81,8 @@ SupervisorWorkers::Starting::Starting(asio::io_context& io, Spawning begun, Uniq
       outcome(io, spawning.fd()),
       limit(io, kSpawnTimeout) {}
 
-SupervisorWorkers::SupervisorWorkers(asio::io_context& io, const InheritedLimits& inherited,
-                                     UniqueFd sockets, Callbacks callbacks)
-    : io_(io),
-      inherited_(inherited),
-      sockets_(std::move(sockets)),
-      callbacks_(std::move(callbacks)) {
+SupervisorWorkers::SupervisorWorkers(asio::io_context& io, UniqueFd sockets, Callbacks callbacks)
+    : io_(io), sockets_(std::move(sockets)), callbacks_(std::move(callbacks)) {
   if (sockets_) fcntl(sockets_.get(), F_SETFL, fcntl(sockets_.get(), F_GETFL) | O_NONBLOCK);
 }
 
@@ -163,10 +140,12 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
   spawn.cpus.assign(spec.cpus().begin(), spec.cpus().end());
   spawn.memory_nodes.assign(spec.memory_nodes().begin(), spec.memory_nodes().end());
   spawn.memory_preferred = spec.memory_preferred();
-  Spawning spawning = [&] {
-    const AsInherited as_inherited(inherited_);
-    return Spawning(spawn);
-  }();
+  spawn.as_before = true;
+  if (shared.shell_limits().has_umask())
+    spawn.umask = static_cast<mode_t>(shared.shell_limits().umask() & kUmaskBits);
+  for (const pb::ResourceLimit& limit : shared.shell_limits().limits())
+    spawn.limits.push_back({static_cast<int>(limit.resource()), {limit.soft(), limit.hard()}});
+  Spawning spawning(spawn);
   const pid_t pid = spawning.pid();
   if (pid <= 0) return *spawning.Result();
 

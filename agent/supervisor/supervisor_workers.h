@@ -2,7 +2,6 @@
 // SupervisorCore decides about them.
 #pragma once
 
-#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <asio/io_context.hpp>
@@ -23,12 +22,6 @@
 
 namespace dslaunch {
 
-// What the supervisor changed for itself and the agent, and a worker gets back as it was.
-struct InheritedLimits {
-  rlimit core = {};
-  mode_t umask = 022;
-};
-
 // Single-threaded, in the thread that must outlive the workers (they get SIGKILL when it ends).
 class SupervisorWorkers {
  public:
@@ -40,8 +33,7 @@ class SupervisorWorkers {
   };
 
   // `sockets`: from it comes what workers with takes_store_fd get.
-  SupervisorWorkers(asio::io_context& io, const InheritedLimits& inherited, UniqueFd sockets,
-                    Callbacks callbacks);
+  SupervisorWorkers(asio::io_context& io, UniqueFd sockets, Callbacks callbacks);
 
   // From now on workers start in this cgroup (agent/supervisor/cgroup.h).
   void StartIn(const std::string& cgroup);
@@ -91,7 +83,6 @@ class SupervisorWorkers {
   bool OomKillsGrew();
 
   asio::io_context& io_;
-  const InheritedLimits inherited_;
   const UniqueFd sockets_;
   const Callbacks callbacks_;
   std::map<uint32_t, Worker> workers_;

@@ -895,7 +895,6 @@ class ObedientSupervisor {
   asio::io_context io_;
   SupervisorWorkers workers_{
       io_,
-      InheritedLimits(),
       UniqueFd(),
       {.on_status =
            [](const pb::SupervisorEvent&) {

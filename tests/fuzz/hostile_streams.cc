@@ -19,6 +19,7 @@
 #include "agent/host/logout.h"
 #include "agent/host/oom.h"
 #include "agent/host/script_options.h"
+#include "agent/host/shell_environment.h"
 #include "agent/host/thread_states.h"
 #include "agent/logs/job_logs.h"
 #include "agent/logs/log_keeping.h"
@@ -490,6 +491,7 @@ bool ReadsProcTexts(const std::string& bytes) {
   ParseOomKills(bytes);
   ParseOutOfMemoryKills(bytes);
   ParseKillUserProcesses({bytes});
+  Require(ChangedLimits(bytes, bytes).empty(), "a limit differs from itself");
   if (const std::optional<uint32_t> cores = ParseCpuMax(bytes))
     Require(*cores >= 1, "no core may be used");
   const std::string_view first = std::string_view(bytes).substr(0, bytes.find('\n'));

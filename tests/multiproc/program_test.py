@@ -174,6 +174,15 @@ class VenvScript(ProgramCase):
         self.assertTrue(report["env"]["PATH"].startswith(f"{self.folder}/bin:"))
         self.assertNotIn("GONE", report["env"])
 
+    def test_folder_umask_and_limits_count_for_the_ranks(self):
+        (self.folder / "data").mkdir()
+        (self.folder / "setup").write_text("cd data\numask 0077\nulimit -S -n 123\nulimit -c 0\n")
+        report = 'echo "$(umask) $(ulimit -S -n) $(ulimit -c) $PWD" > "$FOLDER/limits.$RANK"'
+        code, job = self.run_job(TWO, "--venv_script", "setup", bash(report), env={"FOLDER": str(self.folder)})
+        self.assert_code(0, code, job)
+        for rank in range(2):
+            self.assertEqual(f"0077 123 0 {self.folder}/data\n", (self.folder / f"limits.{rank}").read_text())
+
     def test_what_goes_wrong_is_said_with_node_and_script(self):
         (self.folder / "bad").write_text("echo 'no such thing' >&2\nreturn 3\n")
         code, job = self.run_job(ONE, "--venv_script", self.folder / "bad", "true")

@@ -150,6 +150,31 @@ TEST(Spawn, ChildrenGetTheOldLimitOfDescriptors) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+TEST(Spawn, ChildrenGetTheirUmaskAndLimits) {
+  // In a process of its own, for the change is for good.
+  const pid_t child = fork();
+  if (child == 0) {
+    umask(027);
+    MakeProcessPrivate();
+    rlimit core = {};
+    getrlimit(RLIMIT_CORE, &core);
+    SpawnSpec spec = Shell("umask; ulimit -S -n");
+    const bool is_private = core.rlim_cur == 0 && OutputOf(spec).starts_with("0077");
+    spec.as_before = true;
+    const bool is_restored = OutputOf(spec).starts_with("0027");
+    spec.umask = 007;
+    spec.limits = {{RLIMIT_NOFILE, {123, 456}}};
+    const bool is_chosen = OutputOf(spec) == "0007\n123\n";
+    _exit((is_private ? 0 : 1) | (is_restored ? 0 : 2) | (is_chosen ? 0 : 4));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  SpawnSpec spec = Shell("true");
+  spec.limits = {{-1, {1, 1}}};
+  ExpectFailure(spec, EINVAL, "setrlimit");
+}
+
 TEST(Spawn, LeaksNoDescriptorButThosePassed) {
   const UniqueFd leaky(open("/dev/zero", O_RDONLY));  // without O_CLOEXEC, on purpose
   const UniqueFd far(fcntl(leaky.get(), F_DUPFD, 200));

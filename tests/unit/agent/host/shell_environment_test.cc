@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/support/temp_dir.h"
@@ -14,7 +16,7 @@ using ::testing::HasSubstr;
 
 class ShellEnvironmentTest : public ::testing::Test {
  protected:
-  Result<Environment> Source(const std::string& text, milliseconds timeout = kVenvTimeout) {
+  Result<SourcedShell> Source(const std::string& text, milliseconds timeout = kVenvTimeout) {
     return SourceScript(dir_.Write("an 'odd' $(name)", text), dir_.path(), environment_, "node2",
                         timeout);
   }
@@ -23,8 +25,8 @@ class ShellEnvironmentTest : public ::testing::Test {
     EXPECT_FALSE(made.ok()) << text;
     return made.ok() ? Error{} : made.error();
   }
-  static std::string Value(const Environment& environment, const std::string& name) {
-    const char* value = FindVariable(environment, name);
+  static std::string Value(const SourcedShell& shell, const std::string& name) {
+    const char* value = FindVariable(shell.environment, name);
     return value == nullptr ? "(none)" : value;
   }
 
@@ -64,6 +66,54 @@ TEST_F(ShellEnvironmentTest, ANameIsLookedForInTheWorkingDirectoryThenAtHome) {
   EXPECT_EQ(Value(*SourceScript("env.sh", dir_.path(), environment_, "n"), "FROM"), "home");
   dir_.Write("env.sh", "export FROM=cwd\n");
   EXPECT_EQ(Value(*SourceScript("env.sh", dir_.path(), environment_, "n"), "FROM"), "cwd");
+}
+
+TEST_F(ShellEnvironmentTest, ReturnsFolderUmaskAndLimitsOfTheShell) {
+  const auto unchanged = Source("export A=1\n");
+  ASSERT_TRUE(unchanged.ok()) << unchanged.error().message;
+  EXPECT_EQ(unchanged->cwd, dir_.path());
+  EXPECT_FALSE(unchanged->limits.has_umask());
+  EXPECT_EQ(unchanged->limits.limits_size(), 0);
+  std::filesystem::create_directory(dir_ / "data");
+  const auto changed = Source("cd data; umask 0037; ulimit -S -n 100; ulimit -c 0\n");
+  ASSERT_TRUE(changed.ok()) << changed.error().message;
+  EXPECT_EQ(changed->cwd, dir_ / "data");
+  EXPECT_EQ(changed->limits.umask(), 0037u);
+  const auto& limits = changed->limits.limits();
+  const auto files = std::ranges::find(limits, RLIMIT_NOFILE, &pb::ResourceLimit::resource);
+  ASSERT_NE(files, limits.end());
+  EXPECT_EQ(files->soft(), 100u);
+  EXPECT_GT(files->hard(), 100u);
+}
+
+TEST_F(ShellEnvironmentTest, KeepsTheNameOfAFolderWithLinks) {
+  std::filesystem::create_directory(dir_ / "real");
+  std::filesystem::create_directory_symlink(dir_ / "real", dir_ / "link");
+  const auto made = SourceScript(dir_.Write("s", "true\n"), dir_ / "link", environment_, "n");
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_EQ(made->cwd, dir_ / "link");
+}
+
+TEST(ChangedLimitsTest, ComparesTheKernelsTables) {
+  const std::string head =
+      "Limit                     Soft Limit           Hard Limit           Units\n";
+  const std::string before =
+      head +
+      "Max stack size            8388608              unlimited            bytes\n"
+      "Max open files            1024                 1048576              files\n";
+  EXPECT_EQ(ChangedLimits(before, before).size(), 0);
+  EXPECT_EQ(ChangedLimits("", before).size(), 0) << "nothing is known of before";
+  const auto changed = ChangedLimits(
+      before, head +
+                  "Max stack size            unlimited            unlimited            bytes\n"
+                  "Max open files            1024                 2048                 files\n"
+                  "Max locked memory         x                    2048                 bytes\n"
+                  "Max unheard of            1                    2\n");
+  ASSERT_EQ(changed.size(), 2);
+  EXPECT_EQ(changed[0].resource(), static_cast<uint32_t>(RLIMIT_STACK));
+  EXPECT_EQ(changed[0].soft(), RLIM_INFINITY);
+  EXPECT_EQ(changed[1].resource(), static_cast<uint32_t>(RLIMIT_NOFILE));
+  EXPECT_EQ(changed[1].hard(), 2048u);
 }
 
 TEST_F(ShellEnvironmentTest, FailuresNameNodeScriptAndWhatItSaid) {
