@@ -169,7 +169,7 @@ void AskForGres(PlanInfo& info) {
 }
 
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
-  PlanInfo info = ReadPlanInfo();
+  PlanInfo info = ReadPlanInfo(options.virtual_local_rank);
   if (UsesSlurm(options, info)) AskForGres(info);
   std::optional<std::vector<Host>> hosts;
   if (!options.hosts.empty()) {

@@ -8,9 +8,13 @@
 #include <string_view>
 
 #include "agent/host/folder_names.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {
+
+constexpr std::string_view kGpu = "GPU-";
+constexpr std::string_view kMig = "MIG-";
 
 std::optional<int> WholeNumber(std::string_view text) {
   int number = 0;
@@ -75,15 +79,34 @@ std::vector<std::string> UsableAddresses(const std::string& root) {
   return addresses;
 }
 
-}  // namespace
-
-int CountVisibleGpus(const char* cuda_visible_devices, const std::string& root) {
-  const auto usable = static_cast<int>(UsableAddresses(root).size());
-  if (cuda_visible_devices == nullptr) return usable;
-  const std::string_view list(cuda_visible_devices);
-  if (list.empty() || list == "-1") return 0;
-  return std::min(usable, 1 + static_cast<int>(std::ranges::count(list, ',')));
+// The device that an element of CUDA_VISIBLE_DEVICES names: a number without what follows it, which
+// CUDA ignores, or a name. Empty: none.
+std::string DeviceOf(std::string_view element) {
+  constexpr std::string_view kBlanks = " \t";
+  element.remove_prefix(std::min(element.find_first_not_of(kBlanks), element.size()));
+  element = element.substr(0, element.find_last_not_of(kBlanks) + 1);
+  if (element.starts_with(kGpu) || element.starts_with(kMig)) return std::string(element);
+  int number = 0;
+  const auto [end, status] =
+      std::from_chars(element.data(), element.data() + element.size(), number);
+  return status == std::errc() && number >= 0 ? std::to_string(number) : "";
 }
+
+// What tells a device from others: its place among `usable`, else its own name where their UUIDs
+// are not known. Empty: there is no such GPU.
+std::string IdentityOf(const std::string& device, const std::vector<GpuPlace>& usable) {
+  if (const auto number = WholeNumber(device))
+    return static_cast<size_t>(*number) < usable.size() ? device : "";
+  const auto matches = [&](const GpuPlace& gpu) { return gpu.uuid.starts_with(device); };
+  const auto found = std::ranges::find_if(usable, matches);
+  const bool is_unique = std::ranges::count_if(usable, matches) == 1;
+  if (is_unique) return std::to_string(found - usable.begin());
+  const bool is_unknown =
+      std::ranges::any_of(usable, [](const GpuPlace& gpu) { return gpu.uuid.empty(); });
+  return found == usable.end() && is_unknown ? device : "";
+}
+
+}  // namespace
 
 std::vector<GpuPlace> ReadGpuPlaces(const std::string& root) {
   std::vector<GpuPlace> places;
@@ -93,6 +116,43 @@ std::vector<GpuPlace> ReadGpuPlaces(const std::string& root) {
     place = {ReadInformation(root, address).uuid, NumaNodeOf(root, address)};
   }
   return places;
+}
+
+std::vector<std::string> ListVisibleDevices(std::string_view cuda_visible_devices) {
+  std::vector<std::string> devices;
+  for (std::string_view rest = cuda_visible_devices; !rest.empty();) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string device = DeviceOf(rest.substr(0, comma));
+    if (device.empty()) break;
+    devices.push_back(device);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return devices;
+}
+
+VisibleGpus CountVisible(std::string_view cuda_visible_devices, const std::vector<GpuPlace>& usable,
+                         bool each_alone) {
+  std::set<std::string> seen;
+  bool has_mig = false;
+  for (const std::string& device : ListVisibleDevices(cuda_visible_devices)) {
+    const bool is_mig = device.starts_with(kMig);
+    const std::string identity = is_mig ? device : IdentityOf(device, usable);
+    if (usable.empty() || identity.empty()) break;
+    if (is_mig && has_mig && !each_alone) break;
+    has_mig = has_mig || is_mig;
+    if (!seen.insert(identity).second) return {0, device};
+  }
+  return {static_cast<int>(seen.size()), ""};
+}
+
+Result<int> CountVisibleGpus(const char* cuda_visible_devices, bool each_alone,
+                             const std::string& root) {
+  if (cuda_visible_devices == nullptr) return static_cast<int>(UsableAddresses(root).size());
+  const VisibleGpus visible = CountVisible(cuda_visible_devices, ReadGpuPlaces(root), each_alone);
+  if (visible.repeated.empty()) return visible.count;
+  return Error{ExitCode::kUsage, "CUDA_VISIBLE_DEVICES=" + Truncate(cuda_visible_devices) +
+                                     " names " + Truncate(visible.repeated) +
+                                     " twice, for which CUDA shows no GPU at all; name each once"};
 }
 
 }  // namespace dslaunch

@@ -222,8 +222,8 @@ pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request) {
   ReadSystem(patience, report);
   ReadCoresAndMemory(report);
   *report.mutable_gpus() = ReadGpus(FindNvidiaSmi(), patience);
-  report.mutable_gpus()->set_visible(
-      static_cast<uint32_t>(CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"))));
+  const Result<int> visible = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
+  report.mutable_gpus()->set_visible(static_cast<uint32_t>(visible.ok() ? *visible : 0));
   ReadDisk(pb::Disk::STATE, NearestToJobsFolder(), report);
   ReadDisk(pb::Disk::SHARED_MEMORY, "/dev/shm", report);
   ReadLimit(RLIMIT_NOFILE, *report.mutable_open_files());

@@ -92,7 +92,10 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   const char* const visible = request.devices().empty()
                                   ? FindVariable(program_->environment(), "CUDA_VISIBLE_DEVICES")
                                   : nullptr;
-  info.set_gpus(static_cast<uint32_t>(CountVisibleGpus(visible)));
+  const Result<int> gpus = CountVisibleGpus(visible, request.ranks().virtual_local_rank());
+  if (!gpus.ok() && request.device() != pb::DEVICE_CPU)
+    return Error{gpus.error().code, node_name + ": " + gpus.error().message};
+  info.set_gpus(static_cast<uint32_t>(gpus.ok() ? *gpus : 0));
   info.set_mpi(MpiUse(program_->program()));
   info.set_has_pmix(!PmixLibraryFolder(program_->environment()).empty());
   if (request.detachable()) {

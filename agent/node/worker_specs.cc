@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/host/gpus.h"
 #include "net/addresses.h"
 #include "proto/contract/worker_env.h"
 #include "proto/wire/framed_socket.h"
@@ -81,18 +82,9 @@ std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_
   } else if (visible != nullptr && (*visible == '\0' || std::string_view(visible) == "-1")) {
     devices.assign(slots, visible);  // none, for anybody
   } else if (visible != nullptr) {
-    for (std::string_view rest = visible;;) {
-      const size_t comma = rest.find(',');
-      std::string_view device = rest.substr(0, comma);
-      while (device.starts_with(' ')) device.remove_prefix(1);
-      while (device.ends_with(' ')) device.remove_suffix(1);
-      if (first > 0)
-        --first;
-      else
-        devices.emplace_back(device);
-      if (comma == std::string_view::npos) break;
-      rest.remove_prefix(comma + 1);
-    }
+    devices = ListVisibleDevices(visible);
+    devices.erase(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(
+                                                         std::min<size_t>(first, devices.size())));
   } else {
     for (uint32_t i = 0; i < slots; ++i) devices.push_back(std::to_string(first + i));
   }

@@ -36,7 +36,8 @@ struct WorkerPlan {
 
 // What each slot has as its device, as CUDA_VISIBLE_DEVICES names it: of `chosen` where there are
 // any, else of `visible` (the variable's value, nullptr: unset), else of all; of these two the
-// `first`th and those after it. Fewer than `slots` where not so many are named.
+// `first`th and those after it. Fewer than `slots` where not so many are named, by CUDA's reading
+// (ListVisibleDevices).
 std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_t>& chosen,
                                    const char* visible, uint32_t first, uint32_t slots);
 

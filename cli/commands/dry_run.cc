@@ -309,8 +309,8 @@ Result<void> DryRun::DecideDevices() {
   for (const Host& node : session.plan.nodes) {
     const Environment base = BaseOf(ProgramOn(node, session.program));
     const char* const visible = node.devices.empty() ? FindVariable(base, kCudaVariable) : nullptr;
-    gpus.push_back({node.name, node.slots, CountVisibleGpus(visible),
-                    node.devices.empty() ? -1 : node.devices.back()});
+    DSL_TRY_ASSIGN(const int shown, CountVisibleGpus(visible, session.ranks.virtual_local_rank()));
+    gpus.push_back({node.name, node.slots, shown, node.devices.empty() ? -1 : node.devices.back()});
   }
   DSL_TRY_ASSIGN(const DeviceDecision decision, DecideDevice(session.device, gpus, true));
   device_known_ = true;

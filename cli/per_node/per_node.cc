@@ -197,7 +197,7 @@ Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options) {
   char name[256] = "?";
   gethostname(name, sizeof name - 1);
   info.host_name = name;
-  info.plan = ReadPlanInfo();
+  info.plan = ReadPlanInfo(options.virtual_local_rank);
   if (options.hostfile) {
     info.hostfile = *options.hostfile;
   } else if (!options.num_nodes && !options.max_nodes) {

@@ -41,17 +41,11 @@ const char* NameOf(SlotsFrom from) {
   return from == SlotsFrom::kCpu ? "cpu" : from == SlotsFrom::kGpu ? "gpu" : "auto";
 }
 
-// How many devices this value of CUDA_VISIBLE_DEVICES lists; 0: it hides all.
-int CountListed(const std::string& visible_devices) {
-  if (visible_devices.empty() || visible_devices.front() == '-') return 0;
-  return 1 + static_cast<int>(std::ranges::count(visible_devices, ','));
-}
-
-// More ranks than the GPUs that the user has shown to this shell. One that shows none asks for the
-// CPU.
+// Refuses more ranks than the GPUs that the user has shown to this shell. A shell to which none is
+// shown asks for the CPU.
 Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, int num_nodes) {
   if (!info.visible_devices || options.device == DeviceChoice::kCpu) return {};
-  const int shown = CountListed(*info.visible_devices);
+  const int shown = info.local_gpus;
   const int ranks = *options.num_gpus * num_nodes;
   if (shown == 0 || ranks <= shown) return {};
   const std::string num_gpus = options.num_gpus_name + " " + std::to_string(*options.num_gpus);
@@ -66,6 +60,8 @@ Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, 
 // Of each of `num_nodes` nodes on this machine, when no file says it.
 Result<int> LocalSlots(const LaunchOptions& options, const PlanInfo& info, int num_nodes,
                        std::string& note) {
+  if (!info.gpu_trouble.empty() && options.device != DeviceChoice::kCpu)
+    return Usage(info.gpu_trouble);
   if (options.num_gpus) {
     DSL_TRY(CheckShownGpus(options, info, num_nodes));
     return *options.num_gpus;

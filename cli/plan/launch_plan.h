@@ -22,6 +22,7 @@ inline constexpr char kDefaultHostfile[] = "/job/hostfile";
 struct PlanInfo {
   bool default_hostfile_exists = false;  // kDefaultHostfile
   int local_gpus = 0;                    // that a program sees under visible_devices
+  std::string gpu_trouble = {};          // why visible_devices is refused; else empty
   int installed_gpus = 0;
   int cores = 1;
   std::optional<std::string> visible_devices = {};  // CUDA_VISIBLE_DEVICES; nullopt: unset

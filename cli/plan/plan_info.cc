@@ -54,13 +54,17 @@ void AddOwnAddresses(std::vector<std::string>& names) {
 
 }  // namespace
 
-PlanInfo ReadPlanInfo() {
+PlanInfo ReadPlanInfo(bool each_alone) {
   PlanInfo info;
   info.default_hostfile_exists = ::access(kDefaultHostfile, F_OK) == 0;
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible != nullptr) info.visible_devices = visible;
-  info.local_gpus = CountVisibleGpus(visible);
-  info.installed_gpus = CountVisibleGpus(nullptr);
+  info.installed_gpus = *CountVisibleGpus(nullptr);
+  const Result<int> gpus = CountVisibleGpus(visible, each_alone);
+  if (gpus.ok())
+    info.local_gpus = *gpus;
+  else
+    info.gpu_trouble = gpus.error().message;
   info.cores = UsableCores();
   info.own_names = {"localhost", "127.0.0.1", "::1"};
   std::array<char, 256> name{};

@@ -5,7 +5,7 @@
 
 namespace dslaunch {
 
-// Reads environment, devices and names; asks no network.
-PlanInfo ReadPlanInfo();
+// Reads environment, devices and names; asks no network. `each_alone`: as for CountVisible.
+PlanInfo ReadPlanInfo(bool each_alone = false);
 
 }  // namespace dslaunch

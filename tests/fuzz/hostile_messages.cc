@@ -937,6 +937,10 @@ bool AssignsWorkers(const std::string& bytes) {
   plan.devices = DevicesOf({}, is_set ? visible.c_str() : nullptr,
                            static_cast<uint32_t>(input.Below(4)), plan.slots);
   Require(plan.devices.size() <= plan.slots, "there are more devices than slots");
+  const std::vector<GpuPlace> gpus = {{"GPU-1", 0}, {"GPU-12", 0}, {"", 0}};
+  const VisibleGpus shown = CountVisible(visible, gpus, false);
+  Require(shown.count >= 0 && (shown.repeated.empty() || shown.count == 0),
+          "devices are shown in spite of a repeated one");
   if (const auto options = TakeMessage<pb::RankOptions>(input)) plan.options = *options;
   const auto assignment = TakeMessage<pb::Assignment>(input);
   if (assignment) plan.assignment = *assignment;

@@ -11,13 +11,11 @@ USAGE, BAD_INPUT, IO, CANNOT_EXECUTE, NOT_FOUND = 64, 65, 74, 126, 127
 
 
 class WrongInput(LauncherCase):
-    extra_env = {}
-
     def refused(self, code_expected, *arguments, says=(), program=None, **options):
         """Runs it with a program that would leave a trace, and checks that it was refused."""
         trace = bash('touch "$FOLDER/started"')
         code, job = self.run_job(*arguments, trace if program is None else program, timeout_s=20,
-                                 env={"FOLDER": str(self.folder), **self.extra_env}, **options)
+                                 env={"FOLDER": str(self.folder)}, **options)
         self.assert_code(code_expected, code, job)
         self.assert_presentable(job)
         for pattern in says:
@@ -76,10 +74,14 @@ class WrongInput(LauncherCase):
         self.refused(USAGE, hosts, "-i", "node1", "--num_nodes", "1", says=["include", "num_nodes"])
         self.refused(USAGE, "-i", "elsewhere:0", says=["'elsewhere:0'", "this machine"])
 
-    def test_more_ranks_than_cuda_visible_devices(self):
-        self.extra_env = {"CUDA_VISIBLE_DEVICES": "0,1"}
-        self.refused(USAGE, "--num_gpus", "4", says=["--num_gpus 4, but CUDA_VISIBLE_DEVICES=0,1 shows 2 GPUs"])
-        self.refused(USAGE, TWO_BY_TWO, says=["2 nodes x --num_gpus 2 = 4 ranks", "CUDA_VISIBLE_DEVICES=0,1"])
+    def test_visible_devices_without_gpus_are_none(self):
+        # More ranks than GPUs that are shown: launch_plan_test.cc.
+        if os.path.exists("/proc/driver/nvidia/gpus"):
+            self.skipTest("this machine has a GPU")
+        for visible in ("0,1", "0,0", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"):
+            code, job = self.run_job("--num_gpus", "4", "--dry_run", "true", env={"CUDA_VISIBLE_DEVICES": visible})
+            self.assert_code(0, code, job)
+            self.assert_says(job, "= 4 ranks", "CPU, as no node has an NVIDIA GPU")
 
     def test_slots_counted_where_a_hostfile_says_them(self):
         hosts = self.hostfile("node1 slots=2\n")[:2]

@@ -261,17 +261,17 @@ TEST_F(CpuTopologyTest, GpusCountWhereTheirDeviceFilesAre) {
         folder + (address + std::string("/information")),
         "Model: X\nGPU UUID: \t GPU-" + std::string(minor) + "\nDevice Minor: \t " + minor + "\n");
   }
-  EXPECT_EQ(CountVisibleGpus(nullptr, dir_.path()), 3);  // none was used yet
+  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 3);  // none was used yet
   EXPECT_EQ(ReadGpuPlaces(dir_.path()).size(), 3u);
   for (const char* const other : {"nvidiactl", "nvidia-uvm", "nvidia", "nvidia1x"})
     Write("dev/" + std::string(other), "");
-  EXPECT_EQ(CountVisibleGpus(nullptr, dir_.path()), 3);
+  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 3);
   Write("dev/nvidia2", "");
   Write("dev/nvidia1", "");
-  EXPECT_EQ(CountVisibleGpus(nullptr, dir_.path()), 2);
-  EXPECT_EQ(CountVisibleGpus("0", dir_.path()), 1);
-  EXPECT_EQ(CountVisibleGpus("0,1,2", dir_.path()), 2);
-  EXPECT_EQ(CountVisibleGpus("", dir_.path()), 0);
+  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 2);
+  EXPECT_EQ(*CountVisibleGpus("0", false, dir_.path()), 1);
+  EXPECT_EQ(*CountVisibleGpus("0,1,2", false, dir_.path()), 2);
+  EXPECT_EQ(*CountVisibleGpus("", false, dir_.path()), 0);
   const std::vector<GpuPlace> places = ReadGpuPlaces(dir_.path());
   ASSERT_EQ(places.size(), 2u);
   EXPECT_EQ(places[0].uuid, "GPU-2");
@@ -281,10 +281,52 @@ TEST_F(CpuTopologyTest, GpusCountWhereTheirDeviceFilesAre) {
 TEST_F(CpuTopologyTest, DeviceFilesAloneCountToo) {
   for (const char* const file : {"nvidia0", "nvidia10", "nvidiactl"})
     Write("dev/" + std::string(file), "");
-  EXPECT_EQ(CountVisibleGpus(nullptr, dir_.path()), 2);
+  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 2);
   const std::vector<GpuPlace> places = ReadGpuPlaces(dir_.path());
   ASSERT_EQ(places.size(), 2u);
   EXPECT_EQ(places[1].uuid, "");
+}
+
+TEST(VisibleGpusTest, CountsAsCudaDoes) {
+  const std::vector<GpuPlace> four = {
+      {"GPU-aaaa1", 0}, {"GPU-aaaa2", 0}, {"GPU-b", 1}, {"GPU-c", 1}};
+  const auto count = [&](const char* value) { return CountVisible(value, four, false).count; };
+  const std::pair<const char*, int> cases[] = {{"0,1", 2},
+                                               {" 2 , 3 ", 2},
+                                               {"0,-1,1", 1},
+                                               {"0,9,1", 1},
+                                               {"-1", 0},
+                                               {"", 0},
+                                               {",0", 0},
+                                               {"0,", 1},
+                                               {"x,0", 0},
+                                               {"0x,1", 2},
+                                               {"none", 0},
+                                               {"GPU-b,GPU-c", 2},
+                                               {"GPU-aaaa,GPU-b", 0},  // like two
+                                               {"GPU-b,GPU-unknown,GPU-c", 1},
+                                               {"MIG-1,MIG-2", 1},
+                                               {"GPU-b,0", 2}};
+  for (const auto& [value, expected] : cases) EXPECT_EQ(count(value), expected) << value;
+  EXPECT_EQ(CountVisible("MIG-1,MIG-2", four, true).count, 2);
+}
+
+TEST(VisibleGpusTest, NamesWithoutDevicesAreNone) {
+  for (const char* value : {"GPU-b", "GPU-b,GPU-c", "MIG-1", "0,1"})
+    EXPECT_EQ(CountVisible(value, {}, false).count, 0) << value;
+  const std::vector<GpuPlace> unnamed(2);  // device files without the driver's list
+  EXPECT_EQ(CountVisible("GPU-b,GPU-c", unnamed, false).count, 2);
+}
+
+TEST_F(CpuTopologyTest, RefusesADeviceThatIsNamedTwice) {
+  for (const char* const minor : {"0", "1"}) Write("dev/nvidia" + std::string(minor), "");
+  EXPECT_EQ(*CountVisibleGpus("1,0", false, dir_.path()), 2);
+  for (const char* value : {"0,0", "1,0,1", "GPU-x,GPU-x", "0, 00"}) {
+    const auto refused = CountVisibleGpus(value, false, dir_.path());
+    ASSERT_FALSE(refused.ok()) << value;
+    EXPECT_THAT(refused.error().message, HasSubstr("twice, for which CUDA shows no GPU at all"));
+  }
+  EXPECT_EQ(*CountVisibleGpus("0,0", false, dir_ / "none"), 0) << "without devices none is valid";
 }
 
 }  // namespace

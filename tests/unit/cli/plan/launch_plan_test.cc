@@ -386,10 +386,15 @@ TEST(MakeLaunchPlan, CudaVisibleDevicesIsWhatThereIs) {
   LaunchOptions on_cpu = Options({}, 4);
   on_cpu.device = DeviceChoice::kCpu;
   EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, info).ok());
-  for (const char* none : {"", "-1"}) {  // the user wants the CPU
+  info.local_gpus = 0;
+  for (const char* none : {"", "-1", "GPU-of-another-machine"}) {  // nothing is shown: the CPU
     info.visible_devices = none;
     EXPECT_TRUE(MakeLaunchPlan(Options({}, 4), std::nullopt, info).ok());
   }
+  info.gpu_trouble = "CUDA_VISIBLE_DEVICES=4,4 names 4 twice";
+  EXPECT_THAT(MakeLaunchPlan(Options({}, {}), std::nullopt, info).error().message,
+              HasSubstr("names 4 twice"));
+  EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, info).ok());
 }
 
 TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
