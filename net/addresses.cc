@@ -11,7 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
+#include <utility>
 
+#include "base/brief_run.h"
+#include "base/proc_text.h"
+#include "base/subprocess.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
@@ -88,6 +93,30 @@ std::string HostOfEndpoint(const std::string& endpoint) {
 int PortOfEndpoint(const std::string& endpoint) {
   const size_t colon = endpoint.rfind(':');
   return colon == std::string::npos ? 0 : std::atoi(endpoint.c_str() + colon + 1);
+}
+
+std::vector<std::string> FindAddresses(const std::string& host, milliseconds timeout) {
+  in6_addr ignored{};
+  if (inet_pton(AF_INET, host.c_str(), &ignored) == 1 ||
+      inet_pton(AF_INET6, host.c_str(), &ignored) == 1)
+    return {host};
+  const std::string getent = FindProgram("getent");
+  if (getent.empty() || host.starts_with('-')) return {};
+  const BriefRun run =
+      RunBriefly({getent, "ahosts", host}, CurrentEnvironment(), Deadline::After(timeout));
+  if (run.end != BriefRun::End::kExited || run.number != 0) return {};
+  std::vector<std::string> addresses;
+  for (std::string_view rest = run.output; !rest.empty();) {
+    std::string_view line = TakeLine(rest);
+    std::string address(TakeWord(line));
+    if (!address.empty() && std::ranges::find(addresses, address) == addresses.end())
+      addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+bool IsLoopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
 }
 
 std::string LocalAddressTowards(const std::string& address) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
+
 namespace dslaunch {
 
 // Numeric addresses at which other machines may reach this one, IPv4 first; no loopback, no
@@ -25,6 +27,12 @@ std::string JoinHostPort(const std::string& address, int port);
 // The parts of JoinHostPort's result; the port is 0 where there is none.
 std::string HostOfEndpoint(const std::string& endpoint);
 int PortOfEndpoint(const std::string& endpoint);
+
+// Returns the numeric addresses of `host`: itself if it is one, else those that the system's
+// `getent` knows, which a statically linked program can ask. Empty if there are none in time.
+std::vector<std::string> FindAddresses(const std::string& host, milliseconds timeout);
+
+bool IsLoopback(const std::string& address);
 
 // This machine's numeric address that the kernel would send from to `address`; nothing is sent.
 // Empty when there is no way there.

@@ -13,6 +13,25 @@
 #include "net/addresses.h"
 
 namespace dslaunch {
+namespace {
+
+constexpr milliseconds kLookUpTimeout(3'000);
+
+// The interface that leads to the host of --master_addr. nullopt: its name has no address, or there
+// is no way to it. Empty where the name is this node's own, which only others can reach by it:
+// `is_remote` says that there are other nodes.
+std::optional<std::string> InterfaceOfMaster(const std::string& master_addr, bool is_remote) {
+  bool is_own_name = false;
+  for (const std::string& address : FindAddresses(master_addr, kLookUpTimeout)) {
+    std::optional<std::string> interface = InterfaceTowards(address);
+    if (!interface) continue;
+    is_own_name = is_remote && IsLoopback(address);
+    if (!is_own_name) return interface;
+  }
+  return is_own_name ? std::optional<std::string>("") : std::nullopt;
+}
+
+}  // namespace
 
 Result<ProgramContext> ContextOf(const pb::Program& program, const std::string& node_name) {
   ProgramContext context;
@@ -43,6 +62,12 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   const pb::Program& program = context.program;
   resolved.environment_ = std::move(context.environment);
   resolved.shell_limits_ = std::move(context.shell_limits);
+  if (!prepare.network_interface().empty()) {
+    resolved.network_interface_ = prepare.network_interface();
+  } else if (!prepare.ranks().master_addr().empty()) {
+    resolved.network_interface_ =
+        InterfaceOfMaster(prepare.ranks().master_addr(), nodes.size() > 1 && !prepare.local());
+  }
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
   DSL_TRY_ASSIGN(resolved.program_, WithAccelerate(std::move(resolved.program_), program,
                                                    resolved.environment_, node_name));
@@ -69,7 +94,7 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare,
   plan.use_cuda = place.use_cuda;
   plan.rendezvous_address = place.rendezvous_address;
   plan.rank_socket = place.rank_socket;
-  plan.network_interface = prepare.network_interface();
+  plan.network_interface = network_interface_;
   plan.cores = UsableCores();
   plan.max_restarts = static_cast<int>(prepare.policy().max_restarts());
   plan.node_name = own_node.name();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,7 @@ class NodeProgram {
   ResolvedProgram program_;
   Environment environment_;
   pb::ShellLimits shell_limits_;
+  std::optional<std::string> network_interface_ = "";  // as in WorkerPlan
 };
 
 // Error kUnavailable: this node has not the network interface that was chosen.

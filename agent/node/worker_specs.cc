@@ -143,11 +143,11 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
   for (const std::string& argument : program.argv) spawn.add_argv(argument);
   spawn.set_own_argv_at(static_cast<uint32_t>(program.local_rank_at));
   std::vector<WorkerEnv> workers;  // by slot
+  const bool by_routes = plan.network_interface && plan.network_interface->empty();
   const std::optional<std::string> interface =
-      !plan.network_interface.empty()
-          ? std::optional(plan.network_interface)
-          : InterfaceTowards(plan.rendezvous_address.empty() ? plan.assignment.master_addr()
-                                                             : plan.rendezvous_address);
+      !by_routes ? plan.network_interface
+                 : InterfaceTowards(plan.rendezvous_address.empty() ? plan.assignment.master_addr()
+                                                                    : plan.rendezvous_address);
 
   for (uint32_t local_rank = 0; local_rank < plan.slots; ++local_rank) {
     const uint32_t rank = plan.assignment.first_rank() + local_rank;

@@ -1,6 +1,7 @@
 // Builds the processes to start from a node's assignment.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,10 @@ struct WorkerPlan {
   std::string rendezvous_address;  // as this node reaches it, for the choice of network interface;
                                    // empty: local
   std::string rank_socket = {};    // DSLAUNCH_RANK_SOCKET; empty: there is none
-  std::string network_interface = {};  // that was chosen; empty: none was
-  int cores = 1;                       // of this node
+  // For GLOO_ and NCCL_SOCKET_IFNAME. Empty: by the route to rank 0's node; nullopt: they stay
+  // unset.
+  std::optional<std::string> network_interface = "";
+  int cores = 1;  // of this node
   int max_restarts = 0;
   std::string node_name = {};             // for messages
   std::vector<std::string> devices = {};  // of the slots, by DevicesOf

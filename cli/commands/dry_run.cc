@@ -202,7 +202,9 @@ std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
     chosen[kThreadsVariable] = is_bound ? "the cores it is bound to" : "its node's cores / ranks";
   for (const char* name : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
     if (FindVariable(base, name) == nullptr)
-      chosen[name] = "the interface towards rank 0's node, unless its node sets it";
+      chosen[name] = session.ranks.master_addr().empty()
+                         ? "the interface towards rank 0's node, unless its node sets it"
+                         : "the interface towards --master_addr, unless its node sets it";
   }
   if (!device_known && !plan.devices_given && FindVariable(base, kCudaVariable) == nullptr)
     chosen[kCudaVariable] = "its node's GPUs once all are known to have enough; else untouched";
