@@ -48,6 +48,7 @@
 #include "cli/plan/kubernetes_manifest.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/plan_info.h"
+#include "cli/plan/python_environment.h"
 #include "cli/plan/recipe.h"
 #include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
@@ -80,13 +81,6 @@ std::string NewJobId() {
 std::string FromEnvironment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
-}
-
-Result<std::string> WorkingDirectory() {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::current_path(error);
-  if (error) return Error{ExitCode::kBadInput, "the current directory: " + error.message()};
-  return path.string();
 }
 
 // Where the trainer and its recipes are, beside the running dslaunch: a build tree or an
@@ -131,9 +125,10 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, cons
   return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }
 
+// `called_as` is argv[0] of this process.
 Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
                                 const std::string& cwd, std::optional<AccelerateConfig> accelerate,
-                                Terminal& terminal) {
+                                const std::string& called_as, Terminal& terminal) {
   if (options.runs_trainer) {
     DSL_TRY(CheckTrainer(BinaryFolder().string()));
     options.program[0] = (BinaryFolder() / "dslaunch-train").string();
@@ -143,6 +138,9 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
   info.cwd = cwd;
   info.accelerate = std::move(accelerate);
   DSL_TRY_ASSIGN(info.env_files, ReadEnvFiles(info.environment, cwd));
+  info.python = FindFrontPython(info.environment, OwnPythonFolder(called_as));
+  if (!options.program.empty() && !info.python.folder.empty())
+    info.python_need = PythonNeedOf(options.program, info.python.folder);
   std::optional<TrainerProgram> trainer;
   if (options.mode == LaunchOptions::Mode::kTrain) {
     // Jobs of one command on each node are as large as the nodes that come.
@@ -356,8 +354,8 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
     DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   }
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
-  DSL_TRY_ASSIGN(session.program,
-                 MakeProgram(options, session.plan, cwd, std::move(accelerate), terminal));
+  DSL_TRY_ASSIGN(session.program, MakeProgram(options, session.plan, cwd, std::move(accelerate),
+                                              arguments.front(), terminal));
   DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
   if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
   DSL_TRY(TakeCopies(options, cwd, session));
@@ -442,8 +440,9 @@ Result<int> HostfileCommandMain(const std::vector<std::string>& words, Terminal&
   return RunHostfileCommand(command, terminal);
 }
 
+// `called_as` is argv[0] of this process.
 Result<int> DoctorCommandMain(const std::vector<std::string>& words, const ParseContext& context,
-                              Terminal& terminal) {
+                              const std::string& called_as, Terminal& terminal) {
   DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words, context));
   if (!command.help.empty()) {
     terminal.Out(command.help);
@@ -460,7 +459,10 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
   request.trains = command.trains;
   if (command.has_program) {
     DSL_TRY_ASSIGN(request.program, MakeProgram(command.launch, request.plan, request.cwd,
-                                                /*accelerate=*/std::nullopt, terminal));
+                                                /*accelerate=*/std::nullopt, called_as, terminal));
+  } else if (!command.trains) {
+    request.python_folder =
+        FindFrontPython(CurrentEnvironment(), OwnPythonFolder(called_as)).folder;
   }
   request.json = command.launch.json;
   request.connect_timeout = milliseconds(command.launch.connect_timeout_ms);
@@ -572,7 +574,7 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kRecipeCommand) {
     exit_code = RecipeCommandMain(options->program);
   } else if (options->mode == LaunchOptions::Mode::kDoctor) {
-    exit_code = DoctorCommandMain(options->program, context, terminal);
+    exit_code = DoctorCommandMain(options->program, context, argv[0], terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCompletion) {

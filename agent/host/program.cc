@@ -171,9 +171,10 @@ Result<std::string> FindExecutable(const std::string& name, const Environment& e
 
 std::string PythonInterpreter(const pb::Program& program, const Environment& environment) {
   if (const char* chosen = FindVariable(environment, "PYTHON_EXEC")) return chosen;
-  if (const char* venv = FindVariable(environment, "VIRTUAL_ENV"))
-    return std::string(venv) + "/bin/python3";
-  return IsExecutableFile(program.front_python()) ? program.front_python() : "python3";
+  const char* const venv = FindVariable(environment, "VIRTUAL_ENV");
+  if (venv != nullptr && *venv != '\0') return std::string(venv) + "/bin/python3";
+  const std::string& front = program.python_environment().folder();
+  return front.empty() ? "python3" : front + "/bin/python3";
 }
 
 ResolvedProgram ComposeProgram(const pb::Program& program, const Environment& environment) {

@@ -44,8 +44,8 @@ Result<void> CheckWorkingDirectory(const std::string& cwd, const std::string& no
 Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
                                    const std::string& cwd, const std::string& node_name);
 
-// What runs a script here: PYTHON_EXEC, else VIRTUAL_ENV's python3, else the front end's if this
-// node has it, else python3 from PATH. It is not looked for yet.
+// What runs a script here: PYTHON_EXEC, else VIRTUAL_ENV's python3, else that of the front
+// end's environment, else python3 from PATH. It is not looked for yet.
 std::string PythonInterpreter(const pb::Program& program, const Environment& environment);
 
 // The whole command of a program, but for its place. Python is PythonInterpreter, with -u. A script

@@ -234,6 +234,7 @@ pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request) {
     for (const char* name : {"dslaunch", "dslaunch-train"})
       TryProgram(name, request.bin_dir() + "/" + name, patience, report);
   }
+  if (!request.python().empty()) TryProgram("python", request.python(), patience, report);
   if (request.has_program())
     *report.mutable_found_program() = FindProgramOfJob(request.program(), patience);
   return report;

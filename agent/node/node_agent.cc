@@ -81,6 +81,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
                                             program_->environment()));
   DSL_TRY(CheckLogSpace(node_name, folder_->path(), ReadLogSpace(folder_->path())));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
+  if (!program_->notice().empty()) Notify(program_->notice());
   log_keeping_.emplace(node_name, request.log_max_bytes());
   log_.Write(LogLevel::kInfo, "job " + request.job_id() + ", node " + node_name +
                                   ": prepared to run " + program_->program().argv.front() + " in " +

@@ -7,6 +7,7 @@
 
 #include "agent/host/node_identity.h"
 #include "agent/host/oom.h"
+#include "agent/host/python_environment.h"
 #include "agent/host/thread_states.h"
 #include "agent/node/kept_result.h"
 #include "agent/node/node_agent.h"
@@ -245,7 +246,8 @@ void NodeAgent::StartRanks(const agent_action::PlanWorkers& action, const pb::Pm
   log_keeping_->StartAttempt(folder_->AttemptFolder(action.attempt));
   for (const AttemptWorker& worker : core_.workers().all())
     log_keeping_->AddRank(worker.rank, worker.folder);
-  workers_life_ = {action.attempt, program_->program().cwd, Clock::now(), OutOfMemoryKills()};
+  workers_life_ = {action.attempt, program_->program().cwd, Clock::now(), OutOfMemoryKills(),
+                   PythonInterpreterOf(program_->program().argv.front(), program_->environment())};
 }
 
 void NodeAgent::Do(agent_action::DescribeWorker& action) {

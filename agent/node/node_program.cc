@@ -7,6 +7,7 @@
 
 #include "agent/host/accelerate_program.h"
 #include "agent/host/gpus.h"
+#include "agent/host/python_environment.h"
 #include "agent/host/shell_environment.h"
 #include "agent/node/copy_receiver.h"
 #include "base/usable_cores.h"
@@ -47,6 +48,10 @@ Result<ProgramContext> ContextOf(const pb::Program& program, const std::string& 
   }
   context.environment = MergeEnvironment(std::move(context.environment), program.env());
   context.environment = MergeEnvironment(std::move(context.environment), program.chosen_env());
+  DSL_TRY_ASSIGN(PythonPlace place,
+                 EnterPythonEnvironment(program, std::move(context.environment), node_name));
+  context.notice = std::move(place.notice);
+  context.environment = WithVariable(std::move(place.environment), "PWD", context.program.cwd());
   return context;
 }
 
@@ -62,6 +67,7 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   const pb::Program& program = context.program;
   resolved.environment_ = std::move(context.environment);
   resolved.shell_limits_ = std::move(context.shell_limits);
+  resolved.notice_ = std::move(context.notice);
   if (!prepare.network_interface().empty()) {
     resolved.network_interface_ = prepare.network_interface();
   } else if (!prepare.ranks().master_addr().empty()) {
@@ -73,10 +79,10 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
                                                    resolved.environment_, node_name));
   // Before anything runs; where the GPUs are does not matter to it.
   if (prepare.ranks().bind() != pb::RankOptions::CORES) return resolved;
-  RankPlace place;
-  place.assignment.set_world_size(std::max(nodes.num_regular_slots(), own_node.slots()));
+  RankPlace all_ranks;
+  all_ranks.assignment.set_world_size(std::max(nodes.num_regular_slots(), own_node.slots()));
   const Result<std::vector<RankBinding>> bindings =
-      resolved.BindRanks(prepare, own_node, place, {});
+      resolved.BindRanks(prepare, own_node, all_ranks, {});
   if (!bindings.ok()) return bindings.error();
   return resolved;
 }

@@ -35,10 +35,12 @@ struct ProgramContext {
   pb::Program program;  // in the folder in which --venv_script leaves it
   Environment environment;
   pb::ShellLimits shell_limits;  // that --venv_script has set
+  std::string notice;            // for the user; mostly empty
 };
 
-// Sources --venv_script and merges the environment. Errors are SourceScript's, and kBadInput if the
-// working directory is missing.
+// Sources --venv_script, merges the environment and enters the front end's Python environment.
+// Errors are SourceScript's and EnterPythonEnvironment's, and kBadInput if the working directory is
+// missing.
 Result<ProgramContext> ContextOf(const pb::Program& program, const std::string& node_name);
 
 class NodeProgram {
@@ -49,6 +51,7 @@ class NodeProgram {
 
   const ResolvedProgram& program() const { return program_; }
   const Environment& environment() const { return environment_; }
+  const std::string& notice() const { return notice_; }  // for the user; mostly empty
 
   // `prepare`: as for Resolve. Makes the ranks' folders.
   Result<PlannedWorkers> Plan(const pb::PrepareRequest& prepare, const pb::Node& own_node,
@@ -62,6 +65,7 @@ class NodeProgram {
 
   ResolvedProgram program_;
   Environment environment_;
+  std::string notice_;
   pb::ShellLimits shell_limits_;
   std::optional<std::string> network_interface_ = "";  // as in WorkerPlan
 };

@@ -76,6 +76,12 @@ std::string PlaceOfCoreDump(pid_t pid, const std::string& cwd) {
                        !uses_pid.starts_with('0'), cwd, pid);
 }
 
+// Adds the interpreter to an error about a module that it has not found.
+std::string WithInterpreter(std::string evidence, const std::string& python) {
+  if (python.empty() || !evidence.starts_with("ModuleNotFoundError")) return evidence;
+  return evidence + " (it was run by " + python + ")";
+}
+
 }  // namespace
 
 bool IsFailure(const pb::WorkerExited& exited) {
@@ -111,7 +117,7 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
       ClassifyFailure(ended.signal(), ended.last_lines(), ErrorMessage(worker, end.note));
   ended.set_victim(said.victim);
   if (said.victim) ended.set_peer_fault(said.peer_fault);
-  ended.set_evidence(said.line);
+  ended.set_evidence(WithInterpreter(said.line, life.python));
   const OutOfMemoryInfo info = MemoryInfo(exited, worker, life, ended.last_lines());
   if (const auto memory = DecideOutOfMemory(info)) {
     ended.set_out_of_memory(true);

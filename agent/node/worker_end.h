@@ -20,6 +20,7 @@ struct WorkerLife {
   std::string cwd;                   // in which it ran
   Clock::time_point started_at;      // or a little before
   uint64_t out_of_memory_kills = 0;  // of the node, when it started
+  std::string python;  // the interpreter that ran it; empty: it is not known to be Python
 };
 
 struct WorkerEnd {

@@ -171,6 +171,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
   info.version = DSLAUNCH_VERSION;
   info.build_id = agent.build_id;
   info.cwd = request.cwd;
+  info.python_folder = request.python_folder;
   info.device = request.device;
   info.world_size = request.plan.world_size();
   info.has_trainer = CheckTrainer(request.bin_dir).ok();
@@ -204,6 +205,7 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
   pb::NodeInfoRequest question;
   question.set_patience_ms(static_cast<uint32_t>(kTryPrograms.count()));
   question.set_bin_dir(request.bin_dir);
+  if (!request.python_folder.empty()) question.set_python(request.python_folder + "/bin/python3");
   std::vector<pb::NodeInfoRequest> questions(patients.size(), question);
   for (size_t i = 0; request.program && i < patients.size(); ++i)
     *questions[i].mutable_program() = ProgramOn(request.plan.nodes[i], *request.program);

@@ -23,6 +23,7 @@ struct DoctorRequest {
   milliseconds connect_timeout{20'000};
   std::string bin_dir;  // where it and its trainer are
   std::string cwd;
+  std::string python_folder;  // the Python environment that nodes must have; empty: none
 };
 
 // Blocks for the connect time-out and some 30 s at most. The exit code is 69 when something fails.

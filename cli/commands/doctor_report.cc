@@ -200,6 +200,7 @@ class Diagnosis {
     CheckCores(report);
     CheckGpus(report.gpus());
     CheckTrainer(report);
+    CheckPython(report);
     if (report.has_found_program()) CheckProgram(report.found_program());
     CheckClock();
     for (const pb::Disk& disk : report.disks()) CheckDisk(disk);
@@ -341,6 +342,20 @@ class Diagnosis {
     if (info_.has_trainer || !trainer_.empty())
       return Warn("trainer", std::move(seen), std::move(hint));
     Ok("trainer", "not installed");
+  }
+
+  void CheckPython(const pb::NodeInfo& report) {
+    const pb::InstalledProgram* const python = FindProgram(report, "python");
+    if (python == nullptr) return;
+    if (python->state() == pb::InstalledProgram::WORKS) return Ok("python", python->said());
+    const std::string trouble = python->state() == pb::InstalledProgram::BROKEN
+                                    ? python->path() + " does not start: " + python->said()
+                                    : "no " + python->path();
+    Fail("python",
+         "the Python environment " + info_.python_folder +
+             " of this machine is not there: " + trouble,
+         "make it there at the same path, share its folder, or deactivate it here if no rank needs "
+         "it");
   }
 
   // Against most clocks.

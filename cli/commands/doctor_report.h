@@ -36,6 +36,7 @@ struct DoctorInfo {
   std::string version;   // of this dslaunch
   std::string build_id;  // of the agent beside it
   std::string cwd;
+  std::string python_folder;  // the Python environment of this machine, if nodes are to have it
   DeviceChoice device = DeviceChoice::kAuto;
   int world_size = 0;
   bool has_trainer = false;     // of this machine works, as far as its files show

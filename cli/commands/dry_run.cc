@@ -452,11 +452,12 @@ std::string DryRun::Commands() const {
   }
   const bool is_python = program.form() != pb::Program::PLAIN;
   if (is_python && session.plan.launcher != Launcher::kLocal) {
+    const std::string& folder = program.python_environment().folder();
     text += kIndent;
     text += "by each node's own python: PYTHON_EXEC, else VIRTUAL_ENV's, else ";
-    if (!program.front_python().empty())
-      text += ShellWord(program.front_python()) + " where it has that, else ";
-    text += "python3 of its PATH\n";
+    text += folder.empty() ? "python3 of its PATH"
+                           : ShellWord(folder + "/bin/python3") + ", which every node must have";
+    text += "\n";
   }
   std::vector<std::vector<std::string>> rows = {{"RANK", "NODE", "LOCAL", "COMMAND"}};
   ForEachNode([&](const std::vector<PlannedRank>& ranks) {

@@ -6,46 +6,25 @@
 
 #include "base/cpu_list.h"
 #include "base/sanitize.h"
+#include "cli/plan/carried_environment.h"
 #include "proto/contract/accelerate_config.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
 namespace {
 
-// As DeepSpeed 0.19 has them, with those of its CUDA accelerator.
-constexpr std::string_view kExportedPrefixes[] = {
-    "MLFLOW", "PYTHON", "MV2", "UCX", "NCCL",
-    // Nebula
-    "DLTS_JOB_ID", "DLTS_NUM_WORKER", "NEBULA_PERSISTENT_STORAGE_PATH",
-    "NEBULA_PERSISTENT_TIME_INTERVAL", "AML_RUN_ID", "AZUREML_RUN_TOKEN", "AZUREML_WORKSPACE_SCOPE",
-    "AZUREML_EXPERIMENT_SCOPE", "AZUREML_RUN_HISTORY_SERVICE_ENDPOINT", "AZUREML_RUN_ID",
-    "NEBULA_MEMORY_BUFFER_SIZE", "AZUREML_PARAMETER_ITPJOB_NAME", "FC_TASKROLE_NAME",
-    "FC_TASK_INDEX", "MASTER_HOST", "LOCAL_HOST", "AZUREML_BLOB_ACCOUNT_NAME",
-    "AZUREML_BLOB_ACCOUNT_KEY"};
-
-// Where this is set, nodes have these two of their own.
-constexpr char kOwnNetworkMark[] = "AISC_JOB_NAME";
 // Tensors of the CPU come from malloc. On pages of 2 MiB, and kept for the next step in place of
 // being given back and faulted in again.
 constexpr char kTunables[] = "GLIBC_TUNABLES";
 constexpr char kTrainerMemory[] =
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:"
     "glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=67108864";
-constexpr std::string_view kOwnNetwork[] = {"NCCL_IB_HCA", "UCX_NET_DEVICES"};
-
-constexpr char kPythonPath[] = "PYTHONPATH";
 
 // What execve takes of one argument or variable, with its NUL.
 constexpr size_t kMaxStringBytes = 128u << 10;
 
 bool IsPythonScript(std::string_view program) {
   return program.size() > 3 && program.ends_with(".py");
-}
-
-bool IsExported(std::string_view name, bool own_network) {
-  if (own_network && std::ranges::find(kOwnNetwork, name) != std::end(kOwnNetwork)) return false;
-  return std::ranges::any_of(kExportedPrefixes,
-                             [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 using Variables = google::protobuf::RepeatedPtrField<pb::EnvVar>;
@@ -77,30 +56,63 @@ void NoteLeftOut(const LaunchPlan& plan, std::vector<std::string>& notices) {
   }
 }
 
-void AddExported(const ProgramInfo& info, Variables& variables) {
-  const bool own_network = FindIn(info.environment, kOwnNetworkMark) != nullptr;
-  for (const std::string& entry : info.environment) {
-    const std::string_view text(entry);
-    const size_t equals = text.find('=');
-    const std::string_view name = text.substr(0, equals);
-    if (equals == std::string_view::npos || name == kPythonPath || !IsExported(name, own_network))
-      continue;
-    Add(variables, name, text.substr(equals + 1));
-  }
+void AddCarried(const ProgramInfo& info, const CarriedEnvironment& carried, Variables& variables) {
+  for (const auto& [name, value] : carried.variables) Add(variables, name, value);
   const char* python_path = FindIn(info.environment, kPythonPath);
   // No empty element: Python would take it for whatever folder it runs in.
   const bool more = python_path != nullptr && *python_path != '\0';
   Add(variables, kPythonPath, more ? info.cwd + ":" + python_path : info.cwd);
 }
 
-// The interpreter that `python3` is here, where the user chose an environment for it: what
-// DeepSpeed starts on every node.
-std::string FrontPython(const std::vector<std::string>& environment) {
-  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const char* folder = FindIn(environment, name);
-    if (folder != nullptr && *folder == '/') return std::string(folder) + "/bin/python3";
+bool Has(const Variables& variables, std::string_view name) {
+  return std::ranges::any_of(variables, [&](const auto& one) { return one.name() == name; });
+}
+
+// Names what the ranks of other nodes lack, but for what the user gives to them in another way.
+void NoteNotCarried(const LaunchPlan& plan, CarriedEnvironment carried, JobProgram& job) {
+  std::erase_if(carried.left_out, [&](const std::string& name) {
+    return Has(job.program.env(), name) || Has(job.program.chosen_env(), name) ||
+           std::ranges::any_of(plan.nodes, [&](const Host& node) {
+             return std::ranges::any_of(node.env,
+                                        [&](const auto& one) { return one.first == name; });
+           });
+  });
+  std::string notice = LeftOutNotice(carried.left_out);
+  if (!notice.empty()) job.notices.push_back(std::move(notice));
+}
+
+// Chooses the Python environment of the ranks, unless a variable of theirs chooses one.
+void AddPythonEnvironment(const ProgramInfo& info, bool over_ssh, JobProgram& job) {
+  const FrontPython& python = info.python;
+  const auto is_given = [&](const char* name) {
+    return Has(job.program.env(), name) || Has(job.program.chosen_env(), name);
+  };
+  if (is_given("VIRTUAL_ENV")) return;
+  const bool is_script = job.program.form() != pb::Program::PLAIN;
+  const bool has_interpreter =
+      is_script && (is_given("PYTHON_EXEC") || FindIn(info.environment, "PYTHON_EXEC") != nullptr);
+  if (over_ssh && is_script && !has_interpreter && !python.other.empty()) {
+    job.notices.push_back("scripts run by the python3 in each node's own PATH, not by " +
+                          python.other + " of this shell; -x PYTHON_EXEC=" + python.other +
+                          " chooses it");
   }
-  return "";
+  if (python.folder.empty()) return;
+  pb::PythonEnvironment& environment = *job.program.mutable_python_environment();
+  environment.set_folder(python.folder);
+  environment.set_variable(python.variable);
+  environment.set_in_path(python.in_path);
+  environment.set_need(has_interpreter ? pb::PythonEnvironment::NO
+                       : is_script     ? pb::PythonEnvironment::YES
+                                       : info.python_need);
+  if (!is_script || has_interpreter || python.installed_in.empty()) return;
+  if (python.variable.empty()) {
+    job.notices.push_back("ranks run " + python.folder +
+                          "/bin/python3, of the environment in which dslaunch is installed");
+  } else if (python.folder != python.installed_in) {
+    job.notices.push_back("ranks run " + python.folder + "/bin/python3, as " + python.variable +
+                          " is set, not that of " + python.installed_in +
+                          ", in which dslaunch is installed");
+  }
 }
 
 Result<void> AddFromOptions(const LaunchOptions& options, const ProgramInfo& info,
@@ -201,10 +213,12 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   if (trainer != nullptr && FindIn(info.environment, kTunables) == nullptr) {
     Add(*job.program.mutable_env(), kTunables, kTrainerMemory);  // what a user says later counts
   }
-  if (over_ssh) AddExported(info, *job.program.mutable_env());
+  const CarriedEnvironment carried = over_ssh ? Carry(info.environment) : CarriedEnvironment();
+  if (over_ssh) AddCarried(info, carried, *job.program.mutable_env());
   DSL_TRY(AddFromFiles(info, job));
   NoteLeftOut(plan, job.notices);
   DSL_TRY(AddFromOptions(options, info, job));
+  if (trainer == nullptr && !options.runs_trainer) NoteNotCarried(plan, carried, job);
   if (options.venv_script) job.program.set_venv_script(*options.venv_script);
   if (info.accelerate) AddAccelerate(*info.accelerate, options, plan, job);
   if (trainer != nullptr) {
@@ -222,7 +236,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   }
   job.program.set_form(FormOf(options));
   job.program.set_no_local_rank(options.no_local_rank);
-  if (over_ssh && !options.venv_script) job.program.set_front_python(FrontPython(info.environment));
+  if (!options.venv_script && !options.runs_trainer) AddPythonEnvironment(info, over_ssh, job);
   return job;
 }
 

@@ -7,10 +7,11 @@
 //   the hostfile        `env` of the node, for this node's ranks only
 //   environment file    DeepSpeed's .deepspeed_env (env_file.h): that of the working directory,
 //                       then that of the home folder
-//   exported            over SSH: of this process's variables those that DeepSpeed exports (NCCL*,
-//                       PYTHON*, MLFLOW*, MV2*, UCX*, Nebula's), and PYTHONPATH begins with the
-//                       working directory. A node that is this machine has all of them anyway.
-//   the node's own      PATH too, as with DeepSpeed; after --venv_script, what that made of it
+//   carried             over SSH: of this process's variables those that Carry() names, and
+//                       PYTHONPATH begins with the working directory. A node that is this machine
+//                       has all of them anyway.
+//   the node's own      PATH too, as with DeepSpeed, behind the `bin` of the active Python
+//                       environment; after --venv_script, what that made of it
 // No shell reads a name, a value or an argument on its way.
 #pragma once
 
@@ -24,6 +25,7 @@
 #include "cli/plan/accelerate_config.h"
 #include "cli/plan/env_file.h"
 #include "cli/plan/launch_plan.h"
+#include "cli/plan/python_environment.h"
 #include "proto/job.pb.h"
 
 namespace dslaunch {
@@ -34,6 +36,9 @@ struct ProgramInfo {
   std::string cwd;                       // absolute
   std::vector<EnvFile> env_files;        // later ones override
   std::optional<AccelerateConfig> accelerate;
+  FrontPython python = {};
+  // Of options.program with `python`; for a program that is started as it is.
+  pb::PythonEnvironment::Need python_need = pb::PythonEnvironment::NO;
 };
 
 // The embedded trainer, for the modes that run it.

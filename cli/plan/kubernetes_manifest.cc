@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kPort = 29'500;
 constexpr size_t kMaxNameBytes = 40;  // of a pod's name, 63 at most, it is the beginning
@@ -59,29 +59,29 @@ std::vector<std::string> Arguments(const KubernetesJob& job) {
   return words;
 }
 
-Json Metadata(const KubernetesJob& job) {
-  Json metadata = {{"name", job.name}};
+OrderedJson Metadata(const KubernetesJob& job) {
+  OrderedJson metadata = {{"name", job.name}};
   if (!job.space.empty()) metadata["namespace"] = job.space;
   return metadata;
 }
 
-Json Container(const KubernetesJob& job) {
-  Json container = {{"name", "dslaunch"},
-                    {"image", job.image},
-                    {"command", {"dslaunch"}},
-                    {"args", Arguments(job)},
-                    {"ports", {{{"containerPort", kPort}}}}};
+OrderedJson Container(const KubernetesJob& job) {
+  OrderedJson container = {{"name", "dslaunch"},
+                           {"image", job.image},
+                           {"command", {"dslaunch"}},
+                           {"args", Arguments(job)},
+                           {"ports", {{{"containerPort", kPort}}}}};
   if (job.num_gpus) container["resources"]["limits"]["nvidia.com/gpu"] = *job.num_gpus;
   container["volumeMounts"] = {{{"name", "token"}, {"mountPath", kTokenFolder}, {"readOnly", true}},
                                {{"name", "shared-memory"}, {"mountPath", "/dev/shm"}}};
   return container;
 }
 
-Json Pod(const KubernetesJob& job) {
-  Json pod = {{"restartPolicy", "Never"}, {"terminationGracePeriodSeconds", job.grace_s}};
+OrderedJson Pod(const KubernetesJob& job) {
+  OrderedJson pod = {{"restartPolicy", "Never"}, {"terminationGracePeriodSeconds", job.grace_s}};
   // A JobSet gives its own.
   if (job.kind == KubernetesJob::Kind::kJob) pod["subdomain"] = job.name;
-  pod["containers"] = Json::array({Container(job)});
+  pod["containers"] = OrderedJson::array({Container(job)});
   // Mode 0400: dslaunch takes no token that other users may read.
   pod["volumes"] = {
       {{"name", "token"}, {"secret", {{"secretName", TokenName(job)}, {"defaultMode", 0400}}}},
@@ -89,26 +89,27 @@ Json Pod(const KubernetesJob& job) {
   return pod;
 }
 
-Json JobSpec(const KubernetesJob& job) {
+OrderedJson JobSpec(const KubernetesJob& job) {
   const bool is_alone = job.kind == KubernetesJob::Kind::kJob;
-  Json rule = {{"action", "FailJob"},
-               {"onExitCodes",
-                {{"containerName", "dslaunch"}, {"operator", "In"}, {"values", kFinalExitCodes}}}};
-  Json spec = {{"completionMode", "Indexed"},
-               {"completions", job.num_nodes},
-               {"parallelism", job.num_nodes},
-               // Of single pods: in a JobSet all start anew together.
-               {"backoffLimit", is_alone ? job.restarts : 0},
-               {"podFailurePolicy", {{"rules", Json::array({std::move(rule)})}}}};
+  OrderedJson rule = {
+      {"action", "FailJob"},
+      {"onExitCodes",
+       {{"containerName", "dslaunch"}, {"operator", "In"}, {"values", kFinalExitCodes}}}};
+  OrderedJson spec = {{"completionMode", "Indexed"},
+                      {"completions", job.num_nodes},
+                      {"parallelism", job.num_nodes},
+                      // Of single pods: in a JobSet all start anew together.
+                      {"backoffLimit", is_alone ? job.restarts : 0},
+                      {"podFailurePolicy", {{"rules", OrderedJson::array({std::move(rule)})}}}};
   if (is_alone) spec["template"]["metadata"]["labels"]["dslaunch-job"] = job.name;
   spec["template"]["spec"] = Pod(job);
   return spec;
 }
 
-Json JobSet(const KubernetesJob& job) {
-  Json replicated = {
+OrderedJson JobSet(const KubernetesJob& job) {
+  OrderedJson replicated = {
       {"name", kReplicatedJob}, {"replicas", 1}, {"template", {{"spec", JobSpec(job)}}}};
-  Json final = {
+  OrderedJson final = {
       {"name", "final"}, {"action", "FailJobSet"}, {"onJobFailureReasons", {"PodFailurePolicy"}}};
   return {{"apiVersion", "jobset.x-k8s.io/v1alpha2"},
           {"kind", "JobSet"},
@@ -120,11 +121,11 @@ Json JobSet(const KubernetesJob& job) {
               // The others look for node 0 before it is ready.
               {"publishNotReadyAddresses", true}}},
             {"failurePolicy",
-             {{"maxRestarts", job.restarts}, {"rules", Json::array({std::move(final)})}}},
-            {"replicatedJobs", Json::array({std::move(replicated)})}}}};
+             {{"maxRestarts", job.restarts}, {"rules", OrderedJson::array({std::move(final)})}}},
+            {"replicatedJobs", OrderedJson::array({std::move(replicated)})}}}};
 }
 
-Json HeadlessService(const KubernetesJob& job) {
+OrderedJson HeadlessService(const KubernetesJob& job) {
   return {{"apiVersion", "v1"},
           {"kind", "Service"},
           {"metadata", Metadata(job)},
@@ -134,7 +135,7 @@ Json HeadlessService(const KubernetesJob& job) {
             {"selector", {{"dslaunch-job", job.name}}}}}};
 }
 
-Json IndexedJob(const KubernetesJob& job) {
+OrderedJson IndexedJob(const KubernetesJob& job) {
   return {{"apiVersion", "batch/v1"},
           {"kind", "Job"},
           {"metadata", Metadata(job)},
@@ -142,7 +143,7 @@ Json IndexedJob(const KubernetesJob& job) {
 }
 
 // A word that YAML reads as a text; else quoted as in JSON, which YAML reads, too.
-std::string Scalar(const Json& value) {
+std::string Scalar(const OrderedJson& value) {
   if (!value.is_string()) return value.dump();
   const auto& text = value.get_ref<const std::string&>();
   const bool is_word =
@@ -155,7 +156,7 @@ std::string Scalar(const Json& value) {
 }
 
 // Block style, as people write it.
-void WriteYaml(const Json& value, const std::string& indent, std::string& text) {
+void WriteYaml(const OrderedJson& value, const std::string& indent, std::string& text) {
   const bool is_list = value.is_array();
   bool is_first = true;
   for (const auto& [key, item] : value.items()) {
@@ -172,7 +173,7 @@ void WriteYaml(const Json& value, const std::string& indent, std::string& text) 
   }
 }
 
-std::string ToYaml(const Json& value) {
+std::string ToYaml(const OrderedJson& value) {
   std::string text;
   WriteYaml(value, "", text);
   return text;

@@ -6,9 +6,11 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -80,6 +82,24 @@ PlanInfo ReadPlanInfo(bool each_alone) {
   info.slurm = ReadSlurmAllocation(getenv);
   info.batch = ReadBatchNodes(getenv, ReadNodeFile);
   return info;
+}
+
+std::string NamedWorkingDirectory(const std::string& pwd) {
+  const std::filesystem::path path(pwd);
+  const bool is_plain = std::ranges::none_of(
+      path, [](const std::filesystem::path& part) { return part == "." || part == ".."; });
+  std::error_code error;
+  if (!path.is_absolute() || !is_plain || !std::filesystem::equivalent(path, ".", error)) return "";
+  return pwd;
+}
+
+Result<std::string> WorkingDirectory() {
+  std::string named = NamedWorkingDirectory(Variable("PWD"));
+  if (!named.empty()) return named;
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::current_path(error);
+  if (error) return Error{ExitCode::kBadInput, "the current directory: " + error.message()};
+  return path.string();
 }
 
 }  // namespace dslaunch

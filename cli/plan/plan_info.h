@@ -1,11 +1,22 @@
 // What is true of this machine, for the launch plan.
 #pragma once
 
+#include <string>
+
+#include "base/error.h"
 #include "cli/plan/launch_plan.h"
 
 namespace dslaunch {
 
 // Reads environment, devices and names; asks no network. `each_alone`: as for CountVisible.
 PlanInfo ReadPlanInfo(bool each_alone = false);
+
+// Returns `pwd`, the value of PWD, if it is an absolute path of the current folder without "." and
+// "..", else "". It may have links that getcwd() follows.
+std::string NamedWorkingDirectory(const std::string& pwd);
+
+// Returns the current folder under the user's own name for it, PWD, because a node may lack what
+// its links lead to here.
+Result<std::string> WorkingDirectory();
 
 }  // namespace dslaunch

@@ -46,8 +46,13 @@ inline constexpr VariableMeaning kRankVariables[] = {
     {"OMP_NUM_THREADS", "default: the node's cores divided by its ranks"},
     {"PYTHONUNBUFFERED", "default 1"},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "default 1"},
-    {"GLOO_SOCKET_IFNAME", "default: the interface towards rank 0's node"},
+    {"GLOO_SOCKET_IFNAME",
+     "default: the interface towards rank 0's node, or towards --master_addr if that has an "
+     "address"},
     {"NCCL_SOCKET_IFNAME", "the same"},
+    {"VIRTUAL_ENV, CONDA_PREFIX, PATH",
+     "the Python environment that is active at the front end, if there is one"},
+    {"PWD", "the rank's folder"},
 };
 
 // What the front end reads.
@@ -81,6 +86,8 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
      "--accelerate_config default: where accelerate/default_config.yaml is; default huggingface in "
      "XDG_CACHE_HOME"},
     {"PATH", "where ssh, Python and programs are"},
+    {"PWD", "the name of the current folder, if it is that folder"},
+    {"VIRTUAL_ENV, CONDA_PREFIX", "the Python environment that ranks on all nodes are to have"},
     {"TMPDIR", "MPI programs: where what ranks of a node share is; default /dev/shm, or else /tmp"},
     {"LD_LIBRARY_PATH", "MPI programs: where OpenPMIx's library is, besides the system's folders"},
     {"TERM", "whether the terminal can redraw a line"},

@@ -122,6 +122,73 @@ class NodesOwnVariables(HostsCase):
         self.assert_says(job, r"0: A=\$\(id\) 1 B=option", "1: A=all B=option")
 
 
+class UsersEnvironment(HostsCase):
+    """What a user's shell has beside options: variables, a Python environment."""
+
+    def test_variables_of_frameworks_reach_the_ranks_and_others_are_named(self):
+        token = "hf_abcDEFghiJKLmnoPQRstuVWX"
+        env = {"OMP_NUM_THREADS": "3", "TORCH_LOGS": "dynamo", "TOKENIZERS_PARALLELISM": "false", "HF_TOKEN": token,
+               "OMPI_MCA_btl": "tcp", "CUDA_LAUNCH_BLOCKING": "1"}
+        logs = self.folder / "logs"
+        script = (f"cd {self.folder}; env -0 > env.$RANK; cat /proc/[0-9]*/cmdline > argv.$RANK 2> /dev/null; true")
+        code, job = self.run_job(self.two_by_two(), "--log_dir", logs, bash(script),
+                                 env={**env, "MINE": "1", "CUDA_VISIBLE_DEVICES": "0"})
+        self.assert_code(0, code, job)
+        self.assert_says(job, "this shell's CUDA_VISIBLE_DEVICES and MINE are not passed to the nodes; -x NAME passes one")
+        for rank in range(4):
+            entries = (self.folder / f"env.{rank}").read_text().split("\0")
+            got = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+            self.assertEqual(env, {name: got.get(name) for name in env}, f"rank {rank}")
+            self.assertNotIn("MINE", got)
+            self.assertNotIn(token, (self.folder / f"argv.{rank}").read_text(errors="replace"))
+        self.assertNotIn(token, job.output)
+        for path in logs.rglob("*"):
+            if path.is_file():
+                self.assertNotIn(token, path.read_text(errors="replace"), path)
+
+    def make_environment(self):
+        venv = self.folder / "venv"
+        (venv / "bin").mkdir(parents=True)
+        (venv / "bin" / "python3").symlink_to("/usr/bin/python3")
+        return venv, {"VIRTUAL_ENV": str(venv), "PATH": f"{venv}/bin:/usr/bin:/bin"}
+
+    def test_python_environment_is_the_nodes_too(self):
+        venv, active = self.make_environment()
+        (self.folder / "t.py").write_text("import os, sys\nprint(os.environ['RANK'], sys.executable, flush=True)\n")
+        for program in (["t.py"], ["python3", "t.py"], ["env", "python3", "t.py"]):
+            code, job = self.run_job(self.two_by_two(), "--show", "all", *program, env=active)
+            self.assert_code(0, code, job)
+            self.assert_says(job, *(f"{rank} {venv}/bin/python3" for rank in range(4)))
+        node2 = self.hosts.nodes[1]
+        node2.run(["mount", "-t", "tmpfs", "none", str(venv)])
+        self.addCleanup(node2.run, ["umount", str(venv)])
+        for program in (["t.py"], ["python3", "t.py"]):
+            code, job = self.run_job(self.two_by_two(), *program, env=active)
+            self.assert_code(127, code, job)
+            self.assert_says(job, rf"node2: the Python environment {venv}, which is active here, cannot be used there: "
+                                  rf"{venv}/bin/python3: No such file")
+        code, job = self.run_job(self.two_by_two(), bash("true"), env=active)
+        self.assert_code(0, code, job)
+        self.assert_says(job, rf"node2: the Python environment {venv}, .*; a python3 that the program starts is another one")
+        code, job = self.run_job(self.two_by_two(), "-x", "PYTHON_EXEC=python3", "t.py", env=active)
+        self.assert_code(0, code, job)
+        code, job = self.run_job("doctor", "-H", self.hosts.hostfile(slots=2), env=active)
+        self.assert_code(69, code, job)
+        self.assert_says(job, rf"node2 +FAIL +python: the Python environment {venv} of this machine is not there: no "
+                              rf"{venv}/bin/python3")
+
+    def test_interfaces_follow_master_addr(self):
+        for number, node in enumerate(self.hosts.nodes, start=1):
+            for command in ("link add ib0 type dummy", f"addr add 10.77.0.{number}/24 dev ib0", "link set ib0 up"):
+                node.run(["ip", *command.split()])
+            self.addCleanup(node.run, ["ip", "link", "del", "ib0"])
+        script = bash('echo "$RANK: ${GLOO_SOCKET_IFNAME-unset} ${NCCL_SOCKET_IFNAME-unset}"')
+        for address, expected in (("10.77.0.1", "ib0 ib0"), ("node1", "eth0 eth0"), ("nowhere.invalid", "unset unset")):
+            code, job = self.run_job(self.two_by_two(), "--show", "all", "--master_addr", address, script)
+            self.assert_code(0, code, job)
+            self.assert_says(job, *(f"{rank}: {expected}" for rank in range(4)))
+
+
 class ByteForByte(HostsCase):
     REPORT = ("import json, os, sys\n"
               "json.dump([[os.fsencode(word).hex() for word in sys.argv[1:]],\n"

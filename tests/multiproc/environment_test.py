@@ -136,6 +136,16 @@ else:
             self.assertTrue(report["group"], "a process group of its own")
             self.assertEqual(str(self.folder), report["cwd"])
 
+    def test_working_directory_keeps_the_users_name_for_it(self):
+        (self.folder / "real").mkdir()
+        (self.folder / "link").symlink_to("real")
+        link = str(self.folder / "link")
+        for report in self.report(TWO_BY_TWO, cwd=link, env={"PWD": link}):
+            self.assertEqual(link, report["env"]["PWD"])
+            self.assertEqual(str(self.folder / "real"), report["cwd"])
+        report = self.report(TWO_BY_TWO, env={"PWD": link})[0]
+        self.assertEqual(str(self.folder), report["env"]["PWD"], "PWD of another folder")
+
     def own_fds(self, report):
         """What the reporter itself has open while it looks: its report, and the folder it lists."""
         return {fd for fd, target in report["fds"].items() if "/report." in target or target.startswith("/proc/")}

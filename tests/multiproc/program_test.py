@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from awkward_bytes import awkward_strings  # noqa: E402
-from launcher_case import BUILD, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from launcher_case import BUILD, DSLAUNCH, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
 ONE = ["--launcher", "local", "--num_gpus", "1"]
 TWO = ["--launcher", "local", "--num_gpus", "2"]
@@ -191,6 +191,46 @@ class VenvScript(ProgramCase):
         code, job = self.run_job(ONE, "--venv_script", "/no/such/script", "true")
         self.assert_code(127, code, job)
         self.assert_says(job, "--venv_script /no/such/script: No such file")
+
+
+class Pythons(ProgramCase):
+    def launcher_in(self, environment):
+        """Starts dslaunch as if it were installed in a virtual environment, which is not active."""
+        program = environment / "bin" / "dslaunch"
+        program.symlink_to(DSLAUNCH)
+        popen = self.popen
+        self.popen = lambda words, *rest, **options: popen([str(program), *words[1:]], *rest, **options)
+
+    def make_environment(self):
+        environment = self.folder / "v"
+        (environment / "bin").mkdir(parents=True)
+        (environment / "pyvenv.cfg").write_text("home = /usr/bin\n")
+        (environment / "bin" / "python3").symlink_to("/usr/bin/python3")
+        return environment
+
+    def test_environment_of_dslaunch_comes_before_path(self):
+        environment = self.make_environment()
+        outside = self.base_environment
+        self.base_environment = lambda: {name: value for name, value in outside().items() if name != "VIRTUAL_ENV"}
+        self.launcher_in(environment)
+        report, = self.reports(ONE, self.script())
+        self.assertEqual(f"{environment}/bin/python3", report["interpreter"])
+        self.assert_says(self.last_job, f"ranks run {environment}/bin/python3, of the environment in which dslaunch is "
+                                        "installed")
+        other = self.folder / "other"
+        (other / "bin").mkdir(parents=True)
+        (other / "bin" / "python3").symlink_to("/usr/bin/python3")
+        report, = self.reports(ONE, self.script(), env={"VIRTUAL_ENV": str(other)})
+        self.assertEqual(f"{other}/bin/python3", report["interpreter"])
+        self.assert_says(self.last_job, "as VIRTUAL_ENV is set, not that of ")
+
+    def test_missing_module_names_the_interpreter(self):
+        (self.folder / "t.py").write_text("import no_such_module_here\n")
+        for program in (["t.py"], ["/usr/bin/python3", "t.py"]):
+            code, job = self.run_job(ONE, *program)
+            self.assert_code(1, code, job)
+            self.assert_says(job, r"ModuleNotFoundError: No module named 'no_such_module_here' \(it was run by "
+                                  r"/\S*python3\)")
 
 
 class Places(ProgramCase):

@@ -66,10 +66,12 @@ TEST_F(ProgramTest, PythonScriptsGetTheChosenInterpreter) {
   const auto script = pb::Program::SCRIPT;
   EXPECT_THAT(Resolve({"train.py", "--lr", "1"}, script)->argv,
               ElementsAre("/usr/bin/python3", "-u", "train.py", "--lr", "1"));
-  program_.set_front_python("/no/such/python3");
+  environment_.push_back("VIRTUAL_ENV=");
+  program_.mutable_python_environment()->set_folder("/no/such");
+  EXPECT_THAT(Resolve({"train.py"}, script).error().message, HasSubstr("/no/such/bin/python3"));
+  program_.mutable_python_environment()->set_folder("/usr");
   EXPECT_EQ(Resolve({"train.py"}, script)->argv[0], "/usr/bin/python3");
-  program_.set_front_python("/bin/false");
-  EXPECT_EQ(Resolve({"train.py"}, script)->argv[0], "/bin/false") << "this node has it";
+  environment_.pop_back();
   environment_.push_back("VIRTUAL_ENV=" + dir_.path());
   EXPECT_THAT(Resolve({"train.py"}, script).error().message, HasSubstr("/bin/python3"));
   environment_.push_back("PYTHON_EXEC=/bin/true");

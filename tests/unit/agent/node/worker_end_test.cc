@@ -63,6 +63,19 @@ TEST_F(WorkerEndTest, AFailureBringsItsLastLinesAndItsError) {
   EXPECT_EQ(cause.evidence(), "ValueError: bad");
 }
 
+TEST_F(WorkerEndTest, NamesTheInterpreterThatLacksAModule) {
+  dir_.Write("stderr.log",
+             "Traceback (most recent call last):\n  File \"t.py\"\n"
+             "ModuleNotFoundError: No module named 'torch'\n");
+  EXPECT_EQ(Exited(1).event.evidence(), "ModuleNotFoundError: No module named 'torch'");
+  life_.python = "/usr/bin/python3";
+  EXPECT_EQ(Exited(1).event.evidence(),
+            "ModuleNotFoundError: No module named 'torch' (it was run by /usr/bin/python3)");
+  dir_.Write("stderr.log",
+             "Traceback (most recent call last):\n  File \"t.py\"\nValueError: bad\n");
+  EXPECT_EQ(Exited(1).event.evidence(), "ValueError: bad");
+}
+
 TEST_F(WorkerEndTest, ItsStdoutWhenItsStderrIsEmpty) {
   dir_.Write("stdout.log", "[gloo] Connection closed by peer\n");
   dir_.Write("stderr.log", "");

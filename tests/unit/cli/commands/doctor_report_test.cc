@@ -134,6 +134,23 @@ TEST_F(DoctorReportTest, AWayThatFailsNamesItsStepAndWhatWasDoneBefore) {
   EXPECT_THAT(Table(), HasSubstr("1 of 2 nodes fails\n"));
 }
 
+TEST_F(DoctorReportTest, FailsANodeThatLacksThePythonEnvironment) {
+  info_.python_folder = "/venv";
+  for (size_t i = 0; i < 2; ++i) {
+    pb::InstalledProgram& python = *Report(i).add_programs();
+    python.set_name("python");
+    python.set_path("/venv/bin/python3");
+    python.set_said("Python 3.11.2");
+    python.set_state(i == 0 ? pb::InstalledProgram::WORKS : pb::InstalledProgram::MISSING);
+  }
+  EXPECT_EQ(TheBad(),
+            "node2 fail python: the Python environment /venv of this machine is not there: no "
+            "/venv/bin/python3 -> make it there at the same path, share its folder, or deactivate "
+            "it here if no rank needs it");
+  Report(1).mutable_programs()->rbegin()->set_state(pb::InstalledProgram::BROKEN);
+  EXPECT_THAT(TheBad(), HasSubstr("/venv/bin/python3 does not start: Python 3.11.2"));
+}
+
 TEST_F(DoctorReportTest, AFailureThatNamesNoHintGetsOne) {
   info_.nodes[1].report.reset();
   info_.nodes[1].failed_step = "copy agent";

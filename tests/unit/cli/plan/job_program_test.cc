@@ -83,11 +83,55 @@ TEST_F(JobProgramTest, PythonPathBeginsWithTheWorkingDirectory) {
   EXPECT_EQ(OnNode().at("PYTHONPATH"), "/work");
 }
 
-TEST_F(JobProgramTest, NodesThatInheritGetNothingExported) {
-  info_.environment = {"NCCL_DEBUG=INFO", "PYTHONPATH=/lib", "VIRTUAL_ENV=/venv"};
+TEST_F(JobProgramTest, CarriesVariablesOfFrameworks) {
+  info_.environment = {"OMP_NUM_THREADS=3",
+                       "TORCH_LOGS=x",
+                       "CUDA_LAUNCH_BLOCKING=1",
+                       "HF_TOKEN=hf_s3cret",
+                       "TOKENIZERS_PARALLELISM=false",
+                       "GLOO_SOCKET_IFNAME=ib0",
+                       "OMPI_MCA_btl=tcp",
+                       "RANK=7",
+                       "OMPI_COMM_WORLD_RANK=7",
+                       "TERM=xterm",
+                       "DS_ENV_FILE=f"};
+  EXPECT_EQ(OnNode(), (Map{{"OMP_NUM_THREADS", "3"},
+                           {"TORCH_LOGS", "x"},
+                           {"CUDA_LAUNCH_BLOCKING", "1"},
+                           {"HF_TOKEN", "hf_s3cret"},
+                           {"TOKENIZERS_PARALLELISM", "false"},
+                           {"GLOO_SOCKET_IFNAME", "ib0"},
+                           {"OMPI_MCA_btl", "tcp"},
+                           {"PYTHONPATH", "/work"}}));
+  EXPECT_THAT(Make().notices, IsEmpty());
+}
+
+TEST_F(JobProgramTest, NamesVariablesThatAreNotCarried) {
+  info_.environment = {"MINE=s3cret", "CUDA_VISIBLE_DEVICES=0", "PATH=/bin", "SSH_AUTH_SOCK=/s",
+                       "AWS_SECRET_ACCESS_KEY=s3cret"};
+  EXPECT_THAT(
+      Make().notices,
+      ElementsAre("this shell's AWS_SECRET_ACCESS_KEY, CUDA_VISIBLE_DEVICES and MINE are not "
+                  "passed to the nodes; -x NAME passes one"));
+  options_.env = {"MINE", "AWS_SECRET_ACCESS_KEY=x"};
+  EXPECT_THAT(Make().notices,
+              ElementsAre("this shell's CUDA_VISIBLE_DEVICES is not passed to the nodes; -x NAME "
+                          "passes one"));
+  plan_.nodes.front().env = {{"CUDA_VISIBLE_DEVICES", "1"}};
+  EXPECT_THAT(Make().notices, IsEmpty());
+  for (int i = 10; i < 22; ++i) info_.environment.push_back("V" + std::to_string(i) + "=");
+  EXPECT_THAT(Make().notices,
+              ElementsAre("this shell's V10, V11, V12, V13, V14, V15, V16, V17 and 4 "
+                          "more are not passed to the nodes; -x NAME passes one"));
+  const TrainerProgram trainer{"/bin/dslaunch-train", "{}"};
+  EXPECT_THAT(MakeJobProgram(options_, plan_, info_, &trainer)->notices, IsEmpty());
+}
+
+TEST_F(JobProgramTest, NodesThatInheritGetNothingCarried) {
+  info_.environment = {"NCCL_DEBUG=INFO", "PYTHONPATH=/lib", "MINE=1"};
   plan_.launcher = Launcher::kLocal;
   EXPECT_THAT(OnNode(), IsEmpty());
-  EXPECT_EQ(Make().program.front_python(), "");
+  EXPECT_THAT(Make().notices, IsEmpty());
   plan_.launcher = Launcher::kSsh;
   options_.per_node.emplace();
   EXPECT_THAT(OnNode(), IsEmpty());
@@ -203,14 +247,52 @@ TEST_F(JobProgramTest, FormsOfAProgram) {
   EXPECT_TRUE(Make().program.no_local_rank());
 }
 
-TEST_F(JobProgramTest, AVirtualEnvironmentHereIsThatOfTheNodes) {
-  info_.environment = {"CONDA_PREFIX=/conda"};
-  EXPECT_EQ(Make().program.front_python(), "/conda/bin/python3");
-  info_.environment = {"CONDA_PREFIX=/conda", "VIRTUAL_ENV=/venv"};
-  EXPECT_EQ(Make().program.front_python(), "/venv/bin/python3");
+TEST_F(JobProgramTest, NodesGetThePythonEnvironmentOfThisShell) {
+  info_.python = {"/venv", "VIRTUAL_ENV", true};
+  const pb::PythonEnvironment python = Make().program.python_environment();
+  EXPECT_EQ(python.folder(), "/venv");
+  EXPECT_EQ(python.variable(), "VIRTUAL_ENV");
+  EXPECT_TRUE(python.in_path());
+  EXPECT_EQ(python.need(), pb::PythonEnvironment::YES);
+  EXPECT_THAT(Make().notices, IsEmpty());
+  options_.form = ProgramForm::kPlain;
+  info_.python_need = pb::PythonEnvironment::PERHAPS;
+  EXPECT_EQ(Make().program.python_environment().need(), pb::PythonEnvironment::PERHAPS);
+  options_.form = ProgramForm::kAuto;
+  options_.env = {"PYTHON_EXEC=python3"};
+  EXPECT_EQ(Make().program.python_environment().need(), pb::PythonEnvironment::NO);
+  options_.env = {"VIRTUAL_ENV=/other"};
+  EXPECT_FALSE(Make().program.has_python_environment()) << "the user's choice";
+  options_.env.clear();
   options_.venv_script = "/x/activate";
-  EXPECT_EQ(Make().program.front_python(), "") << "the script says which";
+  EXPECT_FALSE(Make().program.has_python_environment()) << "the script says which";
   EXPECT_EQ(Make().program.venv_script(), "/x/activate");
+}
+
+TEST_F(JobProgramTest, ReportsThatNodesUseAnotherPython) {
+  info_.python.other = "/sw/bin/python3";
+  EXPECT_THAT(Make().notices,
+              ElementsAre("scripts run by the python3 in each node's own PATH, not by "
+                          "/sw/bin/python3 of this shell; -x PYTHON_EXEC=/sw/bin/python3 chooses "
+                          "it"));
+  plan_.launcher = Launcher::kLocal;
+  EXPECT_THAT(Make().notices, IsEmpty());
+}
+
+TEST_F(JobProgramTest, ReportsWhichOfTwoPythonEnvironmentsRanksUse) {
+  info_.python = {"/own", "", false, "/own"};
+  EXPECT_THAT(Make().notices, ElementsAre("ranks run /own/bin/python3, of the environment in which "
+                                          "dslaunch is installed"));
+  info_.python = {"/venv", "VIRTUAL_ENV", true, "/own"};
+  EXPECT_THAT(
+      Make().notices,
+      ElementsAre("ranks run /venv/bin/python3, as VIRTUAL_ENV is set, not that of /own, in "
+                  "which dslaunch is installed"));
+  info_.python = {"/own", "VIRTUAL_ENV", true, "/own"};
+  EXPECT_THAT(Make().notices, IsEmpty());
+  info_.python = {"/own", "", false, "/own"};
+  options_.program = {"./a.out"};
+  EXPECT_THAT(Make().notices, IsEmpty());
 }
 
 TEST_F(JobProgramTest, TheTrainerGetsItsRecipeWhateverTheUserSets) {
@@ -235,7 +317,7 @@ TEST_F(JobProgramTest, TheTrainersMemoryIsTunedUnlessTheUserTunesIt) {
   EXPECT_EQ(tunables(&trainer), "glibc.malloc.check=3");
   options_.env = {};
   info_.environment = {"GLIBC_TUNABLES=glibc.malloc.check=1"};
-  EXPECT_EQ(tunables(&trainer), "") << "the node's own counts";
+  EXPECT_EQ(tunables(&trainer), "glibc.malloc.check=1") << "the user's own is carried";
   info_.environment = {};
   options_.program = {"train.py"};
   EXPECT_EQ(tunables(nullptr), "") << "a user's program is left alone";
