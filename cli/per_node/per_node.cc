@@ -190,6 +190,13 @@ milliseconds EndTimeout(const pb::Timeouts& timeouts) {
          kEndSlack;
 }
 
+// Of the agent of this command's node.
+AgentRole OwnRole() {
+  AgentRole role;
+  role.in_step = std::getenv("SLURM_JOB_ID") != nullptr;
+  return role;
+}
+
 }  // namespace
 
 Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options) {
@@ -375,16 +382,15 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.tags = session.tags;
     member.log_level = session.log_level;
     member.start_agent = [agent](const NodeTarget& target, int command_fd, Deadline deadline) {
-      AgentRole role;
+      AgentRole role = OwnRole();
       role.command_fd = command_fd;
-      role.in_step = std::getenv("SLURM_JOB_ID") != nullptr;
       return LocalTransport(agent, role).Connect(target, deadline);
     };
     return std::optional(MemberSession(std::move(member), terminal).Run());
   }
-  transport = std::make_unique<InboundTransport>(std::move(listener),
-                                                 MakeAdmissionOptions(options, info, flags, own),
-                                                 tls, std::make_unique<LocalTransport>(agent));
+  transport = std::make_unique<InboundTransport>(
+      std::move(listener), MakeAdmissionOptions(options, info, flags, own), tls,
+      std::make_unique<LocalTransport>(agent, OwnRole()));
   DSL_TRY(transport->Gather([&](const std::string& line) {
     if (session.log_level < LogLevel::kInfo) return;
     terminal.Err("dslaunch: " + line);

@@ -166,10 +166,14 @@ Result<std::vector<SlurmNode>> ReadComponent(const GetVariable& getenv, int comp
     const char* variable;
     int SlurmNode::*count;
   };
+  // Without a request, SLURM_TASKS_PER_NODE counts the tasks that would fit: cores, of a node that
+  // the job has alone.
+  const bool asked = !ValueOf(getenv, "SLURM_NTASKS", component).empty();
   for (const auto& [variable, count] : {PerNode{"SLURM_TASKS_PER_NODE", &SlurmNode::tasks},
                                         PerNode{"SLURM_JOB_CPUS_PER_NODE", &SlurmNode::cores}}) {
     std::vector<int> counts;
     // Inside a step, SLURM_TASKS_PER_NODE counts on the step's nodes, not on the allocation's.
+    if (count == &SlurmNode::tasks && !asked) continue;
     if (!ExpandCounts(ValueOf(getenv, variable, component), nodes.size(), counts)) continue;
     for (size_t i = 0; i < counts.size(); ++i) nodes[i].*count = std::max(counts[i], 1);
   }

@@ -75,7 +75,8 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"PDSH_RCMD_TYPE", "--launcher pdsh: how pdsh reaches nodes; default ssh"},
     {"SLURM_PROCID, SLURM_NODEID, SLURM_STEP_ID, SLURM_STEP_NODELIST",
      "srun of dslaunch on each node: which node of the job this command is"},
-    {"SLURM_TASKS_PER_NODE, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_NODE, SLURM_JOB_CPUS_PER_NODE",
+    {"SLURM_NTASKS, SLURM_TASKS_PER_NODE, SLURM_GPUS_ON_NODE, SLURM_GPUS_PER_NODE, "
+     "SLURM_JOB_CPUS_PER_NODE",
      "--launcher slurm: the slots of its nodes; scontrol says which GPUs each has"},
     {"SSH_AUTH_SOCK", "the SSH agent"},
     {"CUDA_VISIBLE_DEVICES", "the devices of this machine that dslaunch may use"},

@@ -88,6 +88,10 @@ class Gpus(SlurmCase):
                 for path in self.folder.glob("up.*"):
                     path.unlink()
 
+    def test_cores_of_nodes_that_the_job_has_alone_are_not_tasks(self):
+        output = self.run_in(["salloc", "--quiet", "-N2", "--exclusive"], DSLAUNCH, "--show", "all", *RANK)
+        self.assertEqual([(4, 4), (4, 4)], self.nodes_of(output), output)
+
     def test_requests_that_contradict_the_agents_step(self):
         output = self.run_in(["salloc", "--quiet", "-N2", "--gpus=4", "--ntasks-per-gpu=1"], DSLAUNCH, "--show", "all", *RANK)
         self.assertEqual(4, sum(gpus for _, gpus in self.nodes_of(output)), output)

@@ -148,6 +148,15 @@ class Slurm(SlurmCase):
         self.assert_cancelled(job, "STEP", "")
         self.assert_nothing_left(within_s=10)
 
+    def test_scancel_of_srun_on_each_node_lets_ranks_save(self):
+        job = self.batch_script(["srun", "--quiet", "--ntasks-per-node=1", DSLAUNCH, "--show", "all", *bash(SAVING_RANKS), "-", self.folder])
+        self.wait_for_files(job, "up.*", 4)
+        self.assertEqual(0, self.cluster.run("scancel", str(job.number)).returncode)
+        wait_until(lambda: "exit code 85" in job.output, 20, f"the closing block of {job.output}")
+        self.assertEqual({"0", "1", "2", "3"}, set(re.findall(r"rank (\d) has saved", job.output)), job.output)
+        self.assertNotIn("was lost", job.output)
+        self.assert_nothing_left(within_s=10)
+
     def test_scancel_of_ranks_that_do_not_save_ends_with_143(self):
         job = self.start("--num_gpus", "1", bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)

@@ -19,6 +19,7 @@ Environment FourNodes() {
   return {{"SLURM_JOB_ID", "41"},
           {"SLURM_JOB_NODELIST", "n[1-3],big"},
           {"SLURM_JOB_NUM_NODES", "4"},
+          {"SLURM_NTASKS", "14"},
           {"SLURM_TASKS_PER_NODE", "2(x3),8"},
           {"SLURM_JOB_CPUS_PER_NODE", "16(x3),64"}};
 }
@@ -109,10 +110,17 @@ Environment OfTwoComponents() {
           {"SLURM_HET_SIZE", "2"},
           {"SLURM_JOB_NODELIST_HET_GROUP_0", "n1"},
           {"SLURM_JOB_NUM_NODES_HET_GROUP_0", "1"},
-          {"SLURM_TASKS_PER_NODE_HET_GROUP_0", "1"},
+          {"SLURM_TASKS_PER_NODE_HET_GROUP_0", "4"},
           {"SLURM_GPUS_PER_NODE_HET_GROUP_0", "2"},
           {"SLURM_JOB_NODELIST_HET_GROUP_1", "n[2-3]"},
+          {"SLURM_NTASKS_HET_GROUP_1", "6"},
           {"SLURM_TASKS_PER_NODE_HET_GROUP_1", "3(x2)"}};
+}
+
+TEST(SlurmAllocationTest, CountsOnlyTasksThatWereAskedFor) {
+  Environment environment = FourNodes();
+  environment.erase("SLURM_NTASKS");
+  EXPECT_EQ((*Read(environment))->nodes[3].tasks, 1);
 }
 
 TEST(SlurmAllocationTest, ReadsAllComponentsOfHeterogeneousJob) {
@@ -123,6 +131,7 @@ TEST(SlurmAllocationTest, ReadsAllComponentsOfHeterogeneousJob) {
     ASSERT_TRUE(allocation.ok() && *allocation);
     ASSERT_EQ((*allocation)->nodes.size(), 3u);
     EXPECT_EQ((*allocation)->nodes[0].gpus, 2);
+    EXPECT_EQ((*allocation)->nodes[0].tasks, 1) << "no tasks were asked for";
     EXPECT_EQ((*allocation)->nodes[0].component, 0);
     EXPECT_EQ((*allocation)->nodes[2].name, "n3");
     EXPECT_EQ((*allocation)->nodes[2].tasks, 3);
