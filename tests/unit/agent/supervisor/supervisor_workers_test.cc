@@ -27,7 +27,7 @@ class SupervisorWorkersTest : public testing::Test {
   SupervisorWorkersTest() : SupervisorWorkersTest(*MakeSocketPair()) {}
   explicit SupervisorWorkersTest(SocketPair sockets)
       : sockets_(std::move(sockets.ours)),
-        workers_(io_, {}, std::move(sockets.theirs),
+        workers_(io_, std::move(sockets.theirs),
                  {.on_status = [](const pb::SupervisorEvent&) {},
                   .on_start =
                       [this](uint32_t rank, const SpawnResult& result) {
