@@ -485,6 +485,7 @@ void MemberSession::Leave(bool kill_now) {
                  "without it (again to kill its ranks at once)");
   pb::Cause cause = MakeCause(pb::Cause::NODE_LEFT, 0, ExitCode::kInterrupted,
                               name_ + " left the job: its command received SIGTERM");
+  cause.set_exit_code(ExitCodeForSignal(SIGTERM));
   cause.set_signal(SIGTERM);
   SendStop(*agent_->stub, cause, kill_now, agent_->calls.Begin());
 }
