@@ -179,8 +179,8 @@ class UsersEnvironment(HostsCase):
 
     def test_interfaces_follow_master_addr(self):
         for number, node in enumerate(self.hosts.nodes, start=1):
-            for command in ("link add ib0 type dummy", f"addr add 10.77.0.{number}/24 dev ib0", "link set ib0 up"):
-                node.run(["ip", *command.split()])
+            for command in ("link add ib0 type bridge", f"addr add 10.77.0.{number}/24 dev ib0", "link set ib0 up"):
+                self.assertEqual(0, node.run(["ip", *command.split()]).returncode, command)
             self.addCleanup(node.run, ["ip", "link", "del", "ib0"])
         script = bash('echo "$RANK: ${GLOO_SOCKET_IFNAME-unset} ${NCCL_SOCKET_IFNAME-unset}"')
         for address, expected in (("10.77.0.1", "ib0 ib0"), ("node1", "eth0 eth0"), ("nowhere.invalid", "unset unset")):
