@@ -458,8 +458,10 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
   DSL_TRY_ASSIGN(request.device, DeviceFor(command.trains, command.launch.device));
   request.trains = command.trains;
   if (command.has_program) {
+    DSL_TRY_ASSIGN(std::optional<AccelerateConfig> accelerate,
+                   ReadAccelerateConfig(command.launch, CurrentEnvironment(), request.cwd));
     DSL_TRY_ASSIGN(request.program, MakeProgram(command.launch, request.plan, request.cwd,
-                                                /*accelerate=*/std::nullopt, called_as, terminal));
+                                                std::move(accelerate), called_as, terminal));
   } else if (!command.trains) {
     request.python_folder =
         FindFrontPython(CurrentEnvironment(), OwnPythonFolder(called_as)).folder;

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "agent/host/accelerate_program.h"
 #include "agent/host/gpus.h"
 #include "agent/host/node_identity.h"
 #include "agent/host/nvidia_smi.h"
@@ -153,6 +154,11 @@ std::string FirstWords(const std::string& output) {
   return SanitizeForTerminal(line.substr(0, kMaxSaidBytes));
 }
 
+std::string LastLineOf(std::string_view output) {
+  while (output.ends_with('\n')) output.remove_suffix(1);
+  return std::string(output.substr(output.rfind('\n') + 1));
+}
+
 void TryProgram(const std::string& name, const std::string& path, milliseconds patience,
                 pb::NodeInfo& report) {
   pb::InstalledProgram& program = *report.add_programs();
@@ -183,11 +189,36 @@ void TryProgram(const std::string& name, const std::string& path, milliseconds p
     program.set_said("it ends with exit code " + std::to_string(run.number));
 }
 
-// As a job would find it. The front end knows the node's name, so none is in the failure.
+// The front end knows the node's name, so none is in the message.
+std::string WithoutNode(const Error& error) {
+  return error.message.substr(error.message.starts_with(": ") ? 2 : 0);
+}
+
+// Why accelerate cannot give the environment of the job's configuration here; empty if it can, or
+// the job has none.
+std::string AccelerateTrouble(const ResolvedProgram& resolved, const pb::Program& program,
+                              Environment environment, milliseconds patience) {
+  const Result<ResolvedProgram> wrapped = WithAccelerate(resolved, program, environment, "");
+  if (!wrapped.ok()) return WithoutNode(wrapped.error());
+  const size_t words = wrapped->argv.size() - resolved.argv.size();
+  if (words == 0) return "";
+  std::vector<std::string> command(wrapped->argv.begin(),
+                                   wrapped->argv.begin() + static_cast<std::ptrdiff_t>(words));
+  command.push_back("/bin/true");
+  for (const char* place : {"WORLD_SIZE=1", "GROUP_WORLD_SIZE=1", "GROUP_RANK=0"})
+    environment.push_back(place);
+  const BriefRun run = RunBriefly(command, environment, Deadline::After(patience));
+  if (run.end == BriefRun::End::kExited && run.number == 0) return "";
+  if (run.end == BriefRun::End::kTimedOut)
+    return command.front() + " does not import accelerate in time; run doctor again";
+  return SanitizeForTerminal(LastLineOf(run.output));
+}
+
+// As a job would find it.
 pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patience) {
   pb::FoundProgram found;
   const auto fails = [&](const Error& error) {
-    found.set_failure(error.message.substr(error.message.starts_with(": ") ? 2 : 0));
+    found.set_failure(WithoutNode(error));
     return found;
   };
   const Result<ProgramContext> context = ContextOf(program, "");
@@ -196,7 +227,8 @@ pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patie
   const Result<ResolvedProgram> resolved = ResolveProgram(context->program, environment, "");
   if (!resolved.ok()) return fails(resolved.error());
   found.set_executable(resolved->argv.front());
-  if (program.form() == pb::Program::PLAIN) return found;
+  found.set_failure(AccelerateTrouble(*resolved, context->program, environment, patience));
+  if (program.form() == pb::Program::PLAIN || !found.failure().empty()) return found;
   const BriefRun run =
       RunBriefly({resolved->argv.front(), "--version"}, environment, Deadline::After(patience));
   if (run.end == BriefRun::End::kExited && run.number == 0)

@@ -129,6 +129,10 @@ class Refusals(AccelerateCase):
         self.assert_says(job, rf"--accelerate_config \S+/f\.yaml: {sys.executable} cannot import accelerate")
         self.assert_presentable(job)
 
+        code, job = self.run_job("doctor", "--device", "cpu", "--accelerate_config", "f.yaml", "t.py")
+        self.assert_code(69, code, job)
+        self.assert_says(job, rf"FAIL +program: \S+ --accelerate_config \S+/f\.yaml: {sys.executable} cannot import accelerate")
+
     def test_a_version_without_the_functions_is_named(self):
         self.write({"f.yaml": CONFIGS["fsdp2"], "t.py": "raise SystemExit('started')\n",
                     **{f"packages/{name}": text for name, text in OTHER_VERSION.items()}})

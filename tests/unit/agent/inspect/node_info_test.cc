@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "proto/contract/accelerate_config.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::node_info_test {
@@ -75,6 +76,21 @@ TEST_F(NodeInfoTest, FindsTheProgramAsAJobWould) {
   program.set_cwd("/no/such");
   EXPECT_THAT(GetNodeInfo(request_).found_program().failure(),
               ::testing::StartsWith("working directory /no/such does not exist"));
+}
+
+TEST_F(NodeInfoTest, TriesAcceleratesConfiguration) {
+  pb::Program& program = *request_.mutable_program();
+  program.set_cwd(dir_.path());
+  program.add_argv("true");
+  program.add_chosen_env()->set_name(kAccelerateConfigVariable);
+  pb::EnvVar& python = *program.add_chosen_env();
+  python.set_name("PYTHON_EXEC");
+  python.set_value(dir_.Write("python",
+                              "#!/bin/sh\necho noise\necho cannot import accelerate\nexit 65\n",
+                              /*executable=*/true));
+  EXPECT_EQ(GetNodeInfo(request_).found_program().failure(), "cannot import accelerate");
+  python.set_value(dir_.Write("good", "#!/bin/sh\nexec $3\n", /*executable=*/true));
+  EXPECT_EQ(GetNodeInfo(request_).found_program().failure(), "");
 }
 
 TEST_F(NodeInfoTest, ProgramsAreThereOrNotOrBroken) {
