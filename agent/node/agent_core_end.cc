@@ -136,9 +136,9 @@ void AgentCore::OnFrontEndConnection(bool is_broken) {
 // Every node of the job gets it, and so does the front end, mostly: the first report counts.
 void AgentCore::OnStepSignal(int signal_number) {
   if (!prepared_ || stopping()) return;
-  pb::Cause cause =
-      OwnCause(pb::Cause::INTERRUPTED, ExitCode::kInterrupted,
-               "Slurm sent " + SignalName(signal_number) + " to the job's step on " + node_name());
+  pb::Cause cause = OwnCause(pb::Cause::INTERRUPTED, ExitCode::kInterrupted,
+                             "Slurm sent " + SignalName(signal_number) + " to the job's step on " +
+                                 node_name() + "; scontrol show job says why");
   cause.set_exit_code(ExitCodeForSignal(signal_number));
   cause.set_signal(signal_number);
   StopJob(cause);
