@@ -147,12 +147,15 @@ std::vector<pb::ResourceLimit> ReadLimits(std::string_view text) {
     const auto known = std::ranges::find_if(
         kLimits, [&](const NamedLimit& limit) { return line.starts_with(limit.name); });
     if (known == std::end(kLimits)) continue;
+    const auto resource = static_cast<uint32_t>(known->resource);
+    const bool is_repeated =
+        std::ranges::find(limits, resource, &pb::ResourceLimit::resource) != limits.end();
     line.remove_prefix(known->name.size());
     const std::optional<uint64_t> soft = ReadLimit(TakeWord(line));
     const std::optional<uint64_t> hard = ReadLimit(TakeWord(line));
-    if (!soft || !hard) continue;
+    if (!soft || !hard || is_repeated) continue;
     pb::ResourceLimit& limit = limits.emplace_back();
-    limit.set_resource(static_cast<uint32_t>(known->resource));
+    limit.set_resource(resource);
     limit.set_soft(*soft);
     limit.set_hard(*hard);
   }

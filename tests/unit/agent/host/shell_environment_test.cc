@@ -103,6 +103,8 @@ TEST(ChangedLimitsTest, ComparesTheKernelsTables) {
       "Max open files            1024                 1048576              files\n";
   EXPECT_EQ(ChangedLimits(before, before).size(), 0);
   EXPECT_EQ(ChangedLimits("", before).size(), 0) << "nothing is known of before";
+  const std::string twice = before + "Max open files            7                    9\n";
+  EXPECT_EQ(ChangedLimits(twice, twice).size(), 0) << "the first line of a limit counts";
   const auto changed = ChangedLimits(
       before, head +
                   "Max stack size            unlimited            unlimited            bytes\n"
