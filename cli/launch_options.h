@@ -190,6 +190,7 @@ struct LaunchOptions {
 
   // The program
   bool runs_trainer = false;  // program[0] is dslaunch-train, which is beside dslaunch
+  bool nested = false;        // the program may be a launcher, and is started as it is
   ProgramForm form = ProgramForm::kAuto;
   bool no_local_rank = false;       // no --local_rank=N for a script that takes it
   bool virtual_local_rank = false;  // each rank sees one device and LOCAL_RANK 0

@@ -20,6 +20,7 @@ OptionData DataOf(const OptionSpec& spec, bool of_launch) {
   data.from_deepspeed = spec.deepspeed;
   data.from_torchrun = spec.torchrun;
   data.from_horovod = spec.horovod;
+  data.from_accelerate = spec.accelerate;
   data.is_common = spec.common;
   data.is_repeatable = spec.repeatable;
   return data;

@@ -22,6 +22,7 @@ struct OptionData {
   bool from_deepspeed = false;
   bool from_torchrun = false;
   bool from_horovod = false;
+  bool from_accelerate = false;
   bool is_common = false;  // in --help, not in --help_all only
   bool is_repeatable = false;
 };

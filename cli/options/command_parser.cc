@@ -8,6 +8,7 @@
 #include "base/sanitize.h"
 #include "base/suggest.h"
 #include "cli/options/option_values.h"
+#include "cli/options/other_launchers.h"
 
 namespace dslaunch {
 namespace {
@@ -21,8 +22,15 @@ std::pair<std::string, std::string> SplitName(const std::string& word) {
   return {name, word.substr(equals)};
 }
 
+// What to do in place of an option of another launcher; empty for other words.
+std::string RemedyIn(const OptionTable& table, const std::string& word) {
+  return &table == &LaunchOptionTable() ? OptionRemedy(word) : "";
+}
+
 Error UnknownOption(const LinePart& part, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
+  const std::string remedy = RemedyIn(part.table, word);
+  if (!remedy.empty()) return WrongUse("option " + Quoted(name) + " is not supported: " + remedy);
   std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
   std::replace(bare.begin(), bare.end(), '-', '_');
   for (const LinePart::Other& other : part.others) {
@@ -53,7 +61,7 @@ std::pair<std::string, std::string> SplitName(const OptionTable& table, const st
   return SplitName(word);
 }
 
-// "-hostfile" is no -h with something after it.
+// "-include" is no -i with something after it.
 bool LacksADash(const OptionTable& table, const std::string& word) {
   if (word.size() <= 2 || word[1] == '-') return false;
   const std::string name = "-" + SplitName("-" + word).first.substr(1);
@@ -72,7 +80,9 @@ Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word
     return WrongUse("option " + Quoted(typed) + " could be one of " + list + "; write it out");
   }
   const bool is_whole = typed.size() > 2 && found.spec != nullptr;
-  if (found.spec == nullptr || (!is_whole && LacksADash(part.table, word)))
+  // "-mca" is not -m with something after it.
+  const bool is_other = word.size() > 2 && word[1] != '-' && !RemedyIn(part.table, word).empty();
+  if (found.spec == nullptr || (!is_whole && (is_other || LacksADash(part.table, word))))
     return UnknownOption(part, word);
   return found.spec;
 }

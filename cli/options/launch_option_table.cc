@@ -1,9 +1,11 @@
 // The options of a launch: what may stand before PROGRAM, `train` and `predict`.
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "base/sanitize.h"
 #include "cli/options/option_readers.h"
+#include "cli/options/other_launchers.h"
 #include "hostfiles/hostfile.h"
 
 namespace dslaunch {
@@ -136,6 +138,7 @@ void ReadEventLogHandler(const FlagValue& given, ParsedFlags&) {
 OptionTable MakeTable() {
   OptionTable table = {
       {.names = "-H,--hostfile",
+       .also = "-hostfile,--machinefile,-machinefile",
        .value = "FILE",
        .group = Group::kWhere,
        .help = "lines 'NAME slots=N'; default /job/hostfile, else this machine",
@@ -144,6 +147,7 @@ OptionTable MakeTable() {
        .horovod = true,
        .common = true},
       {.names = "--hosts",
+       .also = "-host,-hosts",
        .value = "NAME:SLOTS,...",
        .group = Group::kWhere,
        .help = "these nodes in place of a hostfile's, as w0:2,u@w1:4; -H takes them too",
@@ -188,11 +192,13 @@ OptionTable MakeTable() {
        .common = true,
        .may_be_empty = true},
       {.names = "-N,--num_nodes",
+       .also = "--num_machines",
        .value = "N",
        .group = Group::kWhere,
        .help = "use the first N nodes of the hostfile",
        .target = kWhole<&ParsedFlags::num_nodes, 1, kMaxNodes>,
        .deepspeed = true,
+       .accelerate = true,
        .common = true},
       {.names = "--nnodes",
        .value = "N|MIN:MAX",
@@ -228,9 +234,10 @@ OptionTable MakeTable() {
        .deepspeed = true,
        .common = true},
       {.names = "--slots_per_host",
+       .also = "--npernode,-npernode,-ppn",
        .value = "N",
        .group = Group::kWhere,
-       .help = "same as --num_gpus, as horovodrun's",
+       .help = "same as --num_gpus, as horovodrun's and mpirun's",
        .target = kWhole<&LaunchOptions::num_gpus, 1, kMaxSlots>,
        .horovod = true},
       {.names = "--nproc_per_node",
@@ -254,6 +261,7 @@ OptionTable MakeTable() {
        .default_value = "auto",
        .common = true},
       {.names = "--master_addr",
+       .also = "--main_process_ip",
        .value = "HOST",
        .group = Group::kWhere,
        .help = "MASTER_ADDR of the ranks; default: rank 0's node, as the others reach it",
@@ -261,15 +269,18 @@ OptionTable MakeTable() {
        .deepspeed = true,
        .torchrun = true,
        .pet = true,
+       .accelerate = true,
        .may_be_empty = true},
       {.names = "--master_port",
+       .also = "--main_process_port",
        .value = "PORT",
        .group = Group::kWhere,
        .help = "MASTER_PORT of the ranks; default: any free port",
        .target = kWhole<&LaunchOptions::master_port, 0, 65'535>,
        .deepspeed = true,
        .torchrun = true,
-       .pet = true},
+       .pet = true,
+       .accelerate = true},
       {.names = "--master_listen_fd",
        .group = Group::kWhere,
        .help =
@@ -308,6 +319,7 @@ OptionTable MakeTable() {
        .deepspeed = true,
        .torchrun = true,
        .pet = true,
+       .accelerate = true,
        .common = true},
       {.names = "--no_python",
        .group = Group::kProgram,
@@ -315,7 +327,8 @@ OptionTable MakeTable() {
        .target = kFlag<&ParsedFlags::no_python>,
        .deepspeed = true,
        .torchrun = true,
-       .pet = true},
+       .pet = true,
+       .accelerate = true},
       {.names = "--run_path",
        .group = Group::kProgram,
        .help = "run the script with Python's runpy",
@@ -333,6 +346,7 @@ OptionTable MakeTable() {
        .common = true,
        .repeatable = true},
       {.names = "--chdir",
+       .also = "--wdir,-wdir,-wd",
        .value = "DIR",
        .group = Group::kProgram,
        .help = "folder on the nodes in which PROGRAM runs; default: the current one",
@@ -392,7 +406,8 @@ OptionTable MakeTable() {
        .target = kText<&LaunchOptions::role>,
        .default_value = "default",
        .torchrun = true,
-       .pet = true},
+       .pet = true,
+       .accelerate = true},
       {.names = "--bind_cores_to_rank",
        .group = Group::kProgram,
        .help = "divide the node's cores among its ranks",
@@ -491,7 +506,8 @@ OptionTable MakeTable() {
                "stderr, 3 both, for all ranks; or 0:3,1:1 for local ranks 0 and 1",
        .target = ReadTeeStreams,
        .torchrun = true,
-       .pet = true},
+       .pet = true,
+       .accelerate = true},
       {.names = "-r,--redirects",
        .value = "STREAMS",
        .group = Group::kOutput,
@@ -535,6 +551,7 @@ OptionTable MakeTable() {
        .help = "dslaunch itself prints only what went wrong",
        .target = kFlag<&ParsedFlags::quiet>,
        .deepspeed = true,
+       .accelerate = true,
        .common = true},
       {.names = "--log_level",
        .group = Group::kOutput,
@@ -560,6 +577,7 @@ OptionTable MakeTable() {
        .target = kFolder<&LaunchOptions::log_dir>,
        .torchrun = true,
        .pet = true,
+       .accelerate = true,
        .common = true},
       {.names = "--output_filename",
        .value = "DIR",
@@ -605,6 +623,7 @@ OptionTable MakeTable() {
        .target = kWhole<&LaunchOptions::max_restarts, 0, 1'000'000>,
        .torchrun = true,
        .pet = true,
+       .accelerate = true,
        .common = true},
       {.names = "--reset_limit",
        .value = "N",
@@ -768,6 +787,7 @@ OptionTable MakeTable() {
        .deepspeed = true,
        .common = true},
       {.names = "--node_rank",
+       .also = "--machine_rank",
        .value = "N",
        .group = Group::kPerNode,
        .help = "index of this node; default: in join order; 0 shows the job",
@@ -775,6 +795,7 @@ OptionTable MakeTable() {
        .deepspeed = true,
        .torchrun = true,
        .pet = true,
+       .accelerate = true,
        .common = true},
       {.names = "--rdzv_endpoint",
        .value = "HOST[:PORT]",
@@ -813,7 +834,8 @@ OptionTable MakeTable() {
        .help = "both values: node 0 hosts the rendezvous",
        .target = {ReadRdzvBackend, ValueKind::kChoice, WordsOf<kRdzvBackends>},
        .torchrun = true,
-       .pet = true},
+       .pet = true,
+       .accelerate = true},
       {.names = "--rdzv_conf",
        .value = "KEY=VALUE,...",
        .group = Group::kPerNode,
@@ -823,6 +845,7 @@ OptionTable MakeTable() {
                     ParsedFlags& flags) { flags.rdzv_conf = ReadRdzvConf(given.name, given.text); },
        .torchrun = true,
        .pet = true,
+       .accelerate = true,
        .may_be_empty = true},
       {.names = "--local_addr",
        .value = "HOST",
@@ -875,7 +898,8 @@ OptionTable MakeTable() {
        .help = "the end of a rank is noticed at once",
        .target = {ReadMonitorInterval, ValueKind::kSeconds},
        .torchrun = true,
-       .pet = true},
+       .pet = true,
+       .accelerate = true},
       {.names = "--start_method",
        .group = Group::kAccepted,
        .help = "every program starts in a new process, with --run_path too",
@@ -954,7 +978,8 @@ OptionTable MakeTable() {
        .group = Group::kRefused,
        .help = "Horovod's settings in a file",
        .refusal = "--run_file takes a file with dslaunch's options",
-       .horovod = true},
+       .horovod = true,
+       .accelerate = true},
       {.names = "--check_build",
        .group = Group::kRefused,
        .help = "which libraries Horovod was built with",
@@ -968,6 +993,8 @@ OptionTable MakeTable() {
        .refusal = "name it in ~/.ssh/config (IdentityFile), or give --launcher_args '-i FILE'",
        .horovod = true},
   };
+  for (const OptionSpec& spec : OtherLaunchersOptions()) table.push_back(spec);
+  std::ranges::stable_sort(table, {}, &OptionSpec::group);
   return table;
 }
 
@@ -1014,6 +1041,10 @@ const std::vector<Exclusion>& LaunchExclusions() {
         {"--no_ssh", "--standalone", "a job on this machine needs no SSH"},
         {"--rdzv_token_file", "--insecure_rdzv", "a token protects the nodes' connections"},
     };
+    for (const char* other : {"--num_proc", "--num_gpus", "--nproc_per_node", "--slots_per_host",
+                              "--include", "--exclude", "--min_np", "--max_np", "--standalone"}) {
+      all.push_back({"--num_processes", other, "both set the number of ranks"});
+    }
     for (const char* filter : {"--include", "--exclude"}) {
       for (const char* number :
            {"--num_nodes", "--nnodes", "--min_elastic_nodes", "--max_elastic_nodes",

@@ -65,11 +65,12 @@ const char* Name(ValueKind kind) {
 
 std::vector<std::string> NamesOf(const OptionSpec& spec) {
   std::vector<std::string> names;
-  const std::string_view all = spec.names;
-  for (size_t begin = 0; begin < all.size();) {
-    const size_t end = std::min(all.find(',', begin), all.size());
-    names.emplace_back(all.substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string_view all : {spec.names, spec.also}) {
+    for (size_t begin = 0; begin < all.size();) {
+      const size_t end = std::min(all.find(',', begin), all.size());
+      names.emplace_back(all.substr(begin, end - begin));
+      begin = end + 1;
+    }
   }
   return names;
 }
@@ -100,7 +101,7 @@ std::string PlaceholderOf(const OptionSpec& spec) {
 
 std::string HeadingOf(const OptionSpec& spec) {
   std::string heading;
-  for (const std::string& name : NamesOf(spec)) heading += (heading.empty() ? "" : ", ") + name;
+  for (const char c : std::string_view(spec.names)) heading += c == ',' ? ", " : std::string(1, c);
   return IsFlag(spec) ? heading : heading + " " + PlaceholderOf(spec);
 }
 

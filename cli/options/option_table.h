@@ -71,6 +71,7 @@ struct OptionTarget {
 
 struct OptionSpec {
   const char* names;  // "-H,--hostfile", with '_'; the first long one is its name, others alias it
+  const char* also = "";   // other launchers' names for it, which --help does not show
   const char* value = "";  // placeholder, "FILE", "N|auto"; empty for flags and kChoice
   OptionGroup group;
   const char* help;  // without a full stop
@@ -81,6 +82,7 @@ struct OptionSpec {
   bool torchrun = false;           // torchrun 2.11 has it
   bool pet = false;                // and takes its default from PET_NAME
   bool horovod = false;            // horovodrun 0.28 has it
+  bool accelerate = false;         // `accelerate launch` 1.15 has it
   bool common = false;             // in --help, not in --help_all only
   bool repeatable = false;         // each one counts
   bool may_be_empty = false;       // an empty value is as none: the original's default is that

@@ -49,6 +49,30 @@ Result<void> DecideNodes(ParsedFlags& flags) {
   return {};
 }
 
+// As accelerate: of a given number of nodes each has an equal share.
+Result<void> DecideProcesses(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  if (!flags.num_processes) return {};
+  const int processes = *flags.num_processes;
+  const char* const per_node = FirstGiven(flags, {"--no_ssh", "--node_rank", "--rdzv_endpoint"});
+  if (options.min_nodes || (!options.num_nodes && per_node != nullptr)) {
+    return WrongUse("--num_processes counts the ranks of all nodes, whose number is not known " +
+                    std::string("here; give --nproc_per_node N, the ranks of each node"));
+  }
+  if (!options.num_nodes) {
+    options.num_ranks = processes;
+    return {};
+  }
+  if (processes % *options.num_nodes != 0) {
+    return WrongUse(
+        "--num_processes " + std::to_string(processes) + " cannot be shared equally by " +
+        Count(static_cast<size_t>(*options.num_nodes), "node") + "; give a multiple, or -np alone");
+  }
+  options.num_gpus = processes / *options.num_nodes;
+  options.num_gpus_name = "--num_processes";
+  return {};
+}
+
 // As horovodrun: the least defaults to -np, and nodes that come later are used at once.
 Result<void> DecideRanks(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
@@ -88,9 +112,11 @@ void CountAsTorchrun(ParsedFlags& flags) {
   const char* word = FirstGiven(flags, {"--standalone", "--rdzv_endpoint", "--rdzv_backend",
                                         "--rdzv_id", "--rdzv_conf", "--nnodes"});
   const bool has_slots = options.hostfile || !options.hosts.empty();
-  if (word == nullptr || options.num_gpus || options.slots_from || has_slots) return;
+  if (options.num_gpus || options.slots_from || has_slots) return;
+  if (word == nullptr && (!flags.replaces_torchrun || options.num_ranks)) return;
   options.num_gpus = 1;
-  options.notices.push_back(std::string("1 rank per node, as in torchrun with ") + word +
+  const std::string with = word == nullptr ? "" : std::string(" with ") + word;
+  options.notices.push_back("1 rank per node, as torchrun" + with +
                             " starts it; --nproc_per_node auto starts one per GPU or core");
 }
 
@@ -329,8 +355,10 @@ void DecideOutput(ParsedFlags& flags) {
 
 Result<LaunchOptions> ResolveOptions(ParsedFlags flags) {
   DSL_TRY(DecideNodes(flags));
+  DSL_TRY(DecideProcesses(flags));
   DSL_TRY(DecideRanks(flags));
   DSL_TRY(DecidePlace(flags));
+  if (flags.replaces_torchrun) CountAsTorchrun(flags);
   DSL_TRY(DecideSilences(flags));
   DSL_TRY(DecideProgram(flags));
   DSL_TRY(DecideSsh(flags));

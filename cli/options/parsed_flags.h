@@ -27,6 +27,7 @@ struct ParsedFlags {
 
   // How many nodes and ranks.
   std::optional<int> num_nodes;
+  std::optional<int> num_processes;  // of all nodes
   std::optional<NodeRange> nnodes;
   std::optional<int> min_elastic;
   std::optional<int> max_elastic;
@@ -49,6 +50,7 @@ struct ParsedFlags {
   bool no_python = false;
   bool run_path = false;
   std::string start_method;
+  bool replaces_torchrun = false;  // the command line names torchrun as the program
 
   bool ranks_shown_given = false;  // by --show
   bool quiet = false;

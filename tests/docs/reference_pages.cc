@@ -64,6 +64,7 @@ std::string Origin(const OptionData& option) {
   if (option.from_deepspeed) origins.push_back("deepspeed");
   if (option.from_torchrun) origins.push_back("torchrun");
   if (option.from_horovod) origins.push_back("horovodrun");
+  if (option.from_accelerate) origins.push_back("accelerate");
   if (!option.variable.empty()) origins.push_back(Code(option.variable));
   return Joined(origins);
 }

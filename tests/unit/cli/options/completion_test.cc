@@ -26,7 +26,8 @@ std::vector<std::string> Words(const std::vector<std::string>& typed) {
 
 TEST(Complete, OptionsInTheSpellingThatWasBegun) {
   EXPECT_THAT(Words({"--num_"}),
-              ElementsAre("--num_proc", "--num_nodes", "--num_gpus", "--num_accelerators"));
+              ElementsAre("--num_proc", "--num_nodes", "--num_machines", "--num_gpus",
+                          "--num_accelerators", "--num_processes"));
   EXPECT_THAT(Words({"--num-g"}), ElementsAre("--num-gpus"));
   EXPECT_THAT(Words({"--num_gpus", "2", "--hostf"}), ElementsAre("--hostfile"));
   EXPECT_THAT(Words({"--autot"}), IsEmpty());  // it would be refused

@@ -80,6 +80,7 @@ const std::vector<std::vector<std::string>> kTorchrun = {
     {"--numa_binding"},
     {"--signals_to_handle"},
     {"--virtual_local_rank"},
+    {"--use_env"},  // of torch.distributed.launch
 };
 // Those of horovodrun that mean something here or are refused; its tuning of MPI and NCCL is
 // unknown.
@@ -115,7 +116,24 @@ const std::vector<std::vector<std::string>> kHorovodrun = {
     {"--check_build"},
     {"--ssh_identity_file"},
 };
-const std::vector<std::string> kWithoutVariable = {"--logs_specs", "--numa_binding"};
+const std::vector<std::string> kWithoutVariable = {"--logs_specs", "--numa_binding", "--use_env"};
+// Options of `accelerate launch` and mpirun that are taken, under the name that they have here.
+const std::vector<std::vector<std::string>> kOthers = {
+    {"--hostfile", "-hostfile", "--machinefile", "-machinefile"},
+    {"--hosts", "-host", "-hosts"},
+    {"--slots_per_host", "--npernode", "-npernode", "-ppn"},
+    {"--chdir", "--wdir", "-wdir", "-wd"},
+    {"--num_nodes", "--num_machines"},
+    {"--node_rank", "--machine_rank"},
+    {"--master_addr", "--main_process_ip"},
+    {"--master_port", "--main_process_port"},
+    {"--multi_gpu", "--same_network"},
+    {"--allow_run_as_root", "-allow-run-as-root"},
+    {"--oversubscribe", "-oversubscribe"},
+    {"--tag_output", "-tag-output"},
+    {"--bind_to", "-bind-to"},
+    {"--map_by", "-map-by"},
+};
 
 using Options = LaunchOptions;
 
@@ -188,6 +206,34 @@ const std::vector<Case>& Cases() {
       {"--config_file", {"c.yaml"}, nullptr, "--run_file takes a file"},
       {"--check_build", {}, nullptr, "dslaunch doctor"},
       {"--ssh_identity_file", {"id"}, nullptr, "IdentityFile"},
+
+      // accelerate's and mpirun's
+      {"--num_processes", {"4"}, [](const Options& o) { EXPECT_EQ(o.num_ranks, 4); }},
+      {"--num_processes",
+       {"6"},
+       [](const Options& o) {
+         EXPECT_EQ(o.num_gpus, 3);
+         EXPECT_EQ(o.num_nodes, 2);
+         EXPECT_FALSE(o.num_ranks);
+       },
+       "",
+       {"--num_machines=2"}},
+      {"--num_processes", {"3"}, nullptr, "cannot be shared equally by 2 nodes", {"--nnodes=2"}},
+      {"--num_processes", {"3"}, nullptr, "whose number is not known", {"--no_ssh"}},
+      {"--num_processes", {"3"}, nullptr, "both set the number of ranks", {"-n2"}},
+      SetsVariable("--mixed_precision", "bf16", "ACCELERATE_MIXED_PRECISION=bf16"),
+      {"--mixed_precision", {"fp8"}, nullptr, "fp8 needs more than one variable"},
+      {"--multi_gpu", {}, [](const Options& o) { EXPECT_TRUE(o.env.empty()); }},
+      {"--use_env", {}, [](const Options& o) { EXPECT_TRUE(o.no_local_rank); }},
+      {"--nested", {}, [](const Options& o) { EXPECT_TRUE(o.nested); }},
+      {"--chdir", {"/d"}, [](const Options& o) { EXPECT_EQ(o.chdir, "/d"); }},
+      {"--allow_run_as_root", {}, [](const Options& o) { EXPECT_TRUE(o.notices.empty()); }},
+      {"--oversubscribe", {}, [](const Options& o) { EXPECT_TRUE(o.notices.empty()); }},
+      {"--tag_output", {}, [](const Options& o) { EXPECT_TRUE(o.notices.empty()); }},
+      {"--bind_to", {"none"}, [](const Options& o) { EXPECT_FALSE(o.bind_cores_to_rank); }},
+      {"--bind_to", {"core"}, nullptr, "core is not supported: --bind_cores_to_rank"},
+      {"--map_by", {"slot"}, [](const Options& o) { EXPECT_FALSE(o.num_gpus); }},
+      {"--map_by", {"ppr:4:node"}, nullptr, "--num_gpus N starts N ranks on each node"},
 
       // Where
       {"--hostfile", {"/h f"}, [](const Options& o) { EXPECT_EQ(o.hostfile, "/h f"); }},
@@ -534,7 +580,7 @@ void Check(const Case& c, const Result<LaunchOptions>& parsed) {
 // All names of the option that has `flag` for its main one.
 std::vector<std::string> Spellings(const std::string& flag) {
   std::set<std::string> names = {flag};
-  for (const auto* tool : {&kDeepspeed, &kTorchrun, &kHorovodrun}) {
+  for (const auto* tool : {&kDeepspeed, &kTorchrun, &kHorovodrun, &kOthers}) {
     for (const std::vector<std::string>& option : *tool) {
       if (option.front() == flag) names.insert(option.begin(), option.end());
     }
@@ -582,6 +628,34 @@ TEST(DropInFlags, NoneIsLeftOut) {
       if (spec.*tool.has) ours.emplace_back(NameOf(spec));
     }
     EXPECT_THAT(ours, UnorderedElementsAreArray(theirs));
+  }
+}
+
+TEST(DropInFlags, RefusalsOfOtherLaunchersNameTheRemedy) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"-mca", "btl", "self"}, "option '-mca' is not supported: Open MPI reads its parameters"},
+      {{"--mca", "btl", "self"}, "-x OMPI_MCA_NAME=VALUE"},
+      {{"-rf", "f"}, "--bind_cores_to_rank"},
+      {{"--report-bindings"}, "--dry_run"},
+      {{"--gloo-timeout-seconds=30"}, "-x HOROVOD_GLOO_TIMEOUT_SECONDS=N"},
+      {{"--blacklist_cooldown_range", "1", "2"}, "leave it out"},
+      {{"--autotune-log-file", "f"}, "there is no autotuning"},
+      {{"--verbose"}, "--log_level debug"},
+      {{"-p", "22"}, "--ssh_port"},
+      {{"-cb"}, "dslaunch doctor"},
+      {{"-env", "A", "1"}, "-x NAME=VALUE"},
+      {{"-genv", "A", "1"}, "-x NAME=VALUE"},
+      {{"--use_fsdp"}, "a setting of accelerate's"},
+      {{"--fsdp_sharding_strategy", "1"}, "a setting of accelerate's"},
+      {{"--zero3_init_flag", "true"}, "a setting of accelerate's"},
+      {{"--gpu_ids", "0,1"}, "CUDA_VISIBLE_DEVICES"},
+      {{"--num_cpu_threads_per_process", "4"}, "-x OMP_NUM_THREADS=N"}};
+  for (const auto& [words, remedy] : cases) {
+    for (const bool with_dashes : {false, true}) {
+      const Result<LaunchOptions> parsed = Parse(words, with_dashes);
+      ASSERT_FALSE(parsed.ok()) << words.front();
+      EXPECT_THAT(parsed.error().message, HasSubstr(remedy));
+    }
   }
 }
 

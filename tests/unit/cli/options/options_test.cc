@@ -405,7 +405,6 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--launhcer", "2", "p"}, "unknown option '--launhcer', did you mean --launcher?"},
       {{"--connect_time", "2", "p"},
        "unknown option '--connect_time', did you mean --connect_timeout?"},
-      {{"-hostfile", "x", "p"}, "unknown option '-hostfile', did you mean --hostfile?"},
       {{"-include", "x", "p"}, "unknown option '-include', did you mean --include?"},
       {{"--num-ndoes=2", "p"}, "unknown option '--num-ndoes', did you mean --num_nodes?"},
       {{"-num_gpus", "2", "p"}, "unknown option '-num_gpus', did you mean --num_gpus?"},
@@ -572,7 +571,8 @@ TEST(ParseOptions, OneNodeInTheWordsOfSeveralIsThisMachine) {
   EXPECT_FALSE(any_port.per_node);
   EXPECT_EQ(any_port.master_port, 0);
   EXPECT_EQ(any_port.num_gpus, 1);
-  EXPECT_THAT(any_port.notices, ElementsAre(HasSubstr("1 rank per node, as in torchrun")));
+  EXPECT_THAT(any_port.notices,
+              ElementsAre(HasSubstr("1 rank per node, as torchrun with --rdzv_endpoint")));
   const LaunchOptions standalone =
       Good({"--standalone", "--nnodes=1:1", "--nproc_per_node=2", "--rdzv_id", "x", "p"});
   EXPECT_EQ(standalone.launcher, Launcher::kLocal);
