@@ -9,7 +9,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import ROOT, TWO_BY_TWO, LauncherCase, main  # noqa: E402
+from launcher_case import BUILD, ROOT, TWO_BY_TWO, LauncherCase, main  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 MODULE = ROOT / "python"
@@ -70,6 +70,20 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         folder.mkdir()
         subprocess.run([sys.executable, "-c", text], check=True, cwd=folder, timeout=60,
                        env={"PYTHONPATH": str(MODULE), "DSLAUNCH_JOB_ID": ""})
+
+    def test_python_m_dslaunch_starts_ranks_with_its_interpreter(self):
+        python = self.folder / "python3"
+        python.symlink_to(os.path.realpath(sys.executable))
+        env = {**self.base_environment(), "PYTHONPATH": str(MODULE), "PATH": f"{BUILD}/bin:/usr/bin:/bin",
+               "XDG_STATE_HOME": str(self.folder / "state")}
+        program = self.program("import sys; print('by', sys.executable)")
+        command = [python, "-m", "dslaunch", "--launcher", "local", "--num_gpus", "1", program]
+        ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(0, ended.returncode, ended.stderr)
+        self.assertIn(f"by {python}", ended.stdout)
+        ended = subprocess.run([*command[:3], "--version"], env={**env, "PATH": "/no/such"}, capture_output=True, text=True, timeout=60)
+        self.assertEqual(1, ended.returncode)
+        self.assertIn("neither installed with this package nor in PATH", ended.stderr)
 
     def test_progress_metrics_and_the_result(self):
         job = self.start_python(sys.executable, self.program(LOOP), "40", options=["--json", "--show", "all"])

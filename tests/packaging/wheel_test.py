@@ -57,6 +57,7 @@ class WheelTest(unittest.TestCase):
         self.assertIn("rank 1", self.job("--show", "all", "sh", "-c", "echo rank $RANK"))
         said = self.job("--show", "all", "python3", "-c", "import dslaunch; print('attempt', dslaunch.current_job().attempt)")
         self.assertIn("attempt 1", said)
+        self.assertIn("dslaunch", output(self.venv / "bin/python3", "-m", "dslaunch", "--version", env={**self.env, "PATH": "/usr/bin:/bin"}))
         self.assertIn("fashion_mnist", output(self.venv / "bin/dslaunch", "recipe", "ls", env=self.env))
 
     def torch(self, version):
