@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "agent/host/interpreter.h"
+#include "agent/host/launcher_use.h"
 #include "agent/host/script_options.h"
 #include "base/subprocess.h"
 
@@ -208,6 +209,9 @@ Result<ResolvedProgram> ResolveProgram(const pb::Program& program, const Environ
   ResolvedProgram resolved = ComposeProgram(program, environment);
   DSL_TRY_ASSIGN(resolved.argv.front(),
                  FindExecutable(resolved.argv.front(), environment, resolved.cwd, node_name));
+  if (!program.nested()) {
+    DSL_TRY(CheckNoLauncher(resolved.argv, node_name));
+  }
   return resolved;
 }
 

@@ -55,8 +55,8 @@ std::string PythonInterpreter(const pb::Program& program, const Environment& env
 // yet, and a script that is not here takes no option.
 ResolvedProgram ComposeProgram(const pb::Program& program, const Environment& environment);
 
-// The same once all of it is found. kNotFound (127), kCannotExecute (126) or kBadInput (a working
-// directory that is not there), naming the node.
+// The same once all of it is found. kNotFound (127), kCannotExecute (126), kBadInput (a working
+// directory that is not there) or, for a launcher without `nested`, kUsage, naming the node.
 Result<ResolvedProgram> ResolveProgram(const pb::Program& program, const Environment& environment,
                                        const std::string& node_name);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agent/host/gpus.h"
+#include "agent/host/launcher_use.h"
 #include "agent/host/logout.h"
 #include "agent/host/mpi_use.h"
 #include "agent/host/open_files.h"
@@ -98,6 +99,11 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
     return Error{gpus.error().code, node_name + ": " + gpus.error().message};
   info.set_gpus(static_cast<uint32_t>(gpus.ok() ? *gpus : 0));
   info.set_mpi(MpiUse(program_->program()));
+  if (request.node_index() == 0 && !request.program().nested()) {
+    const ResolvedProgram& program = program_->program();
+    const std::string warning = ShellLauncherWarning(program.argv, program.cwd);
+    if (!warning.empty()) Notify(warning);
+  }
   info.set_has_pmix(!PmixLibraryFolder(program_->environment()).empty());
   if (request.detachable()) {
     DSL_TRY_ASSIGN(

@@ -10,6 +10,7 @@
 #include "cli/options/help_text.h"
 #include "cli/options/job_command.h"
 #include "cli/options/launch_file.h"
+#include "cli/options/nested_launch.h"
 #include "cli/options/option_layers.h"
 #include "cli/options/option_table.h"
 #include "cli/options/parsed_flags.h"
@@ -102,6 +103,32 @@ Result<LaunchOptions> VersionCommand(const std::vector<std::string>& words) {
   return VersionOnly(flags->options.json);
 }
 
+bool Has(const OptionLayer& layer, std::string_view name) {
+  return std::ranges::any_of(layer.values,
+                             [&](const auto& item) { return NameOf(*item.first) == name; });
+}
+
+// Names of commands to come: a program of that name that a job starts today would be another thing
+// with the next version.
+Result<void> CheckReserved(const std::string& program, const OptionLayer& line) {
+  constexpr std::string_view kReserved[] = {"top", "stacks", "data", "tune", "import", "convert"};
+  for (const char* form : {"--module", "--no_python", "--run_path"}) {
+    if (Has(line, form)) return {};  // the word names the user's own program
+  }
+  if (std::ranges::find(kReserved, program) == std::end(kReserved)) return {};
+  return Usage(Quoted(program) +
+               " is reserved for a command of dslaunch; start a program of that name by its path, "
+               "such as ./" +
+               program);
+}
+
+// What is wrong on the command line ends with where to read on.
+template <class T>
+Result<T> WithHint(Result<T> result) {
+  if (result.ok() || result.error().code != ExitCode::kUsage) return result;
+  return Usage(result.error().message);
+}
+
 // A mistyped command must not become a search for a program on every node.
 Result<void> CheckForMistypedCommand(const std::string& program, const ParsedFlags& flags,
                                      const ParseContext& context) {
@@ -120,6 +147,51 @@ Result<void> CheckForMistypedCommand(const std::string& program, const ParsedFla
                meant + "?");
 }
 
+// What is not the name of a program.
+Result<void> CheckProgramName(const std::string& name, const ParsedFlags& flags,
+                              const ParseContext& context) {
+  if (name.empty()) return Usage("the program's name is empty");
+  if (name.ends_with(".yaml") || name.ends_with(".yml")) {
+    return Usage(Quoted(name) + " is not a program; start a launch file with --run_file " +
+                 Truncate(name) + ", a recipe with 'train " + Truncate(name) + "'");
+  }
+  return CheckForMistypedCommand(name, flags, context);
+}
+
+// ':' and options after it begin another program for mpirun.
+Result<void> CheckOneProgram(const std::vector<std::string>& program) {
+  constexpr std::string_view kMpirunOptions[] = {"-n", "--n", "-np", "--np", "-c", "-H", "-host"};
+  for (size_t i = 1; i + 1 < program.size(); ++i) {
+    const std::string& next = program[i + 1];
+    if (program[i] != ":" || std::ranges::find(kMpirunOptions, next) == std::end(kMpirunOptions))
+      continue;
+    return Usage(
+        "':' before " + next +
+        ": all ranks run one program; start a script that chooses by $RANK, such as: sh "
+        "-c 'if [ $RANK = 0 ]; then exec ./a; else exec ./b; fi' (--nested passes ':' to " +
+        "the program)");
+  }
+  return {};
+}
+
+// Takes the program from the words at `begin`: a launcher in its place is replaced by what it would
+// start, and its options join those of `line`.
+Result<void> TakeProgram(const std::vector<std::string>& words, size_t begin,
+                         const ParseContext& context, OptionLayer& line,
+                         std::vector<std::string>& program, ParsedFlags& flags) {
+  program.assign(words.begin() + static_cast<std::ptrdiff_t>(begin), words.end());
+  if (program.empty() || Has(line, "--nested")) return {};
+  DSL_TRY(CheckOneProgram(program));
+  DSL_TRY_ASSIGN(std::optional<NestedLaunch> nested,
+                 WithHint(ReplaceNestedLauncher(line, program, context.has_program)));
+  if (!nested) return CheckReserved(program.front(), line);
+  line = std::move(nested->options);
+  program = std::move(nested->program);
+  flags.replaces_torchrun = nested->replaces_torchrun;
+  flags.options.notices.push_back(std::move(nested->notice));
+  return {};
+}
+
 // The mode of a command of dslaunch's own that parses what follows it.
 std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   using Mode = LaunchOptions::Mode;
@@ -133,18 +205,6 @@ std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   if (word == "help") return Mode::kHelpTopic;
   if (word == "version") return Mode::kVersion;
   return std::nullopt;
-}
-
-// What is wrong on the command line ends with where to read on.
-template <class T>
-Result<T> WithHint(Result<T> result) {
-  if (result.ok() || result.error().code != ExitCode::kUsage) return result;
-  return Usage(result.error().message);
-}
-
-bool Has(const OptionLayer& layer, std::string_view name) {
-  return std::ranges::any_of(layer.values,
-                             [&](const auto& item) { return NameOf(*item.first) == name; });
 }
 
 // Help and version, which nothing else may stand in the way of.
@@ -179,12 +239,12 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   const LinePart::Other after_predict = {PredictOptionTable(), "after 'predict'"};
   DSL_TRY_ASSIGN(const LeadingOptions leading,
                  WithHint(ReadLeadingOptions({table, {after_train, after_predict}}, arguments, 0)));
-  const OptionLayer& line = leading.options;
+  OptionLayer line = leading.options;
   const bool has_word = leading.next < arguments.size();
   const std::string first = has_word ? arguments[leading.next] : "";
   // These say that the word names the user's own program: `-m train` is a module train.py.
-  const bool is_program =
-      Has(line, "--module") || Has(line, "--no_python") || Has(line, "--run_path");
+  const bool is_program = Has(line, "--module") || Has(line, "--no_python") ||
+                          Has(line, "--run_path") || Has(line, "--nested");
   const std::optional<LaunchOptions::Mode> mode = is_program ? std::nullopt : CommandMode(first);
   if (mode) {
     if (leading.next > 0) {
@@ -233,6 +293,10 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     task = std::move(read.options);
   }
   if (const std::optional<LaunchOptions> text = AskedForText(line, task, first)) return *text;
+  std::vector<std::string> program;
+  if (options.mode == LaunchOptions::Mode::kProgram && !options.runs_trainer) {
+    DSL_TRY(TakeProgram(arguments, leading.next, context, line, program, flags));
+  }
 
   const auto [path, is_named] = ChooseLaunchFile(line, options.train.recipe, context);
   LaunchFile file;
@@ -271,15 +335,9 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     if (flags.module || flags.no_python || flags.run_path) {
       return Usage("--module, --no_python and --run_path are for programs; leave them out");
     }
-  } else if (first.empty()) {
-    return Usage("the program's name is empty");
-  } else if (first.ends_with(".yaml") || first.ends_with(".yml")) {
-    return Usage(Quoted(first) + " is not a program; start a launch file with --run_file " +
-                 Truncate(first) + ", a recipe with 'train " + Truncate(first) + "'");
   } else {
-    DSL_TRY(CheckForMistypedCommand(first, flags, context));
-    options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(leading.next),
-                           arguments.end());
+    DSL_TRY(CheckProgramName(program.front(), flags, context));
+    options.program = std::move(program);
   }
   DSL_TRY_ASSIGN(LaunchOptions resolved, WithHint(ResolveOptions(std::move(flags))));
   if (resolved.train.ranks) PlanInOneProcess(resolved);

@@ -235,6 +235,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
     job.program.add_argv(argument);
   }
   job.program.set_form(FormOf(options));
+  job.program.set_nested(options.nested);
   job.program.set_no_local_rank(options.no_local_rank);
   if (!options.venv_script && !options.runs_trainer) AddPythonEnvironment(info, over_ssh, job);
   return job;

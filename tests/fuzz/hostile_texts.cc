@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/host/launcher_use.h"
 #include "base/build_id.h"
 #include "base/cpu_list.h"
 #include "base/exported_symbols.h"
@@ -524,6 +525,16 @@ bool ReadsSshAgentKeys(const std::string& bytes) {
   Require(all.size() == keys.size(), "a key is lost");
   Require(all.empty() || all.front().blob == listed.front(), "a listed key is not the first");
   return !keys.empty();
+}
+
+bool FindsLaunchers(const std::string& script) {
+  const std::optional<ShellLauncher> found = FindLauncherInShell(script);
+  if (!found) return false;
+  const auto lines = static_cast<size_t>(std::ranges::count(script, '\n')) + 1;
+  Require(found->line >= 1 && found->line <= lines, "there is no such line");
+  Require(!found->name.empty() && found->name.size() <= script.size(),
+          "the name is not of the text");
+  return true;
 }
 
 bool ReadsElfFile(const std::string& bytes) {

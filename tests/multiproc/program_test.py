@@ -132,6 +132,33 @@ class Mpi(ProgramCase):
         self.assertNotIn("MPI", job.stderr)
 
 
+class Launchers(ProgramCase):
+    def test_torchrun_is_replaced_by_its_script(self):
+        reports = self.reports(TWO, "torchrun", "--nproc_per_node", "2", self.script(), ranks=2)
+        self.assertEqual(["2", "2"], [report["env"]["WORLD_SIZE"] for report in reports])
+        self.assert_says(self.last_job, "torchrun is not started: dslaunch starts '.*report.py' in its place")
+
+    def test_node_refuses_link_to_launcher(self):
+        (self.folder / "torchrun").write_text("#!/bin/sh\n: > $FOLDER/started\n")
+        (self.folder / "torchrun").chmod(0o755)
+        (self.folder / "run").symlink_to("torchrun")
+        env = {"FOLDER": str(self.folder)}
+        code, job = self.run_job(TWO, self.folder / "run", env=env)
+        self.assert_code(64, code, job)
+        self.assert_says(job, "run' starts ranks itself.*--nested starts it in each rank")
+        self.assertFalse((self.folder / "started").exists())
+        code, job = self.run_job(TWO, "--nested", self.folder / "run", env=env)
+        self.assert_code(0, code, job)
+        self.assertTrue((self.folder / "started").exists())
+
+    def test_shell_script_with_launcher_is_warned_of_once(self):
+        script = self.folder / "run.sh"
+        script.write_text("#!/bin/bash\nexit 0\ntorchrun --nproc_per_node 2 t.py\n")
+        code, job = self.run_job(TWO_BY_TWO, "bash", script)
+        self.assert_code(0, code, job)
+        self.assertEqual(1, job.stderr.count("run.sh:3: 'torchrun' starts ranks itself"), job.stderr)
+
+
 class EnvironmentFile(ProgramCase):
     def test_the_order_of_what_counts(self):
         home = self.folder / "home"
