@@ -24,6 +24,7 @@ struct Replaceable {
 constexpr Replaceable kReplaceable[] = {
     {LauncherKind::kTorchrun, "torchrun", &OptionSpec::torchrun},
     {LauncherKind::kDeepspeed, "deepspeed", &OptionSpec::deepspeed},
+    {LauncherKind::kAccelerate, "accelerate launch", &OptionSpec::accelerate},
 };
 
 // Names of one number.
@@ -128,6 +129,18 @@ void AddVariables(Words variables, OptionLayer& inner) {
   for (std::string& variable : variables) inner.Add(env, {"--env", std::move(variable)});
 }
 
+// accelerate reads the file of --config_file, else its default file where there is one.
+void TakeAccelerateConfig(bool has_default, const OptionLayer& outer, OptionLayer& inner) {
+  const OptionSpec& config = SpecOf("--accelerate_config");
+  const auto file = inner.values.find(&SpecOf("--config_file"));
+  if (file != inner.values.end()) {
+    inner.values[&config] = std::move(file->second);
+    inner.values.erase(file);
+  } else if (has_default && !Has(outer, "--accelerate_config")) {
+    inner.Add(config, {"default_config.yaml", "default"});
+  }
+}
+
 std::string NoticeOf(const std::string& launcher, Words line, const Words& program) {
   line.insert(line.begin(), "dslaunch");
   line.push_back(program.front());
@@ -159,9 +172,9 @@ Error Refusal(const LauncherUse& use, const Words& argv, OptionLayer options) {
 
 }  // namespace
 
-Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(
-    const OptionLayer& given, const Words& program,
-    const std::function<bool(const std::string&)>& has_program) {
+Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(const OptionLayer& given,
+                                                          const Words& program,
+                                                          const NestedLaunchContext& context) {
   Words argv = program;
   if (Has(given, "--module")) argv.insert(argv.begin(), {"python3", "-m"});
   const std::optional<LauncherUse> use = FindLauncher(argv);
@@ -178,9 +191,11 @@ Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(
   launch.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(read->next),
                         arguments.end());
   Words variables = use->variables;
-  const std::string python = InterpreterOf(*use, argv[use->begin], has_program);
+  const std::string python = InterpreterOf(*use, argv[use->begin], context.has_program);
   if (!python.empty()) variables.push_back("PYTHON_EXEC=" + python);
   AddVariables(std::move(variables), read->options);
+  if (use->kind == LauncherKind::kAccelerate)
+    TakeAccelerateConfig(context.has_accelerate_default, options, read->options);
   DSL_TRY(Merge(launcher->name, std::move(read->options), options));
   launch.replaces_torchrun = use->kind == LauncherKind::kTorchrun;
   launch.notice = NoticeOf(launcher->name, ShownOptions(options), launch.program);

@@ -12,6 +12,12 @@
 
 namespace dslaunch {
 
+struct NestedLaunchContext {
+  // Whether this machine has a program of that name or path.
+  std::function<bool(const std::string&)> has_program;
+  bool has_accelerate_default = false;  // accelerate's default_config.yaml is there
+};
+
 struct NestedLaunch {
   OptionLayer options;               // the command line's, with those of the launcher
   std::vector<std::string> program;  // what the launcher would start in each rank
@@ -20,11 +26,10 @@ struct NestedLaunch {
 };
 
 // What `program`, which follows the options `given` on the command line, comes to; nullopt where it
-// is not a launcher, or only prints help. `has_program`: whether this machine has a program of that
-// name or path. Errors are kUsage: the launcher cannot be replaced, its options are not known or
-// contradict those of dslaunch.
-Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(
-    const OptionLayer& given, const std::vector<std::string>& program,
-    const std::function<bool(const std::string&)>& has_program);
+// is not a launcher, or only prints help. Errors are kUsage: the launcher cannot be replaced, its
+// options are not known or contradict those of dslaunch.
+Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(const OptionLayer& given,
+                                                          const std::vector<std::string>& program,
+                                                          const NestedLaunchContext& context);
 
 }  // namespace dslaunch

@@ -14,6 +14,7 @@
 #include "cli/options/option_layers.h"
 #include "cli/options/option_table.h"
 #include "cli/options/parsed_flags.h"
+#include "cli/plan/accelerate_config.h"
 #include "cli/plan/recipe.h"
 
 namespace dslaunch {
@@ -174,6 +175,14 @@ Result<void> CheckOneProgram(const std::vector<std::string>& program) {
   return {};
 }
 
+NestedLaunchContext NestedContext(const ParseContext& context) {
+  std::vector<std::string> environment;
+  for (const char* const* entry = context.environment; entry != nullptr && *entry != nullptr;
+       ++entry)
+    environment.emplace_back(*entry);
+  return {context.has_program, !DefaultAccelerateConfig(environment).empty()};
+}
+
 // Takes the program from the words at `begin`: a launcher in its place is replaced by what it would
 // start, and its options join those of `line`.
 Result<void> TakeProgram(const std::vector<std::string>& words, size_t begin,
@@ -183,7 +192,7 @@ Result<void> TakeProgram(const std::vector<std::string>& words, size_t begin,
   if (program.empty() || Has(line, "--nested")) return {};
   DSL_TRY(CheckOneProgram(program));
   DSL_TRY_ASSIGN(std::optional<NestedLaunch> nested,
-                 WithHint(ReplaceNestedLauncher(line, program, context.has_program)));
+                 WithHint(ReplaceNestedLauncher(line, program, NestedContext(context))));
   if (!nested) return CheckReserved(program.front(), line);
   line = std::move(nested->options);
   program = std::move(nested->program);

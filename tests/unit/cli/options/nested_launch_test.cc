@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "cli/options/options.h"
+#include "tests/support/temp_dir.h"
 
 namespace dslaunch::nested_launch_test {
 namespace {
@@ -11,16 +15,17 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-Result<LaunchOptions> Parse(const Words& arguments) {
+Result<LaunchOptions> Parse(const Words& arguments, const char* const* environment = nullptr) {
   std::vector<const char*> argv = {"dslaunch"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   ParseContext context;
+  context.environment = environment;
   context.has_program = [](const std::string& name) { return name == "/v/bin/python3"; };
   return ParseOptions(static_cast<int>(argv.size()), argv.data(), context);
 }
 
-LaunchOptions Good(const Words& arguments) {
-  Result<LaunchOptions> options = Parse(arguments);
+LaunchOptions Good(const Words& arguments, const char* const* environment = nullptr) {
+  Result<LaunchOptions> options = Parse(arguments, environment);
   EXPECT_TRUE(options.ok()) << options.error().message;
   return options.ok() ? *options : LaunchOptions();
 }
@@ -61,6 +66,41 @@ TEST(NestedLaunchTest, ReplacesDeepspeedAndModules) {
   EXPECT_TRUE(options.no_local_rank);
   options = Good({"--no_python", "torchrun", "--no_python", "./t"});
   EXPECT_EQ(options.form, ProgramForm::kPlain);
+}
+
+TEST(NestedLaunchTest, ReplacesAccelerateLaunch) {
+  LaunchOptions options = Good({"accelerate", "launch", "--config_file", "f.yaml", "t.py", "--x"});
+  EXPECT_EQ(options.accelerate_config, "f.yaml");
+  EXPECT_THAT(options.program, ElementsAre("t.py", "--x"));
+  EXPECT_FALSE(options.num_gpus || options.num_ranks);
+  EXPECT_THAT(options.notices, ElementsAre(HasSubstr("accelerate launch is not started: dslaunch "
+                                                     "starts 't.py' in its place, as by: dslaunch "
+                                                     "--accelerate_config f.yaml t.py ... (")));
+  options = Good({"accelerate-launch", "--num_processes", "4", "--num_machines=2", "--multi_gpu",
+                  "--mixed_precision", "bf16", "-m", "mod"});
+  EXPECT_EQ(options.num_nodes, 2);
+  EXPECT_EQ(options.num_gpus, 2);
+  EXPECT_FALSE(options.accelerate_config);
+  EXPECT_THAT(options.env, ElementsAre("ACCELERATE_MIXED_PRECISION=bf16"));
+  EXPECT_EQ(options.form, ProgramForm::kModule);
+  EXPECT_THAT(Refused({"accelerate", "launch", "--use_fsdp", "t.py"}),
+              HasSubstr("accelerate launch: option '--use_fsdp' is not supported"));
+  EXPECT_THAT(
+      Refused({"accelerate", "launch", "--config_file", "f", "--mixed_precision=no", "t.py"}),
+      HasSubstr("the file has the precision"));
+}
+
+TEST(NestedLaunchTest, TakesDefaultConfigurationOfAccelerate) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.path() + "/accelerate");
+  std::ofstream(dir.path() + "/accelerate/default_config.yaml") << "distributed_type: FSDP\n";
+  const std::string home = "HF_HOME=" + dir.path();
+  const char* environment[] = {home.c_str(), nullptr};
+  EXPECT_EQ(Good({"accelerate", "launch", "t.py"}, environment).accelerate_config, "default");
+  EXPECT_EQ(Good({"--accelerate_config", "f", "accelerate", "launch", "t.py"}, environment)
+                .accelerate_config,
+            "f");
+  EXPECT_FALSE(Good({"accelerate", "launch", "t.py"}).accelerate_config);
 }
 
 TEST(NestedLaunchTest, KeepsInterpreterAndVariables) {
