@@ -149,6 +149,7 @@ struct LaunchOptions {
   std::string num_gpus_name = "--num_gpus";
   std::optional<SlotsFrom> slots_from;  // excludes num_gpus; counted on each node
   std::optional<std::string> hostfile;
+  bool hostfile_is_trusted = true;  // false: a run file names it that the command line does not
   // The lines of a hostfile, in place of one; empty: none. Excludes hostfile.
   std::string hosts;
   // Ranks of all nodes together, as horovodrun counts; exclude num_nodes, and a range of them.

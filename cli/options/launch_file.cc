@@ -7,8 +7,8 @@
 #include "base/sanitize.h"
 #include "base/suggest.h"
 #include "cli/options/option_values.h"
-#include "cli/plan/env_file.h"
 #include "cli/plan/recipe.h"
+#include "cli/plan/safe_variables.h"
 #include "cli/plan/yaml_document.h"
 
 namespace dslaunch {
@@ -92,6 +92,24 @@ Result<void> AddEntry(const Entry& entry, OptionLayer& layer) {
   return {};
 }
 
+// Of an option in a file that the command line does not name.
+Result<void> CheckTrust(const OptionSpec& spec, const FlagValue& given, const std::string& path) {
+  const std::string remedy = ", so it is not taken from a file that the command line does not name";
+  const std::string named = "--run_file " + Truncate(path);
+  if (spec.needs_trust != nullptr) {
+    return BadInput(given.name + " " + spec.needs_trust + remedy + "; give " +
+                    std::string(NameOf(spec)) + " there, or " + named);
+  }
+  const size_t equals = given.text.find('=');  // without it the value is this environment's
+  if (NameOf(spec) != "--env" || equals == std::string::npos) return {};
+  const std::string variable = given.text.substr(0, equals);
+  if (IsSafeVariable(variable)) return {};
+  return BadInput(given.name + ": " + Truncate(variable) + " " + kNotKnownSafe + remedy +
+                  "; write '" + Truncate(variable) +
+                  "' without a value to take it from this environment, give --env there, or " +
+                  named);
+}
+
 }  // namespace
 
 Result<LaunchFile> ParseLaunchFile(std::string_view text, const std::string& source,
@@ -126,17 +144,7 @@ Result<LaunchFile> ReadUnnamedLaunchFile(const std::string& path, const OptionTa
   DSL_TRY_ASSIGN(const std::string text, ReadUnnamedTextFile(path));
   DSL_TRY_ASSIGN(LaunchFile file, ParseLaunchFile(text, Truncate(path), table));
   for (const auto& [spec, values] : file.launch.values) {
-    for (const FlagValue& given : values) {
-      const size_t equals = given.text.find('=');  // without it the value is this environment's
-      const bool is_variable = NameOf(*spec) == "--env" && equals != std::string::npos;
-      const std::string variable = is_variable ? given.text.substr(0, equals) : "";
-      if (spec->needs_trust == nullptr && !LoadsCode(variable)) continue;
-      return BadInput(given.name + (is_variable ? " " + Truncate(variable) : "") + " " +
-                      (is_variable ? kRunsCode : spec->needs_trust) +
-                      ", so it is not taken from a file that the command line does not "
-                      "name; give " +
-                      std::string(NameOf(*spec)) + " there, or --run_file " + Truncate(path));
-    }
+    for (const FlagValue& given : values) DSL_TRY(CheckTrust(*spec, given, path));
   }
   return file;
 }

@@ -31,9 +31,9 @@ Result<LaunchFile> ParseLaunchFile(std::string_view text, const std::string& sou
 Result<LaunchFile> ReadLaunchFile(const std::string& path, const OptionTable& table);
 
 // A file that the command line does not name, such as ./dslaunch.yaml: it is also refused where
-// another user may have written it, where it names code to run (ssh_command, venv_script, env of
-// LD_PRELOAD ...) and where it decides who may join (insecure_rdzv, rdzv_token_file). kBadInput,
-// with how to name the file.
+// another user may have written it, where it names code to run (ssh_command, venv_script ...),
+// where it decides who may join (insecure_rdzv, rdzv_token_file), and where its env sets a variable
+// that is not an IsSafeVariable. kBadInput, with how to name the file.
 Result<LaunchFile> ReadUnnamedLaunchFile(const std::string& path, const OptionTable& table);
 
 }  // namespace dslaunch

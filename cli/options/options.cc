@@ -317,6 +317,8 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   const CommandSpec& launch = Commands().front();
   DSL_TRY(WithHint(ReadLayers({line, file.launch, variables}, launch.exclusions, flags)));
   DSL_TRY(WithHint(CheckRequirements(launch.requirements, flags)));
+  options.hostfile_is_trusted =
+      is_named || Has(line, "--hostfile") || !Has(file.launch, "--hostfile");
   if (options.mode == LaunchOptions::Mode::kTrain) {
     const CommandSpec& command = *CommandsOf(first).front();
     DSL_TRY(WithHint(ReadLayers({task}, command.exclusions, flags)));

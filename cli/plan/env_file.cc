@@ -9,11 +9,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <span>
 
 #include "base/ownership.h"
 #include "base/sanitize.h"
+#include "cli/plan/safe_variables.h"
 #include "cli/plan/secrets.h"
+#include "proto/contract/worker_env.h"
 
 namespace dslaunch {
 namespace {
@@ -129,14 +130,15 @@ Result<FileText> ReadText(const std::filesystem::path& path, Found found) {
   return read;
 }
 
-// The current folder may be anything; its file brings no code.
-Result<void> CheckForCode(const EnvFile& file, const std::filesystem::path& path) {
+// The current folder may be anything, so its file may set only what brings no code. A place
+// variable of the ranks is left out anyway.
+Result<void> CheckSafe(const EnvFile& file, const std::filesystem::path& path) {
   for (const auto& [name, value] : file.variables) {
-    if (!LoadsCode(name)) continue;
+    if (IsSafeVariable(name) || IsPlaceVariable(name)) continue;
     return Error{ExitCode::kBadInput,
-                 file.path + ": " + name +
-                     " makes programs run other code, so it is not taken from a file that was "
-                     "found in the current folder; give --env " +
+                 file.path + ": " + name + " " + kNotKnownSafe +
+                     ", so it is not taken from a file that was found in the current folder; give "
+                     "--env " +
                      name + "=VALUE, put it into ~/" + kEnvFileName +
                      ", or name the file: DS_ENV_FILE=" + Truncate(path.string())};
   }
@@ -217,7 +219,7 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
                                               : Found::kInFolder;
     DSL_TRY_ASSIGN(const FileText read, ReadText(path, found));
     DSL_TRY_ASSIGN(EnvFile file, ParseEnvFile(read.text, Truncate(path.string())));
-    if (found == Found::kInFolder) DSL_TRY(CheckForCode(file, path));
+    if (found == Found::kInFolder) DSL_TRY(CheckSafe(file, path));
     if (const std::string notice = ReadableSecret(file, read.status); !notice.empty())
       file.notices.push_back(notice);
     files.push_back(std::move(file));
@@ -228,47 +230,6 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
                                           Truncate(cwd) + "; make it, or unset the variable"};
   }
   return files;
-}
-
-bool LoadsCode(std::string_view variable) {
-  // XDG_: where programs look for their configuration, data and caches, and dslaunch for its state.
-  static constexpr std::string_view kPrefixes[] = {"LD_",       "GIT_",      "BASH_FUNC_", "XDG_",
-                                                   "OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_"};
-  static constexpr std::string_view kSuffixes[] = {"_INJECTION32_PATH", "_INJECTION64_PATH"};
-  // Of Python's, all but these: modules are imported for PYTHONWARNINGS, too.
-  static constexpr std::string_view kHarmlessOfPython[] = {
-      "PYTHONUNBUFFERED",   "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED",
-      "PYTHONFAULTHANDLER", "PYTHONIOENCODING",        "PYTHONUTF8",
-      "PYTHONOPTIMIZE",     "PYTHONNOUSERSITE",        "PYTHONDEVMODE",
-      "PYTHONVERBOSE",      "PYTHONTRACEMALLOC",       "PYTHONMALLOC",
-      "PYTHONASYNCIODEBUG", "PYTHONSAFEPATH",          "PYTHONNODEBUGRANGES",
-      "PYTHON_COLORS",      "PYTHON_CPU_COUNT",        "PYTHON_GIL"};
-  static constexpr std::string_view kNames[] = {
-      "PATH", "HOME", "SHELL", "ENV", "BASH_ENV", "ZDOTDIR", "PS4", "PROMPT_COMMAND",
-      // of other languages
-      "VIRTUAL_ENV", "CONDA_PREFIX", "PERL5LIB", "PERL5OPT", "RUBYLIB", "RUBYOPT", "NODE_OPTIONS",
-      "NODE_PATH", "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS",
-      // programs that others start
-      "EDITOR", "VISUAL", "PAGER", "BROWSER", "LESSOPEN", "SSH_ASKPASS", "CC", "CXX", "CUDA_HOME",
-      "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "HIP_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
-      "TRITON_PTXAS_PATH",
-      // what libraries load
-      "GCONV_PATH", "OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES", "OMP_TOOL_LIBRARIES",
-      "HSA_TOOLS_LIB", "UCX_MODULE_DIR", "FI_PROVIDER_PATH", "NCCL_CONF_FILE",
-      "TRITON_LIBCUDA_PATH",
-      // folders of code that was compiled or fetched before
-      "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_HOME", "TRITON_CACHE_DIR",
-      "HF_MODULES_CACHE",
-      // its "plugin"
-      "DSLAUNCH_RECIPE"};
-  const auto is_one_of = [&](std::span<const std::string_view> names) {
-    return std::ranges::find(names, variable) != names.end();
-  };
-  if (variable.starts_with("PYTHON")) return !is_one_of(kHarmlessOfPython);
-  if (variable.starts_with("NCCL_") && variable.ends_with("_PLUGIN")) return true;
-  return is_one_of(kNames) ||
-         std::ranges::any_of(kPrefixes, [&](auto text) { return variable.starts_with(text); }) ||
-         std::ranges::any_of(kSuffixes, [&](auto text) { return variable.ends_with(text); });
 }
 
 const char* FindIn(const std::vector<std::string>& environment, std::string_view name) {

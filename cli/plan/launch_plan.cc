@@ -6,6 +6,7 @@
 
 #include "base/count.h"
 #include "base/sanitize.h"
+#include "cli/plan/safe_variables.h"
 #include "hostfiles/host_filter.h"
 
 namespace dslaunch {
@@ -219,6 +220,7 @@ Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<
                  hostfile + ":" + std::to_string(with_port->line) +
                  "), which is for SSH; take it out there, or leave --exec_command out");
   }
+  if (!options.hostfile_is_trusted) DSL_TRY(CheckVariables(hosts, hostfile));
   return PlanFrom(options, hosts, hostfile);
 }
 

@@ -113,13 +113,13 @@ class TwoHosts(HostsCase):
 class NodesOwnVariables(HostsCase):
     def test_a_node_has_those_of_its_entry_in_the_hostfile(self):
         self.hosts.front.write_file("hosts.yaml", "hosts:\n"
-                                    "  - {name: node1, slots: 1, env: {A: \"$(id) 1\", B: file}}\n"
+                                    "  - {name: node1, slots: 1, env: {TZ: \"$(id) 1\", B: file}}\n"
                                     "  - {name: node2, slots: 1}\n")
-        (self.folder / ".deepspeed_env").write_text("A=all\n")
+        (self.folder / ".deepspeed_env").write_text("TZ=all\n")
         code, job = self.run_job("--hostfile", f"{self.hosts.front.home}/hosts.yaml", "--env", "B=option", "--show", "all",
-                                 bash('echo "$RANK: A=$A B=$B"'))
+                                 bash('echo "$RANK: TZ=$TZ B=$B"'))
         self.assert_code(0, code, job)
-        self.assert_says(job, r"0: A=\$\(id\) 1 B=option", "1: A=all B=option")
+        self.assert_says(job, r"0: TZ=\$\(id\) 1 B=option", "1: TZ=all B=option")
 
 
 class UsersEnvironment(HostsCase):
@@ -208,10 +208,12 @@ class ByteForByte(HostsCase):
             in_file = [value.replace(b"\n", b"").replace(b"\r", b"").strip(b" \t\v\f\"'")
                        for value in awkward_strings(chance, 20)]
             exported = awkward_strings(chance, 5)
-            (self.folder / ".deepspeed_env").write_bytes(b"".join(b"F%d=%b\n" % pair for pair in enumerate(in_file)))
+            file = self.folder / "variables"
+            file.write_bytes(b"".join(b"F%d=%b\n" % pair for pair in enumerate(in_file)))
             words = [part for i, value in enumerate(values) for part in ("--env", b"V%d=%b" % (i, value))]
             code, job = self.run_job(self.two_by_two(), "--env", f"FOLDER={self.folder}", *words, script, *arguments,
-                                     env={b"NCCL_X%d" % i: value for i, value in enumerate(exported)})
+                                     env={"DS_ENV_FILE": str(file),
+                                          **{b"NCCL_X%d" % i: value for i, value in enumerate(exported)}})
             self.assert_code(0, code, job)
             for rank in range(4):
                 argv, env = json.loads((self.folder / f"report.{rank}").read_text())

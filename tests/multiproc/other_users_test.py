@@ -83,7 +83,7 @@ class Planted(LauncherCase):
         variables.write_text("LD_PRELOAD=./evil.so\n")
         code, job = self.run_job("--launcher", "local", "true")
         self.assert_code(BAD_INPUT, code, job)
-        self.assert_says(job, r"\.deepspeed_env: LD_PRELOAD makes programs run other code.*DS_ENV_FILE=")
+        self.assert_says(job, r"\.deepspeed_env: LD_PRELOAD is not among the variables.*DS_ENV_FILE=")
         self.assertFalse(trace.exists(), "it was run")
 
 

@@ -107,8 +107,9 @@ class ByteForByte(ProgramCase):
         # Without what ends a line, and without blanks around.
         values = [value.replace(b"\n", b"").replace(b"\r", b"").strip()
                   for value in awkward_strings(random.Random(seed), 40)]
-        (self.folder / ".deepspeed_env").write_bytes(b"".join(b"V%d=%b\n" % pair for pair in enumerate(values)))
-        for report in self.reports(TWO_BY_TWO, self.script(), ranks=4):
+        file = self.folder / "variables"
+        file.write_bytes(b"".join(b"V%d=%b\n" % pair for pair in enumerate(values)))
+        for report in self.reports(TWO_BY_TWO, self.script(), ranks=4, env={"DS_ENV_FILE": str(file)}):
             self.assertEqual(values, [report["raw"][b"V%d" % i] for i in range(40)], f"seed {seed}")
 
 
@@ -163,17 +164,17 @@ class EnvironmentFile(ProgramCase):
     def test_the_order_of_what_counts(self):
         home = self.folder / "home"
         home.mkdir()
-        (home / ".deepspeed_env").write_text("A=home\nB=home\nC=home\n")
-        (self.folder / ".deepspeed_env").write_text("# ours\n\nB=cwd\nC=cwd\nRANK=77\n")
-        report, = self.reports(ONE, "--env", "C=option", self.script(), env={"HOME": str(home), "A": "node", "D": "node"})
-        self.assertEqual(["home", "cwd", "option", "node", "0"], [report["env"][name] for name in "ABCD"] +
-                         [report["env"]["RANK"]])
-        self.assert_says(self.last_job, "RANK is left out", "these variables from .*home/.deepspeed_env: A, B, C")
+        (home / ".deepspeed_env").write_text("A=home\nTZ=home\nLANG=home\n")
+        (self.folder / ".deepspeed_env").write_text("# ours\n\nTZ=cwd\nLANG=cwd\nRANK=77\n")
+        report, = self.reports(ONE, "--env", "LANG=option", self.script(), env={"HOME": str(home), "A": "node", "D": "node"})
+        self.assertEqual(["home", "cwd", "option", "node", "0"],
+                         [report["env"][name] for name in ("A", "TZ", "LANG", "D", "RANK")])
+        self.assert_says(self.last_job, "RANK is left out", "these variables from .*home/.deepspeed_env: A, TZ, LANG")
 
     def test_another_name(self):
-        (self.folder / "mine").write_text("A=1\n")
+        (self.folder / "mine").write_text("TZ=1\n")
         report, = self.reports(ONE, self.script(), env={"DS_ENV_FILE": "mine"})
-        self.assertEqual("1", report["env"]["A"])
+        self.assertEqual("1", report["env"]["TZ"])
 
     def test_a_line_that_is_none_is_refused_before_anything_starts(self):
         (self.folder / ".deepspeed_env").write_text("A=1\nNCCL_DEBUG INFO\n")
@@ -183,10 +184,10 @@ class EnvironmentFile(ProgramCase):
         self.assertFalse((self.folder / "started").exists())
 
     def test_no_shell_expands_it_and_the_user_hears_so(self):
-        (self.folder / ".deepspeed_env").write_text("A=$HOME/x\n")
+        (self.folder / ".deepspeed_env").write_text("TZ=$HOME/x\n")
         report, = self.reports(ONE, self.script())
-        self.assertEqual("$HOME/x", report["env"]["A"])
-        self.assert_says(self.last_job, r"\.deepspeed_env:1: A is used literally.*--venv_script")
+        self.assertEqual("$HOME/x", report["env"]["TZ"])
+        self.assert_says(self.last_job, r"\.deepspeed_env:1: TZ is used literally.*--venv_script")
 
 
 class VenvScript(ProgramCase):

@@ -705,15 +705,16 @@ class LaunchFileOptions : public testing::Test {
 TEST_F(LaunchFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
   folder_.Write("dslaunch.yaml",
                 "launch:\n  num_gpus: 8\n  max-restarts: 2\n  detach: true\n  module: false\n"
-                "  env: {A: 1, B: two words}\n");
-  const auto options = ParseHere({"--num_gpus", "2", "--env", "A=3", "p"},
+                "  env: {OMP_NUM_THREADS: 1, WANDB_NOTES: two words}\n");
+  const auto options = ParseHere({"--num_gpus", "2", "--env", "OMP_NUM_THREADS=3", "p"},
                                  {"PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=5", "PET_MODULE=1"});
   ASSERT_TRUE(options.ok()) << options.error().message;
   EXPECT_EQ(options->num_gpus, 2);
   EXPECT_EQ(options->max_restarts, 2);
   EXPECT_TRUE(options->detach);
   EXPECT_EQ(options->form, ProgramForm::kAuto);
-  EXPECT_THAT(options->env, ElementsAre("A=1", "B=two words", "A=3"));
+  EXPECT_THAT(options->env,
+              ElementsAre("OMP_NUM_THREADS=1", "WANDB_NOTES=two words", "OMP_NUM_THREADS=3"));
   EXPECT_THAT(options->notices, ElementsAre(HasSubstr("dslaunch.yaml gives ")));
   const auto filtered = ParseHere({"--include", "w0", "p"});
   ASSERT_TRUE(filtered.ok()) << filtered.error().message;  // it excludes the file's num_gpus
@@ -750,8 +751,7 @@ TEST_F(LaunchFileOptions, BesideARecipe) {
 
 TEST_F(LaunchFileOptions, CodeIsRunFromANamedFileOnly) {
   for (const std::string entry :
-       {"ssh_command: ./evil", "launcher_args: -oProxyCommand=./evil", "venv_script: ./evil",
-        "env: {LD_PRELOAD: ./evil.so}", "env: [A=1, PYTHONPATH=.]"}) {
+       {"ssh_command: ./evil", "launcher_args: -oProxyCommand=./evil", "venv_script: ./evil"}) {
     SCOPED_TRACE(entry);
     const std::string path = folder_.Write("dslaunch.yaml", "launch:\n  " + entry + "\n");
     for (const char* program : {"p", "train"}) {
@@ -767,6 +767,40 @@ TEST_F(LaunchFileOptions, CodeIsRunFromANamedFileOnly) {
     const auto recipe = ParseHere({"train", "./dslaunch.yaml"});
     EXPECT_TRUE(recipe.ok()) << recipe.error().message;
   }
+}
+
+// Of PERLLIB and COMPILER_PATH programs run code; of LR nothing is known.
+TEST_F(LaunchFileOptions, SetsOnlySafeVariablesFromAFileThatWasFound) {
+  for (const auto& [entry, name] : {std::pair("env: {PERLLIB: ./evil}", "PERLLIB"),
+                                    {"env: {COMPILER_PATH: .}", "COMPILER_PATH"},
+                                    {"env: {LD_PRELOAD: ./evil.so}", "LD_PRELOAD"},
+                                    {"env: [TZ=UTC, PYTHONPATH=.]", "PYTHONPATH"},
+                                    {"env: {LR: 0.1}", "LR"}}) {
+    SCOPED_TRACE(entry);
+    const std::string path =
+        folder_.Write("dslaunch.yaml", std::string("launch:\n  ") + entry + "\n");
+    const auto found = ParseHere({"p"});
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.error().code, ExitCode::kBadInput);
+    EXPECT_EQ(found.error().message,
+              path + ":2:3: env: " + name +
+                  " is not among the variables that dslaunch knows to be harmless, so it is not "
+                  "taken from a file that the command line does not name; write '" +
+                  name +
+                  "' without a value to take it from this environment, give --env there, or "
+                  "--run_file " +
+                  path);
+    EXPECT_TRUE(ParseHere({"--run_file", path, "p"}).ok());
+  }
+  folder_.Write("dslaunch.yaml", "launch: {env: [LR, NCCL_DEBUG=INFO, CUDA_DEVICE_ORDER=x]}\n");
+  EXPECT_THAT(ParseHere({"p"})->env, ElementsAre("LR", "NCCL_DEBUG=INFO", "CUDA_DEVICE_ORDER=x"));
+}
+
+TEST_F(LaunchFileOptions, TrustsOnlyAHostfileOfTheLineOrOfANamedFile) {
+  const std::string path = folder_.Write("dslaunch.yaml", "launch: {hostfile: hosts}\n");
+  EXPECT_FALSE(ParseHere({"p"})->hostfile_is_trusted);
+  EXPECT_TRUE(ParseHere({"--hostfile", "hosts", "p"})->hostfile_is_trusted);
+  EXPECT_TRUE(ParseHere({"--run_file", path, "p"})->hostfile_is_trusted);
 }
 
 TEST_F(LaunchFileOptions, WhoMayJoinIsSaidByANamedFileOnly) {

@@ -437,6 +437,19 @@ TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
   EXPECT_THAT(plan.error().message, HasSubstr("--nproc_per_node auto: the slots in hf set"));
 }
 
+TEST(MakeLaunchPlan, RefusesUnknownVariablesOfAHostfileThatIsNotTrusted) {
+  LaunchOptions options = Options({}, {}, {}, "hf");
+  std::vector<Host> hosts = Hosts({2, 2});
+  hosts[1].env = {{"NCCL_DEBUG", "INFO"}, {"RANK", "1"}, {"PERLLIB", "./evil"}};
+  EXPECT_TRUE(MakeLaunchPlan(options, hosts, {}).ok());
+  options.hostfile_is_trusted = false;
+  const auto plan = MakeLaunchPlan(options, hosts, {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ExitCode::kBadInput);
+  EXPECT_THAT(plan.error().message, HasSubstr("hf:2: PERLLIB is not among the variables"));
+  EXPECT_THAT(plan.error().message, HasSubstr("give --hostfile hf there"));
+}
+
 TEST(MakeLaunchPlan, TheOnlyNodeThatIsThisMachineNeedsNoSsh) {
   PlanInfo info;
   info.own_names = {"localhost", "127.0.0.1", "::1", "here.example", "here"};
