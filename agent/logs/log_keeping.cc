@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "agent/logs/log_space.h"
 #include "base/proc_text.h"
 
 namespace dslaunch {
@@ -113,6 +113,17 @@ std::vector<std::string> LogKeeping::Turn(int64_t now_unix_ms) {
   return notices;
 }
 
+std::vector<std::string> LogKeeping::OnRankEnd() {
+  std::vector<std::string> notices;
+  if (attempt_folder_.empty() || full_warned_) return notices;
+  if (auto full = FullDiskNotice(node_, attempt_folder_, ReadLogSpace(attempt_folder_))) {
+    full_warned_ = space_warned_ = true;
+    notices.push_back(*std::move(full));
+  }
+  CheckSpace(notices);
+  return notices;
+}
+
 bool LogKeeping::Measure(LogFile& file) {
   if (!file.fd)
     file.fd.Reset(open(file.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -159,11 +170,11 @@ void LogKeeping::Mark(int64_t now_unix_ms) {
 }
 
 void LogKeeping::CheckSpace(std::vector<std::string>& notices) {
-  struct statvfs space {};
-  if (space_warned_ || statvfs(attempt_folder_.c_str(), &space) != 0) return;
+  if (space_warned_) return;
+  const std::optional<LogSpace> space = ReadLogSpace(attempt_folder_);
+  if (!space) return;
   const auto warning =
-      LowSpaceWarning(node_, attempt_folder_, uint64_t{space.f_bavail} * space.f_frsize,
-                      uint64_t{space.f_blocks} * space.f_frsize);
+      LowSpaceWarning(node_, attempt_folder_, space->free_bytes, space->total_bytes);
   if (!warning) return;
   space_warned_ = true;
   notices.push_back(*warning);

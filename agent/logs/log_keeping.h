@@ -49,6 +49,9 @@ class LogKeeping {
   // Call it a few times a second. Returns what the user should hear, each once.
   std::vector<std::string> Turn(int64_t now_unix_ms);
 
+  // A rank has ended, perhaps before Turn looked at the disk. The same.
+  std::vector<std::string> OnRankEnd();
+
  private:
   struct LogFile {
     std::string path;
@@ -76,6 +79,7 @@ class LogKeeping {
   int64_t marked_at_ms_ = 0;
   int64_t space_checked_at_ms_ = 0;
   bool space_warned_ = false;
+  bool full_warned_ = false;
   bool cannot_give_back_ = false;
 };
 

@@ -14,6 +14,10 @@ bool IsFull(const std::optional<LogSpace>& space) {
 
 std::string Free(const LogSpace& space) { return std::to_string(space.free_bytes / kKiB) + " KiB"; }
 
+constexpr char kHint[] =
+    "; free space there (dslaunch ps --prune removes old jobs' logs) or choose another folder with "
+    "--log_dir";
+
 }  // namespace
 
 std::optional<LogSpace> ReadLogSpace(const std::string& folder) {
@@ -26,10 +30,15 @@ std::optional<LogSpace> ReadLogSpace(const std::string& folder) {
 Result<void> CheckLogSpace(const std::string& node, const std::string& folder,
                            const std::optional<LogSpace>& space) {
   if (!IsFull(space)) return {};
-  return Error{ExitCode::kIo,
-               node + ": only " + Free(*space) + " are free where the logs go (" + folder +
-                   "); free space there (dslaunch ps --prune removes old jobs' logs) or choose "
-                   "another folder with --log_dir"};
+  return Error{ExitCode::kIo, node + ": only " + Free(*space) + " are free where the logs go (" +
+                                  folder + ")" + kHint};
+}
+
+std::optional<std::string> FullDiskNotice(const std::string& node, const std::string& folder,
+                                          const std::optional<LogSpace>& space) {
+  if (!IsFull(space)) return std::nullopt;
+  return node + ": only " + Free(*space) + " are free where the logs go (" + folder +
+         "), so lines of ranks may be missing there and here" + kHint;
 }
 
 std::optional<std::string> FullDiskEvidence(const std::string& folder,

@@ -21,6 +21,11 @@ std::optional<LogSpace> ReadLogSpace(const std::string& folder);
 Result<void> CheckLogSpace(const std::string& node, const std::string& folder,
                            const std::optional<LogSpace>& space);
 
+// What to tell the user where ranks have ended, however they did; nullopt: the disk is not full.
+// Pure.
+std::optional<std::string> FullDiskNotice(const std::string& node, const std::string& folder,
+                                          const std::optional<LogSpace>& space);
+
 // What to say of a rank that failed without a word; nullopt: the disk is not full. Pure.
 std::optional<std::string> FullDiskEvidence(const std::string& folder,
                                             const std::optional<LogSpace>& space);

@@ -257,6 +257,7 @@ void NodeAgent::Do(agent_action::DescribeWorker& action) {
     stdin_->Drain();
     stdin_->Close();
   }
+  for (std::string& notice : log_keeping_->OnRankEnd()) Notify(std::move(notice));
   WorkerEnd end = DescribeWorkerEnd(action.exited, *worker, workers_life_);
   Feed([&](Clock::time_point now) {
     return core_.OnWorkerDescribed(action, std::move(end), link_->round_trip_us(), now);

@@ -26,7 +26,14 @@ TEST(LogSpace, SmallRoomIsRoomAndAnUnknownDiskIsNotFull) {
         std::optional(LogSpace{uint64_t{1} << 20, uint64_t{1} << 30})}) {
     EXPECT_TRUE(CheckLogSpace("node1", "/logs", space).ok());
     EXPECT_FALSE(FullDiskEvidence("/logs", space));
+    EXPECT_FALSE(FullDiskNotice("node1", "/logs", space));
   }
+}
+
+TEST(LogSpace, AFullDiskAfterARanksEndIsAWarning) {
+  EXPECT_THAT(FullDiskNotice("node1", "/logs", LogSpace{0, uint64_t{1} << 30}).value_or(""),
+              HasSubstr("node1: only 0 KiB are free where the logs go (/logs), so lines of ranks "
+                        "may be missing there and here; free space there"));
 }
 
 TEST(LogSpace, IsReadFromTheFolder) {
