@@ -35,6 +35,7 @@ constexpr milliseconds kLookEvery(1'000);
 constexpr int kAbandonedAfterLooks = 20;
 constexpr auto kUnusedFor = std::chrono::hours(90 * 24);
 constexpr auto kPartsKeptFor = std::chrono::hours(7 * 24);
+constexpr auto kClockSlack = std::chrono::hours(24);
 constexpr uint64_t kKeepFreeBytes = 1 << 20;
 constexpr uint64_t kHashAtOnceBytes = 64 << 20;
 
@@ -183,8 +184,10 @@ Result<pb::CopyDone> CopyReceiver::Receive() {
   DSL_TRY(ReadList());
   const Result<UniqueFd> made = OpenOwnFolder(folder_, ::geteuid(), IfMissing::kMake);
   if (!made.ok()) return made.error();
+  ReadStamp();
   if (!IsComplete()) {
     DSL_TRY(Lock());
+    ReadStamp();
     if (!IsComplete()) {
       RemoveOld();
       for (const std::string& path : {place_, parts_}) {
@@ -219,6 +222,7 @@ Result<void> CopyReceiver::ReadList() {
       place_ = CopyPlace(folder_, input->head().key());
       parts_ = folder_ + "/.part-" + input->head().key();
       lock_ = folder_ + "/.lock-" + input->head().key();
+      done_ = folder_ + "/.done-" + input->head().key();
     } else if (input->has_entries() && num_entries) {
       for (pb::CopyEntry& entry : *input->mutable_entries()->mutable_entries()) {
         DSL_TRY(CheckEntry(entry));
@@ -256,8 +260,30 @@ bool CopyReceiver::IsThere(const pb::CopyEntry& entry) const {
       return S_ISLNK(status.st_mode) && TargetOf(path) == entry.target();
     default:
       return S_ISREG(status.st_mode) && has_mode &&
-             static_cast<uint64_t>(status.st_size) == entry.size() && HasTime(status, entry);
+             static_cast<uint64_t>(status.st_size) == entry.size() && HasTime(status, entry) &&
+             IsUnchanged(status);
   }
+}
+
+bool CopyReceiver::IsUnchanged(const struct stat& status) const {
+  if (!done_at_) return false;
+  const timespec changed = status.st_ctim;
+  return changed.tv_sec < done_at_->tv_sec ||
+         (changed.tv_sec == done_at_->tv_sec && changed.tv_nsec <= done_at_->tv_nsec);
+}
+
+void CopyReceiver::ReadStamp() {
+  struct stat status {};
+  const bool is_file = ::lstat(done_.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+  done_at_ = is_file ? std::optional(status.st_mtim) : std::nullopt;
+}
+
+// Where files are on a server, its clock stamps this file too.
+Result<void> CopyReceiver::StampDone() {
+  const UniqueFd file(
+      ::open(done_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file || ::futimens(file.get(), nullptr) != 0) return Failed("create", done_, errno);
+  return {};
 }
 
 // Hashing takes longer than the front end is patient.
@@ -343,19 +369,21 @@ void CopyReceiver::Unlock() {
 }
 
 void CopyReceiver::RemoveOld() const {
+  // Our own file is new, unless the clock of this node is ahead of the file server's.
+  if (IsOlder(owner_, kClockSlack)) return;
   std::error_code ignored;
   std::vector<std::string> old;
   for (fs::directory_iterator at(folder_, ignored), end; !ignored && at != end;
        at.increment(ignored)) {
     const std::string name = at->path().filename().string();
-    if ((IsKey(name) && IsOlder(at->path(), kUnusedFor)) ||
+    if (((IsKey(name) || name.starts_with(".done-")) && IsOlder(at->path(), kUnusedFor)) ||
         ((name.starts_with(".part-") || name.starts_with(".lock-")) &&
          IsOlder(at->path(), kPartsKeptFor))) {
       old.push_back(at->path().string());
     }
   }
   for (const std::string& path : old) {
-    if (path != place_ && path != parts_) RemoveTree(path);
+    if (path != place_ && path != parts_ && path != lock_ && path != done_) RemoveTree(path);
   }
 }
 
@@ -506,7 +534,7 @@ Result<void> CopyReceiver::Install(const pb::CopyEntry& entry, size_t index) con
   return {};
 }
 
-Result<void> CopyReceiver::FinishPlace() const {
+Result<void> CopyReceiver::FinishPlace() {
   const UniqueFd place(::open(place_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!place || ::syncfs(place.get()) != 0) return Failed("write", place_, errno);
   for (const pb::CopyEntry& entry : entries_) {
@@ -521,7 +549,7 @@ Result<void> CopyReceiver::FinishPlace() const {
       return Failed("set the mode of", PathOf(*entry), errno);
   }
   RemoveTree(parts_);
-  return {};
+  return StampDone();
 }
 
 }  // namespace dslaunch

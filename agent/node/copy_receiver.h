@@ -2,6 +2,9 @@
 // wanted, and what arrives.
 #pragma once
 
+#include <sys/stat.h>
+
+#include <ctime>
 #include <functional>
 #include <optional>
 #include <set>
@@ -40,6 +43,9 @@ Result<pb::Program> WithCopies(pb::Program program, const pb::Copies& copies);
 // .lock-KEY is the lock, since mkdir is atomic over NFS, as with the copy of the agent
 // (ssh_bootstrap.cc). A lock is taken over when its owner, a process of this machine, has ended, or
 // has shown no sign of life for 20 s. Sets that no job has used for 90 days are removed.
+// What is there already is believed by its size and times alone only as long as nothing has changed
+// it since the copy was complete: the kernel's time of change, which no program can set, is
+// compared with that of the file .done-KEY, which the same file system has stamped.
 class CopyReceiver {
  public:
   CopyReceiver(std::string folder, CopyPeer peer);
@@ -54,6 +60,7 @@ class CopyReceiver {
   Result<void> ReadList();
   Result<void> CheckEntry(const pb::CopyEntry& entry);
   bool IsThere(const pb::CopyEntry& entry) const;
+  bool IsUnchanged(const struct stat& status) const;
   bool IsComplete() const;
   Result<void> Lock();
   // Each second, to the front end and to those who wait for the lock.
@@ -75,7 +82,9 @@ class CopyReceiver {
   Result<std::vector<pb::CopyPart>> Fetch(const std::vector<pb::CopyPart>& parts);
   Result<bool> FetchFile(const pb::CopyPart& part);
   Result<void> Install(const pb::CopyEntry& entry, size_t index) const;
-  Result<void> FinishPlace() const;
+  Result<void> FinishPlace();
+  Result<void> StampDone();
+  void ReadStamp();
 
   std::string PathOf(const pb::CopyEntry& entry) const { return place_ + "/" + entry.path(); }
   std::string PartOf(size_t index) const { return parts_ + "/" + std::to_string(index); }
@@ -85,7 +94,9 @@ class CopyReceiver {
   std::string place_;
   std::string parts_;
   std::string lock_;
-  std::string owner_;  // our file in it; empty: it is not ours
+  std::string done_;
+  std::optional<timespec> done_at_;  // when the copies were complete; nullopt: not known
+  std::string owner_;                // our file in it; empty: it is not ours
   Deadline next_sign_ = Deadline::After(milliseconds(0));
   std::vector<pb::CopyEntry> entries_;
   std::set<std::string> folders_;  // of the list

@@ -31,7 +31,8 @@ constexpr std::string_view kStart =
 // many looks. Of those that see it so, one takes it over: it alone can rename the file that they
 // all saw. A lock without a file is removed, and a holder that had only just made it tries again.
 // What an interrupted copy has left goes with the lock or after a day, and agents that no job has
-// started for 90 days go too.
+// started for 90 days go too; nothing does where this copy itself looks a day old, since then the
+// clock of the node is ahead of the file server's.
 constexpr std::string_view kInstall =
     R"sh(umask 077; l=; t=; a=; )sh"
     R"sh(good() { [ -n "$a" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
@@ -65,8 +66,9 @@ constexpr std::string_view kInstall =
     R"sh(if [ "$s" -ge %STALL% ]; then s=0; if take_over; then break; fi; fi; )sh"
     R"sh(say wait; sleep 1; done; )sh"
     R"sh(if good; then drop; say have; exit 0; fi; )sh"
+    R"sh(if [ -z "$(find "$t" -mtime +0)" ]; then )sh"
     R"sh(find "$d/." ! -name . -prune "(" -name ".copy-*" -o -name ".agent-*" ")" -mtime +0 -exec rm -rf {} + ; )sh"
-    R"sh(find "$d/." ! -name . -prune -type f -name "agent-*" -mtime +89 -exec rm -f {} + ; )sh"
+    R"sh(find "$d/." ! -name . -prune -type f -name "agent-*" -mtime +89 -exec rm -f {} + ; fi; )sh"
     R"sh(%TAKE% )sh"
     R"sh(|| late "cannot write to $d: is the disk full?"; )sh"
     R"sh(n=$(wc -c < "$t"); [ "$n" -eq %SIZE% ] || late "only $n of %SIZE% bytes arrived in $d"; )sh"

@@ -148,6 +148,8 @@ class CopyReceiverTest : public testing::Test {
     return names;
   }
 
+  static std::string Stamp() { return std::string(".done-") + FrontEnd::kKey; }
+
   std::string root_;
   std::string folder_;
   std::string place_;
@@ -178,7 +180,7 @@ TEST_F(CopyReceiverTest, NamesModesLinksAndContent) {
   EXPECT_EQ(Mode("d"), 0555u);
   EXPECT_EQ(Mode("d/run"), 0755u);
   EXPECT_EQ(Mode("d/a\nb"), 0600u);
-  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey)) << "nothing else is left";
+  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp())) << "nothing else is left";
 }
 
 TEST_F(CopyReceiverTest, WhatIsThereIsNotAskedForAgain) {
@@ -204,6 +206,21 @@ TEST_F(CopyReceiverTest, WhatARankHasSpoilsIsMended) {
   EXPECT_TRUE(fs::is_symlink(place_ + "/l"));
 }
 
+TEST_F(CopyReceiverTest, ReplacesAChangedFileWhoseSizeAndTimeWereRestored) {
+  front_end_.AddFile("a", Text(5000));
+  ASSERT_TRUE(front_end_.CopyTo(folder_).has_done());
+  const std::string path = place_ + "/a";
+  struct stat before {};
+  ASSERT_EQ(::lstat(path.c_str(), &before), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // more than a tick of the kernel's
+  std::ofstream(path, std::ios::in).put('!');
+  const timespec times[2] = {before.st_mtim, before.st_mtim};
+  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  EXPECT_EQ(front_end_.CopyTo(folder_).done().received_bytes(), 5000u);
+  EXPECT_EQ(Content("a"), Text(5000));
+  EXPECT_EQ(front_end_.CopyTo(folder_).done().received_bytes(), 0u);
+}
+
 TEST_F(CopyReceiverTest, ABrokenCopyGoesOnWhereItWas) {
   front_end_.AddFile("a", Text(3000));
   front_end_.AddFile("b", Text(50'000));
@@ -215,7 +232,7 @@ TEST_F(CopyReceiverTest, ABrokenCopyGoesOnWhereItWas) {
   EXPECT_LE(last.done().received_bytes(), 33'000u);
   EXPECT_GT(last.done().received_bytes(), 0u);
   EXPECT_EQ(Content("b"), Text(50'000));
-  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey));
+  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp()));
 }
 
 TEST_F(CopyReceiverTest, APartThatIsWrongIsFetchedAnew) {
@@ -277,7 +294,7 @@ TEST_F(CopyReceiverTest, TheLockOfAProcessThatEndedIsFreeAtOnce) {
   const pb::CopyOutput last = front_end_.CopyTo(folder_);
   ASSERT_TRUE(last.has_done()) << last.failure().message();
   EXPECT_LT(last.done().received_bytes(), 50'000u);
-  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey));
+  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp()));
 }
 
 TEST_F(CopyReceiverTest, WhoLostTheLockStops) {
@@ -306,7 +323,7 @@ TEST_F(CopyReceiverTest, OldSetsGoAndOthersStay) {
     if (name != recent) ::utimensat(AT_FDCWD, (folder_ + "/" + name).c_str(), times, 0);
   }
   ASSERT_TRUE(front_end_.CopyTo(folder_).has_done());
-  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, recent, "other"));
+  EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp(), recent, "other"));
 }
 
 TEST_F(CopyReceiverTest, AListThatLeadsOutsideIsRefused) {

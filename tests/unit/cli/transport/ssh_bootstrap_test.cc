@@ -124,6 +124,32 @@ TEST(InstallScriptTest, OfThoseThatFindAnAbandonedCopyOneTakesItOver) {
   }
 }
 
+// The clock of the node is more than a day ahead of the file server's: all that is new looks old.
+TEST(InstallScriptTest, KeepsItsLockAndOtherAgentsWhenTheClockIsADayAhead) {
+  const std::string content = "#!/bin/sh\nexit 0\n";
+  utsname machine{};
+  ASSERT_EQ(::uname(&machine), 0);
+  const TempDir folder;
+  const std::string agent = folder.Write("agent", content);
+  std::filesystem::create_directory(folder / "tools");
+  folder.Write("tools/find",
+               "#!/bin/bash\nset -- \"${@/#+0/+-1}\"\nexec /usr/bin/find \"${@/#+89/+-1}\"\n",
+               /*executable=*/true);
+  const AgentBinary binary{agent, "12ab", machine.machine, content.size(), folder / "nodes"};
+  const std::string cache = binary.node_folder + "/dslaunch-" + std::to_string(::getuid());
+  std::filesystem::create_directories(cache + "/.copy-34cd");
+  std::ofstream(cache + "/agent-34cd") << "in use";
+  const std::string script =
+      InstallScript(binary, ToHex(Sha256Of(content)), "0a1b", CopyForm::kRaw);
+  const std::string command = "PATH=" + (folder / "tools") + ":$PATH " + ForLoginShell(script) +
+                              " < " + agent + " > /dev/null";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(cache))
+    names.push_back(entry.path().filename());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("agent-12ab", "agent-34cd", ".copy-34cd"));
+}
+
 // As another folder for the agent is given, whatever its name holds.
 TEST(StartScriptTest, AFolderIsOctalNumbers) {
   AgentBinary agent = Agent("12ab");
