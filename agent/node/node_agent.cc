@@ -161,8 +161,11 @@ Result<void> NodeAgent::ReserveMasterPort() {
   const bool hosts_rendezvous = prepare.node_index() == prepare.rendezvous_node();
   const int wanted =
       prepare.local() && !hosts_rendezvous ? 0 : static_cast<int>(prepare.master_port());
-  Result<PortReservation> reservation = ReservePort(wanted);
-  if (!reservation.ok() && wanted != 0 && !hosts_rendezvous) reservation = ReservePort(0);
+  // Ranks of a job on this machine connect by 127.0.0.1, unless the user has named an address.
+  const bool on_loopback = prepare.local() && prepare.ranks().master_addr().empty();
+  const PortScope scope = on_loopback ? PortScope::kLoopback : PortScope::kAllAddresses;
+  Result<PortReservation> reservation = ReservePort(wanted, scope);
+  if (!reservation.ok() && wanted != 0 && !hosts_rendezvous) reservation = ReservePort(0, scope);
   DSL_TRY_ASSIGN(master_port_, std::move(reservation));
   return {};
 }

@@ -351,6 +351,16 @@ void DecideOutput(ParsedFlags& flags) {
   if (!shows_some) options.shown_ranks = {false, {}};
 }
 
+// Of node 0's listeners, which each need a port.
+Result<void> CheckPorts(const LaunchOptions& options) {
+  if (options.rdzv_port == 0) return {};
+  const bool is_masters = options.rdzv_port == options.master_port;
+  if (!is_masters && !(options.per_node && options.rdzv_port == options.per_node->port)) return {};
+  return WrongUse("--rdzv_port " + std::to_string(options.rdzv_port) + " is the port of " +
+                  (is_masters ? "--master_port" : "--rdzv_endpoint") +
+                  " too, and node 0 needs one for each; give another, or leave --rdzv_port out");
+}
+
 }  // namespace
 
 Result<LaunchOptions> ResolveOptions(ParsedFlags flags) {
@@ -363,6 +373,7 @@ Result<LaunchOptions> ResolveOptions(ParsedFlags flags) {
   DSL_TRY(DecideProgram(flags));
   DSL_TRY(DecideSsh(flags));
   DecideOutput(flags);
+  DSL_TRY(CheckPorts(flags.options));
   const LaunchOptions& options = flags.options;
   if (options.detach && options.json && !options.dry_run) {
     return WrongUse(

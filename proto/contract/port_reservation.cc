@@ -10,8 +10,9 @@
 namespace dslaunch {
 namespace {
 
-// Binds on all addresses of one family; the port that was bound, or 0 with errno set.
-int Bind(int fd, int family, int port) {
+// Binds on all addresses of one family, or, of AF_INET, on 127.0.0.1; the port that was bound, or 0
+// with errno set.
+int Bind(int fd, int family, int port, PortScope scope = PortScope::kAllAddresses) {
   sockaddr_storage address{};
   socklen_t size = 0;
   address.ss_family = static_cast<sa_family_t>(family);
@@ -23,7 +24,7 @@ int Bind(int fd, int family, int port) {
   } else {
     auto& v4 = reinterpret_cast<sockaddr_in&>(address);
     v4.sin_port = htons(static_cast<uint16_t>(port));
-    v4.sin_addr.s_addr = htonl(INADDR_ANY);
+    v4.sin_addr.s_addr = htonl(scope == PortScope::kLoopback ? INADDR_LOOPBACK : INADDR_ANY);
     size = sizeof v4;
   }
   const int on = 1;
@@ -37,16 +38,15 @@ int Bind(int fd, int family, int port) {
                                   : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
-// Listens at `port`, or at any free one; as Bind. A socket whose port the kernel has chosen would
-// lose it when it stops listening, so another one chooses.
-int Listen(const UniqueFd& socket_fd, int family, int port) {
-  UniqueFd chooser;
-  if (port == 0) {
-    chooser.Reset(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (chooser) port = Bind(chooser.get(), family, 0);
-    if (port == 0) return 0;
-  }
-  port = Bind(socket_fd.get(), family, port);
+// Listens at `port`, or at any free one; as Bind. Another socket first looks whether the port is
+// free at all addresses. It also chooses: a socket whose port the kernel has chosen would lose it
+// when it stops listening.
+int Listen(const UniqueFd& socket_fd, int family, int port, PortScope scope) {
+  UniqueFd chooser(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (chooser) port = Bind(chooser.get(), family, port);
+  if (!chooser || port == 0) return 0;
+  const int bound = scope == PortScope::kLoopback ? AF_INET : family;
+  port = Bind(socket_fd.get(), bound, port, scope);
   chooser.Reset();
   return port != 0 && listen(socket_fd.get(), 1) == 0 ? port : 0;
 }
@@ -55,12 +55,13 @@ int Listen(const UniqueFd& socket_fd, int family, int port) {
 
 void PortReservation::LetOthersListen() const { shutdown(socket.get(), SHUT_RDWR); }
 
-Result<PortReservation> ReservePort(int port) {
+Result<PortReservation> ReservePort(int port, PortScope scope) {
   int error = 0;
   for (const int family : {AF_INET6, AF_INET}) {  // the second for kernels without IPv6
     PortReservation reservation;
-    reservation.socket.Reset(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (reservation.socket) reservation.port = Listen(reservation.socket, family, port);
+    const int bound = scope == PortScope::kLoopback ? AF_INET : family;
+    reservation.socket.Reset(socket(bound, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (reservation.socket) reservation.port = Listen(reservation.socket, family, port, scope);
     if (reservation.port != 0) return reservation;
     error = errno;
     if (error == EADDRINUSE) break;

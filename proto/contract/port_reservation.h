@@ -17,8 +17,12 @@ struct PortReservation {
   void LetOthersListen() const;
 };
 
-// `port` 0 takes any free one. kUnavailable when the port is taken.
-Result<PortReservation> ReservePort(int port);
+enum class PortScope { kAllAddresses, kLoopback };
+
+// `port` 0 takes any that is free at all addresses, where rank 0 may listen. With kLoopback only
+// programs of this machine can connect to the socket (127.0.0.1) while it listens. kUnavailable
+// when the port is taken.
+Result<PortReservation> ReservePort(int port, PortScope scope = PortScope::kAllAddresses);
 
 // Any free port of this machine's loopback (127.0.0.1), with a socket that listens there already:
 // nobody else can, and no other machine can connect.

@@ -36,6 +36,35 @@ TEST(PortReservationTest, NobodyCanListenOnTheHeldPortBefore) {
   EXPECT_FALSE(CanListen(stranger, reservation->port, /*reuse=*/true));
 }
 
+TEST(PortReservationTest, HoldsThePortOnLoopbackOnly) {
+  const auto reservation = ReservePort(0, PortScope::kLoopback);
+  ASSERT_TRUE(reservation.ok());
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  ASSERT_EQ(getsockname(reservation->socket.get(), reinterpret_cast<sockaddr*>(&address), &size),
+            0);
+  EXPECT_EQ(address.sin_family, AF_INET);
+  EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK);
+  const UniqueFd stranger = NewSocket();
+  EXPECT_FALSE(CanListen(stranger, reservation->port, /*reuse=*/true));
+  reservation->LetOthersListen();
+  const UniqueFd server = NewSocket();
+  EXPECT_TRUE(CanListen(server, reservation->port, /*reuse=*/true)) << "rank 0, at all addresses";
+}
+
+TEST(PortReservationTest, RefusesALoopbackPortThatIsTakenAtAnotherAddress) {
+  const UniqueFd server = NewSocket();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);  // 127.0.0.2
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(server.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(server.get(), 1), 0);
+  getsockname(server.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  EXPECT_FALSE(ReservePort(ntohs(address.sin_port), PortScope::kLoopback).ok())
+      << "rank 0 could not listen at all addresses";
+}
+
 TEST(PortReservationTest, APortOfLoopbackIsListenedOnByNobodyElse) {
   const auto reservation = ListenOnLoopback();
   ASSERT_TRUE(reservation.ok());
