@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/count.h"
+#include "base/duration_text.h"
 #include "net/addresses.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
@@ -749,7 +750,7 @@ void Coordinator::CheckTimeLimit(Clock::time_point now) {
   cause_is_final_ = true;
   Stop(MakeNodeCause(pb::Cause::TIMED_OUT, options_.rendezvous_node, ExitCode::kTimedOut,
                      "the job reached its time limit of " +
-                         Seconds(static_cast<int64_t>(options_.timeouts.time_limit_ms())) +
+                         DurationText(static_cast<int64_t>(options_.timeouts.time_limit_ms())) +
                          " (--time_limit)"),
        now);
 }

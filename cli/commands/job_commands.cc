@@ -28,6 +28,8 @@
 #include "cli/report/report_page.h"
 #include "cli/session/event_log.h"
 #include "cli/session/job_record.h"
+#include "cli/session/open_files.h"
+#include "cli/session/progress_file.h"
 #include "cli/session/summary_json.h"
 #include "cli/transport/agent_binary.h"
 
@@ -54,7 +56,20 @@ std::optional<ProcessId> FrontEnd(const JobRecord& record) {
 
 bool NeedsNodes(const JobRecord& record) { return record.ended_unix_ms == 0 && !FrontEnd(record); }
 
-// Looks at every node of every job that must be asked, all at once.
+// The front end's folder of a job.
+std::string FrontEndFolder(const JobRecord& record) {
+  return (record.log_dir.empty() ? OwnJobsFolder() : record.log_dir) + "/" + record.job_id;
+}
+
+// Whether what one node says of a job settles what it does, whatever other nodes would say.
+bool SettlesJob(const Result<pb::JobSight>& sight) {
+  if (!sight.ok()) return false;
+  return sight->state() == pb::JobSight::RUNNING ||
+         (sight->state() == pb::JobSight::ENDED && sight->result().done().completed());
+}
+
+// Looks at every node of every job that must be asked, all at once. Of a single job, a node that
+// cannot be reached is not waited for where another node settles the question.
 std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const AgentBinary& agent,
                                 milliseconds timeout) {
   std::vector<std::pair<size_t, size_t>> questions;  // job, node
@@ -65,9 +80,13 @@ std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const Age
   }
   const Deadline deadline = Deadline::After(timeout);
   const auto answers = AskAll<Result<pb::JobSight>>(
-      questions.size(), deadline, [records, agent, questions, deadline](size_t i) {
+      questions.size(), deadline,
+      [records, agent, questions, deadline](size_t i) {
         const auto [job, node] = questions[i];
         return LookAtNode(records[job], node, agent, deadline);
+      },
+      [is_single = records.size() == 1](const Result<pb::JobSight>& sight) {
+        return is_single && SettlesJob(sight);
       });
   std::map<size_t, std::vector<NodeAnswer>> by_job;
   for (size_t i = 0; i < questions.size(); ++i) {
@@ -83,14 +102,15 @@ std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const Age
   std::vector<JobView> views;
   for (size_t job = 0; job < records.size(); ++job) {
     const bool alive = FrontEnd(records[job]).has_value();
-    views.push_back(MakeJobView(records[job], alive, by_job[job]));
+    JobView& view = views.emplace_back(MakeJobView(records[job], alive, by_job[job]));
+    if (view.state != JobView::State::kFrontEnd) continue;
+    const JobProgress progress =
+        ReadProgress(FrontEndFolder(records[job]), !records[job].log_dir.empty());
+    view.ranks = progress.ranks;
+    view.step = progress.step;
+    view.total_steps = progress.total_steps;
   }
   return views;
-}
-
-// The front end's folder of a job.
-std::string FrontEndFolder(const JobRecord& record) {
-  return (record.log_dir.empty() ? OwnJobsFolder() : record.log_dir) + "/" + record.job_id;
 }
 
 // The front end's event log; empty where there is none.
@@ -235,8 +255,12 @@ Result<int> StopFrontEnd(const JobRecord& record, const ProcessId& front_end, bo
 }
 
 // The closing block of a job that has ended, as the terminal had it where somebody watched.
-void ShowEnd(const JobRecord& record, Terminal& terminal) {
-  if (const std::optional<JobSummary> end = FindEnd(record)) terminal.Err(SummaryText(*end));
+// `output`: what was shown of the job before; null: nothing.
+void ShowEnd(const JobRecord& record, const JobOutput* output, Terminal& terminal) {
+  std::optional<JobSummary> end = FindEnd(record);
+  if (!end) return;
+  end->cause.was_shown = output != nullptr && output->HasShown(end->cause);
+  terminal.Err(SummaryText(*end));
 }
 
 // For a job that does not run: shows why, and returns the command's exit code.
@@ -246,7 +270,7 @@ Result<int> NotRunning(const JobView& view, Terminal& terminal, bool stop) {
     case JobView::State::kEnded:
       terminal.Err("dslaunch: " + job + " has ended with exit code " +
                    std::to_string(view.exit_code));
-      if (!stop) ShowEnd(view.record, terminal);
+      if (!stop) ShowEnd(view.record, nullptr, terminal);
       return stop ? ToInt(ExitCode::kOk) : view.exit_code;
     case JobView::State::kLost:
       terminal.Err("dslaunch: nothing of " + job + " runs, and there is no record of how it ended");
@@ -269,7 +293,7 @@ Result<int> Attach(const JobCommand& command, const JobView& view, const AgentBi
   const int exit_code = session.Attach();
   if (session.end()) {
     KeepEnd(*session.end());
-    ShowEnd(view.record, terminal);
+    ShowEnd(view.record, &session.output(), terminal);
   }
   return exit_code;
 }
@@ -282,10 +306,11 @@ int Describe(const JobView& view, Terminal& terminal) {
 // Followed output ends with the job, and so with its closing block.
 int Logs(const JobCommand& command, const JobRecord& record, const AgentBinary& agent,
          Terminal& terminal) {
-  const int exit_code = LogsSession(record, agent, command, terminal).Run();
+  LogsSession session(record, agent, command, terminal);
+  const int exit_code = session.Run();
   if (exit_code != ToInt(ExitCode::kOk)) return exit_code;
   if (NeedsNodes(record)) KeepEnd(LookAtJobs({record}, agent, kAskTimeout).front());
-  ShowEnd(record, terminal);
+  ShowEnd(record, &session.output(), terminal);
   return exit_code;
 }
 
@@ -345,12 +370,16 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   }
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   if (command.kind == JobCommand::Kind::kPs) {
+    size_t nodes = 0;
+    for (const JobRecord& record : records) nodes += NeedsNodes(record) ? record.nodes.size() : 0;
+    DSL_TRY(CheckOpenFiles(nodes, ReadOpenFiles()));
     std::vector<JobView> views = LookAtJobs(records, agent, kAskTimeout);
     for (const JobView& view : views) KeepEnd(view);
     return command.prune ? Prune(command, views, agent, terminal)
                          : ListJobs(command, std::move(views), terminal);
   }
   DSL_TRY_ASSIGN(const JobRecord record, FindJob(records, command.job));
+  DSL_TRY(CheckOpenFiles(record.nodes.size(), ReadOpenFiles()));
   if (command.kind == JobCommand::Kind::kLogs) return Logs(command, record, agent, terminal);
   const JobView view = LookAtJobs({record}, agent, kFindTimeout).front();
   KeepEnd(view);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/duration_text.h"
 #include "base/sanitize.h"
 #include "base/suggest.h"
 #include "base/text_table.h"
@@ -29,12 +30,11 @@ void TakeStatus(const pb::JobStatus& status, JobView& view) {
   }
 }
 
+// In its largest unit: a job that ended an hour ago did not end to the second.
 std::string Age(int64_t ms) {
   const int64_t s = std::max<int64_t>(ms, 0) / 1000;
-  if (s < 60) return std::to_string(s) + "s";
-  if (s < 3600) return std::to_string(s / 60) + "m";
-  if (s < 48 * 3600) return std::to_string(s / 3600) + "h";
-  return std::to_string(s / 86400) + "d";
+  const int64_t unit = s < 60 ? 1 : s < 3600 ? 60 : s < 48 * 3600 ? 3600 : 86'400;
+  return DurationText(s / unit * unit * 1000);
 }
 
 std::string CommandText(const JobRecord& record) {
@@ -170,17 +170,7 @@ std::string StateText(const JobView& view) {
   return "lost";
 }
 
-std::string DurationText(int64_t ms) {
-  const int64_t s = std::max<int64_t>(ms, 0) / 1000;
-  const auto two = [](int64_t large, const char* unit, int64_t small, const char* small_unit) {
-    const std::string digits = std::to_string(small);
-    return std::to_string(large) + unit + (digits.size() < 2 ? "0" : "") + digits + small_unit;
-  };
-  if (s < 60) return std::to_string(s) + "s";
-  if (s < 3600) return two(s / 60, "m", s % 60, "s");
-  if (s < 48 * 3600) return two(s / 3600, "h", s / 60 % 60, "m");
-  return two(s / 86400, "d", s / 3600 % 24, "h");
-}
+std::string WholeDuration(int64_t ms) { return DurationText(ms / 1000 * 1000); }
 
 std::string StepText(const JobView& view) {
   if (view.step < 0) return "-";
@@ -198,7 +188,7 @@ std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms, siz
     const int64_t until = ended ? view.ended_unix_ms : now_unix_ms;
     rows.push_back({view.record.job_id, StateText(view), std::to_string(view.record.nodes.size()),
                     view.ranks > 0 ? std::to_string(view.ranks) : "-", StepText(view),
-                    known ? DurationText(until - view.record.started_unix_ms) : "-",
+                    known ? WholeDuration(until - view.record.started_unix_ms) : "-",
                     ended ? Age(now_unix_ms - view.ended_unix_ms) + " ago" : "-",
                     CommandText(view.record)});
   }

@@ -56,8 +56,8 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
 // "running", "ended (137)", ...
 std::string StateText(const JobView& view);
 
-// "12s", "3m05s", "5h02m", "3d04h".
-std::string DurationText(int64_t ms);
+// DurationText of whole seconds.
+std::string WholeDuration(int64_t ms);
 
 // "31/100"; "-" where none was seen.
 std::string StepText(const JobView& view);

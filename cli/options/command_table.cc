@@ -102,13 +102,17 @@ const OptionTable& PsOptions() {
       Flag("--json", "print JSON, for programs", kFlag<&JobCommand::json>),
       Flag("--prune", "remove the folders of ended jobs, here and on their nodes",
            kFlag<&JobCommand::prune>),
-      Option("--older_than", "DAYS",
+      Option("--older_than", "DAYS|12h",
              "with --prune: only of jobs that ended at least so many days ago",
-             {[](const FlagValue& given, ParsedFlags& flags) {
-                flags.job.older_than_ms =
-                    int64_t{ReadWhole<int>(given.name, given.text, 0, 36'500)} * kDayMs;
-              },
-              ValueKind::kNumber}),
+             [](const FlagValue& given, ParsedFlags& flags) {
+               constexpr int kMostDays = 36'500;
+               const bool is_number =
+                   given.text.find_first_not_of("0123456789") == std::string::npos;
+               flags.job.older_than_ms =
+                   is_number
+                       ? int64_t{ReadWhole<int>(given.name, given.text, 0, kMostDays)} * kDayMs
+                       : ReadSecondsAsMs(given.name, given.text, 0, kMostDays * 86'400.0);
+             }),
       JobSsh(),
       Help()};
   return table;

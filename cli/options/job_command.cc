@@ -1,6 +1,6 @@
 #include "cli/options/job_command.h"
 
-#include <charconv>
+#include <cctype>
 #include <cmath>
 #include <ctime>
 #include <optional>
@@ -9,24 +9,12 @@
 #include "base/sanitize.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
+#include "cli/options/option_values.h"
 
 namespace dslaunch {
 namespace {
 
-std::optional<int64_t> ParseAgo(const std::string& text) {
-  double amount = 0;
-  const char* const end = text.data() + text.size();
-  const auto [unit, status] = std::from_chars(text.data(), end, amount);
-  if (status != std::errc() || unit + 1 != end || !(amount >= 0 && amount < 1e6))
-    return std::nullopt;
-  const double seconds = *unit == 's'   ? 1
-                         : *unit == 'm' ? 60
-                         : *unit == 'h' ? 3600
-                         : *unit == 'd' ? 86400
-                                        : 0;
-  if (seconds == 0) return std::nullopt;
-  return std::llround(amount * seconds * 1000);
-}
+constexpr double kMostAgoS = 1e9;
 
 std::optional<int64_t> ParseTime(const std::string& text) {
   for (const char* form :
@@ -49,7 +37,10 @@ bool IsJobCommand(std::string_view word) {
 }
 
 Result<int64_t> ParseSince(const std::string& text, int64_t now_unix_ms) {
-  if (const std::optional<int64_t> ago = ParseAgo(text)) return now_unix_ms - *ago;
+  const std::optional<double> ago = text.empty() ? std::nullopt : ParseDuration(text);
+  const bool has_unit = !text.empty() && std::isalpha(static_cast<unsigned char>(text.back())) != 0;
+  if (ago && has_unit && *ago >= 0 && *ago < kMostAgoS)
+    return now_unix_ms - std::llround(*ago * 1000);
   if (const std::optional<int64_t> time = ParseTime(text)) return *time;
   return Error{ExitCode::kUsage,
                "--since must be a time as 10m, 2h or 2026-11-21T10:00, not " + Quoted(text)};

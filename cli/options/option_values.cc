@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <utility>
 
 #include "base/suggest.h"
 #include "cli/plan/secrets.h"
@@ -145,9 +147,33 @@ double ReadNumber(const std::string& option, const std::string& text, double min
   return ReadDouble(option, "a number,", text, min, max);
 }
 
+std::optional<double> ParseDuration(std::string_view text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"s", 1}, {"min", 60}, {"m", 60}, {"h", 3600}, {"d", 86'400}};
+  double seconds = 0;
+  for (const bool is_bare = text.find_first_not_of("0123456789.+-e") == text.npos; !text.empty();) {
+    double value = 0;
+    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (status != std::errc()) return std::nullopt;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    if (is_bare) return text.empty() ? std::optional(value) : std::nullopt;
+    const auto unit = std::ranges::find_if(
+        kUnits, [&](const auto& known) { return text.starts_with(known.first); });
+    if (unit == std::end(kUnits)) return std::nullopt;
+    text.remove_prefix(unit->first.size());
+    seconds += value * unit->second;
+  }
+  return seconds;
+}
+
 int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s,
                         double max_s) {
-  return std::llround(ReadDouble(option, "seconds,", text, min_s, max_s) * 1000);
+  const std::optional<double> seconds = text.empty() ? std::nullopt : ParseDuration(text);
+  if (!seconds || !(*seconds >= min_s && *seconds <= max_s)) {
+    throw ValidationError(option + " must be seconds, " + Number(min_s) + " to " + Number(max_s) +
+                          ", or a time such as 90s, 10m, 2h or 1d, not " + Quoted(text));
+  }
+  return std::llround(*seconds * 1000);
 }
 
 ShownRanks ReadRankChoice(const std::string& option, const std::string& text) {

@@ -60,6 +60,10 @@ T ReadChoice(const std::string& option, const std::string& text,
 
 double ReadNumber(const std::string& option, const std::string& text, double min, double max);
 
+// The seconds of "90", "1.5", "90s", "10m", "10min", "2h", "1d" or "1h30m"; nullopt: it is none of
+// these.
+std::optional<double> ParseDuration(std::string_view text);
+
 // Seconds with fractions, `min_s` to `max_s`.
 int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s,
                         double max_s);

@@ -1,10 +1,12 @@
 #include "cli/options/options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
 #include "base/count.h"
+#include "base/duration_text.h"
 #include "base/sanitize.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
@@ -80,6 +82,20 @@ void PlanInOneProcess(LaunchOptions& options) {
   options.min_nodes = options.max_nodes = std::nullopt;
   options.min_ranks = options.max_ranks = std::nullopt;
   options.slots_from = std::nullopt;
+}
+
+// In a unit: other tools count minutes.
+void NoteTimeLimit(LaunchOptions& options) {
+  const std::string option = "--time_limit: ";
+  if (options.time_limit_ms > 0) {
+    options.notices.push_back(option + "the job is ended " + DurationText(options.time_limit_ms) +
+                              " after the start of its ranks");
+  }
+  if (options.train.time_limit_s) {
+    const int64_t ms = std::llround(*options.train.time_limit_s * 1000);
+    options.notices.push_back(option + "the training saves and ends " + DurationText(ms) +
+                              " after its start");
+  }
 }
 
 LaunchOptions HelpOnly(std::string text) {
@@ -352,6 +368,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   }
   DSL_TRY_ASSIGN(LaunchOptions resolved, WithHint(ResolveOptions(std::move(flags))));
   if (resolved.train.ranks) PlanInOneProcess(resolved);
+  NoteTimeLimit(resolved);
   return resolved;
 }
 

@@ -14,7 +14,8 @@ void AddSet(const FlagValue& given, ParsedFlags& flags) {
 
 void TimeLimit(const FlagValue& given, ParsedFlags& flags) {
   constexpr double kMaxTimeLimitS = 1e9;
-  flags.options.train.time_limit_s = ReadNumber(given.name, given.text, 0.001, kMaxTimeLimitS);
+  flags.options.train.time_limit_s =
+      static_cast<double>(ReadSecondsAsMs(given.name, given.text, 0.001, kMaxTimeLimitS)) / 1000;
 }
 
 void Temperature(const FlagValue& given, ParsedFlags& flags) {

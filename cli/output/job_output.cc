@@ -3,8 +3,9 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <chrono>
 
+#include "base/duration_text.h"
 #include "base/sanitize.h"
 #include "proto/contract/status_line.h"
 
@@ -16,24 +17,27 @@ constexpr size_t kEnoughPendingBytes = 256 << 10;
 constexpr milliseconds kSlowReaderPoll(200);
 constexpr std::chrono::seconds kReaderPatience(60);
 
-constexpr milliseconds kLiveEvery(50);     // what ranks redraw
-constexpr milliseconds kLookEvery(250);    // at the terminal's width, and the time that passes
-constexpr milliseconds kStillAfter(1500);  // without a line: then the phase is said
+constexpr milliseconds kLiveEvery(50);         // what ranks redraw
+constexpr milliseconds kLookEvery(250);        // at the terminal's width, and the time that passes
+constexpr milliseconds kRedrawnTogether(500);  // what several ranks redraw, in pipes and files
+constexpr milliseconds kStillAfter(1500);      // without a line: then the phase is said
 
 // What begins a message of dslaunch, and no line of a rank that has no tag.
 constexpr std::string_view kOwnWord = "dslaunch";
 
-// "0:45", "1:02:03".
-std::string Elapsed(Clock::duration duration) {
-  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
-  char text[32];
-  if (whole >= 3600)
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", static_cast<long long>(whole / 3600),
-                  static_cast<long long>(whole / 60 % 60), static_cast<long long>(whole % 60));
-  else
-    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(whole / 60),
-                  static_cast<long long>(whole % 60));
-  return text;
+std::string WholeDuration(Clock::duration duration) {
+  return DurationText(1000 * std::chrono::duration_cast<std::chrono::seconds>(duration).count());
+}
+
+// Of what remains of a line when it is redrawn, without blanks at its end; 0: nothing does.
+size_t LineHash(std::string_view line) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const size_t end = line.find_last_not_of(kBlanks);
+  if (end == line.npos) return 0;
+  line = line.substr(0, end + 1);
+  const size_t carriage = line.rfind('\r');
+  if (carriage != line.npos) line.remove_prefix(carriage + 1);
+  return std::max<size_t>(std::hash<std::string_view>()(line), 1);
 }
 
 }  // namespace
@@ -156,7 +160,7 @@ void JobOutput::OnEnter() {
 
 std::string JobOutput::PhaseLine(Clock::time_point now) const {
   if (phase_.empty() || now - moved_at_ < kStillAfter) return "";
-  return phase_ + ", " + Elapsed(now - phase_since_);
+  return phase_ + ", " + WholeDuration(now - phase_since_);
 }
 
 void JobOutput::RefreshLive() {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/duration_text.h"
+
 namespace dslaunch {
 namespace {
 
@@ -29,17 +31,8 @@ std::string Format(const char* format, double value) {
 
 std::string Rate(double per_s) { return Format(per_s < 100 ? "%.3g" : "%.0f", per_s); }
 
-// "0:45", "1:02:03".
-std::string FormatTimeLeft(double seconds) {
-  const auto whole = static_cast<long long>(std::ceil(std::min(seconds, 1e9)));
-  char text[48];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
-                  whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
-  }
-  return text;
+std::string TimeLeft(double seconds) {
+  return DurationText(1000 * static_cast<int64_t>(std::ceil(std::min(seconds, 1e9))));
 }
 
 // The part of the run that `step` lies in.
@@ -123,7 +116,7 @@ std::string ProgressView::Text(const std::string& bar) const {
     text += "  " + Rate(*status_.samples_per_s) + " samples/s";
   if (status_.total_steps > status_.step && steps_per_s_ > 0) {
     text += "  time left " +
-            FormatTimeLeft(static_cast<double>(status_.total_steps - status_.step) / steps_per_s_);
+            TimeLeft(static_cast<double>(status_.total_steps - status_.step) / steps_per_s_);
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/count.h"
+#include "base/duration_text.h"
 #include "base/rank_list.h"
 #include "base/sanitize.h"
 #include "base/signal_name.h"
@@ -22,15 +23,9 @@ constexpr size_t kMaxVictimsQuoted = 8;
 
 // "12.3 s", "5 min 02 s", "2 h 05 min".
 std::string Duration(double seconds) {
+  if (seconds >= 60) return DurationText(static_cast<int64_t>(seconds) * 1000);
   char text[64];
-  const auto whole = static_cast<long long>(seconds);
-  if (seconds < 120) {
-    std::snprintf(text, sizeof text, "%.1f s", seconds);
-  } else if (seconds < 7200) {
-    std::snprintf(text, sizeof text, "%lld min %02lld s", whole / 60, whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld h %02lld min", whole / 3600, whole / 60 % 60);
-  }
+  std::snprintf(text, sizeof text, "%.1f s", seconds);
   return text;
 }
 

@@ -122,11 +122,11 @@ TEST(JobViewTest, TheTableHasALineForEachJob) {
   const std::string table = JobTable({running}, 1'000'000 + 3 * 60'000, 0);
   EXPECT_EQ(table,
             "JOB  STATE    NODES  RANKS  STEP    DURATION  ENDED  COMMAND\n"
-            "a    running  2      4      31/100  3m00s     -      --num_nodes 2 train\n");
+            "a    running  2      4      31/100  3 min     -      --num_nodes 2 train\n");
   const JobView ended = MakeJobView(Record("b"), false, {Ended(137, true)});
   EXPECT_EQ(JobTable({ended}, 2'000'000 + 5 * 60'000, 0),
-            "JOB  STATE        NODES  RANKS  STEP  DURATION  ENDED   COMMAND\n"
-            "b    ended (137)  2      -      -     16m40s    5m ago  --num_nodes 2 train\n");
+            "JOB  STATE        NODES  RANKS  STEP  DURATION     ENDED      COMMAND\n"
+            "b    ended (137)  2      -      -     16 min 40 s  5 min ago  --num_nodes 2 train\n");
 }
 
 TEST(JobViewTest, TheTableUsesTheWidthThatThereIs) {
@@ -142,9 +142,6 @@ TEST(JobViewTest, TheTableUsesTheWidthThatThereIs) {
   EXPECT_EQ(longest(160), 160u);
   EXPECT_GT(longest(0), 200u);
   EXPECT_LT(longest(10), 100u) << "the beginning of a command is shown all the same";
-  EXPECT_EQ(DurationText(9'000), "9s");
-  EXPECT_EQ(DurationText(3'725'000), "1h02m");
-  EXPECT_EQ(DurationText(3 * 86'400'000 + 7'200'000), "3d02h");
 }
 
 TEST(JobViewTest, JsonHasWhatIsKnownAndNullForTheRest) {

@@ -374,10 +374,13 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--tee", "12", "p"}, "shown with --show 12"},
       {{"--tee", "", "p"}, "--tee must be 0 (no stream)"},
       {{"--tee", "4", "p"}, "--tee must be 0 (no stream)"},
-      {{"--grace", "-1", "p"}, "--grace must be seconds, 0 to 86400, not '-1'"},
+      {{"--grace", "-1", "p"},
+       "--grace must be seconds, 0 to 86400, or a time such as 90s, 10m, 2h or 1d, not '-1'"},
       {{"--grace", "10s", "p"}, "not '10s'"},
       {{"--grace", "nan", "p"}, "not 'nan'"},
-      {{"--connect_timeout", "0", "p"}, "--connect_timeout must be seconds, 0.1 to 86400, not '0'"},
+      {{"--connect_timeout", "0", "p"},
+       "--connect_timeout must be seconds, 0.1 to 86400, or a time such as 90s, 10m, 2h or 1d, not "
+       "'0'"},
       {{"--nnodes", "3:2", "p"}, "MIN must not be more than MAX, as in '3:2'"},
       {{"--nnodes", "2:", "p"}, "--nnodes MIN:MAX: each of them must be a whole number"},
       {{"--nnodes", "1:2:3", "p"}, "not '2:3'"},
@@ -396,7 +399,9 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--min_np", "2", "--no_ssh", "p"}, "exclude each other"},
       {{"--heartbeat_s", "3", "p"}, "--heartbeat_s (3 s) must be less than --suspect_s (3 s)"},
       {{"--dead_s", "2.5", "p"}, "--suspect_s (3 s) must be less than --dead_s (2.5 s)"},
-      {{"--restart_delay_s", "31", "p"}, "--restart_delay_s must be seconds, 0 to 30, not '31'"},
+      {{"--restart_delay_s", "31", "p"},
+       "--restart_delay_s must be seconds, 0 to 30, or a time such as 90s, 10m, 2h or 1d, not "
+       "'31'"},
       {{"--max_restarts", "-1", "p"}, "--max_restarts must be a whole number from 0"},
       {{"--on_join", "later", "p"}, "--on_join must be one of next, now, not 'later'"},
       {{"--on_hang", "die", "p"}, "--on_hang must be one of report, kill, restart, not 'die'"},
@@ -926,6 +931,59 @@ TEST(ParseOptions, HelpFitsATerminalAndNamesEveryOption) {
   }
   EXPECT_THAT(Good({"train", "--help"}).text, HasSubstr("--metrics_jsonl"));
   EXPECT_THAT(Good({"predict", "--help"}).text, HasSubstr("--prompt"));
+}
+
+TEST(ParseOptions, SaysOfEveryLaunchOptionAfterTrainThatItBelongsBefore) {
+  for (const OptionSpec& spec : LaunchOptionTable()) {
+    for (const std::string& name : NamesOf(spec)) {
+      if (FindOption(TrainOptionTable(), name).spec != nullptr) continue;
+      const auto options = Parse({"train", name});
+      ASSERT_FALSE(options.ok()) << name;
+      EXPECT_THAT(options.error().message,
+                  HasSubstr("option '" + name + "' belongs before 'train'"));
+    }
+  }
+}
+
+TEST(ParseOptions, TakesDurationsInOneForm) {
+  for (const auto& [text, ms] : {std::pair("90", 90'000),
+                                 {"1.5", 1'500},
+                                 {"90s", 90'000},
+                                 {"10m", 600'000},
+                                 {"10min", 600'000},
+                                 {"2h", 7'200'000},
+                                 {"1h30m", 5'400'000},
+                                 {"1d", 86'400'000}}) {
+    EXPECT_EQ(Good({"--grace", text, "p"}).grace_ms, ms) << text;
+  }
+  EXPECT_EQ(Good({"train", "--time_limit", "2h"}).train.time_limit_s, 7200);
+  for (const char* text : {"", "m", "10x", "1h30", "-1s", "nan", "1 h", "2d"})
+    EXPECT_FALSE(Parse({"--grace", text, "p"}).ok()) << text;
+}
+
+TEST(ParseOptions, SaysWhatATimeLimitComesTo) {
+  EXPECT_THAT(Good({"--time_limit", "2", "p"}).notices,
+              ElementsAre("--time_limit: the job is ended 2 s after the start of its ranks"));
+  EXPECT_THAT(
+      Good({"--time_limit", "90m", "train"}).notices,
+      testing::Contains("--time_limit: the training saves and ends 1 h 30 min after its start"));
+}
+
+TEST(ParseOptions, HelpNamesWhatANewcomerNeeds) {
+  const std::string help = Good({"--help"}).text;
+  for (const char* name : {"--tee", "--copy", "--stdin", "--venv_script", "--help_launchers"})
+    EXPECT_THAT(help, HasSubstr(name));
+}
+
+TEST(ParseOptions, OptionsOfOtherLaunchersHaveAPageOfTheirOwn) {
+  const std::string all = Good({"--help_all"}).text;
+  const std::string launchers = Good({"--help_launchers"}).text;
+  for (const char* name : {"--slots_per_host", "--cycle_time_ms", "--monitor_interval",
+                           "--autotuning", "--enable_each_rank_log"}) {
+    EXPECT_THAT(launchers, HasSubstr(name));
+    EXPECT_THAT(all, Not(HasSubstr(name)));
+  }
+  EXPECT_THAT(launchers, Not(HasSubstr("--heartbeat_s")));
 }
 
 TEST(ParseOptions, JobCommandsGoBeforeProgramsOfThatName) {

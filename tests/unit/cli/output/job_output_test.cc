@@ -325,8 +325,8 @@ TEST_F(ScreenTest, SomethingIsSaidUntilTheFirstStep) {
   Terminal terminal(user_.get(), user_.get(), "xterm");
   JobOutput output(loop_, terminal);
   output.SetPhase("4 ranks running");
-  RunUntil([&] { return Screen().find("4 ranks running, 0:0") != std::string::npos; }, seconds(20));
-  EXPECT_THAT(Screen(), testing::HasSubstr("4 ranks running, 0:0"));
+  RunUntil([&] { return Screen().find("4 ranks running, 2 s") != std::string::npos; }, seconds(20));
+  EXPECT_THAT(Screen(), testing::HasSubstr("4 ranks running, 2 s"));
   pb::WorkerStatus status;
   status.set_line(R"({"event":"step","step":1,"total_steps":4})");
   output.Progress(status);

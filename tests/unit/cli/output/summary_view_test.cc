@@ -55,7 +55,7 @@ TEST(SummaryText, SuccessIsOneLine) {
   summary.workers.clear();
   summary.logs.clear();
   summary.duration_s = 3725;
-  EXPECT_EQ(SummaryText(summary), "dslaunch: 1 rank on 1 node succeeded in 62 min 05 s\n");
+  EXPECT_EQ(SummaryText(summary), "dslaunch: 1 rank on 1 node succeeded in 1 h 02 min 05 s\n");
 }
 
 TEST(SummaryText, AnExitNamesRankNodeCodeLinesLogAndTheOthers) {
