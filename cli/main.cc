@@ -421,6 +421,9 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   const bool detached = launch->detached();
   // The process ends now: to take connections down one by one would only cost time.
   (void)launch.release();
+  const std::string removed = RemoveOldRecords(jobs_folder);
+  if (!removed.empty() && options.log_level >= LogLevel::kInfo)
+    terminal.Err("dslaunch: " + removed);
   if (detached) return record.exit_code;
   record.ended_unix_ms = UnixMs();
   (void)WriteJobRecord(jobs_folder, record);  // if it can be written, this was said before

@@ -5,7 +5,12 @@
 
 #include <asio/post.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "agent/host/gpus.h"
@@ -17,7 +22,10 @@
 #include "agent/logs/log_space.h"
 #include "agent/node/rendezvous_options.h"
 #include "base/errno_text.h"
+#include "base/old_jobs.h"
 #include "base/pass_fd.h"
+#include "base/process_tree.h"
+#include "proto/contract/worker_env.h"
 
 namespace dslaunch {
 namespace {
@@ -33,6 +41,20 @@ PeerLimits LimitsOf(const AgentCore& core) {
   limits.ranks = core.nodes().num_slots();
   limits.slots = core.own_node().slots();
   return limits;
+}
+
+// Old folders of jobs whose front end is another machine: where it is this one, it removes them.
+// On a thread of its own, since files may be many; the end of this process ends it.
+void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
+  const std::filesystem::path jobs =
+      node_folder.parent_path().parent_path().parent_path();  // of JOBS/JOB/nodes/NODE
+  std::thread([jobs] {
+    RemoveOldJobs(jobs.string(), std::time(nullptr), SIZE_MAX, [&](const std::string& job_id) {
+      std::error_code error;
+      return !std::filesystem::exists(jobs / job_id / "job.json", error) && !error &&
+             ProcessesWithVariable(kJobIdVariable, job_id).empty();
+    });
+  }).detach();
 }
 
 }  // namespace
@@ -83,6 +105,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   DSL_TRY(CheckLogSpace(node_name, folder_->path(), ReadLogSpace(folder_->path())));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
   if (!program_->notice().empty()) Notify(program_->notice());
+  if (request.log_dir().empty()) RemoveOldJobsBeside(folder_->path());
   log_keeping_.emplace(node_name, request.log_max_bytes());
   log_.Write(LogLevel::kInfo, "job " + request.job_id() + ", node " + node_name +
                                   ": prepared to run " + program_->program().argv.front() + " in " +

@@ -8,12 +8,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
 #include <tuple>
 
+#include "base/count.h"
+#include "base/old_jobs.h"
 #include "base/ownership.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
@@ -176,6 +179,20 @@ Result<std::vector<JobRecord>> ListJobRecords(const std::string& jobs_folder) {
     return std::tie(record.started_unix_ms, record.job_id);
   });
   return records;
+}
+
+std::string RemoveOldRecords(const std::string& jobs_folder) {
+  constexpr size_t kAtOnce = 20;
+  const Result<UniqueFd> folder = OpenOwnFolder(jobs_folder, ::geteuid(), IfMissing::kFail);
+  if (!folder.ok() || !folder->valid()) return "";
+  const size_t removed =
+      RemoveOldJobs(jobs_folder, std::time(nullptr), kAtOnce, [&](const std::string& job_id) {
+        const Result<JobRecord> record = ReadJobRecord(jobs_folder, job_id);
+        return record.ok() && record->ended_unix_ms != 0;
+      });
+  if (removed == 0) return "";
+  return "removed the folders of " + Count(removed, "job") + " in which nothing has changed for " +
+         Count(kJobsKeptDays, "day");
 }
 
 }  // namespace dslaunch

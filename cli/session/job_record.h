@@ -58,4 +58,8 @@ Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::strin
 // another user may have made the folder or may change it.
 Result<std::vector<JobRecord>> ListJobRecords(const std::string& jobs_folder);
 
+// Removes the folders of jobs that are on record as ended and in which nothing has changed for
+// kJobsKeptDays; a few at once. Returns a notice, empty where there were none.
+std::string RemoveOldRecords(const std::string& jobs_folder);
+
 }  // namespace dslaunch
