@@ -44,6 +44,8 @@ class AttachSession {
   // How the job ended, once every node has reported it.
   const std::optional<JobView>& end() const { return end_; }
 
+  const JobOutput& output() const { return output_; }
+
  private:
   using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // attempt, rank, is_stderr
   struct Node {

@@ -30,6 +30,8 @@ class LogsSession {
   // named), 130 when the user interrupts it.
   int Run();
 
+  const JobOutput& output() const { return output_; }
+
  private:
   void Open(size_t index);
   void OnOver(size_t index, const Result<void>& result, bool complete);

@@ -48,6 +48,7 @@ JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags)
       progress_(terminal.has_live_line()),
       live_timer_(loop),
       fold_timer_(loop),
+      redraw_timer_(loop),
       writable_(loop),
       flush_timer_(loop) {
   // asio owns what it waits for, so it gets a duplicate.
@@ -75,9 +76,29 @@ bool JobOutput::HasTag(bool is_stderr, std::string_view line) const {
   return SanitizeForTerminal(line).starts_with(kOwnWord);
 }
 
-LineAssembler::Sink JobOutput::SinkFor(const StreamKey& key, const Stream& stream) {
+LineAssembler::Sink JobOutput::SinkFor(const StreamKey& key, Stream& stream) {
   return [this, rank = static_cast<int>(std::get<1>(key)), is_stderr = std::get<2>(key),
-          &stream](std::string_view line) { Show(rank, is_stderr, stream.tag, line); };
+          &stream](std::string_view line) {
+    if (const size_t hash = LineHash(line); hash != 0) stream.last_line = hash;
+    Show(rank, is_stderr, stream.tag, line);
+  };
+}
+
+bool JobOutput::HasShown(const EndCause& cause) const {
+  const bool is_stderr = cause.log_path.ends_with("stderr.log");
+  if (cause.rank < 0 || (!is_stderr && IsTerminal(false) != IsTerminal(true))) return false;
+  const auto stream =
+      streams_.find(StreamKey(cause.node, static_cast<uint32_t>(cause.rank), is_stderr));
+  if (stream == streams_.end()) return false;
+  std::string_view lines = cause.last_lines;
+  size_t hash = 0;
+  while (hash == 0 && !lines.empty()) {
+    const size_t newline = lines.rfind('\n');
+    const size_t begin = newline == lines.npos ? 0 : newline + 1;
+    hash = LineHash(lines.substr(begin));
+    lines = lines.substr(0, newline == lines.npos ? 0 : newline);
+  }
+  return hash != 0 && hash == stream->second.last_line;
 }
 
 void JobOutput::Show(int rank, bool is_stderr, const std::string& tag, std::string_view line) {
@@ -114,6 +135,27 @@ void JobOutput::ArmFoldTimer() {
   });
 }
 
+void JobOutput::ArmRedrawTimer(std::optional<Clock::time_point> due) {
+  if (!due || finished_ || std::exchange(redraw_armed_, true)) return;
+  redraw_timer_.expires_at(std::max(*due, Clock::now() + kRedrawnTogether));
+  redraw_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) OnRedrawTimer();
+  });
+}
+
+void JobOutput::OnRedrawTimer() {
+  redraw_armed_ = false;
+  const Clock::time_point now = Clock::now();
+  std::optional<Clock::time_point> next;
+  for (auto& [key, stream] : streams_) {
+    stream.lines.Flush(now, SinkFor(key, stream));
+    const std::optional<Clock::time_point> due = stream.lines.FlushDue();
+    if (due) next = next ? std::min(*next, *due) : due;
+  }
+  Flush();
+  ArmRedrawTimer(next);
+}
+
 void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
                     std::function<void()> then) {
   if (terminal_.Pending() >= kEnoughPendingBytes) {
@@ -138,8 +180,9 @@ void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
     if (moved_at_ - live_at_ >= kLiveEvery) RefreshLive();
     ArmLiveTimer();
   } else {
-    stream.lines.Append(chunk.data(), sink);
-    if (chunk.stands_still()) stream.lines.FlushPartial(sink);
+    stream.lines.Append(chunk.data(), moved_at_, sink);
+    if (chunk.stands_still()) stream.lines.FlushPartial(moved_at_, sink);
+    ArmRedrawTimer(stream.lines.FlushDue());
   }
   Flush();
   then();
@@ -218,6 +261,7 @@ void JobOutput::FinishStreams() {
   ShowHeld();
   finished_ = true;
   live_timer_.cancel();
+  redraw_timer_.cancel();
   terminal_.SetLive({});
   if (const std::optional<std::string> text = progress_.Last()) terminal_.Err(*text);
   Flush();

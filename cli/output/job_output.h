@@ -15,7 +15,9 @@
 #include "base/deadline.h"
 #include "cli/output/line_folder.h"
 #include "cli/output/progress_view.h"
+#include "cli/output/redrawn_lines.h"
 #include "cli/output/screen_lines.h"
+#include "cli/output/summary_view.h"
 #include "cli/output/terminal.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/line_assembler.h"
@@ -30,7 +32,8 @@ namespace dslaunch {
 // lines of the only rank that is shown have no tag, and where lines can be redrawn, what a rank
 // redraws (ScreenLines) and the progress are live lines below all others. Pipes and files get every
 // line, with its tag and at once: their readers may count, compare, or search for a rank's tag;
-// only data has none (TagStyle::plain_stdout). A template for the tags is obeyed everywhere: each
+// only data has none (TagStyle::plain_stdout). Of what a rank redraws they get little
+// (RedrawnLines). A template for the tags is obeyed everywhere: each
 // line is to look as it says.
 class JobOutput {
  public:
@@ -68,6 +71,10 @@ class JobOutput {
   // The streams have ended: shows unfinished lines and the last step, and takes the live line away.
   void FinishStreams();
 
+  // Whether the last lines of the rank that failed were shown to their end, beside what
+  // PrintMessage shows.
+  bool HasShown(const EndCause& cause) const;
+
   // Waits, on the caller's thread, until the terminal took the last words, at most `limit`.
   void Drain(milliseconds limit = kDrainTimeout) { terminal_.Drain(Deadline::After(limit)); }
 
@@ -83,9 +90,10 @@ class JobOutput {
 
   struct Stream {
     std::string tag;
-    LineAssembler lines;
+    RedrawnLines lines;
     ScreenLines screen;  // in its place where lines can be redrawn
     uint64_t attempt = 0;
+    size_t last_line = 0;  // LineHash of the last one that was shown, blank ones aside
 
     void Finish(const LineAssembler::Sink& sink) {
       lines.Finish(sink);
@@ -100,7 +108,7 @@ class JobOutput {
     return terminal_.has_live_line() && IsTerminal(is_stderr);
   }
   bool HasTag(bool is_stderr, std::string_view line) const;
-  LineAssembler::Sink SinkFor(const StreamKey& key, const Stream& stream);
+  LineAssembler::Sink SinkFor(const StreamKey& key, Stream& stream);
   void Show(int rank, bool is_stderr, const std::string& tag, std::string_view line);
   void Put(bool is_stderr, std::string_view tag, std::string_view line);
   LineFolder::Sink FolderSink();
@@ -109,6 +117,8 @@ class JobOutput {
   void ArmLiveTimer();
   std::string PhaseLine(Clock::time_point now) const;
   void ArmFoldTimer();
+  void ArmRedrawTimer(std::optional<Clock::time_point> due);
+  void OnRedrawTimer();
   void Flush();
   void AwaitReader();
   void OnReader();
@@ -131,6 +141,8 @@ class JobOutput {
   LineFolder folder_;
   asio::steady_timer fold_timer_;
   bool fold_armed_ = false;
+  asio::steady_timer redraw_timer_;
+  bool redraw_armed_ = false;
   std::string tagged_;                       // the line that is put, kept for its memory
   asio::posix::stream_descriptor writable_;  // the terminal's writable_fd
   bool awaiting_reader_ = false;

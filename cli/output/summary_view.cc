@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxLastLines = 50;
+constexpr size_t kMaxShownLines = 3;  // of those that the user has seen
 constexpr size_t kMaxGroups = 4;
 constexpr size_t kMaxVictimsQuoted = 8;
 
@@ -56,9 +56,12 @@ std::string MessageText(std::string_view message) {
   return text;
 }
 
+// Where the user has seen them, the error is enough to find them by.
 std::string LastLinesText(const EndCause& cause) {
+  if (cause.was_shown && !cause.evidence.empty()) return "";
   std::string text;
-  for (const std::string_view line : LastLines(cause.last_lines))
+  for (const std::string_view line :
+       LastLines(cause.last_lines, cause.was_shown ? kMaxShownLines : kMaxLastLines))
     text += "    " + SanitizeForTerminal(line) + "\n";
   return text.empty() ? "" : "  its last lines:\n" + text;
 }
@@ -189,10 +192,10 @@ std::string FirstCauseText(const JobSummary& summary) {
   return "the job failed" + (cause.node.empty() ? "" : " on " + cause.node) + after;
 }
 
-std::vector<std::string_view> LastLines(std::string_view text) {
+std::vector<std::string_view> LastLines(std::string_view text, size_t most) {
   std::vector<std::string_view> lines = SplitLines(text);
-  if (lines.size() > kMaxLastLines)
-    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kMaxLastLines));
+  if (lines.size() > most)
+    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
   return lines;
 }
 
@@ -220,7 +223,7 @@ std::string SummaryText(const JobSummary& summary) {
   const EndCause& cause = summary.cause;
   std::string text = "dslaunch: " + FirstCauseText(summary) + restarts + "\n";
   const std::string last_lines = LastLinesText(cause);
-  if (!cause.evidence.empty() && !HasLine(cause.last_lines, cause.evidence))
+  if (!cause.evidence.empty() && (last_lines.empty() || !HasLine(cause.last_lines, cause.evidence)))
     text += "  " + MessageText(cause.evidence) + "\n";
   text += last_lines;
   if (!cause.log_path.empty()) {

@@ -37,6 +37,7 @@ struct EndCause {
   std::string evidence;    // of the cause, or the program's own word for its error; empty: none
   std::string message;     // one sentence; the first line for all kinds but the two of workers
   std::string last_lines;  // of that rank's output, as it wrote them
+  bool was_shown = false;  // the user has seen them
   std::string log_path;    // of that rank, on its node; empty: unknown
 };
 
@@ -99,6 +100,7 @@ std::string FirstCauseText(const JobSummary& summary);
 std::string SummaryText(const JobSummary& summary);
 
 // The last of a rank's lines that are worth showing.
-std::vector<std::string_view> LastLines(std::string_view text);
+inline constexpr size_t kMaxLastLines = 50;
+std::vector<std::string_view> LastLines(std::string_view text, size_t most = kMaxLastLines);
 
 }  // namespace dslaunch

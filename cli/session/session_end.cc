@@ -83,8 +83,9 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
   const LogLevel level = is_failure    ? LogLevel::kError
                          : has_trouble ? LogLevel::kWarning
                                        : LogLevel::kInfo;
+  log_.Write(level, SummaryText(summary));
+  summary.cause.was_shown = output_.HasShown(summary.cause);
   const std::string text = SummaryText(summary);
-  log_.Write(level, text);
   if (show && ShouldPrint(level)) output_.PrintMessage(text);
   if (options_.json) output_.Print(json);
 }

@@ -117,6 +117,15 @@ class Exits(LauncherCase):
         self.assert_code(4, code, job)
         self.assert_says(job, "it was the disk")
 
+    def test_a_traceback_that_was_shown_is_not_repeated(self):
+        script = self.folder / "fail.py"
+        script.write_text("def train():\n    raise ValueError('no such layer')\ntrain()\n")
+        for shown, traces in ((["--show", "all"], 1), (["--show", "none"], 1)):
+            code, job = self.run_job("-n", "1", *shown, script)
+            self.assert_code(1, code, job)
+            self.assertEqual(traces, job.stderr.count("Traceback"), job.stderr)
+            self.assert_says(job, r"exited with code 1 after .*(\n.*)*ValueError: no such layer(.*\n)*  its log: ")
+
     def test_ranks_may_finish_unevenly(self):
         code, job = self.run_job(TWO_BY_TWO, "--show", "all",
                                  bash('[ "$RANK" != 1 ] || sleep 2; echo "end of $RANK"'))

@@ -85,6 +85,19 @@ class Output(LauncherCase):
         job.signal(2)
         self.wait(job, 8)
 
+    def test_what_is_redrawn_is_limited(self):
+        """A bar that is redrawn 10 times a second is not 288,000 lines in job.out."""
+        script = "import sys, time\nfor i in range(101):\n    sys.stderr.write('\\r%3d%%|##' % i)\n    sys.stderr.flush()\n" \
+                 "    time.sleep(0.01)\nsys.stderr.write('\\n')\n"
+        code, job = self.run_job("-n", "1", "python3", "-c", script)
+        self.assert_code(0, code, job)
+        self.assertEqual(["  0%|##", "100%|##"], re.findall(r"(?m)^\[localhost:0\] (.*##)$", job.stderr))
+        code, logs = self.run_job("logs", "last")
+        self.assert_code(0, code, logs)
+        self.assertEqual(["  0%|##", "100%|##"], re.findall(r"(?m)^\[localhost:0\] (.*##)$", logs.stderr))
+        log, = (self.folder / "state").glob("**/stderr.log")
+        self.assertEqual(101, log.read_bytes().count(b"\r"), "the file has all of it")
+
     def test_log_files_are_complete(self):
         # 6 MB of what no line buffer likes, on both streams, with the process killed right after.
         script = """import hashlib, os, sys

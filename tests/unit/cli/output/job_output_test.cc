@@ -257,6 +257,29 @@ TEST_F(ScreenTest, TheSameLineOfAllRanksIsShownOnce) {
             "[node1:2] rank 2\r\n[node1:3] rank 3\r\n");
 }
 
+TEST_F(ScreenTest, KnowsWhetherTheLastLinesOfARankWereShown) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(4);
+  Write(output, 1, "Traceback\r\nValueError: x\r\n\n", /*is_stderr=*/true);
+  Write(output, 0, "to the end", /*is_stderr=*/true);
+  output.FinishStreams();
+  EndCause cause;
+  cause.node = "node0";
+  cause.log_path = "/logs/rank_1/stderr.log";
+  cause.rank = 1;
+  cause.last_lines = "Traceback\r\nValueError: x\r\n\n";
+  EXPECT_TRUE(output.HasShown(cause));
+  cause.last_lines += "core dumped\n";
+  EXPECT_FALSE(output.HasShown(cause)) << "its end was not shown";
+  cause.last_lines = "to the end";
+  EXPECT_FALSE(output.HasShown(cause)) << "another rank's";
+  cause.rank = 0;
+  EXPECT_TRUE(output.HasShown(cause));
+  cause.log_path = "/logs/rank_0/stdout.log";
+  EXPECT_FALSE(output.HasShown(cause));
+}
+
 TEST_F(ScreenTest, TheOnlyRankThatIsShownIsNotHeldBack) {
   Terminal terminal(user_.get(), user_.get(), nullptr);
   JobOutput output(loop_, terminal);

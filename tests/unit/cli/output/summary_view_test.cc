@@ -77,6 +77,16 @@ TEST(SummaryText, AnErrorIsSaidOnce) {
   EXPECT_THAT(SummaryText(summary), HasSubstr("after 1.2 s\n  ValueError: x\n"));
 }
 
+TEST(SummaryText, DoesNotRepeatATracebackThatWasShown) {
+  JobSummary summary = Failed();
+  summary.cause.evidence = "ValueError: x";
+  summary.cause.was_shown = true;
+  EXPECT_THAT(SummaryText(summary), HasSubstr("after 1.2 s\n  ValueError: x\n  its log: "));
+  summary.cause.evidence.clear();
+  summary.cause.last_lines = "1\n2\n3\n4\n5\n";
+  EXPECT_THAT(SummaryText(summary), HasSubstr("its last lines:\n    3\n    4\n    5\n  its log: "));
+}
+
 TEST(SummaryText, PathsOfThisMachineNeedNoNode) {
   JobSummary summary = Failed();
   summary.is_local = true;
