@@ -235,7 +235,7 @@ struct LaunchOptions {
   int64_t dead_ms = 6'000;     // more than suspect_ms
   int64_t lease_ms = 60'000;
   int64_t grace_ms = 10'000;
-  std::optional<bool> stdin_to_rank_0;  // nullopt: on a terminal, with one rank
+  std::optional<bool> stdin_to_rank_0;  // nullopt: as PlanStdin chooses
   bool pty = false;                     // rank 0 has a terminal
   int stop_signal = 0;        // the first that ranks get; 0: SIGINT on Ctrl-C, else SIGTERM
   int64_t time_limit_ms = 0;  // of a program; 0: none. The trainer's is TrainOptions'

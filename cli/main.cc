@@ -53,6 +53,7 @@
 #include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
 #include "cli/plan/slurm_step.h"
+#include "cli/plan/user_stdin.h"
 #include "cli/relay/relay_tree.h"
 #include "cli/session/job_record.h"
 #include "cli/session/session.h"
@@ -367,11 +368,13 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   session.timeouts = MakeTimeouts(options);
   session.stop_signal = options.stop_signal;
   session.detach = options.detach;
-  session.rank_stdin = MakeRankStdin(options, options.per_node ? 0 : CertainRanks(session.plan),
-                                     {.is_stdin = isatty(STDIN_FILENO) == 1,
-                                      .is_output = terminal.err_is_terminal(),
-                                      .columns = terminal.columns(),
-                                      .rows = terminal.rows()});
+  const StdinPlan input = PlanStdin(options, options.per_node ? 0 : CertainRanks(session.plan),
+                                    ReadUserStdin(STDIN_FILENO),
+                                    {.is_output = terminal.err_is_terminal(),
+                                     .columns = terminal.columns(),
+                                     .rows = terminal.rows()});
+  session.rank_stdin = input.rank_stdin;
+  session.stdin_notice = input.notice;
   session.shown = {options.shown_ranks, options.local_ranks_shown, options.log_only};
   session.stdout_filters = options.stdout_filters;
   session.stderr_filters = options.stderr_filters;
@@ -392,6 +395,7 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
   if (options.dry_run) return ShowDryRun(options, session);
+  DSL_TRY(CheckOpenFiles(session.plan.nodes.size(), ReadOpenFiles()));
   std::shared_ptr<Transport> transport;
   InboundTransport* inbound = nullptr;
   if (per_node) {

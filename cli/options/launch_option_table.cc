@@ -587,9 +587,10 @@ OptionTable MakeTable() {
        .horovod = true},
       {.names = "--stdin",
        .group = Group::kOutput,
-       .help = "which rank reads this command's stdin; default: 0 on a terminal with one rank, "
-               "else none",
-       .target = kChoice<&LaunchOptions::stdin_to_rank_0, kStdinRanks>},
+       .help = "which rank reads this command's stdin; default: 0 for a pipe or file, or for a "
+               "terminal with one rank; else none",
+       .target = kChoice<&LaunchOptions::stdin_to_rank_0, kStdinRanks>,
+       .common = true},
       {.names = "--pty",
        .group = Group::kOutput,
        .help =

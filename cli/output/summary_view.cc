@@ -226,6 +226,7 @@ std::string SummaryText(const JobSummary& summary) {
   if (!cause.evidence.empty() && (last_lines.empty() || !HasLine(cause.last_lines, cause.evidence)))
     text += "  " + MessageText(cause.evidence) + "\n";
   text += last_lines;
+  if (!summary.hint.empty()) text += "  " + summary.hint + "\n";
   if (!cause.log_path.empty()) {
     text += "  its log: " + PathOnNode(summary, cause.node, cause.log_path) + "\n";
   } else if (!summary.logs.empty()) {

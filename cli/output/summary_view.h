@@ -75,6 +75,7 @@ struct JobSummary {
   int world_size = 1;
   double duration_s = 0;  // from the start of the ranks to the end
   EndCause cause;
+  std::string hint;  // what to do about the cause; empty: nothing is known
   std::vector<RankEnd> workers;
   std::vector<LeftEnd> left;
   uint64_t attempts = 1;

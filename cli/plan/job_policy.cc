@@ -24,6 +24,13 @@ pb::Policy::OnHang ToProto(OnHang on_hang) {
   return pb::Policy::REPORT;
 }
 
+// Why stdin is left alone unless the user asks for it, as a clause; empty: it is not.
+std::string HeldBack(const UserStdin& input) {
+  if (input.offset > 0)
+    return "a file of which " + std::to_string(input.offset) + " bytes were read before";
+  return input.shell.empty() ? "" : "which is the stdin of the shell " + input.shell + " too";
+}
+
 }  // namespace
 
 Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& plan) {
@@ -51,17 +58,35 @@ Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& pl
   return policy;
 }
 
-pb::RankStdin MakeRankStdin(const LaunchOptions& options, int ranks, const UserTerminal& user) {
-  pb::RankStdin rank_stdin;
-  if (options.detach) return rank_stdin;
-  const bool is_program = options.mode == LaunchOptions::Mode::kProgram;
-  const bool is_typed = user.is_stdin && user.is_output && is_program;
-  rank_stdin.set_from_front_end(
-      options.stdin_to_rank_0.value_or(is_typed && (ranks == 1 || options.pty)));
-  rank_stdin.set_terminal(options.pty);
-  rank_stdin.set_columns(static_cast<uint32_t>(user.columns));
-  rank_stdin.set_rows(static_cast<uint32_t>(user.rows));
-  return rank_stdin;
+StdinPlan PlanStdin(const LaunchOptions& options, int ranks, const UserStdin& input,
+                    const UserTerminal& terminal) {
+  using Kind = UserStdin::Kind;
+  StdinPlan plan;
+  const bool is_program = options.mode == LaunchOptions::Mode::kProgram && !options.runs_trainer;
+  const bool is_asked = options.stdin_to_rank_0.value_or(false);
+  const bool is_piped = input.kind == Kind::kPipe || input.kind == Kind::kFile;
+  const bool may_read = is_program && options.stdin_to_rank_0.value_or(true);
+  if (options.detach) {
+    if (is_asked || (may_read && is_piped && input.offset == 0 && input.shell.empty()))
+      plan.notice = "the ranks of a detached job read no stdin; have the program read a file";
+    return plan;
+  }
+  const bool is_typed =
+      input.kind == Kind::kTerminal && terminal.is_output && (ranks == 1 || options.pty);
+  const std::string held = HeldBack(input);
+  const bool reads = is_asked || (may_read && (is_typed || (is_piped && held.empty())));
+  plan.rank_stdin.set_from_front_end(reads);
+  plan.rank_stdin.set_terminal(options.pty);
+  plan.rank_stdin.set_columns(static_cast<uint32_t>(terminal.columns));
+  plan.rank_stdin.set_rows(static_cast<uint32_t>(terminal.rows));
+  if (reads && !is_asked && is_piped && ranks != 1) {
+    plan.notice =
+        "rank 0 reads this command's stdin, other ranks an empty one; --stdin none gives it to "
+        "none";
+  }
+  if (!reads && may_read && is_piped)
+    plan.notice = "no rank reads this command's stdin, " + held + "; --stdin 0 gives it to rank 0";
+  return plan;
 }
 
 pb::Timeouts MakeTimeouts(const LaunchOptions& options) {

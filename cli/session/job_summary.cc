@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 namespace dslaunch {
 namespace {
@@ -105,6 +106,19 @@ EndCause EndCauseOf(const pb::Cause& cause, const std::string& node) {
   end.timed_out = cause.victim() && cause.peer_fault() == pb::Cause::LATE;
   end.evidence = cause.evidence();
   return end;
+}
+
+std::string StdinHint(const EndCause& cause, bool rank_0_reads) {
+  if (cause.kind != EndCause::Kind::kWorkerExit || (cause.rank == 0 && rank_0_reads)) return "";
+  const std::vector<std::string_view> lines = LastLines(cause.last_lines);
+  if (lines.empty()) return "";
+  const bool is_breakpoint = lines.back().starts_with("bdb.BdbQuit");
+  if (!is_breakpoint && !lines.back().starts_with("EOFError: EOF when reading a line")) return "";
+  const std::string call = is_breakpoint ? "breakpoint()" : "input()";
+  const std::string on_rank_0 = "call " + call + " on rank 0 only";
+  return "its stdin is empty" +
+         (rank_0_reads ? ": rank 0 alone reads this command's stdin; " + on_rank_0
+                       : "; give --stdin 0 for rank 0 to read this command's, and " + on_rank_0);
 }
 
 JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,

@@ -17,6 +17,10 @@ EndCause::Kind ToKind(pb::Cause::Kind kind);
 // All that a cause says of itself; `node` is the name of its node, empty where it has none.
 EndCause EndCauseOf(const pb::Cause& cause, const std::string& node);
 
+// What to do where a rank failed as breakpoint() and input() do on an empty stdin, and its stdin
+// was empty; else nothing. `rank_0_reads`: rank 0 read this command's stdin.
+std::string StdinHint(const EndCause& cause, bool rank_0_reads);
+
 // `job_dirs` by node; empty where the node did not report it.
 JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
                         const JobState& job_state, const JobEnd& end,

@@ -213,14 +213,24 @@ PeerLimits LaunchSession::LimitsOf(size_t index) const {
 }
 
 void LaunchSession::ForwardStdin() {
-  if (!options_.rank_stdin.from_front_end()) return;
-  output_.SetReadsInput();
+  if (!options_.rank_stdin.from_front_end()) {
+    if (!options_.stdin_notice.empty())
+      unread_stdin_.emplace(loop_, STDIN_FILENO, [this] { ShowStdinNotice(); });
+    return;
+  }
+  if (::isatty(STDIN_FILENO) == 1) output_.SetReadsInput();
   stdin_.emplace(
       loop_, STDIN_FILENO,
       [this](const std::string& data, bool end, std::function<void(bool)> then) {
+        if (!data.empty()) ShowStdinNotice();
         clients_[stdin_node_]->Input(data, end, std::move(then));
       },
       [this] { output_.OnEnter(); });
+}
+
+void LaunchSession::ShowStdinNotice() {
+  if (!options_.stdin_notice.empty() && !std::exchange(stdin_noticed_, true))
+    Log(LogLevel::kInfo, options_.stdin_notice);
 }
 
 void LaunchSession::FollowRank0(size_t index, const pb::NodeEvent& event) {

@@ -60,6 +60,7 @@ class LaunchSession {
   // Events of the nodes and the user.
   void AwaitSignals();
   void ForwardStdin();
+  void ShowStdinNotice();
   // Rank 0 reads our stdin from its start to its end.
   void FollowRank0(size_t index, const pb::NodeEvent& event);
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
@@ -124,8 +125,10 @@ class LaunchSession {
   SessionCore core_;
   NodeConnector connector_;
   JobOutput output_;
-  std::optional<StdinForwarder> stdin_;  // where rank 0 reads ours
-  size_t stdin_node_ = 0;                // rank 0's
+  std::optional<StdinForwarder> stdin_;     // where rank 0 reads ours
+  std::optional<StdinWatch> unread_stdin_;  // where there is a notice, and no rank reads it
+  bool stdin_noticed_ = false;
+  size_t stdin_node_ = 0;  // rank 0's
   LogFile log_;
   EventLog events_;  // may complain to log_ from its constructor on
   asio::signal_set signals_;

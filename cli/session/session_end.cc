@@ -71,8 +71,9 @@ int LaunchSession::ReportDetached() {
 void LaunchSession::Report(const JobEnd& end, bool show) {
   std::vector<std::string> job_dirs;
   for (size_t i = 0; i < clients_.size(); ++i) job_dirs.push_back(core_.JobFolderOf(i));
-  const JobSummary summary = SummarizeJob(options_.job_id, options_.plan, core_.job_state(), end,
-                                          job_dirs, Clock::now() - started_at_);
+  JobSummary summary = SummarizeJob(options_.job_id, options_.plan, core_.job_state(), end,
+                                    job_dirs, Clock::now() - started_at_);
+  summary.hint = StdinHint(summary.cause, options_.rank_stdin.from_front_end());
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
   final_status_ = FinalStatusLine(summary);

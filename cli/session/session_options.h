@@ -48,7 +48,8 @@ struct SessionOptions {
   std::string own_address;  // by which other nodes reach this machine; empty: any that they can
   bool json = false;        // the closing block on stdout too
   pb::RankStdin rank_stdin;
-  bool detach = false;  // the job goes on without this front end once it runs
+  std::string stdin_notice;  // for when stdin has something to read; empty: none
+  bool detach = false;       // the job goes on without this front end once it runs
   // For events.jsonl, and for dslaunch.log with all that is logged, whatever log_level shows of it;
   // empty: neither is kept.
   std::string job_folder;

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,20 @@ namespace {
 constexpr size_t kReadBytes = 64 << 10;
 constexpr milliseconds kAgainAfter(50);       // what was not taken
 constexpr milliseconds kBackgroundPoll(500);  // for this job of the shell to be in the foreground
+
+// An epoll descriptor that is readable when `fd` is: asio may own it, and the flags of `fd` stay.
+// Invalid for files, which are always readable.
+UniqueFd EpollOf(int fd) {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  if (epoll && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) epoll.Reset();
+  return epoll;
+}
+
+bool HasBytes(int fd) {
+  int count = 0;
+  return ::ioctl(fd, FIONREAD, &count) == 0 && count > 0;
+}
 
 bool IsReadable(int fd) {
   pollfd ready{fd, POLLIN, 0};
@@ -31,11 +46,7 @@ StdinForwarder::StdinForwarder(asio::io_context& loop, int fd, Send send,
       on_line_(std::move(on_line)),
       readable_(loop),
       timer_(loop) {
-  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{.events = EPOLLIN, .data = {}};
-  // Files are refused, and always readable.
-  if (epoll && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0)
-    readable_.assign(epoll.Release());
+  if (UniqueFd epoll = EpollOf(fd)) readable_.assign(epoll.Release());
 }
 
 void StdinForwarder::Start() {
@@ -93,6 +104,20 @@ void StdinForwarder::SendOn() {
     busy_ = false;
     Await();
   });
+}
+
+StdinWatch::StdinWatch(asio::io_context& loop, int fd, std::function<void()> on_input)
+    : readable_(loop) {
+  UniqueFd epoll = EpollOf(fd);
+  if (!epoll) {
+    if (HasBytes(fd)) on_input();
+    return;
+  }
+  readable_.assign(epoll.Release());
+  readable_.async_wait(asio::posix::stream_descriptor::wait_read,
+                       [fd, on_input = std::move(on_input)](const asio::error_code& error) {
+                         if (!error && HasBytes(fd)) on_input();  // else it is at its end
+                       });
 }
 
 }  // namespace dslaunch

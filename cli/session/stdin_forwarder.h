@@ -48,4 +48,14 @@ class StdinForwarder {
   std::string data_;  // not taken yet
 };
 
+// Reports once that there is something to read at `fd`, which is borrowed, and reads nothing. On
+// the loop's thread, which must outlive it; `on_input` is not called after its end.
+class StdinWatch {
+ public:
+  StdinWatch(asio::io_context& loop, int fd, std::function<void()> on_input);
+
+ private:
+  asio::posix::stream_descriptor readable_;
+};
+
 }  // namespace dslaunch

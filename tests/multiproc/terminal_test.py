@@ -146,11 +146,35 @@ class AtTerminal(LauncherCase):
 
     def test_stdin_from_a_pipe(self):
         script = 'if [ $RANK = 0 ]; then wc -c; else cat; fi'
-        for stdin, count in (("0", 300_000), ("none", 0)):
-            process = self.popen_with_input([DSLAUNCH, *TWO_RANKS, "--stdin", stdin, *bash(script)])
-            output, _ = process.communicate(b"x" * 300_000, timeout=60)
+        for options, count in (((), 300_000), (("--stdin", "none"), 0)):
+            process = self.popen_with_input([DSLAUNCH, *TWO_RANKS, *options, *bash(script)])
+            output, errors = process.communicate(b"x" * 300_000, timeout=60)
             self.assertEqual(0, process.returncode, output)
             self.assertRegex(output.decode(), rf"(?m)^\[localhost:0\] {count}$")
+            self.assertEqual(not options, b"rank 0 reads this command's stdin" in errors, errors)
+
+    def test_stdin_that_a_shell_reads_is_left_to_it(self):
+        """As ssh and mpirun do not: the loop's list would be read by the first job."""
+        (self.folder / "list").write_text("a\nb\nc\n")
+        loop = f"while read host; do echo $host; timeout 60 {DSLAUNCH} -n 1 cat; done"
+        for line in (f"{loop} < list", f"cat list | {loop}"):
+            process = self.popen_with_input(["bash", "-c", line])
+            output, errors = process.communicate(timeout=60)
+            self.assertEqual((0, b"a\nb\nc\n"), (process.returncode, output), errors)
+            self.assertIn(b"no rank reads this command's stdin", errors)
+            self.assertIn(b"--stdin 0", errors)
+        process = self.popen_with_input(["bash", "-c", f"echo hello | {DSLAUNCH} -n 1 cat; {DSLAUNCH} -n 1 cat < list"])
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual((0, ["hello", "a", "b", "c"]),
+                         (process.returncode, re.findall(r"(?m)^\[localhost:0\] (.*)$", output.decode())), errors)
+        self.assertNotIn(b"stdin", errors)
+
+    def test_the_closing_block_of_a_breakpoint_names_the_option(self):
+        script = self.folder / "stop.py"
+        script.write_text("breakpoint()\n")
+        code, job = self.run_job(*TWO_RANKS, script)
+        self.assert_code(1, code, job)
+        self.assert_says(job, r"its stdin is empty; give --stdin 0 for rank 0 .*breakpoint\(\) on rank 0 only")
 
     def popen_with_input(self, argv):
         environment = {**self.base_environment(), MARK: self.mark}

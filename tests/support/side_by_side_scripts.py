@@ -96,10 +96,8 @@ SCRIPTS = (
     Script("nohup and SIGHUP", WAITS.format(then="sys.exit(1)", seconds=4) + "note('to the end')",
            "signals that are ignored at the start stay ignored in dslaunch", signal="SIGHUP", nohup=True),
     Script("stdin", "note(repr(sys.stdin.read(5)))",
-           "ranks of torchrun and deepspeed share it, and chance decides who reads it; dslaunch gives it to rank 0 with "
-           "--stdin 0, as mpirun does always", stdin=b"hello", options={"dslaunch": ["--stdin", "0"]}),
-    Script("stdin, without an option", "note(repr(sys.stdin.read(5)))",
-           "ranks of torchrun and deepspeed share it; in dslaunch --stdin 0 asks for it", stdin=b"hello"),
+           "ranks of torchrun and deepspeed share it, and chance decides who reads it; dslaunch and mpirun give it to rank "
+           "0", stdin=b"hello"),
     Script("RANK, LOCAL_RANK, WORLD_SIZE",
            "note(*(os.environ.get(name, '-') for name in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')))",
            "mpirun sets OMPI_* only"),

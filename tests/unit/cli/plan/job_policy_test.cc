@@ -65,30 +65,85 @@ TEST(MakePolicyTest, RestartingOnHangsNeedsRestarts) {
   EXPECT_THAT(policy.error().message, HasSubstr("add --max_restarts N"));
 }
 
+constexpr UserTerminal kTerminal{.is_output = true, .columns = 100, .rows = 30};
+const UserStdin kTyped{.kind = UserStdin::Kind::kTerminal, .shell = {}, .offset = 0};
+const UserStdin kPipe{.kind = UserStdin::Kind::kPipe, .shell = {}, .offset = 0};
+const UserStdin kFile{.kind = UserStdin::Kind::kFile, .shell = {}, .offset = 0};
+
+bool Reads(const LaunchOptions& options, int ranks, const UserStdin& input,
+           const UserTerminal& terminal = kTerminal) {
+  return PlanStdin(options, ranks, input, terminal).rank_stdin.from_front_end();
+}
+
 // So that breakpoint() works as without a launcher, and no job takes what is typed for others.
-TEST(MakeRankStdinTest, RankZeroReadsWhatIsTypedWhereItIsTheOnlyRank) {
-  const UserTerminal user{.is_stdin = true, .is_output = true, .columns = 100, .rows = 30};
+TEST(PlanStdinTest, GivesWhatIsTypedToTheOnlyRank) {
   LaunchOptions options;
-  EXPECT_TRUE(MakeRankStdin(options, 1, user).from_front_end());
-  EXPECT_FALSE(MakeRankStdin(options, 1, user).terminal());
-  EXPECT_FALSE(MakeRankStdin(options, 2, user).from_front_end());
-  EXPECT_FALSE(MakeRankStdin(options, 0, user).from_front_end());
-  EXPECT_FALSE(MakeRankStdin(options, 1, {.is_output = true}).from_front_end());
-  EXPECT_FALSE(MakeRankStdin(options, 1, {.is_stdin = true}).from_front_end());
+  EXPECT_TRUE(Reads(options, 1, kTyped));
+  EXPECT_FALSE(PlanStdin(options, 1, kTyped, kTerminal).rank_stdin.terminal());
+  EXPECT_FALSE(Reads(options, 2, kTyped));
+  EXPECT_FALSE(Reads(options, 0, kTyped));
+  EXPECT_FALSE(Reads(options, 1, kTyped, {}));
+  EXPECT_FALSE(Reads(options, 1, {}));
   options.mode = LaunchOptions::Mode::kTrain;
-  EXPECT_FALSE(MakeRankStdin(options, 1, user).from_front_end());
+  EXPECT_FALSE(Reads(options, 1, kTyped));
   options = {};
   options.stdin_to_rank_0 = false;
-  EXPECT_FALSE(MakeRankStdin(options, 1, user).from_front_end());
+  EXPECT_FALSE(Reads(options, 1, kTyped));
   options.stdin_to_rank_0 = true;
-  EXPECT_TRUE(MakeRankStdin(options, 8, {}).from_front_end());
+  EXPECT_TRUE(Reads(options, 8, {}));
   options = {};
   options.pty = true;
-  EXPECT_TRUE(MakeRankStdin(options, 8, user).from_front_end());
-  EXPECT_TRUE(MakeRankStdin(options, 8, {}).terminal());
-  EXPECT_EQ(MakeRankStdin(options, 8, user).columns(), 100u);
-  options.detach = true;
-  EXPECT_FALSE(MakeRankStdin(options, 1, user).terminal());
+  const StdinPlan plan = PlanStdin(options, 8, kTyped, kTerminal);
+  EXPECT_TRUE(plan.rank_stdin.from_front_end());
+  EXPECT_TRUE(plan.rank_stdin.terminal());
+  EXPECT_EQ(plan.rank_stdin.columns(), 100u);
+}
+
+TEST(PlanStdinTest, GivesAPipeOrAFileToRankZero) {
+  LaunchOptions options;
+  for (const UserStdin& input : {kPipe, kFile}) {
+    EXPECT_TRUE(Reads(options, 1, input, {}));
+    EXPECT_EQ(PlanStdin(options, 1, input, {}).notice, "");
+    EXPECT_TRUE(Reads(options, 8, input));
+    EXPECT_THAT(PlanStdin(options, 8, input, {}).notice,
+                HasSubstr("rank 0 reads this command's stdin"));
+    EXPECT_EQ(PlanStdin(options, 8, input, {}).notice, "");
+  }
+  options.runs_trainer = true;
+  EXPECT_FALSE(Reads(options, 1, kPipe));
+  options = {};
+  options.stdin_to_rank_0 = false;
+  EXPECT_FALSE(Reads(options, 1, kPipe));
+  EXPECT_EQ(PlanStdin(options, 1, kPipe, {}).notice, "") << "the user said so";
+}
+
+// As in `while read host; do dslaunch ...; done < list`.
+TEST(PlanStdinTest, LeavesWhatAShellMayBeReading) {
+  UserStdin shared = kPipe;
+  shared.shell = "bash (process 17)";
+  UserStdin begun = kFile;
+  begun.offset = 6;
+  for (const auto& [input, why] :
+       {std::pair(shared, ", which is the stdin of the shell bash (process 17) too; "),
+        std::pair(begun, ", a file of which 6 bytes were read before; ")}) {
+    LaunchOptions options;
+    EXPECT_FALSE(Reads(options, 1, input));
+    EXPECT_EQ(
+        PlanStdin(options, 1, input, kTerminal).notice,
+        std::string("no rank reads this command's stdin") + why + "--stdin 0 gives it to rank 0");
+    options.stdin_to_rank_0 = true;
+    EXPECT_TRUE(Reads(options, 1, input));
+    EXPECT_EQ(PlanStdin(options, 1, input, kTerminal).notice, "");
+  }
+}
+
+TEST(PlanStdinTest, ADetachedJobReadsNothing) {
+  LaunchOptions options;
+  options.detach = options.pty = true;
+  EXPECT_FALSE(PlanStdin(options, 1, kTyped, kTerminal).rank_stdin.terminal());
+  EXPECT_FALSE(Reads(options, 1, kPipe));
+  EXPECT_EQ(PlanStdin(options, 1, kTyped, kTerminal).notice, "");
+  EXPECT_THAT(PlanStdin(options, 1, kPipe, kTerminal).notice, HasSubstr("read a file"));
 }
 
 TEST(MakeTimeoutsTest, CarriesWhatTheUserChose) {

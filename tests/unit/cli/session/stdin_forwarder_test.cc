@@ -102,5 +102,23 @@ TEST_F(StdinForwarderTest, ARankThatStartsAgainReadsOn) {
   EXPECT_EQ(::fcntl(reader_.get(), F_GETFL) & O_NONBLOCK, 0);
 }
 
+TEST_F(StdinForwarderTest, WatchReportsInputOnceAndLeavesIt) {
+  int reports = 0;
+  const StdinWatch watch(loop_, reader_.get(), [&] { ++reports; });
+  loop_.run_for(milliseconds(5));
+  EXPECT_EQ(reports, 0);
+  Write("later");
+  RunUntil([&] { return reports > 0; });
+  EXPECT_EQ(reports, 1);
+  char got[8] = {};
+  EXPECT_EQ(::read(reader_.get(), got, sizeof got), 5);
+}
+
+TEST_F(StdinForwarderTest, WatchIgnoresAnEmptyPipe) {
+  const StdinWatch watch(loop_, reader_.get(), [] { ADD_FAILURE(); });
+  writer_.Reset();
+  loop_.run_for(milliseconds(20));
+}
+
 }  // namespace
 }  // namespace dslaunch::stdin_forwarder_test
