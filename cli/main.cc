@@ -56,6 +56,7 @@
 #include "cli/plan/user_stdin.h"
 #include "cli/relay/relay_tree.h"
 #include "cli/session/job_record.h"
+#include "cli/session/open_files.h"
 #include "cli/session/session.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/ssh_prompt.h"
@@ -458,6 +459,7 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
   ShowNotices(command.launch, terminal);
   DoctorRequest request;
   DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
+  DSL_TRY(CheckOpenFiles(request.plan.nodes.size(), ReadOpenFiles()));
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   agent.node_folder = command.launch.agent_dir;

@@ -32,6 +32,7 @@ LaunchSession::LaunchSession(SessionOptions options, std::shared_ptr<Transport> 
       connector_(loop_, poster_, std::move(transport), options_.connect_timeout,
                  options_.retry_wait),
       output_(loop_, terminal, options_.tags),
+      progress_(options_.job_folder, !options_.log_dir.empty()),
       events_(options_.job_folder, !options_.log_dir.empty(),
               [this](const std::string& text) { Log(LogLevel::kWarning, text); }),
       signals_(loop_),
@@ -247,11 +248,14 @@ void LaunchSession::FollowRank0(size_t index, const pb::NodeEvent& event) {
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   if (event.has_status()) {
     core_.OnStatus(event.status());
+    progress_.OnStatus(event.status());
     if (ShouldPrint(LogLevel::kInfo)) output_.Progress(event.status());
     return;
   }
-  if (event.has_running())
+  if (event.has_running()) {
+    progress_.OnRunning(core_.job_state().world_size());
     SetPhase(Count(static_cast<size_t>(core_.job_state().world_size()), "rank") + " running");
+  }
   if (event.has_restarting()) SetPhase("restarting the ranks");
   FollowRank0(index, event);
   events_.Record(core_.names(), index, event);

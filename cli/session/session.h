@@ -17,6 +17,7 @@
 #include "cli/session/event_log.h"
 #include "cli/session/node_client.h"
 #include "cli/session/node_connector.h"
+#include "cli/session/progress_file.h"
 #include "cli/session/session_core.h"
 #include "cli/session/session_options.h"
 #include "cli/session/stdin_forwarder.h"
@@ -130,6 +131,7 @@ class LaunchSession {
   bool stdin_noticed_ = false;
   size_t stdin_node_ = 0;  // rank 0's
   LogFile log_;
+  ProgressFile progress_;
   EventLog events_;  // may complain to log_ from its constructor on
   asio::signal_set signals_;
   Timers timers_;

@@ -216,10 +216,12 @@ class DetachTest(LauncherCase):
         self.assert_nothing_left()
 
     def test_a_job_with_a_front_end_is_listed_and_stopped_by_it(self):
-        job = self.start(TWO_BY_TWO, bash(COUNT))
+        step = r"""printf '{"event":"step","step":3,"total_steps":10}\n' >&$DSLAUNCH_STATUS_FD; """
+        job = self.start(TWO_BY_TWO, bash(step + COUNT))
         self.wait_for_output(job, "tick")
+        wait_until(lambda: "3/10" in self.command("ps")[1].stdout, 20)
         code, ps = self.command("ps")
-        self.assert_says(ps, r"running \(front end alive\)")
+        self.assert_says(ps, r"running \(front end alive\)  2 +4 +3/10 ")
         job_id = ps.stdout.splitlines()[1].split()[0]
         code, attach = self.command("attach", job_id)
         self.assert_code(64, code, attach)

@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
-USAGE, BAD_INPUT, IO, CANNOT_EXECUTE, NOT_FOUND = 64, 65, 74, 126, 127
+USAGE, BAD_INPUT, UNAVAILABLE, IO, CANNOT_EXECUTE, NOT_FOUND = 64, 65, 69, 74, 126, 127
 
 
 class WrongInput(LauncherCase):
@@ -29,6 +29,13 @@ class WrongInput(LauncherCase):
         path = self.folder / "hosts.txt"
         path.write_text(text)
         return ["--hostfile", path, "--num_gpus", "1"]
+
+    def test_too_few_descriptors(self):
+        """gRPC would abort the front end."""
+        popen = self.popen
+        self.popen = lambda argv, *rest, **files: popen(["prlimit", "--nofile=40:40", *argv], *rest, **files)
+        self.refused(UNAVAILABLE, "--launcher", "local", "--num_nodes", "8", "--num_gpus", "1",
+                     says=[r"may open 40 files at once, and needs \d+ for 8 nodes; raise the limit: ulimit -n"])
 
     def test_two_nodes_but_no_hosts(self):
         if pathlib.Path("/job/hostfile").exists():

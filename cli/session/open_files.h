@@ -1,0 +1,20 @@
+// How many descriptors a front end needs: gRPC ends the process where it gets none.
+#pragma once
+
+#include <cstddef>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+struct OpenFiles {
+  size_t limit = 0;  // of this process
+  size_t open = 0;
+};
+
+OpenFiles ReadOpenFiles();
+
+// kUnavailable: too few are left for connections to `nodes` nodes at once. Pure.
+Result<void> CheckOpenFiles(size_t nodes, const OpenFiles& files);
+
+}  // namespace dslaunch

@@ -1,0 +1,76 @@
+#include "cli/session/progress_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include "base/ownership.h"
+#include "cli/session/job_record.h"
+#include "proto/contract/status_line.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr char kName[] = "progress";
+// "RANKS STEP TOTAL\n" behind blanks, so that one text replaces another as a whole.
+constexpr int kRankDigits = 10;
+constexpr int kStepDigits = 20;
+constexpr size_t kBytes = kRankDigits + 2 * kStepDigits + 3;
+
+}  // namespace
+
+ProgressFile::ProgressFile(const std::string& folder, bool in_log_dir) {
+  if (folder.empty()) return;
+  const Result<UniqueFd> opened = OpenFrontEndFolder(folder, in_log_dir, IfMissing::kMake);
+  if (!opened.ok()) return;
+  file_.Reset(
+      ::openat(opened->get(), kName, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+}
+
+void ProgressFile::OnRunning(int ranks) {
+  progress_.ranks = ranks;
+  leading_rank_ = UINT32_MAX;  // a restart may have gone back, and lost ranks
+  Write();
+}
+
+void ProgressFile::OnStatus(const pb::WorkerStatus& status) {
+  if (status.rank() > leading_rank_) return;
+  const std::optional<StatusLine> line = StatusLine::Parse(status.line());
+  if (!line || line->event != StatusLine::Event::kStep) return;
+  leading_rank_ = status.rank();
+  progress_.step = line->step;
+  progress_.total_steps = line->total_steps;
+  Write();
+}
+
+void ProgressFile::Write() {
+  if (!file_) return;
+  std::array<char, kBytes + 1> text{};
+  std::snprintf(text.data(), text.size(), "%*d %*lld %*lld\n", kRankDigits, progress_.ranks,
+                kStepDigits, static_cast<long long>(progress_.step), kStepDigits,
+                static_cast<long long>(progress_.total_steps));
+  [[maybe_unused]] const ssize_t written = ::pwrite(file_.get(), text.data(), kBytes, 0);
+}
+
+JobProgress ReadProgress(const std::string& folder, bool in_log_dir) {
+  JobProgress progress;
+  const Result<UniqueFd> opened = OpenFrontEndFolder(folder, in_log_dir, IfMissing::kFail);
+  if (!opened.ok() || !opened->valid()) return progress;
+  const Result<UniqueFd> file = OpenOwnFile(*opened, kName, folder + "/" + kName, ::geteuid());
+  std::array<char, kBytes + 1> text{};
+  if (!file.ok() || !file->valid() ||
+      ::pread(file->get(), text.data(), kBytes, 0) != static_cast<ssize_t>(kBytes))
+    return progress;
+  long long step = -1;
+  long long total = 0;
+  if (std::sscanf(text.data(), "%d %lld %lld", &progress.ranks, &step, &total) != 3)
+    return JobProgress();
+  progress.step = step;
+  progress.total_steps = total;
+  return progress;
+}
+
+}  // namespace dslaunch

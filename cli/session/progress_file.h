@@ -1,0 +1,42 @@
+// How far a job is, for `dslaunch ps` where the job has a front end: a small file in the job's
+// folder there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+struct JobProgress {
+  int ranks = 0;            // 0: unknown
+  int64_t step = -1;        // -1: none was reported
+  int64_t total_steps = 0;  // 0: unknown
+  bool operator==(const JobProgress&) const = default;
+};
+
+// Overwrites FOLDER/progress at each change. A full or broken disk makes it late or useless, never
+// an error. Not thread-safe.
+class ProgressFile {
+ public:
+  // `folder` and `in_log_dir` as for OpenFrontEndFolder. An empty folder: nothing is written.
+  ProgressFile(const std::string& folder, bool in_log_dir);
+
+  void OnRunning(int ranks);
+  // Follows the lowest rank that reports steps.
+  void OnStatus(const pb::WorkerStatus& status);
+
+ private:
+  void Write();
+
+  UniqueFd file_;
+  JobProgress progress_;
+  uint32_t leading_rank_ = UINT32_MAX;
+};
+
+// Nothing is known where there is no such file, or it is not the user's own.
+JobProgress ReadProgress(const std::string& folder, bool in_log_dir);
+
+}  // namespace dslaunch

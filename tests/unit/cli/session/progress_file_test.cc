@@ -1,0 +1,43 @@
+#include "cli/session/progress_file.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch::progress_file_test {
+namespace {
+
+pb::WorkerStatus Step(uint32_t rank, const std::string& step) {
+  pb::WorkerStatus status;
+  status.set_rank(rank);
+  status.set_line("{\"event\":\"step\",\"step\":" + step + ",\"total_steps\":100}\n");
+  return status;
+}
+
+TEST(ProgressFileTest, ReadsBackTheLowestRanksNewestStep) {
+  TempDir state;
+  const std::string folder = state / "job";
+  EXPECT_EQ(ReadProgress(folder, false), JobProgress());
+  ProgressFile file(folder, false);
+  EXPECT_EQ(ReadProgress(folder, false), JobProgress()) << "it is empty";
+  file.OnRunning(4);
+  EXPECT_EQ(ReadProgress(folder, false), (JobProgress{4, -1, 0}));
+  file.OnStatus(Step(1, "31"));
+  file.OnStatus(Step(0, "30"));
+  file.OnStatus(Step(1, "32"));
+  pb::WorkerStatus other = Step(0, "1");
+  other.set_line("{\"event\":\"ready\"}\n");
+  file.OnStatus(other);
+  EXPECT_EQ(ReadProgress(folder, false), (JobProgress{4, 30, 100}));
+  file.OnRunning(3);
+  file.OnStatus(Step(1, "9223372036854775807"));
+  EXPECT_EQ(ReadProgress(folder, false), (JobProgress{3, INT64_MAX, 100}));
+}
+
+TEST(ProgressFileTest, WritesNothingWithoutAFolder) {
+  ProgressFile file("", false);
+  file.OnRunning(1);
+}
+
+}  // namespace
+}  // namespace dslaunch::progress_file_test
