@@ -33,7 +33,8 @@ AttachSession::AttachSession(JobRecord record, AgentBinary agent, ShownRanks sho
       poster_(std::make_shared<LoopPoster>(loop_)),
       output_(loop_, terminal),
       signals_(loop_),
-      limit_(loop_) {}
+      limit_(loop_),
+      late_(loop_) {}
 
 AttachSession::~AttachSession() {
   poster_->Close();
@@ -81,6 +82,12 @@ int AttachSession::Stop(bool now, milliseconds within) {
     const Node& node = nodes_[i];
     const std::string& name = record_.nodes[i].name;
     if (node.result && node.result->done().left_size() == 0) continue;
+    if (!node.result && !node.reached && HasFinalStatus()) {
+      output_.PrintMessage(
+          "dslaunch: " + (node.lost.empty() ? name + " was not reached" : node.lost) +
+          "; the job has ended, as its final status on another node says");
+      continue;
+    }
     std::string what = node.lost;
     if (node.result) {
       what = name + ": these processes did not end after SIGKILL:";
@@ -234,8 +241,22 @@ void AttachSession::SendStop(size_t index) {
                      inspection.BeginCall());
 }
 
+bool AttachSession::HasFinalStatus() const {
+  return std::ranges::any_of(nodes_, [](const Node& node) {
+    return node.result.has_value() && node.result->done().completed();
+  });
+}
+
 void AttachSession::EndIfAllOver() {
-  if (std::ranges::all_of(nodes_, [](const Node& node) { return node.over(); })) loop_.stop();
+  if (std::ranges::all_of(nodes_, [](const Node& node) { return node.over(); }))
+    return loop_.stop();
+  const bool awaits_reached =
+      std::ranges::any_of(nodes_, [](const Node& node) { return node.reached && !node.over(); });
+  if (awaits_reached || !HasFinalStatus() || std::exchange(late_armed_, true)) return;
+  late_.expires_after(kLateAnswers);
+  late_.async_wait([this](const asio::error_code& error) {
+    if (!error) loop_.stop();
+  });
 }
 
 void AttachSession::DecideEnd() {

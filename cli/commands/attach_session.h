@@ -37,8 +37,9 @@ class AttachSession {
   // the user leaves. A connection that breaks is made anew, and the output continues where it was.
   int Attach();
 
-  // Ends the job and waits until every node reports that no process is left: 0. Else, or after
-  // `within`, 69 or 75, and the nodes are named. `now`: without grace.
+  // Ends the job and waits until every node reports that no process is left: 0. So it is where a
+  // node that was not reached is part of a job's final status, and the node is named. Else, or
+  // after `within`, 69 or 75, and the nodes are named. `now`: without grace.
   int Stop(bool now, milliseconds within);
 
   // How the job ended, once every node has reported it.
@@ -69,6 +70,8 @@ class AttachSession {
   void Lost(size_t index, const std::string& why);
   void SendStop(size_t index);
   void EndIfAllOver();
+  // Whether a node has the final status, which says of all nodes how they ended.
+  bool HasFinalStatus() const;
   // Sets end_ if it is known.
   void DecideEnd();
 
@@ -84,6 +87,8 @@ class AttachSession {
   JobOutput output_;
   asio::signal_set signals_;
   asio::steady_timer limit_;
+  asio::steady_timer late_;  // for nodes that were never reached, once the end is known
+  bool late_armed_ = false;
   std::map<size_t, asio::steady_timer> retries_;  // by node
   bool stopping_ = false;
   bool kill_now_ = false;

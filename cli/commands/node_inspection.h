@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -99,30 +100,42 @@ Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::stri
 Result<pb::ReachReply> ReachFromNode(NodeInspection& inspection, const std::string& node,
                                      const pb::ReachRequest& request, Deadline deadline);
 
+// How long other answers are waited for once one has decided.
+inline constexpr milliseconds kLateAnswers(2'000);
+
 // Asks `count` things at once, each on a thread of its own, and returns what was answered by
-// `deadline`. A thread that is late continues until its own deadline, so `ask` owns what it uses.
+// `deadline`, or, where `decides` is true of an answer, by kLateAnswers after it. A thread that is
+// late continues until its own deadline, so `ask` and `decides` own what they use.
 template <class T>
 std::vector<std::optional<T>> AskAll(size_t count, Deadline deadline,
-                                     const std::function<T(size_t)>& ask) {
+                                     const std::function<T(size_t)>& ask,
+                                     const std::function<bool(const T&)>& decides = nullptr) {
   struct Shared {
     explicit Shared(size_t count) : answers(count), missing(count) {}
     Mutex mutex;
     CondVar changed;
     std::vector<std::optional<T>> answers DSL_GUARDED_BY(mutex);
     size_t missing DSL_GUARDED_BY(mutex);
+    bool decided DSL_GUARDED_BY(mutex) = false;
   };
   auto shared = std::make_shared<Shared>(count);
   for (size_t i = 0; i < count; ++i) {
-    std::thread([shared, ask, i] {
+    std::thread([shared, ask, decides, i] {
       T answer = ask(i);
+      const bool decided = decides && decides(answer);
       const MutexLock lock(shared->mutex);
+      shared->decided = shared->decided || decided;
       shared->answers[i] = std::move(answer);
       --shared->missing;
       shared->changed.NotifyAll();
     }).detach();
   }
   const MutexLock lock(shared->mutex);
-  shared->changed.WaitUntil(shared->mutex, deadline.when(),
+  shared->changed.WaitUntil(shared->mutex, deadline.when(), [&]() DSL_REQUIRES(shared->mutex) {
+    return shared->missing == 0 || shared->decided;
+  });
+  shared->changed.WaitUntil(shared->mutex,
+                            std::min(deadline.when(), Deadline::After(kLateAnswers).when()),
                             [&]() DSL_REQUIRES(shared->mutex) { return shared->missing == 0; });
   return shared->answers;
 }

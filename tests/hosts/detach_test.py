@@ -44,8 +44,20 @@ class DetachCase(HostsCase):
         found = []
         for node in self.hosts.nodes:
             text = node.run(["find", node.home, "-name", "result.json", "-path", f"*{job_id}*", "-exec", "cat", "{}", ";"])
-            found.append(json.loads(text.stdout))
+            found.append(json.loads(text.stdout or "null"))
         return found
+
+
+class Ended(DetachCase):
+    def test_stop_does_not_wait_for_a_node_that_is_gone(self):
+        job_id = self.detach("touch $1/up.$RANK; until [ -e $1/go ]; do sleep 0.1; done")
+        (self.folder / "go").touch()
+        wait_until(lambda: all(self.results(job_id)), 30)
+        self.hosts.nodes[1].link_down()
+        self.addCleanup(self.hosts.nodes[1].link_up)
+        code, job = self.run_job("stop", job_id, timeout_s=12)
+        self.assert_code(0, code, job)
+        self.assert_says(job, "has ended with exit code 0")
 
 
 class Detached(DetachCase):
