@@ -556,7 +556,7 @@ Result<int> HelpTopicMain(const std::vector<std::string>& words) {
   DSL_TRY_ASSIGN(
       const std::string text,
       HelpTopicText(words, columns > 0 ? std::min(columns, kMostColumns) : kMostColumns));
-  DSL_TRY(PrintText(text));
+  DSL_TRY(PrintPaged(text));
   return ToInt(ExitCode::kOk);
 }
 

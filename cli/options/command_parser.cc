@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <tuple>
 #include <utility>
 
@@ -27,6 +28,19 @@ std::string RemedyIn(const OptionTable& table, const std::string& word) {
   return &table == &LaunchOptionTable() ? OptionRemedy(word) : "";
 }
 
+// The same, but for a name with one dash and several letters that the table has: "-np=2".
+std::pair<std::string, std::string> SplitName(const OptionTable& table, const std::string& word) {
+  const std::string whole = word.substr(0, word.find('='));
+  if (whole.starts_with("--") || whole.size() <= 2) return SplitName(word);
+  for (const OptionSpec& spec : table) {
+    const std::vector<std::string> names = NamesOf(spec);
+    if (std::ranges::find(names, whole) != names.end()) return {whole, word.substr(whole.size())};
+  }
+  return SplitName(word);
+}
+
+bool IsLetter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
+
 Error UnknownOption(const LinePart& part, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   const std::string remedy = RemedyIn(part.table, word);
@@ -34,10 +48,12 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
   std::replace(bare.begin(), bare.end(), '-', '_');
   for (const LinePart::Other& other : part.others) {
-    if (!word.starts_with("--")) break;
-    if (FindOption(other.table, SplitName(word).first).spec != nullptr) {
-      return WrongUse("option " + Quoted(name) + " belongs " + other.place);
-    }
+    const std::string typed = SplitName(other.table, word).first;
+    if (typed.size() == 2 && word.size() > 2 && IsLetter(word[2])) break;  // "-hostfile" is no -h
+    const FoundOption found = FindOption(other.table, typed);
+    if (found.spec == nullptr && found.candidates.empty()) continue;
+    return WrongUse("option " + Quoted(typed.starts_with("--") ? name : typed) + " belongs " +
+                    other.place);
   }
   std::vector<std::string> known;
   for (const OptionSpec& spec : part.table) {
@@ -50,18 +66,7 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   return WrongUse("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
 }
 
-// The same, but for a name with one dash and several letters that the table has: "-np=2".
-std::pair<std::string, std::string> SplitName(const OptionTable& table, const std::string& word) {
-  const std::string whole = word.substr(0, word.find('='));
-  if (whole.starts_with("--") || whole.size() <= 2) return SplitName(word);
-  for (const OptionSpec& spec : table) {
-    const std::vector<std::string> names = NamesOf(spec);
-    if (std::ranges::find(names, whole) != names.end()) return {whole, word.substr(whole.size())};
-  }
-  return SplitName(word);
-}
-
-// "-include" is no -i with something after it.
+// "-hostfile" is no -h with something after it.
 bool LacksADash(const OptionTable& table, const std::string& word) {
   if (word.size() <= 2 || word[1] == '-') return false;
   const std::string name = "-" + SplitName("-" + word).first.substr(1);
@@ -205,9 +210,11 @@ Error CommandError(const CommandSpec& command, const std::string& what) {
   return UsageError(command.name + what, "dslaunch " + std::string(FamilyOf(command)) + " --help");
 }
 
-// The rest of the family, whose options are not this command's.
+// The rest of the family, whose options are not this command's; and the launch's, which may precede
+// a benchmark.
 std::vector<LinePart::Other> Siblings(const CommandSpec& command) {
   std::vector<LinePart::Other> others;
+  if (FamilyOf(command) == "bench") others.push_back({LaunchOptionTable(), "before 'bench'"});
   for (const CommandSpec* sibling : CommandsOf(FamilyOf(command))) {
     if (sibling == &command) continue;
     others.push_back({*sibling->options, "to '" + std::string(sibling->name) + "'"});

@@ -69,6 +69,9 @@ function __dslaunch_complete
       __fish_complete_directories "$current"
   end
 end
+# What fish has made of the man page offers every option after every command: it is loaded and erased.
+complete -C 'dslaunch ' >/dev/null 2>&1
+complete -c dslaunch -e
 complete -c dslaunch -f -a '(__dslaunch_complete)'
 )sh";
 

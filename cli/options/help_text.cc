@@ -82,11 +82,11 @@ std::string HelpEntry(const std::string& heading, std::string_view text) {
   return result;
 }
 
-std::string Groups(const OptionTable& table, bool all) {
+std::string Groups(const OptionTable& table, bool (*is_shown)(const OptionSpec& spec)) {
   std::string text;
   const char* title = "";
   for (const OptionSpec& spec : table) {
-    if (!all && !spec.common) continue;
+    if (!is_shown(spec)) continue;
     if (title != Title(spec.group)) {
       title = Title(spec.group);
       text += std::string("\n") + title + "\n";
@@ -94,6 +94,11 @@ std::string Groups(const OptionTable& table, bool all) {
     text += HelpEntry(HeadingOf(spec), DescriptionOf(spec));
   }
   return text;
+}
+
+bool IsForLaunchers(const OptionSpec& spec) {
+  return spec.group == OptionGroup::kTranslated || spec.group == OptionGroup::kAccepted ||
+         spec.group == OptionGroup::kRefused;
 }
 
 std::string Examples(const CommandSpec& command) {
@@ -107,17 +112,28 @@ std::string Examples(const CommandSpec& command) {
 
 }  // namespace
 
-std::string HelpText() { return kUses + CommandList() + Groups(LaunchOptionTable(), false) + kEnd; }
+std::string HelpText() {
+  const auto is_common = [](const OptionSpec& spec) { return spec.common; };
+  return kUses + CommandList() + Groups(LaunchOptionTable(), is_common) + kEnd;
+}
 
 std::string HelpAllText() {
-  return kUses + CommandList() + Groups(LaunchOptionTable(), true) + Examples(Commands().front()) +
-         kEnd;
+  const auto is_own = [](const OptionSpec& spec) { return !IsForLaunchers(spec); };
+  return kUses + CommandList() + Groups(LaunchOptionTable(), is_own) +
+         Examples(Commands().front()) + kEnd;
+}
+
+std::string HelpLaunchersText() {
+  return "Options that dslaunch takes, or refuses with the remedy, so that command lines of other\n"
+         "launchers work.\n" +
+         Groups(LaunchOptionTable(), IsForLaunchers);
 }
 
 std::string CommandHelpText(const CommandSpec& command) {
   std::string text = UsageOf(command) + "\n" + Wrapped(std::string(command.help) + ".", kIndent);
   for (const std::string_view line : SplitLines(command.details)) text += Wrapped(line, kIndent);
-  if (command.options != &LaunchOptionTable()) text += Groups(*command.options, true);
+  if (command.options != &LaunchOptionTable())
+    text += Groups(*command.options, [](const OptionSpec&) { return true; });
   return text + Examples(command);
 }
 

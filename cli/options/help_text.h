@@ -8,8 +8,9 @@
 
 namespace dslaunch {
 
-std::string HelpText();     // the options that are needed most
-std::string HelpAllText();  // all of them, and the names of what is refused
+std::string HelpText();           // the options that are needed most
+std::string HelpAllText();        // all of them but those that follow
+std::string HelpLaunchersText();  // those that are there for other launchers' command lines only
 
 // Of a command, or of all that share their first word: "train", "logs", "hostfile".
 std::string CommandHelpText(std::string_view family);

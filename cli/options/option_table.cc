@@ -23,6 +23,8 @@ const char* Title(OptionGroup group) {
       return "Without SSH: the same command on each node, as with torchrun";
     case OptionGroup::kOther:
       return "Other";
+    case OptionGroup::kTranslated:
+      return "Of other launchers, for what dslaunch has or its ranks read";
     case OptionGroup::kAccepted:
       return "Accepted for deepspeed and torchrun, without effect";
     case OptionGroup::kRefused:

@@ -22,7 +22,8 @@ enum class OptionGroup {
   kSsh,
   kPerNode,
   kOther,
-  kAccepted,  // changes nothing here, and says why
+  kTranslated,  // of another launcher: another name for an option, or a variable of the ranks
+  kAccepted,    // changes nothing here, and says why
   kRefused,
   kTrainWhat,
   kTrainLength,

@@ -237,6 +237,7 @@ std::optional<LaunchOptions> AskedForText(const OptionLayer& line, const OptionL
                                           const std::string& word) {
   if (Has(line, "--help")) return HelpOnly(HelpText());
   if (Has(line, "--help_all")) return HelpOnly(HelpAllText());
+  if (Has(line, "--help_launchers")) return HelpOnly(HelpLaunchersText());
   if (Has(line, "--version")) return VersionOnly(Has(line, "--json"));
   if (!Has(task, "--help")) return std::nullopt;
   return HelpOnly(CommandHelpText(word));

@@ -1,23 +1,36 @@
 #include "cli/output/print_text.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
+
+#include "base/proc_text.h"
+#include "base/subprocess.h"
+#include "base/unique_fd.h"
 
 namespace dslaunch {
+namespace {
 
-Result<void> PrintText(std::string_view text) {
+constexpr char kUsualPager[] = "less";
+
+Result<void> WriteAll(int fd, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    const ssize_t written = ::write(fd, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
     } else if (errno == EAGAIN) {  // the parent process made it non-blocking
-      pollfd stdout_ready{STDOUT_FILENO, POLLOUT, 0};
-      ::poll(&stdout_ready, 1, -1);
+      pollfd ready{fd, POLLOUT, 0};
+      ::poll(&ready, 1, -1);
     } else if (errno == EPIPE) {
       return {};
     } else if (errno != EINTR) {
@@ -25,6 +38,55 @@ Result<void> PrintText(std::string_view text) {
     }
   }
   return {};
+}
+
+// What shows `text` page by page on the terminal at stdout; empty: nothing is to.
+std::vector<std::string> PagerFor(std::string_view text) {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
+  if (std::ranges::count(text, '\n') < size.ws_row) return {};
+  const char* const chosen = std::getenv("PAGER");
+  std::string_view rest = chosen == nullptr ? kUsualPager : chosen;
+  std::vector<std::string> words;
+  for (std::string_view word = TakeWord(rest); !word.empty(); word = TakeWord(rest))
+    words.emplace_back(word);
+  if (!words.empty()) words.front() = FindProgram(words.front());
+  return words.empty() || words.front().empty() ? std::vector<std::string>() : words;
+}
+
+// False where it cannot be started.
+bool ShowByPager(const std::vector<std::string>& pager, std::string_view text) {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) return false;
+  UniqueFd input(fds[0]);
+  UniqueFd output(fds[1]);
+  SpawnSpec spec;
+  spec.executable = pager.front();
+  spec.argv = pager;
+  spec.env = CurrentEnvironment();
+  if (std::getenv("LESS") == nullptr) spec.env.emplace_back("LESS=FRX");  // as for git
+  spec.stdin_fd = input.get();
+  spec.stdout_fd = STDOUT_FILENO;
+  spec.stderr_fd = STDERR_FILENO;
+  const SpawnResult started = Spawn(spec);
+  input.Reset();
+  if (started.pid < 0) return false;
+  std::signal(SIGINT, SIG_IGN);  // Ctrl-C is the pager's
+  (void)WriteAll(output.get(), text);
+  output.Reset();
+  while (::waitpid(started.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<void> PrintText(std::string_view text) { return WriteAll(STDOUT_FILENO, text); }
+
+Result<void> PrintPaged(std::string_view text) {
+  const std::vector<std::string> pager = PagerFor(text);
+  if (!pager.empty() && ShowByPager(pager, text)) return {};
+  return PrintText(text);
 }
 
 size_t Columns(int fd) {

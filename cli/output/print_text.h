@@ -12,6 +12,10 @@ namespace dslaunch {
 // more: no error. kIo for a full disk and the like.
 Result<void> PrintText(std::string_view text);
 
+// The same; a terminal that has too few lines for it gets it through $PAGER, or `less` where that
+// is not set. PAGER is split at blanks, without a shell; empty, or not in PATH: none.
+Result<void> PrintPaged(std::string_view text);
+
 // How wide the terminal at `fd` is; 0: it is none, or does not say.
 size_t Columns(int fd);
 

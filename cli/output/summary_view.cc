@@ -21,7 +21,7 @@ constexpr size_t kMaxShownLines = 3;  // of those that the user has seen
 constexpr size_t kMaxGroups = 4;
 constexpr size_t kMaxVictimsQuoted = 8;
 
-// "12.3 s", "5 min 02 s", "2 h 05 min".
+// "12.3 s", "5 min 02 s".
 std::string Duration(double seconds) {
   if (seconds >= 60) return DurationText(static_cast<int64_t>(seconds) * 1000);
   char text[64];

@@ -1,10 +1,12 @@
 """dslaunch help: the documentation in a terminal."""
 
+import os
 import pathlib
+import pty
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from launcher_case import LauncherCase, main  # noqa: E402
+from launcher_case import DSLAUNCH, LauncherCase, main  # noqa: E402
 
 
 class HelpTest(LauncherCase):
@@ -34,6 +36,24 @@ class HelpTest(LauncherCase):
         self.assert_code(0, code, job)
         self.assertTrue(job.stdout.startswith("dslaunch doctor"), job.stdout[:200])
         self.assertIn("Examples", job.stdout)
+
+
+class Pager(LauncherCase):
+    def test_a_page_on_a_terminal_goes_through_the_pager(self):
+        for pager, shown in (("/bin/sed -u s/^/>/", b">Launching jobs"), ("", b"\nLaunching jobs"), ("no-such", b"\nLaunching jobs")):
+            pid, terminal = pty.fork()
+            if pid == 0:
+                os.execve(DSLAUNCH, [DSLAUNCH, "help", "launching"],
+                          {**self.base_environment(), "PAGER": pager, "TERM": "xterm"})
+            output = b"\n"
+            try:
+                while piece := os.read(terminal, 1 << 16):
+                    output += piece
+            except OSError:  # the end
+                pass
+            os.close(terminal)
+            self.assertEqual(0, os.waitpid(pid, 0)[1])
+            self.assertIn(shown, output)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,14 @@ class Completion(LauncherCase):
                 shown = self.run_shell(["fish", "--no-config", "-c", script])
                 self.assertEqual(offered, sorted(row.split("\t")[0] for row in shown.splitlines()))
 
+    def test_fish_forgets_what_it_has_made_of_the_man_page(self):
+        made = self.folder / "generated"
+        made.mkdir()
+        (made / "dslaunch.fish").write_text("complete -c dslaunch -l fanout\n")
+        script = f"set -g fish_complete_path {made}\n" + printed("fish") + "complete -C 'dslaunch logs --f'\n"
+        self.assertEqual("--follow", self.run_shell(["fish", "--no-config", "-c", script]).split("\t")[0])
+        self.assertEqual(1, self.run_shell(["fish", "--no-config", "-c", script]).count("\n"))
+
     def test_zsh(self):
         # What zsh's own completion system would be called with.
         stubs = ("compdef() { : }; _files() { print -r -- files $@ }\n"

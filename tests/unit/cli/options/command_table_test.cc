@@ -189,8 +189,8 @@ TEST(CommandTable, AMisspeltOptionOfEveryCommandGetsASuggestion) {
 
 TEST(CommandTable, EveryOptionIsInTheHelpOfItsCommand) {
   for (const auto& [command, option] : Places()) {
-    const std::string help =
-        *command.name == '\0' ? HelpAllText() : CommandHelpText(FamilyOf(command));
+    const std::string help = *command.name == '\0' ? HelpAllText() + HelpLaunchersText()
+                                                   : CommandHelpText(FamilyOf(command));
     EXPECT_THAT(help, HasSubstr("\n  " + HeadingOf(option))) << command.name;
   }
   for (const CommandSpec& command : Commands()) {

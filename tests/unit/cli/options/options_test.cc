@@ -9,6 +9,7 @@
 #include <regex>
 #include <sstream>
 
+#include "cli/options/option_table.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::options_test {
@@ -17,6 +18,7 @@ namespace {
 using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using Mode = LaunchOptions::Mode;
 
 Result<LaunchOptions> Parse(const std::vector<std::string>& arguments) {
@@ -908,11 +910,10 @@ TEST(ParseOptions, HelpFitsATerminalAndNamesEveryOption) {
   EXPECT_LE(std::count(help.text.begin(), help.text.end(), '\n'), 64);
   const LaunchOptions all = Good({"--help_all"});
   EXPECT_THAT(all.text, HasSubstr("--rdzv_conf"));
-  EXPECT_THAT(all.text, HasSubstr("--autotuning"));
   // Each option that a help names is one that the parser knows there.
   const std::regex option("--[a-z_]+");
   const std::vector<std::vector<std::string>> words = {
-      {"--help"}, {"--help_all"}, {"train", "--help"}, {"predict", "--help"}};
+      {"--help"}, {"--help_all"}, {"--help_launchers"}, {"train", "--help"}, {"predict", "--help"}};
   for (const std::vector<std::string>& word : words) {
     const LaunchOptions shown = Good(word);
     EXPECT_EQ(shown.mode, Mode::kHelp);
