@@ -122,7 +122,7 @@ OptionTable OtherLaunchersOptions() {
        .target = kFlag<&LaunchOptions::no_local_rank>,
        .torchrun = true},
       {.names = "--nested",
-       .group = Group::kTranslated,
+       .group = Group::kProgram,
        .help = "PROGRAM may be a launcher, such as torchrun: start it as it is, in each rank",
        .target = kFlag<&LaunchOptions::nested>,
        .line_only = true},
