@@ -78,6 +78,12 @@ bool LacksADash(const OptionTable& table, const std::string& word) {
 
 Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word) {
   const std::string typed = SplitName(part.table, word).first;
+  // A name of another part that begins with one dash: "-hostfile" is no -h with something after it.
+  for (const LinePart::Other& other : part.others) {
+    if (typed.size() == 2 && !word.starts_with("--") &&
+        SplitName(other.table, word).first.size() > 2)
+      return UnknownOption(part, word);
+  }
   const FoundOption found = FindOption(part.table, typed);
   if (!found.candidates.empty()) {
     std::string list;

@@ -20,7 +20,7 @@ constexpr char kOldJob[] = "20260101-000000-abcdef";
 TEST(IsOldJobTest, ReadsTheDateOfAJobsName) {
   EXPECT_TRUE(IsOldJob(kOldJob, kNow));
   EXPECT_TRUE(IsOldJob("20260829-000000-abcdef", kNow));
-  EXPECT_FALSE(IsOldJob("20260901-000000-abcdef", kNow));
+  EXPECT_FALSE(IsOldJob("20260910-000000-abcdef", kNow));
   for (const char* name : {"", "mine", "20260101", "20260101-000000-", "2026010100000000-abcdef",
                            "x0260101-000000-abcdef"})
     EXPECT_FALSE(IsOldJob(name, kNow)) << name;

@@ -126,7 +126,7 @@ TEST(DescribeJobTest, SaysWhatTheJobIsAndHowItEnded) {
   view.ended_unix_ms = 1'004'200;
   const std::string text = DescribeJob(view, Watched(), "/state/20260101-aa", 2'000'000);
   for (const char* line : {"job       20260101-aa\n", "command   dslaunch train\n",
-                           "state     ended (9)\n", "nodes     node0, node1\n", "duration  4s\n",
+                           "state     ended (9)\n", "nodes     node0, node1\n", "duration  4 s\n",
                            "\n\ndslaunch: rank 3 (node1, local rank 1) exited with code 9"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }

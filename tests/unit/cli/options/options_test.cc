@@ -378,7 +378,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--tee", "4", "p"}, "--tee must be 0 (no stream)"},
       {{"--grace", "-1", "p"},
        "--grace must be seconds, 0 to 86400, or a time such as 90s, 10m, 2h or 1d, not '-1'"},
-      {{"--grace", "10s", "p"}, "not '10s'"},
+      {{"--grace", "10x", "p"}, "not '10x'"},
       {{"--grace", "nan", "p"}, "not 'nan'"},
       {{"--connect_timeout", "0", "p"},
        "--connect_timeout must be seconds, 0.1 to 86400, or a time such as 90s, 10m, 2h or 1d, not "
@@ -428,7 +428,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"train", "-n2"}, "option '-n' belongs before 'train'"},
       {{"train", "-np", "2"}, "option '-np' belongs before 'train'"},
       {{"train", "--log", "x"}, "option '--log' belongs before 'train'"},
-      {{"train", "-hostfile", "x"}, "option '-hostfile' is not supported"},
+      {{"train", "-hostfile", "x"}, "option '-hostfile' belongs before 'train'"},
       {{"bench", "comm", "--num_gpus", "2"}, "option '--num_gpus' belongs before 'bench'"},
       {{"--rdzv_port", "29600", "--master_port", "29600", "p"},
        "--rdzv_port 29600 is the port of --master_port too, and node 0 needs one for each"},
