@@ -22,9 +22,9 @@
 #include "agent/logs/log_space.h"
 #include "agent/node/rendezvous_options.h"
 #include "base/errno_text.h"
-#include "base/old_jobs.h"
 #include "base/pass_fd.h"
 #include "base/process_tree.h"
+#include "proto/contract/old_jobs.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {

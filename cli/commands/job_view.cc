@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/duration_text.h"
 #include "base/sanitize.h"
+#include "base/size_text.h"
 #include "base/suggest.h"
 #include "base/text_table.h"
 #include "proto/contract/status_line.h"

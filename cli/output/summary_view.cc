@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/duration_text.h"
 #include "base/rank_list.h"
 #include "base/sanitize.h"
 #include "base/signal_name.h"
+#include "base/size_text.h"
 #include "base/split_lines.h"
 
 namespace dslaunch {

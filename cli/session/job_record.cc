@@ -16,11 +16,11 @@
 #include <tuple>
 
 #include "base/count.h"
-#include "base/old_jobs.h"
 #include "base/ownership.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
 #include "proto/contract/job_paths.h"
+#include "proto/contract/old_jobs.h"
 
 namespace dslaunch {
 namespace {

@@ -93,6 +93,8 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"LD_LIBRARY_PATH", "MPI programs: where OpenPMIx's library is, besides the system's folders"},
     {"TERM", "whether the terminal can redraw a line"},
     {"NO_COLOR", "if not empty, terminals get no colours"},
+    {"PAGER", "what shows pages of dslaunch help on a terminal; default less"},
+    {"LESS", "options of less; default FRX"},
 };
 
 // What a node's agent reads there, besides PATH, HOME and XDG_STATE_HOME.

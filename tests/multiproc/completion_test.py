@@ -34,7 +34,8 @@ class Completion(LauncherCase):
     def test_bash(self):
         (self.folder / "my script.py").write_text("")
         (self.folder / "logs").mkdir()
-        for line, offered in (("dslaunch --num_", ["--num_proc", "--num_nodes", "--num_gpus", "--num_accelerators"]),
+        for line, offered in (("dslaunch --num_", ["--num_proc", "--num_nodes", "--num_machines", "--num_gpus", "--num_accelerators",
+                                                   "--num_processes"]),
                               ("dslaunch --rdzv-e", ["--rdzv-endpoint"]),
                               ("dslaunch --device ", ["auto", "cuda", "cpu"]),
                               ("dslaunch --device=c", ["cuda", "cpu"]),
@@ -48,7 +49,8 @@ class Completion(LauncherCase):
                 self.assertEqual(offered, self.complete_in_bash(line))
 
     def test_fish(self):
-        for line, offered in (("dslaunch --num-", ["--num-accelerators", "--num-gpus", "--num-nodes", "--num-proc"]),
+        for line, offered in (("dslaunch --num-", ["--num-accelerators", "--num-gpus", "--num-machines", "--num-nodes", "--num-proc",
+                                                   "--num-processes"]),
                               ("dslaunch --device ", ["auto", "cpu", "cuda"]),
                               ("dslaunch train --st", ["--steps"]),
                               ("dslaunch completion z", ["zsh"])):

@@ -1,8 +1,8 @@
-#include "base/duration_text.h"
+#include "base/size_text.h"
 
 #include <gtest/gtest.h>
 
-namespace dslaunch::duration_text_test {
+namespace dslaunch::size_text_test {
 namespace {
 
 TEST(DurationTextTest, NamesTheUnitsThatMatter) {
@@ -20,4 +20,4 @@ TEST(DurationTextTest, NamesTheUnitsThatMatter) {
 }
 
 }  // namespace
-}  // namespace dslaunch::duration_text_test
+}  // namespace dslaunch::size_text_test

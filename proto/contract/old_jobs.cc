@@ -1,4 +1,4 @@
-#include "base/old_jobs.h"
+#include "proto/contract/old_jobs.h"
 
 #include <sys/stat.h>
 
