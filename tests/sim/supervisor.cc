@@ -283,7 +283,7 @@ void Supervisor::Exited(pid_t pid, const WorkerChange& change) {
 bool Supervisor::IsMeant(const Child& child, KillTargets targets) const {
   if (!child.alive || (child.apart && targets == KillTargets::kRanks)) return false;
   const bool is_served = std::ranges::any_of(children_, [](const Child& other) {
-    return other.alive && other.local_rank && !other.killed;
+    return other.alive && other.local_rank && !other.killed && !other.unkillable;
   });
   if (child.apart && is_served)
     world_.invariants.Fail("the supervisor of " + world_.NameOf(incarnation_.node()) +
