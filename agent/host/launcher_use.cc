@@ -77,7 +77,7 @@ bool IsListed(std::string_view list, std::string_view word) {
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 // "python3", "python3.12", "/opt/venv/bin/python".
-bool IsPython(const std::string& word) {
+bool IsInterpreter(const std::string& word) {
   const std::string name = BaseName(word);
   return name.starts_with("python") &&
          name.find_first_not_of("0123456789.", 6) == std::string::npos;
@@ -158,27 +158,49 @@ bool BelongsToWrapper(const Words& argv, size_t at) {
          IsAssignment(word) || std::isdigit(static_cast<unsigned char>(word.front())) != 0;
 }
 
-std::string_view Trim(std::string_view text) {
-  const size_t begin = std::min(text.find_first_not_of(" \t\r"), text.size());
-  text.remove_prefix(begin);
-  return text.substr(0, text.find_last_not_of(" \t\r") + 1);
+// The commands of a line of a shell script, as words without their quotes.
+std::vector<Words> ShellCommands(std::string_view line) {
+  std::vector<Words> commands(1);
+  std::string word;
+  bool in_word = false;
+  char quote = 0;
+  const auto end_word = [&] {
+    if (in_word) commands.back().push_back(std::move(word));
+    word.clear();
+    in_word = false;
+  };
+  for (const char c : line) {
+    if (quote == 0 && c == '#' && !in_word) break;
+    if (c == quote) {
+      quote = 0;
+    } else if (quote != 0) {
+      word += c;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+      in_word = true;
+    } else if (std::string_view(" \t\r").find(c) != std::string_view::npos) {
+      end_word();
+    } else if (std::string_view(";&|()`").find(c) != std::string_view::npos) {
+      end_word();
+      commands.emplace_back();
+    } else {
+      word += c;
+      in_word = true;
+    }
+  }
+  end_word();
+  return commands;
 }
 
-// The words of a simple command without quotes, after the shell's own words before it.
-Words ShellWords(std::string_view command) {
-  constexpr std::array<std::string_view, 9> kSkipped = {"if", "then", "else", "elif", "while",
-                                                        "do", "!",    "{",    "("};
-  Words words;
-  for (command = Trim(command); !command.empty() && command.front() != '#';) {
-    const size_t end = std::min(command.find_first_of(" \t"), command.size());
-    std::string word(command.substr(0, end));
-    std::erase_if(word, [](char c) { return c == '"' || c == '\''; });
-    const bool is_before = words.empty() && (IsAssignment(word) ||
-                                             std::ranges::find(kSkipped, word) != kSkipped.end());
-    if (!is_before && !word.empty()) words.push_back(std::move(word));
-    command = Trim(command.substr(end));
-  }
-  return words;
+// `command` without the shell's own words and the assignments before it.
+Words WithoutShellWords(Words command) {
+  constexpr std::array<std::string_view, 8> kSkipped = {"if",    "then", "else", "elif",
+                                                        "while", "do",   "!",    "{"};
+  const auto begin = std::ranges::find_if(command, [&](const std::string& word) {
+    return !IsAssignment(word) && std::ranges::find(kSkipped, word) == kSkipped.end();
+  });
+  command.erase(command.begin(), begin);
+  return command;
 }
 
 // The first bytes of a regular file; empty for what cannot be read.
@@ -283,7 +305,7 @@ std::optional<LauncherUse> FindLauncher(const Words& argv) {
       continue;
     }
     std::optional<LauncherUse> use =
-        IsPython(argv[i]) ? LauncherOfPython(argv, i) : LauncherAt(argv, i);
+        IsInterpreter(argv[i]) ? LauncherOfPython(argv, i) : LauncherAt(argv, i);
     if (use) {
       use->variables = std::move(variables);
       use->is_wrapped = is_wrapped;
@@ -327,16 +349,13 @@ std::string LauncherRefusal(const LauncherUse& use, const std::string& line) {
 std::optional<ShellLauncher> FindLauncherInShell(const std::string& script) {
   size_t number = 0;
   bool continues = false;  // the line before ended with a backslash
-  for (std::string_view line : SplitLines(script)) {
+  for (const std::string_view line : SplitLines(script)) {
     ++number;
-    const bool is_continued = continues;
-    continues = Trim(line).ends_with('\\');
-    for (bool is_first = true; !line.empty(); is_first = false) {
-      const size_t end = std::min(line.find_first_of(";&|"), line.size());
-      const std::string_view command = line.substr(0, end);
-      line.remove_prefix(std::min(end + 1, line.size()));
-      if (is_first && is_continued) continue;  // arguments of the command before
-      const std::optional<LauncherUse> use = FindLauncher(ShellWords(command));
+    bool is_argument = continues;  // of the command of the line before
+    continues = line.ends_with('\\');
+    for (Words& command : ShellCommands(line)) {
+      if (std::exchange(is_argument, false)) continue;
+      const std::optional<LauncherUse> use = FindLauncher(WithoutShellWords(std::move(command)));
       if (use) return ShellLauncher{number, use->name};
     }
   }

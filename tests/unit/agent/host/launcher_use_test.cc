@@ -122,6 +122,9 @@ TEST(FindLauncherInShellTest, FindsCommandsWithTheirLine) {
             "1 python3 -m torch.distributed.run");
   EXPECT_EQ(find("if true; then deepspeed t.py; fi"), "1 deepspeed");
   EXPECT_EQ(find("\"/opt/x/torchrun\" t.py"), "1 /opt/x/torchrun");
+  EXPECT_EQ(find("A=\"x y\" B='1;2' torchrun t.py"), "1 torchrun");
+  EXPECT_EQ(find("echo \"see; torchrun t.py\""), "");
+  EXPECT_EQ(find("log=$(torchrun t.py)"), "1 torchrun");
   EXPECT_EQ(find("# torchrun t.py\necho torchrun\ncommand -v echo\n"), "");
   EXPECT_EQ(find("./start \\\n  torchrun \\\n  t.py\n"), "");
   EXPECT_EQ(find(""), "");
