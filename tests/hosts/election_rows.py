@@ -35,7 +35,7 @@ END_S = 60
 
 def send(number, *kinds):
     """What sends a signal to the supervisor or the agent of a node, or both."""
-    def act(node):
+    def act(node, _):
         supervisors, agents = supervisors_and_agents(node.processes())
         for process in [*("supervisor" in kinds) * supervisors, *("agent" in kinds) * agents]:
             os.kill(process.pid, number)
@@ -47,12 +47,15 @@ FAULTS = {
     "supervisor": send(signal.SIGKILL, "supervisor"),
     "supervisor and agent": send(signal.SIGKILL, "supervisor", "agent"),
     "stop agent": send(signal.SIGSTOP, "agent"),
-    "power cut": lambda node: node.power_cut(),
-    "network cut, in": lambda node: node.cut_one_way("in"),
-    "network cut, out": lambda node: node.cut_one_way("out"),
-    "network cut, both": lambda node: node.link_down(),
+    "power cut": lambda node, _: node.power_cut(),
+    "network cut, in": lambda node, _: node.cut_one_way("in"),
+    "network cut, out": lambda node, _: node.cut_one_way("out"),
+    "network cut, both": lambda node, _: node.link_down(),
+    # The front end still sees the node.
+    "firewall between nodes, in": lambda node, others: node.cut_one_way("in", others),
+    "firewall between nodes, out": lambda node, others: node.cut_one_way("out", others),
 }
-ONE_WAY = ("network cut, in", "network cut, out")
+ONE_WAY = ("network cut, in", "network cut, out", "firewall between nodes, in", "firewall between nodes, out")
 PLACES = ("node1", "node3")  # node1 has the rendezvous
 
 
@@ -112,7 +115,7 @@ class RowRun:
             wait_until(lambda: self.count("up.1.*") == 6, START_S, "all ranks run")
             lost, = (node for node in self.hosts.nodes if node.name == row.where)
             fault_at = time.time()
-            FAULTS[row.fault](lost)
+            FAULTS[row.fault](lost, [node for node in self.hosts.nodes if node is not lost])
             wait_until(self.runs_again, ELECTED_WITHIN_S, "the other nodes go on")
             row.again_s = time.time() - fault_at
             there = {path.name.split(".")[2] for path in self.folder.glob("up.2.*")}

@@ -119,7 +119,8 @@ class OneOfThree(unittest.TestCase):
 
     # (fault, where, is attached)
     FEW = {("agent", "node1", False), ("network cut, out", "node1", False), ("network cut, in", "node1", False),
-           ("stop agent", "node3", False), ("network cut, in", "node1", True)}
+           ("stop agent", "node3", False), ("network cut, in", "node1", True), ("firewall between nodes, in", "node1", True),
+           ("firewall between nodes, out", "node1", True)}
 
     def test_rows(self):
         for fault, where, user, is_attached in election_rows.all_rows(["root"]):

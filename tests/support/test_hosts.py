@@ -319,11 +319,13 @@ class Host:
     def link_up(self):
         self._hosts.in_switch(["ip", "link", "set", self._port, "up"])
 
-    def cut_one_way(self, direction):
-        """Drops in silence what comes to this host ("in") or what leaves it ("out")."""
-        hook, match = {"in": ("input", "iifname"), "out": ("output", "oifname")}[direction]
+    def cut_one_way(self, direction, others=()):
+        """Drops in silence what comes to this host ("in") or what leaves it ("out"): of `others`, or of all hosts."""
+        hook, match, side = {"in": ("input", "iifname", "saddr"), "out": ("output", "oifname", "daddr")}[direction]
+        rules = [f"{family} {side} {address}" for other in others
+                 for family, address in (("ip", other.address), ("ip6", other.address6))] or [f"{match} eth0"]
         self._nft(f"add table inet cut; add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}; "
-                  f"add rule inet cut {hook} {match} eth0 drop")
+                  + "; ".join(f"add rule inet cut {hook} {rule} drop" for rule in rules))
 
     def forbid_connecting(self):
         """Drops in silence what would begin a TCP connection of this host's."""
