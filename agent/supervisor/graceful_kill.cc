@@ -6,6 +6,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
+constexpr milliseconds kDiesWithin{500};           // of SIGKILL, where no disk holds it up
 constexpr milliseconds kTermBeforeKill{2'000};     // for programs that heed SIGTERM only
 constexpr milliseconds kTermAgainEvery{1'000};     // once the ranks have ended
 constexpr milliseconds kApartEndsWithin{500};      // by itself, once the ranks are gone
@@ -31,7 +32,7 @@ class Decider {
   GracefulKillDecision Decide() {
     if (left_.ranks + left_.apart == 0) {
       Act(GracefulKillAction::kDone, KillTargets::kAll, "nothing is left");
-    } else if (state_.kill_begun && now_ >= *state_.kill_begun + options_.teardown) {
+    } else if (const auto give_up = GiveUpAt(); give_up && now_ >= *give_up) {
       Act(GracefulKillAction::kGiveUp, KillTargets::kAll, "the time for teardown is over");
     } else {
       if (!KillApart() && !KillRanks() && !TermApart()) SignalRanks();
@@ -52,6 +53,7 @@ class Decider {
   // SIGKILL to all, the processes apart too.
   bool KillApart() {
     if (left_.apart == 0 || !state_.kill_begun || now_ < ApartKillAt()) return false;
+    if (!state_.apart_kill_sent) state_.apart_kill_sent = now_;
     Act(GracefulKillAction::kKill, KillTargets::kAll, "what is left does not end by itself");
     return true;
   }
@@ -109,10 +111,19 @@ class Decider {
                                                                          : kApartKilledWithin);
   }
 
+  // Not before SIGKILL was sent to all, however long this process could not run. nullopt: it was
+  // not.
+  std::optional<Clock::time_point> GiveUpAt() const {
+    if (!state_.kill_begun || (left_.apart > 0 && !state_.apart_kill_sent)) return std::nullopt;
+    const Clock::time_point end = *state_.kill_begun + options_.teardown;
+    if (!state_.apart_kill_sent) return end;
+    return std::max(end, *state_.apart_kill_sent + kDiesWithin);
+  }
+
   Clock::time_point NextWake() const {
     const bool is_killing = decision_.action == GracefulKillAction::kKill;
     Clock::time_point next =
-        state_.kill_begun ? *state_.kill_begun + options_.teardown : std::max(kill_at_, now_);
+        GiveUpAt().value_or(state_.kill_begun ? ApartKillAt() : std::max(kill_at_, now_));
     if (is_killing) next = std::min(next, now_ + kKillAgainEvery);
     if (is_killing && decision_.targets == KillTargets::kAll) return next;
     if (state_.apart_since) next = std::min(next, ApartTermAt());

@@ -50,6 +50,7 @@ struct GracefulKillState {
   std::optional<Clock::time_point> kill_begun = {};   // when SIGKILL was due
   std::optional<Clock::time_point> apart_since = {};  // since when only processes apart are left
   std::optional<Clock::time_point> apart_term_sent = {};  // when SIGTERM last went to those
+  std::optional<Clock::time_point> apart_kill_sent = {};  // when SIGKILL first went to those
 };
 
 struct GracefulKillDecision {

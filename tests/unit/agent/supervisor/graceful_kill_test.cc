@@ -164,6 +164,17 @@ TEST(GracefulKill, KillsProcessesApartASecondAfterTheRanks) {
   EXPECT_EQ(Decide(decision.next, seconds(15), 0, 1).action, GracefulKillAction::kGiveUp);
 }
 
+TEST(GracefulKill, KillsProcessesApartBeforeItGivesUp) {
+  const GracefulKillState state = Decide({}, milliseconds(0), 1, 1).next;
+  // This process could not run for a while.
+  GracefulKillDecision decision = Decide(Decide(state, seconds(10), 0, 1).next, seconds(20), 0, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kKill);
+  EXPECT_EQ(decision.targets, KillTargets::kAll);
+  decision = Decide(decision.next, milliseconds(20'499), 0, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kKill);
+  EXPECT_EQ(Decide(decision.next, milliseconds(20'500), 0, 1).action, GracefulKillAction::kGiveUp);
+}
+
 TEST(GracefulKill, KillsProcessesApartThoughARankOutlivesSigkill) {
   GracefulKillDecision decision = Decide(Decide({}, milliseconds(0), 1, 1).next, seconds(10), 1, 1);
   decision = Decide(decision.next, seconds(11), 1, 1);
