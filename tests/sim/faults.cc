@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/wire/cause.h"
 #include "tests/sim/front_end.h"
 #include "tests/sim/node_incarnation.h"
 
@@ -24,7 +25,7 @@ class Faults {
     const auto node = static_cast<uint32_t>(random_.Between(0, world_.job.size() - 1));
     // Whoever decides is hit more often than its number says.
     const uint32_t target = random_.OneIn(3) ? Decider().value_or(node) : node;
-    switch (random_.Between(0, 15)) {
+    switch (random_.Between(0, 16)) {
       case 0:
         return KillAgent(target);
       case 1:
@@ -54,6 +55,8 @@ class Faults {
         return CutPair(target, world_.network.front_end());
       case 14:
         return PauseFrontEnd();
+      case 15:
+        return Leave(target);
       default:
         return random_.OneIn(3) ? KillFrontEnd() : CutPair(target, node);
     }
@@ -102,6 +105,19 @@ class Faults {
   void KillBoth(uint32_t node) {
     Log(world_.NameOf(node), "its supervisor and agent are killed");
     if (NodeIncarnation* incarnation = IncarnationOf(node)) incarnation->KillBoth();
+  }
+
+  // As SIGTERM to its own command does, which then ends.
+  void Leave(uint32_t node) {
+    Log(world_.NameOf(node), "leaves");
+    NodeIncarnation* const incarnation = IncarnationOf(node);
+    if (incarnation == nullptr) return;
+    world_.timeline.Do(incarnation->loop(), [incarnation] {
+      incarnation->Stop(MakeCause(pb::Cause::NODE_LEFT, 0, ExitCode::kInterrupted, "it left"),
+                        /*kill_now=*/false);
+    });
+    world_.timeline.After(random_.Between(0, 500), nullptr,
+                          [incarnation] { incarnation->ResetLink(); });
   }
 
   void CutPower(uint32_t node) {
