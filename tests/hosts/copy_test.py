@@ -49,7 +49,7 @@ class CopyCase(HostsCase):
         return node.run(["sh", "-c", f"cd {node.home}/.cache/dslaunch/copies && {script}"]).stdout
 
     def places(self, node):
-        return [name for name in self.on_node(node, "ls -A").split() if not name.startswith(".lock-")]
+        return [name for name in self.on_node(node, "ls -A").split() if not name.startswith((".lock-", ".done-"))]
 
 
 class Programs(CopyCase):

@@ -104,8 +104,8 @@ class ByteForByte(ProgramCase):
     def test_values_of_an_environment_file(self):
         seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
         print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
-        # Without what ends a line, and without blanks around.
-        values = [value.replace(b"\n", b"").replace(b"\r", b"").strip()
+        # Without what ends a line, and without blanks around. An enclosing pair of quotes is no part of a value there.
+        values = [value.replace(b"\n", b"").replace(b"\r", b"").strip(b" \t\v\f\"'")
                   for value in awkward_strings(random.Random(seed), 40)]
         file = self.folder / "variables"
         file.write_bytes(b"".join(b"V%d=%b\n" % pair for pair in enumerate(values)))

@@ -117,7 +117,7 @@ SCRIPTS = (
            "    dist.all_reduce(torch.ones(1))\nfinally:\n    dist.destroy_process_group()",
            "", torch=True),
 )
-assert len(SCRIPTS) == 30
+assert len(SCRIPTS) == 29
 
 
 class Launchers:
