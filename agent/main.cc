@@ -21,6 +21,7 @@
 #include "agent/inspect/inspect.h"
 #include "agent/node/agent_main.h"
 #include "agent/pmix/mpi_server.h"
+#include "agent/pmix_server.h"
 #include "agent/relay/relay.h"
 #include "agent/supervisor/resume_socket.h"
 #include "agent/supervisor/supervisor.h"
@@ -94,7 +95,7 @@ int Run(int argc, char** argv) {
     supervisor.build_id = dslaunch::OwnBuildId();
     supervisor.run_agent = [command = supervisor.command_fd](int grpc_fd, int control_fd,
                                                              int sockets_fd) {
-      return dslaunch::RunAgent(grpc_fd, control_fd, sockets_fd, command);
+      return dslaunch::RunAgent(grpc_fd, control_fd, sockets_fd, command, dslaunch::PmixServer());
     };
     return dslaunch::RunSupervisor(supervisor);
   }

@@ -92,12 +92,6 @@ std::filesystem::path BinaryFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-// Beside dslaunch; empty: it was built without.
-std::string FindPmixServer() {
-  std::string path = BinaryFolder() / "dslaunch-pmix";
-  return access(path.c_str(), X_OK) == 0 ? path : "";
-}
-
 std::vector<std::string> RecipeFolders() {
   return {(BinaryFolder() / "../share/dslaunch/recipes").lexically_normal()};
 }
@@ -364,8 +358,9 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device,
                  DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
-  session.mpi = options.mpi;
-  session.pmix_server = FindPmixServer();
+  // The trainer's ranks exchange by their agents.
+  const bool uses_mpi = options.mode != LaunchOptions::Mode::kTrain;
+  session.mpi = options.mpi == MpiChoice::kAuto && !uses_mpi ? MpiChoice::kNone : options.mpi;
   session.timeouts = MakeTimeouts(options);
   session.stop_signal = options.stop_signal;
   session.detach = options.detach;

@@ -198,6 +198,9 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
     case pb::AgentMessage::kRankLost:
       if (current) OnRankLost(message.rank_lost().rank());
       return;
+    case pb::AgentMessage::kMpiBegun:
+      if (current) OnMpiBegun(participant);
+      return;
     case pb::AgentMessage::kDrained:
       return OnDrained(participant, message, now);
     case pb::AgentMessage::kStop:
@@ -338,6 +341,17 @@ void Coordinator::OnRankLost(uint32_t rank) {
     pb::RendezvousMessage message;
     message.mutable_end_rank()->set_rank(rank);
     return Send(participant.session, std::move(message));
+  }
+}
+
+// Nodes whose ranks have not noticed MPI are the ones that matter: their ranks have to use it too.
+void Coordinator::OnMpiBegun(const Participant& sender) {
+  if (std::exchange(mpi_has_begun_, true)) return;
+  pb::RendezvousMessage message;
+  message.mutable_mpi_begun();
+  for (const Participant& participant : Joined()) {
+    if (&participant != &sender && participant.in_attempt && !participant.lost_in)
+      Send(participant.session, message);
   }
 }
 
@@ -512,6 +526,7 @@ void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
   settle_by_.reset();
   members_.clear();
   hang_is_reported_ = false;
+  mpi_has_begun_ = false;
   for (Participant& participant : Joined()) {
     participant.in_attempt = participant.ready = participant.finished = false;
     participant.progress.clear();

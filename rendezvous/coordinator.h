@@ -145,6 +145,7 @@ class Coordinator {
   void OnToleratedLoss(Participant& participant, const FailureReport& report,
                        Clock::time_point now);
   void OnRankLost(uint32_t rank);
+  void OnMpiBegun(const Participant& sender);
   void OnStopJob(Participant& participant, const pb::Cause& cause, Clock::time_point now);
   void OnLeave(Participant& participant, const pb::Cause& cause, Clock::time_point now);
   void OnFrontEndConnection(Participant& participant, bool is_broken);
@@ -230,6 +231,7 @@ class Coordinator {
   bool cause_is_final_ = false;           // what fails from now on is no cause of the job's end
   std::optional<pb::Cause> cause_;        // set when stopping; kind NONE for success
   bool hang_is_reported_ = false;         // since the last step
+  bool mpi_has_begun_ = false;            // in this attempt
   std::vector<std::string> reconnected_;  // nodes whose front end is back, since the last tick
   // When CutOff was sent, while most of the other nodes are silent.
   std::optional<Clock::time_point> cut_off_at_;

@@ -32,7 +32,8 @@ int PortOf(std::string_view address) {
   return error == std::errc() && end == digits.data() + digits.size() ? port : -1;
 }
 
-constexpr int kListenState = 10;               // TCP_LISTEN, as the kernel counts
+constexpr int kConnectedState = 1;             // TCP_ESTABLISHED, as the kernel counts
+constexpr int kListenState = 10;               // TCP_LISTEN
 constexpr milliseconds kKernelAnswers(1'000);  // it does at once
 
 struct DiagRequest {
@@ -40,22 +41,35 @@ struct DiagRequest {
   inet_diag_req_v2 body;
 };
 
-// Takes the listeners' users from one datagram of the kernel's. True: it was the last. nullopt: the
+// Sockets in one state, by their own port and the port of the other side; 0: any.
+struct SocketQuery {
+  int state = kListenState;
+  int own_port = 0;
+  int other_port = 0;
+};
+
+bool Matches(const inet_diag_msg& socket, const SocketQuery& query) {
+  const auto is = [](__be16 port, int wanted) { return wanted == 0 || ntohs(port) == wanted; };
+  return socket.idiag_state == query.state && is(socket.id.idiag_sport, query.own_port) &&
+         is(socket.id.idiag_dport, query.other_port);
+}
+
+// Takes the sockets' users from one datagram of the kernel's. True: it was the last. nullopt: the
 // kernel cannot tell.
-std::optional<bool> TakeUsers(const char* bytes, size_t size, int port, std::set<uid_t>& users) {
+std::optional<bool> TakeUsers(const char* bytes, size_t size, const SocketQuery& query,
+                              std::set<uid_t>& users) {
   while (size >= sizeof(nlmsghdr)) {
     nlmsghdr header{};
     std::memcpy(&header, bytes, sizeof header);
     if (header.nlmsg_len < sizeof header || header.nlmsg_len > size) return std::nullopt;
     if (header.nlmsg_type == NLMSG_DONE) return true;
-    inet_diag_msg listener{};
+    inet_diag_msg socket{};
     if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-        header.nlmsg_len < NLMSG_LENGTH(sizeof listener)) {
+        header.nlmsg_len < NLMSG_LENGTH(sizeof socket)) {
       return std::nullopt;
     }
-    std::memcpy(&listener, bytes + NLMSG_HDRLEN, sizeof listener);
-    if (listener.idiag_state == kListenState && ntohs(listener.id.idiag_sport) == port)
-      users.insert(listener.idiag_uid);
+    std::memcpy(&socket, bytes + NLMSG_HDRLEN, sizeof socket);
+    if (Matches(socket, query)) users.insert(socket.idiag_uid);
     const size_t aligned = NLMSG_ALIGN(header.nlmsg_len);
     if (aligned >= size) break;
     bytes += aligned;
@@ -64,9 +78,9 @@ std::optional<bool> TakeUsers(const char* bytes, size_t size, int port, std::set
   return false;
 }
 
-// Asks the kernel for the listeners at `port` alone. nullopt: it has no sock_diag, or it is
+// Asks the kernel for the users of these sockets alone. nullopt: it has no sock_diag, or it is
 // filtered.
-std::optional<std::set<uid_t>> AskKernel(int family, int port) {
+std::optional<std::set<uid_t>> AskKernel(int family, const SocketQuery& query) {
   const UniqueFd kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   const timeval timeout{kKernelAnswers.count() / 1000, 0};
   if (!kernel ||
@@ -79,8 +93,9 @@ std::optional<std::set<uid_t>> AskKernel(int family, int port) {
   request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
   request.body.sdiag_family = static_cast<__u8>(family);
   request.body.sdiag_protocol = IPPROTO_TCP;
-  request.body.idiag_states = 1u << kListenState;
-  request.body.id.idiag_sport = htons(static_cast<uint16_t>(port));
+  request.body.idiag_states = 1u << query.state;
+  request.body.id.idiag_sport = htons(static_cast<uint16_t>(query.own_port));
+  request.body.id.idiag_dport = htons(static_cast<uint16_t>(query.other_port));
   if (::send(kernel.get(), &request, sizeof request, 0) != sizeof request) return std::nullopt;
   std::set<uid_t> users;
   std::array<char, 32768> answer;
@@ -89,7 +104,7 @@ std::optional<std::set<uid_t>> AskKernel(int family, int port) {
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return std::nullopt;
     const std::optional<bool> is_last =
-        TakeUsers(answer.data(), static_cast<size_t>(size), port, users);
+        TakeUsers(answer.data(), static_cast<size_t>(size), query, users);
     if (!is_last) return std::nullopt;
     if (*is_last) return users;
   }
@@ -126,13 +141,19 @@ std::optional<uid_t> StrangerAmong(const std::set<uid_t>& users, uid_t own) {
 }
 
 std::set<uid_t> ListenersAt(int port) {
-  std::optional<std::set<uid_t>> v4 = AskKernel(AF_INET, port);
-  std::optional<std::set<uid_t>> v6 = v4 ? AskKernel(AF_INET6, port) : std::nullopt;
+  const SocketQuery query = {.own_port = port};
+  std::optional<std::set<uid_t>> v4 = AskKernel(AF_INET, query);
+  std::optional<std::set<uid_t>> v6 = v4 ? AskKernel(AF_INET6, query) : std::nullopt;
   if (v4 && v6) {
     v6->merge(*v4);
     return *std::move(v6);
   }
   return ListenersByTables(port);
+}
+
+// Of the sockets of a connection within this machine, the client's has `port` at its other side.
+std::optional<std::set<uid_t>> ConnectedTo(int port) {
+  return AskKernel(AF_INET, {.state = kConnectedState, .other_port = port});
 }
 
 std::set<uid_t> ListenersByTables(int port) {

@@ -1,4 +1,4 @@
-// Which users' programs listen at a TCP port of this machine.
+// Which users' programs listen at a TCP port of this machine, or are connected to it.
 #pragma once
 
 #include <sys/types.h>
@@ -24,5 +24,9 @@ std::set<uid_t> ListenersAt(int port);
 // The same from both tables in /proc. Takes milliseconds even without a listener: after the
 // listeners the kernel searches its whole table of connections for lines to fill the read.
 std::set<uid_t> ListenersByTables(int port);
+
+// Returns the users of the programs of this network namespace that are connected to `port` by IPv4,
+// now. nullopt: the kernel cannot tell.
+std::optional<std::set<uid_t>> ConnectedTo(int port);
 
 }  // namespace dslaunch

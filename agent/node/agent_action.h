@@ -107,6 +107,14 @@ struct DescribeWorker {
   bool given_up = false;        // and the other ranks had given it up
 };
 
+// Starts the MPI server of this node's ranks, unless it was: ranks of other nodes use MPI.
+struct StartMpiServer {};
+
+// Asks the MPI server about a rank that has ended. Answer: OnMpiRank.
+struct AskMpiServer {
+  uint32_t local_rank = 0;
+};
+
 // Tells the user `text` and what the threads of the process do.
 struct InspectWorker {
   pid_t pid = 0;
@@ -162,10 +170,11 @@ using AgentAction = std::variant<
     agent_action::DetachFrontEnd, agent_action::FollowRank, agent_action::EndRankOutput,
     agent_action::SendToSupervisor, agent_action::SendToRendezvous, agent_action::StartHeart,
     agent_action::FindRendezvous, agent_action::JoinRendezvous, agent_action::LeaveRendezvous,
-    agent_action::PlanWorkers, agent_action::DescribeWorker, agent_action::InspectWorker,
-    agent_action::ReservePort, agent_action::SweepOrphans, agent_action::SendVote,
-    agent_action::WithdrawVote, agent_action::AnswerVote, agent_action::OpenRendezvous,
-    agent_action::WriteResult, agent_action::Quit>;
+    agent_action::PlanWorkers, agent_action::DescribeWorker, agent_action::StartMpiServer,
+    agent_action::AskMpiServer, agent_action::InspectWorker, agent_action::ReservePort,
+    agent_action::SweepOrphans, agent_action::SendVote, agent_action::WithdrawVote,
+    agent_action::AnswerVote, agent_action::OpenRendezvous, agent_action::WriteResult,
+    agent_action::Quit>;
 
 using AgentActions = std::vector<AgentAction>;
 

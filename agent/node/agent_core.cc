@@ -179,6 +179,7 @@ void AgentCore::OnMajority(BootClock::time_point sent, std::chrono::microseconds
 AgentActions AgentCore::OnTick(Clock::time_point now, BootClock::time_point boot_now,
                                Clock::duration late) {
   prepared_ ? CheckSilence(now, boot_now, late > kStall) : CheckLease(now, boot_now);
+  CheckMpi(now);
   QuitIfIdle(now);
   return Take();
 }
@@ -235,6 +236,7 @@ void AgentCore::SendToSupervisor(pb::SupervisorRequest request) {
 }
 
 void AgentCore::StopWorkers(bool kill_now, int signal) {
+  EndHeldWorkers();
   pb::SupervisorRequest request;
   request.mutable_stop()->set_kill_now(kill_now);
   request.mutable_stop()->set_signal(signal);

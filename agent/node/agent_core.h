@@ -140,8 +140,10 @@ class AgentCore {
   AgentActions OnPortReserved(const Result<uint32_t>& port, Clock::time_point now);
   // Another user's program listens at MASTER_PORT, where rank 0 of this node has yet to listen.
   AgentActions OnMasterPortTaken(uint32_t user);
-  // The MPI server of this attempt's ranks has ended, though they may run.
-  AgentActions OnPmixServerLost(const std::string& why);
+  // There is no MPI server for the ranks that use MPI. `why`: a sentence.
+  AgentActions OnMpiFailed(const std::string& why);
+  // What the MPI server knows of a rank.
+  AgentActions OnMpiRank(const pb::PmixRank& known, Clock::time_point now);
   // A rank of this node has called MPI_Abort. Its exit code says the rest, unless that is 0 or it
   // waits to be killed.
   AgentActions OnMpiAbort(const pb::PmixAbort& aborted);
@@ -219,7 +221,8 @@ class AgentCore {
   // The workers.
   void OnSpawned(const pb::WorkerSpawned& spawned);
   void OnSpawnFailed(const pb::SpawnFailed& failed);
-  void OnWorkerExited(pb::WorkerExited exited, Clock::time_point now);
+  void OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point now);
+  void EndWorker(pb::WorkerExited exited, Clock::time_point now);
   void OnWorkerStopped(const pb::WorkerStopped& stopped);
   void OnReportedLost(uint32_t rank);  // a rank of this node reports one of any node
   void OnEndRank(uint32_t rank);
@@ -228,6 +231,13 @@ class AgentCore {
   void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
   // "rank 3 (node2, pid 123)", for messages.
   std::string Describe(const AttemptWorker& worker) const;
+
+  // Ranks that use MPI (agent_core_mpi.cc).
+  bool AsksMpiServer(const pb::WorkerExited& exited) const;
+  void BeginMpi(Clock::time_point now);
+  void OnMpiBegun(Clock::time_point now);
+  void EndHeldWorkers();
+  void CheckMpi(Clock::time_point now);
 
   // The end.
   void OnAllReaped(const google::protobuf::RepeatedPtrField<pb::LeftProcess>& left,
@@ -307,10 +317,20 @@ class AgentCore {
   Phase phase_ = Phase::kIdle;
   uint64_t attempt_ = 0;
   AttemptWorkers workers_;
-  std::map<uint32_t, int> mpi_aborts_;  // codes of ranks that are killed for it, by rank
-  std::string program_;                 // of the workers
-  std::string workers_cgroup_;          // empty: they have none
-  pb::NodeDone done_;                   // what is known of it so far
+  // Of this attempt:
+  std::map<uint32_t, int> mpi_aborts_;             // codes of ranks that are killed for it, by rank
+  std::optional<Clock::time_point> mpi_begun_at_;  // none: no rank uses MPI
+  bool late_for_mpi_is_reported_ = false;          // ranks that have not called MPI_Init
+  std::set<uint32_t> mpi_joined_;                  // local ranks that have called MPI_Init
+  std::map<uint32_t, std::string> mpi_faults_;     // what ranks that ended with 0 left out
+  struct HeldWorker {
+    pb::WorkerExited exited;
+    Clock::time_point noticed;
+  };
+  std::map<uint32_t, HeldWorker> held_workers_;  // until the MPI server has answered
+  std::string program_;                          // of the workers
+  std::string workers_cgroup_;                   // empty: they have none
+  pb::NodeDone done_;                            // what is known of it so far
   pb::Cause outcome_;
   bool completed_ = false;  // the rendezvous has nothing more to say
   std::optional<Clock::time_point> completed_at_;

@@ -98,6 +98,9 @@ AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message
     case pb::RendezvousMessage::kCutOff:
       OnCutOff(message.cut_off().cause(), now);
       break;
+    case pb::RendezvousMessage::kMpiBegun:
+      if (message.attempt() == attempt_) OnMpiBegun(now);
+      break;
     case pb::RendezvousMessage::kNoFrontEnd:
       if (front_end_link_is_broken_) SendNoFrontEnd();
       break;

@@ -12,12 +12,6 @@
 #include "proto/wire/cause.h"
 
 namespace dslaunch {
-namespace {
-
-// What a process that exits with `code` has as its exit code.
-int ExitCodeOf(int code) { return code & 0xff; }
-
-}  // namespace
 
 void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
   held_.reset();
@@ -33,6 +27,11 @@ void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
   attempt_ = message.attempt();
   restarts_ = message.assignment().restart_count();
   mpi_aborts_.clear();
+  mpi_begun_at_.reset();
+  late_for_mpi_is_reported_ = false;
+  mpi_joined_.clear();
+  mpi_faults_.clear();
+  held_workers_.clear();
   workers_ = AttemptWorkers(attempt_, message.assignment(), {});
   Do(agent_action::PlanWorkers{.attempt = attempt_, .assignment = message.assignment()});
 }
@@ -151,35 +150,6 @@ bool AgentCore::MayRanksRun() const {
   return phase_ == Phase::kWorking ? !workers_.AllEnded() : !workers_.RunningPids().empty();
 }
 
-AgentActions AgentCore::OnPmixServerLost(const std::string& why) {
-  if (phase_ != Phase::kWorking) return {};
-  StopJob(OwnCause(pb::Cause::INTERNAL, ExitCode::kUnavailable,
-                   node_name() + ": the server of its MPI ranks ended: " + why));
-  return Take();
-}
-
-AgentActions AgentCore::OnMpiAbort(const pb::PmixAbort& aborted) {
-  const uint32_t rank = aborted.rank();
-  const AttemptWorker* const worker = workers_.FindRank(rank);
-  if (phase_ != Phase::kWorking || worker == nullptr) return {};
-  if (aborted.waits()) {
-    mpi_aborts_.emplace(rank, aborted.code());
-    KillWorker(*worker);
-    return Take();
-  }
-  if (ExitCodeOf(aborted.code()) != 0) return {};
-  pb::Cause cause =
-      OwnCause(pb::Cause::INTERNAL, ExitCode::kInternal,
-               "rank " + std::to_string(rank) + " (" + node_name() + ", local rank " +
-                   std::to_string(worker->local_rank) + ") called MPI_Abort with code 0");
-  cause.set_exit_code(1);
-  cause.set_attempt(attempt_);
-  cause.set_rank(static_cast<int>(rank));
-  cause.set_local_rank(static_cast<int>(worker->local_rank));
-  StopJob(cause);
-  return Take();
-}
-
 // Ranks trust any listener at MASTER_PORT as if it were rank 0.
 AgentActions AgentCore::OnMasterPortTaken(uint32_t user) {
   if (phase_ != Phase::kWorking) return {};
@@ -219,13 +189,20 @@ void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   StopJob(cause);
 }
 
-void AgentCore::OnWorkerExited(pb::WorkerExited exited, Clock::time_point now) {
+void AgentCore::OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point now) {
+  if (!AsksMpiServer(exited)) return EndWorker(exited, now);
+  held_workers_[exited.local_rank()] = {exited, now};
+  Do(agent_action::AskMpiServer{exited.local_rank()});
+}
+
+void AgentCore::EndWorker(pb::WorkerExited exited, Clock::time_point now) {
   const AttemptWorker* worker = workers_.Find(exited.local_rank());
   if (worker == nullptr) return;
   if (const auto aborted = mpi_aborts_.find(worker->rank); aborted != mpi_aborts_.end()) {
-    exited.set_exit_code(std::max(1, ExitCodeOf(aborted->second)));
+    exited.set_exit_code(std::max(1, aborted->second & 0xff));
     exited.set_signal(0);
   }
+  if (mpi_faults_.contains(worker->rank)) exited.set_exit_code(1);
   Log(Describe(*worker) + (exited.signal() != 0
                                ? " was ended by " + SignalName(exited.signal())
                                : " exited with " + std::to_string(exited.exit_code())));
@@ -246,6 +223,10 @@ AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& as
   if (const auto aborted = mpi_aborts_.find(end.event.rank());
       aborted != mpi_aborts_.end() && end.event.evidence().empty())
     end.event.set_evidence("it called MPI_Abort with code " + std::to_string(aborted->second));
+  if (const auto fault = mpi_faults_.find(end.event.rank()); fault != mpi_faults_.end()) {
+    end.event.set_victim(false);
+    end.event.set_evidence(fault->second);
+  }
   if (asked.given_up)
     end.event.set_evidence("it did not answer, and the others went on without it");
   if (end.failed) {

@@ -9,10 +9,11 @@
 
 namespace dslaunch {
 
-int RunAgent(int grpc_fd, int control_fd, int sockets_fd, int command_fd) {
+int RunAgent(int grpc_fd, int control_fd, int sockets_fd, int command_fd,
+             std::string_view pmix_server) {
   asio::io_context loop(1);
   std::unique_ptr<grpc::Server> server;
-  NodeAgent agent(loop, control_fd, sockets_fd,
+  NodeAgent agent(loop, control_fd, sockets_fd, pmix_server,
                   [&server](UniqueFd connection) { ServeFd(*server, std::move(connection)); });
   AgentService service(loop, agent);
   grpc::ServerBuilder builder;

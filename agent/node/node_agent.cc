@@ -16,10 +16,10 @@
 #include "agent/host/gpus.h"
 #include "agent/host/launcher_use.h"
 #include "agent/host/logout.h"
-#include "agent/host/mpi_use.h"
 #include "agent/host/open_files.h"
 #include "agent/host/port_listeners.h"
 #include "agent/logs/log_space.h"
+#include "agent/mpi/mpi_environment.h"
 #include "agent/node/rendezvous_options.h"
 #include "base/errno_text.h"
 #include "base/pass_fd.h"
@@ -60,7 +60,7 @@ void RemoveOldJobsBeside(const std::filesystem::path& node_folder) {
 }  // namespace
 
 NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
-                     std::function<void(UniqueFd)> serve)
+                     std::string_view pmix_server, std::function<void(UniqueFd)> serve)
     : loop_(loop),
       poster_(std::make_shared<LoopPoster>(loop)),
       tick_timer_(loop),
@@ -71,6 +71,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
           [this](std::string_view bytes) { OnSupervisorMessage(bytes); },
           [this](const std::string&) { OnSupervisorGone(); }),
       sockets_(sockets_fd),
+      pmix_server_(pmix_server),
       events_(loop),
       serve_(std::move(serve)) {
   Tick();
@@ -121,13 +122,12 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   if (!gpus.ok() && request.device() != pb::DEVICE_CPU)
     return Error{gpus.error().code, node_name + ": " + gpus.error().message};
   info.set_gpus(static_cast<uint32_t>(gpus.ok() ? *gpus : 0));
-  info.set_mpi(MpiUse(program_->program()));
   if (request.node_index() == 0 && !request.program().nested()) {
     const ResolvedProgram& program = program_->program();
     const std::string warning = ShellLauncherWarning(program.argv, program.cwd);
     if (!warning.empty()) Notify(warning);
   }
-  info.set_has_pmix(!PmixLibraryFolder(program_->environment()).empty());
+  info.set_no_pmix(WhyNoPmix());
   if (request.detachable()) {
     DSL_TRY_ASSIGN(
         attach_socket_,

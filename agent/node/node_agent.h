@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/host/pid_file.h"
@@ -18,13 +19,13 @@
 #include "agent/logs/filtered_log.h"
 #include "agent/logs/job_folder.h"
 #include "agent/logs/log_keeping.h"
+#include "agent/mpi/pmix_helper.h"
 #include "agent/node/agent_action_queue.h"
 #include "agent/node/agent_core.h"
 #include "agent/node/attach_socket.h"
 #include "agent/node/election_link.h"
 #include "agent/node/heartbeat.h"
 #include "agent/node/node_program.h"
-#include "agent/node/pmix_helper.h"
 #include "agent/node/rank_link_hub.h"
 #include "agent/node/rank_stdin.h"
 #include "agent/node/rendezvous_link.h"
@@ -43,8 +44,9 @@ namespace dslaunch {
 class NodeAgent {
  public:
   // `control_fd`: the supervisor (proto/supervisor.proto). `sockets_fd`: it takes sockets for
-  // workers there. `serve` takes a further connection for the Agent service.
-  NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd,
+  // workers there. `pmix_server`: dslaunch-pmix, the program itself; empty: there is none. `serve`
+  // takes a further connection for the Agent service.
+  NodeAgent(asio::io_context& loop, int control_fd, int sockets_fd, std::string_view pmix_server,
             std::function<void(UniqueFd)> serve);
   ~NodeAgent();
 
@@ -92,6 +94,8 @@ class NodeAgent {
   void Do(agent_action::LeaveRendezvous& action);
   void Do(agent_action::PlanWorkers& action);
   void Do(agent_action::DescribeWorker& action);
+  void Do(agent_action::StartMpiServer& action);
+  void Do(agent_action::AskMpiServer& action);
   void Do(agent_action::InspectWorker& action);
   void Do(agent_action::ReservePort& action);
   void Do(agent_action::SweepOrphans& action);
@@ -111,13 +115,13 @@ class NodeAgent {
                       std::function<void(Result<RendezvousRoute>)> then);
   Result<void> TryFailover(const pb::FailoverRequest& request);
   RankLinkPlan PlanRankLinks(const agent_action::PlanWorkers& plan) const;
-  // Starts this attempt's PMIx server; then the ranks.
-  Result<void> StartPmix(const agent_action::PlanWorkers& plan);
-  // What each rank needs of its PMIx server, by local rank; empty: there is none.
-  void StartRanks(const agent_action::PlanWorkers& plan, const pb::PmixClients& pmix);
+  // Why ranks that speak PMIx cannot be joined here; empty: they can.
+  std::string WhyNoPmix() const;
+  // Opens what ranks of this attempt that use MPI look for.
+  Result<void> OpenMpi(const agent_action::PlanWorkers& plan);
   void FailToPlan(uint64_t attempt, const Error& error);
-  Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan,
-                                   const pb::PmixClients& pmix);
+  Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
+  void AddMpi(pb::SpawnWorkers& specs) const;
   Result<void> OpenStdin(pb::WorkerSpec& rank_0);
   void OpenRankLinks();
   void OpenVotes();
@@ -142,6 +146,7 @@ class NodeAgent {
   AgentActionQueue actions_;
   FramedSocket supervisor_;
   const UniqueFd sockets_;  // to the supervisor
+  const std::string_view pmix_server_;
 
   std::optional<NodeProgram> program_;
   std::optional<JobFolder> folder_;

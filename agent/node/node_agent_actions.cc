@@ -9,6 +9,7 @@
 #include "agent/host/oom.h"
 #include "agent/host/python_environment.h"
 #include "agent/host/thread_states.h"
+#include "agent/mpi/mpi_environment.h"
 #include "agent/node/kept_result.h"
 #include "agent/node/node_agent.h"
 #include "agent/supervisor/orphan_sweep.h"
@@ -146,7 +147,17 @@ Result<void> NodeAgent::OpenStdin(pb::WorkerSpec& rank_0) {
   return {};
 }
 
-Result<void> NodeAgent::StartPmix(const agent_action::PlanWorkers& plan) {
+std::string NodeAgent::WhyNoPmix() const {
+  if (pmix_server_.empty())
+    return "this dslaunch was built without OpenPMIx (Debian, Ubuntu: libpmix-dev)";
+  if (PmixLibraryFolder(program_->environment()).empty())
+    return core_.node_name() +
+           " has no OpenPMIx library, libpmix.so.2; install it there (Debian, Ubuntu: libpmix2; "
+           "Fedora: pmix)";
+  return "";
+}
+
+Result<void> NodeAgent::OpenMpi(const agent_action::PlanWorkers& plan) {
   const pb::PrepareRequest& prepare = core_.prepare();
   std::vector<pb::Node> members;
   for (const uint32_t index : IndexesOf(plan.assignment.members(), core_.nodes().size()))
@@ -155,35 +166,59 @@ Result<void> NodeAgent::StartPmix(const agent_action::PlanWorkers& plan) {
   DSL_TRY_ASSIGN(options.job,
                  MakePmixJob(prepare.job_id(), plan.attempt, plan.assignment, members));
   options.job.set_rank_socket(rank_socket_);
-  options.is_own_program = run_.use_pmi();
-  // What else may run here is its own command's choice.
-  if (core_.own())
-    options.server_path = core_.own()->pmix_server();
-  else
-    options.server = run_.pmix_server();
+  if (run_.mpi().server() == pb::MpiService::PMIX) options.program = pmix_server_;
+  options.no_pmix = run_.mpi().no_pmix();
   options.environment = program_->environment();
   options.log_path = folder_->path() + "/pmix.log";
-  DSL_TRY_ASSIGN(
-      pmix_,
-      PmixHelper::Start(loop_, std::move(options),
-                        {.on_started =
-                             [this, plan](const Result<pb::PmixClients>& clients) {
-                               if (clients.ok()) return StartRanks(plan, *clients);
-                               FailToPlan(plan.attempt, clients.error());
-                             },
-                         .on_lost =
-                             [this](const std::string& why) {
-                               Feed([&](Clock::time_point) { return core_.OnPmixServerLost(why); });
-                             },
-                         .on_aborted =
-                             [this](const pb::PmixAbort& aborted) {
-                               Feed([&](Clock::time_point) { return core_.OnMpiAbort(aborted); });
-                             }}));
+  DSL_TRY_ASSIGN(pmix_,
+                 PmixHelper::Open(
+                     loop_, std::move(options),
+                     {.on_failed =
+                          [this](const std::string& why) {
+                            Feed([&](Clock::time_point) { return core_.OnMpiFailed(why); });
+                          },
+                      .on_aborted =
+                          [this](const pb::PmixAbort& aborted) {
+                            Feed([&](Clock::time_point) { return core_.OnMpiAbort(aborted); });
+                          },
+                      .on_rank =
+                          [this](const pb::PmixRank& rank) {
+                            Feed([&](Clock::time_point now) { return core_.OnMpiRank(rank, now); });
+                          }}));
   return {};
 }
 
-Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan,
-                                            const pb::PmixClients& pmix) {
+void NodeAgent::Do(agent_action::StartMpiServer&) {
+  if (pmix_) return pmix_->Begin();
+  if (!core_.MayRanksRun()) return;
+  Feed([this](Clock::time_point) {
+    return core_.OnMpiFailed("ranks of other nodes use MPI, which those of this node cannot join");
+  });
+}
+
+void NodeAgent::Do(agent_action::AskMpiServer& action) {
+  if (pmix_) return pmix_->Ask(action.local_rank);
+  pb::PmixRank answer;  // there is no server that the rank could have joined
+  answer.set_local_rank(action.local_rank);
+  answer.set_is_answer(true);
+  Feed([&](Clock::time_point now) { return core_.OnMpiRank(answer, now); });
+}
+
+void NodeAgent::AddMpi(pb::SpawnWorkers& specs) const {
+  if (!pmix_) return;
+  const auto inherited =
+      std::ranges::remove_if(*specs.mutable_env(), &IsOfAnotherMpiServer).begin();
+  specs.mutable_env()->erase(inherited, specs.mutable_env()->end());
+  const std::vector<PmixHelper::Client>& clients = pmix_->clients();
+  const int count = std::min(specs.workers_size(), static_cast<int>(clients.size()));
+  for (int i = 0; i < count; ++i) {
+    const PmixHelper::Client& client = clients[static_cast<size_t>(i)];
+    for (const std::string& entry : client.environment) specs.mutable_workers(i)->add_env(entry);
+    specs.mutable_workers(i)->set_pmi_socket(client.pmi_path);
+  }
+}
+
+Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan) {
   RankPlace place;
   place.attempt = plan.attempt;
   place.assignment = plan.assignment;
@@ -197,11 +232,7 @@ Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& pla
     DSL_TRY(OpenStdin(rank_0));
     DSL_TRY(GiveMasterPort(rank_0));
   }
-  for (int i = 0; i < std::min(planned.specs.workers_size(), pmix.by_local_rank_size()); ++i) {
-    for (const std::string& entry : pmix.by_local_rank(i).env())
-      planned.specs.mutable_workers(i)->add_env(entry);
-    planned.specs.mutable_workers(i)->set_pmi_socket(pmix.by_local_rank(i).pmi_socket());
-  }
+  AddMpi(planned.specs);
   return planned;
 }
 
@@ -222,19 +253,14 @@ RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) con
 
 void NodeAgent::Do(agent_action::PlanWorkers& action) {
   if (rank_links_) rank_links_->BeginAttempt(PlanRankLinks(action));
-  if (!run_.use_pmix() && !run_.use_pmi()) return StartRanks(action, {});
-  if (const Result<void> started = StartPmix(action); !started.ok())
-    FailToPlan(action.attempt, started.error());
-}
-
-void NodeAgent::FailToPlan(uint64_t attempt, const Error& error) {
-  const Error named = {error.code, core_.node_name() + ": " + error.message};
-  Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(attempt, named); });
-}
-
-void NodeAgent::StartRanks(const agent_action::PlanWorkers& action, const pb::PmixClients& pmix) {
-  if (core_.phase() != AgentCore::Phase::kWorking || core_.attempt() != action.attempt) return;
-  Result<PlannedWorkers> planned = PlanRanks(action, pmix);
+  if (run_.mpi().server() != pb::MpiService::NONE) {
+    if (const Result<void> opened = OpenMpi(action); !opened.ok()) {
+      if (run_.mpi().is_required()) return FailToPlan(action.attempt, opened.error());
+      Notify(core_.node_name() +
+             ": ranks that use MPI cannot be joined here: " + opened.error().message);
+    }
+  }
+  Result<PlannedWorkers> planned = PlanRanks(action);
   Result<pb::SpawnWorkers> specs =
       planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
   if (planned.ok()) {
@@ -248,6 +274,11 @@ void NodeAgent::StartRanks(const agent_action::PlanWorkers& action, const pb::Pm
     log_keeping_->AddRank(worker.rank, worker.folder);
   workers_life_ = {action.attempt, program_->program().cwd, Clock::now(), OutOfMemoryKills(),
                    PythonInterpreterOf(program_->program().argv.front(), program_->environment())};
+}
+
+void NodeAgent::FailToPlan(uint64_t attempt, const Error& error) {
+  const Error named = {error.code, core_.node_name() + ": " + error.message};
+  Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(attempt, named); });
 }
 
 void NodeAgent::Do(agent_action::DescribeWorker& action) {

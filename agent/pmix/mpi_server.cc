@@ -3,8 +3,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +19,7 @@
 #include "agent/pmix/peer_links.h"
 #include "agent/pmix/pmi_core.h"
 #include "agent/pmix/pmi_sockets.h"
+#include "base/deadline.h"
 #include "base/exit_code.h"
 #include "base/unique_fd.h"
 #include "proto/wire/framed_socket.h"
@@ -24,18 +27,19 @@
 namespace dslaunch {
 namespace {
 
+constexpr milliseconds kClosedDelay(1'000);
+
 class MpiServer {
  public:
   MpiServer(asio::io_context& loop, UniqueFd agent, const PmixLibrary* library)
       : loop_(loop),
         library_(library),
-        pmi_sockets_(
-            loop, PmiCore::kMaxLineBytes,
-            {.on_line = [this](uint32_t local_rank,
-                               std::string_view line) { OnPmiLine(local_rank, line); },
-             .on_closed = [this](uint32_t local_rank) { CarryOut(pmi_->OnClosed(local_rank)); }}),
+        pmi_sockets_(loop, PmiCore::kMaxLineBytes,
+                     {.on_line = [this](uint32_t local_rank,
+                                        std::string_view line) { OnPmiLine(local_rank, line); },
+                      .on_closed = [this](uint32_t local_rank) { OnPmiClosed(local_rank); }}),
         agent_(
-            loop, std::move(agent), [this](std::string_view bytes) { OnJob(bytes); },
+            loop, std::move(agent), [this](std::string_view bytes) { OnAgentMessage(bytes); },
             [this](const std::string&) { End(); }) {}
 
  private:
@@ -47,28 +51,35 @@ class MpiServer {
     _exit(ToInt(ExitCode::kOk));
   }
 
-  void OnJob(std::string_view bytes) {
-    if (exchange_ || !job_.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+  void OnAgentMessage(std::string_view bytes) {
+    pb::PmixQuestion question;
+    const int size = static_cast<int>(bytes.size());
+    if (!(exchange_ ? question.ParseFromArray(bytes.data(), size)
+                    : job_.ParseFromArray(bytes.data(), size)))
       _exit(ToInt(ExitCode::kInternal));
+    if (!exchange_) return OnJob();
+    SendState(question.local_rank(), /*is_answer=*/true);
+  }
+
+  void OnJob() {
     if (const Result<void> checked = CheckPmixJob(job_); !checked.ok())
       return SayFailure(checked.error().message);
     exchange_ = std::make_unique<PmixExchange>(job_);
-    Result<pb::PmixClients> clients = library_ != nullptr ? StartLibrary() : pb::PmixClients();
-    if (!clients.ok()) return SayFailure(clients.error().message);
-    *start_.mutable_clients() = *std::move(clients);
-    if (const Result<void> served = ServePmi(*start_.mutable_clients()); !served.ok())
-      return SayFailure(served.error().message);
-    if (job_.nodes_size() == 1) {
-      agent_.Send(start_);
-      return;
+    states_.resize(OwnNode().ranks());
+    if (library_ != nullptr) {
+      if (const Result<void> started = StartLibrary(); !started.ok())
+        return SayFailure(started.error().message);
     }
+    if (const Result<void> served = ServePmi(); !served.ok())
+      return SayFailure(served.error().message);
+    if (job_.nodes_size() == 1) return SendStarted();
     links_ = std::make_unique<PeerLinks>(
         loop_, job_,
         PeerLinks::Handlers{
             .on_ready =
                 [this](const Result<void>& ready) {
                   if (!ready.ok()) return SayFailure(ready.error().message);
-                  agent_.Send(start_);
+                  SendStarted();
                 },
             .on_message =
                 [this](uint32_t node_rank, pb::PmixMessage message) {
@@ -78,7 +89,9 @@ class MpiServer {
     links_->Open();
   }
 
-  Result<pb::PmixClients> StartLibrary() {
+  const pb::PmixNode& OwnNode() const { return job_.nodes(static_cast<int>(job_.node_rank())); }
+
+  Result<void> StartLibrary() {
     return library_->start(
         job_,
         {.on_fence =
@@ -93,6 +106,13 @@ class MpiServer {
                asio::post(loop_,
                           [this, id, rank] { CarryOut(exchange_->OnLocalRequest(id, rank)); });
              },
+         .on_rank =
+             [this](uint32_t rank, bool has_finalized) {
+               asio::post(loop_, [this, rank, has_finalized] {
+                 SetState(rank - OwnNode().first_rank(),
+                          has_finalized ? pb::PmixRank::FINALIZED : pb::PmixRank::JOINED);
+               });
+             },
          .on_abort =
              [this](uint32_t rank, int status) {
                asio::post(loop_,
@@ -106,27 +126,55 @@ class MpiServer {
              }});
   }
 
-  // Ranks that speak PMIx get it too, and leave it alone.
-  Result<void> ServePmi(pb::PmixClients& clients) {
+  // Ranks that speak PMIx have a connection too, and leave it alone.
+  Result<void> ServePmi() {
     pmi_ = std::make_unique<PmiCore>(job_);
     for (uint32_t local_rank = 0; local_rank < pmi_->local_size(); ++local_rank) {
       const int index = static_cast<int>(local_rank);
-      pb::PmixClient& client = index < clients.by_local_rank_size()
-                                   ? *clients.mutable_by_local_rank(index)
-                                   : *clients.add_by_local_rank();
-      DSL_TRY_ASSIGN(*client.mutable_pmi_socket(), pmi_sockets_.Listen(job_.folder(), local_rank));
-      for (std::string& entry : pmi_->EnvironmentOf(local_rank)) client.add_env(std::move(entry));
+      if (index >= job_.pmi_sockets_size()) break;
+      const pb::PmiSocket& socket = job_.pmi_sockets(index);
+      if (socket.fd() == 0)
+        OnPmiClosed(local_rank);
+      else
+        DSL_TRY(pmi_sockets_.Add(local_rank, UniqueFd(static_cast<int>(socket.fd())),
+                                 socket.is_connected()));
     }
     return {};
   }
 
   void OnPmiLine(uint32_t local_rank, std::string_view line) {
     Result<PmiActions> actions = pmi_->OnLine(local_rank, line);
-    if (actions.ok()) return CarryOut(*std::move(actions));
+    if (actions.ok()) {
+      SetState(local_rank, std::max(pmi_->StateOf(local_rank), states_[local_rank]));
+      return CarryOut(*std::move(actions));
+    }
     std::fprintf(stderr, "%s: local rank %u: %s\n", program_invocation_short_name, local_rank,
                  actions.error().message.c_str());
     pmi_sockets_.Close(local_rank);
     CarryOut(pmi_->OnClosed(local_rank));
+  }
+
+  // Ranks that wait for this one get an error, but not before its agent knows of its end: that is
+  // the first cause.
+  void OnPmiClosed(uint32_t local_rank) {
+    const auto delay = std::make_shared<asio::steady_timer>(loop_, kClosedDelay);
+    delay->async_wait(
+        [this, local_rank, delay](std::error_code) { CarryOut(pmi_->OnClosed(local_rank)); });
+  }
+
+  void SetState(uint32_t local_rank, pb::PmixRank::State state) {
+    if (local_rank >= states_.size() || states_[local_rank] == state) return;
+    states_[local_rank] = state;
+    SendState(local_rank, /*is_answer=*/false);
+  }
+
+  void SendState(uint32_t local_rank, bool is_answer) {
+    if (local_rank >= states_.size()) return;
+    pb::PmixReport report;
+    report.mutable_rank()->set_local_rank(local_rank);
+    report.mutable_rank()->set_state(states_[local_rank]);
+    report.mutable_rank()->set_is_answer(is_answer);
+    Report(report);
   }
 
   void OnMessage(uint32_t node_rank, pb::PmixMessage message) {
@@ -172,7 +220,23 @@ class MpiServer {
     report.mutable_aborted()->set_rank(rank);
     report.mutable_aborted()->set_code(code);
     report.mutable_aborted()->set_waits(waits);
-    agent_.Send(report);
+    Report(report);
+  }
+
+  // `started` is to be the first report.
+  void SendStarted() {
+    pb::PmixReport started;
+    started.set_started(true);
+    agent_.Send(started);
+    has_started_ = true;
+    for (const pb::PmixReport& report : std::exchange(unsent_, {})) agent_.Send(report);
+  }
+
+  void Report(const pb::PmixReport& report) {
+    if (has_started_)
+      agent_.Send(report);
+    else
+      unsent_.push_back(report);
   }
 
   void SayFailure(const std::string& why) {
@@ -184,7 +248,9 @@ class MpiServer {
   asio::io_context& loop_;
   const PmixLibrary* const library_;
   pb::PmixJob job_;
-  pb::PmixReport start_;
+  bool has_started_ = false;
+  std::vector<pb::PmixReport> unsent_;       // before it has
+  std::vector<pb::PmixRank::State> states_;  // by local rank
   std::unique_ptr<PmixExchange> exchange_;
   std::unique_ptr<PeerLinks> links_;  // null: one node
   std::unique_ptr<PmiCore> pmi_;

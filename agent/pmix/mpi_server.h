@@ -20,6 +20,8 @@ struct PmixRequests {
   // `id` is below kPmiFence.
   std::function<void(uint64_t id, std::vector<uint32_t> ranks, std::string data)> on_fence;
   std::function<void(uint64_t id, uint32_t rank)> on_request;
+  // A rank has called MPI_Init or MPI_Finalize, or the like.
+  std::function<void(uint32_t rank, bool has_finalized)> on_rank;
   // A rank has called MPI_Abort, or the like.
   std::function<void(uint32_t rank, int status)> on_abort;
   // The answer to ask.
@@ -28,7 +30,7 @@ struct PmixRequests {
 
 // OpenPMIx's library (pmix_library.h).
 struct PmixLibrary {
-  Result<pb::PmixClients> (*start)(const pb::PmixJob& job, PmixRequests requests);
+  Result<void> (*start)(const pb::PmixJob& job, PmixRequests requests);
   void (*end_ticket)(uint64_t id, std::string data, const std::string& failure);
   void (*ask)(const pb::ModexRequest& request);
 };

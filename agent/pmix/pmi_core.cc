@@ -66,11 +66,11 @@ PmiCore::PmiCore(const pb::PmixJob& job)
   for (const pb::PmixNode& node : job.nodes()) world_size_ += node.ranks();
 }
 
-std::vector<std::string> PmiCore::EnvironmentOf(uint32_t local_rank) const {
-  return {"PMI_RANK=" + std::to_string(first_rank_ + local_rank),
-          "PMI_SIZE=" + std::to_string(world_size_),
-          "MPI_LOCALRANKID=" + std::to_string(local_rank),
-          "MPI_LOCALNRANKS=" + std::to_string(local_size())};
+pb::PmixRank::State PmiCore::StateOf(uint32_t local_rank) const {
+  const Rank& rank = ranks_.at(local_rank);
+  return rank.has_finalized ? pb::PmixRank::FINALIZED
+         : rank.has_begun   ? pb::PmixRank::JOINED
+                            : pb::PmixRank::NOT_JOINED;
 }
 
 Result<PmiActions> PmiCore::OnLine(uint32_t local_rank, std::string_view line) {
@@ -112,7 +112,7 @@ Result<PmiActions> PmiCore::OnLine(uint32_t local_rank, std::string_view line) {
   if (command == "get") return reply(Get(words));
   if (command == "barrier_in") return EnterBarrier(local_rank);
   if (command == "finalize") {
-    rank.has_ended = true;
+    rank.has_ended = rank.has_finalized = true;
     return reply("cmd=finalize_ack rc=0");
   }
   if (command == "abort") {

@@ -57,8 +57,7 @@ class PmiCore {
   explicit PmiCore(const pb::PmixJob& job);
 
   uint32_t local_size() const { return static_cast<uint32_t>(ranks_.size()); }
-  // What a rank of this node needs in its environment, NAME=VALUE, besides PMI_FD.
-  std::vector<std::string> EnvironmentOf(uint32_t local_rank) const;
+  pb::PmixRank::State StateOf(uint32_t local_rank) const;
 
   // `line` of a rank of this node, without its end. Error kBadInput, a sentence without a name: no
   // library sends this.
@@ -74,6 +73,7 @@ class PmiCore {
     bool has_begun = false;
     bool waits = false;  // in the barrier
     bool has_ended = false;
+    bool has_finalized = false;
     bool sends_spawn = false;  // a request of several lines
   };
   using Words = std::map<std::string, std::string, std::less<>>;

@@ -1,8 +1,5 @@
 #include "agent/pmix/pmi_sockets.h"
 
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <asio/buffer.hpp>
 #include <asio/local/stream_protocol.hpp>
 #include <asio/post.hpp>
@@ -14,7 +11,6 @@ namespace dslaunch {
 struct PmiSockets::Rank {
   explicit Rank(asio::io_context& loop) : listener(loop), connection(loop) {}
 
-  std::string path;
   asio::local::stream_protocol::acceptor listener;
   asio::local::stream_protocol::socket connection;
   std::string input;
@@ -25,31 +21,33 @@ PmiSockets::PmiSockets(asio::io_context& loop, size_t max_line_bytes, Handlers h
 
 PmiSockets::~PmiSockets() = default;
 
-Result<std::string> PmiSockets::Listen(const std::string& folder, uint32_t local_rank) {
+Result<void> PmiSockets::Add(uint32_t local_rank, UniqueFd fd, bool is_connected) {
   const auto rank = std::make_shared<Rank>(loop_);
-  rank->path = folder + "/pmi." + std::to_string(local_rank);
+  const asio::local::stream_protocol protocol;
   std::error_code error;
-  if (rank->path.size() >= sizeof(sockaddr_un::sun_path))
-    error = std::make_error_code(std::errc::filename_too_long);
-  const asio::local::stream_protocol::endpoint place =
-      error ? asio::local::stream_protocol::endpoint()
-            : asio::local::stream_protocol::endpoint(rank->path);
-  if (!error) rank->listener.open(place.protocol(), error);
-  if (!error) rank->listener.bind(place, error);
-  if (!error) rank->listener.listen(1, error);
-  if (error)
-    return Error{ExitCode::kIo, "listen at " + rank->path + " for a rank: " + error.message() +
-                                    "; TMPDIR chooses another folder"};
+  if (is_connected)
+    rank->connection.assign(protocol, fd.get(), error);
+  else
+    rank->listener.assign(protocol, fd.get(), error);
+  if (error) return Error{ExitCode::kIo, "take the socket of a rank: " + error.message()};
+  static_cast<void>(fd.Release());  // it is the rank's
   ranks_[local_rank] = rank;
+  if (is_connected) {
+    Begin(local_rank, rank);
+    return {};
+  }
   rank->listener.async_accept(rank->connection, [this, local_rank, rank](std::error_code failed) {
     std::error_code ignored;
     rank->listener.close(ignored);
-    ::unlink(rank->path.c_str());
-    if (failed) return;
-    rank->connection.non_blocking(true, ignored);
-    Read(local_rank, rank);
+    if (!failed) Begin(local_rank, rank);
   });
-  return rank->path;
+  return {};
+}
+
+void PmiSockets::Begin(uint32_t local_rank, const std::shared_ptr<Rank>& rank) {
+  std::error_code ignored;
+  rank->connection.non_blocking(true, ignored);
+  Read(local_rank, rank);
 }
 
 void PmiSockets::Read(uint32_t local_rank, const std::shared_ptr<Rank>& rank) {

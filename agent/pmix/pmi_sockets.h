@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/unique_fd.h"
 
 namespace dslaunch {
 
@@ -27,14 +28,16 @@ class PmiSockets {
   PmiSockets(asio::io_context& loop, size_t max_line_bytes, Handlers handlers);
   ~PmiSockets();
 
-  // Waits for the one connection of that rank at a socket in `folder`, and returns its path. kIo.
-  Result<std::string> Listen(const std::string& folder, uint32_t local_rank);
+  // Takes the connection of that rank, or, unless `is_connected`, the socket that listens for it.
+  // kIo.
+  Result<void> Add(uint32_t local_rank, UniqueFd fd, bool is_connected);
   // A rank that does not read what it asked for is closed.
   void Send(uint32_t local_rank, const std::string& line);
   void Close(uint32_t local_rank);
 
  private:
   struct Rank;
+  void Begin(uint32_t local_rank, const std::shared_ptr<Rank>& rank);
   void Read(uint32_t local_rank, const std::shared_ptr<Rank>& rank);
   void End(uint32_t local_rank);
 

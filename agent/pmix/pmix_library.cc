@@ -1,7 +1,10 @@
 #include "agent/pmix/pmix_library.h"
 
+#include <fcntl.h>
 #include <pmix.h>
 #include <pmix_server.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,17 +23,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kReadyLimit(20'000);
-// Open MPI 4 believes in a PMIx server only where it knows the launcher, and makes each rank a
-// world of its own else: its component schizo/orte says so, and where a scheduler's variables are
-// set that of the scheduler; ess/pmi is what asks the server. Others do not read these.
-constexpr const char* kForOpenMpi4[] = {"OMPI_MCA_ess=pmi",
-                                        "OMPI_MCA_schizo=^orte,slurm,alps,flux,jsm"};
-// Where Open MPI 4 and 5 keep the memory that ranks of a node share: in the job's own folder, which
-// is removed however the ranks end. Their file names do not tell two nodes of one machine apart.
-constexpr const char* kSharedMemoryFolders[] = {"OMPI_MCA_btl_vader_backing_directory",
-                                                "OMPI_MCA_btl_sm_backing_directory"};
+// Where the library is to listen; -1 once it does.
+int g_listener = -1;
 
+constexpr milliseconds kReadyLimit(20'000);
 // A list of pmix_info_t, made by hand: the library's own helpers for it differ between its versions
 // 4.0 and 5. The library copies what it is given.
 class InfoList {
@@ -109,7 +105,18 @@ bool IsOurs(const pmix_proc_t& proc) {
 
 // --- What the library calls. PMIX_OPERATION_SUCCEEDED: done, and no answer follows. ---
 
-pmix_status_t OnClient(const pmix_proc_t*, void*, pmix_op_cbfunc_t, void*) {
+void NoteClient(const pmix_proc_t* proc, bool has_finalized) {
+  if (proc != nullptr && IsOurs(*proc) && proc->rank != PMIX_RANK_WILDCARD)
+    TheServer().requests.on_rank(proc->rank, has_finalized);
+}
+
+pmix_status_t OnConnected(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void*) {
+  NoteClient(proc, /*has_finalized=*/false);
+  return PMIX_OPERATION_SUCCEEDED;
+}
+
+pmix_status_t OnFinalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void*) {
+  NoteClient(proc, /*has_finalized=*/true);
   return PMIX_OPERATION_SUCCEEDED;
 }
 
@@ -227,8 +234,8 @@ Result<std::string> Compressed(const std::string& what, const std::string& list,
 
 Result<void> StartServer(const pb::PmixJob& job) {
   static pmix_server_module_t module;  // the library keeps a pointer
-  module.client_connected = &OnClient;
-  module.client_finalized = &OnClient;
+  module.client_connected = &OnConnected;
+  module.client_finalized = &OnFinalized;
   module.abort = &OnAbort;
   module.fence_nb = &OnFence;
   module.direct_modex = &OnModex;
@@ -242,6 +249,7 @@ Result<void> StartServer(const pb::PmixJob& job) {
   info.AddText(PMIX_SERVER_TMPDIR, job.folder());
   info.AddText(PMIX_SYSTEM_TMPDIR, job.folder());
   info.AddText(PMIX_HOSTNAME, job.nodes(static_cast<int>(job.node_rank())).name());
+  g_listener = static_cast<int>(job.pmix_listener());
   const pmix_status_t status = PMIx_server_init(&module, info.data(), info.size());
   return status == PMIX_SUCCESS ? Result<void>() : Refused("start", status);
 }
@@ -306,7 +314,7 @@ pmix_proc_t ProcOf(uint32_t rank) {
   return proc;
 }
 
-Result<pb::PmixClient> RegisterRank(uint32_t rank, const std::string& folder) {
+Result<void> RegisterRank(uint32_t rank, const std::string& uri) {
   const pmix_proc_t proc = ProcOf(rank);
   DSL_TRY(Await("register a rank", [&](pmix_op_cbfunc_t answer, void* context) {
     return PMIx_server_register_client(&proc, ::geteuid(), ::getegid(), nullptr, answer, context);
@@ -314,18 +322,20 @@ Result<pb::PmixClient> RegisterRank(uint32_t rank, const std::string& folder) {
   char** environment = nullptr;
   const pmix_status_t status = PMIx_server_setup_fork(&proc, &environment);
   if (status != PMIX_SUCCESS) return Refused("environment of a rank", status);
-  pb::PmixClient client;
+  bool has_version = false;
+  bool is_at_uri = false;
   for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
-    client.add_env(*entry);
+    const std::string text = *entry;
+    has_version = has_version || text.starts_with("PMIX_SERVER_URI41=");
+    is_at_uri = is_at_uri || text == "PMIX_SERVER_URI41=" + uri;
     std::free(*entry);
   }
   std::free(environment);
-  for (const char* entry : kForOpenMpi4) client.add_env(entry);
-  for (const char* variable : kSharedMemoryFolders) {
-    // Set by the user: this process has the environment of the node's programs.
-    if (std::getenv(variable) == nullptr) client.add_env(std::string(variable) + "=" + folder);
-  }
-  return client;
+  if (is_at_uri) return {};
+  return Error{ExitCode::kUnavailable,
+               has_version
+                   ? "OpenPMIx: its server does not listen where the ranks look for it, " + uri
+                   : "OpenPMIx on this node is older than 4.1; install a newer one"};
 }
 
 void OnReply(pmix_status_t status, char* data, size_t bytes, void* context) {
@@ -340,7 +350,22 @@ void OnReply(pmix_status_t status, char* data, size_t bytes, void* context) {
 
 }  // namespace
 
-Result<pb::PmixClients> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests) {
+}  // namespace dslaunch
+
+// The library makes its socket by itself and cannot be given one, but ranks look for it at a socket
+// that listens already: that takes the place of the first one that it binds. The library finds this
+// function before the C library's, because it is the program's own.
+extern "C" __attribute__((visibility("default"))) int bind(int socket, const sockaddr* address,
+                                                           socklen_t size) noexcept {
+  const bool is_tcp = address->sa_family == AF_INET || address->sa_family == AF_INET6;
+  if (is_tcp && dslaunch::g_listener > 0)
+    return ::dup3(std::exchange(dslaunch::g_listener, -1), socket, O_CLOEXEC) < 0 ? -1 : 0;
+  return static_cast<int>(::syscall(SYS_bind, socket, address, size));
+}
+
+namespace dslaunch {
+
+Result<void> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests) {
   Server& server = TheServer();
   server.requests = std::move(requests);
   server.nspace = job.nspace();
@@ -349,13 +374,10 @@ Result<pb::PmixClients> StartPmixLibrary(const pb::PmixJob& job, PmixRequests re
   for (const pb::PmixNode& node : job.nodes()) server.world_size += node.ranks();
   DSL_TRY(StartServer(job));
   DSL_TRY(RegisterJob(job));
-  pb::PmixClients clients;
   const pb::PmixNode& own = job.nodes(static_cast<int>(job.node_rank()));
-  for (uint32_t local_rank = 0; local_rank < own.ranks(); ++local_rank) {
-    DSL_TRY_ASSIGN(*clients.add_by_local_rank(),
-                   RegisterRank(own.first_rank() + local_rank, job.folder()));
-  }
-  return clients;
+  for (uint32_t local_rank = 0; local_rank < own.ranks(); ++local_rank)
+    DSL_TRY(RegisterRank(own.first_rank() + local_rank, job.uri()));
+  return {};
 }
 
 void EndPmixTicket(uint64_t id, std::string data, const std::string& failure) {

@@ -5,10 +5,10 @@
 
 namespace dslaunch {
 
-// Starts the server for the ranks of `job` on this node, once in a process, and returns what each
-// of them needs in its environment, by local rank. `job` as CheckPmixJob takes it. Blocks until the
-// library is ready, 20 s at most. kUnavailable, with the library's own word.
-Result<pb::PmixClients> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests);
+// Starts the server for the ranks of `job` on this node, once in a process, at job.pmix_listener.
+// `job` as CheckPmixJob takes it. Blocks until the library is ready, 20 s at most. kUnavailable,
+// with the library's own word.
+Result<void> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests);
 
 // `failure`: empty, or why not, for this process's log.
 void EndPmixTicket(uint64_t id, std::string data, const std::string& failure);

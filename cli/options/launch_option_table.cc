@@ -391,9 +391,10 @@ OptionTable MakeTable() {
       {.names = "--mpi",
        .group = Group::kProgram,
        .help =
-           "how ranks of MPI programs are joined into one MPI_COMM_WORLD; pmix: by a PMI and PMIx "
+           "how ranks that use MPI are joined into one MPI_COMM_WORLD; pmix: by a PMI and PMIx "
            "server on each node, as Open MPI needs it; pmi: by PMI alone, which is enough for "
-           "MPICH and needs nothing on the nodes; auto: where PROGRAM uses MPI",
+           "MPICH and needs nothing on the nodes; none: each is alone; auto: as pmix, or as pmi "
+           "where a node has no OpenPMIx; a single rank is alone",
        .target = kChoice<&LaunchOptions::mpi, kMpiChoices>,
        .default_value = "auto",
        .horovod = true},

@@ -377,7 +377,6 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.own.set_save_pid(session.save_pid);
     member.own.set_description(session.description);
     *member.own.mutable_filtered() = FilteredLogsOf(session);
-    member.own.set_pmix_server(session.pmix_server);
     member.shown = session.shown;
     member.tags = session.tags;
     member.log_level = session.log_level;

@@ -382,12 +382,6 @@ Result<void> KeepRankRange(const LaunchOptions& options, LaunchPlan& plan) {
   return {};
 }
 
-// By the name of its library. Open MPI's is libmpi.so.20 or later.
-bool IsMpich(const std::string& library) {
-  return library.starts_with("libmpich") || library.starts_with("libmpifort") ||
-         library.starts_with("libmpicxx") || library == "libmpi.so.12";
-}
-
 }  // namespace
 
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
@@ -546,43 +540,21 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
   return line;
 }
 
-Result<MpiDecision> DecideMpi(MpiChoice requested, bool has_server,
-                              const std::vector<NodeMpi>& nodes, int ranks) {
-  const auto user =
-      std::ranges::find_if(nodes, [](const NodeMpi& node) { return !node.use.empty(); });
-  if (requested == MpiChoice::kPmi)
-    return MpiDecision{MpiServer::kPmi, "MPI ranks are joined by PMI, set by --mpi pmi", ""};
-  const bool is_chosen = requested == MpiChoice::kPmix;
-  if (requested == MpiChoice::kNone || (!is_chosen && (user == nodes.end() || ranks == 1)))
-    return MpiDecision();
-  const auto without =
-      std::ranges::find_if(nodes, [](const NodeMpi& node) { return !node.has_pmix; });
-  std::string why;
-  std::string hint;
-  if (!has_server) {
-    why = "dslaunch-pmix, which joins ranks, is not beside dslaunch";
-    hint = "build dslaunch where OpenPMIx is installed (Debian, Ubuntu: libpmix-dev)";
-  } else if (without != nodes.end()) {
-    why = without->name + " has no OpenPMIx library, libpmix.so.2, which joins ranks";
-    hint = "install it there (Debian, Ubuntu: libpmix2; Fedora: pmix)";
-  } else {
-    return MpiDecision{
-        MpiServer::kPmix,
-        "MPI ranks are joined by PMI and PMIx, " +
-            (is_chosen ? "set by --mpi pmix" : "as the program uses MPI (" + user->use + ")"),
-        ""};
+Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix, int ranks) {
+  pb::MpiService service;
+  service.set_is_required(requested == MpiChoice::kPmix || requested == MpiChoice::kPmi);
+  if (requested == MpiChoice::kNone || (requested == MpiChoice::kAuto && ranks == 1))
+    return service;
+  const bool with_pmix = requested != MpiChoice::kPmi && no_pmix.empty();
+  if (requested == MpiChoice::kPmix && !with_pmix)
+    return Error{ExitCode::kUnavailable, "--mpi pmix: " + no_pmix};
+  service.set_server(with_pmix ? pb::MpiService::PMIX : pb::MpiService::PMI);
+  if (requested == MpiChoice::kAuto && !with_pmix) {
+    service.set_no_pmix(
+        "a rank uses an MPI library that joins ranks by PMIx, as Open MPI does, but " + no_pmix +
+        "; or --mpi none makes each rank a world of its own");
   }
-  if (is_chosen) return Error{ExitCode::kUnavailable, "--mpi pmix: " + why + "; " + hint};
-  if (IsMpich(user->use)) {
-    return MpiDecision{MpiServer::kPmi,
-                       "MPI ranks are joined by PMI, as the program uses MPI (" + user->use + ")",
-                       ""};
-  }
-  return MpiDecision{MpiServer::kNone, "",
-                     "the program uses MPI (" + user->use + "), but " + why + ": each of the " +
-                         std::to_string(ranks) +
-                         " ranks is alone in an MPI_COMM_WORLD of size 1; " + hint +
-                         ", or start it with mpirun"};
+  return service;
 }
 
 Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<NodeGpus>& nodes,

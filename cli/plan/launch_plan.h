@@ -12,6 +12,7 @@
 #include "cli/plan/batch_nodes.h"
 #include "cli/plan/slurm_allocation.h"
 #include "hostfiles/hostfile.h"
+#include "proto/agent.pb.h"
 #include "proto/contract/rank_numbering.h"
 
 namespace dslaunch {
@@ -93,28 +94,12 @@ struct DeviceDecision {
   std::string reason;  // one sentence for the user
 };
 
-// Of a node, for DecideMpi.
-struct NodeMpi {
-  std::string name;
-  std::string use;        // what shows that the program uses MPI; empty: nothing does
-  bool has_pmix = false;  // OpenPMIx's library is there
-};
-
-// What joins ranks into one MPI_COMM_WORLD: nothing; dslaunch-pmix, for Open MPI and MPICH; or the
-// agent, for MPICH.
-enum class MpiServer { kNone, kPmix, kPmi };
-
-struct MpiDecision {
-  MpiServer server = MpiServer::kNone;
-  std::string reason;   // of the server
-  std::string warning;  // a sentence: the ranks of an MPI program will not find each other
-};
-
-// `has_server`: dslaunch-pmix is there. `auto` joins ranks where a node's program uses MPI and the
-// server that it needs can run, and warns where it cannot; `pmix` does it, or is an error that
-// names what is missing and how to get it: kUnavailable. `pmi` needs nothing.
-Result<MpiDecision> DecideMpi(MpiChoice requested, bool has_server,
-                              const std::vector<NodeMpi>& nodes, int ranks);
+// Returns what joins the ranks that use MPI into one MPI_COMM_WORLD. `no_pmix`: the first reason of
+// a node for which ranks that speak PMIx cannot be joined; empty: they can. `auto` offers PMI and
+// PMIx to several ranks, or PMI alone where PMIx cannot be had, and ranks that speak PMIx then fail
+// with the reason; a single rank needs no server. With `pmix` the reason is an error: kUnavailable.
+// `pmi` needs nothing.
+Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix, int ranks);
 
 // `auto` takes CUDA when every node has a GPU for each slot, CPU when no node has any, and refuses
 // what lies between; so does `cuda` with too few. With `one_machine` (the local launcher) the nodes

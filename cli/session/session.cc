@@ -198,8 +198,6 @@ void LaunchSession::Do(action::Run& run) {
   handlers.holding = [this, index, client] {
     if (IsNewest(index, client)) core_.OnHolding(index);
   };
-  if (run.with_pmix_server)  // what cannot be read any more its node misses
-    run.request.set_pmix_server(ReadWhole(options_.pmix_server).value_or(""));
   client->Run(std::move(run.request), std::move(handlers), LimitsOf(index));
 }
 

@@ -59,7 +59,6 @@ struct Prepare {
 struct Run {
   size_t node;
   pb::RunRequest request;
-  bool with_pmix_server;  // to be added: SessionOptions.pmix_server
 };
 
 // Renews the node's lease; answered by OnRenewed.

@@ -201,13 +201,12 @@ void SessionCore::RunAll(Clock::time_point now) {
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
   if (!device.ok()) return FailStart(0, device.error());
-  std::vector<NodeMpi> mpi;
+  std::string no_pmix;
   for (const NodeState& node : nodes_) {
-    if (node.info) mpi.push_back({node.planned->name, node.info->mpi(), node.info->has_pmix()});
+    if (no_pmix.empty() && node.info) no_pmix = node.info->no_pmix();
   }
-  Result<MpiDecision> mpi_decision =
-      DecideMpi(options_.mpi, !options_.pmix_server.empty(), mpi, options_.plan.world_size());
-  if (!mpi_decision.ok()) return FailStart(0, mpi_decision.error());
+  const Result<pb::MpiService> mpi = DecideMpi(options_.mpi, no_pmix, options_.plan.world_size());
+  if (!mpi.ok()) return FailStart(0, mpi.error());
   if (ShouldLog(LogLevel::kInfo)) {
     const std::string shown =
         options_.detach ? "" : options_.shown.Hint(static_cast<size_t>(options_.plan.world_size()));
@@ -215,10 +214,7 @@ void SessionCore::RunAll(Clock::time_point now) {
                              (shown.empty() ? "" : "; " + shown));
   }
   Log(LogLevel::kDebug, device->reason);
-  if (!mpi_decision->warning.empty()) Log(LogLevel::kWarning, mpi_decision->warning);
-  if (mpi_decision->server != MpiServer::kNone) Log(LogLevel::kDebug, mpi_decision->reason);
-  run_.set_use_pmix(mpi_decision->server == MpiServer::kPmix);
-  run_.set_use_pmi(mpi_decision->server == MpiServer::kPmi);
+  *run_.mutable_mpi() = *mpi;
 
   *run_.mutable_rendezvous_endpoints() =
       nodes_[prepare_.rendezvous_node()].info->rendezvous_endpoints();
@@ -237,7 +233,7 @@ void SessionCore::RunAll(Clock::time_point now) {
 }
 
 void SessionCore::Run(size_t index) {
-  action::Run run{index, run_, run_.use_pmix() && !HasOwnPart(index)};
+  action::Run run{index, run_};
   const std::vector<std::string> endpoints = EndpointsFor(index);
   *run.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
   // Its own command shows what its ranks write.

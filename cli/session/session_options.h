@@ -32,7 +32,6 @@ struct SessionOptions {
   pb::Policy policy;
   DeviceChoice device = DeviceChoice::kAuto;
   MpiChoice mpi = MpiChoice::kAuto;
-  std::string pmix_server;                  // path of dslaunch-pmix; empty: there is none
   ShownOutput shown;                        // with `detach` nothing is
   std::vector<std::string> stdout_filters;  // of lines that are copied; empty: none are
   std::vector<std::string> stderr_filters;

@@ -58,7 +58,6 @@ dslaunch: embedded-library zlib [usr/bin/dslaunch]
 dslaunch: spelling-error-in-binary *
 # Started by dslaunch, not by hand.
 dslaunch: no-manual-page [usr/bin/dslaunch-agent]
-dslaunch: no-manual-page [usr/bin/dslaunch-pmix]
 ")
     elseif(component STREQUAL "trainer")
       file(WRITE "${tree}/share/lintian/overrides/dslaunch-trainer" "\

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "agent/logs/rank_selection.h"
+#include "agent/mpi/pmix_helper.h"
 #include "agent/node/attempt_workers.h"
-#include "agent/node/pmix_helper.h"
 #include "agent/node/rank_link_core.h"
 #include "agent/node/worker_specs.h"
 #include "agent/pmix/exchange.h"
@@ -1252,12 +1252,11 @@ bool ParsesPmixReports(const std::string& bytes) {
     const auto report = TakeMessage<pb::PmixReport>(input);
     // The agent hears such a server no more.
     if (!report || !IsTaken(CheckPmixReport(*report, has_started, ranks))) break;
-    Require(report->has_aborted() == has_started, "a report comes before or after its time");
+    Require((report->has_aborted() || report->has_rank()) == has_started,
+            "a report comes before or after its time");
     if (report->has_failure()) break;
-    if (!has_started) {
-      Require(static_cast<uint32_t>(report->clients().by_local_rank_size()) == ranks,
-              "a rank has no environment");
-    }
+    if (report->has_rank())
+      Require(report->rank().local_rank() < ranks, "a report is of a rank that is not there");
     has_started = true;
   }
   return has_started;

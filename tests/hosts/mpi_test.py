@@ -75,10 +75,47 @@ class OneWorldHere(MpiCase):
         self.assert_nothing_left()
         self.assert_no_folder_left()
 
-    def test_a_program_that_only_starts_one_with_mpi(self):
-        code, job = self.run_job("--num_gpus", "2", "--mpi", self.mpi, "--show", "all", bash('"$1"'), "-", self.program)
+    def test_one_world_through_any_wrapper(self):
+        script = self.folder / "run.sh"
+        script.write_text('#!/bin/sh\n"$@"\nexit $?\n')
+        script.chmod(0o755)
+        for wrapper in (bash('"$0"'), [script], ["env", "A=1", "timeout", "60", "nice"],
+                        [sys.executable, "-c", "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"],
+                        [sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:], close_fds=False))"]):
+            with self.subTest(wrapper=wrapper):
+                code, job = self.run_job("--num_gpus", "2", "--show", "all", wrapper, self.program, "pairs")
+                self.assert_code(0, code, job)
+                self.assert_one_world(job, 2, 1)
+
+    def test_rank_that_ends_without_mpi_finalize_is_the_first_cause(self):
+        code, job = self.run_job("--num_gpus", "3", self.program, "exit")
+        self.assert_code(1, code, job)
+        self.assert_says(job, r"rank 1 \(\w+, local rank 1\)", "ended with 0 without MPI_Finalize")
+        self.assert_nothing_left()
+        self.assert_no_folder_left()
+
+    def test_rank_that_ends_without_mpi_init_is_the_first_cause(self):
+        for ends in ('[ $RANK = 1 ] && exit 0; exec "$0"', '[ $RANK = 0 ] && sleep 1; [ $RANK = 1 ] && exit 0; exec "$0"',
+                     '[ $RANK = 1 ] && sleep 2 && exit 0; exec "$0"'):
+            with self.subTest(ends=ends):
+                code, job = self.run_job("--num_gpus", "3", bash(ends), self.program)
+                self.assert_code(1, code, job)
+                self.assert_says(job, r"rank 1 \(\w+, local rank 1\)", "ended with 0 without MPI_Init")
+        self.assert_nothing_left()
+
+    def test_jobs_without_mpi_start_no_server(self):
+        job = self.start("--num_gpus", "2", bash(': > "$0/up.$RANK"; sleep 1; exit 0'), self.folder)
+        self.wait_for_files(job, "up.*", 2)
+        self.assertEqual([], [process for process in self.leftovers() if "pmi" in process.comm])
+        self.assert_code(0, self.wait(job), job)
+        self.assert_no_folder_left()
+
+    def test_mpirun_inside_of_a_rank(self):
+        mpirun = [self.mpirun, "-n", "2"] if self.compiler == MPICH_CC else [self.mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2"]
+        code, job = self.run_job("--num_gpus", "2", "--show", "all", bash('exec "$@"'), "-", mpirun, self.program)
         self.assert_code(0, code, job)
-        self.assert_one_world(job, 2, 1)
+        self.assertEqual(2, job.stdout.count("rank 0 of 2, 2 on its node: sum 1, left 1"), job.output)
+        self.assertNotIn("error", job.stderr)
 
     def test_a_restart_is_a_world_of_its_own(self):
         code, job = self.run_job(
@@ -90,7 +127,7 @@ class OneWorldHere(MpiCase):
         self.assert_no_folder_left()
 
     def test_a_killed_server_is_the_first_cause(self):
-        job = self.start("--num_gpus", "2", "--mpi", self.mpi, bash(': > "$1/up.$RANK"; exec sleep 60'), "-", self.folder)
+        job = self.start("--num_gpus", "2", "--mpi", self.mpi, self.program, "wait", self.folder / "up")
         self.wait_for_files(job, "up.*", 2)
         server, = [process for process in self.leftovers() if process.comm == self.server]
         os.kill(server.pid, signal.SIGKILL)
@@ -101,10 +138,30 @@ class OneWorldHere(MpiCase):
 
 
 class Here(OneWorldHere, LauncherCase):
+    mpirun = MPIRUN
+
+    def test_one_world_however_python_imports_mpi4py(self):
+        python = "/usr/bin/python3"
+        if subprocess.run([python, "-c", "import mpi4py"], capture_output=True).returncode != 0:
+            self.skipTest("there is no python3-mpi4py")
+        use = "print(f'rank {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size}: {MPI.COMM_WORLD.allreduce(1)}', flush=True)"
+        package = self.folder / "solver"
+        package.mkdir()
+        (package / "__init__.py").write_text(f"def main():\n    from mpi4py import MPI\n    {use}\n")
+        (package / "__main__.py").write_text("import solver\nsolver.main()\n")
+        (self.folder / "tries.py").write_text(f"try:\n    from mpi4py import MPI\nexcept ImportError:\n    raise\n{use}\n")
+        console = self.folder / "solve"
+        console.write_text(f"#!{python}\nimport sys\nsys.path.insert(0, {str(self.folder)!r})\nimport solver\nsys.exit(solver.main())\n")
+        console.chmod(0o755)
+        for program in (["-m", "solver"], [self.folder / "tries.py"], [console], [python, "-c", f"from mpi4py import MPI; {use}"]):
+            with self.subTest(program=program):
+                code, job = self.run_job("--num_gpus", "2", "--show", "all", program, env={"PYTHON_EXEC": python})
+                self.assert_code(0, code, job)
+                self.assertEqual(["rank 0 of 2: 2", "rank 1 of 2: 2"], sorted(job.stdout.split("\n"))[-2:], job.output)
+
     def test_nothing_is_left_of_killed_agents_and_supervisors(self):
         for count in (1, 2):
-            job = self.start("--num_gpus", "2", "--mpi", "pmix", bash(': > "$1/up.$2.$RANK"; exec sleep 60'), "-", self.folder,
-                             count)
+            job = self.start("--num_gpus", "2", self.program, "wait", self.folder / f"up.{count}")
             self.wait_for_files(job, f"up.{count}.*", 2)
             server, = [process for process in self.leftovers() if process.comm == "dslaunch-pmix"]
             agent = server.ppid
@@ -130,21 +187,15 @@ class Here(OneWorldHere, LauncherCase):
 
 class MpichHere(OneWorldHere, LauncherCase):
     compiler = MPICH_CC
+    mpirun = MPICH_RUN
     mpi = "pmi"
     server = "dslaunch-pmi"
 
-    def test_by_the_server_for_open_mpi_too(self):
-        code, job = self.run_job("--num_gpus", "2", "--mpi", "pmix", "--show", "all", self.program)
+    def test_by_the_agents_own_server(self):
+        code, job = self.run_job("--num_gpus", "2", "--mpi", "pmi", "--show", "all", self.program)
         self.assert_code(0, code, job)
         self.assert_one_world(job, 2, 1)
 
-    def test_a_rank_that_ends_without_the_others(self):
-        # As mpiexec would: those that wait for it do not wait for ever.
-        code, job = self.run_job("--num_gpus", "2", "--mpi", "pmi", bash('[ $RANK = 0 ] || exit 0; exec "$1"'), "-", self.program)
-        self.assertNotEqual(0, code, job.output)
-        self.assert_says(job, "rank 0")
-        self.assert_nothing_left()
-        self.assert_no_folder_left()
 
 
 class OneWorldOnHosts(MpiCase):
@@ -183,6 +234,17 @@ class OneWorldOnHosts(MpiCase):
             self.assert_says(job, r"rank 1 \(node1, local rank 1\)")
             self.assert_nothing_left(within_s=15)
         self.assert_no_folder_left()
+
+    def test_rank_that_leaves_the_others_waiting_is_the_first_cause(self):
+        code, job = self.run_job(self.two_by_two(), self.program, "exit")
+        self.assert_code(1, code, job)
+        self.assert_says(job, r"rank 1 \(node1, local rank 1\)", "ended with 0 without MPI_Finalize")
+        # Ranks of a node that use no MPI, before and after the other node's do.
+        for seconds in (0, 3):
+            code, job = self.run_job(self.two_by_two(), bash('[ $LOCAL_WORLD_SIZE = 2 ] && [ $GROUP_RANK = 1 ] && sleep $1 && exit 0; exec "$0"'), self.program, seconds)
+            self.assert_code(1, code, job)
+            self.assert_says(job, r"rank [23] \(node2, local rank [01]\)", "ended with 0 without MPI_Init")
+        self.assert_nothing_left(within_s=15)
 
     def test_a_killed_rank_is_the_first_cause(self):
         code, job = self.run_job(self.two_by_two(), self.program, "kill")

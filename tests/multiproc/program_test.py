@@ -6,13 +6,12 @@ import os
 import pathlib
 import random
 import re
-import shutil
 import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from awkward_bytes import awkward_strings  # noqa: E402
-from launcher_case import BUILD, DSLAUNCH, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from launcher_case import DSLAUNCH, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
 ONE = ["--launcher", "local", "--num_gpus", "1"]
 TWO = ["--launcher", "local", "--num_gpus", "2"]
@@ -111,26 +110,6 @@ class ByteForByte(ProgramCase):
         file.write_bytes(b"".join(b"V%d=%b\n" % pair for pair in enumerate(values)))
         for report in self.reports(TWO_BY_TWO, self.script(), ranks=4, env={"DS_ENV_FILE": str(file)}):
             self.assertEqual(values, [report["raw"][b"V%d" % i] for i in range(40)], f"seed {seed}")
-
-
-class Mpi(ProgramCase):
-    def test_a_program_for_mpirun_is_told_of(self):
-        script = self.folder / "solve.py"
-        script.write_text("import sys\nif False:\n    pass\ntry:\n    pass\nfinally:\n    sys.exit(0)\nfrom mpi4py import MPI\n")
-        # Without dslaunch-pmix beside it.
-        binaries = self.folder / "bin"
-        binaries.mkdir()
-        for name in ("dslaunch", "dslaunch-agent"):
-            shutil.copy(BUILD / "bin" / name, binaries)
-        popen = self.popen
-        self.popen = lambda argv, *rest, **files: popen([str(binaries / "dslaunch"), *argv[1:]], *rest, **files)
-        code, job = self.run_job(*TWO_BY_TWO, script)
-        self.assert_code(0, code, job)
-        self.assertEqual(1, job.stderr.count("uses MPI"), job.stderr)
-        self.assert_says(job, r"uses MPI \(mpi4py\).*each of the 4 ranks is alone", "mpirun")
-        code, job = self.run_job(*ONE, script)
-        self.assert_code(0, code, job)
-        self.assertNotIn("MPI", job.stderr)
 
 
 class Launchers(ProgramCase):

@@ -1,5 +1,5 @@
-// A program for mpirun: mpi_program [abort CODE | kill | leave | ping BYTES]. Prints one line a
-// rank, which says what it got from the others.
+// A program for mpirun: mpi_program [abort CODE | exit | kill | leave | pairs | ping BYTES | wait
+// FILE]. Prints one line a rank, which says what it got from the others.
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,6 +27,28 @@ static void Ping(int rank, int size, int bytes) {
   free(buffer);
 }
 
+// Each two ranks exchange their numbers.
+static void Pairs(int rank, int size) {
+  for (int other = 0; other < size; ++other) {
+    int theirs = other;
+    if (other == rank) continue;
+    MPI_Sendrecv(&rank, 1, MPI_INT, other, 1, &theirs, 1, MPI_INT, other, 1, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    if (theirs != other) MPI_Abort(MPI_COMM_WORLD, 4);
+  }
+}
+
+// Ends without MPI_Finalize, but says goodbye to the PMI server as that would.
+static void Leave(void) {
+  char reply[64];
+  const char* pmi = getenv("PMI_FD");
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (pmi && write(atoi(pmi), "cmd=finalize\n", 13) == 13 &&
+      read(atoi(pmi), reply, sizeof reply) > 0)
+    _exit(0);
+  _exit(1);
+}
+
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   int rank, size, sum, left, local_size;
@@ -38,16 +60,21 @@ int main(int argc, char** argv) {
   MPI_Comm_size(node, &local_size);
   if (rank == 1 && strcmp(what, "abort") == 0) MPI_Abort(MPI_COMM_WORLD, atoi(argv[2]));
   if (rank == 1 && strcmp(what, "kill") == 0) kill(getpid(), SIGKILL);
+  if (rank == 1 && strcmp(what, "exit") == 0) _exit(0);
+  if (strcmp(what, "pairs") == 0) Pairs(rank, size);
   if (strcmp(what, "ping") == 0) Ping(rank, size, atoi(argv[2]));
+  if (strcmp(what, "wait") == 0) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%d", argv[2], rank);
+    fclose(fopen(path, "w"));
+    sleep(60);
+  }
   MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 0, &left, 1, MPI_INT, (rank + size - 1) % size,
                0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   printf("rank %d of %d, %d on its node: sum %d, left %d\n", rank, size, local_size, sum, left);
   fflush(stdout);
-  if (strcmp(what, "leave") == 0) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    _exit(0);
-  }
+  if (strcmp(what, "leave") == 0) Leave();
   MPI_Finalize();
   return 0;
 }

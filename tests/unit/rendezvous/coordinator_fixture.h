@@ -117,6 +117,11 @@ class CoordinatorFixture : public ::testing::Test {
     message.mutable_rank_lost()->set_rank(rank);
     return Log(message);
   }
+  std::vector<Outgoing> BeginsMpi(uint32_t node) {
+    pb::AgentMessage message = From(node);
+    message.mutable_mpi_begun();
+    return Log(message);
+  }
   std::vector<Outgoing> StopJob(uint32_t node, pb::Cause::Kind kind) {
     pb::AgentMessage message = From(node);
     *message.mutable_stop()->mutable_cause() = MakeCause(kind, node, ExitCode::kUnavailable, "why");

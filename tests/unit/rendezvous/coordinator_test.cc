@@ -85,6 +85,18 @@ TEST_F(CoordinatorTest, TheNodeOfARankThatIsLostIsAskedToEndIt) {
   EXPECT_TRUE(SaysLost(0, 6).empty());  // no node has rank 6
 }
 
+TEST_F(CoordinatorTest, TellsOtherNodesOnceThatMpiHasBegun) {
+  Start();
+  const std::vector<Outgoing> out = BeginsMpi(1);
+  ASSERT_EQ(out.size(), 2u);
+  for (const Outgoing& one : out) {
+    EXPECT_NE(one.session, 2u);
+    EXPECT_TRUE(one.message.has_mpi_begun());
+    EXPECT_EQ(one.message.attempt(), 1u);
+  }
+  EXPECT_TRUE(BeginsMpi(0).empty());
+}
+
 TEST_F(CoordinatorTest, AfterALossThatIsToleratedAnotherEndsTheJob) {
   Start();
   Killed(1, 3, true);

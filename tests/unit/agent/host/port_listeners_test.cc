@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "proto/contract/port_reservation.h"
 
 namespace dslaunch::port_listeners_test {
@@ -93,6 +94,24 @@ TEST(PortListenersTest, WhoIsConnectedDoesNotListen) {
   socklen_t size = sizeof address;
   ASSERT_EQ(::getsockname(client.get(), any, &size), 0);
   EXPECT_THAT(ListenersAt(ntohs(address.sin_port)), IsEmpty());
+}
+
+TEST(PortListenersTest, ConnectedToCountsClientsOnly) {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listener.get(), 4), 0);
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const int port = ntohs(address.sin_port);
+  const auto nobody = ConnectedTo(port);
+  if (!nobody) GTEST_SKIP() << "this kernel has no sock_diag";
+  EXPECT_THAT(*nobody, IsEmpty());
+  const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_THAT(*ConnectedTo(port), ElementsAre(::geteuid()));
 }
 
 }  // namespace

@@ -309,6 +309,86 @@ TEST_F(AgentCoreTest, ARankThatWaitsAfterMpiAbortIsKilledAndEndsWithItsCode) {
   }
 }
 
+// A rank has called MPI_Init.
+pb::PmixRank MpiJoined(uint32_t local_rank) {
+  pb::PmixRank rank;
+  rank.set_local_rank(local_rank);
+  rank.set_state(pb::PmixRank::JOINED);
+  return rank;
+}
+
+pb::PmixRank MpiAnswer(uint32_t local_rank, pb::PmixRank::State state) {
+  pb::PmixRank rank;
+  rank.set_local_rank(local_rank);
+  rank.set_state(state);
+  rank.set_is_answer(true);
+  return rank;
+}
+
+TEST_F(AgentCoreTest, FailsRankThatEndsWith0WithoutMpiFinalize) {
+  Start();
+  Take(core_.OnMpiRank(MpiJoined(0), now_));
+  EXPECT_EQ(Said(pb::AgentMessage::kMpiBegun).attempt(), 1u);
+  Exited(0, 0);
+  EXPECT_EQ(All<agent_action::AskMpiServer>().at(0).local_rank, 0u);
+  EXPECT_EQ(Count<agent_action::DescribeWorker>(), 0u) << "the server knows what it did";
+  Take(core_.OnMpiRank(MpiAnswer(0, pb::PmixRank::JOINED), now_));
+  const pb::Cause cause = Said(pb::AgentMessage::kWorkerFailed).worker_failed().cause();
+  EXPECT_EQ(cause.rank(), 2);
+  EXPECT_EQ(cause.exit_code(), 1);
+  EXPECT_EQ(cause.evidence(), "it ended with 0 without MPI_Finalize, which counts as exit code 1");
+  EXPECT_FALSE(cause.victim());
+}
+
+TEST_F(AgentCoreTest, RanksThatCalledMpiFinalizeSucceed) {
+  Start();
+  Take(core_.OnMpiRank(MpiJoined(0), now_));
+  for (uint32_t local_rank = 0; local_rank < 2; ++local_rank) {
+    Exited(local_rank, 0);
+    Take(core_.OnMpiRank(MpiAnswer(local_rank, pb::PmixRank::FINALIZED), now_));
+  }
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 1u);
+  EXPECT_EQ(Said(pb::AgentMessage::kWorkerFailed).attempt(), 0u);
+}
+
+TEST_F(AgentCoreTest, FailsRankThatEndedBeforeAnotherNodeBeganMpi) {
+  Start();
+  Exited(0, 0);
+  Exited(1, 0);
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 1u);
+  EXPECT_EQ(Count<agent_action::AskMpiServer>(), 0u);
+  actions_.clear();
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_mpi_begun(); });
+  EXPECT_EQ(Count<agent_action::StartMpiServer>(), 1u);
+  EXPECT_EQ(Said(pb::AgentMessage::kMpiBegun).attempt(), 0u) << "the rendezvous knows it";
+  const pb::Cause cause = Said(pb::AgentMessage::kWorkerFailed).worker_failed().cause();
+  EXPECT_EQ(cause.rank(), 2);
+  EXPECT_EQ(cause.exit_code(), 1);
+  EXPECT_THAT(cause.evidence(), HasSubstr("without MPI_Init"));
+}
+
+TEST_F(AgentCoreTest, EndsHeldRankWhenMpiServerDoesNotAnswer) {
+  Start();
+  Take(core_.OnMpiRank(MpiJoined(0), now_));
+  Exited(0, 0);
+  now_ += milliseconds(5'000);
+  Take(core_.OnTick(now_, boot_now_, milliseconds(0)));
+  EXPECT_EQ(Count<agent_action::DescribeWorker>(), 1u);
+  EXPECT_EQ(Said(pb::AgentMessage::kWorkerFailed).attempt(), 0u);
+}
+
+TEST_F(AgentCoreTest, ReportsOnceRanksThatDoNotCallMpiInitForAMinute) {
+  Start();
+  Take(core_.OnMpiRank(MpiJoined(0), now_));
+  actions_.clear();
+  for (const int seconds : {59, 1, 60}) {
+    now_ += std::chrono::seconds(seconds);
+    Take(core_.OnTick(now_, boot_now_, milliseconds(0)));
+  }
+  EXPECT_THAT(Record(pb::NodeEvent::kNotice).notice().message(),
+              HasSubstr("node2: rank 3 has not called MPI_Init"));
+}
+
 TEST_F(AgentCoreTest, APreparedAgentConfiguresItsSupervisorAndBeats) {
   EXPECT_EQ(core_.tick_interval(), milliseconds(500));
   Prepare();

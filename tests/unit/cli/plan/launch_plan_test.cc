@@ -706,46 +706,37 @@ struct DeviceCase {
 
 TEST(DecideMpi, Table) {
   using enum MpiChoice;
-  const NodeMpi without = {"a", "", true};
-  const NodeMpi open_mpi = {"a", "libmpi.so.40", true};
-  const NodeMpi script = {"a", "mpi4py", true};
-  const NodeMpi mpich = {"a", "libmpich.so.12", true};
-  const NodeMpi no_library = {"b", "libmpi.so.40", false};
   struct Case {
     MpiChoice requested;
-    bool has_server;
-    std::vector<NodeMpi> nodes;
+    std::string no_pmix;
     int ranks;
-    MpiServer server;
-    std::string says;  // part of the warning or error; empty: neither
+    pb::MpiService::Server server;
+    std::string says;  // part of the error, now or once a rank speaks PMIx; empty: neither
   };
+  const std::string missing = "b has no OpenPMIx library";
   const std::vector<Case> cases = {
-      {kAuto, true, {without}, 4, MpiServer::kNone, ""},
-      {kAuto, true, {without, open_mpi}, 4, MpiServer::kPmix, ""},
-      {kAuto, true, {script}, 4, MpiServer::kPmix, ""},
-      {kAuto, true, {open_mpi}, 1, MpiServer::kNone, ""},
-      {kAuto, false, {open_mpi}, 4, MpiServer::kNone, "each of the 4 ranks is alone"},
-      {kAuto, true, {open_mpi, no_library}, 4, MpiServer::kNone, "b has no OpenPMIx library"},
-      {kAuto, true, {mpich}, 4, MpiServer::kPmix, ""},
-      {kAuto, false, {mpich}, 4, MpiServer::kPmi, ""},
-      {kAuto, true, {mpich, no_library}, 4, MpiServer::kPmi, ""},
-      {kAuto, false, {mpich}, 1, MpiServer::kNone, ""},
-      {kPmi, false, {no_library}, 4, MpiServer::kPmi, ""},
-      {kPmix, true, {mpich}, 4, MpiServer::kPmix, ""},
-      {kPmix, true, {without}, 1, MpiServer::kPmix, ""},
-      {kPmix, false, {without}, 4, MpiServer::kNone, "libpmix-dev"},
-      {kPmix, true, {no_library}, 4, MpiServer::kNone, "libpmix2"},
-      {kNone, true, {open_mpi}, 4, MpiServer::kNone, ""},
-      {kNone, false, {no_library}, 4, MpiServer::kNone, ""},
+      {kAuto, "", 4, pb::MpiService::PMIX, ""},
+      {kAuto, "", 1, pb::MpiService::NONE, ""},
+      {kAuto, missing, 4, pb::MpiService::PMI, missing},
+      {kAuto, missing, 1, pb::MpiService::NONE, ""},
+      {kPmi, "", 4, pb::MpiService::PMI, ""},
+      {kPmi, missing, 1, pb::MpiService::PMI, ""},
+      {kPmix, "", 1, pb::MpiService::PMIX, ""},
+      {kPmix, missing, 4, pb::MpiService::NONE, "--mpi pmix: " + missing},
+      {kNone, "", 4, pb::MpiService::NONE, ""},
+      {kNone, missing, 4, pb::MpiService::NONE, ""},
   };
   for (const Case& c : cases) {
-    const Result<MpiDecision> decision = DecideMpi(c.requested, c.has_server, c.nodes, c.ranks);
-    const std::string said = decision.ok() ? decision->warning : decision.error().message;
+    const Result<pb::MpiService> mpi = DecideMpi(c.requested, c.no_pmix, c.ranks);
+    const std::string said = mpi.ok() ? mpi->no_pmix() : mpi.error().message;
     const std::string which = "case " + std::to_string(&c - cases.data()) + ": " + said;
-    EXPECT_EQ(decision.ok() ? decision->server : MpiServer::kNone, c.server) << which;
+    EXPECT_EQ(mpi.ok() ? mpi->server() : pb::MpiService::NONE, c.server) << which;
     EXPECT_EQ(said.empty(), c.says.empty()) << which;
     EXPECT_NE(said.find(c.says), std::string::npos) << which;
-    EXPECT_EQ(decision.ok(), c.requested != kPmix || c.says.empty()) << which;
+    EXPECT_EQ(mpi.ok(), c.requested != kPmix || c.says.empty()) << which;
+    EXPECT_EQ(mpi.ok() && mpi->is_required(),
+              mpi.ok() && (c.requested == kPmix || c.requested == kPmi))
+        << which;
   }
 }
 
