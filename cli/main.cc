@@ -389,6 +389,7 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   session.network_interface = options.network_interface;
   session.own_address = options.local_addr.value_or("");
   session.json = options.json;
+  session.error_file = FromEnvironment("TORCHELASTIC_ERROR_FILE");
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
   if (options.dry_run) return ShowDryRun(options, session);
   DSL_TRY(CheckOpenFiles(session.plan.nodes.size(), ReadOpenFiles()));

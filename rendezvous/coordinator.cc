@@ -147,7 +147,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                         message.join().reached_at(),
                         message.join().master_port(),
                         message.join().address(),
-                        message.join().link_port()};
+                        message.join().link_port(),
+                        message.join().role()};
   participant.session = session;
   participant.last_seen = now;
   const bool is_twin = !identities_.insert(participant.member.identity).second;
@@ -169,8 +170,19 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
     ended_.push_back({pb::Cause(), now, BestStep()});
     return Drain(pb::Cause(), NodeName(node_index) + " joined", milliseconds(0), now);
   }
-  if (!options_.nodes[node_index].spare())
-    Notify(NodeName(node_index) + " joined; it may get ranks at the next restart");
+  if (!options_.nodes[node_index].spare()) Notify(NodeName(node_index) + LateJoinText(has_room));
+}
+
+// torchrun restarts the ranks for a node that joins.
+std::string Coordinator::LateJoinText(bool has_room) const {
+  constexpr char kAtOnce[] =
+      "; --on_join now restarts all ranks for a node that joins, as torchrun does";
+  if (options_.policy.on_join() == pb::Policy::AT_ONCE || !has_room)
+    return " joined; it may get ranks at the next restart";
+  if (options_.policy.max_restarts() == 0)
+    return std::string(" joined, but gets no ranks: no restarts are allowed (--max_restarts)") +
+           kAtOnce;
+  return std::string(" joined; it may get ranks at the next restart") + kAtOnce;
 }
 
 void Coordinator::Handle(Participant& participant, const pb::AgentMessage& message,
@@ -549,6 +561,9 @@ void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
     assignment.set_master_addr(assigned.master_addr);
     assignment.set_master_port(assigned.master_port);
     assignment.set_link_port(assigned.link_port);
+    const RolePlace& role = assigned.roles[block.node_rank];
+    assignment.set_first_role_rank(role.first_rank);
+    assignment.set_role_world_size(role.world_size);
     assignment.set_restart_count(CountFailed(ended_));
     *assignment.mutable_members() = members;
     Send(participant.session, std::move(message));

@@ -133,6 +133,7 @@ class Coordinator {
 
   void Join(SessionId session, const pb::AgentMessage& message, Clock::time_point now);
   void OnLateJoin(uint32_t node_index, Clock::time_point now);
+  std::string LateJoinText(bool has_room) const;
   void Handle(Participant& participant, const pb::AgentMessage& message, Clock::time_point now);
   // It is about an attempt that has ended.
   bool IsOutdated(const Participant& participant, const pb::AgentMessage& message) const;

@@ -1,6 +1,7 @@
 #include "rendezvous/quorum.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -143,9 +144,22 @@ pb::Assignment AssignmentOf(const RankNumbering& ranks, const RankBlock& block) 
   return assignment;
 }
 
+std::vector<RolePlace> PlacesInRoles(const std::vector<Member>& members) {
+  std::map<std::string, uint32_t> sizes;
+  std::vector<RolePlace> places;
+  for (const Member& member : members) {
+    uint32_t& size = sizes[member.role];
+    places.push_back({.first_rank = size});
+    size += member.slots;
+  }
+  for (size_t i = 0; i < members.size(); ++i) places[i].world_size = sizes[members[i].role];
+  return places;
+}
+
 RankAssignment AssignRanks(std::vector<Member> members) {
   std::ranges::sort(members, {}, &Member::node_index);
   RankAssignment assignment;
+  assignment.roles = PlacesInRoles(members);
   std::vector<NodeSlots> with_ranks;
   with_ranks.reserve(members.size());
   for (const Member& member : members) {

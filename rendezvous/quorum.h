@@ -23,6 +23,7 @@ struct Member {
   uint32_t master_port = 0;
   std::string address;     // of this node, as it reaches the rendezvous; empty on its own node
   uint32_t link_port = 0;  // where its agent takes connections for its ranks
+  std::string role = {};   // of its ranks
 };
 
 struct QuorumOptions {
@@ -65,16 +66,26 @@ std::vector<Member> PickMembers(const std::vector<Member>& members, const Quorum
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options);
 
+// The place of a node's ranks among all that have the same role.
+struct RolePlace {
+  uint32_t first_rank = 0;
+  uint32_t world_size = 0;
+};
+
 // The ranks of an attempt, and the address of rank 0's store.
 struct RankAssignment {
   RankNumbering ranks;
   std::string master_addr;  // of the first block's node, as the others reach it
   uint32_t master_port = 0;
-  uint32_t link_port = 0;  // of the first block's node
+  uint32_t link_port = 0;        // of the first block's node
+  std::vector<RolePlace> roles;  // by node rank
 };
 
 // One node's assignment, without rank 0's address and port and the number of restarts.
 pb::Assignment AssignmentOf(const RankNumbering& ranks, const RankBlock& block);
+
+// Returns the places of `members`, which are in the order of their ranks.
+std::vector<RolePlace> PlacesInRoles(const std::vector<Member>& members);
 
 // Ranks follow hostfile order, whatever the order of joining. `members` is not empty.
 RankAssignment AssignRanks(std::vector<Member> members);

@@ -51,6 +51,7 @@ void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now
   agent_action::JoinRendezvous join;
   join.in_process = hosts_rendezvous_;
   join.join.set_slots(own_node().slots());
+  join.join.set_role(prepare_.ranks().role());
   Do(std::move(join));
 }
 

@@ -117,6 +117,10 @@ Result<WorkerEnv> MakeWorkerEnv(const WorkerPlan& plan, const Environment& envir
   worker.max_restarts = plan.max_restarts;
   worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
   if (!plan.options.role().empty()) worker.role = plan.options.role();
+  if (plan.assignment.role_world_size() > 0) {
+    worker.role_rank = static_cast<int>(plan.assignment.first_role_rank() + local_rank);
+    worker.role_world_size = static_cast<int>(plan.assignment.role_world_size());
+  }
   worker.run_id = plan.options.run_id();
   worker.mpi_env = plan.options.mpi_env();
   worker.rank = static_cast<int>(plan.assignment.first_rank() + local_rank);

@@ -214,6 +214,7 @@ Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
 Result<void> DecidePlace(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (flags.standalone) return Standalone(flags);
+  if (flags.given.contains("--rdzv_id")) options.run_id = flags.rdzv_id;
   const std::optional<int> most = options.max_nodes ? options.max_nodes : options.num_nodes;
   if (flags.no_ssh || flags.node_rank || flags.rdzv_endpoint) {
     // torchrun's number of nodes is 1 where none is given; DeepSpeed's is in its hostfile.
@@ -243,10 +244,8 @@ Result<void> DecidePlace(ParsedFlags& flags) {
         "of --rdzv_conf, last_call_timeout and is_host are not used: this command starts all "
         "nodes");
   }
-  for (const char* name : {"--rdzv_backend", "--rdzv_id"}) {
-    if (!flags.given.contains(name)) continue;
-    options.notices.push_back(std::string(name) + " is not used: this command starts all nodes");
-  }
+  if (flags.given.contains("--rdzv_backend"))
+    options.notices.emplace_back("--rdzv_backend is not used: this command starts all nodes");
   return {};
 }
 

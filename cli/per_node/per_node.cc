@@ -378,6 +378,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.own.set_description(session.description);
     *member.own.mutable_filtered() = FilteredLogsOf(session);
     member.shown = session.shown;
+    member.error_file = session.error_file;
     member.tags = session.tags;
     member.log_level = session.log_level;
     member.start_agent = [agent](const NodeTarget& target, int command_fd, Deadline deadline) {

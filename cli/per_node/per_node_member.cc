@@ -17,6 +17,7 @@
 #include "base/socket_pair.h"
 #include "cli/session/agent_call.h"
 #include "cli/session/handled_signals.h"
+#include "cli/session/summary_json.h"
 #include "net/addresses.h"
 #include "net/connection.h"
 #include "proto/wire/cause.h"
@@ -548,6 +549,14 @@ void MemberSession::End(int exit_code, const std::string& words) {
   if (loop_.stopped()) return;
   exit_code_ = exit_code;
   Log(exit_code == 0 ? LogLevel::kInfo : LogLevel::kError, words);
+  if (exit_code != 0 && exit_code != ToInt(ExitCode::kPreempted)) {
+    JobSummary summary;
+    summary.cause.kind = EndCause::Kind::kInternal;
+    summary.cause.message = words;
+    summary.exit_code = exit_code;
+    const Result<void> written = WriteErrorFile(options_.error_file, summary);
+    if (!written.ok()) Log(LogLevel::kWarning, written.error().message);
+  }
   loop_.stop();
 }
 

@@ -46,6 +46,7 @@ struct MemberOptions {
   ShownOutput shown;
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
+  std::string error_file;  // as SessionOptions has it
 };
 
 // Runs on the caller's thread. Names are resolved, the agent is started and its end is awaited by

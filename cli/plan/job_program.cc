@@ -252,8 +252,7 @@ Result<pb::RankOptions> MakeRankOptions(const LaunchOptions& options) {
   pb::RankOptions ranks;
   ranks.set_role(options.role);
   if (options.master_addr) ranks.set_master_addr(*options.master_addr);
-  if (options.per_node && options.per_node->id != PerNode().id)
-    ranks.set_run_id(options.per_node->id);
+  if (options.run_id) ranks.set_run_id(*options.run_id);
   ranks.set_virtual_local_rank(options.virtual_local_rank);
   ranks.set_mpi_env(options.mpi_env);
   if (options.bind_cores_to_rank && options.numa_binding) {

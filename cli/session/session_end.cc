@@ -84,6 +84,10 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
   const LogLevel level = is_failure    ? LogLevel::kError
                          : has_trouble ? LogLevel::kWarning
                                        : LogLevel::kInfo;
+  if (is_failure) {
+    const Result<void> written = WriteErrorFile(options_.error_file, summary);
+    if (!written.ok()) Log(LogLevel::kWarning, written.error().message);
+  }
   log_.Write(level, SummaryText(summary));
   summary.cause.was_shown = output_.HasShown(summary.cause);
   const std::string text = SummaryText(summary);

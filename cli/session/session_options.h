@@ -45,6 +45,7 @@ struct SessionOptions {
   int rdzv_port = 0;
   std::string network_interface;
   std::string own_address;  // by which other nodes reach this machine; empty: any that they can
+  std::string error_file;   // where the first cause of a failure goes, too; empty: nowhere
   bool json = false;        // the closing block on stdout too
   pb::RankStdin rank_stdin;
   std::string stdin_notice;  // for when stdin has something to read; empty: none

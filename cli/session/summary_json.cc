@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/deadline.h"
+#include "base/put_file.h"
 #include "base/signal_name.h"
 
 namespace dslaunch {
@@ -224,6 +226,33 @@ std::string SummaryJson(const JobSummary& summary) {
                      {"attempts", summary.attempts},
                      {"duration_s", summary.duration_s}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// torchelastic takes the negative signal for the code of a rank that a signal ended.
+std::string ErrorFileJson(const JobSummary& summary, int64_t unix_s) {
+  const EndCause& cause = summary.cause;
+  const std::string text = FirstCauseText(summary);
+  const bool of_rank = cause.rank >= 0;
+  const Json json = {{"message",
+                      {{"message", cause.evidence.empty() ? text : cause.evidence},
+                       {"errorCode", !of_rank            ? summary.exit_code
+                                     : cause.signal != 0 ? -cause.signal
+                                                         : cause.exit_code},
+                       {"extraInfo",
+                        {{"py_callstack", of_rank ? cause.last_lines : text},
+                         {"timestamp", std::to_string(unix_s)},
+                         {"rank", of_rank ? Json(cause.rank) : Json(nullptr)},
+                         {"node", cause.node},
+                         {"first_cause", text}}}}}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Result<void> WriteErrorFile(const std::string& path, const JobSummary& summary) {
+  if (path.empty()) return {};
+  Result<void> written =
+      PutFile(path, ErrorFileJson(summary, UnixMs() / 1000) + "\n", /*overwrite=*/true);
+  if (written.ok()) return {};
+  return Error{written.error().code, "TORCHELASTIC_ERROR_FILE: " + written.error().message};
 }
 
 }  // namespace dslaunch

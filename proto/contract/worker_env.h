@@ -49,6 +49,8 @@ struct WorkerEnv {
   std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
   std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
   std::string role = "default";              // ROLE_NAME
+  std::optional<int> role_rank;              // among the ranks of that role; nullopt: `rank`
+  std::optional<int> role_world_size;        // nullopt: `world_size`
   std::string run_id;                        // TORCHELASTIC_RUN_ID; empty: job_id
   int omp_num_threads = 1;
   bool mpi_env = false;       // OMPI_COMM_WORLD_* too, for programs that look for mpirun's

@@ -352,6 +352,11 @@ Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLi
       rules.InRange("world size", ranks.world_size(), 1, limits.ranks);
       rules.AtMost("last rank + 1", uint64_t{ranks.first_rank()} + limits.slots,
                    ranks.world_size());
+      if (ranks.role_world_size() > 0) {
+        rules.AtMost("last rank of a role + 1", uint64_t{ranks.first_role_rank()} + limits.slots,
+                     ranks.role_world_size());
+      }
+      rules.AtMost("ranks of a role", ranks.role_world_size(), ranks.world_size());
       rules.InRange("number of nodes", ranks.num_nodes(), 1, limits.nodes);
       rules.Below("node", ranks.node_rank(), ranks.num_nodes());
       rules.Holds(IsAddress(ranks.master_addr()), "a MASTER_ADDR that is no address");

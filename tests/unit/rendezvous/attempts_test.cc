@@ -8,6 +8,7 @@ namespace dslaunch::attempts_test {
 namespace {
 
 using Phase = Coordinator::Phase;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -142,6 +143,17 @@ TEST_F(ElasticTest, AJoiningNodeWaitsForTheNextRestart) {
   Drained(0);
   Drained(1);
   EXPECT_THAT(Assigned(Drained(2)), ElementsAre(0, 1, 2));
+}
+
+TEST_F(ElasticTest, NamesOnJoinForNodeThatGetsNoRanks) {
+  CoordinatorOptions options = Options();
+  options.absent_nodes = {1, 3};
+  options.policy.set_max_restarts(0);
+  Begin(options);
+  Join(0);
+  Join(2);
+  EXPECT_THAT(Notices(Join(1)),
+              AllOf(HasSubstr("node1 joined, but gets no ranks"), HasSubstr("--on_join now")));
 }
 
 TEST_F(ElasticTest, AJoiningNodeMayDrainTheAttemptAtOnceAndCostsNoRestart) {

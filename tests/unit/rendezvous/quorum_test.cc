@@ -179,6 +179,19 @@ TEST(RanksTest, FollowHostfileOrderWhateverTheOrderOfJoining) {
   EXPECT_EQ(assigned.master_addr, "10.0.0.1");  // as the first other node reaches it
 }
 
+TEST(RanksTest, CountsRanksOfEachRoleByThemselves) {
+  std::vector<Member> members = {Joined(0, "a"), Joined(1, "b"), Joined(2, "c")};
+  members[0].role = members[2].role = "trainer";
+  members[1].role = "reader";
+  const std::vector<RolePlace> places = PlacesInRoles(members);
+  const uint32_t first_ranks[] = {0, 0, 2};
+  const uint32_t world_sizes[] = {4, 2, 4};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(places[i].first_rank, first_ranks[i]);
+    EXPECT_EQ(places[i].world_size, world_sizes[i]);
+  }
+}
+
 TEST(RanksTest, AloneTheMasterIsLoopback) {
   EXPECT_EQ(AssignRanks({{0, 4, "a", "", 1234, ""}}).master_addr, "127.0.0.1");
 }

@@ -157,6 +157,14 @@ TEST_F(WorkerSpecsTest, WhatAllRanksHaveInCommonIsSentOnce) {
   EXPECT_THAT(too_much.error().message, HasSubstr("environment and arguments are 21 MiB"));
 }
 
+TEST_F(WorkerSpecsTest, PlaceInRoleIsThatOfTheAssignment) {
+  EXPECT_STREQ(FindVariable(Of(1, {}), "ROLE_RANK"), FindVariable(Of(1, {}), "RANK"));
+  plan_.assignment.set_first_role_rank(4);
+  plan_.assignment.set_role_world_size(7);
+  EXPECT_STREQ(FindVariable(Of(1, {}), "ROLE_RANK"), "5");
+  EXPECT_STREQ(FindVariable(Of(1, {}), "ROLE_WORLD_SIZE"), "7");
+}
+
 TEST_F(WorkerSpecsTest, RoleAndAddressCanBeChosen) {
   EXPECT_STREQ(FindVariable(Of(0, {}), "ROLE_NAME"), "default");
   EXPECT_STREQ(FindVariable(Of(0, {}), "TORCHELASTIC_RUN_ID"), "job");

@@ -595,6 +595,15 @@ TEST(ParseOptions, OneNodeInTheWordsOfSeveralIsThisMachine) {
   EXPECT_EQ(standalone.num_nodes, 1);
   EXPECT_FALSE(standalone.min_nodes);
   EXPECT_THAT(standalone.notices, ElementsAre("--rdzv_id is not used: --standalone is one node"));
+  EXPECT_FALSE(standalone.run_id);
+}
+
+TEST(ParseOptions, RunIdIsRdzvIdForAnyNumberOfNodes) {
+  EXPECT_EQ(Good({"--rdzv_id", "7", "--nproc_per_node", "2", "p"}).run_id, "7");
+  EXPECT_EQ(Good({"--nnodes=1", "--rdzv-id", "none", "p"}).run_id, "none");
+  EXPECT_EQ(Good({"--nnodes=2", "--node_rank=0", "--master_addr=h", "--rdzv_id=7", "p"}).run_id,
+            "7");
+  EXPECT_FALSE(Good({"--nnodes=1", "p"}).run_id);
 }
 
 TEST(ParseOptions, StandaloneIgnoresMasterAddrAndReportsIt) {

@@ -337,9 +337,7 @@ TEST(RankOptionsTest, CarryRoleAddressAndBinding) {
   EXPECT_TRUE(ranks->virtual_local_rank());
   EXPECT_EQ(ranks->bind(), pb::RankOptions::CORE_COMPLEX);
   EXPECT_EQ(ranks->run_id(), "");
-  options.per_node.emplace();
-  EXPECT_EQ(MakeRankOptions(options)->run_id(), "") << "nobody gave one";
-  options.per_node->id = "77";
+  options.run_id = "77";
   EXPECT_EQ(MakeRankOptions(options)->run_id(), "77");
 }
 

@@ -62,5 +62,23 @@ TEST(SummaryJsonTest, SuccessHasNoCause) {
   EXPECT_EQ(json.at("result").dump(), R"({"loss":0.25,"perplexity":null,"step":938})");
 }
 
+TEST(ErrorFileJsonTest, HasFormOfTorchelastic) {
+  JobSummary summary;
+  summary.cause.kind = EndCause::Kind::kWorkerExit;
+  summary.cause.node = "node1";
+  summary.cause.rank = 1;
+  summary.cause.exit_code = 3;
+  summary.cause.evidence = "ValueError: no";
+  summary.cause.last_lines = "Traceback\nValueError: no\n";
+  summary.exit_code = 3;
+  const auto message = nlohmann::json::parse(ErrorFileJson(summary, 77))["message"];
+  EXPECT_EQ(message["message"], "ValueError: no");
+  EXPECT_EQ(message["errorCode"], 3);
+  EXPECT_EQ(message["extraInfo"]["py_callstack"], "Traceback\nValueError: no\n");
+  EXPECT_EQ(message["extraInfo"]["timestamp"], "77");
+  summary.cause.signal = SIGSEGV;
+  EXPECT_EQ(nlohmann::json::parse(ErrorFileJson(summary, 77))["message"]["errorCode"], -11);
+}
+
 }  // namespace
 }  // namespace dslaunch::summary_json_test
