@@ -51,6 +51,7 @@
 #include "cli/plan/python_environment.h"
 #include "cli/plan/recipe.h"
 #include "cli/plan/recipe_catalog.h"
+#include "cli/plan/safe_variables.h"
 #include "cli/plan/secrets.h"
 #include "cli/plan/slurm_step.h"
 #include "cli/plan/user_stdin.h"
@@ -133,7 +134,7 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
   info.environment = CurrentEnvironment();
   info.cwd = cwd;
   info.accelerate = std::move(accelerate);
-  DSL_TRY_ASSIGN(info.env_files, ReadEnvFiles(info.environment, cwd));
+  DSL_TRY_ASSIGN(info.env_files, ReadEnvFiles(info.environment, cwd, RunsCodeOf(cwd, options)));
   info.python = FindFrontPython(info.environment, OwnPythonFolder(called_as));
   if (!options.program.empty() && !info.python.folder.empty())
     info.python_need = PythonNeedOf(options.program, info.python.folder);

@@ -130,15 +130,15 @@ Result<FileText> ReadText(const std::filesystem::path& path, Found found) {
   return read;
 }
 
-// The current folder may be anything, so its file may set only what brings no code. A place
-// variable of the ranks is left out anyway.
+// The program is not one of the current folder, so the folder's file may set only what brings no
+// code. A place variable of the ranks is left out anyway.
 Result<void> CheckSafe(const EnvFile& file, const std::filesystem::path& path) {
   for (const auto& [name, value] : file.variables) {
     if (IsSafeVariable(name) || IsPlaceVariable(name)) continue;
     return Error{ExitCode::kBadInput,
                  file.path + ": " + name + " " + kNotKnownSafe +
-                     ", so it is not taken from a file that was found in the current folder; give "
-                     "--env " +
+                     ", so it is not taken from a file in the current folder for a program that is "
+                     "not there; give --env " +
                      name + "=VALUE, put it into ~/" + kEnvFileName +
                      ", or name the file: DS_ENV_FILE=" + Truncate(path.string())};
   }
@@ -199,7 +199,7 @@ Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path) {
 }
 
 Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& environment,
-                                          const std::string& cwd) {
+                                          const std::string& cwd, bool runs_code_of_cwd) {
   const char* const chosen = FindIn(environment, kEnvFileVariable);
   const std::string name = chosen == nullptr ? kEnvFileName : chosen;
   const char* const home = FindIn(environment, "HOME");
@@ -219,7 +219,7 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
                                               : Found::kInFolder;
     DSL_TRY_ASSIGN(const FileText read, ReadText(path, found));
     DSL_TRY_ASSIGN(EnvFile file, ParseEnvFile(read.text, Truncate(path.string())));
-    if (found == Found::kInFolder) DSL_TRY(CheckSafe(file, path));
+    if (found == Found::kInFolder && !runs_code_of_cwd) DSL_TRY(CheckSafe(file, path));
     if (const std::string notice = ReadableSecret(file, read.status); !notice.empty())
       file.notices.push_back(notice);
     files.push_back(std::move(file));

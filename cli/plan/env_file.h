@@ -31,10 +31,11 @@ Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path);
 // read once. `environment` is this process's, as NAME=VALUE; when DS_ENV_FILE names a file that is
 // nowhere, that is an error.
 // A file that the user did not name by an absolute DS_ENV_FILE is refused where another user may
-// have written it, and the one in `cwd` also where a variable is not an IsSafeVariable. A file with
-// secrets that others may read gets a notice.
+// have written it, and the one in `cwd` also where a variable is not an IsSafeVariable, unless the
+// ranks run code of that folder anyway (RunsCodeOf). A file with secrets that others may read gets
+// a notice.
 Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& environment,
-                                          const std::string& cwd);
+                                          const std::string& cwd, bool runs_code_of_cwd);
 
 // The value of NAME in NAME=VALUE strings, or nullptr; points into `environment`.
 const char* FindIn(const std::vector<std::string>& environment, std::string_view name);

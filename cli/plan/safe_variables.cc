@@ -1,6 +1,7 @@
 #include "cli/plan/safe_variables.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/sanitize.h"
 #include "proto/contract/worker_env.h"
@@ -175,7 +176,42 @@ constexpr std::string_view kSafe[] = {"BLIS_NUM_THREADS",
 
 static_assert(std::ranges::is_sorted(kSafe));
 
+namespace fs = std::filesystem;
+
+// `path` may be relative to `folder`, as the program's may be to the current folder.
+bool IsFileIn(const std::string& folder, const std::string& path) {
+  std::error_code error;
+  const fs::path real_folder = fs::canonical(folder, error);
+  if (error) return false;
+  const fs::path real = fs::canonical(fs::path(folder) / path, error);
+  if (error || !fs::is_regular_file(real, error)) return false;
+  const fs::path below = real.lexically_relative(real_folder);
+  return !below.empty() && *below.begin() != "..";
+}
+
+bool IsInterpreter(const std::string& word) {
+  const std::string name = fs::path(word).filename().string();
+  return name.starts_with("python") || name == "sh" || name == "bash";
+}
+
 }  // namespace
+
+bool RunsCodeOf(const std::string& folder, const LaunchOptions& options) {
+  if (options.program.empty() || options.runs_trainer) return false;
+  if (options.form == ProgramForm::kModule) return true;  // Python looks there first
+  const std::string& program = options.program.front();
+  if (!IsInterpreter(program)) {
+    // Without a slash a program is looked up in PATH, a Python script is not.
+    return (program.find('/') != std::string::npos || program.ends_with(".py")) &&
+           IsFileIn(folder, program);
+  }
+  for (size_t i = 1; i < options.program.size(); ++i) {
+    const std::string& word = options.program[i];
+    if (!word.starts_with('-')) return IsFileIn(folder, word);
+    if (word == "-m" || word == "-c") return word == "-m";
+  }
+  return false;
+}
 
 bool IsSafeVariable(std::string_view variable) {
   return std::ranges::binary_search(kSafe, variable);

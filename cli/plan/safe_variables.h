@@ -1,5 +1,5 @@
-// Which environment variables a file that nobody named may set: ./dslaunch.yaml, .deepspeed_env in
-// the current folder.
+// Which environment variables a file that nobody named may set: ./dslaunch.yaml, and .deepspeed_env
+// in a folder that does not hold the program.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/launch_options.h"
 #include "hostfiles/hostfile.h"
 
 namespace dslaunch {
@@ -15,6 +16,11 @@ namespace dslaunch {
 // name, and no program loads or runs code, reads a file or connects to a server by it. False for
 // all variables that are not known. Pure.
 bool IsSafeVariable(std::string_view variable);
+
+// Whether ranks run a file or a module of `folder`, an absolute path, as the program: what the
+// folder says of their variables gives it no power that it does not have. Reads links on this
+// machine.
+bool RunsCodeOf(const std::string& folder, const LaunchOptions& options);
 
 // What a message says of another variable.
 inline constexpr char kNotKnownSafe[] =

@@ -63,7 +63,7 @@ class DropIn(HostsCase):
 
 class DeepSpeedStyle(DropIn):
     def test_a_script(self):
-        (self.folder / ".deepspeed_env").write_text("# for all\nWANDB_NOTES=two words\n")
+        (self.folder / ".deepspeed_env").write_text("# for all\nNOTE=two words\n")
         code, job = self.run_job("--hostfile", self.unequal_hosts(), "--master_port=29511", self.script,
                                  "--out", self.folder, "--note", "a \"b\" $(c) 64(x2)",
                                  env={**VENV, "NCCL_DEBUG": "WARN", "MINE": "1", "PYTHONPATH": "/lib/mine"}, timeout_s=150)
@@ -74,7 +74,7 @@ class DeepSpeedStyle(DropIn):
             env = report["env"]
             self.assertEqual("a \"b\" $(c) 64(x2)", report["note"])
             self.assertEqual(("29511", "two words", "WARN", f"{self.folder}:/lib/mine", None),
-                             (env["MASTER_PORT"], env["WANDB_NOTES"], env["NCCL_DEBUG"], env["PYTHONPATH"], env.get("MINE")))
+                             (env["MASTER_PORT"], env["NOTE"], env["NCCL_DEBUG"], env["PYTHONPATH"], env.get("MINE")))
             self.assertEqual(int(env["LOCAL_RANK"]), report["local_rank"], "as DeepSpeed gives it")
         self.assert_nothing_left()
 

@@ -126,6 +126,8 @@ class NodeIncarnation {
   void Do(agent_action::FollowRank&) {}
   void Do(agent_action::EndRankOutput&) {}
   void Do(agent_action::InspectWorker&) {}
+  void Do(agent_action::StartMpiServer&) {}  // its ranks use no MPI
+  void Do(agent_action::AskMpiServer&) {}
 
   void OnSupervisorGone();
   void FindRendezvous(Clock::time_point deadline);

@@ -229,7 +229,7 @@ class NodeAgentTest : public ::testing::Test {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     supervisor_ = std::make_unique<ScriptedSupervisor>(loop_, UniqueFd(fds[0]));
-    agent_ = std::make_unique<NodeAgent>(loop_, fds[1], -1, [](UniqueFd) {});
+    agent_ = std::make_unique<NodeAgent>(loop_, fds[1], -1, /*pmix_server=*/"", [](UniqueFd) {});
     front_end_ = std::make_shared<FrontEnd>(loop_, *agent_);
     prepare_.set_job_id("b0b");
     prepare_.set_node_index(1);

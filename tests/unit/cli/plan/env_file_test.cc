@@ -84,9 +84,10 @@ class ReadEnvFilesTest : public ::testing::Test {
     std::filesystem::create_directory(dir_ / "home");
     std::filesystem::create_directory(dir_ / "cwd");
   }
-  Result<std::vector<EnvFile>> Read(std::vector<std::string> environment = {}) {
+  Result<std::vector<EnvFile>> Read(std::vector<std::string> environment = {},
+                                    bool runs_code_of_cwd = false) {
     environment.push_back("HOME=" + (dir_ / "home"));
-    return ReadEnvFiles(environment, dir_ / "cwd");
+    return ReadEnvFiles(environment, dir_ / "cwd", runs_code_of_cwd);
   }
   TempDir dir_;
 };
@@ -132,6 +133,7 @@ TEST_F(ReadEnvFilesTest, AFileThatOthersMayWriteIsTakenOnlyIfItIsNamed) {
     EXPECT_THAT(found.error().message, HasSubstr(path + " may be changed by others (mode 0666)"));
     EXPECT_THAT(found.error().message, HasSubstr("name it: DS_ENV_FILE=" + path));
     EXPECT_TRUE(Read({"DS_ENV_FILE=" + path}).ok());
+    EXPECT_TRUE(Read({}, /*runs_code_of_cwd=*/true).ok());
     std::filesystem::remove(path);
   }
 }
@@ -146,11 +148,13 @@ TEST_F(ReadEnvFilesTest, TheWorkingDirectorySetsSafeVariablesOnly) {
     EXPECT_EQ(found.error().message,
               path + ": " + name +
                   " is not among the variables that dslaunch knows to be harmless, so it is not "
-                  "taken from a file that was found in the current folder; give --env " +
+                  "taken from a file in the current folder for a program that is not there; give "
+                  "--env " +
                   name +
                   "=VALUE, put it into ~/.deepspeed_env, or name the file: DS_ENV_FILE=" + path);
     EXPECT_FALSE(Read({"DS_ENV_FILE=.deepspeed_env"}).ok()) << "found there too";
     EXPECT_TRUE(Read({"DS_ENV_FILE=" + path}).ok());
+    EXPECT_TRUE(Read({}, /*runs_code_of_cwd=*/true).ok());
     std::filesystem::remove(path);
     dir_.Write("home/.deepspeed_env", line);
     EXPECT_TRUE(Read().ok()) << "the home folder is the user's own";
@@ -158,6 +162,34 @@ TEST_F(ReadEnvFilesTest, TheWorkingDirectorySetsSafeVariablesOnly) {
   }
   dir_.Write("cwd/.deepspeed_env", "NCCL_IB_DISABLE=1\nRANK=7\n");
   EXPECT_TRUE(Read().ok()) << "of RANK each rank has its own";
+}
+
+TEST(RunsCodeOfTest, IsTrueOfAProgramInTheFolder) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "cwd/below");
+  for (const char* file : {"cwd/train.py", "cwd/below/run.sh", "cwd/a.out", "outside.py"})
+    dir.Write(file, "");
+  std::filesystem::create_symlink(dir / "outside.py", dir / "cwd/linked.py");
+  const auto runs = [&](std::vector<std::string> program, ProgramForm form = ProgramForm::kAuto) {
+    LaunchOptions options;
+    options.program = std::move(program);
+    options.form = form;
+    return RunsCodeOf(dir / "cwd", options);
+  };
+  EXPECT_TRUE(runs({"train.py", "--lr", "1"}));
+  EXPECT_TRUE(runs({"./a.out"}));
+  EXPECT_TRUE(runs({dir / "cwd/below/run.sh"}));
+  EXPECT_TRUE(runs({"python3", "-u", "train.py"}));
+  EXPECT_TRUE(runs({"/usr/bin/bash", "below/run.sh"}));
+  EXPECT_TRUE(runs({"python", "-m", "package"}));
+  EXPECT_TRUE(runs({"package"}, ProgramForm::kModule));
+  EXPECT_FALSE(runs({}));
+  EXPECT_FALSE(runs({"a.out"})) << "is looked up in PATH";
+  EXPECT_FALSE(runs({"cat", "train.py"}));
+  EXPECT_FALSE(runs({"python3", "-c", "train.py"}));
+  EXPECT_FALSE(runs({"../outside.py"}));
+  EXPECT_FALSE(runs({"linked.py"}));
+  EXPECT_FALSE(runs({"missing.py"}));
 }
 
 TEST(IsSafeVariableTest, IsFalseWhereProgramsFindCodeOrServersByTheValue) {
@@ -214,7 +246,7 @@ TEST_F(ReadEnvFilesTest, ASecretThatOthersCanReadIsReported) {
 
 TEST_F(ReadEnvFilesTest, OneFolderIsReadOnce) {
   dir_.Write("home/.deepspeed_env", "A=1");
-  EXPECT_EQ(ReadEnvFiles({"HOME=" + (dir_ / "home")}, dir_ / "home")->size(), 1u);
+  EXPECT_EQ(ReadEnvFiles({"HOME=" + (dir_ / "home")}, dir_ / "home", false)->size(), 1u);
 }
 
 }  // namespace
