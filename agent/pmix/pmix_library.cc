@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +26,9 @@ namespace {
 
 // Where the library is to listen; -1 once it does.
 int g_listener = -1;
+// The library's socket that it listens at from then on.
+std::atomic<int> g_rank_socket = -1;
+std::atomic<bool> g_ranks_are_registered = false;
 
 constexpr milliseconds kReadyLimit(20'000);
 // A list of pmix_info_t, made by hand: the library's own helpers for it differ between its versions
@@ -358,9 +362,19 @@ void OnReply(pmix_status_t status, char* data, size_t bytes, void* context) {
 extern "C" __attribute__((visibility("default"))) int bind(int socket, const sockaddr* address,
                                                            socklen_t size) noexcept {
   const bool is_tcp = address->sa_family == AF_INET || address->sa_family == AF_INET6;
-  if (is_tcp && dslaunch::g_listener > 0)
+  if (is_tcp && dslaunch::g_listener > 0) {
+    dslaunch::g_rank_socket = socket;
     return ::dup3(std::exchange(dslaunch::g_listener, -1), socket, O_CLOEXEC) < 0 ? -1 : 0;
+  }
   return static_cast<int>(::syscall(SYS_bind, socket, address, size));
+}
+
+// The library's thread that listens would refuse a rank that it does not know yet, and the first
+// one has connected before this program was started.
+extern "C" __attribute__((visibility("default"))) int accept(int socket, sockaddr* address,
+                                                             socklen_t* size) {
+  if (socket == dslaunch::g_rank_socket) dslaunch::g_ranks_are_registered.wait(false);
+  return static_cast<int>(::syscall(SYS_accept, socket, address, size));
 }
 
 namespace dslaunch {
@@ -373,11 +387,13 @@ Result<void> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests) {
     return Error{ExitCode::kInternal, "the job's name is too long for PMIx"};
   for (const pb::PmixNode& node : job.nodes()) server.world_size += node.ranks();
   DSL_TRY(StartServer(job));
-  DSL_TRY(RegisterJob(job));
+  Result<void> registered = RegisterJob(job);
   const pb::PmixNode& own = job.nodes(static_cast<int>(job.node_rank()));
-  for (uint32_t local_rank = 0; local_rank < own.ranks(); ++local_rank)
-    DSL_TRY(RegisterRank(own.first_rank() + local_rank, job.uri()));
-  return {};
+  for (uint32_t local_rank = 0; registered.ok() && local_rank < own.ranks(); ++local_rank)
+    registered = RegisterRank(own.first_rank() + local_rank, job.uri());
+  g_ranks_are_registered = true;  // if they are not, they are refused
+  g_ranks_are_registered.notify_all();
+  return registered;
 }
 
 void EndPmixTicket(uint64_t id, std::string data, const std::string& failure) {

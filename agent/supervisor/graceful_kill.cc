@@ -6,12 +6,12 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
-constexpr milliseconds kDiesWithin{500};           // of SIGKILL, where no disk holds it up
-constexpr milliseconds kTermBeforeKill{2'000};     // for programs that heed SIGTERM only
-constexpr milliseconds kTermAgainEvery{1'000};     // once the ranks have ended
-constexpr milliseconds kApartEndsWithin{500};      // by itself, once the ranks are gone
-constexpr milliseconds kApartKilledWithin{1'000};  // of SIGKILL to the ranks
-constexpr milliseconds kServerEndsWithin{3'000};   // of both
+constexpr milliseconds kDiesWithin{500};          // of SIGKILL, where no disk holds it up
+constexpr milliseconds kTermBeforeKill{2'000};    // for programs that heed SIGTERM only
+constexpr milliseconds kTermAgainEvery{1'000};    // once the ranks have ended
+constexpr milliseconds kApartEndsWithin{500};     // by itself, once the ranks are gone
+constexpr milliseconds kApartKilledWithin{500};   // of SIGKILL to the ranks
+constexpr milliseconds kServerEndsWithin{3'000};  // of both
 
 // One decision, made in steps; each returns whether it has found what to do.
 class Decider {
@@ -97,9 +97,9 @@ class Decider {
   }
 
   Clock::time_point ApartTermAt() const {
-    return state_.apart_term_sent
-               ? *state_.apart_term_sent + kTermAgainEvery
-               : *state_.apart_since + (left_.serves ? kServerEndsWithin : kApartEndsWithin);
+    if (state_.apart_term_sent) return *state_.apart_term_sent + kTermAgainEvery;
+    if (left_.serves) return *state_.apart_since + kServerEndsWithin;
+    return *state_.apart_since + (state_.kill_begun ? milliseconds(0) : kApartEndsWithin);
   }
 
   // Only once kill_begun is set. What has had SIGTERM for a while has had its time.

@@ -87,9 +87,14 @@ LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& op
         return DescribeLeft(found);
     }
     // Between the steps of the graceful kill only the known ones are looked at; the whole of /proc
-    // is searched again when they are gone or a step is due.
+    // is searched again when those of the ranks are gone, or all are, or a step is due.
+    const bool has_ranks = std::ranges::any_of(
+        found, [&](const ProcessInfo& info) { return IsOfRanks(info, orphans); });
+    const auto is_waited_for = [&](const ProcessInfo& info) {
+      return Lives(info) && (!has_ranks || IsOfRanks(info, orphans));
+    };
     const Deadline wake = Deadline::At(*decision.wake);
-    while (!wake.Expired() && std::ranges::any_of(found, Lives)) {
+    while (!wake.Expired() && std::ranges::any_of(found, is_waited_for)) {
       std::this_thread::sleep_for(std::min(kLookEvery, wake.Left()));
     }
     found = FindOrphans(orphans);

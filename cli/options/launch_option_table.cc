@@ -813,9 +813,9 @@ OptionTable MakeTable() {
       {.names = "--rdzv_id",
        .value = "ID",
        .group = Group::kPerNode,
-       .help = "name of the job; distinguishes jobs that use one endpoint",
+       .help = "name of the job, which ranks get as TORCHELASTIC_RUN_ID; distinguishes jobs that "
+               "use one endpoint",
        .target = kText<&ParsedFlags::rdzv_id>,
-       .default_value = "none",
        .torchrun = true,
        .pet = true},
       {.names = "--rdzv_token_file",

@@ -157,11 +157,15 @@ std::string OthersLine(const JobSummary& summary) {
   return line.empty() ? "" : "  " + line + "\n";
 }
 
-// Of a job that was interrupted: the signal, or who else ended it.
+// Of a job that was interrupted: the signal, or who else ended it; what follows "stopped on
+// request" in brackets. A message that names the signal, as in "interrupted by SIGINT after 2 s",
+// adds nothing to it.
 std::string StopReason(const EndCause& cause) {
+  constexpr std::string_view kStopped = "stopped ";
   const std::string signal = SignalName(cause.signal);
-  return cause.message.empty() || cause.message.ends_with(signal) ? signal
-                                                                  : MessageText(cause.message);
+  if (cause.message.empty() || cause.message.find(signal) != std::string::npos) return signal;
+  return MessageText(cause.message.starts_with(kStopped) ? cause.message.substr(kStopped.size())
+                                                         : cause.message);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ BAD_INPUT, NOT_FOUND = 65, 127
 
 # A rank's place, and what the test itself gives.
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "CROSS_", "MASTER_", "TORCHELASTIC_", "DSLAUNCH_", "REPORT", "_",
-         "OLDPWD", "SHLVL", "PWD")
+         "OLDPWD", "SHLVL", "PWD", "PMI_", "PMIX_", "MPI_LOCAL", "OMPI_MCA_")
 # What dslaunch or torchrun give to every rank, without accelerate.
 OTHERS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}
 REPORT = """import json, multiprocessing, os, signal, sys

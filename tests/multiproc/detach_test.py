@@ -78,7 +78,7 @@ class DetachTest(LauncherCase):
         self.assertEqual(85, self.wait_for_state(job_id, "ended")["exit_code"])
         code, described = self.command("describe", job_id)
         self.assert_code(0, code, described)
-        self.assert_says(described, r"(?m)^state +ended \(85\)$", r"stopped on request \(SIGTERM\)", "start the job again")
+        self.assert_says(described, r"(?m)^state +ended \(85\)$", r"stopped on request \(by dslaunch stop\)", "start the job again")
         self.assertNotIn("exited with code", described.stdout)
         code, job = self.command("attach", job_id)
         self.assert_code(85, code, job)

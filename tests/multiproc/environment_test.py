@@ -130,9 +130,10 @@ else:
             self.assertEqual(0, report["ignored"] & ~(1 << 12 | 1 << 24), "ignored signals")
             self.assertEqual("", report["stdin"], "stdin must be at its end")
             self.assertEqual("/dev/null", report["fds"]["0"])
-            status_fd = report["env"]["DSLAUNCH_STATUS_FD"]
+            status_fd, mpi_fd = report["env"]["DSLAUNCH_STATUS_FD"], report["env"]["PMI_FD"]
             self.assertTrue(report["fds"][status_fd].startswith(("pipe:", "socket:")), report["fds"])
-            self.assertEqual({"0", "1", "2", status_fd}, set(report["fds"]) - self.own_fds(report))
+            self.assertTrue(report["fds"][mpi_fd].startswith("socket:"), report["fds"])
+            self.assertEqual({"0", "1", "2", status_fd, mpi_fd}, set(report["fds"]) - self.own_fds(report))
             self.assertTrue(report["group"], "a process group of its own")
             self.assertEqual(str(self.folder), report["cwd"])
 

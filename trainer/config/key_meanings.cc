@@ -227,6 +227,8 @@ const std::map<std::string, std::string>& KeyMeanings() {
        "added to the norm of each column, for columns that are 0; default 0"},
       {"engine.parallel.random_seed", "of the first matrices; default 0"},
       {"engine.disable_allgather", "accepted, no effect"},
+      {"engine.allgather_size",
+       "zero_optimization.allgather_bucket_size, beside zero_optimization: true"},
       {"engine.disable_python_gc", "accepted, no effect"},
       {"engine.zero_force_ds_cpu_optimizer", "accepted, no effect"},
       {"engine.tensor_parallel", "Tensor parallelism, which is not supported."},

@@ -101,6 +101,7 @@ std::vector<Sample> Samples() {
   for (const char* mode : {"all_reduce", "parameter_server", "local_sgd", "diloco", "powersgd"})
     samples.push_back(ParallelSample(mode));
   samples.push_back(EngineSample("pipeline", {{"stages", "auto"}}));
+  samples.push_back(EngineSample("zero_optimization", true));
   return samples;
 }
 
@@ -147,7 +148,7 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
   } else if (entry.key.refusal.empty() != use.refusal.empty()) {
     return;  // of some other type it is refused
   } else if (entry.values.insert(use.value).second && use.refusal.empty()) {
-    entry.key.value += " or " + use.value;
+    if (!entry.key.value.empty()) entry.key.value += " or " + use.value;  // else it is a section
     if (!use.schema.empty()) entry.key.schemas.push_back(use.schema);
   }
   if (sample.section.empty() || !use.path.starts_with(sample.section + ".")) return;

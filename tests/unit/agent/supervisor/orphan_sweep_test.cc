@@ -64,6 +64,22 @@ TEST(OrphanSweep, KillsWhatIgnoresSigtermAfterTheGrace) {
   EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
+TEST(OrphanSweep, EndsAProcessApartSoonAfterTheRanks) {
+  const std::string job_id = NewJobId();
+  const pid_t of_rank = StartSleeper(job_id);
+  const SpawnResult apart = Spawn({.executable = kFakeWorker,
+                                   .argv = {"fake_worker", "--sleep-ms", "60000"},
+                                   .env = {"DSLAUNCH_JOB_ID=" + job_id},
+                                   .own_session = true});
+  ASSERT_GT(apart.pid, 0);
+  const auto start = Clock::now();
+  EXPECT_TRUE(SweepOrphans({.job_id = job_id, .session = getsid(0)},
+                           {.grace = milliseconds(20'000), .teardown = milliseconds(2000)})
+                  .empty());
+  EXPECT_LT(Clock::now() - start, milliseconds(10'000));
+  for (const pid_t pid : {of_rank, apart.pid}) EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
 TEST(OrphanSweep, FindsGroupMembersWithoutTheJobId) {
   const pid_t member = StartSleeper("");
   const std::vector<pid_t> groups = {member};

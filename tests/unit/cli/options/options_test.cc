@@ -496,7 +496,9 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--detach", "--json", "p"}, "dslaunch ps --all --json"},
       {{"-q=1", "p"}, "-q (--quiet) takes no value"},
       {{"--num_gpus", "2", "doctor"}, "options of 'doctor' come after it"},
-      {{"train", "--time_limit", "0"}, "--time_limit must be a number, 0.001 to 1e+09, not '0'"},
+      {{"train", "--time_limit", "0"},
+       "--time_limit must be seconds, 0.001 to 1e+09, or a time such as 90s, 10m, 2h or 1d, not "
+       "'0'"},
       {{"train", "--eval_only", "--plan_memory"}, "exclude each other"},
       {{"train", "--plan_pipeline", "--plan_memory"}, "exclude each other"},
       {{"train", "--pipeline_svg", "p.svg"}, "--plan_pipeline draws its picture"},
