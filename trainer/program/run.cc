@@ -60,12 +60,13 @@ struct Loaded {
 
 // What evaluating and predicting have in common. `data` may be null. `say` gets a line about the
 // weights, on rank 0.
-void WithWeights(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device,
-                 const Dataset* data, const at::Tensor& sample, void (*say)(const std::string&),
-                 Progress& progress, const std::function<void(const Loaded&)>& work) {
+void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, const Dataset* data,
+                 const at::Tensor& sample, void (*say)(const std::string&), Progress& progress,
+                 const std::function<void(const Loaded&)>& work) {
   if (recipe.run.checkpoint_dir.empty() && recipe.run.init_weights.empty()) {
     RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
   }
+  recipe.engine.parallel.staleness.reset();  // no rank makes steps that servers would wait for
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   if (data != nullptr) CheckSameData(nullptr, data, group);
   std::optional<Checkpointer> checkpointer;
