@@ -158,7 +158,7 @@ void EngineCore::Impl::TieParameters() {
         tied.group->AllGather(at::full({}, tied.is_canonical ? 1 : 0, at::kLong));
     const auto root = static_cast<int>(counts.argmax().item<int64_t>());
     for (size_t i = 0; i < parts.size(); ++i) {
-      if (parameters_[parts[i].parameter].name != tied.parameter) continue;
+      if (parameters_[parts[i].parameter].name != tied.name) continue;
       tied_parts_.push_back({i, tied.group});
       at::Tensor weight = parts[i].weight;
       tied.group->Broadcast(weight, root);

@@ -61,6 +61,11 @@ class EngineCore::Impl {
   void MeterBackward();
   MemoryUse memory() const;
 
+  // Makes the model follow the weights where the ranks' differ. Not collective.
+  void FollowApart() const {
+    if (config_.TrainsApart()) states_->CopyMasterToModel();
+  }
+
   // What checkpoints hold besides ModelState and OptimizerState, without the ranks' numbers.
   std::vector<RankTensor> RankTensors() const;
 

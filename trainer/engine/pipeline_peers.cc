@@ -29,7 +29,7 @@ struct Copy {
 std::string DescribeCopies(const EngineRanks& ranks, const torch::nn::Module& module) {
   json copies = json::array();
   for (const NamedTensor& item : Unique(module.named_parameters())) {
-    const auto tied = std::ranges::find(ranks.tied, item.name, &TiedGroup::parameter);
+    const auto tied = std::ranges::find(ranks.tied, item.name, &TiedGroup::name);
     copies.push_back({item.name, item.tensor.requires_grad(), item.tensor.dim(),
                       tied != ranks.tied.end(), tied != ranks.tied.end() && tied->is_canonical});
   }

@@ -8,11 +8,11 @@
 
 namespace dslaunch {
 
-// Gradients of a parameter that several pipeline stages hold are added up over `group`, which has
-// one rank of each of these stages. `is_canonical`: this rank's copy is the one that norms count
-// and checkpoints hold.
+// A parameter or a buffer that several pipeline stages hold. `group` has one rank of each of these
+// stages; gradients of a parameter are added up over it. `is_canonical`: this rank's copy is the
+// one that norms count and checkpoints hold.
 struct TiedGroup {
-  std::string parameter;
+  std::string name;
   const ProcessGroup* group = nullptr;
   bool is_canonical = true;
 };
@@ -24,7 +24,9 @@ struct EngineRanks {
                                            // a pipeline
   int stage = 0;                           // for messages
   int stages = 1;
-  std::vector<TiedGroup> tied = {};  // in an order that all stages share
+  // In orders that all stages share.
+  std::vector<TiedGroup> tied = {};          // parameters
+  std::vector<TiedGroup> tied_buffers = {};  // the copy of the group's first rank counts
 };
 
 }  // namespace dslaunch

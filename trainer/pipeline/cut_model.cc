@@ -58,16 +58,26 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
   parts.module = std::make_shared<ModelPart>(model, own);
   std::vector<double> counts(cut.parts(), 0.0);
   for (const NamedTensor& item : Unique(model->named_parameters())) {
-    std::set<int> stages;
     for (size_t part = 0; part < cut.parts(); ++part) {
-      if (!part_reads[part].Has(item.tensor)) continue;
-      stages.insert(cut.StageOf(cut.Part(part).first));
-      counts[part] += static_cast<double>(item.tensor.numel());
-    }
-    if (stages.size() > 1 && stages.contains(stage)) {
-      parts.tied.push_back({item.name, {stages.begin(), stages.end()}});
+      if (part_reads[part].Has(item.tensor))
+        counts[part] += static_cast<double>(item.tensor.numel());
     }
   }
+  const auto tied = [&](const std::vector<NamedTensor>& items) {
+    std::vector<TiedTensor> several;
+    for (const NamedTensor& item : items) {
+      std::set<int> stages;
+      for (size_t part = 0; part < cut.parts(); ++part) {
+        if (part_reads[part].Has(item.tensor)) stages.insert(cut.StageOf(cut.Part(part).first));
+      }
+      if (stages.size() > 1 && stages.contains(stage)) {
+        several.push_back({item.name, {stages.begin(), stages.end()}});
+      }
+    }
+    return several;
+  };
+  parts.tied = tied(Unique(model->named_parameters()));
+  parts.tied_buffers = tied(Unique(model->named_buffers()));
   parts.deferred = std::move(deferred);
   parts.parts = cut.PartTexts(counts);
   return parts;

@@ -76,8 +76,7 @@ std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineCo
 // Which ranks this one shares what with, and the groups that they are in.
 class RankGroups {
  public:
-  RankGroups(const Topology& topology, const std::vector<TiedParameter>& tied,
-             const ProcessGroup& world) {
+  RankGroups(const Topology& topology, const StageParts& parts, const ProcessGroup& world) {
     const int stage = topology.StageOf(world.rank()), replica = topology.ReplicaOf(world.rank());
     const std::string key = world.NewKey("pipeline");
     ranks_ = {.world = &world,
@@ -85,13 +84,17 @@ class RankGroups {
                                                  : &Group(world, topology.RanksOfStage(stage), key),
               .stage = stage,
               .stages = topology.stages()};
-    for (const TiedParameter& parameter : tied) {
-      std::vector<int> members;
-      for (const int other : parameter.stages) members.push_back(topology.RankOf(other, replica));
-      ranks_.tied.push_back({.parameter = parameter.name,
-                             .group = &Group(world, members, key + "tied/"),
-                             .is_canonical = parameter.stages.front() == stage});
-    }
+    const auto add = [&](const std::vector<TiedTensor>& tensors, std::vector<TiedGroup>& tied) {
+      for (const TiedTensor& tensor : tensors) {
+        std::vector<int> members;
+        for (const int other : tensor.stages) members.push_back(topology.RankOf(other, replica));
+        tied.push_back({.name = tensor.name,
+                        .group = &Group(world, members, key + "tied/"),
+                        .is_canonical = tensor.stages.front() == stage});
+      }
+    };
+    add(parts.tied, ranks_.tied);
+    add(parts.tied_buffers, ranks_.tied_buffers);
   }
   const EngineRanks& ranks() const { return ranks_; }
 
@@ -119,7 +122,7 @@ class PipelineEngine::Impl {
         config_(config.pipeline),
         module_(std::move(parts.module)),
         texts_(std::move(parts.parts)),
-        groups_(topology_, parts.tied, group),
+        groups_(topology_, parts, group),
         core_(config, *module_, groups_.ranks(), parts.deferred ? &*parts.deferred : nullptr),
         link_(group, [this](int rank) { return NameOf(rank); }),
         stage_{.stage = groups_.ranks().stage,
@@ -153,6 +156,7 @@ class PipelineEngine::Impl {
                   " micro-batches; at least one is needed");
     }
     const bool trained = module_->is_training();
+    const SavedWeights saved(core_);
     core_.SetTrain(false);
     const double mean = Mean(Run(ForwardPlan(micro_batches), BatchPurpose::kEvaluate, next));
     core_.SetTrain(trained);

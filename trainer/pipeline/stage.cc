@@ -108,20 +108,22 @@ std::map<size_t, std::shared_ptr<Module>> BuildOwn(const std::vector<PipelineLay
   return built;
 }
 
-std::vector<TiedParameter> TiedOf(const std::map<size_t, std::shared_ptr<Module>>& built,
-                                  const std::vector<size_t>& owners, const StageCut& cut) {
-  std::vector<TiedParameter> tied;
+void FindTied(const std::map<size_t, std::shared_ptr<Module>>& built,
+              const std::vector<size_t>& owners, const StageCut& cut, StageParts& parts) {
   for (const auto& [owner, module] : built) {
     std::set<int> stages;
     for (size_t i = owner; i < owners.size(); ++i) {
       if (owners[i] == owner) stages.insert(cut.StageOf(i));
     }
     if (stages.size() == 1) continue;
-    for (const NamedTensor& item : Unique(module->named_parameters())) {
-      tied.push_back({std::to_string(owner) + "." + item.name, {stages.begin(), stages.end()}});
-    }
+    const auto add = [&](const std::vector<NamedTensor>& items, std::vector<TiedTensor>& tied) {
+      for (const NamedTensor& item : items) {
+        tied.push_back({std::to_string(owner) + "." + item.name, {stages.begin(), stages.end()}});
+      }
+    };
+    add(Unique(module->named_parameters()), parts.tied);
+    add(Unique(module->named_buffers()), parts.tied_buffers);
   }
-  return tied;
 }
 
 }  // namespace
@@ -149,7 +151,7 @@ StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config
                                StageLayerText(stage, i, layers[i].type))});
     }
   }
-  parts.tied = TiedOf(built, owners, cut);
+  FindTied(built, owners, cut, parts);
   parts.parts = cut.PartTexts(count ? CountParts(cut, info, owners) : std::vector<double>());
   return parts;
 }

@@ -21,8 +21,8 @@ struct StageLayer {
   std::function<Tensors(const Tensors& inputs)> forward;
 };
 
-// A parameter that layers of several stages read.
-struct TiedParameter {
+// A parameter or a buffer that layers of several stages read.
+struct TiedTensor {
   std::string name;         // in `module`
   std::vector<int> stages;  // ascending, all that hold it; the first counts
 };
@@ -33,8 +33,10 @@ struct StageParts {
   // layers have the name of the first of them. Evaluation or training mode is set here.
   std::shared_ptr<torch::nn::Module> module;
   std::vector<std::vector<StageLayer>> chunks;  // each at least one layer
-  std::vector<TiedParameter> tied;              // of this stage, in an order that all stages share
-  std::optional<InitRecording> deferred;        // of `module`, where it was built without memory
+  // Of this stage, in orders that all stages share.
+  std::vector<TiedTensor> tied;  // parameters
+  std::vector<TiedTensor> tied_buffers;
+  std::optional<InitRecording> deferred;  // of `module`, where it was built without memory
   // For a line that says where the model was cut: of each part of it, in their order. Part p is
   // chunk p / stages of stage p % stages.
   std::vector<std::string> parts;  // "layers 0 to 3, 1.2 M parameters"

@@ -87,6 +87,7 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
                     const UserMetrics& metrics, int64_t prefetch,
                     const std::function<StopRequest()>& stop_request) {
   const at::NoGradGuard no_grad;
+  const SavedWeights saved(training_model.core());
   training_model.SetTrain(false);
   const bool is_stale = training_model.core().stale_training() != nullptr;
   EvaluationBatches batches(data, is_stale ? group : training_model.replicas(),

@@ -22,9 +22,10 @@ struct Evaluation {
   StopDecision stop;  // where there is one the sums are not those of all samples
 };
 
-// Collective: every sample of `data` counts exactly once, whatever the number of ranks. Leaves the
-// model in evaluation mode. Throws TrainError on all ranks where one of `metrics` fails. `prefetch`
-// batches are read ahead; `stop_request` is asked between two of them.
+// Collective: every sample of `data` counts exactly once, whatever the number of ranks, with the
+// weights and buffers that would be saved now (SavedWeights). Leaves the model in evaluation mode.
+// Throws TrainError on all ranks where one of `metrics` fails. `prefetch` batches are read ahead;
+// `stop_request` is asked between two of them.
 Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
                     const UserMetrics& metrics, int64_t prefetch,
                     const std::function<StopRequest()>& stop_request);

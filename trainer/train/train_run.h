@@ -59,9 +59,9 @@ struct TrainRun {
   // Throws kBadInput on all ranks, after a save in the background has ended.
   [[noreturn]] void LeaveDiverged(const Divergence& diverged);
   void FinishSaving();  // waits for a save in the background; nothing is saved any more
-  // Evaluates the weights after `step`. Prints the result after `prefix`, and leaves it wherever
-  // metrics go. Leaves the model in evaluation mode. A stop request ends the evaluation without a
-  // result.
+  // Evaluates the weights after `step`, as they would be saved. Prints the result after `prefix`,
+  // and leaves it wherever metrics go. Leaves the model in evaluation mode. A stop request ends the
+  // evaluation without a result.
   void EvaluateOnTestData(int64_t step, const std::string& prefix);
 
  private:

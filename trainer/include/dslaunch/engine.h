@@ -357,6 +357,7 @@ class EngineCore {
   friend class EngineBatch;
   friend class GatheredParameters;
   friend class NoSyncScope;
+  friend class SavedWeights;
   class Impl;
   std::shared_ptr<Impl> impl_;  // its only owner; guards know by it whether the engine still exists
 };
@@ -394,6 +395,28 @@ class GatheredParameters {
   std::weak_ptr<EngineCore::Impl> engine_;
   std::vector<at::Tensor> parameters_;
   std::optional<int> modifier_rank_;
+};
+
+// While it lives, the model is on every rank what SaveCheckpoint would save now: rank 0's weights
+// and buffers where those of the ranks differ (LocalSGD, DiLoCo and 0/1 Adam between two exchanges,
+// "broadcast_buffers": false, buffers that several stages of a pipeline share). Without it, an
+// evaluation whose samples are divided among the ranks is that of no model. `dslaunch train` and
+// PipelineEngine::EvalBatch use it themselves. Takes memory for a copy of what differs.
+//
+// Collective: every rank constructs it between two steps, and destroys it before the next training
+// pass. Destroying it gives the rank's own weights and buffers back, without other ranks and
+// without errors.
+class SavedWeights {
+ public:
+  explicit SavedWeights(EngineCore& core);
+  ~SavedWeights();
+  SavedWeights(const SavedWeights&) = delete;
+  SavedWeights& operator=(const SavedWeights&) = delete;
+
+ private:
+  std::weak_ptr<EngineCore::Impl> engine_;
+  std::vector<at::Tensor> differ_;  // the model's
+  std::vector<at::Tensor> own_;  // their values on this rank; empty: they are those that are saved
 };
 
 struct NamedForward {

@@ -90,12 +90,11 @@ void ShardedStates::MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>
   for (const auto& [name, tensor] : parameters_) {
     const auto cast = dtypes.find(tensor.unsafeGetTensorImpl());
     const at::ScalarType dtype = cast == dtypes.end() ? tensor.scalar_type() : cast->second;
-    described.push_back(
-        {.name = name,
-         .elements = tensor.numel(),
-         .dtype = static_cast<int>(dtype),
-         .trained = tensor.requires_grad(),
-         .alone = std::ranges::find(tied, name, &TiedGroup::parameter) != tied.end()});
+    described.push_back({.name = name,
+                         .elements = tensor.numel(),
+                         .dtype = static_cast<int>(dtype),
+                         .trained = tensor.requires_grad(),
+                         .alone = std::ranges::find(tied, name, &TiedGroup::name) != tied.end()});
   }
   const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
   for (FlatParameter& layout :

@@ -682,6 +682,41 @@ TEST_P(PipelineEngineTest, EvaluatesAndInfersAsOneProcessDoes) {
   });
 }
 
+// Shared by two stages; each replica's has seen other samples.
+struct Counting : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    if (is_training()) seen.add_(x.detach().mean());
+    return x * scale + seen;
+  }
+  at::Tensor scale = register_parameter("scale", at::ones({1}));
+  at::Tensor seen = register_buffer("seen", at::zeros({1}));
+};
+
+TEST(PipelineEngineBuffersTest, EvaluatesWhatItWouldSave) {
+  const TempDir dir;
+  InRanks(4, [&](ProcessGroup& group) {
+    const std::vector<PipelineLayer> layers = {
+        LayerSpec<torch::nn::Embedding>(kWords, kWidth), TiedLayerSpec<Counting>("counting"),
+        TiedLayerSpec<Counting>("counting"), LayerSpec<Linear>(kWidth, kClasses)};
+    std::string config = ConfigOf({.stages = 2, .micro_batches = 2});
+    config.insert(1, R"("broadcast_buffers": false, )");
+    PipelineEngine engine = InitializePipeline(config, {.layers = layers}, group);
+    const auto source = [&] { return Source(9, engine.replica(), /*ragged=*/false); };
+    for (int64_t step = 0; step < 2; ++step) {
+      engine.TrainBatch(Source(step, engine.replica(), /*ragged=*/false));
+      const at::Tensor own = engine.module().buffers().at(0).clone();
+      const double evaluated = engine.EvalBatch(source(), 3);
+      Expect(at::equal(engine.module().buffers().at(0), own), "its own come back");
+      const std::string tag = "step" + std::to_string(step);
+      engine.SaveCheckpoint(dir.path(), tag);
+      PipelineEngine loaded = InitializePipeline(config, {.layers = layers}, group);
+      loaded.LoadCheckpoint(dir.path(), tag);
+      ExpectNear(evaluated, loaded.EvalBatch(source(), 3), "of the checkpoint");
+      Expect(group.rank() == 0 || !at::equal(loaded.module().buffers().at(0), own), "they differ");
+    }
+  });
+}
+
 TEST(PipelineEngineSourceTest, IsCalledInOrderOnTheFirstAndTheLastStageOnly) {
   InRanks(3, [](ProcessGroup& group) {
     const Setting setting{.stages = 3, .micro_batches = 4};

@@ -249,7 +249,7 @@ TEST(PipelineStageTest, TiedLayersAreOneModuleOnEachStageThatHoldsOne) {
   }
   const auto tied_of = [](const StageParts& stage) {
     std::vector<std::pair<std::string, std::vector<int>>> tied;
-    for (const TiedParameter& item : stage.tied) tied.emplace_back(item.name, item.stages);
+    for (const TiedTensor& item : stage.tied) tied.emplace_back(item.name, item.stages);
     return tied;
   };
   using Tied = std::pair<std::string, std::vector<int>>;
