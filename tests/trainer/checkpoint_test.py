@@ -139,7 +139,7 @@ class CheckpointTest(unittest.TestCase):
 
     def test_what_is_in_the_files(self):
         self.good(self.saving(6, save_every=2), 2)
-        self.assertEqual(sorted(os.listdir(self.dir)), ["latest", "step_000004", "step_000006"])
+        self.assertEqual(sorted(os.listdir(self.dir)), ["latest", "lease.json", "step_000004", "step_000006"])
         with open(self.path("latest")) as file:
             self.assertEqual(file.read(), "step_000006")
         weights = read_safetensors(self.path("step_000006", "model.safetensors"))
@@ -375,7 +375,13 @@ class CheckpointTest(unittest.TestCase):
             trains.wait_for(lambda: self.latest_step() > step, 60, "it goes on")
             trains.processes[1].send_signal(signal.SIGTERM)
             self.assertEqual([rank.code for rank in trains.finish()], [PREEMPTED, PREEMPTED])
-        self.assertFalse([name for name in os.listdir(self.dir) if name.startswith(("tmp-", "lease"))])
+        self.assertFalse([name for name in os.listdir(self.dir) if name.startswith("tmp-")])
+        self.assertTrue(self.released())
+
+    def released(self):
+        """Whether the last job that had the folder has given it back."""
+        with open(self.path("lease.json")) as file:
+            return json.load(file)["released"]
 
     def test_the_folder_of_a_killed_job_is_taken_over(self):
         """Also where its rank 0 was stopped in the middle of a save."""
@@ -384,7 +390,7 @@ class CheckpointTest(unittest.TestCase):
             for process in job.processes:
                 process.kill()
             job.finish()
-        self.assertIn("lease.json", os.listdir(self.dir))
+        self.assertFalse(self.released())
         os.mkdir(self.path("tmp-step_000099-01234567"))
         step = self.latest_step()
         out, metrics = self.good(self.saving(step + 3), 2)
@@ -393,7 +399,30 @@ class CheckpointTest(unittest.TestCase):
         self.assertIn("removed tmp-step_000099-01234567, left by an interrupted save", out)
         self.assertGreaterEqual(metrics[0]["step"], step + 1)
         self.assertEqual(self.latest_step(), step + 3)
-        self.assertFalse([name for name in os.listdir(self.dir) if name.startswith(("tmp-", "lease"))])
+        self.assertFalse([name for name in os.listdir(self.dir) if name.startswith("tmp-")])
+        self.assertTrue(self.released())
+
+    def test_a_suspended_job_has_lost_its_folder_to_one_that_has_ended(self):
+        """As by `scontrol suspend`. The next attempt, which need not wait, stands for a job that has waited."""
+        env = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "1"} for rank in range(2)}
+        newer = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "2"} for rank in range(2)}
+        with Job(self.saving(1_000_000, save_every=5), 2, env_of_rank=env) as old:
+            old.wait_for(lambda: self.latest_step() >= 5, 60, "a checkpoint is there")
+            for process in old.processes:
+                process.send_signal(signal.SIGSTOP)
+            for process in old.processes:
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            with Job(self.saving(self.latest_step() + 7, save_every=5), 2, env_of_rank=newer) as new:
+                self.assertEqual([rank.code for rank in new.finish(60)], [0, 0])
+            self.assertTrue(self.released())
+            before = sorted(os.listdir(self.dir)), self.latest_step()
+            for process in old.processes:
+                process.send_signal(signal.SIGCONT)
+            for rank in old.finish(60):
+                self.assertEqual(rank.code, BAD_INPUT, rank.err)
+                self.assertIn("no longer has the lease", rank.err)
+                self.assertIn("has taken it, and has given it back", rank.err)
+            self.assertEqual((sorted(os.listdir(self.dir)), self.latest_step()), before)
 
     def test_a_job_that_lost_its_folder_saves_nothing_more(self):
         env = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "1"} for rank in range(2)}

@@ -210,6 +210,7 @@ std::vector<std::string> CheckpointFolder::RemoveLeftovers() const {
   }
   std::vector<std::string> removed;
   for (const fs::path& path : left) {
+    ConfirmLease();
     if (PutBack(path.filename())) continue;
     // What cannot be removed does not disturb a later save.
     if (fs::remove_all(path, error) > 0 && !error) removed.push_back(path.filename());
@@ -420,6 +421,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
 }
 
 void CheckpointFolder::WriteLatest(const std::string& tag) const {
+  ConfirmLease();  // who takes it from now on removes the temporary file
   const std::string temporary = TemporaryName(kLatestFile);
   NewFile file(temporary);
   file.Write(tag.data(), tag.size());
@@ -441,6 +443,7 @@ void CheckpointFolder::Prune(const std::string& run_id, int64_t keep) const {
     }
     // First out of sight, so that a half removed one is not taken for a damaged one.
     const std::string aside = TemporaryName(one.tag);
+    ConfirmLease();
     Rename(one.folder, aside);
     Remove(aside);
   }

@@ -1,7 +1,8 @@
 // The folder of --checkpoint_dir: one folder per checkpoint, named by its tag ("step_000120"), the
-// file `latest`, which holds the tag of the last one, as in DeepSpeed, and while a job saves into
-// it the file lease.json (folder_lease.h). A checkpoint is written as tmp-... and renamed to its
-// tag when all of it is on the disk, so a folder with a tag is always complete.
+// file `latest`, which holds the tag of the last one, as in DeepSpeed, and of the job that saves
+// into it, or was the last one to do so, the file lease.json (folder_lease.h). A checkpoint is
+// written as tmp-... and renamed to its tag when all of it is on the disk, so a folder with a tag
+// is always complete.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +77,8 @@ class CheckpointFolder {
   // Makes the folder, if need be, and checks that it can be used.
   void Make() const;
 
-  // From now on Begin and Commit fail unless this process still holds the lease of the folder.
+  // From now on Begin, Commit, Settle and RemoveLeftovers fail, and change nothing more, unless
+  // this process still holds the lease of the folder.
   void UseLease(std::shared_ptr<FolderLease> lease) { lease_ = std::move(lease); }
   // As FolderLease::Confirm; nothing without a lease.
   void ConfirmLease() const {

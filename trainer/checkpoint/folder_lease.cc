@@ -168,6 +168,7 @@ void FolderLease::Take() {
   bool said = false;
   while (true) {
     std::optional<std::string> text;
+    known_ = Now();
     const LeaseDecision decision = Look(watch, text);
     switch (decision.kind) {
       case LeaseDecision::Kind::kRefuse:
@@ -231,8 +232,8 @@ bool FolderLease::Create() {
   }
 }
 
-// Whether the file with this content, whose owner is dead, is out of the way. Only one of several
-// processes that try it removes that file.
+// Whether the file with this content, whose owner is dead or has given it back, is out of the way.
+// Only one of several processes that try it removes that file.
 bool FolderLease::RemoveDead(const std::string& text) const {
   if (ReadLeaseFile(path_) != text) return false;
   const std::string aside = NewTemporary();
@@ -251,26 +252,57 @@ bool FolderLease::RemoveDead(const std::string& text) const {
 
 void FolderLease::Confirm() {
   const MutexLock lock(mutex_);
-  if (!ReadLeaseFile(path_) && Create()) return;  // somebody has removed it
   Renew();
 }
 
+FolderLease::Moment FolderLease::Now() {
+  timespec time = {};
+  clock_gettime(CLOCK_BOOTTIME, &time);
+  return {milliseconds(time.tv_sec * 1000 + time.tv_nsec / 1'000'000), UnixMs()};
+}
+
+void FolderLease::FailLost(const std::string& why) const {
+  throw TrainError(ExitCode::kBadInput,
+                   folder_ + ": this job no longer has the lease of the folder (" + kLeaseFile +
+                       "): " + why +
+                       "; this job saves nothing more there; started again, it goes on from the "
+                       "newest checkpoint");
+}
+
 void FolderLease::Renew() {
+  const Moment now = Now();
   UniqueFd fd(open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return MakeAgain();
   if (!fd) FailLease(path_, "read");
-  const std::string text = ReadLeaseText(fd.get(), path_);
-  if (!IsOwn(text)) {
+  const auto check = [this](const std::string& text) {
+    if (IsOwn(text)) return;
     const std::optional<HeldLease> taken = ParseLease(text);
-    throw TrainError(ExitCode::kBadInput,
-                     folder_ + ": this job no longer has the lease of the folder; " +
-                         (taken ? Describe(taken->owner) : "something else") + " has taken it (" +
-                         kLeaseFile +
-                         "), because this job was not seen to renew it; this job saves nothing "
-                         "more there");
-  }
+    FailLost((taken ? Describe(taken->owner) : "something else") + " has taken it" +
+             (taken && taken->released ? ", and has given it back" : ""));
+  };
+  check(ReadLeaseText(fd.get(), path_));
   ++renewals_;
   WriteAll(fd.get(), TextNow(), path_);
   CloseWritten(fd, path_);
+  // This process may have been stopped before it wrote, and another one have put its own file
+  // there.
+  const std::optional<std::string> there = ReadLeaseFile(path_);
+  if (!there) return MakeAgain();
+  check(*there);
+  known_ = now;
+}
+
+void FolderLease::MakeAgain() {
+  const Moment now = Now();
+  const milliseconds unknown =
+      std::max(now.since_boot - known_.since_boot, milliseconds(now.unix_ms - known_.unix_ms));
+  if (unknown > times_.dead_after / 2) {
+    FailLost("the file is gone, and for " +
+             std::to_string(std::chrono::duration_cast<std::chrono::seconds>(unknown).count()) +
+             " s this job has not renewed it, so another job may have had the folder");
+  }
+  if (!Create()) return Renew();
+  known_ = now;
 }
 
 void FolderLease::KeepRenewing() {
@@ -296,11 +328,19 @@ void FolderLease::Release() {
   stop_changed_.NotifyAll();
   if (!renewer_.joinable()) return;
   renewer_.join();
-  if (IsOwn(ReadLeaseFile(path_))) RemoveLeaseFile(path_);
+  const MutexLock lock(mutex_);
+  UniqueFd fd(open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return;
+  if (!fd) FailLease(path_, "read");
+  if (!IsOwn(ReadLeaseText(fd.get(), path_))) return;
+  WriteAll(fd.get(), TextNow(/*released=*/true), path_);
+  if (fsync(fd.get()) < 0 && errno != EINVAL) FailLease(path_, "synced");
+  CloseWritten(fd, path_);  // a save has synced the file's name with its own
 }
 
-std::string FolderLease::TextNow() const {
-  return FormatLease({.owner = self_, .renewals = renewals_, .renewed_ms = UnixMs()});
+std::string FolderLease::TextNow(bool released) const {
+  return FormatLease(
+      {.owner = self_, .renewals = renewals_, .renewed_ms = UnixMs(), .released = released});
 }
 
 bool FolderLease::IsOwn(const std::optional<std::string>& text) const {

@@ -44,7 +44,8 @@ std::string FormatLease(const HeldLease& lease) {
                                        {"pid", owner.process.pid},
                                        {"start_ticks", owner.process.start_ticks},
                                        {"renewals", lease.renewals},
-                                       {"renewed_ms", lease.renewed_ms}};
+                                       {"renewed_ms", lease.renewed_ms},
+                                       {"released", lease.released}};
   std::string text = json.dump(1);
   text.resize(kLeaseBytes - 1, ' ');
   return text + "\n";
@@ -83,6 +84,7 @@ std::optional<HeldLease> ParseLease(const std::string& text) {
                              static_cast<uint64_t>(number("start_ticks"))}};
   lease.renewals = number("renewals");
   lease.renewed_ms = number("renewed_ms");
+  lease.released = json.value("released", nlohmann::json()) == true;
   return good ? std::optional(lease) : std::nullopt;
 }
 
@@ -104,7 +106,7 @@ LeaseDecision LeaseWatch::OnLook(const std::optional<std::string>& text, OwnerPr
     return Take("");
   }
   const std::optional<HeldLease> lease = ParseLease(*text);
-  if (lease && lease->owner.token == self_.token) return Take("");
+  if (lease && (lease->released || lease->owner.token == self_.token)) return Take("");
   if (lease && IsSameJob(lease->owner, self_)) {
     const std::string attempt = "attempt " + std::to_string(lease->owner.attempt) + " of this job";
     if (lease->owner.attempt < self_.attempt) return Take(attempt + " had it");

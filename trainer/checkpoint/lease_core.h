@@ -27,6 +27,9 @@ struct HeldLease {
   LeaseOwner owner;
   int64_t renewals = 0;    // the heartbeat: it counts up as long as the owner lives
   int64_t renewed_ms = 0;  // Unix time by the owner's clock, for people
+  // The owner has given it back. What stays says who had the folder last, so that an owner from
+  // before, which was stopped meanwhile, sees that it has lost the folder.
+  bool released = false;
 };
 
 // Every lease is as long, so that it can be overwritten in place.

@@ -21,7 +21,6 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 constexpr LeaseTimes kFast{.renew_every = milliseconds(20),
                            .dead_after = milliseconds(600),
@@ -86,7 +85,14 @@ TEST_F(FolderLeaseTest, IsTakenRenewedAndGivenBack) {
     EXPECT_EQ(Text().size(), kLeaseBytes);
     lease->Confirm();
   }
-  EXPECT_THAT(Names(), IsEmpty());
+  EXPECT_THAT(Names(), ElementsAre(kLeaseFile)) << "it stays, and says that it was given back";
+  const auto last = ParseLease(Text());
+  ASSERT_TRUE(last);
+  EXPECT_TRUE(last->released);
+  EXPECT_EQ(last->owner.job_id, "4f2a");
+  const auto start = Clock::now();
+  EXPECT_EQ(Take(Elsewhere())->taken_from(), "") << "whoever comes next takes it at once";
+  EXPECT_LT(Clock::now() - start, kFast.dead_after);
 }
 
 TEST_F(FolderLeaseTest, OneOnThisMachineIsRefusedAtOnce) {
@@ -212,7 +218,8 @@ TEST_F(FolderLeaseTest, OfManyThatTryAtOnceExactlyOneGetsIt) {
       for (std::thread& thread : threads) thread.join();
       EXPECT_EQ(taken - lost, 1);
       EXPECT_EQ(taken + refused, 6);
-      EXPECT_THAT(Names(), IsEmpty());
+      EXPECT_THAT(Names(), ElementsAre(kLeaseFile));
+      EXPECT_TRUE(ParseLease(Text()).value().released);
     }
   }
 }

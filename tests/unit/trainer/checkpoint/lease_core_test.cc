@@ -53,6 +53,19 @@ TEST(LeaseTextTest, RoundTripOfEqualLength) {
   EXPECT_EQ(Describe(read->owner), "job 4f2a-01 on node3 (pid 4242)");
 }
 
+TEST(LeaseTextTest, SaysWhetherItWasGivenBack) {
+  const HeldLease held = {.owner = Owner("t", "job")};
+  HeldLease released = held;
+  released.released = true;
+  EXPECT_EQ(FormatLease(released).size(), kLeaseBytes);
+  EXPECT_TRUE(ParseLease(FormatLease(released)).value().released);
+  EXPECT_FALSE(ParseLease(FormatLease(held)).value().released);
+  std::string older = FormatLease(held);
+  const std::string key = "\"released\"";
+  older.replace(older.find(key), key.size(), "\"whatever\"");
+  EXPECT_FALSE(ParseLease(older).value().released) << "as before there was such a key";
+}
+
 TEST(LeaseTextTest, LongOrHostileNamesStayInBounds) {
   LeaseOwner owner = Owner(std::string(9000, '"'), std::string(9000, '\\'));
   owner.host = "a\x1b[31mb\n" + std::string(9000, '\x01');
