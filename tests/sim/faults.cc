@@ -156,6 +156,12 @@ class Faults {
       world_.timeline.Stop(incarnation->loop(), world_.timeline.now() + duration);
   }
 
+  // A loop that waits for its disk hears nothing of what the rendezvous beside it decides. Then
+  // only the lease ends the ranks of a detached job's node, and only the fence waits for that.
+  void MaybeStallDiskToo(uint32_t node) {
+    if (world_.job.detached && random_.OneIn(3)) StallDisk(node);
+  }
+
   void PauseMachine(uint32_t node) {
     const int64_t duration = random_.Between(500, 60'000);
     LogFor(world_.NameOf(node), "the machine stands still", duration);
@@ -210,6 +216,7 @@ class Faults {
            : directions == 1 ? "hears nobody"
                              : "is cut off",
            duration);
+    MaybeStallDiskToo(node);
     for (Place other = 0; other <= world_.network.front_end(); ++other) {
       if (other == node) continue;
       if (directions != 1) world_.network.Cut(node, other, until);
@@ -235,8 +242,7 @@ class Faults {
     std::vector<bool> with_it(world_.job.size() + 1);
     for (Place place = 0; place < with_it.size(); ++place)
       with_it[place] = place == *decider || random_.OneIn(2);
-    // A loop that waits for its disk hears nothing of what the rendezvous beside it decides.
-    if (world_.job.detached && random_.OneIn(3)) StallDisk(*decider);
+    MaybeStallDiskToo(*decider);
     const bool front_end_sees_both = random_.OneIn(2);
     LogFor(world_.NameOf(*decider), "it and some others are cut from the rest", duration);
     for (Place a = 0; a < with_it.size(); ++a) {
