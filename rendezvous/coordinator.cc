@@ -497,8 +497,12 @@ bool Coordinator::HasMajority() const {
     return participants_[voter].has_joined && participants_[voter].IsUsable();
   });
   if (std::cmp_less(here, options_.majority)) return false;
-  const auto since = majority_->Since();
-  return since && boot_now_ - *since < MajorityLease(options_.timeouts);
+  return majority_->Since() && !IsLeaseOver();
+}
+
+bool Coordinator::IsLeaseOver() const {
+  return majority_ && majority_->Since() &&
+         boot_now_ - *majority_->Since() >= MajorityLease(options_.timeouts);
 }
 
 void Coordinator::SendPeers() {
@@ -579,7 +583,8 @@ void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
     all_ready.mutable_all_ready();
     Broadcast(all_ready);
   }
-  if (phase_ == Phase::kRunning && awaited_ == 0) Stop(pb::Cause(), now);
+  // The other nodes may continue with another attempt once the lease is over.
+  if (phase_ == Phase::kRunning && awaited_ == 0 && !IsLeaseOver()) Stop(pb::Cause(), now);
 }
 
 void Coordinator::EndAttempt(Clock::time_point now) {
@@ -753,6 +758,7 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
 
 void Coordinator::CheckBarrierTimes(Clock::time_point now) {
   TryToForm(now);
+  AdvanceIfAllReady(now);
   CompleteIfTornDown(now);
   const bool in_attempt = phase_ == Phase::kStarting || phase_ == Phase::kRunning;
   if (in_attempt && settle_by_ && now >= *settle_by_) return EndAttempt(now);

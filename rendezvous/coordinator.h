@@ -154,6 +154,8 @@ class Coordinator {
 
   void TryToForm(Clock::time_point now);
   bool HasMajority() const;
+  // A majority was there, but its newest lease has run out.
+  bool IsLeaseOver() const;
   // Where each node reaches the agents of the first ones.
   void SendPeers();
   void Form(QuorumDecision decision, Clock::time_point now);

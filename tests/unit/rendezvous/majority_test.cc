@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/rendezvous/coordinator_fixture.h"
 
 namespace dslaunch {
@@ -107,6 +109,30 @@ TEST_F(ElectedTest, EachNodeIsToldWhereTheOthersAre) {
   int told = 0;
   for (const Outgoing& one : Tick()) told += one.message.has_peers();
   EXPECT_EQ(told, 2);
+}
+
+// As of a machine that stood still: the other nodes may have begun another attempt meanwhile.
+TEST_F(ElectedTest, ReportsNoSuccessUnderALeaseThatIsOver) {
+  const auto stops = [](const std::vector<Outgoing>& messages) {
+    return std::ranges::any_of(messages,
+                               [](const Outgoing& one) { return one.message.has_stop(); });
+  };
+  Join(1);
+  Join(2);
+  const uint64_t first_us = Beat(1, 0).rendezvous_clock_us();
+  Beat(1, first_us);
+  Beat(2, first_us);
+  ASSERT_TRUE(Assigns(Tick()));
+  Ready(1);
+  Ready(2);
+  Finished(1);
+  now_ += milliseconds(12'000);
+  const uint64_t now_us = Beat(1, first_us).rendezvous_clock_us();
+  EXPECT_FALSE(stops(Finished(2)));
+  Beat(1, now_us);
+  EXPECT_FALSE(stops(Tick()));
+  Beat(2, now_us);
+  EXPECT_TRUE(stops(Tick()));
 }
 
 TEST_F(ElectedTest, ARendezvousWithoutAMajorityEndsItsNodesInTheEnd) {
