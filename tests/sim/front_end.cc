@@ -160,6 +160,8 @@ void FrontEnd::Do(action::Run& run) {
          [&incarnation, rendezvous = RendezvousAt(run.request.rendezvous_endpoints(0))] {
            incarnation.Run(rendezvous);
          });
+  for (auto& read : std::exchange(client.unread, {}))
+    world_.timeline.After(0, &process_, [read = std::move(read)] { read(); });
 }
 
 void FrontEnd::Do(const action::Renew& renew) {
@@ -281,8 +283,10 @@ void FrontEnd::Do(const action::AwaitEnd& await) {
 }
 
 void FrontEnd::OnEvent(NodeIncarnation& incarnation, const pb::NodeEvent& event) {
-  const Client* const client = ClientOf(incarnation);
+  Client* const client = ClientOf(incarnation);
   if (client == nullptr || client->stream_ended) return;
+  if (!client->runs)
+    return client->unread.push_back([this, &incarnation, event] { OnEvent(incarnation, event); });
   OnAlive(incarnation);
   Log([&] {
     return "hears " + world_.NameOf(incarnation.node()) + ": " + event.ShortDebugString();
@@ -301,7 +305,9 @@ void FrontEnd::OnStreamEnd(NodeIncarnation& incarnation) {
   if (client == nullptr) return;
   if (client->is_preparing)
     return OnPrepared(incarnation, Broken("the connection to its agent broke"));
-  if (!client->runs || std::exchange(client->stream_ended, true)) return;
+  if (!client->runs)
+    return client->unread.push_back([this, &incarnation] { OnStreamEnd(incarnation); });
+  if (std::exchange(client->stream_ended, true)) return;
   Log([&] { return "the stream of " + world_.NameOf(incarnation.node()) + " is over"; });
   Carry(core_.OnStreamEnd(incarnation.node(), Now()));
 }

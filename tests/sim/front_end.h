@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -54,7 +55,8 @@ class FrontEnd {
     bool supervisor_ended = false;  // that is why
     bool end_is_awaited = false;
     uint64_t renewals = 0;
-    uint64_t answered = 0;  // the newest of them
+    uint64_t answered = 0;                      // the newest of them
+    std::vector<std::function<void()>> unread;  // what its agent keeps for its stream
   };
 
   static SessionOptions OptionsFor(const World& world);
