@@ -49,10 +49,9 @@ void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_poin
 bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std::string& why,
                               Clock::time_point now) {
   const bool has_ranks = phase_ >= Phase::kStarting && phase_ <= Phase::kWaiting;
-  const bool is_own_node = std::ranges::any_of(silent, [this](const Participant* participant) {
-    return participant->member.node_index == options_.rendezvous_node;
-  });
-  if (silent.empty() || !has_ranks || is_own_node || !HearsTooFew(now)) {
+  const Participant& own = participants_[options_.rendezvous_node];
+  const bool can_be_told = own.has_joined && !own.lost_in && std::ranges::count(silent, &own) == 0;
+  if (silent.empty() || !has_ranks || !can_be_told || !HearsTooFew(now)) {
     cut_off_at_.reset();
     return false;
   }
@@ -68,7 +67,7 @@ bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std
     cut_off_at_ = now;
     pb::RendezvousMessage message;
     *message.mutable_cut_off()->mutable_cause() = LossOfAll(silent, why);
-    Send(participants_[options_.rendezvous_node].session, std::move(message));
+    Send(own.session, std::move(message));
   }
   // Its agent leaves at once, and this rendezvous ends with that, unless no other can be chosen.
   return now - *cut_off_at_ < milliseconds(options_.timeouts.heartbeat_ms());

@@ -118,7 +118,8 @@ AgentActions AgentCore::OnSignal(int signal_number) {
   return Take();
 }
 
-AgentActions AgentCore::OnDetach(const std::string& socket_path, Clock::time_point now) {
+AgentActions AgentCore::OnDetach(const std::string& socket_path, Clock::time_point now,
+                                 BootClock::time_point boot_now) {
   if (detached()) return {};
   Log("detached: the job no longer needs its front end; " + socket_path);
   pb::SupervisorRequest request;
@@ -128,6 +129,7 @@ AgentActions AgentCore::OnDetach(const std::string& socket_path, Clock::time_poi
   SetLease(milliseconds(0));
   detached_at_ = now;
   lease_seen_ = now;
+  majority_lease_.Begin(boot_now);
   Do(agent_action::DetachFrontEnd());
   // No front end names another rendezvous any more.
   if (failover_by_ && MayElect()) AwaitElection(lost_by_, now);

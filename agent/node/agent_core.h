@@ -91,7 +91,8 @@ class AgentCore {
   AgentActions OnStop(pb::Cause cause, bool kill_now);
   AgentActions OnSignal(int signal_number);
   // The job no longer needs its front end; `socket_path` is where it can be attached to.
-  AgentActions OnDetach(const std::string& socket_path, Clock::time_point now);
+  AgentActions OnDetach(const std::string& socket_path, Clock::time_point now,
+                        BootClock::time_point boot_now);
   // Refused: kUnavailable when this node waits for no other rendezvous.
   Result<void> CheckFailover(const pb::FailoverRequest& request) const;
   // After CheckFailover; where this node is to decide, its rendezvous is open.
@@ -115,7 +116,8 @@ class AgentCore {
 
   // Its address as this node reaches it, or why it was not found.
   AgentActions OnRendezvousFound(const Result<std::string>& address, Clock::time_point now);
-  AgentActions OnRendezvousMessage(const pb::RendezvousMessage& message, Clock::time_point now);
+  AgentActions OnRendezvousMessage(const pb::RendezvousMessage& message, Clock::time_point now,
+                                   BootClock::time_point boot_now);
   // The stream is over, but not by LeaveRendezvous.
   AgentActions OnRendezvousEnd(const std::string& why, Clock::time_point now);
 
@@ -201,7 +203,7 @@ class AgentCore {
   void EmitLost(pb::RendezvousLost lost);
   void MoveTo(const pb::FailoverRequest& request, Clock::time_point now);
   void LeaveRendezvous();
-  void OnAssignment(const pb::RendezvousMessage& message);
+  void OnAssignment(const pb::RendezvousMessage& message, BootClock::time_point boot_now);
   void OnDrain(uint64_t attempt, const pb::Drain& drain);
   void OnInspect(const pb::Inspect& inspect);
   void OnCompleted(const pb::Completed& word, Clock::time_point now);
@@ -210,6 +212,9 @@ class AgentCore {
   void PrepareElection();
   // The job has no front end, and this node's ranks need a majority.
   bool NeedsMajority() const { return election_.has_value() && detached(); }
+  bool DoesLeaseCount() const {
+    return NeedsMajority() && (phase_ == Phase::kWorking || phase_ == Phase::kDraining);
+  }
   void CheckMajority(Clock::time_point now, BootClock::time_point boot_now);
   void LoseMajority(Clock::time_point now);
   bool MayElect() const;
@@ -272,7 +277,11 @@ class AgentCore {
   void Do(Action action) {
     out_.emplace_back(std::move(action));
   }
-  AgentActions Take() { return std::exchange(out_, {}); }
+  // The supervisor looks at the lease also while this thread waits for a disk.
+  AgentActions Take() {
+    lease_counts_ = DoesLeaseCount();
+    return std::exchange(out_, {});
+  }
   void Log(std::string text) { Do(agent_action::Log{std::move(text)}); }
   void Emit(pb::NodeEvent event) { Do(agent_action::EmitEvent{std::move(event)}); }
   void Notify(std::string text);  // the user
@@ -308,8 +317,6 @@ class AgentCore {
   bool is_electing_ = false;
   uint64_t newest_attempt_ = 0;                // of the job, as far as the rendezvous has said
   uint32_t restarts_ = 0;                      // used up, as far as this node knows
-  bool has_lease_ = false;                     // of the majority, when it was looked at last
-  bool had_lease_ = false;                     // since it joined the rendezvous
   Clock::time_point lease_seen_;               // or when it joined
   std::optional<pb::RendezvousMessage> held_;  // an assignment, for which it waits for a lease
   std::atomic<bool> lease_counts_ = false;     // for the supervisor

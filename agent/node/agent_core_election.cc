@@ -32,19 +32,15 @@ void AgentCore::PrepareElection() {
 
 // --- The lease ---
 
-// A node that has had no lease since it joined runs the ranks of the first attempt, which began
-// while the front end was there; it gets one within a few heartbeats. Any other assignment waits
-// for one.
+// The ranks that run when the front end leaves have a lease from then on. Any later assignment
+// waits for one.
 void AgentCore::CheckMajority(Clock::time_point now, BootClock::time_point boot_now) {
   if (!election_) return;
-  has_lease_ = majority_lease_.Left(boot_now) > milliseconds(0);
-  had_lease_ = had_lease_ || (joined_ && has_lease_);
-  if (has_lease_) lease_seen_ = now;
-  lease_counts_ =
-      NeedsMajority() && had_lease_ && (phase_ == Phase::kWorking || phase_ == Phase::kDraining);
+  const bool has_lease = majority_lease_.Left(boot_now) > milliseconds(0);
+  if (has_lease) lease_seen_ = now;
   if (!NeedsMajority()) return;
-  if (held_ && has_lease_) OnAssignment(pb::RendezvousMessage(*held_));
-  const bool is_over = phase_ == Phase::kWorking && had_lease_ && !has_lease_;
+  if (held_) OnAssignment(pb::RendezvousMessage(*held_), boot_now);
+  const bool is_over = phase_ == Phase::kWorking && !has_lease;
   // Of a rendezvous that was opened and to which too few nodes came, too.
   if (is_over || now - lease_seen_ >= MajorityLease(prepare_.timeouts())) LoseMajority(now);
 }

@@ -47,7 +47,6 @@ void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now
   joined_ = true;
   last_seen_ = now;
   lease_seen_ = now;
-  had_lease_ = false;
   agent_action::JoinRendezvous join;
   join.in_process = hosts_rendezvous_;
   join.join.set_slots(own_node().slots());
@@ -56,12 +55,12 @@ void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now
 }
 
 AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message,
-                                            Clock::time_point now) {
+                                            Clock::time_point now, BootClock::time_point boot_now) {
   last_seen_ = now;
   newest_attempt_ = std::max(newest_attempt_, message.attempt());
   switch (message.message_case()) {
     case pb::RendezvousMessage::kAssignment:
-      OnAssignment(message);
+      OnAssignment(message, boot_now);
       break;
     case pb::RendezvousMessage::kPeers:
       if (election_) election_->OnPeers(message.peers());

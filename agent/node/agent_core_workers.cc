@@ -10,12 +10,17 @@
 #include "base/subprocess.h"
 #include "proto/contract/status_line.h"
 #include "proto/wire/cause.h"
+#include "rendezvous/majority.h"
 
 namespace dslaunch {
 
-void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
+// What was sent before this process or its machine stood still may be read after the lease is over,
+// and Lease::Left then leaves time for renewals that are still unread: ranks that run need it, but
+// none may start in it.
+void AgentCore::OnAssignment(const pb::RendezvousMessage& message, BootClock::time_point boot_now) {
   held_.reset();
-  if (NeedsMajority() && !has_lease_) {
+  if (NeedsMajority() &&
+      boot_now - majority_lease_.renewed() >= MajorityLease(prepare_.timeouts())) {
     held_ = message;
     return;
   }

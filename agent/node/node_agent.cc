@@ -150,7 +150,9 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   link_ = std::make_unique<RendezvousLink>(
       loop_, request.job_id(), request.node_index(), LimitsOf(core_),
       [this](const pb::RendezvousMessage& message) {
-        Feed([&](Clock::time_point now) { return core_.OnRendezvousMessage(message, now); });
+        Feed([&](Clock::time_point now) {
+          return core_.OnRendezvousMessage(message, now, BootClock::now());
+        });
       },
       [this](const std::string& why) {
         Feed([&](Clock::time_point now) { return core_.OnRendezvousEnd(why, now); });
@@ -339,7 +341,7 @@ Result<std::string> NodeAgent::Detach() {
         core_.node_name() + ": this job was not started with --detach, so it cannot be detached"};
   }
   const std::string path = attach_socket_->path();
-  Feed([&](Clock::time_point now) { return core_.OnDetach(path, now); });
+  Feed([&](Clock::time_point now) { return core_.OnDetach(path, now, BootClock::now()); });
   return path;
 }
 

@@ -18,6 +18,12 @@ void Lease::SetTerms(const Terms& terms) {
   renewed_ = std::min(renewed_, last_seen_ + terms.prompt);
 }
 
+void Lease::Begin(Time now) {
+  const MutexLock lock(mutex_);
+  begun_ = last_seen_ = renewed_ = now;
+  caught_up_ = false;
+}
+
 uint64_t Lease::Renew(std::optional<uint64_t> last_seen_us, Time now) {
   const MutexLock lock(mutex_);
   const Time heard =

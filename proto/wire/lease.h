@@ -34,11 +34,13 @@ class Lease {
     milliseconds prompt{0};
   };
 
-  // Begins anew at `now`.
+  // Begins at `now`.
   Lease(const Terms& terms, Time now)
       : terms_(terms), begun_(now), last_seen_(now), renewed_(now), looked_(now) {}
   // Also for the renewals that came before.
   void SetTerms(const Terms& terms);
+  // Begins again at `now`, as good as a renewal.
+  void Begin(Time now);
 
   // A renewal by the front end arrived. `last_seen_us` is the newest answer to a renewal that it
   // had; none: it knows only that this lease began. However long the renewal was on its way, the
@@ -59,7 +61,7 @@ class Lease {
  private:
   mutable Mutex mutex_;
   Terms terms_ DSL_GUARDED_BY(mutex_);
-  const Time begun_;
+  Time begun_ DSL_GUARDED_BY(mutex_);
   // By the front end, as its words said: the newest.
   Time last_seen_ DSL_GUARDED_BY(mutex_);
   Time renewed_ DSL_GUARDED_BY(mutex_);

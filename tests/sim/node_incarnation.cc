@@ -82,7 +82,7 @@ bool NodeIncarnation::Failover(const pb::FailoverRequest& request, Rendezvous* r
 }
 
 void NodeIncarnation::Detach() {
-  Feed([this](Clock::time_point now) { return core_.OnDetach("a socket", now); });
+  Feed([this](Clock::time_point now) { return core_.OnDetach("a socket", now, BootNow()); });
 }
 
 // --- The supervisor ---

@@ -75,7 +75,7 @@ void NodeIncarnation::Do(agent_action::LeaveRendezvous&) {
 void NodeIncarnation::OnRendezvousMessage(const Rendezvous& from, SessionId session,
                                           const pb::RendezvousMessage& message) {
   if (&from != attended_ || session != session_) return;
-  Feed([&](Clock::time_point now) { return core_.OnRendezvousMessage(message, now); });
+  Feed([&](Clock::time_point now) { return core_.OnRendezvousMessage(message, now, BootNow()); });
 }
 
 void NodeIncarnation::OnHeartbeat(const Rendezvous& from, SessionId session,

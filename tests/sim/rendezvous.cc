@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "tests/sim/front_end.h"
 #include "tests/sim/node_incarnation.h"
 #include "tests/sim/world.h"
 
@@ -200,7 +201,7 @@ void Rendezvous::CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& 
       lost_node_ && !world_.machines[*lost_node_].stood_still && !host_.machine().stood_still;
   if (is_first && in_time) world_.invariants.OnFormedAfterFailover(attempt, *lost_node_);
   const bool may_judge = std::ranges::none_of(world_.machines, &Machine::stood_still);
-  if (is_first && lost_node_ && world_.job.detached && may_judge)
+  if (is_first && lost_node_ && world_.front_end->has_detached() && may_judge)
     world_.invariants.OnFormedAfterElection(attempt);
 }
 

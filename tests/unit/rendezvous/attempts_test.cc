@@ -494,6 +494,22 @@ TEST_F(CutOffTest, LosesTheOthersWhenItsOwnNodeStays) {
   EXPECT_TRUE(To(2, out, Case::kRefused).has_refused());
 }
 
+TEST_F(CutOffTest, SendsNothingToOwnAgentThatHasNotJoined) {
+  CoordinatorOptions options = Options();
+  options.policy.set_max_restarts(2);
+  Begin(options);
+  for (const uint32_t node : {1, 2, 3}) Join(node);
+  const Clock::time_point joined_at = now_;
+  while (coordinator_->phase() == Coordinator::Phase::kJoining &&
+         now_ <= joined_at + milliseconds(options.timeouts.join_ms()))
+    PassWith(500, {1, 2, 3});
+  ASSERT_EQ(coordinator_->phase(), Coordinator::Phase::kStarting);
+  const Clock::time_point silent_since = now_;
+  while (now_ < silent_since + milliseconds(10'000)) {
+    for (const Outgoing& one : PassWith(500, {})) EXPECT_NE(one.session, 0u);
+  }
+}
+
 TEST_F(CutOffTest, LosesSilentNodesOnceAnotherIsHeard) {
   PassWith(500, {0});
   while (now_ < Clock::time_point(milliseconds(6'100))) PassWith(500, {0});

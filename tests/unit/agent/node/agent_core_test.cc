@@ -80,7 +80,7 @@ class AgentCoreTest : public ::testing::Test {
     pb::RendezvousMessage message;
     message.set_attempt(attempt);
     fill(message);
-    Take(core_.OnRendezvousMessage(message, now_));
+    Take(core_.OnRendezvousMessage(message, now_, boot_now_));
   }
   void Assign(uint64_t attempt) {
     Hear(attempt, [](pb::RendezvousMessage& message) {
@@ -738,7 +738,7 @@ TEST_F(AgentCoreTest, ThePlantedBugSaysDrainedBeforeTheRanksAreReaped) {
   pb::RendezvousMessage drain;
   drain.set_attempt(1);
   drain.mutable_drain();
-  Take(planted.OnRendezvousMessage(drain, now_));
+  Take(planted.OnRendezvousMessage(drain, now_, boot_now_));
   EXPECT_EQ(Count<agent_action::ReservePort>(), 1u);
 }
 
@@ -1134,10 +1134,10 @@ TEST_F(AgentCoreTest, ADetachedJobHasNoLeaseAndGoesOnceTheOthersAndItsViewersHav
   Take(core_.OnRun({}, now_));
   Assign(1);
   actions_.clear();
-  Take(core_.OnDetach("/run/socket", now_));
+  Take(core_.OnDetach("/run/socket", now_, boot_now_));
   EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kDetach));
   EXPECT_FALSE(core_.Alive(boot_now_).has_lease_left_ms());
-  EXPECT_THAT(core_.OnDetach("/run/socket", now_), IsEmpty());
+  EXPECT_THAT(core_.OnDetach("/run/socket", now_, boot_now_), IsEmpty());
   EXPECT_THAT(core_.OnStreamOver(now_), IsEmpty());
   for (int second = 0; second < 100; ++second) {
     Hear(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
@@ -1158,7 +1158,7 @@ TEST_F(AgentCoreTest, ADetachedJobHasNoLeaseAndGoesOnceTheOthersAndItsViewersHav
 
 TEST_F(AgentCoreTest, AViewerThatDoesNotReadKeepsTheAgentForTwoSecondsOnly) {
   Start();
-  Take(core_.OnDetach("/run/socket", now_));
+  Take(core_.OnDetach("/run/socket", now_, boot_now_));
   StopAll(1);
   Reaped();
   core_.SetReaders({.front_end_has_all = false, .has_viewers = true});
@@ -1185,7 +1185,7 @@ class MajorityOfNodesTest : public AgentCoreTest {
         peer.set_endpoint("10.0.0." + std::to_string(node + 1) + ":7");
       }
     });
-    Take(core_.OnDetach("/run/socket", now_));
+    Take(core_.OnDetach("/run/socket", now_, boot_now_));
     Answer();
     Pass(milliseconds(1'000));
     actions_.clear();
@@ -1209,6 +1209,14 @@ TEST_F(MajorityOfNodesTest, RanksRunUnderALeaseThatTheSupervisorKnows) {
     Pass(milliseconds(1'000));
   }
   EXPECT_EQ(core_.phase(), Phase::kWorking);
+}
+
+// Its loop may wait for a disk from now on.
+TEST_F(MajorityOfNodesTest, TellsSupervisorOfTheLeaseFromDetachOn) {
+  Start();
+  EXPECT_FALSE(core_.Alive(boot_now_).has_majority_lease_left_ms());
+  Take(core_.OnDetach("/run/socket", now_, boot_now_));
+  EXPECT_EQ(core_.Alive(boot_now_).majority_lease_left_ms(), 12'000);
 }
 
 TEST_F(MajorityOfNodesTest, WithoutAMajorityTheRanksEndThoughTheRendezvousIsHeard) {
@@ -1264,10 +1272,25 @@ TEST_F(MajorityOfNodesTest, AnElectedRendezvousStartsRanksOnceThereIsALease) {
   EXPECT_EQ(Count<agent_action::PlanWorkers>(), 1u);
 }
 
+TEST_F(MajorityOfNodesTest, StartsNoRanksUnderALeaseThatIsOver) {
+  Detach();
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_drain(); });
+  Reaped();
+  actions_.clear();
+  now_ += milliseconds(30'000);  // in which the agent could not run
+  boot_now_ += milliseconds(30'000);
+  Assign(2);
+  Take(core_.OnTick(now_, boot_now_, milliseconds(30'000)));
+  EXPECT_EQ(Count<agent_action::PlanWorkers>(), 0u);
+  Answer();
+  Pass(milliseconds(1'000));
+  EXPECT_EQ(Count<agent_action::PlanWorkers>(), 1u);
+}
+
 TEST_F(MajorityOfNodesTest, WithoutARestartTheLossEndsTheJob) {
   prepare_.mutable_policy()->set_max_restarts(0);
   Start();
-  Take(core_.OnDetach("/run/socket", now_));
+  Take(core_.OnDetach("/run/socket", now_, boot_now_));
   Take(core_.OnRendezvousEnd("it ended", now_));
   EXPECT_EQ(core_.phase(), Phase::kStopping);
   EXPECT_EQ(core_.outcome().exit_code(), ToInt(ExitCode::kUnavailable));
