@@ -81,7 +81,7 @@ struct ServerFolder {
 };
 
 // In memory where it can be, for what ranks of this node share.
-Result<ServerFolder> MakeFolder(const Environment& environment) {
+Result<ServerFolder> MakeFolder(const Environment& environment, const std::string& nspace) {
   const char* const chosen = FindVariable(environment, "TMPDIR");
   const bool is_chosen = chosen != nullptr && *chosen == '/';
   const std::string parent = is_chosen                                ? chosen
@@ -89,7 +89,7 @@ Result<ServerFolder> MakeFolder(const Environment& environment) {
                                                                       : "/tmp";
   RemoveStaleFolders(parent);
   ServerFolder folder;
-  folder.path = parent + "/" + kFolderPrefix + "XXXXXX";
+  folder.path = parent + "/" + kFolderPrefix + nspace + "-XXXXXX";
   if (::mkdtemp(folder.path.data()) == nullptr)
     return Error{ExitCode::kIo, "make " + folder.path + ": " + ErrnoText(errno)};
   folder.lock = UniqueFd(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY));
@@ -317,7 +317,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
 
 Result<std::unique_ptr<PmixHelper>> PmixHelper::Open(asio::io_context& loop,
                                                      PmixHelperOptions options, Handlers handlers) {
-  DSL_TRY_ASSIGN(ServerFolder folder, MakeFolder(options.environment));
+  DSL_TRY_ASSIGN(ServerFolder folder, MakeFolder(options.environment, options.job.nspace()));
   const auto process =
       std::make_shared<Process>(loop, std::move(options), std::move(folder), std::move(handlers));
   std::unique_ptr<PmixHelper> helper(new PmixHelper(process));

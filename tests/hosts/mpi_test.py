@@ -1,7 +1,6 @@
 """MPI programs on two test hosts: one world, as under mpirun, over every way to the nodes."""
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import re
@@ -47,7 +46,7 @@ class MpiCase:
             self.skipTest("there is no MPICH: libmpich-dev, mpich")
         super().setUp()
         self.memory = pathlib.Path("/dev/shm")
-        self.there_before = set(self.memory.iterdir())
+        self.jobs = []
         self.program = self.folder / "mpi_program"
         subprocess.run([self.compiler, ROOT / "tests" / "support" / "mpi_program.c", "-o", self.program], check=True)
 
@@ -57,20 +56,17 @@ class MpiCase:
                     for rank in range(ranks)]
         self.assertEqual(expected, found, job.output)
 
+    def start(self, *arguments, **options):
+        job = super().start(*arguments, **options)
+        self.jobs.append(job)
+        return job
+
     def assert_no_folder_left(self):
-        """Those of other tests' jobs that run are locked."""
-        def is_unused(path):
-            with contextlib.suppress(FileNotFoundError, BlockingIOError):
-                folder = os.open(path, os.O_RDONLY)
-                try:
-                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return path.exists()
-                finally:
-                    os.close(folder)
-            return False
+        ids = {found for job in self.jobs for found in re.findall(r"/jobs/(\d+-\d+-[0-9a-f]+)/", job.output)}
+        self.assertTrue(ids)
 
         def left():
-            return [path for path in self.memory.glob("dslaunch-pmix-*") if path not in self.there_before and is_unused(path)]
+            return [path for path in self.memory.glob("dslaunch-pmix-*") if any(job in path.name for job in ids)]
         wait_until(lambda: not left(), 5, "no folder of a server is left")
 
 
