@@ -37,6 +37,10 @@ CommFailure ClassifyCommFailure(std::string_view what) {
   return HasAny(what, kLosses) ? CommFailure::kPeerLost : CommFailure::kNone;
 }
 
+bool IsNotGathered(std::string_view what) {
+  return what.find(kNotGathered) != std::string_view::npos;
+}
+
 bool IsOutOfMemory(std::string_view what) { return HasAny(what, kOutOfMemory); }
 
 }  // namespace dslaunch

@@ -110,6 +110,15 @@ void EngineCore::AbandonForward() {
   } else {
     impl_->in_pass_ = impl_->forward_done_ = false;
   }
+  if (const std::exception_ptr thrown = std::current_exception()) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const c10::Error& error) {
+      Impl::RefuseIfNotGathered(error);
+    } catch (...) {
+      // It says itself what is wrong.
+    }
+  }
 }
 
 void EngineCore::Backward(const at::Tensor& loss, const BackwardOptions& options) {

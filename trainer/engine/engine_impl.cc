@@ -10,6 +10,7 @@
 
 #include "dslaunch/recompute.h"
 #include "trainer/base/train_error.h"
+#include "trainer/comm/explain.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/device/streams.h"
 #include "trainer/optim/torch_optimizer.h"
@@ -90,12 +91,6 @@ std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
                                                  const EngineRanks& ranks) {
   if (!config.optimizer || !config.optimizer->CompressesExchanges()) return nullptr;
   return std::make_shared<SignMean>(*ranks.replicas);
-}
-
-[[noreturn]] void RefuseWithoutGradient(const std::string& parameter) {
-  RefuseInput("the parameter " + parameter +
-              " got no gradient: the model's output does not depend on it; leave it out of the "
-              "model, or set zero_optimization.ignore_unused_parameters");
 }
 
 PipelinePeers ExchangeInfo(const EngineConfig& config, const torch::nn::Module& module,
@@ -314,9 +309,18 @@ void EngineCore::Impl::GiveUp() {
   gives_up_ = false;
 }
 
+void EngineCore::Impl::RefuseIfNotGathered(const c10::Error& error) {
+  const std::string what = error.what_without_backtrace();
+  if (IsNotGathered(what)) RefuseInput(what);
+}
+
 void EngineCore::Impl::OrStartStepOver(const std::function<void()>& action) {
   try {
     action();
+  } catch (const c10::Error& error) {
+    StartStepOver();
+    RefuseIfNotGathered(error);
+    throw;
   } catch (...) {
     StartStepOver();
     throw;
@@ -403,7 +407,7 @@ void EngineCore::Impl::TakeStepAtServers() {
   std::vector<size_t> indices;
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined() && !config_.zero.ignore_unused_parameters)
-      RefuseWithoutGradient(parameters_[i].name);
+      RefuseWithoutGradient(parameters_[i]);
     if (!gradients[i].defined()) continue;
     got.push_back(gradients[i]);
     indices.push_back(i);
@@ -501,7 +505,7 @@ std::vector<at::Tensor> EngineCore::Impl::OwnGradients() {
   std::vector<at::Tensor> gradients = states_->Gradients();
   const std::vector<WeightPart>& parts = states_->parts();
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (!gradients.at(i).defined()) RefuseWithoutGradient(parameters_[parts[i].parameter].name);
+    if (!gradients.at(i).defined()) RefuseWithoutGradient(parameters_[parts[i].parameter]);
   }
   return gradients;
 }

@@ -102,6 +102,8 @@ class EngineCore::Impl {
   // given up by GiveUp, which may wait for other ranks: before the next training pass.
   void StartStepOver();
   void GiveUp();
+  // Throws kBadInput with the same text where parameters were read that are not there.
+  static void RefuseIfNotGathered(const c10::Error& error);
   // Calls StartStepOver where `action` throws.
   void OrStartStepOver(const std::function<void()>& action);
   // Of an optimizer step: what is known before its gradients are, and all of it. Collective.

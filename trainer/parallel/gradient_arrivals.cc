@@ -38,6 +38,14 @@ void CheckHooksAreFree(const std::vector<NamedTensor>& parameters) {
   }
 }
 
+void RefuseWithoutGradient(const NamedTensor& parameter) {
+  RefuseInput("the parameter " + parameter.name + " got no gradient: " +
+              (parameter.tensor.requires_grad()
+                   ? "the model's output does not depend on it; leave it out of the model"
+                   : "it was frozen after the engine was made; freeze it before Initialize") +
+              ", or set zero_optimization.ignore_unused_parameters");
+}
+
 GradientArrivals::GradientArrivals(std::vector<NamedTensor> parameters,
                                    std::function<void(size_t)> arrived)
     : parameters_(std::move(parameters)),

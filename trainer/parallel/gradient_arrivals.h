@@ -12,6 +12,10 @@ namespace dslaunch {
 // taken: by another engine, or by the program.
 void CheckHooksAreFree(const std::vector<NamedTensor>& parameters);
 
+// Throws TrainError kBadInput with the way out: this step needs a gradient of it, and there is
+// none.
+[[noreturn]] void RefuseWithoutGradient(const NamedTensor& parameter);
+
 // One thread, in which the backward passes run too.
 class GradientArrivals {
  public:

@@ -195,6 +195,7 @@ RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
 [[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
   std::string line = what.substr(0, what.find('\n'));
   if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);  // the library's file and line
+  if (IsNotGathered(line)) RefuseInput(line);
   if (IsOutOfMemory(what)) {
     throw TrainError(
         ExitCode::kUnavailable,

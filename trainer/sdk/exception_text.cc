@@ -14,6 +14,7 @@ TrainError ExplainException() {
   const auto explained = [](std::string what) -> TrainError {
     const CommFailure failure = ClassifyCommFailure(what);
     what = what.substr(0, what.find('\n'));
+    if (IsNotGathered(what)) return {ExitCode::kBadInput, what};
     if (failure == CommFailure::kPeerLost) return PeerLost(what);
     if (failure == CommFailure::kTimedOut) return PeerLate(what);
     return {ExitCode{1}, what};

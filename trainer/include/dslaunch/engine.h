@@ -176,8 +176,9 @@ class EngineCore {
   // construction requires a gradient now.
   void BeforeForward();
   void AfterForward(const std::vector<at::Tensor>& outputs);
-  // Call in place of AfterForward if the forward pass threw. Gradients of earlier micro-batches
-  // stay; the micro-batch may be left out, or run again.
+  // Call in place of AfterForward if the forward pass threw, where that is caught. Gradients of
+  // earlier micro-batches stay; the micro-batch may be left out, or run again. Throws TrainError in
+  // place of LibTorch's exception that a parameter was not gathered (ZeRO stage 3).
   void AbandonForward();
   // True if the configuration's activation_checkpointing.number_checkpoints applies to the next
   // forward pass. ForwardRecomputed then is the model's forward: it keeps only the inputs of that

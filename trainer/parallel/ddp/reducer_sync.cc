@@ -1,5 +1,6 @@
 #include "trainer/parallel/ddp/reducer_sync.h"
 
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -140,11 +141,18 @@ void ReducerSync::AfterBackward() {
   reduces_ = false;
 }
 
+// A parameter that the program has frozen meanwhile takes part as long as this lasts: the reducer
+// waits for it.
 void ReducerSync::Supply(double value) {
   torch::autograd::variable_list unused, gradients;
+  std::vector<at::Tensor> frozen;
+  const auto freeze_again = c10::make_scope_exit([&frozen] {
+    for (at::Tensor& parameter : frozen) parameter.set_requires_grad(false);
+  });
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (arrivals_.arrived(i)) continue;
-    unused.push_back(parameters_[i].tensor);
+    at::Tensor& parameter = unused.emplace_back(parameters_[i].tensor);
+    if (!parameter.requires_grad()) frozen.push_back(parameter.set_requires_grad(true));
     gradients.push_back(at::full_like(parameters_[i].tensor.detach(), value));
   }
   torch::autograd::backward(unused, gradients);

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "trainer/base/train_error.h"
+#include "trainer/comm/explain.h"
 #include "trainer/comm/with_context.h"
 #include "trainer/device/streams.h"
 #include "trainer/parallel/zero/access_trace.h"
@@ -53,10 +54,18 @@ void KeepMemory(void*) {}
 // Marks the storage of a unit whose gatherer was destroyed.
 void LostMemory(void*) {}
 
-// A storage without memory says that it lies on this device. So torch::save, which writes the bytes
-// of a storage on the CPU without an operation, copies it to the CPU first, which RunOperation
-// sees.
-constexpr c10::DeviceType kNoDevice = c10::DeviceType::Meta;
+// Whether a storage throws where somebody asks for its memory: LibTorch can switch that on and not
+// off. (An explicit instantiation may name a private member.)
+bool& Throws(c10::StorageImpl& storage);
+template <auto member>
+struct ThrowsOnAccess {
+  friend bool& Throws(c10::StorageImpl& storage) { return storage.*member; }
+};
+template struct ThrowsOnAccess<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+std::string NotGathered(const std::string& unit) {
+  return "the parameters of " + unit + kNotGathered;
+}
 
 class Gatherer;
 
@@ -111,7 +120,7 @@ class Gatherer {
       if (unit.stays) {
         Adopt(unit);
       } else {
-        SetMemory(unit, {});
+        Release(unit);
       }
     }
     if (releases_) EnterMode();
@@ -128,8 +137,6 @@ class Gatherer {
       unit.arriving = {};  // before its memory
       AwaitUpload(unit);
       unit.storage().set_data_ptr_noswap({nullptr, nullptr, &LostMemory, unit.flat.device()});
-      // With bytes, views can be made; what reads their values throws this.
-      unit.storage().set_nbytes(unit.flat.nbytes());
       unit.storage().release_data_and_set_meta_custom_data_ptr_error_msg_(
           "the parameters of " + unit.name +
           " were sharded by an engine (ZeRO stage 3) that was destroyed, so their values are lost; "
@@ -270,13 +277,14 @@ class Gatherer {
       cast.name = unit.name;
       cast.flat = ParameterGatherer::MakeFlat(unit.flat.numel(), unit.flat.options().dtype(dtype));
       cast.shard = unit.shard;
-      SetMemory(cast, {});
+      Release(cast);
       for (AccessTrace& order : orders_) order.AddUnit(cast.flat.numel());
       unit.cast = &cast;
     }
     return unit.cast->flat.scalar_type() == dtype ? unit.cast : nullptr;
   }
 
+  bool live(size_t unit) const { return units_.at(unit).live; }
   int64_t live_elements() const { return live_elements_; }
   const GatherCounts& counts() const { return counts_; }
 
@@ -290,11 +298,16 @@ class Gatherer {
   static void SetMemory(UnitState& unit, c10::DataPtr memory) {
     c10::StorageImpl& storage = unit.storage();
     unit.live = memory.get() != nullptr;
-    storage.set_data_ptr_noswap({memory.get(), &unit, &KeepMemory,
-                                 unit.live ? unit.flat.device() : c10::Device(kNoDevice)});
-    // Without bytes, views and kernels throw where they would read from a null pointer.
-    storage.set_nbytes(unit.live ? unit.flat.nbytes() : 0);
+    // Views can be made. What would read or write a value without the mode throws, in every thread.
+    Throws(storage) = !unit.live;
+    storage.set_data_ptr_noswap({memory.get(), &unit, &KeepMemory, unit.flat.device()});
     unit.memory = std::move(memory);
+  }
+
+  // For the first time: from now on the storage says why it has no memory.
+  static void Release(UnitState& unit) {
+    unit.storage().release_data_and_set_meta_custom_data_ptr_error_msg_(NotGathered(unit.name));
+    SetMemory(unit, {});
   }
 
   // Of a unit that stays: its storage is marked, and keeps its memory.
@@ -511,18 +524,12 @@ void AddUnit(const c10::IValue& value, const c10::Argument& argument,
   inputs.push_back({unit, writes, alias != nullptr});
 }
 
-// Of an operation that takes a storage itself, as torch::save's does.
+// Of an operation that takes a storage itself, as torch::save's does on a device.
 void CheckHasMemory(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   if (data.get_deleter() != &KeepMemory || data.get() != nullptr) return;
-  throw TrainError(
-      ExitCode::kBadInput,
-      "torch::save would write the parameters of " +
-          static_cast<const UnitState*>(data.get_context())->name +
-          " without their values, because ZeRO stage 3 keeps a part of them on each rank: save "
-          "with engine.SaveCheckpoint (`dslaunch checkpoint export` makes one file of it), or "
-          "make a dslaunch::GatheredParameters of all parameters, on all ranks, and call "
-          "torch::save while it lives");
+  throw TrainError(ExitCode::kBadInput,
+                   NotGathered(static_cast<const UnitState*>(data.get_context())->name));
 }
 
 c10::SmallVector<UnitInput, 4> FindUnits(const c10::OperatorHandle& op,
@@ -563,29 +570,23 @@ bool IsComposite(const c10::OperatorHandle& op, const UnitState& unit) {
          !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(unit.flat.key_set()));
 }
 
-// Lets views of released units be made: they check that they lie within the storage, and take their
-// device from it.
+// Lets views of released units be made where that compares storages by their memory.
 class ViewScope {
  public:
   explicit ViewScope(c10::ArrayRef<UnitInput> inputs) {
     for (const UnitInput& input : inputs) {
       if (input.unit->live) continue;
-      SetSize(*input.unit, input.unit->flat.nbytes(), input.unit->flat.device());
+      Throws(input.unit->storage()) = false;
       units_.push_back(input.unit);
     }
   }
   ~ViewScope() {
-    for (const UnitState* unit : units_) SetSize(*unit, 0, kNoDevice);
+    for (const UnitState* unit : units_) Throws(unit->storage()) = true;
   }
   ViewScope(const ViewScope&) = delete;
   ViewScope& operator=(const ViewScope&) = delete;
 
  private:
-  static void SetSize(const UnitState& unit, size_t bytes, c10::Device device) {
-    unit.storage().set_nbytes(bytes);
-    unit.storage()._mutable_data_ptr_no_checks().unsafe_set_device(device);
-  }
-
   c10::SmallVector<const UnitState*, 4> units_;
 };
 
@@ -719,6 +720,7 @@ void ParameterGatherer::Reshard(const std::vector<size_t>& units, bool keep) {
 void ParameterGatherer::Refresh(const std::vector<size_t>& units) { impl_->Refresh(units); }
 void ParameterGatherer::Settle() { impl_->Settle(); }
 int64_t ParameterGatherer::awaited_units() const { return impl_->awaited_units(); }
+bool ParameterGatherer::live(size_t unit) const { return impl_->live(unit); }
 int64_t ParameterGatherer::live_elements() const { return impl_->live_elements(); }
 const GatherCounts& ParameterGatherer::counts() const { return impl_->counts(); }
 

@@ -30,10 +30,10 @@ struct GatherCounts {
 // The parameters of a unit are views of its `flat`, whose memory comes and goes; its shard stays. A
 // dispatch mode of this thread sees the inputs of every operation, in backward passes too, knows
 // units by their storage, and has them gathered and held while the operation runs. A model needs no
-// change for it. What looks at memory without an operation (data_ptr()) must do so while the units
-// are held by Unshard; else it throws, for released memory is not there (torch::save throws
-// TrainError kBadInput, naming the unit). So does an operation that
-// writes to a parameter: the value would be lost. A view of a parameter (t(), narrow(), detach())
+// change for it. What looks at memory without an operation (data_ptr(), torch::save), or in
+// another thread, must do so while the units are held by Unshard; else it throws c10::Error, naming
+// the unit, for which IsNotGathered (trainer/comm/explain.h) holds. An operation that writes to a
+// parameter throws too: the value would be lost. A view of a parameter (t(), narrow(), detach())
 // gathers nothing.
 //
 // In a pass (Begin to End) a unit that was gathered stays as long as the limits let it:
@@ -121,6 +121,7 @@ class ParameterGatherer {
   void Settle();
   int64_t awaited_units() const;  // those
 
+  bool live(size_t unit) const;   // whether `flat` has memory
   int64_t live_elements() const;  // those on their way too
   const GatherCounts& counts() const;
 

@@ -430,12 +430,7 @@ void ShardedStates::FillUnused() {
     if (sends_ && arrivals_->arrived(i)) continue;
     --units_[places_[parameter].unit].awaited;
     if (!sends_ && has_gradient_[parameter]) continue;
-    if (!zero_.ignore_unused_parameters) {
-      throw TrainError(ExitCode::kBadInput,
-                       "the parameter " + parameters_[parameter].name +
-                           " got no gradient: the model's output does not depend on it; leave it "
-                           "out of the model, or set zero_optimization.ignore_unused_parameters");
-    }
+    if (!zero_.ignore_unused_parameters) RefuseWithoutGradient(parameters_[parameter]);
     if (!has_gradient_[parameter]) GradientPlace(parameter).zero_();
   }
 }
@@ -597,7 +592,8 @@ MemoryUse ShardedStates::memory() const {
   const int64_t parts = (accumulates_whole_ ? group_.world_size() : 0) + (zero_.stage > 1 ? 1 : 0);
   MemoryUse use;
   for (const Unit& unit : units_) {
-    use.parameters += static_cast<int64_t>(unit.flat.storage().nbytes());
+    const bool has_memory = unit.layout.persistent || gatherer_->live(unit.gathered_index);
+    if (has_memory) use.parameters += bytes(unit.flat);
     if (!unit.layout.persistent) use.parameters += bytes(unit.shard);
     use.gradients += parts * bytes(unit.gradient);
     if (!unit.weights.is_same(unit.shard)) use.optimizer += bytes(unit.weights);

@@ -35,5 +35,13 @@ TEST(ExplainTest, WhatIsNotCommunicationIsNotBlamedOnAPeer) {
   EXPECT_EQ(ClassifyCommFailure(""), CommFailure::kNone);
 }
 
+TEST(ExplainTest, ParametersThatAreNotGatheredAreTheProgramsMistake) {
+  const std::string text = std::string("the parameters of restored.socket") + kNotGathered;
+  EXPECT_TRUE(IsNotGathered(text));
+  EXPECT_EQ(ClassifyCommFailure(text), CommFailure::kNone);
+  EXPECT_FALSE(IsOutOfMemory(text));
+  EXPECT_FALSE(IsNotGathered("setStorage: sizes [64, 64] are out of bounds"));
+}
+
 }  // namespace
 }  // namespace dslaunch::explain_test

@@ -6,7 +6,10 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
+#include <future>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -151,6 +154,63 @@ TEST(EngineMisuseTest, AParameterThatIsUnfrozenLater) {
   }
 }
 
+// What is frozen later counts with a zero gradient in every mode, and the rest trains as in one
+// process.
+TEST(EngineMisuseTest, AParameterThatIsFrozenLater) {
+  std::vector<std::string> modes;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const std::string precision :
+         {"", R"(, "bf16": {"enabled": true})", R"(, "fp16": {"enabled": true})"}) {
+      modes.push_back(Config(stage, precision));
+    }
+  }
+  for (const std::string parallel : {R"({"mode": "parameter_server"})", R"({"mode": "powersgd"})",
+                                     R"({"mode": "local_sgd", "inner_steps": 1})"}) {
+    modes.push_back(Config(0, R"(, "parallel": )" + parallel));
+  }
+  for (const std::string& config : modes) {
+    SCOPED_TRACE(config);
+    InTwoRanks([&](const ProcessGroup& group) {
+      const auto model = Make<Net>();
+      auto engine = Initialize(config, model, group);
+      const auto alone = Make<Net>();
+      torch::optim::SGD sgd(alone->parameters(), 0.1);
+      for (const bool frozen : {false, true, true, false}) {
+        for (const auto& net : {model, alone}) net->first->weight.set_requires_grad(!frozen);
+        TrainStep(engine);
+        sgd.zero_grad();
+        CrossEntropy(alone->forward(at::ones({4, 5})), at::arange(4).remainder(3)).backward();
+        sgd.step();
+        EXPECT_EQ(model->first->weight.requires_grad(), !frozen);
+      }
+      for (const auto& item : alone->named_parameters()) {
+        const at::Tensor got =
+            engine.core().GetFullFp32Parameter(*model->named_parameters().find(item.key()));
+        const bool rounds = config.find("16") != std::string::npos;
+        EXPECT_TRUE(at::allclose(got, item.value().detach(), 0, rounds ? 1e-2 : 1e-6))
+            << item.key();
+      }
+    });
+  }
+}
+
+TEST(EngineMisuseTest, AParameterThatIsFrozenLaterWhereEachMustHaveAGradient) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    std::string config = Config(stage);
+    config.replace(config.find("\"stage\""), 0, R"("ignore_unused_parameters": false, )");
+    InTwoRanks([&](const ProcessGroup& group) {
+      const auto model = Make<Net>();
+      auto engine = Initialize(config, model, group);
+      TrainStep(engine);
+      model->first->weight.set_requires_grad(false);
+      ExpectRefused([&] { TrainStep(engine); }, ExitCode::kBadInput,
+                    AllOf(HasSubstr("the parameter first.weight got no gradient"),
+                          HasSubstr("frozen after the engine was made")));
+    });
+  }
+}
+
 TEST(EngineMisuseTest, ASparseEmbedding) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const std::string precision : {"", R"(, "bf16": {"enabled": true})"}) {
@@ -185,6 +245,63 @@ TEST(EngineMisuseTest, AForwardPassInAnotherThreadAtStage3) {
     }).join();
     TrainStep(engine);
   });
+}
+
+// A part of it runs in a thread of its own, as one tower of several would.
+struct Towers : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    return std::async(std::launch::async, [&] { return tower(*this, x); }).get();
+  }
+  std::function<at::Tensor(Towers&, const at::Tensor&)> tower;
+  at::Tensor square = register_parameter("square", at::ones({5, 5}) * 0.1);
+  at::Tensor row = register_parameter("row", at::ones({5}) * 0.2);
+  at::Tensor kernel = register_parameter("kernel", at::ones({2, 1, 1, 1}));
+};
+
+TEST(EngineMisuseTest, ATowerInAnotherThreadAtStage3) {
+  const std::map<std::string, std::function<at::Tensor(Towers&, const at::Tensor&)>> towers = {
+      {"linear", [](Towers& m, const at::Tensor& x) { return at::linear(x, m.square, m.row); }},
+      {"mm", [](Towers& m, const at::Tensor& x) { return at::mm(x, m.square); }},
+      {"mul", [](Towers& m, const at::Tensor& x) { return x * m.row; }},
+      {"sum", [](Towers& m, const at::Tensor& x) { return x + m.row.sum(); }},
+      {"a view", [](Towers& m, const at::Tensor& x) { return x * m.row.unsqueeze(0).detach(); }},
+      {"a transposed one", [](Towers& m, const at::Tensor&) { return m.square.t().contiguous(); }},
+      {"cat",
+       [](Towers& m, const at::Tensor& x) {
+         return x.sum() * at::cat({m.row, m.row});
+       }},
+      {"embedding",
+       [](Towers& m, const at::Tensor&) { return at::embedding(m.square, at::arange(4)); }},
+      {"convolution",
+       [](Towers& m, const at::Tensor& x) {
+         return at::conv2d(x.view({1, 1, 4, 5}), m.kernel);
+       }},
+      {"layer norm",
+       [](Towers& m, const at::Tensor& x) { return at::layer_norm(x, {5}, m.row, m.row); }},
+      {"copy", [](Towers& m, const at::Tensor& x) { return at::zeros({5}).copy_(m.row) + x; }},
+      {"item", [](Towers& m, const at::Tensor& x) { return x * m.row[0].item<double>(); }},
+      {"address",
+       [](Towers& m, const at::Tensor& x) {
+         return x * static_cast<const float*>(m.row.const_data_ptr())[0];
+       }},
+  };
+  for (const auto& [name, tower] : towers) {
+    SCOPED_TRACE(name);
+    InTwoRanks([&, run = tower](const ProcessGroup& group) {
+      const auto model = Make<Towers>();
+      auto engine = Initialize(Config(3), model, group);
+      const at::Tensor x = at::arange(20, at::kFloat).view({4, 5}) / 20;
+      model->tower = run;
+      ExpectRefused([&] { engine.Forward(x); }, ExitCode::kBadInput,
+                    AllOf(HasSubstr("the parameters of "), HasSubstr("ZeRO stage 3"),
+                          HasSubstr("another thread"), HasSubstr("dslaunch::GatheredParameters")));
+      const at::Tensor wanted = run(*Make<Towers>(), x).detach();
+      {
+        const GatheredParameters gathered(engine.core(), model->parameters());
+        EXPECT_TRUE(at::allclose(engine.Forward(x).detach(), wanted));
+      }
+    });
+  }
 }
 
 TEST(EngineMisuseTest, ReadsAfterAnEngineOfStage3IsGone) {
