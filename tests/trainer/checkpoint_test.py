@@ -16,7 +16,7 @@ import zlib
 
 import torch
 
-from inputs import samples_of
+from inputs import samples_of, write_idx_part, write_text
 from spawn import Job, recipe, run, steps_of
 
 BAD_INPUT, IO, UNAVAILABLE, PREEMPTED = 65, 74, 69, 85
@@ -137,6 +137,52 @@ class CheckpointTest(unittest.TestCase):
         _, rest = self.good(self.saving(8, engine=engine), 3)
         self.assert_same(whole[4:], rest, 1e-5)
 
+    def sources(self):
+        """A model and 60 samples of each type of data."""
+        write_idx_part(self.folder, {"train": 60, "t10k": 8})
+        text, csv = os.path.join(self.folder, "text.bin"), os.path.join(self.folder, "numbers.csv")
+        write_text(text, 60 * 16 + 1)
+        with open(csv, "w") as file:
+            file.writelines("%d,%d,%d\n" % (i % 7, i % 11, i % 3) for i in range(60))
+        with open(text, "rb") as words, open(os.path.join(self.folder, "tokens.bin"), "wb") as file:
+            file.write(b"".join(struct.pack("<H", word) for word in words.read()))
+        mlp = {"type": "mlp", "hidden_size": 8}
+        gpt2 = {"type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 256,
+                "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        return {
+            "idx": (mlp, {"type": "idx", "path": self.folder}),
+            "csv": (mlp, {"type": "csv", "path": csv, "label_column": 2}),
+            "text": (gpt2, {"type": "text", "path": text, "block_size": 16}),
+            "tokens": (gpt2, {"type": "tokens", "path": os.path.join(self.folder, "tokens.bin"), "block_size": 16}),
+            "plugin": (mlp, {"type": "plugin", "plugin": os.environ["DSLAUNCH_MISTAKEN_DATA"], "name": "mistaken",
+                             "params": {"size": 60}}),
+        }
+
+    def test_another_batch_size_or_number_of_ranks_reads_every_sample_once(self):
+        # The weights stand still, so the losses of an epoch's samples have one sum, whoever reads them.
+        def losses(world, batch, before, **length):
+            engine = {"train_batch_size": batch, "optimizer": {"type": "SGD", "params": {"lr": 1e-30}}}
+            wanted = dict(self.saving(0, engine=engine), model=model, data=dict(data, shuffle=shuffle))
+            del wanted["run"]["steps"]
+            wanted["run"].update(length)
+            _, metrics = self.good(wanted, world)
+            total = 0
+            for step in metrics:
+                total += step["loss"] * (step["samples"] - before)
+                before = step["samples"]
+            return before, total
+        for kind, (model, data) in self.sources().items():
+            for world, batch, shuffle in (1, 12, True), (2, 12, False), (4, 8, True):
+                with self.subTest(data=kind, world=world, batch=batch):
+                    sums = []
+                    for splits in False, True:
+                        shutil.rmtree(self.dir, ignore_errors=True)
+                        read, done = losses(1, 4, 0, steps=5) if splits else (0, 0)
+                        read, left = losses(world, batch, read, epochs=1)
+                        self.assertEqual(read, 60)
+                        sums.append(done + left)
+                    self.assertLess(abs(sums[1] - sums[0]), 1e-5 * sums[0])
+
     def test_what_is_in_the_files(self):
         self.good(self.saving(6, save_every=2), 2)
         self.assertEqual(sorted(os.listdir(self.dir)), ["latest", "lease.json", "step_000004", "step_000006"])
@@ -250,6 +296,9 @@ class CheckpointTest(unittest.TestCase):
         self.refused(self.saving(4, model="cnn"), BAD_INPUT, "step_000002", "conv1.weight", "another model")
         self.refused(self.saving(4, optimizer="momentum"), BAD_INPUT, "the optimizer AdamW", "SGD")
         self.refused(self.saving(4, seed=8), BAD_INPUT, "seed 7", "--seed 7", "--load_module_only")
+        in_order = self.saving(4)
+        in_order["data"]["shuffle"] = False
+        self.refused(in_order, BAD_INPUT, "data.shuffle true", "set data.shuffle=true", "--load_module_only")
 
     def test_resumes_with_other_optimizer_settings(self):
         self.good(self.saving(2, optimizer="momentum"), 1)

@@ -41,6 +41,8 @@ void PrintBatches() {
   const int64_t per_rank =
       dslaunch::SamplesPerRank(splits.train->size(), options.sampler.world_size, false);
   options.batches_per_epoch = (per_rank + options.batch_size - 1) / options.batch_size;
+  options.first_sample = options.first_batch % options.batches_per_epoch * options.batch_size *
+                         options.sampler.world_size;
   options.last_batch = options.first_batch + count;
   dslaunch::BatchLoader loader(*splits.train, options);
   for (; count > 0; --count) {

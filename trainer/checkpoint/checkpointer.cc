@@ -209,6 +209,15 @@ void Checkpointer::CheckFits() const {
                DataName(recipe_.data) + " has " + std::to_string(*train_samples_),
            "give the same data");
   }
+  // At the start of an epoch any order does.
+  const bool shuffle = recipe_.data.shuffle;
+  if (found.manifest.position.samples_in_epoch > 0 &&
+      found.manifest.shuffle.value_or(shuffle) != shuffle) {
+    differ(std::string("data.shuffle ") + (shuffle ? "false" : "true") +
+               " in the midst of a pass over the data, this run has " +
+               (shuffle ? "true" : "false"),
+           std::string("set data.shuffle=") + (shuffle ? "false" : "true"));
+  }
   const std::string optimizer = OptimizerType(recipe_);
   if (!optimizer.empty() && !found.manifest.optimizer.empty() &&
       found.manifest.optimizer != optimizer) {
@@ -258,6 +267,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.started_by = started_by_;
   manifest.position = position;
   manifest.seed = recipe_.run.seed;
+  manifest.shuffle = recipe_.data.shuffle;
   manifest.train_samples = *train_samples_;
   manifest.samples_seen = samples_seen;
   manifest.model = recipe_.model_text;

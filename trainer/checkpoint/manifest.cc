@@ -183,36 +183,37 @@ std::string FormatManifest(const Manifest& m) {
                        {"shape", tensor.shape},
                        {"slices", std::move(slices)}});
   }
-  const Json json = {{"format", kFormat},
-                     {"serial", m.serial},
-                     {"run_id", m.run_id},
-                     {"job_id", m.job_id},
-                     {"started_by", m.started_by},
-                     {"step", m.position.step},
-                     {"epoch", m.position.epoch},
-                     {"samples_in_epoch", m.position.samples_in_epoch},
-                     {"optimizer_updates", m.optimizer_updates},
-                     {"optimizer", m.optimizer},
-                     {"loss_scaler",
-                      {{"scale", m.loss_scaler.scale},
-                       {"iteration", m.loss_scaler.iteration},
-                       {"last_overflow", m.loss_scaler.last_overflow},
-                       {"hysteresis", m.loss_scaler.hysteresis}}},
-                     {"seed", m.seed},
-                     {"train_samples", m.train_samples},
-                     {"samples_seen", m.samples_seen},
-                     {"world_size", m.world_size},
-                     {"train_batch_size", m.train_batch_size},
-                     {"saved_ms", m.saved_ms},
-                     {"micro_steps", m.micro_steps},
-                     {"skipped_steps", m.skipped_steps},
-                     {"scheduled_updates", m.scheduled_updates},
-                     {"zero_stage", m.zero_stage},
-                     {"dtype", m.dtype},
-                     {"model", m.model},
-                     {"client_state", m.client_state},
-                     {"files", std::move(files)},
-                     {"tensors", std::move(tensors)}};
+  Json json = {{"format", kFormat},
+               {"serial", m.serial},
+               {"run_id", m.run_id},
+               {"job_id", m.job_id},
+               {"started_by", m.started_by},
+               {"step", m.position.step},
+               {"epoch", m.position.epoch},
+               {"samples_in_epoch", m.position.samples_in_epoch},
+               {"optimizer_updates", m.optimizer_updates},
+               {"optimizer", m.optimizer},
+               {"loss_scaler",
+                {{"scale", m.loss_scaler.scale},
+                 {"iteration", m.loss_scaler.iteration},
+                 {"last_overflow", m.loss_scaler.last_overflow},
+                 {"hysteresis", m.loss_scaler.hysteresis}}},
+               {"seed", m.seed},
+               {"train_samples", m.train_samples},
+               {"samples_seen", m.samples_seen},
+               {"world_size", m.world_size},
+               {"train_batch_size", m.train_batch_size},
+               {"saved_ms", m.saved_ms},
+               {"micro_steps", m.micro_steps},
+               {"skipped_steps", m.skipped_steps},
+               {"scheduled_updates", m.scheduled_updates},
+               {"zero_stage", m.zero_stage},
+               {"dtype", m.dtype},
+               {"model", m.model},
+               {"client_state", m.client_state},
+               {"files", std::move(files)},
+               {"tensors", std::move(tensors)}};
+  if (m.shuffle) json["shuffle"] = *m.shuffle;
   const std::string rest = json.dump(1).substr(2) + "\n";  // without its first line
   return FirstLine(rest) + rest;
 }
@@ -245,6 +246,7 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   m.world_size = Required(object.Int("world_size", 1, kMaxWorldSize), object, "world_size");
   m.train_batch_size = Count(object, "train_batch_size");
   m.saved_ms = CountOr(object, "saved_ms", 0);
+  m.shuffle = object.Bool("shuffle");
   m.micro_steps = CountOr(object, "micro_steps", 0);
   m.skipped_steps = CountOr(object, "skipped_steps", m.position.step - m.optimizer_updates);
   m.scheduled_updates = CountOr(object, "scheduled_updates", m.optimizer_updates);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,7 @@ struct Manifest {
   int64_t train_batch_size = 0;
   // Manifests of older versions lack the following.
   int64_t saved_ms = 0;           // Unix time; 0: not known
+  std::optional<bool> shuffle;    // whether the data's order is drawn from the seed
   int64_t micro_steps = 0;        // EngineCore::micro_steps()
   int64_t skipped_steps = 0;      // EngineProgress; if not known: steps that were no updates
   int64_t scheduled_updates = 0;  // EngineProgress; if not known: optimizer_updates

@@ -24,6 +24,8 @@ class BatchReader {
       : dataset_(dataset),
         batch_size_(static_cast<size_t>(options.batch_size)),
         batches_per_epoch_(options.batches_per_epoch),
+        first_batch_(options.first_batch),
+        first_sample_(options.first_sample),
         device_(options.device),
         sampler_(options.sampler) {}
   BatchReader(const Dataset& dataset, std::vector<int64_t> indices, int64_t batch_size)
@@ -44,12 +46,13 @@ class BatchReader {
   Batch Read(int64_t batch) {
     if (sampler_) {
       const int64_t epoch = batch / batches_per_epoch_;
+      const bool begun = epoch == first_batch_ / batches_per_epoch_;
       if (epoch != epoch_) {
-        sampler_->SetEpoch(epoch);
+        sampler_->SetEpoch(epoch, begun ? first_sample_ : 0);
         indices_ = sampler_->Indices();
         epoch_ = epoch;
       }
-      batch %= batches_per_epoch_;
+      batch -= begun ? first_batch_ : epoch * batches_per_epoch_;
     } else if (batch >= batches_per_epoch_) {
       throw std::out_of_range("there are no more samples");
     }
@@ -67,6 +70,8 @@ class BatchReader {
   const Dataset& dataset_;
   size_t batch_size_;
   int64_t batches_per_epoch_;
+  int64_t first_batch_ = 0;
+  int64_t first_sample_ = 0;  // where the epoch of first_batch_ goes on
   c10::Device device_ = c10::kCPU;
   std::optional<DistributedSampler> sampler_;
   int64_t epoch_ = -1;            // whose indices these are

@@ -20,6 +20,7 @@ class BatchLoader {
     int64_t batch_size = 0;         // samples
     int64_t batches_per_epoch = 0;  // the last one may be smaller
     int64_t first_batch = 0;        // micro-batches since the first epoch began
+    int64_t first_sample = 0;       // samples of its epoch that were read before it, over all ranks
     int64_t last_batch = 0;         // one past the last that is read ahead
     int64_t prefetch = 0;  // micro-batches kept ready; 0: read on request, without a thread
     // Where batches are wanted. For a GPU they are read into pinned memory, from which the current

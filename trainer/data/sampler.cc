@@ -16,9 +16,9 @@ std::vector<int64_t> DistributedSampler::Indices() const {
   }
   const int64_t* position = order.const_data_ptr<int64_t>();
   std::vector<int64_t> indices(static_cast<size_t>(
-      SamplesPerRank(options_.num_samples, options_.world_size, options_.drop_last)));
+      SamplesPerRank(options_.num_samples - read_, options_.world_size, options_.drop_last)));
   for (size_t k = 0; k < indices.size(); ++k) {
-    const int64_t at = options_.rank + static_cast<int64_t>(k) * options_.world_size;
+    const int64_t at = read_ + options_.rank + static_cast<int64_t>(k) * options_.world_size;
     indices[k] = position[at % options_.num_samples];
   }
   return indices;

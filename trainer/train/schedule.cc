@@ -5,6 +5,16 @@
 #include "trainer/data/token_stream.h"
 
 namespace dslaunch {
+namespace {
+
+// Micro-batches of one rank that `samples` of an epoch make.
+int64_t BatchesOf(const Recipe& recipe, int64_t samples, int64_t ranks) {
+  const int64_t size = recipe.engine.batch.micro_batch_size;
+  const int64_t per_rank = SamplesPerRank(samples, ranks, recipe.data.drop_last);
+  return recipe.engine.dataloader_drop_last ? per_rank / size : (per_rank + size - 1) / size;
+}
+
+}  // namespace
 
 Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
                       const Position& from) {
@@ -18,18 +28,15 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
                          " are fewer than one global batch, train_batch_size " +
                          std::to_string(batch.train_batch_size));
   }
-  const int64_t per_rank = SamplesPerRank(num_samples, ranks, recipe.data.drop_last);
   Schedule schedule;
-  schedule.batches_per_epoch =
-      recipe.engine.dataloader_drop_last
-          ? per_rank / batch.micro_batch_size
-          : (per_rank + batch.micro_batch_size - 1) / batch.micro_batch_size;
+  schedule.batches_per_epoch = BatchesOf(recipe, num_samples, ranks);
   schedule.accumulation_steps = batch.accumulation_steps;
   schedule.batch_samples = batch.micro_batch_size * ranks;
   schedule.first_step = from.step;
-  schedule.first_batch =
-      from.epoch * schedule.batches_per_epoch +
-      std::min(from.samples_in_epoch / schedule.batch_samples, schedule.batches_per_epoch);
+  const int64_t read = std::min(from.samples_in_epoch, num_samples);
+  const int64_t left = BatchesOf(recipe, num_samples - read, ranks);
+  schedule.first_batch = (from.epoch + 1) * schedule.batches_per_epoch - left;
+  schedule.first_sample = left > 0 ? read : 0;
   if (recipe.run.steps) {
     schedule.total_steps = *recipe.run.steps;
   } else {

@@ -9,10 +9,11 @@
 
 namespace dslaunch {
 
-// Steps and epochs count from 1. A resumed run continues at the micro-batch where the last one
-// stopped, for any number of ranks and any batch size. Micro-batches run on from one
-// epoch into the next, so a step that accumulates several may begin in one epoch and end in the
-// following; it belongs to the one it ends in.
+// Steps and epochs count from 1. A resumed run continues at the sample where the last one stopped,
+// for any number of ranks and any batch size: the rest of the epoch is divided into micro-batches
+// anew, of which the last one may be smaller. Micro-batches run on from one epoch into the next, so
+// a step that accumulates several may begin in one epoch and end in the following; it belongs to
+// the one it ends in.
 struct Schedule {
   int64_t batches_per_epoch = 0;   // micro-batches of one rank
   int64_t accumulation_steps = 1;  // micro-batches of one step
@@ -22,15 +23,19 @@ struct Schedule {
   int64_t save_every = 0;      // 0: only at the end
   int64_t eval_every = 0;      // 0: only at the end
   int64_t first_step = 0;      // steps done before this run
-  int64_t first_batch = 0;     // micro-batches that they would have been with this run's layout
+  int64_t first_batch = 0;     // micro-batches before this run, as if its epoch ended as all do
+  int64_t first_sample = 0;    // samples of its epoch that were read before it, over all ranks
   int64_t batch_samples = 0;   // of one full micro-batch, over all ranks
 
   int64_t EpochOf(int64_t step) const {
     return (BatchesAfter(step) + batches_per_epoch - 1) / batches_per_epoch;
   }
   Position PositionAfter(int64_t step) const {
-    return {step, BatchesAfter(step) / batches_per_epoch,
-            BatchesAfter(step) % batches_per_epoch * batch_samples};
+    const int64_t batch = BatchesAfter(step);
+    const int64_t epoch = batch / batches_per_epoch;
+    const bool begun = epoch == first_batch / batches_per_epoch;
+    const int64_t batches = batch - (begun ? first_batch : epoch * batches_per_epoch);
+    return {step, epoch, (begun ? first_sample : 0) + batches * batch_samples};
   }
   int64_t last_step() const { return std::max(first_step, total_steps); }
   bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
@@ -58,8 +63,7 @@ struct Schedule {
   }
 };
 
-// Of a run that starts at `from`. A position inside a micro-batch, which only another batch size
-// can bring about, is taken back to its start. Throws kBadInput where the data set is smaller than
+// Of a run that starts at `from`. Throws kBadInput where the data set is smaller than
 // one global batch.
 Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
                       const Position& from = {});

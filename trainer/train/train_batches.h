@@ -8,7 +8,12 @@
 
 namespace dslaunch {
 
-// From where `schedule` begins to its last step. `data` must outlive the result.
+// Those of rank `rank` of `ranks` replicas, from where `schedule` begins to its last step, on the
+// CPU. Pure.
+BatchLoader::Options TrainBatchOptions(const Recipe& recipe, int64_t num_samples, int rank,
+                                       int ranks, const Schedule& schedule);
+
+// They on this rank's device. `data` must outlive the result.
 BatchLoader TrainBatches(const Recipe& recipe, const Dataset& data,
                          const TrainingModel& training_model, const Schedule& schedule);
 

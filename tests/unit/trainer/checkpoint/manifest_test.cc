@@ -32,6 +32,7 @@ TEST(ManifestTest, RoundTrip) {
   EXPECT_EQ(read.position.samples_in_epoch, 512);
   EXPECT_EQ(read.optimizer, "Lamb");
   EXPECT_EQ(read.saved_ms, 1'700'000'000'123);
+  EXPECT_EQ(read.shuffle, false);
   EXPECT_EQ(read.micro_steps, 241);
   EXPECT_EQ(read.skipped_steps, 3);
   EXPECT_EQ(read.scheduled_updates, 116);

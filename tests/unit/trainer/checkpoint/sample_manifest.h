@@ -19,6 +19,7 @@ inline Manifest SampleManifest() {
   m.world_size = 2;
   m.train_batch_size = 256;
   m.saved_ms = 1'700'000'000'123;
+  m.shuffle = false;
   m.micro_steps = 241;
   m.skipped_steps = 3;
   m.scheduled_updates = 116;

@@ -133,6 +133,7 @@ TEST(LoaderTest, ResumesInTheMiddleOfAnEpoch) {
     for (const int64_t first : {1, 3, 5, 7}) {
       BatchLoader::Options options = Options(23, 5, prefetch);
       options.first_batch = first;
+      options.first_sample = first % options.batches_per_epoch * 2 * 5;
       BatchLoader resumed(dataset, options);
       EXPECT_EQ(Take(resumed, 12 - first),
                 decltype(expected)(expected.begin() + first, expected.end()))

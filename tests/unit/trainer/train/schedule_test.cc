@@ -79,9 +79,23 @@ TEST(ScheduleTest, APositionIsTheSameOnAnyNumberOfRanks) {
 TEST(ScheduleTest, AnotherBatchSizeGoesOnAtTheSameSamples) {
   // 100 steps of 256 are 200 of 128; what is left of two epochs is counted in the new size.
   const Schedule half = MakeSchedule(MakeRecipe(64, 1, 2), 60000, 2, {100, 0, 25600});
+  EXPECT_EQ(half.first_sample, 25600);
   EXPECT_EQ(half.first_batch, 200);
   EXPECT_EQ(half.total_steps, 100 + 2 * 469 - 200);
   EXPECT_EQ(half.EpochOf(101), 1);
+}
+
+TEST(ScheduleTest, APositionInsideAMicroBatchIsKept) {
+  // 34,400 samples are left, which 67 micro-batches of 512 and a smaller one take.
+  const Schedule larger = MakeSchedule(MakeRecipe(256, 1, 2), 60000, 2, {100, 0, 25600});
+  EXPECT_EQ(larger.first_sample, 25600);
+  EXPECT_EQ(larger.first_batch, 118 - 68);
+  EXPECT_EQ(larger.total_steps, 100 + 68 + 118);
+  EXPECT_EQ(larger.PositionAfter(101).samples_in_epoch, 25600 + 512);
+  EXPECT_EQ(larger.EpochOf(168), 1);
+  EXPECT_EQ(larger.PositionAfter(168).epoch, 1);
+  EXPECT_EQ(larger.PositionAfter(168).samples_in_epoch, 0);
+  EXPECT_EQ(larger.PositionAfter(169).samples_in_epoch, 512);
 }
 
 TEST(ScheduleTest, AFinishedRunHasNothingLeft) {
