@@ -63,6 +63,8 @@ dslaunch: no-manual-page [usr/bin/dslaunch-agent]
       file(WRITE "${tree}/share/lintian/overrides/dslaunch-trainer" "\
 # One program for every distribution. /usr/share/dslaunch/sbom.cdx.json has the version, to compare advisories with.
 dslaunch-trainer: embedded-library zlib [usr/bin/dslaunch-train]
+dslaunch-trainer: embedded-library libpng [usr/bin/dslaunch-train]
+dslaunch-trainer: embedded-library libjpeg [usr/bin/dslaunch-train]
 # Bytes that are no words.
 dslaunch-trainer: spelling-error-in-binary *
 # Its stamp must be readable where its symbols are not to be had: with another LibTorch (packaging/cmake/Hardening.cmake).

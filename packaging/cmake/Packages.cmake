@@ -40,7 +40,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libpmix2")  # for MPI programs
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "openssh-client")  # `ssh -G` reads ssh_config
 set(CPACK_DEBIAN_TRAINER_PACKAGE_DEPENDS
     "dslaunch (= ${PROJECT_VERSION}), libc6 (>= ${DSLAUNCH_GLIBC_LIMIT}), libstdc++6 (>= 8), libgcc-s1 | libgcc1")
-set(CPACK_DEBIAN_SDK_PACKAGE_DEPENDS "dslaunch-trainer (= ${PROJECT_VERSION}), zlib1g-dev")
+set(CPACK_DEBIAN_SDK_PACKAGE_DEPENDS "dslaunch-trainer (= ${PROJECT_VERSION}), zlib1g-dev, libpng-dev, libjpeg-dev")
 
 set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
@@ -59,7 +59,7 @@ set(CPACK_RPM_SDK_PACKAGE_NAME dslaunch-devel)
 set(CPACK_RPM_RUNTIME_PACKAGE_REQUIRES "glibc >= ${DSLAUNCH_GLIBC_LIMIT}")
 set(CPACK_RPM_TRAINER_PACKAGE_REQUIRES
     "dslaunch = ${PROJECT_VERSION}, glibc >= ${DSLAUNCH_GLIBC_LIMIT}, libstdc++ >= 8, libgcc")
-set(CPACK_RPM_SDK_PACKAGE_REQUIRES "dslaunch-trainer = ${PROJECT_VERSION}, zlib-devel")
+set(CPACK_RPM_SDK_PACKAGE_REQUIRES "dslaunch-trainer = ${PROJECT_VERSION}, zlib-devel, libpng-devel, libjpeg-turbo-devel")
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
     /usr/share/man /usr/share/man/man1 /usr/share/bash-completion /usr/share/bash-completion/completions /usr/share/zsh
     /usr/share/zsh/site-functions /usr/share/fish /usr/share/fish/vendor_completions.d /usr/lib/cmake)

@@ -10,6 +10,8 @@ endif()
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 find_dependency(ZLIB)
+find_dependency(PNG)
+find_dependency(JPEG)
 
 get_filename_component(dslaunch_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 set(dslaunch_hints "${Torch_ROOT}" "$ENV{Torch_ROOT}")

@@ -19,6 +19,7 @@
 #include "trainer/checkpoint/shared_check.h"
 #include "trainer/comm/links/store_core.h"
 #include "trainer/config/json_object.h"
+#include "trainer/data/image_file.h"
 #include "trainer/weights/huggingface_config.h"
 #include "trainer/weights/weight_files.h"
 
@@ -67,6 +68,18 @@ bool ReadsSafetensors(const std::string& file) {
       Require(ranges[i - 1].second == ranges[i].first, "tensors overlap or leave a hole");
     }
     Require(ranges.empty() || ranges.back().second == file.size(), "the file goes on");
+  });
+}
+
+bool DecodesImage(const std::string& file) {
+  return Accepts([&] {
+    const RgbImage image =
+        DecodeImage("i", {reinterpret_cast<const uint8_t*>(file.data()), file.size()});
+    Require(image.width > 0 && image.height > 0, "an image without pixels");
+    Require(image.pixels.size() == static_cast<size_t>(image.width * image.height) * 3,
+            "an image has not the pixels of its size");
+    std::vector<uint8_t> pixels(size_t{8} * 8 * 3);
+    ResizeAndCrop(image, 8, pixels);
   });
 }
 

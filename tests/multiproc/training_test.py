@@ -1,11 +1,14 @@
 """The embedded trainer through dslaunch, on this machine's nodes."""
 
 import json
+import pathlib
+import shutil
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import FASHION_MNIST, LauncherCase, main, wait_until  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOCAL = ["--launcher", "local"]
 
 
@@ -157,6 +160,25 @@ class Training(LauncherCase):
             code, job = self.run_job(LOCAL, "--num_gpus", 1, "train", recipe, timeout_s=60)
             self.assert_code(65, code, job)
             self.assert_says(job, "data.path is missing", "--data")
+
+    def test_images_in_folders_of_their_classes(self):
+        corpus = ROOT / "tests" / "fuzz" / "corpus" / "DecodesImage"
+        for split in ("train", "val"):
+            for name in ("cat", "dog"):
+                (self.folder / split / name).mkdir(parents=True)
+                for kind in ("rgb.png", "subsampled.jpg", "inks.jpg", "palette.png"):
+                    shutil.copy(corpus / kind, self.folder / split / name)
+        options = ["train", "cifar10", "--data", self.folder, "--set", "data.type=image_folder", "--set", "data.image_size=32",
+                   "--set", "model.num_classes=2", "--set", "engine.train_batch_size=8", "--steps", 2]
+        code, job = self.run_job(LOCAL, "--num_gpus", 2, *options, timeout_s=120)
+        self.assert_code(0, code, job)
+        self.assert_says(job, r"images are 32 x 32 pixels, .*\(data\.image_size\)", "8 samples, 2 steps of 8", r"test accuracy .* of 8\)")
+        bad = self.folder / "val" / "dog" / "rgb.png"
+        bad.write_bytes(bad.read_bytes()[:200])
+        code, job = self.run_job(LOCAL, "--num_gpus", 2, *options, timeout_s=120)
+        self.assert_code(65, code, job)
+        self.assert_says(job, r"val/dog/rgb.png: is a damaged PNG file \(it ends too early\)")
+        self.assert_presentable(job)
 
     def test_data_that_is_not_there(self):
         code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", "fashion_mnist", "--data", self.folder / "nowhere",

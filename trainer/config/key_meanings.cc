@@ -72,7 +72,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
       // data
       {"data.type",
        "required; `idx`: a folder with the four files of an MNIST-like data set; `cifar`: a folder "
-       "with CIFAR-10's or CIFAR-100's binary version; `csv`: numbers, of which one column is the "
+       "with CIFAR-10's or CIFAR-100's binary version; `image_folder`: a folder with one of PNG "
+       "and JPEG files for each class, or "
+       "`train` and `val` of such folders; `csv`: numbers, of which one column is the "
        "label; `tokens`: token ids (nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx); "
        "`text`: any file, whose bytes are the tokens; `plugin`: a data set of your own, in a "
        "shared "
@@ -92,8 +94,12 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"data.prefetch",
        "micro-batches that a background thread reads ahead; 0: no thread; default 2"},
       {"data.block_size", "tokens of a sample; default: the model's `n_positions`"},
+      {"data.image_size",
+       "height and width of the images that the model gets, in pixels: the shorter side is scaled "
+       "to that and the centre kept; default 224"},
       {"data.val_fraction",
-       "fraction at the end of `path` that is kept for evaluation; below 1; default 0"},
+       "fraction at the end of `path`, or of each class of `image_folder`, that is kept for "
+       "evaluation; below 1; default 0"},
       {"data.val_path", "data for evaluation, instead of `val_fraction`"},
       {"data.label_column",
        "name of the label column, or its number from 0; default: the last column"},

@@ -79,7 +79,7 @@ std::vector<Sample> Samples() {
   std::vector<Sample> samples;
   for (const char* type : {"mlp", "cnn", "resnet18", "gpt2", "plugin"})
     samples.push_back(ModelSample(type));
-  for (const char* type : {"idx", "cifar", "csv", "tokens", "text", "plugin"})
+  for (const char* type : {"idx", "cifar", "image_folder", "csv", "tokens", "text", "plugin"})
     samples.push_back(DataSample(type));
   nlohmann::json profiled = WithTokens();
   profiled["run"]["profile"] = nlohmann::json::object();

@@ -81,6 +81,11 @@ constexpr OtherName kOtherNames[] = {
     {"fashion_mnist", "idx"},
     {"cifar10", "cifar"},
     {"cifar100", "cifar"},
+    {"imagefolder", "image_folder"},
+    {"images", "image_folder"},
+    {"imagenet", "image_folder"},
+    {"crop_size", "image_size"},
+    {"resize", "image_size"},
 };
 
 struct Advice {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr char kDefaultDataPath[] = "/usr/share/datasets/fashion-mnist";
 constexpr int64_t kMaxUnits = int64_t{1} << 20;
+constexpr int64_t kMaxImageSize = 4096;
 constexpr int64_t kMaxClasses = int64_t{1} << 20;
 
 [[noreturn]] void FailMissing(const JsonObject& object, const char* section) {
@@ -87,24 +88,29 @@ bool HoldsTokens(DataConfig::Type type) {
 DataConfig::Type ParseDataType(JsonObject& object) {
   using Type = DataConfig::Type;
   static const std::map<std::string, Type> kTypes = {
-      {"idx", Type::kIdx},       {"cifar", Type::kCifar}, {"csv", Type::kCsv},
-      {"tokens", Type::kTokens}, {"text", Type::kText},   {"plugin", Type::kPlugin}};
+      {"idx", Type::kIdx},      {"cifar", Type::kCifar},   {"image_folder", Type::kImageFolder},
+      {"csv", Type::kCsv},      {"tokens", Type::kTokens}, {"text", Type::kText},
+      {"plugin", Type::kPlugin}};
   const std::optional<std::string> type =
-      object.Word("type", {"idx", "cifar", "csv", "tokens", "text", "plugin"});
-  if (!type) object.Fail("type", "is missing; known: idx, cifar, csv, tokens, text and plugin");
+      object.Word("type", {"idx", "cifar", "image_folder", "csv", "tokens", "text", "plugin"});
+  if (!type)
+    object.Fail("type",
+                "is missing; known: idx, cifar, image_folder, csv, tokens, text and plugin");
   return kTypes.at(*type);
 }
 
 // Data to evaluate on that the type does not bring along.
 void ParseValidation(JsonObject& object, DataConfig& data) {
   if (data.type == DataConfig::Type::kIdx || data.type == DataConfig::Type::kCifar) {
-    RefuseElsewhere(object, {"val_path", "val_fraction"},
-                    "csv, tokens and text; idx and cifar have test files of their own");
+    RefuseElsewhere(
+        object, {"val_path", "val_fraction"},
+        "image_folder, csv, tokens and text; idx and cifar have test files of their own");
     return;
   }
   if (data.type == DataConfig::Type::kPlugin) {
-    RefuseElsewhere(object, {"val_path", "val_fraction"},
-                    "csv, tokens and text; a plugin makes the data to evaluate on itself");
+    RefuseElsewhere(
+        object, {"val_path", "val_fraction"},
+        "image_folder, csv, tokens and text; a plugin makes the data to evaluate on itself");
     return;
   }
   data.val_path = object.String("val_path").value_or("");
@@ -135,7 +141,7 @@ void CheckModelTakes(JsonObject& object, const ModelConfig& model, const DataCon
   const bool wants_tokens = std::holds_alternative<Gpt2Config>(model);
   if (wants_tokens == HoldsTokens(data.type)) return;
   object.Fail("type", std::string("does not fit the model: ") + ModelTypeName(model) + " takes " +
-                          (wants_tokens ? "tokens or text" : "idx, cifar or csv"));
+                          (wants_tokens ? "tokens or text" : "idx, cifar, image_folder or csv"));
 }
 
 // The library of the model, where that is a plugin's; else empty.
@@ -178,6 +184,11 @@ DataConfig ParseData(JsonObject object, const ModelConfig& model) {
   ParseBlockSize(object, model, data);
   ParseValidation(object, data);
   ParsePluginData(object, model, data);
+  if (data.type == DataConfig::Type::kImageFolder) {
+    data.image_size = object.Int("image_size", 1, kMaxImageSize).value_or(data.image_size);
+  } else {
+    RefuseElsewhere(object, {"image_size"}, "image_folder");
+  }
   if (data.type == DataConfig::Type::kCsv) {
     data.label_column = object.StringOrInt("label_column").value_or("");
     data.columns = object.Strings("columns");

@@ -2,7 +2,8 @@
 // the launcher hands it over as JSON.
 //
 //   {"model":  {"type": "mlp" | "cnn" | "resnet18" | "gpt2" | "plugin", ...},
-//    "data":   {"type": "idx" | "cifar" | "csv" | "tokens" | "text" | "plugin", "path": ..., ...},
+//    "data":   {"type": "idx" | "cifar" | "image_folder" | "csv" | "tokens" | "text" | "plugin",
+//               "path": ..., ...},
 //    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, ...},
 //    "engine": a DeepSpeed configuration (engine_config.h)}
 //
@@ -67,21 +68,24 @@ const char* ModelTypeName(const ModelConfig& model);  // "mlp"
 
 struct DataConfig {
   enum class Type {
-    kIdx,     // a folder with the four IDX files of an MNIST-like data set
-    kCifar,   // a folder with CIFAR-10's or CIFAR-100's binary version
-    kCsv,     // columns of numbers, and one with the label
-    kTokens,  // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
-    kText,    // any file; its bytes are the tokens
-    kPlugin,  // a data set of the user's own (dslaunch/plugin.h)
+    kIdx,          // a folder with the four IDX files of an MNIST-like data set
+    kCifar,        // a folder with CIFAR-10's or CIFAR-100's binary version
+    kImageFolder,  // a folder with one of PNG and JPEG files for each class; or train and val of
+                   // them
+    kCsv,          // columns of numbers, and one with the label
+    kTokens,       // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
+    kText,         // any file; its bytes are the tokens
+    kPlugin,       // a data set of the user's own (dslaunch/plugin.h)
   };
   Type type = Type::kIdx;
-  std::string path;  // a file, or a folder (tokens: with train.bin and val.bin)
+  std::string path;          // a file, or a folder (tokens: with train.bin and val.bin)
+  int64_t image_size = 224;  // image_folder: height and width of what the model gets, pixels
   bool shuffle = true;
   // Leave samples out, instead of repeating some, where ranks do not divide them.
   bool drop_last = false;
   int64_t block_size = 0;   // tokens of a sample; 0: the model's n_positions
-  std::string val_path;     // tokens, text and csv: data to evaluate on
-  double val_fraction = 0;  // or this much of the end of `path`
+  std::string val_path;     // image_folder, tokens, text and csv: data to evaluate on
+  double val_fraction = 0;  // or this much of the end of `path`; image_folder: of each class
   // csv
   std::string label_column;              // by name or by number from 0; empty: the last
   std::vector<std::string> columns;      // likewise, of the features; empty: all but the label

@@ -35,11 +35,13 @@ LabeledImages ReadCifarImages(const std::string& folder, Split split, int64_t nu
   RefuseFileForFolder(folder, "cifar");
   const bool cifar10 = FileExists(folder + "/data_batch_1.bin");
   if (cifar10 == FileExists(folder + "/train.bin")) {
-    throw TrainError(ExitCode::kBadInput,
-                     folder + ": has " + (cifar10 ? "both" : "neither") +
-                         " data_batch_1.bin (CIFAR-10) " + (cifar10 ? "and" : "nor") +
-                         " train.bin (CIFAR-100); set data.path to a folder with the binary "
-                         "version of one of them");
+    throw TrainError(
+        ExitCode::kBadInput,
+        folder + ": has " + (cifar10 ? "both" : "neither") + " data_batch_1.bin (CIFAR-10) " +
+            (cifar10 ? "and" : "nor") +
+            " train.bin (CIFAR-100); set data.path to a folder with the binary "
+            "version of one of them, or data.type to image_folder for folders of PNG or JPEG "
+            "files by class");
   }
   std::vector<std::string> files;
   if (split == Split::kTest) {

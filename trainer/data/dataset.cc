@@ -8,10 +8,14 @@
 #include <limits>
 #include <stdexcept>
 
+#include "trainer/base/mapped_file.h"
 #include "trainer/base/train_error.h"
 #include "trainer/data/cifar.h"
 #include "trainer/data/csv.h"
+#include "trainer/data/data_file.h"
 #include "trainer/data/idx.h"
+#include "trainer/data/image_file.h"
+#include "trainer/data/image_folder.h"
 #include "trainer/data/plugin_data.h"
 #include "trainer/data/token_stream.h"
 
@@ -28,13 +32,18 @@ void CheckIndex(int64_t index, int64_t size) {
 // Samples are gathered by plain loops: LibTorch's operators would start a second set of threads
 // when a thread of its own reads ahead, and these would take the processors from the first.
 
+// 0 .. 255 as 0 .. 1.
+constexpr std::array<float, 256> kToFloat = [] {
+  std::array<float, 256> floats = {};
+  for (size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(i) / 255;
+  return floats;
+}();
+
 // Labelled images, held in memory as bytes.
 class ImageDataset : public Dataset {
  public:
   explicit ImageDataset(LabeledImages images)
-      : images_(std::move(images)), pixels_(images_.dims[1] * images_.dims[2] * images_.dims[3]) {
-    for (size_t i = 0; i < to_float_.size(); ++i) to_float_[i] = static_cast<float>(i) / 255;
-  }
+      : images_(std::move(images)), pixels_(images_.dims[1] * images_.dims[2] * images_.dims[3]) {}
 
   int64_t size() const override { return images_.dims[0]; }
   std::vector<int64_t> input_shape() const override {
@@ -51,7 +60,7 @@ class ImageDataset : public Dataset {
       CheckIndex(index, size());
       const uint8_t* pixel = &images_.pixels[static_cast<size_t>(index * pixels_)];
       input = std::transform(pixel, pixel + pixels_, input,
-                             [this](uint8_t byte) { return to_float_[byte]; });
+                             [](uint8_t byte) { return kToFloat[byte]; });
       *target++ = images_.labels[static_cast<size_t>(index)];
     }
     return batch;
@@ -59,8 +68,44 @@ class ImageDataset : public Dataset {
 
  private:
   LabeledImages images_;
-  int64_t pixels_;                        // of one image
-  std::array<float, 256> to_float_ = {};  // 0 .. 255 as 0 .. 1
+  int64_t pixels_;  // of one image
+};
+
+// Images in files, each decoded whenever it is fetched.
+class ImageFileDataset : public Dataset {
+ public:
+  ImageFileDataset(std::vector<ImageFolder::Image> images, int64_t size)
+      : images_(std::move(images)), size_(size) {}
+
+  int64_t size() const override { return static_cast<int64_t>(images_.size()); }
+  std::vector<int64_t> input_shape() const override { return {kChannels, size_, size_}; }
+
+  Batch Fetch(std::span<const int64_t> indices) const override {
+    const auto count = static_cast<int64_t>(indices.size());
+    Batch batch{at::empty({count, kChannels, size_, size_}, at::kFloat),
+                at::empty({count}, at::kLong)};
+    auto* input = batch.inputs.mutable_data_ptr<float>();
+    auto* target = batch.targets.mutable_data_ptr<int64_t>();
+    std::vector<uint8_t> pixels(static_cast<size_t>(kChannels * size_ * size_));
+    for (const int64_t index : indices) {
+      CheckIndex(index, size());
+      const ImageFolder::Image& image = images_[static_cast<size_t>(index)];
+      const MappedFile file(image.file);
+      ResizeAndCrop(DecodeImage(image.file, file.bytes()), size_, pixels);
+      for (int64_t channel = 0; channel < kChannels; ++channel) {
+        for (size_t i = static_cast<size_t>(channel); i < pixels.size(); i += kChannels) {
+          *input++ = kToFloat[pixels[i]];
+        }
+      }
+      *target++ = image.label;
+    }
+    return batch;
+  }
+
+ private:
+  static constexpr int64_t kChannels = 3;
+  std::vector<ImageFolder::Image> images_;
+  int64_t size_;  // height and width
 };
 
 // Some successive rows of a table, from `first` on.
@@ -149,6 +194,55 @@ DataSplits OpenImages(const DataConfig& data, int64_t num_classes) {
   const auto read = data.type == DataConfig::Type::kIdx ? ReadIdxImages : ReadCifarImages;
   return {std::make_unique<ImageDataset>(read(data.path, Split::kTrain, num_classes)),
           std::make_unique<ImageDataset>(read(data.path, Split::kTest, num_classes))};
+}
+
+// The last images of each class make the validation data: the last of all would be of one class.
+ImageFolder TakeValidation(const DataConfig& data, ImageFolder& train) {
+  ImageFolder test{train.classes, {}};
+  std::vector<ImageFolder::Image> kept;
+  for (auto first = train.images.begin(); first != train.images.end();) {
+    const auto last = std::find_if(first, train.images.end(),
+                                   [&](const auto& image) { return image.label != first->label; });
+    const auto middle = last - ValidationCount(data, last - first);
+    kept.insert(kept.end(), first, middle);
+    test.images.insert(test.images.end(), middle, last);
+    first = last;
+  }
+  if (test.images.empty()) {
+    RefuseDataFile(data.path, std::to_string(train.images.size()) + " images of " +
+                                  std::to_string(train.classes.size()) +
+                                  " classes cannot be divided by data.val_fraction, which keeps "
+                                  "none of any class for the evaluation");
+  }
+  train.images = std::move(kept);
+  return test;
+}
+
+DataSplits OpenImageFolder(const DataConfig& data, int64_t num_classes) {
+  const bool divided = FileExists(data.path + "/train");
+  ImageFolder train = ListImageFolder(divided ? data.path + "/train" : data.path);
+  if (static_cast<int64_t>(train.classes.size()) > num_classes) {
+    const std::string classes = std::to_string(train.classes.size());
+    RefuseDataFile(data.path, "has folders for " + classes + " classes, but model.num_classes is " +
+                                  std::to_string(num_classes) +
+                                  "; --set model.num_classes=" + classes);
+  }
+  std::string test_path = data.val_path;
+  if (divided && test_path.empty() && data.val_fraction == 0 && FileExists(data.path + "/val")) {
+    test_path = data.path + "/val";
+  }
+  ImageFolder test;
+  if (data.val_fraction > 0) {
+    test = TakeValidation(data, train);
+  } else if (!test_path.empty()) {
+    test = ListImageFolder(test_path, train.classes);
+  }
+  DataSplits splits;
+  splits.train = std::make_unique<ImageFileDataset>(std::move(train.images), data.image_size);
+  if (!test.images.empty()) {
+    splits.test = std::make_unique<ImageFileDataset>(std::move(test.images), data.image_size);
+  }
+  return splits;
 }
 
 DataSplits OpenTable(const DataConfig& data, int64_t num_classes) {
@@ -240,6 +334,8 @@ DataSplits OpenData(const DataConfig& data, const ModelConfig& model) {
     case DataConfig::Type::kCifar:
       splits = OpenImages(data, NumClasses(model));
       break;
+    case DataConfig::Type::kImageFolder:
+      return OpenImageFolder(data, NumClasses(model));
     case DataConfig::Type::kPlugin:
       splits = OpenPluginData(data, model);
       break;

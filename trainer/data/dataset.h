@@ -15,7 +15,8 @@ struct DataSplits {
 
 // Opens what a recipe names. Every label of images and tables is checked to be below the model's
 // number of classes; a token that is not below its vocabulary is found by the Fetch that reads it.
-// Throws TrainError kBadInput, naming the file, or kIo, as Fetch does.
+// An image of a folder of images is decoded by the Fetch that reads it. Throws TrainError
+// kBadInput, naming the file, or kIo, as Fetch does.
 DataSplits OpenData(const DataConfig& data, const ModelConfig& model);
 
 }  // namespace dslaunch

@@ -71,7 +71,8 @@ std::string FindFile(const std::string& folder, const std::string& name) {
   }
   throw TrainError(ExitCode::kBadInput,
                    folder + ": has neither " + name + ".gz nor " + name +
-                       "; set data.path to a folder that holds the four IDX files");
+                       "; set data.path to a folder that holds the four IDX files, or data.type to "
+                       "image_folder for folders of PNG or JPEG files by class");
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ inline ImageShape ToImageShape(const std::vector<int64_t>& input_shape,
   if (input_shape.size() == 3) return {input_shape[0], input_shape[1], input_shape[2]};
   throw TrainError(ExitCode::kBadInput,
                    "model.type " + model_type +
-                       " takes images, but the data has none; use data of type idx or cifar");
+                       " takes images, but the data has none; use data of type idx, cifar or "
+                       "image_folder");
 }
 
 }  // namespace dslaunch

@@ -216,6 +216,13 @@ void Trainer::Announce(const TrainRun& run) const {
       static_cast<long long>(batch.accumulation_steps), WhoTrains(run.training_model).c_str(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
+  if (recipe_.data.type == DataConfig::Type::kImageFolder) {
+    log_.Info(
+        Format("images are %lld x %lld pixels, cut from the centre of what is scaled to that "
+               "(data.image_size)",
+               static_cast<long long>(recipe_.data.image_size),
+               static_cast<long long>(recipe_.data.image_size)));
+  }
   const std::string converted =
       PrecisionRemark(recipe_.engine.precision, TraitsOf(run.group.rank_device()));
   if (!converted.empty()) log_.Info(converted);

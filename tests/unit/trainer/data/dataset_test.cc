@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 
 #include "tests/support/temp_dir.h"
@@ -50,6 +52,50 @@ class DatasetTest : public testing::Test {
 
 Batch Fetch(const Dataset& dataset, const std::vector<int64_t>& indices) {
   return dataset.Fetch(indices);
+}
+
+TEST_F(DatasetTest, ImageFoldersAreDecodedOnRequest) {
+  const auto add = [&](const std::string& file, const std::string& from) {
+    const std::filesystem::path to = folder_ / file;
+    std::filesystem::create_directories(to.parent_path());
+    std::filesystem::copy(std::filesystem::path(DSLAUNCH_TEST_IMAGE_FILES) / from, to);
+  };
+  for (const char* name : {"cat/1", "cat/2", "cat/3", "cat/4", "dog/1", "dog/2"})
+    add(std::string("train/") + name + ".jpg", "subsampled.jpg");
+  add("train/dog/3.png", "rgb.png");
+  DataConfig data = Data(Type::kImageFolder, folder_.path());
+  data.image_size = 12;
+  EXPECT_EQ(OpenData(data, CnnConfig{}).test, nullptr);
+
+  data.val_fraction = 0.4;  // one of the four cats, one of the three dogs
+  const DataSplits divided = OpenData(data, CnnConfig{});
+  EXPECT_EQ(divided.train->size(), 5);
+  ASSERT_EQ(divided.test->size(), 2);
+  const Batch last = Fetch(*divided.test, {0, 1});
+  EXPECT_EQ(last.targets[0].item<int64_t>(), 0);
+  EXPECT_EQ(last.targets[1].item<int64_t>(), 1);
+  std::ifstream expected(DSLAUNCH_TEST_IMAGES "/rgb.png.ppm", std::ios::binary);
+  const std::string ppm{std::istreambuf_iterator<char>(expected), {}};
+  const at::Tensor rows =
+      at::tensor(std::vector<uint8_t>(ppm.end() - 12 * 12 * 3, ppm.end()), at::kByte)
+          .view({12, 12, 3})
+          .permute({2, 0, 1});
+  EXPECT_TRUE(at::equal(last.inputs[1], rows.to(at::kFloat) / 255));
+
+  data.val_fraction = 0;
+  add("val/dog/1.png", "gray.png");
+  folder_.Write("val/dog/2.png", "damaged");
+  const DataSplits splits = OpenData(data, CnnConfig{});
+  EXPECT_EQ(splits.train->size(), 7);
+  EXPECT_EQ(Fetch(*splits.test, {0}).targets.item<int64_t>(), 1) << "a dog there too";
+  ExpectRefused([&] { Fetch(*splits.test, {1}); }, ExitCode::kBadInput,
+                HasSubstr("val/dog/2.png: is neither a PNG nor a JPEG file"));
+  add("train/bird/1.png", "rgb.png");
+  CnnConfig two;
+  two.num_classes = 2;
+  Refused(data, two, AllOf(HasSubstr("3 classes"), HasSubstr("--set model.num_classes=3")));
+  data.val_fraction = 0.1;
+  Refused(data, CnnConfig{}, HasSubstr("cannot be divided by data.val_fraction"));
 }
 
 TEST_F(DatasetTest, ImagesAreFloatsFrom0To1) {
