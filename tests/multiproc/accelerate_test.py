@@ -66,10 +66,10 @@ class Oracle(AccelerateCase):
 
     def setUp(self):
         super().setUp()
-        stub = {"METADATA": "Metadata-Version: 2.1\nName: deepspeed\nVersion: 0.19.6\n"}
+        stub = {"METADATA": "Metadata-Version: 2.1\nName: deepspeed\nVersion: 0.19.8\n"}
         self.write({"packages/deepspeed/__init__.py": "", "packages/deepspeed/launcher/__init__.py": "",
                     "packages/deepspeed/launcher/runner.py": "DEEPSPEED_ENVIRONMENT_NAME = '.deepspeed_env'\n",
-                    "packages/deepspeed-0.19.6.dist-info/METADATA": stub["METADATA"],
+                    "packages/deepspeed-0.19.8.dist-info/METADATA": stub["METADATA"],
                     **{f"{name}.yaml": text for name, text in CONFIGS.items()}})
 
     def launched(self, configs):

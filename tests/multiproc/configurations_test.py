@@ -16,7 +16,7 @@ REFUSED = {
     "megatron_cpu_checkpointing": "activation_checkpointing.cpu_checkpointing is true",
     "moe_cifar": "expert_parallel is not supported",
     "muon": "which needs a flag on every parameter",
-    "rlhf_hybrid_engine_on": "hybrid_engine is for inference inside the training loop",
+    "rlhf_hybrid_engine_on": "hybrid_engine.enabled is true, but inference inside the training loop",
     "rlhf_tensor_parallel": "tensor_parallel.autotp_size is 2",
     "trainer_zero3_zeropp": "ZeRO++ is not supported",
     "wandb_on": "it is an external service",

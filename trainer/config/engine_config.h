@@ -1,5 +1,5 @@
 // The engine's configuration: DeepSpeed's JSON, with the names, defaults and meaning of DeepSpeed
-// 0.19.6. What is not implemented is refused by name (unsupported_keys.cc), unknown keys at every
+// 0.19.8. What is not implemented is refused by name (unsupported_keys.cc), unknown keys at every
 // depth with the nearest known one. Keys of our own: optimizer.param_groups (optimizer_config.h),
 // amp.opt_level, which stands for Apex's presets (precision_config.h), broadcast_buffers, parallel
 // and cuda_graph.

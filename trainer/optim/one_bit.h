@@ -1,5 +1,5 @@
 // Optimizers that exchange 1 bit of each element: 1-bit Adam (Tang et al., ICML 2021), 0/1 Adam (Lu
-// et al., ICLR 2023) and 1-bit LAMB (Li et al., HiPC 2022), with DeepSpeed 0.19.6's phases,
+// et al., ICLR 2023) and 1-bit LAMB (Li et al., HiPC 2022), with DeepSpeed 0.19.8's phases,
 // defaults and rounding to parts. None corrects the bias of its averages, as in DeepSpeed.
 //
 // DeepSpeed counts the call in which it makes its state as a step; here updates are counted.

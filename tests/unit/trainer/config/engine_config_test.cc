@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -13,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 EngineConfig Parse(const std::string& text, int64_t ranks = 1) {
@@ -31,6 +34,27 @@ std::string Refusal(const std::string& text, int64_t ranks = 1) {
 
 // A configuration with these keys (JSON without the braces) besides a batch size.
 std::string With(const std::string& keys) { return R"({"train_batch_size": 8, )" + keys + "}"; }
+
+// What tests/trainer/deepspeed_keys.py says of the DeepSpeed whose keys these are.
+TEST(EngineConfigTest, KnowsEveryKeyOfDeepSpeed) {
+  std::ifstream file(DSLAUNCH_DEEPSPEED_KEYS);
+  const json deepspeed = json::parse(file);
+  size_t keys = 0;
+  for (const auto& [section, defaults] : deepspeed["keys"].items()) {
+    std::string pointer = section.empty() ? "" : "/" + section;
+    std::ranges::replace(pointer, '.', '/');
+    for (const auto& [key, value] : defaults.items()) {
+      json config = {{"train_batch_size", 8}};
+      if (key != "train_batch_size") config[json::json_pointer(pointer + "/" + key)] = value;
+      EXPECT_EQ(Refusal(config.dump()), "accepted") << section << " " << key;
+      ++keys;
+      // Another value is obeyed or refused with a reason, but never unknown.
+      config[json::json_pointer(pointer + "/" + key)] = "a word";
+      EXPECT_THAT(Refusal(config.dump()), Not(HasSubstr("known key"))) << section << " " << key;
+    }
+  }
+  EXPECT_GT(keys, 200u);
+}
 
 // DeepSpeed's tutorials, as they stand there.
 TEST(EngineConfigTest, TutorialConfigurations) {
@@ -60,7 +84,7 @@ TEST(EngineConfigTest, TutorialConfigurations) {
               ranks);
     EXPECT_EQ(bf16.precision.model, Dtype::kBFloat16);
     EXPECT_TRUE(bf16.precision.master_weights);
-    EXPECT_TRUE(bf16.precision.skip_overflow) << "check_grad_overflow is true in 0.19.6";
+    EXPECT_TRUE(bf16.precision.skip_overflow) << "check_grad_overflow is true in 0.19.8";
     EXPECT_FALSE(bf16.precision.loss_scaler);
     EXPECT_EQ(bf16.precision.grad_accumulation, Dtype::kFloat32);
   }
