@@ -37,7 +37,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     : options_(std::move(options)), participants_(options_.nodes.size()) {
   last_tick_ = now;
   if (options_.timeouts.time_limit_ms() > 0)
-    time_limit_ = now + milliseconds(options_.timeouts.time_limit_ms());
+    time_limit_ = now + milliseconds(options_.timeouts.time_limit_ms()) - options_.age;
   quorum_options_.nodes = options_.nodes;
   quorum_options_.may_share_machine = options_.may_share_machine;
   quorum_options_.rendezvous_node = options_.rendezvous_node;

@@ -40,6 +40,7 @@ struct CoordinatorOptions {
   pb::Policy policy;
   uint32_t rendezvous_node = 0;        // whose agent runs this and gets the notices for the user
   std::vector<uint32_t> absent_nodes;  // could not be reached at the start
+  milliseconds age{0};                 // of the job, which its time limit counts
   // After a failover: the newest attempt of the lost rendezvous, the restarts used up, and why that
   // attempt ended.
   uint64_t attempt = 0;

@@ -49,13 +49,11 @@ constexpr KnownLauncher kLaunchers[] = {
     {Kind::kOther, "srun ibrun aprun jsrun", "", "",
      "PROGRAM in the allocation (dslaunch starts the ranks on all of its nodes)"},
     {Kind::kOther, "tune", "torchtune._cli.tune", "run",
-     "--num_gpus N RECIPE.py --config CONFIG.yaml, after: tune cp RECIPE RECIPE.py; tune cp CONFIG "
+     "RECIPE.py --config CONFIG.yaml, after: tune cp RECIPE RECIPE.py; tune cp CONFIG "
      "CONFIG.yaml"},
-    {Kind::kOther, "composer", "composer.cli.launcher composer.cli composer", "",
-     "--num_gpus N SCRIPT.py"},
-    {Kind::kOther, "fabric lightning", "lightning.fabric.cli lightning.fabric", "run",
-     "--num_gpus N SCRIPT.py"},
-    {Kind::kOther, "colossalai torchx", "", "run", "--num_gpus N SCRIPT.py"},
+    {Kind::kOther, "composer", "composer.cli.launcher composer.cli composer", "", "SCRIPT.py"},
+    {Kind::kOther, "fabric lightning", "lightning.fabric.cli lightning.fabric", "run", "SCRIPT.py"},
+    {Kind::kOther, "colossalai torchx", "", "run", "SCRIPT.py"},
 };
 
 constexpr std::string_view kWrappers[] = {"env",    "exec",    "nohup",   "setsid",   "nice",

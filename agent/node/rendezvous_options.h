@@ -34,10 +34,7 @@ inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
   options.job_id = prepare.job_id();
   options.nodes = nodes.All();
   options.timeouts = prepare.timeouts();
-  if (const uint64_t limit = options.timeouts.time_limit_ms(); limit > 0) {
-    const auto passed = static_cast<uint64_t>(age.count());
-    options.timeouts.set_time_limit_ms(limit > passed ? limit - passed : 1);
-  }
+  options.age = age;
   options.policy = prepare.policy();
   options.may_share_machine = prepare.may_share_machine();
   options.rendezvous_node = prepare.node_index();

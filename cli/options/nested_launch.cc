@@ -155,7 +155,8 @@ Error Refusal(const LauncherUse& use, const Words& argv, OptionLayer options) {
     return std::ranges::any_of(kCounts,
                                [&](std::string_view name) { return word.starts_with(name); });
   };
-  const bool counts = std::any_of(argv.begin() + static_cast<std::ptrdiff_t>(use.arguments),
+  const bool counts = use.kind != LauncherKind::kOther &&
+                      std::any_of(argv.begin() + static_cast<std::ptrdiff_t>(use.arguments),
                                   argv.end(), counts_ranks);
   for (const char* name : {"--num_gpus", "--nproc_per_node", "--num_proc"}) {
     if (counts) Remove(options, name);  // the line has one already

@@ -129,7 +129,8 @@ TEST_F(CoordinatorTest, WhereAllRanksAreLostTheFirstIsTheCause) {
 
 TEST_F(CoordinatorTest, ATimeLimitEndsTheJobAndIsItsCause) {
   CoordinatorOptions options = NodesOf({"node1", "node2", "node3"});
-  options.timeouts.set_time_limit_ms(5'000);
+  options.timeouts.set_time_limit_ms(5'250);
+  options.age = milliseconds(250);
   options.timeouts.set_dead_ms(60'000);
   options.policy.set_max_restarts(3);
   Begin(options);
@@ -140,7 +141,7 @@ TEST_F(CoordinatorTest, ATimeLimitEndsTheJobAndIsItsCause) {
   const Case stop = To(1, coordinator_->OnTick(now_), Case::kStop);
   EXPECT_EQ(stop.stop().cause().kind(), pb::Cause::TIMED_OUT);
   EXPECT_EQ(stop.stop().cause().exit_code(), 75);
-  EXPECT_THAT(stop.stop().cause().message(), HasSubstr("--time_limit"));
+  EXPECT_THAT(stop.stop().cause().message(), HasSubstr("time limit of 5.25 s (--time_limit)"));
   Failed(1, 2, 143);  // of the stop
   TornDown(0);
   TornDown(1);

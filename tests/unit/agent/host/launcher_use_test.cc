@@ -108,7 +108,7 @@ TEST(LineInPlaceOfTest, KeepsWhatTheLauncherWasToStart) {
             "--accelerate_config z.yaml -m trl.scripts.sft --config c --x");
   EXPECT_EQ(LineFor({"accelerate", "launch", "--config_file", "f.yaml", "t.py"}),
             "--accelerate_config f.yaml t.py");
-  EXPECT_EQ(LineFor({"composer", "-n", "2", "t.py"}), "--num_gpus N SCRIPT.py");
+  EXPECT_EQ(LineFor({"composer", "-n", "2", "t.py"}), "SCRIPT.py");
 }
 
 TEST(FindLauncherInShellTest, FindsCommandsWithTheirLine) {
