@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 constexpr LeaseTimes kFast{.renew_every = milliseconds(20),
-                           .dead_after = milliseconds(400),
+                           .dead_after = milliseconds(600),
                            .look_every = milliseconds(5)};
 constexpr char kGood[] = "good";
 
