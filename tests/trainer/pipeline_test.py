@@ -151,6 +151,47 @@ class DropoutTest(PipelineCase):
         still = self.metrics(pipeline(2), 2)
         self.assertNotAlmostEqual(without[0]["loss"], still[0]["loss"], places=5)
 
+    def test_every_layout_drops_what_one_process_drops(self):
+        model = dict(GPT2, resid_pdrop=0.1, embd_pdrop=0.2, attn_pdrop=0.1)
+        micro_batches = {"gradient_accumulation_steps": 4}
+        alone = self.reference(micro_batches, model=model)
+        layouts = {
+            "number_checkpoints": ({**micro_batches, "activation_checkpointing": {"number_checkpoints": 3}}, 1),
+            "interval": (pipeline(1, activation_checkpoint_interval=2), 1),
+            "2 stages": (pipeline(2), 2),
+            "4 stages, interval": (pipeline(4, activation_checkpoint_interval=1), 4),
+            "interleaved": (pipeline(2, "interleaved", virtual_stages=2), 2),
+            "zb-h1": (pipeline(2, "zb-h1"), 2),
+            "gpipe at ZeRO 1": (pipeline(2, "gpipe", zero=1), 2),
+        }
+        for name, (engine, ranks) in layouts.items():
+            with self.subTest(layout=name):
+                self.assert_same(self.metrics(engine, ranks, model=model), alone)
+
+    def test_replicas_and_resumed_runs_drop_the_same(self):
+        model = dict(GPT2, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
+        whole = self.metrics({"gradient_accumulation_steps": 4}, 2, model=model)
+        for engine, ranks in (pipeline(2), 4), (pipeline(2, zero=3), 4), (
+                {"gradient_accumulation_steps": 4, "zero_optimization": {"stage": 3, **SMALL}}, 2):
+            with self.subTest(engine=engine):
+                self.assert_same(self.metrics(engine, ranks, model=model), whole)
+        # Begun by one process, gone on with by two stages, and the other way round.
+        alone, stages = ({"gradient_accumulation_steps": 4}, 1), (pipeline(2), 2)
+        steps = self.reference(alone[0], model=model)
+        for first, second in (alone, stages), (stages, alone):
+            saved = tempfile.mkdtemp(dir=self.folder)
+            self.metrics(*first, model=model, steps=5, checkpoint_dir=saved)
+            self.assert_same(self.metrics(*second, model=model, checkpoint_dir=saved), steps[5:])
+
+    def test_the_seed_of_the_run_counts(self):
+        model = dict(GPT2, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
+        losses = []
+        for seed in 7, 8:
+            wanted = self.recipe(pipeline(2), steps=1, model=model, init_weights=self.weights)
+            wanted["data"]["shuffle"], wanted["run"]["seed"] = False, seed
+            losses.append(run_with_metrics(wanted, 2)[1][0]["loss"])
+        self.assertNotAlmostEqual(losses[0], losses[1], places=5)
+
 
 class CheckpointTest(PipelineCase):
     def test_any_layout_loads_on_any_other(self):

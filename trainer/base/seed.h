@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 
@@ -16,6 +17,20 @@ inline uint64_t MixSeed(std::initializer_list<uint64_t> parts) {
     hash ^= hash >> 31;
   }
   return hash;
+}
+
+// The seed of the random numbers (dropout) of a micro-batch, counted from 0 in its step: so a
+// resumed run draws what the uninterrupted one would have drawn. Steps count from 1. Pure.
+inline uint64_t MicroBatchSeed(uint64_t run_seed, int64_t step, int64_t micro_batch, int replica) {
+  return MixSeed({run_seed, static_cast<uint64_t>(step), static_cast<uint64_t>(micro_batch),
+                  static_cast<uint64_t>(replica)});
+}
+
+// That of a layer of the model in it, counted from 0 in the whole: so it draws the same wherever
+// the model is cut, and when the layer is computed again. The loss is a layer too. Pure.
+inline constexpr size_t kLossLayer = ~size_t{0};
+inline uint64_t LayerSeed(uint64_t micro_batch_seed, size_t layer) {
+  return MixSeed({micro_batch_seed, layer});
 }
 
 }  // namespace dslaunch

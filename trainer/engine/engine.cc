@@ -65,7 +65,7 @@ at::Tensor EngineCore::ToModelDtype(const at::Tensor& input) const {
 
 bool EngineCore::recomputes() const { return impl_->recomputes(); }
 at::Tensor EngineCore::ForwardRecomputed(const at::Tensor& input) const {
-  return impl_->ForwardRecomputed(input);
+  return impl_->recomputed_->Forward(input);
 }
 
 void EngineCore::BeforeForward() {

@@ -8,7 +8,6 @@
 #include <deque>
 #include <limits>
 
-#include "dslaunch/recompute.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/explain.h"
 #include "trainer/comm/gather_texts.h"
@@ -93,6 +92,10 @@ std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
   return std::make_shared<SignMean>(*ranks.replicas);
 }
 
+std::optional<LayerRunner> Recomputed(torch::nn::Module& module, int64_t parts) {
+  return parts > 0 ? std::make_optional<LayerRunner>(module, parts) : std::nullopt;
+}
+
 PipelinePeers ExchangeInfo(const EngineConfig& config, const torch::nn::Module& module,
                            const EngineRanks& ranks, Passes passes) {
   if (passes == Passes::kMicroBatches) return {};
@@ -110,7 +113,7 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
       ranks_(ranks),
       passes_(passes),
       others_(ExchangeInfo(config, module, ranks, passes)),
-      parts_(CutForRecompute(module, config.number_checkpoints)),
+      recomputed_(Recomputed(module, config.number_checkpoints)),
       states_(MakeModelStates(config, module, ranks, passes, deferred)),
       parameters_(TrainableParameters(module)),
       frozen_(FrozenParameters(module)),
@@ -165,15 +168,6 @@ void EngineCore::Impl::TieParameters() {
 Pass EngineCore::Impl::CurrentPass() const {
   if (!Trains()) return Pass::kInference;
   return Boundary() && no_sync_scopes_ == 0 ? Pass::kSync : Pass::kAccumulate;
-}
-
-at::Tensor EngineCore::Impl::ForwardRecomputed(at::Tensor input) const {
-  const std::vector<at::Tensor> buffers = module_.buffers();
-  for (size_t i = 0; i < parts_->size(); ++i) {
-    input = Recompute([parts = parts_, i](const at::Tensor& x) { return (*parts)[i](x); }, input,
-                      buffers);
-  }
-  return input;
 }
 
 // Memory without parameters, which a pass gathers and releases.

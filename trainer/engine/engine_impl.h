@@ -15,8 +15,8 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/device/time_spans.h"
 #include "trainer/engine/activation_meter.h"
+#include "trainer/engine/layer_runner.h"
 #include "trainer/engine/pipeline_peers.h"
-#include "trainer/engine/recomputed_parts.h"
 #include "trainer/engine/update_pieces.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/engine_ranks.h"
@@ -52,9 +52,7 @@ class EngineCore::Impl {
   at::Tensor ScaledLoss(const at::Tensor& loss, int64_t parts);
 
   // Whether a training pass computes parts of the model again.
-  bool recomputes() const { return parts_ != nullptr && Trains(); }
-  // The model's forward pass, of which only the inputs of its parts are kept.
-  at::Tensor ForwardRecomputed(at::Tensor input) const;
+  bool recomputes() const { return recomputed_ && Trains(); }
 
   // At the start of a pass, and of its backward pass.
   void MeterBegin();
@@ -115,8 +113,8 @@ class EngineCore::Impl {
   const EngineRanks ranks_;
   const Passes passes_;
   const PipelinePeers others_;
-  // number_checkpoints of the configuration: what each computes. Null: nothing is recomputed.
-  const std::shared_ptr<const std::vector<LayerRun>> parts_;
+  // The forward pass where the configuration has number_checkpoints.
+  const std::optional<LayerRunner> recomputed_;
   std::unique_ptr<ModelStates> states_;
   std::vector<NamedTensor> parameters_;  // those that are trained
   std::vector<NamedTensor> frozen_;      // the others

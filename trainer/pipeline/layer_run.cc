@@ -1,6 +1,6 @@
 #include "trainer/pipeline/layer_run.h"
 
-#include <ATen/Context.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn/modules/linear.h>
 
 #include <mutex>
@@ -10,6 +10,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/comm/explain.h"
+#include "trainer/nn/seed_generators.h"
 #include "trainer/nn/split_backward.h"
 
 namespace dslaunch {
@@ -92,20 +93,21 @@ LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, st
 }
 
 BorrowedGenerator::BorrowedGenerator(c10::Device device)
-    : generator_(at::globalContext().defaultGenerator(device)) {
-  const std::lock_guard lock(generator_.mutex());
-  state_ = generator_.get_state();
-  seed_ = generator_.current_seed();
+    : device_(device), seed_(at::detail::getDefaultCPUGenerator().current_seed()) {
+  for (at::Generator& generator : DefaultGenerators(device_)) {
+    const std::lock_guard lock(generator.mutex());
+    states_.push_back(generator.get_state());
+  }
 }
 
 BorrowedGenerator::~BorrowedGenerator() {
-  const std::lock_guard lock(generator_.mutex());
-  generator_.set_state(state_);
+  std::vector<at::Generator> generators = DefaultGenerators(device_);
+  for (size_t i = 0; i < generators.size(); ++i) {
+    const std::lock_guard lock(generators[i].mutex());
+    generators[i].set_state(states_[i]);
+  }
 }
 
-void BorrowedGenerator::Seed(uint64_t seed) {
-  const std::lock_guard lock(generator_.mutex());
-  generator_.set_current_seed(seed);
-}
+void BorrowedGenerator::Seed(uint64_t seed) { SeedGenerators(device_, seed); }
 
 }  // namespace dslaunch

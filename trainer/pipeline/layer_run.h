@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dslaunch/model.h"
 #include "dslaunch/pipeline.h"
@@ -25,7 +26,8 @@ LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Mo
 // `model`, to which the layer refers, lives as long as the result.
 LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, std::string where);
 
-// While it lives, the default generator of `device` is the owner's; then it is as it was.
+// While it lives, the default generators of the CPU and of `device` are the owner's; then they are
+// as they were.
 class BorrowedGenerator {
  public:
   explicit BorrowedGenerator(c10::Device device = c10::kCPU);
@@ -33,12 +35,12 @@ class BorrowedGenerator {
   BorrowedGenerator(const BorrowedGenerator&) = delete;
   BorrowedGenerator& operator=(const BorrowedGenerator&) = delete;
 
-  uint64_t seed() const { return seed_; }  // that it had
+  uint64_t seed() const { return seed_; }  // that the CPU's had
   void Seed(uint64_t seed);
 
  private:
-  at::Generator generator_;
-  at::Tensor state_;
+  const c10::Device device_;
+  std::vector<at::Tensor> states_;
   uint64_t seed_;
 };
 

@@ -162,6 +162,11 @@ MicroBatch StageBatch::Next(const Action& action) {
   }
 }
 
+uint64_t StageBatch::SeedOf(const Action& action, size_t layer) const {
+  return LayerSeed(MicroBatchSeed(stage_.seed, step_ + 1, action.micro_batch, stage_.replica),
+                   layer);
+}
+
 Tensors StageBatch::RunChunk(const Action& action, Tensors tensors) const {
   const AutocastScope autocast = stage_.core.Autocast();
   const size_t layers = stage_.chunks[static_cast<size_t>(action.chunk)].size();
@@ -182,9 +187,7 @@ Tensors StageBatch::RunLayers(const Action& action, size_t from, size_t to, Tens
   BorrowedGenerator generator(stage_.core.group().device());
   const std::vector<StageLayer>& layers = stage_.chunks[static_cast<size_t>(action.chunk)];
   for (size_t i = from; i < to; ++i) {
-    generator.Seed(MixSeed({stage_.seed, static_cast<uint64_t>(step_),
-                            static_cast<uint64_t>(action.micro_batch),
-                            static_cast<uint64_t>(stage_.replica), layers[i].index}));
+    generator.Seed(SeedOf(action, layers[i].index));
     tensors = layers[i].forward(tensors);
   }
   return tensors;
@@ -217,7 +220,7 @@ void StageBatch::EndModel(const Action& action, const Tensors& outputs) {
                         : Next(action).targets;
   for (at::Tensor& target : targets) target = OnDevice(target);
   try {
-    const at::Tensor loss = Loss(outputs, targets);
+    const at::Tensor loss = Loss(action, outputs, targets);
     if (trains()) {
       const at::Tensor root = engine_.Root(loss);
       Passage& passage = PassageOf(action);
@@ -231,7 +234,10 @@ void StageBatch::EndModel(const Action& action, const Tensors& outputs) {
   }
 }
 
-at::Tensor StageBatch::Loss(const Tensors& outputs, const Tensors& targets) const {
+at::Tensor StageBatch::Loss(const Action& action, const Tensors& outputs,
+                            const Tensors& targets) const {
+  BorrowedGenerator generator(stage_.core.group().device());
+  generator.Seed(SeedOf(action, kLossLayer));
   const AutocastScope autocast = stage_.core.Autocast();
   if (stage_.loss) return stage_.loss(outputs, targets);
   if (targets.empty())

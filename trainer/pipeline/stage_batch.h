@@ -45,8 +45,9 @@ struct StagePlan {
 
 enum class BatchPurpose { kTrain, kEvaluate, kInfer };
 
-// Random numbers of a layer depend on the seed, the step, the micro-batch, the replica and the
-// layer, so they are the same wherever the model is cut, and when it is computed again. One thread.
+// Random numbers of a layer and of the loss depend on the seed, the step, the micro-batch, the
+// replica and the layer (LayerSeed), so they are the same wherever the model is cut, when it is
+// computed again, and where it is whole. One thread.
 class StageBatch {
  public:
   // All must outlive this.
@@ -90,11 +91,12 @@ class StageBatch {
   Tensors InputsFor(const Action& action);
   at::Tensor OnDevice(const at::Tensor& tensor) const;
   MicroBatch Next(const Action& action);
+  uint64_t SeedOf(const Action& action, size_t layer) const;
   Tensors RunChunk(const Action& action, Tensors tensors) const;
   Tensors RunLayers(const Action& action, size_t from, size_t to, Tensors tensors) const;
   void Leave(const Action& action, Tensors outputs);
   void EndModel(const Action& action, const Tensors& outputs);
-  at::Tensor Loss(const Tensors& outputs, const Tensors& targets) const;
+  at::Tensor Loss(const Action& action, const Tensors& outputs, const Tensors& targets) const;
   void CheckSendable(const Action& action, const Tensors& outputs) const;
   void Backward(const Action& action, bool last);
   Tensors OutputGradients(const Action& action);

@@ -12,7 +12,7 @@
 #include "dslaunch/recompute.h"
 #include "trainer/base/train_error.h"
 #include "trainer/deferred_init/shape_pass.h"
-#include "trainer/engine/recomputed_parts.h"
+#include "trainer/engine/layer_runner.h"
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/gradient_arrivals.h"
 #include "trainer/parallel/module_tensors.h"
@@ -98,14 +98,9 @@ class ShapedModel {
   std::optional<GradientArrivals> arrivals_;  // ends first
 };
 
-at::Tensor Forward(ShapedModel& shaped, const EngineConfig& engine, at::Tensor input) {
-  const auto parts = CutForRecompute(shaped.model(), engine.number_checkpoints);
-  if (parts == nullptr) return shaped.model().forward(input);
-  const std::vector<at::Tensor> buffers = shaped.model().buffers();
-  for (size_t i = 0; i < parts->size(); ++i) {
-    input = Recompute([parts, i](const at::Tensor& x) { return (*parts)[i](x); }, input, buffers);
-  }
-  return input;
+at::Tensor Forward(ShapedModel& shaped, const EngineConfig& engine, const at::Tensor& input) {
+  if (engine.number_checkpoints == 0) return shaped.model().forward(input);
+  return LayerRunner(shaped.model(), engine.number_checkpoints).Forward(input);
 }
 
 std::vector<ModelLayer> LayersOf(Model& model) {

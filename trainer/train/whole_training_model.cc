@@ -1,36 +1,58 @@
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <utility>
 
+#include "trainer/base/seed.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/device/graphed_step.h"
-#include "trainer/train/step_seed.h"
+#include "trainer/engine/layer_runner.h"
+#include "trainer/nn/seed_generators.h"
 #include "trainer/train/training_model.h"
 
 namespace dslaunch {
 namespace {
+
+// What the engine calls in place of the model.
+class SeededForward : public torch::nn::Module {
+ public:
+  SeededForward(std::shared_ptr<Model> model, int64_t parts)
+      : model_(std::move(model)), recomputes_(parts > 0), runner_(*model_, parts) {}
+
+  // Where the model's layers are known, `seed` gives each its own in training.
+  at::Tensor forward(const at::Tensor& inputs, std::optional<uint64_t> seed) {
+    const bool trains = model_->is_training() && at::GradMode::is_enabled();
+    const bool by_layers = trains && runner_.knows_layers() && (seed || recomputes_);
+    return by_layers ? runner_.Forward(inputs, seed) : model_->forward(inputs);
+  }
+
+ private:
+  std::shared_ptr<Model> model_;
+  bool recomputes_;
+  LayerRunner runner_;
+};
 
 class WholeTrainingModel : public TrainingModel {
  public:
   WholeTrainingModel(const EngineConfig& config, const std::shared_ptr<Model>& model,
                      const ProcessGroup& group, InitRecording* deferred)
       : group_(group),
-        engine_(Initialize(
-            config, model, group,
-            [model](const at::Tensor& output, const at::Tensor& target) {
-              return model->Loss(output, target);
-            },
-            deferred)),
+        model_(model),
+        engine_(EngineCore(config, *model, group, deferred),
+                std::make_shared<SeededForward>(model, config.number_checkpoints),
+                [model](const at::Tensor& output, const at::Tensor& target) {
+                  return model->Loss(output, target);
+                }),
         timed_(config.cuda_graph ? c10::Device(c10::kCPU) : group.device()) {
     if (config.cuda_graph) graphed_.emplace(*group.rank_device().accelerator);
   }
 
   EngineCore& core() override { return engine_.core(); }
-  const Model& model() const override { return engine_.model(); }
-  const torch::nn::Module& module() const override { return engine_.model(); }
+  const Model& model() const override { return *model_; }
+  const torch::nn::Module& module() const override { return *model_; }
   int64_t total_parameters() const override {
     int64_t elements = 0;
-    for (const at::Tensor& parameter : engine_.model().parameters()) elements += parameter.numel();
+    for (const at::Tensor& parameter : model_->parameters()) elements += parameter.numel();
     return elements;
   }
   void SetTrain(bool on) override { engine_.core().SetTrain(on); }
@@ -43,21 +65,22 @@ class WholeTrainingModel : public TrainingModel {
     at::Tensor sum = at::zeros({}, at::TensorOptions(group_.device()).dtype(at::kDouble));
     for (int64_t part = 0; part < parts; ++part) {
       const Batch batch = next();
-      at::manual_seed(MicroBatchSeed(step.seed, step.number, part, group_.rank()));
-      sum += TrainMicroBatch(batch, step);
+      const uint64_t seed = MicroBatchSeed(step.seed, step.number, part, group_.rank());
+      at::manual_seed(seed);  // for a model whose layers are not known
+      sum += TrainMicroBatch(batch, step, seed);
     }
     return sum;
   }
 
   at::Tensor Forward(const at::Tensor& inputs) override {
     const at::NoGradGuard no_grad;
-    return engine_.Forward(inputs.to(group_.device()));
+    return engine_.Forward(inputs.to(group_.device()), std::optional<uint64_t>());
   }
 
  private:
   // Its part of the step's loss, as Train has it.
-  at::Tensor TrainMicroBatch(const Batch& batch, const Step& step) {
-    const at::Tensor loss = Loss(step, batch);
+  at::Tensor TrainMicroBatch(const Batch& batch, const Step& step, std::optional<uint64_t> seed) {
+    const at::Tensor loss = Loss(step, batch, seed);
     {
       const Phase phase("backward", step.times->backward, timed_);
       engine_.Backward(loss, {.scale_by_steps = !step.target_weight});
@@ -68,15 +91,17 @@ class WholeTrainingModel : public TrainingModel {
     return step.target_weight ? part : part / engine_.core().accumulation_steps();
   }
 
-  at::Tensor Loss(const Step& step, const Batch& batch) {
+  at::Tensor Loss(const Step& step, const Batch& batch, std::optional<uint64_t> seed) {
     const Phase phase("forward", step.times->forward, timed_);
-    const at::Tensor output = engine_.Forward(batch.inputs);
+    const at::Tensor output = engine_.Forward(batch.inputs, seed);
+    if (seed) SeedGenerators(group_.device(), LayerSeed(*seed, kLossLayer));
     if (!step.target_weight) return engine_.Loss(output, batch.targets);
     const AutocastScope autocast = engine_.core().Autocast();
-    return engine_.model().Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
+    return model_->Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
   }
 
-  // The first micro-batch's seed counts for the whole step: a seed cannot be part of a recording.
+  // The first micro-batch's seed counts for the whole step and all layers: a seed cannot be part of
+  // a recording.
   at::Tensor TrainGraphed(const Step& step, const std::function<Batch()>& next) {
     std::vector<at::Tensor> inputs;
     for (int64_t part = 0; part < engine_.core().accumulation_steps(); ++part) {
@@ -89,7 +114,7 @@ class WholeTrainingModel : public TrainingModel {
         graphed_->Run(inputs, [&](const std::vector<at::Tensor>& given) {
           at::Tensor sum = at::zeros({}, given[0].options().dtype(at::kDouble));
           for (size_t i = 0; i < given.size(); i += 2) {
-            sum += TrainMicroBatch({given[i], given[i + 1]}, step);
+            sum += TrainMicroBatch({given[i], given[i + 1]}, step, std::nullopt);
           }
           return std::vector<at::Tensor>{sum, engine_.core().grad_norm_on_device()};
         });
@@ -98,7 +123,8 @@ class WholeTrainingModel : public TrainingModel {
   }
 
   const ProcessGroup& group_;
-  Engine<Model> engine_;
+  const std::shared_ptr<Model> model_;
+  Engine<SeededForward> engine_;
   const c10::Device timed_;  // where phases are timed; a recorded step has no times
   std::optional<GraphedStep> graphed_;
 };

@@ -27,9 +27,9 @@ class Model : public torch::nn::Module {
   // output, by default logits [B, classes] or [B, T, vocabulary].
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
 
-  // The layers whose composition is forward, in order; a pipeline is built from them. Empty: the
-  // model does not support pipelines. The first layer takes `inputs`. The layers refer to this
-  // model and must not outlive it.
+  // The layers whose composition is forward, in order: pipelines are built from them, and `dslaunch
+  // train` trains by them, each with its own random numbers. Empty: no pipelines. The first layer
+  // takes `inputs`. The layers refer to this model and must not outlive it.
   virtual std::vector<ModelLayer> Layers() { return {}; }
 
   // targets: int64 [B] or [B, T]; -100 marks positions without a target. Returns a scalar in fp32:

@@ -6,11 +6,13 @@
 #include <torch/nn/modules/linear.h>
 
 #include <limits>
+#include <optional>
 
 #include "proto/contract/worker_env.h"
 #include "tests/support/recorded_graph.h"
 #include "tests/unit/trainer/expect_refused.h"
 #include "tests/unit/trainer/world_of_one.h"
+#include "trainer/base/seed.h"
 #include "trainer/base/train_error.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/models/models.h"
@@ -81,7 +83,8 @@ TEST(GraphedStep, AStepThatWaitsForTheDeviceIsRefusedWithTheReason) {
                                HasSubstr("not permitted when stream is capturing")));
 }
 
-// What a training step does, against the same steps without a graph.
+// What a training step does, against the same steps without a graph, made by hand: a graph draws a
+// step's random numbers from the first micro-batch's seed.
 struct Trained {
   std::vector<double> losses, norms, lrs;
   std::vector<at::Tensor> weights;
@@ -109,31 +112,56 @@ Trained TrainGpt2(const std::string& engine_json, double dropout, bool graph) {
                         .resid_pdrop = dropout,
                         .embd_pdrop = dropout,
                         .attn_pdrop = 0};
-  const auto training_model = MakeWholeTrainingModel(config, MakeModel(gpt2, {6}), group, nullptr);
-  training_model->SetTrain(true);
+  const std::shared_ptr<Model> model = MakeModel(gpt2, {6});
+  std::unique_ptr<TrainingModel> training_model;
+  std::optional<Engine<Model>> by_hand;
+  if (graph) {
+    training_model = MakeWholeTrainingModel(config, model, group, nullptr);
+  } else {
+    by_hand.emplace(Initialize(
+        config, model, group,
+        [model](const auto& output, const auto& target) { return model->Loss(output, target); }));
+  }
+  EngineCore& core = graph ? training_model->core() : by_hand->core();
+  core.SetTrain(true);
   Trained trained;
   std::vector<StepOutcome> unread;
   int64_t batch = 0;
   StepTimes times;
   for (int step = 0; step < kSteps; ++step) {
-    const at::Tensor loss =
-        training_model->Train({.seed = 1, .number = step, .times = &times}, [&] {
-          const at::Tensor tokens = (at::arange(step == kOddStep ? 12 : 18) * (3 + batch++)) % 17;
-          return Batch{tokens.view({-1, 6}), (tokens + 1).fmod(17).view({-1, 6})};
-        });
-    unread.push_back({.info = {},
-                      .loss = loss,
-                      .grad_norm = training_model->core().grad_norm_on_device().clone()});
-    trained.lrs.push_back(training_model->core().step_lr());
+    const auto next = [&] {
+      const at::Tensor tokens = (at::arange(step == kOddStep ? 12 : 18) * (3 + batch++)) % 17;
+      return Batch{tokens.view({-1, 6}), (tokens + 1).fmod(17).view({-1, 6})};
+    };
+    if (graph) {
+      const at::Tensor loss =
+          training_model->Train({.seed = 1, .number = step, .times = &times}, next);
+      unread.push_back({.info = {}, .loss = loss, .grad_norm = core.grad_norm_on_device().clone()});
+    } else {
+      at::manual_seed(MicroBatchSeed(1, step, 0, 0));
+      double sum = 0;
+      for (int64_t part = 0; part < core.accumulation_steps(); ++part) {
+        const Batch inputs = next();
+        const at::Tensor loss = by_hand->Loss(by_hand->Forward(inputs.inputs), inputs.targets);
+        by_hand->Backward(loss);
+        by_hand->Step();
+        sum += loss.item<double>() / static_cast<double>(core.accumulation_steps());
+      }
+      trained.losses.push_back(sum);
+      trained.norms.push_back(core.grad_norm());
+    }
+    trained.lrs.push_back(core.step_lr());
   }
-  for (const StepInfo& info : ReadSteps(*training_model, unread)) {
-    trained.losses.push_back(info.loss);
-    trained.norms.push_back(info.grad_norm);
+  if (graph) {
+    for (const StepInfo& info : ReadSteps(*training_model, unread)) {
+      trained.losses.push_back(info.loss);
+      trained.norms.push_back(info.grad_norm);
+    }
   }
-  for (const TensorPart& part : training_model->core().ModelState()) {
+  for (const TensorPart& part : core.ModelState()) {
     trained.weights.push_back(part.tensor.detach().clone());
   }
-  trained.progress = training_model->core().progress();
+  trained.progress = core.progress();
   trained.replayed = accelerator.replayed();
   return trained;
 }

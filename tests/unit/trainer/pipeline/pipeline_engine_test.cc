@@ -610,12 +610,15 @@ std::vector<double> LossesWithDropout(const Setting& setting, uint64_t seed) {
   const TempDir folder;
   InRanks(setting.stages, [&](ProcessGroup& group) {
     at::manual_seed(seed);
+    const auto loss = [](const Tensors& outputs, const Tensors& targets) {
+      return CrossEntropy(at::dropout(outputs[0], 0.5, true), targets[0]);
+    };
     PipelineEngine engine =
-        InitializePipeline(ConfigOf(setting), {.layers = LayersWithDropout()}, group);
+        InitializePipeline(ConfigOf(setting), {.layers = LayersWithDropout(), .loss = loss}, group);
     std::ofstream file(folder / ("rank" + std::to_string(group.rank())));
     file.precision(17);
     for (int64_t step = 0; step < 3; ++step) {
-      at::rand({3});  // what else draws numbers does not matter
+      at::rand({setting.stages});  // what else draws numbers does not matter
       file << engine.TrainBatch(Source(step, 0, /*ragged=*/false)) << "\n";
     }
   });

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/train/step_seed.h"
+#include "trainer/base/seed.h"
 
 namespace dslaunch::replicas_test {
 namespace {
