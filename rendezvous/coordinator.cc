@@ -154,6 +154,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
   const bool is_twin = !identities_.insert(participant.member.identity).second;
   sessions_.emplace(session, index);
   OnLateJoin(index, now);
+  // Its vote may be needed before it gets ranks.
+  if (majority_ && phase_ != Phase::kJoining) SendPeers(&participant);
   // A decision looks at all nodes: while many are still to come, most joins change nothing.
   if (still_expected_ > 0 && !options_.nodes[index].spare()) --still_expected_;
   if (phase_ != Phase::kJoining || still_expected_ == 0 || is_twin) TryToForm(now);
@@ -505,7 +507,7 @@ bool Coordinator::IsLeaseOver() const {
          boot_now_ - *majority_->Since() >= MajorityLease(options_.timeouts);
 }
 
-void Coordinator::SendPeers() {
+void Coordinator::SendPeers(const Participant* only) {
   pb::RendezvousMessage message;
   const Participant* host = nullptr;
   for (const uint32_t voter : options_.voters) {
@@ -525,7 +527,7 @@ void Coordinator::SendPeers() {
       *message.mutable_peers()->mutable_peers(),
       [this](const pb::Peer& peer) { return peer.node_index() == options_.rendezvous_node; });
   for (const Participant& participant : Joined()) {
-    if (participant.lost_in) continue;
+    if (participant.lost_in || (only != nullptr && only != &participant)) continue;
     if (host != nullptr && !participant.member.reached_at.empty()) {
       own->set_endpoint(
           JoinHostPort(participant.member.reached_at, static_cast<int>(host->member.link_port)));

@@ -157,8 +157,8 @@ class Coordinator {
   bool HasMajority() const;
   // A majority was there, but its newest lease has run out.
   bool IsLeaseOver() const;
-  // Where each node reaches the agents of the first ones.
-  void SendPeers();
+  // Where `only`, or each node, reaches the agents of the first ones.
+  void SendPeers(const Participant* only = nullptr);
   void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
   // The ranks of the attempt on nodes where not all have succeeded, without those that are lost and

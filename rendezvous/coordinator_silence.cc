@@ -9,12 +9,10 @@
 namespace dslaunch {
 namespace {
 
-// Nodes that are cut off at the same time were heard up to one heartbeat apart. One that has been
-// silent for so long may be cut off too.
-milliseconds FadesAfter(const pb::Timeouts& timeouts) {
-  const milliseconds limit = SilenceLimit(timeouts);
-  return std::max(limit - 2 * milliseconds(timeouts.heartbeat_ms()), limit / 2);
-}
+// Nodes that are cut off at the same time were not heard at the same time: a heartbeat may be due,
+// and another is late because a packet was lost. A node that has been silent for so long may have
+// been cut off with one that has been silent for SilenceLimit.
+milliseconds FadesAfter(const pb::Timeouts& timeouts) { return SilenceLimit(timeouts) / 2; }
 
 }  // namespace
 

@@ -37,6 +37,8 @@ class JobState {
   // `node` hosts the rendezvous after an attempt that `cause` ended. The last host is lost, unless
   // `keeps_last`. Returns a line for the user.
   std::string OnFailedOver(size_t node, const pb::Cause& cause, bool keeps_last);
+  // The last host reported the node as lost, but it follows the new one.
+  void OnKept(size_t node) { given_up_.erase(node); }
   // A node that was absent or lost is part of the job again.
   void OnConnected(size_t node);
   // Returns lines for the user, without "dslaunch: "; mostly none.

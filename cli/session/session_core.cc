@@ -84,7 +84,7 @@ SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& eve
     StopConnecting();
     ArmTeardownTimer(now);
   } else if (event.has_restarting() || event.has_started()) {
-    for (const size_t given_up : job_state_.given_up()) Abandon(given_up);
+    AbandonGivenUp(now);
   }
   return Take();
 }
@@ -156,6 +156,20 @@ void SessionCore::Abandon(size_t index) {
   const NodeState& node = nodes_[index];
   if (node.ended || node.stream_ended) return;
   Abort(index, "the other nodes lost it");
+}
+
+// A host that is not heard by the others sees them leave one after the other, and reports the first
+// as lost. Where that node is heard here, the others get the time to report that it is the host
+// which is cut off.
+void SessionCore::AbandonGivenUp(Clock::time_point now) {
+  const bool is_host_ending = IsHostLost() || nodes_[prepare_.rendezvous_node()].goodbye_said;
+  for (const size_t index : job_state_.given_up()) {
+    NodeState& node = nodes_[index];
+    if (!node.given_up_at) node.given_up_at = now;
+    if (!IsSilent(index, now) && now - *node.given_up_at < dead_after()) continue;
+    if (is_host_ending && node.awaits_failover) continue;
+    if (!node.goodbye_said) Abandon(index);
+  }
 }
 
 void SessionCore::Reconnect(size_t index) {
@@ -234,6 +248,7 @@ void SessionCore::OnPreparedAgain(size_t index, Result<pb::PreparedNode> info) {
   node.info = *std::move(info);
   node.stream_ended = node.ended = node.is_empty = false;
   node.silence_warned = node.awaits_failover = false;
+  node.given_up_at.reset();
   Record(action::Record::Kind::kConnected, index, node.info->job_dir());
   job_state_.OnConnected(index);
   Log(LogLevel::kInfo, NameOf(index) + (first_time ? " is connected now" : " is connected again"));
@@ -285,6 +300,7 @@ SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
   WatchUnevenEnd(now);
   if (finished_) return Take();
   FailOverIfHostIsGone(now);
+  if (!job_state_.ending()) AbandonGivenUp(now);
   watch_due_ = now + watch_every();
   Do(action::SetTimer{SessionTimer::kWatch, *watch_due_});
   return Take();

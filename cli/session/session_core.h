@@ -154,8 +154,9 @@ class SessionCore {
     bool ended = false;            // nothing more will come: done, or lost and its link ended
     bool is_empty = false;         // and its ranks have surely ended
     bool silence_warned = false;
-    bool awaits_failover = false;  // it has lost its rendezvous
-    bool was_idle = false;         // and had no ranks when it did
+    bool awaits_failover = false;                  // it has lost its rendezvous
+    bool was_idle = false;                         // and had no ranks when it did
+    std::optional<Clock::time_point> given_up_at;  // the host reported it as lost
 
     bool has_failed() const { return failure.has_value(); }
     bool is_seen() const { return is_reached && !ended; }
@@ -184,6 +185,7 @@ class SessionCore {
   // While it runs (session_core.cc).
   void EndLink(size_t index, bool is_empty, const std::string& last_output, Clock::time_point now);
   void Abandon(size_t index);
+  void AbandonGivenUp(Clock::time_point now);
   void Reconnect(size_t index);
   void StopConnecting();
   void OnConnectedAgain(size_t index, Result<NodeAddresses> addresses);

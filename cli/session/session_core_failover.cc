@@ -70,17 +70,19 @@ void SessionCore::FailOverIfHostIsGone(Clock::time_point now) {
   if (!rendezvous_lost_ || failing_over_ || job_state_.ending()) return;
   const size_t host = prepare_.rendezvous_node();
   const std::vector<FailoverView> views = FailoverViews(now);
-  // The others have left it for good, so its end is hastened rather than waited for.
+  const bool may_restart = job_state_.restarts() < options_.policy.max_restarts();
+  // The others have left it for good, so its end is hastened rather than waited for. It may have
+  // used the last restart to continue without them.
   if (!IsHostGone(now)) {
     const bool is_heard = nodes_[host].silence.SilentFor(now) < dead_after() / 2;
-    if (is_heard && !nodes_[host].goodbye_said && IsHostCutOff(views, host)) Abandon(host);
+    if (is_heard && may_restart && !nodes_[host].goodbye_said && IsHostCutOff(views, host))
+      Abandon(host);
     return;
   }
   const std::optional<size_t> next = DecideFailover(views, host);
   if (!next) return;
   if (!nodes_[host].awaits_failover) Abandon(host);
-  if (job_state_.restarts() >= options_.policy.max_restarts())
-    return StopWithout("no restart is left", now);
+  if (!may_restart) return StopWithout("no restart is left", now);
   FailOverTo(*next, now);
 }
 
@@ -126,6 +128,10 @@ void SessionCore::OnFailedOver() {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (std::exchange(nodes_[i].is_held, false)) Prepare(i);
     const bool follows = std::exchange(nodes_[i].awaits_failover, false);
+    if (follows || i == host) {
+      job_state_.OnKept(i);
+      nodes_[i].given_up_at.reset();
+    }
     if (i == host) continue;
     if (!follows) {
       // It looks for the lost rendezvous, or cannot be told of the new one.

@@ -62,6 +62,17 @@ class Faults {
     }
   }
 
+  // In one direction, for ever.
+  void CutHost() {
+    const Job& job = world_.job;
+    Log(world_.NameOf(0), job.host_hears ? "is not heard by anybody" : "hears nobody");
+    for (Place other = 1; other <= world_.network.front_end(); ++other) {
+      if (other == world_.network.front_end() && job.host_sees_front_end) continue;
+      if (!job.host_is_heard) world_.network.Cut(0, other, Timeline::kNever);
+      if (!job.host_hears) world_.network.Cut(other, 0, Timeline::kNever);
+    }
+  }
+
   void Interrupt() {
     Log("front end", "the user interrupts");
     world_.timeline.Do(world_.front_end->process(),
@@ -275,6 +286,9 @@ class Faults {
 
 void PlanFaults(World& world) {
   const auto faults = std::make_shared<Faults>(world);
+  if (world.job.host_is_cut_at_ms >= 0) {
+    world.timeline.At(world.job.host_is_cut_at_ms, nullptr, [faults] { faults->CutHost(); });
+  }
   for (int64_t i = 0; i < world.job.faults; ++i) {
     world.timeline.At(world.random.Between(0, kFaultsWithinMs), nullptr,
                       [faults] { faults->Happen(); });

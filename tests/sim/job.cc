@@ -88,6 +88,24 @@ Job DrawDetachedJob(Random& random) {
   return job;
 }
 
+Job DrawHalfCutJob(Random& random, bool detached) {
+  Job job = DrawDetachedJob(random);
+  while (!job.absent.empty() || job.policy().min_nodes() == 0 ||
+         job.policy().min_nodes() + 1 > job.policy().max_nodes())
+    job = DrawDetachedJob(random);
+  job.detached = detached;
+  job.prepare.mutable_policy()->set_hang_ms(0);
+  job.prepare.mutable_policy()->set_on_join(pb::Policy::AT_RESTART);
+  job.faults = 0;
+  job.is_calm = true;
+  job.shortest_rank_ms = 40'000;
+  job.host_is_cut_at_ms = random.Between(15'000, 35'000);
+  job.host_hears = random.OneIn(2);
+  job.host_is_heard = !job.host_hears;
+  job.host_sees_front_end = random.OneIn(2);
+  return job;
+}
+
 int64_t Job::EmptyWithinMs() const {
   const pb::Timeouts& times = timeouts();
   const int64_t emptying = times.grace_ms() + times.teardown_ms();

@@ -27,6 +27,11 @@ struct Job {
   bool user_interrupts = false;
   bool detached = false;  // once it runs
   int most_reconnects = kMostReconnects;
+  // From when on which directions of the network between node 0 and all others are cut; none: -1.
+  int64_t host_is_cut_at_ms = -1;
+  bool host_hears = false;
+  bool host_is_heard = false;
+  bool host_sees_front_end = false;  // in both directions, whatever is cut
   bool is_calm = false;  // ranks start in time and do as they should, and the network is fast
 
   uint32_t size() const { return static_cast<uint32_t>(nodes.size()); }
@@ -43,5 +48,8 @@ struct Job {
 Job DrawJob(Random& random);
 // One that leaves its front end, and that can elect another rendezvous.
 Job DrawDetachedJob(Random& random);
+// An elastic job whose node with the rendezvous is cut off in one direction while the ranks run,
+// and in which nothing else fails.
+Job DrawHalfCutJob(Random& random, bool detached);
 
 }  // namespace dslaunch::sim

@@ -95,6 +95,8 @@ void NodeIncarnation::Do(agent_action::SendVote& action) {
       std::find_if(world_.incarnations.rbegin(), world_.incarnations.rend(),
                    [&](const auto& one) { return one->node() == action.candidate; });
   if (candidate == world_.incarnations.rend()) return;
+  // A connection takes both directions.
+  if (world_.network.IsCut(action.candidate, node_)) return;
   const int64_t arrival = world_.network.Send(votes_, node_, action.candidate);
   if (arrival > world_.timeline.now() + action.limit.count()) return;
   candidate_ = candidate->get();

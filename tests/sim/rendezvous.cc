@@ -72,6 +72,7 @@ void Rendezvous::HearAgain() {
   const auto which = world_.random.Between(0, static_cast<int64_t>(received_.size()) - 1);
   const Received again = received_[static_cast<size_t>(which)];
   if (again.message.attempt() >= coordinator_.attempt() || !At(again.session).server_open) return;
+  if (world_.network.IsCut(At(again.session).agent->node(), host_.node())) return;
   Note([&] {
     return "hears once more, from " + world_.NameOf(At(again.session).agent->node()) + ": " +
            again.message.ShortDebugString();

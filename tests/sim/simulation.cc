@@ -93,4 +93,16 @@ History RunDetachedHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
   return Run(world);
 }
 
+History RunHalfCutHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
+  Random random(seed);
+  World world(seed, tracing, DrawHalfCutJob(random, /*detached=*/false), bug);
+  return Run(world);
+}
+
+History RunDetachedHalfCutHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
+  Random random(seed);
+  World world(seed, tracing, DrawHalfCutJob(random, /*detached=*/true), bug);
+  return Run(world);
+}
+
 }  // namespace dslaunch::sim

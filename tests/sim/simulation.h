@@ -25,5 +25,8 @@ struct History {
 History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
 // The same of a job that is detached once it runs.
 History RunDetachedHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
+// Jobs whose node with the rendezvous is cut off in one direction (DrawHalfCutJob).
+History RunHalfCutHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
+History RunDetachedHalfCutHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
 
 }  // namespace dslaunch::sim

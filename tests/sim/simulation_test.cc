@@ -28,6 +28,7 @@ constexpr uint64_t kUsualDetachedHistories = 5'000;
 constexpr uint64_t kUsualSeed = 1;
 constexpr uint64_t kBugIsFoundWithin = 5'000;
 constexpr uint64_t kReplayed = 100;
+constexpr uint64_t kHalfCutHistories = 1'000;
 
 bool IsSet(const char* variable) { return std::getenv(variable) != nullptr; }
 
@@ -137,6 +138,27 @@ TEST(SimulationTest, ADetachedJobEndsAndNoTwoHalvesOfItGoOn) {
   if (totals.histories == 0) return;
   EXPECT_GT(totals.Share(totals.succeeded), 0.1);
   EXPECT_GT(totals.Share(totals.elected), 0.1);
+}
+
+// Nothing else fails, so each job must end with success on the nodes that hear each other.
+void ExpectSuccessOfAll(RunOne run) {
+  const uint64_t first_seed = FirstSeed();
+  const uint64_t histories = IsSet("DSLAUNCH_TEST_SEED") ? 1 : kHalfCutHistories;
+  const Tracing tracing = IsSet("DSLAUNCH_SIM_TRACE") ? Tracing::kPrinted : Tracing::kKept;
+  for (uint64_t seed = first_seed; seed < first_seed + histories; ++seed) {
+    const History history = run(seed, PlantedBug::kNone, tracing);
+    ASSERT_EQ(history.error, "") << "seed " << seed << "\n" << history.trace;
+    ASSERT_TRUE(history.succeeded) << "seed " << seed << "\n" << history.trace;
+    ASSERT_TRUE(history.restarted) << "seed " << seed << "\n" << history.trace;
+  }
+}
+
+TEST(SimulationTest, SucceedsWithoutAHostThatIsCutOffOneWay) {
+  ExpectSuccessOfAll(RunHalfCutHistory);
+}
+
+TEST(SimulationTest, SucceedsDetachedWithoutAHostThatIsCutOffOneWay) {
+  ExpectSuccessOfAll(RunDetachedHalfCutHistory);
 }
 
 // Among the first histories one finds it, which nothing is wrong with otherwise.

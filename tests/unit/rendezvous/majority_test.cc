@@ -111,6 +111,16 @@ TEST_F(ElectedTest, EachNodeIsToldWhereTheOthersAre) {
   EXPECT_EQ(told, 2);
 }
 
+TEST_F(ElectedTest, SendsPeersToANodeThatJoinsLate) {
+  Join(1);
+  Join(2);
+  const uint64_t first_us = Beat(1, 0).rendezvous_clock_us();
+  Beat(1, first_us);
+  Beat(2, first_us);
+  ASSERT_TRUE(Assigns(Tick()));
+  EXPECT_TRUE(To(0, Join(0), Case::kPeers).has_peers());
+}
+
 // As of a machine that stood still: the other nodes may have begun another attempt meanwhile.
 TEST_F(ElectedTest, ReportsNoSuccessUnderALeaseThatIsOver) {
   const auto stops = [](const std::vector<Outgoing>& messages) {

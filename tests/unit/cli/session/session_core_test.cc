@@ -669,6 +669,10 @@ TEST_F(SessionCoreTest, ANodeThatTheOthersLostIsAbandonedAndTriedAgain) {
       MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node2 was lost: silent");
   restarting.mutable_restarting()->set_reason("restart 1 of 3");
   Hear(0, restarting);
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());  // it is heard here
+  WatchFor(milliseconds(5'500), {0, 1, 2});
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+  WatchFor(milliseconds(500), {0, 1, 2});
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
   Lose(2, /*supervisor_ended=*/false);
   EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(2));
@@ -823,6 +827,44 @@ TEST_F(LostHostCoreTest, AHostThatAllOthersLostIsEndedAlthoughItIsHeard) {
   Lose(0, /*supervisor_ended=*/true);
   Watch();
   EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
+}
+
+// It hears how each of them leaves, and reports the first as lost.
+TEST_F(LostHostCoreTest, KeepsNodesThatLostAHostWhichReportsTheirLoss) {
+  PlanFor(3, 1, 3);
+  StartAll();
+  pb::NodeEvent restarting;
+  restarting.mutable_restarting()->set_attempt(1);
+  *restarting.mutable_restarting()->mutable_cause() =
+      MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "node1 was lost: it left");
+  Hear(0, restarting);
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+  for (const size_t index : {1, 2}) Hear(index, RendezvousLost(1, 0));
+  Watch();
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(0));
+  WatchFor(milliseconds(7'000), {1, 2});
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+  Lose(0, /*supervisor_ended=*/true);
+  Watch();
+  ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
+  EXPECT_EQ(All<action::Failover>()[0].request.restarts(), 1u);
+  pb::RendezvousOpened opened;
+  opened.add_rendezvous_endpoints("10.0.0.2:2");
+  Take(core().OnFailoverAnswered(1, 1, opened));
+  EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(2));
+  Hear(1, Started(2, {1, 2}));
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+}
+
+TEST_F(LostHostCoreTest, KeepsHostThatContinuesWithTheLastRestart) {
+  PlanFor(3, 1, 1);
+  StartAll();
+  pb::NodeEvent started = Started(2, {0});
+  started.mutable_started()->set_restart_count(1);
+  Hear(0, started);
+  for (const size_t index : {1, 2}) Hear(index, RendezvousLost(1, 0));
+  Watch();
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
 }
 
 TEST_F(LostHostCoreTest, AHostThatGaveTheRendezvousUpHostsTheNextWhereNoOtherNodeIsLeft) {
