@@ -503,8 +503,10 @@ bool Coordinator::HasMajority() const {
 }
 
 bool Coordinator::IsLeaseOver() const {
-  return majority_ && majority_->Since() &&
-         boot_now_ - *majority_->Since() >= MajorityLease(options_.timeouts);
+  if (!majority_) return false;
+  const std::optional<Majority::Time> since =
+      majority_->Since() ? majority_->Since() : first_ready_at_;
+  return since && boot_now_ - *since >= MajorityLease(options_.timeouts);
 }
 
 void Coordinator::SendPeers(const Participant* only) {
@@ -581,6 +583,7 @@ void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
 void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
   if (phase_ == Phase::kStarting && awaited_ == 0) {
     EnterPhase(Phase::kRunning);
+    if (!first_ready_at_) first_ready_at_ = boot_now_;
     pb::RendezvousMessage all_ready;
     all_ready.mutable_all_ready();
     Broadcast(all_ready);

@@ -155,7 +155,8 @@ class Coordinator {
 
   void TryToForm(Clock::time_point now);
   bool HasMajority() const;
-  // A majority was there, but its newest lease has run out.
+  // The newest lease of a majority has run out, or the first, which begins when the front end
+  // leaves the job.
   bool IsLeaseOver() const;
   // Where `only`, or each node, reaches the agents of the first ones.
   void SendPeers(const Participant* only = nullptr);
@@ -245,6 +246,7 @@ class Coordinator {
   milliseconds delay_{0};                        // of kWaiting
   Clock::time_point not_before_;                 // may the next attempt begin: kWaiting
   std::optional<Majority> majority_;
+  std::optional<BootClock::time_point> first_ready_at_;  // all ranks of an attempt
   BootClock::time_point boot_now_;
   std::vector<Outgoing> out_;
 };

@@ -145,6 +145,21 @@ TEST_F(ElectedTest, ReportsNoSuccessUnderALeaseThatIsOver) {
   EXPECT_TRUE(stops(Tick()));
 }
 
+TEST_F(ElectedTest, ReportsNoSuccessLongAfterTheStartWithoutAMajority) {
+  CoordinatorOptions options = Options();
+  options.attempt = 0;
+  options.absent_nodes.clear();
+  options.policy.set_max_nodes(1);
+  Begin(options);
+  for (const uint32_t node : {1, 2, 0}) Join(node);
+  ASSERT_EQ(coordinator_->phase(), Coordinator::Phase::kStarting);
+  Ready(0);
+  now_ += milliseconds(12'000);
+  Beat(1, 0);
+  Finished(0);
+  EXPECT_EQ(coordinator_->phase(), Coordinator::Phase::kRunning);
+}
+
 TEST_F(ElectedTest, ARendezvousWithoutAMajorityEndsItsNodesInTheEnd) {
   Join(1);
   now_ += milliseconds(28'000);
