@@ -176,6 +176,28 @@ std::string StartFailureText(const pb::SpawnFailed& failed) {
   return ErrnoText(failed.error_number());
 }
 
+// The limits and disks of a machine are no fault of dslaunch's.
+ExitCode StartFailureCode(const pb::SpawnFailed& failed) {
+  if (failed.step() == "execve") return ExitCode::kCannotExecute;
+  switch (failed.error_number()) {
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+    case ENOMEM:
+      return ExitCode::kUnavailable;
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case EACCES:
+    case EIO:
+      return ExitCode::kIo;
+    case ETIMEDOUT:
+      return ExitCode::kTimedOut;
+    default:
+      return ExitCode::kInternal;
+  }
+}
+
 }  // namespace
 
 void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
@@ -183,11 +205,9 @@ void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   if (worker == nullptr) return;
   workers_.OnEnded(failed.local_rank(), std::nullopt);
   if (phase_ != Phase::kWorking) return;  // refused, because the node is being emptied
-  const bool is_program = failed.step() == "execve";
-  pb::Cause cause =
-      OwnCause(pb::Cause::START_FAILED, is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
-               node_name() + ": cannot start " + program_ + " (" + failed.step() +
-                   "): " + StartFailureText(failed));
+  pb::Cause cause = OwnCause(pb::Cause::START_FAILED, StartFailureCode(failed),
+                             node_name() + ": cannot start " + program_ + " (" + failed.step() +
+                                 "): " + StartFailureText(failed));
   cause.set_attempt(attempt_);
   cause.set_rank(static_cast<int>(worker->rank));
   cause.set_local_rank(static_cast<int>(worker->local_rank));

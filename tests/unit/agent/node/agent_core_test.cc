@@ -551,6 +551,25 @@ TEST_F(AgentCoreTest, AProgramThatCannotBeStartedEndsTheJob) {
             "node2: cannot start /bin/python3 (execve): No such file or directory");
 }
 
+class FailedStartTest : public AgentCoreTest,
+                        public ::testing::WithParamInterface<std::pair<int, ExitCode>> {};
+
+TEST_P(FailedStartTest, HasTheExitCodeOfItsError) {
+  Join();
+  Assign(1);
+  Supervisor([](pb::SupervisorEvent& event) {
+    event.mutable_spawn_failed()->set_step("pipe");
+    event.mutable_spawn_failed()->set_error_number(GetParam().first);
+  });
+  EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().exit_code(), ToInt(GetParam().second));
+}
+
+INSTANTIATE_TEST_SUITE_P(Errors, FailedStartTest,
+                         ::testing::Values(std::pair(EMFILE, ExitCode::kUnavailable),
+                                           std::pair(ENOSPC, ExitCode::kIo),
+                                           std::pair(ETIMEDOUT, ExitCode::kTimedOut),
+                                           std::pair(ECHILD, ExitCode::kInternal)));
+
 TEST_F(AgentCoreTest, AStartThatIsRefusedWhileTheNodeIsEmptiedIsNoFailure) {
   Join();
   Assign(1);
