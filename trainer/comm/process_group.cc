@@ -20,6 +20,7 @@
 #include "trainer/comm/backend/socket_interfaces.h"
 #include "trainer/comm/backend_watch.h"
 #include "trainer/comm/desync_detector.h"
+#include "trainer/comm/exchange_watch.h"
 #include "trainer/comm/explain.h"
 #include "trainer/comm/group_with_backend.h"
 #include "trainer/comm/links/link_backend.h"
@@ -358,6 +359,7 @@ std::string ProcessGroup::NewKey(const std::string& purpose) const {
 }
 
 void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
+  ExchangeWatch::Tell(*this, /*collective=*/true);
   CheckReduction("AllReduce", tensor, op, device());
   if (tensor.numel() == 0) return;
   const at::NoGradGuard no_grad;
@@ -371,6 +373,7 @@ void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
 }
 
 void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
+  ExchangeWatch::Tell(*this, /*collective=*/true);
   CheckTensor("Broadcast", tensor, device());
   CheckRank("Broadcast", "root", root, world_size_);
   if (tensor.numel() == 0) return;
@@ -386,6 +389,7 @@ void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
 }
 
 at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
+  ExchangeWatch::Tell(*this, /*collective=*/true);
   CheckTensor("AllGather", tensor, device());
   const at::NoGradGuard no_grad;
   const at::Tensor dense = Dense(tensor);
@@ -401,6 +405,7 @@ at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
 }
 
 at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) const {
+  ExchangeWatch::Tell(*this, /*collective=*/true);
   CheckReduction("ReduceScatter", tensor, op, device());
   if (tensor.dim() == 0 || tensor.size(0) != world_size_) {
     Refuse("ReduceScatter",
@@ -431,6 +436,7 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
 }
 
 void ProcessGroup::Send(const at::Tensor& tensor, int to) const {
+  ExchangeWatch::Tell(*this, /*collective=*/false);
   CheckTensor("Send", tensor, device());
   CheckRank("Send", "to", to, world_size_);
   if (to == rank_) Refuse("Send", "rank " + std::to_string(to) + " sends to itself");
@@ -441,6 +447,7 @@ void ProcessGroup::Send(const at::Tensor& tensor, int to) const {
 }
 
 void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
+  ExchangeWatch::Tell(*this, /*collective=*/false);
   CheckTensor("Recv", tensor, device());
   CheckRank("Recv", "from", from, world_size_);
   if (from == rank_) Refuse("Recv", "rank " + std::to_string(from) + " receives from itself");
@@ -460,6 +467,7 @@ void ProcessGroup::Barrier() const {
 }
 
 void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
+  ExchangeWatch::Tell(*this, /*collective=*/true);
   std::vector<at::Tensor> tensors = {
       at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble)};
   const Exchange exchange = desync_detector_->Begin(kAllReduce);

@@ -90,12 +90,14 @@ void EngineCore::BeforeForward() {
   impl_->MeterBegin();
   if (impl_->micro_steps_ % impl_->config_.batch.accumulation_steps == 0) impl_->compute_ = {};
   impl_->compute_.Begin(impl_->timed_);
+  impl_->watch_.emplace(impl_->guard_.Watch(/*forward=*/true));
 }
 
 void EngineCore::AfterForward(const std::vector<at::Tensor>&) {
   if (impl_->nested_passes_ > 0) {
     --impl_->nested_passes_;
   } else if (impl_->in_pass_) {
+    impl_->watch_.reset();
     impl_->forward_done_ = true;
   } else {
     impl_->states_->End();
@@ -108,6 +110,7 @@ void EngineCore::AbandonForward() {
   if (impl_->nested_passes_ > 0) {
     --impl_->nested_passes_;
   } else {
+    impl_->watch_.reset();
     impl_->in_pass_ = impl_->forward_done_ = false;
   }
   if (const std::exception_ptr thrown = std::current_exception()) {
@@ -135,7 +138,10 @@ void EngineCore::Backward(const at::Tensor& loss, const BackwardOptions& options
   impl_->OrStartStepOver([&] {
     impl_->states_->BeforeBackward(
         /*last=*/impl_->Boundary() && !impl_->unsynced_ && !options.retain_graph);
-    root.backward(/*gradient=*/{}, options.retain_graph);
+    {
+      const ExchangeWatch watch = impl_->guard_.Watch(/*forward=*/false);
+      root.backward(/*gradient=*/{}, options.retain_graph);
+    }
     impl_->states_->AfterBackward();
     if (!options.retain_graph) impl_->states_->End();
   });

@@ -14,6 +14,8 @@ void EngineBatch::Begin(bool trains) {
   if (trains) core_.impl_->MeterBegin();
 }
 
+ExchangeWatch EngineBatch::Watch(bool forward) const { return core_.impl_->guard_.Watch(forward); }
+
 at::Tensor EngineBatch::Root(const at::Tensor& loss) {
   core_.impl_->CheckLoss(loss);
   return core_.impl_->ScaledLoss(loss, core_.impl_->config_.batch.accumulation_steps);

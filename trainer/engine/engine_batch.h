@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "dslaunch/engine.h"
+#include "trainer/comm/exchange_watch.h"
 
 namespace dslaunch {
 
@@ -20,6 +21,10 @@ class EngineBatch {
   // From here on parameters may be gathered as they are read. `trains`: backward passes follow.
   // Gradients of a batch that has thrown are dropped.
   void Begin(bool trains);
+
+  // While the result lives, exchanges by this thread that only parts of a model need throw, as
+  // WholeModelGuard has it. Around the passes of a batch that trains.
+  ExchangeWatch Watch(bool forward) const;
 
   // What the backward pass of a micro-batch starts from where its loss is: the loss, in fp32 at
   // least, times loss scale / accumulation_steps. Keeps it for messages.

@@ -18,6 +18,7 @@
 #include "trainer/engine/layer_runner.h"
 #include "trainer/engine/pipeline_peers.h"
 #include "trainer/engine/update_pieces.h"
+#include "trainer/engine/whole_model_guard.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/engine_ranks.h"
 #include "trainer/parallel/model_states.h"
@@ -115,6 +116,8 @@ class EngineCore::Impl {
   const PipelinePeers others_;
   // The forward pass where the configuration has number_checkpoints.
   const std::optional<LayerRunner> recomputed_;
+  WholeModelGuard guard_;
+  std::optional<ExchangeWatch> watch_;  // in a training forward pass
   std::unique_ptr<ModelStates> states_;
   std::vector<NamedTensor> parameters_;  // those that are trained
   std::vector<NamedTensor> frozen_;      // the others

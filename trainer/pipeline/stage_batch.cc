@@ -184,6 +184,8 @@ Tensors StageBatch::RunChunk(const Action& action, Tensors tensors) const {
 }
 
 Tensors StageBatch::RunLayers(const Action& action, size_t from, size_t to, Tensors tensors) const {
+  const std::optional<ExchangeWatch> watch =
+      trains() ? std::make_optional(engine_.Watch(/*forward=*/true)) : std::nullopt;
   BorrowedGenerator generator(stage_.core.group().device());
   const std::vector<StageLayer>& layers = stage_.chunks[static_cast<size_t>(action.chunk)];
   for (size_t i = from; i < to; ++i) {
@@ -264,6 +266,7 @@ void StageBatch::Backward(const Action& action, bool last) {
   engine_.BeforeBackward(last && any);
   try {
     if (any) {
+      const ExchangeWatch watch = engine_.Watch(/*forward=*/false);
       torch::autograd::Engine::get_default_engine().execute(
           std::exchange(passage.roots, {}), gradients, /*keep_graph=*/false,
           /*create_graph=*/false, /*accumulate_grad=*/true);
