@@ -155,6 +155,23 @@ std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted,
   return lost;
 }
 
+// The learning rates that the program had set when it saved, where this engine can set them; says
+// so where it cannot.
+std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engine) {
+  const std::vector<double>& rates = manifest.learning_rates;
+  if (rates.empty()) return {};
+  const bool scheduled = !engine.config().scheduler.name.empty();
+  if (!scheduled && rates.size() == engine.GetLearningRates().size()) return rates;
+  if (engine.group().rank() == 0) {
+    PrintLine("dslaunch: the program had set " + std::to_string(rates.size()) +
+              " learning rates before the checkpoint; " +
+              (scheduled ? "the scheduler " + engine.config().scheduler.name + " sets them now"
+                         : "the optimizer has other groups now, so those of the configuration "
+                           "count"));
+  }
+  return {};
+}
+
 }  // namespace
 
 CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers) {
@@ -177,6 +194,7 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
   manifest.optimizer_updates = progress.updates;
   manifest.skipped_steps = progress.skipped;
   manifest.scheduled_updates = progress.scheduled_updates;
+  manifest.learning_rates = progress.learning_rates;
   manifest.optimizer = config.optimizer ? OptimizerTypeName(config.optimizer->type) : "";
   manifest.loss_scaler = {.scale = progress.loss_scale,
                           .iteration = progress.scaler_iteration,
@@ -247,7 +265,8 @@ PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& opti
        .loss_scale = scaler.scale,
        .scaler_iteration = scaler.iteration,
        .scaler_last_overflow = scaler.last_overflow,
-       .scaler_hysteresis = scaler.hysteresis},
+       .scaler_hysteresis = scaler.hysteresis,
+       .learning_rates = with_optimizer ? UsableRates(manifest, engine) : fresh.learning_rates},
       without);
   return passed_over;
 }

@@ -207,6 +207,7 @@ std::string FormatManifest(const Manifest& m) {
                {"micro_steps", m.micro_steps},
                {"skipped_steps", m.skipped_steps},
                {"scheduled_updates", m.scheduled_updates},
+               {"learning_rates", m.learning_rates},
                {"zero_stage", m.zero_stage},
                {"dtype", m.dtype},
                {"model", m.model},
@@ -250,6 +251,11 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   m.micro_steps = CountOr(object, "micro_steps", 0);
   m.skipped_steps = CountOr(object, "skipped_steps", m.position.step - m.optimizer_updates);
   m.scheduled_updates = CountOr(object, "scheduled_updates", m.optimizer_updates);
+  if (const auto rates = json.find("learning_rates"); rates != json.end()) {
+    m.learning_rates =
+        object.Numbers("learning_rates", rates->size(), 0, std::numeric_limits<double>::max())
+            .value_or(m.learning_rates);
+  }
   m.zero_stage = CountOr(object, "zero_stage", 0);
   m.dtype = Word(object, "dtype");
   m.model = object.String("model").value_or("");

@@ -58,14 +58,15 @@ struct Manifest {
   int64_t world_size = 0;     // ranks that saved it
   int64_t train_batch_size = 0;
   // Manifests of older versions lack the following.
-  int64_t saved_ms = 0;           // Unix time; 0: not known
-  std::optional<bool> shuffle;    // whether the data's order is drawn from the seed
-  int64_t micro_steps = 0;        // EngineCore::micro_steps()
-  int64_t skipped_steps = 0;      // EngineProgress; if not known: steps that were no updates
-  int64_t scheduled_updates = 0;  // EngineProgress; if not known: optimizer_updates
-  int64_t zero_stage = 0;         // for people
-  std::string dtype;              // of the model in forward and backward, "bf16"; for people
-  std::string model;              // the recipe's model section as JSON text; empty without a recipe
+  int64_t saved_ms = 0;                // Unix time; 0: not known
+  std::optional<bool> shuffle;         // whether the data's order is drawn from the seed
+  int64_t micro_steps = 0;             // EngineCore::micro_steps()
+  int64_t skipped_steps = 0;           // EngineProgress; if not known: steps that were no updates
+  int64_t scheduled_updates = 0;       // EngineProgress; if not known: optimizer_updates
+  std::vector<double> learning_rates;  // EngineProgress
+  int64_t zero_stage = 0;              // for people
+  std::string dtype;                   // of the model in forward and backward, "bf16"; for people
+  std::string model;  // the recipe's model section as JSON text; empty without a recipe
   std::map<std::string, std::string> client_state;  // the program's own
   std::vector<FileRecord> files;
   std::vector<TensorRecord> tensors;

@@ -21,9 +21,9 @@ struct ParameterInfo {
   int64_t dims = 0;
 };
 
-// For each parameter the index of the first group that takes it; groups.size() for those that none
-// takes. Throws kBadInput where a group is left without any: a pattern with a typo would otherwise
-// change nothing, in silence.
+// For each parameter, frozen ones included, the index of the first group that takes it;
+// groups.size() for those that none takes. Throws kBadInput where a group is left without any: a
+// pattern with a typo would otherwise change nothing, in silence.
 std::vector<size_t> AssignParameterGroups(const std::vector<ParameterGroupConfig>& groups,
                                           const std::vector<ParameterInfo>& parameters);
 

@@ -220,6 +220,7 @@ void EngineCore::SetLearningRates(const std::vector<double>& lrs) {
                 "configuration");
   }
   impl_->optimizer_->SetLrs(lrs);
+  impl_->set_lrs_ = lrs;
 }
 
 void EngineCore::SetTrain(bool on) { impl_->module_.train(on); }
@@ -304,7 +305,8 @@ EngineProgress EngineCore::progress() const {
   EngineProgress progress{.steps = impl_->global_steps_,
                           .skipped = impl_->skipped_steps_,
                           .updates = impl_->optimizer_->updates(),
-                          .scheduled_updates = impl_->optimizer_->scheduled_updates()};
+                          .scheduled_updates = impl_->optimizer_->scheduled_updates(),
+                          .learning_rates = impl_->set_lrs_};
   if (impl_->scaler_) {
     progress.loss_scale = impl_->scaler_->scale;
     progress.scaler_iteration = impl_->scaler_->iteration;
@@ -356,6 +358,7 @@ void EngineCore::Resume(const EngineProgress& progress, const std::set<std::stri
   impl_->micro_steps_ = progress.steps * impl_->config_.batch.accumulation_steps;
   impl_->skipped_steps_ = progress.skipped;
   impl_->optimizer_->SetUpdates(progress.updates, progress.scheduled_updates);
+  if (!progress.learning_rates.empty()) SetLearningRates(progress.learning_rates);
   impl_->states_->SetSteps(progress.steps);
   if (lacks(impl_->states_->RankTensors())) impl_->states_->Restart();
   if (lacks(impl_->optimizer_->RankTensors())) impl_->optimizer_->Restart();

@@ -85,6 +85,14 @@ std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module) {
   return parameters;
 }
 
+// What a group of the optimizer may name besides this engine's trained parameters.
+std::vector<ParameterInfo> NotUpdated(const PipelinePeers& others,
+                                      const std::vector<NamedTensor>& frozen) {
+  std::vector<ParameterInfo> parameters = others.parameters;
+  for (const NamedTensor& item : frozen) parameters.push_back({item.name, item.tensor.dim()});
+  return parameters;
+}
+
 // Null where the optimizer compresses nothing.
 std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
                                                  const EngineRanks& ranks) {
@@ -122,7 +130,7 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
                      ? WrapTorchOptimizer(make_optimizer, parameters_, states_->parts(),
                                           !states_->sharded() || config.allow_untested_optimizer)
                      : MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
-                                     states_->parts(), SumOfShards(), others_.trained,
+                                     states_->parts(), SumOfShards(), NotUpdated(others_, frozen_),
                                      CompressedMeanOf(config, ranks), states_->StateZeros())),
       timed_(config.cuda_graph ? c10::Device(c10::kCPU) : ranks.world->device()) {
   if (config.memory_breakdown || ActivationMeter::AnyInThisThread()) meter_.emplace();

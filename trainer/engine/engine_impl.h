@@ -120,6 +120,7 @@ class EngineCore::Impl {
   std::optional<ExchangeWatch> watch_;  // in a training forward pass
   std::unique_ptr<ModelStates> states_;
   std::vector<NamedTensor> parameters_;  // those that are trained
+  std::vector<double> set_lrs_;          // by SetLearningRates; empty: none
   std::vector<NamedTensor> frozen_;      // the others
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<LossScalerState> scaler_;

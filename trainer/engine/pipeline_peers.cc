@@ -19,6 +19,7 @@ using nlohmann::json;
 // A parameter or buffer as one stage has it.
 struct Copy {
   int stage = 0;
+  bool is_parameter = false;
   bool trained = false;
   int64_t dims = 0;
   bool tied = false;
@@ -30,11 +31,13 @@ std::string DescribeCopies(const EngineRanks& ranks, const torch::nn::Module& mo
   json copies = json::array();
   for (const NamedTensor& item : Unique(module.named_parameters())) {
     const auto tied = std::ranges::find(ranks.tied, item.name, &TiedGroup::name);
-    copies.push_back({item.name, item.tensor.requires_grad(), item.tensor.dim(),
-                      tied != ranks.tied.end(), tied != ranks.tied.end() && tied->is_canonical});
+    copies.push_back({item.name, /*is_parameter=*/true, item.tensor.requires_grad(),
+                      item.tensor.dim(), tied != ranks.tied.end(),
+                      tied != ranks.tied.end() && tied->is_canonical});
   }
   for (const NamedTensor& item : Unique(module.named_buffers())) {
-    copies.push_back({item.name, /*trained=*/false, item.tensor.dim(), false, false});
+    copies.push_back(
+        {item.name, /*is_parameter=*/false, /*trained=*/false, item.tensor.dim(), false, false});
   }
   return json{ranks.stage, std::move(copies)}.dump();
 }
@@ -46,10 +49,11 @@ std::map<std::string, std::vector<Copy>> CopiesByName(const std::vector<std::str
     const json parsed = json::parse(text);
     for (const json& item : parsed[1]) {
       copies[item[0].get<std::string>()].push_back({.stage = parsed[0].get<int>(),
-                                                    .trained = item[1].get<bool>(),
-                                                    .dims = item[2].get<int64_t>(),
-                                                    .tied = item[3].get<bool>(),
-                                                    .is_canonical = item[4].get<bool>()});
+                                                    .is_parameter = item[1].get<bool>(),
+                                                    .trained = item[2].get<bool>(),
+                                                    .dims = item[3].get<int64_t>(),
+                                                    .tied = item[4].get<bool>(),
+                                                    .is_canonical = item[5].get<bool>()});
     }
   }
   return copies;
@@ -100,7 +104,7 @@ PipelinePeers ExchangePeerInfo(const EngineRanks& ranks, const torch::nn::Module
     trains |= copies[0].trained;
     const bool here = std::ranges::find(copies, ranks.stage, &Copy::stage) != copies.end();
     if (here && counts != ranks.stage) others.counted_elsewhere.insert(name);
-    if (!here && copies[0].trained) others.trained.push_back({name, copies[0].dims});
+    if (!here && copies[0].is_parameter) others.parameters.push_back({name, copies[0].dims});
   }
   if (!trains) {
     throw TrainError(ExitCode::kBadInput,

@@ -14,7 +14,7 @@
 namespace dslaunch {
 
 struct PipelinePeers {
-  std::vector<ParameterInfo> trained;  // parameters that only other stages train
+  std::vector<ParameterInfo> parameters;  // that only other stages have
   // Of this stage's parameters and buffers those of which the copy of another stage counts: norms
   // have it, and checkpoints hold it.
   std::set<std::string> counted_elsewhere;

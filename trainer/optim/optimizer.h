@@ -148,7 +148,8 @@ class Optimizer {
 // `parts` are of `parameters`, whose names and dimensions choose their groups; their values are not
 // looked at. With `sum`, the ranks together have all parts of the parameters, and call Step
 // together; without, each part is a whole parameter. State starts at zero (Adagrad's at its initial
-// value). `elsewhere`: parameters that other optimizers of the same run update. `zeros`: null:
+// value). `elsewhere`: parameters of the model that this optimizer does not update: frozen ones,
+// and those of which other optimizers of the same run have all. `zeros`: null:
 // state lies where its part does. Throws kBadInput where a group of `config` takes none of all
 // these.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,

@@ -110,6 +110,8 @@ struct EngineProgress {
   // State of the loss scaler, if there is one; see trainer/precision/loss_scaler.h.
   double loss_scale = 1;
   int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
+  // What SetLearningRates has set; empty: nothing.
+  std::vector<double> learning_rates = {};
 };
 
 // Data of the program that a checkpoint stores. Keys and values are UTF-8.
@@ -242,7 +244,8 @@ class EngineCore {
   // their order, and at last that of all other parameters, which is lr().
   std::vector<double> GetLearningRates() const;
   // Sets them, all to one value or each to its own, until they are set again. Every rank must set
-  // the same. They are not part of a checkpoint: set them again after LoadCheckpoint. Throw if the
+  // the same. A checkpoint stores them with the optimizer's state once they have been set;
+  // otherwise those of the configuration count after LoadCheckpoint as before. Throw if the
   // configuration has a scheduler, which sets them in each step, and for a value that is negative
   // or not finite.
   void SetLearningRate(double lr);
@@ -535,7 +538,8 @@ class Engine {
 };
 
 // Creates an engine for `model`. `config`: see the constructors of EngineCore. Collective. `group`
-// must outlive the engine.
+// must outlive the engine. Dropout draws from each rank's default generator: ranks that were seeded
+// alike drop the same units, unless at::manual_seed(seed + group.rank()) follows.
 template <class M>
 Engine<M> Initialize(const EngineConfig& config, std::shared_ptr<M> model,
                      const ProcessGroup& group, LossFunction loss = CrossEntropy,

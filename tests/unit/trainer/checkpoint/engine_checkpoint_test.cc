@@ -252,6 +252,40 @@ TEST(EngineCheckpointTest, PartsOfTheStateAreLoadedOnRequest) {
   });
 }
 
+TEST(EngineCheckpointTest, LearningRatesOfTheProgramAreStored) {
+  const TempDir set, unset;
+  testing::internal::CaptureStdout();
+  InRanks(2, [&](const ProcessGroup& group) {
+    const auto make = [&](const std::string& more) {
+      return Initialize(
+          R"({"train_batch_size": 2, "optimizer": {"type": "SGD", "params": {"lr": 0.1},
+                            "param_groups": [{"max_dims": 1, "weight_decay": 0.5}]})" +
+              more + "}",
+          std::make_shared<Net>(), group);
+    };
+    auto engine = make("");
+    engine.SaveCheckpoint(unset.path());
+    engine.core().SetLearningRates({0.25, 1.0 / 3});
+    engine.SaveCheckpoint(set.path());
+
+    auto other = make("");
+    ASSERT_TRUE(other.LoadCheckpoint(set.path(), "", {.load_optimizer_states = false}));
+    EXPECT_THAT(other.GetLearningRates(), testing::ElementsAre(0.1, 0.1));
+    ASSERT_TRUE(other.LoadCheckpoint(set.path()));
+    EXPECT_THAT(other.GetLearningRates(), testing::ElementsAre(0.25, 1.0 / 3));
+    other.SetLearningRate(0.5);
+    ASSERT_TRUE(other.LoadCheckpoint(unset.path()));
+    EXPECT_THAT(other.GetLearningRates(), testing::ElementsAre(0.5, 0.5)) << "as they were";
+
+    auto scheduled = make(R"(, "scheduler": {"type": "StepLR", "params": {"step_size": 1}})");
+    ASSERT_TRUE(scheduled.LoadCheckpoint(set.path()));
+    EXPECT_THAT(scheduled.GetLearningRates(), testing::ElementsAre(0.1, 0.1));
+  });
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("the program had set 2 learning rates before the checkpoint"),
+                    HasSubstr("the scheduler StepLR sets them now")));
+}
+
 TEST(EngineCheckpointTest, TheGeneratorGoesOnWhereAsManyRanksSaved) {
   const TempDir folder;
   InRanks(1, [&](const ProcessGroup& group) {

@@ -23,6 +23,7 @@ inline Manifest SampleManifest() {
   m.micro_steps = 241;
   m.skipped_steps = 3;
   m.scheduled_updates = 116;
+  m.learning_rates = {0.001, 0.25};
   m.zero_stage = 2;
   m.dtype = "bf16";
   m.model = R"({"type":"mlp"})";

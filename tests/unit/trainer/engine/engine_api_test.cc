@@ -183,6 +183,30 @@ TEST(EngineApiTest, GradientsOfFp32BatchNormsAmongFp16) {
   }
 }
 
+TEST(EngineApiTest, AGroupMayNameFrozenParametersOnly) {
+  AtEveryStage([](int stage, const ProcessGroup& group) {
+    const auto model = Make();
+    for (at::Tensor& parameter : model->first->parameters()) parameter.set_requires_grad(false);
+    auto engine = Initialize(Config(stage, R"("optimizer": {"type": "SGD", "params": {"lr": 0.1},
+                         "param_groups": [{"names": ["first.*"], "lr": 9}]})"),
+                             model, group);
+    EXPECT_THAT(engine.GetLearningRates(), ElementsAre(9, 0.1));
+    const auto before = Weights(engine);
+    engine.Backward(SquareLoss(engine.Forward(Inputs(0, group.rank()))));
+    engine.Step();
+    const auto after = Weights(engine);
+    EXPECT_TRUE(at::equal(after.at("first.weight"), before.at("first.weight")));
+    EXPECT_FALSE(at::equal(after.at("last.bias"), before.at("last.bias")));
+    ExpectRefused(
+        [&] {
+          Initialize(Config(stage, R"("optimizer": {"type": "SGD", "params": {"lr": 0.1},
+                         "param_groups": [{"names": ["frist.*"], "lr": 9}]})"),
+                     Make(), group);
+        },
+        ExitCode::kBadInput, HasSubstr("matches no parameter that is not in an earlier group"));
+  });
+}
+
 TEST(EngineApiTest, TheLearningRateIsSetFromTheProgram) {
   AtEveryStage([](int stage, const ProcessGroup& group) {
     const auto model = Make();
