@@ -341,6 +341,49 @@ class TrainingTest(ProgramCase):
                     self.assertLess(abs(a[key] - b[key]), 1e-5 * a[key], (key, world))
             self.assertGreater(abs(whole[1]["grad_norm"] - means[1]["grad_norm"]), 1e-4 * whole[1]["grad_norm"])
 
+    def test_each_sample_counts_the_same(self):
+        """As above with the rows of a table: a rank's 11 samples as micro-batches of 2, or those of a step in one."""
+        for world in (1, 2):
+            draw = random.Random(6)
+            with open(self.path("rows.csv"), "w") as file:
+                for _ in range(11 * world):
+                    file.write(",".join(f"{draw.gauss(0, 1):.4f}" for _ in range(5)) + f",{draw.randrange(3)}\n")
+
+            def metrics(micro, accumulation, normalization):
+                return self.good_metrics(recipe(
+                    data={"type": "csv", "path": self.path("rows.csv"), "shuffle": False},
+                    engine={"train_batch_size": 6 * world, "train_micro_batch_size_per_gpu": micro,
+                            "gradient_accumulation_steps": accumulation},
+                    run={"steps": 2, "seed": 1, "loss_normalization": normalization}), world)
+
+            whole, parts, means = metrics(6, 1, "micro_batch"), metrics(2, 3, "samples"), metrics(2, 3, "micro_batch")
+            self.assertEqual([step["samples"] for step in whole], [6 * world, 11 * world])
+            for a, b in zip(whole, parts, strict=True):
+                for key in ("loss", "grad_norm"):
+                    self.assertLess(abs(a[key] - b[key]), 1e-5 * a[key], (key, world))
+            self.assertGreater(abs(whole[1]["grad_norm"] - means[1]["grad_norm"]), 1e-4 * whole[1]["grad_norm"])
+
+    def test_says_what_a_last_step_leaves_out(self):
+        with open(self.path("rows.csv"), "w") as file:
+            file.write("0.5,1\n" * 11)
+
+        def out(**length):
+            return self.good(recipe(data={"type": "csv", "path": self.path("rows.csv")}, run=length,
+                                    engine={"train_batch_size": 8, "gradient_accumulation_steps": 4}), 1)
+
+        self.assertIn("the last 2 of the run's micro-batches do not make a step of 4 and are left out", out(epochs=1))
+        self.assertNotIn("left out", out(steps=2))
+
+    def test_says_that_the_warm_up_does_not_end(self):
+        def engine(name, **params):
+            return {"train_batch_size": 240, "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
+                    "scheduler": {"type": name, "params": {"warmup_type": "linear", **params}}}
+
+        out = self.good(recipe(engine=engine("WarmupLR"), run={"steps": 11}), 1)
+        self.assertIn("the warm-up of 1000 steps (scheduler.params.warmup_num_steps) is not over after the run's 11: the "
+                      "learning rate of the last step is 0.0045", out)
+        self.assertNotIn("warm-up", self.good(recipe(engine=engine("WarmupLR", warmup_num_steps=5), run={"steps": 11}), 1))
+
     def test_metrics(self):
         first, *_, last = self.good_metrics(self.text_recipe({"steps": 5}), 2)
         self.assertEqual((last["step"], last["samples"], last["tokens"]), (5, 60, 60 * 16))

@@ -17,7 +17,7 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"engine.optimizer.params", "Settings of the optimizer."},
       {"engine.optimizer.param_groups",
        "Groups of parameters with their own settings. A parameter belongs to the first group that "
-       "matches it. Not a key of DeepSpeed."},
+       "matches it; on a frozen one no group has an effect. Not a key of DeepSpeed."},
       {"engine.scheduler",
        "The learning rate schedule. Without this section the learning rate is constant."},
       {"engine.scheduler.params", "Settings of the schedule."},
@@ -161,8 +161,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"run.check_replicas_every",
        "optimizer steps between comparisons of the ranks' weights; default: none"},
       {"run.loss_normalization",
-       "`tokens`: each token of the global batch counts the same; `micro_batch`: the mean of each "
-       "micro-batch does; default micro_batch"},
+       "`tokens`, or `samples` of data without tokens: each of the global batch counts the same; "
+       "`micro_batch`: the mean of each micro-batch does, so samples of a smaller one, as at the "
+       "end of an epoch, count more; default micro_batch"},
       {"run.predictions",
        "predict: the file to write, JSON lines or the text after `prompt`; default: stdout"},
       {"run.max_new_tokens", "gpt2, predict: number of tokens to generate; default 128"},

@@ -7,8 +7,6 @@
 namespace dslaunch {
 namespace {
 
-int64_t WarmupSteps(const Warmup& warmup) { return std::max<int64_t>(2, warmup.num_steps); }
-
 // How far the warm-up is, from 0 to 1; nullopt when it is over. `t` counts from 0.
 std::optional<double> WarmupProgress(const Warmup& warmup, int64_t t) {
   const int64_t steps = WarmupSteps(warmup);
@@ -110,6 +108,8 @@ struct LrAt {
 };
 
 }  // namespace
+
+int64_t WarmupSteps(const Warmup& warmup) { return std::max<int64_t>(2, warmup.num_steps); }
 
 double ScheduledLr(const LrSchedule& schedule, double base_lr, int64_t updates) {
   return std::visit(LrAt{base_lr, updates}, schedule);

@@ -18,6 +18,9 @@ struct Warmup {
   bool linear = false;
 };
 
+// As it counts.
+int64_t WarmupSteps(const Warmup& warmup);
+
 struct WarmupLr {
   double min_lr = 0;
   std::optional<double> max_lr = std::nullopt;  // the optimizer's

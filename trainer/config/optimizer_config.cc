@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 
 #include "trainer/config/json_object.h"
@@ -400,6 +401,37 @@ void FitToRun(SchedulerConfig& scheduler, int64_t steps) {
   if (auto* const cosine = std::get_if<WarmupCosineLr>(&scheduler.schedule)) {
     cosine->total_num_steps = steps;
   }
+}
+
+std::string WarmupRemark(const SchedulerConfig& scheduler, double lr,
+                         std::optional<int64_t> steps) {
+  const Warmup* warmup = nullptr;
+  int64_t length = 0;  // of the schedule; 0: it has none
+  if (const auto* const only = std::get_if<WarmupLr>(&scheduler.schedule)) {
+    warmup = &only->warmup;
+  } else if (const auto* const decay = std::get_if<WarmupDecayLr>(&scheduler.schedule)) {
+    warmup = &decay->warmup;
+    length = decay->total_num_steps;
+  } else if (const auto* const cosine = std::get_if<WarmupCosineLr>(&scheduler.schedule)) {
+    warmup = &cosine->warmup;
+    length = cosine->total_num_steps;
+  }
+  if (warmup == nullptr) return "";
+  const int64_t rises = WarmupSteps(*warmup);
+  const std::string says =
+      "the warm-up of " + std::to_string(rises) + " steps (scheduler.params.warmup_num_steps) is ";
+  char rate[32];
+  if (steps && *steps <= rises) {
+    std::snprintf(rate, sizeof rate, "%g", ScheduledLr(scheduler.schedule, lr, *steps - 1));
+    return says + "not over after the run's " + std::to_string(*steps) +
+           ": the learning rate of the last step is " + rate;
+  }
+  if (length > 0 && rises > length) {
+    return says + "longer than the schedule of " + std::to_string(length) +
+           " (total_num_steps): the learning rate rises until its end and then falls to its lowest "
+           "at once, as in DeepSpeed";
+  }
+  return "";
 }
 
 OptimizerConfig ParseOptimizer(JsonObject object) {

@@ -84,6 +84,10 @@ struct SchedulerConfig {
 // Sets the length of a schedule that is to end with the run; leaves others as they are.
 void FitToRun(SchedulerConfig& scheduler, int64_t steps);
 
+// One sentence where the warm-up does not end before the schedule's own length, or before the run
+// of so many steps does (nullopt: not known); else empty. `lr` is the optimizer's.
+std::string WarmupRemark(const SchedulerConfig& scheduler, double lr, std::optional<int64_t> steps);
+
 // Throw TrainError kBadInput, naming the key.
 OptimizerConfig ParseOptimizer(JsonObject object);
 SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimizer);

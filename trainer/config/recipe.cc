@@ -281,6 +281,19 @@ void ParsePrediction(JsonObject& object, const ModelConfig& model, RunConfig& ru
   run.export_hf = object.String("export_hf").value_or("");
 }
 
+void ParseLossNormalization(JsonObject& object, const DataConfig& data, RunConfig& run) {
+  const std::string word = object.Word("loss_normalization", {"micro_batch", "tokens", "samples"})
+                               .value_or("micro_batch");
+  run.normalize_by_targets = word != "micro_batch";
+  if (word == "tokens" && !HoldsTokens(data.type)) {
+    object.Fail("loss_normalization", "is \"tokens\", but this data has no tokens; use samples");
+  }
+  if (word == "samples" && HoldsTokens(data.type)) {
+    object.Fail("loss_normalization",
+                "is \"samples\", but the samples of this data are tokens; use tokens");
+  }
+}
+
 ProfileSort ParseProfileSort(JsonObject& object) {
   constexpr std::array kSorts = {ProfileSort::kSelfTime, ProfileSort::kTotalTime,
                                  ProfileSort::kDeviceTime, ProfileSort::kMemory,
@@ -387,11 +400,7 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   run.deterministic = object.Bool("deterministic").value_or(false);
   run.tf32 = object.Bool("tf32").value_or(false);
   run.check_replicas_every = object.Int("check_replicas_every", 1);
-  run.normalize_by_tokens =
-      object.Word("loss_normalization", {"micro_batch", "tokens"}).value_or("") == "tokens";
-  if (run.normalize_by_tokens && !HoldsTokens(data.type)) {
-    object.Fail("loss_normalization", "is \"tokens\", but this data has no tokens; remove it");
-  }
+  ParseLossNormalization(object, data, run);
   ParsePrediction(object, model, run);
   object.RefuseUnknown();
   return run;
@@ -440,11 +449,31 @@ std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
   return engines;
 }
 
+// Weights that differ between ranks by design cannot be compared.
+void CheckReplicasCheck(const JsonObject& object, const EngineConfig& engine) {
+  const char* const key = "check_replicas_every";
+  if (engine.zero.stage == 3) {
+    object.Fail(key,
+                "compares the ranks' copies of the weights, but at ZeRO stage 3 there are no "
+                "copies; leave it out, or use stage 2");
+  }
+  if (engine.pipeline.stages > 1) {
+    object.Fail(key,
+                "compares the weights of all ranks, but the stages of a pipeline have different "
+                "weights; leave it out");
+  }
+  if (engine.TrainsApart()) {
+    object.Fail(key,
+                "compares the ranks' weights, but with local_sgd, diloco and ZeroOneAdam ranks "
+                "train apart between two exchanges; leave it out");
+  }
+}
+
 // What asks for something of all ranks in each step, of which each makes its own.
 void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
   const std::string leave = ", but with engine.parallel.staleness ranks make their steps apart";
-  if (run.normalize_by_tokens) {
-    object.Fail("loss_normalization", "counts the tokens of all ranks in each step" + leave);
+  if (run.normalize_by_targets) {
+    object.Fail("loss_normalization", "counts the samples of all ranks in each step" + leave);
   }
   if (run.check_replicas_every) {
     object.Fail("check_replicas_every", "compares the weights of all ranks" + leave);
@@ -496,12 +525,13 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
   if (recipe.run.steps) FitToRun(recipe.engine.scheduler, *recipe.run.steps);
   if (recipe.engine.parallel.staleness) CheckStaleRun(section("run"), recipe.run);
+  if (recipe.run.check_replicas_every) CheckReplicasCheck(section("run"), recipe.engine);
   if (recipe.run.mode == RunConfig::Mode::kComparePrecision) {
     recipe.engines = EnginesByPrecision(json, source, ranks);
   }
-  if (recipe.engine.cuda_graph && recipe.run.normalize_by_tokens) {
+  if (recipe.engine.cuda_graph && recipe.run.normalize_by_targets) {
     section("run").Fail("loss_normalization",
-                        "counts each batch's tokens, which engine.cuda_graph cannot record; leave "
+                        "counts each batch's targets, which engine.cuda_graph cannot record; leave "
                         "one of them out");
   }
   object.RefuseUnknown();

@@ -143,9 +143,10 @@ struct RunConfig {
   std::optional<double> peak_tflops;
   std::optional<ProfileConfig> profile;
   std::optional<int64_t> check_replicas_every;  // steps between comparisons of the ranks' weights
-  // "micro_batch": the mean of each micro-batch counts the same, as in DeepSpeed. "tokens": each
-  // token of the global batch counts the same.
-  bool normalize_by_tokens = false;  // run.loss_normalization: "micro_batch" | "tokens"
+  // "micro_batch": the mean of each micro-batch counts the same, as in DeepSpeed. "tokens", of
+  // other data "samples": each of the global batch counts the same.
+  bool normalize_by_targets =
+      false;  // run.loss_normalization: "micro_batch" | "tokens" | "samples"
 
   enum class Mode { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline, kComparePrecision };
   // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline" |

@@ -40,9 +40,12 @@ EngineConfig ReadConfig(const std::string& config, const InitializeOptions& opti
         "scheduler.params.total_num_steps is \"auto\", but only `dslaunch train` knows the length "
         "of the run; write the number of steps");
   }
-  if (group.rank() == 0 && !engine.auto_notice.empty() &&
-      engine.log_level <= EngineLogLevel::kInfo) {
-    PrintLine(engine.auto_notice);
+  if (group.rank() == 0 && engine.log_level <= EngineLogLevel::kInfo) {
+    const double lr = engine.optimizer ? engine.optimizer->lr : 0;
+    for (const std::string& notice :
+         {engine.auto_notice, WarmupRemark(engine.scheduler, lr, std::nullopt)}) {
+      if (!notice.empty()) PrintLine(notice);
+    }
   }
   if (!options.broadcast_buffers) engine.broadcast_buffers = false;
   return engine;

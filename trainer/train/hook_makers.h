@@ -34,8 +34,8 @@ std::unique_ptr<TrainHook> MakeCommsHook(const Recipe& recipe);
 // was measured.
 std::unique_ptr<TrainHook> MakeEndReportHook();
 
-// run.check_replicas_every: whether the ranks' weights are still the same. Throws kBadInput where
-// ranks have no copies of the same weights, and kInternal in training where they differ.
+// run.check_replicas_every: whether the ranks' weights are still the same. In training it throws
+// kInternal where they differ.
 std::unique_ptr<TrainHook> MakeReplicaCheckHook(const Recipe& recipe);
 
 // Of servers with parallel.staleness: ranks come together before weights are saved or evaluated,

@@ -44,22 +44,6 @@ class ReplicaCheckHook : public TrainHook {
 
 std::unique_ptr<TrainHook> MakeReplicaCheckHook(const Recipe& recipe) {
   if (!recipe.run.check_replicas_every) return nullptr;
-  if (recipe.engine.zero.stage == 3) {
-    throw TrainError(ExitCode::kBadInput,
-                     "run.check_replicas_every compares the ranks' copies of the weights, but at "
-                     "ZeRO stage 3 there are no copies; leave it out, or use stage 2");
-  }
-  if (recipe.engine.pipeline.stages > 1) {
-    throw TrainError(ExitCode::kBadInput,
-                     "run.check_replicas_every compares the weights of all ranks, but the "
-                     "stages of a pipeline have different weights; leave it out");
-  }
-  if (recipe.engine.TrainsApart()) {
-    throw TrainError(ExitCode::kBadInput,
-                     "run.check_replicas_every compares the ranks' weights, but with local_sgd, "
-                     "diloco and ZeroOneAdam ranks train apart between two exchanges; leave it "
-                     "out");
-  }
   return std::make_unique<ReplicaCheckHook>(*recipe.run.check_replicas_every);
 }
 

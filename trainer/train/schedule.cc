@@ -42,6 +42,7 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
   } else {
     const int64_t batches = *recipe.run.epochs * schedule.batches_per_epoch - schedule.first_batch;
     schedule.total_steps = from.step + std::max<int64_t>(batches, 0) / batch.accumulation_steps;
+    schedule.left_out = std::max<int64_t>(batches, 0) % batch.accumulation_steps;
   }
   const MonitorsConfig& monitors = recipe.engine.monitors;
   schedule.exchange_each =

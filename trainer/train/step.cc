@@ -49,7 +49,7 @@ StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const
     return batches.Next();
   };
   std::deque<Batch> fetched;
-  if (run.normalize_by_tokens) {
+  if (run.normalize_by_targets) {
     for (int64_t part = 0; part < parts; ++part) fetched.push_back(next());
     plan.target_weight = WeightOfTarget(fetched, replicas);
   }

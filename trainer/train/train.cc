@@ -223,6 +223,16 @@ void Trainer::Announce(const TrainRun& run) const {
                static_cast<long long>(recipe_.data.image_size),
                static_cast<long long>(recipe_.data.image_size)));
   }
+  if (run.schedule.left_out > 0) {
+    log_.Info(
+        Format("the last %lld of the run's micro-batches do not make a step of %lld and are "
+               "left out; --steps gives another length",
+               static_cast<long long>(run.schedule.left_out),
+               static_cast<long long>(batch.accumulation_steps)));
+  }
+  const std::string warmup = WarmupRemark(recipe_.engine.scheduler, recipe_.engine.optimizer->lr,
+                                          run.schedule.total_steps);
+  if (!warmup.empty()) log_.Info(warmup);
   const std::string converted =
       PrecisionRemark(recipe_.engine.precision, TraitsOf(run.group.rank_device()));
   if (!converted.empty()) log_.Info(converted);

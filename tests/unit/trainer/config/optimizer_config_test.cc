@@ -165,6 +165,27 @@ TEST(SchedulerConfigTest, OneCycleLeavesAnOptimizerWithoutBetasItsMomentum) {
   EXPECT_THAT(SchedulerRefusal("OneCycle", asked, sgd), HasSubstr("SGD has no betas"));
 }
 
+TEST(SchedulerConfigTest, SaysWhereTheWarmUpDoesNotEnd) {
+  const auto remark = [](const LrSchedule& schedule, std::optional<int64_t> steps) {
+    return WarmupRemark({"x", schedule}, 0.5, steps);
+  };
+  const Warmup warmup{.num_steps = 8, .linear = true};
+  EXPECT_THAT(remark(WarmupLr{.warmup = warmup}, 8),
+              AllOf(HasSubstr("the warm-up of 8 steps"), HasSubstr("not over after the run's 8"),
+                    HasSubstr("learning rate of the last step is 0.375")));
+  EXPECT_EQ(remark(WarmupLr{.warmup = warmup}, 9), "");
+  EXPECT_EQ(remark(WarmupLr{.warmup = warmup}, std::nullopt), "");
+  const WarmupDecayLr decay{.warmup = warmup, .total_num_steps = 7};
+  EXPECT_THAT(remark(decay, std::nullopt), HasSubstr("longer than the schedule of 7"));
+  EXPECT_THAT(remark(decay, 20), HasSubstr("longer than the schedule of 7"));
+  EXPECT_THAT(remark(decay, 7), HasSubstr("not over after the run's 7"));
+  // What it says: up to update 8, then down at once, as DeepSpeed has it.
+  EXPECT_DOUBLE_EQ(ScheduledLr(decay, 0.5, 8), 0.001 * 7 / 8);
+  EXPECT_DOUBLE_EQ(ScheduledLr(decay, 0.5, 9), 0);
+  EXPECT_EQ(remark(WarmupCosineLr{.warmup = warmup, .total_num_steps = 8}, 20), "");
+  EXPECT_EQ(remark(ConstantLr{}, 1), "");
+}
+
 TEST(SchedulerConfigTest, WrongParametersAreRefused) {
   EXPECT_THAT(SchedulerRefusal("CosineAnnealing", {}),
               HasSubstr("did you mean \"CosineAnnealingLR\"?"));

@@ -211,7 +211,7 @@ TEST(RecipeTest, Gpt2HasTheNamesAndDefaultsOfHuggingFace) {
   EXPECT_EQ(tiny.data.block_size, 64);
   EXPECT_EQ(tiny.data.val_fraction, 0.1);
   EXPECT_EQ(tiny.data.prefetch, 0);
-  EXPECT_TRUE(tiny.run.normalize_by_tokens);
+  EXPECT_TRUE(tiny.run.normalize_by_targets);
   EXPECT_EQ(tiny.run.prompt, "To be");
   EXPECT_EQ(tiny.run.max_new_tokens, 5);
   EXPECT_EQ(tiny.run.temperature, 0);
@@ -242,7 +242,7 @@ TEST(RecipeTest, RunKeys) {
   EXPECT_EQ(run.check_replicas_every, 10);
   EXPECT_EQ(run.device, DeviceKind::kCuda);
   EXPECT_EQ(run.eval_every, 5);
-  EXPECT_FALSE(run.normalize_by_tokens);
+  EXPECT_FALSE(run.normalize_by_targets);
   EXPECT_EQ(Parse(With("/run/trace", "/t")).run.trace, "/t");
   for (const char* mode : {"evaluate", "predict", "plan_memory", "plan_pipeline"}) {
     EXPECT_EQ(Refusal(With("/run", {{"mode", mode}})), "accepted") << "nothing to train";
@@ -366,7 +366,9 @@ TEST(RecipeTest, WhatDoesNotBelongTogetherIsRefused) {
       {With("/run/mode", "pedict"), "did you mean \"predict\"?"},
       {With("/run/device", "gpu"), "run.device is \"gpu\""},
       {With("/run/loss_normalization", "tokens"),
-       "run.loss_normalization is \"tokens\", but this data has no tokens"},
+       "run.loss_normalization is \"tokens\", but this data has no tokens; use samples"},
+      {Gpt2({}, {}, {{"loss_normalization", "samples"}}),
+       "run.loss_normalization is \"samples\", but the samples of this data are tokens"},
       {With("/run/prompt", "x"), "run.prompt is a setting of the model gpt2"},
       {With("/run/export_hf", "/x"), "run.export_hf is a setting of the model gpt2"},
       {With("/run/time_limit_s", 0), "run.time_limit_s is 0"},
@@ -432,6 +434,24 @@ TEST(BatchTest, TheArithmeticIsShown) {
   EXPECT_THAT(Refusal(Minimal(), 3),
               testing::HasSubstr("train_batch_size 64 = train_micro_batch_size_per_gpu ? x "
                                  "gradient_accumulation_steps ? x 3 ranks has no whole"));
+}
+
+// Before any rank starts: the front end reads recipes too.
+TEST(RecipeTest, RefusesToCompareWeightsThatDifferByDesign) {
+  const std::pair<json, const char*> engines[] = {
+      {{{"zero_optimization", {{"stage", 3}}}}, "at ZeRO stage 3 there are no copies"},
+      {{{"pipeline", {{"stages", 2}}}}, "the stages of a pipeline have different weights"},
+      {{{"parallel", {{"mode", "local_sgd"}, {"inner_steps", 2}}}}, "ranks train apart"},
+      {{{"optimizer", {{"type", "ZeroOneAdam"}}}}, "ranks train apart"}};
+  for (const auto& [engine, message] : engines) {
+    json recipe = Minimal();
+    recipe["engine"].update(engine);
+    EXPECT_EQ(Refusal(recipe, 2), "accepted") << message;
+    recipe["run"]["check_replicas_every"] = 3;
+    EXPECT_THAT(Refusal(recipe, 2),
+                testing::AllOf(testing::HasSubstr("run.check_replicas_every compares the"),
+                               testing::HasSubstr(message)));
+  }
 }
 
 TEST(RecipeTest, WhatAsksForAllRanksInEachStepIsRefusedWhereTheyMakeTheirOwn) {

@@ -19,6 +19,7 @@ TEST(ScheduleTest, EpochsBecomeSteps) {
   const Schedule schedule = MakeSchedule(MakeRecipe(64, 1, 4), 60000, 4);
   EXPECT_EQ(schedule.batches_per_epoch, 235);  // the last one is not full
   EXPECT_EQ(schedule.total_steps, 470);
+  EXPECT_EQ(schedule.left_out, 0);
   EXPECT_EQ(schedule.EpochOf(1), 1);
   EXPECT_EQ(schedule.EpochOf(235), 1);
   EXPECT_EQ(schedule.EpochOf(236), 2);
@@ -43,6 +44,7 @@ TEST(ScheduleTest, AccumulationRunsAcrossEpochs) {
   const Schedule schedule =
       MakeSchedule(MakeRecipe(10, 4, 1), 50, 1);  // 5 micro-batches an epoch, 4 a step
   EXPECT_EQ(schedule.total_steps, 2);
+  EXPECT_EQ(schedule.left_out, 2);
   EXPECT_EQ(schedule.EpochOf(1), 1);
   EXPECT_EQ(schedule.EpochOf(2), 2);
 }
