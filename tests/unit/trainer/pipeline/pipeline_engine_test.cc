@@ -805,6 +805,34 @@ constexpr char kConfig[] = R"({"train_micro_batch_size_per_gpu": 2,
 
 MicroBatch Vectors() { return {{at::ones({2, kWidth})}, {at::zeros({2}, at::kLong)}}; }
 
+struct FrozenLinear : torch::nn::Module {
+  FrozenLinear() : linear(register_module("linear", Linear(kWidth, kWidth))) {
+    linear->weight.set_requires_grad(false);
+  }
+  at::Tensor forward(const at::Tensor& x) { return linear(x); }
+  Linear linear;
+};
+
+TEST(PipelineEngineGroupsTest, MayNameFrozenParametersOfAnyStage) {
+  const auto make = [](const std::string& pattern, ProcessGroup& group) {
+    std::string config = kConfig;
+    config.insert(config.find(R"("params")"),
+                  R"("param_groups": [{"names": [")" + pattern + R"("], "lr": 9}], )");
+    return InitializePipeline(config, ThreeStages(LayerSpec<FrozenLinear>()), group);
+  };
+  EXPECT_THAT(ErrorsOf(3, /*all=*/false,
+                       [&](ProcessGroup& group) {
+                         PipelineEngine engine = make("1.linear.weight", group);
+                         (void)engine.TrainBatch([] { return Vectors(); });
+                         Expect(engine.core().GetLearningRates() == std::vector<double>{9, 0.1},
+                                "the rates are those of the configuration");
+                       }),
+              Each(""));
+  EXPECT_THAT(
+      ErrorsOf(3, /*all=*/true, [&](ProcessGroup& group) { (void)make("1.linear.wieght", group); }),
+      Each(HasSubstr("matches no parameter that is not in an earlier group")));
+}
+
 TEST(PipelineEngineMistakeTest, ALayerThatReturnsNothingIsNamed) {
   const std::vector<std::string> errors = ErrorsOf(3, /*all=*/false, [](ProcessGroup& group) {
     int calls = 0;
