@@ -55,7 +55,9 @@ class AccelerateCase(LauncherCase):
             path.write_text(text)
 
     def base_environment(self):
-        return {**super().base_environment(), "HOME": str(self.folder), "OMP_NUM_THREADS": "3", "PYTHON_EXEC": sys.executable,
+        # accelerate changes the names of functions that bash exports, as ./run-tests does.
+        inherited = {name: value for name, value in super().base_environment().items() if not name.startswith("BASH_FUNC_")}
+        return {**inherited, "HOME": str(self.folder), "OMP_NUM_THREADS": "3", "PYTHON_EXEC": sys.executable,
                 "PYTHONPATH": str(self.folder / "packages")}
 
 

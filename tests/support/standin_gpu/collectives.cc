@@ -323,7 +323,10 @@ class StandinBackend final : public c10d::Backend {
       auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
       options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
       options->threads = 4;
-      inner_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, getRank(), getSize(), options);
+      // A store of its own: the thread of another stream may wait in the same one for another
+      // group.
+      inner_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_->clone(), getRank(), getSize(),
+                                                           options);
     }
     return *inner_;
   }
