@@ -10,7 +10,7 @@ constexpr milliseconds kDiesWithin{500};          // of SIGKILL, where no disk h
 constexpr milliseconds kTermBeforeKill{2'000};    // for programs that heed SIGTERM only
 constexpr milliseconds kTermAgainEvery{1'000};    // once the ranks have ended
 constexpr milliseconds kApartEndsWithin{500};     // by itself, once the ranks are gone
-constexpr milliseconds kApartKilledWithin{500};   // of SIGKILL to the ranks
+constexpr milliseconds kApartKilledWithin{700};   // of SIGKILL to the ranks
 constexpr milliseconds kServerEndsWithin{3'000};  // of both
 
 // One decision, made in steps; each returns whether it has found what to do.
@@ -98,8 +98,7 @@ class Decider {
 
   Clock::time_point ApartTermAt() const {
     if (state_.apart_term_sent) return *state_.apart_term_sent + kTermAgainEvery;
-    if (left_.serves) return *state_.apart_since + kServerEndsWithin;
-    return *state_.apart_since + (state_.kill_begun ? milliseconds(0) : kApartEndsWithin);
+    return *state_.apart_since + (left_.serves ? kServerEndsWithin : kApartEndsWithin);
   }
 
   // Only once kill_begun is set. What has had SIGTERM for a while has had its time.

@@ -70,9 +70,8 @@ struct GracefulKillDecision {
 // has just forked loses it, because the trap's handler is still in place until exec.
 //
 // The processes apart, once the last of the ranks' processes is gone: SIGTERM after half a second,
-// at once where SIGKILL ended the ranks, or after three seconds where one of them serves
-// (torch_shm_manager ends after two), and again every second; SIGKILL when the grace is over, or
-// half a second or three seconds after SIGKILL to the ranks.
+// or after three where one of them serves (torch_shm_manager ends after two), and again every
+// second; SIGKILL when the grace is over, or 0.7 or three seconds after SIGKILL to the ranks.
 GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::time_point now,
                                         const LeftCount& left, const GracefulKillOptions& options);
 

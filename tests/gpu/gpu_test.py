@@ -62,7 +62,12 @@ class Training(GpuCase):
                     plain, _ = self.run_on("cuda", wanted)
                     wanted["engine"]["cuda_graph"] = True
                     graphed, _ = self.run_on("cuda", wanted)
-                    self.assert_close(graphed, plain, 1e-3)
+                    if dropout:
+                        # A recording has one seed for the whole step, so it draws other numbers than steps without one.
+                        self.assertNotEqual(graphed, plain)
+                        self.assertAlmostEqual(sum(plain[-5:]) / 5, sum(graphed[-5:]) / 5, delta=0.1 * plain[-1])
+                    else:
+                        self.assert_close(graphed, plain, 1e-3)
 
     def test_fp16_with_a_loss_scale(self):
         wanted = self.gpt2("cpu", {"fp16": {"enabled": True, "initial_scale_power": 10}})

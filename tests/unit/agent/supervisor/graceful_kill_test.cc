@@ -149,13 +149,16 @@ TEST(GracefulKill, GivesProcessesThatServeMoreTime) {
 }
 
 // A rank that is deaf to SIGTERM leaves no time within the grace for what serves it.
-TEST(GracefulKill, KillsProcessesApartHalfASecondAfterTheRanks) {
+TEST(GracefulKill, KillsProcessesApartSoonAfterTheRanks) {
   GracefulKillDecision decision = Decide(Decide({}, milliseconds(0), 1, 1).next, seconds(10), 1, 1);
   EXPECT_EQ(decision.targets, KillTargets::kRanks);
   decision = Decide(decision.next, milliseconds(10'010), 0, 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kNone);
+  EXPECT_EQ(decision.wake, kStart + milliseconds(10'510));
+  decision = Decide(decision.next, milliseconds(10'510), 0, 1);
   EXPECT_EQ(decision.signal, SIGTERM);
-  EXPECT_EQ(decision.wake, kStart + milliseconds(10'500));
-  decision = Decide(decision.next, milliseconds(10'500), 0, 1);
+  EXPECT_EQ(decision.wake, kStart + milliseconds(10'700));
+  decision = Decide(decision.next, milliseconds(10'700), 0, 1);
   EXPECT_EQ(decision.action, GracefulKillAction::kKill);
   EXPECT_EQ(decision.targets, KillTargets::kAll);
   EXPECT_EQ(Decide(decision.next, seconds(15), 0, 1).action, GracefulKillAction::kGiveUp);
