@@ -147,7 +147,11 @@ except KeyboardInterrupt:
             fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, 4096)
             with open(stdout, "wb"), mock.patch.object(self, "popen", lambda *args, popen=self.popen, **files: popen(
                     *args, **{**files, "stdout": stdout})):
-                job = self.start(TWO_BY_TWO, bash("seq 5000; exit $0"), code)
+                # The first rank that fails ends the others, so all have written before.
+                script = ('seq 5000; : > "$FOLDER/wrote.$0.$RANK"; '
+                          'until [ -e "$FOLDER/wrote.$0.3" -a -e "$FOLDER/wrote.$0.2" -a -e "$FOLDER/wrote.$0.1" '
+                          '-a -e "$FOLDER/wrote.$0.0" ]; do sleep 0.02; done; exit $0')
+                job = self.start(TWO_BY_TWO, bash(script), code, env={"FOLDER": str(self.folder)})
             wait_until(lambda: [process.comm for process in self.leftovers()] == ["dslaunch"], 20)
             time.sleep(0.5)
             self.assertTrue(job.running())
