@@ -1,6 +1,7 @@
 #include "base/proc_text.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,17 @@ std::optional<std::string> ReadWhole(const std::string& path) {
     if (got == 0) return content;
     content.append(chunk, static_cast<size_t>(got));
   }
+}
+
+// Open does not wait, as it would for a pipe's writer.
+std::string ReadBeginning(const std::string& path, size_t max_bytes) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+  std::string bytes(max_bytes, '\0');
+  const ssize_t count = ::pread(file.get(), bytes.data(), bytes.size(), 0);
+  bytes.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  return bytes;
 }
 
 std::string_view TakeLine(std::string_view& text) {

@@ -1,7 +1,9 @@
 #include "base/sanitize.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
+#include <cstdio>
 #include <utility>
 
 #include "base/split_lines.h"
@@ -188,5 +190,43 @@ std::string Truncate(std::string_view text, size_t max_bytes) {
 }
 
 std::string Quoted(std::string_view text) { return "'" + Truncate(text) + "'"; }
+
+std::string ShellWord(std::string_view text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("@%+=:,./_-").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, plain)) return std::string(text);
+  const bool printable =
+      SanitizeForTerminal(text) == text && text.find('\t') == std::string_view::npos;
+  std::string word = printable ? "'" : "$'";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\'') {
+      word += printable ? "'\\''" : "\\'";
+    } else if (printable) {
+      word += c;
+    } else if (c == '\n') {
+      word += "\\n";
+    } else if (c == '\t') {
+      word += "\\t";
+    } else if (c == '\\') {
+      word += "\\\\";
+    } else if (byte >= 0x20 && byte < 0x7f) {
+      word += c;
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
+      word += escaped;
+    }
+  }
+  return word + "'";
+}
+
+std::string CommandLine(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + ShellWord(word);
+  return line;
+}
 
 }  // namespace dslaunch

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dslaunch {
 
@@ -31,5 +32,11 @@ std::string Truncate(std::string_view text, size_t max_bytes = kMaxTruncatedByte
 
 // The same in quotes.
 std::string Quoted(std::string_view text);
+
+// `text` as a shell takes it for one word, but never more than one line.
+std::string ShellWord(std::string_view text);
+
+// `words` as a user can type them into a shell.
+std::string CommandLine(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

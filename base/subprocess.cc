@@ -316,6 +316,19 @@ void RaiseOpenFileLimit() {
   if (setrlimit(RLIMIT_NOFILE, &raised) == 0) open_files_before_raise = limit;
 }
 
+OpenFiles ReadOpenFiles() {
+  OpenFiles files;
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) files.limit = limit.rlim_cur;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
+       !error && entry != end; entry.increment(error)) {
+    ++files.open;
+  }
+  if (files.open > 0) --files.open;  // of this look
+  return files;
+}
+
 void MakeProcessPrivate() {
   if (before_private) return;
   BeforePrivate before;

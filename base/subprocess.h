@@ -31,6 +31,13 @@ void CloseFrom(int first);
 // nothing.
 void RaiseOpenFileLimit();
 
+// Descriptors of this process.
+struct OpenFiles {
+  size_t limit = 0;  // the soft one; 0: not known
+  size_t open = 0;
+};
+OpenFiles ReadOpenFiles();
+
 // Makes what this process writes private: its umask is 077, and it dumps no core. A child gets the
 // umask and limit from before by SpawnSpec::as_before. Before there are threads.
 void MakeProcessPrivate();

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
+#include "base/proc_text.h"
 #include "base/sanitize.h"
 
 namespace dslaunch {
@@ -56,14 +56,6 @@ std::optional<Interpreter> OfElf(std::string_view head) {
   return std::nullopt;
 }
 
-std::string ReadHead(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string head(kMaxInterpreterHead, '\0');
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<size_t>(file.gcount()));
-  return head;
-}
-
 }  // namespace
 
 std::optional<Interpreter> ReadInterpreter(std::string_view head) {
@@ -73,7 +65,8 @@ std::optional<Interpreter> ReadInterpreter(std::string_view head) {
 
 Result<void> CheckInterpreter(const std::string& path, const std::string& cwd,
                               const std::string& name, const std::string& node) {
-  const std::optional<Interpreter> interpreter = ReadInterpreter(ReadHead(path));
+  const std::optional<Interpreter> interpreter =
+      ReadInterpreter(ReadBeginning(path, kMaxInterpreterHead));
   if (!interpreter) return {};
   const std::string shown = SanitizeForTerminal(interpreter->path);
   const std::string program = node + ": program '" + name + "' cannot be started: ";

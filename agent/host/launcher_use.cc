@@ -1,9 +1,5 @@
 #include "agent/host/launcher_use.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -12,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/proc_text.h"
 #include "base/sanitize.h"
 #include "base/split_lines.h"
-#include "base/unique_fd.h"
 
 namespace dslaunch {
 namespace {
@@ -74,13 +70,6 @@ bool IsListed(std::string_view list, std::string_view word) {
 
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// "python3", "python3.12", "/opt/venv/bin/python".
-bool IsInterpreter(const std::string& word) {
-  const std::string name = BaseName(word);
-  return name.starts_with("python") &&
-         name.find_first_not_of("0123456789.", 6) == std::string::npos;
-}
-
 bool IsAssignment(const std::string& word) {
   const size_t equals = word.find('=');
   return equals != std::string::npos && equals > 0 && word.front() != '-' &&
@@ -108,31 +97,6 @@ std::optional<LauncherUse> LauncherAt(const Words& argv, size_t at,
       if (use.module.ends_with('.')) use.module += action;
     }
     return use;
-  }
-  return std::nullopt;
-}
-
-// Where argv[at] is an interpreter: what it runs, as a script or as a module.
-struct PythonTarget {
-  size_t at = 0;            // in argv
-  std::string module = {};  // empty: a script
-};
-std::optional<PythonTarget> TargetOfPython(const Words& argv, size_t at) {
-  for (size_t i = at + 1; i < argv.size(); ++i) {
-    const std::string& word = argv[i];
-    if (word.size() < 2 || word.front() != '-') return PythonTarget{i};
-    if (word.starts_with("--")) {
-      if (word == "--check-hash-based-pycs") ++i;
-      continue;
-    }
-    const size_t letter = word.find_first_of("cmXW", 1);  // of those that take a value
-    if (letter == std::string::npos) continue;
-    const bool is_attached = letter + 1 < word.size();
-    if (word[letter] == 'c') return std::nullopt;
-    if (!is_attached) ++i;
-    if (word[letter] != 'm') continue;
-    if (i >= argv.size()) return std::nullopt;
-    return PythonTarget{i, is_attached ? word.substr(letter + 1) : argv[i]};
   }
   return std::nullopt;
 }
@@ -201,17 +165,6 @@ Words WithoutShellWords(Words command) {
   return command;
 }
 
-// The first bytes of a regular file; empty for what cannot be read.
-std::string ReadBeginning(const std::string& path, size_t max_bytes) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat info {};
-  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
-  std::string bytes(max_bytes, '\0');
-  const ssize_t count = ::pread(file.get(), bytes.data(), bytes.size(), 0);
-  bytes.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-  return bytes;
-}
-
 // The module that a console script of pip's calls: "from MODULE import main". Empty for other
 // files.
 std::string ModuleOfConsoleScript(const std::string& path) {
@@ -230,16 +183,6 @@ std::string ModuleOfConsoleScript(const std::string& path) {
 std::string RealPath(const std::string& path) {
   char resolved[PATH_MAX];
   return ::realpath(path.c_str(), resolved) == nullptr ? path : resolved;
-}
-
-// `word` for a command line that a user can type.
-std::string ShellWord(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%^";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
 }
 
 // The shell script that `argv` is, or runs with -c; empty for other programs.
@@ -286,6 +229,32 @@ Words WordsOfModule(const std::string& module, Words arguments) {
 
 }  // namespace
 
+bool IsPython(const std::string& word) {
+  const std::string name = BaseName(word);
+  return name.starts_with("python") &&
+         name.find_first_not_of("0123456789.", 6) == std::string::npos;
+}
+
+std::optional<PythonTarget> TargetOfPython(const Words& argv, size_t at) {
+  for (size_t i = at + 1; i < argv.size(); ++i) {
+    const std::string& word = argv[i];
+    if (word.size() < 2 || word.front() != '-') return PythonTarget{i};
+    if (word.starts_with("--")) {
+      if (word == "--check-hash-based-pycs") ++i;
+      continue;
+    }
+    const size_t letter = word.find_first_of("cmXW", 1);  // of those that take a value
+    if (letter == std::string::npos) continue;
+    const bool is_attached = letter + 1 < word.size();
+    if (word[letter] == 'c') return std::nullopt;
+    if (!is_attached) ++i;
+    if (word[letter] != 'm') continue;
+    if (i >= argv.size()) return std::nullopt;
+    return PythonTarget{i, is_attached ? word.substr(letter + 1) : argv[i]};
+  }
+  return std::nullopt;
+}
+
 std::optional<LauncherUse> FindLauncher(const Words& argv) {
   Words variables;
   bool is_wrapped = false;
@@ -303,7 +272,7 @@ std::optional<LauncherUse> FindLauncher(const Words& argv) {
       continue;
     }
     std::optional<LauncherUse> use =
-        IsInterpreter(argv[i]) ? LauncherOfPython(argv, i) : LauncherAt(argv, i);
+        IsPython(argv[i]) ? LauncherOfPython(argv, i) : LauncherAt(argv, i);
     if (use) {
       use->variables = std::move(variables);
       use->is_wrapped = is_wrapped;
@@ -315,12 +284,6 @@ std::optional<LauncherUse> FindLauncher(const Words& argv) {
     is_wrapped |= name != "env";
   }
   return std::nullopt;
-}
-
-std::string CommandLine(const Words& words) {
-  std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + ShellWord(word);
-  return line;
 }
 
 std::string LineInPlaceOf(const LauncherUse& use, const Words& argv) {

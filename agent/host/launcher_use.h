@@ -11,6 +11,17 @@
 
 namespace dslaunch {
 
+// "python3", "python3.12", "/opt/venv/bin/python".
+bool IsPython(const std::string& word);
+
+// Where argv[at] is an interpreter: what it runs, as a script or as a module. nullopt: the text of
+// -c, or nothing. Pure.
+struct PythonTarget {
+  size_t at = 0;            // in argv
+  std::string module = {};  // empty: a script
+};
+std::optional<PythonTarget> TargetOfPython(const std::vector<std::string>& argv, size_t at);
+
 enum class LauncherKind {
   kTorchrun,     // dslaunch has its options
   kDeepspeed,    // likewise
@@ -39,9 +50,6 @@ struct LauncherUse {
 // The launcher that `argv` starts: a console script by its name, whatever its folder, or a module
 // by `python -m`; also behind wrappers such as env, nohup, timeout and `uv run`. Pure.
 std::optional<LauncherUse> FindLauncher(const std::vector<std::string>& argv);
-
-// `words` as a user can type them into a shell. Pure.
-std::string CommandLine(const std::vector<std::string>& words);
 
 // What to type after "dslaunch" and its options in place of `argv`, in which `use` was found. Pure.
 std::string LineInPlaceOf(const LauncherUse& use, const std::vector<std::string>& argv);

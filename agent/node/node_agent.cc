@@ -267,8 +267,7 @@ Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
   listen.network_interface = prepare.network_interface();
   const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - made_at_);
   if (prepare.node_index() == 0) listen.advertised_address = prepare.advertised_address();
-  DSL_TRY(
-      CheckOpenFiles(core_.node_name(), core_.nodes().size(), CountOpenFiles(), OpenFileLimit()));
+  DSL_TRY(CheckOpenFiles(core_.node_name(), core_.nodes().size(), ReadOpenFiles()));
   DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
                  RendezvousServer::Start(
                      RendezvousOptions(prepare, core_.nodes(), last, age), listen,

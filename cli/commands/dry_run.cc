@@ -1,8 +1,6 @@
 #include "cli/commands/dry_run.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -34,45 +32,6 @@ constexpr char kCudaVariable[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kThreadsVariable[] = "OMP_NUM_THREADS";
 constexpr size_t kMaxValueBytes = 200;  // of a value in the text
 constexpr char kIndent[] = "  ";
-
-// As a shell would take it, but never more than one line.
-std::string ShellWord(std::string_view text) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("@%+=:,./_-").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!text.empty() && std::ranges::all_of(text, plain)) return std::string(text);
-  const bool printable =
-      SanitizeForTerminal(text) == text && text.find('\t') == std::string_view::npos;
-  std::string word = printable ? "'" : "$'";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\'') {
-      word += printable ? "'\\''" : "\\'";
-    } else if (printable) {
-      word += c;
-    } else if (c == '\n') {
-      word += "\\n";
-    } else if (c == '\t') {
-      word += "\\t";
-    } else if (c == '\\') {
-      word += "\\\\";
-    } else if (byte >= 0x20 && byte < 0x7f) {
-      word += c;
-    } else {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
-      word += escaped;
-    }
-  }
-  return word + "'";
-}
-
-std::string Command(const std::vector<std::string>& argv) {
-  std::string command;
-  for (const std::string& word : argv) command += (command.empty() ? "" : " ") + ShellWord(word);
-  return command;
-}
 
 std::string ShownValue(const Setting& setting) {
   if (setting.is_described) return "(" + setting.value + ")";
@@ -463,7 +422,7 @@ std::string DryRun::Commands() const {
   ForEachNode([&](const std::vector<PlannedRank>& ranks) {
     for (const PlannedRank& rank : ranks) {
       rows.push_back({std::to_string(rank.rank), session.plan.nodes[rank.node].name,
-                      std::to_string(rank.local_rank), Command(rank.argv)});
+                      std::to_string(rank.local_rank), CommandLine(rank.argv)});
     }
   });
   return text + TextTable(rows, kIndent);

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/count.h"
+#include "base/proc_text.h"
 #include "base/sanitize.h"
 #include "base/split_lines.h"
 #include "cli/plan/env_file.h"
@@ -71,16 +71,6 @@ std::string SourceOf(const LaunchOptions& options, const std::string& cwd) {
     name = *script;
   }
   return fs::path(cwd) / options.chdir / name;
-}
-
-std::string ReadBeginning(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return "";
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxSourceBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
 }
 
 // The module's top-level name at the beginning of `text`, if it is one of kModules.
@@ -228,7 +218,8 @@ std::string IgnoredDefaultNotice(const LaunchOptions& options,
   const std::string file = DefaultAccelerateConfig(environment);
   if (file.empty()) return "";
   const std::string source = SourceOf(options, cwd);
-  const std::string module = source.empty() ? "" : HuggingFaceImport(ReadBeginning(source));
+  const std::string module =
+      source.empty() ? "" : HuggingFaceImport(ReadBeginning(source, kMaxSourceBytes));
   if (module.empty()) return "";
   return SanitizeForTerminal(file) + " is not obeyed (" +
          SanitizeForTerminal(fs::path(source).filename().string()) + " imports " + module + "); " +

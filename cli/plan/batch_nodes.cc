@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r";
 
-std::string_view TakeWord(std::string_view& text) {
+// The next word between blanks and tabs; a line may end with a carriage return.
+std::string_view TakeField(std::string_view& text) {
   text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
   const std::string_view word = text.substr(0, text.find_first_of(kBlanks));
   text.remove_prefix(word.size());
@@ -54,9 +55,9 @@ class NodeCounter {
 std::string AsLines(std::string_view pairs) {
   std::string lines;
   while (true) {
-    const std::string_view name = TakeWord(pairs);
+    const std::string_view name = TakeField(pairs);
     if (name.empty()) return lines;
-    lines += std::string(name) + " " + std::string(TakeWord(pairs)) + "\n";
+    lines += std::string(name) + " " + std::string(TakeField(pairs)) + "\n";
   }
 }
 
@@ -72,7 +73,7 @@ Result<std::vector<Host>> ParseSlotLines(std::string_view text, const std::strin
   int line = 0;
   for (std::string_view words : SplitLines(text)) {
     ++line;
-    const std::string_view name = TakeWord(words);
+    const std::string_view name = TakeField(words);
     if (!name.empty()) DSL_TRY(nodes.Add(name, 1, line));
   }
   return nodes.Take();
@@ -83,9 +84,9 @@ Result<std::vector<Host>> ParseSlotCounts(std::string_view text, const std::stri
   int line = 0;
   for (std::string_view words : SplitLines(text)) {
     ++line;
-    const std::string_view name = TakeWord(words);
+    const std::string_view name = TakeField(words);
     if (name.empty()) continue;
-    const std::string_view count = TakeWord(words);
+    const std::string_view count = TakeField(words);
     DSL_TRY_ASSIGN(const int slots, ParseSlotCount(count, count, Place{source, line}));
     DSL_TRY(nodes.Add(name, slots, line));
   }

@@ -1,6 +1,5 @@
 #include "cli/plan/python_environment.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,8 +7,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/proc_text.h"
 #include "base/subprocess.h"
-#include "base/unique_fd.h"
 #include "cli/plan/env_file.h"
 
 namespace dslaunch {
@@ -60,11 +59,7 @@ bool IsShell(std::string_view name) {
 }
 
 // Whether an interpreter runs the file.
-bool IsScript(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  char begin[2] = {};
-  return file && ::read(file.get(), begin, sizeof begin) == 2 && begin[0] == '#' && begin[1] == '!';
-}
+bool IsScript(const std::string& path) { return ReadBeginning(path, 2) == "#!"; }
 
 }  // namespace
 

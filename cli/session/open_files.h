@@ -4,15 +4,9 @@
 #include <cstddef>
 
 #include "base/error.h"
+#include "base/subprocess.h"
 
 namespace dslaunch {
-
-struct OpenFiles {
-  size_t limit = 0;  // of this process
-  size_t open = 0;
-};
-
-OpenFiles ReadOpenFiles();
 
 // kUnavailable: too few are left for connections to `nodes` nodes at once. Pure.
 Result<void> CheckOpenFiles(size_t nodes, const OpenFiles& files);

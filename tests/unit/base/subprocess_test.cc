@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/unique_fd.h"
 #include "tests/support/processes.h"
 
 namespace dslaunch::subprocess_test {
@@ -309,6 +311,14 @@ TEST(Spawn, SaysWhatItCannotBindTo) {
   spec.cpus.clear();
   spec.memory_nodes = {1'000};
   ExpectFailure(spec, EINVAL, "bind to memory");
+}
+
+TEST(ReadOpenFilesTest, CountsDescriptorsOfThisProcess) {
+  const OpenFiles before = ReadOpenFiles();
+  EXPECT_GE(before.open, 3u);
+  EXPECT_GT(before.limit, before.open);
+  const UniqueFd one(::dup(0));
+  EXPECT_EQ(ReadOpenFiles().open, before.open + 1);
 }
 
 }  // namespace

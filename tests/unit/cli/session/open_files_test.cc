@@ -18,11 +18,5 @@ TEST(CheckOpenFilesTest, RefusesALimitThatIsTooLowForTheNodes) {
   EXPECT_TRUE(CheckOpenFiles(1, {}).ok()) << "the limit is not known";
 }
 
-TEST(ReadOpenFilesTest, CountsThisProcess) {
-  const OpenFiles files = ReadOpenFiles();
-  EXPECT_GE(files.open, 3u);
-  EXPECT_GT(files.limit, files.open);
-}
-
 }  // namespace
 }  // namespace dslaunch::open_files_test
