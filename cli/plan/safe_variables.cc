@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
+#include "agent/host/launcher_use.h"
 #include "base/sanitize.h"
 #include "proto/contract/worker_env.h"
 
@@ -189,9 +191,12 @@ bool IsFileIn(const std::string& folder, const std::string& path) {
   return !below.empty() && *below.begin() != "..";
 }
 
-bool IsInterpreter(const std::string& word) {
-  const std::string name = fs::path(word).filename().string();
-  return name.starts_with("python") || name == "sh" || name == "bash";
+// The script of a shell, which its options come before; empty for the text of -c.
+std::string ScriptOfShell(const std::vector<std::string>& argv) {
+  for (size_t i = 1; i < argv.size() && argv[i] != "-c"; ++i) {
+    if (!argv[i].starts_with('-')) return argv[i];
+  }
+  return "";
 }
 
 }  // namespace
@@ -200,17 +205,15 @@ bool RunsCodeOf(const std::string& folder, const LaunchOptions& options) {
   if (options.program.empty() || options.runs_trainer) return false;
   if (options.form == ProgramForm::kModule) return true;  // Python looks there first
   const std::string& program = options.program.front();
-  if (!IsInterpreter(program)) {
-    // Without a slash a program is looked up in PATH, a Python script is not.
-    return (program.find('/') != std::string::npos || program.ends_with(".py")) &&
-           IsFileIn(folder, program);
+  if (IsPython(program)) {
+    const std::optional<PythonTarget> target = TargetOfPython(options.program, 0);
+    return target && (!target->module.empty() || IsFileIn(folder, options.program[target->at]));
   }
-  for (size_t i = 1; i < options.program.size(); ++i) {
-    const std::string& word = options.program[i];
-    if (!word.starts_with('-')) return IsFileIn(folder, word);
-    if (word == "-m" || word == "-c") return word == "-m";
-  }
-  return false;
+  const std::string name = fs::path(program).filename().string();
+  if (name == "sh" || name == "bash") return IsFileIn(folder, ScriptOfShell(options.program));
+  // Without a slash a program is looked up in PATH, a Python script is not.
+  return (program.find('/') != std::string::npos || program.ends_with(".py")) &&
+         IsFileIn(folder, program);
 }
 
 bool IsSafeVariable(std::string_view variable) {

@@ -1,5 +1,5 @@
-// Which environment variables a file that nobody named may set: ./dslaunch.yaml, and .deepspeed_env
-// in a folder that does not hold the program.
+// Which environment variables a file that the user did not name may set: ./dslaunch.yaml, and
+// .deepspeed_env in a folder that does not hold the program.
 #pragma once
 
 #include <string>

@@ -179,6 +179,8 @@ TEST(RunsCodeOfTest, IsTrueOfAProgramInTheFolder) {
   EXPECT_TRUE(runs({"./a.out"}));
   EXPECT_TRUE(runs({dir / "cwd/below/run.sh"}));
   EXPECT_TRUE(runs({"python3", "-u", "train.py"}));
+  EXPECT_TRUE(runs({"python3", "-W", "ignore", "train.py"}));
+  EXPECT_TRUE(runs({"python3", "-mpackage"}));
   EXPECT_TRUE(runs({"/usr/bin/bash", "below/run.sh"}));
   EXPECT_TRUE(runs({"python", "-m", "package"}));
   EXPECT_TRUE(runs({"package"}, ProgramForm::kModule));
