@@ -142,6 +142,10 @@ class Decider {
 
 }  // namespace
 
+bool IsOfRanks(const ProcessInfo& info, pid_t session, std::span<const pid_t> groups) {
+  return info.session == session || std::ranges::find(groups, info.session) != groups.end();
+}
+
 GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::time_point now,
                                         const LeftCount& left, const GracefulKillOptions& options) {
   return Decider(state, now, left, options).Decide();

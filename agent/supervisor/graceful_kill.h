@@ -10,8 +10,10 @@
 #include <csignal>
 #include <cstddef>
 #include <optional>
+#include <span>
 
 #include "base/deadline.h"
+#include "base/process_tree.h"
 
 namespace dslaunch {
 
@@ -32,6 +34,10 @@ enum class KillTargets {
   kRanks,  // the ranks, and what is in a session of theirs
   kAll,
 };
+
+// Whether a process is one of kRanks. Workers start in `session`, the supervisor's; one that has
+// made its own names it by its pid, which is in `groups`, the numbers of the workers' groups. Pure.
+bool IsOfRanks(const ProcessInfo& info, pid_t session, std::span<const pid_t> groups);
 
 // Living processes.
 struct LeftCount {

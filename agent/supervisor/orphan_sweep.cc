@@ -40,8 +40,7 @@ bool Lives(const ProcessInfo& known) {
 
 // Workers have died with their supervisor; what they had started in their session has not.
 bool IsOfRanks(const ProcessInfo& info, const Orphans& orphans) {
-  return info.session == orphans.session ||
-         std::ranges::find(orphans.groups, info.session) != orphans.groups.end();
+  return IsOfRanks(info, orphans.session, orphans.groups);
 }
 
 LeftCount Count(const std::vector<ProcessInfo>& found, const Orphans& orphans) {

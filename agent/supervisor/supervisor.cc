@@ -301,10 +301,8 @@ class Supervisor {
     return left;
   }
 
-  // Workers start in this process's session; one that has made its own names it by its pid.
   bool IsOfRanks(const ProcessInfo& info) const {
-    return info.session == session_ ||
-           std::ranges::find(workers_.groups(), info.session) != workers_.groups().end();
+    return ::dslaunch::IsOfRanks(info, session_, workers_.groups());
   }
 
   // All that must end: what descends from us, and what else is in the workers' cgroup.
