@@ -389,25 +389,42 @@ TEST_F(AcceptorTest, ANodeHasAFewConnectionsAtMost) {
   ExpectNodeGetsIn();
 }
 
-TEST_F(AcceptorTest, WithoutDescriptorsItWaitsAndGoesOn) {
-  Start();
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  std::vector<UniqueFd> all;
-  rlimit low = limit;
-  low.rlim_cur = OpenDescriptors() + 16;
-  setrlimit(RLIMIT_NOFILE, &low);
-  while (UniqueFd one{dup(0)}) all.push_back(std::move(one));
+// While it lives, this process can open no further descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &limit_);
+    rlimit low = limit_;
+    low.rlim_cur = OpenDescriptors() + 16;
+    setrlimit(RLIMIT_NOFILE, &low);
+    while (UniqueFd one{dup(0)}) all_.push_back(std::move(one));
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &limit_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit limit_{};
+  std::vector<UniqueFd> all_;
+};
+
+void ConnectTo(int port, const UniqueFd& client) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(acceptor_->port()));
+  address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_THAT(Record(),
-              ElementsAre(StartsWith("cannot accept connections: Too many open files (limit ")));
-  all.clear();
-  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+TEST_F(AcceptorTest, WithoutDescriptorsItWaitsAndGoesOn) {
+  Start();
+  const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  {
+    const NoDescriptors none_left;
+    ConnectTo(acceptor_->port(), client);
+    EXPECT_THAT(Record(),
+                ElementsAre(StartsWith("cannot accept connections: Too many open files (limit ")));
+  }
   ExpectNodeGetsIn();
 }
 
@@ -417,21 +434,11 @@ TEST_F(AcceptorTest, ClosesOldestSilentConnectionWithoutDescriptors) {
   const UniqueFd silent = Connect(acceptor_->port());
   const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   std::this_thread::sleep_for(milliseconds(600));
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  std::vector<UniqueFd> all;
-  rlimit low = limit;
-  low.rlim_cur = OpenDescriptors() + 16;
-  setrlimit(RLIMIT_NOFILE, &low);
-  while (UniqueFd one{dup(0)}) all.push_back(std::move(one));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(acceptor_->port()));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_TRUE(IsClosed(silent));
-  all.clear();
-  setrlimit(RLIMIT_NOFILE, &limit);
+  {
+    const NoDescriptors none_left;
+    ConnectTo(acceptor_->port(), client);
+    EXPECT_TRUE(IsClosed(silent));
+  }
   EXPECT_THAT(Record(2), Contains("refused a connection from 127.0.0.1: no descriptor is left for "
                                   "another connection"));
   ExpectNodeGetsIn();

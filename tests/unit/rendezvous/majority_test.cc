@@ -84,6 +84,17 @@ class ElectedTest : public CoordinatorFixture {
     }
     return false;
   }
+
+  // Nodes 1 and 2 join, and both have heard this rendezvous. Returns the time that they heard of
+  // it.
+  uint64_t HearMajority() {
+    Join(1);
+    Join(2);
+    const uint64_t first_us = Beat(1, 0).rendezvous_clock_us();
+    Beat(1, first_us);
+    Beat(2, first_us);
+    return first_us;
+  }
 };
 
 TEST_F(ElectedTest, AnAttemptBeginsOnceAMajorityHearsTheRendezvous) {
@@ -101,37 +112,26 @@ TEST_F(ElectedTest, AnAttemptBeginsOnceAMajorityHearsTheRendezvous) {
 }
 
 TEST_F(ElectedTest, EachNodeIsToldWhereTheOthersAre) {
-  Join(1);
-  Join(2);
-  const uint64_t first_us = Beat(1, 0).rendezvous_clock_us();
-  Beat(1, first_us);
-  Beat(2, first_us);
+  HearMajority();
   int told = 0;
   for (const Outgoing& one : Tick()) told += one.message.has_peers();
   EXPECT_EQ(told, 2);
 }
 
 TEST_F(ElectedTest, SendsPeersToANodeThatJoinsLate) {
-  Join(1);
-  Join(2);
-  const uint64_t first_us = Beat(1, 0).rendezvous_clock_us();
-  Beat(1, first_us);
-  Beat(2, first_us);
+  HearMajority();
   ASSERT_TRUE(Assigns(Tick()));
   EXPECT_TRUE(To(0, Join(0), Case::kPeers).has_peers());
 }
 
-// As of a machine that stood still: the other nodes may have begun another attempt meanwhile.
+// The machine may have been suspended, and the other nodes may have begun another attempt
+// meanwhile.
 TEST_F(ElectedTest, ReportsNoSuccessUnderALeaseThatIsOver) {
   const auto stops = [](const std::vector<Outgoing>& messages) {
     return std::ranges::any_of(messages,
                                [](const Outgoing& one) { return one.message.has_stop(); });
   };
-  Join(1);
-  Join(2);
-  const uint64_t first_us = Beat(1, 0).rendezvous_clock_us();
-  Beat(1, first_us);
-  Beat(2, first_us);
+  const uint64_t first_us = HearMajority();
   ASSERT_TRUE(Assigns(Tick()));
   Ready(1);
   Ready(2);
