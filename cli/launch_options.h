@@ -165,7 +165,7 @@ struct LaunchOptions {
   std::optional<Launcher> launcher;
   bool force_multi = false;           // SSH even where the only node is this machine
   std::optional<std::string> run_id;  // --rdzv_id, which ranks get; nullopt: the job's id
-  std::optional<PerNode> per_node;    // excludes hostfile filters and a launcher; nobody uses SSH
+  std::optional<PerNode> per_node;    // excludes hostfile filters and a launcher; without SSH
   DeviceChoice device = DeviceChoice::kAuto;
   int master_port = 0;            // 0: any free port
   bool master_listen_fd = false;  // rank 0 gets a socket that listens there

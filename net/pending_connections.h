@@ -20,7 +20,8 @@ class PendingConnections {
 
   // `id`: larger than all before. Who has to go, if somebody has; it has left then.
   std::optional<uint64_t> Enter(uint64_t id, const std::string& address);
-  // The id that the next one would push out if it was full; nullopt if nobody waits.
+  // The id of the connection that is closed for the next one when it is full; nullopt: none is
+  // pending.
   std::optional<uint64_t> NextToLeave() const;
   // Void if it is not there.
   void Leave(uint64_t id, const std::string& address);

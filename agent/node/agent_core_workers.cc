@@ -14,9 +14,9 @@
 
 namespace dslaunch {
 
-// What was sent before this process or its machine stood still may be read after the lease is over,
-// and Lease::Left then leaves time for renewals that are still unread: ranks that run need it, but
-// none may start in it.
+// A message that was sent before this process or its machine was suspended may be read after the
+// lease is over, and Lease::Left then leaves time for renewals that are still unread: ranks that
+// run need it, but none may start in it.
 void AgentCore::OnAssignment(const pb::RendezvousMessage& message, BootClock::time_point boot_now) {
   held_.reset();
   if (NeedsMajority() &&

@@ -65,7 +65,7 @@ class Faults {
   // In one direction, for ever.
   void CutHost() {
     const Job& job = world_.job;
-    Log(world_.NameOf(0), job.host_hears ? "is not heard by anybody" : "hears nobody");
+    Log(world_.NameOf(0), job.host_hears ? "reaches no other node" : "hears no other node");
     for (Place other = 1; other <= world_.network.front_end(); ++other) {
       if (other == world_.network.front_end() && job.host_sees_front_end) continue;
       if (!job.host_is_heard) world_.network.Cut(0, other, Timeline::kNever);

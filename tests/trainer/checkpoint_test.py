@@ -159,7 +159,7 @@ class CheckpointTest(unittest.TestCase):
         }
 
     def test_another_batch_size_or_number_of_ranks_reads_every_sample_once(self):
-        # The weights stand still, so the losses of an epoch's samples have one sum, whoever reads them.
+        # The weights do not change, so the sum of the losses of an epoch does not depend on which rank reads a sample.
         def losses(world, batch, before, **length):
             engine = {"train_batch_size": batch, "optimizer": {"type": "SGD", "params": {"lr": 1e-30}}}
             wanted = dict(self.saving(0, engine=engine), model=model, data=dict(data, shuffle=shuffle))

@@ -91,7 +91,7 @@ TEST_F(FolderLeaseTest, IsTakenRenewedAndGivenBack) {
   EXPECT_TRUE(last->released);
   EXPECT_EQ(last->owner.job_id, "4f2a");
   const auto start = Clock::now();
-  EXPECT_EQ(Take(Elsewhere())->taken_from(), "") << "whoever comes next takes it at once";
+  EXPECT_EQ(Take(Elsewhere())->taken_from(), "") << "the next owner takes it at once";
   EXPECT_LT(Clock::now() - start, kFast.dead_after);
 }
 

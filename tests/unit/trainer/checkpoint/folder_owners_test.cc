@@ -32,7 +32,7 @@ constexpr LeaseTimes kFast{.renew_every = milliseconds(20),
                            .look_every = milliseconds(5)};
 constexpr char kGood[] = "good";
 
-// A job that saves. What it is told comes as lines: "begin 3", "commit 3", "settle 3", "leave 0".
+// A job that saves. It reads its commands as lines: "begin 3", "commit 3", "settle 3", "leave 0".
 class Job {
  public:
   explicit Job(const std::string& folder) : folder_(folder) {
@@ -191,7 +191,7 @@ class FolderOwnersTest : public testing::Test {
     for (size_t k = done; k < std::size(kSteps); ++k) {
       const std::string answer = back.Ask(kSteps[k], begun);
       if (suspended == 2) {
-        EXPECT_EQ(answer, kGood) << "nobody has had the folder since";
+        EXPECT_EQ(answer, kGood) << "no other job has had the folder since";
       } else if (k != 1) {
         EXPECT_THAT(answer, HasSubstr("no longer has the lease"));
       } else {  // who has taken the folder has removed what was begun there
@@ -233,8 +233,8 @@ TEST_F(FolderOwnersTest, InEachPartOfASave) {
   }
 }
 
-// As a user does, or an older version that had the folder meanwhile.
-TEST_F(FolderOwnersTest, WhereTheLeaseIsGoneToo) {
+// A user may delete it, or an older version that had the folder meanwhile.
+TEST_F(FolderOwnersTest, SuspendedOwnerLosesItsFolderWithADeletedLease) {
   Try({Fate::kSuspended, Fate::kKilled, Fate::kLives}, 0, /*late=*/true, /*lease_goes=*/true);
 }
 
