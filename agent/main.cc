@@ -25,9 +25,9 @@
 #include "agent/relay/relay.h"
 #include "agent/supervisor/resume_socket.h"
 #include "agent/supervisor/supervisor.h"
-#include "base/build_id.h"
 #include "base/exit_code.h"
-#include "base/hex.h"
+#include "base/os/build_id.h"
+#include "base/text/hex.h"
 #include "proto/contract/job_id.h"
 
 namespace {

@@ -1,7 +1,7 @@
 // Functions of the C library for a dslaunch-agent that is linked statically, in place of those that
 // would load libraries of the node: another glibc's, which would crash it. That is how static
 // programs of glibc resolve names (NSS) and open libraries. The agent needs neither: it is given
-// numeric addresses only, looks accounts up by base/accounts.h, and asks nvidia-smi about GPUs.
+// numeric addresses only, looks accounts up by base/os/accounts.h, and asks nvidia-smi about GPUs.
 // Callers are our own numeric look-ups and what gRPC, c-ares and OpenSSL have for other programs.
 #include <arpa/inet.h>
 #include <dlfcn.h>  // Dl_info

@@ -17,9 +17,9 @@
 #include <random>
 #include <string>
 
-#include "base/process_tree.h"
-#include "base/sanitize.h"
-#include "base/subprocess.h"
+#include "base/os/process_tree.h"
+#include "base/os/subprocess.h"
+#include "base/text/sanitize.h"
 #include "cli/commands/doctor.h"
 #include "cli/commands/dry_run.h"
 #include "cli/commands/help_topics.h"
@@ -28,8 +28,8 @@
 #include "cli/commands/recipe_commands.h"
 #include "cli/commands/slurm_shares.h"
 #include "cli/commands/version.h"
-#include "cli/engines/slurm_job.h"
-#include "cli/engines/transport_choice.h"
+#include "cli/launchers/slurm_job.h"
+#include "cli/launchers/transport_choice.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/doctor_command.h"

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/sanitize.h"
-#include "base/suggest.h"
+#include "base/text/sanitize.h"
+#include "base/text/suggest.h"
 
 namespace dslaunch {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 #include "hostfiles/host_words.h"
 #include "hostfiles/hostfile_yaml.h"

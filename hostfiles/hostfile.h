@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/node_target.h"
+#include "hostfiles/node_target.h"
 
 namespace dslaunch {
 

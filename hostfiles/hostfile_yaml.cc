@@ -13,8 +13,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/sanitize.h"
-#include "base/suggest.h"
+#include "base/text/sanitize.h"
+#include "base/text/suggest.h"
 #include "hostfiles/host_words.h"
 
 namespace dslaunch {

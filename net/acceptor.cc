@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "net/connection.h"
 #include "net/pending_connections.h"
 #include "net/tls_relay.h"

@@ -14,9 +14,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/brief_run.h"
-#include "base/proc_text.h"
-#include "base/subprocess.h"
+#include "base/os/brief_run.h"
+#include "base/os/proc_text.h"
+#include "base/os/subprocess.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "net/connect_attempt.h"
 #include "net/tls_relay.h"
 

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "base/digest/sha256.h"
-#include "base/hex.h"
+#include "base/text/hex.h"
 
 namespace dslaunch {
 namespace {

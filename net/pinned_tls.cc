@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 
-#include "base/hex.h"
+#include "base/text/hex.h"
 #include "net/pre_shared_key.h"
 #include "net/tls.h"
 

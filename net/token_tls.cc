@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "net/pre_shared_key.h"
 #include "net/tls_relay.h"
 

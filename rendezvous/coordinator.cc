@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/size_text.h"
+#include "base/text/size_text.h"
 #include "net/addresses.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"

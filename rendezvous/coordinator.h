@@ -22,7 +22,7 @@
 
 #include "base/deadline.h"
 #include "base/exit_code.h"
-#include "base/joined_range.h"
+#include "base/text/joined_range.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/first_cause.h"
 #include "rendezvous/hang.h"

@@ -1,6 +1,6 @@
 #include "rendezvous/join_addresses.h"
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "base/cpu_list.h"
+#include "base/text/cpu_list.h"
 
 namespace dslaunch {
 namespace {

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "agent/host/folder_names.h"
-#include "base/cpu_list.h"
+#include "base/text/cpu_list.h"
 
 namespace dslaunch {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/proc_text.h"
-#include "base/sanitize.h"
+#include "base/os/proc_text.h"
+#include "base/text/sanitize.h"
 #include "proto/contract/peer_failure.h"
 
 namespace dslaunch {

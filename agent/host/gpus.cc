@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "agent/host/folder_names.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/proc_text.h"
-#include "base/sanitize.h"
+#include "base/os/proc_text.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

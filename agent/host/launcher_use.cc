@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/proc_text.h"
-#include "base/sanitize.h"
-#include "base/split_lines.h"
+#include "base/os/proc_text.h"
+#include "base/text/sanitize.h"
+#include "base/text/split_lines.h"
 
 namespace dslaunch {
 namespace {

@@ -12,11 +12,11 @@
 #include <filesystem>
 #include <sstream>
 
-#include "base/accounts.h"
-#include "base/child_watch.h"
 #include "base/deadline.h"
-#include "base/proc_text.h"
-#include "base/subprocess.h"
+#include "base/os/accounts.h"
+#include "base/os/child_watch.h"
+#include "base/os/proc_text.h"
+#include "base/os/subprocess.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 
 namespace dslaunch {
 namespace {

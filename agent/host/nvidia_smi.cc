@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "agent/host/program.h"
-#include "base/brief_run.h"
 #include "base/errno_text.h"
-#include "base/proc_text.h"
-#include "base/sanitize.h"
-#include "base/signal_name.h"
+#include "base/os/brief_run.h"
+#include "base/os/proc_text.h"
+#include "base/text/sanitize.h"
+#include "base/text/signal_name.h"
 
 namespace dslaunch {
 namespace {

@@ -9,7 +9,7 @@
 #include <charconv>
 #include <csignal>
 
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 
 namespace dslaunch {
 

@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "base/deadline.h"
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

@@ -12,7 +12,7 @@
 #include "agent/host/interpreter.h"
 #include "agent/host/launcher_use.h"
 #include "agent/host/script_options.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 
 namespace dslaunch {
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 
 namespace dslaunch {
 namespace {

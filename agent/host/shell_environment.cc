@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/child_watch.h"
-#include "base/proc_text.h"
-#include "base/sanitize.h"
-#include "base/signal_name.h"
-#include "base/subprocess.h"
+#include "base/os/child_watch.h"
+#include "base/os/proc_text.h"
+#include "base/os/subprocess.h"
+#include "base/text/sanitize.h"
+#include "base/text/signal_name.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

@@ -11,9 +11,9 @@
 #include <tuple>
 #include <utility>
 
-#include "base/proc_text.h"
-#include "base/process_tree.h"
-#include "base/sanitize.h"
+#include "base/os/proc_text.h"
+#include "base/os/process_tree.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

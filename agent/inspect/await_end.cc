@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/build_id.h"
 #include "base/deadline.h"
 #include "base/exit_code.h"
-#include "base/proc_text.h"
-#include "base/process_tree.h"
-#include "base/socket_pair.h"
+#include "base/os/build_id.h"
+#include "base/os/proc_text.h"
+#include "base/os/process_tree.h"
+#include "base/os/socket_pair.h"
 
 namespace dslaunch {
 namespace {

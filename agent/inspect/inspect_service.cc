@@ -20,7 +20,7 @@
 #include "agent/node/attach_socket.h"
 #include "agent/node/kept_result.h"
 #include "base/deadline.h"
-#include "base/process_tree.h"
+#include "base/os/process_tree.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/contract/job_id.h"
 #include "proto/contract/worker_env.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/ownership.h"
+#include "base/os/ownership.h"
 #include "proto/contract/job_paths.h"
 
 namespace dslaunch {

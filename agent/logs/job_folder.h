@@ -15,7 +15,7 @@ namespace dslaunch {
 class JobFolder {
  public:
   // The path of a BASE/JOB_ID/nodes/NODE that is there; empty when it is not. kIo: another user may
-  // have made it or may change it (base/ownership.h), so nothing in it is to be read.
+  // have made it or may change it (base/os/ownership.h), so nothing in it is to be read.
   static Result<std::string> Find(const std::string& base, const std::string& job_id,
                                   const std::string& node_name, const Environment& environment);
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "agent/logs/log_space.h"
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 
 namespace dslaunch {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "agent/node/agent_core.h"
 #include "base/exit_code.h"
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/job_result.h"
 

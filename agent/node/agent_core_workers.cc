@@ -6,8 +6,8 @@
 
 #include "agent/node/agent_core.h"
 #include "base/errno_text.h"
-#include "base/signal_name.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
+#include "base/text/signal_name.h"
 #include "proto/contract/status_line.h"
 #include "proto/wire/cause.h"
 #include "rendezvous/majority.h"

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/ownership.h"
-#include "base/unix_socket.h"
+#include "base/os/ownership.h"
+#include "base/os/unix_socket.h"
 
 namespace dslaunch {
 namespace {

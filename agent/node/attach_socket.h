@@ -24,7 +24,7 @@ std::vector<std::string> SocketFolders(const char* xdg_runtime_dir, uid_t user);
 std::string SocketName(const std::string& job_id, uint32_t node_index);
 
 // Makes `folder` if it is missing, and checks that only the user and root can change or enter it:
-// OpenOwnFolder (base/ownership.h) accepts it, its mode is 0700, and it is not on a network file
+// OpenOwnFolder (base/os/ownership.h) accepts it, its mode is 0700, and it is not on a network file
 // system, where a socket could not be connected to. The error says what is wrong.
 Result<void> CheckSocketFolder(const std::string& folder, uid_t user);
 

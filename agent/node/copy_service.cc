@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "agent/node/copy_receiver.h"
-#include "base/start_thread.h"
+#include "base/os/start_thread.h"
 
 namespace dslaunch {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "agent/node/attach_socket.h"
-#include "base/ownership.h"
+#include "base/os/ownership.h"
 #include "proto/wire/job_result.h"
 
 namespace dslaunch {

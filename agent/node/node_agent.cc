@@ -22,8 +22,8 @@
 #include "agent/mpi/mpi_environment.h"
 #include "agent/node/rendezvous_options.h"
 #include "base/errno_text.h"
-#include "base/pass_fd.h"
-#include "base/process_tree.h"
+#include "base/os/pass_fd.h"
+#include "base/os/process_tree.h"
 #include "proto/contract/old_jobs.h"
 #include "proto/contract/worker_env.h"
 

@@ -10,7 +10,7 @@
 #include "agent/host/python_environment.h"
 #include "agent/host/shell_environment.h"
 #include "agent/node/copy_receiver.h"
-#include "base/usable_cores.h"
+#include "base/os/usable_cores.h"
 #include "net/addresses.h"
 
 namespace dslaunch {

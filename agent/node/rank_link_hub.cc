@@ -14,8 +14,8 @@
 #include <sstream>
 #include <utility>
 
-#include "base/pass_fd.h"
-#include "base/socket_pair.h"
+#include "base/os/pass_fd.h"
+#include "base/os/socket_pair.h"
 #include "net/addresses.h"
 
 namespace dslaunch {

@@ -12,7 +12,7 @@
 #include "agent/host/shared_memory.h"
 #include "agent/logs/log_space.h"
 #include "agent/logs/log_tail.h"
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 #include "proto/wire/cause.h"
 
 namespace dslaunch {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "base/pass_fd.h"
+#include "base/os/pass_fd.h"
 
 namespace dslaunch {
 

@@ -20,8 +20,8 @@
 
 #include "base/deadline.h"
 #include "base/errno_text.h"
-#include "base/socket_pair.h"
-#include "base/subprocess.h"
+#include "base/os/socket_pair.h"
+#include "base/os/subprocess.h"
 
 namespace dslaunch {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/own_cgroup.h"
-#include "base/proc_text.h"
+#include "base/os/own_cgroup.h"
+#include "base/os/proc_text.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/process_tree.h"
+#include "base/os/process_tree.h"
 
 namespace dslaunch {
 

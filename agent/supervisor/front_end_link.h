@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "base/unique_fd.h"
-#include "net/resume/resumable_stream.h"
-#include "net/resume/resume_words.h"
+#include "net/resumable/resumable_stream.h"
+#include "net/resumable/resume_words.h"
 
 namespace dslaunch {
 

@@ -13,7 +13,7 @@
 #include <span>
 
 #include "base/deadline.h"
-#include "base/process_tree.h"
+#include "base/os/process_tree.h"
 
 namespace dslaunch {
 

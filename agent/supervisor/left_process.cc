@@ -1,6 +1,6 @@
 #include "agent/supervisor/left_process.h"
 
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 
 namespace dslaunch {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/process_tree.h"
+#include "base/os/process_tree.h"
 #include "proto/job.pb.h"
 
 namespace dslaunch {

@@ -8,7 +8,7 @@
 
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/serving_process.h"
-#include "base/process_tree.h"
+#include "base/os/process_tree.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {

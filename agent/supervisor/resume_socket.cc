@@ -14,7 +14,7 @@
 #include "agent/supervisor/stdio_pump.h"
 #include "base/errno_text.h"
 #include "base/exit_code.h"
-#include "base/unix_socket.h"
+#include "base/os/unix_socket.h"
 
 namespace dslaunch {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "agent/supervisor/stdio_pump.h"
 #include "base/exit_code.h"
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "proto/wire/channel.h"
 
 namespace dslaunch {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 
 namespace dslaunch {
 namespace {

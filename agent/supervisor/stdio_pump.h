@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "agent/supervisor/supervisor_pump.h"
-#include "base/build_id.h"
+#include "base/os/build_id.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/exit_code.h"
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 #include "proto/wire/lease.h"
 
 namespace dslaunch {

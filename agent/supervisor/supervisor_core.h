@@ -26,7 +26,7 @@
 #include "agent/supervisor/worker_table.h"
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 #include "proto/supervisor.pb.h"
 
 namespace dslaunch {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "agent/supervisor/cgroup.h"
-#include "base/pass_fd.h"
-#include "base/unix_socket.h"
+#include "base/os/pass_fd.h"
+#include "base/os/unix_socket.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {

@@ -17,7 +17,7 @@
 
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_status.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 #include "proto/supervisor.pb.h"
 
 namespace dslaunch {

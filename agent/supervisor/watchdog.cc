@@ -9,9 +9,9 @@
 #include <csignal>
 #include <utility>
 
-#include "base/child_watch.h"
 #include "base/deadline.h"
-#include "base/subprocess.h"
+#include "base/os/child_watch.h"
+#include "base/os/subprocess.h"
 
 namespace dslaunch {
 namespace {

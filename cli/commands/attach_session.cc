@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 #include "cli/session/agent_call.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/wire/cause.h"

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/sanitize.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/sanitize.h"
-#include "base/suggest.h"
-#include "base/text_table.h"
+#include "base/text/sanitize.h"
+#include "base/text/suggest.h"
+#include "base/text/text_table.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
 #include "cli/options/option_table.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/put_file.h"
+#include "base/os/put_file.h"
 #include "cli/commands/hostfile_report.h"
 #include "cli/commands/hostfile_sources.h"
 #include "cli/commands/node_inspection.h"

@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "base/count.h"
-#include "base/sanitize.h"
-#include "base/text_table.h"
+#include "base/text/sanitize.h"
+#include "base/text/text_table.h"
 
 namespace dslaunch {
 namespace {

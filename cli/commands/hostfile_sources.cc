@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "hostfiles/host_words.h"
 
 namespace dslaunch {

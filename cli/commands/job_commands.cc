@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/ownership.h"
-#include "base/process_tree.h"
-#include "base/put_file.h"
-#include "base/sanitize.h"
+#include "base/os/ownership.h"
+#include "base/os/process_tree.h"
+#include "base/os/put_file.h"
+#include "base/text/sanitize.h"
 #include "cli/commands/attach_session.h"
 #include "cli/commands/job_end.h"
 #include "cli/commands/job_view.h"

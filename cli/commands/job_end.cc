@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/sanitize.h"
-#include "base/split_lines.h"
-#include "base/text_table.h"
+#include "base/text/sanitize.h"
+#include "base/text/split_lines.h"
+#include "base/text/text_table.h"
 #include "cli/session/job_summary.h"
 #include "cli/session/summary_json.h"
 #include "proto/wire/job_result.h"

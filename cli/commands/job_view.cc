@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/sanitize.h"
-#include "base/size_text.h"
-#include "base/suggest.h"
-#include "base/text_table.h"
+#include "base/text/sanitize.h"
+#include "base/text/size_text.h"
+#include "base/text/suggest.h"
+#include "base/text/text_table.h"
 #include "proto/contract/status_line.h"
 #include "proto/wire/cause.h"
 

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 
 namespace dslaunch {
 LogsSession::LogsSession(JobRecord record, AgentBinary agent, JobCommand command,

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/count.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/report/report_files.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "cli/engines/engine_command.h"
+#include "cli/launchers/engine_command.h"
 #include "cli/plan/launch_plan.h"
 
 namespace dslaunch {

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/build_id.h"
-#include "base/proc_text.h"
+#include "base/os/build_id.h"
+#include "base/os/proc_text.h"
 #include "cli/commands/commit.h"
 
 namespace dslaunch {

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "base/sanitize.h"
-#include "base/suggest.h"
+#include "base/text/sanitize.h"
+#include "base/text/suggest.h"
 #include "cli/options/option_values.h"
 #include "cli/options/other_launchers.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/options/option_readers.h"
 #include "hostfiles/hostfile.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
 

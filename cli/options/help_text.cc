@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/split_lines.h"
+#include "base/text/split_lines.h"
 #include "cli/options/option_table.h"
 
 namespace dslaunch {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
 #include "cli/options/option_values.h"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/sanitize.h"
-#include "base/suggest.h"
+#include "base/text/sanitize.h"
+#include "base/text/suggest.h"
 #include "cli/options/option_values.h"
 #include "cli/plan/recipe.h"
 #include "cli/plan/safe_variables.h"

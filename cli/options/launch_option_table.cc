@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/options/option_readers.h"
 #include "cli/options/other_launchers.h"
 #include "hostfiles/hostfile.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/exit_code_meanings.h"
-#include "base/split_lines.h"
+#include "base/text/split_lines.h"
+#include "cli/options/exit_code_meanings.h"
 #include "cli/options/option_table.h"
 #include "proto/contract/variable_meanings.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "agent/host/launcher_use.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/option_table.h"
 #include "cli/plan/secrets.h"

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <utility>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/plan/secrets.h"
 #include "hostfiles/hostfile.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/options/options.h"
 
 namespace dslaunch {

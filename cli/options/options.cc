@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/sanitize.h"
-#include "base/size_text.h"
+#include "base/text/sanitize.h"
+#include "base/text/size_text.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
 #include "cli/options/job_command.h"

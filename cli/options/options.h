@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/launch_options.h"
+#include "cli/request/launch_options.h"
 
 namespace dslaunch {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/options/option_readers.h"
 
 namespace dslaunch {

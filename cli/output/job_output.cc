@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/sanitize.h"
-#include "base/size_text.h"
+#include "base/text/sanitize.h"
+#include "base/text/size_text.h"
 #include "proto/contract/status_line.h"
 
 namespace dslaunch {

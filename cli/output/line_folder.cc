@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "base/rank_list.h"
+#include "base/text/rank_list.h"
 
 namespace dslaunch {
 namespace {

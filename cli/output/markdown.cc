@@ -4,7 +4,7 @@
 #include <cctype>
 #include <vector>
 
-#include "base/split_lines.h"
+#include "base/text/split_lines.h"
 
 namespace dslaunch {
 namespace {

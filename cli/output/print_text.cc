@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "base/proc_text.h"
-#include "base/subprocess.h"
+#include "base/os/proc_text.h"
+#include "base/os/subprocess.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

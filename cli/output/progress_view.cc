@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/size_text.h"
+#include "base/text/size_text.h"
 
 namespace dslaunch {
 namespace {

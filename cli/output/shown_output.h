@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/launch_options.h"
+#include "cli/request/launch_options.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {

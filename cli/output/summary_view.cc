@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/rank_list.h"
-#include "base/sanitize.h"
-#include "base/signal_name.h"
-#include "base/size_text.h"
-#include "base/split_lines.h"
+#include "base/text/rank_list.h"
+#include "base/text/sanitize.h"
+#include "base/text/signal_name.h"
+#include "base/text/size_text.h"
+#include "base/text/split_lines.h"
 
 namespace dslaunch {
 namespace {

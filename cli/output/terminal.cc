@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/output/shown_width.h"
 
 namespace dslaunch {

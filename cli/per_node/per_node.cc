@@ -18,7 +18,7 @@
 
 #include "base/count.h"
 #include "base/digest/sha256.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/per_node/per_node_member.h"
 #include "cli/per_node/per_node_token.h"
 #include "cli/plan/job_program.h"

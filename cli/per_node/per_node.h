@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/unique_fd.h"
-#include "cli/launch_options.h"
 #include "cli/per_node/per_node_admission.h"
 #include "cli/per_node/transport_inbound.h"
 #include "cli/plan/launch_plan.h"
+#include "cli/request/launch_options.h"
 #include "cli/session/session.h"
 #include "hostfiles/hostfile.h"
 #include "proto/job.pb.h"

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/sanitize.h"
-#include "base/signal_name.h"
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
+#include "base/text/sanitize.h"
+#include "base/text/signal_name.h"
 #include "cli/session/agent_call.h"
 #include "cli/session/handled_signals.h"
 #include "cli/session/summary_json.h"

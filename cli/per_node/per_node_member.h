@@ -14,10 +14,10 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "cli/launch_options.h"
 #include "cli/output/job_output.h"
 #include "cli/output/shown_output.h"
 #include "cli/per_node/per_node_stream.h"
+#include "cli/request/launch_options.h"
 #include "cli/session/event_reader.h"
 #include "cli/transport/transport.h"
 #include "net/loop_poster.h"

@@ -7,7 +7,7 @@
 #include <asio/post.hpp>
 #include <utility>
 
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "cli/per_node/per_node_admission.h"
 
 namespace dslaunch {

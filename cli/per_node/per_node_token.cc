@@ -12,10 +12,10 @@
 #include <string_view>
 
 #include "base/errno_text.h"
-#include "base/hex.h"
-#include "base/ownership.h"
-#include "base/random_bytes.h"
-#include "base/sanitize.h"
+#include "base/os/ownership.h"
+#include "base/os/random_bytes.h"
+#include "base/text/hex.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

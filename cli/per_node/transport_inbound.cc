@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/sanitize.h"
-#include "base/signal_name.h"
+#include "base/text/sanitize.h"
+#include "base/text/signal_name.h"
 #include "net/certificate_authority.h"
 #include "net/connection.h"
 

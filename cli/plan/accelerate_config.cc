@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/proc_text.h"
-#include "base/sanitize.h"
-#include "base/split_lines.h"
+#include "base/os/proc_text.h"
+#include "base/text/sanitize.h"
+#include "base/text/split_lines.h"
 #include "cli/plan/env_file.h"
 #include "cli/plan/plan_info.h"
 #include "cli/plan/yaml_document.h"

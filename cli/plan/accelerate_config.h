@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/launch_options.h"
 #include "cli/plan/launch_plan.h"
+#include "cli/request/launch_options.h"
 
 namespace dslaunch {
 

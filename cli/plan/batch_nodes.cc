@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/sanitize.h"
-#include "base/split_lines.h"
+#include "base/text/sanitize.h"
+#include "base/text/split_lines.h"
 #include "hostfiles/host_words.h"
 
 namespace dslaunch {

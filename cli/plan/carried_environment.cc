@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/plan/env_file.h"
 #include "proto/contract/worker_env.h"
 

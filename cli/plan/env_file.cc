@@ -10,8 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/ownership.h"
-#include "base/sanitize.h"
+#include "base/os/ownership.h"
+#include "base/text/sanitize.h"
 #include "cli/plan/safe_variables.h"
 #include "cli/plan/secrets.h"
 #include "proto/contract/worker_env.h"

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "base/error.h"
-#include "cli/launch_options.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/user_stdin.h"
+#include "cli/request/launch_options.h"
 #include "proto/agent.pb.h"
 #include "proto/job.pb.h"
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string_view>
 
-#include "base/cpu_list.h"
-#include "base/sanitize.h"
+#include "base/text/cpu_list.h"
+#include "base/text/sanitize.h"
 #include "cli/plan/carried_environment.h"
 #include "proto/contract/accelerate_config.h"
 #include "proto/contract/worker_env.h"

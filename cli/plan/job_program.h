@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/launch_options.h"
 #include "cli/plan/accelerate_config.h"
 #include "cli/plan/env_file.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/python_environment.h"
+#include "cli/request/launch_options.h"
 #include "proto/job.pb.h"
 
 namespace dslaunch {

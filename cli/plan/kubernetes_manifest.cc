@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/launch_options.h"
 #include "cli/plan/slurm_allocation.h"
+#include "cli/request/launch_options.h"
 
 namespace dslaunch {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/plan/safe_variables.h"
 #include "hostfiles/host_filter.h"
 

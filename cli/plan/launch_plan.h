@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/launch_options.h"
 #include "cli/plan/batch_nodes.h"
 #include "cli/plan/slurm_allocation.h"
+#include "cli/request/launch_options.h"
 #include "hostfiles/hostfile.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/rank_numbering.h"

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/launch_options.h"
+#include "cli/request/launch_options.h"
 
 namespace dslaunch {
 

@@ -16,10 +16,10 @@
 
 #include "agent/host/gpus.h"
 #include "base/errno_text.h"
-#include "base/ownership.h"
-#include "base/sanitize.h"
+#include "base/os/ownership.h"
+#include "base/os/usable_cores.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
-#include "base/usable_cores.h"
 
 namespace dslaunch {
 namespace {

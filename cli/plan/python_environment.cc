@@ -7,8 +7,8 @@
 #include <iterator>
 #include <string_view>
 
-#include "base/proc_text.h"
-#include "base/subprocess.h"
+#include "base/os/proc_text.h"
+#include "base/os/subprocess.h"
 #include "cli/plan/env_file.h"
 
 namespace dslaunch {

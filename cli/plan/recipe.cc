@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "base/sanitize.h"
-#include "base/suggest.h"
+#include "base/text/sanitize.h"
+#include "base/text/suggest.h"
 #include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
 #include "trainer/config/auto_values.h"

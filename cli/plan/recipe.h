@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/launch_options.h"
 #include "cli/plan/key_origins.h"
 #include "cli/plan/yaml_document.h"
+#include "cli/request/launch_options.h"
 
 namespace dslaunch {
 

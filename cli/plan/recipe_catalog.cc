@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <set>
 
-#include "base/exported_symbols.h"
-#include "base/sanitize.h"
-#include "base/split_lines.h"
-#include "base/suggest.h"
-#include "base/text_table.h"
+#include "base/os/exported_symbols.h"
+#include "base/text/sanitize.h"
+#include "base/text/split_lines.h"
+#include "base/text/suggest.h"
+#include "base/text/text_table.h"
 #include "cli/plan/yaml_document.h"
 #include "trainer/config/key_reference.h"
 #include "trainer/config/other_names.h"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "agent/host/launcher_use.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/launch_options.h"
+#include "cli/request/launch_options.h"
 #include "hostfiles/hostfile.h"
 
 namespace dslaunch {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/plan/slurm_node_list.h"
 
 namespace dslaunch {

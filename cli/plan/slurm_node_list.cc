@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

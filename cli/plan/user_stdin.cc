@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 
-#include "base/process_tree.h"
-#include "base/sanitize.h"
+#include "base/os/process_tree.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

@@ -18,8 +18,8 @@
 #include <sstream>
 #include <vector>
 
-#include "base/ownership.h"
-#include "base/sanitize.h"
+#include "base/os/ownership.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

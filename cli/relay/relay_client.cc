@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "proto/wire/channel.h"
 
 namespace dslaunch {

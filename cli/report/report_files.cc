@@ -6,7 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 #include "proto/wire/peer_check.h"
 

@@ -10,8 +10,8 @@
 
 #include "base/digest/sha256.h"
 #include "base/errno_text.h"
-#include "base/hex.h"
-#include "base/sanitize.h"
+#include "base/text/hex.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 #include "proto/contract/copies.h"
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 #include "cli/plan/secrets.h"
 #include "cli/session/job_record.h"
 #include "cli/session/job_summary.h"

@@ -1,6 +1,6 @@
 #include "cli/session/event_text.h"
 
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 #include "proto/wire/cause.h"
 
 namespace dslaunch {

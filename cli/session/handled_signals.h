@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 
 namespace dslaunch {
 

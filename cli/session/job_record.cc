@@ -16,8 +16,8 @@
 #include <tuple>
 
 #include "base/count.h"
-#include "base/ownership.h"
-#include "base/sanitize.h"
+#include "base/os/ownership.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 #include "proto/contract/job_paths.h"
 #include "proto/contract/old_jobs.h"

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/node_target.h"
-#include "base/ownership.h"
+#include "base/os/ownership.h"
 #include "base/unique_fd.h"
-#include "cli/launch_options.h"
+#include "cli/request/launch_options.h"
+#include "hostfiles/node_target.h"
 
 namespace dslaunch {
 
@@ -51,7 +51,7 @@ Result<UniqueFd> OpenFrontEndFolder(const std::string& path, bool in_log_dir, If
 Result<void> WriteJobRecord(const std::string& jobs_folder, const JobRecord& record);
 
 // kBadInput when there is no such job or its record cannot be understood; kIo, also where the
-// record is not this user's own (base/ownership.h).
+// record is not this user's own (base/os/ownership.h).
 Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::string& job_id);
 
 // Every job of the folder that can be read, oldest first. Other folders are passed over. kIo:

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/start_thread.h"
+#include "base/os/start_thread.h"
 #include "cli/session/agent_call.h"
 #include "cli/session/copy_call.h"
 #include "proto/wire/channel.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/backoff.h"
-#include "base/start_thread.h"
+#include "base/os/start_thread.h"
 #include "cli/session/session_core.h"
 
 namespace dslaunch {

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "base/error.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 
 namespace dslaunch {
 

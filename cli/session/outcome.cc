@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "base/exit_code.h"
-#include "base/split_lines.h"
+#include "base/text/split_lines.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "base/ownership.h"
+#include "base/os/ownership.h"
 #include "cli/session/job_record.h"
 #include "proto/contract/status_line.h"
 

@@ -8,10 +8,10 @@
 #include <variant>
 
 #include "base/count.h"
-#include "base/proc_text.h"
-#include "base/sanitize.h"
-#include "base/signal_name.h"
-#include "base/size_text.h"
+#include "base/os/proc_text.h"
+#include "base/text/sanitize.h"
+#include "base/text/signal_name.h"
+#include "base/text/size_text.h"
 #include "cli/session/call_times.h"
 #include "cli/session/handled_signals.h"
 #include "cli/session/job_record.h"

@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "base/deadline.h"
-#include "cli/launch_options.h"
+#include "cli/request/launch_options.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/rank_list.h"
-#include "base/signal_name.h"
+#include "base/text/rank_list.h"
+#include "base/text/signal_name.h"
 #include "cli/session/call_times.h"
 #include "cli/session/event_text.h"
 #include "proto/wire/cause.h"

@@ -17,13 +17,13 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/silence.h"
 #include "cli/session/end_decision.h"
 #include "cli/session/failover_decision.h"
 #include "cli/session/job_state.h"
 #include "cli/session/outcome.h"
 #include "cli/session/session_action.h"
 #include "cli/session/session_options.h"
+#include "cli/session/silence.h"
 
 namespace dslaunch {
 

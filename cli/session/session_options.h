@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "cli/launch_options.h"
 #include "cli/output/shown_output.h"
 #include "cli/plan/launch_plan.h"
+#include "cli/request/launch_options.h"
 #include "cli/session/copy_list.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/line_tag.h"

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/deadline.h"
-#include "base/put_file.h"
-#include "base/signal_name.h"
+#include "base/os/put_file.h"
+#include "base/text/signal_name.h"
 
 namespace dslaunch {
 namespace {

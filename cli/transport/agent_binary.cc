@@ -8,10 +8,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/build_id.h"
 #include "base/digest/sha256.h"
-#include "base/hex.h"
-#include "base/sanitize.h"
+#include "base/os/build_id.h"
+#include "base/text/hex.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

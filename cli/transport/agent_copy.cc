@@ -9,9 +9,9 @@
 
 #include "base/digest/sha256.h"
 #include "base/errno_text.h"
-#include "base/hex.h"
-#include "base/ownership.h"
-#include "base/sanitize.h"
+#include "base/os/ownership.h"
+#include "base/text/hex.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

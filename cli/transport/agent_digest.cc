@@ -5,9 +5,9 @@
 
 #include <cstdlib>
 
-#include "base/hex.h"
-#include "base/ownership.h"
-#include "base/put_file.h"
+#include "base/os/ownership.h"
+#include "base/os/put_file.h"
+#include "base/text/hex.h"
 #include "cli/transport/agent_binary.h"
 #include "proto/contract/job_paths.h"
 

@@ -22,7 +22,7 @@ struct AgentRole {
   std::string job_id;              // for kAttach; IsJobId(job_id)
   uint32_t node_index = 0;         // for kAttach
   bool resumable = false;          // for kJob and kDetachable: its stream outlives its connection
-  std::string resume_socket = {};  // for kResume: of its ticket (net/resume/resume_words.h)
+  std::string resume_socket = {};  // for kResume: of its ticket (net/resumable/resume_words.h)
   std::string start_nonce = {};    // for kAwaitEnd: what that start was given
   // For kJob and kDetachable: in a job of Slurm's, which signals all processes of it to end it.
   bool in_step = false;

@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "base/errno_text.h"
-#include "base/sanitize.h"
-#include "base/signal_name.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
+#include "base/text/sanitize.h"
+#include "base/text/signal_name.h"
 #include "cli/transport/hello.h"
 
 namespace dslaunch {

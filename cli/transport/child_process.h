@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/child_watch.h"
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/os/child_watch.h"
 #include "base/unique_fd.h"
 #include "cli/transport/running_program.h"
 

@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "base/build_id.h"
-#include "base/hex.h"
-#include "base/random_bytes.h"
+#include "base/os/build_id.h"
+#include "base/os/random_bytes.h"
+#include "base/text/hex.h"
 
 namespace dslaunch {
 namespace {

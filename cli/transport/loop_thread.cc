@@ -5,7 +5,7 @@
 
 #include "base/deadline.h"
 #include "base/mutex.h"
-#include "base/start_thread.h"
+#include "base/os/start_thread.h"
 
 namespace dslaunch {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
-#include "base/sanitize.h"
-#include "base/subprocess.h"
-#include "base/substitute.h"
+#include "base/os/subprocess.h"
+#include "base/text/sanitize.h"
+#include "base/text/substitute.h"
 #include "cli/transport/ssh_bootstrap.h"
 
 namespace dslaunch {

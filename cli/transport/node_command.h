@@ -9,8 +9,8 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/node_target.h"
 #include "cli/transport/ssh_configs.h"
+#include "hostfiles/node_target.h"
 
 namespace dslaunch {
 

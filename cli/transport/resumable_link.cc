@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/backoff.h"
-#include "base/socket_pair.h"
-#include "base/start_thread.h"
+#include "base/os/socket_pair.h"
+#include "base/os/start_thread.h"
 
 namespace dslaunch {
 namespace {

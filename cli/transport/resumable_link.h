@@ -10,8 +10,8 @@
 #include "base/mutex.h"
 #include "cli/transport/loop_thread.h"
 #include "cli/transport/transport.h"
-#include "net/resume/resumable_stream.h"
-#include "net/resume/resume_words.h"
+#include "net/resumable/resumable_stream.h"
+#include "net/resumable/resume_words.h"
 
 namespace dslaunch {
 

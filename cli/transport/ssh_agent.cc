@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/socket_pair.h"
-#include "base/unix_socket.h"
+#include "base/os/socket_pair.h"
+#include "base/os/unix_socket.h"
 
 namespace dslaunch {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/substitute.h"
+#include "base/text/substitute.h"
 #include "cli/transport/agent_copy.h"
 #include "cli/transport/hello.h"
 #include "cli/transport/ssh_dial.h"

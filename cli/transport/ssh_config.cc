@@ -10,10 +10,10 @@
 #include <map>
 #include <utility>
 
-#include "base/accounts.h"
-#include "base/sanitize.h"
-#include "base/split_lines.h"
-#include "base/subprocess.h"
+#include "base/os/accounts.h"
+#include "base/os/subprocess.h"
+#include "base/text/sanitize.h"
+#include "base/text/split_lines.h"
 #include "cli/transport/child_process.h"
 
 namespace dslaunch {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/proc_text.h"
-#include "base/split_lines.h"
+#include "base/os/proc_text.h"
+#include "base/text/split_lines.h"
 #include "cli/transport/wildcard.h"
 
 namespace dslaunch {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/split_lines.h"
+#include "base/text/split_lines.h"
 #include "cli/transport/wildcard.h"
 
 namespace dslaunch {

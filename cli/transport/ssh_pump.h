@@ -13,7 +13,7 @@
 
 #include "cli/transport/ssh_session.h"
 #include "cli/transport/ssh_stream.h"
-#include "net/resume/stream_end.h"
+#include "net/resumable/stream_end.h"
 
 namespace dslaunch {
 

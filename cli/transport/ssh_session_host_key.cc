@@ -5,7 +5,7 @@
 
 #include "base/errno_text.h"
 #include "base/mutex.h"
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
 #include "cli/transport/ssh_known_hosts.h"
 #include "cli/transport/ssh_session.h"
 

@@ -13,8 +13,8 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/node_target.h"
 #include "base/unique_fd.h"
+#include "hostfiles/node_target.h"
 
 namespace dslaunch {
 

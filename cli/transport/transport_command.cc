@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/backoff.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "cli/transport/agent_copy.h"
 #include "cli/transport/agent_digest.h"
 #include "cli/transport/hello.h"

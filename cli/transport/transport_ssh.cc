@@ -10,9 +10,9 @@
 
 #include "base/errno_text.h"
 #include "base/mutex.h"
-#include "base/socket_pair.h"
-#include "base/start_thread.h"
-#include "base/subprocess.h"
+#include "base/os/socket_pair.h"
+#include "base/os/start_thread.h"
+#include "base/os/subprocess.h"
 #include "cli/transport/loop_thread.h"
 #include "cli/transport/resumable_link.h"
 #include "cli/transport/ssh_bootstrap.h"

@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-#include "base/ownership.h"
+#include "base/os/ownership.h"
 
 namespace dslaunch {
 namespace {

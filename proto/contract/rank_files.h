@@ -31,7 +31,7 @@
 // trace.json      each rank that was profiled, once: Chrome's trace format
 //
 // Beside the folders of attempts, for later attempts and not for the report:
-// elastic/        commits of Horovod's elastic::State (trainer/styles/horovod/commit_folder.h)
+// elastic/        commits of Horovod's elastic::State (trainer/compat/horovod/commit_folder.h)
 #pragma once
 
 namespace dslaunch {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "proto/contract/rank_files.h"
 
 namespace dslaunch {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/exit_code.h"
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 #include "proto/job.pb.h"
 
 namespace dslaunch {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/ownership.h"
+#include "base/os/ownership.h"
 #include "base/unique_fd.h"
 #include "proto/wire/cause.h"
 

@@ -25,12 +25,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "base/unique_fd.h"
 #include "cli/session/session.h"
 #include "cli/transport/resumable_link.h"
-#include "net/resume/resumable_stream.h"
-#include "net/resume/resume_words.h"
+#include "net/resumable/resumable_stream.h"
+#include "net/resumable/resume_words.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/wire/channel.h"
 #include "proto/wire/node_set.h"

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/exit_code_meanings.h"
 #include "cli/commands/json_fields.h"
 #include "cli/options/command_data.h"
+#include "cli/options/exit_code_meanings.h"
 #include "proto/contract/variable_meanings.h"
 #include "trainer/config/key_reference.h"
 

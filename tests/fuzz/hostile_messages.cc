@@ -29,7 +29,7 @@
 #include "agent/pmix/pmi_core.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_workers.h"
-#include "base/split_lines.h"
+#include "base/text/split_lines.h"
 #include "cli/commands/doctor_report.h"
 #include "cli/commands/job_view.h"
 #include "cli/output/summary_view.h"

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "agent/host/launcher_use.h"
-#include "base/build_id.h"
-#include "base/cpu_list.h"
-#include "base/exported_symbols.h"
+#include "base/os/build_id.h"
+#include "base/os/exported_symbols.h"
+#include "base/text/cpu_list.h"
 #include "cli/commands/hostfile_sources.h"
-#include "cli/engines/engine_command.h"
+#include "cli/launchers/engine_command.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/doctor_command.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 

@@ -16,7 +16,7 @@
 
 #include "base/deadline.h"
 #include "base/mutex.h"
-#include "base/usable_cores.h"
+#include "base/os/usable_cores.h"
 #include "tests/support/random_seed.h"
 
 namespace dslaunch::sim {

@@ -11,10 +11,10 @@
 #include <string>
 #include <thread>
 
-#include "base/build_id.h"
+#include "base/os/build_id.h"
 #include "base/unique_fd.h"
-#include "net/resume/resumable_stream.h"
-#include "net/resume/resume_words.h"
+#include "net/resumable/resumable_stream.h"
+#include "net/resumable/resume_words.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/pass_fd.h"
-#include "base/socket_pair.h"
+#include "base/os/pass_fd.h"
+#include "base/os/socket_pair.h"
 #include "proto/contract/rank_link.h"
 
 namespace dslaunch {

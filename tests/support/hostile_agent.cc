@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "base/build_id.h"
+#include "base/os/build_id.h"
 #include "proto/wire/cause.h"
 #include "tests/support/scripted_nodes.h"
 

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <string>
 
-#include "base/build_id.h"
 #include "base/deadline.h"
+#include "base/os/build_id.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/inspect.grpc.pb.h"
 #include "proto/wire/channel.h"

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/log.h"
 
 namespace dslaunch {

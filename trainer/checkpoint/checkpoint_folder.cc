@@ -13,7 +13,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/format.h"
 #include "trainer/base/train_error.h"
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <random>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/crc32.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/choose_together.h"

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/deadline.h"
-#include "base/proc_text.h"
-#include "base/sanitize.h"
+#include "base/os/proc_text.h"
+#include "base/text/sanitize.h"
 #include "base/unique_fd.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"

@@ -3,7 +3,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/deadline.h"
-#include "base/process_tree.h"
+#include "base/os/process_tree.h"
 
 namespace dslaunch {
 

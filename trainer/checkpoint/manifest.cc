@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/json_object.h"

@@ -4,7 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace dslaunch {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
 

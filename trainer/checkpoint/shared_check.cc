@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/by_rank.h"
 
 namespace dslaunch {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/config/config_error.h"
 #include "trainer/config/key_record.h"
 #include "trainer/config/other_names.h"

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch {
 namespace {

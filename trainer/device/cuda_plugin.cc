@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "dslaunch/plugin.h"
 #include "proto/contract/cuda_plugin.h"
 #include "trainer/base/log.h"

@@ -4,7 +4,7 @@
 #include <future>
 #include <string>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/log.h"
 
 namespace dslaunch {

@@ -1,6 +1,6 @@
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/ddp/replicated_states.h"
-#include "trainer/parallel/local/local_states.h"
+#include "trainer/parallel/exchange/local_states.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/server/server_states.h"

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "base/exported_symbols.h"
-#include "base/sanitize.h"
-#include "base/suggest.h"
+#include "base/os/exported_symbols.h"
+#include "base/text/sanitize.h"
+#include "base/text/suggest.h"
 #include "dslaunch/plugin.h"
 #include "trainer/base/train_error.h"
 

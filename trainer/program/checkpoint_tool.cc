@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpoint_list.h"

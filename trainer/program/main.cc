@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "dslaunch/version.h"
 #include "trainer/base/failure_exit.h"
 #include "trainer/base/log.h"

@@ -1,6 +1,6 @@
 #include "trainer/program/text.h"
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 
 namespace dslaunch {

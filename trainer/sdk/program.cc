@@ -9,7 +9,7 @@
 #include <iostream>
 
 #include "base/exit_code.h"
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "proto/contract/worker_env.h"
 #include "trainer/base/failure_exit.h"
 #include "trainer/base/log.h"

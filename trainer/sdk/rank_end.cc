@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/exit_code.h"
-#include "base/signal_name.h"
+#include "base/text/signal_name.h"
 
 namespace dslaunch {
 namespace {

@@ -21,10 +21,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/child_watch.h"
 #include "base/deadline.h"
+#include "base/os/child_watch.h"
+#include "base/os/usable_cores.h"
 #include "base/unique_fd.h"
-#include "base/usable_cores.h"
 #include "proto/contract/peer_failure.h"
 #include "proto/contract/port_reservation.h"
 #include "proto/contract/worker_env.h"

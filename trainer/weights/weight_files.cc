@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/weights/json_file.h"

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/deadline.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "base/start_thread.h"
+#include "base/os/start_thread.h"
 #include "tests/support/deny_syscalls.h"
 
 namespace dslaunch::errno_text_test {

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/pass_fd.h"
-#include "base/socket_pair.h"
+#include "base/os/pass_fd.h"
+#include "base/os/socket_pair.h"
 #include "trainer/base/train_error.h"
 
 namespace dslaunch {

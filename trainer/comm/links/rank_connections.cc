@@ -14,9 +14,9 @@
 #include <optional>
 #include <utility>
 
-#include "base/pass_fd.h"
-#include "base/sanitize.h"
-#include "base/unix_socket.h"
+#include "base/os/pass_fd.h"
+#include "base/os/unix_socket.h"
+#include "base/text/sanitize.h"
 #include "proto/contract/rank_link.h"
 #include "trainer/base/train_error.h"
 

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "base/pidfd.h"
+#include "base/os/pidfd.h"
 #include "trainer/comm/shm/layout.h"
 
 namespace dslaunch {

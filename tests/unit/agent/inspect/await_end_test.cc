@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 
 namespace dslaunch::await_end_test {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/deadline.h"
-#include "base/unix_socket.h"
+#include "base/os/unix_socket.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::mpi_sockets_test {

@@ -15,7 +15,7 @@
 #include <map>
 #include <thread>
 
-#include "base/pass_fd.h"
+#include "base/os/pass_fd.h"
 #include "net/certificate_authority.h"
 #include "tests/support/temp_dir.h"
 

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 #include "tests/support/processes.h"
 
 namespace dslaunch::cgroup_test {

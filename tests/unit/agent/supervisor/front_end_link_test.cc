@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "agent/supervisor/resume_socket.h"
-#include "net/resume/resumable_core.h"
-#include "net/resume/resume_words.h"
+#include "net/resumable/resumable_core.h"
+#include "net/resumable/resume_words.h"
 #include "tests/support/timed_read.h"
 #include "tests/unit/agent/supervisor/supervisor_harness.h"
 

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 #include "tests/support/processes.h"
 
 namespace dslaunch::left_process_test {

@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 #include "tests/support/processes.h"
 
 namespace dslaunch::orphan_sweep_test {

@@ -18,7 +18,7 @@
 
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/orphan_sweep.h"
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 #include "tests/unit/agent/supervisor/supervisor_harness.h"
 
 namespace dslaunch::supervisor_test {

@@ -11,8 +11,8 @@
 #include <map>
 #include <optional>
 
-#include "base/pass_fd.h"
-#include "base/socket_pair.h"
+#include "base/os/pass_fd.h"
+#include "base/os/socket_pair.h"
 #include "tests/support/processes.h"
 
 namespace dslaunch::supervisor_workers_test {

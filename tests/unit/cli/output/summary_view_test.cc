@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "base/sanitize.h"
+#include "base/text/sanitize.h"
 
 namespace dslaunch::summary_view_test {
 namespace {

@@ -14,7 +14,7 @@
 #include <iterator>
 #include <thread>
 
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "cli/per_node/per_node.h"
 #include "net/certificate_authority.h"
 #include "proto/wire/channel.h"

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "agent/relay/relay_service.h"
-#include "base/socket_pair.h"
+#include "base/os/socket_pair.h"
 #include "proto/wire/channel.h"
 
 namespace dslaunch::relay_client_test {

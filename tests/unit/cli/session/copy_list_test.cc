@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/size_text.h"
+#include "base/text/size_text.h"
 
 namespace dslaunch::copy_list_test {
 namespace {

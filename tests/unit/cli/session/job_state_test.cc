@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "base/silence.h"
+#include "cli/session/silence.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/build_id.h"
+#include "base/os/build_id.h"
 
 namespace dslaunch::agent_binary_test {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/digest/sha256.h"
-#include "base/hex.h"
+#include "base/text/hex.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::agent_copy_test {

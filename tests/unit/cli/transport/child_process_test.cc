@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 
 namespace dslaunch::child_process_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "base/build_id.h"
+#include "base/os/build_id.h"
 
 namespace dslaunch::hello_test {
 namespace {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/socket_pair.h"
-#include "net/resume/resumable_core.h"
+#include "base/os/socket_pair.h"
+#include "net/resumable/resumable_core.h"
 #include "tests/support/timed_read.h"
 
 namespace dslaunch::resumable_link_test {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/digest/sha256.h"
-#include "base/hex.h"
-#include "base/proc_text.h"
+#include "base/os/proc_text.h"
+#include "base/text/hex.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::ssh_bootstrap_test {

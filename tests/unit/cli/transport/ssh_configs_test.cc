@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "base/subprocess.h"
+#include "base/os/subprocess.h"
 
 namespace dslaunch::ssh_configs_test {
 namespace {

@@ -13,8 +13,8 @@
 #include <functional>
 #include <thread>
 
-#include "base/pass_fd.h"
-#include "base/socket_pair.h"
+#include "base/os/pass_fd.h"
+#include "base/os/socket_pair.h"
 #include "tests/support/fake_rank_agent.h"
 #include "tests/support/random_seed.h"
 #include "trainer/base/train_error.h"

@@ -1,0 +1,111 @@
+#include "base/os/build_id.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/text/hex.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxNoteBytes = 64 * 1024;
+
+// The build id among the notes of one segment; empty when it is not there.
+std::string FindBuildId(std::string_view notes, size_t alignment) {
+  const size_t align = alignment == 8 ? 8 : 4;
+  const auto padded = [align](size_t n) { return (n + align - 1) / align * align; };
+  while (notes.size() >= sizeof(ElfW(Nhdr))) {
+    ElfW(Nhdr) header;
+    std::memcpy(&header, notes.data(), sizeof header);
+    const size_t name_at = sizeof header;
+    const size_t content_at = padded(name_at + header.n_namesz);
+    const size_t end = padded(content_at + header.n_descsz);
+    if (content_at + header.n_descsz > notes.size()) break;
+    if (header.n_type == NT_GNU_BUILD_ID && header.n_namesz == 4 &&
+        notes.substr(name_at, 4) == std::string_view("GNU", 4)) {
+      return ToHex(notes.substr(content_at, header.n_descsz));
+    }
+    if (end >= notes.size()) break;
+    notes.remove_prefix(end);
+  }
+  return "";
+}
+
+bool ReadAt(int fd, void* out, size_t size, off_t offset) {
+  return ::pread(fd, out, size, offset) == static_cast<ssize_t>(size);
+}
+
+std::string MachineName(int machine) {
+  switch (machine) {
+    case EM_X86_64:
+      return "x86_64";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_PPC64:
+      return "ppc64le";
+    case EM_RISCV:
+      return "riscv64";
+    case EM_S390:
+      return "s390x";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::string FormatHello(std::string_view nonce, std::string_view build_id) {
+  return std::string(kHelloMagic).append(nonce).append(" ").append(build_id).append("\n");
+}
+
+Result<ElfIdentity> ReadElfIdentity(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return Error{ExitCode::kBadInput, "cannot open " + path + ": " + std::strerror(errno)};
+  ElfW(Ehdr) header;
+  if (!ReadAt(fd.get(), &header, sizeof header, 0) ||
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_phentsize != sizeof(ElfW(Phdr))) {
+    return Error{ExitCode::kBadInput, path + " is not a program for this machine"};
+  }
+  ElfIdentity identity{"", MachineName(header.e_machine)};
+  for (int i = 0; i < header.e_phnum && identity.build_id.empty(); ++i) {
+    ElfW(Phdr) segment;
+    const off_t at = static_cast<off_t>(header.e_phoff + i * sizeof segment);
+    if (!ReadAt(fd.get(), &segment, sizeof segment, at)) break;
+    if (segment.p_type != PT_NOTE || segment.p_filesz > kMaxNoteBytes) continue;
+    std::vector<char> notes(segment.p_filesz);
+    if (!ReadAt(fd.get(), notes.data(), notes.size(), static_cast<off_t>(segment.p_offset))) break;
+    identity.build_id = FindBuildId({notes.data(), notes.size()}, segment.p_align);
+  }
+  if (identity.build_id.empty()) {
+    return Error{ExitCode::kBadInput, path + " has no build id; link it with -Wl,--build-id=sha1"};
+  }
+  return identity;
+}
+
+std::string OwnBuildId() {
+  std::string build_id;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+          if (segment.p_type != PT_NOTE) continue;
+          const auto* notes = reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr);
+          auto& found = *static_cast<std::string*>(out);
+          found = FindBuildId({notes, segment.p_memsz}, segment.p_align);
+          if (!found.empty()) break;
+        }
+        return 1;  // the first object is the program itself
+      },
+      &build_id);
+  return build_id;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,161 @@
+#include "base/os/process_tree.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/os/pidfd.h"
+#include "base/os/proc_text.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+namespace {
+
+std::string ProcPath(pid_t pid, const char* file) {
+  return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
+std::vector<pid_t> AllPids() {
+  std::vector<pid_t> pids;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir("/proc"), closedir);
+  if (dir == nullptr) return pids;
+  while (const dirent* entry = readdir(dir.get())) {
+    const std::string_view name = entry->d_name;
+    pid_t pid = 0;
+    const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (status == std::errc() && end == name.data() + name.size()) pids.push_back(pid);
+  }
+  return pids;
+}
+
+bool HasEntry(std::string_view environ, std::string_view wanted) {
+  while (!environ.empty()) {
+    const size_t end = std::min(environ.find('\0'), environ.size());
+    if (environ.substr(0, end) == wanted) return true;
+    environ.remove_prefix(std::min(end + 1, environ.size()));
+  }
+  return false;
+}
+
+bool IsOurs(pid_t pid) {
+  struct stat status = {};
+  const std::string path = "/proc/" + std::to_string(pid);
+  return stat(path.c_str(), &status) == 0 && status.st_uid == geteuid();
+}
+
+}  // namespace
+
+std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
+  // The name may hold anything, blanks and parentheses too.
+  const size_t name = stat.find('(') + 1;
+  const size_t name_end = stat.rfind(')');
+  if (name == 0 || name_end == std::string_view::npos || name_end < name ||
+      name_end + 3 >= stat.size()) {
+    return std::nullopt;
+  }
+  ProcessInfo info;
+  info.command = stat.substr(name, name_end - name);
+  info.state = stat[name_end + 2];
+  std::string_view rest = stat.substr(name_end + 3);
+  info.id.pid = static_cast<pid_t>(TakeNumber(stat));
+  info.parent = static_cast<pid_t>(TakeNumber(rest));
+  info.group = static_cast<pid_t>(TakeNumber(rest));
+  info.session = static_cast<pid_t>(TakeNumber(rest));
+  constexpr int kFieldsToThreads =
+      13;  // tty, tpgid, flags, 4 fault counts, 4 times, priority, nice
+  for (int i = 0; i < kFieldsToThreads; ++i) TakeNumber(rest);
+  const uint64_t threads = TakeNumber(rest);
+  TakeNumber(rest);  // itrealvalue
+  info.id.start_ticks = TakeNumber(rest);
+  // A first thread that has ended looks like a zombie while the others run.
+  info.ended = info.state == 'X' || (info.state == 'Z' && threads <= 1);
+  return info;
+}
+
+std::optional<ProcessInfo> ReadProcess(pid_t pid) {
+  const std::optional<std::string> stat = ReadWhole(ProcPath(pid, "stat"));
+  return stat ? ParseProcessStat(*stat) : std::nullopt;
+}
+
+std::vector<ProcessInfo> AllProcesses() {
+  std::vector<ProcessInfo> processes;
+  for (const pid_t pid : AllPids()) {
+    if (const auto info = ReadProcess(pid)) processes.push_back(*info);
+  }
+  return processes;
+}
+
+std::vector<ProcessInfo> Descendants(pid_t root, std::span<const pid_t> except) {
+  std::unordered_map<pid_t, std::vector<ProcessInfo>> children;
+  for (const ProcessInfo& info : AllProcesses()) children[info.parent].push_back(info);
+  std::unordered_set<pid_t> seen(except.begin(), except.end());
+  seen.insert(root);
+  std::vector<ProcessInfo> found;
+  std::vector<pid_t> parents = {root};
+  for (size_t next = 0; next < parents.size(); ++next) {
+    for (const ProcessInfo& child : children[parents[next]]) {
+      if (!seen.insert(child.id.pid).second) continue;
+      parents.push_back(child.id.pid);
+      if (!child.ended) found.push_back(child);
+    }
+  }
+  return found;
+}
+
+std::vector<pid_t> OwnChildren() {
+  std::vector<pid_t> pids;
+  const pid_t self = getpid();
+  const std::string path = ProcPath(self, "task/") + std::to_string(self) + "/children";
+  if (const std::optional<std::string> list = ReadWhole(path)) {
+    std::string_view rest = *list;
+    while (const uint64_t pid = TakeNumber(rest)) pids.push_back(static_cast<pid_t>(pid));
+    return pids;
+  }
+  for (const ProcessInfo& info : AllProcesses()) {
+    if (info.parent == self) pids.push_back(info.id.pid);
+  }
+  return pids;
+}
+
+std::vector<ProcessInfo> ProcessesWithVariable(std::string_view variable, std::string_view value) {
+  const std::string wanted = std::string(variable) + "=" + std::string(value);
+  std::vector<ProcessInfo> found;
+  for (const pid_t pid : AllPids()) {
+    if (!IsOurs(pid)) continue;
+    // The start time is read first: should the pid be recycled in between, the signal later finds
+    // that out.
+    const auto info = ReadProcess(pid);
+    if (!info || info->ended) continue;
+    const auto environ = ReadWhole(ProcPath(pid, "environ"));
+    if (environ && HasEntry(*environ, wanted)) found.push_back(*info);
+  }
+  return found;
+}
+
+bool SignalProcess(const ProcessId& id, int signal) {
+  const auto is_same = [&id] {
+    const auto info = ReadProcess(id.pid);
+    return info && info->id == id;
+  };
+  const UniqueFd pidfd(PidfdOpen(id.pid));
+  if (pidfd.valid()) {
+    // The descriptor holds one process; if that one has our start time, it is ours whatever happens
+    // next.
+    if (!is_same()) return false;
+    if (PidfdSendSignal(pidfd.get(), signal) == 0) return true;
+  }
+  if (errno == ESRCH) return false;
+  // Pidfds are refused: by Linux before 5.3, or by a seccomp profile.
+  return is_same() && kill(id.pid, signal) == 0;
+}
+
+}  // namespace dslaunch

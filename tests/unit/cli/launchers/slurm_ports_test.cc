@@ -1,0 +1,23 @@
+#include "cli/launchers/slurm_ports.h"
+
+#include <gtest/gtest.h>
+
+namespace dslaunch::slurm_ports_test {
+namespace {
+
+TEST(SlurmPortsTest, SrunPortRangeOfASlurmConf) {
+  EXPECT_EQ(FindSrunPortRange("ClusterName=a\n  srunportrange=60001-63000 # for srun\nX=1\n"),
+            (PortRange{60001, 63000}));
+  EXPECT_EQ(FindSrunPortRange("SrunPortRange=7000-7000"), (PortRange{7000, 7000}));
+}
+
+TEST(SlurmPortsTest, WhatIsNoneIsNotTaken) {
+  for (const char* text :
+       {"", "#SrunPortRange=60001-63000", "NoSrunPortRange=1-2",
+        "SrunPortRange=", "SrunPortRange=7", "SrunPortRange=9-8", "SrunPortRange=0-8",
+        "SrunPortRange=1-99999", "SrunPortRange=a-b", "SrunPortRange=1-2-3"})
+    EXPECT_EQ(FindSrunPortRange(text), std::nullopt) << text;
+}
+
+}  // namespace
+}  // namespace dslaunch::slurm_ports_test

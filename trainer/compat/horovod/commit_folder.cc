@@ -1,0 +1,129 @@
+#include "trainer/compat/horovod/commit_folder.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <system_error>
+#include <utility>
+
+#include "trainer/base/log.h"
+#include "trainer/base/train_error.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/tensor_type.h"
+
+namespace dslaunch::horovod {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kUnfinished[] = "unfinished";
+
+struct FoundFile {
+  fs::path path;
+  CommitFileInfo info;
+};
+
+// Of a folder that is missing or cannot be read: none.
+std::vector<FoundFile> CommitsIn(const fs::path& folder) {
+  std::vector<FoundFile> found;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (const auto info = ParseCommitFileName(at->path().filename().native()))
+      found.push_back({at->path(), *info});
+  }
+  return found;
+}
+
+std::vector<NamedTensor> ReadTensors(const std::string& path) {
+  const SafetensorsFile file(path);
+  std::vector<NamedTensor> values;
+  for (const auto& [name, saved] : file.tensors()) {
+    const auto dtype = ScalarTypeOf(saved.dtype);
+    if (!dtype) throw TrainError(ExitCode::kBadInput, name + " is of the type " + saved.dtype);
+    values.push_back({name, at::empty(saved.shape, *dtype)});
+    file.Read(saved, values.back().tensor.mutable_data_ptr());
+  }
+  return values;
+}
+
+}  // namespace
+
+std::string ToText(const CommitId& id) {
+  return std::to_string(id.generation) + "." + std::to_string(id.number);
+}
+
+int NewestRank(const std::vector<CommitId>& by_rank) {
+  return static_cast<int>(std::ranges::max_element(by_rank) - by_rank.begin());
+}
+
+std::string CommitFileName(const CommitId& id, const FileSum& sum) {
+  char crc[9];
+  std::snprintf(crc, sizeof crc, "%08x", sum.crc32);
+  return "commit." + ToText(id) + "." + std::to_string(sum.bytes) + "." + crc + ".safetensors";
+}
+
+std::optional<CommitFileInfo> ParseCommitFileName(std::string_view name) {
+  CommitFileInfo info;
+  long long generation = 0, number = 0;
+  unsigned long long bytes = 0;
+  unsigned crc = 0;
+  const std::string text(name);
+  if (std::sscanf(text.c_str(), "commit.%18lld.%18lld.%18llu.%8x.safetensors", &generation, &number,
+                  &bytes, &crc) != 4) {
+    return std::nullopt;
+  }
+  info = {{generation, number}, {bytes, crc}};
+  // No other spelling of it: signs, spaces, zeros.
+  if (CommitFileName(info.id, info.sum) != text || generation < 0 || number < 0)
+    return std::nullopt;
+  return info;
+}
+
+CommitFolder::CommitFolder(std::string folder, int node_rank)
+    : folder_(std::move(folder)), own_(folder_ + "/node_" + std::to_string(node_rank)) {}
+
+void CommitFolder::Write(const SavedCommit& commit) const {
+  std::error_code error;
+  fs::create_directories(own_, error);
+  const std::string unfinished = own_ + "/" + kUnfinished;
+  if (!error) fs::remove(unfinished, error);
+  if (error) throw TrainError(ExitCode::kIo, own_ + " cannot be used: " + error.message());
+  std::vector<TensorBytes> tensors;
+  for (const auto& [name, value] : commit.values) {
+    tensors.push_back(
+        {name, SafetensorsDtype(value.scalar_type()), value.sizes().vec(), value.const_data_ptr()});
+  }
+  const FileSum sum = WriteSafetensors(unfinished, tensors);
+  const std::string whole = own_ + "/" + CommitFileName(commit.id, sum);
+  fs::rename(unfinished, whole, error);
+  if (error) throw TrainError(ExitCode::kIo, whole + " cannot be made: " + error.message());
+  SyncFolder(own_);
+  for (const FoundFile& old : CommitsIn(own_)) {
+    if (old.path != whole) fs::remove(old.path, error);  // the next Write tries again
+  }
+}
+
+std::optional<SavedCommit> CommitFolder::ReadNewest() const {
+  std::vector<FoundFile> found;
+  std::error_code error;
+  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+    if (!at->path().filename().native().starts_with("node_")) continue;
+    for (FoundFile& file : CommitsIn(at->path())) found.push_back(std::move(file));
+  }
+  std::ranges::sort(found, std::greater<>(), [](const FoundFile& file) { return file.info.id; });
+  for (const FoundFile& file : found) {
+    try {
+      if (SumFile(file.path) != file.info.sum)
+        throw TrainError(ExitCode::kBadInput, file.path.native() + " is damaged");
+      return SavedCommit{file.info.id, ReadTensors(file.path)};
+    } catch (const TrainError& problem) {
+      PrintError("elastic: commit " + ToText(file.info.id) + " is not used: " + problem.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace dslaunch::horovod

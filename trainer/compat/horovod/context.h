@@ -1,0 +1,57 @@
+// What Init makes: this process's place among the ranks, and its process sets.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dslaunch/horovod.h"
+#include "dslaunch/process_group.h"
+#include "trainer/compat/horovod/exchange_thread.h"
+#include "trainer/compat/horovod/timeline.h"
+
+namespace dslaunch::horovod {
+
+// One of the process sets. Ranks outside of it know its ranks only.
+struct Members {
+  std::vector<int> ranks;
+  int own = -1;                         // this rank's position; -1: it is not in the set
+  std::unique_ptr<ProcessGroup> group;  // null: it is that of all ranks, or this rank is not in it
+  std::unique_ptr<ExchangeThread> thread;
+};
+
+class Context {
+ public:
+  explicit Context(const InitOptions& options);
+  ~Context();
+
+  // Throws TrainError kUsage, saying what to call, before Init and after Shutdown.
+  static Context& Get();
+
+  const WorkerEnv& env() const;
+  int cross_rank() const { return cross_rank_; }
+  int cross_size() const { return cross_size_; }
+
+  // Throws TrainError kUsage for a set that was removed.
+  Members& Find(const ProcessSet& set);
+  // Its thread; throws TrainError kUsage where this rank is not in the set.
+  ExchangeThread& ThreadOf(const ProcessSet& set);
+  int Add(const std::vector<int>& ranks);
+  void Remove(const ProcessSet& set);
+  // "allreduce.noname.3"
+  std::string NewName(Kind kind);
+
+ private:
+  std::unique_ptr<WorkerEnv> env_;
+  std::unique_ptr<ProcessGroup> group_;  // of all ranks
+  InitOptions options_;
+  int cross_rank_ = 0, cross_size_ = 1;
+  std::unique_ptr<Timeline> timeline_;
+  Mutex mutex_;
+  std::map<int, std::unique_ptr<Members>> sets_ DSL_GUARDED_BY(mutex_);
+  int next_set_ DSL_GUARDED_BY(mutex_) = 0;
+  std::map<Kind, int64_t> unnamed_ DSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dslaunch::horovod

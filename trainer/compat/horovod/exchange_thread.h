@@ -1,0 +1,102 @@
+// The thread of a rank that agrees with those of the other ranks on what to exchange, and does it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "dslaunch/horovod.h"
+#include "dslaunch/process_group.h"
+#include "trainer/compat/horovod/negotiation.h"
+#include "trainer/compat/horovod/timeline.h"
+
+namespace dslaunch::horovod {
+
+// What is submitted and what comes of it. Thread-safe.
+struct Handle::State {
+  Request request;
+  // kAllreduce and kBroadcast: what is exchanged, contiguous, in place. The others: the input.
+  std::vector<at::Tensor> tensors;
+  // Where a result goes besides, cast and copied: tensors that were not contiguous, or travelled in
+  // another dtype. Undefined: nowhere. As many as `tensors`.
+  std::vector<at::Tensor> targets;
+  std::chrono::steady_clock::time_point submitted;
+
+  Mutex mutex;
+  CondVar changed;
+  bool done DSL_GUARDED_BY(mutex) = false;
+  std::optional<TrainError> error DSL_GUARDED_BY(mutex);
+  std::vector<at::Tensor> results DSL_GUARDED_BY(mutex);
+  std::vector<int64_t> received_splits DSL_GUARDED_BY(mutex);
+
+  void Finish(std::vector<at::Tensor> values, std::vector<int64_t> splits = {});
+  void Fail(const TrainError& why);
+  bool IsDone();
+  // Returns the results, or throws. The thread ends every wait (InitOptions::stall_shutdown).
+  std::vector<at::Tensor> Wait();
+};
+
+// One for all ranks, and one for each process set. The group belongs to the thread until Stop.
+class ExchangeThread {
+ public:
+  // `options` are the same on all ranks. `timeline` is that of rank 0; it outlives this. `ranks`
+  // are the ranks of the job, by rank in the group, which messages use.
+  ExchangeThread(const ProcessGroup& group, const InitOptions& options, std::vector<int> ranks,
+                 Timeline* timeline);
+  // Stop().
+  ~ExchangeThread();
+  ExchangeThread(const ExchangeThread&) = delete;
+  ExchangeThread& operator=(const ExchangeThread&) = delete;
+
+  // Thread-safe. Throws TrainError kUsage while a request of that name is under way, and what ended
+  // the thread.
+  void Submit(std::shared_ptr<Handle::State> state);
+  // One caller. Returns the rank (of the group) that joined last.
+  int Join();
+  // Tells the other ranks that this one leaves, which ends their threads too, and ends.
+  void Stop();
+  // After Stop: the exchange failed, and the other ranks may be gone.
+  bool Failed();
+
+ private:
+  void Run();
+  bool Cycle();  // false: nothing follows
+  RankMessage Collect();
+  std::vector<RankMessage> ExchangeMessages(const RankMessage& own);
+  void ReportStalls();
+  void Execute(const std::vector<Response>& responses);
+  void Reduce(const std::vector<Response>& responses, const std::vector<Piece>& pieces);
+  void Gather(const Response& response, const std::shared_ptr<Handle::State>& state);
+  void Scatter(const Response& response, const std::shared_ptr<Handle::State>& state);
+  std::shared_ptr<Handle::State> Take(const std::string& name);
+  void End(const TrainError& why);
+
+  const ProcessGroup& group_;
+  const InitOptions options_;
+  const std::vector<int> ranks_;
+  Timeline* const timeline_;
+  Negotiation negotiation_;
+  std::map<std::string, std::chrono::steady_clock::time_point> warned_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<Handle::State>> new_ DSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<Handle::State>> under_way_ DSL_GUARDED_BY(mutex_);
+  bool joined_ DSL_GUARDED_BY(mutex_) = false;
+  std::optional<int> last_joined_ DSL_GUARDED_BY(mutex_);
+  bool leaving_ DSL_GUARDED_BY(mutex_) = false;
+  std::optional<TrainError> end_ DSL_GUARDED_BY(mutex_);
+  bool failed_ DSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;  // last: it uses the rest
+};
+
+}  // namespace dslaunch::horovod
