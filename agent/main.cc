@@ -73,6 +73,34 @@ bool ReadSupervisorFlags(int argc, char** argv, dslaunch::SupervisorOptions& opt
   return true;
 }
 
+// Reads the words of "dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS".
+dslaunch::DialOptions ReadDialOptions(char** argv) {
+  dslaunch::DialOptions dial;
+  dial.nonce = argv[3];
+  dial.place = argv[4];
+  dial.pin = argv[5];
+  std::istringstream endpoints(argv[6]);
+  for (std::string endpoint; std::getline(endpoints, endpoint, ',');)
+    dial.endpoints.push_back(endpoint);
+  return dial;
+}
+
+void PrintUsage() {
+  std::fprintf(
+      stderr,
+      "dslaunch-agent is started by dslaunch, not by hand.\n"
+      "usage: dslaunch-agent supervisor --nonce HEX [--command-fd N] [--in-step] [--resumable] "
+      "[--detachable]\n"
+      "       dslaunch-agent resume --nonce HEX SOCKET\n"
+      "       dslaunch-agent read --nonce HEX\n"
+      "       dslaunch-agent await --nonce HEX HEX\n"
+      "       dslaunch-agent attach --nonce HEX JOB NODE\n"
+      "       dslaunch-agent relay --nonce HEX\n"
+      "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
+      "       dslaunch-agent pmi\n"
+      "       dslaunch-agent --version\n");
+}
+
 int Run(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("dslaunch-agent %s (build %s)\n", DSLAUNCH_VERSION, dslaunch::OwnBuildId().c_str());
@@ -101,13 +129,7 @@ int Run(int argc, char** argv) {
   }
   // dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS
   if (mode == "dial" && argc > 7) {
-    dslaunch::DialOptions dial;
-    dial.nonce = argv[3];
-    dial.place = argv[4];
-    dial.pin = argv[5];
-    std::istringstream endpoints(argv[6]);
-    for (std::string endpoint; std::getline(endpoints, endpoint, ',');)
-      dial.endpoints.push_back(endpoint);
+    dslaunch::DialOptions dial = ReadDialOptions(argv);
     argv[6] = argv[0];
     dial.run_agent = [argc, argv] { return Run(argc - 6, argv + 6); };
     return dslaunch::RunDial(dial);
@@ -127,19 +149,7 @@ int Run(int argc, char** argv) {
   const std::optional<uint32_t> node = argc == 6 ? ReadNumber(argv[5]) : std::nullopt;
   if (mode == "attach" && node && dslaunch::IsJobId(argv[4]))
     return dslaunch::RunAttach(inspection, argv[4], *node);
-  std::fprintf(
-      stderr,
-      "dslaunch-agent is started by dslaunch, not by hand.\n"
-      "usage: dslaunch-agent supervisor --nonce HEX [--command-fd N] [--in-step] [--resumable] "
-      "[--detachable]\n"
-      "       dslaunch-agent resume --nonce HEX SOCKET\n"
-      "       dslaunch-agent read --nonce HEX\n"
-      "       dslaunch-agent await --nonce HEX HEX\n"
-      "       dslaunch-agent attach --nonce HEX JOB NODE\n"
-      "       dslaunch-agent relay --nonce HEX\n"
-      "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
-      "       dslaunch-agent pmi\n"
-      "       dslaunch-agent --version\n");
+  PrintUsage();
   return dslaunch::ToInt(dslaunch::ExitCode::kUsage);
 }
 

@@ -38,6 +38,24 @@ std::vector<bool> Flags(const std::vector<uint32_t>& indexes, size_t num_nodes) 
   return flags;
 }
 
+// Returns a failure if two members are the same machine and may not be.
+std::optional<QuorumDecision> RefuseSharedMachine(const std::vector<Member>& members,
+                                                  const QuorumOptions& options) {
+  if (options.may_share_machine) return std::nullopt;
+  std::unordered_map<std::string_view, uint32_t> seen;
+  seen.reserve(members.size());
+  for (const Member& member : members) {
+    const auto [other, is_new] = seen.emplace(member.identity, member.node_index);
+    if (is_new) continue;
+    return Fail(pb::Cause::START_FAILED, member.node_index, ExitCode::kBadInput,
+                options.nodes[other->second].name() + " and " +
+                    options.nodes[member.node_index].name() +
+                    " are the same machine; keep one of the two names in the hostfile and give "
+                    "it all the slots");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint32_t max_nodes) {
@@ -74,18 +92,8 @@ std::vector<Member> PickMembers(const std::vector<Member>& members, const Quorum
 
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options) {
-  std::unordered_map<std::string_view, uint32_t> seen;
-  seen.reserve(members.size());
-  for (const Member& member : members) {
-    const auto [other, is_new] = seen.emplace(member.identity, member.node_index);
-    if (!is_new && !options.may_share_machine) {
-      return Fail(pb::Cause::START_FAILED, member.node_index, ExitCode::kBadInput,
-                  options.nodes[other->second].name() + " and " +
-                      options.nodes[member.node_index].name() +
-                      " are the same machine; keep one of the two names in the hostfile and give "
-                      "it all the slots");
-    }
-  }
+  if (std::optional<QuorumDecision> refusal = RefuseSharedMachine(members, options))
+    return *std::move(refusal);
   const NodeBounds bounds = BoundsOf(options.nodes, options.min_nodes, options.max_nodes);
   std::vector<Member> picked = PickMembers(members, options);
   std::vector<uint32_t> missing;

@@ -202,6 +202,34 @@ std::string FindScript(const std::string& script, const std::string& cwd,
   return access(at_home.c_str(), F_OK) == 0 ? at_home : here;
 }
 
+// Returns ": " and the last line of the script's stderr, or an empty string without one.
+std::string LastWords(const ShellRun& run) {
+  const std::string last = LastLine(run.err);
+  return last.empty() ? "" : ": " + last;
+}
+
+// Returns the error of a script that did not end well. `name` names the node and the script.
+Result<void> CheckRun(const ShellRun& run, const std::string& name, milliseconds timeout) {
+  const std::string last_words = LastWords(run);
+  if (!run.in_time) {
+    return Error{ExitCode::kTimedOut,
+                 name + " did not finish within " + std::to_string(timeout.count() / 1000) + " s" +
+                     last_words + "; it must not wait for anything or ask for input"};
+  }
+  if (run.too_much)
+    return Error{ExitCode::kBadInput, name + " made an environment larger than 1 MiB" + last_words};
+  if (WIFSIGNALED(run.status)) {
+    return Error{ExitCode::kBadInput,
+                 name + " was ended by " + SignalName(WTERMSIG(run.status)) + last_words};
+  }
+  if (WEXITSTATUS(run.status) != 0) {
+    return Error{ExitCode::kBadInput, name + " ended with " +
+                                          std::to_string(WEXITSTATUS(run.status)) + last_words +
+                                          "; if that is not a failure, make its last line: true"};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<SourcedShell> SourceScript(const std::string& script, const std::string& cwd,
@@ -239,29 +267,11 @@ Result<SourcedShell> SourceScript(const std::string& script, const std::string& 
   ShellRun run;
   Watch(spawned.pid, std::move(out.first), std::move(err.first), Deadline::After(timeout), run);
 
-  const std::string last = LastLine(run.err);
-  const std::string said = last.empty() ? "" : ": " + last;
-  if (!run.in_time) {
-    return Error{ExitCode::kTimedOut, what + " did not finish within " +
-                                          std::to_string(timeout.count() / 1000) + " s" + said +
-                                          "; it must not wait for anything or ask for input"};
-  }
-  if (run.too_much)
-    return Error{ExitCode::kBadInput, what + " made an environment larger than 1 MiB" + said};
-  if (WIFSIGNALED(run.status)) {
-    return Error{ExitCode::kBadInput,
-                 what + " was ended by " + SignalName(WTERMSIG(run.status)) + said};
-  }
-  if (WEXITSTATUS(run.status) != 0) {
-    return Error{ExitCode::kBadInput, what + " ended with " +
-                                          std::to_string(WEXITSTATUS(run.status)) + said +
-                                          "; if that is not a failure, make its last line: true"};
-  }
-
+  DSL_TRY(CheckRun(run, what, timeout));
   const std::optional<SourcedShell> made = ReadShell(run.out, environment);
   if (!made) {
     return Error{ExitCode::kBadInput,
-                 what + " left the shell before its environment could be read" + said +
+                 what + " left the shell before its environment could be read" + LastWords(run) +
                      "; it is sourced, so it must not call exit or exec"};
   }
   return *made;

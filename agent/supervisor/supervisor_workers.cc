@@ -73,6 +73,21 @@ std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
   }
 }
 
+// Fills in the folder, CPUs, memory nodes and limits of a worker's process.
+void SetUpProcess(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared, SpawnSpec& spawn) {
+  spawn.cwd = shared.cwd();
+  spawn.own_group = true;
+  spawn.parent_death_signal = SIGKILL;
+  spawn.cpus.assign(spec.cpus().begin(), spec.cpus().end());
+  spawn.memory_nodes.assign(spec.memory_nodes().begin(), spec.memory_nodes().end());
+  spawn.memory_preferred = spec.memory_preferred();
+  spawn.as_before = true;
+  if (shared.shell_limits().has_umask())
+    spawn.umask = static_cast<mode_t>(shared.shell_limits().umask() & kUmaskBits);
+  for (const pb::ResourceLimit& limit : shared.shell_limits().limits())
+    spawn.limits.push_back({static_cast<int>(limit.resource()), {limit.soft(), limit.hard()}});
+}
+
 }  // namespace
 
 SupervisorWorkers::Starting::Starting(asio::io_context& io, Spawning begun, UniqueFd status)
@@ -133,18 +148,8 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
     spawn.env.push_back("PMI_FD=" + std::to_string(pmi.get()));
     spawn.pass_fds.push_back(pmi.get());
   }
-  spawn.cwd = shared.cwd();
-  spawn.own_group = true;
+  SetUpProcess(spec, shared, spawn);
   spawn.cgroup_fd = cgroup_fd_.get();
-  spawn.parent_death_signal = SIGKILL;
-  spawn.cpus.assign(spec.cpus().begin(), spec.cpus().end());
-  spawn.memory_nodes.assign(spec.memory_nodes().begin(), spec.memory_nodes().end());
-  spawn.memory_preferred = spec.memory_preferred();
-  spawn.as_before = true;
-  if (shared.shell_limits().has_umask())
-    spawn.umask = static_cast<mode_t>(shared.shell_limits().umask() & kUmaskBits);
-  for (const pb::ResourceLimit& limit : shared.shell_limits().limits())
-    spawn.limits.push_back({static_cast<int>(limit.resource()), {limit.soft(), limit.hard()}});
   Spawning spawning(spawn);
   const pid_t pid = spawning.pid();
   if (pid <= 0) return *spawning.Result();

@@ -256,67 +256,126 @@ void ChooseRecipe(const LaunchFile& file, const std::string& path, ParsedFlags& 
                                   ": taking the built-in " + *recipe);
 }
 
+// Returns the options of a command such as `ps` that is not a launch. `before` is the number of
+// arguments in front of its name.
+Result<LaunchOptions> CommandOptions(LaunchOptions::Mode mode, size_t before,
+                                     const std::vector<std::string>& arguments) {
+  if (before > 0) {
+    if (mode == LaunchOptions::Mode::kDoctor)
+      return Usage("options of 'doctor' come after it: dslaunch doctor -H FILE");
+    const std::string& name = arguments[before];
+    return Usage(Quoted(name) + " takes no launch options; a program of that name is ./" + name);
+  }
+  if (mode == LaunchOptions::Mode::kVersion) return VersionCommand(arguments);
+  LaunchOptions options;
+  options.mode = mode;
+  options.program = arguments;
+  return options;
+}
+
+// Whether the first word is the user's own program: `-m train` is a module train.py.
+bool NamesProgram(const OptionLayer& line) {
+  return Has(line, "--module") || Has(line, "--no_python") || Has(line, "--run_path") ||
+         Has(line, "--nested");
+}
+
+// Reads `bench COMMAND ...`, which begins at `arguments[first]`, into `options`, or returns the
+// options that print its help.
+Result<std::optional<LaunchOptions>> ReadBench(const std::vector<std::string>& arguments,
+                                               size_t first, LaunchOptions& options) {
+  const std::vector<std::string> words(arguments.begin() + static_cast<std::ptrdiff_t>(first),
+                                       arguments.end());
+  DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("bench", words));
+  if (command == nullptr) return std::optional(HelpOnly(CommandHelpText("bench")));
+  DSL_TRY_ASSIGN(const std::optional<ParsedFlags> read, ParseCommand(*command, words, 2));
+  if (!read) return std::optional(HelpOnly(CommandHelpText(*command)));
+  options.runs_trainer = true;
+  options.program = {"dslaunch-train", "bench", "comm"};
+  options.program.insert(options.program.end(), read->trainer_words.begin(),
+                         read->trainer_words.end());
+  return std::optional<LaunchOptions>();
+}
+
+LinePart::Other AfterTrain() { return {TrainOptionTable(), "after 'train'"}; }
+LinePart::Other AfterPredict() { return {PredictOptionTable(), "after 'predict'"}; }
+
+// Reads the options and the recipe after `train` or `predict`, which is `arguments[word]`.
+Result<OptionLayer> ReadTrainWords(const std::vector<std::string>& arguments, size_t word,
+                                   LaunchOptions& options) {
+  const std::string& name = arguments[word];
+  const bool predicts = name == "predict";
+  options.mode = LaunchOptions::Mode::kTrain;
+  if (predicts) options.train.task = TrainOptions::Task::kPredict;
+  const LinePart part = {
+      predicts ? PredictOptionTable() : TrainOptionTable(),
+      {{LaunchOptionTable(), "before '" + name + "'"}, predicts ? AfterTrain() : AfterPredict()}};
+  DSL_TRY_ASSIGN(OptionsAndArguments read,
+                 WithHint(ReadOptionsAndArguments(part, arguments, word + 1)));
+  if (read.arguments.size() > 1) {
+    return Usage(name + " takes one recipe, but got " + Quoted(read.arguments[0]) + " and " +
+                 Quoted(read.arguments[1]));
+  }
+  if (!read.arguments.empty()) options.train.recipe = read.arguments.front();
+  return std::move(read.options);
+}
+
+// Reads the options of the command line, the launch file and the environment, then those after
+// `train` or `predict`, which is `word`.
+Result<void> ReadAllLayers(const OptionLayer& line, const OptionLayer& file,
+                           const OptionLayer& task, const std::string& word,
+                           const ParseContext& context, ParsedFlags& flags) {
+  DSL_TRY_ASSIGN(const OptionLayer variables,
+                 EnvironmentLayer(LaunchOptionTable(), context.environment));
+  const CommandSpec& launch = Commands().front();
+  DSL_TRY(WithHint(ReadLayers({line, file, variables}, launch.exclusions, flags)));
+  DSL_TRY(WithHint(CheckRequirements(launch.requirements, flags)));
+  if (flags.options.mode != LaunchOptions::Mode::kTrain) return {};
+  const CommandSpec& command = *CommandsOf(word).front();
+  DSL_TRY(WithHint(ReadLayers({task}, command.exclusions, flags)));
+  return WithHint(CheckRequirements(command.requirements, flags));
+}
+
+LaunchOptions ListOfRecipes(const TrainOptions& train) {
+  LaunchOptions list;
+  list.mode = LaunchOptions::Mode::kRecipeCommand;
+  list.program = {"recipe", "ls"};
+  if (train.plugin) list.program.push_back(*train.plugin);
+  return list;
+}
+
+// A training run ends by itself at the time limit, with a checkpoint.
+void MoveTimeLimitToTrainer(LaunchOptions& options) {
+  if (options.time_limit_ms <= 0) return;
+  const double limit_s = static_cast<double>(std::exchange(options.time_limit_ms, 0)) / 1000;
+  options.train.time_limit_s = options.train.time_limit_s.value_or(limit_s);
+}
+
 }  // namespace
 
 Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const ParseContext& context) {
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   const OptionTable& table = LaunchOptionTable();
-  const LinePart::Other after_train = {TrainOptionTable(), "after 'train'"};
-  const LinePart::Other after_predict = {PredictOptionTable(), "after 'predict'"};
-  DSL_TRY_ASSIGN(const LeadingOptions leading,
-                 WithHint(ReadLeadingOptions({table, {after_train, after_predict}}, arguments, 0)));
+  DSL_TRY_ASSIGN(
+      const LeadingOptions leading,
+      WithHint(ReadLeadingOptions({table, {AfterTrain(), AfterPredict()}}, arguments, 0)));
   OptionLayer line = leading.options;
   const bool has_word = leading.next < arguments.size();
   const std::string first = has_word ? arguments[leading.next] : "";
-  // These say that the word names the user's own program: `-m train` is a module train.py.
-  const bool is_program = Has(line, "--module") || Has(line, "--no_python") ||
-                          Has(line, "--run_path") || Has(line, "--nested");
-  const std::optional<LaunchOptions::Mode> mode = is_program ? std::nullopt : CommandMode(first);
-  if (mode) {
-    if (leading.next > 0) {
-      if (*mode == LaunchOptions::Mode::kDoctor) {
-        return Usage("options of 'doctor' come after it: dslaunch doctor -H FILE");
-      }
-      return Usage(Quoted(first) + " takes no launch options; a program of that name is ./" +
-                   first);
-    }
-    if (*mode == LaunchOptions::Mode::kVersion) return VersionCommand(arguments);
-    LaunchOptions options;
-    options.mode = *mode;
-    options.program = arguments;
-    return options;
-  }
+  const bool is_program = NamesProgram(line);
+  if (const auto mode = is_program ? std::nullopt : CommandMode(first))
+    return CommandOptions(*mode, leading.next, arguments);
 
   ParsedFlags flags;
   LaunchOptions& options = flags.options;
   OptionLayer task;
   if (first == "bench" && !is_program) {
-    const std::vector<std::string> words(
-        arguments.begin() + static_cast<std::ptrdiff_t>(leading.next), arguments.end());
-    DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("bench", words));
-    if (command == nullptr) return HelpOnly(CommandHelpText(first));
-    DSL_TRY_ASSIGN(const std::optional<ParsedFlags> read, ParseCommand(*command, words, 2));
-    if (!read) return HelpOnly(CommandHelpText(*command));
-    options.runs_trainer = true;
-    options.program = {"dslaunch-train", "bench", "comm"};
-    options.program.insert(options.program.end(), read->trainer_words.begin(),
-                           read->trainer_words.end());
+    DSL_TRY_ASSIGN(const std::optional<LaunchOptions> help,
+                   ReadBench(arguments, leading.next, options));
+    if (help) return *help;
   }
   const bool predicts = first == "predict" && !is_program;
   if ((first == "train" && !is_program) || predicts) {
-    options.mode = LaunchOptions::Mode::kTrain;
-    if (predicts) options.train.task = TrainOptions::Task::kPredict;
-    const LinePart part = {predicts ? PredictOptionTable() : TrainOptionTable(),
-                           {{table, predicts ? "before 'predict'" : "before 'train'"},
-                            predicts ? after_train : after_predict}};
-    DSL_TRY_ASSIGN(OptionsAndArguments read,
-                   WithHint(ReadOptionsAndArguments(part, arguments, leading.next + 1)));
-    if (read.arguments.size() > 1) {
-      return Usage(first + " takes one recipe, but got " + Quoted(read.arguments[0]) + " and " +
-                   Quoted(read.arguments[1]));
-    }
-    if (!read.arguments.empty()) options.train.recipe = read.arguments.front();
-    task = std::move(read.options);
+    DSL_TRY_ASSIGN(task, ReadTrainWords(arguments, leading.next, options));
   }
   if (const std::optional<LaunchOptions> text = AskedForText(line, task, first)) return *text;
   std::vector<std::string> program;
@@ -330,40 +389,21 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     DSL_TRY_ASSIGN(file,
                    is_named ? ReadLaunchFile(path, table) : ReadUnnamedLaunchFile(path, table));
   }
-  DSL_TRY_ASSIGN(const OptionLayer variables, EnvironmentLayer(table, context.environment));
-  const CommandSpec& launch = Commands().front();
-  DSL_TRY(WithHint(ReadLayers({line, file.launch, variables}, launch.exclusions, flags)));
-  DSL_TRY(WithHint(CheckRequirements(launch.requirements, flags)));
+  DSL_TRY(ReadAllLayers(line, file.launch, task, first, context, flags));
   options.hostfile_is_trusted =
       is_named || Has(line, "--hostfile") || !Has(file.launch, "--hostfile");
-  if (options.mode == LaunchOptions::Mode::kTrain) {
-    const CommandSpec& command = *CommandsOf(first).front();
-    DSL_TRY(WithHint(ReadLayers({task}, command.exclusions, flags)));
-    DSL_TRY(WithHint(CheckRequirements(command.requirements, flags)));
-  }
-  if (flags.list_recipes) {
-    LaunchOptions list;
-    list.mode = LaunchOptions::Mode::kRecipeCommand;
-    list.program = {"recipe", "ls"};
-    if (options.train.plugin) list.program.push_back(*options.train.plugin);
-    return list;
-  }
+  if (flags.list_recipes) return ListOfRecipes(options.train);
   NoteIgnoredSections(line, file, path, flags);
   if (!has_word && flags.launch_file && file.has_recipe) options.mode = LaunchOptions::Mode::kTrain;
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    if (!predicts && options.time_limit_ms > 0) {
-      const double limit_s = static_cast<double>(std::exchange(options.time_limit_ms, 0)) / 1000;
-      options.train.time_limit_s = options.train.time_limit_s.value_or(limit_s);
-    }
+    if (!predicts) MoveTimeLimitToTrainer(options);
     DSL_TRY(DecideTask(flags));
     ChooseRecipe(file, path, flags);
   } else if (!has_word) {
     return Usage("nothing to run: give 'train' or a program");
-  } else if (options.runs_trainer) {
-    if (flags.module || flags.no_python || flags.run_path) {
-      return Usage("--module, --no_python and --run_path are for programs; leave them out");
-    }
-  } else {
+  } else if (options.runs_trainer && (flags.module || flags.no_python || flags.run_path)) {
+    return Usage("--module, --no_python and --run_path are for programs; leave them out");
+  } else if (!options.runs_trainer) {
     DSL_TRY(CheckProgramName(program.front(), flags, context));
     options.program = std::move(program);
   }

@@ -94,6 +94,31 @@ std::string FormatDouble(double value, int digits = 9) {
   return text;
 }
 
+std::optional<StatusLine::Event> ReadEvent(std::string_view name) {
+  if (name == "ready") return StatusLine::Event::kReady;
+  if (name == "step") return StatusLine::Event::kStep;
+  if (name == "eval") return StatusLine::Event::kEval;
+  if (name == "lost") return StatusLine::Event::kLost;
+  return std::nullopt;
+}
+
+// Reads a number of a status line into its field. Returns false if `value` is not a valid count.
+bool ReadField(std::string_view key, std::string_view value, StatusLine& status) {
+  if (key == "total_steps") return ReadCount(value, status.total_steps);
+  if (key == "loss_tolerated") {
+    status.loss_tolerated = value == "true";
+  } else if (key == "loss") {
+    status.loss = ReadDouble(value);
+  } else if (key == "samples_per_s") {
+    status.samples_per_s = ReadDouble(value);
+  } else if (key == "tokens_per_s") {
+    status.tokens_per_s = ReadDouble(value);
+  } else if (key == "compute_s") {
+    status.compute_s = ReadDouble(value);
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string StatusLine::Format() const {
@@ -132,16 +157,9 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
     if (json.AtString()) {
       if (!json.TakeString(value)) return std::nullopt;
       if (key == "event") {
-        if (value == "ready")
-          status.event = Event::kReady;
-        else if (value == "step")
-          status.event = Event::kStep;
-        else if (value == "eval")
-          status.event = Event::kEval;
-        else if (value == "lost")
-          status.event = Event::kLost;
-        else
-          return std::nullopt;
+        const std::optional<Event> event = ReadEvent(value);
+        if (!event) return std::nullopt;
+        status.event = *event;
         has_event = true;
       }
     } else {
@@ -152,20 +170,10 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
       if (key == "step") {
         if (!ReadCount(value, status.step)) return std::nullopt;
         has_step = true;
-      } else if (key == "total_steps") {
-        if (!ReadCount(value, status.total_steps)) return std::nullopt;
       } else if (key == "rank") {  // of kLost; a program may have one of its own elsewhere
         if (!ReadCount(value, rank.emplace())) rank.reset();
-      } else if (key == "loss_tolerated") {
-        status.loss_tolerated = value == "true";
-      } else if (key == "loss") {
-        status.loss = ReadDouble(value);
-      } else if (key == "samples_per_s") {
-        status.samples_per_s = ReadDouble(value);
-      } else if (key == "tokens_per_s") {
-        status.tokens_per_s = ReadDouble(value);
-      } else if (key == "compute_s") {
-        status.compute_s = ReadDouble(value);
+      } else if (!ReadField(key, value, status)) {
+        return std::nullopt;
       }
     }
     if (json.Take(',')) continue;

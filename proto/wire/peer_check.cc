@@ -199,6 +199,22 @@ void CheckDone(Rules& rules, const pb::NodeDone& done, const PeerLimits& limits)
   CheckVictims(rules, done.victims(), limits);
 }
 
+void CheckAssignment(Rules& rules, const pb::Assignment& ranks, const PeerLimits& limits) {
+  rules.InRange("world size", ranks.world_size(), 1, limits.ranks);
+  rules.AtMost("last rank + 1", uint64_t{ranks.first_rank()} + limits.slots, ranks.world_size());
+  if (ranks.role_world_size() > 0) {
+    rules.AtMost("last rank of a role + 1", uint64_t{ranks.first_role_rank()} + limits.slots,
+                 ranks.role_world_size());
+  }
+  rules.AtMost("ranks of a role", ranks.role_world_size(), ranks.world_size());
+  rules.InRange("number of nodes", ranks.num_nodes(), 1, limits.nodes);
+  rules.Below("node", ranks.node_rank(), ranks.num_nodes());
+  rules.Holds(IsAddress(ranks.master_addr()), "a MASTER_ADDR that is no address");
+  rules.AtMost("MASTER_PORT", ranks.master_port(), kMaxPort);
+  rules.AtMost("port", ranks.link_port(), kMaxPort);
+  CheckNodes(rules, ranks.members(), limits);
+}
+
 }  // namespace
 
 void CutTexts(Message& message) {
@@ -347,24 +363,9 @@ Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLi
   Rules rules;
   rules.AtMost("attempt", message.attempt(), limits.attempts);
   switch (message.message_case()) {
-    case pb::RendezvousMessage::kAssignment: {
-      const pb::Assignment& ranks = message.assignment();
-      rules.InRange("world size", ranks.world_size(), 1, limits.ranks);
-      rules.AtMost("last rank + 1", uint64_t{ranks.first_rank()} + limits.slots,
-                   ranks.world_size());
-      if (ranks.role_world_size() > 0) {
-        rules.AtMost("last rank of a role + 1", uint64_t{ranks.first_role_rank()} + limits.slots,
-                     ranks.role_world_size());
-      }
-      rules.AtMost("ranks of a role", ranks.role_world_size(), ranks.world_size());
-      rules.InRange("number of nodes", ranks.num_nodes(), 1, limits.nodes);
-      rules.Below("node", ranks.node_rank(), ranks.num_nodes());
-      rules.Holds(IsAddress(ranks.master_addr()), "a MASTER_ADDR that is no address");
-      rules.AtMost("MASTER_PORT", ranks.master_port(), kMaxPort);
-      rules.AtMost("port", ranks.link_port(), kMaxPort);
-      CheckNodes(rules, ranks.members(), limits);
+    case pb::RendezvousMessage::kAssignment:
+      CheckAssignment(rules, message.assignment(), limits);
       break;
-    }
     case pb::RendezvousMessage::kStop:
       CheckCause(rules, message.stop().cause(), limits);
       break;

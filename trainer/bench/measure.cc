@@ -183,6 +183,41 @@ MeasuredExchange ReadExchange(const std::string& text) {
   Refuse("there is no exchange " + text + "; there are " + names);
 }
 
+// Reads the numbers of ranks to measure; without `text` the powers of two below all, and all.
+std::vector<int> ReadRanks(const std::optional<std::string>& text, int world_size) {
+  std::vector<int> sizes;
+  if (!text) {
+    for (int ranks = 2; ranks < world_size; ranks *= 2) sizes.push_back(ranks);
+    sizes.push_back(world_size);
+    return sizes;
+  }
+  for (const std::string& part : Parts(*text)) {
+    const double ranks = ReadPositive("--ranks", part);
+    if (ranks < 2 || ranks > world_size) {
+      Refuse("--ranks " + part + ": the job has " + std::to_string(world_size) +
+             " ranks, and an exchange needs two");
+    }
+    sizes.push_back(static_cast<int>(ranks));
+  }
+  return sizes;
+}
+
+// Fits the cost of one link from the send_recv measurements between `ranks` ranks. `bandwidth`, in
+// GB/s, replaces the measured one.
+LinearCost FitLinkCost(const std::vector<Measurement>& measurements, int ranks,
+                       const std::optional<std::string>& bandwidth) {
+  std::vector<Measurement> of_links;
+  for (const Measurement& one : measurements) {
+    if (one.exchange == MeasuredExchange::kSendRecv && one.ranks == ranks) {
+      of_links.push_back(one);
+    }
+  }
+  if (of_links.size() < 2) Refuse("--predict needs send_recv in two sizes (--exchanges)");
+  LinearCost link = FitCost(of_links);
+  if (bandwidth) link.beta_s_per_byte = 1 / (1e9 * ReadPositive("--bandwidth", *bandwidth));
+  return link;
+}
+
 }  // namespace
 
 std::vector<Measurement> MeasureExchanges(const ProcessGroup& group, const MeasureOptions& options,
@@ -235,19 +270,7 @@ void RunBenchComm(const ProcessGroup& group, const std::vector<std::string>& wor
   } else {
     options.exchanges = AllExchanges();
   }
-  if (const auto text = take("--ranks")) {
-    for (const std::string& part : Parts(*text)) {
-      const double ranks = ReadPositive("--ranks", part);
-      if (ranks < 2 || ranks > group.world_size()) {
-        Refuse("--ranks " + part + ": the job has " + std::to_string(group.world_size()) +
-               " ranks, and an exchange needs two");
-      }
-      options.ranks.push_back(static_cast<int>(ranks));
-    }
-  } else {
-    for (int ranks = 2; ranks < group.world_size(); ranks *= 2) options.ranks.push_back(ranks);
-    options.ranks.push_back(group.world_size());
-  }
+  options.ranks = ReadRanks(take("--ranks"), group.world_size());
   const auto json_file = take("--json_file"), svg_file = take("--svg_file");
   const auto predict = take("--predict"), bandwidth = take("--bandwidth");
   if (!values.empty()) Refuse("there is no option " + values.begin()->first);
@@ -262,15 +285,7 @@ void RunBenchComm(const ProcessGroup& group, const std::vector<std::string>& wor
   if (json_file) WriteFile(*json_file, MeasurementJson(measurements));
   if (svg_file) WriteFile(*svg_file, MeasurementPlot(measurements));
   if (!predict) return;
-  std::vector<Measurement> of_links;
-  for (const Measurement& one : measurements) {
-    if (one.exchange == MeasuredExchange::kSendRecv && one.ranks == options.ranks.back()) {
-      of_links.push_back(one);
-    }
-  }
-  if (of_links.size() < 2) Refuse("--predict needs send_recv in two sizes (--exchanges)");
-  LinearCost link = FitCost(of_links);
-  if (bandwidth) link.beta_s_per_byte = 1 / (1e9 * ReadPositive("--bandwidth", *bandwidth));
+  const LinearCost link = FitLinkCost(measurements, options.ranks.back(), bandwidth);
   PrintText(PredictionTable(ReadPositive("--predict", *predict), link));
 }
 

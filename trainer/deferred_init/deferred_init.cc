@@ -119,6 +119,11 @@ class Recorder : public OpHandler {
   };
 
   void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool draws);
+  // Makes the results of `op`, which have `shapes`; arguments that it returns are in `written`.
+  std::vector<c10::IValue> MakeResults(const c10::OperatorHandle& op,
+                                       const std::vector<c10::IValue>& shapes,
+                                       const std::vector<c10::IValue>& written, Op& recorded,
+                                       DeferredStep& step);
   std::vector<c10::IValue> ResultShapes(const c10::OperatorHandle& op,
                                         const std::vector<c10::IValue>& arguments) const;
   at::Tensor WithoutMemory(const c10::OperatorHandle& op, const at::Tensor& shape);
@@ -183,6 +188,30 @@ void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   Record(op, stack, draws);
 }
 
+std::vector<c10::IValue> Recorder::MakeResults(const c10::OperatorHandle& op,
+                                               const std::vector<c10::IValue>& shapes,
+                                               const std::vector<c10::IValue>& written,
+                                               Op& recorded, DeferredStep& step) {
+  const c10::FunctionSchema& schema = op.schema();
+  std::vector<c10::IValue> results;
+  size_t next_written = 0;
+  for (size_t i = 0; i < schema.returns().size(); ++i) {
+    if (schema.returns()[i].alias_info() != nullptr) {
+      results.push_back(written.at(next_written++));
+      continue;
+    }
+    results.push_back(WithTensors(shapes[i], [&](const at::Tensor& shape) {
+      const at::Tensor result = WithoutMemory(op, shape);
+      const size_t value = current_.at(result.storage());
+      recorded.touched.emplace_back(result.storage(), value);
+      step.writes.push_back(value);
+      recorded.results.push_back(Alias(result));
+      return result;
+    }));
+  }
+  return results;
+}
+
 void Recorder::Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool draws) {
   const c10::FunctionSchema& schema = op.schema();
   const std::vector<c10::IValue> arguments = torch::jit::pop(*stack, schema.arguments().size());
@@ -224,22 +253,7 @@ void Recorder::Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, b
       recorded.touched.emplace_back(storage, current_.at(storage));
   }
 
-  std::vector<c10::IValue> results;
-  size_t next_written = 0;
-  for (size_t i = 0; i < schema.returns().size(); ++i) {
-    if (schema.returns()[i].alias_info() != nullptr) {
-      results.push_back(written.at(next_written++));
-      continue;
-    }
-    results.push_back(WithTensors(shapes[i], [&](const at::Tensor& shape) {
-      const at::Tensor result = WithoutMemory(op, shape);
-      const size_t value = current_.at(result.storage());
-      recorded.touched.emplace_back(result.storage(), value);
-      step.writes.push_back(value);
-      recorded.results.push_back(Alias(result));
-      return result;
-    }));
-  }
+  std::vector<c10::IValue> results = MakeResults(op, shapes, written, recorded, step);
   ops_.push_back(std::move(recorded));
   steps_.push_back(std::move(step));
   for (c10::IValue& result : results) torch::jit::push(*stack, std::move(result));

@@ -172,6 +172,18 @@ StoreReply StoreCore::Answered(const StoreRequest& request) const {
   return reply;
 }
 
+bool StoreCore::CompareAndSet(const StoreRequest& request, StoreReply& reply) {
+  const auto found = values_.find(request.keys[0]);
+  const std::string& expected = request.values[0];
+  if (found == values_.end() ? !expected.empty() : found->second != expected) {
+    reply.values = {found == values_.end() ? expected : found->second};
+    return false;
+  }
+  values_[request.keys[0]] = request.values[1];
+  reply.values = {request.values[1]};
+  return true;
+}
+
 std::vector<StoreCore::Answer> StoreCore::OnRequest(uint64_t client, StoreRequest request) {
   StoreReply reply;
   reply.id = request.id;
@@ -186,19 +198,9 @@ std::vector<StoreCore::Answer> StoreCore::OnRequest(uint64_t client, StoreReques
       values_[request.keys[0]] += request.values[0];
       changed = true;
       break;
-    case Op::kCompareSet: {
-      const auto found = values_.find(request.keys[0]);
-      const bool fits =
-          found == values_.end() ? request.values[0].empty() : found->second == request.values[0];
-      if (fits) {
-        values_[request.keys[0]] = request.values[1];
-        reply.values = {request.values[1]};
-        changed = true;
-      } else {
-        reply.values = {found == values_.end() ? request.values[0] : found->second};
-      }
+    case Op::kCompareSet:
+      changed = CompareAndSet(request, reply);
       break;
-    }
     case Op::kAdd: {
       std::string& value = values_[request.keys[0]];
       // As of unsigned numbers: what lies beyond is no undefined behaviour.

@@ -75,6 +75,8 @@ class StoreCore {
   };
 
   bool HasAll(const std::vector<std::string>& keys) const;
+  // Returns whether it stored the new value; `reply` gets the value that is stored then.
+  bool CompareAndSet(const StoreRequest& request, StoreReply& reply);
   StoreReply Answered(const StoreRequest& request) const;
 
   std::map<std::string, std::string> values_;
