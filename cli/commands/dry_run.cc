@@ -22,6 +22,7 @@
 #include "proto/contract/rank_files.h"
 #include "proto/contract/worker_env.h"
 #include "rendezvous/quorum.h"
+#include "trainer/mesh/mesh.h"
 
 namespace dslaunch {
 namespace {
@@ -121,22 +122,25 @@ int EngineNumber(const Json& recipe, const char* section, const char* key, int o
   return value.is_number_integer() ? value.get<int>() : otherwise;
 }
 
-// How the engine places its ranks: each stage of the pipeline has some of them.
-struct EngineRanks {
+// How the recipe's engine uses its ranks.
+struct EngineLayout {
   int stages = 1;
   int zero_stage = 0;
-  bool stage_first = true;  // stage 0 has the first ranks; else ranks take the stages in turn
+  RankOrder order = RankOrder::kPipeData;
 };
 
-EngineRanks EngineRanksOf(const Json& recipe) {
-  EngineRanks ranks;
-  ranks.stages = std::max(1, EngineNumber(recipe, "pipeline", "stages", 1));
-  ranks.zero_stage = EngineNumber(recipe, "zero_optimization", "stage", 0);
-  if (ranks.stages > 1) {
+EngineLayout EngineLayoutOf(const Json& recipe) {
+  EngineLayout layout;
+  layout.stages = std::max(1, EngineNumber(recipe, "pipeline", "stages", 1));
+  layout.zero_stage = EngineNumber(recipe, "zero_optimization", "stage", 0);
+  if (layout.stages > 1) {
     const Json& pipeline = recipe["engine"]["pipeline"];
-    ranks.stage_first = !pipeline.contains("rank_order") || pipeline["rank_order"] != "data_pipe";
+    const char* const data_pipe = RankOrderName(RankOrder::kDataPipe);
+    if (pipeline.contains("rank_order") && pipeline["rank_order"] == data_pipe) {
+      layout.order = RankOrder::kDataPipe;
+    }
   }
-  return ranks;
+  return layout;
 }
 
 // What MakeWorkerEnv cannot know without the node.
@@ -465,21 +469,19 @@ std::string DryRun::Training() const {
   if (request_.recipe_source.empty()) return "";
   std::string text = "\nTraining\n";
   text += kIndent + ("recipe: " + SanitizeForTerminal(request_.recipe_source)) + "\n";
-  const EngineRanks engine = EngineRanksOf(RecipeOf(request_.session.program));
+  const EngineLayout engine = EngineLayoutOf(RecipeOf(request_.session.program));
   const int world_size = request_.session.plan.world_size();
   text += kIndent + ("engine: " + Count(static_cast<size_t>(world_size), "rank") + ", ZeRO stage " +
                      std::to_string(engine.zero_stage));
   if (engine.stages == 1) return text + ", all of them replicas of the data\n";
   text += ", " + Count(static_cast<size_t>(engine.stages), "pipeline stage");
-  if (world_size % engine.stages != 0)
-    return text + ", into which they do not fit: the trainer will refuse it\n";
-  const int replicas = world_size / engine.stages;
-  text += " x " + Count(static_cast<size_t>(replicas), "replica") + "\n";
-  for (int stage = 0; stage < engine.stages; ++stage) {
+  const std::optional<Mesh> mesh = MakeMesh(world_size, engine.stages, /*tensor=*/1, engine.order);
+  if (!mesh) return text + ", into which they do not fit: the trainer will refuse it\n";
+  text += " x " + Count(static_cast<size_t>(mesh->data), "replica") + "\n";
+  for (int stage = 0; stage < mesh->pipeline; ++stage) {
     std::vector<std::string> ranks;
-    for (int replica = 0; replica < replicas; ++replica) {
-      ranks.push_back(std::to_string(engine.stage_first ? stage * replicas + replica
-                                                        : replica * engine.stages + stage));
+    for (const int rank : mesh->RanksAlong(MeshAxis::kData, {.stage = stage})) {
+      ranks.push_back(std::to_string(rank));
     }
     text += kIndent + (kIndent + ("stage " + std::to_string(stage) + ": ranks ")) +
             NameList(ranks, " ") + "\n";
@@ -563,12 +565,12 @@ std::string DryRun::ToJson() const {
   add("max_restarts", session.policy.max_restarts());
   if (!request_.recipe_source.empty()) {
     const Json recipe = RecipeOf(session.program);
-    const EngineRanks engine = EngineRanksOf(recipe);
+    const EngineLayout engine = EngineLayoutOf(recipe);
     add("train", {{"recipe_source", request_.recipe_source},
                   {"recipe", recipe},
                   {"pipeline_stages", engine.stages},
                   {"zero_stage", engine.zero_stage},
-                  {"rank_order", engine.stage_first ? "pipe_data" : "data_pipe"}});
+                  {"rank_order", RankOrderName(engine.order)}});
   }
   text += ",\n\"nodes\": [";
   std::map<std::string, std::string> described;

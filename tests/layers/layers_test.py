@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_FILES = 60
 TOP = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer")
 # What ends up in one program: a name with two definitions is one of them, at random (the one-definition rule).
-HALVES = {"launcher": ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer/base", "trainer/config"),
+HALVES = {"launcher": ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer/base", "trainer/mesh", "trainer/config"),
           "trainer": ("base", "proto/contract", "trainer")}
 DEFINITION = re.compile(r"^(?:struct|class|enum class) (?:DSL_\w+(?:\(.*?\))? )?(?P<type>\w+)\b[^;{(]*\{"
                         r"|^(?:inline )?constexpr [^=\n(]*?\b(?P<constant>k\w+)\b"

@@ -13,8 +13,8 @@
 #include "trainer/checkpoint/state.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/parallel/engine_ranks.h"
 
 namespace dslaunch {
 namespace {
@@ -177,11 +177,12 @@ std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engi
 CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers) {
   const EngineConfig& config = engine.config();
   const EngineProgress progress = engine.progress();
-  const EngineRanks& ranks = engine.ranks();
+  const MeshGroups& ranks = engine.ranks();
   const int rank = savers.rank(), world_size = savers.world_size();
-  const ProcessGroup& replicas = world_size == ranks.world->world_size() ? *ranks.replicas : savers;
+  const ProcessGroup& replicas = world_size == ranks.world().world_size() ? ranks.data() : savers;
   const auto own_file = [&](const std::string& kind, const std::vector<TensorPart>& state) {
-    const std::string stage = ranks.stages == 1 ? "" : "-stage-" + std::to_string(ranks.stage);
+    const std::string stage =
+        ranks.mesh().pipeline == 1 ? "" : "-stage-" + std::to_string(ranks.place().stage);
     return OwnFile(kind + stage, state, replicas.rank(), replicas.world_size());
   };
   CheckpointContent content;
@@ -248,7 +249,7 @@ PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& opti
       DropOtherRankState(group, with_optimizer, wanted.manifest, rank_state);
   for (TensorPart& part : rank_state) state.push_back(std::move(part));
   if (with_generator) state.push_back(GeneratorState(group.rank()));
-  LoadState(wanted, state, group, engine.ranks().replicas->rank());
+  LoadState(wanted, state, group, engine.ranks().data().rank());
   if (group.rank() == 0) PrintUnmatched(unmatched);
   if (with_generator) SetGeneratorState(state.back().tensor);
   if (options.weights_only) {

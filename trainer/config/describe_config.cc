@@ -237,7 +237,7 @@ Json Describe(const PipelineConfig& pipeline) {
           {"activation_checkpoint_interval", pipeline.activation_checkpoint_interval},
           {"schedule", ScheduleTypeName(pipeline.schedule)},
           {"virtual_stages", pipeline.virtual_stages},
-          {"rank_order", pipeline.rank_order == RankOrder::kPipeData ? "pipe_data" : "data_pipe"}};
+          {"rank_order", RankOrderName(pipeline.rank_order)}};
 }
 
 Json Describe(const std::optional<MonitorConfig>& monitor) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trainer/base/train_error.h"
 #include "trainer/config/auto_values.h"
 #include "trainer/config/json_object.h"
 #include "trainer/config/unsupported_keys.h"
@@ -282,6 +283,13 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
   return batch;
 }
 
+Mesh EngineConfig::MeshOf(int ranks) const {
+  const std::optional<Mesh> mesh =
+      MakeMesh(ranks, static_cast<int>(pipeline.stages), /*tensor=*/1, pipeline.rank_order);
+  if (!mesh) RefuseInput("pipeline.stages " + StagesMisfit(pipeline.stages, ranks));
+  return *mesh;
+}
+
 EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer,
                                int64_t program_stages) {
@@ -327,9 +335,9 @@ EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
     object.Fail("optimizer", "is " + engine.optimizer->name +
                                  ", which needs a dynamic loss scale, as in DeepSpeed");
   }
-  engine.batch =
-      ranks > 0 ? ResolveBatch(train, micro, accumulation, ranks / engine.pipeline.stages, object)
-                : BatchConfig{0, micro.value_or(kForwardSamples), 1};
+  engine.batch = ranks > 0 ? ResolveBatch(train, micro, accumulation,
+                                          engine.MeshOf(static_cast<int>(ranks)).data, object)
+                           : BatchConfig{0, micro.value_or(kForwardSamples), 1};
   return engine;
 }
 

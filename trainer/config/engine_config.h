@@ -26,7 +26,7 @@ namespace dslaunch {
 
 class JsonObject;
 
-// train_batch_size == micro_batch_size * accumulation_steps * ranks / pipeline stages.
+// train_batch_size == micro_batch_size * accumulation_steps * MeshOf(ranks).data.
 struct BatchConfig {
   int64_t train_batch_size = 0;    // samples of one optimizer step, over all ranks
   int64_t micro_batch_size = 0;    // samples of one forward pass on one rank (of one pipeline)
@@ -84,6 +84,8 @@ struct EngineConfig {
   // Of what rank 0 tells besides results and errors.
   EngineLogLevel log_level = EngineLogLevel::kInfo;
 
+  // The grid of `ranks` ranks. Throws TrainError kBadInput if they cannot be divided so.
+  Mesh MeshOf(int ranks) const;
   // Whether the ranks' weights differ from each other after some of the steps.
   bool TrainsApart() const {
     return parallel.TrainsApart() ||

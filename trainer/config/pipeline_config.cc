@@ -69,6 +69,12 @@ const char* ScheduleTypeName(PipelineScheduleType type) {
   return "";
 }
 
+std::string StagesMisfit(int64_t stages, int64_t ranks) {
+  return "is " + std::to_string(stages) + ", which does not divide " + std::to_string(ranks) +
+         (ranks == 1 ? " rank" : " ranks") +
+         "; every replica of the pipeline needs one rank for each stage";
+}
+
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages) {
   PipelineConfig pipeline;
   pipeline.stages = ParseStages(object, program_stages);
@@ -93,9 +99,7 @@ PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_s
   for (const char* key : {"pipe_partitioned", "grad_partitioned"}) (void)object.Bool(key);
   object.RefuseUnknown();
   if (ranks > 0 && ranks % pipeline.stages != 0) {
-    object.Fail("stages", "is " + std::to_string(pipeline.stages) + ", which does not divide " +
-                              std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
-                              "; every replica of the pipeline needs one rank for each stage");
+    object.Fail("stages", StagesMisfit(pipeline.stages, ranks));
   }
   return pipeline;
 }

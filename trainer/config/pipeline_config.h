@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "trainer/mesh/mesh.h"
+
 namespace dslaunch {
 
 class JsonObject;
@@ -12,10 +14,6 @@ class JsonObject;
 enum class PipelineScheduleType { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubbleH1 };
 
 const char* ScheduleTypeName(PipelineScheduleType type);  // "1f1b"
-
-// Which ranks are neighbours: those of one stage (DeepSpeed: rank = stage * replicas + replica), or
-// those of one replica.
-enum class RankOrder { kPipeData, kDataPipe };
 
 struct PipelineConfig {
   int64_t stages = 1;
@@ -32,6 +30,9 @@ struct PipelineConfig {
   // 1 or recomputing.
   bool wanted() const { return stages > 1 || activation_checkpoint_interval > 0; }
 };
+
+// "is 3, which does not divide 4 ranks; ...": what is wrong with so many stages.
+std::string StagesMisfit(int64_t stages, int64_t ranks);
 
 // `ranks` is the world size; 0: unknown. `program_stages` are those that the program says; 0: it
 // says nothing. Throws TrainError kBadInput, naming the key: also where stages do not divide the

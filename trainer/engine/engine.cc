@@ -38,17 +38,16 @@ at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target) {
 
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
                        const ProcessGroup& group, InitRecording* deferred)
-    : impl_(std::make_shared<Impl>(config, module, EngineRanks{.world = &group, .replicas = &group},
+    : impl_(std::make_shared<Impl>(config, module, std::make_shared<MeshGroups>(group),
                                    Passes::kMicroBatches, deferred)) {}
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
-                       const EngineRanks& ranks, InitRecording* deferred)
-    : impl_(std::make_shared<Impl>(config, module, ranks, Passes::kBatches, deferred)) {}
+                       std::shared_ptr<const MeshGroups> ranks, InitRecording* deferred)
+    : impl_(std::make_shared<Impl>(config, module, std::move(ranks), Passes::kBatches, deferred)) {}
 EngineCore::EngineCore(const std::string& config, torch::nn::Module& module,
                        const ProcessGroup& group, const InitializeOptions& options)
     : impl_(std::make_shared<Impl>(ReadWholeConfig(config, options, group), module,
-                                   EngineRanks{.world = &group, .replicas = &group},
-                                   Passes::kMicroBatches, options.deferred,
-                                   options.make_optimizer)) {}
+                                   std::make_shared<MeshGroups>(group), Passes::kMicroBatches,
+                                   options.deferred, options.make_optimizer)) {}
 EngineCore::~EngineCore() = default;
 EngineCore::EngineCore(EngineCore&&) noexcept = default;
 
@@ -263,7 +262,7 @@ std::vector<TensorPart> EngineCore::ModelState() const {
     state.push_back(impl_->StatePart("", i, impl_->states_->parts()[i].weight));
   }
   for (TensorPart& frozen : impl_->states_->Frozen()) {
-    frozen.is_canonical = impl_->Counts(frozen.name);
+    frozen.is_canonical = impl_->ranks_->Counts(frozen.name);
     state.push_back(std::move(frozen));
   }
   for (const NamedTensor& buffer : Unique(impl_->module_.named_buffers())) {
@@ -271,7 +270,7 @@ std::vector<TensorPart> EngineCore::ModelState() const {
                      .tensor = buffer.tensor,
                      .shape = buffer.tensor.sizes().vec(),
                      .rank0_authoritative = true,
-                     .is_canonical = impl_->Counts(buffer.name)});
+                     .is_canonical = impl_->ranks_->Counts(buffer.name)});
   }
   return state;
 }
@@ -285,7 +284,7 @@ std::vector<TensorPart> EngineCore::OptimizerState() const {
 }
 
 std::vector<TensorPart> EngineCore::RankState() const {
-  const ProcessGroup& replicas = *impl_->ranks_.replicas;
+  const ProcessGroup& replicas = impl_->ranks_->data();
   std::vector<TensorPart> state;
   for (RankTensor& item : impl_->RankTensors()) {
     TensorPart part{.name = "rank_state/" + item.name,
@@ -317,8 +316,8 @@ EngineProgress EngineCore::progress() const {
 }
 
 const EngineConfig& EngineCore::config() const { return impl_->config_; }
-const ProcessGroup& EngineCore::group() const { return *impl_->ranks_.world; }
-const EngineRanks& EngineCore::ranks() const { return impl_->ranks_; }
+const ProcessGroup& EngineCore::group() const { return impl_->ranks_->world(); }
+const MeshGroups& EngineCore::ranks() const { return *impl_->ranks_; }
 StaleTraining* EngineCore::stale_training() { return impl_->states_->stale_training(); }
 
 std::string EngineCore::ObserveGradNorm(double norm) {

@@ -55,11 +55,11 @@ const EngineConfig& CheckedConfig(const EngineConfig& config,
 
 // Whoever waits for a step's gradients keeps a GPU idle, and cannot be recorded. Where the
 // optimizer is offloaded the CPU waits for them anyway.
-bool WaitingCosts(const EngineConfig& config, const EngineRanks& ranks) {
+bool WaitingCosts(const EngineConfig& config, const MeshGroups& ranks) {
   if (config.cuda_graph) return true;
   const bool offloads =
       config.zero.stage > 0 && config.zero.offload_optimizer.device != OffloadDevice::kNone;
-  return !ranks.world->device().is_cpu() && !offloads;
+  return !ranks.world().device().is_cpu() && !offloads;
 }
 
 // `module`, which no other engine holds.
@@ -86,53 +86,53 @@ std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module) {
 }
 
 // What a group of the optimizer may name besides this engine's trained parameters.
-std::vector<ParameterInfo> NotUpdated(const PipelinePeers& others,
+std::vector<ParameterInfo> NotUpdated(std::vector<ParameterInfo> elsewhere,
                                       const std::vector<NamedTensor>& frozen) {
-  std::vector<ParameterInfo> parameters = others.parameters;
-  for (const NamedTensor& item : frozen) parameters.push_back({item.name, item.tensor.dim()});
-  return parameters;
+  for (const NamedTensor& item : frozen) elsewhere.push_back({item.name, item.tensor.dim()});
+  return elsewhere;
 }
 
 // Null where the optimizer compresses nothing.
 std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
-                                                 const EngineRanks& ranks) {
+                                                 const MeshGroups& ranks) {
   if (!config.optimizer || !config.optimizer->CompressesExchanges()) return nullptr;
-  return std::make_shared<SignMean>(*ranks.replicas);
+  return std::make_shared<SignMean>(ranks.data());
 }
 
 std::optional<LayerRunner> Recomputed(torch::nn::Module& module, int64_t parts) {
   return parts > 0 ? std::make_optional<LayerRunner>(module, parts) : std::nullopt;
 }
 
-PipelinePeers ExchangeInfo(const EngineConfig& config, const torch::nn::Module& module,
-                           const EngineRanks& ranks, Passes passes) {
+std::vector<ParameterInfo> CheckStages(const EngineConfig& config, const torch::nn::Module& module,
+                                       const MeshGroups& ranks, Passes passes) {
   if (passes == Passes::kMicroBatches) return {};
-  CheckSameConfig(*ranks.world, config);
-  return ExchangePeerInfo(ranks, module);
+  CheckSameConfig(ranks.world(), config);
+  return ParametersElsewhere(ranks, module);
 }
 
 }  // namespace
 
 EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
-                       const EngineRanks& ranks, Passes passes, InitRecording* deferred,
-                       const OptimizerFactory& make_optimizer)
+                       std::shared_ptr<const MeshGroups> ranks, Passes passes,
+                       InitRecording* deferred, const OptimizerFactory& make_optimizer)
     : config_(CheckedConfig(config, make_optimizer)),
       module_(Unowned(module)),
-      ranks_(ranks),
+      ranks_(std::move(ranks)),
       passes_(passes),
-      others_(ExchangeInfo(config, module, ranks, passes)),
+      elsewhere_(CheckStages(config, module, *ranks_, passes)),
       recomputed_(Recomputed(module, config.number_checkpoints)),
-      guard_(*ranks.replicas, module, deferred == nullptr),
-      states_(MakeModelStates(config, module, ranks, passes, deferred)),
+      guard_(ranks_->data(), module, deferred == nullptr),
+      states_(MakeModelStates(config, module, *ranks_, passes, deferred)),
       parameters_(TrainableParameters(module)),
       frozen_(FrozenParameters(module)),
       optimizer_(make_optimizer
                      ? WrapTorchOptimizer(make_optimizer, parameters_, states_->parts(),
                                           !states_->sharded() || config.allow_untested_optimizer)
                      : MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
-                                     states_->parts(), SumOfShards(), NotUpdated(others_, frozen_),
-                                     CompressedMeanOf(config, ranks), states_->StateZeros())),
-      timed_(config.cuda_graph ? c10::Device(c10::kCPU) : ranks.world->device()) {
+                                     states_->parts(), SumOfShards(),
+                                     NotUpdated(elsewhere_, frozen_),
+                                     CompressedMeanOf(config, *ranks_), states_->StateZeros())),
+      timed_(config.cuda_graph ? c10::Device(c10::kCPU) : ranks_->world().device()) {
   if (config.memory_breakdown || ActivationMeter::AnyInThisThread()) meter_.emplace();
   if (config.precision.loss_scaler) {
     scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
@@ -144,7 +144,7 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
   const bool is_adam =
       config.optimizer && (config.optimizer->type == OptimizerConfig::Type::kAdam ||
                            config.optimizer->type == OptimizerConfig::Type::kAdamW);
-  if (is_adam && WaitingCosts(config, ranks)) optimizer_->MakeReplayable();
+  if (is_adam && WaitingCosts(config, *ranks_)) optimizer_->MakeReplayable();
   states_->UpdateBy([this](std::vector<at::Tensor> gradients, int64_t step) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       gradients[i] = gradients[i].to(states_->parts()[i].weight.scalar_type());
@@ -157,18 +157,15 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
 
 // Gives all stages the values of the one whose copy counts.
 void EngineCore::Impl::TieParameters() {
-  if (ranks_.tied.empty()) return;
+  if (ranks_->tied().empty()) return;
   const at::NoGradGuard no_grad;
   const std::vector<WeightPart>& parts = states_->parts();
-  for (const TiedGroup& tied : ranks_.tied) {
-    const at::Tensor counts =
-        tied.group->AllGather(at::full({}, tied.is_canonical ? 1 : 0, at::kLong));
-    const auto root = static_cast<int>(counts.argmax().item<int64_t>());
+  for (const TiedGroup& tied : ranks_->tied()) {
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parameters_[parts[i].parameter].name != tied.name) continue;
       tied_parts_.push_back({i, tied.group});
       at::Tensor weight = parts[i].weight;
-      tied.group->Broadcast(weight, root);
+      tied.group->Broadcast(weight, /*root=*/0);
     }
   }
   states_->CopyMasterToModel();
@@ -267,7 +264,7 @@ TensorPart EngineCore::Impl::StatePart(const std::string& prefix, size_t part,
           .start = weight.start,
           .replicated = !states_->sharded(),
           .rank0_authoritative = config_.TrainsApart(),
-          .is_canonical = Counts(parameter.name)};
+          .is_canonical = ranks_->Counts(parameter.name)};
 }
 
 std::vector<RankTensor> EngineCore::Impl::RankTensors() const {
@@ -288,12 +285,12 @@ std::vector<RankTensor> EngineCore::Impl::RankTensors() const {
 // Null where every rank has whole parameters.
 SumOverRanks EngineCore::Impl::SumOfShards() const {
   if (!states_->sharded()) return nullptr;
-  if (ranks_.tied.empty()) {
-    return [group = ranks_.replicas](at::Tensor& tensor) { group->AllReduce(tensor); };
+  if (ranks_->tied().empty()) {
+    return [group = &ranks_->data()](at::Tensor& tensor) { group->AllReduce(tensor); };
   }
   // In the order of the ranks, so that the copies of tied weights, which lie at other places among
   // each stage's, get the same bits.
-  return [group = ranks_.replicas](at::Tensor& tensor) {
+  return [group = &ranks_->data()](at::Tensor& tensor) {
     const at::Tensor all = group->AllGather(tensor);
     tensor.copy_(all[0]);
     for (int64_t i = 1; i < all.size(0); ++i) tensor.add_(all[i]);
@@ -331,7 +328,7 @@ void EngineCore::Impl::OrStartStepOver(const std::function<void()>& action) {
 }
 
 bool EngineCore::Impl::NeverWaits() const {
-  return WaitingCosts(config_, ranks_) && ranks_.stages == 1 && !scaler_ &&
+  return WaitingCosts(config_, *ranks_) && !ranks_->mesh().cuts_model() && !scaler_ &&
          (!config_.precision.skip_overflow || optimizer_->replayable());
 }
 
@@ -388,11 +385,11 @@ void EngineCore::Impl::TakeStepAsync() {
   std::vector<at::Tensor> gradients = OwnGradients();
   norm_on_device_ =
       gradients.empty()
-          ? at::zeros({}, at::TensorOptions(ranks_.world->device()).dtype(at::kDouble))
+          ? at::zeros({}, at::TensorOptions(ranks_->world().device()).dtype(at::kDouble))
           : GradientNormOnDevice(gradients);
   if (states_->sharded()) {
     at::Tensor square = norm_on_device_.square();
-    ranks_.world->AllReduce(square);
+    ranks_->world().AllReduce(square);
     norm_on_device_ = square.sqrt();
   }
   const auto clip = [this](const std::vector<at::Tensor>& some) {
@@ -496,7 +493,7 @@ EngineCore::Impl::PieceGradients EngineCore::Impl::Fetch(const UpdatePiece& piec
     gradient = gradient.to(weight.device(), weight.scalar_type(), /*non_blocking=*/true);
   }
   if (leave_device) {
-    const c10::Device device = ranks_.world->device();
+    const c10::Device device = ranks_->world().device();
     fetched.copied.emplace(device.type());
     fetched.copied->record(CurrentStream(device));
   }
@@ -527,7 +524,8 @@ void EngineCore::Impl::AllReduceTied(std::vector<at::Tensor>& gradients) const {
 double EngineCore::Impl::OwnNorm(const std::vector<at::Tensor>& gradients) const {
   std::vector<at::Tensor> counted;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    if (Counts(parameters_[states_->parts()[i].parameter].name)) counted.push_back(gradients[i]);
+    if (ranks_->Counts(parameters_[states_->parts()[i].parameter].name))
+      counted.push_back(gradients[i]);
   }
   return counted.empty() ? 0 : GradientNorm(counted);
 }
@@ -538,14 +536,14 @@ double EngineCore::Impl::NormOverRanks(double own) const {
   if (DecidesAlone()) return own;
   if (states_->gradients_are_own()) {
     std::vector<double> square = {own * own};
-    ranks_.replicas->AllReduceSum(square);
-    return std::sqrt(square[0] / ranks_.replicas->world_size());
+    ranks_->data().AllReduceSum(square);
+    return std::sqrt(square[0] / ranks_->data().world_size());
   }
-  if (!states_->sharded() && ranks_.stages == 1) return own;
+  if (!states_->sharded() && !ranks_->mesh().cuts_model()) return own;
   // Where they are not sharded, one replica speaks for all.
-  const bool speaks = states_->sharded() || ranks_.replicas->rank() == 0;
+  const bool speaks = states_->sharded() || ranks_->data().rank() == 0;
   std::vector<double> square = {speaks ? own * own : 0};
-  ranks_.world->AllReduceSum(square);
+  ranks_->world().AllReduceSum(square);
   return std::sqrt(square[0]);
 }
 
@@ -554,19 +552,20 @@ std::string EngineCore::Impl::FirstNonFiniteParameter(
     const std::vector<at::Tensor>& gradients) const {
   int64_t place = std::numeric_limits<int64_t>::max();
   if (const std::optional<size_t> own = FirstNonFinite(gradients)) {
-    place = (int64_t{ranks_.stage} << 32) + static_cast<int64_t>(states_->parts()[*own].parameter);
+    place = (int64_t{ranks_->place().stage} << 32) +
+            static_cast<int64_t>(states_->parts()[*own].parameter);
   }
   at::Tensor first = at::full({1}, place, at::kLong);
-  if (states_->sharded() || ranks_.stages > 1 ||
+  if (states_->sharded() || ranks_->mesh().cuts_model() ||
       (states_->gradients_are_own() && !DecidesAlone())) {
-    ranks_.world->AllReduce(first, ReduceOp::kMin);
+    ranks_->world().AllReduce(first, ReduceOp::kMin);
   }
   const auto found = first.item<int64_t>();
   const auto index = static_cast<size_t>(found & 0xffffffff);
-  if (ranks_.stages == 1) return parameters_[index].name;
+  if (ranks_->mesh().pipeline == 1) return parameters_[index].name;
   // Only that stage knows its name.
   for (const std::string& name :
-       GatherTexts(*ranks_.world, place == found ? parameters_[index].name : "")) {
+       GatherTexts(ranks_->world(), place == found ? parameters_[index].name : "")) {
     if (!name.empty()) return name + " (stage " + std::to_string(found >> 32) + ")";
   }
   return "";
@@ -591,7 +590,7 @@ void EngineCore::Impl::NonFinite(const std::string& parameter) {
 
 // Says which rank's loss was the first not to be finite, if any was. Collective.
 void EngineCore::Impl::FailWithLoss(const std::string& problem) {
-  const ProcessGroup& world = *ranks_.world;
+  const ProcessGroup& world = ranks_->world();
   const auto own = static_cast<size_t>(2 * world.rank());
   std::vector<double> all(2 * static_cast<size_t>(world.world_size()));
   for (size_t part = 0; part < losses_.size() && all[own] == 0; ++part) {

@@ -19,8 +19,8 @@
 #include "trainer/engine/pipeline_peers.h"
 #include "trainer/engine/update_pieces.h"
 #include "trainer/engine/whole_model_guard.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/parallel/engine_ranks.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/precision/loss_scaler.h"
 
@@ -28,8 +28,9 @@ namespace dslaunch {
 
 class EngineCore::Impl {
  public:
-  Impl(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
-       Passes passes, InitRecording* deferred, const OptimizerFactory& make_optimizer = nullptr);
+  Impl(const EngineConfig& config, torch::nn::Module& module,
+       std::shared_ptr<const MeshGroups> ranks, Passes passes, InitRecording* deferred,
+       const OptimizerFactory& make_optimizer = nullptr);
   ~Impl() { states_->UpdateBy(nullptr); }
 
   bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
@@ -39,9 +40,6 @@ class EngineCore::Impl {
   // Whether a step is made without waiting for the device: nothing that the host does depends on
   // its gradients.
   bool NeverWaits() const;
-  // Whether this stage's copy of the parameter is the one that counts.
-  bool Counts(const std::string& name) const { return !others_.counted_elsewhere.contains(name); }
-
   // Throws where a parameter that was frozen when the engine was made requires a gradient now.
   void CheckFrozen() const;
 
@@ -111,9 +109,9 @@ class EngineCore::Impl {
 
   EngineConfig config_;
   torch::nn::Module& module_;
-  const EngineRanks ranks_;
+  const std::shared_ptr<const MeshGroups> ranks_;
   const Passes passes_;
-  const PipelinePeers others_;
+  const std::vector<ParameterInfo> elsewhere_;  // parameters that only other stages have
   // The forward pass where the configuration has number_checkpoints.
   const std::optional<LayerRunner> recomputed_;
   WholeModelGuard guard_;
@@ -188,7 +186,7 @@ class EngineCore::Impl {
   void NonFinite(const std::string& parameter);
   [[noreturn]] void FailWithLoss(const std::string& problem);
 
-  std::vector<TiedPart> tied_parts_;  // in the order of ranks_.tied
+  std::vector<TiedPart> tied_parts_;  // in the order of ranks_->tied()
 };
 
 }  // namespace dslaunch

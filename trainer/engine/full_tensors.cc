@@ -70,7 +70,7 @@ at::Tensor EngineCore::Impl::Whole(const std::vector<TensorPart>& state, const s
     replicated = part->replicated;
   }
   // Every element is on one rank, and zero on the others.
-  if (!replicated) ranks_.replicas->AllReduce(flat);
+  if (!replicated) ranks_->data().AllReduce(flat);
   return flat.view(parameter.sizes());
 }
 

@@ -23,9 +23,9 @@ void Materialize(torch::nn::Module& module, InitRecording& deferred, c10::Device
 }  // namespace
 
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
-                                             const EngineRanks& ranks, Passes passes,
+                                             const MeshGroups& ranks, Passes passes,
                                              InitRecording* deferred) {
-  const c10::Device device = ranks.world->device();
+  const c10::Device device = ranks.world().device();
   // With ZeRO ShardedStates does this: all parameters at once may not fit into memory, and in fp32
   // they take more than what a rank keeps.
   if (deferred == nullptr || config.zero.stage == 0) {

@@ -15,8 +15,8 @@
 #include "dslaunch/process_group.h"
 #include "dslaunch/tensor_part.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/parallel/engine_ranks.h"
 #include "trainer/parallel/stale_training.h"
 
 namespace dslaunch {
@@ -114,12 +114,12 @@ class ModelStates {
 
 // Moves the parameters and buffers of `module` to the ranks' device, casts them as the
 // configuration says, and gives those that `deferred` has recorded their values; the others become
-// rank 0's on all of ranks.replicas. Parameters of parts() are counted among those that are
-// trained, in the module's order. Those of ranks.tied are cut into the same parts on all stages.
-// Throws TrainError on all of ranks.replicas where their models differ; with Passes::kMicroBatches
+// rank 0's on all of ranks.data(). Parameters of parts() are counted among those that are
+// trained, in the module's order. Those of ranks.tied() are cut into the same parts on all stages.
+// Throws TrainError on all of ranks.data() where their models differ; with Passes::kMicroBatches
 // also where nothing is trained.
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
-                                             const EngineRanks& ranks, Passes passes,
+                                             const MeshGroups& ranks, Passes passes,
                                              InitRecording* deferred);
 
 }  // namespace dslaunch

@@ -76,8 +76,8 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
     }
     return several;
   };
-  parts.tied = tied(Unique(model->named_parameters()));
-  parts.tied_buffers = tied(Unique(model->named_buffers()));
+  parts.cut.tied = tied(Unique(model->named_parameters()));
+  parts.cut.tied_buffers = tied(Unique(model->named_buffers()));
   parts.deferred = std::move(deferred);
   parts.parts = cut.PartTexts(counts);
   return parts;

@@ -15,26 +15,14 @@
 #include "trainer/comm/rank_failure.h"
 #include "trainer/engine/pipeline_peers.h"
 #include "trainer/engine/read_config.h"
-#include "trainer/parallel/engine_ranks.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/pipeline/layer_run.h"
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/stage_batch.h"
 #include "trainer/pipeline/stage_link.h"
-#include "trainer/pipeline/topology.h"
 
 namespace dslaunch {
 namespace {
-
-Topology TopologyOf(const EngineConfig& config, const ProcessGroup& group) {
-  const auto stages = static_cast<int>(config.pipeline.stages);
-  if (group.world_size() % stages != 0) {
-    RefuseInput("pipeline.stages is " + std::to_string(stages) + ", which does not divide " +
-                std::to_string(group.world_size()) +
-                (group.world_size() == 1 ? " rank" : " ranks") +
-                "; every replica of the pipeline needs one rank for each stage");
-  }
-  return {group.world_size(), stages, config.pipeline.rank_order};
-}
 
 // What `module` says comes before what `config` says.
 EngineConfig WithModule(EngineConfig config, const PipelineModule& module) {
@@ -73,61 +61,21 @@ std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineCo
   return seconds;
 }
 
-// Which ranks this one shares what with, and the groups that they are in.
-class RankGroups {
- public:
-  RankGroups(const Topology& topology, const StageParts& parts, const ProcessGroup& world) {
-    const int stage = topology.StageOf(world.rank()), replica = topology.ReplicaOf(world.rank());
-    const std::string key = world.NewKey("pipeline");
-    ranks_ = {.world = &world,
-              .replicas = topology.stages() == 1 ? &world
-                                                 : &Group(world, topology.RanksOfStage(stage), key),
-              .stage = stage,
-              .stages = topology.stages()};
-    const auto add = [&](const std::vector<TiedTensor>& tensors, std::vector<TiedGroup>& tied) {
-      for (const TiedTensor& tensor : tensors) {
-        std::vector<int> members;
-        for (const int other : tensor.stages) members.push_back(topology.RankOf(other, replica));
-        tied.push_back({.name = tensor.name,
-                        .group = &Group(world, members, key + "tied/"),
-                        .is_canonical = tensor.stages.front() == stage});
-      }
-    };
-    add(parts.tied, ranks_.tied);
-    add(parts.tied_buffers, ranks_.tied_buffers);
-  }
-  const EngineRanks& ranks() const { return ranks_; }
-
- private:
-  // One for all that the same ranks share.
-  const ProcessGroup& Group(const ProcessGroup& world, const std::vector<int>& members,
-                            std::string name) {
-    for (const int rank : members) name += std::to_string(rank) + ",";
-    const auto found = groups_.find(name);
-    if (found != groups_.end()) return found->second;
-    return groups_.emplace(name, world.Subgroup(members, name)).first->second;
-  }
-
-  std::map<std::string, ProcessGroup> groups_;
-  EngineRanks ranks_;
-};
-
 }  // namespace
 
 class PipelineEngine::Impl {
  public:
   Impl(StageParts parts, PipelineLoss loss, const EngineConfig& config, const ProcessGroup& group)
       : world_(group),
-        topology_(TopologyOf(config, group)),
         config_(config.pipeline),
         module_(std::move(parts.module)),
         texts_(std::move(parts.parts)),
-        groups_(topology_, parts, group),
-        core_(config, *module_, groups_.ranks(), parts.deferred ? &*parts.deferred : nullptr),
+        core_(config, *module_,
+              std::make_shared<MeshGroups>(group, config.MeshOf(group.world_size()),
+                                           std::move(parts.cut)),
+              parts.deferred ? &*parts.deferred : nullptr),
         link_(group, [this](int rank) { return NameOf(rank); }),
-        stage_{.stage = groups_.ranks().stage,
-               .replica = topology_.ReplicaOf(group.rank()),
-               .topology = topology_,
+        stage_{.place = core_.ranks().place(),
                .chunks = std::move(parts.chunks),
                .buffers = module_->buffers(),
                .loss = std::move(loss),
@@ -135,10 +83,10 @@ class PipelineEngine::Impl {
                .seed = BorrowedGenerator().seed(),
                .core = core_,
                .link = link_},
-        train_plan_(MakePipelineSchedule(config_.schedule, topology_.stages(),
+        train_plan_(MakePipelineSchedule(config_.schedule, mesh().pipeline,
                                          static_cast<int>(core_.accumulation_steps()),
                                          static_cast<int>(config_.virtual_stages)),
-                    stage_.stage) {
+                    stage_.place.stage) {
     link_.Connect(Neighbours());
   }
 
@@ -169,14 +117,13 @@ class PipelineEngine::Impl {
     return ToAllStages(batch.outputs());
   }
 
-  bool is_last_stage() const { return stage_.stage == topology_.stages() - 1; }
+  const Mesh& mesh() const { return core_.ranks().mesh(); }
+  bool is_last_stage() const { return stage_.place.stage == mesh().pipeline - 1; }
 
   const ProcessGroup& world_;
-  const Topology topology_;
   const PipelineConfig config_;
   const std::shared_ptr<torch::nn::Module> module_;
   const std::vector<std::string> texts_;  // of the parts of the model
-  const RankGroups groups_;
   EngineCore core_;
   StageLink link_;
   const Stage stage_;
@@ -184,25 +131,25 @@ class PipelineEngine::Impl {
  private:
   // "stage 1 (rank 3: layers 4 to 7, 1.2 M parameters)"
   std::string NameOf(int rank) const {
-    const int stage = topology_.StageOf(rank);
+    const int stage = mesh().PlaceOf(rank).stage;
     std::string name = "stage " + std::to_string(stage) + " (rank " + std::to_string(rank);
     for (size_t part = static_cast<size_t>(stage); part < texts_.size();
-         part += static_cast<size_t>(topology_.stages())) {
-      name += (part < static_cast<size_t>(topology_.stages()) ? ": " : "; ") + texts_[part];
+         part += static_cast<size_t>(mesh().pipeline)) {
+      name += (part < static_cast<size_t>(mesh().pipeline) ? ": " : "; ") + texts_[part];
     }
     return name + ")";
   }
 
   // Ranks of the stages that this one exchanges tensors with.
   std::vector<int> Neighbours() const {
-    std::set<int> stages = {stage_.stage - 1, stage_.stage + 1};
-    const int last = topology_.stages() - 1;
-    if (config_.virtual_stages > 1 && stage_.stage == 0) stages.insert(last);
-    if (config_.virtual_stages > 1 && stage_.stage == last) stages.insert(0);
+    std::set<int> stages = {stage_.place.stage - 1, stage_.place.stage + 1};
+    const int last = mesh().pipeline - 1;
+    if (config_.virtual_stages > 1 && stage_.place.stage == 0) stages.insert(last);
+    if (config_.virtual_stages > 1 && stage_.place.stage == last) stages.insert(0);
     std::vector<int> ranks;
     for (const int stage : stages) {
-      const bool other = stage >= 0 && stage <= last && stage != stage_.stage;
-      if (other) ranks.push_back(topology_.RankOf(stage, stage_.replica));
+      const bool other = stage >= 0 && stage <= last && stage != stage_.place.stage;
+      if (other) ranks.push_back(core_.ranks().RankOfStage(stage));
     }
     return ranks;
   }
@@ -212,10 +159,10 @@ class PipelineEngine::Impl {
     if (found != forward_plans_.end()) return found->second;
     const auto virtual_stages = static_cast<int>(config_.virtual_stages);
     return forward_plans_
-        .try_emplace(micro_batches,
-                     MakeForwardSchedule(topology_.stages(), static_cast<int>(micro_batches),
-                                         virtual_stages),
-                     stage_.stage)
+        .try_emplace(
+            micro_batches,
+            MakeForwardSchedule(mesh().pipeline, static_cast<int>(micro_batches), virtual_stages),
+            stage_.place.stage)
         .first->second;
   }
 
@@ -240,14 +187,14 @@ class PipelineEngine::Impl {
           ByRank(counts, [](int64_t count) { return std::to_string(count) + " micro-batches"; }) +
           "); all must make the same calls with the same number");
     }
-    return sum / static_cast<double>(topology_.replicas() * batch.micro_batches());
+    return sum / static_cast<double>(mesh().data * batch.micro_batches());
   }
 
   // From the last stage of a replica to the others. With a channel of its own: no chunk has it.
   Tensors ToAllStages(Tensors outputs) {
-    const int last = topology_.stages() - 1;
+    const int last = mesh().pipeline - 1;
     const auto channel = [&](int stage) {
-      return LinkChannel{topology_.RankOf(stage, stage_.replica), /*gradient=*/false,
+      return LinkChannel{core_.ranks().RankOfStage(stage), /*gradient=*/false,
                          static_cast<int>(config_.virtual_stages)};
     };
     if (!is_last_stage()) {
@@ -267,7 +214,7 @@ class PipelineEngine::Impl {
 };
 
 int StageOfThisRank(const EngineConfig& config, const ProcessGroup& group) {
-  return TopologyOf(config, group).StageOf(group.rank());
+  return config.MeshOf(group.world_size()).PlaceOf(group.rank()).stage;
 }
 
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
@@ -316,11 +263,11 @@ void PipelineEngine::SetTrain(bool on) { impl_->core_.SetTrain(on); }
 
 bool PipelineEngine::is_first_stage() const { return stage() == 0; }
 bool PipelineEngine::is_last_stage() const { return impl_->is_last_stage(); }
-int PipelineEngine::stage() const { return impl_->stage_.stage; }
-int PipelineEngine::num_stages() const { return impl_->topology_.stages(); }
-int PipelineEngine::replica() const { return impl_->stage_.replica; }
-int PipelineEngine::num_replicas() const { return impl_->topology_.replicas(); }
-const ProcessGroup& PipelineEngine::replicas() const { return *impl_->groups_.ranks().replicas; }
+int PipelineEngine::stage() const { return impl_->stage_.place.stage; }
+int PipelineEngine::num_stages() const { return impl_->mesh().pipeline; }
+int PipelineEngine::replica() const { return impl_->stage_.place.replica; }
+int PipelineEngine::num_replicas() const { return impl_->mesh().data; }
+const ProcessGroup& PipelineEngine::replicas() const { return core().ranks().data(); }
 
 const torch::nn::Module& PipelineEngine::module() const { return *impl_->module_; }
 const EngineCore& PipelineEngine::core() const { return impl_->core_; }

@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// `parts` are this rank's stage of config.pipeline, on each rank for its place in the topology.
+// `parts` are this rank's stage of config.pipeline, for the place of this rank in the mesh.
 // `loss` as PipelineModule has it. `group` must outlive the result. Collective; throws as
 // EngineCore does.
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,

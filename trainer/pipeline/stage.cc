@@ -121,8 +121,8 @@ void FindTied(const std::map<size_t, std::shared_ptr<Module>>& built,
         tied.push_back({std::to_string(owner) + "." + item.name, {stages.begin(), stages.end()}});
       }
     };
-    add(Unique(module->named_parameters()), parts.tied);
-    add(Unique(module->named_buffers()), parts.tied_buffers);
+    add(Unique(module->named_parameters()), parts.cut.tied);
+    add(Unique(module->named_buffers()), parts.cut.tied_buffers);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "dslaunch/model.h"
 #include "dslaunch/pipeline.h"
 #include "trainer/config/pipeline_config.h"
+#include "trainer/mesh/model_cut.h"
 
 namespace dslaunch {
 
@@ -21,22 +22,14 @@ struct StageLayer {
   std::function<Tensors(const Tensors& inputs)> forward;
 };
 
-// A parameter or a buffer that layers of several stages read.
-struct TiedTensor {
-  std::string name;         // in `module`
-  std::vector<int> stages;  // ascending, all that hold it; the first counts
-};
-
 struct StageParts {
   // Holds the parameters and buffers of this stage's layers and no others, by the names that they
   // have in the whole model: of a PipelineModule those of torch::nn::Sequential, "0.weight". Tied
   // layers have the name of the first of them. Evaluation or training mode is set here.
   std::shared_ptr<torch::nn::Module> module;
   std::vector<std::vector<StageLayer>> chunks;  // each at least one layer
-  // Of this stage, in orders that all stages share.
-  std::vector<TiedTensor> tied;  // parameters
-  std::vector<TiedTensor> tied_buffers;
-  std::optional<InitRecording> deferred;  // of `module`, where it was built without memory
+  ModelCut cut;                                 // names are those in `module`
+  std::optional<InitRecording> deferred;        // of `module`, where it was built without memory
   // For a line that says where the model was cut: of each part of it, in their order. Part p is
   // chunk p / stages of stage p % stages.
   std::vector<std::string> parts;  // "layers 0 to 3, 1.2 M parameters"

@@ -55,7 +55,8 @@ StageBatch::StageBatch(const Stage& stage, const StagePlan& plan, BatchPurpose p
 
 void StageBatch::Run() {
   const at::AutoGradMode gradients(trains());
-  const std::vector<Action>& actions = plan_.schedule.actions[static_cast<size_t>(stage_.stage)];
+  const std::vector<Action>& actions =
+      plan_.schedule.actions[static_cast<size_t>(stage_.place.stage)];
   const std::optional<size_t> last_backward = LastBackward(plan_.schedule, actions);
   engine_.Begin(trains());
   for (size_t i = 0; i < actions.size(); ++i) {
@@ -68,7 +69,7 @@ void StageBatch::Run() {
 }
 
 void StageBatch::Do(const Action& action, bool last_backward) {
-  const ChunkPlace after = After(plan_.schedule, {stage_.stage, action.chunk});
+  const ChunkPlace after = After(plan_.schedule, {stage_.place.stage, action.chunk});
   switch (action.kind) {
     case ActionKind::kForward:
       return Forward(action);
@@ -111,17 +112,17 @@ void StageBatch::Do(const Action& action, bool last_backward) {
 
 // "stage 1, the loss of micro-batch 3 of 8"
 std::string StageBatch::Where(const std::string& what, const Action& action) const {
-  return "stage " + std::to_string(stage_.stage) + ", " + what + " of micro-batch " +
+  return "stage " + std::to_string(stage_.place.stage) + ", " + what + " of micro-batch " +
          std::to_string(action.micro_batch + 1) + " of " +
          std::to_string(plan_.schedule.micro_batches);
 }
 
 LinkChannel StageBatch::Channel(const ChunkPlace& other, bool gradient) const {
-  return {stage_.topology.RankOf(other.stage, stage_.replica), gradient, other.chunk};
+  return {stage_.core.ranks().RankOfStage(other.stage), gradient, other.chunk};
 }
 
 void StageBatch::Forward(const Action& action) {
-  const ChunkPlace place{stage_.stage, action.chunk};
+  const ChunkPlace place{stage_.place.stage, action.chunk};
   Tensors inputs = InputsFor(action);
   Tensors outputs = RunChunk(action, inputs);
   if (trains() && !IsFirst(place)) PassageOf(action).inputs = std::move(inputs);
@@ -133,10 +134,10 @@ void StageBatch::Forward(const Action& action) {
 }
 
 Tensors StageBatch::InputsFor(const Action& action) {
-  const ChunkPlace place{stage_.stage, action.chunk};
+  const ChunkPlace place{stage_.place.stage, action.chunk};
   if (!IsFirst(place)) {
     const ChunkPlace before = Before(plan_.schedule, place);
-    if (before.stage == stage_.stage) return std::exchange(PassageOf(action).inputs, {});
+    if (before.stage == stage_.place.stage) return std::exchange(PassageOf(action).inputs, {});
     return stage_.link.FinishReceive(Channel({before.stage, action.chunk}, /*gradient=*/false));
   }
   MicroBatch batch = Next(action);
@@ -163,7 +164,7 @@ MicroBatch StageBatch::Next(const Action& action) {
 }
 
 uint64_t StageBatch::SeedOf(const Action& action, size_t layer) const {
-  return LayerSeed(MicroBatchSeed(stage_.seed, step_ + 1, action.micro_batch, stage_.replica),
+  return LayerSeed(MicroBatchSeed(stage_.seed, step_ + 1, action.micro_batch, stage_.place.replica),
                    layer);
 }
 
@@ -204,8 +205,8 @@ void StageBatch::Leave(const Action& action, Tensors outputs) {
       passage.roots.push_back(torch::autograd::impl::gradient_edge(output));
     }
   }
-  const ChunkPlace after = After(plan_.schedule, {stage_.stage, action.chunk});
-  if (after.stage == stage_.stage) {
+  const ChunkPlace after = After(plan_.schedule, {stage_.place.stage, action.chunk});
+  if (after.stage == stage_.place.stage) {
     passages_[{after.chunk, action.micro_batch}].inputs = Detached(outputs);
   } else {
     passage.outputs = std::move(outputs);
@@ -252,8 +253,8 @@ void StageBatch::CheckSendable(const Action& action, const Tensors& outputs) con
   for (const at::Tensor& output : outputs) {
     if (output.layout() == at::kStrided && output.device() == device) continue;
     const StageLayer& layer = stage_.chunks[static_cast<size_t>(action.chunk)].back();
-    RefuseInput("stage " + std::to_string(stage_.stage) + ", " + layer.name + ": its output is " +
-                c10::str(output.layout(), " on ", output.device()) +
+    RefuseInput("stage " + std::to_string(stage_.place.stage) + ", " + layer.name +
+                ": its output is " + c10::str(output.layout(), " on ", output.device()) +
                 "; stages exchange dense tensors on the device of their rank, " + device.str());
   }
 }
@@ -284,10 +285,10 @@ void StageBatch::Backward(const Action& action, bool last) {
 
 // Of each output that needs one.
 Tensors StageBatch::OutputGradients(const Action& action) {
-  const ChunkPlace place{stage_.stage, action.chunk};
+  const ChunkPlace place{stage_.place.stage, action.chunk};
   if (IsLast(plan_.schedule, place)) return std::exchange(PassageOf(action).output_gradients, {});
   const ChunkPlace after = After(plan_.schedule, place);
-  if (after.stage != stage_.stage)
+  if (after.stage != stage_.place.stage)
     return stage_.link.FinishReceive(Channel(after, /*gradient=*/true));
   return std::exchange(passages_[{after.chunk, action.micro_batch}].input_gradients, {});
 }

@@ -12,20 +12,18 @@
 #include "dslaunch/engine.h"
 #include "dslaunch/pipeline.h"
 #include "trainer/engine/engine_batch.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/nn/split_backward.h"
 #include "trainer/pipeline/deferred_sends.h"
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/stage.h"
 #include "trainer/pipeline/stage_link.h"
-#include "trainer/pipeline/topology.h"
 
 namespace dslaunch {
 
 // What stays from batch to batch.
 struct Stage {
-  int stage = 0;
-  int replica = 0;
-  const Topology& topology;
+  MeshPlace place;  // of this rank
   std::vector<std::vector<StageLayer>> chunks;
   Tensors buffers;  // of all layers
   PipelineLoss loss;

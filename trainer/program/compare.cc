@@ -94,7 +94,7 @@ void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevi
   for (const EngineConfig& engine : recipe.engines) {
     Recipe one = recipe;
     one.engine = engine;
-    const int64_t replicas = group.world_size() / engine.pipeline.stages;
+    const int64_t replicas = engine.MeshOf(group.world_size()).data;
     FitToRun(one.engine.scheduler, MakeSchedule(one, data.train->size(), replicas).total_steps);
     const auto done = static_cast<int64_t>(results.size());
     results.push_back(

@@ -135,12 +135,6 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
   const std::string& weights = recipe.run.init_weights;
   std::unique_ptr<TrainingModel> training_model;
   const bool pipeline = recipe.engine.pipeline.wanted();
-  if (group.world_size() % recipe.engine.pipeline.stages != 0) {
-    throw TrainError(ExitCode::kBadInput,
-                     "engine.pipeline.stages is " + std::to_string(recipe.engine.pipeline.stages) +
-                         ", which does not divide " + std::to_string(group.world_size()) +
-                         " ranks; every replica of the pipeline needs one rank for each stage");
-  }
   if (pipeline || ConstructsWithoutMemory(recipe)) {
     DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
     training_model = pipeline ? MakePipelineTrainingModel(recipe.engine, deferred.model,

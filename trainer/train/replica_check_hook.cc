@@ -25,9 +25,10 @@ class ReplicaCheckHook : public TrainHook {
   void AfterStep(TrainRun& run, int64_t step) override {
     if (step % every_ != 0) return;
     const uint64_t own = HashOfWeights(run.training_model.module(), run.recipe.run.seed);
-    const at::Tensor all = run.group.AllGather(at::tensor(static_cast<int64_t>(own), at::kLong));
+    const ProcessGroup& replicas = run.training_model.replicas();
+    const at::Tensor all = replicas.AllGather(at::tensor(static_cast<int64_t>(own), at::kLong));
     std::vector<uint64_t> hashes;
-    for (int rank = 0; rank < run.group.world_size(); ++rank) {
+    for (int rank = 0; rank < replicas.world_size(); ++rank) {
       hashes.push_back(static_cast<uint64_t>(all[rank].item<int64_t>()));
     }
     const std::string problem = DriftMessage(hashes, step, equal_step_);

@@ -191,11 +191,10 @@ MemoryPlan Trainer::OwnPlan(const TrainingModel& training_model) const {
 }
 
 std::string Trainer::WhoTrains(const TrainingModel& training_model) const {
-  const int replicas = training_model.replicas().world_size();
-  const int64_t stages = recipe_.engine.pipeline.stages;
-  if (stages == 1) return Format("%d ranks", replicas);
-  return Format("%d %s of %lld stages (%s)", replicas, replicas == 1 ? "replica" : "replicas",
-                static_cast<long long>(stages), ScheduleTypeName(recipe_.engine.pipeline.schedule));
+  const Mesh& mesh = training_model.core().ranks().mesh();
+  if (mesh.pipeline == 1) return Format("%d ranks", mesh.data);
+  return Format("%d %s of %d stages (%s)", mesh.data, mesh.data == 1 ? "replica" : "replicas",
+                mesh.pipeline, ScheduleTypeName(recipe_.engine.pipeline.schedule));
 }
 
 void Trainer::Announce(const TrainRun& run) const {

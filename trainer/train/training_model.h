@@ -13,6 +13,7 @@
 #include "dslaunch/model.h"
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/profile/phase.h"
 
 namespace dslaunch {
@@ -33,9 +34,12 @@ class TrainingModel {
   virtual void SetTrain(bool on) = 0;
 
   // Ranks of one replica take the same samples.
-  virtual const ProcessGroup& replicas() const = 0;  // this rank is its replica's number in it
+  const ProcessGroup& replicas() const { return core().ranks().data(); }
   // Whether this rank is the one of its replica whose results count.
-  virtual bool counts() const = 0;
+  bool counts() const {
+    const MeshGroups& ranks = core().ranks();
+    return ranks.place().stage == ranks.mesh().pipeline - 1 && ranks.place().part == 0;
+  }
 
   struct Step {
     uint64_t seed = 0;  // of the run

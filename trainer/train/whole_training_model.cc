@@ -56,8 +56,6 @@ class WholeTrainingModel : public TrainingModel {
     return elements;
   }
   void SetTrain(bool on) override { engine_.core().SetTrain(on); }
-  const ProcessGroup& replicas() const override { return group_; }
-  bool counts() const override { return true; }
 
   at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {
     if (graphed_) return TrainGraphed(step, next);
@@ -65,7 +63,7 @@ class WholeTrainingModel : public TrainingModel {
     at::Tensor sum = at::zeros({}, at::TensorOptions(group_.device()).dtype(at::kDouble));
     for (int64_t part = 0; part < parts; ++part) {
       const Batch batch = next();
-      const uint64_t seed = MicroBatchSeed(step.seed, step.number, part, group_.rank());
+      const uint64_t seed = MicroBatchSeed(step.seed, step.number, part, replicas().rank());
       at::manual_seed(seed);  // for a model whose layers are not known
       sum += TrainMicroBatch(batch, step, seed);
     }
@@ -108,7 +106,7 @@ class WholeTrainingModel : public TrainingModel {
       const Batch batch = next();
       inputs.insert(inputs.end(), {batch.inputs, batch.targets});
     }
-    at::manual_seed(MicroBatchSeed(step.seed, step.number, /*part=*/0, group_.rank()));
+    at::manual_seed(MicroBatchSeed(step.seed, step.number, /*part=*/0, replicas().rank()));
     engine_.core().PrepareStep();
     const GraphedStep::Outcome outcome =
         graphed_->Run(inputs, [&](const std::vector<at::Tensor>& given) {

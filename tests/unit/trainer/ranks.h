@@ -66,13 +66,18 @@ inline void RecordGroup(c10d::ProcessGroup& group, std::barrier<>& entered) {
   work->wait();
 }
 
-// group.Subgroup(ranks, name). To be called by all ranks of `group`, RunRanks' own, at the same
-// time, each for a group that it is in.
+// Prepares a subgroup of RunRanks' group for this thread. All ranks must call it at the same time,
+// each for a group that it is in, before they use the group.
+inline void RecordSubgroup(const ProcessGroup& subgroup) {
+  rank_thread.subgroups.push_back(subgroup.c10d_group());
+  RecordGroup(*subgroup.c10d_group(), *rank_thread.together);
+}
+
+// Returns group.Subgroup(ranks, name), prepared by RecordSubgroup.
 inline ProcessGroup MakeSubgroup(const ProcessGroup& group, const std::vector<int>& ranks,
                                  const std::string& name) {
   ProcessGroup subgroup = group.Subgroup(ranks, name);
-  rank_thread.subgroups.push_back(subgroup.c10d_group());
-  RecordGroup(*subgroup.c10d_group(), *rank_thread.together);
+  RecordSubgroup(subgroup);
   return subgroup;
 }
 

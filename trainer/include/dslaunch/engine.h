@@ -35,7 +35,7 @@ class Optimizer;
 namespace dslaunch {
 
 struct EngineConfig;
-struct EngineRanks;
+class MeshGroups;
 class StaleTraining;
 class TimeSpans;
 
@@ -157,8 +157,8 @@ class EngineCore {
   // through an EngineBatch (trainer/engine/engine_batch.h). Throws on every rank of all stages if
   // their configurations differ, or if the models of a stage's replicas differ; the message names
   // the ranks and their values.
-  EngineCore(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
-             InitRecording* deferred = nullptr);
+  EngineCore(const EngineConfig& config, torch::nn::Module& module,
+             std::shared_ptr<const MeshGroups> ranks, InitRecording* deferred = nullptr);
   // `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'.
   EngineCore(const std::string& config, torch::nn::Module& module, const ProcessGroup& group,
              const InitializeOptions& options);
@@ -315,7 +315,7 @@ class EngineCore {
   EngineProgress progress() const;
   const EngineConfig& config() const;  // as resolved
   const ProcessGroup& group() const;   // all ranks of the job
-  const EngineRanks& ranks() const;    // see trainer/parallel/engine_ranks.h
+  const MeshGroups& ranks() const;     // see trainer/mesh/mesh_groups.h
   // Of recipes with parallel.staleness; else null. See trainer/parallel/stale_training.h.
   StaleTraining* stale_training();
 

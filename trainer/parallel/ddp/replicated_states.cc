@@ -7,9 +7,9 @@
 namespace dslaunch {
 
 ReplicatedStates::ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
-                                   const EngineRanks& ranks, Passes passes)
+                                   const MeshGroups& ranks, Passes passes)
     : module_(module),
-      group_(*ranks.replicas),
+      group_(ranks.data()),
       grad_sync_(MakeGradSync(group_, TrainableParameters(module), module.buffers(),
                               WholeModelSyncOptions(config, module, passes))),
       masters_(TrainableParameters(module), config.precision.master_weights) {

@@ -12,7 +12,7 @@ namespace dslaunch {
 
 class ReplicatedStates : public ModelStates {
  public:
-  ReplicatedStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+  ReplicatedStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
                    Passes passes);
 
   void Begin(Pass pass) override;

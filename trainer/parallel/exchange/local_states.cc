@@ -14,9 +14,9 @@
 namespace dslaunch {
 
 LocalStates::LocalStates(const EngineConfig& config, torch::nn::Module& module,
-                         const EngineRanks& ranks, Passes passes)
+                         const MeshGroups& ranks, Passes passes)
     : module_(module),
-      group_(*ranks.replicas),
+      group_(ranks.data()),
       self_(group_.Subgroup({group_.rank()},
                             group_.NewKey("own_gradients") + std::to_string(group_.rank()))),
       options_(WholeModelSyncOptions(config, module, passes)),

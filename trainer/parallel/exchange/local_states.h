@@ -20,7 +20,7 @@ namespace dslaunch {
 // Gradients of micro-batches add up on each rank; what is exchanged of them is after the last one.
 class LocalStates : public ModelStates {
  public:
-  LocalStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+  LocalStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
               Passes passes);
 
   void Begin(Pass pass) override;

@@ -24,9 +24,9 @@ GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& 
 }  // namespace
 
 ServerStates::ServerStates(const EngineConfig& config, torch::nn::Module& module,
-                           const EngineRanks& ranks, Passes passes)
+                           const MeshGroups& ranks, Passes passes)
     : module_(module),
-      group_(*ranks.replicas),
+      group_(ranks.data()),
       self_(group_.Subgroup({group_.rank()},
                             group_.NewKey("parameter_server") + std::to_string(group_.rank()))),
       servers_(static_cast<int>(config.parallel.servers)),

@@ -20,7 +20,7 @@ namespace dslaunch {
 // receives and sends (N - 1) P values a step, where an all-reduce's rank sends 2 (N - 1) / N P.
 class ServerStates : public ModelStates {
  public:
-  ServerStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+  ServerStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
                Passes passes);
 
   void Begin(Pass pass) override;

@@ -265,7 +265,7 @@ void StaleStates::Ask(const ProcessGroup& connection, Request request, int64_t s
 }
 
 StaleStates::StaleStates(const EngineConfig& config, torch::nn::Module& module,
-                         const EngineRanks& ranks, Passes passes)
+                         const MeshGroups& ranks, Passes passes)
     : ServerStates(config, module, ranks, passes), to_server_(static_cast<size_t>(servers_)) {
   if (!group_.device().is_cpu()) {
     throw TrainError(ExitCode::kBadInput,

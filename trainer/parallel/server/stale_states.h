@@ -24,7 +24,7 @@ namespace dslaunch {
 class StaleStates : public ServerStates, public StaleTraining {
  public:
   // Throws kBadInput on GPUs.
-  StaleStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+  StaleStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
               Passes passes);
   // Does not wait for other ranks: Leave does.
   ~StaleStates() override;

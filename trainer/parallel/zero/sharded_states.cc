@@ -45,8 +45,8 @@ std::optional<FileTensors> FilesOf(const ZeroConfig::Offload& offload) {
 }  // namespace
 
 ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
-                             const EngineRanks& ranks, Passes passes, InitRecording* deferred)
-    : group_(*ranks.replicas),
+                             const MeshGroups& ranks, Passes passes, InitRecording* deferred)
+    : group_(ranks.data()),
       buffers_(Unique(module.named_buffers())),
       zero_(config.zero),
       parameter_files_(FilesOf(zero_.offload_param)),
@@ -71,7 +71,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
   }
   const Dtypes dtypes =
       ModuleDtypes(module, config.precision.model, config.precision.batch_norm_float32);
-  MakeUnits(dtypes, ranks.tied);
+  MakeUnits(dtypes, ranks.tied());
   if (deferred != nullptr) {
     TakeFrom(*deferred, dtypes);
   } else {

@@ -40,7 +40,7 @@ class ShardedStates : public ModelStates {
  public:
   // `deferred`: at stage 3 what is still to be given its values and cast; null: nothing. At stage 3
   // parameters may lie elsewhere than on the ranks' device, where only parts of them go.
-  ShardedStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+  ShardedStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
                 Passes passes, InitRecording* deferred);
 
   void Begin(Pass pass) override;

@@ -196,6 +196,21 @@ TEST_F(DryRunTest, TrainingShowsItsRecipeAndStages) {
   EXPECT_THAT(Make().ToText(), HasSubstr("the trainer will refuse it"));
 }
 
+TEST_F(DryRunTest, ListsRanksOfStagesInRankOrder) {
+  options_.mode = LaunchOptions::Mode::kTrain;
+  file_ = "a slots=4\n";
+  const std::pair<const char*, const char*> cases[] = {
+      {"pipe_data", "    stage 0: ranks 0 1\n    stage 1: ranks 2 3\n"},
+      {"data_pipe", "    stage 0: ranks 0 2\n    stage 1: ranks 1 3\n"}};
+  for (const auto& [order, lines] : cases) {
+    recipe_ =
+        R"({"engine": {"pipeline": {"stages": 2, "rank_order": ")" + std::string(order) + R"("}}})";
+    const DryRun run = Make();
+    EXPECT_THAT(run.ToText(), HasSubstr(lines)) << order;
+    EXPECT_EQ(Json::parse(run.ToJson())["train"]["rank_order"], order);
+  }
+}
+
 TEST_F(DryRunTest, ManyNodesTakeNoSquareOfTime) {
   file_.clear();
   for (int i = 0; i < 2'000; ++i) file_ += "node" + std::to_string(i) + " slots=8\n";

@@ -19,7 +19,7 @@
 #include "tests/unit/trainer/ranks.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/engine/activation_meter.h"
-#include "trainer/parallel/engine_ranks.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/parallel/module_tensors.h"
 
 namespace dslaunch::engine_batch_test {
@@ -109,29 +109,22 @@ class Mail {
   std::map<Key, at::Tensor> box_;
 };
 
-// Two stages of some replicas: rank = stage * replicas + replica.
+// Two stages of some replicas, which share the parameter `shared`.
 class Stage {
  public:
   Stage(const ProcessGroup& world, Mail& mail)
       : mail_(mail),
-        world_(world),
-        replicas_(world.world_size() / 2),
-        stage_(world.rank() / replicas_),
-        replica_(world.rank() % replicas_),
-        same_(MakeSubgroup(world, RanksOf(stage_), "stage" + std::to_string(stage_))),
-        pair_(MakeSubgroup(world, {replica_, replicas_ + replica_},
-                           "replica" + std::to_string(replica_))) {}
-
-  EngineRanks Ranks(bool tied = true) const {
-    EngineRanks ranks{&world_, &same_, stage_, 2};
-    if (tied) ranks.tied = {{"shared", &pair_, stage_ == 0}};
-    return ranks;
+        tied_(MakeRanks(world, {.tied = {{"shared", {0, 1}}}, .tied_buffers = {}})),
+        untied_(MakeRanks(world, {})) {
+    RecordSubgroup(*tied_->tied()[0].group);
   }
-  std::shared_ptr<Net> MakeNet() const { return std::make_shared<Net>(stage_ == 0, stage_ == 1); }
-  bool is_last() const { return stage_ == 1; }
-  int stage() const { return stage_; }
-  int replica() const { return replica_; }
-  const ProcessGroup& world() const { return world_; }
+
+  std::shared_ptr<const MeshGroups> Ranks(bool tied = true) const { return tied ? tied_ : untied_; }
+  std::shared_ptr<Net> MakeNet() const { return std::make_shared<Net>(stage() == 0, is_last()); }
+  bool is_last() const { return stage() == 1; }
+  int stage() const { return tied_->place().stage; }
+  int replica() const { return tied_->place().replica; }
+  const ProcessGroup& world() const { return tied_->world(); }
 
   // One step of 1F1B; with `last` gradients travel during the last backward pass. The sum of this
   // rank's losses on the last stage.
@@ -144,10 +137,10 @@ class Stage {
       const auto i = static_cast<size_t>(part);
       if (!is_last()) {
         outputs[i] = net.First(core.ToModelDtype(Mine(Inputs(core.global_steps(), part))));
-        mail_.Put({replica_, false, sent_++}, outputs[i].detach());
+        mail_.Put({replica(), false, sent_++}, outputs[i].detach());
         return;
       }
-      inputs[i] = mail_.Take({replica_, false, received_++}).requires_grad_();
+      inputs[i] = mail_.Take({replica(), false, received_++}).requires_grad_();
       const at::Tensor loss = CrossEntropy(net.Second(inputs[i]), Mine(Targets()));
       losses += loss.item<double>();
       outputs[i] = batch.Root(loss);
@@ -157,9 +150,9 @@ class Stage {
       batch.BeforeBackward(last && part == parts - 1);
       if (is_last()) {
         outputs[i].backward();
-        mail_.Put({replica_, true, sent_++}, inputs[i].grad());
+        mail_.Put({replica(), true, sent_++}, inputs[i].grad());
       } else {
-        outputs[i].backward(mail_.Take({replica_, true, received_++}));
+        outputs[i].backward(mail_.Take({replica(), true, received_++}));
       }
       batch.AfterBackward();
     };
@@ -183,20 +176,19 @@ class Stage {
   }
 
   at::Tensor Mine(const at::Tensor& all) const {
-    return all.chunk(replicas_)[static_cast<size_t>(replica_)];
+    return all.chunk(tied_->mesh().data)[static_cast<size_t>(replica())];
   }
 
  private:
-  std::vector<int> RanksOf(int stage) const {
-    std::vector<int> ranks;
-    for (int i = 0; i < replicas_; ++i) ranks.push_back(stage * replicas_ + i);
+  static std::shared_ptr<const MeshGroups> MakeRanks(const ProcessGroup& world, ModelCut cut) {
+    const Mesh mesh{.pipeline = 2, .data = world.world_size() / 2};
+    auto ranks = std::make_shared<MeshGroups>(world, mesh, std::move(cut));
+    RecordSubgroup(ranks->data());
     return ranks;
   }
 
   Mail& mail_;
-  const ProcessGroup& world_;
-  const int replicas_, stage_, replica_;
-  const ProcessGroup same_, pair_;
+  const std::shared_ptr<const MeshGroups> tied_, untied_;
   int64_t sent_ = 0, received_ = 0;
 };
 
@@ -322,7 +314,7 @@ TEST(EngineBatchTest, GradientsMayComeOutsideOfABackwardPass) {
     std::vector<double> norms;
     for (const bool deferred : {false, true}) {
       for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
-             const EngineRanks ranks{.world = &world, .replicas = &world};
+             const auto ranks = std::make_shared<const MeshGroups>(world);
              auto net = std::make_shared<Net>(true, true);
              EngineCore core(Config(zero, kParts), *net, ranks);
              EngineBatch batch(core);
@@ -370,7 +362,7 @@ TEST(EngineBatchTest, GradientsMayComeOutsideOfABackwardPass) {
 TEST(EngineBatchTest, WholeGradientsAreFreedWithTheBatch) {
   for (const int zero : {2, 3}) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
-           const EngineRanks ranks{.world = &world, .replicas = &world};
+           const auto ranks = std::make_shared<const MeshGroups>(world);
            auto net = std::make_shared<Net>(true, true);
            EngineCore core(Config(zero, 1), *net, ranks);
            const ActivationMeter meter;
@@ -395,7 +387,7 @@ TEST(EngineBatchTest, WholeGradientsAreFreedWithTheBatch) {
 TEST(EngineBatchTest, ABatchThatThrowsLeavesNoGradients) {
   for (const int zero : {0, 1, 2, 3}) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
-           const EngineRanks ranks{.world = &world, .replicas = &world};
+           const auto ranks = std::make_shared<const MeshGroups>(world);
            const auto norm = [&](bool throws) {
              auto net = std::make_shared<Net>(true, true);
              EngineCore core(Config(zero, 2), *net, ranks);
@@ -677,7 +669,7 @@ class WholeState {
     const std::lock_guard lock(mutex_);
     for (const auto& state : {core.ModelState(), core.OptimizerState()}) {
       for (const TensorPart& part : state) {
-        if (part.rank0_authoritative && core.ranks().replicas->rank() != 0) continue;
+        if (part.rank0_authoritative && core.ranks().data().rank() != 0) continue;
         at::Tensor& whole = tensors_[part.name];
         if (!whole.defined()) whole = at::full(part.shape, std::nan(""), at::kDouble);
         whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));

@@ -81,7 +81,7 @@ at::Tensor RunAll(const std::vector<CutStage>& stages, const at::Tensor& inputs)
 
 std::vector<std::pair<std::string, std::vector<int>>> TiedOf(const StageParts& parts) {
   std::vector<std::pair<std::string, std::vector<int>>> tied;
-  for (const TiedTensor& item : parts.tied) tied.emplace_back(item.name, item.stages);
+  for (const TiedTensor& item : parts.cut.tied) tied.emplace_back(item.name, item.stages);
   return tied;
 }
 

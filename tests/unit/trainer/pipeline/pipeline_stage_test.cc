@@ -124,7 +124,7 @@ TEST(PipelineStageTest, EachCutHasTheSameValuesNamesAndResults) {
       std::map<std::string, at::Tensor> together;
       for (const StageParts& stage : all) {
         EXPECT_FALSE(stage.deferred.has_value());
-        EXPECT_TRUE(stage.tied.empty());
+        EXPECT_TRUE(stage.cut.tied.empty());
         for (const auto& [name, parameter] : ParametersOf(*stage.module)) {
           EXPECT_TRUE(together.emplace(name, parameter).second) << name << " is on two stages";
           EXPECT_TRUE(at::equal(parameter, expected.at(name))) << name;
@@ -232,7 +232,7 @@ PipelineModule TiedLayers() {
 TEST(PipelineStageTest, TiedLayersAreOneModuleOnEachStageThatHoldsOne) {
   at::manual_seed(3);
   const StageParts whole = BuildStage(TiedLayers(), Stages(1), 0);
-  EXPECT_TRUE(whole.tied.empty());
+  EXPECT_TRUE(whole.cut.tied.empty());
   const auto expected = ParametersOf(*whole.module);
   std::vector<std::string> names;
   for (const auto& [name, parameter] : expected) names.push_back(name);
@@ -249,7 +249,7 @@ TEST(PipelineStageTest, TiedLayersAreOneModuleOnEachStageThatHoldsOne) {
   }
   const auto tied_of = [](const StageParts& stage) {
     std::vector<std::pair<std::string, std::vector<int>>> tied;
-    for (const TiedTensor& item : stage.tied) tied.emplace_back(item.name, item.stages);
+    for (const TiedTensor& item : stage.cut.tied) tied.emplace_back(item.name, item.stages);
     return tied;
   };
   using Tied = std::pair<std::string, std::vector<int>>;

@@ -1,0 +1,62 @@
+// The process groups of a mesh, as one rank has them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dslaunch/process_group.h"
+#include "trainer/mesh/model_cut.h"
+
+namespace dslaunch {
+
+// A tied parameter or buffer, and one rank of each stage that holds it, in the order of the stages:
+// the copy of the group's rank 0 counts.
+struct TiedGroup {
+  std::string name;
+  const ProcessGroup* group = nullptr;
+};
+
+// Owns its groups but not `world`, which must outlive it.
+class MeshGroups {
+ public:
+  // Every rank of `world` is a replica of the whole model.
+  explicit MeshGroups(const ProcessGroup& world);
+  // Collective: all ranks of `world` make the same calls with their stage's cut. Precondition: the
+  // mesh has the size of `world`.
+  MeshGroups(const ProcessGroup& world, const Mesh& mesh, ModelCut cut = {});
+
+  const Mesh& mesh() const { return mesh_; }
+  const MeshPlace& place() const { return place_; }
+  const ModelCut& cut() const { return cut_; }
+  // The rank of `stage` that has this one's other coordinates.
+  int RankOfStage(int stage) const { return mesh_.RankOf({stage, place_.replica, place_.part}); }
+  const ProcessGroup& world() const { return world_; }
+  // The replicas of this rank's parameters, by MeshPlace::replica; `world` if the mesh has no other
+  // axis.
+  const ProcessGroup& data() const { return *data_; }
+  // The ranks that divide this rank's layers, by MeshPlace::part; null without tensor parallelism.
+  const ProcessGroup* tensor() const { return tensor_; }
+  // Of cut().tied and cut().tied_buffers, in their orders.
+  const std::vector<TiedGroup>& tied() const { return tied_; }
+  const std::vector<TiedGroup>& tied_buffers() const { return tied_buffers_; }
+
+  // ModelCut::Counts for this rank.
+  bool Counts(const std::string& name) const { return cut_.Counts(name, place_); }
+
+ private:
+  const ProcessGroup* Group(const std::vector<int>& ranks, std::string name);
+  std::vector<TiedGroup> TiedGroups(const std::vector<TiedTensor>& tensors,
+                                    const std::string& name);
+
+  const ProcessGroup& world_;
+  const Mesh mesh_;
+  const MeshPlace place_;
+  const ModelCut cut_;
+  std::map<std::string, ProcessGroup> groups_;  // by name
+  const ProcessGroup* tensor_ = nullptr;
+  const ProcessGroup* data_ = nullptr;
+  std::vector<TiedGroup> tied_, tied_buffers_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,32 @@
+// How a model is cut over the pipeline and tensor axes of a mesh, as one stage sees it. Pure.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trainer/mesh/mesh.h"
+
+namespace dslaunch {
+
+// A parameter or a buffer that layers of several stages read.
+struct TiedTensor {
+  std::string name;         // module path, the same on all these stages
+  std::vector<int> stages;  // ascending, all that hold it
+};
+
+struct ModelCut {
+  // What this stage shares with others, in orders that all stages agree on.
+  std::vector<TiedTensor> tied;  // parameters
+  std::vector<TiedTensor> tied_buffers;
+  // Names of the parameters of this stage that are cut over the tensor axis. All others are the
+  // same on every rank of that axis.
+  std::set<std::string> divided = {};
+
+  // Whether norms count and checkpoints hold what the rank at `place` has of this stage's parameter
+  // or buffer, as far as the pipeline and tensor axes decide it: of a tied one the first stage's
+  // copy, of a whole one that of part 0, of a divided one every part.
+  bool Counts(const std::string& name, const MeshPlace& place) const;
+};
+
+}  // namespace dslaunch
