@@ -80,7 +80,7 @@ void EngineCore::BeforeForward() {
   }
   if (trains) impl_->CheckFrozen();
   if (trains && impl_->gives_up_) impl_->GiveUp();
-  impl_->states_->Begin(impl_->CurrentPass());
+  impl_->states().Begin(impl_->CurrentPass());
   if (!trains) return;
   impl_->in_pass_ = true;
   impl_->nested_passes_ = 0;
@@ -99,7 +99,7 @@ void EngineCore::AfterForward(const std::vector<at::Tensor>&) {
     impl_->watch_.reset();
     impl_->forward_done_ = true;
   } else {
-    impl_->states_->End();
+    impl_->states().End();
   }
 }
 
@@ -135,14 +135,14 @@ void EngineCore::Backward(const at::Tensor& loss, const BackwardOptions& options
   });
   impl_->graph_retained_ = options.retain_graph;
   impl_->OrStartStepOver([&] {
-    impl_->states_->BeforeBackward(
+    impl_->states().BeforeBackward(
         /*last=*/impl_->Boundary() && !impl_->unsynced_ && !options.retain_graph);
     {
       const ExchangeWatch watch = impl_->guard_.Watch(/*forward=*/false);
       root.backward(/*gradient=*/{}, options.retain_graph);
     }
-    impl_->states_->AfterBackward();
-    if (!options.retain_graph) impl_->states_->End();
+    impl_->states().AfterBackward();
+    if (!options.retain_graph) impl_->states().End();
   });
   if (options.retain_graph) {  // another backward pass follows
     impl_->compute_.Begin(impl_->timed_);
@@ -153,7 +153,7 @@ void EngineCore::Backward(const at::Tensor& loss, const BackwardOptions& options
 }
 
 void EngineCore::ZeroGrad() {
-  if (!impl_->gives_up_) impl_->states_->DropGradients();
+  if (!impl_->gives_up_) impl_->states().DropGradients();
   impl_->backward_done_ = false;
   impl_->losses_.clear();
 }
@@ -194,7 +194,7 @@ NoSyncScope::~NoSyncScope() {
   if (const auto engine = engine_.lock()) --engine->no_sync_scopes_;
 }
 
-std::vector<double> EngineCore::GetLearningRates() const { return impl_->optimizer_->lrs(); }
+std::vector<double> EngineCore::GetLearningRates() const { return impl_->optimizer().lrs(); }
 
 void EngineCore::SetLearningRate(double lr) {
   SetLearningRates(std::vector<double>(GetLearningRates().size(), lr));
@@ -213,12 +213,12 @@ void EngineCore::SetLearningRates(const std::vector<double>& lrs) {
     RefuseInput("SetLearningRates: " + std::to_string(lr) +
                 " is not a learning rate; it must be finite and not negative");
   }
-  if (impl_->optimizer_->has_schedule()) {
+  if (impl_->optimizer().has_schedule()) {
     RefuseInput("SetLearningRates: the scheduler " + impl_->config_.scheduler.name +
                 " sets the learning rate of each step; leave \"scheduler\" out of the "
                 "configuration");
   }
-  impl_->optimizer_->SetLrs(lrs);
+  impl_->optimizer().SetLrs(lrs);
   impl_->set_lrs_ = lrs;
 }
 
@@ -233,24 +233,18 @@ int64_t EngineCore::train_batch_size() const { return impl_->config_.batch.train
 int64_t EngineCore::micro_batch_size() const { return impl_->config_.batch.micro_batch_size; }
 int64_t EngineCore::accumulation_steps() const { return impl_->config_.batch.accumulation_steps; }
 int64_t EngineCore::micro_steps() const { return impl_->micro_steps_; }
-int64_t EngineCore::global_steps() const { return impl_->global_steps_; }
-int64_t EngineCore::skipped_steps() const { return impl_->skipped_steps_; }
-bool EngineCore::skipped() const { return impl_->skipped_; }
-const std::string& EngineCore::skip_reason() const { return impl_->skip_reason_; }
-double EngineCore::lr() const { return impl_->optimizer_->lr(); }
-double EngineCore::step_lr() const { return impl_->step_lr_; }
-double EngineCore::grad_norm() const {
-  return impl_->norm_on_device_.defined() ? impl_->norm_on_device_.item<double>()
-                                          : impl_->grad_norm_;
-}
+int64_t EngineCore::global_steps() const { return impl_->step_->steps(); }
+int64_t EngineCore::skipped_steps() const { return impl_->step_->skipped_steps(); }
+bool EngineCore::skipped() const { return impl_->step_->last().skipped; }
+const std::string& EngineCore::skip_reason() const { return impl_->step_->last().skip_reason; }
+double EngineCore::lr() const { return impl_->optimizer().lr(); }
+double EngineCore::step_lr() const { return impl_->step_->last().lr; }
+double EngineCore::grad_norm() const { return impl_->step_->last().grad_norm.item<double>(); }
 
-at::Tensor EngineCore::grad_norm_on_device() const {
-  return impl_->norm_on_device_.defined() ? impl_->norm_on_device_
-                                          : at::scalar_tensor(impl_->grad_norm_, at::kDouble);
-}
+at::Tensor EngineCore::grad_norm_on_device() const { return impl_->step_->last().grad_norm; }
 
-double EngineCore::loss_scale() const { return impl_->loss_scale(); }
-double EngineCore::step_loss_scale() const { return impl_->step_loss_scale_; }
+double EngineCore::loss_scale() const { return impl_->step_->loss_scale(); }
+double EngineCore::step_loss_scale() const { return impl_->step_->last().loss_scale; }
 double EngineCore::compute_s() const { return impl_->compute_.Seconds(); }
 TimeSpans EngineCore::compute_time() const { return impl_->compute_; }
 MemoryUse EngineCore::memory() const { return impl_->memory(); }
@@ -258,10 +252,10 @@ const MemoryUse& EngineCore::memory_at_backward() const { return impl_->at_backw
 
 std::vector<TensorPart> EngineCore::ModelState() const {
   std::vector<TensorPart> state;
-  for (size_t i = 0; i < impl_->states_->parts().size(); ++i) {
-    state.push_back(impl_->StatePart("", i, impl_->states_->parts()[i].weight));
+  for (size_t i = 0; i < impl_->states().parts().size(); ++i) {
+    state.push_back(impl_->StatePart("", i, impl_->states().parts()[i].weight));
   }
-  for (TensorPart& frozen : impl_->states_->Frozen()) {
+  for (TensorPart& frozen : impl_->states().Frozen()) {
     frozen.is_canonical = impl_->ranks_->Counts(frozen.name);
     state.push_back(std::move(frozen));
   }
@@ -277,7 +271,7 @@ std::vector<TensorPart> EngineCore::ModelState() const {
 
 std::vector<TensorPart> EngineCore::OptimizerState() const {
   std::vector<TensorPart> state;
-  for (const Optimizer::State& item : impl_->optimizer_->States()) {
+  for (const Optimizer::State& item : impl_->optimizer().States()) {
     state.push_back(impl_->StatePart("optimizer/" + item.name + "/", item.part, item.tensor));
   }
   return state;
@@ -301,89 +295,51 @@ std::vector<TensorPart> EngineCore::RankState() const {
 }
 
 EngineProgress EngineCore::progress() const {
-  EngineProgress progress{.steps = impl_->global_steps_,
-                          .skipped = impl_->skipped_steps_,
-                          .updates = impl_->optimizer_->updates(),
-                          .scheduled_updates = impl_->optimizer_->scheduled_updates(),
-                          .learning_rates = impl_->set_lrs_};
-  if (impl_->scaler_) {
-    progress.loss_scale = impl_->scaler_->scale;
-    progress.scaler_iteration = impl_->scaler_->iteration;
-    progress.scaler_last_overflow = impl_->scaler_->last_overflow;
-    progress.scaler_hysteresis = impl_->scaler_->hysteresis;
-  }
+  EngineProgress progress = impl_->step_->progress();
+  progress.learning_rates = impl_->set_lrs_;
   return progress;
 }
 
 const EngineConfig& EngineCore::config() const { return impl_->config_; }
 const ProcessGroup& EngineCore::group() const { return impl_->ranks_->world(); }
 const MeshGroups& EngineCore::ranks() const { return *impl_->ranks_; }
-StaleTraining* EngineCore::stale_training() { return impl_->states_->stale_training(); }
+StaleTraining* EngineCore::stale_training() { return impl_->step_->stale_training(); }
 
-std::string EngineCore::ObserveGradNorm(double norm) {
-  if (!impl_->NeverWaits() || !impl_->config_.precision.skip_overflow || std::isfinite(norm))
-    return "";
-  impl_->optimizer_->Skipped();
-  ++impl_->skipped_steps_;
-  return "a gradient is not finite; the update is skipped";
-}
+std::string EngineCore::ObserveGradNorm(double norm) { return impl_->step_->ObserveGradNorm(norm); }
 
-void EngineCore::PrepareStep() { impl_->optimizer_->Prepare(); }
+void EngineCore::PrepareStep() { impl_->optimizer().Prepare(); }
 
 void EngineCore::StepReplayed(const at::Tensor& grad_norm) {
-  impl_->BeginUpdate();
-  impl_->optimizer_->Replayed();
+  impl_->step_->CountReplay(grad_norm);
   impl_->compute_ = {};  // not known
-  impl_->norm_on_device_ = grad_norm;
   impl_->micro_steps_ += impl_->config_.batch.accumulation_steps;
-  ++impl_->global_steps_;
 }
 
 void EngineCore::WeightsChanged() {
-  impl_->states_->Restart();
-  impl_->optimizer_->Restart();
-  impl_->states_->CopyMasterToModel();
+  impl_->step_->Restart();
+  impl_->states().CopyMasterToModel();
 }
 
 void EngineCore::Resume(const EngineProgress& progress, const std::set<std::string>& without) {
-  const auto lacks = [&](const std::vector<RankTensor>& tensors) {
-    return std::ranges::any_of(tensors, [&](const RankTensor& item) {
-      return without.contains("rank_state/" + item.name);
-    });
-  };
   impl_->StartStepOver();
   impl_->GiveUp();
-  impl_->global_steps_ = progress.steps;
+  impl_->step_->Resume(progress, without);
   impl_->micro_steps_ = progress.steps * impl_->config_.batch.accumulation_steps;
-  impl_->skipped_steps_ = progress.skipped;
-  impl_->optimizer_->SetUpdates(progress.updates, progress.scheduled_updates);
   if (!progress.learning_rates.empty()) SetLearningRates(progress.learning_rates);
-  impl_->states_->SetSteps(progress.steps);
-  if (lacks(impl_->states_->RankTensors())) impl_->states_->Restart();
-  if (lacks(impl_->optimizer_->RankTensors())) impl_->optimizer_->Restart();
-  impl_->states_->CopyMasterToModel();
-  // A run without a scaler leaves none behind, and a static scale is the configuration's.
-  if (!impl_->scaler_ || !impl_->config_.precision.loss_scaler->dynamic ||
-      progress.scaler_iteration == 0) {
-    return;
-  }
-  impl_->scaler_ = {.scale = progress.loss_scale,
-                    .iteration = progress.scaler_iteration,
-                    .last_overflow = progress.scaler_last_overflow,
-                    .hysteresis = progress.scaler_hysteresis};
+  impl_->states().CopyMasterToModel();
 }
 
 GatheredParameters::GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
                                        std::optional<int> modifier_rank)
     : engine_(core.impl_), parameters_(std::move(parameters)), modifier_rank_(modifier_rank) {
-  core.impl_->states_->Unshard(parameters_);
+  core.impl_->states().Unshard(parameters_);
 }
 
 GatheredParameters::~GatheredParameters() noexcept(false) {
   // While an exception is passing the other ranks may never come.
   if (std::uncaught_exceptions() > 0) return;
   if (const auto engine = engine_.lock()) {
-    engine->states_->Reshard(parameters_, modifier_rank_);
+    engine->states().Reshard(parameters_, modifier_rank_);
   } else if (modifier_rank_) {
     throw TrainError(ExitCode::kUsage,
                      "GatheredParameters was destroyed after its engine, so what "

@@ -10,7 +10,7 @@ void EngineBatch::Begin(bool trains) {
     if (core_.impl_->gives_up_) core_.impl_->GiveUp();  // the batch before has thrown
     core_.impl_->StartStepOver();
   }
-  core_.impl_->states_->Begin(trains ? Pass::kSync : Pass::kInference);
+  core_.impl_->states().Begin(trains ? Pass::kSync : Pass::kInference);
   if (trains) core_.impl_->MeterBegin();
 }
 
@@ -23,12 +23,12 @@ at::Tensor EngineBatch::Root(const at::Tensor& loss) {
 
 void EngineBatch::BeforeBackward(bool last) {
   core_.impl_->MeterBackward();
-  core_.impl_->states_->BeforeBackward(last);
+  core_.impl_->states().BeforeBackward(last);
 }
 
-void EngineBatch::AfterBackward() { core_.impl_->states_->AfterBackward(); }
+void EngineBatch::AfterBackward() { core_.impl_->states().AfterBackward(); }
 
-void EngineBatch::End() { core_.impl_->states_->End(); }
+void EngineBatch::End() { core_.impl_->states().End(); }
 
 void EngineBatch::Step() {
   core_.impl_->EndStep();

@@ -2,8 +2,6 @@
 // step, which is the same for both.
 #pragma once
 
-#include <c10/core/Event.h>
-
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,12 +15,10 @@
 #include "trainer/engine/activation_meter.h"
 #include "trainer/engine/layer_runner.h"
 #include "trainer/engine/pipeline_peers.h"
-#include "trainer/engine/update_pieces.h"
 #include "trainer/engine/whole_model_guard.h"
 #include "trainer/mesh/mesh_groups.h"
-#include "trainer/optim/optimizer.h"
 #include "trainer/parallel/model_states.h"
-#include "trainer/precision/loss_scaler.h"
+#include "trainer/step/optimizer_step.h"
 
 namespace dslaunch {
 
@@ -31,15 +27,14 @@ class EngineCore::Impl {
   Impl(const EngineConfig& config, torch::nn::Module& module,
        std::shared_ptr<const MeshGroups> ranks, Passes passes, InitRecording* deferred,
        const OptimizerFactory& make_optimizer = nullptr);
-  ~Impl() { states_->UpdateBy(nullptr); }
 
   bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
   bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
   Pass CurrentPass() const;
-  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
-  // Whether a step is made without waiting for the device: nothing that the host does depends on
-  // its gradients.
-  bool NeverWaits() const;
+  ModelStates& states() const { return step_->states(); }
+  Optimizer& optimizer() const { return step_->optimizer(); }
+  const std::vector<NamedTensor>& parameters() const { return step_->parameters(); }
+
   // Throws where a parameter that was frozen when the engine was made requires a gradient now.
   void CheckFrozen() const;
 
@@ -60,7 +55,7 @@ class EngineCore::Impl {
 
   // Makes the model follow the weights where the ranks' differ. Not collective.
   void FollowApart() const {
-    if (config_.TrainsApart()) states_->CopyMasterToModel();
+    if (step_->weights_differ()) states().CopyMasterToModel();
   }
 
   // What checkpoints hold besides ModelState and OptimizerState, without the ranks' numbers.
@@ -103,8 +98,7 @@ class EngineCore::Impl {
   static void RefuseIfNotGathered(const c10::Error& error);
   // Calls StartStepOver where `action` throws.
   void OrStartStepOver(const std::function<void()>& action);
-  // Of an optimizer step: what is known before its gradients are, and all of it. Collective.
-  void BeginUpdate();
+  // Makes the optimizer step. Collective.
   void EndStep();
 
   EngineConfig config_;
@@ -116,12 +110,9 @@ class EngineCore::Impl {
   const std::optional<LayerRunner> recomputed_;
   WholeModelGuard guard_;
   std::optional<ExchangeWatch> watch_;  // in a training forward pass
-  std::unique_ptr<ModelStates> states_;
-  std::vector<NamedTensor> parameters_;  // those that are trained
-  std::vector<double> set_lrs_;          // by SetLearningRates; empty: none
-  std::vector<NamedTensor> frozen_;      // the others
-  std::unique_ptr<Optimizer> optimizer_;
-  std::optional<LossScalerState> scaler_;
+  const std::unique_ptr<OptimizerStep> step_;
+  const std::vector<NamedTensor> frozen_;  // parameters that are not trained
+  std::vector<double> set_lrs_;            // by SetLearningRates; empty: none
   bool in_pass_ = false;       // from a training forward pass to the end of its Backward
   int64_t nested_passes_ = 0;  // forward passes of inference that run in it
   bool forward_done_ = false;
@@ -131,62 +122,12 @@ class EngineCore::Impl {
   bool graph_retained_ = false;  // its last Backward says that another one follows
   bool gives_up_ = false;        // before the next training pass
   int64_t micro_steps_ = 0;
-  int64_t global_steps_ = 0;
-  int64_t skipped_steps_ = 0;
   std::vector<at::Tensor> losses_;  // of the step so far
-  double grad_norm_ = 0;
-  at::Tensor norm_on_device_;  // in place of grad_norm_ where nobody waits for it
-  double step_lr_ = 0;
-  double step_loss_scale_ = 1;
-  bool skipped_ = false;
-  std::string skip_reason_;
   TimeSpans compute_;
   const c10::Device timed_;  // where that is timed; a recorded step has no times
   std::optional<ActivationMeter> meter_;
   int64_t live_before_ = 0;  // bytes, at the start of this pass
   MemoryUse at_backward_;    // with the largest activations
-
- private:
-  // This rank's part of a tied parameter.
-  struct TiedPart {
-    size_t part = 0;
-    const ProcessGroup* group = nullptr;
-  };
-
-  SumOverRanks SumOfShards() const;
-  void TieParameters();
-  void TakeStep();
-  void TakeStepAsync();
-  void TakeStepAtServers();
-  // Multiplies gradients in place; null: by nothing.
-  using Scale = std::function<void(const std::vector<at::Tensor>& gradients)>;
-  // The gradients of a piece as the optimizer takes them, once `copied`, where they leave the
-  // device.
-  struct PieceGradients {
-    std::vector<at::Tensor> gradients;
-    std::optional<c10::Event> copied;
-  };
-  void Update(const std::vector<at::Tensor>& gradients, const Scale& scale,
-              const at::Tensor& skip = {});
-  bool LeaveDevice(const std::vector<at::Tensor>& gradients) const;
-  std::vector<UpdatePiece> CutGradients(const std::vector<at::Tensor>& gradients,
-                                        bool leave_device) const;
-  PieceGradients Fetch(const UpdatePiece& piece, const std::vector<at::Tensor>& gradients,
-                       const Scale& scale, bool leave_device) const;
-  std::vector<at::Tensor> OwnGradients();
-  void AllReduceTied(std::vector<at::Tensor>& gradients) const;
-  double OwnNorm(const std::vector<at::Tensor>& gradients) const;
-  double NormOverRanks(double own) const;
-  // Whether each rank decides alone if a step is skipped: its gradients are its own.
-  bool DecidesAlone() const {
-    return states_->stale_training() != nullptr ||
-           (config_.TrainsApart() && states_->gradients_are_own());
-  }
-  std::string FirstNonFiniteParameter(const std::vector<at::Tensor>& gradients) const;
-  void NonFinite(const std::string& parameter);
-  [[noreturn]] void FailWithLoss(const std::string& problem);
-
-  std::vector<TiedPart> tied_parts_;  // in the order of ranks_->tied()
 };
 
 }  // namespace dslaunch

@@ -45,7 +45,7 @@ void CheckShape(const std::string& call, const std::string& name, const at::Tens
 
 const std::string& EngineCore::Impl::TrainedName(const std::string& call,
                                                  const at::Tensor& parameter) const {
-  if (const NamedTensor* found = Find(parameters_, parameter)) return found->name;
+  if (const NamedTensor* found = Find(parameters(), parameter)) return found->name;
   if (const NamedTensor* found = Find(frozen_, parameter)) {
     RefuseInput(call + ": the parameter " + found->name + " is frozen, so it has none");
   }
@@ -55,7 +55,7 @@ const std::string& EngineCore::Impl::TrainedName(const std::string& call,
 const std::string& EngineCore::Impl::NameOf(const std::string& call,
                                             const at::Tensor& parameter) const {
   if (const NamedTensor* found = Find(frozen_, parameter)) return found->name;
-  if (const NamedTensor* found = Find(parameters_, parameter)) return found->name;
+  if (const NamedTensor* found = Find(parameters(), parameter)) return found->name;
   RefuseForeign(call);
 }
 
@@ -64,7 +64,7 @@ at::Tensor EngineCore::Impl::Whole(const std::vector<TensorPart>& state, const s
   const at::NoGradGuard no_grad;
   at::Tensor flat = at::zeros({parameter.numel()},
                               at::TensorOptions(parameter.device()).dtype(WideDtype(parameter)));
-  bool replicated = !states_->sharded();
+  bool replicated = !states().sharded();
   if (const TensorPart* part = FindPart(state, name)) {
     flat.narrow(0, part->start, part->tensor.numel()).copy_(part->tensor.flatten());
     replicated = part->replicated;
@@ -108,7 +108,7 @@ void EngineCore::Impl::SetLocal(const std::string& call, const std::vector<Tenso
 void EngineCore::Impl::CheckHasGradient(const std::string& call,
                                         const std::vector<TensorPart>& gradients,
                                         const std::string& name) const {
-  if (states_->sharded() || FindPart(gradients, name) != nullptr) return;
+  if (states().sharded() || FindPart(gradients, name) != nullptr) return;
   RefuseInput(call + ": the parameter " + name + " got no gradient in this step");
 }
 
@@ -117,7 +117,7 @@ std::vector<TensorPart> EngineCore::Impl::GradientState(const std::string& call)
     RefuseInput(call + " was called where gradients are not complete: call it after the last " +
                 "Backward of a step and before its Step");
   }
-  std::vector<at::Tensor> gradients = states_->Gradients();
+  std::vector<at::Tensor> gradients = states().Gradients();
   std::vector<TensorPart> state;
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (gradients[i].defined()) state.push_back(StatePart("", i, gradients[i]));
@@ -129,7 +129,7 @@ std::string EngineCore::Impl::StateKey(const std::string& call, const at::Tensor
                                        const std::string& key) const {
   const std::string& name = TrainedName(call, parameter);
   std::string known;
-  for (const std::string& each : optimizer_->state_names()) {
+  for (const std::string& each : optimizer().state_names()) {
     if (each == key) return "optimizer/" + key + "/" + name;
     known += (known.empty() ? "" : ", ") + each;
   }
@@ -152,7 +152,7 @@ void EngineCore::SetFullFp32Parameter(const at::Tensor& parameter, const at::Ten
 at::Tensor EngineCore::GetFullGradient(const at::Tensor& parameter) const {
   const std::string& name = impl_->TrainedName("GetFullGradient", parameter);
   return impl_->Whole(impl_->GradientState("GetFullGradient"), name, parameter) /
-         impl_->loss_scale();
+         impl_->step_->loss_scale();
 }
 
 void EngineCore::SetFullGradient(const at::Tensor& parameter, const at::Tensor& value) {
@@ -160,7 +160,7 @@ void EngineCore::SetFullGradient(const at::Tensor& parameter, const at::Tensor& 
   const std::vector<TensorPart> gradients = impl_->GradientState("SetFullGradient");
   CheckShape("SetFullGradient", name, parameter, value);
   impl_->CheckHasGradient("SetFullGradient", gradients, name);
-  impl_->SetWhole(gradients, name, value * impl_->loss_scale());
+  impl_->SetWhole(gradients, name, value * impl_->step_->loss_scale());
 }
 
 at::Tensor EngineCore::GetFullOptimizerState(const at::Tensor& parameter,
@@ -192,7 +192,7 @@ at::Tensor EngineCore::GetLocalGradient(const at::Tensor& parameter) const {
   const std::vector<TensorPart> gradients = impl_->GradientState("GetLocalGradient");
   if (FindPart(gradients, name) == nullptr)
     return at::zeros_like(impl_->Local(ModelState(), name, parameter));
-  return impl_->Local(gradients, name, parameter).div_(impl_->loss_scale());
+  return impl_->Local(gradients, name, parameter).div_(impl_->step_->loss_scale());
 }
 
 void EngineCore::SetLocalGradient(const at::Tensor& parameter, const at::Tensor& value) {
@@ -200,7 +200,7 @@ void EngineCore::SetLocalGradient(const at::Tensor& parameter, const at::Tensor&
   const std::vector<TensorPart> gradients = impl_->GradientState("SetLocalGradient");
   impl_->CheckHasGradient("SetLocalGradient", gradients, name);
   impl_->SetLocal("SetLocalGradient", gradients, name,
-                  value.defined() ? value * impl_->loss_scale() : value);
+                  value.defined() ? value * impl_->step_->loss_scale() : value);
 }
 
 at::Tensor EngineCore::GetLocalOptimizerState(const at::Tensor& parameter,

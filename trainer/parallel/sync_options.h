@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// The configuration knows no wider dtype than fp32, and leaves a model in fp64 as it is: `dtype`,
-// or fp64 where `module` trains parameters of it.
+// Returns `dtype`, or fp64 if `module` trains parameters in fp64: the configuration has no wider
+// dtype than fp32, and leaves a model in fp64 as it is.
 inline at::ScalarType WidenedFor(const torch::nn::Module& module, const EngineConfig& config,
                                  Dtype dtype) {
   const bool casts = config.precision.model != Dtype::kFloat32;
@@ -20,7 +20,7 @@ inline at::ScalarType WidenedFor(const torch::nn::Module& module, const EngineCo
   return ToScalarType(dtype);
 }
 
-// What an engine's configuration says about adding up the ranks' gradients of `module`.
+// How `config` adds up the ranks' gradients of `module`.
 inline GradSyncOptions SyncOptions(const EngineConfig& config, const torch::nn::Module& module) {
   GradSyncOptions options;
   options.accumulation_dtype = WidenedFor(module, config, config.precision.grad_accumulation);
@@ -36,22 +36,12 @@ inline GradSyncOptions SyncOptions(const EngineConfig& config, const torch::nn::
   return options;
 }
 
-// The same of ranks that have whole models.
+// SyncOptions for ranks that have whole models.
 inline GradSyncOptions WholeModelSyncOptions(const EngineConfig& config,
                                              const torch::nn::Module& module, Passes passes) {
   GradSyncOptions options = SyncOptions(config, module);
   options.batches = passes == Passes::kBatches;
   options.ignore_unused = config.zero.ignore_unused_parameters;
-  return options;
-}
-
-// Of gradients that add up over the micro-batches of one rank, and stay as they are.
-inline GradSyncOptions OwnRankOptions(GradSyncOptions options) {
-  options.communication_dtype = options.accumulation_dtype;
-  options.prescale = false;
-  options.predivide_factor = 1;
-  options.sum = true;
-  options.broadcast_buffers = false;
   return options;
 }
 

@@ -1,17 +1,17 @@
 #include "trainer/parallel/ddp/replicated_states.h"
 
-#include "trainer/parallel/ddp/make_grad_sync.h"
+#include <utility>
+
 #include "trainer/parallel/module_tensors.h"
-#include "trainer/parallel/sync_options.h"
 
 namespace dslaunch {
 
 ReplicatedStates::ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
-                                   const MeshGroups& ranks, Passes passes)
+                                   const ProcessGroup& replicas,
+                                   std::unique_ptr<GradSync> grad_sync)
     : module_(module),
-      group_(ranks.data()),
-      grad_sync_(MakeGradSync(group_, TrainableParameters(module), module.buffers(),
-                              WholeModelSyncOptions(config, module, passes))),
+      group_(replicas),
+      grad_sync_(std::move(grad_sync)),
       masters_(TrainableParameters(module), config.precision.master_weights) {
   for (size_t i = 0; i < masters_.weights().size(); ++i) {
     parts_.push_back({i, masters_.weights()[i].tensor, 0});

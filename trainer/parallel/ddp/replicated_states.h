@@ -1,9 +1,12 @@
-// ZeRO stage 0: every rank holds all of the model's states.
+// ZeRO stage 0: every rank holds all of the model's states. How gradients of the ranks become one
+// is up to a GradSync.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "dslaunch/process_group.h"
+#include "trainer/config/engine_config.h"
 #include "trainer/parallel/grad_sync.h"
 #include "trainer/parallel/master_weights.h"
 #include "trainer/parallel/model_states.h"
@@ -12,14 +15,15 @@ namespace dslaunch {
 
 class ReplicatedStates : public ModelStates {
  public:
-  ReplicatedStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
-                   Passes passes);
+  // `grad_sync` is of the trained parameters of `module`, which it has made the same on all ranks
+  // of `replicas`.
+  ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
+                   const ProcessGroup& replicas, std::unique_ptr<GradSync> grad_sync);
 
   void Begin(Pass pass) override;
   void BeforeBackward(bool last) override { grad_sync_->BeforeBackward(last); }
   void AfterBackward() override { grad_sync_->AfterBackward(); }
   void End() override;
-  const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return false; }
   std::vector<at::Tensor> Gradients() override { return grad_sync_->Gradients(); }
   void CopyMasterToModel() override { masters_.CopyToModel(); }
@@ -36,10 +40,9 @@ class ReplicatedStates : public ModelStates {
  private:
   torch::nn::Module& module_;
   const ProcessGroup& group_;
-  std::unique_ptr<GradSync> grad_sync_;  // makes all ranks' parameters the same
-  bool trains_ = false;                  // this pass
-  MasterWeights masters_;                // hence after it
-  std::vector<WeightPart> parts_;
+  const std::unique_ptr<GradSync> grad_sync_;
+  MasterWeights masters_;
+  bool trains_ = false;  // this pass
 };
 
 }  // namespace dslaunch

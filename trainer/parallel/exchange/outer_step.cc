@@ -9,13 +9,27 @@
 namespace dslaunch {
 
 OuterStep::OuterStep(const ParallelConfig& config, const ProcessGroup& group,
-                     std::vector<NamedTensor> weights, std::optional<at::ScalarType> dtype)
-    : config_(config), group_(group), weights_(std::move(weights)), dtype_(dtype) {
+                     std::vector<at::Tensor> buffers, std::vector<NamedTensor> weights,
+                     std::optional<at::ScalarType> dtype)
+    : GradientExchange(group, std::move(buffers)),
+      config_(config),
+      weights_(std::move(weights)),
+      dtype_(dtype) {
   if (config_.mode != ParallelConfig::Mode::kDiloco) return;
   for (const NamedTensor& weight : weights_) {
     start_.push_back(weight.tensor.detach().clone());
     if (config_.outer_momentum != 0) momentum_.push_back(at::zeros_like(start_.back()));
   }
+}
+
+bool OuterStep::EndStep() {
+  if ((steps_ + 1) % config_.inner_steps != 0) {
+    ++steps_;
+    return false;
+  }
+  Exchange();
+  GradientExchange::EndStep();
+  return true;
 }
 
 void OuterStep::Exchange() {

@@ -10,10 +10,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kGramSchmidtRank = 2;  // up to which it is faster than QR
+constexpr int64_t kGramSchmidtRank = 2;  // largest rank at which it is faster than QR
 constexpr uint32_t kSeeds = 1'000'000'000;
 
-// The `count`-th seed that NumPy's RandomState(seed).randint(kSeeds) gives.
+// Returns the `count`-th seed that NumPy's RandomState(seed).randint(kSeeds) gives.
 uint64_t SeedOf(int64_t seed, int64_t count) {
   std::mt19937 numbers(static_cast<uint32_t>(seed));
   constexpr uint32_t kMask = (1U << 30) - 1;
@@ -28,8 +28,11 @@ uint64_t SeedOf(int64_t seed, int64_t count) {
 }  // namespace
 
 PowerSgd::PowerSgd(const ParallelConfig& config, const ProcessGroup& group,
-                   const std::vector<NamedTensor>& parameters, at::ScalarType dtype)
-    : config_(config), group_(group), started_(at::zeros({1}, at::kLong)) {
+                   std::vector<at::Tensor> buffers, const std::vector<NamedTensor>& parameters,
+                   at::ScalarType dtype)
+    : GradientExchange(group, std::move(buffers)),
+      config_(config),
+      started_(at::zeros({1}, at::kLong)) {
   for (const NamedTensor& parameter : parameters) names_.push_back(parameter.name);
   for (size_t i = parameters.size(); i-- > 0;) {
     const at::Tensor& tensor = parameters[i].tensor;
@@ -77,11 +80,11 @@ void PowerSgd::Orthogonalize(at::Tensor& matrix) const {
   }
 }
 
-void PowerSgd::Reduce(const std::vector<at::Tensor>& gradients, int64_t step) {
+void PowerSgd::Reduce(const std::vector<at::Tensor>& gradients) {
   if (group_.world_size() == 1) return;
   const at::NoGradGuard no_grad;
   const GradientScale mean = MeanScale(group_);
-  if (step <= config_.start_iter) return AllReduceFlat(group_, gradients, std::nullopt, mean);
+  if (steps_ < config_.start_iter) return AllReduceFlat(group_, gradients, std::nullopt, mean);
   std::vector<at::Tensor> whole, left, right, values;
   for (const size_t i : whole_) whole.push_back(gradients[i]);
   AllReduceFlat(group_, whole, std::nullopt, mean);
@@ -100,7 +103,7 @@ void PowerSgd::Reduce(const std::vector<at::Tensor>& gradients, int64_t step) {
     right.push_back(matrix.right);
     left.push_back(at::mm(values.back(), matrix.right));
   }
-  AllReduceFlat(group_, left, std::nullopt, {});  // its size is of no account
+  AllReduceFlat(group_, left, std::nullopt, {});  // a factor would not matter
   for (size_t i = 0; i < matrices_.size(); ++i) {
     Orthogonalize(left[i]);
     at::mm_out(right[i], values[i].t(), left[i]);

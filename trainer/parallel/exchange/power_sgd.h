@@ -9,29 +9,28 @@
 #include "dslaunch/named_tensor.h"
 #include "dslaunch/process_group.h"
 #include "trainer/config/parallel_config.h"
-#include "trainer/optim/rank_tensor.h"
+#include "trainer/parallel/exchange/gradient_exchange.h"
 
 namespace dslaunch {
 
-// The same numbers as PyTorch's powerSGD_hook with all gradients in one bucket, in the reverse
-// order of the parameters; what this leaves out is that the error of gradients that travel whole,
-// which adds up to 0 over the ranks, is not kept. One thread.
-class PowerSgd {
+// Computes the same numbers as PyTorch's powerSGD_hook with all gradients in one bucket, in the
+// reverse order of the parameters. The one difference: the error of gradients that travel whole is
+// not kept, because it adds up to 0 over the ranks.
+class PowerSgd : public GradientExchange {
  public:
-  // Gradients have `dtype`, or a parameter's where that is wider.
-  PowerSgd(const ParallelConfig& config, const ProcessGroup& group,
+  // Gradients have `dtype`, or the parameter's dtype if that is wider.
+  PowerSgd(const ParallelConfig& config, const ProcessGroup& group, std::vector<at::Tensor> buffers,
            const std::vector<NamedTensor>& parameters, at::ScalarType dtype);
 
-  // Collective: each rank's gradients of step `step`, of which the first is 1, become the mean.
-  void Reduce(const std::vector<at::Tensor>& gradients, int64_t step);
-  void Restart();  // without errors, from new matrices
-  std::vector<RankTensor> RankTensors() const;
+  void Reduce(const std::vector<at::Tensor>& gradients) override;
+  std::vector<RankTensor> RankTensors() const override;
+  void Restart() override;  // without errors, from new matrices
 
  private:
   struct Matrix {
     size_t parameter = 0;
     int64_t rows = 0, columns = 0, rank = 0;
-    at::Tensor error;  // [rows, columns], of this rank
+    at::Tensor error;  // [rows, columns], of this rank; undefined without use_error_feedback
     at::Tensor right;  // [columns, rank], of the last step
   };
 
@@ -39,11 +38,10 @@ class PowerSgd {
   void Orthogonalize(at::Tensor& matrix) const;
 
   const ParallelConfig config_;
-  const ProcessGroup& group_;
-  std::vector<std::string> names_;  // of the parameters
+  std::vector<std::string> names_;  // parameter names
   std::vector<Matrix> matrices_;    // in the order in which they travel
-  std::vector<size_t> whole_;       // the other parameters
-  at::Tensor started_;              // a number on the CPU: how often the matrices were random
+  std::vector<size_t> whole_;       // indices of the other parameters
+  at::Tensor started_;              // how often the matrices were random; [1] on the CPU
 };
 
 }  // namespace dslaunch

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/parallel/ddp/make_grad_sync.h"
 #include "trainer/parallel/master_weights.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/same_model.h"
@@ -27,19 +26,14 @@ ServerStates::ServerStates(const EngineConfig& config, torch::nn::Module& module
                            const MeshGroups& ranks, Passes passes)
     : module_(module),
       group_(ranks.data()),
-      self_(group_.Subgroup({group_.rank()},
-                            group_.NewKey("parameter_server") + std::to_string(group_.rank()))),
       servers_(static_cast<int>(config.parallel.servers)),
       options_(OptionsFor(config, module, group_, passes)),
       scale_(ScaleOf(options_, group_.world_size())),
       parameters_(TrainableParameters(module)),
       buffers_(module.buffers()),
+      local_(group_, parameters_, buffers_, options_),
       has_gradient_(parameters_.size()) {
   const at::NoGradGuard no_grad;
-  CheckSameModel(group_, parameters_, buffers_, /*may_be_empty=*/options_.batches);
-  BroadcastFromRank0(group_, TensorsOf(parameters_));
-  BroadcastFromRank0(group_, buffers_);
-  local_ = MakeGradSync(self_, parameters_, buffers_, OwnRankOptions(options_));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
     const at::ScalarType dtype = parameter.scalar_type();
@@ -85,18 +79,18 @@ at::Tensor ServerStates::FlatModel() const {
 
 void ServerStates::Begin(Pass pass) {
   pass_ = pass;
-  if (pass != Pass::kInference) local_->Begin(pass == Pass::kSync);
+  if (pass != Pass::kInference) local_.Begin(pass == Pass::kSync);
 }
 
 void ServerStates::End() {
   if (pass_ == Pass::kInference) return;
-  local_->End();
+  local_.End();
   if (pass_ == Pass::kSync) Push();
 }
 
 void ServerStates::Push() {
   const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> gradients = local_->Gradients();
+  const std::vector<at::Tensor> gradients = local_.Gradients();
   std::vector<at::Tensor> flat = {Empty(0, message_dtype_)};
   for (size_t i = 0; i < gradients.size(); ++i) {
     has_gradient_[i] = gradients[i].defined();
@@ -160,13 +154,13 @@ void ServerStates::SetModel(const at::Tensor& flat) {
 }
 
 void ServerStates::Clear() {
-  local_->Clear();
+  local_.Clear();
   gradient_.reset();
   if (options_.broadcast_buffers) BroadcastFromRank0(group_, buffers_);
 }
 
 void ServerStates::GiveUp() {
-  local_->GiveUp();
+  local_.GiveUp();
   pass_ = Pass::kInference;
 }
 
@@ -181,7 +175,7 @@ void ServerStates::Reshard(const std::vector<at::Tensor>& parameters,
 MemoryUse ServerStates::memory() const {
   MemoryUse use;
   use.parameters = Bytes(Unique(module_.named_parameters()));
-  use.gradients = local_->gradient_bytes();
+  use.gradients = local_.gradient_bytes();
   use.buckets = elements_ * static_cast<int64_t>(c10::elementSize(message_dtype_));
   if (weights_.defined()) use.optimizer = static_cast<int64_t>(weights_.nbytes());
   return use;

@@ -4,10 +4,12 @@
 // server has an equal part with its optimizer state.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <vector>
 
+#include "trainer/config/engine_config.h"
+#include "trainer/mesh/mesh_groups.h"
+#include "trainer/parallel/exchange/own_grad_sync.h"
 #include "trainer/parallel/grad_sync.h"
 #include "trainer/parallel/gradient_scale.h"
 #include "trainer/parallel/model_states.h"
@@ -24,15 +26,14 @@ class ServerStates : public ModelStates {
                Passes passes);
 
   void Begin(Pass pass) override;
-  void BeforeBackward(bool last) override { local_->BeforeBackward(last); }
-  void AfterBackward() override { local_->AfterBackward(); }
+  void BeforeBackward(bool last) override { local_.BeforeBackward(last); }
+  void AfterBackward() override { local_.AfterBackward(); }
   void End() override;
-  const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return true; }
   std::vector<at::Tensor> Gradients() override;
   void CopyMasterToModel() override { Pull(); }
   void Clear() override;
-  void DropGradients() override { local_->DropGradients(); }
+  void DropGradients() override { local_.DropGradients(); }
   void GiveUp() override;
   void Unshard(const std::vector<at::Tensor>&) override {}
   void Reshard(const std::vector<at::Tensor>& parameters,
@@ -50,13 +51,12 @@ class ServerStates : public ModelStates {
 
   torch::nn::Module& module_;
   const ProcessGroup& group_;
-  ProcessGroup self_;  // this rank alone, over which gradients of micro-batches add up
   const int servers_;
   const GradSyncOptions options_;
   const GradientScale scale_;
   const std::vector<NamedTensor> parameters_;  // those that are trained
   const std::vector<at::Tensor> buffers_;      // that become rank 0's
-  std::unique_ptr<GradSync> local_;
+  OwnGradSync local_;
   at::ScalarType model_dtype_ = at::kFloat;    // of the flat parameters, the widest there is
   at::ScalarType message_dtype_ = at::kFloat;  // of the flat gradients on the way
   int64_t elements_ = 0;
@@ -66,7 +66,6 @@ class ServerStates : public ModelStates {
   // Of a server:
   at::Tensor weights_;   // its part: what the optimizer updates
   at::Tensor gradient_;  // its part, of all ranks
-  std::vector<WeightPart> parts_;
 
  private:
   void Push();

@@ -346,10 +346,10 @@ void StaleStates::Begin(Pass pass) {
 }
 
 void StaleStates::End() {
-  if (pass_ != Pass::kInference) local_->End();
+  if (pass_ != Pass::kInference) local_.End();
 }
 
-std::vector<at::Tensor> StaleStates::Gradients() { return local_->Gradients(); }
+std::vector<at::Tensor> StaleStates::Gradients() { return local_.Gradients(); }
 
 template <class Exchange>
 auto StaleStates::ExchangeWith(int server, const std::string& what, Exchange exchange) {

@@ -34,18 +34,24 @@ class StaleStates : public ServerStates, public StaleTraining {
   void Begin(Pass pass) override;
   void End() override;
   std::vector<at::Tensor> Gradients() override;  // of each trained parameter, this rank's own
-  bool gradients_are_own() const override { return true; }
   // Before training; later parameters come with the next pull.
   void CopyMasterToModel() override;
-  void Clear() override { local_->Clear(); }
-  void SetSteps(int64_t steps) override;
-  StaleTraining* stale_training() override { return this; }
-  void UpdateBy(Update update) override;
-  void PushGradients(const std::vector<at::Tensor>& gradients) override;
-  void WithoutUpdates(const std::function<void()>& action) override;
+  void Clear() override { local_.Clear(); }
+
+  // Makes an update of this server's parts() by `gradients`, which rank that is in `step` has sent.
+  using Update = std::function<void(std::vector<at::Tensor> gradients, int64_t step)>;
+  // From now on a server makes updates by `update`, on threads of its own; null: no more. Does
+  // nothing on a rank that is not a server.
+  void UpdateBy(Update update);
+  // Runs `action` while no update runs.
+  void WithoutUpdates(const std::function<void()>& action);
+  // Ends this rank's step: sends its own gradients, of all trained parameters, to the servers; a
+  // parameter whose gradient is undefined counts with zeros. Without any the step makes no update.
+  void PushGradients(const std::vector<at::Tensor>& gradients);
+  void SetSteps(int64_t steps);  // that are over
 
   bool is_server() const override { return group_.rank() < servers_; }
-  ProcessGroup& group() override { return servers_group_ ? *servers_group_ : self_; }
+  ProcessGroup& group() override { return servers_group_ ? *servers_group_ : local_.self(); }
   void HoldAfter(int64_t step) override;
   void Meet(int64_t step) override;
   void Pause() override;

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "trainer/config/engine_config.h"
+#include "trainer/mesh/mesh_groups.h"
 #include "trainer/parallel/gradient_arrivals.h"
 #include "trainer/parallel/gradient_scale.h"
 #include "trainer/parallel/model_states.h"
@@ -47,7 +49,6 @@ class ShardedStates : public ModelStates {
   void BeforeBackward(bool last) override;
   void AfterBackward() override;
   void End() override;
-  const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return true; }
   ZerosBeside StateZeros() const override;
   std::vector<at::Tensor> Gradients() override;
@@ -135,7 +136,6 @@ class ShardedStates : public ModelStates {
   std::vector<Unit> units_;
   std::vector<size_t> trained_;         // those of parameters_ that are
   std::vector<size_t> trained_units_;   // in the order in which they are sent
-  std::vector<WeightPart> parts_;       // parameters by their index in trained_
   std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
   std::optional<ParameterGatherer> gatherer_;
 

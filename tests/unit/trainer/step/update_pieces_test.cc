@@ -1,4 +1,4 @@
-#include "trainer/engine/update_pieces.h"
+#include "trainer/step/update_pieces.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,65 @@
+// The ways in which ranks that hold whole models exchange less than every gradient of every step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dslaunch/named_tensor.h"
+#include "dslaunch/process_group.h"
+#include "trainer/config/engine_config.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/optim/rank_tensor.h"
+#include "trainer/parallel/grad_sync.h"
+#include "trainer/parallel/same_model.h"
+
+namespace dslaunch {
+
+// One thread. Reduce, EndStep and Restart are collective over the group, which must outlive this.
+class GradientExchange {
+ public:
+  // `buffers` become rank 0's on all ranks whenever EndStep exchanges something; empty: none do.
+  GradientExchange(const ProcessGroup& group, std::vector<at::Tensor> buffers)
+      : group_(group), buffers_(std::move(buffers)) {}
+  virtual ~GradientExchange() = default;
+
+  // Called after the last backward pass of a step with this rank's gradients of all parameters.
+  // They become those of all ranks, or stay as they are (gradients_are_own).
+  virtual void Reduce(const std::vector<at::Tensor>& gradients) = 0;
+  // Ends a step after its update. Returns whether it has changed the weights.
+  virtual bool EndStep() {
+    ++steps_;
+    BroadcastFromRank0(group_, buffers_);
+    return false;
+  }
+
+  // Whether the last Reduce left the gradients as this rank's own.
+  virtual bool gradients_are_own() const { return false; }
+  // Whether weights of the ranks differ after some of the steps.
+  virtual bool weights_differ() const { return false; }
+
+  // What is kept from step to step besides weights.
+  virtual std::vector<RankTensor> RankTensors() const { return {}; }
+  // Makes what RankTensors() returns what it was at the start, from rank 0's weights.
+  virtual void Restart() {}
+  void SetSteps(int64_t steps) { steps_ = steps; }  // that are over
+
+ protected:
+  const ProcessGroup& group_;
+  const std::vector<at::Tensor> buffers_;
+  int64_t steps_ = 0;
+};
+
+// Makes the exchange of parallel.mode local_sgd, diloco and power_sgd, or that of an optimizer that
+// compresses. `parameters` are trained, `parts` are their whole weights, the same on all ranks now;
+// `optimizer`, which must outlive the result, updates them. `options` are those of gradients that
+// all ranks reduce.
+std::unique_ptr<GradientExchange> MakeGradientExchange(
+    const EngineConfig& config, const ProcessGroup& group,
+    const std::vector<NamedTensor>& parameters, const std::vector<WeightPart>& parts,
+    std::vector<at::Tensor> buffers, const Optimizer& optimizer, const GradSyncOptions& options);
+
+}  // namespace dslaunch

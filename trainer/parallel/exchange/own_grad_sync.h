@@ -1,0 +1,45 @@
+// Gradients that add up over the micro-batches of one rank, and become those of all ranks by
+// something else.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/parallel/exchange/gradient_exchange.h"
+#include "trainer/parallel/grad_sync.h"
+
+namespace dslaunch {
+
+class OwnGradSync : public GradSync {
+ public:
+  // Gives all ranks of `group`, which must outlive this, rank 0's parameters and buffers. Throws
+  // TrainError on all of them if their models differ, or are empty without options.batches.
+  // `options` are those of gradients that all ranks reduce.
+  OwnGradSync(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
+              const std::vector<at::Tensor>& buffers, const GradSyncOptions& options);
+
+  // From now on End gives `exchange`, which must outlive all passes, the gradients of a pass with
+  // `sync`, unless one is undefined.
+  void ReduceBy(GradientExchange& exchange) { exchange_ = &exchange; }
+  // The group of this rank alone.
+  ProcessGroup& self() { return self_; }
+
+  void Begin(bool sync) override;
+  void BeforeBackward(bool last) override { local_->BeforeBackward(last); }
+  void AfterBackward() override { local_->AfterBackward(); }
+  void End() override;
+  std::vector<at::Tensor> Gradients() override { return local_->Gradients(); }
+  void Clear() override { local_->Clear(); }
+  void DropGradients() override { local_->DropGradients(); }
+  void GiveUp() override { local_->GiveUp(); }
+  int64_t gradient_bytes() const override { return local_->gradient_bytes(); }
+  int64_t bucket_bytes() const override { return local_->bucket_bytes(); }
+
+ private:
+  ProcessGroup self_;
+  const std::unique_ptr<GradSync> local_;
+  GradientExchange* exchange_ = nullptr;
+  bool sync_ = false;  // this pass
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,182 @@
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "dslaunch/deferred_init.h"
+#include "trainer/base/train_error.h"
+#include "trainer/nn/module_dtype.h"
+#include "trainer/optim/torch_optimizer.h"
+#include "trainer/parallel/ddp/make_grad_sync.h"
+#include "trainer/parallel/ddp/replicated_states.h"
+#include "trainer/parallel/exchange/own_grad_sync.h"
+#include "trainer/parallel/exchange/sign_mean.h"
+#include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/server/server_states.h"
+#include "trainer/parallel/sync_options.h"
+#include "trainer/parallel/zero/sharded_states.h"
+#include "trainer/step/device_step.h"
+#include "trainer/step/server_step.h"
+#include "trainer/step/synchronous_step.h"
+
+namespace dslaunch {
+namespace {
+
+// Gives deferred tensors memory on `device` and their values.
+void Materialize(torch::nn::Module& module, InitRecording& deferred, c10::Device device) {
+  std::vector<at::Tensor> tensors = TensorsOf(Unique(module.named_parameters()));
+  for (const NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(item.tensor);
+  deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
+    tensors[index].set_data(values.detach().to(device));
+  });
+}
+
+// Moves and casts the module. Returns what remains for ShardedStates to materialize: with ZeRO all
+// parameters at once may not fit into memory, and in fp32 they take more than what a rank keeps.
+InitRecording* PrepareModule(const StepInputs& inputs) {
+  const EngineConfig& config = inputs.config;
+  const c10::Device device = inputs.ranks.world().device();
+  if (inputs.deferred != nullptr && config.zero.stage > 0) return inputs.deferred;
+  if (inputs.deferred != nullptr) {
+    Materialize(inputs.module, *inputs.deferred, device);
+  } else if (!device.is_cpu() && config.zero.stage < 3) {
+    inputs.module.to(device);
+  }
+  CastModule(inputs.module, config.precision.model, config.precision.batch_norm_float32);
+  return nullptr;
+}
+
+const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
+  if (!config.optimizer) {
+    RefuseInput(
+        "the configuration has no \"optimizer\" and the program sets none; add for example "
+        "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}, or set "
+        "InitializeOptions::optimizer or make_optimizer");
+  }
+  return *config.optimizer;
+}
+
+// Null if every rank has whole parameters.
+SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
+  if (!states.sharded()) return nullptr;
+  if (ranks.tied().empty()) {
+    return [group = &ranks.data()](at::Tensor& tensor) { group->AllReduce(tensor); };
+  }
+  // In the order of the ranks, so that the copies of tied weights, which have other positions among
+  // each stage's, get the same bits.
+  return [group = &ranks.data()](at::Tensor& tensor) {
+    const at::Tensor all = group->AllGather(tensor);
+    tensor.copy_(all[0]);
+    for (int64_t i = 1; i < all.size(0); ++i) tensor.add_(all[i]);
+  };
+}
+
+// Null if the optimizer compresses nothing.
+std::shared_ptr<CompressedMean> CompressedMeanOf(const EngineConfig& config,
+                                                 const MeshGroups& ranks) {
+  if (!config.optimizer || !config.optimizer->CompressesExchanges()) return nullptr;
+  return std::make_shared<SignMean>(ranks.data());
+}
+
+std::unique_ptr<Optimizer> OptimizerFor(const StepInputs& inputs, const ModelStates& states,
+                                        const std::vector<NamedTensor>& parameters) {
+  const EngineConfig& config = inputs.config;
+  if (inputs.make_optimizer) {
+    return WrapTorchOptimizer(inputs.make_optimizer, parameters, states.parts(),
+                              !states.sharded() || config.allow_untested_optimizer);
+  }
+  // Parameters that groups of the optimizer may name, but that it does not update here.
+  std::vector<ParameterInfo> elsewhere = inputs.elsewhere;
+  for (const NamedTensor& item : Unique(inputs.module.named_parameters())) {
+    if (!item.tensor.requires_grad()) elsewhere.push_back({item.name, item.tensor.dim()});
+  }
+  return MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters, states.parts(),
+                       SumOfShards(states, inputs.ranks), elsewhere,
+                       CompressedMeanOf(config, inputs.ranks), states.StateZeros());
+}
+
+StepParts PartsOf(const StepInputs& inputs, std::unique_ptr<ModelStates> states) {
+  std::vector<NamedTensor> parameters = TrainableParameters(inputs.module);
+  std::unique_ptr<Optimizer> optimizer = OptimizerFor(inputs, *states, parameters);
+  return {.config = inputs.config,
+          .ranks = inputs.ranks,
+          .parameters = std::move(parameters),
+          .states = std::move(states),
+          .optimizer = std::move(optimizer),
+          .exchange = nullptr};
+}
+
+// The parts of ranks with whole models that exchange less than every gradient of every step.
+StepParts ExchangingParts(const StepInputs& inputs) {
+  const ProcessGroup& group = inputs.ranks.data();
+  const GradSyncOptions options =
+      WholeModelSyncOptions(inputs.config, inputs.module, inputs.passes);
+  const std::vector<at::Tensor> buffers = inputs.module.buffers();
+  auto sync =
+      std::make_unique<OwnGradSync>(group, TrainableParameters(inputs.module), buffers, options);
+  OwnGradSync& own = *sync;
+  StepParts parts = PartsOf(inputs, std::make_unique<ReplicatedStates>(inputs.config, inputs.module,
+                                                                       group, std::move(sync)));
+  parts.exchange = MakeGradientExchange(inputs.config, group, parts.parameters,
+                                        parts.states->parts(), buffers, *parts.optimizer, options);
+  own.ReduceBy(*parts.exchange);
+  return parts;
+}
+
+StepParts SynchronousParts(const StepInputs& inputs, InitRecording* deferred) {
+  const EngineConfig& config = inputs.config;
+  torch::nn::Module& module = inputs.module;
+  const ProcessGroup& replicas = inputs.ranks.data();
+  if (config.parallel.mode == ParallelConfig::Mode::kParameterServer) {
+    return PartsOf(inputs,
+                   std::make_unique<ServerStates>(config, module, inputs.ranks, inputs.passes));
+  }
+  if (config.parallel.mode != ParallelConfig::Mode::kAllReduce ||
+      (config.optimizer && config.optimizer->CompressesExchanges())) {
+    return ExchangingParts(inputs);
+  }
+  if (config.zero.stage > 0) {
+    return PartsOf(inputs, std::make_unique<ShardedStates>(config, module, inputs.ranks,
+                                                           inputs.passes, deferred));
+  }
+  auto sync = MakeGradSync(replicas, TrainableParameters(module), module.buffers(),
+                           WholeModelSyncOptions(config, module, inputs.passes));
+  return PartsOf(inputs,
+                 std::make_unique<ReplicatedStates>(config, module, replicas, std::move(sync)));
+}
+
+// Waiting for a step's gradients keeps a GPU idle, and cannot be recorded. If the optimizer is
+// offloaded the CPU waits for them anyway.
+bool WaitingCosts(const EngineConfig& config, const MeshGroups& ranks) {
+  if (config.cuda_graph) return true;
+  const bool offloads =
+      config.zero.stage > 0 && config.zero.offload_optimizer.device != OffloadDevice::kNone;
+  return !ranks.world().device().is_cpu() && !offloads;
+}
+
+bool IsAdam(const EngineConfig& config) {
+  return config.optimizer && (config.optimizer->type == OptimizerConfig::Type::kAdam ||
+                              config.optimizer->type == OptimizerConfig::Type::kAdamW);
+}
+
+}  // namespace
+
+std::unique_ptr<OptimizerStep> MakeOptimizerStep(const StepInputs& inputs) {
+  const EngineConfig& config = inputs.config;
+  InitRecording* const deferred = PrepareModule(inputs);
+  if (config.parallel.staleness) {
+    auto states = std::make_unique<StaleStates>(config, inputs.module, inputs.ranks, inputs.passes);
+    StaleStates& servers = *states;
+    return std::make_unique<ServerStep>(PartsOf(inputs, std::move(states)), servers);
+  }
+  StepParts parts = SynchronousParts(inputs, deferred);
+  const bool waiting_costs = WaitingCosts(config, inputs.ranks);
+  if (waiting_costs && IsAdam(config)) parts.optimizer->MakeReplayable();
+  const bool needs_norm = config.precision.loss_scaler.has_value() ||
+                          (config.precision.skip_overflow && !parts.optimizer->replayable());
+  if (waiting_costs && !inputs.ranks.mesh().cuts_model() && !needs_norm) {
+    return std::make_unique<DeviceStep>(std::move(parts));
+  }
+  return std::make_unique<SynchronousStep>(std::move(parts));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,98 @@
+#include "trainer/step/update_weights.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "trainer/device/streams.h"
+#include "trainer/step/update_pieces.h"
+
+namespace dslaunch {
+namespace {
+
+// The gradients of a piece as the optimizer takes them. They are there once `copied` has happened,
+// if they leave the device.
+struct PieceGradients {
+  std::vector<at::Tensor> gradients;
+  std::optional<c10::Event> copied;
+};
+
+bool LeaveDevice(const std::vector<WeightPart>& parts, const std::vector<at::Tensor>& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].device() != parts[i].weight.device()) return true;
+  }
+  return false;
+}
+
+// One piece unless gradients need memory of their own to become what the optimizer takes.
+std::vector<UpdatePiece> CutGradients(const std::vector<WeightPart>& parts,
+                                      const std::vector<at::Tensor>& gradients,
+                                      const Optimizer& optimizer, bool leave_device,
+                                      int64_t max_elements) {
+  constexpr int64_t kMaxLeavingElements = int64_t{16} << 20;  // copies run at full speed from here
+  bool converts = leave_device;
+  std::vector<int64_t> elements;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    elements.push_back(gradients[i].numel());
+    converts |= gradients[i].scalar_type() != parts[i].weight.scalar_type();
+  }
+  if (!converts || !optimizer.takes_pieces()) return {{0, gradients.size()}};
+  return CutUpdate(elements,
+                   leave_device ? std::min(max_elements, kMaxLeavingElements) : max_elements);
+}
+
+PieceGradients Fetch(const UpdatePiece& piece, const std::vector<WeightPart>& parts,
+                     const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
+                     bool leave_device) {
+  PieceGradients fetched;
+  for (size_t i = piece.begin; i < piece.end; ++i) {
+    const at::ScalarType weight = parts[i].weight.scalar_type();
+    fetched.gradients.push_back(
+        gradients[i].to(at::promote_types(gradients[i].scalar_type(), weight)));
+  }
+  if (scale && !fetched.gradients.empty()) scale(fetched.gradients);
+  for (size_t i = piece.begin; i < piece.end; ++i) {
+    at::Tensor& gradient = fetched.gradients[i - piece.begin];
+    const at::Tensor& weight = parts[i].weight;
+    gradient = gradient.to(weight.device(), weight.scalar_type(), /*non_blocking=*/true);
+  }
+  if (leave_device) {
+    const c10::Device device = gradients.front().device();
+    fetched.copied.emplace(device.type());
+    fetched.copied->record(CurrentStream(device));
+  }
+  return fetched;
+}
+
+}  // namespace
+
+// While a piece of offloaded weights is updated, the gradients of the next are on their way to the
+// host, and the weights of the last on their way back (as in the ZeRO-Offload paper).
+void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& optimizer,
+                   const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
+                   const at::Tensor& skip) {
+  if (!config.cuda_graph) optimizer.Prepare();  // else PrepareStep, outside of the graph
+  optimizer.BeginStep(skip);
+  const std::vector<WeightPart>& parts = states.parts();
+  const bool leave_device = LeaveDevice(parts, gradients);
+  const std::vector<UpdatePiece> pieces =
+      CutGradients(parts, gradients, optimizer, leave_device, config.zero.sub_group_size);
+  std::deque<PieceGradients> fetched;
+  size_t next = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    while (next < std::min(pieces.size(), i + (leave_device ? 2 : 1))) {
+      fetched.push_back(Fetch(pieces[next++], parts, gradients, scale, leave_device));
+    }
+    if (leave_device) fetched.front().copied->synchronize();
+    optimizer.StepParts(pieces[i].begin, fetched.front().gradients);
+    fetched.pop_front();
+    states.Updated(pieces[i].begin, pieces[i].end);
+  }
+  optimizer.EndStep();
+  states.CopyMasterToModel();
+}
+
+}  // namespace dslaunch

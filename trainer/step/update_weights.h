@@ -1,0 +1,26 @@
+// The update of the weights in pieces, so that gradients that are converted, or that leave their
+// device, take little memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+#include "trainer/config/engine_config.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/parallel/model_states.h"
+
+namespace dslaunch {
+
+// Multiplies gradients in place.
+using GradientScaling = std::function<void(const std::vector<at::Tensor>& gradients)>;
+
+// Updates the weights of states.parts() by `gradients`, one for each, all on one device, and makes
+// the model follow. `scale` is applied to gradients in their own dtype or the weights' if that is
+// wider; null: none. `skip`: see Optimizer::Step.
+void UpdateWeights(const EngineConfig& config, ModelStates& states, Optimizer& optimizer,
+                   const std::vector<at::Tensor>& gradients, const GradientScaling& scale,
+                   const at::Tensor& skip = {});
+
+}  // namespace dslaunch
