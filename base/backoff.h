@@ -1,4 +1,4 @@
-// The one rule for the pauses between attempts.
+// Pauses between retries: exponential backoff with jitter.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// The pause after attempt number `attempt` (0: the first): `first`, doubled for each attempt but at
-// most `longest`, and of that a part between half and all, which `random` in [0, 1) chooses. So
-// those who were turned away together do not come back together. Pure.
+// Returns the pause after retry number `attempt` (0 is the first): `first` doubled for each attempt
+// up to `longest`, times a factor between 0.5 and 1 that `random` in [0, 1) chooses. The jitter
+// spreads out clients that were refused at the same moment. Pure.
 inline milliseconds PauseAfter(int attempt, milliseconds first, milliseconds longest,
                                double random) {
   milliseconds pause = std::min(first, longest);
@@ -19,7 +19,7 @@ inline milliseconds PauseAfter(int attempt, milliseconds first, milliseconds lon
   return half + std::chrono::duration_cast<milliseconds>((pause - half) * random);
 }
 
-// A number in [0, 1). Thread-safe.
+// Returns a random number in [0, 1). Thread-safe.
 inline double RandomPart() {
   thread_local std::minstd_rand random(std::random_device{}());
   return std::uniform_real_distribution<double>(0, 1)(random);

@@ -1,4 +1,4 @@
-// Numbers of things, names and times, in words.
+// Counts, lists of names and durations as text for messages.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,12 @@
 
 namespace dslaunch {
 
-// "1 node", "2 nodes".
+// Returns a count with its noun: "1 node", "2 nodes".
 inline std::string Count(size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// The first few of `names`, and how many more there are.
+// Joins the first `max_shown` names and adds how many more there are: "a, b, and 3 more".
 inline std::string NameList(const std::vector<std::string>& names, const std::string& separator,
                             size_t max_shown = 8) {
   std::string list;
@@ -27,14 +27,14 @@ inline std::string NameList(const std::vector<std::string>& names, const std::st
   return list;
 }
 
-// "1 s", "0.25 s"; as short as it can be said.
+// Returns a duration in seconds with no more digits than needed: "1 s", "0.25 s".
 inline std::string Seconds(int64_t ms) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", static_cast<double>(ms) / 1000);
   return text;
 }
 
-// "6 s", for what was measured and is not worth a fraction.
+// Returns a duration rounded down to whole seconds: "6 s".
 inline std::string WholeSeconds(std::chrono::nanoseconds duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }

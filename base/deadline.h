@@ -1,4 +1,4 @@
-// The one deadline type: no wait in dslaunch goes without one.
+// The only deadline type. Every wait in dslaunch has one.
 #pragma once
 
 #include <algorithm>
@@ -10,18 +10,20 @@ namespace dslaunch {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A timer that expires this much later than it should: the process could not run, because it was
-// stopped or the machine was suspended. Silence that it finds then may not be the other side's.
+// A timer that fires this much late shows that this process did not run, because it was stopped or
+// the machine was suspended. Missing heartbeats found at that moment may be this process's fault
+// rather than the peer's.
 inline constexpr milliseconds kStall{500};
 
-// For records that people read; nothing is decided by it.
+// Returns the wall clock in milliseconds since 1970. For records that people read; no decision
+// depends on it.
 inline int64_t UnixMs(
     std::chrono::system_clock::time_point time = std::chrono::system_clock::now()) {
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
-// A duration that another process told: longer than any job, and still short enough to be added to
-// and multiplied by a few.
+// Returns a duration that another process reported, limited to a value longer than any job and
+// small enough to add and multiply without overflow.
 inline std::chrono::microseconds ReportedMicroseconds(uint64_t us) {
   constexpr uint64_t kLongest = 1'000'000'000'000'000;
   return std::chrono::microseconds(std::min(us, kLongest));
@@ -40,7 +42,7 @@ class Deadline {
   milliseconds Left() const {
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when_ - Clock::now()));
   }
-  // The same as an argument for poll().
+  // Returns Left() as a timeout for poll().
   int PollMs() const {
     return static_cast<int>(std::min<milliseconds::rep>(Left().count(), 1 << 30));
   }

@@ -1,12 +1,12 @@
-// What a failed system call says, for a sentence that users read.
+// Messages for failed system calls, for users.
 #pragma once
 
 #include <string>
 
 namespace dslaunch {
 
-// As strerror(); where the system has run out of something, with the limit that says how much there
-// is: "Too many open files (limit 1024: ulimit -n)".
+// Returns strerror() of `error_number`. If the system ran out of a resource, adds the limit and the
+// setting that raises it: "Too many open files (limit 1024; raise it: ulimit -n)".
 std::string ErrnoText(int error_number);
 
 }  // namespace dslaunch

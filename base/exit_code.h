@@ -3,31 +3,32 @@
 
 namespace dslaunch {
 
-// A failed worker's own code, or 128 + signal, is passed on as it is; these are dslaunch's own.
+// A failed worker's own exit code, or 128 + its signal, is passed on unchanged. These codes are
+// dslaunch's own.
 enum class ExitCode : int {
-  kOk = 0,               // every rank of the final attempt ended 0 and teardown completed
-  kUsage = 64,           // the command line
-  kBadInput = 65,        // a file: hostfile, recipe, data, checkpoint
-  kUnavailable = 69,     // a node cannot be reached or was lost
+  kOk = 0,               // every rank of the final attempt exited with 0 and teardown completed
+  kUsage = 64,           // invalid command line
+  kBadInput = 65,        // invalid file: hostfile, recipe, data, checkpoint
+  kUnavailable = 69,     // a node is unreachable or was lost
   kInternal = 70,        // a bug in dslaunch
   kIo = 74,              // disk full, permission denied
-  kTimedOut = 75,        // a barrier or a connection ran out of time
+  kTimedOut = 75,        // a barrier or a connection timed out
   kNoPermission = 77,    // SSH host key or login refused
-  kPreempted = 85,       // stopped early on request, after a checkpoint; start again to go on
-  kCannotExecute = 126,  // a program that is not executable, as shells say it
-  kNotFound = 127,       // a program that does not exist, as shells say it
+  kPreempted = 85,       // stopped early on request, after a checkpoint; a new start resumes
+  kCannotExecute = 126,  // the program is not executable, as in shells
+  kNotFound = 127,       // the program does not exist, as in shells
   kInterrupted = 130,    // Ctrl-C
 };
 
 constexpr int ToInt(ExitCode code) { return static_cast<int>(code); }
 
-// `code`, which another process reported for a failure, if a process can end with it and it is not
-// success; else `instead`.
+// Returns `code`, which another process reported for a failure, if it is a valid exit code other
+// than 0; otherwise returns `instead`.
 constexpr int FailureCode(int code, ExitCode instead) {
   return code >= 1 && code <= 255 ? code : ToInt(instead);
 }
 
-// What shells and dslaunch report for a process that a signal ended.
+// Returns the exit code that shells and dslaunch report for a process that a signal ended.
 constexpr int ExitCodeForSignal(int signal_number) { return 128 + signal_number; }
 
 }  // namespace dslaunch

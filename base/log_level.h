@@ -2,7 +2,7 @@
 
 namespace dslaunch {
 
-// How much is said: each level says what those before it do.
+// Log levels. Each level includes the messages of those before it.
 enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// The standard library's mutex and condition variable, with annotations by which clang checks that
-// what a mutex guards is touched only while it is held (base/thread_annotations.h).
+// The standard library's mutex and condition variable, annotated so that clang checks that guarded
+// data is accessed only while the mutex is held (base/thread_annotations.h).
 #pragma once
 
 #include <condition_variable>
@@ -9,18 +9,19 @@
 
 namespace dslaunch {
 
-// Not recursive. Thread-safe.
+// A non-recursive mutex. Thread-safe.
 class DSL_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  // Waits until no other thread holds it.
+  // Waits until no other thread holds the mutex, then acquires it.
   void Lock() DSL_ACQUIRE() { mutex_.lock(); }
-  // By the thread that holds it.
+  // Releases the mutex. Precondition: the calling thread holds it.
   void Unlock() DSL_RELEASE() { mutex_.unlock(); }
-  // For the analysis alone, and does nothing: the caller holds it, but by another name.
+  // Tells the analysis that the caller holds this mutex under another name. Does nothing at run
+  // time.
   void AssertHeld() const DSL_ASSERT_CAPABILITY() {}
 
  private:
@@ -28,8 +29,8 @@ class DSL_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex from its constructor to its destructor, but between Unlock and Lock. One thread's
-// own.
+// Holds a mutex from construction to destruction, except between Unlock() and Lock(). Used by one
+// thread only.
 class DSL_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) DSL_ACQUIRE(mutex) : mutex_(mutex) { mutex_.Lock(); }
@@ -39,12 +40,12 @@ class DSL_SCOPED_CAPABILITY MutexLock {
     if (held_) mutex_.Unlock();
   }
 
-  // While it is held.
+  // Precondition: the mutex is held.
   void Unlock() DSL_RELEASE() {
     held_ = false;
     mutex_.Unlock();
   }
-  // After Unlock.
+  // Precondition: Unlock() was called.
   void Lock() DSL_ACQUIRE() {
     mutex_.Lock();
     held_ = true;
@@ -55,10 +56,10 @@ class DSL_SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
-// Lets threads wait for what others change under a mutex. Each wait is with that mutex held by the
-// caller's thread: it is let go of during the wait and held again on return. The condition, a
-// predicate, is called with it held, and says so for the analysis:
-//   done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
+// Lets threads wait for a change under a mutex. The caller holds the mutex; it is released during
+// the wait and held again on return. The condition is called with the mutex held and is annotated
+// accordingly:
+// done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
 // Thread-safe.
 class CondVar {
  public:
@@ -66,29 +67,29 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // Wakes one that waits, or all. The mutex need not be held.
+  // Wakes one waiting thread, or all. The mutex need not be held.
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }
 
-  // Returns when `condition` holds. Only where something else bounds the wait.
+  // Waits until `condition` holds. Only for waits that something else bounds.
   template <class Condition>
   void Wait(Mutex& mutex, Condition condition) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
     condition_.wait(lock.lock, condition);
   }
-  // Returns when `condition` holds, or else at `when`; whether it holds.
+  // Waits until `condition` holds or the time is `when`. Returns whether it holds.
   template <class TimePoint, class Condition>
   bool WaitUntil(Mutex& mutex, TimePoint when, Condition condition) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
     return condition_.wait_until(lock.lock, when, condition);
   }
-  // The same after `duration`.
+  // Waits until `condition` holds or `duration` has passed. Returns whether it holds.
   template <class Duration, class Condition>
   bool WaitFor(Mutex& mutex, Duration duration, Condition condition) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
     return condition_.wait_for(lock.lock, duration, condition);
   }
-  // Without a condition: returns at `when`, when notified, or for no reason.
+  // Waits until `when` or a notification, or returns spuriously.
   template <class TimePoint>
   void WaitUntil(Mutex& mutex, TimePoint when) DSL_REQUIRES(mutex) {
     Adopted lock(mutex);
@@ -96,7 +97,7 @@ class CondVar {
   }
 
  private:
-  // The standard library's view of a mutex that the caller holds, and goes on holding.
+  // Wraps the caller's mutex for the standard library without releasing it at the end.
   struct Adopted {
     explicit Adopted(Mutex& mutex) : lock(mutex.mutex_, std::adopt_lock) {}
     ~Adopted() { lock.release(); }

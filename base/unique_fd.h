@@ -1,4 +1,4 @@
-// Ownership of a file descriptor.
+// An owning file descriptor.
 #pragma once
 
 #include <fcntl.h>
@@ -24,10 +24,10 @@ class UniqueFd {
   bool valid() const { return fd_ >= 0; }
   explicit operator bool() const { return valid(); }
 
-  // Gives the descriptor away; the caller closes it.
+  // Releases ownership without closing; the caller closes the descriptor.
   int Release() { return std::exchange(fd_, -1); }
 
-  // Closes the held descriptor and takes `fd`.
+  // Closes the current descriptor and takes ownership of `fd`.
   void Reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;
@@ -37,7 +37,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Another descriptor of the same, above 2 and closed on exec. Invalid: errno says why.
+// Duplicates a descriptor; the copy is above 2 and closed on exec. The result is invalid with errno
+// set on failure.
 inline UniqueFd DuplicateFd(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// SHA-256 of what comes piece by piece.
+// SHA-256 of data that arrives in pieces.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class Sha256 {
  public:
   Sha256();
   void Add(std::string_view bytes);
-  // Once. 32 bytes.
+  // Returns the digest, 32 bytes. Precondition: called once.
   std::string Finish();
 
  private:
@@ -25,11 +25,12 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
-// 32 bytes.
+// Returns the digest of `bytes`, 32 bytes.
 std::string Sha256Of(std::string_view bytes);
 
-// Adds the next `size` bytes of an open file. The number that were there: less at its end.
-// kIo; a fragment for a sentence that names the file.
+// Adds the next `size` bytes of an open file to `sum`. Returns the number of bytes added, which is
+// less than `size` only at the end of the file. Fails with kIo; the message is a fragment for a
+// sentence that names the file.
 Result<uint64_t> AddFromFile(int fd, uint64_t size, Sha256& sum);
 
 }  // namespace dslaunch

@@ -37,7 +37,8 @@ Result<void> LogFile::Open(const std::string& path) {
   logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
   logger_->set_level(spdlog::level::debug);
   logger_->flush_on(spdlog::level::debug);
-  // Who owns the file says that the disk is full; here it costs lines, not the job.
+  // A full disk costs log lines, not the job: the owner of the file reports the full disk
+  // elsewhere.
   logger_->set_error_handler([](const std::string&) {});
   return {};
 }

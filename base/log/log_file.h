@@ -1,5 +1,5 @@
-// Log files with the actions of dslaunch's own processes and their reasons: the front end's
-// dslaunch.log and each agent's agent.log, in the job's folders.
+// Log files of dslaunch's own processes: dslaunch.log of the front end and agent.log of each agent,
+// in the job's folders.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,18 @@ class logger;
 
 namespace dslaunch {
 
-// Lines with time and level, appended to a file and flushed one by one, so that they survive the
-// process. Not thread-safe.
+// Appends lines with time and level to a file and flushes each one, so that they survive a crash.
+// Not thread-safe.
 class LogFile {
  public:
   LogFile();
   ~LogFile();
 
-  // Lines before this are dropped. kIo when the file cannot be made.
+  // Opens the file at `path`; lines written earlier are dropped. Fails with kIo if the file cannot
+  // be created.
   Result<void> Open(const std::string& path);
 
-  // A line that the disk does not take is lost.
+  // Appends a line. It is lost if the write fails.
   void Write(LogLevel level, const std::string& line);
 
  private:

@@ -1,6 +1,6 @@
-// Accounts and groups of this machine: /etc/passwd and /etc/group, else what `getent` answers, the
-// system's own program, for those that LDAP and the like have. The C library's functions are not
-// used: dslaunch-agent is linked statically, and they would load libraries of the node into it.
+// Accounts and groups of this machine. They come from /etc/passwd and /etc/group, otherwise (LDAP
+// and the like) from the system's program `getent`. The C library's functions are not used because
+// dslaunch-agent is linked statically and they would load the node's libraries into it.
 #pragma once
 
 #include <sys/types.h>
@@ -22,14 +22,15 @@ struct Account {
 struct AccountGroup {
   std::string name;
   gid_t group = 0;
-  std::vector<std::string> members;  // those who have it as a further group
+  std::vector<std::string> members;  // accounts for which this is a supplementary group
 };
 
-// nullopt: no such account. Waits for getent for a few seconds at most.
+// Returns the account or group, or nullopt if there is none. Waits a few seconds at most for
+// getent.
 std::optional<Account> FindAccount(uid_t user);
 std::optional<AccountGroup> FindGroup(gid_t group);
 
-// The same out of the lines of such a file. What does not have the form is passed over. Pure.
+// Finds an entry in the text of such a file. Skips malformed lines. Pure.
 std::optional<Account> FindAccountIn(std::string_view passwd, uid_t user);
 std::optional<AccountGroup> FindGroupIn(std::string_view groups, gid_t group);
 

@@ -18,7 +18,8 @@ namespace {
 
 constexpr size_t kMaxOutputBytes = 4096;
 
-// False once the pipe has ended. What is too much is read and forgotten, or the program would wait.
+// Appends what the pipe holds to `output` and returns false at its end. Output beyond the limit is
+// read and discarded, otherwise the program would block.
 bool TakeOutput(int fd, std::string& output) {
   char chunk[4096];
   const ssize_t n = ::read(fd, chunk, sizeof chunk);
@@ -48,7 +49,7 @@ BriefRun RunBriefly(const std::vector<std::string>& argv,
   writer.Reset();
   if (spawned.pid < 0) return {BriefRun::End::kNotStarted, spawned.failure.error_number, ""};
 
-  // Its end counts, not that of its output, which a child of it may hold open.
+  // Waits for the process, not for the end of its output, because a child may hold the pipe open.
   const ChildWatch watch(spawned.pid);
   bool reading = true;
   bool ended = false;
@@ -62,7 +63,7 @@ BriefRun RunBriefly(const std::vector<std::string>& argv,
   int status = 0;
   while (::waitpid(spawned.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  // Reads what the program wrote before its end and is still in the pipe. Does not wait for more.
+  // Reads what is still in the pipe without waiting for more.
   while (reading && run.output.size() < kMaxOutputBytes) {
     const size_t before = run.output.size();
     reading = TakeOutput(reader.get(), run.output) && run.output.size() > before;

@@ -1,4 +1,4 @@
-// Running a program only to hear what it says.
+// Runs a program for its output.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace dslaunch {
 struct BriefRun {
   enum class End { kNotStarted, kExited, kSignalled, kTimedOut };
   End end = End::kNotStarted;
-  int number = 0;      // errno, exit code or signal, as `end` is
-  std::string output;  // stdout and stderr, the first 4 KiB
+  int number = 0;      // errno, exit code or signal, depending on `end`
+  std::string output;  // the first 4 KiB of stdout and stderr
 };
 
-// Runs argv[0], an absolute path, with `environment` (NAME=VALUE), and waits for its end until
-// `deadline`, when it and what it has started in its process group are killed. It is killed too
-// when the calling thread ends. It gains no rights by setuid files.
+// Runs argv[0], an absolute path, with `environment` (NAME=VALUE) and waits for its exit. Kills the
+// program and its process group at `deadline`, and when the calling thread ends. The program gains
+// no privileges from setuid files.
 BriefRun RunBriefly(const std::vector<std::string>& argv,
                     const std::vector<std::string>& environment, Deadline deadline);
 

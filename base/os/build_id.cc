@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxNoteBytes = 64 * 1024;
 
-// The build id among the notes of one segment; empty when it is not there.
+// Returns the build id among the notes of one segment, or an empty string.
 std::string FindBuildId(std::string_view notes, size_t alignment) {
   const size_t align = alignment == 8 ? 8 : 4;
   const auto padded = [align](size_t n) { return (n + align - 1) / align * align; };
@@ -102,7 +102,7 @@ std::string OwnBuildId() {
           found = FindBuildId({notes, segment.p_memsz}, segment.p_align);
           if (!found.empty()) break;
         }
-        return 1;  // the first object is the program itself
+        return 1;  // stops after the first object, which is the program itself
       },
       &build_id);
   return build_id;

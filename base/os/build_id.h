@@ -1,5 +1,5 @@
-// The identity of a dslaunch-agent binary and the line by which it introduces itself. Standard
-// library only.
+// The build id of a dslaunch-agent binary and the hello line that carries it. Standard library
+// only.
 #pragma once
 
 #include <string>
@@ -9,22 +9,24 @@
 
 namespace dslaunch {
 
-// A hello line is `DSLAUNCH-HELLO <nonce> <build id>\n`. It is the first thing an agent writes to
-// its stream, so that whatever a login shell printed before it can be told from the protocol.
+// A hello line is `DSLAUNCH-HELLO <nonce> <build id>\n`. It is the first line that an agent writes
+// to its stream, so the front end can skip whatever a login shell printed before it.
 inline constexpr std::string_view kHelloMagic = "DSLAUNCH-HELLO ";
 
 std::string FormatHello(std::string_view nonce, std::string_view build_id);
 
-// What the front end must know of an agent file before it starts or copies it.
+// What the front end reads from an agent's file before it starts or copies it.
 struct ElfIdentity {
   std::string build_id;  // the linker's NT_GNU_BUILD_ID in lower-case hex
-  std::string machine;   // as `uname -m` says it, "x86_64"; empty when not known
+  std::string machine;   // as in `uname -m` ("x86_64"); empty if unknown
 };
 
-// Reads an ELF file of this machine's word size. kBadInput when it is none or has no build id.
+// Reads an ELF file of this machine's word size. Fails with kBadInput if the file is not one, or
+// has no build id.
 Result<ElfIdentity> ReadElfIdentity(const std::string& path);
 
-// The running program's own build id in lower-case hex; empty when it was linked without one.
+// Returns the running program's build id in lower-case hex, or an empty string if it was linked
+// without one.
 std::string OwnBuildId();
 
 }  // namespace dslaunch

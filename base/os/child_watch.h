@@ -1,5 +1,5 @@
-// Waiting for the end of a child, also where pidfds are refused: by kernels before 5.3, and by
-// seccomp profiles that do not know them (EPERM in older Dockers).
+// Waits for the exit of a child even where pidfds are not available: on kernels before 5.3, and
+// under seccomp profiles that do not know them (EPERM in older Dockers).
 #pragma once
 
 #include <poll.h>
@@ -14,20 +14,20 @@
 
 namespace dslaunch {
 
-// Watches for the end of a child of this process, which only the owner of this object may reap.
-// Reaps nothing itself. Thread-safe.
+// Watches for the exit of a child of this process without reaping it. Only the owner of this object
+// may reap the child. Thread-safe.
 class ChildWatch {
  public:
   explicit ChildWatch(pid_t child) : child_(child), pidfd_(PidfdOpen(child)) {}
 
-  // For poll(), together with PollMs: readable once the child has ended. Where it is -1, poll()
-  // ends early instead, and Ended() is to be asked.
+  // Returns a descriptor for poll(), to be used with PollMs(): readable once the child has exited.
+  // If it is -1, PollMs() shortens the timeout so that the caller can check Ended().
   int fd() const { return pidfd_.get(); }
   int PollMs(Deadline deadline) const {
     return pidfd_.valid() ? deadline.PollMs() : std::min(deadline.PollMs(), kLookEveryMs);
   }
 
-  // It is a zombie, or was reaped.
+  // Returns whether the child is a zombie or was reaped.
   bool Ended() const {
     siginfo_t child = {};
     const int waited =
@@ -35,7 +35,7 @@ class ChildWatch {
     return waited == 0 ? child.si_pid == child_ : errno == ECHILD;
   }
 
-  // False when the deadline came first.
+  // Waits for the child's exit. Returns false on timeout.
   bool AwaitEnd(Deadline deadline) const {
     while (!Ended()) {
       if (deadline.Expired()) return false;

@@ -17,11 +17,11 @@
 namespace dslaunch {
 namespace {
 
-// Of tables; a library of thousands of classes stays far below.
+// Limit of symbol and string tables. A library with thousands of classes stays far below it.
 constexpr size_t kMaxTableBytes = size_t{64} << 20;
 constexpr size_t kMaxNames = 10'000;
 
-// What of `size` bytes is there.
+// Reads `size` bytes at `offset`, or as many as the file has.
 std::string ReadAt(const UniqueFd& file, uint64_t size, uint64_t offset) {
   struct stat info {};
   if (size > kMaxTableBytes || ::fstat(file.get(), &info) != 0 || info.st_size < 0 ||
@@ -51,7 +51,7 @@ bool IsIdentifier(std::string_view name) {
 
 Result<std::vector<std::string>> ExportedSymbols(const std::string& path, std::string_view prefix) {
   const Error no_library = {ExitCode::kBadInput, Truncate(path) + ": not a shared library"};
-  // Open does not wait, as it would for a pipe's writer.
+  // O_NONBLOCK keeps open() from waiting for a pipe's writer.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0)

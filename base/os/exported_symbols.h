@@ -1,4 +1,5 @@
-// What a shared library exports, without loading it. Standard library and POSIX only.
+// Lists the symbols that a shared library exports, without loading it. Standard library and POSIX
+// only.
 #pragma once
 
 #include <string>
@@ -9,9 +10,9 @@
 
 namespace dslaunch {
 
-// The names of the symbols that the ELF file defines for others and that begin with `prefix`,
-// without it, sorted. Those with other characters than letters, digits and _ are left out.
-// kBadInput: it cannot be read, or is no ELF file of this machine's word size.
+// Returns, sorted and without the prefix, the names of the symbols that the ELF file exports and
+// that begin with `prefix`. Omits names with characters other than letters, digits and _. Fails
+// with kBadInput if the file cannot be read or is not an ELF file of this machine's word size.
 Result<std::vector<std::string>> ExportedSymbols(const std::string& path, std::string_view prefix);
 
 }  // namespace dslaunch

@@ -33,7 +33,7 @@ std::string Unescape(std::string_view text) {
   return plain;
 }
 
-// Where one mount shows which part of the hierarchy.
+// One mount: the part of the hierarchy it shows, and its folder.
 struct Mount {
   std::string root;
   std::string folder;
@@ -57,7 +57,7 @@ Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view c
   std::optional<Mount> mount;
   while (!mount && !mountinfo.empty()) mount = ParseCgroup2Mount(TakeLine(mountinfo));
   if (!mount) return NoCgroup("cgroup v2 is not mounted here");
-  // Version 2 has the line without a number and without a list of controllers.
+  // The cgroup v2 line has the number 0 and no list of controllers.
   constexpr std::string_view kVersion2 = "0::";
   std::string_view line;
   while (!line.starts_with(kVersion2)) {
@@ -65,7 +65,7 @@ Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view c
     line = TakeLine(cgroups);
   }
   std::string_view path = line.substr(kVersion2.size());
-  // Seen from a cgroup namespace, what lies outside begins with "..".
+  // In a cgroup namespace, paths outside the namespace begin with "..".
   if (!path.starts_with('/') || path.starts_with("/..") || mount->root.starts_with("/..")) {
     return NoCgroup("this process' cgroup " + std::string(path) + " lies outside its namespace");
   }

@@ -9,14 +9,15 @@
 
 namespace dslaunch {
 
-// The folder of a process' own cgroup, by the content of its /proc/self/mountinfo and
-// /proc/self/cgroup. The error says why there is none that can be reached. Pure.
+// Returns the folder of a process's cgroup, given the content of its /proc/self/mountinfo and
+// /proc/self/cgroup. Fails with the reason if no such folder is reachable. Pure.
 Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view cgroups);
 
-// The folder of this process' own.
+// Returns the folder of this process's cgroup.
 Result<std::string> OwnCgroup();
 
-// It and those above it, as far as they can be seen: a limit of any counts. Empty: there is none.
+// Returns the folders of this process's cgroup and its visible ancestors, because a limit may be
+// set at any level. Empty if the process has no cgroup.
 std::vector<std::string> OwnCgroupsUpwards();
 
 }  // namespace dslaunch

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kMaxLinks = 40;
 constexpr uid_t kUnmappedUser =
-    65'534;  // what users without a place in a user namespace are shown as
+    65'534;  // the uid shown for users that the user namespace does not map
 
 Error Refuse(const std::string& path, const std::string& why) {
   return {ExitCode::kIo, Truncate(path) + " " + why};
@@ -39,8 +39,8 @@ std::string NameOf(uid_t user) {
   return account ? account->name + " (" + uid + ")" : uid;
 }
 
-// Whether the group is that of `user` alone, as many systems make one for every account, so that
-// folders made with umask 002 are still private.
+// Returns whether `user` is the only member of the group. Many systems create such a group for
+// every account, so folders made with umask 002 are still private.
 bool IsPrivateGroup(gid_t group, uid_t user) {
   const std::optional<Account> account = FindAccount(user);
   if (!account || account->group != group) return false;
@@ -50,17 +50,18 @@ bool IsPrivateGroup(gid_t group, uid_t user) {
                              [&](const std::string& member) { return member == account->name; });
 }
 
-// In a user namespace without root, what belongs to root is shown as of an unmapped user.
+// Returns whether this is a user namespace that does not map root. Root's files then appear to
+// belong to an unmapped user.
 bool IsRootUnmapped() {
   const std::string map = ReadWhole("/proc/self/uid_map").value_or("");
   for (std::string_view rest = map; !rest.empty();) {
     std::string_view line = TakeLine(rest);
-    if (TakeNumber(line) == 0) return false;  // its first user inside
+    if (TakeNumber(line) == 0) return false;  // first uid inside the namespace
   }
   return !map.empty();
 }
 
-// Whether users besides `user` and root have the right, of S_IRWXO.
+// Returns whether users other than `user` and root have `right`, one of S_IRWXO.
 bool OthersHave(mode_t right, const struct stat& status, uid_t user) {
   if ((status.st_mode & right) != 0) return true;
   if ((status.st_mode & (right << 3)) == 0 || status.st_gid == 0) return false;
@@ -71,12 +72,12 @@ bool OthersWrite(const struct stat& status, uid_t user) {
   return OthersHave(S_IWOTH, status, user);
 }
 
-// What is entered from folder to folder.
+// Opens a path folder by folder and checks each.
 class Walk {
  public:
   Walk(uid_t user, IfMissing if_missing) : user_(user), if_missing_(if_missing) {}
 
-  // False: something is missing.
+  // Returns false if a folder is missing.
   Result<bool> Go(const std::string& path) {
     DSL_TRY(ToRoot());
     std::deque<std::string> names = NamesOf(path);
@@ -105,7 +106,7 @@ class Walk {
     return true;
   }
 
-  // The folders below `base`, of the user alone.
+  // Enters the folders of `below`, which `user` must own alone. Returns false if one is missing.
   Result<bool> GoBelow(const std::string& base, const std::string& below) {
     folder_.Reset(::open(base.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!folder_ && errno == ENOENT && if_missing_ == IfMissing::kFail) return false;
@@ -122,7 +123,7 @@ class Walk {
     return true;
   }
 
-  // The folder that was reached last.
+  // Returns the last folder, after checking that `user` owns it.
   Result<UniqueFd> TakeOwn() {
     DSL_TRY(CheckOwn(at_, status_));
     return std::move(folder_);
@@ -139,7 +140,8 @@ class Walk {
     return names;
   }
 
-  // In a folder that others may write, an entry belongs to the user who made it.
+  // Returns whether an entry of this owner can be trusted. In a folder that others may write, an
+  // entry belongs to the user who made it.
   bool IsTrustedOwner(uid_t owner) const {
     if (owner == 0 || owner == user_) return true;
     return owner == kUnmappedUser && !is_shared_ && IsRootUnmapped();
@@ -175,7 +177,7 @@ class Walk {
     return {};
   }
 
-  // The folder that was entered: whether another user may replace what is in it.
+  // Checks that no other user can replace entries of the folder just entered.
   Result<void> Check(const std::string& at) {
     if (::fstat(folder_.get(), &status_) != 0) return Failed(at, errno);
     if (!IsTrustedOwner(status_.st_uid))
@@ -196,12 +198,12 @@ class Walk {
   const uid_t user_;
   const IfMissing if_missing_;
   UniqueFd folder_;
-  struct stat status_ {};  // of `folder_`
-  std::string at_;         // where that is, without a '/' at its end
+  struct stat status_ {};  // status of `folder_`
+  std::string at_;         // path of `folder_`, without a trailing '/'
   bool is_shared_ = false;
 };
 
-// Why the file must not be read; empty: it may be.
+// Returns why the file must not be read, or an empty string if it may be.
 std::string WhyNotOwn(const struct stat& status, uid_t user, bool roots_too) {
   if (!S_ISREG(status.st_mode)) return "is not a regular file";
   if (status.st_uid != user && !(roots_too && status.st_uid == 0))

@@ -1,5 +1,5 @@
-// The owner of files and folders, and which other users could have made them or may change them.
-// Records and configurations that another user could have planted are never read.
+// Checks of who owns files and folders. Records and configurations that another user could have
+// written are never read.
 #pragma once
 
 #include <sys/stat.h>
@@ -14,38 +14,40 @@ namespace dslaunch {
 
 enum class IfMissing { kMake, kFail };
 
-// Opens the folder at the absolute `path`, one step after the other from "/". Only root and `user`
-// can have put it there and can replace it: every folder and link on the way belongs to one of the
-// two, and where others may write, the sticky bit keeps them from renaming what is not theirs. The
-// folder itself is `user`'s own and not writable by others. kMake makes what is missing, private to
-// the user (0700); with kFail the descriptor is closed where the folder is missing.
-// The descriptor is for the *at functions (O_PATH). kIo names the folder, why it is refused, and
-// who owns it.
+// Opens the folder at the absolute `path`, one component at a time from "/". Checks that only root
+// and `user` can have created it and can replace it: each folder and link on the way belongs to one
+// of them, and where others may write, the sticky bit prevents renaming. The folder itself belongs
+// to `user` and is not writable by others. With kMake, missing folders are created with mode 0700;
+// with kFail, the returned descriptor is closed if the folder is missing.
+// The descriptor is for the *at functions (O_PATH). kIo names the folder, the reason, and the
+// owner.
 Result<UniqueFd> OpenOwnFolder(const std::string& path, uid_t user, IfMissing if_missing);
 
-// The same for `below`, a relative path in a folder that the user named and that others may share:
-// `base` itself is taken as it is. Every folder below it is `user`'s own, no link, and not writable
-// by others.
+// Opens the folder `below`, a relative path, in `base`, a folder that the user named and that
+// others may share. `base` itself is not checked. Every folder below it belongs to `user`, is not a
+// link, and is not writable by others. See OpenOwnFolder() for the rest.
 Result<UniqueFd> OpenOwnFolderIn(const std::string& base, const std::string& below, uid_t user,
                                  IfMissing if_missing);
 
-// Opens the file `name` of an open folder for reading: a regular file, `user`'s own, no link, not
-// writable by others. Closed where it is missing. kIo names `path`, which is for the message only.
+// Opens the file `name` of an open folder for reading. It must be a regular file of `user`, not a
+// link, and not writable by others. The descriptor is closed if the file is missing. Fails with
+// kIo; `path` is used in the message only.
 Result<UniqueFd> OpenOwnFile(const UniqueFd& folder, const std::string& name,
                              const std::string& path, uid_t user);
 
-// Opens a file that the user did not name, such as a configuration in the current folder: a
-// regular file that belongs to `user` or root and that others may not write; a link to it belongs
-// to one of the two. kBadInput names the file, owner and mode.
+// Opens a file that the user did not name, such as a configuration in the current folder. It must
+// be a regular file that belongs to `user` or root and is not writable by others; a link to it must
+// belong to one of the two. kBadInput names the file, its owner and mode.
 Result<UniqueFd> OpenTrustedFile(const std::string& path, uid_t user);
 
-// Whether users besides `user` and root may read the file.
+// Returns whether users other than `user` and root may read the file.
 bool OthersMayRead(const struct stat& status, uid_t user);
 
-// The whole content of an open file. kIo: it cannot be read, or has more than `max_bytes`.
+// Returns the whole content of an open file. Fails with kIo if it cannot be read or has more than
+// `max_bytes`.
 Result<std::string> ReadAll(const UniqueFd& file, const std::string& path, size_t max_bytes);
 
-// The home folder of an account, as the system's user database has it; empty: none.
+// Returns the home folder of an account from the system's user database, or an empty string.
 std::string HomeOf(uid_t user);
 
 }  // namespace dslaunch

@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-// Room for the one descriptor.
+// A control buffer for one descriptor.
 union Control {
   char bytes[CMSG_SPACE(sizeof(int))];
   cmsghdr align;

@@ -1,4 +1,4 @@
-// Bytes over a connected Unix stream socket, with a descriptor beside them.
+// Bytes and descriptors over a connected Unix stream socket.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@
 
 namespace dslaunch {
 
-// As send(2) does; a copy of descriptor `fd` travels with the first byte (-1: none). Never raises
-// SIGPIPE. -1 with errno set: EAGAIN, of a socket that does not block, when the reader is far
-// behind.
+// Sends like send(2), with a copy of descriptor `fd` attached to the first byte (-1: none). Never
+// raises SIGPIPE. Returns -1 with errno set; EAGAIN if the socket is non-blocking and its buffer is
+// full.
 long SendSomeWithFd(int socket, std::string_view bytes, int fd);
 
-// The same for all of `bytes`; of a socket that blocks. False with errno set when the other end is
-// gone.
+// Sends all of `bytes` like SendSomeWithFd(). Precondition: the socket is blocking. Returns false
+// with errno set if the peer has closed it.
 bool SendWithFd(int socket, std::string_view bytes, int fd);
 
-// As recv(2) does, up to `size` bytes; a descriptor that came with them replaces `fd`, and is
-// closed on exec. -1 with errno set, 0 at the end.
+// Receives up to `size` bytes like recv(2). An attached descriptor replaces `fd` and is closed on
+// exec. Returns -1 with errno set, or 0 at the end.
 long ReceiveWithFd(int socket, char* bytes, size_t size, UniqueFd& fd);
 
 }  // namespace dslaunch

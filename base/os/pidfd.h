@@ -1,4 +1,4 @@
-// The pidfd system calls; glibc 2.36 declares its wrappers without C linkage.
+// The pidfd system calls. glibc 2.36 declares its wrappers without C linkage.
 #pragma once
 
 #include <sys/syscall.h>
@@ -7,10 +7,10 @@
 
 namespace dslaunch {
 
-// A descriptor for the process, or -1 with errno set. It is readable once the process has ended.
+// Returns a descriptor for the process, readable once the process has exited, or -1 with errno set.
 inline int PidfdOpen(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
-// 0, or -1 with errno set.
+// Returns 0, or -1 with errno set.
 inline int PidfdSendSignal(int pidfd, int signal) {
   return static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0));
 }

@@ -1,4 +1,4 @@
-// Reading text files: the kernel's, in /proc and cgroups, and a system's small ones.
+// Reads small text files, such as those in /proc and cgroups.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,20 @@
 
 namespace dslaunch {
 
-// The whole file, or nullopt when it cannot be read (any more): errno says why.
+// Returns the whole file, or nullopt with errno set if it cannot be read (any more).
 std::optional<std::string> ReadWhole(const std::string& path);
 
-// At most the first `max_bytes` of a regular file; empty for what is none or cannot be read.
+// Returns at most the first `max_bytes` of a regular file. Empty if the file is not regular or
+// cannot be read.
 std::string ReadBeginning(const std::string& path, size_t max_bytes);
 
-// Takes the next line off `text`, without its newline.
+// Removes the next line from `text` and returns it without its newline.
 std::string_view TakeLine(std::string_view& text);
 
-// Takes the next word between blanks off `text`; empty when there is none.
+// Removes the next word (delimited by blanks) from `text` and returns it; empty if there is none.
 std::string_view TakeWord(std::string_view& text);
 
-// Takes the next word off `text` as a number; 0 when it is none.
+// Removes the next word from `text` and returns it as a number; 0 if it is not a number.
 uint64_t TakeNumber(std::string_view& text);
 
 }  // namespace dslaunch

@@ -55,7 +55,7 @@ bool IsOurs(pid_t pid) {
 }  // namespace
 
 std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
-  // The name may hold anything, blanks and parentheses too.
+  // The name may contain any characters, including blanks and parentheses.
   const size_t name = stat.find('(') + 1;
   const size_t name_end = stat.rfind(')');
   if (name == 0 || name_end == std::string_view::npos || name_end < name ||
@@ -76,7 +76,7 @@ std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
   const uint64_t threads = TakeNumber(rest);
   TakeNumber(rest);  // itrealvalue
   info.id.start_ticks = TakeNumber(rest);
-  // A first thread that has ended looks like a zombie while the others run.
+  // A process whose first thread has exited looks like a zombie while other threads run.
   info.ended = info.state == 'X' || (info.state == 'Z' && threads <= 1);
   return info;
 }
@@ -131,8 +131,8 @@ std::vector<ProcessInfo> ProcessesWithVariable(std::string_view variable, std::s
   std::vector<ProcessInfo> found;
   for (const pid_t pid : AllPids()) {
     if (!IsOurs(pid)) continue;
-    // The start time is read first: should the pid be recycled in between, the signal later finds
-    // that out.
+    // The start time is read first, so SignalProcess() later detects a pid that was recycled in
+    // between.
     const auto info = ReadProcess(pid);
     if (!info || info->ended) continue;
     const auto environ = ReadWhole(ProcPath(pid, "environ"));
@@ -148,13 +148,13 @@ bool SignalProcess(const ProcessId& id, int signal) {
   };
   const UniqueFd pidfd(PidfdOpen(id.pid));
   if (pidfd.valid()) {
-    // The descriptor holds one process; if that one has our start time, it is ours whatever happens
-    // next.
+    // The descriptor refers to one process. If its start time matches, the signal cannot reach
+    // another one.
     if (!is_same()) return false;
     if (PidfdSendSignal(pidfd.get(), signal) == 0) return true;
   }
   if (errno == ESRCH) return false;
-  // Pidfds are refused: by Linux before 5.3, or by a seccomp profile.
+  // Pidfds are not available: Linux before 5.3, or a seccomp profile.
   return is_same() && kill(id.pid, signal) == 0;
 }
 

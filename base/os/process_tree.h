@@ -1,5 +1,5 @@
-// What /proc says about processes, and signals that never hit a recycled pid. Everything here is
-// robust against processes that vanish while they are looked at: they are left out.
+// Processes in /proc, and signals that never reach a recycled pid. A process that exits while it is
+// read is left out.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,8 @@
 
 namespace dslaunch {
 
-// Names one process until the machine restarts: pids are recycled, start times are not.
+// Identifies a process until the machine restarts: a pid can be recycled, but not together with its
+// start time.
 struct ProcessId {
   pid_t pid = 0;
   uint64_t start_ticks = 0;  // since boot
@@ -26,35 +27,35 @@ struct ProcessInfo {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  char state = '?';     // one letter: R, S, D (an uninterruptible wait), T (stopped), ...
-  std::string command;  // its name, as the kernel shows it: 15 bytes
-  bool ended = false;   // a zombie: nothing of it runs any more
+  char state = '?';     // R, S, D (uninterruptible sleep), T (stopped), ...
+  std::string command;  // the kernel's name of the process, at most 15 bytes
+  bool ended = false;   // a zombie: none of its threads runs any more
 };
 
-// By the content of /proc/PID/stat; nullopt when that is not what it is. Pure.
+// Parses the content of /proc/PID/stat. Returns nullopt if it is malformed. Pure.
 std::optional<ProcessInfo> ParseProcessStat(std::string_view stat);
 
-// nullopt when there is no such process.
+// Returns nullopt if there is no such process.
 std::optional<ProcessInfo> ReadProcess(pid_t pid);
 
-// All processes of this PID namespace.
+// Returns all processes of this PID namespace.
 std::vector<ProcessInfo> AllProcesses();
 
-// The living descendants of `root`, parents before children, without `root` and without the
-// processes in `except` and theirs. A process that forks meanwhile may hide a child: look again
-// after signalling.
+// Returns the living descendants of `root`, parents before children, without `root` and without the
+// processes in `except` and their descendants. A process that forks meanwhile may hide a child, so
+// call it again after signalling.
 std::vector<ProcessInfo> Descendants(pid_t root, std::span<const pid_t> except);
 
-// The children of the calling process, zombies included. Complete when the process has one thread
-// and reaps nothing meanwhile; costs one small read where the kernel has
+// Returns the children of the calling process, including zombies. Complete if the process has one
+// thread and reaps nothing meanwhile. Costs one small read if the kernel has
 // /proc/PID/task/TID/children.
 std::vector<pid_t> OwnChildren();
 
-// The living processes of this user whose environment, as it was at execve, has exactly
+// Returns the living processes of this user whose environment at execve contains
 // `variable`=`value`.
 std::vector<ProcessInfo> ProcessesWithVariable(std::string_view variable, std::string_view value);
 
-// Sends the signal to exactly that process. False when it is gone or may not be signalled.
+// Sends the signal to exactly this process. Returns false if it has exited or may not be signalled.
 bool SignalProcess(const ProcessId& id, int signal);
 
 }  // namespace dslaunch

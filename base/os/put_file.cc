@@ -45,7 +45,7 @@ Result<void> PutFile(const std::string& path, const std::string& text, bool over
     if (::rename(temporary.c_str(), path.c_str()) != 0) return give_up(errno);
     return {};
   }
-  // A rename would overwrite what came in the meantime.
+  // rename() would overwrite a file created in the meantime; link() fails instead.
   if (::link(temporary.c_str(), path.c_str()) != 0) return give_up(errno);
   ::unlink(temporary.c_str());
   return {};

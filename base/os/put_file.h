@@ -1,4 +1,4 @@
-// A file that the user asked for.
+// Writes a file that the user requested.
 #pragma once
 
 #include <string>
@@ -7,11 +7,12 @@
 
 namespace dslaunch {
 
-// Puts `text` into the file at `path` in one step: a reader sees all of it or nothing. Without
-// `overwrite` a file that is there stays: FileExists. kIo.
+// Writes `text` to the file at `path` atomically: a reader sees either all of it or nothing.
+// Without `overwrite`, an existing file stays and FileInTheWay() is returned. Other failures are
+// kIo.
 Result<void> PutFile(const std::string& path, const std::string& text, bool overwrite);
 
-// kUsage: a file is there already.
+// Returns the kUsage error for an existing file.
 Error FileInTheWay(const std::string& path);
 
 }  // namespace dslaunch

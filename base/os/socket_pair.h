@@ -1,4 +1,4 @@
-// Two ends of a stream within this machine.
+// A connected pair of stream sockets.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,7 +16,8 @@ struct SocketPair {
   UniqueFd theirs;
 };
 
-// Both are closed on exec. kInternal when there are no descriptors left.
+// Returns a pair whose ends are both closed on exec. Fails with kInternal if no descriptors are
+// left.
 inline Result<SocketPair> MakeSocketPair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)

@@ -1,4 +1,4 @@
-// Threads, where there may be none left.
+// Starts threads and reports when the limit is reached.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// std::thread's constructor without its exception: kUnavailable, with the limit that is reached.
-// `purpose`: "to connect to node 'node7'".
+// Starts a thread like std::thread's constructor, but returns kUnavailable with the exceeded limit
+// instead of throwing. `purpose` completes the message: "to connect to node 'node7'".
 template <class Run>
 Result<std::thread> StartThread(Run run, const std::string& purpose) {
   try {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kFirstFreeFd = 3;
 
-// What the child writes to the error pipe when a step fails.
+// The step that failed, as the child writes it to the error pipe.
 enum Step : int {
   kSetsid,
   kSetpgid,
@@ -60,7 +60,7 @@ struct ChildError {
   int step;
 };
 
-// A set of small numbers as system calls take it.
+// A set of small numbers in the form that system calls expect.
 class BitMask {
  public:
   explicit BitMask(const std::vector<int>& numbers) {
@@ -72,7 +72,7 @@ class BitMask {
   }
 
   const unsigned long* words() const { return words_.data(); }
-  size_t bytes() const { return words_.size() * sizeof(unsigned long); }  // 0: it is empty
+  size_t bytes() const { return words_.size() * sizeof(unsigned long); }  // 0 if the set is empty
   size_t bits() const { return words_.size() * kWordBits; }
 
  private:
@@ -80,22 +80,22 @@ class BitMask {
   std::vector<unsigned long> words_;
 };
 
-// Everything the child needs, laid out before the fork: it may not allocate.
+// What the child needs, prepared before the fork because the child must not allocate.
 struct ChildPlan {
   const char* executable;
   char* const* argv;
   char* const* envp;
-  const char* cwd;          // nullptr: stay
+  const char* cwd;          // nullptr: the caller's
   int stdio[3];             // all above 2
-  const char* stdout_file;  // nullptr: the descriptor above
+  const char* stdout_file;  // nullptr: use stdio[1]
   const char* stderr_file;
   const std::vector<int>& pass_fds;
-  const std::vector<int>& kept_fds;  // those and error_fd, in order
+  const std::vector<int>& kept_fds;  // pass_fds and error_fd, ascending
   int error_fd;
   int max_fd;                // for kernels without close_range
-  const rlimit* open_files;  // nullptr: the caller's
+  const rlimit* open_files;  // nullptr: keep the caller's limit
   const std::vector<SpawnLimit>& limits;
-  std::optional<mode_t> umask;  // nullopt: the caller's
+  std::optional<mode_t> umask;  // nullopt: keep the caller's umask
   int parent_death_signal;
   bool no_new_privileges;
   bool own_session;
@@ -122,7 +122,7 @@ void CloseSpan(unsigned first, unsigned last, int max_fd) {
   }
 }
 
-// Closes all descriptors above 2 but `kept`, which are in order.
+// Closes all descriptors above 2 except `kept`, which is ascending.
 void CloseAllBut(const std::vector<int>& kept, int max_fd) {
   unsigned next = kFirstFreeFd;
   for (const int keep : kept) {
@@ -132,7 +132,8 @@ void CloseAllBut(const std::vector<int>& kept, int max_fd) {
   CloseSpan(next, ~0u, max_fd);
 }
 
-// Above 2, so that it is not overwritten before it is needed. FIFO or not: it may block.
+// Opens a log file on a descriptor above 2, so that dup2() does not overwrite it. Opening may
+// block, for example on a FIFO.
 int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NOCTTY, 0600);
   if (fd < 0) Fail(plan, step);
@@ -144,8 +145,8 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
 
 // Runs between fork and execve with all signals blocked: async-signal-safe calls only.
 [[noreturn]] void RunChild(const ChildPlan& plan) {
-  // By the kernel's own call: the C library's takes a lock for SIGABRT (glibc 2.41), which another
-  // thread may hold at the fork. Zeros are SIG_DFL.
+  // The raw system call, because the C library's function takes a lock for SIGABRT (glibc 2.41)
+  // that another thread may hold at the fork. Zeros are SIG_DFL.
   constexpr size_t kSignalSetBytes = 8;
   const uint64_t default_action[8] = {};
   for (int signal = 1; signal < NSIG; ++signal)
@@ -158,7 +159,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   }
   if (plan.parent_death_signal != 0) {
     if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
-    if (getppid() != plan.parent) _exit(127);  // it died before the line above
+    if (getppid() != plan.parent) _exit(127);  // the parent exited before the line above
   }
   if (plan.no_new_privileges && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
     Fail(plan, kNoNewPrivileges);
@@ -166,7 +167,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
       syscall(SYS_sched_setaffinity, 0, plan.cpus.bytes(), plan.cpus.words()) < 0) {
     Fail(plan, kCpus);
   }
-  // The kernel takes one bit less than it is told.
+  // The kernel uses one bit less than `maxnode` says.
   if (plan.memory_nodes.bytes() > 0 &&
       syscall(SYS_set_mempolicy, plan.memory_mode, plan.memory_nodes.words(),
               plan.memory_nodes.bits() + 1) < 0) {
@@ -210,8 +211,8 @@ const char* PathOrNull(const std::string& path) { return path.empty() ? nullptr 
 
 SpawnResult Failed(int error_number, const char* step) { return {-1, {error_number, step}}; }
 
-// The child's standard descriptors, all above 2 so that dup2 onto 0-2 cannot overwrite one still
-// needed.
+// The child's standard descriptors, all above 2, so that dup2() onto 0-2 cannot overwrite one that
+// is still needed.
 struct StdioSources {
   UniqueFd dev_null;
   UniqueFd failed_over[3];
@@ -247,10 +248,10 @@ bool OpenErrorPipe(UniqueFd& read_end, UniqueFd& write_end) {
   return write_end.valid();
 }
 
-// The highest descriptor that is open, for kernels before close_range (5.9): the limit may be a
-// million.
+// Returns the highest open descriptor, for kernels without close_range (before 5.9). Closing up to
+// the limit instead could take a million calls.
 int MaxFd() {
-  if (close_range(~0u, ~0u, 0) == 0) return 0;  // not needed
+  if (close_range(~0u, ~0u, 0) == 0) return 0;  // close_range exists
   int highest = 0;
   std::error_code error;
   for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
@@ -263,7 +264,7 @@ int MaxFd() {
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
 }
 
-// Set by RaiseOpenFileLimit: what children get back.
+// The limit before RaiseOpenFileLimit(), which children get back.
 std::optional<rlimit> open_files_before_raise;
 
 // Set by MakeProcessPrivate.
@@ -273,7 +274,7 @@ struct BeforePrivate {
 };
 std::optional<BeforePrivate> before_private;
 
-// What the child changes: first what is restored, then what the spec chooses.
+// Returns the limits that the child sets: first those restored, then those of the spec.
 std::vector<SpawnLimit> LimitsOf(const SpawnSpec& spec) {
   std::vector<SpawnLimit> limits;
   if (spec.as_before && before_private) limits.push_back({RLIMIT_CORE, before_private->core});
@@ -286,9 +287,9 @@ std::optional<mode_t> UmaskOf(const SpawnSpec& spec) {
   return before_private->umask;
 }
 
-// Leaves out the fork handlers that libraries register: the child calls into none of them. Starts
-// the child in its cgroup, since moving it there afterwards waits for the whole kernel (16 ms); a
-// kernel that cannot (before 5.7) or will not starts it in ours.
+// Forks without running the fork handlers that libraries register, because the child calls none of
+// them. Starts the child in its cgroup, since moving it later waits for the whole kernel (16 ms). A
+// kernel that cannot (before 5.7) or refuses starts it in the caller's.
 pid_t Fork(int cgroup_fd) {
   if (cgroup_fd >= 0) {
     clone_args args = {};
@@ -325,7 +326,7 @@ OpenFiles ReadOpenFiles() {
        !error && entry != end; entry.increment(error)) {
     ++files.open;
   }
-  if (files.open > 0) --files.open;  // of this look
+  if (files.open > 0) --files.open;  // the descriptor of this directory listing
   return files;
 }
 
@@ -408,14 +409,15 @@ std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
       .memory_mode = spec.memory_preferred ? MPOL_PREFERRED : MPOL_BIND,
   };
 
-  // Blocked until the child has reset its dispositions, so that no handler of ours ever runs in it.
+  // Signals are blocked until the child has reset its dispositions, so no handler of this process
+  // runs in the child.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_ = Fork(spec.cgroup_fd);
   if (pid_ == 0) RunChild(plan);
   const int fork_errno = errno;
-  // Both sides set the group, whoever is first: the caller may kill it as soon as we return.
+  // Both processes set the group, because the caller may kill it as soon as this returns.
   if (pid_ > 0 && spec.own_group && !spec.own_session) setpgid(pid_, pid_);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) return Failed(fork_errno, "fork");

@@ -1,4 +1,4 @@
-// Starting one process: the one place in dslaunch that forks and executes.
+// Starts processes. This is the only place in dslaunch that forks and executes.
 #pragma once
 
 #include <sys/resource.h>
@@ -14,32 +14,31 @@
 
 namespace dslaunch {
 
-// This process's environment, as SpawnSpec takes it.
+// Returns this process's environment in the form of SpawnSpec::env.
 std::vector<std::string> CurrentEnvironment();
 
-// The absolute path of a program: `name` itself where it has a slash, else as PATH says; empty when
-// there is none. Elements of PATH that are relative, or empty, are left out: nothing is run because
-// of the folder that the user stands in.
+// Returns the absolute path of a program: `name` itself if it contains a slash, otherwise the first
+// match in PATH; empty if there is none. Skips relative and empty elements of PATH, so the current
+// folder never decides which program runs.
 std::string FindProgram(const std::string& name);
 
 // Closes every descriptor from `first` on. Async-signal-safe.
 void CloseFrom(int first);
 
-// Raises this process's soft limit of descriptors to the hard one: the front end of many nodes, and
-// the rendezvous' node, need a few for each. What is started from here gets the old limit back,
-// since programs exist that break above 1024 (select). Before there are threads; again does
-// nothing.
+// Raises this process's soft limit of descriptors to the hard limit, because the front end and the
+// rendezvous node need a few for each node. Children get the old limit back, since some programs
+// fail above 1024 (select). Repeated calls do nothing. Precondition: the process has one thread.
 void RaiseOpenFileLimit();
 
-// Descriptors of this process.
+// The descriptor limit and use of this process.
 struct OpenFiles {
-  size_t limit = 0;  // the soft one; 0: not known
+  size_t limit = 0;  // soft limit; 0 if unknown
   size_t open = 0;
 };
 OpenFiles ReadOpenFiles();
 
-// Makes what this process writes private: its umask is 077, and it dumps no core. A child gets the
-// umask and limit from before by SpawnSpec::as_before. Before there are threads.
+// Sets umask 077 and disables core dumps. With SpawnSpec::as_before a child gets the previous umask
+// and core limit. Precondition: the process has one thread.
 void MakeProcessPrivate();
 
 struct SpawnLimit {
@@ -47,30 +46,31 @@ struct SpawnLimit {
   rlimit limit = {};
 };
 
-// What to start and how. Every string reaches the program byte for byte; no shell is involved.
+// What to start and how. Strings reach the program byte for byte; no shell is involved.
 struct SpawnSpec {
   std::string executable = {};         // absolute path
   std::vector<std::string> argv = {};  // argv[0] included
-  std::vector<std::string> env = {};   // NAME=VALUE; the complete environment
+  std::vector<std::string> env = {};   // NAME=VALUE, complete
   std::string cwd = {};                // empty: the caller's
   int stdin_fd = -1;                   // -1: /dev/null; borrowed
   int stdout_fd = -1;                  // likewise
   int stderr_fd = -1;                  // likewise
-  // In place of a descriptor: a file that the child itself opens to append, so that a slow disk
-  // holds up only the child. Readable by its user alone. Absolute.
+  // Files that the child itself opens for appending instead of the descriptors above, so that a
+  // slow disk blocks only the child. Absolute; created with mode 0600.
   std::string stdout_file = {};
   std::string stderr_file = {};
-  std::vector<int> pass_fds = {};  // above 2: kept open in the child at their own numbers
-  bool own_session = false;        // setsid(): out of the terminal's reach
+  std::vector<int> pass_fds = {};  // above 2; stay open in the child under the same numbers
+  bool own_session = false;        // setsid(): detached from the terminal
   bool own_group = false;          // setpgid(0, 0): can be killed as a group
-  int cgroup_fd = -1;  // folder of a cgroup v2 to start in if the kernel lets it; -1: the caller's
-  int parent_death_signal = 0;         // sent to it when the *thread* that spawns it ends; 0: none
-  bool no_new_privileges = false;      // neither it nor what it starts gains rights by setuid files
-  std::vector<int> cpus = {};          // where it may run; empty: where the caller may
-  std::vector<int> memory_nodes = {};  // where its memory comes from; empty: as the caller's
-  bool memory_preferred = false;       // from elsewhere too, once those are full
-  bool as_before = false;            // with the umask and core limit from before MakeProcessPrivate
-  std::optional<mode_t> umask = {};  // else the caller's
+  int cgroup_fd =
+      -1;  // folder of a cgroup v2 to start in if the kernel allows it; -1: the caller's
+  int parent_death_signal = 0;     // sent when the *thread* that spawned it ends; 0: none
+  bool no_new_privileges = false;  // neither it nor its children gain privileges from setuid files
+  std::vector<int> cpus = {};      // CPU affinity; empty: the caller's
+  std::vector<int> memory_nodes = {};  // NUMA nodes to allocate from; empty: the caller's
+  bool memory_preferred = false;       // falls back to other nodes when those are full
+  bool as_before = false;  // restores the umask and core limit from before MakeProcessPrivate()
+  std::optional<mode_t> umask = {};     // nullopt: the caller's
   std::vector<SpawnLimit> limits = {};  // resource limits that differ from the caller's
 };
 
@@ -85,33 +85,33 @@ struct SpawnResult {
   SpawnFailure failure;  // when pid is -1
 };
 
-// A start that takes longer (a hung network file system) is given up with ETIMEDOUT.
+// A start that takes longer than this (a hung network file system) fails with ETIMEDOUT.
 inline constexpr milliseconds kSpawnTimeout{30'000};
 
 // Starts the process with default signal dispositions, an empty signal mask and no descriptor above
-// 2 but `pass_fds`. Resource limits and the umask are the caller's unless the spec changes them.
-// Returns once execve has succeeded or failed, so a program that cannot run is known at once; after
-// kSpawnTimeout it is killed. The caller reaps. Safe in a process with several threads; with
-// parent_death_signal call it from a thread that outlives the child. A zombie is left for the
-// caller's reaper only after a time-out.
+// 2 except `pass_fds`. Resource limits and the umask are the caller's unless the spec changes them.
+// Returns once execve has succeeded or failed, so the caller knows at once whether the program
+// runs; kills the process after kSpawnTimeout. The caller reaps it; a failed process is left to the
+// caller's reaper only after a timeout. Safe in a process with several threads. With
+// parent_death_signal, the calling thread must outlive the child.
 SpawnResult Spawn(const SpawnSpec& spec);
 
-// The same for a caller that waits for many at once: returns once the process exists, which is not
-// its program yet. The caller reaps it in any case, and ends it after kSpawnTimeout.
+// Starts a process like Spawn(), for callers that wait for many at once: returns once the process
+// exists, before execve. The caller always reaps the process, and ends it after kSpawnTimeout.
 class Spawning {
  public:
   explicit Spawning(const SpawnSpec& spec);
 
-  // -1: there is no process, and Result() says why.
+  // -1 if there is no process; Result() then has the reason.
   pid_t pid() const { return pid_; }
-  // Readable once Result() has an answer.
+  // Readable once Result() returns a value.
   int fd() const { return outcome_.get(); }
-  // Without waiting; nullopt: it starts still. After a failed step the process ends by itself. One
-  // that was killed before execve counts as started.
+  // Returns the result without waiting, or nullopt before execve has succeeded or failed. After a
+  // failed step the process exits by itself. A process killed before execve counts as started.
   std::optional<SpawnResult> Result();
 
  private:
-  // Forks; the result where that is the end of it.
+  // Forks. Returns a result only if that failed.
   std::optional<SpawnResult> Begin(const SpawnSpec& spec);
 
   pid_t pid_ = -1;

@@ -1,4 +1,4 @@
-// Unix sockets: where they are, and who is at the other end.
+// Addresses of Unix sockets, and the user at the other end.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Of a socket with a file; nullopt: the path is too long for the kernel.
+// Returns the address of a socket file, or nullopt if the path is too long for the kernel.
 inline std::optional<sockaddr_un> UnixAddress(std::string_view path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -19,12 +19,12 @@ inline std::optional<sockaddr_un> UnixAddress(std::string_view path) {
   return address;
 }
 
-// As connect(2).
+// Connects like connect(2).
 inline int ConnectUnix(int socket, const sockaddr_un& address) {
   return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }
 
-// Whether the process at the other end of a Unix socket is this user's.
+// Returns whether the process at the other end of a Unix socket belongs to this user.
 inline bool IsOwnUser(int connection) {
   ucred peer{};
   socklen_t size = sizeof peer;

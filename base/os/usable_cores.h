@@ -8,15 +8,15 @@
 
 namespace dslaunch {
 
-// The CPUs of its affinity mask (taskset, a cpuset, Slurm), ascending.
+// Returns the CPUs of this process's affinity mask (taskset, a cpuset, Slurm), ascending.
 std::vector<int> UsableCpus();
 
-// How many CPUs the content of a cgroup's cpu.max allows, rounded down but at least 1; nullopt: no
-// limit. Pure.
+// Returns the number of CPUs that the content of a cgroup's cpu.max allows, rounded down but at
+// least 1, or nullopt if there is no limit. Pure.
 std::optional<uint32_t> ParseCpuMax(std::string_view cpu_max);
 
-// At least 1: the CPUs of the affinity mask, or fewer where a cgroup has a quota (docker --cpus).
-// More threads than these only wait for each other.
+// Returns the number of CPUs in the affinity mask, or fewer if a cgroup has a quota (docker
+// --cpus); at least 1. Additional threads would only wait for each other.
 int UsableCores();
 
 }  // namespace dslaunch

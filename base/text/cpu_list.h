@@ -9,11 +9,11 @@
 
 namespace dslaunch {
 
-// The numbers, ascending. They must be so in `text` too, without overlap and without blanks. Errors
-// are kUsage and fragments of a sentence, which quote the part that is wrong.
+// Returns the numbers in ascending order. In `text` they must be ascending too, without overlap or
+// blanks. Errors are kUsage; the messages are fragments of a sentence and quote the invalid part.
 Result<std::vector<int>> ParseCpuList(std::string_view text);
 
-// The shortest such list; `cpus` are ascending.
+// Returns the shortest such list. Precondition: `cpus` is ascending.
 std::string CpuListText(const std::vector<int>& cpus);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// Those of an array of participants who have joined, as std::views::filter would give them: clang
-// 14, with which the fuzzers are built, does not compile that.
+// The participants of an array who have joined. Replaces std::views::filter, which clang 14, used
+// for the fuzzers, does not compile.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// `Participant` may be const; it has a member has_joined. The array stays where it is.
+// `Participant` may be const and has a member has_joined. The array must outlive the range.
 template <class Participant>
 class JoinedRange {
  public:

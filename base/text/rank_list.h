@@ -1,4 +1,4 @@
-// Ranks in words.
+// Lists of ranks as text.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// "5", "0-2, 5", with as many ranges as people read ("0, 2, 4 and 93 more"); `ranks` ascending, not
-// empty.
+// Returns ranges such as "5" or "0-2, 5", shortened for readers ("0, 2, 4 and 93 more").
+// Precondition: `ranks` is ascending and not empty.
 std::string RankRanges(const std::vector<int>& ranks, const std::string& separator);
 
 }  // namespace dslaunch

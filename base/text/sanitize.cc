@@ -16,8 +16,8 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 unsigned char At(std::string_view text, size_t i) { return static_cast<unsigned char>(text[i]); }
 
-// The bytes of the valid UTF-8 character at the start of `text`; 0 when there is none. Plain ASCII
-// counts.
+// Returns the size of the valid UTF-8 character (ASCII included) at the start of `text`, or 0 if
+// there is none.
 size_t Utf8Size(std::string_view text) {
   const unsigned char lead = At(text, 0);
   if (lead < 0x80) return 1;
@@ -33,7 +33,8 @@ size_t Utf8Size(std::string_view text) {
   return too_long || surrogate || too_large ? 0 : size;
 }
 
-// The bytes of the escape sequence at the start of `text`, which begins with ESC (ECMA-48).
+// Returns the size of the escape sequence (ECMA-48) at the start of `text`. Precondition: `text`
+// begins with ESC.
 size_t EscapeSize(std::string_view text) {
   size_t i = 1;
   if (i == text.size()) return i;
@@ -43,7 +44,7 @@ size_t EscapeSize(std::string_view text) {
     return i < text.size() && At(text, i) >= 0x40 && At(text, i) <= 0x7e ? i + 1 : i;
   }
   if (kind == ']' || kind == 'P' || kind == 'X' || kind == '^' || kind == '_') {
-    for (++i; i < text.size(); ++i) {  // a string, up to BEL or ESC backslash
+    for (++i; i < text.size(); ++i) {  // a string, ended by BEL or ESC backslash
       if (At(text, i) == 0x07) return i + 1;
       if (At(text, i) == kEscape) return i + 1 < text.size() && text[i + 1] == '\\' ? i + 2 : i;
     }
@@ -53,15 +54,15 @@ size_t EscapeSize(std::string_view text) {
   return i < text.size() && At(text, i) >= 0x30 && At(text, i) <= 0x7e ? i + 1 : i;
 }
 
-// The number of a UTF-8 character of more than one byte, which is valid.
+// Returns the code point of a valid multi-byte UTF-8 character.
 uint32_t CodePoint(std::string_view character, size_t size) {
   uint32_t point = At(character, 0) & (0xffu >> (size + 1));
   for (size_t i = 1; i < size; ++i) point = point << 6 | (At(character, i) & 0x3fu);
   return point;
 }
 
-// Whether the character is a control character, or an invisible one: it reorders or breaks
-// lines, or makes texts differ that look the same.
+// Returns whether the code point is a control character or an invisible one, which reorders or
+// breaks lines or makes different texts look the same.
 bool IsInvisible(uint32_t point) {
   struct Range {
     uint32_t first, last;
@@ -88,14 +89,14 @@ bool IsInvisible(uint32_t point) {
       kRanges, [&](const Range& range) { return point >= range.first && point <= range.last; });
 }
 
-// Whether the escape sequence selects colours or another look of text and nothing else. What hides
-// text does not count.
+// Returns whether the escape sequence only selects colours or text attributes. Attributes that hide
+// text do not count.
 bool IsColor(std::string_view sequence) {
   constexpr size_t kMaxColorBytes = 64;
   if (sequence.size() < 3 || sequence.size() > kMaxColorBytes || sequence[1] != '[' ||
       sequence.back() != 'm')
     return false;
-  int skip = 0;  // numbers that belong to 38, 48 or 58
+  int skip = 0;  // parameters still to skip after 38, 48 or 58
   bool is_kind = false;
   int number = 0;
   for (const char c : sequence.substr(2)) {
@@ -180,7 +181,7 @@ std::string WithoutEscapes(std::string_view line) {
 }
 
 std::string Truncate(std::string_view text, size_t max_bytes) {
-  // What is beyond could not be shown anyway.
+  // Bytes beyond the limit would be cut after sanitizing anyway.
   std::string shown = SanitizeForTerminal(text.substr(0, max_bytes));
   size_t end = std::min(shown.size(), max_bytes);
   while (end < shown.size() && end > 0 && (At(shown, end) & 0xc0) == 0x80) --end;

@@ -1,4 +1,4 @@
-// Text from programs, before it goes to a terminal or into a message.
+// Makes untrusted text safe for terminals and messages.
 #pragma once
 
 #include <cstddef>
@@ -8,35 +8,36 @@
 
 namespace dslaunch {
 
-// `line` without what could steer a terminal: escape sequences (ECMA-48, with the strings of OSC,
-// DCS, SOS, PM and APC) and control characters go (U+0000 to U+001F but tabs, U+007F to U+009F),
-// and so do invisible characters, which make text read otherwise than it is written or look
-// like another (bidirectional marks, embeddings, overrides and isolates, zero-width spaces and
-// joiners, fillers, tags, the separators U+2028 and U+2029). Bytes that are no UTF-8 become U+FFFD.
+// Removes from `line` all that could control a terminal: escape sequences (ECMA-48, including the
+// strings of OSC, DCS, SOS, PM and APC) and control characters (U+0000 to U+001F except tabs,
+// U+007F to U+009F). Also removes invisible characters, which change how text reads or make it look
+// like other text (bidirectional marks, embeddings, overrides and isolates, zero-width spaces and
+// joiners, fillers, tags, the separators U+2028 and U+2029). Bytes that are not valid UTF-8 become
+// U+FFFD.
 std::string SanitizeForTerminal(std::string_view line);
 
-// The same, but colours and other looks of text stay (SGR, as ECMA-48 has it), and end with the
-// line.
+// Sanitizes like SanitizeForTerminal(), but keeps colours and text attributes (SGR of ECMA-48) and
+// resets them at the end of the line.
 std::string SanitizeKeepingColors(std::string_view line);
 
-// A message that may have several lines, each SanitizeForTerminal. All but the first begin with two
-// blanks, so that no text from elsewhere can look like a message of its own. No newline at the end.
+// Sanitizes each line of a message. All lines but the first are indented by two blanks, so that
+// text from elsewhere cannot look like a separate message. The result has no final newline.
 std::string SanitizeMessage(std::string_view text);
 
-// `line` without escape sequences. All other bytes stay as they are, UTF-8 or not.
+// Removes escape sequences from `line`. All other bytes are kept, whether UTF-8 or not.
 std::string WithoutEscapes(std::string_view line);
 
-// `text` for a message: harmless, and with "..." for what lies beyond `max_bytes`.
+// Returns `text` sanitized for a message, cut after `max_bytes` with "...".
 inline constexpr size_t kMaxTruncatedBytes = 300;
 std::string Truncate(std::string_view text, size_t max_bytes = kMaxTruncatedBytes);
 
-// The same in quotes.
+// Returns Truncate(text) in single quotes.
 std::string Quoted(std::string_view text);
 
-// `text` as a shell takes it for one word, but never more than one line.
+// Quotes `text` as one word for a shell. The result is always a single line.
 std::string ShellWord(std::string_view text);
 
-// `words` as a user can type them into a shell.
+// Joins `words` into a command line that a user can paste into a shell.
 std::string CommandLine(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Signals as people know them, and as a process was started with them.
+// Names and inherited dispositions of signals.
 #pragma once
 
 #include <csignal>
@@ -9,14 +9,15 @@
 
 namespace dslaunch {
 
-// "SIGKILL"; "signal 70" for one without a name.
+// Returns "SIGKILL", or "signal 70" for a signal without a name.
 inline std::string SignalName(int signal_number) {
   const char* name = ::sigabbrev_np(signal_number);
   return name == nullptr ? "signal " + std::to_string(signal_number) : std::string("SIG") + name;
 }
 
-// Those that are not ignored: one that was ignored when the process started stays so, as nohup and
-// shells that start something in the background want it. To be called before they are handled.
+// Returns those of the signals that are not ignored. A signal that was ignored when the process
+// started must stay ignored, as nohup and background jobs of shells require. Precondition: no
+// handlers are installed yet.
 inline std::vector<int> NotIgnored(std::initializer_list<int> signal_numbers) {
   std::vector<int> wanted;
   for (const int signal_number : signal_numbers) {

@@ -1,4 +1,4 @@
-// Sizes of files and durations, for users.
+// Sizes and durations as text for users.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// "0 bytes", "1 byte", "12.3 MB": powers of ten.
+// Returns a size in powers of ten: "0 bytes", "1 byte", "12.3 MB".
 inline std::string SizeText(uint64_t bytes) {
   constexpr std::array kUnits = {"kB", "MB", "GB", "TB", "PB", "EB"};
   if (bytes < 1000) return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
@@ -25,8 +25,9 @@ inline std::string SizeText(uint64_t bytes) {
   return text;
 }
 
-// "2 s", "0.25 s"; from a minute on in whole seconds: "3 min", "5 min 02 s", "2 h 05 min 10 s";
-// from two days on "3 d 04 h". Units of 0 at the end are left out. Negative: "0 s".
+// Returns a duration: "2 s", "0.25 s"; from one minute on in whole seconds: "3 min", "5 min 02 s",
+// "2 h 05 min 10 s"; from two days on "3 d 04 h". Omits trailing units of 0. Negative values give
+// "0 s".
 inline std::string DurationText(int64_t ms) {
   char text[64];
   if (ms < 60'000) {
@@ -43,7 +44,7 @@ inline std::string DurationText(int64_t ms) {
                {in_days ? 0 : s / 60 % 60, "min"},
                {in_days ? 0 : s % 60, "s"}};
   std::string duration;
-  std::string zeros;  // that are said only if something follows them
+  std::string zeros;  // zero parts, added only if a nonzero part follows
   for (const auto& part : parts) {
     std::snprintf(text, sizeof text, duration.empty() ? "%lld " : " %02lld ",
                   static_cast<long long>(part.count));

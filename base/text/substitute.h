@@ -1,4 +1,4 @@
-// Placeholders in a text.
+// Replaces placeholders in a text.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace dslaunch {
 
-// `text` with each name replaced by its value wherever it stands, one pair after the other.
+// Returns `text` with every occurrence of each name replaced by its value. The pairs are applied in
+// order.
 inline std::string Substitute(std::string_view text,
                               const std::vector<std::pair<std::string_view, std::string>>& values) {
   std::string result(text);

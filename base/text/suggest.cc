@@ -8,7 +8,8 @@ namespace {
 
 constexpr size_t kMaxWordBytes = 64;
 
-// Insertions, deletions, replacements and swaps of neighbours that make `a` into `b`.
+// Returns the number of insertions, deletions, replacements and swaps of neighbours that turn `a`
+// into `b`.
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> before_last, last(b.size() + 1), current(b.size() + 1);
   std::iota(last.begin(), last.end(), size_t{0});

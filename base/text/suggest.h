@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// The candidate that `word` most likely was meant to be; empty when none is near.
+// Returns the candidate closest to `word`, or an empty string if none is close.
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace dslaunch

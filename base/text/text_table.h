@@ -1,4 +1,4 @@
-// Columns for people.
+// Tables in plain text.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// A line for each row, its cells in columns that are as wide as they must be. Rows have the same
-// number of cells; cells are one line of plain ASCII, or columns shift.
+// Returns one line for each row, with aligned columns. Precondition: all rows have the same number
+// of cells, and cells are one line of ASCII (other characters misalign the columns).
 inline std::string TextTable(const std::vector<std::vector<std::string>>& rows,
                              const std::string& indent = "") {
   std::vector<size_t> widths;
