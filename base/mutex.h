@@ -59,7 +59,7 @@ class DSL_SCOPED_CAPABILITY MutexLock {
 // Lets threads wait for a change under a mutex. The caller holds the mutex; it is released during
 // the wait and held again on return. The condition is called with the mutex held and is annotated
 // accordingly:
-// done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
+//   done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
 // Thread-safe.
 class CondVar {
  public:

@@ -21,18 +21,17 @@ namespace {
 
 using asio::ip::tcp;
 
-// After an error that is not the newcomer's, such as too many open files.
+// The pause after an error that the peer did not cause, such as too many open files.
 constexpr milliseconds kAcceptPause(100);
-// A node proves who it is within milliseconds. A connection that has taken longer gives its
-// descriptor to the next where none is left.
+// A node completes the handshake within milliseconds. When no descriptor is free, a connection that
+// has taken longer is closed for the next one.
 constexpr milliseconds kProofIsSlow(500);
 constexpr size_t kMaxRefusalsReported = 100;
 
 std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
   std::error_code error;
   listener.open(endpoint.protocol(), error);
-  // A port that was given can be used again at once, while connections of the last job are in
-  // TIME_WAIT.
+  // A fixed port can be bound again at once although connections of the last job are in TIME_WAIT.
   if (!error) listener.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error && endpoint.address().is_v6()) listener.set_option(asio::ip::v6_only(false), error);
   if (!error) listener.bind(endpoint, error);
@@ -44,7 +43,7 @@ std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
   return error;
 }
 
-// An IPv4 address stays one on a socket that takes both families.
+// Shows an IPv4 peer of a dual-stack socket as an IPv4 address.
 std::string NumericAddress(const tcp::endpoint& endpoint) {
   const asio::ip::address address = endpoint.address();
   if (address.is_v6() && address.to_v6().is_v4_mapped())
@@ -90,7 +89,7 @@ class Acceptor::Loop {
   int port() const { return port_; }
 
  private:
-  // Has connected and not yet proved which node it is.
+  // A connection that has not yet proved which node it is.
   struct Newcomer {
     std::shared_ptr<TlsStream> stream;
     std::string address;
@@ -125,7 +124,7 @@ class Acceptor::Loop {
   void Welcome(tcp::socket socket) {
     std::error_code error;
     const tcp::endpoint peer = socket.remote_endpoint(error);
-    if (error) return;  // gone already
+    if (error) return;  // closed already
     const tcp::endpoint own = socket.local_endpoint(error);
     if (error) return;
     const std::string address = NumericAddress(peer);
@@ -141,7 +140,7 @@ class Acceptor::Loop {
 
   void OnHandshake(uint64_t id, std::error_code failed) {
     const auto known = newcomers_.find(id);
-    if (known == newcomers_.end()) return;  // refused meanwhile
+    if (known == newcomers_.end()) return;  // closed meanwhile
     const std::shared_ptr<TlsStream> stream = known->second.stream;
     if (failed) return Refuse(id, WhyNoHandshake(*stream, failed));
     const std::optional<uint32_t> node = PeerNode(*stream, options_.job_id);
@@ -161,7 +160,7 @@ class Acceptor::Loop {
              std::move(pair->theirs));
   }
 
-  // It no longer waits; whoever it was.
+  // Removes a pending connection and returns it.
   Newcomer Take(uint64_t id) {
     const auto known = newcomers_.find(id);
     Newcomer newcomer = std::move(known->second);
@@ -172,12 +171,12 @@ class Acceptor::Loop {
 
   void Refuse(uint64_t id, const std::string& why) {
     const Newcomer newcomer = Take(id);
-    std::error_code ignored;  // its pending handshake fails and finds it gone
+    std::error_code ignored;  // its pending handshake then fails and finds the entry gone
     newcomer.stream->socket().close(ignored);
     Notify("refused a connection from " + newcomer.address + ": " + why);
   }
 
-  // Each line once, whoever knocks how often.
+  // Logs each line once, however often a peer connects.
   void Notify(const std::string& line) {
     if (reported_.size() > kMaxRefusalsReported || !reported_.insert(line).second) return;
     on_refused_(reported_.size() <= kMaxRefusalsReported ? line
@@ -195,7 +194,7 @@ class Acceptor::Loop {
   uint64_t last_id_ = 0;
   PendingConnections room_;
   std::map<uint64_t, Newcomer> newcomers_;
-  std::map<uint32_t, std::map<uint64_t, std::shared_ptr<TlsRelay>>> relays_;  // by node
+  std::map<uint32_t, std::map<uint64_t, std::shared_ptr<TlsRelay>>> relays_;  // by node index
   std::set<std::string> reported_;
   std::thread thread_;
 };

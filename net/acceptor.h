@@ -1,4 +1,5 @@
-// An open port of a job: that of its rendezvous, and one on each node for connections of ranks.
+// A listening port of a job: the rendezvous' port, and one on each node for connections between
+// ranks.
 #pragma once
 
 #include <atomic>
@@ -18,41 +19,43 @@ struct AcceptorOptions {
   std::string job_id;
   uint32_t num_nodes = 0;
   bool loopback_only = false;
-  int port = 0;  // 0: any that is free
+  int port = 0;  // 0: any free port
   milliseconds handshake_timeout{5'000};
-  // Of one node. A node has one to the rendezvous; when it comes anew its last one may not have
-  // ended yet.
+  // Connections per node. A node has one to the rendezvous; when it reconnects, the old one may
+  // still be open.
   size_t max_of_node = 4;
   std::string purpose = "the rendezvous";  // for messages
-  size_t max_unproven = 512;  // connections in all that have not proved yet which node they are
+  size_t max_unproven = 512;  // limit of connections that have not yet proved which node they are
 };
 
-// Who has proved to be a node of the job.
+// A node of the job that proved its identity.
 struct AcceptedNode {
   uint32_t index = 0;
-  // Numeric, of this connection: the node's, and this machine's as the node reached it.
+  // Numeric addresses of this connection: the node's, and this machine's as the node reached it.
   std::string address = {};
   std::string own_address = {};
-  // As of TlsRelay.
+  // See TlsRelay::broke().
   std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
-// Takes TCP connections from anywhere, and lets in those that prove, by mutual TLS 1.3 and within
-// a time limit, which node of the job they are. All others are closed and told of once; however
-// many come, the descriptors in use stay bounded. A thread of its own does the work. Thread-safe.
+// Accepts TCP connections and keeps those that prove, by mutual TLS 1.3 and within a time limit,
+// which node of the job they are. Closes all others and reports each reason once. The number of
+// descriptors in use is bounded, however many connections arrive. Runs on its own thread.
+// Thread-safe.
 class Acceptor {
  public:
-  // Both are called on the acceptor's thread. `plain` carries what the node sends and gets,
-  // decrypted; closing it ends the connection, and so does the node.
+  // Both callbacks run on the acceptor's thread. `plain` is the decrypted end: reading it yields
+  // what the node sends. Closing it ends the connection; it ends too when the node disconnects.
   using OnNode = std::function<void(const AcceptedNode& node, UniqueFd plain)>;
-  // One line: who was refused and why.
+  // `line` names the refused peer and the reason.
   using OnRefused = std::function<void(const std::string& line)>;
 
-  // kUnavailable when the port cannot be had, kInternal when the credentials are none.
+  // Fails with kUnavailable if the port cannot be bound, and with kInternal if the credentials are
+  // invalid.
   static Result<std::unique_ptr<Acceptor>> Start(const AcceptorOptions& options,
                                                  const pb::Credentials& credentials, OnNode on_node,
                                                  OnRefused on_refused);
-  // Ends all connections.
+  // Closes all connections.
   ~Acceptor();
 
   int port() const;

@@ -1,4 +1,4 @@
-// This machine's network addresses, for the rendezvous and for the workers' own networks.
+// Network addresses of this machine, for the rendezvous and for networks of the workers.
 #pragma once
 
 #include <optional>
@@ -9,37 +9,38 @@
 
 namespace dslaunch {
 
-// Numeric addresses at which other machines may reach this one, IPv4 first; no loopback, no
-// link-local. Of one network interface, unless its name is empty.
+// Returns the numeric addresses at which other machines may reach this one, IPv4 first, without
+// loopback and link-local addresses. Limited to one network interface if its name is not empty.
 std::vector<std::string> ReachableAddresses(const std::string& network_interface = "");
 
-// A network interface, loopback left out.
+// A network interface other than loopback.
 struct Interface {
   std::string name;
   bool up = false;
-  std::vector<std::string> addresses;  // numeric; no link-local ones
+  std::vector<std::string> addresses;  // numeric, without link-local addresses
 };
 std::vector<Interface> Interfaces();
 
-// "10.0.0.1" -> "10.0.0.1:29500", "fe80::1" -> "[fe80::1]:29500".
+// Returns "10.0.0.1:29500" for "10.0.0.1", "[fe80::1]:29500" for "fe80::1".
 std::string JoinHostPort(const std::string& address, int port);
 
-// The parts of JoinHostPort's result; the port is 0 where there is none.
+// Returns the parts of an endpoint that JoinHostPort() made. The port is 0 if there is none.
 std::string HostOfEndpoint(const std::string& endpoint);
 int PortOfEndpoint(const std::string& endpoint);
 
-// Returns the numeric addresses of `host`: itself if it is one, else those that the system's
-// `getent` knows, which a statically linked program can ask. Empty if there are none in time.
+// Returns the numeric addresses of `host`: itself if it is an address, otherwise what the system's
+// `getent` reports, because a statically linked program cannot resolve names. Empty if there are
+// none within `timeout`.
 std::vector<std::string> FindAddresses(const std::string& host, milliseconds timeout);
 
 bool IsLoopback(const std::string& address);
 
-// This machine's numeric address that the kernel would send from to `address`; nothing is sent.
-// Empty when there is no way there.
+// Returns the numeric address from which the kernel would send to `address`, or an empty string if
+// there is no route. Sends nothing.
 std::string LocalAddressTowards(const std::string& address);
 
-// The network interface that leads to `address`: the one that has it, or the one that the kernel's
-// route takes.
+// Returns the network interface that leads to `address`: the one that has it, or the one of the
+// kernel's route.
 std::optional<std::string> InterfaceTowards(const std::string& address);
 
 }  // namespace dslaunch

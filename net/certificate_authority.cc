@@ -36,7 +36,7 @@ bool AddExtension(X509* certificate, X509* issuer, int nid, const std::string& v
   return extension && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
-// A certificate for `key` with random serial number and the given subject, not yet signed.
+// Returns an unsigned certificate for `key` with a random serial number and the given subject.
 Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name,
                            std::chrono::seconds valid_for) {
   Certificate certificate(X509_new());
@@ -47,7 +47,7 @@ Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name,
   const bool ok =
       X509_set_version(certificate.get(), X509_VERSION_3) == 1 &&
       ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), serial >> 1) == 1 &&
-      // A node whose clock is days behind, or begins in 1970, is no reason to refuse it.
+      // Valid from 1970, so a node whose clock is days behind does not reject it.
       ASN1_TIME_set(X509_getm_notBefore(certificate.get()), 0) != nullptr &&
       X509_gmtime_adj(X509_getm_notAfter(certificate.get()), valid_for.count()) != nullptr &&
       X509_set_pubkey(certificate.get(), key) == 1 &&
@@ -76,8 +76,7 @@ std::string ToPem(EVP_PKEY* key) {
   return TakePem(bio);
 }
 
-// As OpenSSL has them in memory: to write them down and read them again takes it longer than to
-// make them.
+// Kept as OpenSSL's objects, because encoding and decoding them takes longer than creating them.
 struct AuthorityKeys {
   Key key;
   Certificate certificate;
@@ -103,7 +102,7 @@ Result<pb::Credentials> Sign(const AuthorityKeys& authority, uint32_t node_index
   return credentials;
 }
 
-// Null where it is none.
+// Returns null if `der` is not a valid key.
 Key ReadPublicKey(const std::string& der) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(der.data());
   const unsigned char* const end = bytes + der.size();

@@ -1,4 +1,4 @@
-// The job's own certificate authority, made in memory by the front end and gone with it.
+// The job's certificate authority. The front end creates it in memory; it is never stored.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// So long that a clock that is off on a node does no harm; the keys are gone with the job.
+// Long enough that a node's wrong clock does no harm. The keys are discarded with the job.
 inline constexpr std::chrono::seconds kCertificatesAreValidFor = std::chrono::hours(24 * 3650);
 
 // A node's own key pair (P-256).
@@ -21,22 +21,23 @@ struct NodeKey {
 };
 Result<NodeKey> MakeNodeKey();
 
-// Whether it is the public half of such a pair.
+// Returns whether the text is a valid public key of this kind.
 bool IsPublicKey(const std::string& public_key);
 
-// Issues one certificate per node: X.509 with P-256 keys; the key never touches a disk. Not
-// thread-safe.
+// Issues one certificate per node: X.509 with P-256 keys. The authority's key is never written to
+// disk. Not thread-safe.
 class CertificateAuthority {
  public:
   static Result<CertificateAuthority> Create(const std::string& job_id);
   CertificateAuthority(CertificateAuthority&&) noexcept;
   ~CertificateAuthority();
 
-  // A certificate for both ends of the rendezvous, in which the node's host name (node_host_name.h)
-  // says whose it is, and its key. Neither the job nor the machine is named in it.
+  // Returns a certificate for both ends of the rendezvous, and its private key. The node's host
+  // name (node_host_name.h) identifies the node; the certificate names neither the job nor the
+  // machine.
   Result<pb::Credentials> Issue(uint32_t node_index,
                                 std::chrono::seconds valid_for = kCertificatesAreValidFor);
-  // The same for a node that made its own key: without a private key.
+  // Returns a certificate for a node that made its own key, without a private key.
   Result<pb::Credentials> IssueFor(uint32_t node_index, const std::string& public_key);
 
  private:

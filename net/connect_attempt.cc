@@ -13,10 +13,10 @@ namespace {
 
 constexpr milliseconds kFirstPause(50);
 constexpr milliseconds kLongestPause(500);
-// For TCP's handshake. Where a network comes back the next attempt finds that sooner than the
-// kernel's, which waits for twice as long each time.
+// The limit of TCP's handshake. When a network recovers, a new attempt succeeds sooner than the
+// kernel's retransmission, whose interval doubles each time.
 constexpr milliseconds kConnectLimit(700);
-// For proving who it is; the other end gives a newcomer as long.
+// The limit of the TLS handshake, equal to the acceptor's.
 constexpr milliseconds kProofLimit(5'000);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The way to a node of the job at one of its endpoints.
+// Connects to a node of the job at one of its endpoints.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -15,27 +15,27 @@
 
 namespace dslaunch {
 
-// Connects, takes TLS up and looks whether it is the node that is wanted; tries again, with pauses
-// that grow, until it is found or stopped. On the loop's thread.
+// Connects, performs the TLS handshake and checks that the peer is the wanted node. Retries with
+// growing pauses until it succeeds or is stopped. Runs on the loop's thread.
 class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
  public:
-  // Outlives the attempt.
+  // Must outlive the attempt.
   struct Search {
     asio::io_context& loop;
     asio::ssl::context& tls;
-    std::function<bool(TlsStream&)> is_wanted;  // after the handshake
+    std::function<bool(TlsStream&)> is_wanted;  // called after the handshake
     std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found;
-    std::function<void()> on_failure;  // each time
+    std::function<void()> on_failure;  // called after each failure
   };
 
-  // `endpoint`: "address:port".
+  // `endpoint` is "address:port".
   ConnectAttempt(const Search& search, std::string endpoint)
       : search_(search), endpoint_(std::move(endpoint)), timer_(search.loop) {}
 
   void Start();
-  // Without effect once it is found.
+  // Stops the attempt. Has no effect after success.
   void Stop();
-  // "10.0.0.1:4711 (Connection refused)"
+  // Returns the endpoint and its last failure: "10.0.0.1:4711 (Connection refused)".
   std::string Words() const { return endpoint_ + " (" + last_output_ + ")"; }
 
  private:
@@ -48,22 +48,24 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   const Search& search_;
   const std::string endpoint_;
   asio::steady_timer timer_;
-  std::shared_ptr<TlsStream> stream_;  // what is under way; handlers of another are void
+  std::shared_ptr<TlsStream>
+      stream_;  // the current connection; callbacks of earlier ones are ignored
   bool stopped_ = false;
-  Clock::time_point started_at_;  // the newest try
+  Clock::time_point started_at_;  // start of the latest try
   int tries_ = 0;
   std::string last_output_ = "no answer";
 };
 
-// The way to a node by all its endpoints, of which one leads there. The first comes first: each
-// next one is tried when one before it has failed or the newest has taken kNextAfter (RFC 8305), so
-// that a node with several addresses does not have the work of TLS for each. On the loop's thread.
+// Connects to a node by all its endpoints, of which only one may work. Starts with the first;
+// starts the next one when an earlier one has failed or the latest has taken kNextAfter (RFC 8305),
+// so that usually only one TLS handshake is made for a node with several addresses. Runs on the
+// loop's thread.
 class ConnectSearch {
  public:
   static constexpr milliseconds kNextAfter{100};
 
-  // `is_wanted` and `on_found` as of ConnectAttempt::Search; `on_found` may stop it. To be
-  // destroyed after Stop, once the loop has run what was ready by then.
+  // See ConnectAttempt::Search for the callbacks; `on_found` may call Stop(). Destroy the object
+  // only after Stop() and after the loop has run the handlers that were ready by then.
   ConnectSearch(
       asio::io_context& loop, asio::ssl::context& tls, const std::vector<std::string>& endpoints,
       std::function<bool(TlsStream&)> is_wanted,
@@ -72,7 +74,8 @@ class ConnectSearch {
 
   void Start() { StartNext(); }
   void Stop();
-  // "10.0.0.1:4711 (Connection refused), [fd00::1]:4711 (no answer)"
+  // Returns every endpoint tried and its last failure: "10.0.0.1:4711 (Connection refused),
+  // [fd00::1]:4711 (no answer)".
   std::string Words() const;
 
  private:

@@ -1,9 +1,9 @@
-// What every TCP connection between two machines of a job has in common.
+// Options of every TCP connection between two machines of a job.
 #pragma once
 
 namespace dslaunch {
 
-// No delay, and a machine that is gone is noticed in time.
+// Disables Nagle's algorithm and sets timeouts that detect a dead peer.
 void SetConnectionOptions(int fd);
 
 }  // namespace dslaunch

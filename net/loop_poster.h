@@ -1,4 +1,4 @@
-// Posts to a loop from threads and calls that may outlive it.
+// Posts to a loop from threads and calls that may outlive the loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -10,12 +10,12 @@
 
 namespace dslaunch {
 
-// Shared by all who post. Thread-safe.
+// Shared by all posters. Thread-safe.
 class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
  public:
   explicit LoopPoster(asio::io_context& loop) : loop_(&loop) {}
 
-  // `act` is called on the loop's thread. Once the poster is closed it is destroyed instead.
+  // Runs `act` on the loop's thread, or destroys it without a call once the poster is closed.
   template <class Act>
   void Post(Act act) {
     const MutexLock lock(mutex_);
@@ -25,8 +25,8 @@ class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
     });
   }
 
-  // To be called before the loop, or what the acts use, is destroyed; on the loop's thread. Acts
-  // that are still to come are destroyed when the loop polls, or with it.
+  // Closes the poster. Call it on the loop's thread, before the loop or anything that the callbacks
+  // use is destroyed. Pending callbacks are destroyed when the loop polls, or with the loop.
   void Close() {
     const MutexLock lock(mutex_);
     loop_ = nullptr;
@@ -39,7 +39,7 @@ class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
   }
 
   mutable Mutex mutex_;
-  asio::io_context* loop_ DSL_GUARDED_BY(mutex_);  // null: closed
+  asio::io_context* loop_ DSL_GUARDED_BY(mutex_);  // null once closed
 };
 
 }  // namespace dslaunch

@@ -59,7 +59,8 @@ class NodeDialer::Loop {
     OnDone on_done;
   };
 
-  // It is over; its attempts may be on the stack, and use it until they return.
+  // Removes a finished call. The caller keeps it alive until its attempts, which may be on the
+  // stack, have returned.
   std::shared_ptr<Call> Take(Call* key) {
     const auto found = calls_.find(key);
     if (found == calls_.end()) return nullptr;
@@ -92,9 +93,9 @@ class NodeDialer::Loop {
   asio::ssl::context tls_;
   asio::io_context context_{1};
   const asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
-  std::map<Call*, std::shared_ptr<Call>> calls_;  // of the thread
+  std::map<Call*, std::shared_ptr<Call>> calls_;  // used on the dialer's thread only
   std::once_flag starts_;
-  std::thread thread_;  // from the first call on; last: uses all above
+  std::thread thread_;  // runs from the first call on; last member because it uses all of the above
 };
 
 NodeDialer::NodeDialer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

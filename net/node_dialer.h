@@ -1,4 +1,4 @@
-// Connections to the other nodes of a job.
+// Connections to other nodes of a job.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace dslaunch {
 
-// Connects to acceptors (net/acceptor.h) of other nodes, and carries what goes over the connections
-// through TLS, on a thread of its own, which the first call starts. Thread-safe.
+// Connects to the acceptors (net/acceptor.h) of other nodes and encrypts the connections' data with
+// TLS. The first call starts a thread that does the work. Thread-safe.
 class NodeDialer {
  public:
-  // On the dialer's thread, once: the connection's decrypted end, or kTimedOut with what each
-  // endpoint said last. Closing the end closes the connection.
+  // Called once, on the dialer's thread, with the connection's decrypted end, or with kTimedOut and
+  // the last failure of each endpoint. Closing the end closes the connection.
   using OnDone = std::function<void(Result<UniqueFd> plain)>;
 
-  // kInternal when the credentials are none.
+  // Fails with kInternal if the credentials are invalid.
   static Result<std::unique_ptr<NodeDialer>> Start(const std::string& job_id,
                                                    const pb::Credentials& credentials);
-  // Ends all connections; what is under way is not reported.
+  // Closes all connections. Callbacks of pending calls are not run.
   ~NodeDialer();
 
-  // Tries all `endpoints` ("address:port"), best first (ConnectSearch), and takes the first that
+  // Tries all `endpoints` ("address:port", best first; see ConnectSearch) and uses the first that
   // proves to be node `node_index`.
   void Dial(std::vector<std::string> endpoints, uint32_t node_index, milliseconds limit,
             OnDone on_done);

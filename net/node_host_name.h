@@ -1,4 +1,4 @@
-// A node's name in its certificate; no real host has one like it.
+// A node's name in its certificate, in a form that no real host has.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace dslaunch {
 
-// Has the job's id only as a digest: every peer sees the certificate before anything is
-// known of him.
+// Returns the node's name. It contains only a digest of the job id, because every peer sees the
+// certificate before it is authenticated.
 std::string HostNameOfNode(uint32_t node_index, const std::string& job_id);
 
-// nullopt: it is none of that job.
+// Returns the node's index, or nullopt if the name does not belong to this job.
 std::optional<uint32_t> NodeOfHostName(std::string_view host_name, const std::string& job_id);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Ownership of what OpenSSL allocates.
+// Owning pointers to OpenSSL's objects.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ struct OpenSslFree {
   }
 };
 
-// OpenSslPtr<X509, X509_free>
+// Use: OpenSslPtr<X509, X509_free>.
 template <class T, auto free_function>
 using OpenSslPtr = std::unique_ptr<T, OpenSslFree<free_function>>;
 

@@ -1,4 +1,4 @@
-// Who may wait at an open port to prove itself. Pure.
+// Limits the connections at an open port that have not authenticated yet. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,32 +10,32 @@
 
 namespace dslaunch {
 
-// Nobody is turned away at the door, but once it is full a newcomer pushes another out: the oldest
-// of the address that most come from. One who belongs here proves it within milliseconds, so a
-// crowd that only waits pushes out itself, and an address that floods the others does not push out
-// theirs.
+// Accepts every connection, but once the limit is reached evicts one: the oldest of the address
+// with the most connections. A legitimate peer authenticates within milliseconds, so an address
+// that floods the port evicts its own connections rather than those of others.
 class PendingConnections {
  public:
   explicit PendingConnections(size_t limit) : limit_(limit) {}
 
-  // `id`: larger than all before. Who has to go, if somebody has; it has left then.
+  // Adds a connection; `id` must exceed all earlier ones. Returns the id that was evicted to keep
+  // the limit, if any.
   std::optional<uint64_t> Enter(uint64_t id, const std::string& address);
-  // The id of the connection that is closed for the next one when it is full; nullopt: none is
-  // pending.
+  // Returns the id of the connection that would be evicted next; nullopt if none is pending.
   std::optional<uint64_t> NextToLeave() const;
-  // Void if it is not there.
+  // Removes a connection. Does nothing if it is not pending.
   void Leave(uint64_t id, const std::string& address);
 
   size_t size() const { return size_; }
 
  private:
   using Groups = std::map<std::string, std::set<uint64_t>>;
-  // The address that most wait from; of several the one whose oldest has waited longest.
+  // Returns the address with the most connections; among equals, the one with the oldest
+  // connection.
   Groups::const_iterator Crowd() const;
 
   const size_t limit_;
   size_t size_ = 0;
-  Groups by_address_;  // no empty sets
+  Groups by_address_;  // contains no empty sets
 };
 
 }  // namespace dslaunch

@@ -18,10 +18,11 @@ namespace {
 using KeyPtr = OpenSslPtr<EVP_PKEY, EVP_PKEY_free>;
 using Secret = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
-constexpr size_t kKeyBytes = 32;                            // of X25519, either half
-constexpr std::string_view kLabel = "dslaunch pinned key";  // so that a key serves once
+constexpr size_t kKeyBytes = 32;  // size of either half of an X25519 key
+constexpr std::string_view kLabel =
+    "dslaunch pinned key";  // separates this use of the keys from others
 
-// What a context has: its own end, and whom it takes.
+// The data attached to a context: its own key, and the pin it expects.
 struct Ends {
   PinnedKey own;
   std::string expected;
@@ -35,7 +36,8 @@ int EndsIndex() {
   return index;
 }
 
-// Where a connection has the pin that its pre-shared key is of.
+// Returns the index under which a connection stores the peer's pin, to which its pre-shared key
+// belongs.
 int PeerIndex() {
   static const int index = SSL_get_ex_new_index(
       0, nullptr, nullptr, nullptr, [](void*, void* pin, CRYPTO_EX_DATA*, int, long, void*) {
@@ -44,7 +46,8 @@ int PeerIndex() {
   return index;
 }
 
-// The one-step derivation of NIST SP 800-56C from what only the holder of either key can compute.
+// Derives the shared secret, which only a holder of either key can compute (one-step derivation of
+// NIST SP 800-56C).
 std::optional<Secret> SecretOf(const PinnedKey& own, const std::string& peer, bool is_client) {
   std::array<unsigned char, kKeyBytes> raw;
   size_t size = 0;
@@ -74,7 +77,7 @@ const Ends& EndsOf(SSL* ssl) {
   return *static_cast<const Ends*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), EndsIndex()));
 }
 
-// The caller's; null where there is none.
+// Returns a session that the caller owns, or null on failure.
 SSL_SESSION* PinnedSession(SSL* ssl, const std::string& peer, bool is_client) {
   std::optional<Secret> secret = SecretOf(EndsOf(ssl).own, peer, is_client);
   if (!secret) return nullptr;
@@ -131,7 +134,7 @@ Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::st
   SetKeyCipher(native);
   if (SSL_CTX_set_ex_data(native, EndsIndex(), ends.get()) != 1)
     return Error{ExitCode::kInternal, "cannot use the key for the way to the nodes"};
-  (void)ends.release();  // the context's
+  (void)ends.release();  // owned by the context now
   return context;
 }
 

@@ -1,9 +1,9 @@
-// Mutual TLS 1.3 between two ends that know each other's public key, the pin. What carries the pins
-// may show them to anyone, but must not change them: mpirun's, pdsh's and srun's command line
-// carries one way, their output the other.
+// Mutual TLS 1.3 between two ends that know each other's public key, the pin. The channel that
+// carries the pins may be public, but must not allow changes: the command lines of mpirun, pdsh and
+// srun carry one pin, their output the other.
 //
-// Its pre-shared key (RFC 8446, section 2.2) comes from both keys (X25519), so each end proves that
-// it holds its own. Certificates would say no more, and cost each node three times as much.
+// The pre-shared key (RFC 8446, section 2.2) is derived from both keys (X25519), so each end proves
+// that it holds its own. Certificates would prove no more, and take each node three times as long.
 #pragma once
 
 #include <openssl/evp.h>
@@ -18,20 +18,21 @@
 
 namespace dslaunch {
 
-// A key pair of one end, made in memory.
+// The key pair of one end, created in memory.
 struct PinnedKey {
   OpenSslPtr<EVP_PKEY, EVP_PKEY_free> key;
-  std::string pin;  // the public key, 64 digits of lower-case hex
+  std::string pin;  // the public key, 64 lower-case hex digits
 };
 Result<PinnedKey> MakePinnedKey();
 
 bool IsPin(std::string_view text);
 
-// For a client: takes only the end whose pin is `expected`. For a server, empty: takes any, and the
-// caller looks at PeerPin.
+// For a client: accepts only the peer whose pin is `expected`. For a server, with `expected` empty:
+// accepts any peer, and the caller checks PeerPin().
 Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::string& expected);
 
-// After the handshake: of the key that the other end has proved to hold; empty: it has none.
+// Returns, after the handshake, the pin of the key that the peer proved to hold, or an empty string
+// if it has none.
 std::string PeerPin(TlsStream& stream);
 
 }  // namespace dslaunch

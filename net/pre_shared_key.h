@@ -1,4 +1,4 @@
-// The pre-shared keys of TLS 1.3 (RFC 8446, section 2.2), by which both ends prove that they know a
+// Pre-shared keys of TLS 1.3 (RFC 8446, section 2.2), by which both ends prove that they know a
 // secret.
 #pragma once
 
@@ -8,10 +8,11 @@
 
 namespace dslaunch {
 
-// What a callback of OpenSSL's for such keys returns: the caller's; null when there is no memory.
+// Creates the session that OpenSSL's callbacks for such keys return. The caller owns it. Null if
+// out of memory.
 SSL_SESSION* MakeKeySession(SSL* ssl, std::span<const unsigned char> key);
 
-// Sets the one cipher suite that these sessions are of.
+// Sets the only cipher suite that these sessions use.
 void SetKeyCipher(SSL_CTX* context);
 
 }  // namespace dslaunch

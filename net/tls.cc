@@ -36,8 +36,8 @@ OpenSslPtr<SSL_CTX, SSL_CTX_free> Shared(SSL_CTX* context) {
   return OpenSslPtr<SSL_CTX, SSL_CTX_free>(context);
 }
 
-// Null where it is none. Of any kind of key OpenSSL would try all decoders that it has, for longer
-// than a handshake takes.
+// Returns null if the text is not a valid EC key. OpenSSL's generic reader tries every decoder,
+// which takes longer than a handshake.
 OpenSslPtr<EVP_PKEY, EVP_PKEY_free> ReadEcKey(const std::string& pem) {
   const OpenSslPtr<BIO, BIO_free> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
   char* name = nullptr;
@@ -81,16 +81,17 @@ void SetTlsRules(asio::ssl::context& context) {
   SSL_CTX_set_ciphersuites(
       native, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
   SSL_CTX_set_num_tickets(native, 0);  // sessions are not resumed
-  // Both ends have the authority's certificate; to send it along would have it verified and read
-  // again.
+  // Both ends have the authority's certificate. Sending it too would make the peer parse and verify
+  // it again.
   SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
 }
 
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
-  // An agent has one certificate, and up to three uses for it.
+  // An agent uses its one certificate in up to three places, so the newest context is cached.
   struct Newest {
     Mutex mutex;
-    std::string digest DSL_GUARDED_BY(mutex);  // of its credentials, whose key is a secret
+    std::string digest
+        DSL_GUARDED_BY(mutex);  // digest of the credentials, which contain a secret key
     OpenSslPtr<SSL_CTX, SSL_CTX_free> context DSL_GUARDED_BY(mutex);
   };
   static Newest* const newest = new Newest;
@@ -145,7 +146,8 @@ std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
 }
 
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
-  // Of another authority's signature OpenSSL names the arithmetic that failed before all else.
+  // If another authority signed the certificate, OpenSSL's first error is the failed arithmetic, so
+  // the verification result is used instead.
   const long verdict = SSL_get_verify_result(stream.ssl());
   if (verdict == X509_V_ERR_CERT_NOT_YET_VALID || verdict == X509_V_ERR_CERT_HAS_EXPIRED) {
     return std::string("by this machine's clock its ") + X509_verify_cert_error_string(verdict) +

@@ -1,5 +1,5 @@
-// Mutual TLS 1.3 between the nodes of a job: each end shows a certificate of the job's own
-// authority and takes no other.
+// Mutual TLS 1.3 between the nodes of a job: each end presents a certificate of the job's own
+// authority and accepts no other.
 #pragma once
 
 #include <asio/ip/tcp.hpp>
@@ -18,24 +18,27 @@
 
 namespace dslaunch {
 
-// TLS 1.3 alone, whatever both ends prove to each other; AES with 128 bits first, as it is faster.
+// Allows only TLS 1.3, however the ends authenticate. Prefers AES with 128 bits because it is
+// faster.
 void SetTlsRules(asio::ssl::context& context);
 
-// For either end. kInternal when the credentials are none. Contexts of the same credentials, one
-// after the other, are handles of one: not to be changed, and cheap.
+// Returns a context for either end. Fails with kInternal if the credentials are invalid.
+// Consecutive calls with the same credentials share one context, which makes them cheap; do not
+// change it.
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials);
 
-// Takes TLS up on a connected socket. Calls `on_done` once, later and on the socket's loop: with no
-// error, or with that of the handshake, which is asio::error::timed_out after `limit`. To close the
-// stream's socket before ends it.
+// Starts the handshake on a connected socket. Calls `on_done` once, later and on the socket's loop,
+// with no error or with the handshake's, which is asio::error::timed_out after `limit`. Close the
+// stream's socket to cancel.
 std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,
                                           TlsStream::Role role, milliseconds limit,
                                           std::function<void(std::error_code)> on_done);
 
-// After the handshake: the node of job `job_id` whose certificate the other end has proved to hold.
+// Returns, after the handshake, the node of job `job_id` whose certificate the peer proved to hold,
+// or nullopt.
 std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id);
 
-// After a handshake that failed: what was wrong with the other end, as "it does not speak TLS".
+// Returns, after a failed handshake, what was wrong with the peer, as in "it does not speak TLS".
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// gRPC, and connections between ranks, behind our own TLS: the decrypted side of a connection.
+// The decrypted side of a TLS connection, for gRPC and for connections between ranks.
 #pragma once
 
 #include <asio/local/stream_protocol.hpp>
@@ -14,24 +14,24 @@
 
 namespace dslaunch {
 
-// Passes on what arrives on either side until one of them ends; then it closes both. Holds at most
-// a chunk (128 KiB) of each direction: who does not read slows down who writes. On the loop's
-// thread.
+// Passes data between both sides until one of them ends, then closes both. Holds at most one chunk
+// (128 KiB) in each direction, so a slow reader slows down the writer. Runs on the loop's thread.
 class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
  public:
-  // `secure` is past its handshake; `plain` is a connected stream socket. `on_end` is called once,
-  // unless Stop was.
+  // Precondition: `secure` has completed its handshake, and `plain` is a connected stream socket.
+  // `on_end` is called once, unless Stop() was called.
   TlsRelay(std::shared_ptr<TlsStream> secure, UniqueFd plain, std::function<void()> on_end);
 
   void Start();
   void Stop();
 
-  // True if the connection broke; false if the peer closed it. Set before the plain side is
-  // closed, so who sees that end can read it.
+  // Returns a flag: true if the connection broke, false if the peer closed it. It is set before the
+  // plain side is closed, so a reader can check it at the end.
   std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:
-  // Each moves a chunk, and is called again when there may be more, or when more is taken.
+  // Each moves one chunk and runs again when there may be more, or when the other side accepts
+  // more.
   void MoveInward();
   void MoveOutward();
   void FlushOutward();
@@ -48,7 +48,7 @@ class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
   std::function<void()> on_end_;
   const std::shared_ptr<std::atomic<bool>> broke_ = std::make_shared<std::atomic<bool>>(false);
   bool is_over_ = false;
-  std::string inward_;  // what the plain side has not taken yet
+  std::string inward_;  // received data that the plain side has not accepted yet
 };
 
 }  // namespace dslaunch

@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-// What one system call reads at most.
+// Maximum number of bytes in one read system call.
 constexpr size_t kReadBufferBytes = 128 << 10;
 
 }  // namespace
@@ -46,7 +46,7 @@ void TlsStream::Handshake(Role role, std::function<void(std::error_code)> on_don
 }
 
 void TlsStream::ContinueHandshake(std::function<void(std::error_code)> on_done) {
-  // Somebody who gave up has closed it, and its number may be another file's by now.
+  // The socket may have been closed by a cancellation, and its number reused for another file.
   if (!socket_.is_open()) return on_done(asio::error::operation_aborted);
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
@@ -128,7 +128,7 @@ std::error_code TlsStream::ErrorOf(int result) const {
       break;
   }
   const unsigned long error = ERR_get_error();
-  if (error == 0) return asio::error::connection_aborted;  // it was said before
+  if (error == 0) return asio::error::connection_aborted;  // the error was reported before
   if (ERR_GET_LIB(error) == ERR_LIB_SSL &&
       ERR_GET_REASON(error) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
     return asio::ssl::error::stream_truncated;

@@ -1,5 +1,5 @@
-// TLS on a TCP socket, for connections that carry much: it moves as many records as there are at
-// once, where asio::ssl::stream makes system calls for each record of 16 KiB.
+// TLS on a TCP socket, for bulk data. It moves as many records as are available in one system call,
+// where asio::ssl::stream makes several for each record of 16 KiB.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -17,7 +17,7 @@
 
 namespace dslaunch {
 
-// On the thread of the socket's loop. An idle stream holds no buffers for reading.
+// Used on the thread of the socket's loop. An idle stream holds no read buffers.
 class TlsStream {
  public:
   using Role = asio::ssl::stream_base::handshake_type;
@@ -25,18 +25,19 @@ class TlsStream {
   // `socket` may be connected later.
   TlsStream(asio::ip::tcp::socket socket, asio::ssl::context& context);
 
-  // Once, on a connected socket. Calls `on_done` later; it has to keep the stream alive. Fails with
-  // an error of the system, of asio::error or of OpenSSL.
+  // Performs the handshake. Call once, on a connected socket. Calls `on_done` later; the callback
+  // must keep the stream alive. The error is one of the system, asio::error or OpenSSL.
   void Handshake(Role role, std::function<void(std::error_code)> on_done);
 
-  // After the handshake; none of these waits.
+  // The following are for use after the handshake and never block.
   //
-  // As many bytes as are there and fit. `error`: would_block when there are none, asio::error::eof
-  // at the end. An error comes after the last byte before it, and again with each later call.
+  // Reads as many bytes as are available and fit. Sets `error` to would_block if there are none,
+  // and to asio::error::eof at the end. An error is reported after the last byte before it, and
+  // again on each later call.
   size_t Read(std::span<char> buffer, std::error_code& error);
-  // Encrypts `data`; Flush sends it.
+  // Encrypts `data`. Flush() sends it.
   std::error_code Write(std::string_view data);
-  // would_block when the socket takes no more.
+  // Sends encrypted data. Returns would_block if the socket accepts no more.
   std::error_code Flush();
 
   asio::ip::tcp::socket& socket() { return socket_; }
@@ -45,14 +46,15 @@ class TlsStream {
  private:
   void ContinueHandshake(std::function<void(std::error_code)> on_done);
   void FlushThen(std::function<void(std::error_code)> on_done);
-  // Of an OpenSSL call that has just returned `result`, which was no success.
+  // Returns the error of an OpenSSL call that has just returned `result`, a failure.
   std::error_code ErrorOf(int result) const;
 
   asio::ip::tcp::socket socket_;
   const OpenSslPtr<SSL, SSL_free> ssl_;
-  BIO* output_ = nullptr;  // of ssl_: what is encrypted and not yet sent
-  size_t sent_ = 0;        // of the bytes in output_
-  // The kernel says a connection's error once: after a reset, the next read looks like an end.
+  BIO* output_ = nullptr;  // owned by ssl_; encrypted data to be sent
+  size_t sent_ = 0;        // bytes of output_ already sent
+  // The first read error, kept because the kernel reports it only once: after a reset, the next
+  // read looks like an end.
   std::error_code read_error_;
 };
 

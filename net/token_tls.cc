@@ -27,7 +27,8 @@ namespace {
 using asio::ip::tcp;
 
 constexpr std::string_view kIdentity = "dslaunch";
-constexpr std::string_view kKeyLabel = "dslaunch per-node token\n";  // so that a key serves once
+constexpr std::string_view kKeyLabel =
+    "dslaunch per-node token\n";  // separates this use of the token from others
 
 using TokenKey = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
@@ -38,13 +39,13 @@ TokenKey KeyOf(const std::string& token) {
   return key;
 }
 
-// Where a context has its key. (Its application data is Asio's.)
+// The index under which a context stores its key. (Its application data is used by Asio.)
 int KeyIndex() {
   static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
   return index;
 }
 
-// The caller's, as OpenSSL has it; null when there is no memory.
+// Returns a session for OpenSSL, owned by the caller; null if out of memory.
 SSL_SESSION* MakeSession(SSL* ssl) {
   const auto* key =
       static_cast<const TokenKey*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), KeyIndex()));
@@ -65,7 +66,7 @@ int FindKey(SSL* ssl, const unsigned char* identity, size_t identity_size, SSL_S
   return 1;
 }
 
-// What the other end's token has to do with a handshake that failed; null: nothing.
+// Returns how the peer's token explains a failed handshake, or null if it does not.
 const char* WhatOfItsToken(const std::error_code& error) {
   if (error.category() != asio::error::get_ssl_category()) return nullptr;
   switch (ERR_GET_REASON(static_cast<unsigned long>(error.value()))) {
@@ -151,7 +152,7 @@ class TokenTls::Loop {
       if (token != nullptr) return Fail(number, token, ExitCode::kNoPermission);
       return Fail(number, WhyNoHandshake(*stream, failed));
     }
-    // A server with a certificate of its own would do for TLS, not for us.
+    // TLS would also accept a server with a certificate, so the use of the token is checked.
     if (SSL_session_reused(stream->ssl()) != 1)
       return Fail(number, "it has no token", ExitCode::kNoPermission);
     Result<SocketPair> pair = MakeSocketPair();
@@ -161,7 +162,7 @@ class TokenTls::Loop {
     Take(number)(std::move(pair->theirs));
   }
 
-  // It is over; what it was for.
+  // Removes the handshake and returns its callback.
   OnDone Take(uint64_t number) {
     const auto known = handshakes_.find(number);
     OnDone on_done = std::move(known->second.on_done);
@@ -172,7 +173,7 @@ class TokenTls::Loop {
   void Fail(uint64_t number, const std::string& why, ExitCode code = ExitCode::kUnavailable) {
     const auto known = handshakes_.find(number);
     if (known == handshakes_.end()) return;
-    std::error_code ignored;  // the pending handshake fails and finds itself gone
+    std::error_code ignored;  // the pending handshake then fails and finds its entry gone
     known->second.stream->socket().close(ignored);
     Take(number)(Error{code, why});
   }

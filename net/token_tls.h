@@ -1,5 +1,5 @@
-// TLS 1.3 between commands that were given the same secret, a token, and have no certificates: its
-// pre-shared keys (RFC 8446, section 2.2), with which both ends prove that they know the token.
+// TLS 1.3 between commands that share a secret, a token, and have no certificates. Both ends prove
+// that they know the token by pre-shared keys (RFC 8446, section 2.2).
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,28 @@
 
 namespace dslaunch {
 
-// Puts TLS around TCP connections, on a thread of its own. Thread-safe.
+// Adds TLS to TCP connections, on its own thread. Thread-safe.
 class TokenTls {
  public:
   enum class Role { kClient, kServer };
 
-  // On the thread of TokenTls, once: the connection's decrypted end, or what was wrong with the
-  // other end, as "it does not speak TLS"; kNoPermission when it has another token, or none.
+  // Called once, on the thread of TokenTls, with the connection's decrypted end, or with what was
+  // wrong with the peer, as in "it does not speak TLS"; kNoPermission if the peer has another token
+  // or none.
   using OnDone = std::function<void(Result<UniqueFd> plain)>;
 
-  // The key is derived from `token` (SHA-256), which should be random.
+  // Derives the key from `token` (SHA-256), which should be random.
   explicit TokenTls(const std::string& token);
-  // Ends all connections.
+  // Closes all connections.
   ~TokenTls();
 
-  // `tcp` is a connected socket. The number is for Cancel.
+  // Starts a handshake. `tcp` is a connected socket. Returns a number for Cancel().
   uint64_t Wrap(Role role, UniqueFd tcp, milliseconds limit, OnDone on_done);
-  // Ends a handshake that is not over; void later.
+  // Ends a pending handshake. Does nothing after its end.
   void Cancel(uint64_t number);
 
-  // Blocks until what was written to decrypted ends that are closed by now is on its way; false
-  // when the deadline comes first.
+  // Blocks until the data written to decrypted ends that are already closed has been sent. Returns
+  // false at the deadline.
   bool Flush(Deadline deadline);
 
  private:

@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-// The thread that carries a connection, until either side ends it.
+// Carries one connection on its own thread until either side ends it.
 class Tunnel {
  public:
   explicit Tunnel(asio::ssl::context tls) : tls_(std::move(tls)) {}
@@ -22,7 +22,7 @@ class Tunnel {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Blocks; the endpoint's address. Once.
+  // Returns the address of the endpoint that was found. Blocks. Call once.
   Result<std::string> Find(const std::vector<std::string>& endpoints,
                            std::function<bool(TlsStream&)> is_rendezvous, Deadline deadline) {
     std::string found_at;
@@ -38,14 +38,14 @@ class Tunnel {
     const std::string tried = search.Words();
     search.Stop();
     loop_.restart();
-    loop_.poll();  // what was stopped lets go
+    loop_.poll();  // runs the handlers of stopped attempts
     if (found_) return found_at;
     return Error{ExitCode::kTimedOut,
                  "cannot reach the rendezvous at " + tried +
                      "; check that a firewall lets the nodes reach each other"};
   }
 
-  // After Find: the connection's decrypted end.
+  // Returns the connection's decrypted end. Call after Find().
   Result<UniqueFd> Open() {
     DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
     const auto relay = std::make_shared<TlsRelay>(std::move(found_), std::move(pair.ours), nullptr);
@@ -55,7 +55,7 @@ class Tunnel {
     thread_ = std::thread([this] { loop_.run(); });
     return std::move(pair.theirs);
   }
-  // After Open; as of TlsRelay.
+  // See TlsRelay::broke(). Call after Open().
   std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:
@@ -76,7 +76,7 @@ Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints
   struct Connection {
     explicit Connection(asio::ssl::context tls) : tunnel(std::move(tls)) {}
     Tunnel tunnel;
-    std::shared_ptr<grpc::Channel> channel;  // goes first
+    std::shared_ptr<grpc::Channel> channel;  // declared last, so that it is destroyed first
   };
   const auto connection = std::make_shared<Connection>(std::move(tls));
   const auto is_rendezvous = [&](TlsStream& stream) {

@@ -15,18 +15,19 @@
 
 namespace dslaunch {
 
-// A channel to the rendezvous and the address it leads to (empty: this process).
+// A channel to the rendezvous and the address it leads to (empty if the rendezvous is in this
+// process).
 struct RendezvousRoute {
   std::shared_ptr<grpc::Channel> channel;
   std::string address;
-  // The connection broke (TlsRelay::broke); null: it is in this process.
+  // See TlsRelay::broke(); null if the rendezvous is in this process.
   std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
-// Tries all endpoints ("address:port"), best first (ConnectSearch), and takes the first that
-// answers and proves to be node `rendezvous_node` of the job. The connection ends with the channel.
-// Blocks until the deadline; kTimedOut names the endpoints and what each said last. The connection
-// is over once nothing has arrived on it for `silent_after`.
+// Tries all endpoints ("address:port", best first; see ConnectSearch) and uses the first that
+// answers and proves to be node `rendezvous_node` of the job. The connection closes with the
+// channel, or once nothing has arrived on it for `silent_after`. Blocks until the deadline;
+// kTimedOut names the endpoints and the last failure of each.
 Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
                                        const std::string& job_id, uint32_t rendezvous_node,
                                        const pb::Credentials& credentials, Deadline deadline,

@@ -143,7 +143,7 @@ int OpenLog(const ChildPlan& plan, const char* path, Step step) {
   return above;
 }
 
-// Runs between fork and execve with all signals blocked: async-signal-safe calls only.
+// Runs between fork and execve with all signals blocked, so it makes only async-signal-safe calls.
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   // The raw system call, because the C library's function takes a lock for SIGABRT (glibc 2.41)
   // that another thread may hold at the fork. Zeros are SIG_DFL.

@@ -10,11 +10,11 @@ constexpr char kDelivered = 'A';
 constexpr char kEnd = 'E';
 constexpr size_t kHeaderBytes = 5;
 constexpr size_t kNumberBytes = 8;
-// The other end may send so much before it hears that more is delivered, and keeps as much on an
-// idle stream: each node has one.
+// Delivered bytes are acknowledged in steps of this size. The peer keeps up to this much on an idle
+// stream, of which each node has one.
 constexpr size_t kAcknowledgeEvery = size_t{1} << 10;
 
-// Memory for what is kept that is not given back.
+// Buffers with a larger unused capacity are freed.
 constexpr size_t kMostSpare = size_t{1} << 10;
 
 std::string BigEndian(uint64_t number, size_t bytes) {
@@ -94,7 +94,7 @@ Result<void> ResumableCore::OnFrame(char kind, std::string_view content) {
     return {};
   }
   if (kind == kEnd && content.empty()) {
-    peer_ended_ = true;  // again on a later connection
+    peer_ended_ = true;  // repeated on a later connection
     return {};
   }
   return Broken("a frame of no known kind");
@@ -123,7 +123,7 @@ void ResumableCore::ResumeAt(uint64_t peer_received) {
   partial_.clear();
   frames_.clear();
   ForgetUpTo(peer_received);
-  Acknowledge();  // it may have been in what was not received
+  Acknowledge();  // an earlier acknowledgement may have been lost
   AddData(kept_);
   if (end_sent_) AddFrame(kEnd, "");
 }

@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-// On the stack while it is used: a thousand idle streams need none.
+// On the stack during a call, so that a thousand idle streams hold no buffers.
 constexpr size_t kBufferBytes = 256 << 10;
 using Buffer = std::array<char, kBufferBytes>;
 
@@ -23,7 +23,8 @@ constexpr auto kReadable = asio::posix::stream_descriptor::wait_read;
 
 ResumableStream::ResumableStream(asio::io_context& loop, UniqueFd local, Handlers handlers)
     : loop_(loop), local_(loop, local.Release()), handlers_(std::move(handlers)) {
-  // Gives up reads where none is ready instead of waiting for it; other operations still wait.
+  // A read that finds nothing must return instead of blocking. Asio's asynchronous operations still
+  // wait.
   std::error_code ignored;
   local_.non_blocking(true, ignored);
 }
@@ -88,7 +89,8 @@ void ResumableStream::WriteConnection() {
   connection_->is_writing = true;
   connection_->frames = core_.TakeFrames();
   connection_->written = 0;
-  // After an error, what was sent to us before it broke is read first; its end follows.
+  // After a write error, data that the peer sent earlier is read first; the read then reports the
+  // end.
   WriteFrames(loop_, connection_,
               [this, exists = std::weak_ptr(exists_), to = std::weak_ptr(connection_)] {
                 if (exists.expired() || !connection_ || to.lock() != connection_) return;
@@ -161,7 +163,8 @@ void ResumableStream::WriteLocal() {
 
 void ResumableStream::Break(const std::string& why) {
   connection_.reset();
-  if (core_.peer_ended()) return Close();  // it has ended: nothing is left to be resumed
+  if (core_.peer_ended())
+    return Close();  // the peer has ended the stream, so there is nothing to resume
   handlers_.on_broken(why);
 }
 

@@ -1,5 +1,4 @@
-// The edge of a ResumableCore: carries bytes between a local socket and whichever connection there
-// is at the moment.
+// The I/O edge of ResumableCore: carries bytes between a local socket and the current connection.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,41 +16,45 @@
 
 namespace dslaunch {
 
-// While there is no connection the local side just waits. Holds a window of bytes in each direction
-// at most, and none while nothing is under way. All on the loop's thread, its destruction too.
+// While there is no connection, the local side waits. Holds at most one window of bytes in each
+// direction, and none when idle. All calls, including destruction, are on the loop's thread.
 class ResumableStream {
  public:
   struct Handlers {
-    // The connection broke before the other end had ended the stream. Resume or Close follows.
+    // The connection broke before the peer ended the stream. Call ResumeAt() or Close() next.
     std::function<void(const std::string& why)> on_broken;
-    // What the local side sent before its end was written to a connection, or never will be.
+    // All that the local side sent before its end was written to a connection, or never will be.
     std::function<void()> on_all_sent;
-    // No other connection follows: Close was called, or the other end has ended the stream or
-    // broken its rules.
+    // The stream is over: Close() was called, or the peer ended the stream or violated the
+    // protocol.
     std::function<void()> on_closed = {};
   };
 
-  // `local` is a stream socket.
+  // Precondition: `local` is a stream socket.
   ResumableStream(asio::io_context& loop, UniqueFd local, Handlers handlers);
 
-  // The first connection. It is closed once no more is read from it and what was to be written is.
+  // Starts the first connection. It is closed once nothing more is read from it and all pending
+  // data is written.
   void Connect(std::unique_ptr<StreamEnd> to);
 
   uint64_t received() const { return core_.received(); }
   bool CanResumeAt(uint64_t peer_received) const {
     return !over_ && core_.CanResumeAt(peer_received);
   }
-  // Closes the connection, if there is one, without a word.
+  // Closes the connection, if any, without notifying the peer.
   void Disconnect() { connection_.reset(); }
-  // A new connection, on which both ends have said what they have received. Only where CanResumeAt.
+  // Continues on a new connection, on which both ends have exchanged what they received.
+  // Precondition: CanResumeAt(peer_received).
   void ResumeAt(uint64_t peer_received, std::unique_ptr<StreamEnd> to);
 
-  // This end of the local socket, for shutdown and poll: by any thread, as long as this lives.
+  // Returns this end of the local socket, for shutdown() and poll() only. Any thread may call it
+  // during the object's lifetime.
   int local_fd() { return local_.native_handle(); }
 
-  // There will be no other connection: the local side is shut behind what has arrived.
+  // Ends the stream: no other connection follows, and the local side is shut after what has
+  // arrived.
   void Close();
-  // Shuts the local side at once: what it has sent still goes to the other end, and then its end.
+  // Shuts the local side at once. What it has sent, and then its end, still go to the peer.
   void ShutLocal();
 
  private:
@@ -60,10 +63,10 @@ class ResumableStream {
     const std::unique_ptr<StreamEnd> end;
     bool is_writing = false;
     std::string frames;  // being written
-    size_t written = 0;  // of them
+    size_t written = 0;  // bytes of `frames` already written
   };
-  // Keeps the connection until they are written, also when the stream has given that up. After an
-  // error nothing is called.
+  // Writes the connection's frames and keeps the connection alive until then, even if the stream
+  // has dropped it. Calls `then` unless a write fails.
   static void WriteFrames(asio::io_context& loop, const std::shared_ptr<Connection>& to,
                           std::function<void()> then);
 
@@ -79,14 +82,16 @@ class ResumableStream {
   asio::posix::stream_descriptor local_;
   const Handlers handlers_;
   ResumableCore core_;
-  std::shared_ptr<Connection> connection_;  // handlers of an earlier one find another here
+  std::shared_ptr<Connection>
+      connection_;  // callbacks compare it with the connection they began with
   bool is_reading_local_ = false;
   bool is_writing_local_ = false;
-  bool local_ended_ = false;  // it gives no more
-  bool local_takes_ = true;   // false: what arrives is dropped, so that its end is still seen
-  bool over_ = false;         // no connection follows: what the local side gives is dropped
+  bool local_ended_ = false;  // the local side has sent its end
+  bool local_takes_ =
+      true;  // false: data for the local side is dropped, and only the peer's end is awaited
+  bool over_ = false;  // no connection follows; data from the local side is dropped
   bool told_all_sent_ = false;
-  // Gone once this is: handlers that come later do nothing.
+  // Expires with this object, so that later callbacks do nothing.
   const std::shared_ptr<const bool> exists_ = std::make_shared<const bool>(true);
 };
 

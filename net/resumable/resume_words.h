@@ -1,5 +1,5 @@
-// What the two ends of a resumable stream say before its frames. Each text has one size, so that no
-// byte of what follows is read with it. Pure, but for DrawTicket.
+// The messages that the two ends of a resumable stream exchange before its frames. Each has a fixed
+// size, so reading one never consumes bytes of the frames. Pure, except DrawTicket().
 #pragma once
 
 #include <cstddef>
@@ -12,36 +12,37 @@
 
 namespace dslaunch {
 
-// By what a stream is resumed. The node sends it first, on the first connection, and on no other.
+// The credential for resuming a stream. The node sends it first, on the first connection only.
 struct ResumeTicket {
-  std::string socket;  // names the node's Unix socket; others on the node may see it
-  std::string secret;  // proves that who resumes is who had the stream before
+  std::string socket;  // name of the node's Unix socket; other users of the node may see it
+  std::string secret;  // proves that the client owned the stream before
 };
 inline constexpr size_t kTicketBytes = 1 + 32 + 32;
 
-// The front end sends it first, on each further connection.
+// The front end sends this first on each further connection.
 struct ResumeRequest {
   std::string secret;
-  uint64_t received = 0;  // bytes of the stream that it has
+  uint64_t received = 0;  // bytes of the stream received so far
 };
 inline constexpr size_t kRequestBytes = 1 + 32 + 16;
 
-// The node's answer: how many bytes of the stream it has.
+// The node's answer to a request: how many bytes of the stream it has received.
 inline constexpr size_t kAnswerBytes = 1 + 16;
 
-// Two random texts of 128 bits. kInternal where the kernel gives none.
+// Returns two random texts of 128 bits. Fails with kInternal if the kernel provides no random
+// bytes.
 Result<ResumeTicket> DrawTicket();
 
 std::string FormatTicket(const ResumeTicket& ticket);
 std::string FormatRequest(const ResumeRequest& request);
 std::string FormatAnswer(uint64_t received);
 
-// Of all the bytes of a text; nullopt: it is none.
+// Parse a complete message; nullopt if it is malformed.
 std::optional<ResumeTicket> ParseTicket(std::string_view text);
 std::optional<ResumeRequest> ParseRequest(std::string_view text);
 std::optional<uint64_t> ParseAnswer(std::string_view text);
 
-// Takes as long wherever they differ.
+// Compares two secrets in constant time.
 bool IsSameSecret(std::string_view a, std::string_view b);
 
 }  // namespace dslaunch

@@ -1,11 +1,13 @@
-// How --accelerate_config travels to ranks: a program of dslaunch's
-// (python/dslaunch/accelerate_env.py) reads these two variables, removes them, and becomes the
+// How --accelerate_config reaches the ranks: dslaunch's own program
+// (python/dslaunch/accelerate_env.py) reads these two variables, removes them, and executes the
 // user's program.
 #pragma once
 
 namespace dslaunch {
 
-inline constexpr char kAccelerateConfigVariable[] = "DSLAUNCH_ACCELERATE_CONFIG";     // its text
-inline constexpr char kAccelerateFileVariable[] = "DSLAUNCH_ACCELERATE_CONFIG_FILE";  // its path
+inline constexpr char kAccelerateConfigVariable[] =
+    "DSLAUNCH_ACCELERATE_CONFIG";  // content of the configuration
+inline constexpr char kAccelerateFileVariable[] =
+    "DSLAUNCH_ACCELERATE_CONFIG_FILE";  // path of the configuration
 
 }  // namespace dslaunch

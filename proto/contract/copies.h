@@ -1,14 +1,15 @@
-// What --copy and --copy_dir may bring to a node.
+// Limits of --copy and --copy_dir, and the variable that names the copies' folder.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch {
 
-// Of ranks: the folder on the node of what was copied there.
+// Set for ranks: the folder on the node that contains the copies.
 inline constexpr char kCopyDirVariable[] = "DSLAUNCH_COPY_DIR";
 
-inline constexpr uint64_t kMaxCopyEntries = 1'000'000;  // files, folders and links
-inline constexpr uint32_t kCopyModeBits = 0777;  // of a file's mode; no set-user-ID and the like
+inline constexpr uint64_t kMaxCopyEntries = 1'000'000;  // number of files, folders and links
+inline constexpr uint32_t kCopyModeBits =
+    0777;  // permissions that are copied; excludes set-user-ID and the like
 
 }  // namespace dslaunch

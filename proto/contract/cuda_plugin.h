@@ -1,4 +1,4 @@
-// Where the part of the trainer that needs CUDA is: a shared library of its own, so that one
+// The path of the trainer's CUDA library. It is a separate shared library, so that one
 // dslaunch-train runs on machines with and without GPUs.
 #pragma once
 
@@ -9,8 +9,8 @@ namespace dslaunch {
 
 inline constexpr char kCudaPluginFile[] = "libdslaunch_cuda.so";
 
-// `bin` is the folder of dslaunch and dslaunch-train, in a build tree or an installed one. Empty:
-// there is no such library, so this dslaunch was built without CUDA.
+// Returns the library's path, or an empty string if this dslaunch was built without CUDA. `bin` is
+// the folder of dslaunch and dslaunch-train in a build tree or an installed tree.
 inline std::string FindCudaPlugin(const std::filesystem::path& bin) {
   std::error_code ignored;
   const std::filesystem::path path = (bin / "../lib/dslaunch" / kCudaPluginFile).lexically_normal();

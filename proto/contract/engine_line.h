@@ -1,5 +1,5 @@
-// What a node writes to the stdout of the engine that started it (mpirun, pdsh, srun), which mixes
-// the lines of all nodes and whatever else their shells print.
+// Lines that a node writes to the stdout of the engine that started it (mpirun, pdsh, srun). The
+// engine mixes the lines of all nodes and other output of their shells.
 #pragma once
 
 #include <optional>
@@ -10,21 +10,21 @@ namespace dslaunch {
 
 struct EngineLine {
   enum class Kind {
-    kDial,    // the agent is there; text: the public key with which it connects
-    kFailed,  // the node has no agent and could get none; text: why
-    kEnded,   // nothing that the agent started is left; text: its exit code
+    kDial,    // the agent is ready; text: the public key with which it connects
+    kFailed,  // the node has no agent and could not get one; text: why
+    kEnded,   // no process started by the agent is left; text: its exit code
   };
   Kind kind = Kind::kDial;
-  std::string place;  // of the node, as its engine numbers or names it
+  std::string place;  // number or name of the node in its engine
   std::string text;   // one line, as the node wrote it
   bool operator==(const EngineLine&) const = default;
 };
 
-// `DSLAUNCH-DIAL nonce place text`, with a newline.
+// Returns the line with its newline, such as `DSLAUNCH-DIAL nonce place text`.
 std::string FormatEngineLine(const EngineLine& line, std::string_view nonce);
 
-// A line without its newline; what is before the first word is left out, as a shell that printed no
-// newline leaves it. nullopt: noise, or of another start.
+// Parses a line without its newline. Ignores text before the first keyword, because a shell may
+// print text without a newline. Returns nullopt for other output and for lines of another start.
 std::optional<EngineLine> ReadEngineLine(std::string_view line, std::string_view nonce);
 
 }  // namespace dslaunch

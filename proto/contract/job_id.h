@@ -1,11 +1,12 @@
-// What a job id looks like.
+// The form of a job id.
 #pragma once
 
 #include <string_view>
 
 namespace dslaunch {
 
-// Only of digits, a to f and '-', as dslaunch makes them: safe in a path and in a command.
+// Returns whether the text consists only of digits, a to f and '-', as in ids made by dslaunch:
+// safe in paths and commands.
 inline bool IsJobId(std::string_view text) {
   constexpr size_t kMaxBytes = 64;
   return !text.empty() && text.size() <= kMaxBytes &&

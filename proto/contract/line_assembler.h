@@ -1,4 +1,4 @@
-// From the bytes of one stream of one rank to the lines that are shown.
+// Splits the output of one rank into lines for display.
 #pragma once
 
 #include <functional>
@@ -9,22 +9,22 @@ namespace dslaunch {
 
 inline constexpr size_t kMaxDisplayLineBytes = 64 * 1024;
 
-// Cuts bytes into lines, however they arrive. A line ends with "\n", "\r" (progress bars) or
-// "\r\n"; one longer than kMaxDisplayLineBytes is split, not within a UTF-8 character. Not
-// thread-safe.
+// Splits bytes into lines, in whatever pieces they arrive. A line ends with "\n", "\r" (progress
+// bars) or "\r\n". Longer lines than kMaxDisplayLineBytes are split, but never within a UTF-8
+// character. Not thread-safe.
 class LineAssembler {
  public:
-  // Gets a line without its end; valid during the call only.
+  // Receives a line without its end, valid during the call only.
   using Sink = std::function<void(std::string_view)>;
 
-  // Adds bytes and gives every line they complete.
+  // Adds bytes and emits every line that they complete.
   void Append(std::string_view bytes, const Sink& sink);
 
-  // The stream stands still: gives the unfinished line, which may be a prompt. Its end, if that
-  // comes next, makes no line of its own.
+  // Emits the unfinished line, for a stream that has paused: it may be a prompt. If the line's end
+  // follows, it does not produce another line.
   void FlushPartial(const Sink& sink);
 
-  // The stream has ended: gives what is left.
+  // Emits the rest at the end of the stream.
   void Finish(const Sink& sink);
 
  private:
@@ -34,7 +34,7 @@ class LineAssembler {
 
   std::string partial_;  // at most kMaxDisplayLineBytes
   bool end_shown_ =
-      false;  // the last line was given before its end came: a "\n" next belongs to it
+      false;  // the last line was emitted before its end arrived, so a following "\n" belongs to it
 };
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// What stands before each line of a rank's output, on the terminal and wherever lines of several
-// ranks meet.
+// The tag before each line of a rank's output, on the terminal and wherever lines of several ranks
+// are mixed.
 #pragma once
 
 #include <string>
@@ -7,15 +7,16 @@
 
 namespace dslaunch {
 
-// How lines are tagged: as torchrun's TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE says, where it is set.
+// The format of tags; follows torchrun's TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE if that is set.
 struct TagStyle {
   std::string tag_template;   // empty: "[node:rank] "
   std::string role;           // ${role_name}
-  bool plain_stdout = false;  // stdout has no tags in pipes and files: it is data (predict)
+  bool plain_stdout = false;  // no tags on stdout in pipes and files, where it is data (predict)
 };
 
-// The tag of one rank. In a template ${role_name}, ${rank} and ${local_rank} are replaced, also
-// without braces, and $$ is $; what it does not know stays (Python's Template.safe_substitute).
+// Returns the tag of one rank. In a template, replaces ${role_name}, ${rank} and ${local_rank}
+// (also without braces), and $$ by $; unknown names stay, as with Python's
+// Template.safe_substitute.
 std::string LineTag(const TagStyle& style, std::string_view node, int rank, int local_rank);
 
 }  // namespace dslaunch

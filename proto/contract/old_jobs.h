@@ -1,4 +1,4 @@
-// The age limit of jobs' folders.
+// Removal of old jobs' folders.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@ namespace dslaunch {
 
 inline constexpr int kJobsKeptDays = 90;
 
-// Whether a folder of this name is a job's that was started longer ago than jobs are kept: names
-// begin "YYYYMMDD-HHMMSS-", in UTC. Pure.
+// Returns whether a folder name belongs to a job started longer ago than jobs are kept. Names begin
+// with "YYYYMMDD-HHMMSS-" in UTC. Pure.
 bool IsOldJob(std::string_view name, std::time_t now);
 
-// Removes the folders of jobs in which nothing has changed for kJobsKeptDays, as far as `may_go`
-// agrees to a job's id; `most` at most, the oldest first. Returns how many. What cannot be removed
-// stays. Precondition: `jobs_folder` is the user's own (OpenOwnFolder).
+// Removes up to `most` folders of jobs, oldest first, in which nothing has changed for
+// kJobsKeptDays and for whose id `may_go` returns true. Returns the number removed; skips folders
+// that cannot be removed. Precondition: `jobs_folder` belongs to the user (OpenOwnFolder).
 size_t RemoveOldJobs(const std::string& jobs_folder, std::time_t now, size_t most,
                      const std::function<bool(const std::string& job_id)>& may_go);
 

@@ -1,6 +1,6 @@
-// How a rank's error says that not this rank but another one is the cause. The trainer writes it;
-// the agent, and the parent process of Spawn, then look for the cause elsewhere. Exit codes do not
-// tell: 69 is also that of a GPU without memory, 75 that of a lock that was not free.
+// Texts in a rank's error which show that another rank is the cause. The trainer writes them; the
+// agent and the parent process of Spawn then look for the cause elsewhere. Exit codes are not
+// enough: 69 may also mean a GPU out of memory, and 75 a lock that was taken.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Holding a TCP port for rank 0 until it listens there itself, or listening in its place.
+// Reserves a TCP port for rank 0 until rank 0 listens there itself, or listens in its place.
 #pragma once
 
 #include "base/error.h"
@@ -6,10 +6,10 @@
 
 namespace dslaunch {
 
-// A port with a socket that listens there, so that no other process of any user can; nothing is
-// accepted. After LetOthersListen the socket is bound and does not listen: the port is not given to
-// anybody else, but a program that sets SO_REUSEADDR (as c10d's TCPStore and most servers do) can
-// bind it and listen. Linux lets any user's program do that.
+// A port at which a socket listens without accepting, so that no other process of any user can.
+// After LetOthersListen() the socket stays bound but does not listen: the port is not assigned to
+// anyone else, but a program that sets SO_REUSEADDR (like c10d's TCPStore and most servers) can
+// bind it and listen. Linux allows that for programs of any user.
 struct PortReservation {
   UniqueFd socket;
   int port = 0;
@@ -19,13 +19,13 @@ struct PortReservation {
 
 enum class PortScope { kAllAddresses, kLoopback };
 
-// `port` 0 takes any that is free at all addresses, where rank 0 may listen. With kLoopback only
-// programs of this machine can connect to the socket (127.0.0.1) while it listens. kUnavailable
-// when the port is taken.
+// Reserves `port`, or with 0 any port that is free at all addresses, since rank 0 may listen at
+// any. With kLoopback, only programs of this machine (127.0.0.1) can connect to the socket while it
+// listens. Fails with kUnavailable if the port is taken.
 Result<PortReservation> ReservePort(int port, PortScope scope = PortScope::kAllAddresses);
 
-// Any free port of this machine's loopback (127.0.0.1), with a socket that listens there already:
-// nobody else can, and no other machine can connect.
+// Opens a socket that listens at any free port of this machine's loopback address (127.0.0.1), so
+// no other process can listen there and no other machine can connect.
 Result<PortReservation> ListenOnLoopback();
 
 }  // namespace dslaunch

@@ -10,7 +10,7 @@ constexpr uint32_t kMagic = 0x314c5244;  // "DRL1"
 constexpr size_t kHeaderBytes = 8 * 4 + 8;
 static_assert(kHeaderBytes + kMaxRankLinkLabel + kMaxRankLinkText <= kRankLinkMessageBytes);
 
-// Little-endian, whatever the machine.
+// Appends a number in little-endian order on any machine.
 void PutNumber(std::string& bytes, uint64_t number, size_t size) {
   for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>(number >> (8 * i)));
 }

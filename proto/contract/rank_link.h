@@ -1,6 +1,6 @@
-// How a rank comes to its connections to other ranks. It asks its node's agent for them over a Unix
-// socket (kRankSocketVariable), and gets a descriptor for each: a rank opens no port. Between two
-// nodes the agents carry a connection through the job's mutual TLS.
+// How a rank gets connections to other ranks. It requests them from its node's agent over a Unix
+// socket (kRankSocketVariable) and receives a descriptor for each, so a rank opens no port. Between
+// two nodes the agents carry a connection through the job's mutual TLS.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +13,33 @@
 namespace dslaunch {
 
 inline constexpr char kRankSocketVariable[] = "DSLAUNCH_RANK_SOCKET";
-// Of the connections between the PMIx servers of two nodes (agent/pmix), which use those of ranks:
-// a server says hello as the first rank of its node, with this label, and dials rank 0.
+// Label of the connections between the PMIx servers of two nodes (agent/pmix), which are made like
+// those of ranks: a server sends kHello as the first rank of its node and dials rank 0 with this
+// label.
 inline constexpr char kPmixLinkLabel[] = "pmix";
 
-// A message always takes kRankLinkMessageBytes. One direction of each connection is the dialing
-// rank's; `label` says what it is for, and both ranks know it.
+// A message has the fixed size kRankLinkMessageBytes. The dialing rank owns one direction of each
+// connection; `label` states its purpose, and both ranks know it.
 struct RankLinkMessage {
   enum class Kind : uint32_t {
-    kHello = 1,    // rank to agent, first: `from`, `attempt`; `text`: the network interfaces that
-                   // other ranks shall use, with commas between them (empty: any)
-    kWelcome = 2,  // the answer: `node`; `text`: where other nodes reach its agent
+    kHello = 1,    // rank to agent, first: `from`, `attempt`; `text`: network interfaces that other
+                   // ranks are to use, separated by commas (empty: any)
+    kWelcome = 2,  // the answer: `node`; `text`: endpoints at which other nodes reach its agent
     kDial = 3,     // rank to agent: `to`, `label`; `node` and `text` are from the kWelcome of rank
-                   // `to` (`text` is empty for rank 0: the agent knows). Agent to agent: the first
-                   // message on a new connection, with `attempt` and `from` too, which has to be a
-                   // rank of the node that the certificate names
-    kLink = 4,     // agent to rank, with a descriptor: connection `from` -> `to`
-    kFailed = 5,   // agent to rank: no connection to `to`; `text`: why, for the user
-    kVote = 6,     // agent to agent: no rank's connection; a vote follows (proto/rendezvous.proto)
+                   // `to` (`text` is empty for rank 0, whose agent is known). Agent to agent: the
+                // first message on a new connection, which also has `attempt` and `from`, a rank of
+                // the node that the certificate names
+    kLink = 4,    // agent to rank, with a descriptor: connection `from` -> `to`
+    kFailed = 5,  // agent to rank: no connection to `to`; `text`: the reason, for the user
+    kVote = 6,    // agent to agent: not for a rank; a vote follows (proto/rendezvous.proto)
   };
   Kind kind = Kind::kHello;
-  uint32_t from = 0;  // ranks of the job
+  uint32_t from = 0;  // rank in the job
   uint32_t to = 0;
   uint32_t node = 0;  // index in the hostfile
   uint64_t attempt = 0;
   std::string label;
-  std::string text;  // endpoints: "address:port", with spaces between them, best first
+  std::string text;  // endpoints: "address:port", separated by spaces, best first
 
   bool operator==(const RankLinkMessage&) const = default;
 };
@@ -47,9 +48,9 @@ inline constexpr size_t kRankLinkMessageBytes = 1024;
 inline constexpr size_t kMaxRankLinkLabel = 256;
 inline constexpr size_t kMaxRankLinkText = 720;
 
-// Exactly kRankLinkMessageBytes; what is longer than the limits above is cut.
+// Returns exactly kRankLinkMessageBytes. Truncates texts beyond the limits above.
 std::string EncodeRankLink(const RankLinkMessage& message);
-// kBadInput: this is none of our messages.
+// Fails with kBadInput if the bytes are not a valid message.
 Result<RankLinkMessage> DecodeRankLink(std::string_view bytes);
 
 }  // namespace dslaunch

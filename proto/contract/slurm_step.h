@@ -1,4 +1,4 @@
-// By which variables a program of Slurm's knows its place in its step.
+// The variables that give a program its place in a Slurm step.
 #pragma once
 
 #include <array>
@@ -6,7 +6,8 @@
 
 namespace dslaunch {
 
-// Of an agent's step: its ranks must not take them for theirs.
+// Variables of the agent's own step. They are removed from the ranks' environment, or ranks would
+// take the agent's place for theirs.
 inline constexpr std::array<std::string_view, 15> kSlurmStepVariables = {
     "SLURM_PROCID",         "SLURM_LOCALID",
     "SLURM_NODEID",         "SLURM_NTASKS",

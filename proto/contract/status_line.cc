@@ -9,8 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// A reader of one flat JSON object with string, number, true, false and null values. Nested values,
-// and escapes in strings, are beyond what a status line may hold and make Parse answer nullopt.
+// Reads one flat JSON object with string, number, true, false and null values. Nested values and
+// escapes in strings are not allowed in a status line and make Parse return nullopt.
 class FlatJson {
  public:
   explicit FlatJson(std::string_view text) : rest_(text) {}
@@ -31,7 +31,7 @@ class FlatJson {
     return true;
   }
 
-  // A number, true, false or null, as its text.
+  // Reads a number, true, false or null as text.
   bool TakeScalar(std::string_view& out) {
     SkipSpace();
     const size_t end = rest_.find_first_of(",} \t");
@@ -74,8 +74,8 @@ bool ReadCount(std::string_view text, int64_t& out) {
   return status == std::errc() && end == text.data() + text.size() && out >= 0;
 }
 
-// Of an evaluation: any number under a name that can stand anywhere. The trainer writes null for
-// what is not finite.
+// Returns whether this is a result of an evaluation: any number with a plain name. The trainer
+// writes null for values that are not finite.
 bool IsResult(std::string_view name, std::string_view value) {
   constexpr size_t kMaxNameBytes = 64;
   const auto is_plain = [](char c) {
@@ -131,7 +131,8 @@ std::string StatusLine::Format() const {
   if (event == Event::kEval) {
     std::string line = "{\"event\":\"eval\",\"step\":" + std::to_string(step);
     for (const auto& [name, value] : results)
-      line += ",\"" + name + "\":" + FormatDouble(value, /*digits=*/15);  // counts are whole
+      line +=
+          ",\"" + name + "\":" + FormatDouble(value, /*digits=*/15);  // 15 digits keep counts exact
     return line + "}\n";
   }
   std::string line = "{\"event\":\"step\",\"step\":" + std::to_string(step);

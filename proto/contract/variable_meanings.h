@@ -1,4 +1,4 @@
-// The environment variables that dslaunch sets and reads, in words for docs/reference.
+// The environment variables that dslaunch sets and reads, described for docs/reference.
 #pragma once
 
 namespace dslaunch {
@@ -8,7 +8,7 @@ struct VariableMeaning {
   const char* meaning;  // without a full stop
 };
 
-// What every rank gets (WorkerEnv). Those with "default" give way to what the node or the user has.
+// Set for every rank (WorkerEnv). A "default" does not override a value from the node or the user.
 inline constexpr VariableMeaning kRankVariables[] = {
     {"RANK", "the rank, from 0"},
     {"WORLD_SIZE", "ranks of the job"},
@@ -57,7 +57,7 @@ inline constexpr VariableMeaning kRankVariables[] = {
     {"PWD", "the rank's folder"},
 };
 
-// What the front end reads.
+// Read by the front end.
 inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"PET_*", "an option of torchrun, where neither the command line nor the launch file has it"},
     {"DS_ENV_FILE", "the name of the file with variables for the ranks; default .deepspeed_env"},
@@ -100,7 +100,7 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"LESS", "options of less; default FRX"},
 };
 
-// What a node's agent reads there, besides PATH, HOME and XDG_STATE_HOME.
+// Read by a node's agent, besides PATH, HOME and XDG_STATE_HOME.
 inline constexpr VariableMeaning kNodeVariables[] = {
     {"PYTHON_EXEC", "the Python that runs scripts"},
     {"VIRTUAL_ENV", "else that environment's Python"},
@@ -110,7 +110,7 @@ inline constexpr VariableMeaning kNodeVariables[] = {
      "--bind_cores_to_rank warns about it, because it binds threads to other cores"},
 };
 
-// What the trainer and programs on the SDK read, besides what every rank gets.
+// Read by the trainer and by programs that use the SDK, besides the variables of every rank.
 inline constexpr VariableMeaning kTrainerVariables[] = {
     {"DSLAUNCH_RECIPE", "the recipe as JSON; dslaunch sets it"},
     {"DSLAUNCH_STORE_FD",

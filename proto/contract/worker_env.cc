@@ -118,7 +118,7 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   DSL_TRY_ASSIGN(env.rank, ReadInt(getenv, "RANK", 0, env.world_size - 1));
   DSL_TRY_ASSIGN(env.local_rank, ReadInt(getenv, "LOCAL_RANK", 0, env.world_size - 1));
   DSL_TRY_ASSIGN(env.local_world_size, ReadInt(getenv, "LOCAL_WORLD_SIZE", 1, env.world_size));
-  // Not set by every launcher.
+  // Not every launcher sets it.
   if (getenv(kNumNodesVariable) != nullptr) {
     DSL_TRY_ASSIGN(env.num_nodes, ReadInt(getenv, kNumNodesVariable, 1, env.world_size));
   }

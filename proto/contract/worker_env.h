@@ -1,6 +1,6 @@
-// A worker's place in the job, as it travels through environment variables. Both directions in one
-// file: the agent writes it, the trainer reads it, and every program under torch.distributed,
-// DeepSpeed or Accelerate understands it.
+// A worker's place in the job as environment variables, for both directions: the agent writes them,
+// the trainer reads them, and programs that use torch.distributed, DeepSpeed or Accelerate
+// understand them.
 #pragma once
 
 #include <cstdint>
@@ -18,57 +18,61 @@ namespace dslaunch {
 
 inline constexpr char kJobIdVariable[] = "DSLAUNCH_JOB_ID";
 inline constexpr char kAttemptVariable[] = "DSLAUNCH_ATTEMPT";
-inline constexpr char kAttemptAlias[] = "DSLAUNCH_EPOCH";  // the same, under its former name
+inline constexpr char kAttemptAlias[] = "DSLAUNCH_EPOCH";  // former name of kAttemptVariable
 inline constexpr char kStatusFdVariable[] = "DSLAUNCH_STATUS_FD";
-// Only in the environment of rank 0, of --master_listen_fd and of the SDK's Spawn: a descriptor
-// that listens at MASTER_PORT already.
+// Set only for rank 0, by --master_listen_fd and by the SDK's Spawn: a descriptor that already
+// listens at MASTER_PORT.
 inline constexpr char kStoreFdVariable[] = "DSLAUNCH_STORE_FD";
 inline constexpr char kRecipeVariable[] =
-    "DSLAUNCH_RECIPE";  // the recipe as JSON text, for dslaunch-train
+    "DSLAUNCH_RECIPE";  // the recipe as JSON, for dslaunch-train
 
 struct WorkerEnv {
   int rank = 0;              // 0 .. world_size - 1, in hostfile order
   int local_rank = 0;        // position on this node
   int world_size = 1;        // ranks of the job
   int local_world_size = 1;  // ranks of this node
-  int node_rank = 0;         // position of this node among the nodes (GROUP_RANK, CROSS_RANK)
+  int node_rank = 0;         // position of this node among the job's nodes (GROUP_RANK, CROSS_RANK)
   int num_nodes = 1;         // nodes of the job (GROUP_WORLD_SIZE, CROSS_SIZE)
   std::string master_addr;   // numeric address of rank 0's node
   int master_port = 0;
   std::string job_id;
-  uint64_t attempt = 1;  // 1 for the first start of the job's ranks
+  uint64_t attempt = 1;  // 1 for the first start of the ranks
   int restart_count = 0;
   int max_restarts = 0;
-  bool agent_store = false;  // a TCPStore listens at master_port already (torchrun's agent)
+  bool agent_store = false;  // a TCPStore already listens at master_port (torchrun's agent)
   int status_fd = -1;        // -1: no status pipe
-  int store_fd = -1;         // read only: of kStoreFdVariable; -1: rank 0 listens itself
-  std::string error_file;    // where torchelastic's @record writes its error.json
-  std::string rank_dir;      // for what dslaunch report reads (rank_files.h); empty: there is none
-  std::string rank_socket;   // for connections to other ranks (rank_link.h); empty: there is no
-                             // agent for them
-  std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
-  std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
-  std::string role = "default";              // ROLE_NAME
-  std::optional<int> role_rank;              // among the ranks of that role; nullopt: `rank`
-  std::optional<int> role_world_size;        // nullopt: `world_size`
-  std::string run_id;                        // TORCHELASTIC_RUN_ID; empty: job_id
+  int store_fd = -1;         // value of kStoreFdVariable, read only; -1: rank 0 listens itself
+  std::string error_file;    // file for the error.json of torchelastic's @record
+  std::string rank_dir;      // folder for the files of dslaunch report (rank_files.h); empty: none
+  std::string rank_socket;   // socket for connections to other ranks (rank_link.h); empty: no agent
+                             // provides any
+  std::optional<std::string> cuda_visible_devices;  // nullopt: keep the inherited value
+  std::optional<std::string>
+      socket_ifname;             // GLOO_ and NCCL_SOCKET_IFNAME; nullopt: keep the inherited values
+  std::string role = "default";  // ROLE_NAME
+  std::optional<int> role_rank;  // rank among the ranks of that role; nullopt: `rank`
+  std::optional<int> role_world_size;  // nullopt: `world_size`
+  std::string run_id;                  // TORCHELASTIC_RUN_ID; empty: job_id
   int omp_num_threads = 1;
-  bool mpi_env = false;       // OMPI_COMM_WORLD_* too, for programs that look for mpirun's
-  bool omp_required = false;  // OMP_NUM_THREADS overrides too: it follows from the rank's cores
+  bool mpi_env = false;       // also set OMPI_COMM_WORLD_*, for programs that expect mpirun
+  bool omp_required = false;  // OMP_NUM_THREADS overrides an inherited value, because it follows
+                              // from the rank's cores
 
-  // The variables of this worker. The first list always overrides what the node or the user has;
-  // the second gives defaults, for variables that a user may have set on purpose (OMP_NUM_THREADS,
+  // Return the variables of this worker. Required() overrides what the node or the user has set.
+  // Defaults() does not, because a user may have set those variables on purpose (OMP_NUM_THREADS,
   // *_SOCKET_IFNAME, PYTHONUNBUFFERED).
   std::vector<std::pair<std::string, std::string>> Required() const;
   std::vector<std::pair<std::string, std::string>> Defaults() const;
 
   using Getenv = std::function<const char*(const char*)>;
-  // Reads the variables a worker needs to take its place; with none of them set the answer is a
-  // world of one. An unparsable, missing or contradictory value is kUsage and names the variable.
+  // Reads a worker's place from the environment. If none of the variables is set, returns a world
+  // of one rank. An invalid, missing or contradictory value is kUsage; the message names the
+  // variable.
   static Result<WorkerEnv> FromEnviron(const Getenv& getenv);
 };
 
-// Whether every rank has a variable of this name by its place in the job, whatever a user gives it.
+// Returns whether a variable of this name depends on a rank's place in the job and therefore
+// overrides any value from the user.
 bool IsPlaceVariable(std::string_view name);
 
 }  // namespace dslaunch

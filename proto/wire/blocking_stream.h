@@ -1,4 +1,4 @@
-// A bidirectional gRPC stream for a thread of its own that blocks on it, each time with a deadline.
+// A bidirectional gRPC stream for a thread that blocks on it, always with a deadline.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,15 +12,15 @@
 
 namespace dslaunch {
 
-// `Reactor`: grpc::ClientBidiReactor or grpc::ServerBidiReactor. It lives until gRPC is done with
-// it and its user has let go. One thread uses it, and not after it has ended the call; gRPC's
-// threads only hand over.
+// `Reactor` is grpc::ClientBidiReactor or grpc::ServerBidiReactor. The object lives until both gRPC
+// and its user have released it. One thread uses it, and no longer after it has ended the call;
+// gRPC's threads only deliver events.
 template <class Reactor, class Incoming, class Outgoing>
 class BlockingStream
     : public Reactor,
       public std::enable_shared_from_this<BlockingStream<Reactor, Incoming, Outgoing>> {
  public:
-  // The next message. nullopt: the stream has ended, or the deadline came first.
+  // Returns the next message, or nullopt if the stream has ended or the deadline has passed.
   std::optional<Incoming> Read(Deadline deadline) {
     std::optional<Incoming> message;
     {
@@ -32,7 +32,7 @@ class BlockingStream
       message.emplace(std::move(incoming_));
       incoming_.Clear();
     }
-    // gRPC may answer before it returns.
+    // Called without the mutex, because gRPC may call back before it returns.
     this->StartRead(&incoming_);
     return message;
   }
@@ -41,13 +41,13 @@ class BlockingStream
     const MutexLock lock(mutex_);
     return has_message_;
   }
-  // Nothing can be written any more. Messages may still be there to be read.
+  // Returns whether writing is no longer possible. Messages may still be left to read.
   bool HasEnded() const {
     const MutexLock lock(mutex_);
     return has_ended_;
   }
 
-  // False: the stream has ended, or does not take it before the deadline.
+  // Returns false if the stream has ended or does not accept the message before the deadline.
   bool Write(Outgoing message, Deadline deadline) {
     {
       const MutexLock lock(mutex_);
@@ -58,7 +58,8 @@ class BlockingStream
     this->StartWrite(&outgoing_);
     return true;
   }
-  // All that was written has left.
+  // Waits until everything written has been sent. Returns false if the stream ends or the deadline
+  // passes.
   bool Flush(Deadline deadline) {
     const MutexLock lock(mutex_);
     return AwaitWritten(deadline);
@@ -87,7 +88,7 @@ class BlockingStream
     has_ended_ = true;
     changed_.NotifyAll();
   }
-  // gRPC's last call.
+  // Handles gRPC's last callback.
   void SetDone() {
     const auto self = std::move(self_);
     const MutexLock lock(mutex_);
@@ -102,7 +103,7 @@ class BlockingStream
     return !is_writing_ && !has_ended_;
   }
 
-  std::shared_ptr<BlockingStream> self_;  // until gRPC is done
+  std::shared_ptr<BlockingStream> self_;  // keeps the object alive until gRPC is done
   mutable Mutex mutex_;
   CondVar changed_;
   Incoming incoming_;

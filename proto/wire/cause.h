@@ -1,4 +1,4 @@
-// Making the Cause that ends a job.
+// Makes and describes the Cause that ends a job.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// A cause that concerns a node as a whole.
+// Returns a cause that concerns a whole node.
 inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                            std::string message) {
   pb::Cause cause;
@@ -22,15 +22,15 @@ inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode c
   return cause;
 }
 
-// The job was asked to stop, by a signal or by its own program.
+// Returns whether the job was asked to stop, by a signal or by its own program.
 inline bool IsStopRequest(const pb::Cause& cause) {
   return cause.kind() == pb::Cause::INTERRUPTED ||
          (cause.kind() == pb::Cause::WORKER_EXIT &&
           cause.exit_code() == ToInt(ExitCode::kPreempted));
 }
 
-// One sentence on one line, without a period: "rank 3 (node2) exited with code 7". Without
-// `node_name` no node is named.
+// Returns one line without a period, such as "rank 3 (node2) exited with code 7". Names no node if
+// `node_name` is empty.
 inline std::string CauseText(const pb::Cause& cause, const std::string& node_name = "") {
   if (cause.kind() == pb::Cause::NONE) return "all ranks succeeded";
   const std::string who =

@@ -13,21 +13,21 @@ namespace {
 
 constexpr int kMaxMessageBytes = 16 << 20;
 
-// Silence of a node on its control connection, which TCP alone would take for patience. That of a
-// front end is measured by its lease (NodeAgent::Renew).
+// How often to ping an idle node on its control connection, because TCP alone does not detect its
+// silence. The front end's silence is detected by its lease (NodeAgent::Renew).
 constexpr int kPingEveryMs = 10'000;
 
-// What may be under way in a call, to a front end and to a node. In place of these gRPC would
-// estimate what the connection holds, by a ping for each burst of data: as many messages as the
-// start and the end of a job take else.
+// Flow-control windows per call, towards a front end and towards a node. Otherwise gRPC would
+// estimate the bandwidth by a ping for each burst of data, which doubles the messages at the start
+// and end of a job.
 constexpr int kFrontEndWindowBytes = 256 << 10;
 constexpr int kNodeWindowBytes = 4 << 20;
 
-// gRPC expects it of a descriptor it is given, and hangs otherwise.
+// Makes the descriptor non-blocking; gRPC hangs otherwise.
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// gRPC shuts down with its last channel, and sometimes waits ten seconds for a thread of its own
-// then. So it stays initialized until the process ends.
+// Keeps gRPC initialized until the process exits. Otherwise it shuts down with its last channel,
+// and sometimes waits ten seconds for one of its threads.
 void KeepGrpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 
 }  // namespace
@@ -38,7 +38,7 @@ grpc::ChannelArguments CommonChannelArguments() {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kFrontEndWindowBytes);
-  // What is not used takes memory for each channel and call.
+  // Unused features take memory for each channel and call.
   arguments.SetInt(GRPC_ARG_ENABLE_CHANNELZ, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);

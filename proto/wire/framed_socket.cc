@@ -77,7 +77,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
     return Queued();
   }
 
-  // Without a word: the owner is gone.
+  // Closes the socket without a callback, because the owner is being destroyed.
   void Abandon() {
     const MutexLock lock(mutex_);
     closed_ = true;
@@ -99,8 +99,8 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
         return asio::post(socket_.get_executor(),
                           [self = shared_from_this()] { self->AwaitRoom(); });
       } else if (errno != EINTR) {
-        // The other side is gone, but what it said last is still to be read: the end of file
-        // behind it closes us.
+        // The peer has closed the socket, but its last messages are still to be read; the end of
+        // file after them closes this end.
         write_failed_ = true;
         written_ = queue_.size();
       }
@@ -109,8 +109,8 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
     written_ = 0;
   }
 
-  // A queue that is never empty must not keep what was written of it. Each byte moves once or less
-  // on average.
+  // Drops written bytes even if the queue never becomes empty. Each byte is moved at most once on
+  // average.
   void DropWritten() DSL_REQUIRES(mutex_) {
     if (written_ <= queue_.size() / 2) return;
     queue_.erase(0, written_);
@@ -167,15 +167,15 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   OnMessage on_message_;
   OnClosed on_closed_;
   std::array<char, kReadBytes> chunk_;
-  std::string partial_;  // what was read of the next message
-  // Written with mutex_ held, by the loop's thread alone, which so reads it without.
+  std::string partial_;  // received beginning of the next message
+  // Written only by the loop's thread, with mutex_ held, so that thread reads it without the mutex.
   bool closed_ = false;
 
   mutable Mutex mutex_;
-  // To be written, but for the first `written_` bytes.
+  // Bytes to write; the first `written_` of them are written already.
   std::string queue_ DSL_GUARDED_BY(mutex_);
   size_t written_ DSL_GUARDED_BY(mutex_) = 0;
-  // Write is called again when the socket takes more.
+  // Write() runs again when the socket accepts more.
   bool awaits_room_ DSL_GUARDED_BY(mutex_) = false;
   bool close_posted_ DSL_GUARDED_BY(mutex_) = false;
   bool write_failed_ DSL_GUARDED_BY(mutex_) = false;

@@ -15,33 +15,33 @@
 namespace dslaunch {
 
 inline constexpr size_t kMaxFrameBytes = size_t{16} << 20;  // a longer message is a protocol error
-inline constexpr size_t kMaxQueuedBytes = size_t{64}
-                                          << 20;  // a reader this far behind counts as gone
+inline constexpr size_t kMaxQueuedBytes =
+    size_t{64} << 20;  // a peer whose queue is longer than this is closed
 
-// One end of a connected SOCK_STREAM socket, on an io_context that one thread runs; all members but
-// Send are called from that thread. May be destroyed inside its own callbacks.
+// One end of a connected SOCK_STREAM socket on an io_context that a single thread runs. That thread
+// calls all members except Send(). The object may be destroyed inside its own callbacks.
 class FramedSocket {
  public:
-  // The bytes of one message, valid during the call.
+  // Receives the bytes of one message, valid during the call.
   using OnMessage = std::function<void(std::string_view)>;
-  // Once, never from inside Send or the constructor; nothing arrives afterwards. `reason` is for
+  // Called once, never from inside Send() or the constructor; no message follows. `reason` is for
   // people.
   using OnClosed = std::function<void(const std::string& reason)>;
 
-  // `max_frame_bytes`: of a message that arrives.
+  // `max_frame_bytes` limits incoming messages.
   FramedSocket(asio::io_context& io, UniqueFd fd, OnMessage on_message, OnClosed on_closed,
                size_t max_frame_bytes = kMaxFrameBytes);
-  // Closes the socket; no callback is called any more.
+  // Closes the socket; no callback runs afterwards.
   ~FramedSocket();
   FramedSocket(const FramedSocket&) = delete;
   FramedSocket& operator=(const FramedSocket&) = delete;
 
-  // Thread-safe. Writes at once what the socket takes, also while the io_context stands still, and
-  // queues the rest. False when the socket is closed, the
-  // message is above kMaxFrameBytes, or the queue above kMaxQueuedBytes; the last two close it.
+  // Sends a message: writes at once what the socket accepts, even while the io_context is blocked,
+  // and queues the rest. Returns false if the socket is closed, the message exceeds kMaxFrameBytes,
+  // or the queue exceeds kMaxQueuedBytes; the last two close it. Thread-safe.
   bool Send(const google::protobuf::MessageLite& message);
 
-  // Bytes that wait for the reader.
+  // Returns the number of bytes not yet written.
   size_t queued_bytes() const;
 
  private:

@@ -75,7 +75,7 @@ std::optional<pb::JobResult> ReadJobResult(const std::string& folder) {
   const Result<std::string> text = ReadAll(*file, path, kMaxResultBytes);
   if (!text.ok()) return std::nullopt;
   google::protobuf::util::JsonParseOptions options;
-  options.ignore_unknown_fields = true;  // of a newer version
+  options.ignore_unknown_fields = true;  // a newer version may add fields
   pb::JobResult result;
   if (!google::protobuf::util::JsonStringToMessage(*text, &result, options).ok())
     return std::nullopt;

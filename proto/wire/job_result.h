@@ -1,4 +1,4 @@
-// How a job ended: result.json in a node's job folder.
+// The end of a job: result.json in a node's job folder.
 #pragma once
 
 #include <optional>
@@ -9,19 +9,19 @@
 
 namespace dslaunch {
 
-// What this node puts on record. Pure. `outcome` is the cause as it heard it first; the last word
-// of the rendezvous replaces it. Success is that all ranks succeeded *and* every node confirmed its
-// teardown. 85 where every rank saved and stopped on request.
+// Returns the result that this node records. `outcome` is the first cause that reached it; the
+// rendezvous' final cause replaces it. Success requires that all ranks succeeded *and* every node
+// confirmed its teardown. The exit code is 85 if every rank saved and stopped on request. Pure.
 pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
                             const pb::NodeDone& done);
 
-// Every rank saved and stopped because it was asked to, which is not a failure.
+// Returns whether every rank saved and stopped because it was asked to, which is not a failure.
 bool SavedOnRequest(const pb::JobResult& result);
 
-// FOLDER/result.json, complete on the disk before it has its name (0600).
+// Writes FOLDER/result.json (0600) and syncs it to disk before renaming it into place.
 Result<void> WriteJobResult(const std::string& folder, const pb::JobResult& result);
 
-// nullopt when there is none, none that can be understood, or none of this user's own.
+// Returns nullopt if the file is missing, invalid, or not owned by this user.
 std::optional<pb::JobResult> ReadJobResult(const std::string& folder);
 
 }  // namespace dslaunch

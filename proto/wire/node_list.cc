@@ -11,18 +11,18 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint32_t kMostNumberDigits = 18;  // that surely fit in 64 bits, with any count added
+constexpr uint32_t kMostNumberDigits = 18;  // surely fits in 64 bits, with any count added
 constexpr uint64_t kEndOfNumbers = 1'000'000'000'000'000'000;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 struct Split {
-  size_t begin = 0;  // of the number
+  size_t begin = 0;  // position of the number in the name
   size_t end = 0;
   uint64_t number = 0;
 };
 
-// At the number that `name` has at `at`, or that `at` is in.
+// Splits `name` at the number that begins at or contains position `at`.
 std::optional<Split> SplitAt(std::string_view name, size_t at) {
   Split split{at, at};
   while (split.begin > 0 && IsDigit(name[split.begin - 1])) --split.begin;
@@ -37,7 +37,7 @@ uint32_t Clamped(uint64_t sum) {
   return static_cast<uint32_t>(std::min<uint64_t>(sum, UINT32_MAX));
 }
 
-// The next text and what follows it; nullopt: no zero byte ends it.
+// Removes and returns the next text; nullopt if it is not ended by a zero byte.
 std::optional<std::string> TakeText(std::string_view& texts) {
   const size_t end = texts.find('\0');
   if (end == std::string_view::npos) return std::nullopt;
@@ -58,7 +58,8 @@ std::string NodeTable::Run::NameOf(uint32_t place) const {
   return name + text + after;
 }
 
-// Whether it is the next of the run, whose first two names decide which number counts.
+// Appends the name to the run if it is the next one. The first two names of a run decide which
+// number counts.
 bool NodeTable::TakeIn(const std::string& name, Run& run) {
   if (run.digits > 0) {
     if (run.NameOf(run.count) != name) return false;

@@ -1,5 +1,5 @@
-// The nodes of a job on the wire. Each node gets the list of all, so the list is kept short: nodes
-// whose names differ in a number only are one run, however many they are.
+// The nodes of a job on the wire. Each node gets the whole list, so nodes whose names differ only
+// in a number are compressed into one run.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,20 @@
 
 namespace dslaunch {
 
-// In hostfile order; a node's index is its place. Copying it costs as much as it has runs.
+// A list of nodes in hostfile order; a node's index is its position. Copying costs time
+// proportional to the number of runs.
 class NodeTable {
  public:
   NodeTable() = default;
-  // Refused, with kInternal: what PackNodes does not make, and more than kMaxNodesInSet.
+  // Fails with kInternal for lists that PackNodes does not produce, and for more than
+  // kMaxNodesInSet nodes.
   static Result<NodeTable> Read(const pb::NodeList& list);
 
   uint32_t size() const { return size_; }
-  // `index` < size().
+  // Precondition: `index` < size().
   pb::Node At(uint32_t index) const;
   uint32_t SlotsOf(uint32_t index) const { return RunOf(index).slots; }
-  // Of all nodes; of those that are no spares. At most UINT32_MAX.
+  // The number of slots of all nodes, and of those that are not spares; at most UINT32_MAX.
   uint32_t num_slots() const { return num_slots_; }
   uint32_t num_regular_slots() const { return num_regular_slots_; }
   std::vector<pb::Node> All() const;
@@ -32,9 +34,9 @@ class NodeTable {
   struct Run {
     uint32_t first = 0;  // index
     uint32_t count = 0;
-    std::string before = {};  // the number
+    std::string before = {};  // text before the number
     uint64_t number = 0;
-    uint32_t digits = 0;  // 0: there is no number
+    uint32_t digits = 0;  // 0: the name has no number
     std::string after = {};
     uint32_t slots = 0;
     bool spare = false;
@@ -53,7 +55,7 @@ class NodeTable {
   uint32_t num_regular_slots_ = 0;
 };
 
-// No name has a zero byte in it.
+// Precondition: no name contains a zero byte.
 pb::NodeList PackNodes(const std::vector<pb::Node>& nodes);
 
 }  // namespace dslaunch

@@ -8,11 +8,12 @@
 
 namespace dslaunch {
 
-// gRPC must not drop the last reference to a channel on a thread of its own, such as one that ends
-// a call. So the owner of a channel waits here for its calls before it releases it. Thread-safe.
+// gRPC must not drop the last reference to a channel on one of its own threads, such as one that
+// ends a call. So the owner of a channel waits here for its calls before it releases the channel.
+// Thread-safe.
 class OpenCalls {
  public:
-  // A call is in progress until the last copy of the returned value is destroyed.
+  // Begins a call, which is in progress until the last copy of the returned value is destroyed.
   std::shared_ptr<const void> Begin() {
     const MutexLock lock(state_->mutex);
     ++state_->count;
@@ -22,7 +23,7 @@ class OpenCalls {
     });
   }
 
-  // False when the deadline came first.
+  // Waits until no call is in progress. Returns false at the deadline.
   bool AwaitNone(Deadline deadline) {
     State& state = *state_;
     const MutexLock lock(state.mutex);

@@ -17,7 +17,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-constexpr std::string_view kMark = "...";  // in place of what was cut
+constexpr std::string_view kMark = "...";  // replaces the part that was cut
 constexpr size_t kMaxAddressBytes = 128;
 constexpr uint32_t kMaxPort = 65'535;
 constexpr int kMaxSignal = 64;
@@ -28,8 +28,9 @@ constexpr uint32_t kMaxDelayMs = 24 * 3'600 * 1'000;
 
 // --- Texts ---
 
-// A message of so few bytes has no text that is too long, and no list: an entry takes two bytes. So
-// most are not looked at by reflection, before whose first use Protobuf builds its descriptors.
+// A message of at most this many bytes contains neither a text nor a list above the limit (an entry
+// takes two bytes). This spares most messages the reflection, before whose first use Protobuf
+// builds its descriptors.
 constexpr size_t kNothingToCutBytes = std::min(kMaxPeerTextBytes, kMaxLastLinesBytes);
 static_assert(kNothingToCutBytes < size_t{2} * kMaxPeerEntries);
 
@@ -38,7 +39,7 @@ size_t TextLimit(const FieldDescriptor& field) {
   return field.name() == "last_lines" ? kMaxLastLinesBytes : kMaxPeerTextBytes;
 }
 
-// Keeps the beginning, up to a whole UTF-8 character.
+// Keeps the beginning of the text, up to a whole UTF-8 character.
 void CutEnd(std::string& text, size_t max_bytes) {
   size_t end = max_bytes - kMark.size();
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
@@ -80,7 +81,7 @@ void CutField(Message& message, const FieldDescriptor& field) {
 
 // --- Numbers ---
 
-// The first rule that is broken counts.
+// Collects checks; the first violation is reported.
 class Rules {
  public:
   void InRange(std::string_view what, int64_t value, int64_t low, int64_t high) {
@@ -114,7 +115,7 @@ class Rules {
   Result<void> result_;
 };
 
-// Of a node or an interface: what numeric addresses, host names and interfaces consist of.
+// Returns whether the text has only characters of numeric addresses, host names and interfaces.
 bool IsAddress(std::string_view text) {
   return text.size() <= kMaxAddressBytes && std::ranges::all_of(text, [](unsigned char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -122,7 +123,7 @@ bool IsAddress(std::string_view text) {
          });
 }
 
-// "address:port".
+// Returns whether the text is "address:port".
 bool IsEndpoint(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (!IsAddress(text) || colon == std::string_view::npos || colon == 0) return false;
@@ -301,7 +302,7 @@ Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits) {
       rules.Holds(event.rendezvous_lost().cause().kind() != pb::Cause::NONE,
                   "a lost rendezvous without a cause");
       break;
-    default:  // a notice, a heartbeat, or what a later version sends
+    default:  // a notice, a heartbeat, or an event of a later version
       break;
   }
   return rules.result();

@@ -1,9 +1,9 @@
-// Checks what other processes of a job say, before anything else sees it: what agents say to the
-// front end and to the rendezvous, and what the rendezvous says to agents. Pure.
+// Checks the messages of other processes of a job before anything else uses them: from agents to
+// the front end and to the rendezvous, and from the rendezvous to agents. Pure.
 //
-// Texts are cut to their limit, with "..." for the rest. A number, an address or a count that no
-// agent sends is an error, one sentence that names the field and follows "its agent sent" or "it
-// sent": such a peer is not believed any more.
+// Texts are cut to their limit, ending with "...". A number, address or count that no agent sends
+// is an error. Its message is one sentence that names the field and follows "its agent sent" or "it
+// sent". The caller stops trusting such a peer.
 #pragma once
 
 #include <cstddef>
@@ -17,43 +17,43 @@
 
 namespace dslaunch {
 
-inline constexpr uint32_t kMaxJobRanks = 1u << 24;  // of a job
+inline constexpr uint32_t kMaxJobRanks = 1u << 24;  // ranks of a job
 inline constexpr uint64_t kMaxAttempts = 1u << 30;
 inline constexpr uint64_t kMaxTerms = 1u << 30;
 
-// Bytes of a text, but for those of the next two kinds.
+// Bytes of a text, except for the next two kinds.
 inline constexpr size_t kMaxPeerTextBytes = 8 << 10;
-// Of the last lines that a rank wrote; the end of it is kept.
+// Bytes of the last lines of a rank, of which the end is kept.
 inline constexpr size_t kMaxLastLinesBytes = 64 << 10;
 
-// Entries of a list of texts or messages; the others are left out.
+// Entries of a list of texts or messages; the rest is dropped.
 inline constexpr int kMaxPeerEntries = 10'000;
 
-// Of the job, as this side knows it.
+// Limits of the job as known to this side.
 struct PeerLimits {
   uint32_t nodes = kMaxNodesInSet;
-  uint32_t ranks = kMaxJobRanks;  // when all slots are used
-  uint32_t slots = kMaxJobRanks;  // of the node that speaks
+  uint32_t ranks = kMaxJobRanks;  // number of slots of the job
+  uint32_t slots = kMaxJobRanks;  // slots of the sending node
   uint64_t attempts = kMaxAttempts;
 };
 
-// What agents say to the front end.
+// Messages from agents to the front end.
 Result<void> CheckPrepareReply(pb::PrepareReply& reply);
 Result<void> CheckCopyOutput(pb::CopyOutput& output);
 Result<void> CheckFailoverReply(pb::FailoverReply& reply);
 Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits);
 Result<void> CheckJobSight(pb::JobSight& sight);
 
-// What agents say to the rendezvous, and it to them.
+// Messages between agents and the rendezvous, in both directions.
 Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limits);
 Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLimits& limits);
 
-// What agents say to each other when they elect another rendezvous.
+// Messages between agents that elect another rendezvous.
 Result<void> CheckVote(pb::Vote& vote, const PeerLimits& limits);
 Result<void> CheckVoteAnswer(pb::VoteAnswer& answer);
 
-// For messages of which only texts and lists can do harm: cuts both, at every depth. Bytes of the
-// name `data` stay as they are.
+// Cuts texts and lists at every depth, for messages that need no other check. Fields named `data`
+// are not cut.
 void CutTexts(google::protobuf::Message& message);
 
 }  // namespace dslaunch
