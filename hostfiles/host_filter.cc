@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxTokenBytes = 60;
 constexpr int kAmbiguous = -1;
 
-// NAME:SLOT,SLOT... as typed.
+// One element NAME:SLOT,SLOT... of a filter, as typed.
 struct NodeSpec {
   std::string_view token;
   std::string_view name;  // without brackets
@@ -76,7 +76,7 @@ class Filter {
     return by_name_.contains(name) || by_host_.contains(WithoutBrackets(name));
   }
 
-  // The token as a known node with or without slots, whose name may hold a colon.
+  // Returns the token as a known node with or without slots; a name may contain a colon.
   std::optional<NodeSpec> Resolve(std::string_view token) const {
     if (IsKnown(token)) return NodeSpec{token, token, {}, false};
     const size_t colon = token.rfind(':');
@@ -84,7 +84,7 @@ class Filter {
     return NodeSpec{token, token.substr(0, colon), token.substr(colon + 1), true};
   }
 
-  // Splits the first node off the rest; its name may hold '@' as the hostfile's names do.
+  // Removes the first node from `rest`. A name may contain '@', as in hostfiles.
   Result<NodeSpec> TakeNode(std::string_view& rest) const {
     const size_t first_at = std::min(rest.find('@'), rest.size());
     std::optional<NodeSpec> spec;
@@ -184,8 +184,8 @@ class Filter {
   const std::string_view source_;
   std::unordered_map<std::string_view, int> by_name_;
   std::unordered_map<std::string_view, int> by_host_;
-  std::ptrdiff_t most_ats_ = 0;  // in a name
-  // Of each host, what the filter says.
+  std::ptrdiff_t most_ats_ = 0;  // largest number of '@' in a node's name
+  // The filter's selection for each host.
   std::vector<bool> named_;
   std::vector<std::vector<int>> slots_;  // empty: all
 };

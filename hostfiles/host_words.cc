@@ -19,7 +19,7 @@ bool AllDigits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// The number in a text of digits, capped at `max` + 1.
+// Returns the value of a text of digits, capped at `max` + 1.
 int ReadCapped(std::string_view digits, int max) {
   int value = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -35,7 +35,7 @@ bool IsPlainName(std::string_view name) {
   return !name.empty() && name.front() != '-' && std::ranges::all_of(name, IsNameChar);
 }
 
-// With a zone or without.
+// Returns whether the text is an IPv6 address, with or without a zone.
 bool IsIpv6(std::string_view text) {
   const size_t percent = text.find('%');
   if (percent != std::string_view::npos && !IsPlainName(text.substr(percent + 1))) return false;
@@ -91,7 +91,7 @@ Result<void> ParseAddress(std::string_view address, std::string_view token, cons
   return {};
 }
 
-// Two hosts that lead to the same SSH server have the same key, for all accounts.
+// Returns a key that is equal for two hosts on the same SSH server, whatever the account.
 std::string ServerKey(const Host& host) {
   std::string key = host.host;
   std::transform(key.begin(), key.end(), key.begin(),

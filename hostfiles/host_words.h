@@ -1,5 +1,4 @@
-// What both forms of a hostfile share: how a node is named, its numbers, and how an error says
-// where it is. Pure.
+// Parsing shared by both hostfile formats: names, numbers and error positions. Pure.
 #pragma once
 
 #include <string>
@@ -12,33 +11,33 @@
 
 namespace dslaunch {
 
-// Where in which file; makes the messages.
+// A position in a file, for error messages.
 struct Place {
   const std::string& path;
-  int line;  // 0: `path` is no file, but an option
+  int line;  // 0: `path` is an option rather than a file
 
-  // "path:line: 'token': what; hint", kBadInput; a long or unprintable token is made short and
-  // printable.
+  // Returns kBadInput with "path:line: 'token': what; hint". A long or unprintable token is
+  // shortened and made printable.
   Error Bad(std::string_view token, const std::string& what_and_fix) const;
 };
 
-// Fills name, user, host and port from "[USER@]NAME[:PORT]", where NAME may be an IPv6 address, in
-// brackets before a port.
+// Fills name, user, host and port from "[USER@]NAME[:PORT]". NAME may be an IPv6 address, in
+// brackets if a port follows.
 Result<void> ParseHostName(std::string_view token, const Place& place, Host& host);
 
-// The same of its parts, each a token of its own.
+// Parse the parts of such a name, each given as a separate token.
 Result<void> CheckAddress(std::string_view text, const Place& place);  // without port or brackets
 Result<void> CheckUser(std::string_view text, const Place& place);
 Result<int> ParsePort(std::string_view digits, std::string_view token, const Place& place);
-// `word` is what stands in the file for the number `digits`.
+// `word` is the text in the file that contains the number `digits`; it is used in messages.
 Result<int> ParseSlotCount(std::string_view digits, std::string_view word, const Place& place);
 
-// The hosts of a file, in its order.
+// The hosts of a file, in their order.
 class HostList {
  public:
-  // Refuses a host that leads to the same SSH server, or has the same name, as one before it.
+  // Adds a host. Fails if an earlier host has the same SSH server or the same name.
   Result<void> Add(Host host, const Place& place);
-  // An error without any host. Once.
+  // Returns the hosts; fails if there are none. Call once.
   Result<std::vector<Host>> Take(const std::string& path, const std::string& hint);
 
  private:

@@ -20,10 +20,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxExpandedBytes = 4 * kMaxHostfileBytes;  // of all values, aliases expanded
-constexpr size_t kValueBytes = 16;                           // what a value counts besides its text
-constexpr size_t kMaxDepth = 8;                              // a host's env takes four
-constexpr size_t kMaxVariableBytes = 128 << 10;  // of NAME=VALUE: what Linux lets a program have
+constexpr size_t kMaxExpandedBytes =
+    4 * kMaxHostfileBytes;                       // limit of all values with aliases expanded
+constexpr size_t kValueBytes = 16;               // size that a value counts in addition to its text
+constexpr size_t kMaxDepth = 8;                  // limit of nesting; a host's env needs four levels
+constexpr size_t kMaxVariableBytes = 128 << 10;  // limit of NAME=VALUE, as in Linux
 constexpr char kForm[] = "write '- name: NAME' and below it 'slots: N' for each node";
 const std::vector<std::string> kKeys = {"name",   "address", "port",        "user", "slots",
                                         "labels", "env",     "environment", "spare"};
@@ -31,19 +32,19 @@ const std::vector<std::string> kKeys = {"name",   "address", "port",        "use
 struct Value;
 using ValuePtr = std::shared_ptr<const Value>;  // shared by its aliases
 
-// What the file says, with places.
+// A value of the file, with its position.
 struct Value {
   enum class Kind { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
   int line = 0;
-  std::string text;                                  // kScalar, as written
-  std::vector<ValuePtr> items;                       // kList
-  std::vector<std::pair<ValuePtr, ValuePtr>> pairs;  // kMap; a key is a scalar
-  size_t bytes = 0;                                  // all of it, aliases expanded
+  std::string text;                                  // kScalar: its text
+  std::vector<ValuePtr> items;                       // kList: its elements
+  std::vector<std::pair<ValuePtr, ValuePtr>> pairs;  // kMap: its entries; keys are scalars
+  size_t bytes = 0;                                  // size with aliases expanded
   size_t height = 0;                                 // levels of lists and maps
 };
 
-// What was wrong and where, thrown through yaml-cpp's parser and caught in Parse.
+// An error and its position. It is thrown through yaml-cpp's parser and caught in Parse.
 struct BadYaml {
   int line;
   std::string token;
@@ -53,7 +54,7 @@ struct BadYaml {
 // Builds a Value from the parser's events.
 class ValueBuilder : public YAML::EventHandler {
  public:
-  // Null for an empty document.
+  // Returns null for an empty document.
   ValuePtr Take() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -92,7 +93,7 @@ class ValueBuilder : public YAML::EventHandler {
   struct Container {
     std::shared_ptr<Value> value;
     YAML::anchor_t anchor;
-    ValuePtr key;  // of a map, when its value is next
+    ValuePtr key;  // kMap: the key of the value that follows
   };
 
   static std::shared_ptr<Value> New(Value::Kind kind, const YAML::Mark& mark) {
@@ -158,14 +159,14 @@ class ValueBuilder : public YAML::EventHandler {
   std::map<YAML::anchor_t, ValuePtr> anchors_;
 };
 
-// What stands in the text at a mark, to its line's end.
+// Returns the text from a mark to the end of its line.
 std::string TokenAt(std::string_view text, const YAML::Mark& mark) {
   if (mark.is_null() || static_cast<size_t>(mark.pos) >= text.size()) return "";
   text.remove_prefix(static_cast<size_t>(mark.pos));
   return std::string(text.substr(0, text.find_first_of("\r\n")));
 }
 
-// yaml-cpp's exceptions end here.
+// Catches yaml-cpp's exceptions.
 Result<ValuePtr> Parse(std::string_view text, const std::string& path) {
   ValueBuilder builder;
   try {
@@ -302,7 +303,7 @@ class HostReader {
   Host host_;
 };
 
-// The list of hosts; null: the file says nothing.
+// Returns the list of hosts, or null if the file is empty.
 Result<const Value*> FindList(const Value& root, const std::string& path) {
   const Place place{path, root.line};
   if (root.kind == Value::Kind::kNull) return nullptr;

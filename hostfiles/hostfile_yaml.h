@@ -1,4 +1,4 @@
-// The hostfile's YAML form, which says more of a node than a line can:
+// The hostfile's YAML format, which can describe a node in more detail:
 //   hosts:
 //     - name: node1             # in messages and for --include; default: the address
 //       address: 10.0.0.1       # name, alias in ssh_config, or IP address; default: the name
@@ -6,9 +6,9 @@
 //       user: alice
 //       slots: 8
 //       labels: {rack: a7}      # shown with the node
-//       env: {NCCL_SOCKET_IFNAME: eth1}  # of its ranks; `environment` is the same
+//       env: {NCCL_SOCKET_IFNAME: eth1}  # for its ranks; `environment` is a synonym
 //       spare: true
-// The top level may be that list itself. The edge to yaml-cpp.
+// The top level may be the list itself. Uses yaml-cpp.
 #pragma once
 
 #include <string>
@@ -20,11 +20,12 @@
 
 namespace dslaunch {
 
-// By the file's name (.yaml, .yml), or else by how its first line that says something begins: with
-// `hosts:`, `-`, `---`, `{` or `%`, as no line of the text form can.
+// Returns whether a file has the YAML format: by its name (.yaml, .yml), otherwise by its first
+// line that is neither empty nor a comment, which begins with `hosts:`, `-`, `---`, `{` or `%`,
+// unlike any line of the text format.
 bool IsYamlHostfile(std::string_view text, const std::string& path);
 
-// As ParseHostfile. Bounded in depth and in size, aliases included.
+// Parses like ParseHostfile(). Depth and size are limited, with aliases expanded.
 Result<std::vector<Host>> ParseYamlHostfile(std::string_view text, const std::string& path);
 
 }  // namespace dslaunch

@@ -5,9 +5,9 @@
 namespace dslaunch {
 namespace {
 
-// A user who presses Ctrl-C again and again sends as many.
+// More than a user sends who presses Ctrl-C again and again.
 constexpr uint32_t kMostStops = 100;
-// Heartbeats, and one or two for each rank.
+// Enough for heartbeats and one or two messages for each rank.
 constexpr uint32_t kMostMessagesPerSecond = 1'000;
 
 }  // namespace

@@ -15,7 +15,7 @@ class RendezvousClient::Stream final
         on_message_(std::move(on_message)),
         on_end_(std::move(on_end)) {
     stub_->async()->Attend(&context_, this);
-    AddHold();  // Send may begin to write at any time, until closed_
+    AddHold();  // Send() may begin a write at any time until closed_
     StartRead(&incoming_);
     StartCall();
   }
@@ -23,7 +23,7 @@ class RendezvousClient::Stream final
   ~Stream() override {
     context_.TryCancel();
     const MutexLock lock(mutex_);
-    // Bounded: a cancelled call ends.
+    // Bounded, because a cancelled call ends.
     done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
   }
 
@@ -36,8 +36,8 @@ class RendezvousClient::Stream final
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      // Nothing can be written any more either; without this a write in flight would hold the
-      // stream open.
+      // Writing has failed too. Without the cancellation a pending write would keep the stream
+      // open.
       context_.TryCancel();
       {
         const MutexLock lock(mutex_);

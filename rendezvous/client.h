@@ -13,7 +13,8 @@ namespace dslaunch {
 
 class RendezvousClient {
  public:
-  // Both are called on gRPC's threads, one at a time; on_end is last, once, also after Close().
+  // Both callbacks run on gRPC's threads, one at a time. on_end is called once, as the last one,
+  // also when the destructor cancels the stream.
   using OnMessage = std::function<void(pb::RendezvousMessage)>;
   using OnEnd = std::function<void(std::string why)>;
 
@@ -21,7 +22,7 @@ class RendezvousClient {
   // Cancels the stream and waits for on_end.
   ~RendezvousClient();
 
-  // Queues a message; void once the stream has ended. Thread-safe.
+  // Queues a message; does nothing after the end of the stream. Thread-safe.
   void Send(pb::AgentMessage message);
 
  private:

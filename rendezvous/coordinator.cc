@@ -12,19 +12,19 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMostNamed = 5;      // nodes in a sentence
-constexpr size_t kMostInspected = 8;  // ranks, when others have timed out
+constexpr size_t kMostNamed = 5;      // limit of nodes named in a sentence
+constexpr size_t kMostInspected = 8;  // limit of ranks inspected after others timed out
 
-// Only so many nodes may host the next rendezvous. Their addresses go to every node, so the bytes
-// would otherwise grow with the square of the number of nodes.
+// Limits the nodes that may host the next rendezvous. Their addresses go to every node, so the
+// traffic would otherwise grow with the square of the number of nodes.
 constexpr size_t kMostPeers = 256;
 
-// From the first victim to the end of the attempt. A Python program that leaves the process group
-// before it ends needs up to about a second for the rest of its end.
+// Time from the first victim's failure to the end of the attempt. A Python program that leaves the
+// process group before it exits needs up to about a second for the rest of its exit.
 constexpr milliseconds kSettle(2'000);
 
-// For all nodes to be empty: a little later than they give up themselves, so that they can say what
-// is left.
+// Returns the time for all nodes to become empty: a little longer than the nodes' own limits, so
+// that they can report which processes are left.
 milliseconds EmptyingLimit(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
 }
@@ -51,7 +51,8 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
   if (!options_.voters.empty())
     majority_.emplace(options_.voters, options_.nodes.size(), options_.majority);
   if (options_.attempt == 0) return;
-  // The attempts before are another's; what counts of them is that they ended, and by what.
+  // Earlier attempts belong to another rendezvous; only their number and the cause of their end
+  // count.
   attempt_ = options_.attempt;
   const pb::Cause& cause = options_.attempt_ended_by;
   ended_.assign(options_.restarts, {cause, now - milliseconds(options_.policy.cooldown_ms()), {}});
@@ -88,7 +89,7 @@ void Coordinator::Update(Participant& participant, Change change) {
   if (before && !IsAwaited(participant)) --awaited_;
 }
 
-// --- What agents say ---
+// --- Messages of agents ---
 
 std::vector<Outgoing> Coordinator::OnMessage(SessionId session, const pb::AgentMessage& message,
                                              Clock::time_point now) {
@@ -130,7 +131,7 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                                : MakeCause(pb::Cause::START_FAILED, index, ExitCode::kTimedOut,
                                            NodeName(index) + " joined too late"));
   }
-  // While the job forms DecideQuorum says so, and ends it; later it must not.
+  // While the job forms, DecideQuorum reports this and ends the job; later it must not end it.
   if (phase_ != Phase::kJoining && !options_.may_share_machine) {
     for (const Participant& other : Joined()) {
       if (!other.lost_in && other.member.identity == message.join().identity()) {
@@ -154,9 +155,9 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
   const bool is_twin = !identities_.insert(participant.member.identity).second;
   sessions_.emplace(session, index);
   OnLateJoin(index, now);
-  // Its vote may be needed before it gets ranks.
+  // A majority may need the node before it gets ranks.
   if (majority_ && phase_ != Phase::kJoining) SendPeers(&participant);
-  // A decision looks at all nodes: while many are still to come, most joins change nothing.
+  // A decision examines all nodes, and most joins change nothing while many nodes are missing.
   if (still_expected_ > 0 && !options_.nodes[index].spare()) --still_expected_;
   if (phase_ != Phase::kJoining || still_expected_ == 0 || is_twin) TryToForm(now);
 }
@@ -165,7 +166,7 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
   if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
   const bool has_room = PickMembers(UsableMembers(), quorum_options_).size() > members_.size();
-  // Once a node is done with its ranks, another start would only cost time.
+  // Once a node's ranks have finished, another start would only waste time.
   const bool near_end = std::ranges::any_of(
       Joined(), [](const Participant& other) { return other.in_attempt && other.finished; });
   if (options_.policy.on_join() == pb::Policy::AT_ONCE && has_room && !near_end) {
@@ -175,7 +176,7 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
   if (!options_.nodes[node_index].spare()) Notify(NodeName(node_index) + LateJoinText(has_room));
 }
 
-// torchrun restarts the ranks for a node that joins.
+// torchrun restarts the ranks for a joining node.
 std::string Coordinator::LateJoinText(bool has_room) const {
   constexpr char kAtOnce[] =
       "; --on_join now restarts all ranks for a node that joins, as torchrun does";
@@ -190,7 +191,7 @@ std::string Coordinator::LateJoinText(bool has_room) const {
 void Coordinator::Handle(Participant& participant, const pb::AgentMessage& message,
                          Clock::time_point now) {
   if (IsOutdated(participant, message)) return RefuseOutdated(participant.session, message);
-  // What an agent without ranks says of them is void.
+  // An agent without ranks reports nothing about them that counts.
   const bool current = participant.in_attempt && message.attempt() == attempt_;
   switch (message.message_case()) {
     case pb::AgentMessage::kHeartbeat:
@@ -241,7 +242,7 @@ bool Coordinator::IsOutdated(const Participant& participant,
     case pb::AgentMessage::kWorkerFailed:
       return true;
     case pb::AgentMessage::kDrained:
-      return participant.in_attempt;  // a spare has no attempt that it could name
+      return participant.in_attempt;  // a spare knows no attempt number
     default:
       return false;
   }
@@ -275,7 +276,7 @@ void Coordinator::OnHeartbeat(Participant& participant, const pb::AgentMessage& 
   if (!participant.in_attempt || message.attempt() != attempt_) return;
   for (const pb::RankProgress& rank : message.heartbeat().ranks()) {
     if (rank.rank() - participant.first_rank >= participant.member.slots)
-      continue;  // not one of its own
+      continue;  // not one of its own ranks
     const auto [known, is_new] = participant.progress.try_emplace(rank.rank());
     Progress& progress = known->second;
     if (is_new) progress.first_step = rank.step();
@@ -321,12 +322,12 @@ void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFaile
   if (failed.tolerated() && rank >= 0) return OnToleratedLoss(participant, report, now);
   reports_.push_back(report);
   if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
-  // What a victim is a victim of may be about to be reported.
+  // Waits for other reports, because the failure that made this rank a victim may be reported soon.
   if (!failed.cause().victim() || reports_.size() >= CountRunning()) return EndAttempt(now);
   if (!settle_by_) settle_by_ = now + kSettle;
 }
 
-// It ends the attempt only where no rank is left that could end well.
+// A tolerated loss ends the attempt only if no rank is left that could succeed.
 void Coordinator::OnToleratedLoss(Participant& participant, const FailureReport& report,
                                   Clock::time_point now) {
   if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
@@ -346,7 +347,8 @@ void Coordinator::OnToleratedLoss(Participant& participant, const FailureReport&
          "; the job goes on without it");
 }
 
-// Its agent ends it, and reports that as a loss that is tolerated. By itself it might never end.
+// The agent of the lost rank kills it and reports a tolerated loss; by itself the rank might never
+// end.
 void Coordinator::OnRankLost(uint32_t rank) {
   for (const Participant& participant : Joined()) {
     if (!participant.in_attempt || participant.lost_in ||
@@ -358,7 +360,7 @@ void Coordinator::OnRankLost(uint32_t rank) {
   }
 }
 
-// Nodes whose ranks have not noticed MPI are the ones that matter: their ranks have to use it too.
+// The other nodes are notified because each of their ranks has to use MPI too.
 void Coordinator::OnMpiBegun(const Participant& sender) {
   if (std::exchange(mpi_has_begun_, true)) return;
   pb::RendezvousMessage message;
@@ -383,11 +385,12 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   if (phase_ == Phase::kCompleted || (cause_ && IsSuccess(*cause_))) return;
   const uint32_t index = participant.member.node_index;
   const pb::Cause::Kind kind = cause.kind();
-  // Without the rendezvous' own node there is no rendezvous. Another node that cannot go on leaves.
+  // Without the rendezvous node there is no rendezvous. Any other node that cannot continue leaves.
   const bool ends_job = phase_ == Phase::kJoining || index == options_.rendezvous_node ||
                         kind == pb::Cause::INTERRUPTED ||
                         (participant.in_attempt && kind == pb::Cause::INTERNAL);
-  const bool is_repeated = std::exchange(participant.leaving, true);  // once torn down it is empty
+  const bool is_repeated =
+      std::exchange(participant.leaving, true);  // a leaving node is empty once torn down
   if (is_repeated && !ends_job) return;
   EnterPhase(phase_);
   if (kind == pb::Cause::NODE_LEFT && !ends_job) return OnLeave(participant, cause, now);
@@ -395,7 +398,7 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   *told.mutable_cause() = cause;
   const FailureReport report = ReportOf(told, index, now);
   if (ends_job && (phase_ == Phase::kDraining || phase_ == Phase::kWaiting)) {
-    // What ended the last attempt was about to be repaired.
+    // The cause of the last attempt's end was about to be repaired by another attempt.
     reports_.clear();
     cause_is_final_ = true;
     return Stop(cause, now);
@@ -407,7 +410,7 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   Notify(NodeName(index) + " leaves the job: " + cause.message());
 }
 
-// Nothing has failed, so another attempt without it costs no restart.
+// Nothing has failed, so another attempt without the node costs no restart.
 void Coordinator::OnLeave(Participant& participant, const pb::Cause& cause, Clock::time_point now) {
   if (participant.in_attempt && (phase_ == Phase::kStarting || phase_ == Phase::kRunning)) {
     ended_.push_back({pb::Cause(), now, BestStep()});
@@ -416,8 +419,8 @@ void Coordinator::OnLeave(Participant& participant, const pb::Cause& cause, Cloc
   Notify(cause.message());
 }
 
-// A connection that was reset is one node's. Where the connections of all nodes broke, the front
-// end was killed: it does not come back, and the ranks end now, without the time to wait for it.
+// A single broken connection is one node's problem. If the connections of all nodes broke, the
+// front end was killed and will not return, so the ranks end now, without waiting for it.
 void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken) {
   const bool was_broken = std::exchange(participant.front_end_link_is_broken, is_broken);
   if (!is_broken) {
@@ -433,7 +436,7 @@ void Coordinator::OnFrontEndConnection(Participant& participant, bool is_broken)
   Broadcast(message);
 }
 
-// One line, because a relay's connection is that of many nodes.
+// Reports in one line, because one relay may carry the connections of many nodes.
 void Coordinator::NotifyOfReconnected() {
   if (reconnected_.empty()) return;
   const std::vector<std::string> names = std::exchange(reconnected_, {});
@@ -464,20 +467,21 @@ std::vector<Outgoing> Coordinator::Disconnect(SessionId session, const std::stri
 void Coordinator::TryToForm(Clock::time_point now) {
   const bool next = phase_ == Phase::kWaiting && now >= not_before_;
   if (phase_ != Phase::kJoining && !next) return;
-  // The first one has the front end behind it.
+  // The first attempt needs no majority, because the front end started it.
   if (attempt_ > 0 && !HasMajority()) {
     if (now < quorum_options_.join_deadline) return;
     const std::string why = std::to_string(options_.majority) + " of " +
                             std::to_string(options_.voters.size()) +
                             " nodes are a majority, and fewer are here";
     Notify("no restart: " + why);
-    // Nothing has failed where the last attempt ended for a node that joined or left.
+    // If the last attempt ended for a node that joined or left, nothing has failed.
     return Stop(reports_.empty() ? MakeNodeCause(pb::Cause::TIMED_OUT, options_.rendezvous_node,
                                                  ExitCode::kTimedOut, why)
                                  : ChooseFirstCause(reports_).cause,
                 now);
   }
-  // A suspect is soon heard again, or lost: another attempt with it would cost another restart.
+  // A suspect will soon send a heartbeat or be lost. Another attempt with it would then cost
+  // another restart.
   if (next && std::ranges::any_of(Joined(), [](const Participant& participant) {
         return participant.suspect && participant.IsUsable();
       }))
@@ -494,7 +498,7 @@ void Coordinator::TryToForm(Clock::time_point now) {
 
 bool Coordinator::HasMajority() const {
   if (!majority_) return true;
-  // Whom it has given up counts for nothing, though its lease has not run out yet.
+  // A node that is lost does not count, although its lease may not have expired yet.
   const auto here = std::ranges::count_if(options_.voters, [this](uint32_t voter) {
     return participants_[voter].has_joined && participants_[voter].IsUsable();
   });
@@ -524,7 +528,7 @@ void Coordinator::SendPeers(const Participant* only) {
     peer.set_endpoint(JoinHostPort(address.empty() ? "127.0.0.1" : address,
                                    static_cast<int>(participant.member.link_port)));
   }
-  // Each knows this node by the address by which it came.
+  // Each node knows this node by the address through which it connected.
   const auto own = std::ranges::find_if(
       *message.mutable_peers()->mutable_peers(),
       [this](const pb::Peer& peer) { return peer.node_index() == options_.rendezvous_node; });
@@ -588,7 +592,8 @@ void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
     all_ready.mutable_all_ready();
     Broadcast(all_ready);
   }
-  // The other nodes may continue with another attempt once the lease is over.
+  // Not after the lease has expired, because the other nodes may then continue with another
+  // attempt.
   if (phase_ == Phase::kRunning && awaited_ == 0 && !IsLeaseOver()) Stop(pb::Cause(), now);
 }
 
@@ -624,7 +629,7 @@ void Coordinator::Drain(const pb::Cause& cause, const std::string& reason, milli
 void Coordinator::WaitIfAllDrained(Clock::time_point now) {
   if (phase_ != Phase::kDraining || awaited_ > 0) return;
   EnterPhase(Phase::kWaiting);
-  // What was reported since may say better whose fault it was.
+  // Later reports may identify the cause better.
   pb::Cause& cause = ended_.back().cause;
   if (!IsSuccess(cause)) cause = ResolveCause(cause).cause;
   not_before_ = now + delay_;
@@ -725,7 +730,7 @@ void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::strin
   const bool is_rendezvous = std::ranges::any_of(lost, [this](const Participant* participant) {
     return participant->member.node_index == options_.rendezvous_node;
   });
-  // After success too: all its ranks had succeeded, but nobody can say that it is empty.
+  // After success too: all its ranks succeeded, but it is unknown whether the node is empty.
   if (!cause_is_final_)
     reports_.push_back(ReportSince(cause, cause.node_index(), lost.front()->last_seen, now));
   if (phase_ == Phase::kStopping) return;
@@ -784,7 +789,7 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
   EndAttempt(now);
 }
 
-// It ends the job, whatever else was about to be repaired.
+// The time limit ends the job, even if another attempt was about to begin.
 void Coordinator::CheckTimeLimit(Clock::time_point now) {
   if (!time_limit_ || now < *time_limit_ || phase_ == Phase::kStopping) return;
   reports_.clear();
@@ -848,7 +853,7 @@ void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
   Stop(cause, now);
 }
 
-// A node leaves out those that have succeeded, which it alone knows.
+// A node skips the ranks that have succeeded, which only it knows.
 void Coordinator::InspectRunning() {
   std::set<int> failed;
   for (const FailureReport& report : reports_) failed.insert(report.cause.rank());
@@ -870,7 +875,7 @@ void Coordinator::InspectRunning() {
   }
 }
 
-// --- Small things ---
+// --- Helpers ---
 
 std::vector<Member> Coordinator::UsableMembers() const {
   std::vector<Member> members;
@@ -914,7 +919,7 @@ pb::Cause Coordinator::LossOf(uint32_t node_index, const std::string& why) const
                        NodeName(node_index) + " was lost: " + why);
 }
 
-// What an agent says is no success, and about a node of the job.
+// Returns the reported cause, corrected so that it is not success and names a node of the job.
 pb::Cause Coordinator::CauseReportedBy(const Participant& participant, pb::Cause cause) const {
   const uint32_t index = participant.member.node_index;
   if (IsSuccess(cause)) {

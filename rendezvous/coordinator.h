@@ -1,12 +1,12 @@
-// The rendezvous without a network: its answers to each message, disconnection and tick. Pure:
-// no clock, no threads, no I/O; the gRPC server, tests and simulators drive it.
+// The rendezvous without a network: its responses to each message, disconnection and tick. Pure: no
+// clock, threads or I/O; the gRPC server, tests and simulators drive it.
 //
-//   joining -> starting -> running -> stopping -> completed   when nothing fails, or nothing may
+//   joining -> starting -> running -> stopping -> completed   without failures, or without restarts
 //                 ^          |
-//              waiting <- draining                             when policy allows another attempt
+//              waiting <- draining                             if the policy allows another attempt
 //
-// Whatever ends an attempt goes through EndAttempt, which asks DecideRestart; whoever gets ranks in
-// the next one is picked by DecideQuorum. Ranks are given in Form alone, once for each attempt.
+// Every end of an attempt goes through EndAttempt, which calls DecideRestart; DecideQuorum picks
+// the nodes that get ranks in the next attempt. Only Form assigns ranks, once per attempt.
 // Participants without ranks are spares: they drain and tear down with the others, but nothing else
 // waits for them.
 #pragma once
@@ -36,47 +36,47 @@ struct CoordinatorOptions {
   std::string job_id;
   std::vector<pb::Node> nodes;
   pb::Timeouts timeouts;
-  bool may_share_machine = false;  // equal identities are no error
+  bool may_share_machine = false;  // equal identities are not an error
   pb::Policy policy;
-  uint32_t rendezvous_node = 0;        // whose agent runs this and gets the notices for the user
-  std::vector<uint32_t> absent_nodes;  // could not be reached at the start
-  milliseconds age{0};                 // of the job, which its time limit counts
-  // After a failover: the newest attempt of the lost rendezvous, the restarts used up, and why that
-  // attempt ended.
+  uint32_t rendezvous_node = 0;  // node whose agent runs this and gets the notices for the user
+  std::vector<uint32_t> absent_nodes;  // nodes that were unreachable at the start
+  milliseconds age{0};                 // age of the job, which counts towards its time limit
+  // After a failover: the newest attempt of the lost rendezvous, the restarts used, and the cause
+  // of that attempt's end.
   uint64_t attempt = 0;
   uint32_t restarts = 0;
   pb::Cause attempt_ended_by;
-  // Of a job without a front end: the nodes of which `majority` have to hear this rendezvous for
-  // another attempt (rendezvous/majority.h). Empty: none have to.
+  // For a job without a front end: the nodes of which `majority` have to receive this rendezvous'
+  // heartbeats before another attempt begins (rendezvous/majority.h). Empty: no majority is needed.
   std::vector<uint32_t> voters;
   size_t majority = 0;
 };
 
-// One agent's connection; chosen by the caller, never used twice.
+// Identifies one agent's connection; chosen by the caller and never reused.
 using SessionId = uint64_t;
 
 struct Outgoing {
   SessionId session = 0;
   pb::RendezvousMessage message;
-  bool end_session = false;  // nothing follows on this session
+  bool end_session = false;  // the session ends after this message
 };
 
 class Coordinator {
  public:
-  // The join time-out runs from `now`.
+  // The join timeout starts at `now`.
   Coordinator(CoordinatorOptions options, Clock::time_point now);
 
-  // To be called before an event, where there are voters.
+  // Sets the time for leases. Call it before each event if there are voters.
   void SetBootTime(BootClock::time_point now) { boot_now_ = now; }
 
-  // Each returns what to send, in order.
+  // Each returns the messages to send, in order.
   std::vector<Outgoing> OnMessage(SessionId session, const pb::AgentMessage& message,
                                   Clock::time_point now);
   std::vector<Outgoing> OnDisconnect(SessionId session, Clock::time_point now);
-  // Its agent sent `what`, which no agent sends, and is disconnected.
+  // Handles an agent that sent an invalid message, described by `what`; it is disconnected.
   std::vector<Outgoing> OnBrokenRules(SessionId session, const std::string& what,
                                       Clock::time_point now);
-  // Call it at least as often as half a heartbeat.
+  // Call it at least every half heartbeat.
   std::vector<Outgoing> OnTick(Clock::time_point now);
 
   enum class Phase { kJoining, kStarting, kRunning, kDraining, kWaiting, kStopping, kCompleted };
@@ -89,7 +89,7 @@ class Coordinator {
 
   struct Progress {
     RankSteps steps;
-    uint64_t first_step = 0;  // heard of in this attempt
+    uint64_t first_step = 0;  // first step reported in this attempt
   };
 
   struct Participant {
@@ -97,38 +97,38 @@ class Coordinator {
     bool has_joined = false;
     Clock::time_point last_seen;
     bool suspect = false;
-    std::optional<uint64_t> lost_in;        // the attempt
-    bool leaving = false;                   // it cannot go on, and tears down by itself
+    std::optional<uint64_t> lost_in;        // attempt in which the node was lost
+    bool leaving = false;                   // cannot continue, and tears down by itself
     bool front_end_link_is_broken = false;  // its connection to the front end broke
-    bool has_left_processes = false;        // that could not be ended: no place for new ranks
+    bool has_left_processes = false;  // processes of it could not be ended, so it gets no new ranks
     bool torn_down = false;
-    bool saved = false;   // as TornDown said
+    bool saved = false;   // as reported in TornDown
     bool drained = true;  // false from Drain to its answer
-    // Of the current attempt:
+    // State of the current attempt:
     bool in_attempt = false;  // has ranks
     bool ready = false;
     bool finished = false;
     uint32_t first_rank = 0;
     std::map<uint32_t, Progress> progress;  // by rank
-    std::set<uint32_t> tolerated;           // ranks that are lost, while the others go on
-    // Last, so that what every message and barrier looks at lies close together.
+    std::set<uint32_t> tolerated;           // ranks that are lost while the others continue
+    // Last, so that the fields read for every message and barrier are close together in memory.
     Member member;
 
-    // Once it has to drain.
+    // For use while the attempt drains.
     bool IsDrained() const { return leaving ? torn_down : drained; }
     bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
   };
 
-  // Who has joined, in hostfile order.
+  // Returns the participants that have joined, in hostfile order.
   JoinedRange<Participant> Joined() { return {participants_.data(), participants_.size()}; }
   JoinedRange<const Participant> Joined() const {
     return {participants_.data(), participants_.size()};
   }
 
   void EnterPhase(Phase phase);
-  // Whether the barrier of this phase waits for it.
+  // Returns whether the barrier of this phase waits for the participant.
   bool IsAwaited(const Participant& participant) const;
-  // Makes a change that may end that.
+  // Applies a change that may end the barrier's wait for the participant.
   template <class Change>
   void Update(Participant& participant, Change change);
 
@@ -136,7 +136,7 @@ class Coordinator {
   void OnLateJoin(uint32_t node_index, Clock::time_point now);
   std::string LateJoinText(bool has_room) const;
   void Handle(Participant& participant, const pb::AgentMessage& message, Clock::time_point now);
-  // It is about an attempt that has ended.
+  // Returns whether the message is about an attempt that has ended.
   bool IsOutdated(const Participant& participant, const pb::AgentMessage& message) const;
   void RefuseOutdated(SessionId session, const pb::AgentMessage& message);
   void OnHeartbeat(Participant& participant, const pb::AgentMessage& message,
@@ -155,52 +155,53 @@ class Coordinator {
 
   void TryToForm(Clock::time_point now);
   bool HasMajority() const;
-  // The newest lease of a majority has run out, or the first, which begins when the front end
-  // leaves the job.
+  // Returns whether the newest lease of a majority has expired, or the first one, which begins when
+  // the front end detaches.
   bool IsLeaseOver() const;
-  // Where `only`, or each node, reaches the agents of the first ones.
+  // Sends the endpoints of the first agents to `only`, or to each node.
   void SendPeers(const Participant* only = nullptr);
   void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
-  // The ranks of the attempt on nodes where not all have succeeded, without those that are lost and
-  // tolerated.
+  // Returns the number of ranks of the attempt on nodes where not all ranks have succeeded, without
+  // lost ranks that are tolerated.
   size_t CountRunning() const;
-  // With what failed in it (reports_).
+  // Ends the attempt because of the failures in reports_.
   void EndAttempt(Clock::time_point now);
   void Drain(const pb::Cause& cause, const std::string& reason, milliseconds delay,
              Clock::time_point now);
   void WaitIfAllDrained(Clock::time_point now);
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CompleteIfTornDown(Clock::time_point now);
-  // Every rank of the attempt saved because it was asked to stop.
+  // Returns whether every rank of the attempt saved because it was asked to stop.
   bool AllSaved(const pb::Cause& cause) const;
-  // The first cause among all reports; the user gets a notice when it differs from `so_far`.
+  // Returns the first cause among all reports; notifies the user if it differs from `so_far`.
   FirstCause ResolveCause(const pb::Cause& so_far);
 
-  enum class Fence { kNo, kYes };  // whether its session may still be open
+  enum class Fence { kNo, kYes };  // whether the node's session may still be open
   void Lose(Participant& participant, const std::string& why, Fence fence, Clock::time_point now) {
     LoseTogether({&participant}, why, fence, now);
   }
-  // One cause, of which the first is named, ends one attempt.
+  // Declares several nodes lost with one cause, which names the first, and ends the attempt once.
   void LoseTogether(std::vector<Participant*> lost, const std::string& why, Fence fence,
                     Clock::time_point now);
   void OnLoss(const std::vector<Participant*>& lost, const std::string& why, Clock::time_point now);
   void CheckSilence(Clock::duration since_last_tick, Clock::time_point now);
-  // Whether the nodes that have been silent for too long are not lost yet, because this node may be
-  // the one that is cut off.
+  // Returns whether nodes that have been silent for too long are not yet to be declared lost,
+  // because this node may be the one that is cut off.
   bool MayBeCutOff(const std::vector<Participant*>& silent, const std::string& why,
                    Clock::time_point now);
   bool StopUnheard(const std::vector<Participant*>& silent, Clock::time_point now);
-  // Whether the nodes that were heard shortly before `now` cannot go on without the others.
+  // Returns whether the nodes heard from shortly before `now` are too few to continue without the
+  // others.
   bool HearsTooFew(Clock::time_point now) const;
-  // "node2 was lost: `why`; node3 too".
+  // Returns "node2 was lost: `why`; node3 too".
   pb::Cause LossOfAll(const std::vector<Participant*>& lost, const std::string& why) const;
   void CheckBarrierTimes(Clock::time_point now);
   void CheckTimeLimit(Clock::time_point now);
   void LoseNodesNotDrained(Clock::time_point now);
   void CheckProgress(Clock::time_point now);
   void OnHang(const HangDecision& decision, Clock::time_point now);
-  // Asks the nodes what the ranks do that have not failed in this attempt.
+  // Requests a report of what the ranks do that have not failed in this attempt.
   void InspectRunning();
 
   std::vector<Member> UsableMembers() const;
@@ -210,7 +211,7 @@ class Coordinator {
                           std::string message) const;
   pb::Cause LossOf(uint32_t node_index, const std::string& why) const;
   pb::Cause CauseReportedBy(const Participant& participant, pb::Cause cause) const;
-  void Notify(const std::string& text);  // the user
+  void Notify(const std::string& text);  // sends a notice to the user
   void Refuse(SessionId session, const pb::Cause& cause);
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
   void Broadcast(const pb::RendezvousMessage& message);
@@ -219,34 +220,38 @@ class Coordinator {
   const CoordinatorOptions options_;
   QuorumOptions quorum_options_;
   Phase phase_ = Phase::kJoining;
-  size_t awaited_ = 0;         // participants for whom IsAwaited; a barrier must not look at each
-  size_t still_expected_ = 0;  // nodes without which DecideQuorum cannot but wait: kJoining
-  std::unordered_set<std::string> identities_;  // of all that have joined
-  uint64_t attempt_ = 0;                        // of the ranks assigned last; 0 before the first
-  std::vector<uint32_t> members_;               // nodes with ranks in it
-  std::vector<EndedAttempt> ended_;             // oldest first
-  // By node index; of each node the newest. What is looked at for every message is found in one
-  // step, however many there are.
+  size_t awaited_ =
+      0;  // number of participants for which IsAwaited() is true, so a barrier need not check each
+  size_t still_expected_ = 0;  // kJoining: nodes without which DecideQuorum can only wait
+  std::unordered_set<std::string> identities_;  // identities of all nodes that have joined
+  uint64_t attempt_ = 0;             // attempt of the latest assignment; 0 before the first
+  std::vector<uint32_t> members_;    // nodes with ranks in attempt_
+  std::vector<EndedAttempt> ended_;  // oldest first
+  // The latest participant of each node, by node index. Lookups for each message take constant
+  // time, however many nodes there are.
   std::vector<Participant> participants_;
-  std::unordered_map<SessionId, uint32_t> sessions_;  // of participants that are not lost
-  std::map<SessionId, pb::Cause> fenced_;  // sessions of lost ones that may still be open, and why
-  std::vector<FailureReport> reports_;     // of this attempt, in order of arrival
-  std::vector<FailureReport> tolerated_;   // the same of losses that end no attempt
-  std::optional<Clock::time_point> settle_by_;  // only victims have failed; then the attempt ends
-  bool cause_is_final_ = false;           // what fails from now on is no cause of the job's end
-  std::optional<pb::Cause> cause_;        // set when stopping; kind NONE for success
-  bool hang_is_reported_ = false;         // since the last step
-  bool mpi_has_begun_ = false;            // in this attempt
-  std::vector<std::string> reconnected_;  // nodes whose front end is back, since the last tick
-  // When CutOff was sent, while most of the other nodes are silent.
+  std::unordered_map<SessionId, uint32_t> sessions_;  // sessions of participants that are not lost
+  std::map<SessionId, pb::Cause>
+      fenced_;  // open sessions of lost participants, and why they were lost
+  std::vector<FailureReport> reports_;    // failures in this attempt, in order of arrival
+  std::vector<FailureReport> tolerated_;  // losses that end no attempt, in order of arrival
+  std::optional<Clock::time_point>
+      settle_by_;                // set if only victims have failed; the attempt ends at this time
+  bool cause_is_final_ = false;  // later failures do not change the job's cause
+  std::optional<pb::Cause> cause_;        // set when stopping; NONE for success
+  bool hang_is_reported_ = false;         // true since the last step
+  bool mpi_has_begun_ = false;            // true if a rank uses MPI in this attempt
+  std::vector<std::string> reconnected_;  // nodes whose front end reconnected since the last tick
+  // When CutOff was sent; set while most of the other nodes are silent.
   std::optional<Clock::time_point> cut_off_at_;
   Clock::time_point last_tick_;
-  std::optional<Clock::time_point> time_limit_;  // none: there is no limit
-  Clock::time_point barrier_deadline_;           // of kStarting, kDraining and kStopping
-  milliseconds delay_{0};                        // of kWaiting
-  Clock::time_point not_before_;                 // may the next attempt begin: kWaiting
+  std::optional<Clock::time_point> time_limit_;  // nullopt: no limit
+  Clock::time_point barrier_deadline_;           // used in kStarting, kDraining and kStopping
+  milliseconds delay_{0};                        // used in kWaiting
+  Clock::time_point not_before_;  // earliest start of the next attempt; used in kWaiting
   std::optional<Majority> majority_;
-  std::optional<BootClock::time_point> first_ready_at_;  // all ranks of an attempt
+  std::optional<BootClock::time_point>
+      first_ready_at_;  // when all ranks of an attempt were first ready
   BootClock::time_point boot_now_;
   std::vector<Outgoing> out_;
 };

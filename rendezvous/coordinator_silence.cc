@@ -1,5 +1,4 @@
-// Nodes that are silent for too long: which are lost, and when this node may be the one that is cut
-// off.
+// Decides which silent nodes are lost, and when this node may be the one that is cut off.
 #include <algorithm>
 #include <utility>
 
@@ -9,15 +8,16 @@
 namespace dslaunch {
 namespace {
 
-// Nodes that are cut off at the same time were not heard at the same time: a heartbeat may be due,
-// and another is late because a packet was lost. A node that has been silent for so long may have
-// been cut off with one that has been silent for SilenceLimit.
+// Returns a shorter limit of silence. Nodes that are cut off together do not fall silent at exactly
+// the same time: one's heartbeat was just due, and another's is late because a packet was lost. A
+// node that has been silent for this long may have been cut off together with one that has reached
+// SilenceLimit.
 milliseconds FadesAfter(const pb::Timeouts& timeouts) { return SilenceLimit(timeouts) / 2; }
 
 }  // namespace
 
-// A tick that is late by half of a limit means that this process could not run: the messages of the
-// agents are still unread, and no node is suspected.
+// A tick that is late by half of a limit means that this process could not run. The agents'
+// messages are then still unread, so no node is suspected.
 void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_point now) {
   const milliseconds dead(options_.timeouts.dead_ms());
   const milliseconds suspect(options_.timeouts.suspect_ms());
@@ -42,8 +42,8 @@ void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_poin
   if (!MayBeCutOff(lost, why, now)) LoseTogether(std::move(lost), why, Fence::kYes, now);
 }
 
-// To refuse the silent nodes would end them, though they may be healthy and have a front end, or a
-// majority, that continues the job without this node.
+// Refusing the silent nodes would end them although they may be healthy, with a front end or a
+// majority that can continue the job without this node.
 bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std::string& why,
                               Clock::time_point now) {
   const bool has_ranks = phase_ >= Phase::kStarting && phase_ <= Phase::kWaiting;
@@ -53,7 +53,7 @@ bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std
     cut_off_at_.reset();
     return false;
   }
-  // The others are about to be silent for as long, unless one of them is heard.
+  // The other nodes will reach the limit soon unless one of them sends a heartbeat.
   const milliseconds limit = SilenceLimit(options_.timeouts);
   const bool all_are_silent = std::ranges::all_of(Joined(), [&](const Participant& participant) {
     return participant.lost_in || now - participant.last_seen < FadesAfter(options_.timeouts) ||
@@ -67,12 +67,14 @@ bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std
     *message.mutable_cut_off()->mutable_cause() = LossOfAll(silent, why);
     Send(own.session, std::move(message));
   }
-  // Its agent leaves at once, and this rendezvous ends with that, unless no other can be chosen.
+  // This node's agent ends the rendezvous at once if another one can be chosen; otherwise the nodes
+  // are lost after one heartbeat.
   return now - *cut_off_at_ < milliseconds(options_.timeouts.heartbeat_ms());
 }
 
-// Ends a job that may not restart. Where several nodes fell silent together the cause is this
-// node's view, because none of them is known to have failed. One silent node is lost as ever.
+// Ends a job that may not restart. If several nodes fell silent together, the cause is this node's
+// view, because none of them is known to have failed. A single silent node is declared lost as
+// usual.
 bool Coordinator::StopUnheard(const std::vector<Participant*>& silent, Clock::time_point now) {
   if (silent.size() < 2) return false;
   reports_.clear();
@@ -91,7 +93,7 @@ bool Coordinator::HearsTooFew(Clock::time_point now) const {
     return participant.has_joined && !participant.lost_in &&
            now - participant.last_seen < FadesAfter(options_.timeouts);
   };
-  if (std::ranges::count_if(Joined(), is_heard) <= 1) return true;  // this node itself
+  if (std::ranges::count_if(Joined(), is_heard) <= 1) return true;  // only this node itself
   if (!majority_) return false;
   const auto voters = std::ranges::count_if(
       options_.voters, [&](uint32_t voter) { return is_heard(participants_[voter]); });

@@ -10,42 +10,45 @@
 
 namespace dslaunch {
 
-// A failure, and when it happened by the rendezvous' clock: within [earliest, latest].
+// A failure and the interval [earliest, latest] in which it happened, by the rendezvous' clock.
 struct FailureReport {
   pb::Cause cause;
-  uint32_t node = 0;  // that reported it, or that is lost
+  uint32_t node = 0;  // node that reported the failure or was lost
   Clock::time_point earliest;
   Clock::time_point latest;
 };
 
-// A node's report: the failure happened `age` before the report was sent, which took at most the
-// round trip. Without a known round trip up to a second is assumed.
+// Returns a node's report: the failure happened `age` before the report was sent, and sending took
+// at most the round trip, or up to a second if that is unknown.
 FailureReport ReportOf(const pb::WorkerFailed& failed, uint32_t node, Clock::time_point arrival);
 
-// A failure that the rendezvous noticed at `now` and that happened after `since`: for a lost node,
-// the time it was last seen.
+// Returns the report of a failure that the rendezvous noticed at `now` and that happened after
+// `since`, for a lost node the time of its last message.
 FailureReport ReportSince(const pb::Cause& cause, uint32_t node, Clock::time_point since,
                           Clock::time_point now);
 
 struct FirstCause {
   pb::Cause cause;
-  std::vector<uint32_t> victims;  // ranks that failed because of it, ascending
-  std::string reason;             // why this one; always given
+  std::vector<uint32_t> victims;  // ranks that failed because of the cause, ascending
+  std::string reason;             // why this cause was chosen; never empty
 };
 
-// `reports` are in order of arrival and not empty. The first cause is, in this order:
-// 1. no victim (Cause.victim), unless all are: the cause of a victim may be reported later than the
-//    victim, because a lost node is noticed only after seconds without a heartbeat, and a program
-//    may close its connections long before it ends;
-//    nor a rank that failed while it was being stopped, unless all others are victims.
-//    Of victims alone, one that could not connect, which then is the cause itself and no victim;
-//    else one that timed out; else one whose connection ended, as connections to those do;
-// 2. not later than any other: one whose interval lies before another's came before it, and so did
-//    what one and the same node reported before;
-// 3. the one that arrived first.
+// Chooses the first cause by these rules, in this order:
+// 1. It is not a victim (Cause.victim) unless all are. A victim's cause may be reported later than
+//    the victim, because a lost node is noticed only after seconds without a heartbeat, and because
+//    a
+//    program may close its connections long before it exits.
+//    Nor is it a rank that failed while being stopped, unless all others are victims.
+//    Among victims only: one that could not connect, which is then itself the cause and not a
+//    victim;
+//    else one that timed out; else one whose connection ended, as connections to the former do.
+// 2. It is not later than any other: a failure whose interval lies before another's came first, and
+//    so did an earlier report of the same node.
+// 3. It arrived first.
+// Precondition: `reports` is in order of arrival and not empty.
 FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports);
 
-// Whether the ranks that still run may tell more than those that failed: all failures are about
+// Returns whether the running ranks may reveal more than the failed ones: all failures are about
 // other ranks, and one of them timed out or could not connect.
 bool AreRunningRanksOfInterest(const std::vector<FailureReport>& reports);
 

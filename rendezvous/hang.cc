@@ -12,9 +12,9 @@ using std::chrono::microseconds;
 
 constexpr int kUsualSteps = 5;
 constexpr uint64_t kStepsToJudge = 10;
-constexpr microseconds kLeastSlow{20'000};  // less is within what the scheduler does to a process
+constexpr microseconds kLeastSlow{20'000};  // smaller differences may come from the scheduler
 
-// The lower median.
+// Returns the lower median.
 microseconds Median(std::vector<microseconds> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -72,7 +72,8 @@ HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks
   return decision;
 }
 
-// Compares computing time only when every rank reports it, else the time of whole steps.
+// Returns whether every rank reports its computing time; otherwise the times of whole steps are
+// compared.
 bool AllReportCompute(const std::vector<RankSteps>& ranks) {
   return std::all_of(ranks.begin(), ranks.end(),
                      [](const RankSteps& rank) { return rank.median_compute.count() > 0; });

@@ -1,5 +1,5 @@
-// Detects hangs (ranks that make no steps) and stragglers (ranks that slow the others down). Pure;
-// each decision has its reason.
+// Detects hangs (ranks that complete no steps) and stragglers (ranks that slow down the others).
+// Pure; each decision has a reason.
 #pragma once
 
 #include <chrono>
@@ -11,41 +11,41 @@
 
 namespace dslaunch {
 
-// One rank that has reported steps in this attempt; a rank that never does is left out.
+// A rank that has reported steps in this attempt. Ranks that never report are left out.
 struct RankSteps {
   uint32_t rank = 0;
-  uint64_t step = 0;                            // its last
-  Clock::time_point step_at;                    // when it made that one
-  uint64_t steps_made = 0;                      // in this attempt
-  std::chrono::microseconds median_step{0};     // 0: not known yet
-  std::chrono::microseconds median_compute{0};  // of its own work in a step; 0: it does not say
-  bool ended = false;                           // with 0
-  bool shares_cores = false;  // its machine has more ranks than cores, so its times say little
+  uint64_t step = 0;                            // latest step
+  Clock::time_point step_at;                    // when it completed that step
+  uint64_t steps_made = 0;                      // number of steps in this attempt
+  std::chrono::microseconds median_step{0};     // 0: unknown
+  std::chrono::microseconds median_compute{0};  // the rank's own work per step; 0: not reported
+  bool ended = false;                           // exited with 0
+  bool shares_cores = false;  // its machine has more ranks than cores, so its times are unreliable
   std::chrono::microseconds reported_slow{
-      0};  // median with which it was named a straggler; 0: never
+      0};  // median step with which it was last reported as a straggler; 0: never
 };
 
 struct HangOptions {
-  milliseconds hang{0};  // least time without a step
+  milliseconds hang{0};  // shortest time without a step that counts as a hang
 };
 
 struct HangDecision {
   enum class Kind { kNone, kHang, kStraggler };
   Kind kind = Kind::kNone;
   std::vector<uint32_t> ranks;            // ascending
-  std::string reason;                     // for the user; empty when kNone
-  std::chrono::microseconds slowness{0};  // of a straggler: its RankSteps.reported_slow from now on
+  std::string reason;                     // for the user; empty if kNone
+  std::chrono::microseconds slowness{0};  // the straggler's new RankSteps.reported_slow
 };
 
-// A hang: some rank made a step once, and none that has not ended has made one for options.hang and
-// for five of its usual steps. The ranks with the lowest step are named; when all wait at the same
-// one it may be any of them. Ranks that ended are out of it.
+// Returns a hang if some rank has completed a step before and no running rank has completed one for
+// options.hang and for five of its usual steps. Names the ranks with the lowest step; if all are at
+// the same step, it may be any of them. Ranks that have exited are ignored.
 //
-// A straggler: a rank whose own work takes 1.5 times the median of all ranks (of an even number the
-// lower one, so that the slower of two can be told), by its computing time if all ranks say it, by
-// its step time if not; after ten steps. Below 20 ms, and where ranks share cores, that is how
-// processes are scheduled, and nobody is named. It is named again only when it has become twice as
-// slow.
+// Returns a straggler if, after ten steps, a rank's own work takes 1.5 times the median of all
+// ranks (the lower median, so that the slower of two is found). Own work is the computing time if
+// all ranks report it, otherwise the step time. Differences below 20 ms, and ranks that share
+// cores, are not reported, because scheduling causes them. A straggler is reported again only after
+// becoming twice as slow.
 HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
                         const HangOptions& options);
 

@@ -1,5 +1,4 @@
-// MASTER_ADDR is made from the addresses in a node's Join. What a node claims there is checked by
-// the connection that it came by.
+// Checks the addresses in a node's Join, which become MASTER_ADDR, against the node's connection.
 #pragma once
 
 #include <string>
@@ -10,10 +9,10 @@
 
 namespace dslaunch {
 
-// Puts the connection's own addresses in place of those that the node claims, but for
-// `advertised_address` (may be empty), which it may have reached instead of one of this machine's.
-// The agent of this process came by no connection, and is believed. Returns a line for the log for
-// each address that was not so. Pure.
+// Replaces the addresses that the node claims by those of its connection, except
+// `advertised_address` (may be empty), which the node may have reached instead of an address of
+// this machine. The agent of this process has no connection and is trusted. Returns a line for the
+// log for each wrong address. Pure.
 std::vector<std::string> CorrectAddresses(pb::Join& join, const AcceptedNode& node,
                                           const std::string& advertised_address);
 

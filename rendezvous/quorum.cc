@@ -31,7 +31,8 @@ bool Contains(const std::vector<Member>& members, uint32_t index) {
                      [&](const Member& member) { return member.node_index == index; });
 }
 
-// For each node whether it is one of `indexes`: there may be ten thousand.
+// Returns for each node whether it is in `indexes`, in linear time, because there may be ten
+// thousand.
 std::vector<bool> Flags(const std::vector<uint32_t>& indexes, size_t num_nodes) {
   std::vector<bool> flags(num_nodes);
   for (const uint32_t index : indexes) flags[index] = true;
@@ -175,7 +176,8 @@ RankAssignment AssignRanks(std::vector<Member> members) {
     if (assignment.master_addr.empty()) assignment.master_addr = member.reached_at;
   }
   assignment.ranks = NumberRanks(std::move(with_ranks));
-  // The others know the rendezvous' own node by how they reached it, and any other by how it came.
+  // Other nodes know the rendezvous node by the address through which they reached it, and any
+  // other node by the address of its connection.
   const Member& first = members.front();
   if (!first.reached_at.empty()) assignment.master_addr = first.address;
   if (assignment.master_addr.empty())

@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Why no other try can help; empty if one might.
+// Returns why another attempt cannot help, or an empty string if it might.
 std::string WhyHopeless(const pb::Cause& cause) {
   const bool unstartable = cause.exit_code() == ToInt(ExitCode::kCannotExecute) ||
                            cause.exit_code() == ToInt(ExitCode::kNotFound);
@@ -43,11 +43,12 @@ std::string WhyHopeless(const pb::Cause& cause) {
 
 bool Failed(const EndedAttempt& attempt) { return attempt.cause.kind() != pb::Cause::NONE; }
 
-// Whether the last two attempts that failed got nowhere; `best` becomes the best step of all.
+// Returns whether the last two failed attempts made no progress. Sets `best` to the highest step of
+// all attempts.
 bool IsLoop(const std::vector<EndedAttempt>& ended, std::optional<uint64_t>& best) {
   int without_new_step = 0;
   for (const EndedAttempt& attempt : ended) {
-    if (attempt.best_step > best) {  // no step is less than any
+    if (attempt.best_step > best) {  // nullopt compares less than any step
       best = attempt.best_step;
       without_new_step = 0;
     } else if (best && Failed(attempt)) {

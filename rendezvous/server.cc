@@ -17,23 +17,23 @@
 namespace dslaunch {
 namespace {
 
-// An agent with this many unread messages is disconnected.
+// Limit of unread messages. An agent that exceeds it is disconnected.
 constexpr size_t kMaxQueuedMessages = 1000;
 
-// The largest is a heartbeat with the progress of a node's ranks, of which each takes some 50
-// bytes.
+// Limit of an agent's message. The largest is a heartbeat with the progress of a node's ranks,
+// about 50 bytes each.
 constexpr int kMaxAgentMessageBytes = 256 << 10;
 
-// gRPC's names of the other end: of this process, and of a descriptor that it serves.
+// gRPC's peer names for this process and for a descriptor that it serves.
 constexpr char kThisProcess[] = "unknown";
 std::string PeerOfFd(int fd) { return "fd:" + std::to_string(fd); }
 
 constexpr uint32_t kNoNode = UINT32_MAX;
 
-// Of one connection; an agent needs one.
+// Limit of streams on one connection; an agent needs one.
 constexpr int kMaxStreams = 8;
 
-// What the agent of a node may say.
+// Returns the limits of what a node's agent may send.
 PeerLimits LimitsOf(const std::vector<pb::Node>& nodes, uint32_t node_index) {
   PeerLimits limits;
   limits.nodes = static_cast<uint32_t>(nodes.size());
@@ -59,7 +59,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* Attend(
       grpc::CallbackServerContext*) override;
 
-  // The node whose agent uses a descriptor that will be served.
+  // Records which node uses a descriptor before it is served.
   void SetNodeBehind(int fd, const AcceptedNode& node) {
     const MutexLock lock(mutex_);
     node_behind_[PeerOfFd(fd)] = node;
@@ -73,7 +73,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
     Deliver(coordinator_.OnTick(now));
   }
 
-  // Sends nothing from now on.
+  // Stops sending messages.
   void FallSilent() {
     const MutexLock lock(mutex_);
     silent_ = true;
@@ -82,21 +82,21 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
  private:
   class Session;
 
-  // What an agent says and hears, on one connection or on several, one after the other.
+  // The state of one agent's stream, which may span several consecutive connections.
   struct Attendance {
     Attendance(const AcceptedNode& accepted, const PeerLimits& limits, Session* session)
         : node(accepted), gate(limits), stream(session) {}
-    AcceptedNode node;  // has been proved
+    AcceptedNode node;  // authenticated
     AgentGate gate;
     Session* stream;     // null: the last connection broke
-    uint64_t token = 0;  // Join.stream_token
+    uint64_t token = 0;  // see Join.stream_token
     ReceivedNumbers received;
     Unacknowledged<pb::RendezvousMessage> sent;
     Clock::time_point broke_at;
   };
 
   void Deliver(std::vector<Outgoing> messages) DSL_REQUIRES(mutex_);
-  // False: there is nothing that the session could go on with.
+  // Moves a stream to the session. Returns false if there is no stream to resume.
   bool Resume(Session& session, const pb::Resume& resume) DSL_REQUIRES(mutex_);
   void OnStreamEnd(Session& session) DSL_REQUIRES(mutex_);
   void Drop(SessionId id) DSL_REQUIRES(mutex_);
@@ -107,15 +107,14 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   const std::vector<pb::Node> nodes_;
   const milliseconds dead_after_;
   Mutex mutex_;
-  std::map<std::string, AcceptedNode> node_behind_ DSL_GUARDED_BY(mutex_);  // by gRPC's name
+  std::map<std::string, AcceptedNode> node_behind_ DSL_GUARDED_BY(mutex_);  // by gRPC's peer name
   Coordinator coordinator_ DSL_GUARDED_BY(mutex_);
   bool silent_ DSL_GUARDED_BY(mutex_) = false;
   SessionId next_session_ DSL_GUARDED_BY(mutex_) = 1;
   std::map<SessionId, Attendance> attendances_ DSL_GUARDED_BY(mutex_);
 };
 
-// One agent's stream. gRPC owns its life: OnDone deletes it. All state is guarded by the service's
-// mutex.
+// One agent's stream. gRPC owns it: OnDone deletes it. All state is guarded by the service's mutex.
 class RendezvousServer::Service::Session final
     : public grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
  public:
@@ -123,7 +122,7 @@ class RendezvousServer::Service::Session final
     StartRead(&incoming_);
   }
 
-  // By the service, with its mutex held.
+  // Called by the service with its mutex held.
   SessionId id() const { return id_; }
   void SetId(SessionId id) { id_ = id; }
   uint32_t node() const { return node_; }
@@ -148,7 +147,7 @@ class RendezvousServer::Service::Session final
   void OnReadDone(bool ok) override {
     const MutexLock lock(service_->mutex_);
     const auto known = service_->attendances_.find(id_);
-    // Another connection may have taken this one's place.
+    // Another connection may have replaced this one.
     if (!ok || known == service_->attendances_.end() || known->second.stream != this) {
       service_->OnStreamEnd(*this);
       return End(grpc::Status::OK);
@@ -215,9 +214,9 @@ class RendezvousServer::Service::Session final
   }
 
   Service* const service_;
-  SessionId id_;  // of its attendance, with the service's mutex held
+  SessionId id_;  // id of its attendance; guarded by the service's mutex
   const uint32_t node_;
-  pb::AgentMessage incoming_;  // gRPC's until OnReadDone
+  pb::AgentMessage incoming_;  // owned by gRPC until OnReadDone
   // front() is being written.
   std::deque<pb::RendezvousMessage> queue_ DSL_GUARDED_BY(service_->mutex_);
   bool end_after_queue_ DSL_GUARDED_BY(service_->mutex_) = false;
@@ -238,7 +237,7 @@ grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServ
 
 void RendezvousServer::Service::Deliver(std::vector<Outgoing> messages) {
   if (silent_) return;
-  std::vector<SessionId> ended;  // no connection has to be told of these
+  std::vector<SessionId> ended;  // sessions that end without a connection to notify
   for (Outgoing& outgoing : messages) {
     const auto found = attendances_.find(outgoing.session);
     if (found == attendances_.end()) continue;
@@ -267,7 +266,7 @@ bool RendezvousServer::Service::Resume(Session& session, const pb::Resume& resum
   });
   if (found == attendances_.end()) return false;
   Attendance& attendance = found->second;
-  // The broken connection may not have been noticed here yet.
+  // The end of the broken connection may not have been noticed here yet.
   if (Session* const last = std::exchange(attendance.stream, nullptr))
     last->EndStream(grpc::Status(grpc::ABORTED, "another connection takes its place"));
   const auto own = attendances_.find(session.id());
@@ -341,12 +340,13 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
     for (const std::string& address : ReachableAddresses(listen.network_interface))
       self->endpoints_.push_back(JoinHostPort(address, port));
   }
-  // A machine without a network can still have several nodes of its own.
+  // Several nodes can share a machine without a network.
   if (self->endpoints_.empty()) self->endpoints_.push_back(JoinHostPort("127.0.0.1", port));
   return self;
 }
 
-// What the agents of broken streams seem to say is no decision of anybody.
+// Stops sending first, because the broken streams of the shutdown would look like lost agents to
+// the coordinator.
 RendezvousServer::~RendezvousServer() {
   service_->FallSilent();
   acceptor_.reset();

@@ -1,4 +1,4 @@
-// The gRPC edge of the rendezvous: carries messages in and out; the Coordinator makes all
+// The gRPC edge of the rendezvous: passes messages to and from the Coordinator, which makes all
 // decisions.
 #pragma once
 
@@ -17,33 +17,35 @@ namespace dslaunch {
 class Acceptor;
 
 struct ListenOptions {
-  bool loopback_only = false;      // all nodes are this machine
-  int port = 0;                    // 0: any that is free
-  std::string network_interface;   // whose addresses the others are told; empty: all
-  std::string advertised_address;  // at which the others may reach this machine too; empty: none
+  bool loopback_only = false;  // all nodes are this machine
+  int port = 0;                // 0: any free port
+  std::string
+      network_interface;  // interface whose addresses are announced to the other nodes; empty: all
+  std::string
+      advertised_address;  // another address at which nodes may reach this machine; empty: none
 };
 
-// Runs in the agent of options.rendezvous_node. Thread-safe.
+// Runs in the agent of node options.rendezvous_node. Thread-safe.
 class RendezvousServer {
  public:
-  // One line for the agent's log, from any thread.
+  // Receives one line for the agent's log, on any thread.
   using Log = std::function<void(const std::string& line)>;
 
-  // Listens with mutual TLS (acceptor.h); with a single node it listens nowhere. An agent may send
-  // messages only for the node of its certificate. Errors are the acceptor's.
+  // Starts to listen with mutual TLS (acceptor.h), unless there is only one node. An agent may send
+  // messages only for the node of its certificate. Returns the acceptor's errors.
   static Result<std::unique_ptr<RendezvousServer>> Start(CoordinatorOptions options,
                                                          const ListenOptions& listen,
                                                          const pb::Credentials& credentials,
                                                          Log log);
   ~RendezvousServer();
 
-  // "address:port" for the other agents, best first.
+  // Returns the endpoints for the other agents, "address:port", best first.
   const std::vector<std::string>& endpoints() const { return endpoints_; }
 
-  // For the agent in this process: no network, no TLS.
+  // Returns a channel for the agent in this process, without network and TLS.
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
-  // Lets time pass; call every half heartbeat.
+  // Lets the coordinator check its timeouts. Call it every half heartbeat.
   void Tick();
 
  private:

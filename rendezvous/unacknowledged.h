@@ -1,5 +1,5 @@
-// What a side of the rendezvous stream has said and the other side has not acknowledged, to be said
-// again on the next connection. Pure.
+// Messages that one side of the rendezvous stream has sent and the other has not acknowledged, to
+// be sent again on the next connection. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace dslaunch {
 
-// Of messages with a `number`, which count from 1.
+// Numbers messages from 1 and keeps copies until they are acknowledged.
 template <class Message>
 class Unacknowledged {
  public:
-  // Gives the message its number, and keeps a copy.
+  // Sets the message's number and keeps a copy.
   void Keep(Message& message) {
     message.set_number(++last_);
     kept_.push_back(message);
   }
-  // The other side has all up to this number.
+  // Drops all messages up to this number, which the other side has received.
   void Acknowledge(uint64_t number) {
     while (!kept_.empty() && kept_.front().number() <= number) kept_.pop_front();
   }
@@ -28,10 +28,10 @@ class Unacknowledged {
   uint64_t last_ = 0;
 };
 
-// The other direction: each message is taken once, however often it comes.
+// The receiving side: accepts each message once, however often it arrives.
 class ReceivedNumbers {
  public:
-  // False: it was taken before. `number` 0 is always taken.
+  // Returns false if the number was accepted before. `number` 0 is always accepted.
   bool Take(uint64_t number) {
     if (number == 0) return true;
     if (number <= newest_) return false;

@@ -1,4 +1,4 @@
-// Numbers of attempts that are left out after a failover.
+// Attempt numbers that are skipped after a failover.
 #pragma once
 
 #include <algorithm>
@@ -7,9 +7,10 @@
 
 namespace dslaunch {
 
-// The most attempts that the lost rendezvous may have begun without a node that is here. An attempt
-// needs `min_nodes` nodes; `possible` nodes are not here, or were idle when they lost it. Each
-// failed attempt uses up a restart; a node that joins begins one without that, but joins once.
+// Returns the most attempts that the lost rendezvous may have begun without any node present here.
+// An attempt needs `min_nodes` nodes; `possible` nodes are absent, or were idle when they lost the
+// rendezvous. Each failed attempt uses up a restart; a joining node begins one without a restart,
+// but joins only once.
 constexpr uint64_t UnseenAttempts(size_t possible, size_t min_nodes, uint32_t restarts,
                                   uint32_t max_restarts) {
   if (possible < min_nodes) return 0;
