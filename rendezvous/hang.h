@@ -43,8 +43,8 @@ struct HangDecision {
 //
 // Returns a straggler if, after ten steps, a rank's own work takes 1.5 times the median of all
 // ranks (the lower median, so that the slower of two is found). Own work is the computing time if
-// all ranks report it, otherwise the step time. Differences below 20 ms, and ranks that share
-// cores, are not reported, because scheduling causes them. A straggler is reported again only after
+// all ranks report it, otherwise the step time. Times below 20 ms, and ranks that share cores, are
+// ignored, because scheduling causes such differences. A straggler is reported again only after
 // becoming twice as slow.
 HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
                         const HangOptions& options);

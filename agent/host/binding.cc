@@ -20,7 +20,7 @@ std::vector<int> Ids(const Cpus& cpus) {
   return ids;
 }
 
-// The usable CPUs of a NUMA node.
+// Returns the usable CPUs of a NUMA node.
 Cpus UsableOf(const CpuTopology& topology, const NumaNode& node) {
   Cpus usable;
   for (const Cpu& cpu : topology.cpus) {
@@ -29,7 +29,7 @@ Cpus UsableOf(const CpuTopology& topology, const NumaNode& node) {
   return usable;
 }
 
-// CPUs by what `member` says they share.
+// Groups CPUs by a member, such as the core that they share.
 std::map<int, Cpus> GroupsBy(const Cpus& cpus, int Cpu::*member) {
   std::map<int, Cpus> groups;
   for (const Cpu& cpu : cpus) groups[cpu.*member].push_back(cpu);
@@ -38,7 +38,7 @@ std::map<int, Cpus> GroupsBy(const Cpus& cpus, int Cpu::*member) {
 
 // --- CORES ---
 
-// Where a rank with these CPUs has its memory.
+// Chooses the memory of a rank with these CPUs.
 void BindMemory(const CpuTopology& topology, RankBinding& binding) {
   if (topology.nodes.size() < 2) return;
   std::vector<int> with_cpus;
@@ -49,7 +49,7 @@ void BindMemory(const CpuTopology& topology, RankBinding& binding) {
       continue;
     }
     with_cpus.push_back(node.id);
-    // NUMA nodes with the same CPUs: one node that the kernel splits (boot option numa=fake).
+    // NUMA nodes with the same CPUs are one node that the kernel splits (boot option numa=fake).
     if (std::ranges::includes(node.cpus, binding.cpus)) binding.memory_nodes.push_back(node.id);
   }
   if (memory_alone.size() != with_cpus.size()) return;
@@ -91,9 +91,9 @@ Result<std::vector<RankBinding>> ShareCores(const CpuTopology& topology,
   return bindings;
 }
 
-// --- torchrun's ---
+// --- torchrun's bindings ---
 
-// Of each rank the NUMA node beside which it runs, as an index.
+// Returns for each rank the index of the NUMA node near which it runs.
 Result<std::vector<size_t>> NodesOfRanks(const CpuTopology& topology,
                                          const BindingRequest& request) {
   std::vector<size_t> with_cpus;
@@ -121,7 +121,7 @@ Result<std::vector<size_t>> NodesOfRanks(const CpuTopology& topology,
 }
 
 Cpus OfSocket(const CpuTopology& topology, const Cpus& node_cpus) {
-  // As torchrun: a NUMA node is in the socket of its first CPU, and so are all its other CPUs.
+  // As in torchrun, a NUMA node with all of its CPUs belongs to the socket of its first CPU.
   Cpus all;
   for (const NumaNode& node : topology.nodes) {
     const Cpus usable = UsableOf(topology, node);
@@ -132,7 +132,7 @@ Cpus OfSocket(const CpuTopology& topology, const Cpus& node_cpus) {
   return all;
 }
 
-// The share of the one at `place` among `count` that share a NUMA node.
+// Returns the share of the rank at index `place` among `count` ranks on one NUMA node.
 Result<Cpus> ExclusiveShare(const Cpus& node_cpus, int node_id, size_t place, size_t count) {
   const std::map<int, Cpus> cores = GroupsBy(node_cpus, &Cpu::core);
   const size_t each = cores.size() / count;
@@ -200,7 +200,7 @@ Result<std::vector<int>> GpuNodesOf(const std::vector<std::string>& devices,
     size_t index = gpus.size();
     const auto [end, status] = std::from_chars(device.data(), device.data() + device.size(), index);
     if (status != std::errc() || end != device.data() + device.size()) {
-      // Of a UUID any beginning will do that is like no other's.
+      // CUDA accepts any unique prefix of a UUID.
       index = static_cast<size_t>(std::ranges::find_if(gpus,
                                                        [&](const GpuPlace& gpu) {
                                                          return device.size() > 4 &&

@@ -1,4 +1,4 @@
-// Which CPUs each rank of a machine runs on, and where its memory is. Pure.
+// Decides on which CPUs each rank of a machine runs, and where its memory is. Pure.
 #pragma once
 
 #include <string>
@@ -13,34 +13,37 @@ namespace dslaunch {
 
 struct BindingRequest {
   pb::RankOptions::Bind bind = pb::RankOptions::NONE;
-  std::vector<int> cores = {};  // for CORES: to share out, ascending; empty: one CPU of each core
-  int ranks = 1;                // of this machine
-  // For the others: of each rank's GPU the NUMA node. Empty, without GPUs: ranks are spread evenly
-  // over the NUMA nodes, in order.
+  std::vector<int> cores = {};  // CORES: cores to divide, ascending; empty: one CPU of each core
+  int ranks = 1;                // number of ranks on this machine
+  // Other bindings: the NUMA node of each rank's GPU. Empty (no GPUs): ranks are spread evenly over
+  // the NUMA nodes, in order.
   std::vector<int> gpu_nodes = {};
 };
 
 struct RankBinding {
   std::vector<int> cpus;          // ascending; empty: any
   std::vector<int> memory_nodes;  // empty: any
-  bool memory_preferred = false;  // other nodes too, once these are full
+  bool memory_preferred = false;  // other nodes may be used when these are full
   int threads = 0;                // for OMP_NUM_THREADS; 0: as without binding
 };
 
-// One for each rank; none for NONE.
-//   CORES         as deepspeed --bind_cores_to_rank: cores / ranks of them each, in order, what is
-//                 left over unused; as many threads. Memory of the NUMA node that has all of a
-//                 rank's cores, if one has; where each such node has one of memory alone beside it
-//                 (HBM in flat mode), preferably of that one.
-//   NUMA_NODE, SOCKET, EXCLUSIVE, CORE_COMPLEX   as torchrun --numa_binding node, socket, exclusive
-//                 (whole physical cores; the first ranks have one more where it does not come out
-//                 even) and core-complex (the largest first, each as often as the next)
-// Errors are kUsage and name the option, not the machine.
+// Returns one binding per rank, or none for NONE.
+//   CORES         like deepspeed --bind_cores_to_rank: each rank gets cores / ranks of the cores,
+//   in
+//                 order, and as many threads; the remainder is unused. Memory comes from the NUMA
+//                 node that contains all of a rank's cores, if any. If each such node has a node
+//                 with
+//                 only memory beside it (HBM in flat mode), that one is preferred.
+//   NUMA_NODE, SOCKET, EXCLUSIVE, CORE_COMPLEX   like torchrun --numa_binding node, socket,
+//   exclusive
+//                 (whole physical cores; the first ranks get one more if the division leaves a
+//                 remainder) and core-complex (the largest first, each used equally often)
+// Errors are kUsage and name the option, but not the machine.
 Result<std::vector<RankBinding>> DecideBinding(const CpuTopology& topology,
                                                const BindingRequest& request);
 
-// The NUMA nodes of `devices`, as CUDA_VISIBLE_DEVICES names them. kUsage for one that is not
-// known.
+// Returns the NUMA nodes of `devices`, which are given as in CUDA_VISIBLE_DEVICES. Fails with
+// kUsage for an unknown device.
 Result<std::vector<int>> GpuNodesOf(const std::vector<std::string>& devices,
                                     const std::vector<GpuPlace>& gpus);
 

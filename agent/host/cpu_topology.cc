@@ -36,7 +36,7 @@ std::vector<int> ReadList(const fs::path& path) {
   return list.ok() ? *list : std::vector<int>();
 }
 
-// The lowest CPU of the list in a file; `otherwise` without such a file.
+// Returns the lowest CPU of the list in a file, or `otherwise` if there is no such file.
 int FirstOf(const fs::path& path, int otherwise) {
   const std::vector<int> cpus = ReadList(path);
   return cpus.empty() ? otherwise : cpus.front();

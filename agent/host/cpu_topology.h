@@ -1,8 +1,8 @@
-// This machine's CPUs and where they are, as /sys has it.
+// This machine's CPU topology as /sys describes it.
 //
-// Read directly, not by hwloc: Debian's libhwloc.a needs libudev, of which there is no archive, and
-// the agent must run on nodes that have only a C library. What is needed of it is four small files
-// for each CPU, which are a stable interface of the kernel, and what torchrun and numactl read too.
+// hwloc is not used: Debian's libhwloc.a needs libudev, which has no static library, and the agent
+// must run on nodes that have only a C library. Four small files for each CPU are enough. They are
+// a stable interface of the kernel, which torchrun and numactl read too.
 #pragma once
 
 #include <string>
@@ -12,26 +12,29 @@ namespace dslaunch {
 
 struct Cpu {
   int id = 0;
-  int core = 0;    // the lowest CPU on the same physical core
+  int core = 0;    // lowest CPU on the same physical core
   int socket = 0;  // physical package
-  int cache = 0;   // the lowest CPU that shares its last-level cache
+  int cache = 0;   // lowest CPU that shares its last-level cache
 };
 
 struct NumaNode {
   int id = 0;
-  std::vector<int> cpus;  // ascending; none: memory alone
+  std::vector<int> cpus;  // ascending; empty for a node with only memory
 };
 
 struct CpuTopology {
-  std::vector<Cpu> cpus;        // that may be used, ascending
-  std::vector<NumaNode> nodes;  // of the machine, with all CPUs; ascending, never none
+  std::vector<Cpu> cpus;  // usable CPUs, ascending
+  std::vector<NumaNode>
+      nodes;  // all nodes of the machine with all their CPUs; ascending, never empty
 };
 
-// `root` is "" but in tests; `usable` are the CPUs that may be used, ascending. What is not to be
-// found is taken for the simplest case: one CPU a core, one socket, one NUMA node.
+// Reads the topology below `root`, which is "" except in tests. `usable` are the CPUs that may be
+// used, ascending. Missing information defaults to the simplest case: one CPU per core, one socket,
+// one NUMA node.
 CpuTopology ReadCpuTopology(const std::string& root, const std::vector<int>& usable);
 
-// Whether this process may choose NUMA nodes for memory: containers often may not.
+// Returns whether this process may choose NUMA nodes for its memory; in containers this is often
+// forbidden.
 bool MayBindMemory();
 
 }  // namespace dslaunch

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxEvidenceBytes = 400;
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
-// Of a worker process of a data loader, below the exception that passes it on.
+// From a data loader's worker process, printed below the exception that forwards it.
 constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
 constexpr std::string_view kUncaught = "terminate called after throwing an instance of ";
 constexpr std::string_view kUncaughtByLibcxx = "libc++abi: terminating due to uncaught exception";
@@ -30,7 +30,7 @@ struct PeerText {
   std::string_view text;
 };
 
-// Each of these texts is about a peer; the first in a line counts. See also peer_failure.h.
+// Texts about a peer; the first match in a line counts. See also peer_failure.h.
 constexpr PeerText kOfPeers[] = {
     {pb::Cause::UNREACHABLE, "client socket has failed to connect"},  // c10d
     {pb::Cause::UNREACHABLE, "client socket has timed out"},
@@ -45,12 +45,12 @@ constexpr PeerText kOfPeers[] = {
     {pb::Cause::GONE, "recvValue failed"},  // c10d's TCPStore
     {pb::Cause::GONE, "sendBytes failed"},
     {pb::Cause::GONE, "TCPStore server has shut down"},
-    // The SDK, where the program does not catch it.
+    // From the SDK, if the program does not catch the exception.
     {pb::Cause::GONE, "shared memory of the ranks: "},
 };
 
-// These are so only in an error of a connection between ranks: a data set may be behind a
-// connection, too.
+// These texts count only in errors of connections between ranks, because a data set may be read
+// over a connection too.
 constexpr PeerText kOfConnections[] = {
     {pb::Cause::UNREACHABLE, "Connection refused"},
     {pb::Cause::UNREACHABLE, "No route to host"},
@@ -95,20 +95,20 @@ std::optional<PeerFault> FirstOf(std::string_view line, std::span<const PeerText
   return found == texts.end() ? std::nullopt : std::optional(found->fault);
 }
 
-// nullopt: the line is not about another rank.
+// Returns nullopt if the line is not about another rank.
 std::optional<PeerFault> PeerFaultIn(std::string_view line) {
   if (const auto fault = FirstOf(line, kOfPeers)) return fault;
   return HasAny(line, kBetweenRanks) ? FirstOf(line, kOfConnections) : std::nullopt;
 }
 
-// Torch puts "[rank3]: " before what an uncaught exception prints.
+// Removes the "[rank3]: " that Torch puts before the output of an uncaught exception.
 std::string_view WithoutRankTag(std::string_view line) {
   if (!line.starts_with("[rank")) return line;
   const size_t end = line.find("]: ");
   return end == std::string_view::npos ? line : line.substr(end + 3);
 }
 
-// What a signal that asks a program to end raises in it.
+// Exceptions that a stop signal raises in a program.
 constexpr std::string_view kInterrupts[] = {"KeyboardInterrupt", "SignalException", "SystemExit",
                                             "SIGTERM", "SIGINT"};
 
@@ -116,12 +116,12 @@ bool IsBlank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-// The lines of the exception that began it all: the first one of the last chain of tracebacks. The
-// others of a chain were raised while the first was handled.
+// Returns the lines of the root exception: the first of the last chain of tracebacks. The others of
+// the chain were raised while the first was handled.
 std::vector<std::string_view> RootException(std::string_view text) {
   std::vector<std::string_view> exception;
-  bool chained = false;    // the next traceback belongs to the last one
-  bool in_frames = false;  // between a traceback's head and its exception
+  bool chained = false;    // the next traceback continues the chain
+  bool in_frames = false;  // between the header of a traceback and its exception
   bool collecting = false;
   while (!text.empty()) {
     const std::string_view line = WithoutRankTag(TakeLine(text));
@@ -149,8 +149,8 @@ std::vector<std::string_view> RootException(std::string_view text) {
   return exception;
 }
 
-// The lines of the exception that ended a C++ program, as libstdc++ and libc++ print it: its text,
-// else the line that names its type.
+// Returns the lines of the exception that ended a C++ program, as libstdc++ and libc++ print it:
+// its text, or else the line with its type.
 std::vector<std::string_view> UncaughtException(std::string_view text) {
   std::vector<std::string_view> exception;
   bool is_type = false;  // the last line named the type
@@ -174,7 +174,7 @@ std::vector<std::string_view> UncaughtException(std::string_view text) {
   return exception;
 }
 
-// Of a program in Python or in C++; empty: it gave none.
+// Returns the exception of a Python or C++ program, or nothing.
 std::vector<std::string_view> OwnException(std::string_view text) {
   std::vector<std::string_view> exception = RootException(text);
   return exception.empty() ? UncaughtException(text) : exception;
@@ -189,7 +189,7 @@ std::string EvidenceLine(std::string_view line) {
   return text.substr(0, end) + "...";
 }
 
-// Judges an error of one or more lines, of which the first says what it is.
+// Classifies an error of one or more lines, of which the first names it.
 FailureEvidence Judge(std::span<const std::string_view> error) {
   for (const std::string_view line : error) {
     if (const auto fault = PeerFaultIn(line)) return {true, *fault, EvidenceLine(line)};

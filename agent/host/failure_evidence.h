@@ -1,5 +1,5 @@
-// What a failed program reported itself: its error, and whether that error is about another rank.
-// Pure, text in.
+// Classifies a failed program's own error report, in particular whether the error is about another
+// rank. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,32 +11,33 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxErrorFileBytes = size_t{1} << 20;  // a longer one is not read
+inline constexpr size_t kMaxErrorFileBytes = size_t{1} << 20;  // larger files are not read
 
 struct FailureEvidence {
   bool victim = false;                                // the error is about another rank
-  pb::Cause::PeerFault peer_fault = pb::Cause::GONE;  // of a victim
-  // The line that makes it a victim, or the program's own error; one line, printable. Empty: there
-  // is none.
+  pb::Cause::PeerFault peer_fault = pb::Cause::GONE;  // set for victims
+  // The line that shows that the rank is a victim, or else the program's own error; one printable
+  // line. Empty if there is none.
   std::string line = {};
 };
 
-// The message in the error file that torchelastic's @record writes; nullopt when it is none.
+// Returns the message in the error file of torchelastic's @record, or nullopt if the text is not
+// such a file.
 std::optional<std::string> ReadErrorFile(std::string_view json);
 
-// Judges by the error file's message where there is one, else by the first exception of the last
-// Python traceback, else by the exception that C++ did not catch, else by any of the last lines.
-// Programs that a signal other than SIGABRT ended
-// are no victims: no library sends those for a lost peer.
-//   `last_lines`     of what the program wrote
-//   `error_message`  as ReadErrorFile returns it; empty: none
+// Classifies a failure by the error file's message if there is one, else by the root exception of
+// the last Python traceback, else by the uncaught C++ exception, else by any of the last lines. A
+// program that a signal other than SIGABRT ended is not a victim, because no library raises such a
+// signal for a lost peer.
+//   `last_lines`     of the program's output
+//   `error_message`  result of ReadErrorFile(); empty: none
 FailureEvidence ClassifyFailure(int signal, std::string_view last_lines,
                                 std::string_view error_message);
 
-// The error of a program that ended while it was being stopped, where it had failed by itself: its
-// error file's message, or the first exception of its last Python traceback, or the one that C++
-// did not catch. nullopt: it gave none, or one that follows from the stop (an interrupt) or from
-// another rank's end.
+// Returns the error of a program that failed by itself while it was being stopped: its error file's
+// message, the root exception of its last Python traceback, or the uncaught C++ exception. Returns
+// nullopt if it reported no error, or only one caused by the stop (an interrupt) or by another
+// rank's end.
 std::optional<std::string> ErrorBeforeStop(std::string_view last_lines,
                                            std::string_view error_message);
 

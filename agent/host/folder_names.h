@@ -1,4 +1,4 @@
-// What a folder of /proc, /sys or /dev holds.
+// Lists folders of /proc, /sys or /dev.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Names in `folder`, sorted. None where it cannot be read.
+// Returns the names in `folder`, sorted; none if it cannot be read.
 inline std::vector<std::string> NamesIn(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::error_code ignored;

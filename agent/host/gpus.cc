@@ -23,12 +23,12 @@ std::optional<int> WholeNumber(std::string_view text) {
   return number;
 }
 
-// Their PCI addresses.
+// Returns the PCI addresses of the GPUs that the driver lists.
 std::vector<std::string> ListedByDriver(const std::string& root) {
   return NamesIn(root + "/proc/driver/nvidia/gpus");
 }
 
-// The numbers of the device files: /dev/nvidia3.
+// Returns the numbers of the device files, such as 3 for /dev/nvidia3.
 std::set<int> DeviceFiles(const std::string& root) {
   constexpr std::string_view kPrefix = "nvidia";
   std::set<int> numbers;
@@ -65,7 +65,8 @@ int NumaNodeOf(const std::string& root, const std::string& address) {
   return file >> node ? std::max(0, node) : 0;
 }
 
-// The addresses of those that a program can use, in order; empty where the driver lists none.
+// Returns the addresses of the GPUs that a program can use, in order; empty strings if the driver
+// lists none.
 std::vector<std::string> UsableAddresses(const std::string& root) {
   std::vector<std::string> addresses = ListedByDriver(root);
   const std::set<int> files = DeviceFiles(root);
@@ -79,8 +80,8 @@ std::vector<std::string> UsableAddresses(const std::string& root) {
   return addresses;
 }
 
-// The device that an element of CUDA_VISIBLE_DEVICES names: a number without what follows it, which
-// CUDA ignores, or a name. Empty: none.
+// Returns the device that an element of CUDA_VISIBLE_DEVICES names: a number, without trailing
+// text, which CUDA ignores, or a name. Empty if it names none.
 std::string DeviceOf(std::string_view element) {
   constexpr std::string_view kBlanks = " \t";
   element.remove_prefix(std::min(element.find_first_not_of(kBlanks), element.size()));
@@ -92,8 +93,8 @@ std::string DeviceOf(std::string_view element) {
   return status == std::errc() && number >= 0 ? std::to_string(number) : "";
 }
 
-// What tells a device from others: its place among `usable`, else its own name where their UUIDs
-// are not known. Empty: there is no such GPU.
+// Returns a key that distinguishes the device: its index in `usable`, or its name if UUIDs are
+// unknown. Empty if there is no such GPU.
 std::string IdentityOf(const std::string& device, const std::vector<GpuPlace>& usable) {
   if (const auto number = WholeNumber(device))
     return static_cast<size_t>(*number) < usable.size() ? device : "";

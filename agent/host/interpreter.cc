@@ -17,7 +17,8 @@ constexpr std::string_view kBlanks = " \t";
 std::optional<Interpreter> OfScript(std::string_view head) {
   head.remove_prefix(2);
   const size_t end = head.find('\n');
-  if (end == std::string_view::npos) return std::nullopt;  // the kernel refuses it in its own words
+  if (end == std::string_view::npos)
+    return std::nullopt;  // the kernel refuses such a file with its own error
   std::string_view line = head.substr(0, end);
   Interpreter interpreter;
   interpreter.ends_with_return = line.ends_with('\r');

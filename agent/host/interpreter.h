@@ -1,6 +1,6 @@
-// The program that the kernel starts to run another one: a script's interpreter, by its first line,
-// or the loader of a dynamically linked program. Where it is missing, execve() fails as if the
-// program itself were. Pure, but for CheckInterpreter.
+// The program that the kernel starts to run another one: the interpreter in a script's first line,
+// or the loader of a dynamically linked program. If it is missing, execve() fails as if the program
+// itself were missing. Pure, except CheckInterpreter().
 #pragma once
 
 #include <optional>
@@ -12,18 +12,21 @@
 namespace dslaunch {
 
 struct Interpreter {
-  std::string path;               // as the file has it
-  bool is_loader = false;         // of an ELF program, not of a script
-  bool ends_with_return = false;  // a script's first line, as editors of Windows write it
+  std::string path;        // as written in the file
+  bool is_loader = false;  // belongs to an ELF program rather than a script
+  bool ends_with_return =
+      false;  // the script's first line ends with "\r", as editors on Windows write it
 };
 
-inline constexpr size_t kMaxInterpreterHead = 4096;  // bytes of a file that ReadInterpreter needs
+inline constexpr size_t kMaxInterpreterHead =
+    4096;  // number of leading bytes that ReadInterpreter() needs
 
-// By the first bytes of a file; nullopt: it needs no interpreter, or does not name one there.
+// Returns the interpreter by the first bytes of a file; nullopt if the program needs none or does
+// not name it there.
 std::optional<Interpreter> ReadInterpreter(std::string_view head);
 
-// kCannotExecute, naming the node, where the interpreter of the file at `path` is not there.
-//   `name`  of the program, as its user gave it
+// Fails with kCannotExecute, naming the node, if the interpreter of the file at `path` is missing.
+// `name` is the program's name as the user gave it.
 Result<void> CheckInterpreter(const std::string& path, const std::string& cwd,
                               const std::string& name, const std::string& node);
 

@@ -18,13 +18,13 @@ namespace {
 using Kind = LauncherKind;
 using Words = std::vector<std::string>;
 
-// Lists are separated by blanks.
+// A launcher that is recognized. Lists are separated by blanks.
 struct KnownLauncher {
   Kind kind;
   const char* programs;  // console scripts
   const char* modules;   // for python -m
-  const char* actions;   // words of which the first argument must be one; empty: any arguments
-  // Of kModule the module of each rank, after a last '.' the action; of kOther what to type.
+  const char* actions;   // words one of which must be the first argument; empty: any arguments
+  // kModule: the module of each rank, with the action after the last '.'; kOther: what to type.
   const char* remedy = "";
 };
 
@@ -55,7 +55,7 @@ constexpr KnownLauncher kLaunchers[] = {
 constexpr std::string_view kWrappers[] = {"env",    "exec",    "nohup",   "setsid",   "nice",
                                           "ionice", "time",    "timeout", "stdbuf",   "taskset",
                                           "chrt",   "numactl", "command", "catchsegv"};
-// Wrappers that run a program only after this word.
+// Wrappers that run a program only after the word "run".
 constexpr std::string_view kRunners[] = {"uv",    "poetry", "pipenv", "pdm",  "hatch",
                                          "conda", "mamba",  "rye",    "pixi", "micromamba"};
 
@@ -76,7 +76,7 @@ bool IsAssignment(const std::string& word) {
          word.find('/') > equals;
 }
 
-// The launcher that `module` is, or, where that is empty, the program argv[at]. Its arguments begin
+// Returns the launcher named by `module`, or by argv[at] if `module` is empty. Its arguments begin
 // after argv[at].
 std::optional<LauncherUse> LauncherAt(const Words& argv, size_t at,
                                       const std::string& module = "") {
@@ -112,15 +112,15 @@ std::optional<LauncherUse> LauncherOfPython(const Words& argv, size_t at) {
   return use;
 }
 
-// Whether argv[at] belongs to the wrapper before it: an option or its value, an assignment, a
-// number such as a duration or a mask.
+// Returns whether argv[at] belongs to the wrapper before it: an option or its value, an assignment,
+// or a number such as a duration or a mask.
 bool BelongsToWrapper(const Words& argv, size_t at) {
   const std::string& word = argv[at];
   return word.empty() || word.front() == '-' || argv[at - 1].starts_with('-') ||
          IsAssignment(word) || std::isdigit(static_cast<unsigned char>(word.front())) != 0;
 }
 
-// The commands of a line of a shell script, as words without their quotes.
+// Splits a line of a shell script into commands, and each command into words without quotes.
 std::vector<Words> ShellCommands(std::string_view line) {
   std::vector<Words> commands(1);
   std::string word;
@@ -154,7 +154,7 @@ std::vector<Words> ShellCommands(std::string_view line) {
   return commands;
 }
 
-// `command` without the shell's own words and the assignments before it.
+// Removes shell keywords and leading assignments from `command`.
 Words WithoutShellWords(Words command) {
   constexpr std::array<std::string_view, 8> kSkipped = {"if",    "then", "else", "elif",
                                                         "while", "do",   "!",    "{"};
@@ -165,8 +165,8 @@ Words WithoutShellWords(Words command) {
   return command;
 }
 
-// The module that a console script of pip's calls: "from MODULE import main". Empty for other
-// files.
+// Returns the module that a console script of pip calls ("from MODULE import main"), or an empty
+// string for other files.
 std::string ModuleOfConsoleScript(const std::string& path) {
   constexpr size_t kMaxConsoleScriptBytes = 4096;
   const std::string script = ReadBeginning(path, kMaxConsoleScriptBytes);
@@ -185,7 +185,7 @@ std::string RealPath(const std::string& path) {
   return ::realpath(path.c_str(), resolved) == nullptr ? path : resolved;
 }
 
-// The shell script that `argv` is, or runs with -c; empty for other programs.
+// The shell script that `argv` runs, as a file or with -c; empty for other programs.
 struct ShellScript {
   std::string name;
   std::string text;
@@ -215,7 +215,8 @@ ShellScript ReadShellScript(const Words& argv, const std::string& cwd) {
   return {};
 }
 
-// The module with its arguments, after the option of trl's that is one of dslaunch's.
+// Returns the module with its arguments, moving --accelerate_config before them: trl's option is
+// also dslaunch's.
 Words WordsOfModule(const std::string& module, Words arguments) {
   Words words = {"-m", module};
   const auto config = std::ranges::find(arguments, "--accelerate_config");
@@ -243,7 +244,7 @@ std::optional<PythonTarget> TargetOfPython(const Words& argv, size_t at) {
       if (word == "--check-hash-based-pycs") ++i;
       continue;
     }
-    const size_t letter = word.find_first_of("cmXW", 1);  // of those that take a value
+    const size_t letter = word.find_first_of("cmXW", 1);  // options that take a value
     if (letter == std::string::npos) continue;
     const bool is_attached = letter + 1 < word.size();
     if (word[letter] == 'c') return std::nullopt;
@@ -258,7 +259,7 @@ std::optional<PythonTarget> TargetOfPython(const Words& argv, size_t at) {
 std::optional<LauncherUse> FindLauncher(const Words& argv) {
   Words variables;
   bool is_wrapped = false;
-  bool needs_run = false;  // of a runner whose word "run" was not seen yet
+  bool needs_run = false;  // a runner was found, but not yet its word "run"
   for (size_t i = 0; i < argv.size(); ++i) {
     const std::string name = BaseName(argv[i]);
     if (needs_run && name == "run") {
@@ -293,7 +294,7 @@ std::string LineInPlaceOf(const LauncherUse& use, const Words& argv) {
   if (use.kind == Kind::kAccelerate)
     std::ranges::replace(words, std::string("--config_file"), std::string("--accelerate_config"));
   if (use.kind != Kind::kSameOptions || BaseName(use.name) == "dslaunch") return CommandLine(words);
-  // For mpirun -n is the number of all ranks.
+  // In mpirun, -n is the number of all ranks.
   for (size_t i = 0; i < words.size() && words[i].starts_with('-'); ++i) {
     if (words[i] == "-n" || words[i] == "--n" || words[i] == "-c") words[i] = "-np";
     if (i + 1 < words.size() && !words[i + 1].starts_with('-')) ++i;
@@ -309,10 +310,11 @@ std::string LauncherRefusal(const LauncherUse& use, const std::string& line) {
 
 std::optional<ShellLauncher> FindLauncherInShell(const std::string& script) {
   size_t number = 0;
-  bool continues = false;  // the line before ended with a backslash
+  bool continues = false;  // the previous line ended with a backslash
   for (const std::string_view line : SplitLines(script)) {
     ++number;
-    bool is_argument = continues;  // of the command of the line before
+    bool is_argument =
+        continues;  // the line's first word is an argument of the previous line's command
     continues = line.ends_with('\\');
     for (Words& command : ShellCommands(line)) {
       if (std::exchange(is_argument, false)) continue;

@@ -23,7 +23,9 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kTryLimit(2000);
-constexpr const char* kLeftVariable = "DSLAUNCH_LEFT_SESSION";  // set in the second life: once only
+constexpr const char* kLeftVariable =
+    "DSLAUNCH_LEFT_SESSION";  // set when this program executes itself again, which it does only
+                              // once
 
 std::string Trimmed(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())))
@@ -33,8 +35,8 @@ std::string Trimmed(std::string_view text) {
   return std::string(text);
 }
 
-// logind.conf and its drop-ins in the order in which they count: by name, and of two of one name
-// the one in /etc.
+// Returns the texts of logind.conf and its drop-ins in the order in which they apply: by name; of
+// two files with one name, the one in /etc.
 std::vector<std::string> LogindConfigurations() {
   std::vector<std::string> texts = {ReadWhole("/etc/systemd/logind.conf").value_or("")};
   std::vector<std::filesystem::path> drop_ins;
@@ -63,7 +65,7 @@ std::string FindSystemdRun() {
   return "";
 }
 
-// Runs it to its end; true for exit code 0 in time.
+// Runs the program. Returns whether it exited with 0 within kTryLimit.
 bool Succeeds(const std::vector<std::string>& argv) {
   SpawnSpec spec;
   spec.executable = argv.front();

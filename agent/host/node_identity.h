@@ -1,12 +1,13 @@
-// Which machine this is.
+// Identifies the machine.
 #pragma once
 
 #include <string>
 
 namespace dslaunch {
 
-// Opaque; equal for two agents only if they run on one machine: boot id and namespaces, because
-// containers share the boot id with their host and with each other.
+// Returns an opaque text that is equal for two agents only if they run on one machine. It contains
+// the boot id and namespaces, because containers share the boot id with their host and with each
+// other.
 std::string NodeIdentity();
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kMebibyte = 1 << 20;
 
-// The next field of a line of CSV; the last one takes all that is left.
+// Removes and returns the next field of a CSV line; the last field extends to the end.
 std::string_view TakeField(std::string_view& line, bool last = false) {
   const size_t end = last ? std::string_view::npos : line.find(", ");
   const std::string_view field = line.substr(0, end);
@@ -26,7 +26,7 @@ std::string_view TakeField(std::string_view& line, bool last = false) {
   return field;
 }
 
-// 0 for "[N/A]", as of GPUs that share the machine's memory.
+// Returns 0 for "[N/A]", which GPUs that share the machine's memory report.
 uint64_t BytesOf(std::string_view mebibytes) { return TakeNumber(mebibytes) * kMebibyte; }
 
 // "CUDA Version        : 13.0" -> "13.0"
@@ -79,8 +79,8 @@ pb::Gpus ReadGpus(const std::string& nvidia_smi, milliseconds patience) {
   std::thread([nvidia_smi, promise, deadline = Deadline::After(patience)] {
     promise->set_value(Ask(nvidia_smi, deadline));
   }).detach();
-  // A little longer: the thread's own answer says more, unless the kernel does not let the program
-  // end.
+  // Waits a little longer than the thread, whose own answer has more detail, but not forever,
+  // because the kernel may not let the program end.
   if (answer.wait_for(patience + milliseconds(200)) == std::future_status::ready)
     return answer.get();
   return Trouble("the driver does not answer");

@@ -1,5 +1,5 @@
-// NVIDIA's GPUs as nvidia-smi has them, which comes with the driver wherever its library (NVML)
-// does. The library itself cannot be loaded into an agent that is linked statically.
+// NVIDIA's GPUs as reported by nvidia-smi, which is installed with the driver wherever its library
+// (NVML) is. The library itself cannot be loaded into the statically linked agent.
 #pragma once
 
 #include <string>
@@ -10,17 +10,18 @@
 
 namespace dslaunch {
 
-// The program's absolute path as this node's PATH has it; empty: most machines lack it.
+// Returns the absolute path of nvidia-smi in this node's PATH; empty if there is none, as on most
+// machines.
 std::string FindNvidiaSmi();
 
-// Empty, without trouble, where `nvidia_smi` is empty. Blocks for `patience` at most: a broken GPU
-// can hold up the driver, and so the program, for ever, in a thread that is then left behind.
-// `visible` is not filled.
+// Runs `nvidia_smi` and returns its report without `visible`. If the path is empty, returns an
+// empty report without an error. Blocks for at most `patience`: a broken GPU can block the driver
+// and thus the program forever, in a thread that is then abandoned.
 pb::Gpus ReadGpus(const std::string& nvidia_smi, milliseconds patience);
 
-// The answers of the program, both of which may be anything:
-// `gpus` to --query-gpu=driver_version,memory.total,memory.used,uuid,name
-// --format=csv,noheader,nounits, with memory in MiB; `version` to --version, which old ones lack.
+// Parses output of the program, neither of which is trusted: `gpus` of
+// --query-gpu=driver_version,memory.total,memory.used,uuid,name --format=csv,noheader,nounits, with
+// memory in MiB; `version` of --version, which old versions lack.
 pb::Gpus ParseNvidiaSmi(std::string_view gpus, std::string_view version);
 
 }  // namespace dslaunch

@@ -24,7 +24,8 @@ uint64_t ToNumber(std::string_view text) {
   return value;
 }
 
-// The part of `text` before `end`, which is taken off with it; all of it when there is none.
+// Removes the text up to `end` and `end` itself, and returns the text; all of it if `end` is
+// missing.
 std::string_view Take(std::string_view& text, char end) {
   const size_t at = std::min(text.find(end), text.size());
   const std::string_view part = text.substr(0, at);
@@ -32,7 +33,7 @@ std::string_view Take(std::string_view& text, char end) {
   return part;
 }
 
-// The first record of a kill whose pid `is_wanted`.
+// Returns the first record of a kill whose pid satisfies `is_wanted`.
 template <class IsWanted>
 std::optional<std::string> FindKill(std::string_view kernel_log, uint64_t since_us,
                                     IsWanted is_wanted) {
@@ -53,7 +54,8 @@ std::optional<std::string> FindKill(std::string_view kernel_log, uint64_t since_
   return std::nullopt;
 }
 
-// Whether `text` has this pid, as a number behind the word "pid" and nothing but a list.
+// Returns whether `text` contains this pid as a number after the word "pid", with only other list
+// elements in between.
 bool NamesPid(std::string_view text, uint64_t pid) {
   constexpr std::string_view kDigits = "0123456789";
   constexpr std::string_view kOfLists = "0123456789 ,():=[]s";
@@ -71,7 +73,7 @@ bool NamesPid(std::string_view text, uint64_t pid) {
   return false;
 }
 
-// Python's and PyTorch's words for a process of theirs that was killed.
+// Messages of Python and PyTorch about a child process that was killed.
 constexpr std::string_view kKilledChild[] = {
     "killed by signal: Killed", "SIGKILL",      "exited unexpectedly",
     "terminated abruptly",      "exit code -9", "exitcode -9"};
@@ -123,13 +125,14 @@ std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details
 std::string ReadKillsInKernelLog() {
   const UniqueFd fd(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::string kills;
-  std::array<char, 8192> record;  // the kernel's own limit; each read gives one record
+  std::array<char, 8192> record;  // the kernel's own limit; each read returns one record
   while (fd && kills.size() < kMaxKillRecordsBytes) {
     const ssize_t size = read(fd.get(), record.data(), record.size());
-    if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: some were overwritten
+    if (size < 0 && (errno == EPIPE || errno == EINTR))
+      continue;  // EPIPE: some records were overwritten
     if (size <= 0) break;
     std::string_view text(record.data(), static_cast<size_t>(size));
-    text = text.substr(0, text.find('\n'));  // further lines name the device
+    text = text.substr(0, text.find('\n'));  // further lines describe the device
     if (text.find(kKilled) != std::string_view::npos) kills.append(text).push_back('\n');
   }
   return kills;

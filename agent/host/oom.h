@@ -1,5 +1,5 @@
-// Was it the kernel that killed a worker, because memory ran out? And where does the kernel put
-// what is left of one that crashed?
+// Detects whether the kernel killed a worker because memory was exhausted, and where the kernel
+// puts core dumps.
 #pragma once
 
 #include <sys/types.h>
@@ -11,48 +11,51 @@
 
 namespace dslaunch {
 
-// The record of the kernel's log (as /dev/kmsg gives it, one record a line) by which the kernel
-// killed this process for memory, at `since_us` after boot or later: pids are recycled. Pure.
+// Returns the record of the kernel's log (in the format of /dev/kmsg, one record per line) about an
+// out-of-memory kill of this process at `since_us` after boot or later, because pids are recycled.
+// Pure.
 std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_t pid,
                                                uint64_t since_us);
 
-// How many processes the kernel has killed for memory since boot, by /proc/vmstat; 0 when it does
-// not say. Pure.
+// Returns the number of out-of-memory kills since boot from the content of /proc/vmstat; 0 if it is
+// not there. Pure.
 uint64_t ParseOutOfMemoryKills(std::string_view vmstat);
 
-// The first such record since `since_us` of a process that `text` names by its pid, as "(pid 123)"
-// or "pid(s) 121, 123". Pure.
+// Returns the first such record since `since_us` of a process whose pid `text` mentions, as "(pid
+// 123)" or "pid(s) 121, 123". Pure.
 std::optional<std::string> FindOutOfMemoryKillNamedIn(std::string_view text,
                                                       std::string_view kernel_log,
                                                       uint64_t since_us);
 
 struct OutOfMemoryInfo {
-  int signal = 0;                         // that ended the worker
-  bool cgroup_counted = false;            // its cgroup counted such a kill
-  std::optional<std::string> kernel_log;  // what FindOutOfMemoryKill found
-  uint64_t kills_before = 0;              // of the whole node, when it started
+  int signal = 0;                         // signal that ended the worker
+  bool cgroup_counted = false;            // its cgroup counted an out-of-memory kill
+  std::optional<std::string> kernel_log;  // result of FindOutOfMemoryKill()
+  uint64_t kills_before = 0;              // kills on the whole node when the worker started
   uint64_t kills_now = 0;
 };
 
-// The fact that says that it was killed for memory, as a sentence; nullopt: nothing says so. Pure.
+// Returns, as a sentence, the fact which shows that the worker was killed for lack of memory, or
+// nullopt. Pure.
 std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details);
 
-// The same of a process that the worker had started; the worker itself has failed in another way.
-//   `kernel_log`  of `details`: what FindOutOfMemoryKillNamedIn found in the worker's last lines
-//   `last_lines`  of the worker, which may tell of a killed process
+// Returns the same for a process that the worker had started, where the worker itself failed in
+// another way.
+//   `kernel_log`  of `details`: result of FindOutOfMemoryKillNamedIn() for the worker's last lines
+//   `last_lines`  of the worker, which may mention a killed process
 std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details,
                                                   std::string_view last_lines);
 
-// The records of the kernel's log that tell of killed processes; empty when this user may not read
-// it.
+// Returns the records of the kernel's log about killed processes; empty if this user may not read
+// the log.
 std::string ReadKillsInKernelLog();
 
-// ParseOutOfMemoryKills of this node, now.
+// Returns ParseOutOfMemoryKills() of this node, now.
 uint64_t OutOfMemoryKills();
 
-// Where the kernel put the core dump of a process, as a clause: "in /tmp/core.123". Pure.
-//   `pattern`   the content of /proc/sys/kernel/core_pattern
-//   `uses_pid`  /proc/sys/kernel/core_uses_pid is not 0
+// Returns where the kernel put a process's core dump, as a clause: "in /tmp/core.123". Pure.
+//   `pattern`   content of /proc/sys/kernel/core_pattern
+//   `uses_pid`  whether /proc/sys/kernel/core_uses_pid is not 0
 std::string CoreDumpPlace(std::string_view pattern, bool uses_pid, const std::string& cwd,
                           pid_t pid);
 

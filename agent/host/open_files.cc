@@ -3,9 +3,9 @@
 namespace dslaunch {
 namespace {
 
-// A connection is a socket, and the pair by which its decrypted bytes travel on.
+// A connection needs a socket, and a pair of sockets for its decrypted bytes.
 constexpr size_t kFilesPerNode = 3;
-// Log files, a folder that is read, and a connection that is refused.
+// For log files, a folder being read, and a connection that is refused.
 constexpr size_t kSpareFiles = 9;
 
 }  // namespace

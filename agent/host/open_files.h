@@ -1,4 +1,4 @@
-// Whether this process may open as many descriptors as a rendezvous takes.
+// Checks whether this process may open as many descriptors as a rendezvous needs.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace dslaunch {
 
-// kUnavailable, naming the node and the limit, where `files` and the descriptors for the
-// connections of `num_nodes` nodes exceed the limit. Without this the nodes' connections would
-// fail, which looks like a firewall's doing. Pure.
+// Fails with kUnavailable, naming the node and the limit, if `files` and the descriptors for
+// connections of `num_nodes` nodes exceed the limit. Otherwise the nodes' connections would fail
+// later, as if a firewall blocked them. Pure.
 Result<void> CheckOpenFiles(const std::string& node_name, size_t num_nodes, const OpenFiles& files);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// --save_pid: DeepSpeed's file that says which process of a node to signal.
+// --save_pid: DeepSpeed's file with the pid of the process to signal on a node.
 #pragma once
 
 #include <sys/types.h>
@@ -9,14 +9,14 @@
 
 namespace dslaunch {
 
-// A file with a pid in it, removed with the object. Move-only.
+// A file that contains a pid and is removed with the object. Move-only.
 class PidFile {
  public:
-  // "/tmp/PID.deepspeed", with the front end's pid.
+  // Returns "/tmp/PID.deepspeed" with the front end's pid.
   static std::string PathFor(uint32_t front_end_pid);
 
-  // Makes `path`. One that is there is replaced if it is this user's and the process it names is
-  // gone; otherwise that is kIo, naming the file.
+  // Creates `path`. An existing file is replaced if it belongs to this user and the process that it
+  // names has exited; otherwise fails with kIo, naming the file.
   static Result<PidFile> Create(const std::string& path, pid_t pid);
 
   PidFile(PidFile&& other) noexcept : path_(std::move(other.path_)) { other.path_.clear(); }
@@ -27,7 +27,7 @@ class PidFile {
 
  private:
   explicit PidFile(std::string path) : path_(std::move(path)) {}
-  std::string path_;  // empty: moved away
+  std::string path_;  // empty after a move
 };
 
 }  // namespace dslaunch

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kListens = "0A";  // TCP_LISTEN
 
-// The port of "0100007F:1F90"; -1: it is none.
+// Returns the port of an address such as "0100007F:1F90", or -1 if it is malformed.
 int PortOf(std::string_view address) {
   const std::string_view digits = address.substr(address.rfind(':') + 1);
   int port = -1;
@@ -32,16 +32,16 @@ int PortOf(std::string_view address) {
   return error == std::errc() && end == digits.data() + digits.size() ? port : -1;
 }
 
-constexpr int kConnectedState = 1;             // TCP_ESTABLISHED, as the kernel counts
+constexpr int kConnectedState = 1;             // TCP_ESTABLISHED in the kernel's numbering
 constexpr int kListenState = 10;               // TCP_LISTEN
-constexpr milliseconds kKernelAnswers(1'000);  // it does at once
+constexpr milliseconds kKernelAnswers(1'000);  // usually at once
 
 struct DiagRequest {
   nlmsghdr header;
   inet_diag_req_v2 body;
 };
 
-// Sockets in one state, by their own port and the port of the other side; 0: any.
+// Selects sockets in one state by their own port and the peer's port; 0: any.
 struct SocketQuery {
   int state = kListenState;
   int own_port = 0;
@@ -54,8 +54,8 @@ bool Matches(const inet_diag_msg& socket, const SocketQuery& query) {
          is(socket.id.idiag_dport, query.other_port);
 }
 
-// Takes the sockets' users from one datagram of the kernel's. True: it was the last. nullopt: the
-// kernel cannot tell.
+// Adds the sockets' users in one datagram of the kernel to `users`. Returns true if it was the last
+// datagram, and nullopt if the kernel reported an error.
 std::optional<bool> TakeUsers(const char* bytes, size_t size, const SocketQuery& query,
                               std::set<uid_t>& users) {
   while (size >= sizeof(nlmsghdr)) {
@@ -78,8 +78,8 @@ std::optional<bool> TakeUsers(const char* bytes, size_t size, const SocketQuery&
   return false;
 }
 
-// Asks the kernel for the users of these sockets alone. nullopt: it has no sock_diag, or it is
-// filtered.
+// Queries the kernel for the users of these sockets only. Returns nullopt if sock_diag is missing
+// or filtered.
 std::optional<std::set<uid_t>> AskKernel(int family, const SocketQuery& query) {
   const UniqueFd kernel(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   const timeval timeout{kKernelAnswers.count() / 1000, 0};
@@ -115,15 +115,15 @@ std::optional<std::set<uid_t>> AskKernel(int family, const SocketQuery& query) {
 std::set<uid_t> ListenersIn(std::istream& table, int port) {
   std::set<uid_t> users;
   std::string line;
-  std::getline(table, line);  // the names of the columns
+  std::getline(table, line);  // column headers
   while (std::getline(table, line)) {
     std::string_view rest = line;
-    TakeWord(rest);  // its number
+    TakeWord(rest);  // entry number
     const std::string_view own_address = TakeWord(rest);
-    TakeWord(rest);  // the other side's address
+    TakeWord(rest);  // peer address
     const std::string_view state = TakeWord(rest);
     if (state != kListens) break;
-    for (int skipped = 0; skipped < 3; ++skipped) TakeWord(rest);  // queues, timers, resends
+    for (int skipped = 0; skipped < 3; ++skipped) TakeWord(rest);  // queues, timers, retransmits
     const std::string_view user = TakeWord(rest);
     uid_t uid = 0;
     const auto [end, error] = std::from_chars(user.data(), user.data() + user.size(), uid);
@@ -151,7 +151,7 @@ std::set<uid_t> ListenersAt(int port) {
   return ListenersByTables(port);
 }
 
-// Of the sockets of a connection within this machine, the client's has `port` at its other side.
+// Of a local connection's two sockets, the client's has `port` as its peer port.
 std::optional<std::set<uid_t>> ConnectedTo(int port) {
   return AskKernel(AF_INET, {.state = kConnectedState, .other_port = port});
 }

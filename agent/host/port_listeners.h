@@ -1,4 +1,4 @@
-// Which users' programs listen at a TCP port of this machine, or are connected to it.
+// The users of programs that listen at a TCP port of this machine or are connected to it.
 #pragma once
 
 #include <sys/types.h>
@@ -9,24 +9,25 @@
 
 namespace dslaunch {
 
-// By a table of the kernel's, /proc/net/tcp or /proc/net/tcp6. It has the sockets that listen
-// first; nothing behind them is read, however many connections there are. Lines that are none of
-// such a table are passed over.
+// Returns the users who listen at `port`, from /proc/net/tcp or /proc/net/tcp6. The table begins
+// with the listening sockets; reading stops after them, however many connections there are. Skips
+// malformed lines.
 std::set<uid_t> ListenersIn(std::istream& table, int port);
 
-// Who of them is neither `own` nor root, and so no part of `own`'s job.
+// Returns a user who is neither `own` nor root and therefore not part of `own`'s job.
 std::optional<uid_t> StrangerAmong(const std::set<uid_t>& users, uid_t own);
 
-// Of this machine (this network namespace), now; empty where nothing tells. The kernel is asked for
-// this port alone by sock_diag, which takes 0.03 ms. Where it has none: ListenersByTables.
+// Returns the users who listen now at a port of this machine (this network namespace); empty if
+// unknown. Queries the kernel for this port only, through sock_diag, which takes 0.03 ms, and falls
+// back to ListenersByTables().
 std::set<uid_t> ListenersAt(int port);
 
-// The same from both tables in /proc. Takes milliseconds even without a listener: after the
-// listeners the kernel searches its whole table of connections for lines to fill the read.
+// Returns the same from both tables in /proc. Takes milliseconds even without a listener, because
+// after the listeners the kernel searches its whole connection table to fill the read.
 std::set<uid_t> ListenersByTables(int port);
 
-// Returns the users of the programs of this network namespace that are connected to `port` by IPv4,
-// now. nullopt: the kernel cannot tell.
+// Returns the users of programs of this network namespace that are connected to `port` over IPv4
+// now; nullopt if the kernel does not report them.
 std::optional<std::set<uid_t>> ConnectedTo(int port);
 
 }  // namespace dslaunch

@@ -51,8 +51,8 @@ Result<std::string> FindInPath(const std::string& name, const Environment& envir
                   "program '" + name + "' is not in PATH there; give its path, as in ./" + name);
 }
 
-// Its beginning; a script that names its options later than that is not written by hand. Empty for
-// what can be read only once.
+// Returns the beginning of a script, where a hand-written one defines its options. Empty for files
+// that can be read only once.
 std::string ReadSource(const std::string& path) {
   constexpr size_t kMaxSourceBytes = 1u << 20;
   struct stat info {};
@@ -64,7 +64,8 @@ std::string ReadSource(const std::string& path) {
   return text;
 }
 
-// Where a module of the working directory is; empty when it comes from elsewhere.
+// Returns the path of a module in the working directory, or an empty string if it comes from
+// elsewhere.
 std::string ModuleSource(const std::string& name, const std::string& cwd) {
   std::string path = name;
   std::ranges::replace(path, '.', '/');
@@ -75,8 +76,8 @@ std::string ModuleSource(const std::string& name, const std::string& cwd) {
   return "";
 }
 
-// What the interpreter gets before the script or module. torchrun's --run_path calls the script
-// from within an interpreter; sys.argv is then the script and its arguments, too.
+// Returns the interpreter's options before the script or module. torchrun's --run_path calls the
+// script from within an interpreter; sys.argv is then also the script and its arguments.
 std::vector<std::string> InterpreterOptions(pb::Program::Form form) {
   switch (form) {
     case pb::Program::MODULE:

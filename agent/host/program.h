@@ -1,4 +1,4 @@
-// Which executable a worker runs on this node.
+// The executable and command of a worker on this node.
 #pragma once
 
 #include <string>
@@ -9,54 +9,57 @@
 
 namespace dslaunch {
 
-// NAME=VALUE strings.
+// Strings of the form NAME=VALUE.
 using Environment = std::vector<std::string>;
 
-// What this node gives to programs: the agent's own environment without sshd's variables, by which
-// bash takes a worker for a login and reads .bashrc, whatever that prints.
+// Returns the environment that this node gives to programs: the agent's own, without the variables
+// of sshd, because with them bash takes a worker for a login and runs .bashrc, which may print
+// anything.
 Environment NodeEnvironment();
 
-// Later definitions of a name win; order of first appearance is kept.
+// Merges variables: later definitions of a name win, and the order of first appearance is kept.
 Environment MergeEnvironment(Environment base,
                              const google::protobuf::RepeatedPtrField<pb::EnvVar>& overrides);
 
-// `environment` with NAME=VALUE in place of any NAME.
+// Returns `environment` with NAME=VALUE instead of any other value of NAME.
 Environment WithVariable(Environment environment, const std::string& name,
                          const std::string& value);
 
-// The value of NAME, or nullptr; points into `environment`.
+// Returns the value of NAME, which points into `environment`, or nullptr.
 const char* FindVariable(const Environment& environment, const std::string& name);
 
-// In pieces where a rank's own argument goes between them.
+// A command into which a rank's own argument can be inserted.
 struct ResolvedProgram {
-  std::vector<std::string> argv;  // argv[0] is the executable's absolute path, once it is found
+  std::vector<std::string>
+      argv;  // argv[0] is the executable's absolute path once it has been found
   std::string cwd;
-  // "--local_rank" or "--local-rank", of which each rank gets its own as NAME=N; empty: none does.
+  // "--local_rank" or "--local-rank" if each rank gets this option as NAME=N; otherwise empty.
   std::string local_rank_option = {};
-  size_t local_rank_at = 0;  // in argv
+  size_t local_rank_at = 0;  // index in argv at which it is inserted
 };
 
-// kBadInput, naming the node, where `cwd` is no folder of it.
+// Fails with kBadInput, naming the node, if `cwd` is not a folder on it.
 Result<void> CheckWorkingDirectory(const std::string& cwd, const std::string& node_name);
 
-// Finds the executable as a shell in `cwd` with `environment` would. kNotFound (127) or
-// kCannotExecute (126), naming the node; the latter also where its interpreter is not there.
+// Finds the executable like a shell in `cwd` with `environment`. Fails with kNotFound (127) or
+// kCannotExecute (126), naming the node; the latter also if its interpreter is missing.
 Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
                                    const std::string& cwd, const std::string& node_name);
 
-// What runs a script here: PYTHON_EXEC, else VIRTUAL_ENV's python3, else that of the front
-// end's environment, else python3 from PATH. It is not looked for yet.
+// Returns the interpreter for scripts on this node: PYTHON_EXEC, else VIRTUAL_ENV's python3, else
+// that of the front end's environment, else python3 from PATH. Does not check that it exists.
 std::string PythonInterpreter(const pb::Program& program, const Environment& environment);
 
-// The whole command of a program, but for its place. Python is PythonInterpreter, with -u. A script
-// or module whose source names an option --local_rank (agent/host/script_options.h) gets it before
-// the user's arguments, unless the user does not want that: DeepSpeed gives it to every script,
-// torchrun to none, and a script that takes none does not start with it. argv[0] is not looked for
-// yet, and a script that is not here takes no option.
+// Returns the whole command of a program before its executable is looked up. Python is
+// PythonInterpreter() with -u. A script or module whose source defines an option --local_rank
+// (agent/host/script_options.h) gets it before the user's arguments unless the user disabled that:
+// DeepSpeed passes it to every script and torchrun to none, and a script without the option would
+// fail with it. A script that is not on this node does not get the option.
 ResolvedProgram ComposeProgram(const pb::Program& program, const Environment& environment);
 
-// The same once all of it is found. kNotFound (127), kCannotExecute (126), kBadInput (a working
-// directory that is not there) or, for a launcher without `nested`, kUsage, naming the node.
+// Returns the command of ComposeProgram() with everything looked up. Fails, naming the node, with
+// kNotFound (127), kCannotExecute (126), kBadInput (missing working directory) or, for a launcher
+// without `nested`, kUsage.
 Result<ResolvedProgram> ResolveProgram(const pb::Program& program, const Environment& environment,
                                        const std::string& node_name);
 

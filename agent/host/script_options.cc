@@ -10,8 +10,7 @@ bool IsWordChar(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || (c & 0x80) != 0;
 }
 
-// The string that begins at `at` with its quotes. An unfinished one ends with the line, or with the
-// text.
+// A string literal, from its opening quote. An unterminated one ends with the line or the text.
 struct Literal {
   std::string_view content;
   size_t end = 0;
@@ -37,8 +36,8 @@ Literal ReadLiteral(std::string_view source, size_t at) {
 }  // namespace
 
 std::string LocalRankOption(std::string_view source) {
-  std::vector<bool> in_call;  // of each bracket that is open: whether it is that of a call
-  char before = '\n';         // the last character that was no blank, string or comment
+  std::vector<bool> in_call;  // for each open bracket: whether it begins the arguments of a call
+  char before = '\n';         // last character that is not part of a blank, string or comment
   for (size_t i = 0; i < source.size();) {
     const char c = source[i];
     if (c == '#') {
@@ -53,7 +52,7 @@ std::string LocalRankOption(std::string_view source) {
       i = literal.end;
       before = '"';
     } else {
-      // What follows a word and a blank is no call: `in (`, `return (`.
+      // A parenthesis after a keyword and a blank is not a call: `in (`, `return (`.
       if (c == '(' || c == '[' || c == '{')
         in_call.push_back(c == '(' && i > 0 && (IsWordChar(source[i - 1]) || source[i - 1] == ')'));
       if ((c == ')' || c == ']' || c == '}') && !in_call.empty()) in_call.pop_back();

@@ -1,4 +1,4 @@
-// What a Python script's source says about the options it takes. Pure.
+// Finds the options that a Python script defines in its source. Pure.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace dslaunch {
 
-// "--local_rank" or "--local-rank", as the source spells it where it first names such an option: as
-// an argument, a string by itself, of a call, as in add_argument("--local_rank", ...). Empty: it
-// does nowhere. Comments and all other strings do not count, nor do lists: a list of arguments is
-// for another program.
+// Returns "--local_rank" or "--local-rank", as the source spells it where it first appears as an
+// argument of a call and a string by itself, as in add_argument("--local_rank", ...). Returns an
+// empty string if it appears nowhere. Ignores comments and other strings, and lists, because a list
+// of arguments is for another program.
 std::string LocalRankOption(std::string_view source);
 
 }  // namespace dslaunch

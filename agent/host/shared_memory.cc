@@ -9,13 +9,13 @@ namespace dslaunch {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
-// What containers have unless their user asks for more.
+// The default size in containers.
 constexpr uint64_t kSmallBytes = 64 * kMiB;
-// Less than this part of it is free where it is full: its last program has ended meanwhile.
+// Less than 1/16 free counts as full, because the failed program has already freed its memory.
 constexpr uint64_t kFullPart = 16;
 
-// Of PyTorch and of Python where a process that they have started gets SIGBUS, or where memory for
-// tensors is refused.
+// Messages of PyTorch and Python when a child process gets SIGBUS, or when shared memory for
+// tensors cannot be allocated.
 constexpr std::string_view kTexts[] = {"Bus error", "SIGBUS", "/dev/shm", "shared memory(shm)",
                                        "</torch_"};
 

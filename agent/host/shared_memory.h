@@ -1,5 +1,5 @@
-// Whether /dev/shm may have ended a program: a write to shared memory that does not fit there is
-// answered by SIGBUS.
+// Detects whether /dev/shm may have ended a program: the kernel sends SIGBUS for a write to shared
+// memory that does not fit.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@ struct SharedMemorySpace {
   uint64_t total_bytes = 0;
 };
 
-// Of /dev/shm, now; nullopt: there is none.
+// Returns the current space of /dev/shm, or nullopt if it does not exist.
 std::optional<SharedMemorySpace> ReadSharedMemorySpace();
 
-// The fact about /dev/shm that a user should know of a program that `signal` ended (0: none) and
-// that wrote `last_lines`; nullopt: neither is about shared memory, or there is much of it. Pure.
+// Returns a fact about /dev/shm for the user of a program that `signal` ended (0: none) and that
+// wrote `last_lines`; nullopt if neither points to shared memory, or if there is plenty of it.
+// Pure.
 std::optional<std::string> SharedMemoryEvidence(int signal, std::string_view last_lines,
                                                 const std::optional<SharedMemorySpace>& space);
 

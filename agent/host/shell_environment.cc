@@ -27,31 +27,31 @@
 namespace dslaunch {
 namespace {
 
-// The script comes as a variable: as an argument it would be the script's own, and as $0 it would
-// make the script believe that it is executed.
+// The script's path is passed as a variable: as an argument it would be the script's own argument,
+// and as $0 it would make the script believe that it is executed.
 constexpr char kScriptVariable[] = "DSLAUNCH_VENV_SCRIPT";
-// Prints umask and limits before and after the script, the folder, and the environment, each field
-// ended by a zero byte.
+// Prints umask and limits before and after sourcing the script, the folder, and the environment,
+// each field ended by a zero byte.
 constexpr char kCommand[] =
     R"sh(builtin printf '%s\0%s\0' "$(builtin umask)" "$(command -p cat /proc/self/limits)"; )sh"
     R"sh(source "$DSLAUNCH_VENV_SCRIPT" >&2 || exit; )sh"
     R"sh(builtin printf '%s\0%s\0%s\0' "$(builtin umask)" "$(command -p cat /proc/self/limits)" "$PWD"; )sh"
     R"sh(exec "$(command -pv env)" -0)sh";
 
-// The shell's own doing.
+// Variables that the shell sets itself.
 constexpr std::string_view kShellsOwn[] = {kScriptVariable, "_", "SHLVL", "PWD", "OLDPWD"};
 
 constexpr size_t kMaxStderrTail = 4096;
 
 struct ShellRun {
   std::string out;
-  std::string err;  // its end
+  std::string err;  // the end of stderr
   bool in_time = true;
   bool too_much = false;
-  int status = 0;  // as waitpid() has it
+  int status = 0;  // status as from waitpid()
 };
 
-// Takes what is there; false at the end of file.
+// Appends what is available; returns false at the end of file.
 bool ReadSome(int fd, std::string& text) {
   char buffer[1 << 14];
   const ssize_t got = read(fd, buffer, sizeof buffer);
@@ -68,7 +68,7 @@ Result<std::pair<UniqueFd, UniqueFd>> MakePipe() {
   return ends;
 }
 
-// Reads both streams until the process ends. What it leaves in the background may hold them open.
+// Reads both streams until the process exits, because its background processes may hold them open.
 void Watch(pid_t pid, UniqueFd out, UniqueFd err, Deadline deadline, ShellRun& run) {
   const ChildWatch watch(pid);
   for (bool ended = false; !ended;) {
@@ -139,7 +139,7 @@ std::optional<uint64_t> ReadLimit(std::string_view word) {
   return word == "unlimited" ? RLIM_INFINITY : ReadNumber<uint64_t>(word, 10);
 }
 
-// Of the text of /proc/PID/limits, a limit a line: name, soft, hard.
+// Parses the text of /proc/PID/limits, one limit per line: name, soft, hard.
 std::vector<pb::ResourceLimit> ReadLimits(std::string_view text) {
   std::vector<pb::ResourceLimit> limits;
   while (!text.empty()) {
@@ -162,8 +162,8 @@ std::vector<pb::ResourceLimit> ReadLimits(std::string_view text) {
   return limits;
 }
 
-// Reads what kCommand has printed; nullopt: not all of it. Variables that are the shell's own stay
-// as in `before`.
+// Parses the output of kCommand; nullopt if it is incomplete. Variables that the shell itself sets
+// keep their values from `before`.
 std::optional<SourcedShell> ReadShell(std::string_view printed, const Environment& before) {
   const auto take_field = [&] {
     const std::string_view field = printed.substr(0, printed.find('\0'));
@@ -249,7 +249,8 @@ Result<SourcedShell> SourceScript(const std::string& script, const std::string& 
   SpawnSpec spec;
   spec.executable = *bash;
   spec.argv = {"bash", "-c", kCommand};
-  spec.env = WithVariable(environment, "PWD", cwd);  // or bash takes the name without links
+  spec.env =
+      WithVariable(environment, "PWD", cwd);  // without PWD bash would use the path without links
   spec.env.push_back(std::string(kScriptVariable) + "=" + path);
   spec.cwd = cwd;
   spec.stdout_fd = out.second.get();

@@ -18,9 +18,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxThreads = 4096;  // of all processes; more say nothing new
+constexpr size_t kMaxThreads = 4096;  // of all processes; more would add nothing
 
-// Those that programs wait in.
+// Blocking system calls that programs commonly wait in.
 constexpr std::pair<long, const char*> kSystemCalls[] = {
     {SYS_read, "read"},
     {SYS_pread64, "pread64"},
@@ -83,7 +83,7 @@ std::string StateWord(char state) {
   }
 }
 
-// The order of the lines: threads that are certainly wrong first, then those that run.
+// Sorts the lines: blocked and stopped threads first, then running ones.
 int Urgency(char state) {
   constexpr std::string_view kOrder = "DTtR";
   const size_t at = kOrder.find(state);
@@ -97,7 +97,7 @@ std::string Seconds(uint64_t ticks, long ticks_per_s) {
   return text;
 }
 
-// The directory entries of /proc/PID/task.
+// Returns the thread ids in /proc/PID/task.
 std::vector<std::string> ThreadIds(const std::string& folder) {
   std::vector<std::string> ids;
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(folder.c_str()), closedir);
@@ -122,7 +122,7 @@ std::optional<ThreadState> ReadThread(const std::string& folder) {
 
 std::optional<ThreadState> ParseThreadStat(std::string_view stat) {
   const size_t name_begin = stat.find('(');
-  const size_t name_end = stat.rfind(')');  // the name may hold anything
+  const size_t name_end = stat.rfind(')');  // the name may contain any characters
   if (name_begin == std::string_view::npos || name_end == std::string_view::npos ||
       name_end < name_begin || name_end + 3 >= stat.size())
     return std::nullopt;
@@ -130,7 +130,7 @@ std::optional<ThreadState> ParseThreadStat(std::string_view stat) {
   thread.name = SanitizeForTerminal(stat.substr(name_begin + 1, name_end - name_begin - 1));
   thread.state = stat[name_end + 2];
   std::string_view rest = stat.substr(name_end + 3);
-  constexpr int kFieldsToTimes = 10;  // parent to the fourth fault count
+  constexpr int kFieldsToTimes = 10;  // from parent to the fourth fault count
   for (int i = 0; i < kFieldsToTimes; ++i) TakeWord(rest);
   thread.ticks = TakeNumber(rest);
   thread.ticks += TakeNumber(rest);

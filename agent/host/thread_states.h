@@ -1,4 +1,4 @@
-// What the threads of a process do, by what /proc says: for a rank that seems to hang.
+// What the threads of a process do, according to /proc, for a rank that seems to hang.
 #pragma once
 
 #include <sys/types.h>
@@ -13,36 +13,35 @@
 namespace dslaunch {
 
 struct ThreadState {
-  std::string name;      // as the kernel has it: 15 bytes
-  char state = '?';      // one letter, as in /proc/PID/stat
-  uint64_t ticks = 0;    // of CPU time
-  std::string call;      // the system call it is in; empty: none, or not for us to know
-  std::string waits_in;  // the kernel function it waits in; empty likewise
+  std::string name;      // the kernel's name, at most 15 bytes
+  char state = '?';      // as in /proc/PID/stat
+  uint64_t ticks = 0;    // CPU time
+  std::string call;      // system call that it is in; empty: none or unknown
+  std::string waits_in;  // kernel function that it sleeps in; empty: none or unknown
 };
 
 struct ProcessThreads {
   pid_t pid = 0;
   std::string command;
-  std::vector<ThreadState> threads;  // the first one is the process's own
+  std::vector<ThreadState> threads;  // the main thread is the first
 };
 
-// The content of /proc/PID/task/TID/stat; nullopt when that is not what it is. Pure.
+// Parses the content of /proc/PID/task/TID/stat; nullopt if it is malformed. Pure.
 std::optional<ThreadState> ParseThreadStat(std::string_view stat);
 
-// The name of the system call in /proc/PID/task/TID/syscall; empty for a thread that is in none.
-// Pure.
+// Returns the name of the system call in /proc/PID/task/TID/syscall; empty if the thread is in
+// none. Pure.
 std::string ParseSystemCall(std::string_view text);
 
-// The innermost function in /proc/PID/task/TID/stack. Pure.
+// Returns the innermost function in /proc/PID/task/TID/stack. Pure.
 std::string ParseKernelStack(std::string_view text);
 
-// The threads of `root` and of its descendants; what cannot be read is left out.
+// Returns the threads of `root` and its descendants, without those that cannot be read.
 std::vector<ProcessThreads> ReadThreads(pid_t root);
 
-// In words, for a person: a process that is stopped or cannot be interrupted is called so first,
-// then one line for each group of threads that do the same, the busiest first; at most `max_lines`
-// lines, each after a newline. Pure.
-//   `ticks_per_s`  of the kernel's clock
+// Describes the threads for people: first each process that is stopped or uninterruptible, then one
+// line for each group of threads in the same state, the busiest first; at most `max_lines` lines,
+// each preceded by a newline. `ticks_per_s` is the kernel's clock rate. Pure.
 std::string DescribeThreads(const std::vector<ProcessThreads>& processes, size_t max_lines,
                             long ticks_per_s);
 

@@ -26,8 +26,9 @@ std::string ArgumentsOf(pid_t pid) {
   return ReadWhole("/proc/" + std::to_string(pid) + "/cmdline").value_or("");
 }
 
-// A supervisor makes itself unreadable to others of its user, and /proc may be mounted so that such
-// processes are not shown (hidepid).
+// Returns whether this process can see supervisors in /proc. A supervisor makes itself unreadable
+// for other processes of its user, and /proc may be mounted so that such processes are hidden
+// (hidepid).
 bool SeesSupervisors() {
   Result<SocketPair> pair = MakeSocketPair();
   if (!pair.ok()) return false;
@@ -37,7 +38,7 @@ bool SeesSupervisors() {
     pair->ours.Reset();
     char byte = 0;
     (void)!::write(pair->theirs.get(), &byte, 1);
-    (void)!::read(pair->theirs.get(), &byte, 1);  // until the other end is closed
+    (void)!::read(pair->theirs.get(), &byte, 1);  // returns when the other end is closed
     ::_exit(0);
   }
   pair->theirs.Reset();

@@ -1,4 +1,4 @@
-// Whether anything of an earlier start of the agent runs on this node.
+// Waits until no process of an earlier start of the agent runs on this node.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace dslaunch {
 
-// Whether a process of this node has `--nonce` and this nonce among its arguments, as a supervisor
-// has, its agent and its watchdog.
+// Returns whether a process of this node has `--nonce` with this nonce among its arguments, as a
+// supervisor, its agent and its watchdog do.
 bool RunsStart(std::string_view start_nonce);
 
-// Says hello once none has, and returns 0. Returns kUnavailable, with a line on stderr, where that
-// cannot be seen, because this system hides processes; kTimedOut after a minute; 0 without a hello
-// when stdin ends.
+// Writes the hello line as soon as no such process runs, and returns 0. Returns kUnavailable, with
+// a line on stderr, if this system hides processes; kTimedOut after a minute; and 0 without a hello
+// line when stdin ends.
 int RunAwaitEnd(const InspectOptions& options, const std::string& start_nonce);
 
 }  // namespace dslaunch

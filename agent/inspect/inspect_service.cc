@@ -37,8 +37,8 @@ bool IsPlace(const pb::JobPlace& place) {
   return IsJobId(place.job_id()) && !name.empty() && name != "." && name != "..";
 }
 
-// Empty when the job has none, or the place is none that a job could have. The error: it may be
-// another user's, and nothing in it is to be read.
+// Returns the job's folder; empty if the job has none or the place is invalid. Fails if the folder
+// may belong to another user; nothing in it is then read.
 Result<std::string> FindFolder(const pb::JobPlace& place) {
   if (!IsPlace(place)) return std::string();
   return JobFolder::Find(place.log_dir(), place.job_id(), place.node_name(), NodeEnvironment());
@@ -53,7 +53,7 @@ std::vector<std::string> OwnSocketFolders() {
   return SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid());
 }
 
-// An agent that does not answer leaves the status out.
+// Leaves the status unset if the agent does not answer.
 void AskAgent(const pb::JobPlace& place, pb::JobSight& sight) {
   UniqueFd socket =
       ConnectToSocket(OwnSocketFolders(), SocketName(place.job_id(), place.node_index()));
@@ -77,7 +77,7 @@ pb::JobSight LookAtJob(const pb::JobPlace& place) {
   pb::JobSight sight;
   if (!IsPlace(place)) return sight;
   const std::string folder = FolderOf(place);
-  // The result first: it is written while the agent still listens.
+  // The result is read first, because it is written while the agent still listens.
   if (std::optional<pb::JobResult> result =
           FindResult(folder, OwnSecondResultFolders(place.job_id(), place.node_index()))) {
     sight.set_state(pb::JobSight::ENDED);
@@ -124,7 +124,8 @@ pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
   }
   for (const std::string& second : OwnSecondResultFolders(place.job_id(), place.node_index()))
     std::filesystem::remove_all(second, error);
-  // Of an agent that was killed; and what is above, unless other nodes or the front end use it.
+  // Removes the socket that a killed agent left, and the parent folders unless other nodes or the
+  // front end use them.
   for (const std::string& sockets : OwnSocketFolders())
     ::unlink((sockets + "/" + SocketName(place.job_id(), place.node_index())).c_str());
   if (!folder.empty() && ::rmdir(folder.parent_path().c_str()) == 0)
@@ -132,14 +133,15 @@ pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
   return reply;
 }
 
-// One Read. The files are followed as they appear; it is over when the job is and all was read.
+// One Read call. Follows files as they appear, and ends when the job has ended and everything was
+// read.
 class InspectService::Reading {
  public:
   Reading(asio::io_context& loop, pb::ReadRequest request, std::shared_ptr<EventSink> sink)
       : request_(std::move(request)),
         folder_(FolderOf(request_.place())),
         sink_(std::move(sink)),
-        stream_(loop, UINT64_MAX),  // who asks for a file gets all of it
+        stream_(loop, UINT64_MAX),  // a requested file is sent completely
         timer_(loop) {
     stream_.Attach(sink_);
     Look();
@@ -256,7 +258,7 @@ grpc::ServerUnaryReactor* InspectService::Remove(grpc::CallbackServerContext* co
   return reactor;
 }
 
-// The thread may outlive the service, of which it uses nothing.
+// The thread may outlive the service and uses nothing of it.
 grpc::ServerUnaryReactor* InspectService::GetNodeInfo(grpc::CallbackServerContext* context,
                                                       const pb::NodeInfoRequest* request,
                                                       pb::NodeInfo* reply) {

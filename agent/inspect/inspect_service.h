@@ -1,5 +1,5 @@
-// What `dslaunch-agent read` serves (proto/inspect.proto): a job's files on its node, and what the
-// node is like.
+// The service of `dslaunch-agent read` (proto/inspect.proto): a job's files on its node, and facts
+// about the node.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,16 +13,16 @@
 
 namespace dslaunch {
 
-// Calls are handed to the loop, on whose thread everything happens but what blocks, which has a
-// thread for each call.
+// Calls are passed to the loop and run on its thread, except blocking ones, each of which has its
+// own thread.
 class InspectService final : public pb::Inspection::CallbackService {
  public:
-  // The loop outlives the service.
+  // The loop must outlive the service.
   explicit InspectService(asio::io_context& loop);
   ~InspectService() override;
 
-  // The inspection is over: takes away what it made on the node. On the loop's thread, or once that
-  // has stopped.
+  // Removes everything that the inspection has created on the node, at its end. Call it on the
+  // loop's thread, or after the loop has stopped.
   void Leave() { probe_.Stop(); }
 
   grpc::ServerUnaryReactor* Look(grpc::CallbackServerContext* context, const pb::JobPlace* request,
@@ -50,10 +50,10 @@ class InspectService final : public pb::Inspection::CallbackService {
   ReachabilityProbe probe_;
 };
 
-// How the job stands on this node.
+// Returns the state of the job on this node.
 pb::JobSight LookAtJob(const pb::JobPlace& place);
 
-// Removes its files, or says why not.
+// Removes the job's files, or returns the reason why not.
 pb::RemoveReply RemoveJob(const pb::JobPlace& place);
 
 }  // namespace dslaunch

@@ -43,8 +43,8 @@ std::string FirstLineOf(const std::string& path) {
   return std::string(TakeLine(rest));
 }
 
-// ", glibc 2.36" as the node's own program says it: the agent has its C library inside. Empty on
-// systems with another.
+// Returns ", glibc 2.36" from the node's own program, because the agent has its own C library;
+// empty on systems with another C library.
 std::string NodeLibc(milliseconds patience) {
   const Result<std::string> getconf = FindExecutable("getconf", NodeEnvironment(), "/", "");
   if (!getconf.ok()) return "";
@@ -95,7 +95,7 @@ void ReadCoresAndMemory(pb::NodeInfo& report) {
   report.set_memory_available_bytes(available);
 }
 
-// Why this user cannot write in `folder`; empty when they can. Leaves nothing there.
+// Returns why this user cannot write in `folder`, or an empty string. Leaves no file there.
 std::string WriteTrouble(const std::string& folder) {
   UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!file && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
@@ -104,7 +104,7 @@ std::string WriteTrouble(const std::string& folder) {
     if (file) ::unlink(name.c_str());
   }
   if (!file) return std::strerror(errno);
-  // A full disk shows when there is something to keep.
+  // Writes data, because a full disk may still allow empty files.
   const std::vector<char> some(4096, 'x');
   if (::write(file.get(), some.data(), some.size()) != std::ssize(some) ||
       ::fsync(file.get()) != 0) {
@@ -189,13 +189,13 @@ void TryProgram(const std::string& name, const std::string& path, milliseconds p
     program.set_said("it ends with exit code " + std::to_string(run.number));
 }
 
-// The front end knows the node's name, so none is in the message.
+// Removes the empty node name from the message, because the front end knows the node.
 std::string WithoutNode(const Error& error) {
   return error.message.substr(error.message.starts_with(": ") ? 2 : 0);
 }
 
-// Why accelerate cannot give the environment of the job's configuration here; empty if it can, or
-// the job has none.
+// Returns why accelerate cannot provide the environment of the job's configuration on this node;
+// empty if it can, or if the job has no configuration.
 std::string AccelerateTrouble(const ResolvedProgram& resolved, const pb::Program& program,
                               Environment environment, milliseconds patience) {
   const Result<ResolvedProgram> wrapped = WithAccelerate(resolved, program, environment, "");
@@ -214,7 +214,7 @@ std::string AccelerateTrouble(const ResolvedProgram& resolved, const pb::Program
   return SanitizeForTerminal(LastLineOf(run.output));
 }
 
-// As a job would find it.
+// Looks up the program like a job would.
 pb::FoundProgram FindProgramOfJob(const pb::Program& program, milliseconds patience) {
   pb::FoundProgram found;
   const auto fails = [&](const Error& error) {

@@ -1,4 +1,4 @@
-// What a node says of itself, for `dslaunch doctor` and `dslaunch hostfile write`.
+// Facts about a node for `dslaunch doctor` and `dslaunch hostfile write`.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace dslaunch {
 
-// All but the times. Changes nothing on the node. Blocks for some times the request's patience at
-// most, but where a disk does not answer.
+// Returns all fields but the times. Changes nothing on the node. Blocks for at most a few times the
+// request's patience, unless a disk does not answer.
 pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request);
 
-// This user's state folder for jobs, or the nearest folder above it that exists.
+// Returns this user's folder for jobs, or its nearest existing parent.
 std::string NearestToJobsFolder();
 
 }  // namespace dslaunch

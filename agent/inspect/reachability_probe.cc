@@ -27,7 +27,7 @@ std::string MarkerIn(const std::string& folder, const std::string& token) {
   return folder + "/.dslaunch-" + token;
 }
 
-// What nodes may share, as this node sees it.
+// Returns the folders that nodes may share, as this node sees them.
 std::vector<pb::MarkedFolder> FoldersToMark(const std::string& cwd) {
   std::vector<pb::MarkedFolder> folders;
   const auto add = [&](pb::MarkedFolder::Use use, const std::string& path) {
@@ -41,7 +41,7 @@ std::vector<pb::MarkedFolder> FoldersToMark(const std::string& cwd) {
   return folders;
 }
 
-// One connection on its way.
+// A connection attempt in progress.
 struct ConnectAttempt {
   UniqueFd socket;
   Clock::time_point started;
@@ -68,7 +68,7 @@ std::string Connect(const std::string& endpoint, ConnectAttempt& attempt) {
   return "";
 }
 
-// Something has happened on the attempt's socket.
+// Handles an event on the attempt's socket.
 void Advance(ConnectAttempt& attempt, const std::string& greeting, pb::ReachResult& result) {
   const auto end = [&](const std::string& trouble) {
     attempt.over = true;
@@ -91,7 +91,7 @@ void Advance(ConnectAttempt& attempt, const std::string& greeting, pb::ReachResu
   if (n > 0) attempt.heard.append(chunk, static_cast<size_t>(n));
   if (attempt.heard == greeting) return end("");
   if (n > 0 && greeting.starts_with(attempt.heard)) return;
-  // A machine of another network that has the same address, or this node itself.
+  // A machine of another network with the same address, or this node itself.
   end("something else listens at this address");
 }
 
@@ -111,7 +111,7 @@ pb::ListenReply ReachabilityProbe::Start(const pb::ListenRequest& request) {
         ::open(marker.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (file)
       markers_.push_back(marker);
-    else if (errno != EEXIST)  // both are one folder
+    else if (errno != EEXIST)  // both are the same folder
       folder.set_trouble(std::strerror(errno));
     *reply.add_folders() = std::move(folder);
   }
@@ -124,7 +124,7 @@ pb::ListenReply ReachabilityProbe::Start(const pb::ListenRequest& request) {
   acceptor_.open(asio::ip::tcp::v6(), error);
   if (!error) acceptor_.set_option(asio::ip::v6_only(false), error);
   if (!error) acceptor_.bind({asio::ip::tcp::v6(), 0}, error);
-  if (error) {  // this node may be without IPv6
+  if (error) {  // the node may lack IPv6
     asio::error_code ignored;
     acceptor_.close(ignored);
     acceptor_.open(asio::ip::tcp::v4(), error);
@@ -150,10 +150,11 @@ void ReachabilityProbe::Stop() {
 
 void ReachabilityProbe::Accept() {
   acceptor_.async_accept([this](const asio::error_code& error, asio::ip::tcp::socket socket) {
-    if (error) return;  // it was put out, or there are no descriptors left
+    if (error) return;  // stopped, or out of descriptors
     asio::error_code ignored;
     socket.non_blocking(true, ignored);
-    socket.write_some(asio::buffer(greeting_), ignored);  // so little fits into any new connection
+    socket.write_some(asio::buffer(greeting_),
+                      ignored);  // small enough for the buffer of any new connection
     Accept();
   });
 }

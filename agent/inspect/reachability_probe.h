@@ -1,5 +1,5 @@
-// Whether nodes reach each other, and which folders they share: one node listens as a probe target,
-// the others look for it.
+// Tests whether nodes reach each other and which folders they share: one node listens as a probe
+// target, the others connect to it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -12,16 +12,17 @@
 
 namespace dslaunch {
 
-// Listens on a free port of all addresses, tells its token to who connects, and leaves a marker
-// file in the folders that other nodes may have too. On the loop's thread.
+// Listens on a free port of all addresses, sends its token to clients, and creates a marker file in
+// folders that other nodes may share. Runs on the loop's thread.
 class ReachabilityProbe {
  public:
-  // `loop` outlives it.
+  // `loop` must outlive the object.
   explicit ReachabilityProbe(asio::io_context& loop) : acceptor_(loop), timer_(loop) {}
-  // Closes it.
+  // Calls Stop().
   ~ReachabilityProbe() { Stop(); }
 
-  // One that is open is closed first. Closes by itself when the request's time is over.
+  // Starts listening, after closing an earlier port. Stops by itself when the request's time is
+  // over.
   pb::ListenReply Start(const pb::ListenRequest& request);
 
   // Closes the port and removes the markers.
@@ -36,8 +37,7 @@ class ReachabilityProbe {
   std::vector<std::string> markers_;
 };
 
-// Tries all endpoints at once, for the request's patience at most, which it blocks, and looks for
-// the markers.
+// Tries all endpoints at once and looks for the markers. Blocks for at most the request's patience.
 pb::ReachReply ProbeReachability(const pb::ReachRequest& request);
 
 }  // namespace dslaunch

@@ -15,8 +15,9 @@ namespace dslaunch {
 int RunRelay(const std::string& nonce, const std::string& build_id) {
   if (!SayHello(nonce, build_id)) return ToInt(ExitCode::kIo);
   prctl(PR_SET_NAME, "dslaunch-relay");
-  // Slurm ends a step by signals to all of its processes. The nodes stop in order meanwhile, which
-  // their relay outlives. Handlers, as its programs would inherit that a signal is ignored.
+  // Slurm ends a step by sending signals to all of its processes. The relay has to survive them
+  // while the nodes stop in order. Handlers are used because the relay's programs would inherit
+  // ignored signals.
   for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2})
     std::signal(signal, [](int) {});
   asio::io_context loop(1);

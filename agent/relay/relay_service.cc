@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;
 constexpr size_t kStderrTailBytes = 4096;
-// A process that the program has left behind may hold its stdout open.
+// Limits the wait for output after the exit, because a child left behind may hold stdout open.
 constexpr milliseconds kLastOutputWithin(500);
 constexpr char kOwnExecutable[] = "/proc/self/exe";
 
@@ -45,7 +45,7 @@ std::string TailOf(const UniqueFd& file) {
 }  // namespace
 
 // One call. gRPC's threads only post to the loop. At most one read, one write and the finish are
-// under way; it is destroyed on the loop once gRPC is done with it.
+// pending; the object is destroyed on the loop once gRPC has released it.
 class RelayService::Program final
     : public grpc::ServerBidiReactor<pb::ProgramInput, pb::ProgramOutput>,
       public std::enable_shared_from_this<Program> {
@@ -104,7 +104,7 @@ class RelayService::Program final
     }
     asio::async_write(socket_, asio::buffer(input_.data()),
                       [self = shared_from_this()](std::error_code, size_t) {
-                        // A program that reads no more says so by its end.
+                        // A program that reads no more input reports that by its exit.
                         if (!self->is_finished_) self->StartRead(&self->input_);
                       });
   }
@@ -153,7 +153,7 @@ class RelayService::Program final
   }
 
   void OnOutput(bool ok, size_t size) {
-    if (has_output_ended_) return;  // given up
+    if (has_output_ended_) return;  // stopped waiting for more output
     if (!ok) {
       has_output_ended_ = true;
       return End();
@@ -163,7 +163,7 @@ class RelayService::Program final
     StartWrite(&output_);
   }
 
-  // Once the program and its output have ended.
+  // Ends the call once the program has exited and its output has ended.
   void End() {
     if (!has_output_ended_ || !wait_status_ || is_writing_) return;
     timer_.cancel();
@@ -183,7 +183,8 @@ class RelayService::Program final
   }
 
   void Cancel() {
-    if (pid_ > 0 && !is_agent_) ::kill(-pid_, SIGKILL);  // not reaped, so the group is still its
+    if (pid_ > 0 && !is_agent_)
+      ::kill(-pid_, SIGKILL);  // not reaped, so the process group still exists
     CloseSocket();
     FinishOnce(grpc::Status::CANCELLED);
   }
@@ -194,14 +195,15 @@ class RelayService::Program final
   }
 
   RelayService& service_;
-  std::shared_ptr<Program> self_;                // until gRPC is done
-  asio::local::stream_protocol::socket socket_;  // its stdin, if it reads no file, and stdout
+  std::shared_ptr<Program> self_;  // keeps the object until gRPC has released it
+  asio::local::stream_protocol::socket
+      socket_;  // the program's stdout, and its stdin unless that is a file
   asio::steady_timer timer_;
   UniqueFd stderr_;
   pb::ProgramInput input_;
   pb::ProgramOutput output_;
   std::array<char, kChunkBytes> chunk_;
-  pid_t pid_ = -1;  // while it is not reaped
+  pid_t pid_ = -1;  // set until it is reaped
   bool is_agent_ = false;
   bool has_started_ = false;
   bool has_output_ended_ = false;

@@ -1,4 +1,4 @@
-// What a relay serves: see proto/relay.proto.
+// The relay's service, see proto/relay.proto.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,11 +12,12 @@
 
 namespace dslaunch {
 
-// Calls are handed to the loop, on whose thread everything happens. That thread starts the
-// programs; all but the agent get SIGTERM when it ends.
+// Calls are passed to the loop and run on its thread. That thread starts the programs; all except
+// the agent get SIGTERM when it ends.
 class RelayService final : public pb::Relay::CallbackService {
  public:
-  // The loop outlives the service, and the service every call. Reaps the process's children.
+  // The loop must outlive the service, and the service every call. Reaps the children of this
+  // process.
   explicit RelayService(asio::io_context& loop);
   ~RelayService() override;
 
@@ -30,7 +31,7 @@ class RelayService final : public pb::Relay::CallbackService {
 
   asio::io_context& loop_;
   asio::signal_set child_ended_;
-  std::map<pid_t, std::weak_ptr<Program>> programs_;  // that run
+  std::map<pid_t, std::weak_ptr<Program>> programs_;  // running programs
 };
 
 }  // namespace dslaunch
