@@ -1,4 +1,4 @@
-// dslaunch-agent: a node's supervisor and, forked from it, its agent; or an inspector of a job that
+// dslaunch-agent: a node's supervisor and the agent forked from it, or an inspector of a job that
 // runs or ran there. Started by dslaunch over SSH or locally.
 #include <fcntl.h>
 #include <malloc.h>
@@ -40,9 +40,9 @@ std::optional<uint32_t> ReadNumber(const char* text) {
   return number;
 }
 
-// Copies of the agent on nodes that have not been started for long are removed (InstallScript in
-// cli/transport/ssh_bootstrap.h), so a start leaves its time. Where that fails the copy only goes
-// earlier.
+// Updates the file time of this executable, because copies of the agent that have not been started
+// for long are removed (InstallScript in cli/transport/ssh_bootstrap.h). A failure only makes the
+// copy be removed earlier.
 void NoteStart() {
   char path[4096];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
@@ -51,7 +51,7 @@ void NoteStart() {
     ::utimensat(AT_FDCWD, "/proc/self/exe", nullptr, 0);
 }
 
-// Those behind the nonce. False: they are not valid.
+// Reads the options after the nonce. Returns false if they are invalid.
 bool ReadSupervisorFlags(int argc, char** argv, dslaunch::SupervisorOptions& options,
                          bool& detachable) {
   for (int at = 4; at < argc; ++at) {
@@ -156,10 +156,9 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // One heap for all threads: most of them make but a few small things.
+  // One heap for all threads, because most of them allocate only a few small objects.
   mallopt(M_ARENA_MAX, 1);
-  // A node's openssl.cnf is for programs of that node: it may name modules, which a static program
-  // cannot load.
+  // Ignores the node's openssl.cnf: it may name modules, which a static program cannot load.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   return Run(argc, argv);
 }

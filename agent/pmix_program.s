@@ -1,4 +1,4 @@
-# The bytes of dslaunch-pmix. Assembled in the folder where the program is (agent/CMakeLists.txt).
+# The bytes of dslaunch-pmix. Assembled in the program's folder (agent/CMakeLists.txt).
 	.section .rodata
 	.globl dslaunch_pmix_program, dslaunch_pmix_program_end
 dslaunch_pmix_program:

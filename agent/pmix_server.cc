@@ -1,7 +1,7 @@
 #include "agent/pmix_server.h"
 
 #ifdef DSLAUNCH_HAS_PMIX_SERVER
-// In pmix_program.s.
+// Defined in pmix_program.s.
 extern "C" const char dslaunch_pmix_program[];
 extern "C" const char dslaunch_pmix_program_end[];
 

@@ -1,12 +1,12 @@
-// dslaunch-pmix, which the agent brings along: a node needs nothing else to join ranks of Open MPI
-// but OpenPMIx's library.
+// The program dslaunch-pmix, embedded in the agent: a node needs only OpenPMIx's library to connect
+// ranks of Open MPI.
 #pragma once
 
 #include <string_view>
 
 namespace dslaunch {
 
-// Returns the program itself; empty if this agent was built without it.
+// Returns the content of the program; empty if this agent was built without it.
 std::string_view PmixServer();
 
 }  // namespace dslaunch

@@ -1,8 +1,8 @@
-// Functions of the C library for a dslaunch-agent that is linked statically, in place of those that
-// would load libraries of the node: another glibc's, which would crash it. That is how static
-// programs of glibc resolve names (NSS) and open libraries. The agent needs neither: it is given
-// numeric addresses only, looks accounts up by base/os/accounts.h, and asks nvidia-smi about GPUs.
-// Callers are our own numeric look-ups and what gRPC, c-ares and OpenSSL have for other programs.
+// Replaces functions of the C library in a statically linked dslaunch-agent that would load
+// libraries of the node. Those may belong to another glibc and crash the agent. Static programs of
+// glibc load libraries to resolve names (NSS) and in dlopen. The agent needs neither: it gets only
+// numeric addresses, looks accounts up through base/os/accounts.h, and runs nvidia-smi for GPUs.
+// The callers are our own numeric lookups, and code in gRPC, c-ares and OpenSSL for other programs.
 #include <arpa/inet.h>
 #include <dlfcn.h>  // Dl_info
 #include <net/if.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-// What getaddrinfo gives: one allocation for both.
+// The result of getaddrinfo in one allocation.
 struct NumericAddress {
   addrinfo info{};
   sockaddr_storage address{};
@@ -33,7 +33,7 @@ bool ReadNumber(std::string_view text, uint32_t& number) {
   return status == std::errc() && end == text.data() + text.size();
 }
 
-// "fe80::1%eth0" or "fe80::1%2".
+// Reads a scope, as in "fe80::1%eth0" or "fe80::1%2".
 bool ReadScope(const std::string& scope, uint32_t& index) {
   index = if_nametoindex(scope.c_str());
   return index != 0 || ReadNumber(scope, index);
@@ -54,7 +54,7 @@ bool ReadAddress(std::string_view host, sockaddr_storage& address) {
          ReadScope(std::string(host.substr(percent + 1)), v6.sin6_scope_id);
 }
 
-// Without a host: any address to listen at, else this machine.
+// Sets the address for a missing host: any address to listen at, otherwise this machine.
 void SetDefaultAddress(int family, bool passive, sockaddr_storage& address) {
   if (family == AF_INET6) {
     auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
@@ -78,7 +78,7 @@ bool Put(const std::string& text, char* to, socklen_t size) {
 
 extern "C" {
 
-// Numeric hosts and ports only; one result. Everything else is EAI_NONAME.
+// Supports only numeric hosts and ports, with one result. Everything else is EAI_NONAME.
 int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** result) {
   uint32_t port = 0;
   if (service != nullptr && (!ReadNumber(service, port) || port > UINT16_MAX)) return EAI_SERVICE;

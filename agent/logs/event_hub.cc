@@ -8,7 +8,8 @@
 namespace dslaunch {
 namespace {
 
-// A viewer with this many events before it does not read; it may attach again.
+// A viewer with this many unsent events is disconnected because it does not read; it may attach
+// again.
 constexpr size_t kMaxWaitingEvents = 1000;
 
 uint64_t SizeOf(const std::string& path) {
@@ -89,7 +90,7 @@ void EventHub::Emit(pb::NodeEvent event) {
     if (viewer.stream->waiting() < kMaxWaitingEvents)
       viewer.stream->Emit(event);
     else
-      viewer.sink->Finish();  // RemoveViewer follows
+      viewer.sink->Finish();  // RemoveViewer() follows
   }
   front_end_.Emit(std::move(event));
 }

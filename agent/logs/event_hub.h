@@ -1,5 +1,5 @@
 // The receivers of a node's events: the front end that started the job, and viewers that attached
-// later. Each has an EventStream of its own, so that none waits for another.
+// later. Each has its own EventStream, so a slow one does not delay the others.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -16,38 +16,39 @@
 
 namespace dslaunch {
 
-// All on the loop's thread.
+// All calls are on the loop's thread.
 class EventHub {
  public:
   explicit EventHub(asio::io_context& loop) : loop_(loop), front_end_(loop) {}
 
-  // The front end. Until it is there events wait for it.
+  // Connects the front end, which then receives all events since the start.
   void Attach(RankSelection selection, std::shared_ptr<EventSink> sink);
-  // It is gone: nothing is sent to it any more.
+  // Disconnects the front end; nothing more is sent to it.
   void Detach() { front_end_.Detach(); }
   void OnWritten(bool ok) { front_end_.OnWritten(ok); }
-  // It has been sent the last event.
+  // Returns whether the last event has been sent to the front end.
   bool ended() const { return front_end_.ended(); }
 
-  // Adds a viewer, which gets the state of the job and then its events. Its sink names it.
+  // Adds a viewer, which gets the state of the job and then its events. The sink identifies the
+  // viewer in later calls.
   void AddViewer(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
   void OnViewerWritten(const EventSink* sink, bool ok);
   void RemoveViewer(const EventSink* sink);
-  // Some viewer has not got the last event yet.
+  // Returns whether any viewer has not received the last event.
   bool HasViewers() const;
 
-  // To all receivers.
+  // Sends an event to all receivers.
   void Emit(pb::NodeEvent event);
-  // To all viewers, and to the front end where it is so.
+  // Sends a heartbeat to all viewers, and to the front end if `to_front_end`.
   void EmitAlive(bool to_front_end);
   void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
-  // The ranks followed so far write no more.
+  // Reports that the ranks followed so far have written all their output.
   void EndAttempt();
-  // A rank writes to FOLDER/stdout.log and FOLDER/stderr.log: receivers that selected it get it.
+  // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank for the receivers that selected it.
   void FollowRank(uint64_t attempt, uint32_t rank, uint32_t local_rank, const std::string& folder);
   void End(const pb::NodeDone& done);
 
-  // Every worker of every node of the attempt was started.
+  // Returns whether every worker of every node of the attempt has started.
   bool running() const { return running_.has_value(); }
   const std::map<uint32_t, std::string>& newest_status() const { return newest_status_; }
 
@@ -69,13 +70,14 @@ class EventHub {
   RankSelection front_end_selection_;
   std::vector<Viewer> viewers_;
 
-  // How things stand, for viewers that come later.
-  std::vector<LogFile> files_;  // of all attempts, oldest first
-  bool attempt_over_ = false;   // of the newest file
+  // The state of the job for viewers that attach later.
+  std::vector<LogFile> files_;  // log files of all attempts, oldest first
+  bool attempt_over_ = false;   // the attempt of the newest file is over
   std::optional<pb::NodeEvent> started_;
   std::optional<pb::NodeEvent> running_;
   std::optional<pb::NodeEvent> outcome_;
-  std::map<uint32_t, std::string> newest_status_;  // by rank; of no evaluation
+  std::map<uint32_t, std::string>
+      newest_status_;  // newest status line by rank, without evaluations
   std::optional<pb::NodeDone> end_;
 };
 

@@ -115,8 +115,8 @@ std::optional<pb::NodeEvent> EventStream::NextLog() {
   return event;
 }
 
-// Once all that was written is sent. Of the newest attempt: what an earlier one left unfinished was
-// shown when the next began.
+// Returns the next standstill once all output has been sent. Only files of the newest attempt
+// count, because unfinished lines of earlier ones were shown when that attempt began.
 std::optional<pb::NodeEvent> EventStream::NextStandstill() {
   const auto now = std::chrono::steady_clock::now();
   std::optional<std::chrono::steady_clock::time_point> next_due;
@@ -152,7 +152,7 @@ void EventStream::ArmStandstillTimer(std::chrono::steady_clock::time_point due) 
   standstill_timer_.async_wait(
       [this, armed = std::weak_ptr(standstill_armed_)](const asio::error_code&) {
         const std::shared_ptr<bool> mine = armed.lock();
-        if (!mine) return;  // the stream is gone
+        if (!mine) return;  // the stream was destroyed
         *mine = false;
         Pump();
       });

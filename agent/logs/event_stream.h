@@ -1,5 +1,5 @@
-// What a node tells the front end, in order and without growing: one write at a time, output read
-// from the ranks' files only when there is room for it.
+// A node's events for one receiver, in order and in bounded memory: one write at a time, and output
+// is read from the ranks' files only when it can be sent.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -19,66 +19,67 @@
 
 namespace dslaunch {
 
-// Where the events go: the front end's Run stream. Called on the loop's thread.
+// The receiver of events, such as the front end's Run stream. Called on the loop's thread.
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // One at a time: the next only after EventStream::OnWritten.
+  // Writes one event. The next call follows only after EventStream::OnWritten().
   virtual void Write(pb::NodeEvent event) = 0;
-  // After the last event.
+  // Ends the stream. Called after the last event.
   virtual void Finish() = 0;
 };
 
-// All on the loop's thread.
+// All calls are on the loop's thread.
 class EventStream {
  public:
   static constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
-  // A file that ends within a line and has not grown for this long stands still: the line may be a
-  // prompt. Only the node can tell; at the front end the rest may just be under way.
+  // A file that ends within a line has paused if it has not grown for this long: the line may be a
+  // prompt. Only the node can detect this, because at the front end the rest may be in transit.
   static constexpr std::chrono::milliseconds kStandstillDelay{200};
 
-  // A reader more than `max_lag_bytes` behind a file skips through it.
+  // Output more than `max_lag_bytes` ahead of the reader is skipped.
   explicit EventStream(asio::io_context& loop, uint64_t max_lag_bytes = kMaxLogLagBytes);
 
-  // Sends to `sink` from now on. Until then events wait.
+  // Sends to `sink` from now on. Earlier events have been kept for it.
   void Attach(std::shared_ptr<EventSink> sink);
-  // The sink is gone: nothing is sent any more.
+  // Stops sending, because the sink is no longer usable.
   void Detach();
 
   void Emit(pb::NodeEvent event);
-  // A sign of life; one that was not sent yet is enough.
+  // Sends a heartbeat, unless one is still waiting to be sent.
   void EmitAlive();
-  // A rank's status line. While the front end lags only each rank's newest is kept, and its newest
-  // of an evaluation.
+  // Sends a rank's status line. While the receiver lags, only each rank's newest line and its
+  // newest evaluation are kept.
   void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
-  // The ranks followed so far write no more: what they wrote goes out before what is followed from
-  // now on.
+  // Reports that the ranks followed so far have written all their output. It is sent before the
+  // output of files followed later.
   void EndAttempt() { log_tail_.RetireFiles(); }
-  // Whose output a file has.
+  // Identifies the output in a file.
   struct LogFile {
     uint64_t attempt = 0;
     uint32_t rank = 0;
     uint32_t local_rank = 0;
     bool is_stderr = false;
   };
-  // Sends what a rank writes to the file at `path`, from `offset`.
+  // Sends what a rank writes to the file at `path`, from `offset` on.
   void Follow(const LogFile& file, const std::string& path, uint64_t offset = 0);
 
-  // The last event; it goes out once everything before it has, the ranks' output included. Once.
+  // Sends the last event after everything before it, including the ranks' output. Call once.
   void End(pb::NodeDone done);
   bool ended() const { return end_sent_; }
 
-  // Events that the sink has not taken yet, output aside.
+  // Returns the number of events not yet accepted by the sink, without output.
   size_t waiting() const { return events_.size(); }
 
-  // The sink has taken the last event, or will take no more.
+  // Reports that the sink has accepted the last event, or (`ok` is false) accepts no more.
   void OnWritten(bool ok);
 
  private:
   struct FollowedFile {
     LogFile file;
-    uint64_t end = 0;          // of what was sent
-    bool within_line = false;  // it ends there, and no standstill was reported since
+    uint64_t end = 0;  // offset of the end of the sent part
+    bool within_line =
+        false;  // the sent part ends within a line, and no standstill has been reported since
     std::chrono::steady_clock::time_point grew_at;
   };
 
@@ -89,7 +90,7 @@ class EventStream {
   static pb::NodeEvent LogEvent(const FollowedFile& followed);
   void ArmStandstillTimer(std::chrono::steady_clock::time_point due);
 
-  std::vector<FollowedFile> files_;  // by LogTail's id
+  std::vector<FollowedFile> files_;  // indexed by LogTail's id
   LogTail log_tail_;
   std::shared_ptr<EventSink> sink_;
   bool detached_ = false;

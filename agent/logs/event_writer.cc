@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// The agent holds the sink; gRPC holds the writer until OnDone. The two part when either is
-// through, so the sink reaches the writer under a lock.
+// The agent holds the sink, and gRPC holds the writer until OnDone. They are detached when either
+// has finished, so the sink accesses the writer under a lock.
 class EventWriter::Sink final : public EventSink {
  public:
   explicit Sink(EventWriter* writer) : writer_(writer) {}

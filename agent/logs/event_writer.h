@@ -12,11 +12,11 @@
 
 namespace dslaunch {
 
-// Deletes itself once gRPC is through with it; until then and after, its sink may be held and used.
+// Deletes itself when gRPC has finished with it. Its sink may be held and used before and after.
 class EventWriter final : public grpc::ServerWriteReactor<pb::NodeEvent> {
  public:
-  // Both are called on the loop's thread: when an event was taken or never will be, and (once or
-  // twice) when the stream is over.
+  // Both callbacks run on the loop's thread: OnWritten when an event was accepted or will never be,
+  // OnOver (once or twice) when the stream is over.
   using OnWritten = std::function<void(const EventSink* sink, bool ok)>;
   using OnOver = std::function<void(const EventSink* sink)>;
 

@@ -45,7 +45,7 @@ void FilteredLog::FollowRank(uint32_t rank, uint32_t local_rank, const std::stri
   }
 }
 
-// One piece at a time: the loop has other things to do.
+// Copies one chunk at a time, because the loop has other work.
 void FilteredLog::OnReadable() {
   const std::optional<LogTail::Chunk> chunk = tail_->Next(kChunkBytes);
   if (!chunk) return;

@@ -1,4 +1,4 @@
-// The lines of a node's ranks that have one of some texts, in one file: what torchrun makes for
+// Copies the lines of a node's ranks that contain given texts to one file, like torchrun with
 // --duplicate_stdout_filters.
 #pragma once
 
@@ -19,16 +19,16 @@
 namespace dslaunch {
 
 // Reads the ranks' files as they grow and appends to ATTEMPT/filtered_stdout.log and
-// filtered_stderr.log, each line tagged as on the terminal and with all its bytes. A disk that
-// takes nothing costs lines, never the job. All on the loop's thread.
+// filtered_stderr.log. Each line is tagged as on the terminal and otherwise unchanged. A failed
+// write costs lines, never the job. All calls are on the loop's thread.
 class FilteredLog {
  public:
   FilteredLog(asio::io_context& loop, std::string node, const pb::FilteredLogs& what);
 
-  // A rank writes to FOLDER/stdout.log and FOLDER/stderr.log; FOLDER is in the attempt's.
+  // Follows FOLDER/stdout.log and FOLDER/stderr.log of a rank. FOLDER is in the attempt's folder.
   void FollowRank(uint32_t rank, uint32_t local_rank, const std::string& folder);
 
-  // The ranks followed so far write no more: what they wrote is copied before this returns.
+  // Copies all that the ranks followed so far have written, before it returns. They write no more.
   void EndAttempt();
 
  private:
@@ -48,11 +48,12 @@ class FilteredLog {
   const RankSelection ranks_;
   std::vector<std::string> texts_[2];  // for stdout and stderr
   const TagStyle tags_;
-  std::vector<File> files_;  // of this attempt, by LogTail's id
+  std::vector<File> files_;  // files of this attempt, by LogTail's id
   UniqueFd out_[2];
-  std::string pending_;  // what a piece of a file has for out_
+  std::string pending_;  // lines of one chunk to append to out_
   std::optional<LogTail> tail_;
-  std::shared_ptr<int> attempt_;  // what is posted for another one comes too late
+  std::shared_ptr<int>
+      attempt_;  // renewed for each attempt, so that callbacks posted for an earlier one do nothing
 };
 
 }  // namespace dslaunch

@@ -11,14 +11,15 @@
 namespace dslaunch {
 namespace {
 
-// JOB_ID/nodes/NODE.
+// Returns JOB_ID/nodes/NODE.
 std::string FolderOfNode(const std::string& job_id, const std::string& node_name) {
   std::string node_folder = node_name;
   std::replace(node_folder.begin(), node_folder.end(), '/', '_');
   return job_id + "/nodes/" + node_folder;
 }
 
-// A folder that the user named may be shared with others; the state folder may not.
+// Opens a folder below a base that the user named, which may be shared with others, or below the
+// state folder, which may not.
 Result<UniqueFd> Open(const std::string& base, const std::string& state_folder,
                       const std::string& below, IfMissing if_missing) {
   return base.empty() ? OpenOwnFolder(state_folder + "/" + below, ::geteuid(), if_missing)

@@ -1,4 +1,4 @@
-// Where a node keeps a job's files.
+// The folder of a job's files on a node.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,24 @@
 namespace dslaunch {
 
 // BASE/JOB_ID/nodes/NODE/attempt_K/rank_R/{stdout.log,stderr.log,error.json}, where K is the
-// attempt; nodes may share the base folder.
+// attempt number. Nodes may share the base folder.
 class JobFolder {
  public:
-  // The path of a BASE/JOB_ID/nodes/NODE that is there; empty when it is not. kIo: another user may
-  // have made it or may change it (base/os/ownership.h), so nothing in it is to be read.
+  // Returns the path of an existing BASE/JOB_ID/nodes/NODE, or an empty string. Fails with kIo if
+  // another user may have created it or may change it (base/os/ownership.h); nothing in it may then
+  // be read.
   static Result<std::string> Find(const std::string& base, const std::string& job_id,
                                   const std::string& node_name, const Environment& environment);
 
-  // Makes BASE/JOB_ID/nodes/NODE, private to the user (0700). An empty `base` is the user's state
-  // folder, $XDG_STATE_HOME/dslaunch/jobs, which no other user may be able to change; a base that
-  // the user named may be shared. kIo names the folder, the node and a hint.
+  // Creates BASE/JOB_ID/nodes/NODE, private to the user (0700). An empty `base` means the user's
+  // state folder, $XDG_STATE_HOME/dslaunch/jobs, which no other user may be able to change; a base
+  // that the user named may be shared. kIo names the folder, the node and a hint.
   static Result<JobFolder> Create(const std::string& base, const std::string& job_id,
                                   const std::string& node_name, const Environment& environment);
 
   std::string AttemptFolder(uint64_t attempt) const;
 
-  // Makes the folder of one rank, in the attempt's, and returns it.
+  // Creates the folder of one rank in the attempt's folder and returns its path.
   Result<std::string> MakeRankFolder(uint64_t attempt, uint32_t rank) const;
 
   const std::string& path() const { return path_; }  // BASE/JOB_ID/nodes/NODE
@@ -40,11 +41,11 @@ class JobFolder {
         path_((base_.empty() ? state_folder_ : base_) + "/" + below_),
         node_name_(std::move(node_name)) {}
 
-  // Makes a folder of the base.
+  // Creates a folder below the base.
   Result<void> Make(const std::string& below) const;
 
-  std::string base_;          // that the user named; empty: the state folder
-  std::string state_folder_;  // where `base_` is empty
+  std::string base_;          // folder that the user named; empty: the state folder
+  std::string state_folder_;  // used if `base_` is empty
   std::string below_;         // JOB_ID/nodes/NODE
   std::string path_;
   std::string node_name_;

@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-// The number in "attempt_3" and "rank_12".
+// Returns the number after the prefix, as in "attempt_3" and "rank_12".
 template <class T>
 std::optional<T> NumberBehind(std::string_view prefix, const std::string& name) {
   if (!name.starts_with(prefix)) return std::nullopt;
@@ -24,7 +24,7 @@ std::optional<T> NumberBehind(std::string_view prefix, const std::string& name) 
   return number;
 }
 
-// Folders of a folder; none when it cannot be read.
+// Returns the entries of a folder; none if it cannot be read.
 std::vector<std::filesystem::path> Entries(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   std::error_code error;
@@ -72,7 +72,8 @@ uint64_t OffsetAt(const JobLog& log, int64_t unix_ms) {
     uint32_t rank = 0;
     uint64_t stdout_bytes = 0, stderr_bytes = 0;
     const bool is_signed = line.find('-') != std::string::npos;
-    if (is_signed || !(words >> time_ms >> rank >> stdout_bytes >> stderr_bytes)) continue;  // cut
+    if (is_signed || !(words >> time_ms >> rank >> stdout_bytes >> stderr_bytes))
+      continue;  // truncated line
     if (time_ms > unix_ms) break;
     if (rank == log.rank) offset = log.is_stderr ? stderr_bytes : stdout_bytes;
   }

@@ -1,4 +1,4 @@
-// The folders and log files of a job on its node, as they lie in its job folder.
+// Lists the folders and log files of a job in its job folder on a node.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace dslaunch {
 
-// Of one start of one rank.
+// The folder of one start of one rank.
 struct RankFolder {
   uint64_t attempt = 0;
   uint32_t rank = 0;
   std::string path;
 };
 
-// Every one of them below FOLDER (BASE/JOB_ID/nodes/NODE), by attempt and rank.
+// Returns all rank folders below FOLDER (BASE/JOB_ID/nodes/NODE), by attempt and rank.
 std::vector<RankFolder> ListRankFolders(const std::string& folder);
 
 struct JobLog {
@@ -24,12 +24,12 @@ struct JobLog {
   std::string path;
 };
 
-// Every log file below FOLDER, by attempt, rank, stdout before stderr.
+// Returns all log files below FOLDER, by attempt and rank, stdout before stderr.
 std::vector<JobLog> ListJobLogs(const std::string& folder);
 
-// Where `log` stood at a time, by its attempt's `marks` file: lines "unix_ms rank stdout_bytes
-// stderr_bytes" in order of time. The last mark that is not younger counts, so that nothing written
-// since is missed; without one it is 0.
+// Returns the size of `log` at a time, by its attempt's `marks` file: lines "unix_ms rank
+// stdout_bytes stderr_bytes" in order of time. Uses the last mark that is not later, so that
+// nothing written since is missed; 0 without such a mark.
 uint64_t OffsetAt(const JobLog& log, int64_t unix_ms);
 
 }  // namespace dslaunch

@@ -30,10 +30,10 @@ uint64_t BlockBytes(int fd) {
                                                       : 4096;
 }
 
-// The time that a mark begins with.
+// Returns the time at the beginning of a mark.
 std::string_view TimeOf(std::string_view mark) { return mark.substr(0, mark.find(' ')); }
 
-// Replaces the file as a whole: whoever reads it meanwhile has the old one.
+// Replaces the file atomically, so that concurrent readers see the old content.
 void Replace(const std::string& path, const std::string& content) {
   const std::string partial = path + ".part";
   UniqueFd fd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -102,7 +102,7 @@ std::vector<std::string> LogKeeping::Turn(int64_t now_unix_ms) {
       if (Measure(*file)) GiveBack(*file, notices);
     }
   }
-  // A clock that was set back does not silence us.
+  // Handles a clock that was set back, which would otherwise suppress the task.
   const auto is_due = [&](int64_t& last, int64_t interval) {
     if (now_unix_ms >= last && now_unix_ms < last + interval) return false;
     last = now_unix_ms;
@@ -130,7 +130,7 @@ bool LogKeeping::Measure(LogFile& file) {
   struct stat info {};
   if (!file.fd || fstat(file.fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
   file.size = static_cast<uint64_t>(info.st_size);
-  file.given_back = std::min(file.given_back, file.size);  // it may have been truncated
+  file.given_back = std::min(file.given_back, file.size);  // the file may have been truncated
   return true;
 }
 
@@ -163,7 +163,8 @@ void LogKeeping::Mark(int64_t now_unix_ms) {
   const std::string path = attempt_folder_ + "/marks";
   const UniqueFd fd(
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd || write(fd.get(), marks.data(), marks.size()) < 0) return;  // a full disk: no mark
+  if (!fd || write(fd.get(), marks.data(), marks.size()) < 0)
+    return;  // no mark if the disk is full
   struct stat info {};
   if (fstat(fd.get(), &info) == 0 && static_cast<uint64_t>(info.st_size) > kMaxMarksBytes)
     Replace(path, ThinMarks(ReadWhole(path).value_or("")));

@@ -1,4 +1,4 @@
-// Keeping the ranks' log files within bounds, and finding a time in them.
+// Limits the size of the ranks' log files, and records times so that logs can be searched by time.
 #pragma once
 
 #include <cstdint>
@@ -11,45 +11,48 @@
 
 namespace dslaunch {
 
-// The part of a file to give back to the disk: the offsets of what is left stay.
+// A part of a file whose disk space is to be freed; the offsets of the rest stay the same.
 struct Hole {
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-// So that a file of `size` bytes, given back up to `given_back` so far, holds at most `max_bytes`
-// and what fills its last block. Pure.
+// Returns the hole that limits a file of `size` bytes, of which the first `given_back` are freed
+// already, to `max_bytes` plus the rest of its last block; nullopt if none is needed. Pure.
 std::optional<Hole> DecideHole(uint64_t size, uint64_t given_back, uint64_t max_bytes,
                                uint64_t block_bytes);
 
-// What a user should hear of a disk that runs full; nullopt: there is room. Pure.
+// Returns a warning for the user about a disk that is nearly full, or nullopt. Pure.
 std::optional<std::string> LowSpaceWarning(const std::string& node, const std::string& folder,
                                            uint64_t free_bytes, uint64_t total_bytes);
 
-// Marks (see LogKeeping) with every second point in time of their older half left out. Pure.
+// Drops every second point in time from the older half of the marks (see LogKeeping). Pure.
 std::string ThinMarks(std::string_view marks);
 
-// Looks after the files of one node, one attempt after the other. Driven by its owner, on one
-// thread. A full or slow disk makes it late or useless, never an error: the job goes on.
+// Maintains the log files of one node, one attempt after the other. Its owner calls it on one
+// thread. A full or slow disk may delay or disable the maintenance, but the job continues without
+// an error.
 //
-// In the attempt's folder it writes `marks`, by which a time is found in the logs: lines
-// "UNIX_MS RANK STDOUT_BYTES STDERR_BYTES", in order of time, one a second for each rank that wrote
-// something; 1 MiB at most, the older ones further apart. A line that is not of that form is to be
-// ignored: it was cut by a full disk.
+// Writes a file `marks` to the attempt's folder, which relates times to offsets in the logs: lines
+// "UNIX_MS RANK STDOUT_BYTES STDERR_BYTES" in order of time, one per second for each rank that
+// wrote something. It is at most 1 MiB, with larger intervals between older marks. Readers ignore
+// malformed lines, which a full disk may have truncated.
 class LogKeeping {
  public:
-  // `max_bytes` of each log file; 0: no limit. Below 1 MiB it counts as that, so that the last
-  // lines of a failed rank are there.
+  // `max_bytes` limits each log file; 0: no limit. It is at least 1 MiB, so that the last lines of
+  // a failed rank are kept.
   LogKeeping(std::string node, uint64_t max_bytes);
 
-  // The files to look after from now on. `attempt_folder` has a folder for each rank.
+  // Starts to maintain the files of an attempt. `attempt_folder` has a folder for each rank.
   void StartAttempt(std::string attempt_folder);
   void AddRank(uint32_t rank, const std::string& folder);
 
-  // Call it a few times a second. Returns what the user should hear, each once.
+  // Does the work that is due. Returns new messages for the user, each only once. Call it a few
+  // times per second.
   std::vector<std::string> Turn(int64_t now_unix_ms);
 
-  // A rank has ended, perhaps before Turn looked at the disk. The same.
+  // Checks the disk when a rank has exited, perhaps before the next Turn(). Returns new messages
+  // like Turn().
   std::vector<std::string> OnRankEnd();
 
  private:
@@ -63,10 +66,10 @@ class LogKeeping {
     uint32_t rank = 0;
     LogFile out;
     LogFile err;
-    uint64_t marked_bytes = 0;  // of both, at the last mark
+    uint64_t marked_bytes = 0;  // size of both files at the last mark
   };
 
-  // True when it is a file and its size is known.
+  // Updates the file's size. Returns false if it is not a regular file or cannot be examined.
   static bool Measure(LogFile& file);
   void GiveBack(LogFile& file, std::vector<std::string>& notices);
   void Mark(int64_t now_unix_ms);

@@ -1,4 +1,4 @@
-// Room for the logs on their disk: a rank whose output does not fit may end without a word.
+// Disk space for the logs. A rank whose output does not fit may exit without an error message.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,25 @@
 namespace dslaunch {
 
 struct LogSpace {
-  uint64_t free_bytes = 0;  // for this user
+  uint64_t free_bytes = 0;  // available to this user
   uint64_t total_bytes = 0;
 };
 
-// nullopt: the file system does not say.
+// Returns nullopt if the file system does not report its space.
 std::optional<LogSpace> ReadLogSpace(const std::string& folder);
 
-// kIo: nothing can be started, since its output would be lost from the first line on. Pure.
+// Fails with kIo if the disk is full, because the output of ranks would be lost from the first line
+// on. Pure.
 Result<void> CheckLogSpace(const std::string& node, const std::string& folder,
                            const std::optional<LogSpace>& space);
 
-// What to tell the user where ranks have ended, however they did; nullopt: the disk is not full.
-// Pure.
+// Returns a message for the user after ranks have exited, for whatever reason, if the disk is full;
+// otherwise nullopt. Pure.
 std::optional<std::string> FullDiskNotice(const std::string& node, const std::string& folder,
                                           const std::optional<LogSpace>& space);
 
-// What to say of a rank that failed without a word; nullopt: the disk is not full. Pure.
+// Returns the evidence for a rank that failed without an error message, if the disk is full;
+// otherwise nullopt. Pure.
 std::optional<std::string> FullDiskEvidence(const std::string& folder,
                                             const std::optional<LogSpace>& space);
 

@@ -13,9 +13,9 @@
 namespace dslaunch {
 namespace {
 
-// How long after the reader went dry it is asked for again: soon at first, then at a rate that
-// nobody notices on the screen or in the load. Asking costs one fstat a file; inotify would cost
-// the agent 10 to 20 ms at its end, which is how long the kernel takes to close it.
+// Polling intervals after the reader has read everything: short at first, then long enough to cost
+// no noticeable load, yet too short to notice on the screen. A poll costs one fstat per file;
+// inotify would delay the agent's exit by 10 to 20 ms, which the kernel takes to close it.
 constexpr std::chrono::milliseconds kFirstPoll{5};
 constexpr std::chrono::milliseconds kSlowestPoll{50};
 constexpr size_t kLineSearchBytes = 64 * 1024;
@@ -30,7 +30,7 @@ uint64_t SizeOf(int fd) {
                                                          : 0;
 }
 
-// Up to `max_bytes` at `offset`; empty at the end or on an error.
+// Returns up to `max_bytes` at `offset`; empty at the end or on an error.
 std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
   std::string data(max_bytes, '\0');
   ssize_t count;
@@ -41,10 +41,11 @@ std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
   return data;
 }
 
-// How far the next byte that is on the disk is from `offset`, within `available` bytes.
+// Returns the distance from `offset` to the next byte that is not in a hole, at most `available`.
 uint64_t NextData(int fd, uint64_t offset, uint64_t available) {
   const off_t data = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
-  if (data < 0) return errno == ENXIO ? available : 0;  // else the file system does not know holes
+  if (data < 0)
+    return errno == ENXIO ? available : 0;  // otherwise the file system does not support holes
   return std::min(static_cast<uint64_t>(data) - offset, available);
 }
 
@@ -63,7 +64,7 @@ void LogTail::AddFile(int id, std::string path, uint64_t offset) {
   file.offset = offset;
   files_.push_back(std::move(file));
   Open(files_.back());
-  if (!armed_) return;  // the reader is at work and will come to this file
+  if (!armed_) return;  // the reader is active and will read this file
   asio::post(poll_timer_.get_executor(), [this, is_current = Guard()] {
     if (is_current()) Check();
   });
@@ -107,7 +108,7 @@ std::optional<LogTail::Chunk> LogTail::Next(size_t max_bytes) {
 std::optional<LogTail::Chunk> LogTail::Read(File& file, size_t max_bytes) {
   uint64_t available = NewBytes(file);
   if (available == 0) return std::nullopt;
-  if (SizeOf(file.fd.get()) < file.offset) file.offset = 0;  // truncated
+  if (SizeOf(file.fd.get()) < file.offset) file.offset = 0;  // the file was truncated
   Chunk chunk;
   chunk.id = file.id;
   chunk.skipped_bytes = NextData(file.fd.get(), file.offset, available);
@@ -145,7 +146,8 @@ void LogTail::Arm() {
   Poll(kFirstPoll);
 }
 
-// Tells a handler whether it still belongs to the present arming of a living object.
+// Returns a function that tells a callback whether it belongs to the current arming of a living
+// object.
 std::function<bool()> LogTail::Guard() const {
   return [weak = std::weak_ptr(generation_), mine = *generation_] {
     const auto generation = weak.lock();
@@ -162,7 +164,7 @@ void LogTail::Poll(std::chrono::milliseconds delay) {
   });
 }
 
-// Calls on_readable, once, if there is anything to read.
+// Calls on_readable once if there is anything to read.
 void LogTail::Check() {
   for (File& file : files_) Open(file);
   if (Remaining() == 0) return;
@@ -179,7 +181,7 @@ std::string LastLines(const std::string& path, size_t max_lines, size_t max_byte
   const uint64_t begin = size > max_bytes ? size - max_bytes : 0;
   std::string text = ReadAt(fd.get(), begin, static_cast<size_t>(size - begin));
   if (begin > 0) {
-    const size_t newline = text.find('\n');  // the first line is cut, unless it is all there is
+    const size_t newline = text.find('\n');  // the first line is cut off, unless it is the only one
     if (newline != std::string::npos && newline + 1 < text.size()) text.erase(0, newline + 1);
   }
   size_t lines = 0;

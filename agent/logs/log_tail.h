@@ -1,6 +1,5 @@
-// Reads the workers' log files as they grow. The files are the buffer: nothing is read before it is
-// asked for, so memory stays bounded however fast workers write and however slowly the reader
-// takes.
+// Reads the workers' log files as they grow. The files are the buffer: bytes are read only on
+// request, so memory stays bounded even if workers write fast and the reader is slow.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,41 +16,42 @@
 
 namespace dslaunch {
 
-// Follows append-only files. All on the io_context's thread.
+// Follows append-only files. All calls are on the io_context's thread.
 class LogTail {
  public:
   struct Chunk {
-    int id = 0;           // as given to AddFile
-    uint64_t offset = 0;  // of `data` in the file
+    int id = 0;           // id given to AddFile()
+    uint64_t offset = 0;  // offset of `data` in the file
     std::string data;
-    uint64_t skipped_bytes = 0;  // before `data`, because the reader lags or they are gone
+    uint64_t skipped_bytes = 0;  // bytes before `data` that were skipped because the reader lags,
+                                 // or that were freed on disk
   };
 
   static constexpr uint64_t kDefaultMaxLagBytes = 64u << 20;
 
   // `on_readable` is called from the io_context, never from within a call: once when there are
-  // bytes to read, and again only after Next had nothing. A file more than `max_lag_bytes` ahead of
-  // its reader is skipped through, and so is what was given back to the disk (a hole).
+  // bytes to read, and again only after Next() has returned nothing. Skips output more than
+  // `max_lag_bytes` ahead of the reader, and holes, whose disk space was freed.
   LogTail(asio::io_context& io, std::function<void()> on_readable,
           uint64_t max_lag_bytes = kDefaultMaxLagBytes);
   ~LogTail();
 
-  // Follows a file from `offset`. It need not exist yet; one that is truncated is read again from
+  // Follows a file from `offset`. The file need not exist yet. A truncated file is read again from
   // its start.
   void AddFile(int id, std::string path, uint64_t offset = 0);
 
-  // The files followed so far will not grow any more: they are read to their end before any that is
-  // added later, and let go.
+  // Marks the files followed so far as complete: they are read to their end before files added
+  // later, and then closed.
   void RetireFiles();
 
-  // The next bytes of a file that has any, taking turns; at most `max_bytes`. nullopt: nothing new,
-  // and on_readable will be called when there is.
+  // Returns at most `max_bytes` from a file with unread bytes, taking turns between files. nullopt:
+  // there is nothing new, and on_readable will be called when there is.
   std::optional<Chunk> Next(size_t max_bytes);
 
-  // Whether all bytes that the file has now were returned.
+  // Returns whether all current bytes of the file were returned.
   bool Drained(int id) const;
 
-  // Bytes in all files not returned yet.
+  // Returns the number of unread bytes in all files.
   uint64_t Remaining() const;
 
  private:
@@ -76,15 +76,14 @@ class LogTail {
   std::function<void()> on_readable_;
   std::vector<File> files_;
   size_t turn_ = 0;
-  bool armed_ = false;  // on_readable is due at the next byte
+  bool armed_ = false;  // on_readable is called at the next byte
   asio::steady_timer poll_timer_;
-  // Counts how often it was armed. A handler that finds another number, or none, comes too late to
-  // act.
+  // Counts the armings. A callback that finds another number, or an expired pointer, does nothing.
   std::shared_ptr<uint64_t> generation_ = std::make_shared<uint64_t>(0);
 };
 
-// The last lines of a file: at most `max_lines` and `max_bytes`, whole lines as far as they fit.
-// Empty when it cannot be read.
+// Returns the last lines of a file: at most `max_lines` and `max_bytes`, in whole lines where
+// possible. Empty if the file cannot be read.
 std::string LastLines(const std::string& path, size_t max_lines = 50, size_t max_bytes = 64 * 1024);
 
 }  // namespace dslaunch

@@ -13,10 +13,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kPieceBytes = 64 * 1024;         // of one message
+constexpr uint64_t kPieceBytes = 64 * 1024;         // size of one message's data
 constexpr uint64_t kSampleBytes = 4 * 1024;         // a few lines of metrics
-constexpr uint64_t kLeastMetricsBytes = 64 * 1024;  // of each rank, however many they are
-constexpr uint64_t kMaxObjectBytes = 8 << 20;       // of run.json and profile.json
+constexpr uint64_t kLeastMetricsBytes = 64 * 1024;  // per rank, however many ranks there are
+constexpr uint64_t kMaxObjectBytes = 8 << 20;       // limit of run.json and profile.json
 
 constexpr std::pair<const char*, pb::RankFilePart::Kind> kNames[] = {
     {kMetricsFileName, pb::RankFilePart::METRICS},
@@ -32,7 +32,7 @@ std::string ReadPiece(int fd, const FilePiece& piece) {
     const ssize_t read =
         ::pread(fd, data.data() + size, data.size() - size, static_cast<off_t>(piece.first + size));
     if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) break;  // it was cut short
+    if (read <= 0) break;  // the file was truncated
     size += static_cast<size_t>(read);
   }
   data.resize(size);
@@ -82,7 +82,7 @@ RankFileReader::RankFileReader(const std::string& folder, uint64_t max_bytes)
           {rank.attempt, rank.rank, kind, path, static_cast<uint64_t>(status.st_size)});
     }
   }
-  // The other half is for what is small.
+  // The other half is for small files.
   metrics_bytes_ = std::max(max_bytes / 2 / std::max<uint64_t>(metrics, 1), kLeastMetricsBytes);
 }
 
@@ -121,7 +121,7 @@ std::optional<pb::RankFilePart> RankFileReader::Next() {
   }
   if (next_file_ < files_.size()) {
     Open(files_[next_file_++]);
-    return part_;  // that it is there
+    return part_;  // announces the file
   }
   if (ended_) return std::nullopt;
   ended_ = true;

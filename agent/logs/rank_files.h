@@ -1,4 +1,4 @@
-// What ranks left for a report (proto/contract/rank_files.h), read from a job's folder on its node.
+// Reads the ranks' report files (proto/contract/rank_files.h) from a job's folder on its node.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,29 @@
 
 namespace dslaunch {
 
-// Files that one inspection lists.
+// Limit of the files that one inspection lists.
 inline constexpr size_t kMaxRankFiles = 20'000;
 
-// A file's offset and how many bytes from there.
+// Offset and size of a part of a file.
 using FilePiece = std::pair<uint64_t, uint64_t>;
 
-// What to read of a file of `file_bytes` bytes, at most `max_bytes` (or one small piece) in all:
-// the whole, or pieces of equal size from its beginning to its end, equally far from each other.
-// In order, without overlap, none longer than one message takes. Pure.
+// Returns the parts to read of a file of `file_bytes` bytes: the whole file, or equal parts at
+// equal distances from its beginning to its end, with at most `max_bytes` (or one small part) in
+// total. The parts are in order, do not overlap, and fit into one message each. Pure.
 std::vector<FilePiece> PiecesToRead(uint64_t file_bytes, uint64_t max_bytes);
 
-// The lines of a piece: of one that does not begin with a line what is before the first end of a
-// line is left out, and in any case what is behind the last one.
+// Returns the complete lines of a part: without the text after its last line end and, if the part
+// does not begin at a line, without the text up to its first line end.
 std::string WholeLines(std::string piece, bool begins_with_line);
 
-// Reads all files part by part. Takes regular files only, never follows a link, and never waits
-// for a writer. Blocks for the disk. Thread-compatible.
+// Reads all files part by part. Accepts regular files only, never follows a link, and never waits
+// for a writer. Blocks on the disk. Thread-compatible.
 class RankFileReader {
  public:
   // FOLDER is BASE/JOB_ID/nodes/NODE.
   RankFileReader(const std::string& folder, uint64_t max_bytes);
 
-  // The next part; the last one has `end`, after which there is none.
+  // Returns the next part. The last one has `end`; afterwards returns nullopt.
   std::optional<pb::RankFilePart> Next();
 
  private:
@@ -52,9 +52,9 @@ class RankFileReader {
   size_t next_file_ = 0;
   uint32_t left_out_ = 0;
   uint64_t bytes_left_ = 0;
-  uint64_t metrics_bytes_ = 0;  // for each file of metrics
+  uint64_t metrics_bytes_ = 0;  // limit of each metrics file
   UniqueFd fd_;
-  pb::RankFilePart part_;  // of the open file
+  pb::RankFilePart part_;  // state of the open file
   std::vector<FilePiece> pieces_;
   size_t next_piece_ = 0;
   bool ended_ = false;

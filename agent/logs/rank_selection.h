@@ -1,4 +1,4 @@
-// Some of the output of a job's ranks.
+// Selects some of the output of a job's ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,14 @@
 namespace dslaunch {
 
 struct RankSelection {
-  RankSelection() = default;  // none
+  RankSelection() = default;  // selects nothing
   explicit RankSelection(const pb::RankChoice& choice);
 
   bool all = false;
-  std::vector<uint32_t> ranks;        // unused when `all`
-  std::vector<uint32_t> local_ranks;  // of those only these; empty: all of those
-  // Streams that it has not, as in the proto.
+  std::vector<uint32_t> ranks;  // unused when `all`
+  std::vector<uint32_t>
+      local_ranks;  // restricts `ranks` to these local ranks; empty: no restriction
+  // Omitted streams, as in pb::RankChoice.
   std::map<uint32_t, uint32_t> left_out_of;
   uint32_t left_out = 0;
 

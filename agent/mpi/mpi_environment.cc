@@ -10,7 +10,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kPmixLibrary[] = "libpmix.so.2";
-// Of Debian, of Fedora and its kin, and of what is built by hand.
+// Folders of Debian, of Fedora and its derivatives, and of local builds.
 constexpr const char* kLibraryFolders[] = {"/usr/lib/x86_64-linux-gnu",
                                            "/usr/lib/aarch64-linux-gnu",
                                            "/lib/x86_64-linux-gnu",
@@ -21,17 +21,17 @@ constexpr const char* kLibraryFolders[] = {"/usr/lib/x86_64-linux-gnu",
                                            "/usr/local/lib64",
                                            "/usr/lib"};
 
-// OpenPMIx 4.1 and later read the first, older ones the others.
+// The first is read by OpenPMIx 4.1 and later, the others by older versions.
 constexpr const char* kUriVariables[] = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
                                          "PMIX_SERVER_URI3", "PMIX_SERVER_URI21",
                                          "PMIX_SERVER_URI2"};
-// Open MPI 4 believes in a PMIx server only where it knows the launcher, and makes each rank a
-// world of its own else: its component schizo/orte says so, and where a scheduler's variables are
-// set that of the scheduler. Others do not read this, and an mpirun that a rank starts does not
-// need them.
+// Open MPI 4 uses a PMIx server only if it recognizes the launcher; otherwise each rank becomes its
+// own world. Its component schizo/orte claims that, and with a scheduler's variables the
+// scheduler's component. Other libraries ignore this variable, and an mpirun started by a rank does
+// not need these components.
 constexpr char kForOpenMpi4[] = "OMPI_MCA_schizo=^orte,slurm,alps,flux,jsm";
-// Where Open MPI 4 and 5 keep the memory that ranks of a node share: in the job's own folder, which
-// is removed however the ranks end. Their file names do not tell two nodes of one machine apart.
+// Where Open MPI 4 and 5 keep the shared memory of a node's ranks: in the job's own folder, which
+// is removed however the ranks end. Their file names do not distinguish two nodes on one machine.
 constexpr const char* kSharedMemoryFolders[] = {"OMPI_MCA_btl_vader_backing_directory",
                                                 "OMPI_MCA_btl_sm_backing_directory"};
 
@@ -49,7 +49,7 @@ Result<pb::PmixJob> MakePmixJob(const std::string& job_id, uint64_t attempt,
   job.set_attempt(attempt);
   job.set_node_rank(assignment.node_rank());
   std::set<std::string> names;
-  bool is_plain = true;  // what separates names in PMIx's lists is not in them
+  bool is_plain = true;  // no name contains a separator of PMIx's lists
   uint32_t next = 0;
   for (const pb::Node& member : members) {
     pb::PmixNode& node = *job.add_nodes();

@@ -34,7 +34,7 @@ struct MpiSockets::PmixClient {
 
   asio::ip::tcp::socket socket;
   std::array<char, 1024> bytes;
-  std::string first;  // that it has sent
+  std::string first;  // the first bytes that it has sent
 };
 
 Result<std::shared_ptr<MpiSockets>> MpiSockets::Open(asio::io_context& loop,
@@ -117,8 +117,8 @@ Result<void> MpiSockets::OpenPmi(const std::string& folder) {
   return {};
 }
 
-// Accepts by hand: a connection that asio had accepted for a handler which has yet to run would be
-// lost to a server that gets the listener meanwhile.
+// Waits and then accepts by itself, because a connection that asio had accepted for a handler that
+// has not run yet would be lost to a server that gets the listener meanwhile.
 void MpiSockets::AwaitConnection(const std::shared_ptr<Rank>& rank) {
   rank->listener.async_wait(rank->listener.wait_read,
                             [weak = weak_from_this(), rank](std::error_code failed) {
@@ -133,7 +133,8 @@ void MpiSockets::AwaitConnection(const std::shared_ptr<Rank>& rank) {
                             });
 }
 
-// PMI_FD is the rank's from its start on; a program that uses no MPI never writes to it.
+// Waits for the first byte, because every rank has PMI_FD from its start but a program without MPI
+// never writes to it.
 void MpiSockets::AwaitFirstByte(const std::shared_ptr<Rank>& rank) {
   rank->connection.async_wait(
       rank->connection.wait_read, [weak = weak_from_this(), rank](std::error_code failed) {

@@ -1,6 +1,6 @@
-// Where the ranks of a node look for their MPI server before it is started: a port of loopback for
-// PMIx (Open MPI), and a connection for each rank for PMI-1 (MPICH), which the supervisor makes
-// before it starts the rank.
+// The sockets at which a node's ranks look for their MPI server before it is started: a loopback
+// port for PMIx (Open MPI), and for PMI-1 (MPICH) a connection for each rank, which the supervisor
+// makes before it starts the rank.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,11 +18,11 @@ namespace dslaunch {
 
 enum class MpiProtocol { kPmi, kPmix };
 
-// How ranks that speak PMIx are served.
+// Settings of the port for PMIx.
 struct PmixPort {
   bool is_open = false;
-  // What a client sends first has this in it, before it counts as one; empty: the server finds out
-  // who connects.
+  // Text that a client's first bytes must contain before it counts as a rank; empty: the server
+  // checks clients itself.
   std::string word = {};
 };
 
@@ -30,8 +30,8 @@ struct PmixPort {
 // another user's program that connects to the port.
 class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
  public:
-  // `folder`: of the sockets for PMI-1. `on_use`: called once, and not from within Open, when a
-  // rank first looks for a server. kIo.
+  // Opens the sockets. `folder` is for the sockets of PMI-1. Calls `on_use` once, not from within
+  // Open(), when a rank first looks for a server. Fails with kIo.
   static Result<std::shared_ptr<MpiSockets>> Open(asio::io_context& loop, const std::string& folder,
                                                   uint32_t ranks, PmixPort pmix,
                                                   std::function<void(MpiProtocol)> on_use);
@@ -41,13 +41,13 @@ class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
 
   struct PmiSocket {
     UniqueFd fd;                // invalid if the rank has closed its connection
-    bool is_connected = false;  // else it listens for the rank's connection
+    bool is_connected = false;  // false: the socket listens for the rank's connection
   };
   struct Released {
     UniqueFd pmix_listener;  // invalid if there is none
     std::vector<PmiSocket> pmi;
   };
-  // Hands the sockets to the server. on_use is not called any more.
+  // Hands the sockets over to the server. on_use is not called afterwards.
   Released Release();
 
  private:
@@ -64,7 +64,7 @@ class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
   void OnUse(MpiProtocol protocol);
 
   asio::io_context& loop_;
-  std::function<void(MpiProtocol)> on_use_;  // null once it was called
+  std::function<void(MpiProtocol)> on_use_;  // null after the call
   const std::string word_;
   asio::ip::tcp::acceptor pmix_;
   std::vector<std::shared_ptr<Rank>> ranks_;  // by local rank

@@ -34,16 +34,16 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kStartWithin(90'000);  // the agents of other nodes may be slow to reach
+constexpr milliseconds kStartWithin(90'000);  // other nodes' agents may be slow to reach
 constexpr milliseconds kReapEvery(1);
 constexpr char kFolderPrefix[] = "dslaunch-pmix-";
 constexpr time_t kNewFolderSeconds = 60;
-constexpr milliseconds kKillAfter(500);  // it ends at once, unless its library hangs
+constexpr milliseconds kKillAfter(500);  // usually exits at once, unless its library hangs
 constexpr char kDoesNotStart[] = "the server of its MPI ranks does not start: ";
 
-// A file without a name that holds `bytes` and can be executed.
+// Returns an anonymous executable file that contains `bytes`.
 Result<UniqueFd> InMemory(std::string_view bytes) {
-  // Not closed on exec: its path in /proc is to be there.
+  // Not closed on exec, because its path in /proc is needed.
   UniqueFd file(::memfd_create("dslaunch-pmix", 0));
   std::string_view rest = bytes;
   while (file && !rest.empty()) {
@@ -56,8 +56,8 @@ Result<UniqueFd> InMemory(std::string_view bytes) {
   return file;
 }
 
-// Folders of servers that were killed together with their agents: they are locked as long as one
-// of both lives. A new one is not locked yet.
+// Removes the folders of servers that were killed together with their agents. A folder is locked
+// while its server or agent lives; a new one is not locked yet.
 void RemoveStaleFolders(const std::string& parent) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(parent, error), end; !error && entry != end;
@@ -77,10 +77,10 @@ void RemoveStaleFolders(const std::string& parent) {
 
 struct ServerFolder {
   std::string path;
-  UniqueFd lock;  // the server holds it, too
+  UniqueFd lock;  // shared with the server
 };
 
-// In memory where it can be, for what ranks of this node share.
+// Creates a folder for data that the ranks of this node share, in memory if possible.
 Result<ServerFolder> MakeFolder(const Environment& environment, const std::string& nspace) {
   const char* const chosen = FindVariable(environment, "TMPDIR");
   const bool is_chosen = chosen != nullptr && *chosen == '/';
@@ -98,8 +98,9 @@ Result<ServerFolder> MakeFolder(const Environment& environment, const std::strin
   return folder;
 }
 
-// The values of data that ranks have put travel by messages (PMIX_MCA_gds=hash): files of the
-// library have names that are not known before it runs, and MpiEnvironment promises none.
+// Returns the environment of the server. Ranks exchange data by messages (PMIX_MCA_gds=hash),
+// because the library's shared files have names that are unknown before it runs, and MpiEnvironment
+// cannot announce them.
 Environment ServerEnvironment(const Environment& of_programs, const std::string& job_id) {
   Environment environment;
   for (const std::string& entry : of_programs) {
@@ -109,7 +110,7 @@ Environment ServerEnvironment(const Environment& of_programs, const std::string&
     if (!replaced) environment.push_back(entry);
   }
   environment.emplace_back("PMIX_MCA_gds=hash");
-  // By which it is found should agent and supervisor be killed.
+  // Identifies the server for cleanup if agent and supervisor are killed.
   environment.push_back(std::string(kJobIdVariable) + "=" + job_id);
   const std::string library = PmixLibraryFolder(of_programs);
   if (!library.empty()) environment.push_back("LD_LIBRARY_PATH=" + library);
@@ -169,8 +170,8 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
     if (socket_) socket_->Send(question);
   }
 
-  // Nothing is reported any more; the process ends and is reaped. Blocks for milliseconds, so that
-  // the agent cannot end first; longer only where the process hangs.
+  // Stops callbacks, ends the process and reaps it. Blocks for milliseconds, so that the agent
+  // cannot exit first; longer only if the process hangs.
   void End() {
     handlers_ = {};
     start_limit_.cancel();
@@ -191,7 +192,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void OnUse(MpiProtocol protocol) {
-    const auto self = shared_from_this();  // what is called may end this
+    const auto self = shared_from_this();  // a callback may destroy this object
     if (protocol == MpiProtocol::kPmix && options_.program.empty()) return Fail(options_.no_pmix);
     if (const Result<void> started = StartServer(); !started.ok()) Fail(started.error().message);
   }
@@ -217,7 +218,8 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
     spec.cwd = "/";
     spec.stdin_fd = sockets.theirs.get();
     spec.stdout_file = spec.stderr_file = options_.log_path;
-    spec.own_group = true;  // it ends with its stdin, not with a signal: it removes its folder
+    spec.own_group = true;  // ends at the end of its stdin rather than by a signal, so that it
+                            // removes its folder
     const SpawnResult spawned = Spawn(spec);
     if (spawned.pid < 0) {
       return Error{ExitCode::kUnavailable, std::string(kDoesNotStart) + spawned.failure.step +
@@ -254,7 +256,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void OnMessage(std::string_view bytes) {
-    const auto self = shared_from_this();  // what is called may end this
+    const auto self = shared_from_this();  // a callback may destroy this object
     pb::PmixReport report;
     if (!report.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
       return FailServer("it sent an invalid message");
@@ -288,12 +290,12 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   }
 
   void Fail(const std::string& why) {
-    const auto self = shared_from_this();  // what is called may end this
+    const auto self = shared_from_this();  // a callback may destroy this object
     start_limit_.cancel();
     if (const auto failed = std::exchange(handlers_.on_failed, nullptr)) failed(why);
   }
 
-  // True once it has ended. Waits for it, `limit` at most.
+  // Waits at most `limit` for the exit. Returns whether the process has exited.
   bool Reap(milliseconds limit) {
     const Clock::time_point until = Clock::now() + limit;
     while (::waitpid(pid_, nullptr, WNOHANG) == 0) {
@@ -310,7 +312,7 @@ class PmixHelper::Process : public std::enable_shared_from_this<Process> {
   asio::steady_timer start_limit_;
   std::shared_ptr<MpiSockets> sockets_;  // null once the server has them
   std::vector<Client> clients_;
-  pid_t pid_ = -1;  // of the server
+  pid_t pid_ = -1;  // pid of the server
   bool has_started_ = false;
   std::unique_ptr<FramedSocket> socket_;
 };

@@ -1,5 +1,6 @@
-// A node's server of MPI ranks (agent/pmix), a process of its own: dslaunch-pmix, or the agent's
-// own program. It starts when a rank looks for it, so that programs without MPI do not pay for it.
+// Runs a node's server of MPI ranks (agent/pmix) as a separate process: dslaunch-pmix, or the
+// agent's own program. It starts when a rank looks for it, so programs without MPI do not pay for
+// it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,45 +18,45 @@
 namespace dslaunch {
 
 struct PmixHelperOptions {
-  // dslaunch-pmix, the program itself; empty: the agent's own program serves ranks that speak
-  // PMI-1. Lives as long as the helper.
+  // The content of the program dslaunch-pmix; empty: the agent's own program serves ranks that use
+  // PMI-1. Must outlive the helper.
   std::string_view program;
-  // Without `program`: why ranks that speak PMIx fail; empty: they do not look for a server.
+  // Without `program`: the error for ranks that use PMIx; empty: they get no server address.
   std::string no_pmix;
-  pb::PmixJob job;          // as MakePmixJob makes it, with `rank_socket`
-  Environment environment;  // of the node's programs
-  std::string log_path;     // for what the server prints; absolute
+  pb::PmixJob job;          // result of MakePmixJob(), with `rank_socket`
+  Environment environment;  // environment of the node's programs
+  std::string log_path;     // absolute path of the file for the server's output
 };
 
-// On the loop's thread. The server ends, and its folder is removed, when this is destroyed, or with
-// the agent.
+// Used on the loop's thread. The server ends, and its folder is removed, when this object is
+// destroyed or the agent exits.
 class PmixHelper {
  public:
-  // None is called from within Open, Begin or Ask.
+  // None is called from within Open(), Begin() or Ask().
   struct Handlers {
-    // Once: there is no server for the ranks that look for it. `why`: a sentence.
+    // Called once if there is no server for ranks that look for one. `why` is a sentence.
     std::function<void(const std::string& why)> on_failed;
-    // A rank has called MPI_Abort; it ends next.
+    // A rank has called MPI_Abort and will exit next.
     std::function<void(const pb::PmixAbort& aborted)> on_aborted;
-    // What is known of a rank has changed, or was asked for.
+    // A rank's state has changed, or is the answer to Ask().
     std::function<void(const pb::PmixRank& rank)> on_rank;
   };
 
   // What a rank needs to find the server.
   struct Client {
     std::vector<std::string> environment;  // NAME=VALUE
-    std::string pmi_path;                  // absolute; a connection to it is the rank's PMI_FD
+    std::string pmi_path;                  // absolute path; the rank's PMI_FD is a connection to it
   };
 
-  // Opens the sockets where ranks look for the server. kIo, kInternal.
+  // Opens the sockets at which ranks look for the server. Fails with kIo or kInternal.
   static Result<std::unique_ptr<PmixHelper>> Open(asio::io_context& loop, PmixHelperOptions options,
                                                   Handlers handlers);
   ~PmixHelper();
 
   const std::vector<Client>& clients() const;  // by local rank
-  // Starts the server if no rank has: ranks of another node use MPI.
+  // Starts the server if no rank has done so, because ranks of another node use MPI.
   void Begin();
-  // Answer: on_rank. Precondition: the server was started.
+  // Requests a rank's state, which on_rank receives. Precondition: the server was started.
   void Ask(uint32_t local_rank);
 
  private:
@@ -65,8 +66,8 @@ class PmixHelper {
   std::shared_ptr<Process> process_;
 };
 
-// Returns kBadInput if no server sends `report` now. `has_started`: it has reported that it has.
-// `ranks`: number of this node's. Pure.
+// Returns kBadInput if a server cannot send `report` in its current state. `has_started`: it has
+// reported its start. `ranks` is the number of this node's ranks. Pure.
 Result<void> CheckPmixReport(const pb::PmixReport& report, bool has_started, uint32_t ranks);
 
 }  // namespace dslaunch

@@ -116,7 +116,7 @@ Result<void> PmixExchange::OnPart(uint32_t from_node, pb::FencePart part, PmixAc
   return {};
 }
 
-// Every node that can has sent its part.
+// Returns whether every living node has sent its part.
 bool PmixExchange::IsOver(const Gathering& gathering) const {
   return std::ranges::all_of(gathering.missing,
                              [this](uint32_t node) { return gone_.contains(node); });
@@ -158,7 +158,7 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
   }
   for (const FenceKey& key : over)
     EndGathering(key, std::move(gatherings_.extract(key).mapped()), actions);
-  // Whatever is open goes through the hub.
+  // All open fences and requests go through the hub.
   if (node_rank == 0) {
     for (const auto& [key, id] : std::exchange(local_fences_, {}))
       actions.push_back(pmix_action::EndFence{id, "", kGone});
@@ -169,7 +169,7 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
     if (is_over) actions.push_back(pmix_action::EndRequest{id, "", kGone});
     return is_over;
   });
-  // The node that asked does not see the end of the other one: the hub answers for it.
+  // The asking node does not see that the other one has ended, so the hub answers for it.
   std::erase_if(forwarded_, [&](const auto& entry) {
     const pb::ModexRequest& request = entry.second;
     const bool is_unanswered = node_of_[request.rank()] == node_rank;
@@ -179,7 +179,7 @@ PmixActions PmixExchange::OnNodeGone(uint32_t node_rank) {
   return actions;
 }
 
-// --- What one rank has put ---
+// --- Values of single ranks ---
 
 PmixActions PmixExchange::OnLocalRequest(uint64_t id, uint32_t rank) {
   PmixActions actions;
@@ -215,7 +215,7 @@ Result<void> PmixExchange::OnRequest(uint32_t from_node, pb::ModexRequest reques
                                      PmixActions& actions) {
   if (request.rank() >= world_size()) return NotOurs("a request for a rank that is not in the job");
   const uint32_t owner = node_of_[request.rank()];
-  // The hub sees who asks; others believe the hub.
+  // The hub verifies the sender; the other nodes trust the hub.
   const bool is_true = is_hub() ? request.from_node() == from_node && owner != from_node
                                 : owner == node_rank_ && request.from_node() != node_rank_ &&
                                       request.from_node() <= node_of_.back();
@@ -238,7 +238,7 @@ Result<void> PmixExchange::OnRequest(uint32_t from_node, pb::ModexRequest reques
   return {};
 }
 
-// To the node that asked, instead of a node that has gone.
+// Sends a failure to the node that asked a node that has ended.
 void PmixExchange::Refuse(const pb::ModexRequest& request, PmixActions& actions) const {
   if (gone_.contains(request.from_node())) return;
   pb::PmixMessage message;

@@ -1,6 +1,6 @@
-// dslaunch-pmix: the server of a node's MPI ranks (mpi_server.h) with OpenPMIx's library, in a
-// program of its own because the library is shared and the agent is static. Started by the agent,
-// with a connection to it as stdin; ends with that connection.
+// dslaunch-pmix: the server of a node's MPI ranks (mpi_server.h) with OpenPMIx's library. It is a
+// separate program because the library is shared and the agent is static. Started by the agent,
+// with a connection to it as stdin; exits when that connection ends.
 #include <cstdio>
 #include <cstring>
 

@@ -43,8 +43,8 @@ class MpiServer {
             [this](const std::string&) { End(); }) {}
 
  private:
-  // OpenPMIx's orderly end would wait for ranks that are gone. The agent, which removes the folder
-  // too, may have been killed.
+  // OpenPMIx's orderly shutdown would wait for ranks that have exited. The folder is removed here,
+  // because the agent, which also does so, may have been killed.
   [[noreturn]] void End() {
     std::error_code ignored;
     if (!job_.folder().empty()) std::filesystem::remove_all(job_.folder(), ignored);
@@ -126,7 +126,7 @@ class MpiServer {
              }});
   }
 
-  // Ranks that speak PMIx have a connection too, and leave it alone.
+  // Ranks that use PMIx get a connection too, but do not use it.
   Result<void> ServePmi() {
     pmi_ = std::make_unique<PmiCore>(job_);
     for (uint32_t local_rank = 0; local_rank < pmi_->local_size(); ++local_rank) {
@@ -154,8 +154,8 @@ class MpiServer {
     CarryOut(pmi_->OnClosed(local_rank));
   }
 
-  // Ranks that wait for this one get an error, but not before its agent knows of its end: that is
-  // the first cause.
+  // Ranks that wait for this one get an error only after a delay, so that its agent learns of its
+  // end first: that is the first cause.
   void OnPmiClosed(uint32_t local_rank) {
     const auto delay = std::make_shared<asio::steady_timer>(loop_, kClosedDelay);
     delay->async_wait(
@@ -223,7 +223,7 @@ class MpiServer {
     Report(report);
   }
 
-  // `started` is to be the first report.
+  // `started` must be the first report.
   void SendStarted() {
     pb::PmixReport started;
     started.set_started(true);
@@ -249,10 +249,10 @@ class MpiServer {
   const PmixLibrary* const library_;
   pb::PmixJob job_;
   bool has_started_ = false;
-  std::vector<pb::PmixReport> unsent_;       // before it has
+  std::vector<pb::PmixReport> unsent_;       // reports from before the start
   std::vector<pb::PmixRank::State> states_;  // by local rank
   std::unique_ptr<PmixExchange> exchange_;
-  std::unique_ptr<PeerLinks> links_;  // null: one node
+  std::unique_ptr<PeerLinks> links_;  // null if the job has one node
   std::unique_ptr<PmiCore> pmi_;
   PmiSockets pmi_sockets_;
   FramedSocket agent_;
@@ -261,9 +261,11 @@ class MpiServer {
 }  // namespace
 
 int RunMpiServer(const PmixLibrary* library, const char* process_name) {
-  // It may have been started from memory or as another program, under a name that says nothing.
+  // Sets a readable process name, because the program may run from memory or as a mode of another
+  // program.
   prctl(PR_SET_NAME, process_name);
-  // A graceful kill reaches the ranks, which may use this process until they have ended.
+  // Ignores the signals of a graceful kill, because the ranks may use this process until they have
+  // exited.
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU, SIGPIPE})
     std::signal(signal, SIG_IGN);
   asio::io_context loop(1);

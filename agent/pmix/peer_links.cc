@@ -38,7 +38,7 @@ void PeerLinks::Open() {
   ReadAgent();
 }
 
-// Two messages at the most, which the socket takes at once.
+// Sends at most two messages, which fit into the socket's buffer.
 void PeerLinks::Say(RankLinkMessage message) {
   if (!SendWithFd(agent_.native_handle(), EncodeRankLink(message), -1))
     Fail("the agent is gone: " + ErrnoText(errno));
@@ -48,7 +48,8 @@ void PeerLinks::ReadAgent() {
   agent_.async_wait(agent_.wait_read, [this](std::error_code error) {
     std::array<char, kRankLinkMessageBytes> bytes;
     while (!error) {
-      // No more than this message, so that a descriptor is the message's with which it comes.
+      // Reads no further than this message, so that a descriptor belongs to the message it arrived
+      // with.
       const long got = ReceiveWithFd(agent_.native_handle(), bytes.data(),
                                      kRankLinkMessageBytes - partial_.size(), partial_fd_);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadAgent();
@@ -86,14 +87,15 @@ void PeerLinks::OnAgentMessage(const RankLinkMessage& message, UniqueFd fd) {
   }
 }
 
-// Once it is ready it needs its agent no more: the connections to other servers stay.
+// Reports a failure unless already connected: then the agent is no longer needed, because
+// connections to other servers stay open.
 void PeerLinks::Fail(const std::string& why) {
   if (!std::exchange(is_ready_, true)) handlers_.on_ready(Error{ExitCode::kUnavailable, why});
 }
 
 void PeerLinks::AddPeer(uint32_t node_rank, UniqueFd fd) {
   Peer& peer = peers_[node_rank];
-  if (!fd || peer.socket || peer.is_gone) return;  // it has connected already
+  if (!fd || peer.socket || peer.is_gone) return;  // the node is connected already
   peer.socket = std::make_unique<FramedSocket>(
       loop_, std::move(fd),
       [this, node_rank](std::string_view bytes) {

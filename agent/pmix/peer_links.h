@@ -1,5 +1,5 @@
-// The connections between the PMIx servers of a job's nodes. Each other server dials that of node
-// rank 0, by its agent, as a rank would (proto/contract/rank_link.h).
+// The connections between the PMIx servers of a job's nodes. Each server dials that of node rank 0
+// through its agent, like a rank (proto/contract/rank_link.h).
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,29 +18,29 @@
 
 namespace dslaunch {
 
-// On the loop's thread.
+// Used on the loop's thread.
 class PeerLinks {
  public:
   struct Handlers {
-    // Once: this server can send to those that it needs. kUnavailable: why it cannot.
+    // Called once: this server can send to those that it needs, or kUnavailable with the reason.
     std::function<void(Result<void>)> on_ready;
     std::function<void(uint32_t node_rank, pb::PmixMessage message)> on_message;
-    std::function<void(uint32_t node_rank)> on_gone;  // nothing comes from there any more
+    std::function<void(uint32_t node_rank)> on_gone;  // no more messages arrive from that node
   };
 
   PeerLinks(asio::io_context& loop, const pb::PmixJob& job, Handlers handlers);
 
-  // Connects to the agent. Blocks, but not for long. The rest is in the handlers.
+  // Connects to the agent. Blocks briefly. The result is passed to the handlers.
   void Open();
-  // Kept until that node has connected; void once it is gone.
+  // Sends a message, or keeps it until that node has connected. Does nothing after the node's end.
   void Send(uint32_t node_rank, const pb::PmixMessage& message);
-  // What came from it cannot be believed.
+  // Disconnects a node that sent an invalid message.
   void Drop(uint32_t node_rank);
 
  private:
   struct Peer {
     std::unique_ptr<FramedSocket> socket;
-    std::vector<pb::PmixMessage> unsent;  // before it has connected
+    std::vector<pb::PmixMessage> unsent;  // messages from before the connection
     bool is_gone = false;
   };
 
@@ -55,8 +55,8 @@ class PeerLinks {
   const pb::PmixJob& job_;
   Handlers handlers_;
   asio::local::stream_protocol::socket agent_;
-  std::string partial_;  // of a message of the agent's
-  UniqueFd partial_fd_;  // that came with it
+  std::string partial_;  // the beginning of a message from the agent
+  UniqueFd partial_fd_;  // the descriptor that arrived with it
   bool is_ready_ = false;
   std::map<uint32_t, Peer> peers_;  // by node_rank
 };

@@ -18,7 +18,7 @@ Error NotPmi(std::string what) { return {ExitCode::kBadInput, std::move(what)}; 
 
 using Words = std::map<std::string, std::string, std::less<>>;
 
-// KEY=VALUE of each word; a word without "=" is a key without a value.
+// Splits a line into words KEY=VALUE; a word without "=" is a key without a value.
 Words WordsOf(std::string_view line) {
   Words words;
   while (!line.empty()) {
@@ -116,7 +116,7 @@ Result<PmiActions> PmiCore::OnLine(uint32_t local_rank, std::string_view line) {
     return reply("cmd=finalize_ack rc=0");
   }
   if (command == "abort") {
-    rank.has_ended = true;  // it waits to be killed
+    rank.has_ended = true;  // the rank waits to be killed
     return PmiActions{Abort{first_rank_ + local_rank, NumberIn(words, "exitcode", 1)}};
   }
   for (const std::string name : {"publish", "unpublish", "lookup"}) {
@@ -145,7 +145,7 @@ std::string PmiCore::Get(const Words& words) const {
   const std::string_view key = WordIn(words, "key");
   const auto found = values_.find(key);
   if (found != values_.end()) return "cmd=get_result rc=0 msg=success value=" + found->second;
-  // Without it a library finds out by itself who shares a node.
+  // Without the mapping, a library finds out by itself which ranks share a node.
   if (key == kMappingKey && mapping_.size() <= kMaxValueBytes)
     return "cmd=get_result rc=0 msg=success value=" + mapping_;
   return "cmd=get_result rc=-1 msg=no_rank_has_put_this_key value=unknown";
@@ -175,7 +175,7 @@ PmiActions PmiCore::OnClosed(uint32_t local_rank) {
 }
 
 PmiActions PmiCore::OnFenceEnd(const std::string& data, const std::string& failure) {
-  pb::PmiValues all;  // of several nodes, one after the other: as one message
+  pb::PmiValues all;  // concatenated messages of several nodes form one message
   if (!failure.empty() || !all.ParseFromString(data)) return BreakBarrier();
   for (pb::PmiValue& one : *all.mutable_values()) {
     const bool is_plain =

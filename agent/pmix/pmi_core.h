@@ -1,8 +1,8 @@
-// A node's server of PMI-1, by which ranks of MPICH and its kin (Intel MPI, MVAPICH) find each
-// other: what is put, the barrier, what is got. Pure: no clock, no threads, no I/O.
+// A node's PMI-1 server, by which ranks of MPICH and compatible libraries (Intel MPI, MVAPICH) find
+// each other: put, barrier and get. Pure: no clock, threads or I/O.
 //
-// Source of the protocol: MPICH's simple PMI, src/pmi; each message is a line "cmd=NAME KEY=VALUE
-// ...". A barrier is the only meeting, and is one of all ranks of the job.
+// The protocol is MPICH's simple PMI, src/pmi; each message is a line "cmd=NAME KEY=VALUE ...". The
+// only collective operation is a barrier of all ranks of the job.
 #pragma once
 
 #include <cstddef>
@@ -20,21 +20,21 @@ namespace dslaunch {
 
 namespace pmi_action {
 
-// `line` with its end.
+// Sends `line`, which includes its newline.
 struct Reply {
   uint32_t local_rank = 0;
   std::string line;
 };
-// The connection to that rank ends: it cannot go on, and its library says so.
+// Closes the connection to a rank that cannot continue; its library then reports an error.
 struct Close {
   uint32_t local_rank = 0;
 };
-// All ranks of this node wait in a barrier. `data`: what they have put since the last one. Answer:
-// OnFenceEnd.
+// All ranks of this node wait in a barrier. `data` contains what they have put since the last one.
+// The answer is OnFenceEnd().
 struct Fence {
   std::string data;
 };
-// That rank, of the job, has called MPI_Abort and waits to be killed.
+// That rank of the job has called MPI_Abort and waits to be killed.
 struct Abort {
   uint32_t rank = 0;
   int code = 0;
@@ -48,33 +48,34 @@ using PmiActions = std::vector<PmiAction>;
 
 class PmiCore {
  public:
-  static constexpr size_t kMaxLineBytes = 4096;  // a library's longest is about 1,200
+  static constexpr size_t kMaxLineBytes =
+      4096;  // the longest line of a library is about 1,200 bytes
   static constexpr size_t kMaxKeyBytes = 64;
   static constexpr size_t kMaxValueBytes = 1024;
-  static constexpr size_t kMaxBytes = size_t{12} << 20;  // that this node's ranks put
+  static constexpr size_t kMaxBytes = size_t{12} << 20;  // limit of what this node's ranks put
 
-  // `job` as CheckPmixJob takes it.
+  // Precondition: CheckPmixJob(job) succeeds.
   explicit PmiCore(const pb::PmixJob& job);
 
   uint32_t local_size() const { return static_cast<uint32_t>(ranks_.size()); }
   pb::PmixRank::State StateOf(uint32_t local_rank) const;
 
-  // `line` of a rank of this node, without its end. Error kBadInput, a sentence without a name: no
-  // library sends this.
+  // Handles a line from a rank of this node, without its newline. Fails with kBadInput, with a
+  // sentence without the rank's name, if no library sends such a line.
   Result<PmiActions> OnLine(uint32_t local_rank, std::string_view line);
-  // That rank's connection has ended.
+  // Handles the end of a rank's connection.
   PmiActions OnClosed(uint32_t local_rank);
-  // The barrier has ended. `data`: what the ranks of all nodes have put; `failure`: empty, or why
-  // there is none.
+  // Handles the end of the barrier. `data` contains what the ranks of all nodes have put; `failure`
+  // is empty or the reason of a failure.
   PmiActions OnFenceEnd(const std::string& data, const std::string& failure);
 
  private:
   struct Rank {
     bool has_begun = false;
-    bool waits = false;  // in the barrier
+    bool waits = false;  // waits in the barrier
     bool has_ended = false;
     bool has_finalized = false;
-    bool sends_spawn = false;  // a request of several lines
+    bool sends_spawn = false;  // is sending a request of several lines
   };
   using Words = std::map<std::string, std::string, std::less<>>;
 
@@ -83,18 +84,19 @@ class PmiCore {
   PmiActions EnterBarrier(uint32_t local_rank);
   PmiActions BreakBarrier();
 
-  const std::string name_;  // of the job
+  const std::string name_;  // name of the job
   const uint32_t first_rank_;
   uint32_t world_size_ = 0;
   std::string mapping_;      // which ranks share a node
-  std::vector<Rank> ranks_;  // of this node
+  std::vector<Rank> ranks_;  // ranks of this node
   std::map<std::string, std::string, std::less<>> values_;
-  size_t bytes_ = 0;        // of `values_` that this node's ranks have put
-  pb::PmiValues new_;       // of them what other nodes have not got
-  bool is_broken_ = false;  // a rank is gone without MPI_Finalize: no barrier ends any more
+  size_t bytes_ = 0;   // size of the values that this node's ranks have put
+  pb::PmiValues new_;  // values not yet sent to other nodes
+  bool is_broken_ =
+      false;  // a rank exited without MPI_Finalize, so no further barrier can complete
 };
 
-// Which ranks share a node, as PMI_process_mapping says it:
+// Returns which ranks share a node in the format of PMI_process_mapping:
 // "(vector,(FIRST_NODE,NODES,RANKS),...)".
 std::string PmiProcessMapping(const pb::PmixJob& job);
 

@@ -1,5 +1,5 @@
-// The connections of a node's ranks to its PMI server: one each, made by the supervisor before the
-// rank starts, which inherits it as PMI_FD.
+// The connections of a node's ranks to its PMI server: the supervisor makes one for each rank
+// before it starts the rank, which inherits it as PMI_FD.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -15,23 +15,23 @@
 
 namespace dslaunch {
 
-// On the loop's thread.
+// Used on the loop's thread.
 class PmiSockets {
  public:
-  // Both may call Send and Close.
+  // Both handlers may call Send() and Close().
   struct Handlers {
-    std::function<void(uint32_t local_rank, std::string_view line)> on_line;  // without its end
-    std::function<void(uint32_t local_rank)> on_closed;  // once; not after Close
+    std::function<void(uint32_t local_rank, std::string_view line)> on_line;  // without its newline
+    std::function<void(uint32_t local_rank)> on_closed;  // once; not after Close()
   };
 
-  // `max_line_bytes`: a rank that sends a longer line is closed.
+  // A rank that sends a line longer than `max_line_bytes` is disconnected.
   PmiSockets(asio::io_context& loop, size_t max_line_bytes, Handlers handlers);
   ~PmiSockets();
 
-  // Takes the connection of that rank, or, unless `is_connected`, the socket that listens for it.
-  // kIo.
+  // Adds the connection of a rank or, unless `is_connected`, the socket that listens for it. Fails
+  // with kIo.
   Result<void> Add(uint32_t local_rank, UniqueFd fd, bool is_connected);
-  // A rank that does not read what it asked for is closed.
+  // Sends a line. A rank that does not read its answers is disconnected.
   void Send(uint32_t local_rank, const std::string& line);
   void Close(uint32_t local_rank);
 

@@ -24,15 +24,15 @@
 namespace dslaunch {
 namespace {
 
-// Where the library is to listen; -1 once it does.
+// The socket at which the library is to listen; -1 once it does.
 int g_listener = -1;
-// The library's socket that it listens at from then on.
+// The library's listening socket after that.
 std::atomic<int> g_rank_socket = -1;
 std::atomic<bool> g_ranks_are_registered = false;
 
 constexpr milliseconds kReadyLimit(20'000);
-// A list of pmix_info_t, made by hand: the library's own helpers for it differ between its versions
-// 4.0 and 5. The library copies what it is given.
+// A list of pmix_info_t, built by hand because the library's own helpers differ between versions
+// 4.0 and 5. The library copies its arguments.
 class InfoList {
  public:
   void AddNumber(const char* key, uint32_t number) {
@@ -47,7 +47,7 @@ class InfoList {
     texts_.push_back(text);
     Add(key, PMIX_STRING).value.data.string = texts_.back().data();
   }
-  // Whose members are to stay as they are.
+  // Adds a nested list. `list` must not change afterwards.
   void AddList(const char* key, InfoList& list) {
     arrays_.push_back({});
     pmix_data_array_t& array = arrays_.back();
@@ -70,11 +70,11 @@ class InfoList {
   }
 
   std::vector<pmix_info_t> infos_;
-  std::deque<std::string> texts_;         // that do not move
-  std::deque<pmix_data_array_t> arrays_;  // likewise
+  std::deque<std::string> texts_;         // a deque, so that elements do not move
+  std::deque<pmix_data_array_t> arrays_;  // a deque, so that elements do not move
 };
 
-// What the library waits for.
+// The library's callback for an answer.
 struct Ticket {
   pmix_modex_cbfunc_t answer = nullptr;
   void* context = nullptr;
@@ -89,9 +89,10 @@ struct Server {
   std::map<uint64_t, Ticket> tickets DSL_GUARDED_BY(mutex);
 };
 
-// The library is one for a process, and its calls have no context.
+// The library has one instance per process, and its calls have no context.
 Server& TheServer() {
-  static Server* const server = new Server;  // its threads may outlive main
+  static Server* const server =
+      new Server;  // never destroyed, because its threads may outlive main
   return *server;
 }
 
@@ -107,7 +108,7 @@ bool IsOurs(const pmix_proc_t& proc) {
          (proc.rank == PMIX_RANK_WILDCARD || proc.rank < TheServer().world_size);
 }
 
-// --- What the library calls. PMIX_OPERATION_SUCCEEDED: done, and no answer follows. ---
+// --- Callbacks of the library. PMIX_OPERATION_SUCCEEDED: done, and no answer follows. ---
 
 void NoteClient(const pmix_proc_t* proc, bool has_finalized) {
   if (proc != nullptr && IsOurs(*proc) && proc->rank != PMIX_RANK_WILDCARD)
@@ -124,7 +125,7 @@ pmix_status_t OnFinalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-// The rank ends itself next, and its exit code says why to its agent.
+// The rank exits next, and its agent reports the exit code.
 pmix_status_t OnAbort(const pmix_proc_t* proc, void*, int status, const char*, pmix_proc_t*, size_t,
                       pmix_op_cbfunc_t, void*) {
   if (proc != nullptr && IsOurs(*proc) && proc->rank != PMIX_RANK_WILDCARD)
@@ -137,7 +138,7 @@ pmix_status_t OnFence(const pmix_proc_t* procs, size_t count, const pmix_info_t*
   std::vector<uint32_t> ranks;
   for (size_t i = 0; i < count; ++i) {
     if (!IsOurs(procs[i]))
-      return PMIX_ERR_NOT_SUPPORTED;  // of jobs that this one would be joined to
+      return PMIX_ERR_NOT_SUPPORTED;  // involves another job, as in MPI_Comm_connect
     if (procs[i].rank != PMIX_RANK_WILDCARD) ranks.push_back(procs[i].rank);
   }
   if (ranks.size() < count) ranks.clear();
@@ -171,20 +172,20 @@ pmix_status_t OnEvent(pmix_status_t, const pmix_proc_t*, pmix_data_range_t, pmix
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-// The library itself removes the files that ranks name. It refuses that where a host takes no such
+// The library itself removes the files that ranks name, but refuses to if its host rejects such
 // requests.
 pmix_status_t OnJobControl(const pmix_proc_t*, const pmix_proc_t*, size_t, const pmix_info_t*,
                            size_t, pmix_info_cbfunc_t, void*) {
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-// --- What it is told ---
+// --- Calls of the library ---
 
 Error Refused(const std::string& step, pmix_status_t status) {
   return {ExitCode::kUnavailable, "OpenPMIx: " + step + ": " + PMIx_Error_string(status)};
 }
 
-// Calls that the library answers on its thread.
+// Waits for a call that the library completes on its own thread.
 struct Answer {
   Mutex mutex;
   CondVar changed;
@@ -201,7 +202,7 @@ void OnAnswer(pmix_status_t status, void* context) {
   (*answer)->changed.NotifyAll();
 }
 
-// `call(answer, context)` as the library's calls are.
+// Calls `call(answer, context)`, a function of the library, and waits for its answer.
 template <class Call>
 Result<void> Await(const std::string& step, Call call) {
   const auto answer = std::make_shared<Answer>();
@@ -209,7 +210,7 @@ Result<void> Await(const std::string& step, Call call) {
   const pmix_status_t status = call(&OnAnswer, context.get());
   if (status == PMIX_OPERATION_SUCCEEDED) return {};
   if (status != PMIX_SUCCESS) return Refused(step, status);
-  static_cast<void>(context.release());  // OnAnswer's
+  static_cast<void>(context.release());  // released by OnAnswer
   const MutexLock lock(answer->mutex);
   if (!answer->changed.WaitFor(answer->mutex, kReadyLimit, [&answer]() DSL_REQUIRES(answer->mutex) {
         return answer->is_there;
@@ -293,7 +294,8 @@ Result<void> RegisterJob(const pb::PmixJob& job) {
     for (uint32_t local_rank = 0; local_rank < place.ranks(); ++local_rank) {
       const uint32_t rank = place.first_rank() + local_rank;
       InfoList& of_rank = ranks.emplace_back();
-      of_rank.AddRank(PMIX_RANK, rank);  // first, by which the library knows the others
+      of_rank.AddRank(PMIX_RANK,
+                      rank);  // first, because the library assigns the other entries to it
       of_rank.AddNumber(PMIX_APPNUM, 0);
       of_rank.AddRank(PMIX_APP_RANK, rank);
       of_rank.AddRank(PMIX_GLOBAL_RANK, rank);
@@ -356,9 +358,9 @@ void OnReply(pmix_status_t status, char* data, size_t bytes, void* context) {
 
 }  // namespace dslaunch
 
-// The library makes its socket by itself and cannot be given one, but ranks look for it at a socket
-// that listens already: that takes the place of the first one that it binds. The library finds this
-// function before the C library's, because it is the program's own.
+// Replaces the C library's bind(). The library creates its own socket and cannot be given one, but
+// ranks look for a socket that already listens, so that one replaces the first socket that the
+// library binds. The dynamic linker finds this function first because it is in the program.
 extern "C" __attribute__((visibility("default"))) int bind(int socket, const sockaddr* address,
                                                            socklen_t size) noexcept {
   const bool is_tcp = address->sa_family == AF_INET || address->sa_family == AF_INET6;
@@ -369,8 +371,8 @@ extern "C" __attribute__((visibility("default"))) int bind(int socket, const soc
   return static_cast<int>(::syscall(SYS_bind, socket, address, size));
 }
 
-// The library's thread that listens would refuse a rank that it does not know yet, and the first
-// one has connected before this program was started.
+// Replaces the C library's accept(). The library's listening thread would refuse a rank that is not
+// registered yet, and the first rank has connected before this program was started.
 extern "C" __attribute__((visibility("default"))) int accept(int socket, sockaddr* address,
                                                              socklen_t* size) {
   if (socket == dslaunch::g_rank_socket) dslaunch::g_ranks_are_registered.wait(false);
@@ -391,7 +393,7 @@ Result<void> StartPmixLibrary(const pb::PmixJob& job, PmixRequests requests) {
   const pb::PmixNode& own = job.nodes(static_cast<int>(job.node_rank()));
   for (uint32_t local_rank = 0; registered.ok() && local_rank < own.ranks(); ++local_rank)
     registered = RegisterRank(own.first_rank() + local_rank, job.uri());
-  g_ranks_are_registered = true;  // if they are not, they are refused
+  g_ranks_are_registered = true;  // otherwise the library refuses them
   g_ranks_are_registered.notify_all();
   return registered;
 }
@@ -420,7 +422,7 @@ void AskPmixLibrary(const pb::ModexRequest& request) {
   auto context = std::make_unique<pb::ModexRequest>(request);
   const pmix_status_t status = PMIx_server_dmodex_request(&proc, &OnReply, context.get());
   if (status == PMIX_SUCCESS) {
-    static_cast<void>(context.release());  // OnReply's
+    static_cast<void>(context.release());  // released by OnReply
     return;
   }
   OnReply(status, nullptr, 0, context.release());
