@@ -26,7 +26,7 @@ struct PmixPort {
   std::string word = {};
 };
 
-// On the loop's thread. A rank that ends without looking for a server is not noticed, nor is
+// Used on the loop's thread. Does not detect a rank that exits without looking for a server, or
 // another user's program that connects to the port.
 class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
  public:

@@ -26,7 +26,7 @@ bool WriteFile(const std::string& path, std::string_view text) {
   return fd.valid() && write(fd.get(), text.data(), text.size()) == std::ssize(text);
 }
 
-// The cgroup and those below it, each behind the one that holds it.
+// Returns the cgroup and its descendants, parents before children.
 std::vector<std::string> WithThoseBelow(const std::string& folder) {
   std::vector<std::string> folders = {folder};
   std::error_code error;
@@ -38,7 +38,7 @@ std::vector<std::string> WithThoseBelow(const std::string& folder) {
   return folders;
 }
 
-// Those in it and in cgroups below it, zombies left out.
+// Returns the processes in the cgroup and its descendants, without zombies.
 std::vector<pid_t> Pids(const std::string& folder) {
   std::vector<pid_t> pids;
   for (const std::string& each : WithThoseBelow(folder)) {
@@ -47,7 +47,7 @@ std::vector<pid_t> Pids(const std::string& folder) {
     std::string_view rest = *procs;
     while (!rest.empty()) {
       std::string_view line = TakeLine(rest);
-      // 0 stands for a process of a PID namespace that we do not see.
+      // 0 stands for a process of a PID namespace that is not visible here.
       if (const auto pid = static_cast<pid_t>(TakeNumber(line)); pid > 0) pids.push_back(pid);
     }
   }
@@ -83,7 +83,7 @@ std::vector<ProcessInfo> CgroupProcesses(const std::string& folder) {
     if (info && !info->ended) found.push_back(*info);
   }
   if (found.empty()) return found;
-  // A pid that was recycled before its start time was read is not in here any more.
+  // A pid that was recycled before its start time was read is no longer in the cgroup.
   const std::vector<pid_t> still = Pids(folder);
   std::erase_if(found, [&still](const ProcessInfo& info) {
     return std::ranges::find(still, info.id.pid) == still.end();

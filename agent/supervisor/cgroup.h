@@ -1,6 +1,7 @@
-// The workers' control group (cgroup v2): it holds whatever they start, whatever session, parent or
-// environment that has, and can kill all of it at once. Only ever a child of the cgroup that the
-// calling process is in, and only where that may be made; without one the process tree must do.
+// The workers' control group (cgroup v2). It contains every process that they start, whatever its
+// session, parent or environment, and can be killed at once. It is always a child of the calling
+// process's cgroup and exists only if it may be created; otherwise the process tree is used
+// instead.
 #pragma once
 
 #include <sys/types.h>
@@ -16,28 +17,29 @@
 
 namespace dslaunch {
 
-// The number of processes that the kernel killed for want of memory, by the content of
-// memory.events; 0 when it does not say. Pure.
+// Returns the number of out-of-memory kills in the content of memory.events; 0 if it is not there.
+// Pure.
 uint64_t ParseOomKills(std::string_view memory_events);
 
-// Makes an empty cgroup below the caller's own, named by the job and the calling process, and
-// returns its folder. The error says why there is none: no cgroup v2, not ours to write, ...
+// Creates an empty cgroup below the caller's own, named by the job and the calling process, and
+// returns its folder. The error is the reason why not: no cgroup v2, no permission, ...
 Result<std::string> CreateWorkerCgroup(std::string_view job_id);
 
-// What follows takes the folder of such a cgroup; one that does not exist (any more) is empty.
+// The functions below take the folder of such a cgroup; one that does not exist (any more) is
+// empty.
 
-// The living processes in it and in cgroups below it.
+// Returns the living processes in the cgroup and its descendants.
 std::vector<ProcessInfo> CgroupProcesses(const std::string& folder);
 
-// SIGKILL to all of them: at once where the kernel can (5.14), else one by one, so that what forks
-// meanwhile may escape; call it again until nothing is left.
+// Sends SIGKILL to all of them: atomically if the kernel can (5.14), otherwise one by one, so a
+// process forked meanwhile may escape. Call it again until nothing is left.
 void KillCgroup(const std::string& folder);
 
-// Removes it and the cgroups below it. False when it holds something still.
+// Removes the cgroup and its descendants. Returns false if it still contains processes.
 bool RemoveCgroup(const std::string& folder);
 
-// How often the kernel has killed for want of memory in it. Where memory is not accounted for each
-// cgroup: in the cgroup above, which is the caller's own. nullopt: in neither.
+// Returns the number of out-of-memory kills in the cgroup. If memory is not accounted there,
+// returns that of the parent, the caller's own cgroup; nullopt if it is not accounted there either.
 std::optional<uint64_t> CountOomKills(const std::string& folder);
 
 }  // namespace dslaunch

@@ -13,8 +13,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMostCallers = 4;
-constexpr milliseconds kRequestWithin{
-    2'000};  // the front end's first words, which it sends at once
+constexpr milliseconds kRequestWithin{2'000};  // for the request that the front end sends at once
 
 }  // namespace
 
@@ -86,10 +85,10 @@ void FrontEndLink::Resume(Caller& caller) {
   if (!request || !IsSameSecret(request->secret, secret_) ||
       !stream_.CanResumeAt(request->received))
     return;
-  // The connection before may look alive here still: no more comes from it that counts.
+  // The old connection may still look alive here, but nothing that arrives on it counts any more.
   stream_.Disconnect();
   const std::string answer = FormatAnswer(stream_.received());
-  // A fresh socket has room for that.
+  // The answer fits into the buffer of a new socket.
   if (::send(caller.socket.native_handle(), answer.data(), answer.size(),
              MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(answer.size()))
     return handlers_.on_broken();

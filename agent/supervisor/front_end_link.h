@@ -1,5 +1,5 @@
-// The supervisor's end of a stream to the front end that outlives its connection: over stdin and
-// stdout first, and over connections to its own Unix socket where the front end resumes it.
+// The supervisor's end of a stream to the front end that outlives its connection: first over stdin
+// and stdout, then over connections to its own Unix socket when the front end resumes it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -18,37 +18,38 @@
 
 namespace dslaunch {
 
-// Where it is resumed: made before the stream begins, which the ticket does.
+// The socket at which the stream is resumed. Created before the stream, which begins with the
+// ticket.
 struct ResumePlace {
   ResumeTicket ticket;
   UniqueFd listener;
 };
 Result<ResumePlace> OpenResumePlace();
 
-// Its socket takes no connection before the first one, over stdin and stdout, has broken.
-// Single-threaded; must outlive the io_context's handlers.
+// Accepts connections only after the first one, over stdin and stdout, has broken. Single-threaded;
+// must outlive the io_context's handlers.
 class FrontEndLink {
  public:
   struct Handlers {
     std::function<void()> on_broken;
     std::function<void()> on_resumed;
-    std::function<void()> on_all_sent;  // as ResumableStream's
+    std::function<void()> on_all_sent;  // see ResumableStream::Handlers
   };
 
-  // `local` is a stream socket to the pumps (agent/supervisor/supervisor_pump.h): they see end of
-  // file when the front end has said that it sends no more, or after Close.
+  // `local` is a stream socket to the pumps (agent/supervisor/supervisor_pump.h). They see end of
+  // file when the front end has ended its stream, or after Close().
   FrontEndLink(asio::io_context& loop, UniqueFd local, ResumePlace place, Handlers handlers);
 
-  // Over the connection on which the ticket was sent.
+  // Starts on the connection over which the ticket was sent.
   void Start(UniqueFd in, UniqueFd out) {
     stream_.Connect(MakeStreamEnd(loop_, std::move(in), std::move(out)));
   }
 
-  // The stream cannot be resumed from now on.
+  // Ends the stream for good; it cannot be resumed afterwards.
   void Close();
 
  private:
-  // A connection that has not said yet that it may resume the stream.
+  // A connection that has not yet proved that it may resume the stream.
   struct Caller {
     explicit Caller(asio::io_context& loop, UniqueFd fd)
         : socket(loop, fd.Release()), timer(loop) {}

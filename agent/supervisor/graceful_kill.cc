@@ -6,14 +6,14 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
-constexpr milliseconds kDiesWithin{500};          // of SIGKILL, where no disk holds it up
-constexpr milliseconds kTermBeforeKill{2'000};    // for programs that heed SIGTERM only
-constexpr milliseconds kTermAgainEvery{1'000};    // once the ranks have ended
-constexpr milliseconds kApartEndsWithin{500};     // by itself, once the ranks are gone
-constexpr milliseconds kApartKilledWithin{700};   // of SIGKILL to the ranks
-constexpr milliseconds kServerEndsWithin{3'000};  // of both
+constexpr milliseconds kDiesWithin{500};          // of SIGKILL, unless a disk blocks it
+constexpr milliseconds kTermBeforeKill{2'000};    // for programs that handle only SIGTERM
+constexpr milliseconds kTermAgainEvery{1'000};    // after the ranks have exited
+constexpr milliseconds kApartEndsWithin{500};     // without a signal, after the ranks have exited
+constexpr milliseconds kApartKilledWithin{700};   // after SIGKILL to the ranks
+constexpr milliseconds kServerEndsWithin{3'000};  // in both cases, for a process that serves others
 
-// One decision, made in steps; each returns whether it has found what to do.
+// Makes one decision in steps, each of which returns whether it has found the action.
 class Decider {
  public:
   Decider(const GracefulKillState& state, Clock::time_point now, const LeftCount& left,
@@ -50,7 +50,7 @@ class Decider {
     decision_.signal = signal;
   }
 
-  // SIGKILL to all, the processes apart too.
+  // Sends SIGKILL to all, including the processes apart.
   bool KillApart() {
     if (left_.apart == 0 || !state_.kill_begun || now_ < ApartKillAt()) return false;
     if (!state_.apart_kill_sent) state_.apart_kill_sent = now_;
@@ -88,7 +88,7 @@ class Decider {
     if (signal == SIGTERM) state_.term_sent = now_;
   }
 
-  // When the next SIGTERM to the ranks is due; not before `kill_at_` if none is.
+  // Returns when the next SIGTERM to the ranks is due; not before `kill_at_` if none is.
   Clock::time_point RanksTermAt() const {
     if (state_.ranks_ended)
       return state_.term_sent ? *state_.term_sent + kTermAgainEvery : *state_.begun;
@@ -101,7 +101,7 @@ class Decider {
     return *state_.apart_since + (left_.serves ? kServerEndsWithin : kApartEndsWithin);
   }
 
-  // Only once kill_begun is set. What has had SIGTERM for a while has had its time.
+  // Precondition: kill_begun is set. A process that got SIGTERM earlier has had enough time.
   Clock::time_point ApartKillAt() const {
     const Clock::time_point killed = *state_.kill_begun;
     if (state_.apart_term_sent && *state_.apart_term_sent < killed) return killed;
@@ -110,8 +110,8 @@ class Decider {
                                                                          : kApartKilledWithin);
   }
 
-  // Not before SIGKILL was sent to all, however long this process could not run. nullopt: it was
-  // not.
+  // Returns the time limit, which lies after SIGKILL was sent to all, however long this process
+  // could not run; nullopt before that.
   std::optional<Clock::time_point> GiveUpAt() const {
     if (!state_.kill_begun || (left_.apart > 0 && !state_.apart_kill_sent)) return std::nullopt;
     const Clock::time_point end = *state_.kill_begun + options_.teardown;
@@ -134,7 +134,7 @@ class Decider {
   const Clock::time_point now_;
   const LeftCount left_;
   const GracefulKillOptions options_;
-  GracefulKillState state_;  // becomes the next one
+  GracefulKillState state_;  // the state after the decision
   const bool is_first_;
   Clock::time_point kill_at_;
   GracefulKillDecision decision_;

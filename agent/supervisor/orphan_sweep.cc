@@ -38,7 +38,8 @@ bool Lives(const ProcessInfo& known) {
   return now && now->id == known.id && !now->ended;
 }
 
-// Workers have died with their supervisor; what they had started in their session has not.
+// Returns whether a process was started in a worker's session. The workers died with their
+// supervisor; these processes did not.
 bool IsOfRanks(const ProcessInfo& info, const Orphans& orphans) {
   return IsOfRanks(info, orphans.session, orphans.groups);
 }
@@ -85,8 +86,8 @@ LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& op
         if (!orphans.cgroup.empty()) RemoveCgroup(orphans.cgroup);
         return DescribeLeft(found);
     }
-    // Between the steps of the graceful kill only the known ones are looked at; the whole of /proc
-    // is searched again when those of the ranks are gone, or all are, or a step is due.
+    // Between the steps of the graceful kill only the known processes are checked. All of /proc is
+    // searched again when those of the ranks, or all, have ended, or when a step is due.
     const bool has_ranks = std::ranges::any_of(
         found, [&](const ProcessInfo& info) { return IsOfRanks(info, orphans); });
     const auto is_waited_for = [&](const ProcessInfo& info) {

@@ -1,5 +1,5 @@
-// Ending what workers had started when their supervisor is gone: the workers died with the
-// supervisor, the rest did not.
+// Ends the processes that workers had started after their supervisor was killed: the workers died
+// with it, their children did not.
 #pragma once
 
 #include <sys/types.h>
@@ -12,16 +12,17 @@
 
 namespace dslaunch {
 
-// By what the processes of a job's workers on this node are found.
+// Identifies the processes of a job's workers on this node.
 struct Orphans {
-  std::string job_id = {};         // in the environment of a process of this user
+  std::string job_id = {};  // value of a variable in the environment of a process of this user
   std::vector<pid_t> groups = {};  // the workers' process groups, whose number is the worker's pid
-  pid_t session = 0;               // of the supervisor and so of these groups
-  std::string cgroup = {};         // the workers' (agent/supervisor/cgroup.h); empty: they had none
+  pid_t session = 0;               // session of the supervisor and therefore of these groups
+  std::string cgroup =
+      {};  // the workers' cgroup (agent/supervisor/cgroup.h); empty if the workers had no cgroup
 };
 
 // Runs the graceful kill on all of them, never on the caller, and removes the cgroup. Blocks until
-// nothing is left or until grace + teardown are over; returns what is left.
+// no process is left or grace + teardown are over; returns the processes left.
 LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& options);
 
 }  // namespace dslaunch

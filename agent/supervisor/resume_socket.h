@@ -1,4 +1,4 @@
-// How a new process on a node reaches the supervisor whose connection broke.
+// Connects a new process on a node with a supervisor whose connection to the front end broke.
 #pragma once
 
 #include <string>
@@ -8,21 +8,23 @@
 
 namespace dslaunch {
 
-// A Unix socket without a file (its name is in the kernel's abstract namespace), so that nothing is
-// left of it, however its process ends. It does not block, and has its name, but takes no
-// connection before ListenForResume. kInternal when it cannot be had.
+// Creates a Unix socket with a name in the kernel's abstract namespace, so that no file is left
+// however its process ends. It is non-blocking and bound, but accepts no connection before
+// ListenForResume(). Fails with kInternal.
 Result<UniqueFd> MakeResumeSocket(const std::string& name);
 void ListenForResume(int socket);
 
-// The next connection of this user's process; closed when there is none. Other users' are refused.
+// Returns the next connection from a process of this user, or a closed descriptor if there is none.
+// Connections of other users are refused.
 UniqueFd AcceptResume(int listener);
 
-// Connects to that socket. Closed when no process of this user listens.
+// Connects to that socket. Returns a closed descriptor if no process of this user listens.
 UniqueFd ConnectToResume(const std::string& name);
 
-// The agent's role `resume`: says hello, then passes bytes between its stdin and stdout and the
-// supervisor that listens at `name`, until either ends. Its exit code: 0 when the supervisor has
-// closed its end, which it does when it ends or lost interest.
+// Runs the agent's role `resume`: writes the hello line, then passes bytes between its stdin and
+// stdout and the supervisor that listens at `name`, until either ends. Returns the exit code: 0 if
+// the supervisor closed the connection, which it does at its end or when it no longer needs the
+// connection.
 int RunResume(const std::string& nonce, const std::string& build_id, const std::string& name);
 
 }  // namespace dslaunch

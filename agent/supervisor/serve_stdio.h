@@ -1,4 +1,4 @@
-// For roles of the agent that serve gRPC over their own stdin and stdout to what started them.
+// Serves gRPC over stdin and stdout, for roles of the agent.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// Serves `service`, on whose loop this runs, until stdin has ended or stdout takes no more
-// (StdioPump); then calls `at_end`, if any, and ends the process. Returns only an exit code, where
-// serving could not begin. The hello line (SayHello) is out already.
+// Serves `service`, whose loop it runs, until stdin has ended or stdout fails (StdioPump); then
+// calls `at_end`, if any, and exits the process. Returns an exit code only if serving could not
+// begin. Precondition: the hello line (SayHello) has been written.
 int ServeStdio(asio::io_context& loop, grpc::Service& service,
                const std::function<void()>& at_end = {});
 

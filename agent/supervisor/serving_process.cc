@@ -15,7 +15,7 @@ constexpr std::string_view kSocket = "socket:[";
 constexpr uint64_t kListens = 0x10000;  // __SO_ACCEPTCON of the kernel
 constexpr std::string_view kTcpListens = "0A";
 
-// "socket:[4711]" -> 4711; 0 for anything else.
+// Returns 4711 for "socket:[4711]", and 0 for any other text.
 uint64_t InodeOf(std::string_view link) {
   if (!link.starts_with(kSocket)) return 0;
   link.remove_prefix(kSocket.size());
@@ -23,12 +23,12 @@ uint64_t InodeOf(std::string_view link) {
   return TakeNumber(link);
 }
 
-// The inodes of the lines in which the word at `state_at` `is_listening`.
+// Returns the inodes of the lines in which `is_listening` accepts the word at `state_at`.
 template <class IsListening>
 std::set<uint64_t> Inodes(std::string_view table, int state_at, int inode_at,
                           IsListening is_listening) {
   std::set<uint64_t> inodes;
-  TakeLine(table);  // the head
+  TakeLine(table);  // column headers
   while (!table.empty()) {
     std::string_view line = TakeLine(table);
     bool listens = false;

@@ -1,5 +1,5 @@
-// Whether a process serves others, such as a daemon that keeps shared memory for ranks: it listens
-// on a socket. Such a process may need some time to notice that the others are gone.
+// Detects a process that serves others, such as a daemon that keeps shared memory for ranks, by its
+// listening sockets. Such a process may need some time to notice that its clients have exited.
 #pragma once
 
 #include <sys/types.h>
@@ -10,13 +10,14 @@
 
 namespace dslaunch {
 
-// The inodes of sockets that listen, by the content of /proc/net/unix. Pure.
+// Returns the inodes of listening sockets in the content of /proc/net/unix. Pure.
 std::set<uint64_t> ListeningUnixSockets(std::string_view net_unix);
 
-// The same by the content of /proc/net/tcp or tcp6. Pure.
+// Returns the same for the content of /proc/net/tcp or tcp6. Pure.
 std::set<uint64_t> ListeningTcpSockets(std::string_view net_tcp);
 
-// False also where this process may not see the other one's descriptors.
+// Returns whether the process listens on a socket; also false if this process may not see its
+// descriptors.
 bool Serves(pid_t pid);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// For roles of the agent that serve what started them over their own stdin and stdout.
+// Connects a socket with stdin and stdout, for roles of the agent that serve over them.
 #pragma once
 
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 
 namespace dslaunch {
 
-// Passes bytes between our own stdin and stdout and `socket` until stdin has ended, or the socket
-// has and stdout got all of it.
+// Passes bytes between stdin and stdout and `socket` until stdin has ended, or until the socket has
+// ended and stdout has received everything.
 class StdioPump {
  public:
   StdioPump(asio::io_context& loop, UniqueFd socket)
@@ -34,7 +34,7 @@ class StdioPump {
   SupervisorPump out_;
 };
 
-// Writes the hello line, before anything else. False: stdout takes nothing.
+// Writes the hello line before anything else. Returns false if stdout fails.
 inline bool SayHello(std::string_view nonce, std::string_view build_id) {
   std::signal(SIGPIPE, SIG_IGN);
   const std::string hello = FormatHello(nonce, build_id);

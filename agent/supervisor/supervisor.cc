@@ -44,7 +44,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kHelloLimit{10'000};  // a front end that does not read its hello is gone
+constexpr milliseconds kHelloLimit{
+    10'000};  // a front end that does not read the hello line has failed
 constexpr std::array kHandledSignals = {SIGCHLD, SIGTERM, SIGINT,  SIGHUP,
                                         SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2};
 constexpr size_t kStatusQueueBytes = 1 << 20;  // see Supervisor::Forward
@@ -55,21 +56,21 @@ void LogLine(const std::string& text) {
   std::fprintf(stderr, "dslaunch-agent on %s: %s\n", host, text.c_str());
 }
 
-// What is open between the supervisor and the outside, and between the supervisor and its agent.
+// The descriptors between the front end, the supervisor and its agent.
 struct Streams {
   UniqueFd front_end_in;
   UniqueFd front_end_out;
   UniqueFd grpc;
   UniqueFd control;
   UniqueFd sockets;
-  std::optional<ResumePlace> resume;  // none: the stream is its connection
-  // With it, what front_end_in and front_end_out are duplicates of leads to this.
+  std::optional<ResumePlace> resume;  // nullopt: the stream ends with its connection
+  // If set, front_end_in and front_end_out are duplicates of a socket whose other end is this.
   UniqueFd link_local;
   UniqueFd connection_in;
   UniqueFd connection_out;
 };
 
-// Carries out what SupervisorCore decides: holds the processes, descriptors and the one timer.
+// Carries out the actions of SupervisorCore: owns the processes, descriptors and the only timer.
 class Supervisor {
  public:
   Supervisor(pid_t agent_pid, bool in_step, Streams streams, Watchdog watchdog)
@@ -95,7 +96,8 @@ class Supervisor {
     link_->Start(std::move(streams.connection_in), std::move(streams.connection_out));
   }
 
-  // `unblocked`: the signal mask to run with; the handled signals are blocked until now.
+  // Runs until the core finishes and returns the exit code. `unblocked` is the signal mask to run
+  // with; the handled signals are blocked until now.
   int Run(const sigset_t& unblocked) {
     for (const int signal : kHandledSignals) signals_.add(signal);
     AwaitSignal();
@@ -106,7 +108,7 @@ class Supervisor {
     outbound_.Start([this](SupervisorPump::Event event) {
       if (event == SupervisorPump::Event::kSinkFailed)
         OnFrontEndGone();
-      else if (!link_)  // which has yet to send what it got
+      else if (!link_)  // otherwise the link still has to send what it received
         CarryOut(core_.OnOutboundEnded(Clock::now()));
     });
     io_.run();
@@ -117,7 +119,7 @@ class Supervisor {
   }
 
  private:
-  // --- what happens ---
+  // --- events ---
 
   void AwaitSignal() {
     signals_.async_wait([this](std::error_code error, int signal) {
@@ -163,7 +165,7 @@ class Supervisor {
     CarryOut(core_.OnReaped(Clock::now()));
   }
 
-  // --- what there is to do ---
+  // --- actions ---
 
   void CarryOut(SupervisorActions actions) {
     for (SupervisorAction& action : actions)
@@ -261,8 +263,8 @@ class Supervisor {
     if (control_) control_->Send(event);
   }
 
-  // What a rank can cause as often as it likes: a status line, or that it was stopped or continued.
-  // An agent that is far behind misses some.
+  // Sends an event that a rank can cause at any rate: a status line, or that it was stopped or
+  // continued. Drops it if the agent is far behind.
   void Forward(const pb::SupervisorEvent& event) {
     if (control_ && control_->queued_bytes() <= kStatusQueueBytes) control_->Send(event);
   }
@@ -273,9 +275,9 @@ class Supervisor {
     cgroup_.clear();
   }
 
-  // --- what is left ---
+  // --- remaining processes ---
 
-  // The children that are neither workers nor started by them.
+  // Returns the children that are neither workers nor started by them.
   std::vector<pid_t> Companions() const {
     std::vector<pid_t> pids = {watchdog_.pid()};
     if (!agent_ended_) pids.push_back(agent_pid_);
@@ -283,7 +285,8 @@ class Supervisor {
   }
 
   LeftCount CountLeft() const {
-    // This process is a sub-reaper: orphans become its children, so no child means no descendant.
+    // This process is a sub-reaper: orphans become its children, so without children it has no
+    // descendants.
     std::vector<pid_t> children = OwnChildren();
     for (const pid_t companion : Companions()) std::erase(children, companion);
     LeftCount left;
@@ -305,7 +308,8 @@ class Supervisor {
     return ::dslaunch::IsOfRanks(info, session_, workers_.groups());
   }
 
-  // All that must end: what descends from us, and what else is in the workers' cgroup.
+  // Returns all processes that must end: the descendants, and other processes in the workers'
+  // cgroup.
   std::vector<ProcessInfo> All() const {
     std::vector<ProcessInfo> all = Descendants(getpid(), Companions());
     if (cgroup_.empty()) return all;
@@ -315,9 +319,9 @@ class Supervisor {
     return all;
   }
 
-  // Each process gets each signal once: by its group where that is a worker's (which no fork
-  // outruns), else alone. What left its group or was forked meanwhile, as by setsid(1), is found by
-  // looking again; kMostLooks is for programs that never stop forking.
+  // Sends each signal once to each process: through its group if that is a worker's (no fork
+  // escapes that), otherwise directly. Searches again for processes that left their group or were
+  // forked meanwhile, as by setsid(1); kMostLooks bounds this for programs that never stop forking.
   void SignalLeft(std::span<const int> signals, KillTargets targets) {
     constexpr int kMostLooks = 5;
     std::vector<pid_t> groups;
@@ -348,19 +352,21 @@ class Supervisor {
 
   const pid_t agent_pid_;
   const pid_t session_ = getsid(0);
-  bool agent_ended_ = false;  // and was reaped
+  bool agent_ended_ = false;  // the agent was reaped
   Watchdog watchdog_;
-  SupervisorPump inbound_;              // front end -> agent
-  SupervisorPump outbound_;             // agent -> front end
-  std::unique_ptr<FrontEndLink> link_;  // between these two and the front end; null: nothing is
+  SupervisorPump inbound_;   // front end -> agent
+  SupervisorPump outbound_;  // agent -> front end
+  std::unique_ptr<FrontEndLink>
+      link_;  // between the pumps and the front end; null: the pumps use stdin and stdout directly
   SupervisorWorkers workers_;
-  std::string cgroup_;  // the workers' (agent/supervisor/cgroup.h); empty: none
+  std::string cgroup_;  // the workers' cgroup (agent/supervisor/cgroup.h); empty: none
   std::unique_ptr<FramedSocket> control_;
   SupervisorCore core_;
   supervisor_action::Finish end_;
 };
 
-// A closed standard descriptor would be taken by the next socket, and printing would corrupt it.
+// Opens missing standard descriptors. Otherwise the next socket would get such a number, and
+// printing would corrupt it.
 void OpenStandardFds() {
   int fd = 0;
   do {
@@ -369,8 +375,8 @@ void OpenStandardFds() {
   if (fd >= 0) close(fd);
 }
 
-// Moves stdin and stdout away and puts /dev/null in their place, so that they can be closed for
-// good and nothing prints into them.
+// Moves stdin and stdout away and replaces them by /dev/null, so that they can really be closed and
+// nothing prints into them.
 bool TakeStdio(Streams& streams) {
   streams.front_end_in = DuplicateFd(STDIN_FILENO);
   streams.front_end_out = DuplicateFd(STDOUT_FILENO);
@@ -402,7 +408,7 @@ bool OpenStream(UniqueFd& ours, UniqueFd& agents) {
   return true;
 }
 
-// Puts the link of the supervisor between its pumps and stdin and stdout.
+// Inserts the supervisor's link between its pumps and stdin and stdout.
 bool MakeResumable(Streams& streams) {
   Result<ResumePlace> place = OpenResumePlace();
   UniqueFd pumps;
@@ -417,16 +423,16 @@ bool MakeResumable(Streams& streams) {
 
 void ChangeProcess() {
   MakeProcessPrivate();
-  // Keys of the job are in the memory of supervisor and agent, and ranks run as the same user. A
-  // worker becomes readable again as it becomes its program.
+  // The memory of supervisor and agent contains keys of the job, and ranks run as the same user. A
+  // worker becomes readable again when it executes its program.
   prctl(PR_SET_DUMPABLE, 0);
-  RaiseOpenFileLimit();  // for the agent: the rendezvous has some for each node
+  RaiseOpenFileLimit();  // for the agent: the rendezvous needs a few per node
   std::signal(SIGPIPE, SIG_IGN);
-  setsid();  // fails when we lead a session or a group already
+  setsid();  // fails if this process already leads a session or a group
 }
 
-// Slurm may send its signals to all processes of a step. Handlers, as programs that the agent
-// starts would inherit that a signal is ignored.
+// Lets the agent survive signals that Slurm sends to all processes of a step. Handlers are used
+// because programs of the agent would inherit ignored signals.
 void LeaveSignalsToSupervisor() {
   for (const int signal : kHandledSignals) {
     if (signal != SIGCHLD) std::signal(signal, [](int) {});
@@ -441,7 +447,8 @@ int Fail(const char* what) {
 }  // namespace
 
 int RunSupervisor(const SupervisorOptions& options) {
-  // Blocked until they are handled, so that none is lost or ends us half-way.
+  // Blocked until they are handled, so that no signal is lost or ends this process during the
+  // setup.
   sigset_t handled, before;
   sigemptyset(&handled);
   for (const int signal : kHandledSignals) sigaddset(&handled, signal);

@@ -35,7 +35,7 @@ pb::SupervisorEvent StopEvent(uint32_t local_rank, int signal) {
 
 }  // namespace
 
-// --- the agent's requests ---
+// --- requests of the agent ---
 
 SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock::time_point now) {
   switch (request.request_case()) {
@@ -59,7 +59,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
       break;
     case pb::SupervisorRequest::kDetach:
       detached_ = true;
-      lease_end_.reset();  // the front end's
+      lease_end_.reset();  // the lease of the front end
       break;
     case pb::SupervisorRequest::kAlive:
       OnAlive(request.alive(), now);
@@ -82,7 +82,7 @@ void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
     }
     return;
   }
-  // Only now, so that a job that starts nothing pays nothing.
+  // Created only now, so that a job without workers does not pay for it.
   if (!has_cgroup_) Act(action::MakeCgroup{job_id_}, "the workers have no cgroup");
   if (!std::exchange(watchdog_started_, true))
     Act(action::StartWatchdog{job_id_, graceful_kill_options_}, "the first workers start");
@@ -106,7 +106,7 @@ void SupervisorCore::OnAlive(const pb::AgentAlive& alive, Clock::time_point now)
   std::optional<uint32_t> left_ms;
   if (!detached_ && alive.has_lease_left_ms()) left_ms = alive.lease_left_ms();
   if (detached_ && alive.has_majority_lease_left_ms()) left_ms = alive.majority_lease_left_ms();
-  if (detached_ && left_ms != 0) lease_is_over_ = false;  // the ranks of another attempt may follow
+  if (detached_ && left_ms != 0) lease_is_over_ = false;  // ranks of another attempt may follow
   if (!left_ms) return;
   lease_end_ = now + milliseconds(*left_ms);
   if (watch_at_ && *lease_end_ < *watch_at_) WatchAgent();
@@ -206,8 +206,8 @@ void SupervisorCore::WatchAgent() {
 }
 
 void SupervisorCore::OnWatch(Clock::time_point now) {
-  // When this very process could not run in time, the agent could not either: it gets another turn,
-  // and time to say how long the lease is now.
+  // If this process could not run in time, neither could the agent: it gets more time for its
+  // heartbeat, and to report the current lease.
   if (now > *watch_at_ + kStall) {
     last_seen_ = now;
     if (lease_end_) lease_end_ = std::max(*lease_end_, now + Lease::kCatchUp);
@@ -218,7 +218,7 @@ void SupervisorCore::OnWatch(Clock::time_point now) {
   WatchAgent();
 }
 
-// The agent stays, for what others need of it.
+// The agent keeps running, because other nodes may need it.
 void SupervisorCore::OnLeaseOver(Clock::time_point now) {
   if (std::exchange(lease_is_over_, true)) return;
   SendFrontEndGone(detached_ ? "the lease of the nodes' majority is over"
@@ -270,7 +270,7 @@ SupervisorActions SupervisorCore::OnOutboundEnded(Clock::time_point now) {
 }
 
 SupervisorActions SupervisorCore::OnSignal(int signal, Clock::time_point now) {
-  if (signal == SIGHUP && detached_) return {};  // the user logs out; the job stays
+  if (signal == SIGHUP && detached_) return {};  // a logout does not end a detached job
   if (signal == SIGUSR1 || signal == SIGUSR2) {
     Act(action::SignalWorkers{signal}, "a signal for the workers arrived");
     return TakeActions();
@@ -294,7 +294,8 @@ SupervisorActions SupervisorCore::OnAgentEnd(AgentEnd end) {
 SupervisorActions SupervisorCore::OnReaped(Clock::time_point now) {
   if (agent_end_ && !std::exchange(agent_end_handled_, true)) {
     if (!ending_) ending_ = Why::kAgentEnded;
-    if (!gave_up_) StartGracefulKill(false);  // what the agent itself had started is ours now
+    if (!gave_up_)
+      StartGracefulKill(false);  // processes that the agent started have to be ended too
   }
   Advance(now);
   return TakeActions();
@@ -386,7 +387,8 @@ void SupervisorCore::EndGracefulKill(const LeftProcesses& left) {
     Act(action::Print{"these processes did not end after SIGKILL: " + LeftText(left)},
         "something is left");
   } else {
-    has_cgroup_ = false;  // made anew: what Linux 6 starts in a cgroup that was killed once dies
+    has_cgroup_ = false;  // created again, because on Linux 6 processes started in a cgroup that
+                          // was killed once die
     Act(action::ForgetWorkers{}, "nothing is left");
   }
   if (!std::exchange(stop_requested_, false)) return;
@@ -428,7 +430,7 @@ SupervisorActions SupervisorCore::OnTime(Clock::time_point now) {
     Advance(now);
   }
   if (drain_limit_.Expires(now)) {
-    outbound_ended_ = true;  // the front end does not take the agent's last bytes
+    outbound_ended_ = true;  // the front end does not accept the agent's last bytes
     Advance(now);
   }
   return TakeActions();
@@ -450,7 +452,7 @@ std::optional<Clock::time_point> SupervisorCore::wake() const {
 }
 
 SupervisorActions SupervisorCore::TakeActions() {
-  // Last, since its answer may call for the next step.
+  // Last, because its answer may lead to the next step.
   if (count_wanted_ && !std::exchange(count_asked_, true))
     Act(action::CountLeft{}, "the graceful kill runs");
   return std::exchange(out_, {});

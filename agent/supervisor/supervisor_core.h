@@ -1,12 +1,12 @@
-// The supervisor's state machine: what it does about each request of its agent, each end of a
-// child, each signal and each moment. Pure: no clock, no threads, no I/O;
-// agent/supervisor/supervisor.cc, tests and the simulator carry its actions out.
+// The supervisor's state machine: its response to each request of its agent, end of a child, signal
+// and timeout. Pure: no clock, threads or I/O; agent/supervisor/supervisor.cc, tests and the
+// simulator carry out its actions.
 //
 //   serving -> ending: graceful kill -> agent's end -> its last bytes -> finished
 //
-// While it serves, the graceful kill also runs for StopWorkers and once the front end's lease is
-// over. Nothing is started while it runs. Whatever ends the supervisor goes through BeginEnding;
-// each further step is taken in Advance, as soon as what it waits for is there.
+// While it serves, the graceful kill also runs for StopWorkers and when the front end's lease
+// expires. No process is started while it runs. Every end of the supervisor goes through
+// BeginEnding; Advance takes each further step as soon as its condition holds.
 #pragma once
 
 #include <sys/types.h>
@@ -31,15 +31,14 @@
 
 namespace dslaunch {
 
-// What the supervisor has to do. Actions are carried out in order; one that has an answer is
-// answered before the next one is carried out, and what the answer calls for is done first (but for
-// StartWorker).
+// The supervisor's actions. They are carried out in order. The answer to an action is passed to the
+// core, and the resulting actions are carried out, before the next action (except for StartWorker).
 namespace supervisor_action {
 
 struct SendToAgent {
   pb::SupervisorEvent event;
 };
-// Answer: OnCgroup.
+// The answer is OnCgroup().
 struct MakeCgroup {
   std::string job_id;
 };
@@ -47,43 +46,43 @@ struct StartWatchdog {
   std::string job_id;
   GracefulKillOptions graceful_kill;
 };
-// In a process group of its own. Answer: OnStarted or OnStartFailed, as soon as it is known: many
-// start side by side, however long each takes.
+// Starts a worker in a process group of its own. The answer is OnStarted() or OnStartFailed() when
+// the result is known; many workers start concurrently, however long each takes.
 struct StartWorker {
   pb::WorkerSpec spec;
-  std::shared_ptr<const pb::SpawnWorkers> shared;  // what all of them have in common
+  std::shared_ptr<const pb::SpawnWorkers> shared;  // what all workers have in common
 };
-// To each worker that runs, or to one of them; not to what it started.
+// Sends a signal to each running worker, or to one of them, but not to its children.
 struct SignalWorkers {
   int signal = 0;
   std::optional<uint32_t> local_rank = {};  // nullopt: all
 };
-// Reap what has ended, then count what is left of what descends from the supervisor or is in the
-// workers' cgroup, but for agent and watchdog. Answer: OnLeft.
+// Reaps ended children, then counts the processes left: descendants of the supervisor and members
+// of the workers' cgroup, except agent and watchdog. The answer is OnLeft().
 struct CountLeft {};
-// `signal`, then SIGCONT, to those of the counted processes that are `targets`.
+// Sends `signal`, then SIGCONT, to the counted processes that are in `targets`.
 struct SignalLeft {
   int signal = 0;
   KillTargets targets = KillTargets::kAll;
 };
-// SIGKILL to those.
+// Sends SIGKILL to the counted processes that are in `targets`.
 struct KillLeft {
   KillTargets targets = KillTargets::kAll;
 };
-// Describe what CountLeft counts. Answer: OnLeftListed.
+// Describes the processes that CountLeft counts. The answer is OnLeftListed().
 struct ListLeft {};
-// Nothing of the workers is left: remove their cgroup and forget their group numbers, which may be
-// used again.
+// No process of the workers is left: removes their cgroup and forgets their group numbers, which
+// may be reused.
 struct ForgetWorkers {};
-// The agent sees end of file from the front end.
+// Makes the agent see end of file from the front end.
 struct CloseInbound {};
-// A front end that comes back is turned away from now on.
+// Rejects a returning front end from now on.
 struct RefuseFrontEnd {};
-struct KillAgent {};  // by SIGKILL
-struct Print {        // on stderr
+struct KillAgent {};  // with SIGKILL
+struct Print {        // to stderr
   std::string line;
 };
-// The last action: end with this exit code, and with this line on stderr unless it is empty.
+// The last action: exit with this code, and print this line to stderr unless it is empty.
 struct Finish {
   int exit_code = 0;
   std::string line;
@@ -100,17 +99,18 @@ struct SupervisorAction {
                supervisor_action::CloseInbound, supervisor_action::RefuseFrontEnd,
                supervisor_action::KillAgent, supervisor_action::Print, supervisor_action::Finish>
       what;
-  const char* reason = "";  // static
+  const char* reason = "";  // a static string
 };
 using SupervisorActions = std::vector<SupervisorAction>;
 
-// What became of a worker.
+// A change of a worker's state.
 struct WorkerChange {
   WorkerEvent event = WorkerEvent::kExited;  // kExited, kKilled, kStopped or kContinued
-  int exit_code = 0;                         // when it ended by itself
-  int signal = 0;                            // that ended or stopped it
+  int exit_code = 0;                         // if it exited
+  int signal = 0;                            // signal that ended or stopped it
   bool core_dumped = false;
-  bool out_of_memory = false;  // the cgroup counted a kill for memory, of it or of what it started
+  bool out_of_memory =
+      false;  // the cgroup counted an out-of-memory kill of it or of one of its children
 };
 
 // How the agent ended.
@@ -122,46 +122,47 @@ struct AgentEnd {
 class SupervisorCore {
  public:
   struct Options {
-    pid_t agent_pid = 0;  // for the sentence about its end
-    // In a step of Slurm's, a signal that ends processes is the wish that the job ends: the agent
-    // stops it in order, and supervisor and agent outlive the signal until the front end, its lease
-    // or SIGKILL ends them.
+    pid_t agent_pid = 0;  // for the message about its end
+    // In a Slurm step, a terminating signal is a request to end the job: the agent stops the job in
+    // order, and supervisor and agent survive the signal until the front end, its lease or SIGKILL
+    // ends them.
     bool in_step = false;
-    // Test only: a planted bug that the simulator must find. Once a signal is sent, everything
-    // counts as ended.
+    // Test only: a planted bug that the simulator must find. As soon as a signal is sent, every
+    // process counts as ended.
     bool plant_early_reaped = false;
   };
 
-  // For the agent to end by itself, and then to die of SIGKILL.
+  // Time for the agent to exit by itself, and again for it to die from SIGKILL.
   static constexpr milliseconds kAgentEndLimit{2'000};
-  // For the front end to come back after its connection broke, unless the agent learns sooner that
-  // it will not. A login takes a fraction of a second; ranks without a front end should not live on
-  // for longer.
+  // Time for the front end to return after its connection broke, unless the agent learns earlier
+  // that it will not. A login takes a fraction of a second; ranks should not run longer without a
+  // front end.
   static constexpr milliseconds kResumeLimit{4'000};
-  // For the agent's last bytes, when the front end reads slowly.
+  // Time for the agent's last bytes if the front end reads slowly.
   static constexpr milliseconds kDrainLimit{2'000};
 
   explicit SupervisorCore(const Options& options) : options_(options) {}
 
-  // Each returns what to do. `now` never goes back.
+  // Each returns the actions to take. `now` never decreases.
 
-  // The agent's requests, and the end of the socket on which they come: closed, or nonsense on it.
+  // A request of the agent; and the end of the socket for requests: closed, or an invalid message.
   SupervisorActions OnRequest(pb::SupervisorRequest request, Clock::time_point now);
   SupervisorActions OnControlLost(Clock::time_point now);
-  // End of file from the front end, or it cannot be written to.
+  // End of file from the front end, or a failed write to it.
   SupervisorActions OnFrontEndGone(Clock::time_point now);
-  // The connection to a front end that can resume its stream broke, and was made again.
+  // The connection to a front end that can resume its stream broke; and was restored.
   SupervisorActions OnConnectionBroken(Clock::time_point now);
   SupervisorActions OnConnectionResumed();
-  // The front end has all that the agent sent, and nothing follows.
+  // The front end has received all that the agent sent, and nothing follows.
   SupervisorActions OnOutboundEnded(Clock::time_point now);
-  // To the supervisor.
+  // A signal to the supervisor.
   SupervisorActions OnSignal(int signal, Clock::time_point now);
-  // What was reaped, one by one, and then OnReaped, also when it was neither agent nor worker.
+  // A reaped child. Call the first or second for each child that was a worker or the agent, and
+  // then OnReaped(), even if it was neither.
   SupervisorActions OnWorkerChange(uint32_t local_rank, const WorkerChange& change);
   SupervisorActions OnAgentEnd(AgentEnd end);
   SupervisorActions OnReaped(Clock::time_point now);
-  // It is time: to be called at wake(), or later. nullopt: never.
+  // A timeout. Call it at wake() or later; nullopt: never.
   SupervisorActions OnTime(Clock::time_point now);
   std::optional<Clock::time_point> wake() const;
 
@@ -200,8 +201,8 @@ class SupervisorCore {
   void Step(uint32_t local_rank, WorkerState& state, const WorkerChange& change);
   void ReportFailure(uint32_t local_rank, const SpawnFailure& failure, const char* reason);
 
-  // Watches the agent and the front end's lease. The agent acts when the lease is over; the
-  // supervisor does where the agent is stopped.
+  // Watch the agent and the front end's lease. When the lease expires, the agent acts; the
+  // supervisor acts if the agent is stopped.
   void WatchAgent();
   void OnWatch(Clock::time_point now);
   void OnLeaseOver(Clock::time_point now);
@@ -210,11 +211,11 @@ class SupervisorCore {
   void StartGracefulKill(bool kill_now, int first_signal = 0);  // 0: stop_signal_
   bool RanksEnded() const;
   void EndGracefulKill(const LeftProcesses& left);
-  // Takes every step that is possible now. Called after whatever may have changed something.
+  // Takes every step that is possible now. Called after every change that may matter.
   void Advance(Clock::time_point now);
   void KillAgent(const char* reason, Clock::time_point now);
   void Finish();
-  std::string AgentFailure() const;  // empty: it succeeded
+  std::string AgentFailure() const;  // empty: the agent succeeded
 
   template <class What>
   void Act(What what, const char* reason) {
@@ -236,17 +237,18 @@ class SupervisorCore {
 
   std::optional<GracefulKillState> graceful_kill_;
   std::optional<Clock::time_point> graceful_kill_wake_;
-  bool count_wanted_ = false;  // what is left
-  bool count_asked_ = false;   // and not answered yet
+  bool count_wanted_ = false;  // number of processes left
+  bool count_asked_ = false;   // CountLeft was sent and not yet answered
   bool stop_requested_ = false;
-  bool gave_up_ = false;  // something is left that could not be ended
+  bool gave_up_ = false;  // some processes could not be ended
 
   Clock::time_point last_seen_;
   std::optional<Clock::time_point> watch_at_;
-  std::optional<Clock::time_point> lease_end_;  // as the agent reported; none: no lease
+  std::optional<Clock::time_point> lease_end_;  // as reported by the agent; nullopt: no lease
   bool lease_is_over_ = false;
   bool detached_ = false;
-  std::optional<Clock::time_point> resume_by_;  // the connection to the front end is broken
+  std::optional<Clock::time_point>
+      resume_by_;  // set while the connection to the front end is broken
 
   std::optional<Why> ending_;  // the first cause
   int signal_ = 0;

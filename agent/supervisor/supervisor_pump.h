@@ -10,10 +10,10 @@
 
 namespace dslaunch {
 
-// Copies bytes until end of file. Holds at most one buffer: while the sink takes nothing, nothing
-// is read, and nothing spins. At end of file the sink's write side is shut behind the last byte. A
-// sink that fails is closed and what still comes is dropped, so that the source never blocks and
-// its end is still seen. Single-threaded; must outlive the io_context's handlers.
+// Copies bytes until end of file. Holds at most one buffer: while the sink is blocked, it neither
+// reads nor spins. At end of file the sink's write side is shut after the last byte. A sink that
+// fails is closed and further bytes are dropped, so that the source never blocks and its end is
+// still seen. Single-threaded; must outlive the io_context's handlers.
 class SupervisorPump {
  public:
   enum class Event {
@@ -22,15 +22,15 @@ class SupervisorPump {
   };
   using OnEvent = std::function<void(Event)>;
 
-  // The descriptors are made non-blocking; they may be pipes, sockets or duplicates of one socket.
+  // Makes the descriptors non-blocking; they may be pipes, sockets or duplicates of one socket.
   SupervisorPump(asio::io_context& io, UniqueFd source, UniqueFd sink);
 
   void Start(OnEvent on_event);
 
-  // The sink's reader sees end of file now; what still comes is dropped.
+  // Makes the sink's reader see end of file now; further bytes are dropped.
   void CloseSink();
 
-  // The source has ended, and the sink has all of it or failed.
+  // Returns whether the source has ended and the sink has received everything or failed.
   bool ended() const { return ended_; }
 
  private:

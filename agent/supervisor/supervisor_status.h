@@ -1,4 +1,5 @@
-// The supervisor's end of a worker's status pipe: whole lines out, whatever the worker does.
+// The supervisor's end of a worker's status pipe. It emits only whole lines, whatever the worker
+// writes.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -12,11 +13,11 @@
 
 namespace dslaunch {
 
-// Cuts a byte stream into whole lines. A line longer than kMaxStatusLineBytes is dropped, so at
-// most that much is ever held back.
+// Splits a byte stream into whole lines. Drops a line longer than kMaxStatusLineBytes, so at most
+// that much is buffered.
 class StatusLines {
  public:
-  // The lines that `bytes` completes, each with its newline.
+  // Returns the lines that `bytes` completes, each with its newline.
   std::string Feed(std::string_view bytes);
 
  private:
@@ -24,7 +25,7 @@ class StatusLines {
   bool dropping_ = false;  // inside a line that is too long
 };
 
-// Reads a status pipe as fast as it is written, so that no worker ever waits for it.
+// Reads a status pipe as fast as it is written, so that a worker never blocks on it.
 // Single-threaded; may be destroyed at any time.
 class StatusPipe {
  public:
@@ -35,8 +36,8 @@ class StatusPipe {
   StatusPipe(const StatusPipe&) = delete;
   StatusPipe& operator=(const StatusPipe&) = delete;
 
-  // Takes what is in the pipe now, one pipe's worth at most: the last words of a worker that has
-  // ended.
+  // Reads what is in the pipe now, at most one pipe's capacity: the last lines of a worker that has
+  // exited.
   void Drain();
 
  private:

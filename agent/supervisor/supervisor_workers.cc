@@ -27,14 +27,15 @@ std::vector<std::string> ArgvOf(const pb::WorkerSpec& spec, const pb::SpawnWorke
   return argv;
 }
 
-// Never waits for a writer.
+// Opens a worker's stdin without waiting for a writer.
 UniqueFd OpenInput(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
   if (fd.valid()) fcntl(fd.get(), F_SETFL, 0);
   return fd;
 }
 
-// The last that the agent has passed: those before it were for workers that were not started.
+// Returns the last socket that the agent has sent. Earlier ones were for workers that were not
+// started.
 UniqueFd TakeSocket(const UniqueFd& sockets) {
   UniqueFd taken;
   char byte = 0;
@@ -43,7 +44,8 @@ UniqueFd TakeSocket(const UniqueFd& sockets) {
   return taken;
 }
 
-// To a socket that listens on this node, so it does not block. Invalid: errno says why.
+// Connects to a socket that listens on this node, which does not block. Returns an invalid
+// descriptor with errno set on failure.
 UniqueFd ConnectTo(const std::string& path) {
   const std::optional<sockaddr_un> address = UnixAddress(path);
   errno = ENAMETOOLONG;
@@ -186,7 +188,7 @@ void SupervisorWorkers::FinishStart(uint32_t local_rank, const SpawnResult& resu
   Worker& worker = workers_.at(local_rank);
   const std::shared_ptr<Starting> starting = std::exchange(worker.starting, nullptr);
   if (result.pid <= 0) {
-    workers_.erase(local_rank);  // how it ends is no news
+    workers_.erase(local_rank);  // its later exit is not reported
   } else {
     worker.status = std::make_unique<StatusPipe>(
         io_, std::move(starting->status_read), [this, local_rank](std::string lines) {
@@ -200,7 +202,7 @@ void SupervisorWorkers::FinishStart(uint32_t local_rank, const SpawnResult& resu
 }
 
 void SupervisorWorkers::Signal(int signal, std::optional<uint32_t> only) {
-  // Not yet reaped, so the pid cannot belong to anyone else.
+  // The process is not reaped yet, so the pid is still the worker's.
   for (const auto& [local_rank, worker] : workers_) {
     if (worker.pid > 0 && only.value_or(local_rank) == local_rank) kill(worker.pid, signal);
   }

@@ -1,5 +1,5 @@
 // The supervisor's worker processes, by local_rank: their pids, groups and status pipes.
-// SupervisorCore decides about them.
+// SupervisorCore makes the decisions about them.
 #pragma once
 
 #include <sys/types.h>
@@ -22,59 +22,62 @@
 
 namespace dslaunch {
 
-// Single-threaded, in the thread that must outlive the workers (they get SIGKILL when it ends).
+// Single-threaded; the thread must outlive the workers, which get SIGKILL when it ends.
 class SupervisorWorkers {
  public:
   struct Callbacks {
-    // With StatusBytes: whole lines that a worker has written.
+    // Receives StatusBytes: whole lines that a worker has written.
     std::function<void(const pb::SupervisorEvent&)> on_status;
-    // What became of a start, once for each that Start has begun.
+    // Receives the result of each spawn that Start() began, once for each.
     std::function<void(uint32_t local_rank, const SpawnResult&)> on_start;
   };
 
-  // `sockets`: from it comes what workers with takes_store_fd get.
+  // `sockets` delivers the sockets for workers with takes_store_fd.
   SupervisorWorkers(asio::io_context& io, UniqueFd sockets, Callbacks callbacks);
 
-  // From now on workers start in this cgroup (agent/supervisor/cgroup.h).
+  // Makes workers start in this cgroup from now on (agent/supervisor/cgroup.h).
   void StartIn(const std::string& cgroup);
 
-  // Begins to start a worker in a process group of its own. No start waits for another, nor for a
-  // disk: on_start follows when the worker has become its program, or could not. The result is the
-  // process, or why there is none and on_start does not follow.
-  // `shared`: what all workers of a start have in common; its `workers` are not read.
+  // Begins to start a worker in a process group of its own, without waiting for another start or
+  // for a disk: on_start follows when the worker has executed its program or failed to. Returns the
+  // process, or an error if there is none; on_start does not follow then. `shared` is what all
+  // workers of a start have in common; its `workers` are not read.
   SpawnResult Start(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared);
 
-  // Sends a signal to each worker that runs: to the worker itself, not to what it started.
+  // Sends a signal to each running worker, but not to its children. With `only`, to that worker
+  // alone.
   void Signal(int signal, std::optional<uint32_t> only);
 
   struct Change {
     uint32_t local_rank = 0;
     WorkerChange change;
   };
-  // What waitid() reported of a child; nullopt when it is no worker, or none that was started. The
-  // last status lines of one that has ended, and on_start, are passed on before this returns.
+  // Handles a result of waitid(). Returns nullopt if the child is not a worker, or not one that has
+  // started. Passes on the last status lines of a worker that has ended, and on_start, before it
+  // returns.
   std::optional<Change> OnChild(const siginfo_t& child);
 
-  // The process groups that workers were started in and that may still have members.
+  // Returns the process groups in which workers were started and which may still have members.
   const std::vector<pid_t>& groups() const { return groups_; }
 
-  // Nothing of any worker is left: a recycled group number must not be signalled.
+  // Forgets the groups when no process of any worker is left, because a recycled group number must
+  // not be signalled.
   void ForgetGroups() { groups_.clear(); }
 
  private:
-  // A worker that is not its program yet.
+  // A worker that has not executed its program yet.
   struct Starting {
     Starting(asio::io_context& io, Spawning begun, UniqueFd status);
     ~Starting() { outcome.release(); }
 
     Spawning spawning;
     UniqueFd status_read;
-    asio::posix::stream_descriptor outcome;  // spawning's, borrowed
+    asio::posix::stream_descriptor outcome;  // borrowed from `spawning`
     asio::steady_timer limit;
   };
   struct Worker {
-    pid_t pid = -1;                      // until it is reaped
-    std::shared_ptr<Starting> starting;  // until it is its program
+    pid_t pid = -1;                      // set until it is reaped
+    std::shared_ptr<Starting> starting;  // set until it has executed its program
     std::unique_ptr<StatusPipe> status;
   };
 
@@ -89,7 +92,7 @@ class SupervisorWorkers {
   std::vector<pid_t> groups_;
   std::string cgroup_;  // empty: none
   UniqueFd cgroup_fd_;
-  uint64_t oom_kills_ = 0;  // as last looked
+  uint64_t oom_kills_ = 0;  // count at the last check
 };
 
 }  // namespace dslaunch

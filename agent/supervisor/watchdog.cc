@@ -18,10 +18,10 @@ namespace {
 
 constexpr milliseconds kKillLimit{1'000};
 
-// Each record in the pipe is a process group to remember, or this: forget those that came before.
+// Each record in the pipe is a process group to remember, or this value: forget all earlier groups.
 constexpr pid_t kForget = 0;
 
-// Out of the session's reach, and holding nothing that somebody waits to see closed.
+// Leaves the session and closes all descriptors, so that no other process waits for one to close.
 void Withdraw(int pipe_end) {
   setsid();
   prctl(PR_SET_NAME, "dslaunch-watch");
@@ -30,7 +30,7 @@ void Withdraw(int pipe_end) {
   dup2(dev_null.get(), STDOUT_FILENO);
   dup2(dev_null.get(), STDERR_FILENO);
   CloseFrom(STDERR_FILENO + 1);
-  if (chdir("/") != 0) return;  // then a file system cannot be unmounted meanwhile, no more
+  if (chdir("/") != 0) return;  // then a file system may stay busy while the watchdog runs
 }
 
 [[noreturn]] void RunWatchdog(Orphans orphans, const GracefulKillOptions& graceful_kill) {
@@ -56,7 +56,7 @@ bool Watchdog::Open() {
   if (pipe2(fds, O_CLOEXEC) < 0) return false;
   sleeper_end_.Reset(fds[0]);
   waker_end_.Reset(fds[1]);
-  // Should the watchdog be stopped, its supervisor must not wait for it.
+  // The supervisor must not block if the watchdog is stopped.
   return fcntl(waker_end_.get(), F_SETFL, O_NONBLOCK) == 0;
 }
 
@@ -66,7 +66,7 @@ void Watchdog::HoldFromAgent() {
 }
 
 void Watchdog::Start(Orphans orphans, const GracefulKillOptions& graceful_kill) {
-  // Blocked in the watchdog for good: it has one reason to end.
+  // Signals stay blocked in the watchdog, because only one event may end it.
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);

@@ -1,5 +1,5 @@
 // The watchdog: a small process that sleeps while the supervisor or the agent lives, and ends what
-// the workers leave behind when both are killed at the same instant.
+// the workers leave behind if both are killed at the same time.
 #pragma once
 
 #include <sys/types.h>
@@ -10,34 +10,36 @@
 
 namespace dslaunch {
 
-// The supervisor's hold on its watchdog. It wakes by end of file on a pipe that only supervisor and
-// agent hold the other end of, so neither has to do anything for it, whichever of them dies first.
+// The supervisor's handle of its watchdog. The watchdog wakes by end of file on a pipe whose other
+// end only supervisor and agent hold, so neither has to do anything, whichever dies first.
 // Single-threaded.
 class Watchdog {
  public:
-  // Makes the pipe; before the agent is forked. False with errno set when that fails.
+  // Creates the pipe. Call it before the agent is forked. Returns false with errno set on failure.
   bool Open();
 
-  // In the agent: from now on its life keeps the watchdog asleep, too.
+  // Makes the calling agent, too, keep the watchdog asleep while it lives.
   void HoldFromAgent();
 
-  // Forks the watchdog, once, from a process with one thread. Without one (fork failed) the other
-  // calls do nothing. `orphans` is as known now; AddGroup and ForgetGroups update its groups.
+  // Forks the watchdog. Precondition: called once, from a process with one thread. If the fork
+  // fails, the other calls do nothing. `orphans` has the current groups; AddGroup and ForgetGroups
+  // update them.
   void Start(Orphans orphans, const GracefulKillOptions& graceful_kill);
 
-  // A worker was started in a group of its own; nothing of any worker is left any more.
+  // Adds the group of a worker that was started; and forgets all groups when no process of any
+  // worker is left.
   void AddGroup(pid_t group);
   void ForgetGroups();
 
-  // Ends and reaps it: nothing is left for it to do.
+  // Kills and reaps the watchdog when there is nothing left for it to do.
   void End();
 
-  // What was reaped was the watchdog.
+  // Reports that the watchdog was reaped.
   void Reaped() { pid_ = -1; }
 
   bool started() const { return started_; }
 
-  // -1: there is none.
+  // -1 if there is no watchdog.
   pid_t pid() const { return pid_; }
 
  private:

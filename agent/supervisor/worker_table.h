@@ -1,4 +1,4 @@
-// The life of one worker process as a table: state x event -> next state and report.
+// The states of a worker process as a table: state x event -> next state and report.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@ enum class WorkerState {
   kPending,  // being started
   kRunning,
   kStopped,  // by SIGSTOP, SIGTTIN, ...
-  kEnding,   // the graceful kill began
-  kKilling,  // and has sent SIGKILL
+  kEnding,   // the graceful kill has begun
+  kKilling,  // the graceful kill has sent SIGKILL
   kEnded,    // reaped, or never started
 };
 inline constexpr size_t kWorkerStates = 6;
@@ -20,7 +20,7 @@ enum class WorkerEvent {
   kSpawned,
   kSpawnFailed,
   kExited,  // by itself or by a signal
-  kKilled,  // by SIGKILL, whoever sent it
+  kKilled,  // by SIGKILL from any sender
   kStopped,
   kContinued,
   kGracefulKill,    // the graceful kill begins
@@ -52,7 +52,7 @@ using S = WorkerState;
 using R = WorkerReport;
 using Row = std::array<Transition, kWorkerEvents>;
 
-// An event that cannot happen in a state leaves it as it is and tells nothing.
+// An event that cannot happen in a state neither changes the state nor is reported.
 inline constexpr std::array<Row, kWorkerStates> kTable = {{
     // kSpawned                    kSpawnFailed                    kExited
     // kKilled                     kStopped                        kContinued
@@ -84,9 +84,9 @@ inline constexpr std::array<Row, kWorkerStates> kTable = {{
       {S::kRunning, R::kContinued},
       {S::kEnding, R::kNone},
       {S::kKilling, R::kNone}}},
-    /* kEnding: the graceful kill itself continues what is stopped, so neither is news; a SIGKILL
-       came from someone else and may be what the others fell to; what was being started may
-       still get there */
+    /* kEnding: the graceful kill itself continues stopped processes, so neither is reported; a
+       SIGKILL came from another sender and may be the cause of the other failures; a worker that
+       was being started may still reach its program */
     {{{S::kEnding, R::kSpawned},
       {S::kEnded, R::kSpawnFailed},
       {S::kEnded, R::kExitedStopping},
