@@ -16,7 +16,7 @@ TEST(PauseAfterTest, DoublesUpToTheLongest) {
   EXPECT_NEAR(longest_of(1'000'000), 500, 1);
 }
 
-TEST(PauseAfterTest, IsBetweenHalfAndAll) {
+TEST(PauseAfterTest, StaysBetweenHalfAndFullPause) {
   EXPECT_EQ(PauseAfter(0, milliseconds(100), milliseconds(500), 0), milliseconds(50));
   EXPECT_EQ(PauseAfter(0, milliseconds(100), milliseconds(500), 0.5), milliseconds(75));
   EXPECT_EQ(PauseAfter(5, milliseconds(900), milliseconds(500), 0), milliseconds(250));

@@ -5,7 +5,7 @@
 namespace dslaunch::deadline_test {
 namespace {
 
-TEST(DeadlineTest, TimeLeftIsRoundedUpSoThatPollNeverSpins) {
+TEST(DeadlineTest, RoundsTimeLeftUpSoThatPollNeverSpins) {
   const Deadline soon = Deadline::At(Clock::now() + std::chrono::microseconds(300));
   EXPECT_LE(soon.PollMs(), 1);
   EXPECT_TRUE(soon.Expired() || soon.PollMs() == 1 || soon.Expired());
@@ -13,7 +13,7 @@ TEST(DeadlineTest, TimeLeftIsRoundedUpSoThatPollNeverSpins) {
   EXPECT_TRUE(Deadline::At(Clock::now() - milliseconds(5)).Expired());
 }
 
-TEST(DeadlineTest, TheEarlierOfTwo) {
+TEST(DeadlineTest, EarlierReturnsTheEarlierDeadline) {
   const Deadline early = Deadline::After(milliseconds(10));
   const Deadline late = Deadline::After(milliseconds(10'000));
   EXPECT_EQ(early.Earlier(late).when(), early.when());

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ErrnoText, NamesTheLimitThatIsReached) {
+TEST(ErrnoText, NamesTheExceededLimit) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_THAT(ErrnoText(EMFILE), HasSubstr("Too many open files"));
@@ -25,7 +25,7 @@ TEST(ErrnoText, NamesTheLimitThatIsReached) {
   EXPECT_EQ(ErrnoText(ENOENT), "No such file or directory");
 }
 
-TEST(StartThread, IsAnErrorWhereThereAreNone) {
+TEST(StartThread, FailsWithTheLimitWhenNoThreadIsLeft) {
   int done = 0;
   Result<std::thread> thread = StartThread([&done] { done = 1; }, "to test");
   ASSERT_TRUE(thread.ok());

@@ -24,7 +24,7 @@ struct Shared {
   }
 };
 
-TEST(MutexTest, OneThreadAtATime) {
+TEST(MutexTest, LockExcludesOtherThreads) {
   constexpr int kTimes = 10'000;
   Shared shared;
   const auto add = [&] {
@@ -37,7 +37,7 @@ TEST(MutexTest, OneThreadAtATime) {
   EXPECT_EQ(shared.count, 2 * kTimes);
 }
 
-TEST(MutexTest, BetweenUnlockAndLockOthersMayHoldIt) {
+TEST(MutexTest, OtherThreadsCanLockBetweenUnlockAndLock) {
   Shared shared;
   {
     MutexLock lock(shared.mutex);
@@ -47,15 +47,15 @@ TEST(MutexTest, BetweenUnlockAndLockOthersMayHoldIt) {
     EXPECT_EQ(shared.count, 1);
     lock.Unlock();
   }
-  shared.Add();  // it was let go of once only
+  shared.Add();  // fails if the destructor unlocked twice
 }
 
-TEST(MutexTest, AWaitLetsGoOfItAndHoldsItOnReturn) {
+TEST(MutexTest, WaitReleasesMutexAndHoldsItOnReturn) {
   Shared shared;
   std::thread other;
   {
     const MutexLock lock(shared.mutex);
-    other = std::thread([&] { shared.Add(); });  // waits for this thread's wait
+    other = std::thread([&] { shared.Add(); });  // blocks until this thread waits
     const auto added = [&]() DSL_REQUIRES(shared.mutex) { return shared.count == 1; };
     EXPECT_TRUE(shared.changed.WaitFor(shared.mutex, kLong, added));
     EXPECT_TRUE(shared.changed.WaitUntil(shared.mutex, Clock::now() - kShort, added));
@@ -65,7 +65,7 @@ TEST(MutexTest, AWaitLetsGoOfItAndHoldsItOnReturn) {
   shared.Add();
 }
 
-TEST(MutexTest, AWaitEndsInTime) {
+TEST(MutexTest, WaitEndsAtItsTimeLimit) {
   Shared shared;
   {
     const MutexLock lock(shared.mutex);

@@ -20,7 +20,7 @@ std::vector<Host> Hosts(const std::string& text) {
   return *hosts;
 }
 
-// "w0*4 w1:0,2": all four slots of w0, two of w1.
+// Formats hosts as "w0*4 w1:0,2": all four slots of w0, two of w1.
 std::string Text(const std::vector<Host>& hosts) {
   std::string text;
   for (const Host& host : hosts) {
@@ -43,8 +43,8 @@ struct GoodFilter {
   std::string left;
 };
 
-// All but the last as DeepSpeed's parse_resource_filter has it.
-TEST(FilterHosts, ChoosesAsDeepSpeedDoes) {
+// All cases but the last behave like DeepSpeed's parse_resource_filter.
+TEST(FilterHosts, SelectsLikeDeepSpeed) {
   const auto I = FilterKind::kInclude;
   const auto E = FilterKind::kExclude;
   const GoodFilter cases[] = {
@@ -77,7 +77,7 @@ TEST(FilterHosts, ChoosesAsDeepSpeedDoes) {
   }
 }
 
-TEST(FilterHosts, FindsNamesThatHoldAtSignsAndColons) {
+TEST(FilterHosts, FindsNamesWithAtSignsAndColons) {
   const std::string file =
       "alice@a slots=2\nbob@corp.example@b:2222 slots=2\n[2001:db8::7]:22 slots=2\nh:2201 "
       "slots=2\nh:2202 slots=2\n";
@@ -102,7 +102,7 @@ TEST(FilterHosts, FindsNamesThatHoldAtSignsAndColons) {
   EXPECT_THAT(either.error().message, HasSubstr("'h:0': may be h:2201 or h:2202"));
 }
 
-TEST(FilterHosts, KeepsWhatElseIsSaidOfANode) {
+TEST(FilterHosts, KeepsOtherFieldsOfANode) {
   auto hosts = Hosts("- {name: a, user: u, port: 7, slots: 4, spare: true, env: {X: y}}");
   const auto left = FilterHosts(hosts, FilterKind::kInclude, "a:3", "hf");
   ASSERT_TRUE(left.ok()) << left.error().message;
@@ -162,13 +162,13 @@ TEST(FilterHosts, ErrorsNameTokenAndHint) {
   }
 }
 
-TEST(FilterHosts, ANodeWithOneSlotSaysSo) {
+TEST(FilterHosts, ErrorNamesTheOnlySlot) {
   const auto left = FilterHosts(Hosts("a slots=1"), FilterKind::kInclude, "a:1", "hf");
   ASSERT_FALSE(left.ok());
   EXPECT_THAT(left.error().message, HasSubstr("no slot 1: a has slot 0 only"));
 }
 
-// What a filter means, said without parsing: of each host the slots that are named.
+// Returns the slots that a filter names for each host, without parsing.
 std::map<std::string, std::set<int>> Meaning(
     const std::vector<std::pair<std::string, std::vector<int>>>& nodes) {
   std::map<std::string, std::set<int>> meaning;
@@ -176,7 +176,7 @@ std::map<std::string, std::set<int>> Meaning(
   return meaning;
 }
 
-TEST(FilterHosts, IncludeAndExcludeShareOutEverySlot) {
+TEST(FilterHosts, IncludeAndExcludePartitionTheSlots) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

@@ -20,7 +20,7 @@ struct GoodLine {
   int port, slots;
 };
 
-TEST(ParseHostfile, AcceptsEveryWayToNameANode) {
+TEST(ParseHostfile, AcceptsAllFormsOfNodeNames) {
   const GoodLine cases[] = {
       {"node1 slots=2", "node1", "", "node1", 0, 2},
       {"  node1\t \tslots=2  ", "node1", "", "node1", 0, 2},
@@ -57,7 +57,7 @@ TEST(ParseHostfile, AcceptsEveryWayToNameANode) {
   }
 }
 
-TEST(ParseHostfile, ASpareIsSaidAfterTheSlots) {
+TEST(ParseHostfile, ReadsSpareAfterSlots) {
   const auto hosts = ParseHostfile(
       "a slots=1\nb slots=2 spare=true # b\nc slots=1\tspare=true\nd slots=1 spare=false", "hf");
   ASSERT_TRUE(hosts.ok()) << hosts.error().message;
@@ -77,7 +77,7 @@ TEST(ParseHostfile, KeepsOrderAndLineNumbersPastBlanksAndComments) {
   EXPECT_EQ((*hosts)[1].line, 6);
 }
 
-TEST(ParseHostfile, SameHostOnAnotherPortIsAnotherNode) {
+TEST(ParseHostfile, AcceptsOneHostWithTwoPorts) {
   EXPECT_TRUE(ParseHostfile("h:2201 slots=1\nh:2202 slots=1\n", "hf").ok());
 }
 
@@ -144,7 +144,7 @@ TEST(ParseHostfile, ErrorsNamePlaceTokenAndHint) {
   }
 }
 
-TEST(ParseHostfile, LongLinesAndTokensAreRefusedInAShortMessage) {
+TEST(ParseHostfile, RejectsLongLinesWithAShortMessage) {
   const auto line = ParseHostfile(std::string(5000, 'a') + " slots=1", "hf");
   ASSERT_FALSE(line.ok());
   EXPECT_THAT(line.error().message, HasSubstr("hf:1: 'aaa"));
@@ -161,7 +161,7 @@ std::string ManyHosts(int count) {
   return text;
 }
 
-// Of this thread's processor time, which other processes do not lengthen.
+// CPU time of this thread, which other processes do not extend.
 double ParseSeconds(const std::string& text) {
   const auto now = [] {
     timespec time{};
@@ -177,13 +177,13 @@ double ParseSeconds(const std::string& text) {
   return best;
 }
 
-TEST(ParseHostfile, TimeIsLinear) {
+TEST(ParseHostfile, RunsInLinearTime) {
   EXPECT_EQ(ParseHostfile(ManyHosts(10'000), "hf")->size(), 10'000u);
   const double small = ParseSeconds(ManyHosts(10'000));
-  EXPECT_LT(ParseSeconds(ManyHosts(80'000)), 30 * small);  // 64 times it would be if quadratic
+  EXPECT_LT(ParseSeconds(ManyHosts(80'000)), 30 * small);  // 64 times if quadratic
 }
 
-TEST(ParseHostfile, AnyBytesGiveHostsOrOneLine) {
+TEST(ParseHostfile, RandomBytesGiveHostsOrAOneLineError) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", static_cast<int>(seed));
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -211,7 +211,7 @@ TEST(ParseHostfile, AnyBytesGiveHostsOrOneLine) {
   }
 }
 
-TEST(ReadHostfile, SamplesParse) {
+TEST(ReadHostfile, ReadsSampleFiles) {
   const std::string samples = DSLAUNCH_HOSTFILE_SAMPLES;
   const auto one = ReadHostfile(samples + "/one_node");
   ASSERT_TRUE(one.ok()) << one.error().message;
@@ -223,7 +223,7 @@ TEST(ReadHostfile, SamplesParse) {
   EXPECT_EQ((*two)[1].slots, 2);
 }
 
-TEST(ReadHostfile, MissingFileAndFolderAreErrors) {
+TEST(ReadHostfile, ReportsMissingFileAndFolder) {
   const auto missing = ReadHostfile("/nonexistent/hostfile");
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, ExitCode::kBadInput);
@@ -234,7 +234,7 @@ TEST(ReadHostfile, MissingFileAndFolderAreErrors) {
   EXPECT_THAT(folder.error().message, HasSubstr("directory"));
 }
 
-TEST(ReadHostfile, EndlessFileIsRefused) {
+TEST(ReadHostfile, RejectsEndlessFile) {
   const auto endless = ReadHostfile("/dev/zero");
   ASSERT_FALSE(endless.ok());
   EXPECT_THAT(endless.error().message, HasSubstr("16 MiB"));

@@ -18,7 +18,7 @@ using testing::IsEmpty;
 using testing::Pair;
 using testing::StartsWith;
 
-TEST(ParseYamlHostfile, TheSampleSaysAllThatCanBeSaid) {
+TEST(ParseYamlHostfile, ReadsAllFieldsOfTheSample) {
   const auto hosts = ReadHostfile(DSLAUNCH_HOSTFILE_SAMPLES "/cluster.yaml");
   ASSERT_TRUE(hosts.ok()) << hosts.error().message;
   ASSERT_EQ(hosts->size(), 3u);
@@ -41,7 +41,7 @@ TEST(ParseYamlHostfile, TheSampleSaysAllThatCanBeSaid) {
   EXPECT_TRUE((*hosts)[2].spare);
 }
 
-TEST(ParseYamlHostfile, NameAndAddressStandForEachOther) {
+TEST(ParseYamlHostfile, NameAndAddressDefaultToEachOther) {
   const auto hosts = ParseHostfile(
       "- {name: a, slots: 1}\n- {address: 10.0.0.2, slots: 1}\n- {address: '2001:db8::7', slots: "
       "1}\n- {name: d, address: fe80::1%eth0, slots: 2}\n",
@@ -53,7 +53,7 @@ TEST(ParseYamlHostfile, NameAndAddressStandForEachOther) {
                                  Pair("2001:db8::7", "2001:db8::7"), Pair("d", "fe80::1%eth0")));
 }
 
-TEST(ParseYamlHostfile, ValuesOfVariablesAreTextAsWritten) {
+TEST(ParseYamlHostfile, KeepsValuesOfVariablesAsWritten) {
   const auto hosts = ParseHostfile(
       "hosts:\n- name: a\n  slots: 1\n  environment:\n    A: 007\n    B: yes\n    C: 1e3\n    D: "
       "''\n"
@@ -66,7 +66,7 @@ TEST(ParseYamlHostfile, ValuesOfVariablesAreTextAsWritten) {
                           Pair("H", "null")));
 }
 
-TEST(ParseYamlHostfile, ServersOnOneAddressDifferByPort) {
+TEST(ParseYamlHostfile, AcceptsOneAddressWithTwoPorts) {
   const auto hosts = ParseHostfile(
       "- {name: a, address: h, port: 2201, slots: 1}\n- {name: b, address: h, port: 2202, slots: "
       "1}\n",
@@ -74,7 +74,7 @@ TEST(ParseYamlHostfile, ServersOnOneAddressDifferByPort) {
   EXPECT_TRUE(hosts.ok()) << hosts.error().message;
 }
 
-TEST(IsYamlHostfile, ByNameOrByFirstLine) {
+TEST(IsYamlHostfile, RecognizesYamlByFileNameOrFirstLine) {
   const std::pair<const char*, const char*> yes[] = {
       {"node1 slots=2\n", "hosts.yaml"},  {"", "h.yml"},       {"hosts:\n", "hf"},
       {"# c\n\n  - name: a\n", "hf"},     {"---\nhosts:", ""}, {"{hosts: []}", "hf"},
@@ -113,7 +113,7 @@ std::string Bomb() {
   return text;
 }
 
-// Each of many hosts has all of one large map.
+// Each of many hosts refers to one large map.
 std::string WideBomb() {
   std::string text = "- name: n\n  slots: 1\n  env: &e\n";
   for (int i = 0; i < 20'000; ++i) text += "    V" + std::to_string(i) + ": x\n";
@@ -219,14 +219,14 @@ double ParseSeconds(const std::string& text) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-TEST(ParseYamlHostfile, TimeIsLinear) {
+TEST(ParseYamlHostfile, RunsInLinearTime) {
   EXPECT_EQ(ParseHostfile(ManyHosts(2'000), "hf")->size(), 2'000u);
   const double small = ParseSeconds(ManyHosts(2'000));
-  EXPECT_LT(ParseSeconds(ManyHosts(16'000)), 30 * small);  // 64 times it would be if quadratic
+  EXPECT_LT(ParseSeconds(ManyHosts(16'000)), 30 * small);  // 64 times if quadratic
 }
 
-// A file changed at random: what is read holds together, what is not is said in one line.
-TEST(ParseYamlHostfile, AnyBytesGiveHostsOrOneLine) {
+// Changes a file at random: it yields either consistent hosts or an error of one line.
+TEST(ParseYamlHostfile, RandomBytesGiveHostsOrAOneLineError) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", static_cast<int>(seed));
   SCOPED_TRACE("seed " + std::to_string(seed));

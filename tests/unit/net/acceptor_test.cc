@@ -1,4 +1,4 @@
-// Attacks on the one open port of a job, over loopback.
+// Attacks on a job's only open port, over loopback.
 #include "net/acceptor.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ using ::testing::StartsWith;
 constexpr milliseconds kWait(10'000);
 constexpr size_t kMaxUnproven = 64;
 
-// A plain connection to a port of loopback.
+// Makes a plain connection to a loopback port.
 UniqueFd Connect(int port) {
   UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -50,7 +50,7 @@ UniqueFd Connect(int port) {
   return fd;
 }
 
-// Whether the other end closes it in time, whatever it says before.
+// Returns whether the other end closes the connection in time, whatever it sends first.
 bool IsClosed(const UniqueFd& fd, Deadline deadline = Deadline::After(kWait)) {
   char bytes[4096];
   for (pollfd poll_fd{fd.get(), POLLIN, 0}; !deadline.Expired();) {
@@ -86,20 +86,20 @@ class AcceptorTest : public ::testing::Test {
         });
   }
 
-  // Waits until something was told.
+  // Waits for reports of refused connections.
   std::vector<std::string> Record(size_t at_least = 1) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kWait, [&] { return reported_.size() >= at_least; });
     return reported_;
   }
-  // The node's end at the acceptor; -1 when it does not come.
+  // Returns the acceptor's end of a node's connection, or -1 if it does not arrive.
   int Admitted(uint32_t node_index, size_t number = 0) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kWait, [&] { return nodes_[node_index].size() > number; });
     return nodes_[node_index].size() > number ? nodes_[node_index][number].get() : -1;
   }
 
-  // A TLS client with these credentials, after its handshake.
+  // A TLS client with these credentials that has completed its handshake.
   struct Client {
     explicit Client(asio::ssl::context made) : tls(std::move(made)), stream(loop, tls) {}
     asio::ssl::context tls;
@@ -118,13 +118,13 @@ class AcceptorTest : public ::testing::Test {
   std::unique_ptr<Client> Come(const pb::Credentials& credentials) {
     return ComeWith(*MakeTlsContext(credentials));
   }
-  // A client may believe that it is in until it reads.
+  // Reads, because a client may believe that it was accepted until then.
   static bool IsTurnedAway(Client& client) {
     char byte;
     if (!client.error) asio::read(client.stream, asio::buffer(&byte, 1), client.error);
     return static_cast<bool>(client.error);
   }
-  // The acceptor is still there for those who belong here.
+  // Checks that the acceptor still accepts nodes of the job.
   void ExpectNodeGetsIn() {
     const size_t before = nodes_[1].size();
     const std::unique_ptr<Client> node = Come(*authority_.Issue(1));
@@ -149,13 +149,13 @@ class AcceptorTest : public ::testing::Test {
   std::unique_ptr<Acceptor> acceptor_;
 };
 
-TEST_F(AcceptorTest, ANodeGetsInAndItsBytesCrossBothWays) {
+TEST_F(AcceptorTest, NodeConnectsAndBytesCrossBothWays) {
   Start();
   ExpectNodeGetsIn();
   EXPECT_THAT(reported_, IsEmpty());
 }
 
-TEST_F(AcceptorTest, EitherSideEndsAConnection) {
+TEST_F(AcceptorTest, EitherSideCanEndAConnection) {
   Start();
   std::unique_ptr<Client> node = Come(*authority_.Issue(1));
   const int fd = Admitted(1);
@@ -169,17 +169,17 @@ TEST_F(AcceptorTest, EitherSideEndsAConnection) {
   EXPECT_TRUE(IsTurnedAway(*node));
 }
 
-TEST_F(AcceptorTest, PlaintextIsRefused) {
+TEST_F(AcceptorTest, RefusesPlaintext) {
   Start();
   const UniqueFd fd = Connect(acceptor_->port());
-  // What gRPC says first, without TLS.
+  // gRPC's first bytes without TLS.
   ASSERT_GT(send(fd.get(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(fd));
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
   ExpectNodeGetsIn();
 }
 
-TEST_F(AcceptorTest, ABrowserIsRefusedAndToldOfOnce) {
+TEST_F(AcceptorTest, ReportsRepeatedHttpRequestsOnce) {
   Start();
   for (int i = 0; i < 20; ++i) {
     const UniqueFd fd = Connect(acceptor_->port());
@@ -190,7 +190,7 @@ TEST_F(AcceptorTest, ABrowserIsRefusedAndToldOfOnce) {
   ExpectNodeGetsIn();
 }
 
-TEST_F(AcceptorTest, WithoutACertificateNobodyGetsIn) {
+TEST_F(AcceptorTest, RefusesClientWithoutCertificate) {
   Start();
   asio::ssl::context tls(asio::ssl::context::tls);
   const auto client = ComeWith(std::move(tls));
@@ -199,8 +199,8 @@ TEST_F(AcceptorTest, WithoutACertificateNobodyGetsIn) {
   ExpectNodeGetsIn();
 }
 
-// TLS shows the certificate to every peer, before the peer is authenticated.
-TEST_F(AcceptorTest, AStrangerLearnsNoNames) {
+// TLS sends the certificate to every peer before the peer is authenticated.
+TEST_F(AcceptorTest, CertificateRevealsNoNames) {
   CertificateAuthority authority = *CertificateAuthority::Create("20260314-job-of-alice");
   options_.job_id = "20260314-job-of-alice";
   const auto acceptor = *Acceptor::Start(
@@ -212,7 +212,8 @@ TEST_F(AcceptorTest, AStrangerLearnsNoNames) {
       {asio::ip::address_v4::loopback(), static_cast<uint16_t>(acceptor->port())}, client.error);
   client.stream.handshake(asio::ssl::stream_base::client, client.error);
   ASSERT_FALSE(client.error) << client.error.message();
-  // What is readable in the chain: in the bytes of keys and signatures any short name may occur.
+  // Examines the readable text of the chain only, because the bytes of keys and signatures may
+  // contain any short name.
   std::string seen;
   const STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(client.stream.native_handle());
   for (int i = 0; i < sk_X509_num(chain); ++i) {
@@ -236,7 +237,7 @@ TEST_F(AcceptorTest, AStrangerLearnsNoNames) {
   }
 }
 
-TEST_F(AcceptorTest, ANodeThatMadeItsOwnKeyGetsIn) {
+TEST_F(AcceptorTest, AcceptsNodeWithItsOwnKey) {
   Start();
   const NodeKey key = *MakeNodeKey();
   ASSERT_TRUE(IsPublicKey(key.public_key));
@@ -249,7 +250,7 @@ TEST_F(AcceptorTest, ANodeThatMadeItsOwnKeyGetsIn) {
   EXPECT_GE(Admitted(1), 0);
 }
 
-TEST_F(AcceptorTest, WhatIsNoPublicKeyGetsNoCertificate) {
+TEST_F(AcceptorTest, IssuesNoCertificateForInvalidPublicKey) {
   const NodeKey key = *MakeNodeKey();
   for (const std::string& bad : {std::string(), std::string("x"), key.private_key,
                                  key.public_key + "x", key.public_key.substr(1)}) {
@@ -258,11 +259,12 @@ TEST_F(AcceptorTest, WhatIsNoPublicKeyGetsNoCertificate) {
   }
 }
 
-TEST_F(AcceptorTest, AnotherJobsCertificateIsRefused) {
+TEST_F(AcceptorTest, RefusesCertificateOfAnotherJob) {
   Start();
   CertificateAuthority other = *CertificateAuthority::Create("job");  // same names, other keys
   pb::Credentials foreign = *other.Issue(1);
-  foreign.set_ca_cert(authority_.Issue(1)->ca_cert());  // it would take ours
+  foreign.set_ca_cert(
+      authority_.Issue(1)->ca_cert());  // the client itself would accept this acceptor
   const auto client = Come(foreign);
   EXPECT_TRUE(IsTurnedAway(*client));
   EXPECT_THAT(Record(),
@@ -271,7 +273,7 @@ TEST_F(AcceptorTest, AnotherJobsCertificateIsRefused) {
   ExpectNodeGetsIn();
 }
 
-TEST_F(AcceptorTest, AnExpiredCertificateIsRefused) {
+TEST_F(AcceptorTest, RefusesExpiredCertificate) {
   Start();
   const auto client = Come(*authority_.Issue(1, std::chrono::seconds(-1)));
   EXPECT_TRUE(IsTurnedAway(*client));
@@ -281,8 +283,8 @@ TEST_F(AcceptorTest, AnExpiredCertificateIsRefused) {
   ExpectNodeGetsIn();
 }
 
-// Also one that has lost its battery, and begins in 1970.
-TEST_F(AcceptorTest, ANodeWhoseClockIsBehindFindsCertificatesValid) {
+// Even a clock that begins in 1970 because its battery is empty.
+TEST_F(AcceptorTest, CertificatesAreValidForClockThatIsBehind) {
   const pb::Credentials credentials = *authority_.Issue(1);
   for (const std::string& pem : {credentials.ca_cert(), credentials.cert()}) {
     const OpenSslPtr<BIO, BIO_free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
@@ -294,8 +296,8 @@ TEST_F(AcceptorTest, ANodeWhoseClockIsBehindFindsCertificatesValid) {
   }
 }
 
-// A connection that this end has closed first is in TIME_WAIT for a minute.
-TEST_F(AcceptorTest, AGivenPortCanBeUsedAgainAtOnce) {
+// A connection that this end closed first is in TIME_WAIT for a minute.
+TEST_F(AcceptorTest, ReusesFixedPortAtOnce) {
   Start();
   const int port = acceptor_->port();
   auto client = Come(*authority_.Issue(1));
@@ -308,7 +310,7 @@ TEST_F(AcceptorTest, AGivenPortCanBeUsedAgainAtOnce) {
   EXPECT_EQ(acceptor_->port(), port);
 }
 
-TEST_F(AcceptorTest, ANodeBeyondTheJobIsRefused) {
+TEST_F(AcceptorTest, RefusesNodeIndexBeyondTheJob) {
   Start();
   const auto client = Come(*authority_.Issue(2));
   EXPECT_TRUE(IsTurnedAway(*client));
@@ -319,7 +321,7 @@ TEST_F(AcceptorTest, ANodeBeyondTheJobIsRefused) {
   ExpectNodeGetsIn();
 }
 
-TEST_F(AcceptorTest, AnOlderTlsIsRefused) {
+TEST_F(AcceptorTest, RefusesOlderTls) {
   Start();
   asio::ssl::context tls = *MakeTlsContext(*authority_.Issue(1));
   SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
@@ -331,12 +333,12 @@ TEST_F(AcceptorTest, AnOlderTlsIsRefused) {
   ExpectNodeGetsIn();
 }
 
-TEST_F(AcceptorTest, ASlowHandshakeIsCutOff) {
+TEST_F(AcceptorTest, CutsOffSlowHandshake) {
   options_.handshake_timeout = milliseconds(200);
   Start();
   const UniqueFd silent = Connect(acceptor_->port());
   const UniqueFd slow = Connect(acceptor_->port());
-  // The beginning of a ClientHello, and no more.
+  // An incomplete ClientHello.
   ASSERT_GT(send(slow.get(), "\x16\x03\x01\x02", 4, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(silent));
   EXPECT_TRUE(IsClosed(slow));
@@ -345,11 +347,11 @@ TEST_F(AcceptorTest, ASlowHandshakeIsCutOff) {
   ExpectNodeGetsIn();
 }
 
-// The test's own descriptors are the other half of what it counts.
-TEST_F(AcceptorTest, TenThousandIdleConnectionsTakeABoundedNumberOfDescriptors) {
+// Half of the counted descriptors are the test's own.
+TEST_F(AcceptorTest, IdleConnectionsUseBoundedDescriptors) {
   constexpr int kConnections = 10'000;
   constexpr size_t kHeld = 200;
-  options_.handshake_timeout = milliseconds(60'000);  // they go because others come
+  options_.handshake_timeout = milliseconds(60'000);  // they close because others connect
   Start();
   const size_t before = OpenDescriptors();
   std::vector<UniqueFd> idle(kHeld);
@@ -369,7 +371,7 @@ TEST_F(AcceptorTest, TenThousandIdleConnectionsTakeABoundedNumberOfDescriptors) 
   idle.clear();
 }
 
-TEST_F(AcceptorTest, ANodeHasAFewConnectionsAtMost) {
+TEST_F(AcceptorTest, LimitsConnectionsOfANode) {
   Start();
   std::vector<std::unique_ptr<Client>> clients;
   for (size_t i = 0; i < 4; ++i) {
@@ -389,7 +391,7 @@ TEST_F(AcceptorTest, ANodeHasAFewConnectionsAtMost) {
   ExpectNodeGetsIn();
 }
 
-// While it lives, this process can open no further descriptor.
+// Uses up the descriptors of this process during its lifetime.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -416,7 +418,7 @@ void ConnectTo(int port, const UniqueFd& client) {
   ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
 }
 
-TEST_F(AcceptorTest, WithoutDescriptorsItWaitsAndGoesOn) {
+TEST_F(AcceptorTest, AcceptsAgainAfterRunningOutOfDescriptors) {
   Start();
   const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   {
@@ -444,7 +446,7 @@ TEST_F(AcceptorTest, ClosesOldestSilentConnectionWithoutDescriptors) {
   ExpectNodeGetsIn();
 }
 
-TEST_F(AcceptorTest, APortThatIsTakenIsNamed) {
+TEST_F(AcceptorTest, NamesPortThatIsInUse) {
   Start();
   options_.port = acceptor_->port();
   const auto second = Acceptor::Start(options_, *authority_.Issue(0), nullptr, nullptr);
@@ -454,7 +456,7 @@ TEST_F(AcceptorTest, APortThatIsTakenIsNamed) {
                                         " for the rendezvous: Address already in use");
 }
 
-TEST(TlsContextTest, OneForEachNodesCredentials) {
+TEST(TlsContextTest, CachesContextOfTheLatestCredentials) {
   CertificateAuthority authority = *CertificateAuthority::Create("job");
   const pb::Credentials own = *authority.Issue(1), others = *authority.Issue(2);
   auto first = MakeTlsContext(own), again = MakeTlsContext(own), other = MakeTlsContext(others),
@@ -465,7 +467,7 @@ TEST(TlsContextTest, OneForEachNodesCredentials) {
   EXPECT_NE(back->native_handle(), other->native_handle());
 }
 
-TEST_F(AcceptorTest, CredentialsThatAreNoneAreRefused) {
+TEST_F(AcceptorTest, RejectsInvalidCredentials) {
   pb::Credentials none;
   none.set_ca_cert("-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n");
   const auto acceptor = Acceptor::Start(options_, none, nullptr, nullptr);

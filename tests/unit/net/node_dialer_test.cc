@@ -48,12 +48,12 @@ class NodeDialerTest : public ::testing::Test {
 
   CertificateAuthority authority_;
   std::atomic<bool> has_arrived_ = false;
-  std::promise<std::pair<uint32_t, UniqueFd>> arrived_;  // the first
+  std::promise<std::pair<uint32_t, UniqueFd>> arrived_;  // the first connection
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<NodeDialer> dialer_;
 };
 
-TEST_F(NodeDialerTest, TheFirstEndpointThatAnswersIsTaken) {
+TEST_F(NodeDialerTest, UsesFirstEndpointThatAnswers) {
   const Result<UniqueFd> own = Dial({"127.0.0.1:1", Endpoint()}, 1);
   ASSERT_TRUE(own.ok()) << own.error().message;
   auto arrived = arrived_.get_future();
@@ -66,7 +66,7 @@ TEST_F(NodeDialerTest, TheFirstEndpointThatAnswersIsTaken) {
   EXPECT_EQ(std::string(text, 5), "hello");
 }
 
-TEST_F(NodeDialerTest, ANodeThatAnswersIsNotAskedAtItsOtherEndpoints) {
+TEST_F(NodeDialerTest, TriesNoOtherEndpointOnceOneAnswers) {
   asio::io_context loop;
   asio::ip::tcp::acceptor other(loop, {asio::ip::address_v4::loopback(), 0});
   const auto begin = Clock::now();
@@ -81,23 +81,23 @@ TEST_F(NodeDialerTest, ANodeThatAnswersIsNotAskedAtItsOtherEndpoints) {
   EXPECT_EQ(nobody, asio::error::would_block);
 }
 
-TEST_F(NodeDialerTest, AnEndpointThatDoesNotAnswerHoldsUpNoOther) {
+TEST_F(NodeDialerTest, SilentEndpointDoesNotDelayOthers) {
   asio::io_context loop;
   asio::ip::tcp::acceptor silent(loop, {asio::ip::address_v4::loopback(), 0});
   const Result<UniqueFd> own =
       Dial({"127.0.0.1:" + std::to_string(silent.local_endpoint().port()), Endpoint()}, 1,
-           milliseconds(4'000));  // less than it has for an answer
+           milliseconds(4'000));  // less than the silent endpoint's limit
   ASSERT_TRUE(own.ok()) << own.error().message;
 }
 
-TEST_F(NodeDialerTest, AnotherNodeIsNotTaken) {
+TEST_F(NodeDialerTest, RefusesAnotherNode) {
   const Result<UniqueFd> plain = Dial({Endpoint()}, 0, milliseconds(300));
   ASSERT_FALSE(plain.ok());
   EXPECT_EQ(plain.error().code, ExitCode::kTimedOut);
   EXPECT_THAT(plain.error().message, HasSubstr(Endpoint()));
 }
 
-TEST_F(NodeDialerTest, WhatEachEndpointSaidIsNamed) {
+TEST_F(NodeDialerTest, ReportsLastFailureOfEachEndpoint) {
   const Result<UniqueFd> plain = Dial({"127.0.0.1:1", "nowhere:5"}, 1, milliseconds(300));
   ASSERT_FALSE(plain.ok());
   EXPECT_EQ(plain.error().code, ExitCode::kTimedOut);

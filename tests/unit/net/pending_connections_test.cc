@@ -5,7 +5,7 @@
 namespace dslaunch::pending_connections_test {
 namespace {
 
-TEST(PendingConnectionsTest, HasRoomUpToItsLimit) {
+TEST(PendingConnectionsTest, AcceptsUpToItsLimit) {
   PendingConnections room(2);
   EXPECT_EQ(room.Enter(1, "a"), std::nullopt);
   EXPECT_EQ(room.Enter(2, "a"), std::nullopt);
@@ -14,7 +14,7 @@ TEST(PendingConnectionsTest, HasRoomUpToItsLimit) {
   EXPECT_EQ(room.size(), 2u);
 }
 
-TEST(PendingConnectionsTest, ACrowdPushesOutItsOwnOldest) {
+TEST(PendingConnectionsTest, EvictsOldestOfTheLargestGroup) {
   PendingConnections room(3);
   room.Enter(1, "node");
   room.Enter(2, "crowd");
@@ -25,14 +25,14 @@ TEST(PendingConnectionsTest, ACrowdPushesOutItsOwnOldest) {
   EXPECT_EQ(room.size(), 3u);
 }
 
-TEST(PendingConnectionsTest, AmongAddressesOfOneEachTheOldestGoes) {
+TEST(PendingConnectionsTest, EvictsOldestAmongEqualGroups) {
   PendingConnections room(2);
   room.Enter(1, "a");
   room.Enter(2, "b");
   EXPECT_EQ(room.Enter(3, "c"), 1u);
 }
 
-TEST(PendingConnectionsTest, NamesTheOldestOfTheCrowdToLeaveNext) {
+TEST(PendingConnectionsTest, NextToLeaveIsOldestOfTheLargestGroup) {
   PendingConnections room(9);
   EXPECT_EQ(room.NextToLeave(), std::nullopt);
   room.Enter(1, "a");
@@ -41,7 +41,7 @@ TEST(PendingConnectionsTest, NamesTheOldestOfTheCrowdToLeaveNext) {
   EXPECT_EQ(room.NextToLeave(), 2u);
 }
 
-TEST(PendingConnectionsTest, WhoHasLeftDoesNotLeaveAgain) {
+TEST(PendingConnectionsTest, IgnoresRemovalOfAbsentConnection) {
   PendingConnections room(2);
   room.Enter(1, "a");
   room.Leave(1, "a");

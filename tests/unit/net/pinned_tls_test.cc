@@ -21,7 +21,7 @@ struct Outcome {
   std::string pin_at_client;
 };
 
-// A handshake over loopback.
+// Performs a handshake over loopback.
 Outcome Meet(Result<asio::ssl::context> client_tls, Result<asio::ssl::context> server_tls) {
   asio::io_context loop;
   tcp::acceptor acceptor(loop, {asio::ip::address_v4::loopback(), 0});
@@ -46,7 +46,7 @@ Outcome Meet(Result<asio::ssl::context> client_tls, Result<asio::ssl::context> s
   return outcome;
 }
 
-// The client takes only `expected`, the server any key.
+// The client accepts only `expected`, the server any key.
 Outcome Meet(const PinnedKey& client, const std::string& expected, const PinnedKey& server) {
   return Meet(MakePinnedContext(client, expected), MakePinnedContext(server, ""));
 }
@@ -56,7 +56,7 @@ PinnedKey WithPinOf(const PinnedKey& other) {
   return {std::move(made->key), other.pin};
 }
 
-TEST(PinnedTlsTest, EndsThatKnowEachOthersPinMeet) {
+TEST(PinnedTlsTest, ConnectsEndsThatKnowEachOthersPin) {
   const Result<PinnedKey> agent = MakePinnedKey(), front_end = MakePinnedKey();
   ASSERT_TRUE(agent.ok() && front_end.ok());
   EXPECT_TRUE(IsPin(agent->pin));
@@ -68,7 +68,7 @@ TEST(PinnedTlsTest, EndsThatKnowEachOthersPinMeet) {
   EXPECT_EQ(outcome.pin_at_client, front_end->pin);
 }
 
-TEST(PinnedTlsTest, AnotherKeyIsRefused) {
+TEST(PinnedTlsTest, RefusesAnotherKey) {
   const Result<PinnedKey> agent = MakePinnedKey(), front_end = MakePinnedKey(),
                           stranger = MakePinnedKey();
   ASSERT_TRUE(agent.ok() && front_end.ok() && stranger.ok());
@@ -77,7 +77,7 @@ TEST(PinnedTlsTest, AnotherKeyIsRefused) {
   EXPECT_NE(outcome.client, asio::error::would_block);
 }
 
-TEST(PinnedTlsTest, WhoKnowsOnlyThePinsIsRefused) {
+TEST(PinnedTlsTest, RefusesPeerWithPinButWithoutKey) {
   const Result<PinnedKey> agent = MakePinnedKey(), front_end = MakePinnedKey();
   ASSERT_TRUE(agent.ok() && front_end.ok());
   const Outcome as_agent = Meet(WithPinOf(*agent), front_end->pin, *front_end);
@@ -88,7 +88,7 @@ TEST(PinnedTlsTest, WhoKnowsOnlyThePinsIsRefused) {
   EXPECT_EQ(as_front_end.pin_at_client, "");
 }
 
-TEST(PinnedTlsTest, ACertificateTakesThePlaceOfNoKey) {
+TEST(PinnedTlsTest, RefusesCertificateInsteadOfPinnedKey) {
   const Result<PinnedKey> key = MakePinnedKey(), other = MakePinnedKey();
   ASSERT_TRUE(key.ok() && other.ok());
   Result<CertificateAuthority> authority = CertificateAuthority::Create("job");
@@ -102,7 +102,7 @@ TEST(PinnedTlsTest, ACertificateTakesThePlaceOfNoKey) {
   EXPECT_EQ(at_client.pin_at_client, "");
 }
 
-TEST(PinnedTlsTest, APinOfSmallOrderIsRefused) {
+TEST(PinnedTlsTest, RefusesPinOfSmallOrder) {
   const Result<PinnedKey> front_end = MakePinnedKey();
   ASSERT_TRUE(front_end.ok());
   const Outcome outcome =
@@ -110,7 +110,7 @@ TEST(PinnedTlsTest, APinOfSmallOrderIsRefused) {
   EXPECT_TRUE(outcome.server);
 }
 
-TEST(PinnedTlsTest, APinIs64HexDigits) {
+TEST(PinnedTlsTest, PinHas64LowerCaseHexDigits) {
   EXPECT_TRUE(IsPin(std::string(64, 'a')));
   for (const std::string& text : {std::string(), std::string(63, 'a'), std::string(64, 'A'),
                                   std::string(65, '0'), std::string(64, ' ')})

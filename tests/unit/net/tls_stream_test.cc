@@ -47,7 +47,7 @@ class TlsStreamTest : public testing::Test {
     ASSERT_EQ(num_done, 2);
   }
 
-  // The client's last bytes arrive; then it closes, without a goodbye.
+  // Receives the client's last bytes, after which the client closes without a TLS shutdown.
   void ReceiveLastBytes() {
     ASSERT_FALSE(client_->Write("last"));
     ASSERT_FALSE(client_->Flush());
@@ -73,7 +73,7 @@ class TlsStreamTest : public testing::Test {
   std::unique_ptr<TlsStream> client_, server_;
 };
 
-TEST_F(TlsStreamTest, EveryByteArrivesWhateverTheSocketsTake) {
+TEST_F(TlsStreamTest, TransfersAllBytesThroughSmallBuffers) {
   client_->socket().set_option(asio::socket_base::send_buffer_size(16 << 10));
   Handshake();
   const auto seed = std::random_device()();
@@ -106,15 +106,16 @@ TEST_F(TlsStreamTest, EveryByteArrivesWhateverTheSocketsTake) {
   EXPECT_GT(full, 0u) << "the socket was never full";
 }
 
-// The authority's, which both have, would be verified and read once more.
-TEST_F(TlsStreamTest, EachEndSendsItsOwnCertificateAlone) {
+// The authority's certificate, which both ends have, would be parsed and verified again.
+TEST_F(TlsStreamTest, SendsOnlyTheOwnCertificate) {
   Handshake();
-  EXPECT_EQ(sk_X509_num(SSL_get_peer_cert_chain(client_->ssl())), 1);  // the client's is of all
-  // The server's leaves the peer's own certificate out.
+  EXPECT_EQ(sk_X509_num(SSL_get_peer_cert_chain(client_->ssl())),
+            1);  // the client's list includes the peer's certificate
+  // The server's list omits the peer's certificate.
   EXPECT_LE(sk_X509_num(SSL_get_peer_cert_chain(server_->ssl())), 0);
 }
 
-TEST_F(TlsStreamTest, AnEndWithoutGoodbyeIsAnErrorAfterTheLastByte) {
+TEST_F(TlsStreamTest, ReportsMissingShutdownAfterTheLastByte) {
   Handshake();
   ReceiveLastBytes();
   for (int again = 0; again < 2; ++again) {
@@ -124,9 +125,10 @@ TEST_F(TlsStreamTest, AnEndWithoutGoodbyeIsAnErrorAfterTheLastByte) {
   }
 }
 
-// A reset is no end: the peer may connect again.
-TEST_F(TlsStreamTest, AResetBehindBytesIsAResetAfterTheLastByte) {
-  client_->socket().set_option(tcp::no_delay(true));  // the reset would discard what waits
+// A reset differs from an end, because the peer may reconnect.
+TEST_F(TlsStreamTest, ReportsResetAfterTheLastByte) {
+  client_->socket().set_option(
+      tcp::no_delay(true));  // otherwise the reset would discard unsent bytes
   client_->socket().set_option(asio::socket_base::linger(true, 0));
   Handshake();
   ReceiveLastBytes();
@@ -136,7 +138,7 @@ TEST_F(TlsStreamTest, AResetBehindBytesIsAResetAfterTheLastByte) {
   }
 }
 
-TEST_F(TlsStreamTest, BytesThatAreNoTlsAreAnErrorByName) {
+TEST_F(TlsStreamTest, NamesBytesThatAreNotTls) {
   std::error_code at_server;
   server_->Handshake(asio::ssl::stream_base::server,
                      [&](std::error_code error) { at_server = error; });
@@ -146,7 +148,7 @@ TEST_F(TlsStreamTest, BytesThatAreNoTlsAreAnErrorByName) {
   EXPECT_EQ(WhyNoHandshake(*server_, at_server), "it does not speak TLS");
 }
 
-TEST_F(TlsStreamTest, ClosedInTheMiddleOfTheHandshake) {
+TEST_F(TlsStreamTest, CloseCancelsTheHandshake) {
   std::error_code at_client;
   client_->Handshake(asio::ssl::stream_base::client,
                      [&](std::error_code error) { at_client = error; });

@@ -23,7 +23,7 @@ using asio::ip::tcp;
 constexpr milliseconds kWait(10'000);
 constexpr char kToken[] = "a token of some length";
 
-// Two ends of a TCP connection over loopback.
+// Returns the two ends of a TCP connection over loopback.
 std::pair<UniqueFd, UniqueFd> TcpPair() {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -52,7 +52,7 @@ Error ErrorOf(std::future<Result<UniqueFd>> future) {
   return result.ok() ? Error{ExitCode::kOk, "it was let in"} : result.error();
 }
 
-// The handshake of somebody who speaks TLS and has no token.
+// Performs a TLS handshake without the token.
 std::error_code ShakeHands(UniqueFd fd, asio::ssl::context& context,
                            asio::ssl::stream_base::handshake_type role) {
   asio::io_context loop;
@@ -62,7 +62,7 @@ std::error_code ShakeHands(UniqueFd fd, asio::ssl::context& context,
   return error;
 }
 
-TEST(TokenTlsTest, TheSameTokenMeets) {
+TEST(TokenTlsTest, ConnectsEndsWithTheSameToken) {
   TokenTls one(kToken), other(kToken);
   auto [client, server] = TcpPair();
   auto at_client = Wrap(one, TokenTls::Role::kClient, std::move(client));
@@ -70,7 +70,7 @@ TEST(TokenTlsTest, TheSameTokenMeets) {
   Result<UniqueFd> left = at_client.get(), right = at_server.get();
   ASSERT_TRUE(left.ok()) << left.error().message;
   ASSERT_TRUE(right.ok()) << right.error().message;
-  // More than every buffer on the way holds; then the end.
+  // Sends more than all buffers hold, then the end.
   const std::string sent(3 << 20, 'x');
   auto reader = std::async(std::launch::async, [&] {
     std::string got(sent.size() + 1, '\0');
@@ -89,7 +89,7 @@ TEST(TokenTlsTest, TheSameTokenMeets) {
   EXPECT_EQ(reader.get(), sent.size());
 }
 
-TEST(TokenTlsTest, AnotherTokenIsRefusedAtBothEnds) {
+TEST(TokenTlsTest, RefusesAnotherTokenAtBothEnds) {
   TokenTls one(kToken), other("another token of length");
   auto [client, server] = TcpPair();
   auto at_client = Wrap(one, TokenTls::Role::kClient, std::move(client));
@@ -101,7 +101,7 @@ TEST(TokenTlsTest, AnotherTokenIsRefusedAtBothEnds) {
   EXPECT_EQ(heard.message, "it has another token");
 }
 
-TEST(TokenTlsTest, PlaintextIsNoToken) {
+TEST(TokenTlsTest, RefusesPlaintextClient) {
   TokenTls tls(kToken);
   auto [client, server] = TcpPair();
   auto at_server = Wrap(tls, TokenTls::Role::kServer, std::move(server));
@@ -111,8 +111,8 @@ TEST(TokenTlsTest, PlaintextIsNoToken) {
   EXPECT_EQ(error.message, "it has no token");
 }
 
-// Somebody in node 0's place, with a certificate that TLS would be content with.
-TEST(TokenTlsTest, AServerWithACertificateInsteadIsRefused) {
+// An impostor of node 0 whose certificate TLS would accept.
+TEST(TokenTlsTest, RefusesServerWithACertificateInstead) {
   TokenTls tls(kToken);
   auto [client, server] = TcpPair();
   auto at_client = Wrap(tls, TokenTls::Role::kClient, std::move(client));
@@ -125,7 +125,7 @@ TEST(TokenTlsTest, AServerWithACertificateInsteadIsRefused) {
   EXPECT_EQ(error.message, "it has no token");
 }
 
-TEST(TokenTlsTest, ATlsClientWithoutATokenIsRefused) {
+TEST(TokenTlsTest, RefusesTlsClientWithoutToken) {
   TokenTls tls(kToken);
   auto [client, server] = TcpPair();
   auto at_server = Wrap(tls, TokenTls::Role::kServer, std::move(server));
@@ -136,7 +136,7 @@ TEST(TokenTlsTest, ATlsClientWithoutATokenIsRefused) {
   EXPECT_EQ(error.message, "it has no token");
 }
 
-TEST(TokenTlsTest, SilenceHasALimitAndMayBeCutShort) {
+TEST(TokenTlsTest, LimitsHandshakeTimeAndAllowsCancelling) {
   TokenTls tls(kToken);
   auto [client, server] = TcpPair();
   EXPECT_EQ(

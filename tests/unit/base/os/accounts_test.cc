@@ -21,7 +21,7 @@ constexpr char kPasswd[] =
     "second:x:1000:7::/home/second:/bin/sh\n"
     "last:x:4294967294:2::/:/bin/sh";
 
-TEST(AccountsTest, TheFirstWholeLineWithTheNumberCounts) {
+TEST(AccountsTest, FindsFirstCompleteLineWithTheUserId) {
   const std::optional<Account> ada = FindAccountIn(kPasswd, 1000);
   ASSERT_TRUE(ada);
   EXPECT_EQ(ada->name, "ada");
@@ -33,7 +33,7 @@ TEST(AccountsTest, TheFirstWholeLineWithTheNumberCounts) {
   EXPECT_FALSE(FindAccountIn("", 0));
 }
 
-TEST(AccountsTest, AGroupHasItsMembers) {
+TEST(AccountsTest, ReadsGroupMembers) {
   constexpr char kGroups[] = "root:x:0:\nvideo:x:44:ada,bob\nbroken:x:45\n";
   EXPECT_EQ(FindGroupIn(kGroups, 0)->name, "root");
   EXPECT_THAT(FindGroupIn(kGroups, 0)->members, IsEmpty());
@@ -41,7 +41,7 @@ TEST(AccountsTest, AGroupHasItsMembers) {
   EXPECT_FALSE(FindGroupIn(kGroups, 45));
 }
 
-TEST(AccountsTest, ThisMachinesAreThoseOfTheCLibrary) {
+TEST(AccountsTest, AgreesWithTheCLibrary) {
   const passwd* own = ::getpwuid(::getuid());
   ASSERT_NE(own, nullptr);
   const std::optional<Account> account = FindAccount(::getuid());
@@ -50,7 +50,7 @@ TEST(AccountsTest, ThisMachinesAreThoseOfTheCLibrary) {
   EXPECT_EQ(account->home, own->pw_dir);
   EXPECT_EQ(account->group, own->pw_gid);
   EXPECT_EQ(FindGroup(account->group)->name, ::getgrgid(own->pw_gid)->gr_name);
-  // Nobody has it, also not for getent.
+  // No account has this number, not even for getent.
   EXPECT_FALSE(FindAccount(4'000'000'123u));
   EXPECT_FALSE(FindGroup(4'000'000'123u));
 }

@@ -17,24 +17,24 @@ BriefRun Shell(const std::string& script, milliseconds patience = milliseconds(1
   return RunBriefly({"/bin/sh", "-c", script}, CurrentEnvironment(), Deadline::After(patience));
 }
 
-TEST(BriefRunTest, SaysHowItEndedAndWhatItWroteToEither) {
+TEST(BriefRunTest, ReturnsExitCodeAndBothOutputs) {
   const BriefRun run = Shell("echo out; echo err >&2; exit 7");
   EXPECT_EQ(run.end, End::kExited);
   EXPECT_EQ(run.number, 7);
   EXPECT_EQ(run.output, "out\nerr\n");
 }
 
-TEST(BriefRunTest, ItGainsNoRights) {
+TEST(BriefRunTest, ProgramGainsNoPrivileges) {
   EXPECT_EQ(Shell("grep NoNewPrivs /proc/self/status").output, "NoNewPrivs:\t1\n");
 }
 
-TEST(BriefRunTest, ASignalIsOne) {
+TEST(BriefRunTest, ReportsSignalOfKilledProgram) {
   const BriefRun run = Shell("kill -SEGV $$");
   EXPECT_EQ(run.end, End::kSignalled);
   EXPECT_EQ(run.number, SIGSEGV);
 }
 
-TEST(BriefRunTest, WhatIsNoProgramIsNotStarted) {
+TEST(BriefRunTest, ReportsErrnoWhenProgramCannotStart) {
   const TempDir dir;
   EXPECT_EQ(RunBriefly({dir / "missing"}, CurrentEnvironment(), Deadline::After(milliseconds(1000)))
                 .number,
@@ -46,7 +46,7 @@ TEST(BriefRunTest, WhatIsNoProgramIsNotStarted) {
   EXPECT_EQ(run.number, ENOEXEC);
 }
 
-TEST(BriefRunTest, WhatTakesTooLongIsKilledWithItsChildren) {
+TEST(BriefRunTest, KillsProgramAndChildrenOnTimeout) {
   const TempDir dir;
   const auto before = Clock::now();
   const BriefRun run =
@@ -56,13 +56,13 @@ TEST(BriefRunTest, WhatTakesTooLongIsKilledWithItsChildren) {
   EXPECT_LT(Clock::now() - before, milliseconds(1900));
 }
 
-TEST(BriefRunTest, AChildThatKeepsTheOutputOpenDoesNotHoldItUp) {
+TEST(BriefRunTest, ReturnsWhileChildKeepsOutputOpen) {
   const auto before = Clock::now();
   EXPECT_EQ(Shell("sleep 60 & echo done").output, "done\n");
   EXPECT_LT(Clock::now() - before, milliseconds(5000));
 }
 
-TEST(BriefRunTest, MuchOutputIsReadToItsEndAndForgotten) {
+TEST(BriefRunTest, DiscardsOutputBeyondItsLimit) {
   const BriefRun run = Shell("head -c 1000000 /dev/zero; exit 3");
   EXPECT_EQ(run.number, 3);
   EXPECT_EQ(run.output.size(), 4096u);

@@ -13,7 +13,7 @@ namespace {
 
 using Ms = milliseconds;
 
-// A child is seen while it runs and once it has ended, in time.
+// Returns whether a ChildWatch sees a child both while it runs and, in time, after its end.
 bool SeesAChildEnd() {
   const SpawnResult spawned = Spawn({.executable = "/bin/sleep", .argv = {"sleep", "600"}});
   if (spawned.pid <= 0) return false;
@@ -25,10 +25,10 @@ bool SeesAChildEnd() {
   return lived && ended && was_there && watch.Ended();
 }
 
-TEST(ChildWatch, SeesTheEndAndReapsNothing) { EXPECT_TRUE(SeesAChildEnd()); }
+TEST(ChildWatch, SeesExitWithoutReaping) { EXPECT_TRUE(SeesAChildEnd()); }
 
 // Docker's older seccomp profile, and Linux before 5.3.
-TEST(ChildWatch, NeedsNoPidfd) {
+TEST(ChildWatch, WorksWithoutPidfd) {
   for (const int error_number : {EPERM, ENOSYS})
     EXPECT_TRUE(HoldsWithout({SYS_pidfd_open, SYS_pidfd_send_signal}, error_number, SeesAChildEnd));
 }

@@ -16,7 +16,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(ExportedSymbolsTest, OfTheCLibrary) {
+TEST(ExportedSymbolsTest, ListsSymbolsOfCLibraryByPrefix) {
   Dl_info library;
   ASSERT_NE(::dladdr(reinterpret_cast<void*>(&std::atoi), &library), 0);
   const auto symbols = ExportedSymbols(library.dli_fname, "ato");
@@ -30,7 +30,7 @@ TEST(ExportedSymbolsTest, OfTheCLibrary) {
   EXPECT_TRUE(none->empty());
 }
 
-TEST(ExportedSymbolsTest, WhatIsNoLibrary) {
+TEST(ExportedSymbolsTest, RejectsFilesThatAreNotLibraries) {
   const TempDir dir;
   for (const std::string& path :
        {dir.Write("text.so", "no library"), dir.path(), std::string("/dev/zero")}) {

@@ -24,7 +24,7 @@ class OwnershipTest : public ::testing::Test {
     EXPECT_EQ(::chmod(path.c_str(), mode), 0);
     return path;
   }
-  // Skips the test where it cannot be done.
+  // Gives the file to another user. Returns false if this process may not do that.
   static bool GiveAway(const std::string& path) {
     return ::lchown(path.c_str(), kStranger, kStranger) == 0;
   }
@@ -46,7 +46,7 @@ class OwnershipTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(OwnershipTest, WhatIsMissingIsMadeForTheUserAlone) {
+TEST_F(OwnershipTest, CreatesMissingFoldersPrivate) {
   const std::string path = dir_ / "a/b/c";
   const Result<UniqueFd> missing = OpenOwnFolder(path, ::geteuid(), IfMissing::kFail);
   ASSERT_TRUE(missing.ok());
@@ -63,7 +63,7 @@ TEST_F(OwnershipTest, WhatIsMissingIsMadeForTheUserAlone) {
   EXPECT_EQ(Refusal(dir_ / "a/./b//c/../c/"), "");
 }
 
-TEST_F(OwnershipTest, OthersMayWriteNowhereOnTheWay) {
+TEST_F(OwnershipTest, RefusesPathThroughFolderWritableByOthers) {
   Folder("wide/below");
   Folder("wide", 0777);
   EXPECT_THAT(Refusal(dir_ / "wide/below"),
@@ -78,7 +78,7 @@ TEST_F(OwnershipTest, OthersMayWriteNowhereOnTheWay) {
   EXPECT_EQ(Refusal(dir_ / "wide/new", IfMissing::kMake), "");
 }
 
-TEST_F(OwnershipTest, AnotherUsersFolderIsRefused) {
+TEST_F(OwnershipTest, RefusesFolderOfAnotherUser) {
   Folder("state/jobs", 0700);
   EXPECT_THAT(Refusal(dir_ / "state/jobs", IfMissing::kFail, kStranger),
               HasSubstr("is another user's"));
@@ -88,7 +88,7 @@ TEST_F(OwnershipTest, AnotherUsersFolderIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "state/new"));
 }
 
-TEST_F(OwnershipTest, OwnLinksAreFollowedAndCheckedAsFolders) {
+TEST_F(OwnershipTest, FollowsOwnLinksAndChecksTheirTargets) {
   Folder("real/jobs", 0700);
   std::filesystem::create_directory_symlink(dir_ / "real", dir_ / "absolute");
   std::filesystem::create_directory_symlink("real/../real", dir_ / "relative");
@@ -104,7 +104,7 @@ TEST_F(OwnershipTest, OwnLinksAreFollowedAndCheckedAsFolders) {
   EXPECT_THAT(Refusal(dir_ / "absolute/jobs"), HasSubstr("/real may be changed by others"));
 }
 
-TEST_F(OwnershipTest, AnotherUsersLinkIsNotFollowed) {
+TEST_F(OwnershipTest, RefusesLinkOfAnotherUser) {
   Folder("real/jobs", 0700);
   Folder("tmp", 01777);
   std::filesystem::create_directory_symlink(dir_ / "real", dir_ / "tmp/link");
@@ -113,7 +113,7 @@ TEST_F(OwnershipTest, AnotherUsersLinkIsNotFollowed) {
   EXPECT_THAT(Refusal(dir_ / "tmp/link/jobs"), HasSubstr("/tmp/link is a link of another user"));
 }
 
-TEST_F(OwnershipTest, ANamedBaseMayBeSharedButNothingBelowIt) {
+TEST_F(OwnershipTest, AllowsSharedBaseButChecksFoldersBelow) {
   const std::string base = Folder("shared", 0777);
   EXPECT_EQ(RefusalIn(base, "job/nodes", IfMissing::kMake), "");
   EXPECT_EQ(RefusalIn(base, "job/nodes"), "");
@@ -129,7 +129,7 @@ TEST_F(OwnershipTest, ANamedBaseMayBeSharedButNothingBelowIt) {
   EXPECT_THAT(RefusalIn(base, "planted"), HasSubstr("/shared/planted is another user's"));
 }
 
-TEST_F(OwnershipTest, AFileIsReadIfNobodyElseMayHaveWrittenIt) {
+TEST_F(OwnershipTest, ReadsFileOnlyIfOthersCannotWriteIt) {
   dir_.Write("file", "text");
   ASSERT_EQ(::chmod((dir_ / "file").c_str(), 0644), 0);
   const Result<UniqueFd> folder = OpenOwnFolder(dir_.path(), ::geteuid(), IfMissing::kFail);
@@ -155,7 +155,7 @@ TEST_F(OwnershipTest, AFileIsReadIfNobodyElseMayHaveWrittenIt) {
   EXPECT_THAT(open("file").error().message, HasSubstr("/file belongs to another user, uid 54321"));
 }
 
-TEST_F(OwnershipTest, AFileThatNobodyNamedIsTrustedAsSshTrustsItsConfiguration) {
+TEST_F(OwnershipTest, TrustsOnlyOwnOrRootsConfigurationFiles) {
   const std::string path = dir_.Write("dslaunch.yaml", "launch:\n");
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
   EXPECT_EQ(FileRefusal(path), "");

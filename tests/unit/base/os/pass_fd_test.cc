@@ -12,7 +12,7 @@
 namespace dslaunch::pass_fd_test {
 namespace {
 
-TEST(PassFdTest, ADescriptorTravelsWithItsBytes) {
+TEST(PassFdTest, DescriptorArrivesWithItsBytes) {
   const SocketPair pair = *MakeSocketPair();
   const SocketPair passed = *MakeSocketPair();
   ASSERT_TRUE(SendWithFd(pair.ours.get(), "first", passed.theirs.get()));
@@ -31,7 +31,7 @@ TEST(PassFdTest, ADescriptorTravelsWithItsBytes) {
   EXPECT_EQ(fd.get(), before) << "none came with these";
 }
 
-TEST(PassFdTest, TheEndAndAReaderWhoIsFarBehindAreSaid) {
+TEST(PassFdTest, ReportsFullBufferAndClosedPeer) {
   SocketPair pair = *MakeSocketPair();
   fcntl(pair.ours.get(), F_SETFL, O_NONBLOCK);
   const std::string much(1 << 20, 'x');

@@ -28,7 +28,7 @@ void KillAndReap(pid_t pid) {
   EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
 }
 
-// A worker with a grandchild in a session of its own, below a test that is sub-reaper meanwhile.
+// A worker with a grandchild in its own session. The test process is a sub-reaper meanwhile.
 class WithGrandchild : public testing::Test {
  protected:
   void SetUp() override {
@@ -56,7 +56,7 @@ class WithGrandchild : public testing::Test {
   pid_t grandchild_ = 0;
 };
 
-TEST_F(WithGrandchild, DescendantsFindItAcrossSessions) {
+TEST_F(WithGrandchild, DescendantsIncludeOtherSessions) {
   const auto tree = Descendants(getpid(), {});
   EXPECT_TRUE(Contains(tree, worker_));
   EXPECT_TRUE(Contains(tree, grandchild_));
@@ -67,13 +67,13 @@ TEST_F(WithGrandchild, DescendantsFindItAcrossSessions) {
   EXPECT_EQ(ReadProcess(worker_)->group, worker_);
 }
 
-TEST_F(WithGrandchild, AnOrphanBecomesAChild) {
+TEST_F(WithGrandchild, OwnChildrenIncludeOrphans) {
   const auto children = OwnChildren();
   EXPECT_NE(std::ranges::find(children, worker_), children.end());
   EXPECT_NE(std::ranges::find(children, grandchild_), children.end());
 }
 
-TEST_F(WithGrandchild, JobIdMatchesExactlyOnly) {
+TEST_F(WithGrandchild, MatchesOnlyTheExactJobId) {
   const auto found = ProcessesWithVariable(kJobIdVariable, job_id_);
   EXPECT_TRUE(Contains(found, worker_));
   EXPECT_TRUE(Contains(found, grandchild_));
@@ -82,7 +82,7 @@ TEST_F(WithGrandchild, JobIdMatchesExactlyOnly) {
   EXPECT_TRUE(ProcessesWithVariable(kJobIdVariable, job_id_ + "0").empty());
 }
 
-TEST(ProcessTree, JobIdIsNotFoundInsideOtherVariables) {
+TEST(ProcessTree, IgnoresJobIdInsideOtherVariables) {
   const std::string job_id = NewJobId();
   const SpawnResult other =
       Spawn({.executable = kFakeWorker,
@@ -93,7 +93,7 @@ TEST(ProcessTree, JobIdIsNotFoundInsideOtherVariables) {
   KillAndReap(other.pid);
 }
 
-TEST(ProcessTree, ExceptLeavesOutAWholeBranch) {
+TEST(ProcessTree, DescendantsOmitExceptedBranch) {
   const SpawnResult shell =
       Spawn({.executable = "/bin/sh", .argv = {"sh", "-c", "sleep 60 & wait"}});
   ASSERT_GT(shell.pid, 0);
@@ -104,7 +104,7 @@ TEST(ProcessTree, ExceptLeavesOutAWholeBranch) {
   EXPECT_EQ(waitpid(shell.pid, nullptr, 0), shell.pid);
 }
 
-TEST(ProcessTree, AZombieHasEnded) {
+TEST(ProcessTree, ZombieHasEndedAndIsNotADescendant) {
   const SpawnResult child = Spawn({.executable = "/bin/true", .argv = {"true"}});
   ASSERT_TRUE(WaitFor(milliseconds(5000), [&] { return StateOf(child.pid) == 'Z'; }));
   ASSERT_TRUE(ReadProcess(child.pid));
@@ -114,8 +114,8 @@ TEST(ProcessTree, AZombieHasEnded) {
   EXPECT_FALSE(ReadProcess(child.pid));
 }
 
-// A process may call itself anything, also what looks like the rest of the line.
-TEST(ProcessTree, AStrangeNameDoesNotConfuse) {
+// A process can choose any name, even one that looks like the rest of the line.
+TEST(ProcessTree, ParsesNameThatLooksLikeFields) {
   const pid_t child = fork();
   if (child == 0) {
     prctl(PR_SET_NAME, ") R 1 1 1 (");
@@ -131,7 +131,7 @@ TEST(ProcessTree, AStrangeNameDoesNotConfuse) {
   KillAndReap(child);
 }
 
-TEST(ProcessTree, SignalReachesTheProcessItNames) {
+TEST(ProcessTree, SignalsTheNamedProcess) {
   const SpawnResult child =
       Spawn({.executable = kFakeWorker, .argv = {"fake_worker", "--sleep-ms", "60000"}});
   ASSERT_GT(child.pid, 0);
@@ -146,7 +146,7 @@ TEST(ProcessTree, SignalReachesTheProcessItNames) {
 }
 
 // Docker's older seccomp profile refuses pidfds with EPERM.
-TEST(ProcessTree, SignalNeedsNoPidfd) {
+TEST(ProcessTree, SignalsWithoutPidfd) {
   const SpawnResult child =
       Spawn({.executable = kFakeWorker, .argv = {"fake_worker", "--sleep-ms", "60000"}});
   ASSERT_GT(child.pid, 0);
@@ -161,7 +161,7 @@ TEST(ProcessTree, SignalNeedsNoPidfd) {
   EXPECT_EQ(WTERMSIG(status), SIGTERM);
 }
 
-TEST(ProcessTree, SignalSparesAProcessThatGotTheSamePid) {
+TEST(ProcessTree, DoesNotSignalProcessWithRecycledPid) {
   const SpawnResult child =
       Spawn({.executable = kFakeWorker, .argv = {"fake_worker", "--sleep-ms", "60000"}});
   ASSERT_GT(child.pid, 0);

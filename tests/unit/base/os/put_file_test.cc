@@ -20,7 +20,7 @@ std::string Content(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(PutFileTest, NeverOverwritesUnasked) {
+TEST(PutFileTest, OverwritesOnlyOnRequest) {
   const TempDir dir;
   const std::string path = dir / "hf";
   ASSERT_TRUE(PutFile(path, "one\n", false).ok());

@@ -26,7 +26,7 @@ SpawnSpec Shell(const std::string& script) {
   return {.executable = "/bin/sh", .argv = {"sh", "-c", script}, .env = {"PATH=/usr/bin:/bin"}};
 }
 
-// The status that waitpid gives; nullopt when the process could not be started.
+// Returns the status from waitpid(), or nullopt if the process could not be started.
 std::optional<int> RunToEnd(const SpawnSpec& spec) {
   const SpawnResult result = Spawn(spec);
   if (result.pid < 0) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<int> RunToEnd(const SpawnSpec& spec) {
   return status;
 }
 
-// What the program prints.
+// Returns what the program prints.
 std::string OutputOf(SpawnSpec spec) {
   const TempDir dir;
   const UniqueFd out(open((dir / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -52,7 +52,7 @@ void ExpectFailure(const SpawnSpec& spec, int error_number, const std::string& s
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child was left behind";
 }
 
-TEST(Spawn, GivesTheExitCodeAndTheSignal) {
+TEST(Spawn, ReportsExitCodeAndSignal) {
   const auto code = RunToEnd(Shell("exit 7"));
   ASSERT_TRUE(code);
   EXPECT_EQ(WEXITSTATUS(*code), 7);
@@ -62,7 +62,7 @@ TEST(Spawn, GivesTheExitCodeAndTheSignal) {
   EXPECT_EQ(WTERMSIG(*killed), SIGKILL);
 }
 
-TEST(Spawn, ReportsWhatCannotRun) {
+TEST(Spawn, ReportsErrnoAndStepOfFailedStart) {
   const TempDir dir;
   ExpectFailure({.executable = dir / "missing", .argv = {"missing"}}, ENOENT, "execve");
   std::ofstream(dir / "plain") << "not a program\n";
@@ -93,8 +93,8 @@ TEST(Spawn, PassesArgumentsAndEnvironmentByteForByte) {
             all_bytes + "\n\n$(echo no); *\nSTRANGE=" + all_bytes + "\nHOME is not set\n");
 }
 
-// The file is a FIFO: opening it lasts until someone reads.
-TEST(Spawning, DoesNotWaitForASlowStart) {
+// Opening the file, a FIFO, blocks until a reader opens it.
+TEST(Spawning, ReturnsBeforeASlowStartHasFinished) {
   const TempDir dir;
   const std::string fifo = dir / "fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -114,7 +114,7 @@ TEST(Spawning, DoesNotWaitForASlowStart) {
   EXPECT_STREQ(text, "here\n");
 }
 
-TEST(Spawn, OpensFilesForItsUserAloneAndAppends) {
+TEST(Spawn, AppendsToPrivateOutputFiles) {
   const TempDir dir;
   for (const char* word : {"one", "two"}) {
     SpawnSpec spec = Shell(std::string("echo ") + word + "; echo no >&2");
@@ -132,8 +132,8 @@ TEST(Spawn, OpensFilesForItsUserAloneAndAppends) {
   ExpectFailure(nowhere, ENOENT, "open stderr file");
 }
 
-// In a process of its own: the raised limit stays.
-TEST(Spawn, ChildrenGetTheOldLimitOfDescriptors) {
+// In a separate process, because the raised limit stays.
+TEST(Spawn, ChildrenGetTheOriginalDescriptorLimit) {
   const pid_t child = fork();
   if (child == 0) {
     rlimit limit = {};
@@ -153,7 +153,7 @@ TEST(Spawn, ChildrenGetTheOldLimitOfDescriptors) {
 }
 
 TEST(Spawn, ChildrenGetTheirUmaskAndLimits) {
-  // In a process of its own, for the change is for good.
+  // In a separate process, because the change is permanent.
   const pid_t child = fork();
   if (child == 0) {
     umask(027);
@@ -177,7 +177,7 @@ TEST(Spawn, ChildrenGetTheirUmaskAndLimits) {
   ExpectFailure(spec, EINVAL, "setrlimit");
 }
 
-TEST(Spawn, LeaksNoDescriptorButThosePassed) {
+TEST(Spawn, ChildInheritsOnlyPassedDescriptors) {
   const UniqueFd leaky(open("/dev/zero", O_RDONLY));  // without O_CLOEXEC, on purpose
   const UniqueFd far(fcntl(leaky.get(), F_DUPFD, 200));
   const UniqueFd passed(fcntl(leaky.get(), F_DUPFD_CLOEXEC, 100));
@@ -193,17 +193,17 @@ TEST(Spawn, LeaksNoDescriptorButThosePassed) {
   EXPECT_EQ(seen, (std::vector<int>{0, 1, 2, 50, 100}));
 }
 
-TEST(Spawn, StandardDescriptorsAreDevNullUnlessGiven) {
+TEST(Spawn, OpensDevNullForMissingStandardDescriptors) {
   EXPECT_EQ(OutputOf(Shell("readlink /proc/$$/fd/0 /proc/$$/fd/2")), "/dev/null\n/dev/null\n");
 }
 
-TEST(Spawn, StandardDescriptorsMayBeSwapped) {
+TEST(Spawn, SwapsStandardDescriptors) {
   const TempDir dir;
   const UniqueFd a(open((dir / "a").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   const UniqueFd saved_out(fcntl(1, F_DUPFD_CLOEXEC, 3)), saved_err(fcntl(2, F_DUPFD_CLOEXEC, 3));
   dup2(a.get(), 2);
   SpawnSpec spec = Shell("echo to stdout");
-  spec.stdout_fd = 2;  // the caller's stderr is the child's stdout
+  spec.stdout_fd = 2;  // the caller's stderr becomes the child's stdout
   spec.stderr_fd = 1;
   const auto status = RunToEnd(spec);
   dup2(saved_err.get(), 2);
@@ -211,7 +211,7 @@ TEST(Spawn, StandardDescriptorsMayBeSwapped) {
   EXPECT_EQ(ReadFile(dir / "a"), "to stdout\n");
 }
 
-TEST(Spawn, SignalsAreAsAfterBoot) {
+TEST(Spawn, ResetsSignalDispositionsAndMask) {
   const auto old_pipe = std::signal(SIGPIPE, SIG_IGN);
   const auto old_usr1 = std::signal(SIGUSR1, [](int) {});
   sigset_t blocked, before;
@@ -235,7 +235,7 @@ TEST(Spawn, ChangesTheWorkingDirectory) {
   EXPECT_EQ(OutputOf(spec), dir.path() + "\n");
 }
 
-TEST(Spawn, MakesItsOwnGroupOrSession) {
+TEST(Spawn, StartsInOwnGroupOrSession) {
   SpawnSpec spec = Shell("exec sleep 60");
   spec.own_group = true;
   const SpawnResult group = Spawn(spec);
@@ -252,7 +252,7 @@ TEST(Spawn, MakesItsOwnGroupOrSession) {
   }
 }
 
-TEST(Spawn, ACgroupThatCannotBeEnteredIsNoFailure) {
+TEST(Spawn, StartsOutsideACgroupThatItCannotEnter) {
   const TempDir plain;
   const UniqueFd folder(open(plain.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   SpawnSpec spec = Shell("exit 7");
@@ -280,7 +280,7 @@ TEST(Spawn, ChildDiesWithItsParent) {
   EXPECT_TRUE(WaitFor(milliseconds(2000), [child] { return IsGone(child); }));
 }
 
-TEST(Spawn, EightTakeAFewMilliseconds) {
+TEST(Spawn, StartsEightProcessesInMilliseconds) {
   std::vector<pid_t> pids;
   const auto start = Clock::now();
   for (int i = 0; i < 8; ++i)
@@ -290,7 +290,7 @@ TEST(Spawn, EightTakeAFewMilliseconds) {
   RecordProperty(
       "spawn_8_us",
       std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
-  EXPECT_LT(took, milliseconds(500));  // loose: machines that run tests are busy
+  EXPECT_LT(took, milliseconds(500));  // a loose limit, because test machines are busy
 }
 
 TEST(Spawn, BindsToCpusAndMemory) {
@@ -304,7 +304,7 @@ TEST(Spawn, BindsToCpusAndMemory) {
   EXPECT_NE(OutputOf(spec).find(" prefer:0 "), std::string::npos);
 }
 
-TEST(Spawn, SaysWhatItCannotBindTo) {
+TEST(Spawn, ReportsCpusOrMemoryThatCannotBeBound) {
   SpawnSpec spec = Shell("true");
   spec.cpus = {60'000};
   ExpectFailure(spec, EINVAL, "bind to CPUs");

@@ -7,7 +7,7 @@
 namespace dslaunch::usable_cores_test {
 namespace {
 
-TEST(ParseCpuMax, IsTheWholeCpusThatTheQuotaAllows) {
+TEST(ParseCpuMax, RoundsQuotaDownToWholeCpus) {
   EXPECT_EQ(ParseCpuMax("max 100000\n"), std::nullopt);
   EXPECT_EQ(ParseCpuMax("400000 100000"), 4u);
   EXPECT_EQ(ParseCpuMax("250000 100000"), 2u);
@@ -16,7 +16,7 @@ TEST(ParseCpuMax, IsTheWholeCpusThatTheQuotaAllows) {
   EXPECT_EQ(ParseCpuMax("5"), std::nullopt);
 }
 
-TEST(UsableCores, AreThoseThatThisProcessMayUse) {
+TEST(UsableCores, CountsCpusOfAffinityMask) {
   cpu_set_t all, one;
   ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
   CPU_ZERO(&one);
@@ -29,7 +29,7 @@ TEST(UsableCores, AreThoseThatThisProcessMayUse) {
   EXPECT_EQ(cores, 1);
 }
 
-TEST(UsableCpusTest, AreThoseOfThisThread) {
+TEST(UsableCpusTest, ListsCpusOfAffinityMask) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   const std::vector<int> all = UsableCpus();

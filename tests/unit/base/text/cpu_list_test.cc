@@ -15,7 +15,7 @@ TEST(CpuListTest, ReadsNumbersAndRanges) {
   }
 }
 
-TEST(CpuListTest, WhatDeepSpeedRefusesIsRefusedWithThePartThatIsWrong) {
+TEST(CpuListTest, RejectsMalformedListsAndNamesThePart) {
   const std::pair<const char*, const char*> bad[] = {
       {"", "''"},           {"1,", "''"},     {"a", "'a'"},   {"5-3", "'5-3'"},
       {"3,1", "'1'"},       {"1-4,4", "'4'"}, {"1,1", "'1'"}, {"1 ,2", "'1 '"},

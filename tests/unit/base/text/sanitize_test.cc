@@ -10,7 +10,7 @@
 namespace dslaunch::sanitize_test {
 namespace {
 
-TEST(SanitizeForTerminal, NothingSteersTheTerminal) {
+TEST(SanitizeForTerminal, RemovesControlAndInvisibleCharacters) {
   const struct {
     std::string in, out;
   } cases[] = {
@@ -57,7 +57,7 @@ TEST(SanitizeForTerminal, NothingSteersTheTerminal) {
   for (const auto& c : cases) EXPECT_EQ(SanitizeForTerminal(c.in), c.out);
 }
 
-TEST(SanitizeKeepingColors, KeepsWhatOnlyColorsText) {
+TEST(SanitizeKeepingColors, KeepsOnlyColorSequences) {
   const struct {
     std::string in, out;
   } cases[] = {
@@ -76,7 +76,7 @@ TEST(SanitizeKeepingColors, KeepsWhatOnlyColorsText) {
   for (const auto& c : cases) EXPECT_EQ(SanitizeKeepingColors(c.in), c.out) << c.in;
 }
 
-TEST(SanitizeForTerminal, NothingForbiddenSurvivesRandomBytes) {
+TEST(SanitizeForTerminal, RemovesForbiddenCharactersFromRandomBytes) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -96,7 +96,7 @@ TEST(SanitizeForTerminal, NothingForbiddenSurvivesRandomBytes) {
   }
 }
 
-TEST(SanitizeForTerminal, ProperTextStaysAsItIs) {
+TEST(SanitizeForTerminal, KeepsValidText) {
   const std::string text =
       "Gr\xc3\xb6\xc3\x9f"
       "e \xe6\x97\xa5\xe6\x9c\xac \xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d \xf0\x9f\x9a\x80\t~";
@@ -105,7 +105,7 @@ TEST(SanitizeForTerminal, ProperTextStaysAsItIs) {
   EXPECT_EQ(WithoutEscapes(text), text);
 }
 
-TEST(SanitizeMessage, NoLineCanBeginAnotherMessage) {
+TEST(SanitizeMessage, IndentsAllLinesButTheFirst) {
   EXPECT_EQ(SanitizeMessage(""), "");
   EXPECT_EQ(SanitizeMessage("one\x1b[2J"), "one");
   EXPECT_EQ(SanitizeMessage("one\n"), "one");
@@ -116,7 +116,7 @@ TEST(SanitizeMessage, NoLineCanBeginAnotherMessage) {
             "adslaunch: bc");
 }
 
-TEST(WithoutEscapes, TakesEscapeSequencesAndNothingElse) {
+TEST(WithoutEscapes, RemovesOnlyEscapeSequences) {
   const struct {
     std::string in, out;
   } cases[] = {
@@ -131,7 +131,7 @@ TEST(WithoutEscapes, TakesEscapeSequencesAndNothingElse) {
   for (const auto& c : cases) EXPECT_EQ(WithoutEscapes(c.in), c.out);
 }
 
-TEST(Truncate, IsSanitizedAndAtMostSoLong) {
+TEST(Truncate, SanitizesAndCutsWholeCharacters) {
   EXPECT_EQ(Truncate("a\x1b[2J\nb"), "ab");
   EXPECT_EQ(Truncate("123456", 6), "123456");
   EXPECT_EQ(Truncate("1234567", 6), "123456...");

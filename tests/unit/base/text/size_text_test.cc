@@ -5,7 +5,7 @@
 namespace dslaunch::size_text_test {
 namespace {
 
-TEST(DurationTextTest, NamesTheUnitsThatMatter) {
+TEST(DurationTextTest, ShowsOnlyRelevantUnits) {
   EXPECT_EQ(DurationText(-1), "0 s");
   EXPECT_EQ(DurationText(250), "0.25 s");
   EXPECT_EQ(DurationText(2000), "2 s");

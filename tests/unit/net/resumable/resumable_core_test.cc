@@ -1,4 +1,4 @@
-// Two ends of a resumable stream without a connection between them but the test's own.
+// Two ends of a resumable stream. The test itself is the connection between them.
 #include "net/resumable/resumable_core.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::string Frame(char kind, const std::string& content) {
 
 std::string Receipt(char number) { return Frame('A', std::string(7, '\0') + number); }
 
-// What arrives is delivered at once.
+// Passes bytes to an end and delivers what arrives at once.
 std::string Deliver(ResumableCore& to, const std::string& bytes) {
   const Result<void> taken = to.OnBytes(bytes);
   EXPECT_TRUE(taken.ok()) << taken.error().message;
@@ -29,7 +29,7 @@ std::string Deliver(ResumableCore& to, const std::string& bytes) {
   return arrived;
 }
 
-// A new connection between two ends, on which each says what it has.
+// Makes a new connection, on which each end reports what it has received.
 void Reconnect(ResumableCore& a, ResumableCore& b) {
   const uint64_t a_has = a.received();
   const uint64_t b_has = b.received();
@@ -39,7 +39,7 @@ void Reconnect(ResumableCore& a, ResumableCore& b) {
   b.ResumeAt(a_has);
 }
 
-TEST(ResumableCoreTest, BytesArriveInOrderHoweverTheConnectionCutsThem) {
+TEST(ResumableCoreTest, KeepsByteOrderHoweverFramesAreSplit) {
   ResumableCore a;
   ResumableCore b;
   a.Send("hello ");
@@ -55,7 +55,7 @@ TEST(ResumableCoreTest, BytesArriveInOrderHoweverTheConnectionCutsThem) {
   EXPECT_EQ(a.Room(), 0u);
 }
 
-TEST(ResumableCoreTest, WhatWasLostWithAConnectionIsSentAgainAndNothingTwice) {
+TEST(ResumableCoreTest, ResendsExactlyTheLostBytes) {
   ResumableCore a;
   ResumableCore b;
   std::string sent;
@@ -65,7 +65,7 @@ TEST(ResumableCoreTest, WhatWasLostWithAConnectionIsSentAgainAndNothingTwice) {
     a.Send(piece);
     sent += piece;
     const std::string frames = a.TakeFrames();
-    // The connection breaks anywhere in a frame, before or behind what counts.
+    // The connection breaks anywhere in a frame.
     const size_t lost = i % 3 == 0 ? frames.size() * (i % 7) / 6 : 0;
     arrived += Deliver(b, frames.substr(0, frames.size() - lost));
     if (i % 3 != 0) continue;
@@ -76,7 +76,7 @@ TEST(ResumableCoreTest, WhatWasLostWithAConnectionIsSentAgainAndNothingTwice) {
   EXPECT_EQ(arrived, sent);
 }
 
-TEST(ResumableCoreTest, AnEndThatWasLostIsSaidAgain) {
+TEST(ResumableCoreTest, ResendsALostEnd) {
   ResumableCore a;
   ResumableCore b;
   a.Send("last");
@@ -90,7 +90,7 @@ TEST(ResumableCoreTest, AnEndThatWasLostIsSaidAgain) {
   EXPECT_TRUE(b.peer_ended());
 }
 
-TEST(ResumableCoreTest, AReaderThatStandsStillHoldsUpItsSenderAndNoOtherDirection) {
+TEST(ResumableCoreTest, BlockedReaderStopsOnlyItsOwnDirection) {
   ResumableCore a;
   ResumableCore b;
   size_t sent = 0;
@@ -111,7 +111,7 @@ TEST(ResumableCoreTest, AReaderThatStandsStillHoldsUpItsSenderAndNoOtherDirectio
   EXPECT_EQ(a.Room(), kWindow);
 }
 
-TEST(ResumableCoreTest, AReconnectionGivesNoMoreRoomThanTheReaderHas) {
+TEST(ResumableCoreTest, ReconnectionDoesNotEnlargeTheWindow) {
   ResumableCore a;
   ResumableCore b;
   a.Send(std::string(kWindow, 'x'));
@@ -121,19 +121,19 @@ TEST(ResumableCoreTest, AReconnectionGivesNoMoreRoomThanTheReaderHas) {
   EXPECT_EQ(a.Room(), 0u);
 }
 
-TEST(ResumableCoreTest, AReceiptThatWasLostIsSaidAgain) {
+TEST(ResumableCoreTest, ResendsALostAcknowledgement) {
   ResumableCore a;
   ResumableCore b;
   a.Send(std::string(kWindow, 'x'));
   Deliver(b, a.TakeFrames());
-  b.TakeFrames();  // the receipt is lost
+  b.TakeFrames();  // the acknowledgement is lost
   EXPECT_EQ(a.Room(), 0u);
   Reconnect(a, b);
   Deliver(a, b.TakeFrames());
   EXPECT_EQ(a.Room(), kWindow);
 }
 
-TEST(ResumableCoreTest, WhatIsDeliveredIsNotKeptForLong) {
+TEST(ResumableCoreTest, DiscardsDeliveredBytes) {
   ResumableCore a;
   ResumableCore b;
   uint64_t sent = 0;
@@ -145,7 +145,7 @@ TEST(ResumableCoreTest, WhatIsDeliveredIsNotKeptForLong) {
   EXPECT_FALSE(a.CanResumeAt(sent - (2 << 10))) << "all nodes together would fill the memory";
 }
 
-TEST(ResumableCoreTest, ANumberThatCannotBeIsNoPlaceToGoOn) {
+TEST(ResumableCoreTest, ResumesOnlyAtBufferedPositions) {
   ResumableCore a;
   a.Send("12345");
   EXPECT_TRUE(a.CanResumeAt(0));
@@ -158,7 +158,7 @@ TEST(ResumableCoreTest, ANumberThatCannotBeIsNoPlaceToGoOn) {
   EXPECT_FALSE(a.CanResumeAt(3));
 }
 
-TEST(ResumableCoreTest, WhoBreaksTheRulesIsNamed) {
+TEST(ResumableCoreTest, ReportsProtocolViolations) {
   const auto error = [](const std::string& bytes) {
     ResumableCore core;
     core.Send("12345");

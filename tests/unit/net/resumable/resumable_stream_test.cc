@@ -1,4 +1,4 @@
-// Two ends on one loop; between them a connection that the test cuts, with what is on its way.
+// Two ends on one loop. The test cuts the connection between them and loses data in transit.
 #include "net/resumable/resumable_stream.h"
 
 #include <fcntl.h>
@@ -90,7 +90,7 @@ class ResumableStreamTest : public ::testing::Test {
   bool is_connected_ = false;
 };
 
-TEST_F(ResumableStreamTest, NothingIsLostOrDoubledByManyCuts) {
+TEST_F(ResumableStreamTest, ManyCutsNeitherLoseNorDuplicateBytes) {
   Connect();
   std::string sent;
   std::string got;
@@ -99,7 +99,7 @@ TEST_F(ResumableStreamTest, NothingIsLostOrDoubledByManyCuts) {
     ASSERT_EQ(write(a_.outside.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
     sent += line;
     if (i % 3 == 0)
-      Run();  // it is on its way, and lost
+      Run();  // in transit, and lost
     else
       Carry();
     if (i % 5 == 0) {
@@ -115,7 +115,7 @@ TEST_F(ResumableStreamTest, NothingIsLostOrDoubledByManyCuts) {
   EXPECT_EQ(b_.broken, 40);
 }
 
-TEST_F(ResumableStreamTest, MoreThanAWindowPassesWhileItsReaderReads) {
+TEST_F(ResumableStreamTest, TransfersMoreThanOneWindow) {
   Connect();
   const std::string block(32 << 10, 'x');
   size_t sent = 0;
@@ -131,7 +131,7 @@ TEST_F(ResumableStreamTest, MoreThanAWindowPassesWhileItsReaderReads) {
   EXPECT_GE(got, 3 * ResumableCore::kWindow);
 }
 
-TEST_F(ResumableStreamTest, AnEndIsPassedOnBehindTheLastByteAndNoConnectionIsMissedThen) {
+TEST_F(ResumableStreamTest, PassesEndOnAndNeedsNoConnectionAfterIt) {
   Connect();
   ASSERT_EQ(write(a_.outside.get(), "last", 4), 4);
   shutdown(a_.outside.get(), SHUT_WR);
@@ -145,7 +145,7 @@ TEST_F(ResumableStreamTest, AnEndIsPassedOnBehindTheLastByteAndNoConnectionIsMis
   EXPECT_EQ(a_.broken, 1) << "b did not";
 }
 
-TEST_F(ResumableStreamTest, AnEndThatNobodyCouldHearWaitsForTheNextConnection) {
+TEST_F(ResumableStreamTest, SendsEndOnTheNextConnection) {
   Connect();
   Cut();
   shutdown(a_.outside.get(), SHUT_WR);
@@ -157,7 +157,7 @@ TEST_F(ResumableStreamTest, AnEndThatNobodyCouldHearWaitsForTheNextConnection) {
   EXPECT_TRUE(IsAtEnd(b_.outside));
 }
 
-TEST_F(ResumableStreamTest, WithoutAnotherConnectionTheLocalSideSeesTheEnd) {
+TEST_F(ResumableStreamTest, CloseEndsTheLocalSide) {
   Connect();
   ASSERT_EQ(write(a_.outside.get(), "got", 3), 3);
   Carry();
@@ -171,7 +171,7 @@ TEST_F(ResumableStreamTest, WithoutAnotherConnectionTheLocalSideSeesTheEnd) {
   EXPECT_FALSE(b_.stream->CanResumeAt(0));
 }
 
-TEST_F(ResumableStreamTest, WhoBreaksTheRulesIsNotHeardAgain) {
+TEST_F(ResumableStreamTest, CannotResumeAfterProtocolError) {
   Connect();
   ASSERT_EQ(write(at_a_.get(), "nonsense that is no frame", 25), 25);
   Run();
@@ -180,7 +180,7 @@ TEST_F(ResumableStreamTest, WhoBreaksTheRulesIsNotHeardAgain) {
   EXPECT_FALSE(a_.stream->CanResumeAt(0));
 }
 
-TEST(ResumableStreamEndTest, ItsEndClosesItsConnection) {
+TEST(ResumableStreamEndTest, DestructorClosesTheConnection) {
   asio::io_context loop;
   SocketPair local = *MakeSocketPair(), connection = *MakeSocketPair();
   {

@@ -5,7 +5,7 @@
 namespace dslaunch::resume_words_test {
 namespace {
 
-TEST(ResumeWordsTest, WhatIsSaidIsRead) {
+TEST(ResumeWordsTest, ParsesWhatItFormats) {
   const Result<ResumeTicket> ticket = DrawTicket();
   ASSERT_TRUE(ticket.ok());
   const std::string text = FormatTicket(*ticket);
@@ -24,7 +24,7 @@ TEST(ResumeWordsTest, WhatIsSaidIsRead) {
   EXPECT_EQ(ParseAnswer(FormatAnswer(UINT64_MAX)), UINT64_MAX);
 }
 
-TEST(ResumeWordsTest, EachTicketIsAnother) {
+TEST(ResumeWordsTest, TicketsAreUnique) {
   const Result<ResumeTicket> a = DrawTicket();
   const Result<ResumeTicket> b = DrawTicket();
   ASSERT_TRUE(a.ok() && b.ok());
@@ -33,7 +33,7 @@ TEST(ResumeWordsTest, EachTicketIsAnother) {
   EXPECT_NE(a->socket, a->secret);
 }
 
-TEST(ResumeWordsTest, AnythingElseIsNone) {
+TEST(ResumeWordsTest, RejectsMalformedMessages) {
   const std::string ticket = FormatTicket(*DrawTicket());
   EXPECT_FALSE(ParseTicket(ticket + "0"));
   EXPECT_FALSE(ParseTicket(ticket.substr(1)));
@@ -45,7 +45,7 @@ TEST(ResumeWordsTest, AnythingElseIsNone) {
   EXPECT_FALSE(ParseAnswer("C000000000000000-"));
 }
 
-TEST(ResumeWordsTest, OnlyTheWholeSecretIsTheSame) {
+TEST(ResumeWordsTest, IsSameSecretComparesTheWholeSecret) {
   EXPECT_TRUE(IsSameSecret("abc", "abc"));
   EXPECT_FALSE(IsSameSecret("abc", "abd"));
   EXPECT_FALSE(IsSameSecret("abc", "ab"));

@@ -1,4 +1,4 @@
-// Both kinds of a stream's end keep the same rules.
+// Both kinds of stream ends behave the same.
 #include "net/resumable/stream_end.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class StreamEndTest : public ::testing::TestWithParam<Kind> {
   std::error_code error_;
 };
 
-TEST_P(StreamEndTest, BytesAndThenTheEndArriveInEachDirectionByItself) {
+TEST_P(StreamEndTest, DeliversBytesAndEndInEachDirection) {
   EXPECT_EQ(Read(*b_, error_), "");
   EXPECT_TRUE(IsToBeAwaited(error_));
   error_.clear();
@@ -66,7 +66,7 @@ TEST_P(StreamEndTest, BytesAndThenTheEndArriveInEachDirectionByItself) {
   EXPECT_FALSE(error_);
 }
 
-TEST_P(StreamEndTest, AReaderThatStandsStillHoldsUpItsWriter) {
+TEST_P(StreamEndTest, BlockedReaderBlocksItsWriter) {
   const std::string block(10'000, 'x');
   size_t written = 0;
   while (!error_ && written < (size_t{8} << 20)) written += a_->Write(block, error_);
@@ -84,7 +84,7 @@ TEST_P(StreamEndTest, AReaderThatStandsStillHoldsUpItsWriter) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_P(StreamEndTest, WhatWasWrittenBeforeAnEndWasClosedIsRead) {
+TEST_P(StreamEndTest, DeliversBytesWrittenBeforeClose) {
   EXPECT_EQ(a_->Write("last", error_), 4u);
   int calls = 0;
   b_->AwaitWritable([&](std::error_code) { ++calls; });
@@ -100,7 +100,7 @@ TEST_P(StreamEndTest, WhatWasWrittenBeforeAnEndWasClosedIsRead) {
   EXPECT_EQ(error_, asio::error::broken_pipe);
 }
 
-TEST_P(StreamEndTest, AnEndThatIsShutReadsWhatHadComeAndWritesNoMore) {
+TEST_P(StreamEndTest, ShutStillReadsEarlierBytes) {
   EXPECT_EQ(a_->Write("had come", error_), 8u);
   b_->Shut();
   EXPECT_EQ(Read(*b_, error_), "had come");
@@ -115,7 +115,7 @@ TEST_P(StreamEndTest, AnEndThatIsShutReadsWhatHadComeAndWritesNoMore) {
   EXPECT_EQ(error_, asio::error::eof);
 }
 
-TEST_P(StreamEndTest, AWaitThatOwnsItsEndEndsWithTheOther) {
+TEST_P(StreamEndTest, PendingWaitEndsWithTheOtherEnd) {
   std::shared_ptr<StreamEnd> a = std::move(a_);
   const std::weak_ptr<StreamEnd> watched = a;
   const std::string block(10'000, 'x');
