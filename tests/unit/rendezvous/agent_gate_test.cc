@@ -37,7 +37,7 @@ class AgentGateTest : public testing::Test {
   AgentGate gate_{{.nodes = 2, .ranks = 4, .slots = 2}};
 };
 
-TEST_F(AgentGateTest, EachRankMayFailOnceInEachAttempt) {
+TEST_F(AgentGateTest, AcceptsOneFailurePerRankAndAttempt) {
   for (uint64_t attempt = 1; attempt < 1'000; ++attempt) {
     EXPECT_EQ(Send(Failed(attempt)), "");
     EXPECT_EQ(Send(Failed(attempt)), "");
@@ -46,7 +46,7 @@ TEST_F(AgentGateTest, EachRankMayFailOnceInEachAttempt) {
   EXPECT_EQ(Send(Failed(999)), "more messages than any job has");
 }
 
-TEST_F(AgentGateTest, HeartbeatsAreTakenForEverAndAFloodIsNot) {
+TEST_F(AgentGateTest, AcceptsEndlessHeartbeatsButNoFlood) {
   for (int i = 0; i < 100'000; ++i) {
     ASSERT_EQ(Send(Heartbeat()), "");
     now_ += milliseconds(10);
@@ -56,7 +56,7 @@ TEST_F(AgentGateTest, HeartbeatsAreTakenForEverAndAFloodIsNot) {
   EXPECT_EQ(why, "more messages than any job has");
 }
 
-TEST_F(AgentGateTest, StopsAreCounted) {
+TEST_F(AgentGateTest, RejectsStopsAfter100) {
   pb::AgentMessage stop;
   *stop.mutable_stop()->mutable_cause() =
       MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted");
@@ -68,7 +68,7 @@ TEST_F(AgentGateTest, StopsAreCounted) {
   EXPECT_EQ(taken, 100);
 }
 
-TEST_F(AgentGateTest, WhatNoAgentSendsIsRefused) {
+TEST_F(AgentGateTest, RejectsInvalidMessages) {
   pb::AgentMessage failed = Failed(1);
   failed.mutable_worker_failed()->mutable_cause()->set_exit_code(0);
   EXPECT_THAT(Send(failed), HasSubstr("exit code of a failure = 0"));

@@ -1,4 +1,4 @@
-// Attempts: what the Coordinator does when something fails and the job may go on.
+// Attempts: how the Coordinator reacts to failures when the job may continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ class ElasticTest : public CoordinatorFixture {
     options.policy.set_max_nodes(3);
     return options;
   }
-  // Until it is over or a tick has something to say: that.
+  // Passes time until it is over or a tick sends messages, and returns those.
   std::vector<Outgoing> PassWith(int ms, const std::vector<uint32_t>& alive) {
     std::vector<Outgoing> out;
     for (; ms > 0 && out.empty(); ms -= 500) {
@@ -46,7 +46,7 @@ class ElasticTest : public CoordinatorFixture {
     ASSERT_EQ(coordinator_->phase(), Phase::kRunning);
   }
 
-  // The nodes that get ranks by these messages.
+  // Returns the nodes that get ranks by these messages.
   static std::vector<uint32_t> Assigned(const std::vector<Outgoing>& out) {
     for (const Outgoing& one : out) {
       if (one.message.has_assignment()) return IndexesOf(one.message.assignment().members());
@@ -62,11 +62,11 @@ class ElasticTest : public CoordinatorFixture {
   }
 };
 
-TEST_F(ElasticTest, AFailedRankDrainsAllAndANewAttemptFollows) {
+TEST_F(ElasticTest, FailedRankDrainsAllAndStartsNextAttempt) {
   Start();
   PassWith(500, {0, 1, 2, 3});
   const std::vector<Outgoing> drain = Failed(1, 3, 7);
-  ASSERT_EQ(drain.size(), 4u);  // the spare too
+  ASSERT_EQ(drain.size(), 4u);  // including the spare
   for (const Outgoing& one : drain) {
     EXPECT_EQ(one.message.attempt(), 1u);
     EXPECT_EQ(one.message.drain().cause().rank(), 3);
@@ -78,7 +78,7 @@ TEST_F(ElasticTest, AFailedRankDrainsAllAndANewAttemptFollows) {
   EXPECT_EQ(coordinator_->attempt(), 2u);
   const Case own = To(0, form, Case::kAssignment);
   EXPECT_EQ(own.assignment().restart_count(), 1u);
-  EXPECT_EQ(own.assignment().master_port(), 31'000u);  // the new one
+  EXPECT_EQ(own.assignment().master_port(), 31'000u);  // the new port
   for (uint32_t node = 0; node < 3; ++node) Finished(node);
   for (uint32_t node = 0; node < 3; ++node) EXPECT_TRUE(TornDown(node).empty());
   const std::vector<Outgoing> closed = TornDown(3);
@@ -87,7 +87,7 @@ TEST_F(ElasticTest, AFailedRankDrainsAllAndANewAttemptFollows) {
   EXPECT_EQ(closed[0].message.completed().cause().kind(), pb::Cause::NONE);
 }
 
-TEST_F(ElasticTest, ALostNodeIsReplacedByASpareAndIsNotMissedAtTheEnd) {
+TEST_F(ElasticTest, SpareReplacesLostNodeUntilSuccess) {
   Start();
   EXPECT_EQ(To(0, Vanish(1), Case::kDrain).drain().cause().kind(), pb::Cause::NODE_LOST);
   Drained(0);
@@ -104,7 +104,7 @@ TEST_F(ElasticTest, ALostNodeIsReplacedByASpareAndIsNotMissedAtTheEnd) {
   EXPECT_THAT(IndexesOf(closed[0].message.completed().members()), ElementsAre(0, 2, 3));
 }
 
-TEST_F(ElasticTest, ItGoesOnWithFewerNodesThenWaitsForOneThenGivesUp) {
+TEST_F(ElasticTest, ContinuesWithFewerNodesWaitsThenFails) {
   Start();
   Vanish(1);
   Vanish(3);
@@ -121,7 +121,7 @@ TEST_F(ElasticTest, ItGoesOnWithFewerNodesThenWaitsForOneThenGivesUp) {
   EXPECT_EQ(To(0, end, Case::kStop).stop().cause().node_index(), 2u);
 }
 
-TEST_F(ElasticTest, ANodeThatComesBackOnANewConnectionIsTaken) {
+TEST_F(ElasticTest, AcceptsNodeThatReturnsOnNewConnection) {
   Start();
   Vanish(1);
   Vanish(2);
@@ -130,7 +130,7 @@ TEST_F(ElasticTest, ANodeThatComesBackOnANewConnectionIsTaken) {
   EXPECT_THAT(Assigned(Rejoin(2, 20)), ElementsAre(0, 2));
 }
 
-TEST_F(ElasticTest, AJoiningNodeWaitsForTheNextRestart) {
+TEST_F(ElasticTest, JoiningNodeWaitsForNextRestart) {
   CoordinatorOptions options = Options();
   options.absent_nodes = {1, 3};
   Begin(options);
@@ -156,7 +156,7 @@ TEST_F(ElasticTest, NamesOnJoinForNodeThatGetsNoRanks) {
               AllOf(HasSubstr("node1 joined, but gets no ranks"), HasSubstr("--on_join now")));
 }
 
-TEST_F(ElasticTest, AJoiningNodeMayDrainTheAttemptAtOnceAndCostsNoRestart) {
+TEST_F(ElasticTest, DrainsForJoiningNodeWithoutCountingRestart) {
   CoordinatorOptions options = Options();
   options.absent_nodes = {1, 3};
   options.policy.set_on_join(pb::Policy::AT_ONCE);
@@ -176,7 +176,7 @@ TEST_F(ElasticTest, AJoiningNodeMayDrainTheAttemptAtOnceAndCostsNoRestart) {
   EXPECT_THAT(Join(3), IsEmpty());  // three are enough
 }
 
-TEST_F(ElasticTest, NoNodeIsDrainedForAJoinerWhenANodeIsDone) {
+TEST_F(ElasticTest, DoesNotDrainForJoinerOnceANodeIsDone) {
   CoordinatorOptions options = Options();
   options.absent_nodes = {1, 3};
   options.policy.set_on_join(pb::Policy::AT_ONCE);
@@ -188,7 +188,7 @@ TEST_F(ElasticTest, NoNodeIsDrainedForAJoinerWhenANodeIsDone) {
   EXPECT_FALSE(To(0, Join(1), Case::kDrain).has_drain());
 }
 
-TEST_F(ElasticTest, AFencedNodeIsRefusedWhateverItSays) {
+TEST_F(ElasticTest, RefusesEveryMessageOfAFencedNode) {
   Start();
   Finished(0);
   const std::vector<Outgoing> suspect = PassWith(3'500, {0, 2, 3});
@@ -204,30 +204,30 @@ TEST_F(ElasticTest, AFencedNodeIsRefusedWhateverItSays) {
     EXPECT_TRUE(say[0].end_session);
     EXPECT_EQ(say[0].session, 2u);
   }
-  // Connected anew it takes part again.
+  // A node that reconnects takes part again.
   Rejoin(1, 20);
   Drained(0);
   Drained(2);
   EXPECT_THAT(Assigned(Drained(3)), ElementsAre(0, 1, 2));
-  EXPECT_EQ(coordinator_->OnDisconnect(2, now_).size(), 0u);  // the old connection ends at last
+  EXPECT_EQ(coordinator_->OnDisconnect(2, now_).size(), 0u);  // end of the old connection
   EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
 }
 
-TEST_F(ElasticTest, ASuspectThatIsHeardAgainIsTold) {
+TEST_F(ElasticTest, ReportsHeartbeatAfterSuspicion) {
   Start();
   PassWith(3'500, {0, 2, 3});
   EXPECT_EQ(Notices(Beat(1)), "node1 sends heartbeats again, after 3 s\n");
 }
 
-TEST_F(ElasticTest, AMachineThatStoodStillSuspectsNobody) {
+TEST_F(ElasticTest, SuspectsNoNodeAfterOwnStall) {
   Start();
-  now_ += milliseconds(4'000);  // half of dead and more
+  now_ += milliseconds(4'000);  // more than half of dead_ms
   EXPECT_THAT(coordinator_->OnTick(now_), IsEmpty());
-  now_ += milliseconds(2'900);  // half of suspect and more
+  now_ += milliseconds(2'900);  // more than half of suspect_ms
   EXPECT_THAT(coordinator_->OnTick(now_), IsEmpty());
 }
 
-TEST_F(ElasticTest, WhatWasAnsweredToAnOlderAttemptDoesNotCount) {
+TEST_F(ElasticTest, IgnoresMessagesAboutOlderAttempts) {
   Start();
   pb::AgentMessage old = From(0);
   old.mutable_worker_failed()->mutable_cause()->set_kind(pb::Cause::WORKER_EXIT);
@@ -252,7 +252,7 @@ TEST_F(ElasticTest, WhatWasAnsweredToAnOlderAttemptDoesNotCount) {
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
 }
 
-TEST_F(ElasticTest, AnAgentThatSpeaksOfRanksThatAreNotItsOwnIsLost) {
+TEST_F(ElasticTest, RefusesAgentThatReportsForeignRanks) {
   Start();
   const Case refused = To(1, Failed(1, 9, 7), Case::kRefused);
   EXPECT_EQ(refused.refused().cause().kind(), pb::Cause::NODE_LOST);
@@ -261,7 +261,7 @@ TEST_F(ElasticTest, AnAgentThatSpeaksOfRanksThatAreNotItsOwnIsLost) {
   EXPECT_EQ(coordinator_->phase(), Phase::kDraining);
 }
 
-TEST_F(ElasticTest, ANodeThatDoesNotDrainInTimeIsLost) {
+TEST_F(ElasticTest, LosesNodeThatDoesNotDrainInTime) {
   Start();
   Failed(1, 3, 7);
   Drained(0);
@@ -275,7 +275,7 @@ TEST_F(ElasticTest, ANodeThatDoesNotDrainInTimeIsLost) {
   EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
 }
 
-TEST_F(ElasticTest, ANodeWithProcessesLeftGetsNoRanks) {
+TEST_F(ElasticTest, NodeWithLeftProcessesGetsNoRanks) {
   Start();
   Failed(1, 3, 7);
   Drained(0);
@@ -288,7 +288,7 @@ TEST_F(ElasticTest, ANodeWithProcessesLeftGetsNoRanks) {
   EXPECT_THAT(Notices(form), HasSubstr("node1 gets no more ranks"));
 }
 
-TEST_F(ElasticTest, TheBackOffPassesBeforeTheNextAttempt) {
+TEST_F(ElasticTest, WaitsForBackOffBeforeNextAttempt) {
   CoordinatorOptions options = Options();
   options.policy.set_backoff_ms(2'000);
   Begin(options);
@@ -299,7 +299,7 @@ TEST_F(ElasticTest, TheBackOffPassesBeforeTheNextAttempt) {
   EXPECT_THAT(Assigned(PassWith(500, {0, 1, 2, 3})), ElementsAre(0, 1, 2));
 }
 
-TEST_F(ElasticTest, WhenRestartsAreUsedUpTheJobEndsWithItsCause) {
+TEST_F(ElasticTest, EndsWithCauseWhenRestartsAreUsedUp) {
   Start();
   for (int restart = 0; restart < 2; ++restart) {
     Failed(1, 3, 7);
@@ -310,7 +310,7 @@ TEST_F(ElasticTest, WhenRestartsAreUsedUpTheJobEndsWithItsCause) {
   EXPECT_EQ(To(0, end, Case::kStop).stop().cause().rank(), 2);
 }
 
-TEST_F(ElasticTest, TheResolvedCauseNamesTheRealOneAndItsVictims) {
+TEST_F(ElasticTest, LaterReportReplacesVictimAsCause) {
   CoordinatorOptions options = Options();
   options.policy.set_max_restarts(0);
   Begin(options);
@@ -326,8 +326,8 @@ TEST_F(ElasticTest, TheResolvedCauseNamesTheRealOneAndItsVictims) {
   EXPECT_EQ(Notices(closed), "first cause: rank 4 (node2) (the others look like its victims)\n");
 }
 
-// Like Python programs that leave the process group before they end: the victims end first.
-TEST_F(ElasticTest, AVictimsReportWaitsForTheRealOne) {
+// As with Python programs that leave the process group before they exit: the victims exit first.
+TEST_F(ElasticTest, WaitsForTheCauseBehindAVictim) {
   Start();
   EXPECT_THAT(Failed(0, 1, 1, /*victim=*/true), IsEmpty());
   EXPECT_THAT(Failed(1, 2, 1, /*victim=*/true), IsEmpty());
@@ -336,15 +336,15 @@ TEST_F(ElasticTest, AVictimsReportWaitsForTheRealOne) {
   EXPECT_EQ(To(0, drain, Case::kDrain).drain().cause().rank(), 4);
 }
 
-TEST_F(ElasticTest, OnceEveryRankHasFailedNothingIsWaitedFor) {
+TEST_F(ElasticTest, EndsAtOnceWhenEveryRankHasFailed) {
   Start();
   for (int rank = 0; rank < 5; ++rank)
     EXPECT_THAT(Failed(static_cast<uint32_t>(rank / 2), rank, 1, /*victim=*/true), IsEmpty());
   EXPECT_EQ(To(0, Failed(2, 5, 1, /*victim=*/true), Case::kDrain).drain().cause().rank(), 0);
 }
 
-// Its output had an error of its own when the stop reached it.
-TEST_F(ElasticTest, AnErrorOfARankThatWasBeingStoppedCountsWhereOnlyVictimsAreKnown) {
+// The rank's output contained an error of its own when it was stopped.
+TEST_F(ElasticTest, ErrorDuringStopReplacesVictimAsCause) {
   CoordinatorOptions options = Options();
   options.policy.set_max_restarts(0);
   Begin(options);
@@ -356,7 +356,7 @@ TEST_F(ElasticTest, AnErrorOfARankThatWasBeingStoppedCountsWhereOnlyVictimsAreKn
   EXPECT_EQ(To(0, TornDown(3), Case::kCompleted).completed().cause().rank(), 4);
 }
 
-TEST_F(ElasticTest, AnErrorOfARankThatWasBeingStoppedIsNotBeforeAFailure) {
+TEST_F(ElasticTest, ErrorDuringStopDoesNotReplaceEarlierFailure) {
   CoordinatorOptions options = Options();
   options.policy.set_max_restarts(0);
   Begin(options);
@@ -408,7 +408,7 @@ TEST_F(ElasticTest, ContinuesWithoutALeavingNodeAtNoCost) {
   EXPECT_THAT(Notices(Rejoin(1, 17)), HasSubstr("node1 joined"));
 }
 
-TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
+TEST_F(ElasticTest, FindsSilentNodeAsCauseOfItsVictims) {
   Start();
   Failed(0, 1, 7, /*victim=*/true);
   EXPECT_EQ(To(0, PassWith(2'000, {0, 2, 3}), Case::kDrain).drain().cause().rank(), 1);
@@ -419,8 +419,8 @@ TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
   EXPECT_THAT(Notices(form), HasSubstr("first cause: node1 was lost: no heartbeat for 6 s"));
 }
 
-// A switch fails: one restart, whichever of them had drained already.
-TEST_F(ElasticTest, NodesThatFallSilentTogetherAreLostTogether) {
+// Like the failure of a switch: one restart, whichever node has drained already.
+TEST_F(ElasticTest, NodesSilentTogetherCostOneRestart) {
   Start();
   Failed(0, 1, 7);
   for (const uint32_t node : {0, 2, 3}) Drained(node);
@@ -431,7 +431,7 @@ TEST_F(ElasticTest, NodesThatFallSilentTogetherAreLostTogether) {
   EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
 }
 
-TEST_F(ElasticTest, OfNodesThatFallSilentTogetherTheFirstIsTheCause) {
+TEST_F(ElasticTest, NamesFirstOfNodesSilentTogetherAsCause) {
   Start();
   Pass(100);
   for (const uint32_t node : {0, 1, 3}) Beat(node);
@@ -446,7 +446,7 @@ TEST_F(ElasticTest, OfNodesThatFallSilentTogetherTheFirstIsTheCause) {
   EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
 }
 
-// Half-open firewalls: this node's messages arrive, and none arrives here.
+// As behind a half-open firewall: this node's messages arrive, but none arrives here.
 class CutOffTest : public ElasticTest {
  protected:
   CutOffTest() { Restart(/*max_restarts=*/2, /*voters=*/{}); }
@@ -465,7 +465,7 @@ class CutOffTest : public ElasticTest {
       Beat(node);
     }
   }
-  // What is sent until a message of this kind goes to node 0.
+  // Passes time until a message of this kind is sent to node 0; returns all messages.
   std::vector<Outgoing> PassUntil(Case::MessageCase kind, const std::vector<uint32_t>& alive) {
     std::vector<Outgoing> all, out;
     while (To(0, out, kind).message_case() != kind && now_ < kLate) {
@@ -536,7 +536,7 @@ TEST_F(CutOffTest, NamesItsOwnNodeWhenNothingContinuesTheJob) {
   EXPECT_FALSE(HasRefused(out));
 }
 
-TEST_F(ElasticTest, ANodeThatIsAboutToBeLostIsWaitedForBeforeARestart) {
+TEST_F(ElasticTest, WaitsForSuspectBeforeRestart) {
   Start();
   Failed(0, 1, 7);
   for (const uint32_t node : {0, 2, 3}) Drained(node);
@@ -549,10 +549,10 @@ TEST_F(ElasticTest, ANodeThatIsAboutToBeLostIsWaitedForBeforeARestart) {
   EXPECT_THAT(Assigned(PassWith(500, {0, 3})), ElementsAre(0, 2, 3));
 }
 
-TEST_F(ElasticTest, ANodeWhoseSupervisorWasKilledLeavesAndTheOthersGoOn) {
+TEST_F(ElasticTest, ContinuesWithoutNodeWhoseSupervisorWasKilled) {
   Start();
   const std::vector<Outgoing> drain = StopJob(1, pb::Cause::NODE_LOST);
-  EXPECT_FALSE(To(1, drain, Case::kDrain).has_drain());  // it tears down already
+  EXPECT_FALSE(To(1, drain, Case::kDrain).has_drain());  // already tears down
   EXPECT_TRUE(To(0, drain, Case::kDrain).has_drain());
   Drained(0);
   Drained(2);
@@ -561,7 +561,7 @@ TEST_F(ElasticTest, ANodeWhoseSupervisorWasKilledLeavesAndTheOthersGoOn) {
   EXPECT_THAT(Vanish(1), IsEmpty());
 }
 
-TEST_F(ElasticTest, WithoutTheRendezvousNodeThereIsNoOtherAttempt) {
+TEST_F(ElasticTest, EndsJobIfRendezvousNodeDoesNotDrain) {
   Start();
   Failed(1, 3, 7);
   for (uint32_t node = 1; node < 4; ++node) Drained(node);
@@ -570,7 +570,7 @@ TEST_F(ElasticTest, WithoutTheRendezvousNodeThereIsNoOtherAttempt) {
   EXPECT_EQ(To(1, end, Case::kStop).stop().cause().rank(), 3);
 }
 
-TEST_F(ElasticTest, ANodeLostBeforeTheStartIsNotWaitedForIfEnoughAreLeft) {
+TEST_F(ElasticTest, FormsWithoutNodeLostBeforeTheStart) {
   Join(0);
   Join(1);
   EXPECT_THAT(Vanish(1), IsEmpty());
@@ -581,22 +581,22 @@ TEST_F(ElasticTest, ANodeLostBeforeTheStartIsNotWaitedForIfEnoughAreLeft) {
   Begin(options);
   Join(1);
   Join(2);
-  EXPECT_THAT(Vanish(2), IsEmpty());  // two are still to be had
+  EXPECT_THAT(Vanish(2), IsEmpty());  // two nodes are still expected
   EXPECT_THAT(Assigned(Join(0)), ElementsAre(0, 1));
 }
 
-TEST_F(ElasticTest, TheUsersWordEndsAJobThatIsBeingRestarted) {
+TEST_F(ElasticTest, UsersStopEndsJobThatIsRestarting) {
   Start();
   Failed(1, 3, 7);
   const std::vector<Outgoing> stop = StopJob(2, pb::Cause::INTERRUPTED);
   EXPECT_TRUE(To(0, stop, Case::kStop).has_stop());
-  Failed(1, 2, 7);  // of the attempt that was about to be repaired
+  Failed(1, 2, 7);  // in the attempt that was about to be repaired
   for (uint32_t node = 0; node < 3; ++node) TornDown(node);
   EXPECT_EQ(To(0, TornDown(3), Case::kCompleted).completed().cause().kind(),
             pb::Cause::INTERRUPTED);
 }
 
-TEST_F(ElasticTest, ASpareThatIsLostChangesNothingButIsTold) {
+TEST_F(ElasticTest, LossOfSpareIsOnlyReported) {
   Start();
   EXPECT_THAT(Notices(Vanish(3)),
               HasSubstr("node3 was lost: its agent disconnected; it had no ranks"));
@@ -608,14 +608,14 @@ TEST_F(ElasticTest, ASpareThatIsLostChangesNothingButIsTold) {
   EXPECT_EQ(To(0, closed, Case::kCompleted).completed().cause().kind(), pb::Cause::NONE);
 }
 
-TEST_F(ElasticTest, AHeartbeatComesBackWithItsTime) {
+TEST_F(ElasticTest, ReturnsTimeOfHeartbeat) {
   Start();
   const std::vector<Outgoing> echo = Beat(1);
   ASSERT_EQ(echo.size(), 1u);
   EXPECT_EQ(echo[0].message.heartbeat().sent_us(), 42u);
 }
 
-TEST_F(ElasticTest, AHangIsInspectedOnceAndThenDealtWith) {
+TEST_F(ElasticTest, InspectsHangOnceThenAppliesPolicy) {
   for (const auto on_hang : {pb::Policy::REPORT, pb::Policy::KILL, pb::Policy::RESTART}) {
     CoordinatorOptions options = Options();
     options.policy.set_hang_ms(10'000);
@@ -645,7 +645,7 @@ TEST_F(ElasticTest, AHangIsInspectedOnceAndThenDealtWith) {
   }
 }
 
-TEST_F(ElasticTest, ASlowRankIsToldWithItsNode) {
+TEST_F(ElasticTest, ReportsStragglerWithItsNode) {
   CoordinatorOptions options = Options();
   options.policy.set_hang_ms(60'000);
   Begin(options);
@@ -669,7 +669,7 @@ TEST_F(ElasticTest, ASlowRankIsToldWithItsNode) {
   EXPECT_THAT(beat(13, 400'000), HasSubstr("(node1)"));
 }
 
-TEST_F(ElasticTest, ARankThatSharesItsCoresIsNotToldToBeSlow) {
+TEST_F(ElasticTest, DoesNotReportStragglerThatSharesCores) {
   CoordinatorOptions options = Options();
   options.policy.set_hang_ms(60'000);
   Begin(options);
@@ -690,7 +690,7 @@ TEST_F(ElasticTest, ARankThatSharesItsCoresIsNotToldToBeSlow) {
   }
 }
 
-TEST_F(ElasticTest, ANodeThatFailsOftenGivesItsPlaceToASpareUntilItHasCooledDown) {
+TEST_F(ElasticTest, SpareReplacesNodeThatFailsOftenUntilCooldown) {
   CoordinatorOptions options = Options();
   options.policy.set_max_restarts(10);
   options.policy.set_node_failures(2);
@@ -709,7 +709,7 @@ TEST_F(ElasticTest, ANodeThatFailsOftenGivesItsPlaceToASpareUntilItHasCooledDown
   EXPECT_THAT(restart(0, 1), ElementsAre(0, 1, 2));
 }
 
-TEST_F(ElasticTest, AttemptsWithoutANewStepEndTheJob) {
+TEST_F(ElasticTest, EndsJobAfterAttemptsWithoutANewStep) {
   CoordinatorOptions options = Options();
   options.policy.set_max_restarts(100);
   Begin(options);
@@ -723,11 +723,11 @@ TEST_F(ElasticTest, AttemptsWithoutANewStepEndTheJob) {
   }
 }
 
-// --- After another rendezvous was lost ---
+// --- After the loss of another rendezvous ---
 
 class FailoverTest : public ElasticTest {
  protected:
-  // node0, which decided, was lost in attempt 4; one of two restarts is used up by that.
+  // node0, which hosted the rendezvous, was lost in attempt 4; that used one of two restarts.
   static CoordinatorOptions AfterFailover() {
     CoordinatorOptions options = Options();
     options.rendezvous_node = 1;
@@ -741,7 +741,7 @@ class FailoverTest : public ElasticTest {
   FailoverTest() { Begin(AfterFailover()); }
 };
 
-TEST_F(FailoverTest, TheNextAttemptFollowsTheLastOne) {
+TEST_F(FailoverTest, ContinuesNumberOfAttempts) {
   Join(1);
   Join(2);
   const std::vector<Outgoing> out = Join(3);
@@ -753,7 +753,7 @@ TEST_F(FailoverTest, TheNextAttemptFollowsTheLastOne) {
   }
 }
 
-TEST_F(FailoverTest, RestartsAreCountedOn) {
+TEST_F(FailoverTest, ContinuesCountOfRestarts) {
   for (uint32_t node = 1; node < 4; ++node) Join(node);
   for (uint32_t node = 1; node < 4; ++node) Ready(node);
   Failed(1, 0, 9);
@@ -766,7 +766,7 @@ TEST_F(FailoverTest, RestartsAreCountedOn) {
   EXPECT_EQ(coordinator_->phase(), Phase::kStopping);
 }
 
-TEST_F(FailoverTest, IfTooFewFollowTheLostNodeIsTheCause) {
+TEST_F(FailoverTest, NamesLostNodeAsCauseIfTooFewFollow) {
   Join(1);
   std::vector<Outgoing> out;
   for (int ms = 0; ms < 40'000 && coordinator_->phase() == Phase::kJoining; ms += 500) {

@@ -1,4 +1,4 @@
-// What tests of the Coordinator have in common: agents' messages, and a clock that the test turns.
+// A fixture for tests of the Coordinator: agents' messages, and a clock that the test controls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 
 namespace dslaunch {
 
-// Nodes of two slots; the first hosts the rendezvous. Session i + 1 is node i's, but where
-// sessions_ says another.
+// Nodes with two slots each; the first hosts the rendezvous. Node i uses session i + 1 unless
+// sessions_ contains another.
 class CoordinatorFixture : public ::testing::Test {
  protected:
   using Case = pb::RendezvousMessage;
@@ -37,7 +37,7 @@ class CoordinatorFixture : public ::testing::Test {
     return options;
   }
   explicit CoordinatorFixture(const CoordinatorOptions& options) { Begin(options); }
-  // A new job.
+  // Starts a new job.
   void Begin(const CoordinatorOptions& options) {
     coordinator_ = std::make_unique<Coordinator>(options, now_);
   }
@@ -132,7 +132,7 @@ class CoordinatorFixture : public ::testing::Test {
     message.mutable_front_end_connection()->set_is_broken(is_broken);
     return Log(message);
   }
-  // Both ranks are at `step`; 0: they have not said so.
+  // Sends a heartbeat in which both ranks are at `step`; 0: without progress.
   std::vector<Outgoing> Beat(uint32_t node, uint64_t step = 0) {
     pb::AgentMessage message = From(node);
     message.mutable_heartbeat()->set_sent_us(42);
@@ -147,7 +147,7 @@ class CoordinatorFixture : public ::testing::Test {
   std::vector<Outgoing> Vanish(uint32_t node) { return coordinator_->OnDisconnect(node + 1, now_); }
   void Pass(int ms) { now_ += milliseconds(ms); }
 
-  // The first message of this kind that goes to the node; empty: none does.
+  // Returns the first message of this kind to the node, or an empty message.
   static Case To(uint32_t node, const std::vector<Outgoing>& out, Case::MessageCase kind) {
     for (const Outgoing& one : out) {
       if (one.session == node + 1 && one.message.message_case() == kind) return one.message;

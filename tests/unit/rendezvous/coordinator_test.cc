@@ -36,7 +36,7 @@ TEST_F(CoordinatorTest, AssignsRanksOnceAllHaveJoined) {
   }
 }
 
-TEST_F(CoordinatorTest, EachBarrierCostsOneMessageEachWayPerAgent) {
+TEST_F(CoordinatorTest, BarrierCostsOneMessageEachWayPerAgent) {
   for (uint32_t node = 0; node < 3; ++node) Join(node);
   EXPECT_TRUE(Ready(0).empty());
   EXPECT_TRUE(Ready(1).empty());
@@ -57,7 +57,7 @@ TEST_F(CoordinatorTest, EachBarrierCostsOneMessageEachWayPerAgent) {
   EXPECT_EQ(coordinator_->phase(), Phase::kCompleted);
 }
 
-TEST_F(CoordinatorTest, ALossThatIsToleratedEndsNothingAndIsSaidOnce) {
+TEST_F(CoordinatorTest, ReportsToleratedLossOnceAndContinues) {
   Start();
   const std::vector<Outgoing> out = Killed(1, 3, /*tolerated=*/true);
   ASSERT_EQ(out.size(), 1u);
@@ -74,7 +74,7 @@ TEST_F(CoordinatorTest, ALossThatIsToleratedEndsNothingAndIsSaidOnce) {
   EXPECT_EQ(stop[0].message.stop().cause().kind(), pb::Cause::NONE);
 }
 
-TEST_F(CoordinatorTest, TheNodeOfARankThatIsLostIsAskedToEndIt) {
+TEST_F(CoordinatorTest, OrdersNodeToEndRankReportedAsLost) {
   Start();
   const std::vector<Outgoing> out = SaysLost(0, 3);
   ASSERT_EQ(out.size(), 1u);
@@ -85,7 +85,7 @@ TEST_F(CoordinatorTest, TheNodeOfARankThatIsLostIsAskedToEndIt) {
   EXPECT_TRUE(SaysLost(0, 6).empty());  // no node has rank 6
 }
 
-TEST_F(CoordinatorTest, TellsOtherNodesOnceThatMpiHasBegun) {
+TEST_F(CoordinatorTest, ForwardsMpiBegunOnceToOtherNodes) {
   Start();
   const std::vector<Outgoing> out = BeginsMpi(1);
   ASSERT_EQ(out.size(), 2u);
@@ -97,7 +97,7 @@ TEST_F(CoordinatorTest, TellsOtherNodesOnceThatMpiHasBegun) {
   EXPECT_TRUE(BeginsMpi(0).empty());
 }
 
-TEST_F(CoordinatorTest, AfterALossThatIsToleratedAnotherEndsTheJob) {
+TEST_F(CoordinatorTest, OtherLossEndsJobAfterToleratedOne) {
   Start();
   Killed(1, 3, true);
   const Case stop = To(1, Killed(0, 0, false), Case::kStop);
@@ -105,7 +105,7 @@ TEST_F(CoordinatorTest, AfterALossThatIsToleratedAnotherEndsTheJob) {
   EXPECT_EQ(stop.stop().cause().exit_code(), 137);
 }
 
-TEST_F(CoordinatorTest, VictimsThatAreAllThatRunsEndTheJobAtOnce) {
+TEST_F(CoordinatorTest, EndsAtOnceIfOnlyVictimsStillRan) {
   Start();
   Killed(1, 3, true);
   Killed(1, 2, true);
@@ -115,7 +115,7 @@ TEST_F(CoordinatorTest, VictimsThatAreAllThatRunsEndTheJobAtOnce) {
   EXPECT_EQ(To(1, Failed(0, 1, 69, /*victim=*/true), Case::kStop).stop().cause().exit_code(), 69);
 }
 
-TEST_F(CoordinatorTest, WhereAllRanksAreLostTheFirstIsTheCause) {
+TEST_F(CoordinatorTest, NamesFirstRankAsCauseIfAllRanksAreLost) {
   Start();
   for (const int rank : {4, 0, 1, 2, 3}) {
     Killed(static_cast<uint32_t>(rank) / 2, rank, true);
@@ -127,7 +127,7 @@ TEST_F(CoordinatorTest, WhereAllRanksAreLostTheFirstIsTheCause) {
   EXPECT_EQ(stop.stop().cause().rank(), 4);
 }
 
-TEST_F(CoordinatorTest, ATimeLimitEndsTheJobAndIsItsCause) {
+TEST_F(CoordinatorTest, TimeLimitEndsJobAsItsCause) {
   CoordinatorOptions options = NodesOf({"node1", "node2", "node3"});
   options.timeouts.set_time_limit_ms(5'250);
   options.age = milliseconds(250);
@@ -142,14 +142,14 @@ TEST_F(CoordinatorTest, ATimeLimitEndsTheJobAndIsItsCause) {
   EXPECT_EQ(stop.stop().cause().kind(), pb::Cause::TIMED_OUT);
   EXPECT_EQ(stop.stop().cause().exit_code(), 75);
   EXPECT_THAT(stop.stop().cause().message(), HasSubstr("time limit of 5.25 s (--time_limit)"));
-  Failed(1, 2, 143);  // of the stop
+  Failed(1, 2, 143);  // because of the stop
   TornDown(0);
   TornDown(1);
   const Case completed = To(1, TornDown(2), Case::kCompleted);
   EXPECT_EQ(completed.completed().cause().kind(), pb::Cause::TIMED_OUT);
 }
 
-TEST_F(CoordinatorTest, RanksThatAllSavedOnRequestAreReported) {
+TEST_F(CoordinatorTest, ReportsSavedOnlyIfAllNodesSaved) {
   for (const bool all : {true, false}) {
     Begin(NodesOf({"node1", "node2", "node3"}));
     Start();
@@ -163,16 +163,16 @@ TEST_F(CoordinatorTest, RanksThatAllSavedOnRequestAreReported) {
   }
 }
 
-TEST_F(CoordinatorTest, ARankThatEndsBeforeTheOthersAreReadyIsNoProblem) {
+TEST_F(CoordinatorTest, AllowsRanksToFinishBeforeAllAreReady) {
   for (uint32_t node = 0; node < 3; ++node) Join(node);
   Finished(0);
   Finished(1);
   const std::vector<Outgoing> out = Finished(2);
-  ASSERT_EQ(out.size(), 6u);  // all ready, and at once all finished
+  ASSERT_EQ(out.size(), 6u);  // all ready, and immediately all finished
   EXPECT_TRUE(out.back().message.has_stop());
 }
 
-TEST_F(CoordinatorTest, TheFirstFailureIsTheCauseForAll) {
+TEST_F(CoordinatorTest, FirstFailureIsTheCauseForAllNodes) {
   Start();
   const std::vector<Outgoing> out = Failed(1, 3, 7);
   ASSERT_EQ(out.size(), 3u);
@@ -184,14 +184,14 @@ TEST_F(CoordinatorTest, TheFirstFailureIsTheCauseForAll) {
   EXPECT_EQ(closed[0].message.completed().cause().rank(), 3);
 }
 
-TEST_F(CoordinatorTest, AFailureAfterSuccessOnOtherNodesStopsAll) {
+TEST_F(CoordinatorTest, FailureStopsNodesThatHaveFinished) {
   Start();
   Finished(0);
   Finished(1);
   EXPECT_EQ(Failed(2, 5, 1).size(), 3u);
 }
 
-TEST_F(CoordinatorTest, AVanishedAgentIsTheCauseAndNobodyWaitsForIt) {
+TEST_F(CoordinatorTest, DisconnectedAgentIsCauseAndNotAwaited) {
   Start();
   const std::vector<Outgoing> out = coordinator_->OnDisconnect(2, now_);
   ASSERT_EQ(out.size(), 2u);
@@ -205,7 +205,7 @@ TEST_F(CoordinatorTest, AVanishedAgentIsTheCauseAndNobodyWaitsForIt) {
   EXPECT_EQ(closed[0].message.completed().missing_nodes(0), 1u);
 }
 
-TEST_F(CoordinatorTest, AnAgentLostBeforeItIsEmptySpoilsSuccess) {
+TEST_F(CoordinatorTest, DisconnectBeforeTeardownFailsTheJob) {
   Start();
   for (uint32_t node = 0; node < 3; ++node) Finished(node);
   TornDown(0);
@@ -216,14 +216,14 @@ TEST_F(CoordinatorTest, AnAgentLostBeforeItIsEmptySpoilsSuccess) {
   EXPECT_EQ(closed[0].message.completed().cause().kind(), pb::Cause::NODE_LOST);
 }
 
-TEST_F(CoordinatorTest, AnAgentThatLeavesAfterTheEndIsNotLost) {
+TEST_F(CoordinatorTest, DisconnectAfterTheEndIsNotALoss) {
   Start();
   for (uint32_t node = 0; node < 3; ++node) Finished(node);
   for (uint32_t node = 0; node < 3; ++node) TornDown(node);
   EXPECT_TRUE(coordinator_->OnDisconnect(1, now_).empty());
 }
 
-TEST_F(CoordinatorTest, AFrontEndThatAllNodesMissIsDead) {
+TEST_F(CoordinatorTest, ReportsLostFrontEndIfAllConnectionsBroke) {
   Start();
   EXPECT_TRUE(FrontEndBreaksOff(1).empty());
   EXPECT_TRUE(FrontEndBreaksOff(2).empty());
@@ -233,7 +233,7 @@ TEST_F(CoordinatorTest, AFrontEndThatAllNodesMissIsDead) {
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning) << "each node says what becomes of it";
 }
 
-TEST_F(CoordinatorTest, AFrontEndThatOneNodeHasIsAlive) {
+TEST_F(CoordinatorTest, FrontEndIsAliveWithOneConnection) {
   Start();
   FrontEndBreaksOff(0);
   FrontEndBreaksOff(1);
@@ -256,7 +256,7 @@ TEST_F(CoordinatorTest, ReportsReconnectedNodesInOneNotice) {
   EXPECT_TRUE(coordinator_->OnTick(now_).empty());
 }
 
-TEST_F(CoordinatorTest, WhoIsLostIsNotAskedAboutItsFrontEnd) {
+TEST_F(CoordinatorTest, IgnoresLostNodesForFrontEndLoss) {
   CoordinatorOptions options = NodesOf({"node1", "node2", "node3"});
   options.policy.set_max_restarts(3);
   options.policy.set_min_nodes(2);
@@ -267,7 +267,7 @@ TEST_F(CoordinatorTest, WhoIsLostIsNotAskedAboutItsFrontEnd) {
   EXPECT_TRUE(To(1, FrontEndBreaksOff(1), Case::kNoFrontEnd).has_no_front_end());
 }
 
-TEST_F(CoordinatorTest, SilenceIsDeathButAHeartbeatIsEnoughToLive) {
+TEST_F(CoordinatorTest, LosesSilentNodeButNotOneWithHeartbeats) {
   Start();
   for (int second = 0; second < 5; ++second) {
     Pass(1'000);
@@ -290,7 +290,7 @@ TEST_F(CoordinatorTest, SilenceIsDeathButAHeartbeatIsEnoughToLive) {
   EXPECT_EQ(out[0].session, 1u);
 }
 
-TEST_F(CoordinatorTest, AMachineThatStoodStillBlamesNobody) {
+TEST_F(CoordinatorTest, LosesNoNodeAfterOwnStall) {
   Start();
   Pass(3'600'000);
   EXPECT_TRUE(coordinator_->OnTick(now_).empty());
@@ -314,7 +314,7 @@ TEST_F(CoordinatorTest, JoiningHasADeadline) {
   EXPECT_THAT(out[0].message.stop().cause().message(), HasSubstr("node2 did not join"));
 }
 
-TEST_F(CoordinatorTest, TheTeardownBarrierHasADeadlineThatLeavesNodesTheirOwn) {
+TEST_F(CoordinatorTest, TeardownDeadlineExceedsTheNodesOwn) {
   Start();
   Failed(0, 0, 1);
   TornDown(0);
@@ -338,7 +338,7 @@ TEST_F(CoordinatorTest, TheTeardownBarrierHasADeadlineThatLeavesNodesTheirOwn) {
   EXPECT_EQ(closed[0].message.completed().missing_nodes_size(), 2);
 }
 
-TEST_F(CoordinatorTest, RefusesWhoDoesNotBelong) {
+TEST_F(CoordinatorTest, RefusesInvalidJoins) {
   pb::AgentMessage other_job = From(0);
   other_job.set_job_id("another");
   other_job.mutable_join()->set_slots(2);
@@ -371,18 +371,18 @@ TEST_F(CoordinatorTest, RefusesWhoDoesNotBelong) {
             "the rendezvous refused node1: it has joined already");
 }
 
-TEST_F(CoordinatorTest, MessagesOfAnotherAttemptAreVoid) {
+TEST_F(CoordinatorTest, IgnoresMessagesOfAnotherAttempt) {
   Start();
   pb::AgentMessage old = From(0);
   old.set_attempt(0);
   old.mutable_finished();
   coordinator_->OnMessage(1, old, now_);
   Finished(1);
-  EXPECT_TRUE(Finished(2).empty());  // node1's word of attempt 0 did not count
+  EXPECT_TRUE(Finished(2).empty());  // node1's message about attempt 0 did not count
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
 }
 
-TEST_F(CoordinatorTest, AStopBeforeTheStartEndsTheJob) {
+TEST_F(CoordinatorTest, StopBeforeTheStartEndsTheJob) {
   Join(0);
   pb::AgentMessage stop = From(0);
   *stop.mutable_stop()->mutable_cause() =

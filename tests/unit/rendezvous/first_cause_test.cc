@@ -36,15 +36,15 @@ pb::WorkerFailed Failed(uint32_t node, int rank, int age_ms, int rtt_ms, bool vi
   return failed;
 }
 
-TEST(FirstCauseTest, OneFailureIsTheCause) {
+TEST(FirstCauseTest, SingleFailureIsTheCause) {
   const FirstCause first = ChooseFirstCause({ReportOf(Failed(1, 3, 0, 10), 1, At(0))});
   EXPECT_EQ(first.cause.rank(), 3);
   EXPECT_THAT(first.victims, IsEmpty());
   EXPECT_EQ(first.reason, "nothing else failed");
 }
 
-TEST(FirstCauseTest, WhatHappenedFirstWinsThoughItIsReportedLast) {
-  // Rank 3's agent took 500 ms to tell.
+TEST(FirstCauseTest, PrefersEarlierFailureReportedLater) {
+  // Rank 3's agent sent its report after 500 ms.
   const FirstCause first = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 10), 0, At(1000)), ReportOf(Failed(1, 3, 500, 10), 1, At(1100))});
   EXPECT_EQ(first.cause.rank(), 3);
@@ -83,7 +83,7 @@ TEST(FirstCauseTest, TimeoutExplainsConnectionsThatEndedBecauseOfIt) {
   EXPECT_THAT(first.victims, ElementsAre(2));
 }
 
-TEST(FirstCauseTest, RunningRanksAreOfInterestAfterTimeoutsAlone) {
+TEST(FirstCauseTest, RunningRanksMatterAfterTimeoutsOnly) {
   EXPECT_TRUE(AreRunningRanksOfInterest(
       {Victim(0, pb::Cause::LATE, 1000), Victim(1, pb::Cause::GONE, 1000)}));
   EXPECT_TRUE(AreRunningRanksOfInterest({Victim(0, pb::Cause::UNREACHABLE, 1000)}));
@@ -92,18 +92,18 @@ TEST(FirstCauseTest, RunningRanksAreOfInterestAfterTimeoutsAlone) {
       {Victim(0, pb::Cause::LATE, 1000), ReportOf(Failed(1, 1, 0, 10), 1, At(1000))}));
 }
 
-TEST(FirstCauseTest, WithoutAnOrderTheFirstReportWins) {
+TEST(FirstCauseTest, PrefersFirstReportIfOrderIsUnknown) {
   const FirstCause first = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 200), 0, At(1000)), ReportOf(Failed(1, 3, 150, 200), 1, At(1100))});
   EXPECT_EQ(first.cause.rank(), 0);
   EXPECT_THAT(first.reason, HasSubstr("rank 0 was reported first"));
-  // An unknown round trip orders nothing within a second.
+  // With an unknown round trip, reports within a second have no known order.
   const FirstCause unknown = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 0), 0, At(1000)), ReportOf(Failed(1, 3, 500, 0), 1, At(1100))});
   EXPECT_EQ(unknown.cause.rank(), 0);
 }
 
-TEST(FirstCauseTest, AVictimIsNotTheCauseOfWhatWasReportedAfterIt) {
+TEST(FirstCauseTest, PrefersLaterFailureOverEarlierVictims) {
   const FirstCause first =
       ChooseFirstCause({ReportOf(Failed(0, 1, 0, 10, /*victim=*/true), 0, At(0)),
                         ReportOf(Failed(0, 0, 0, 10, /*victim=*/true), 0, At(1)),
@@ -113,7 +113,7 @@ TEST(FirstCauseTest, AVictimIsNotTheCauseOfWhatWasReportedAfterIt) {
   EXPECT_EQ(first.reason, "the others look like its victims");
 }
 
-TEST(FirstCauseTest, AmongVictimsAloneTheFirstIsTheCause) {
+TEST(FirstCauseTest, PrefersEarliestAmongVictimsOnly) {
   const FirstCause first =
       ChooseFirstCause({ReportOf(Failed(0, 1, 0, 10, /*victim=*/true), 0, At(100)),
                         ReportOf(Failed(1, 2, 90, 10, /*victim=*/true), 1, At(110))});
@@ -122,7 +122,7 @@ TEST(FirstCauseTest, AmongVictimsAloneTheFirstIsTheCause) {
   EXPECT_THAT(first.reason, HasSubstr("all look like victims"));
 }
 
-TEST(FirstCauseTest, TheLossOfANodeExplainsTheVictimsThatWereReportedBeforeIt) {
+TEST(FirstCauseTest, LostNodeExplainsVictimsReportedEarlier) {
   const FirstCause first =
       ChooseFirstCause({ReportOf(Failed(0, 0, 0, 10, /*victim=*/true), 0, At(1200)),
                         ReportSince(Lost(1), 1, At(1000), At(7000))});
@@ -130,29 +130,29 @@ TEST(FirstCauseTest, TheLossOfANodeExplainsTheVictimsThatWereReportedBeforeIt) {
   EXPECT_THAT(first.victims, ElementsAre(0u));
 }
 
-TEST(FirstCauseTest, AFailureBeforeANodeWasLastHeardIsNotItsDoing) {
-  // The node was lost while the job was being stopped for rank 0.
+TEST(FirstCauseTest, UsesTimeANodeWasLastSeen) {
+  // The node was lost while the job was being stopped because of rank 0.
   const FirstCause first = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 10), 0, At(500)), ReportSince(Lost(1), 1, At(1000), At(7000))});
   EXPECT_EQ(first.cause.rank(), 0);
   EXPECT_EQ(first.reason, "rank 0 came before the others");
-  // And the other way round: a rank that fails long after is none that failed first.
+  // Conversely, a rank that fails long after the loss was not the first.
   const FirstCause lost = ChooseFirstCause(
       {ReportSince(Lost(1), 1, At(1000), At(1010)), ReportOf(Failed(0, 0, 0, 10), 0, At(1500))});
   EXPECT_EQ(lost.cause.kind(), pb::Cause::NODE_LOST);
 }
 
-TEST(FirstCauseTest, TheOrderInWhichANodeReportsCounts) {
-  // Nothing orders rank 0 and rank 3, but node 1 told of rank 2 before rank 3, and rank 0 was
-  // before rank 2.
+TEST(FirstCauseTest, UsesTheOrderOfANodesReports) {
+  // Rank 0 and rank 3 have no known order, but node 1 reported rank 2 before rank 3, and rank 0
+  // failed before rank 2.
   const FirstCause first = ChooseFirstCause({ReportOf(Failed(1, 2, 0, 10), 1, At(500)),
                                              ReportOf(Failed(1, 3, 0, 900), 1, At(501)),
                                              ReportOf(Failed(0, 0, 500, 10), 0, At(600))});
   EXPECT_EQ(first.cause.rank(), 0);
 }
 
-// Failures at random times on nodes whose messages take random times and come in any order.
-TEST(FirstCauseTest, WhateverTheDelaysAnOrderThatCanBeKnownIsKept) {
+// Failures at random times on nodes whose messages are delayed randomly and arrive in any order.
+TEST(FirstCauseTest, NeverContradictsAKnownOrder) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE("DSLAUNCH_TEST_SEED=" + std::to_string(seed));
   Random random(seed);
@@ -170,7 +170,7 @@ TEST(FirstCauseTest, WhateverTheDelaysAnOrderThatCanBeKnownIsKept) {
       const auto node = static_cast<uint32_t>(rank);  // no order within a node here
       const int64_t at = random.Between(10'000, 10'000 + spread);
       const int64_t rtt = random.Between(1, 300);
-      if (random.OneIn(5)) {  // a node that falls silent
+      if (random.OneIn(5)) {  // a node that becomes silent
         const int64_t noticed = at + random.Between(0, 6'000);
         failures.push_back(
             {at, noticed,
@@ -183,7 +183,7 @@ TEST(FirstCauseTest, WhateverTheDelaysAnOrderThatCanBeKnownIsKept) {
              ReportOf(Failed(node, rank, age, static_cast<int>(rtt)), node, At(arrival))});
       }
     }
-    // Anyone who fell after the truly first may look like a victim of it.
+    // Any rank that failed after the true first cause may look like its victim.
     const auto truth = std::min_element(failures.begin(), failures.end(),
                                         [](auto& a, auto& b) { return a.at < b.at; });
     const uint32_t true_node = truth->report.node;
@@ -212,7 +212,7 @@ TEST(FirstCauseTest, WhateverTheDelaysAnOrderThatCanBeKnownIsKept) {
       ASSERT_GE(report.latest, chosen->earliest) << "history " << history << ": one was before it";
     }
   }
-  EXPECT_GT(ordered, 1'000);  // else the histories show nothing
+  EXPECT_GT(ordered, 1'000);  // otherwise the test would show nothing
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 Clock::time_point At(int seconds) { return Clock::time_point(milliseconds(1000 * seconds)); }
 
-// All made their last step at second 0, and take 1 s for one.
+// Returns ranks that made their last step at second 0 and need 1 s for a step.
 std::vector<RankSteps> Ranks(const std::vector<uint64_t>& steps) {
   std::vector<RankSteps> ranks;
   for (const uint64_t step : steps) {
@@ -31,7 +31,7 @@ HangDecision Decide(int at_second, const std::vector<RankSteps>& ranks) {
   return DecideHang(At(at_second), ranks, {milliseconds(60'000)});
 }
 
-TEST(HangTest, TheRankThatIsBehindIsNamed) {
+TEST(HangTest, NamesTheRankThatIsBehind) {
   EXPECT_EQ(Decide(59, Ranks({8, 7, 8})).kind, Kind::kNone);
   const HangDecision decision = Decide(60, Ranks({8, 7, 8}));
   EXPECT_EQ(decision.kind, Kind::kHang);
@@ -40,32 +40,32 @@ TEST(HangTest, TheRankThatIsBehindIsNamed) {
             "no rank made a step for 60 s: rank 1 is stuck at step 7, others are at step 8");
 }
 
-TEST(HangTest, WhenAllWaitAtOneStepItMayBeAnyOfThem) {
+TEST(HangTest, NamesAllRanksIfAllWaitAtOneStep) {
   const HangDecision decision = Decide(61, Ranks({8, 8, 8}));
   EXPECT_EQ(decision.kind, Kind::kHang);
   EXPECT_THAT(decision.ranks, ElementsAre(0u, 1u, 2u));
   EXPECT_THAT(decision.reason, HasSubstr("all wait at step 8"));
 }
 
-TEST(HangTest, SlowStepsTakeFiveTimesTheirTime) {
+TEST(HangTest, WaitsForFiveUsualSteps) {
   std::vector<RankSteps> ranks = Ranks({8, 7});
   for (RankSteps& rank : ranks) rank.median_step = microseconds(30'000'000);
   EXPECT_EQ(Decide(149, ranks).kind, Kind::kNone);
   EXPECT_EQ(Decide(150, ranks).kind, Kind::kHang);
 }
 
-TEST(HangTest, WhileOneMakesStepsNothingHangs) {
+TEST(HangTest, ReportsNoHangWhileOneRankMakesSteps) {
   std::vector<RankSteps> ranks = Ranks({8, 7});
   ranks[0].step_at = At(90);
   EXPECT_EQ(Decide(100, ranks).kind, Kind::kNone);
 }
 
-TEST(HangTest, BeforeTheFirstStepNothingHangs) {
+TEST(HangTest, ReportsNoHangBeforeTheFirstStep) {
   EXPECT_EQ(Decide(1000, {}).kind, Kind::kNone);
   EXPECT_EQ(Decide(1000, Ranks({0, 0})).kind, Kind::kNone);
 }
 
-TEST(HangTest, ARankThatEndedHangsNot) {
+TEST(HangTest, IgnoresRanksThatHaveExited) {
   std::vector<RankSteps> ranks = Ranks({3, 8, 8});
   ranks[0].ended = true;
   ranks[1].step_at = ranks[2].step_at = At(90);
@@ -75,7 +75,7 @@ TEST(HangTest, ARankThatEndedHangsNot) {
   EXPECT_EQ(Decide(1000, ranks).kind, Kind::kNone);
 }
 
-TEST(HangTest, AStragglerIsFoundByItsOwnWorkThoughAllStepsTakeAsLong) {
+TEST(HangTest, FindsStragglerByItsComputingTime) {
   std::vector<RankSteps> ranks = Ranks({20, 20, 20, 20});
   for (RankSteps& rank : ranks) rank.median_compute = microseconds(100'000);
   ranks[2].median_compute = microseconds(149'999);
@@ -89,15 +89,16 @@ TEST(HangTest, AStragglerIsFoundByItsOwnWorkThoughAllStepsTakeAsLong) {
       "rank 2 is slow: 150.0 ms of its own work in a step, the median of all ranks is 100.0 ms");
 }
 
-TEST(HangTest, TheSlowerOfTwoIsAStragglerByItsStepTime) {
+TEST(HangTest, FindsSlowerOfTwoByItsStepTime) {
   std::vector<RankSteps> ranks = Ranks({20, 20});
   ranks[1].median_step = microseconds(1'600'000);
-  ranks[0].median_compute = microseconds(1);  // not comparable: the other does not say it
+  ranks[0].median_compute =
+      microseconds(1);  // not comparable, because the other rank does not report it
   EXPECT_THAT(Decide(1, ranks).ranks, ElementsAre(1u));
   EXPECT_THAT(Decide(1, ranks).reason, HasSubstr("1600.0 ms for a step"));
 }
 
-TEST(HangTest, AStragglerIsToldOnceAndAgainWhenTwiceAsSlow) {
+TEST(HangTest, ReportsStragglerAgainOnlyWhenTwiceAsSlow) {
   std::vector<RankSteps> ranks = Ranks({20, 20});
   ranks[1].median_step = microseconds(1'600'000);
   ranks[1].reported_slow = Decide(1, ranks).slowness;
@@ -107,7 +108,7 @@ TEST(HangTest, AStragglerIsToldOnceAndAgainWhenTwiceAsSlow) {
 }
 
 // A first run on a laptop: more ranks than cores, and steps of some milliseconds.
-TEST(HangTest, WhatTheSchedulerDoesIsNoStraggler) {
+TEST(HangTest, IgnoresShortStepsAndSharedCores) {
   std::vector<RankSteps> ranks = Ranks({20, 20, 20, 20});
   for (RankSteps& rank : ranks) rank.median_compute = microseconds(5'000);
   ranks[2].median_compute = microseconds(19'999);
@@ -119,7 +120,7 @@ TEST(HangTest, WhatTheSchedulerDoesIsNoStraggler) {
   EXPECT_EQ(Decide(1, ranks).kind, Kind::kNone);
 }
 
-TEST(HangTest, TenStepsAreNeededToJudge) {
+TEST(HangTest, NeedsTenStepsToFindAStraggler) {
   std::vector<RankSteps> ranks = Ranks({20, 20});
   ranks[1].median_step = microseconds(9'000'000);
   ranks[1].steps_made = 9;

@@ -18,14 +18,14 @@ pb::Join Join(const std::string& address, const std::string& reached_at) {
   return join;
 }
 
-TEST(JoinAddressesTest, TheConnectionsOwnAreTaken) {
+TEST(JoinAddressesTest, KeepsCorrectAddresses) {
   pb::Join join = Join("10.0.0.2", "10.0.0.1");
   EXPECT_THAT(CorrectAddresses(join, kNode, ""), IsEmpty());
   EXPECT_EQ(join.address(), "10.0.0.2");
   EXPECT_EQ(join.reached_at(), "10.0.0.1");
 }
 
-TEST(JoinAddressesTest, WhatANodeClaimsIsNotMadeMasterAddr) {
+TEST(JoinAddressesTest, ReplacesFalseClaimsByConnectionsAddresses) {
   for (const char* claim : {"6.6.6.6", "127.0.0.1", "", "evil.example", "10.0.0.1 -x"}) {
     pb::Join join = Join(claim, "10.0.0.1");
     EXPECT_THAT(
@@ -41,13 +41,13 @@ TEST(JoinAddressesTest, WhatANodeClaimsIsNotMadeMasterAddr) {
   }
 }
 
-TEST(JoinAddressesTest, BehindATranslatorItIsReachedByTheAddressThatItsUserGave) {
+TEST(JoinAddressesTest, KeepsAdvertisedAddress) {
   pb::Join join = Join("10.0.0.2", "192.0.2.7");
   EXPECT_THAT(CorrectAddresses(join, kNode, "192.0.2.7"), IsEmpty());
   EXPECT_EQ(join.reached_at(), "192.0.2.7");
 }
 
-TEST(JoinAddressesTest, TheAgentOfThisProcessHasNone) {
+TEST(JoinAddressesTest, KeepsEmptyAddressesOfOwnAgent) {
   pb::Join join;
   EXPECT_THAT(CorrectAddresses(join, {.index = 0}, ""), IsEmpty());
   EXPECT_EQ(join.address(), "");

@@ -13,13 +13,13 @@ using Time = Majority::Time;
 
 Time At(int64_t ms) { return Time(milliseconds(ms)); }
 
-TEST(MajorityTest, ItIsMoreThanHalf) {
+TEST(MajorityTest, MajorityIsMoreThanHalf) {
   EXPECT_EQ(MajorityOf(3), 2);
   EXPECT_EQ(MajorityOf(4), 3);
   EXPECT_EQ(MajorityOf(5), 3);
 }
 
-TEST(MajorityTest, ItWasThereWhenTheLastOfSoManyWas) {
+TEST(MajorityTest, SinceIsTheTimeOfTheSlowestNeededVoter) {
   Majority majority({0, 1, 2, 3, 4}, 5, 3);
   majority.OnHeard(0, At(10), At(50));
   majority.OnHeard(1, At(20), At(50));
@@ -29,12 +29,12 @@ TEST(MajorityTest, ItWasThereWhenTheLastOfSoManyWas) {
   majority.OnTick();
   EXPECT_EQ(majority.Since(), At(5));
   majority.OnHeard(2, At(30), At(50));
-  majority.OnHeard(2, At(1), At(50));  // late on its way
+  majority.OnHeard(2, At(1), At(50));  // an old time that arrives late
   majority.OnTick();
   EXPECT_EQ(majority.Since(), At(10));
 }
 
-TEST(MajorityTest, WhoIsNoVoterOrSpeaksOfTheFutureDoesNotCount) {
+TEST(MajorityTest, IgnoresNonVotersAndFutureTimes) {
   Majority majority({0, 1, 2}, 5, 2);
   majority.OnHeard(3, At(10), At(50));
   majority.OnHeard(4, At(10), At(50));
@@ -45,7 +45,7 @@ TEST(MajorityTest, WhoIsNoVoterOrSpeaksOfTheFutureDoesNotCount) {
   EXPECT_FALSE(majority.Since());
 }
 
-// A rendezvous that was elected by three nodes, of which it hosts itself on the second.
+// A rendezvous elected by three nodes and hosted by the second of them.
 class ElectedTest : public CoordinatorFixture {
  protected:
   ElectedTest() : CoordinatorFixture(Options()) { Pass(1'000); }
@@ -65,7 +65,7 @@ class ElectedTest : public CoordinatorFixture {
     options.majority = 2;
     return options;
   }
-  // Says that it has heard the rendezvous' clock; what it is answered.
+  // Sends a heartbeat with the rendezvous' clock that the node received; returns the reply.
   pb::Heartbeat Beat(uint32_t node, uint64_t heard_us) {
     coordinator_->SetBootTime(At(now_.time_since_epoch() / milliseconds(1)));
     pb::AgentMessage message = From(node);
@@ -85,8 +85,8 @@ class ElectedTest : public CoordinatorFixture {
     return false;
   }
 
-  // Nodes 1 and 2 join, and both have heard this rendezvous. Returns the time that they heard of
-  // it.
+  // Makes nodes 1 and 2 join and confirm a heartbeat. Returns the rendezvous' clock that they
+  // received.
   uint64_t HearMajority() {
     Join(1);
     Join(2);
@@ -97,7 +97,7 @@ class ElectedTest : public CoordinatorFixture {
   }
 };
 
-TEST_F(ElectedTest, AnAttemptBeginsOnceAMajorityHearsTheRendezvous) {
+TEST_F(ElectedTest, StartsAttemptOnceAMajorityConfirms) {
   EXPECT_FALSE(Assigns(Join(1)));
   EXPECT_FALSE(Assigns(Join(2)));
   EXPECT_FALSE(Assigns(Tick()));
@@ -111,7 +111,7 @@ TEST_F(ElectedTest, AnAttemptBeginsOnceAMajorityHearsTheRendezvous) {
   EXPECT_EQ(Beat(2, first_us).majority_age_us(), 1'000'000);
 }
 
-TEST_F(ElectedTest, EachNodeIsToldWhereTheOthersAre) {
+TEST_F(ElectedTest, SendsPeersToEachNode) {
   HearMajority();
   int told = 0;
   for (const Outgoing& one : Tick()) told += one.message.has_peers();
@@ -160,7 +160,7 @@ TEST_F(ElectedTest, ReportsNoSuccessLongAfterTheStartWithoutAMajority) {
   EXPECT_EQ(coordinator_->phase(), Coordinator::Phase::kRunning);
 }
 
-TEST_F(ElectedTest, ARendezvousWithoutAMajorityEndsItsNodesInTheEnd) {
+TEST_F(ElectedTest, EndsItsNodesWithoutAMajority) {
   Join(1);
   now_ += milliseconds(28'000);
   Beat(1, 1);

@@ -28,7 +28,7 @@ Member Joined(uint32_t index, const std::string& identity) {
 
 Clock::time_point At(int ms) { return Clock::time_point(milliseconds(ms)); }
 
-TEST(QuorumTest, WaitsForTheMissingAndNamesThem) {
+TEST(QuorumTest, WaitsForMissingNodesAndNamesThem) {
   const QuorumDecision decision = DecideQuorum(At(0), {Joined(0, "a")}, TwoNodes());
   EXPECT_EQ(decision.verdict, Verdict::kWait);
   EXPECT_EQ(decision.reason, "waiting for node2");
@@ -39,7 +39,7 @@ TEST(QuorumTest, FormsWithAllNodesEvenAtTheDeadline) {
             Verdict::kForm);
 }
 
-TEST(QuorumTest, TimesOutNamingWhoIsMissing) {
+TEST(QuorumTest, TimesOutNamingMissingNodes) {
   EXPECT_EQ(DecideQuorum(At(999), {Joined(0, "a")}, TwoNodes()).verdict, Verdict::kWait);
   const QuorumDecision decision = DecideQuorum(At(1000), {Joined(0, "a")}, TwoNodes());
   EXPECT_EQ(decision.verdict, Verdict::kFail);
@@ -50,7 +50,7 @@ TEST(QuorumTest, TimesOutNamingWhoIsMissing) {
       << decision.cause.message();
 }
 
-TEST(QuorumTest, OneMachineUnderTwoNamesIsAnErrorNamingBoth) {
+TEST(QuorumTest, RejectsOneMachineUnderTwoNames) {
   const QuorumDecision decision =
       DecideQuorum(At(0), {Joined(0, "same"), Joined(1, "same")}, TwoNodes());
   EXPECT_EQ(decision.verdict, Verdict::kFail);
@@ -59,7 +59,7 @@ TEST(QuorumTest, OneMachineUnderTwoNamesIsAnErrorNamingBoth) {
             std::string::npos);
 }
 
-TEST(QuorumTest, TheLocalLauncherMayHaveOneMachineTwice) {
+TEST(QuorumTest, AllowsSharedMachineOnRequest) {
   QuorumOptions options = TwoNodes();
   options.may_share_machine = true;
   EXPECT_EQ(DecideQuorum(At(0), {Joined(0, "same"), Joined(1, "same")}, options).verdict,
@@ -95,22 +95,22 @@ std::vector<uint32_t> Picked(const std::vector<uint32_t>& joined, const QuorumOp
   return indexes;
 }
 
-TEST(PickTest, SparesStandInForNodesThatAreMissing) {
+TEST(PickTest, SparesReplaceMissingNodes) {
   EXPECT_THAT(Picked({4, 3, 2, 1, 0}, Elastic()), ElementsAre(0, 1, 2));
   EXPECT_THAT(Picked({0, 2, 3, 4}, Elastic()), ElementsAre(0, 2, 3));
   EXPECT_THAT(Picked({4, 2}, Elastic()), ElementsAre(2, 4));
 }
 
-TEST(PickTest, NoMoreNodesThanMayRun) {
+TEST(PickTest, PicksAtMostMaxNodesAndRegularNodes) {
   QuorumOptions options = Elastic();
   options.max_nodes = 2;
   EXPECT_THAT(Picked({0, 1, 2, 3}, options), ElementsAre(0, 1));
-  // A spare is none of the nodes that a job is started with, however many may run.
+  // A spare does not add to the regular nodes of a job, however many may run.
   options.max_nodes = 5;
   EXPECT_THAT(Picked({0, 1, 2, 3, 4}, options), ElementsAre(0, 1, 2));
 }
 
-TEST(PickTest, NodesSetAsideAreTheLastResort) {
+TEST(PickTest, UsesNodesSetAsideAsLastResort) {
   QuorumOptions options = Elastic();
   options.set_aside = {0};
   EXPECT_THAT(Picked({0, 1, 2, 3}, options), ElementsAre(1, 2, 3));
@@ -120,7 +120,7 @@ TEST(PickTest, NodesSetAsideAreTheLastResort) {
   EXPECT_THAT(decision.reason, HasSubstr("node0 too, though it failed often"));
 }
 
-TEST(QuorumTest, ASpareIsWaitedForOnlyWhenItIsNeeded) {
+TEST(QuorumTest, WaitsForSparesOnlyWhenNeeded) {
   QuorumOptions options = Elastic();
   EXPECT_EQ(DecideQuorum(At(0), Members({0, 1, 2}), options).verdict, Verdict::kForm);
   options.absent = {1};
@@ -130,7 +130,7 @@ TEST(QuorumTest, ASpareIsWaitedForOnlyWhenItIsNeeded) {
   EXPECT_EQ(DecideQuorum(At(0), Members({0, 2}), options).reason, "waiting for node3, node4");
 }
 
-TEST(QuorumTest, AtTheDeadlineEnoughNodesAreEnough) {
+TEST(QuorumTest, FormsWithEnoughNodesAtTheDeadline) {
   EXPECT_EQ(DecideQuorum(At(999), Members({0, 2}), Elastic()).verdict, Verdict::kWait);
   const QuorumDecision decision = DecideQuorum(At(1000), Members({0, 2}), Elastic());
   EXPECT_EQ(decision.verdict, Verdict::kForm);
@@ -149,7 +149,7 @@ TEST(QuorumTest, TooFewNodesWaitForAnother) {
   EXPECT_EQ(fail.reason, "only 1 of at least 2 nodes are available, and no other joined in time");
 }
 
-TEST(RanksTest, WithoutTheRendezvousNodeTheMasterIsWhereItCameFrom) {
+TEST(RanksTest, MasterIsAddressOfFirstNodesConnection) {
   const RankAssignment assigned = AssignRanks({{2, 1, "c", "10.0.0.1", 29502, "10.0.0.4"},
                                                {1, 1, "b", "10.0.0.1", 29501, "10.0.0.2", 4711}});
   EXPECT_EQ(assigned.master_addr, "10.0.0.2");
@@ -157,7 +157,7 @@ TEST(RanksTest, WithoutTheRendezvousNodeTheMasterIsWhereItCameFrom) {
   EXPECT_EQ(assigned.link_port, 4711u);
 }
 
-TEST(RanksTest, FollowHostfileOrderWhateverTheOrderOfJoining) {
+TEST(RanksTest, RanksFollowHostfileOrder) {
   const RankAssignment assigned = AssignRanks({{2, 1, "c", "10.0.0.7", 0, "10.0.0.4"},
                                                {0, 3, "a", "", 29500, ""},
                                                {1, 2, "b", "10.0.0.1", 0, "10.0.0.2"}});
@@ -179,7 +179,7 @@ TEST(RanksTest, FollowHostfileOrderWhateverTheOrderOfJoining) {
   EXPECT_EQ(assigned.master_addr, "10.0.0.1");  // as the first other node reaches it
 }
 
-TEST(RanksTest, CountsRanksOfEachRoleByThemselves) {
+TEST(RanksTest, NumbersRanksOfEachRoleSeparately) {
   std::vector<Member> members = {Joined(0, "a"), Joined(1, "b"), Joined(2, "c")};
   members[0].role = members[2].role = "trainer";
   members[1].role = "reader";
@@ -192,7 +192,7 @@ TEST(RanksTest, CountsRanksOfEachRoleByThemselves) {
   }
 }
 
-TEST(RanksTest, AloneTheMasterIsLoopback) {
+TEST(RanksTest, MasterOfASingleNodeIsLoopback) {
   EXPECT_EQ(AssignRanks({{0, 4, "a", "", 1234, ""}}).master_addr, "127.0.0.1");
 }
 

@@ -33,7 +33,7 @@ pb::Policy Restarts(uint32_t max) {
   return policy;
 }
 
-// Attempts that ended one second apart, each because of node 1.
+// Returns attempts that ended one second apart, each because of node 1.
 std::vector<EndedAttempt> Attempts(const std::vector<std::optional<uint64_t>>& best_steps) {
   std::vector<EndedAttempt> ended;
   for (const auto& step : best_steps)
@@ -45,13 +45,13 @@ RestartDecision Decide(const std::vector<EndedAttempt>& ended, const pb::Policy&
   return DecideRestart(ended.back().at, ended.back().cause, ended, policy, Nodes());
 }
 
-TEST(RestartPolicyTest, TheDefaultIsNoRestart) {
+TEST(RestartPolicyTest, DoesNotRestartByDefault) {
   const RestartDecision decision = Decide(Attempts({{}}), pb::Policy());
   EXPECT_FALSE(decision.restart);
   EXPECT_THAT(decision.reason, HasSubstr("--max_restarts"));
 }
 
-TEST(RestartPolicyTest, AProgramWithoutStepsIsBoundByMaxRestartsAlone) {
+TEST(RestartPolicyTest, OnlyMaxRestartsLimitsProgramWithoutSteps) {
   const pb::Policy policy = Restarts(3);
   const RestartDecision third = Decide(Attempts({{}, {}, {}}), policy);
   EXPECT_TRUE(third.restart);
@@ -85,11 +85,11 @@ TEST(RestartPolicyTest, TwoAttemptsWithoutANewStepAreALoop) {
             "restart loop without a new step: two attempts in a row did not get beyond step 100");
   EXPECT_FALSE(Decide(Attempts({100, {}, {}}), policy).restart);
   EXPECT_TRUE(Decide(Attempts({100, {}, 101, {}}), policy).restart);
-  // Before its first step a program is one that does not report steps.
+  // Before its first step, a program counts as one that reports no steps.
   EXPECT_TRUE(Decide(Attempts({{}, {}, {}, 1, 1}), policy).restart);
 }
 
-TEST(RestartPolicyTest, AnAttemptEndedForAJoiningNodeCostsNothing) {
+TEST(RestartPolicyTest, EndForJoiningNodeCostsNoRestart) {
   std::vector<EndedAttempt> ended = Attempts({100, 100, {}, {}});
   ended[1].cause = pb::Cause();
   ended[2].cause = pb::Cause();
@@ -99,7 +99,7 @@ TEST(RestartPolicyTest, AnAttemptEndedForAJoiningNodeCostsNothing) {
   EXPECT_THAT(decision.reason, HasSubstr("restart 2 of 2"));
 }
 
-TEST(RestartPolicyTest, WhatAnotherTryWouldMeetAgainEndsTheJob) {
+TEST(RestartPolicyTest, DoesNotRestartAfterCausesThatRecur) {
   const struct {
     pb::Cause::Kind kind;
     int exit_code;
@@ -126,7 +126,7 @@ TEST(RestartPolicyTest, WhatAnotherTryWouldMeetAgainEndsTheJob) {
   }
 }
 
-TEST(RestartPolicyTest, WhatMayHaveBeenBadLuckIsTriedAgain) {
+TEST(RestartPolicyTest, RestartsAfterCausesThatMayNotRecur) {
   for (const auto kind : {pb::Cause::WORKER_EXIT, pb::Cause::WORKER_SIGNAL, pb::Cause::NODE_LOST,
                           pb::Cause::HANG, pb::Cause::TIMED_OUT, pb::Cause::START_FAILED}) {
     EndedAttempt attempt{Exit(1, 75), At(0), {}};
@@ -135,7 +135,7 @@ TEST(RestartPolicyTest, WhatMayHaveBeenBadLuckIsTriedAgain) {
   }
 }
 
-TEST(RestartPolicyTest, ANodeThatFailsOftenIsSetAsideUntilItHasCooledDown) {
+TEST(RestartPolicyTest, SetsAsideNodeThatFailsOftenUntilCooldown) {
   pb::Policy policy = Restarts(100);
   policy.set_node_failures(2);
   policy.set_cooldown_ms(60'000);
@@ -148,7 +148,7 @@ TEST(RestartPolicyTest, ANodeThatFailsOftenIsSetAsideUntilItHasCooledDown) {
   EXPECT_THAT(decision.reason, HasSubstr("node2 failed 2 times within 60 s"));
   EXPECT_THAT(NodesSetAside(At(109), ended, policy), ElementsAre(1u));
   EXPECT_THAT(NodesSetAside(At(110), ended, policy), IsEmpty());
-  // Failures that are further apart than the cool-down are not held together.
+  // Failures further apart than the cool-down do not add up.
   ended = {{Exit(1), At(0), {}}, {Exit(1), At(60), {}}};
   EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
 }

@@ -41,7 +41,7 @@ CoordinatorOptions TwoNodes(const std::string& job_id) {
   return options;
 }
 
-// Resets this process's TCP connections to the port, as a firewall does.
+// Resets this process's TCP connections to the port, like a firewall.
 void ResetConnectionsTo(int port) {
   constexpr int kMostDescriptors = 1024;
   for (int fd = 3; fd < kMostDescriptors; ++fd) {
@@ -78,7 +78,7 @@ class Agent {
     message.mutable_join()->set_reached_at(claimed);
     Send(std::move(message));
   }
-  // The next message; empty when none comes or the stream has ended.
+  // Returns the next message, or an empty one if none arrives or the stream has ended.
   pb::RendezvousMessage Next() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kWait, [this] { return !messages_.empty() || ended_; });
@@ -128,7 +128,7 @@ class ServerTest : public ::testing::Test {
     EXPECT_TRUE(server.ok());
     return *std::move(server);
   }
-  // As node 1.
+  // Connects as node 1.
   Result<RendezvousRoute> Find(CertificateAuthority& authority,
                                const std::vector<std::string>& endpoints,
                                milliseconds limit = kWait) {
@@ -150,7 +150,7 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<RendezvousServer> server_;
 };
 
-TEST_F(ServerTest, AJobFromJoinToTeardown) {
+TEST_F(ServerTest, RunsAJobFromJoinToTeardown) {
   Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
   ASSERT_TRUE(route.ok()) << route.error().message;
   EXPECT_EQ(route->address, "127.0.0.1");
@@ -178,7 +178,7 @@ TEST_F(ServerTest, AJobFromJoinToTeardown) {
   EXPECT_TRUE(second.Ends());
 }
 
-TEST_F(ServerTest, AnAgentThatDisappearsStopsTheOthers) {
+TEST_F(ServerTest, DisconnectedAgentStopsTheOthers) {
   Agent first(server_->InProcessChannel(), "job", 0);
   {
     Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
@@ -192,7 +192,7 @@ TEST_F(ServerTest, AnAgentThatDisappearsStopsTheOthers) {
   EXPECT_EQ(first.Next().stop().cause().kind(), pb::Cause::NODE_LOST);
 }
 
-TEST_F(ServerTest, ASilentAgentIsRefusedAndMayJoinAnew) {
+TEST_F(ServerTest, SilentAgentIsRefusedAndMayRejoin) {
   CoordinatorOptions options = TwoNodes("job");
   options.timeouts.set_dead_ms(1'000);
   options.policy.set_max_restarts(1);
@@ -230,7 +230,7 @@ TEST_F(ServerTest, ASilentAgentIsRefusedAndMayJoinAnew) {
   EXPECT_EQ(message.attempt(), 2u);
 }
 
-TEST_F(ServerTest, AnotherJobsAgentIsNotLetInAndHearsWhy) {
+TEST_F(ServerTest, RefusesAgentOfAnotherJobWithReason) {
   CertificateAuthority other = *CertificateAuthority::Create("job");  // same name, other keys
   const Result<RendezvousRoute> route = Find(other, server_->endpoints(), milliseconds(500));
   ASSERT_FALSE(route.ok());
@@ -239,7 +239,7 @@ TEST_F(ServerTest, AnotherJobsAgentIsNotLetInAndHearsWhy) {
               HasSubstr(server_->endpoints()[0] + " (its certificate is not from this job"));
 }
 
-TEST_F(ServerTest, OneNodeIsNotTakenForAnother) {
+TEST_F(ServerTest, RefusesNodeThatClaimsToBeAnother) {
   const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
   ASSERT_TRUE(route.ok());
   Agent liar(route->channel, "job", 0);
@@ -253,8 +253,8 @@ TEST_F(ServerTest, OneNodeIsNotTakenForAnother) {
   EXPECT_TRUE(honest.Next().has_assignment());
 }
 
-// The ranks of all nodes would connect there.
-TEST_F(ServerTest, ANodeCannotChooseMasterAddr) {
+// The ranks of all nodes would connect to that address.
+TEST_F(ServerTest, NodeCannotChooseMasterAddr) {
   const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
   ASSERT_TRUE(route.ok());
   Agent first(server_->InProcessChannel(), "job", 0);
@@ -269,7 +269,7 @@ TEST_F(ServerTest, ANodeCannotChooseMasterAddr) {
                                  "127.0.0.1 is used"));
 }
 
-TEST_F(ServerTest, ANodeThatIsNotTheRendezvousIsNotTakenForIt) {
+TEST_F(ServerTest, ClientRefusesNodeThatIsNotTheRendezvous) {
   const Result<RendezvousRoute> route =
       FindRendezvous(server_->endpoints(), "job", 1, *authority_.Issue(1),
                      Deadline::After(milliseconds(500)), kSilence);
@@ -277,7 +277,7 @@ TEST_F(ServerTest, ANodeThatIsNotTheRendezvousIsNotTakenForIt) {
   EXPECT_THAT(route.error().message, HasSubstr("(it is another node of the job)"));
 }
 
-TEST_F(ServerTest, AStreamGoesOnWhenItsConnectionIsReset) {
+TEST_F(ServerTest, StreamResumesAfterItsConnectionIsReset) {
   constexpr uint64_t kToken = 7;
   const auto resume = [](Agent& agent, uint64_t token) {
     pb::AgentMessage message;
@@ -307,7 +307,7 @@ TEST_F(ServerTest, AStreamGoesOnWhenItsConnectionIsReset) {
   pb::AgentMessage stop;
   *stop.mutable_stop()->mutable_cause() =
       MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "enough");
-  first.Send(stop);  // said while there is no connection to node 1
+  first.Send(stop);  // sent while node 1 is disconnected
   EXPECT_TRUE(first.Next().has_stop());
 
   const Result<RendezvousRoute> other = Find(authority_, server_->endpoints());
@@ -323,7 +323,7 @@ TEST_F(ServerTest, AStreamGoesOnWhenItsConnectionIsReset) {
   const pb::RendezvousMessage missed = back.Next();
   EXPECT_TRUE(missed.has_stop());
   EXPECT_EQ(missed.number(), 2u);
-  back.Send(join);  // what was taken is not taken again
+  back.Send(join);  // accepted messages are not accepted again
   pb::AgentMessage torn_down;
   torn_down.set_number(2);
   torn_down.mutable_torn_down();
@@ -334,7 +334,7 @@ TEST_F(ServerTest, AStreamGoesOnWhenItsConnectionIsReset) {
   EXPECT_TRUE(back.Next().completed().teardown_complete());
 }
 
-TEST_F(ServerTest, AnAgentThatBreaksTheRulesIsLostAndNamed) {
+TEST_F(ServerTest, LosesAndNamesAgentWithInvalidMessage) {
   const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
   ASSERT_TRUE(route.ok());
   Agent second(route->channel, "job", 1);
@@ -357,7 +357,7 @@ TEST_F(ServerTest, AnAgentThatBreaksTheRulesIsLostAndNamed) {
             "255");
 }
 
-TEST_F(ServerTest, AMessageBeyondAllBoundsEndsItsConnectionOnly) {
+TEST_F(ServerTest, HugeMessageEndsOnlyItsConnection) {
   const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
   ASSERT_TRUE(route.ok());
   Agent second(route->channel, "job", 1);
@@ -373,13 +373,13 @@ TEST_F(ServerTest, AMessageBeyondAllBoundsEndsItsConnectionOnly) {
   EXPECT_EQ(first.Next().stop().cause().kind(), pb::Cause::NODE_LOST);
 }
 
-TEST_F(ServerTest, TheFirstEndpointThatAnswersWins) {
+TEST_F(ServerTest, ConnectsToFirstEndpointThatAnswers) {
   const Result<RendezvousRoute> route =
       Find(authority_, {"127.0.0.1:1", "not an address:1", server_->endpoints()[0]});
   EXPECT_TRUE(route.ok());
 }
 
-TEST_F(ServerTest, EveryEndpointThatFailedSaysHow) {
+TEST_F(ServerTest, ReportsFailureOfEachEndpoint) {
   const Result<RendezvousRoute> route =
       Find(authority_, {"127.0.0.1:1", "not an address:1"}, milliseconds(300));
   ASSERT_FALSE(route.ok());
@@ -387,7 +387,7 @@ TEST_F(ServerTest, EveryEndpointThatFailedSaysHow) {
               HasSubstr("127.0.0.1:1 (Connection refused), not an address:1 (no numeric address)"));
 }
 
-TEST(ServerWithOneNodeTest, ListensNowhere) {
+TEST(ServerWithOneNodeTest, ListensNowhereWithASingleNode) {
   CoordinatorOptions options = TwoNodes("job");
   options.nodes.pop_back();
   const auto server = RendezvousServer::Start(options, {}, pb::Credentials(), nullptr);

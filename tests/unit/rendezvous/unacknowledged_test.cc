@@ -7,7 +7,7 @@
 namespace dslaunch::unacknowledged_test {
 namespace {
 
-TEST(UnacknowledgedTest, KeepsWhatTheOtherSideMayNotHave) {
+TEST(UnacknowledgedTest, KeepsMessagesUntilAcknowledged) {
   Unacknowledged<pb::AgentMessage> sent;
   for (uint64_t number = 1; number <= 3; ++number) {
     pb::AgentMessage message;
@@ -17,11 +17,11 @@ TEST(UnacknowledgedTest, KeepsWhatTheOtherSideMayNotHave) {
   sent.Acknowledge(2);
   ASSERT_EQ(sent.kept().size(), 1u);
   EXPECT_EQ(sent.kept().front().number(), 3u);
-  sent.Acknowledge(1);  // an older word
+  sent.Acknowledge(1);  // an older acknowledgement
   EXPECT_EQ(sent.kept().size(), 1u);
 }
 
-TEST(UnacknowledgedTest, TakesEachMessageOnce) {
+TEST(UnacknowledgedTest, AcceptsEachMessageOnce) {
   ReceivedNumbers received;
   EXPECT_TRUE(received.Take(1));
   EXPECT_TRUE(received.Take(0));

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = EngineLine::Kind;
 
-TEST(EngineLineTest, IsReadAsItWasWritten) {
+TEST(EngineLineTest, ParsesFormattedLinesAfterNoise) {
   for (const EngineLine& line : {EngineLine{Kind::kDial, "3", "abc"},
                                  EngineLine{Kind::kFailed, "n1", "cannot create /home: no space"},
                                  EngineLine{Kind::kEnded, "0", "137"}}) {
@@ -20,7 +20,7 @@ TEST(EngineLineTest, IsReadAsItWasWritten) {
   }
 }
 
-TEST(EngineLineTest, NoiseIsNone) {
+TEST(EngineLineTest, RejectsOtherLines) {
   for (const char* noise : {"", "Welcome to node1", "DSLAUNCH-DIAL 5eed", "DSLAUNCH-DIAL 5eed 1",
                             "DSLAUNCH-DIAL 5eed  pin", "DSLAUNCH-HELLO 5eed 1 pin"})
     EXPECT_EQ(ReadEngineLine(noise, "5eed"), std::nullopt) << noise;

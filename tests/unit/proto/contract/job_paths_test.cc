@@ -9,9 +9,9 @@
 namespace dslaunch::job_paths_test {
 namespace {
 
-constexpr uid_t kNobodys = 4'000'000'001;  // no account has it
+constexpr uid_t kNobodys = 4'000'000'001;  // no account has this uid
 
-TEST(JobPathsTest, TheStateFolderIsOfTheUsersHome) {
+TEST(JobPathsTest, JobsFolderIsBelowTheUsersHome) {
   const TempDir home;
   const uid_t user = ::geteuid();
   EXPECT_EQ(JobsFolder("/x", home.path().c_str(), user), "/x/dslaunch/jobs");
@@ -19,13 +19,13 @@ TEST(JobPathsTest, TheStateFolderIsOfTheUsersHome) {
   EXPECT_EQ(JobsFolder("relative", home.path().c_str(), user), home / ".local/state/dslaunch/jobs");
 }
 
-TEST(JobPathsTest, AnotherUsersHomeDoesNotCount) {
+TEST(JobPathsTest, IgnoresHomeOfAnotherUser) {
   const TempDir home;
   EXPECT_EQ(JobsFolder(nullptr, home.path().c_str(), kNobodys),
             "/tmp/dslaunch-4000000001/dslaunch/jobs");
 }
 
-TEST(JobPathsTest, WithoutAHomeTheAccountsComesBeforeTmp) {
+TEST(JobPathsTest, FallsBackToAccountsHomeThenTmp) {
   EXPECT_EQ(JobsFolder(nullptr, nullptr, kNobodys), "/tmp/dslaunch-4000000001/dslaunch/jobs");
   const passwd* const account = ::getpwuid(::geteuid());
   if (account == nullptr || ::access(account->pw_dir, W_OK) != 0) GTEST_SKIP() << "has no home";

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using Lines = std::vector<std::string>;
 
-// Feeds the chunks and returns the lines, the unfinished last one too.
+// Feeds the chunks and returns the lines, including an unfinished last one.
 Lines Assemble(const std::vector<std::string>& chunks) {
   LineAssembler assembler;
   Lines lines;
@@ -23,7 +23,7 @@ Lines Assemble(const std::vector<std::string>& chunks) {
   return lines;
 }
 
-TEST(LineAssembler, LineEnds) {
+TEST(LineAssembler, SplitsAtAllKindsOfLineEnds) {
   EXPECT_THAT(Assemble({""}), IsEmpty());
   EXPECT_THAT(Assemble({"a\nb\n"}), ElementsAre("a", "b"));
   EXPECT_THAT(Assemble({"a\n\n\nb"}), ElementsAre("a", "", "", "b"));
@@ -34,17 +34,17 @@ TEST(LineAssembler, LineEnds) {
   EXPECT_THAT(Assemble({"a\r\r\nb"}), ElementsAre("a", "b"));
 }
 
-TEST(LineAssembler, ProgressBarsAreLines) {
+TEST(LineAssembler, EmitsProgressBarsAsLines) {
   EXPECT_THAT(Assemble({"\r 10%|#", "\r 20%|##", "\r100%|###\ndone\n"}),
               ElementsAre(" 10%|#", " 20%|##", "100%|###", "done"));
 }
 
-TEST(LineAssembler, BytesPassUntouched) {
+TEST(LineAssembler, KeepsBytesUnchanged) {
   const std::string bytes("\x1b[31m\xff\x00\tred\x80", 11);
   EXPECT_THAT(Assemble({bytes + "\n"}), ElementsAre(bytes));
 }
 
-TEST(LineAssembler, AnUnfinishedLineIsGivenWhenTheStreamStandsStill) {
+TEST(LineAssembler, FlushEmitsUnfinishedLineOnce) {
   LineAssembler assembler;
   Lines lines;
   const auto sink = [&](std::string_view line) { lines.emplace_back(line); };
@@ -55,11 +55,11 @@ TEST(LineAssembler, AnUnfinishedLineIsGivenWhenTheStreamStandsStill) {
   assembler.FlushPartial(sink);
   assembler.FlushPartial(sink);
   EXPECT_THAT(lines, ElementsAre("password: "));
-  assembler.Append("\nnext\n\n", sink);  // the first end is that of the shown line
+  assembler.Append("\nnext\n\n", sink);  // the first newline belongs to the line already shown
   EXPECT_THAT(lines, ElementsAre("password: ", "next", ""));
 }
 
-TEST(LineAssembler, LongLinesAreSplitWithinTheLimit) {
+TEST(LineAssembler, SplitsLongLinesAtTheLimit) {
   const std::string line(kMaxDisplayLineBytes, 'x');
   EXPECT_THAT(Assemble({line + "\nnext\n"}), ElementsAre(line, "next"));
   EXPECT_THAT(Assemble({line + "y\nnext\n"}), ElementsAre(line, "y", "next"));
@@ -98,7 +98,7 @@ TEST(LineAssembler, MemoryStaysBoundedWithoutLineEnds) {
   EXPECT_GE(given + kMaxDisplayLineBytes, 100 * chunk.size());
 }
 
-TEST(LineAssembler, HowBytesArriveChangesNothing) {
+TEST(LineAssembler, ChunkSizesDoNotChangeTheLines) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", static_cast<int>(seed));
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -129,12 +129,12 @@ TEST(LineAssembler, HowBytesArriveChangesNothing) {
   }
 }
 
-// Processor time, so that what else the machine does does not count.
+// Returns CPU time, which other processes do not extend.
 double CpuSecondsSince(std::clock_t start) {
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-// The limits are far above linear time, and far below any other.
+// The limits are far above linear time and far below quadratic time.
 TEST(LineAssembler, ManyLinesTakeLinearTime) {
   std::string chunk;
   for (int i = 0; i < 500; ++i)

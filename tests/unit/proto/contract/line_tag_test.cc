@@ -7,7 +7,7 @@ namespace {
 
 TEST(LineTag, NamesNodeAndRank) { EXPECT_EQ(LineTag({}, "node2", 13, 1), "[node2:13] "); }
 
-TEST(LineTag, FollowsATemplateAsPythonWould) {
+TEST(LineTag, ExpandsTemplatesLikePython) {
   const struct {
     std::string tag_template, tag;
   } cases[] = {
@@ -24,7 +24,7 @@ TEST(LineTag, FollowsATemplateAsPythonWould) {
     EXPECT_EQ(LineTag({c.tag_template, "trainer"}, "node2", 13, 1), c.tag) << c.tag_template;
 }
 
-TEST(LineTag, WhatIsPutInIsNoTemplate) {
+TEST(LineTag, DoesNotExpandInsertedValues) {
   EXPECT_EQ(LineTag({"${role_name}:", "$rank"}, "node2", 13, 1), "$rank:");
 }
 

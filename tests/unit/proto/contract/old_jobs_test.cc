@@ -28,7 +28,7 @@ TEST(IsOldJobTest, ReadsTheDateOfAJobsName) {
 
 class RemoveOldJobsTest : public testing::Test {
  protected:
-  // With one file, both last changed at `when`.
+  // Makes a job's folder with one file, last changed at `when`.
   void Make(const std::string& job, std::time_t when) {
     const std::string folder = jobs_ / job;
     fs::create_directories(folder + "/nodes/n");
@@ -44,9 +44,9 @@ class RemoveOldJobsTest : public testing::Test {
   std::time_t long_ago_ = kNow - 100 * 86'400;
 };
 
-TEST_F(RemoveOldJobsTest, RemovesWhatNothingHasChangedInFor90Days) {
+TEST_F(RemoveOldJobsTest, RemovesJobsUnchangedFor90Days) {
   Make(kOldJob, long_ago_);
-  Make("20260102-000000-running", kNow);  // something was written lately
+  Make("20260102-000000-running", kNow);  // has a recent change
   Make("20261101-000000-recent", long_ago_);
   Make("mine", long_ago_);
   EXPECT_EQ(RemoveOldJobs(jobs_.path(), kNow, 10, [](const std::string&) { return true; }), 1u);
@@ -55,7 +55,7 @@ TEST_F(RemoveOldJobsTest, RemovesWhatNothingHasChangedInFor90Days) {
     EXPECT_TRUE(Has(job)) << job;
 }
 
-TEST_F(RemoveOldJobsTest, KeepsWhatMayNotGoAndBoundsTheNumber) {
+TEST_F(RemoveOldJobsTest, KeepsExceptedJobsAndLimitsRemovals) {
   for (const char* job : {"20260101-000000-a", "20260101-000000-b", "20260101-000000-c"})
     Make(job, long_ago_);
   const auto may_go = [](const std::string& job) { return !job.ends_with('a'); };

@@ -7,7 +7,7 @@
 namespace dslaunch::port_reservation_test {
 namespace {
 
-// Binds and listens as a server with or without SO_REUSEADDR; true when that worked.
+// Binds and listens like a server, with or without SO_REUSEADDR. Returns whether that succeeded.
 bool CanListen(const UniqueFd& fd, int port, bool reuse) {
   const int on = reuse ? 1 : 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -29,7 +29,7 @@ TEST(PortReservationTest, RankZeroCanListenOnTheHeldPort) {
   EXPECT_TRUE(CanListen(server, reservation->port, /*reuse=*/true));
 }
 
-TEST(PortReservationTest, NobodyCanListenOnTheHeldPortBefore) {
+TEST(PortReservationTest, PreventsOthersFromListeningBefore) {
   const auto reservation = ReservePort(0);
   ASSERT_TRUE(reservation.ok());
   const UniqueFd stranger = NewSocket();
@@ -65,7 +65,7 @@ TEST(PortReservationTest, RefusesALoopbackPortThatIsTakenAtAnotherAddress) {
       << "rank 0 could not listen at all addresses";
 }
 
-TEST(PortReservationTest, APortOfLoopbackIsListenedOnByNobodyElse) {
+TEST(PortReservationTest, LoopbackListenerExcludesOtherListeners) {
   const auto reservation = ListenOnLoopback();
   ASSERT_TRUE(reservation.ok());
   sockaddr_in address{};
@@ -78,7 +78,7 @@ TEST(PortReservationTest, APortOfLoopbackIsListenedOnByNobodyElse) {
   EXPECT_FALSE(CanListen(stranger, reservation->port, /*reuse=*/true));
 }
 
-TEST(PortReservationTest, NobodyElseIsGivenTheHeldPort) {
+TEST(PortReservationTest, HeldPortIsNotAssignedAgain) {
   const auto reservation = ReservePort(0);
   ASSERT_TRUE(reservation.ok());
   const UniqueFd stranger = NewSocket();
@@ -87,7 +87,7 @@ TEST(PortReservationTest, NobodyElseIsGivenTheHeldPort) {
   for (int i = 0; i < 200; ++i) EXPECT_NE(ReservePort(0)->port, reservation->port);
 }
 
-TEST(PortReservationTest, APortInUseIsNamedWithTheHint) {
+TEST(PortReservationTest, NamesPortInUseWithHint) {
   const UniqueFd server = NewSocket();
   ASSERT_TRUE(CanListen(server, 0, true));
   sockaddr_in address{};

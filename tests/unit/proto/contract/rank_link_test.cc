@@ -20,7 +20,7 @@ RankLinkMessage Example() {
   return message;
 }
 
-TEST(RankLinkTest, AMessageArrivesAsItWasSent) {
+TEST(RankLinkTest, DecodesWhatItEncodes) {
   const std::string bytes = EncodeRankLink(Example());
   EXPECT_EQ(bytes.size(), kRankLinkMessageBytes);
   const Result<RankLinkMessage> back = DecodeRankLink(bytes);
@@ -28,7 +28,7 @@ TEST(RankLinkTest, AMessageArrivesAsItWasSent) {
   EXPECT_EQ(*back, Example());
 }
 
-TEST(RankLinkTest, TextsAreCutToTheirLimits) {
+TEST(RankLinkTest, CutsTextsToTheirLimits) {
   RankLinkMessage message = Example();
   message.label = std::string(5'000, 'l');
   message.text = std::string(5'000, 't');
@@ -38,7 +38,7 @@ TEST(RankLinkTest, TextsAreCutToTheirLimits) {
   EXPECT_EQ(back->text, std::string(kMaxRankLinkText, 't'));
 }
 
-TEST(RankLinkTest, OtherBytesAreRefused) {
+TEST(RankLinkTest, RejectsInvalidBytes) {
   const auto refusal = [](const std::string& bytes) {
     const Result<RankLinkMessage> message = DecodeRankLink(bytes);
     return message.ok() ? "" : message.error().message;
@@ -52,7 +52,7 @@ TEST(RankLinkTest, OtherBytesAreRefused) {
   other_kind[4] = 9;
   EXPECT_THAT(refusal(other_kind), HasSubstr("unknown kind 9"));
   std::string long_label = good;
-  long_label[22] = 1;  // 65,536 more
+  long_label[22] = 1;  // increases the length by 65,536
   EXPECT_THAT(refusal(long_label), HasSubstr("longer than it may be"));
 }
 

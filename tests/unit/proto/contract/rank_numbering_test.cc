@@ -5,7 +5,7 @@
 namespace dslaunch::rank_numbering_test {
 namespace {
 
-TEST(RankNumberingTest, BlocksFollowHostfileOrderWithoutAHole) {
+TEST(RankNumberingTest, NumbersBlocksInHostfileOrderWithoutGaps) {
   const RankNumbering ranks = NumberRanks({{5, 2}, {1, 3}, {4, 1}});
   ASSERT_EQ(ranks.blocks.size(), 3u);
   EXPECT_EQ(ranks.world_size, 6u);
@@ -18,7 +18,7 @@ TEST(RankNumberingTest, BlocksFollowHostfileOrderWithoutAHole) {
   }
 }
 
-TEST(RankNumberingTest, ANodeWithoutRanksHasNoBlock) {
+TEST(RankNumberingTest, NodeWithoutRanksHasNoBlock) {
   const RankNumbering ranks = NumberRanks({{5, 2}, {1, 3}});
   ASSERT_NE(ranks.BlockOf(5), nullptr);
   EXPECT_EQ(ranks.BlockOf(5)->first_rank, 3u);
@@ -27,7 +27,7 @@ TEST(RankNumberingTest, ANodeWithoutRanksHasNoBlock) {
   EXPECT_EQ(ranks.BlockOf(6), nullptr);
 }
 
-TEST(RankNumberingTest, ARankIsInTheBlockOfItsNode) {
+TEST(RankNumberingTest, FindsBlockOfRank) {
   const RankNumbering ranks = NumberRanks({{5, 2}, {1, 3}, {4, 1}});
   std::vector<uint32_t> nodes;
   for (uint32_t rank = 0; rank < ranks.world_size; ++rank)
@@ -38,7 +38,7 @@ TEST(RankNumberingTest, ARankIsInTheBlockOfItsNode) {
   EXPECT_EQ(NumberRanks({}).BlockOfRank(0), nullptr);
 }
 
-TEST(RankNumberingTest, NoNodeHasNoRank) {
+TEST(RankNumberingTest, EmptyJobHasNoRanks) {
   EXPECT_EQ(NumberRanks({}).world_size, 0u);
   EXPECT_EQ(NumberRanks({}).BlockOf(0), nullptr);
 }

@@ -9,7 +9,7 @@
 namespace dslaunch::status_line_test {
 namespace {
 
-TEST(StatusLineTest, ReadsWhatTheContractShows) {
+TEST(StatusLineTest, ParsesDocumentedExamples) {
   EXPECT_EQ(StatusLine::Parse("{\"event\":\"ready\"}")->event, StatusLine::Event::kReady);
   const auto step = StatusLine::Parse(
       R"({"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120,"compute_s":0.125})");
@@ -21,7 +21,7 @@ TEST(StatusLineTest, ReadsWhatTheContractShows) {
   EXPECT_DOUBLE_EQ(*step->compute_s, 0.125);
 }
 
-TEST(StatusLineTest, OnlyThatARankIsReadySaysThatItMayBeLost) {
+TEST(StatusLineTest, ReadsLossToleratedOnlyInReady) {
   EXPECT_FALSE(StatusLine::Parse(R"({"event":"ready"})")->loss_tolerated);
   StatusLine line;
   line.loss_tolerated = true;
@@ -31,7 +31,7 @@ TEST(StatusLineTest, OnlyThatARankIsReadySaysThatItMayBeLost) {
       StatusLine::Parse(R"({"event":"step","step":1,"loss_tolerated":true})")->loss_tolerated);
 }
 
-TEST(StatusLineTest, ALostRankIsNamed) {
+TEST(StatusLineTest, ParsesLostRankWithinItsRange) {
   StatusLine line;
   line.event = StatusLine::Event::kLost;
   line.lost_rank = 4294967295;
@@ -44,7 +44,7 @@ TEST(StatusLineTest, ALostRankIsNamed) {
   EXPECT_TRUE(StatusLine::Parse(R"({"event":"step","step":1,"rank":-1})"));
 }
 
-TEST(StatusLineTest, RoundTrip) {
+TEST(StatusLineTest, ParsesFormattedStep) {
   StatusLine line;
   line.event = StatusLine::Event::kStep;
   line.step = 7;
@@ -58,7 +58,7 @@ TEST(StatusLineTest, RoundTrip) {
   EXPECT_FALSE(back->samples_per_s);
 }
 
-TEST(StatusLineTest, ALossThatIsNoNumberIsNull) {
+TEST(StatusLineTest, WritesNanLossAsNull) {
   StatusLine line;
   line.event = StatusLine::Event::kStep;
   line.loss = std::numeric_limits<double>::quiet_NaN();
@@ -66,7 +66,7 @@ TEST(StatusLineTest, ALossThatIsNoNumberIsNull) {
   EXPECT_FALSE(StatusLine::Parse(line.Format())->loss);
 }
 
-TEST(StatusLineTest, AllNumbersOfAnEvaluationAreItsResults) {
+TEST(StatusLineTest, ReadsAllNumbersOfAnEvaluationAsResults) {
   StatusLine line;
   line.event = StatusLine::Event::kEval;
   line.step = 938;
@@ -85,14 +85,14 @@ TEST(StatusLineTest, AllNumbersOfAnEvaluationAreItsResults) {
   EXPECT_TRUE(StatusLine::Parse(R"({"event":"step","step":3,"mine":5})")->results.empty());
 }
 
-TEST(StatusLineTest, FieldsOfOthersAreIgnored) {
+TEST(StatusLineTest, IgnoresUnknownFields) {
   const auto line =
       StatusLine::Parse(R"( { "event" : "step" , "note" : "x", "step" : 3 , "flag":true } )");
   ASSERT_TRUE(line);
   EXPECT_EQ(line->step, 3);
 }
 
-TEST(StatusLineTest, AnythingElseIsNoStatusLine) {
+TEST(StatusLineTest, RejectsMalformedLines) {
   for (const char* text :
        {"", "{}", "hello", "[1]", R"({"event":"step"})", R"({"event":"step","step":-1})",
         R"({"event":"step","step":1.5})", R"({"event":"step","step":99999999999999999999})",
@@ -104,7 +104,7 @@ TEST(StatusLineTest, AnythingElseIsNoStatusLine) {
                                  std::string(kMaxStatusLineBytes, 'a') + "\"}"));
 }
 
-TEST(StatusLineTest, RandomBytesNeverCrash) {
+TEST(StatusLineTest, SurvivesRandomBytes) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);

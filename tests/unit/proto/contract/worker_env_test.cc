@@ -34,7 +34,7 @@ WorkerEnv Example() {
   return env;
 }
 
-TEST(WorkerEnvTest, BothDirectionsAgree) {
+TEST(WorkerEnvTest, ReadsBackWhatItWrites) {
   const auto list = Example().Required();
   const Map map(list.begin(), list.end());
   const Result<WorkerEnv> back = WorkerEnv::FromEnviron(Lookup(map));
@@ -53,7 +53,7 @@ TEST(WorkerEnvTest, BothDirectionsAgree) {
   EXPECT_EQ(back->rank_socket, "/jobs/ranks.sock");
 }
 
-TEST(WorkerEnvTest, TheAttemptIsReadUnderItsFormerNameToo) {
+TEST(WorkerEnvTest, ReadsAttemptUnderItsFormerNameToo) {
   const auto list = Example().Required();
   Map map(list.begin(), list.end());
   EXPECT_EQ(map.at("DSLAUNCH_ATTEMPT"), "3");
@@ -64,7 +64,7 @@ TEST(WorkerEnvTest, TheAttemptIsReadUnderItsFormerNameToo) {
   EXPECT_EQ(env->attempt, 3u);
 }
 
-TEST(WorkerEnvTest, SpeaksTorchrunsAndDeepSpeedsNames) {
+TEST(WorkerEnvTest, SetsVariablesOfTorchrunAndDeepSpeed) {
   const auto list = Example().Required();
   const Map map(list.begin(), list.end());
   EXPECT_EQ(map.at("GROUP_RANK"), "1");
@@ -76,7 +76,7 @@ TEST(WorkerEnvTest, SpeaksTorchrunsAndDeepSpeedsNames) {
   EXPECT_EQ(map.at("TORCHELASTIC_RUN_ID"), "job");
 }
 
-TEST(WorkerEnvTest, SpeaksOpenMpisNamesOnRequest) {
+TEST(WorkerEnvTest, SetsOpenMpiVariablesOnRequest) {
   WorkerEnv env = Example();
   auto list = env.Required();
   EXPECT_EQ(Map(list.begin(), list.end()).count("OMPI_COMM_WORLD_RANK"), 0u);
@@ -90,14 +90,14 @@ TEST(WorkerEnvTest, SpeaksOpenMpisNamesOnRequest) {
   EXPECT_EQ(map.at("OMPI_COMM_WORLD_NODE_RANK"), "1");
 }
 
-TEST(WorkerEnvTest, APlaceIsWhatIsRequired) {
+TEST(WorkerEnvTest, PlaceVariablesAreTheRequiredOnes) {
   for (const auto& [name, value] : Example().Required()) EXPECT_TRUE(IsPlaceVariable(name)) << name;
   for (const char* name :
        {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "RAN", ""})
     EXPECT_FALSE(IsPlaceVariable(name)) << name;
 }
 
-TEST(WorkerEnvTest, ThreadsThatFollowFromCoresAreRequired) {
+TEST(WorkerEnvTest, RequiresThreadsThatFollowFromCores) {
   WorkerEnv env = Example();
   env.role = "trainer";
   env.omp_num_threads = 3;
@@ -111,14 +111,14 @@ TEST(WorkerEnvTest, ThreadsThatFollowFromCoresAreRequired) {
   EXPECT_EQ(names().at("OMP_NUM_THREADS"), "3");
 }
 
-TEST(WorkerEnvTest, WithoutALauncherTheWorldIsOne) {
+TEST(WorkerEnvTest, WithoutVariablesTheWorldHasOneRank) {
   const Result<WorkerEnv> env = WorkerEnv::FromEnviron(Lookup({}));
   ASSERT_TRUE(env.ok());
   EXPECT_EQ(env->world_size, 1);
   EXPECT_EQ(env->rank, 0);
 }
 
-TEST(WorkerEnvTest, TorchrunsAgentListensItself) {
+TEST(WorkerEnvTest, ReadsAgentStoreOfTorchrun) {
   const auto list = Example().Required();
   Map map(list.begin(), list.end());
   EXPECT_FALSE(WorkerEnv::FromEnviron(Lookup(map))->agent_store);
@@ -129,7 +129,7 @@ TEST(WorkerEnvTest, TorchrunsAgentListensItself) {
   EXPECT_EQ(env->restart_count, 3) << "the store outlives a start of the ranks";
 }
 
-TEST(WorkerEnvTest, ABadVariableIsNamed) {
+TEST(WorkerEnvTest, NamesTheInvalidVariable) {
   const auto list = Example().Required();
   const Map good(list.begin(), list.end());
   const std::pair<const char*, const char*> bad[] = {{"RANK", "4"},

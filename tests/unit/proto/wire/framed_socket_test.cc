@@ -12,7 +12,7 @@
 #include "tests/support/own_memory.h"
 
 #ifdef DSLAUNCH_SANITIZED
-// Freed memory that AddressSanitizer keeps would count as the queue's.
+// Freed memory in AddressSanitizer's quarantine would count as the queue's.
 extern "C" const char* __asan_default_options() { return "quarantine_size_mb=8"; }
 #endif
 
@@ -45,7 +45,7 @@ struct Pair {
     Turn();
   }
   void Turn() { io.poll(); }
-  // Reads `bytes` bytes off the raw end while the loop runs.
+  // Reads `bytes` bytes from the raw end while the loop runs.
   std::string Take(size_t bytes) {
     std::string got;
     const Deadline deadline = Deadline::After(milliseconds(10'000));
@@ -72,7 +72,7 @@ pb::StatusBytes Message(size_t bytes) {
   return message;
 }
 
-TEST(FramedSocket, JoinsAndSplitsMessagesHoweverTheyArrive) {
+TEST(FramedSocket, ReassemblesMessagesFromAnyChunks) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -92,7 +92,7 @@ TEST(FramedSocket, JoinsAndSplitsMessagesHoweverTheyArrive) {
   EXPECT_FALSE(pair.closed);
 }
 
-TEST(FramedSocket, ByteByByte) {
+TEST(FramedSocket, ReassemblesMessagesFromSingleBytes) {
   Pair pair;
   for (const char byte : Frame("hello") + Frame("")) pair.Put(std::string(1, byte));
   EXPECT_EQ(pair.messages, (std::vector<std::string>{"hello", ""}));
@@ -105,7 +105,7 @@ TEST(FramedSocket, WritesTheLengthInLittleEndian) {
   EXPECT_EQ(pair.Take(4 + message.ByteSizeLong()), Frame(message.SerializeAsString()));
 }
 
-TEST(FramedSocket, QueuesWhatTheReaderDoesNotTakeAndDeliversItAll) {
+TEST(FramedSocket, QueuesForASlowReaderAndDeliversAll) {
   Pair pair;
   const pb::StatusBytes message = Message(1 << 20);
   std::string expected;
@@ -139,7 +139,7 @@ TEST(FramedSocket, RefusesToSendAMessageAboveTheLimit) {
   ASSERT_TRUE(pair.closed);
 }
 
-TEST(FramedSocket, TakesTheLargestMessageAndRefusesALargerOne) {
+TEST(FramedSocket, AcceptsLargestMessageAndRejectsLarger) {
   Pair pair;
   const std::string largest(kMaxFrameBytes, 'y');
   const std::string frame = Frame(largest);
@@ -151,7 +151,7 @@ TEST(FramedSocket, TakesTheLargestMessageAndRefusesALargerOne) {
   EXPECT_NE(pair.closed->find("16777217"), std::string::npos) << *pair.closed;
 }
 
-TEST(FramedSocket, TellsACleanEndFromOneInsideAMessage) {
+TEST(FramedSocket, DistinguishesEndInsideAMessage) {
   Pair clean;
   clean.Put(Frame("last"));
   clean.raw.Reset();
@@ -165,18 +165,18 @@ TEST(FramedSocket, TellsACleanEndFromOneInsideAMessage) {
   EXPECT_EQ(cut.closed, "end of file inside a message");
 }
 
-TEST(FramedSocket, ReadsWhatWasSaidBeforeTheOtherSideClosed) {
+TEST(FramedSocket, ReadsMessagesSentBeforeThePeerClosed) {
   Pair pair;
   const std::string last = Frame("last words");
   ASSERT_EQ(send(pair.raw.get(), last.data(), last.size(), 0), static_cast<ssize_t>(last.size()));
   pair.raw.Reset();
-  pair.framed->Send(Message(10));  // fails with EPIPE while there is still something to read
+  pair.framed->Send(Message(10));  // fails with EPIPE while there is still data to read
   pair.Turn();
   EXPECT_EQ(pair.messages, std::vector<std::string>{"last words"});
   EXPECT_TRUE(pair.closed);
 }
 
-TEST(FramedSocket, MayBeDestroyedInItsOwnCallback) {
+TEST(FramedSocket, CanBeDestroyedInItsOwnCallback) {
   Pair pair;
   int seen = 0;
   int fds[2];
@@ -196,7 +196,7 @@ TEST(FramedSocket, MayBeDestroyedInItsOwnCallback) {
   EXPECT_EQ(seen, 1);
 }
 
-TEST(FramedSocket, AnotherThreadsMessageGoesOutWhileTheLoopStandsStill) {
+TEST(FramedSocket, SendsFromAnotherThreadWhileLoopIsBlocked) {
   Pair pair;
   std::thread([&] { EXPECT_TRUE(pair.framed->Send(Message(10))); }).join();
   char bytes[100];
@@ -221,8 +221,8 @@ TEST(FramedSocket, ThreadsSendWholeMessagesToASlowReader) {
   EXPECT_EQ(pair.framed->queued_bytes(), 0u);
 }
 
-// The reader is always behind, so the queue is never empty: what was written of it is given back.
-TEST(FramedSocketTest, AQueueThatIsNeverEmptyDoesNotGrow) {
+// The reader is always behind, so the queue is never empty and must release its written part.
+TEST(FramedSocketTest, QueueThatIsNeverEmptyDoesNotGrow) {
   Pair pair;
   pb::SupervisorEvent event;
   event.mutable_status()->set_data(std::string(4'000, 'x'));

@@ -23,7 +23,7 @@ std::vector<pb::Node> Named(const std::vector<std::string>& names) {
   return nodes;
 }
 
-// The number of runs, after the nodes came through as they were.
+// Returns the number of runs, after checking that the nodes survive a round trip.
 int Packed(const std::vector<pb::Node>& nodes) {
   pb::NodeList arrived;
   EXPECT_TRUE(arrived.ParseFromString(PackNodes(nodes).SerializeAsString()));
@@ -44,7 +44,7 @@ int Packed(const std::vector<pb::Node>& nodes) {
   return arrived.counts_size();
 }
 
-TEST(NodeListTest, NamesThatDifferInANumberAreOneRun) {
+TEST(NodeListTest, PacksNamesThatDifferInANumberAsOneRun) {
   EXPECT_EQ(Packed({}), 0);
   EXPECT_EQ(Packed(Named({"a"})), 1);
   EXPECT_EQ(Packed(Named({"node8", "node9", "node10", "node11"})), 1);
@@ -56,7 +56,7 @@ TEST(NodeListTest, NamesThatDifferInANumberAreOneRun) {
   EXPECT_EQ(Packed(Named({"n999999999999999999", "n1000000000000000000"})), 1);
 }
 
-TEST(NodeListTest, OthersAreRunsOfTheirOwn) {
+TEST(NodeListTest, PacksOtherNodesAsSeparateRuns) {
   EXPECT_EQ(Packed(Named({"n1", "n3", "n2"})), 3);
   EXPECT_EQ(Packed(Named({"n1", "n1"})), 2);
   EXPECT_EQ(Packed(Named({"n1", "n1a"})), 2);
@@ -68,13 +68,13 @@ TEST(NodeListTest, OthersAreRunsOfTheirOwn) {
   EXPECT_EQ(Packed({Node("n1", 8), Node("n2", 4), Node("n3", 4, true)}), 3);
 }
 
-TEST(NodeListTest, AListOfThousandsIsShort) {
+TEST(NodeListTest, ListOfThousandsOfNodesIsShort) {
   std::vector<pb::Node> nodes;
   for (int i = 1; i <= 10'000; ++i) nodes.push_back(Node("node" + std::to_string(i)));
   EXPECT_LT(PackNodes(nodes).ByteSizeLong(), 40u);
 }
 
-TEST(NodeListTest, WhatIsNoListIsRefused) {
+TEST(NodeListTest, RejectsMalformedLists) {
   const pb::NodeList good = PackNodes(Named({"n1", "n2", "x"}));
   ASSERT_TRUE(NodeTable::Read(good).ok());
   for (const auto& spoil : std::vector<std::function<void(pb::NodeList&)>>{

@@ -16,20 +16,20 @@ pb::NodeSet Bounds(std::initializer_list<uint32_t> bounds) {
   return set;
 }
 
-TEST(NodeSetTest, ComesBackAsItWas) {
+TEST(NodeSetTest, ReturnsTheIndexesItWasMadeOf) {
   const std::vector<std::vector<uint32_t>> sets = {{},        {0},       {7},
                                                    {0, 1, 2}, {0, 2, 4}, {1, 2, 5, 6, 9}};
   for (const std::vector<uint32_t>& indexes : sets)
     EXPECT_EQ(IndexesOf(ToNodeSet(indexes)), indexes);
 }
 
-TEST(NodeSetTest, ARunTakesTwoNumbersHoweverLong) {
+TEST(NodeSetTest, LongRunTakesTwoNumbers) {
   std::vector<uint32_t> indexes(10'000);
   for (uint32_t i = 0; i < indexes.size(); ++i) indexes[i] = i;
   EXPECT_THAT(ToNodeSet(indexes).bounds(), ElementsAre(0, 10'000));
 }
 
-TEST(NodeSetTest, WhatNoSetIsDoesNoHarm) {
+TEST(NodeSetTest, IgnoresMalformedBounds) {
   EXPECT_THAT(IndexesOf(Bounds({3})), IsEmpty());
   EXPECT_THAT(IndexesOf(Bounds({5, 2})), IsEmpty());
   EXPECT_THAT(IndexesOf(Bounds({2, 4, 0, 5})), ElementsAre(2, 3, 4));

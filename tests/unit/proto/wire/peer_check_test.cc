@@ -26,7 +26,7 @@ pb::Cause Exit7() {
   return cause;
 }
 
-// As an agent sends it.
+// A valid event, like an agent's.
 pb::NodeEvent GoodStarted() {
   pb::NodeEvent event;
   pb::Started& started = *event.mutable_started();
@@ -71,7 +71,7 @@ pb::NodeEvent GoodDone() {
   return event;
 }
 
-TEST(PeerCheckTest, WhatAgentsSendIsTakenAsItIs) {
+TEST(PeerCheckTest, AcceptsValidEventsUnchanged) {
   for (const pb::NodeEvent& good :
        {GoodStarted(), GoodWorkerEnded(), GoodOutcome(), GoodDone(), pb::NodeEvent()}) {
     pb::NodeEvent event = good;
@@ -80,7 +80,7 @@ TEST(PeerCheckTest, WhatAgentsSendIsTakenAsItIs) {
   }
 }
 
-TEST(PeerCheckTest, ANodeEventWithANumberThatNoAgentSendsIsRefusedByName) {
+TEST(PeerCheckTest, RejectsEventsWithImpossibleNumbers) {
   struct Case {
     pb::NodeEvent event;
     std::function<void(pb::NodeEvent&)> change;
@@ -146,7 +146,7 @@ TEST(PeerCheckTest, ANodeEventWithANumberThatNoAgentSendsIsRefusedByName) {
   EXPECT_THAT(WhyOf(CheckNodeEvent(status, kLimits)), HasSubstr("status line = 5000"));
 }
 
-TEST(PeerCheckTest, AFailureThatSaysSuccessIsRefused) {
+TEST(PeerCheckTest, RejectsFailureWithInvalidExitCode) {
   for (const int code : {0, -1, 256}) {
     pb::PrepareReply reply;
     reply.mutable_failure()->set_exit_code(code);
@@ -164,7 +164,7 @@ TEST(PeerCheckTest, AFailureThatSaysSuccessIsRefused) {
   EXPECT_EQ(WhyOf(CheckFailoverReply(empty_failover)), "an empty answer");
 }
 
-TEST(PeerCheckTest, EndpointsAreAddressesAndPorts) {
+TEST(PeerCheckTest, EndpointsMustBeAddressAndPort) {
   const auto check = [](const std::string& endpoint) {
     pb::PrepareReply reply;
     reply.mutable_info()->set_job_dir("/jobs/1");
@@ -178,7 +178,7 @@ TEST(PeerCheckTest, EndpointsAreAddressesAndPorts) {
     EXPECT_FALSE(check(bad)) << bad;
 }
 
-TEST(PeerCheckTest, LongTextsAreCutAtAWholeCharacter) {
+TEST(PeerCheckTest, CutsLongTextsAtAWholeCharacter) {
   pb::NodeEvent notice;
   std::string text = "x";
   while (text.size() < 2 * kMaxPeerTextBytes) text += "\xc3\xa4";
@@ -205,7 +205,7 @@ TEST(PeerCheckTest, LongTextsAreCutAtAWholeCharacter) {
   EXPECT_EQ(info.interfaces(0).addresses(0).size(), kMaxPeerTextBytes);
 }
 
-TEST(PeerCheckTest, OneByteOrEntryTooManyIsCut) {
+TEST(PeerCheckTest, CutsOneExcessByteOrEntry) {
   pb::NodeEvent notice;
   notice.mutable_notice()->set_message(std::string(kMaxPeerTextBytes, 'x'));
   CutTexts(notice);
@@ -220,14 +220,14 @@ TEST(PeerCheckTest, OneByteOrEntryTooManyIsCut) {
   EXPECT_EQ(done.done().left_size(), kMaxPeerEntries);
 }
 
-TEST(PeerCheckTest, OutputIsNeverCut) {
+TEST(PeerCheckTest, NeverCutsOutput) {
   pb::NodeEvent event;
   event.mutable_log()->set_data(std::string(256 << 10, 'x'));
   EXPECT_TRUE(CheckNodeEvent(event, kLimits).ok());
   EXPECT_EQ(event.log().data().size(), size_t{256} << 10);
 }
 
-TEST(PeerCheckTest, AJobSightOfAFailureHasItsCode) {
+TEST(PeerCheckTest, RejectsFailedResultWithExitCodeZero) {
   pb::JobSight sight;
   *sight.mutable_result()->mutable_cause() = Exit7();
   sight.mutable_result()->set_exit_code(7);
@@ -236,7 +236,7 @@ TEST(PeerCheckTest, AJobSightOfAFailureHasItsCode) {
   EXPECT_THAT(WhyOf(CheckJobSight(sight)), HasSubstr("exit code of a failure = 0"));
 }
 
-TEST(PeerCheckTest, WhatAgentsTellTheRendezvous) {
+TEST(PeerCheckTest, ChecksMessagesOfAgentsToRendezvous) {
   pb::AgentMessage join;
   join.mutable_join()->set_master_port(29'500);
   join.mutable_join()->set_address("10.0.0.2");
@@ -280,7 +280,7 @@ TEST(PeerCheckTest, WhatAgentsTellTheRendezvous) {
   EXPECT_THAT(WhyOf(CheckAgentMessage(lost, kLimits)), HasSubstr("rank = 4"));
 }
 
-TEST(PeerCheckTest, WhatTheRendezvousTellsAgents) {
+TEST(PeerCheckTest, ChecksMessagesOfRendezvousToAgents) {
   pb::RendezvousMessage message;
   message.set_attempt(1);
   pb::Assignment& ranks = *message.mutable_assignment();
@@ -323,7 +323,7 @@ TEST(PeerCheckTest, WhatTheRendezvousTellsAgents) {
             "an endpoint that is no address and port");
 }
 
-TEST(PeerCheckTest, WhatAgentsSayInAnElection) {
+TEST(PeerCheckTest, ChecksVotesAndAnswers) {
   pb::Vote vote;
   vote.set_term(kMaxTerms);
   EXPECT_EQ(WhyOf(CheckVote(vote, kLimits)), "");
