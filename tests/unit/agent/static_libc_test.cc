@@ -12,7 +12,7 @@ extern "C" void* __wrap_dlopen(const char*, int);
 namespace dslaunch::static_libc_test {
 namespace {
 
-// "HOST PORT" of the one address found, as getnameinfo has it; else the error's number.
+// Returns "HOST PORT" of the only address found, as from getnameinfo, or else the error number.
 std::string Resolve(const char* host, const char* service, int family = AF_UNSPEC, int flags = 0) {
   addrinfo hints{};
   hints.ai_family = family;
@@ -32,7 +32,7 @@ std::string Resolve(const char* host, const char* service, int family = AF_UNSPE
   return std::string(name) + " " + port;
 }
 
-TEST(StaticLibcTest, NumericAddressesAreRead) {
+TEST(StaticLibcTest, ParsesNumericAddresses) {
   EXPECT_EQ(Resolve("10.66.0.1", "29500"), "10.66.0.1 29500");
   EXPECT_EQ(Resolve("fd66::0:1", "65535"), "fd66::1 65535");
   EXPECT_EQ(Resolve("::1%lo", "1"), "::1%lo 1");
@@ -42,7 +42,7 @@ TEST(StaticLibcTest, NumericAddressesAreRead) {
   EXPECT_EQ(Resolve(nullptr, "7", AF_INET6, AI_PASSIVE), ":: 7");
 }
 
-TEST(StaticLibcTest, NamesAreNotLookedUp) {
+TEST(StaticLibcTest, DoesNotResolveNames) {
   EXPECT_EQ(Resolve("localhost", "7"), std::to_string(EAI_NONAME));
   EXPECT_EQ(Resolve("10.66.0", "7"), std::to_string(EAI_NONAME));
   EXPECT_EQ(Resolve("10.66.0.1%lo", "7"), std::to_string(EAI_NONAME));
@@ -54,7 +54,7 @@ TEST(StaticLibcTest, NamesAreNotLookedUp) {
   EXPECT_EQ(::getservbyname("ssh", "tcp"), nullptr);
 }
 
-TEST(StaticLibcTest, ANameIsNotCut) {
+TEST(StaticLibcTest, DoesNotTruncateNames) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -65,7 +65,7 @@ TEST(StaticLibcTest, ANameIsNotCut) {
   EXPECT_EQ(::getnameinfo(general, 3, name, sizeof name, nullptr, 0, NI_NUMERICHOST), EAI_FAMILY);
 }
 
-TEST(StaticLibcTest, NoLibraryIsOpened) {
+TEST(StaticLibcTest, OpensNoLibraries) {
   EXPECT_EQ(__wrap_dlopen("libc.so.6", RTLD_NOW), nullptr);
   EXPECT_NE(std::string(::dlerror()), "");
 }

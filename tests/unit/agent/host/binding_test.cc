@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 using Lists = std::vector<std::vector<int>>;
 
-// Linux numbers all first threads before all second ones.
+// Like Linux, numbers the first threads of all cores before all second threads.
 CpuTopology Machine(int sockets, int nodes_each, int cores_each, int threads) {
   CpuTopology topology;
   const int cores = sockets * nodes_each * cores_each;
@@ -56,18 +56,18 @@ std::string Refusal(const CpuTopology& topology, const BindingRequest& request) 
   return bindings.ok() ? "" : bindings.error().message;
 }
 
-TEST(BindingTest, NoneBindsNobody) {
+TEST(BindingTest, ReturnsNoBindingsForNone) {
   EXPECT_THAT(Decide(Machine(1, 1, 4, 1), {.ranks = 2}), IsEmpty());
 }
 
-// --- as deepspeed --bind_cores_to_rank ---
+// --- like deepspeed --bind_cores_to_rank ---
 
 BindingRequest Cores(int ranks, std::vector<int> cores = {}) {
   return {
       .bind = pb::RankOptions::CORES, .cores = std::move(cores), .ranks = ranks, .gpu_nodes = {}};
 }
 
-TEST(BindingTest, PhysicalCoresAreSharedOutEvenlyAndTheRestIsLeft) {
+TEST(BindingTest, DividesPhysicalCoresEvenlyDroppingRemainder) {
   const auto bindings = Decide(Machine(2, 1, 4, 2), Cores(3));
   ASSERT_EQ(bindings.size(), 3u);
   EXPECT_THAT(bindings[0].cpus, ElementsAre(0, 1));
@@ -80,7 +80,7 @@ TEST(BindingTest, PhysicalCoresAreSharedOutEvenlyAndTheRestIsLeft) {
   EXPECT_FALSE(bindings[0].memory_preferred);
 }
 
-TEST(BindingTest, ARankThatSpansNumaNodesHasMemoryFromAnywhere) {
+TEST(BindingTest, LeavesMemoryFreeForRankAcrossNumaNodes) {
   const auto bindings = Decide(Machine(2, 1, 3, 1), Cores(2, {0, 2, 3, 4}));
   EXPECT_THAT(bindings[0].memory_nodes, ElementsAre(0));
   EXPECT_THAT(bindings[1].memory_nodes, ElementsAre(1));
@@ -89,25 +89,25 @@ TEST(BindingTest, ARankThatSpansNumaNodesHasMemoryFromAnywhere) {
       << "with one NUMA node there is nothing to choose";
 }
 
-TEST(BindingTest, AListOfCoresIsTakenAsItIs) {
+TEST(BindingTest, DividesGivenListOfCores) {
   EXPECT_EQ(CpusOf(Machine(1, 1, 4, 2), Cores(2, {1, 3, 4, 5, 7})), (Lists{{1, 3}, {4, 5}}));
 }
 
-TEST(BindingTest, OnlyUsableCpusAreShared) {
+TEST(BindingTest, DividesOnlyUsableCpus) {
   CpuTopology topology = Machine(1, 1, 4, 2);
-  Forbid(topology, {0, 5});  // of core 0 the second thread is left, of core 1 the first
+  Forbid(topology, {0, 5});  // leaves the second thread of core 0, and the first of core 1
   EXPECT_EQ(CpusOf(topology, Cores(4)), (Lists{{1}, {2}, {3}, {4}}));
   EXPECT_THAT(Refusal(topology, Cores(1, {3, 5})),
               HasSubstr("--bind_core_list: there is no CPU 5 for this job; there are 1-4,6-7"));
   EXPECT_THAT(Refusal(topology, Cores(1, {99})), HasSubstr("CPU 99"));
 }
 
-TEST(BindingTest, MoreRanksThanCoresAreRefused) {
+TEST(BindingTest, RejectsMoreRanksThanCores) {
   EXPECT_THAT(Refusal(Machine(1, 1, 2, 2), Cores(3)), HasSubstr("3 ranks cannot share 2 cores"));
   EXPECT_THAT(Refusal(Machine(1, 1, 2, 2), Cores(2, {1})), HasSubstr("1 cores (1)"));
 }
 
-TEST(BindingTest, MemoryAloneBesideEachNodeIsPreferred) {
+TEST(BindingTest, PrefersMemoryOnlyNodesIfEachNodeHasOne) {
   CpuTopology topology = Machine(2, 1, 2, 1);
   topology.nodes.push_back({2, {}});
   topology.nodes.push_back({3, {}});
@@ -119,26 +119,26 @@ TEST(BindingTest, MemoryAloneBesideEachNodeIsPreferred) {
   EXPECT_THAT(Decide(topology, Cores(2))[1].memory_nodes, ElementsAre(1));
 }
 
-TEST(BindingTest, ANodeThatTheKernelWasToldToCutIsOne) {
+TEST(BindingTest, TreatsNodesWithEqualCpusAsOne) {
   CpuTopology topology = Machine(1, 1, 4, 1);
   topology.nodes.push_back({1, topology.nodes.front().cpus});
   EXPECT_THAT(Decide(topology, Cores(2))[1].memory_nodes, ElementsAre(0, 1));
 }
 
-// --- as torchrun --numa_binding ---
+// --- like torchrun --numa_binding ---
 
 BindingRequest Numa(pb::RankOptions::Bind bind, int ranks, std::vector<int> gpu_nodes = {}) {
   return {.bind = bind, .cores = {}, .ranks = ranks, .gpu_nodes = std::move(gpu_nodes)};
 }
 
-TEST(BindingTest, NodeIsThatOfTheGpu) {
+TEST(BindingTest, BindsToTheNumaNodeOfTheGpu) {
   const CpuTopology topology = Machine(2, 1, 2, 2);
   EXPECT_EQ(CpusOf(topology, Numa(pb::RankOptions::NUMA_NODE, 3, {1, 0, 1})),
             (Lists{{2, 3, 6, 7}, {0, 1, 4, 5}, {2, 3, 6, 7}}));
   EXPECT_EQ(Decide(topology, Numa(pb::RankOptions::NUMA_NODE, 1))[0].threads, 0);
 }
 
-TEST(BindingTest, WithoutGpusRanksAreSpreadOverTheNodes) {
+TEST(BindingTest, SpreadsRanksOverNodesWithoutGpus) {
   EXPECT_EQ(CpusOf(Machine(2, 1, 2, 1), Numa(pb::RankOptions::NUMA_NODE, 3)),
             (Lists{{0, 1}, {0, 1}, {2, 3}}));
   CpuTopology topology = Machine(2, 1, 2, 1);
@@ -146,12 +146,12 @@ TEST(BindingTest, WithoutGpusRanksAreSpreadOverTheNodes) {
   EXPECT_EQ(CpusOf(topology, Numa(pb::RankOptions::NUMA_NODE, 2)), (Lists{{2, 3}, {2, 3}}));
 }
 
-TEST(BindingTest, ASocketIsAllItsNodes) {
+TEST(BindingTest, SocketIncludesAllItsNodes) {
   EXPECT_EQ(CpusOf(Machine(2, 2, 1, 2), Numa(pb::RankOptions::SOCKET, 2, {1, 2})),
             (Lists{{0, 1, 4, 5}, {2, 3, 6, 7}}));
 }
 
-TEST(BindingTest, ExclusiveSharesAreWholeCoresAndTheFirstGetMore) {
+TEST(BindingTest, ExclusiveDividesWholeCoresFirstRanksGetMore) {
   EXPECT_EQ(CpusOf(Machine(1, 1, 5, 2), Numa(pb::RankOptions::EXCLUSIVE, 2, {0, 0})),
             (Lists{{0, 1, 2, 5, 6, 7}, {3, 4, 8, 9}}));
   EXPECT_EQ(CpusOf(Machine(2, 1, 2, 1), Numa(pb::RankOptions::EXCLUSIVE, 4, {1, 0, 0, 1})),
@@ -160,21 +160,21 @@ TEST(BindingTest, ExclusiveSharesAreWholeCoresAndTheFirstGetMore) {
               HasSubstr("2 ranks cannot share the 1 cores of NUMA node 1"));
 }
 
-TEST(BindingTest, CoreComplexesAreTakenInTurnTheLargestFirst) {
+TEST(BindingTest, AssignsCoreComplexesInTurnLargestFirst) {
   CpuTopology topology = Machine(1, 1, 6, 1);
   for (Cpu& cpu : topology.cpus) cpu.cache = cpu.id < 2 ? 0 : 2;  // {0,1} and {2,3,4,5}
   EXPECT_EQ(CpusOf(topology, Numa(pb::RankOptions::CORE_COMPLEX, 3, {0, 0, 0})),
             (Lists{{2, 3, 4, 5}, {0, 1}, {2, 3, 4, 5}}));
 }
 
-TEST(BindingTest, AGpuBesideNoUsableCpuIsRefused) {
+TEST(BindingTest, RejectsGpuOnNodeWithoutUsableCpu) {
   CpuTopology topology = Machine(2, 1, 1, 1);
   Forbid(topology, {1});
   EXPECT_THAT(Refusal(topology, Numa(pb::RankOptions::NUMA_NODE, 2, {0, 1})),
               HasSubstr("the GPU of local rank 1 is on NUMA node 1"));
 }
 
-TEST(BindingTest, GpusAreKnownByNumberOrUuid) {
+TEST(BindingTest, FindsGpusByNumberOrUuidPrefix) {
   const std::vector<GpuPlace> gpus = {{"GPU-aaaa", 0}, {"GPU-abbb", 1}};
   EXPECT_THAT(*GpuNodesOf({"1", "0"}, gpus), ElementsAre(1, 0));
   EXPECT_THAT(*GpuNodesOf({"GPU-ab"}, gpus), ElementsAre(1));
@@ -185,7 +185,7 @@ TEST(BindingTest, GpusAreKnownByNumberOrUuid) {
   }
 }
 
-// --- what /sys says ---
+// --- topology in /sys ---
 
 class CpuTopologyTest : public ::testing::Test {
  protected:
@@ -209,7 +209,7 @@ class CpuTopologyTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(CpuTopologyTest, IsWhatSysSays) {
+TEST_F(CpuTopologyTest, ReadsTopologyOfSys) {
   WriteCpu(0, "0,2", 0, "0,2");
   WriteCpu(1, "1,3", 1, "1,3");
   WriteCpu(2, "0,2", 0, "0,2");
@@ -231,7 +231,7 @@ TEST_F(CpuTopologyTest, IsWhatSysSays) {
   EXPECT_THAT(topology.nodes[2].cpus, IsEmpty());
 }
 
-TEST_F(CpuTopologyTest, WithoutSysEachCpuIsACoreOfOneNode) {
+TEST_F(CpuTopologyTest, DefaultsToOneCpuPerCoreOnOneNode) {
   const CpuTopology topology = ReadCpuTopology(dir_.path(), {0, 3});
   ASSERT_EQ(topology.cpus.size(), 2u);
   EXPECT_EQ(topology.cpus[1].core, 3);
@@ -239,7 +239,7 @@ TEST_F(CpuTopologyTest, WithoutSysEachCpuIsACoreOfOneNode) {
   EXPECT_THAT(topology.nodes[0].cpus, ElementsAre(0, 3));
 }
 
-TEST_F(CpuTopologyTest, GpusAreInTheOrderOfTheirAddresses) {
+TEST_F(CpuTopologyTest, ListsGpusByPciAddress) {
   Write("proc/driver/nvidia/gpus/0000:db:00.0/information", "Model: X\nGPU UUID: \t GPU-b");
   Write("proc/driver/nvidia/gpus/0000:19:00.0/information", "GPU UUID:   GPU-a");
   Write("sys/bus/pci/devices/0000:db:00.0/numa_node", "1");
@@ -253,7 +253,7 @@ TEST_F(CpuTopologyTest, GpusAreInTheOrderOfTheirAddresses) {
   EXPECT_THAT(ReadGpuPlaces(dir_ / "none"), IsEmpty());
 }
 
-TEST_F(CpuTopologyTest, GpusCountWhereTheirDeviceFilesAre) {
+TEST_F(CpuTopologyTest, CountsGpusWithDeviceFiles) {
   const char* const folder = "proc/driver/nvidia/gpus/";
   for (const auto& [address, minor] :
        {std::pair("0000:19:00.0", "2"), {"0000:3b:00.0", "0"}, {"0000:db:00.0", "1"}}) {
@@ -261,7 +261,7 @@ TEST_F(CpuTopologyTest, GpusCountWhereTheirDeviceFilesAre) {
         folder + (address + std::string("/information")),
         "Model: X\nGPU UUID: \t GPU-" + std::string(minor) + "\nDevice Minor: \t " + minor + "\n");
   }
-  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 3);  // none was used yet
+  EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 3);  // no GPU has been used yet
   EXPECT_EQ(ReadGpuPlaces(dir_.path()).size(), 3u);
   for (const char* const other : {"nvidiactl", "nvidia-uvm", "nvidia", "nvidia1x"})
     Write("dev/" + std::string(other), "");
@@ -278,7 +278,7 @@ TEST_F(CpuTopologyTest, GpusCountWhereTheirDeviceFilesAre) {
   EXPECT_EQ(places[1].uuid, "GPU-1");
 }
 
-TEST_F(CpuTopologyTest, DeviceFilesAloneCountToo) {
+TEST_F(CpuTopologyTest, CountsDeviceFilesWithoutDriverList) {
   for (const char* const file : {"nvidia0", "nvidia10", "nvidiactl"})
     Write("dev/" + std::string(file), "");
   EXPECT_EQ(*CountVisibleGpus(nullptr, false, dir_.path()), 2);
@@ -287,7 +287,7 @@ TEST_F(CpuTopologyTest, DeviceFilesAloneCountToo) {
   EXPECT_EQ(places[1].uuid, "");
 }
 
-TEST(VisibleGpusTest, CountsAsCudaDoes) {
+TEST(VisibleGpusTest, CountsLikeCuda) {
   const std::vector<GpuPlace> four = {
       {"GPU-aaaa1", 0}, {"GPU-aaaa2", 0}, {"GPU-b", 1}, {"GPU-c", 1}};
   const auto count = [&](const char* value) { return CountVisible(value, four, false).count; };
@@ -303,7 +303,7 @@ TEST(VisibleGpusTest, CountsAsCudaDoes) {
                                                {"0x,1", 2},
                                                {"none", 0},
                                                {"GPU-b,GPU-c", 2},
-                                               {"GPU-aaaa,GPU-b", 0},  // like two
+                                               {"GPU-aaaa,GPU-b", 0},  // ambiguous
                                                {"GPU-b,GPU-unknown,GPU-c", 1},
                                                {"MIG-1,MIG-2", 1},
                                                {"GPU-b,0", 2}};
@@ -311,14 +311,14 @@ TEST(VisibleGpusTest, CountsAsCudaDoes) {
   EXPECT_EQ(CountVisible("MIG-1,MIG-2", four, true).count, 2);
 }
 
-TEST(VisibleGpusTest, NamesWithoutDevicesAreNone) {
+TEST(VisibleGpusTest, IgnoresNamesWithoutDevices) {
   for (const char* value : {"GPU-b", "GPU-b,GPU-c", "MIG-1", "0,1"})
     EXPECT_EQ(CountVisible(value, {}, false).count, 0) << value;
   const std::vector<GpuPlace> unnamed(2);  // device files without the driver's list
   EXPECT_EQ(CountVisible("GPU-b,GPU-c", unnamed, false).count, 2);
 }
 
-TEST_F(CpuTopologyTest, RefusesADeviceThatIsNamedTwice) {
+TEST_F(CpuTopologyTest, RejectsDeviceThatIsListedTwice) {
   for (const char* const minor : {"0", "1"}) Write("dev/nvidia" + std::string(minor), "");
   EXPECT_EQ(*CountVisibleGpus("1,0", false, dir_.path()), 2);
   for (const char* value : {"0,0", "1,0,1", "GPU-x,GPU-x", "0, 00"}) {

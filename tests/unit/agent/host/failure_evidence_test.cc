@@ -22,7 +22,7 @@ std::string Raised(const std::string& exception) {
          exception + "\n";
 }
 
-TEST(FailureEvidenceTest, LibrariesThatNameALostPeerMakeAVictim) {
+TEST(FailureEvidenceTest, RecognizesLostPeersInErrorsOfLibraries) {
   for (const char* line : {
            "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed "
            "by peer [10.0.0.2]:14004",
@@ -47,7 +47,7 @@ TEST(FailureEvidenceTest, LibrariesThatNameALostPeerMakeAVictim) {
   }
 }
 
-TEST(FailureEvidenceTest, TellsLatePeersFromLostAndUnreachableOnes) {
+TEST(FailureEvidenceTest, DistinguishesLateLostAndUnreachablePeers) {
   const std::pair<pb::Cause::PeerFault, std::string> kErrors[] = {
       {pb::Cause::LATE,
        "torch.distributed.DistStoreError: Timed out after 4 seconds waiting for clients. 1/2 "
@@ -85,12 +85,12 @@ TEST(FailureEvidenceTest, TellsLatePeersFromLostAndUnreachableOnes) {
   }
 }
 
-TEST(FailureEvidenceTest, ARankWithoutAnErrorIsNoVictim) {
+TEST(FailureEvidenceTest, RankWithoutErrorIsNotAVictim) {
   for (const int signal : {0, SIGABRT, SIGTERM, SIGKILL})
     EXPECT_FALSE(OfLines("step 3\n", signal).victim) << signal;
 }
 
-TEST(FailureEvidenceTest, ARanksOwnErrorIsNoVictimAndIsQuoted) {
+TEST(FailureEvidenceTest, QuotesOwnErrorAndDoesNotReportAVictim) {
   for (const char* line :
        {"ValueError: bad shape", "torch.cuda.OutOfMemoryError: CUDA out of memory.",
         "BrokenPipeError: [Errno 32] Broken pipe",
@@ -106,7 +106,7 @@ TEST(FailureEvidenceTest, ARanksOwnErrorIsNoVictimAndIsQuoted) {
   EXPECT_EQ(OfLines("going down\n").line, "");
 }
 
-TEST(FailureEvidenceTest, TheExceptionCountsNotWhatTheLibrariesSayAtTheEnd) {
+TEST(FailureEvidenceTest, PrefersExceptionToLaterLibraryOutput) {
   const FailureEvidence evidence =
       OfLines(Raised("ValueError: mine") +
               "\n[W TCPStore.cpp:125] [c10d] recvValue failed: Connection was likely closed\n");
@@ -114,7 +114,7 @@ TEST(FailureEvidenceTest, TheExceptionCountsNotWhatTheLibrariesSayAtTheEnd) {
   EXPECT_EQ(evidence.line, "ValueError: mine");
 }
 
-TEST(FailureEvidenceTest, OfAChainTheFirstExceptionCounts) {
+TEST(FailureEvidenceTest, UsesFirstExceptionOfAChain) {
   const std::string peer = "RuntimeError: [gloo/pair.cc:5] Connection closed by peer";
   const std::string during =
       "\nDuring handling of the above exception, another exception occurred:\n\n";
@@ -124,11 +124,11 @@ TEST(FailureEvidenceTest, OfAChainTheFirstExceptionCounts) {
   const FailureEvidence victim = OfLines(Raised(peer) + during + Raised("KeyError: 'x'"));
   EXPECT_TRUE(victim.victim);
   EXPECT_EQ(victim.line, peer);
-  // Two that are no chain: the last ended the program.
+  // Two separate exceptions: the last one ended the program.
   EXPECT_FALSE(OfLines(Raised(peer) + "trying again\n" + Raised("KeyError: 'x'")).victim);
 }
 
-TEST(FailureEvidenceTest, TheExceptionOfADataLoadersWorkerIsTheOneBelow) {
+TEST(FailureEvidenceTest, UsesOriginalTracebackOfDataLoaderWorker) {
   const FailureEvidence evidence =
       ClassifyFailure(0,
                       "Traceback (most recent call last):\n  File \"t.py\"\n"
@@ -140,7 +140,7 @@ TEST(FailureEvidenceTest, TheExceptionOfADataLoadersWorkerIsTheOneBelow) {
   EXPECT_EQ(evidence.line, "OSError: shard 3 is truncated");
 }
 
-TEST(FailureEvidenceTest, TheTextOfAnUncaughtExceptionOfCppCounts) {
+TEST(FailureEvidenceTest, UsesTextOfUncaughtCppException) {
   const std::string head =
       "step 3\nterminate called after throwing an instance of 'std::runtime_error'\n";
   EXPECT_EQ(OfLines(head + "  what():  bad batch 17\nmore of it\n\nother\n", SIGABRT).line,
@@ -158,7 +158,7 @@ TEST(FailureEvidenceTest, TheTextOfAnUncaughtExceptionOfCppCounts) {
   EXPECT_EQ(ErrorBeforeStop(head + "  what():  bad batch 17\n", ""), "bad batch 17");
 }
 
-TEST(FailureEvidenceTest, ErrorsOfAStoppedProgramAreItsOwnOrNone) {
+TEST(FailureEvidenceTest, IgnoresInterruptsAndPeerErrorsDuringStop) {
   const std::string head = "Traceback (most recent call last):\n  File \"t.py\"\n";
   EXPECT_EQ(ErrorBeforeStop(head + "ValueError: bad\n", ""), "ValueError: bad");
   EXPECT_EQ(ErrorBeforeStop("", "KeyError: 'lr'"), "KeyError: 'lr'");
@@ -168,7 +168,7 @@ TEST(FailureEvidenceTest, ErrorsOfAStoppedProgramAreItsOwnOrNone) {
   EXPECT_EQ(ErrorBeforeStop("Terminated\n", ""), std::nullopt);
 }
 
-TEST(FailureEvidenceTest, TorchsRankTagsAndFurtherLinesOfAnExceptionAreUnderstood) {
+TEST(FailureEvidenceTest, ReadsTorchRankTagsAndMultilineErrors) {
   const FailureEvidence evidence = OfLines(
       "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 1\n"
       "[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1\n"
@@ -177,14 +177,14 @@ TEST(FailureEvidenceTest, TorchsRankTagsAndFurtherLinesOfAnExceptionAreUnderstoo
   EXPECT_THAT(evidence.line, StartsWith("ncclRemoteError"));
 }
 
-TEST(FailureEvidenceTest, TheTrainersTextSaysWhetherAnotherRankIsTheCause) {
+TEST(FailureEvidenceTest, RecognizesTrainerTextsAboutOtherRanks) {
   for (const std::string_view text : {kPeerLostText, kPeerLateText}) {
     const std::string line = "dslaunch-train: rank 3: " + std::string(text) + " (gone)";
     EXPECT_TRUE(OfLines(line + "\n").victim) << line;
     EXPECT_EQ(OfLines(line + "\n").line, line);
     EXPECT_TRUE(OfLines("my_program: rank 3: " + std::string(text) + " (gone)\n").victim);
   }
-  // Both have had exit code 69, as a lost peer has.
+  // Both have exit code 69, like a lost peer.
   for (const char* line :
        {"dslaunch-train: rank 3: out of memory: CUDA out of memory. Tried to allocate 2.00 GiB",
         "dslaunch-train: rank 3: this machine has no NVIDIA driver (libcuda.so.1); use device cpu",
@@ -194,7 +194,7 @@ TEST(FailureEvidenceTest, TheTrainersTextSaysWhetherAnotherRankIsTheCause) {
   }
 }
 
-TEST(FailureEvidenceTest, ASignalIsNoVictimsEndButTheWatchdogsAbortIs) {
+TEST(FailureEvidenceTest, OnlyAbortSignalCanMakeAVictim) {
   const std::string watchdog =
       "terminate called after throwing an instance of 'c10::DistBackendError'\n"
       "  what():  [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)\n";
@@ -204,7 +204,7 @@ TEST(FailureEvidenceTest, ASignalIsNoVictimsEndButTheWatchdogsAbortIs) {
   EXPECT_FALSE(OfLines("free(): invalid pointer\n", SIGABRT).victim);
 }
 
-TEST(FailureEvidenceTest, TheErrorFileGoesFirst) {
+TEST(FailureEvidenceTest, PrefersTheErrorFile) {
   const auto message = ReadErrorFile(
       R"({"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "...", "timestamp": "1"}}})");
   ASSERT_TRUE(message);
@@ -218,7 +218,7 @@ TEST(FailureEvidenceTest, TheErrorFileGoesFirst) {
   EXPECT_EQ(ReadErrorFile(R"({"message": "plain"})"), "plain");
 }
 
-TEST(FailureEvidenceTest, WhatIsNoErrorFileIsNone) {
+TEST(FailureEvidenceTest, RejectsInvalidErrorFiles) {
   for (const char* text : {"", "{", "[]", "7", "{\"message\": 7}", "{\"message\": {}}",
                            "{\"message\": {\"message\": []}}", "{\"message\": \"\xff\"}"}) {
     EXPECT_EQ(ReadErrorFile(text), std::nullopt) << text;

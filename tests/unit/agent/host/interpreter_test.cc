@@ -20,7 +20,7 @@ std::string Head(const std::string& path) {
   return head;
 }
 
-TEST(ReadInterpreterTest, TakesFirstWordOfAScriptsFirstLine) {
+TEST(ReadInterpreterTest, ReadsFirstWordOfAScriptsFirstLine) {
   EXPECT_EQ(ReadInterpreter("#!/bin/sh\necho\n")->path, "/bin/sh");
   EXPECT_EQ(ReadInterpreter("#! \t/usr/bin/env python3\n")->path, "/usr/bin/env");
   EXPECT_FALSE(ReadInterpreter("#!/bin/sh\n")->ends_with_return);
@@ -30,7 +30,7 @@ TEST(ReadInterpreterTest, TakesFirstWordOfAScriptsFirstLine) {
     EXPECT_FALSE(ReadInterpreter(text)) << text;
 }
 
-TEST(ReadInterpreterTest, TakesLoaderOfAnElfProgram) {
+TEST(ReadInterpreterTest, ReadsLoaderOfAnElfProgram) {
   const std::string head = Head("/bin/sh");
   const std::optional<Interpreter> loader = ReadInterpreter(head);
   ASSERT_TRUE(loader);
@@ -39,7 +39,7 @@ TEST(ReadInterpreterTest, TakesLoaderOfAnElfProgram) {
   for (size_t size = 0; size < 1'000; ++size) (void)ReadInterpreter(head.substr(0, size));
 }
 
-TEST(CheckInterpreterTest, RefusesMissingInterpreterAndCarriageReturn) {
+TEST(CheckInterpreterTest, RejectsMissingInterpreterAndCarriageReturn) {
   const TempDir dir;
   const auto check = [&](const std::string& text) {
     const std::string path = dir / "run.sh";

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-// "NAME begin arguments", with what else is known of it.
+// Returns "NAME begin arguments" and further fields of the launcher that was found.
 std::string Found(const Words& argv) {
   const std::optional<LauncherUse> use = FindLauncher(argv);
   if (!use) return "";

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(LogoutTest, LogindKillsOnlyWhenItsConfigurationSaysSo) {
+TEST(LogoutTest, ReadsKillUserProcessesFromLoginSection) {
   EXPECT_FALSE(ParseKillUserProcesses({}));
   EXPECT_FALSE(ParseKillUserProcesses({"[Login]\n#KillUserProcesses=yes\n"}));
   EXPECT_TRUE(ParseKillUserProcesses({"[Login]\n KillUserProcesses = Yes \n"}));
@@ -27,7 +27,7 @@ TEST(LogoutTest, LogindKillsOnlyWhenItsConfigurationSaysSo) {
       << "the last word counts";
 }
 
-TEST(LogoutTest, WhereAProcessBelongsIsInItsCgroup) {
+TEST(LogoutTest, ReadsSessionOrManagerFromCgroup) {
   const char kSession[] = "0::/user.slice/user-1000.slice/session-4.scope\n";
   const char kManager[] =
       "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope\n";
@@ -38,13 +38,13 @@ TEST(LogoutTest, WhereAProcessBelongsIsInItsCgroup) {
   EXPECT_FALSE(IsInLoginSession("0::/\n"));
 }
 
-TEST(LogoutTest, StaysInTheSessionUnlessThatEndsTheJob) {
+TEST(LogoutTest, LeavesSessionOnlyIfLogoutEndsTheJob) {
   EXPECT_TRUE(ShouldLeaveSession({.kills = true, .in_session = true}));
   EXPECT_FALSE(ShouldLeaveSession({.kills = false, .in_session = true}));
   EXPECT_FALSE(ShouldLeaveSession({.kills = true, .in_session = false}));
 }
 
-TEST(LogoutTest, WarnsWithTheNodeAndTheHintWhereALogoutEndsTheJob) {
+TEST(LogoutTest, WarnsWithNodeAndHintIfLogoutEndsTheJob) {
   EXPECT_EQ(LogoutWarning({.kills = false, .in_session = true}, "node1"), "");
   EXPECT_EQ(LogoutWarning({.kills = true, .in_manager = true, .lingers = true}, "node1"), "");
   EXPECT_EQ(LogoutWarning({.kills = true}, "node1"), "") << "no login has to do with it";
@@ -55,7 +55,8 @@ TEST(LogoutTest, WarnsWithTheNodeAndTheHintWhereALogoutEndsTheJob) {
   }
 }
 
-// Runs LeaveSession in a child with `systemd_run` first in PATH; what the script wrote to LOG.
+// Runs LeaveSession in a child with `systemd_run` first in PATH. Returns what the script wrote to
+// LOG.
 std::string Leave(const TempDir& dir, const std::string& systemd_run) {
   dir.Write("systemd-run", systemd_run, /*executable=*/true);
   const std::string log = dir / "log";
@@ -78,7 +79,7 @@ std::string Leave(const TempDir& dir, const std::string& systemd_run) {
 
 constexpr char kScope[] = "--user|--scope|--quiet|--collect|--|";
 
-TEST(LogoutTest, LeavesByAScopeThatGetsTheSameArgumentsWord) {
+TEST(LogoutTest, ScopeGetsTheSameArguments) {
   const TempDir dir;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   EXPECT_EQ(
@@ -86,12 +87,12 @@ TEST(LogoutTest, LeavesByAScopeThatGetsTheSameArgumentsWord) {
       kScope + std::string("/bin/true|\n") + kScope + self + "|supervisor|two words $(x)|\n0");
 }
 
-TEST(LogoutTest, StaysWhereScopesDoNotWork) {
+TEST(LogoutTest, StaysIfScopesFail) {
   const TempDir dir;
   EXPECT_EQ(Leave(dir, "#!/bin/sh\necho tried >> $LOG; exit 1\n"), "tried\n42");
 }
 
-TEST(LogoutTest, StaysWhereScopesDoNotAnswer) {
+TEST(LogoutTest, StaysIfScopesDoNotAnswer) {
   const TempDir dir;
   EXPECT_EQ(Leave(dir, "#!/bin/sh\nexec sleep 60\n"), "42");
 }

@@ -25,7 +25,7 @@ class NvidiaSmiTest : public ::testing::Test {
   }
 };
 
-TEST_F(NvidiaSmiTest, AMachineWithoutTheProgramHasNoGpusAndNoTrouble) {
+TEST_F(NvidiaSmiTest, ReportsNoGpusAndNoErrorWithoutProgram) {
   const pb::Gpus gpus = ReadGpus("", kPatience);
   EXPECT_EQ(gpus.installed_size(), 0);
   EXPECT_EQ(gpus.driver(), "");
@@ -45,7 +45,7 @@ TEST_F(NvidiaSmiTest, ReadsDriverAndDevices) {
   EXPECT_EQ(gpus.installed(1).memory_used_bytes(), uint64_t{1} << 20);
 }
 
-TEST_F(NvidiaSmiTest, WhatADriverDoesNotKnowIsLeftOut) {
+TEST_F(NvidiaSmiTest, OmitsValuesUnknownToTheDriver) {
   const pb::Gpus gpus = ParseNvidiaSmi(
       "580.95.05, [N/A], [N/A], GPU-1, NVIDIA GB10, shared\n\nrubbish\n", "unknown option\n");
   ASSERT_EQ(gpus.installed_size(), 1);
@@ -54,7 +54,7 @@ TEST_F(NvidiaSmiTest, WhatADriverDoesNotKnowIsLeftOut) {
   EXPECT_EQ(gpus.cuda(), "");
 }
 
-TEST_F(NvidiaSmiTest, SaysWhyADriverDoesNotServe) {
+TEST_F(NvidiaSmiTest, ReportsErrorOfTheDriver) {
   Fake("ERROR", "Failed to initialize NVML: Driver/library version mismatch");
   const pb::Gpus gpus = ReadGpus(DSLAUNCH_FAKE_NVIDIA_SMI, kPatience);
   EXPECT_EQ(gpus.installed_size(), 0);
@@ -62,13 +62,13 @@ TEST_F(NvidiaSmiTest, SaysWhyADriverDoesNotServe) {
             "nvidia-smi: Failed to initialize NVML: Driver/library version mismatch");
 }
 
-TEST_F(NvidiaSmiTest, AFileThatIsNoProgramIsNamed) {
+TEST_F(NvidiaSmiTest, ReportsFileThatCannotBeExecuted) {
   const TempDir dir;
   EXPECT_THAT(ReadGpus(dir.Write("nvidia-smi", "text", true), kPatience).trouble(),
               HasSubstr("nvidia-smi: Exec format error"));
 }
 
-TEST_F(NvidiaSmiTest, ADriverThatHangsIsNotWaitedFor) {
+TEST_F(NvidiaSmiTest, DoesNotWaitForDriverThatHangs) {
   Fake("HANGS", "1");
   EXPECT_EQ(ReadGpus(DSLAUNCH_FAKE_NVIDIA_SMI, milliseconds(200)).trouble(),
             "nvidia-smi: the driver does not answer");

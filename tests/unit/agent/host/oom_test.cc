@@ -17,7 +17,7 @@ constexpr char kLog[] =
     "3,102,6000000,-;Out of memory: Killed process 42 (python3) total-vm:99kB, anon-rss:98kB\n"
     "3,103,6000001,c;audit: Killed process 43 by hand\n";
 
-TEST(OutOfMemoryTest, TheKernelsLogNamesTheProcess) {
+TEST(OutOfMemoryTest, FindsKillOfTheProcessInKernelLog) {
   EXPECT_THAT(FindOutOfMemoryKill(kLog, 42, 0).value_or(""),
               StartsWith("Out of memory: Killed process 42 (python3)"));
   EXPECT_THAT(FindOutOfMemoryKill(kLog, 41, 0).value_or(""), HasSubstr("cgroup"));
@@ -26,17 +26,17 @@ TEST(OutOfMemoryTest, TheKernelsLogNamesTheProcess) {
   EXPECT_EQ(FindOutOfMemoryKill("", 42, 0), std::nullopt);
 }
 
-TEST(OutOfMemoryTest, AnOlderProcessOfThatPidIsAnother) {
+TEST(OutOfMemoryTest, IgnoresKillBeforeTheProcessStarted) {
   EXPECT_TRUE(FindOutOfMemoryKill(kLog, 41, 1'000'000));
   EXPECT_FALSE(FindOutOfMemoryKill(kLog, 41, 1'000'001));
 }
 
-TEST(OutOfMemoryTest, VmstatCountsKills) {
+TEST(OutOfMemoryTest, ReadsKillsFromVmstat) {
   EXPECT_EQ(ParseOutOfMemoryKills("nr_free 7\noom_kill 12\ndrop_slab 1\n"), 12u);
   EXPECT_EQ(ParseOutOfMemoryKills("nr_free 7\n"), 0u);
 }
 
-TEST(OutOfMemoryTest, OnlySigkillAndOnlyWithAFactBehindIt) {
+TEST(OutOfMemoryTest, NeedsSigkillAndAFact) {
   OutOfMemoryInfo details;
   details.signal = SIGKILL;
   EXPECT_EQ(DecideOutOfMemory(details), std::nullopt);
@@ -65,7 +65,7 @@ TEST(OutOfMemoryTest, FindsKillOfPidThatATextNames) {
   EXPECT_EQ(FindOutOfMemoryKillNamedIn("pid 42", kLog, 6'000'001), std::nullopt);
 }
 
-TEST(OutOfMemoryTest, ReportsKillOfAChildOnlyWithAFactBehindIt) {
+TEST(OutOfMemoryTest, ReportsKillOfAChildOnlyWithAFact) {
   constexpr char kKilledChild[] = "DataLoader worker (pid 42) is killed by signal: Killed.";
   OutOfMemoryInfo details;
   EXPECT_EQ(DecideChildOutOfMemory(details, kKilledChild), std::nullopt);
@@ -80,7 +80,7 @@ TEST(OutOfMemoryTest, ReportsKillOfAChildOnlyWithAFactBehindIt) {
               HasSubstr("Killed process 42"));
 }
 
-TEST(CoreDumpTest, ThePatternSaysWhere) {
+TEST(CoreDumpTest, FindsCoreDumpByPattern) {
   EXPECT_EQ(CoreDumpPlace("core\n", true, "/home/u", 7), "in /home/u/core.7");
   EXPECT_EQ(CoreDumpPlace("core\n", false, "/home/u", 7), "in /home/u/core");
   EXPECT_EQ(CoreDumpPlace("/var/crash/%e.%p.%%\n", true, "/home/u", 7), "in /var/crash/*.7.%");

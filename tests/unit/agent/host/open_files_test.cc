@@ -6,7 +6,7 @@
 namespace dslaunch::open_files_test {
 namespace {
 
-TEST(OpenFilesTest, NamesTheLimitThatIsTooLowForTheNodes) {
+TEST(OpenFilesTest, NamesLimitThatIsTooLowForTheNodes) {
   const Result<void> checked = CheckOpenFiles("node1", 3, {.limit = 40, .open = 29});
   ASSERT_FALSE(checked.ok());
   EXPECT_EQ(checked.error().code, ExitCode::kUnavailable);

@@ -21,7 +21,7 @@ std::string Content(const std::string& path) {
   return line;
 }
 
-TEST(PidFileTest, LivesAsLongAsItsObject) {
+TEST(PidFileTest, RemovesFileWithItsObject) {
   EXPECT_EQ(PidFile::PathFor(45), "/tmp/45.deepspeed");
   const TempDir dir;
   {
@@ -33,7 +33,7 @@ TEST(PidFileTest, LivesAsLongAsItsObject) {
   EXPECT_FALSE(std::filesystem::exists(dir / "f"));
 }
 
-TEST(PidFileTest, OnlyWhatIsLeftIsReplaced) {
+TEST(PidFileTest, ReplacesOnlyFilesOfExitedProcesses) {
   const TempDir dir;
   const std::string path = dir.Write("f", std::to_string(getpid()));
   const auto taken = PidFile::Create(path, 1);
@@ -41,7 +41,7 @@ TEST(PidFileTest, OnlyWhatIsLeftIsReplaced) {
   EXPECT_EQ(taken.error().code, ExitCode::kIo);
   EXPECT_THAT(taken.error().message,
               HasSubstr("--save_pid: " + path + ": the file exists, and its process"));
-  dir.Write("f", "999999999");  // more than any pid
+  dir.Write("f", "999999999");  // larger than any pid
   EXPECT_TRUE(PidFile::Create(path, 1).ok());
   const std::string victim = dir.Write("victim", "999999999");
   std::filesystem::create_symlink(victim, path);

@@ -42,7 +42,7 @@ std::set<uid_t> In(const std::string& lines) {
   return ListenersIn(table, 0x1f90);
 }
 
-TEST(PortListenersTest, AreThoseOfThePortAlone) {
+TEST(PortListenersTest, ReturnsOnlyListenersAtThePort) {
   EXPECT_THAT(In(std::string(kListens1000) + kListens4294967294 + kElsewhere + kConnected),
               ElementsAre(1000, 4294967294));
   EXPECT_THAT(In(kV6), ElementsAre(33));
@@ -50,21 +50,21 @@ TEST(PortListenersTest, AreThoseOfThePortAlone) {
   EXPECT_THAT(In(kConnected), IsEmpty()) << "who is connected does not listen";
 }
 
-TEST(PortListenersTest, WhatIsNoTableHasNone) {
+TEST(PortListenersTest, SkipsMalformedLines) {
   for (const char* text : {"", "\n", "x\n", ": : : 0A : : : :\n", "0: 1:1F90 0 0A 0 0 0 -1\n",
                            "0: 1:1F90 0 0A 0 0 0 99999999999\n", "0: 1F90 0 0A\n"}) {
     EXPECT_THAT(In(text), IsEmpty()) << text;
   }
 }
 
-TEST(PortListenersTest, TheUserAndRootAreNoStrangers) {
+TEST(PortListenersTest, UserAndRootAreNotStrangers) {
   EXPECT_EQ(StrangerAmong({}, 1000), std::nullopt);
   EXPECT_EQ(StrangerAmong({0, 1000}, 1000), std::nullopt);
   EXPECT_EQ(StrangerAmong({0, 33, 1000}, 1000), 33);
   EXPECT_EQ(StrangerAmong({1000}, 0), 1000);
 }
 
-TEST(PortListenersTest, OfThisMachine) {
+TEST(PortListenersTest, ReturnsUidOfListeningSocket) {
   const Result<PortReservation> own = ReservePort(0);
   ASSERT_TRUE(own.ok());
   for (const auto listeners : {ListenersAt, ListenersByTables})
@@ -74,14 +74,14 @@ TEST(PortListenersTest, OfThisMachine) {
     EXPECT_THAT(listeners(own->port), IsEmpty());
 }
 
-TEST(PortListenersTest, OfIpv4Alone) {
+TEST(PortListenersTest, FindsListenerOnIpv4Only) {
   const Result<PortReservation> own = ListenOnLoopback();
   ASSERT_TRUE(own.ok());
   EXPECT_THAT(ListenersAt(own->port), ElementsAre(::geteuid()));
 }
 
-// What a job would be ended for wrongly: who is connected to a port, or listens at another one.
-TEST(PortListenersTest, WhoIsConnectedDoesNotListen) {
+// Otherwise a job would be ended because of a client of the port, or a listener at another port.
+TEST(PortListenersTest, ClientIsNotAListener) {
   const Result<PortReservation> listener = ListenOnLoopback();
   ASSERT_TRUE(listener.ok());
   const UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

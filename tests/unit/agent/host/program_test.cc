@@ -28,7 +28,7 @@ class ProgramTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  pb::Program program_;  // what is not of the command
+  pb::Program program_;  // fields other than the command
   Environment environment_ = {"PATH=/nonexistent:/usr/bin:/bin"};
 };
 
@@ -36,13 +36,13 @@ TEST_F(ProgramTest, FindsPlainNamesInPath) {
   EXPECT_THAT(Resolve({"true", "-x"})->argv, ElementsAre("/usr/bin/true", "-x"));
 }
 
-TEST_F(ProgramTest, APathIsRelativeToTheWorkingDirectory) {
+TEST_F(ProgramTest, ResolvesPathsInTheWorkingDirectory) {
   const std::string file = dir_.Write("run", "#!/bin/sh\n", true);
   EXPECT_THAT(Resolve({"./run", "", "a b"})->argv, ElementsAre(dir_.path() + "/./run", "", "a b"));
   EXPECT_THAT(Resolve({file})->argv, ElementsAre(file));
 }
 
-TEST_F(ProgramTest, MissingProgramsAreExit127AndNameTheNode) {
+TEST_F(ProgramTest, MissingProgramIsExit127WithTheNode) {
   for (const char* name : {"no-such-program", "./no-such-program", "/no/such/program"}) {
     const auto program = Resolve({name});
     ASSERT_FALSE(program.ok()) << name;
@@ -52,7 +52,7 @@ TEST_F(ProgramTest, MissingProgramsAreExit127AndNameTheNode) {
   }
 }
 
-TEST_F(ProgramTest, WhatCannotRunIsExit126) {
+TEST_F(ProgramTest, ProgramThatCannotRunIsExit126) {
   const std::string file = dir_.Write("data", "x");
   for (const std::string& name : {file, dir_.path()}) {
     const auto program = Resolve({name});
@@ -79,7 +79,7 @@ TEST_F(ProgramTest, PythonScriptsGetTheChosenInterpreter) {
   EXPECT_EQ(Resolve({"missing.py"}, script).error().code, ExitCode::kNotFound);
 }
 
-TEST_F(ProgramTest, ModulesAndScriptsByPath) {
+TEST_F(ProgramTest, ComposesModulesAndRunPath) {
   EXPECT_THAT(Resolve({"my.module", "x"}, pb::Program::MODULE)->argv,
               ElementsAre("/usr/bin/python3", "-u", "-m", "my.module", "x"));
   dir_.Write("any name", "");
@@ -92,7 +92,7 @@ TEST_F(ProgramTest, ModulesAndScriptsByPath) {
   EXPECT_EQ(Resolve({"missing"}, pb::Program::RUN_PATH).error().code, ExitCode::kNotFound);
 }
 
-TEST_F(ProgramTest, ALocalRankIsForThoseWhoTakeIt) {
+TEST_F(ProgramTest, PassesLocalRankOnlyToScriptsWithThatOption) {
   const std::string with = "p.add_argument('--local-rank')";
   dir_.Write("with.py", with);
   dir_.Write("without.py", "print(1)");
@@ -136,7 +136,7 @@ TEST_F(ProgramTest, StartsProgramByAcceleratesModule) {
               HasSubstr("node2: program '/no/python3'"));
 }
 
-TEST_F(ProgramTest, AMissingWorkingDirectoryIsNamed) {
+TEST_F(ProgramTest, NamesMissingWorkingDirectory) {
   pb::Program program;
   program.add_argv("true");
   program.set_cwd("/no/such/folder");
@@ -146,7 +146,7 @@ TEST_F(ProgramTest, AMissingWorkingDirectoryIsNamed) {
   EXPECT_THAT(resolved.error().message, HasSubstr("node2: working directory /no/such/folder"));
 }
 
-TEST(EnvironmentTest, OverridesReplaceByteForByteAndNewNamesAreAdded) {
+TEST(EnvironmentTest, OverridesReplaceValuesAndAddNames) {
   google::protobuf::RepeatedPtrField<pb::EnvVar> overrides;
   const auto add = [&](const char* name, const char* value) {
     overrides.Add()->set_name(name);

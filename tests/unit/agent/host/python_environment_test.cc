@@ -45,7 +45,7 @@ TEST_F(PythonEnvironmentTest, EntersTheActiveEnvironment) {
   EXPECT_STREQ(FindVariable(Enter()->environment, "CONDA_PREFIX"), (dir_ / "venv").c_str());
 }
 
-TEST_F(PythonEnvironmentTest, LeavesPathAloneUnlessTheFrontEndHasItThere) {
+TEST_F(PythonEnvironmentTest, ChangesPathOnlyIfTheFrontEndsHasTheFolder) {
   MakeInterpreter();
   program_.mutable_python_environment()->set_in_path(false);
   EXPECT_STREQ(FindVariable(Enter()->environment, "PATH"), "/usr/bin:/bin");
@@ -54,7 +54,7 @@ TEST_F(PythonEnvironmentTest, LeavesPathAloneUnlessTheFrontEndHasItThere) {
   EXPECT_STREQ(FindVariable(Enter()->environment, "PATH"), "/usr/bin:/bin") << "the user's own";
 }
 
-TEST_F(PythonEnvironmentTest, RefusesANodeThatLacksIt) {
+TEST_F(PythonEnvironmentTest, RejectsNodeWithoutRequiredEnvironment) {
   const auto missing = Enter();
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, ExitCode::kNotFound);
@@ -70,7 +70,7 @@ TEST_F(PythonEnvironmentTest, RefusesANodeThatLacksIt) {
   EXPECT_THAT(Enter().error().message, HasSubstr("in which dslaunch is installed here"));
 }
 
-TEST_F(PythonEnvironmentTest, ReportsANodeThatLacksItIfTheProgramMayNeedIt) {
+TEST_F(PythonEnvironmentTest, ReportsNodeWithoutOptionalEnvironment) {
   program_.mutable_python_environment()->set_need(pb::PythonEnvironment::PERHAPS);
   EXPECT_THAT(Enter()->notice, HasSubstr("node2: the Python environment "));
   EXPECT_THAT(Enter()->environment, Not(Contains(HasSubstr("VIRTUAL_ENV"))));

@@ -5,7 +5,7 @@
 namespace dslaunch::script_options_test {
 namespace {
 
-TEST(ScriptOptionsTest, AnOptionThatIsNamedIsFoundAsItIsSpelt) {
+TEST(ScriptOptionsTest, FindsOptionAsSpelledInTheSource) {
   const std::pair<const char*, const char*> sources[] = {
       {"parser.add_argument('--local_rank', type=int)", "--local_rank"},
       {"parser.add_argument(\"--local-rank\", type=int)", "--local-rank"},
@@ -19,7 +19,7 @@ TEST(ScriptOptionsTest, AnOptionThatIsNamedIsFoundAsItIsSpelt) {
   for (const auto& [source, option] : sources) EXPECT_EQ(LocalRankOption(source), option) << source;
 }
 
-TEST(ScriptOptionsTest, WhatOnlyLooksLikeOneIsNone) {
+TEST(ScriptOptionsTest, IgnoresCommentsOtherStringsAndLists) {
   for (const std::string& source : {
            std::string(""),
            std::string("import os\nprint(os.environ['LOCAL_RANK'])"),

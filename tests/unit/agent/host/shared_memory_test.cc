@@ -25,7 +25,7 @@ TEST(SharedMemoryEvidenceTest, NamesFullOrSmallSpaceOnBusError) {
   EXPECT_EQ(SharedMemoryEvidence(SIGBUS, "", std::nullopt), std::nullopt);
 }
 
-TEST(SharedMemoryEvidenceTest, NamesFullSpaceWhenTheOutputIsAboutIt) {
+TEST(SharedMemoryEvidenceTest, NamesFullSpaceIfTheOutputIsAboutIt) {
   const SharedMemorySpace full{.free_bytes = 0, .total_bytes = 64 * kMiB};
   for (const char* text :
        {"RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.",

@@ -35,7 +35,7 @@ class ShellEnvironmentTest : public ::testing::Test {
                               "PWD=/before",        "SHLVL=7"};
 };
 
-TEST_F(ShellEnvironmentTest, WhatTheScriptChangesIsTheEnvironment) {
+TEST_F(ShellEnvironmentTest, ReturnsVariablesThatTheScriptChanged) {
   const auto made = Source(
       "export NEW='$(id)\n\"x\"'\nexport PATH=/venv/bin:$PATH\nunset GONE\nplain=1\necho noise\n");
   ASSERT_TRUE(made.ok()) << made.error().message;
@@ -44,21 +44,21 @@ TEST_F(ShellEnvironmentTest, WhatTheScriptChangesIsTheEnvironment) {
   EXPECT_EQ(Value(*made, "KEEP"), "two words");
   EXPECT_EQ(Value(*made, "GONE"), "(none)");
   EXPECT_EQ(Value(*made, "plain"), "(none)");
-  // What the shell itself changes is left as it was.
+  // Variables that the shell itself sets keep their values.
   EXPECT_EQ(Value(*made, "PWD"), "/before");
   EXPECT_EQ(Value(*made, "SHLVL"), "7");
   EXPECT_EQ(Value(*made, "_"), "(none)");
   EXPECT_EQ(Value(*made, "DSLAUNCH_VENV_SCRIPT"), "(none)");
 }
 
-TEST_F(ShellEnvironmentTest, TheScriptIsSourcedWithoutArguments) {
-  // As virtualenv's activate checks it.
+TEST_F(ShellEnvironmentTest, SourcesScriptWithoutArguments) {
+  // The check in virtualenv's activate.
   const auto made = Source("[ \"$BASH_SOURCE\" != \"$0\" ] && export SEEN=\"$#\"\n");
   ASSERT_TRUE(made.ok()) << made.error().message;
   EXPECT_EQ(Value(*made, "SEEN"), "0");
 }
 
-TEST_F(ShellEnvironmentTest, ANameIsLookedForInTheWorkingDirectoryThenAtHome) {
+TEST_F(ShellEnvironmentTest, SearchesWorkingDirectoryThenHome) {
   std::filesystem::create_directory(dir_ / "home");
   dir_.Write("home/env.sh", "export FROM=home\n");
   environment_.push_back("HOME=" + (dir_ / "home"));
@@ -94,7 +94,7 @@ TEST_F(ShellEnvironmentTest, KeepsTheNameOfAFolderWithLinks) {
   EXPECT_EQ(made->cwd, dir_ / "link");
 }
 
-TEST(ChangedLimitsTest, ComparesTheKernelsTables) {
+TEST(ChangedLimitsTest, ComparesTablesOfLimits) {
   const std::string head =
       "Limit                     Soft Limit           Hard Limit           Units\n";
   const std::string before =
@@ -118,7 +118,7 @@ TEST(ChangedLimitsTest, ComparesTheKernelsTables) {
   EXPECT_EQ(changed[1].hard(), 2048u);
 }
 
-TEST_F(ShellEnvironmentTest, FailuresNameNodeScriptAndWhatItSaid) {
+TEST_F(ShellEnvironmentTest, FailuresNameNodeScriptAndLastLine) {
   const Error failed = Refusal("echo one >&2\necho 'no such environment' >&2\nfalse\n");
   EXPECT_EQ(failed.code, ExitCode::kBadInput);
   EXPECT_THAT(failed.message, HasSubstr("node2: --venv_script " + dir_.path()));
@@ -131,7 +131,7 @@ TEST_F(ShellEnvironmentTest, FailuresNameNodeScriptAndWhatItSaid) {
   EXPECT_THAT(missing.error().message, HasSubstr("node2: --venv_script /no/such: No such file"));
 }
 
-TEST_F(ShellEnvironmentTest, TimeAndSizeAreBounded) {
+TEST_F(ShellEnvironmentTest, LimitsTimeAndSize) {
   const auto start = Clock::now();
   const Error slow = Refusal("echo waiting >&2\nsleep 60\n", milliseconds(300));
   EXPECT_EQ(slow.code, ExitCode::kTimedOut);
@@ -145,13 +145,13 @@ TEST_F(ShellEnvironmentTest, TimeAndSizeAreBounded) {
       HasSubstr("larger than 1 MiB"));
 }
 
-TEST_F(ShellEnvironmentTest, WhatItLeavesBehindHoldsNothingUp) {
+TEST_F(ShellEnvironmentTest, DoesNotWaitForBackgroundProcesses) {
   const auto start = Clock::now();
   ASSERT_TRUE(Source("sleep 5 &\nexport A=1\n").ok());
   EXPECT_LT(Clock::now() - start, milliseconds(4'000));
 }
 
-TEST_F(ShellEnvironmentTest, NoBashIsSaid) {
+TEST_F(ShellEnvironmentTest, ReportsMissingBash) {
   environment_ = {"PATH=/nonexistent"};
   EXPECT_THAT(Refusal("true\n").message, HasSubstr("needs bash"));
 }

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(ThreadStatesTest, AThreadsStat) {
+TEST(ThreadStatesTest, ParsesStatOfAThread) {
   const auto thread = ParseThreadStat(
       "42 (a b) c) D 1 42 42 0 -1 4194304 100 0 0 0 120 34 0 0 20 0 5 0 1000 1 1\n");
   ASSERT_TRUE(thread);
@@ -28,7 +28,7 @@ TEST(ThreadStatesTest, AThreadsStat) {
     EXPECT_FALSE(ParseThreadStat(text)) << text;
 }
 
-TEST(ThreadStatesTest, ASystemCallByName) {
+TEST(ThreadStatesTest, ParsesSystemCallByName) {
   const std::string futex = std::to_string(SYS_futex);
   EXPECT_EQ(ParseSystemCall(futex + " 0x7ffd 0x80 0x0 0x0 0x0 0x0 0x7ffd 0x7f1\n"), "futex");
   EXPECT_EQ(ParseSystemCall("4711 0x0\n"), "system call 4711");
@@ -36,7 +36,7 @@ TEST(ThreadStatesTest, ASystemCallByName) {
     EXPECT_EQ(ParseSystemCall(text), "") << text;
 }
 
-TEST(ThreadStatesTest, TheInnermostKernelFunction) {
+TEST(ThreadStatesTest, ParsesInnermostKernelFunction) {
   EXPECT_EQ(ParseKernelStack("[<0>] futex_wait_queue+0x60/0x90\n[<0>] do_futex+0x1/0x2\n"),
             "futex_wait_queue");
   EXPECT_EQ(ParseKernelStack(""), "");
@@ -47,7 +47,7 @@ ThreadState Thread(const std::string& name, char state, uint64_t ticks,
   return {name, state, ticks, call, waits_in};
 }
 
-TEST(ThreadStatesTest, EqualThreadsAreOneLineAndTheBusiestComeFirst) {
+TEST(ThreadStatesTest, GroupsEqualThreadsBusiestFirst) {
   const ProcessThreads process = {
       7,
       "python3",
@@ -60,7 +60,7 @@ TEST(ThreadStatesTest, EqualThreadsAreOneLineAndTheBusiestComeFirst) {
   EXPECT_THAT(DescribeThreads({process}, 1, 100), HasSubstr("\n  and 2 more"));
 }
 
-TEST(ThreadStatesTest, WhatIsStoppedOrCannotBeInterruptedIsSaidFirst) {
+TEST(ThreadStatesTest, NamesStoppedAndUninterruptibleFirst) {
   const std::string stopped = DescribeThreads({{7, "python3", {Thread("main", 'T', 1)}}}, 5, 100);
   EXPECT_THAT(stopped, StartsWith("python3 (pid 7) is stopped (T): kill -CONT 7"));
   const std::string waiting =
@@ -71,7 +71,7 @@ TEST(ThreadStatesTest, WhatIsStoppedOrCannotBeInterruptedIsSaidFirst) {
   EXPECT_THAT(waiting, HasSubstr("in read (nfs_wait)"));
 }
 
-TEST(ThreadStatesTest, AProcessAndItsChildAreRead) {
+TEST(ThreadStatesTest, ReadsThreadsOfProcessAndChild) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
@@ -103,7 +103,9 @@ TEST(ThreadStatesTest, AProcessAndItsChildAreRead) {
   EXPECT_THAT(DescribeThreads(processes, 5, sysconf(_SC_CLK_TCK)), HasSubstr("is stopped"));
 }
 
-TEST(ThreadStatesTest, AProcessThatIsGoneHasNone) { EXPECT_TRUE(ReadThreads(999'999'999).empty()); }
+TEST(ThreadStatesTest, ReturnsNoThreadsOfAnExitedProcess) {
+  EXPECT_TRUE(ReadThreads(999'999'999).empty());
+}
 
 }  // namespace
 }  // namespace dslaunch::thread_states_test

@@ -11,7 +11,7 @@
 namespace dslaunch::await_end_test {
 namespace {
 
-TEST(AwaitEndTest, AStartRunsWhileAProcessHasItsNonce) {
+TEST(AwaitEndTest, StartRunsWhileAProcessHasItsNonce) {
   EXPECT_FALSE(RunsStart("5eed0001"));
   SpawnSpec spec;
   spec.executable = "/bin/sh";
@@ -27,7 +27,7 @@ TEST(AwaitEndTest, AStartRunsWhileAProcessHasItsNonce) {
   ::kill(started.pid, SIGKILL);
   siginfo_t ended{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(started.pid), &ended, WEXITED | WNOWAIT), 0);
-  EXPECT_FALSE(RunsStart("5eed0001"));  // a zombie runs nothing
+  EXPECT_FALSE(RunsStart("5eed0001"));  // a zombie does not run
   ::waitpid(started.pid, nullptr, 0);
 }
 

@@ -37,13 +37,13 @@ class InspectServiceTest : public ::testing::Test {
   pb::JobPlace place_;
 };
 
-TEST_F(InspectServiceTest, AJobThatNobodyKnowsIsGoneAndOneWithoutAnEndIsLost) {
+TEST_F(InspectServiceTest, ReportsUnknownJobGoneAndOneWithoutResultLost) {
   EXPECT_EQ(LookAtJob(place_).state(), pb::JobSight::GONE);
   MakeFolder();
   EXPECT_EQ(LookAtJob(place_).state(), pb::JobSight::LOST);
 }
 
-TEST_F(InspectServiceTest, TheResultIsReadAsItWasWrittenByItsUserAlone) {
+TEST_F(InspectServiceTest, ReadsResultThatItsUserWrote) {
   const std::string folder = MakeFolder();
   pb::NodeDone done;
   done.set_completed(true);
@@ -60,12 +60,12 @@ TEST_F(InspectServiceTest, TheResultIsReadAsItWasWrittenByItsUserAlone) {
   EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
-TEST_F(InspectServiceTest, AResultThatIsNoneDoesNotCount) {
+TEST_F(InspectServiceTest, IgnoresInvalidResult) {
   dir_.Write(MakeFolder().substr(dir_.path().size() + 1) + "/result.json", "{\"exit_code\": ");
   EXPECT_EQ(LookAtJob(place_).state(), pb::JobSight::LOST);
 }
 
-TEST_F(InspectServiceTest, RemovesTheJobAndNothingBesides) {
+TEST_F(InspectServiceTest, RemovesOnlyTheJobsFolder) {
   MakeFolder();
   dir_.Write("other", "");
   EXPECT_EQ(RemoveJob(place_).refusal(), "");
@@ -74,7 +74,7 @@ TEST_F(InspectServiceTest, RemovesTheJobAndNothingBesides) {
   EXPECT_EQ(RemoveJob(place_).refusal(), "") << "what is gone need not be removed";
 }
 
-TEST_F(InspectServiceTest, NamesThatLeadElsewhereLeadNowhere) {
+TEST_F(InspectServiceTest, RejectsNamesThatLeaveTheFolder) {
   MakeFolder();
   for (const char* name : {"..", ".", ""}) {
     place_.set_node_name(name);
@@ -90,7 +90,7 @@ TEST_F(InspectServiceTest, NamesThatLeadElsewhereLeadNowhere) {
   EXPECT_TRUE(std::filesystem::exists(dir_ / (std::string(kJob) + "/nodes/node1/attempt_1")));
 }
 
-TEST(JobResultTest, SuccessIsThatEveryRankEndedWellAndEveryNodeIsEmpty) {
+TEST(JobResultTest, SuccessNeedsAllRanksAndTeardown) {
   pb::NodeDone done;
   EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 75) << "nobody said that all are empty";
   done.set_completed(true);
@@ -100,7 +100,7 @@ TEST(JobResultTest, SuccessIsThatEveryRankEndedWellAndEveryNodeIsEmpty) {
   EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 75);
 }
 
-TEST(JobResultTest, RanksThatAllSavedOnRequest) {
+TEST(JobResultTest, ExitCodeIs85IfAllRanksSavedOnRequest) {
   pb::NodeDone done;
   done.set_completed(true);
   done.set_teardown_complete(true);
@@ -114,7 +114,7 @@ TEST(JobResultTest, RanksThatAllSavedOnRequest) {
   EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 69) << "nobody asked for that";
 }
 
-TEST(JobResultTest, TheResolvedCauseReplacesTheFirst) {
+TEST(JobResultTest, FinalCauseReplacesTheFirst) {
   pb::Cause first;
   first.set_kind(pb::Cause::WORKER_EXIT);
   first.set_exit_code(1);
@@ -126,7 +126,7 @@ TEST(JobResultTest, TheResolvedCauseReplacesTheFirst) {
   EXPECT_EQ(MakeJobResult("j", first, done).exit_code(), 9);
 }
 
-TEST(JobLogsTest, ListsByAttemptAndRankAndPassesOverTheRest) {
+TEST(JobLogsTest, ListsLogsByAttemptAndRankOnly) {
   const TempDir dir;
   for (const char* folder : {"attempt_10/rank_0", "attempt_2/rank_11", "attempt_2/rank_3",
                              "attempt_x/rank_0", "attempt_2/other"})
@@ -138,7 +138,7 @@ TEST(JobLogsTest, ListsByAttemptAndRankAndPassesOverTheRest) {
   EXPECT_THAT(found, ElementsAre(Pair(2, 3), Pair(2, 11), Pair(10, 0)));
 }
 
-TEST(JobLogsTest, ATimeIsFoundByTheLastMarkBeforeIt) {
+TEST(JobLogsTest, FindsTimeByTheLastMarkBeforeIt) {
   const TempDir dir;
   std::filesystem::create_directories(dir / "attempt_1/rank_3");
   dir.Write("attempt_1/marks", "1000 3 10 1\n1000 4 99 99\n2000 3 20\n3000 3 30 5\n");

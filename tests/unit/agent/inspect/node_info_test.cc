@@ -31,7 +31,7 @@ class NodeInfoTest : public ::testing::Test {
   std::optional<std::string> before_;
 };
 
-TEST_F(NodeInfoTest, SaysWhatThisMachineIs) {
+TEST_F(NodeInfoTest, ReportsFactsAboutThisMachine) {
   const pb::NodeInfo report = GetNodeInfo(request_);
   EXPECT_NE(report.version(), "");
   EXPECT_THAT(report.system(), HasSubstr("Linux"));
@@ -45,7 +45,7 @@ TEST_F(NodeInfoTest, SaysWhatThisMachineIs) {
   EXPECT_EQ(report.programs_size(), 0) << "nobody asked for them";
 }
 
-TEST_F(NodeInfoTest, TheStateFolderIsTriedAndNothingIsLeftThere) {
+TEST_F(NodeInfoTest, TestsStateFolderWithoutLeavingFiles) {
   EXPECT_EQ(NearestToJobsFolder(), dir_.path());
   const pb::NodeInfo report = GetNodeInfo(request_);
   ASSERT_GE(report.disks_size(), 1);
@@ -57,7 +57,7 @@ TEST_F(NodeInfoTest, TheStateFolderIsTriedAndNothingIsLeftThere) {
   EXPECT_EQ(NearestToJobsFolder(), dir_ / "state/dslaunch/jobs");
 }
 
-TEST_F(NodeInfoTest, FindsTheProgramAsAJobWould) {
+TEST_F(NodeInfoTest, FindsProgramLikeAJob) {
   EXPECT_FALSE(GetNodeInfo(request_).has_found_program());
   pb::Program& program = *request_.mutable_program();
   program.set_cwd(dir_.path());
@@ -93,7 +93,7 @@ TEST_F(NodeInfoTest, TriesAcceleratesConfiguration) {
   EXPECT_EQ(GetNodeInfo(request_).found_program().failure(), "");
 }
 
-TEST_F(NodeInfoTest, ProgramsAreThereOrNotOrBroken) {
+TEST_F(NodeInfoTest, ReportsProgramsThatWorkAreMissingOrBroken) {
   request_.set_bin_dir(dir_.path());
   dir_.Write("dslaunch", "#!/bin/sh\necho \"dslaunch 9.9 $1\"\n", true);
   pb::NodeInfo report = GetNodeInfo(request_);

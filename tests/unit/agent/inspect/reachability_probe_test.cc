@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr char kToken[] = "0123456789abcdef";
 
-// A probe on a loop of its own, as in an inspection.
+// A probe on its own loop, as in an inspection.
 class ReachabilityProbeTest : public ::testing::Test {
  protected:
   ReachabilityProbeTest() : work_(asio::make_work_guard(loop_)), probe_(loop_) {
@@ -33,7 +33,7 @@ class ReachabilityProbeTest : public ::testing::Test {
     ::unsetenv("XDG_STATE_HOME");
   }
 
-  // `port` of the answer; the endpoints are this machine's own addresses, if it has any.
+  // Returns the port, or 0 if this machine has no address of its own.
   int Start(int for_ms = 5000) {
     pb::ListenRequest request;
     request.set_token(kToken);
@@ -71,7 +71,7 @@ class ReachabilityProbeTest : public ::testing::Test {
   std::thread thread_;
 };
 
-TEST_F(ReachabilityProbeTest, IsReachedAtItsAddressesAndNamesTheInterface) {
+TEST_F(ReachabilityProbeTest, IsReachedAtItsAddressesAndNamesInterface) {
   const int port = Start();
   if (port == 0) GTEST_SKIP() << "this machine has no address but loopback";
   const pb::ReachReply reply = Reach({JoinHostPort("127.0.0.1", port), JoinHostPort("::1", port)});
@@ -81,7 +81,7 @@ TEST_F(ReachabilityProbeTest, IsReachedAtItsAddressesAndNamesTheInterface) {
   EXPECT_EQ(reply.results(0).endpoint(), JoinHostPort("127.0.0.1", port));
 }
 
-TEST_F(ReachabilityProbeTest, MarkersAreSeenAndGoWithIt) {
+TEST_F(ReachabilityProbeTest, MarkersAreSeenUntilItStops) {
   Start();
   EXPECT_EQ(Files().size(), 2u);
   const pb::ReachReply reply = Reach({});
@@ -94,7 +94,7 @@ TEST_F(ReachabilityProbeTest, MarkersAreSeenAndGoWithIt) {
   EXPECT_FALSE(Reach({}).folders(0).seen());
 }
 
-TEST_F(ReachabilityProbeTest, GoesOutWhenItsTimeIsOver) {
+TEST_F(ReachabilityProbeTest, StopsWhenItsTimeIsOver) {
   const int port = Start(100);
   const Deadline deadline = Deadline::After(milliseconds(5000));
   while (!Files().empty() && !deadline.Expired()) std::this_thread::sleep_for(milliseconds(10));
@@ -103,21 +103,21 @@ TEST_F(ReachabilityProbeTest, GoesOutWhenItsTimeIsOver) {
   EXPECT_FALSE(Reach({JoinHostPort("127.0.0.1", port)}).results(0).reached());
 }
 
-TEST_F(ReachabilityProbeTest, AFolderThatIsNotThereIsSaid) {
+TEST_F(ReachabilityProbeTest, ReportsMissingFolder) {
   std::filesystem::remove(dir_ / "cwd");
   Start();
   EXPECT_THAT(listened_.folders(1).trouble(), HasSubstr("No such file"));
   EXPECT_THAT(Reach({}).folders(1).trouble(), HasSubstr("No such file"));
 }
 
-TEST_F(ReachabilityProbeTest, ATokenThatIsAPathIsNone) {
+TEST_F(ReachabilityProbeTest, RejectsTokenThatIsAPath) {
   pb::ListenRequest request;
   request.set_token("../../tmp/x");
   EXPECT_NE(probe_.Start(request).refusal(), "");
   EXPECT_THAT(Files(), ::testing::IsEmpty());
 }
 
-TEST_F(ReachabilityProbeTest, WhoeverElseListensThereIsNotTakenForIt) {
+TEST_F(ReachabilityProbeTest, DetectsAnotherListenerAtTheAddress) {
   asio::ip::tcp::acceptor other(loop_, {asio::ip::make_address("127.0.0.1"), 0});
   std::thread talker([&] {
     asio::ip::tcp::socket socket(loop_);
@@ -131,7 +131,7 @@ TEST_F(ReachabilityProbeTest, WhoeverElseListensThereIsNotTakenForIt) {
   EXPECT_EQ(reply.results(0).trouble(), "something else listens at this address");
 }
 
-TEST_F(ReachabilityProbeTest, NobodyIsWaitedForLongerThanAsked) {
+TEST_F(ReachabilityProbeTest, WaitsNoLongerThanRequested) {
   asio::ip::tcp::acceptor silent(loop_, {asio::ip::make_address("127.0.0.1"), 0});
   const std::string endpoint = JoinHostPort("127.0.0.1", silent.local_endpoint().port());
   const auto before = Clock::now();

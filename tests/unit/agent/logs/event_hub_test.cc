@@ -51,7 +51,7 @@ class EventHubTest : public ::testing::Test {
       named.set_offset(is_stderr ? 0 : offset);
     }
   }
-  // The viewer takes everything; what it got, but for empty pieces of output.
+  // Accepts all events of the viewer; returns them without empty pieces of output.
   std::vector<std::string> TakeAll(const std::shared_ptr<FakeSink>& sink) {
     std::vector<std::string> words;
     for (size_t i = 0; i < sink->events.size(); ++i) {
@@ -74,7 +74,7 @@ class EventHubTest : public ::testing::Test {
   EventHub hub_{loop_};
 };
 
-TEST_F(EventHubTest, AViewerIsToldHowThingsStandAndSeesOutputFromNowOn) {
+TEST_F(EventHubTest, ViewerGetsStateAndOutputFromNowOn) {
   hub_.Emit(Notice("old news"));
   hub_.FollowRank(1, 0, 0, Rank("e1", "before\n"));
   hub_.Emit(Started(1));
@@ -86,7 +86,7 @@ TEST_F(EventHubTest, AViewerIsToldHowThingsStandAndSeesOutputFromNowOn) {
   EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "attempt 1 at 7: after\n"));
 }
 
-TEST_F(EventHubTest, OutputGoesOnByteForByteWhereTheViewerWasEvenInAnEarlierAttempt) {
+TEST_F(EventHubTest, ResumesOutputWithinAnEarlierAttempt) {
   hub_.FollowRank(1, 0, 0, Rank("e1", "0123456789"));
   hub_.EndAttempt();
   hub_.FollowRank(2, 0, 0, Rank("e2", "abc"));
@@ -95,7 +95,7 @@ TEST_F(EventHubTest, OutputGoesOnByteForByteWhereTheViewerWasEvenInAnEarlierAtte
   EXPECT_THAT(TakeAll(View(request)), ElementsAre("attempt 1 at 4: 456789", "attempt 2 at 0: abc"));
 }
 
-TEST_F(EventHubTest, AViewerIsToldWhereItStandsInFilesThatSayNothingYet) {
+TEST_F(EventHubTest, SendsOffsetsOfFilesWithoutNewOutput) {
   hub_.FollowRank(1, 0, 0, Rank("e1", "12345"));
   const auto sink = View(AllRanks());
   ASSERT_EQ(sink->events.size(), 1u);
@@ -103,7 +103,7 @@ TEST_F(EventHubTest, AViewerIsToldWhereItStandsInFilesThatSayNothingYet) {
   EXPECT_EQ(sink->events[0].log().data(), "");
 }
 
-TEST_F(EventHubTest, OnlyTheRanksThatWereAskedForAreShown) {
+TEST_F(EventHubTest, SendsOnlyRequestedRanks) {
   hub_.FollowRank(1, 3, 0, Rank("r3", ""));
   hub_.FollowRank(1, 4, 0, Rank("r4", ""));
   pb::AttachRequest request;
@@ -116,7 +116,7 @@ TEST_F(EventHubTest, OnlyTheRanksThatWereAskedForAreShown) {
   EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "attempt 1 at 0: four"));
 }
 
-TEST_F(EventHubTest, TheFrontEndGetsTheLocalRanksThatItShows) {
+TEST_F(EventHubTest, FrontEndGetsSelectedLocalRanks) {
   pb::RankChoice choice;
   choice.set_all(true);
   choice.add_local_ranks(1);
@@ -131,7 +131,7 @@ TEST_F(EventHubTest, TheFrontEndGetsTheLocalRanksThatItShows) {
   EXPECT_EQ(front_end->events[0].log().local_rank(), 1u);
 }
 
-TEST(RankSelection, AllChoicesCount) {
+TEST(RankSelection, CombinesRanksAndLocalRanks) {
   pb::RankChoice choice;
   EXPECT_FALSE(RankSelection(choice).Has(0, 0, false));
   choice.add_ranks(4);
@@ -143,7 +143,7 @@ TEST(RankSelection, AllChoicesCount) {
   EXPECT_TRUE(RankSelection(choice).Has(5, 1, false));
 }
 
-TEST(RankSelection, StreamsCanBeLeftOut) {
+TEST(RankSelection, OmitsStreamsByLocalRank) {
   pb::RankChoice choice;
   choice.set_all(true);
   choice.set_left_out(3);
@@ -154,7 +154,7 @@ TEST(RankSelection, StreamsCanBeLeftOut) {
   EXPECT_FALSE(RankSelection(choice).Has(1, 1, true));
 }
 
-TEST_F(EventHubTest, AViewerThatDoesNotReadIsSentAwayAndTheOthersGetEverything) {
+TEST_F(EventHubTest, DisconnectsOnlyTheViewerThatDoesNotRead) {
   const auto slow = View({});
   const auto good = View({});
   for (int i = 0; i < 3000; ++i) {
@@ -168,7 +168,7 @@ TEST_F(EventHubTest, AViewerThatDoesNotReadIsSentAwayAndTheOthersGetEverything) 
   EXPECT_THAT(TakeAll(good), ElementsAre("y"));
 }
 
-TEST_F(EventHubTest, TheEndReachesViewersOfEveryTimeAndThoseWhoLeftAreForgotten) {
+TEST_F(EventHubTest, EndReachesEarlyAndLateViewers) {
   const auto early = View({});
   const auto gone = View({});
   hub_.RemoveViewer(gone.get());

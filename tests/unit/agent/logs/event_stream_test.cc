@@ -26,7 +26,7 @@ std::string Word(const pb::NodeEvent& event) {
 
 class EventStreamTest : public ::testing::Test {
  protected:
-  // The front end takes everything; returns what it got.
+  // Accepts all events as the front end and returns them.
   std::vector<std::string> TakeAll() {
     for (size_t i = taken_; i < sink_->events.size(); ++i) stream_.OnWritten(true);
     std::vector<std::string> words;
@@ -41,20 +41,20 @@ class EventStreamTest : public ::testing::Test {
   size_t taken_ = 0;
 };
 
-TEST_F(EventStreamTest, WaitsForTheFrontEndAndKeepsOrder) {
+TEST_F(EventStreamTest, KeepsEventsInOrderUntilAttached) {
   stream_.Emit(Notice("a"));
   stream_.Emit(Notice("b"));
   stream_.Attach(sink_);
   EXPECT_THAT(TakeAll(), ElementsAre("a", "b"));
 }
 
-TEST_F(EventStreamTest, OneWriteAtATime) {
+TEST_F(EventStreamTest, WritesOneEventAtATime) {
   stream_.Attach(sink_);
   for (int i = 0; i < 10; ++i) stream_.Emit(Notice("x"));
   EXPECT_EQ(sink_->events.size(), 1u);
 }
 
-TEST_F(EventStreamTest, OfAStatusThatLagsOnlyTheNewestOfEachRankIsKept) {
+TEST_F(EventStreamTest, KeepsOnlyNewestStatusOfEachRankWhileLagging) {
   stream_.Attach(sink_);
   stream_.Emit(Notice("first"));
   for (int i = 0; i < 1000; ++i) {
@@ -66,7 +66,7 @@ TEST_F(EventStreamTest, OfAStatusThatLagsOnlyTheNewestOfEachRankIsKept) {
               ElementsAre("first", "status 0a999", "status 0an evaluation", "status 1b999"));
 }
 
-TEST_F(EventStreamTest, TheEndComesAfterAllOutput) {
+TEST_F(EventStreamTest, EndFollowsAllOutput) {
   stream_.Follow({1, 3, 1, false}, dir_.Write("out", "hello\n"));
   stream_.Follow({1, 3, 1, true}, dir_.Write("err", "oops\n"));
   stream_.Attach(sink_);
@@ -81,7 +81,7 @@ TEST_F(EventStreamTest, TheEndComesAfterAllOutput) {
   EXPECT_EQ(sink_->events[0].log().local_rank(), 1u);
 }
 
-TEST_F(EventStreamTest, AFileThatEndsWithinALineIsReportedOnceWhenItStandsStill) {
+TEST_F(EventStreamTest, ReportsUnfinishedLineOnceAfterAPause) {
   stream_.Follow({1, 0, 0, false}, dir_.Write("out", "line\nname: "));
   stream_.Follow({1, 0, 0, true}, dir_.Write("err", "line\n"));
   stream_.Attach(sink_);
@@ -98,7 +98,7 @@ TEST_F(EventStreamTest, AFileThatEndsWithinALineIsReportedOnceWhenItStandsStill)
   EXPECT_THAT(run(), ElementsAre("out stands still at 13"));
 }
 
-TEST_F(EventStreamTest, AFileOfAnEarlierAttemptIsNotReported) {
+TEST_F(EventStreamTest, ReportsNoPauseOfAnEarlierAttempt) {
   stream_.Follow({1, 0, 0, false}, dir_.Write("out", "kill"));
   stream_.Attach(sink_);
   TakeAll();
@@ -108,16 +108,16 @@ TEST_F(EventStreamTest, AFileOfAnEarlierAttemptIsNotReported) {
   EXPECT_THAT(TakeAll(), ElementsAre("out again\n"));
 }
 
-TEST_F(EventStreamTest, AFileWhoseRestIsNotSentYetDoesNotStandStill) {
+TEST_F(EventStreamTest, ReportsNoPauseBeforeAllOutputIsSent) {
   stream_.Follow({1, 0, 0, false}, dir_.Write("out", "na"));
   stream_.Attach(sink_);
-  ASSERT_EQ(sink_->events.size(), 1u);  // "na", which the front end does not take yet
+  ASSERT_EQ(sink_->events.size(), 1u);  // "na", not yet accepted by the front end
   loop_.run_for(2 * EventStream::kStandstillDelay);
   dir_.Write("out", "name\n");
   EXPECT_THAT(TakeAll(), ElementsAre("out na", "out me\n"));
 }
 
-TEST_F(EventStreamTest, NothingIsSentToAFrontEndThatIsGone) {
+TEST_F(EventStreamTest, SendsNothingAfterAFailedWrite) {
   stream_.Attach(sink_);
   stream_.Emit(Notice("a"));
   stream_.OnWritten(false);

@@ -1,4 +1,4 @@
-// Where an EventStream's events go in a test.
+// A receiver of an EventStream's events for tests.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// A front end that takes an event when the test says so.
+// A front end that accepts an event when the test does.
 class FakeSink : public EventSink {
  public:
   void Write(pb::NodeEvent event) override { events.push_back(std::move(event)); }

@@ -17,7 +17,7 @@ class FilteredLogTest : public testing::Test {
  protected:
   FilteredLogTest() { what_.mutable_ranks()->set_all(true); }
 
-  // The folder of a rank's files, with something in them.
+  // Creates the folder of a rank's files with some content.
   std::string Rank(const std::string& name, const std::string& out, const std::string& err = "") {
     const std::string folder = dir_ / "attempt_1/" + name;
     std::filesystem::create_directories(folder);
@@ -38,7 +38,7 @@ class FilteredLogTest : public testing::Test {
   pb::FilteredLogs what_;
 };
 
-TEST_F(FilteredLogTest, CopiesLinesThatHaveAnyOfTheTexts) {
+TEST_F(FilteredLogTest, CopiesLinesThatContainAnyText) {
   what_.add_stdout_texts("loss");
   what_.add_stdout_texts("attempt");
   FilteredLog log(loop_, "node1", what_);
@@ -51,7 +51,7 @@ TEST_F(FilteredLogTest, CopiesLinesThatHaveAnyOfTheTexts) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "attempt_1/filtered_stderr.log"));
 }
 
-TEST_F(FilteredLogTest, KeepsUpWithFilesThatGrow) {
+TEST_F(FilteredLogTest, FollowsGrowingFiles) {
   what_.add_stderr_texts("bad");
   FilteredLog log(loop_, "n", what_);
   const std::string folder = Rank("rank_0", "bad\n", "half a b");
@@ -66,7 +66,7 @@ TEST_F(FilteredLogTest, KeepsUpWithFilesThatGrow) {
   EXPECT_EQ(Copied(), "");
 }
 
-TEST_F(FilteredLogTest, TheRanksAreThoseThatAreShownAndTheirTagsToo) {
+TEST_F(FilteredLogTest, CopiesSelectedRanksWithTheirTags) {
   what_.add_stdout_texts("");
   what_.mutable_ranks()->add_local_ranks(1);
   what_.set_tag_template("${role_name}${local_rank}|");
@@ -78,7 +78,7 @@ TEST_F(FilteredLogTest, TheRanksAreThoseThatAreShownAndTheirTagsToo) {
   EXPECT_EQ(Copied(), "trainer1|one\ntrainer1|\n");
 }
 
-TEST_F(FilteredLogTest, AnotherAttemptHasAFileOfItsOwn) {
+TEST_F(FilteredLogTest, WritesASeparateFilePerAttempt) {
   what_.add_stdout_texts("x");
   FilteredLog log(loop_, "n", what_);
   log.FollowRank(0, 0, Rank("rank_0", "x1\n"));
@@ -94,7 +94,7 @@ TEST_F(FilteredLogTest, AnotherAttemptHasAFileOfItsOwn) {
   EXPECT_EQ(Copied("../attempt_2/filtered_stdout.log"), "[n:0] x2\n");
 }
 
-TEST_F(FilteredLogTest, AFolderThatTakesNothingIsNoError) {
+TEST_F(FilteredLogTest, IgnoresFileThatCannotBeWritten) {
   what_.add_stdout_texts("x");
   FilteredLog log(loop_, "n", what_);
   const std::string folder = Rank("rank_0", "x\n");

@@ -32,7 +32,7 @@ TEST(JobFolderTest, DefaultsToTheUsersStateFolder) {
   EXPECT_EQ(xdg->path(), dir.path() + "/s/dslaunch/jobs/job/nodes/n");
 }
 
-TEST(JobFolderTest, IsFoundWhereItIsTheUsersOwnOnly) {
+TEST(JobFolderTest, FindsOnlyFoldersOfTheUser) {
   const TempDir dir;
   const std::string base = dir / "logs";
   EXPECT_EQ(*JobFolder::Find(base, "job", "n", {}), "") << "there is none";
@@ -48,7 +48,7 @@ TEST(JobFolderTest, IsFoundWhereItIsTheUsersOwnOnly) {
   EXPECT_NE(again.error().message.find("choose another with --log_dir"), std::string::npos);
 }
 
-TEST(JobFolderTest, NobodyElseMayChangeTheStateFolder) {
+TEST(JobFolderTest, RefusesStateFolderWritableByOthers) {
   const TempDir dir;
   std::filesystem::create_directory(dir / "state");
   ASSERT_EQ(chmod((dir / "state").c_str(), 0777), 0);
@@ -58,7 +58,7 @@ TEST(JobFolderTest, NobodyElseMayChangeTheStateFolder) {
             std::string::npos);
 }
 
-TEST(JobFolderTest, AFolderThatCannotBeMadeIsNamedWithTheHint) {
+TEST(JobFolderTest, NamesFolderThatCannotBeCreated) {
   const TempDir dir;
   const auto folder = JobFolder::Create(dir.Write("file", ""), "job", "node1", {});
   ASSERT_FALSE(folder.ok());

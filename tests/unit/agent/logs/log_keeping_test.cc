@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-TEST(DecideHoleTest, TheOldestWholeBlocksBeyondTheLimit) {
+TEST(DecideHoleTest, FreesOldestWholeBlocksBeyondTheLimit) {
   EXPECT_FALSE(DecideHole(100, 0, 0, 10));    // no limit
   EXPECT_FALSE(DecideHole(100, 0, 100, 10));  // not above it
   EXPECT_FALSE(DecideHole(109, 0, 100, 10));  // less than a block
@@ -34,7 +34,7 @@ TEST(DecideHoleTest, TheOldestWholeBlocksBeyondTheLimit) {
   EXPECT_EQ(next->end, 100u);
 }
 
-TEST(LowSpaceTest, OnlyADiskThatIsLowInBytesAndInShare) {
+TEST(LowSpaceTest, WarnsIfDiskIsLowInBytesAndPercent) {
   constexpr uint64_t kGiB = uint64_t{1} << 30;
   EXPECT_FALSE(LowSpaceWarning("n", "/l", 2 * kGiB, 1000 * kGiB));
   EXPECT_FALSE(LowSpaceWarning("n", "/l", kGiB / 2, kGiB));
@@ -45,7 +45,7 @@ TEST(LowSpaceTest, OnlyADiskThatIsLowInBytesAndInShare) {
   EXPECT_THAT(*warning, HasSubstr("--log_dir"));
 }
 
-TEST(ThinMarksTest, EverySecondTimeOfTheOlderHalfGoes) {
+TEST(ThinMarksTest, DropsEverySecondTimeOfTheOlderHalf) {
   EXPECT_EQ(ThinMarks("1 0 5 0\n1 1 5 0\n2 0 6 0\n2 1 6 0\n3 0 7 0\n3 1 7 0\n4 0 8 0\n4 1 8 0\n"),
             "1 0 5 0\n1 1 5 0\n3 0 7 0\n3 1 7 0\n4 0 8 0\n4 1 8 0\n");
   EXPECT_EQ(ThinMarks(""), "");
@@ -76,14 +76,14 @@ class LogKeepingTest : public ::testing::Test {
   LogKeeping keeping_{"node2", 2 * kMiB};
 };
 
-TEST_F(LogKeepingTest, MarksSayHowMuchWasWrittenWhen) {
+TEST_F(LogKeepingTest, MarksRecordBytesWrittenByTime) {
   EXPECT_THAT(keeping_.Turn(1000), IsEmpty());  // no file yet
   EXPECT_EQ(Marks(), "");
   Print(10);
   keeping_.Turn(2000);
   keeping_.Turn(3000);  // nothing new
   Print(5, "/stderr.log");
-  keeping_.Turn(3999);  // a second has not passed
+  keeping_.Turn(3999);  // less than a second
   keeping_.Turn(4000);
   EXPECT_EQ(Marks(), "2000 3 10 0\n4000 3 10 5\n");
 }
@@ -105,16 +105,17 @@ TEST_F(LogKeepingTest, MarksStayBounded) {
   EXPECT_TRUE(Marks().ends_with("2000 3 1 0\n"));
 }
 
-TEST_F(LogKeepingTest, AFileAboveTheLimitGivesItsOldestPartBack) {
+TEST_F(LogKeepingTest, FreesOldestPartOfAFileAboveTheLimit) {
   Print(8 * kMiB);
   const uint64_t before = OnDisk();
   const std::vector<std::string> notices = keeping_.Turn(1000);
   if (!notices.empty()) GTEST_SKIP() << notices[0];
-  EXPECT_EQ(std::filesystem::file_size(folder_ + "/stdout.log"), 8 * kMiB);  // offsets stay
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/stdout.log"),
+            8 * kMiB);  // offsets stay the same
   EXPECT_LT(OnDisk(), before - 5 * kMiB);
   std::ifstream file(folder_ + "/stdout.log");
   file.seekg(static_cast<std::streamoff>(6 * kMiB));
-  EXPECT_EQ(file.get(), 'x');  // the newest 2 MiB are there
+  EXPECT_EQ(file.get(), 'x');  // the newest 2 MiB are kept
   file.seekg(0);
   EXPECT_EQ(file.get(), 0);
   Print(4 * kMiB);
@@ -122,7 +123,7 @@ TEST_F(LogKeepingTest, AFileAboveTheLimitGivesItsOldestPartBack) {
   EXPECT_LE(OnDisk(), 3 * kMiB);
 }
 
-TEST_F(LogKeepingTest, TheNextAttemptHasMarksOfItsOwn) {
+TEST_F(LogKeepingTest, WritesMarksOfNextAttemptToItsFolder) {
   Print(10);
   keeping_.Turn(1000);
   const std::string next = dir_.path() + "/next";
@@ -136,12 +137,12 @@ TEST_F(LogKeepingTest, TheNextAttemptHasMarksOfItsOwn) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "2000 0 3 0\n");
 }
 
-TEST_F(LogKeepingTest, AFolderThatIsGoneIsNoError) {
+TEST_F(LogKeepingTest, IgnoresMissingFolder) {
   std::filesystem::remove_all(dir_.path());
   EXPECT_THAT(keeping_.Turn(1000), IsEmpty());
 }
 
-TEST(LogFileTest, WhatANodeSaysCannotLookLikeALineOfTheLog) {
+TEST(LogFileTest, NodeMessagesCannotForgeLogLines) {
   const TempDir dir;
   LogFile log;
   ASSERT_TRUE(log.Open(dir / "log").ok());
@@ -153,7 +154,7 @@ TEST(LogFileTest, WhatANodeSaysCannotLookLikeALineOfTheLog) {
       << text;
 }
 
-TEST(LogFileTest, AFullDiskCostsLinesAndNoMore) {
+TEST(LogFileTest, FullDiskCostsOnlyLogLines) {
   LogFile log;
   ASSERT_TRUE(log.Open("/dev/full").ok());
   testing::internal::CaptureStderr();

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(LogSpace, AFullDiskStartsNothingAndExplainsAFailure) {
+TEST(LogSpace, FullDiskPreventsStartAndExplainsFailure) {
   const LogSpace full = {100 << 10, uint64_t{1} << 30};
   const auto refused = CheckLogSpace("node1", "/logs", full);
   ASSERT_FALSE(refused.ok());
@@ -20,7 +20,7 @@ TEST(LogSpace, AFullDiskStartsNothingAndExplainsAFailure) {
               HasSubstr("the disk of its logs is full (100 KiB free in /logs)"));
 }
 
-TEST(LogSpace, SmallRoomIsRoomAndAnUnknownDiskIsNotFull) {
+TEST(LogSpace, AcceptsSmallAndUnknownSpace) {
   for (const std::optional<LogSpace>& space :
        {std::optional<LogSpace>(), std::optional(LogSpace{}),
         std::optional(LogSpace{uint64_t{1} << 20, uint64_t{1} << 30})}) {
@@ -30,13 +30,13 @@ TEST(LogSpace, SmallRoomIsRoomAndAnUnknownDiskIsNotFull) {
   }
 }
 
-TEST(LogSpace, AFullDiskAfterARanksEndIsAWarning) {
+TEST(LogSpace, WarnsAboutFullDiskAfterARanksEnd) {
   EXPECT_THAT(FullDiskNotice("node1", "/logs", LogSpace{0, uint64_t{1} << 30}).value_or(""),
               HasSubstr("node1: only 0 KiB are free where the logs go (/logs), so lines of ranks "
                         "may be missing there and here; free space there"));
 }
 
-TEST(LogSpace, IsReadFromTheFolder) {
+TEST(LogSpace, ReadsSpaceOfTheFolder) {
   const TempDir dir;
   const auto space = ReadLogSpace(dir.path());
   ASSERT_TRUE(space);

@@ -31,7 +31,7 @@ class LogTailTest : public testing::Test {
     ASSERT_EQ(::write(fd.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
 
-  // Takes what is there now, as a reader told by on_readable does.
+  // Reads what is available now, like a reader notified by on_readable.
   void TakeAll(LogTail& tail) {
     while (auto chunk = tail.Next(10'000)) {
       EXPECT_LE(chunk->data.size(), 10'000u);
@@ -42,7 +42,7 @@ class LogTailTest : public testing::Test {
     }
   }
 
-  // Runs the loop until `done` or the time is up; tells which.
+  // Runs the loop until `done` or the time limit; returns whether `done`.
   bool RunUntil(const std::function<bool()>& done, milliseconds limit = milliseconds(10'000)) {
     const auto end = std::chrono::steady_clock::now() + limit;
     while (!done() && std::chrono::steady_clock::now() < end) {
@@ -60,7 +60,7 @@ class LogTailTest : public testing::Test {
   std::map<int, uint64_t> skipped_;
 };
 
-TEST_F(LogTailTest, TellsOfNewBytesAtOnce) {
+TEST_F(LogTailTest, NotifiesOfNewBytesAtOnce) {
   Append("a", "old\n");
   LogTail* self = nullptr;
   LogTail tail(io_, [&] { TakeAll(*self); });
@@ -79,7 +79,7 @@ TEST_F(LogTailTest, TellsOfNewBytesAtOnce) {
   EXPECT_EQ(tail.Remaining(), 0u);
 }
 
-TEST_F(LogTailTest, FindsAFileThatComesLater) {
+TEST_F(LogTailTest, FindsFilesCreatedLater) {
   LogTail* self = nullptr;
   LogTail tail(io_, [&] { TakeAll(*self); });
   self = &tail;
@@ -97,7 +97,7 @@ TEST_F(LogTailTest, FindsAFileThatComesLater) {
   ASSERT_TRUE(RunUntil([&] { return data_[1] == "y\n"; }));
 }
 
-TEST_F(LogTailTest, AnIdleFileCostsNothing) {
+TEST_F(LogTailTest, IdleFileCostsNoCpuTime) {
   Append("a", "x");
   int calls = 0;
   LogTail* self = nullptr;
@@ -119,7 +119,7 @@ TEST_F(LogTailTest, AnIdleFileCostsNothing) {
             50'000);
 }
 
-TEST_F(LogTailTest, IsNotCalledAgainWhileTheReaderIsBusy) {
+TEST_F(LogTailTest, DoesNotNotifyAgainWhileTheReaderIsBusy) {
   int calls = 0;
   LogTail tail(io_, [&] { ++calls; });
   tail.AddFile(0, Path("a"));
@@ -147,7 +147,7 @@ TEST_F(LogTailTest, FilesTakeTurns) {
   for (size_t i = 1; i < order.size(); ++i) EXPECT_NE(order[i], order[i - 1]);
 }
 
-TEST_F(LogTailTest, ATruncatedFileIsReadFromItsStart) {
+TEST_F(LogTailTest, ReadsTruncatedFileFromItsStart) {
   Append("a", "first contents\n");
   LogTail tail(io_, [] {});
   tail.AddFile(0, Path("a"));
@@ -161,7 +161,7 @@ TEST_F(LogTailTest, ATruncatedFileIsReadFromItsStart) {
   EXPECT_EQ(chunk->data, "second\n");
 }
 
-TEST_F(LogTailTest, ALinkIsNotFollowed) {
+TEST_F(LogTailTest, DoesNotFollowLinks) {
   Append("secret", "x");
   fs::create_symlink(Path("secret"), Path("link"));
   LogTail tail(io_, [] {});
@@ -169,7 +169,7 @@ TEST_F(LogTailTest, ALinkIsNotFollowed) {
   EXPECT_EQ(tail.Next(100), std::nullopt);
 }
 
-TEST_F(LogTailTest, EveryByteOfAGrowingFileComesOnce) {
+TEST_F(LogTailTest, ReadsEveryByteOfAGrowingFileOnce) {
   constexpr size_t kBytes = 50u << 20;
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -206,7 +206,7 @@ TEST_F(LogTailTest, EveryByteOfAGrowingFileComesOnce) {
   EXPECT_EQ(received, content.size());
 }
 
-TEST_F(LogTailTest, ALaggingReaderSkipsToALineStart) {
+TEST_F(LogTailTest, LaggingReaderSkipsToALineStart) {
   std::string content;
   for (int i = 0; content.size() < 1'000'000; ++i) content += "line " + std::to_string(i) + "\n";
   Append("a", content);
@@ -228,7 +228,7 @@ TEST_F(LogTailTest, ALaggingReaderSkipsToALineStart) {
   EXPECT_EQ(rest, content.substr(chunk->offset));
 }
 
-TEST_F(LogTailTest, ALaggingReaderSkipsWithinOneEndlessLineToo) {
+TEST_F(LogTailTest, LaggingReaderSkipsWithinAnEndlessLine) {
   Append("a", std::string(1'000'000, 'x'));
   LogTail tail(
       io_, [] {}, 100'000);
@@ -239,7 +239,7 @@ TEST_F(LogTailTest, ALaggingReaderSkipsWithinOneEndlessLineToo) {
   EXPECT_EQ(chunk->data.size(), 1000u);
 }
 
-TEST_F(LogTailTest, WhatWasGivenBackToTheDiskIsSkippedNotSentAsZeros) {
+TEST_F(LogTailTest, SkipsHolesInsteadOfSendingZeros) {
   std::string content;
   while (content.size() < 1'000'000) content += "line " + std::to_string(content.size()) + "\n";
   Append("a", content);
@@ -256,7 +256,7 @@ TEST_F(LogTailTest, WhatWasGivenBackToTheDiskIsSkippedNotSentAsZeros) {
   EXPECT_LT(chunk->offset, kHole + 100);
   EXPECT_EQ(chunk->data, content.substr(chunk->offset, 1000));
   EXPECT_EQ(content[chunk->offset - 1], '\n');
-  // All of it given back, from under a reader that is in the middle.
+  // Frees the whole file while a reader is in the middle.
   ASSERT_EQ(::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2'000'000), 0);
   const auto rest = tail.Next(1000);
   ASSERT_TRUE(rest);
@@ -267,7 +267,7 @@ TEST_F(LogTailTest, WhatWasGivenBackToTheDiskIsSkippedNotSentAsZeros) {
   EXPECT_EQ(tail.Next(1000)->data, "new\n");
 }
 
-TEST_F(LogTailTest, RetiredFilesAreReadToTheirEndBeforeTheirSuccessors) {
+TEST_F(LogTailTest, ReadsRetiredFilesBeforeTheirSuccessors) {
   Append("old", "old 1\nold 2\n");
   Append("new", "new\n");
   LogTail* self = nullptr;
@@ -289,7 +289,7 @@ TEST_F(LogTailTest, RetiredFilesAreReadToTheirEndBeforeTheirSuccessors) {
   EXPECT_TRUE(RunUntil([&] { return text.ends_with("3"); }));
 }
 
-TEST_F(LogTailTest, DestroyedWithHandlersUnderWayNothingHappens) {
+TEST_F(LogTailTest, DestructorCancelsPendingCallbacks) {
   for (int i = 0; i < 100; ++i) {
     auto tail = std::make_unique<LogTail>(io_, [] { ADD_FAILURE() << "called after the end"; });
     tail->AddFile(0, Path("a"));
@@ -300,7 +300,7 @@ TEST_F(LogTailTest, DestroyedWithHandlersUnderWayNothingHappens) {
   }
 }
 
-TEST_F(LogTailTest, LastLinesOfAFile) {
+TEST_F(LogTailTest, ReturnsLastLinesOfAFile) {
   EXPECT_EQ(LastLines(Path("missing")), "");
   EXPECT_EQ(LastLines(root_.string()), "");
   Append("empty", "");
@@ -316,14 +316,15 @@ TEST_F(LogTailTest, LastLinesOfAFile) {
   EXPECT_EQ(LastLines(Path("blank"), 2), "\n\n");
 }
 
-TEST_F(LogTailTest, LastLinesOfALargeFileAreBounded) {
+TEST_F(LogTailTest, LimitsLastLinesOfALargeFile) {
   std::string content;
   for (int i = 0; i < 100'000; ++i) content += "line " + std::to_string(i) + "\n";
   Append("a", content);
   const std::string last = LastLines(Path("a"));
   EXPECT_EQ(std::count(last.begin(), last.end(), '\n'), 50);
   EXPECT_EQ(last.substr(0, 11), "line 99950\n");
-  EXPECT_EQ(LastLines(Path("a"), 50, 25), "line 99998\nline 99999\n");  // the cut line is left out
+  EXPECT_EQ(LastLines(Path("a"), 50, 25),
+            "line 99998\nline 99999\n");  // without the line that was cut
   Append("b", std::string(1'000'000, 'x'));
   EXPECT_EQ(LastLines(Path("b")), std::string(64 * 1024, 'x'));
   Append("b", "\n");

@@ -16,13 +16,13 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-TEST(PiecesToReadTest, AShortFileIsReadWhole) {
+TEST(PiecesToReadTest, ReadsShortFilesWhole) {
   EXPECT_THAT(PiecesToRead(0, 100), IsEmpty());
   EXPECT_THAT(PiecesToRead(100, 100), ElementsAre(Pair(0, 100)));
   EXPECT_THAT(PiecesToRead(100'000, 1 << 20), ElementsAre(Pair(0, 65'536), Pair(65'536, 34'464)));
 }
 
-TEST(PiecesToReadTest, OfALongOneThereArePiecesFromBeginningToEnd) {
+TEST(PiecesToReadTest, SamplesLongFilesFromBeginningToEnd) {
   for (const uint64_t bytes : {70'001ull, 1'000'000ull, 5'000'000'000ull, 1ull << 50}) {
     const std::vector<FilePiece> pieces = PiecesToRead(bytes, 65'536);
     ASSERT_GE(pieces.size(), 15u);
@@ -39,7 +39,7 @@ TEST(PiecesToReadTest, OfALongOneThereArePiecesFromBeginningToEnd) {
   EXPECT_EQ(PiecesToRead(100, 0).size(), 1u);
 }
 
-TEST(WholeLinesTest, PartsOfLinesAreLeftOut) {
+TEST(WholeLinesTest, OmitsPartialLines) {
   EXPECT_EQ(WholeLines("ab\ncd\nef", true), "ab\ncd\n");
   EXPECT_EQ(WholeLines("ab\ncd\nef", false), "cd\n");
   EXPECT_EQ(WholeLines("abc", false), "");
@@ -52,7 +52,7 @@ class RankFileReaderTest : public ::testing::Test {
     std::filesystem::create_directories(dir_ / rank_folder);
     return rank_folder + "/";
   }
-  // All content of a kind, and the parts.
+  // Returns all content of a kind, and keeps the parts.
   std::string Read(pb::RankFilePart::Kind kind, uint64_t max_bytes = 1 << 20) {
     parts_.clear();
     RankFileReader reader(dir_.path(), max_bytes);
@@ -70,7 +70,7 @@ class RankFileReaderTest : public ::testing::Test {
   std::vector<pb::RankFilePart> parts_;
 };
 
-TEST_F(RankFileReaderTest, OnlyTheFourNamesAreRead) {
+TEST_F(RankFileReaderTest, ReadsOnlyTheFourFileNames) {
   const std::string rank = Make("attempt_2/rank_7");
   dir_.Write(rank + "metrics.jsonl", "{\"step\":1}\n");
   dir_.Write(rank + "run.json", "{}");
@@ -87,7 +87,7 @@ TEST_F(RankFileReaderTest, OnlyTheFourNamesAreRead) {
     EXPECT_EQ(part.data().find("secret"), std::string::npos);
 }
 
-TEST_F(RankFileReaderTest, WhatIsNoFileIsPassedOver) {
+TEST_F(RankFileReaderTest, SkipsLinksPipesAndFolders) {
   const std::string rank = Make("attempt_1/rank_0");
   dir_.Write("secret", "secret");
   std::filesystem::create_symlink(dir_ / "secret", dir_ / (rank + "run.json"));
@@ -97,7 +97,7 @@ TEST_F(RankFileReaderTest, WhatIsNoFileIsPassedOver) {
   EXPECT_EQ(parts_.size(), 1u) << "the end alone";
 }
 
-TEST_F(RankFileReaderTest, LongFilesAreThinnedOrLeftWhereTheyAre) {
+TEST_F(RankFileReaderTest, ThinsLongMetricsAndOmitsOtherLongFiles) {
   const std::string rank = Make("attempt_1/rank_0");
   std::string metrics;
   for (int step = 1; step <= 20'000; ++step)

@@ -46,7 +46,7 @@ TEST(PmixJobTest, ListsNodesWithTheirRanks) {
   EXPECT_EQ(job->nodes(1).ranks(), 3u);
 }
 
-TEST(PmixJobTest, ReplacesNamesThatPmixCannotTake) {
+TEST(PmixJobTest, ReplacesNamesThatPmixRejects) {
   for (const auto& names : {std::pair("a", "a"), {"a,b", "c"}, {"fd00::1", "c"}, {"", "c"}}) {
     const Result<pb::PmixJob> job = MakePmixJob("j", 1, AssignmentOf(0, 0, 2),
                                                 {NodeOf(names.first, 1), NodeOf(names.second, 1)});
@@ -55,13 +55,13 @@ TEST(PmixJobTest, ReplacesNamesThatPmixCannotTake) {
   }
 }
 
-TEST(PmixJobTest, RejectsAssignmentThatDoesNotFitNodes) {
+TEST(PmixJobTest, RejectsAssignmentThatDoesNotMatchNodes) {
   EXPECT_FALSE(MakePmixJob("j", 1, AssignmentOf(0, 0, 3), {NodeOf("a", 2)}).ok());
   EXPECT_FALSE(MakePmixJob("j", 1, AssignmentOf(1, 0, 2), {NodeOf("a", 2)}).ok());
   EXPECT_FALSE(MakePmixJob("j", 1, AssignmentOf(0, 1, 2), {NodeOf("a", 2)}).ok());
 }
 
-TEST(MpiEnvironmentTest, NamesOnlyPmiVariablesWithoutUri) {
+TEST(MpiEnvironmentTest, SetsOnlyPmiVariablesWithoutUri) {
   EXPECT_THAT(MpiEnvironment(PmixJobOf({2, 3}, 1), 2, {}),
               ElementsAre("PMI_RANK=4", "PMI_SIZE=5", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=3"));
 }
@@ -76,8 +76,8 @@ TEST(MpiEnvironmentTest, NamesPmixServerAtItsUri) {
                             "OMPI_MCA_btl_vader_backing_directory=/tmp/x"}));
 }
 
-// An mpirun that a rank starts reads OMPI_MCA_ess, too, and does not run with that of a rank.
-TEST(MpiEnvironmentTest, KeepsUsersFolderAndLeavesMpirunAlone) {
+// An mpirun started by a rank also reads OMPI_MCA_ess, and fails with the value of a rank.
+TEST(MpiEnvironmentTest, KeepsUsersFolderAndSetsNoEss) {
   pb::PmixJob job = PmixJobOf({2}, 0);
   job.set_uri(PmixUri(job, 4711));
   EXPECT_THAT(MpiEnvironment(job, 0, {"OMPI_MCA_btl_vader_backing_directory=/mine"}),
@@ -85,14 +85,14 @@ TEST(MpiEnvironmentTest, KeepsUsersFolderAndLeavesMpirunAlone) {
                          Not(StartsWith("OMPI_MCA_btl_vader_backing_directory=")))));
 }
 
-TEST(MpiEnvironmentTest, KnowsVariablesOfAnotherServer) {
+TEST(MpiEnvironmentTest, RecognizesVariablesOfAnotherServer) {
   EXPECT_TRUE(IsOfAnotherMpiServer("PMIX_SERVER_URI41=x"));
   EXPECT_TRUE(IsOfAnotherMpiServer("PMI_FD=7"));
   EXPECT_FALSE(IsOfAnotherMpiServer("PMIX_MCA_ptl=tcp"));
   EXPECT_FALSE(IsOfAnotherMpiServer("PATH=PMIX_RANK=1"));
 }
 
-TEST(PmixLibraryFolderTest, LooksIntoLdLibraryPathFirst) {
+TEST(PmixLibraryFolderTest, SearchesLdLibraryPathFirst) {
   const TempDir dir;
   std::ofstream(dir.path() + "/libpmix.so.2") << "";
   EXPECT_EQ(PmixLibraryFolder({"LD_LIBRARY_PATH=/none::relative:" + dir.path()}), dir.path());

@@ -23,7 +23,7 @@ class MpiSocketsTest : public ::testing::Test {
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     sockets_ = *std::move(opened);
   }
-  // What a supervisor does before it starts a rank.
+  // Connects as a supervisor does before it starts a rank.
   UniqueFd ConnectPmi(uint32_t local_rank) {
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(ConnectUnix(fd.get(), *UnixAddress(sockets_->pmi_path(local_rank))), 0);
@@ -49,7 +49,7 @@ class MpiSocketsTest : public ::testing::Test {
   std::optional<MpiProtocol> used_;
 };
 
-TEST_F(MpiSocketsTest, ConnectionOfPmiIsUsedAtItsFirstByte) {
+TEST_F(MpiSocketsTest, PmiIsUsedAtTheFirstByte) {
   Open(/*with_pmix=*/false);
   EXPECT_EQ(sockets_->pmix_port(), 0);
   const UniqueFd rank = ConnectPmi(1);
@@ -61,7 +61,7 @@ TEST_F(MpiSocketsTest, ConnectionOfPmiIsUsedAtItsFirstByte) {
   EXPECT_EQ(used_, MpiProtocol::kPmi);
 }
 
-TEST_F(MpiSocketsTest, PortOfPmixIsUsedByConnecting) {
+TEST_F(MpiSocketsTest, PmixIsUsedByConnecting) {
   Open(/*with_pmix=*/true);
   Run();
   EXPECT_FALSE(used_);
@@ -70,7 +70,7 @@ TEST_F(MpiSocketsTest, PortOfPmixIsUsedByConnecting) {
   EXPECT_EQ(used_, MpiProtocol::kPmix);
 }
 
-TEST_F(MpiSocketsTest, RankThatEndsUsesNothing) {
+TEST_F(MpiSocketsTest, RankThatExitsUsesNothing) {
   Open(/*with_pmix=*/true);
   ConnectPmi(0);
   Run();
@@ -80,7 +80,7 @@ TEST_F(MpiSocketsTest, RankThatEndsUsesNothing) {
   EXPECT_TRUE(released.pmi[0].is_connected);
 }
 
-// The server reads what was sent before it started, and takes ranks that start later.
+// The server reads what was sent before its start, and accepts ranks that start later.
 TEST_F(MpiSocketsTest, HandsOverEarlyBytesAndListeners) {
   Open(/*with_pmix=*/true);
   const UniqueFd early = ConnectPmi(0);

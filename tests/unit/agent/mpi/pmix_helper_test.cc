@@ -23,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(PmixReportTest, AcceptsOnlyWhatAServerMaySendNow) {
+TEST(PmixReportTest, AcceptsOnlyReportsForTheServersState) {
   pb::PmixReport started;
   started.set_started(true);
   pb::PmixReport aborted;
@@ -45,10 +45,10 @@ TEST(PmixReportTest, AcceptsOnlyWhatAServerMaySendNow) {
   EXPECT_FALSE(CheckPmixReport(rank, true, 1).ok());
 }
 
-// Programs in place of dslaunch-pmix.
+// Runs other programs instead of dslaunch-pmix.
 class PmixHelperTest : public ::testing::Test {
  protected:
-  // Until `done`, 20 s at most.
+  // Runs the loop until `done`, for at most 20 s.
   template <class Done>
   void RunUntil(Done done) {
     const Clock::time_point limit = Clock::now() + milliseconds(20'000);
@@ -58,7 +58,7 @@ class PmixHelperTest : public ::testing::Test {
     }
     EXPECT_TRUE(done());
   }
-  // A script is the server.
+  // Runs a script as the server.
   Result<std::unique_ptr<PmixHelper>> Open(const std::string& script) {
     program_ = "#!/bin/sh\n" + script + "\n";
     return OpenProgram(program_);
@@ -76,7 +76,7 @@ class PmixHelperTest : public ::testing::Test {
                              .on_aborted = nullptr,
                              .on_rank = nullptr});
   }
-  // A rank that speaks PMIx.
+  // Connects like a rank that uses PMIx.
   static UniqueFd Connect(const PmixHelper& helper) {
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     for (const std::string& entry : helper.clients().at(0).environment) {
@@ -131,7 +131,7 @@ TEST_F(PmixHelperTest, ReportsLastLineOfServerThatDoesNotStart) {
   EXPECT_THAT(failed_, HasSubstr("does not start: libpmix.so.2: cannot open shared object file"));
 }
 
-TEST_F(PmixHelperTest, FailsRanksThatSpeakPmixWithoutItsServer) {
+TEST_F(PmixHelperTest, FailsPmixRanksWithoutPmixServer) {
   const auto helper = OpenProgram("", "there is no OpenPMIx");
   ASSERT_TRUE(helper.ok()) << helper.error().message;
   const UniqueFd scanner = Connect(**helper);
@@ -162,7 +162,7 @@ TEST_F(PmixHelperTest, KillsServerThatHangs) {
   EXPECT_FALSE(HasFolder());
 }
 
-// Of servers that were killed together with their agents.
+// The folders of servers that were killed together with their agents.
 TEST_F(PmixHelperTest, RemovesOldFoldersThatAreNotLocked) {
   const std::string stale = dir_.path() + "/dslaunch-pmix-stale";
   const std::string held = dir_.path() + "/dslaunch-pmix-held";

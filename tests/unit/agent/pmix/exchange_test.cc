@@ -15,8 +15,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Servers whose messages arrive at once. What the library of node N would see is in `ended` and
-// `asked`.
+// Servers whose messages arrive at once. `ended` and `asked` contain what each node's library would
+// see.
 class Servers {
  public:
   explicit Servers(const std::vector<uint32_t>& ranks) {
@@ -38,7 +38,7 @@ class Servers {
   }
   void Gone(uint32_t at, uint32_t node) { CarryOut(at, nodes_[at].OnNodeGone(node)); }
 
-  // By node and id: data, or "failed: " and why.
+  // By node and id: the data, or "failed: " and the reason.
   std::map<std::pair<uint32_t, uint64_t>, std::string> ended;
   std::map<uint32_t, pb::ModexRequest> asked;
 
@@ -67,7 +67,7 @@ class Servers {
   std::deque<PmixExchange> nodes_;
 };
 
-TEST(PmixExchangeTest, AFenceEndsOnEachNodeOnceAllAreThere) {
+TEST(PmixExchangeTest, FenceEndsOnEachNodeOnceAllHaveEntered) {
   Servers servers({2, 2, 1});
   servers.Fence(1, 11, {}, "b");
   servers.Fence(0, 10, {}, "a");
@@ -81,7 +81,7 @@ TEST(PmixExchangeTest, AFenceEndsOnEachNodeOnceAllAreThere) {
   EXPECT_EQ(servers.ended.size(), 3u);
 }
 
-TEST(PmixExchangeTest, AFenceOfSomeRanksNeedsTheirNodesOnly) {
+TEST(PmixExchangeTest, FenceOfSomeRanksNeedsOnlyTheirNodes) {
   Servers servers({2, 2, 1});
   servers.Fence(1, 1, {3, 4}, "b");
   servers.Fence(2, 2, {3, 4}, "c");
@@ -90,7 +90,7 @@ TEST(PmixExchangeTest, AFenceOfSomeRanksNeedsTheirNodesOnly) {
   EXPECT_EQ(servers.ended.size(), 2u);
 }
 
-TEST(PmixExchangeTest, FencesOfTheSameRanksAreTakenInTheirOrder) {
+TEST(PmixExchangeTest, MatchesFencesOfTheSameRanksInOrder) {
   Servers servers({1, 1});
   servers.Fence(0, 1, {}, "a1");
   servers.Fence(0, 2, {}, "a2");
@@ -101,7 +101,7 @@ TEST(PmixExchangeTest, FencesOfTheSameRanksAreTakenInTheirOrder) {
   EXPECT_EQ(servers.ended.at({1, 2}), "a2b2");
 }
 
-TEST(PmixExchangeTest, WhatOneRankHasPutGoesThroughTheHub) {
+TEST(PmixExchangeTest, ForwardsRequestsForARankThroughTheHub) {
   Servers servers({1, 1, 1});
   servers.Request(1, 5, 2);
   ASSERT_TRUE(servers.asked.contains(2));
@@ -111,11 +111,11 @@ TEST(PmixExchangeTest, WhatOneRankHasPutGoesThroughTheHub) {
   servers.Request(0, 6, 1);
   servers.Reply(1, "of rank 1");
   EXPECT_EQ(servers.ended.at({0, 6}), "of rank 1");
-  servers.Request(1, 7, 1);  // its own
+  servers.Request(1, 7, 1);  // the node's own rank
   EXPECT_THAT(servers.ended.at({1, 7}), HasSubstr("failed"));
 }
 
-TEST(PmixExchangeTest, WhatNeedsANodeThatHasEndedFails) {
+TEST(PmixExchangeTest, FailsFencesAndRequestsForEndedNode) {
   Servers servers({1, 1, 1});
   servers.Fence(1, 1, {}, "b");
   servers.Request(1, 9, 2);
@@ -130,12 +130,12 @@ TEST(PmixExchangeTest, WhatNeedsANodeThatHasEndedFails) {
   EXPECT_THAT(servers.ended.at({1, 2}), HasSubstr("failed"));
 }
 
-TEST(PmixExchangeTest, TheHubAnswersForANodeThatHasEnded) {
+TEST(PmixExchangeTest, HubAnswersForANodeThatHasEnded) {
   Servers servers({1, 1, 1, 1});
   servers.Request(1, 9, 2);
   servers.Request(3, 8, 2);
   servers.Request(2, 7, 1);
-  servers.Gone(0, 2);  // nodes 1 and 3 do not see that
+  servers.Gone(0, 2);  // nodes 1 and 3 are not notified of that
   EXPECT_THAT(servers.ended.at({1, 9}), HasSubstr("failed: the ranks of a node"));
   EXPECT_THAT(servers.ended.at({3, 8}), HasSubstr("failed: the ranks of a node"));
   servers.Request(1, 10, 2);
@@ -147,7 +147,7 @@ TEST(PmixExchangeTest, TheHubAnswersForANodeThatHasEnded) {
   EXPECT_EQ(servers.ended.at({1, 11}), "of rank 3");
 }
 
-TEST(PmixExchangeTest, TooMuchDataIsAFailureForAll) {
+TEST(PmixExchangeTest, TooMuchDataFailsTheFenceOnAllNodes) {
   Servers servers({1, 1});
   const std::string much(PmixExchange::kMaxFenceBytes / 2 + 1, 'x');
   servers.Fence(0, 1, {}, much);
@@ -156,16 +156,16 @@ TEST(PmixExchangeTest, TooMuchDataIsAFailureForAll) {
   EXPECT_THAT(servers.ended.at({1, 1}), HasSubstr("15 MiB"));
 }
 
-TEST(PmixExchangeTest, WhatNoServerSendsIsRefused) {
+TEST(PmixExchangeTest, RejectsInvalidMessages) {
   const auto refused = [](uint32_t node_rank, uint32_t from, const pb::PmixMessage& message) {
     PmixExchange exchange(PmixJobOf({1, 1, 1}, node_rank));
     return !exchange.OnMessage(from, message).ok();
   };
   pb::PmixMessage message;
   EXPECT_TRUE(refused(0, 1, message));
-  message.mutable_part()->mutable_fence()->add_ranks(3);  // of no node
+  message.mutable_part()->mutable_fence()->add_ranks(3);  // a rank of no node
   EXPECT_TRUE(refused(0, 1, message));
-  message.mutable_part()->mutable_fence()->set_ranks(0, 2);  // of another node
+  message.mutable_part()->mutable_fence()->set_ranks(0, 2);  // a rank of another node
   EXPECT_TRUE(refused(0, 1, message));
   EXPECT_FALSE(refused(0, 2, message));
   EXPECT_TRUE(refused(1, 0, message)) << "only node 0 gathers";
@@ -177,7 +177,7 @@ TEST(PmixExchangeTest, WhatNoServerSendsIsRefused) {
   message.mutable_request()->set_rank(7);
   EXPECT_TRUE(refused(0, 1, message));
   message.mutable_request()->set_rank(0);
-  message.mutable_request()->set_from_node(2);  // in another's name
+  message.mutable_request()->set_from_node(2);  // in the name of another node
   EXPECT_TRUE(refused(0, 1, message));
   message.mutable_reply()->set_rank(2);
   EXPECT_TRUE(refused(0, 1, message));
@@ -187,7 +187,7 @@ TEST(PmixExchangeTest, WhatNoServerSendsIsRefused) {
   EXPECT_TRUE(refused(0, 1, message)) << "node 2 did not ask for it";
 }
 
-TEST(PmixExchangeTest, TheSamePartTwiceIsRefused) {
+TEST(PmixExchangeTest, RejectsSecondPartOfTheSameNode) {
   PmixExchange exchange(PmixJobOf({1, 1, 1}, 0));
   pb::PmixMessage message;
   message.mutable_part()->mutable_fence()->set_number(0);
@@ -195,7 +195,7 @@ TEST(PmixExchangeTest, TheSamePartTwiceIsRefused) {
   EXPECT_FALSE(exchange.OnMessage(1, message).ok());
 }
 
-TEST(PmixExchangeTest, AJobMustHoldTogether) {
+TEST(PmixExchangeTest, ChecksConsistencyOfTheJob) {
   EXPECT_TRUE(CheckPmixJob(PmixJobOf({2, 1}, 1)).ok());
   EXPECT_FALSE(CheckPmixJob(PmixJobOf({2, 1}, 2)).ok());
   EXPECT_FALSE(CheckPmixJob(PmixJobOf({2, 0}, 0)).ok());

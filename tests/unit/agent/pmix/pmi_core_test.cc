@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 constexpr char kInit[] = "cmd=init pmi_version=1 pmi_subversion=1";
 
-// The server of one node, and what its ranks have got.
+// The server of one node, and what its ranks have received.
 class Node {
  public:
   Node(const std::vector<uint32_t>& ranks, uint32_t node_rank)
@@ -24,7 +24,7 @@ class Node {
     replies.clear();
   }
 
-  // The reply, without its end; empty: none yet.
+  // Returns the reply without its newline, or an empty string if there is none yet.
   std::string Say(uint32_t rank, const std::string& line) {
     replies[rank].clear();
     Result<PmiActions> actions = core_.OnLine(rank, line);
@@ -62,7 +62,7 @@ class Node {
   PmiCore core_;
 };
 
-TEST(PmiCoreTest, ALibraryFindsItsPlace) {
+TEST(PmiCoreTest, AnswersQueriesAboutTheRanksPlace) {
   Node node({2, 3}, 1);
   EXPECT_EQ(node.Say(0, "cmd=get_maxes"),
             "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024");
@@ -76,11 +76,11 @@ TEST(PmiCoreTest, ALibraryFindsItsPlace) {
   EXPECT_THAT(node.closed, IsEmpty());
 }
 
-TEST(PmiCoreTest, NodesWithEquallyManyRanksAreOneEntry) {
+TEST(PmiCoreTest, MapsNodesWithEqualRanksAsOneEntry) {
   EXPECT_EQ(PmiProcessMapping(PmixJobOf({4, 4, 4, 1}, 0)), "(vector,(0,3,4),(3,1,1))");
 }
 
-TEST(PmiCoreTest, WhatIsPutIsGotAfterTheBarrier) {
+TEST(PmiCoreTest, PutValuesAreVisibleAfterTheBarrier) {
   Node first({2, 1}, 0);
   Node second({2, 1}, 1);
   EXPECT_EQ(first.Say(0, "cmd=put kvsname=job.1 key=P0 value=a=b#c"),
@@ -102,12 +102,12 @@ TEST(PmiCoreTest, WhatIsPutIsGotAfterTheBarrier) {
             "cmd=get_result rc=0 msg=success value=a=b#c");
   EXPECT_EQ(first.Say(1, "cmd=get kvsname=job.1 key=P2"),
             "cmd=get_result rc=0 msg=success value=of-2");
-  // The next one has nothing new.
+  // The next barrier has no new values.
   second.Say(0, "cmd=barrier_in");
   EXPECT_EQ(second.fences.at(1), "");
 }
 
-TEST(PmiCoreTest, ABarrierThatCannotEndClosesThoseThatWait) {
+TEST(PmiCoreTest, FailedBarrierClosesWaitingRanks) {
   Node failed({2, 1}, 0);
   failed.Say(0, "cmd=barrier_in");
   failed.Say(1, "cmd=barrier_in");
@@ -128,7 +128,7 @@ TEST(PmiCoreTest, ABarrierThatCannotEndClosesThoseThatWait) {
   EXPECT_EQ(forged.closed, std::vector<uint32_t>{0}) << "a value is a part of one line";
 }
 
-TEST(PmiCoreTest, ARankThatIsGoneIsNotWaitedFor) {
+TEST(PmiCoreTest, DisconnectedRankBreaksTheBarrier) {
   Node node({3}, 0);
   node.Say(0, "cmd=barrier_in");
   node.Closed(1);
@@ -138,7 +138,7 @@ TEST(PmiCoreTest, ARankThatIsGoneIsNotWaitedFor) {
   EXPECT_THAT(node.fences, IsEmpty());
 }
 
-TEST(PmiCoreTest, AnAbortIsTheRanksOfTheJob) {
+TEST(PmiCoreTest, ReportsAbortWithTheRankInTheJob) {
   Node node({2, 3}, 1);
   node.Say(1, "cmd=abort exitcode=7");
   node.Say(2, "cmd=abort");
@@ -146,7 +146,7 @@ TEST(PmiCoreTest, AnAbortIsTheRanksOfTheJob) {
   EXPECT_THAT(node.closed, IsEmpty()) << "a library that loses its server does not exit";
 }
 
-TEST(PmiCoreTest, WhatIsNotSupportedIsRefusedInTheProtocolsWords) {
+TEST(PmiCoreTest, RejectsUnsupportedCommandsWithinTheProtocol) {
   Node node({1}, 0);
   EXPECT_THAT(node.Say(0, "cmd=publish_name service=a port=b"), HasSubstr("publish_result rc=-1"));
   EXPECT_THAT(node.Say(0, "cmd=lookup_name service=a"), HasSubstr("lookup_result rc=-1"));
@@ -159,7 +159,7 @@ TEST(PmiCoreTest, WhatIsNotSupportedIsRefusedInTheProtocolsWords) {
   EXPECT_THAT(std::get<pmi_action::Reply>(newer->at(0)).line, HasSubstr("rc=-1"));
 }
 
-TEST(PmiCoreTest, WhatNoLibrarySendsIsRefused) {
+TEST(PmiCoreTest, RejectsInvalidLines) {
   PmiCore fresh(PmixJobOf({1}, 0));
   EXPECT_FALSE(fresh.OnLine(0, "cmd=get_maxes").ok()) << "before the first line";
   Node node({1}, 0);
@@ -174,7 +174,7 @@ TEST(PmiCoreTest, WhatNoLibrarySendsIsRefused) {
   EXPECT_THAT(node.Say(0, "cmd=get_maxes"), HasSubstr("refused")) << "it waits";
 }
 
-TEST(PmiCoreTest, ARankCannotFillTheMemory) {
+TEST(PmiCoreTest, LimitsMemoryForValuesOfARank) {
   Node node({1}, 0);
   const std::string value(1024, 'v');
   std::string reply = "rc=0";
