@@ -17,13 +17,13 @@ namespace {
 
 using Ms = milliseconds;
 
-TEST(ParseOomKills, TakesTheLineOfKillsAndNoOther) {
+TEST(ParseOomKills, ReadsOnlyTheLineOfKills) {
   EXPECT_EQ(ParseOomKills("low 0\nhigh 1\nmax 9\noom 8\noom_kill 3\noom_group_kill 2\n"), 3u);
   EXPECT_EQ(ParseOomKills("low 0\noom 8\n"), 0u);
   EXPECT_EQ(ParseOomKills(""), 0u);
 }
 
-TEST(CountOomKills, LooksInTheCgroupThenInTheOneAbove) {
+TEST(CountOomKills, CountsInTheCgroupOrElseInItsParent) {
   const TempDir own;
   std::filesystem::create_directory(own / "workers");
   EXPECT_FALSE(CountOomKills(own / "workers"));
@@ -33,19 +33,19 @@ TEST(CountOomKills, LooksInTheCgroupThenInTheOneAbove) {
   EXPECT_EQ(CountOomKills(own / "workers"), 2u);
 }
 
-TEST(Cgroup, OneThatDoesNotExistIsEmpty) {
+TEST(Cgroup, MissingCgroupIsEmpty) {
   const TempDir dir;
   EXPECT_TRUE(CgroupProcesses(dir / "missing").empty());
   KillCgroup(dir / "missing");
   EXPECT_TRUE(RemoveCgroup(dir / "missing"));
 }
 
-TEST(Cgroup, AJobIdCannotLeadElsewhere) {
+TEST(Cgroup, RejectsJobIdsThatLeaveTheFolder) {
   EXPECT_FALSE(CreateWorkerCgroup("../../job"));
   EXPECT_FALSE(CreateWorkerCgroup(""));
 }
 
-// A real one, where this machine and user may make one.
+// A real cgroup, if this machine and user may create one.
 class RealCgroup : public testing::Test {
  protected:
   void SetUp() override {
@@ -83,7 +83,7 @@ class RealCgroup : public testing::Test {
   UniqueFd fd_;
 };
 
-TEST_F(RealCgroup, HoldsWhatLeftItsSessionItsParentAndItsEnvironment) {
+TEST_F(RealCgroup, HoldsProcessWithoutItsSessionAndParent) {
   const pid_t worker =
       Start("setsid env -i sh -c 'echo $$ > wild.new; mv wild.new wild; exec sleep 600' &");
   EXPECT_EQ(waitpid(worker, nullptr, 0), worker);
@@ -99,7 +99,7 @@ TEST_F(RealCgroup, HoldsWhatLeftItsSessionItsParentAndItsEnvironment) {
   EXPECT_FALSE(std::filesystem::exists(folder_));
 }
 
-TEST_F(RealCgroup, HoldsWhatMovedIntoACgroupBelow) {
+TEST_F(RealCgroup, HoldsProcessInACgroupBelow) {
   const std::string below = folder_ + "/below";
   ASSERT_EQ(mkdir(below.c_str(), 0700), 0);
   const pid_t worker = Start("echo $$ > " + below + "/cgroup.procs; exec sleep 600");
@@ -110,7 +110,7 @@ TEST_F(RealCgroup, HoldsWhatMovedIntoACgroupBelow) {
   EXPECT_TRUE(RemoveCgroup(folder_));
 }
 
-TEST_F(RealCgroup, AZombieIsNothingThatIsLeft) {
+TEST_F(RealCgroup, OmitsZombies) {
   const pid_t worker = Start("exec true");
   ASSERT_TRUE(WaitFor(Ms(5000), [worker] { return StateOf(worker) == 'Z'; }));
   EXPECT_FALSE(Holds(worker));

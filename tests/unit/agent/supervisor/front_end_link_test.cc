@@ -1,4 +1,4 @@
-// A whole supervisor whose connection to the front end breaks. The test is the front end.
+// A whole supervisor whose connection to the front end breaks. The test acts as the front end.
 #include "agent/supervisor/front_end_link.h"
 
 #include <fcntl.h>
@@ -39,13 +39,13 @@ class FrontEndLinkTest : public ::testing::Test {
     supervisor_.CloseOut();
     connection_.Reset();
   }
-  // The supervisor's word on its connection; nullopt: it ends instead.
+  // Returns whether the supervisor reports its connection as broken; nullopt if it ends instead.
   std::optional<bool> NextConnection() {
     const std::optional<pb::SupervisorEvent> event = supervisor_.NextOutcome();
     if (!event || !event->has_front_end_connection()) return std::nullopt;
     return event->front_end_connection().is_broken();
   }
-  // False: it was not taken.
+  // Returns false if the request was rejected.
   bool Resume(const std::string& secret, uint64_t received) {
     UniqueFd fd = ConnectToResume(ticket_.socket);
     if (!fd) return false;
@@ -58,7 +58,7 @@ class FrontEndLinkTest : public ::testing::Test {
     Write(connection_.get(), core_.TakeFrames());
     return true;
   }
-  // What the agent's side has sent, as the front end hears it.
+  // Returns what the agent's side has sent, as the front end receives it.
   std::string Hear(int fd, size_t size) {
     std::string heard;
     const Deadline deadline = Deadline::After(Ms(5'000));
@@ -82,13 +82,13 @@ class FrontEndLinkTest : public ::testing::Test {
   UniqueFd connection_;
 };
 
-TEST_F(FrontEndLinkTest, IsResumedAgainAndAgainAndLosesNothing) {
+TEST_F(FrontEndLinkTest, ResumesRepeatedlyWithoutLoss) {
   Say(supervisor_.in(), "to the agent");
   EXPECT_EQ(TimedRead(supervisor_.grpc(), 12), "to the agent");
   Write(supervisor_.grpc(), "first ");
   EXPECT_EQ(Hear(supervisor_.out(), 6), "first ");
   for (int i = 0; i < 3; ++i) {
-    core_.Send("lost");  // with the connection
+    core_.Send("lost");  // lost with the connection
     core_.TakeFrames();
     Cut();
     EXPECT_EQ(NextConnection(), true);
@@ -100,7 +100,7 @@ TEST_F(FrontEndLinkTest, IsResumedAgainAndAgainAndLosesNothing) {
     Write(supervisor_.grpc(), "alive");
     EXPECT_EQ(Hear(connection_.get(), 5), "alive");
   }
-  // And then the ordinary end.
+  // Finally the normal end.
   core_.SendEnd();
   Write(connection_.get(), core_.TakeFrames());
   const auto event = supervisor_.NextOutcome();
@@ -109,14 +109,14 @@ TEST_F(FrontEndLinkTest, IsResumedAgainAndAgainAndLosesNothing) {
   EXPECT_EQ(supervisor_.WaitEnd(), 0);
 }
 
-TEST_F(FrontEndLinkTest, NobodyCanConnectBeforeItsConnectionBreaks) {
+TEST_F(FrontEndLinkTest, AcceptsNoConnectionBeforeTheFirstOneBreaks) {
   EXPECT_FALSE(ConnectToResume(ticket_.socket).valid());
   Cut();
   EXPECT_EQ(NextConnection(), true);
   EXPECT_TRUE(ConnectToResume(ticket_.socket).valid());
 }
 
-TEST_F(FrontEndLinkTest, IsResumedWhileTheConnectionBeforeLooksAlive) {
+TEST_F(FrontEndLinkTest, ResumesWhileTheOldConnectionLooksAlive) {
   Cut();
   EXPECT_EQ(NextConnection(), true);
   ASSERT_TRUE(Resume(ticket_.secret, 0));
@@ -124,11 +124,11 @@ TEST_F(FrontEndLinkTest, IsResumedWhileTheConnectionBeforeLooksAlive) {
   ASSERT_TRUE(Resume(ticket_.secret, 0));
   Write(supervisor_.grpc(), "here");
   EXPECT_EQ(Hear(connection_.get(), 4), "here");
-  // The receipt with which it began, and then its end.
+  // The first acknowledgement, and then the end.
   EXPECT_EQ(TimedRead(before.get(), 100, Ms(2'000)).size(), 13u);
 }
 
-TEST_F(FrontEndLinkTest, WhoDoesNotKnowTheSecretOrTheNumberIsTurnedAway) {
+TEST_F(FrontEndLinkTest, RejectsWrongSecretOrPosition) {
   Write(supervisor_.grpc(), "text");
   EXPECT_EQ(Hear(supervisor_.out(), 4), "text");
   Cut();
@@ -139,7 +139,7 @@ TEST_F(FrontEndLinkTest, WhoDoesNotKnowTheSecretOrTheNumberIsTurnedAway) {
   EXPECT_TRUE(Resume(ticket_.secret, 4));
 }
 
-TEST_F(FrontEndLinkTest, AFrontEndThatIsKnownToBeDeadIsNotWaitedFor) {
+TEST_F(FrontEndLinkTest, EndsAtOnceIfFrontEndIsKnownToBeDead) {
   supervisor_.StartWorkers(2, {"--sleep-ms", "600000"});
   const auto start = Clock::now();
   Cut();
@@ -156,7 +156,7 @@ TEST_F(FrontEndLinkTest, AFrontEndThatIsKnownToBeDeadIsNotWaitedFor) {
   EXPECT_TRUE(supervisor_.IsEmpty());
 }
 
-TEST_F(FrontEndLinkTest, AFrontEndThatDoesNotComeBackIsGone) {
+TEST_F(FrontEndLinkTest, EndsIfFrontEndDoesNotReturn) {
   supervisor_.StartWorkers(2, {"--sleep-ms", "600000"});
   const auto start = Clock::now();
   Cut();
@@ -170,7 +170,7 @@ TEST_F(FrontEndLinkTest, AFrontEndThatDoesNotComeBackIsGone) {
   EXPECT_TRUE(supervisor_.IsEmpty());
 }
 
-TEST_F(FrontEndLinkTest, WhatTheAgentSaysLastArrivesBeforeTheSupervisorEnds) {
+TEST_F(FrontEndLinkTest, DeliversAgentsLastBytesBeforeItEnds) {
   const std::string last(1 << 20, 'x');
   std::thread agent([&] {
     Write(supervisor_.grpc(), last);

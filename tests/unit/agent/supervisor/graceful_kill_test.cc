@@ -25,7 +25,7 @@ TEST(GracefulKill, BeginsWithTermAndWaitsForTheGrace) {
   EXPECT_EQ(within.wake, kStart + seconds(10));
 }
 
-TEST(GracefulKill, TermFollowsAnotherFirstSignalShortlyBeforeTheEnd) {
+TEST(GracefulKill, TermFollowsAnotherFirstSignalBeforeKill) {
   const GracefulKillDecision first = Decide({.first_signal = SIGINT}, milliseconds(0), 3);
   EXPECT_EQ(first.action, GracefulKillAction::kSignal);
   EXPECT_EQ(first.signal, SIGINT);
@@ -39,7 +39,7 @@ TEST(GracefulKill, TermFollowsAnotherFirstSignalShortlyBeforeTheEnd) {
   EXPECT_EQ(Decide(term.next, seconds(10), 3).action, GracefulKillAction::kKill);
 }
 
-// What they left behind, such as children of a shell, may ignore SIGINT.
+// Processes left by the ranks, such as children of a shell, may ignore SIGINT.
 TEST(GracefulKill, TermFollowsAtOnceWhenTheRanksHaveEnded) {
   GracefulKillState state = Decide({.first_signal = SIGINT}, milliseconds(0), 3).next;
   state.ranks_ended = true;
@@ -49,8 +49,8 @@ TEST(GracefulKill, TermFollowsAtOnceWhenTheRanksHaveEnded) {
   EXPECT_EQ(Decide(term.next, milliseconds(20), 1).action, GracefulKillAction::kNone);
 }
 
-// A child that a shell with a trap has just forked loses the signal.
-TEST(GracefulKill, TermIsRepeatedOnceTheRanksHaveEnded) {
+// A child just forked by a shell with a trap loses the signal.
+TEST(GracefulKill, RepeatsTermAfterTheRanksHaveEnded) {
   GracefulKillState state = Decide({}, milliseconds(0), 3).next;
   state.ranks_ended = true;
   EXPECT_EQ(Decide(state, milliseconds(10), 1).action, GracefulKillAction::kNone);
@@ -65,7 +65,7 @@ TEST(GracefulKill, TermIsRepeatedOnceTheRanksHaveEnded) {
   EXPECT_EQ(Decide(last.next, seconds(10), 1).action, GracefulKillAction::kKill);
 }
 
-TEST(GracefulKill, KillsAtTheEndOfTheGraceAndAgainUntilItGivesUp) {
+TEST(GracefulKill, KillsRepeatedlyAfterGraceUntilTimeLimit) {
   GracefulKillDecision decision = Decide({}, milliseconds(0), 2);
   decision = Decide(decision.next, seconds(10), 1);
   EXPECT_EQ(decision.action, GracefulKillAction::kKill);
@@ -80,7 +80,7 @@ TEST(GracefulKill, KillsAtTheEndOfTheGraceAndAgainUntilItGivesUp) {
   EXPECT_FALSE(decision.wake);
 }
 
-TEST(GracefulKill, IsDoneAsSoonAsNothingIsLeft) {
+TEST(GracefulKill, IsDoneWhenNoProcessIsLeft) {
   EXPECT_EQ(Decide({}, milliseconds(0), 0).action, GracefulKillAction::kDone);
   const GracefulKillState termed = Decide({}, milliseconds(0), 1).next;
   EXPECT_EQ(Decide(termed, milliseconds(1), 0).action, GracefulKillAction::kDone);
@@ -95,13 +95,13 @@ TEST(GracefulKill, KillNowSkipsTheGraceAtAnyTime) {
   EXPECT_EQ(Decide(termed, milliseconds(5), 1).action, GracefulKillAction::kKill);
 }
 
-TEST(GracefulKill, KillNowDoesNotLengthenTheTeardown) {
+TEST(GracefulKill, KillNowDoesNotExtendTheTeardown) {
   GracefulKillState state = Decide({.kill_now = true}, milliseconds(0), 1).next;
   state = Decide(state, milliseconds(4000), 1).next;
   EXPECT_EQ(Decide(state, milliseconds(5000), 1).action, GracefulKillAction::kGiveUp);
 }
 
-TEST(GracefulKill, WithoutGraceTermIsFollowedByKill) {
+TEST(GracefulKill, KillFollowsTermWithoutGrace) {
   const GracefulKillOptions none{.grace = milliseconds(0), .teardown = seconds(1)};
   const GracefulKillDecision first = DecideGracefulKill({}, kStart, {.ranks = 1}, none);
   EXPECT_EQ(first.action, GracefulKillAction::kSignal);
@@ -121,7 +121,7 @@ TEST(GracefulKill, SignalsOnlyTheRanksWhileTheyLive) {
   EXPECT_EQ(decision.targets, KillTargets::kRanks);
 }
 
-TEST(GracefulKill, LetsProcessesApartEndThemselvesFirst) {
+TEST(GracefulKill, WaitsForProcessesApartBeforeTerm) {
   const GracefulKillState state = Decide({}, milliseconds(0), 1, 1).next;
   GracefulKillDecision decision = Decide(state, seconds(2), 0, 1);
   EXPECT_EQ(decision.action, GracefulKillAction::kNone);
@@ -148,7 +148,7 @@ TEST(GracefulKill, GivesProcessesThatServeMoreTime) {
   EXPECT_EQ(decision.wake, kStart + milliseconds(12'500)) << "half of the time for teardown";
 }
 
-// A rank that is deaf to SIGTERM leaves no time within the grace for what serves it.
+// A rank that ignores SIGTERM leaves no time within the grace period for processes that serve it.
 TEST(GracefulKill, KillsProcessesApartSoonAfterTheRanks) {
   GracefulKillDecision decision = Decide(Decide({}, milliseconds(0), 1, 1).next, seconds(10), 1, 1);
   EXPECT_EQ(decision.targets, KillTargets::kRanks);
@@ -164,7 +164,7 @@ TEST(GracefulKill, KillsProcessesApartSoonAfterTheRanks) {
   EXPECT_EQ(Decide(decision.next, seconds(15), 0, 1).action, GracefulKillAction::kGiveUp);
 }
 
-TEST(GracefulKill, KillsProcessesApartBeforeItGivesUp) {
+TEST(GracefulKill, KillsProcessesApartBeforeTheTimeLimit) {
   const GracefulKillState state = Decide({}, milliseconds(0), 1, 1).next;
   // This process could not run for a while.
   GracefulKillDecision decision = Decide(Decide(state, seconds(10), 0, 1).next, seconds(20), 0, 1);
@@ -175,7 +175,7 @@ TEST(GracefulKill, KillsProcessesApartBeforeItGivesUp) {
   EXPECT_EQ(Decide(decision.next, milliseconds(20'500), 0, 1).action, GracefulKillAction::kGiveUp);
 }
 
-TEST(GracefulKill, KillsProcessesApartThoughARankOutlivesSigkill) {
+TEST(GracefulKill, KillsProcessesApartIfARankSurvivesSigkill) {
   GracefulKillDecision decision = Decide(Decide({}, milliseconds(0), 1, 1).next, seconds(10), 1, 1);
   decision = Decide(decision.next, seconds(11), 1, 1);
   EXPECT_EQ(decision.action, GracefulKillAction::kKill);

@@ -11,11 +11,11 @@
 namespace dslaunch::left_process_test {
 namespace {
 
-// As the kernel writes it; the name is a trap.
+// In the kernel's format, with a misleading name.
 constexpr char kStat[] =
     "4711 (nfs) D 1 (x) D 17 4700 4699 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 987654 9 10 11\n";
 
-TEST(ParseProcessStat, TakesNameStateAndPlace) {
+TEST(ParseProcessStat, ReadsNameStateAndIds) {
   const auto info = ParseProcessStat(kStat);
   ASSERT_TRUE(info);
   EXPECT_EQ(info->id, (ProcessId{4711, 987654}));
@@ -27,13 +27,13 @@ TEST(ParseProcessStat, TakesNameStateAndPlace) {
   EXPECT_FALSE(info->ended);
 }
 
-TEST(ParseProcessStat, RefusesWhatItIsNot) {
+TEST(ParseProcessStat, RejectsMalformedText) {
   for (const char* text : {"", "12", "12 (", "12 )(", "12 (x)", "12 (x) "}) {
     EXPECT_FALSE(ParseProcessStat(text)) << text;
   }
 }
 
-TEST(LeftProcess, SaysWhatItWaitsInWhenTheKernelSays) {
+TEST(LeftProcess, DescribesKernelFunctionIfKnown) {
   const ProcessInfo info = *ParseProcessStat("123 (python3) D 1 1 1 0 -1 0\n");
   LeftProcesses left;
   *left.Add() = MakeLeftProcess(info, "nfs_wait");
@@ -46,7 +46,7 @@ TEST(LeftProcess, SaysWhatItWaitsInWhenTheKernelSays) {
   EXPECT_EQ(LeftText({}), "");
 }
 
-TEST(LeftProcess, DescribesARealOne) {
+TEST(LeftProcess, DescribesARealProcess) {
   const SpawnResult child =
       Spawn({.executable = "/bin/sleep", .argv = {"sleep", "600"}, .own_group = true});
   ASSERT_GT(child.pid, 0);

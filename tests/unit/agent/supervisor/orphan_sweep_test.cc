@@ -26,13 +26,13 @@ pid_t StartSleeper(const std::string& job_id, std::vector<std::string> more = {}
   return pid;
 }
 
-TEST(OrphanSweep, NothingToDoReturnsAtOnce) {
+TEST(OrphanSweep, ReturnsAtOnceWithoutProcesses) {
   const auto start = Clock::now();
   EXPECT_TRUE(SweepOrphans({.job_id = NewJobId()}, {}).empty());
   EXPECT_LT(Clock::now() - start, milliseconds(1000));
 }
 
-TEST(OrphanSweep, EndsTheJobsProcessesAndNoOther) {
+TEST(OrphanSweep, EndsOnlyTheJobsProcesses) {
   const std::string job_id = NewJobId();
   const pid_t ours = StartSleeper(job_id);
   const pid_t others = StartSleeper(job_id + "-other");
@@ -49,7 +49,7 @@ TEST(OrphanSweep, EndsTheJobsProcessesAndNoOther) {
   EXPECT_EQ(waitpid(others, nullptr, 0), others);
 }
 
-TEST(OrphanSweep, KillsWhatIgnoresSigtermAfterTheGrace) {
+TEST(OrphanSweep, KillsProcessThatIgnoresSigtermAfterGrace) {
   const std::string job_id = NewJobId();
   const pid_t ours = StartSleeper(job_id, {"--ignore-term"});
   const auto start = Clock::now();
@@ -103,7 +103,7 @@ TEST(OrphanSweep, SparesAGroupOfAnotherSession) {
   EXPECT_EQ(waitpid(elsewhere.pid, nullptr, 0), elsewhere.pid);
 }
 
-TEST(OrphanSweep, WakesAStoppedProcessSoThatItCanHeedSigterm) {
+TEST(OrphanSweep, ContinuesStoppedProcessToHandleSigterm) {
   const std::string job_id = NewJobId();
   const pid_t ours = StartSleeper(job_id);
   kill(ours, SIGSTOP);

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(ServingProcessTest, ReadsListeningSocketsOfTheKernelsTables) {
+TEST(ServingProcessTest, ReadsListeningSocketsFromKernelTables) {
   EXPECT_THAT(ListeningUnixSockets(
                   "Num       RefCount Protocol Flags    Type St Inode Path\n"
                   "000000000ccc6376: 00000003 00000000 00000000 0001 03 463577 /tmp/a.sock\n"

@@ -1,4 +1,4 @@
-// The supervisor's decisions, without a process or a clock.
+// The supervisor's decisions, without processes or a clock.
 #include "agent/supervisor/supervisor_core.h"
 
 #include <gtest/gtest.h>
@@ -23,11 +23,11 @@ using Ms = milliseconds;
 const Clock::time_point kStart{seconds(1'000)};
 constexpr pid_t kAgentPid = 77;
 
-// Carries out what the core wants as supervisor.cc does, on processes that are numbers, and writes
-// down what it does in words.
+// Carries out the core's actions like supervisor.cc, on processes that are only numbers, and
+// records them as text.
 class SupervisorCoreTest : public testing::Test {
  protected:
-  // --- what happens ---
+  // --- events ---
 
   void Configure(Ms grace = seconds(10), Ms agent_dead = seconds(60), Ms teardown = seconds(5)) {
     pb::SupervisorRequest request;
@@ -72,7 +72,7 @@ class SupervisorCoreTest : public testing::Test {
     request.mutable_detach();
     Request(std::move(request));
   }
-  // The worker ends and is reaped.
+  // A worker ends and is reaped.
   void Exit(uint32_t rank, const WorkerChange& change) {
     --left_;
     Do(core_.OnWorkerChange(rank, change));
@@ -91,7 +91,7 @@ class SupervisorCoreTest : public testing::Test {
   }
   void OutboundEnds() { Do(core_.OnOutboundEnded(now_)); }
 
-  // Time passes; whatever is due happens when it is due.
+  // Lets time pass; due timeouts happen at their time.
   void Pass(Ms time) {
     const Clock::time_point end = now_ + time;
     while (core_.wake() && *core_.wake() <= end) {
@@ -100,13 +100,13 @@ class SupervisorCoreTest : public testing::Test {
     }
     now_ = end;
   }
-  // The machine stands still.
+  // The machine stalls.
   void StandStill(Ms time) {
     now_ += time;
     Do(core_.OnTime(now_));
   }
 
-  // --- what is done ---
+  // --- actions ---
 
   void Do(SupervisorActions actions) {
     for (SupervisorAction& action : actions) {
@@ -167,7 +167,7 @@ class SupervisorCoreTest : public testing::Test {
   }
   void Do(const supervisor_action::CountLeft&) {
     ++counts_;
-    Do(core_.OnReaped(now_));  // as whoever reaps before it counts
+    Do(core_.OnReaped(now_));  // other children are reaped before the count
     Do(core_.OnLeft({.ranks = left_, .apart = apart_}, now_));
   }
   void Do(const supervisor_action::SignalLeft& send) {
@@ -202,18 +202,18 @@ class SupervisorCoreTest : public testing::Test {
     return targets == KillTargets::kAll ? " to all" : "";
   }
 
-  // What was done since the last call.
+  // Returns the actions since the last call.
   std::vector<std::string> Done() { return std::exchange(done_, {}); }
   using Words = std::vector<std::string>;
 
   SupervisorCore core_{{.agent_pid = kAgentPid}};
   Clock::time_point now_ = kStart;
   Result<std::string> cgroup_ = std::string("/cgroup");
-  size_t left_ = 0;   // processes in the ranks' session
-  size_t apart_ = 0;  // processes in other sessions
+  size_t left_ = 0;   // number of processes in the ranks' session
+  size_t apart_ = 0;  // number of processes in other sessions
   bool ends_while_listed_ = false;
   uint32_t fails_ = 999;
-  bool starts_slowly_ = false;  // the test says when it has started
+  bool starts_slowly_ = false;  // the test decides when a worker has started
   pid_t last_pid_ = 100;
   int counts_ = 0;
   std::vector<std::string> done_;
@@ -221,7 +221,7 @@ class SupervisorCoreTest : public testing::Test {
 
 // --- workers ---
 
-TEST_F(SupervisorCoreTest, TheFirstStartMakesTheCgroupAndTheGuard) {
+TEST_F(SupervisorCoreTest, FirstStartCreatesCgroupAndWatchdog) {
   Configure();
   EXPECT_EQ(Done(), Words());
   Spawn({0, 1});
@@ -232,7 +232,7 @@ TEST_F(SupervisorCoreTest, TheFirstStartMakesTheCgroupAndTheGuard) {
   EXPECT_EQ(counts_, 0);
 }
 
-TEST_F(SupervisorCoreTest, NoStartWaitsForAnother) {
+TEST_F(SupervisorCoreTest, StartsDoNotWaitForEachOther) {
   Configure();
   starts_slowly_ = true;
   Spawn({0, 1});
@@ -242,7 +242,7 @@ TEST_F(SupervisorCoreTest, NoStartWaitsForAnother) {
   EXPECT_EQ(Done(), Words({"spawned 1 as 102", "spawn failed 0: 2, execve"}));
 }
 
-TEST_F(SupervisorCoreTest, WhatIsBeingStartedIsEndedToo) {
+TEST_F(SupervisorCoreTest, StopEndsWorkerThatIsStillStarting) {
   Configure();
   starts_slowly_ = true;
   Spawn({0});
@@ -255,7 +255,7 @@ TEST_F(SupervisorCoreTest, WhatIsBeingStartedIsEndedToo) {
                            "all reaped, left 0"}));
 }
 
-TEST_F(SupervisorCoreTest, WithoutACgroupTheNextStartTriesAgain) {
+TEST_F(SupervisorCoreTest, NextStartRetriesToCreateTheCgroup) {
   Configure();
   cgroup_ = Error{ExitCode::kUnavailable, "no cgroup v2"};
   Spawn({0});
@@ -264,7 +264,7 @@ TEST_F(SupervisorCoreTest, WithoutACgroupTheNextStartTriesAgain) {
   EXPECT_EQ(Done(), Words({"cgroup no cgroup v2", "spawned 1 as 102"}));
 }
 
-TEST_F(SupervisorCoreTest, AFailedStartIsToldAndMayBeTriedAgain) {
+TEST_F(SupervisorCoreTest, ReportsFailedStartWhichMayBeRetried) {
   Configure();
   fails_ = 1;
   Spawn({0, 1});
@@ -275,7 +275,7 @@ TEST_F(SupervisorCoreTest, AFailedStartIsToldAndMayBeTriedAgain) {
                            "spawn failed 0: 17, start a local rank that runs already"}));
 }
 
-TEST_F(SupervisorCoreTest, TellsHowAWorkerEndsStopsAndGoesOn) {
+TEST_F(SupervisorCoreTest, ReportsExitStopAndContinueOfWorkers) {
   Configure();
   Spawn({0, 1, 2});
   Done();
@@ -291,7 +291,7 @@ TEST_F(SupervisorCoreTest, TellsHowAWorkerEndsStopsAndGoesOn) {
   EXPECT_EQ(counts_, 0);
 }
 
-TEST_F(SupervisorCoreTest, PassesASignalOn) {
+TEST_F(SupervisorCoreTest, PassesOnASignalForWorkers) {
   pb::SupervisorRequest request;
   request.mutable_signal()->set_signal(SIGUSR1);
   Request(std::move(request));
@@ -300,7 +300,7 @@ TEST_F(SupervisorCoreTest, PassesASignalOn) {
 
 // --- StopWorkers ---
 
-TEST_F(SupervisorCoreTest, StopsByTermThenKillAndAnswersOnce) {
+TEST_F(SupervisorCoreTest, StopSendsTermThenKillAndAnswersOnce) {
   Configure(seconds(10));
   Spawn({0, 1});
   Done();
@@ -318,7 +318,7 @@ TEST_F(SupervisorCoreTest, StopsByTermThenKillAndAnswersOnce) {
   EXPECT_EQ(Done(), Words());
 }
 
-TEST_F(SupervisorCoreTest, AnotherFirstSignalIsFollowedByTerm) {
+TEST_F(SupervisorCoreTest, TermFollowsAnotherFirstSignal) {
   Configure(seconds(10));
   Spawn({0});
   left_ += 1;  // a child of the worker that ignores SIGINT
@@ -333,12 +333,12 @@ TEST_F(SupervisorCoreTest, AnotherFirstSignalIsFollowedByTerm) {
   EXPECT_EQ(Done(), Words({"TERM", "TERM", "KILL"})) << "again for what lost it";
 }
 
-TEST_F(SupervisorCoreTest, AnEmptyNodeIsStoppedAtOnce) {
+TEST_F(SupervisorCoreTest, StopOfAnEmptyNodeAnswersAtOnce) {
   Stop();
   EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
 }
 
-TEST_F(SupervisorCoreTest, IsNotDoneBeforeTheLastDescendantHasEnded) {
+TEST_F(SupervisorCoreTest, StopWaitsForTheLastDescendant) {
   Configure(seconds(10));
   Spawn({0});
   left_ += 1;  // a child of the worker
@@ -357,7 +357,7 @@ TEST_F(SupervisorCoreTest, IsNotDoneBeforeTheLastDescendantHasEnded) {
   EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
 }
 
-TEST_F(SupervisorCoreTest, ProcessApartEndsItselfAfterTheRanks) {
+TEST_F(SupervisorCoreTest, DoesNotSignalProcessApartThatEndsItself) {
   Configure(seconds(10));
   Spawn({0});
   apart_ = 1;
@@ -399,7 +399,7 @@ TEST_F(SupervisorCoreTest, KillNowCutsTheGraceShort) {
   EXPECT_EQ(Done(), Words({"exited 0: signal 9, stopping", "forget", "all reaped, left 0"}));
 }
 
-TEST_F(SupervisorCoreTest, ASigkillThatItHasNotSentIsAFailure) {
+TEST_F(SupervisorCoreTest, ForeignSigkillDuringStopIsAFailure) {
   Configure(seconds(10));
   Spawn({0});
   Stop();
@@ -408,7 +408,7 @@ TEST_F(SupervisorCoreTest, ASigkillThatItHasNotSentIsAFailure) {
   EXPECT_EQ(Done()[0], "exited 0: signal 9");
 }
 
-TEST_F(SupervisorCoreTest, NamesWhatCannotBeEnded) {
+TEST_F(SupervisorCoreTest, ReportsProcessesThatCannotBeEnded) {
   Configure(seconds(1), seconds(60), /*teardown=*/seconds(2));
   Spawn({0});
   Stop();
@@ -421,7 +421,7 @@ TEST_F(SupervisorCoreTest, NamesWhatCannotBeEnded) {
                            "all reaped, left 1"}));
 }
 
-TEST_F(SupervisorCoreTest, WhatEndsWhileItIsListedIsNotLeft) {
+TEST_F(SupervisorCoreTest, OmitsProcessThatEndsWhileListed) {
   Configure(seconds(1), seconds(60), /*teardown=*/seconds(2));
   Spawn({0});
   Stop();
@@ -432,7 +432,7 @@ TEST_F(SupervisorCoreTest, WhatEndsWhileItIsListedIsNotLeft) {
   EXPECT_EQ(Done(), Words({"forget", "all reaped, left 0"}));
 }
 
-TEST_F(SupervisorCoreTest, StartsNothingWhileItStopsAndAgainAfterwardsInANewCgroup) {
+TEST_F(SupervisorCoreTest, StartsNothingDuringStopAndUsesNewCgroupAfter) {
   Configure(seconds(10));
   Spawn({0});
   Stop();
@@ -450,7 +450,7 @@ TEST_F(SupervisorCoreTest, StartsNothingWhileItStopsAndAgainAfterwardsInANewCgro
 
 // --- the agent and the lease ---
 
-TEST_F(SupervisorCoreTest, KillsASilentAgentAndSaysSo) {
+TEST_F(SupervisorCoreTest, KillsAndReportsSilentAgent) {
   Configure(seconds(10), /*agent_dead=*/Ms(600));
   Spawn({0});
   Done();
@@ -468,13 +468,13 @@ TEST_F(SupervisorCoreTest, KillsASilentAgentAndSaysSo) {
                            "workers were stopped"}));
 }
 
-TEST_F(SupervisorCoreTest, WatchesNobodyBeforeItIsConfigured) {
+TEST_F(SupervisorCoreTest, WatchesNothingBeforeConfigure) {
   EXPECT_FALSE(core_.wake());
   Alive(Ms(100));
   EXPECT_FALSE(core_.wake());
 }
 
-TEST_F(SupervisorCoreTest, ALeaseThatIsOverEndsTheWorkersButNotTheAgent) {
+TEST_F(SupervisorCoreTest, ExpiredLeaseEndsWorkersButNotTheAgent) {
   Configure();
   Spawn({0});
   Done();
@@ -492,7 +492,7 @@ TEST_F(SupervisorCoreTest, ALeaseThatIsOverEndsTheWorkersButNotTheAgent) {
   EXPECT_EQ(Done(), Words()) << "once";
 }
 
-TEST_F(SupervisorCoreTest, ALeaseThatIsRenewedOrVoidEndsNothing) {
+TEST_F(SupervisorCoreTest, RenewedOrUnsetLeaseEndsNothing) {
   Configure();
   Spawn({0});
   Done();
@@ -505,7 +505,7 @@ TEST_F(SupervisorCoreTest, ALeaseThatIsRenewedOrVoidEndsNothing) {
   EXPECT_EQ(Done(), Words());
 }
 
-TEST_F(SupervisorCoreTest, WhoStoodStillGivesTheAgentAnotherTurnAndALittleLease) {
+TEST_F(SupervisorCoreTest, GrantsTimeToAgentAndLeaseAfterAStall) {
   Configure(seconds(10), /*agent_dead=*/seconds(20));
   Spawn({0});
   Alive(seconds(5));
@@ -518,7 +518,7 @@ TEST_F(SupervisorCoreTest, WhoStoodStillGivesTheAgentAnotherTurnAndALittleLease)
   EXPECT_EQ(Done(), Words({"front end gone", "TERM"}));
 }
 
-// --- the end ---
+// --- end ---
 
 TEST_F(SupervisorCoreTest, EndsWithItsAgent) {
   Configure();
@@ -529,7 +529,7 @@ TEST_F(SupervisorCoreTest, EndsWithItsAgent) {
   EXPECT_FALSE(core_.wake());
 }
 
-TEST_F(SupervisorCoreTest, PassesOnHowItsAgentFailed) {
+TEST_F(SupervisorCoreTest, ReportsExitCodeOfFailedAgent) {
   OutboundEnds();
   AgentEnds(3);
   EXPECT_EQ(Done(), Words({"forget",
@@ -537,7 +537,7 @@ TEST_F(SupervisorCoreTest, PassesOnHowItsAgentFailed) {
                            "stopped"}));
 }
 
-TEST_F(SupervisorCoreTest, ADeadAgentEndsItsWorkers) {
+TEST_F(SupervisorCoreTest, DeadAgentEndsItsWorkers) {
   Configure();
   Spawn({0});
   Done();
@@ -550,7 +550,7 @@ TEST_F(SupervisorCoreTest, ADeadAgentEndsItsWorkers) {
                            "stopped"}));
 }
 
-TEST_F(SupervisorCoreTest, AnAgentThatLeavesItsSupervisorIsKilledAfterItsTime) {
+TEST_F(SupervisorCoreTest, KillsAgentThatClosesItsSocketAfterALimit) {
   Configure();
   Do(core_.OnControlLost(now_));
   EXPECT_EQ(Done(), Words({"forget"}));
@@ -566,7 +566,7 @@ TEST_F(SupervisorCoreTest, AnAgentThatLeavesItsSupervisorIsKilledAfterItsTime) {
                    "its workers were stopped"}));
 }
 
-TEST_F(SupervisorCoreTest, AnAgentThatDoesNotDieOfSigkillDoesNotHoldItUp) {
+TEST_F(SupervisorCoreTest, EndsIfAgentSurvivesSigkill) {
   Configure();
   FrontEndGone();
   Pass(Ms(2'000));
@@ -579,8 +579,8 @@ TEST_F(SupervisorCoreTest, AnAgentThatDoesNotDieOfSigkillDoesNotHoldItUp) {
                            "stopped"}));
 }
 
-// What it had started itself is to end, too, however long its last bytes have waited by then.
-TEST_F(SupervisorCoreTest, AnAgentThatDiesLateLeavesNothing) {
+// The agent's own children have to end too, however long its last bytes have waited.
+TEST_F(SupervisorCoreTest, EndsChildrenOfAgentThatDiesLate) {
   Configure(seconds(10));
   FrontEndGone();
   Pass(Ms(4'000));
@@ -595,7 +595,7 @@ TEST_F(SupervisorCoreTest, AnAgentThatDiesLateLeavesNothing) {
   EXPECT_EQ(Done(), Words({"forget", "finish 0"}));
 }
 
-TEST_F(SupervisorCoreTest, TheFrontEndsGoingEndsEverythingInOrder) {
+TEST_F(SupervisorCoreTest, FrontEndLossStopsWorkersThenFinishes) {
   Configure(seconds(10));
   Spawn({0});
   Done();
@@ -612,7 +612,7 @@ TEST_F(SupervisorCoreTest, TheFrontEndsGoingEndsEverythingInOrder) {
   EXPECT_EQ(Done(), Words({"finish 0"}));
 }
 
-TEST_F(SupervisorCoreTest, ASignalEndsEverythingWithItsNumber) {
+TEST_F(SupervisorCoreTest, SignalEndsAllWithItsNumber) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU}) {
     core_ = SupervisorCore({.agent_pid = kAgentPid});
     Do(core_.OnSignal(signal, now_));
@@ -654,7 +654,7 @@ TEST_F(SupervisorCoreTest, PassesUserSignalsToWorkers) {
   }
 }
 
-TEST_F(SupervisorCoreTest, DetachedNeitherFrontEndNorLogoutNorLeaseEndsAnything) {
+TEST_F(SupervisorCoreTest, DetachedIgnoresFrontEndLogoutAndItsLease) {
   Configure();
   Spawn({0});
   Alive(seconds(5));
@@ -670,7 +670,7 @@ TEST_F(SupervisorCoreTest, DetachedNeitherFrontEndNorLogoutNorLeaseEndsAnything)
   EXPECT_EQ(Done(), Words({"close inbound", "front end gone", "TERM"}));
 }
 
-TEST_F(SupervisorCoreTest, DetachedTheLeaseOfTheMajorityEndsTheRanksAndOthersMayFollow) {
+TEST_F(SupervisorCoreTest, DetachedMajorityLeaseEndsOnlyThisAttempt) {
   Configure();
   Spawn({0});
   Detach();
@@ -683,13 +683,13 @@ TEST_F(SupervisorCoreTest, DetachedTheLeaseOfTheMajorityEndsTheRanksAndOthersMay
   AliveInMajority(Ms(0));
   Spawn({0});
   EXPECT_EQ(Done(), Words({"spawn failed 0: 125, start while the node is being stopped"}));
-  AliveInMajority(std::nullopt);  // no rank may run: no lease
+  AliveInMajority(std::nullopt);  // no ranks may run, so no lease applies
   Spawn({0});
   EXPECT_FALSE(Done().empty());
   EXPECT_EQ(core_.wake().has_value(), true);
 }
 
-TEST_F(SupervisorCoreTest, AFrontEndThatComesBackInTimeCostsNothing) {
+TEST_F(SupervisorCoreTest, FrontEndThatReturnsInTimeEndsNothing) {
   Configure();
   Spawn({0});
   Done();
@@ -700,13 +700,13 @@ TEST_F(SupervisorCoreTest, AFrontEndThatComesBackInTimeCostsNothing) {
     Do(core_.OnConnectionResumed());
     EXPECT_EQ(Done(), Words({"connected again"}));
   }
-  Do(core_.OnConnectionResumed());  // it came before the break was seen here
-  NoFrontEnd();                     // said of the break before
+  Do(core_.OnConnectionResumed());  // arrived before the break was noticed here
+  NoFrontEnd();                     // refers to the earlier break
   Pass(seconds(10));
   EXPECT_EQ(Done(), Words());
 }
 
-TEST_F(SupervisorCoreTest, AFrontEndThatDoesNotComeBackIsGone) {
+TEST_F(SupervisorCoreTest, EndsIfFrontEndDoesNotReturn) {
   Configure();
   Spawn({0});
   ConnectionBroken();
@@ -717,7 +717,7 @@ TEST_F(SupervisorCoreTest, AFrontEndThatDoesNotComeBackIsGone) {
   EXPECT_EQ(Done(), Words({"refuse front end", "close inbound", "front end gone", "TERM"}));
 }
 
-TEST_F(SupervisorCoreTest, AFrontEndThatIsKnownToBeDeadIsNotWaitedFor) {
+TEST_F(SupervisorCoreTest, EndsAtOnceIfFrontEndIsKnownToBeDead) {
   Configure();
   Spawn({0});
   ConnectionBroken();
@@ -726,7 +726,7 @@ TEST_F(SupervisorCoreTest, AFrontEndThatIsKnownToBeDeadIsNotWaitedFor) {
   EXPECT_EQ(Done(), Words({"refuse front end", "close inbound", "front end gone", "TERM"}));
 }
 
-TEST_F(SupervisorCoreTest, NobodyComesBackToWhatEndsOrIsDetached) {
+TEST_F(SupervisorCoreTest, RefusesFrontEndWhenEndingOrDetached) {
   Configure();
   AgentEnds(0);
   Done();
@@ -739,7 +739,7 @@ TEST_F(SupervisorCoreTest, NobodyComesBackToWhatEndsOrIsDetached) {
   EXPECT_EQ(Done(), Words({"refuse front end", "close inbound"}));
 }
 
-TEST_F(SupervisorCoreTest, WhatCouldNotBeEndedIsNotWaitedForAgain) {
+TEST_F(SupervisorCoreTest, DoesNotWaitAgainForUnkillableProcesses) {
   Configure(seconds(1), seconds(60), /*teardown=*/seconds(1));
   Spawn({0});
   Stop();
@@ -750,7 +750,7 @@ TEST_F(SupervisorCoreTest, WhatCouldNotBeEndedIsNotWaitedForAgain) {
   EXPECT_EQ(Done(), Words({"finish 0"}));
 }
 
-TEST_F(SupervisorCoreTest, ThePlantedBugIsThereOnlyWhenItIsAskedFor) {
+TEST_F(SupervisorCoreTest, PlantedBugAppearsOnlyOnRequest) {
   core_ = SupervisorCore({.agent_pid = kAgentPid, .plant_early_reaped = true});
   Configure(seconds(10));
   Spawn({0, 1});

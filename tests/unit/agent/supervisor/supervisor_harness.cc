@@ -42,7 +42,7 @@ void HandOver(int handoff, int grpc_fd, int control_fd) {
   sendmsg(handoff, &message, 0);
 }
 
-// In a mount namespace of its own nobody else misses it.
+// Unmounts the cgroup file system in a private mount namespace, so other processes keep it.
 void HideCgroup() {
   if (unshare(CLONE_NEWNS) != 0) return;
   mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);

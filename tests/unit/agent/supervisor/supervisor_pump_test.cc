@@ -1,4 +1,4 @@
-// The byte stream through a whole supervisor: front end -> supervisor -> agent and back.
+// The byte stream through a whole supervisor: from front end to agent and back.
 #include "agent/supervisor/supervisor_pump.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Ms = milliseconds;
 
-// Bytes that do not repeat within any buffer, addressable by offset.
+// Fills a buffer with bytes that depend on the offset and do not repeat within any buffer.
 void FillPattern(uint64_t offset, char* data, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 8) {
     uint64_t x = (offset + i) * 0x9E3779B97F4A7C15u;
@@ -50,7 +50,7 @@ int Echo(int grpc_fd, int) {
   }
 }
 
-// Sends `total` bytes of the pattern and then end of file, and checks what comes back. Returns the
+// Sends `total` bytes of the pattern and then end of file, and checks what is returned. Returns the
 // time taken.
 Ms RoundTrip(SupervisorHarness& supervisor, size_t total) {
   constexpr size_t kChunk = 256 << 10;
@@ -68,7 +68,7 @@ Ms RoundTrip(SupervisorHarness& supervisor, size_t total) {
   size_t at = 0;
   bool same = true;
   while (true) {
-    // A whole chunk at a time, so that the pattern is generated aligned.
+    // Reads whole chunks, so that the pattern is generated aligned.
     size_t have = 0;
     while (have < kChunk) {
       const ssize_t n = read(supervisor.out(), got.data() + have, kChunk - have);
@@ -95,11 +95,11 @@ TEST_P(SupervisorPumpTest, Carries200MegabytesEachWayByteForByte) {
       SupervisorHarness::Setup{.one_socket = GetParam(), .run_agent = Echo});
   const Ms took = RoundTrip(supervisor, 200'000'000);
   RecordProperty("ms", static_cast<int>(took.count()));
-  EXPECT_LT(took, Ms(20'000));  // loose: machines that run tests are busy
+  EXPECT_LT(took, Ms(20'000));  // a loose limit, because test machines are busy
   EXPECT_EQ(supervisor.WaitEnd(), 0);
 }
 
-TEST_P(SupervisorPumpTest, EndOfFileComesBehindTheLastByte) {
+TEST_P(SupervisorPumpTest, EndOfFileFollowsTheLastByte) {
   SupervisorHarness supervisor(
       SupervisorHarness::Setup{.one_socket = GetParam(), .run_agent = Echo});
   RoundTrip(supervisor, 1'000'003);
@@ -108,24 +108,24 @@ TEST_P(SupervisorPumpTest, EndOfFileComesBehindTheLastByte) {
 
 INSTANTIATE_TEST_SUITE_P(PipesAndOneSocket, SupervisorPumpTest, testing::Bool());
 
-TEST(SupervisorPump, AStalledReaderCostsNoProcessorTimeAndNoMemory) {
+TEST(SupervisorPump, StalledReaderCostsNoCpuTime) {
   SupervisorHarness supervisor(SupervisorHarness::Setup{.run_agent = [](int grpc_fd, int) {
     std::vector<char> noise(1 << 20, 'x');
     while (WriteAll(grpc_fd, noise.data(), noise.size())) {
     }
     return 0;
   }});
-  // Give it time to fill every buffer on the way.
+  // Waits until every buffer on the way is full.
   std::this_thread::sleep_for(Ms(300));
   const Ms before = CpuTime(supervisor.supervisor());
   std::this_thread::sleep_for(Ms(1000));
   EXPECT_LE((CpuTime(supervisor.supervisor()) - before).count(), 20);
 }
 
-TEST(SupervisorPump, ADirectionThatIsDoneLeavesTheOtherOpen) {
+TEST(SupervisorPump, EndOfOneDirectionLeavesTheOtherOpen) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(1000));
-  ASSERT_EQ(shutdown(supervisor.grpc(), SHUT_WR), 0);  // the agent has said all it will
+  ASSERT_EQ(shutdown(supervisor.grpc(), SHUT_WR), 0);  // the agent sends no more
   EXPECT_EQ(ReadUntilEnd(supervisor.out(), Ms(2000)), "");
   ASSERT_EQ(write(supervisor.in(), "still", 5), 5);
   char text[6] = {};

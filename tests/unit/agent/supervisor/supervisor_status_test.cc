@@ -9,14 +9,14 @@
 namespace dslaunch::supervisor_status_test {
 namespace {
 
-TEST(StatusLines, HoldsBackWhatIsNotWhole) {
+TEST(StatusLines, BuffersIncompleteLines) {
   StatusLines lines;
   EXPECT_EQ(lines.Feed("{\"event\":"), "");
   EXPECT_EQ(lines.Feed("\"ready\"}\n{"), "{\"event\":\"ready\"}\n");
   EXPECT_EQ(lines.Feed("}\n\nx\ny"), "{}\n\nx\n");
 }
 
-TEST(StatusLines, DropsALineThatIsTooLongAndNoOther) {
+TEST(StatusLines, DropsOnlyLinesThatAreTooLong) {
   const std::string longest(kMaxStatusLineBytes, 'a');
   StatusLines lines;
   EXPECT_EQ(lines.Feed(longest + "\n"), longest + "\n");
@@ -27,8 +27,8 @@ TEST(StatusLines, DropsALineThatIsTooLongAndNoOther) {
   EXPECT_EQ(lines.Feed("end\nnext\n"), "next\n");
 }
 
-// However the bytes are cut into reads, the same lines come out.
-TEST(StatusLines, DoesNotDependOnHowTheBytesAreCut) {
+// The lines do not depend on how the bytes are split into reads.
+TEST(StatusLines, LinesDoNotDependOnReadSizes) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

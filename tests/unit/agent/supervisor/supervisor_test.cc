@@ -26,19 +26,19 @@ namespace {
 
 using Ms = milliseconds;
 
-// Two ranks, deaf to SIGTERM, each with a child in a session of its own that is deaf too.
+// Two ranks that ignore SIGTERM, each with a child in its own session that also ignores it.
 const std::vector<std::string> kStubborn = {"--ignore-term", "--spawn-setsid-grandchild",
                                             "--grandchild-ignore-term", "--sleep-ms", "600000"};
 const std::vector<std::string> kPolite = {"--sleep-ms", "600000"};
 
-// --- the start ---
+// --- start ---
 
-TEST(Supervisor, SaysHelloFirst) {
+TEST(Supervisor, WritesHelloLineFirst) {
   SupervisorHarness supervisor;
   EXPECT_EQ(supervisor.hello(), "DSLAUNCH-HELLO nonce build\n");
 }
 
-TEST(Supervisor, AgentIsInAGroupOfItsOwnAndDumpsNoCore) {
+TEST(Supervisor, AgentHasOwnGroupAndDumpsNoCore) {
   SupervisorHarness supervisor;
   EXPECT_EQ(getpgid(supervisor.agent()), supervisor.agent());
   EXPECT_EQ(getsid(supervisor.agent()), supervisor.supervisor());
@@ -47,8 +47,8 @@ TEST(Supervisor, AgentIsInAGroupOfItsOwnAndDumpsNoCore) {
   EXPECT_EQ(core.rlim_cur, 0u);
 }
 
-// Ranks run as the same user, and keys of the job are in its memory.
-TEST(Supervisor, NoProcessOfTheSameUserReadsTheAgentsMemory) {
+// Ranks run as the same user, and the agent's memory contains keys of the job.
+TEST(Supervisor, AgentIsNotReadableForItsUsersProcesses) {
   const TempDir dir;
   const std::string path = dir / "dumpable";
   SupervisorHarness supervisor(SupervisorHarness::Setup{.run_agent = [path](int, int) {
@@ -60,7 +60,7 @@ TEST(Supervisor, NoProcessOfTheSameUserReadsTheAgentsMemory) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "0");
 }
 
-TEST(Supervisor, ItsWorkersAreAsReadableAsAnyProcess) {
+TEST(Supervisor, WorkersAreReadableForTheirUser) {
   SupervisorHarness supervisor;
   const std::vector<pid_t> workers = supervisor.StartWorkers(1, kPolite);
   ASSERT_EQ(workers.size(), 1u);
@@ -89,7 +89,7 @@ TEST(Supervisor, ReportsHowEachWorkerEnded) {
   EXPECT_EQ(ended[2].signal(), SIGKILL);
 }
 
-TEST(Supervisor, ReportsWhatCouldNotStartAndStartsTheRest) {
+TEST(Supervisor, ReportsFailedStartsAndStartsTheRest) {
   SupervisorHarness supervisor;
   pb::WorkerSpec missing = supervisor.Worker(0, {});
   missing.set_argv(0, supervisor.dir() / "missing");
@@ -99,7 +99,7 @@ TEST(Supervisor, ReportsWhatCouldNotStartAndStartsTheRest) {
   ASSERT_EQ(symlink("/dev/null", (supervisor.dir() / "link").c_str()), 0);
   link.set_stdout_path(supervisor.dir() / "link");
   supervisor.SpawnWorkers({missing, no_log, link, supervisor.Worker(3, {"--exit-code", "3"})});
-  // In the order in which they come: no start waits for another.
+  // Events may arrive in any order, because starts do not wait for each other.
   std::map<uint32_t, std::pair<int, std::string>> failed;
   int num_exited = 0;
   for (int i = 0; i < 4; ++i) {
@@ -141,9 +141,9 @@ TEST(Supervisor, WorkerGetsItsFilesFolderAndTheCallersLimits) {
   EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
-TEST(Supervisor, WorkerHasNoOtherDescriptorThanItsOwn) {
+TEST(Supervisor, WorkerHasNoOtherDescriptors) {
   SupervisorHarness supervisor;
-  // No pipeline and no redirection: the shell would keep descriptors of its own for them.
+  // Without pipelines and redirections, for which the shell would keep descriptors.
   supervisor.SpawnWorkers(
       {supervisor.ShellWorker(0,
                               "echo $DSLAUNCH_STATUS_FD; "
@@ -172,11 +172,11 @@ TEST(Supervisor, ForwardsStatusLinesBeforeTheExit) {
   EXPECT_NE(lines.find("\"step\":3,"), std::string::npos);
 }
 
-TEST(Supervisor, AFloodOfStatusLinesBlocksNoWorkerAndNoMemory) {
+TEST(Supervisor, FloodOfStatusLinesDoesNotBlockWorkers) {
   SupervisorHarness supervisor;
   const std::vector<pid_t> pids =
       supervisor.StartWorkers(1, {"--status-steps", "400000"});  // about 30 MB
-  // Nobody reads the control socket meanwhile.
+  // The test does not read the control socket meanwhile.
   ASSERT_TRUE(WaitFor(Ms(60'000), [&] { return IsGone(pids[0]); }));
   size_t status_bytes = 0;
   while (true) {
@@ -189,7 +189,7 @@ TEST(Supervisor, AFloodOfStatusLinesBlocksNoWorkerAndNoMemory) {
   EXPECT_LT(status_bytes, size_t{4} << 20);
 }
 
-TEST(Supervisor, ReportsAStoppedAndAContinuedWorker) {
+TEST(Supervisor, ReportsStoppedAndContinuedWorker) {
   SupervisorHarness supervisor;
   const std::vector<pid_t> pids = supervisor.StartWorkers(1, kPolite);
   kill(pids[0], SIGSTOP);
@@ -216,7 +216,7 @@ TEST(Supervisor, ForwardsASignalToTheWorkers) {
   }
 }
 
-TEST(Supervisor, RefusesALocalRankThatRunsAlready) {
+TEST(Supervisor, RejectsLocalRankThatAlreadyRuns) {
   SupervisorHarness supervisor;
   supervisor.StartWorkers(1, kPolite);
   supervisor.SpawnWorkers({supervisor.Worker(0, {})});
@@ -228,7 +228,7 @@ TEST(Supervisor, RefusesALocalRankThatRunsAlready) {
 
 // --- StopWorkers ---
 
-TEST(Supervisor, StopEndsPoliteWorkersAtOnce) {
+TEST(Supervisor, StopEndsWorkersThatHandleSigtermAtOnce) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(10'000));
   supervisor.StartWorkers(2, kPolite);
@@ -246,7 +246,7 @@ TEST(Supervisor, StopEndsPoliteWorkersAtOnce) {
   EXPECT_LT(Clock::now() - start, Ms(5'000));
 }
 
-TEST(Supervisor, StopKillsWhatIgnoresSigtermInWhateverSession) {
+TEST(Supervisor, StopKillsProcessesThatIgnoreSigterm) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(700));
   supervisor.StartWorkers(2, kStubborn);
@@ -262,9 +262,9 @@ TEST(Supervisor, StopKillsWhatIgnoresSigtermInWhateverSession) {
   EXPECT_LT(took, Ms(2700));
 }
 
-// Like PyTorch's torch_shm_manager: it removes its files once the last rank is gone, unless a
-// signal ends it before.
-TEST(Supervisor, StopLeavesADaemonOfTheRanksTimeToCleanUp) {
+// Like PyTorch's torch_shm_manager, the daemon removes its files after the last rank's exit unless
+// a signal ends it earlier.
+TEST(Supervisor, StopLeavesDaemonOfRanksTimeToCleanUp) {
   for (const char* rank : {"exec sleep 600", "trap '' TERM; while :; do sleep 0.05; done"}) {
     SupervisorHarness supervisor;
     supervisor.Configure(Ms(500));
@@ -283,7 +283,7 @@ TEST(Supervisor, StopLeavesADaemonOfTheRanksTimeToCleanUp) {
   }
 }
 
-TEST(Supervisor, StopWithKillNowGivesNoGrace) {
+TEST(Supervisor, StopWithKillNowSkipsTheGrace) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(60'000));
   supervisor.StartWorkers(1, kStubborn);
@@ -298,7 +298,7 @@ TEST(Supervisor, StopWithKillNowGivesNoGrace) {
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
-TEST(Supervisor, StopWakesAStoppedWorkerSoThatItCanHeedSigterm) {
+TEST(Supervisor, StopContinuesAStoppedWorker) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(60'000));
   const std::vector<pid_t> pids = supervisor.StartWorkers(1, kPolite);
@@ -310,7 +310,7 @@ TEST(Supervisor, StopWakesAStoppedWorkerSoThatItCanHeedSigterm) {
   EXPECT_EQ(event->exited().signal(), SIGTERM);
 }
 
-TEST(Supervisor, StopReachesChildrenThatAWorkerLeftBehind) {
+TEST(Supervisor, StopReachesChildrenOfAnExitedWorker) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(10'000));
   supervisor.SpawnWorkers({supervisor.Worker(0, {"--spawn-setsid-grandchild"})});
@@ -323,7 +323,7 @@ TEST(Supervisor, StopReachesChildrenThatAWorkerLeftBehind) {
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
-TEST(Supervisor, StopOutrunsAProgramThatKeepsForkingIntoNewSessions) {
+TEST(Supervisor, StopEndsProgramThatKeepsForkingIntoSessions) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(100));
   supervisor.SpawnWorkers(
@@ -338,8 +338,8 @@ TEST(Supervisor, StopOutrunsAProgramThatKeepsForkingIntoNewSessions) {
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
-// In each of them one process may leave the worker's group just when that is signalled.
-TEST(Supervisor, StopReachesProcessesThatAreAboutToLeaveTheirGroup) {
+// In each round a process may leave the worker's group just when the group is signalled.
+TEST(Supervisor, StopReachesProcessesAboutToLeaveTheirGroup) {
   for (int round = 0; round < 5; ++round) {
     SupervisorHarness supervisor;
     supervisor.Configure(Ms(20'000));
@@ -361,7 +361,7 @@ TEST(Supervisor, StopOfAnEmptyNodeAnswersAtOnce) {
   ASSERT_TRUE(event && event->has_all_reaped());
 }
 
-TEST(Supervisor, StartsNothingWhileStoppingAndAgainAfterwards) {
+TEST(Supervisor, StartsNothingDuringStopButAgainAfterwards) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   supervisor.StartWorkers(1, kStubborn);
@@ -378,8 +378,8 @@ TEST(Supervisor, StartsNothingWhileStoppingAndAgainAfterwards) {
   EXPECT_FALSE(event->exited().stopping());
 }
 
-// Its stdout is a FIFO that nobody reads, so it never becomes its program.
-TEST(Supervisor, StopEndsWhatIsStillBeingStarted) {
+// The worker's stdout is a FIFO without a reader, so it never executes its program.
+TEST(Supervisor, StopEndsWorkersThatAreStillStarting) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(200));
   std::vector<pb::WorkerSpec> workers;
@@ -395,8 +395,8 @@ TEST(Supervisor, StopEndsWhatIsStillBeingStarted) {
   EXPECT_EQ(reaped->left_size(), 0);
 }
 
-// Deaf to SIGTERM and found by nothing but its cgroup and its parent.
-TEST(Supervisor, StopEndsWhatWipedItsEnvironment) {
+// The child ignores SIGTERM and can only be found through its cgroup and its parent.
+TEST(Supervisor, StopEndsChildWithClearedEnvironment) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(200));
   supervisor.SpawnWorkers({supervisor.WorkerWithChild(0, /*own_session=*/true)});
@@ -430,8 +430,8 @@ TEST(Supervisor, StopWaitsUntilTheWorkersCgroupIsEmptyAndRemovesIt) {
   EXPECT_FALSE(std::filesystem::exists(supervisor.cgroup()));
 }
 
-// A frozen process does not even die of SIGKILL: the nearest thing to one in an endless wait for a
-// disk. It needs the freezer of cgroup v1 and root.
+// A frozen process does not even die from SIGKILL, like one that waits endlessly for a disk. Needs
+// root and the freezer of cgroup v1.
 class Freezer {
  public:
   bool Freeze(pid_t pid) {
@@ -454,7 +454,7 @@ class Freezer {
   const std::string folder_ = "/sys/fs/cgroup/freezer/" + NewJobId();
 };
 
-TEST(Supervisor, NamesWhatCannotBeKilledAndEndsAnyway) {
+TEST(Supervisor, ReportsUnkillableProcessAndEnds) {
   Freezer freezer;
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(100), Ms(60'000), /*teardown=*/Ms(300));
@@ -486,12 +486,12 @@ TEST(Supervisor, NamesWhatCannotBeKilledAndEndsAnyway) {
 
 // --- attempts: the same supervisor starts workers again ---
 
-TEST(Supervisor, EveryAttemptHasItsOwnExitsAndStatusLines) {
+TEST(Supervisor, EachAttemptHasItsOwnExitsAndStatusLines) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(5000));
   for (int attempt = 1; attempt <= 3; ++attempt) {
     SCOPED_TRACE("attempt " + std::to_string(attempt));
-    // Rank 0 fails; rank 1 is stopped with what it had started, by SIGKILL every other time.
+    // Rank 0 fails. Rank 1 and its children are stopped, by SIGKILL every other time.
     supervisor.SpawnWorkers(
         {supervisor.Worker(0, {"--status-steps", "2", "--exit-code", "7"}),
          supervisor.Worker(
@@ -533,8 +533,8 @@ TEST(Supervisor, EveryAttemptHasItsOwnExitsAndStatusLines) {
   EXPECT_EQ(supervisor.WaitEnd(), 0);
 }
 
-// What was asked for before the stop is started and ended; nothing is told twice or not at all.
-TEST(Supervisor, AStopRightBehindASpawnLeavesNothing) {
+// Workers requested before the stop are started and ended; each event is reported exactly once.
+TEST(Supervisor, StopRightAfterSpawnLeavesNoProcess) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(2000));
   for (int attempt = 1; attempt <= 2; ++attempt) {
@@ -559,7 +559,7 @@ TEST(Supervisor, AStopRightBehindASpawnLeavesNothing) {
   }
 }
 
-// --- what makes the supervisor end ---
+// --- reasons to end ---
 
 TEST(Supervisor, EndsPromptlyWithItsAgent) {
   SupervisorHarness supervisor;
@@ -573,7 +573,7 @@ TEST(Supervisor, EndsPromptlyWithItsAgent) {
   EXPECT_EQ(supervisor.StderrText(), "");
 }
 
-TEST(Supervisor, PassesOnThatItsAgentFailed) {
+TEST(Supervisor, ReportsExitCodeOfFailedAgent) {
   SupervisorHarness supervisor;
   const pid_t agent = supervisor.agent();
   supervisor.EndAgent(3);
@@ -584,7 +584,7 @@ TEST(Supervisor, PassesOnThatItsAgentFailed) {
       << supervisor.StderrText();
 }
 
-TEST(Supervisor, FrontEndGoneWithoutWorkersEndsAtOnce) {
+TEST(Supervisor, FrontEndLossWithoutWorkersEndsAtOnce) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(10'000));
   supervisor.CloseIn();
@@ -597,7 +597,7 @@ TEST(Supervisor, FrontEndGoneWithoutWorkersEndsAtOnce) {
   EXPECT_LT(Clock::now() - start, Ms(5'000));
 }
 
-TEST(Supervisor, FrontEndGoneEndsEverythingEvenIfTheAgentDoesNothing) {
+TEST(Supervisor, FrontEndLossEndsAllEvenIfAgentDoesNothing) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   supervisor.StartWorkers(2, kStubborn);
@@ -609,15 +609,15 @@ TEST(Supervisor, FrontEndGoneEndsEverythingEvenIfTheAgentDoesNothing) {
   EXPECT_TRUE(supervisor.IsEmpty());
   EXPECT_TRUE(IsGone(supervisor.agent()));
   EXPECT_GE(took, Ms(500));
-  // The grace, a second for the ranks' children in other sessions, and 2 s for the agent.
+  // The grace period, a second for the ranks' children in other sessions, and 2 s for the agent.
   EXPECT_LT(took, Ms(500 + 1000 + 2000 + 1000));
 }
 
-TEST(Supervisor, FrontEndThatCannotBeWrittenToIsGone) {
+TEST(Supervisor, FailedWriteToFrontEndEndsAll) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   supervisor.StartWorkers(1, kPolite);
-  supervisor.CloseOut();  // its stdin stays open
+  supervisor.CloseOut();  // stdin stays open
   ASSERT_EQ(write(supervisor.grpc(), "x", 1), 1);
   supervisor.DropGrpc();
   EXPECT_EQ(supervisor.WaitEnd(Ms(4000)), 0);
@@ -631,7 +631,7 @@ pb::SupervisorRequest Alive(std::optional<uint32_t> lease_left_ms = {}) {
   return alive;
 }
 
-TEST(Supervisor, ALeaseThatIsOverEndsTheWorkersEvenIfTheAgentDoesNothing) {
+TEST(Supervisor, ExpiredLeaseEndsWorkersWithoutTheAgent) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(200));
   const std::vector<pid_t> pids = supervisor.StartWorkers(2, kStubborn);
@@ -645,7 +645,7 @@ TEST(Supervisor, ALeaseThatIsOverEndsTheWorkersEvenIfTheAgentDoesNothing) {
   do refused = supervisor.NextOutcome();
   while (refused && refused->has_exited());
   EXPECT_TRUE(refused && refused->has_spawn_failed());
-  // Others may still need the agent.
+  // Other nodes may still need the agent.
   supervisor.Stop();
   EXPECT_TRUE(supervisor.NextReaped());
   EXPECT_FALSE(IsGone(supervisor.agent()));
@@ -653,12 +653,12 @@ TEST(Supervisor, ALeaseThatIsOverEndsTheWorkersEvenIfTheAgentDoesNothing) {
   EXPECT_EQ(supervisor.WaitEnd(), 0);
 }
 
-TEST(Supervisor, WhoStoodStillWaitsForTheAgentButGetsNoNewLease) {
+TEST(Supervisor, GrantsTimeAfterAStallButNoNewLease) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(200));
   supervisor.Send(Alive(1'000));
   supervisor.SpawnWorkers({supervisor.Worker(0, kPolite)});
-  std::optional<pb::SupervisorEvent> answer;  // so the lease was read before
+  std::optional<pb::SupervisorEvent> answer;  // proves that the lease was read before
   do answer = supervisor.Next();
   while (answer && !answer->has_spawned());
   ASSERT_TRUE(answer);
@@ -671,7 +671,7 @@ TEST(Supervisor, WhoStoodStillWaitsForTheAgentButGetsNoNewLease) {
   EXPECT_TRUE(WaitFor(Ms(5000), [&] { return IsGone(answer->spawned().pid()); }));
 }
 
-TEST(Supervisor, ALeaseThatIsRenewedOrVoidEndsNothing) {
+TEST(Supervisor, RenewedOrUnsetLeaseEndsNothing) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(200));
   supervisor.StartWorkers(1, kPolite);
@@ -682,7 +682,7 @@ TEST(Supervisor, ALeaseThatIsRenewedOrVoidEndsNothing) {
   pb::SupervisorRequest detach;
   detach.mutable_detach();
   supervisor.Send(detach);
-  supervisor.Send(Alive(1));  // it was on its way when the job was detached
+  supervisor.Send(Alive(1));  // was in transit when the job was detached
   EXPECT_FALSE(supervisor.NextOutcome(Ms(1'500)));
 }
 
@@ -708,7 +708,7 @@ TEST(Supervisor, SilentAgentEndsEverythingAndItself) {
   supervisor.DropGrpc();
   kill(supervisor.agent(), SIGSTOP);
   const auto start = Clock::now();
-  // Signs of life, whoever sends them, put it off.
+  // Heartbeats from any sender postpone the end.
   while (Clock::now() - start < Ms(1500)) {
     supervisor.Send(Alive());
     WaitFor(Ms(100), [] { return false; });
@@ -722,7 +722,7 @@ TEST(Supervisor, SilentAgentEndsEverythingAndItself) {
       << supervisor.StderrText();
 }
 
-TEST(Supervisor, NonsenseOnTheControlSocketEndsEverything) {
+TEST(Supervisor, InvalidControlMessageEndsEverything) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   supervisor.StartWorkers(1, kPolite);
@@ -755,13 +755,14 @@ void Detach(SupervisorHarness& supervisor) {
   pb::SupervisorRequest request;
   request.mutable_detach();
   supervisor.Send(request);
-  // Answered in order: when this is, the supervisor has read what came before.
+  // Requests are answered in order, so this answer shows that the supervisor has read the earlier
+  // one.
   supervisor.SpawnWorkers({supervisor.Worker(9, {})});
   const auto event = supervisor.NextOutcome();
   ASSERT_TRUE(event && event->has_exited());
 }
 
-// What a detached supervisor must still do: run the workers, and end with its agent.
+// Checks that a detached supervisor keeps the workers running and ends with its agent.
 void ExpectGoesOn(SupervisorHarness& supervisor, const std::vector<pid_t>& workers) {
   EXPECT_FALSE(supervisor.NextOutcome(Ms(300))) << "something ended or was told";
   for (const pid_t worker : workers) EXPECT_FALSE(IsGone(worker));
@@ -772,7 +773,7 @@ void ExpectGoesOn(SupervisorHarness& supervisor, const std::vector<pid_t>& worke
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
-TEST(Supervisor, DetachedItOutlivesTheFrontEnd) {
+TEST(Supervisor, DetachedOutlivesTheFrontEnd) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   const std::vector<pid_t> workers = supervisor.StartWorkers(2, kPolite);
@@ -783,18 +784,18 @@ TEST(Supervisor, DetachedItOutlivesTheFrontEnd) {
   ExpectGoesOn(supervisor, workers);
 }
 
-TEST(Supervisor, DetachedItOutlivesAFrontEndThatCannotBeWrittenTo) {
+TEST(Supervisor, DetachedOutlivesFailedWriteToFrontEnd) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   const std::vector<pid_t> workers = supervisor.StartWorkers(1, kPolite);
   Detach(supervisor);
-  supervisor.CloseOut();  // its stdin stays open
+  supervisor.CloseOut();  // stdin stays open
   ASSERT_EQ(write(supervisor.grpc(), "x", 1), 1);
   EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "") << "the agent's connection must end";
   ExpectGoesOn(supervisor, workers);
 }
 
-TEST(Supervisor, DetachedItOutlivesALogout) {
+TEST(Supervisor, DetachedOutlivesALogout) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   const std::vector<pid_t> workers = supervisor.StartWorkers(1, kPolite);
@@ -805,7 +806,7 @@ TEST(Supervisor, DetachedItOutlivesALogout) {
   ExpectGoesOn(supervisor, workers);
 }
 
-TEST(Supervisor, DetachedItStillEndsOnSigterm) {
+TEST(Supervisor, DetachedEndsOnSigterm) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   supervisor.StartWorkers(2, kStubborn);
@@ -819,7 +820,7 @@ TEST(Supervisor, DetachedItStillEndsOnSigterm) {
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
-TEST(Supervisor, DetachedItStillEndsWithADeadAgent) {
+TEST(Supervisor, DetachedEndsWithADeadAgent) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(500));
   supervisor.StartWorkers(2, kStubborn);
@@ -833,7 +834,7 @@ TEST(Supervisor, DetachedItStillEndsWithADeadAgent) {
 
 // --- the supervisor is killed ---
 
-TEST(Supervisor, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
+TEST(Supervisor, WorkersDieWithItAndAgentSweepsTheRest) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(10'000));
   const std::vector<pid_t> workers = supervisor.StartWorkers(2, kStubborn);
@@ -856,7 +857,7 @@ TEST(Supervisor, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
-TEST(Supervisor, WhenItIsKilledTheAgentFindsByCgroupWhatWipedItsEnvironment) {
+TEST(Supervisor, AgentFindsOrphanByItsCgroup) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(10'000));
   supervisor.SpawnWorkers({supervisor.WorkerWithChild(0, /*own_session=*/true)});

@@ -20,8 +20,8 @@ namespace {
 
 using Ms = milliseconds;
 
-// Workers that sleep, below this test itself, in a "cgroup" whose files the test writes: the kernel
-// starts nothing in a plain folder, so they run in the test's own.
+// Workers that sleep, as children of the test, in a "cgroup" whose files the test writes. The
+// kernel cannot start processes in a plain folder, so they run in the test's own cgroup.
 class SupervisorWorkersTest : public testing::Test {
  protected:
   SupervisorWorkersTest() : SupervisorWorkersTest(*MakeSocketPair()) {}
@@ -35,7 +35,7 @@ class SupervisorWorkersTest : public testing::Test {
                       }}) {
     std::filesystem::create_directory(dir_ / "cgroup");
     shared_.set_cwd(dir_.path());
-    CountOomKill(3);  // what came before is no news
+    CountOomKill(3);  // earlier kills are not reported
     workers_.StartIn(dir_ / "cgroup");
   }
 
@@ -49,7 +49,7 @@ class SupervisorWorkersTest : public testing::Test {
     }
   }
 
-  // Begins one, which stands still until its stdout, a FIFO, is read.
+  // Begins to start a worker, which blocks until its stdout, a FIFO, is read.
   pid_t StartSlowly(uint32_t rank) {
     const std::string fifo = dir_ / ("fifo" + std::to_string(rank));
     EXPECT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -80,7 +80,7 @@ class SupervisorWorkersTest : public testing::Test {
     return result.pid;
   }
 
-  // How the worker ended, as SupervisorCore is told.
+  // Ends a worker and returns the change that SupervisorCore gets.
   WorkerChange End(pid_t pid, int signal) {
     kill(pid, signal);
     siginfo_t child = {};
@@ -104,7 +104,7 @@ class SupervisorWorkersTest : public testing::Test {
   SupervisorWorkers workers_;
 };
 
-TEST_F(SupervisorWorkersTest, AWorkerGetsTheLastSocketThatWasPassed) {
+TEST_F(SupervisorWorkersTest, WorkerGetsTheLatestSocketFromTheAgent) {
   const auto start = [&](uint32_t rank) {
     pb::WorkerSpec spec;
     spec.set_local_rank(rank);
@@ -132,8 +132,8 @@ TEST_F(SupervisorWorkersTest, AWorkerGetsTheLastSocketThatWasPassed) {
   EXPECT_EQ(start(2).failure.error_number, EBADF) << "it was for one worker";
 }
 
-// A program on a cold network file system may take seconds: two side by side, and nobody waits.
-TEST_F(SupervisorWorkersTest, StartsSideBySideAndHoldsUpNobody) {
+// A program on a cold network file system may take seconds to start.
+TEST_F(SupervisorWorkersTest, SlowStartsDelayNeitherEachOtherNorOthers) {
   ASSERT_GT(StartSlowly(0), 0);
   ASSERT_GT(StartSlowly(1), 0);
   ASSERT_GT(Start(2), 0);
@@ -145,14 +145,14 @@ TEST_F(SupervisorWorkersTest, StartsSideBySideAndHoldsUpNobody) {
   for (const auto& [rank, result] : started_) EXPECT_EQ(ranks_[result.pid], rank);
 }
 
-TEST_F(SupervisorWorkersTest, OneThatDiesWhileItStartsHasStartedAndEnded) {
+TEST_F(SupervisorWorkersTest, ReportsStartAndExitOfWorkerKilledWhileStarting) {
   const pid_t worker = StartSlowly(0);
   End(worker, SIGKILL);
   ASSERT_TRUE(started_.contains(0));
   EXPECT_EQ(started_[0].pid, worker);
 }
 
-TEST_F(SupervisorWorkersTest, AFailedStartIsToldAndItsProcessIsNoNews) {
+TEST_F(SupervisorWorkersTest, ReportsFailedStartButNotItsExit) {
   const pid_t worker = Start(0, dir_ / "missing/out");
   siginfo_t child = {};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(worker), &child, WEXITED), 0);
@@ -162,7 +162,7 @@ TEST_F(SupervisorWorkersTest, AFailedStartIsToldAndItsProcessIsNoNews) {
   EXPECT_STREQ(started_[0].failure.step, "open stdout file");
 }
 
-TEST_F(SupervisorWorkersTest, AKillThatTheCgroupCountedWasForWantOfMemory) {
+TEST_F(SupervisorWorkersTest, KillCountedByTheCgroupIsOutOfMemory) {
   const pid_t first = Start(0), second = Start(1), third = Start(2);
   EXPECT_FALSE(End(first, SIGKILL).out_of_memory) << "counted before it was started";
   CountOomKill(4);
@@ -172,20 +172,20 @@ TEST_F(SupervisorWorkersTest, AKillThatTheCgroupCountedWasForWantOfMemory) {
   EXPECT_FALSE(End(third, SIGKILL).out_of_memory) << "the count did not grow again";
 }
 
-TEST_F(SupervisorWorkersTest, ReportsKillThatTheCgroupCountedForAnyEnd) {
+TEST_F(SupervisorWorkersTest, ReportsKillCountedByTheCgroupForAnyExit) {
   const pid_t worker = Start(0);
-  CountOomKill(4);  // a child of the worker, perhaps
+  CountOomKill(4);  // perhaps a child of the worker
   EXPECT_TRUE(End(worker, SIGTERM).out_of_memory);
 }
 
-TEST_F(SupervisorWorkersTest, WithoutACountNothingWasForWantOfMemory) {
+TEST_F(SupervisorWorkersTest, ReportsNoOutOfMemoryWithoutACount) {
   const pid_t worker = Start(0);
   std::filesystem::remove(dir_ / "cgroup/memory.events");
   EXPECT_FALSE(End(worker, SIGKILL).out_of_memory);
 }
 
-// Its own arguments stand among those that all have in common; its own variables count.
-TEST_F(SupervisorWorkersTest, WhatAllHaveInCommonIsSharedAndItsOwnCounts) {
+// A worker's own arguments are inserted among the shared ones; its own variables override them.
+TEST_F(SupervisorWorkersTest, CombinesSharedAndOwnArgumentsAndVariables) {
   for (const char* arg : {DSLAUNCH_FAKE_WORKER, "--print-env", "MINE"}) shared_.add_argv(arg);
   shared_.set_own_argv_at(1);
   shared_.add_env("MINE=everybody's");

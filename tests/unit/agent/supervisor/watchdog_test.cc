@@ -16,7 +16,8 @@ using Ms = milliseconds;
 const std::vector<std::string> kStubborn = {"--ignore-term", "--spawn-setsid-grandchild",
                                             "--grandchild-ignore-term", "--sleep-ms", "600000"};
 
-// As one instant: the supervisor is stopped first, so that it sees nothing of its agent's death.
+// Kills both as if at the same instant: the supervisor is stopped first, so that it does not see
+// its agent's death.
 void KillSupervisorAndAgent(SupervisorHarness& supervisor) {
   kill(supervisor.supervisor(), SIGSTOP);
   ASSERT_TRUE(WaitFor(Ms(5000), [&] { return StateOf(supervisor.supervisor()) == 'T'; }));
@@ -25,14 +26,14 @@ void KillSupervisorAndAgent(SupervisorHarness& supervisor) {
   EXPECT_EQ(supervisor.WaitEnd(), 128 + SIGKILL);
 }
 
-// The parameter: without a cgroup.
+// The parameter is true to run without a cgroup.
 class WithoutSupervisorAndAgent : public testing::TestWithParam<bool> {
  protected:
   SupervisorHarness supervisor_{
       {.one_socket = false, .without_cgroup = GetParam(), .run_agent = {}}};
 };
 
-TEST_P(WithoutSupervisorAndAgent, GrandchildrenInSessionsOfTheirOwnEndAfterTheGrace) {
+TEST_P(WithoutSupervisorAndAgent, EndsGrandchildrenInOtherSessionsAfterGrace) {
   supervisor_.Configure(Ms(400));
   const std::vector<pid_t> workers = supervisor_.StartWorkers(2, kStubborn);
   const pid_t grandchild = AwaitPidFile(supervisor_.dir() / "grandchild_0.pid");
@@ -47,8 +48,8 @@ TEST_P(WithoutSupervisorAndAgent, GrandchildrenInSessionsOfTheirOwnEndAfterTheGr
   EXPECT_TRUE(WaitFor(Ms(2000), [=] { return IsGone(watchdog); })) << "it outlived the job";
 }
 
-// By its group only, where there is no cgroup.
-TEST_P(WithoutSupervisorAndAgent, AChildOfTheSecondAttemptThatWipedItsEnvironmentEnds) {
+// Without a cgroup it is found only by its group.
+TEST_P(WithoutSupervisorAndAgent, EndsChildOfSecondAttemptByItsGroup) {
   supervisor_.Configure(Ms(300));
   supervisor_.StartWorkers(1, kStubborn);
   supervisor_.Stop(true);
@@ -65,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(All, WithoutSupervisorAndAgent, testing::Bool(), [](con
   return std::string(which.param ? "WithoutCgroup" : "WithCgroupIfThereIsOne");
 });
 
-TEST(Watchdog, WithACgroupItEndsEvenWhatLeftItsGroupAndWipedItsEnvironment) {
+TEST(Watchdog, EndsByCgroupChildThatLeftItsGroup) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(300));
   supervisor.SpawnWorkers({supervisor.WorkerWithChild(0, /*own_session=*/true)});
@@ -78,7 +79,7 @@ TEST(Watchdog, WithACgroupItEndsEvenWhatLeftItsGroupAndWipedItsEnvironment) {
   EXPECT_TRUE(WaitFor(Ms(2000), [&] { return !std::filesystem::exists(supervisor.cgroup()); }));
 }
 
-TEST(Watchdog, ItSleepsWhileTheAgentLives) {
+TEST(Watchdog, SleepsWhileTheAgentLives) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(100));
   supervisor.StartWorkers(1, kStubborn);
@@ -92,7 +93,7 @@ TEST(Watchdog, ItSleepsWhileTheAgentLives) {
   EXPECT_TRUE(WaitFor(Ms(5000), [=] { return IsGone(grandchild) && IsGone(watchdog); }));
 }
 
-TEST(Watchdog, ItEndsWithItsSupervisor) {
+TEST(Watchdog, EndsWithItsSupervisor) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(300));
   supervisor.StartWorkers(1, kStubborn);
@@ -104,7 +105,7 @@ TEST(Watchdog, ItEndsWithItsSupervisor) {
   EXPECT_EQ(StateOf(watchdog), '-') << "not reaped";
 }
 
-TEST(Watchdog, NoneIsStartedBeforeThereAreWorkers) {
+TEST(Watchdog, DoesNotExistBeforeTheFirstWorkers) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(300));
   supervisor.Stop();
@@ -112,7 +113,7 @@ TEST(Watchdog, NoneIsStartedBeforeThereAreWorkers) {
   EXPECT_FALSE(WaitFor(Ms(100), [&] { return supervisor.FindWatchdog() > 0; }));
 }
 
-TEST(Watchdog, SignalsDoNotEndItAndTheGracefulKillSparesIt) {
+TEST(Watchdog, SurvivesSignalsAndTheGracefulKill) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(300));
   supervisor.StartWorkers(1, kStubborn);
@@ -127,7 +128,7 @@ TEST(Watchdog, SignalsDoNotEndItAndTheGracefulKillSparesIt) {
   EXPECT_FALSE(IsGone(watchdog));
 }
 
-TEST(Watchdog, AJobGoesOnWithoutIt) {
+TEST(Watchdog, JobContinuesWithoutIt) {
   SupervisorHarness supervisor;
   supervisor.Configure(Ms(300));
   supervisor.StartWorkers(1, kStubborn);

@@ -11,7 +11,7 @@ using S = WorkerState;
 
 static_assert(NextTransition(S::kPending, E::kSpawned) == Transition{S::kRunning, R::kSpawned});
 
-// Follows the events from kPending and collects what is told.
+// Follows the events from kPending and collects the reports.
 std::pair<S, std::vector<R>> Follow(const std::vector<E>& events) {
   S state = S::kPending;
   std::vector<R> told;
@@ -25,28 +25,28 @@ std::pair<S, std::vector<R>> Follow(const std::vector<E>& events) {
 
 using Record = std::vector<R>;
 
-TEST(WorkerTable, ALifeWithoutTrouble) {
+TEST(WorkerTable, ReportsSpawnAndExit) {
   EXPECT_EQ(Follow({E::kSpawned, E::kExited}),
             std::pair(S::kEnded, Record({R::kSpawned, R::kExited})));
 }
 
-TEST(WorkerTable, StopAndContinueAreToldOnceEach) {
+TEST(WorkerTable, ReportsStopAndContinueOnceEach) {
   EXPECT_EQ(Follow({E::kSpawned, E::kStopped, E::kStopped, E::kContinued, E::kContinued}),
             std::pair(S::kRunning, Record({R::kSpawned, R::kStopped, R::kContinued})));
 }
 
-TEST(WorkerTable, AStoppedWorkerCanBeKilled) {
+TEST(WorkerTable, StoppedWorkerCanExit) {
   EXPECT_EQ(Follow({E::kSpawned, E::kStopped, E::kExited}),
             std::pair(S::kEnded, Record({R::kSpawned, R::kStopped, R::kExited})));
 }
 
-TEST(WorkerTable, AfterAGracefulKillAnExitIsAnEffectAndStopsAreNoNews) {
+TEST(WorkerTable, ReportsExitDuringGracefulKillAsStopping) {
   EXPECT_EQ(Follow({E::kSpawned, E::kGracefulKill, E::kStopped, E::kContinued, E::kGracefulKill,
                     E::kExited}),
             std::pair(S::kEnded, Record({R::kSpawned, R::kExitedStopping})));
 }
 
-TEST(WorkerTable, ASigkillIsTheGracefulKillsOnlyOnceItSentOne) {
+TEST(WorkerTable, SigkillIsStoppingOnlyAfterGracefulKillSentIt) {
   EXPECT_EQ(Follow({E::kSpawned, E::kGracefulKill, E::kKilled}),
             std::pair(S::kEnded, Record({R::kSpawned, R::kExited})));
   EXPECT_EQ(Follow({E::kSpawned, E::kGracefulKill, E::kSigkillFollows, E::kKilled}),
@@ -55,11 +55,11 @@ TEST(WorkerTable, ASigkillIsTheGracefulKillsOnlyOnceItSentOne) {
             std::pair(S::kEnded, Record({R::kSpawned, R::kExitedStopping})));
 }
 
-TEST(WorkerTable, AFailedStartIsTheEnd) {
+TEST(WorkerTable, FailedStartIsTheEnd) {
   EXPECT_EQ(Follow({E::kSpawnFailed, E::kExited}), std::pair(S::kEnded, Record({R::kSpawnFailed})));
 }
 
-TEST(WorkerTable, AGracefulKillFindsWhatIsBeingStarted) {
+TEST(WorkerTable, GracefulKillAppliesToWorkerStillStarting) {
   EXPECT_EQ(Follow({E::kGracefulKill, E::kSpawned, E::kExited}),
             std::pair(S::kEnded, Record({R::kSpawned, R::kExitedStopping})));
   EXPECT_EQ(Follow({E::kGracefulKill, E::kSigkillFollows, E::kSpawned, E::kKilled}),
@@ -68,19 +68,19 @@ TEST(WorkerTable, AGracefulKillFindsWhatIsBeingStarted) {
             std::pair(S::kEnded, Record({R::kSpawnFailed})));
 }
 
-TEST(WorkerTable, TheEndIsFinalWhateverHappens) {
+TEST(WorkerTable, EndedStateIsFinal) {
   for (size_t event = 0; event < kWorkerEvents; ++event) {
     EXPECT_EQ(NextTransition(S::kEnded, static_cast<E>(event)), (Transition{S::kEnded, R::kNone}));
   }
 }
 
-TEST(WorkerTable, NothingComesBackToPendingAndOnlyAnExitEndsARunningWorker) {
+TEST(WorkerTable, OnlyAnExitEndsARunningWorker) {
   for (size_t state = 1; state < kWorkerStates; ++state) {
     for (size_t event = 0; event < kWorkerEvents; ++event) {
       const Transition transition = NextTransition(static_cast<S>(state), static_cast<E>(event));
       EXPECT_NE(transition.next, S::kPending);
       if (transition.next == S::kEnded && static_cast<S>(state) != S::kEnded) {
-        // What is being ended may not have started yet.
+        // A worker that is being stopped may not have started yet.
         EXPECT_TRUE(static_cast<E>(event) == E::kExited || static_cast<E>(event) == E::kKilled ||
                     transition.report == R::kSpawnFailed);
       }
