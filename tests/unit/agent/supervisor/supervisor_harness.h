@@ -78,7 +78,7 @@ class SupervisorHarness {
 
   // Returns the supervisor's exit code, or 128 + signal; nullopt if it does not end in time.
   std::optional<int> WaitEnd(milliseconds limit = milliseconds(10'000));
-  // Nothing that carries the job id lives.
+  // Returns whether no process with the job id is alive.
   bool IsEmpty(milliseconds limit = milliseconds(0)) const;
 
  private:
