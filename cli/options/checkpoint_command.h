@@ -1,5 +1,5 @@
-// The command line of what is done with checkpoints: dslaunch checkpoint ls | verify | export. The
-// trainer, which can read them, does it.
+// The command line of `dslaunch checkpoint ls | verify | export`. The trainer, which can read
+// checkpoints, runs these commands.
 #pragma once
 
 #include <string>
@@ -10,18 +10,19 @@
 namespace dslaunch {
 
 struct CheckpointCommand {
-  std::string help;                // what to print on stdout instead; else empty
-  std::vector<std::string> words;  // for the trainer (trainer/program/checkpoint_tool.h)
+  std::string help;  // text to print on stdout instead of running the command; else empty
+  std::vector<std::string> words;  // arguments of the trainer (trainer/program/checkpoint_tool.h)
 
-  // What was given, of which `words` are made.
+  // The values that were given, from which `words` are made.
   std::string path;
-  std::string out;     // export
-  std::string dtype;   // export; empty: what was saved
-  bool force = false;  // export
-  bool json = false;   // ls
+  std::string out;     // export only
+  std::string dtype;   // export only; empty if the dtype is kept
+  bool force = false;  // export only
+  bool json = false;   // ls only
 };
 
-// `words` begins with "checkpoint". Errors are kUsage, one line with a hint.
+// Parses the command line; `words` begins with "checkpoint". Errors are kUsage, one line with a
+// hint.
 Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

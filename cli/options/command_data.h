@@ -1,5 +1,5 @@
-// The table of commands and options as plain data, for docs/reference/options.md and other pages
-// that are generated. Pure.
+// The table of commands and options as plain data, for pages that are generated from it, such as
+// docs/reference/options.md. Pure.
 #pragma once
 
 #include <string>
@@ -9,35 +9,37 @@
 namespace dslaunch {
 
 struct OptionData {
-  std::vector<std::string> names;  // "-H", "--hostfile"; with '_', '-' is taken as well
-  std::string placeholder;         // "FILE", "auto|cuda|cpu"; empty: a flag
+  std::vector<std::string> names;  // "-H", "--hostfile"; '-' is accepted in place of '_'
+  std::string placeholder;         // "FILE", "auto|cuda|cpu"; empty for a flag
   std::string kind;  // "flag", "text", "number", "seconds", "choice", "file", "folder"
-  std::vector<std::string> choices;  // words that the value may be
-  std::string default_value;         // empty: none, or it depends on others (the help says so)
-  std::string help;                  // without a full stop, and without the default
-  std::string group;                 // heading
-  std::string refusal;               // of what is refused: why, and what to do instead; else empty
-  std::string variable;              // "PET_NNODES"; empty: none
-  bool in_launch_file = false;       // may stand in the `launch` section of dslaunch.yaml
+  std::vector<std::string> choices;  // accepted values, if the choice is fixed
+  std::string default_value;  // empty if there is none, or if `help` explains what it depends on
+  std::string help;           // without a full stop and without the default
+  std::string group;          // heading of the group in --help
+  std::string refusal;        // why the option is refused, and the hint; empty if it is accepted
+  std::string
+      variable;  // environment variable with the default, "PET_NNODES"; empty if there is none
+  bool in_launch_file = false;  // allowed in the `launch` section of dslaunch.yaml
   bool from_deepspeed = false;
   bool from_torchrun = false;
   bool from_horovod = false;
   bool from_accelerate = false;
-  bool is_common = false;  // in --help, not in --help_all only
+  bool is_common = false;  // shown by --help; other options only by --help_all
   bool is_repeatable = false;
 };
 
 struct CommandData {
-  std::string name;     // "logs", "hostfile write"; empty: a launch of PROGRAM
+  std::string name;     // "logs", "hostfile write"; empty for the launch of PROGRAM
   std::string usage;    // "dslaunch logs JOB [options]"
   std::string help;     // without a full stop
-  std::string details;  // more lines, or empty
-  std::vector<std::pair<std::string, std::string>> examples;  // a command line, and what it does
-  bool takes_launch_options = false;  // those of the launch; then `options` is empty (doctor)
-  std::vector<OptionData> options;    // in the order of the help, those of a group together
+  std::string details;  // further lines of the help; may be empty
+  std::vector<std::pair<std::string, std::string>>
+      examples;                       // pairs of a command line and its effect
+  bool takes_launch_options = false;  // accepts the launch options, and `options` is empty (doctor)
+  std::vector<OptionData> options;    // in the order of the help; options of one group are adjacent
 };
 
-// Every command with every option, the launch first.
+// Returns every command with all its options, the launch first.
 std::vector<CommandData> AllCommands();
 
 }  // namespace dslaunch

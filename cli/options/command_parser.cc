@@ -23,12 +23,13 @@ std::pair<std::string, std::string> SplitName(const std::string& word) {
   return {name, word.substr(equals)};
 }
 
-// What to do in place of an option of another launcher; empty for other words.
+// Returns a hint for an option of another launcher, else "".
 std::string RemedyIn(const OptionTable& table, const std::string& word) {
   return &table == &LaunchOptionTable() ? OptionRemedy(word) : "";
 }
 
-// The same, but for a name with one dash and several letters that the table has: "-np=2".
+// Like SplitName(word), but also splits a name of the table with one dash and several letters:
+// "-np=2".
 std::pair<std::string, std::string> SplitName(const OptionTable& table, const std::string& word) {
   const std::string whole = word.substr(0, word.find('='));
   if (whole.starts_with("--") || whole.size() <= 2) return SplitName(word);
@@ -49,7 +50,8 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   std::replace(bare.begin(), bare.end(), '-', '_');
   for (const LinePart::Other& other : part.others) {
     const std::string typed = SplitName(other.table, word).first;
-    if (typed.size() == 2 && word.size() > 2 && IsLetter(word[2])) break;  // "-hostfile" is no -h
+    if (typed.size() == 2 && word.size() > 2 && IsLetter(word[2]))
+      break;  // "-hostfile" is not -h with the value "ostfile"
     const FoundOption found = FindOption(other.table, typed);
     if (found.spec == nullptr && found.candidates.empty()) continue;
     return WrongUse("option " + Quoted(typed.starts_with("--") ? name : typed) + " belongs " +
@@ -66,7 +68,7 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   return WrongUse("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
 }
 
-// "-hostfile" is no -h with something after it.
+// Returns whether `word` lacks one dash: "-hostfile" is not -h with the value "ostfile".
 bool LacksADash(const OptionTable& table, const std::string& word) {
   if (word.size() <= 2 || word[1] == '-') return false;
   const std::string name = "-" + SplitName("-" + word).first.substr(1);
@@ -78,7 +80,8 @@ bool LacksADash(const OptionTable& table, const std::string& word) {
 
 Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word) {
   const std::string typed = SplitName(part.table, word).first;
-  // A name of another part that begins with one dash: "-hostfile" is no -h with something after it.
+  // Another section has an option of this name with one dash, so do not read its first letter as an
+  // option here.
   for (const LinePart::Other& other : part.others) {
     if (typed.size() == 2 && !word.starts_with("--") &&
         SplitName(other.table, word).first.size() > 2)
@@ -91,7 +94,7 @@ Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word
     return WrongUse("option " + Quoted(typed) + " could be one of " + list + "; write it out");
   }
   const bool is_whole = typed.size() > 2 && found.spec != nullptr;
-  // "-mca" is not -m with something after it.
+  // "-mca" is not -m with the value "ca".
   const bool is_other = word.size() > 2 && word[1] != '-' && !RemedyIn(part.table, word).empty();
   if (found.spec == nullptr || (!is_whole && (is_other || LacksADash(part.table, word))))
     return UnknownOption(part, word);
@@ -104,7 +107,7 @@ struct TypedName {
   std::string name;
 };
 
-// `word` is "--num_nodes" or "-N"; a name that was cut short is written out.
+// Returns the name for messages. `word` is "--num_nodes" or "-N"; an abbreviated name is completed.
 TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
   const std::string full(NameOf(spec));
   if (word == full) return {&spec, full};
@@ -113,9 +116,9 @@ TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
   return {&spec, std::ranges::find(names, word) == names.end() ? full : word};
 }
 
-// The words up to the first that is no option. CLI11 has a mode for this (prefix_command), but it
-// mixes unknown options with a program's own, so the border is found here, and CLI11 reads what
-// lies before it.
+// The words up to the first that is not an option. CLI11 has a mode for this (prefix_command), but
+// it mixes unknown options with those of the program, so the boundary is found here, and CLI11
+// reads the words before it.
 struct SplitWords {
   std::vector<std::string> options;  // names, each followed by its value if it takes one
   std::vector<TypedName> names;      // of the options, in the same order
@@ -138,7 +141,7 @@ Result<SplitWords> SplitOptions(const LinePart& part, const std::vector<std::str
     auto [name, attached] = SplitName(part.table, word);
     const bool is_short = !name.starts_with("--");
     while (IsFlag(*spec) && is_short && !attached.empty() && attached.front() != '=') {
-      split.options.emplace_back(NameOf(*spec));  // -qm is -q -m
+      split.options.emplace_back(NameOf(*spec));  // -qm means -q -m
       split.names.push_back(NameAsTyped(*spec, name));
       word = "-" + attached;
       DSL_TRY_ASSIGN(spec, Identify(part, word));
@@ -166,13 +169,13 @@ Result<SplitWords> SplitOptions(const LinePart& part, const std::vector<std::str
   return split;
 }
 
-// Has CLI11 read the options; its exceptions end here.
+// Reads the options with CLI11 and converts its exceptions to errors.
 Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string> options,
                               const std::vector<TypedName>& names) {
   CLI::App app;
   app.set_help_flag();
   for (const OptionSpec& spec : table) {
-    const std::string name(NameOf(spec));  // by which SplitOptions names it
+    const std::string name(NameOf(spec));  // canonical name, as SplitOptions writes it
     if (IsFlag(spec)) {
       app.add_flag(name);
     } else {
@@ -180,7 +183,7 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
     }
   }
   try {
-    std::reverse(options.begin(), options.end());  // as CLI11 wants them
+    std::reverse(options.begin(), options.end());  // CLI11 expects the words in reverse order
     app.parse(std::move(options));
   } catch (const CLI::Error& error) {
     return WrongUse(error.what());
@@ -190,7 +193,7 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
     const std::string name(NameOf(spec));
     const CLI::Option* option = app.get_option(name);
     if (option->count() == 0) continue;
-    std::vector<std::string> typed;  // one for each time that it was given
+    std::vector<std::string> typed;  // names used, one for each occurrence
     for (const TypedName& one : names) {
       if (one.spec == &spec) typed.push_back(one.name);
     }
@@ -202,7 +205,7 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
   return layer;
 }
 
-// "ls, verify or export".
+// Returns "ls, verify or export".
 std::string ActionList(const std::vector<const CommandSpec*>& commands) {
   std::string list;
   for (size_t i = 0; i < commands.size(); ++i) {
@@ -216,8 +219,8 @@ Error CommandError(const CommandSpec& command, const std::string& what) {
   return UsageError(command.name + what, "dslaunch " + std::string(FamilyOf(command)) + " --help");
 }
 
-// The rest of the family, whose options are not this command's; and the launch's, which may precede
-// a benchmark.
+// Returns the other commands of the family, and the launch, whose options may precede `bench`, for
+// hints about misplaced options.
 std::vector<LinePart::Other> Siblings(const CommandSpec& command) {
   std::vector<LinePart::Other> others;
   if (FamilyOf(command) == "bench") others.push_back({LaunchOptionTable(), "before 'bench'"});

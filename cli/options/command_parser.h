@@ -1,4 +1,4 @@
-// Reads command lines by the table of options: words become options with their values, and
+// Reads command lines by the option table: splits words into options with their values, and
 // arguments. Pure.
 #pragma once
 
@@ -15,29 +15,32 @@
 
 namespace dslaunch {
 
-// A part of a command line, whose options are those of one table.
+// A section of a command line whose options all come from one table.
 struct LinePart {
   struct Other {
     const OptionTable& table;
-    std::string place;  // follows "option '--x' belongs ": "after 'train'"
+    std::string place;  // where the option belongs, for the message: "after 'train'"
   };
   const OptionTable& table;
-  std::vector<Other> others = {};  // where options belong that are not of this part
+  std::vector<Other> others =
+      {};  // tables of the other sections, for the hint about a misplaced option
 };
 
-// kUsage: `what`, and which help to read. `help` is the command that prints it.
+// Returns a kUsage error with the message `what` and the hint to run `help`, a command that prints
+// help.
 Error UsageError(const std::string& what, std::string_view help);
 
-// The options at `begin` and after it, up to the first word that is none or to "--".
-// Errors of this and the next function are kUsage and do not name a help.
+// Reads the options from words[begin] on, up to "--" or the first word that is not an option.
+// Errors of this function and the next are kUsage and do not name a help command.
 struct LeadingOptions {
   OptionLayer options;
-  size_t next = 0;  // the first word that was not taken; "--" was
+  size_t next = 0;  // index of the first word after the options and after "--"
 };
 Result<LeadingOptions> ReadLeadingOptions(const LinePart& part,
                                           const std::vector<std::string>& words, size_t begin);
 
-// All words from `begin` on: options and arguments in any order; after "--" arguments only.
+// Reads all words from words[begin] on as options and arguments in any order; after "--" all are
+// arguments.
 struct OptionsAndArguments {
   OptionLayer options;
   std::vector<std::string> arguments;
@@ -46,14 +49,15 @@ Result<OptionsAndArguments> ReadOptionsAndArguments(const LinePart& part,
                                                     const std::vector<std::string>& words,
                                                     size_t begin);
 
-// The command of `family` that `words`, which begin with the family's name, ask for: "hostfile
-// write". nullptr: the family's help is asked for. Errors are kUsage with a hint.
+// Returns the command of `family` that `words` select ("hostfile write"); words[0] is the name of
+// the family. Returns nullptr if the help of the family is requested. Errors are kUsage with a
+// hint.
 Result<const CommandSpec*> FindCommand(std::string_view family,
                                        const std::vector<std::string>& words);
 
-// What follows a command's own words, from words[begin] on, read into `draft`: arguments, options,
-// exclusions and requirements, as its table has them. nullopt: its help is asked for. Errors are
-// kUsage with a hint.
+// Reads the arguments and options of `command` from words[begin] on into `flags`, and checks the
+// exclusions and requirements of its table. Returns nullopt if the help of the command is
+// requested. Errors are kUsage with a hint.
 Result<std::optional<ParsedFlags>> ParseCommand(const CommandSpec& command,
                                                 const std::vector<std::string>& words, size_t begin,
                                                 ParsedFlags flags = {});

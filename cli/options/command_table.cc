@@ -36,7 +36,7 @@ OptionSpec ConnectTimeout() {
   return spec;
 }
 
-// `member` is the command of ssh of a command's own.
+// Returns an --ssh_command option that stores into `member`.
 template <auto member>
 OptionSpec SshCommand(const char* help) {
   OptionSpec spec = Option("--ssh_command", "'ssh ...'", help, ReadCommand<member>);
@@ -54,7 +54,7 @@ OptionSpec HostfileSsh() {
       "use the system's ssh instead of the built-in client");
 }
 
-// Of logs and attach.
+// Returns the --rank option of logs and attach.
 
 OptionSpec Rank() {
   return Option(
@@ -174,7 +174,7 @@ const OptionTable& CheckpointExportOptions() {
   return table;
 }
 
-// An option that dslaunch-train's `bench comm` reads itself (trainer/bench/measure.h).
+// Forwards an option that `bench comm` of dslaunch-train reads itself (trainer/bench/measure.h).
 void PassToTrainer(const FlagValue& given, ParsedFlags& flags) {
   if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
   flags.trainer_words.insert(flags.trainer_words.end(), {given.name, given.text});
@@ -271,7 +271,7 @@ const OptionTable& ManifestOptions() {
   return table;
 }
 
-// Each of these says what `train` does instead of training.
+// Returns the exclusions of `train`: only one option may replace training by another task.
 std::vector<Exclusion> TrainExclusions() {
   std::vector<Exclusion> all = {{"--steps", "--epochs"}};
   const std::vector<const char*> tasks = {"--eval_only", "--plan_memory", "--plan_pipeline",
@@ -306,7 +306,7 @@ SSH step by step: resolve, connect, handshake, host key, login, copy agent (thro
 constexpr char kCompletionDetails[] =
     R"(TAB then completes commands, options and their values, jobs, recipes and keys of recipes. ./quickstart and an installation put all of this in place.)";
 
-// In the order in which --help and the man page have them.
+// Returns the commands in the order of --help and the man page.
 std::vector<CommandSpec> MakeCommands() {
   const Exclusion rank_or_show = {"--rank", "--show"};
   return {
@@ -541,7 +541,7 @@ std::vector<CommandSpec> MakeCommands() {
   };
 }
 
-// What other launchers and tools call a command of ours.
+// Names that other launchers and tools use for a command of dslaunch.
 struct OtherName {
   const char* word;
   const char* command;

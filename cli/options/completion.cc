@@ -14,7 +14,7 @@ namespace {
 
 using Paths = Completion::Paths;
 
-// bash cuts words at '=' too, so the value of --name=value is completed alone.
+// bash splits words at '=' too, so the value in --name=value is completed as a separate word.
 constexpr char kBash[] = R"sh(# bash completion of dslaunch
 _dslaunch() {
   local current="${COMP_WORDS[COMP_CWORD]}" line
@@ -75,7 +75,7 @@ complete -c dslaunch -e
 complete -c dslaunch -f -a '(__dslaunch_complete)'
 )sh";
 
-// The names as the user spells them: with '-' where there was one.
+// Returns `name` spelt as the user types: with '-' if `typed` has a '-'.
 std::string SpeltAs(const std::string& name, const std::string& typed) {
   std::string spelt = name;
   if (typed.size() > 2 && typed.find('-', 2) != std::string::npos) {
@@ -109,13 +109,13 @@ Paths PathsOf(ValueKind kind) {
                                       : Paths::kNone;
 }
 
-// A command, each family once.
+// Returns the first words of all commands, each once.
 std::vector<Completion::Word> CommandWords() {
   std::vector<Completion::Word> words;
   for (const CommandSpec& command : Commands()) {
     const std::string_view family = FamilyOf(command);
     if (family.empty() || (!words.empty() && words.back().text == family)) continue;
-    std::string help;  // of a family the names of its actions
+    std::string help;  // the actions, if the command is a family
     for (const CommandSpec* member : CommandsOf(family)) {
       help += (help.empty() ? "" : " | ") + std::string(ActionOf(*member));
     }
@@ -143,8 +143,7 @@ std::vector<Completion::Word> WordsOf(Offers offers, const CompletionSources& so
   return {};
 }
 
-// What a value is completed with: its choices, what `offers` names, each with `end` behind it, and
-// paths.
+// The candidates for a value: choices, the words of `offers` (each followed by `end`), and paths.
 struct Value {
   std::vector<std::string> choices;
   Offers offers;
@@ -152,7 +151,7 @@ struct Value {
   const char* end;
 };
 
-// `before` stands before the value in the same word: "", or "--device=".
+// `before` precedes the value in the same word: "" or "--device=".
 void OfferValue(const Value& value, const std::string& before, const std::string& typed,
                 const CompletionSources& sources, Completion& completion) {
   for (const std::string& choice : value.choices) {
@@ -172,7 +171,7 @@ void OfferValues(const OptionSpec& spec, const std::string& before, const std::s
              completion);
 }
 
-// bash gives --name=value as three words.
+// Joins --name=value, which bash passes as three words.
 std::vector<std::string> WithValuesJoined(const std::vector<std::string>& words) {
   std::vector<std::string> joined;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -187,8 +186,9 @@ std::vector<std::string> WithValuesJoined(const std::vector<std::string>& words)
   return joined;
 }
 
-// Options of one table, from words[next] on. Moves `next` to the first word that is none, which may
-// be the last one. True: the last word is part of an option, and `completion` is complete.
+// Skips the options of `table` from words[next] on and moves `next` to the first word that is not
+// an option, or to the last word. Returns true if the last word belongs to an option; `completion`
+// is then complete.
 bool PassOptions(const OptionTable& table, const std::vector<std::string>& words, size_t& next,
                  bool split_by_shell, const CompletionSources& sources, Completion& completion) {
   for (; next < words.size(); ++next) {
@@ -215,12 +215,12 @@ bool PassOptions(const OptionTable& table, const std::vector<std::string>& words
       OfferValues(*spec, "", words.back(), sources, completion);
       return true;
     }
-    ++next;  // its value
+    ++next;  // skip the value
   }
   return false;
 }
 
-// A command, or a program.
+// Offers commands, and paths of programs.
 void OfferCommands(const std::string& typed, Completion& completion) {
   for (Completion::Word& word : CommandWords()) {
     if (word.text.starts_with(typed)) completion.words.push_back(std::move(word));
@@ -235,7 +235,7 @@ void OfferArgument(const ArgumentSpec& argument, const std::string& typed,
   OfferValue(value, "", typed, sources, completion);
 }
 
-// What follows the first word of a command, which is words[next - 1].
+// Completes the words after the first word of a command, words[next - 1].
 Completion CompleteCommand(const std::vector<const CommandSpec*>& family,
                            const std::vector<std::string>& words, size_t next, bool split_by_shell,
                            const CompletionSources& sources) {

@@ -1,5 +1,5 @@
-// `dslaunch completion`: what a shell needs to complete command lines, and the man page. It comes
-// from the option table, and from what CompletionSources say. Pure.
+// `dslaunch completion`: shell completion of command lines, and the man page. Both are made from
+// the option table and from CompletionSources. Pure.
 #pragma once
 
 #include <functional>
@@ -10,30 +10,31 @@
 
 namespace dslaunch {
 
-// What may stand in place of the last of `words`.
+// The candidates for the last word.
 struct Completion {
   struct Word {
     std::string text;
     std::string help;
   };
-  std::vector<Word> words;  // all begin with what is typed
+  std::vector<Word> words;  // each begins with the typed text
   enum class Paths { kNone, kFiles, kFolders };
-  Paths paths = Paths::kNone;  // which may too
+  Paths paths = Paths::kNone;  // whether paths are candidates too
 };
 
-// What is not in the option table; each is called only where its words may stand. Empty: none.
+// Candidates that are not in the option table. Each function is called only where its words are
+// allowed; empty functions offer nothing.
 struct CompletionSources {
   using Words = std::function<std::vector<Completion::Word>()>;
-  Words jobs = {};         // ids, the newest first
-  Words recipes = {};      // built-in ones, by name
-  Words recipe_keys = {};  // "run.steps"
+  Words jobs = {};         // ids of jobs, the newest first
+  Words recipes = {};      // names of the built-in recipes
+  Words recipe_keys = {};  // keys such as "run.steps"
 };
 
 Completion Complete(const std::vector<std::string>& words, const CompletionSources& sources = {});
 
-// What `dslaunch completion ...` prints; `words` begins with "completion". The shells' scripts call
-// `dslaunch completion complete -- WORD...` at each TAB, with the words after the command's name
-// up to the one that is being typed; see Complete. Errors are kUsage.
+// Returns the output of `dslaunch completion ...`; `words` begins with "completion". The shells'
+// scripts call `dslaunch completion complete -- WORD...` at each TAB, with the words after the
+// command's name up to the word being typed; see Complete. Errors are kUsage.
 Result<std::string> CompletionText(const std::vector<std::string>& words,
                                    const CompletionSources& sources = {});
 

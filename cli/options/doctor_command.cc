@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Stands where a program would.
+// Placeholder for the missing program.
 constexpr char kNoProgram[] = "true";
 
 Error DoctorUsage(const std::string& what) {

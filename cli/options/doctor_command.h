@@ -10,15 +10,16 @@
 namespace dslaunch {
 
 struct DoctorCommand {
-  std::string help;      // what to print on stdout instead; else empty
-  LaunchOptions launch;  // which nodes, how they are reached, and how many slots they have
-  // `train`, `predict` or `bench` was given, or a run file's recipe: the trainer must run there.
+  std::string help;      // text to print on stdout instead of running doctor; else empty
+  LaunchOptions launch;  // the nodes, the way to reach them, and their slots
+  // `train`, `predict`, `bench` or a run file with a recipe was given, so the trainer must run on
+  // the nodes.
   bool trains = false;
-  bool has_program = false;  // launch.program is what a job would run
+  bool has_program = false;  // launch.program is the program that a job would run
 };
 
-// `words` begins with "doctor"; what follows is launch options, and `train` or a program with its
-// arguments if that is what is to be started. Errors are as ParseOptions has them.
+// Parses the command line; `words` begins with "doctor", followed by launch options and,
+// optionally, `train` or a program with its arguments. Errors are those of ParseOptions.
 Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
                                          const ParseContext& context = {});
 

@@ -1,4 +1,4 @@
-// What the exit codes of base/exit_code.h mean, in words for the man page and docs/reference.
+// The meanings of the exit codes in base/exit_code.h, for the man page and docs/reference.
 #pragma once
 
 namespace dslaunch {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kWidth = 89;
 constexpr size_t kTextColumn = 27;
-constexpr size_t kIndent = 4;  // of what a command does
+constexpr size_t kIndent = 4;  // indent of the description of a command
 constexpr size_t kExampleIndent = 6;
 
 constexpr char kUses[] =
@@ -42,7 +42,7 @@ std::string Wrapped(std::string_view text, size_t indent) {
   return result;
 }
 
-// The commands that are no launch, each family once.
+// Lists the commands other than the launch, each family once.
 std::string CommandList() {
   const std::string begin = "  dslaunch ";
   std::string result;
@@ -63,7 +63,7 @@ std::string CommandList() {
   return result + line + "\n";
 }
 
-// The line of an option: its heading, and its text in the second column.
+// Returns the entry of an option: its heading, and `text` in the second column.
 std::string HelpEntry(const std::string& heading, std::string_view text) {
   std::string result;
   std::string line = "  " + heading;

@@ -8,11 +8,12 @@
 
 namespace dslaunch {
 
-std::string HelpText();           // the options that are needed most
-std::string HelpAllText();        // all of them but those that follow
-std::string HelpLaunchersText();  // those that are there for other launchers' command lines only
+std::string HelpText();           // the most common options
+std::string HelpAllText();        // all options except those of HelpLaunchersText()
+std::string HelpLaunchersText();  // options that exist only for command lines of other launchers
 
-// Of a command, or of all that share their first word: "train", "logs", "hostfile".
+// Returns the help of a command, or of the family of commands that share the first word ("train",
+// "logs", "hostfile").
 std::string CommandHelpText(std::string_view family);
 std::string CommandHelpText(const CommandSpec& command);
 

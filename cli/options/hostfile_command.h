@@ -1,5 +1,4 @@
-// The command line of what is done with hostfiles:
-//   dslaunch hostfile write | check
+// The command line of `dslaunch hostfile write | check`.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +13,24 @@ struct HostfileCommand {
   enum class Kind { kHelp, kWrite, kCheck };
   enum class Source { kHosts, kSlurm, kSshConfig };
   Kind kind = Kind::kHelp;
-  std::string text;  // for kHelp: what to print on stdout
+  std::string text;  // for kHelp: text to print on stdout
   int64_t connect_timeout_ms = 20'000;
-  std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
+  std::vector<std::string>
+      ssh_command;  // command and options of the system's ssh; empty for the built-in client
 
-  // write
+  // Options of `write`:
   Source source = Source::kHosts;
-  std::vector<std::string> hosts;  // of --hosts, as typed
-  std::string output;              // empty: stdout
-  bool force = false;              // overwrites `output`
-  bool skip_failing = false;       // leaves out nodes that cannot be reached
+  std::vector<std::string> hosts;  // values of --hosts as typed
+  std::string output;              // output file; empty for stdout
+  bool force = false;              // overwrites `output` if it exists
+  bool skip_failing = false;       // omits nodes that cannot be reached
 
-  // check
+  // Options of `check`:
   std::string file;
   bool json = false;
 };
 
-// `words` begins with "hostfile". Errors are kUsage, one line with a hint.
+// Parses the command line; `words` begins with "hostfile". Errors are kUsage, one line with a hint.
 Result<HostfileCommand> ParseHostfileCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

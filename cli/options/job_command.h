@@ -1,5 +1,5 @@
-// The command line of what is done with jobs that were started before:
-//   dslaunch ps | describe | logs | attach | stop | report
+// The command line of commands for existing jobs: dslaunch ps | describe | logs | attach | stop |
+// report
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,38 @@ namespace dslaunch {
 struct JobCommand {
   enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStop, kReport };
   Kind kind = Kind::kHelp;
-  std::string text;                      // for kHelp: what to print on stdout
-  std::string job;                       // a part of an id, or "last"; not for kPs
-  std::vector<std::string> ssh_command;  // in place of the job's; empty: the job's
+  std::string text;                      // for kHelp: text to print on stdout
+  std::string job;                       // part of a job id, or "last"; empty for kPs
+  std::vector<std::string> ssh_command;  // replaces the ssh command of the job; empty keeps it
 
-  // ps
-  bool all = false;  // those that have ended too
+  // Options of `ps`:
+  bool all = false;  // includes jobs that have ended
   bool json = false;
   bool prune = false;
-  int64_t older_than_ms = 0;  // for prune: since the end
+  int64_t older_than_ms = 0;  // for prune: minimum time since the end of a job
 
-  // logs, attach
+  // Options of `logs` and `attach`:
   ShownRanks shown_ranks;
   bool follow = false;
-  int64_t since_unix_ms = 0;  // 0: from the beginning
+  int64_t since_unix_ms = 0;  // Unix time; 0 for the whole output
 
-  bool now = false;  // stop: SIGKILL without grace
+  bool now = false;  // for stop: sends SIGKILL without a grace period
 
-  // report
-  std::string output;  // empty: JOB.html
-  bool force = false;  // overwrite it
+  // Options of `report`:
+  std::string output;  // output file; empty for JOB.html
+  bool force = false;  // overwrites the output file if it exists
 };
 
-// Whether the first word of a command line is one of these commands. A program of that name is
-// started as ./ps.
+// Returns whether `word`, the first of a command line, is one of these commands. A program of the
+// same name must be started as ./NAME.
 bool IsJobCommand(std::string_view word);
 
-// `words` begins with the command. Errors are kUsage, one line with a hint.
+// Parses the command line; `words` begins with the command. `now_unix_ms` resolves times such as
+// "10m". Errors are kUsage, one line with a hint.
 Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_t now_unix_ms);
 
-// "90s", "10m", "2h", "3d" before now, or "2026-11-21[T10:00[:05][Z]]", local time without the Z.
-// The error says these forms.
+// Returns a Unix time in milliseconds. `text` is an age before `now_unix_ms` ("90s", "10m", "2h",
+// "3d") or a time "2026-11-21[T10:00[:05][Z]]", local without the Z. The error lists these forms.
 Result<int64_t> ParseSince(const std::string& text, int64_t now_unix_ms);
 
 }  // namespace dslaunch

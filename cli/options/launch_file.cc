@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An option as the file has it.
+// An option in the file.
 struct Entry {
   const OptionSpec& spec;
   std::string name;  // "dslaunch.yaml:3:5: num_gpus"
@@ -25,7 +25,7 @@ struct Entry {
 
 Error BadInput(const std::string& what) { return {ExitCode::kBadInput, what}; }
 
-// The option of a key, which is written out; null: none.
+// Returns the option of `key`, which must be a full name; null if there is none.
 const OptionSpec* FindKey(const OptionTable& table, const std::string& key) {
   const OptionSpec* spec = FindOption(table, (key.size() == 1 ? "-" : "--") + key).spec;
   if (spec == nullptr) return nullptr;
@@ -55,7 +55,7 @@ Result<void> AddFlag(const Entry& entry, OptionLayer& layer) {
   if (text == "true" || text == "True" || text == "TRUE") {
     layer.Add(entry.spec, {entry.name, "", ExitCode::kBadInput});
   } else if (text == "false" || text == "False" || text == "FALSE") {
-    layer.values[&entry.spec];  // also where the environment says yes
+    layer.values[&entry.spec];  // an empty value overrides the environment
   } else {
     return BadInput(entry.name + " is true or false" +
                     (text.empty() ? "" : ", not " + Quoted(text)));
@@ -63,7 +63,7 @@ Result<void> AddFlag(const Entry& entry, OptionLayer& layer) {
   return {};
 }
 
-// A list of NAME=VALUE, or a map.
+// Adds the entries of a list of NAME=VALUE, or of a map.
 Result<void> AddAll(const Entry& entry, OptionLayer& layer) {
   const auto wrong = [&] {
     return BadInput(entry.name + " is a list of NAME=VALUE or NAME, or a map of names to values");
@@ -92,7 +92,7 @@ Result<void> AddEntry(const Entry& entry, OptionLayer& layer) {
   return {};
 }
 
-// Of an option in a file that the command line does not name.
+// Checks an option in a file that the command line does not name.
 Result<void> CheckTrust(const OptionSpec& spec, const FlagValue& given, const std::string& path) {
   const std::string remedy = ", so it is not taken from a file that the command line does not name";
   const std::string named = "--run_file " + Truncate(path);
@@ -100,7 +100,8 @@ Result<void> CheckTrust(const OptionSpec& spec, const FlagValue& given, const st
     return BadInput(given.name + " " + spec.needs_trust + remedy + "; give " +
                     std::string(NameOf(spec)) + " there, or " + named);
   }
-  const size_t equals = given.text.find('=');  // without it the value is this environment's
+  const size_t equals =
+      given.text.find('=');  // NAME alone copies the value from dslaunch's own environment
   if (NameOf(spec) != "--env" || equals == std::string::npos) return {};
   const std::string variable = given.text.substr(0, equals);
   if (IsSafeVariable(variable)) return {};

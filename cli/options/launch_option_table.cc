@@ -1,4 +1,4 @@
-// The options of a launch: what may stand before PROGRAM, `train` and `predict`.
+// The options of a launch, which precede PROGRAM, `train` or `predict`.
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -91,7 +91,7 @@ void ReadShownRanks(const FlagValue& given, ParsedFlags& flags) {
   flags.ranks_shown_given = true;
 }
 
-// As torchrun: streams, not ranks. A choice of ranks is refused with the option that makes it.
+// Reads streams, as torchrun's --tee. A list of ranks is rejected with a hint that names --show.
 void ReadTeeStreams(const FlagValue& given, ParsedFlags& flags) {
   const bool is_list =
       given.text.size() > 1 && given.text.find_first_not_of("0123456789,") == std::string::npos;
@@ -108,7 +108,8 @@ void ReadMonitorInterval(const FlagValue& given, ParsedFlags&) {
   (void)ReadNumber(given.name, given.text, 1e-6, kDayS);
 }
 
-// As horovodrun's -H: "w0:2,w1:2". A name with "/" is a file's, as deepspeed's -H.
+// Reads a list of hosts such as "w0:2,w1:2" (horovodrun's -H), else a path of a hostfile
+// (deepspeed's -H).
 void ReadHostfileOrHosts(const FlagValue& given, ParsedFlags& flags) {
   if (LooksLikeHosts(given.text)) {
     flags.options.hosts = ReadHosts(given.name, given.text);
@@ -117,7 +118,7 @@ void ReadHostfileOrHosts(const FlagValue& given, ParsedFlags& flags) {
   }
 }
 
-// A variable of the ranks that dslaunch/horovod.h reads, and Horovod itself.
+// Sets a variable of the ranks that dslaunch/horovod.h and Horovod read.
 void SetVariable(ParsedFlags& flags, const char* name, const std::string& value) {
   flags.options.env.push_back(std::string(name) + "=" + value);
 }

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// `text` for roff: no dash becomes a hyphen, no line a command.
+// Escapes `text` for roff, so that no dash becomes a hyphen and no line a macro.
 std::string Roff(std::string_view text) {
   std::string roff;
   for (const char c : text) {
@@ -55,7 +55,7 @@ std::string Options(const OptionTable& table) {
   return text;
 }
 
-// What `command` does, in paragraphs.
+// Returns the description of `command` in paragraphs.
 std::string Description(const CommandSpec& command) {
   std::string text = Roff(command.help) + ".\n";
   for (const std::string_view line : SplitLines(command.details))

@@ -1,4 +1,4 @@
-// dslaunch(1), made from the option table. Pure.
+// dslaunch(1), generated from the option table. Pure.
 #pragma once
 
 #include <string>

@@ -10,12 +10,12 @@
 namespace dslaunch {
 
 struct ManifestCommand {
-  std::string help = {};  // what to print in place of a manifest; else empty
+  std::string help = {};  // text to print instead of a manifest; else empty
   KubernetesJob job = {};
 };
 
-// `words` begins with "manifest"; what follows "--" is dslaunch's command line in each pod. Errors
-// are kUsage, one line with a hint.
+// Parses the command line; `words` begins with "manifest", and the words after "--" are dslaunch's
+// command line in each pod. Errors are kUsage, one line with a hint.
 Result<ManifestCommand> ParseManifestCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

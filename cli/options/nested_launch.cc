@@ -15,11 +15,11 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A launcher whose options dslaunch has.
+// A launcher whose options dslaunch supports.
 struct Replaceable {
   LauncherKind kind;
   const char* name;
-  bool OptionSpec::*has;  // of the options that it has
+  bool OptionSpec::*has;  // the member that marks the launcher's options
 };
 constexpr Replaceable kReplaceable[] = {
     {LauncherKind::kTorchrun, "torchrun", &OptionSpec::torchrun},
@@ -27,13 +27,13 @@ constexpr Replaceable kReplaceable[] = {
     {LauncherKind::kAccelerate, "accelerate launch", &OptionSpec::accelerate},
 };
 
-// Names of one number.
+// Options that set the same number.
 constexpr std::string_view kSynonyms[][4] = {
     {"--num_gpus", "--nproc_per_node", "--slots_per_host", ""},
     {"--num_nodes", "--nnodes", "--num_machines", ""},
     {"--num_proc", "--num_processes", "", ""}};
 
-// Beginnings of options that count ranks.
+// Prefixes of options that set the number of ranks.
 constexpr std::string_view kCounts[] = {"--nproc", "--num_gpus", "--num-gpus", "-np",
                                         "-n",      "--num_proc", "--num-proc"};
 
@@ -57,7 +57,7 @@ void Remove(OptionLayer& layer, std::string_view name) {
   std::erase_if(layer.values, [&](const auto& item) { return NameOf(*item.first) == name; });
 }
 
-// `options` as a user can give them to dslaunch.
+// Returns `options` as the user can give them to dslaunch.
 Words ShownOptions(const OptionLayer& options) {
   Words words;
   for (const OptionSpec& spec : LaunchOptionTable()) {
@@ -71,7 +71,8 @@ Words ShownOptions(const OptionLayer& options) {
   return words;
 }
 
-// Adds the options of `inner` to `options`.
+// Adds the options of `inner`, the launcher's, to `options`; an option in both is an error unless
+// the values agree.
 Result<void> Merge(const std::string& launcher, OptionLayer inner, OptionLayer& options) {
   for (auto& [spec, values] : inner.values) {
     for (FlagValue& value : values) value.name = launcher + "'s " + value.name;
@@ -93,7 +94,8 @@ Result<void> Merge(const std::string& launcher, OptionLayer inner, OptionLayer& 
   return {};
 }
 
-// The options of the launcher at the beginning of `words`. nullopt: it only prints help.
+// Reads the options of the launcher from the start of `words`. Returns nullopt if it only prints
+// help.
 Result<std::optional<LeadingOptions>> ReadOptionsOf(const Replaceable& launcher,
                                                     const Words& words) {
   const std::string name = launcher.name;
@@ -110,8 +112,8 @@ Result<std::optional<LeadingOptions>> ReadOptionsOf(const Replaceable& launcher,
   return std::optional<LeadingOptions>(*std::move(read));
 }
 
-// The interpreter that the launcher would start its ranks with, where it is not the one that
-// dslaunch takes by itself; else empty.
+// Returns the interpreter with which the launcher would start its ranks, or "" if dslaunch would
+// choose the same.
 std::string InterpreterOf(const LauncherUse& use, const std::string& program,
                           const std::function<bool(const std::string&)>& has_program) {
   if (!use.python.empty()) {
@@ -123,13 +125,15 @@ std::string InterpreterOf(const LauncherUse& use, const std::string& program,
   return has_program(python) ? python : "";
 }
 
-// Variables that the launcher would have given to its ranks, before those of the command line.
+// Adds the variables that the launcher would set in its ranks; those of the command line override
+// them.
 void AddVariables(Words variables, OptionLayer& inner) {
   const OptionSpec& env = SpecOf("--env");
   for (std::string& variable : variables) inner.Add(env, {"--env", std::move(variable)});
 }
 
-// accelerate reads the file of --config_file, else its default file where there is one.
+// Chooses accelerate's configuration: the file of --config_file, else the default file if it
+// exists.
 void TakeAccelerateConfig(bool has_default, const OptionLayer& outer, OptionLayer& inner) {
   const OptionSpec& config = SpecOf("--accelerate_config");
   const auto file = inner.values.find(&SpecOf("--config_file"));
@@ -159,7 +163,7 @@ Error Refusal(const LauncherUse& use, const Words& argv, OptionLayer options) {
                       std::any_of(argv.begin() + static_cast<std::ptrdiff_t>(use.arguments),
                                   argv.end(), counts_ranks);
   for (const char* name : {"--num_gpus", "--nproc_per_node", "--num_proc"}) {
-    if (counts) Remove(options, name);  // the line has one already
+    if (counts) Remove(options, name);  // the command line already sets the number of ranks
   }
   Words words = ShownOptions(options);
   words.insert(words.begin(), "dslaunch");
@@ -181,7 +185,8 @@ Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(const OptionLayer& giv
   const std::optional<LauncherUse> use = FindLauncher(argv);
   if (!use) return std::optional<NestedLaunch>();
   OptionLayer options = given;
-  for (const char* form : {"--module", "--no_python"}) Remove(options, form);  // of the launcher
+  for (const char* form : {"--module", "--no_python"})
+    Remove(options, form);  // these options apply to the launcher, not to its program
   const auto launcher = std::ranges::find(kReplaceable, use->kind, &Replaceable::kind);
   if (launcher == std::end(kReplaceable) || use->is_wrapped) return Refusal(*use, argv, options);
 

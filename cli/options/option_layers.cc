@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-// What counts of each option, and which layer said it.
+// The effective values of an option, and the layer that gave them.
 struct Counting {
   std::vector<FlagValue> values;
   size_t layer = 0;
@@ -29,7 +29,7 @@ Error ExcludeEachOther(const Exclusion& exclusion, const Counting& one, const Co
                                         "; give one of them"};
 }
 
-// Takes out of `layer`, the lowest that is merged, what those above it exclude.
+// Removes from `layer`, the lowest one merged so far, the options that higher layers exclude.
 Result<void> Exclude(const std::vector<Exclusion>& exclusions, size_t layer, Merged& merged) {
   for (const Exclusion& exclusion : exclusions) {
     const Counting* one = Find(merged, exclusion.one);
@@ -100,7 +100,8 @@ Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
     for (const auto& [spec, values] : layers[i].values) {
       const auto [known, is_new] = merged.try_emplace(spec, Counting{values, i});
       if (is_new || !spec->repeatable) continue;
-      std::vector<FlagValue>& all = known->second.values;  // the last of a name counts
+      std::vector<FlagValue>& all =
+          known->second.values;  // if a name occurs twice, the last entry counts
       all.insert(all.begin(), values.begin(), values.end());
     }
     DSL_TRY(Exclude(exclusions, i, merged));

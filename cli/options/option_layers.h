@@ -1,5 +1,5 @@
-// Where options come from, and which one counts: the command line before the run file, and that
-// before PET_NAME variables. Pure but for ExpandHome.
+// Merges options from the command line, the run file and PET_NAME variables, in this order of
+// precedence. Pure except for ExpandHome.
 #pragma once
 
 #include <map>
@@ -12,27 +12,27 @@
 
 namespace dslaunch {
 
-// What one place says of each option: none of `values` means that it takes the option back, so
-// that it is not asked of the places below.
+// The options from one source. An option without `values` overrides the sources of lower precedence
+// and leaves the option unset.
 struct OptionLayer {
   std::map<const OptionSpec*, std::vector<FlagValue>> values;
 
-  // Adds a value: of an option given twice the last counts, unless it is repeatable. A path gets
-  // its home folder by ExpandHome.
+  // Adds a value. If an option is given twice, the last value counts unless the option is
+  // repeatable. Applies ExpandHome to paths.
   void Add(const OptionSpec& spec, FlagValue given);
 };
 
-// What the variables PET_NAME of `environment` (as environ; null: none) say, as torchrun reads
-// them: a flag's is a number, 0 for no.
+// Reads the variables PET_NAME of `environment` (as environ; null for none) as torchrun does: a
+// flag's value is a number, and 0 means not set.
 Result<OptionLayer> EnvironmentLayer(const OptionTable& table, const char* const* environment);
 
-// Reads into `draft` what counts. `layers` are in the order of precedence. What a layer says is
-// dropped where one above excludes it; two options of one layer that exclude each other are an
-// error, and so are refused options.
+// Reads the effective values into `flags`. `layers` are in order of precedence, highest first. An
+// option is dropped if a higher layer has an option that excludes it. Refused options, and two
+// options of one layer that exclude each other, are errors.
 Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
                         const std::vector<Exclusion>& exclusions, ParsedFlags& flags);
 
-// An option without the one that it needs is kUsage.
+// Returns a kUsage error if an option is given without the option that it requires.
 Result<void> CheckRequirements(const std::vector<Requirement>& requirements,
                                const ParsedFlags& flags);
 

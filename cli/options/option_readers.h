@@ -59,14 +59,14 @@ void ReadText(const FlagValue& given, ParsedFlags& flags) {
   Field(flags, member) = given.text;
 }
 
-// One of several values.
+// Appends the value to a list.
 template <auto member>
 void ReadTextInto(const FlagValue& given, ParsedFlags& flags) {
   if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
   Field(flags, member).push_back(given.text);
 }
 
-// A command line: words as a shell splits them, at least one.
+// Splits the value into words as a shell does; at least one is required.
 template <auto member>
 void ReadCommand(const FlagValue& given, ParsedFlags& flags) {
   std::vector<std::string>& words = Field(flags, member);
@@ -88,7 +88,8 @@ void ReadSecondsInto(const FlagValue& given, ParsedFlags& flags) {
 
 inline void ReadNothing(const FlagValue&, ParsedFlags&) {}
 
-// The words of a choice and what they stand for: an array of these, `choices` below.
+// A choice: the word on the command line and the value it stands for. Arrays of these are `choices`
+// below.
 template <class T>
 struct Named {
   const char* name;
@@ -121,11 +122,11 @@ inline constexpr OptionTarget kFile = {&ReadText<member>, ValueKind::kFile};
 template <auto member>
 inline constexpr OptionTarget kFolder = {&ReadText<member>, ValueKind::kFolder};
 
-// A whole number, both ends included.
+// A whole number from `min` to `max`, inclusive.
 template <auto member, int64_t min, int64_t max>
 inline constexpr OptionTarget kWhole = {&ReadNumberInto<member, min, max>, ValueKind::kNumber};
 
-// Seconds from `min_ms` to `max_s`; the field has milliseconds.
+// Seconds from `min_ms` to `max_s`; the field is in milliseconds.
 template <auto member, int64_t min_ms, int64_t max_s = 86'400>
 inline constexpr OptionTarget kSeconds = {&ReadSecondsInto<member, min_ms, max_s>,
                                           ValueKind::kSeconds};

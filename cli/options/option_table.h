@@ -1,5 +1,5 @@
-// Every option of dslaunch and of its commands, said once: the parser, --help, the man page, shell
-// completion and what is refused all come from here.
+// Every option of dslaunch and its commands, defined once: the parser, --help, the man page, shell
+// completion and the refusals all use this table.
 #pragma once
 
 #include <concepts>
@@ -13,7 +13,7 @@ namespace dslaunch {
 
 struct ParsedFlags;  // cli/options/parsed_flags.h
 
-// In the order in which --help shows them.
+// Groups of options, in the order of --help.
 enum class OptionGroup {
   kWhere,
   kProgram,
@@ -22,38 +22,39 @@ enum class OptionGroup {
   kSsh,
   kPerNode,
   kOther,
-  kTranslated,  // of another launcher: another name for an option, or a variable of the ranks
-  kAccepted,    // changes nothing here, and says why
+  kTranslated,  // another launcher's name for an option, or an option that sets a variable of the
+                // ranks
+  kAccepted,    // accepted without effect; its help explains why
   kRefused,
   kTrainWhat,
   kTrainLength,
   kTrainKeep,
   kPredict,
   kPredictText,
-  kCommand,  // of a command such as ps
+  kCommand,  // options of a command such as ps
 };
 
-// The heading of a group.
+// Returns the heading of `group` in --help.
 const char* Title(OptionGroup group);
 
 // One value of one option, from the command line, a run file or the environment.
 struct FlagValue {
-  std::string name;                   // in messages: "--show", "PET_TEE", "dslaunch.yaml:3:3: show"
-  std::string text;                   // empty for a flag
-  ExitCode blame = ExitCode::kUsage;  // where it is wrong
+  std::string name;  // name for messages: "--show", "PET_TEE", "dslaunch.yaml:3:3: show"
+  std::string text;  // empty for a flag
+  ExitCode blame = ExitCode::kUsage;  // exit code if the value is wrong
 };
 
-// What completion offers for a value beside the words of the table.
+// What completion offers for a value besides the choices in the table.
 enum class Offers { kNothing, kJobs, kRecipes, kRecipeKeys, kCommands };
 
-// What a value is, for the parser (flags have none), completion and the reference page.
+// Kinds of values, for the parser (flags take no value), completion and the reference page.
 enum class ValueKind { kFlag, kText, kNumber, kSeconds, kChoice, kFile, kFolder };
 
-// "flag", "text", "number", ...
+// Returns "flag", "text", "number", ...
 const char* Name(ValueKind kind);
 
-// Where a value goes: a field of Draft, by a reader that checks it. cli/options/option_readers.h
-// has those that many options share.
+// The destination of a value: a field of ParsedFlags, with a reader that checks the value and
+// stores it. cli/options/option_readers.h has the readers that many options share.
 struct OptionTarget {
   // Throws ValidationError (option_values.h), whose text begins with given.name.
   using Read = void (*)(const FlagValue& given, ParsedFlags& flags);
@@ -65,53 +66,56 @@ struct OptionTarget {
                          Words choice_words = nullptr)
       : read(reader), kind(value_kind), choices(choice_words) {}
 
-  Read read = nullptr;  // null: of what is refused
+  Read read = nullptr;  // null if the option is refused
   ValueKind kind = ValueKind::kText;
-  Words choices = nullptr;  // of kChoice: the words that it may be
+  Words choices = nullptr;  // for kChoice: returns the accepted words
 };
 
 struct OptionSpec {
-  const char* names;  // "-H,--hostfile", with '_'; the first long one is its name, others alias it
-  const char* also = "";   // other launchers' names for it, which --help does not show
+  const char* names;  // "-H,--hostfile", with '_'; the first long name is the canonical one, the
+                      // rest are aliases
+  const char* also = "";   // aliases from other launchers, which --help does not show
   const char* value = "";  // placeholder, "FILE", "N|auto"; empty for flags and kChoice
   OptionGroup group;
   const char* help;  // without a full stop
   OptionTarget target = {};
-  const char* default_value = "";  // as typed, where it is one value that does not depend on others
-  const char* refusal = nullptr;   // why, and what to do instead
-  bool deepspeed = false;          // deepspeed 0.19 has it
-  bool torchrun = false;           // torchrun 2.11 has it
-  bool pet = false;                // and takes its default from PET_NAME
-  bool horovod = false;            // horovodrun 0.28 has it
-  bool accelerate = false;         // `accelerate launch` 1.15 has it
-  bool common = false;             // in --help, not in --help_all only
-  bool repeatable = false;         // each one counts
-  bool may_be_empty = false;       // an empty value is as none: the original's default is that
-  bool line_only = false;          // launch options: not in a run file
-  // Why a run file that the command line does not name may not give it, as "runs code".
+  const char* default_value =
+      "";  // as typed; empty if there is none or if it depends on other options
+  const char* refusal = nullptr;  // why the option is refused, and the hint; null if it is accepted
+  bool deepspeed = false;         // exists in deepspeed 0.19
+  bool torchrun = false;          // exists in torchrun 2.11
+  bool pet = false;               // PET_NAME supplies its default, as in torchrun
+  bool horovod = false;           // exists in horovodrun 0.28
+  bool accelerate = false;        // exists in `accelerate launch` 1.15
+  bool common = false;            // shown by --help; other options only by --help_all
+  bool repeatable = false;        // every occurrence counts, not only the last
+  bool may_be_empty =
+      false;  // an empty value means that the option is not given, as in the original launcher
+  bool line_only = false;  // launch option that is not allowed in a run file
+  // The reason why a run file that the command line does not name must not give it: "runs code".
   const char* needs_trust = nullptr;
-  Offers offers = Offers::kNothing;  // what completion offers for its value
+  Offers offers = Offers::kNothing;  // what completion offers for the value
 };
 
 inline constexpr char kRunsCode[] = "runs code";
 
-// "--hostfile", or "-t" where there is no long name.
+// Returns "--hostfile", or "-t" if there is no long name.
 std::string_view NameOf(const OptionSpec& spec);
 std::vector<std::string> NamesOf(const OptionSpec& spec);
-std::string VariableOf(const OptionSpec& spec);  // "PET_NNODES"; empty: none
+std::string VariableOf(const OptionSpec& spec);  // "PET_NNODES"; empty if there is none
 bool IsFlag(const OptionSpec& spec);
 
-// "FILE", "auto|cuda|cpu"; empty for a flag.
+// Returns "FILE" or "auto|cuda|cpu"; empty for a flag.
 std::string PlaceholderOf(const OptionSpec& spec);
 
-// "-H, --hostfile FILE".
+// Returns "-H, --hostfile FILE".
 std::string HeadingOf(const OptionSpec& spec);
 
-// Its help and its default, or why it is refused.
+// Returns the help with the default, or why the option is refused.
 std::string DescriptionOf(const OptionSpec& spec);
 
-// The words that a value may be, also where it may be something else: "N|auto|cpu|gpu" -> auto,
-// cpu, gpu.
+// Returns the words that a value may be, even if other values are allowed too: "N|auto|cpu|gpu" ->
+// auto, cpu, gpu.
 std::vector<std::string> ChoicesOf(const OptionSpec& spec);
 
 using OptionTable = std::vector<OptionSpec>;
@@ -120,43 +124,45 @@ const OptionTable& LaunchOptionTable();
 const OptionTable& TrainOptionTable();
 const OptionTable& PredictOptionTable();
 
-// Two options of which a command line has one at most.
+// Two options that exclude each other.
 struct Exclusion {
   const char* one;
   const char* other;
-  const char* why = "";          // a clause for the message
-  const char* unless = nullptr;  // this option is given too
+  const char* why = "";  // clause for the message; may be empty
+  const char* unless =
+      nullptr;  // the exclusion does not apply if this option is given; may be null
 };
 const std::vector<Exclusion>& LaunchExclusions();
 
-// An option that means something only beside another.
+// An option that requires another one.
 struct Requirement {
   const char* option;
   const char* needs;
-  const char* why;  // follows the option's name: "overwrites a file; add --output FILE"
+  const char*
+      why;  // rest of the message, after the option's name: "overwrites a file; add --output FILE"
 };
 
-// A word of a command that is no option, such as JOB.
+// A positional argument of a command, such as JOB.
 struct ArgumentSpec {
   const char* name;
   OptionTarget target;
-  const char* missing = nullptr;  // the message where it is not given; null: it may be left out
-  std::vector<std::string> words = {};  // that completion offers
-  Offers offers = Offers::kNothing;     // and these
+  const char* missing = nullptr;  // message if the argument is missing; null if it is optional
+  std::vector<std::string> words = {};  // words that completion offers
+  Offers offers = Offers::kNothing;     // what completion offers besides `words`
 };
 
-// A command line that shows what a command is for.
+// An example in the help of a command.
 struct Example {
   const char* command;
-  const char* what;  // one sentence, without a full stop
+  const char* what;  // effect of `command`: one sentence, without a full stop
 };
 
-// A command of dslaunch. Those of one family share their first word, as "hostfile write" and
+// A command of dslaunch. Commands of one family share the first word, as "hostfile write" and
 // "hostfile check".
 struct CommandSpec {
-  const char* name;          // empty: a launch of PROGRAM, with the launch options
+  const char* name;          // empty for the launch of PROGRAM, with the launch options
   const char* help;          // without a full stop
-  const char* details = "";  // more lines for its help
+  const char* details = "";  // further lines of the help
   std::vector<ArgumentSpec> arguments = {};
   const OptionTable* options;
   std::vector<Exclusion> exclusions = {};
@@ -164,28 +170,32 @@ struct CommandSpec {
   std::vector<Example> examples = {};  // at least one
 };
 
-// All commands, the launch first.
+// Returns all commands, the launch first.
 const std::vector<CommandSpec>& Commands();
 
-std::string_view FamilyOf(const CommandSpec& command);                // "hostfile"
-std::string_view ActionOf(const CommandSpec& command);                // "write"; empty: it is alone
-std::vector<const CommandSpec*> CommandsOf(std::string_view family);  // none: no command's name
+std::string_view FamilyOf(const CommandSpec& command);  // "hostfile"
+std::string_view ActionOf(
+    const CommandSpec& command);  // "write"; empty if the command has no family
+std::vector<const CommandSpec*> CommandsOf(
+    std::string_view family);                     // empty if no command begins with `family`
 std::string UsageOf(const CommandSpec& command);  // "dslaunch logs JOB [options]"
 
-// The command that `word`, which names none, most likely stands for, as typed after "dslaunch":
-// "train" for trian, "stop JOB" for kill; empty: none. `word` may be the name of a program; one
-// that no job would run on all slots is in `only_command`.
+// Returns the command that `word` most likely stands for, as typed after "dslaunch": "train" for
+// trian, "stop JOB" for kill; empty if there is none. Precondition: `word` is not the name of a
+// command. It may still be the name of a program, except if `only_command` is set: no job runs such
+// a program on all slots.
 struct MeantCommand {
   std::string command;
   bool only_command = false;
 };
 MeantCommand FindMeantCommand(const std::string& word);
 
-// The option that `name` names: "--num-gpus", "-H", or the unambiguous beginning of a name that
-// deepspeed or torchrun has, as their parsers allow it.
+// Finds an option by one of its names: "--num-gpus", "-H", or an unambiguous prefix of a name that
+// deepspeed or torchrun has, because their parsers accept prefixes.
 struct FoundOption {
   const OptionSpec* spec = nullptr;
-  std::vector<std::string> candidates;  // two or more: what an ambiguous beginning could be
+  std::vector<std::string>
+      candidates;  // the options that an ambiguous prefix could mean, at least two
 };
 FoundOption FindOption(const OptionTable& table, std::string_view name);
 

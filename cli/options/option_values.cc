@@ -38,7 +38,7 @@ double ReadDouble(const std::string& option, const char* what, const std::string
   return value;
 }
 
-// The parts between any of `separators`, empty ones too.
+// Splits at any of `separators`. Empty parts are kept.
 std::vector<std::string> Split(const std::string& text, const char* separators) {
   std::vector<std::string> parts;
   for (size_t begin = 0;;) {
@@ -70,10 +70,10 @@ bool ReadBool(const std::string& option, const std::string& text) {
                            {"f", false}});
 }
 
-// What torchrun's rendezvous has and dslaunch has not: its default asks for nothing.
+// A key of torchrun's rendezvous without an equivalent in dslaunch; its default has no effect.
 struct IdleKey {
   const char* key;
-  const char* only;  // the value that is accepted; null: none
+  const char* only;  // the only accepted value; null if any is
   const char* why;
 };
 
@@ -286,7 +286,7 @@ std::string ReadVariable(const std::string& option, const std::string& text) {
   const size_t equals = text.find('=');
   const bool is_name =
       std::ranges::all_of(text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
-  // What was given is not quoted: it may be a secret.
+  // The value is not quoted because it may be a secret.
   if (text.empty() || equals == 0 || (equals == std::string::npos && !is_name)) {
     throw ValidationError(option +
                           " must be NAME=VALUE, or NAME for a variable of this environment");

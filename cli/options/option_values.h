@@ -1,5 +1,5 @@
-// Readers of the values of options. What cannot be understood is thrown as ValidationError, whose
-// text begins with the name of the option.
+// Readers of the values of options. They throw ValidationError, whose text begins with the name of
+// the option, if a value is not valid.
 #pragma once
 
 #include <charconv>
@@ -16,8 +16,8 @@
 
 namespace dslaunch {
 
-// A value that an option does not take. Readers throw it; it is caught where a table is read
-// (option_layers.h, command_parser.h) and becomes an Error there.
+// An option's value is not valid. Thrown by readers, and converted to an Error where a table is
+// read (option_layers.h, command_parser.h).
 class ValidationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,12 +25,12 @@ class ValidationError : public std::runtime_error {
 
 std::string LowerCase(std::string text);
 
-// `path` with its leading "~" or "~USER" replaced by that home folder, as a shell does it for a
-// word of its own but not in --log_dir=~/x. Unchanged where the home folder is not known. Reads
-// HOME and the system's accounts.
+// Returns `path` with its leading "~" or "~USER" replaced by the home folder, which a shell does in
+// `--log_dir ~/x` but not in --log_dir=~/x. Returns `path` unchanged if the home folder is unknown.
+// Reads HOME and the system's accounts.
 std::string ExpandHome(const std::string& path);
 
-// ", did you mean bf16?"; empty where none of `known` is near.
+// Returns ", did you mean bf16?", or "" if none of `known` is similar.
 std::string DidYouMean(const std::string& text, const std::vector<std::string>& known);
 
 template <class T>
@@ -60,39 +60,40 @@ T ReadChoice(const std::string& option, const std::string& text,
 
 double ReadNumber(const std::string& option, const std::string& text, double min, double max);
 
-// The seconds of "90", "1.5", "90s", "10m", "10min", "2h", "1d" or "1h30m"; nullopt: it is none of
-// these.
+// Returns the seconds of "90", "1.5", "90s", "10m", "10min", "2h", "1d" or "1h30m"; nullopt if
+// `text` has none of these forms.
 std::optional<double> ParseDuration(std::string_view text);
 
-// Seconds with fractions, `min_s` to `max_s`.
+// Reads seconds, which may have a fraction, from `min_s` to `max_s`.
 int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s,
                         double max_s);
 
-// all, none or global ranks such as 0,3.
+// Reads "all", "none" or a list of global ranks such as "0,3".
 ShownRanks ReadRankChoice(const std::string& option, const std::string& text);
 
-// torchrun's --tee and --redirects: 0 to 3, or LOCAL_RANK:0..3, ...
+// Reads the values of torchrun's --tee and --redirects: 0 to 3, or LOCAL_RANK:0..3, ...
 RankStreams ReadStreams(const std::string& option, const std::string& text);
 
-// "0,3": ascending, each once.
+// Reads "0,3". Returns the ranks in ascending order without duplicates.
 std::vector<int> ReadRanks(const std::string& option, const std::string& text);
 
-// The texts between commas, empty ones too.
+// Splits at commas. Empty parts are kept.
 std::vector<std::string> ReadList(const std::string& text);
 
-// Texts between commas; two commas are one that belongs to a text, as in torchrun's filters.
+// Splits at commas; a doubled comma is a literal one, as in torchrun's filters.
 std::vector<std::string> ReadFilters(const std::string& text);
 
-// The words of a command, cut at blanks as no shell does it. What wants a shell is refused.
+// Splits a command at blanks, without a shell's quoting. Rejects text that needs a shell.
 std::vector<std::string> ReadWords(const std::string& option, const std::string& text);
 
-// "1,3-5": returned as it is.
+// Checks a list of cores such as "1,3-5" and returns it unchanged.
 std::string ReadCoreList(const std::string& option, const std::string& text);
 
-// NAME=VALUE, or NAME alone; returned as it is.
+// Checks NAME=VALUE or NAME and returns it unchanged.
 std::string ReadVariable(const std::string& option, const std::string& text);
 
-// Names of signals that dslaunch handles whatever is asked for.
+// Checks torchrun's list of signals to handle. dslaunch always handles these, so the list has no
+// effect.
 void CheckSignals(const std::string& option, const std::string& text);
 
 // HOST, HOST:PORT or [ADDRESS]:PORT.
@@ -102,7 +103,7 @@ struct Endpoint {
 };
 Endpoint ReadEndpoint(const std::string& option, const std::string& text);
 
-// torchrun's --rdzv_conf: what dslaunch has too. A key that it has not is refused by name.
+// The keys of torchrun's --rdzv_conf that dslaunch supports. Other keys are rejected by name.
 struct RdzvConf {
   std::optional<int64_t> join_timeout_ms;
   std::optional<int64_t> last_call_ms;
@@ -112,20 +113,20 @@ struct RdzvConf {
 };
 RdzvConf ReadRdzvConf(const std::string& option, const std::string& text);
 
-// N or MIN:MAX, as torchrun's --nnodes.
+// N or MIN:MAX, as in torchrun's --nnodes.
 struct NodeRange {
   int min = 0;
-  std::optional<int> max;  // nullopt: just N
+  std::optional<int> max;  // nullopt for a single N
 };
 NodeRange ReadNodes(const std::string& option, const std::string& text);
 
 inline constexpr int kMaxNodes = 1'000'000;
 
-// Whether `text` is as horovodrun's -H, "w0:2,w1:4", and no path: its first part ends in a number
-// after a colon.
+// Returns whether `text` has the form of horovodrun's -H, "w0:2,w1:4", and is not a path: its first
+// part ends with a colon and a number.
 bool LooksLikeHosts(std::string_view text);
-// "NAME[:SLOTS],..." as the lines of a hostfile; 1 slot where there is no number. Names are checked
-// as those of a hostfile.
+// Converts "NAME[:SLOTS],..." to the lines of a hostfile, with 1 slot by default. Names must be
+// valid in a hostfile.
 std::string ReadHosts(const std::string& option, const std::string& text);
 
 }  // namespace dslaunch

@@ -24,13 +24,13 @@ namespace {
 
 Error Usage(const std::string& what) { return UsageError(what, "dslaunch --help"); }
 
-// The file whose `launch` counts.
+// The file whose `launch` section is used.
 struct LaunchFileChoice {
-  std::string path;       // empty: none
-  bool is_named = false;  // on the command line, as a file
+  std::string path;       // empty if there is no file
+  bool is_named = false;  // given as a file on the command line
 };
 
-// The one that --run_file names, else the recipe, else ./dslaunch.yaml.
+// Returns the file of --run_file, else that of the recipe, else ./dslaunch.yaml.
 LaunchFileChoice ChooseLaunchFile(const OptionLayer& line, const std::optional<std::string>& recipe,
                                   const ParseContext& context) {
   for (const auto& [spec, values] : line.values) {
@@ -44,7 +44,7 @@ LaunchFileChoice ChooseLaunchFile(const OptionLayer& line, const std::optional<s
   return {path.string(), recipe && NamesRecipeFile(*recipe)};
 }
 
-// What the user did not type and should know of.
+// Adds notices about the use of `file` that the command line does not show.
 void NoteIgnoredSections(const OptionLayer& line, const LaunchFile& file, const std::string& path,
                          ParsedFlags& flags) {
   std::vector<std::string>& notices = flags.options.notices;
@@ -59,7 +59,7 @@ void NoteIgnoredSections(const OptionLayer& line, const LaunchFile& file, const 
   notices.push_back(Truncate(path) + " gives " + NameList(names, ", "));
 }
 
-// Sets the task.
+// Sets the task of the trainer.
 Result<void> DecideTask(ParsedFlags& flags) {
   TrainOptions& train = flags.options.train;
   if (flags.compare_precision) train.task = TrainOptions::Task::kComparePrecision;
@@ -75,7 +75,7 @@ Result<void> DecideTask(ParsedFlags& flags) {
   return {};
 }
 
-// One process plans for all ranks.
+// Configures a single process that plans for all ranks.
 void PlanInOneProcess(LaunchOptions& options) {
   options.train.ranks_per_node = options.num_gpus;
   options.num_nodes = options.num_gpus = 1;
@@ -84,7 +84,7 @@ void PlanInOneProcess(LaunchOptions& options) {
   options.slots_from = std::nullopt;
 }
 
-// In a unit: other tools count minutes.
+// Prints the limit with its unit, because other tools count minutes.
 void NoteTimeLimit(LaunchOptions& options) {
   const std::string option = "--time_limit: ";
   if (options.time_limit_ms > 0) {
@@ -112,7 +112,7 @@ LaunchOptions VersionOnly(bool json) {
   return options;
 }
 
-// What `dslaunch version` asks for, or its help.
+// Runs `dslaunch version`, or returns its help.
 Result<LaunchOptions> VersionCommand(const std::vector<std::string>& words) {
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("version", words));
   DSL_TRY_ASSIGN(const std::optional<ParsedFlags> flags, ParseCommand(*command, words, 1));
@@ -125,12 +125,12 @@ bool Has(const OptionLayer& layer, std::string_view name) {
                              [&](const auto& item) { return NameOf(*item.first) == name; });
 }
 
-// Names of commands to come: a program of that name that a job starts today would be another thing
-// with the next version.
+// Rejects programs with the names of planned commands, because a later version would run the
+// command instead.
 Result<void> CheckReserved(const std::string& program, const OptionLayer& line) {
   constexpr std::string_view kReserved[] = {"top", "stacks", "data", "tune", "import", "convert"};
   for (const char* form : {"--module", "--no_python", "--run_path"}) {
-    if (Has(line, form)) return {};  // the word names the user's own program
+    if (Has(line, form)) return {};  // the word names a program of the user
   }
   if (std::ranges::find(kReserved, program) == std::end(kReserved)) return {};
   return Usage(Quoted(program) +
@@ -139,18 +139,18 @@ Result<void> CheckReserved(const std::string& program, const OptionLayer& line) 
                program);
 }
 
-// What is wrong on the command line ends with where to read on.
+// Adds the help command to an error about the command line.
 template <class T>
 Result<T> WithHint(Result<T> result) {
   if (result.ok() || result.error().code != ExitCode::kUsage) return result;
   return Usage(result.error().message);
 }
 
-// A mistyped command must not become a search for a program on every node.
+// Rejects a mistyped command, because otherwise every node would search for a program of that name.
 Result<void> CheckForMistypedCommand(const std::string& program, const ParsedFlags& flags,
                                      const ParseContext& context) {
   if (flags.module || flags.no_python || flags.run_path || !context.has_program) return {};
-  if (program.find_first_of("./") != std::string::npos) return {};  // a script, or a path
+  if (program.find_first_of("./") != std::string::npos) return {};  // a script or a path
   const auto [meant, only_command] = FindMeantCommand(program);
   if (meant.empty()) return {};
   if (only_command) {
@@ -164,7 +164,7 @@ Result<void> CheckForMistypedCommand(const std::string& program, const ParsedFla
                meant + "?");
 }
 
-// What is not the name of a program.
+// Rejects words that are not names of programs.
 Result<void> CheckProgramName(const std::string& name, const ParsedFlags& flags,
                               const ParseContext& context) {
   if (name.empty()) return Usage("the program's name is empty");
@@ -175,7 +175,7 @@ Result<void> CheckProgramName(const std::string& name, const ParsedFlags& flags,
   return CheckForMistypedCommand(name, flags, context);
 }
 
-// ':' and options after it begin another program for mpirun.
+// For mpirun ':' followed by options starts another program, which is not supported.
 Result<void> CheckOneProgram(const std::vector<std::string>& program) {
   constexpr std::string_view kMpirunOptions[] = {"-n", "--n", "-np", "--np", "-c", "-H", "-host"};
   for (size_t i = 1; i + 1 < program.size(); ++i) {
@@ -199,8 +199,8 @@ NestedLaunchContext NestedContext(const ParseContext& context) {
   return {context.has_program, !DefaultAccelerateConfig(environment).empty()};
 }
 
-// Takes the program from the words at `begin`: a launcher in its place is replaced by what it would
-// start, and its options join those of `line`.
+// Reads the program from words[begin] on. If it is a launcher, replaces it by the program that the
+// launcher would start, and adds its options to `line`.
 Result<void> TakeProgram(const std::vector<std::string>& words, size_t begin,
                          const ParseContext& context, OptionLayer& line,
                          std::vector<std::string>& program, ParsedFlags& flags) {
@@ -217,7 +217,7 @@ Result<void> TakeProgram(const std::vector<std::string>& words, size_t begin,
   return {};
 }
 
-// The mode of a command of dslaunch's own that parses what follows it.
+// Returns the mode of a command that parses its own words.
 std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   using Mode = LaunchOptions::Mode;
   if (IsJobCommand(word)) return Mode::kJobCommand;
@@ -232,7 +232,7 @@ std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   return std::nullopt;
 }
 
-// Help and version, which nothing else may stand in the way of.
+// Answers requests for help and the version, even if the rest of the line is wrong.
 std::optional<LaunchOptions> AskedForText(const OptionLayer& line, const OptionLayer& task,
                                           const std::string& word) {
   if (Has(line, "--help")) return HelpOnly(HelpText());
@@ -243,7 +243,7 @@ std::optional<LaunchOptions> AskedForText(const OptionLayer& line, const OptionL
   return HelpOnly(CommandHelpText(word));
 }
 
-// Where `train` and `predict` get their recipe from when they name none.
+// Chooses the recipe of `train` and `predict` if the command line names none.
 void ChooseRecipe(const LaunchFile& file, const std::string& path, ParsedFlags& flags) {
   std::optional<std::string>& recipe = flags.options.train.recipe;
   if (recipe || path.empty()) return;

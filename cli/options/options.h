@@ -15,23 +15,25 @@
 
 namespace dslaunch {
 
-// What besides the command line may hold options.
+// Sources of options besides the command line.
 struct ParseContext {
-  const char* const* environment = nullptr;  // as environ: NAME=VALUE, up to a null; null: none
-  std::string folder;  // absolute; where ./dslaunch.yaml would be; empty: it is not looked for
-  // Whether this machine's PATH has a program of that name; empty: not known. A word that is near
-  // a command's name is taken for a mistyped command only where it has none.
+  const char* const* environment = nullptr;  // NAME=VALUE strings up to a null pointer, as environ;
+                                             // null for an empty environment
+  std::string folder;  // absolute path of the folder in which ./dslaunch.yaml is looked for; empty
+                       // if it is not
+  // Returns whether PATH has a program of that name; may be empty. A word similar to a command's
+  // name is treated as a mistyped command only if this returns false.
   std::function<bool(const std::string&)> has_program = {};
 };
 
-// Parses the command line. Launch options end at the first argument that is no option (or after
-// `--`); what follows a PROGRAM belongs to it byte for byte. Option names may be spelt with '-' or
-// '_', and those of deepspeed and torchrun may be cut short where that leaves one; of an option
-// given twice the last counts, but for --set and --env.
-// Where the command line says nothing the run file does (cli/options/launch_file.h), and where that
-// says nothing PET_NAME does, for the options for which torchrun reads it. Every error is one line
-// that names the argument, variable, or file:line, and a hint: kUsage, or kBadInput for what
-// is wrong in a file.
+// Parses the command line. Launch options end at the first word that is not an option (or after
+// `--`); the arguments after PROGRAM are passed to it unchanged. Names of options may be spelt with
+// '-' or '_', and names from deepspeed and torchrun may be abbreviated to an unambiguous prefix. If
+// an option is given twice, the last value counts, except for --set and --env.
+// The command line takes precedence over the run file (cli/options/launch_file.h), which takes
+// precedence over PET_NAME, for the options that torchrun reads from it. Every error is one line
+// that names the argument, variable, or file:line, and a hint: kUsage, or kBadInput for an error in
+// a file.
 Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
                                    const ParseContext& context = {});
 

@@ -19,11 +19,11 @@ constexpr char kAccelerateSetting[] =
     "--accelerate_config FILE";
 
 struct Remedy {
-  const char* names;  // with '_', separated by blanks; a last '*' stands for any ending
+  const char* names;  // with '_', separated by blanks; a '*' at the end matches any suffix
   const char* text;
 };
 constexpr Remedy kRemedies[] = {
-    // mpirun
+    // Options of mpirun.
     {"mca gmca", "Open MPI reads its parameters from variables too: give -x OMPI_MCA_NAME=VALUE"},
     {"genv genvlist genvall env envlist envall", "give -x NAME=VALUE for each variable"},
     {"c", "give -np N"},
@@ -33,7 +33,7 @@ constexpr Remedy kRemedies[] = {
     {"report_bindings display_map display_allocation", "--dry_run prints where each rank runs"},
     {"timestamp_output prefix_timestamp prefix_output_with_timestamp log_with_timestamp",
      "lines are shown without their times; leave it out"},
-    // horovodrun
+    // Options of horovodrun.
     {"v verbose", "give --log_level debug; -V prints the version"},
     {"p", "give --ssh_port PORT"},
     {"cb", "'dslaunch doctor' checks nodes and this machine"},
@@ -52,7 +52,7 @@ constexpr Remedy kRemedies[] = {
     {"blacklist_cooldown_range",
      "a node that failed twice gets no ranks for a while in any case; leave it out"},
     {"jsrun", "--launcher selects how the nodes are reached"},
-    // accelerate
+    // Options of accelerate.
     {"use_deepspeed use_fsdp use_megatron_lm use_parallelism_config deepspeed_config_file "
      "zero_stage zero3_* offload_* gradient_accumulation_steps gradient_clipping "
      "deepspeed_moe_layer_cls_names fsdp_* megatron_lm_* fp8_* parallelism_config_* dynamo_*",

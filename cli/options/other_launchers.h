@@ -1,5 +1,5 @@
 // Options of mpirun, horovodrun, `accelerate launch` and torch.distributed.launch that dslaunch
-// takes by other names, or refuses with its own.
+// accepts under other names, or refuses with a hint.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace dslaunch {
 
-// The options that are taken: rows of LaunchOptionTable().
+// Returns the accepted options, as rows of LaunchOptionTable().
 OptionTable OtherLaunchersOptions();
 
-// What to do in place of an option that is not taken, spelt with '-' or '_' ("-mca",
-// "--gloo-timeout-seconds=30"); empty for other names. Pure.
+// Returns a hint for an option that is not accepted, spelt with '-' or '_' ("-mca",
+// "--gloo-timeout-seconds=30"), or "" for other words. Pure.
 std::string OptionRemedy(std::string_view word);
 
 }  // namespace dslaunch

@@ -8,11 +8,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kTorchrunPort = 29'400;  // of --rdzv_endpoint, where it names none
+constexpr int kTorchrunPort = 29'400;  // default port of --rdzv_endpoint
 constexpr int64_t kTorchrunKeepAliveMs = 5'000;
 constexpr int kTorchrunKeepAliveAttempts = 3;
 
-// The first of `names` that was given; nullptr: none.
+// Returns the first of `names` that was given, else nullptr.
 const char* FirstGiven(const ParsedFlags& flags, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (flags.given.contains(name)) return name;
@@ -49,7 +49,7 @@ Result<void> DecideNodes(ParsedFlags& flags) {
   return {};
 }
 
-// As accelerate: of a given number of nodes each has an equal share.
+// Divides the processes equally among the nodes if their number is given, as accelerate does.
 Result<void> DecideProcesses(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!flags.num_processes) return {};
@@ -73,7 +73,8 @@ Result<void> DecideProcesses(ParsedFlags& flags) {
   return {};
 }
 
-// As horovodrun: the least defaults to -np, and nodes that come later are used at once.
+// Applies horovodrun's rules: the minimum defaults to -np, and nodes that join later are used at
+// once.
 Result<void> DecideRanks(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!options.has_rank_range()) return {};
@@ -106,7 +107,7 @@ void OneNodeHere(LaunchOptions& options) {
   options.max_nodes.reset();
 }
 
-// torchrun starts one process on each node by default.
+// Defaults to one process per node, as torchrun does.
 void CountAsTorchrun(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   const char* word = FirstGiven(flags, {"--standalone", "--rdzv_endpoint", "--rdzv_backend",
@@ -120,7 +121,7 @@ void CountAsTorchrun(ParsedFlags& flags) {
                             " starts it; --nproc_per_node auto starts one per GPU or core");
 }
 
-// Where the ranks' own rendezvous is, unless another option decides it.
+// Uses the endpoint as the address of the ranks' own rendezvous, unless another option sets it.
 void TakeEndpoint(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!flags.rdzv_endpoint) return;
@@ -145,12 +146,12 @@ Result<void> Standalone(ParsedFlags& flags) {
       options.notices.push_back(std::string(name) + " is not used: --standalone is one node");
     }
   }
-  options.master_addr.reset();  // as torchrun, also where PET_MASTER_ADDR gives it
+  options.master_addr.reset();  // as torchrun does, even if PET_MASTER_ADDR is set
   CountAsTorchrun(flags);
   return {};
 }
 
-// A job of one node, which is this machine, said in the words of a job of several.
+// Rewrites a job of one node, this machine, as a local job.
 Result<void> AloneHere(ParsedFlags& flags) {
   if (flags.node_rank.value_or(0) != 0) {
     return WrongUse("--node_rank " + std::to_string(*flags.node_rank) +
@@ -217,7 +218,7 @@ Result<void> DecidePlace(ParsedFlags& flags) {
   if (flags.given.contains("--rdzv_id")) options.run_id = flags.rdzv_id;
   const std::optional<int> most = options.max_nodes ? options.max_nodes : options.num_nodes;
   if (flags.no_ssh || flags.node_rank || flags.rdzv_endpoint) {
-    // torchrun's number of nodes is 1 where none is given; DeepSpeed's is in its hostfile.
+    // torchrun's default number of nodes is 1; DeepSpeed takes it from the hostfile.
     const bool unknown = !most && (flags.no_ssh || options.min_nodes);
     if (most == 1 || (!most && !unknown)) return AloneHere(flags);
     return OnePerNode(flags, most);
@@ -249,7 +250,7 @@ Result<void> DecidePlace(ParsedFlags& flags) {
   return {};
 }
 
-// torchrun's keep-alives are our heartbeats.
+// Uses torchrun's keep-alive settings for the heartbeats.
 Result<void> DecideSilences(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   const RdzvConf& conf = flags.rdzv_conf;
@@ -325,7 +326,8 @@ Result<void> DecideSsh(ParsedFlags& flags) {
   return {};
 }
 
-// torchrun shows all ranks, but what --redirects and not --tee names.
+// Shows the output of all ranks as torchrun does, except streams named by --redirects but not by
+// --tee.
 void DecideOutput(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (flags.quiet) options.log_level = LogLevel::kError;
@@ -350,7 +352,7 @@ void DecideOutput(ParsedFlags& flags) {
   if (!shows_some) options.shown_ranks = {false, {}};
 }
 
-// Of node 0's listeners, which each need a port.
+// Checks that the listeners of node 0 have different ports.
 Result<void> CheckPorts(const LaunchOptions& options) {
   if (options.rdzv_port == 0) return {};
   const bool is_masters = options.rdzv_port == options.master_port;

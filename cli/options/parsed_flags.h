@@ -1,4 +1,4 @@
-// What the options say one by one, and what they mean together. Pure.
+// The values of the options as given, and their combined meaning. Pure.
 #pragma once
 
 #include <map>
@@ -18,22 +18,22 @@
 
 namespace dslaunch {
 
-// A line that is wrong; the error does not name a help.
+// Returns a kUsage error that does not name a help command.
 inline Error WrongUse(std::string what) { return {ExitCode::kUsage, std::move(what)}; }
 
 struct ParsedFlags {
-  LaunchOptions options;                     // what one option says alone
+  LaunchOptions options;                     // values that depend on one option only
   std::set<std::string, std::less<>> given;  // names of the options that were given: "--tee"
 
-  // How many nodes and ranks.
+  // Numbers of nodes and ranks.
   std::optional<int> num_nodes;
-  std::optional<int> num_processes;  // of all nodes
+  std::optional<int> num_processes;  // total number on all nodes
   std::optional<NodeRange> nnodes;
   std::optional<int> min_elastic;
   std::optional<int> max_elastic;
   bool elastic_training = false;
 
-  // Where the nodes meet.
+  // How the nodes find each other.
   bool standalone = false;
   bool no_ssh = false;
   std::optional<int> node_rank;
@@ -50,38 +50,38 @@ struct ParsedFlags {
   bool no_python = false;
   bool run_path = false;
   std::string start_method;
-  bool replaces_torchrun = false;  // the command line names torchrun as the program
+  bool replaces_torchrun = false;  // the program on the command line is torchrun
 
-  bool ranks_shown_given = false;  // by --show
+  bool ranks_shown_given = false;  // --show was given
   bool quiet = false;
   std::optional<RankStreams> tee_streams;  // --tee
   std::optional<RankStreams> redirects;
 
   std::optional<std::string> launch_file;
 
-  // train
+  // Options of `train`.
   bool list_recipes = false;
   bool eval_only = false;
-  std::vector<std::string> trainer_words;  // of bench comm, for dslaunch-train
+  std::vector<std::string> trainer_words;  // arguments of `bench comm`, for dslaunch-train
   bool plan_memory = false;
   bool plan_pipeline = false;
   bool compare_precision = false;
 
-  // The commands.
+  // Options of the other commands.
   JobCommand job;
-  int64_t now_unix_ms = 0;  // for times such as "10m" ago
+  int64_t now_unix_ms = 0;  // resolves times such as "10m" ago
   HostfileCommand hostfile;
   CheckpointCommand checkpoint;
   RecipeCommand recipe;
   ManifestCommand manifest;
   std::string completion;  // bash, zsh, fish or man
-  std::string help_topic;  // empty: the list of topics
+  std::string help_topic;  // empty for the list of topics
   std::string help_action;
 };
 
-// The launch options. A command line is in the per-node style when it says --no_ssh; or, without
-// --launcher and --hostfile, --node_rank or --rdzv_endpoint. With one node that is a job on this
-// machine. Errors are kUsage.
+// Combines the flags into launch options. A command line is in the per-node style if --no_ssh is
+// given, or, without --launcher and --hostfile, --node_rank or --rdzv_endpoint. With one node, the
+// per-node style is a job on this machine. Errors are kUsage.
 Result<LaunchOptions> ResolveOptions(ParsedFlags flags);
 
 }  // namespace dslaunch

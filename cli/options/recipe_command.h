@@ -1,4 +1,4 @@
-// The command line of what is said about recipes: dslaunch recipe ls | show | explain | schema.
+// The command line of `dslaunch recipe ls | show | explain | schema`.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@ namespace dslaunch {
 struct RecipeCommand {
   enum class Kind { kHelp, kList, kShow, kExplain, kSchema };
   Kind kind = Kind::kHelp;
-  std::string text = {};    // for kHelp: what to print on stdout
-  std::string plugin = {};  // of kList: whose parts to list, a path; empty: list recipes
-  std::string name = {};    // of kShow
-  std::string key = {};     // of kExplain; empty: the sections
+  std::string text = {};  // for kHelp: text to print on stdout
+  std::string plugin =
+      {};  // for kList: path of the plugin whose parts are listed; empty to list recipes
+  std::string name = {};  // for kShow
+  std::string key = {};   // for kExplain; empty to list the sections
 };
 
-// `words` begins with "recipe". Errors are kUsage, one line with a hint.
+// Parses the command line; `words` begins with "recipe". Errors are kUsage, one line with a hint.
 Result<RecipeCommand> ParseRecipeCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -13,23 +13,25 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEnoughPendingBytes = 256 << 10;
-// A slow reader is awaited; this is how often it is tried beside that.
+// Interval of retries while a slow reader is awaited, in addition to waiting for its descriptor.
 constexpr milliseconds kSlowReaderPoll(200);
 constexpr std::chrono::seconds kReaderPatience(60);
 
-constexpr milliseconds kLiveEvery(50);         // what ranks redraw
-constexpr milliseconds kLookEvery(250);        // at the terminal's width, and the time that passes
-constexpr milliseconds kRedrawnTogether(500);  // what several ranks redraw, in pipes and files
-constexpr milliseconds kStillAfter(1500);      // without a line: then the phase is said
+constexpr milliseconds kLiveEvery(50);   // refresh of redrawn lines
+constexpr milliseconds kLookEvery(250);  // refresh of the terminal's width and of the time shown
+constexpr milliseconds kRedrawnTogether(
+    500);  // window for redrawn lines of several ranks, in pipes and files
+constexpr milliseconds kStillAfter(1500);  // time without a line after which the phase is shown
 
-// What begins a message of dslaunch, and no line of a rank that has no tag.
+// The prefix of dslaunch's messages, which an untagged line of a rank must not have.
 constexpr std::string_view kOwnWord = "dslaunch";
 
 std::string WholeDuration(Clock::duration duration) {
   return DurationText(1000 * std::chrono::duration_cast<std::chrono::seconds>(duration).count());
 }
 
-// Of what remains of a line when it is redrawn, without blanks at its end; 0: nothing does.
+// Hashes the part of a line that remains when it is redrawn, without trailing blanks; 0 if nothing
+// remains.
 size_t LineHash(std::string_view line) {
   constexpr std::string_view kBlanks = " \t\r";
   const size_t end = line.find_last_not_of(kBlanks);
@@ -51,7 +53,7 @@ JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags)
       redraw_timer_(loop),
       writable_(loop),
       flush_timer_(loop) {
-  // asio owns what it waits for, so it gets a duplicate.
+  // asio closes the descriptor that it waits for, so it gets a duplicate.
   const int fd = ::fcntl(terminal.writable_fd(), F_DUPFD_CLOEXEC, 0);
   if (fd >= 0) writable_.assign(fd);
 }
@@ -68,7 +70,7 @@ void JobOutput::Print(const std::string& line) {
   Flush();
 }
 
-// A rank's line without a tag must not look like a message of dslaunch.
+// An untagged line of a rank must not look like a message of dslaunch.
 bool JobOutput::HasTag(bool is_stderr, std::string_view line) const {
   if (tags_.plain_stdout && !is_stderr && !IsTerminal(is_stderr)) return false;
   if (shown_ranks_ != 1 || !tags_.tag_template.empty() || !IsTerminal(is_stderr)) return true;
@@ -228,7 +230,7 @@ void JobOutput::RefreshLive() {
   terminal_.SetLive(lines);
 }
 
-// Looks again while there is or may soon be something to redraw.
+// Schedules the next refresh while there is, or may soon be, something to redraw.
 void JobOutput::ArmLiveTimer() {
   if (!terminal_.has_live_line() || finished_ || std::exchange(live_armed_, true)) return;
   const bool is_moving = Clock::now() - moved_at_ < 2 * kPartialLineDelay;
@@ -289,8 +291,8 @@ void JobOutput::OnReader() {
   awaiting_reader_ = false;
   const size_t pending = terminal_.Pending();
   terminal_.Flush();
-  // A terminal that has room for one byte refuses a newline, which needs two. To await it again at
-  // once would spin; the timer comes.
+  // A terminal with room for one byte refuses a newline, which needs two. Waiting for it again at
+  // once would spin, so the timer retries.
   if (terminal_.Pending() != pending) Flush();
   GoOn();
 }

@@ -1,4 +1,4 @@
-// What the user sees of a running job.
+// Prints the output of a running job.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -25,75 +25,77 @@
 
 namespace dslaunch {
 
-// Never blocks: what a slow terminal does not take is held, up to a bound, and its sources wait. On
-// the loop's thread.
+// Never blocks: output that a slow terminal does not accept is held, up to a limit, and then its
+// sources wait. All methods run on the loop's thread.
 //
-// On a terminal a line that several ranks write at about the same time is shown once (LineFolder),
-// lines of the only rank that is shown have no tag, and where lines can be redrawn, what a rank
-// redraws (ScreenLines) and the progress are live lines below all others. Pipes and files get every
-// line, with its tag and at once: their readers may count, compare, or search for a rank's tag;
-// only data has none (TagStyle::plain_stdout). Of what a rank redraws they get little
-// (RedrawnLines). A template for the tags is obeyed everywhere: each
-// line is to look as it says.
+// On a terminal, a line that several ranks write at about the same time is printed once
+// (LineFolder). Lines have no tag if only one rank is shown. If lines can be redrawn, the lines
+// that ranks redraw (ScreenLines) and the progress are live lines below all others. Pipes and files
+// get every line at once and with its tag, because their readers may count, compare, or search for
+// a rank's tag; only data has no tag (TagStyle::plain_stdout). They get only some states of redrawn
+// lines (RedrawnLines). A template for tags applies everywhere.
 class JobOutput {
  public:
-  // References outlive it.
+  // The references must outlive the object.
   JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags = {});
 
-  // How many ranks' output comes, at most, once that is known; until then nothing is folded.
+  // Sets the maximum number of ranks whose output arrives. Lines are not folded before this call.
   void SetShownRanks(size_t ranks) {
     shown_ranks_ = ranks;
     folder_.SetRanks(ranks);
   }
 
-  // Lines of dslaunch's own, on stderr. `text` may have several.
+  // Prints a message of dslaunch, of one or more lines, on stderr.
   void PrintMessage(const std::string& text);
 
-  // A line for programs, on stdout.
+  // Prints a line for programs on stdout.
   void Print(const std::string& line);
 
-  // A piece of a rank's output, valid until `then` is called. That is once it was taken: while much
-  // is pending already, not yet, which is how a slow terminal slows its source.
+  // Prints a piece of a rank's output, which must stay valid until `then` is called. `then` is
+  // called once the output is accepted; this is delayed while much output is pending, so that a
+  // slow terminal slows its source.
   void Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then);
 
-  // Rank 0 reads what the user types: what it asks stands below all other live lines.
+  // Rank 0 reads the user's input, so its prompt is shown below all other live lines.
   void SetReadsInput() { reads_input_ = true; }
-  // The user has pressed Enter, which the terminal has shown.
+  // Records that the user has pressed Enter and the terminal has echoed it.
   void OnEnter();
 
-  // What the job does until its first step, such as "4 ranks run": a live line with the time since
-  // this call, shown while nothing else moves. Replaces what was said before.
+  // Sets the activity before the job's first step, such as "4 ranks run". A live line shows it with
+  // the time since this call while ranks write nothing. Replaces the previous phase.
   void SetPhase(const std::string& phase);
 
-  // A rank's step, for the progress line; it follows the lowest rank that reports.
+  // Updates the progress line, which follows the lowest rank that reports.
   void Progress(const pb::WorkerStatus& status);
 
-  // The streams have ended: shows unfinished lines and the last step, and takes the live line away.
+  // Prints unfinished lines and the last step, and removes the live line. Call it when the streams
+  // have ended.
   void FinishStreams();
 
-  // Whether the last lines of the rank that failed were shown to their end, beside what
-  // PrintMessage shows.
+  // Returns whether the last lines of the rank that failed were shown to their end, apart from
+  // those that PrintMessage printed.
   bool HasShown(const EndCause& cause) const;
 
-  // Waits, on the caller's thread, until the terminal took the last words, at most `limit`.
+  // Blocks the caller until the terminal has accepted all output, at most for `limit`.
   void Drain(milliseconds limit = kDrainTimeout) { terminal_.Drain(Deadline::After(limit)); }
 
-  // For how long the terminal has taken nothing of what is pending for it; nullopt: nothing is.
+  // Returns for how long the terminal has accepted none of its pending output; nullopt if nothing
+  // is pending.
   std::optional<Clock::duration> ReaderStandsStillFor() const;
-  // True while the terminal has taken something within the last minute: then it is worth waiting
-  // for.
+  // Returns true if the terminal accepted output within the last minute, so waiting for it is
+  // worthwhile.
   bool SlowReaderMakesProgress() const;
 
  private:
-  // After a restart a rank may be on another node.
+  // Output of one stream. After a restart a rank may be on another node.
   using StreamKey = std::tuple<std::string, uint32_t, bool>;  // node, rank, is_stderr
 
   struct Stream {
     std::string tag;
     RedrawnLines lines;
-    ScreenLines screen;  // in its place where lines can be redrawn
+    ScreenLines screen;  // used instead of `lines` if lines can be redrawn
     uint64_t attempt = 0;
-    size_t last_line = 0;  // LineHash of the last one that was shown, blank ones aside
+    size_t last_line = 0;  // LineHash of the last line shown that was not blank
 
     void Finish(const LineAssembler::Sink& sink) {
       lines.Finish(sink);
@@ -130,21 +132,21 @@ class JobOutput {
   const TagStyle tags_;
   ProgressView progress_;
   bool reads_input_ = false;
-  size_t shown_ranks_ = 0;  // 0: not known yet
-  std::string phase_;       // empty: none, or it is over
+  size_t shown_ranks_ = 0;  // 0 until known
+  std::string phase_;       // empty before the first phase and after the last
   Clock::time_point phase_since_;
-  Clock::time_point moved_at_;  // when a rank wrote something last
+  Clock::time_point moved_at_;  // time of the last output of any rank
   asio::steady_timer live_timer_;
   bool live_armed_ = false;
-  Clock::time_point live_at_;  // when the live lines were made last
+  Clock::time_point live_at_;  // time of the last update of the live lines
   bool finished_ = false;
   LineFolder folder_;
   asio::steady_timer fold_timer_;
   bool fold_armed_ = false;
   asio::steady_timer redraw_timer_;
   bool redraw_armed_ = false;
-  std::string tagged_;                       // the line that is put, kept for its memory
-  asio::posix::stream_descriptor writable_;  // the terminal's writable_fd
+  std::string tagged_;  // buffer of the line being printed; reused to avoid allocations
+  asio::posix::stream_descriptor writable_;  // duplicate of the terminal's writable_fd
   bool awaiting_reader_ = false;
   asio::steady_timer flush_timer_;
   bool flush_armed_ = false;
@@ -152,7 +154,7 @@ class JobOutput {
   Clock::time_point progress_at_ = Clock::now();
   uint32_t leading_rank_ = UINT32_MAX;
   std::map<StreamKey, Stream> streams_;
-  std::vector<std::function<void()>> waiting_;  // output that the terminal holds up
+  std::vector<std::function<void()>> waiting_;  // callbacks of output that waits for the terminal
 };
 
 }  // namespace dslaunch

@@ -9,8 +9,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kBytesOfOne = 256;  // that a held line takes beside its text
-constexpr size_t kMaxSteps = 200;    // of a search; beyond that lines stay apart
+constexpr size_t kBytesOfOne = 256;  // memory of a held line in addition to its text
+constexpr size_t kMaxSteps = 200;    // limit of a search; beyond it lines are not merged
 
 }  // namespace
 
@@ -24,14 +24,14 @@ void LineFolder::Add(TimePoint now, int rank, bool is_stderr, std::string_view t
   held.members.push_back({rank, chain.first + chain.held.size()});
   held_bytes_ += sizeof held.members[0];
   chain.held.push_back(&held);
-  // Later lines come after a line of all ranks: no rank can share what is before it any more.
+  // Once a line of all ranks is complete, no rank can share a line before it, so it is output now.
   if (held.members.size() >= num_ranks_) Emit(held, sink);
   while (held_bytes_ > kMaxBytes) Emit(held_.front(), sink);
 }
 
-// A line with this text that may come after all of the rank's, or a new one. Levels mostly rise
-// from one line with a text to the next, so the search finds the oldest, as a rule; whichever it
-// finds will do.
+// Returns a held line with this text that may follow all lines of the rank, or a new one. Levels
+// mostly rise from one line with the same text to the next, so the search usually finds the oldest,
+// but any valid one will do.
 LineFolder::Held& LineFolder::HeldFor(TimePoint now, const Chain& chain, bool is_stderr,
                                       std::string_view tag, std::string_view text) {
   Texts& texts = texts_[is_stderr];
@@ -48,8 +48,8 @@ LineFolder::Held& LineFolder::HeldFor(TimePoint now, const Chain& chain, bool is
   return *same.emplace_back(&held_.back());
 }
 
-// Whether `held` need not go out before the newest line of the chain, as far as a short search
-// tells.
+// Returns whether `held` may be output after the newest line of the chain, as far as a short search
+// can tell.
 bool LineFolder::CanFollow(const Chain& chain, Held& held) {
   if (chain.held.empty()) return true;
   const Held* const newest = chain.held.back();
@@ -70,7 +70,7 @@ bool LineFolder::CanFollow(const Chain& chain, Held& held) {
   return true;
 }
 
-// The line that comes after this one in the rank's chain.
+// Returns the line after `member` in its rank's chain.
 LineFolder::Held* LineFolder::Next(const Held::Member& member) {
   const Chain& chain = chains_[member.rank];
   const size_t next = member.place + 1 - chain.first;
@@ -99,7 +99,7 @@ void LineFolder::Finish(const Sink& sink) {
   while (!held_.empty()) Emit(held_.front(), sink);
 }
 
-// Gives a line, and before it all that must go out before it.
+// Outputs a line after all lines that must precede it.
 void LineFolder::Emit(Held& held, const Sink& sink) {
   Line line = {held.is_stderr, held.tag, {}, held.text->first};
   for (const Held::Member& member : held.members) {

@@ -1,4 +1,4 @@
-// A line that many ranks write is shown once.
+// Merges equal lines of several ranks.
 #pragma once
 
 #include <chrono>
@@ -14,12 +14,12 @@
 
 namespace dslaunch {
 
-// Holds each line back until every rank has written it, or for kWindow: ranks that write the same
-// bytes to the same stream meanwhile share it. Lines that differ in anything, such as a rank's
-// number, are never one. What goes out has each rank's lines in the order in which they came in,
-// and each of them once; lines of different ranks may change places. With one rank nothing is held
-// back; else what is held is at most kMaxBytes, beyond which the oldest goes out early. Pure: time
-// comes in. Not thread-safe.
+// Holds each line back until every rank has written it, or for kWindow; ranks that write the same
+// bytes to the same stream meanwhile share it. Lines that differ at all, for example in a rank's
+// number, are not merged. The output has each line of each rank once and in the rank's order; lines
+// of different ranks may change places. With one rank nothing is held back. Otherwise at most
+// kMaxBytes are held; beyond that the oldest line is output early. Pure: the caller passes the
+// time. Not thread-safe.
 class LineFolder {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -27,29 +27,29 @@ class LineFolder {
   static constexpr std::chrono::milliseconds kWindow{200};
   static constexpr size_t kMaxBytes = 1 << 20;
 
-  // Valid during the call of the sink only.
+  // A line for the sink; valid only during the call.
   struct Line {
     bool is_stderr = false;
-    std::string_view tag;    // of the rank that wrote it first
-    std::vector<int> ranks;  // that wrote it; ascending
+    std::string_view tag;    // tag of the first rank that wrote it
+    std::vector<int> ranks;  // ranks that wrote it, ascending
     std::string_view text;
   };
   using Sink = std::function<void(const Line&)>;
 
-  // How many ranks there are, at most.
+  // Sets the maximum number of ranks.
   void SetRanks(size_t ranks) { num_ranks_ = ranks; }
 
-  // A rank wrote a line at `now`, which never goes back.
+  // Adds a line that a rank wrote at `now`, which must never decrease.
   void Add(TimePoint now, int rank, bool is_stderr, std::string_view tag, std::string_view text,
            const Sink& sink);
 
-  // When Flush has something to give; nullopt: nothing is held.
+  // Returns when Flush has lines to output; nullopt if nothing is held.
   std::optional<TimePoint> FlushDue() const;
 
-  // Gives what is due at `now`.
+  // Outputs the lines that are due at `now`.
   void Flush(TimePoint now, const Sink& sink);
 
-  // Gives all.
+  // Outputs all lines.
   void Finish(const Sink& sink);
 
  private:
@@ -58,22 +58,22 @@ class LineFolder {
   struct Held {
     struct Member {
       int rank = 0;
-      uint64_t place = 0;  // in the rank's chain
+      uint64_t place = 0;  // index in the rank's chain
     };
     std::list<Held>::iterator self;
     bool is_stderr = false;
     std::string tag;
-    std::vector<Member> members;  // in the order in which they came
-    Texts::iterator text;         // with all held lines that have it, oldest first
+    std::vector<Member> members;  // in order of arrival
+    Texts::iterator text;         // entry of all held lines with this text, oldest first
     TimePoint since;
-    uint64_t level = 0;  // greater than that of every line that must go out before it
-    uint64_t seen = 0;   // by the newest search
+    uint64_t level = 0;  // greater than the level of every line that must precede it
+    uint64_t seen = 0;   // number of the newest search that visited it
   };
-  // A rank's lines, in its order. A line that several ranks share is in all their chains; together
-  // they say what must go out before what.
+  // The held lines of a rank, in its order. A shared line is in the chains of all its ranks;
+  // together the chains define which lines must precede others.
   struct Chain {
     std::deque<Held*> held;
-    uint64_t first = 0;  // place of the oldest
+    uint64_t first = 0;  // index of the oldest line
 
     uint64_t level() const { return held.empty() ? 0 : held.back()->level; }
   };
@@ -89,12 +89,12 @@ class LineFolder {
   std::list<Held> held_;  // oldest first
   size_t held_bytes_ = 0;
   uint64_t searches_ = 0;
-  Texts texts_[2];  // of stdout and stderr
+  Texts texts_[2];  // for stdout and stderr
   std::map<int, Chain> chains_;
 };
 
-// "[x15 ranks: 0-14] "; `ranks` as RankRanges has them. No tag of one rank looks like it: it has
-// spaces, names of nodes have none.
+// Returns "[x15 ranks: 0-14] ", with `ranks` formatted by RankRanges. Cannot be confused with the
+// tag of one rank, because names of nodes contain no spaces.
 std::string FoldedTag(const std::vector<int>& ranks);
 
 }  // namespace dslaunch

@@ -19,7 +19,8 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
 }
 
-// Columns that UTF-8 text takes: its characters, all of which are one column wide in these pages.
+// Returns the columns of UTF-8 text: its number of characters, because all characters in these
+// pages are one column wide.
 size_t Columns(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -30,7 +31,7 @@ std::string Padded(std::string text, size_t columns) {
   return has < columns ? text.append(columns - has, ' ') : text;
 }
 
-// The text of code, which stays as it is, of links and of bold words.
+// Renders links and bold text; code is kept as it is.
 std::string Inline(std::string_view text, const LinkText& link_text) {
   std::string result;
   while (!text.empty()) {
@@ -74,7 +75,7 @@ std::string Inline(std::string_view text, const LinkText& link_text) {
   return result;
 }
 
-// `text` in lines of at most `columns`; a longer word has a line of its own.
+// Splits `text` into lines of at most `columns`; a longer word gets a line of its own.
 std::vector<std::string> Wrapped(std::string_view text, size_t columns) {
   std::vector<std::string> lines;
   std::string line;
@@ -91,7 +92,7 @@ std::vector<std::string> Wrapped(std::string_view text, size_t columns) {
   return lines;
 }
 
-// Wrapped, with `first` before the first line and as many blanks before the others.
+// Wraps `text` with `first` before the first line and the same indent before the others.
 std::string Paragraph(std::string_view text, const std::string& first, size_t width) {
   const size_t indent = first.size();
   std::string result;
@@ -101,7 +102,7 @@ std::string Paragraph(std::string_view text, const std::string& first, size_t wi
   return result;
 }
 
-// "| a | b\|c |" -> "a", "b\|c".
+// Splits a row of a table: "| a | b\|c |" -> "a", "b\|c".
 std::vector<std::string_view> Cells(std::string_view row) {
   std::vector<std::string_view> cells;
   row = Trimmed(row);
@@ -115,7 +116,7 @@ std::vector<std::string_view> Cells(std::string_view row) {
   return cells;
 }
 
-// Code in a cell has "\|" for '|', which Inline leaves alone there.
+// Renders a cell. Code in a cell has "\|" for '|', which Inline would keep.
 std::string CellText(std::string_view cell, const LinkText& link_text) {
   std::string text;
   for (size_t i = 0; i < cell.size(); ++i) {
@@ -127,7 +128,7 @@ std::string CellText(std::string_view cell, const LinkText& link_text) {
 
 using Row = std::vector<std::string>;
 
-// What columns are given: all that they need, or less of the widest.
+// Returns the widths of the columns: what they need, or less for the widest ones.
 std::vector<size_t> ColumnWidths(const std::vector<Row>& rows, size_t width) {
   std::vector<size_t> widths;
   for (const Row& row : rows) {
@@ -202,7 +203,7 @@ std::string Table(const std::vector<std::string_view>& lines, size_t width,
   return text;
 }
 
-// "- ", "12. ": the length of what begins an item of a list; 0: none.
+// Returns the length of the mark of a list item ("- ", "12. "), or 0 if the line is not an item.
 size_t ItemMark(std::string_view line) {
   if (line.starts_with("- ")) return 2;
   size_t digits = 0;
@@ -244,7 +245,7 @@ class Page {
   }
 
  private:
-  // An empty line between what is there and what follows.
+  // Adds an empty line after the existing text.
   void Gap() {
     if (!text_.empty() && !text_.ends_with("\n\n")) text_ += "\n";
   }
@@ -279,7 +280,7 @@ class Page {
     text_ += Table(rows, width_, link_text_);
   }
 
-  // A paragraph, or one item of a list, with the lines that go on with it.
+  // Renders a paragraph or list item with its continuation lines.
   void Prose() {
     const size_t indent = lines_[next_].find_first_not_of(' ');
     std::string_view line = Trimmed(lines_[next_++]);

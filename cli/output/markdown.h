@@ -1,4 +1,4 @@
-// Pages of the documentation as plain text for a terminal. Pure.
+// Renders pages of the documentation as plain text for a terminal. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace dslaunch {
 
-// Where a link of a page leads, in words for a reader of a terminal; empty: its text says enough.
+// Returns the text printed after a link for its target, or "" if the link's own text suffices.
 using LinkText = std::function<std::string(std::string_view target)>;
 
-// What docs/*.md use of Markdown, in lines of at most `width` columns where words allow: headings,
-// paragraphs, lists, tables, fenced blocks, code, bold text and links. Blocks are indented and not
-// wrapped; comments of one line are left out. No escape sequences. Other Markdown stays as it is
-// written.
+// Renders the Markdown that docs/*.md use: headings, paragraphs, lists, tables, fenced blocks,
+// code, bold text and links. Lines are wrapped at `width` columns, except words that are longer;
+// fenced blocks are indented and not wrapped. Comments of one line are removed. Other Markdown is
+// left as it is. The result has no escape sequences.
 std::string RenderMarkdown(std::string_view page, size_t width, const LinkText& link_text);
 
 }  // namespace dslaunch

@@ -28,7 +28,7 @@ Result<void> WriteAll(int fd, std::string_view text) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EAGAIN) {  // the parent process made it non-blocking
+    } else if (errno == EAGAIN) {  // the parent process made stdout non-blocking
       pollfd ready{fd, POLLOUT, 0};
       ::poll(&ready, 1, -1);
     } else if (errno == EPIPE) {
@@ -40,7 +40,7 @@ Result<void> WriteAll(int fd, std::string_view text) {
   return {};
 }
 
-// What shows `text` page by page on the terminal at stdout; empty: nothing is to.
+// Returns the pager's command for `text`; empty if no pager is to be used.
 std::vector<std::string> PagerFor(std::string_view text) {
   winsize size{};
   if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
@@ -54,7 +54,7 @@ std::vector<std::string> PagerFor(std::string_view text) {
   return words.empty() || words.front().empty() ? std::vector<std::string>() : words;
 }
 
-// False where it cannot be started.
+// Returns false if the pager cannot be started.
 bool ShowByPager(const std::vector<std::string>& pager, std::string_view text) {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) return false;
@@ -64,14 +64,14 @@ bool ShowByPager(const std::vector<std::string>& pager, std::string_view text) {
   spec.executable = pager.front();
   spec.argv = pager;
   spec.env = CurrentEnvironment();
-  if (std::getenv("LESS") == nullptr) spec.env.emplace_back("LESS=FRX");  // as for git
+  if (std::getenv("LESS") == nullptr) spec.env.emplace_back("LESS=FRX");  // as git does
   spec.stdin_fd = input.get();
   spec.stdout_fd = STDOUT_FILENO;
   spec.stderr_fd = STDERR_FILENO;
   const SpawnResult started = Spawn(spec);
   input.Reset();
   if (started.pid < 0) return false;
-  std::signal(SIGINT, SIG_IGN);  // Ctrl-C is the pager's
+  std::signal(SIGINT, SIG_IGN);  // only the pager handles Ctrl-C
   (void)WriteAll(output.get(), text);
   output.Reset();
   while (::waitpid(started.pid, nullptr, 0) < 0 && errno == EINTR) {

@@ -1,4 +1,4 @@
-// What a command was asked to say, when it does nothing else meanwhile.
+// Prints the output of a command that does nothing else meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,16 @@
 
 namespace dslaunch {
 
-// Writes all of `text` to stdout, however long its reader takes. A reader that went away wanted no
-// more: no error. kIo for a full disk and the like.
+// Writes all of `text` to stdout and blocks while its reader is slow. A reader that has closed the
+// pipe is not an error. Returns kIo if the write fails, for example because the disk is full.
 Result<void> PrintText(std::string_view text);
 
-// The same; a terminal that has too few lines for it gets it through $PAGER, or `less` where that
-// is not set. PAGER is split at blanks, without a shell; empty, or not in PATH: none.
+// Like PrintText, but if `text` is longer than the terminal, prints it through $PAGER, or `less` if
+// that is not set. PAGER is split at blanks, without a shell; if it is empty or not in PATH, no
+// pager is used.
 Result<void> PrintPaged(std::string_view text);
 
-// How wide the terminal at `fd` is; 0: it is none, or does not say.
+// Returns the width of the terminal at `fd`, or 0 if it is not a terminal or its width is unknown.
 size_t Columns(int fd);
 
 }  // namespace dslaunch

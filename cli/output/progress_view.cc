@@ -14,10 +14,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLiveInterval{100};
 constexpr milliseconds kPlainInterval{5000};
 constexpr int64_t kPlainParts = 10;
-constexpr milliseconds kMinMeasure{100};  // shorter spans say little about the rate
-constexpr int kLeastBar = 8;              // columns; less than that says nothing
+constexpr milliseconds kMinMeasure{100};  // minimum span for measuring the rate
+constexpr int kLeastBar = 8;              // columns; a shorter bar shows nothing useful
 constexpr int kMostBar = 30;
-constexpr double kSmoothing_s = 10;  // how long a change of the rate takes to show
+constexpr double kSmoothing_s = 10;  // time constant of the smoothed rate
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -35,7 +35,7 @@ std::string TimeLeft(double seconds) {
   return DurationText(1000 * static_cast<int64_t>(std::ceil(std::min(seconds, 1e9))));
 }
 
-// The part of the run that `step` lies in.
+// Returns the index of the part of the run that contains `step`.
 int64_t PartOf(int64_t step, int64_t total_steps) {
   return static_cast<int64_t>(static_cast<double>(step) / static_cast<double>(total_steps) *
                               kPlainParts);
@@ -49,7 +49,8 @@ std::optional<std::string> ProgressView::Update(const StatusLine& status, TimePo
   const bool first = !has_status_ || restarted;
   status_ = status;
   has_status_ = true;
-  shown_ = shown_ && status.step == shown_step_;  // another rank may have reported the step before
+  shown_ =
+      shown_ && status.step == shown_step_;  // another rank may have reported this step already
   if (first) {
     anchor_at_ = now;
     anchor_step_ = status.step;
@@ -96,7 +97,7 @@ std::string ProgressView::Line(int columns) const {
       static_cast<double>(status_.step) / static_cast<double>(status_.total_steps), 0.0, 1.0);
   char percent[16];
   std::snprintf(percent, sizeof percent, " %3.0f%%", std::floor(done * 100));
-  // The last column stays free, as FitToWidth leaves it.
+  // The last column stays free, as in FitToWidth.
   const int room = columns - 1 - static_cast<int>(Text().size() + sizeof "  []" - 1) - 5;
   if (room < kLeastBar) return Text();
   const auto width = static_cast<size_t>(std::min(room, kMostBar));

@@ -5,7 +5,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr std::string_view kCursorUp = "\x1b[A";  // as tqdm writes it below another bar
+constexpr std::string_view kCursorUp = "\x1b[A";  // written by tqdm for the lower of several bars
 
 bool OnlyErases(std::string_view text) { return text.find_first_not_of(" \t") == text.npos; }
 
@@ -17,24 +17,26 @@ void RedrawnLines::Append(std::string_view bytes, TimePoint now, const Sink& sin
   for (size_t begin = 0; begin < bytes.size();) {
     if (newline < begin) newline = bytes.find('\n', begin);
     if (carriage < begin) carriage = bytes.find('\r', begin);
-    if (carriage == bytes.npos && !is_redrawn_ && !held_) {  // nothing is redrawn: in one piece
+    if (carriage == bytes.npos && !is_redrawn_ &&
+        !held_) {  // no redrawn row: append the rest in one piece
       lines_.Append(bytes.substr(begin), sink);
       has_partial_ = !bytes.ends_with('\n');
       return;
     }
     size_t end = std::min({newline, carriage, bytes.size() - 1}) + 1;
-    if (end - 1 == carriage && newline == end) ++end;  // "\r\n"
+    if (end - 1 == carriage && newline == end) ++end;  // "\r\n" is one line end
     AddPiece(bytes.substr(begin, end - begin), now, sink);
     begin = end;
   }
 }
 
-// A line or a part of one; its end, if any, is that of `piece`.
+// Adds a line or a part of one; `piece` includes the line end, if any.
 void RedrawnLines::AddPiece(std::string_view piece, TimePoint now, const Sink& sink) {
   const bool by_newline = piece.ends_with('\n');
   const bool by_return = piece.ends_with('\r');
   moves_up_ = moves_up_ || piece.find(kCursorUp) != piece.npos;
-  if (piece == "\n" && held_ && !has_partial_) {  // the end of the row whose "\r" came before
+  if (piece == "\n" && held_ &&
+      !has_partial_) {  // the end of the row whose "\r" was in an earlier piece
     lines_.Append(piece, [](std::string_view) {});
     if (!moves_up_) {
       sink(*held_);
@@ -46,7 +48,7 @@ void RedrawnLines::AddPiece(std::string_view piece, TimePoint now, const Sink& s
   const bool is_state = by_return || (by_newline && is_redrawn_ && moves_up_);
   lines_.Append(piece, [&](std::string_view line) {
     if (is_state) return OnRedrawn(line, now, sink);
-    held_.reset();  // a state before this one, of the same row
+    held_.reset();  // it was an earlier state of the same row
     sink(line);
   });
   has_partial_ = !by_newline && !by_return;

@@ -1,4 +1,4 @@
-// What a rank redraws, such as a progress bar, where it cannot be redrawn: in pipes and files.
+// Reduces redrawn output, such as progress bars, for pipes and files, which cannot redraw.
 #pragma once
 
 #include <chrono>
@@ -11,9 +11,9 @@
 
 namespace dslaunch {
 
-// Cuts bytes into lines as LineAssembler does. Of a row that is redrawn (after "\r") it gives the
-// last state, and of the states before at most one in kEvery: a bar that moves 10 times a second
-// would fill a job's output in hours. Pure: time comes in. Not thread-safe.
+// Cuts bytes into lines as LineAssembler does. Of a row that is redrawn (after "\r"), outputs the
+// last state, and an earlier state at most once in kEvery, because a bar that moves 10 times a
+// second would fill a job's output in hours. Pure: the caller passes the time. Not thread-safe.
 class RedrawnLines {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -21,18 +21,18 @@ class RedrawnLines {
 
   static constexpr std::chrono::seconds kEvery{10};
 
-  // Adds bytes that arrived at `now` and gives the lines that are due.
+  // Adds bytes that arrived at `now` and outputs the lines that are due.
   void Append(std::string_view bytes, TimePoint now, const Sink& sink);
 
-  // The stream stands still: gives the unfinished line, which may be a prompt; a redrawn one only
-  // when it is due.
+  // Call it when the stream has paused: outputs the unfinished line, which may be a prompt; a
+  // redrawn line only once it is due.
   void FlushPartial(TimePoint now, const Sink& sink);
 
-  // When Flush has something to give; nullopt: nothing is held.
+  // Returns when Flush has lines to output; nullopt if nothing is held.
   std::optional<TimePoint> FlushDue() const;
   void Flush(TimePoint now, const Sink& sink);
 
-  // The stream has ended: gives what is left.
+  // Outputs the rest at the end of the stream.
   void Finish(const Sink& sink);
 
  private:
@@ -41,11 +41,11 @@ class RedrawnLines {
   void OnRedrawn(std::string_view line, TimePoint now, const Sink& sink);
 
   LineAssembler lines_;
-  std::optional<TimePoint> shown_at_;  // a state of a redrawn row
-  std::optional<std::string> held_;    // the newest state that was not given
-  bool is_redrawn_ = false;            // "\r" came before the unfinished line
-  bool has_partial_ = false;           // it has text
-  bool is_late_ = false;               // and is to be given when it is due
+  std::optional<TimePoint> shown_at_;  // when a state of a redrawn row was last output
+  std::optional<std::string> held_;    // the newest state that was not output
+  bool is_redrawn_ = false;            // "\r" precedes the unfinished line
+  bool has_partial_ = false;           // the unfinished line is not empty
+  bool is_late_ = false;               // the unfinished line is to be output when it is due
   bool moves_up_ = false;              // the stream redraws several rows
 };
 

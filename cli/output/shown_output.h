@@ -1,4 +1,4 @@
-// What of the ranks' output appears on the terminal; the log files have all of it anyway.
+// Selects the output of ranks that is shown on the terminal. The log files contain all output.
 #pragma once
 
 #include <optional>
@@ -13,18 +13,18 @@ namespace dslaunch {
 struct ShownOutput {
   ShownRanks shown_ranks;
   std::optional<std::vector<int>>
-      local_ranks;       // of those that `shown_ranks` shows; nullopt: all of those
-  RankStreams log_only;  // of those the streams that are not shown
+      local_ranks;       // restricts `shown_ranks` to these local ranks; nullopt for all
+  RankStreams log_only;  // streams of shown ranks that are not shown
 
-  // How many ranks that are, at most, when `world_size` ranks run on `nodes` nodes with up to
+  // Returns the maximum number of shown ranks if `world_size` ranks run on `nodes` nodes with up to
   // `slots` each.
   size_t CountRanks(size_t world_size, size_t nodes, size_t slots) const;
 
-  // For the start line of a job whose ranks are not all shown: which are, and how to see all. Empty
-  // for one that shows all, or what the user chose.
+  // Returns a text for the start line that names the shown ranks and how to see all. Empty if all
+  // are shown or the user chose them.
   std::string Hint(size_t world_size) const;
 
-  // The same for the nodes, which send nothing else.
+  // Returns the choice as sent to the nodes, which send only this output.
   pb::RankChoice ToProto() const;
 };
 

@@ -1,4 +1,4 @@
-// How many columns of a terminal a line takes.
+// Widths of lines on a terminal.
 #pragma once
 
 #include <string>
@@ -6,11 +6,12 @@
 
 namespace dslaunch {
 
-// Of a line that is made safe for a terminal (UTF-8, colours and nothing else that steers).
+// Returns the number of columns of `line`, which must be sanitized for a terminal (UTF-8, and no
+// control sequences except colours).
 int ShownWidth(std::string_view line);
 
-// The same line cut to what fits on a terminal line of `columns`; colours end with it. The last
-// column stays free: writing there makes some terminals wrap.
+// Returns `line` cut to fit a terminal of `columns`, with colours reset at its end. Leaves the last
+// column free, because writing there makes some terminals wrap.
 std::string FitToWidth(std::string_view line, int columns);
 
 }  // namespace dslaunch

@@ -17,11 +17,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxShownLines = 3;  // of those that the user has seen
+constexpr size_t kMaxShownLines = 3;  // limit for lines that are already on the terminal
 constexpr size_t kMaxGroups = 4;
 constexpr size_t kMaxVictimsQuoted = 8;
 
-// "12.3 s", "5 min 02 s".
+// Returns "12.3 s" or "5 min 02 s".
 std::string Duration(double seconds) {
   if (seconds >= 60) return DurationText(static_cast<int64_t>(seconds) * 1000);
   char text[64];
@@ -29,12 +29,12 @@ std::string Duration(double seconds) {
   return text;
 }
 
-// "rank 5", "ranks 0-2, 5"; `ranks` ascending, not empty.
+// Returns "rank 5" or "ranks 0-2, 5"; `ranks` must be ascending and not empty.
 std::string RankList(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + RankRanges(ranks, ", ");
 }
 
-// How a worker ended, in words that follow "rank 1" or "ranks 1-3".
+// Returns how a worker ended, to follow "rank 1" or "ranks 1-3".
 std::string EndWords(const RankEnd& end, bool many) {
   const std::string was = many ? "were " : "was ";
   if (!end.reported) return "did not report an end";
@@ -47,7 +47,7 @@ std::string EndWords(const RankEnd& end, bool many) {
          (end.stopping ? " when stopped" : "");
 }
 
-// A message; should it have several lines, the others are indented.
+// Returns `message`, sanitized, with all lines after the first indented.
 std::string MessageText(std::string_view message) {
   std::string text;
   for (const std::string_view line : SplitLines(message)) {
@@ -56,7 +56,8 @@ std::string MessageText(std::string_view message) {
   return text;
 }
 
-// Where the user has seen them, the error is enough to find them by.
+// Returns the last lines of the rank. If they are already on the terminal, the error is enough to
+// find them.
 std::string LastLinesText(const EndCause& cause) {
   if (cause.was_shown && !cause.evidence.empty()) return "";
   std::string text;
@@ -66,14 +67,14 @@ std::string LastLinesText(const EndCause& cause) {
   return text.empty() ? "" : "  its last lines:\n" + text;
 }
 
-// Whether one of the lines that are shown says it already.
+// Returns whether one of the shown lines contains `what`.
 bool HasLine(const std::string& last_lines, std::string_view what) {
   return std::ranges::any_of(LastLines(last_lines), [&](std::string_view line) {
     return line.find(what) != std::string_view::npos;
   });
 }
 
-// Where nothing but victims is known: what is known about the rank that they needed.
+// If only victims are known: describes the rank that they waited for.
 std::string NeededRanks(const JobSummary& summary) {
   if (!summary.cause.timed_out)
     return "  its connection to another rank ended, and no rank left an error of its own\n";
@@ -87,7 +88,7 @@ std::string NeededRanks(const JobSummary& summary) {
          (running.size() > 1 ? " were" : " was") + " still running\n";
 }
 
-// The error of each rank, where nothing but victims is known: together they may show the culprit.
+// If only victims are known: lists the error of each, because together they may show the culprit.
 std::string VictimsErrors(const JobSummary& summary) {
   std::vector<const RankEnd*> ends;
   for (const RankEnd& end : summary.workers) {
@@ -123,7 +124,7 @@ std::string LeftLine(const LeftEnd& left) {
          "; look at it there with ps\n";
 }
 
-// What both a good and a bad end have below them.
+// The lines below the summary of a success as well as of a failure.
 std::string Remarks(const JobSummary& summary) {
   std::string text;
   for (const LeftEnd& left : summary.left) text += LeftLine(left);
@@ -131,8 +132,7 @@ std::string Remarks(const JobSummary& summary) {
   return text;
 }
 
-// One line on all ranks but those that the lines before are about, those with the same end
-// together.
+// Describes, in one line, the ranks that the lines above do not mention, grouped by how they ended.
 std::string OthersLine(const JobSummary& summary) {
   std::vector<const RankEnd*> ends;
   for (const RankEnd& end : summary.workers) {
@@ -141,7 +141,7 @@ std::string OthersLine(const JobSummary& summary) {
   }
   std::sort(ends.begin(), ends.end(),
             [](const auto* a, const auto* b) { return a->rank < b->rank; });
-  std::vector<std::pair<const RankEnd*, std::vector<int>>> groups;  // by lowest rank
+  std::vector<std::pair<const RankEnd*, std::vector<int>>> groups;  // ordered by lowest rank
   std::map<std::string, size_t> group_of;
   for (const RankEnd* end : ends) {
     const auto [found, is_new] = group_of.emplace(EndWords(*end, false), groups.size());
@@ -157,9 +157,9 @@ std::string OthersLine(const JobSummary& summary) {
   return line.empty() ? "" : "  " + line + "\n";
 }
 
-// Of a job that was interrupted: the signal, or who else ended it; what follows "stopped on
-// request" in brackets. A message that names the signal, as in "interrupted by SIGINT after 2 s",
-// adds nothing to it.
+// Returns the reason in brackets after "stopped on request", for a job that was interrupted: the
+// signal, or the message of what else ended it. A message that names the signal, as "interrupted by
+// SIGINT after 2 s", is replaced by the signal.
 std::string StopReason(const EndCause& cause) {
   constexpr std::string_view kStopped = "stopped ";
   const std::string signal = SignalName(cause.signal);

@@ -1,4 +1,5 @@
-// The last words of a job: its first cause, the last lines of that rank, how the others ended.
+// The summary at the end of a job: its first cause, the last lines of that rank, and how the other
+// ranks ended.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,10 @@
 
 namespace dslaunch {
 
-// Why the job ended badly; the kinds of proto's Cause.
+// Why the job failed. The kinds are those of proto's Cause.
 struct EndCause {
   enum class Kind {
-    kNone,  // success
+    kNone,  // the job succeeded
     kWorkerExit,
     kWorkerSignal,
     kStartFailed,
@@ -26,38 +27,40 @@ struct EndCause {
   };
   Kind kind = Kind::kNone;
   std::string node;
-  int rank = -1;  // -1: no particular rank
+  int rank = -1;  // -1 if no particular rank caused it
   int local_rank = 0;
-  int exit_code = 0;  // of the worker, for kWorkerExit
+  int exit_code = 0;  // for kWorkerExit
   int signal = 0;     // for kWorkerSignal and kInterrupted
   bool core_dumped = false;
   bool out_of_memory = false;
-  bool victim = false;     // its error is about another rank, and no rank left one of its own
-  bool timed_out = false;  // of a victim: it timed out waiting for that rank
-  std::string evidence;    // of the cause, or the program's own word for its error; empty: none
-  std::string message;     // one sentence; the first line for all kinds but the two of workers
-  std::string last_lines;  // of that rank's output, as it wrote them
-  bool was_shown = false;  // the user has seen them
-  std::string log_path;    // of that rank, on its node; empty: unknown
+  bool victim = false;     // its error is about another rank, and no rank left an error of its own
+  bool timed_out = false;  // for a victim: it timed out waiting for another rank
+  std::string
+      evidence;  // text that shows the cause, or the program's own error; empty if there is none
+  std::string
+      message;  // one sentence; the first line of the summary for all kinds except the worker ones
+  std::string last_lines;  // the last output of the rank, unmodified
+  bool was_shown = false;  // the last lines are already on the terminal
+  std::string log_path;    // log file of the rank, on its node; empty if unknown
 };
 
 struct RankEnd {
   int rank = 0;
-  bool reported = true;  // false: its end was not reported
-  int exit_code = 0;     // when signal is 0
+  bool reported = true;  // false if the end of the rank was not reported
+  int exit_code = 0;     // valid if signal is 0
   int signal = 0;
-  bool stopping = false;      // after its node was told to stop
-  bool victim = false;        // it failed because of the first cause
-  std::string evidence = {};  // the line that says why it failed; empty: none
+  bool stopping = false;      // ended after its node was asked to stop
+  bool victim = false;        // failed because of the first cause
+  std::string evidence = {};  // the line of output that shows why it failed; empty if there is none
 };
 
-// A process that could not be ended.
+// A process that could not be killed.
 struct LeftEnd {
   std::string node;
   int pid = 0;
   std::string command;
-  std::string state;     // one letter, as ps shows it; empty: unknown
-  std::string waits_in;  // a function of the kernel; empty: unknown
+  std::string state;     // state letter, as in ps; empty if unknown
+  std::string waits_in;  // kernel function in which it waits; empty if unknown
 };
 
 struct NodeSummary {
@@ -71,36 +74,36 @@ struct JobSummary {
   std::string job_id;
   bool is_local = false;  // all nodes are this machine
   std::vector<NodeSummary> nodes;
-  int num_nodes = 1;  // of the last attempt, as world_size and workers
+  int num_nodes = 1;  // this, world_size and workers describe the last attempt
   int world_size = 1;
   double duration_s = 0;  // from the start of the ranks to the end
   EndCause cause;
-  std::string hint;  // what to do about the cause; empty: nothing is known
+  std::string hint;  // what to do about the cause; empty if unknown
   std::vector<RankEnd> workers;
   std::vector<LeftEnd> left;
   uint64_t attempts = 1;
   uint64_t restarts = 0;
-  std::string logs;                  // the first node's log folder, as PathOnNode; empty: unknown
-  std::vector<std::string> remarks;  // what else went wrong: other nodes lost
-  // Of the last evaluation: "step" and what the program measured. nullopt: none was reported.
+  std::string logs;  // log folder of the first node, as PathOnNode; empty if unknown
+  std::vector<std::string> remarks;  // further failures, such as other lost nodes
+  // The last evaluation: "step" and the values that the program measured. nullopt if none was
+  // reported.
   std::optional<std::vector<std::pair<std::string, double>>> result;
-  int exit_code = 0;              // of dslaunch
-  bool saved_on_request = false;  // every rank, which is no failure
+  int exit_code = 0;              // exit code of dslaunch
+  bool saved_on_request = false;  // every rank saved and stopped on request, which is not a failure
 };
 
-// A path on one of the job's nodes, as a user reads it: "node2:/logs"; "/logs" on this machine.
+// Returns a path on one of the job's nodes for the user: "node2:/logs", or "/logs" on this machine.
 std::string PathOnNode(const JobSummary& summary, const std::string& node, const std::string& path);
 
-// What went wrong first, without its node's last lines: one sentence, or several lines that are
-// one message.
+// Returns the first failure without the last lines of output: one sentence, or one message of
+// several lines.
 std::string FirstCauseText(const JobSummary& summary);
 
-// The closing block, with a newline after each line. Where the job succeeded, ranks that a signal
-// ended are those whose loss was tolerated. Rank output in it is made harmless for a
-// terminal.
+// Returns the summary, with a newline after each line. If the job succeeded, ranks ended by a
+// signal are listed as tolerated losses. Rank output is sanitized for a terminal.
 std::string SummaryText(const JobSummary& summary);
 
-// The last of a rank's lines that are worth showing.
+// Returns the last lines of a rank that are worth showing.
 inline constexpr size_t kMaxLastLines = 50;
 std::vector<std::string_view> LastLines(std::string_view text, size_t most = kMaxLastLines);
 

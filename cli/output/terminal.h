@@ -1,4 +1,4 @@
-// The user's stdout and stderr: lines, and live lines at the bottom of a terminal.
+// The user's stdout and stderr: ordinary lines, and live lines at the bottom of a terminal.
 #pragma once
 
 #include <string>
@@ -11,20 +11,21 @@
 
 namespace dslaunch {
 
-inline constexpr milliseconds kDrainTimeout(10'000);  // for a terminal to take the last words
+inline constexpr milliseconds kDrainTimeout(
+    10'000);  // maximum wait for a terminal to accept the last output
 
-// Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no other file takes its
+// Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no other file gets its
 // number, and ignores SIGPIPE. Call it first in main.
 void OpenStandardFds();
 
-// Writes without ever waiting, except in Drain: what a slow reader does not take is held back, up
-// to kMaxPendingBytes, and then dropped by whole lines, which is said once the reader is back. A
-// reader that went away (EPIPE, EBADF, full disk) makes that stream silent.
+// Writes without blocking, except in Drain. Output that a slow reader does not accept is held, up
+// to kMaxPendingBytes; beyond that whole lines are dropped, and a message reports it once the
+// reader continues. A stream becomes silent if its reader is gone (EPIPE, EBADF, full disk).
 //
-// All lines that go to a terminal are made SanitizeForTerminal here; colours of programs stay where
-// the terminal shows them (SanitizeKeepingColors). Pipes and files get lines WithoutEscapes: a
-// `| less` ends at a terminal too, but what reads other bytes may want them all. dslaunch's own
-// messages have no colours. Not thread-safe.
+// Lines for a terminal are passed through SanitizeForTerminal; colours of programs are kept if the
+// terminal supports them (SanitizeKeepingColors). Lines for pipes and files are passed through
+// WithoutEscapes only, because `| less` ends at a terminal too, but other readers may need all
+// other bytes. Messages of dslaunch have no colours. Not thread-safe.
 class Terminal {
  public:
   static constexpr size_t kMaxPendingBytes = 4u << 20;
@@ -39,57 +40,58 @@ class Terminal {
   bool out_is_terminal() const { return out_.is_terminal; }
   bool err_is_terminal() const { return err_.is_terminal; }
 
-  // Whether there are live lines: stderr is a terminal that can redraw a line.
+  // Returns whether live lines are shown: stderr is a terminal that can redraw a line.
   bool has_live_line() const { return has_live_line_; }
 
-  // Of stderr's terminal, as it is now.
+  // Return the current size of stderr's terminal.
   int columns() const;
   int rows() const;
 
-  // Adds a line (its newline is added here), or several. Shown at the next Flush.
+  // Adds one or more lines; a newline is appended. They are written by the next Flush.
   void Out(std::string_view line) { AddLine(out_, line); }
   // Adds a line of a program's stderr.
   void ErrLine(std::string_view line) { AddLine(same_ ? out_ : err_, line); }
-  // Adds a message of dslaunch to stderr, as SanitizeMessage.
+  // Adds a message of dslaunch to stderr, passed through SanitizeMessage.
   void Err(std::string_view message);
 
-  // Replaces the live lines, topmost first; none removes them. Each is cut to the terminal's width;
-  // of more than fit, the last one and the first ones are shown. Also to be called when the width
-  // may have changed. Nothing happens where has_live_line() is false. Shown at the next Flush.
+  // Replaces the live lines, topmost first; an empty list removes them. Each is cut to the
+  // terminal's width; if there are too many, the first ones and the last one are shown. Call it
+  // also when the width may have changed. Has no effect if has_live_line() is false. Written by the
+  // next Flush.
   void SetLive(const std::vector<std::string>& lines);
 
-  // The cursor has moved below the live lines: they stay where they are, and are lines like others.
+  // Turns the live lines into ordinary ones, because the cursor has moved below them.
   void LeaveLive();
 
-  // Writes what the readers take now. Call it after each batch of lines, and again while Pending().
+  // Writes what the readers accept now. Call it after each batch of lines, and again while
+  // Pending().
   void Flush();
 
-  // Once stdout takes nothing more for a reason other than a reader that went away, as `>
-  // /dev/full`: kIo, for whoever would report success.
+  // Returns kIo, for callers that would report success, if writing to stdout failed for a reason
+  // other than a closed reader, as with `> /dev/full`.
   Result<void> OutResult() const;
 
-  // Bytes that the readers have not taken yet.
+  // Returns the number of bytes that the readers have not accepted yet.
   size_t Pending() const { return out_.Pending() + err_.Pending(); }
 
-  // An epoll descriptor: it is readable while a reader can take some of what is pending for it. For
-  // waiting until the next Flush beside other things, without touching the flags of the user's
+  // Returns an epoll descriptor that is readable while a reader can accept pending output, to wait
+  // for the next Flush together with other events, without changing the flags of the user's
   // descriptors. Borrowed; -1 if there is none.
   int writable_fd() const { return writable_.get(); }
 
-  // Flushes until all is taken or the deadline has come, then gives up what is left.
+  // Flushes until all output is accepted or the deadline has passed, then discards the rest.
   void Drain(Deadline deadline);
 
  private:
   struct Stream {
     int fd = -1;
-    UniqueFd
-        own;  // the same file opened once more, non-blocking for us alone; when that can be done
+    UniqueFd own;  // the same file, opened again as non-blocking for this process only, if possible
     bool is_terminal = false;
     bool dead = false;
-    int error_number = 0;  // of the write that failed; 0: none did
-    bool watched = false;  // by writable_
+    int error_number = 0;  // of the failed write; 0 if none failed
+    bool watched = false;  // registered with writable_
     std::string text;
-    size_t taken = 0;  // bytes of `text` that the reader has
+    size_t taken = 0;  // bytes of `text` that were written
     size_t dropped_lines = 0;
 
     size_t Pending() const { return text.size() - taken; }
@@ -103,15 +105,15 @@ class Terminal {
   void DrawLive(Stream& stream);
   void EraseLive();
 
-  UniqueFd writable_;  // watches the streams that have bytes pending
+  UniqueFd writable_;  // watches the streams that have pending bytes
   Stream out_;
   Stream err_;
-  bool same_ = false;  // both are one terminal: all goes through out_, in order
+  bool same_ = false;  // both are the same terminal, so all output goes through out_, in order
   bool has_live_line_ = false;
   bool has_colors_ = false;
   std::vector<std::string> live_;
-  std::vector<int> drawn_widths_;  // of the live lines that are on the screen
-  int drawn_columns_ = 0;          // of the screen, when they were drawn
+  std::vector<int> drawn_widths_;  // widths of the live lines on the screen
+  int drawn_columns_ = 0;          // width of the screen when they were drawn
 };
 
 }  // namespace dslaunch

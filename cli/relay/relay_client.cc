@@ -22,13 +22,13 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kChunkBytes = 64 << 10;
-constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
+constexpr milliseconds kCallsEndWithin(10'000);  // after their connection is shut down
 constexpr size_t kStderrTailBytes = 4096;
-constexpr int kExited255 = 255 << 8;  // waitpid's, of a program that could not be started
+constexpr int kExited255 = 255 << 8;  // wait status of a program that could not be started
 
 }  // namespace
 
-// gRPC's threads only post to the loop, on whose thread all else happens.
+// gRPC's threads only post to the loop; everything else runs on the loop's thread.
 class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput, pb::ProgramOutput>,
                                 public std::enable_shared_from_this<Call> {
  public:
@@ -49,7 +49,8 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     self_ = shared_from_this();
     *input_.mutable_start() = std::move(start);
     stub.async()->Run(&context_, this);
-    AddHold();  // reads and writes are begun on the loop; until both directions have ended
+    AddHold();  // reads and writes start on the loop, so hold the call until both directions have
+                // ended
     is_writing_ = true;
     StartWrite(&input_);
     StartRead(&output_);
@@ -79,7 +80,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     Post([this, ok] {
       is_writing_ = false;
       if (is_read_) return DropHold();
-      if (ok) ReadInput();  // else reads fail too
+      if (ok) ReadInput();  // otherwise reads fail too
     });
   }
   void OnWritesDoneDone(bool) override {}
@@ -137,7 +138,7 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
     }
     asio::async_write(socket_, asio::buffer(output_.data()),
                       [self = shared_from_this()](std::error_code, size_t) {
-                        // What is written to a stream that was given up is dropped.
+                        // Errors are ignored: output for a stream that was abandoned is dropped.
                         self->StartRead(&self->output_);
                       });
   }
@@ -161,23 +162,24 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
   }
 
   const std::shared_ptr<const void> counted_;  // released last
-  const std::string where_;                    // the relay is
+  const std::string where_;                    // " on NODE", for messages
   const std::shared_ptr<asio::io_context> loop_;
   const asio::executor_work_guard<asio::io_context::executor_type> work_;
   const std::shared_ptr<std::atomic<bool>> is_broken_;
   const std::shared_ptr<std::atomic<int>> num_running_;
-  std::shared_ptr<Call> self_;  // until gRPC is done
+  std::shared_ptr<Call> self_;  // keeps the call alive until gRPC is done
   asio::local::stream_protocol::socket socket_;
   grpc::ClientContext context_;
   pb::ProgramInput input_;
   pb::ProgramOutput output_;
   std::array<char, kChunkBytes> chunk_;
   bool is_writing_ = false;
-  bool is_read_ = false;  // to the end
+  bool is_read_ = false;  // the input was read to its end
   bool has_dropped_ = false;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::optional<int> wait_status_ DSL_GUARDED_BY(mutex_);  // nullopt: unknown, once it is over
+  std::optional<int> wait_status_
+      DSL_GUARDED_BY(mutex_);  // nullopt if still running, or unknown after the end
   std::string stderr_tail_ DSL_GUARDED_BY(mutex_);
   bool is_over_ DSL_GUARDED_BY(mutex_) = false;
 };
@@ -219,7 +221,7 @@ class RelayClient::Program : public RunningProgram {
   const std::shared_ptr<Call> call_;
   UniqueFd stream_;
   Mutex mutex_;
-  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // the stream again
+  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // a duplicate of the stream
   std::atomic<bool> is_left_running_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Which nodes share a relay.
+// Assigns nodes to relays.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,15 @@
 
 namespace dslaunch {
 
-// Up to so many nodes each has a link of its own, unless --fanout says otherwise.
+// The maximum number of nodes that are reached by one link each, without relays, unless --fanout is
+// given.
 inline constexpr size_t kMostFlatNodes = 512;
 
-// How many nodes a relay reaches, itself included; 0: there are no relays. `asked` is --fanout's.
-// By default the front end has as many links as a relay, the square root of the nodes.
-// `has_two_groups`: two at least. Nodes whose connections all break take their front end for dead,
-// and where one relay's machine is lost an attempt can begin on the nodes of the other.
+// Returns how many nodes a relay reaches, including its own; 0 if there are no relays. `asked` is
+// --fanout's value. By default it is the square root of the number of nodes, so the front end has
+// as many links as a relay. `has_two_groups` requires at least two groups: nodes whose connections
+// all break assume that the front end is dead, but if one relay's machine is lost, an attempt can
+// begin on the nodes of the other.
 inline size_t RelayFanout(size_t num_nodes, std::optional<int> asked, bool has_two_groups) {
   if (asked) {
     const auto fanout = static_cast<size_t>(*asked);
@@ -24,7 +26,8 @@ inline size_t RelayFanout(size_t num_nodes, std::optional<int> asked, bool has_t
   return static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(num_nodes))));
 }
 
-// The relay's number, for `fanout` > 0: neighbours in the hostfile share one.
+// Returns the index of the node's relay; `fanout` must be above 0. Neighbours in the hostfile share
+// a relay.
 inline size_t RelayOf(size_t node, size_t fanout) { return node / fanout; }
 
 }  // namespace dslaunch

@@ -19,15 +19,16 @@
 namespace dslaunch {
 namespace {
 
-// A node that does not answer holds its group up this long, and one whose login takes long.
+// How long a node that does not answer, or whose login is slow, delays its group.
 constexpr milliseconds kNextRelayAfter(3'000);
 constexpr milliseconds kLoginWithin(10'000);
-constexpr milliseconds kRelayEndsWithin(2'000);  // once its last program has
+constexpr milliseconds kRelayEndsWithin(2'000);  // after the end of its last program
 constexpr char kHint[] =
     "; nodes are reached from relays, which takes ssh between the nodes without a question; "
     "--fanout 0 reaches each from here";
 
-// ssh as a relay calls it. Nodes have an sshd each, so no login waits for another.
+// Runs ssh on a relay. The nodes have different sshd servers, so logins need not wait for each
+// other.
 class RelaySshCommand : public SshNodeCommand {
  public:
   using SshNodeCommand::SshNodeCommand;
@@ -50,9 +51,9 @@ class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
   class Link;
   class JobLink;
 
-  // Started with the first relay.
+  // Returns the loop, which is started with the first relay.
   Result<std::shared_ptr<LoopThread>> Loop();
-  // A relay that others made, or null: this node is to be the relay.
+  // Returns a relay that another node has become, or null if this node is to become the relay.
   std::shared_ptr<RelayClient> AwaitRelay(Group& group, std::optional<Deadline> by);
   Result<std::unique_ptr<NodeLink>> BecomeRelay(const std::shared_ptr<Group>& group,
                                                 const AgentRole& role, const NodeTarget& target,
@@ -62,7 +63,7 @@ class RelayTransport::Tree : public std::enable_shared_from_this<Tree> {
                                               Deadline deadline);
 
   const Options options_;
-  std::map<std::string, std::shared_ptr<Group>> groups_;  // by the name of each node
+  std::map<std::string, std::shared_ptr<Group>> groups_;  // by node name
   Mutex mutex_;
   std::shared_ptr<LoopThread> loop_ DSL_GUARDED_BY(mutex_);
 };
@@ -71,13 +72,13 @@ struct RelayTransport::Tree::Group {
   Mutex mutex;
   CondVar changed;
   std::shared_ptr<RelayClient> relay DSL_GUARDED_BY(mutex);
-  // Nodes that are being reached as relays, and until when the others leave it at that. Those that
-  // have answered take as long as the copy of the agent does.
+  // Number of nodes that are being reached as relays, and when another node may try too. A node
+  // that has answered may take as long as copying the agent does.
   size_t num_candidates DSL_GUARDED_BY(mutex) = 0;
   Deadline next_candidate DSL_GUARDED_BY(mutex) = Deadline::After(milliseconds(0));
 };
 
-// One connection by a relay. The last of a relay to end ends the relay.
+// A connection through a relay. The last connection of a relay ends it.
 class RelayTransport::Tree::Link : public NodeLink {
  public:
   Link(std::shared_ptr<RelayClient> relay, std::unique_ptr<NodeLink> link, std::string address)
@@ -102,7 +103,8 @@ class RelayTransport::Tree::Link : public NodeLink {
   const std::string address_;
 };
 
-// To a supervisor: what became of it the node itself can tell, where its connections cannot.
+// A connection to a supervisor. If its connections cannot deliver the exit status, the node is
+// asked for it.
 class RelayTransport::Tree::JobLink : public NodeLink {
  public:
   JobLink(std::shared_ptr<Tree> tree, NodeTarget target, std::unique_ptr<NodeLink> link)
@@ -188,8 +190,8 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::Connect(const NodeTarget
   return std::unique_ptr<NodeLink>(std::make_unique<JobLink>(self, target, std::move(link)));
 }
 
-// The wait for a relay leaves a node that starts its whole time. A supervisor whose connection
-// broke does not wait for longer.
+// The wait for a relay does not reduce the time that a starting node has. A supervisor whose
+// connection broke waits no longer than its deadline.
 Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::ConnectAs(const AgentRole& role,
                                                                   const NodeTarget& target,
                                                                   Deadline deadline) {
@@ -218,7 +220,7 @@ std::shared_ptr<RelayClient> RelayTransport::Tree::AwaitRelay(Group& group,
   const auto has_relay = [&]() DSL_REQUIRES(group.mutex) {
     return group.relay && group.relay->is_alive();
   };
-  // Each candidate's own deadline bounds this.
+  // Each candidate's own deadline bounds this wait.
   while (!has_relay() && group.num_candidates > 0 && !group.next_candidate.Expired() &&
          !(by && by->Expired())) {
     const Deadline until = by ? by->Earlier(group.next_candidate) : group.next_candidate;
@@ -269,7 +271,7 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
     return Error{hello.error().code,
                  subject + hello.error().message + ItSaid(own->StderrTail(), scanner.Skipped())};
   }
-  // Its end is known unless the relay is lost, and with it the status.
+  // The end of the program is known unless the relay is lost, and the exit status with it.
   if (role.resumable || is_again) own->SetResumable([](int) { return false; });
   return std::unique_ptr<NodeLink>(
       std::make_unique<Link>(std::move(relay), std::move(own), std::move(address)));

@@ -1,5 +1,5 @@
-// Reaches many nodes over few links: a relay on one node of each group runs a program for each of
-// the others that connects to it, as mpirun's daemons run ssh.
+// Reaches many nodes over few links. A relay on one node of each group runs a program for each
+// other node that connects to it, as mpirun's daemons run ssh.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@
 
 namespace dslaunch {
 
-// Groups are neighbours in `nodes`. The first node of a group to be reached becomes its relay; the
-// others wait for it, and one of them becomes the relay where that fails or takes long. When a
-// relay is lost, or a connection to it or from it, the streams of a resumable job go on through
-// another connection (ResumableLink), for which a node of the group becomes the relay. Where that
-// fails a link ends as that of a lost node does, and WaitEnd asks anew, by another relay, whether
+// Groups are neighbours in `nodes`. The first node of a group that is reached becomes its relay.
+// The others wait for it; if it fails or is slow, one of them becomes the relay. If a relay is
+// lost, or a connection to or from it, the streams of a resumable job continue through another
+// connection (ResumableLink), for which a node of the group becomes the relay. If that fails, a
+// link ends like the link of a lost node, and WaitEnd asks again, through another relay, whether
 // the node's supervisor has ended. Thread-safe.
 class RelayTransport : public Transport {
  public:
@@ -28,19 +28,19 @@ class RelayTransport : public Transport {
   struct Options {
     AgentBinary agent;
     AgentRole role;
-    // The way from here to a relay, to an agent in the role kRelay. `is_again`: to resume streams,
-    // without a question to the user.
+    // Returns the transport from here to a relay, to an agent in the role kRelay. `is_again` is
+    // true when streams are resumed; the user must not be prompted then.
     std::function<std::shared_ptr<Transport>(OnStep, bool is_again)> to_relay;
-    // What a relay runs to reach another node.
+    // The command that a relay runs to reach another node.
     std::shared_ptr<const NodeCommand> from_relay;
-    std::string hint;  // what follows its errors
+    std::string hint;  // appended to its errors
     OnStep on_step;    // may be empty; see SshOptions
     std::vector<NodeTarget> nodes;
-    size_t fanout = 0;          // nodes of a group (RelayFanout); above 1
+    size_t fanout = 0;          // nodes in a group (RelayFanout); above 1
     bool is_resumable = false;  // the agents of a job outlive the connections to them
   };
-  // Over SSH: by libssh to the relays, and from there by the system's, which must reach the nodes
-  // without a question. `ssh_command` is called in its place unless it is empty.
+  // Returns options for SSH: libssh to the relays, and the system's ssh from there, which must
+  // reach the nodes without a prompt. A `ssh_command` that is not empty replaces libssh.
   static Options OverSsh(const AgentBinary& agent, const AgentRole& role, const SshOptions& ssh,
                          std::vector<std::string> ssh_command, std::vector<NodeTarget> nodes,
                          size_t fanout);

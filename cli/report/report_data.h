@@ -1,5 +1,5 @@
-// What a report is made of: the values of the ranks' files (proto/contract/rank_files.h) and of the
-// job's events. Times in seconds, memory in bytes. A number that was not told, or is none, is NaN.
+// The data of a report: the values in the ranks' files (proto/contract/rank_files.h) and the job's
+// events. Times are in seconds, memory in bytes. Numbers that are missing or not valid are NaN.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace dslaunch {
 
 inline constexpr double kNotRecorded = std::numeric_limits<double>::quiet_NaN();
 
-// A name and a number, in the order in which a file has them.
+// Names with numbers, in the order of the file.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
-// One line of metrics.jsonl: a window of optimizer steps.
+// A line of metrics.jsonl: a window of optimizer steps.
 struct MetricsPoint {
-  int64_t step = 0;  // the last of the window
+  int64_t step = 0;  // the last step of the window
   double step_s = kNotRecorded;
-  double compute_s = kNotRecorded;  // of it this rank's own work
+  double compute_s = kNotRecorded;  // part of step_s that is this rank's own work
   double data_epoch = kNotRecorded;
   double loss = kNotRecorded;
-  bool loss_is_bad = false;  // told, and not finite
+  bool loss_is_bad = false;  // reported, but NaN or infinite
   double lr = kNotRecorded;
   double grad_norm = kNotRecorded;
   double loss_scale = kNotRecorded;
@@ -33,23 +33,23 @@ struct MetricsPoint {
   double mfu = kNotRecorded;  // 0 to 1
 };
 
-// An evaluation, which has a line of metrics.jsonl of its own.
+// An evaluation, which is a separate line of metrics.jsonl.
 struct EvalPoint {
-  int64_t step = 0;  // of the weights that were evaluated; 0: not told
+  int64_t step = 0;  // step of the evaluated weights; 0 if not reported
   double loss = kNotRecorded;
   double accuracy = kNotRecorded;  // 0 to 1
   double perplexity = kNotRecorded;
-  NamedNumbers others = {};  // what else was measured, such as metrics of a plugin
+  NamedNumbers others = {};  // other measured values, such as a plugin's metrics
 };
 
 struct RankMetrics {
   std::vector<MetricsPoint> points;  // in the order of the file
-  std::vector<EvalPoint> evals;      // likewise
-  NamedNumbers memory;               // of each category the most
-  size_t bad_lines = 0;              // that could not be understood
+  std::vector<EvalPoint> evals;      // in the order of the file
+  NamedNumbers memory;               // maximum of each category
+  size_t bad_lines = 0;              // number of lines that are not valid
 };
 
-// run.json
+// The content of run.json.
 struct RunInfo {
   std::string model;
   std::string dtype;
@@ -57,7 +57,7 @@ struct RunInfo {
   double world_size = kNotRecorded;
   double zero_stage = kNotRecorded;
   double flops_per_step = kNotRecorded;
-  double batch = kNotRecorded;  // samples of a step, over all ranks
+  double batch = kNotRecorded;  // samples per step, over all ranks
   double micro_batch = kNotRecorded;
   double accumulation_steps = kNotRecorded;
   double lr = kNotRecorded;
@@ -66,7 +66,7 @@ struct RunInfo {
   NamedNumbers memory_plan;
 };
 
-// profile.json: sums over `steps` steps, which took `wall_s`.
+// The content of profile.json: sums over `steps` steps, which took `wall_s`.
 struct RankProfile {
   struct Operator {
     std::string name;
@@ -84,11 +84,12 @@ struct RankProfile {
   double wall_s = kNotRecorded;
   std::vector<Operator> operators;
   double communication_s = kNotRecorded;
-  double hidden_s = kNotRecorded;  // of communication_s, while this rank computed
+  double hidden_s =
+      kNotRecorded;  // part of communication_s that overlaps with this rank's computation
   std::vector<Communication> kinds;
 };
 
-// What is known of one start of one rank.
+// The files of one start of one rank.
 struct RankFiles {
   std::string node;
   uint64_t attempt = 1;
@@ -96,44 +97,45 @@ struct RankFiles {
   std::optional<RankMetrics> metrics;
   std::optional<RunInfo> run;
   std::optional<RankProfile> profile;
-  std::string trace_path;  // on its node; empty: there is none
+  std::string trace_path;  // path on its node; empty if there is no trace
   uint64_t trace_bytes = 0;
 };
 
-// The job's own story: events.jsonl, which the front end keeps.
+// The content of events.jsonl, which the front end writes.
 struct JobEvents {
   struct Start {
-    double t = 0;  // seconds since 1970
+    double t = 0;  // Unix time
     uint64_t attempt = 1;
     int64_t world_size = 0;
     std::vector<std::string> nodes;
   };
   struct Restart {
-    uint64_t attempt = 1;  // that ended
+    uint64_t attempt = 1;  // the attempt that ended
     std::string cause;
     std::string reason;
   };
-  std::vector<Start> starts;      // by attempt, each once
-  std::vector<Restart> restarts;  // likewise
-  std::string cause;              // of its end; empty for success, and while it runs
-  std::string evidence;           // of the cause: what the rank said; often empty
+  std::vector<Start> starts;      // by attempt, one for each
+  std::vector<Restart> restarts;  // by attempt, one for each
+  std::string cause;              // why the job failed; empty for success and while it runs
+  std::string evidence;           // the rank's output that shows the cause; often empty
   size_t bad_lines = 0;
 };
 
 struct ReportData {
   std::string job_id;
-  std::string command;  // as the user typed it
+  std::string command;  // as typed by the user
   std::string state;    // "running", "ended (137)"
-  std::string detail;   // of the state, a sentence; often empty
+  std::string detail;   // a sentence about the state; often empty
   bool ended = false;
-  int exit_code = 0;  // once it has ended
+  int exit_code = 0;  // valid if `ended`
   int64_t started_unix_ms = 0;
-  int64_t ended_unix_ms = 0;  // 0: not, or unknown
-  int64_t made_unix_ms = 0;   // when the report was
+  int64_t ended_unix_ms = 0;  // 0 if running or unknown
+  int64_t made_unix_ms = 0;   // when the report was made
   std::vector<std::string> nodes;
   JobEvents events;
-  std::vector<RankFiles> ranks;       // by attempt, then by rank
-  std::vector<std::string> troubles;  // sentences: nodes that did not answer, what was left out
+  std::vector<RankFiles> ranks;  // by attempt, then by rank
+  std::vector<std::string>
+      troubles;  // sentences: nodes that did not answer, data that was left out
 };
 
 }  // namespace dslaunch

@@ -14,13 +14,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxLineBytes = 1 << 20;
-constexpr size_t kMaxNames = 64;  // categories, kinds, nodes of one start
+constexpr size_t kMaxNames = 64;  // limit for categories, kinds, and nodes of one start
 constexpr size_t kMaxOperators = 20'000;
 constexpr size_t kMaxStarts = 1000;
 constexpr double kMaxNumber = 1e30;
-constexpr double kMaxWhole = 9e15;  // whole numbers that a double has
+constexpr double kMaxWhole = 9e15;  // the largest range in which doubles hold all whole numbers
 
-// `text` with null in place of each NaN and Infinity that stands outside of strings.
+// Returns `text` with null in place of each NaN and Infinity outside of strings.
 std::string WithoutNan(std::string_view text) {
   std::string out;
   bool in_string = false;
@@ -46,7 +46,7 @@ std::string WithoutNan(std::string_view text) {
   return out;
 }
 
-// An object, or null for what is none.
+// Returns the object, or null if `text` is not a JSON object.
 Json ParseObject(std::string_view text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) json = Json::parse(WithoutNan(text), nullptr, false);
@@ -60,7 +60,7 @@ const Json& At(const Json& json, const char* key) {
   return found == json.end() ? none : *found;
 }
 
-// What is too large would overflow in sums, what is too small is nothing.
+// Drops numbers that would overflow in sums, and rounds tiny ones to 0.
 double Kept(double number) {
   if (!(std::abs(number) <= kMaxNumber)) return kNotRecorded;
   return std::abs(number) < 1 / kMaxNumber ? 0 : number;
@@ -72,7 +72,7 @@ double Number(const Json& json, const char* key) {
   return Kept(value.get<double>());
 }
 
-// Times, sizes and counts, none of which is negative.
+// Reads times, sizes and counts, which must not be negative.
 double Amount(const Json& json, const char* key) {
   const double number = Number(json, key);
   return number >= 0 ? number : kNotRecorded;
@@ -109,7 +109,7 @@ NamedNumbers Numbers(const Json& json) {
   return numbers;
 }
 
-// What an evaluation has besides the usual, which may be negative.
+// Returns the values of an evaluation besides the usual ones; they may be negative.
 NamedNumbers OtherResults(const Json& eval) {
   constexpr std::array<std::string_view, 6> kUsual = {"loss",    "accuracy", "perplexity",
                                                       "correct", "samples",  "tokens"};
@@ -152,7 +152,8 @@ MetricsPoint ToPoint(const Json& json) {
   return point;
 }
 
-// Every line that ends, as an object; the number of those that are none.
+// Calls `take` with each complete line as an object. Returns the number of lines that are not
+// objects.
 size_t ForEachObject(std::string_view text, const std::function<void(const Json&)>& take) {
   size_t bad = 0;
   for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
@@ -178,7 +179,7 @@ std::vector<std::string> Texts(const Json& json) {
   return texts;
 }
 
-// Every node tells of the same start and the same restart; the first one counts.
+// Adds `one` unless its attempt exists, because every node reports the same starts and restarts.
 template <class T>
 void KeepFirst(T one, std::vector<T>& all) {
   if (all.size() == kMaxStarts) return;

@@ -1,5 +1,5 @@
-// Reads what ranks and the front end wrote for a report. Whatever is in these files, what comes out
-// is bounded, finite or kNotRecorded, and its texts are one harmless line each. Pure.
+// Reads the files that ranks and the front end wrote for a report. The files are not trusted: all
+// sizes are bounded, numbers are finite or kNotRecorded, and each text is one sanitized line. Pure.
 #pragma once
 
 #include <string_view>
@@ -8,18 +8,18 @@
 
 namespace dslaunch {
 
-// Names and other short texts are cut there.
+// Names and other short texts are cut to this length.
 inline constexpr size_t kMaxReportNameBytes = 200;
 
-// metrics.jsonl, the last line of which may still be on its way. NaN and Infinity, which Python
-// writes, are numbers that are not finite; so is null.
+// Reads metrics.jsonl, whose last line may be incomplete. NaN and Infinity, which Python writes,
+// and null are read as numbers that are not finite.
 RankMetrics ReadMetrics(std::string_view text);
 
-// run.json and profile.json; nullopt when it is no JSON object.
+// Read run.json and profile.json. Return nullopt if `text` is not a JSON object.
 std::optional<RunInfo> ReadRunInfo(std::string_view text);
 std::optional<RankProfile> ReadRankProfile(std::string_view text);
 
-// events.jsonl
+// Reads events.jsonl.
 JobEvents ReadJobEvents(std::string_view text);
 
 }  // namespace dslaunch

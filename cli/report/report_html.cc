@@ -14,7 +14,6 @@ constexpr int kNarrowHeight = 230;
 
 }  // namespace
 
-// `lead` and `body` are HTML.
 std::string Card(const std::string& id, const std::string& heading, const std::string& lead,
                  const std::string& body, Width width) {
   static constexpr const char* kClasses[] = {"third", "half", "wide"};
@@ -49,7 +48,6 @@ std::string PlotHtml(const Plot& plot) {
          DrawPlot(narrow) + "</div>";
 }
 
-// Widths in parts of 1, each with its class.
 std::string BarHtml(const std::vector<std::pair<double, std::string>>& parts) {
   std::string html = "<span class=\"bar\">";
   for (const auto& [part, color] : parts) {
@@ -74,7 +72,6 @@ std::string SignedPercent(double part) {
   return (part == 0 ? "±" : part < 0 ? "−" : "+") + Percent(std::abs(part));
 }
 
-// Columns that begin with a blank are numbers.
 std::string TableHtml(const std::vector<std::string>& columns, const std::string& rows) {
   std::string html = "<div class=\"scroll\"><table><thead><tr>";
   for (const std::string& column : columns) {
@@ -85,7 +82,6 @@ std::string TableHtml(const std::vector<std::string>& columns, const std::string
   return html + "</tr></thead><tbody>" + rows + "</tbody></table></div>";
 }
 
-// `together` may be empty.
 std::string MoreText(size_t all, size_t shown, const std::string& what,
                      const std::string& together) {
   if (all <= shown) return "";

@@ -14,7 +14,7 @@ constexpr size_t kMaxCategories = 64;
 
 double Times(double number, double factor) { return std::isnan(number) ? number : number * factor; }
 
-// Each start of one rank, once.
+// Returns one entry for each start of the rank.
 std::vector<const RankFiles*> StartsOf(const ReportData& data, uint32_t rank) {
   std::vector<const RankFiles*> starts;
   for (const RankFiles& files : data.ranks) {
@@ -24,7 +24,7 @@ std::vector<const RankFiles*> StartsOf(const ReportData& data, uint32_t rank) {
   return starts;
 }
 
-// The profiles of the last start that has any.
+// Returns the profiles of the last start that has any.
 std::vector<const RankFiles*> ProfiledRanks(const ReportData& data) {
   std::vector<const RankFiles*> profiled;
   for (const RankFiles& files : data.ranks) {
@@ -235,7 +235,8 @@ MemoryInfo MemoryOf(const ReportData& data) {
   const auto row = [&](const std::string& category) -> MemoryRow& {
     const auto found = std::ranges::find(info.rows, category, &MemoryRow::category);
     if (found != info.rows.end()) return *found;
-    if (info.rows.size() == kMaxCategories) return info.rows.back();  // no program has so many
+    if (info.rows.size() == kMaxCategories)
+      return info.rows.back();  // limit; programs do not have this many
     return info.rows.emplace_back(MemoryRow{category});
   };
   if (const RunInfo* run = RunOf(data)) {
@@ -244,7 +245,7 @@ MemoryInfo MemoryOf(const ReportData& data) {
   for (const RankFiles& files : data.ranks) {
     if (!files.metrics) continue;
     for (const auto& [category, bytes] : files.metrics->memory) {
-      if (category == "tensors") continue;  // the sum of all rows, at its largest
+      if (category == "tensors") continue;  // the maximum of the sum of all categories
       double& most = category == "peak_rss" ? info.peak_rss : row(category).measured;
       most = std::fmax(most, bytes);
     }

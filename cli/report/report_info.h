@@ -1,5 +1,5 @@
-// What a report says of its data: which rank is slow, what took the time, what memory was expected.
-// Pure.
+// Evaluates the data of a report: the slow ranks, the time of operators and communication, and
+// predicted and measured memory. Pure.
 #pragma once
 
 #include <optional>
@@ -11,80 +11,82 @@
 
 namespace dslaunch {
 
-// A rank whose own work takes this much longer than that of the median rank is a straggler, unless
-// it takes so little that this is how processes are scheduled.
+// A rank is a straggler if its own work takes this much longer than that of the median rank, unless
+// the difference is so small that process scheduling explains it.
 inline constexpr double kStragglerSlower = 0.1;
 inline constexpr double kLeastStragglerS = 0.02;
 
-// The usual step of each rank in one start of the job: medians over its windows.
+// The typical step of each rank in one start of the job: medians over its windows.
 struct RankPace {
   uint32_t rank = 0;
   std::string node;
   double step_s = kNotRecorded;
-  double own_s = 0;   // compute_s, or all of the step where no rank tells that
-  double slower = 0;  // than the median rank: 0.31 is 31% more time
+  double own_s = 0;   // compute_s, or the whole step if no rank reports that
+  double slower = 0;  // relative to the median rank: 0.31 is 31% more time
   bool straggler = false;
 };
 struct JobPace {
   uint64_t attempt = 1;
   bool own_work_known = false;
-  double median_s = 0;  // of own_s; of an even number the lower one, so that of two one can be slow
+  double median_s = 0;  // median of own_s; the lower middle value of an even number, so that one of
+                        // two ranks can be slow
   std::vector<RankPace> ranks;  // the slowest first
 };
 
-// Of the last start from which at least one rank told times; nullopt when none did.
+// Returns the pace of the last start in which a rank reported times; nullopt if there is none.
 std::optional<JobPace> PaceOf(const ReportData& data);
 
-// One number of rank 0 along the steps: a piece for each start of the job, in order of steps.
-// Numbers that were not told are left out.
+// Returns one number of rank 0 over the steps, with a piece for each start of the job, in order of
+// steps. Omits missing values.
 using Pieces = std::vector<std::vector<PlotPoint>>;
 Pieces PiecesOf(const ReportData& data, double MetricsPoint::*number);
-// The same of any rank.
+// Returns one number of any rank, in the same form.
 Pieces PiecesOf(const ReportData& data, uint32_t rank, double MetricsPoint::*number);
 
-// One number of rank 0's evaluations, likewise.
+// Returns one number of rank 0's evaluations, in the same form.
 Pieces PiecesOf(const ReportData& data, double EvalPoint::*number);
-// What else they measured under that name.
+// Returns the other measured value `name` of the evaluations.
 Pieces OtherResultsOf(const ReportData& data, const std::string& name);
-// All of rank 0's evaluations, start by start.
+// Returns all evaluations of rank 0, start by start.
 std::vector<EvalPoint> EvaluationsOf(const ReportData& data);
 
-// Where the job was started again, and where a pass over the data began.
+// Returns marks for restarts of the job and for the starts of passes over the data.
 std::vector<Plot::Mark> MarksOf(const ReportData& data);
 
-// All of rank 0's windows, start by start.
+// Returns all windows of rank 0, start by start.
 std::vector<MetricsPoint> WindowsOf(const ReportData& data);
 
-// Means over the profiled ranks, for one step.
+// Means over the profiled ranks, per step.
 struct OperatorRow {
   std::string name;
   double calls = 0;
   double self_s = 0;
-  double share = 0;  // of the self time of all operators
+  double share = 0;  // fraction of the self time of all operators
   double self_bytes = kNotRecorded;
 };
-// The one that takes most time first.
+// Returns the operators, the slowest first.
 std::vector<OperatorRow> OperatorsOf(const ReportData& data);
 
 struct CommunicationInfo {
   struct Rank {
     uint32_t rank = 0;
-    double total_s = 0;  // for one step
+    double total_s = 0;  // per step
     double hidden_s = 0;
   };
   std::vector<Rank> ranks;
-  double total_s = 0;  // mean over the ranks, for one step
+  double total_s = 0;  // mean over the ranks, per step
   double hidden_s = 0;
   double step_s = kNotRecorded;
-  std::vector<RankProfile::Communication> kinds;  // likewise; most time first
+  std::vector<RankProfile::Communication>
+      kinds;  // means over the ranks, per step; the slowest first
   double HiddenShare() const { return total_s > 0 ? hidden_s / total_s : kNotRecorded; }
 };
-// nullopt when no profile tells of communication.
+// Returns nullopt if no profile has communication.
 std::optional<CommunicationInfo> CommunicationOf(const ReportData& data);
 
-// Bytes of a rank by category: the plan's, and the most that was measured on any rank. kNotRecorded
-// where only one of the two has the category, or nothing of what was planned was seen: it was not
-// looked for.
+// Memory of a rank by category, in bytes: planned, and the maximum measured on any rank.
+// kNotRecorded if the category is missing in one of the two, or if no planned category was
+// measured.
 struct MemoryRow {
   std::string category;
   double predicted = kNotRecorded;
@@ -92,14 +94,15 @@ struct MemoryRow {
 };
 struct MemoryInfo {
   std::vector<MemoryRow> rows;
-  double peak_rss = kNotRecorded;  // of a process, all that it uses
+  double peak_rss = kNotRecorded;  // of a process
 };
 MemoryInfo MemoryOf(const ReportData& data);
 
-// The last one that a rank wrote.
+// Returns the last run.json that a rank wrote.
 const RunInfo* RunOf(const ReportData& data);
 
-// Of what is no NaN; of an even number the lower one. kNotRecorded for none.
+// Returns the median of the values that are not NaN; the lower middle value of an even number;
+// kNotRecorded if there are none.
 double MedianOf(std::vector<double> numbers);
 double MedianOf(const std::vector<MetricsPoint>& points, double MetricsPoint::*number);
 

@@ -17,7 +17,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxNamedNodes = 6;
-constexpr double kNotableSlower = 0.01;  // than the median rank
+constexpr double kNotableSlower = 0.01;  // relative to the median rank
 
 struct Tile {
   std::string label;
@@ -40,7 +40,7 @@ std::string DurationText(const ReportData& data) {
   return ShortSeconds(static_cast<double>(std::max<int64_t>(end - data.started_unix_ms, 0)) / 1000);
 }
 
-// What rank 0 told last.
+// Returns the last value that rank 0 reported.
 double LastOf(const std::vector<MetricsPoint>& windows, double MetricsPoint::*number) {
   for (auto window = windows.rbegin(); window != windows.rend(); ++window) {
     if (!std::isnan((*window).*number)) return (*window).*number;
@@ -60,7 +60,7 @@ Tile RanksTile(const ReportData& data) {
       last != nullptr && !last->nodes.empty() ? last->nodes : data.nodes;
   std::string note =
       "on " + Count(nodes.size(), "node") + ": " + NameList(nodes, ", ", kMaxNamedNodes);
-  // So little time is how processes are scheduled.
+  // A smaller difference is explained by process scheduling.
   if (const std::optional<JobPace> pace = PaceOf(data);
       pace && pace->ranks.size() > 1 && pace->ranks.front().slower >= kNotableSlower &&
       pace->ranks.front().own_s >= kLeastStragglerS) {
@@ -82,7 +82,8 @@ Tile ModelTile(const RunInfo& run) {
   return {"Model", run.model.empty() ? "?" : run.model, note};
 }
 
-// How it is trained: "batch 256 = 64 x 1 x 4, Adam, lr 0.002; data /data/fashion-mnist".
+// Returns how the model is trained: "batch 256 = 64 x 1 x 4, Adam, lr 0.002; data
+// /data/fashion-mnist".
 std::string TrainingText(const RunInfo& run) {
   std::string text;
   const auto add = [&](const std::string& part, const char* joint) {
@@ -103,7 +104,7 @@ std::string TrainingText(const RunInfo& run) {
   return text;
 }
 
-// What the model reached.
+// The results of the last evaluation.
 std::optional<Tile> EvaluationTile(const ReportData& data) {
   const std::vector<EvalPoint> evaluations = EvaluationsOf(data);
   if (evaluations.empty()) return std::nullopt;

@@ -1,4 +1,4 @@
-// The page of `dslaunch report`: HTML that needs nothing beside it, no network and no script.
+// The page of `dslaunch report`: a self-contained HTML file that needs neither network nor scripts.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace dslaunch {
 
-// Pure but for the time zone. Where data is missing a sentence says what would have written it.
+// Returns the page. Where data is missing, a sentence names what would have recorded it. Pure
+// except for the time zone.
 std::string ReportPage(const ReportData& data);
 
 }  // namespace dslaunch

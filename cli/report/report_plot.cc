@@ -9,8 +9,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr double kSmallest = 1e-30;  // that a logarithmic axis shows
-constexpr int kPointed = 60;         // places at which a pointer is told the numbers
+constexpr double kSmallest = 1e-30;  // smallest value on a logarithmic axis
+constexpr int kPointed = 60;         // number of tooltips along the x axis
 
 template <class... Values>
 std::string Print(const char* format, Values... values) {
@@ -19,7 +19,7 @@ std::string Print(const char* format, Values... values) {
   return text;
 }
 
-// 1, 2 or 5 times a power of ten, not below `step`.
+// Returns 1, 2 or 5 times a power of ten, not below `step`.
 double NiceStep(double step) {
   const double power = std::pow(10, std::floor(std::log10(step)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -50,7 +50,7 @@ std::vector<double> PowerTicks(double low, double high, int wanted, double base)
   return ticks;
 }
 
-// From numbers to places in the picture.
+// Maps numbers to coordinates.
 class Axis {
  public:
   Axis(double low, double high, double from, double to, PlotScale scale)
@@ -78,7 +78,7 @@ struct Range {
   bool empty() const { return low > high; }
 };
 
-// With some air around the numbers, and never of size 0.
+// Widens the range by a margin, so that its size is never 0.
 Range WithAir(Range range, PlotScale scale, bool from_zero) {
   if (scale != PlotScale::kLinear) {
     const double air = range.high > range.low * 1.0001 ? std::pow(range.high / range.low, 0.05) : 2;
@@ -127,7 +127,7 @@ class Drawing {
                       Escaped(plot_.title) + "\">";
     DrawAxes(x, y, svg);
     DrawMarks(x, svg);
-    // A view of its own cuts off what lies outside.
+    // A nested <svg> clips what lies outside.
     svg += Print("<svg x=\"0\" y=\"%d\" width=\"%d\" height=\"%d\" viewBox=\"0 %d %d %d\">", kTop,
                  plot_.width, plot_.height - kTop - kBottom, kTop, plot_.width,
                  plot_.height - kTop - kBottom);
@@ -162,7 +162,7 @@ class Drawing {
                  plot_.width - kRight, floor, floor);
     for (const double tick :
          AxisTicks(x_.low, x_.high, std::max(plot_.width / 100, 5), PlotScale::kLinear)) {
-      if (tick != std::floor(tick)) continue;  // there is no half step
+      if (tick != std::floor(tick)) continue;  // steps are whole numbers
       svg += Print("<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", x(tick),
                    floor + 17) +
              ShortNumber(tick) + "</text>";
@@ -174,12 +174,12 @@ class Drawing {
   }
 
   void DrawMarks(const Axis& x, std::string& svg) const {
-    double free_from = kLeft;  // for the next label
+    double free_from = kLeft;  // where the next label may begin
     double last = -1;
     for (const Plot::Mark& mark : plot_.marks) {
       if (mark.x < x_.low || mark.x > x_.high) continue;
       const double at = x(mark.x);
-      if (at < last + 1) continue;  // nobody could tell them apart
+      if (at < last + 1) continue;  // indistinguishable from the previous mark
       last = at;
       svg += Print("<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>",
                    mark.strong ? "mark strong" : "mark", at, at, kTop - 4, plot_.height - kBottom);
@@ -236,7 +236,7 @@ class Drawing {
     }
   }
 
-  // What a pointer that rests somewhere is shown: the numbers there, of the lines in the legend.
+  // Adds tooltips with the numbers of the lines in the legend.
   void DrawPointed(const Axis& x, std::string& svg) const {
     const double width = double(plot_.width - kLeft - kRight) / kPointed;
     for (int i = 0; i < kPointed; ++i) {

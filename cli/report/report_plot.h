@@ -1,4 +1,4 @@
-// Line plots as SVG text, for a page without scripts: colours are classes of the page's style sheet
+// Line plots as SVG text, for a page without scripts. Colours are classes of the page's style sheet
 // (report_page.cc). Pure.
 #pragma once
 
@@ -9,62 +9,62 @@
 
 namespace dslaunch {
 
-// `text` as HTML text and as a value in double quotes.
+// Escapes `text` for HTML text and for attributes in double quotes.
 std::string Escaped(std::string_view text);
 
-// "12.3k", "1.5M"; at most three digits that count. "?" for what is no number.
+// Returns "12.3k" or "1.5M" with at most three significant digits; "?" for NaN.
 std::string ShortNumber(double value);
 std::string ShortBytes(double bytes);      // "1.5 GiB"
 std::string ShortSeconds(double seconds);  // "12.3 ms", "1 min 20 s"
-std::string Percent(double part);          // "42%"; of 1
+std::string Percent(double part);          // "42%" for 0.42
 
 enum class PlotScale { kLinear, kLog10, kLog2 };
 
-// Where an axis has its lines: round numbers within [low, high], about `wanted`, never many more,
-// and at least one. Where low and high are the same there is only that. On the logarithmic ones
-// both are above 0, and where they are close together the numbers are those of kLinear.
+// Returns the positions of an axis' grid lines: round numbers within [low, high], about `wanted`,
+// never many more, and at least one. Returns only `low` if low equals high. Logarithmic scales
+// require both to be positive; if they are close together, the numbers are those of kLinear.
 std::vector<double> AxisTicks(double low, double high, int wanted, PlotScale scale);
 
 using PlotPoint = std::pair<double, double>;
 
-// No more than four points for each of `columns` equal parts of the x axis: the first, the last,
-// the lowest and the highest, so that the line looks the same. The order stays.
+// Reduces a line without changing its look: keeps at most four points (first, last, lowest and
+// highest) for each of `columns` equal parts of the x axis, in order.
 std::vector<PlotPoint> Thinned(const std::vector<PlotPoint>& points, int columns);
 
-// The mean of each point and of those around it: `reach` to both sides, at the beginning as many
-// after it as there are before it, at the end as many as there are.
+// Returns the moving average of `points` over `reach` neighbours on both sides; near the ends over
+// fewer, as many on one side as on the other.
 std::vector<PlotPoint> Smoothed(const std::vector<PlotPoint>& points, size_t reach);
 
 struct Plot {
   struct Line {
-    std::string name;  // for the legend; empty: not in it
-    int color = 0;     // 0 to 7, one of the page's; below 0: grey
-    // Each a line of its own, with x in ascending order and all numbers finite.
+    std::string name;  // name in the legend; empty to omit it there
+    int color = 0;     // 0 to 7 for the page's colours; negative for grey
+    // Separate lines, each with x in ascending order and finite numbers.
     std::vector<std::vector<PlotPoint>> pieces;
     bool faint = false;
   };
-  struct Mark {  // a vertical line
+  struct Mark {  // A vertical line.
     double x = 0;
     std::string label;  // short; may be empty
     bool strong = false;
   };
-  std::string title;                            // for who cannot see it
-  std::string unit;                             // at the y axis; may be empty
-  std::string (*number)(double) = ShortNumber;  // for the y axis and for what a pointer shows
+  std::string title;                            // alternative text
+  std::string unit;                             // unit of the y axis; may be empty
+  std::string (*number)(double) = ShortNumber;  // formats values of the y axis and of tooltips
   PlotScale scale = PlotScale::kLinear;
   bool from_zero = false;
-  double y_limit = 0;  // what is above it is cut off; 0: nothing is
+  double y_limit = 0;  // values above are cut off; 0 for no limit
   int width = 520;
   int height = 240;
   std::vector<Line> lines;
-  // From low to high at each x; drawn below the lines. May be empty.
+  // Pairs of x and the range (low, high) there, drawn below the lines. May be empty.
   std::vector<std::pair<double, std::pair<double, double>>> band;
   std::vector<Mark> marks;
-  std::vector<double> crosses;  // at the lower edge
+  std::vector<double> crosses;  // x positions of crosses at the lower edge
 };
 
-// An <svg> element; empty when there is not a point to draw. Points that a logarithmic axis cannot
-// have are left out.
+// Returns an <svg> element; empty if there is no point to draw. Points that a logarithmic axis
+// cannot show are omitted.
 std::string DrawPlot(const Plot& plot);
 
 }  // namespace dslaunch

@@ -11,8 +11,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kSmoothFrom = 150;  // points, from which a line is smoothed
-constexpr double kLogFrom = 50;      // largest over smallest, from which an axis is logarithmic
+constexpr size_t kSmoothFrom = 150;  // number of points from which a line is smoothed
+constexpr double kLogFrom =
+    50;  // ratio of largest to smallest value from which an axis is logarithmic
 
 std::string WholeNumber(double value) {
   return value == std::floor(value) && value < 1e9 ? std::to_string(static_cast<int64_t>(value))
@@ -28,7 +29,7 @@ const std::string& NoMetrics() {
   return text;
 }
 
-// A plot of one number of rank 0, if it told it.
+// Returns a plot of one number of rank 0, without lines if it was not reported.
 Plot PlotOf(const ReportData& data, const std::string& title, double MetricsPoint::*number) {
   Plot plot;
   plot.title = title + " by step";
@@ -39,7 +40,7 @@ Plot PlotOf(const ReportData& data, const std::string& title, double MetricsPoin
   return plot;
 }
 
-// The raw line fades behind a smooth one where it is long.
+// Draws a smooth line, with the raw one in a faint colour, if there are many points.
 void Smooth(Plot& plot) {
   Plot::Line& raw = plot.lines.front();
   size_t points = 0;
@@ -70,7 +71,7 @@ PlotScale LogWhereWide(const Pieces& pieces) {
   return low > 0 && high > low * kLogFrom ? PlotScale::kLog10 : PlotScale::kLinear;
 }
 
-// Whether it was anything but 1, or a step was skipped.
+// Returns whether the loss scale was ever other than 1, or a step was skipped.
 bool IsLossScaled(const ReportData& data) {
   const std::vector<MetricsPoint> windows = WindowsOf(data);
   const auto has_scale = [](const MetricsPoint& window) { return !std::isnan(window.loss_scale); };
@@ -85,7 +86,7 @@ std::string OneNumberSection(const ReportData& data, const std::string& id,
                              PlotScale scale, const std::string& missing) {
   Plot plot = PlotOf(data, heading, number);
   if (plot.lines.empty()) return Missing(id, heading, missing);
-  // Beside the loss scale, if there is one.
+  // A third of the width leaves room for the loss scale, if there is one.
   const bool is_third = IsLossScaled(data);
   if (is_third) plot.width = kThirdWidth;
   plot.scale = scale;
@@ -104,7 +105,7 @@ std::string OneNumberSection(const ReportData& data, const std::string& id,
 std::string LossSection(const ReportData& data) {
   Plot plot = PlotOf(data, "Loss", &MetricsPoint::loss);
   if (plot.lines.empty()) {
-    if (!HasWindows(data) && !EvaluationsOf(data).empty()) return "";  // nothing was trained
+    if (!HasWindows(data) && !EvaluationsOf(data).empty()) return "";  // there was no training
     return Missing("loss", "Loss",
                    HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics());
   }
@@ -127,7 +128,8 @@ std::string LossSection(const ReportData& data) {
 std::string AccuracySection(const ReportData& data) {
   Plot plot;
   AddEvaluations(data, &EvalPoint::accuracy, "Accuracy", plot);
-  if (plot.lines.empty() || EvaluationsOf(data).size() < 2) return "";  // the tile says it
+  if (plot.lines.empty() || EvaluationsOf(data).size() < 2)
+    return "";  // the tile shows a single value
   plot.title = "Accuracy by step";
   plot.marks = MarksOf(data);
   plot.width = kWholeWidth;

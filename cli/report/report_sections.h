@@ -1,5 +1,5 @@
-// The sections of a report's page, each an element of HTML with an id; empty when there is nothing
-// to say. Pure but for the time zone.
+// The sections of a report, each an HTML element with an id; empty if there is nothing to show.
+// Pure except for the time zone.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace dslaunch {
 
-// report_sections.cc: what rank 0 tells along the steps
+// report_sections.cc: values of rank 0 over the steps
 std::string LossSection(const ReportData& data);
 std::string AccuracySection(const ReportData& data);
-// What evaluations measured besides loss, accuracy and perplexity: a table, and a plot of each that
-// was measured more than once.
+// Values of evaluations besides loss, accuracy and perplexity: a table, and a plot of each value
+// that was measured more than once.
 std::string OtherResultsSection(const ReportData& data);
 std::string LearningRateSection(const ReportData& data);
 std::string GradientNormSection(const ReportData& data);

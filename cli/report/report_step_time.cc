@@ -11,9 +11,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxRankLines = 8;  // beyond them a band and the slowest
+constexpr size_t kMaxRankLines = 8;  // with more ranks, draws a band and the slowest ranks
 constexpr size_t kMaxSlowLines = 3;
-constexpr double kBeyond = 1.75;  // times the usual step: such windows leave the plot
+constexpr double kBeyond = 1.75;  // windows slower than this times the usual step are not plotted
 
 std::string NodeOf(const RankPace& pace) { return pace.node.empty() ? "" : " (" + pace.node + ")"; }
 
@@ -45,7 +45,7 @@ std::string PaceLead(const JobPace& pace) {
          Escaped(pace.own_work_known ? " The others wait for it at the end of each step." : "");
 }
 
-// A line of each rank, or where they are many what most do, and the slowest.
+// Draws a line for each rank; with many ranks, draws a band for most and lines for the slowest.
 void DrawRanks(const ReportData& data, const JobPace& pace, double MetricsPoint::*number,
                Plot& plot) {
   if (pace.ranks.size() <= kMaxRankLines) {

@@ -1,4 +1,4 @@
-// The style sheet of a report's page. Its classes are what report_page.cc and report_plot.cc write.
+// The style sheet of a report's page. report_page.cc and report_plot.cc use its classes.
 #pragma once
 
 namespace dslaunch {

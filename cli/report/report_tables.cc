@@ -11,7 +11,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxOperatorRows = 20;
-constexpr double kSmallShare = 0.001;  // of the time, below which operators are not listed
+constexpr double kSmallShare = 0.001;  // operators below this fraction of the time are not listed
 constexpr size_t kMaxTraceRows = 16;
 
 constexpr char kNoProfile[] =
