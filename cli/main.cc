@@ -1,4 +1,4 @@
-// dslaunch: parse, plan, run, exit code.
+// dslaunch: parses the command line, plans the job, runs it, and returns its exit code.
 #include <absl/synchronization/mutex.h>
 #include <malloc.h>
 #include <sys/prctl.h>
@@ -67,7 +67,7 @@
 namespace dslaunch {
 namespace {
 
-// Sorts by time, and two jobs never share one.
+// Returns a unique id; ids sort by time.
 std::string NewJobId() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -80,14 +80,14 @@ std::string NewJobId() {
   return text;
 }
 
-// Empty where it is not set.
+// Returns the variable's value, or "" if it is not set.
 std::string FromEnvironment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
 
-// Where the trainer and its recipes are, beside the running dslaunch: a build tree or an
-// installation.
+// Returns the folder of the running dslaunch, in a build tree or an installation. The trainer and
+// its recipes are located relative to it.
 std::filesystem::path BinaryFolder() {
   std::error_code ignored;
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
@@ -110,7 +110,7 @@ Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string&
   return LoadRecipe(request);
 }
 
-// `ranks` as CertainRanks has them.
+// `ranks` is CertainRanks of the plan, or 0 if unknown.
 Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, const std::string& cwd,
                                    Terminal& terminal) {
   DSL_TRY(CheckTrainer(BinaryFolder().string()));
@@ -140,7 +140,8 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
     info.python_need = PythonNeedOf(options.program, info.python.folder);
   std::optional<TrainerProgram> trainer;
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    // Jobs of one command on each node are as large as the nodes that come.
+    // A job started by one command on each node has as many ranks as the nodes that join, so the
+    // number is unknown.
     const int ranks = options.per_node ? 0 : CertainRanks(plan);
     DSL_TRY_ASSIGN(trainer, MakeTrainer(options, ranks, cwd, terminal));
   }
@@ -152,7 +153,8 @@ Result<pb::Program> MakeProgram(LaunchOptions options, const LaunchPlan& plan,
   return std::move(job.program);
 }
 
-// Asks Slurm what the variables of an allocation do not say. Without an answer, the plan says so.
+// Asks Slurm for facts that the allocation's variables lack. If it does not answer, the plan
+// reports that.
 void AskForGres(PlanInfo& info) {
   if (!info.slurm.ok() || !*info.slurm) return;
   SlurmAllocation& allocation = **info.slurm;
@@ -175,7 +177,7 @@ Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
   return MakeLaunchPlan(options, hosts, info);
 }
 
-// The trainer must not be shown as training on GPUs that it does not use.
+// A trainer without CUDA must not claim to train on GPUs that it does not use.
 Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
   if (!trains || !FindCudaPlugin(BinaryFolder()).empty()) return asked;
   if (asked == DeviceChoice::kCuda) {
@@ -208,7 +210,8 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   choice.ssh = std::move(ssh);
   choice.nodes.assign(plan.nodes.begin(), plan.nodes.end());
   choice.ssh_command = options.ssh_command;
-  // By SSH streams are resumed, but not where all connections of a job break.
+  // SSH streams are resumed, but not if all connections of a job break, so SSH needs two groups
+  // too.
   const bool has_two_groups = may_restart || plan.launcher == Launcher::kSsh;
   choice.fanout = RelayFanout(choice.nodes.size(), options.fanout, has_two_groups);
   choice.network_interface = options.network_interface;
@@ -252,7 +255,8 @@ void ShowNotices(const LaunchOptions& options, Terminal& terminal) {
   }
 }
 
-// Becomes `argv`, whose first word is an absolute path. Returns only where that fails: errno.
+// Replaces this process by `argv`, whose first word is an absolute path. Returns errno, only on
+// failure.
 int Become(std::vector<std::string> argv) {
   std::vector<char*> pointers;
   for (std::string& argument : argv) pointers.push_back(argument.data());
@@ -261,13 +265,14 @@ int Become(std::vector<std::string> argv) {
   return errno;
 }
 
-// Whether an allocation of Slurm's is to be had first.
+// Returns whether a Slurm allocation must be created first.
 bool WantsAllocation(const LaunchOptions& options) {
   return options.launcher == Launcher::kSlurm && !options.slurm_args.empty() && !options.dry_run &&
          std::getenv("SLURM_JOB_ID") == nullptr;
 }
 
-// Becomes salloc, which runs this command in the allocation and ends as it ends.
+// Replaces this process by salloc, which runs this command in the allocation and returns its exit
+// code.
 Error RunInAllocation(const LaunchOptions& options, std::vector<std::string> arguments) {
   std::error_code ignored;
   arguments.front() = std::filesystem::read_symlink("/proc/self/exe", ignored).string();
@@ -283,7 +288,7 @@ Error RunInAllocation(const LaunchOptions& options, std::vector<std::string> arg
                "cannot start " + command.front() + ": " + std::strerror(failed)};
 }
 
-// A file that is gone at the end of its scope; empty: none.
+// Deletes a file at the end of its scope; an empty path means no file.
 struct OwnFile {
   std::string path;
   ~OwnFile() {
@@ -291,8 +296,9 @@ struct OwnFile {
   }
 };
 
-// Where srun has started this command on each node of a step, and nothing else says where the job
-// runs: makes it that node. Its token is in a file of the state folder, which the nodes share.
+// If srun started this command on each node of a step, and no option determines where the job runs,
+// makes this process that node of the job. The token is in a file in the state folder, which the
+// nodes share.
 Result<void> TakePlaceInStep(LaunchOptions& options, OwnFile& token) {
   if (!IsPlacedBySlurm(options)) return {};
   DSL_TRY_ASSIGN(const std::optional<SlurmStep> step,
@@ -306,7 +312,7 @@ Result<void> TakePlaceInStep(LaunchOptions& options, OwnFile& token) {
   return {};
 }
 
-// What is copied to the nodes, and where PROGRAM runs then.
+// Adds the files to copy to the nodes, and the folder in which PROGRAM runs there.
 Result<void> TakeCopies(const LaunchOptions& options, const std::string& cwd,
                         SessionOptions& session) {
   if (options.copy_files.empty() && options.copy_folders.empty()) return {};
@@ -359,7 +365,7 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device,
                  DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
-  // The trainer's ranks exchange by their agents.
+  // The trainer's ranks exchange data through their agents, so they need no MPI.
   const bool uses_mpi = options.mode != LaunchOptions::Mode::kTrain;
   session.mpi = options.mpi == MpiChoice::kAuto && !uses_mpi ? MpiChoice::kNone : options.mpi;
   session.timeouts = MakeTimeouts(options);
@@ -421,14 +427,14 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   record.exit_code = launch->Run();
   if (inbound != nullptr) inbound->Conclude(record.exit_code, launch->final_status());
   const bool detached = launch->detached();
-  // The process ends now: to take connections down one by one would only cost time.
+  // The process ends now; closing connections one by one would only cost time.
   (void)launch.release();
   const std::string removed = RemoveOldRecords(jobs_folder);
   if (!removed.empty() && options.log_level >= LogLevel::kInfo)
     terminal.Err("dslaunch: " + removed);
   if (detached) return record.exit_code;
   record.ended_unix_ms = UnixMs();
-  (void)WriteJobRecord(jobs_folder, record);  // if it can be written, this was said before
+  (void)WriteJobRecord(jobs_folder, record);  // a failure to write was reported at the start
   return record.exit_code;
 }
 
@@ -478,7 +484,7 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, const Parse
   return RunDoctor(request, agent, terminal);
 }
 
-// Becomes the trainer, which does it. Returns only where that fails.
+// Replaces this process by the trainer, which runs the command. Returns only on failure.
 Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
   DSL_TRY_ASSIGN(const CheckpointCommand command, ParseCheckpointCommand(words));
   if (!command.help.empty()) {
@@ -542,7 +548,7 @@ CompletionSources Sources() {
 
 Result<int> CompletionMain(const std::vector<std::string>& words, Terminal& terminal) {
   DSL_TRY_ASSIGN(std::string text, CompletionText(words, Sources()));
-  text.pop_back();  // the last newline
+  text.pop_back();  // drop the last newline
   terminal.Out(text);
   return ToInt(ExitCode::kOk);
 }
@@ -561,7 +567,7 @@ int Main(int argc, char** argv) {
   OpenStandardFds();
   RaiseOpenFileLimit();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"), std::getenv("NO_COLOR"));
-  std::error_code no_folder;  // then nothing is looked for in it
+  std::error_code no_folder;  // on error, no files are looked for in it
   const ParseContext context = {environ, std::filesystem::current_path(no_folder).string(),
                                 [](const std::string& name) { return !FindProgram(name).empty(); }};
   const Result<LaunchOptions> options = ParseOptions(argc, argv, context);
@@ -605,13 +611,13 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace dslaunch
 
-// Ends by _exit: nothing needs that, but taking down what the process's end takes down anyway costs
-// time.
+// Ends by _exit, because orderly destruction would cost time and the kernel frees everything
+// anyway.
 int main(int argc, char** argv) {
-  // One heap for all threads. Those that log in would have others, and each node that runs keeps
-  // pieces of them in use: 30 KB a node.
+  // Use one heap for all threads. Login threads would get separate heaps, of which each running
+  // node keeps pieces in use: 30 KB per node.
   mallopt(M_ARENA_MAX, 1);
-  // Debian's abseil keeps a graph of which of gRPC's locks are taken after which: 8 KB a node.
+  // Debian's abseil keeps a graph of the order in which gRPC's locks are acquired: 8 KB per node.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int exit_code = dslaunch::Main(argc, argv);
   dslaunch::LeaveTerminalAsItWas();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kReconnectDelay(500);
-constexpr milliseconds kReconnectFor(60'000);  // since the last event of the node
+constexpr milliseconds kReconnectFor(60'000);  // counted from the last event of the node
 
 void EndInspection(const NodeStream& stream) {
   if (stream.inspection() != nullptr) stream.inspection()->End();
@@ -38,7 +38,7 @@ AttachSession::AttachSession(JobRecord record, AgentBinary agent, ShownRanks sho
 
 AttachSession::~AttachSession() {
   poster_->Close();
-  // All at once: each may take a moment.
+  // End all first, because waiting for each may take a moment.
   for (const auto& stream : old_streams_) EndInspection(*stream);
   for (const Node& node : nodes_) {
     if (node.stream) EndInspection(*node.stream);
@@ -117,7 +117,7 @@ void AttachSession::Open(size_t index) {
   Node& node = nodes_[index];
   if (node.stream) old_streams_.push_back(std::move(node.stream));
   NodeStream::Handlers handlers;
-  // Lives as long as the handlers: gRPC reads it when the call starts.
+  // Owned by the handlers, because gRPC reads it when the call starts.
   auto request = std::make_shared<pb::AttachRequest>();
   handlers.start = [this, index, request](const std::shared_ptr<grpc::Channel>& channel,
                                           grpc::ClientContext* context,
@@ -189,7 +189,7 @@ void AttachSession::OnLog(size_t index, const pb::LogChunk& chunk, std::function
   output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
 }
 
-// Either the job has ended there, or the connection broke: the node's files show which.
+// The job has ended on the node, or the connection broke; the node's files show which.
 void AttachSession::OnStreamOver(size_t index, const Result<void>& result) {
   if (nodes_[index].over()) return;
   if (!result.ok()) return Lost(index, result.error().message);
@@ -217,7 +217,7 @@ void AttachSession::OnSight(size_t index, const Result<pb::JobSight>& sight) {
   EndIfAllOver();
 }
 
-// A node that was reached before is tried again, for kReconnectFor.
+// Retries a node that was reached before, for kReconnectFor.
 void AttachSession::Lost(size_t index, const std::string& why) {
   Node& node = nodes_[index];
   if (!node.reached || Clock::now() - node.last_seen >= kReconnectFor) {
@@ -264,7 +264,7 @@ void AttachSession::DecideEnd() {
   for (const Node& node : nodes_) {
     if (node.result) results.push_back(&*node.result);
   }
-  // A final status that one node has counts, even if another node cannot be reached.
+  // A final status from one node counts even if another node cannot be reached.
   const pb::JobResult* const chosen = ChooseResult(results);
   if (chosen == nullptr || (results.size() < nodes_.size() && !chosen->done().completed())) return;
   const pb::JobResult& result = *chosen;

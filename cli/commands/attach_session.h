@@ -1,4 +1,4 @@
-// `dslaunch attach` and `dslaunch stop`: a front end of a detached job for a while.
+// `dslaunch attach` and `dslaunch stop`: a temporary front end of a detached job.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -23,26 +23,27 @@
 
 namespace dslaunch {
 
-// Runs on the caller's thread. Nodes are reached by threads of their own, which own what they use
-// and may outlive the session, each until its deadline. Destroying a session ends its connections
-// and nothing of the job.
+// Runs on the caller's thread. Each node is reached by a separate thread, which owns its data and
+// may outlive the session, until its deadline. Destroying a session ends its connections and does
+// not affect the job.
 class AttachSession {
  public:
-  // The terminal outlives the session.
+  // `terminal` must outlive the session.
   AttachSession(JobRecord record, AgentBinary agent, ShownRanks shown_ranks, Terminal& terminal);
   ~AttachSession();
   AttachSession(const AttachSession&) = delete;
 
-  // Once, this or Stop. Shows the job until it has ended, and returns its exit code, or 130 when
-  // the user leaves. A connection that breaks is made anew, and the output continues where it was.
+  // Shows the job until it ends and returns its exit code, or 130 when the user leaves. A broken
+  // connection is replaced, and the output continues where it stopped. Call Attach or Stop once.
   int Attach();
 
-  // Ends the job and waits until every node reports that no process is left: 0. So it is where a
-  // node that was not reached is part of a job's final status, and the node is named. Else, or
-  // after `within`, 69 or 75, and the nodes are named. `now`: without grace.
+  // Ends the job and waits until every node reports that no process is left. Returns 0 then, or if
+  // a node that was not reached is covered by the job's final status; that node is named.
+  // Otherwise, or after `within`, returns 69 or 75 and names the nodes. `now` skips the grace
+  // period.
   int Stop(bool now, milliseconds within);
 
-  // How the job ended, once every node has reported it.
+  // Returns how the job ended, once every node has reported it.
   const std::optional<JobView>& end() const { return end_; }
 
   const JobOutput& output() const { return output_; }
@@ -51,10 +52,10 @@ class AttachSession {
   using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // attempt, rank, is_stderr
   struct Node {
     std::unique_ptr<NodeStream> stream;
-    std::map<FileKey, uint64_t> offsets;  // from where each file is to be read
+    std::map<FileKey, uint64_t> offsets;  // offset from which to read each file
     std::optional<pb::Cause> outcome;
-    std::optional<pb::JobResult> result;  // it has ended
-    std::string lost;                     // or why nothing more is expected from it
+    std::optional<pb::JobResult> result;  // set when the node has ended
+    std::string lost;                     // why the node is considered lost; empty if it is not
     Clock::time_point last_seen = Clock::now();
     bool reached = false;
     bool stop_sent = false;
@@ -70,16 +71,16 @@ class AttachSession {
   void Lost(size_t index, const std::string& why);
   void SendStop(size_t index);
   void EndIfAllOver();
-  // Whether a node has the final status, which says of all nodes how they ended.
+  // Returns whether a node has the final status, which describes the end of all nodes.
   bool HasFinalStatus() const;
-  // Sets end_ if it is known.
+  // Sets end_ if the end is known.
   void DecideEnd();
 
   const JobRecord record_;
   const AgentBinary agent_;
   const ShownOutput shown_;
-  // Before the loop, because streams outlive it (node_stream.h). Those that are over are kept too:
-  // acts that they posted may still be in the loop.
+  // Declared before the loop because streams must outlive it (node_stream.h). Streams that have
+  // ended are kept, because handlers that they posted may still be queued in the loop.
   std::vector<std::unique_ptr<NodeStream>> old_streams_;
   std::vector<Node> nodes_;
   asio::io_context loop_{1};
@@ -89,10 +90,10 @@ class AttachSession {
   asio::steady_timer limit_;
   asio::steady_timer late_;  // for nodes that were never reached, once the end is known
   bool late_armed_ = false;
-  std::map<size_t, asio::steady_timer> retries_;  // by node
+  std::map<size_t, asio::steady_timer> retries_;  // by index of the node
   bool stopping_ = false;
   bool kill_now_ = false;
-  bool left_ = false;  // the user leaves
+  bool left_ = false;  // the user has left
   std::optional<JobView> end_;
 };
 

@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTryPrograms(25'000);  // for each, LibTorch on a cold disk included
+constexpr milliseconds kTryPrograms(25'000);  // for each program, including LibTorch on a cold disk
 constexpr milliseconds kNodeInfoTimeout(70'000);
 constexpr milliseconds kReach(5'000);
 constexpr milliseconds kSlack(2'000);
@@ -28,7 +28,7 @@ int64_t UnixUs() {
       .count();
 }
 
-// The steps of one connection as they begin. They may begin anew when a node is tried again.
+// Records the steps of one connection as they begin. A step may begin again when a node is retried.
 class StepLog {
  public:
   void Begin(SshStep step) {
@@ -46,22 +46,22 @@ class StepLog {
   std::vector<SshStep> begun_ DSL_GUARDED_BY(mutex_);
 };
 
-// How one node is asked. The thread that asks owns it, because it may be late.
+// The request for one node. Owned by the thread that asks, because it may be late.
 struct Patient {
   NodeWay way;
   std::shared_ptr<StepLog> steps = std::make_shared<StepLog>();
 };
 
-// By node; null where it was not reached.
+// Indexed by node; null if the node was not reached.
 using Inspections = std::vector<std::shared_ptr<NodeInspection>>;
 
 struct NodeAnswer {
-  std::shared_ptr<NodeInspection> inspection;  // null: it was not reached
+  std::shared_ptr<NodeInspection> inspection;  // null if the node was not reached
   std::optional<pb::NodeInfo> report;
   int64_t clock_ahead_us = 0;
   int64_t clock_error_us = 0;
   std::string failure;
-  bool failed_to_answer = false;  // it was reached
+  bool failed_to_answer = false;  // the node was reached but did not answer
 };
 
 NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
@@ -83,7 +83,7 @@ NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
     answer.failed_to_answer = true;
     return answer;
   }
-  // As NTP does it: both directions are assumed to take equally long.
+  // As in NTP, both directions are assumed to take equally long.
   const int64_t there = report->received_unix_us() - asked;
   const int64_t back = report->answered_unix_us() - heard;
   answer.clock_ahead_us = (there + back) / 2;
@@ -97,7 +97,7 @@ void TakeSteps(const StepLog& log, const NodeAnswer& answer, DoctorNode& node) {
   const bool on_the_way = !answer.report && !answer.failed_to_answer;
   if (on_the_way && !begun.empty()) {
     node.failed_step = StepName(begun.back());
-    // A start that finds no agent counts as not done.
+    // A start that finds no agent counts as not completed.
     if (begun.back() == SshStep::kCopyAgent) std::erase(begun, SshStep::kStartAgent);
     begun.pop_back();
   } else if (on_the_way) {
@@ -110,7 +110,7 @@ void TakeSteps(const StepLog& log, const NodeAnswer& answer, DoctorNode& node) {
   }
 }
 
-// Asks the node that a job's rendezvous would be on to listen, and the others to reach it.
+// Makes the node that would host the rendezvous listen, and the others connect to it.
 void TryNetwork(const DoctorRequest& request, const Inspections& inspections, DoctorInfo& info) {
   for (size_t i = 0; i < inspections.size() && !info.rendezvous; ++i) {
     if (inspections[i] != nullptr && !info.nodes[i].spare) info.rendezvous = i;
@@ -154,7 +154,7 @@ void TryNetwork(const DoctorRequest& request, const Inspections& inspections, Do
   }
 }
 
-// Ends the inspections and waits until the inspectors are gone, so that nothing of the doctor is
+// Ends the inspections and waits until the inspectors have exited, so that no process of doctor is
 // left.
 void Leave(const Inspections& inspections) {
   Inspections open = inspections;
@@ -183,7 +183,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
     node.spare = planned.spare;
     info.nodes.push_back(std::move(node));
   }
-  if (info.launcher == Launcher::kLocal) {  // all of them are this machine
+  if (info.launcher == Launcher::kLocal) {  // all nodes are this machine
     info.nodes.resize(1);
     info.nodes.front().name = "localhost";
     info.nodes.front().slots = request.plan.world_size();

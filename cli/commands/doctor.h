@@ -1,4 +1,4 @@
-// `dslaunch doctor`: asks all nodes at once and shows what was found.
+// `dslaunch doctor`: examines all nodes at once and prints the findings.
 #pragma once
 
 #include <optional>
@@ -18,16 +18,17 @@ struct DoctorRequest {
   SshOptions ssh;
   DeviceChoice device = DeviceChoice::kAuto;
   bool trains = false;
-  std::optional<pb::Program> program;  // of the job that is to be started
+  std::optional<pb::Program> program;  // program of the planned job
   bool json = false;
   milliseconds connect_timeout{20'000};
-  std::string bin_dir;  // where it and its trainer are
+  std::string bin_dir;  // folder of dslaunch and its trainer
   std::string cwd;
-  std::string python_folder;  // the Python environment that nodes must have; empty: none
+  std::string python_folder;  // Python environment that nodes must have; empty if none
 };
 
-// Blocks for the connect time-out and some 30 s at most. The exit code is 69 when something fails.
-// The process must end by _exit: threads may still wait for nodes that do not answer.
+// Blocks for the connect time-out plus about 30 s at most. Returns the exit code, 69 if a check
+// fails. The process must then end by _exit, because threads may still wait for nodes that do not
+// answer.
 int RunDoctor(const DoctorRequest& request, const AgentBinary& agent, Terminal& terminal);
 
 }  // namespace dslaunch

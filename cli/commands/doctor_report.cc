@@ -23,16 +23,18 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 constexpr uint64_t kLowDiskBytes = kGiB;
 constexpr uint64_t kLowMemoryBytes = kGiB / 2;
 constexpr uint64_t kGpuIsUsedBytes = kGiB;
-constexpr uint64_t kLowLockedBytes = 64 * kMiB;  // NCCL and UCX register more with the adapter
+constexpr uint64_t kLowLockedBytes = 64 * kMiB;  // NCCL and UCX lock more memory with the adapter
 constexpr int64_t kSkewUs = 1'000'000;
-constexpr int64_t kFatalSkewUs = int64_t{23} * 3600 * 1'000'000;  // certificates hold a day back
+// Certificates are valid from a day before their issue.
+constexpr int64_t kFatalSkewUs = int64_t{23} * 3600 * 1'000'000;
 constexpr uint64_t kUnlimited = UINT64_MAX;
 
-// Of the agent itself; of each rank that it starts; of a rank to another one and to libraries.
+// File descriptors: of the agent; of the agent for each rank; of a rank for another rank and for
+// libraries.
 constexpr uint64_t kAgentFiles = 64;
 constexpr uint64_t kFilesPerSlot = 8;
 constexpr uint64_t kRankFiles = 128;
-constexpr uint64_t kProcessesPerSlot = 64;  // and threads
+constexpr uint64_t kProcessesPerSlot = 64;  // processes and threads
 
 std::string Bytes(uint64_t bytes) {
   char text[32];
@@ -44,7 +46,7 @@ std::string Bytes(uint64_t bytes) {
   return text;
 }
 
-// "+2 ms", "-3.4 s", "+2 h".
+// Returns "+2 ms", "-3.4 s" or "+2 h".
 std::string SignedTime(int64_t us) {
   char text[32];
   const double s = static_cast<double>(us) / 1e6;
@@ -69,7 +71,7 @@ std::string Join(const std::vector<std::string>& words, const std::string& separ
   return text;
 }
 
-// "2 x NVIDIA H100" for equal ones.
+// Returns "2 x NVIDIA H100" for equal GPUs.
 std::string GpuNames(const pb::Gpus& gpus) {
   std::vector<std::pair<std::string, int>> counts;
   for (const pb::Gpu& gpu : gpus.installed()) {
@@ -105,7 +107,8 @@ const pb::ReachResult* FirstReached(const pb::ReachReply& reply) {
   return nullptr;
 }
 
-// The most frequent answer; the first of equally frequent ones. Empty answers do not count.
+// Returns the most frequent answer, the first one of equally frequent ones. Empty answers do not
+// count.
 std::string Majority(const std::vector<std::string>& answers) {
   std::string best;
   std::ptrdiff_t most = 0;
@@ -118,7 +121,7 @@ std::string Majority(const std::vector<std::string>& answers) {
   return best;
 }
 
-// Of a step whose message has none.
+// Returns the default hint for a failed step whose message has none.
 std::string UsualHint(const std::string& step) {
   if (step == "copy agent" || step == "start agent") {
     return "the agent is copied to ~/.cache/dslaunch there: allow the account to write 20 MB in "
@@ -134,7 +137,7 @@ std::string UsualHint(const std::string& step) {
 class Diagnosis {
  public:
   explicit Diagnosis(const DoctorInfo& info) : info_(info) {
-    std::vector<int64_t> clocks = {0};  // this machine's
+    std::vector<int64_t> clocks = {0};  // this machine's clock
     std::vector<std::string> drivers, trainers, pythons;
     for (const DoctorNode& node : info.nodes) {
       if (!node.report) continue;
@@ -144,7 +147,7 @@ class Diagnosis {
       pythons.push_back(node.report->found_program().said());
       has_gpus_ = has_gpus_ || node.report->gpus().visible() > 0;
     }
-    // Of two clocks that differ either may be right; the one nearer to this machine's is taken.
+    // If two clocks differ, either may be right; the one closer to this machine's is used.
     std::ranges::sort(clocks);
     const int64_t low = clocks[(clocks.size() - 1) / 2], high = clocks[clocks.size() / 2];
     clock_us_ = std::abs(low) <= std::abs(high) ? low : high;
@@ -336,7 +339,8 @@ class Diagnosis {
         "use one version of Python on all nodes: activate the same environment (--venv_script), or "
         "name an interpreter that all have (PYTHON_EXEC)");
   }
-  // A trainer that no machine can run is not a part of this installation.
+  // A trainer that cannot run anywhere is not part of this installation, so its absence is not a
+  // failure.
   void MissTrainer(std::string seen, std::string hint) {
     if (info_.trainer_needed) return Fail("trainer", std::move(seen), std::move(hint));
     if (info_.has_trainer || !trainer_.empty())
@@ -358,7 +362,7 @@ class Diagnosis {
          "it");
   }
 
-  // Against most clocks.
+  // Compares the node's clock with the majority.
   void JudgeClock(int64_t ahead_us, int64_t error_us) {
     const int64_t off_us = ahead_us - clock_us_;
     const int64_t surely_us = std::max<int64_t>(0, std::abs(off_us) - error_us);
@@ -437,7 +441,7 @@ class Diagnosis {
 
   bool IsRendezvous() const { return info_.rendezvous && &info_.nodes[*info_.rendezvous] == node_; }
 
-  // Its own view of the folders that jobs use; nullptr when it was not asked.
+  // Returns the node's own view of a folder that jobs use, or nullptr if it was not asked.
   const pb::MarkedFolder* FolderOf(const DoctorNode& node, pb::MarkedFolder::Use use) const {
     if (info_.rendezvous && &info_.nodes[*info_.rendezvous] == &node)
       return info_.listen ? FindFolder(info_.listen->folders(), use) : nullptr;
@@ -445,7 +449,7 @@ class Diagnosis {
   }
 
   void CheckCwd() {
-    if (node_->report->has_found_program()) return;  // which has looked for its folder
+    if (node_->report->has_found_program()) return;  // looking for the program included its folder
     const pb::MarkedFolder* const cwd = FolderOf(*node_, pb::MarkedFolder::CWD);
     if (cwd == nullptr || cwd->trouble().empty()) return;
     if (IsRendezvous() && cwd->trouble() != std::strerror(ENOENT)) return;
@@ -492,7 +496,7 @@ class Diagnosis {
          "all reach first in the hostfile");
   }
 
-  // Which nodes share a folder with the one that has the marker.
+  // Reports which nodes share a folder with the node that holds the marker.
   void CheckFolders() {
     if (!info_.listen || info_.nodes.size() < 2) return;
     ShowShared(pb::MarkedFolder::STATE, "state folder");
@@ -518,7 +522,7 @@ class Diagnosis {
   const DoctorInfo& info_;
   const DoctorNode* node_ = nullptr;
   std::vector<Finding> findings_;
-  int64_t clock_us_ = 0;  // ahead of this machine's, of most
+  int64_t clock_us_ = 0;  // median clock relative to this machine's
   bool has_gpus_ = false;
   std::string driver_;
   std::string trainer_;
@@ -537,7 +541,7 @@ const char* LevelName(Level level) {
   return "FAIL";
 }
 
-// What a healthy node is, in one line.
+// Describes a healthy node in one line.
 std::string Describe(const DoctorInfo& info, const DoctorNode& node) {
   const pb::NodeInfo& report = *node.report;
   std::vector<std::string> parts = {Count(report.cores(), "core"), Bytes(report.memory_bytes())};
@@ -701,7 +705,7 @@ std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& find
   for (const DoctorNode& node : info.nodes) {
     const bool has_findings = add_findings(node.name);
     if (!has_findings) rows.push_back({node.name, LevelName(Level::kOk), Describe(info, node)});
-    // Which step to it was reached.
+    // The steps to the node that were completed.
     if (!node.failed_step.empty() && !node.steps.empty())
       rows.push_back({"", "", "done before: " + Join(node.steps, ", ")});
   }

@@ -1,4 +1,4 @@
-// The findings of `dslaunch doctor` from the nodes' answers. Pure.
+// Derives the findings of `dslaunch doctor` from the nodes' answers. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,63 +12,67 @@
 
 namespace dslaunch {
 
-// What is known of one node.
+// The answers of one node.
 struct DoctorNode {
   std::string name;
   int slots = 0;
   bool spare = false;
 
-  // The steps to its agent: those that were done, in order, and the one that failed; empty: none.
+  // The steps of the connection to its agent: the completed ones, in order, and the one that
+  // failed, empty if none.
   std::vector<std::string> steps;
   std::string failed_step;
   std::string failure;
 
   std::optional<pb::NodeInfo> report;
-  int64_t clock_ahead_us = 0;  // of this machine's, known to within clock_error_us
+  // Relative to this machine's clock, with an error of up to clock_error_us.
+  int64_t clock_ahead_us = 0;
   int64_t clock_error_us = 0;
 
-  std::optional<pb::ReachReply> reach;  // of the rendezvous; nullopt: not asked, or it failed
+  // Whether it reaches the rendezvous; nullopt if not asked or failed.
+  std::optional<pb::ReachReply> reach;
   std::string reach_failure;
 };
 
 struct DoctorInfo {
   Launcher launcher = Launcher::kLocal;
-  std::string version;   // of this dslaunch
-  std::string build_id;  // of the agent beside it
+  std::string version;   // version of this dslaunch
+  std::string build_id;  // build id of the agent beside it
   std::string cwd;
-  std::string python_folder;  // the Python environment of this machine, if nodes are to have it
+  std::string python_folder;  // local Python environment that nodes must have too; empty if none
   DeviceChoice device = DeviceChoice::kAuto;
   int world_size = 0;
-  bool has_trainer = false;     // of this machine works, as far as its files show
-  bool trainer_needed = false;  // the job that is to be started is `train`
+  bool has_trainer = false;     // the local trainer's files are complete
+  bool trainer_needed = false;  // the planned job is `train`
   std::vector<DoctorNode> nodes;
-  std::optional<size_t> rendezvous;  // the node that was asked to listen for the others
+  std::optional<size_t> rendezvous;  // index of the node that listened for the others
   std::optional<pb::ListenReply> listen;
 };
 
 struct Finding {
   enum class Level { kOk, kWarning, kFailure };
-  std::string node;   // empty: of all
+  std::string node;   // empty for a finding about all nodes
   std::string check;  // one or two words
   Level level = Level::kOk;
   std::string seen;
-  std::string hint;  // empty when all is well
+  std::string hint;  // empty for kOk
 };
 
-// Every check that could be made, in the order of the nodes; those of all nodes come last.
+// Returns the results of all possible checks, in the order of the nodes; checks of all nodes are
+// last.
 std::vector<Finding> Diagnose(const DoctorInfo& info);
 
 bool AnyFails(const std::vector<Finding>& findings);
 
-// Lines for people: one for each healthy node, one for each check that warns or fails with its hint
-// below it, and a summary.
+// Returns lines for people: one for each healthy node, one with a hint below it for each check that
+// warns or fails, and a summary.
 std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& findings);
 
-// For programs; docs/reference/json.md has its fields.
+// Returns JSON for programs; docs/reference/json.md lists its fields.
 std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findings);
 
-// "what; hint" taken apart, without the "node 'x' (where): " in front. A node's own
-// output, and a question, is not a hint.
+// An error message split into its statement and its hint, without the leading "node 'x' (where): ".
+// A node's own output and a question are not hints.
 struct SplitMessage {
   std::string seen;
   std::string hint;

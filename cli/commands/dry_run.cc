@@ -31,7 +31,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kCudaVariable[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kThreadsVariable[] = "OMP_NUM_THREADS";
-constexpr size_t kMaxValueBytes = 200;  // of a value in the text
+constexpr size_t kMaxValueBytes = 200;  // limit for a value in the text
 constexpr char kIndent[] = "  ";
 
 std::string ShownValue(const Setting& setting) {
@@ -47,7 +47,7 @@ pb::Device DeviceOf(DeviceChoice choice) {
                                         : pb::DEVICE_AUTO;
 }
 
-// "2,3"; "0-7" without a choice.
+// Returns "2,3", or "0-7" if no devices are chosen.
 std::string DevicesText(const Host& node) {
   if (node.devices.empty()) return node.slots == 1 ? "0" : "0-" + std::to_string(node.slots - 1);
   std::string text;
@@ -55,7 +55,7 @@ std::string DevicesText(const Host& node) {
   return text;
 }
 
-// nullptr: of a spare.
+// Returns the ranks of a node; nullptr stands for a spare.
 std::string RankRange(const RankBlock* block) {
   if (block == nullptr) return "spare";
   const std::string first = std::to_string(block->first_rank);
@@ -86,7 +86,7 @@ std::string LabelsOf(const Host& node) {
   return text;
 }
 
-// What the recipe says of a key: its text without secrets.
+// Returns a value of the recipe with secrets masked.
 Json WithoutSecrets(const Json& value, const std::string& name = "") {
   if (value.is_object()) {
     Json masked = Json::object();
@@ -102,7 +102,7 @@ Json WithoutSecrets(const Json& value, const std::string& name = "") {
   return MaskedSetting(name, value.get<std::string>());
 }
 
-// The recipe as the ranks get it; null for another program, or where it is no JSON.
+// Returns the recipe as the ranks get it; null for other programs or if it is not valid JSON.
 Json RecipeOf(const pb::Program& program) {
   for (const pb::EnvVar& variable : program.chosen_env()) {
     if (variable.name() != kRecipeVariable) continue;
@@ -112,7 +112,7 @@ Json RecipeOf(const pb::Program& program) {
   return Json();
 }
 
-// A whole number of the recipe's engine section.
+// Returns a whole number of the recipe's engine section, or `otherwise`.
 int EngineNumber(const Json& recipe, const char* section, const char* key, int otherwise) {
   const Json none = Json::object();
   const auto child = [&](const Json& parent, const char* name) -> const Json& {
@@ -143,7 +143,7 @@ EngineLayout EngineLayoutOf(const Json& recipe) {
   return layout;
 }
 
-// What MakeWorkerEnv cannot know without the node.
+// Returns descriptions of the values that MakeWorkerEnv cannot know without the node.
 std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
                                                  const Environment& base, const WorkerPlan& plan,
                                                  bool device_known) {
@@ -197,13 +197,13 @@ std::string ShownRanksText(const ShownRanks& shown_ranks) {
   return ranks.empty() ? "none" : (ranks.size() == 1 ? "rank " : "ranks ") + NameList(ranks, ", ");
 }
 
-// How far a variable is the same for all ranks.
+// The ranks for which a variable has the same value: all, those of a node, or one.
 enum class Scope { kAll, kNode, kRank };
 
-// By name; what is not in it is the same for all.
+// By name; variables that are missing here are the same for all ranks.
 using Scopes = std::map<std::string, Scope>;
 
-// Notes what `a` and `b` do not have in common.
+// Records the differences between `a` and `b`.
 void Compare(const std::vector<Setting>& a, const std::vector<Setting>& b, Scope scope,
              Scopes& scopes) {
   const auto note = [&](const std::string& name) {
@@ -221,7 +221,7 @@ void Compare(const std::vector<Setting>& a, const std::vector<Setting>& b, Scope
   }
 }
 
-// Those of one scope, on a line.
+// Returns the settings of one scope on a line.
 std::string SettingsOf(const std::vector<Setting>& settings, Scope scope, const Scopes& scopes) {
   std::string line;
   for (const Setting& setting : settings) {
@@ -237,8 +237,8 @@ std::string SettingsOf(const std::vector<Setting>& settings, Scope scope, const 
 Result<DryRun> DryRun::Make(DryRunRequest request) {
   DryRun run(std::move(request));
   DSL_TRY(run.DecideDevices());
-  // What is wrong with the program or the devices is found with the ranks of a node. Those without
-  // variables of their own are alike.
+  // Resolving the ranks of a node finds errors in the program and the devices. Nodes without
+  // variables of their own are alike, so one of them is enough.
   const SessionOptions& session = run.request_.session;
   for (size_t i = 0; i < session.plan.nodes.size(); ++i) {
     const Host& node = session.plan.nodes[i];
@@ -252,7 +252,7 @@ Result<DryRun> DryRun::Make(DryRunRequest request) {
   return run;
 }
 
-// The environment of ranks before they get their place, as far as it is known here.
+// Returns the environment that all ranks of a node share, as far as it is known here.
 Environment DryRun::BaseOf(const pb::Program& program) const {
   const bool is_here = request_.session.plan.launcher == Launcher::kLocal;
   const Environment nodes_own = is_here ? request_.environment : Environment();
@@ -284,7 +284,7 @@ Result<void> DryRun::DecideDevices() {
   return {};
 }
 
-// On this machine all of it can be found, but for what a sourced script changes.
+// Resolves the program. On this machine everything is known except the effects of a sourced script.
 Result<ResolvedProgram> DryRun::CommandOn(const Host& node, const pb::Program& program,
                                           const Environment& environment) const {
   if (command_ && node.env.empty()) return *command_;
@@ -325,7 +325,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   std::vector<PlannedRank> ranks;
   for (uint32_t slot = 0; slot < plan.slots; ++slot) {
     DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, base, slot));
-    worker.socket_ifname = "";  // so that the names appear
+    worker.socket_ifname = "";  // cleared so that the variable names appear
     PlannedRank rank;
     rank.rank = worker.rank;
     rank.local_rank = static_cast<int>(slot);
@@ -341,7 +341,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
       else if (name == kRecipeVariable)
         env[name] = {name, "the recipe, as JSON", true};
       else if (name == kAccelerateConfigVariable || name == kAccelerateFileVariable)
-        return;  // which the program does not get
+        return;  // the program does not get this variable
       else if (value != nullptr)
         env[name] = {name, MaskedValue(name, value), false};
     };
@@ -355,7 +355,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   return ranks;
 }
 
-// Calls `see` with the ranks of each node that has some; Make has resolved them.
+// Calls `see` with the ranks of each node that is not a spare; Make has checked that they resolve.
 void DryRun::ForEachNode(const std::function<void(const std::vector<PlannedRank>&)>& see) const {
   for (size_t i = 0; i < request_.session.plan.nodes.size(); ++i) {
     if (request_.session.plan.nodes[i].spare) continue;

@@ -1,5 +1,5 @@
-// `--dry_run`: shows all that a job would do, and does none of it. What only the start decides (a
-// free port, the job's id) is described.
+// `--dry_run`: prints everything that a job would do without doing it. Values that are chosen at
+// the start (a free port, the job's id) are described.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@
 namespace dslaunch {
 
 struct DryRunRequest {
-  SessionOptions session;  // as the job would have it; its id does not count
+  SessionOptions session;  // as for the job; its id is ignored
   PlanInfo info;
-  std::vector<std::string> environment;  // of this process: ranks on this machine have it too
-  std::string recipe_source;             // of the embedded trainer's recipe; empty: another program
+  std::vector<std::string> environment;  // of this process; ranks on this machine inherit it
+  std::string recipe_source;             // origin of the trainer's recipe; empty for other programs
 };
 
-// A variable that a rank is given.
+// A variable in a rank's environment.
 struct Setting {
   std::string name;
   std::string value;
-  bool is_described = false;  // `value` is a description: only the start decides the value
+  bool is_described = false;  // `value` is a description, because it is chosen at the start
 
   bool operator==(const Setting&) const = default;
 };
@@ -34,24 +34,25 @@ struct Setting {
 struct PlannedRank {
   int rank = 0;
   int local_rank = 0;
-  size_t node = 0;  // of plan.nodes
+  size_t node = 0;  // index in plan.nodes
   std::vector<std::string> argv;
-  std::vector<Setting> env;  // beyond what its node gives to programs; by name
+  std::vector<Setting> env;  // variables beyond those the node sets for all programs, by name
 };
 
-// Values of secrets are masked in all of its output. Opens no connection and starts no process;
-// reads the program's files on this machine.
+// Values of secrets are masked in all output. Opens no connection and starts no process; reads the
+// program's files on this machine.
 class DryRun {
  public:
-  // Fails as the job would as far as that can be known without its nodes.
+  // Returns the errors that the job would have, as far as they are known without its nodes.
   static Result<DryRun> Make(DryRunRequest request);
 
-  // For people.
+  // Returns the text for people.
   std::string ToText() const;
-  // For programs; docs/reference/json.md has its fields. One JSON object, a node or rank a line.
+  // Returns one JSON object, with one line for each node or rank; docs/reference/json.md lists its
+  // fields.
   std::string ToJson() const;
 
-  // The ranks of one node, which is no spare.
+  // Returns the ranks of a node. Precondition: the node is not a spare.
   Result<std::vector<PlannedRank>> RanksOf(size_t node) const;
 
  private:
@@ -73,7 +74,7 @@ class DryRun {
   bool use_cuda_ = false;
   bool device_known_ = false;
   std::string device_reason_;
-  std::optional<ResolvedProgram> command_;  // of nodes without variables of their own
+  std::optional<ResolvedProgram> command_;  // for nodes without variables of their own
 };
 
 }  // namespace dslaunch

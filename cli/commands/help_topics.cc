@@ -35,7 +35,7 @@ const HelpPage* FindPage(std::string_view topic) {
   return found == HelpPages().end() ? nullptr : &*found;
 }
 
-// Of a link such as "reference/options.md#ssh".
+// Returns how to open a link such as "reference/options.md#ssh".
 std::string WhereToRead(std::string_view target) {
   if (target.starts_with("http")) return std::string(target);
   const size_t end = target.find(".md");
@@ -57,7 +57,7 @@ Error UnknownTopic(const std::string& topic) {
                     "dslaunch help");
 }
 
-// The help of a command, or of a family of them.
+// Returns the help of a command or of a family of commands.
 Result<std::string> CommandHelp(const std::string& family, const std::string& action) {
   if (action.empty()) return CommandHelpText(family);
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand(family, {family, action}));

@@ -1,4 +1,4 @@
-// `dslaunch help TOPIC`: the pages of docs/, which are part of the program. Pure.
+// `dslaunch help TOPIC`: the pages of docs/, which are embedded in the program. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,17 @@
 namespace dslaunch {
 
 struct HelpPage {
-  std::string_view topic;  // "launching": the file's name
+  std::string_view topic;  // name of the file without its suffix: "launching"
   std::string_view text;   // Markdown
 };
 
-// In the order in which the topics are listed. Made from docs/ when dslaunch is built.
+// Returns the pages in the order of the list of topics. Generated from docs/ when dslaunch is
+// built.
 const std::vector<HelpPage>& HelpPages();
 
-// What `dslaunch help ...` prints, in lines of `width` columns; `words` begins with "help". Without
-// a topic, the list of topics. An unknown topic is kUsage, with the nearest one.
+// Returns the output of `dslaunch help ...`, wrapped at `width` columns; `words` begins with
+// "help". Without a topic, returns the list of topics. An unknown topic is kUsage, and the error
+// suggests the most similar one.
 Result<std::string> HelpTopicText(const std::vector<std::string>& words, size_t width);
 
 }  // namespace dslaunch

@@ -20,8 +20,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTryLibraries(5'000);  // of the driver, on each node
-constexpr milliseconds kAnswer(10'000);       // once it was reached
+constexpr milliseconds kTryLibraries(5'000);  // limit for the driver's libraries on each node
+constexpr milliseconds kAnswer(10'000);       // limit for the answer, once the node was reached
 
 AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const AgentBinary& agent,
               Deadline connected) {
@@ -79,7 +79,7 @@ Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts,
   return asked;
 }
 
-// Shows all failures, and returns the exit code of the first, 0 without one.
+// Prints all failures and returns the exit code of the first, or 0 if there is none.
 int PrintFailures(const std::vector<AskedHost>& hosts, Terminal& terminal) {
   int exit_code = ToInt(ExitCode::kOk);
   std::vector<NodeFailure> failures;
@@ -113,7 +113,7 @@ Result<std::vector<Host>> FindHosts(const HostfileCommand& command) {
 
 Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const std::vector<Host> hosts, FindHosts(command));
-  // First, so that no node is asked in vain.
+  // Check the file first, so that no node is asked in vain.
   if (!command.output.empty() && !command.force && ::access(command.output.c_str(), F_OK) == 0)
     return FileInTheWay(command.output);
   DSL_TRY_ASSIGN(std::vector<AskedHost> asked, AskHosts(hosts, command));

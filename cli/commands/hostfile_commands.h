@@ -1,4 +1,4 @@
-// What `dslaunch hostfile write` and `check` do.
+// Runs `dslaunch hostfile write` and `dslaunch hostfile check`.
 #pragma once
 
 #include "base/error.h"
@@ -7,8 +7,9 @@
 
 namespace dslaunch {
 
-// Asks all nodes at once and blocks for as long as they may take. The exit code; an Error was not
-// shown yet. The process must end by _exit: threads may still wait for nodes that do not answer.
+// Asks all nodes at once and blocks until they have answered or timed out. Returns the exit code,
+// or an error that has not been printed. The process must then end by _exit, because threads may
+// still wait for nodes that do not answer.
 Result<int> RunHostfileCommand(const HostfileCommand& command, Terminal& terminal);
 
 }  // namespace dslaunch

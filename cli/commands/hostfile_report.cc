@@ -18,7 +18,7 @@ int SlotsFor(const AskedHost& asked) {
   return std::clamp(asked.gpus > 0 ? asked.gpus : asked.cores, 1, kMaxSlots);
 }
 
-// "8 GPUs (NVIDIA H100 80GB HBM3)", "2 cores".
+// Returns "8 GPUs (NVIDIA H100 80GB HBM3)" or "2 cores".
 std::string Has(const AskedHost& asked) {
   if (asked.gpus == 0) return Count(static_cast<size_t>(asked.cores), "core");
   return Count(static_cast<size_t>(asked.gpus), "GPU") +
@@ -37,7 +37,7 @@ std::string LineForm(const std::vector<AskedHost>& hosts) {
   return TextTable(rows);
 }
 
-// A name, user or address as YAML.
+// Returns a name, user or address as a YAML scalar.
 std::string YamlWord(const std::string& word) {
   const bool plain = std::isalpha(static_cast<unsigned char>(word.front())) != 0 &&
                      word.find_first_of(":@\\$%") == std::string::npos && word != "null";

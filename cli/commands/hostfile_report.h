@@ -1,4 +1,4 @@
-// What is made of nodes that were asked what they have: a hostfile, or a table about one. Pure.
+// Writes a hostfile, or a table about one, from the nodes' answers. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace dslaunch {
 
-// A node and what it answered.
+// A node and its answer.
 struct AskedHost {
   Host host;
-  std::optional<Error> failure;  // then nothing below is known
-  int gpus = 0;                  // that a job there sees
-  std::string gpu_name;          // of the first one
+  std::optional<Error> failure;  // if set, the other fields are not valid
+  int gpus = 0;                  // number of GPUs that a job would see
+  std::string gpu_name;          // name of the first GPU
   int cores = 0;
   uint64_t memory_bytes = 0;
 };
 
-// The hostfile in which every node has as many slots as GPUs, or as cores where it has none. None
-// of `hosts` has failed.
+// Returns a hostfile that gives each node as many slots as GPUs, or as cores if it has no GPU.
+// Precondition: no host has failed.
 std::string WriteHostfileText(const std::vector<AskedHost>& hosts, bool yaml);
 
-// Why a job that takes all slots of this node would fail; empty: it would not.
+// Returns why a job on all slots of this node would fail, or "" if it would not.
 std::string SlotProblem(const AskedHost& host);
 
 std::string HostTable(const std::vector<AskedHost>& hosts);

@@ -1,4 +1,4 @@
-// Where `dslaunch hostfile write` finds the names of nodes.
+// Sources of node names for `dslaunch hostfile write`.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@
 
 namespace dslaunch {
 
-// Hosts of "[USER@]NAME[:PORT]" each, without slots. `source` is the option that gave the names and
-// begins each error, which is kUsage. One that is named twice counts once.
+// Parses names of the form "[USER@]NAME[:PORT]" to hosts without slots. Duplicates are dropped.
+// Errors are kUsage and begin with `source`, the option that gave the names.
 Result<std::vector<Host>> HostsFromNames(const std::vector<std::string>& names,
                                          const std::string& source);
 
-// The nodes of the allocation that this process runs in. kUsage.
+// Returns the nodes of the Slurm allocation that this process runs in. Errors are kUsage.
 Result<std::vector<std::string>> SlurmNodes(const GetVariable& getenv);
 
-// What an ssh_config names: hosts of its `Host` lines that are no patterns, and files of its
-// `Include` lines, in order. Pure.
+// A name in an ssh_config: a host of a `Host` line that is not a pattern, or a file of an `Include`
+// line. ParseSshConfigNames returns them in order. Pure.
 struct SshConfigName {
   bool is_include = false;
   std::string name;
@@ -31,7 +31,8 @@ struct SshConfigName {
 };
 std::vector<SshConfigName> ParseSshConfigNames(std::string_view text);
 
-// The hosts of ~/.ssh/config and what it includes, each once. kUsage or kBadInput.
+// Returns the hosts of ~/.ssh/config and the files it includes, without duplicates. Errors are
+// kUsage or kBadInput.
 Result<std::vector<std::string>> SshConfigHosts(const std::string& home);
 
 }  // namespace dslaunch

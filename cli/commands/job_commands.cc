@@ -36,15 +36,15 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kAskTimeout(5'000);       // ps: for all nodes of all jobs
-constexpr milliseconds kFindTimeout(20'000);     // for the nodes of one job
-constexpr milliseconds kRemoveTimeout(60'000);   // files may be many
-constexpr milliseconds kCollectTimeout(60'000);  // for the files of a report from all nodes
+constexpr milliseconds kAskTimeout(5'000);       // ps: limit for all nodes of all jobs
+constexpr milliseconds kFindTimeout(20'000);     // limit for the nodes of one job
+constexpr milliseconds kRemoveTimeout(60'000);   // long, because there may be many files
+constexpr milliseconds kCollectTimeout(60'000);  // limit for the files of a report from all nodes
 constexpr milliseconds kStopSlack(10'000);
-constexpr milliseconds kFrontEndEnds(300'000);  // for a front end that was signalled to stop
+constexpr milliseconds kFrontEndEnds(300'000);  // limit for a front end that was signalled to stop
 constexpr size_t kMaxEventsBytes = 64 << 20;
 constexpr milliseconds kPoll(50);
-constexpr milliseconds kBetweenInterrupts(300);  // so that they do not count as one
+constexpr milliseconds kBetweenInterrupts(300);  // so that two signals do not count as one
 
 std::optional<ProcessId> FrontEnd(const JobRecord& record) {
   const auto pid = static_cast<pid_t>(record.pid);
@@ -56,23 +56,23 @@ std::optional<ProcessId> FrontEnd(const JobRecord& record) {
 
 bool NeedsNodes(const JobRecord& record) { return record.ended_unix_ms == 0 && !FrontEnd(record); }
 
-// The front end's folder of a job.
+// Returns the front end's folder of a job.
 std::string FrontEndFolder(const JobRecord& record) {
   return (record.log_dir.empty() ? OwnJobsFolder() : record.log_dir) + "/" + record.job_id;
 }
 
-// Whether what one node says of a job settles what it does, whatever other nodes would say.
+// Returns whether one node's answer determines the state of the job, whatever other nodes answer.
 bool SettlesJob(const Result<pb::JobSight>& sight) {
   if (!sight.ok()) return false;
   return sight->state() == pb::JobSight::RUNNING ||
          (sight->state() == pb::JobSight::ENDED && sight->result().done().completed());
 }
 
-// Looks at every node of every job that must be asked, all at once. Of a single job, a node that
-// cannot be reached is not waited for where another node settles the question.
+// Inspects the nodes of all jobs at once. For a single job, stops waiting for an unreachable node
+// if another node's answer determines the state.
 std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const AgentBinary& agent,
                                 milliseconds timeout) {
-  std::vector<std::pair<size_t, size_t>> questions;  // job, node
+  std::vector<std::pair<size_t, size_t>> questions;  // pairs of job and node
   for (size_t job = 0; job < records.size(); ++job) {
     if (!NeedsNodes(records[job])) continue;
     for (size_t node = 0; node < records[job].nodes.size(); ++node)
@@ -113,7 +113,7 @@ std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const Age
   return views;
 }
 
-// The front end's event log; empty where there is none.
+// Returns the front end's event log; empty if there is none.
 std::string EventsText(const JobRecord& record) {
   const std::string path = FrontEndFolder(record);
   const Result<UniqueFd> folder =
@@ -133,7 +133,7 @@ std::string EventsText(const JobRecord& record) {
   return text;
 }
 
-// The end of a file of this machine, in whole lines; empty where it cannot be read.
+// Returns the last whole lines of a file on this machine; empty if it cannot be read.
 std::string LastBytes(const std::string& path) {
   constexpr off_t kMostBytes = 8 << 10;
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -146,8 +146,8 @@ std::string LastBytes(const std::string& path) {
   return begin > 0 ? text.substr(std::min(text.find('\n') + 1, text.size())) : text;
 }
 
-// Keeps how the job ended, so that its nodes need not be asked again: in its record and, as its
-// front end would have, in its events.
+// Stores how the job ended in its record and, as its front end would have done, in its events, so
+// that its nodes need not be asked again.
 void KeepEnd(const JobView& view) {
   if (view.state != JobView::State::kEnded || view.record.ended_unix_ms != 0) return;
   Result<JobRecord> record = ReadJobRecord(OwnJobsFolder(), view.record.job_id);
@@ -164,10 +164,10 @@ void KeepEnd(const JobView& view) {
   }
   record->ended_unix_ms = view.ended_unix_ms;
   record->exit_code = view.exit_code;
-  (void)WriteJobRecord(OwnJobsFolder(), *record);  // else the nodes are asked again
+  (void)WriteJobRecord(OwnJobsFolder(), *record);  // if this fails, the nodes are asked again
 }
 
-// How the job ended, as events.jsonl has it; nullopt: it runs, or its end is not known.
+// Returns the end recorded in events.jsonl; nullopt if the job runs or its end is unknown.
 std::optional<JobSummary> FindEnd(const JobRecord& record) {
   return ReadJobTrace(EventsText(record), record).end;
 }
@@ -195,7 +195,7 @@ int ListJobs(const JobCommand& command, std::vector<JobView> views, Terminal& te
   return ToInt(ExitCode::kOk);
 }
 
-// Removes a job's folders from its nodes and, once they are gone, from here.
+// Removes a job's folders from its nodes and then from this machine.
 Result<void> Remove(const JobRecord& record, const AgentBinary& agent) {
   const Deadline deadline = Deadline::After(kRemoveTimeout);
   const auto answers =
@@ -234,7 +234,7 @@ int Prune(const JobCommand& command, const std::vector<JobView>& views, const Ag
   return exit_code;
 }
 
-// A job with a front end is stopped by it, as Ctrl-C would.
+// Stops a job through its front end, as Ctrl-C would.
 Result<int> StopFrontEnd(const JobRecord& record, const ProcessId& front_end, bool now,
                          Terminal& terminal) {
   SignalProcess(front_end, now ? SIGINT : SIGTERM);
@@ -254,8 +254,8 @@ Result<int> StopFrontEnd(const JobRecord& record, const ProcessId& front_end, bo
   return ToInt(ExitCode::kOk);
 }
 
-// The closing block of a job that has ended, as the terminal had it where somebody watched.
-// `output`: what was shown of the job before; null: nothing.
+// Prints the summary of a job that has ended, as its front end would have done. `output` holds what
+// was shown of the job before; null for nothing.
 void ShowEnd(const JobRecord& record, const JobOutput* output, Terminal& terminal) {
   std::optional<JobSummary> end = FindEnd(record);
   if (!end) return;
@@ -263,7 +263,7 @@ void ShowEnd(const JobRecord& record, const JobOutput* output, Terminal& termina
   terminal.Err(SummaryText(*end));
 }
 
-// For a job that does not run: shows why, and returns the command's exit code.
+// Explains why a job is not running and returns the command's exit code.
 Result<int> NotRunning(const JobView& view, Terminal& terminal, bool stop) {
   const std::string job = "job " + view.record.job_id;
   switch (view.state) {
@@ -303,7 +303,7 @@ int Describe(const JobView& view, Terminal& terminal) {
   return ToInt(ExitCode::kOk);
 }
 
-// Followed output ends with the job, and so with its closing block.
+// Prints output; if it is followed to the job's end, prints the summary too.
 int Logs(const JobCommand& command, const JobRecord& record, const AgentBinary& agent,
          Terminal& terminal) {
   LogsSession session(record, agent, command, terminal);
@@ -348,7 +348,7 @@ ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
 Result<int> Report(const JobCommand& command, const JobView& view, const AgentBinary& agent,
                    Terminal& terminal) {
   const std::string path = command.output.empty() ? view.record.job_id + ".html" : command.output;
-  // First, so that no node sends in vain.
+  // Check the file first, so that no node sends data in vain.
   if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileInTheWay(path);
   CollectedFiles collected = CollectRankFiles(view.record, agent, kCollectTimeout);
   for (const std::string& trouble : collected.files.troubles) terminal.Err("dslaunch: " + trouble);

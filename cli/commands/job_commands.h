@@ -1,4 +1,4 @@
-// Carries out `dslaunch ps | logs | attach | stop | report`.
+// Runs `dslaunch ps | describe | logs | attach | stop | report`.
 #pragma once
 
 #include "cli/options/job_command.h"
@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Returns the exit code. Afterwards the process ends by _exit: threads may still wait for nodes
-// that do not answer.
+// Returns the exit code. The process must then end by _exit, because threads may still wait for
+// nodes that do not answer.
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal);
 
 }  // namespace dslaunch

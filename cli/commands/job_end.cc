@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kHeadBytes = 100;  // of a line: its time and its event
+constexpr size_t kHeadBytes = 100;  // covers the time and the event of a line
 
 bool IsEvent(std::string_view line, const char* name) {
   return line.substr(0, kHeadBytes).find("\"event\":\"" + std::string(name) + "\"") !=
@@ -62,7 +62,7 @@ JobTrace ReadJobTrace(std::string_view events, const JobRecord& record) {
         trace.job_dirs[json.at("node").get<std::string>()] = json.at("job_dir").get<std::string>();
       }
     } catch (const nlohmann::json::exception&) {
-      continue;  // a line that the disk took only part of
+      continue;  // a line that was cut off by a full disk
     }
   }
   return trace;

@@ -1,4 +1,4 @@
-// How a past job ended, from what its front end and its nodes recorded. Pure.
+// Describes how a past job ended, from the records of its front end and nodes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@
 
 namespace dslaunch {
 
-// What events.jsonl says of a job as a whole.
+// The content of events.jsonl that concerns the whole job.
 struct JobTrace {
-  std::optional<JobSummary> end;                // its last end; nullopt: none is recorded
-  int world_size = 0;                           // of the newest attempt; 0: unknown
-  std::map<std::string, std::string> job_dirs;  // by node
+  std::optional<JobSummary> end;  // the last recorded end; nullopt if there is none
+  int world_size = 0;             // number of ranks of the newest attempt; 0 if unknown
+  std::map<std::string, std::string> job_dirs;  // job folder by node
 };
 JobTrace ReadJobTrace(std::string_view events, const JobRecord& record);
 
-// The closing block of a job that ended without a front end, as far as a node's record of it says:
-// without the last lines of ranks (on this machine the caller reads them), and without how ranks
-// ended besides the first cause.
+// Returns the summary of a job that ended without a front end, from a node's record. It lacks the
+// last lines of ranks (on this machine the caller reads them) and, except for the first cause, how
+// ranks ended.
 JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result, size_t node,
                            const JobTrace& trace);
 
-// `dslaunch describe`: what the job is, its state, and how it ended; a newline after each line.
+// Returns the output of `dslaunch describe`: the job, its state, and how it ended, with a newline
+// after each line.
 std::string DescribeJob(const JobView& view, const std::optional<JobSummary>& end,
                         const std::string& folder, int64_t now_unix_ms);
 

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxNamed = 3;  // jobs in a message
+constexpr size_t kMaxNamed = 3;  // limit of jobs named in a message
 
 void TakeStatus(const pb::JobStatus& status, JobView& view) {
   view.stop_within_ms = std::max<int64_t>(view.stop_within_ms, status.stop_within_ms());
@@ -30,7 +30,8 @@ void TakeStatus(const pb::JobStatus& status, JobView& view) {
   }
 }
 
-// In its largest unit: a job that ended an hour ago did not end to the second.
+// Returns an age in its largest unit, because seconds do not matter for a job that ended an hour
+// ago.
 std::string Age(int64_t ms) {
   const int64_t s = std::max<int64_t>(ms, 0) / 1000;
   const int64_t unit = s < 60 ? 1 : s < 3600 ? 60 : s < 48 * 3600 ? 3600 : 86'400;
@@ -49,7 +50,8 @@ std::string CommandText(const JobRecord& record) {
 std::string Cut(std::string text, size_t most) {
   constexpr std::string_view kCut = "...";
   if (text.size() <= most) return text;
-  while (most > kCut.size() && (text[most - kCut.size()] & 0xC0) == 0x80) --most;  // within UTF-8
+  // Do not cut within a UTF-8 character.
+  while (most > kCut.size() && (text[most - kCut.size()] & 0xC0) == 0x80) --most;
   return text.substr(0, most - kCut.size()).append(kCut);
 }
 
@@ -195,7 +197,7 @@ std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms, siz
   if (width > 0) {
     std::vector<std::vector<std::string>> others = rows;
     for (std::vector<std::string>& row : others) row.back() = command_head;
-    const std::string table = TextTable(others);  // every line has the same length
+    const std::string table = TextTable(others);  // all lines have the same length
     const size_t columns = table.find('\n') - command_head.size();
     const size_t most = std::max(width, columns + kLeastCommandColumns) - columns;
     for (std::vector<std::string>& row : rows) row.back() = Cut(std::move(row.back()), most);

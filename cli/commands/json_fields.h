@@ -1,5 +1,5 @@
-// The fields of all JSON that dslaunch writes for programs, in words for docs/reference.
-// tests/docs/json_test.py compares them with what the commands write.
+// Descriptions of the fields of all JSON that dslaunch writes for programs, for docs/reference.
+// tests/docs/json_test.py compares them with the commands' output.
 #pragma once
 
 #include <vector>
@@ -8,19 +8,20 @@ namespace dslaunch {
 
 struct JsonField {
   const char* path;     // "cause.node", "nodes[].name"
-  const char* meaning;  // without a full stop; "object: ..." where its keys are data
+  const char* meaning;  // without a full stop; "object: ..." if the keys are data
 };
 
 struct JsonDocument {
-  const char* name;   // of its heading: "--json", "started"
+  const char* name;   // heading of the document: "--json", "started"
   const char* about;  // a sentence
   std::vector<JsonField> fields;
 };
 
-// What commands print with --json.
+// Returns the output of commands with --json.
 const std::vector<JsonDocument>& JsonOutputs();
 
-// Lines of events.jsonl, by the event's name. All have "t" (seconds since 1970) and "event" too.
+// Returns the lines of events.jsonl by the name of the event. All have "t" (Unix time in seconds)
+// and "event" too.
 const std::vector<JsonDocument>& JsonEvents();
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// `dslaunch logs`: what the ranks of a job wrote, from its files on every node.
+// `dslaunch logs`: prints the output of a job's ranks from their files on every node.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,17 +17,17 @@
 
 namespace dslaunch {
 
-// Runs on the caller's thread. Nodes are reached by threads of their own, which own what they use
-// and may outlive the session, each until its deadline.
+// Runs on the caller's thread. Each node is reached by a separate thread, which owns its data and
+// may outlive the session, until its deadline.
 class LogsSession {
  public:
-  // The terminal outlives the session.
+  // `terminal` must outlive the session.
   LogsSession(JobRecord record, AgentBinary agent, JobCommand command, Terminal& terminal);
   ~LogsSession();
   LogsSession(const LogsSession&) = delete;
 
-  // Once. Shows everything that was asked for; 0, 69 when a node could not be reached (it is
-  // named), 130 when the user interrupts it.
+  // Prints all requested output. Returns 0, 69 if a node could not be reached (it is named), or 130
+  // if the user interrupts. Call it once.
   int Run();
 
   const JobOutput& output() const { return output_; }
@@ -39,7 +39,8 @@ class LogsSession {
   const JobRecord record_;
   const AgentBinary agent_;
   const JobCommand command_;
-  std::vector<std::unique_ptr<NodeStream>> streams_;  // outlive the loop (node_stream.h)
+  // Streams must outlive the loop (node_stream.h).
+  std::vector<std::unique_ptr<NodeStream>> streams_;
   asio::io_context loop_{1};
   const std::shared_ptr<LoopPoster> poster_;
   JobOutput output_;

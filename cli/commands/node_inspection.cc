@@ -11,9 +11,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
+constexpr milliseconds kCallsEndWithin(10'000);  // after their connection is shut down
 
-// Waits for a call until `deadline`; later than that it is aborted, because a gRPC deadline can be
+// Waits for a call until `deadline` and then aborts the inspection, because a gRPC deadline can be
 // missed while a write blocks.
 template <class Request, class Reply, class Start>
 Result<Reply> CallWithin(NodeInspection& inspection, const std::string& node,
@@ -59,7 +59,7 @@ Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,
   choice.exec_command = way.exec_command;
   choice.ssh = way.ssh;
   choice.slurm_shares = way.slurm_shares;
-  // Where nothing is requested, srun asks for all that the whole job has.
+  // Without a request, srun would allocate everything that the job has.
   if (choice.slurm_shares.empty())
     choice.slurm_shares[way.target.host] = {way.target.component, 0, "none"};
   DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport, MakeTransport(choice, agent, role));

@@ -1,5 +1,4 @@
-// A connection of its own to one node: to inspect a job that runs or ran there, or to ask the node
-// what it is like.
+// A separate connection to one node, to inspect a job that runs or ran there, or the node itself.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -28,30 +27,30 @@
 
 namespace dslaunch {
 
-// For a node to be reached by a command that inspects a job, and to leave it again.
+// Time limits to reach a node for an inspection, and to disconnect from it.
 inline constexpr milliseconds kConnectTimeout(20'000);
 inline constexpr milliseconds kLeaveTimeout(3'000);
 
-// How to reach a node.
+// The way to reach a node.
 struct NodeWay {
   Launcher launcher = Launcher::kSsh;
   NodeTarget target;
   SshOptions ssh;
-  std::vector<std::string> exec_command = {};           // LaunchPlan's
-  std::map<std::string, SlurmShare> slurm_shares = {};  // empty: the inspector needs no GPU
+  std::vector<std::string> exec_command = {};           // LaunchPlan's exec_command
+  std::map<std::string, SlurmShare> slurm_shares = {};  // empty if the inspector needs no GPU
 };
 
-// Thread-compatible. Destroying it ends every call over it and waits for those that BeginCall
-// counts: 10 s at most. Not on a thread of gRPC's.
+// Thread-compatible. The destructor ends every call over the inspection and waits, for at most 10
+// s, for calls registered by BeginCall. Must not be destroyed on one of gRPC's threads.
 class NodeInspection {
  public:
-  // `kind` is kAttach or kRead. Blocks until `deadline` at most. Errors name the node and what to
-  // do.
+  // Connects in the role `kind`, which is kAttach or kRead. Blocks until `deadline` at most. Errors
+  // name the node and a hint.
   static Result<std::unique_ptr<NodeInspection>> Open(const JobRecord& record, size_t node,
                                                       AgentRole::Kind kind,
                                                       const AgentBinary& agent, Deadline deadline);
 
-  // The same for a node that no job has yet, in the role kRead.
+  // Connects in the role kRead to a node that need not have a job. Otherwise the same.
   static Result<std::unique_ptr<NodeInspection>> Open(const NodeWay& way, const AgentBinary& agent,
                                                       Deadline deadline);
 
@@ -60,14 +59,15 @@ class NodeInspection {
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
-  // For each asynchronous call over the channel. The owner of the call's state keeps the returned
-  // value as long as that state, and releases it last.
+  // Registers an asynchronous call over the channel. The owner of the call's state keeps the
+  // returned value as long as that state, and releases it last.
   std::shared_ptr<const void> BeginCall() { return calls_.Begin(); }
 
-  // Ends every call over it, and with them the inspector on the node.
+  // Ends every call over the inspection, and the inspector on the node.
   void End() { link_->Abort("the inspection is over"); }
 
-  // After End: waits until the inspector has gone. False when the deadline came first.
+  // Waits until the inspector has exited. Returns false if the deadline passed first. Precondition:
+  // End() was called.
   bool WaitEnd(Deadline deadline) { return link_->WaitEnd(deadline); }
 
  private:
@@ -82,17 +82,17 @@ class NodeInspection {
   OpenCalls calls_;
 };
 
-// Where a node keeps the job.
+// Returns where a node stores the job's files.
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node);
 
-// Both open an inspection for one question, and block until `deadline` at most.
+// Both open an inspection for one request, and block until `deadline` at most.
 Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                                 Deadline deadline);
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline);
 
-// Questions in an inspection; `node` is its name, for messages. An inspection whose answer is late
-// has ended.
+// Requests over an inspection; `node` is its name, for messages. If an answer is late, the
+// inspection has ended.
 Result<pb::NodeInfo> RequestNodeInfo(NodeInspection& inspection, const std::string& node,
                                      const pb::NodeInfoRequest& request, Deadline deadline);
 Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::string& node,
@@ -100,12 +100,13 @@ Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::stri
 Result<pb::ReachReply> ReachFromNode(NodeInspection& inspection, const std::string& node,
                                      const pb::ReachRequest& request, Deadline deadline);
 
-// How long other answers are waited for once one has decided.
+// How long AskAll waits for other answers after a deciding one.
 inline constexpr milliseconds kLateAnswers(2'000);
 
-// Asks `count` things at once, each on a thread of its own, and returns what was answered by
-// `deadline`, or, where `decides` is true of an answer, by kLateAnswers after it. A thread that is
-// late continues until its own deadline, so `ask` and `decides` own what they use.
+// Calls `ask` with 0 to `count` - 1 at once, each on a separate thread. Returns the answers at
+// `deadline`, or kLateAnswers after an answer for which `decides` returns true; nullopt for missing
+// ones. Late threads continue until their own deadlines, so `ask` and `decides` must own their
+// data.
 template <class T>
 std::vector<std::optional<T>> AskAll(size_t count, Deadline deadline,
                                      const std::function<T(size_t)>& ask,

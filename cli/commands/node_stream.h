@@ -1,4 +1,4 @@
-// A stream of events from an inspection to one node.
+// A stream of events from an inspection of one node.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,22 @@
 
 namespace dslaunch {
 
-// On the loop's thread. The node is reached by a thread of its own, which owns what it uses: a
-// stream that is destroyed does not wait for a host that never answers. To be destroyed after the
-// poster is closed and the loop is gone: it then ends its call and waits for that, 10 s at most.
+// Used on the loop's thread. The node is reached by a separate thread that owns its data, so
+// destroying a stream does not wait for a host that never answers. Destroy it after the poster is
+// closed and the loop is gone; it then ends its call and waits for that, 10 s at most.
 class NodeStream {
  public:
   using Reactor = grpc::ClientReadReactor<pb::NodeEvent>;
   struct Handlers {
-    // The call over the new connection; it is started when this returns.
+    // Prepares the call over the new connection; the stream starts the call when this returns.
     std::function<void(const std::shared_ptr<grpc::Channel>&, grpc::ClientContext*, Reactor*)>
         start;
-    std::function<void(const pb::NodeEvent&)> event;  // all but output
-    // The next event is read once `go_on` was called.
+    std::function<void(const pb::NodeEvent&)> event;  // Receives all events except output.
+    // Receives output. The next event is read after `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
-    // The stream has ended; an error when the node could not be reached.
+    // The stream has ended, with an error if the node could not be reached.
     std::function<void(Result<void>)> over;
-    // Its agent sent `what`, which no agent sends; `over` follows.
+    // The agent sent `what`, which violates the protocol; `over` follows.
     std::function<void(const std::string& what)> broke_rules;
   };
 
@@ -34,11 +34,11 @@ class NodeStream {
   NodeStream(const NodeStream&) = delete;
   ~NodeStream();
 
-  // Once.
+  // Connects to the node. Call it once.
   void Open(const JobRecord& record, size_t node, AgentRole::Kind kind, const AgentBinary& agent,
             Deadline deadline);
 
-  // Null until it is open.
+  // Returns null until the node is reached.
   NodeInspection* inspection() const { return inspection_.get(); }
 
  private:

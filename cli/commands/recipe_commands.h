@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// Prints it, and returns the exit code. `recipe_folders` have the built-in recipes.
+// Runs the command and returns the exit code. `recipe_folders` contain the built-in recipes.
 Result<int> RunRecipeCommand(const RecipeCommand& command,
                              const std::vector<std::string>& recipe_folders);
 

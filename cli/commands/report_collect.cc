@@ -12,11 +12,11 @@
 namespace dslaunch {
 namespace {
 
-constexpr uint64_t kMaxJobBytes = 256 << 20;  // from all nodes together
+constexpr uint64_t kMaxJobBytes = 256 << 20;  // limit for all nodes together
 constexpr uint64_t kMaxNodeBytes = 64 << 20;
 constexpr uint64_t kLeastNodeBytes = 1 << 20;
 constexpr size_t kMaxPathBytes = 4096;
-constexpr size_t kMaxRanks = 100'000;  // of one node, all its starts together
+constexpr size_t kMaxRanks = 100'000;  // limit for one node, over all its attempts
 
 bool IsSameFile(const pb::RankFilePart& a, const pb::RankFilePart& b) {
   return a.attempt() == b.attempt() && a.rank() == b.rank() && a.kind() == b.kind();
@@ -39,7 +39,7 @@ Result<RankFileParts::Files> CollectFromNode(const JobRecord& record, size_t nod
   const auto reader = stub->Collect(&context, request);
   for (pb::RankFilePart part; reader->Read(&part) && parts.Take(part);) {
   }
-  context.TryCancel();  // where it is not over
+  context.TryCancel();  // if it is not over yet
   const grpc::Status status = reader->Finish();
   RankFileParts::Files files = parts.Finish();
   if (!parts.complete() && files.ranks.empty())
@@ -96,7 +96,7 @@ void RankFileParts::FinishFile() {
       rank.trace_path = Truncate(open_.path(), kMaxPathBytes);
       rank.trace_bytes = open_.file_bytes();
       break;
-    default:  // of a later version
+    default:  // a later version may add values
       break;
   }
 }

@@ -1,4 +1,4 @@
-// The ranks' files for a report, from the nodes of a job.
+// Collects the ranks' files for a report from the nodes of a job.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,25 @@
 
 namespace dslaunch {
 
-// Puts one node's parts together. The node is not trusted: what it sends beyond what it was asked
-// for is not kept. Pure.
+// Assembles the files of one node from its messages. The node is not trusted: data beyond what was
+// requested is dropped. Pure.
 class RankFileParts {
  public:
-  // `node` is its name; `max_bytes` is what it was asked for.
+  // `node` is its name; `max_bytes` is the requested limit.
   RankFileParts(std::string node, uint64_t max_bytes)
       : node_(std::move(node)), bytes_left_(max_bytes) {}
 
-  // False once it has sent too much: the rest is not read.
+  // Adds a message. Returns false if the node has exceeded the limit; stop reading then.
   bool Take(const pb::RankFilePart& part);
 
-  // Whether the node has sent everything.
+  // Returns whether the node has sent everything.
   bool complete() const { return complete_; }
 
   struct Files {
     std::vector<RankFiles> ranks;       // by attempt and rank
-    std::vector<std::string> troubles;  // sentences: what is not there
+    std::vector<std::string> troubles;  // sentences about missing data
   };
-  // All that the node has sent. Once.
+  // Returns all files of the node. Call it once.
   Files Finish();
 
  private:
@@ -45,20 +45,22 @@ class RankFileParts {
   bool complete_ = false;
   bool too_much_ = false;
   uint32_t files_left_out_ = 0;
-  size_t thinned_ = 0;  // files of metrics
+  size_t thinned_ = 0;  // number of metrics files that were thinned
   size_t too_large_ = 0;
   std::map<std::pair<uint64_t, uint32_t>, RankFiles> ranks_;  // by attempt and rank
-  pb::RankFilePart open_;  // the file that `text_` is of; without data
+  pb::RankFilePart open_;  // header of the file that `text_` holds; has no data
   bool is_open_ = false;
   std::string text_;
 };
 
-// From all nodes at once, within `timeout`. A node that does not answer is a trouble.
+// The files of all nodes, collected within a time limit. Nodes that did not answer are listed in
+// `troubles`.
 struct CollectedFiles {
   RankFileParts::Files files;
   bool all_answered = true;
 };
-// Afterwards the process ends by _exit: threads may still wait for nodes.
+// Collects from all nodes at once. The process must then end by _exit, because threads may still
+// wait for nodes.
 CollectedFiles CollectRankFiles(const JobRecord& record, const AgentBinary& agent,
                                 milliseconds timeout);
 

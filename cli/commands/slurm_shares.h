@@ -1,4 +1,4 @@
-// From a plan to what srun asks for on its nodes.
+// Derives srun's resource requests from a plan.
 #pragma once
 
 #include <map>
@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// Of all nodes of Slurm's allocation, by host; empty: the plan does not use its nodes.
+// Returns the share of each node of the Slurm allocation, by host; empty if the plan does not use
+// Slurm.
 inline std::map<std::string, SlurmShare> SlurmSharesOf(const LaunchPlan& plan) {
   std::map<std::string, SlurmShare> shares;
   for (const SlurmNode& node : plan.slurm_nodes)

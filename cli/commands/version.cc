@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kShownIdBytes = 12;
 
-// Of a folder with LibTorch's headers; empty: it has none.
+// Returns the LibTorch version in a folder, from its headers; empty if it has none.
 std::string VersionIn(const std::filesystem::path& folder) {
   const std::string text =
       ReadWhole((folder / "include/torch/headeronly/version.h").string()).value_or("");

@@ -1,4 +1,4 @@
-// What `dslaunch --version` prints of this installation.
+// The output of `dslaunch --version`.
 #pragma once
 
 #include <string>
@@ -10,31 +10,31 @@ namespace dslaunch {
 
 struct VersionInfo {
   std::string version;              // "0.2.0"
-  std::string commit;               // that it was built from; empty: from no clone
-  std::string build_id;             // dslaunch's, lower-case hex
-  std::vector<AgentBinary> agents;  // those at hand, each for nodes of its machine
-  std::string libtorch;             // "2.11.0" that the trainer takes; empty: there is none
+  std::string commit;               // commit that was built; empty outside a clone
+  std::string build_id;             // build id of dslaunch in lower-case hex
+  std::vector<AgentBinary> agents;  // available agents, one for each machine type
+  std::string libtorch;  // version of the trainer's LibTorch, "2.11.0"; empty if there is none
 };
 
-// The LibTorch that the trainer beside dslaunch takes.
+// The LibTorch used by the trainer beside dslaunch.
 struct LibTorch {
-  std::string folder;   // empty: there is none
-  std::string version;  // "2.11.0"; empty: it does not say
+  std::string folder;   // empty if there is none
+  std::string version;  // "2.11.0"; empty if unknown
 };
 
-// Where the trainer's run path looks: lib/dslaunch/libtorch of the same tree, else torch of the
-// Python environment that dslaunch is installed in.
+// Looks where the trainer's run path does: lib/dslaunch/libtorch of the same tree, else torch of
+// the Python environment that contains dslaunch.
 LibTorch FindLibTorch(const std::string& bin_folder);
 
-// kUnavailable, with what to install, if dslaunch-train is not beside dslaunch, or has no LibTorch
-// or another version than the one that it is built for.
+// Returns kUnavailable, with what to install, if dslaunch-train is not beside dslaunch, or its
+// LibTorch is missing or not the version it was built for.
 Result<void> CheckTrainer(const std::string& bin_folder);
 
-// `bin_folder` is that of the running dslaunch.
+// `bin_folder` is the folder of the running dslaunch.
 VersionInfo ReadVersionInfo(const std::string& bin_folder);
 
-// Lines for people, of which the first is "dslaunch VERSION", and one JSON object. Without the last
-// newline.
+// Return lines for people, of which the first is "dslaunch VERSION", and one JSON object, both
+// without a final newline.
 std::string VersionText(const VersionInfo& info);
 std::string VersionJson(const VersionInfo& info);
 

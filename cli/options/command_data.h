@@ -17,8 +17,8 @@ struct OptionData {
   std::string help;           // without a full stop and without the default
   std::string group;          // heading of the group in --help
   std::string refusal;        // why the option is refused, and the hint; empty if it is accepted
-  std::string
-      variable;  // environment variable with the default, "PET_NNODES"; empty if there is none
+  // Environment variable with the default, "PET_NNODES"; empty if there is none.
+  std::string variable;
   bool in_launch_file = false;  // allowed in the `launch` section of dslaunch.yaml
   bool from_deepspeed = false;
   bool from_torchrun = false;
@@ -33,8 +33,8 @@ struct CommandData {
   std::string usage;    // "dslaunch logs JOB [options]"
   std::string help;     // without a full stop
   std::string details;  // further lines of the help; may be empty
-  std::vector<std::pair<std::string, std::string>>
-      examples;                       // pairs of a command line and its effect
+  // Pairs of a command line and its effect.
+  std::vector<std::pair<std::string, std::string>> examples;
   bool takes_launch_options = false;  // accepts the launch options, and `options` is empty (doctor)
   std::vector<OptionData> options;    // in the order of the help; options of one group are adjacent
 };

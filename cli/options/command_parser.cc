@@ -50,8 +50,8 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   std::replace(bare.begin(), bare.end(), '-', '_');
   for (const LinePart::Other& other : part.others) {
     const std::string typed = SplitName(other.table, word).first;
-    if (typed.size() == 2 && word.size() > 2 && IsLetter(word[2]))
-      break;  // "-hostfile" is not -h with the value "ostfile"
+    // "-hostfile" is not -h with the value "ostfile".
+    if (typed.size() == 2 && word.size() > 2 && IsLetter(word[2])) break;
     const FoundOption found = FindOption(other.table, typed);
     if (found.spec == nullptr && found.candidates.empty()) continue;
     return WrongUse("option " + Quoted(typed.starts_with("--") ? name : typed) + " belongs " +

@@ -22,8 +22,8 @@ struct LinePart {
     std::string place;  // where the option belongs, for the message: "after 'train'"
   };
   const OptionTable& table;
-  std::vector<Other> others =
-      {};  // tables of the other sections, for the hint about a misplaced option
+  // Tables of the other sections, for the hint about a misplaced option.
+  std::vector<Other> others = {};
 };
 
 // Returns a kUsage error with the message `what` and the hint to run `help`, a command that prints

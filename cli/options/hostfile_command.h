@@ -15,8 +15,8 @@ struct HostfileCommand {
   Kind kind = Kind::kHelp;
   std::string text;  // for kHelp: text to print on stdout
   int64_t connect_timeout_ms = 20'000;
-  std::vector<std::string>
-      ssh_command;  // command and options of the system's ssh; empty for the built-in client
+  // Command and options of the system's ssh; empty for the built-in client.
+  std::vector<std::string> ssh_command;
 
   // Options of `write`:
   Source source = Source::kHosts;

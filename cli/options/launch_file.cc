@@ -100,8 +100,8 @@ Result<void> CheckTrust(const OptionSpec& spec, const FlagValue& given, const st
     return BadInput(given.name + " " + spec.needs_trust + remedy + "; give " +
                     std::string(NameOf(spec)) + " there, or " + named);
   }
-  const size_t equals =
-      given.text.find('=');  // NAME alone copies the value from dslaunch's own environment
+  // NAME alone copies the value from dslaunch's own environment.
+  const size_t equals = given.text.find('=');
   if (NameOf(spec) != "--env" || equals == std::string::npos) return {};
   const std::string variable = given.text.substr(0, equals);
   if (IsSafeVariable(variable)) return {};

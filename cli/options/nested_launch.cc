@@ -185,8 +185,8 @@ Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(const OptionLayer& giv
   const std::optional<LauncherUse> use = FindLauncher(argv);
   if (!use) return std::optional<NestedLaunch>();
   OptionLayer options = given;
-  for (const char* form : {"--module", "--no_python"})
-    Remove(options, form);  // these options apply to the launcher, not to its program
+  // These options apply to the launcher, not to its program.
+  for (const char* form : {"--module", "--no_python"}) Remove(options, form);
   const auto launcher = std::ranges::find(kReplaceable, use->kind, &Replaceable::kind);
   if (launcher == std::end(kReplaceable) || use->is_wrapped) return Refusal(*use, argv, options);
 

@@ -22,8 +22,8 @@ struct NestedLaunch {
   OptionLayer options;  // options of the command line, combined with those of the launcher
   std::vector<std::string> program;  // program that the launcher would start in each rank
   std::string notice;                // message for the user
-  bool replaces_torchrun =
-      false;  // the launcher is torchrun, which starts one rank per node by default
+  // The launcher is torchrun, which starts one rank per node by default.
+  bool replaces_torchrun = false;
 };
 
 // Replaces `program`, which follows the options `given` on the command line, if it is a launcher.

@@ -100,8 +100,8 @@ Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
     for (const auto& [spec, values] : layers[i].values) {
       const auto [known, is_new] = merged.try_emplace(spec, Counting{values, i});
       if (is_new || !spec->repeatable) continue;
-      std::vector<FlagValue>& all =
-          known->second.values;  // if a name occurs twice, the last entry counts
+      // If a name occurs twice, the last entry counts.
+      std::vector<FlagValue>& all = known->second.values;
       all.insert(all.begin(), values.begin(), values.end());
     }
     DSL_TRY(Exclude(exclusions, i, merged));

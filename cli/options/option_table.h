@@ -79,8 +79,8 @@ struct OptionSpec {
   OptionGroup group;
   const char* help;  // without a full stop
   OptionTarget target = {};
-  const char* default_value =
-      "";  // as typed; empty if there is none or if it depends on other options
+  // As typed; empty if there is none or if it depends on other options.
+  const char* default_value = "";
   const char* refusal = nullptr;  // why the option is refused, and the hint; null if it is accepted
   bool deepspeed = false;         // exists in deepspeed 0.19
   bool torchrun = false;          // exists in torchrun 2.11
@@ -89,8 +89,8 @@ struct OptionSpec {
   bool accelerate = false;        // exists in `accelerate launch` 1.15
   bool common = false;            // shown by --help; other options only by --help_all
   bool repeatable = false;        // every occurrence counts, not only the last
-  bool may_be_empty =
-      false;  // an empty value means that the option is not given, as in the original launcher
+  // An empty value means that the option is not given, as in the original launcher.
+  bool may_be_empty = false;
   bool line_only = false;  // launch option that is not allowed in a run file
   // The reason why a run file that the command line does not name must not give it: "runs code".
   const char* needs_trust = nullptr;
@@ -129,8 +129,8 @@ struct Exclusion {
   const char* one;
   const char* other;
   const char* why = "";  // clause for the message; may be empty
-  const char* unless =
-      nullptr;  // the exclusion does not apply if this option is given; may be null
+  // The exclusion does not apply if this option is given; may be null.
+  const char* unless = nullptr;
 };
 const std::vector<Exclusion>& LaunchExclusions();
 
@@ -138,8 +138,8 @@ const std::vector<Exclusion>& LaunchExclusions();
 struct Requirement {
   const char* option;
   const char* needs;
-  const char*
-      why;  // rest of the message, after the option's name: "overwrites a file; add --output FILE"
+  // Rest of the message, after the option's name: "overwrites a file; add --output FILE".
+  const char* why;
 };
 
 // A positional argument of a command, such as JOB.
@@ -174,10 +174,10 @@ struct CommandSpec {
 const std::vector<CommandSpec>& Commands();
 
 std::string_view FamilyOf(const CommandSpec& command);  // "hostfile"
-std::string_view ActionOf(
-    const CommandSpec& command);  // "write"; empty if the command has no family
-std::vector<const CommandSpec*> CommandsOf(
-    std::string_view family);                     // empty if no command begins with `family`
+// "write"; empty if the command has no family.
+std::string_view ActionOf(const CommandSpec& command);
+// Empty if no command begins with `family`.
+std::vector<const CommandSpec*> CommandsOf(std::string_view family);
 std::string UsageOf(const CommandSpec& command);  // "dslaunch logs JOB [options]"
 
 // Returns the command that `word` most likely stands for, as typed after "dslaunch": "train" for
@@ -194,8 +194,8 @@ MeantCommand FindMeantCommand(const std::string& word);
 // deepspeed or torchrun has, because their parsers accept prefixes.
 struct FoundOption {
   const OptionSpec* spec = nullptr;
-  std::vector<std::string>
-      candidates;  // the options that an ambiguous prefix could mean, at least two
+  // The options that an ambiguous prefix could mean, at least two.
+  std::vector<std::string> candidates;
 };
 FoundOption FindOption(const OptionTable& table, std::string_view name);
 

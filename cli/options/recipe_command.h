@@ -12,8 +12,8 @@ struct RecipeCommand {
   enum class Kind { kHelp, kList, kShow, kExplain, kSchema };
   Kind kind = Kind::kHelp;
   std::string text = {};  // for kHelp: text to print on stdout
-  std::string plugin =
-      {};  // for kList: path of the plugin whose parts are listed; empty to list recipes
+  // For kList: path of the plugin whose parts are listed; empty to list recipes.
+  std::string plugin = {};
   std::string name = {};  // for kShow
   std::string key = {};   // for kExplain; empty to list the sections
 };

@@ -19,8 +19,8 @@ constexpr std::chrono::seconds kReaderPatience(60);
 
 constexpr milliseconds kLiveEvery(50);   // refresh of redrawn lines
 constexpr milliseconds kLookEvery(250);  // refresh of the terminal's width and of the time shown
-constexpr milliseconds kRedrawnTogether(
-    500);  // window for redrawn lines of several ranks, in pipes and files
+// Window for redrawn lines of several ranks, in pipes and files.
+constexpr milliseconds kRedrawnTogether(500);
 constexpr milliseconds kStillAfter(1500);  // time without a line after which the phase is shown
 
 // The prefix of dslaunch's messages, which an untagged line of a rank must not have.

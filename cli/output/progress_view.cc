@@ -49,8 +49,8 @@ std::optional<std::string> ProgressView::Update(const StatusLine& status, TimePo
   const bool first = !has_status_ || restarted;
   status_ = status;
   has_status_ = true;
-  shown_ =
-      shown_ && status.step == shown_step_;  // another rank may have reported this step already
+  // Another rank may have reported this step already.
+  shown_ = shown_ && status.step == shown_step_;
   if (first) {
     anchor_at_ = now;
     anchor_step_ = status.step;

@@ -17,8 +17,8 @@ void RedrawnLines::Append(std::string_view bytes, TimePoint now, const Sink& sin
   for (size_t begin = 0; begin < bytes.size();) {
     if (newline < begin) newline = bytes.find('\n', begin);
     if (carriage < begin) carriage = bytes.find('\r', begin);
-    if (carriage == bytes.npos && !is_redrawn_ &&
-        !held_) {  // no redrawn row: append the rest in one piece
+    // No redrawn row: append the rest in one piece.
+    if (carriage == bytes.npos && !is_redrawn_ && !held_) {
       lines_.Append(bytes.substr(begin), sink);
       has_partial_ = !bytes.ends_with('\n');
       return;
@@ -35,8 +35,8 @@ void RedrawnLines::AddPiece(std::string_view piece, TimePoint now, const Sink& s
   const bool by_newline = piece.ends_with('\n');
   const bool by_return = piece.ends_with('\r');
   moves_up_ = moves_up_ || piece.find(kCursorUp) != piece.npos;
-  if (piece == "\n" && held_ &&
-      !has_partial_) {  // the end of the row whose "\r" was in an earlier piece
+  // The end of the row whose "\r" was in an earlier piece.
+  if (piece == "\n" && held_ && !has_partial_) {
     lines_.Append(piece, [](std::string_view) {});
     if (!moves_up_) {
       sink(*held_);

@@ -35,10 +35,10 @@ struct EndCause {
   bool out_of_memory = false;
   bool victim = false;     // its error is about another rank, and no rank left an error of its own
   bool timed_out = false;  // for a victim: it timed out waiting for another rank
-  std::string
-      evidence;  // text that shows the cause, or the program's own error; empty if there is none
-  std::string
-      message;  // one sentence; the first line of the summary for all kinds except the worker ones
+  // Text that shows the cause, or the program's own error; empty if there is none.
+  std::string evidence;
+  // One sentence; the first line of the summary for all kinds except the worker ones.
+  std::string message;
   std::string last_lines;  // the last output of the rank, unmodified
   bool was_shown = false;  // the last lines are already on the terminal
   std::string log_path;    // log file of the rank, on its node; empty if unknown

@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-inline constexpr milliseconds kDrainTimeout(
-    10'000);  // maximum wait for a terminal to accept the last output
+// Maximum wait for a terminal to accept the last output.
+inline constexpr milliseconds kDrainTimeout(10'000);
 
 // Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no other file gets its
 // number, and ignores SIGPIPE. Call it first in main.

@@ -178,8 +178,8 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
   bool has_dropped_ = false;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::optional<int> wait_status_
-      DSL_GUARDED_BY(mutex_);  // nullopt if still running, or unknown after the end
+  // Nullopt if still running, or unknown after the end.
+  std::optional<int> wait_status_ DSL_GUARDED_BY(mutex_);
   std::string stderr_tail_ DSL_GUARDED_BY(mutex_);
   bool is_over_ DSL_GUARDED_BY(mutex_) = false;
 };

@@ -84,8 +84,8 @@ struct RankProfile {
   double wall_s = kNotRecorded;
   std::vector<Operator> operators;
   double communication_s = kNotRecorded;
-  double hidden_s =
-      kNotRecorded;  // part of communication_s that overlaps with this rank's computation
+  // Part of communication_s that overlaps with this rank's computation.
+  double hidden_s = kNotRecorded;
   std::vector<Communication> kinds;
 };
 
@@ -134,8 +134,8 @@ struct ReportData {
   std::vector<std::string> nodes;
   JobEvents events;
   std::vector<RankFiles> ranks;  // by attempt, then by rank
-  std::vector<std::string>
-      troubles;  // sentences: nodes that did not answer, data that was left out
+  // sentences: nodes that did not answer, data that was left out.
+  std::vector<std::string> troubles;
 };
 
 }  // namespace dslaunch

@@ -235,8 +235,8 @@ MemoryInfo MemoryOf(const ReportData& data) {
   const auto row = [&](const std::string& category) -> MemoryRow& {
     const auto found = std::ranges::find(info.rows, category, &MemoryRow::category);
     if (found != info.rows.end()) return *found;
-    if (info.rows.size() == kMaxCategories)
-      return info.rows.back();  // limit; programs do not have this many
+    // Limit; programs do not have this many.
+    if (info.rows.size() == kMaxCategories) return info.rows.back();
     return info.rows.emplace_back(MemoryRow{category});
   };
   if (const RunInfo* run = RunOf(data)) {

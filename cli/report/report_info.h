@@ -77,8 +77,8 @@ struct CommunicationInfo {
   double total_s = 0;  // mean over the ranks, per step
   double hidden_s = 0;
   double step_s = kNotRecorded;
-  std::vector<RankProfile::Communication>
-      kinds;  // means over the ranks, per step; the slowest first
+  // Means over the ranks, per step; the slowest first.
+  std::vector<RankProfile::Communication> kinds;
   double HiddenShare() const { return total_s > 0 ? hidden_s / total_s : kNotRecorded; }
 };
 // Returns nullopt if no profile has communication.

@@ -12,8 +12,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kSmoothFrom = 150;  // number of points from which a line is smoothed
-constexpr double kLogFrom =
-    50;  // ratio of largest to smallest value from which an axis is logarithmic
+// Ratio of largest to smallest value from which an axis is logarithmic.
+constexpr double kLogFrom = 50;
 
 std::string WholeNumber(double value) {
   return value == std::floor(value) && value < 1e9 ? std::to_string(static_cast<int64_t>(value))
@@ -128,8 +128,8 @@ std::string LossSection(const ReportData& data) {
 std::string AccuracySection(const ReportData& data) {
   Plot plot;
   AddEvaluations(data, &EvalPoint::accuracy, "Accuracy", plot);
-  if (plot.lines.empty() || EvaluationsOf(data).size() < 2)
-    return "";  // the tile shows a single value
+  // The tile shows a single value.
+  if (plot.lines.empty() || EvaluationsOf(data).size() < 2) return "";
   plot.title = "Accuracy by step";
   plot.marks = MarksOf(data);
   plot.width = kWholeWidth;

@@ -1,4 +1,4 @@
-// The dslaunch-agent file that the front end starts here and copies to nodes.
+// The dslaunch-agent file, which the front end starts locally and copies to nodes.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@ namespace dslaunch {
 
 struct AgentBinary {
   std::string path;      // absolute
-  std::string build_id;  // lower-case hex; names its version on the nodes
-  std::string machine;   // as `uname -m` says it
+  std::string build_id;  // lower-case hex; names the version on the nodes
+  std::string machine;   // machine type, as in `uname -m`
   uint64_t size_bytes = 0;
-  // The folder on the nodes into which it is copied, absolute; empty: ~/.cache/dslaunch.
+  // Absolute path of the folder on the nodes to which it is copied; empty for ~/.cache/dslaunch.
   std::string node_folder = {};
 };
 
-// Reads what identifies the agent at `path`.
+// Reads the properties of the agent at `path`.
 Result<AgentBinary> ReadAgentBinary(const std::string& path);
 
-// The agent beside the running executable.
+// Returns the agent beside the running executable.
 Result<AgentBinary> FindAgentBinary();
 
-// The SHA-256 of a file in lower-case hex.
+// Returns the SHA-256 of a file in lower-case hex.
 Result<std::string> Sha256OfFile(const std::string& path);
 
 }  // namespace dslaunch

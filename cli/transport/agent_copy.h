@@ -1,5 +1,5 @@
-// The copy of the agent to a node that lacks it: what travels, what the node's script answers, and
-// how many copies run at once.
+// Copies the agent to a node that lacks it: the data to send, the answers of the node's script, and
+// the limit of concurrent copies.
 #pragma once
 
 #include <cstddef>
@@ -17,43 +17,44 @@
 
 namespace dslaunch {
 
-// A copy ends when no byte leaves for so long, and after kCopyLimit whatever moves. The time of a
-// copy does not count as time to connect.
+// A copy is aborted when no byte was sent for kCopyStall, and after kCopyLimit in any case. The
+// time of a copy does not count as time to connect.
 inline constexpr milliseconds kCopyStall{30'000};
 inline constexpr milliseconds kCopyLimit{15 * 60'000};
-inline constexpr milliseconds kCopyEnd{60'000};    // the last bytes under way, and the node's disk
-inline constexpr milliseconds kCopyTurnPoll{100};  // of CopyGate
+inline constexpr milliseconds kCopyEnd{60'000};    // for bytes in transit and for the node's disk
+inline constexpr milliseconds kCopyTurnPoll{100};  // interval at which CopyGate is polled
 
-// An agent file as it travels.
+// The agent file as it is sent.
 struct PackedAgent {
-  std::string gzip;    // the file compressed
-  std::string sha256;  // of the file, lower-case hex
+  std::string gzip;    // content of the file, compressed
+  std::string sha256;  // of the uncompressed file, lower-case hex
 };
 
-// Reads and compresses the file once in a process, without holding all of it; later calls for the
-// same build share the result. kIo. Thread-safe.
+// Reads and compresses the file in pieces, once per process; later calls for the same build share
+// the result. Errors are kIo. Thread-safe.
 Result<std::shared_ptr<const PackedAgent>> PackAgent(const AgentBinary& agent);
 
-// The file as it is, for nodes that have no gzip: read for the first of them. kIo. Thread-safe.
+// Returns the uncompressed file for nodes without gzip, read on the first call. Errors are kIo.
+// Thread-safe.
 Result<std::shared_ptr<const std::string>> RawAgent(const AgentBinary& agent);
 
-// Reads what the install script (InstallScript in ssh_bootstrap.h) writes to stdout. A login shell
-// may have written to it before. Pure.
+// Parses what the install script (InstallScript in ssh_bootstrap.h) writes to stdout, possibly
+// after the output of a login shell. Pure.
 class CopyDialog {
  public:
   enum class State {
     kWaiting,   // more must be read; another copy to the same folder may be running
     kSendGzip,  // send PackedAgent::gzip and end the stream
     kSendRaw,   // the node has no gzip: send RawAgent
-    kHave,      // the agent is there already: nothing is to be sent
+    kHave,      // the agent is already there: send nothing
   };
 
-  // `nonce` is what the script was made with: a line with another one is noise.
+  // `nonce` is the one in the script; lines with another one are ignored.
   explicit CopyDialog(std::string_view nonce);
 
   State Feed(std::string_view bytes);
 
-  static constexpr size_t kMaxLineBytes = 4096;  // more without a line's end is noise
+  static constexpr size_t kMaxLineBytes = 4096;  // longer text without a line end is ignored
 
  private:
   const std::string prefix_;
@@ -61,12 +62,13 @@ class CopyDialog {
   State state_ = State::kWaiting;
 };
 
-// Bounds the number of copies that run at once: more would only make each slower. Thread-safe.
+// Bounds the number of concurrent copies, because more would only slow each other down.
+// Thread-safe.
 class CopyGate {
  public:
   static constexpr size_t kAtOnce = 8;
 
-  // A copy under way, until destroyed. Must not outlive the gate.
+  // A copy in progress, until destroyed. Must not outlive the gate.
   class Turn {
    public:
     explicit Turn(CopyGate* gate) : gate_(gate) {}
@@ -78,10 +80,10 @@ class CopyGate {
     CopyGate* gate_;
   };
 
-  // The one that this process's copies share. Never destroyed.
+  // Returns the gate of this process, which is never destroyed.
   static CopyGate& Shared();
 
-  // nullopt while kAtOnce are under way.
+  // Returns nullopt while kAtOnce copies are in progress.
   std::optional<Turn> TryEnter();
 
  private:

@@ -18,7 +18,8 @@ constexpr char kFileName[] = "agent.sha256";
 constexpr size_t kMaxBytes = 1024;
 constexpr size_t kDigits = 64;
 
-// Numbers of which one changes when the file does; empty: the file cannot be read.
+// Returns numbers of which at least one changes when the file does; empty if the file cannot be
+// read.
 std::string IdentityOf(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return "";
@@ -33,7 +34,8 @@ std::string IdentityOf(const std::string& path) {
   return identity;
 }
 
-// Empty: it is not there, or of another file.
+// Returns the cached digest; empty if there is none, or if it belongs to another version of the
+// file.
 std::string Kept(const UniqueFd& folder, const std::string& path, const std::string& identity) {
   const Result<UniqueFd> file = OpenOwnFile(folder, kFileName, path, ::geteuid());
   if (!file.ok() || !*file) return "";
@@ -53,7 +55,7 @@ Result<std::string> AgentDigest(const std::string& path, const std::string& cach
   const std::string file = cache_folder + "/" + kFileName;
   if (std::string digest = Kept(*folder, file, identity); !digest.empty()) return digest;
   Result<std::string> digest = Sha256OfFile(path);
-  // Unless it was replaced meanwhile.
+  // Do not cache the digest if the file was replaced meanwhile.
   if (digest.ok() && IdentityOf(path) == identity)
     (void)PutFile(file, identity + *digest, /*overwrite=*/true);
   return digest;

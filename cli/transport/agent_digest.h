@@ -1,4 +1,5 @@
-// The digest by which nodes check that they got the agent, without hashing 19 MB at every start.
+// The digest with which nodes check the agent that they received, without hashing 19 MB at every
+// start.
 #pragma once
 
 #include <string>
@@ -7,12 +8,12 @@
 
 namespace dslaunch {
 
-// Sha256OfFile(path). Kept in `cache_folder` (absolute; made if missing; empty: none) with what
-// tells this file from any other: device, inode, size, times. A cache that cannot be used costs
-// time only. kIo.
+// Returns Sha256OfFile(path), cached in `cache_folder` (absolute; created if missing; empty for no
+// cache) with the file's device, inode, size and times, which identify its content. An unusable
+// cache only costs time. Errors are kIo.
 Result<std::string> AgentDigest(const std::string& path, const std::string& cache_folder);
 
-// $XDG_CACHE_HOME/dslaunch, or ~/.cache/dslaunch; empty: there is no home.
+// Returns $XDG_CACHE_HOME/dslaunch or ~/.cache/dslaunch; empty if there is no home folder.
 std::string OwnCacheFolder();
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// A supervisor behind a program: the local agent itself, or an ssh.
+// A link to a supervisor through a local program: the agent itself, or an ssh.
 #pragma once
 
 #include <functional>
@@ -22,15 +22,17 @@ class ChildLink : public NodeLink {
         address_(std::move(address)),
         start_nonce_(std::move(start_nonce)) {}
 
-  // The supervisor tears its node down when its stream ends; a program that is stuck is killed.
+  // Ends the stream, after which the supervisor tears its node down, and kills a program that
+  // hangs.
   ~ChildLink() override {
     child_->ShutStream();
     if (!child_->is_left_running()) child_->WaitEnd(Deadline::After(kLeaveToEnd));
   }
 
-  // By its wait status, whether the program has lost the node: that says nothing of the supervisor.
+  // Decides from the program's wait status whether it lost the node, so that the status does not
+  // describe the supervisor.
   using IsLost = std::function<bool(int wait_status)>;
-  // For a ResumableLink, to which the stream's end belongs.
+  // Prepares the link for a ResumableLink, which then owns the end of the stream.
   void SetResumable(IsLost is_lost) {
     is_lost_ = std::move(is_lost);
     child_->LeaveStream();
@@ -50,7 +52,7 @@ class ChildLink : public NodeLink {
   void SetNotice(std::string notice) { notice_ = std::move(notice); }
   std::string StartNonce() const override { return start_nonce_; }
 
-  // As the function of that name.
+  // Calls dslaunch::AwaitHello on this link's stream.
   Result<void> AwaitHello(HelloScanner& scanner, Deadline deadline) {
     return dslaunch::AwaitHello(stream_.get(), scanner, deadline);
   }

@@ -31,8 +31,8 @@ Error SystemError(const std::string& step, int error_number) {
   return Error{ExitCode::kUnavailable, step + ": " + ErrnoText(error_number)};
 }
 
-// By a thread that never ends: its end, not the process's, is what a child's parent-death signal
-// follows.
+// Spawns on a thread that never ends, because a child's parent-death signal is tied to the thread
+// that forked it, not to the process.
 SpawnResult SpawnForLife(const SpawnSpec& spec) {
   struct Spawner {
     Mutex mutex;
@@ -128,12 +128,12 @@ std::optional<int> ChildProcess::WaitEnd(Deadline deadline) {
 
 void ChildProcess::Signal(int signal_number) {
   const MutexLock lock(mutex_);
-  if (!reaped_) ::kill(pid_, signal_number);  // so the pid is still the child's
+  if (!reaped_) ::kill(pid_, signal_number);  // not reaped, so the pid is still the child's
 }
 
 void ChildProcess::SignalGroup(int signal_number) {
   const MutexLock lock(mutex_);
-  if (!reaped_) ::kill(-pid_, signal_number);  // its session leads its own group
+  if (!reaped_) ::kill(-pid_, signal_number);  // the child leads its own session and group
 }
 
 std::string ChildProcess::StderrTail(size_t max_bytes) const {

@@ -1,4 +1,4 @@
-// A program that the front end runs on its own machine, with a socket to its stdin and stdout.
+// A program that the front end runs on its own machine, with a socket as its stdin and stdout.
 #pragma once
 
 #include <sys/types.h>
@@ -20,16 +20,15 @@
 
 namespace dslaunch {
 
-// In a session of its own: Ctrl-C at the terminal is for dslaunch alone. Ended with SIGKILL and
-// reaped on destruction, unless it was left running.
+// Runs in a separate session, so that Ctrl-C at the terminal reaches only dslaunch. Killed by
+// SIGKILL and reaped on destruction, unless LeaveRunning was called.
 class ChildProcess : public RunningProgram {
  public:
-  // Whether it gets SIGTERM when this process ends, however it ends.
+  // Whether the program gets SIGTERM when this process ends in any way.
   enum class Fate { kOnItsOwn, kEndsWithUs };
 
-  // `argv[0]` is the absolute path of the program. The error is what went wrong, to be put into a
-  // sentence: "execve: Permission denied".
-  // `pass_fd`: one of SpawnSpec's pass_fds; -1: none.
+  // Starts a program; `argv[0]` is its absolute path. `pass_fd` is one of SpawnSpec's pass_fds; -1
+  // for none. The error is a fragment of a sentence: "execve: Permission denied".
   static Result<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& argv,
                                                      Fate fate, int pass_fd = -1);
 
@@ -41,10 +40,10 @@ class ChildProcess : public RunningProgram {
   void ShutStream() override;
   void LeaveStream() override;
 
-  // Reaps it.
+  // Reaps the program.
   std::optional<int> WaitEnd(Deadline deadline) override;
 
-  // To the program alone, or to all of its group, if it has not been reaped.
+  // Send a signal to the program, or to its whole group, if it has not been reaped.
   void Signal(int signal_number);
   void SignalGroup(int signal_number);
   void KillGroup() override { SignalGroup(SIGKILL); }
@@ -60,14 +59,14 @@ class ChildProcess : public RunningProgram {
   const pid_t pid_;
   std::atomic<bool> left_running_ = false;
   bool reaped_ DSL_GUARDED_BY(mutex_) = false;
-  int status_ DSL_GUARDED_BY(mutex_) = 0;  // once reaped_
+  int status_ DSL_GUARDED_BY(mutex_) = 0;  // valid if reaped_
   const ChildWatch watch_;
   UniqueFd stream_;
-  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // the stream again
+  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // a duplicate of the stream
   const UniqueFd stderr_file_;
 };
 
-// Starts programs on this machine, which end with this process.
+// Starts programs on this machine that end with this process.
 class LocalStarter : public ProgramStarter {
  public:
   Result<std::unique_ptr<RunningProgram>> Start(const std::vector<std::string>& argv) override {
@@ -77,12 +76,12 @@ class LocalStarter : public ProgramStarter {
   }
 };
 
-// "exit status 3", "killed by SIGTERM": of waitpid's status.
+// Describes a wait status: "exit status 3", "killed by SIGTERM".
 std::string EndInWords(int wait_status);
 
-// Runs a program to its end with nothing on its stdin. Its stdout; errors are for a sentence that
-// names what it was for: "... ended with exit status 255; it said: ...". More than `max_bytes` are
-// cut off. `said`, if any, gets what it wrote to stderr, as much at most.
+// Runs a program to its end with an empty stdin and returns its stdout, cut to `max_bytes`. `said`,
+// if not null, gets its stderr, cut likewise. Errors are fragments that follow what the program was
+// run for: "... ended with exit status 255; it said: ...".
 Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline deadline,
                                  size_t max_bytes = 1 << 20, std::string* said = nullptr);
 

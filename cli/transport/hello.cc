@@ -25,7 +25,7 @@ HelloScanner::HelloScanner(std::string_view nonce)
 HelloScanner::State HelloScanner::Feed(std::string_view bytes) {
   if (state_ != State::kNeedMore) return state_;
   if (!in_line_) {
-    // The prefix may straddle two feeds.
+    // The prefix may be split over two calls.
     const size_t from = buffer_.size() - std::min(buffer_.size(), prefix_.size() - 1);
     buffer_.append(bytes);
     const size_t at = buffer_.find(prefix_, from);

@@ -1,4 +1,4 @@
-// Finds the agent's hello line in a byte stream that a login shell may have written to first.
+// Finds the agent's hello line in a byte stream to which a login shell may have written first.
 #pragma once
 
 #include <string>
@@ -9,26 +9,25 @@
 
 namespace dslaunch {
 
-// Feed it what the stream delivers until it has found the line or failed. Not thread-safe, no input
-// or output.
+// Feed it the bytes of the stream until it has found the line or failed. Pure. Not thread-safe.
 class HelloScanner {
  public:
   enum class State { kNeedMore, kFound, kFailed };
 
-  // `nonce` is what the agent was started with: a line with another one is noise.
+  // `nonce` is the one with which the agent was started; lines with another one are skipped.
   explicit HelloScanner(std::string_view nonce);
 
-  // After kFound or kFailed further bytes are ignored.
+  // Adds bytes; ignored after kFound or kFailed.
   State Feed(std::string_view bytes);
 
-  // After kFound.
+  // Valid after kFound.
   const std::string& build_id() const { return build_id_; }
-  const std::string& leftover() const { return leftover_; }  // what followed the line
+  const std::string& leftover() const { return leftover_; }  // the bytes after the line
 
-  // After kFailed: why, for an error message.
+  // Valid after kFailed: why, for an error message.
   const std::string& reason() const { return reason_; }
 
-  // What came before the line, or came instead of it: printable, on one line, 512 bytes at most.
+  // Returns the text before the line, or in its place: printable, on one line, at most 512 bytes.
   std::string Skipped() const;
 
   static constexpr size_t kMaxNoiseBytes = 64 * 1024;
@@ -37,9 +36,9 @@ class HelloScanner {
   State Fail(std::string reason);
 
   State state_ = State::kNeedMore;
-  std::string prefix_;  // magic, nonce, space
-  std::string buffer_;  // all that came so far; after the prefix was seen only what was skipped
-  std::string line_;    // the build id as far as it came
+  std::string prefix_;  // magic, nonce and space
+  std::string buffer_;  // all bytes so far; once the prefix was found, only the skipped ones
+  std::string line_;    // the build id, as far as received
   bool in_line_ = false;
   std::string build_id_;
   std::string leftover_;
@@ -50,14 +49,15 @@ class HelloScanner {
 // fragment: "did not send its hello line in time".
 Result<void> AwaitHello(int stream, HelloScanner& scanner, Deadline deadline);
 
-// 128 random bits in lower-case hex: ties a hello line to the one start it answers.
+// Returns 128 random bits in lower-case hex, which tie a hello line to one start.
 std::string MakeNonce();
 
-// The first `max_bytes` of `text` fit for an error message: each run of other bytes than printable
-// ASCII is one space.
+// Makes the first `max_bytes` of `text` fit for an error message: each run of bytes that are not
+// printable ASCII becomes one space.
 std::string OneLine(std::string_view text, size_t max_bytes);
 
-// "; it said: " with what a command wrote to stderr and, as noise, to stdout; empty if nothing.
+// Returns "; it said: " followed by the command's stderr and by `noise`, its stdout; empty if both
+// are.
 std::string ItSaid(std::string_view stderr_tail, const std::string& noise = "");
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// Bounds the number of SSH logins at once. An sshd refuses logins beyond its MaxStartups, and a
-// bastion is one sshd for many nodes.
+// Bounds the number of concurrent SSH logins, because an sshd refuses logins beyond its
+// MaxStartups, and a bastion is one sshd for many nodes.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace dslaunch {
 
-// A login that sshd turned away is tried again, this often in all and after these pauses
-// (PauseAfter in base/backoff.h).
+// Attempts of a login that sshd turns away, and the pauses between them (PauseAfter in
+// base/backoff.h).
 inline constexpr int kLoginAttempts = 10;
 inline constexpr milliseconds kFirstLoginPause{150};
 inline constexpr milliseconds kLongestLoginPause{2000};
@@ -24,11 +24,11 @@ class LoginGate {
  public:
   static constexpr size_t kPerSshd = 8;
   static constexpr size_t kInTotal = 64;
-  // A login that takes longer holds no other login up: a host that never answers costs the others
-  // this much once, not its whole time-out.
+  // A slow login stops counting after this time, so that a host that never answers delays the
+  // others once by this much, not by its whole time-out.
   static constexpr milliseconds kCountsFor{3000};
 
-  // A login under way, until destroyed. Must not outlive the gate.
+  // A login in progress, until destroyed. Must not outlive the gate.
   class Turn {
    public:
     Turn(LoginGate* gate, uint64_t id) : gate_(gate), id_(id) {}
@@ -43,14 +43,14 @@ class LoginGate {
     uint64_t id_;
   };
 
-  // The one that this process's logins share.
+  // Returns the gate that all logins of this process share.
   static LoginGate& Shared();
 
-  // Waits until a login to this sshd (any name that tells it from others) may begin. nullopt when
-  // `deadline` comes first.
+  // Waits until a login to the sshd may begin; `sshd` is any name that identifies it. Returns
+  // nullopt if `deadline` passes first.
   std::optional<Turn> Enter(const std::string& sshd, Deadline deadline);
 
-  // This sshd refused a login: from now on half as many as before are tried at once.
+  // Records that the sshd refused a login, which halves the number of concurrent attempts to it.
   void OnTurnedAway(const std::string& sshd);
 
   // How many are tried at once with this sshd.
@@ -68,7 +68,8 @@ class LoginGate {
   mutable Mutex mutex_;
   CondVar changed_;
   std::map<uint64_t, Login> logins_ DSL_GUARDED_BY(mutex_);
-  std::map<std::string, size_t> limits_ DSL_GUARDED_BY(mutex_);  // where it is not kPerSshd
+  // For each sshd whose limit is not kPerSshd.
+  std::map<std::string, size_t> limits_ DSL_GUARDED_BY(mutex_);
   uint64_t next_id_ DSL_GUARDED_BY(mutex_) = 0;
 };
 

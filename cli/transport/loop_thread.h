@@ -1,4 +1,4 @@
-// A thread that carries the bytes of many connections.
+// A thread that transfers the bytes of many connections.
 #pragma once
 
 #include <asio/executor_work_guard.hpp>
@@ -13,22 +13,25 @@
 
 namespace dslaunch {
 
-// Shared by its users, so that it ends with the last of them. Nothing on it may wait. Thread-safe.
+// Shared by its users, and ends with the last of them. Handlers on it must not block. Thread-safe.
 class LoopThread {
  public:
-  // `purpose` as StartThread's. kUnavailable: there is no thread left.
+  // Starts a thread; `purpose` is as in StartThread. Returns kUnavailable if no thread can be
+  // created.
   static Result<std::shared_ptr<LoopThread>> Start(const std::string& purpose);
 
-  // Waits for the thread, which ends once all operations have ended and left it no work; on that
-  // thread it does not wait. One that does not end keeps its thread, and the context with it.
+  // Waits until the thread has ended, which it does once all operations have ended and left it no
+  // work; does not wait on that thread itself. An operation that does not end keeps its thread and
+  // the context alive.
   ~LoopThread();
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
 
-  // An object that may outlive the loop keeps a work guard and a reference to the context.
+  // An object that may outlive the loop must keep a work guard and a reference to the context.
   const std::shared_ptr<asio::io_context>& context() const { return context_; }
 
-  // Calls `act` on the loop's thread and returns once it has; at once where that is this thread.
+  // Runs `act` on the loop's thread and returns when it is done; runs it directly if called on that
+  // thread.
   void Run(const std::function<void()>& act);
 
  private:
@@ -41,8 +44,8 @@ class LoopThread {
   std::thread thread_;
 };
 
-// The one of all SSH connections of this process, begun anew where none is left: a node that has
-// started needs no thread of its own.
+// Returns the loop of all SSH connections of this process, started again if it has ended. A node
+// that runs needs no thread of its own.
 Result<std::shared_ptr<LoopThread>> SshLoop();
 
 }  // namespace dslaunch

@@ -1,6 +1,6 @@
-// GSSAPI for a dslaunch that has libssh inside, which would log in by Kerberos with it. dslaunch
-// does not ask it to: where hosts want that, the system's ssh logs in (--ssh_command). Kerberos'
-// libraries exist only as shared ones, which not every system has.
+// GSSAPI stubs for a dslaunch that contains libssh, which would otherwise use Kerberos. Kerberos'
+// libraries are only available as shared ones, which not every system has. dslaunch never uses
+// them: for hosts that need Kerberos, the system's ssh logs in (--ssh_command).
 #include <cstdint>
 
 extern "C" {

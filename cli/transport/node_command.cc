@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kSshFailed = 255;  // as ssh ends when it, not the command, has failed
+constexpr int kSshFailed = 255;  // ssh's exit code if it failed itself, not the command
 constexpr milliseconds kConfigLimit{3000};
 constexpr char kNode[] = "{node}";
 constexpr char kUser[] = "{user}";
@@ -68,8 +68,8 @@ std::vector<std::string> ExecNodeCommand::CommandLine(const NodeTarget& target,
   return argv;
 }
 
-// Such programs end as the command does, and say 1 or so of themselves: only what the script ends
-// with when the agent is missing is surely the command's.
+// These programs return the exit code of the command, and often 1 for their own errors, so only the
+// script's codes for a missing agent certainly come from the command.
 bool ExecNodeCommand::HasFailedItself(int wait_status) const {
   return !WIFEXITED(wait_status) ||
          (WEXITSTATUS(wait_status) != kAgentMissing && WEXITSTATUS(wait_status) != kInstallFailed);

@@ -1,5 +1,5 @@
-// Programs of this machine that run a command on a node and connect its stdin and stdout: the
-// system's ssh, kubectl exec, srun, and any other.
+// Local programs that run a command on a node and connect its stdin and stdout: the system's ssh,
+// kubectl exec, srun, and others.
 #pragma once
 
 #include <memory>
@@ -14,31 +14,33 @@
 
 namespace dslaunch {
 
-// How such a program is called, and what its end means. Thread-safe.
+// How such a program is called, and how its end is interpreted. Thread-safe.
 class NodeCommand {
  public:
   virtual ~NodeCommand() = default;
 
-  // The arguments that run `script` by the node's /bin/sh. No shell of this machine reads them.
+  // Returns the arguments that run `script` by the node's /bin/sh. No shell of this machine parses
+  // them.
   virtual std::vector<std::string> CommandLine(const NodeTarget& target,
                                                const std::string& script) const = 0;
 
-  // What nodes that are reached through the same sshd share, so that it is not asked by all at
-  // once; empty: nothing to wait for.
+  // Returns a name shared by nodes that are reached through the same sshd, whose concurrent logins
+  // are limited; empty for no limit.
   virtual std::string GateName(const NodeTarget& target, Deadline deadline) const = 0;
 
-  // Whether it is the program that failed, by its wait status, and not what it ran on the node.
+  // Returns whether the wait status means that the program itself failed, and not the command that
+  // it ran on the node.
   virtual bool HasFailedItself(int wait_status) const = 0;
 
-  // A command line by which the user can try the same, for messages.
+  // Returns a command line with which the user can reproduce the connection, for messages.
   virtual std::string TryThis(const NodeTarget& target) const = 0;
 
-  // The program's name, for messages.
+  // Returns the program's name, for messages.
   virtual std::string Name() const = 0;
 };
 
-// `words`: the absolute path of ssh, or of a program with its command line, and options for it.
-// `configs`: what ssh_config says, shared with others.
+// Runs ssh. `words` are the absolute path of ssh, or of a program with the same command line, and
+// options for it. `configs` caches ssh_config and may be shared.
 class SshNodeCommand : public NodeCommand {
  public:
   explicit SshNodeCommand(std::vector<std::string> words,
@@ -57,12 +59,13 @@ class SshNodeCommand : public NodeCommand {
   const std::shared_ptr<SshConfigs> configs_;
 };
 
-// A program of PATH and its arguments, as of --exec_command: in each, {node} is the node's host,
-// {user} its user, and {index} its number in the job. The command for the node follows as separate
-// arguments.
+// Runs a program of PATH with arguments, as given by --exec_command. In each argument, {node}
+// stands for the node's host, {user} for its user, and {index} for its number in the job. The
+// command for the node is appended as separate arguments.
 class ExecNodeCommand : public NodeCommand {
  public:
-  // kUsage: there is no such program, no {node} or {index} in the words, or another {name}.
+  // Returns kUsage if there is no such program, if no word has {node} or {index}, or if a word has
+  // another {name}.
   static Result<std::unique_ptr<NodeCommand>> Make(std::vector<std::string> words);
 
   std::vector<std::string> CommandLine(const NodeTarget& target,

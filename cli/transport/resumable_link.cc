@@ -12,10 +12,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTicketWithin{5'000};  // it travels with the hello line
+constexpr milliseconds kTicketWithin{5'000};  // the ticket is sent with the hello line
 // As long as the supervisor waits (SupervisorCore::kResumeLimit).
 constexpr milliseconds kReconnectWithin{4'000};
-// For the connection's last words, which say whether the supervisor has ended.
+// Limit for the connection's last bytes, which show whether the supervisor has ended.
 constexpr milliseconds kEndToldWithin{1'000};
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{1'000};
@@ -27,11 +27,11 @@ struct Receipt {
   bool is_done DSL_GUARDED_BY(mutex) = false;
 };
 
-// On the loop.
+// Runs on the loop.
 void ReceiveMore(StreamEnd& end, size_t size, const std::shared_ptr<Receipt>& receipt) {
   end.AwaitReadable([&end, size, receipt](std::error_code error) {
     MutexLock lock(receipt->mutex);
-    if (receipt->is_done) return;  // the caller of Receive has left, and `end` may be gone
+    if (receipt->is_done) return;  // Receive has returned, and `end` may be destroyed
     std::string piece(size - receipt->text.size(), '\0');
     piece.resize(error ? 0 : end.Read(piece.data(), piece.size(), error));
     receipt->text += piece;
@@ -43,7 +43,7 @@ void ReceiveMore(StreamEnd& end, size_t size, const std::shared_ptr<Receipt>& re
   });
 }
 
-// Exactly so many bytes; shorter at end of file or the deadline.
+// Receives exactly `size` bytes; fewer at end of file or at the deadline.
 std::string Receive(LoopThread& loop, StreamEnd& end, size_t size, Deadline deadline) {
   const auto receipt = std::make_shared<Receipt>();
   loop.Run([&] { ReceiveMore(end, size, receipt); });
@@ -103,7 +103,7 @@ ResumableLink::~ResumableLink() {
   stopping_ = true;
   {
     const MutexLock lock(mutex_);
-    // Bounded: every step of it has a deadline.
+    // The wait is bounded, because every step of the repair has a deadline.
     changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return !repairing_; });
   }
   loop_->Run([this] { stream_.reset(); });
@@ -146,7 +146,7 @@ std::string ResumableLink::StderrTail() const {
   return said.empty() ? why_over_ : said;
 }
 
-// --- a connection that broke ---
+// --- replacing a broken connection ---
 
 void ResumableLink::OnBroken() {
   const Result<void> started = StartRepair();
@@ -170,7 +170,7 @@ void ResumableLink::Repair() {
       const MutexLock lock(mutex_);
       if (stopping_ || !std::exchange(broken_, false)) {
         repairing_ = false;
-        return changed_.NotifyAll();  // the destructor waits for it
+        return changed_.NotifyAll();  // the destructor waits for this
       }
     }
     RepairOnce();
@@ -183,7 +183,7 @@ void ResumableLink::RepairOnce() {
   if (!connected.ok()) SetOver(connected.error().message);
 }
 
-// Whether the supervisor has ended, as the connection's last words say.
+// Ends the connection. Returns whether its last bytes show that the supervisor has ended.
 bool ResumableLink::EndConnection() {
   std::shared_ptr<NodeLink> link = Current();
   const bool supervisor_ended = link->WaitEnd(Deadline::After(kEndToldWithin));
@@ -201,7 +201,7 @@ bool ResumableLink::EndConnection() {
 Result<void> ResumableLink::Reconnect(Deadline by) {
   for (int attempt = 0; !stopping_; ++attempt) {
     Result<Connection> next = reconnect_(ticket_.socket, by);
-    // The node may see later than we that the connection broke.
+    // The node may notice later than this side that the connection broke, so a failure is retried.
     Result<void> resumed = next.ok() ? Resume(*std::move(next), by) : next.error();
     if (resumed.ok()) return {};
     const Deadline pause =
@@ -217,10 +217,11 @@ Result<void> ResumableLink::Resume(Connection connection, Deadline by) {
   std::unique_ptr<StreamEnd>& end = connection.end;
   bool is_sent = false;
   loop_->Run([&] {
-    // No more arrives meanwhile.
+    // Nothing more is received meanwhile.
     const std::string request = FormatRequest({ticket_.secret, stream_->received()});
     std::error_code error;
-    is_sent = end->Write(request, error) == request.size();  // a fresh stream has room for that
+    // A new stream has room for the request.
+    is_sent = end->Write(request, error) == request.size();
   });
   std::optional<uint64_t> received;
   if (is_sent) received = ParseAnswer(Receive(*loop_, *end, kAnswerBytes, by));

@@ -1,4 +1,4 @@
-// A link to a node that outlives its connection: one that was reset costs nothing.
+// A link to a node that outlives its connection, so a reset connection costs nothing.
 #pragma once
 
 #include <atomic>
@@ -15,27 +15,27 @@
 
 namespace dslaunch {
 
-// Carries bytes between its own socket and whichever connection there is, on SshLoop's thread. It
-// has a thread of its own while its connection is made anew. A connection that broke is ended
-// there.
+// Transfers bytes between its own socket and the current connection, on SshLoop's thread. While a
+// new connection is made, a separate thread does this and ends the broken connection.
 class ResumableLink : public NodeLink {
  public:
-  // A connection to the node and its stream, just behind the hello line, on SshLoop.
+  // A connection to the node and its stream, on SshLoop, just after the hello line.
   struct Connection {
     std::shared_ptr<LoopThread> loop;  // SshLoop
     std::unique_ptr<NodeLink> link;
     std::unique_ptr<StreamEnd> end;
   };
-  // Of a link that gives a socket.
+  // Makes a connection from a link that has a socket.
   static Result<Connection> Over(std::unique_ptr<NodeLink> link);
 
-  // Another connection to the node: to a process there that passes bytes to the supervisor's socket
-  // (AgentRole::Kind::kResume).
+  // Makes another connection to the node, to a process that forwards bytes to the supervisor's
+  // socket (AgentRole::Kind::kResume).
   using ReconnectFn = std::function<Result<Connection>(const std::string& socket, Deadline)>;
 
-  // `first` leads to a supervisor that was started resumable. Waits for its ticket.
+  // Waits for the supervisor's ticket. `first` must lead to a supervisor that was started as
+  // resumable.
   static Result<std::unique_ptr<NodeLink>> Open(Connection first, ReconnectFn reconnect);
-  // May wait for a connection that is being made: up to 5 s. Not on SshLoop's thread.
+  // May wait up to 5 s for a connection that is being made. Must not run on SshLoop's thread.
   ~ResumableLink() override;
 
   UniqueFd TakeFd() override { return std::move(outer_); }
@@ -52,39 +52,39 @@ class ResumableLink : public NodeLink {
  private:
   ResumableLink(std::shared_ptr<NodeLink> first, ReconnectFn reconnect, ResumeTicket ticket,
                 std::shared_ptr<LoopThread> loop);
-  std::shared_ptr<NodeLink> Current() const;  // null: it broke
-  // On the loop.
+  std::shared_ptr<NodeLink> Current() const;  // null if the connection broke
+  // Run on the loop.
   void OnBroken();
   void OnClosed();
   Result<void> StartRepair();
-  // In the thread of a connection that broke.
+  // Run on the thread that replaces a broken connection.
   void Repair();
   void RepairOnce();
   bool EndConnection();
   Result<void> Reconnect(Deadline by);
   Result<void> Resume(Connection connection, Deadline by);
-  // From any thread: no other connection follows. `why` may be empty.
+  // Stops making connections. May be called on any thread; `why` may be empty.
   void SetOver(const std::string& why);
 
   const std::string notice_, address_, own_address_, start_nonce_;
   const ReconnectFn reconnect_;
   const ResumeTicket ticket_;
   const std::shared_ptr<LoopThread> loop_;
-  UniqueFd outer_;  // TakeFd()'s
+  UniqueFd outer_;  // returned by TakeFd()
   std::atomic<bool> stopping_ = false;
 
   mutable Mutex mutex_;
   CondVar changed_;
   std::shared_ptr<NodeLink> current_ DSL_GUARDED_BY(mutex_);
   bool supervisor_ended_ DSL_GUARDED_BY(mutex_) = false;
-  // What came from stderr over the first connection; absent until that breaks.
+  // stderr of the first connection; nullopt until it breaks.
   std::optional<std::string> said_ DSL_GUARDED_BY(mutex_);
-  bool broken_ DSL_GUARDED_BY(mutex_) = false;     // to be repaired
-  bool repairing_ DSL_GUARDED_BY(mutex_) = false;  // there is a thread for that
-  bool over_ DSL_GUARDED_BY(mutex_) = false;       // no other connection follows
+  bool broken_ DSL_GUARDED_BY(mutex_) = false;     // the connection must be replaced
+  bool repairing_ DSL_GUARDED_BY(mutex_) = false;  // a thread is replacing the connection
+  bool over_ DSL_GUARDED_BY(mutex_) = false;       // no other connection will be made
   std::string why_over_ DSL_GUARDED_BY(mutex_);
 
-  std::unique_ptr<ResumableStream> stream_;  // the loop's
+  std::unique_ptr<ResumableStream> stream_;  // used on the loop only
 };
 
 }  // namespace dslaunch

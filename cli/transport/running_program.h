@@ -1,4 +1,4 @@
-// A program that connects stdin and stdout to a node: on this machine, or on a relay's.
+// A program whose stdin and stdout lead to a node, on this machine or on a relay.
 #pragma once
 
 #include <cstddef>
@@ -14,51 +14,51 @@
 
 namespace dslaunch {
 
-// In a session and a process group of its own. Thread-safe but for TakeStream. Killed on
-// destruction, unless it was left running.
+// Runs in a separate session and process group. Thread-safe except for TakeStream. Killed on
+// destruction, unless LeaveRunning was called.
 class RunningProgram {
  public:
   virtual ~RunningProgram() = default;
 
-  // Our end of the socket to its stdin and stdout. Once.
+  // Returns our end of the socket that is the program's stdin and stdout. Call it once.
   virtual UniqueFd TakeStream() = 0;
 
-  // Shuts the stream, also after it was taken: the program sees end of file.
+  // Shuts the stream down, even after TakeStream; the program sees end of file.
   virtual void ShutStream() = 0;
-  // From now on its end is for who has taken it: ShutStream does nothing.
+  // Makes ShutStream a no-op, because the owner of the stream ends it.
   virtual void LeaveStream() = 0;
 
-  // Waits for its end. The status is waitpid's; nullopt when the deadline came first, or when its
-  // end can no longer be known.
+  // Waits for the program's end and returns its wait status; nullopt if the deadline passed first,
+  // or if the end cannot be known any more.
   virtual std::optional<int> WaitEnd(Deadline deadline) = 0;
 
-  // SIGKILL to all of its group, if it has not ended.
+  // Sends SIGKILL to the program's group if the program has not ended.
   virtual void KillGroup() = 0;
 
-  // It outlives this object.
+  // Lets the program outlive this object.
   virtual void LeaveRunning() = 0;
   virtual bool is_left_running() const = 0;
 
-  // The last `max_bytes` of what it wrote to stderr so far.
+  // Returns the last `max_bytes` of the program's stderr so far.
   virtual std::string StderrTail(size_t max_bytes = 4096) const = 0;
 };
 
-// Where such programs are started.
+// Starts such programs.
 class ProgramStarter {
  public:
   virtual ~ProgramStarter() = default;
 
-  // The error is what went wrong, to be put into a sentence: "execve: Permission denied".
+  // Starts a program. The error is a fragment of a sentence: "execve: Permission denied".
   virtual Result<std::unique_ptr<RunningProgram>> Start(const std::vector<std::string>& argv) = 0;
 
-  // The same for a program whose stdin is the agent's file, where the starter has it at hand;
-  // nullptr: it has not.
+  // Starts a program with the agent's file as stdin. Returns nullptr if the starter does not have
+  // the file.
   virtual Result<std::unique_ptr<RunningProgram>> StartReadingAgent(
       const std::vector<std::string>& /*argv*/) {
     return std::unique_ptr<RunningProgram>();
   }
 
-  // Where programs run, for messages: " on node1"; empty: on this machine.
+  // Returns where programs run, for messages: " on node1"; empty for this machine.
   virtual std::string Where() const { return ""; }
 };
 

@@ -36,7 +36,7 @@ size_t ReadNumber(std::string_view bytes) {
   return value;
 }
 
-// The string with its length in front of `rest`, which loses it.
+// Removes a length-prefixed string from the start of `rest`.
 std::optional<std::string> TakeString(std::string_view& rest) {
   if (rest.size() < 4) return std::nullopt;
   const size_t size = ReadNumber(rest);
@@ -69,7 +69,7 @@ bool ReceiveAll(int fd, std::string& bytes, Deadline deadline) {
   return true;
 }
 
-// A whole message without its length.
+// Receives a whole message, without its length.
 std::optional<std::string> Receive(int fd, Deadline deadline) {
   std::string size(4, '\0');
   if (!ReceiveAll(fd, size, deadline) || ReadNumber(size) > kMaxMessageBytes) return std::nullopt;
@@ -110,7 +110,7 @@ std::vector<AgentKey> ParseAgentKeys(std::string_view answer) {
 UniqueFd ConnectAgent(const std::string& socket_path) {
   const std::optional<sockaddr_un> address = UnixAddress(socket_path);
   if (socket_path.empty() || !address) return UniqueFd();
-  // Non-blocking: an agent whose queue is full counts as none.
+  // Non-blocking, so that an agent whose queue is full counts as missing.
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (ConnectUnix(fd.get(), *address) != 0) fd.Reset();
   return fd;

@@ -1,5 +1,5 @@
-// The keys of the user's ssh-agent, of which libssh 0.10 would offer all, in the agent's order:
-// with more than MaxAuthTries of them the one that ssh_config names is never reached.
+// Selects keys of the user's ssh-agent. libssh 0.10 would offer all keys in the agent's order, so
+// with more than MaxAuthTries keys the one that ssh_config names might never be tried.
 #pragma once
 
 #include <string>
@@ -15,26 +15,29 @@
 namespace dslaunch {
 
 struct AgentKey {
-  std::string blob;     // the public key as it travels
+  std::string blob;     // the public key in wire format
   std::string comment;  // for messages
 };
 
-// As `ssh` offers them: first those that ssh_config's identity files name, in their order, then the
-// others, unless `listed_only` (IdentitiesOnly). `listed` are public key blobs. Pure.
+// Returns the keys in the order in which `ssh` offers them: first those of ssh_config's identity
+// files, then the others unless `listed_only` (IdentitiesOnly) is set. `listed` are public key
+// blobs. Pure.
 std::vector<AgentKey> ChooseAgentKeys(std::vector<AgentKey> keys,
                                       const std::vector<std::string>& listed, bool listed_only);
 
-// The agent protocol's list of keys, without its length. Pure. Empty, also when it is malformed.
+// Parses the agent protocol's list of keys, without its length. Returns an empty list if it is
+// malformed. Pure.
 std::vector<AgentKey> ParseAgentKeys(std::string_view answer);
 
-// A connection to an agent; invalid when nothing listens there.
+// Connects to an agent; returns an invalid descriptor if none listens.
 UniqueFd ConnectAgent(const std::string& socket_path);
 
-// kUnavailable, a fragment of a sentence, when the agent does not answer.
+// Returns kUnavailable, with a fragment of a sentence, if the agent does not answer.
 Result<std::vector<AgentKey>> ListAgentKeys(int agent_fd, Deadline deadline);
 
-// An agent for libssh that has `keys` only and lets the real one sign with them. A thread of its
-// own serves it, since libssh asks and waits. Ends with `deadline` at the latest.
+// An agent for libssh that offers only `keys` and forwards requests to sign to the real agent. A
+// separate thread serves it, because libssh blocks on its answers. Ends at `deadline` at the
+// latest.
 class AgentRelay {
  public:
   AgentRelay(UniqueFd agent, std::vector<AgentKey> keys, Deadline deadline);
@@ -42,7 +45,7 @@ class AgentRelay {
   AgentRelay& operator=(const AgentRelay&) = delete;
   ~AgentRelay();
 
-  // libssh's end. Once.
+  // Returns libssh's end. Call it once.
   UniqueFd TakeFd() { return std::move(theirs_); }
 
  private:

@@ -14,25 +14,25 @@ namespace {
 constexpr milliseconds kExitStatusWait{2000};
 constexpr char kDefaultFolder[] = R"("$HOME/.cache/dslaunch")";
 
-// Only built-in tests before the exec: it is on the way of every start. The full checks ran when it
-// was installed.
+// Uses only shell built-ins before the exec, because it delays every start. The full checks ran at
+// the installation.
 constexpr std::string_view kStart =
     R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
     R"sh(exec "$a"%ARGUMENTS%)sh";
 
-// The agent's bytes come on stdin once the script has said in which form. Every folder above it
-// must belong to the user or root, and no other user may be able to rename things in it; the file
-// appears under its name only when it is complete, on disk and known to run here.
+// The agent's bytes arrive on stdin after the script has requested a form. Every parent folder must
+// belong to the user or root, and no other user may be able to rename entries in it. The file gets
+// its final name only when it is complete, on disk and known to run on this node.
 //
-// Nodes may share the folder (a home over NFS). A folder of the build's own is the lock, since
-// mkdir is atomic there, and the file in it is its holder's copy; who does not get it waits until
-// the agent is there. Clocks differ, so a lock is abandoned when nothing in it has changed in so
-// many looks. Of those that see it so, one takes it over: it alone can rename the file that they
-// all saw. A lock without a file is removed, and a holder that had only just made it tries again.
-// What an interrupted copy has left goes with the lock or after a day, and agents that no job has
-// started for 90 days go too; nothing does where this copy itself looks a day old, since then the
-// clock of the node is ahead of the file server's.
+// Nodes may share the folder (a home on NFS). A folder for the build is the lock, because mkdir is
+// atomic on NFS, and the file in it is the holder's copy; other nodes wait until the agent appears.
+// Clocks differ, so a lock counts as abandoned when nothing in it has changed for a number of
+// looks. Of the nodes that see this, one takes the lock over: only one can rename the file that
+// they all saw. A lock without a file is removed, and a holder that had just created it tries
+// again. Leftovers of an interrupted copy are removed with the lock or after a day, and agents that
+// no job has started for 90 days too. Nothing is removed if this copy itself looks a day old,
+// because then the node's clock is ahead of the file server's.
 constexpr std::string_view kInstall =
     R"sh(umask 077; l=; t=; a=; )sh"
     R"sh(good() { [ -n "$a" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
@@ -81,15 +81,17 @@ constexpr std::string_view kInstall =
     R"sh(ln "$t" "$a" 2> /dev/null || [ -e "$a" ] || mv -n "$t" "$a"; drop; )sh"
     R"sh(good || fail "$a is not the agent; remove it")sh";
 
-// How its bytes are taken: asked for, in the form that the node can read; or as they come.
+// Shell code that receives the bytes: after a request for a form that the node can read, or
+// unrequested.
 constexpr char kTakeAsked[] =
     R"sh(if command -v gzip > /dev/null 2>&1; then say gzip; gzip -dc > "$t"; else say raw; cat > "$t"; fi)sh";
 constexpr char kTakeRaw[] = R"sh(cat > "$t")sh";
 
-// Looks, one a second, at a copy by another node that does not get on.
+// Looks, one per second, at another node's copy that makes no progress.
 constexpr int kAbandonedAfterLooks = 20;
 
-// The folder for the scripts: no character of it reaches a shell but as an octal number.
+// Returns the folder for the scripts, encoded in octal so that the shell interprets none of its
+// characters.
 std::string FolderWord(const AgentBinary& agent) {
   if (agent.node_folder.empty()) return kDefaultFolder;
   std::string word = R"sh("$(printf "%b" ")sh";
@@ -100,8 +102,8 @@ std::string FolderWord(const AgentBinary& agent) {
   return word + R"sh(")/dslaunch-$(id -u)")sh";
 }
 
-// For all nodes of an engine at once. What lacks the agent fetches it from dslaunch's own port: no
-// engine connects stdin everywhere. One line on stdout says what came of it.
+// The script for all nodes of an engine. Nodes that lack the agent fetch it from dslaunch's own
+// port, because not every engine connects stdin. It prints one line about the result.
 constexpr std::string_view kEngineStart =
     R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh(ready() { [ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
@@ -110,7 +112,8 @@ constexpr std::string_view kEngineStart =
     R"sh(| ( %INSTALL% ) 2>&1) || { set -f; echo DSLAUNCH-FAILED %NONCE% %PLACE% $w; exit 98; }; )sh"
     R"sh(exec "$a" dial --nonce %NONCE% %PLACE% %PIN% %ENDPOINTS%%ARGUMENTS%)sh";
 
-// Whatever came from a file or a variable, nothing but this and `also` reaches the node's shell.
+// Keeps only these characters and `also` of a text from a file or a variable, because a shell on
+// the node parses it.
 std::string Plain(std::string_view text, std::string_view also = "") {
   std::string plain;
   for (const char c : text) {
@@ -122,7 +125,7 @@ std::string Plain(std::string_view text, std::string_view also = "") {
   return plain;
 }
 
-// Waits for the end of a command whose output has ended or does not matter.
+// Waits for the end of a command whose output has ended or is not needed.
 std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline deadline) {
   while (session.Process() && !stream.Closed() && !stream.exit_status()) {
     stream.inbound().clear();
@@ -131,7 +134,7 @@ std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline de
   return stream.exit_status();
 }
 
-// One try to start the agent. Null: this node lacks it.
+// Tries once to start the agent. Returns null if the node lacks it.
 Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBinary& agent,
                                             const AgentRole& role, TailBuffer& stderr_tail,
                                             Deadline deadline) {
@@ -198,7 +201,7 @@ Result<CopyGate::Turn> AwaitCopyTurn(SshSession& session, Deadline deadline) {
   }
 }
 
-// Waits for what the script wants. kWaiting: the command has ended.
+// Waits for the script's request. Returns kWaiting if the command has ended.
 Result<CopyDialog::State> AwaitCopyRequest(SshSession& session, SshStream& stream,
                                            std::string_view nonce, Deadline deadline) {
   CopyDialog dialog(nonce);
@@ -215,8 +218,8 @@ Result<CopyDialog::State> AwaitCopyRequest(SshSession& session, SshStream& strea
   }
 }
 
-// Streams the bytes to the command's stdin. An early end of the command is no error here: its exit
-// status tells.
+// Sends the bytes to the command's stdin. If the command ends early, its exit status shows why, so
+// that is not an error here.
 Result<void> SendAll(SshSession& session, SshStream& stream, std::string_view bytes,
                      Deadline deadline) {
   Deadline stalled = Deadline::After(kCopyStall);
@@ -227,7 +230,7 @@ Result<void> SendAll(SshSession& session, SshStream& stream, std::string_view by
     bytes.remove_prefix(static_cast<size_t>(n));
     if (n > 0) stalled = Deadline::After(kCopyStall);
     const Deadline by = stalled.Earlier(deadline);
-    // A short wait at most: with keys being exchanged there may be room before anything arrives.
+    // Wait only briefly, because during a key exchange there may be room before anything arrives.
     if (n == 0 && by.Expired()) return session.WaitIo(by);
     if (n == 0) (void)session.WaitIo(Deadline::After(milliseconds(5)).Earlier(by));
   }

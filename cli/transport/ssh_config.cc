@@ -51,7 +51,7 @@ std::string LocalHostName() {
   return name.data();
 }
 
-// `~`, ${VARIABLE} and %-tokens as in IdentityFile. What is unknown stays as it is.
+// Expands `~`, ${VARIABLE} and %-tokens as in IdentityFile. Unknown ones are kept.
 std::string Expand(std::string_view text, const SshConfig& config, const NodeTarget& target,
                    const LocalAccount& account) {
   std::string path;
@@ -166,7 +166,7 @@ Result<std::vector<SshHop>> ParseProxyJump(std::string_view text) {
       if (!port.empty() && !port.starts_with(':'))
         return BadJump(whole, "unexpected text after ']'");
     } else {
-      // More than one colon: an address without a port.
+      // More than one colon means an address without a port.
       const size_t colon = rest.find(':');
       const bool has_port = colon != std::string_view::npos && colon == rest.rfind(':');
       hop.host = rest.substr(0, has_port ? colon : rest.size());

@@ -1,4 +1,4 @@
-// What ssh_config says about a node.
+// The configuration of SSH for a node, as ssh_config defines it.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,35 @@
 
 namespace dslaunch {
 
-// One host of a ProxyJump.
+// A host of a ProxyJump.
 struct SshHop {
-  std::string user;  // empty: as ssh_config says for it
+  std::string user;  // empty to use ssh_config's
   std::string host;
-  int port = 0;  // 0: as ssh_config says for it
+  int port = 0;  // 0 to use ssh_config's
 
   bool operator==(const SshHop&) const = default;
 };
 
-// StrictHostKeyChecking. dslaunch never asks: kAsk refuses an unknown key as kYes does.
+// StrictHostKeyChecking. dslaunch never prompts, so kAsk refuses unknown keys as kYes does.
 enum class HostKeyPolicy { kAsk, kYes, kAcceptNew, kNo };
 
-// The names are ssh_config's.
+// Fields are named after ssh_config's options.
 struct SshConfig {
   std::string host_name;
   int port = 22;
   std::string user;
   std::vector<std::string> identity_files;
   bool identities_only = false;
-  std::string agent_socket;  // IdentityAgent or SSH_AUTH_SOCK; empty: no agent
+  std::string agent_socket;  // IdentityAgent or SSH_AUTH_SOCK; empty for no agent
   std::vector<SshHop> proxy_jump;
-  std::string proxy_command;  // with its tokens; empty: none
+  std::string proxy_command;  // with its tokens; empty if none
   HostKeyPolicy strict_host_key_checking = HostKeyPolicy::kAsk;
   std::vector<std::string> user_known_hosts;
   std::vector<std::string> global_known_hosts;
-  std::string host_key_alias;                   // empty: none
-  std::optional<milliseconds> connect_timeout;  // of each connection, beside dslaunch's own
-  int address_family = 0;                       // AF_UNSPEC, AF_INET, AF_INET6
+  std::string host_key_alias;  // empty if none
+  // Limit for each connection, in addition to dslaunch's own.
+  std::optional<milliseconds> connect_timeout;
+  int address_family = 0;  // AF_UNSPEC, AF_INET or AF_INET6
   bool batch_mode = false;
   bool pubkey_authentication = true;
   bool password_authentication = true;
@@ -48,10 +49,11 @@ struct SshConfig {
   bool compression = false;
   bool gssapi_authentication = false;
   bool hostbased_authentication = false;
-  std::vector<std::string> certificate_files;  // beside those that lie next to an identity file
-  uint64_t rekey_bytes = 0;                    // RekeyLimit; 0: the default
-  uint32_t rekey_seconds = 0;                  // likewise
-  // Comma-separated, as the option lists them; empty: the defaults.
+  // In addition to certificates beside the identity files.
+  std::vector<std::string> certificate_files;
+  uint64_t rekey_bytes = 0;    // RekeyLimit; 0 for the default
+  uint32_t rekey_seconds = 0;  // RekeyLimit; 0 for the default
+  // Comma-separated lists; empty for the defaults.
   std::string ciphers;
   std::string macs;
   std::string kex_algorithms;
@@ -60,36 +62,37 @@ struct SshConfig {
   bool operator==(const SshConfig&) const = default;
 };
 
-// What paths in ssh_config are completed with.
+// The account that replaces `~` and tokens in ssh_config's paths.
 struct LocalAccount {
   std::string user;
   std::string home;
 };
 LocalAccount ThisAccount();
 
-// Reads what `ssh -G` printed for `target`. Tokens of identity files are replaced. kBadInput; a
-// fragment for a sentence that names the node. Pure but for SSH_AUTH_SOCK and other variables that
-// it names.
+// Parses the output of `ssh -G` for `target` and replaces the tokens of identity files. Errors are
+// kBadInput, with a fragment for a sentence that names the node. Pure except for SSH_AUTH_SOCK and
+// other variables that the output names.
 Result<SshConfig> ParseSshConfig(std::string_view dump, const NodeTarget& target,
                                  const LocalAccount& account);
 
-// "[user@]host[:port]" or ssh:// URIs, separated by commas, nearest to us first; "none" is none.
+// Parses "[user@]host[:port]" or ssh:// URIs, separated by commas, the hop closest to this machine
+// first. "none" gives an empty list.
 Result<std::vector<SshHop>> ParseProxyJump(std::string_view text);
 
-// What ssh without any configuration file would do.
+// Returns the configuration that ssh has without any configuration file.
 SshConfig DefaultSshConfig(const NodeTarget& target, const LocalAccount& account);
 
-// What `ssh -v -G` printed.
+// The output of `ssh -v -G`.
 struct SshDump {
-  std::string text;     // empty: there is no ssh, and only defaults
+  std::string text;     // empty if there is no ssh, so only defaults apply
   std::string verbose;  // stderr
 };
 
-// OpenSSH itself reads its configuration (`ssh -G`, 5 ms): libssh 0.10 knows less than half of the
-// options, goes through a chain of jumps in the wrong order, and knows Match and Include in part.
-// `config_file` takes the place of the user's and the system's where not empty. `ssh` is the
-// program and its options; empty: ssh from PATH. Where there is none there are only defaults, which
-// is an error when the user has a configuration.
+// Reads the configuration with `ssh -G` (5 ms), because libssh 0.10 knows less than half of the
+// options, goes through a chain of jumps in the wrong order, and supports Match and Include only in
+// part. `config_file`, if not empty, replaces the user's and the system's. `ssh` is the program
+// with its options; empty for ssh from PATH. Without ssh only defaults apply, which is an error if
+// the user has a configuration.
 Result<SshDump> AskSsh(const NodeTarget& target, const std::string& config_file,
                        const std::vector<std::string>& ssh, Deadline deadline);
 

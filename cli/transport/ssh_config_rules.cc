@@ -23,7 +23,7 @@ bool IsPlain(std::string_view host) {
   });
 }
 
-// "Keyword value" or "Keyword=value".
+// Removes the keyword from "Keyword value" or "Keyword=value" and returns it.
 std::string TakeKeyword(std::string_view& line) {
   const auto skip_blanks = [&line] {
     line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
@@ -39,13 +39,14 @@ std::string TakeKeyword(std::string_view& line) {
   return keyword;
 }
 
-// The value of "NAME value" in a line of `ssh -G`.
+// Returns the value of "NAME value", a line of `ssh -G`.
 std::string_view ValueOf(std::string_view line) {
   const size_t space = line.find(' ');
   return space == std::string_view::npos ? "" : line.substr(space + 1);
 }
 
-// Nothing in them stands for a host, and short names are in them by chance.
+// Returns whether a line lists algorithms. Such a line never names a host, although it may contain
+// a short name by chance.
 bool ListsAlgorithms(std::string_view line) {
   const std::string_view name = line.substr(0, line.find(' '));
   return name.ends_with("algorithms") || name == "ciphers" || name == "macs";
@@ -72,7 +73,7 @@ bool SshConfigRules::Condition::Holds(std::string_view host) const {
 }
 
 void SshConfigRules::Read(std::string_view text) {
-  conditions_.push_back({{"*"}, {}});  // of what stands before the first
+  conditions_.push_back({{"*"}, {}});  // for the options before the first condition
   bool is_in_match = false;
   for (const std::string_view as_it_is : SplitLines(text)) {
     std::string blanks(as_it_is);
@@ -113,7 +114,8 @@ void SshConfigRules::AddMatch(std::string_view criteria) {
     if (criterion.starts_with('!')) criterion.erase(0, 1);
     if (criterion.empty() || criterion == "all") continue;
     std::string_view values = TakeWord(criteria);
-    if (criterion == "user" || criterion == "localuser") continue;  // the same for all of a class
+    // The same for all hosts of a class.
+    if (criterion == "user" || criterion == "localuser") continue;
     if (criterion != "host" && criterion != "originalhost") may_share_ = false;
     Condition& condition = conditions_.emplace_back();
     while (!values.empty()) {

@@ -1,4 +1,4 @@
-// Which hosts ssh_config says the same about.
+// Finds hosts for which ssh_config gives the same configuration.
 #pragma once
 
 #include <optional>
@@ -8,24 +8,24 @@
 
 namespace dslaunch {
 
-// What ssh_config's conditions look at. Pure. Careful: hosts that it puts into one class have the
-// same configuration but for their own name; others may have, too.
+// The conditions of an ssh_config. Pure. Conservative: hosts in one class have the same
+// configuration except for their own name, but hosts in different classes may have too.
 class SshConfigRules {
  public:
-  // `texts`: all files that ssh reads, in any order.
+  // `texts` are all files that ssh reads, in any order.
   explicit SshConfigRules(const std::vector<std::string>& texts);
 
-  // The class of a host that is asked for with the same user, port and options as others. nullopt:
-  // it shares with none, because a `HostName` or `Include` may be its own, a `Match` asks more than
-  // names tell, or the name is not plain (lower case).
+  // Returns the class of a host, valid among hosts with the same user, port and options. Returns
+  // nullopt if the host shares with none, because a `HostName` or `Include` may be specific to it,
+  // a `Match` tests more than names, or the name is not plain (lower case).
   std::optional<std::string> ClassOf(std::string_view host) const;
 
  private:
-  // A `Host`, or one of the conditions of a `Match`.
+  // A `Host`, or one condition of a `Match`.
   struct Condition {
     std::vector<std::string> patterns;
-    std::vector<std::string> excluded;  // those with "!"
-    bool names_host = false;            // a `HostName` besides %h depends on it
+    std::vector<std::string> excluded;  // patterns with "!"
+    bool names_host = false;            // a `HostName` other than %h depends on it
 
     void Add(std::string_view pattern);
     bool Holds(std::string_view host) const;
@@ -39,12 +39,12 @@ class SshConfigRules {
   std::vector<Condition> conditions_;
 };
 
-// The files that `ssh -v` said it reads.
+// Returns the files that `ssh -v` reported as read.
 std::vector<std::string> FilesThatSshReads(std::string_view verbose);
 
-// What `ssh -G` printed for `host`, as it prints it for `other` of the same class. nullopt: it may
-// say something else, because it names one of the two besides its own name (a host that ProxyJump
-// names does not jump to itself).
+// Returns the output of `ssh -G` for `host`, derived from `dump`, the output for `other` of the
+// same class. Returns nullopt if it may differ, because `dump` names one of the two hosts in other
+// places (a host in ProxyJump does not jump to itself).
 std::optional<std::string> DumpFor(std::string_view other, std::string_view dump,
                                    std::string_view host);
 

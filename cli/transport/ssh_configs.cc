@@ -9,7 +9,7 @@ namespace {
 
 constexpr milliseconds kServesFor(60'000);
 
-// What else than the host decides what ssh_config says.
+// Returns a key of everything, apart from the host, that affects ssh_config's result.
 std::string ScopeOf(const NodeTarget& target, const std::string& config_file,
                     const std::vector<std::string>& ssh) {
   std::string scope = config_file + '\0' + std::to_string(target.port) + '\0' + target.user;
@@ -17,7 +17,7 @@ std::string ScopeOf(const NodeTarget& target, const std::string& config_file,
   return scope;
 }
 
-// Without the files nothing is known.
+// Returns nullopt if the files cannot be read.
 std::optional<SshConfigRules> RulesOf(const std::string& verbose) {
   const std::vector<std::string> files = FilesThatSshReads(verbose);
   std::vector<std::string> texts;
@@ -90,8 +90,8 @@ void SshConfigs::Keep(const std::string& scope, const std::string& host,
   Scope& known = scopes_[scope];
   known.is_busy = false;
   changed_.NotifyAll();
-  if (!dump.ok()) return;  // the next one asks
-  // Files that may have changed meanwhile: only rules and answers of one reading go together.
+  if (!dump.ok()) return;  // the next caller asks
+  // Files may have changed meanwhile, so only rules and answers from one reading are combined.
   if (!known.read_at) {
     known.rules = std::move(rules);
     known.read_at = Clock::now();

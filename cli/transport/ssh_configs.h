@@ -1,4 +1,4 @@
-// What ssh_config says about many hosts, by few processes.
+// Reads ssh_config for many hosts with few processes.
 #pragma once
 
 #include <map>
@@ -12,12 +12,12 @@
 
 namespace dslaunch {
 
-// Asks ssh (AskSsh) for one host of each class (SshConfigRules). Its answer serves the others of
-// the class for a minute: a thousand nodes that start together take one `ssh -G` instead of a
-// thousand. Thread-safe; who asks while the answer is on its way waits for it.
+// Runs ssh (AskSsh) for one host of each class (SshConfigRules) and reuses the answer for the class
+// for a minute, so a thousand nodes that start together take one `ssh -G`. Thread-safe; concurrent
+// requests for the same class wait for one answer.
 class SshConfigs {
  public:
-  // What ssh_config says about `target`; the other arguments and errors are AskSsh's.
+  // Returns the configuration for `target`. The other arguments and the errors are those of AskSsh.
   Result<SshConfig> Read(const NodeTarget& target, const std::string& config_file,
                          const std::vector<std::string>& ssh, Deadline deadline);
 
@@ -26,16 +26,18 @@ class SshConfigs {
     std::string host;
     std::string dump;
   };
-  // Of hosts that are asked for in the same way.
+  // Hosts that are requested with the same user, port and options.
   struct Scope {
-    bool is_busy = false;                                   // somebody asks, and will tell
-    std::optional<Clock::time_point> read_at;               // nullopt: not read yet
-    std::optional<SshConfigRules> rules;                    // nullopt: none share
-    std::map<std::string, std::optional<Answer>> by_class;  // nullopt: each has its own
+    bool is_busy = false;                      // a thread is asking and will call Keep
+    std::optional<Clock::time_point> read_at;  // nullopt until read
+    std::optional<SshConfigRules> rules;       // nullopt if no hosts share
+    // Nullopt if each host needs its own answer.
+    std::map<std::string, std::optional<Answer>> by_class;
   };
 
   static std::optional<std::string> ClassOf(const Scope& scope, const std::string& host);
-  // nullopt: the caller asks, and says what came of it by Keep where `keeps`.
+  // Returns the known answer. nullopt: the caller must ask, and call Keep with the result if
+  // `keeps`.
   std::optional<Result<std::string>> Find(const std::string& scope, const std::string& host,
                                           Deadline deadline, bool& keeps);
   void Keep(const std::string& scope, const std::string& host, const Result<SshDump>& dump);

@@ -14,21 +14,23 @@ namespace dslaunch {
 
 enum class Waited { kReady, kDeadline, kStopped };
 
-// Waits until `fd` has one of `events` or is broken. kStopped when `stop_fd` became readable.
+// Waits until `fd` has one of `events` or is broken. Returns kStopped when `stop_fd` becomes
+// readable.
 Waited WaitForFd(int fd, short events, int stop_fd, Deadline deadline);
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// `family` is AF_UNSPEC, AF_INET or AF_INET6. Blocks in the resolver, which knows no deadline.
-// Errors, here and below, are fragments for a sentence that names the node: "cannot ...".
+// Resolves a name; `family` is AF_UNSPEC, AF_INET or AF_INET6. Blocks in the resolver, which has no
+// deadline. Errors of this function and Dial are fragments for a sentence that names the node:
+// "cannot ...".
 Result<AddressList> Resolve(const std::string& host, int port, int family);
 
 struct Dialed {
   UniqueFd socket;      // connected, non-blocking, TCP_NODELAY
-  std::string address;  // the peer's, numeric
+  std::string address;  // numeric address of the peer
 };
 
-// Tries each of the addresses in turn, each with its share of the time.
+// Tries the addresses in turn, each with an equal share of the time.
 Result<Dialed> Dial(const AddressList& addresses, int port, Deadline deadline, int stop_fd);
 
 }  // namespace dslaunch

@@ -87,7 +87,7 @@ int FindRevocation(std::string_view known_hosts, const std::vector<std::string>&
     ++number;
     if (TakeField(line) != "@revoked") continue;
     const std::string_view hosts = TakeField(line);
-    TakeField(line);  // the key's type, which the key repeats
+    TakeField(line);  // the key's type, which the key contains too
     if (TakeField(line) != key_base64) continue;
     const auto listed = [hosts](const std::string& name) { return HostFieldMatches(hosts, name); };
     if (std::any_of(names.begin(), names.end(), listed)) return number;

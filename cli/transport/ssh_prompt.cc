@@ -17,14 +17,15 @@ namespace {
 
 constexpr size_t kMaxAnswerBytes = 1024;
 
-// Guards the terminal's settings, for the end of the process may meet an open question.
+// Guards the terminal's settings, because the process may end while a question is open.
 Mutex settings_mutex;
 UniqueFd changed_terminal DSL_GUARDED_BY(settings_mutex);
 termios settings_before DSL_GUARDED_BY(settings_mutex){};
 
-// The standard library's own, because taking it has a deadline.
+// std::timed_mutex, because acquiring it must have a deadline.
 std::timed_mutex& OneQuestion() {
-  static auto* const mutex = new std::timed_mutex;  // for threads that outlive main()
+  // Never destroyed, because threads may outlive main().
+  static auto* const mutex = new std::timed_mutex;
   return *mutex;
 }
 
@@ -37,7 +38,7 @@ std::map<std::string, std::optional<std::string>>& Answers() {
 UniqueFd OpenTerminal() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDERR_FILENO) == 0) return UniqueFd();
   UniqueFd terminal(::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY));
-  // In the background a read would stop this process.
+  // A process in the background would be stopped by a read.
   if (terminal && ::tcgetpgrp(terminal.get()) != ::getpgrp()) terminal.Reset();
   return terminal;
 }
@@ -52,7 +53,7 @@ void SwitchEchoOff(int terminal) {
   termios quiet = settings_before;
   quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHOE | ECHOK | ECHONL);
   changed_terminal.Reset(::fcntl(terminal, F_DUPFD_CLOEXEC, 0));
-  ::tcsetattr(terminal, TCSAFLUSH, &quiet);  // what was typed before is no answer
+  ::tcsetattr(terminal, TCSAFLUSH, &quiet);  // input typed before the question is discarded
 }
 
 std::optional<std::string> ReadLine(int terminal, Deadline deadline) {
@@ -71,7 +72,7 @@ std::optional<std::string> ReadLine(int terminal, Deadline deadline) {
   }
 }
 
-// The question is the caller's alone.
+// Precondition: the caller holds OneQuestion().
 std::optional<std::string> Ask(const std::string& prompt, bool echo, Deadline deadline) {
   const UniqueFd terminal = OpenTerminal();
   if (!terminal) return std::nullopt;

@@ -1,4 +1,4 @@
-// Passwords and passphrases, asked of the user at the terminal. They are kept in memory only: never
+// Asks the user for passwords and passphrases at the terminal. They are kept in memory only: never
 // in an argument, a variable, a file or a message.
 #pragma once
 
@@ -9,24 +9,24 @@
 
 namespace dslaunch {
 
-// True when the user can be asked: stdin and stderr are a terminal and this process is in its
-// foreground.
+// Returns whether the user can be asked: stdin and stderr are a terminal, and this process is in
+// its foreground.
 bool CanAskUser();
 
-// Shows `prompt` and reads a line from the terminal, without echo unless `echo`. One question at a
-// time, in the whole process. nullopt: end of file, the deadline, or no terminal. Thread-safe.
+// Prints `prompt` and reads a line from the terminal, without echo unless `echo` is set. The
+// process asks one question at a time. Returns nullopt on end of file, at the deadline, or without
+// a terminal. Thread-safe.
 std::optional<std::string> AskUser(const std::string& prompt, bool echo, Deadline deadline);
 
-// The same for a secret that may be needed again, for another node or another attempt: the answer
-// to the first question about `what` holds for all that ask, also an empty one and none.
-// Thread-safe.
+// Like AskUser without echo, for a secret that may be needed again for another node or attempt: the
+// first answer about `what`, even an empty or missing one, is returned to all callers. Thread-safe.
 std::optional<std::string> AskUserOnce(const std::string& what, const std::string& prompt,
                                        Deadline deadline);
 
-// The answer about `what` was wrong: it is not given again, and the question is not asked again.
+// Records that the answer about `what` was wrong: later calls return nothing and do not ask again.
 void ForgetAnswer(const std::string& what);
 
-// Gives the terminal its echo back where a question is still open. Before a process ends.
+// Restores the terminal's echo if a question is still open. Call it before the process ends.
 void LeaveTerminalAsItWas();
 
 }  // namespace dslaunch

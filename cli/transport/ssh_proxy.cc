@@ -67,7 +67,7 @@ bool IsTurnedAwayText(std::string_view ssh_stderr) {
   const auto says = [ssh_stderr](std::string_view text) {
     return ssh_stderr.find(text) != std::string_view::npos;
   };
-  // They also follow when the proxy of that ssh was refused.
+  // ssh prints these too when its own proxy was refused, so exclude that.
   const bool was_closed = says("Connection closed by ") || says("Connection reset by ") ||
                           says("_exchange_identification: ");
   return was_closed && !says("Permission denied") && !says("verification failed") &&

@@ -1,4 +1,4 @@
-// The connection to a node through ssh_config's ProxyCommand.
+// Connects to a node through ssh_config's ProxyCommand.
 #pragma once
 
 #include <memory>
@@ -12,36 +12,37 @@
 
 namespace dslaunch {
 
-// What stands for the tokens of a ProxyCommand.
+// The values of a ProxyCommand's tokens.
 struct ProxyTokens {
   std::string host;  // %h
   int port = 22;     // %p
   std::string user;  // %r
-  std::string name;  // %n: as the user wrote it
+  std::string name;  // %n, the name as the user wrote it
 };
 
-// The command with its tokens replaced. A shell will read it, so names with anything but letters,
-// digits and
-// `._:@-` in them are refused, and so are tokens other than these and `%%`. Errors are fragments of
-// a sentence.
+// Replaces the tokens of `command`. Because a shell will parse the result, names with characters
+// other than letters, digits and `._:@-` are refused, as are tokens other than these and `%%`.
+// Errors are fragments of a sentence.
 Result<std::string> ExpandProxyCommand(const std::string& command, const ProxyTokens& tokens);
 
-// True when an ssh program's last output shows that an sshd ended the connection before
-// authentication, as it does with some of many at once (MaxStartups). False after a refused login.
+// Returns whether an ssh program's last output shows that an sshd closed the connection before
+// authentication, as it does if too many arrive at once (MaxStartups). Returns false after a
+// refused login.
 bool IsTurnedAwayText(std::string_view ssh_stderr);
 
-// A running proxy command; its stdin and stdout lead to the node. Ended and reaped on destruction.
+// A running proxy command whose stdin and stdout lead to the node. Killed and reaped on
+// destruction.
 class SshProxy {
  public:
-  // `command` is ExpandProxyCommand()'s. `stream` becomes our end of its stdin and stdout,
-  // non-blocking.
+  // `command` is the result of ExpandProxyCommand(). `stream` receives our end of its stdin and
+  // stdout, non-blocking.
   static Result<std::unique_ptr<SshProxy>> Start(const std::string& command, UniqueFd& stream);
 
   SshProxy(const SshProxy&) = delete;
   SshProxy& operator=(const SshProxy&) = delete;
   ~SshProxy();
 
-  // What it wrote to stderr so far.
+  // Returns the command's stderr so far.
   std::string Said() const { return child_->StderrTail(); }
 
  private:

@@ -55,7 +55,7 @@ void SshPump::Carry() {
   uint64_t seen = 0;
   bool moved = false;
   do {
-    // A call to libssh may deliver bytes of the other direction: go round until nothing happens.
+    // A call to libssh may deliver bytes of the other direction, so repeat until nothing happens.
     seen = stream_.deliveries();
     moved = ToLocal();
     moved |= ToRemote();
@@ -69,7 +69,7 @@ void SshPump::End(PumpEnd how) {
   on_end_(std::move(how));
 }
 
-// False while the local side takes no more.
+// Returns false while the local side accepts no more bytes.
 bool SshPump::DeliverRest() {
   while (ToLocal()) {
   }
@@ -96,7 +96,8 @@ bool SshPump::ToLocal() {
     return false;
   }
   if (error) {
-    local_open_ = false;  // no reader is left: read and drop, so that the far side is not held up
+    // No reader is left: read and drop, so that the remote side does not block.
+    local_open_ = false;
     return true;
   }
   delivered_ += taken;
@@ -119,7 +120,7 @@ bool SshPump::ToRemote() {
   }
   if (!to_remote_.empty() && stream_.WindowBytes() > 0 && !session_.WritePending()) {
     const int n = stream_.Write(std::string_view(to_remote_).substr(sent_));
-    if (n < 0) {  // the channel takes no more: its end follows by itself
+    if (n < 0) {  // the channel accepts no more bytes; its end is reported separately
       to_remote_.clear();
       sent_ = 0;
       local_eof_ = sent_eof_remote_ = true;
@@ -153,7 +154,8 @@ void SshPump::AwaitMore() {
   });
 }
 
-// Until it is ready once, as a hang-up always is: what nothing is asked of is not awaited.
+// Waits for one readiness event. A hang-up counts as ready, so call it only when something is to be
+// transferred.
 void SshPump::Await(Wait which) {
   if (std::exchange(awaited_[which], true)) return;
   OnReady then = [self = shared_from_this(), which](std::error_code error) {

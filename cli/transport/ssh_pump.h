@@ -1,5 +1,5 @@
-// Moves bytes between a command on a node and the end of a local stream. Our own, because libssh's
-// connector takes a closed window for end of file.
+// Transfers bytes between a command on a node and a local stream. Replaces libssh's connector,
+// which treats a closed window as end of file.
 #pragma once
 
 #include <array>
@@ -18,28 +18,28 @@
 namespace dslaunch {
 
 struct PumpEnd {
-  bool closed_by_node = false;     // the command ended; false: connection lost or stopped
-  std::optional<int> exit_status;  // absent when a signal ended the command
+  bool closed_by_node = false;     // the command ended; false if the connection was lost or stopped
+  std::optional<int> exit_status;  // nullopt if a signal ended the command
   std::string error;               // why the connection was lost
 };
 
-// On a loop's thread, where alone the session is used meanwhile; it never waits there. Memory is
-// bounded in both directions: it reads from neither side while the other does not take.
+// Runs on a loop's thread, without blocking; only that thread may use the session meanwhile. Memory
+// is bounded in both directions: neither side is read while the other accepts no bytes.
 class SshPump : public std::enable_shared_from_this<SshPump> {
  public:
   using OnEnd = std::function<void(PumpEnd)>;
 
-  // The session and its stream must outlive Stop().
+  // `session` and `stream` must outlive Stop().
   SshPump(asio::io_context& loop, SshSession& session, SshStream& stream,
           std::unique_ptr<StreamEnd> local, OnEnd on_end);
 
-  // From now on bytes are moved. `on_end` is called once: when the command has ended, or the
-  // connection is lost. End of file is passed on in each direction by itself. What the far side
-  // sent last is still delivered after that; then the connection is shut.
+  // Starts the transfer. `on_end` is called once, when the command has ended or the connection is
+  // lost. End of file is forwarded in each direction separately. The remote side's last bytes are
+  // still delivered after `on_end`; then the local stream is shut.
   void Start();
-  // Ends the local stream in both directions; what it has given is still passed on.
+  // Ends the local stream in both directions; bytes already read from it are still sent.
   void ShutLocal();
-  // Nothing is moved or called any more. The local stream is closed.
+  // Closes the local stream. After that no bytes are transferred and no callback runs.
   void Stop();
 
  private:
@@ -59,14 +59,14 @@ class SshPump : public std::enable_shared_from_this<SshPump> {
   SshStream& stream_;
   const OnEnd on_end_;
   std::unique_ptr<StreamEnd> local_;              // null once stopped
-  asio::posix::stream_descriptor session_ready_;  // borrowed
+  asio::posix::stream_descriptor session_ready_;  // borrowed descriptor
   asio::steady_timer retry_timer_;
   std::array<bool, kNumWaits> awaited_{};
-  size_t delivered_ = 0;    // of stream_.inbound()
-  std::string to_remote_;   // read from local_ and not yet taken by the channel
-  size_t sent_ = 0;         // of to_remote_
-  bool local_open_ = true;  // takes bytes
-  bool local_eof_ = false;  // gives no more
+  size_t delivered_ = 0;    // bytes of stream_.inbound()
+  std::string to_remote_;   // read from local_, not yet accepted by the channel
+  size_t sent_ = 0;         // bytes of to_remote_ already sent
+  bool local_open_ = true;  // local_ accepts bytes
+  bool local_eof_ = false;  // local_ has reached end of file
   bool sent_eof_local_ = false;
   bool sent_eof_remote_ = false;
   bool retry_soon_ = false;

@@ -115,7 +115,7 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
         new SshSession(target, options, *config, deadline, control));
     const Result<void> established = session->Establish();
     if (established) {
-      session->config_ = {};  // some kilobytes for as long as the node has a connection
+      session->config_ = {};  // frees some kilobytes for as long as the connection exists
       return session;
     }
     if (!session->WasTurnedAway() || attempt + 1 == kLoginAttempts || session->By().Expired())
@@ -130,8 +130,8 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
   }
 }
 
-// A login that waits for its turn holds no other turn: a host on the way has its own while its
-// login is in progress.
+// A login that waits for its turn holds no other turn, although a host on the way holds one while
+// its own login is in progress.
 Result<void> SshSession::Establish() {
   DSL_TRY(Configure());
   control_.Begin(SshStep::kConnect);
@@ -167,17 +167,17 @@ Result<void> SshSession::Configure() {
   ::ssh_set_blocking(session, 0);
   const bool process_config = false;
   ::ssh_options_set(session, SSH_OPTIONS_PROCESS_CONFIG, &process_config);
-  // Nothing is resolved from it, for the connection is made here: it is known_hosts' name.
+  // libssh uses this name only to look it up in known_hosts, because the connection is made here.
   const bool has_alias = !config_.host_key_alias.empty();
   const int port = has_alias ? 22 : config_.port;
   ::ssh_options_set(session, SSH_OPTIONS_HOST,
                     (has_alias ? config_.host_key_alias : config_.host_name).c_str());
   ::ssh_options_set(session, SSH_OPTIONS_PORT, &port);
   ::ssh_options_set(session, SSH_OPTIONS_USER, config_.user.c_str());
-  // Whatever the configuration says: libssh calls an unknown key known when this is off.
+  // Always on, because libssh reports an unknown key as known when it is off.
   const int strict = 1;
   ::ssh_options_set(session, SSH_OPTIONS_STRICTHOSTKEYCHECK, &strict);
-  // libssh prefers the kinds of host key that these know.
+  // libssh prefers the types of host key listed in these files.
   if (!config_.user_known_hosts.empty())
     ::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, config_.user_known_hosts.front().c_str());
   if (!config_.global_known_hosts.empty()) {
@@ -236,12 +236,13 @@ Result<void> SshSession::Reach() {
 }
 
 Result<void> SshSession::Handshake() {
-  const int fd = ::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0);  // libssh closes it, also on errors
+  // Libssh closes the duplicate, also on errors.
+  const int fd = ::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0);
   ::ssh_options_set(session_.get(), SSH_OPTIONS_FD, &fd);
   Result<int> status = Drive(ConnectBy(), [this] {
     const int connected = ::ssh_connect(session_.get());
-    // libssh makes it blocking once connected; a stalled node would then block this thread in
-    // send().
+    // libssh makes the socket blocking once connected; a stalled node would then block this thread
+    // in send().
     ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
     return connected;
   });
@@ -268,9 +269,10 @@ Error SshSession::HandshakeError() const {
   return Fail(ExitCode::kUnavailable, text);
 }
 
-// Not a refused login: sshd ended the connection because it was overloaded.
+// Returns whether sshd closed the connection because it was overloaded, and not because it refused
+// a login.
 bool SshSession::WasTurnedAway() const {
-  if (control_.step == SshStep::kLogin)  // the user's answer took longer than its LoginGraceTime
+  if (control_.step == SshStep::kLogin)  // the user answered after sshd's LoginGraceTime
     return asked_ && ::ssh_is_connected(session_.get()) == 0;
   if (control_.step != SshStep::kHandshake) return false;
   if (proxy_) return IsTurnedAwayText(proxy_->Said());
@@ -283,7 +285,7 @@ bool SshSession::WasTurnedAway() const {
 
 Result<std::unique_ptr<SshStream>> SshSession::Exec(const std::string& command,
                                                     TailBuffer& stderr_tail, Deadline deadline) {
-  // Where sshd allows one session at a time (MaxSessions 1), one that has ended may still count.
+  // If sshd allows one session at a time (MaxSessions 1), a session that has ended may still count.
   const Deadline last_try = Deadline::After(kSessionEnds).Earlier(deadline);
   std::unique_ptr<SshStream> stream;
   while (!stream) {
@@ -333,8 +335,8 @@ bool SshSession::Process() {
 }
 
 Result<void> SshSession::WaitIo(Deadline deadline) {
-  // Before it runs a command sshd holds each small packet back until the last one was acknowledged,
-  // which the kernel would do 40 ms late. The option does not last.
+  // Before it runs a command, sshd delays each small packet until the last one is acknowledged,
+  // which the kernel would do 40 ms late. The kernel resets the option, so it is set each time.
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
   const int flags = ::ssh_get_poll_flags(session_.get());

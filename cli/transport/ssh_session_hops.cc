@@ -1,5 +1,5 @@
-// How a session reaches its host through those of ssh_config's ProxyJump. Not by `ssh -J`:
-// which host failed, and which host's key is unknown, would have to be guessed from its output.
+// How a session reaches its host through ssh_config's ProxyJump. `ssh -J` is not used, because its
+// output does not reliably show which host failed or which host's key is unknown.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// The last host of the list connects to ours, and is reached through those before it; the first one
-// as its own configuration says.
+// Connects through the last host of the list, which is reached through the hosts before it; the
+// first one uses its own configuration.
 Result<void> SshSession::ReachThroughHops() {
   const SshHop& last = config_.proxy_jump.back();
   SshOptions options;

@@ -1,4 +1,4 @@
-// How a session checks that it is connected to the right host. libssh does not check it by itself.
+// How a session checks that it is connected to the right host; libssh does not do this by itself.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -43,15 +43,15 @@ HostKey ReadHostKey(ssh_session session) {
   return read;
 }
 
-// What a file of known_hosts says; libssh takes two of them, ssh any number.
+// Looks the server up in one known_hosts file. libssh accepts two files, ssh any number.
 ssh_known_hosts_e LookUp(ssh_session session, const std::string& path) {
   ::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, path.c_str());
   ::ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, path.c_str());
   return ::ssh_session_is_known_server(session);
 }
 
-// As ssh does: one file that lists the key is enough, and a listed key that is another counts more
-// than none.
+// Combines the answers as ssh does: one file that lists the key is enough, and a different listed
+// key takes precedence over no key.
 ssh_known_hosts_e LookUp(ssh_session session, const std::vector<std::string>& paths) {
   constexpr ssh_known_hosts_e kOrder[] = {SSH_KNOWN_HOSTS_OK, SSH_KNOWN_HOSTS_CHANGED,
                                           SSH_KNOWN_HOSTS_OTHER, SSH_KNOWN_HOSTS_ERROR,
@@ -111,7 +111,7 @@ Result<void> SshSession::CheckHostKey() {
     case SSH_KNOWN_HOSTS_ERROR:
       return Fail(ExitCode::kNoPermission, "its host key cannot be checked: " + LastError());
   }
-  std::string unreadable;  // the first file that is there and cannot be read, and why
+  std::string unreadable;  // the first file that exists and cannot be read, and why
   for (const std::string& path : paths) {
     const std::optional<std::string> text = ReadWhole(path);
     if (!text && errno != ENOENT && unreadable.empty())
@@ -139,7 +139,7 @@ Result<void> SshSession::CheckHostKey() {
                   config_.host_name + ", and compare the fingerprint");
 }
 
-// Many nodes may get the key of one bastion at once: it is written once.
+// Serialized, so that the key of a bastion that many nodes use is written once.
 Result<void> SshSession::AcceptNewHostKey(const std::string& fingerprint) {
   static Mutex* const mutex = new Mutex;
   const MutexLock lock(*mutex);

@@ -1,4 +1,4 @@
-// How a session logs in: keys in the order in which ssh offers them, then what the user is asked.
+// How a session logs in: keys in the order in which ssh offers them, then questions to the user.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-// sshd's LoginGraceTime, after which an answer comes too late anyway.
+// sshd's LoginGraceTime; a later answer would be useless.
 constexpr milliseconds kAnswerWait{120'000};
 constexpr size_t kMaxPromptBytes = 200;
 
@@ -37,8 +37,8 @@ std::string Join(const std::vector<std::string>& words) {
   return text.empty() ? "none" : text;
 }
 
-// Of FILE.pub, or of FILE itself where that is OpenSSH's own format or a public key. Null when
-// neither has it.
+// Reads the public key from FILE.pub, or from FILE if that is in OpenSSH's format or is a public
+// key. Returns null if neither has one.
 SshKey ReadPublicKey(const std::string& path) {
   for (const std::string& file : {path + ".pub", path}) {
     ssh_key key = nullptr;
@@ -55,7 +55,7 @@ std::string BlobOf(const SshKey& key) {
   return blob;
 }
 
-// How to be let in after all.
+// Returns a hint how to make the login succeed.
 std::string LoginHint(int methods, bool gssapi_authentication) {
   const std::string key = "put a public key into the node's authorized_keys (ssh-copy-id)";
   if ((methods & SSH_AUTH_METHOD_GSSAPI_MIC) == 0) return key;
@@ -66,7 +66,7 @@ std::string LoginHint(int methods, bool gssapi_authentication) {
   return (methods & SSH_AUTH_METHOD_PUBLICKEY) != 0 ? key + ", or " + ticket : ticket;
 }
 
-// What libssh asks when a key file turns out to have a passphrase.
+// libssh's callback for a key file with a passphrase.
 struct PassphraseQuestion {
   const std::string& path;
   SshControl& control;
@@ -99,7 +99,7 @@ Result<void> SshSession::Login() {
   if (status == SSH_AUTH_SUCCESS) return {};
   if (::ssh_is_connected(session_.get()) != 0 &&
       ::ssh_userauth_list(session_.get(), nullptr) == 0) {
-    // No key was offered, so the server has not listed yet what it accepts.
+    // No key was offered, so the server has not listed its accepted methods yet.
     DSL_TRY_ASSIGN(status,
                    DriveLogin([this] { return ::ssh_userauth_none(session_.get(), nullptr); }));
     if (status == SSH_AUTH_SUCCESS) return {};
@@ -166,7 +166,7 @@ Result<int> SshSession::LoginWithAgent(const std::vector<std::string>& listed,
   return DriveLogin([this] { return ::ssh_userauth_agent(session_.get(), nullptr); });
 }
 
-// The server is asked whether it would take the key before the user is asked for its passphrase.
+// Asks the server whether it would accept the key before asking the user for its passphrase.
 Result<int> SshSession::LoginWithFile(const std::string& path, const SshKey& public_key) {
   if (public_key) {
     DSL_TRY_ASSIGN(const int status, DriveLogin([this, &public_key] {
@@ -192,7 +192,7 @@ Result<int> SshSession::LoginWithCertificate(const std::string& path, const SshK
       [this, &key] { return ::ssh_userauth_publickey(session_.get(), nullptr, key.get()); });
 }
 
-// Null: there is none, or its passphrase was not given.
+// Returns null if there is no key or its passphrase was not given.
 ssh_key SshSession::ReadPrivateKey(const std::string& path) {
   PassphraseQuestion question{path, control_, !config_.batch_mode && CanAskUser()};
   ssh_key key = nullptr;
@@ -205,7 +205,8 @@ ssh_key SshSession::ReadPrivateKey(const std::string& path) {
   return nullptr;
 }
 
-// `status` is that of the keys. One question for each node: a second chance is a second start.
+// `status` is the result of the keys. Each node is asked one question; for a second try the user
+// starts the command again.
 Result<int> SshSession::LoginByAsking(int status) {
   const int methods = ::ssh_userauth_list(session_.get(), nullptr);
   const bool by_questions = options_.may_ask_anew && config_.kbd_interactive_authentication &&
@@ -261,7 +262,8 @@ Result<int> SshSession::AnswerQuestions() {
   }
 }
 
-// What ssh can do and libssh 0.10, or this client, cannot.
+// Returns a method that ssh supports and libssh 0.10 or this client does not; null if there is
+// none.
 const char* SshSession::MethodOfSystemSsh(int methods) const {
   if (config_.gssapi_authentication && (methods & SSH_AUTH_METHOD_GSSAPI_MIC) != 0)
     return "the server takes GSSAPI";

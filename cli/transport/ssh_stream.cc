@@ -65,8 +65,8 @@ void SshStream::Refill() {
   if (!inbound_.empty()) return;
   const size_t held = HeldBytes();
   if (held == 0 || !inbound_.empty()) return;
-  // All of it at once: each read makes libssh open its window fully, however much it still holds,
-  // so that small reads by a slow reader would let its buffer grow without bound.
+  // Read everything at once: each read makes libssh open its window fully, however much it still
+  // holds, so small reads by a slow reader would let its buffer grow without bound.
   inbound_.resize(held);
   const int n = ::ssh_channel_read(channel_, inbound_.data(), static_cast<uint32_t>(held), 0);
   inbound_.resize(static_cast<size_t>(std::max(n, 0)));

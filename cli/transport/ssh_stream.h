@@ -1,4 +1,4 @@
-// A command running over an SSH session: its standard streams, held in bounded memory.
+// A command that runs over an SSH session, with its standard streams in bounded buffers.
 #pragma once
 
 #include <libssh/callbacks.h>
@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// The last bytes of a stream. Thread-safe.
+// Keeps the last bytes of a stream. Thread-safe.
 class TailBuffer {
  public:
   void Append(std::string_view bytes);
@@ -27,12 +27,12 @@ class TailBuffer {
   std::string tail_ DSL_GUARDED_BY(mutex_);
 };
 
-// Owns a channel. Used where its session is, and must die before it. All that libssh
-// delivers while it handles packets comes here by callback, so nothing lies unseen in libssh except
-// what Refill() fetches.
+// Owns a channel. Must be used on its session's thread and destroyed before the session. Everything
+// that libssh delivers while it handles packets arrives here by callback, so nothing remains unseen
+// in libssh except what Refill() fetches.
 class SshStream {
  public:
-  // `stderr_tail` gets what the command writes to stderr; it must outlive this.
+  // `stderr_tail` receives the command's stderr and must outlive this object.
   SshStream(ssh_session session, TailBuffer& stderr_tail);
   SshStream(const SshStream&) = delete;
   SshStream& operator=(const SshStream&) = delete;
@@ -40,19 +40,20 @@ class SshStream {
 
   ssh_channel channel() const { return channel_; }
 
-  // What the command wrote to stdout; the caller takes from it. While it holds kHighWater bytes,
-  // more is left to libssh, whose window then stops the far side.
+  // The command's stdout, which the caller consumes. While it holds kHighWater bytes, further bytes
+  // stay in libssh, whose window then stops the remote side.
   std::string& inbound() { return inbound_; }
 
-  // When inbound() is empty, fetches what was left to libssh.
+  // Fetches the bytes that stayed in libssh, if inbound() is empty.
   void Refill();
 
-  // Bytes that libssh holds back. Grows without bound only when the far side misuses its window.
+  // Returns the number of bytes held by libssh. It is bounded unless the remote side violates its
+  // window.
   size_t HeldBytes() const;
 
-  // Sends what the far side's window takes now, kMostWritten bytes at most. How many that was; -1
-  // when the channel is broken. 0 with an open window means that keys are being exchanged, or that
-  // enough is under way: try again soon.
+  // Sends what the remote window accepts now, at most kMostWritten bytes. Returns their number, or
+  // -1 if the channel is broken. 0 with an open window means that keys are being exchanged or
+  // enough is in transit; try again soon.
   int Write(std::string_view bytes);
   uint32_t WindowBytes() const { return ::ssh_channel_window_size(channel_); }
   void SendEof();
@@ -61,18 +62,18 @@ class SshStream {
   bool Closed() const { return closed_; }
   std::optional<int> exit_status() const { return exit_status_; }
 
-  // Counts deliveries, so that a caller can tell whether one happened inside a call to libssh.
+  // Counts deliveries, so that a caller can detect one inside a call to libssh.
   uint64_t deliveries() const { return deliveries_; }
 
   static constexpr size_t kHighWater = 256 * 1024;
-  // libssh holds it twice, and the memory for that as long as the session lives. With what libssh
-  // adds, it fits in a power of two.
+  // libssh holds the bytes twice and keeps that memory for the life of the session. With libssh's
+  // overhead the size fits in a power of two.
   static constexpr size_t kMostWritten = 4 * 1024 - 256;
-  // Sent and not yet taken by the command, at first. For each packet OpenSSH's sshd copies all that
-  // it holds for a command: with its whole window of 2 MiB, small packets cost it four times as
-  // much.
+  // Initial limit of bytes sent and not yet consumed by the command. For each packet, OpenSSH's
+  // sshd copies everything that it holds for a command, so with its whole window of 2 MiB small
+  // packets cost four times as much.
   static constexpr uint32_t kMostUnderWay = 256 * 1024;
-  // Some far sides tell late what is taken: twice as much from then on.
+  // Some remote sides acknowledge late; if the limit was reached for this long, it is doubled.
   static constexpr milliseconds kHeldAtMost{250};
 
  private:
@@ -82,16 +83,17 @@ class SshStream {
   static void OnExitStatus(ssh_session, ssh_channel, int status, void* self);
   bool MaySend();
 
-  const ssh_channel channel_;  // null when out of memory
+  const ssh_channel channel_;  // null if out of memory
   TailBuffer& stderr_tail_;
   ssh_channel_callbacks_struct callbacks_{};
   std::string inbound_;
   bool closed_ = false;
   std::optional<int> exit_status_;
   uint64_t deliveries_ = 0;
-  uint32_t widest_ = 0;  // the far side's window when nothing is under way
+  uint32_t widest_ = 0;  // the remote window when nothing is in transit
   uint64_t most_under_way_ = kMostUnderWay;
-  std::optional<Clock::time_point> held_since_;  // so much is under way
+  // Since when the limit of bytes in transit is reached.
+  std::optional<Clock::time_point> held_since_;
 };
 
 }  // namespace dslaunch

@@ -1,5 +1,6 @@
-// The seam between the front end and the ways to reach a node. A transport starts `dslaunch-agent`
-// on a node and hands back a byte stream to it; everything above is the same for all transports.
+// The interface between the front end and the ways to reach a node. A transport starts
+// `dslaunch-agent` on a node and returns a byte stream to it; the code above is the same for all
+// transports.
 #pragma once
 
 #include <poll.h>
@@ -18,7 +19,7 @@
 
 namespace dslaunch {
 
-// Ends a stream whose descriptor belongs to somebody else. Thread-safe.
+// Shuts down a stream whose descriptor belongs to another object. Thread-safe.
 class StreamHandle {
  public:
   StreamHandle() = default;
@@ -28,7 +29,7 @@ class StreamHandle {
     handle.own_ = std::move(fd);
     return handle;
   }
-  // By the other end of its socket pair, which stays open as long as the handle is used.
+  // Uses the other end of the socket pair, which must stay open while the handle is used.
   static StreamHandle OfOtherEnd(int fd) {
     StreamHandle handle;
     handle.fd_ = fd;
@@ -36,10 +37,10 @@ class StreamHandle {
     return handle;
   }
 
-  // No more is sent; what was sent still arrives.
+  // Ends the sending direction; bytes already sent still arrive.
   void SendEnd() const { ::shutdown(fd_, is_other_end_ ? SHUT_RD : SHUT_WR); }
   void Shut() const { ::shutdown(fd_, SHUT_RDWR); }
-  // Its other end is closed or shut.
+  // Returns whether the other end is closed or shut down.
   bool HasHungUp() const {
     pollfd ready = {.fd = fd_, .events = 0, .revents = 0};
     return ::poll(&ready, 1, /*timeout=*/0) > 0;
@@ -56,16 +57,18 @@ struct HeldStream {
   StreamHandle handle;
 };
 
-// A running supervisor on a node. Thread-safe but for TakeFd.
+// A running supervisor on a node. Thread-safe except for TakeFd.
 class NodeLink {
  public:
-  // Aborts what still runs over it, unless it was left running.
+  // Aborts what still runs over the link, unless LeaveRunning was called.
   virtual ~NodeLink() = default;
 
-  // The connected stream socket to the agent's gRPC server, just behind the hello line. Once.
+  // Returns the connected stream socket to the agent's gRPC server, positioned just after the hello
+  // line. Call it once.
   virtual UniqueFd TakeFd() = 0;
 
-  // The same for who gives the descriptor away, and ends the stream nevertheless.
+  // Like TakeFd, for a caller that passes the descriptor on but must still be able to end the
+  // stream.
   virtual HeldStream TakeStream() {
     HeldStream stream;
     stream.fd = TakeFd();
@@ -73,34 +76,35 @@ class NodeLink {
     return stream;
   }
 
-  // Shuts the stream at once, so that anything blocked on it returns. The supervisor sees end of
-  // file and tears its node down. `why` is for the log.
+  // Shuts the stream down at once, so that operations blocked on it return. The supervisor sees end
+  // of file and tears its node down. `why` is for the log.
   virtual void Abort(const std::string& why) = 0;
 
-  // After the stream was closed: waits until the supervisor has ended. False when the deadline came
-  // first.
+  // Waits until the supervisor has ended. Returns false if the deadline passed first. Precondition:
+  // the stream is closed.
   virtual bool WaitEnd(Deadline deadline) = 0;
 
-  // The supervisor continues without this link: destroying the link ends nothing on the node.
+  // Makes destroying the link end nothing on the node; the supervisor continues without it.
   virtual void LeaveRunning() {}
 
-  // What the user should know about the way to the node, a sentence without its end; empty:
-  // nothing.
+  // Returns a notice for the user about the way to the node: a sentence without its end, or "".
   virtual std::string Notice() const { return ""; }
 
-  // The last 4 KiB of what the far side wrote to stderr, for error messages.
+  // Returns the last 4 KiB of the remote side's stderr, for error messages.
   virtual std::string StderrTail() const = 0;
 
-  // The numeric address at which this node was reached.
+  // Returns the numeric address at which the node was reached.
   virtual std::string Address() const = 0;
 
-  // The numeric address of this machine as that node reached it; empty: it did not.
+  // Returns this machine's numeric address as the node saw it; empty if there was no such
+  // connection.
   virtual std::string OwnAddress() const { return ""; }
 
-  // The nonce that its supervisor was started with; empty: it is not known.
+  // Returns the nonce with which the supervisor was started; empty if unknown.
   virtual std::string StartNonce() const { return ""; }
 
-  // The public key of a node that made its own (net/certificate_authority.h); empty: it needs one.
+  // Returns the public key of a node that created its own (net/certificate_authority.h); empty if
+  // it needs one.
   virtual std::string PublicKey() const { return ""; }
 };
 
@@ -109,12 +113,13 @@ class Transport {
   virtual ~Transport() = default;
 
   // Reaches the node, starts its supervisor and agent, and checks their hello line. Blocks until
-  // `deadline` at most; called from one thread per node at once. Errors name the node, the step
-  // that failed and a hint.
+  // `deadline` at most. Called on several threads at once, one for each node. Errors name the node,
+  // the step that failed and a hint.
   virtual Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target,
                                                     Deadline deadline) = 0;
 
-  // How many calls of Connect get on at once: of more, the others would only wait, a thread each.
+  // Returns how many concurrent calls of Connect make progress; further ones would only block a
+  // thread each.
   virtual size_t ConnectsAtOnce() const { return std::numeric_limits<size_t>::max(); }
 };
 

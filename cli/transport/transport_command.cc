@@ -23,13 +23,13 @@ namespace {
 
 constexpr milliseconds kLastOutputWait{300};
 
-// Failures that a user must act on, and that no retry can mend.
+// Returns whether the failure needs an action of the user, so that a retry would not help.
 bool IsRefusedText(const std::string& stderr_tail) {
   return stderr_tail.find("Permission denied") != std::string::npos ||
          stderr_tail.find("verification failed") != std::string::npos;
 }
 
-// Waits until the install script says what it wants. kWaiting: its output has ended.
+// Waits for the install script's request. Returns kWaiting if its output has ended.
 Result<CopyDialog::State> AwaitCopyRequest(int stream, std::string_view nonce, Deadline deadline) {
   CopyDialog dialog(nonce);
   std::array<char, 4096> chunk;
@@ -46,7 +46,8 @@ Result<CopyDialog::State> AwaitCopyRequest(int stream, std::string_view nonce, D
   }
 }
 
-// Streams the bytes to the program's stdin. Its early end is no error here: its exit status tells.
+// Sends the bytes to the program's stdin. If the program ends early, its exit status shows why, so
+// that is not an error here.
 Result<void> SendAll(int stream, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(stream, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -91,7 +92,8 @@ Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& ta
                 "complete; raise --connect_timeout");
   }
   const Deadline by = Deadline::After(limit);
-  // All that the program does before the command runs is one step: only its output could show more.
+  // Everything that the program does before the command runs is one step, because only its output
+  // could show more.
   Begin(SshStep::kConnect);
   DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by));
   if (!link) {
@@ -163,7 +165,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
   }
 }
 
-// The program's output does not matter: its end tells.
+// Ignores the program's output and relies on its exit status.
 Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target) const {
   DSL_TRY_ASSIGN(const std::string sha256, AgentDigest(agent_.path, OwnCacheFolder()));
   Result<std::unique_ptr<RunningProgram>> child = starter_->StartReadingAgent(

@@ -1,4 +1,4 @@
-// Reaches nodes by programs of this machine, or of a relay.
+// Reaches nodes by running programs on this machine or on a relay.
 #pragma once
 
 #include <functional>
@@ -18,10 +18,10 @@
 
 namespace dslaunch {
 
-// One process of the program for each node, kept running as long as the job; another before it
-// where the agent must be copied. No shell reads its arguments on this side, and on the node only
-// the constants of ssh_bootstrap.h. It has no terminal, so it cannot ask the user. How the node is
-// reached, and known, is left to the program. Thread-safe.
+// Runs one process of the program for each node for the whole job, and another one before it if the
+// agent must be copied. No local shell parses its arguments, and the node's shell only the
+// constants of ssh_bootstrap.h. The program has no terminal, so it cannot ask the user. How the
+// node is reached and authenticated is left to the program. Thread-safe.
 class CommandTransport : public Transport {
  public:
   // `on_step` may be empty; see SshOptions.
@@ -36,17 +36,17 @@ class CommandTransport : public Transport {
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
 
-  // NodeLink::Notice of its links.
+  // Sets NodeLink::Notice of its links.
   void SetNotice(std::string notice) { notice_ = std::move(notice); }
 
-  // What follows every error.
+  // Sets the text that is appended to every error.
   void SetHint(std::string hint) { hint_ = std::move(hint); }
 
  private:
-  // Null: the node lacks the agent.
+  // Returns null if the node lacks the agent.
   Result<std::unique_ptr<ChildLink>> Start(const NodeTarget& target, Deadline deadline) const;
   Result<void> Install(const NodeTarget& target) const;
-  // False: the starter has no agent file.
+  // Returns false if the starter has no agent file.
   Result<bool> InstallByStarter(const NodeTarget& target) const;
   Result<std::unique_ptr<RunningProgram>> Run(const NodeTarget& target,
                                               const std::string& script) const;

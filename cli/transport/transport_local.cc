@@ -28,7 +28,8 @@ Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& targ
   auto link = std::make_unique<ChildLink>(*std::move(child), "127.0.0.1");
   HelloScanner scanner(nonce);
   if (const Result<void> hello = link->AwaitHello(scanner, deadline); !hello) {
-    link->child().WaitEnd(Deadline::After(kLastWordsWait));  // it may be about to say why
+    // It may be about to write the reason to stderr.
+    link->child().WaitEnd(Deadline::After(kLastWordsWait));
     std::string message = "node '" + target.name + "': the local agent " + hello.error().message;
     const std::string said = OneLine(link->StderrTail() + " " + scanner.Skipped(), 512);
     if (!said.empty()) message += "; it printed: " + said;

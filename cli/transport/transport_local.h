@@ -1,4 +1,4 @@
-// Starts a node's supervisor and agent on this machine: what `--launcher local` uses.
+// Starts a node's supervisor and agent on this machine, for `--launcher local`.
 #pragma once
 
 #include "cli/transport/agent_binary.h"
@@ -7,9 +7,8 @@
 
 namespace dslaunch {
 
-// Thread-safe. The supervisor gets a session of its own and this process's environment; a
-// socketpair is its stdin and stdout, so nothing is between the stream and the
-// supervisor.
+// The supervisor gets a separate session, this process's environment, and a socketpair as its stdin
+// and stdout, so no other process is between the stream and the supervisor. Thread-safe.
 class LocalTransport : public Transport {
  public:
   explicit LocalTransport(AgentBinary agent, AgentRole role = {})

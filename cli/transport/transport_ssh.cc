@@ -21,7 +21,7 @@
 namespace dslaunch {
 namespace {
 
-// Beyond the deadline, for the session's own message to arrive: it is more precise than ours.
+// Extra time for the session's own message, which is more precise than ours.
 constexpr milliseconds kMessageGrace{200};
 
 SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
@@ -30,7 +30,7 @@ SshLink::StartFn StartInRole(const AgentBinary& agent, const AgentRole& role) {
   };
 }
 
-// Without an end, unless the link is for use on the loop.
+// Returns a connection; `end` is set only if the link is for use on the loop.
 Result<ResumableLink::Connection> OpenLink(const NodeTarget& target, const SshOptions& options,
                                            const SshLink::StartFn& start, Deadline deadline,
                                            SshLink::Use use) {
@@ -41,7 +41,7 @@ Result<ResumableLink::Connection> OpenLink(const NodeTarget& target, const SshOp
   return ResumableLink::Connection{std::move(loop), std::move(link), std::move(end)};
 }
 
-// Logs in to the same host, as the same user, with the same options.
+// Returns a function that logs in to the same host, as the same user, with the same options.
 ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions options,
                                       const AgentBinary& agent) {
   options.on_step = {};  // this start is not shown
@@ -55,42 +55,43 @@ ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions optio
 
 }  // namespace
 
-// Shared with the login's thread, which outlives its link only when it is stuck in the resolver or
-// in an ssh-agent that does not answer.
+// Shared with the login thread, which outlives its link only if it is stuck in the resolver or in
+// an ssh-agent that does not answer.
 struct SshLink::State {
   SshControl control;
   UniqueFd stop;     // eventfd
-  SocketPair local;  // TakeFd()'s end, and the pump's until it runs; none for Use::kOnLoop
+  SocketPair local;  // one end for TakeFd(), one for the pump; unused for Use::kOnLoop
   TailBuffer stderr_tail;
   std::shared_ptr<LoopThread> loop;
-  std::string address;  // set before the link is its caller's
+  std::string address;  // set before Open returns the link
 
   mutable Mutex mutex;
   CondVar changed;
   std::optional<Result<std::unique_ptr<SshSession>>> logged_in DSL_GUARDED_BY(mutex);
   std::optional<PumpEnd> end DSL_GUARDED_BY(mutex);
   bool stopped DSL_GUARDED_BY(mutex) = false;
-  // Once the command runs. The pump goes first, on the loop.
+  // Set once the command runs. The pump is destroyed first, on the loop.
   std::unique_ptr<SshSession> session DSL_GUARDED_BY(mutex);
   std::unique_ptr<SshStream> stream DSL_GUARDED_BY(mutex);
   std::shared_ptr<SshPump> pump DSL_GUARDED_BY(mutex);
-  std::unique_ptr<StreamEnd> outer_end DSL_GUARDED_BY(mutex);  // TakeEnd()'s; the loop's
+  // Returned by TakeEnd(); used on the loop.
+  std::unique_ptr<StreamEnd> outer_end DSL_GUARDED_BY(mutex);
 
-  // The pump's end of the local stream.
+  // Returns the pump's end of the local stream.
   std::unique_ptr<StreamEnd> MakeLocal() DSL_REQUIRES(mutex) {
     if (local.theirs) return MakeStreamEnd(*loop->context(), std::move(local.theirs));
     auto [inner, outer] = MakeStreamPair(*loop->context());
     outer_end = std::move(outer);
     return std::move(inner);
   }
-  // Whatever its login is about, or does later.
+  // Stops the login and all later work.
   void RequestStop() {
     const MutexLock lock(mutex);
     stopped = true;
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = ::write(stop.get(), &one, sizeof one);
   }
-  // A session that comes too late ends here.
+  // Destroys a session that arrives after the stop.
   void SetLoggedIn(Result<std::unique_ptr<SshSession>> result) {
     const MutexLock lock(mutex);
     if (stopped) return;
@@ -148,14 +149,15 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
     const Deadline by = granted();
     state->changed.WaitUntil(state->mutex, by.when() + kMessageGrace, has_answer);
     if (has_answer() || granted().when() > by.when()) continue;
-    login.detach();  // the destructor tells it to stop
+    login.detach();  // the destructor requests its stop
     return Error{ExitCode::kUnavailable, SubjectOf(target, options) + " (" + target.host +
                                              "): " + TimedOutAt(control.step)};
   }
   Result<std::unique_ptr<SshSession>> session = *std::move(state->logged_in);
   state->logged_in.reset();
   lock.Unlock();
-  // Neither its stack is kept until the node's end, nor what malloc keeps for it.
+  // Join now, so that neither the thread's stack nor its malloc arena is kept for the life of the
+  // node.
   login.join();
   if (!session) return session.error();
 
@@ -175,7 +177,7 @@ void SshLink::Pump(std::unique_ptr<SshSession> session, std::unique_ptr<SshStrea
   state_->pump = std::make_shared<SshPump>(
       *state_->loop->context(), *state_->session, *state_->stream, state_->MakeLocal(),
       [state = state_](PumpEnd how) { state->SetEnd(std::move(how)); });
-  state_->control.stop_fd = -1;  // nothing waits with it any more
+  state_->control.stop_fd = -1;  // no wait uses it any more
   state_->control.on_step = {};
   state_->stop.Reset();
   asio::post(*state_->loop->context(), [pump = state_->pump] { pump->Start(); });
@@ -185,7 +187,7 @@ SshLink::~SshLink() {
   state_->RequestStop();
   std::shared_ptr<SshPump> pump;
   std::unique_ptr<SshSession> session;
-  std::unique_ptr<SshStream> stream;  // ends before its session
+  std::unique_ptr<SshStream> stream;  // destroyed before its session
   std::unique_ptr<StreamEnd> end;
   {
     const MutexLock lock(state_->mutex);

@@ -18,20 +18,19 @@
 
 namespace dslaunch {
 
-// A command on a node with a stream to its stdin and stdout. A thread of its own logs in, Open's
-// caller starts it, and from then on SshLoop's carries its bytes.
+// A command on a node with a stream to its stdin and stdout. A separate thread logs in, Open's
+// caller starts the command, and SshLoop's thread transfers its bytes from then on.
 class SshLink : public NodeLink {
  public:
-  // What its stream is for: anybody, by TakeFd, or somebody on SshLoop, by TakeEnd.
+  // Who uses the stream: any caller, through TakeFd, or code on SshLoop, through TakeEnd.
   enum class Use { kSocket, kOnLoop };
 
   // Starts the command over a logged-in session, by the deadline.
   using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
       SshSession&, TailBuffer& stderr_tail, Deadline)>;
 
-  // Blocks until `deadline`, extended by what the attempt grants itself. `outer` is of the
-  // connection that leads through this one; it must outlive the link, and its own deadline must
-  // bound the wait.
+  // Blocks until `deadline`, extended by the attempt's grants. `outer` belongs to the connection
+  // that leads through this one; it must outlive the link, and its deadline must bound the wait.
   static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
                                                const StartFn& start, Deadline deadline,
                                                SshControl* outer = nullptr, Use use = Use::kSocket);
@@ -46,7 +45,7 @@ class SshLink : public NodeLink {
   std::string StderrTail() const override;
   std::string Address() const override;
 
-  // How the command ended; absent while it runs.
+  // Returns how the command ended; nullopt while it runs.
   std::optional<PumpEnd> End() const;
 
  private:
@@ -57,12 +56,12 @@ class SshLink : public NodeLink {
   const std::shared_ptr<State> state_;
 };
 
-// The options with --ssh_command's program, found in PATH; without, where that is empty. kUsage
-// when there is no such program.
+// Returns options with the program of --ssh_command, which is looked up in PATH; none if it is
+// empty. Returns kUsage if the program does not exist.
 Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command);
 
-// With options.command by CommandTransport; likewise by the system's ssh where a login fails that
-// this may manage (SshOptions::unsupported), which the link notes. Links of jobs are
+// Uses CommandTransport if options.command is set. Uses the system's ssh too, with a notice in the
+// link, if a login fails that ssh may manage (SshOptions::unsupported). Links of jobs are
 // ResumableLinks. Thread-safe.
 class SshTransport : public Transport {
  public:
@@ -74,7 +73,7 @@ class SshTransport : public Transport {
 
  private:
   AgentRole Role() const;
-  // By a program of this machine; `words` as SshNodeCommand's.
+  // Connects by a program of this machine; `words` are those of SshNodeCommand.
   Result<std::unique_ptr<NodeLink>> ConnectByProgram(std::vector<std::string> words,
                                                      const std::string& notice,
                                                      const NodeTarget& target,
