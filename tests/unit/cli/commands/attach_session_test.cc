@@ -67,8 +67,8 @@ class AttachSessionTest : public testing::Test {
   AgentBinary agent_;
 };
 
-// LeakSanitizer says whether anything else is left.
-TEST_F(AttachSessionTest, TwoInOneProcessLeaveNothingBehind) {
+// LeakSanitizer reports other leaks.
+TEST_F(AttachSessionTest, SessionsLeaveNoThreadsOrDescriptors) {
   HeldResources before;
   for (int round = 0; round < 2; ++round) {
     const Shown ended = Attach("ends");
@@ -90,8 +90,8 @@ TEST_F(AttachSessionTest, TwoInOneProcessLeaveNothingBehind) {
   EXPECT_LE(after.descriptors, before.descriptors);
 }
 
-// The user leaves while events come: that ends the connections and waits for nothing else.
-TEST_F(AttachSessionTest, LeavingEndsTheConnections) {
+// The user leaves while events arrive, which ends the connections without further waits.
+TEST_F(AttachSessionTest, InterruptEndsConnections) {
   const HeldResources before = HeldResources::Now();
   std::thread user([] {
     std::this_thread::sleep_for(milliseconds(500));
@@ -106,8 +106,8 @@ TEST_F(AttachSessionTest, LeavingEndsTheConnections) {
   EXPECT_LE(AwaitNoMoreThan(before).threads, before.threads);
 }
 
-// The thread that reaches a node outlives the session, and drops what it made.
-TEST_F(AttachSessionTest, ANodeThatIsReachedTooLateIsLetGo) {
+// The thread that reaches a node outlives the session and destroys its connection.
+TEST_F(AttachSessionTest, StopTimesOutWithoutLeavingThreads) {
   const HeldResources before = HeldResources::Now();
   const Shown late = Show([&](Terminal& terminal) {
     return AttachSession(Record("stops"), agent_, {false, {}}, terminal)

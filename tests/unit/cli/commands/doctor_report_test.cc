@@ -45,7 +45,7 @@ void AddGpus(pb::NodeInfo& report, int count, const std::string& driver = "580.8
   report.mutable_gpus()->set_driver(driver);
 }
 
-// Two nodes of two slots over SSH on which nothing is wrong; the first hosts the rendezvous.
+// Two healthy nodes with two slots each, reached over SSH; the first one hosts the rendezvous.
 class DoctorReportTest : public ::testing::Test {
  protected:
   DoctorReportTest() {
@@ -79,13 +79,13 @@ class DoctorReportTest : public ::testing::Test {
 
   pb::NodeInfo& Report(size_t node) { return *info_.nodes[node].report; }
 
-  // Those that are not well.
+  // Returns the findings that are not ok.
   std::vector<Finding> Bad() const {
     std::vector<Finding> findings = Diagnose(info_);
     std::erase_if(findings, [](const Finding& finding) { return finding.level == Level::kOk; });
     return findings;
   }
-  // The one thing that is not well, as "node level check: seen -> way out".
+  // Returns the only finding that is not ok, as "node level check: seen -> hint".
   std::string TheBad() const {
     constexpr const char* kLevels[] = {"ok", "warn", "fail"};
     std::string text;
@@ -102,7 +102,7 @@ class DoctorReportTest : public ::testing::Test {
   DoctorInfo info_;
 };
 
-TEST_F(DoctorReportTest, HealthyNodesTakeOneLineEach) {
+TEST_F(DoctorReportTest, PrintsOneLineForEachHealthyNode) {
   EXPECT_EQ(TheBad(), "");
   EXPECT_FALSE(AnyFails(Diagnose(info_)));
   EXPECT_EQ(Table(),
@@ -114,7 +114,7 @@ TEST_F(DoctorReportTest, HealthyNodesTakeOneLineEach) {
             "All is well on 2 nodes\n");
 }
 
-TEST_F(DoctorReportTest, AWayThatFailsNamesItsStepAndWhatWasDoneBefore) {
+TEST_F(DoctorReportTest, NamesFailedStepAndCompletedSteps) {
   DoctorNode& node = info_.nodes[1];
   node.report.reset();
   node.reach.reset();
@@ -134,7 +134,7 @@ TEST_F(DoctorReportTest, AWayThatFailsNamesItsStepAndWhatWasDoneBefore) {
   EXPECT_THAT(Table(), HasSubstr("1 of 2 nodes fails\n"));
 }
 
-TEST_F(DoctorReportTest, FailsANodeThatLacksThePythonEnvironment) {
+TEST_F(DoctorReportTest, FailsIfNodeLacksPythonEnvironment) {
   info_.python_folder = "/venv";
   for (size_t i = 0; i < 2; ++i) {
     pb::InstalledProgram& python = *Report(i).add_programs();
@@ -151,7 +151,7 @@ TEST_F(DoctorReportTest, FailsANodeThatLacksThePythonEnvironment) {
   EXPECT_THAT(TheBad(), HasSubstr("/venv/bin/python3 does not start: Python 3.11.2"));
 }
 
-TEST_F(DoctorReportTest, AFailureThatNamesNoHintGetsOne) {
+TEST_F(DoctorReportTest, AddsDefaultHintToFailure) {
   info_.nodes[1].report.reset();
   info_.nodes[1].failed_step = "copy agent";
   info_.nodes[1].failure = "the agent could not be installed; it said: is the disk full?";
@@ -160,13 +160,13 @@ TEST_F(DoctorReportTest, AFailureThatNamesNoHintGetsOne) {
                               HasSubstr("~/.cache/dslaunch")));
 }
 
-TEST_F(DoctorReportTest, UnequalVersionsFail) {
+TEST_F(DoctorReportTest, FailsIfAgentVersionsDiffer) {
   Report(1).set_build_id("def");
   EXPECT_THAT(TheBad(), AllOf(HasSubstr("node2 fail version"), HasSubstr("def"),
                               HasSubstr("~/.cache/dslaunch")));
 }
 
-TEST_F(DoctorReportTest, AnotherInstalledVersionIsAWarning) {
+TEST_F(DoctorReportTest, WarnsAboutOtherInstalledVersion) {
   pb::InstalledProgram& program = *Report(1).add_programs();
   program.set_name("dslaunch");
   program.set_path("/usr/bin/dslaunch");
@@ -176,13 +176,13 @@ TEST_F(DoctorReportTest, AnotherInstalledVersionIsAWarning) {
                                   "1.0 here"));
 }
 
-TEST_F(DoctorReportTest, TwoNamesOfOneMachineFail) {
+TEST_F(DoctorReportTest, FailsIfTwoNamesAreOneMachine) {
   Report(1).set_identity("node1");
   EXPECT_THAT(TheBad(),
               HasSubstr("node2 fail same machine: it is the same machine as node1 -> keep one"));
 }
 
-TEST_F(DoctorReportTest, FewerCoresThanSlotsAndLittleMemoryWarn) {
+TEST_F(DoctorReportTest, WarnsAboutFewCoresAndLittleMemory) {
   Report(0).set_cores(1);
   EXPECT_THAT(TheBad(), HasSubstr("node1 warn cores: 1 core for 2 slots"));
   Report(0).set_cores(2);
@@ -190,7 +190,7 @@ TEST_F(DoctorReportTest, FewerCoresThanSlotsAndLittleMemoryWarn) {
   EXPECT_THAT(TheBad(), HasSubstr("node1 warn memory: 32 GiB, 256 MiB available"));
 }
 
-TEST_F(DoctorReportTest, FewerGpusThanSlotsFailWhereAnyNodeHasGpus) {
+TEST_F(DoctorReportTest, FailsIfNodeHasFewerGpusThanSlots) {
   AddGpus(Report(0), 2);
   EXPECT_THAT(TheBad(), HasSubstr("node2 fail gpus: 0 usable GPUs for 2 slots"));
   info_.device = DeviceChoice::kCpu;
@@ -203,7 +203,7 @@ TEST_F(DoctorReportTest, FewerGpusThanSlotsFailWhereAnyNodeHasGpus) {
                               HasSubstr("CUDA_VISIBLE_DEVICES")));
 }
 
-TEST_F(DoctorReportTest, DriversAreComparedAndTheirTroubleIsSaid) {
+TEST_F(DoctorReportTest, WarnsAboutGpuDriversAndMemoryInUse) {
   info_.nodes.push_back(info_.nodes[1]);
   info_.nodes[2].name = "node3";
   Report(2).set_identity("node3");
@@ -220,7 +220,7 @@ TEST_F(DoctorReportTest, DriversAreComparedAndTheirTroubleIsSaid) {
   EXPECT_THAT(TheBad(), HasSubstr("node1 warn gpu memory: GPU 1 has 40 GiB in use"));
 }
 
-TEST_F(DoctorReportTest, TheTrainerIsMissedOrNeeded) {
+TEST_F(DoctorReportTest, MissingTrainerFailsOnlyIfNeeded) {
   for (const size_t node : {0u, 1u}) {
     pb::InstalledProgram& program = *Report(node).add_programs();
     program.set_name("dslaunch-train");
@@ -276,7 +276,7 @@ TEST_F(DoctorReportTest, ReportsProgramThatCannotStart) {
   EXPECT_THAT(TheBad(), HasSubstr("-> give a path that every node has, or copy it with --copy"));
 }
 
-TEST_F(DoctorReportTest, TheClockThatDiffersFromTheOthersIsNamed) {
+TEST_F(DoctorReportTest, NamesClockThatDiffersFromOthers) {
   info_.nodes[1].clock_ahead_us = -3'400'000;
   EXPECT_THAT(TheBad(), HasSubstr("node2 warn clock: it is -3.4 s off"));
   info_.nodes[1].clock_error_us = 3'000'000;
@@ -290,7 +290,7 @@ TEST_F(DoctorReportTest, TheClockThatDiffersFromTheOthersIsNamed) {
   EXPECT_THAT(TheBad(), HasSubstr("node2 fail clock: it is +30 h off: the job's certificates"));
 }
 
-TEST_F(DoctorReportTest, DisksThatAreFullOrNotWritable) {
+TEST_F(DoctorReportTest, WarnsAboutFullDiskAndFailsIfNotWritable) {
   Report(0).mutable_disks(0)->set_free_bytes(kGiB / 2);
   EXPECT_THAT(TheBad(), HasSubstr("node1 warn disk: 512 MiB of 200 GiB free in /home/a"));
   Report(0).mutable_disks(0)->set_trouble("No space left on device");
@@ -301,7 +301,7 @@ TEST_F(DoctorReportTest, DisksThatAreFullOrNotWritable) {
   EXPECT_THAT(TheBad(), AllOf(HasSubstr("node1 warn shared memory: 64 MiB"), HasSubstr("shm")));
 }
 
-TEST_F(DoctorReportTest, LimitsThatTheSlotsExceed) {
+TEST_F(DoctorReportTest, ReportsLimitsThatSlotsExceed) {
   Report(1).mutable_open_files()->set_soft(64);
   EXPECT_THAT(TheBad(),
               AllOf(HasSubstr("node2 fail open files: the limit is 64"), HasSubstr("ulimit -n")));
@@ -317,7 +317,7 @@ TEST_F(DoctorReportTest, LimitsThatTheSlotsExceed) {
   EXPECT_THAT(TheBad(), HasSubstr("node2 warn locked memory"));
 }
 
-TEST_F(DoctorReportTest, ARendezvousThatIsNotReachedFailsWithWhatWasTried) {
+TEST_F(DoctorReportTest, FailsWithAddressesIfRendezvousUnreachable) {
   pb::ReachResult& attempt = *info_.nodes[1].reach->mutable_results(0);
   attempt.set_reached(false);
   attempt.set_trouble("no answer");
@@ -338,7 +338,7 @@ TEST_F(DoctorReportTest, ARendezvousThatIsNotReachedFailsWithWhatWasTried) {
   EXPECT_THAT(TheBad(), HasSubstr("node1 fail network: it has no address"));
 }
 
-TEST_F(DoctorReportTest, FoldersAreSharedOrNotOrMissing) {
+TEST_F(DoctorReportTest, ReportsSharedAndMissingFolders) {
   info_.nodes[1].reach->mutable_folders(0)->set_seen(true);
   EXPECT_THAT(Table(), HasSubstr("all    ok    state folder: shared by all nodes\n"));
   info_.nodes[1].reach->mutable_folders(1)->set_trouble("No such file or directory");
@@ -346,14 +346,14 @@ TEST_F(DoctorReportTest, FoldersAreSharedOrNotOrMissing) {
   EXPECT_THAT(Table(), Not(HasSubstr("working directory:")));
 }
 
-TEST_F(DoctorReportTest, WhatNodesSayCannotSteerTheTerminal) {
+TEST_F(DoctorReportTest, SanitizesTextFromNodes) {
   info_.nodes[1].report.reset();
   info_.nodes[1].failed_step = "login";
   info_.nodes[1].failure = "it said \033[2J; go\033]0;x\007 away";
   EXPECT_THAT(Table(), AllOf(Not(HasSubstr("\033")), Not(HasSubstr("\007"))));
 }
 
-TEST_F(DoctorReportTest, JsonHasAllOfIt) {
+TEST_F(DoctorReportTest, JsonContainsAnswersAndFindings) {
   AddGpus(Report(0), 2);
   info_.nodes[1].clock_ahead_us = 1500;
   Report(0).mutable_processes()->set_soft(UINT64_MAX);
@@ -371,7 +371,7 @@ TEST_F(DoctorReportTest, JsonHasAllOfIt) {
   EXPECT_TRUE(found);
 }
 
-TEST(SplitAtHintTest, TakesTheNameAwayAndTheLastClauseApart) {
+TEST(SplitAtHintTest, RemovesNodeNameAndSplitsLastClause) {
   const SplitMessage split =
       SplitAtHint("node 'a' (root@a port 22): cannot connect (x); nothing; check it");
   EXPECT_EQ(split.seen, "cannot connect (x); nothing");

@@ -70,7 +70,7 @@ class DryRunTest : public ::testing::Test {
   std::string recipe_;
 };
 
-TEST_F(DryRunTest, EveryRankAsItWillBe) {
+TEST_F(DryRunTest, JsonDescribesEveryRank) {
   options_.env = {"GREETING=$(x) `y`", "LR=0.1"};
   options_.master_port = 29500;
   const Json plan = Json::parse(Make().ToJson());
@@ -116,7 +116,7 @@ TEST_F(DryRunTest, EveryRankAsItWillBe) {
   }
 }
 
-TEST_F(DryRunTest, APersonReadsWhatIsCommonOnce) {
+TEST_F(DryRunTest, TextListsCommonSettingsOnce) {
   const std::string text = Make().ToText();
   EXPECT_THAT(text, HasSubstr("2 nodes with unequal slots = 3 ranks (ssh, device chosen at the "
                               "start): a(2) b(1), spare: c(4)"));
@@ -134,7 +134,7 @@ TEST_F(DryRunTest, APersonReadsWhatIsCommonOnce) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 
-TEST_F(DryRunTest, ChosenSlotsAreTheDevicesOfTheirRanks) {
+TEST_F(DryRunTest, ChosenSlotsSetVisibleDevices) {
   file_ = "a slots=8\nb slots=8\n";
   options_.include = "a:2,5@b";
   Json plan = Json::parse(Make().ToJson());
@@ -153,7 +153,7 @@ TEST_F(DryRunTest, ChosenSlotsAreTheDevicesOfTheirRanks) {
   EXPECT_EQ(plan["ranks"][1]["env"]["LOCAL_RANK"], "0");
 }
 
-TEST_F(DryRunTest, OnThisMachineNearlyAllIsKnown) {
+TEST_F(DryRunTest, ResolvesLocalJobCompletely) {
   options_.hostfile.reset();
   options_.num_gpus = 4;
   options_.device = DeviceChoice::kCpu;
@@ -167,7 +167,7 @@ TEST_F(DryRunTest, OnThisMachineNearlyAllIsKnown) {
   EXPECT_EQ(run.error().code, ExitCode::kNotFound) << "the job would end so too";
 }
 
-TEST_F(DryRunTest, AScriptIsShownAsItsInterpreterGetsIt) {
+TEST_F(DryRunTest, ShowsScriptWithInterpreter) {
   const TempDir dir;
   program_info_.cwd = dir.path();
   dir.Write("train.py", "parser.add_argument('--local_rank', type=int)\n");
@@ -178,7 +178,7 @@ TEST_F(DryRunTest, AScriptIsShownAsItsInterpreterGetsIt) {
   EXPECT_THAT(run.ToText(), HasSubstr("by each node's own python: PYTHON_EXEC"));
 }
 
-TEST_F(DryRunTest, TrainingShowsItsRecipeAndStages) {
+TEST_F(DryRunTest, ShowsRecipeAndStagesOfTraining) {
   options_.mode = LaunchOptions::Mode::kTrain;
   recipe_ = R"({"model": {"type": "gpt2"}, "data": {"api_key": "s3cret"},
                 "engine": {"pipeline": {"stages": 3}, "zero_optimization": {"stage": 1}}})";
@@ -211,7 +211,7 @@ TEST_F(DryRunTest, ListsRanksOfStagesInRankOrder) {
   }
 }
 
-TEST_F(DryRunTest, ManyNodesTakeNoSquareOfTime) {
+TEST_F(DryRunTest, HandlesThousandsOfNodes) {
   file_.clear();
   for (int i = 0; i < 2'000; ++i) file_ += "node" + std::to_string(i) + " slots=8\n";
   const DryRun run = Make();

@@ -38,13 +38,13 @@ TEST(HelpTopicsTest, CompletionOffersEveryTopic) {
   EXPECT_EQ(CommandsOf("help")[0]->arguments.at(0).words, topics);
 }
 
-TEST(HelpTopicsTest, TheListNamesEveryTopic) {
+TEST(HelpTopicsTest, ListNamesEveryTopic) {
   for (const HelpPage& page : HelpPages())
     EXPECT_THAT(Text({"help"}), HasSubstr("  " + std::string(page.topic) + " "));
   EXPECT_THAT(Text({"help", "--help"}), HasSubstr("dslaunch help [TOPIC]"));
 }
 
-TEST(HelpTopicsTest, APageIsPlainText) {
+TEST(HelpTopicsTest, RendersPagesAsPlainText) {
   for (const HelpPage& page : HelpPages()) {
     const std::string text = Text({"help", std::string(page.topic)});
     EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << page.topic;
@@ -59,11 +59,11 @@ TEST(HelpTopicsTest, LinksNameTheTopic) {
   EXPECT_THAT(Text({"help", "launching"}), HasSubstr("[dslaunch help options]"));
 }
 
-TEST(HelpTopicsTest, ATopicMayBeSpeltWithUnderscores) {
+TEST(HelpTopicsTest, AcceptsUnderscoresInTopic) {
   EXPECT_EQ(Text({"help", "getting_started"}), Text({"help", "getting-started"}));
 }
 
-TEST(HelpTopicsTest, ACommandHasItsHelp) {
+TEST(HelpTopicsTest, PrintsHelpOfCommand) {
   EXPECT_EQ(Text({"help", "ps"}), CommandHelpText("ps"));
   EXPECT_THAT(Text({"help", "checkpoint"}), HasSubstr("dslaunch checkpoint verify"));
   EXPECT_THAT(Text({"help", "checkpoint", "export"}),
@@ -73,7 +73,7 @@ TEST(HelpTopicsTest, ACommandHasItsHelp) {
   EXPECT_THAT(Text({"help", "report"}), HasSubstr("dslaunch report --help")) << "a page too";
 }
 
-TEST(HelpTopicsTest, AnUnknownTopicIsUsage) {
+TEST(HelpTopicsTest, RejectsUnknownTopicWithSuggestion) {
   for (const auto& [topic, said] :
        {std::pair("lanching", "did you mean launching?"),
         std::pair("atach", "did you mean attach?"), std::pair("zzzzzz", "see dslaunch help")}) {

@@ -21,7 +21,7 @@ AskedHost Asked(const std::string& name, int gpus, int cores, int slots = 1) {
   return asked;
 }
 
-TEST(HostfileReportTest, WhatIsWrittenIsReadAgain) {
+TEST(HostfileReportTest, WritesHostfileThatCanBeReadBack) {
   const std::vector<AskedHost> hosts = {
       Asked("node1", 8, 96),           Asked("alice@node2:2222", 0, 2),   Asked("[::1]:22", 1, 1),
       Asked("node2:2223", 0, 1 << 20), Asked("corp\\bob@10.0.0.1", 1, 1), Asked("null", 3, 1)};
@@ -43,7 +43,7 @@ TEST(HostfileReportTest, WhatIsWrittenIsReadAgain) {
               HasSubstr("\nnode1              slots=8     # 8 GPUs (NVIDIA H100)\n"));
 }
 
-TEST(HostfileReportTest, TableAndJsonNameWhatIsWrong) {
+TEST(HostfileReportTest, TableAndJsonShowProblems) {
   std::vector<AskedHost> hosts = {Asked("node1", 8, 96, 8), Asked("u@node2:2222", 4, 96, 8),
                                   Asked("node3", 0, 2, 16), Asked("node4", 0, 0, 2)};
   hosts[0].host.labels = {{"rack", "a7\x1b"}};

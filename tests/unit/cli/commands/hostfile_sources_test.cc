@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-TEST(HostsFromNamesTest, EachOnceAndChecked) {
+TEST(HostsFromNamesTest, ReturnsUniqueHostsAndRejectsInvalidNames) {
   const auto hosts = HostsFromNames({"a", "u@b:2222", "a", "[::1]:22"}, "--hosts");
   ASSERT_TRUE(hosts.ok()) << hosts.error().message;
   ASSERT_THAT(*hosts, SizeIs(3));
@@ -44,7 +44,7 @@ const char* FakeGetenv(const char* name) {
   return variable == "SLURM_JOB_NODELIST" ? g_list : variable == "SLURM_NNODES" ? g_count : nullptr;
 }
 
-TEST(SlurmNodesTest, TheCountIsChecked) {
+TEST(SlurmNodesTest, RejectsListThatDisagreesWithCount) {
   g_list = "n[1-2]";
   for (const char* count : {static_cast<const char*>(nullptr), "2"}) {
     g_count = count;
@@ -59,7 +59,7 @@ TEST(SlurmNodesTest, TheCountIsChecked) {
   EXPECT_THAT(SlurmNodes(FakeGetenv).error().message, HasSubstr("salloc"));
 }
 
-TEST(SshConfigNamesTest, HostsWithoutPatternsAndIncludes) {
+TEST(SshConfigNamesTest, ReturnsPlainHostsAndIncludes) {
   const auto names = ParseSshConfigNames(
       "# Host commented\nHost a b\n  HostName 10.0.0.1\n\thost = c\nHOST \"d e\" f # g\r\n"
       "Host *\nHost !x y?\nHost=z\nMatch host m\nInclude conf.d/* \"with space\"\nHostName n\n");
@@ -69,7 +69,7 @@ TEST(SshConfigNamesTest, HostsWithoutPatternsAndIncludes) {
                                  Name{true, "conf.d/*"}, Name{true, "with space"}));
 }
 
-TEST(SshConfigHostsTest, FollowsIncludesToAnEnd) {
+TEST(SshConfigHostsTest, FollowsIncludesAndRejectsCycles) {
   const TempDir home;
   std::filesystem::create_directories(home / ".ssh/conf.d");
   EXPECT_THAT(SshConfigHosts(home.path()).error().message, HasSubstr(".ssh/config: No such file"));

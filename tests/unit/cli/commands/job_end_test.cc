@@ -57,7 +57,7 @@ constexpr char kBefore[] = R"({"t":1.0,"event":"node_connected","node":"node1","
 {"t":1.0,"event":"end","job":
 )";
 
-TEST(JobTraceTest, TheClosingBlockIsTheOneThatWasShown) {
+TEST(JobTraceTest, RestoresSummaryFromEvents) {
   const JobTrace trace = ReadJobTrace(kBefore + EndLine(Watched()), Record());
   ASSERT_TRUE(trace.end.has_value());
   EXPECT_EQ(SummaryText(*trace.end), SummaryText(Watched()));
@@ -77,19 +77,19 @@ TEST(JobTraceTest, TheClosingBlockIsTheOneThatWasShown) {
   EXPECT_EQ(SummaryText(*ReadJobTrace(EndLine(good), Record()).end), SummaryText(good));
 }
 
-TEST(JobTraceTest, PathsOfThisMachineNeedNoNode) {
+TEST(JobTraceTest, OmitsNodeFromLocalPaths) {
   const JobTrace trace = ReadJobTrace(EndLine(Watched()), Record(Launcher::kLocal));
   EXPECT_THAT(SummaryText(*trace.end), HasSubstr("its log: /logs/1/stderr.log\n"));
 }
 
-TEST(JobTraceTest, WithoutAnEndThereIsNone) {
+TEST(JobTraceTest, ReturnsNoEndIfNoneIsRecorded) {
   const JobTrace trace = ReadJobTrace(kBefore, Record());
   EXPECT_FALSE(trace.end.has_value());
   EXPECT_EQ(trace.world_size, 4);
   EXPECT_EQ(trace.job_dirs.at("node1"), "/logs/1");
 }
 
-TEST(SummarizeResultTest, ADetachedJobHasItsFirstCauseAndLog) {
+TEST(SummarizeResultTest, SummaryOfDetachedJobHasCauseAndLog) {
   pb::JobResult result;
   result.set_exit_code(9);
   result.set_started_unix_ms(1'000'000);
@@ -118,7 +118,7 @@ TEST(SummarizeResultTest, ADetachedJobHasItsFirstCauseAndLog) {
             "dslaunch: 4 ranks on 2 nodes succeeded in 2.0 s; logs: node1:/logs/1\n");
 }
 
-TEST(DescribeJobTest, SaysWhatTheJobIsAndHowItEnded) {
+TEST(DescribeJobTest, DescribesJobAndItsEnd) {
   JobView view;
   view.record = Record();
   view.state = JobView::State::kEnded;

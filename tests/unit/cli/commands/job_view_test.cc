@@ -62,7 +62,7 @@ State StateOf(const std::vector<NodeAnswer>& answers) {
   return MakeJobView(Record("a"), false, answers).state;
 }
 
-TEST(JobViewTest, AJobRunsWhenAnyNodeSaysSo) {
+TEST(JobViewTest, JobRunsIfAnyNodeReportsIt) {
   const JobView view = MakeJobView(Record("a"), false, {Unreachable(), Running(30)});
   EXPECT_EQ(view.state, State::kRunning);
   EXPECT_EQ(view.ranks, 4);
@@ -70,13 +70,13 @@ TEST(JobViewTest, AJobRunsWhenAnyNodeSaysSo) {
   EXPECT_EQ(view.total_steps, 100);
 }
 
-TEST(JobViewTest, ItHasEndedWhenANodeGotTheFinalStatusOrAllWereAsked) {
+TEST(JobViewTest, EndsWithFinalStatusOrAllAnswers) {
   EXPECT_EQ(StateOf({Ended(137, false), Ended(0, false)}), State::kEnded);
   EXPECT_EQ(StateOf({Unreachable(), Ended(0, true)}), State::kEnded);
   EXPECT_EQ(StateOf({Unreachable(), Ended(0, false)}), State::kUnreachable);
 }
 
-TEST(JobViewTest, TheResultThatCountsIsTheFinalStatusThenAFailure) {
+TEST(JobViewTest, PrefersFinalStatusThenFailure) {
   EXPECT_EQ(MakeJobView(Record("a"), false, {Ended(137, false), Ended(0, true)}).exit_code, 0);
   const JobView view = MakeJobView(Record("a"), false, {Ended(0, false), Ended(137, false)});
   EXPECT_EQ(view.exit_code, 137);
@@ -84,7 +84,7 @@ TEST(JobViewTest, TheResultThatCountsIsTheFinalStatusThenAFailure) {
   EXPECT_EQ(StateText(view), "ended (137)");
 }
 
-TEST(JobViewTest, WhatIsLeftWithoutAnAgentIsNamed) {
+TEST(JobViewTest, NamesProcessesLeftWithoutAgent) {
   const JobView view =
       MakeJobView(Record("a"), false, {Seen(pb::JobSight::LOST), Seen(pb::JobSight::STRAY)});
   EXPECT_EQ(view.state, State::kStray);
@@ -92,7 +92,7 @@ TEST(JobViewTest, WhatIsLeftWithoutAnAgentIsNamed) {
   EXPECT_EQ(StateOf({Seen(pb::JobSight::LOST), Seen(pb::JobSight::GONE)}), State::kLost);
 }
 
-TEST(JobViewTest, WhatTheFrontEndKnowsNeedsNoNode) {
+TEST(JobViewTest, RecordAndFrontEndNeedNoAnswers) {
   EXPECT_EQ(MakeJobView(Record("a"), true, {}).state, State::kFrontEnd);
   JobRecord record = Record("a");
   record.ended_unix_ms = 5;
@@ -102,7 +102,7 @@ TEST(JobViewTest, WhatTheFrontEndKnowsNeedsNoNode) {
   EXPECT_EQ(view.exit_code, 7);
 }
 
-TEST(JobViewTest, AJobIsFoundByItsIdItsBeginningOrAsTheLast) {
+TEST(JobViewTest, FindsJobByIdPartOrLast) {
   const std::vector<JobRecord> records = {Record("20260101-aa"), Record("20260101-bb"),
                                           Record("20260202-cc")};
   EXPECT_EQ(FindJob(records, "20260101-aa")->job_id, "20260101-aa");
@@ -117,7 +117,7 @@ TEST(JobViewTest, AJobIsFoundByItsIdItsBeginningOrAsTheLast) {
   EXPECT_EQ(FindJob({}, "last").error().code, ExitCode::kUsage);
 }
 
-TEST(JobViewTest, TheTableHasALineForEachJob) {
+TEST(JobViewTest, TableHasLineForEachJob) {
   const JobView running = MakeJobView(Record("a"), false, {Running(30), Running(31)});
   const std::string table = JobTable({running}, 1'000'000 + 3 * 60'000, 0);
   EXPECT_EQ(table,
@@ -129,7 +129,7 @@ TEST(JobViewTest, TheTableHasALineForEachJob) {
             "b    ended (137)  2      -      -     16 min 40 s  5 min ago  --num_nodes 2 train\n");
 }
 
-TEST(JobViewTest, TheTableUsesTheWidthThatThereIs) {
+TEST(JobViewTest, TableFitsWidth) {
   JobView view = MakeJobView(Record("a"), false, {Running(31)});
   view.record.argv.push_back(std::string(200, 'x'));
   const auto longest = [&](size_t width) {
@@ -144,7 +144,7 @@ TEST(JobViewTest, TheTableUsesTheWidthThatThereIs) {
   EXPECT_LT(longest(10), 100u) << "the beginning of a command is shown all the same";
 }
 
-TEST(JobViewTest, JsonHasWhatIsKnownAndNullForTheRest) {
+TEST(JobViewTest, JsonHasNullForUnknownValues) {
   const auto jobs =
       nlohmann::json::parse(JobsJson({MakeJobView(Record("a"), false, {Running(30)}),
                                       MakeJobView(Record("b"), false, {Ended(137, true)})}));

@@ -25,7 +25,7 @@ pb::RankFilePart End() {
   return part;
 }
 
-TEST(RankFilePartsTest, FilesArePutTogetherByRank) {
+TEST(RankFilePartsTest, AssemblesFilesByRank) {
   RankFileParts parts("node1", 1000);
   EXPECT_TRUE(parts.Take(Part(1, pb::RankFilePart::METRICS, "")));
   EXPECT_TRUE(parts.Take(Part(1, pb::RankFilePart::METRICS, "{\"step\":1,")));
@@ -45,7 +45,7 @@ TEST(RankFilePartsTest, FilesArePutTogetherByRank) {
   EXPECT_THAT(files.troubles, IsEmpty());
 }
 
-TEST(RankFilePartsTest, ANodeThatSendsTooMuchIsNotHeardAnyMore) {
+TEST(RankFilePartsTest, StopsReadingNodeThatSendsTooMuch) {
   RankFileParts parts("node1", 20);
   EXPECT_TRUE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n")));
   EXPECT_FALSE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":8}\n")));
@@ -55,7 +55,7 @@ TEST(RankFilePartsTest, ANodeThatSendsTooMuchIsNotHeardAnyMore) {
   EXPECT_THAT(files.troubles, ElementsAre(HasSubstr("node1: it sent more than requested")));
 }
 
-TEST(RankFilePartsTest, WhatIsNotThereIsSaid) {
+TEST(RankFilePartsTest, ReportsMissingData) {
   RankFileParts parts("node1", 1000);
   pb::RankFilePart thinned = Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n");
   thinned.set_incomplete(true);

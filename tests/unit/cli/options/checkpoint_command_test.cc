@@ -16,7 +16,7 @@ std::vector<std::string> Words(std::vector<std::string> words) {
   return command.ok() ? command->words : std::vector<std::string>();
 }
 
-TEST(CheckpointCommandTest, WhatTheTrainerIsTold) {
+TEST(CheckpointCommandTest, PassesActionPathsAndOptionsToTrainer) {
   EXPECT_THAT(Words({"ls", "d"}), ElementsAre("ls", "d"));
   EXPECT_THAT(Words({"ls", "--json", "d"}), ElementsAre("ls", "d", "--json"));
   EXPECT_THAT(Words({"verify", "d/step_000001"}), ElementsAre("verify", "d/step_000001"));
@@ -27,7 +27,7 @@ TEST(CheckpointCommandTest, WhatTheTrainerIsTold) {
   EXPECT_THAT(Words({"ls", "--", "-d"}), ElementsAre("ls", "-d"));
 }
 
-TEST(CheckpointCommandTest, Help) {
+TEST(CheckpointCommandTest, PrintsHelpOfFamilyAndOfAction) {
   const auto family = ParseCheckpointCommand({"checkpoint", "--help"});
   const auto one = ParseCheckpointCommand({"checkpoint", "export", "-h"});
   ASSERT_TRUE(family.ok() && one.ok());
@@ -36,7 +36,7 @@ TEST(CheckpointCommandTest, Help) {
   EXPECT_THAT(one->help, HasSubstr("\nExamples\n  dslaunch checkpoint export"));
 }
 
-TEST(CheckpointCommandTest, MistakesAreNamed) {
+TEST(CheckpointCommandTest, NamesMistakeAndHint) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{}, "Give ls, verify or export"},
       {{"verfy", "d"}, "no 'verfy', did you mean verify?"},

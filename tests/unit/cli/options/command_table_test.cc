@@ -1,5 +1,5 @@
-// The table of commands and options, and all that is made from it: whatever is in the table is
-// taken by the parser, and is in the help, in the man page, in completion and in the plain data.
+// The table of commands and options, and everything made from it: the parser accepts every entry,
+// and every entry is in the help, the man page, completion and the plain data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// The words of a command as typed, with as many arguments as it must have.
+// Returns a command line of `command`, with as many arguments as it requires.
 std::vector<std::string> WordsOf(const CommandSpec& command) {
   std::vector<std::string> words;
   if (*command.name == '\0') return words;
@@ -37,7 +37,7 @@ std::vector<std::string> WordsOf(const CommandSpec& command) {
   return words;
 }
 
-// Parses `words` as the program does; what is wrong with them, or "".
+// Parses `words` as the program does. Returns the error message, or "".
 std::string Complaint(const std::vector<std::string>& words) {
   std::vector<const char*> argv = {"dslaunch"};
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -72,7 +72,7 @@ std::string Complaint(const std::vector<std::string>& words) {
   }
 }
 
-// A value of the option's kind; that it may be wrong in itself does not matter.
+// Returns a value of the option's kind; readers may still reject it.
 std::string SomeValue(const OptionSpec& spec) {
   const std::vector<std::string> choices = ChoicesOf(spec);
   return choices.empty() ? "1" : choices.front();
@@ -83,7 +83,7 @@ struct Place {
   const OptionSpec& option;
 };
 
-// Each option of each command that has options of its own.
+// Returns each option of each command that has its own options.
 std::vector<Place> Places() {
   std::vector<Place> places;
   for (const CommandSpec& command : Commands()) {
@@ -122,8 +122,8 @@ TEST(CommandTable, NamesKindsAndTargetsAgree) {
   }
 }
 
-// Only these have "~" expanded.
-TEST(CommandTable, OptionsWithPathsHaveThatKind) {
+// Options of kind file or folder; only in these is "~" expanded.
+TEST(CommandTable, OptionsWithPathsAreFilesOrFolders) {
   for (const auto& [command, option] : Places()) {
     const std::string value = option.value;
     const bool is_path = value.starts_with("FILE") || value.starts_with("LIB.so") ||
@@ -134,7 +134,7 @@ TEST(CommandTable, OptionsWithPathsHaveThatKind) {
   }
 }
 
-TEST(CommandTable, EveryOptionIsTakenByTheParserInEverySpelling) {
+TEST(CommandTable, ParserAcceptsEveryOptionInEverySpelling) {
   for (const auto& [command, option] : Places()) {
     for (std::string name : NamesOf(option)) {
       for (const bool with_dashes : {false, true}) {
@@ -159,7 +159,7 @@ TEST(CommandTable, EveryOptionIsTakenByTheParserInEverySpelling) {
   }
 }
 
-TEST(CommandTable, EveryChoiceIsTakenAndNothingElse) {
+TEST(CommandTable, AcceptsEveryChoiceAndNothingElse) {
   for (const auto& [command, option] : Places()) {
     if (option.target.kind != ValueKind::kChoice) continue;
     for (const std::string& choice : ChoicesOf(option)) {
@@ -173,7 +173,7 @@ TEST(CommandTable, EveryChoiceIsTakenAndNothingElse) {
   }
 }
 
-TEST(CommandTable, AMisspeltOptionOfEveryCommandGetsASuggestion) {
+TEST(CommandTable, SuggestsOptionForMisspeltOne) {
   for (const CommandSpec& command : Commands()) {
     if (*command.name == '\0') continue;
     std::vector<std::string> words = WordsOf(command);
@@ -187,7 +187,7 @@ TEST(CommandTable, AMisspeltOptionOfEveryCommandGetsASuggestion) {
               HasSubstr("option '--slurm' belongs to 'hostfile write'"));
 }
 
-TEST(CommandTable, EveryOptionIsInTheHelpOfItsCommand) {
+TEST(CommandTable, HelpOfCommandListsEveryOption) {
   for (const auto& [command, option] : Places()) {
     const std::string help = *command.name == '\0' ? HelpAllText() + HelpLaunchersText()
                                                    : CommandHelpText(FamilyOf(command));
@@ -206,7 +206,7 @@ TEST(CommandTable, EveryOptionIsInTheHelpOfItsCommand) {
   }
 }
 
-TEST(CommandTable, EveryCommandHasExamplesThatItTakes) {
+TEST(CommandTable, EveryCommandHasValidExamples) {
   for (const CommandSpec& command : Commands()) {
     SCOPED_TRACE(command.name);
     ASSERT_FALSE(command.examples.empty());
@@ -226,7 +226,7 @@ TEST(CommandTable, EveryCommandHasExamplesThatItTakes) {
   }
 }
 
-TEST(CommandTable, AMistypedCommandIsNotTakenForAProgram) {
+TEST(CommandTable, SuggestsCommandForMistypedOne) {
   const auto complaint = [](const std::vector<const char*>& words, bool has_program) {
     std::vector<const char*> argv = {"dslaunch"};
     argv.insert(argv.end(), words.begin(), words.end());
@@ -252,7 +252,7 @@ TEST(CommandTable, AMistypedCommandIsNotTakenForAProgram) {
   }
 }
 
-TEST(CommandTable, EveryOptionIsInTheManPage) {
+TEST(CommandTable, ManPageListsEveryOption) {
   const std::string page = ManPage();
   const auto escaped = [](std::string_view text) {
     std::string roff;
@@ -279,7 +279,7 @@ TEST(CommandTable, EveryOptionIsInTheManPage) {
   }
 }
 
-TEST(CommandTable, EveryOptionIsCompleted) {
+TEST(CommandTable, CompletesEveryOptionAndItsValues) {
   for (const auto& [command, option] : Places()) {
     for (const std::string& name : NamesOf(option)) {
       if (!name.starts_with("--")) continue;
@@ -314,8 +314,8 @@ TEST(CommandTable, EveryOptionIsCompleted) {
   }
 }
 
-// Of options whose default does not depend on others: giving it is as not giving it.
-TEST(CommandTable, DefaultsAreThoseOfTheFields) {
+// Only options whose default does not depend on others: giving the default changes nothing.
+TEST(CommandTable, GivingTheDefaultChangesNothing) {
   const auto parsed = [](const std::vector<std::string>& words) {
     std::vector<const char*> argv = {"dslaunch"};
     for (const std::string& word : words) argv.push_back(word.c_str());
@@ -337,7 +337,7 @@ TEST(CommandTable, DefaultsAreThoseOfTheFields) {
   EXPECT_THAT(JobCommand().shown_ranks.ranks, testing::ElementsAre(0));
 }
 
-TEST(AllCommands, HaveEveryOptionOfTheTable) {
+TEST(AllCommands, ContainsEveryOptionOfTheTable) {
   const std::vector<CommandData> all = AllCommands();
   ASSERT_EQ(all.size(), Commands().size());
   size_t options = 0;

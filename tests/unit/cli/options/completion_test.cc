@@ -24,7 +24,7 @@ std::vector<std::string> Words(const std::vector<std::string>& typed) {
   return words;
 }
 
-TEST(Complete, OptionsInTheSpellingThatWasBegun) {
+TEST(Complete, OffersOptionsInTypedSpelling) {
   EXPECT_THAT(Words({"--num_"}),
               ElementsAre("--num_proc", "--num_nodes", "--num_machines", "--num_gpus",
                           "--num_accelerators", "--num_processes"));
@@ -34,10 +34,11 @@ TEST(Complete, OptionsInTheSpellingThatWasBegun) {
   EXPECT_THAT(Words({"-"}), Contains("--include"));
 }
 
-TEST(Complete, Values) {
+TEST(Complete, OffersValuesOfOption) {
   EXPECT_THAT(Words({"--device", ""}), ElementsAre("auto", "cuda", "cpu"));
   EXPECT_THAT(Words({"--device=c"}), ElementsAre("--device=cuda", "--device=cpu"));
-  EXPECT_THAT(Words({"--device", "=", "c"}), ElementsAre("cuda", "cpu"));  // as bash cuts it
+  // Words as bash splits them.
+  EXPECT_THAT(Words({"--device", "=", "c"}), ElementsAre("cuda", "cpu"));
   EXPECT_THAT(Words({"--nproc-per-node", ""}), ElementsAre("auto", "cpu", "gpu"));
   EXPECT_THAT(Words({"--show", ""}), ElementsAre("all", "none"));
   EXPECT_EQ(Complete({"-H", ""}).paths, Paths::kFiles);
@@ -45,7 +46,7 @@ TEST(Complete, Values) {
   EXPECT_EQ(Complete({"--num_gpus", ""}).paths, Paths::kNone);
 }
 
-TEST(Complete, CommandsProgramsAndWhatFollowsThem) {
+TEST(Complete, OffersCommandsProgramsAndTheirArguments) {
   EXPECT_THAT(Words({"--num_gpus", "2", "tr"}), ElementsAre("train"));
   EXPECT_THAT(Words({""}), Contains("doctor"));
   EXPECT_EQ(Complete({}).paths, Paths::kFiles);
@@ -69,7 +70,7 @@ TEST(Complete, CommandsProgramsAndWhatFollowsThem) {
   EXPECT_THAT(Words({"completion", ""}), ElementsAre("bash", "zsh", "fish", "man"));
 }
 
-TEST(Complete, JobsRecipesAndKeys) {
+TEST(Complete, OffersJobsRecipesAndKeys) {
   CompletionSources sources;
   sources.jobs = [] { return std::vector<Completion::Word>{{"2026-b", "train"}, {"2026-a", ""}}; };
   sources.recipes = [] { return std::vector<Completion::Word>{{"gpt2_tiny", "small"}}; };
@@ -91,7 +92,7 @@ TEST(Complete, JobsRecipesAndKeys) {
               ElementsAre("self_time", "total_time", "device_time", "memory", "calls"));
 }
 
-TEST(CompletionText, ScriptsAndErrors) {
+TEST(CompletionText, PrintsScriptsAndRejectsOtherShells) {
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     const auto script = CompletionText({"completion", shell});
     ASSERT_TRUE(script.ok());
@@ -113,7 +114,7 @@ TEST(CompletionText, ScriptsAndErrors) {
   }
 }
 
-TEST(ManPage, HasEveryOptionAndNoLineThatRoffTakesForACommand) {
+TEST(ManPage, ListsEveryOptionAndEscapesRoff) {
   const std::string page = ManPage();
   for (const OptionTable* table :
        {&LaunchOptionTable(), &TrainOptionTable(), &PredictOptionTable()}) {

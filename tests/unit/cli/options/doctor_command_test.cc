@@ -23,7 +23,7 @@ std::string Refused(std::vector<std::string> words) {
   return command.error().message;
 }
 
-TEST(DoctorCommandTest, TakesLaunchOptionsInBothSpellings) {
+TEST(DoctorCommandTest, ReadsLaunchOptionsInBothSpellings) {
   EXPECT_EQ(Parsed({}).launch.hostfile, std::nullopt);
   const DoctorCommand command = Parsed(
       {"-H", "hosts", "--num-gpus", "3", "--connect_timeout", "5", "--device=cpu", "--json"});
@@ -35,17 +35,17 @@ TEST(DoctorCommandTest, TakesLaunchOptionsInBothSpellings) {
   EXPECT_FALSE(command.trains);
 }
 
-TEST(DoctorCommandTest, TrainSaysThatTheTrainerIsNeeded) {
+TEST(DoctorCommandTest, TrainRequiresTheTrainer) {
   EXPECT_TRUE(Parsed({"-H", "hosts", "train"}).trains);
   EXPECT_TRUE(Parsed({"train", "mine.yaml", "--steps", "3"}).trains);
 }
 
-TEST(DoctorCommandTest, HelpIsItsOwn) {
+TEST(DoctorCommandTest, PrintsItsOwnHelp) {
   EXPECT_THAT(Parsed({"--help"}).help, HasSubstr("dslaunch doctor"));
   EXPECT_THAT(Parsed({"-H", "x", "-h"}).help, HasSubstr("copy agent"));
 }
 
-TEST(DoctorCommandTest, TakesProgramWithItsArguments) {
+TEST(DoctorCommandTest, ReadsProgramWithItsArguments) {
   const DoctorCommand command = Parsed({"-H", "hosts", "script.py", "--lr", "1"});
   EXPECT_TRUE(command.has_program);
   EXPECT_FALSE(command.trains);
@@ -55,13 +55,13 @@ TEST(DoctorCommandTest, TakesProgramWithItsArguments) {
   EXPECT_TRUE(Parsed({"bench", "comm"}).trains);
 }
 
-TEST(DoctorCommandTest, OtherWordsAreRefusedByName) {
+TEST(DoctorCommandTest, RejectsOtherCommandsAndMistypedOptions) {
   EXPECT_THAT(Refused({"-H", "hosts", "ps"}), HasSubstr("ps"));
   EXPECT_THAT(Refused({"--hostfiel", "x"}), HasSubstr("--hostfile"));
   EXPECT_THAT(Refused({"--num_nodes", "0"}), HasSubstr("--num_nodes"));
 }
 
-TEST(DoctorCommandTest, IsTheModeOfItsFirstWord) {
+TEST(DoctorCommandTest, DoctorAsFirstWordSelectsMode) {
   const char* const argv[] = {"dslaunch", "doctor", "-H", "hosts"};
   const Result<LaunchOptions> options = ParseOptions(4, argv);
   ASSERT_TRUE(options.ok()) << options.error().message;

@@ -19,7 +19,7 @@ std::string Refusal(const std::vector<std::string>& words) {
   return command.error().message;
 }
 
-TEST(HostfileCommandTest, Write) {
+TEST(HostfileCommandTest, ReadsOptionsOfWrite) {
   const auto hosts = ParseHostfileCommand({"hostfile", "write", "--hosts", "a,u@b:22,c", "-o", "hf",
                                            "--force", "--skip-failing", "--connect-timeout=3"});
   ASSERT_TRUE(hosts.ok()) << hosts.error().message;
@@ -36,7 +36,7 @@ TEST(HostfileCommandTest, Write) {
             Source::kSshConfig);
 }
 
-TEST(HostfileCommandTest, CheckAndHelp) {
+TEST(HostfileCommandTest, ReadsOptionsOfCheckAndHelp) {
   const auto check = ParseHostfileCommand({"hostfile", "check", "--json", "my/hf"});
   ASSERT_TRUE(check.ok()) << check.error().message;
   EXPECT_EQ(check->kind, Kind::kCheck);
@@ -51,7 +51,7 @@ TEST(HostfileCommandTest, CheckAndHelp) {
   }
 }
 
-TEST(HostfileCommandTest, RefusalsSayTheHint) {
+TEST(HostfileCommandTest, ErrorsIncludeHint) {
   EXPECT_THAT(Refusal({"hostfile"}), HasSubstr("write or check"));
   EXPECT_THAT(Refusal({"hostfile", "wirte"}), HasSubstr("did you mean write?"));
   EXPECT_THAT(Refusal({"hostfile", "zzzzz"}), HasSubstr("give write or check"));

@@ -27,7 +27,7 @@ std::string Refusal(const std::vector<std::string>& words) {
   return command.error().message;
 }
 
-TEST(JobCommandTest, Ps) {
+TEST(JobCommandTest, ReadsOptionsOfPs) {
   EXPECT_EQ(Parse({"ps"})->kind, Kind::kPs);
   const Result<JobCommand> command =
       Parse({"ps", "--prune", "--older-than", "3", "--all", "--json"});
@@ -38,7 +38,7 @@ TEST(JobCommandTest, Ps) {
   EXPECT_THAT(Refusal({"ps", "job"}), HasSubstr("'job'"));
 }
 
-TEST(JobCommandTest, LogsWithItsOptionsOnEitherSideOfTheJob) {
+TEST(JobCommandTest, ReadsOptionsOfLogsBeforeAndAfterJob) {
   const Result<JobCommand> command = Parse({"logs", "-f", "abc", "--since", "10m", "--show=1,0"});
   ASSERT_TRUE(command.ok()) << command.error().message;
   EXPECT_EQ(command->job, "abc");
@@ -53,7 +53,7 @@ TEST(JobCommandTest, LogsWithItsOptionsOnEitherSideOfTheJob) {
   EXPECT_THAT(Refusal({"logs", "abc", "--rank", "x"}), HasSubstr("--rank"));
 }
 
-TEST(JobCommandTest, DescribeAndTheSystemsSsh) {
+TEST(JobCommandTest, ReadsDescribeAndSshCommand) {
   const Result<JobCommand> command = Parse({"describe", "last", "--ssh_command", "ssh -v"});
   ASSERT_TRUE(command.ok()) << command.error().message;
   EXPECT_EQ(command->kind, Kind::kDescribe);
@@ -64,14 +64,14 @@ TEST(JobCommandTest, DescribeAndTheSystemsSsh) {
   EXPECT_THAT(Refusal({"stop", "last", "--ssh_command", ""}), HasSubstr("not empty"));
 }
 
-TEST(JobCommandTest, AttachAndStopNeedAJob) {
+TEST(JobCommandTest, AttachAndStopRequireJob) {
   EXPECT_EQ(Parse({"attach", "last"})->kind, Kind::kAttach);
   EXPECT_TRUE(Parse({"stop", "last", "--now"})->now);
   for (const char* name : {"attach", "stop", "logs"})
     EXPECT_THAT(Refusal({name}), HasSubstr("which job?"));
 }
 
-TEST(JobCommandTest, AReportGoesWhereItIsTold) {
+TEST(JobCommandTest, ReadsOptionsOfReport) {
   const Result<JobCommand> command = Parse({"report", "last", "-o", "a.html", "--force"});
   ASSERT_TRUE(command.ok()) << command.error().message;
   EXPECT_EQ(command->kind, Kind::kReport);
@@ -85,27 +85,27 @@ TEST(JobCommandTest, AReportGoesWhereItIsTold) {
   EXPECT_THAT(Refusal({"report", "x", "--tee", "all"}), HasSubstr("--tee"));
 }
 
-TEST(JobCommandTest, WhatIsMisspeltIsRefusedWithWhatIsNear) {
+TEST(JobCommandTest, SuggestsOptionForMisspeltOne) {
   EXPECT_THAT(Refusal({"stop", "a", "--nwo"}), HasSubstr("did you mean --now?"));
   EXPECT_THAT(Refusal({"ps", "--al"}), HasSubstr("did you mean --all?"));
   EXPECT_THAT(Refusal({"stop", "a", "b"}), HasSubstr("'b'"));
 }
 
-TEST(JobCommandTest, HelpIsNoError) {
+TEST(JobCommandTest, ReturnsHelpOnRequest) {
   const Result<JobCommand> command = Parse({"logs", "--help"});
   ASSERT_TRUE(command.ok());
   EXPECT_EQ(command->kind, Kind::kHelp);
   EXPECT_THAT(command->text, HasSubstr("dslaunch logs JOB"));
 }
 
-TEST(JobCommandTest, OnlyTheseWordsAreCommands) {
+TEST(JobCommandTest, RecognizesJobCommands) {
   for (const char* word : {"ps", "describe", "logs", "attach", "stop", "report"})
     EXPECT_TRUE(IsJobCommand(word));
   for (const char* word : {"./ps", "train", "", "PS"}) EXPECT_FALSE(IsJobCommand(word));
 }
 
-TEST(ParseSinceTest, TimesAgoAndTimes) {
-  setenv("TZ", "UTC-2", 1);  // two hours ahead of UTC
+TEST(ParseSinceTest, ReadsAgesAndTimes) {
+  setenv("TZ", "UTC-2", 1);  // local time is UTC+2
   tzset();
   EXPECT_EQ(*ParseSince("90s", kNow), kNow - 90'000);
   EXPECT_EQ(*ParseSince("1.5h", kNow), kNow - 5'400'000);

@@ -1,4 +1,4 @@
-// Launchers in place of the program: what they come to on the command line.
+// Launchers given as the program, and the options that replace them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ std::string Refused(const Words& arguments) {
   return options.error().message;
 }
 
-TEST(NestedLaunchTest, ReplacesTorchrunAndSaysSo) {
+TEST(NestedLaunchTest, ReplacesTorchrunAndReportsIt) {
   const LaunchOptions options = Good(
       {"--num_gpus", "2", "torchrun", "--nproc_per_node", "2", "--max-restarts=3", "t.py", "--x"});
   EXPECT_THAT(options.program, ElementsAre("t.py", "--x"));
@@ -50,7 +50,7 @@ TEST(NestedLaunchTest, ReplacesTorchrunAndSaysSo) {
                           "torchrun in each rank)"));
 }
 
-TEST(NestedLaunchTest, ReplacesDeepspeedAndModules) {
+TEST(NestedLaunchTest, ReplacesDeepspeedAndPythonModules) {
   LaunchOptions options = Good({"deepspeed", "--num_gpus", "2", "--include", "", "t.py"});
   EXPECT_THAT(options.program, ElementsAre("t.py"));
   EXPECT_EQ(options.num_gpus, 2);
@@ -90,7 +90,7 @@ TEST(NestedLaunchTest, ReplacesAccelerateLaunch) {
       HasSubstr("the file has the precision"));
 }
 
-TEST(NestedLaunchTest, TakesDefaultConfigurationOfAccelerate) {
+TEST(NestedLaunchTest, UsesDefaultConfigurationOfAccelerate) {
   const TempDir dir;
   std::filesystem::create_directory(dir.path() + "/accelerate");
   std::ofstream(dir.path() + "/accelerate/default_config.yaml") << "distributed_type: FSDP\n";
@@ -112,7 +112,7 @@ TEST(NestedLaunchTest, KeepsInterpreterAndVariables) {
   EXPECT_TRUE(Good({"/usr/local/bin/torchrun", "t.py"}).env.empty());
 }
 
-TEST(NestedLaunchTest, CountsRanksAsTorchrunByDefault) {
+TEST(NestedLaunchTest, StartsOneRankPerNodeForTorchrun) {
   const LaunchOptions options = Good({"torchrun", "t.py"});
   EXPECT_EQ(options.num_gpus, 1);
   EXPECT_THAT(options.notices.back(), HasSubstr("1 rank per node, as torchrun starts it"));
@@ -121,7 +121,7 @@ TEST(NestedLaunchTest, CountsRanksAsTorchrunByDefault) {
   EXPECT_FALSE(Good({"deepspeed", "t.py"}).num_gpus);
 }
 
-TEST(NestedLaunchTest, RefusesContradictions) {
+TEST(NestedLaunchTest, RejectsContradictoryOptions) {
   EXPECT_THAT(Refused({"--num_gpus", "2", "torchrun", "--nproc_per_node", "4", "t.py"}),
               HasSubstr("--num_gpus 2 contradicts torchrun's --nproc_per_node 4"));
   EXPECT_THAT(Refused({"-H", "hf", "torchrun", "--standalone", "t.py"}),
@@ -132,7 +132,7 @@ TEST(NestedLaunchTest, RefusesContradictions) {
   EXPECT_THAT(Refused({"torchrun", "--rdzv-what", "2", "t.py"}), HasSubstr("torchrun: "));
 }
 
-TEST(NestedLaunchTest, RefusesOtherLaunchersWithTheLineToType) {
+TEST(NestedLaunchTest, RejectsOtherLaunchersWithCommandToType) {
   EXPECT_THAT(Refused({"--num_gpus", "2", "llamafactory-cli", "train", "c.yaml"}),
               HasSubstr("'llamafactory-cli train' starts ranks itself: started in each rank, it "
                         "would run as many separate jobs; type: dslaunch --num_gpus 2 -m "
@@ -146,20 +146,20 @@ TEST(NestedLaunchTest, RefusesOtherLaunchersWithTheLineToType) {
   EXPECT_THAT(Refused({"tune", "run", "r", "--config", "c"}), HasSubstr("tune cp RECIPE"));
 }
 
-TEST(NestedLaunchTest, NestedStartsTheLauncherItself) {
+TEST(NestedLaunchTest, NestedOptionStartsTheLauncherItself) {
   const LaunchOptions options = Good({"--nested", "-n", "2", "torchrun", "--nproc_per_node", "2"});
   EXPECT_THAT(options.program, ElementsAre("torchrun", "--nproc_per_node", "2"));
   EXPECT_TRUE(options.nested && options.notices.empty());
   EXPECT_THAT(Good({"torchrun", "--help"}).program, ElementsAre("torchrun", "--help"));
 }
 
-TEST(NestedLaunchTest, RefusesSecondProgramOfMpirun) {
+TEST(NestedLaunchTest, RejectsSecondProgramOfMpirun) {
   EXPECT_THAT(Refused({"-np", "1", "./a", ":", "-np", "3", "./b"}),
               HasSubstr("':' before -np: all ranks run one program"));
   EXPECT_THAT(Good({"./a", ":", "b"}).program, ElementsAre("./a", ":", "b"));
 }
 
-TEST(ReservedCommandTest, RefusesNamesOfCommandsToCome) {
+TEST(ReservedCommandTest, RejectsNamesOfPlannedCommands) {
   for (const char* name : {"top", "stacks", "data", "tune", "import", "convert"}) {
     const std::string word = name;
     EXPECT_THAT(Refused({word, "x"}),

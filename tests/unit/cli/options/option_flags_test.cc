@@ -1,5 +1,5 @@
-// Every flag of deepspeed 0.19 and torchrun 2.11, in every spelling: what it does here, or the
-// words that refuse it.
+// Every flag of deepspeed 0.19 and torchrun 2.11, in every spelling: its effect here, or the
+// message that refuses it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAreArray;
 
-// As their --help has them: the names of each option, the first of which is its main one.
+// The names of each option as in --help; the first one is the main name.
 const std::vector<std::vector<std::string>> kDeepspeed = {
     {"--hostfile", "-H"},
     {"--include", "-i"},
@@ -80,10 +80,10 @@ const std::vector<std::vector<std::string>> kTorchrun = {
     {"--numa_binding"},
     {"--signals_to_handle"},
     {"--virtual_local_rank"},
-    {"--use_env"},  // of torch.distributed.launch
+    {"--use_env"},  // from torch.distributed.launch
 };
-// Those of horovodrun that mean something here or are refused; its tuning of MPI and NCCL is
-// unknown.
+// Options of horovodrun that have an effect here or are refused. Its options for tuning MPI and
+// NCCL are unknown.
 const std::vector<std::vector<std::string>> kHorovodrun = {
     {"--hostfile", "-H"},
     {"--hosts"},
@@ -117,7 +117,7 @@ const std::vector<std::vector<std::string>> kHorovodrun = {
     {"--ssh_identity_file"},
 };
 const std::vector<std::string> kWithoutVariable = {"--logs_specs", "--numa_binding", "--use_env"};
-// Options of `accelerate launch` and mpirun that are taken, under the name that they have here.
+// Options of `accelerate launch` and mpirun that are accepted, by their main name here.
 const std::vector<std::vector<std::string>> kOthers = {
     {"--hostfile", "-hostfile", "--machinefile", "-machinefile"},
     {"--hosts", "-host", "-hosts"},
@@ -139,13 +139,13 @@ using Options = LaunchOptions;
 
 struct Case {
   std::string flag;                            // with '_'
-  std::vector<std::string> values;             // none: a flag
-  std::function<void(const Options&)> effect;  // null: refused
+  std::vector<std::string> values;             // empty for a flag
+  std::function<void(const Options&)> effect;  // null if the option is refused
   std::string refusal = "";
-  std::vector<std::string> with = {};  // what else is on the command line
+  std::vector<std::string> with = {};  // other options on the command line
 };
 
-// A case of an option that sets a variable of the ranks.
+// Returns a case of an option that sets a variable of the ranks.
 Case SetsVariable(const char* flag, const char* value, const char* expected) {
   return {flag, *value == '\0' ? std::vector<std::string>() : std::vector<std::string>{value},
           [expected](const Options& o) { EXPECT_THAT(o.env, ElementsAre(expected)); }};
@@ -153,7 +153,7 @@ Case SetsVariable(const char* flag, const char* value, const char* expected) {
 
 const std::vector<Case>& Cases() {
   static const std::vector<Case> cases = {
-      // horovodrun's
+      // Options of horovodrun.
       {"--hosts",
        {"w0:2,u@w1"},
        [](const Options& o) {
@@ -181,7 +181,8 @@ const std::vector<Case>& Cases() {
       {"--reset_limit", {"2"}, [](const Options& o) { EXPECT_EQ(o.max_restarts, 2); }},
       {"--gloo", {}, [](const Options& o) { EXPECT_TRUE(o.env.empty()); }},
       {"--mpi", {"pmix"}, [](const Options& o) { EXPECT_EQ(o.mpi, MpiChoice::kPmix); }},
-      {"--mpi", {"python3"}, nullptr, "auto, pmix"},  // a flag there, before the program
+      // A flag in horovodrun, so it precedes the program.
+      {"--mpi", {"python3"}, nullptr, "auto, pmix"},
       {"--mpi_args", {"--map-by x"}, nullptr, "no mpirun is used"},
       {"--min_np",
        {"2"},
@@ -207,7 +208,7 @@ const std::vector<Case>& Cases() {
       {"--check_build", {}, nullptr, "dslaunch doctor"},
       {"--ssh_identity_file", {"id"}, nullptr, "IdentityFile"},
 
-      // accelerate's and mpirun's
+      // Options of accelerate and mpirun.
       {"--num_processes", {"4"}, [](const Options& o) { EXPECT_EQ(o.num_ranks, 4); }},
       {"--num_processes",
        {"6"},
@@ -235,7 +236,7 @@ const std::vector<Case>& Cases() {
       {"--map_by", {"slot"}, [](const Options& o) { EXPECT_FALSE(o.num_gpus); }},
       {"--map_by", {"ppr:4:node"}, nullptr, "--num_gpus N starts N ranks on each node"},
 
-      // Where
+      // Nodes and ranks.
       {"--hostfile", {"/h f"}, [](const Options& o) { EXPECT_EQ(o.hostfile, "/h f"); }},
       {"--include", {"w0@w1:0,2"}, [](const Options& o) { EXPECT_EQ(o.include, "w0@w1:0,2"); }},
       {"--include",
@@ -292,7 +293,7 @@ const std::vector<Case>& Cases() {
       {"--master_addr", {""}, [](const Options& o) { EXPECT_FALSE(o.master_addr); }},
       {"--master_port", {"6000"}, [](const Options& o) { EXPECT_EQ(o.master_port, 6000); }},
 
-      // How nodes are reached
+      // The way to reach nodes.
       {"--launcher", {"ssh"}, [](const Options& o) { EXPECT_EQ(o.launcher, Launcher::kSsh); }},
       {"--launcher", {"PDSH"}, [](const Options& o) { EXPECT_EQ(o.launcher, Launcher::kPdsh); }},
       {"--launcher",
@@ -337,7 +338,7 @@ const std::vector<Case>& Cases() {
       {"--force_multi", {}, [](const Options& o) { EXPECT_TRUE(o.force_multi); }},
       {"--no_ssh_check", {}, [](const Options& o) { EXPECT_FALSE(o.per_node); }},
 
-      // Without SSH
+      // Jobs without SSH.
       {"--no_ssh",
        {},
        [](const Options& o) {
@@ -440,7 +441,7 @@ const std::vector<Case>& Cases() {
        {"127.0.0.1"},
        [](const Options& o) { EXPECT_EQ(o.master_addr, "127.0.0.1"); }},
 
-      // The program
+      // The program.
       {"--module", {}, [](const Options& o) { EXPECT_EQ(o.form, ProgramForm::kModule); }},
       {"--no_python", {}, [](const Options& o) { EXPECT_EQ(o.form, ProgramForm::kPlain); }},
       {"--run_path", {}, [](const Options& o) { EXPECT_EQ(o.form, ProgramForm::kPath); }},
@@ -478,7 +479,7 @@ const std::vector<Case>& Cases() {
        [](const Options& o) { EXPECT_EQ(o.form, ProgramForm::kAuto); }},
       {"--start_method", {"fork"}, nullptr, "not supported with --run_path", {"--run_path"}},
 
-      // Output
+      // Output.
       {"--tee", {"0:3,1:1"}, [](const Options& o) { EXPECT_TRUE(o.shown_ranks.all); }},
       {"-t", {"3"}, [](const Options& o) { EXPECT_TRUE(o.shown_ranks.all); }},
       {"--redirects",
@@ -525,7 +526,7 @@ const std::vector<Case>& Cases() {
       {"--stdin", {"1"}, nullptr, "--stdin"},
       {"--pty", {}, [](const Options& o) { EXPECT_TRUE(o.pty); }},
 
-      // When something fails
+      // Failures.
       {"--stop_signal", {"SIGUSR1"}, [](const Options& o) { EXPECT_EQ(o.stop_signal, SIGUSR1); }},
       {"--stop_signal", {"auto"}, [](const Options& o) { EXPECT_EQ(o.stop_signal, 0); }},
       {"--stop_signal", {"SIGKILL"}, nullptr, "--stop_signal"},
@@ -559,7 +560,7 @@ Result<LaunchOptions> Parse(std::vector<std::string> words, bool with_dashes) {
     argv.push_back(word.c_str());
   }
   argv.push_back("train.py");
-  argv.push_back("--num_gpus");  // the program's own
+  argv.push_back("--num_gpus");  // argument of the program
   return ParseOptions(static_cast<int>(argv.size()), argv.data());
 }
 
@@ -577,7 +578,7 @@ void Check(const Case& c, const Result<LaunchOptions>& parsed) {
   EXPECT_EQ(parsed.error().message.find('\n'), std::string::npos);
 }
 
-// All names of the option that has `flag` for its main one.
+// Returns all names of the option with the main name `flag`.
 std::vector<std::string> Spellings(const std::string& flag) {
   std::set<std::string> names = {flag};
   for (const auto* tool : {&kDeepspeed, &kTorchrun, &kHorovodrun, &kOthers}) {
@@ -588,7 +589,7 @@ std::vector<std::string> Spellings(const std::string& flag) {
   return {names.begin(), names.end()};
 }
 
-TEST(DropInFlags, EachIsHonouredOrRefusedByName) {
+TEST(DropInFlags, HonoursOrRejectsEachFlag) {
   for (const Case& c : Cases()) {
     for (const std::string& spelling : Spellings(c.flag)) {
       for (const bool with_dashes : {false, true}) {
@@ -609,7 +610,7 @@ TEST(DropInFlags, EachIsHonouredOrRefusedByName) {
   }
 }
 
-TEST(DropInFlags, NoneIsLeftOut) {
+TEST(DropInFlags, TestsCoverEveryFlag) {
   std::set<std::string> tested;
   for (const Case& c : Cases()) tested.insert(c.flag);
   const struct {
@@ -631,7 +632,7 @@ TEST(DropInFlags, NoneIsLeftOut) {
   }
 }
 
-TEST(DropInFlags, RefusalsOfOtherLaunchersNameTheRemedy) {
+TEST(DropInFlags, RejectionsNameTheReplacement) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"-mca", "btl", "self"}, "option '-mca' is not supported: Open MPI reads its parameters"},
       {{"--mca", "btl", "self"}, "-x OMPI_MCA_NAME=VALUE"},
@@ -659,7 +660,7 @@ TEST(DropInFlags, RefusalsOfOtherLaunchersNameTheRemedy) {
   }
 }
 
-TEST(DropInFlags, VariablesAreThoseOfTorchrun) {
+TEST(DropInFlags, ReadsSameVariablesAsTorchrun) {
   for (const OptionSpec& spec : LaunchOptionTable()) {
     const std::string name(NameOf(spec));
     const bool expected =
@@ -668,14 +669,14 @@ TEST(DropInFlags, VariablesAreThoseOfTorchrun) {
   }
 }
 
-TEST(DropInFlags, AnyWordsGiveOptionsOrOneLineOfAdvice) {
+TEST(DropInFlags, RandomWordsGiveOptionsOrOneLineError) {
   std::mt19937 random(7);
   const auto below = [&](size_t bound) { return random() % bound; };
   std::vector<std::string> words = {"",     "0",       "1",   "2:3",   "-1",  "h:1",
                                     "a=b",  "0:3,1:1", "all", "[fe80", "ssh", "@",
                                     "\xff", "'x",      "--",  "=",     "p.py"};
   for (const OptionSpec& spec : LaunchOptionTable()) {
-    if (NameOf(spec) == "--run_file") continue;  // what is wrong in a file is another error
+    if (NameOf(spec) == "--run_file") continue;  // errors in a file have another form
     for (const std::string& name : NamesOf(spec)) {
       words.push_back(name);
       words.push_back(name + "=" + words[below(17)]);
@@ -694,7 +695,7 @@ TEST(DropInFlags, AnyWordsGiveOptionsOrOneLineOfAdvice) {
   }
 }
 
-TEST(DropInFlags, WholeCommandLines) {
+TEST(DropInFlags, ReadsWholeCommandLinesOfEachTool) {
   const auto parse = [](std::vector<std::string> words) {
     const Result<LaunchOptions> parsed = Parse(std::move(words), false);
     EXPECT_TRUE(parsed.ok()) << parsed.error().message;

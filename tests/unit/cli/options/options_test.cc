@@ -33,7 +33,7 @@ LaunchOptions Good(const std::vector<std::string>& arguments) {
   return options.ok() ? *options : LaunchOptions();
 }
 
-TEST(ParseOptions, DefaultsAreTheDocumentedOnes) {
+TEST(ParseOptions, HasDocumentedDefaults) {
   const LaunchOptions options = Good({"./prog"});
   EXPECT_EQ(options.mode, Mode::kProgram);
   EXPECT_THAT(options.program, ElementsAre("./prog"));
@@ -46,7 +46,7 @@ TEST(ParseOptions, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options.connect_timeout_ms, 20'000);
 }
 
-TEST(ParseOptions, EveryOptionInEverySpelling) {
+TEST(ParseOptions, ReadsEveryOptionInEverySpelling) {
   const std::vector<std::vector<std::string>> spellings = {
       {"--num_nodes",
        "2",
@@ -110,7 +110,7 @@ TEST(ParseOptions, EveryOptionInEverySpelling) {
   }
 }
 
-TEST(ParseOptions, AProgramMayHaveATimeLimitAndTheTrainerHasItsOwn) {
+TEST(ParseOptions, TimeLimitAppliesToJobOrTrainer) {
   EXPECT_EQ(Good({"p"}).time_limit_ms, 0);
   EXPECT_EQ(Good({"--time_limit", "1.5", "p"}).time_limit_ms, 1500);
   const LaunchOptions train = Good({"--time_limit", "1.5", "train"});
@@ -119,13 +119,13 @@ TEST(ParseOptions, AProgramMayHaveATimeLimitAndTheTrainerHasItsOwn) {
   EXPECT_EQ(Good({"--time_limit", "9", "train", "--time_limit", "3"}).train.time_limit_s, 3);
 }
 
-TEST(ParseOptions, VariablesAsMpirunHasThem) {
+TEST(ParseOptions, ReadsVariablesLikeMpirun) {
   EXPECT_THAT(Good({"-x", "HOME", "--env", "A=1", "-xB=2", "--chdir", "/d", "p"}).env,
               ElementsAre("HOME", "A=1", "B=2"));
   EXPECT_EQ(Good({"--chdir", "sub", "p"}).chdir, "sub");
 }
 
-TEST(ParseOptions, CopiesInTheOrderGiven) {
+TEST(ParseOptions, KeepsOrderOfFilesToCopy) {
   const LaunchOptions options =
       Good({"--copy", "b", "--copy-dir", "d", "--copy=a", "--copy_dir", "e/", "./b"});
   EXPECT_THAT(options.copy_files, ElementsAre("b", "a"));
@@ -133,7 +133,7 @@ TEST(ParseOptions, CopiesInTheOrderGiven) {
   EXPECT_THAT(options.program, ElementsAre("./b"));
 }
 
-TEST(ParseOptions, ShortNames) {
+TEST(ParseOptions, ReadsShortNames) {
   const LaunchOptions options = Good({"-N", "2", "-n", "4", "p"});
   EXPECT_EQ(options.num_nodes, 2);
   EXPECT_EQ(options.num_gpus, 4);
@@ -144,7 +144,7 @@ TEST(ParseOptions, ShortNames) {
   EXPECT_EQ(Good({"train", "--deepspeed", "--deepspeed_config", "f"}).train.deepspeed_config, "f");
 }
 
-TEST(ParseOptions, MessagesNameWhatWasTyped) {
+TEST(ParseOptions, MessagesUseTheTypedName) {
   const auto said = [](const std::vector<std::string>& arguments) {
     const Result<LaunchOptions> options = Parse(arguments);
     return options.ok() ? std::string() : options.error().message;
@@ -159,7 +159,7 @@ TEST(ParseOptions, MessagesNameWhatWasTyped) {
   EXPECT_EQ(Good({"--nproc_per_node", "2", "p"}).num_gpus_name, "--nproc_per_node");
 }
 
-TEST(ParseOptions, WhatHappensOnFailuresIsOptional) {
+TEST(ParseOptions, ReadsOptionsForFailures) {
   const LaunchOptions none = Good({"p"});
   EXPECT_FALSE(none.max_restarts || none.min_nodes || none.max_nodes || none.json);
   EXPECT_EQ(none.restart_delay_ms, 1000);
@@ -194,7 +194,7 @@ TEST(ParseOptions, WhatHappensOnFailuresIsOptional) {
   }
 }
 
-TEST(ParseOptions, NumbersOfNodesInEverySpelling) {
+TEST(ParseOptions, ReadsNumberOfNodesInEverySpelling) {
   const struct {
     std::vector<std::string> arguments;
     std::optional<int> num, min, max;
@@ -217,18 +217,18 @@ TEST(ParseOptions, NumbersOfNodesInEverySpelling) {
   }
 }
 
-TEST(ParseOptions, ShownRanksInWords) {
+TEST(ParseOptions, ReadsShownRanks) {
   EXPECT_TRUE(Good({"--show", "all", "p"}).shown_ranks.all);
   const ShownRanks none = Good({"--show", "none", "p"}).shown_ranks;
   EXPECT_FALSE(none.all);
   EXPECT_TRUE(none.ranks.empty());
 }
 
-TEST(ParseOptions, TheLastOfTheSameOptionCounts) {
+TEST(ParseOptions, LastOccurrenceOfOptionCounts) {
   EXPECT_EQ(Good({"--num_nodes", "2", "--num-nodes=3", "p"}).num_nodes, 3);
 }
 
-TEST(ParseOptions, WhatFollowsTheProgramIsItsOwn) {
+TEST(ParseOptions, PassesArgumentsAfterProgramUnchanged) {
   const std::vector<std::string> program = {
       "train.py", "--help",  "--num_gpus", "x",  "--version", "train",     "--",
       "-H",       "a=[1,2]", "",           "ö ", "--no_such", "$HOME `id`"};
@@ -246,7 +246,7 @@ TEST(ParseOptions, DoubleDashEndsTheOptions) {
   EXPECT_THAT(Good({"-", "x"}).program, ElementsAre("-", "x"));
 }
 
-TEST(ParseOptions, AModuleOrProgramMayHaveACommandsName) {
+TEST(ParseOptions, AcceptsModuleNamedLikeCommand) {
   for (const std::string name : {"train", "predict", "report", "doctor", "help"}) {
     for (const char* option : {"-m", "--module", "--no_python", "--run_path"}) {
       const LaunchOptions options = Good({"--num_gpus", "2", option, name, "--lr", "1"});
@@ -256,7 +256,7 @@ TEST(ParseOptions, AModuleOrProgramMayHaveACommandsName) {
   }
 }
 
-TEST(ParseOptions, TrainOptions) {
+TEST(ParseOptions, ReadsTrainOptions) {
   const LaunchOptions options =
       Good({"--num_gpus", "2", "train", "--steps", "100", "fashion_mnist", "--seed=0", "--data",
             "/d", "--set", "engine.optimizer.params.lr=1e-3", "--set=run.tags=[a, b]",
@@ -283,7 +283,7 @@ TEST(ParseOptions, TrainOptions) {
   EXPECT_EQ(Good({"train", "--epochs", "3", "--", "-x.yaml"}).train.recipe, "-x.yaml");
 }
 
-TEST(ParseOptions, EveryTrainOption) {
+TEST(ParseOptions, ReadsEveryTrainOption) {
   using Task = TrainOptions::Task;
   const TrainOptions train =
       Good({"train", "r.yaml", "--deepspeed_config", "ds.json", "--plugin=libmine.so",
@@ -312,7 +312,7 @@ TEST(ParseOptions, EveryTrainOption) {
   EXPECT_EQ(drawn.pipeline_svg, "p.svg");
 }
 
-TEST(ParseOptions, Predict) {
+TEST(ParseOptions, ReadsPredictOptions) {
   const LaunchOptions options =
       Good({"--num_gpus", "2", "predict", "r.yaml", "--checkpoint_dir", "c", "--output", "o",
             "--prompt", "To be", "--max_new_tokens", "7", "--temperature", "0.8", "--top_k=40",
@@ -331,7 +331,7 @@ TEST(ParseOptions, Predict) {
   EXPECT_EQ(Good({"./predict", "--help"}).mode, Mode::kProgram);
 }
 
-TEST(ParseOptions, ValuesAreTakenByteForByte) {
+TEST(ParseOptions, KeepsValuesByteForByte) {
   for (const std::string value : {"[a,b]", "-1", "a=b", "'quoted'", "{x}", "a b", "%s", "\\n"}) {
     EXPECT_EQ(Good({"train", "--data", value}).train.data, value);
     EXPECT_EQ(Good({"train", "--data=" + value, "--seed", "1"}).train.data, value);
@@ -517,7 +517,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
   }
 }
 
-TEST(ParseOptions, NamesMayBeCutShortAsArgparseHasIt) {
+TEST(ParseOptions, AcceptsUniquePrefixesLikeArgparse) {
   EXPECT_THAT(Good({"--launcher_arg", "-v", "p"}).ssh_command, ElementsAre("ssh", "-v"));
   EXPECT_EQ(Good({"--nproc=2", "p"}).num_gpus, 2);
   EXPECT_EQ(Good({"--num-acc", "3", "p"}).num_gpus, 3);
@@ -525,7 +525,7 @@ TEST(ParseOptions, NamesMayBeCutShortAsArgparseHasIt) {
   EXPECT_EQ(Good({"--launcher", "local", "p"}).launcher, Launcher::kLocal);  // exact goes first
 }
 
-TEST(ParseOptions, ShortFlagsMayShareADash) {
+TEST(ParseOptions, AcceptsCombinedShortFlags) {
   const LaunchOptions options = Good({"-qmi", "w0@w1:0,2", "pkg.mod", "-q"});
   EXPECT_EQ(options.log_level, LogLevel::kError);
   EXPECT_EQ(options.form, ProgramForm::kModule);
@@ -533,7 +533,7 @@ TEST(ParseOptions, ShortFlagsMayShareADash) {
   EXPECT_THAT(options.program, ElementsAre("pkg.mod", "-q"));
 }
 
-TEST(ParseOptions, PerNodeStyle) {
+TEST(ParseOptions, ReadsPerNodeStyle) {
   const LaunchOptions fixed = Good({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1",
                                     "--master-addr=node0", "--master-port=29511", "train.py"});
   ASSERT_TRUE(fixed.per_node);
@@ -575,7 +575,7 @@ TEST(ParseOptions, PerNodeStyle) {
   EXPECT_TRUE(Good({"--no_ssh", "--node_rank", "1", "p"}).per_node);  // the hostfile has the rest
 }
 
-TEST(ParseOptions, OneNodeInTheWordsOfSeveralIsThisMachine) {
+TEST(ParseOptions, OneNodeInPerNodeStyleIsThisMachine) {
   const LaunchOptions alone = Good({"--nnodes=1", "--node_rank=0", "--nproc_per_node=8",
                                     "--master_addr", "localhost", "--master_port=6000", "p"});
   EXPECT_FALSE(alone.per_node);
@@ -640,7 +640,7 @@ TEST(ParseOptions, ExpandsTildeInPathsFromEveryLayer) {
   EXPECT_EQ(ParseOptions(std::ssize(argv), argv, {environment, ""})->log_dir, home + "/x");
 }
 
-TEST(ParseOptions, WhatTorchrunShows) {
+TEST(ParseOptions, ShowsSameRanksAsTorchrun) {
   const auto shows = [](const std::vector<std::string>& arguments) {
     std::vector<std::string> all = arguments;
     all.push_back("p");
@@ -659,8 +659,8 @@ TEST(ParseOptions, WhatTorchrunShows) {
     EXPECT_TRUE(options.notices.empty());
   }
   EXPECT_THAT(shows({"--tee", "0"}).shown_ranks.ranks,
-              ElementsAre(0));                                    // the default, as without it
-  EXPECT_TRUE(shows({"--tee", "0", "-t", "3"}).shown_ranks.all);  // the last counts
+              ElementsAre(0));                                    // the default
+  EXPECT_TRUE(shows({"--tee", "0", "-t", "3"}).shown_ranks.all);  // the last occurrence counts
   EXPECT_THAT(shows({"--tee", "3", "--show", "2"}).shown_ranks.ranks, ElementsAre(2));
 
   const LaunchOptions nothing = shows({"-r", "3"});
@@ -675,7 +675,7 @@ TEST(ParseOptions, WhatTorchrunShows) {
   EXPECT_EQ(mixed.log_only.Of(2), 0u);
 }
 
-TEST(ParseOptions, VariablesOfTorchrunAreDefaults) {
+TEST(ParseOptions, TorchrunVariablesAreDefaults) {
   const auto parse = [](const std::vector<const char*>& variables,
                         const std::vector<std::string>& arguments) {
     std::vector<const char*> argv = {"dslaunch"};
@@ -696,7 +696,7 @@ TEST(ParseOptions, VariablesOfTorchrunAreDefaults) {
   EXPECT_EQ(pod->num_gpus, 4);
   EXPECT_EQ(pod->form, ProgramForm::kModule);
   EXPECT_FALSE(pod->hostfile);
-  // The command line wins, also by options that mean the same or the contrary.
+  // The command line takes precedence, even through another option of the same or opposite meaning.
   const auto typed = parse({"PET_NNODES=2", "PET_NPROC_PER_NODE=4", "PET_NODE_RANK=1"},
                            {"-H", "hf", "--num_nodes", "3", "--num_gpus=2", "p"});
   ASSERT_TRUE(typed.ok()) << typed.error().message;
@@ -729,7 +729,7 @@ class LaunchFileOptions : public testing::Test {
   TempDir folder_;
 };
 
-TEST_F(LaunchFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
+TEST_F(LaunchFileOptions, YieldToCommandLineAndOverrideVariables) {
   folder_.Write("dslaunch.yaml",
                 "launch:\n  num_gpus: 8\n  max-restarts: 2\n  detach: true\n  module: false\n"
                 "  env: {OMP_NUM_THREADS: 1, WANDB_NOTES: two words}\n");
@@ -744,7 +744,7 @@ TEST_F(LaunchFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
               ElementsAre("OMP_NUM_THREADS=1", "WANDB_NOTES=two words", "OMP_NUM_THREADS=3"));
   EXPECT_THAT(options->notices, ElementsAre(HasSubstr("dslaunch.yaml gives ")));
   const auto filtered = ParseHere({"--include", "w0", "p"});
-  ASSERT_TRUE(filtered.ok()) << filtered.error().message;  // it excludes the file's num_gpus
+  ASSERT_TRUE(filtered.ok()) << filtered.error().message;  // --include excludes the file's num_gpus
   EXPECT_FALSE(filtered->num_gpus);
 }
 
@@ -753,7 +753,7 @@ TEST_F(LaunchFileOptions, ExpandTilde) {
   EXPECT_EQ(ParseHere({"p"})->log_dir, std::string(std::getenv("HOME")) + "/x");
 }
 
-TEST_F(LaunchFileOptions, BesideARecipe) {
+TEST_F(LaunchFileOptions, ApplyBesideRecipe) {
   folder_.Write("run.yaml", "launch: {num_gpus: 2, show: '0,1'}\nmodel: {type: mlp}\n");
   const std::string path = folder_ / "run.yaml";
   const auto named = ParseHere({"train", "run.yaml"});
@@ -776,7 +776,7 @@ TEST_F(LaunchFileOptions, BesideARecipe) {
   EXPECT_EQ(built_in->train.recipe, "fashion_mnist");
 }
 
-TEST_F(LaunchFileOptions, CodeIsRunFromANamedFileOnly) {
+TEST_F(LaunchFileOptions, RunCodeFromNamedFileOnly) {
   for (const std::string entry :
        {"ssh_command: ./evil", "launcher_args: -oProxyCommand=./evil", "venv_script: ./evil"}) {
     SCOPED_TRACE(entry);
@@ -796,8 +796,8 @@ TEST_F(LaunchFileOptions, CodeIsRunFromANamedFileOnly) {
   }
 }
 
-// Of PERLLIB and COMPILER_PATH programs run code; of LR nothing is known.
-TEST_F(LaunchFileOptions, SetsOnlySafeVariablesFromAFileThatWasFound) {
+// Programs run code named by PERLLIB and COMPILER_PATH; the effect of LR is unknown.
+TEST_F(LaunchFileOptions, SetOnlySafeVariablesFromUnnamedFile) {
   for (const auto& [entry, name] : {std::pair("env: {PERLLIB: ./evil}", "PERLLIB"),
                                     {"env: {COMPILER_PATH: .}", "COMPILER_PATH"},
                                     {"env: {LD_PRELOAD: ./evil.so}", "LD_PRELOAD"},
@@ -823,14 +823,14 @@ TEST_F(LaunchFileOptions, SetsOnlySafeVariablesFromAFileThatWasFound) {
   EXPECT_THAT(ParseHere({"p"})->env, ElementsAre("LR", "NCCL_DEBUG=INFO", "CUDA_DEVICE_ORDER=x"));
 }
 
-TEST_F(LaunchFileOptions, TrustsOnlyAHostfileOfTheLineOrOfANamedFile) {
+TEST_F(LaunchFileOptions, TrustOnlyHostfileNamedByUser) {
   const std::string path = folder_.Write("dslaunch.yaml", "launch: {hostfile: hosts}\n");
   EXPECT_FALSE(ParseHere({"p"})->hostfile_is_trusted);
   EXPECT_TRUE(ParseHere({"--hostfile", "hosts", "p"})->hostfile_is_trusted);
   EXPECT_TRUE(ParseHere({"--run_file", path, "p"})->hostfile_is_trusted);
 }
 
-TEST_F(LaunchFileOptions, WhoMayJoinIsSaidByANamedFileOnly) {
+TEST_F(LaunchFileOptions, SetJoinOptionsFromNamedFileOnly) {
   for (const std::string entry : {"insecure_rdzv: true", "rdzv_token_file: ./token"}) {
     SCOPED_TRACE(entry);
     const std::string path = folder_.Write("dslaunch.yaml", "launch:\n  " + entry + "\n");
@@ -852,12 +852,12 @@ TEST_F(LaunchFileOptions, WhoMayJoinIsSaidByANamedFileOnly) {
   }
 }
 
-TEST_F(LaunchFileOptions, AVariableOfThisEnvironmentIsTheUsersOwn) {
+TEST_F(LaunchFileOptions, AcceptVariableNamesFromUnnamedFile) {
   folder_.Write("dslaunch.yaml", "launch: {env: [PATH, HF_TOKEN]}\n");
   EXPECT_THAT(ParseHere({"p"})->env, ElementsAre("PATH", "HF_TOKEN"));
 }
 
-TEST_F(LaunchFileOptions, AFileThatOthersMayWriteIsTakenOnlyIfItIsNamed) {
+TEST_F(LaunchFileOptions, UseWritableFileOnlyIfNamed) {
   const std::string path = folder_.Write("dslaunch.yaml", "launch: {num_gpus: 3}\n");
   std::filesystem::permissions(path, std::filesystem::perms(0666));
   const auto found = ParseHere({"p"});
@@ -868,7 +868,7 @@ TEST_F(LaunchFileOptions, AFileThatOthersMayWriteIsTakenOnlyIfItIsNamed) {
   EXPECT_TRUE(ParseHere({"--run_file", path, "p"}).ok());
 }
 
-TEST_F(LaunchFileOptions, ErrorsNameTheFileThePlaceAndTheKey) {
+TEST_F(LaunchFileOptions, ErrorsNameFilePositionAndKey) {
   const std::string path = folder_ / "dslaunch.yaml";
   const struct {
     std::string text;
@@ -913,15 +913,15 @@ TEST_F(LaunchFileOptions, ErrorsNameTheFileThePlaceAndTheKey) {
   EXPECT_THAT(missing.error().message, HasSubstr("/no/such.yaml"));
 }
 
-TEST(ParseOptions, NoArgumentsAtAll) { EXPECT_FALSE(ParseOptions(0, nullptr).ok()); }
+TEST(ParseOptions, RejectsEmptyCommandLine) { EXPECT_FALSE(ParseOptions(0, nullptr).ok()); }
 
-TEST(ParseOptions, HelpFitsATerminalAndNamesEveryOption) {
+TEST(ParseOptions, HelpFitsTerminalAndNamesKnownOptions) {
   const LaunchOptions help = Good({"--num_gpus", "2", "--help"});
   EXPECT_EQ(help.mode, Mode::kHelp);
   EXPECT_LE(std::count(help.text.begin(), help.text.end(), '\n'), 64);
   const LaunchOptions all = Good({"--help_all"});
   EXPECT_THAT(all.text, HasSubstr("--rdzv_conf"));
-  // Each option that a help names is one that the parser knows there.
+  // Every option that a help page names is known in that place.
   const std::regex option("--[a-z_]+");
   const std::vector<std::vector<std::string>> words = {
       {"--help"}, {"--help_all"}, {"--help_launchers"}, {"train", "--help"}, {"predict", "--help"}};
@@ -945,7 +945,7 @@ TEST(ParseOptions, HelpFitsATerminalAndNamesEveryOption) {
   EXPECT_THAT(Good({"predict", "--help"}).text, HasSubstr("--prompt"));
 }
 
-TEST(ParseOptions, SaysOfEveryLaunchOptionAfterTrainThatItBelongsBefore) {
+TEST(ParseOptions, RejectsLaunchOptionsAfterTrain) {
   for (const OptionSpec& spec : LaunchOptionTable()) {
     for (const std::string& name : NamesOf(spec)) {
       if (FindOption(TrainOptionTable(), name).spec != nullptr) continue;
@@ -957,7 +957,7 @@ TEST(ParseOptions, SaysOfEveryLaunchOptionAfterTrainThatItBelongsBefore) {
   }
 }
 
-TEST(ParseOptions, TakesDurationsInOneForm) {
+TEST(ParseOptions, ReadsDurations) {
   for (const auto& [text, ms] : {std::pair("90", 90'000),
                                  {"1.5", 1'500},
                                  {"90s", 90'000},
@@ -973,7 +973,7 @@ TEST(ParseOptions, TakesDurationsInOneForm) {
     EXPECT_FALSE(Parse({"--grace", text, "p"}).ok()) << text;
 }
 
-TEST(ParseOptions, SaysWhatATimeLimitComesTo) {
+TEST(ParseOptions, ReportsTimeLimitWithUnit) {
   EXPECT_THAT(Good({"--time_limit", "2", "p"}).notices,
               ElementsAre("--time_limit: the job is ended 2 s after the start of its ranks"));
   EXPECT_THAT(
@@ -981,13 +981,13 @@ TEST(ParseOptions, SaysWhatATimeLimitComesTo) {
       testing::Contains("--time_limit: the training saves and ends 1 h 30 min after its start"));
 }
 
-TEST(ParseOptions, HelpNamesWhatANewcomerNeeds) {
+TEST(ParseOptions, HelpListsCommonOptions) {
   const std::string help = Good({"--help"}).text;
   for (const char* name : {"--tee", "--copy", "--stdin", "--venv_script", "--help_launchers"})
     EXPECT_THAT(help, HasSubstr(name));
 }
 
-TEST(ParseOptions, OptionsOfOtherLaunchersHaveAPageOfTheirOwn) {
+TEST(ParseOptions, HelpLaunchersListsOtherLaunchersOptions) {
   const std::string all = Good({"--help_all"}).text;
   const std::string launchers = Good({"--help_launchers"}).text;
   for (const char* name : {"--slots_per_host", "--cycle_time_ms", "--monitor_interval",
@@ -998,7 +998,7 @@ TEST(ParseOptions, OptionsOfOtherLaunchersHaveAPageOfTheirOwn) {
   EXPECT_THAT(launchers, Not(HasSubstr("--heartbeat_s")));
 }
 
-TEST(ParseOptions, JobCommandsGoBeforeProgramsOfThatName) {
+TEST(ParseOptions, JobCommandsPrecedeProgramsOfSameName) {
   const LaunchOptions logs = Good({"logs", "last", "-f"});
   EXPECT_EQ(logs.mode, Mode::kJobCommand);
   EXPECT_THAT(logs.program, ElementsAre("logs", "last", "-f"));
@@ -1009,7 +1009,7 @@ TEST(ParseOptions, JobCommandsGoBeforeProgramsOfThatName) {
   EXPECT_THAT(mixed.error().message, HasSubstr("./ps"));
 }
 
-TEST(ParseOptions, Version) {
+TEST(ParseOptions, ReadsVersionOptionAndCommand) {
   const LaunchOptions options = Good({"--version"});
   EXPECT_EQ(options.mode, Mode::kVersion);
   EXPECT_FALSE(options.json);

@@ -54,7 +54,7 @@ pb::LogChunk Piece(const std::string& data) {
   return piece;
 }
 
-// A rank that has its next chunk at once when the last was taken.
+// A rank whose next chunk is ready as soon as the last one was accepted.
 class Source {
  public:
   Source(JobOutput& output, pb::LogChunk chunk, int count)
@@ -87,7 +87,7 @@ std::string ReadToEnd(int fd) {
 
 class JobOutputTest : public testing::Test {
  protected:
-  // Runs the loop until `done` or the time is up.
+  // Runs the loop until `done` returns true or `limit` has passed.
   void RunUntil(const std::function<bool()>& done, milliseconds limit) {
     const Deadline deadline = Deadline::After(limit);
     while (!done() && !deadline.Expired()) {
@@ -96,7 +96,7 @@ class JobOutputTest : public testing::Test {
     }
   }
 
-  // What a pipe gets of pieces that come one after the other, with a pause after each.
+  // Returns the text that a pipe receives if the pieces arrive with a pause after each.
   std::string ShownOf(const std::vector<pb::LogChunk>& pieces) {
     Ends ends = Pipe();
     {
@@ -111,7 +111,8 @@ class JobOutputTest : public testing::Test {
     return ReadToEnd(ends.reader.get());
   }
 
-  // What a reader gets that starts after the sources, until they have given everything.
+  // Returns the text that a reader receives that starts after the sources and reads until they are
+  // done.
   std::string Read(Ends ends, uint32_t sources, int chunks) {
     std::string text;
     std::thread reader;
@@ -143,8 +144,8 @@ size_t LinesOf(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// Asking every few ms whether there is room would take half a minute.
-TEST_F(JobOutputTest, AReaderGetsWhatItCanTake) {
+// Polling for room every few milliseconds would take half a minute.
+TEST_F(JobOutputTest, ReaderReceivesAllOutputQuickly) {
   for (const auto& ends : {&Pipe, &SocketPair}) {
     const auto begin = Clock::now();
     const std::string text = Read(ends(), 1, 400);
@@ -153,12 +154,12 @@ TEST_F(JobOutputTest, AReaderGetsWhatItCanTake) {
   }
 }
 
-// Nothing is dropped, although together the sources have more than may be pending.
-TEST_F(JobOutputTest, ManySourcesTakeTurns) {
+// Nothing is dropped, although all sources together exceed the limit of pending bytes.
+TEST_F(JobOutputTest, ManySourcesLoseNoLines) {
   EXPECT_EQ(LinesOf(Read(Pipe(), 40, 2)), 40 * 2 * kLinesOfChunk);
 }
 
-TEST_F(JobOutputTest, AFileTakesAllAtOnce) {
+TEST_F(JobOutputTest, WritesFilesAtOnce) {
   const UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   Terminal terminal(null.get(), null.get(), nullptr);
   JobOutput output(loop_, terminal);
@@ -168,7 +169,7 @@ TEST_F(JobOutputTest, AFileTakesAllAtOnce) {
   EXPECT_EQ(terminal.Pending(), 0u);
 }
 
-TEST_F(JobOutputTest, AStalledReaderHoldsUpItsSourcesAndCostsNothing) {
+TEST_F(JobOutputTest, StalledReaderBlocksSourcesWithoutPolling) {
   const Ends ends = Pipe();
   Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
   JobOutput output(loop_, terminal);
@@ -179,17 +180,17 @@ TEST_F(JobOutputTest, AStalledReaderHoldsUpItsSourcesAndCostsNothing) {
   EXPECT_LE(handled_, 20u) << "things done in a second of waiting";
 }
 
-TEST_F(JobOutputTest, ALineIsNotCutWhileItsRestIsUnderWay) {
+TEST_F(JobOutputTest, JoinsLineThatArrivesInPieces) {
   EXPECT_EQ(ShownOf({Piece("one "), Piece("line\n")}), "[node:1] one line\n");
 }
 
-TEST_F(JobOutputTest, AnUnfinishedLineIsShownWhenItsRankStandsStill) {
+TEST_F(JobOutputTest, ShowsUnfinishedLineAfterPause) {
   pb::LogChunk standstill = Piece("");
   standstill.set_stands_still(true);
   EXPECT_EQ(ShownOf({Piece("name: "), standstill}), "[node:1] name: \n");
 }
 
-TEST_F(JobOutputTest, WaitingLeavesTheUsersDescriptorBlocking) {
+TEST_F(JobOutputTest, KeepsUsersDescriptorBlocking) {
   for (const Ends& ends : {Pipe(), SocketPair()}) {
     Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
     JobOutput output(loop_, terminal);
@@ -201,7 +202,7 @@ TEST_F(JobOutputTest, WaitingLeavesTheUsersDescriptorBlocking) {
   }
 }
 
-// A terminal that is read by the test.
+// A pseudo-terminal whose other end the test reads.
 class ScreenTest : public JobOutputTest {
  protected:
   ScreenTest() {
@@ -211,7 +212,8 @@ class ScreenTest : public JobOutputTest {
     user_.Reset(user_fd);
   }
 
-  // What has come so far; "\r\n" is a line's end.
+  // Returns the text received so far; lines end with "\r
+  // ".
   std::string Screen() {
     std::string buffer(1 << 16, '\0');
     pollfd ready{main_.get(), POLLIN, 0};
@@ -244,7 +246,7 @@ class ScreenTest : public JobOutputTest {
   std::string screen_;
 };
 
-TEST_F(ScreenTest, TheSameLineOfAllRanksIsShownOnce) {
+TEST_F(ScreenTest, ShowsEqualLinesOfAllRanksOnce) {
   Terminal terminal(user_.get(), user_.get(), nullptr);
   JobOutput output(loop_, terminal);
   output.SetShownRanks(4);
@@ -257,7 +259,7 @@ TEST_F(ScreenTest, TheSameLineOfAllRanksIsShownOnce) {
             "[node1:2] rank 2\r\n[node1:3] rank 3\r\n");
 }
 
-TEST_F(ScreenTest, KnowsWhetherTheLastLinesOfARankWereShown) {
+TEST_F(ScreenTest, ReportsWhetherLastLinesOfRankWereShown) {
   Terminal terminal(user_.get(), user_.get(), nullptr);
   JobOutput output(loop_, terminal);
   output.SetShownRanks(4);
@@ -280,7 +282,7 @@ TEST_F(ScreenTest, KnowsWhetherTheLastLinesOfARankWereShown) {
   EXPECT_FALSE(output.HasShown(cause));
 }
 
-TEST_F(ScreenTest, TheOnlyRankThatIsShownIsNotHeldBack) {
+TEST_F(ScreenTest, ShowsOnlyRankAtOnceWithoutTag) {
   Terminal terminal(user_.get(), user_.get(), nullptr);
   JobOutput output(loop_, terminal);
   output.SetShownRanks(1);
@@ -290,7 +292,7 @@ TEST_F(ScreenTest, TheOnlyRankThatIsShownIsNotHeldBack) {
   EXPECT_EQ(Screen(), "at once\r\n[node1:3] dslaunch: forged\r\n[node1:3] dslaunch: forged\r\n");
 }
 
-TEST_F(ScreenTest, WhatDslaunchSaysComesAfterWhatCameBefore) {
+TEST_F(ScreenTest, PrintsMessagesAfterEarlierOutput) {
   Terminal terminal(user_.get(), user_.get(), nullptr);
   JobOutput output(loop_, terminal);
   output.SetShownRanks(4);
@@ -302,7 +304,7 @@ TEST_F(ScreenTest, WhatDslaunchSaysComesAfterWhatCameBefore) {
   EXPECT_THAT(Screen(), testing::EndsWith("\r\n[node0:1] last\r\n"));
 }
 
-TEST_F(ScreenTest, ATemplateForTagsHasEachLineAsItSays) {
+TEST_F(ScreenTest, AppliesTagTemplateToEveryLine) {
   Terminal terminal(user_.get(), user_.get(), nullptr);
   JobOutput output(loop_, terminal, {"[${role_name}${local_rank}]:", "trainer"});
   output.SetShownRanks(2);
@@ -310,7 +312,7 @@ TEST_F(ScreenTest, ATemplateForTagsHasEachLineAsItSays) {
   EXPECT_EQ(Screen(), "[trainer0]:same\r\n[trainer1]:same\r\n");
 }
 
-TEST_F(ScreenTest, PipesGetEveryLineAtOnce) {
+TEST_F(ScreenTest, WritesEveryLineToPipesAtOnce) {
   Ends ends = Pipe();
   std::string text;
   {
@@ -327,8 +329,8 @@ TEST_F(ScreenTest, PipesGetEveryLineAtOnce) {
   EXPECT_EQ(Screen(), "[x2 ranks: 0-1] error\r\n");
 }
 
-// 31 states of a bar are one line, and of several ranks one each.
-TEST_F(ScreenTest, WhatRanksRedrawIsOneLineForEach) {
+// 31 states of a bar appear as one line for each rank.
+TEST_F(ScreenTest, ShowsOneLiveLineForEachRedrawingRank) {
   Terminal terminal(user_.get(), user_.get(), "xterm");
   JobOutput output(loop_, terminal);
   output.SetShownRanks(2);
@@ -344,7 +346,7 @@ TEST_F(ScreenTest, WhatRanksRedrawIsOneLineForEach) {
   EXPECT_THAT(Screen(), testing::EndsWith("[node0:0] 31%|##|\r\n[node0:1] 30%|##|\r\n"));
 }
 
-TEST_F(ScreenTest, SomethingIsSaidUntilTheFirstStep) {
+TEST_F(ScreenTest, ShowsPhaseUntilFirstStep) {
   Terminal terminal(user_.get(), user_.get(), "xterm");
   JobOutput output(loop_, terminal);
   output.SetPhase("4 ranks running");
@@ -356,7 +358,7 @@ TEST_F(ScreenTest, SomethingIsSaidUntilTheFirstStep) {
   EXPECT_THAT(Screen(), testing::ContainsRegex("step 1/4  \\[=*> *\\]  25%$"));
 }
 
-TEST_F(ScreenTest, WhatTheUserTypesStandsBehindThePrompt) {
+TEST_F(ScreenTest, KeepsTypedInputAfterPrompt) {
   Terminal terminal(user_.get(), user_.get(), "xterm");
   JobOutput output(loop_, terminal);
   output.SetShownRanks(1);
@@ -370,7 +372,7 @@ TEST_F(ScreenTest, WhatTheUserTypesStandsBehindThePrompt) {
   EXPECT_THAT(Screen(), testing::EndsWith("(Pdb) p x\r\n42\r\n"));
 }
 
-TEST_F(ScreenTest, NothingThatSteersReachesTheTerminal) {
+TEST_F(ScreenTest, RemovesControlSequencesFromRandomOutput) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

@@ -17,7 +17,7 @@ using TimePoint = LineFolder::TimePoint;
 
 constexpr TimePoint kStart{};
 
-// A folder and what it gave.
+// A folder that records its output.
 class Folded {
  public:
   explicit Folded(size_t ranks) { folder_.SetRanks(ranks); }
@@ -30,7 +30,7 @@ class Folded {
   void Finish() { folder_.Finish(Sink()); }
   std::optional<TimePoint> due() const { return folder_.FlushDue(); }
 
-  // What was given since the last call, tagged.
+  // Returns the lines output since the last call, with tags.
   std::vector<std::string> Take() { return std::exchange(given_, {}); }
 
  private:
@@ -46,7 +46,7 @@ class Folded {
   std::vector<std::string> given_;
 };
 
-TEST(LineFolder, OneRankIsNotHeldBack) {
+TEST(LineFolder, OutputsLinesOfOnlyRankAtOnce) {
   Folded folded(1);
   folded.Add(0, 3, "a");
   folded.Add(0, 3, "a");
@@ -54,7 +54,7 @@ TEST(LineFolder, OneRankIsNotHeldBack) {
   EXPECT_EQ(folded.due(), std::nullopt);
 }
 
-TEST(LineFolder, ALineOfAllRanksIsShownWithTheLastOfThem) {
+TEST(LineFolder, OutputsLineWhenLastRankHasWrittenIt) {
   Folded folded(15);
   for (int rank = 14; rank > 0; --rank) folded.Add(15 - rank, rank, "loading");
   EXPECT_THAT(folded.Take(), IsEmpty());
@@ -63,7 +63,7 @@ TEST(LineFolder, ALineOfAllRanksIsShownWithTheLastOfThem) {
   EXPECT_EQ(folded.due(), std::nullopt);
 }
 
-TEST(LineFolder, ALineOfSomeIsShownAfterTheWindow) {
+TEST(LineFolder, OutputsLineOfSomeRanksAfterWindow) {
   Folded folded(8);
   folded.Add(0, 5, "warning");
   folded.Add(150, 2, "warning");
@@ -73,12 +73,12 @@ TEST(LineFolder, ALineOfSomeIsShownAfterTheWindow) {
   EXPECT_THAT(folded.Take(), IsEmpty());
   folded.Flush(200);
   EXPECT_THAT(folded.Take(), ElementsAre("[x3 ranks: 2-3,5] warning"));
-  folded.Add(201, 1, "warning");  // too late
+  folded.Add(201, 1, "warning");  // too late for the window
   folded.Flush(401);
   EXPECT_THAT(folded.Take(), ElementsAre("[n:1] warning"));
 }
 
-TEST(LineFolder, LinesThatDifferAreNotOne) {
+TEST(LineFolder, KeepsDifferentLinesApart) {
   Folded folded(2);
   folded.Add(0, 0, "rank 0 is here");
   folded.Add(0, 1, "rank 1 is here");
@@ -89,7 +89,7 @@ TEST(LineFolder, LinesThatDifferAreNotOne) {
                                          "[n:0] same", "! [n:1] same"));
 }
 
-TEST(LineFolder, WhatARankRepeatsIsFoldedTimeForTime) {
+TEST(LineFolder, FoldsRepeatedLinesOneByOne) {
   Folded folded(2);
   for (int i = 0; i < 3; ++i) folded.Add(i, 0, ".");
   for (int i = 0; i < 2; ++i) folded.Add(10 + i, 1, ".");
@@ -97,17 +97,17 @@ TEST(LineFolder, WhatARankRepeatsIsFoldedTimeForTime) {
   EXPECT_THAT(folded.Take(), ElementsAre("[x2 ranks: 0-1] .", "[x2 ranks: 0-1] .", "[n:0] ."));
 }
 
-TEST(LineFolder, OrderWithinARankIsKept) {
+TEST(LineFolder, KeepsOrderOfEachRank) {
   Folded folded(3);
   folded.Add(0, 0, "a");
   folded.Add(0, 0, "b");
   folded.Add(1, 1, "b");
-  folded.Add(1, 1, "a");  // not rank 0's first line: rank 1 wrote b before it
+  folded.Add(1, 1, "a");  // not merged with rank 0's first line, because rank 1 wrote b before it
   folded.Finish();
   EXPECT_THAT(folded.Take(), ElementsAre("[n:0] a", "[x2 ranks: 0-1] b", "[n:1] a"));
 }
 
-TEST(LineFolder, ALineOfAllTakesAlongWhatComesBeforeIt) {
+TEST(LineFolder, OutputsEarlierLinesBeforeCompleteLine) {
   Folded folded(2);
   folded.Add(0, 0, "only rank 0");
   folded.Add(5, 1, "only rank 1");
@@ -121,8 +121,8 @@ TEST(LineFolder, ALineOfAllTakesAlongWhatComesBeforeIt) {
   EXPECT_THAT(folded.Take(), ElementsAre("[n:1] later"));
 }
 
-// The usual start of a program, of which each rank's part arrives as a whole.
-TEST(LineFolder, LinesOfOneRankBetweenThoseOfAllDoNotPart) {
+// The usual start of a program; all output of a rank arrives in one piece.
+TEST(LineFolder, FoldsLinesAroundUnequalOnes) {
   Folded folded(3);
   for (const int rank : {2, 0, 1}) {
     folded.Add(rank, rank, "loading");
@@ -140,7 +140,7 @@ TEST(LineFolder, LinesOfOneRankBetweenThoseOfAllDoNotPart) {
   EXPECT_THAT(lines, Contains("[x3 ranks: 0-2] training"));
 }
 
-TEST(LineFolder, MemoryIsBounded) {
+TEST(LineFolder, BoundsHeldBytes) {
   LineFolder folder;
   folder.SetRanks(2);
   size_t given = 0;
@@ -157,7 +157,7 @@ TEST(LineFolder, MemoryIsBounded) {
   EXPECT_GE(given, 3u);
 }
 
-TEST(LineFolder, ManyLinesTakeLittleTime) {
+TEST(LineFolder, FoldsManyLinesQuickly) {
   LineFolder folder;
   folder.SetRanks(16);
   size_t given = 0;
@@ -174,9 +174,9 @@ TEST(LineFolder, ManyLinesTakeLittleTime) {
   EXPECT_GE(given, 20'000u);
 }
 
-// Beside a reference that folds nothing: each rank's lines come out once, in order and unchanged,
-// and none is held back for longer than the window.
-TEST(LineFolder, EachRanksLinesCanBeHadBack) {
+// Compares with a reference that folds nothing: each rank's lines are output once, in order and
+// unchanged, and none is held longer than the window.
+TEST(LineFolder, OutputsEachRanksLinesOnceAndInOrder) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", static_cast<int>(seed));
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -184,7 +184,7 @@ TEST(LineFolder, EachRanksLinesCanBeHadBack) {
   for (int round = 0; round < 300; ++round) {
     const int ranks = 1 + static_cast<int>(random() % 6);
     const unsigned texts = 1 + random() % 4;
-    const unsigned big = random() % 3 == 0 ? 60'000 : 0;  // some rounds need more than kMaxBytes
+    const unsigned big = random() % 3 == 0 ? 60'000 : 0;  // some rounds exceed kMaxBytes
     LineFolder folder;
     folder.SetRanks(static_cast<size_t>(ranks));
     using Lines = std::vector<std::pair<bool, std::string>>;
@@ -204,7 +204,7 @@ TEST(LineFolder, EachRanksLinesCanBeHadBack) {
       }
     };
     for (int i = 0; i < 300; ++i) {
-      // Time passes as a timer has it: nothing that is due is left for later.
+      // Like a timer, flush whatever is due.
       TimePoint next = now + milliseconds(random() % 5 == 0 ? random() % 300 : random() % 3);
       while (folder.FlushDue() && *folder.FlushDue() <= next) {
         now = std::max(now, *folder.FlushDue());

@@ -24,7 +24,7 @@ StatusLine Step(int64_t step, int64_t total, std::optional<double> loss = std::n
 
 TimePoint At(int ms) { return TimePoint() + milliseconds(ms); }
 
-TEST(ProgressView, SaysStepLossRateAndTimeLeft) {
+TEST(ProgressView, ShowsStepLossRateAndTimeLeft) {
   ProgressView view(true);
   EXPECT_THAT(view.Update(Step(0, 1000, 2.302585, 0), At(0)),
               Optional(std::string("step 0/1000  loss 2.303  0 samples/s")));
@@ -34,7 +34,7 @@ TEST(ProgressView, SaysStepLossRateAndTimeLeft) {
               Optional(std::string("step 1000/1000  loss 0.1  12.3 samples/s")));
 }
 
-TEST(ProgressView, LeavesOutWhatIsNotKnown) {
+TEST(ProgressView, OmitsUnknownValues) {
   ProgressView view(false);
   EXPECT_THAT(view.Update(Step(1, 0), At(0)), Optional(std::string("step 1")));
   StatusLine ready;
@@ -42,36 +42,37 @@ TEST(ProgressView, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(view.Update(ready, At(9000)), std::nullopt);
 }
 
-TEST(ProgressView, LongTimesLeft) {
+TEST(ProgressView, ShowsLongTimeLeftInHours) {
   ProgressView view(true);
   view.Update(Step(0, 100'000), At(0));
   EXPECT_THAT(view.Update(Step(1, 100'001), At(1000)),
               Optional(std::string("step 1/100001  time left 27 h 46 min 40 s")));
 }
 
-TEST(ProgressView, TheTimeLeftFollowsAChangedRateSmoothly) {
+TEST(ProgressView, SmoothsTimeLeftWhenRateChanges) {
   ProgressView view(true);
   for (int i = 0; i <= 100; ++i) view.Update(Step(i, 10'000), At(i * 100));  // 10 steps/s for 10 s
   std::optional<std::string> text =
-      view.Update(Step(110, 10'000), At(10'000 + 200));  // one fast moment
+      view.Update(Step(110, 10'000), At(10'000 + 200));  // a short burst
   ASSERT_TRUE(text);
   EXPECT_THAT(
       *text,
-      testing::EndsWith("time left 15 min 17 s"));  // 9890 steps at 10.8/s, neither 10 nor 50
+      testing::EndsWith("time left 15 min 17 s"));  // 9890 steps at 10.8/s, between 10 and 50
   for (int i = 1; i <= 60; ++i)
     text = view.Update(Step(110 + 20 * i, 10'000), At(10'200 + i * 1000));
-  EXPECT_THAT(*text,
-              testing::EndsWith("time left 7 min 15 s"));  // a minute at 20 steps/s: 8690 steps
+  EXPECT_THAT(
+      *text,
+      testing::EndsWith("time left 7 min 15 s"));  // 8690 steps, after a minute at 20 steps/s
 }
 
-TEST(ProgressView, LiveIsAtMostTenTimesASecond) {
+TEST(ProgressView, LiveLineUpdatesAtMostTenTimesPerSecond) {
   ProgressView view(true);
   int shown = 0;
   for (int ms = 0; ms < 10'000; ++ms) shown += view.Update(Step(ms, 1'000'000), At(ms)).has_value();
   EXPECT_EQ(shown, 100);
 }
 
-TEST(ProgressView, PlainLinesComeEveryFiveSecondsOrTenthAndAtTheEnd) {
+TEST(ProgressView, PlainLinesAppearEveryFiveSecondsOrTenth) {
   ProgressView slow(false);
   std::vector<int> shown_at;
   for (int ms = 0; ms <= 20'000; ms += 100) {
@@ -88,7 +89,7 @@ TEST(ProgressView, PlainLinesComeEveryFiveSecondsOrTenthAndAtTheEnd) {
   EXPECT_EQ(fast.Last(), std::nullopt);
 }
 
-TEST(ProgressView, LastGivesWhatWasHeldBackOnce) {
+TEST(ProgressView, LastReturnsUnshownStateOnce) {
   ProgressView view(false);
   view.Update(Step(1, 0), At(0));
   EXPECT_EQ(view.Update(Step(7, 0), At(100)), std::nullopt);
@@ -96,22 +97,22 @@ TEST(ProgressView, LastGivesWhatWasHeldBackOnce) {
   EXPECT_EQ(view.Last(), std::nullopt);
 }
 
-// Before rank 0's line of a step, another rank's may have come.
-TEST(ProgressView, AStepIsSaidOnce) {
+// Another rank may report a step before rank 0 does.
+TEST(ProgressView, ShowsEachStepOnce) {
   ProgressView view(false);
   EXPECT_NE(view.Update(Step(1, 1000, 2.31), At(0)), std::nullopt);
   EXPECT_EQ(view.Update(Step(1, 1000, 2.3), At(6000)), std::nullopt);
   EXPECT_EQ(view.Last(), std::nullopt);
 }
 
-TEST(ProgressView, ARestartFromAnEarlierStepStartsAnew) {
+TEST(ProgressView, ShowsEarlierStepAfterRestart) {
   ProgressView view(false);
   view.Update(Step(50, 1000), At(0));
   view.Update(Step(90, 1000), At(1000));
   EXPECT_THAT(view.Update(Step(10, 1000), At(1100)), Optional(std::string("step 10/1000")));
 }
 
-TEST(ProgressView, TheBarTakesTheRoomThereIs) {
+TEST(ProgressView, BarFillsAvailableWidth) {
   ProgressView view(true);
   EXPECT_EQ(view.Line(80), "");
   view.Update(Step(500, 1000, 0.5, 100), At(0));
@@ -126,7 +127,7 @@ TEST(ProgressView, TheBarTakesTheRoomThereIs) {
   EXPECT_EQ(view.Line(80), "step 1");
 }
 
-TEST(ProgressView, OfTextTheRateIsInTokens) {
+TEST(ProgressView, ShowsRateInTokensIfReported) {
   ProgressView view(true);
   StatusLine status = Step(1, 0, std::nullopt, 10);
   status.tokens_per_s = 10'240;

@@ -42,7 +42,7 @@ class RedrawnLinesTest : public testing::Test {
   }
 };
 
-TEST_F(RedrawnLinesTest, GivesPlainLinesAtOnce) {
+TEST_F(RedrawnLinesTest, OutputsPlainLinesAtOnce) {
   EXPECT_THAT(Append("a\nb\r\n\npart"), ElementsAre("a", "b", ""));
   EXPECT_THAT(Append("ly\r"), ElementsAre("partly"));
   EXPECT_THAT(Append("\nc\n"), ElementsAre("c"));
@@ -51,8 +51,8 @@ TEST_F(RedrawnLinesTest, GivesPlainLinesAtOnce) {
   EXPECT_EQ(lines_.FlushDue(), std::nullopt);
 }
 
-// As tqdm: 10 times a second for an hour.
-TEST_F(RedrawnLinesTest, GivesABarsStateEveryTenSecondsAndItsLast) {
+// Like tqdm: 10 times a second for an hour.
+TEST_F(RedrawnLinesTest, OutputsStateOfBarEveryTenSecondsAndAtEnd) {
   size_t lines = 0;
   for (int i = 0; i < 36'000; ++i)
     lines += Append("\r" + std::to_string(i) + "|##", milliseconds(100)).size();
@@ -62,7 +62,7 @@ TEST_F(RedrawnLinesTest, GivesABarsStateEveryTenSecondsAndItsLast) {
   EXPECT_THAT(Append("saved\n"), ElementsAre("saved"));
 }
 
-TEST_F(RedrawnLinesTest, GivesWhatIsHeldWhenItIsDue) {
+TEST_F(RedrawnLinesTest, OutputsHeldStateWhenDue) {
   EXPECT_THAT(Append("1%\r"), ElementsAre("1%"));
   EXPECT_THAT(Append("2%\r", milliseconds(100)), IsEmpty());
   EXPECT_THAT(Append("3%\r   \r", milliseconds(100)), IsEmpty());
@@ -76,7 +76,7 @@ TEST_F(RedrawnLinesTest, GivesWhatIsHeldWhenItIsDue) {
   EXPECT_THAT(Append("\r"), IsEmpty());
 }
 
-TEST_F(RedrawnLinesTest, GivesTheLastStateAtTheEnd) {
+TEST_F(RedrawnLinesTest, OutputsLastStateAtEnd) {
   EXPECT_THAT(Append("1\r2\r"), ElementsAre("1"));
   EXPECT_THAT(Append("\n"), ElementsAre("2")) << "its row has ended";
   EXPECT_THAT(Append("3\r4\r"), IsEmpty());
@@ -85,7 +85,7 @@ TEST_F(RedrawnLinesTest, GivesTheLastStateAtTheEnd) {
   EXPECT_THAT(Finish(), ElementsAre("6"));
 }
 
-TEST_F(RedrawnLinesTest, LimitsBarsBelowOneAnother) {
+TEST_F(RedrawnLinesTest, LimitsOutputOfNestedBars) {
   size_t lines = 0;
   for (int i = 0; i < 1000; ++i) {
     lines += Append("\r" + std::to_string(i) + "|#\n", milliseconds(50)).size();

@@ -27,7 +27,7 @@ class ScreenLinesTest : public testing::Test {
   const ScreenLines::Sink sink_ = [this](std::string_view line) { lines_.emplace_back(line); };
 };
 
-TEST_F(ScreenLinesTest, LinesPassAndAProgressBarIsOneLine) {
+TEST_F(ScreenLinesTest, PassesLinesAndKeepsProgressBarAsOneLine) {
   Add("begin\n\nnext\r\n");
   EXPECT_THAT(lines_, ElementsAre("begin", "", "next"));
   for (int percent = 0; percent <= 100; percent += 10) Add("\r" + std::to_string(percent) + "%|##");
@@ -37,31 +37,31 @@ TEST_F(ScreenLinesTest, LinesPassAndAProgressBarIsOneLine) {
   EXPECT_THAT(Live(), IsEmpty());
 }
 
-TEST_F(ScreenLinesTest, AnUnfinishedLineIsShownOnceItStands) {
+TEST_F(ScreenLinesTest, ShowsUnfinishedLineAfterDelay) {
   Add("password: ");
   EXPECT_THAT(Live(), IsEmpty());
   EXPECT_THAT(screen_.Live(kNow + kPartialLineDelay), ElementsAre("password: "));
   EXPECT_THAT(lines_, IsEmpty());
-  screen_.Enter();  // the terminal has shown its end
+  screen_.Enter();  // the terminal has echoed the newline
   Add("welcome\n");
   EXPECT_THAT(lines_, ElementsAre("welcome"));
 }
 
-// tqdm with a bar in a bar.
-TEST_F(ScreenLinesTest, BarsBelowEachOtherAreRedrawn) {
+// Like tqdm with a nested bar.
+TEST_F(ScreenLinesTest, RedrawsNestedBars) {
   for (int outer = 0; outer < 3; ++outer) {
     Add("\router " + std::to_string(outer));
     for (int inner = 0; inner < 5; ++inner) Add("\n\rinner " + std::to_string(inner) + "\x1b[A");
   }
   EXPECT_THAT(Live(), ElementsAre("outer 2", "inner 4"));
-  EXPECT_LE(lines_.size(), 1u);  // before it was known that it can change
+  EXPECT_LE(lines_.size(), 1u);  // output before the stream moved up for the first time
   screen_.Finish(sink_);
   EXPECT_THAT(lines_, testing::Contains("inner 4"));
   EXPECT_THAT(Live(), IsEmpty());
 }
 
-// rich: erase the line, go up and erase, as often as there are lines.
-TEST_F(ScreenLinesTest, ATableIsRedrawn) {
+// Like rich: erases the line, then moves up and erases for each further line.
+TEST_F(ScreenLinesTest, RedrawsTable) {
   Add("a 0\nb 0\nc 0");
   for (int i = 1; i < 4; ++i) {
     const std::string n = std::to_string(i);
@@ -73,17 +73,17 @@ TEST_F(ScreenLinesTest, ATableIsRedrawn) {
   EXPECT_THAT(lines_, ElementsAre("a 0", "b 0", "a 3", "b 3", "c 3"));
 }
 
-TEST_F(ScreenLinesTest, BackspaceTakesACharacterAway) {
+TEST_F(ScreenLinesTest, BackspaceRemovesCharacter) {
   Add("ab\xc3\xb6\b \bX\n");
   EXPECT_THAT(lines_, ElementsAre("abX"));
 }
 
-TEST_F(ScreenLinesTest, OtherSequencesStayInTheText) {
+TEST_F(ScreenLinesTest, KeepsOtherSequences) {
   Add("\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jx\n");
   EXPECT_THAT(lines_, ElementsAre("\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jx"));
 }
 
-TEST_F(ScreenLinesTest, LongLinesAreSplitAndMovesUpAreBounded) {
+TEST_F(ScreenLinesTest, SplitsLongLinesAndBoundsCursorMoves) {
   Add(std::string(3 * kMaxDisplayLineBytes, 'x'));
   EXPECT_EQ(lines_.size(), 2u);
   Add("\x1b[99999999A\x1b[5A");
@@ -92,7 +92,7 @@ TEST_F(ScreenLinesTest, LongLinesAreSplitAndMovesUpAreBounded) {
   EXPECT_LE(screen_.Live(kNow).size(), 64u);
 }
 
-TEST_F(ScreenLinesTest, HowBytesArriveChangesNothing) {
+TEST_F(ScreenLinesTest, ResultDoesNotDependOnSplitOfBytes) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

@@ -5,7 +5,7 @@
 namespace dslaunch::shown_output_test {
 namespace {
 
-TEST(ShownOutput, CountsTheRanksThatAllOptionsLeave) {
+TEST(ShownOutput, CountsRanksShownByAllOptions) {
   const std::vector<int> two = {0, 1};
   EXPECT_EQ((ShownOutput{{true, {}}, {}, {}}.CountRanks(16, 2, 8)), 16u);
   EXPECT_EQ((ShownOutput{{true, {}}, {}, {}}.CountRanks(8, 2, 8)), 8u);  // a node was lost
@@ -19,7 +19,7 @@ TEST(ShownOutput, CountsTheRanksThatAllOptionsLeave) {
   EXPECT_EQ((ShownOutput{{true, {}}, {}, stderr_only}.CountRanks(16, 2, 8)), 16u);
 }
 
-TEST(ShownOutput, TellsTheNodesAllOfIt) {
+TEST(ShownOutput, ToProtoContainsAllChoices) {
   const ShownOutput shown = {{false, {2}}, std::vector{0}, {RankStreams::kStderr, {{1, 3}}}};
   EXPECT_EQ(shown.ToProto().ShortDebugString(),
             "ranks: 2 local_ranks: 0 left_out_of { key: 1 value: 3 } left_out: 2");

@@ -5,12 +5,12 @@
 namespace dslaunch::shown_width_test {
 namespace {
 
-TEST(ShownWidth, CountsColumnsAndNotBytes) {
+TEST(ShownWidth, CountsColumnsNotBytes) {
   EXPECT_EQ(ShownWidth("plain"), 5);
   EXPECT_EQ(ShownWidth("\x1b[31mred\x1b[0m"), 3);
-  EXPECT_EQ(ShownWidth("\xe2\x96\x88\xe2\x96\x88"), 2);      // a bar of blocks
+  EXPECT_EQ(ShownWidth("\xe2\x96\x88\xe2\x96\x88"), 2);      // two block characters
   EXPECT_EQ(ShownWidth("\xe6\xbc\xa2\xf0\x9f\x98\x80"), 4);  // wide characters
-  EXPECT_EQ(ShownWidth("e\xcc\x81"), 1);                     // an accent of its own
+  EXPECT_EQ(ShownWidth("e\xcc\x81"), 1);                     // a combining accent
   EXPECT_EQ(ShownWidth("a\tb"), 9);
 }
 
@@ -21,7 +21,7 @@ TEST(FitToWidth, LeavesTheLastColumnFree) {
   EXPECT_EQ(FitToWidth("abcdef", 0), "");
 }
 
-TEST(FitToWidth, CutsBetweenCharactersAndEndsColors) {
+TEST(FitToWidth, CutsBetweenCharactersAndResetsColors) {
   EXPECT_EQ(FitToWidth("\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88", 3), "\xe2\x96\x88\xe2\x96\x88");
   EXPECT_EQ(FitToWidth("a\xe6\xbc\xa2", 3), "a");
   EXPECT_EQ(FitToWidth("\x1b[31mred\x1b[0m", 3), "\x1b[31mre\x1b[0m");

@@ -40,7 +40,7 @@ JobSummary Failed() {
   return summary;
 }
 
-TEST(SummaryText, SuccessIsOneLine) {
+TEST(SummaryText, PrintsSuccessOnOneLine) {
   JobSummary summary;
   summary.num_nodes = 2;
   summary.world_size = 4;
@@ -58,7 +58,7 @@ TEST(SummaryText, SuccessIsOneLine) {
   EXPECT_EQ(SummaryText(summary), "dslaunch: 1 rank on 1 node succeeded in 1 h 02 min 05 s\n");
 }
 
-TEST(SummaryText, AnExitNamesRankNodeCodeLinesLogAndTheOthers) {
+TEST(SummaryText, DescribesFailedRankAndOtherRanks) {
   EXPECT_EQ(SummaryText(Failed()),
             "dslaunch: rank 3 (node2, local rank 1) exited with code 7 after 1.2 s\n"
             "  its last lines:\n"
@@ -69,7 +69,7 @@ TEST(SummaryText, AnExitNamesRankNodeCodeLinesLogAndTheOthers) {
             "  exit code 7\n");
 }
 
-TEST(SummaryText, AnErrorIsSaidOnce) {
+TEST(SummaryText, OmitsEvidenceThatLastLinesContain) {
   JobSummary summary = Failed();
   summary.cause.evidence = "ValueError: x";
   EXPECT_EQ(SummaryText(summary), SummaryText(Failed())) << "the last lines have it";
@@ -77,7 +77,7 @@ TEST(SummaryText, AnErrorIsSaidOnce) {
   EXPECT_THAT(SummaryText(summary), HasSubstr("after 1.2 s\n  ValueError: x\n"));
 }
 
-TEST(SummaryText, DoesNotRepeatATracebackThatWasShown) {
+TEST(SummaryText, OmitsTracebackThatWasShown) {
   JobSummary summary = Failed();
   summary.cause.evidence = "ValueError: x";
   summary.cause.was_shown = true;
@@ -87,13 +87,13 @@ TEST(SummaryText, DoesNotRepeatATracebackThatWasShown) {
   EXPECT_THAT(SummaryText(summary), HasSubstr("its last lines:\n    3\n    4\n    5\n  its log: "));
 }
 
-TEST(SummaryText, PathsOfThisMachineNeedNoNode) {
+TEST(SummaryText, OmitsNodeFromLocalPaths) {
   JobSummary summary = Failed();
   summary.is_local = true;
   EXPECT_THAT(SummaryText(summary), HasSubstr("\n  its log: /state/job/stderr.log\n"));
 }
 
-TEST(SummaryText, ASignalIsSaidByName) {
+TEST(SummaryText, NamesSignal) {
   JobSummary summary = Failed();
   summary.cause.kind = EndCause::Kind::kWorkerSignal;
   summary.cause.signal = SIGKILL;
@@ -109,7 +109,7 @@ TEST(SummaryText, ASignalIsSaidByName) {
   EXPECT_THAT(SummaryText(summary), HasSubstr("was killed by SIGSEGV, core dumped, after 1.2 s\n"));
 }
 
-TEST(SummaryText, OutOfMemoryEvidenceAndVictimsAreSaid) {
+TEST(SummaryText, ReportsOutOfMemoryEvidenceAndVictims) {
   JobSummary summary = Failed();
   summary.cause.kind = EndCause::Kind::kWorkerSignal;
   summary.cause.signal = SIGKILL;
@@ -130,7 +130,7 @@ TEST(SummaryText, OutOfMemoryEvidenceAndVictimsAreSaid) {
             "  exit code 137\n");
 }
 
-TEST(SummaryText, WhereOnlyVictimsAreKnownEachErrorIsShown) {
+TEST(SummaryText, ShowsErrorOfEachVictimWithoutCulprit) {
   JobSummary summary = Failed();
   summary.cause.kind = EndCause::Kind::kWorkerExit;
   summary.cause.exit_code = 1;
@@ -166,7 +166,7 @@ TEST(SummaryText, NamesRanksThatRanWhenAnotherTimedOut) {
   EXPECT_THAT(SummaryText(summary), HasSubstr("; no rank was still running\n"));
 }
 
-TEST(SummaryText, ASuccessKeepsItsRemarks) {
+TEST(SummaryText, KeepsRemarksOnSuccess) {
   JobSummary summary;
   summary.num_nodes = summary.world_size = 1;
   summary.duration_s = 1;
@@ -177,7 +177,7 @@ TEST(SummaryText, ASuccessKeepsItsRemarks) {
             "  node2 was lost: cable pulled\n");
 }
 
-TEST(SummaryText, EndsAreGroupedByKind) {
+TEST(SummaryText, GroupsRanksByHowTheyEnded) {
   JobSummary summary = Failed();
   RankEnd lost = End(9, 0);
   lost.reported = false;
@@ -194,7 +194,7 @@ TEST(SummaryText, EndsAreGroupedByKind) {
       HasSubstr("\n  rank 8 exited with code 3 when stopped; rank 9 did not report an end\n"));
 }
 
-TEST(SummaryText, ManyScatteredRanksStayOneLine) {
+TEST(SummaryText, AbbreviatesLongListOfRanks) {
   JobSummary summary = Failed();
   summary.workers.clear();
   for (int rank = 0; rank < 1000; rank += 2) summary.workers.push_back(End(rank, 0));
@@ -202,7 +202,7 @@ TEST(SummaryText, ManyScatteredRanksStayOneLine) {
               HasSubstr("\n  ranks 0, 2, 4, 6, 8, 10, 12, 14 and 492 more succeeded\n"));
 }
 
-TEST(SummaryText, OnlyTheLastFiftyLines) {
+TEST(SummaryText, ShowsOnlyLastFiftyLines) {
   JobSummary summary = Failed();
   summary.cause.last_lines.clear();
   for (int i = 1; i <= 60; ++i) summary.cause.last_lines += "line " + std::to_string(i) + "\r\n";
@@ -211,7 +211,7 @@ TEST(SummaryText, OnlyTheLastFiftyLines) {
   EXPECT_THAT(text, HasSubstr("    line 60\n  its log"));
 }
 
-TEST(SummaryText, RankOutputCannotSteerTheTerminal) {
+TEST(SummaryText, SanitizesRankOutput) {
   JobSummary summary = Failed();
   summary.cause.last_lines =
       "\x1b]0;owned\x07"
@@ -220,7 +220,7 @@ TEST(SummaryText, RankOutputCannotSteerTheTerminal) {
   EXPECT_EQ(SummaryText(summary).find('\x1b'), std::string::npos);
 }
 
-TEST(SummaryText, OtherCausesBeginWithTheirMessage) {
+TEST(SummaryText, BeginsWithMessageOfOtherCauses) {
   JobSummary summary;
   summary.exit_code = 69;
   summary.cause.kind = EndCause::Kind::kNodeLost;
@@ -241,7 +241,7 @@ TEST(SummaryText, OtherCausesBeginWithTheirMessage) {
   EXPECT_THAT(SummaryText(summary), StartsWith("dslaunch: the job failed on node2 after 0.0 s\n"));
 }
 
-TEST(SummaryText, AMessageOfSeveralLinesStaysOneBlock) {
+TEST(SummaryText, IndentsFurtherLinesOfMessage) {
   JobSummary summary;
   summary.exit_code = 69;
   summary.cause.kind = EndCause::Kind::kStartFailed;
@@ -250,7 +250,7 @@ TEST(SummaryText, AMessageOfSeveralLinesStaysOneBlock) {
             "dslaunch: node2: cannot start:\n  no such\tshell\n  exit code 69\n");
 }
 
-TEST(SummaryText, Interrupted) {
+TEST(SummaryText, ReportsInterruption) {
   JobSummary summary = Failed();
   summary.cause = {};
   summary.cause.kind = EndCause::Kind::kInterrupted;
@@ -263,7 +263,7 @@ TEST(SummaryText, Interrupted) {
             "  exit code 130\n");
 }
 
-TEST(SummaryText, AnIncompleteTeardownIsNoSuccess) {
+TEST(SummaryText, IncompleteTeardownIsNotSuccess) {
   JobSummary summary;
   summary.exit_code = 70;
   EXPECT_THAT(SummaryText(summary), testing::Not(HasSubstr("succeeded in")));

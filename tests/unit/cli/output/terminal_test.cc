@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// All bytes that come within `wait_ms` of each other.
+// Returns all bytes that arrive within `wait_ms` of each other.
 std::string ReadAll(int fd, int wait_ms = 50) {
   std::string text;
   char buffer[65536];
@@ -58,7 +58,7 @@ struct Pty {
   UniqueFd main, user;
 };
 
-TEST(Terminal, PipesGetPlainLinesOnly) {
+TEST(Terminal, WritesOnlyPlainLinesToPipes) {
   Pipe out, err;
   Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
   EXPECT_FALSE(terminal.has_live_line());
@@ -71,7 +71,7 @@ TEST(Terminal, PipesGetPlainLinesOnly) {
   EXPECT_EQ(ReadAll(err.reader.get()), "two\n");
 }
 
-TEST(Terminal, TheLiveLineStaysBelowTheLines) {
+TEST(Terminal, KeepsLiveLineBelowOtherLines) {
   Pty pty(12);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
   ASSERT_TRUE(terminal.has_live_line());
@@ -95,7 +95,7 @@ TEST(Terminal, TheLiveLineStaysBelowTheLines) {
   EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Kend\n");
 }
 
-TEST(Terminal, TheLiveLineIsGoneAtTheEnd) {
+TEST(Terminal, ErasesLiveLineAtEnd) {
   Pty pty(80);
   {
     Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
@@ -112,7 +112,7 @@ void Resize(const Pty& pty, int columns) {
   ASSERT_EQ(::ioctl(pty.user.get(), TIOCSWINSZ, &size), 0);
 }
 
-TEST(Terminal, SeveralLiveLinesAreRedrawnTogether) {
+TEST(Terminal, RedrawsLiveLinesTogether) {
   Pty pty(80);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
   terminal.SetLive({"one", "two", "three"});
@@ -127,7 +127,7 @@ TEST(Terminal, SeveralLiveLinesAreRedrawnTogether) {
   EXPECT_EQ(ReadAll(pty.main.get()), "below\n");
 }
 
-TEST(Terminal, OfTooManyLiveLinesTheLastIsShown) {
+TEST(Terminal, ShowsLastOfTooManyLiveLines) {
   Pty pty(80);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
   std::vector<std::string> lines(100, "rank");
@@ -139,8 +139,8 @@ TEST(Terminal, OfTooManyLiveLinesTheLastIsShown) {
   EXPECT_THAT(shown, testing::EndsWith("\nstep 1"));
 }
 
-// The terminal has wrapped the line into two by the time it is erased.
-TEST(Terminal, ALiveLineSurvivesResizing) {
+// The terminal has wrapped the line into two before it is erased.
+TEST(Terminal, RedrawsLiveLineAfterResize) {
   Pty pty(40);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
   terminal.SetLive({"step 1/100 of a long line with a bar"});
@@ -157,7 +157,7 @@ TEST(Terminal, ALiveLineSurvivesResizing) {
   EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Kstep 1/100 of a long line with a bar");
 }
 
-TEST(Terminal, ColorsOfProgramsPassToTerminalsThatHaveThem) {
+TEST(Terminal, KeepsColorsForTerminalsWithColors) {
   const std::string line = "\x1b[1;31mred \x1b[2Jend";
   const struct {
     const char* term;
@@ -180,7 +180,7 @@ TEST(Terminal, ColorsOfProgramsPassToTerminalsThatHaveThem) {
   }
 }
 
-TEST(Terminal, StdoutInAFileLeavesTheLiveLineAlone) {
+TEST(Terminal, RedirectedStdoutDoesNotAffectLiveLine) {
   Pty pty(80);
   Pipe out;
   Terminal terminal(out.writer.get(), pty.user.get(), "xterm");
@@ -191,7 +191,7 @@ TEST(Terminal, StdoutInAFileLeavesTheLiveLineAlone) {
   EXPECT_EQ(ReadAll(pty.main.get()), "step 1");
 }
 
-TEST(Terminal, NoLiveLineOnADumbTerminal) {
+TEST(Terminal, DumbTerminalHasNoLiveLine) {
   for (const char* term : {static_cast<const char*>(nullptr), "", "dumb"}) {
     Pty pty(80);
     Terminal terminal(pty.user.get(), pty.user.get(), term);
@@ -203,7 +203,7 @@ TEST(Terminal, NoLiveLineOnADumbTerminal) {
   }
 }
 
-TEST(Terminal, NothingThatSteersReachesATerminal) {
+TEST(Terminal, RemovesControlSequences) {
   Pty pty(80);
   Terminal terminal(pty.user.get(), pty.user.get(), "dumb");
   terminal.Out(
@@ -218,7 +218,7 @@ TEST(Terminal, NothingThatSteersReachesATerminal) {
             "2J\n");
 }
 
-TEST(Terminal, AMessageCannotForgeAnother) {
+TEST(Terminal, IndentsFurtherLinesOfMessage) {
   Pipe out, err;
   Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
   terminal.Err("dslaunch: node1: it said\rdslaunch: a\ndslaunch: 2 ranks succeeded\n  indented\n");
@@ -229,7 +229,7 @@ TEST(Terminal, AMessageCannotForgeAnother) {
             "a rank's own\r\xff\n");
 }
 
-TEST(Terminal, TheLiveLineIsSanitizedToo) {
+TEST(Terminal, SanitizesLiveLine) {
   Pty pty(80);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
   terminal.SetLive({"step\x1b[2J 1\r\n"});
@@ -237,7 +237,7 @@ TEST(Terminal, TheLiveLineIsSanitizedToo) {
   EXPECT_EQ(ReadAll(pty.main.get()), "step 1");
 }
 
-TEST(Terminal, PipesGetAllBytesButEscapeSequences) {
+TEST(Terminal, RemovesOnlyEscapeSequencesForPipes) {
   Pipe out, err;
   Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
   terminal.Out("\x1b[31mred\x1b[0m \xff\x07\x1b]0;title\nnext\t\xe2\x80\xae");
@@ -247,7 +247,7 @@ TEST(Terminal, PipesGetAllBytesButEscapeSequences) {
   EXPECT_EQ(ReadAll(err.reader.get()), "bold\n");
 }
 
-TEST(Terminal, AReaderThatWentAwayIsNoError) {
+TEST(Terminal, IgnoresClosedReader) {
   std::signal(SIGPIPE, SIG_IGN);
   Pipe out, err;
   out.reader.Reset();
@@ -261,7 +261,7 @@ TEST(Terminal, AReaderThatWentAwayIsNoError) {
   EXPECT_EQ(ReadAll(err.reader.get()), "kept\nkept\nkept\n");
 }
 
-TEST(Terminal, ClosedDescriptorsAndFullDisksAreNoError) {
+TEST(Terminal, IgnoresClosedDescriptorsAndFullDisks) {
   UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(full.valid());
   Terminal terminal(987, full.get(), nullptr);
@@ -271,7 +271,7 @@ TEST(Terminal, ClosedDescriptorsAndFullDisksAreNoError) {
   EXPECT_EQ(terminal.Pending(), 0u);
 }
 
-TEST(Terminal, SaysThatStdoutIsFull) {
+TEST(Terminal, ReportsFullStdout) {
   UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(full.valid());
   Terminal terminal(full.get(), 987, nullptr);
@@ -284,8 +284,8 @@ TEST(Terminal, SaysThatStdoutIsFull) {
   EXPECT_THAT(result.error().message, HasSubstr("No space left on device"));
 }
 
-// Writes far more than fits while nobody reads, then reads: whole lines, the loss is said, and no
-// wait.
+// Writes far more than fits while nothing is read, then reads: lines are whole, the loss is
+// reported, and no write blocks.
 void CheckStalledReader(int reader, int writer) {
   Terminal terminal(writer, writer, "dumb");
   const std::string line(1000, 'x');
@@ -313,23 +313,23 @@ void CheckStalledReader(int reader, int writer) {
   EXPECT_EQ(text.substr(0, text.find("dslaunch: ")).size(), whole * (line.size() + 1));
 }
 
-TEST(Terminal, AStalledPipeReaderBlocksNothing) {
+TEST(Terminal, StalledPipeReaderDoesNotBlock) {
   Pipe out;
   CheckStalledReader(out.reader.get(), out.writer.get());
 }
 
-TEST(Terminal, AStalledTerminalBlocksNothing) {
+TEST(Terminal, StalledTerminalDoesNotBlock) {
   Pty pty(80);
   CheckStalledReader(pty.main.get(), pty.user.get());
 }
 
-TEST(Terminal, TheUsersDescriptorStaysBlocking) {
+TEST(Terminal, KeepsUsersDescriptorBlocking) {
   Pipe out;
   Terminal terminal(out.writer.get(), out.writer.get(), "dumb");
   EXPECT_EQ(::fcntl(out.writer.get(), F_GETFL) & O_NONBLOCK, 0);
 }
 
-TEST(OpenStandardFds, ClosedOnesBecomeDevNull) {
+TEST(OpenStandardFds, OpensDevNullForClosedDescriptors) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(0);

@@ -1,4 +1,4 @@
-// The front end's and the node's end of a relay, with a socket pair in place of SSH.
+// Both ends of a relay, the front end's and the node's, with a socket pair in place of SSH.
 #include "cli/relay/relay_client.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 Deadline Soon() { return Deadline::After(milliseconds(30'000)); }
 
-// What is behind the link: RelayService, as `dslaunch-agent relay` has it.
+// The node's end: RelayService, as in `dslaunch-agent relay`.
 class Relay {
  public:
   explicit Relay(UniqueFd link) {
@@ -83,7 +83,7 @@ class RelayClientTest : public testing::Test {
   static std::string ReadAll(const UniqueFd& stream) {
     std::string text;
     char chunk[4096];
-    // SIGCHLD, which the service takes, may interrupt it.
+    // SIGCHLD, which the service handles, may interrupt the read.
     while (true) {
       const ssize_t size = ::read(stream.get(), chunk, sizeof chunk);
       if (size < 0 && errno == EINTR) continue;
@@ -116,7 +116,7 @@ class RelayClientTest : public testing::Test {
   std::shared_ptr<RelayClient> client_;
 };
 
-TEST_F(RelayClientTest, AProgramsInputOutputAndEndTravel) {
+TEST_F(RelayClientTest, ForwardsInputOutputAndExitStatus) {
   const auto program = Start("cat; echo sorry >&2; exit 3");
   const UniqueFd stream = program->TakeStream();
   Write(stream, "hello");
@@ -127,7 +127,7 @@ TEST_F(RelayClientTest, AProgramsInputOutputAndEndTravel) {
   EXPECT_TRUE(client_->is_alive());
 }
 
-TEST(RelayLoopTest, EndsWithItsLastUser) {
+TEST(RelayLoopTest, LoopEndsWithItsLastUser) {
   std::weak_ptr<asio::io_context> context;
   {
     std::shared_ptr<LoopThread> loop = *LoopThread::Start("for the relays");
@@ -142,7 +142,7 @@ TEST(RelayLoopTest, EndsWithItsLastUser) {
   EXPECT_TRUE(context.expired()) << "its thread still runs";
 }
 
-TEST_F(RelayClientTest, ManyAtOnceAndASlowReaderHoldsUpNoOther) {
+TEST_F(RelayClientTest, SlowReaderDoesNotBlockOtherPrograms) {
   constexpr size_t kBytes = 8 << 20;
   const auto slow = Start("head -c " + std::to_string(kBytes) + " /dev/zero");
   std::vector<std::unique_ptr<RunningProgram>> others;
@@ -155,37 +155,37 @@ TEST_F(RelayClientTest, ManyAtOnceAndASlowReaderHoldsUpNoOther) {
   EXPECT_EQ(slow->WaitEnd(Soon()), 0);
 }
 
-TEST_F(RelayClientTest, AProgramThatIsNotThere) {
+TEST_F(RelayClientTest, ReportsMissingProgram) {
   const auto program = *client_->Start({"no-such-program"});
   EXPECT_EQ(ReadAll(program->TakeStream()), "");
   EXPECT_EQ(program->WaitEnd(Soon()), 255 << 8);
   EXPECT_THAT(program->StderrTail(), HasSubstr("there is no program 'no-such-program' in PATH"));
 }
 
-TEST_F(RelayClientTest, TheAgentsFileAsStdin) {
+TEST_F(RelayClientTest, PassesAgentFileAsStdin) {
   const auto program = *client_->StartReadingAgent({"wc", "-c"});
   EXPECT_EQ(std::stoull(ReadAll(program->TakeStream())),
             std::filesystem::file_size("/proc/self/exe"));
 }
 
-TEST_F(RelayClientTest, KillingEndsTheGroup) {
+TEST_F(RelayClientTest, KillGroupEndsChildrenToo) {
   const auto program = Start("sleep 100 & echo $!; wait");
   const UniqueFd stream = program->TakeStream();
   const std::string text = ReadLine(stream);
   program->KillGroup();
   EXPECT_EQ(program->WaitEnd(Soon()), std::nullopt);
-  // It is this process's orphan now, or init's.
+  // The child is an orphan now, adopted by this process or by init.
   const Deadline deadline = Soon();
   const std::string stat = "/proc/" + std::to_string(std::stoi(text)) + "/cmdline";
   while (std::filesystem::exists(stat) && !deadline.Expired()) {
     std::ifstream file(stat);
-    if (std::string line; !std::getline(file, line)) break;  // a zombie has none
+    if (std::string line; !std::getline(file, line)) break;  // a zombie has an empty command line
     std::this_thread::sleep_for(milliseconds(10));
   }
   EXPECT_FALSE(deadline.Expired());
 }
 
-TEST_F(RelayClientTest, ALostRelayEndsItsPrograms) {
+TEST_F(RelayClientTest, LostRelayEndsItsPrograms) {
   const auto program = Start("echo up; sleep 100");
   const UniqueFd stream = program->TakeStream();
   ASSERT_EQ(ReadLine(stream), "up");
@@ -196,7 +196,7 @@ TEST_F(RelayClientTest, ALostRelayEndsItsPrograms) {
   EXPECT_EQ(program->StderrTail(), "the connection to the relay on node1 broke");
 }
 
-TEST_F(RelayClientTest, EndsOnlyWhenNothingRuns) {
+TEST_F(RelayClientTest, EndIfIdleKeepsRelayWithRunningPrograms) {
   const auto program = Start("cat");
   const UniqueFd stream = program->TakeStream();
   EXPECT_TRUE(client_->EndIfIdle(Soon()));

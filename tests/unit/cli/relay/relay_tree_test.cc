@@ -10,13 +10,13 @@ size_t RelaysOf(size_t nodes) {
   return RelayOf(nodes - 1, fanout) + 1;
 }
 
-TEST(RelayTreeTest, FlatUpTo512Nodes) {
+TEST(RelayTreeTest, UsesNoRelaysUpTo512Nodes) {
   EXPECT_EQ(RelayFanout(1, std::nullopt, false), 0u);
   EXPECT_EQ(RelayFanout(512, std::nullopt, false), 0u);
   EXPECT_EQ(RelayFanout(513, std::nullopt, false), 23u);
 }
 
-TEST(RelayTreeTest, NeitherTheFrontEndNorARelayHasMoreLinksThanTheRoot) {
+TEST(RelayTreeTest, DefaultFanoutIsSquareRootOfNodes) {
   for (size_t nodes = 513; nodes <= 20'000; ++nodes) {
     const size_t fanout = RelayFanout(nodes, std::nullopt, false);
     EXPECT_LT((fanout - 1) * (fanout - 1), nodes);
@@ -25,14 +25,14 @@ TEST(RelayTreeTest, NeitherTheFrontEndNorARelayHasMoreLinksThanTheRoot) {
   EXPECT_EQ(RelaysOf(10'000), 100u);
 }
 
-TEST(RelayTreeTest, WhatIsAskedForHolds) {
+TEST(RelayTreeTest, UsesRequestedFanout) {
   EXPECT_EQ(RelayFanout(10'000, 0, false), 0u);
   EXPECT_EQ(RelayFanout(9, 3, false), 3u);
   EXPECT_EQ(RelayOf(2, 3), 0u);
   EXPECT_EQ(RelayOf(3, 3), 1u);
 }
 
-TEST(RelayTreeTest, OneLostRelayIsNotAllNodesOfAJobThatMayRestart) {
+TEST(RelayTreeTest, MakesTwoGroupsIfRequired) {
   EXPECT_EQ(RelayFanout(9, 9, false), 9u);
   EXPECT_EQ(RelayFanout(9, 9, true), 5u);
   EXPECT_EQ(RelayFanout(9, 100, true), 5u);

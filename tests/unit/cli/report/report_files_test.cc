@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-TEST(ReportFilesTest, MetricsAreReadLineByLine) {
+TEST(ReportFilesTest, ReadsMetricsLineByLine) {
   const RankMetrics metrics = ReadMetrics(
       R"({"step":10,"steps":10,"attempt":1,"step_s":0.5,"compute_s":0.4,"loss":3.5,"lr":1e-3,)"
       R"("grad_norm":2,"loss_scale":65536,"skipped":true,"samples_per_s":64,"tokens_per_s":0,)"
@@ -39,7 +39,7 @@ TEST(ReportFilesTest, MetricsAreReadLineByLine) {
       << "of each category the most";
 }
 
-TEST(ReportFilesTest, EvaluationsAreNoStepsOfTraining) {
+TEST(ReportFilesTest, SeparatesEvaluationsFromTrainingSteps) {
   const RankMetrics metrics = ReadMetrics(
       "{\"step\":10,\"loss\":3.5}\n"
       "{\"step\":10,\"attempt\":1,\"epoch\":1,\"eval\":{\"loss\":2.5,\"accuracy\":0.5}}\n"
@@ -55,7 +55,7 @@ TEST(ReportFilesTest, EvaluationsAreNoStepsOfTraining) {
   EXPECT_EQ(metrics.evals[1].perplexity, 7);
 }
 
-TEST(ReportFilesTest, BadLinesAreCountedAndLeftOut) {
+TEST(ReportFilesTest, CountsAndSkipsBadLines) {
   const RankMetrics metrics =
       ReadMetrics("{\"step\":1}\nnot json\n[1]\n{\"step\":\n\n\x80\n{\"step\":2}\n{\"step\":3");
   EXPECT_EQ(metrics.points.size(), 2u) << "the last line is still being written";
@@ -64,7 +64,7 @@ TEST(ReportFilesTest, BadLinesAreCountedAndLeftOut) {
   EXPECT_EQ(ReadMetrics("{\"step\":" + std::string(100'000, '[') + "\n").bad_lines, 1u);
 }
 
-TEST(ReportFilesTest, NumbersThatAreNoneAreNotTold) {
+TEST(ReportFilesTest, ReadsInvalidNumbersAsNotRecorded) {
   const RankMetrics metrics = ReadMetrics(
       "{\"step\":1,\"loss\":NaN,\"lr\":-Infinity,\"name\":\"a \\\" NaN\"}\n"
       "{\"step\":2,\"loss\":null}\n"
@@ -80,7 +80,7 @@ TEST(ReportFilesTest, NumbersThatAreNoneAreNotTold) {
   EXPECT_TRUE(std::isnan(metrics.points[2].grad_norm));
 }
 
-TEST(ReportFilesTest, RunInfo) {
+TEST(ReportFilesTest, ReadsAndSanitizesRunInfo) {
   const std::optional<RunInfo> run = ReadRunInfo(
       R"({"model":"gpt2\u001b[31m\nx","parameters":124439808,"dtype":"fp32","world_size":2,)"
       R"("zero_stage":0,"flops_per_step":1.2e12,"memory_plan":{"parameters":5,"x":-1,"y":"z"}})");
@@ -94,7 +94,7 @@ TEST(ReportFilesTest, RunInfo) {
   EXPECT_TRUE(ReadRunInfo("{\"model\":7}")->model.empty());
 }
 
-TEST(ReportFilesTest, Profiles) {
+TEST(ReportFilesTest, ReadsProfile) {
   const std::optional<RankProfile> profile = ReadRankProfile(
       R"({"rank":0,"steps":3,"wall_s":1.5,"operators":[)"
       R"({"name":"aten::mm","calls":36,"self_s":0.41,"total_s":0.5,"self_bytes":1024},7,{}],)"
@@ -115,7 +115,7 @@ TEST(ReportFilesTest, Profiles) {
   EXPECT_EQ(ReadRankProfile("{\"steps\":0}")->steps, 1) << "nothing is divided by 0";
 }
 
-TEST(ReportFilesTest, EventsOfAJobThatWasRestarted) {
+TEST(ReportFilesTest, ReadsEventsOfRestartedJob) {
   const JobEvents events = ReadJobEvents(
       R"({"t":100.5,"event":"plan","job":"x"})"
       "\n"

@@ -11,7 +11,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// Windows of one start of one rank, ten steps apart, with these times of its own.
+// Returns the files of one start of a rank: windows ten steps apart, with the given times of its
+// own work.
 RankFiles Rank(uint64_t attempt, uint32_t rank, const std::vector<double>& own_s) {
   RankFiles files;
   files.node = rank < 2 ? "node1" : "node2";
@@ -30,7 +31,7 @@ RankFiles Rank(uint64_t attempt, uint32_t rank, const std::vector<double>& own_s
   return files;
 }
 
-TEST(ReportInfoTest, TheStragglerIsNamedAndByHowMuch) {
+TEST(ReportInfoTest, FindsStragglerAndItsDelay) {
   ReportData data;
   data.ranks = {Rank(1, 0, {9, 0.3, 0.3, 0.31}), Rank(1, 1, {9, 0.3, 0.3, 0.3}),
                 Rank(1, 2, {9, 0.32, 0.32, 0.32}), Rank(1, 3, {9, 0.39, 0.39, 0.4})};
@@ -45,7 +46,7 @@ TEST(ReportInfoTest, TheStragglerIsNamedAndByHowMuch) {
   EXPECT_FALSE(pace->ranks[1].straggler) << "7% is no straggler";
 }
 
-TEST(ReportInfoTest, OfTwoRanksOneCanBeSlow) {
+TEST(ReportInfoTest, FindsStragglerOfTwoRanks) {
   ReportData data;
   data.ranks = {Rank(1, 0, {0.3}), Rank(1, 1, {0.36})};
   const std::optional<JobPace> pace = PaceOf(data);
@@ -54,7 +55,7 @@ TEST(ReportInfoTest, OfTwoRanksOneCanBeSlow) {
   EXPECT_FALSE(pace->ranks[1].straggler);
 }
 
-TEST(ReportInfoTest, TheLastStartCountsAndWholeStepsWhereOwnWorkIsUnknown) {
+TEST(ReportInfoTest, UsesLastStartAndStepTimeWithoutOwnWork) {
   ReportData data;
   data.ranks = {Rank(1, 0, {0.3}), Rank(1, 1, {0.9}), Rank(2, 0, {kNotRecorded}),
                 Rank(2, 1, {kNotRecorded}), Rank(3, 0, {})};
@@ -65,7 +66,7 @@ TEST(ReportInfoTest, TheLastStartCountsAndWholeStepsWhereOwnWorkIsUnknown) {
   EXPECT_FALSE(PaceOf(ReportData()));
 }
 
-TEST(ReportInfoTest, EachStartIsAPieceInOrderOfSteps) {
+TEST(ReportInfoTest, ReturnsOnePiecePerStartOrderedByStep) {
   ReportData data;
   data.ranks = {Rank(1, 0, {1, 1, 1}), Rank(1, 1, {1}), Rank(2, 0, {1, 1})};
   std::swap(data.ranks[0].metrics->points[0], data.ranks[0].metrics->points[1]);
@@ -97,7 +98,7 @@ RankFiles Profiled(uint64_t attempt, uint32_t rank, double mm_s, double hidden_s
   return files;
 }
 
-TEST(ReportInfoTest, OperatorsAndCommunicationAreMeansForOneStep) {
+TEST(ReportInfoTest, AveragesOperatorsAndCommunicationPerStep) {
   ReportData data;
   data.ranks = {Profiled(1, 0, 99, 0), Profiled(2, 0, 0.2, 0.3), Profiled(2, 1, 0.4, 0.1)};
   const std::vector<OperatorRow> rows = OperatorsOf(data);
@@ -119,7 +120,7 @@ TEST(ReportInfoTest, OperatorsAndCommunicationAreMeansForOneStep) {
   EXPECT_FALSE(CommunicationOf(ReportData()));
 }
 
-TEST(ReportInfoTest, MemoryIsTheMostOfAnyRankBesideThePlan) {
+TEST(ReportInfoTest, ReportsMaximumMemoryOfRanksWithPlan) {
   ReportData data;
   data.ranks = {Rank(1, 0, {}), Rank(1, 1, {})};
   data.ranks[0].run.emplace().memory_plan = {{"parameters", 10}, {"activations", 50}};
@@ -135,7 +136,7 @@ TEST(ReportInfoTest, MemoryIsTheMostOfAnyRankBesideThePlan) {
   EXPECT_EQ(memory.peak_rss, 100);
 }
 
-TEST(ReportInfoTest, Medians) {
+TEST(ReportInfoTest, MedianIsLowerMiddleValue) {
   EXPECT_EQ(MedianOf(std::vector<double>{3, 1, kNotRecorded, 2}), 2);
   EXPECT_EQ(MedianOf(std::vector<double>{4, 1, 3, 2}), 2) << "the lower one";
   EXPECT_TRUE(std::isnan(MedianOf(std::vector<double>{})));

@@ -8,7 +8,7 @@
 namespace dslaunch::report_page_test {
 namespace {
 
-// Without the whole page in the message.
+// Returns whether the page has `text`; keeps the page out of failure messages.
 bool Has(const std::string& page, const std::string& text) {
   return page.find(text) != std::string::npos;
 }
@@ -57,7 +57,7 @@ ReportData Whole() {
   return data;
 }
 
-TEST(ReportPageTest, SaysWhatAUserLooksFor) {
+TEST(ReportPageTest, ContainsKeyFactsAndAllSections) {
   const std::string page = ReportPage(Whole());
   for (const char* text :
        {"<h1>gpt2</h1>", "ended (0)", "20261121-100000-abcdef", "dslaunch train gpt2_tiny",
@@ -76,7 +76,7 @@ TEST(ReportPageTest, SaysWhatAUserLooksFor) {
   EXPECT_FALSE(Has(page, "id=\"left_out\""));
 }
 
-TEST(ReportPageTest, ShowsWhatTheModelReached) {
+TEST(ReportPageTest, ShowsResultsOfEvaluations) {
   ReportData data = Whole();
   EXPECT_FALSE(Has(ReportPage(data), "On evaluation data"));
   const std::string first = R"({"step":100,"eval":{"loss":1.5,"accuracy":0.5,"samples":40}})";
@@ -99,7 +99,7 @@ TEST(ReportPageTest, ShowsWhatTheModelReached) {
   EXPECT_FALSE(Has(page, "No rank has left a metrics.jsonl")) << "it was evaluated only";
 }
 
-TEST(ReportPageTest, ShowsMetricsOfAUsersOwn) {
+TEST(ReportPageTest, ShowsCustomMetrics) {
   ReportData data = Whole();
   EXPECT_FALSE(Has(ReportPage(data), "id=\"evaluation\""));
   const std::string first = R"({"step":100,"eval":{"loss":1.5,"top_3":0.5,"margin":-2}})";
@@ -117,7 +117,7 @@ TEST(ReportPageTest, ShowsMetricsOfAUsersOwn) {
       Has(page, "<td class=\"n\">200</td><td class=\"n\">0.5</td><td class=\"n\">0.75</td>"));
 }
 
-TEST(ReportPageTest, BytesAreNeverNegative) {
+TEST(ReportPageTest, ShowsNegativeBytesAsFreed) {
   ReportData data = Whole();
   for (RankFiles& files : data.ranks) files.profile.reset();
   data.ranks[0].profile = ReadRankProfile(
@@ -127,7 +127,7 @@ TEST(ReportPageTest, BytesAreNeverNegative) {
   EXPECT_FALSE(Has(page, ">-"));
 }
 
-TEST(ReportPageTest, SaysHowItWasTrained) {
+TEST(ReportPageTest, ShowsTrainingSettings) {
   ReportData data = Whole();
   data.ranks[0].run = ReadRunInfo(
       R"({"model":"mlp","batch":256,"micro_batch":32,"accumulation_steps":2,"optimizer":"Adam",)"
@@ -136,7 +136,7 @@ TEST(ReportPageTest, SaysHowItWasTrained) {
                   "<p>Batch 256 = 32 x 2 x 4, Adam, lr 0.002; data /data/fashion-mnist</p>"));
 }
 
-TEST(ReportPageTest, NeedsNothingBesideItself) {
+TEST(ReportPageTest, RefersToNoOtherFiles) {
   const std::string page = ReportPage(Whole());
   EXPECT_TRUE(Has(page, "content=\"default-src 'none'; style-src 'unsafe-inline'\""));
   for (const char* text :
@@ -144,7 +144,7 @@ TEST(ReportPageTest, NeedsNothingBesideItself) {
     EXPECT_FALSE(Has(page, text)) << text;
 }
 
-TEST(ReportPageTest, WhatIsMissingIsSaidWithTheWayToIt) {
+TEST(ReportPageTest, ExplainsHowToRecordMissingData) {
   ReportData data = Whole();
   data.ranks.clear();
   std::string page = ReportPage(data);
@@ -162,7 +162,7 @@ TEST(ReportPageTest, WhatIsMissingIsSaidWithTheWayToIt) {
   EXPECT_TRUE(Has(page, "<circle")) << "a single point is a dot";
 }
 
-TEST(ReportPageTest, AFailureWithRestarts) {
+TEST(ReportPageTest, ShowsFailureAndRestarts) {
   ReportData data = Whole();
   data.state = "ended (137)";
   data.exit_code = 137;
@@ -188,7 +188,7 @@ TEST(ReportPageTest, AFailureWithRestarts) {
     EXPECT_TRUE(Has(page, text)) << text;
 }
 
-TEST(ReportPageTest, ManyRanksAreABandAndTheSlowest) {
+TEST(ReportPageTest, DrawsManyRanksAsBandWithSlowest) {
   ReportData data = Whole();
   data.ranks.clear();
   for (uint32_t rank = 0; rank < 40; ++rank) {
@@ -203,8 +203,8 @@ TEST(ReportPageTest, ManyRanksAreABandAndTheSlowest) {
   EXPECT_TRUE(Has(page, "and 24 more ranks."));
 }
 
-// Whatever names say, the page has the tags that it has without them.
-TEST(ReportPageTest, HostileNamesStayText) {
+// Hostile names must not add tags to the page.
+TEST(ReportPageTest, EscapesHostileNames) {
   const std::string evil =
       R"(</code></td><script>alert(1)</script>\"'><img src=x onerror=alert(2)>&)";
   ReportData data = Whole();

@@ -19,11 +19,11 @@ using ::testing::Le;
 using ::testing::Not;
 using ::testing::Pair;
 
-TEST(ReportPlotTest, TextIsEscaped) {
+TEST(ReportPlotTest, EscapesText) {
   EXPECT_EQ(Escaped("<b a=\"1\" c='2'>&amp;"), "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;amp;");
 }
 
-TEST(ReportPlotTest, NumbersAreShort) {
+TEST(ReportPlotTest, ShortensNumbers) {
   EXPECT_EQ(ShortNumber(0), "0");
   EXPECT_EQ(ShortNumber(0.0006), "0.0006");
   EXPECT_EQ(ShortNumber(9999), "9999");
@@ -45,7 +45,7 @@ TEST(ReportPlotTest, NumbersAreShort) {
   EXPECT_EQ(Percent(0.0001), "<0.1%");
 }
 
-TEST(ReportPlotTest, TicksAreRoundNumbers) {
+TEST(ReportPlotTest, PlacesTicksAtRoundNumbers) {
   EXPECT_THAT(AxisTicks(0, 10, 5, PlotScale::kLinear), ElementsAre(0, 2, 4, 6, 8, 10));
   EXPECT_THAT(AxisTicks(1, 2000, 5, PlotScale::kLinear), ElementsAre(500, 1000, 1500, 2000));
   EXPECT_THAT(AxisTicks(0.5, 3000, 5, PlotScale::kLog10), ElementsAre(1, 10, 100, 1000));
@@ -55,7 +55,7 @@ TEST(ReportPlotTest, TicksAreRoundNumbers) {
   EXPECT_THAT(AxisTicks(7, 7, 5, PlotScale::kLinear), ElementsAre(7));
 }
 
-TEST(ReportPlotTest, TicksAreFewAndWithinWhateverTheRange) {
+TEST(ReportPlotTest, PlacesFewFiniteTicksInAnyRange) {
   for (const double size : {1e-30, 1e-9, 1e-3, 1.0, 12.5, 1e6, 1e29}) {
     for (const double low : {-1e29, -3.3, 0.0, 1e-9, 5.0, 1e12}) {
       const double high = low + size;
@@ -68,7 +68,7 @@ TEST(ReportPlotTest, TicksAreFewAndWithinWhateverTheRange) {
   }
 }
 
-TEST(ReportPlotTest, ThinningKeepsThePeaks) {
+TEST(ReportPlotTest, ThinningKeepsPeaks) {
   std::vector<PlotPoint> points;
   for (int i = 0; i < 100'000; ++i) points.emplace_back(i, i == 54'321 ? 99 : i % 7);
   const std::vector<PlotPoint> thin = Thinned(points, 200);
@@ -81,7 +81,7 @@ TEST(ReportPlotTest, ThinningKeepsThePeaks) {
   EXPECT_EQ(Thinned({{1, 2}, {3, 4}}, 200).size(), 2u);
 }
 
-TEST(ReportPlotTest, SmoothingIsAMeanOfNeighbours) {
+TEST(ReportPlotTest, SmoothingAveragesNeighbours) {
   EXPECT_THAT(Smoothed({{1, 3}, {2, 6}, {3, 0}, {4, 0}}, 1),
               ElementsAre(Pair(1, 3), Pair(2, 3), Pair(3, 2), Pair(4, 0)));
 }
@@ -93,7 +93,7 @@ Plot Simple(std::vector<PlotPoint> points) {
   return plot;
 }
 
-// All coordinates of the lines.
+// Returns all coordinates of the lines.
 std::vector<PlotPoint> DrawnPoints(const std::string& svg) {
   std::vector<PlotPoint> drawn;
   const std::regex list("<polyline[^>]* points=\"([^\"]*)\"");
@@ -106,7 +106,7 @@ std::vector<PlotPoint> DrawnPoints(const std::string& svg) {
   return drawn;
 }
 
-TEST(ReportPlotTest, ALineLiesWithinThePicture) {
+TEST(ReportPlotTest, DrawsLineWithinPicture) {
   const std::string svg = DrawPlot(Simple({{1, 10}, {50, -3}, {100, 2}}));
   EXPECT_THAT(svg, HasSubstr("viewBox=\"0 0 520 240\""));
   EXPECT_THAT(svg, HasSubstr("aria-label=\"Loss &lt;by&gt; step\""));
@@ -121,7 +121,7 @@ TEST(ReportPlotTest, ALineLiesWithinThePicture) {
   EXPECT_LT(drawn[0].first, drawn[1].first);
 }
 
-TEST(ReportPlotTest, EqualDecadesAreEquallyLongOnALogarithmicAxis) {
+TEST(ReportPlotTest, LogarithmicAxisSpacesDecadesEqually) {
   Plot plot = Simple({{1, 1}, {2, 10}, {3, 100}, {4, 0}});
   plot.scale = PlotScale::kLog10;
   const std::vector<PlotPoint> drawn = DrawnPoints(DrawPlot(plot));
@@ -129,7 +129,7 @@ TEST(ReportPlotTest, EqualDecadesAreEquallyLongOnALogarithmicAxis) {
   EXPECT_NEAR(drawn[0].second - drawn[1].second, drawn[1].second - drawn[2].second, 0.2);
 }
 
-TEST(ReportPlotTest, AnyNumbersMakeAPictureOfFiniteOnes) {
+TEST(ReportPlotTest, DrawsFiniteCoordinatesForAnyNumbers) {
   const std::vector<std::vector<PlotPoint>> all = {{{1, 0}},
                                                    {{1, 5}, {2, 5}},
                                                    {{1, 1e30}, {2, -1e30}},
@@ -148,7 +148,7 @@ TEST(ReportPlotTest, AnyNumbersMakeAPictureOfFiniteOnes) {
   EXPECT_THAT(DrawPlot(Plot()), IsEmpty());
 }
 
-TEST(ReportPlotTest, MarksBandsAndCrossesAreDrawn) {
+TEST(ReportPlotTest, DrawsMarksBandsAndCrosses) {
   Plot plot = Simple({{0, 1}, {100, 2}});
   plot.marks = {{50, "restart 1", true}, {51, "epoch 2"}, {500, "beyond"}};
   plot.crosses = {20, 20, 80};

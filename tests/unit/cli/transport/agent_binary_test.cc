@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(AgentBinaryTest, AFilesBuildIdIsWhatTheProgramSaysOfItself) {
+TEST(AgentBinaryTest, ReadsOwnBuildIdFromFile) {
   const std::string own = OwnBuildId();
   EXPECT_EQ(own.size(), 40u);
   const Result<ElfIdentity> read = ReadElfIdentity("/proc/self/exe");
@@ -22,14 +22,14 @@ TEST(AgentBinaryTest, AFilesBuildIdIsWhatTheProgramSaysOfItself) {
   EXPECT_NE(read->machine, "");
 }
 
-TEST(AgentBinaryTest, ReadsTheAgent) {
+TEST(AgentBinaryTest, ReadsPropertiesOfAgent) {
   const Result<AgentBinary> agent = ReadAgentBinary(DSLAUNCH_FAKE_AGENT);
   ASSERT_TRUE(agent.ok()) << agent.error().message;
   EXPECT_EQ(agent->size_bytes, std::filesystem::file_size(DSLAUNCH_FAKE_AGENT));
   EXPECT_NE(agent->build_id, OwnBuildId());
 }
 
-TEST(AgentBinaryTest, MissingOrForeignFilesAreExplained) {
+TEST(AgentBinaryTest, RejectsMissingAndForeignFiles) {
   EXPECT_THAT(ReadAgentBinary("/nonexistent/dslaunch-agent").error().message,
               HasSubstr("same folder as dslaunch"));
   const std::string path =
@@ -51,7 +51,7 @@ TEST(AgentBinaryTest, MissingOrForeignFilesAreExplained) {
   std::filesystem::remove(path);
 }
 
-TEST(AgentBinaryTest, Sha256) {
+TEST(AgentBinaryTest, ReturnsSha256OfFile) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("sha256-test-" + std::to_string(::getpid()));
   std::ofstream(path) << "abc";

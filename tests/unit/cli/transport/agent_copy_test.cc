@@ -14,14 +14,14 @@ namespace {
 
 using State = CopyDialog::State;
 
-TEST(CopyDialogTest, ReadsWhatTheScriptWants) {
+TEST(CopyDialogTest, ReadsRequestOfScript) {
   EXPECT_EQ(CopyDialog("12ab").Feed("DSLAUNCH-COPY 12ab gzip\n"), State::kSendGzip);
   EXPECT_EQ(CopyDialog("12ab").Feed("DSLAUNCH-COPY 12ab raw\n"), State::kSendRaw);
   EXPECT_EQ(CopyDialog("12ab").Feed("DSLAUNCH-COPY 12ab have\n"), State::kHave);
   EXPECT_EQ(CopyDialog("12ab").Feed("DSLAUNCH-COPY 12ab wait\n"), State::kWaiting);
 }
 
-TEST(CopyDialogTest, WaitsForAWholeLineBehindAnyNoise) {
+TEST(CopyDialogTest, WaitsForWholeLineAfterNoise) {
   CopyDialog dialog("12ab");
   EXPECT_EQ(dialog.Feed("Welcome!\nDSLAUNCH-COPY 34cd have\n" + std::string(100'000, 'x')),
             State::kWaiting);
@@ -41,11 +41,11 @@ std::string OutputOf(const std::string& command) {
   return output;
 }
 
-TEST(PackAgentTest, GzipMakesTheFileAgain) {
+TEST(PackAgentTest, GzipRestoresTheFile) {
   const TempDir folder;
   for (const size_t size : {size_t{1}, size_t{64} << 10, size_t{300'000}}) {
     std::string content;
-    for (uint32_t i = 0; content.size() < size; ++i)  // that zlib can make smaller, but not small
+    for (uint32_t i = 0; content.size() < size; ++i)  // compressible, but not to a small size
       content += std::to_string(i * 2'654'435'761u);
     content.resize(size);
     const std::string name = std::to_string(size);
@@ -58,20 +58,20 @@ TEST(PackAgentTest, GzipMakesTheFileAgain) {
   }
 }
 
-TEST(PackAgentTest, AFileThatIsNotThere) {
+TEST(PackAgentTest, ReportsMissingFile) {
   const auto packed = PackAgent({"/nowhere/agent", "0ddba11", "x86_64", 1});
   ASSERT_FALSE(packed.ok());
   EXPECT_EQ(packed.error().message, "cannot open /nowhere/agent: No such file or directory");
 }
 
-TEST(CopyGateTest, EightAtOnce) {
+TEST(CopyGateTest, AllowsEightCopiesAtOnce) {
   CopyGate gate;
   std::vector<CopyGate::Turn> turns;
   while (std::optional<CopyGate::Turn> turn = gate.TryEnter()) turns.push_back(*std::move(turn));
   EXPECT_EQ(turns.size(), 8u);
   turns.pop_back();
   EXPECT_TRUE(gate.TryEnter().has_value());
-  EXPECT_TRUE(gate.TryEnter().has_value());  // the one before has ended
+  EXPECT_TRUE(gate.TryEnter().has_value());  // the previous turn has ended
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ class AgentDigestTest : public testing::Test {
   fs::path kept() const { return cache() / "agent.sha256"; }
   std::string Digest() const { return *AgentDigest(agent(), cache()); }
   std::string Right() const { return *Sha256OfFile(agent()); }
-  // What a second look says shows where it comes from.
+  // Puts another digest into the cache, so that a second call shows which one it used.
   void PlantOtherDigest() const {
     std::string text = Read(kept());
     text.replace(text.size() - 64, 64, std::string(64, 'a'));
@@ -46,13 +46,13 @@ class AgentDigestTest : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(AgentDigestTest, IsKept) {
+TEST_F(AgentDigestTest, UsesCachedDigest) {
   EXPECT_EQ(Digest(), Right());
   PlantOtherDigest();
   EXPECT_EQ(Digest(), std::string(64, 'a'));
 }
 
-TEST_F(AgentDigestTest, OfAnotherFileIsNotTaken) {
+TEST_F(AgentDigestTest, IgnoresCachedDigestOfOtherFile) {
   (void)Digest();
   PlantOtherDigest();
   Write(folder_ / "new", "the agenT");
@@ -61,7 +61,7 @@ TEST_F(AgentDigestTest, OfAnotherFileIsNotTaken) {
   EXPECT_EQ(Digest(), Right());
 }
 
-TEST_F(AgentDigestTest, AnUnusableCacheCostsTimeOnly) {
+TEST_F(AgentDigestTest, ComputesDigestIfCacheIsUnusable) {
   EXPECT_EQ(*AgentDigest(agent(), ""), Right());
   (void)Digest();
   Write(kept(), "nonsense");
@@ -74,7 +74,7 @@ TEST_F(AgentDigestTest, AnUnusableCacheCostsTimeOnly) {
   EXPECT_EQ(Digest(), Right());
 }
 
-TEST_F(AgentDigestTest, AMissingFileIsAnError) {
+TEST_F(AgentDigestTest, ReportsMissingFile) {
   EXPECT_FALSE(AgentDigest(folder_ / "nothing", cache()).ok());
 }
 

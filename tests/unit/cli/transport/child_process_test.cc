@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 Deadline Soon() { return Deadline::After(milliseconds(10'000)); }
 
-TEST(FindProgramTest, AsAShellFindsIt) {
+TEST(FindProgramTest, FindsProgramLikeShell) {
   EXPECT_EQ(FindProgram("/bin/sh"), "/bin/sh");
   EXPECT_EQ(FindProgram("sh").substr(FindProgram("sh").size() - 3), "/sh");
   EXPECT_EQ(FindProgram("no-such-program"), "");
@@ -25,7 +25,7 @@ TEST(FindProgramTest, AsAShellFindsIt) {
   EXPECT_EQ(FindProgram(""), "");
 }
 
-TEST(FindProgramTest, NotInTheCurrentFolder) {
+TEST(FindProgramTest, IgnoresCurrentFolderInPath) {
   const std::filesystem::path before = std::filesystem::current_path();
   const std::string path = std::getenv("PATH");
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "downloaded";
@@ -45,7 +45,7 @@ TEST(FindProgramTest, NotInTheCurrentFolder) {
   std::filesystem::current_path(before);
 }
 
-TEST(RunForOutputTest, GivesWhatItPrints) {
+TEST(RunForOutputTest, ReturnsOutput) {
   const Result<std::string> output = RunForOutput({"/bin/sh", "-c", "cat; printf 'a\\nb'"}, Soon());
   ASSERT_TRUE(output.ok()) << output.error().message;
   EXPECT_EQ(*output, "a\nb");
@@ -53,7 +53,7 @@ TEST(RunForOutputTest, GivesWhatItPrints) {
             1000u);
 }
 
-TEST(RunForOutputTest, AFailureIsQuoted) {
+TEST(RunForOutputTest, ErrorContainsStatusAndStderr) {
   const Result<std::string> output =
       RunForOutput({"/bin/sh", "-c", "echo why >&2; exit 3"}, Soon());
   ASSERT_FALSE(output.ok());
@@ -63,7 +63,7 @@ TEST(RunForOutputTest, AFailureIsQuoted) {
               HasSubstr("SIGKILL"));
 }
 
-TEST(RunForOutputTest, WhatDoesNotEndIsEnded) {
+TEST(RunForOutputTest, KillsProgramAtDeadline) {
   const auto start = Clock::now();
   const Result<std::string> output =
       RunForOutput({"/bin/sleep", "100"}, Deadline::After(milliseconds(200)));

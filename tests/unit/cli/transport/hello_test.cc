@@ -16,7 +16,7 @@ using testing::HasSubstr;
 constexpr char kNonce[] = "00ff17";
 constexpr char kBuildId[] = "0123456789abcdef";
 
-TEST(HelloScannerTest, FindsTheLineAndKeepsWhatFollows) {
+TEST(HelloScannerTest, FindsLineAndKeepsFollowingBytes) {
   HelloScanner scanner(kNonce);
   EXPECT_EQ(scanner.Feed(FormatHello(kNonce, kBuildId) + "PRI * HTTP/2.0"), State::kFound);
   EXPECT_EQ(scanner.build_id(), kBuildId);
@@ -24,13 +24,13 @@ TEST(HelloScannerTest, FindsTheLineAndKeepsWhatFollows) {
   EXPECT_EQ(scanner.Skipped(), "");
 }
 
-TEST(HelloScannerTest, FindsTheLineBehindNoiseHoweverItIsCut) {
+TEST(HelloScannerTest, FindsLineAfterNoiseInAnyPieces) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::minstd_rand random(seed);
   for (int round = 0; round < 500; ++round) {
-    // Noise with false starts in it, not ending in a newline; then binary bytes that hold another
-    // hello.
+    // Noise with incomplete prefixes that does not end with a newline; after the line, binary bytes
+    // that contain another hello.
     std::string noise = "Welcome!\nDSLAUNCH-HELLO beef 12\nDSLAUNCH-HEDSLAUNCH-";
     noise.insert(random() % noise.size(), std::string(random() % 300, 'x'));
     const std::string after = std::string("\0\r\n\xff", 4) + FormatHello(kNonce, "ff");
@@ -50,13 +50,13 @@ TEST(HelloScannerTest, FindsTheLineBehindNoiseHoweverItIsCut) {
   }
 }
 
-TEST(HelloScannerTest, AnotherNonceIsNoise) {
+TEST(HelloScannerTest, SkipsLineWithOtherNonce) {
   HelloScanner scanner(kNonce);
   EXPECT_EQ(scanner.Feed(FormatHello("00ff18", kBuildId)), State::kNeedMore);
   EXPECT_EQ(scanner.Feed(FormatHello("00ff1", kBuildId)), State::kNeedMore);
 }
 
-TEST(HelloScannerTest, GivesUpAfter64KiBOfNoise) {
+TEST(HelloScannerTest, FailsAfter64KiBOfNoise) {
   HelloScanner just_enough(kNonce);
   EXPECT_EQ(just_enough.Feed(std::string(HelloScanner::kMaxNoiseBytes, 'n')), State::kNeedMore);
   EXPECT_EQ(just_enough.Feed(FormatHello(kNonce, kBuildId)), State::kFound);
@@ -68,7 +68,7 @@ TEST(HelloScannerTest, GivesUpAfter64KiBOfNoise) {
   EXPECT_EQ(too_much.Feed(FormatHello(kNonce, kBuildId)), State::kFailed);
 }
 
-TEST(HelloScannerTest, RefusesAnImproperBuildId) {
+TEST(HelloScannerTest, RejectsInvalidBuildId) {
   for (const std::string bad : {"", "xyz", "12 34", "0123\r"}) {
     HelloScanner scanner(kNonce);
     EXPECT_EQ(scanner.Feed(FormatHello(kNonce, bad)), State::kFailed) << bad;
@@ -83,7 +83,7 @@ TEST(HelloScannerTest, ShowsNoiseOnOnePrintableLine) {
   EXPECT_EQ(scanner.Skipped(), "[1mquota exceeded");
 }
 
-TEST(NonceTest, IsHexAndNew) {
+TEST(NonceTest, IsHexadecimalAndUnique) {
   const std::string nonce = MakeNonce();
   EXPECT_EQ(nonce.size(), 32u);
   EXPECT_EQ(nonce.find_first_not_of("0123456789abcdef"), std::string::npos);

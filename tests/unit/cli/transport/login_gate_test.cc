@@ -9,7 +9,7 @@ namespace {
 
 Deadline Now() { return Deadline::After(milliseconds(0)); }
 
-TEST(LoginGateTest, EightAtOnceForEachSshd) {
+TEST(LoginGateTest, AllowsEightLoginsPerSshd) {
   LoginGate gate;
   std::vector<LoginGate::Turn> turns;
   for (size_t i = 0; i < LoginGate::kPerSshd; ++i) {
@@ -23,7 +23,7 @@ TEST(LoginGateTest, EightAtOnceForEachSshd) {
   EXPECT_TRUE(gate.Enter("bastion", Now()).has_value());
 }
 
-TEST(LoginGateTest, NoMoreThanItsNumberInTotal) {
+TEST(LoginGateTest, LimitsTotalNumberOfLogins) {
   LoginGate gate;
   std::vector<LoginGate::Turn> turns;
   for (size_t i = 0; i < LoginGate::kInTotal; ++i) {
@@ -34,7 +34,7 @@ TEST(LoginGateTest, NoMoreThanItsNumberInTotal) {
   EXPECT_FALSE(gate.Enter("another", Now()).has_value());
 }
 
-TEST(LoginGateTest, ASlowLoginKeepsTheOthersForALittleOnly) {
+TEST(LoginGateTest, StopsCountingSlowLogins) {
   LoginGate gate;
   std::vector<LoginGate::Turn> turns;
   for (size_t i = 0; i < LoginGate::kPerSshd; ++i) turns.push_back(*gate.Enter("silent", Now()));
@@ -44,7 +44,7 @@ TEST(LoginGateTest, ASlowLoginKeepsTheOthersForALittleOnly) {
   EXPECT_LT(Clock::now() - start, LoginGate::kCountsFor + milliseconds(2000));
 }
 
-TEST(LoginGateTest, AnSshdThatTurnsLoginsAwayGetsFewerAtOnce) {
+TEST(LoginGateTest, HalvesLimitWhenSshdTurnsLoginsAway) {
   LoginGate gate;
   EXPECT_EQ(gate.LimitFor("bastion"), 8u);
   for (const size_t limit : {4, 2, 1, 1}) {

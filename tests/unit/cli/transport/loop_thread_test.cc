@@ -18,7 +18,7 @@ bool Ends(const std::weak_ptr<asio::io_context>& context) {
   return false;
 }
 
-TEST(LoopThreadTest, RunsOnItsThreadAlsoFromThere) {
+TEST(LoopThreadTest, RunsOnLoopThreadEvenIfCalledThere) {
   const std::shared_ptr<LoopThread> loop = *LoopThread::Start("for a test");
   std::thread::id outer, inner;
   loop->Run([&] {
@@ -29,7 +29,7 @@ TEST(LoopThreadTest, RunsOnItsThreadAlsoFromThere) {
   EXPECT_EQ(inner, outer);
 }
 
-TEST(LoopThreadTest, MayEndOnItsOwnThread) {
+TEST(LoopThreadTest, CanBeDestroyedOnItsOwnThread) {
   std::shared_ptr<LoopThread> loop = *LoopThread::Start("for a test");
   const std::weak_ptr<asio::io_context> context = loop->context();
   asio::io_context& running = *loop->context();
@@ -37,7 +37,7 @@ TEST(LoopThreadTest, MayEndOnItsOwnThread) {
   EXPECT_TRUE(Ends(context));
 }
 
-TEST(LoopThreadTest, SshConnectionsShareOneUntilTheLastEnds) {
+TEST(LoopThreadTest, SshConnectionsShareLoopUntilLastEnds) {
   std::shared_ptr<LoopThread> loop = *SshLoop();
   EXPECT_EQ(*SshLoop(), loop);
   const std::weak_ptr<asio::io_context> context = loop->context();

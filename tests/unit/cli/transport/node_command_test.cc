@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr int Exited(int code) { return code << 8; }
 
-TEST(ExecNodeCommandTest, NamesAreFilledInAndTheScriptIsOneArgument) {
+TEST(ExecNodeCommandTest, FillsInNamesAndPassesScriptAsOneArgument) {
   const auto made = ExecNodeCommand::Make({"env", "-u", "{user}@{node}:{node}", "-r{index}"});
   ASSERT_TRUE(made.ok()) << made.error().message;
   const NodeTarget target{"web", "pod-1", 0, "alice", 12};
@@ -31,12 +31,12 @@ TEST(ExecNodeCommandTest, NamesAreFilledInAndTheScriptIsOneArgument) {
   EXPECT_THAT((*made)->TryThis(target), EndsWith("/env -u alice@pod-1:pod-1 -r12 true"));
 }
 
-TEST(ExecNodeCommandTest, AnIndexSaysWhichNodeIsMeant) {
+TEST(ExecNodeCommandTest, AcceptsIndexInPlaceOfNode) {
   EXPECT_TRUE(ExecNodeCommand::Make({"env", "{index}"}).ok());
   EXPECT_FALSE(ExecNodeCommand::Make({"env", "{user}"}).ok());
 }
 
-TEST(ExecNodeCommandTest, OnlyTheScriptsOwnCodesAreNotTheProgramsFailure) {
+TEST(ExecNodeCommandTest, AttributesOnlyScriptsCodesToCommand) {
   const auto made = ExecNodeCommand::Make({"env", "{node}"});
   EXPECT_FALSE((*made)->HasFailedItself(Exited(kAgentMissing)));
   EXPECT_FALSE((*made)->HasFailedItself(Exited(kInstallFailed)));
@@ -44,7 +44,7 @@ TEST(ExecNodeCommandTest, OnlyTheScriptsOwnCodesAreNotTheProgramsFailure) {
     EXPECT_TRUE((*made)->HasFailedItself(status)) << status;
 }
 
-TEST(ExecNodeCommandTest, WrongWordsAreRefused) {
+TEST(ExecNodeCommandTest, RejectsInvalidWords) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"env"}, "put {node} where its name belongs"},
       {{"env", "{node}", "{pod}"}, "{pod} is not known; there are {node}"},
@@ -60,7 +60,7 @@ TEST(ExecNodeCommandTest, WrongWordsAreRefused) {
   }
 }
 
-TEST(SshNodeCommandTest, PortUserAndOneWordForTheLoginShell) {
+TEST(SshNodeCommandTest, PassesPortUserAndQuotedScript) {
   const SshNodeCommand command({"/bin/ssh", "-v"});
   EXPECT_THAT(
       command.CommandLine({"a", "host", 22, "bob"}, "exit 3"),

@@ -1,4 +1,4 @@
-// The front end's end of a stream that is resumed. The test is the node.
+// The front end's side of a resumable stream. The test acts as the node.
 #include "cli/transport/resumable_link.h"
 
 #include <fcntl.h>
@@ -53,7 +53,7 @@ void Write(int fd, const std::string& text) {
 
 class ResumableLinkTest : public ::testing::Test {
  protected:
-  // Leads to node_.
+  // Returns a connection to node_.
   std::unique_ptr<NodeLink> Connection(bool ended = false) {
     SocketPair pair = *MakeSocketPair();
     node_ = std::move(pair.ours);
@@ -79,7 +79,7 @@ class ResumableLinkTest : public ::testing::Test {
     }
     return heard;
   }
-  // The node takes a connection on which the stream is to be resumed.
+  // Accepts a connection at the node and resumes the stream on it.
   void ResumeAtNode(int fd) {
     const std::optional<ResumeRequest> request = ParseRequest(TimedRead(fd, kRequestBytes));
     ASSERT_TRUE(request);
@@ -91,13 +91,13 @@ class ResumableLinkTest : public ::testing::Test {
   }
 
   std::atomic<bool> first_is_gone_ = false;
-  ResumableCore core_;  // the node's
+  ResumableCore core_;  // the node's core
   UniqueFd node_;
   UniqueFd front_;
   std::unique_ptr<NodeLink> link_;
 };
 
-TEST_F(ResumableLinkTest, LosesNothingWithItsConnections) {
+TEST_F(ResumableLinkTest, LosesNoBytesWhenConnectionsBreak) {
   std::vector<SocketPair> next(3);
   for (SocketPair& pair : next) pair = *MakeSocketPair();
   std::atomic<size_t> used = 0;
@@ -126,7 +126,7 @@ TEST_F(ResumableLinkTest, LosesNothingWithItsConnections) {
   EXPECT_TRUE(IsAtEnd(front_.get(), Ms(2'000)));
 }
 
-TEST_F(ResumableLinkTest, ANodeThatCannotBeReachedAgainIsLostWithTheReason) {
+TEST_F(ResumableLinkTest, ReportsReasonIfReconnectIsRefused) {
   Open([](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
     return Error{ExitCode::kNoPermission, "login refused"};
   });
@@ -138,7 +138,7 @@ TEST_F(ResumableLinkTest, ANodeThatCannotBeReachedAgainIsLostWithTheReason) {
   EXPECT_TRUE(first_is_gone_) << "a lost node needs no session";
 }
 
-TEST_F(ResumableLinkTest, ItIsTriedForAsLongAsTheNodeWaits) {
+TEST_F(ResumableLinkTest, RetriesAsLongAsNodeWaits) {
   std::atomic<int> tries = 0;
   Open([&](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
     ++tries;
@@ -151,7 +151,7 @@ TEST_F(ResumableLinkTest, ItIsTriedForAsLongAsTheNodeWaits) {
   EXPECT_GE(tries, 4);
 }
 
-TEST_F(ResumableLinkTest, ASupervisorThatHasEndedIsNotLookedFor) {
+TEST_F(ResumableLinkTest, DoesNotReconnectToEndedSupervisor) {
   std::atomic<int> tries = 0;
   Open(
       [&](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
@@ -166,7 +166,7 @@ TEST_F(ResumableLinkTest, ASupervisorThatHasEndedIsNotLookedFor) {
   EXPECT_EQ(link_->StderrTail(), "");
 }
 
-TEST_F(ResumableLinkTest, AnAbortTellsTheNodeThatNobodyComesBack) {
+TEST_F(ResumableLinkTest, AbortNotifiesNode) {
   Open([](const std::string&, Deadline) -> Result<ResumableLink::Connection> {
     return Error{ExitCode::kUnavailable, "the host does not answer"};
   });
@@ -176,7 +176,7 @@ TEST_F(ResumableLinkTest, AnAbortTellsTheNodeThatNobodyComesBack) {
   EXPECT_TRUE(core_.peer_ended());
 }
 
-TEST_F(ResumableLinkTest, AStreamWithoutATicketIsNone) {
+TEST_F(ResumableLinkTest, RejectsStreamWithoutTicket) {
   std::unique_ptr<NodeLink> first = Connection();
   Write(node_.get(), "Welcome to this machine!");
   node_.Reset();

@@ -19,7 +19,7 @@ std::vector<std::string> Comments(const std::vector<AgentKey>& keys) {
 
 const std::vector<AgentKey> kKeys = {{"A", "a"}, {"B", "b"}, {"C", "c"}};
 
-TEST(ChooseAgentKeysTest, ListedOnesComeFirst) {
+TEST(ChooseAgentKeysTest, PutsListedKeysFirst) {
   EXPECT_THAT(Comments(ChooseAgentKeys(kKeys, {}, false)), ElementsAre("a", "b", "c"));
   EXPECT_THAT(Comments(ChooseAgentKeys(kKeys, {"X", "C"}, false)), ElementsAre("c", "a", "b"));
   EXPECT_THAT(Comments(ChooseAgentKeys(kKeys, {"C", "A"}, true)), ElementsAre("c", "a"));
@@ -28,7 +28,7 @@ TEST(ChooseAgentKeysTest, ListedOnesComeFirst) {
 
 const std::string kAnswer("\x0c\0\0\0\2\0\0\0\3abc\0\0\0\4key1\0\0\0\1d\0\0\0\0", 29);
 
-TEST(ParseAgentKeysTest, ReadsAList) {
+TEST(ParseAgentKeysTest, ReadsListOfKeys) {
   const std::vector<AgentKey> keys = ParseAgentKeys(kAnswer);
   ASSERT_EQ(keys.size(), 2u);
   EXPECT_EQ(keys[0].blob, "abc");
@@ -36,7 +36,7 @@ TEST(ParseAgentKeysTest, ReadsAList) {
   EXPECT_EQ(keys[1].blob, "d");
 }
 
-TEST(ParseAgentKeysTest, WhatIsMalformedIsNoList) {
+TEST(ParseAgentKeysTest, ReturnsNoKeysIfMalformed) {
   for (size_t size = 0; size < kAnswer.size(); ++size)
     EXPECT_THAT(ParseAgentKeys(kAnswer.substr(0, size)), IsEmpty());
   std::minstd_rand random(1);
@@ -48,7 +48,7 @@ TEST(ParseAgentKeysTest, WhatIsMalformedIsNoList) {
   }
 }
 
-TEST(AgentRelayTest, ServesItsKeysAndPassesSignaturesOn) {
+TEST(AgentRelayTest, ServesChosenKeysAndForwardsSignatures) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   const UniqueFd agent(ends[1]);
@@ -75,7 +75,7 @@ TEST(AgentRelayTest, ServesItsKeysAndPassesSignaturesOn) {
   EXPECT_EQ(read(client.get(), 5), std::string("\0\0\0\1\5", 5));
 }
 
-TEST(ListAgentKeysTest, AnAgentThatIsSilentIsGivenUp) {
+TEST(ListAgentKeysTest, FailsAtDeadlineIfAgentIsSilent) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   const UniqueFd ours(ends[0]), agent(ends[1]);

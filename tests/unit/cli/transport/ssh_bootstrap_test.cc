@@ -17,8 +17,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// What lets sh, bash, zsh, fish and csh read a command alike: one line, one pair of single quotes
-// around all that is special, and no `!` that csh would take for its history.
+// Checks that sh, bash, zsh, fish and csh read the command alike: one line, one pair of single
+// quotes around all special characters, and no `!`, which csh would treat as history.
 void ExpectPortable(const std::string& command) {
   ASSERT_TRUE(command.starts_with("/bin/sh -c '") && command.ends_with("'"));
   EXPECT_EQ(std::count(command.begin(), command.end(), '\''), 2);
@@ -32,14 +32,14 @@ void ExpectPortable(const std::string& command) {
 
 AgentBinary Agent(std::string build_id) { return {"/x", std::move(build_id), "x86_64", 1}; }
 
-TEST(StartScriptTest, IsPortableAndHoldsTheNumbers) {
+TEST(StartScriptTest, IsPortableAndContainsIds) {
   const std::string command = ForLoginShell(StartScript(Agent("12ab"), {}, "34cd"));
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("agent-12ab"));
   EXPECT_THAT(command, HasSubstr("supervisor --nonce 34cd"));
 }
 
-TEST(StartScriptTest, AnInspectionNamesItsJob) {
+TEST(StartScriptTest, NamesJobOfInspection) {
   const std::string command = ForLoginShell(
       StartScript(Agent("12ab"), {AgentRole::Kind::kAttach, "20260101-000000-abc", 3}, "34cd"));
   ExpectPortable(command);
@@ -50,7 +50,7 @@ TEST(StartScriptTest, AnInspectionNamesItsJob) {
               HasSubstr("supervisor --nonce 2 --detachable'"));
 }
 
-TEST(StartScriptTest, NothingButPlainCharactersGetsIn) {
+TEST(StartScriptTest, DropsSpecialCharacters) {
   const std::string command =
       ForLoginShell(StartScript(Agent("12'; rm -rf $HOME #"), {}, "34\n`id`"));
   ExpectPortable(command);
@@ -58,7 +58,7 @@ TEST(StartScriptTest, NothingButPlainCharactersGetsIn) {
   EXPECT_THAT(command, HasSubstr("--nonce 34id'"));
 }
 
-TEST(InstallScriptTest, IsPortableAndHoldsTheNumbers) {
+TEST(InstallScriptTest, IsPortableAndContainsIds) {
   const std::string command =
       ForLoginShell(InstallScript({"/x'y", "12ab", "x86_64", 4711}, "feed", "0a1b"));
   ExpectPortable(command);
@@ -68,14 +68,14 @@ TEST(InstallScriptTest, IsPortableAndHoldsTheNumbers) {
   EXPECT_EQ(command.find("x'y"), std::string::npos);
 }
 
-// The connection is lost before the script asks for the bytes: what it asks by is closed.
-TEST(InstallScriptTest, LeavesNothingWhenNobodyHearsIt) {
+// The connection is lost before the script requests the bytes, so its stdout is closed.
+TEST(InstallScriptTest, CleansUpIfStdoutIsClosed) {
   utsname machine{};
   ASSERT_EQ(::uname(&machine), 0);
   const TempDir folder;
   const AgentBinary binary{"/x", "12ab", machine.machine, 4711, folder / "nodes"};
   const std::string script = ForLoginShell(InstallScript(binary, "feed", "0a1b"));
-  // As sshd runs it, with the action for SIGPIPE that programs begin with.
+  // Runs as under sshd, with the default action for SIGPIPE.
   const std::string command = "{ sleep 0.2; env --default-signal=PIPE " + script +
                               " < /dev/null; echo $? > '" + (folder / "code") + "'; } | true";
   ASSERT_EQ(std::system(command.c_str()), 0);
@@ -84,9 +84,9 @@ TEST(InstallScriptTest, LeavesNothingWhenNobodyHearsIt) {
   EXPECT_TRUE(std::filesystem::is_empty(cache));
 }
 
-// Nodes that share a home find the lock of a copy that stands still at the same time: one of them
-// takes it over, and none is disturbed.
-TEST(InstallScriptTest, OfThoseThatFindAnAbandonedCopyOneTakesItOver) {
+// Nodes with a shared home find an abandoned lock at the same time: one of them takes it over, and
+// no copy fails.
+TEST(InstallScriptTest, OneNodeTakesOverAbandonedLock) {
   const std::string content = "#!/bin/sh\nexit 0\n";
   utsname machine{};
   ASSERT_EQ(::uname(&machine), 0);
@@ -124,8 +124,8 @@ TEST(InstallScriptTest, OfThoseThatFindAnAbandonedCopyOneTakesItOver) {
   }
 }
 
-// The clock of the node is more than a day ahead of the file server's: all that is new looks old.
-TEST(InstallScriptTest, KeepsItsLockAndOtherAgentsWhenTheClockIsADayAhead) {
+// The node's clock is more than a day ahead of the file server's, so new files look old.
+TEST(InstallScriptTest, RemovesNothingIfClockIsDayAhead) {
   const std::string content = "#!/bin/sh\nexit 0\n";
   utsname machine{};
   ASSERT_EQ(::uname(&machine), 0);
@@ -150,8 +150,8 @@ TEST(InstallScriptTest, KeepsItsLockAndOtherAgentsWhenTheClockIsADayAhead) {
   EXPECT_THAT(names, testing::UnorderedElementsAre("agent-12ab", "agent-34cd", ".copy-34cd"));
 }
 
-// As another folder for the agent is given, whatever its name holds.
-TEST(StartScriptTest, AFolderIsOctalNumbers) {
+// Any character may occur in the name of the folder.
+TEST(StartScriptTest, EncodesFolderInOctal) {
   AgentBinary agent = Agent("12ab");
   agent.node_folder = "/a'\"`$(id)` é!";
   for (const std::string& script :

@@ -21,7 +21,7 @@ SshConfig Parsed(const std::string& dump) {
   return config ? *config : SshConfig();
 }
 
-TEST(ParseSshConfigTest, EachOptionHasItsPlace) {
+TEST(ParseSshConfigTest, ReadsEachOption) {
   ::setenv("SSH_AUTH_SOCK", "/tmp/agent", 1);
   const SshConfig config = Parsed(
       "host alias\nuser bob\nhostname 10.0.0.7\nport 2222\naddressfamily inet6\nbatchmode yes\n"
@@ -56,7 +56,7 @@ TEST(ParseSshConfigTest, EachOptionHasItsPlace) {
   EXPECT_EQ(config.agent_socket, "/tmp/agent");
 }
 
-TEST(ParseSshConfigTest, WhatIsNotSaidIsTheDefault) {
+TEST(ParseSshConfigTest, UsesDefaultsForMissingOptions) {
   const SshConfig config = Parsed("");
   EXPECT_EQ(config.host_name, "alias");
   EXPECT_EQ(config.user, "alice");
@@ -66,7 +66,7 @@ TEST(ParseSshConfigTest, WhatIsNotSaidIsTheDefault) {
   EXPECT_TRUE(config.pubkey_authentication);
 }
 
-TEST(ParseSshConfigTest, WordsThatMeanNothing) {
+TEST(ParseSshConfigTest, ReadsNoneAsUnset) {
   const SshConfig config =
       Parsed("proxyjump none\nproxycommand none\nconnecttimeout none\nidentityagent none\n");
   EXPECT_THAT(config.proxy_jump, IsEmpty());
@@ -75,7 +75,7 @@ TEST(ParseSshConfigTest, WordsThatMeanNothing) {
   EXPECT_EQ(config.agent_socket, "");
 }
 
-TEST(ParseSshConfigTest, TheAgentsSocket) {
+TEST(ParseSshConfigTest, ReadsSocketOfAgent) {
   ::setenv("SSH_AUTH_SOCK", "/tmp/agent", 1);
   ::setenv("MY_AGENT", "/tmp/mine", 1);
   EXPECT_EQ(Parsed("identityagent SSH_AUTH_SOCK\n").agent_socket, "/tmp/agent");
@@ -84,7 +84,7 @@ TEST(ParseSshConfigTest, TheAgentsSocket) {
   EXPECT_EQ(Parsed("identityagent ~/agent\n").agent_socket, "/home/alice/agent");
 }
 
-TEST(ParseProxyJumpTest, EveryForm) {
+TEST(ParseProxyJumpTest, ReadsEveryFormOfHop) {
   const Result<std::vector<SshHop>> hops =
       ParseProxyJump("a,bob@b:2222,[fd00::1]:23,fd00::2,ssh://c@d:7,e@f@g");
   ASSERT_TRUE(hops.ok()) << hops.error().message;
@@ -99,7 +99,7 @@ TEST(ParseProxyJumpTest, EveryForm) {
   }
 }
 
-TEST(AskSshTest, WithoutAnSshThereAreDefaults) {
+TEST(AskSshTest, ReturnsDefaultsWithoutSsh) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", "/nonexistent", 1);
   const Result<SshConfig> config = SshConfigs().Read({"n", "host", 23, "bob"}, "/nonexistent", {},

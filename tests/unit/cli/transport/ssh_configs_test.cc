@@ -1,4 +1,4 @@
-// What many hosts share of one `ssh -G`, against the system's ssh.
+// Sharing one `ssh -G` among many hosts, checked against the system's ssh.
 #include "cli/transport/ssh_configs.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using testing::Ne;
 
 Deadline Soon() { return Deadline::After(milliseconds(60'000)); }
 
-// A folder with a configuration, and an ssh that counts how often it runs.
+// A folder with a configuration, and an ssh that counts its runs.
 class SshConfigsTest : public testing::Test {
  protected:
   SshConfigsTest() {
@@ -48,7 +48,7 @@ class SshConfigsTest : public testing::Test {
     return count;
   }
 
-  // All at once; in the order of `hosts`.
+  // Reads all hosts at once; the results are in the order of `hosts`.
   std::vector<SshConfig> ReadAtOnce(const std::string& config,
                                     const std::vector<std::string>& hosts) {
     const std::string file = Write("config", config);
@@ -69,7 +69,7 @@ class SshConfigsTest : public testing::Test {
     return read;
   }
 
-  // What each host would be told if it asked alone.
+  // Compares with what each host gets on its own.
   void ExpectRight(const std::vector<SshConfig>& read, const std::vector<std::string>& hosts) {
     for (size_t i = 0; i < hosts.size(); ++i) {
       const NodeTarget target{hosts[i], hosts[i], 0, ""};
@@ -96,7 +96,7 @@ struct Case {
 
 class SshConfigsCountTest : public SshConfigsTest, public testing::WithParamInterface<Case> {};
 
-TEST_P(SshConfigsCountTest, EightHosts) {
+TEST_P(SshConfigsCountTest, EightHostsTakeExpectedRuns) {
   const std::vector<std::string> hosts = EightHosts();
   const std::vector<SshConfig> read = ReadAtOnce(GetParam().config, hosts);
   EXPECT_EQ(Runs(), GetParam().runs);
@@ -124,17 +124,17 @@ INSTANTIATE_TEST_SUITE_P(
              8}),
     [](const auto& instance) { return std::string(instance.param.name); });
 
-TEST_F(SshConfigsTest, IncludedFilesCount) {
+TEST_F(SshConfigsTest, ReadsIncludedFiles) {
   const std::vector<std::string> hosts = EightHosts();
   const std::string deepest = Write("deepest", "Host node5\n  Port 55\n");
   const std::string below = Write("below", "User all\nHost node4\n  Include " + deepest + "\n");
   const std::vector<SshConfig> read =
       ReadAtOnce("Include " + below + "\nHost node7\n  Port 7\n", hosts);
-  EXPECT_EQ(Runs(), 4u);  // of node4, node5, node7 and the others
+  EXPECT_EQ(Runs(), 4u);  // for node4, node5, node7 and the others
   ExpectRight(read, hosts);
 }
 
-TEST_F(SshConfigsTest, UserAndPortOfTheHostfileAreAskedForApart) {
+TEST_F(SshConfigsTest, SeparatesTargetsByUserAndPort) {
   const std::string file = Write("config", "Host *\n Compression yes\n");
   SshConfigs configs;
   for (const char* host : {"a1", "a2"}) {
@@ -151,7 +151,7 @@ TEST_F(SshConfigsTest, UserAndPortOfTheHostfileAreAskedForApart) {
   EXPECT_EQ(Runs(), 4u);
 }
 
-TEST_F(SshConfigsTest, AHostThatOthersJumpThroughAsksByItself) {
+TEST_F(SshConfigsTest, DoesNotShareAnswerWithJumpHost) {
   const std::string file = Write("config", "Host *\n ProxyJump gate\n");
   SshConfigs configs;
   const NodeTarget node{"n", "node1", 0, ""};
@@ -162,7 +162,7 @@ TEST_F(SshConfigsTest, AHostThatOthersJumpThroughAsksByItself) {
   EXPECT_EQ(loop.ok(), AskSsh(gate, file, {}, Soon()).ok());
 }
 
-TEST_F(SshConfigsTest, AnErrorIsNotShared) {
+TEST_F(SshConfigsTest, DoesNotCacheErrors) {
   SshConfigs configs;
   const std::string file = Write("config", "Prot 22\n");
   const NodeTarget target{"a1", "a1", 0, ""};
@@ -173,8 +173,8 @@ TEST_F(SshConfigsTest, AnErrorIsNotShared) {
   EXPECT_EQ(mended->port, 99);
 }
 
-// Configurations of random conditions: a host that shares an answer would get the same one alone.
-TEST_F(SshConfigsTest, RandomConfigurations) {
+// Random conditions: a host that shares an answer must get the same one on its own.
+TEST_F(SshConfigsTest, SharedAnswersMatchSshForRandomConfigs) {
   const unsigned seed = std::random_device()();
   std::cout << "seed " << seed << '\n';
   std::mt19937 random(seed);
@@ -206,7 +206,7 @@ TEST_F(SshConfigsTest, RandomConfigurations) {
   }
 }
 
-TEST(SshConfigRulesTest, WhoIsInOneClass) {
+TEST(SshConfigRulesTest, GroupsHostsByMatchingConditions) {
   const SshConfigRules rules({"Host a? b*c\n Port 1\nhost !x* *\n"});
   EXPECT_THAT(rules.ClassOf("a1"), Eq(rules.ClassOf("a2")));
   EXPECT_THAT(rules.ClassOf("a1"), Ne(rules.ClassOf("a11")));
@@ -216,7 +216,7 @@ TEST(SshConfigRulesTest, WhoIsInOneClass) {
     EXPECT_THAT(rules.ClassOf(odd), Eq(std::nullopt)) << odd;
 }
 
-TEST(SshConfigRulesTest, WhatIsNotUnderstoodIsNotShared) {
+TEST(SshConfigRulesTest, HasNoClassIfConfigIsNotUnderstood) {
   for (const char* text :
        {"Host \"a b\"\n", "Host a # b\n", "Match tagged x\n", "Match final host a\n",
         "Match localnetwork 10.0.0.0/8\n", "Match host=a\n", "Include conf.d/%h\n",
@@ -225,7 +225,7 @@ TEST(SshConfigRulesTest, WhatIsNotUnderstoodIsNotShared) {
   }
 }
 
-TEST(DumpForTest, SaysNothingOfTheOther) {
+TEST(DumpForTest, ReplacesNameOrReturnsNullopt) {
   EXPECT_EQ(DumpFor("n2", "host n1\nhostname n1\nport 22\n", "n1"),
             "host n2\nhostname n2\nport 22\n");
   EXPECT_EQ(DumpFor("a2", "hostname a1\nmacs hmac-sha1\n", "a1"), "hostname a2\nmacs hmac-sha1\n");
@@ -235,7 +235,7 @@ TEST(DumpForTest, SaysNothingOfTheOther) {
   EXPECT_EQ(DumpFor("gate", "hostname n1\nproxyjump gate\n", "n1"), std::nullopt);
 }
 
-TEST(FilesThatSshReadsTest, AreThoseItNames) {
+TEST(FilesThatSshReadsTest, ReturnsFilesNamedInOutput) {
   EXPECT_THAT(FilesThatSshReads("OpenSSH_9.2\r\ndebug1: Reading configuration data /a b\r\n"
                                 "debug1: /a b line 1: Applying options for *\r\n"
                                 "debug1: Reading configuration data /c\n"),

@@ -5,7 +5,7 @@
 namespace dslaunch::ssh_known_hosts_test {
 namespace {
 
-TEST(HostFieldMatchesTest, Patterns) {
+TEST(HostFieldMatchesTest, MatchesPatterns) {
   EXPECT_TRUE(HostFieldMatches("node1", "node1"));
   EXPECT_TRUE(HostFieldMatches("NODE1", "node1"));
   EXPECT_TRUE(HostFieldMatches("a,b,node1", "node1"));
@@ -24,15 +24,15 @@ TEST(HostFieldMatchesTest, Patterns) {
   EXPECT_FALSE(HostFieldMatches(",,", "node1"));
 }
 
-TEST(HostFieldMatchesTest, ManyStarsTakeNoTime) {
+TEST(HostFieldMatchesTest, MatchesManyStarsQuickly) {
   std::string pattern, name(2000, 'a');
   for (int i = 0; i < 200; ++i) pattern += "*a";
   EXPECT_FALSE(HostFieldMatches(pattern + "b", name));
   EXPECT_TRUE(HostFieldMatches(pattern, name));
 }
 
-TEST(HostFieldMatchesTest, HashedNames) {
-  // `ssh-keygen -H` made these of "node1" and "[node1]:2222".
+TEST(HostFieldMatchesTest, MatchesHashedNames) {
+  // Made by `ssh-keygen -H` from "node1" and "[node1]:2222".
   const char* node1 = "|1|lkS8A2SgzqGxQFT6sJ+BbCnl6sc=|mb+riwCFioMCPNUVwMRlIx1WTCg=";
   const char* node1_port = "|1|lPk/1SGGRsy97z2P0Z56FREOoS8=|c8Ky56f+3nCrHkgSfLTDQiJCiRI=";
   EXPECT_TRUE(HostFieldMatches(node1, "node1"));
@@ -45,7 +45,7 @@ TEST(HostFieldMatchesTest, HashedNames) {
   }
 }
 
-TEST(FindRevocationTest, FindsTheLine) {
+TEST(FindRevocationTest, FindsLineThatRevokesKey) {
   const std::vector<std::string> names = KnownHostsNames("Node1", 2222);
   const std::string listed = "[node1]:2222 ssh-ed25519 KEY\n# @revoked * ssh-ed25519 KEY\n\n";
   EXPECT_EQ(FindRevocation(listed, names, "KEY"), 0);
@@ -60,11 +60,11 @@ TEST(FindRevocationTest, FindsTheLine) {
   EXPECT_EQ(FindRevocation("", names, "KEY"), 0);
 }
 
-TEST(FindRevocationTest, AMissingKeyMatchesNothing) {
+TEST(FindRevocationTest, IgnoresLineWithoutKey) {
   EXPECT_EQ(FindRevocation("@revoked * ssh-rsa \n", KnownHostsNames("a", 22), ""), 0);
 }
 
-TEST(HasAuthorityTest, CountsForTheNamesOfItsLine) {
+TEST(HasAuthorityTest, AppliesToNamesOfItsLine) {
   const std::string file =
       "node1 ssh-ed25519 AAAA\n@cert-authority *.lab,node2 ssh-ed25519 AAAA\n@revoked node3 x y\n";
   EXPECT_TRUE(HasAuthority(file, {"[node2]:22", "node2"}));

@@ -16,7 +16,7 @@ TEST(ExpandProxyCommandTest, ReplacesTokens) {
   EXPECT_EQ(*command, "ssh -W '[10.0.0.2]:2222' -l alice gate # node1 100%");
 }
 
-TEST(ExpandProxyCommandTest, NoShellSeesAnUnusualName) {
+TEST(ExpandProxyCommandTest, RejectsNamesUnsafeForShell) {
   for (const char* name :
        {"a;id", "$(id)", "`id`", "a b", "-oProxyCommand=id", "a\nb", "a'b", ""}) {
     ProxyTokens tokens = kTokens;
@@ -26,12 +26,12 @@ TEST(ExpandProxyCommandTest, NoShellSeesAnUnusualName) {
   }
 }
 
-TEST(ExpandProxyCommandTest, UnknownTokensAreNamed) {
+TEST(ExpandProxyCommandTest, RejectsUnknownTokens) {
   EXPECT_THAT(ExpandProxyCommand("nc %q", kTokens).error().message, HasSubstr("%q"));
   EXPECT_FALSE(ExpandProxyCommand("nc %", kTokens).ok());
 }
 
-TEST(IsTurnedAwayTextTest, TellsTheBusyFromTheRefusing) {
+TEST(IsTurnedAwayTextTest, DistinguishesOverloadFromRefusal) {
   EXPECT_TRUE(
       IsTurnedAwayText("kex_exchange_identification: Connection closed by remote host\r\n"
                        "Connection closed by 10.0.0.1 port 22\r\n"));
@@ -39,7 +39,7 @@ TEST(IsTurnedAwayTextTest, TellsTheBusyFromTheRefusing) {
   EXPECT_TRUE(IsTurnedAwayText("Connection reset by 10.0.0.1 port 22\r\n"));
   EXPECT_FALSE(IsTurnedAwayText(""));
   EXPECT_FALSE(IsTurnedAwayText("alice@gate: Permission denied (publickey).\r\n"));
-  // The inner one was refused, the outer one only lost its way.
+  // The inner ssh was refused; the outer one only lost its connection.
   const std::string outer = "kex_exchange_identification: Connection closed by remote host\r\n";
   EXPECT_FALSE(IsTurnedAwayText("alice@gate: Permission denied (publickey).\r\n" + outer));
   EXPECT_FALSE(IsTurnedAwayText("Host key verification failed.\r\n" + outer));

@@ -21,7 +21,7 @@ Result<std::unique_ptr<NodeLink>> Connect(const char* fault, milliseconds limit 
   return LocalTransport(agent).Connect({"local-1", "localhost", 0, ""}, Deadline::After(limit));
 }
 
-TEST(LocalTransportTest, TalksToItsAgentAndEndsWithIt) {
+TEST(LocalTransportTest, ConnectsToAgentAndWaitsForItsEnd) {
   Result<std::unique_ptr<NodeLink>> link = Connect("");
   ASSERT_TRUE(link.ok()) << link.error().message;
   UniqueFd stream = (*link)->TakeFd();
@@ -35,7 +35,7 @@ TEST(LocalTransportTest, TalksToItsAgentAndEndsWithIt) {
   EXPECT_TRUE((*link)->WaitEnd(Deadline::After(milliseconds(0)))) << "ended stays ended";
 }
 
-TEST(LocalTransportTest, AbortFreesAReaderAndTheAgentSeesEndOfFile) {
+TEST(LocalTransportTest, AbortUnblocksReaderAndEndsAgent) {
   Result<std::unique_ptr<NodeLink>> link = Connect("");
   ASSERT_TRUE(link.ok()) << link.error().message;
   const UniqueFd stream = (*link)->TakeFd();
@@ -45,7 +45,7 @@ TEST(LocalTransportTest, AbortFreesAReaderAndTheAgentSeesEndOfFile) {
   EXPECT_TRUE((*link)->WaitEnd(Deadline::After(kPlenty)));
 }
 
-TEST(LocalTransportTest, AnAgentThatDiesIsQuoted) {
+TEST(LocalTransportTest, ErrorQuotesAgentThatDies) {
   const Result<std::unique_ptr<NodeLink>> link = Connect("dies");
   ASSERT_FALSE(link.ok());
   EXPECT_EQ(link.error().code, ExitCode::kUnavailable);
@@ -53,7 +53,7 @@ TEST(LocalTransportTest, AnAgentThatDiesIsQuoted) {
               AllOf(HasSubstr("node 'local-1'"), HasSubstr("the fake agent died")));
 }
 
-TEST(LocalTransportTest, ASilentAgentEndsWithTheDeadline) {
+TEST(LocalTransportTest, FailsAtDeadlineIfAgentIsSilent) {
   const auto start = Clock::now();
   const Result<std::unique_ptr<NodeLink>> link = Connect("silent", milliseconds(300));
   EXPECT_LT(Clock::now() - start, milliseconds(1500));
@@ -61,7 +61,7 @@ TEST(LocalTransportTest, ASilentAgentEndsWithTheDeadline) {
   EXPECT_THAT(link.error().message, HasSubstr("in time"));
 }
 
-TEST(LocalTransportTest, AMissingAgentIsNamed) {
+TEST(LocalTransportTest, ErrorNamesMissingAgent) {
   AgentBinary agent;
   agent.path = "/nonexistent/dslaunch-agent";
   const auto link =
@@ -71,7 +71,7 @@ TEST(LocalTransportTest, AMissingAgentIsNamed) {
               AllOf(HasSubstr("/nonexistent/dslaunch-agent"), HasSubstr("No such file")));
 }
 
-TEST(LocalTransportTest, AStartTakesFewMilliseconds) {
+TEST(LocalTransportTest, StartsWithin25Milliseconds) {
   double best_ms = 1e9;
   for (int i = 0; i < 10; ++i) {
     const auto start = Clock::now();
