@@ -1,4 +1,4 @@
-// What ranks have in common and where they differ, in words. Pure.
+// Messages about values that ranks share or that differ between ranks. Pure.
 #pragma once
 
 #include <string>
@@ -6,14 +6,15 @@
 
 namespace dslaunch {
 
-// "rank 3"; "ranks 0, 2"; of many the first eight: "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more".
+// Returns "rank 3" or "ranks 0, 2"; of many, names the first eight: "ranks 0, 1, 2, 3, 4, 5, 6, 7
+// and 12 more".
 std::string RankList(const std::vector<size_t>& ranks);
 
-// What `ranks` are called; without names themselves.
+// Maps indices to the numbers in `names`; returns `ranks` if `names` is empty.
 std::vector<size_t> Named(std::vector<size_t> ranks, const std::vector<size_t>& names);
 
-// `values` has an entry for each rank. The groups of ranks with equal values, in the order of their
-// first rank.
+// Groups the ranks with equal values, in the order of their first rank. `values` has an entry for
+// each rank.
 template <class T>
 std::vector<std::vector<size_t>> GroupRanks(const std::vector<T>& values) {
   std::vector<std::vector<size_t>> groups;
@@ -26,8 +27,8 @@ std::vector<std::vector<size_t>> GroupRanks(const std::vector<T>& values) {
   return groups;
 }
 
-// "rank 0: this; ranks 1, 2: that". `describe` makes words of a value. `names` are what ranks are
-// called, where that is not their place.
+// Returns "rank 0: this; ranks 1, 2: that". `describe` formats a value. `names` are the numbers of
+// the ranks if these differ from the indices in `values`.
 template <class T, class Describe>
 std::string ByRank(const std::vector<T>& values, Describe describe,
                    const std::vector<size_t>& names = {}) {

@@ -1,4 +1,5 @@
-// Files that are on the disk, whole and checked, before anything refers to them.
+// Writes files durably and reads them with checksums, so that a file is complete on disk before
+// anything refers to it.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +11,19 @@
 
 namespace dslaunch {
 
-// What a file must be for its content to be believed. The sum finds damage, not forgery.
+// The size and checksum of a file. Detects damage, not forgery.
 struct FileSum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
   bool operator==(const FileSum&) const = default;
 };
 
-// A file being written. All errors are TrainError kIo and name it.
+// A file being written. All errors are TrainError kIo and name the file.
 class NewFile {
  public:
-  explicit NewFile(std::string path);  // must not exist yet
+  explicit NewFile(std::string path);  // creates the file, which must not exist
   void Write(const void* data, size_t bytes);
-  // Waits until the content is on the disk, and closes.
+  // Waits until the content is on disk, and closes the file.
   FileSum Finish();
 
  private:
@@ -31,20 +32,21 @@ class NewFile {
   FileSum sum_;
 };
 
-// Reads the whole file. kBadInput if it is missing or no regular file, kIo if it cannot be read.
+// Reads the whole file. Throws kBadInput if it is missing or not a regular file, kIo if it cannot
+// be read.
 FileSum SumFile(const std::string& path);
 
 // The checksum of a part of a file.
 struct PartSum {
   uint64_t file_bytes = 0;  // size of the whole file
-  uint32_t crc32 = 0;       // of the bytes that were read
+  uint32_t crc32 = 0;       // of the bytes in the part
 };
 
-// Reads the bytes [begin, end) of a file, or up to its end if it is shorter, and no others. Errors
-// as SumFile.
+// Reads only the bytes [begin, end) of a file, or fewer if the file ends earlier. Errors are those
+// of SumFile.
 PartSum SumPart(const std::string& path, uint64_t begin, uint64_t end);
 
-// Makes the names in a folder durable. kIo.
+// Makes the entries of a folder durable. Throws kIo.
 void SyncFolder(const std::string& path);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// The end of a process by an error that cannot be thrown: the thread that would have to throw it
-// waits for a device, and what it waits for never comes.
+// Ends the process after an error that cannot be thrown, because the thread that should throw it
+// waits for a device that never finishes.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,12 @@
 
 namespace dslaunch {
 
-// What ExitByFailure does; it must not return. Of the whole process. Call it before there are other
-// threads.
+// Sets the action of ExitByFailure, which must not return, for the whole process. Call it before
+// starting threads.
 void SetFailureExit(std::function<void(const TrainError&)> exit);
 
-// From any thread. Unless SetFailureExit says otherwise, the message is a line on stderr, and the
-// process ends at once with the error's code.
+// Ends the process at once; may be called on any thread. By default, prints the message on stderr
+// and exits with the error's code.
 [[noreturn]] void ExitByFailure(const TrainError& error);
 
 }  // namespace dslaunch

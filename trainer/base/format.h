@@ -1,4 +1,4 @@
-// Text for people: formatted, with units.
+// Formats text for people, with units.
 #pragma once
 
 #include <cmath>
@@ -7,15 +7,15 @@
 
 namespace dslaunch {
 
-// printf into a string of at most 1023 bytes.
+// Formats like printf; the result is cut to 1023 bytes.
 std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// printf writes a nan whose sign bit is set, as most are, as "-nan".
+// Returns NaN without its sign bit, because printf prints the usual NaN as "-nan".
 inline double WithoutSignOfNan(double number) {
   return std::isnan(number) ? std::fabs(number) : number;
 }
 
-// "1.2 KiB", "474.7 MiB"
+// Returns "1.2 KiB", "474.7 MiB".
 std::string BytesText(int64_t bytes);
 
 }  // namespace dslaunch

@@ -1,17 +1,17 @@
-// Lines for people. Every one that the trainer writes goes through here.
+// Prints lines for people; all output of the trainer goes through these functions.
 #pragma once
 
 #include <string>
 
 namespace dslaunch {
 
-// One line on stdout, flushed.
+// Prints a line on stdout and flushes.
 void PrintLine(const std::string& line);
 
-// Text that ends its lines itself, on stdout.
+// Prints text that includes its line ends on stdout.
 void PrintText(const std::string& text);
 
-// One line on stderr, after what stdout has so far.
+// Flushes stdout, then prints a line on stderr.
 void PrintError(const std::string& line);
 
 }  // namespace dslaunch

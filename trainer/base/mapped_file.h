@@ -1,5 +1,5 @@
-// A file mapped into memory: its bytes are read from the disk when they are looked at, and the
-// ranks of one machine share them.
+// A file mapped into memory: bytes are read from disk on first access, and ranks on one machine
+// share them.
 #pragma once
 
 #include <bit>
@@ -11,11 +11,12 @@
 
 namespace dslaunch {
 
-// Movable, not copyable; const methods may be called from several threads. A file that is made
-// shorter while it is mapped ends the process with SIGBUS.
+// Movable, not copyable. Const methods may be called on several threads. If the file is truncated
+// while mapped, the process ends with SIGBUS.
 class MappedFile {
  public:
-  // Throws TrainError, naming the file: kBadInput where there is none, kIo where it cannot be read.
+  // Throws TrainError that names the file: kBadInput if it does not exist, kIo if it cannot be
+  // read.
   explicit MappedFile(std::string path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -29,7 +30,8 @@ class MappedFile {
   std::span<const uint8_t> bytes_;
 };
 
-// A number that begins at any byte. `bytes` must hold all of it.
+// Reads a little-endian number at any alignment. Precondition: `bytes` holds at least sizeof(T)
+// bytes.
 template <typename T>
 T LittleEndianAt(const uint8_t* bytes) {
   static_assert(std::endian::native == std::endian::little);

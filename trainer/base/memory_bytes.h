@@ -1,20 +1,20 @@
-// What a rank holds in memory, as reports and profiles have it.
+// The memory of a rank, for reports and profiles.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch {
 
-// Bytes of one rank by what they hold.
+// Bytes of one rank by category.
 struct MemoryBytes {
   int64_t parameters = 0;
-  int64_t gradients = 0;    // accumulated
-  int64_t buckets = 0;      // what travels between the ranks beside them
-  int64_t optimizer = 0;    // with fp32 master weights
-  int64_t buffers = 0;      // of the model
-  int64_t activations = 0;  // left by a forward pass to its backward pass, where it is measured
-  int64_t tensors = 0;      // most bytes of all tensors at one time; 0: not measured
-  int64_t peak_rss = 0;     // most memory that the process has had at any time
+  int64_t gradients = 0;    // accumulated gradients
+  int64_t buckets = 0;      // buffers for exchange between ranks, besides gradients
+  int64_t optimizer = 0;    // including fp32 master weights
+  int64_t buffers = 0;      // buffers of the model
+  int64_t activations = 0;  // kept by a forward pass for its backward pass, if measured
+  int64_t tensors = 0;      // maximum of all tensors together; 0 if not measured
+  int64_t peak_rss = 0;     // maximum memory of the process
 };
 
 }  // namespace dslaunch

@@ -1,12 +1,12 @@
-// How this process is about to end, for what runs at its end.
+// How this process is about to end, for code that runs at the end.
 #pragma once
 
 #include <atomic>
 
 namespace dslaunch {
 
-// Set once an error ends the program: what then runs at its end does not wait for other ranks,
-// which may compute for long before they notice.
+// Set when an error ends the program. Code at the end then does not wait for other ranks, which may
+// compute for a long time before they notice.
 inline std::atomic<bool> program_failed{false};
 
 }  // namespace dslaunch

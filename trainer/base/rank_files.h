@@ -1,19 +1,19 @@
-// The folder in which a rank leaves files for the job's report (proto/contract/rank_files.h).
+// The folder in which a rank stores files for the job's report (proto/contract/rank_files.h).
 #pragma once
 
 #include <string>
 
 namespace dslaunch {
 
-// The folder that DSLAUNCH_RANK_DIR names; empty: no files are wanted.
+// Returns the folder named by DSLAUNCH_RANK_DIR; empty if no files are wanted.
 std::string RankDir();
 
-// The folder of the job on this node (JOBDIR/nodes/NODE), which later attempts find again; empty:
+// Returns the job's folder on this node (JOBDIR/nodes/NODE), which all attempts share; empty if
 // there is none.
 std::string NodeDir();
 
-// Writes `text` into the file `name` of RankDir(). Where that does not work it says so: a report is
-// not worth the training.
+// Writes `text` to the file `name` in RankDir(). Prints a message if that fails, because a report
+// must not end the training.
 void WriteRankFile(const std::string& name, const std::string& text);
 
 }  // namespace dslaunch

@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// One seed of several numbers, that differs from those of others even in its lower half, which is
-// all that LibTorch's generator uses. Pure.
+// Combines several numbers to one seed. Different inputs differ even in the lower 32 bits, which
+// are all that LibTorch's generator uses. Pure.
 inline uint64_t MixSeed(std::initializer_list<uint64_t> parts) {
   uint64_t hash = 0;
   for (const uint64_t part : parts) {
@@ -19,15 +19,17 @@ inline uint64_t MixSeed(std::initializer_list<uint64_t> parts) {
   return hash;
 }
 
-// The seed of the random numbers (dropout) of a micro-batch, counted from 0 in its step: so a
-// resumed run draws what the uninterrupted one would have drawn. Steps count from 1. Pure.
+// Returns the seed of random numbers (dropout) in a micro-batch, so that a resumed run draws the
+// same numbers as an uninterrupted one. Steps count from 1, micro-batches from 0 in their step.
+// Pure.
 inline uint64_t MicroBatchSeed(uint64_t run_seed, int64_t step, int64_t micro_batch, int replica) {
   return MixSeed({run_seed, static_cast<uint64_t>(step), static_cast<uint64_t>(micro_batch),
                   static_cast<uint64_t>(replica)});
 }
 
-// That of a layer of the model in it, counted from 0 in the whole: so it draws the same wherever
-// the model is cut, and when the layer is computed again. The loss is a layer too. Pure.
+// Returns the seed of a layer, counted from 0 in the whole model, so that it draws the same numbers
+// wherever the model is divided into stages, and when the layer is recomputed. The loss counts as a
+// layer. Pure.
 inline constexpr size_t kLossLayer = ~size_t{0};
 inline uint64_t LayerSeed(uint64_t micro_batch_seed, size_t layer) {
   return MixSeed({micro_batch_seed, layer});

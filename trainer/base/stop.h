@@ -1,4 +1,4 @@
-// Ending a run early: on SIGINT or SIGTERM, at its time limit, or because it cannot be saved.
+// Ends a run early: on SIGINT or SIGTERM, at its time limit, or because it cannot be saved.
 #pragma once
 
 #include <optional>
@@ -10,23 +10,23 @@ namespace dslaunch {
 
 enum class StopRequest { kNone, kSigterm, kSigint, kTimeLimit, kSaveFailed };
 
-// From here on SIGINT and SIGTERM no longer end this process but are requests: the program ends by
-// itself soon.
+// Makes SIGINT and SIGTERM requests to stop, after which the program ends soon by itself, instead
+// of ending the process.
 void CatchStopSignals();
 
-// What this rank requests now. `deadline`: when its time is up. Signals count only
-// after CatchStopSignals.
+// Returns this rank's current request. `deadline` is its time limit. Signals count only after
+// CatchStopSignals.
 StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline);
 
-// What all ranks have agreed on.
+// The decision on which all ranks agree.
 struct StopDecision {
   StopRequest request = StopRequest::kNone;
-  int rank = 0;  // the lowest that requests it
+  int rank = 0;  // the lowest rank that requests it
 
   explicit operator bool() const { return request != StopRequest::kNone; }
 };
 
-// "SIGTERM (rank 3)"; "run.time_limit_s". A failed save has an error of its own.
+// Returns "SIGTERM (rank 3)" or "run.time_limit_s". A failed save has its own error.
 std::string StopReason(const StopDecision& stop);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// The trainer's own exception, thrown anywhere and caught once, in main, with the codes that it
-// carries.
+// The trainer's exception. It may be thrown anywhere, and is caught once, in main, which exits with
+// its code.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace dslaunch {
 
-// Throws TrainError kBadInput: what a user gave cannot be done.
+// Throws TrainError kBadInput for input of the user that cannot be used.
 [[noreturn]] inline void RefuseInput(const std::string& problem) {
   throw TrainError(ExitCode::kBadInput, problem);
 }
 
-// The errors of which another rank is the cause. `detail`: what this rank noticed.
+// Return errors caused by another rank. `detail` describes what this rank noticed.
 inline TrainError PeerLost(const std::string& detail) {
   return {ExitCode::kUnavailable, std::string(kPeerLostText) +
                                       ", so this rank stops too; see the error of that rank (" +

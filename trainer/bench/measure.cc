@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Values whose sums over the ranks are exact in fp32.
+// Returns values whose sums over the ranks are exact in fp32.
 at::Tensor ValuesOf(int rank, int64_t elements) {
   return at::arange(elements, at::kFloat).remainder_(7).add_(rank + 1);
 }
@@ -26,13 +26,13 @@ int64_t Wrong(const at::Tensor& result, const at::Tensor& expected) {
   return result.ne(expected).sum().item<int64_t>();
 }
 
-// One exchange, again and again in the same memory.
+// Repeats one exchange in the same memory.
 class Trial {
  public:
   Trial(const ProcessGroup& group, MeasuredExchange exchange, int64_t bytes)
       : group_(group), exchange_(exchange), n_(group.world_size()) {
     const int64_t unit = 4 * n_;
-    elements_ = std::max<int64_t>(bytes / unit, 1) * n_;  // a multiple of the ranks' number
+    elements_ = std::max<int64_t>(bytes / unit, 1) * n_;  // a multiple of the number of ranks
     own_ = ValuesOf(group.rank(), elements_);
     buffer_ = own_.clone();
   }
@@ -86,7 +86,7 @@ class Trial {
     }
   }
 
-  // Values of this rank that are not what they must be after a Run.
+  // Returns how many values of this rank are wrong after a Run.
   int64_t Errors() {
     buffer_.copy_(own_);
     Run();
@@ -141,8 +141,6 @@ Measurement Measure(const ProcessGroup& group, MeasuredExchange exchange, int64_
   return {exchange, group.world_size(), trial.bytes(), slowest.item<double>(),
           wrong.item<int64_t>()};
 }
-
-// The words of `dslaunch bench comm`.
 
 [[noreturn]] void Refuse(const std::string& problem) {
   throw TrainError(ExitCode::kUsage, "bench comm: " + problem + "; see dslaunch bench comm --help");

@@ -1,4 +1,4 @@
-// Measures what the ranks' exchanges cost.
+// Measures the cost of exchanges between the ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,24 @@
 namespace dslaunch {
 
 struct MeasureOptions {
-  std::vector<MeasuredExchange> exchanges;  // in this order
-  std::vector<int> ranks;                   // each at least 2: the first so many of the group
+  std::vector<MeasuredExchange> exchanges;  // in the order of measurement
+  // Numbers of ranks, each at least 2; the first ranks of the group take part.
+  std::vector<int> ranks;
   int64_t min_bytes = 1024;
   int64_t max_bytes = 64 << 20;
-  int64_t factor = 4;  // from one size to the next
+  int64_t factor = 4;  // ratio of successive sizes
   int iterations = 20;
   int warmup = 5;
 };
 
-// fp32 values. Every result is checked once, after it was timed. `report` is called on rank 0 with
-// each measurement as it is there; the other ranks' result is empty. Collective.
+// Measures with fp32 values, and checks every result once after it was timed. On rank 0, calls
+// `report` with each measurement as it is made; other ranks return an empty list. Collective.
 std::vector<Measurement> MeasureExchanges(const ProcessGroup& group, const MeasureOptions& options,
                                           const std::function<void(const Measurement&)>& report);
 
-// `dslaunch-train bench comm [--exchanges a,b] [--ranks 2,4] [--min_bytes N] [--max_bytes N]
+// Runs `dslaunch-train bench comm [--exchanges a,b] [--ranks 2,4] [--min_bytes N] [--max_bytes N]
 // [--iterations N] [--json_file FILE] [--svg_file FILE] [--predict PARAMETERS] [--bandwidth GBPS]`
-// in each rank. `words` follow "comm". Throws TrainError kUsage for wrong ones.
+// in each rank. `words` are the arguments after "comm". Throws TrainError kUsage for invalid ones.
 void RunBenchComm(const ProcessGroup& group, const std::vector<std::string>& words);
 
 }  // namespace dslaunch

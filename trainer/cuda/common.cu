@@ -1,5 +1,5 @@
-// What the kernels of this folder share. They are compiled by NVRTC on the machine that they run on,
-// for its GPU (cuda_kernels.cc). No header of CUDA is at hand there, so 16-bit floats are converted
+// Code shared by the kernels of this folder. NVRTC compiles them on the machine that runs them, for
+// its GPU (cuda_kernels.cc). CUDA's headers are not available there, so 16-bit floats are converted
 // here.
 
 constexpr int kWarp = 32;
@@ -22,14 +22,14 @@ __device__ float ToFloat(Bfloat value) {
   return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
 }
 
-// To the nearest, halves to even.
+// Rounds to the nearest value, ties to even.
 __device__ void Put(float value, float& to) { to = value; }
 __device__ void Put(float value, Half& to) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(value));
 }
 __device__ void Put(float value, Bfloat& to) {
 #if __CUDA_ARCH__ >= 800
-  // Of two floats at once, since the instruction for one is slow.
+  // Converts two floats at once, because the instruction for one is slow.
   unsigned two;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(0.0f), "f"(value));
   to.bits = static_cast<unsigned short>(two);
@@ -49,7 +49,7 @@ struct alignas(kCount * sizeof(T)) Pack {
   T at[kCount];
 };
 
-// By one instruction: the compiler would store parts of 4 bytes.
+// Stores with one instruction; the compiler would store parts of 4 bytes.
 template <typename T, int kCount>
 __device__ void Store(const Pack<T, kCount>& pack, T* to) {
   if constexpr (sizeof(pack) == sizeof(uint4)) {
@@ -63,7 +63,7 @@ __device__ void Store(const Pack<T, kCount>& pack, T* to) {
   }
 }
 
-// Of all lanes, to all lanes.
+// Returns the sum over all lanes to all lanes.
 __device__ float SumOfWarp(float mine) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     mine += __shfl_xor_sync(kWholeWarp, mine, distance);

@@ -1,4 +1,4 @@
-// The trainer's own kernels for NVIDIA's GPUs.
+// The trainer's own kernels for NVIDIA GPUs.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Compiles kernels.cu for the GPU `index` of this process (a second or less of a CPU). Throws
-// c10::Error where this machine has no NVRTC, or that refuses them.
+// Compiles the kernels for the GPU `index` of this process, which takes up to a second of CPU time.
+// Throws c10::Error if this machine has no NVRTC, or NVRTC rejects the kernels.
 std::unique_ptr<FusedKernels> MakeCudaKernels(int index);
 
 }  // namespace dslaunch

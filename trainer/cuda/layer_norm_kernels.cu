@@ -1,18 +1,18 @@
-// Layer normalization (Ba, Kiros and Hinton 2016, section 3) of one width and one type of element, with
-// the sums around it: DSLAUNCH_COLUMNS and DSLAUNCH_ELEMENT are given where this is compiled. A warp has
-// a row, whose elements stay in its registers.
+// Layer normalization (Ba, Kiros and Hinton 2016, section 3) of one width and one type of element,
+// with the surrounding additions. DSLAUNCH_COLUMNS and DSLAUNCH_ELEMENT are defined at compile
+// time. Each warp processes a row, whose elements stay in registers.
 
 using T = DSLAUNCH_ELEMENT;
 constexpr int kColumns = DSLAUNCH_COLUMNS;
 constexpr int kCount = 16 / sizeof(T);
-constexpr int kPacks = (kColumns + kWarp * kCount - 1) / (kWarp * kCount);  // of a lane
-constexpr int kNormRows = 8;  // warps of a block; cuda_kernels.cc launches with the same
+constexpr int kPacks = (kColumns + kWarp * kCount - 1) / (kWarp * kCount);  // per lane
+constexpr int kNormRows = 8;  // warps per block; must equal the value in cuda_kernels.cc
 
 using RowPack = Pack<T, kCount>;
 
 __device__ bool IsInRow(int pack) { return (pack * kWarp + threadIdx.x) * kCount < kColumns; }
 
-// Pack number `pack` of this lane in a row that begins at `row`.
+// Returns the pack number `pack` of this lane in a row that begins at `row`.
 template <typename Row>
 __device__ Row* PackAt(Row* row, int pack) {
   return row + (pack * kWarp + threadIdx.x) * kCount;
@@ -21,8 +21,8 @@ __device__ RowPack Get(const T* row, int pack) {
   return *reinterpret_cast<const RowPack*>(PackAt(row, pack));
 }
 
-// sums = x + branch, where branch is not null; normalized = (x + branch - mean) / deviation * weight +
-// bias. Of what x + branch was rounded to.
+// sums = x + branch, if branch is not null; normalized = (sums - mean) / deviation * weight + bias,
+// computed from the rounded sums.
 extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     layer_norm(const T* x, const T* branch, const T* weight, const T* bias, long long rows, float epsilon,
                T* sums, T* normalized, float* means, float* inverse_deviations) {
@@ -66,9 +66,9 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
   }
 }
 
-// `gradient` is that of `normalized`, and `sum_gradient`, where it is not null, that of `sums`, which is
-// x here. x_gradient is theirs by x. To weights and biases [gridDim.x, kColumns]: the sums, over the rows
-// of each block, of the gradients by weight and bias.
+// `gradient` is the gradient of `normalized`; `sum_gradient`, if not null, that of `sums`, which is
+// x here. Writes the gradient by x to `x_gradient`, and to `weights` and `biases` [gridDim.x,
+// kColumns] the sums of the gradients by weight and bias over the rows of each block.
 extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     layer_norm_gradients(const T* gradient, const T* sum_gradient, const T* x, const T* weight,
                          const float* means, const float* inverse_deviations, long long rows, T* x_gradient,
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     const long long begin = row * kColumns;
     const float mean = means[row], inverse = inverse_deviations[row];
     RowPack g[kPacks], in[kPacks], more[kPacks];
-    float sum = 0, product = 0;  // of the gradient by what was multiplied with the weight
+    float sum = 0, product = 0;  // of the gradient by the normalized values
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!IsInRow(p)) continue;
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
       Store(out, PackAt(x_gradient + begin, p));
     }
   }
-  // The warps of the block one after the other, so that the order is always the same.
+  // The warps of a block take turns, so that the order of additions is fixed.
   __shared__ float all[2][kPacks * kWarp * kCount];
   for (int warp = 0; warp < kNormRows; ++warp) {
     if (threadIdx.y == warp) {

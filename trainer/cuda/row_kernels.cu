@@ -1,16 +1,16 @@
-// Cross entropy, GELU and sums over rows. Each function that a kernel's name stands for is at the end of the
-// file, once for each type of element: NAME_float, NAME_half, NAME_bfloat.
+// Cross entropy, GELU and sums over rows. The kernels are defined at the end of the file, once for
+// each type of element: NAME_float, NAME_half, NAME_bfloat.
 
-// cuda_kernels.cc launches with the same sizes.
-constexpr int kRowThreads = 512;    // of a block that has one row
-constexpr int kColumnThreads = 32;  // of a block that adds up columns: a warp side by side
-constexpr int kColumnRows = 8;      // and its warps one below the other
+// Must equal the sizes in cuda_kernels.cc.
+constexpr int kRowThreads = 512;  // per block that processes one row
+constexpr int kColumnThreads = 32;  // per block that sums columns: the lanes of a warp side by side
+constexpr int kColumnRows = 8;  // warps of such a block, one below the other
 constexpr int kFinishRows = 32;
-constexpr int kAtOnce = 4;  // loads before the first is used, since memory is far away
+constexpr int kAtOnce = 4;  // loads before the first value is used, to hide memory latency
 
-constexpr long long kIgnored = -100;  // a target that is none
+constexpr long long kIgnored = -100;  // a target to ignore
 
-// The greatest of some values, and the sum of exp(value - greatest): Milakov and Gimelshein 2018,
+// The maximum of some values, and the sum of exp(value - maximum): Milakov and Gimelshein 2018,
 // "Online normalizer calculation for softmax", algorithm 3.
 struct Normalizer {
   float greatest = MinusInfinity();
@@ -29,7 +29,7 @@ template <typename T, int kCount>
 __device__ Normalizer NormalizerOf(const Pack<T, kCount>& pack) {
   Normalizer found;
   for (int i = 0; i < kCount; ++i) found.greatest = fmaxf(found.greatest, ToFloat(pack.at[i]));
-  if (found.greatest == MinusInfinity()) {  // of its elements some may be NaN
+  if (found.greatest == MinusInfinity()) {  // some elements may be NaN
     for (int i = 0; i < kCount; ++i) found.sum += ToFloat(pack.at[i]) == MinusInfinity() ? 0 : NotANumber();
     return found;
   }
@@ -37,7 +37,7 @@ __device__ Normalizer NormalizerOf(const Pack<T, kCount>& pack) {
   return found;
 }
 
-// For all threads of a block; valid in the first one.
+// Combines the values of all threads of a block; the result is valid in the first thread.
 __device__ Normalizer OfBlock(Normalizer mine) {
   __shared__ Normalizer of_warps[kRowThreads / kWarp];
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -55,7 +55,7 @@ __device__ Normalizer OfBlock(Normalizer mine) {
   return all;
 }
 
-// Calls visit(index, pack) for the packs of a row that are this thread's.
+// Calls visit(index, pack) for this thread's packs of a row.
 template <typename T, int kCount, typename Visit>
 __device__ void ForEachPack(const T* row, long long columns, const Visit& visit) {
   const auto* const packs = reinterpret_cast<const Pack<T, kCount>*>(row);
@@ -71,8 +71,8 @@ __device__ void ForEachPack(const T* row, long long columns, const Visit& visit)
   for (; i < count; i += kRowThreads) visit(i, packs[i]);
 }
 
-// A block has a row of `logits` [rows, columns]. Writes log(sum of exp(logits)) and the loss of each
-// row: 0 without a target, NaN where the target is no column.
+// Each block processes a row of `logits` [rows, columns]. Writes log(sum of exp(logits)) and the
+// loss of each row: 0 without a target, NaN if the target is out of range.
 template <typename T, int kCount>
 __device__ void CrossEntropy(const T* logits, const long long* targets, long long columns,
                              float* log_sums, float* losses) {
@@ -92,7 +92,7 @@ __device__ void CrossEntropy(const T* logits, const long long* targets, long lon
                                                   : log_sum - ToFloat(begin[target]);
 }
 
-// The gradient of `losses` times `scales` [rows], by the logits.
+// Computes the gradient of `losses` times `scales` [rows] by the logits.
 template <typename T, int kCount>
 __device__ void CrossEntropyGradient(const T* logits, const long long* targets, long long columns,
                                      const float* log_sums, const float* scales, T* gradients) {
@@ -112,12 +112,12 @@ __device__ void CrossEntropyGradient(const T* logits, const long long* targets, 
   });
 }
 
-// GELU by its tanh approximation (Hendrycks and Gimpel 2016, section 2): x s(2u), where s is the logistic
-// function and u = sqrt(2 / pi) (x + 0.044715 x^3), since 1 + tanh(u) = 2 s(2u).
-constexpr float kLinear = 1.5957691216057308f, kCubic = 0.07135481627159992f;  // of 2u
+// Tanh-approximated GELU (Hendrycks and Gimpel 2016, section 2): x s(2u), where s is the logistic
+// function and u = sqrt(2 / pi) (x + 0.044715 x^3), because 1 + tanh(u) = 2 s(2u).
+constexpr float kLinear = 1.5957691216057308f, kCubic = 0.07135481627159992f;  // coefficients of 2u
 constexpr float kLog2OfE = 1.4426950408889634f;
 
-// s(2u). The instructions have errors of about 2^-22.
+// Returns s(2u). The instructions have errors of about 2^-22.
 __device__ float ShareOfGelu(float x) {
   const float exponent = -kLog2OfE * kLinear - kLog2OfE * kCubic * x * x;
   float power, share;
@@ -152,8 +152,9 @@ __device__ void GeluOfAll(const T* x, long long count, T* y) {
   }
 }
 
-// The rows whose columns are added up below. Each source loads what it makes an element from, for kAtOnce
-// rows before the first is made. Its registers must let kBlocksPerProcessor of cuda_kernels.cc run at once.
+// A source of rows whose columns are summed below. Each source loads the inputs of its elements for
+// kAtOnce rows before it computes the first one. Its registers must allow kBlocksPerProcessor of
+// cuda_kernels.cc to run at once.
 
 template <typename T, int kCount>
 struct Rows {
@@ -168,7 +169,7 @@ struct Rows {
   __device__ Loaded Make(const Loaded& loaded, long long, long long) const { return loaded; }
 };
 
-// The gradient by what GELU was computed of, which is written to `into`.
+// The gradient by the input of GELU, which is also written to `into`.
 template <typename T, int kCount>
 struct GeluGradients {
   static constexpr int kAtOnce = 2;
@@ -193,7 +194,7 @@ struct GeluGradients {
   }
 };
 
-// Three matrices [rows, width] side by side, which is written to `into`.
+// Three matrices [rows, width] side by side, which are also written to `into`.
 template <typename T, int kCount>
 struct Thirds {
   static constexpr int kAtOnce = 4;
@@ -214,7 +215,7 @@ struct Thirds {
   }
 };
 
-// The sums over a part of the rows [rows, columns], to `sums` [gridDim.y, columns].
+// Writes the sums over a part of the rows [rows, columns] to `sums` [gridDim.y, columns].
 template <typename T, int kCount, typename Source>
 __device__ void SumColumns(const Source& source, long long rows, long long columns, float* sums) {
   const long long column = (blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.x) * kCount;
@@ -250,7 +251,8 @@ __device__ void SumColumns(const Source& source, long long rows, long long colum
   }
 }
 
-// Of blockIdx.y many matrices `parts` [rows, columns], one after the other, the sums over the rows.
+// Sums the rows of each of the consecutive matrices `parts` [rows, columns]; blockIdx.y selects the
+// matrix.
 template <typename T>
 __device__ void Finish(const float* parts, long long rows, long long columns, T* sums) {
   const long long column = blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.x;
@@ -263,13 +265,13 @@ __device__ void Finish(const float* parts, long long rows, long long columns, T*
   __shared__ float of_warps[kFinishRows][kColumnThreads + 1];
   of_warps[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  // A warp adds up a column.
+  // Each warp adds up a column.
   const float all = SumOfWarp(of_warps[threadIdx.x][threadIdx.y]);
   const long long into = blockIdx.x * static_cast<long long>(kColumnThreads) + threadIdx.y;
   if (threadIdx.x == 0 && into < columns) Put(all, sums[blockIdx.y * columns + into]);
 }
 
-// `wide`: rows begin where a pack of 16 bytes may, and are whole packs.
+// `wide`: rows are aligned for packs of 16 bytes and consist of whole packs.
 #define DSLAUNCH_KERNELS(T, name)                                                                  \
   extern "C" __global__ void __launch_bounds__(kRowThreads) cross_entropy_##name(                  \
       const T* logits, const long long* targets, long long columns, float* log_sums,               \

@@ -50,20 +50,21 @@ std::string NameOf(const c10::OperatorHandle& op) {
   Refuse("runs " + NameOf(op) + " " + why);
 }
 
-// The same elements of the same storage, whatever becomes of `tensor`.
+// Returns a tensor with the same elements of the same storage, unaffected by later changes of
+// `tensor`.
 at::Tensor Alias(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
       /*version_counter=*/c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
 }
 
-// The same elements of another storage.
+// Returns a tensor with the same elements of another storage.
 at::Tensor In(const c10::Storage& storage, const at::Tensor& tensor) {
   at::Tensor moved = Alias(tensor);
   moved.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
   return moved;
 }
 
-// Whether `op` gives every element of its first argument a new value, whatever was there.
+// Returns whether `op` overwrites every element of its first argument.
 bool Overwrites(const c10::OperatorHandle& op) {
   static const std::set<std::string> kNames = {
       "aten::zero_",       "aten::fill_",   "aten::copy_",        "aten::normal_",
@@ -85,7 +86,7 @@ bool SameLayout(const at::Tensor& a, const at::Tensor& b) {
 class Recorder : public OpHandler {
  public:
   explicit Recorder(uint64_t seed) : seed_(seed) {
-    // A state that no seed gives, so that a constructor that seeds is noticed.
+    // Sets a state that no seed gives, so that a constructor that seeds is detected.
     at::manual_seed(seed);
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
@@ -93,7 +94,7 @@ class Recorder : public OpHandler {
     untouched_ = generator.get_state();
   }
 
-  // After the last operation.
+  // Call it after the last operation.
   void Finish() {
     CheckGenerator();
     Seed();
@@ -103,7 +104,7 @@ class Recorder : public OpHandler {
     return tensor.defined() && tensor.has_storage() && current_.contains(tensor.storage());
   }
 
-  // What the dispatcher calls in place of `op`.
+  // Called by the dispatcher instead of `op`.
   void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               torch::jit::Stack* stack) override;
 
@@ -113,9 +114,10 @@ class Recorder : public OpHandler {
  private:
   struct Op {
     c10::OperatorHandle op;
-    std::vector<c10::IValue> arguments;                    // with tensors that nobody else has
-    std::vector<std::pair<c10::Storage, size_t>> touched;  // storages without memory: their values
-    std::vector<at::Tensor> results;                       // the new ones, without memory
+    std::vector<c10::IValue> arguments;  // its tensors are not shared
+    // Storages without memory, and their values.
+    std::vector<std::pair<c10::Storage, size_t>> touched;
+    std::vector<at::Tensor> results;  // the new results, without memory
   };
 
   void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool draws);
@@ -135,15 +137,15 @@ class Recorder : public OpHandler {
   uint64_t seed_;
   at::Tensor untouched_;  // the generator's state while recording
   std::vector<Op> ops_;
-  std::vector<DeferredStep> steps_;  // of each of ops_
+  std::vector<DeferredStep> steps_;  // parallel to ops_
   size_t values_ = 0;
-  // Storages without memory, all of them, and the value that each has at present.
+  // The current value of each storage without memory.
   std::unordered_map<c10::Storage, size_t, StorageHash, SameStorage> current_;
 };
 
 void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) {
-  if (TakeApart(op, stack)) return;  // what it is made of comes here again
+  if (TakeApart(op, stack)) return;  // its parts are dispatched to this function
 
   const c10::FunctionSchema& schema = op.schema();
   bool tensors = false, any_deferred = false, writes_real = false;
@@ -163,7 +165,7 @@ void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     }
   }
   const bool view = IsView(op);
-  // Views take no memory, and how a tensor lies in its memory is in every argument that is kept.
+  // Views need no memory, and the layout of a tensor is part of every recorded argument.
   if (view || (tensors && !any_deferred && !draws)) {
     const c10::impl::ExcludeDispatchKeyGuard below(kNoMemoryKey);
     try {
@@ -285,8 +287,8 @@ at::Tensor Recorder::WithoutMemory(const c10::OperatorHandle& op, const at::Tens
   return tensor;
 }
 
-// What a later call of `op` is to get for `tensor`. Real tensors are copied: their memory may be
-// the constructor's own, and their values change until then.
+// Returns the tensor to pass to a later call of `op`. Real tensors are copied, because the
+// constructor may own their memory and change it before the call.
 at::Tensor Recorder::Kept(const c10::OperatorHandle& op, const at::Tensor& tensor) const {
   if (deferred(tensor)) return Alias(tensor);
   if (!tensor.is_cpu()) {
@@ -312,7 +314,7 @@ void Recorder::Seed() const {
   generator.set_current_seed(seed_);
 }
 
-// `memory` holds what the values have so far.
+// `memory` holds the values computed so far.
 void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memory) const {
   const auto value_of = [&](const at::Tensor& tensor) {
     return std::find_if(
@@ -321,7 +323,7 @@ void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memor
         ->second;
   };
   torch::jit::Stack stack;
-  std::vector<at::Tensor> tensors, foreseen;  // pair by pair, what should be alike
+  std::vector<at::Tensor> tensors, foreseen;  // corresponding tensors that must be alike
   for (const c10::IValue& argument : op.arguments) {
     stack.push_back(WithTensors(argument, [&](const at::Tensor& tensor) {
       if (!deferred(tensor)) return tensor;
@@ -376,7 +378,7 @@ void Recorder::Replay(const std::vector<at::Tensor>& wanted,
   Seed();
   std::unordered_map<size_t, c10::Storage> memory;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const Op op = std::move(ops[i]);  // which holds copies of real tensors
+    const Op op = std::move(ops[i]);  // holds copies of real tensors
     if (!plan.runs[i]) continue;
     Run(op, memory);
     for (const auto& [storage, value] : op.touched) {

@@ -1,5 +1,5 @@
-// Tensors without memory, and operations on them: what recording a constructor and counting a pass
-// (shape_pass.h) have in common.
+// Tensors without memory, and operations on them, for recording a constructor and for counting the
+// memory of a pass (shape_pass.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,16 +14,17 @@
 
 namespace dslaunch {
 
-// LibTorch keeps this key for tensors without memory and has no use for it itself. It comes after
-// autograd and the composite operations' taking apart, before everything that touches numbers.
+// LibTorch reserves this dispatch key for tensors without memory and does not use it itself. Its
+// kernels run after autograd and the decomposition of composite operations, and before all kernels
+// that access values.
 inline constexpr c10::DispatchKey kNoMemoryKey = c10::DispatchKey::Fake;
 
 inline constexpr char kNoAddress[] = "data_ptr() of a tensor that has no memory yet";
 
-// Whether an argument or a result of this type is a tensor, or a list of them.
+// Returns whether an argument or a result of this type is a tensor or a list of tensors.
 bool IsTensors(const c10::Type& type);
 
-// `value` with every tensor in it replaced by what `change` makes of it.
+// Returns `value` with every tensor in it replaced by the result of `change`.
 template <class Change>
 c10::IValue WithTensors(const c10::IValue& value, const Change& change) {
   if (value.isTensor()) {
@@ -53,18 +54,18 @@ void ForTensors(const c10::IValue& value, const Visit& visit) {
   });
 }
 
-// Numbers that take part in an operation as Python's and C++'s do (2 * x) are tensors of a kind of
-// their own, which do not decide the dtype of the result.
+// Marks `copy` as a wrapped number if `tensor` is one. Numbers in an operation such as 2 * x are
+// wrapped as tensors that do not determine the dtype of the result.
 at::Tensor CopyKind(const at::Tensor& tensor, at::Tensor copy);
 
-// From its first element to its last.
+// Returns the number of bytes from its first element to its last.
 size_t BytesOf(const at::Tensor& tensor);
 
-// Whether the results of `op` lie in its arguments' memory.
+// Returns whether the results of `op` are views of its arguments.
 bool IsView(const c10::OperatorHandle& op);
 
-// Of composite operations: calls `op` by what it is made of, which is then seen one by one. False:
-// it is none.
+// Runs a composite `op` as calls of its parts, dispatched one by one. Returns false if `op` is not
+// composite.
 bool TakeApart(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 class NoResults : public std::runtime_error {
@@ -72,32 +73,33 @@ class NoResults : public std::runtime_error {
   using runtime_error::runtime_error;
 };
 
-// Tensors like the results of `op`: what it returns on LibTorch's device that computes shapes
-// alone or, where it has no kernel for that device, for zeros in memory, of which arguments may
-// take `most_bytes` together; the default generator is left as it was. Throws NoResults, which says
-// why: the results depend on values, or the operation fails for zeros. c10::Error where the
-// arguments do not fit the operation. To be called by an OpHandler.
+// Returns tensors like the results of `op`: those from LibTorch's meta device, or, if `op` has no
+// kernel there, from a run on zeros in memory, whose arguments may take at most `most_bytes`
+// together. The default generator is not changed. Throws NoResults with the reason if the results
+// depend on values or the operation fails for zeros, and c10::Error if the arguments do not fit the
+// operation. Call it from an OpHandler.
 std::vector<c10::IValue> InferResults(const c10::OperatorHandle& op,
                                       const std::vector<c10::IValue>& arguments, size_t most_bytes);
 
-// An ordinary CPU tensor with the shape, strides and dtype of `like`, whose address cannot be
-// taken. `context` has no data; its deleter is called when the last reference to the tensor's
-// storage goes. Throws NoResults where `like` is not an ordinary tensor with memory of its own.
+// Returns an ordinary CPU tensor with the shape, strides and dtype of `like`, but without a data
+// pointer. `context` has no data; its deleter runs when the last reference to the tensor's storage
+// is dropped. Throws NoResults unless `like` is an ordinary tensor with memory of its own.
 at::Tensor TensorWithoutMemory(const at::Tensor& like,
                                c10::DataPtr context = {nullptr, c10::Device(c10::kCPU)});
 
-// Gets every operation of a thread that composite ones and autograd have come down to.
+// Receives every operation of a thread after autograd and composite operations were resolved.
 class OpHandler {
  public:
   virtual ~OpHandler() = default;
-  // `keys` of the call. Takes the arguments from `stack`, and leaves the results there.
+  // Handles `op`. `keys` are those of the call. Takes the arguments from `stack` and leaves the
+  // results there.
   virtual void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) = 0;
 
   static bool AnyInThisThread();
 };
 
-// While it lives, `handler` gets this thread's operations. One at a time in a thread.
+// While it exists, `handler` receives this thread's operations. At most one per thread.
 class HandlerScope {
  public:
   explicit HandlerScope(OpHandler& handler);

@@ -1,5 +1,4 @@
-// Which of the operations that were put off have to run, and how long their results are needed.
-// Pure.
+// Determines which deferred operations must run, and how long their results are needed. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,21 +7,21 @@
 
 namespace dslaunch {
 
-// A value is what a piece of memory holds from an operation that gives all of it something new, to
-// the last one before the next such operation. Operations that write into a part of it both read
-// and write it.
+// A value is the content of a piece of memory from an operation that overwrites all of it until the
+// next such operation. Operations that write a part of it both read and write the value.
 struct DeferredStep {
-  std::vector<size_t> reads, writes;  // values, by number
-  bool draws = false;                 // random numbers: it takes part in their order
+  std::vector<size_t> reads, writes;  // indices of values
+  bool draws = false;                 // draws random numbers, so its order matters
 };
 
 struct ReplayPlan {
-  std::vector<bool> runs;                        // of each step
-  std::vector<std::optional<size_t>> last_step;  // of each value: the last that runs and touches it
+  std::vector<bool> runs;  // by step
+  // For each value, the last step that runs and uses it.
+  std::vector<std::optional<size_t>> last_step;
 };
 
-// Of the steps, in their order, keeps those that draw random numbers and those on which a value of
-// `wanted` depends. There are `values` values.
+// Keeps the steps that draw random numbers and those on which a value of `wanted` depends, in
+// order. There are `values` values.
 ReplayPlan PlanReplay(const std::vector<DeferredStep>& steps, size_t values,
                       const std::vector<size_t>& wanted);
 

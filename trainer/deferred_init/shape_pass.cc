@@ -17,10 +17,10 @@
 namespace dslaunch {
 namespace {
 
-// Of operations without a shape function, which then run on zeros.
+// Limit for operations without a shape function, which run on zeros.
 constexpr size_t kMostBytesOfZeros = size_t{1} << 30;
 
-// Outlives the pass where tensors do.
+// Shared with tensors, which may outlive the pass.
 struct LiveBytes {
   int64_t live = 0;
   int64_t peak = 0;
@@ -42,7 +42,8 @@ c10::DataPtr Counted(const std::shared_ptr<LiveBytes>& count, int64_t bytes) {
   return {nullptr, new LiveStorage{count, bytes}, freed, c10::Device(c10::kCPU)};
 }
 
-// What the results' shapes depend on, where these are not computed from values.
+// Returns a key of everything that determines the results' shapes, if these do not depend on
+// values.
 std::string KeyOf(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   std::string key = op.schema().name() + "." + op.schema().overload_name();
   for (const c10::IValue& argument : arguments) {
@@ -60,7 +61,7 @@ std::string KeyOf(const c10::OperatorHandle& op, const std::vector<c10::IValue>&
 
 class ShapePass::Impl : public OpHandler {
  public:
-  // oneDNN's products have no shape functions; without them the same layers run at::addmm.
+  // Disable oneDNN, whose products have no shape functions; the same layers then use at::addmm.
   Impl() : onednn_(at::globalContext().userEnabledMkldnn()), scope_(*this) {
     at::globalContext().setUserEnabledMkldnn(false);
   }
@@ -120,12 +121,12 @@ class ShapePass::Impl : public OpHandler {
     }
   }
 
-  // Tensors on the device for shapes, of which each has a storage of its own.
+  // Runs `op` on the meta device with tensors that each have a storage of their own.
   std::vector<c10::IValue> Results(const c10::OperatorHandle& op,
                                    const std::vector<c10::IValue>& arguments) {
     const c10::impl::ExcludeDispatchKeyGuard not_here(kNoMemoryKey);
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
-    // Without shape functions, and with operands that may be large.
+    // These have no shape functions, and their operands may be large.
     if (op.schema().name() == "aten::embedding") {
       const at::Tensor& weight = arguments.at(0).toTensor();
       std::vector<int64_t> shape = arguments.at(1).toTensor().sizes().vec();

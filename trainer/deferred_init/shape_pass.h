@@ -1,4 +1,4 @@
-// Counts what a pass of a model would hold in memory, without the memory and without computing.
+// Counts the memory that a pass of a model would take, without allocating or computing.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 
 namespace dslaunch {
 
-// While it lives, no operation of this thread computes anything: its results have shape, dtype and
-// autograd state and no memory, so forward and backward passes of a model of any size take
-// milliseconds. The model may be one that was constructed under DeferInit. Counted is what
-// operations allocate, as LibTorch's CPU allocator would see it, less what has been freed; memory
-// within a kernel is not. (Of an operation that LibTorch has no shape function for, the shapes
-// come from a run on zeros.)
+// While it exists, operations of this thread compute nothing: their results have shape, dtype and
+// autograd state but no memory, so forward and backward passes of a model of any size take
+// milliseconds. The model may be one that was constructed under DeferInit. Counts what LibTorch's
+// CPU allocator would allocate, less what is freed; memory within a kernel is not counted. (For an
+// operation without a shape function in LibTorch, the shapes come from a run on zeros.)
 //
 // An operation whose result depends on values (item(), nonzero()) throws TrainError kBadInput,
-// naming it. Not while DeferInit records in the same thread, nor is another one.
+// naming it. Must not be used while DeferInit records, or another ShapePass exists, in the same
+// thread.
 class ShapePass {
  public:
   ShapePass();
@@ -22,8 +22,8 @@ class ShapePass {
   ShapePass(const ShapePass&) = delete;
   ShapePass& operator=(const ShapePass&) = delete;
 
-  int64_t live_bytes() const;  // at present
-  int64_t peak_bytes() const;  // the most since it was made, or since ResetPeak
+  int64_t live_bytes() const;  // current number of bytes
+  int64_t peak_bytes() const;  // maximum since construction or ResetPeak
   void ResetPeak();
 
  private:

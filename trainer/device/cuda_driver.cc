@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-// Of the driver's interface, which has kept these since its first version. 0 is success.
+// Functions of the driver's interface, which have not changed since its first version. 0 is
+// success.
 using InitFunction = int (*)(unsigned flags);
 using CountFunction = int (*)(int* count);
 using ErrorFunction = int (*)(int error, const char** text);

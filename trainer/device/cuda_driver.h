@@ -1,5 +1,5 @@
-// Whether this process can use an NVIDIA GPU, asked of the driver alone: LibTorch's CUDA libraries
-// take seconds and gigabytes of address space to load, so that is done only where it pays.
+// Detects NVIDIA GPUs through the driver alone, because LibTorch's CUDA libraries take seconds and
+// gigabytes of address space to load.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 namespace dslaunch {
 
 struct CudaDevices {
-  int count = 0;            // those that CUDA_VISIBLE_DEVICES shows
-  std::string none_reason;  // where count is 0
+  int count = 0;            // number of GPUs visible under CUDA_VISIBLE_DEVICES
+  std::string none_reason;  // why count is 0
 };
 
-// `driver` is the driver's library, as dlopen looks for it. No context is made on any device.
+// `driver` is the driver's library, as for dlopen. Creates no context on any device.
 CudaDevices CountCudaDevices(const char* driver = "libcuda.so.1");
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxStamp = 200;  // of another version's, which may be anything
+constexpr size_t kMaxStamp = 200;  // limit for the stamp of another version, which may be any text
 
 [[noreturn]] void Refuse(const std::string& problem) {
   throw TrainError(ExitCode::kUnavailable, problem + ", or use device cpu (--device cpu)");
@@ -29,8 +29,8 @@ std::filesystem::path OwnFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-// Where a program on the SDK finds it, whose run path has the folder of an installed dslaunch.
-// Empty: nowhere.
+// Returns the library in the program's run path, which contains the folder of an installed dslaunch
+// for programs built on the SDK; empty if there is none.
 std::string PluginInRunPath() {
   Dl_serinfo size = {};
   void* const program = dlopen(nullptr, RTLD_LAZY);
@@ -48,7 +48,7 @@ std::string PluginInRunPath() {
   return "";
 }
 
-// LibTorch asks once whether it has CUDA, so another use of it must not have come before.
+// Throws if LibTorch was used earlier, because it checks only once whether it has CUDA.
 void CheckLoadedInTime() {
   if (at::globalContext().hasCUDA()) return;
   Refuse(
@@ -60,7 +60,7 @@ void CheckLoadedInTime() {
 }  // namespace
 
 Accelerator& LoadCudaPlugin(const std::string& path) {
-  // Lazily: what another LibTorch lacks must not keep the stamp from being read.
+  // RTLD_LAZY, so that symbols missing in another LibTorch do not prevent reading the stamp.
   void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
     Refuse("CUDA cannot be used: " + SanitizeForTerminal(dlerror()) +

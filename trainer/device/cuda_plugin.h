@@ -1,4 +1,4 @@
-// Chooses what this process computes on, and loads the library with the CUDA part of the trainer.
+// Chooses the device of this process, and loads the library with the CUDA part of the trainer.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 namespace dslaunch {
 
 // Call it before any other use of LibTorch, which checks only once whether it has CUDA. Throws
-// TrainError kUnavailable with a hint; rank 0 prints a notice if the choice may be unexpected.
+// TrainError kUnavailable with a hint. Rank 0 prints a notice if the choice may be unexpected.
 RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env);
 
-// The library at `path`. Throws TrainError kUnavailable where it cannot be loaded or is of another
-// build, naming both.
+// Loads the library at `path`. Throws TrainError kUnavailable, naming both builds, if it cannot be
+// loaded or belongs to another build.
 Accelerator& LoadCudaPlugin(const std::string& path);
 
 }  // namespace dslaunch

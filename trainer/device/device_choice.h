@@ -1,4 +1,4 @@
-// On which kind of device a rank computes, and on which of its machine's. Pure.
+// Chooses the kind and the index of the device on which a rank computes. Pure.
 #pragma once
 
 #include <string>
@@ -8,22 +8,22 @@
 
 namespace dslaunch {
 
-// What this rank's process can see.
+// The devices that this rank's process can see.
 struct CudaInfo {
-  int devices = 0;          // CUDA_VISIBLE_DEVICES counts
+  int devices = 0;          // number of devices under CUDA_VISIBLE_DEVICES
   std::string none_reason;  // why `devices` is 0: "there is no NVIDIA driver (...)"
-  std::string plugin;       // path of libdslaunch_cuda.so; empty: built without CUDA
+  std::string plugin;       // path of libdslaunch_cuda.so; empty if built without CUDA
 };
 
 struct ChosenDevice {
   bool cuda = false;
-  int index = 0;            // among the visible ones
-  std::string notice = {};  // for people, of what they may not expect; empty: nothing
+  int index = 0;            // among the visible devices
+  std::string notice = {};  // for people, if the choice may be unexpected; else empty
 };
 
-// Each rank of a machine has a device of its own: the one with its local rank's number. With kAuto
-// a rank computes on the CPU where its process sees no device, or where this trainer was built
-// without CUDA. Errors are kUnavailable and have a hint.
+// Gives each rank of a machine its own device, the one with its local rank as index. With kAuto,
+// chooses the CPU if the process sees no device or the trainer was built without CUDA. Errors are
+// kUnavailable and have a hint.
 Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaInfo& info);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// What tensors took on a device.
+// Memory of tensors on a device.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// The most bytes that tensors on `device`, a GPU, had at one time since the process began or
-// RestartDevicePeak was called last.
+// Returns the maximum number of bytes that tensors on `device`, a GPU, had at one time since the
+// process began or RestartDevicePeak was last called.
 int64_t DevicePeakBytes(c10::Device device);
 void RestartDevicePeak(c10::Device device);
 

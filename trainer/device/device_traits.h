@@ -1,4 +1,4 @@
-// What a rank's hardware has and can do.
+// Properties of a rank's hardware.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,21 @@ namespace dslaunch {
 struct RankDevice;
 
 struct DeviceTraits {
-  int64_t memory_bytes = 0;  // of a GPU; 0: not known
-  // Whether it computes with these itself; otherwise they are converted around each operation.
+  int64_t memory_bytes = 0;  // of a GPU; 0 if unknown
+  // Whether it computes in these formats; otherwise values are converted around each operation.
   bool float16 = true;
   bool bfloat16 = true;
 };
 
-// Of the device, or of this machine's CPU.
+// Returns the traits of the device, or of this machine's CPU.
 DeviceTraits TraitsOf(const RankDevice& device);
 
-// Of a CPU whose /proc/cpuinfo is `text`. Pure. Where nothing is known of its kind, both are true.
+// Returns the traits of a CPU whose /proc/cpuinfo is `text`. For an unknown kind both formats are
+// assumed. Pure.
 DeviceTraits TraitsOfCpu(std::string_view text);
 
-// One line for the user where the precision is one that the hardware has to emulate: it then saves
-// memory, not time. Else empty. Pure.
+// Returns a notice if the hardware must emulate the chosen precision, which then saves memory but
+// no time; else "". Pure.
 std::string PrecisionRemark(const PrecisionConfig& precision, const DeviceTraits& traits);
 
 }  // namespace dslaunch

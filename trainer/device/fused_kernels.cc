@@ -17,7 +17,8 @@ struct Started {
 
 // Written before other threads compute.
 Started& OfThisProcess() {
-  static auto* const started = new Started;  // never destroyed: threads may compute to the end
+  // Never destroyed, because threads may compute until the process ends.
+  static auto* const started = new Started;
   return *started;
 }
 
@@ -39,7 +40,7 @@ void StartFusedKernels(c10::Device device, bool says_why,
     }
   };
   OfThisProcess() = {device, std::async(std::launch::async, guarded).share()};
-  // The libraries that it uses must not end before it does.
+  // The libraries that the thread uses must not be unloaded before it ends.
   std::atexit([] { OfThisProcess().kernels.wait(); });
 }
 

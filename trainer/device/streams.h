@@ -1,4 +1,4 @@
-// What the host says to the streams of a device, for every kind of accelerator.
+// Operations of the host on the streams of a device, for every kind of accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,29 +8,30 @@
 
 namespace dslaunch {
 
-// The stream of this thread on `device`, which is not the CPU.
+// Returns this thread's stream on `device`, which must not be the CPU.
 c10::Stream CurrentStream(c10::Device device);
 
-// One of `device` for work beside what others of its streams do.
+// Returns a stream of `device` for work in parallel with its other streams.
 c10::Stream OtherStream(c10::Device device);
 
-// Makes `later` wait for what `earlier` was given so far. The host does not wait.
+// Makes `later` wait for all work given to `earlier` so far. The host does not wait.
 void OrderAfter(const c10::Stream& later, const c10::Stream& earlier);
 
-// Keeps `memory` of a device's allocator, once it is freed, until `stream` has done what it was
-// given by then. For memory that was allocated in another stream.
+// Prevents the allocator from reusing `memory`, once it is freed, until `stream` has done the work
+// given to it by then. For memory that was allocated in another stream.
 void KeepFor(const c10::DataPtr& memory, const c10::Stream& stream);
 
-// A copy in pinned memory of the host, which the current stream makes: to be read once that is
-// done.
+// Returns a copy in pinned memory of the host. The current stream makes the copy; read it only
+// after that stream is done.
 at::Tensor CopyToPinned(const at::Tensor& on_device);
 
-// Copies `from`, which may lie in the host's memory and have another dtype, into `to`. Where `from`
-// is pinned the host does not wait: it may read it, but must not change it before the current
-// stream is done. Rounding is the device's then: the host's memory is the slower one.
+// Copies `from`, which may be on the host and have another dtype, into `to`. If `from` is pinned,
+// the host does not wait, and must not change it before the current stream is done. The device
+// converts, because the host's memory is slower.
 void CopyLater(const at::Tensor& to, const at::Tensor& from);
 
-// The host waits for what the current stream of `device` was given so far. Of the CPU: nothing.
+// Makes the host wait for all work given to the current stream of `device` so far. Does nothing for
+// the CPU.
 void AwaitStream(c10::Device device);
 
 }  // namespace dslaunch

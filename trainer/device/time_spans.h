@@ -1,4 +1,4 @@
-// How long work took where it ran.
+// Measures how long work took on the device where it ran.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,14 +12,14 @@
 
 namespace dslaunch {
 
-// Of pieces of work that follow each other, each from Begin to End: on the CPU the time of the
-// thread, on a device that of its current stream, which the host hears of later. A copy has the
-// same spans.
+// Times successive pieces of work, each from Begin to End: the thread's time on the CPU, or the
+// time of the current stream on a device, which is known only later. A copy shares the measured
+// pieces.
 class TimeSpans {
  public:
-  void Begin(c10::Device device);  // forgets a piece that has not ended
-  void End();                      // of nothing where no piece has begun
-  // Of those that have ended. Waits for the device where it has not come to the last one's end.
+  void Begin(c10::Device device);  // drops a piece that has not ended
+  void End();                      // does nothing without a Begin
+  // Returns the total of the ended pieces. Waits until the device has finished the last one.
   double Seconds() const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 namespace autograd = torch::autograd;
 
 constexpr int64_t kNoTarget = -100;
-constexpr int64_t kPartBytes = int64_t{64} << 20;  // of the logits in fp32 that exist at a time
+constexpr int64_t kPartBytes = int64_t{64} << 20;  // limit for the fp32 logits that exist at a time
 
 // Calls `visit` with the first row and the number of rows of each part.
 template <typename Visit>
@@ -25,7 +25,7 @@ void ForEachPart(const at::Tensor& logits, const Visit& visit) {
   }
 }
 
-// fp32 [rows]
+// Returns fp32 [rows].
 at::Tensor LossesInParts(const at::Tensor& logits, const at::Tensor& targets) {
   at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
   ForEachPart(logits, [&](int64_t first, int64_t rows) {
@@ -51,7 +51,7 @@ at::Tensor GradientInParts(const at::Tensor& logits, const at::Tensor& targets,
   return gradient;
 }
 
-// The loss of each row.
+// Computes the loss of each row.
 struct RowLosses : autograd::Function<RowLosses> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& targets) {

@@ -1,4 +1,4 @@
-// The cross entropy of a language model's logits, of which there are so many that each copy counts.
+// The cross entropy of a language model's logits, which are so large that every copy matters.
 #pragma once
 
 #include <ATen/core/Reduction.h>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// at::cross_entropy_loss in fp32, of logits [..., classes] and targets int64 [...], of which -100
-// marks none. A scalar in fp32: the mean over the targets, or with at::Reduction::Sum their sum. Of
-// 16-bit logits no fp32 copy is made; the backward pass computes what it needs again.
+// Returns at::cross_entropy_loss in fp32 as a scalar: the mean over the targets, or their sum with
+// at::Reduction::Sum. Shapes: logits [..., classes], targets int64 [...]; target -100 is ignored.
+// Makes no fp32 copy of 16-bit logits; the backward pass recomputes what it needs.
 at::Tensor CrossEntropyOfLogits(const at::Tensor& logits, const at::Tensor& targets,
                                 int64_t reduction = at::Reduction::Mean);
 

@@ -25,10 +25,10 @@ std::optional<at::Tensor> ContiguousRows(const std::optional<at::Tensor>& x) {
 using Tensors3 = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Tensors4 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-// The two kernels are LibTorch's operators, since ZeRO gathers a parameter when an operator takes
-// it (trainer/parallel/zero/parameter_gatherer.h). All [rows, columns].
+// The two kernels are registered as LibTorch operators, because ZeRO gathers a parameter when an
+// operator uses it (trainer/parallel/zero/parameter_gatherer.h). All tensors are [rows, columns].
 
-// {sums, normalized, means, inverse deviations}; sums is empty without a branch.
+// Returns {sums, normalized, means, inverse deviations}; sums is empty without a branch.
 Tensors4 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch,
                     const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   const FusedKernels::Normalized found =
@@ -37,7 +37,7 @@ Tensors4 RunForward(const at::Tensor& x, const std::optional<at::Tensor>& branch
           found.inverse_deviations};
 }
 
-// The gradients by {x, weight, bias}.
+// Returns the gradients by {x, weight, bias}.
 Tensors3 RunBackward(const at::Tensor& gradient, const std::optional<at::Tensor>& sum_gradient,
                      const at::Tensor& sums, const at::Tensor& means,
                      const at::Tensor& inverse_deviations, const at::Tensor& weight) {
@@ -64,7 +64,7 @@ c10::TypedOperatorHandle<Signature> NamedOperator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
-// {sum, normalized}. Without a branch the sum is x.
+// Returns {sum, normalized}. Without a branch the sum is x.
 struct Normalization : autograd::Function<Normalization> {
   static autograd::variable_list forward(autograd::AutogradContext* context, const at::Tensor& x,
                                          const std::optional<at::Tensor>& branch,

@@ -1,19 +1,20 @@
-// Layer normalization (Ba, Kiros and Hinton 2016), with the residual connection before it.
+// Layer normalization (Ba, Kiros and Hinton 2016), optionally with the preceding residual
+// connection.
 #pragma once
 
 #include <torch/nn/modules/normalization.h>
 
 namespace dslaunch {
 
-// layer->forward(x), of a layer with weight and bias over the last dimension. By a kernel of the
-// device's own where it has one: other bits, less time.
+// Returns layer->forward(x) for a layer with weight and bias over the last dimension. Uses the
+// device's own kernel if there is one, which is faster but rounds differently.
 at::Tensor ApplyLayerNorm(const torch::nn::LayerNorm& layer, const at::Tensor& x);
 
 struct NormalizedSum {
   at::Tensor sum, normalized;
 };
-// x + branch, and ApplyLayerNorm(layer, x + branch). `branch` may be undefined: then sum is x, and
-// the gradients that x gets by way of both results are added up in one pass.
+// Returns x + branch and ApplyLayerNorm(layer, x + branch). If `branch` is undefined, `sum` is x,
+// and x's gradients through both results are added in one pass.
 NormalizedSum AddAndNormalize(const torch::nn::LayerNorm& layer, const at::Tensor& x,
                               const at::Tensor& branch = {});
 

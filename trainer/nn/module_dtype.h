@@ -1,4 +1,4 @@
-// The number formats of a module's tensors.
+// The dtypes of a module's tensors.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -14,15 +14,15 @@ at::ScalarType ToScalarType(Dtype dtype);
 
 bool IsBatchNorm(const torch::nn::Module& module);
 
-// What parameters and buffers of `module` are to become, those of them that are to change: only
-// those of floating point, unlike Module::to, which would make fp16 numbers of counters.
-// `batch_norm_float32`: those of batch norms become fp32. Nothing where `dtype` is fp32: a model in
-// double stays one.
+// Returns the new dtypes of the parameters and buffers of `module` that must change. Only
+// floating-point tensors change, unlike with Module::to, which would convert counters to fp16. With
+// `batch_norm_float32`, those of batch norms become fp32. Returns nothing if `dtype` is fp32, so a
+// model in double is kept.
 std::unordered_map<const at::TensorImpl*, at::ScalarType> ModuleDtypes(torch::nn::Module& module,
                                                                        Dtype dtype,
                                                                        bool batch_norm_float32);
 
-// Makes them that, in place.
+// Converts the tensors in place according to ModuleDtypes.
 void CastModule(torch::nn::Module& module, Dtype dtype, bool batch_norm_float32);
 
 }  // namespace dslaunch

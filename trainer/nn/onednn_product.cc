@@ -17,7 +17,7 @@ using Operator = at::Tensor(const at::Tensor&, const at::Tensor&, const std::opt
                             std::string_view, c10::List<std::optional<at::Scalar>>,
                             std::optional<std::string_view>);
 
-constexpr int64_t kSmallest = 1 << 20;  // multiplications; a smaller product takes less than 20 us
+constexpr int64_t kSmallest = 1 << 20;  // multiplications; smaller products take less than 20 us
 
 bool IsPlain(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
@@ -29,7 +29,7 @@ bool IsSeenByAutograd(const at::Tensor& tensor) {
          !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradFunctionality);
 }
 
-// Of a build of LibTorch without oneDNN: nothing.
+// Returns nullopt if LibTorch was built without oneDNN.
 const std::optional<c10::TypedOperatorHandle<Operator>>& FindOperator() {
   static const auto found = []() -> std::optional<c10::TypedOperatorHandle<Operator>> {
     const auto handle = c10::Dispatcher::singleton().findSchema({kOperator, ""});

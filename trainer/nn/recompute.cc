@@ -30,7 +30,7 @@ using Forward = std::function<Tensors(const Tensors&)>;
   throw TrainError(ExitCode::kBadInput, "Recompute: " + problem);
 }
 
-// What a forward pass depends on besides its inputs and what it refers to.
+// The state on which a forward pass depends besides its inputs and what it captures.
 class Surroundings {
  public:
   static Surroundings Now() {
@@ -64,7 +64,7 @@ class Surroundings {
     bool enabled = false;
     at::ScalarType dtype = at::ScalarType::Undefined;
   };
-  // The default ones of the CPU and of the GPU that is in use.
+  // Returns the default generators of the CPU and of the current GPU.
   static std::vector<at::Generator> Generators() {
     std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
     if (at::globalContext().hasCUDA()) {
@@ -95,12 +95,12 @@ std::vector<KeptInput> Keep(const Tensors& inputs) {
   return kept;
 }
 
-// `forward` once, with a graph that begins at its inputs and at parameters.
+// Runs `forward` once, with a graph that begins at its inputs and at parameters.
 class Run {
  public:
   Run(const Forward& forward, const std::vector<KeptInput>& kept) {
     const at::AutoGradMode with_graph(true);
-    // Autocast's copies of parameters would tie this graph to others that read them too.
+    // Autocast's cached copies of parameters would connect this graph to others that read them.
     const auto restore_cache =
         c10::make_scope_exit([cached = at::autocast::is_autocast_cache_enabled()] {
           at::autocast::set_autocast_cache_enabled(cached);
@@ -116,14 +116,14 @@ class Run {
 
   const Tensors& inputs() const { return inputs_; }
   const Tensors& outputs() const { return outputs_; }
-  // Where gradients of the parameters go that the outputs depend on.
+  // The nodes that accumulate the gradients of the parameters on which the outputs depend.
   const std::vector<std::shared_ptr<autograd::Node>>& parameters() const { return parameters_; }
 
  private:
-  // `first`: nodes of this graph have that number or a greater one.
+  // `first`: nodes of this graph have this sequence number or a greater one.
   void FindParameters(uint64_t first) {
     std::unordered_set<const autograd::Node*> seen = {nullptr};
-    std::vector<std::shared_ptr<autograd::Node>> own;  // keeps them alive
+    std::vector<std::shared_ptr<autograd::Node>> own;  // keeps the nodes alive
     for (const at::Tensor& input : inputs_) {
       if (!input.requires_grad()) continue;
       own.push_back(autograd::impl::gradient_edge(input).function);
@@ -155,7 +155,8 @@ class Run {
   std::vector<std::shared_ptr<autograd::Node>> parameters_;
 };
 
-// Hooks of parameters run where gradients arrive at them, not already where they are on their way.
+// Disables the hooks of parameters, which must run when gradients arrive at the parameters and not
+// when they pass through the nested graph.
 class HooksAside {
  public:
   explicit HooksAside(const std::vector<autograd::Edge>& edges) : edges_(edges) { Swap(); }
@@ -175,10 +176,10 @@ class HooksAside {
   std::vector<std::vector<std::unique_ptr<autograd::FunctionPreHook>>> hooks_;
 };
 
-// Stands in a graph in the place of all operations of `forward`: its next edges are the inputs',
-// then the parameters'. So the graph's own backward pass accumulates each parameter's gradient
-// once, however often the parameter is read, and its hooks run as without recomputation. (A nested
-// backward pass that accumulated gradients itself would run the hooks once for each part.)
+// Replaces all operations of `forward` in a graph: its next edges are the inputs', then the
+// parameters'. So the outer backward pass accumulates each parameter's gradient once, however often
+// the parameter is read, and its hooks run as without recomputation. (A nested backward pass that
+// accumulated gradients itself would run the hooks once for each part.)
 class RecomputeNode : public autograd::Node {
  public:
   RecomputeNode(Forward forward, std::vector<KeptInput> inputs, Tensors buffers,
@@ -188,7 +189,7 @@ class RecomputeNode : public autograd::Node {
         buffers_(std::move(buffers)),
         surroundings_(std::move(surroundings)) {}
 
-  // The results of the first run, with this as their history.
+  // Returns the results of the first run with this node as their history.
   static Tensors Adopt(const std::shared_ptr<RecomputeNode>& node, const Tensors& outputs) {
     Tensors adopted;
     node->is_differentiable_.clear();
@@ -235,7 +236,7 @@ class RecomputeNode : public autograd::Node {
       root_gradients.push_back(std::move(given));
     }
     autograd::edge_list wanted;
-    std::vector<size_t> places;  // of these in `results`
+    std::vector<size_t> places;  // indices of these in `results`
     for (size_t i = 0; i < results.size(); ++i) {
       if (!task_should_compute_output(i)) continue;
       wanted.push_back(i < inputs ? autograd::impl::gradient_edge(again.inputs()[i])
@@ -254,11 +255,12 @@ class RecomputeNode : public autograd::Node {
 
  private:
   Run RunAgain() const {
-    Tensors values;  // of buffers_
+    Tensors values;  // values of buffers_
     for (const at::Tensor& buffer : buffers_) values.push_back(buffer.clone());
     const auto leave = c10::make_scope_exit([&, found = Surroundings::Now()] {
       found.Restore();
-      // Not by the buffers themselves: the graph may have them, and sees when they change.
+      // Not through the buffers themselves: the graph may have saved them, and would detect the
+      // change.
       for (size_t i = 0; i < values.size(); ++i) buffers_[i].variable_data().copy_(values[i]);
     });
     surroundings_.Restore();
@@ -283,7 +285,7 @@ class RecomputeNode : public autograd::Node {
   std::vector<KeptInput> inputs_;
   Tensors buffers_;
   Surroundings surroundings_;
-  std::vector<bool> is_differentiable_;  // of each output
+  std::vector<bool> is_differentiable_;  // by output
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-// The forward pass of a model that is its layers and nothing else.
+// Runs the forward pass of a model that consists only of its layers.
 inline at::Tensor RunLayers(const std::vector<ModelLayer>& layers, at::Tensor x) {
   for (const ModelLayer& layer : layers) x = layer.forward(x);
   return x;

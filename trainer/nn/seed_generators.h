@@ -8,10 +8,11 @@
 
 namespace dslaunch {
 
-// The default generators that a computation on `device` may draw from: the CPU's and its own.
+// Returns the default generators that a computation on `device` may use: the CPU's and the
+// device's.
 std::vector<at::Generator> DefaultGenerators(c10::Device device);
 
-// Seeds them. A GPU is not waited for.
+// Seeds the generators without waiting for a GPU.
 void SeedGenerators(c10::Device device, uint64_t seed);
 
 }  // namespace dslaunch

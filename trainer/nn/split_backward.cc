@@ -18,8 +18,8 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// LibTorch keeps this kind for its own tests, and uses it nowhere. What a thread has of it goes
-// with its backward passes, which run in another thread on a device.
+// LibTorch reserves this kind for its own tests. A thread's value is passed on to its backward
+// passes, which run on another thread for a device.
 constexpr auto kKind = c10::DebugInfoKind::TEST_INFO;
 
 struct Deferred : c10::DebugInfoBase {
@@ -27,13 +27,14 @@ struct Deferred : c10::DebugInfoBase {
   WeightGradients& into;
 };
 
-// Null: the backward pass that is under way defers nothing.
+// Returns null if the current backward pass defers nothing.
 WeightGradients* DeferredInto() {
   const auto* deferred = dynamic_cast<Deferred*>(c10::ThreadLocalDebugInfo::get(kKind));
   return deferred == nullptr ? nullptr : &deferred->into;
 }
 
-// Whether a matrix lies by columns. LibTorch computes the gradient of such a factor as it lies.
+// Returns whether a matrix is column-major, because LibTorch computes the gradient of such a factor
+// in its layout.
 bool ByColumns(const at::Tensor& matrix) {
   return matrix.stride(0) == 1 && matrix.stride(1) == matrix.size(0);
 }
@@ -46,18 +47,19 @@ at::Tensor Rows(const at::Tensor& tensor) {
   return tensor.reshape({rows, tensor.size(-1)});
 }
 
-// The gradient of a product, in its shape or as rows, and that of the bias where it came with it.
+// The gradient of a product, in its shape or as rows, and the gradient of the bias if it was
+// computed with it.
 struct ProductGradient {
   at::Tensor rows, bias;
 };
 
-// y = x m + bias, where m [in, out] is the weight, or its transpose.
+// y = x m + bias, where m [in, out] is the weight or its transpose.
 struct Product {
   bool transposed = false;
-  // The bias is added by the product itself, and not afterwards: other bits.
+  // The product itself adds the bias, which rounds differently than a separate addition.
   bool fused = true;
-  bool by_columns = false;  // m
-  bool by_onednn = false;   // where it can: other bits
+  bool by_columns = false;  // layout of m
+  bool by_onednn = false;   // use oneDNN if it can; it rounds differently
 
   at::Tensor Matrix(const at::Tensor& weight) const { return transposed ? weight.t() : weight; }
 
@@ -70,7 +72,7 @@ struct Product {
     return y.view(sizes);
   }
 
-  // All of rows.
+  // All tensors are [rows, columns].
   at::Tensor InputGradient(const at::Tensor& gradient, const at::Tensor& x,
                            const at::Tensor& weight) const {
     const at::Tensor matrix = Matrix(weight);
@@ -98,18 +100,18 @@ struct Product {
     const at::Tensor rows = Rows(gradient.rows);
     FusedKernels* const kernels = at::GradMode::is_enabled() ? nullptr : FusedKernelsFor(rows);
     if (kernels != nullptr) return kernels->SumRows(rows);
-    // Still to be added up over rows, as autograd does with what is larger than its tensor.
+    // not yet summed over rows; autograd sums a gradient that is larger than its tensor
     return fused ? rows : gradient.rows;
   }
 };
 
-// The operation after a product, whose backward pass one of the device's kernels fuses with that of
-// the bias.
+// The operation after a product whose backward pass a kernel of the device fuses with that of the
+// bias.
 enum class Then { kNothing, kGelu, kThirds };
 
 at::Tensor ContiguousRows(const at::Tensor& tensor) { return Rows(tensor).contiguous(); }
 
-// `product` [rows, columns]. `gradients` of what came of it: some may be undefined, not all.
+// `product`: [rows, columns]. `gradients`: of the results; some, but not all, may be undefined.
 ProductGradient UndoGelu(const at::Tensor& product, const autograd::variable_list& gradients) {
   const FusedKernels::RowsAndSums found =
       FusedKernelsFor(product)->GradientOfGelu(ContiguousRows(gradients[0]), product);
@@ -125,8 +127,8 @@ ProductGradient JoinThirds(const autograd::variable_list& gradients) {
   return {found.rows, found.sums};
 }
 
-// The deferred gradients of one layer's weight and bias. A node of its own, so that autograd
-// handles them as it does all gradients: it sums and accumulates them and runs hooks.
+// The deferred gradients of one layer's weight and bias. Being a node, autograd sums and
+// accumulates them and runs hooks, as for all gradients.
 class WeightNode : public autograd::Node {
  public:
   // `place`: the sequence number of the node that defers them.
@@ -140,7 +142,7 @@ class WeightNode : public autograd::Node {
   }
 
   std::string name() const override { return "dslaunch::WeightGradient"; }
-  // Its input, which carries no data.
+  // Returns its input, which carries no data.
   at::Tensor Signal() const { return at::empty({0}, gradient_.rows.options()); }
   void release_variables() override {
     x_.reset();
@@ -221,7 +223,7 @@ class ProductNode : public autograd::Node {
 
 bool IsParameter(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
-// Whether there is a gradient to defer, and at::linear would compute the same.
+// Returns whether there is a gradient to defer, and at::linear would give the same values.
 bool Defers(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   return at::GradMode::is_enabled() && IsParameter(weight) &&
          (!bias.defined() || (bias.dim() == 1 && (!bias.requires_grad() || bias.is_leaf()))) &&
@@ -229,7 +231,7 @@ bool Defers(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bia
          !at::autocast::is_autocast_enabled(x.device().type());
 }
 
-// What `then` makes of the product [..., columns].
+// Applies `then` to the product [..., columns].
 autograd::variable_list Outcome(const at::Tensor& y, Then then) {
   switch (then) {
     case Then::kGelu:
@@ -242,7 +244,7 @@ autograd::variable_list Outcome(const at::Tensor& y, Then then) {
   return {y};
 }
 
-// `then` other than kNothing: where HasKernels.
+// Precondition for a `then` other than kNothing: HasKernels(x).
 autograd::variable_list Apply(const Product& product, const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& bias, Then then = Then::kNothing) {
   at::Tensor y;
@@ -263,7 +265,7 @@ Product Conv1DProduct(const at::Tensor& weight) {
   return {.by_columns = ByColumns(weight), .by_onednn = true};
 }
 
-// Whether the device's kernels take what x becomes.
+// Returns whether the device has kernels for the product of x.
 bool HasKernels(const at::Tensor& x) {
   return x.dim() > 1 && FusedKernelsFor(x) != nullptr &&
          !at::autocast::is_autocast_enabled(x.device().type());

@@ -14,23 +14,24 @@ struct Node;
 
 namespace dslaunch {
 
-// The weight gradients of backward passes, each of which still is to be computed and added to its
-// parameter's gradient, as autograd would have done, hooks of GradSync included.
+// The weight gradients that backward passes have deferred. Each is still to be computed and added
+// to its parameter's gradient as autograd would do, including the hooks of GradSync.
 class WeightGradients {
  public:
   bool empty() const { return work_.empty(); }
   void Add(std::shared_ptr<torch::autograd::Node> work);  // for the functions below
 
-  // All, as one more backward pass, in the order of those that put them off; frees what they held.
-  // A parameter that several of them are of gets their sum, and its hooks run once.
+  // Computes all gradients as one more backward pass, in the order in which they were deferred, and
+  // frees what they held. A parameter with several gradients gets their sum, and its hooks run
+  // once.
   void Compute();
 
  private:
   std::vector<std::shared_ptr<torch::autograd::Node>> work_;
 };
 
-// While it lives, backward passes that this thread begins put off the gradients of the weights and
-// biases of the functions below; those of all others come as ever.
+// While it exists, backward passes begun by this thread defer the gradients of the weights and
+// biases of the functions below; all other gradients are computed as usual.
 class DeferWeightGradients {
  public:
   explicit DeferWeightGradients(WeightGradients& into);
@@ -41,17 +42,18 @@ class DeferWeightGradients {
   c10::DebugInfoGuard guard_;
 };
 
-// at::linear: x [..., in], weight [out, in], bias [out] or undefined. Same values, bit for bit, as
-// at::linear's, forward and backward. Weight and bias must be parameters (leaves), or need no
-// gradient; for others, and under autocast, it is at::linear.
+// Computes at::linear for x [..., in], weight [out, in], and bias [out] or undefined, with the same
+// values, bit for bit, forward and backward. Defers only if weight and bias are parameters (leaves)
+// or need no gradient; otherwise, and under autocast, it calls at::linear.
 at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
-// x [..., in], weight [in, out]: GPT-2's linear layer; in fp32 on the CPU by oneDNN.
+// Computes GPT-2's linear layer, x [..., in] times weight [in, out] plus bias; in fp32 on the CPU
+// by oneDNN.
 at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-// GELU of it, by its tanh approximation, and its columns in three equal parts: q, k and v. On a
-// device with kernels of its own (trainer/device/fused_kernels.h) the bias' gradient comes out of
-// the pass that makes the product's, and there are no second derivatives.
+// Return the tanh-approximated GELU of ApplyConv1D, and its columns in three equal parts: q, k and
+// v. On a device with fused kernels (trainer/device/fused_kernels.h) the bias' gradient is computed
+// in the same pass as the product's, and second derivatives are not available.
 at::Tensor ApplyConv1DAndGelu(const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& bias);
 std::array<at::Tensor, 3> ApplyConv1DInThirds(const at::Tensor& x, const at::Tensor& weight,

@@ -24,7 +24,7 @@ class OneBitOptimizer : public Optimizer {
   bool compresses() const { return mean_ && mean_->ranks() > 1; }
   size_t IndexOf(const Group& group) const { return static_cast<size_t>(&group - groups_.data()); }
 
-  // Of each parameter.
+  // Returns errors for each parameter.
   std::vector<std::vector<CompressionError>> MakeErrors() const {
     std::vector<std::vector<CompressionError>> errors(groups_.size());
     if (!compresses()) return errors;
@@ -55,7 +55,7 @@ class OneBitOptimizer : public Optimizer {
     }
   }
 
-  // average / (sqrt(variance) + eps) + weight_decay * parameter, of each parameter.
+  // Returns average / (sqrt(variance) + eps) + weight_decay * parameter for each parameter.
   std::vector<at::Tensor> UpdateOf(const Group& group, const std::vector<at::Tensor>& average,
                                    const std::vector<at::Tensor>& variance) const {
     std::vector<at::Tensor> update = at::_foreach_div(average, SizesOf(variance));
@@ -82,7 +82,7 @@ class OneBitOptimizer : public Optimizer {
   }
 
   std::shared_ptr<CompressedMean> mean_;
-  std::vector<std::string> names_;  // of the parts
+  std::vector<std::string> names_;  // names of the parts
 };
 
 class OneBitAdam : public OneBitOptimizer {
@@ -119,9 +119,9 @@ class OneBitAdam : public OneBitOptimizer {
   const std::vector<std::vector<CompressionError>> errors_;
 };
 
-// The variance is updated from whole gradients, more and more seldom; between, the gradient travels
-// compressed. Once the variance stays, ranks make steps of their own, and exchange what they have
-// moved.
+// The variance is updated from uncompressed gradients, at growing intervals; otherwise the
+// compressed gradient is exchanged. Once the variance is frozen, ranks update independently and
+// exchange how far they have moved.
 class ZeroOneAdam : public OneBitOptimizer {
  public:
   ZeroOneAdam(const Inputs& inputs, std::shared_ptr<CompressedMean> mean)
@@ -178,7 +178,7 @@ class ZeroOneAdam : public OneBitOptimizer {
     seen_ = updates();
   }
 
-  // The intervals that hold for this update.
+  // Returns the intervals that apply to this update.
   ZeroOneIntervals For(int64_t update) const {
     ZeroOneIntervals intervals = intervals_;
     for (int64_t before = seen_ + 1; before < update; ++before) {
@@ -205,7 +205,7 @@ class ZeroOneAdam : public OneBitOptimizer {
 
   void UpdateApart(Group& group, const std::vector<at::Tensor>& gradients) {
     const size_t i = IndexOf(group);
-    if (updates() == config_.var_freeze_step + 1) {  // errors so far are those of gradients
+    if (updates() == config_.var_freeze_step + 1) {  // errors so far are errors of gradients
       ForgetErrors(errors_[i]);
       at::_foreach_copy_(start_[i], group.parameters);
     }
@@ -224,7 +224,8 @@ class ZeroOneAdam : public OneBitOptimizer {
     if (compresses()) mean_->Reduce(moved_[i], errors_[i]);
     at::_foreach_copy_(average, moved_[i]);
     at::_foreach_mul_(average, -1 / lrs_[i].item<double>());
-    // From where all ranks were, and not back by what each has moved, which rounding would spoil.
+    // Start from the last common weights instead of undoing each rank's moves, which would add
+    // rounding errors.
     at::_foreach_add_(start_[i], at::_foreach_div(moved_[i], sizes));
     at::_foreach_copy_(group.parameters, start_[i]);
     at::_foreach_zero_(moved_[i]);
@@ -234,12 +235,13 @@ class ZeroOneAdam : public OneBitOptimizer {
   const std::vector<std::vector<CompressionError>> errors_;
   ZeroOneIntervals intervals_;
   int64_t seen_ = 0;                            // updates that intervals_ counts
-  std::vector<at::Tensor> lrs_;                 // of each group, since the last exchange
-  std::vector<std::vector<at::Tensor>> moved_;  // by this rank since then
-  std::vector<std::vector<at::Tensor>> start_;  // weights after it, the same on all ranks
+  std::vector<at::Tensor> lrs_;                 // sum for each group since the last exchange
+  std::vector<std::vector<at::Tensor>> moved_;  // moves of this rank since then
+  // Weights after the last exchange, the same on all ranks.
+  std::vector<std::vector<at::Tensor>> start_;
 };
 
-// The momenta of a group travel as one tensor, scaled so that their sizes are alike.
+// The momenta of a group are exchanged as one tensor, scaled to similar magnitudes.
 class OneBitLamb : public OneBitOptimizer {
  public:
   OneBitLamb(const Inputs& inputs, std::shared_ptr<CompressedMean> mean)
@@ -275,7 +277,7 @@ class OneBitLamb : public OneBitOptimizer {
     return tensors;
   }
 
-  // The numbers are of the optimizer's phases, and stay.
+  // Keeps the numbers, which describe the optimizer's phases.
   void Restart() override {
     ForgetErrors(errors_);
     for (const at::Tensor& rest : rest_) {
@@ -312,7 +314,7 @@ class OneBitLamb : public OneBitOptimizer {
     }
   }
 
-  // At the first compressed update: by what each momentum is multiplied on its way.
+  // Sets the factors of the momenta in the exchanged tensor, at the first compressed update.
   void SetScales(const Group& group, size_t i) {
     std::vector<double> sizes;
     double sum = 0;
@@ -357,7 +359,7 @@ class OneBitLamb : public OneBitOptimizer {
     rest_[i].copy_(message.narrow(0, start, rest_[i].numel()));
   }
 
-  // `gradient`: the ranks' mean as the exchanged momentum has it.
+  // `gradient`: the ranks' mean, recovered from the exchanged momentum.
   void UpdateOne(Group& group, size_t i, size_t k, const at::Tensor& gradient) {
     at::Tensor& fresh = group.state[2][k];
     fresh.mul_(config_.beta2).addcmul_(gradient, gradient, 1 - config_.beta2);
@@ -378,9 +380,9 @@ class OneBitLamb : public OneBitOptimizer {
     group.parameters[k].add_(update, -group.lr * NumberOf(i, k, kFrozenRatio) * factor);
   }
 
-  std::vector<at::Tensor> numbers_;       // of each group [parameters, kNumbers], on the CPU
-  std::vector<CompressionError> errors_;  // of each group
-  std::vector<at::Tensor> rest_;          // what fills the exchanged tensor up
+  std::vector<at::Tensor> numbers_;       // for each group [parameters, kNumbers], on the CPU
+  std::vector<CompressionError> errors_;  // by group
+  std::vector<at::Tensor> rest_;          // padding of the exchanged tensor
 };
 
 }  // namespace

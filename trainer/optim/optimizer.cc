@@ -15,13 +15,13 @@ namespace {
 
 using Type = OptimizerConfig::Type;
 
-// LibTorch's fused updates of Adam's kind with the learning rate as a tensor.
+// LibTorch's fused updates of Adam's kind, with the learning rate as a tensor.
 using TensorLrUpdate = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList,
                                 at::TensorList, at::TensorList, const at::Tensor&, double, double,
                                 double, double, bool, bool, const std::optional<at::Tensor>&,
                                 const std::optional<at::Tensor>&);
 
-// The fused kernels want the number of the update beside each parameter.
+// The fused kernels need the update number as a tensor for each parameter.
 std::vector<at::Tensor> Repeated(double number, const std::vector<at::Tensor>& parameters) {
   const at::Tensor one = at::full({}, number, parameters[0].options().dtype(at::kFloat));
   return std::vector<at::Tensor>(parameters.size(), one);
@@ -32,35 +32,35 @@ bool Any16Bit(const std::vector<at::Tensor>& tensors) {
                              [](const at::Tensor& item) { return item.element_size() == 2; });
 }
 
-// One for each of `tensors`, in its dtype.
+// Returns a one for each of `tensors`, in its dtype.
 std::vector<at::Tensor> Ones(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> ones;
   for (const at::Tensor& tensor : tensors) ones.push_back(at::ones({}, tensor.options()));
   return ones;
 }
 
-// tensors += factor * terms. at::_foreach_add_ rounds the factor to a 16-bit dtype, in which small
-// numbers are 0 and large ones do not exist; at::_foreach_addcmul_ takes it in fp32.
+// Computes tensors += factor * terms. at::_foreach_add_ rounds the factor to a 16-bit dtype, where
+// small numbers become 0 and large ones overflow; at::_foreach_addcmul_ uses fp32.
 void AddMultiple(std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& terms,
                  double factor) {
   if (!Any16Bit(tensors)) return at::_foreach_add_(tensors, terms, factor);
   at::_foreach_addcmul_(tensors, terms, Ones(terms), factor);
 }
 
-// tensors + factor * terms, likewise.
+// Returns tensors + factor * terms, with the factor in fp32 too.
 std::vector<at::Tensor> PlusMultiple(const std::vector<at::Tensor>& tensors,
                                      const std::vector<at::Tensor>& terms, double factor) {
   if (!Any16Bit(tensors)) return at::_foreach_add(tensors, terms, factor);
   return at::_foreach_addcmul(tensors, terms, Ones(terms), factor);
 }
 
-// Weight decay as a part of the gradient.
+// Returns the gradients with weight decay added.
 std::vector<at::Tensor> WithDecay(std::vector<at::Tensor> gradients,
                                   const std::vector<at::Tensor>& parameters, double weight_decay) {
   return weight_decay == 0 ? gradients : PlusMultiple(gradients, parameters, weight_decay);
 }
 
-// average = decay * average + (1 - decay) * value
+// Computes average = decay * average + (1 - decay) * value.
 void MoveAverage(std::vector<at::Tensor>& average, const std::vector<at::Tensor>& value,
                  double decay) {
   at::_foreach_lerp_(average, value, 1 - decay);
@@ -72,7 +72,7 @@ void MoveAverageOfSquares(std::vector<at::Tensor>& average, const std::vector<at
   at::_foreach_addcmul_(average, value, value, 1 - decay);
 }
 
-// Adam with weight decay in the gradient (Adam) or beside it (AdamW).
+// Adam with weight decay in the gradient (Adam) or separate from it (AdamW).
 class FusedAdam : public Optimizer {
  public:
   explicit FusedAdam(const Inputs& inputs)
@@ -83,8 +83,8 @@ class FusedAdam : public Optimizer {
   bool takes_pieces() const override { return true; }
 
  private:
-  // The bias correction converges to 1 with the number of updates, so an infinite number turns it
-  // off.
+  // The bias correction converges to 1 with the number of updates, so an infinite number disables
+  // it.
   double UpdateNumber(int64_t update) const override {
     return config_.bias_correction ? static_cast<double>(update)
                                    : std::numeric_limits<double>::infinity();
@@ -128,8 +128,8 @@ class Sgd : public Optimizer {
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
     const bool is_first_step = updates() == 1;
-    // The fused kernel for CPUs leaves most elements of a 16-bit parameter as they were, up to
-    // LibTorch 2.13: github.com/pytorch/pytorch/issues/191763.
+    // Up to LibTorch 2.13, the fused kernel for CPUs leaves most elements of a 16-bit parameter
+    // unchanged: github.com/pytorch/pytorch/issues/191763.
     if (Any16Bit(group.parameters)) {
       return UpdateUnfused(group, gradients, is_first_step);
     }
@@ -209,8 +209,8 @@ class RmsProp : public Optimizer {
   }
 };
 
-// DeepSpeed's: the bias correction is outside of the trust ratio, eps is not corrected, and the
-// ratio is kept within bounds.
+// DeepSpeed's LAMB: the bias correction is outside of the trust ratio, eps is not corrected, and
+// the ratio is bounded.
 class Lamb : public Optimizer {
  public:
   Lamb(const Inputs& inputs, SumOverRanks sum)
@@ -247,7 +247,7 @@ class Lamb : public Optimizer {
     return at::where((weight == 0).logical_or(change == 0), at::ones_like(ratio), ratio).unbind();
   }
 
-  // Of the whole parameters and their updates, for each part of this rank.
+  // Returns the norms of the whole parameters and of their updates, for each part of this rank.
   std::pair<at::Tensor, at::Tensor> NormsOverRanks(const Group& group,
                                                    const std::vector<at::Tensor>& update) const {
     at::Tensor squares = at::zeros({2, num_parameters_}, at::kDouble);
@@ -273,12 +273,12 @@ class Lamb : public Optimizer {
     return std::sqrt(1 - std::pow(config_.beta2, step)) / (1 - std::pow(config_.beta1, step));
   }
 
-  SumOverRanks sum_;  // null: every rank has whole parameters
+  SumOverRanks sum_;  // null if every rank has whole parameters
   int64_t num_parameters_;
 };
 
-// A weight without a gradient stays where it is, as in the paper. (DeepSpeed's CUDA kernel takes a
-// sign of 0 for a minus.)
+// A weight without a gradient does not move, as in the paper. (DeepSpeed's CUDA kernel treats a
+// sign of 0 as negative.)
 class Lion : public Optimizer {
  public:
   explicit Lion(const Inputs& inputs) : Optimizer(inputs, {"exp_avg"}) {}

@@ -1,5 +1,5 @@
-// Optimizers on LibTorch's fused kernels, or on its foreach kernels where there is no fused one: a
-// handful of calls update all parameters of a group.
+// Optimizers on LibTorch's fused kernels, or its foreach kernels if there is no fused one: a few
+// calls update all parameters of a group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,31 +20,31 @@ namespace dslaunch {
 
 // Elements of a parameter that an optimizer updates: the model's own, or their fp32 copies.
 struct WeightPart {
-  size_t parameter = 0;  // its index
-  at::Tensor weight;     // all of it in its shape, or some of it as one row
-  int64_t start = 0;     // where that row begins in the parameter
+  size_t parameter = 0;  // index of the parameter
+  at::Tensor weight;     // the whole parameter in its shape, or a slice of it as one row
+  int64_t start = 0;     // offset of the slice in the parameter, in elements
 };
 
 // Replaces a tensor by its sum over all ranks.
 using SumOverRanks = std::function<void(at::Tensor&)>;
 
-// Zeros in the shape and dtype of a part, where its state is to lie.
+// Returns zeros in the shape and dtype of a part, on the device of its state.
 using ZerosBeside = std::function<at::Tensor(const at::Tensor& weight)>;
 
-// One thread.
+// Used by one thread.
 class Optimizer {
  public:
-  // What an optimizer keeps of one part, in its shape and dtype. `name` is
-  // PyTorch's: "exp_avg" and "exp_avg_sq" (Adam, AdamW and LAMB; with amsgrad also
-  // "max_exp_avg_sq"), "exp_avg" (Lion), "momentum_buffer" (SGD and RMSprop, with momentum), "sum"
-  // (Adagrad), "square_avg" (RMSprop; if centered also "grad_avg").
+  // One tensor of the state of a part, in its shape and dtype. `name` is PyTorch's: "exp_avg" and
+  // "exp_avg_sq" (Adam, AdamW and LAMB; with amsgrad also "max_exp_avg_sq"), "exp_avg" (Lion),
+  // "momentum_buffer" (SGD and RMSprop, with momentum), "sum" (Adagrad), "square_avg" (RMSprop; if
+  // centered also "grad_avg").
   struct State {
-    size_t part;  // its index
+    size_t part;  // index of the part
     std::string name;
-    at::Tensor tensor;  // the one that is used: copying into it restores it
+    at::Tensor tensor;  // the tensor in use, so copying into it restores the state
   };
 
-  struct Inputs {  // as MakeOptimizer's
+  struct Inputs {  // Arguments of MakeOptimizer.
     const OptimizerConfig& config;
     const LrSchedule& schedule;
     const std::vector<NamedTensor>& parameters;
@@ -55,83 +55,85 @@ class Optimizer {
 
   virtual ~Optimizer() = default;
 
-  // One update from the gradients of all parts, in the order of MakeOptimizer's and in their
-  // dtypes. They may be changed. Of a replayable optimizer, `skip` may be an fp32 scalar beside the
-  // parameters: 1 where the update is not to be made.
+  // Updates all parts from their gradients, in the order and dtypes of MakeOptimizer's parts. May
+  // modify `gradients`. For a replayable optimizer, `skip` may be an fp32 scalar on the parameters'
+  // device; the update is not made if it is 1.
   void Step(const std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
-  // The same piece by piece: BeginStep; StepParts of all parts in their order, of as many from
-  // `first` on as there are gradients; EndStep. The bits are those of Step. Without
-  // takes_pieces(), because it looks at more than one part at once, all parts are one piece.
+  // Step in pieces, with the same bits: BeginStep; then StepParts for all parts in order, each for
+  // as many parts from `first` on as there are gradients; then EndStep. If takes_pieces() is false,
+  // because the optimizer looks at several parts at once, all parts must be one piece.
   void BeginStep(const at::Tensor& skip = {});
   void StepParts(size_t first, const std::vector<at::Tensor>& gradients);
   void EndStep();
   virtual bool takes_pieces() const { return false; }
 
-  // Adam and AdamW: from now on what changes from update to update is memory beside the parameters,
-  // so that a recorded Step can be replayed. Prepare, before each update, writes the learning rate
-  // there; the number of the update counts itself.
+  // For Adam and AdamW: keeps everything that changes between updates in memory on the parameters'
+  // device, so that a recorded Step can be replayed. Call Prepare before each update to write the
+  // learning rate there; the update number is incremented by the Step itself.
   void MakeReplayable();
   bool replayable() const { return replayable_; }
   void Prepare();
   // Counts an update that was a replay of a Step.
   void Replayed();
-  // An update that was counted was not made. Until then the schedule has counted it.
+  // Uncounts an update that was counted but skipped. Until this call the schedule counts it.
   void Skipped();
 
-  // For the next update, of each group of the configuration in its order, and at last of the
-  // parameters outside of them, which is also lr().
+  // Returns the learning rates of the next update, one for each group of the configuration in
+  // order, then one for the parameters outside of the groups, which is also lr().
   virtual std::vector<double> lrs() const;
   double lr() const { return lrs().back(); }
-  // From the next update on. Preconditions: as many as lrs(), and no schedule.
+  // Sets the learning rates from the next update on. Precondition: `lrs` has the size of lrs(), and
+  // there is no schedule.
   virtual void SetLrs(const std::vector<double>& lrs);
   bool has_schedule() const { return !std::holds_alternative<ConstantLr>(schedule_); }
 
-  // The names that a State may have.
+  // Returns the names that a State may have.
   const std::vector<std::string>& state_names() const { return state_names_; }
 
-  // The whole state is States() and two numbers: of updates made, and of those that the schedule
-  // counts, which are equal unless SetUpdates changed them.
+  // The whole state consists of States() and two numbers: the updates made, and the updates that
+  // the schedule has counted. These are equal unless SetUpdates made them differ.
   std::vector<State> States() const;
   int64_t updates() const { return updates_; }
   int64_t scheduled_updates() const { return scheduled_updates_; }
   void SetUpdates(int64_t updates, int64_t scheduled_updates);
 
-  // Whether the next Step takes gradients of all ranks. Of an optimizer that compresses what ranks
-  // exchange it may take each rank's own: Step is then collective.
+  // Returns whether the next Step takes gradients reduced over all ranks. An optimizer that
+  // compresses the exchange may take each rank's own gradients; Step is then collective.
   virtual bool TakesReducedGradients() const { return true; }
-  // What it keeps beside States(): errors of compression, and numbers of its phases.
+  // Returns further state: compression errors, and numbers of the optimizer's phases.
   virtual std::vector<RankTensor> RankTensors() const { return {}; }
-  // These as at the start, with the weights as they are: where a checkpoint does not have them.
+  // Resets the RankTensors to their initial values and keeps the weights, for a checkpoint that
+  // lacks them.
   virtual void Restart() {}
 
  protected:
   struct Group {
     double configured_lr = 0;
-    double lr = 0;  // of the next update
+    double lr = 0;  // for the next update
     double weight_decay = 0;
     bool empty = true;                           // on all ranks
-    std::vector<size_t> places;                  // of its parts among all
-    std::vector<size_t> indices;                 // of their parameters
+    std::vector<size_t> places;                  // indices of its parts among all parts
+    std::vector<size_t> indices;                 // indices of their parameters
     std::vector<at::Tensor> parameters;          // the parts
-    std::vector<std::vector<at::Tensor>> state;  // of each of state_names_, one per part
-    // Of a replayable optimizer: fp32 scalars on the parameters' device.
+    std::vector<std::vector<at::Tensor>> state;  // for each of state_names_, one tensor per part
+    // For a replayable optimizer: fp32 scalars on the parameters' device.
     at::Tensor lr_on_device, updates_on_device;
   };
 
   Optimizer(const Inputs& inputs, std::vector<std::string> state_names);
 
-  // With updates() already counting this one, and without autograd. With takes_pieces(), `group`
-  // may be some parts of one.
+  // Updates a group without autograd. updates() already counts this update. If takes_pieces(),
+  // `group` may hold only some parts of a group.
   virtual void Update(Group& group, const std::vector<at::Tensor>& gradients) = 0;
-  // How many updates were made, as the kernel is to have it.
+  // Returns the update number for the kernel.
   virtual double UpdateNumber(int64_t update) const { return static_cast<double>(update); }
-  // After SetUpdates.
+  // Called after SetUpdates.
   virtual void Resumed() {}
-  // Where other ranks have parts of the group, but this one has none.
+  // Called for a group of which only other ranks have parts.
   virtual void UpdateElsewhere(Group&) {}
 
-  at::Tensor skip_;         // of this update
-  OptimizerConfig config_;  // betas as the schedule has them
+  at::Tensor skip_;         // argument of the current update
+  OptimizerConfig config_;  // betas as set by the schedule
   std::vector<Group> groups_;
 
  private:
@@ -145,13 +147,13 @@ class Optimizer {
   int64_t scheduled_updates_ = 0;
 };
 
-// `parts` are of `parameters`, whose names and dimensions choose their groups; their values are not
-// looked at. With `sum`, the ranks together have all parts of the parameters, and call Step
-// together; without, each part is a whole parameter. State starts at zero (Adagrad's at its initial
-// value). `elsewhere`: parameters of the model that this optimizer does not update: frozen ones,
-// and those of which other optimizers of the same run have all. `zeros`: null:
-// state lies where its part does. Throws kBadInput where a group of `config` takes none of all
-// these.
+// Creates an optimizer of `parts`, which are parts of `parameters`. The parameters' names and
+// dimensions select their groups; their values are not used. With `sum`, the ranks together have
+// all parts of the parameters and must call Step together; without, each part is a whole parameter.
+// State starts at zero (Adagrad's at its initial value). `elsewhere` are parameters of the model
+// that this optimizer does not update: frozen ones, and those that other optimizers of the run
+// update as a whole. If `zeros` is null, state is on the device of its part. Throws kBadInput if a
+// group of `config` matches no parameter.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters,
                                          const std::vector<WeightPart>& parts,
@@ -159,11 +161,12 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
                                          const std::vector<ParameterInfo>& elsewhere = {},
                                          std::shared_ptr<CompressedMean> mean = nullptr,
                                          const ZerosBeside& zeros = nullptr);
-// Of whole parameters, which are updated themselves.
+// Creates an optimizer that updates whole parameters in place.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);
 
-// "AdamW". Optimizers whose states have different meanings have different names.
+// Returns a name such as "AdamW". Optimizers whose states have different meanings have different
+// names.
 const char* OptimizerTypeName(OptimizerConfig::Type type);
 
 }  // namespace dslaunch

@@ -6,12 +6,12 @@
 
 namespace dslaunch {
 
-// What training keeps besides weights and what the optimizer keeps of each: a checkpoint holds it,
-// and a run goes on without it where it does not fit (another number of ranks).
+// State of training besides the weights and the optimizer's state of each part. A checkpoint stores
+// it, and a run continues without it if it does not fit (another number of ranks).
 struct RankTensor {
   std::string name;    // "worker_error/fc1.weight"
-  at::Tensor tensor;   // contiguous; the one that is used: copying into it restores it
-  bool shared = true;  // all ranks have the same values; else each its own
+  at::Tensor tensor;   // contiguous; the tensor in use, so copying into it restores it
+  bool shared = true;  // the same values on all ranks; otherwise each rank has its own
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// An optimizer of torch::optim, or one that is derived from it, in place of the configuration's.
+// Wraps an optimizer of torch::optim, or a class derived from one, that replaces the configured
+// optimizer.
 #pragma once
 
 #include <memory>
@@ -9,11 +10,11 @@
 
 namespace dslaunch {
 
-// What `make` makes of `parts`, which are of `parameters`. Its learning rates are those of its own
-// groups, and its state is its own: State has none of it. Without `any`, only optimizers that are
-// known to treat each element by itself are taken, because a part may be a slice of a parameter.
-// Throws TrainError kBadInput where `make` returns none, one that may not be taken, or one that
-// does not update exactly `parts`.
+// Returns an optimizer of `parts`, which are parts of `parameters`, made by `make`. Its learning
+// rates are those of its own groups, and its state is not available as State. Unless `any` is set,
+// accepts only optimizers known to treat each element independently, because a part may be a slice
+// of a parameter. Throws TrainError kBadInput if `make` returns null, an optimizer that is not
+// accepted, or one that does not update exactly `parts`.
 std::unique_ptr<Optimizer> WrapTorchOptimizer(const OptimizerFactory& make,
                                               const std::vector<NamedTensor>& parameters,
                                               const std::vector<WeightPart>& parts, bool any);

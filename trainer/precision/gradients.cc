@@ -22,7 +22,7 @@ at::Tensor FastNorm(const std::vector<at::Tensor>& gradients) {
 double GradientNorm(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   const auto norm = FastNorm(gradients).item<double>();
-  // Squares of finite numbers may leave fp32's range, but not double's.
+  // Squares of finite numbers may exceed fp32's range, but not fp64's.
   return std::isfinite(norm) ? norm : Norm(gradients, at::kDouble).item<double>();
 }
 

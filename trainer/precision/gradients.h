@@ -1,4 +1,4 @@
-// What happens to all gradients at once, in few passes over them.
+// Operations on all gradients at once, in few passes over them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,19 +8,20 @@
 
 namespace dslaunch {
 
-// The L2 norm of all of them as one vector, computed in at least fp32. Not finite exactly where
-// some element is not. Waits for the device.
+// Returns the L2 norm of all gradients as one vector, computed in at least fp32. It is finite if
+// and only if every element is. Waits for the device.
 double GradientNorm(const std::vector<at::Tensor>& gradients);
 
-// The same without waiting for the device: a scalar in fp64 there. inf where the norm of one
-// gradient leaves fp32's range.
+// Returns the norm as an fp64 scalar on the device, without waiting for it. The result is inf if
+// the norm of one gradient exceeds fp32's range.
 at::Tensor GradientNormOnDevice(const std::vector<at::Tensor>& gradients);
 
-// Multiplies gradients by min(1, limit / norm), for a limit above 0, without waiting for the
-// device; `norm` is a scalar there.
+// Multiplies the gradients by min(1, limit / norm) without waiting for the device. `limit` must be
+// positive; `norm` is a scalar on the device.
 void ClipOnDevice(const std::vector<at::Tensor>& gradients, const at::Tensor& norm, double limit);
 
-// The first gradient with an element that is inf or nan. Waits for the device.
+// Returns the index of the first gradient with an element that is inf or NaN; nullopt if there is
+// none. Waits for the device.
 std::optional<size_t> FirstNonFinite(const std::vector<at::Tensor>& gradients);
 
 }  // namespace dslaunch

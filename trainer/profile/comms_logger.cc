@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-Mutex current_logger_mutex;  // an exchange may end while the logger does
+Mutex current_logger_mutex;  // an exchange may end while the logger is destroyed
 CommsLogger* current_logger DSL_GUARDED_BY(current_logger_mutex) = nullptr;
 
 struct Context : at::ObserverContext {
@@ -21,7 +21,7 @@ struct Context : at::ObserverContext {
 
 }  // namespace
 
-// c10d's backends record each exchange as a function of the user's, which ends with its result.
+// c10d's backends record each exchange as a user function, which ends with its result.
 struct CommsLogger::Hooks {
   static std::unique_ptr<at::ObserverContext> Begin(const at::RecordFunction& function) {
     const std::optional<std::string> kind = CommunicationKind(function.name());

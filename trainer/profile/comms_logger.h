@@ -1,4 +1,5 @@
-// What the ranks exchange, by operation and size (comms_logger of an engine configuration).
+// Logs the exchanges between ranks, by operation and size (comms_logger of an engine
+// configuration).
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,13 @@ struct CommsRow {
 };
 using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;  // by kind and bytes
 
-// For people: counts, sizes, latencies and bandwidths (profile/communication.h). Pure.
+// Returns counts, sizes, latencies and bandwidths (profile/communication.h) for people. Pure.
 std::string CommsTable(const CommsRows& rows, int ranks);
-// "all_reduce of 4.0 MiB in 1.200 ms: 3.33 GB/s, on the bus 3.33 GB/s"
+// Returns "all_reduce of 4.0 MiB in 1.200 ms: 3.33 GB/s, on the bus 3.33 GB/s".
 std::string CommsLine(const std::string& kind, int64_t bytes, double seconds, int ranks);
 
-// Sees every exchange of this process while it lives, from when it is started until its result is
-// there. One at a time.
+// While it exists, records every exchange of this process, from its start until its result is
+// available. At most one at a time.
 class CommsLogger {
  public:
   CommsLogger(const CommsLoggerConfig& config, int rank, int ranks);
@@ -41,7 +42,7 @@ class CommsLogger {
   const CommsLoggerConfig config_;
   const int rank_;
   const int ranks_;
-  mutable Mutex mutex_;  // a backend's threads end what they have done
+  mutable Mutex mutex_;  // needed because a backend's threads report completed exchanges
   CommsRows rows_ DSL_GUARDED_BY(mutex_);
   uint64_t handle_ = 0;
 };

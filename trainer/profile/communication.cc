@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kNanosecond = 1e-9;
 
-// What the libraries call the same.
+// Names of the same operation in other libraries.
 struct OtherName {
   std::string_view name;
   const char* kind;
@@ -74,7 +74,7 @@ CommunicationSummary Summarize(const std::vector<Exchanged>& exchanges,
 Bandwidth BandwidthOf(const std::string& kind, double bytes, double seconds, int ranks) {
   if (seconds <= 0) return {};
   const double n = ranks;
-  // Of these nccl-tests count what all ranks give or get together.
+  // nccl-tests counts the total of all ranks for these.
   if (kind == "all_gather") bytes *= n;
   const double algorithm = bytes / seconds / 1e9;
   double factor = 1;

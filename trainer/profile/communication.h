@@ -1,4 +1,4 @@
-// Which of the recorded events are exchanges between ranks, and what they took. Pure.
+// Finds the exchanges between ranks among recorded events, and measures them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace dslaunch {
 
-// What a backend's event is: "gloo:all_reduce" and "nccl:_all_gather_base" are "all_reduce" and
-// "all_gather". nullopt: no exchange.
+// Returns the operation of a backend's event: "all_reduce" for "gloo:all_reduce", "all_gather" for
+// "nccl:_all_gather_base". Returns nullopt if the event is not an exchange.
 std::optional<std::string> CommunicationKind(std::string_view event);
 
-// Of a kernel of NCCL's: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)" is "all_reduce". nullopt:
-// it is none of NCCL's.
+// Returns the operation of a kernel of NCCL: "all_reduce" for
+// "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)". Returns nullopt for other kernels.
 std::optional<std::string> KernelCommunicationKind(std::string_view kernel);
 
 struct Exchanged {
   std::string kind;
-  int64_t bytes = 0;  // of this rank's input tensor
-  Interval time;      // from its start until the result was there
+  int64_t bytes = 0;  // size of this rank's input tensor
+  Interval time;      // from its start until the result was available
 };
 
 struct CommunicationSummary {
@@ -33,22 +33,22 @@ struct CommunicationSummary {
     int64_t bytes = 0;
     double seconds = 0;  // of all calls, which may overlap
   };
-  double total_s = 0;       // during which there was any
-  double hidden_s = 0;      // of it, during which this rank computed as well
+  double total_s = 0;       // time with at least one exchange
+  double hidden_s = 0;      // part of total_s in which this rank also computed
   std::vector<Kind> kinds;  // by name
 };
 
-// `compute` are the times of operators, in any order; they may overlap.
+// `compute` holds the times of operators, in any order; they may overlap.
 CommunicationSummary Summarize(const std::vector<Exchanged>& exchanges,
                                std::vector<Interval> compute);
 
-// Gigabytes a second, as nccl-tests define them (doc/PERFORMANCE.md): what an operation moved, and
-// what that is on the wire of each rank, whatever the number of ranks.
+// Gigabytes per second as defined by nccl-tests (doc/PERFORMANCE.md): the data of an operation, and
+// its traffic on each rank's link, whatever the number of ranks.
 struct Bandwidth {
   double algorithm = 0;
   double bus = 0;
 };
-// `bytes` as Exchanged has them.
+// `bytes` is as in Exchanged.
 Bandwidth BandwidthOf(const std::string& kind, double bytes, double seconds, int ranks);
 
 }  // namespace dslaunch

@@ -20,7 +20,8 @@ constexpr std::array<uint32_t, 256> MakeTable() {
 }
 constexpr std::array<uint32_t, 256> kTable = MakeTable();
 
-// So that a CRC of data that holds CRCs still finds errors (tensorflow/tsl/lib/hash/crc32c.h).
+// Masks a CRC, so that the CRC of data that contains CRCs still detects errors
+// (tensorflow/tsl/lib/hash/crc32c.h).
 uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
 template <class T>
@@ -31,7 +32,7 @@ std::string LittleEndian(T value) {
   return bytes;
 }
 
-// The wire format of protobuf: a key is the field's number and how its value is written.
+// Protobuf's wire types: a key consists of the field's number and the encoding of its value.
 enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 std::string Varint(uint64_t value) {

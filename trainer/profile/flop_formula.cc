@@ -11,7 +11,7 @@ double Elements(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
 }
 
-// [..., n, k] x [..., k, m]; a vector is a matrix of one column.
+// [..., n, k] x [..., k, m]; a vector is a matrix with one column.
 double Product(const Shape& a, const Shape& b) {
   if (a.size() < 2 || b.empty()) return 0;
   return 2 * Elements(a) * (b.size() == 1 ? 1 : static_cast<double>(b.back()));
@@ -43,7 +43,7 @@ enum class Kind { kProduct, kAddedProduct, kLinear, kConvolution, kAttention };
 struct Formula {
   std::string_view name;
   Kind kind;
-  size_t inputs;  // that it needs
+  size_t inputs;  // required number of inputs
 };
 
 constexpr std::array kFormulas = {

@@ -27,7 +27,7 @@ std::pair<const void*, int64_t> PlaceOf(const at::Tensor& tensor) {
 struct ForwardMeter::Hooks {
   struct Context : at::ObserverContext {
     OperatorCall call;
-    bool counts = false;  // its formula, and nothing that it calls
+    bool counts = false;  // its formula counts, so operators that it calls do not
     bool converts = false;
     Clock::time_point start;
   };
@@ -70,7 +70,7 @@ struct ForwardMeter::Hooks {
       if (!function.outputs().empty()) context->call.output = ShapeOf(function.outputs()[0]);
       outermost.flops += OperatorFlops(name, context->call);
     }
-    // A parameter in another dtype is still this module's.
+    // A parameter converted to another dtype still belongs to its module.
     if (context->converts && outermost.module && !function.outputs().empty() &&
         function.outputs()[0].isTensor()) {
       meter.module_of_[PlaceOf(function.outputs()[0].toTensor())] = *outermost.module;

@@ -1,5 +1,5 @@
-// Counts the work of a model's forward pass as it runs: floating point operations, and which module
-// each operator belongs to.
+// Measures a model's forward pass as it runs: counts floating-point operations, and finds the
+// module of each operator.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -13,28 +13,28 @@
 
 namespace dslaunch {
 
-// While it lives it sees the operators that the thread runs which made it, but for those of
-// backward passes, recomputed ones among them. One at a time. Costs about a microsecond for each.
+// While it exists, sees the operators run by the thread that created it, except those of backward
+// passes, including recomputed ones. At most one at a time. Costs about a microsecond per operator.
 class ForwardMeter {
  public:
-  // `module` must outlive this, and keep its parameters.
+  // `module` must outlive the meter and keep its parameters.
   explicit ForwardMeter(const torch::nn::Module& module);
   ~ForwardMeter();
   ForwardMeter(const ForwardMeter&) = delete;
   ForwardMeter& operator=(const ForwardMeter&) = delete;
 
   double flops() const;
-  // The outermost operators, in their order.
+  // Returns the outermost operators, in order.
   const std::vector<ForwardOp>& operators() const { return operators_; }
 
  private:
   struct Hooks;
 
-  // By where a parameter lies: its storage, and its place in it.
+  // By location of a parameter: its storage and its offset in it.
   std::map<std::pair<const void*, int64_t>, std::string> module_of_;
   std::vector<ForwardOp> operators_;
-  int depth_ = 0;          // of operators inside of operators
-  int formula_depth_ = 0;  // of those that have formulas
+  int depth_ = 0;          // nesting depth of operators
+  int formula_depth_ = 0;  // nesting depth of operators with formulas
   uint64_t handle_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Sets of times. Pure.
+// Operations on sets of time intervals. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
-// Sorted and disjoint; empty intervals are left out.
+// Returns sorted and disjoint intervals; empty ones are dropped.
 std::vector<Interval> Union(std::vector<Interval> intervals);
 
-// Of two sets that are sorted and disjoint, and so is the result.
+// Returns the intersection of two sets. Arguments and result are sorted and disjoint.
 std::vector<Interval> Intersection(const std::vector<Interval>& a, const std::vector<Interval>& b);
 
-// Of a set that is disjoint, in ns.
+// Returns the total length, in ns, of disjoint intervals.
 int64_t Length(const std::vector<Interval>& intervals);
 
 }  // namespace dslaunch

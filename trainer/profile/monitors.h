@@ -1,4 +1,4 @@
-// The files of csv_monitor and tensorboard of an engine configuration. On rank 0 only.
+// The files of an engine configuration's csv_monitor and tensorboard. Used on rank 0 only.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace dslaunch {
 
-// A number over the samples that were trained on; DeepSpeed's names: "Train/Samples/train_loss".
-// Those of evaluations begin with "Eval/Samples/".
+// A value plotted over the number of trained samples. Tags are DeepSpeed's:
+// "Train/Samples/train_loss"; those of evaluations begin with "Eval/Samples/".
 struct Scalar {
   std::string tag;
   double value = 0;
 };
 
-// Writes each scalar into all files that the configuration names:
-//   csv          FOLDER/Train_Samples_train_loss.csv, whose first line is
-//                "step,Train_Samples_train_loss"; appended to
+// Writes each scalar to all files that the configuration names:
+//   csv          FOLDER/Train_Samples_train_loss.csv, appended to; its first line is
+//   "step,Train_Samples_train_loss"
 //   tensorboard  FOLDER/events.out.tfevents.TIME.HOST.PID
-// Every write is flushed to the file, so that the values can be read during training. Throws kIo,
+// Every write is flushed to the file, so that values can be read during training. Throws kIo,
 // naming the key and the file.
 class Monitors {
  public:
@@ -42,7 +42,7 @@ class Monitors {
   std::ofstream events_;
 };
 
-// Null where the configuration names none, and on other ranks than 0. Throws kIo.
+// Returns null if the configuration names none, and on other ranks than 0. Throws kIo.
 std::unique_ptr<Monitors> MakeMonitors(const MonitorsConfig& config, int rank);
 
 }  // namespace dslaunch

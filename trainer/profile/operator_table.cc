@@ -27,7 +27,7 @@ std::string SignedBytesText(int64_t bytes) {
   return (bytes < 0 ? "-" : "") + BytesText(std::abs(bytes));
 }
 
-// Goes through a thread's events in the order of their begins, keeping those that are open.
+// Visits a thread's events in the order of their starts, and keeps the open ones.
 class Nesting {
  public:
   explicit Nesting(std::map<std::string, OperatorRow>& rows) : rows_(rows) {}
@@ -108,7 +108,7 @@ std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
                                       const std::vector<RecordedAllocation>& allocations,
                                       ProfileSort sort,
                                       const std::vector<RecordedKernel>& kernels) {
-  // An event that begins when another does and ends later is the outer one.
+  // Of two events that begin together, the longer one is the outer one.
   std::ranges::stable_sort(events, [](const RecordedEvent& a, const RecordedEvent& b) {
     return std::tuple(a.thread, a.begin_ns, -a.end_ns) <
            std::tuple(b.thread, b.begin_ns, -b.end_ns);

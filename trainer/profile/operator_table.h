@@ -1,4 +1,4 @@
-// What a profiler recorded, and the table that people read. Pure.
+// Recorded events of a profiler, and the table of operators for people. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace dslaunch {
 
-// One event of one thread. Those of a thread lie inside of each other or apart, but for what is
-// `async`: it began in a thread and ended somewhere else, while that thread did other things.
+// One event of one thread. The events of a thread are nested or disjoint, except `async` ones:
+// these began in a thread and ended elsewhere, while the thread continued.
 struct RecordedEvent {
   std::string name;
   uint64_t thread = 0;
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   bool async = false;
-  uint64_t correlation = 0;  // by which what a device did for it names it; 0: nothing does
+  uint64_t correlation = 0;  // id by which the kernels of a device refer to the event; 0 if none do
 };
 
-// What a device did, for the event of this correlation.
+// A kernel of a device, started by the event with this correlation.
 struct RecordedKernel {
   std::string name;
   uint64_t correlation = 0;
@@ -28,7 +28,7 @@ struct RecordedKernel {
   int64_t end_ns = 0;
 };
 
-// Memory that a thread took (bytes > 0) or gave back.
+// Memory that a thread allocated (bytes > 0) or freed.
 struct RecordedAllocation {
   uint64_t thread = 0;
   int64_t at_ns = 0;
@@ -39,23 +39,24 @@ struct RecordedAllocation {
 struct OperatorRow {
   std::string name;
   int64_t calls = 0;
-  double self_s = 0;       // less what it called; 0 of what is asynchronous
-  double total_s = 0;      // of an operator inside of itself only the outer one's
-  int64_t self_bytes = 0;  // taken and not given back, less what it called did
-  // Of what a device did for it, less what that did for what it called. A kernel, which has a row
-  // of its own, is not for itself.
+  double self_s = 0;       // without the operators it called; 0 for asynchronous ones
+  double total_s = 0;      // for recursive calls only that of the outermost
+  int64_t self_bytes = 0;  // allocated and not freed, without the operators it called
+  // Time of the kernels that it started itself, without those of the operators it called. 0 for a
+  // kernel, which has a row of its own.
   double device_s = 0;
   bool kernel = false;
 };
 
-// One row for each name, ProfilerStep#3 and ProfilerStep#4 being the same, the greatest first.
+// Returns one row for each name, the largest first. ProfilerStep#3 and ProfilerStep#4 count as the
+// same name.
 std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
                                       const std::vector<RecordedAllocation>& allocations,
                                       ProfileSort sort,
                                       const std::vector<RecordedKernel>& kernels = {});
 
-// The first `most_rows` of them for people, with the sums of all. `wall_s` is the time of the
-// `steps` that were recorded.
+// Returns the first `most_rows` rows for people, with the sums of all rows. `wall_s` is the time of
+// the recorded `steps`.
 std::string OperatorTable(const std::vector<OperatorRow>& rows, int64_t most_rows, double wall_s,
                           int64_t steps);
 

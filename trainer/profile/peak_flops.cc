@@ -7,9 +7,9 @@ namespace dslaunch {
 namespace {
 
 struct Device {
-  const char* part;  // of the name; the first that fits counts
+  const char* part;  // substring of the name; the first match counts
   double fp16_tera;
-  double bf16_tera;  // 0: it has none
+  double bf16_tera;  // 0 if not supported
   double fp32_tera;
 };
 

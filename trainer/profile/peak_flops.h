@@ -1,5 +1,5 @@
-// What known accelerators could do at most: dense matrix products without sparsity, as their
-// makers' data sheets have it.
+// The peak rates of known accelerators: dense matrix products without sparsity, from their makers'
+// data sheets.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,12 @@
 
 namespace dslaunch {
 
-// Floating point operations per second of one device with this `name` ("NVIDIA H100 80GB HBM3").
-// fp32 is the rate without TF32, which is PyTorch's default. nullopt: unknown, as for all CPUs.
+// Returns the floating-point operations per second of a device called `name` ("NVIDIA H100 80GB
+// HBM3"). For fp32 it is the rate without TF32, which is PyTorch's default. Returns nullopt if
+// unknown, as for all CPUs.
 std::optional<double> PeakFlops(const std::string& name, Dtype dtype);
 
-// The name of this machine's first NVIDIA GPU, from its driver; empty if there is none.
+// Returns the name of this machine's first NVIDIA GPU, from its driver; empty if there is none.
 std::string GpuName();
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The parts of a training step, as they run.
+// Times the phases of a training step as they run.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -13,14 +13,14 @@ namespace dslaunch {
 struct StepTimes {
   TimeSpans data, forward, backward, update, batch;
 
-  PhaseTimes Seconds() const {  // waits for the device
+  PhaseTimes Seconds() const {  // Waits for the device.
     return {data.Seconds(), forward.Seconds(), backward.Seconds(), update.Seconds(),
             batch.Seconds()};
   }
 };
 
-// While it lives the thread is in the phase `name`, which a trace shows. Adds its time on `device`
-// to `spans`, which must outlive it.
+// While it exists, the thread is in the phase `name`, which a trace shows. Adds its time on
+// `device` to `spans`, which must outlive it.
 class Phase {
  public:
   Phase(const char* name, TimeSpans& spans, c10::Device device)
@@ -32,7 +32,7 @@ class Phase {
     try {
       spans_.End();
     } catch (const c10::Error&) {
-      // The device has failed, which whoever waits for it next is told.
+      // The device has failed; the next wait for it reports the error.
     }
   }
   Phase(const Phase&) = delete;

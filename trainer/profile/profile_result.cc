@@ -14,7 +14,7 @@ struct Category {
   int64_t MemoryBytes::*bytes;
 };
 
-// Those that add up to what is allocated.
+// Categories that add up to the allocated memory.
 constexpr Category kCategories[] = {
     {"parameters", &MemoryBytes::parameters}, {"gradients", &MemoryBytes::gradients},
     {"buckets", &MemoryBytes::buckets},       {"optimizer", &MemoryBytes::optimizer},

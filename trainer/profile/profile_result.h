@@ -1,4 +1,4 @@
-// What a rank's profile came to (profile.json of proto/contract/rank_files.h). Pure.
+// The result of a rank's profile (profile.json in proto/contract/rank_files.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ struct ProfileResult {
   std::vector<OperatorRow> rows;
   CommunicationSummary communication;
   MemoryBytes memory = {};
-  // What the allocator had given out, of what this run allocated, when the activations were at
-  // their largest; 0: not measured.
+  // Bytes that the allocator had given to this run when the activations were at their maximum; 0 if
+  // not measured.
   int64_t allocated = 0;
 };
 
 std::string ProfileJson(const ProfileResult& result);
 
-// The table, and lines on communication and memory.
+// Returns the table, followed by lines about communication and memory.
 std::string ProfileText(const ProfileResult& result, int64_t most_rows);
 
 }  // namespace dslaunch

@@ -15,7 +15,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/device/streams.h"
 
-// As torch/csrc/profiler/kineto_shim.h has it, which wants an include folder of its own.
+// Declared as in torch/csrc/profiler/kineto_shim.h, which needs a further include folder.
 namespace torch::autograd::profiler {
 TORCH_API void addMetadataJson(const std::string& key, const std::string& value);
 }
@@ -42,8 +42,8 @@ std::set<torch::profiler::impl::ActivityType> Activities(c10::Device device) {
   return {ActivityType::CPU, ActivityType::CUDA};
 }
 
-// An exchange takes as long as its kernels do, where there are any: what gives out the work does
-// not wait for it. Of each kind the kernels share the bytes.
+// Replaces the time of an exchange by that of its kernels, if there are any, because the call that
+// starts them does not wait. The kernels of one kind share the bytes equally.
 std::vector<Exchanged> OnDevice(const std::vector<Exchanged>& exchanges,
                                 const std::vector<RecordedKernel>& kernels,
                                 std::vector<Interval>& compute) {
@@ -64,7 +64,7 @@ std::vector<Exchanged> OnDevice(const std::vector<Exchanged>& exchanges,
   return timed;
 }
 
-// By the names that the profiler gives dtypes.
+// Returns the size of a dtype, by the profiler's names.
 int64_t BytesOfDtype(const std::string& name) {
   if (name == "float" || name == "int") return 4;
   if (name == "c10::BFloat16" || name == "c10::Half" || name == "short" || name == "short int") {
@@ -119,12 +119,12 @@ void StepProfiler::BeforeStep(int64_t index) {
   if (phase != ProfilePhase::kActive) return;
   if (!recording_) {
     no_meter_.emplace();
-    AwaitStream(options_.device());  // what it has yet to do belongs to the steps before
+    AwaitStream(options_.device());  // pending work belongs to earlier steps
     profiler::enableProfiler(Config(), Activities(options_.device()));
     recording_ = true;
     start_ = Clock::now();
   }
-  // A step lasts until the next one begins. The name is what tools for PyTorch's traces look for.
+  // A step lasts until the next one begins. Tools for PyTorch's traces look for this name.
   step_.reset();
   step_.emplace(at::RecordScope::USER_SCOPE);
   step_->before("ProfilerStep#" + std::to_string(index));
@@ -151,7 +151,7 @@ void StepProfiler::Finish() {
 }
 
 void StepProfiler::Stop() {
-  AwaitStream(options_.device());  // which may be a step behind the host
+  AwaitStream(options_.device());  // the device may be a step behind the host
   step_.reset();
   recording_ = false;
   const double wall_s = std::chrono::duration<double>(Clock::now() - start_).count();
@@ -183,14 +183,14 @@ ProfileResult StepProfiler::Evaluate(const profiler::ProfilerResult& recorded) c
     }
     RecordedEvent one = ToRecorded(event);
     if (event.deviceType() != c10::kCPU) {
-      // A phase, as the device came to it, is no work of its own.
+      // An annotation of a phase on the device is not work.
       if (event.activityType() == kDeviceAnnotation) continue;
       kernels.push_back({one.name, event.linkedCorrelationId(), one.begin_ns, one.end_ns});
       continue;
     }
     if (const std::optional<std::string> kind = CommunicationKind(one.name)) {
       exchanges.push_back({*kind, BytesOfInputs(event), {one.begin_ns, one.end_ns}});
-      one.async = true;  // it may end after what began later
+      one.async = true;  // it may end after events that began later
     } else if (one.name.starts_with("aten::")) {
       compute.push_back({one.begin_ns, one.end_ns});
     }
@@ -210,7 +210,7 @@ void StepProfiler::SaveTrace(profiler::ProfilerResult& recorded) const {
   const std::string file =
       asked_for ? options_.trace_folder + "/rank_" + std::to_string(options_.rank) + ".json"
                 : in_rank_dir;
-  recorded.save(file);  // possible once only; it does not report errors
+  recorded.save(file);  // works only once, and does not report errors
   std::error_code error;
   const bool saved = fs::file_size(file, error) > 0 && !error;
   if (asked_for && !saved) throw TrainError(ExitCode::kIo, "run.trace: cannot write " + file);

@@ -1,6 +1,5 @@
-// Records some steps of a training run with LibTorch's profiler (Kineto): a Chrome trace
-// (https://ui.perfetto.dev and chrome://tracing show it), a table, and the files of the job's
-// report.
+// Records some steps of a training run with LibTorch's profiler (Kineto): writes a Chrome trace
+// (for https://ui.perfetto.dev and chrome://tracing), a table, and the files for the job's report.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -22,7 +21,7 @@ struct ProfilerResult;
 
 namespace dslaunch {
 
-// What a step of this run, counted from 0, is for the profiler.
+// The state of the profiler in a step of this run, counted from 0.
 enum class ProfilePhase { kOff, kWarmUp, kActive };
 constexpr ProfilePhase ProfilePhaseOf(const ProfileConfig& config, int64_t index) {
   const int64_t first = config.wait + config.warmup;
@@ -30,31 +29,32 @@ constexpr ProfilePhase ProfilePhaseOf(const ProfileConfig& config, int64_t index
   return index < first ? ProfilePhase::kWarmUp : ProfilePhase::kActive;
 }
 
-// Operators, memory and collectives of this rank. One per process; one thread. Calls are in order
-// of the steps.
+// Records the operators, memory and collectives of this rank. At most one per process; used by one
+// thread. Calls must be in the order of the steps.
 class StepProfiler {
  public:
   struct Options {
     ProfileConfig steps;
     bool table = false;        // rank 0 prints it
-    std::string trace_folder;  // in which the trace becomes rank_<rank>.json; empty: none
-    std::string rank_dir;      // for profile.json and trace.json; empty: none
+    std::string trace_folder;  // folder for the trace, rank_<rank>.json; empty for none
+    std::string rank_dir;      // folder for profile.json and trace.json; empty for none
     int rank = 0;
     int world_size = 1;
-    // On which the rank computes; called from the first step on.
+    // Returns the rank's device; called from the first step on.
     std::function<c10::Device()> device;
-    // Both called at the end of the recorded steps. By what ranks exchange: "gloo", "nccl", "shm".
+    // Called at the end of the recorded steps. Returns the backend of exchanges: "gloo", "nccl" or
+    // "shm".
     std::function<std::string()> backend;
-    // Gives the memory of a result.
+    // Called at the end of the recorded steps. Fills in the memory of a result.
     std::function<void(ProfileResult&)> add_memory;
   };
-  // Makes the trace's folder. Throws kIo.
+  // Creates the trace's folder. Throws kIo.
   explicit StepProfiler(Options options);
 
   void BeforeStep(int64_t index);
   void AfterStep(int64_t index);
-  // Call it at the end of training, which may come before the last step to record. Rank 0 prints
-  // the result.
+  // Ends the recording. Rank 0 prints the result. Call it at the end of training, which may precede
+  // the last step to record.
   void Finish();
 
  private:
@@ -63,10 +63,10 @@ class StepProfiler {
   void SaveTrace(torch::autograd::profiler::ProfilerResult& recorded) const;
 
   Options options_;
-  std::optional<ActivationMeter::Pause> no_meter_;  // while it records
-  std::optional<at::RecordFunction> step_;          // of the step that is recorded
+  std::optional<ActivationMeter::Pause> no_meter_;  // set while recording
+  std::optional<at::RecordFunction> step_;          // scope of the current recorded step
   Clock::time_point start_;
-  int64_t steps_ = 0;  // recorded
+  int64_t steps_ = 0;  // number of recorded steps
   bool prepared_ = false;
   bool recording_ = false;
   std::optional<ProfileResult> result_;

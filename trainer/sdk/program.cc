@@ -28,7 +28,8 @@ std::string OwnRank() {
   return rank != nullptr ? rank : "0";
 }
 
-// -1: none. The pipe is the launcher's, so a program that no launcher has started has none.
+// Returns -1 if there is none. The launcher provides the pipe, so a program started otherwise has
+// none.
 int StatusFd() {
   const auto env = WorkerEnv::FromEnviron(std::getenv);
   return env ? env->status_fd : -1;
@@ -53,7 +54,8 @@ int Main(const std::function<void()>& fn) {
   } catch (...) {
     const TrainError error = ExplainException();
     code = error.exit_code();
-    // All ranks stopped at the same point on request: no failure, and no rank waits for another.
+    // All ranks stopped at the same point on request, which is not a failure, and no rank waits for
+    // another.
     if (error.code() != ExitCode::kPreempted) {
       program_failed = true;
       PrintFailure(error);

@@ -1,4 +1,4 @@
-// How the ranks of Spawn ended, and which of them is the cause.
+// How the ranks of Spawn ended, and which of them caused a failure.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@ namespace dslaunch {
 
 struct RankEnd {
   int rank = 0;
-  int wait_status = 0;   // as waitpid gives it
-  bool stopped = false;  // by us, because another one had failed
-  bool victim = false;   // its error says that another rank failed
-  bool came = true;      // false: the program was started anew and ended before its Spawn call
+  int wait_status = 0;   // as returned by waitpid
+  bool stopped = false;  // stopped by Spawn, because another rank had failed
+  bool victim = false;   // its error reports that another rank failed
+  bool came = true;      // false if the program was started again and ended before its Spawn call
 };
 
 bool Failed(const RankEnd& end);
 
-// What is thrown for `ends`, of which at least one has failed, in the order they were seen. A rank
-// that was stopped, or that only lost another one or waited for it, is not named while one with a
-// cause of its own is there.
+// Returns the error to throw for `ends`, which are in the order in which they were seen. Names a
+// rank that was stopped, or that lost or waited for another rank, only if no rank has a cause of
+// its own. Precondition: at least one rank has failed.
 TrainError SpawnError(const std::vector<RankEnd>& ends);
 
 }  // namespace dslaunch

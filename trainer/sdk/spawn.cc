@@ -37,18 +37,19 @@ namespace dslaunch {
 namespace {
 
 constexpr char kPlaceVariable[] = "DSLAUNCH_SPAWN";
-constexpr milliseconds kLookAgain{60'000};  // while all ranks run
+constexpr milliseconds kLookAgain{60'000};  // polling interval while all ranks run
 constexpr milliseconds kGrace{5'000};
 constexpr milliseconds kKillLimit{10'000};
 
-// Where one rank belongs; travels in kPlaceVariable to a program that is started anew.
+// The rank that a process is to become. Passed in kPlaceVariable to a program that is started
+// again.
 struct Place {
-  int call = 0;  // of this program's Spawn calls, from 1
+  int call = 0;  // index of this Spawn call in the program, from 1
   int rank = 0;
   int ranks = 0;
   int port = 0;
   int report_fd = -1;  // a pipe that takes Reports
-  int store_fd = -1;   // of rank 0: listens at the port; -1: of another rank
+  int store_fd = -1;   // for rank 0: a socket that listens at the port; -1 for others
 
   std::string ToText() const {
     std::string text;
@@ -67,7 +68,7 @@ struct Place {
   }
 };
 
-// What a rank says to its parent process.
+// A message from a rank to its parent process.
 struct Report {
   enum class What : int { kCame, kPeerFailed };
   int rank;
@@ -84,7 +85,7 @@ bool IsSingleThreaded() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}) == 1;
 }
 
-// The arguments that this program was started with, argv[0] included.
+// Returns the arguments of this program, argv[0] included.
 std::vector<std::string> OwnArguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;
@@ -99,8 +100,8 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Takes the rank's place, runs fn and ends the process. What belongs to the caller's main() (exit
-// handlers, static objects) is not torn down a second time.
+// Makes this process the rank, runs fn and ends the process. Exit handlers and static objects of
+// the caller's main() are not destroyed a second time.
 [[noreturn]] void RunRank(const Place& place, const std::function<void(int)>& fn) {
   WorkerEnv env;
   env.rank = env.local_rank = place.rank;
@@ -120,7 +121,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 
   int code = 0;
   try {
-    // OpenMP has read its variable long ago.
+    // OpenMP has already read this variable.
     if (const int threads = std::atoi(std::getenv("OMP_NUM_THREADS")); threads > 0)
       at::set_num_threads(threads);
     fn(place.rank);
@@ -137,11 +138,11 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   _exit(code);
 }
 
-// In a program that Spawn has started anew: ends in RunRank if this is the call that it is for.
+// In a program that Spawn has started again: ends in RunRank if this is the call for it.
 void TakePlace(const Place& place, int call, int ranks, const std::function<void(int)>& fn) {
-  if (call < place.call) return;  // those ranks have ended well before this one was started
+  if (call < place.call) return;  // ranks of earlier calls ended well before this one was started
   unsetenv(kPlaceVariable);
-  prctl(PR_SET_NAME, program_invocation_short_name);  // else "exe"
+  prctl(PR_SET_NAME, program_invocation_short_name);  // otherwise "exe"
   fcntl(place.report_fd, F_SETFD, FD_CLOEXEC);
   if (ranks != place.ranks) {
     throw TrainError(ExitCode::kUsage, "Spawn is called for " + std::to_string(ranks) +
@@ -154,7 +155,7 @@ void TakePlace(const Place& place, int call, int ranks, const std::function<void
   RunRank(place, fn);
 }
 
-// The processes of one Spawn call. Whatever is left at its end is killed.
+// The processes of one Spawn call. Those left at its end are killed.
 class Ranks {
  public:
   Ranks(int call, int ranks)
@@ -174,7 +175,7 @@ class Ranks {
     if (!port) throw TrainError(port.error().code, "Spawn: " + port.error().message);
     port_ = std::move(*port);
     std::cout.flush();
-    std::fflush(nullptr);  // or each forked rank would write it too
+    std::fflush(nullptr);  // otherwise each forked rank would write it too
     const bool fork_only = IsSingleThreaded();
     came_.assign(came_.size(), fork_only);
     OpenReportPipe();
@@ -191,10 +192,10 @@ class Ranks {
     }
   }
 
-  // In the order they end. As soon as one has failed the others are stopped.
+  // Returns the ranks in the order they end. As soon as one has failed, the others are stopped.
   std::vector<RankEnd> Wait() {
-    int sent = 0;                                 // the last signal that ended ranks got
-    Deadline deadline = Deadline::After(kGrace);  // counts once one was sent
+    int sent = 0;                                 // the last signal that was sent to end ranks
+    Deadline deadline = Deadline::After(kGrace);  // valid once a signal was sent
     while (!alive_.empty()) {
       std::vector<pollfd> polls;
       const Deadline until = sent == 0 ? Deadline::After(kLookAgain) : deadline;
@@ -239,7 +240,7 @@ class Ranks {
     report_write_.Reset(fds[1]);
   }
 
-  // -1 with errno set if there is no new process.
+  // Returns -1 with errno set if no process could be created.
   static pid_t Fork(const Place& place, const std::function<void(int)>& fn) {
     const pid_t parent = getpid();
     const pid_t pid = fork();
@@ -256,7 +257,7 @@ class Ranks {
     const pid_t parent = getpid();
     const pid_t pid = _Fork();
     if (pid != 0) return pid;
-    // Async-signal-safe calls only: other threads may have held any lock.
+    // Only async-signal-safe calls, because other threads may have held any lock.
     DieWith(parent);
     fcntl(place.report_fd, F_SETFD, 0);
     if (place.store_fd >= 0) fcntl(place.store_fd, F_SETFD, 0);
@@ -266,7 +267,7 @@ class Ranks {
 
   static void DieWith(pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(ToInt(ExitCode::kUnavailable));  // it died before the line above
+    if (getppid() != parent) _exit(ToInt(ExitCode::kUnavailable));  // the parent died before prctl
   }
 
   void CollectEnded(int sent) {
@@ -293,7 +294,7 @@ class Ranks {
     for (const Process& process : alive_) kill(process.pid, signal);  // not reaped yet
   }
 
-  // Ranks write before they end, so all reports of a rank that is seen to have ended are there.
+  // Ranks write before they end, so all reports of a rank that has ended are in the pipe.
   void ReadReports() {
     Report report;
     while (read(report_read_.get(), &report, sizeof report) == sizeof report) {
@@ -304,7 +305,8 @@ class Ranks {
 
   const int call_;
   const int ranks_;
-  PortReservation port_;  // held until the end: rank 0 may take it later than others look for one
+  // Held until the end, because rank 0 may use it after other ranks try to connect.
+  PortReservation port_;
   UniqueFd report_read_, report_write_;
   std::vector<bool> came_, victims_;  // by rank
   std::vector<Process> alive_;
