@@ -1,14 +1,14 @@
-// One process with several devices, as torch.nn.DataParallel: each forward pass copies the module
+// One process with several devices, like torch.nn.DataParallel: each forward pass copies the module
 // to every device, gives each copy a part of the batch, and joins the outputs. The backward pass
-// adds up the copies' gradients in the module's own parameters, which any torch::optim optimizer
+// adds the copies' gradients to the module's own parameters, which any torch::optim optimizer
 // updates.
 //
 //   dslaunch::DataParallel parallel(model, {torch::Device("cuda:0"), torch::Device("cuda:1")});
 //   at::Tensor loss = CrossEntropy(parallel.Forward(images), labels);
 //
-// It is the simplest way to use the devices of one machine and not a fast one: the parameters
-// travel in every pass, and one process drives all devices. A rank for each device (the engine, or
-// any other style) is faster, and works on several machines.
+// This is the simplest way to use the devices of one machine, but not a fast one, because every
+// pass copies the parameters and one process drives all devices. One rank per device (with the
+// engine or any other style) is faster, and works on several machines.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -23,14 +23,14 @@
 
 namespace dslaunch {
 
-// M is a torch::nn::Cloneable whose forward takes and returns a tensor. One thread. Throws what
-// LibTorch and M::forward throw.
+// M is a torch::nn::Cloneable whose forward takes and returns a tensor. Used by one thread. Throws
+// what LibTorch and M::forward throw.
 template <class M>
 class DataParallel {
  public:
-  // `devices`, at least one, may name one several times. The module stays where it is;
-  // `output_device` is where outputs go, by default the first of `devices`. `dim`: the batch's, of
-  // input and output.
+  // `devices` must not be empty, and may name a device several times. The module stays on its
+  // device; `output_device` is the device of outputs, by default the first of `devices`. `dim` is
+  // the batch dimension of input and output.
   DataParallel(std::shared_ptr<M> module, std::vector<at::Device> devices,
                std::optional<at::Device> output_device = std::nullopt, int64_t dim = 0)
       : module_(std::move(module)),
@@ -40,8 +40,8 @@ class DataParallel {
     if (devices_.empty()) throw std::invalid_argument("DataParallel needs at least one device");
   }
 
-  // A batch of fewer samples than devices uses fewer devices. Buffers become those of the first
-  // copy, as in PyTorch.
+  // Runs the forward pass. A batch with fewer samples than devices uses fewer devices. Afterwards
+  // the module has the buffers of the first copy, as in PyTorch.
   at::Tensor Forward(const at::Tensor& input) {
     const auto count = static_cast<int64_t>(devices_.size());
     const at::Device output_device = output_device_.value_or(devices_[0]);
@@ -54,7 +54,7 @@ class DataParallel {
         torch::nn::parallel::parallel_apply(replicas, inputs, std::optional(devices));
     for (at::Tensor& output : outputs) {
       output = output.to(output_device);
-      // Threads of their own do not know that this one has gradients disabled.
+      // The threads of parallel_apply do not inherit that gradients are disabled.
       if (!at::GradMode::is_enabled()) output = output.detach();
     }
     TakeBuffers(*replicas[0]);

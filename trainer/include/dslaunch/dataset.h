@@ -1,4 +1,5 @@
-// The interface of data sets that `dslaunch train` reads. One of your own, in a plugin: plugin.h.
+// The interface of data sets that `dslaunch train` reads. For your own data set in a plugin see
+// plugin.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,27 +11,28 @@
 
 namespace dslaunch {
 
-// What a model is given and what it is to answer.
+// The inputs of a model and the expected results.
 struct Batch {
   at::Tensor inputs;   // float [B, C, H, W] in 0 .. 1 (images), float [B, F] (csv) or int64 [B, T]
-  at::Tensor targets;  // int64 [B], or [B, T]: the token after each one
+  at::Tensor targets;  // int64 [B], or [B, T]: the token after each input token
 };
 
-// Const methods may be called from several threads.
+// Const methods may be called on several threads.
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  virtual int64_t size() const = 0;  // samples
-  // The samples at `indices`, each from 0 to size() - 1, in that order, on the CPU. Every sample
-  // has inputs of the same shape and type, and so have its targets; the first dimension is that of
-  // `indices`. If a sample cannot be read, throw a std::exception; the user sees its what().
+  virtual int64_t size() const = 0;  // number of samples
+  // Returns the samples at `indices`, each from 0 to size() - 1, in that order, on the CPU. All
+  // samples have inputs of the same shape and type, and targets likewise; the first dimension is
+  // that of `indices`. If a sample cannot be read, throw a std::exception; the user sees its
+  // what().
   virtual Batch Fetch(std::span<const int64_t> indices) const = 0;
-  // Of one sample's inputs: {C, H, W}, {F} or {T}.
+  // Returns the shape of one sample's inputs: {C, H, W}, {F} or {T}.
   virtual std::vector<int64_t> input_shape() const {
     const int64_t first = 0;
     return Fetch({&first, 1}).inputs.sizes().slice(1).vec();
   }
-  // Tokens of one sample; 0 where samples are no text.
+  // Returns the number of tokens in a sample; 0 if samples are not text.
   virtual int64_t tokens_per_sample() const { return 0; }
 };
 

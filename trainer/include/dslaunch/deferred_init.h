@@ -21,7 +21,7 @@ class InitRecording {
   InitRecording(InitRecording&&) noexcept;
   InitRecording& operator=(InitRecording&&) noexcept;
 
-  // True if `tensor` was made during the recording and has no memory yet.
+  // Returns whether `tensor` was created during the recording and has no memory yet.
   bool deferred(const at::Tensor& tensor) const;
 
   // Runs the recorded operations in order, with the default generator seeded as it was at the start

@@ -1,4 +1,4 @@
-// Everything that programs and plugins may use of dslaunch.
+// All public headers of dslaunch, for programs and plugins.
 #pragma once
 
 #include "dslaunch/autocast.h"

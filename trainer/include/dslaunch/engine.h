@@ -39,20 +39,21 @@ class MeshGroups;
 class StaleTraining;
 class TimeSpans;
 
-// Loss of a batch: takes the model's output and the target, returns a scalar tensor.
+// Computes the loss of a batch from the model's output and the target, as a scalar tensor.
 using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 
-// Mean cross entropy in fp32. output: logits [..., classes], any floating-point type; target: class
-// indices, int64 [...]. Returns a scalar.
+// Returns the mean cross entropy in fp32, a scalar. output: logits [..., classes], any
+// floating-point type; target: class indices, int64 [...].
 at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target);
 
-// Makes the program's own optimizer of `weights`, which are what the engine updates on this rank:
+// Creates the program's own optimizer of `weights`, the tensors that the engine updates on this
+// rank:
 // - at ZeRO stage 0 each trained parameter whole, in its shape: the parameter itself, or its fp32
 //   master weight;
-// - at stages 1 to 3 this rank's slice of each, as one dimension, or none of a parameter.
-// It must take all of `weights` and nothing else, in any groups. Names are module paths. Called
-// once by Initialize. The program may keep a copy of the result, for example for a torch::optim::
-// LRScheduler, which it steps itself after a Step that returned true.
+// - at stages 1 to 3 this rank's slice of each, as one dimension, or no slice of a parameter.
+// The optimizer must contain all of `weights` and nothing else, in any groups. Names are module
+// paths. Called once by Initialize. The program may keep a copy of the result, for example for a
+// torch::optim::LRScheduler, which it steps itself after each Step that returned true.
 using OptimizerFactory = std::function<std::shared_ptr<torch::optim::Optimizer>(
     const std::vector<NamedTensor>& weights)>;
 
@@ -60,29 +61,29 @@ struct InitializeOptions {
   // The "optimizer" section as JSON, for example {"type": "AdamW", "params": {"lr": 0.001}}. Used
   // only if the configuration has no such section.
   std::string optimizer = {};
-  // The program's own optimizer. The engine accumulates, averages, unscales and clips gradients as
-  // with its own, then calls the optimizer's step(). Null: the configuration's. Initialize throws
-  // if the configuration has "optimizer", "scheduler" or "cuda_graph" as well, for an optimizer
-  // that needs a closure (LBFGS), in a pipeline, and at stages 1 to 3 for one that may not be
-  // element-wise: all but torch::optim's Adam, AdamW, SGD, RMSprop and Adagrad, unless the
-  // configuration has "zero_allow_untested_optimizer": true. Its state is not part of a checkpoint,
-  // so LoadCheckpoint needs load_optimizer_states = false.
+  // Creates the program's own optimizer; null to use the configured one. The engine accumulates,
+  // averages, unscales and clips gradients as usual, then calls the optimizer's step(). Initialize
+  // throws if the configuration also has "optimizer", "scheduler" or "cuda_graph", for an optimizer
+  // that needs a closure (LBFGS), in a pipeline, and at stages 1 to 3 for an optimizer that may not
+  // be element-wise: all except torch::optim's Adam, AdamW, SGD, RMSprop and Adagrad, unless the
+  // configuration has "zero_allow_untested_optimizer": true. The optimizer's state is not part of a
+  // checkpoint, so LoadCheckpoint needs load_optimizer_states = false.
   OptimizerFactory make_optimizer = {};
-  // The recording of a model that was constructed under DeferInit, or null. Initialize consumes it.
-  // The caller owns it. With ZeRO each rank then materializes one parameter at a time and keeps
-  // what it is to keep: at stage 3 its shard, so no rank ever holds the whole model.
+  // The recording of a model that was constructed under DeferInit, or null. Initialize consumes it;
+  // the caller owns it. With ZeRO each rank then materializes one parameter at a time and keeps
+  // only its part: at stage 3 its shard, so no rank ever holds the whole model.
   InitRecording* deferred = nullptr;
-  // False: as "broadcast_buffers": false in the configuration. Each rank then keeps its own buffers
-  // (queues, running statistics); a checkpoint holds those of rank 0. True: all ranks have rank 0's
-  // from the start and after each optimizer step.
+  // False is the same as "broadcast_buffers": false in the configuration: each rank keeps its own
+  // buffers (queues, running statistics), and a checkpoint holds those of rank 0. True: all ranks
+  // have rank 0's buffers from the start and after each optimizer step.
   bool broadcast_buffers = true;
 };
 
 struct BackwardOptions {
-  // False: gradients of the loss itself, not of loss / gradient_accumulation_steps.
+  // False: computes the gradients of the loss itself, not of loss / gradient_accumulation_steps.
   bool scale_by_steps = true;
-  // Keeps the graph: another Backward of the same forward pass follows. The gradients of all of
-  // them add up, and the ranks exchange them in the last one, which must not set this.
+  // Keeps the graph for another Backward of the same forward pass. The gradients of all of these
+  // are summed, and the ranks exchange them in the last one, which must not set this.
   bool retain_graph = false;
 };
 
@@ -110,7 +111,7 @@ struct EngineProgress {
   // State of the loss scaler, if there is one; see trainer/precision/loss_scaler.h.
   double loss_scale = 1;
   int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
-  // What SetLearningRates has set; empty: nothing.
+  // The values passed to SetLearningRates; empty if it was not called.
   std::vector<double> learning_rates = {};
 };
 
@@ -119,9 +120,9 @@ using ClientState = std::map<std::string, std::string>;
 
 // The options of DeepSpeed's load_checkpoint.
 struct LoadCheckpointOptions {
-  // False: the model's parameters and buffers that the checkpoint does not hold stay as they are,
-  // and those of the checkpoint that the model does not have are passed over, both with what the
-  // optimizer keeps of them. True: both throw. A tensor of another shape always does.
+  // False: parameters and buffers of the model that are not in the checkpoint are not changed, and
+  // those of the checkpoint that are not in the model are ignored, both with their optimizer state.
+  // True: both cases throw. A tensor with another shape always throws.
   bool load_module_strict = true;
   bool load_module_only = false;         // weights and buffers only
   bool load_optimizer_states = true;     // false: the state starts at zero
@@ -132,8 +133,9 @@ struct LoadedCheckpoint {
   std::string folder;  // path of the checkpoint
   std::string reason;  // one line: what was loaded, and which damaged checkpoints were skipped
   ClientState client_state;
-  // Without load_module_strict, in the order of their names, the same on all ranks: the model's
-  // parameters and buffers that the checkpoint does not hold, and those that only it has.
+  // Set if load_module_strict is false, in the order of names and the same on all ranks: the
+  // model's parameters and buffers that are not in the checkpoint, and those that are only in the
+  // checkpoint.
   std::vector<std::string> missing_keys, unexpected_keys;
   // EngineCore::micro_steps() at the time of the save. A partly accumulated step restarts at its
   // first micro-batch, because a checkpoint holds no gradients.
@@ -171,21 +173,22 @@ class EngineCore {
   // input unchanged.
   at::Tensor ToModelDtype(const at::Tensor& input) const;
 
-  // Call before and after the model's forward pass. In evaluation mode or without gradients they
-  // leave the training pass alone: such a forward pass may lie anywhere, also inside another one,
+  // Call before and after the model's forward pass. In evaluation mode or without gradients they do
+  // not affect the training pass, so such a forward pass may run anywhere, also inside another one,
   // or between a forward pass and its Backward. At ZeRO stage 3 forward and backward passes must
-  // run in the thread that constructed this object. Throws if a parameter that was frozen at
+  // run on the thread that constructed this object. Throw if a parameter that was frozen at
   // construction requires a gradient now.
   void BeforeForward();
   void AfterForward(const std::vector<at::Tensor>& outputs);
-  // Call in place of AfterForward if the forward pass threw, where that is caught. Gradients of
-  // earlier micro-batches stay; the micro-batch may be left out, or run again. Throws TrainError in
-  // place of LibTorch's exception that a parameter was not gathered (ZeRO stage 3).
+  // Call instead of AfterForward if the forward pass threw and the exception is caught. Gradients
+  // of earlier micro-batches are kept; the micro-batch may be skipped or repeated. Throws
+  // TrainError in place of LibTorch's exception if a parameter was not gathered (ZeRO stage 3).
   void AbandonForward();
-  // True if the configuration's activation_checkpointing.number_checkpoints applies to the next
-  // forward pass. ForwardRecomputed then is the model's forward: it keeps only the inputs of that
-  // many parts of the model, each some layers in a row (see Recompute). The layers are those of a
-  // torch::nn::Sequential, or Model::Layers(); for any other model the constructor throws.
+  // Returns whether the configuration's activation_checkpointing.number_checkpoints applies to the
+  // next forward pass. If so, ForwardRecomputed replaces the model's forward: it keeps only the
+  // inputs of that many parts of the model, each consisting of consecutive layers (see Recompute).
+  // The layers are those of a torch::nn::Sequential, or Model::Layers(); for any other model the
+  // constructor throws.
   bool recomputes() const;
   at::Tensor ForwardRecomputed(const at::Tensor& input) const;
 
@@ -199,15 +202,15 @@ class EngineCore {
   // and 1, on one rank in a micro-batch that is not the last of its step.
   void Backward(const at::Tensor& loss, const BackwardOptions& options = {});
 
-  // As DistributedDataParallel's no_sync: forward passes that run while the result lives, and their
-  // backward passes, are not a micro-batch of their own. Their gradients add up on this rank, and
-  // are averaged over the ranks together with those of the next pass outside of it. Step throws
-  // within it. (At ZeRO stages 2 and 3 each backward pass still exchanges gradients, because no
-  // rank has room for all of them.) Throws in a pipeline.
+  // Like DistributedDataParallel's no_sync: forward passes that run while the result exists, and
+  // their backward passes, are not micro-batches of their own. Their gradients are summed on this
+  // rank, and averaged over the ranks together with those of the next pass outside of the scope.
+  // Step throws within the scope. (At ZeRO stages 2 and 3 each backward pass still exchanges
+  // gradients, because no rank has room for all of them.) Throws in a pipeline.
   NoSyncScope NoSync();
 
-  // Drops the gradients of this step so far, as DeepSpeed's zero_grad does: micro-batches stay
-  // counted. A Backward that was not followed by Step does not count. Not collective.
+  // Drops the gradients of this step so far, like DeepSpeed's zero_grad; the count of micro-batches
+  // does not change. A Backward that was not followed by Step does not count. Not collective.
   void ZeroGrad();
 
   // Ends a micro-batch. On the last micro-batch of a step it clips the gradients, updates the
@@ -221,9 +224,9 @@ class EngineCore {
 
   void SetTrain(bool on);
 
-  // True if a forward pass needs all ranks: at ZeRO stage 3 it gathers parameters from all ranks,
-  // and in a pipeline it runs through all stages. All ranks must then run the same forward passes,
-  // in evaluation too.
+  // Returns whether a forward pass needs all ranks: at ZeRO stage 3 it gathers parameters from all
+  // ranks, and in a pipeline it runs through all stages. All ranks must then run the same forward
+  // passes, in evaluation too.
   bool ForwardIsCollective() const;
 
   bool IsGradientAccumulationBoundary() const;
@@ -234,66 +237,65 @@ class EngineCore {
   int64_t micro_steps() const;    // engine.Step() calls
   int64_t global_steps() const;   // optimizer steps, skipped ones included
   int64_t skipped_steps() const;  // steps whose gradients were not finite
-  bool skipped() const;           // true if the last step was skipped
-  // Why the last step was skipped, for example "the gradient of fc1.weight is not finite; loss
-  // scale 65536 -> 32768". Empty if it was not skipped.
+  bool skipped() const;           // whether the last step was skipped
+  // Returns why the last step was skipped, for example "the gradient of fc1.weight is not finite;
+  // loss scale 65536 -> 32768"; empty if it was not skipped.
   const std::string& skip_reason() const;
   double lr() const;       // of the next step, like DeepSpeed's get_lr() after engine.step()
   double step_lr() const;  // of the last step
-  // Learning rates of the next step: one for each of the configuration's optimizer.param_groups, in
-  // their order, and at last that of all other parameters, which is lr().
+  // Returns the learning rates of the next step: one for each of the configuration's
+  // optimizer.param_groups, in order, then the one of all other parameters, which is lr().
   std::vector<double> GetLearningRates() const;
-  // Sets them, all to one value or each to its own, until they are set again. Every rank must set
-  // the same. A checkpoint stores them with the optimizer's state once they have been set;
-  // otherwise those of the configuration count after LoadCheckpoint as before. Throw if the
-  // configuration has a scheduler, which sets them in each step, and for a value that is negative
-  // or not finite.
+  // Set the learning rates, all to one value or each to its own, until they are set again. Every
+  // rank must set the same values. Once set, a checkpoint stores them with the optimizer's state;
+  // otherwise LoadCheckpoint keeps those of the configuration. Throw if the configuration has a
+  // scheduler, which sets them in each step, and for a value that is negative or not finite.
   void SetLearningRate(double lr);
   void SetLearningRates(const std::vector<double>& lrs);
-  // L2 norm of the averaged gradient of the last step, before clipping. Not finite if the step was
-  // skipped.
+  // Returns the L2 norm of the averaged gradient of the last step, before clipping. Not finite if
+  // the step was skipped.
   double grad_norm() const;
-  // The same as an fp64 scalar on the device that computed it. Reading it from a GPU does not block
-  // the host.
+  // Returns the same norm as an fp64 scalar on the device that computed it. On a GPU this does not
+  // block the host.
   at::Tensor grad_norm_on_device() const;
   double loss_scale() const;       // of the next step; 1 without a scaler
   double step_loss_scale() const;  // of the last step
-  // Compute time of the current step, or of the last one, in seconds: from the start of each
-  // forward pass to the last gradient of this rank. The rest of the backward pass is time spent
-  // waiting for other ranks. On a GPU that is its own time, for which this waits. 0 in a pipeline.
+  // Returns the compute time of the current or the last step, in seconds: from the start of each
+  // forward pass to the last gradient of this rank. The rest of the backward pass is spent waiting
+  // for other ranks. On a GPU it is the GPU's time, and the call waits for it. 0 in a pipeline.
   double compute_s() const;
-  TimeSpans compute_time() const;  // the same, without waiting (trainer/device/time_spans.h)
+  TimeSpans compute_time() const;  // the same without waiting (trainer/device/time_spans.h)
   MemoryUse memory() const;
-  // Memory at the start of the backward pass that had the largest activations. All values are from
-  // that moment. Measured only with "memory_breakdown".
+  // Returns the memory at the start of the backward pass that had the largest activations. All
+  // values are from that moment. Measured only with "memory_breakdown".
   const MemoryUse& memory_at_backward() const;
 
-  // DeepSpeed's safe_get_full_* and safe_set_full_*: one whole parameter, its gradient, or what the
-  // optimizer keeps of it, whatever the ZeRO stage. `parameter` is one of the model's; frozen ones
-  // have neither gradient nor state, and throw. Collective: every rank (in a pipeline: every rank
-  // of the stage) makes the same calls. Results are copies in the parameter's shape and on its
-  // device, fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, of any
-  // dtype.
+  // DeepSpeed's safe_get_full_* and safe_set_full_*: access one whole parameter, its gradient, or
+  // its optimizer state, at any ZeRO stage. `parameter` is one of the model's; frozen ones have
+  // neither gradient nor state, and throw. Collective: every rank (in a pipeline: every rank of the
+  // stage) makes the same calls. Results are copies in the parameter's shape and on its device, in
+  // fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, of any dtype.
   //
   // The fp32 master weight, or the parameter itself if there is none. Set changes both.
   at::Tensor GetFullFp32Parameter(const at::Tensor& parameter) const;
   void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
-  // Averaged over the ranks, without the loss scale, before clipping; zeros if there is none. Only
-  // between the last Backward of a step and its Step; throw elsewhere.
+  // The gradient averaged over the ranks, without the loss scale, before clipping; zeros if there
+  // is none. Valid only between the last Backward of a step and its Step; otherwise they throw.
   at::Tensor GetFullGradient(const at::Tensor& parameter) const;
   void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
-  // `key` is PyTorch's name, for example "exp_avg"; throw for one that the optimizer does not keep.
+  // `key` is PyTorch's name, for example "exp_avg"; throw for a state that the optimizer does not
+  // keep.
   at::Tensor GetFullOptimizerState(const at::Tensor& parameter, const std::string& key) const;
   void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                              const std::string& key);
 
-  // DeepSpeed's safe_get_local_* and safe_set_local_*: the same of this rank's part of a parameter
-  // only, so nothing is gathered. The part is one dimension: at stages 1 to 3 the elements [start,
-  // start + n) of the flattened parameter, where `start` is that of ModelState(), and n = 0 if this
-  // rank holds none; at stage 0, and of frozen parameters that every rank holds, all of them.
-  // Results are copies, as above. Set* take n elements of any shape and dtype; where every rank
-  // holds the whole, the same on all ranks. Only SetLocalFp32Parameter is collective, because the
-  // model's weights follow: every rank calls it, with its own part.
+  // DeepSpeed's safe_get_local_* and safe_set_local_*: access only this rank's part of a parameter,
+  // so nothing is gathered. The part has one dimension: at stages 1 to 3 the elements [start, start
+  // + n) of the flattened parameter, with `start` as in ModelState(), and n = 0 if this rank holds
+  // none; at stage 0, and for frozen parameters that every rank holds, all elements. Results are
+  // copies, as above. Set* take n elements of any shape and dtype; where every rank holds the
+  // whole, the same on all ranks. Only SetLocalFp32Parameter is collective, because it also updates
+  // the model's weights: every rank calls it, with its own part.
   at::Tensor GetLocalFp32Parameter(const at::Tensor& parameter) const;
   void SetLocalFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
   at::Tensor GetLocalGradient(const at::Tensor& parameter) const;
@@ -303,12 +305,12 @@ class EngineCore {
                               const std::string& key);
 
   // The tensors that training changes, as far as this rank holds them (in a pipeline: those of its
-  // stage). Where ranks train apart (LocalSGD, DiLoCo, 0/1 Adam), the first two count on rank 0.
-  // ModelState: weights (fp32 master weights if there are any) and buffers, named by module
-  // path. OptimizerState: names are "optimizer/<kind>/<parameter>". RankState: errors of
-  // compression, outer optimizers, and where ranks train apart each rank's weights and optimizer
-  // state; names begin with "rank_state/"; a tensor of which each rank has its own has the number
-  // of ranks as its first dimension. The tensors are not copies: writing to them changes the run.
+  // stage). If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), the first two are valid on
+  // rank 0. ModelState: weights (fp32 master weights if there are any) and buffers, named by module
+  // path. OptimizerState: names are "optimizer/<kind>/<parameter>". RankState: compression errors,
+  // outer optimizers, and, if ranks train independently, each rank's weights and optimizer state;
+  // names begin with "rank_state/". A tensor that differs by rank has the number of ranks as its
+  // first dimension. The tensors are not copies: writing to them changes the run.
   std::vector<TensorPart> ModelState() const;
   std::vector<TensorPart> OptimizerState() const;
   std::vector<TensorPart> RankState() const;
@@ -316,7 +318,7 @@ class EngineCore {
   const EngineConfig& config() const;  // as resolved
   const ProcessGroup& group() const;   // all ranks of the job
   const MeshGroups& ranks() const;     // see trainer/mesh/mesh_groups.h
-  // Of recipes with parallel.staleness; else null. See trainer/parallel/stale_training.h.
+  // For recipes with parallel.staleness; else null. See trainer/parallel/stale_training.h.
   StaleTraining* stale_training();
 
   // On a GPU without host synchronization the engine does not know whether a step's gradient was
@@ -332,9 +334,9 @@ class EngineCore {
 
   // WeightsChanged: call it on every rank after the tensors of ModelState() were overwritten; it
   // copies them to the model's weights. Resume does the same and also restores the position of the
-  // run: a partly accumulated step is dropped with its gradients, which are those of other weights.
-  // `without`: names of RankState() that were not overwritten. What they are of starts anew, from
-  // rank 0's weights.
+  // run; a partly accumulated step is dropped, because its gradients are those of other weights.
+  // `without`: names in RankState() that were not overwritten. These start again from rank 0's
+  // weights.
   void WeightsChanged();
   void Resume(const EngineProgress& progress, const std::set<std::string>& without = {});
 
@@ -363,10 +365,11 @@ class EngineCore {
   friend class NoSyncScope;
   friend class SavedWeights;
   class Impl;
-  std::shared_ptr<Impl> impl_;  // its only owner; guards know by it whether the engine still exists
+  // The only owner; guards use it to detect that the engine was destroyed.
+  std::shared_ptr<Impl> impl_;
 };
 
-// See EngineCore::NoSync. Scopes may be nested. One thread, the engine's.
+// See EngineCore::NoSync. Scopes may be nested. Used on the engine's thread only.
 class [[nodiscard]] NoSyncScope {
  public:
   explicit NoSyncScope(EngineCore& core);
@@ -401,15 +404,16 @@ class GatheredParameters {
   std::optional<int> modifier_rank_;
 };
 
-// While it lives, the model is on every rank what SaveCheckpoint would save now: rank 0's weights
-// and buffers where those of the ranks differ (LocalSGD, DiLoCo and 0/1 Adam between two exchanges,
-// "broadcast_buffers": false, buffers that several stages of a pipeline share). Without it, an
-// evaluation whose samples are divided among the ranks is that of no model. `dslaunch train` and
-// PipelineEngine::EvalBatch use it themselves. Takes memory for a copy of what differs.
+// While it exists, the model on every rank is the one that SaveCheckpoint would save now: rank 0's
+// weights and buffers, if those of the ranks differ (LocalSGD, DiLoCo and 0/1 Adam between two
+// exchanges, "broadcast_buffers": false, buffers that several stages of a pipeline share). Without
+// it, an evaluation whose samples are divided among the ranks does not evaluate any single model.
+// `dslaunch train` and PipelineEngine::EvalBatch use it themselves. Takes memory for a copy of the
+// differing tensors.
 //
 // Collective: every rank constructs it between two steps, and destroys it before the next training
-// pass. Destroying it gives the rank's own weights and buffers back, without other ranks and
-// without errors.
+// pass. Destroying it restores the rank's own weights and buffers, without other ranks and without
+// errors.
 class SavedWeights {
  public:
   explicit SavedWeights(EngineCore& core);
@@ -419,14 +423,15 @@ class SavedWeights {
 
  private:
   std::weak_ptr<EngineCore::Impl> engine_;
-  std::vector<at::Tensor> differ_;  // the model's
-  std::vector<at::Tensor> own_;  // their values on this rank; empty: they are those that are saved
+  std::vector<at::Tensor> differ_;  // tensors of the model
+  std::vector<at::Tensor> own_;     // their values on this rank; empty if they equal the saved ones
 };
 
 struct NamedForward {
   void forward();
 };
-// The name is ambiguous in here, and the expression below invalid, exactly if M has it too.
+// `forward` is ambiguous here, so the expression below is invalid, exactly if M has a member
+// forward.
 template <class M>
 struct ForwardTwice : M, NamedForward {};
 
@@ -538,8 +543,8 @@ class Engine {
 };
 
 // Creates an engine for `model`. `config`: see the constructors of EngineCore. Collective. `group`
-// must outlive the engine. Dropout draws from each rank's default generator: ranks that were seeded
-// alike drop the same units, unless at::manual_seed(seed + group.rank()) follows.
+// must outlive the engine. Dropout draws from each rank's default generator: ranks with the same
+// seed drop the same units, unless you call at::manual_seed(seed + group.rank()) afterwards.
 template <class M>
 Engine<M> Initialize(const EngineConfig& config, std::shared_ptr<M> model,
                      const ProcessGroup& group, LossFunction loss = CrossEntropy,

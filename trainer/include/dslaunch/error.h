@@ -6,10 +6,10 @@
 
 namespace dslaunch {
 
-// Exit code of a program that ends with an error; docs/troubleshooting.md lists them.
+// The exit code of a program that ends with an error; docs/troubleshooting.md lists them.
 enum class ExitCode : int;
 
-// `what()` is one sentence for the user: what is wrong, where (file, key), and a hint.
+// An error for the user. `what()` is one sentence: what is wrong, where (file, key), and a hint.
 class TrainError : public std::runtime_error {
  public:
   TrainError(ExitCode code, const std::string& message)

@@ -1,4 +1,4 @@
-// Horovod's elastic training (hvd.elastic), on the restarts of dslaunch:
+// Horovod's elastic training (hvd.elastic), based on the restarts of dslaunch:
 //
 //   namespace hvd = dslaunch::horovod;
 //   int64_t epoch = 0, batch = 0;
@@ -13,20 +13,20 @@
 //     }
 //   });
 //
-// What differs from Horovod, whose processes survive a reset:
-// - A reset starts new processes on all nodes, as the next attempt of the job: after a failure
-//   where --max_restarts allows it, and for a node that comes with --on_join now. All of main()
-//   runs again, up to Run, which begins from the newest commit. So Commit also writes files.
-// - The launcher asks by SIGTERM. It does so too where the job is to end (dslaunch stop, Ctrl-C,
-//   --time_limit): HostsUpdatedInterrupt means both. The program has until --grace for its next
-//   Commit or CheckHostUpdates.
+// Differences from Horovod, whose processes survive a reset:
+// - A reset starts new processes on all nodes, as the next attempt of the job: after a failure, if
+//   --max_restarts allows it, and for a joining node with --on_join now. All of main() runs again,
+//   up to Run, which begins from the newest commit. So Commit also writes files.
+// - The launcher requests a reset by SIGTERM, and also sends it if the job is to end (dslaunch
+//   stop, Ctrl-C, --time_limit), so HostsUpdatedInterrupt means either. The program has until
+//   --grace for its next Commit or CheckHostUpdates.
 // - A failed exchange (Horovod's HorovodInternalError) is a TrainError kUnavailable or kTimedOut,
-//   and leaves Run and the process as such, for the launcher to start the next attempt.
+//   which must leave Run and end the process, so that the launcher starts the next attempt.
 //
-// Main in dslaunch/program.h turns what leaves Run into the exit codes that the launcher expects.
-// Between Init and Shutdown, from the thread that called Init. Errors are TrainError: besides those
-// of horovod.h kUsage for a wrong call, kIo where a commit cannot be written, kBadInput where a
-// commit is of another model.
+// Main in dslaunch/program.h converts exceptions from Run to the exit codes that the launcher
+// expects. Call these functions between Init and Shutdown, on the thread that called Init. Errors
+// are TrainError: besides those of horovod.h, kUsage for a wrong call, kIo if a commit cannot be
+// written, kBadInput if a commit belongs to another model.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -43,7 +43,7 @@
 
 namespace dslaunch::horovod::elastic {
 
-// All ranks get it at the same call, after a commit where it comes from Commit. Main ends the
+// Thrown on all ranks at the same call, after the commit if it comes from Commit. Main ends the
 // program with 85 and without a message.
 class HostsUpdatedInterrupt : public TrainError {
  public:
@@ -51,12 +51,13 @@ class HostsUpdatedInterrupt : public TrainError {
 };
 
 struct ElasticSamplerOptions {
-  bool shuffle = true;  // else in the order of the data
+  bool shuffle = true;  // otherwise in the order of the data
   uint64_t seed = 0;
 };
 
-// Which samples of an epoch a rank takes. As a value of a State it knows, after a reset, which
-// samples the commit has seen, and the ranks, however many there are then, share the others:
+// Chooses the samples of an epoch for each rank. As a value of a State it knows, after a reset,
+// which samples the commit has processed, and the ranks, however many there are then, divide the
+// others:
 //
 //   hvd::elastic::ElasticSampler sampler(data.size());
 //   hvd::elastic::State state(model, *sgd, {{"epoch", &epoch}, {"sampler", &sampler}});
@@ -72,36 +73,39 @@ struct ElasticSamplerOptions {
 //     }
 //   });
 //
-// Each sample comes once in an epoch, and every rank has the same number: where what is left cannot
-// be shared evenly, the first of it come twice, Size() - 1 of them at most. Between Init and
-// Shutdown. Not thread-safe.
+// Each sample occurs once per epoch, and every rank has the same number. If the remaining samples
+// cannot be divided evenly, the first of them are repeated, at most Size() - 1. Use it between Init
+// and Shutdown. Not thread-safe.
 class ElasticSampler {
  public:
-  // Of samples 0 to `num_samples` - 1, one at least; in epoch 0. The same on all ranks.
+  // Samples 0 to `num_samples` - 1, at least one; starts in epoch 0. Arguments must be the same on
+  // all ranks.
   explicit ElasticSampler(int64_t num_samples, const ElasticSamplerOptions& options = {});
 
-  // Begins an epoch, whose order comes from seed + epoch: nothing of it is processed. As in Horovod
-  // call it when an epoch ends; at its start, it would forget what was recorded before a reset.
+  // Begins an epoch, whose order is derived from seed + epoch, with no sample processed. As in
+  // Horovod, call it when an epoch ends; at its start, it would drop what was recorded before a
+  // reset.
   void SetEpoch(int64_t epoch);
   int64_t epoch() const { return epoch_; }
 
-  // This rank's part of what was left of the epoch at SetEpoch, or where Run, Restore or Sync took
-  // a commit. What is recorded meanwhile does not change it.
+  // Returns this rank's part of the samples that remained at SetEpoch, or when Run, Restore or Sync
+  // loaded a commit. Recording samples does not change it.
   const std::vector<int64_t>& Indices() const { return indices_; }
-  // Into how many batches of this size the part is cut; the last one may be shorter.
+  // Returns the number of batches of this size in the part; the last one may be smaller.
   int64_t Batches(int64_t batch_size) const {
     return (static_cast<int64_t>(indices_.size()) + batch_size - 1) / batch_size;
   }
-  // The samples of one of these, counted from 0.
+  // Returns the samples of a batch, counted from 0.
   std::vector<int64_t> GetIndices(int64_t batch, int64_t batch_size) const;
 
-  // These are processed. A commit has what all ranks have recorded until then. It takes a byte for
-  // each of the `num_samples`, in the exchange of the ranks and in the file.
+  // Record samples as processed. A commit contains what all ranks have recorded until then. It
+  // takes a byte for each of the `num_samples`, in the exchange between ranks and in the file.
   void RecordBatch(int64_t batch, int64_t batch_size);
   void RecordIndices(const std::vector<int64_t>& indices);
 
-  // For checkpoints of the program's own: a copy of what this rank knows to be processed, uint8
-  // [num_samples], 0 where a sample is not; and back, which shares the others anew.
+  // For checkpoints of the program: Processed returns a copy of the samples that this rank knows to
+  // be processed, uint8 [num_samples], 0 if not processed. Load restores it and divides the others
+  // again.
   at::Tensor Processed() const;
   void Load(int64_t epoch, const at::Tensor& processed);
 
@@ -113,50 +117,50 @@ class ElasticSampler {
   std::vector<int64_t> indices_;
 };
 
-// What is committed too: a variable of the program, such as an epoch or a learning rate, or which
-// samples are processed.
+// A further committed value: a variable of the program, such as an epoch or a learning rate, or the
+// processed samples.
 struct NamedValue {
   std::string name;
   std::variant<int64_t*, double*, ElasticSampler*> value;  // borrowed
 };
 
 struct StateOptions {
-  // Where commits are kept, so that another job too begins from the newest one there: on each node,
-  // or shared by all; made if it is missing. Of one job at a time. Empty: in the job's own folder
-  // on each node, where only later attempts of this job find it; without a launcher, only in
+  // The folder for commits, from whose newest one another job can begin too: on each node, or
+  // shared by all; created if missing. Only one job may use it at a time. If empty, commits are in
+  // the job's own folder on each node, for later attempts of this job; without a launcher, only in
   // memory.
   std::string folder = {};
 };
 
-// What Run gives back after a reset: parameters and buffers, the optimizer's options and state, and
-// the program's values. All ranks have the same state when they commit, as in data parallel
-// training; of a sampler all records are put together.
+// The state that Run restores after a reset: parameters and buffers, the optimizer's options and
+// state, and the program's values. All ranks must have the same state when they commit, as in data
+// parallel training; the records of a sampler are merged.
 class State {
  public:
-  // The model, the optimizer (one that BroadcastOptimizerState takes) and the values outlive it.
-  // Values have names, each once, the same on all ranks. From here on SIGTERM and SIGINT do not
-  // end the process; see CheckHostUpdates.
+  // The model, the optimizer (supported by BroadcastOptimizerState) and the values must outlive it.
+  // Values have unique names, the same on all ranks. From here on SIGTERM and SIGINT do not end the
+  // process; see CheckHostUpdates.
   State(torch::nn::Module& model, torch::optim::Optimizer& optimizer,
         const std::vector<NamedValue>& values = {}, const StateOptions& options = {});
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // Keeps a copy of the state in memory; the first rank of each node also writes it into a file,
-  // which takes the last one's place once it is whole on the disk. Then CheckHostUpdates.
-  // Collective. It costs a copy and a write of the state: commit every few batches.
+  // Keeps a copy of the state in memory; the first rank of each node also writes it to a file,
+  // which replaces the last one once it is completely on disk. Then calls CheckHostUpdates.
+  // Collective. It costs a copy and a write of the state, so commit every few batches only.
   void Commit();
-  // Throws HostsUpdatedInterrupt if any rank was asked to stop. Collective, a small exchange: call
-  // it more often than Commit, so that a node that comes does not wait long.
+  // Throws HostsUpdatedInterrupt if any rank was asked to stop. Collective, with a small exchange:
+  // call it more often than Commit, so that a joining node need not wait long.
   void CheckHostUpdates();
-  // Back to the last commit or Sync. Of this rank only, so all ranks call it. Throws kUsage where
+  // Restores the last commit or Sync on this rank only, so all ranks must call it. Throws kUsage if
   // there is none.
   void Restore();
-  // All ranks get the state of the rank with the newest commit, the lowest of these, which is then
-  // a commit of all. Collective. Run does it at the start.
+  // Copies the state of the rank with the newest commit (the lowest of several) to all ranks, as a
+  // commit of all. Collective. Run does it at the start.
   void Sync();
-  // Called in this order on all ranks at the start of a Run that begins from a commit, before its
-  // Sync. They see the state of the commit, and the new Size().
+  // Callbacks are called in this order on all ranks at the start of a Run that begins from a
+  // commit, before its Sync. They see the state of the commit, and the new Size().
   void RegisterResetCallbacks(std::vector<std::function<void()>> callbacks);
 
  private:
@@ -165,9 +169,9 @@ class State {
   std::unique_ptr<Impl> impl_;
 };
 
-// Takes the newest commit that a node has, calls the reset callbacks if there is one, Sync, and
-// fn(state). Commits that are damaged, or were not written to the end, are not used; a line on
-// stderr names the damaged ones. Returns when fn returns; throws what fn throws. Collective.
+// Loads the newest commit of a node, calls the reset callbacks if there is one, Sync, and
+// fn(state). Commits that are damaged or incomplete are not used; a line on stderr names the
+// damaged ones. Returns when fn returns; throws what fn throws. Collective.
 void Run(State& state, const std::function<void(State&)>& fn);
 
 }  // namespace dslaunch::horovod::elastic

@@ -41,7 +41,8 @@ class LossScale {
   // then skip its step. May be called for several sets of parameters before Update. Blocks until
   // the device is done.
   bool Unscale(const torch::OrderedDict<std::string, at::Tensor>& parameters);
-  // Name of the first parameter since the last Update whose gradient was not finite; empty if none.
+  // Returns the name of the first parameter since the last Update whose gradient was not finite;
+  // empty if there is none.
   const std::string& not_finite() const;
 
   // Call once per step, skipped or not. Raises or lowers the scale. Throws TrainError, naming the

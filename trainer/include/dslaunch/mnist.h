@@ -1,4 +1,4 @@
-// MNIST and data sets of its format (Fashion-MNIST, KMNIST), for examples.
+// MNIST and data sets in its format (Fashion-MNIST, KMNIST), for examples.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// One layer of a model whose layers run one after the other.
+// One layer of a model whose layers run in sequence.
 struct ModelLayer {
   std::string name;  // "transformer.h.3": for messages, and for partition type:REGEX
   // The layer reads the parameters and buffers of these modules of the model and their submodules.
@@ -27,9 +27,10 @@ class Model : public torch::nn::Module {
   // output, by default logits [B, classes] or [B, T, vocabulary].
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
 
-  // The layers whose composition is forward, in order: pipelines are built from them, and `dslaunch
-  // train` trains by them, each with its own random numbers. Empty: no pipelines. The first layer
-  // takes `inputs`. The layers refer to this model and must not outlive it.
+  // Returns the layers whose composition is forward, in order. Pipelines are built from them, and
+  // `dslaunch train` runs them one by one, each with its own random numbers. An empty list disables
+  // pipelines. The first layer takes `inputs`. The layers refer to this model and must not outlive
+  // it.
   virtual std::vector<ModelLayer> Layers() { return {}; }
 
   // targets: int64 [B] or [B, T]; -100 marks positions without a target. Returns a scalar in fp32:

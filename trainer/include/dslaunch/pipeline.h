@@ -1,4 +1,4 @@
-// A model that is cut into stages, each on ranks of its own (GPipe, Huang et al. 2019).
+// A model that is divided into stages, each on different ranks (GPipe, Huang et al. 2019).
 //
 //   dslaunch::ProcessGroup group = dslaunch::InitProcessGroup();
 //   auto engine = dslaunch::InitializePipeline(
@@ -32,14 +32,14 @@ namespace dslaunch {
 struct StageParts;
 
 // Tensors that one layer passes to the next: any number, any dtype. Integer and boolean tensors,
-// and tensors that do not require a gradient, get none.
+// and tensors that do not require a gradient, get no gradient.
 using Tensors = std::vector<at::Tensor>;
 
-// Description of a layer. Only the ranks of its stage build it.
+// Describes a layer. Only the ranks of its stage build it.
 struct PipelineLayer {
   std::string type;     // "torch::nn::LinearImpl": matched by partition type:REGEX
   std::string tie_key;  // layers with the same key are one module; empty: this layer's own
-  // Makes the module. Null: the layer is a function without parameters.
+  // Creates the module; null if the layer is a function without parameters.
   std::function<std::shared_ptr<torch::nn::Module>()> build;
   // `module` is the result of `build`, or null. Must return at least one tensor; all must be
   // defined.
@@ -49,9 +49,9 @@ struct PipelineLayer {
 
 namespace pipeline_detail {
 
-std::string TypeName(const std::type_info& type);  // as it is written in C++
+std::string TypeName(const std::type_info& type);  // Returns the name of a type as written in C++.
 
-// M itself, or what a module holder (torch::nn::Linear) holds.
+// M itself, or the module in a module holder (torch::nn::Linear).
 template <class M>
 struct ModuleOf {
   using Type = M;
@@ -75,7 +75,7 @@ template <class F, size_t... i>
 Tensors CallWith(F& forward, const Tensors& inputs, std::index_sequence<i...>) {
   return ToTensors(forward(inputs[i]...));
 }
-// True if `forward` takes this many tensors.
+// Returns whether `forward` takes this many tensors.
 template <class F, size_t... i>
 constexpr bool Takes(std::index_sequence<i...>) {
   return std::is_invocable_v<F&, decltype((void(i), std::declval<const at::Tensor&>()))...>;
@@ -104,8 +104,8 @@ Tensors Call(F&& forward, const Tensors& inputs, const std::string& layer) {
 
 }  // namespace pipeline_detail
 
-// A layer that is the module M, or the module in the holder M (torch::nn::Linear), constructed from
-// copies of `arguments`.
+// Returns a layer that is the module M, or the module in the holder M (torch::nn::Linear),
+// constructed from copies of `arguments`.
 template <class M, class... Args>
 PipelineLayer LayerSpec(Args... arguments) {
   using Module = typename pipeline_detail::ModuleOf<M>::Type;
@@ -124,9 +124,9 @@ PipelineLayer LayerSpec(Args... arguments) {
   return layer;
 }
 
-// A layer that shares its parameters with all layers of the same `key`, for example an embedding
-// and the output head. All layers of a key must have the same type and arguments. Their gradients
-// are summed.
+// Returns a layer that shares its parameters with all layers of the same `key`, for example an
+// embedding and the output head. All layers of a key must have the same type and arguments. Their
+// gradients are summed.
 template <class M, class... Args>
 PipelineLayer TiedLayerSpec(std::string key, Args... arguments) {
   PipelineLayer layer = LayerSpec<M>(std::move(arguments)...);
@@ -134,7 +134,7 @@ PipelineLayer TiedLayerSpec(std::string key, Args... arguments) {
   return layer;
 }
 
-// As TiedLayerSpec, but runs `forward(M& module, const at::Tensor& input ...)` instead of M's
+// Like TiedLayerSpec, but runs `forward(M& module, const at::Tensor& input ...)` instead of M's
 // forward.
 template <class M, class F, class... Args>
 PipelineLayer TiedLayerSpecWith(std::string key, F forward, Args... arguments) {
@@ -151,7 +151,7 @@ PipelineLayer TiedLayerSpecWith(std::string key, F forward, Args... arguments) {
   return layer;
 }
 
-// A layer without parameters: a function of the previous layer's outputs.
+// Returns a layer without parameters: a function of the previous layer's outputs.
 template <class F>
 PipelineLayer LayerFunction(F forward) {
   PipelineLayer layer;
@@ -164,25 +164,27 @@ PipelineLayer LayerFunction(F forward) {
   return layer;
 }
 
-// Loss of a micro-batch: takes the last layer's outputs and the targets, returns a scalar tensor.
+// Computes the loss of a micro-batch from the last layer's outputs and the targets, as a scalar
+// tensor.
 using PipelineLoss = std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
 struct PipelineModule {
   std::vector<PipelineLayer> layers;
-  int num_stages = 0;  // 0: the configuration's pipeline.stages
-  // "uniform", "parameters", "type:REGEX" or "profile"; empty: the configuration's
+  int num_stages = 0;  // 0 to use the configuration's pipeline.stages
+  // "uniform", "parameters", "type:REGEX" or "profile"; empty to use the configuration's
   // pipeline.partition.
   std::string partition = {};
-  PipelineLoss loss = {};                       // null: CrossEntropy of the first output and target
-  int64_t activation_checkpoint_interval = -1;  // layers; 0: none; -1: the configuration's
+  PipelineLoss loss = {};  // null for CrossEntropy of the first output and target
+  // In layers; 0 for none, -1 to use the configuration's.
+  int64_t activation_checkpoint_interval = -1;
   // For partition "profile": the first layer's inputs for one micro-batch.
   Tensors sample = {};
 };
 
-// Data of one forward pass of a pipeline.
+// The data of one forward pass of a pipeline.
 struct MicroBatch {
-  Tensors inputs = {};   // of the first layer; read only on the first stage
-  Tensors targets = {};  // of the loss; read only on the last stage
+  Tensors inputs = {};   // inputs of the first layer; read only on the first stage
+  Tensors targets = {};  // targets of the loss; read only on the last stage
 };
 
 // Returns the next micro-batch of this rank's replica. Called once per micro-batch on ranks of the
@@ -190,7 +192,7 @@ struct MicroBatch {
 using MicroBatchSource = std::function<MicroBatch()>;
 
 // Trains a pipeline. Not thread-safe: use it from one thread. Every rank must make the same calls
-// in the same order. Errors: as EngineCore.
+// in the same order. Errors are those of EngineCore.
 class PipelineEngine {
  public:
   PipelineEngine(const EngineConfig& config, const PipelineModule& module,
@@ -221,7 +223,7 @@ class PipelineEngine {
   int num_replicas() const;
   const ProcessGroup& replicas() const;  // the ranks that train this stage
 
-  // The parameters of this rank's stage, under the names that they have in the whole model.
+  // Returns the parameters of this rank's stage, under their names in the whole model.
   const torch::nn::Module& module() const;
   const EngineCore& core() const;  // steps, learning rate, norm, memory, checkpoints
   EngineCore& core();

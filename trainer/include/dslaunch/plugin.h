@@ -1,4 +1,4 @@
-// A model of your own for `dslaunch train`, in a shared library:
+// Your own model for `dslaunch train`, in a shared library:
 //
 //   class Mine : public dslaunch::Model {
 //    public:
@@ -7,13 +7,13 @@
 //   };
 //   DSLAUNCH_PLUGIN(Mine)
 //
-// with `model: {type: plugin, path: libmine.so}` in the recipe. Data sets and metrics of your own,
-// as many as you like, have names:
+// with `model: {type: plugin, path: libmine.so}` in the recipe. A library may also define any
+// number of data sets and metrics, by name:
 //
 //   DSLAUNCH_DATASET(shapes, Shapes)  // data: {type: plugin, plugin: libmine.so, name: shapes}
 //   DSLAUNCH_METRIC(top_3, TopThree)  // run: {metrics: [top_3], metrics_plugin: libmine.so}
 //
-// `dslaunch train --list --plugin libmine.so` lists what a library has. In CMake, after
+// `dslaunch train --list --plugin libmine.so` lists the parts of a library. In CMake, after
 // find_package(dslaunch): add_library(mine MODULE mine.cc), and link it to dslaunch::plugin. It
 // must be built against the LibTorch that dslaunch-train uses.
 #pragma once
@@ -36,7 +36,7 @@ namespace dslaunch {
 
 namespace plugin_detail {
 
-// A value of a section of the recipe; `section` is for messages.
+// Returns a value of a section of the recipe; `section` is for the error message.
 inline double NumberOf(const std::map<std::string, double>& numbers, const std::string& section,
                        const std::string& name) {
   const auto found = numbers.find(name);
@@ -47,8 +47,8 @@ inline double NumberOf(const std::map<std::string, double>& numbers, const std::
 
 }  // namespace plugin_detail
 
-// Input of a plugin's model constructor. If the model cannot be made, throw a std::exception; the
-// user sees its what(). Likewise the two below.
+// Input of a plugin's model constructor. If the model cannot be created, throw a std::exception;
+// the user sees its what(). The same applies to the two inputs below.
 struct PluginInput {
   std::vector<int64_t> input_shape;       // shape of one sample: {C, H, W}, {F} or {T}
   std::string params_json;                // model.params of the recipe, a JSON object
@@ -60,8 +60,8 @@ struct PluginInput {
 };
 
 // Input of the constructor of a plugin's data set, which is called once for the training samples
-// and once for those to evaluate on. The latter may be none (size() is 0, or a function returns
-// null): then nothing is evaluated.
+// and once for the evaluation samples. If there are no evaluation samples (size() is 0, or a
+// function returns null), nothing is evaluated.
 struct DatasetInput {
   bool train = true;
   std::string path;                       // data.path of the recipe; may be empty
@@ -85,10 +85,10 @@ struct MetricInput {
 };
 
 // The exported symbols of a plugin: dslaunch_plugin is its model, dslaunch_dataset_NAME and
-// dslaunch_metric_NAME are the others.
+// dslaunch_metric_NAME are its other parts.
 struct PluginSymbol {
-  // Versions that the plugin was compiled with. The trainer reads the other fields only if its own
-  // stamp is equal.
+  // The versions that the plugin was compiled with. The trainer reads the other fields only if its
+  // own stamp is equal.
   const char* stamp;
   std::shared_ptr<Model> (*make)(const PluginInput& input);
 };
@@ -118,7 +118,7 @@ template <auto F>
 std::shared_ptr<Model> MakePluginModel(const PluginInput& input) {
   return F(input);
 }
-// The same for DSLAUNCH_DATASET and DSLAUNCH_METRIC.
+// For DSLAUNCH_DATASET and DSLAUNCH_METRIC.
 template <class D>
 std::shared_ptr<Dataset> MakePluginDataset(const DatasetInput& input) {
   return std::make_shared<D>(input);
@@ -149,16 +149,17 @@ std::shared_ptr<Metric> MakePluginMetric(const MetricInput& input) {
   extern "C" const ::dslaunch::PluginSymbol dslaunch_plugin = { \
       DSLAUNCH_PLUGIN_STAMP, &::dslaunch::plugin_detail::MakePluginModel<class_or_function>};
 
-// Once for each data set, outside of any namespace. `name` is what data.name says: letters, digits
-// and _. `class_or_function` is a class derived from dslaunch::Dataset with a constructor that
-// takes a DatasetInput, or a function from DatasetInput to a std::shared_ptr of such a class.
+// Use it once per data set, outside of any namespace. `name` is the value of data.name: letters,
+// digits and _. `class_or_function` is a class derived from dslaunch::Dataset with a constructor
+// that takes a DatasetInput, or a function from DatasetInput to a std::shared_ptr of such a class.
 #define DSLAUNCH_DATASET(name, class_or_function)                        \
   extern "C" __attribute__((visibility("default")))                      \
   const ::dslaunch::DatasetSymbol dslaunch_dataset_##name;               \
   extern "C" const ::dslaunch::DatasetSymbol dslaunch_dataset_##name = { \
       DSLAUNCH_PLUGIN_STAMP, &::dslaunch::plugin_detail::MakePluginDataset<class_or_function>};
 
-// The same for a metric, which run.metrics names: of a dslaunch::Metric and a MetricInput.
+// Use it once per metric, like DSLAUNCH_DATASET, with dslaunch::Metric and MetricInput. `name` is
+// the name in run.metrics.
 #define DSLAUNCH_METRIC(name, class_or_function)                       \
   extern "C" __attribute__((visibility("default")))                    \
   const ::dslaunch::MetricSymbol dslaunch_metric_##name;               \

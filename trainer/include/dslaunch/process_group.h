@@ -1,6 +1,6 @@
-// The ranks of the job as one c10d process group. It uses shared memory if all ranks are on one
-// host (and none has DSLAUNCH_SHM_DISABLE=1 in its environment), otherwise connections that the
-// nodes' agents give it and protect, or Gloo where there are no agents.
+// The ranks of the job as one c10d process group. Uses shared memory if all ranks are on one host
+// (and none has DSLAUNCH_SHM_DISABLE=1 in its environment), otherwise connections that the nodes'
+// agents provide and protect, or Gloo if there are no agents.
 #pragma once
 
 #include <chrono>
@@ -23,11 +23,11 @@ struct WorkerEnv;
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 struct ProcessGroupOptions {
-  // After this every collective, and every wait for a message of another rank, fails on the ranks
-  // that wait. At least a second.
+  // The time after which every collective, and every wait for a message of another rank, fails on
+  // the ranks that wait. At least a second.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // Of InitProcessGroup: "cuda" is the GPU with this rank's number on its node (LOCAL_RANK) among
-  // those that the process sees; "auto" is that where there is one, and else "cpu".
+  // For InitProcessGroup: "cuda" is the GPU with this rank's number on its node (LOCAL_RANK) among
+  // those that the process sees; "auto" is that GPU if it exists, else "cpu".
   std::string device = "auto";
 };
 
@@ -44,11 +44,11 @@ class ProcessGroup {
   static constexpr std::chrono::minutes kFinishTimeout{1};
 
   // Connects to the other ranks through the node's agent (DSLAUNCH_RANK_SOCKET), which only ranks
-  // of the job can reach; without one at MASTER_ADDR:MASTER_PORT, where rank 0 (or torchrun's
+  // of the job can reach; without an agent at MASTER_ADDR:MASTER_PORT, where rank 0 (or torchrun's
   // agent) listens. Makes the process ignore SIGPIPE unless it has a handler for it.
   explicit ProcessGroup(const WorkerEnv& env, const ProcessGroupOptions& options = {});
-  // The same for ranks that compute on `device` (trainer/device/accelerator.h). On GPUs of several
-  // nodes rank 0 says once on stderr that NCCL exchanges in clear text.
+  // Connects ranks that compute on `device` (trainer/device/accelerator.h). On GPUs of several
+  // nodes, rank 0 warns once on stderr that NCCL does not encrypt its traffic.
   ProcessGroup(const WorkerEnv& env, const RankDevice& device,
                const ProcessGroupOptions& options = {});
   // Calls Finish(), except for a subgroup. During stack unwinding it does not wait for other ranks,
@@ -71,17 +71,17 @@ class ProcessGroup {
   c10::Device device() const;  // the device of this rank
   const RankDevice& rank_device() const { return *device_; }
   std::chrono::milliseconds timeout() const { return timeout_; }  // as in ProcessGroupOptions
-  // True if all ranks are on one host and exchange CPU tensors through shared memory.
+  // Returns whether all ranks are on one host and exchange CPU tensors through shared memory.
   bool shares_memory() const { return shares_memory_; }
-  // True if CPU tensors go between several hosts, of which some have several ranks: a collective of
-  // c10d_group() then sends less than messages between all ranks. The first call waits until all
-  // ranks are there.
+  // Returns whether CPU tensors are exchanged between several hosts, of which some have several
+  // ranks. A collective of c10d_group() then sends less than messages between all ranks would. The
+  // first call waits until all ranks are connected.
   bool sends_by_host() const;
-  // Fills the other ranks' parts of a CPU tensor [world_size * n], where sends_by_host(). Unlike
-  // c10d_group()'s collectives it is matched by `channel` and, in one channel, by order: those of
-  // several channels may be begun in any order on each rank.
+  // Fills in the other ranks' parts of a CPU tensor [world_size * n]. Unlike c10d_group()'s
+  // collectives, calls are matched by `channel` and, in one channel, by order; calls on several
+  // channels may be made in any order on each rank. Precondition: sends_by_host().
   c10::intrusive_ptr<c10d::Work> GatherByHost(const at::Tensor& flat, int channel) const;
-  // For each rank of this group: its rank in the whole job, which messages use.
+  // Returns the ranks of this group's members in the whole job, as used in messages.
   const std::vector<size_t>& job_ranks() const { return job_ranks_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }
   // Key-value store for small values, shared by all ranks.
@@ -91,7 +91,8 @@ class ProcessGroup {
   // number of calls.
   std::string NewKey(const std::string& purpose) const;
 
-  // Tracks what this rank waits for. For code that exchanges tensors through c10d_group() directly.
+  // Records what this rank waits for. For code that exchanges tensors through c10d_group()
+  // directly.
   DesyncDetector& desync_detector() const { return *desync_detector_; }
 
   // Reductions support float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage
@@ -101,8 +102,8 @@ class ProcessGroup {
   void Broadcast(at::Tensor& tensor, int root) const;                      // in place
   // Gathers tensors of shape [...] from all ranks; returns [world_size, ...] on every rank.
   at::Tensor AllGather(const at::Tensor& tensor) const;
-  // Takes [world_size, ...] on each rank; returns [...]: the reduction over all ranks of their part
-  // for this rank.
+  // Takes [world_size, ...] on each rank; returns [...]: the reduction over all ranks of their
+  // parts for this rank.
   at::Tensor ReduceScatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
   // Send to and receive from another rank. Messages between two ranks arrive in order.
   void Send(const at::Tensor& tensor, int to) const;
@@ -113,8 +114,8 @@ class ProcessGroup {
   void AllReduceSum(std::vector<double>& values) const;
 
   // Leaves the group. Returns when no rank needs another one any more, so that no rank sees a
-  // broken connection, or after kFinishTimeout. No other call may follow. No rank waits for
-  // those that rank 0 gives as `lost`.
+  // broken connection, or after kFinishTimeout. No other call may follow. No rank waits for the
+  // ranks that rank 0 passes as `lost`.
   void Finish(const std::vector<int>& lost = {});
 
  private:
@@ -137,14 +138,14 @@ class ProcessGroup {
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
   std::shared_ptr<DesyncDetector> desync_detector_;
-  std::unique_ptr<BackendWatch> backend_watch_;  // of the device's backend; null on a CPU
+  std::unique_ptr<BackendWatch> backend_watch_;  // for the device's backend; null on a CPU
 };
 
 // Creates the group from the launcher's environment variables (RANK, WORLD_SIZE, MASTER_ADDR ...);
-// without them, a group of one rank. Its device() is that of the options: the engine moves the
-// model there, and a program its inputs and targets, by `inputs.to(group.device())`. For a GPU it
-// must come before any other use of LibTorch in the process. Throws TrainError; kUnavailable where
-// the device that was asked for is not there.
+// without them, a group of one rank. Its device() is chosen by the options: the engine moves the
+// model there, and the program moves its inputs and targets by `inputs.to(group.device())`. For a
+// GPU, call it before any other use of LibTorch in the process. Throws TrainError; kUnavailable if
+// the requested device does not exist.
 ProcessGroup InitProcessGroup(const ProcessGroupOptions& options = {});
 
 }  // namespace dslaunch

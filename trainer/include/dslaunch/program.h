@@ -1,5 +1,5 @@
-// What a training program does besides training: it ends with the right exit code and one line
-// about an error, stops when it is asked to, and reports its progress to the launcher.
+// Tasks of a training program besides training: it ends with the right exit code and a one-line
+// error message, stops on request, and reports its progress to the launcher.
 //
 //   int main() {
 //     return dslaunch::Main([] {
@@ -28,29 +28,29 @@ namespace dslaunch {
 
 // Runs fn and returns the exit code for main() to return:
 //   0   fn returned
-//   85  fn returned after StopRequested gave true, or threw HostsUpdatedInterrupt
-//       (horovod_elastic.h): the launcher takes this for a job that has saved its state and is to
-//       be started again, not for a failure
-//   1   fn threw; of a TrainError its exit code. The message goes to stderr as one line,
+//   85  fn returned after StopRequested returned true, or threw HostsUpdatedInterrupt
+//       (horovod_elastic.h): for the launcher, the job has saved its state and is to be started
+//       again, which is not a failure
+//   1   fn threw; for a TrainError its exit code. The message goes to stderr as one line,
 //       "PROGRAM: rank 3: MESSAGE", without LibTorch's back trace.
 int Main(const std::function<void()>& fn);
 
-// Whether any rank of the group was sent SIGINT or SIGTERM, as `dslaunch stop`, Ctrl-C and a time
-// limit do. Collective: all ranks get the same answer at the same call, so none leaves the others
-// waiting. From the first call on these signals do not end the process, so save and return soon:
-// SIGKILL follows after --grace.
+// Returns whether any rank of the group was sent SIGINT or SIGTERM, as by `dslaunch stop`, Ctrl-C
+// and a time limit. Collective: all ranks get the same answer at the same call, so none leaves the
+// others waiting. From the first call on these signals do not end the process, so save and return
+// soon: SIGKILL follows after --grace.
 bool StopRequested(const ProcessGroup& group);
 
-// What the launcher shows in its progress line and gives as the result of --json. Never blocks,
-// never fails; without a launcher it does nothing. One object a process; not thread-safe.
+// Reports to the launcher, which shows the progress and includes results in --json. Never blocks or
+// fails; does nothing without a launcher. At most one per process; not thread-safe.
 class Reporter {
  public:
   struct Progress {
-    int64_t step = 0;         // done, from 1
-    int64_t total_steps = 0;  // 0: unknown
+    int64_t step = 0;         // the step that was completed, from 1
+    int64_t total_steps = 0;  // 0 if unknown
     std::optional<double> loss = {};
-    std::optional<double> samples_per_s = {};  // over all ranks
-    std::optional<double> tokens_per_s = {};   // the same; shown in place of samples_per_s
+    std::optional<double> samples_per_s = {};  // total of all ranks
+    std::optional<double> tokens_per_s = {};   // total of all ranks; shown instead of samples_per_s
   };
 
   Reporter();
@@ -58,10 +58,11 @@ class Reporter {
   Reporter(Reporter&&) noexcept;
   Reporter& operator=(Reporter&&) = delete;
 
-  // At most ten a second are sent on, and that of the last step. Call it on every rank: by its
-  // steps the launcher sees which rank hangs.
+  // Reports a completed step. Forwards at most ten per second, and the last one. Call it on every
+  // rank, because the launcher uses the steps to find a rank that hangs.
   void Step(const Progress& progress);
-  // Of one rank: the results of an evaluation, as {{"loss", 0.35}, {"accuracy", 0.87}}.
+  // Reports the results of an evaluation, such as {{"loss", 0.35}, {"accuracy", 0.87}}. Call it on
+  // one rank.
   void Evaluated(int64_t step, const std::vector<std::pair<std::string, double>>& results);
 
  private:

@@ -1,5 +1,5 @@
-// Activation recomputation: the results of a part of a model are not kept for the backward pass,
-// but computed again (Chen et al. 2016, "Training deep nets with sublinear memory cost").
+// Activation recomputation: the results of a part of a model are computed again in the backward
+// pass instead of being kept (Chen et al. 2016, "Training deep nets with sublinear memory cost").
 #pragma once
 
 #include <ATen/core/Tensor.h>

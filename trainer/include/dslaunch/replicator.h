@@ -1,6 +1,6 @@
-// TF-Replicator's way to write a distributed program: a function that gives a replica its input,
-// and one that does a step of one replica. The program does not know how many replicas there are,
-// or where: one process, the ranks of one machine, or those of many.
+// TF-Replicator's programming style: one function returns the input of a replica, another one runs
+// a step of a replica. The program does not depend on how many replicas there are, or where: one
+// process, the ranks of one machine, or those of many.
 //
 //   dslaunch::Replicator replicator(group);
 //   auto optimizer = replicator.WrapOptimizer(sgd);
@@ -17,7 +17,7 @@
 //
 // (Buchlovsky et al., "TF-Replicator: Distributed Machine Learning for Researchers", 2019.)
 //
-// A replica is a rank. All replicas make the same calls in one order, from one thread, with tensors
+// A replica is a rank. All replicas make the same calls in one order, on one thread, with tensors
 // of one shape and dtype. Errors are those of ProcessGroup.
 #pragma once
 
@@ -38,14 +38,14 @@ class Optimizer;
 
 namespace dslaunch {
 
-// What input_fn knows of the replica that it makes an input for.
+// Describes the replica for which input_fn creates an input.
 class InputContext {
  public:
   InputContext(int replica_id, int num_replicas)
       : replica_id_(replica_id), num_replicas_(num_replicas) {}
   int replica_id() const { return replica_id_; }
   int num_replicas() const { return num_replicas_; }
-  // Of a batch of all replicas together. Throws TrainError kUsage where it cannot be parted
+  // Divides a batch of all replicas together. Throws TrainError kUsage if it cannot be divided
   // equally.
   int64_t PerReplicaBatchSize(int64_t global_batch_size) const;
 
@@ -54,10 +54,10 @@ class InputContext {
   int num_replicas_;
 };
 
-// What step_fn knows of its replica, and how it reaches the others. Results are new tensors.
-// AllSum, AllReduce with kSum or kAverage, AllGather and Broadcast are differentiable: the gradient
-// of the sum of all replicas' losses flows back to the replica that gave the value. All replicas
-// then make the same backward passes.
+// Describes the replica of step_fn, and exchanges tensors with the other replicas. Results are new
+// tensors. AllSum, AllReduce with kSum or kAverage, AllGather and Broadcast are differentiable: the
+// gradient of the sum of all replicas' losses flows back to the replica that contributed the value,
+// so all replicas must make the same backward passes.
 class ReplicaContext {
  public:
   explicit ReplicaContext(const ProcessGroup& group) : group_(&group) {}
@@ -69,11 +69,11 @@ class ReplicaContext {
   at::Tensor AllGather(const at::Tensor& tensor) const;  // [...] -> [num_replicas, ...]
   at::Tensor Broadcast(const at::Tensor& tensor, int source_replica = 0) const;
 
-  // A tensor [n, ...] that all replicas have, shared out: each replica calls `function` with its
-  // n / num_replicas rows. n must be a multiple of num_replicas; throws TrainError kUsage.
+  // Divides a tensor [n, ...] that all replicas have: each replica calls `function` with its n /
+  // num_replicas rows. Throws TrainError kUsage unless n is a multiple of num_replicas.
   using RowFunction = std::function<at::Tensor(const at::Tensor& rows)>;
   at::Tensor Map(const RowFunction& function, const at::Tensor& tensor) const;
-  // The results of all replicas reduced, or joined along their first dimension.
+  // Map, with the results of all replicas reduced, or joined along their first dimension.
   at::Tensor MapReduce(const RowFunction& function, const at::Tensor& tensor,
                        ReduceOp op = ReduceOp::kSum) const;
   at::Tensor MapGather(const RowFunction& function, const at::Tensor& tensor) const;
@@ -82,16 +82,16 @@ class ReplicaContext {
   const ProcessGroup* group_;
 };
 
-// An optimizer whose step takes the average of all replicas' gradients.
+// An optimizer whose step uses the average of all replicas' gradients.
 class ReplicatedOptimizer {
  public:
   ReplicatedOptimizer(const ProcessGroup& group, std::shared_ptr<torch::optim::Optimizer> optimizer)
       : group_(&group), optimizer_(std::move(optimizer)) {}
   void ZeroGrad();
-  // Averages the gradients; they stay in .grad(). A parameter without one counts with zeros. For
-  // what lies between it and Step, such as clipping.
+  // Averages the gradients, which stay in .grad(). A parameter without a gradient contributes
+  // zeros. For operations between it and Step, such as clipping.
   void Synchronize();
-  // Synchronize, where it was not called since the last step, and the optimizer's step().
+  // Calls Synchronize, unless it was called since the last step, and the optimizer's step().
   void Step();
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
 
@@ -103,18 +103,18 @@ class ReplicatedOptimizer {
 
 class Replicator {
  public:
-  // `group` must outlive this.
+  // `group` must outlive this object.
   explicit Replicator(const ProcessGroup& group) : group_(&group) {}
   int num_replicas() const { return group_->world_size(); }
 
-  // All replicas get replica 0's values of the optimizer's parameters. Collective.
+  // Copies replica 0's values of the optimizer's parameters to all replicas. Collective.
   ReplicatedOptimizer WrapOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) const;
 
-  // input_fn(InputContext) is called once and gives a function that returns the replica's next
-  // batch, or nullopt at the end. step_fn(ReplicaContext, batch) returns a tensor, for example a
-  // loss. Runs until `steps` are done, or a replica has no more batches: what the others have read
-  // then does not count. Returns what step_fn returned, [steps done, num_replicas, ...], on all
-  // replicas; an undefined tensor where no step was done. Collective.
+  // Calls input_fn(InputContext) once; it returns a function that returns the replica's next batch,
+  // or nullopt at the end. step_fn(ReplicaContext, batch) returns a tensor, for example a loss.
+  // Runs until `steps` are completed, or a replica has no more batches; batches that other replicas
+  // have already read then are not used. Returns the results of step_fn, [completed steps,
+  // num_replicas, ...], on all replicas; an undefined tensor if no step was completed. Collective.
   template <class Batch, class InputFn, class StepFn>
   at::Tensor Run(const InputFn& input_fn, const StepFn& step_fn, int64_t steps) const {
     const ReplicaContext replica(*group_);

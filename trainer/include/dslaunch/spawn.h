@@ -13,7 +13,7 @@ namespace dslaunch {
 // (InitProcessGroup reads it). Returns when all have succeeded. Their changes in memory are not
 // visible to the caller. No process outlives the caller, however it ends.
 //
-// If a rank fails, the others are ended: SIGTERM, and SIGKILL 5 s later. Spawn then throws
+// If a rank fails, the others are stopped: SIGTERM, and SIGKILL 5 s later. Spawn then throws
 // TrainError, naming the rank and its exit code or signal (code 128 + signal). A rank fails if fn
 // throws: it prints the message to stderr and exits with the code of the TrainError, or 1 for any
 // other exception.
