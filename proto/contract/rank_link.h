@@ -27,8 +27,8 @@ struct RankLinkMessage {
     kWelcome = 2,  // the answer: `node`; `text`: endpoints at which other nodes reach its agent
     kDial = 3,     // rank to agent: `to`, `label`; `node` and `text` are from the kWelcome of rank
                    // `to` (`text` is empty for rank 0, whose agent is known). Agent to agent: the
-                // first message on a new connection, which also has `attempt` and `from`, a rank of
-                // the node that the certificate names
+    // first message on a new connection, which also has `attempt` and `from`, a rank of
+    // the node that the certificate names
     kLink = 4,    // agent to rank, with a descriptor: connection `from` -> `to`
     kFailed = 5,  // agent to rank: no connection to `to`; `text`: the reason, for the user
     kVote = 6,    // agent to agent: not for a rank; a vote follows (proto/rendezvous.proto)
