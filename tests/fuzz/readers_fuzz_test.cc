@@ -71,8 +71,10 @@ TEST_F(ReadersFuzzTest, Safetensors) {
 }
 
 TEST_F(ReadersFuzzTest, Manifest) {
-  const std::string text = FormatManifest(SampleManifest());
-  Fuzz(ReadsManifest, text.substr(text.find('\n') + 1), 15000);
+  for (const Manifest& sample : {SampleManifest(), SampleManifestWithCuts()}) {
+    const std::string text = FormatManifest(sample);
+    Fuzz(ReadsManifest, text.substr(text.find('\n') + 1), 15000);
+  }
 }
 
 }  // namespace

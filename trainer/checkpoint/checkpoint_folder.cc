@@ -490,7 +490,7 @@ void CheckpointSlices::Check(const std::string& name, const SafetensorsFile& fil
   for (const auto& [tensor, slice] : own->second) {
     const auto found = file.tensors().find(tensor->name);
     if (found == file.tensors().end() || found->second.dtype != tensor->dtype ||
-        NumElements(found->second.shape) != slice->end - slice->start) {
+        NumElements(found->second.shape) != slice->shard.elements()) {
       RefuseInput(checkpoint_.folder + "/" + name + ": tensor " + Truncate(tensor->name) +
                   " differs from its record in " + kManifestFile);
     }

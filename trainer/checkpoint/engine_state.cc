@@ -23,12 +23,10 @@ namespace {
 TensorPart GeneratorState(int rank) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  at::Tensor state = generator.get_state();
-  const std::vector<int64_t> shape = state.sizes().vec();
-  return {.name = kGeneratorPrefix + std::to_string(rank),
-          .tensor = std::move(state),
-          .shape = shape,
-          .replicated = false};
+  TensorPart part =
+      TensorPart::Whole(kGeneratorPrefix + std::to_string(rank), generator.get_state());
+  part.replicated = false;
+  return part;
 }
 
 void SetGeneratorState(const at::Tensor& state) {

@@ -11,6 +11,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/json_object.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "dslaunch checkpoint 1";
+constexpr char kFormatWithCuts[] = "dslaunch checkpoint 2";  // has slices that are not contiguous
 constexpr int64_t kMaxWorldSize = 1 << 24;
 // Of steps, samples and saves: a double holds every such number, and one more can be added.
 constexpr int64_t kMaxCount = int64_t{1} << 53;
@@ -105,9 +107,23 @@ FileRecord ParseFile(JsonObject object) {
   return file;
 }
 
+// A slice of a tensor with so many elements. `with_cuts`: the format may have its rows.
+Shard ParseShard(JsonObject& item, int64_t elements, bool with_cuts) {
+  Shard shard = Shard::Whole(elements);
+  shard.start = Required(item.Int("start", 0), item, "start");
+  shard.stop = Required(item.Int("end", 0), item, "end");
+  const std::optional<int64_t> row = with_cuts ? item.Int("row", 1) : std::nullopt;
+  if (!row) return shard;
+  shard.row = *row;
+  shard.offset = Required(item.Int("offset", 0), item, "offset");
+  shard.pitch = Required(item.Int("pitch", 1), item, "pitch");
+  if (shard.row >= shard.pitch) item.Fail("row", "is not smaller than pitch");
+  return shard;
+}
+
 // `files` are the sizes of the files by name.
 TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const std::string& source,
-                         const std::map<std::string, uint64_t>& files) {
+                         const std::map<std::string, uint64_t>& files, bool with_cuts) {
   TensorRecord tensor;
   tensor.name = Required(object.String("name"), object, "name");
   if (tensor.name.size() > kMaxTensorNameBytes) {
@@ -130,28 +146,24 @@ TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const st
   tensor.shape = shape->get<std::vector<int64_t>>();
   const std::optional<int64_t> count = NumElements(tensor.shape);
   if (!count) object.Fail("shape", "is too large");
-  int64_t at = 0;
+  ShardCoverage coverage(*count);
   std::set<std::string> used;
   ForEach(json, source, "tensor " + Truncate(tensor.name) + ": ", "slices",
           [&](const nlohmann::json&, JsonObject item) {
             TensorSlice slice;
-            slice.start = Required(item.Int("start", 0), item, "start");
-            slice.end = Required(item.Int("end", 0), item, "end");
+            slice.shard = ParseShard(item, *count, with_cuts);
             slice.file = Required(item.String("file"), item, "file");
             const auto file = files.find(slice.file);
             if (file == files.end()) item.Fail("file", "is not among the files");
             // Its bytes would be read several times, for a tensor larger than all files.
             if (!used.insert(slice.file).second) item.Fail("file", "has two slices of the tensor");
-            if (slice.start != at || slice.end < slice.start) {
-              item.Fail("start", "leaves a hole or an overlap");
-            }
-            if (static_cast<uint64_t>(slice.end - slice.start) > file->second / *width) {
+            if (!coverage.Add(slice.shard)) item.Fail("start", "leaves a hole or an overlap");
+            if (static_cast<uint64_t>(slice.shard.elements()) > file->second / *width) {
               item.Fail("end", "is beyond the end of the file");
             }
-            at = slice.end;
             tensor.slices.push_back(std::move(slice));
           });
-  if (at != *count) object.Fail("slices", "do not cover the tensor");
+  if (!coverage.complete()) object.Fail("slices", "do not cover the tensor");
   return tensor;
 }
 
@@ -173,17 +185,25 @@ std::string FormatManifest(const Manifest& m) {
     files.push_back({{"name", file.name}, {"bytes", file.sum.bytes}, {"crc32", file.sum.crc32}});
   }
   Json tensors = Json::array();
+  bool with_cuts = false;
   for (const TensorRecord& tensor : m.tensors) {
     Json slices = Json::array();
-    for (const TensorSlice& slice : tensor.slices) {
-      slices.push_back({{"start", slice.start}, {"end", slice.end}, {"file", slice.file}});
+    for (const auto& [shard, file] : tensor.slices) {
+      Json slice = {{"start", shard.start}, {"end", shard.stop}, {"file", file}};
+      if (!shard.contiguous()) {
+        with_cuts = true;
+        slice["offset"] = shard.offset;
+        slice["row"] = shard.row;
+        slice["pitch"] = shard.pitch;
+      }
+      slices.push_back(std::move(slice));
     }
     tensors.push_back({{"name", tensor.name},
                        {"dtype", tensor.dtype},
                        {"shape", tensor.shape},
                        {"slices", std::move(slices)}});
   }
-  Json json = {{"format", kFormat},
+  Json json = {{"format", with_cuts ? kFormatWithCuts : kFormat},
                {"serial", m.serial},
                {"run_id", m.run_id},
                {"job_id", m.job_id},
@@ -227,8 +247,11 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   }
   const nlohmann::json json = ParseJson(text, source);
   JsonObject object(json, source, "");
-  if (object.String("format") != kFormat) {
-    object.Fail("format", std::string("is not \"") + kFormat + "\"");
+  const std::string format = object.String("format").value_or("");
+  const bool with_cuts = format == kFormatWithCuts;
+  if (!with_cuts && format != kFormat) {
+    object.Fail("format", "is \"" + Truncate(format, kMaxWordBytes) + "\"; this program reads \"" +
+                              kFormat + "\" and \"" + kFormatWithCuts + "\"");
   }
   Manifest m;
   m.serial = Count(object, "serial");
@@ -277,7 +300,7 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   });
   std::set<std::string> names;
   ForEach(json, source, "", "tensors", [&](const nlohmann::json& tensor, JsonObject item) {
-    m.tensors.push_back(ParseTensor(tensor, item, source, files));
+    m.tensors.push_back(ParseTensor(tensor, item, source, files, with_cuts));
     if (!names.insert(m.tensors.back().name).second) item.Fail("name", "is given twice");
   });
   return m;

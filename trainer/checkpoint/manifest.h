@@ -7,16 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "dslaunch/shard.h"
 #include "trainer/base/durable_file.h"
 #include "trainer/precision/loss_scaler.h"
 
 namespace dslaunch {
 
-// Elements [start, end) of a tensor that is laid out row-major and taken as one row. They are in
-// `file` under the tensor's name.
+// Elements of a tensor that `file` has under the tensor's name.
 struct TensorSlice {
-  int64_t start = 0;
-  int64_t end = 0;
+  Shard shard;
   std::string file;
 };
 
@@ -25,7 +24,7 @@ struct TensorRecord {
   std::string name;  // "fc1.weight"; "optimizer/exp_avg/fc1.weight"
   std::string dtype;
   std::vector<int64_t> shape;
-  // By start; together all elements, each once. No file has two of them.
+  // By offset and start, of one pitch; together all elements, each once. No file has two of them.
   std::vector<TensorSlice> slices;
 };
 
@@ -74,12 +73,14 @@ struct Manifest {
 
 inline constexpr char kManifestFile[] = "manifest.json";
 
-// JSON whose first line holds the checksum of all that follows it.
+// Returns JSON whose first line holds the checksum of all that follows it. Its format is "dslaunch
+// checkpoint 1" if every slice is contiguous, which is all that older programs read, else
+// "dslaunch checkpoint 2".
 std::string FormatManifest(const Manifest& manifest);
 
-// The reverse, for text that is not trusted. Checks the checksum, every type and range, that file
-// names stay in the folder, that the slices cover each tensor once and that no slice is larger than
-// its file. Throws kBadInput, naming `source`.
+// Parses text that is not trusted, of either format. Checks the checksum, every type and range,
+// that file names stay in the folder, that the slices cover each tensor once and that no slice is
+// larger than its file. Throws kBadInput, naming `source`.
 Manifest ParseManifest(const std::string& text, const std::string& source);
 
 }  // namespace dslaunch

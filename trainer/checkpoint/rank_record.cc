@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/text/sanitize.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
@@ -20,6 +22,8 @@ using nlohmann::json;
 // Throws where it is none; a conversion of any other number would be undefined.
 uint64_t WholeOf(const json& value) { return value.get_ref<const json::number_unsigned_t&>(); }
 
+int64_t SignedWholeOf(const json& value) { return static_cast<int64_t>(WholeOf(value)); }
+
 RankRecord ParseGoodRecord(const std::string& text, int rank) {
   ThrowIfFailure(text, rank);
   const json parsed = json::parse(text);
@@ -30,11 +34,12 @@ RankRecord ParseGoodRecord(const std::string& text, int rank) {
   }
   for (const json& item : parsed.at("tensors")) {
     TensorRecord tensor{item.at(0).get<std::string>(), item.at(1).get<std::string>(), {}, {}};
-    for (const json& dim : item.at(2)) tensor.shape.push_back(static_cast<int64_t>(WholeOf(dim)));
+    for (const json& dim : item.at(2)) tensor.shape.push_back(SignedWholeOf(dim));
     for (const json& slice : item.at(3)) {
-      tensor.slices.push_back({static_cast<int64_t>(WholeOf(slice.at(0))),
-                               static_cast<int64_t>(WholeOf(slice.at(1))),
-                               slice.at(2).get<std::string>()});
+      const Shard shard = {SignedWholeOf(slice.at(0)), SignedWholeOf(slice.at(1)),
+                           SignedWholeOf(slice.at(2)), SignedWholeOf(slice.at(3)),
+                           SignedWholeOf(slice.at(4))};
+      tensor.slices.push_back({shard, slice.at(5).get<std::string>()});
     }
     record.tensors.push_back(std::move(tensor));
   }
@@ -50,8 +55,8 @@ std::string FormatRecord(const RankRecord& record) {
   }
   for (const TensorRecord& tensor : record.tensors) {
     json slices = json::array();
-    for (const TensorSlice& slice : tensor.slices) {
-      slices.push_back({slice.start, slice.end, slice.file});
+    for (const auto& [shard, file] : tensor.slices) {
+      slices.push_back({shard.offset, shard.row, shard.pitch, shard.start, shard.stop, file});
     }
     tensors.push_back({tensor.name, tensor.dtype, tensor.shape, std::move(slices)});
   }
@@ -85,14 +90,14 @@ void EnterRecords(const std::vector<RankRecord>& ranks, Manifest& manifest) {
     }
   }
   for (TensorRecord& tensor : manifest.tensors) {
-    std::sort(tensor.slices.begin(), tensor.slices.end(),
-              [](const TensorSlice& a, const TensorSlice& b) { return a.start < b.start; });
-    int64_t at = 0;
+    std::ranges::sort(tensor.slices, {}, [](const TensorSlice& slice) {
+      return std::pair(slice.shard.offset, slice.shard.start);
+    });
+    ShardCoverage coverage(NumElements(tensor.shape).value_or(-1));
     for (const TensorSlice& slice : tensor.slices) {
-      if (slice.start != at) Fail(tensor, "leave a hole or overlap");
-      at = slice.end;
+      if (!coverage.Add(slice.shard)) Fail(tensor, "leave a hole or overlap");
     }
-    if (at != NumElements(tensor.shape)) Fail(tensor, "are not the whole");
+    if (!coverage.complete()) Fail(tensor, "are not the whole");
   }
 }
 

@@ -12,12 +12,17 @@
 #include "base/text/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kMaxProblemBytes = 400;
+// Elements of a shard that are near each other in the file are read at once, because a read costs
+// more than copying the bytes between them.
+constexpr size_t kMaxSpanBytes = 1 << 20;
+constexpr size_t kMaxGapBytes = 1 << 16;
 constexpr char kMetadata[] = "__metadata__";
 
 std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
@@ -143,6 +148,41 @@ void SafetensorsFile::Read(const Tensor& tensor, uint64_t first, size_t bytes, v
                      "internal error: " + path_ + " is read past the end of a tensor");
   }
   ReadAt(tensor.begin + first, out, bytes);
+}
+
+void SafetensorsFile::Read(const Tensor& tensor, const Shard& stored, const Shard& wanted,
+                           void* out) const {
+  struct Run {
+    uint64_t in_file;
+    size_t in_out, bytes;
+  };
+  const size_t width = DtypeBytes(tensor.dtype).value();
+  std::vector<Run> runs;  // in order, near each other in the file
+  std::string span;
+  const auto read_runs = [&] {
+    if (runs.empty()) return;
+    const auto [first, to, bytes] = runs.front();
+    if (runs.size() == 1) {
+      Read(tensor, first, bytes, static_cast<char*>(out) + to);
+    } else {
+      span.resize(runs.back().in_file + runs.back().bytes - first);
+      Read(tensor, first, span.size(), span.data());
+      for (const Run& run : runs) {
+        std::memcpy(static_cast<char*>(out) + run.in_out, &span[run.in_file - first], run.bytes);
+      }
+    }
+    runs.clear();
+  };
+  ForEachCommonRun(stored, wanted, [&](int64_t from, int64_t to, int64_t length) {
+    const Run run = {static_cast<uint64_t>(from) * width, static_cast<size_t>(to) * width,
+                     static_cast<size_t>(length) * width};
+    if (!runs.empty() && (run.in_file + run.bytes - runs.front().in_file > kMaxSpanBytes ||
+                          run.in_file - runs.back().in_file - runs.back().bytes > kMaxGapBytes)) {
+      read_runs();
+    }
+    runs.push_back(run);
+  });
+  read_runs();
 }
 
 void SafetensorsFile::Fail(const std::string& problem) const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "dslaunch/shard.h"
 #include "trainer/base/durable_file.h"
 
 namespace dslaunch {
@@ -81,6 +82,10 @@ class SafetensorsFile {
   // Reads `bytes` bytes of a tensor from its byte `first` on. kInternal if they are not all inside
   // the tensor.
   void Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const;
+  // Reads those elements of `wanted` that `tensor` has, which holds the shard `stored` of the same
+  // whole tensor. `out` has room for all of `wanted`, in its order; the rest of it is not touched.
+  // Reads short gaps between the elements too.
+  void Read(const Tensor& tensor, const Shard& stored, const Shard& wanted, void* out) const;
 
  private:
   [[noreturn]] void Fail(const std::string& problem) const;

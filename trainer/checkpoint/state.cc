@@ -13,12 +13,13 @@
 #include "trainer/checkpoint/write_plan.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/device/streams.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
 
 bool IsWhole(const TensorPart& part) {
-  return part.start == 0 && part.tensor.numel() == NumElements(part.shape);
+  return part.shard == Shard::Whole(NumElements(part.shape).value());
 }
 
 std::string RankFileName(const std::string& kind, int rank, int files) {
@@ -47,10 +48,10 @@ size_t StoredTensors::Fill(const TensorPart& part) {
          DescribedTensor(SafetensorsDtype(part.tensor.scalar_type()), part.shape));
   }
   if (saved == part.tensor.scalar_type() && part.tensor.is_cpu() && part.tensor.is_contiguous()) {
-    Read(record, part.start, part.tensor);
+    Read(record, part.shard, part.tensor);
   } else {
     const at::Tensor read = at::empty(part.tensor.sizes(), at::dtype(*saved));
-    Read(record, part.start, read);
+    Read(record, part.shard, read);
     part.tensor.detach().copy_(read);
   }
   return found->second;
@@ -64,7 +65,7 @@ at::Tensor StoredTensors::ReadWhole(const TensorRecord& tensor) {
                                               ", a type that dslaunch does not support");
   }
   const at::Tensor whole = at::empty(tensor.shape, at::dtype(*type));
-  Read(tensor, 0, whole);
+  Read(tensor, Shard::Whole(whole.numel()), whole);
   return whole;
 }
 
@@ -73,17 +74,17 @@ void StoredTensors::Fail(const std::string& problem) const {
                                             "; it was saved with another model or optimizer");
 }
 
-void StoredTensors::Read(const TensorRecord& record, int64_t start, const at::Tensor& out) {
-  const int64_t end = start + out.numel();
-  const auto width = static_cast<size_t>(out.element_size());
-  auto* const bytes = static_cast<char*>(out.mutable_data_ptr());
-  for (const TensorSlice& slice : record.slices) {
-    const int64_t from = std::max(start, slice.start), to = std::min(end, slice.end);
-    if (from >= to) continue;
-    const SafetensorsFile& file = File(slice.file);
-    file.Read(file.tensors().at(record.name), static_cast<uint64_t>(from - slice.start) * width,
-              static_cast<size_t>(to - from) * width,
-              bytes + static_cast<size_t>(from - start) * width);
+void StoredTensors::Read(const TensorRecord& record, const Shard& shard, const at::Tensor& out) {
+  if (out.numel() != shard.elements()) {
+    throw TrainError(ExitCode::kInternal, "internal error: a part of " + record.name +
+                                              " has another size than its shard");
+  }
+  for (const auto& [stored, name] : record.slices) {
+    bool is_needed = false;  // only files with elements of the shard are opened
+    ForEachCommonRun(stored, shard, [&](auto...) { is_needed = true; });
+    if (!is_needed) continue;
+    const SafetensorsFile& file = File(name);
+    file.Read(file.tensors().at(record.name), stored, shard, out.mutable_data_ptr());
   }
 }
 
@@ -128,7 +129,7 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
     if (!range || range->end - range->start == part.tensor.numel()) continue;
     own.parts.back().tensor =
         part.tensor.detach().contiguous().view({-1}).slice(0, range->start, range->end);
-    own.parts.back().start = range->start;
+    own.parts.back().shard = Slice(part.shard, range->start, range->end);
   }
   own.name = RankFileName(kind, rank, files);
   return own;
@@ -163,7 +164,7 @@ void WriteFile(const std::string& folder, const StateFile& file, RankRecord& rec
     record.tensors.push_back({part.name, dtype, part.shape, {}});
     const int64_t elements = tensor.numel();
     if (elements == 0) continue;
-    record.tensors.back().slices = {{part.start, part.start + elements, file.name}};
+    record.tensors.back().slices = {{part.shard, file.name}};
     tensors.push_back({part.name, dtype, IsWhole(part) ? part.shape : std::vector{elements},
                        tensor.const_data_ptr()});
     held.push_back(tensor);

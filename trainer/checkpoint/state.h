@@ -57,8 +57,8 @@ class StoredTensors {
 
  private:
   [[noreturn]] void Fail(const std::string& problem) const;
-  // Fills `out`, which is contiguous and has the record's dtype, with the elements from `start` on.
-  void Read(const TensorRecord& record, int64_t start, const at::Tensor& out);
+  // Fills `out`, which is contiguous and has the record's dtype, with the elements of `shard`.
+  void Read(const TensorRecord& record, const Shard& shard, const at::Tensor& out);
   const SafetensorsFile& File(const std::string& name);
 
   const Checkpoint& checkpoint_;

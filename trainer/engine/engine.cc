@@ -14,6 +14,7 @@
 #include "trainer/nn/cross_entropy.h"
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/module_tensors.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
@@ -260,11 +261,9 @@ std::vector<TensorPart> EngineCore::ModelState() const {
     state.push_back(std::move(frozen));
   }
   for (const NamedTensor& buffer : Unique(impl_->module_.named_buffers())) {
-    state.push_back({.name = buffer.name,
-                     .tensor = buffer.tensor,
-                     .shape = buffer.tensor.sizes().vec(),
-                     .rank0_authoritative = true,
-                     .is_canonical = impl_->ranks_->Counts(buffer.name)});
+    TensorPart& part = state.emplace_back(TensorPart::Whole(buffer.name, buffer.tensor));
+    part.rank0_authoritative = true;
+    part.is_canonical = impl_->ranks_->Counts(buffer.name);
   }
   return state;
 }
@@ -281,15 +280,12 @@ std::vector<TensorPart> EngineCore::RankState() const {
   const ProcessGroup& replicas = impl_->ranks_->data();
   std::vector<TensorPart> state;
   for (RankTensor& item : impl_->RankTensors()) {
-    TensorPart part{.name = "rank_state/" + item.name,
-                    .tensor = item.tensor,
-                    .shape = item.tensor.sizes().vec(),
-                    .replicated = item.shared};
-    if (!item.shared) {
-      part.shape.insert(part.shape.begin(), replicas.world_size());
-      part.start = item.tensor.numel() * replicas.rank();
-    }
-    state.push_back(std::move(part));
+    TensorPart& part =
+        state.emplace_back(TensorPart::Whole("rank_state/" + item.name, item.tensor));
+    part.replicated = item.shared;
+    if (item.shared) continue;
+    part.shape.insert(part.shape.begin(), replicas.world_size());
+    part.shard = CutShard(part.shape, 0, replicas.rank(), replicas.rank() + 1);
   }
   return state;
 }

@@ -180,7 +180,7 @@ TensorPart EngineCore::Impl::StatePart(const std::string& prefix, size_t part,
   return {.name = prefix + parameter.name,
           .tensor = tensor,
           .shape = parameter.tensor.sizes().vec(),
-          .start = weight.start,
+          .shard = weight.shard,
           .replicated = !states().sharded(),
           .rank0_authoritative = step_->weights_differ(),
           .is_canonical = ranks_->Counts(parameter.name)};

@@ -7,6 +7,7 @@
 #include "dslaunch/engine.h"
 #include "trainer/base/train_error.h"
 #include "trainer/engine/engine_impl.h"
+#include "trainer/parallel/whole_tensor.h"
 
 namespace dslaunch {
 namespace {
@@ -66,7 +67,7 @@ at::Tensor EngineCore::Impl::Whole(const std::vector<TensorPart>& state, const s
                               at::TensorOptions(parameter.device()).dtype(WideDtype(parameter)));
   bool replicated = !states().sharded();
   if (const TensorPart* part = FindPart(state, name)) {
-    flat.narrow(0, part->start, part->tensor.numel()).copy_(part->tensor.flatten());
+    PutPart(part->tensor, part->shard, flat);
     replicated = part->replicated;
   }
   // Every element is on one rank, and zero on the others.
@@ -80,7 +81,7 @@ void EngineCore::Impl::SetWhole(const std::vector<TensorPart>& state, const std:
   const TensorPart* part = FindPart(state, name);
   if (part == nullptr) return;
   part->tensor.detach().copy_(
-      value.flatten().narrow(0, part->start, part->tensor.numel()).view(part->tensor.sizes()));
+      PartOf(value.contiguous().view(-1), part->shard).view(part->tensor.sizes()));
 }
 
 at::Tensor EngineCore::Impl::Local(const std::vector<TensorPart>& state, const std::string& name,

@@ -494,7 +494,10 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters) {
   std::vector<WeightPart> parts;
-  for (size_t i = 0; i < parameters.size(); ++i) parts.push_back({i, parameters[i].tensor, 0});
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& weight = parameters[i].tensor;
+    parts.push_back({i, weight, Shard::Whole(weight.numel())});
+  }
   return MakeOptimizer(config, schedule, parameters, parts);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dslaunch/named_tensor.h"
+#include "dslaunch/shard.h"
 #include "trainer/config/optimizer_config.h"
 #include "trainer/config/parameter_groups.h"
 #include "trainer/optim/compressed_mean.h"
@@ -22,7 +23,7 @@ namespace dslaunch {
 struct WeightPart {
   size_t parameter = 0;  // index of the parameter
   at::Tensor weight;     // the whole parameter in its shape, or a slice of it as one row
-  int64_t start = 0;     // offset of the slice in the parameter, in elements
+  Shard shard;           // the elements of the parameter that `weight` has
 };
 
 // Replaces a tensor by its sum over all ranks.

@@ -37,8 +37,7 @@ inline std::vector<TensorPart> FrozenParts(const torch::nn::Module& module) {
   std::vector<TensorPart> frozen;
   for (const NamedTensor& item : Unique(module.named_parameters())) {
     if (item.tensor.requires_grad()) continue;
-    frozen.push_back(
-        {.name = item.name, .tensor = item.tensor, .shape = item.tensor.sizes().vec()});
+    frozen.push_back(TensorPart::Whole(item.name, item.tensor));
   }
   return frozen;
 }

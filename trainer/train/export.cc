@@ -5,6 +5,7 @@
 #include <map>
 
 #include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/whole_tensor.h"
 #include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
@@ -30,7 +31,7 @@ at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts,
   for (auto item = begin; item != end; ++item) {
     const TensorPart& part = item->second;
     if (!Gives(part, training_model)) continue;
-    whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));
+    PutPart(part.tensor, part.shard, whole.view(-1));
   }
   group.AllReduce(whole);
   return whole;

@@ -14,6 +14,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
 #include "trainer/models/gpt2.h"
+#include "trainer/shards/shards.h"
 #include "trainer/weights/huggingface_config.h"
 #include "trainer/weights/weight_files.h"
 
@@ -60,37 +61,36 @@ void CheckFits(const Source& source, const at::Tensor& target) {
   }
 }
 
-// The elements [start, start + count), in the format of the file.
-at::Tensor ReadElements(const Source& source, int64_t start, int64_t count) {
-  const at::Tensor elements = at::empty({count}, *ScalarTypeOf(source.tensor.dtype));
-  const size_t size = elements.element_size();
-  source.file->Read(source.tensor, static_cast<uint64_t>(start) * size,
-                    static_cast<size_t>(count) * size, elements.mutable_data_ptr());
+Shard WholeOf(const Source& source) { return Shard::Whole(*NumElements(source.tensor.shape)); }
+
+// Returns the elements of `shard`, flat and in the file's dtype.
+at::Tensor ReadElements(const Source& source, const Shard& shard) {
+  const at::Tensor elements = at::empty({shard.elements()}, *ScalarTypeOf(source.tensor.dtype));
+  source.file->Read(source.tensor, WholeOf(source), shard, elements.mutable_data_ptr());
   return elements;
 }
 
-// Calls use(start, count) for consecutive chunks of `elements`.
+// Calls use(start, chunk) for consecutive slices of `shard`; `start` counts from its first element.
 template <class Use>
-void InChunks(int64_t elements, const Use& use) {
+void InChunks(const Shard& shard, const Use& use) {
   constexpr int64_t kChunkElements = 1 << 20;
-  for (int64_t start = 0; start < elements; start += kChunkElements) {
-    use(start, std::min(kChunkElements, elements - start));
+  for (int64_t start = 0; start < shard.elements(); start += kChunkElements) {
+    use(start, Slice(shard, start, start + kChunkElements));
   }
 }
 
 void Fill(const TensorPart& part, const Source& source) {
   const at::Tensor row = part.tensor.detach().view(-1);
-  InChunks(row.numel(), [&](int64_t start, int64_t count) {
-    row.narrow(0, start, count).copy_(ReadElements(source, part.start + start, count));
+  InChunks(part.shard, [&](int64_t start, const Shard& chunk) {
+    row.narrow(0, start, chunk.elements()).copy_(ReadElements(source, chunk));
   });
 }
 
 // Whether both have the same elements after conversion to `dtype`. Both have the same shape.
 bool Same(const Source& a, const Source& b, at::ScalarType dtype) {
   bool same = true;
-  InChunks(*NumElements(a.tensor.shape), [&](int64_t start, int64_t count) {
-    same = same && at::equal(ReadElements(a, start, count).to(dtype),
-                             ReadElements(b, start, count).to(dtype));
+  InChunks(WholeOf(a), [&](int64_t, const Shard& chunk) {
+    same = same && at::equal(ReadElements(a, chunk).to(dtype), ReadElements(b, chunk).to(dtype));
   });
   return same;
 }
@@ -170,7 +170,7 @@ void InitWeights(Model& model, const std::string& path) {
   const std::map<std::string, at::Tensor> tensors = TensorsOf(model);
   std::vector<TensorPart> parts;
   for (const auto& [name, tensor] : tensors) {
-    parts.push_back({name, tensor.contiguous(), tensor.sizes().vec()});
+    parts.push_back(TensorPart::Whole(name, tensor.contiguous()));
   }
   InitWeights(model, parts, path);
   for (const TensorPart& part : parts) {

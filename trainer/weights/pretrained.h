@@ -26,9 +26,9 @@ namespace dslaunch {
 void InitWeights(Model& model, const std::string& path);
 
 // Fills only `parts` of the model's parameters and buffers, of any device and floating-point type.
-// It reads no other bytes, and a few MiB at a time. The model gives names and shapes; its tensors
-// may have no memory. A tensor may have no part, or several. Every rank makes all of the checks
-// above, so either all ranks throw or none.
+// It reads no other bytes but short gaps, and a few MiB at a time. The model gives names and
+// shapes; its tensors may have no memory. A tensor may have no part, or several. Every rank makes
+// all of the checks above, so either all ranks throw or none.
 void InitWeights(const Model& model, const std::vector<TensorPart>& parts, const std::string& path);
 
 // A tensor to export.

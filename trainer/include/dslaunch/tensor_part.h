@@ -4,17 +4,19 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "dslaunch/shard.h"
 
 namespace dslaunch {
 
-// The part of a tensor that this rank holds: elements [start, start + tensor.numel()) of the whole
-// tensor, flattened in row-major order.
+// The part of a tensor that this rank holds.
 struct TensorPart {
   std::string name;            // module path, "fc1.weight"
   at::Tensor tensor;           // contiguous; not a copy: writing to it changes the run
   std::vector<int64_t> shape;  // of the whole tensor
-  int64_t start = 0;
+  Shard shard;                 // the elements of the whole tensor that `tensor` holds, in order
   // True: all ranks (in a pipeline: of the stage) hold the whole tensor with the same values.
   // False: the parts of the ranks cover the whole, each element once.
   bool replicated = true;
@@ -23,6 +25,11 @@ struct TensorPart {
   bool rank0_authoritative = false;
   // False: ranks of another pipeline stage hold the same tensor and save it (tied weights).
   bool is_canonical = true;
+
+  // All of `tensor`, held by every rank.
+  static TensorPart Whole(std::string name, const at::Tensor& tensor) {
+    return {std::move(name), tensor, tensor.sizes().vec(), Shard::Whole(tensor.numel())};
+  }
 };
 
 }  // namespace dslaunch

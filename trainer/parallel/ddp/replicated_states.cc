@@ -14,7 +14,8 @@ ReplicatedStates::ReplicatedStates(const EngineConfig& config, torch::nn::Module
       grad_sync_(std::move(grad_sync)),
       masters_(TrainableParameters(module), config.precision.master_weights) {
   for (size_t i = 0; i < masters_.weights().size(); ++i) {
-    parts_.push_back({i, masters_.weights()[i].tensor, 0});
+    const at::Tensor& weight = masters_.weights()[i].tensor;
+    parts_.push_back({i, weight, Shard::Whole(weight.numel())});
   }
 }
 

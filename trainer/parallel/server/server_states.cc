@@ -9,6 +9,7 @@
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/same_model.h"
 #include "trainer/parallel/sync_options.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 namespace {
@@ -48,12 +49,17 @@ ServerStates::ServerStates(const EngineConfig& config, torch::nn::Module& module
   weights_ = PartOf(FlatModel(), group_.rank())
                  .to(has_masters ? at::promote_types(model_dtype_, at::kFloat) : model_dtype_)
                  .clone();
+  const Shard flat_model = Shard::Whole(elements_);
   const int64_t begin = share_ * group_.rank();
+  const Shard own = Slice(flat_model, begin, begin + weights_.numel());
   int64_t start = 0;
   for (size_t i = 0; i < parameters_.size(); start += parameters_[i++].tensor.numel()) {
-    const int64_t from = std::max(begin, start);
-    const int64_t to = std::min(begin + weights_.numel(), start + parameters_[i].tensor.numel());
-    if (from < to) parts_.push_back({i, weights_.narrow(0, from - begin, to - from), from - start});
+    const Shard parameter = Shard::Whole(parameters_[i].tensor.numel());
+    ForEachCommonRun(Slice(flat_model, start, start + parameter.elements()), own,
+                     [&](int64_t from, int64_t at, int64_t length) {
+                       parts_.push_back({i, weights_.narrow(0, at, length),
+                                         Slice(parameter, from, from + length)});
+                     });
   }
 }
 

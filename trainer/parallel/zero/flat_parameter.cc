@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trainer/shards/shards.h"
+
 namespace dslaunch {
 namespace {
 
@@ -116,14 +118,16 @@ int64_t BucketElements(const ZeroConfig& zero, int64_t element_bytes) {
 
 std::vector<ShardPiece> PiecesOf(const FlatParameter& unit, const std::vector<int64_t>& elements,
                                  int rank) {
-  const int64_t begin = rank * unit.shard_elements;
-  const int64_t end = begin + unit.shard_elements;
+  const Shard flat = Shard::Whole(unit.elements);
+  const Shard own = Slice(flat, rank * unit.shard_elements, (rank + 1) * unit.shard_elements);
   std::vector<ShardPiece> pieces;
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
-    const int64_t at = unit.offsets[i];
-    const int64_t first = std::max(begin, at);
-    const int64_t last = std::min(end, at + elements[unit.parameters[i]]);
-    if (first < last) pieces.push_back({unit.parameters[i], first - at, last - at, first - begin});
+    const size_t parameter = unit.parameters[i];
+    const Shard whole = Shard::Whole(elements[parameter]);
+    ForEachCommonRun(Slice(flat, unit.offsets[i], unit.offsets[i] + whole.elements()), own,
+                     [&](int64_t from, int64_t at, int64_t length) {
+                       pieces.push_back({parameter, Slice(whole, from, from + length), at});
+                     });
   }
   return pieces;
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dslaunch/shard.h"
 #include "trainer/config/zero_config.h"
 
 namespace dslaunch {
@@ -55,15 +56,15 @@ std::vector<FlatParameter> CutIntoUnits(const std::vector<ShardedParameter>& par
 // within which messages are as large as at stage 0, for smaller ones begin to travel earlier.
 int64_t BucketElements(const ZeroConfig& zero, int64_t element_bytes);
 
-// Elements [start, end) of a parameter, and where they lie in a rank's part of the unit.
+// Elements of a parameter, and their place in a rank's part of the unit.
 struct ShardPiece {
   size_t parameter = 0;
-  int64_t start = 0, end = 0;
+  Shard shard;
   int64_t at = 0;
 };
 
-// What the part of `rank` holds, in the order in which it lies. `elements` has an entry for each
-// parameter.
+// Returns the pieces of parameters that the part of `rank` holds, in the order of their places.
+// `elements` has an entry for each parameter.
 std::vector<ShardPiece> PiecesOf(const FlatParameter& unit, const std::vector<int64_t>& elements,
                                  int rank);
 

@@ -155,7 +155,7 @@ void ShardedStates::MakeWeights(bool master_weights) {
   for (const auto& [place, unit] : pieces) {
     while (trained_[index] != place.parameter) ++index;
     parts_.push_back(
-        {index, units_[unit].weights.narrow(0, place.at, place.end - place.start), place.start});
+        {index, units_[unit].weights.narrow(0, place.at, place.shard.elements()), place.shard});
     gradient_places_.push_back({unit, place.at});
   }
 }
@@ -612,16 +612,16 @@ std::vector<TensorPart> ShardedStates::Frozen() const {
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
       const NamedTensor& parameter = parameters_[piece.parameter];
       frozen.push_back({.name = parameter.name,
-                        .tensor = unit.shard.narrow(0, piece.at, piece.end - piece.start),
+                        .tensor = unit.shard.narrow(0, piece.at, piece.shard.elements()),
                         .shape = parameter.tensor.sizes().vec(),
-                        .start = piece.start,
+                        .shard = piece.shard,
                         .replicated = false});
     }
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
     if (places_[i].unit != kNoUnit) continue;
-    frozen.push_back({.name = name, .tensor = tensor, .shape = tensor.sizes().vec()});
+    frozen.push_back(TensorPart::Whole(name, tensor));
   }
   return frozen;
 }

@@ -11,6 +11,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/folder_lease.h"
 #include "trainer/checkpoint/state.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch::checkpoint_writer_test {
 namespace {
@@ -28,9 +29,9 @@ std::vector<TensorPart> StateOf(int rank, int world_size, double value) {
   return {{.name = "w",
            .tensor = at::arange(begin, end, at::kFloat) * value,
            .shape = {kRows, kColumns},
-           .start = begin,
+           .shard = Slice(Shard::Whole(kRows * kColumns), begin, end),
            .replicated = false},
-          {.name = "all", .tensor = at::full({1'200'000}, value), .shape = {1'200'000}}};
+          TensorPart::Whole("all", at::full({1'200'000}, value))};
 }
 
 CheckpointContent ContentOf(const ProcessGroup& group, double value) {

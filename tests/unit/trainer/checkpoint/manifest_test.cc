@@ -48,15 +48,72 @@ TEST(ManifestTest, RoundTrip) {
   EXPECT_EQ(read.tensors[0].slices[1].file, "b.safetensors");
 }
 
+// Programs from before there were cuts read it.
+TEST(ManifestTest, WritesFormat1WithoutCuts) {
+  const std::string text = FormatManifest(SampleManifest());
+  EXPECT_THAT(text, HasSubstr(R"( "format": "dslaunch checkpoint 1",)"));
+  EXPECT_THAT(text, HasSubstr(R"(
+   "slices": [
+    {
+     "start": 0,
+     "end": 4,
+     "file": "a.safetensors"
+    },
+    {
+     "start": 4,
+     "end": 6,
+     "file": "b.safetensors"
+    }
+   ]
+)"));
+}
+
+TEST(ManifestTest, WritesFormat2WithCuts) {
+  const Manifest sample = SampleManifestWithCuts();
+  const std::string text = FormatManifest(sample);
+  EXPECT_THAT(text, HasSubstr(R"( "format": "dslaunch checkpoint 2",)"));
+  const Manifest read = ParseManifest(text, "m");
+  EXPECT_EQ(FormatManifest(read), text);
+  ASSERT_EQ(read.tensors[0].slices.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(read.tensors[0].slices[i].shard, sample.tensors[0].slices[i].shard);
+  }
+  EXPECT_EQ(read.tensors[1].slices[0].shard, Shard::Whole(1));
+}
+
+std::string WithChecksum(const std::string& rest) {
+  char sum[16];
+  std::snprintf(sum, sizeof sum, "%08x", Crc32(rest.data(), rest.size()));
+  return std::string("{\"crc32\":\"") + sum + "\",\n" + rest;
+}
+
+// The text of a manifest after its first line, with one word replaced.
+std::string Replaced(const Manifest& manifest, const std::string& word, const std::string& by) {
+  const std::string text = FormatManifest(manifest);
+  std::string rest = text.substr(text.find('\n') + 1);
+  return rest.replace(rest.find(word), word.size(), by);
+}
+
+TEST(ManifestTest, RefusesUnknownFormatByName) {
+  EXPECT_EQ(Refusal(WithChecksum(Replaced(SampleManifest(), "checkpoint 1", "checkpoint 3"))),
+            "/c/manifest.json: format is \"dslaunch checkpoint 3\"; this program reads "
+            "\"dslaunch checkpoint 1\" and \"dslaunch checkpoint 2\"");
+}
+
+// As an older program, which knows no rows, would read it.
+TEST(ManifestTest, RefusesCutsInFormat1) {
+  EXPECT_THAT(
+      Refusal(WithChecksum(Replaced(SampleManifestWithCuts(), "checkpoint 2", "checkpoint 1"))),
+      HasSubstr("hole or an overlap"));
+}
+
 TEST(ManifestTest, OneOfBeforeThereWereScalersIsRead) {
   const std::string text = FormatManifest(SampleManifest());
   std::string rest = text.substr(text.find('\n') + 1);
   const size_t begin = rest.find(" \"optimizer\":"), end = rest.find(" \"seed\":");
   ASSERT_LT(begin, end);
   rest.erase(begin, end - begin);
-  char sum[16];
-  std::snprintf(sum, sizeof sum, "%08x", Crc32(rest.data(), rest.size()));
-  const Manifest read = ParseManifest(std::string("{\"crc32\":\"") + sum + "\",\n" + rest, "m");
+  const Manifest read = ParseManifest(WithChecksum(rest), "m");
   EXPECT_EQ(read.optimizer, "");
   EXPECT_EQ(read.loss_scaler.iteration, 0);
   EXPECT_EQ(read.seed, 7);
@@ -85,10 +142,10 @@ TEST(ManifestTest, ContradictionsAreRefused) {
       {[](Manifest& m) { m.tensors[1].name = "fc.weight"; }, "given twice"},
       {[](Manifest& m) { m.tensors[0].dtype = "F31"; }, "dtype"},
       {[](Manifest& m) { m.tensors[0].slices[1].file = "c"; }, "not among the files"},
-      {[](Manifest& m) { m.tensors[0].slices[1].start = 5; }, "hole or an overlap"},
-      {[](Manifest& m) { m.tensors[0].slices[1].start = 3; }, "hole or an overlap"},
-      {[](Manifest& m) { m.tensors[0].slices[1].end = 5; }, "do not cover"},
-      {[](Manifest& m) { m.tensors[0].slices[1].end = 7; }, "do not cover"},
+      {[](Manifest& m) { m.tensors[0].slices[1].shard.start = 5; }, "hole or an overlap"},
+      {[](Manifest& m) { m.tensors[0].slices[1].shard.start = 3; }, "hole or an overlap"},
+      {[](Manifest& m) { m.tensors[0].slices[1].shard.stop = 5; }, "do not cover"},
+      {[](Manifest& m) { m.tensors[0].slices[1].shard.stop = 7; }, "do not cover"},
       {[](Manifest& m) {
          m.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
        },
@@ -111,7 +168,8 @@ TEST(ManifestTest, ContradictionsAreRefused) {
       {[](Manifest& m) { m.files[0].sum.bytes = 15; }, "beyond the end of the file"},
       {[](Manifest& m) {
          m.tensors[0].shape = {8};
-         m.tensors[0].slices = {{0, 4, "a.safetensors"}, {4, 8, "a.safetensors"}};
+         m.tensors[0].slices = {{Slice(Shard::Whole(8), 0, 4), "a.safetensors"},
+                                {Slice(Shard::Whole(8), 4, 8), "a.safetensors"}};
        },
        "two slices"},
       {[](Manifest& m) { m.world_size = 0; }, "world_size"},
@@ -120,6 +178,40 @@ TEST(ManifestTest, ContradictionsAreRefused) {
   for (const auto& c : cases) {
     Manifest m = SampleManifest();
     c.change(m);
+    EXPECT_THAT(Refusal(FormatManifest(m)), HasSubstr(c.words));
+  }
+}
+
+TEST(ManifestTest, RefusesCutsThatDoNotTileTheTensor) {
+  constexpr char kHole[] = "hole or an overlap", kUncovered[] = "do not cover";
+  const struct {
+    void (*change)(std::vector<TensorSlice>&);
+    std::string words;
+  } cases[] = {
+      {[](auto& slices) { slices[0].shard.offset = 1; }, kHole},
+      {[](auto& slices) { slices[0].shard.row = 2; }, kHole},
+      {[](auto& slices) { slices[0].shard.row = 0; }, "row is 0"},
+      {[](auto& slices) { slices[0].shard.row = 4; }, "row is not smaller than pitch"},
+      {[](auto& slices) { slices[0].shard.pitch = 4; }, kHole},
+      {[](auto& slices) { slices[0].shard.pitch = INT64_MAX; }, kHole},
+      {[](auto& slices) {
+         slices[0].shard = {0, 1, 6, 0, 1};
+       },
+       kHole},
+      {[](auto& slices) { slices[0].shard.stop = 1; }, kHole},
+      {[](auto& slices) { slices[1].shard.offset = 2; }, kHole},
+      {[](auto& slices) { slices[1].shard.offset = INT64_MAX; }, kHole},
+      {[](auto& slices) { slices[1].shard.start = 1; }, kHole},
+      {[](auto& slices) { slices[2].shard.stop = 3; }, kUncovered},
+      {[](auto& slices) { slices[2].shard.stop = 5; }, kUncovered},
+      {[](auto& slices) { slices[2].shard = Shard::Whole(6); }, kHole},
+      {[](auto& slices) { std::swap(slices[0], slices[1]); }, kHole},
+      {[](auto& slices) { slices.pop_back(); }, kUncovered},
+      {[](auto& slices) { slices.erase(slices.begin()); }, kHole},
+  };
+  for (const auto& c : cases) {
+    Manifest m = SampleManifestWithCuts();
+    c.change(m.tensors[0].slices);
     EXPECT_THAT(Refusal(FormatManifest(m)), HasSubstr(c.words));
   }
 }

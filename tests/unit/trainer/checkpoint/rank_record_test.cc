@@ -5,6 +5,8 @@
 
 #include <functional>
 
+#include "trainer/shards/shards.h"
+
 namespace dslaunch::rank_record_test {
 namespace {
 
@@ -22,7 +24,8 @@ std::string Failure(ExitCode code, const std::function<void()>& act) {
 
 RankRecord Rank(int rank, int64_t start, int64_t end) {
   const std::string file = "model-" + std::to_string(rank) + ".safetensors";
-  return {{{file, {100, 0xfedcba98}}}, {{"w", "F32", {2, 3}, {{start, end, file}}}}};
+  return {{{file, {100, 0xfedcba98}}},
+          {{"w", "F32", {2, 3}, {{Slice(Shard::Whole(6), start, end), file}}}}};
 }
 
 TEST(RankRecordTest, TheManifestHasTheSlicesOfAllRanksInOrder) {
@@ -40,10 +43,25 @@ TEST(RankRecordTest, TheManifestHasTheSlicesOfAllRanksInOrder) {
   EXPECT_EQ(m.tensors[0].shape, (std::vector<int64_t>{2, 3}));
   ASSERT_EQ(m.tensors[0].slices.size(), 2u);
   EXPECT_EQ(m.tensors[0].slices[0].file, "model-1.safetensors");
-  EXPECT_EQ(m.tensors[0].slices[1].end, 6);
+  EXPECT_EQ(m.tensors[0].slices[1].shard, Slice(Shard::Whole(6), 4, 6));
   EXPECT_TRUE(m.tensors[1].slices.empty());
   m.world_size = 2;
   EXPECT_NO_THROW(ParseManifest(FormatManifest(m), "m"));
+}
+
+TEST(RankRecordTest, SlicesOfCutsAreOrderedByOffsetThenStart) {
+  const Shard left = CutShard({2, 3}, 1, 0, 1), right = CutShard({2, 3}, 1, 1, 3);
+  std::vector<RankRecord> ranks = {Rank(0, 0, 0), Rank(1, 0, 0), Rank(2, 0, 0)};
+  ranks[0].tensors[0].slices[0].shard = Slice(right, 1, 4);
+  ranks[1].tensors[0].slices[0].shard = left;
+  ranks[2].tensors[0].slices[0].shard = Slice(right, 0, 1);
+  for (RankRecord& rank : ranks) rank = ParseRecord(FormatRecord(rank), 0);
+  Manifest m;
+  EnterRecords(ranks, m);
+  ASSERT_EQ(m.tensors[0].slices.size(), 3u);
+  EXPECT_EQ(m.tensors[0].slices[0].shard, left);
+  EXPECT_EQ(m.tensors[0].slices[1].shard, Slice(right, 0, 1));
+  EXPECT_EQ(m.tensors[0].slices[2].shard, Slice(right, 1, 4));
 }
 
 TEST(RankRecordTest, PartsThatAreNotTheTensorAreABug) {
@@ -58,6 +76,9 @@ TEST(RankRecordTest, PartsThatAreNotTheTensorAreABug) {
   EXPECT_THAT(entering({Rank(0, 0, 3), Rank(1, 4, 6)}), HasSubstr("tensor w leave"));
   EXPECT_THAT(entering({Rank(0, 0, 3), Rank(1, 3, 5)}), HasSubstr("tensor w are not the whole"));
   std::vector<RankRecord> ranks = {Rank(0, 0, 3), Rank(1, 3, 6)};
+  ranks[1].tensors[0].slices[0].shard = CutShard({2, 3}, 1, 1, 3);
+  EXPECT_THAT(entering(ranks), HasSubstr("tensor w leave"));
+  ranks = {Rank(0, 0, 3), Rank(1, 3, 6)};
   ranks[1].tensors[0].dtype = "BF16";
   EXPECT_THAT(entering(ranks), HasSubstr("tensor w differ"));
 }

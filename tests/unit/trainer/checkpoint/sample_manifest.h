@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 
@@ -29,8 +30,23 @@ inline Manifest SampleManifest() {
   m.model = R"({"type":"mlp"})";
   m.client_state = {{"epoch", "3"}, {"note", "\u00fc \"quoted\""}};
   m.files = {{"a.safetensors", {100, 0xfedcba98}}, {"b.safetensors", {50, 1}}};
-  m.tensors = {{"fc.weight", "F32", {2, 3}, {{0, 4, "a.safetensors"}, {4, 6, "b.safetensors"}}},
-               {"step", "I64", {}, {{0, 1, "a.safetensors"}}}};
+  const Shard weight = Shard::Whole(6);
+  m.tensors = {{"fc.weight",
+                "F32",
+                {2, 3},
+                {{Slice(weight, 0, 4), "a.safetensors"}, {Slice(weight, 4, 6), "b.safetensors"}}},
+               {"step", "I64", {}, {{Shard::Whole(1), "a.safetensors"}}}};
+  return m;
+}
+
+// The same with a tensor in column parts, of which one is cut into slices.
+inline Manifest SampleManifestWithCuts() {
+  Manifest m = SampleManifest();
+  m.files.push_back({"c.safetensors", {50, 2}});
+  const Shard left = CutShard({2, 3}, 1, 0, 1), right = CutShard({2, 3}, 1, 1, 3);
+  m.tensors[0].slices = {{left, "a.safetensors"},
+                         {Slice(right, 0, 3), "b.safetensors"},
+                         {Slice(right, 3, 4), "c.safetensors"}};
   return m;
 }
 

@@ -10,6 +10,7 @@
 #include "tests/support/temp_dir.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch::shared_check_test {
 namespace {
@@ -68,7 +69,8 @@ class SharedCheckTest : public testing::Test {
     const auto write = [&](const std::string& name, int64_t begin, int64_t end) {
       checkpoint_.manifest.files.push_back(
           {name, WriteSafetensors(temp_ / name, {{"w", "F32", {end - begin}, &values[begin]}})});
-      checkpoint_.manifest.tensors[0].slices.push_back({begin, end, name});
+      checkpoint_.manifest.tensors[0].slices.push_back(
+          {Slice(Shard::Whole(1000), begin, end), name});
     };
     checkpoint_.folder = temp_.path();
     checkpoint_.manifest.tensors = {{"w", "F32", {1000}, {}}};
@@ -138,8 +140,8 @@ TEST_F(SharedCheckTest, FilesThatAreMissingShorterOrLonger) {
 }
 
 TEST_F(SharedCheckTest, AManifestThatDiffersFromTheFiles) {
-  checkpoint_.manifest.tensors[0].slices[0].end = 299;
-  checkpoint_.manifest.tensors[0].slices[1].start = 299;
+  checkpoint_.manifest.tensors[0].slices[0].shard.stop = 299;
+  checkpoint_.manifest.tensors[0].slices[1].shard.start = 299;
   ExpectDamage("a.safetensors: tensor w differs from its record");
 }
 

@@ -11,23 +11,28 @@
 #include "tests/unit/trainer/world_of_one.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/parallel/whole_tensor.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch::state_test {
 namespace {
 
 using testing::HasSubstr;
 
-TensorPart Whole(const std::string& name, const at::Tensor& tensor) {
-  return {.name = name, .tensor = tensor, .shape = tensor.sizes().vec()};
+constexpr auto Whole = TensorPart::Whole;
+
+// A part as one of several ranks would hold it.
+TensorPart Part(const std::string& name, const at::Tensor& whole, const Shard& shard) {
+  return {.name = name,
+          .tensor = PartOf(whole.flatten(), shard).clone(),
+          .shape = whole.sizes().vec(),
+          .shard = shard,
+          .replicated = false};
 }
 
-// Elements [start, end) as one of several ranks would hold them.
-TensorPart Part(const std::string& name, const at::Tensor& whole, int64_t start, int64_t end) {
-  return {.name = name,
-          .tensor = whole.flatten().slice(0, start, end).clone(),
-          .shape = whole.sizes().vec(),
-          .start = start,
-          .replicated = false};
+TensorPart Zeroed(TensorPart part) {
+  part.tensor = at::zeros_like(part.tensor);
+  return part;
 }
 
 std::string LoadFailure(const Checkpoint& checkpoint, const std::vector<TensorPart>& state) {
@@ -50,6 +55,8 @@ Checkpoint Saved(const TempDir& folder, const std::vector<std::vector<TensorPart
     WriteFile(folder.path(), OwnFile("model", states[own], rank, world_size), records[own]);
   }
   EnterRecords(records, checkpoint.manifest);
+  checkpoint.manifest.world_size = world_size;
+  checkpoint.manifest = ParseManifest(FormatManifest(checkpoint.manifest), "m");
   VerifyCheckpoint(checkpoint);
   return checkpoint;
 }
@@ -86,26 +93,50 @@ TEST(StateTest, ATensorIsPutTogetherFromTheSlicesOfSeveralFiles) {
        WriteSafetensors(folder / "0.safetensors", {{"w", "F32", {4}, values.data()}})},
       {"1.safetensors",
        WriteSafetensors(folder / "1.safetensors", {{"w", "F32", {2}, values.data() + 4}})}};
-  checkpoint.manifest.tensors = {
-      {"w", "F32", {2, 3}, {{0, 4, "0.safetensors"}, {4, 6, "1.safetensors"}}}};
+  const auto slices = [](int64_t cut) -> std::vector<TensorSlice> {
+    const Shard whole = Shard::Whole(6);
+    return {{Slice(whole, 0, cut), "0.safetensors"}, {Slice(whole, cut, 6), "1.safetensors"}};
+  };
+  checkpoint.manifest.tensors = {{"w", "F32", {2, 3}, slices(4)}};
   VerifyCheckpoint(checkpoint);
   const at::Tensor w = at::zeros({2, 3});
   EXPECT_EQ(LoadFailure(checkpoint, {Whole("w", w)}), "");
   EXPECT_TRUE(at::equal(w, at::arange(1, 7, at::kFloat).view({2, 3})));
 
-  checkpoint.manifest.tensors[0].slices = {{0, 3, "0.safetensors"}, {3, 6, "1.safetensors"}};
+  checkpoint.manifest.tensors[0].slices = slices(3);
   EXPECT_THROW(VerifyCheckpoint(checkpoint), TrainError) << "the files hold other slices";
 }
 
-// `tensor` cut in random places into parts for so many ranks, some of them empty.
+// Begins and ends of `parts` ranges that are [0, size) together, some of them empty.
+std::vector<int64_t> RandomCuts(int64_t size, size_t parts, std::mt19937& random) {
+  std::vector<int64_t> cuts = {0, size};
+  std::uniform_int_distribution<int64_t> place(0, size);
+  while (cuts.size() < parts + 1) cuts.push_back(place(random));
+  std::ranges::sort(cuts);
+  return cuts;
+}
+
+// The tensor cut in a random dimension, and each part into flat slices, one for each of so many
+// ranks. Some of them are empty.
 std::vector<TensorPart> Cut(const TensorPart& whole, size_t ranks, std::mt19937& random) {
-  std::vector<int64_t> cuts = {0, whole.tensor.numel()};
-  std::uniform_int_distribution<int64_t> place(0, whole.tensor.numel());
-  while (cuts.size() < ranks + 1) cuts.push_back(place(random));
-  std::sort(cuts.begin(), cuts.end());
+  const size_t columns = 1 + random() % ranks;
+  std::vector<Shard> shards(columns, whole.shard);
+  if (!whole.shape.empty()) {
+    const size_t dim = random() % whole.shape.size();
+    const std::vector<int64_t> cuts = RandomCuts(whole.shape[dim], columns, random);
+    for (size_t i = 0; i < columns; ++i) {
+      shards[i] = CutShard(whole.shape, dim, cuts[i], cuts[i + 1]);
+    }
+  } else {
+    for (size_t i = 1; i < columns; ++i) shards[i] = Slice(whole.shard, 1, 1);
+  }
   std::vector<TensorPart> parts;
-  for (size_t i = 0; i < ranks; ++i) {
-    parts.push_back(Part(whole.name, whole.tensor, cuts[i], cuts[i + 1]));
+  for (size_t i = 0; i < columns; ++i) {
+    const size_t slices = i + 1 < columns ? 1 : ranks - parts.size();
+    const std::vector<int64_t> cuts = RandomCuts(shards[i].elements(), slices, random);
+    for (size_t k = 0; k < slices; ++k) {
+      parts.push_back(Part(whole.name, whole.tensor, Slice(shards[i], cuts[k], cuts[k + 1])));
+    }
   }
   return parts;
 }
@@ -116,10 +147,13 @@ TEST(StateTest, AnyPartsAreReadFromAnyOtherParts) {
   std::mt19937 random(seed);
   for (int round = 0; round < 20; ++round) {
     const TempDir folder;
-    const std::vector<TensorPart> tensors = {
-        Whole("a", at::rand({7, 5})), Whole("b", at::rand({3}).to(at::kBFloat16)),
-        Whole("large", at::rand({600'000})), Whole("replicated", at::rand({700'000})),
-        Whole("count", at::full({}, round, at::kLong))};
+    const std::vector<TensorPart> tensors = {Whole("a", at::rand({7, 5})),
+                                             Whole("b", at::rand({3}).to(at::kBFloat16)),
+                                             Whole("c", at::rand({4, 3, 6})),
+                                             Whole("wide", at::rand({3, 100'000})),
+                                             Whole("large", at::rand({600'000})),
+                                             Whole("replicated", at::rand({700'000})),
+                                             Whole("count", at::full({}, round, at::kLong))};
     const size_t writers = 1 + random() % 4, readers = 1 + random() % 4;
     std::vector<std::vector<TensorPart>> states(writers);
     for (const TensorPart& tensor : tensors) {
@@ -132,19 +166,80 @@ TEST(StateTest, AnyPartsAreReadFromAnyOtherParts) {
 
     std::vector<TensorPart> read;
     for (const TensorPart& tensor : tensors) {
-      for (const TensorPart& part : Cut(tensor, readers, random)) {
-        read.push_back(part);
-        read.back().tensor.zero_();
-      }
+      for (const TensorPart& part : Cut(tensor, readers, random)) read.push_back(Zeroed(part));
     }
     ASSERT_EQ(LoadFailure(checkpoint, read), "");
     for (const TensorPart& part : read) {
       const auto whole = std::find_if(tensors.begin(), tensors.end(),
                                       [&](const auto& item) { return item.name == part.name; });
-      EXPECT_TRUE(at::equal(part.tensor, whole->tensor.flatten().slice(
-                                             0, part.start, part.start + part.tensor.numel())))
-          << part.name;
+      EXPECT_TRUE(at::equal(part.tensor, PartOf(whole->tensor.flatten(), part.shard))) << part.name;
     }
+  }
+}
+
+// As tensor-parallel ranks cut GPT-2's q, k and v, which are side by side in one tensor, each part
+// of which ZeRO divides among two ranks.
+TEST(StateTest, ReadsFusedPartsWholeAndInOtherCuts) {
+  const TempDir folder;
+  const int64_t c = 8;
+  const at::Tensor qkv = at::rand({c, 3 * c});
+  const auto part = [&](int64_t rank, int64_t ranks) {
+    return Part("qkv", qkv, CutShard({c, 3, c}, 2, rank * c / ranks, (rank + 1) * c / ranks));
+  };
+  std::vector<std::vector<TensorPart>> states;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    const Shard held = part(rank, 2).shard;
+    states.push_back({Part("qkv", qkv, Slice(held, 0, 41))});
+    states.push_back({Part("qkv", qkv, Slice(held, 41, held.elements()))});
+  }
+  const Checkpoint checkpoint = Saved(folder, states);
+  EXPECT_THAT(FormatManifest(checkpoint.manifest), HasSubstr("\"dslaunch checkpoint 2\""));
+
+  std::vector<TensorPart> read = {Zeroed(Whole("qkv", qkv)), Zeroed(part(1, 2))};
+  for (int64_t rank = 0; rank < 4; ++rank) read.push_back(Zeroed(part(rank, 4)));
+  read.push_back(Zeroed(Part("qkv", qkv, CutShard({c, 3 * c}, 1, 3, 20))));
+  read.push_back(Zeroed(Part("qkv", qkv, CutShard({c, 3 * c}, 0, 2, 5))));
+  ASSERT_EQ(LoadFailure(checkpoint, read), "");
+  for (const TensorPart& item : read) {
+    EXPECT_TRUE(at::equal(item.tensor.flatten(), PartOf(qkv.flatten(), item.shard)));
+  }
+  StoredTensors stored(checkpoint);
+  EXPECT_TRUE(at::equal(stored.ReadWhole(checkpoint.manifest.tensors[0]), qkv));
+}
+
+// A vocabulary of 5 on 4 ranks has 2 rows on each: one of rank 2's is padding, and both of rank
+// 3's.
+TEST(StateTest, PaddingIsNotSaved) {
+  const TempDir folder;
+  const at::Tensor rows = at::rand({5, 3});
+  std::vector<std::vector<TensorPart>> states;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    states.push_back({Part("rows", rows, CutShard({5, 3}, 0, 2 * rank, 2 * rank + 2))});
+  }
+  EXPECT_EQ(states[2][0].tensor.numel(), 3);
+  EXPECT_EQ(states[3][0].tensor.numel(), 0);
+  const Checkpoint checkpoint = Saved(folder, states);
+  EXPECT_EQ(checkpoint.manifest.files.size(), 3u);
+  EXPECT_THAT(FormatManifest(checkpoint.manifest), HasSubstr("\"dslaunch checkpoint 1\""))
+      << "rows are contiguous";
+  std::vector<TensorPart> read = {Zeroed(Whole("rows", rows))};
+  for (const auto& state : states) read.push_back(Zeroed(state[0]));
+  ASSERT_EQ(LoadFailure(checkpoint, read), "");
+  EXPECT_TRUE(at::equal(read[0].tensor, rows));
+  EXPECT_TRUE(at::equal(read[3].tensor, rows[4]));
+}
+
+// The replicas of one tensor-parallel rank hold the same part.
+TEST(StateTest, ReplicasShareOutTheirCut) {
+  const at::Tensor whole = at::rand({1000, 2000});
+  TensorPart part = Part("w", whole, CutShard({1000, 2000}, 1, 1000, 2000));
+  part.replicated = true;
+  for (int rank = 0; rank < 2; ++rank) {
+    const StateFile file = OwnFile("m", {part}, rank, 2);
+    ASSERT_EQ(file.parts.size(), 1u);
+    const TensorPart& share = file.parts[0];
+    EXPECT_EQ(share.shard, Slice(part.shard, rank * 500'000, (rank + 1) * 500'000));
+    EXPECT_TRUE(at::equal(share.tensor, PartOf(whole.flatten(), share.shard)));
   }
 }
 
@@ -157,7 +252,7 @@ TEST(StateTest, RanksShareOutWhatAllHoldAndRank0HasTheBuffers) {
   ASSERT_EQ(first.size(), 2u);
   ASSERT_EQ(second.size(), 1u);
   EXPECT_TRUE(at::equal(at::cat({first[0].tensor, second[0].tensor}), state[0].tensor));
-  EXPECT_EQ(second[0].start, 500'000);
+  EXPECT_EQ(second[0].shard, Slice(state[0].shard, 500'000, 1'000'000));
   EXPECT_TRUE(first[0].tensor.is_alias_of(state[0].tensor)) << "saving needs no second copy";
   const std::vector<TensorPart> kept = Snapshot(first);
   const at::Tensor before = first[0].tensor.clone();
@@ -173,7 +268,7 @@ TEST(StateTest, ACopyThatAnotherStageSavesIsLoadedOnly) {
   const TempDir folder;
   const TensorPart a = Whole("a", at::ones({2})), shared = Whole("shared", at::ones({3})),
                    b = Whole("b", at::ones({4}));
-  TensorPart copy = shared, half = Part("shared", shared.tensor, 0, 2);
+  TensorPart copy = shared, half = Part("shared", shared.tensor, Slice(shared.shard, 0, 2));
   copy.is_canonical = half.is_canonical = false;
   EXPECT_TRUE(OwnFile("model", {copy, half}, 0, 2).parts.empty());
   Checkpoint checkpoint{folder.path(), "t", {}};

@@ -20,6 +20,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/expect_refused.h"
 #include "tests/unit/trainer/ranks.h"
+#include "trainer/parallel/whole_tensor.h"
 
 namespace dslaunch::engine_api_test {
 namespace {
@@ -384,7 +385,7 @@ TEST(EngineApiTest, FullTensorsThatThereAreNot) {
 // This rank's elements of the whole tensor `name`.
 at::Tensor OwnPart(const EngineCore& core, const std::string& name, const at::Tensor& whole) {
   for (const TensorPart& part : core.ModelState()) {
-    if (part.name == name) return whole.flatten().narrow(0, part.start, part.tensor.numel());
+    if (part.name == name) return PartOf(whole.flatten(), part.shard);
   }
   return at::empty({0}, whole.options());
 }

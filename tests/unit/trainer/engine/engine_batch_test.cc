@@ -21,6 +21,7 @@
 #include "trainer/engine/activation_meter.h"
 #include "trainer/mesh/mesh_groups.h"
 #include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/whole_tensor.h"
 
 namespace dslaunch::engine_batch_test {
 namespace {
@@ -672,7 +673,7 @@ class WholeState {
         if (part.rank0_authoritative && core.ranks().data().rank() != 0) continue;
         at::Tensor& whole = tensors_[part.name];
         if (!whole.defined()) whole = at::full(part.shape, std::nan(""), at::kDouble);
-        whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));
+        PutPart(part.tensor, part.shard, whole.view(-1));
       }
     }
   }

@@ -17,6 +17,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
 #include "trainer/models/models.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch::pretrained_test {
 namespace {
@@ -171,18 +172,25 @@ TEST(PretrainedTest, PartsOfAModelWithoutMemory) {
     std::vector<TensorPart> parts;
     std::vector<at::Tensor> expected;
     for (const NamedTensor& item : StateOf(*source)) {
-      const int64_t elements = item.tensor.numel();
-      const auto cut = static_cast<int64_t>(random() % (static_cast<uint64_t>(elements) + 1));
-      for (const auto& [start, end] : {std::pair(int64_t{0}, cut), std::pair(cut, elements)}) {
-        if (random() % 4 == 0) continue;  // another rank's
-        parts.push_back({item.name, at::full({end - start}, -1, type), item.tensor.sizes().vec(),
-                         start, false});
-        expected.push_back(item.tensor.view(-1).slice(0, start, end).to(type));
+      const auto at = [&](int64_t size) { return static_cast<int64_t>(random() % (size + 1)); };
+      const std::vector<int64_t> shape = item.tensor.sizes().vec();
+      const int64_t columns = shape.back(), column = at(columns);
+      for (const auto& [begin, end] : {std::pair(int64_t{0}, column), std::pair(column, columns)}) {
+        const Shard part = CutShard(shape, shape.size() - 1, begin, end);
+        const at::Tensor values = item.tensor.slice(-1, begin, end).flatten();
+        const int64_t cut = at(part.elements());
+        for (const auto& [start, stop] :
+             {std::pair(int64_t{0}, cut), std::pair(cut, part.elements())}) {
+          if (random() % 4 == 0) continue;  // another rank's
+          parts.push_back({item.name, at::full({stop - start}, -1, type), shape,
+                           Slice(part, start, stop), false});
+          expected.push_back(values.slice(0, start, stop).to(type));
+        }
       }
     }
     InitWeights(*model, parts, folder / "w");
     for (size_t i = 0; i < parts.size(); ++i) {
-      EXPECT_TRUE(at::equal(parts[i].tensor, expected[i])) << parts[i].name << parts[i].start;
+      EXPECT_TRUE(at::equal(parts[i].tensor, expected[i])) << parts[i].name << parts[i].shard.start;
     }
   }
   std::vector<NamedTensor> state = StateOf(*source);
@@ -216,7 +224,11 @@ TEST(PretrainedTest, OnlyTheBytesOfAPartAreRead) {
   std::shared_ptr<Huge> model;
   const InitRecording recording = DeferInit(1, [&] { model = std::make_shared<Huge>(); });
   const TensorPart part = {
-      "weight", at::full({3}, -1, at::kFloat), {Huge::kElements}, Huge::kElements - 3, false};
+      "weight",
+      at::full({3}, -1, at::kFloat),
+      {Huge::kElements},
+      Slice(Shard::Whole(Huge::kElements), Huge::kElements - 3, Huge::kElements),
+      false};
   InitWeights(*model, {part}, file);
   EXPECT_TRUE(at::equal(part.tensor, at::tensor({0.0f, 0.0f, 2.5f})));
 }

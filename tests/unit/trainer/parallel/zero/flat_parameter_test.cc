@@ -111,14 +111,15 @@ TEST(FlatParameterTest, PiecesAreTheWhole) {
                   unit.elements + world_size * (kShardAlignment + 1));
         for (int rank = 0; rank < world_size; ++rank) {
           for (const ShardPiece& piece : PiecesOf(unit, Elements(kModel), rank)) {
-            EXPECT_EQ(piece.start, next[piece.parameter]);
-            EXPECT_GT(piece.end, piece.start);
-            next[piece.parameter] = piece.end;
+            EXPECT_TRUE(piece.shard.contiguous());
+            EXPECT_EQ(piece.shard.start, next[piece.parameter]);
+            EXPECT_GT(piece.shard.elements(), 0);
+            next[piece.parameter] = piece.shard.stop;
             const auto place =
                 std::find(unit.parameters.begin(), unit.parameters.end(), piece.parameter) -
                 unit.parameters.begin();
             EXPECT_EQ(rank * unit.shard_elements + piece.at,
-                      unit.offsets[static_cast<size_t>(place)] + piece.start);
+                      unit.offsets[static_cast<size_t>(place)] + piece.shard.start);
           }
         }
       }
