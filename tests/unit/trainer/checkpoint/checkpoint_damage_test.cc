@@ -13,6 +13,7 @@
 #include "tests/support/temp_dir.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch::checkpoint_damage_test {
 namespace {
@@ -56,7 +57,11 @@ class CheckpointDamageTest : public testing::Test {
         m.files.push_back(
             {name, WriteSafetensors(begun + "/" + name, {{"w", "F32", {1}, &weight[part]}})});
       }
-      m.tensors = {{"w", "F32", {2}, {{0, 1, "a.safetensors"}, {1, 2, "b.safetensors"}}}};
+      const Shard w = Shard::Whole(2);
+      m.tensors = {{"w",
+                    "F32",
+                    {2},
+                    {{Slice(w, 0, 1), "a.safetensors"}, {Slice(w, 1, 2), "b.safetensors"}}}};
       folder.Commit(begun, TagOf(step), m);
       folder.Settle(TagOf(step), m.run_id, 2);
     }

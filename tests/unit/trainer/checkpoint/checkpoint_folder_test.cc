@@ -40,7 +40,7 @@ class CheckpointFolderTest : public testing::Test {
     const auto weight = static_cast<float>(step);
     m.files = {{"w.safetensors",
                 WriteSafetensors(begun + "/w.safetensors", {{"w", "F32", {1}, &weight}})}};
-    m.tensors = {{"w", "F32", {1}, {{0, 1, "w.safetensors"}}}};
+    m.tensors = {{"w", "F32", {1}, {{Shard::Whole(1), "w.safetensors"}}}};
     folder_.Commit(begun, TagOf(step), m);
     folder_.Settle(TagOf(step), m.run_id, 2);
   }
@@ -139,7 +139,7 @@ TEST_F(CheckpointFolderTest, NothingIsPublishedUnlessAllFilesAreThere) {
     m.world_size = 1;
     m.files = {{"w.safetensors",
                 WriteSafetensors(begun + "/w.safetensors", {{"w", "F32", {1}, &weight}})}};
-    m.tensors = {{"w", "F32", {1}, {{0, 1, "w.safetensors"}}}};
+    m.tensors = {{"w", "F32", {1}, {{Shard::Whole(1), "w.safetensors"}}}};
     mistake(begun + "/w.safetensors");
     try {
       folder_.Commit(begun, "step_000002", m);

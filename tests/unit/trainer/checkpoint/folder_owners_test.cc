@@ -55,7 +55,7 @@ class Job {
       m.world_size = 1;
       m.files = {{"w.safetensors",
                   WriteSafetensors(begun + "/w.safetensors", {{"w", "F32", {1}, &weight}})}};
-      m.tensors = {{"w", "F32", {1}, {{0, 1, "w.safetensors"}}}};
+      m.tensors = {{"w", "F32", {1}, {{Shard::Whole(1), "w.safetensors"}}}};
       folder_.Commit(begun, tag, m);
     } else if (what == "settle") {
       folder_.Settle(tag, "run", /*keep=*/1);

@@ -219,7 +219,7 @@ TEST(PrecisionTest, ASkippedStepChangesNothing) {
   TrainOn(engine, 0.3);
   std::vector<TensorPart> state = engine.core().ModelState();
   for (const TensorPart& item : engine.core().OptimizerState()) state.push_back(item);
-  state.push_back({.name = "model", .tensor = engine.model().weight, .shape = {}});
+  state.push_back(TensorPart::Whole("model", engine.model().weight));
   std::vector<at::Tensor> before;
   for (const TensorPart& item : state) before.push_back(item.tensor.detach().clone());
 
