@@ -291,7 +291,7 @@ constexpr char kTrainDetails[] =
     R"(RECIPE is a YAML or JSON file, or the name of a built-in recipe. Without it ./dslaunch.yaml is taken if there is one, else the built-in fashion_mnist.)";
 
 constexpr char kPredictDetails[] =
-    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; gpt2 continues a prompt. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr says which.)";
+    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; a model of text continues a prompt. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr says which.)";
 
 constexpr char kNeedsPrompt[] = "says how --prompt is continued; give that too";
 

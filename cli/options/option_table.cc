@@ -38,7 +38,7 @@ const char* Title(OptionGroup group) {
     case OptionGroup::kPredict:
       return "Prediction";
     case OptionGroup::kPredictText:
-      return "Text (gpt2)";
+      return "Text";
     case OptionGroup::kCommand:
       return "Options";
   }

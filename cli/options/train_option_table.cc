@@ -139,7 +139,7 @@ const OptionTable& TrainOptionTable() {
       {.names = "--export_hf",
        .value = "DIR",
        .group = Group::kTrainKeep,
-       .help = "gpt2: write the weights as Hugging Face's transformers reads them",
+       .help = "write the weights as transformers reads them; models that Hugging Face has",
        .target = kFolder<&TrainOptions::export_hf>},
       {.names = "--metrics_jsonl",
        .value = "FILE",

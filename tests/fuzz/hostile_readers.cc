@@ -20,7 +20,9 @@
 #include "trainer/comm/links/store_core.h"
 #include "trainer/config/json_object.h"
 #include "trainer/data/image_file.h"
-#include "trainer/weights/huggingface_config.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/weights/config_json.h"
+#include "trainer/weights/json_file.h"
 #include "trainer/weights/weight_files.h"
 
 namespace dslaunch {
@@ -162,8 +164,12 @@ bool ReadsJson(const std::string& text) {
 
 bool ReadsHuggingFaceConfig(const std::string& text) {
   static const TempDir folder;
-  Replace(folder / kHuggingFaceConfigFile, text);
-  return Accepts([&] { ReadHuggingFaceConfig(folder.path()); });
+  Replace(folder / kConfigJson, text);
+  return Accepts([&] {
+    const nlohmann::json json = ReadJsonFile(folder / kConfigJson);
+    JsonObject object(json, "config.json", "");
+    ReadGpt2ConfigJson(object);
+  });
 }
 
 bool ReadsWeightIndex(const std::string& text) {

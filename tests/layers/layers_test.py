@@ -16,7 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_FILES = 60
 TOP = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer")
 # What ends up in one program: a name with two definitions is one of them, at random (the one-definition rule).
-HALVES = {"launcher": ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer/base", "trainer/mesh", "trainer/config"),
+HALVES = {"launcher": ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer/base", "trainer/mesh", "trainer/config",
+                         "trainer/families"),
           "trainer": ("base", "proto/contract", "trainer")}
 DEFINITION = re.compile(r"^(?:struct|class|enum class) (?:DSL_\w+(?:\(.*?\))? )?(?P<type>\w+)\b[^;{(]*\{"
                         r"|^(?:inline )?constexpr [^=\n(]*?\b(?P<constant>k\w+)\b"
@@ -31,13 +32,21 @@ def expand(word):
     return [match[1] + name + match[3] for name in match[2].split(",")] if match else [word]
 
 
+def folders_of(root, name):
+    """The folders that a line of the table is for: "a/*" is for each folder in a."""
+    if not name.endswith("/*"):
+        return [name]
+    return [path.relative_to(root).as_posix() for path in (root / name).parent.iterdir() if path.is_dir()]
+
+
 def read_table(root):
     table = {}
     for line in (root / "packaging/layers.txt").read_text().splitlines():
         line = line.split("#")[0].strip()
         if line:
             folder, _, words = line.partition(":")
-            table[folder.strip()] = {name for word in words.split() for name in expand(word)}
+            for name in folders_of(root, folder.strip()):
+                table[name] = {name for word in words.split() for name in expand(word)}
     return table
 
 

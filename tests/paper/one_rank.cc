@@ -37,7 +37,7 @@ void Zero(const std::string& file, int rank, int ranks) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
   const Recipe recipe = ParseRecipe(text.str(), file, ranks);
-  const DataSplits data = OpenData(recipe.data, recipe.model);
+  const DataSplits data = OpenData(recipe.data, recipe.model.needs());
   const auto backend = c10::make_intrusive<EchoBackend>(rank, ranks);
   const ProcessGroup group = GroupWithBackend(rank, ranks, backend);
   const ActivationMeter tensors;

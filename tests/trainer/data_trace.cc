@@ -34,9 +34,7 @@ void PrintBatches() {
       options.batch_size >> options.first_batch >> count >> options.prefetch;
   data.type =
       type == "text" ? dslaunch::DataConfig::Type::kText : dslaunch::DataConfig::Type::kTokens;
-  dslaunch::Gpt2Config model;
-  model.vocab_size = int64_t{1} << 20;
-  const dslaunch::DataSplits splits = OpenData(data, model);
+  const dslaunch::DataSplits splits = OpenData(data, {.vocabulary = int64_t{1} << 20});
   options.sampler.num_samples = splits.train->size();
   const int64_t per_rank =
       dslaunch::SamplesPerRank(splits.train->size(), options.sampler.world_size, false);

@@ -18,7 +18,11 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/base/train_error.h"
-#include "trainer/models/models.h"
+#include "trainer/families/cnn/cnn_config.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/make_model.h"
+#include "trainer/families/mlp/mlp_config.h"
+#include "trainer/families/resnet18/resnet18_config.h"
 #include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
@@ -63,7 +67,7 @@ json Answer(const json& asked) {
   const ModelConfig config = ToModelConfig(asked.at("model"));
   at::manual_seed(asked.at("seed"));
   const std::shared_ptr<Model> model = MakeModel(config, input_shape);
-  if (asked.contains("weights")) InitWeights(*model, asked["weights"]);
+  if (asked.contains("weights")) InitWeights(*model, config, asked["weights"]);
 
   std::vector<NamedTensor> state;
   for (const auto& item : model->named_parameters()) state.push_back({item.key(), item.value()});

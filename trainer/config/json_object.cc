@@ -184,6 +184,10 @@ void JsonObject::Note(const char* key, const std::function<std::string()>& value
   }
 }
 
+void JsonObject::Explain(const std::function<std::string()>& meaning) const {
+  if (KeyRecord* const record = KeyRecord::Current()) record->Explain(meaning());
+}
+
 std::string JsonObject::PlaceOf(const std::string& key) const {
   return path_.empty() || key.empty() ? path_ + key : path_ + "." + key;
 }

@@ -81,6 +81,9 @@ class JsonObject {
   // Accepts these keys with any value.
   void Ignore(const std::set<std::string>& keys) { known_.insert(keys.begin(), keys.end()); }
 
+  // For the KeyRecord of this thread, if there is one: what the key means that was asked for last.
+  void Explain(const std::function<std::string()>& meaning) const;
+
   // Refuses every key that no getter asked for. Call it last.
   void RefuseUnknown() const;
 

@@ -15,6 +15,7 @@ struct KeyUse {
   std::string value;    // "whole number, at least 1"; empty for a section
   std::string refusal;  // why nothing else is taken; empty: the key is obeyed
   std::string schema;   // the value as JSON Schema; empty for a section
+  std::string meaning = {};  // in words for docs/reference
 };
 
 // While it lives, every JsonObject of its thread notes here what it is asked for. At most one lives
@@ -32,6 +33,8 @@ class KeyRecord {
   // The record of this thread; nullptr without one.
   static KeyRecord* Current();
   void Note(const std::string& path, std::string value, std::string refusal, std::string schema);
+  // Sets the meaning of the use that was noted last.
+  void Explain(std::string meaning) { uses_.back().meaning = std::move(meaning); }
 
  private:
   std::vector<KeyUse> uses_;

@@ -20,36 +20,34 @@ struct Sample {
   nlohmann::json recipe;
 };
 
-nlohmann::json Base() {
-  return {{"model", {{"type", "mlp"}}},
-          {"data", {{"type", "idx"}}},
-          {"run", {{"steps", 1}}},
-          {"engine", {{"train_batch_size", 8}, {"bf16", nlohmann::json::object()}}}};
-}
-
-nlohmann::json WithTokens() {
-  nlohmann::json recipe = Base();
-  recipe["model"] = {{"type", "gpt2"}};
-  recipe["data"] = {{"type", "text"}, {"path", "text"}};
+nlohmann::json With(const ModelFamily& family) {
+  nlohmann::json recipe = {
+      {"model", family.LeastSection()},
+      {"data", {{"type", "idx"}}},
+      {"run", {{"steps", 1}}},
+      {"engine", {{"train_batch_size", 8}, {"bf16", nlohmann::json::object()}}}};
+  recipe["model"]["type"] = family.type();
+  if (family.TakesTokens()) recipe["data"] = {{"type", "text"}, {"path", "text"}};
   return recipe;
 }
 
-Sample ModelSample(const std::string& type) {
-  nlohmann::json recipe = type == "gpt2" ? WithTokens() : Base();
-  recipe["model"]["type"] = type;
-  if (type == "plugin") recipe["model"]["path"] = "libmine.so";
-  return {"model", type, std::move(recipe)};
+// With a model of the first family that takes tokens, or that takes none.
+nlohmann::json Base(bool tokens) {
+  const auto family = std::ranges::find(ModelFamilies(), tokens, &ModelFamily::TakesTokens);
+  return With(**family);
 }
 
+Sample ModelSample(const ModelFamily& family) { return {"model", family.type(), With(family)}; }
+
 Sample DataSample(const std::string& type) {
-  nlohmann::json recipe = type == "tokens" || type == "text" ? WithTokens() : Base();
+  nlohmann::json recipe = Base(type == "tokens" || type == "text");
   recipe["data"] = {{"type", type}, {"path", "data"}};
   if (type == "plugin") recipe["data"].update({{"plugin", "libmine.so"}, {"name", "mine"}});
   return {"data", type, std::move(recipe)};
 }
 
 Sample OptimizerSample(const std::string& type, nlohmann::json params) {
-  nlohmann::json recipe = Base();
+  nlohmann::json recipe = Base(/*tokens=*/false);
   recipe["engine"]["optimizer"] = {{"type", type},
                                    {"params", std::move(params)},
                                    {"param_groups", {{{"names", {"bias"}}, {"weight_decay", 0}}}}};
@@ -57,19 +55,19 @@ Sample OptimizerSample(const std::string& type, nlohmann::json params) {
 }
 
 Sample SchedulerSample(const std::string& type, nlohmann::json params) {
-  nlohmann::json recipe = Base();
+  nlohmann::json recipe = Base(/*tokens=*/false);
   recipe["engine"]["scheduler"] = {{"type", type}, {"params", std::move(params)}};
   return {"engine.scheduler", type, std::move(recipe)};
 }
 
 Sample EngineSample(const char* key, nlohmann::json value) {
-  nlohmann::json recipe = Base();
+  nlohmann::json recipe = Base(/*tokens=*/false);
   recipe["engine"][key] = std::move(value);
   return {"", "", std::move(recipe)};
 }
 
 Sample ParallelSample(const std::string& mode) {
-  nlohmann::json recipe = Base();
+  nlohmann::json recipe = Base(/*tokens=*/false);
   recipe["engine"]["parallel"] = {{"mode", mode}};
   if (mode == "local_sgd" || mode == "diloco") recipe["engine"]["parallel"]["inner_steps"] = 1;
   return {"engine.parallel", mode, std::move(recipe)};
@@ -77,11 +75,10 @@ Sample ParallelSample(const std::string& mode) {
 
 std::vector<Sample> Samples() {
   std::vector<Sample> samples;
-  for (const char* type : {"mlp", "cnn", "resnet18", "gpt2", "plugin"})
-    samples.push_back(ModelSample(type));
+  for (const ModelFamily* family : ModelFamilies()) samples.push_back(ModelSample(*family));
   for (const char* type : {"idx", "cifar", "image_folder", "csv", "tokens", "text", "plugin"})
     samples.push_back(DataSample(type));
-  nlohmann::json profiled = WithTokens();
+  nlohmann::json profiled = Base(/*tokens=*/true);
   profiled["run"]["profile"] = nlohmann::json::object();
   samples.push_back({"", "", std::move(profiled)});
   for (const char* type : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Lamb", "Lion",
@@ -117,7 +114,7 @@ std::string MeaningOf(const std::string& path) {
   return shared == meanings.end() ? "" : shared->second;
 }
 
-// What all samples together said of one key.
+// What all samples together have of one key.
 struct Found {
   ReferenceKey key;
   std::set<std::string> values;
@@ -134,9 +131,10 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
          std::map<std::string, Found>& found) {
   auto [place, is_new] = found.try_emplace(use.path);
   Found& entry = place->second;
+  if (entry.key.meaning.empty()) entry.key.meaning = use.meaning;
   if (is_new) {
     order.push_back(use.path);
-    entry.key = {use.path, use.value, use.refusal, {}, ""};
+    entry.key = {use.path, use.value, use.refusal, {}, use.meaning};
     entry.key.schemas = SchemasOf(use);
     entry.values = {use.value};
   } else if (!entry.key.refusal.empty() && use.refusal.empty()) {
@@ -182,7 +180,10 @@ std::vector<ReferenceKey> RecipeKeys() {
     Found& entry = found.at(path);
     if (!entry.section.empty() && entry.types.size() < all_types.at(entry.section).size())
       entry.key.types = entry.types;
-    if (entry.key.refusal.empty()) entry.key.meaning = MeaningOf(path);
+    if (!entry.key.refusal.empty())
+      entry.key.meaning.clear();
+    else if (entry.key.meaning.empty())
+      entry.key.meaning = MeaningOf(path);
     keys.push_back(std::move(entry.key));
   }
   SortBySection(keys);

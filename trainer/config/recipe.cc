@@ -20,63 +20,35 @@ constexpr int64_t kMaxClasses = int64_t{1} << 20;
   object.Fail(section, "is missing; a recipe has model, data, run and engine");
 }
 
-int64_t ParseClasses(JsonObject& object) {
-  return object.Int("num_classes", 2, kMaxClasses).value_or(10);
-}
-
 // Refuses keys that mean nothing beside the value of another key.
 void RefuseElsewhere(JsonObject& object, const std::set<std::string>& keys,
                      const std::string& where) {
   object.RefuseUnlessOff(keys, "is a setting of " + where + "; remove it");
 }
 
-Gpt2Config ParseGpt2(JsonObject& object) {
-  constexpr int64_t kMaxLayers = 1 << 12;
-  Gpt2Config gpt2;
-  gpt2.vocab_size = object.Int("vocab_size", 1, int64_t{1} << 30).value_or(gpt2.vocab_size);
-  gpt2.n_positions = object.Int("n_positions", 1, kMaxUnits).value_or(gpt2.n_positions);
-  gpt2.n_embd = object.Int("n_embd", 1, kMaxUnits).value_or(gpt2.n_embd);
-  gpt2.n_layer = object.Int("n_layer", 1, kMaxLayers).value_or(gpt2.n_layer);
-  gpt2.n_head = object.Int("n_head", 1, kMaxUnits).value_or(gpt2.n_head);
-  gpt2.n_inner = object.Int("n_inner", 1, kMaxUnits * 4);
-  gpt2.resid_pdrop = object.Number("resid_pdrop", 0, 1).value_or(gpt2.resid_pdrop);
-  gpt2.embd_pdrop = object.Number("embd_pdrop", 0, 1).value_or(gpt2.embd_pdrop);
-  gpt2.attn_pdrop = object.Number("attn_pdrop", 0, 1).value_or(gpt2.attn_pdrop);
-  gpt2.layer_norm_epsilon =
-      object.Number("layer_norm_epsilon", 0).value_or(gpt2.layer_norm_epsilon);
-  gpt2.initializer_range = object.Number("initializer_range", 0).value_or(gpt2.initializer_range);
-  if (gpt2.n_embd % gpt2.n_head != 0) {
-    object.Fail("n_embd", "is " + std::to_string(gpt2.n_embd) + ", which the " +
-                              std::to_string(gpt2.n_head) +
-                              " heads (n_head) do not divide; change one of them");
+// The types of the families that `is` is true of, for messages: "a, b or c".
+std::string TypesOf(bool (ModelFamily::*is)() const) {
+  std::string text;
+  for (const ModelFamily* family : ModelFamilies()) {
+    if ((family->*is)()) text += (text.empty() ? "" : " or ") + std::string(family->type());
   }
-  return gpt2;
-}
-
-PluginConfig ParsePlugin(JsonObject& object) {
-  PluginConfig plugin;
-  plugin.path = object.String("path").value_or("");
-  if (plugin.path.empty())
-    object.Fail("path", "is missing; give the path of the plugin's shared library");
-  plugin.params = object.ObjectText("params");
-  return plugin;
-}
-
-ModelConfig ParseModelOfType(const std::string& type, JsonObject& object) {
-  if (type == "gpt2") return ParseGpt2(object);
-  if (type == "plugin") return ParsePlugin(object);
-  const int64_t num_classes = ParseClasses(object);
-  if (type == "resnet18") return Resnet18Config{num_classes};
-  const int64_t hidden_size = object.Int("hidden_size", 1, kMaxUnits).value_or(128);
-  if (type == "mlp") return MlpConfig{hidden_size, num_classes};
-  return CnnConfig{hidden_size, num_classes};
+  return text;
 }
 
 ModelConfig ParseModel(JsonObject object) {
-  const std::optional<std::string> type =
-      object.Word("type", {"mlp", "cnn", "resnet18", "gpt2", "plugin"});
-  if (!type) object.Fail("type", "is missing; known: mlp, cnn, resnet18, gpt2 and plugin");
-  const ModelConfig model = ParseModelOfType(*type, object);
+  std::set<std::string> types;
+  std::string known;  // "a, b and c"
+  for (const ModelFamily* family : ModelFamilies()) {
+    types.insert(family->type());
+    const bool last = family == ModelFamilies().back();
+    known += (known.empty() ? "" : last ? " and " : ", ") + std::string(family->type());
+  }
+  const std::optional<std::string> type = object.Word("type", types);
+  object.Explain([] { return "required; `plugin`: your own model in a shared library"; });
+  if (!type) object.Fail("type", "is missing; known: " + known);
+  const ModelFamily& family = **std::ranges::find(
+      ModelFamilies(), *type, [](const ModelFamily* one) { return one->type(); });
+  ModelConfig model = family.Read(object);
   object.RefuseUnknown();
   return model;
 }
@@ -125,29 +97,26 @@ void ParseValidation(JsonObject& object, DataConfig& data) {
 void ParseBlockSize(JsonObject& object, const ModelConfig& model, DataConfig& data) {
   if (!HoldsTokens(data.type)) return RefuseElsewhere(object, {"block_size"}, "tokens and text");
   data.block_size = object.Int("block_size", 1, kMaxUnits).value_or(0);
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) {
-    if (data.block_size > gpt2->n_positions) {
-      object.Fail("block_size", "is " + std::to_string(data.block_size) +
-                                    ", but the model has n_positions " +
-                                    std::to_string(gpt2->n_positions) + "; change one of them");
-    }
-  } else if (data.block_size == 0) {
-    object.Fail("block_size", "is missing; only gpt2 says how many tokens a sample has");
+  const int64_t positions = model.needs().positions;
+  if (positions > 0 && data.block_size > positions) {
+    object.Fail("block_size", "is " + std::to_string(data.block_size) +
+                                  ", but the model has n_positions " + std::to_string(positions) +
+                                  "; change one of them");
+  }
+  if (positions == 0 && data.block_size == 0) {
+    object.Fail("block_size",
+                "is missing; this model does not give the number of tokens in a sample");
   }
 }
 
 void CheckModelTakes(JsonObject& object, const ModelConfig& model, const DataConfig& data) {
-  if (std::holds_alternative<PluginConfig>(model) || data.type == DataConfig::Type::kPlugin) return;
-  const bool wants_tokens = std::holds_alternative<Gpt2Config>(model);
-  if (wants_tokens == HoldsTokens(data.type)) return;
-  object.Fail("type", std::string("does not fit the model: ") + ModelTypeName(model) + " takes " +
-                          (wants_tokens ? "tokens or text" : "idx, cifar, image_folder or csv"));
-}
-
-// The library of the model, where that is a plugin's; else empty.
-std::string ModelLibrary(const ModelConfig& model) {
-  const auto* plugin = std::get_if<PluginConfig>(&model);
-  return plugin == nullptr ? "" : plugin->path;
+  const DataNeeds needs = model.needs();
+  const bool takes_any = needs.classes == 0 && needs.vocabulary == 0;
+  if (takes_any || data.type == DataConfig::Type::kPlugin) return;
+  if ((needs.vocabulary > 0) == HoldsTokens(data.type)) return;
+  object.Fail("type",
+              std::string("does not fit the model: ") + model.type() + " takes " +
+                  (needs.vocabulary > 0 ? "tokens or text" : "idx, cifar, image_folder or csv"));
 }
 
 // A plugin exports its data sets and metrics under their names.
@@ -160,7 +129,7 @@ bool IsPluginName(const std::string& name) {
 void ParsePluginData(JsonObject& object, const ModelConfig& model, DataConfig& data) {
   if (data.type != DataConfig::Type::kPlugin)
     return RefuseElsewhere(object, {"plugin", "name", "params"}, "the type plugin");
-  data.plugin = object.String("plugin").value_or(ModelLibrary(model));
+  data.plugin = object.String("plugin").value_or(model.family().Library(model));
   if (data.plugin.empty())
     object.Fail("plugin", "is missing; give the path of the plugin's shared library");
   data.name = object.String("name").value_or("");
@@ -263,22 +232,27 @@ void ParseCheckpoints(JsonObject& object, RunConfig& run) {
   run.keep_checkpoints = keep.value_or(run.keep_checkpoints);
 }
 
-// What `predict` does, and how gpt2 writes text.
+// What `predict` writes, how a text is continued, and export_hf.
 void ParsePrediction(JsonObject& object, const ModelConfig& model, RunConfig& run) {
   run.predictions = object.String("predictions").value_or("");
-  if (!std::holds_alternative<Gpt2Config>(model)) {
-    RefuseElsewhere(object, {"prompt", "max_new_tokens", "temperature", "top_k"},
-                    "the model gpt2, which can generate text");
-    RefuseElsewhere(object, {"export_hf"},
-                    "the model gpt2, which Hugging Face supports; a checkpoint (--checkpoint_dir) "
-                    "holds the weights of any model as safetensors");
-    return;
+  if (model.family().TakesTokens()) {
+    run.prompt = object.String("prompt").value_or("");
+    run.max_new_tokens = object.Int("max_new_tokens", 1, kMaxUnits).value_or(run.max_new_tokens);
+    run.temperature = object.Number("temperature", 0).value_or(run.temperature);
+    run.top_k = object.Int("top_k", 0).value_or(run.top_k);
+  } else {
+    RefuseElsewhere(
+        object, {"prompt", "max_new_tokens", "temperature", "top_k"},
+        "the model " + TypesOf(&ModelFamily::TakesTokens) + ", which can generate text");
   }
-  run.prompt = object.String("prompt").value_or("");
-  run.max_new_tokens = object.Int("max_new_tokens", 1, kMaxUnits).value_or(run.max_new_tokens);
-  run.temperature = object.Number("temperature", 0).value_or(run.temperature);
-  run.top_k = object.Int("top_k", 0).value_or(run.top_k);
-  run.export_hf = object.String("export_hf").value_or("");
+  if (model.family().InTransformers()) {
+    run.export_hf = object.String("export_hf").value_or("");
+  } else {
+    RefuseElsewhere(object, {"export_hf"},
+                    "the model " + TypesOf(&ModelFamily::InTransformers) +
+                        ", which Hugging Face supports; a checkpoint (--checkpoint_dir) holds the "
+                        "weights of any model as safetensors");
+  }
 }
 
 void ParseLossNormalization(JsonObject& object, const DataConfig& data, RunConfig& run) {
@@ -328,7 +302,7 @@ const std::set<std::string> kResultNames = {"loss",       "accuracy", "correct",
 
 std::vector<MetricConfig> ParseMetrics(JsonObject& object, const ModelConfig& model,
                                        const DataConfig& data) {
-  const std::string of_data = data.plugin.empty() ? ModelLibrary(model) : data.plugin;
+  const std::string of_data = data.plugin.empty() ? model.family().Library(model) : data.plugin;
   const std::string library = object.String("metrics_plugin").value_or(of_data);
   const nlohmann::json params = ParseJson(object.ObjectText("metrics_params"), "metrics_params");
   std::vector<MetricConfig> metrics;
@@ -485,11 +459,7 @@ void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
 
 }  // namespace
 
-const char* ModelTypeName(const ModelConfig& model) {
-  constexpr const char* kNames[] = {"mlp", "cnn", "resnet18", "gpt2", "plugin"};
-  static_assert(std::size(kNames) == std::variant_size_v<ModelConfig>);
-  return kNames[model.index()];
-}
+nlohmann::json ModelFamily::LeastSection() const { return nlohmann::json::object(); }
 
 std::string DataName(const DataConfig& data) {
   if (data.type != DataConfig::Type::kPlugin) return data.path;

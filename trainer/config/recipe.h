@@ -1,7 +1,7 @@
 // A recipe: what to train, on what, for how long and with which engine settings. Users write YAML;
 // the launcher hands it over as JSON.
 //
-//   {"model":  {"type": "mlp" | "cnn" | "resnet18" | "gpt2" | "plugin", ...},
+//   {"model":  {"type": a family of trainer/families, ...},
 //    "data":   {"type": "idx" | "cifar" | "image_folder" | "csv" | "tokens" | "text" | "plugin",
 //               "path": ..., ...},
 //    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, ...},
@@ -16,55 +16,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "trainer/config/device_kind.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/config/model_family.h"
 #include "trainer/config/profile_sort.h"
 
 namespace dslaunch {
-
-struct MlpConfig {
-  int64_t hidden_size = 128;
-  int64_t num_classes = 10;
-};
-
-struct CnnConfig {
-  int64_t hidden_size = 128;  // units of the layer before the last
-  int64_t num_classes = 10;
-};
-
-// torchvision's resnet18. Images of at most 64 pixels get the usual stem for small ones: a 3 x 3
-// convolution without striding, and no pooling.
-struct Resnet18Config {
-  int64_t num_classes = 10;
-};
-
-// Hugging Face's names and defaults of GPT2Config.
-struct Gpt2Config {
-  int64_t vocab_size = 50257;
-  int64_t n_positions = 1024;
-  int64_t n_embd = 768;
-  int64_t n_layer = 12;
-  int64_t n_head = 12;
-  std::optional<int64_t> n_inner;  // nullopt: 4 * n_embd
-  double resid_pdrop = 0.1;
-  double embd_pdrop = 0.1;
-  double attn_pdrop = 0.1;
-  double layer_norm_epsilon = 1e-5;
-  double initializer_range = 0.02;
-};
-
-// A model of the user's own (dslaunch/plugin.h).
-struct PluginConfig {
-  std::string path;    // of the shared library
-  std::string params;  // model.params as JSON text, "{}" without; the plugin reads it
-};
-
-using ModelConfig = std::variant<MlpConfig, CnnConfig, Resnet18Config, Gpt2Config, PluginConfig>;
-
-const char* ModelTypeName(const ModelConfig& model);  // "mlp"
 
 struct DataConfig {
   enum class Type {
@@ -156,7 +115,7 @@ struct RunConfig {
   std::optional<int64_t> ranks, ranks_per_node;
   std::string pipeline_svg;  // plan_pipeline: a file to draw it into as well; empty: none
   std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
-  std::string prompt;        // predict, gpt2: text to go on from
+  std::string prompt;        // predict: text that a model of tokens continues
   int64_t max_new_tokens = 128;
   double temperature = 1.0;  // 0: always the likeliest token
   int64_t top_k = 0;         // 0: all

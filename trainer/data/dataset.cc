@@ -22,7 +22,7 @@
 namespace dslaunch {
 namespace {
 
-// Of classes or tokens, where the model is the user's own: it is left to find out itself.
+// Number of classes or tokens of a model that does not give it.
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 void CheckIndex(int64_t index, int64_t size) {
@@ -307,37 +307,27 @@ DataSplits OpenTokens(const DataConfig& data, int64_t block, int64_t vocab_size)
   return splits;
 }
 
-int64_t NumClasses(const ModelConfig& model) {
-  if (const auto* mlp = std::get_if<MlpConfig>(&model)) return mlp->num_classes;
-  if (const auto* cnn = std::get_if<CnnConfig>(&model)) return cnn->num_classes;
-  if (const auto* resnet = std::get_if<Resnet18Config>(&model)) return resnet->num_classes;
-  return kNoLimit;
-}
-
-int64_t VocabSize(const ModelConfig& model) {
-  const auto* gpt2 = std::get_if<Gpt2Config>(&model);
-  return gpt2 != nullptr ? gpt2->vocab_size : kNoLimit;
-}
+int64_t OrNoLimit(int64_t limit) { return limit > 0 ? limit : kNoLimit; }
 
 }  // namespace
 
-DataSplits OpenData(const DataConfig& data, const ModelConfig& model) {
+DataSplits OpenData(const DataConfig& data, const DataNeeds& needs) {
   DataSplits splits;
   switch (data.type) {
     case DataConfig::Type::kTokens:
     case DataConfig::Type::kText:
-      return OpenTokens(data, TokensPerSample(data, model), VocabSize(model));
+      return OpenTokens(data, TokensPerSample(data, needs), OrNoLimit(needs.vocabulary));
     case DataConfig::Type::kCsv:
-      splits = OpenTable(data, NumClasses(model));
+      splits = OpenTable(data, OrNoLimit(needs.classes));
       break;
     case DataConfig::Type::kIdx:
     case DataConfig::Type::kCifar:
-      splits = OpenImages(data, NumClasses(model));
+      splits = OpenImages(data, OrNoLimit(needs.classes));
       break;
     case DataConfig::Type::kImageFolder:
-      return OpenImageFolder(data, NumClasses(model));
+      return OpenImageFolder(data, OrNoLimit(needs.classes));
     case DataConfig::Type::kPlugin:
-      splits = OpenPluginData(data, model);
+      splits = OpenPluginData(data, needs);
       break;
   }
   if (splits.test && splits.train->input_shape() != splits.test->input_shape()) {

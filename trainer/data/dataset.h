@@ -13,10 +13,10 @@ struct DataSplits {
   std::unique_ptr<Dataset> test;  // null: there is nothing to evaluate on
 };
 
-// Opens what a recipe names. Every label of images and tables is checked to be below the model's
-// number of classes; a token that is not below its vocabulary is found by the Fetch that reads it.
-// An image of a folder of images is decoded by the Fetch that reads it. Throws TrainError
+// Opens the data of a recipe for a model with these needs. Labels of images and tables are checked
+// to be below needs.classes; a token that is not below needs.vocabulary is found by the Fetch that
+// reads it. An image of a folder of images is decoded by the Fetch that reads it. Throws TrainError
 // kBadInput, naming the file, or kIo, as Fetch does.
-DataSplits OpenData(const DataConfig& data, const ModelConfig& model);
+DataSplits OpenData(const DataConfig& data, const DataNeeds& needs);
 
 }  // namespace dslaunch

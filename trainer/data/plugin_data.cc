@@ -46,28 +46,11 @@ bool AreBelow(const at::Tensor& numbers, int64_t end, bool may_be_none) {
   return true;
 }
 
-// What a built-in model takes; a plugin's finds out itself.
-struct ModelNeeds {
-  int64_t classes = 0;  // 0: the model has none
-  int64_t tokens = 0;   // its vocabulary; 0: it takes no tokens
-  int64_t positions = 0;
-};
-
-ModelNeeds NeedsOf(const ModelConfig& model) {
-  if (const auto* mlp = std::get_if<MlpConfig>(&model)) return {.classes = mlp->num_classes};
-  if (const auto* cnn = std::get_if<CnnConfig>(&model)) return {.classes = cnn->num_classes};
-  if (const auto* resnet = std::get_if<Resnet18Config>(&model))
-    return {.classes = resnet->num_classes};
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model))
-    return {.tokens = gpt2->vocab_size, .positions = gpt2->n_positions};
-  return {};
-}
-
 class PluginDataset : public Dataset {
  public:
   // `dataset` is not null.
-  PluginDataset(PluginPart part, std::shared_ptr<Dataset> dataset, const ModelConfig& model)
-      : part_(std::move(part)), needs_(NeedsOf(model)), dataset_(std::move(dataset)) {
+  PluginDataset(PluginPart part, std::shared_ptr<Dataset> dataset, const DataNeeds& needs)
+      : part_(std::move(part)), needs_(needs), dataset_(std::move(dataset)) {
     Call("cannot say its size", [&] { size_ = dataset_->size(); });
     if (size_ < 0) FailPlugin(part_, "has the size " + std::to_string(size_));
     if (size_ == 0) return;
@@ -81,7 +64,7 @@ class PluginDataset : public Dataset {
     targets_ = SampleForm::Of(first.targets);
     CheckFormFor(first);
     CheckNumbers(first);
-    if (needs_.tokens > 0) tokens_per_sample_ = inputs_.shape[0];
+    if (needs_.vocabulary > 0) tokens_per_sample_ = inputs_.shape[0];
   }
 
   int64_t size() const override { return size_; }
@@ -135,7 +118,7 @@ class PluginDataset : public Dataset {
     if (needs_.classes > 0 &&
         (inputs_.type != at::kFloat || targets_.type != at::kLong || !targets_.shape.empty()))
       FailPlugin(part_, given + "; the model takes inputs of float and targets Long [samples]");
-    if (needs_.tokens == 0) return;
+    if (needs_.vocabulary == 0) return;
     if (inputs_.type != at::kLong || targets_.type != at::kLong || inputs_.shape.size() != 1 ||
         targets_.shape != inputs_.shape)
       FailPlugin(part_, given + "; the model takes both as Long [samples, tokens]");
@@ -151,15 +134,16 @@ class PluginDataset : public Dataset {
       FailPlugin(part_, "gives a label that is not below model.num_classes, " +
                             std::to_string(needs_.classes));
     }
-    if (needs_.tokens > 0 && (!AreBelow(batch.inputs, needs_.tokens, /*may_be_none=*/false) ||
-                              !AreBelow(batch.targets, needs_.tokens, /*may_be_none=*/true))) {
+    if (needs_.vocabulary > 0 &&
+        (!AreBelow(batch.inputs, needs_.vocabulary, /*may_be_none=*/false) ||
+         !AreBelow(batch.targets, needs_.vocabulary, /*may_be_none=*/true))) {
       FailPlugin(part_, "gives a token that is not below model.vocab_size, " +
-                            std::to_string(needs_.tokens));
+                            std::to_string(needs_.vocabulary));
     }
   }
 
   const PluginPart part_;
-  const ModelNeeds needs_;
+  const DataNeeds needs_;
   const std::shared_ptr<Dataset> dataset_;
   int64_t size_ = 0;
   int64_t tokens_per_sample_ = 0;
@@ -168,7 +152,7 @@ class PluginDataset : public Dataset {
 
 }  // namespace
 
-DataSplits OpenPluginData(const DataConfig& data, const ModelConfig& model) {
+DataSplits OpenPluginData(const DataConfig& data, const DataNeeds& needs) {
   const PluginPart part = {data.plugin, "data.plugin", "dataset", data.name};
   const auto& symbol = *static_cast<const DatasetSymbol*>(FindPluginPart(part));
   const auto open = [&](bool train) -> std::unique_ptr<Dataset> {
@@ -177,7 +161,7 @@ DataSplits OpenPluginData(const DataConfig& data, const ModelConfig& model) {
     CallPlugin(part, std::string("cannot be made for ") + (train ? "training" : "evaluation"),
                [&] { made = symbol.make(input); });
     if (made == nullptr) return nullptr;
-    return std::make_unique<PluginDataset>(part, std::move(made), model);
+    return std::make_unique<PluginDataset>(part, std::move(made), needs);
   };
   DataSplits splits{open(/*train=*/true), open(/*train=*/false)};
   if (splits.train == nullptr || splits.train->size() == 0)

@@ -10,6 +10,6 @@ namespace dslaunch {
 // gives is checked as it comes: shapes and types that do not change, as many samples as asked for,
 // and labels and tokens that a built-in model can take. Throws TrainError kBadInput, naming library
 // and data set, as Fetch of the results does.
-DataSplits OpenPluginData(const DataConfig& data, const ModelConfig& model);
+DataSplits OpenPluginData(const DataConfig& data, const DataNeeds& needs);
 
 }  // namespace dslaunch

@@ -134,10 +134,9 @@ void DecodeAs(const uint8_t* bytes, std::span<int64_t> out) {
 
 }  // namespace
 
-int64_t TokensPerSample(const DataConfig& data, const ModelConfig& model) {
+int64_t TokensPerSample(const DataConfig& data, const DataNeeds& needs) {
   if (data.type != DataConfig::Type::kTokens && data.type != DataConfig::Type::kText) return 0;
-  const auto* gpt2 = std::get_if<Gpt2Config>(&model);
-  return data.block_size == 0 && gpt2 != nullptr ? gpt2->n_positions : data.block_size;
+  return data.block_size == 0 ? needs.positions : data.block_size;
 }
 
 TokenStream TokenStream::OpenText(const std::string& path) {

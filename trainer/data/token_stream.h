@@ -11,9 +11,9 @@
 
 namespace dslaunch {
 
-// Tokens of one sample, of which a stream must hold one more; 0 where samples are no text. A recipe
-// that is parsed has a block size unless its model gives it.
-int64_t TokensPerSample(const DataConfig& data, const ModelConfig& model);
+// Number of tokens in a sample, of which a stream must hold one more; 0 if samples are not text. A
+// parsed recipe has a block size unless its model gives it.
+int64_t TokensPerSample(const DataConfig& data, const DataNeeds& needs);
 
 // A file's tokens, one after the other. Nothing but headers and indices is read before it is asked
 // for. Const methods may be called from several threads. Errors are TrainError, kBadInput or kIo,

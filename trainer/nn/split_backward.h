@@ -47,7 +47,7 @@ class DeferWeightGradients {
 // or need no gradient; otherwise, and under autocast, it calls at::linear.
 at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
-// Computes GPT-2's linear layer, x [..., in] times weight [in, out] plus bias; in fp32 on the CPU
+// Computes a linear layer, x [..., in] times weight [in, out] plus bias; in fp32 on the CPU
 // by oneDNN.
 at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 

@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/checkpoint_list.h"
 #include "trainer/checkpoint/state.h"
 #include "trainer/checkpoint/tensor_type.h"
+#include "trainer/config/recipe.h"
 #include "trainer/train/memory_plan.h"
 #include "trainer/train/report.h"
 #include "trainer/weights/pretrained.h"

@@ -84,7 +84,7 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
 }  // namespace
 
 void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
-  const DataSplits data = OpenData(recipe.data, recipe.model);
+  const DataSplits data = OpenData(recipe.data, recipe.model.needs());
   StatusPipe status(env.status_fd);
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   CheckSameData(data.train.get(), nullptr, group);

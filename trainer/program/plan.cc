@@ -194,7 +194,7 @@ void CompareSchedules(const Recipe& recipe, const Dataset& data,
 
 void PlanMemoryOfRecipe(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   if (env.rank != 0) return;
-  const DataSplits data = OpenData(recipe.data, recipe.model);
+  const DataSplits data = OpenData(recipe.data, recipe.model.needs());
   const std::vector<MemoryPlan> plans =
       recipe.engine.pipeline.stages == 1 ? PlanWhole(recipe, data) : PlanStages(recipe, data);
   const PlanPlace place = PlaceOf(recipe, env, device);
@@ -204,7 +204,7 @@ void PlanMemoryOfRecipe(const Recipe& recipe, const WorkerEnv& env, const RankDe
 
 void PlanPipelineOfRecipe(const Recipe& recipe, const WorkerEnv& env) {
   if (env.rank != 0) return;
-  const DataSplits data = OpenData(recipe.data, recipe.model);
+  const DataSplits data = OpenData(recipe.data, recipe.model.needs());
   const PipelineConfig& config = recipe.engine.pipeline;
   const auto stages = static_cast<int>(config.stages);
   const std::vector<double> cut_by = LayerCosts(recipe, OneSample(*data.train));

@@ -17,9 +17,9 @@
 #include "trainer/comm/explain.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/cuda_plugin.h"
-#include "trainer/models/generate.h"
 #include "trainer/profile/monitors.h"
 #include "trainer/program/compare.h"
+#include "trainer/program/generate.h"
 #include "trainer/program/plan.h"
 #include "trainer/program/predict.h"
 #include "trainer/program/prediction_writer.h"
@@ -82,7 +82,7 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
 }
 
 std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
-  DataSplits data = OpenData(recipe.data, recipe.model);
+  DataSplits data = OpenData(recipe.data, recipe.model.needs());
   if (data.test == nullptr) throw TrainError(ExitCode::kBadInput, NoTestData(recipe.data));
   return std::move(data.test);
 }
@@ -132,8 +132,8 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
                      "run.prompt needs data.type text, whose tokens are bytes; dslaunch cannot "
                      "translate other tokens to text");
   }
-  const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
-  const at::Tensor sample = at::zeros({1, gpt2.n_positions}, at::kLong);
+  const DataNeeds needs = recipe.model.needs();
+  const at::Tensor sample = at::zeros({1, needs.positions}, at::kLong);
   Progress progress = NoMetrics(env);
   WithWeights(
       recipe, env, device, nullptr, sample, PrintError, progress, [&](const Loaded& loaded) {
@@ -143,7 +143,7 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
         // Made first: a file that cannot be made is known early.
         std::optional<PredictionWriter> writer;
         if (writes) writer.emplace(recipe.run.predictions);
-        std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
+        std::vector<int64_t> text = TokensOfText(recipe.run.prompt, needs.vocabulary);
         const std::vector<int64_t> more = Generate(
             [&training_model](const at::Tensor& tokens) { return training_model.Forward(tokens); },
             text,
@@ -151,7 +151,7 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
              .temperature = recipe.run.temperature,
              .top_k = recipe.run.top_k,
              .seed = recipe.run.seed,
-             .n_positions = gpt2.n_positions});
+             .n_positions = needs.positions});
         text.insert(text.end(), more.begin(), more.end());
         if (!writer) return;
         writer->Write(TextOfTokens(text) + "\n");

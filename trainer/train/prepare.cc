@@ -8,14 +8,13 @@
 #include <string>
 #include <unordered_set>
 #include <utility>
-#include <variant>
 
 #include "trainer/base/by_rank.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/rank_failure.h"
 #include "trainer/device/accelerator.h"
-#include "trainer/models/models.h"
+#include "trainer/families/make_model.h"
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/pipeline/stage.h"
@@ -75,11 +74,12 @@ void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
   }
 }
 
-// Where a rank's part is less than the model, which else would be the most memory that the rank
-// ever takes. A model of the user's own may not be able to, and has to only at stage 3.
+// Whether to construct the whole model without memory because the rank keeps only a part of it:
+// otherwise construction would take the most memory of the whole run. A user's own model may not
+// support that, so it has to only at stage 3.
 bool ConstructsWithoutMemory(const Recipe& recipe) {
   const int64_t stage = recipe.engine.zero.stage;
-  return stage == 3 || (stage > 0 && !std::holds_alternative<PluginConfig>(recipe.model));
+  return stage == 3 || (stage > 0 && recipe.model.family().Library(recipe.model).empty());
 }
 
 // The model's weights as they would be had it been cast after it was given them.
@@ -145,13 +145,13 @@ std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const 
     if (!weights.empty()) {
       // A stage's tensors are only some of those in the files.
       const DeferredModel whole = DeferModel(recipe, ShapeOf(sample));
-      InitWeights(*whole.model, training_model->core().ModelState(), weights);
+      InitWeights(*whole.model, recipe.model, training_model->core().ModelState(), weights);
       RoundToModel(*training_model);
     }
   } else {
     at::manual_seed(recipe.run.seed);
     const std::shared_ptr<Model> model = MakeModel(recipe.model, ShapeOf(sample));
-    if (!weights.empty()) InitWeights(*model, weights);
+    if (!weights.empty()) InitWeights(*model, recipe.model, weights);
     // Drawn on the CPU, so that every device starts from the same; the engine moves it.
     training_model = MakeWholeTrainingModel(recipe.engine, model, group, nullptr);
   }

@@ -31,7 +31,7 @@ class RunInfoHook : public TrainHook {
     if (run.training_model.core().group().rank() != 0 || RankDir().empty()) return;
     const EngineConfig& engine = run.recipe.engine;
     WriteRankFile(kRunInfoName,
-                  RunJson({.model = ModelTypeName(run.recipe.model),
+                  RunJson({.model = run.recipe.model.type(),
                            .parameters = run.training_model.total_parameters(),
                            .dtype = DtypeName(ComputeDtype(engine)),
                            .world_size = run.training_model.core().group().world_size(),

@@ -20,7 +20,7 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
                       const Position& from) {
   const BatchConfig& batch = recipe.engine.batch;
   if (num_samples < batch.train_batch_size) {
-    const int64_t tokens = TokensPerSample(recipe.data, recipe.model);
+    const int64_t tokens = TokensPerSample(recipe.data, recipe.model.needs());
     throw TrainError(ExitCode::kBadInput,
                      DataName(recipe.data) + ": " + std::to_string(num_samples) +
                          " training samples" +

@@ -94,7 +94,7 @@ std::optional<Clock::time_point> Trainer::Deadline(const Recipe& recipe) {
 Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
     : recipe_(recipe),
       log_(env.rank, recipe.engine.log_level),
-      data_(OpenData(recipe.data, recipe.model)),
+      data_(OpenData(recipe.data, recipe.model.needs())),
       metrics_(recipe.run.metrics),
       progress_(ProgressOptions(env)),
       deadline_(Deadline(recipe)),
@@ -207,7 +207,7 @@ void Trainer::Announce(const TrainRun& run) const {
       "training %s (%lld parameters) on %s: %lld samples, %lld steps of %lld = %lld x %lld x %s, "
       "%s "
       "lr %g%s",
-      ModelTypeName(recipe_.model), static_cast<long long>(run.training_model.total_parameters()),
+      recipe_.model.type(), static_cast<long long>(run.training_model.total_parameters()),
       DataName(recipe_.data).c_str(), static_cast<long long>(data_.train->size()),
       static_cast<long long>(run.schedule.total_steps),
       static_cast<long long>(batch.train_batch_size),

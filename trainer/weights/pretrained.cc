@@ -13,37 +13,14 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
-#include "trainer/models/gpt2.h"
 #include "trainer/shards/shards.h"
-#include "trainer/weights/huggingface_config.h"
+#include "trainer/weights/config_json.h"
 #include "trainer/weights/weight_files.h"
 
 namespace dslaunch {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr char kGpt2Prefix[] = "transformer.";
-constexpr char kGpt2Head[] = "lm_head.weight";
-constexpr char kGpt2Embedding[] = "transformer.wte.weight";
-
-// The number of heads is in no tensor's shape, but the same weights compute something else with
-// another number.
-void CheckSameGpt2(const Gpt2Config& config, const std::string& folder) {
-  const Gpt2Config saved = ReadHuggingFaceConfig(folder);
-  const std::string file = folder + "/" + kHuggingFaceConfigFile;
-  if (saved.n_head != config.n_head) {
-    RefuseInput(file + ": n_head is " + std::to_string(saved.n_head) + "; model.n_head is " +
-                std::to_string(config.n_head));
-  }
-  if (saved.layer_norm_epsilon != config.layer_norm_epsilon) {
-    RefuseInput(file + ": layer_norm_epsilon differs from the model's");
-  }
-}
-
-bool IsMask(const std::string& name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
-}
 
 // A tensor of a file.
 struct Source {
@@ -103,29 +80,27 @@ std::map<std::string, at::Tensor> TensorsOf(const Model& model) {
 }
 
 // Finds the source of each tensor of the model, and makes all checks.
-std::map<std::string, Source> FindSources(const Model& model, const std::string& path) {
-  const auto* gpt2 = dynamic_cast<const Gpt2*>(&model);
-  std::error_code error;
-  if (gpt2 != nullptr && fs::exists(path + "/" + kHuggingFaceConfigFile, error)) {
-    CheckSameGpt2(gpt2->config(), path);
-  }
+std::map<std::string, Source> FindSources(const Model& model, const ModelConfig& config,
+                                          const std::string& path) {
+  CheckConfigJson(config, path);
+  const WeightNames names = config.family().Names();
   const std::map<std::string, at::Tensor> wanted = TensorsOf(model);
-  std::map<std::string, Source> sources;
-  std::optional<Source> head;
+  std::map<std::string, Source> sources, copies;
   for (const std::string& file_name : WeightFiles(path)) {
     const auto file = std::make_shared<const SafetensorsFile>(file_name);
     for (const auto& [name, tensor] : file->tensors()) {
       const Source source = {file, tensor, file_name + ": tensor " + name};
-      const std::string known =
-          gpt2 != nullptr && !wanted.contains(name) ? kGpt2Prefix + name : name;
+      const std::string known = wanted.contains(name) ? name : names.prefix + name;
       const auto target = wanted.find(known);
       if (target != wanted.end()) {
         if (!sources.emplace(known, source).second) RefuseInput(source.place + " is given twice");
         CheckFits(source, target->second);
-      } else if (gpt2 != nullptr && name == kGpt2Head) {
-        CheckFits(source, wanted.at(kGpt2Embedding));
-        head = source;
-      } else if (gpt2 == nullptr || !IsMask(name)) {
+      } else if (const auto copy = names.copies.find(name); copy != names.copies.end()) {
+        CheckFits(source, wanted.at(copy->second.tensor));
+        copies.emplace(name, source);
+      } else if (std::ranges::none_of(names.ignored_endings, [&name](const std::string& ending) {
+                   return name.ends_with(ending);
+                 })) {
         RefuseInput(source.place + " is not in the model; these are the weights of another model");
       }
     }
@@ -133,10 +108,10 @@ std::map<std::string, Source> FindSources(const Model& model, const std::string&
   for (const auto& [name, tensor] : wanted) {
     if (!sources.contains(name)) RefuseInput(path + ": holds no tensor " + name);
   }
-  if (head && !Same(*head, sources.at(kGpt2Embedding), wanted.at(kGpt2Embedding).scalar_type())) {
-    RefuseInput(head->place +
-                " differs from the embedding; models whose head is not tied to the embedding " +
-                "cannot be loaded");
+  for (const auto& [name, source] : copies) {
+    const WeightNames::Copy& copy = names.copies.at(name);
+    if (Same(source, sources.at(copy.tensor), wanted.at(copy.tensor).scalar_type())) continue;
+    RefuseInput(source.place + " " + copy.difference);
   }
   return sources;
 }
@@ -165,24 +140,24 @@ std::string TorchDtypeName(const std::vector<ExportedTensor>& tensors) {
 
 }  // namespace
 
-void InitWeights(Model& model, const std::string& path) {
+void InitWeights(Model& model, const ModelConfig& config, const std::string& path) {
   const at::NoGradGuard no_grad;
   const std::map<std::string, at::Tensor> tensors = TensorsOf(model);
   std::vector<TensorPart> parts;
   for (const auto& [name, tensor] : tensors) {
     parts.push_back(TensorPart::Whole(name, tensor.contiguous()));
   }
-  InitWeights(model, parts, path);
+  InitWeights(model, config, parts, path);
   for (const TensorPart& part : parts) {
     const at::Tensor& tensor = tensors.at(part.name);
     if (!tensor.is_contiguous()) tensor.detach().copy_(part.tensor);
   }
 }
 
-void InitWeights(const Model& model, const std::vector<TensorPart>& parts,
-                 const std::string& path) {
+void InitWeights(const Model& model, const ModelConfig& config,
+                 const std::vector<TensorPart>& parts, const std::string& path) {
   const at::NoGradGuard no_grad;
-  const std::map<std::string, Source> sources = FindSources(model, path);
+  const std::map<std::string, Source> sources = FindSources(model, config, path);
   for (const TensorPart& part : parts) Fill(part, sources.at(part.name));
 }
 
@@ -211,8 +186,8 @@ void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
     file.Finish();
   });
   if (config) {
-    Replace(folder, kHuggingFaceConfigFile, [&](const std::string& path) {
-      const std::string text = HuggingFaceConfigText(*config, TorchDtypeName(tensors));
+    Replace(folder, kConfigJson, [&](const std::string& path) {
+      const std::string text = ConfigJsonText(*config, TorchDtypeName(tensors));
       NewFile file(path);
       file.Write(text.data(), text.size());
       file.Finish();

@@ -10,26 +10,26 @@
 #include "dslaunch/model.h"
 #include "dslaunch/named_tensor.h"
 #include "dslaunch/tensor_part.h"
-#include "trainer/config/recipe.h"
+#include "trainer/config/model_family.h"
 
 namespace dslaunch {
 
 // Fills every parameter and buffer of `model`, of any device and floating-point type, from a
 // safetensors file, or from a folder as save_pretrained writes it (also in shards). Tensors are
-// named by module path. Gpt2 accepts names with and without the prefix "transformer.", ignores the
-// masks of old files (attn.bias, attn.masked_bias), and requires that lm_head.weight equals the
-// embedding and that the folder's config.json describes this model.
+// named by module path, or otherwise as the family of `config`, the model's settings, says
+// (WeightNames). The folder's config.json must describe this model.
 //
 // Throws TrainError kBadInput, naming file and tensor, if a tensor is missing, has another shape or
 // does not belong to the model, and for pickles; nothing is filled then. Throws kIo if a file
 // cannot be read; the model may be partly filled then.
-void InitWeights(Model& model, const std::string& path);
+void InitWeights(Model& model, const ModelConfig& config, const std::string& path);
 
 // Fills only `parts` of the model's parameters and buffers, of any device and floating-point type.
 // It reads no other bytes but short gaps, and a few MiB at a time. The model gives names and
 // shapes; its tensors may have no memory. A tensor may have no part, or several. Every rank makes
 // all of the checks above, so either all ranks throw or none.
-void InitWeights(const Model& model, const std::vector<TensorPart>& parts, const std::string& path);
+void InitWeights(const Model& model, const ModelConfig& config,
+                 const std::vector<TensorPart>& parts, const std::string& path);
 
 // A tensor to export.
 struct ExportedTensor {
@@ -41,8 +41,8 @@ struct ExportedTensor {
 // Writes config.json and model.safetensors into `folder`, which is created if it does not exist;
 // existing files are replaced atomically. `whole(i)` is called once for each of `tensors`, in
 // order, and returns its values on any device; only one tensor is held at a time. Without `config`
-// there is no config.json. transformers' AutoModelForCausalLM.from_pretrained can read the folder
-// of a gpt2. One process at a time. kIo.
+// there is no config.json. transformers' from_pretrained can read the folder if the family is
+// InTransformers. One process at a time. kIo.
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
                        const std::optional<ModelConfig>& config, const std::string& folder);

@@ -7,6 +7,11 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
+#include "trainer/families/cnn/cnn_config.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/mlp/mlp_config.h"
+#include "trainer/families/plugin/plugin_config.h"
+#include "trainer/families/resnet18/resnet18_config.h"
 
 namespace dslaunch::recipe_test {
 namespace {
@@ -43,7 +48,7 @@ json With(const std::string& pointer, const json& value) {
 
 TEST(RecipeTest, DefaultsAreDeepSpeeds) {
   const Recipe recipe = Parse(Minimal());
-  EXPECT_EQ(std::get<MlpConfig>(recipe.model).hidden_size, 128);
+  EXPECT_EQ(recipe.model.As<MlpConfig>().hidden_size, 128);
   EXPECT_EQ(recipe.data.path, "/usr/share/datasets/fashion-mnist");
   EXPECT_TRUE(recipe.data.shuffle);
   EXPECT_EQ(recipe.engine.batch.micro_batch_size, 16);
@@ -121,20 +126,22 @@ TEST(RecipeTest, AnEngineFromAFileIsNamedAfterIt) {
 }
 
 TEST(RecipeTest, Models) {
-  EXPECT_EQ(std::get<CnnConfig>(Parse(With("/model", {{"type", "cnn"}, {"hidden_size", 7}})).model)
+  EXPECT_EQ(Parse(With("/model", {{"type", "cnn"}, {"hidden_size", 7}}))
+                .model.As<CnnConfig>()
                 .hidden_size,
             7);
-  EXPECT_EQ(std::get<Resnet18Config>(
-                Parse(With("/model", {{"type", "resnet18"}, {"num_classes", 100}})).model)
+  EXPECT_EQ(Parse(With("/model", {{"type", "resnet18"}, {"num_classes", 100}}))
+                .model.As<Resnet18Config>()
                 .num_classes,
             100);
-  const PluginConfig plugin = std::get<PluginConfig>(
-      Parse(With("/model", {{"type", "plugin"}, {"path", "/p.so"}, {"params", {{"w", 3}}}})).model);
+  const PluginConfig plugin =
+      Parse(With("/model", {{"type", "plugin"}, {"path", "/p.so"}, {"params", {{"w", 3}}}}))
+          .model.As<PluginConfig>();
   EXPECT_EQ(plugin.path, "/p.so");
   EXPECT_EQ(plugin.params, "{\"w\":3}");
-  EXPECT_EQ(std::get<PluginConfig>(Parse(With("/model", {{"type", "plugin"}, {"path", "p"}})).model)
-                .params,
-            "{}");
+  EXPECT_EQ(
+      Parse(With("/model", {{"type", "plugin"}, {"path", "p"}})).model.As<PluginConfig>().params,
+      "{}");
 }
 
 json WithPluginData(const json& data = {}, const json& run = {}) {
@@ -179,7 +186,7 @@ json Gpt2(const json& model = {}, const json& data = {}, const json& run = {}) {
 }
 
 TEST(RecipeTest, Gpt2HasTheNamesAndDefaultsOfHuggingFace) {
-  const Gpt2Config defaults = std::get<Gpt2Config>(Parse(Gpt2()).model);
+  const Gpt2Config defaults = Parse(Gpt2()).model.As<Gpt2Config>();
   EXPECT_EQ(defaults.vocab_size, 50257);
   EXPECT_EQ(defaults.n_positions, 1024);
   EXPECT_EQ(defaults.n_embd, 768);
@@ -203,7 +210,7 @@ TEST(RecipeTest, Gpt2HasTheNamesAndDefaultsOfHuggingFace) {
                                   {"temperature", 0},
                                   {"top_k", 3},
                                   {"export_hf", "/out"}}));
-  const Gpt2Config& gpt2 = std::get<Gpt2Config>(tiny.model);
+  const Gpt2Config& gpt2 = tiny.model.As<Gpt2Config>();
   EXPECT_EQ(gpt2.n_head, 3);
   EXPECT_EQ(gpt2.n_inner, 100);
   EXPECT_EQ(gpt2.initializer_range, 0.1);

@@ -24,8 +24,6 @@ using Type = DataConfig::Type;
 
 class DatasetTest : public testing::Test {
  protected:
-  DatasetTest() { gpt2_.n_positions = 4; }
-
   DataConfig Data(Type type, const std::string& path) {
     DataConfig data;
     data.type = type;
@@ -41,14 +39,16 @@ class DatasetTest : public testing::Test {
     std::iota(values.begin(), values.end(), uint16_t{0});
     return WriteTokens(name, values);
   }
-  void Refused(const DataConfig& data, const ModelConfig& model,
+  void Refused(const DataConfig& data, const DataNeeds& needs,
                const testing::Matcher<std::string>& message) {
-    ExpectRefused([&] { OpenData(data, model); }, ExitCode::kBadInput, message);
+    ExpectRefused([&] { OpenData(data, needs); }, ExitCode::kBadInput, message);
   }
 
   TempDir folder_;
-  Gpt2Config gpt2_;
+  DataNeeds tokens_ = {.vocabulary = 50257, .positions = 4};
 };
+
+constexpr DataNeeds kTenClasses = {.classes = 10};
 
 Batch Fetch(const Dataset& dataset, const std::vector<int64_t>& indices) {
   return dataset.Fetch(indices);
@@ -65,10 +65,10 @@ TEST_F(DatasetTest, ImageFoldersAreDecodedOnRequest) {
   add("train/dog/3.png", "rgb.png");
   DataConfig data = Data(Type::kImageFolder, folder_.path());
   data.image_size = 12;
-  EXPECT_EQ(OpenData(data, CnnConfig{}).test, nullptr);
+  EXPECT_EQ(OpenData(data, kTenClasses).test, nullptr);
 
   data.val_fraction = 0.4;  // one of the four cats, one of the three dogs
-  const DataSplits divided = OpenData(data, CnnConfig{});
+  const DataSplits divided = OpenData(data, kTenClasses);
   EXPECT_EQ(divided.train->size(), 5);
   ASSERT_EQ(divided.test->size(), 2);
   const Batch last = Fetch(*divided.test, {0, 1});
@@ -85,17 +85,16 @@ TEST_F(DatasetTest, ImageFoldersAreDecodedOnRequest) {
   data.val_fraction = 0;
   add("val/dog/1.png", "gray.png");
   folder_.Write("val/dog/2.png", "damaged");
-  const DataSplits splits = OpenData(data, CnnConfig{});
+  const DataSplits splits = OpenData(data, kTenClasses);
   EXPECT_EQ(splits.train->size(), 7);
   EXPECT_EQ(Fetch(*splits.test, {0}).targets.item<int64_t>(), 1) << "a dog there too";
   ExpectRefused([&] { Fetch(*splits.test, {1}); }, ExitCode::kBadInput,
                 HasSubstr("val/dog/2.png: is neither a PNG nor a JPEG file"));
   add("train/bird/1.png", "rgb.png");
-  CnnConfig two;
-  two.num_classes = 2;
+  const DataNeeds two = {.classes = 2};
   Refused(data, two, AllOf(HasSubstr("3 classes"), HasSubstr("--set model.num_classes=3")));
   data.val_fraction = 0.1;
-  Refused(data, CnnConfig{}, HasSubstr("cannot be divided by data.val_fraction"));
+  Refused(data, kTenClasses, HasSubstr("cannot be divided by data.val_fraction"));
 }
 
 TEST_F(DatasetTest, ImagesAreFloatsFrom0To1) {
@@ -105,7 +104,7 @@ TEST_F(DatasetTest, ImagesAreFloatsFrom0To1) {
   record[1 + 1024 + 1] = 51;  // green of the second
   folder_.Write("data_batch_1.bin", std::string(3073, '\0') + record);
   folder_.Write("test_batch.bin", record);
-  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), CnnConfig{});
+  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), kTenClasses);
   EXPECT_EQ(splits.train->size(), 2);
   EXPECT_EQ(splits.test->size(), 1);
   EXPECT_THAT(splits.train->input_shape(), ElementsAre(3, 32, 32));
@@ -127,7 +126,7 @@ TEST_F(DatasetTest, BytesBecomeTheFloatsThatLibTorchMakes) {
   for (size_t i = 1; i < record.size(); ++i) record[i] = static_cast<char>(i);
   folder_.Write("data_batch_1.bin", record);
   folder_.Write("test_batch.bin", record);
-  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), CnnConfig{});
+  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), kTenClasses);
   const at::Tensor bytes = at::arange(1, 3073, at::kLong).to(at::kByte).view({1, 3, 32, 32});
   EXPECT_TRUE(Fetch(*splits.train, {0}).inputs.equal(bytes.to(at::kFloat).div(255)));
 }
@@ -135,11 +134,11 @@ TEST_F(DatasetTest, BytesBecomeTheFloatsThatLibTorchMakes) {
 TEST_F(DatasetTest, ATablesEndIsKeptForTheEvaluation) {
   DataConfig data = Data(
       Type::kCsv, folder_.Write("train.csv", "x,y,label\n1,2,0\n3,4,1\n5,6,2\n7,8,3\n9,10,4\n"));
-  DataSplits splits = OpenData(data, MlpConfig{});
+  DataSplits splits = OpenData(data, kTenClasses);
   EXPECT_EQ(splits.train->size(), 5);
   EXPECT_EQ(splits.test, nullptr);
   data.val_fraction = 0.5;
-  splits = OpenData(data, MlpConfig{});
+  splits = OpenData(data, kTenClasses);
   EXPECT_EQ(splits.train->size(), 3);
   EXPECT_EQ(splits.test->size(), 2);
   EXPECT_THAT(splits.test->input_shape(), ElementsAre(2));
@@ -150,21 +149,21 @@ TEST_F(DatasetTest, ATablesEndIsKeptForTheEvaluation) {
   data.val_fraction = 0;
   data.label_column = "label";
   data.val_path = folder_.Write("val.csv", "label,x,y\n9,1,2\n");
-  splits = OpenData(data, MlpConfig{});
+  splits = OpenData(data, kTenClasses);
   EXPECT_EQ(splits.train->size(), 5);
   EXPECT_TRUE(Fetch(*splits.test, {0}).targets.equal(at::tensor({9}, at::kLong)));
-  Refused(data, MlpConfig{.num_classes = 9}, HasSubstr("val.csv:2"));
+  Refused(data, DataNeeds{.classes = 9}, HasSubstr("val.csv:2"));
 
   folder_.Write("val.csv", "label,x\n9,1\n");
-  Refused(data, MlpConfig{}, HasSubstr("differ in size"));
+  Refused(data, kTenClasses, HasSubstr("differ in size"));
   data.val_path.clear();
   data.val_fraction = 0.1;
-  Refused(data, MlpConfig{}, AllOf(HasSubstr("train.csv"), HasSubstr("data.val_fraction")));
+  Refused(data, kTenClasses, AllOf(HasSubstr("train.csv"), HasSubstr("data.val_fraction")));
 }
 
 TEST_F(DatasetTest, TokensAreBlocksThatDoNotOverlap) {
   const DataConfig data = Data(Type::kTokens, Count("train.bin", 13));
-  const DataSplits splits = OpenData(data, gpt2_);
+  const DataSplits splits = OpenData(data, tokens_);
   EXPECT_EQ(splits.test, nullptr);
   EXPECT_EQ(splits.train->size(), 3) << "(13 - 1) / 4";
   EXPECT_EQ(splits.train->tokens_per_sample(), 4);
@@ -177,16 +176,16 @@ TEST_F(DatasetTest, TokensAreBlocksThatDoNotOverlap) {
   }
 
   Count("train.bin", 12);
-  EXPECT_EQ(OpenData(data, gpt2_).train->size(), 2) << "the last block lacks its last target";
+  EXPECT_EQ(OpenData(data, tokens_).train->size(), 2) << "the last block lacks its last target";
 }
 
 TEST_F(DatasetTest, WhereTokensToEvaluateOnComeFrom) {
   DataConfig data = Data(Type::kTokens, folder_.path());
   Count("train.bin", 50);
-  EXPECT_EQ(OpenData(data, gpt2_).test, nullptr);
+  EXPECT_EQ(OpenData(data, tokens_).test, nullptr);
   WriteTokens("val.bin", {70, 71, 72, 73, 74});
   const auto first_test_token = [&] {
-    return Fetch(*OpenData(data, gpt2_).test, {0}).inputs[0][0].item<int64_t>();
+    return Fetch(*OpenData(data, tokens_).test, {0}).inputs[0][0].item<int64_t>();
   };
   EXPECT_EQ(first_test_token(), 70);
   data.val_path = WriteTokens("other.bin", {80, 81, 82, 83, 84});
@@ -194,35 +193,36 @@ TEST_F(DatasetTest, WhereTokensToEvaluateOnComeFrom) {
   data.val_path.clear();
   data.val_fraction = 0.2;
   EXPECT_EQ(first_test_token(), 40);
-  const DataSplits splits = OpenData(data, gpt2_);
+  const DataSplits splits = OpenData(data, tokens_);
   EXPECT_EQ(splits.train->size(), 9) << "(40 - 1) / 4";
   EXPECT_EQ(splits.test->size(), 2) << "(10 - 1) / 4";
 
   data.val_fraction = 0.01;
-  Refused(data, gpt2_,
+  Refused(data, tokens_,
           AllOf(HasSubstr("train.bin: 0 tokens from token 50 on"),
                 HasSubstr("data.block_size + 1, 5")));
   data.val_fraction = 0;
   WriteTokens("val.bin", {1, 2, 3, 4});
-  Refused(data, gpt2_, HasSubstr("val.bin: 4 tokens"));
+  Refused(data, tokens_, HasSubstr("val.bin: 4 tokens"));
   WriteTokens("train.bin", {});
-  Refused(data, gpt2_, HasSubstr("train.bin: 0 tokens"));
+  Refused(data, tokens_, HasSubstr("train.bin: 0 tokens"));
 }
 
 TEST_F(DatasetTest, TextNeedsATokenForEveryByte) {
   const DataConfig data = Data(Type::kText, folder_.Write("a.txt", "hello"));
-  EXPECT_TRUE(Fetch(*OpenData(data, gpt2_).train, {0})
+  EXPECT_TRUE(Fetch(*OpenData(data, tokens_).train, {0})
                   .targets.equal(at::tensor({'e', 'l', 'l', 'o'}, at::kLong).view({1, 4})));
-  gpt2_.vocab_size = 255;
-  Refused(data, gpt2_, AllOf(HasSubstr("model.vocab_size is 255"), HasSubstr("256")));
-  Refused(Data(Type::kText, folder_.path()), Gpt2Config{}, HasSubstr("is not a file"));
+  tokens_.vocabulary = 255;
+  Refused(data, tokens_, AllOf(HasSubstr("model.vocab_size is 255"), HasSubstr("256")));
+  Refused(Data(Type::kText, folder_.path()), DataNeeds{.vocabulary = 50257, .positions = 1024},
+          HasSubstr("is not a file"));
 }
 
 TEST_F(DatasetTest, ATokenAboveTheVocabularyIsFoundInItsBatch) {
-  gpt2_.vocab_size = 300;
+  tokens_.vocabulary = 300;
   const DataConfig data =
       Data(Type::kTokens, WriteTokens("train.bin", {1, 2, 3, 4, 5, 6, 7, 8, 300, 10, 11, 12, 13}));
-  const DataSplits splits = OpenData(data, gpt2_);
+  const DataSplits splits = OpenData(data, tokens_);
   Fetch(*splits.train, {0});
   ExpectRefused(
       [&] {
@@ -234,10 +234,10 @@ TEST_F(DatasetTest, ATokenAboveTheVocabularyIsFoundInItsBatch) {
 TEST_F(DatasetTest, APluginTakesAnything) {
   DataConfig data = Data(Type::kTokens, WriteTokens("train.bin", {65535, 2, 3}));
   data.block_size = 2;
-  EXPECT_TRUE(Fetch(*OpenData(data, PluginConfig{}).train, {0})
+  EXPECT_TRUE(Fetch(*OpenData(data, DataNeeds{}).train, {0})
                   .inputs.equal(at::tensor({65535, 2}, at::kLong).view({1, 2})));
   data = Data(Type::kCsv, folder_.Write("a.csv", "1,2000000\n"));
-  EXPECT_EQ(OpenData(data, PluginConfig{}).train->size(), 1);
+  EXPECT_EQ(OpenData(data, DataNeeds{}).train->size(), 1);
 }
 
 int64_t ThreadsOfThisProcess() {
@@ -249,7 +249,7 @@ TEST_F(DatasetTest, ReadingAheadTakesOneThreadOnly) {
   for (int i = 0; i < 64; ++i) records += std::string(3073, '\1');
   folder_.Write("data_batch_1.bin", records);
   folder_.Write("test_batch.bin", records);
-  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), CnnConfig{});
+  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), kTenClasses);
 
   const int threads_before = at::get_num_threads();
   at::set_num_threads(4);  // of operators, for each thread that calls one with so much data

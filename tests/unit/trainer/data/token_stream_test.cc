@@ -272,17 +272,16 @@ TEST_F(TokenStreamTest, ChangedFilesAreReadOrRefused) {
   EXPECT_GT(read, 0) << "the changes leave no file that can be read";
 }
 
-TEST(TokensPerSampleTest, IsTheModelsLengthUnlessSaid) {
-  Gpt2Config gpt2;
-  gpt2.n_positions = 64;
+TEST(TokensPerSampleTest, ReturnsBlockSizeOrElsePositionsOfModel) {
+  const DataNeeds tokens = {.vocabulary = 100, .positions = 64};
   DataConfig data;
   data.type = DataConfig::Type::kTokens;
-  EXPECT_EQ(TokensPerSample(data, gpt2), 64);
+  EXPECT_EQ(TokensPerSample(data, tokens), 64);
   data.block_size = 32;
-  EXPECT_EQ(TokensPerSample(data, gpt2), 32);
-  EXPECT_EQ(TokensPerSample(data, PluginConfig{}), 32);
+  EXPECT_EQ(TokensPerSample(data, tokens), 32);
+  EXPECT_EQ(TokensPerSample(data, {}), 32);
   data.type = DataConfig::Type::kCsv;
-  EXPECT_EQ(TokensPerSample(data, MlpConfig{}), 0);
+  EXPECT_EQ(TokensPerSample(data, {.classes = 10}), 0);
 }
 
 }  // namespace

@@ -9,7 +9,12 @@
 
 #include "tests/support/own_memory.h"
 #include "trainer/base/train_error.h"
-#include "trainer/models/models.h"
+#include "trainer/families/cnn/cnn_config.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/make_model.h"
+#include "trainer/families/mlp/mlp_config.h"
+#include "trainer/families/plugin/plugin_config.h"
+#include "trainer/families/resnet18/resnet18_config.h"
 
 namespace dslaunch {
 namespace {

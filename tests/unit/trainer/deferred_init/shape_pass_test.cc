@@ -7,7 +7,8 @@
 #include "dslaunch/deferred_init.h"
 #include "tests/unit/trainer/expect_refused.h"
 #include "trainer/engine/activation_meter.h"
-#include "trainer/models/models.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/make_model.h"
 
 namespace dslaunch::shape_pass_test {
 namespace {

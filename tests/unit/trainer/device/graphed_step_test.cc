@@ -15,7 +15,8 @@
 #include "trainer/base/seed.h"
 #include "trainer/base/train_error.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/models/models.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/make_model.h"
 #include "trainer/train/step.h"
 #include "trainer/train/training_model.h"
 

@@ -9,7 +9,11 @@
 #include <variant>
 
 #include "tests/unit/trainer/expect_refused.h"
-#include "trainer/models/models.h"
+#include "trainer/families/cnn/cnn_config.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/make_model.h"
+#include "trainer/families/mlp/mlp_config.h"
+#include "trainer/families/resnet18/resnet18_config.h"
 #include "trainer/pipeline/stage.h"
 
 namespace dslaunch::pipeline_cut_model_test {
@@ -180,7 +184,7 @@ TEST(PipelineCutModelTest, StagesOfBuiltInModelsMakeTheWhole) {
     ASSERT_EQ(make()->Layers().size(), c.layers);
     std::vector<int64_t> shape = c.input_shape;
     shape.insert(shape.begin(), 3);
-    const bool tokens = std::holds_alternative<Gpt2Config>(c.config);
+    const bool tokens = c.config.family().TakesTokens();
     const at::Tensor inputs = tokens ? at::randint(37, shape, at::kLong) : at::rand(shape);
     for (const PipelineConfig& cut : c.cuts) ExpectStagesMakeTheWhole(make, inputs, cut);
   }

@@ -15,7 +15,7 @@
 #include "tests/unit/trainer/expect_refused.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/world_of_one.h"
-#include "trainer/models/models.h"
+#include "trainer/families/make_model.h"
 #include "trainer/train/hook_makers.h"
 #include "trainer/train/train_loop.h"
 

@@ -16,7 +16,10 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
-#include "trainer/models/models.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/make_model.h"
+#include "trainer/families/mlp/mlp_config.h"
+#include "trainer/families/resnet18/resnet18_config.h"
 #include "trainer/shards/shards.h"
 
 namespace dslaunch::pretrained_test {
@@ -48,9 +51,9 @@ void Save(const std::string& path, const std::vector<NamedTensor>& state) {
   WriteSafetensors(path, tensors);
 }
 
-std::string Refusal(Model& model, const std::string& path) {
+std::string Refusal(Model& model, const ModelConfig& config, const std::string& path) {
   try {
-    InitWeights(model, path);
+    InitWeights(model, config, path);
     return "";
   } catch (const TrainError& error) {
     EXPECT_EQ(error.code(), ExitCode::kBadInput);
@@ -78,7 +81,7 @@ TEST(PretrainedTest, AnExportIsLoadedAndReplaced) {
     std::filesystem::copy(folder + "/model.safetensors", folder + "/tmp-model.safetensors");
   }
   const auto model = MakeModel(Resnet18Config{5}, {1, 8, 8});
-  InitWeights(*model, folder);
+  InitWeights(*model, Resnet18Config{5}, folder);
   ExpectSame(*model, *other);
 }
 
@@ -100,14 +103,14 @@ TEST(PretrainedTest, FloatingFormatsConvert) {
     const auto source = MakeModel(kMlp, {2}), model = MakeModel(kMlp, {2});
     source->to(type);
     Save(folder / "w", StateOf(*source));
-    InitWeights(*model, folder / "w");
+    InitWeights(*model, kMlp, folder / "w");
     source->to(at::kFloat);
     ExpectSame(*model, *source);
     EXPECT_EQ(model->parameters()[0].scalar_type(), at::kFloat);
 
     Save(folder / "w", StateOf(*source));
     model->to(type);
-    InitWeights(*model, folder / "w");
+    InitWeights(*model, kMlp, folder / "w");
     source->to(type);
     ExpectSame(*model, *source);
   }
@@ -120,7 +123,7 @@ TEST(PretrainedTest, EveryDifferenceNamesItsTensor) {
     std::vector<NamedTensor> state = StateOf(*model);
     change(state);
     Save(folder / "w", state);
-    return Refusal(*model, folder / "w");
+    return Refusal(*model, kMlp, folder / "w");
   };
   EXPECT_EQ(refusal([](auto&) {}), "");
   EXPECT_THAT(refusal([](auto& state) { state.pop_back(); }), HasSubstr("no tensor fc2.bias"));
@@ -140,9 +143,9 @@ TEST(PretrainedTest, EveryDifferenceNamesItsTensor) {
                 state.push_back({"lm_head.weight", at::zeros({1})});
               }),
               HasSubstr("tensor lm_head.weight is not in the model"));
-  EXPECT_THAT(Refusal(*model, folder / "absent.safetensors"), HasSubstr("No such file"));
+  EXPECT_THAT(Refusal(*model, kMlp, folder / "absent.safetensors"), HasSubstr("No such file"));
   folder.Write("weights.pt", "PK");
-  EXPECT_THAT(Refusal(*model, folder / "weights.pt"), HasSubstr("pickle"));
+  EXPECT_THAT(Refusal(*model, kMlp, folder / "weights.pt"), HasSubstr("pickle"));
 }
 
 TEST(PretrainedTest, NothingIsFilledWhereSomethingDiffers) {
@@ -151,10 +154,10 @@ TEST(PretrainedTest, NothingIsFilledWhereSomethingDiffers) {
              copy = MakeModel(kMlp, {2});
   std::vector<NamedTensor> state = StateOf(*source);
   Save(folder / "w", StateOf(*model));
-  InitWeights(*copy, folder / "w");
+  InitWeights(*copy, kMlp, folder / "w");
   state.back().tensor = at::zeros({7});
   Save(folder / "w", state);
-  EXPECT_THAT(Refusal(*model, folder / "w"), HasSubstr("fc2.bias"));
+  EXPECT_THAT(Refusal(*model, kMlp, folder / "w"), HasSubstr("fc2.bias"));
   ExpectSame(*model, *copy);
 }
 
@@ -188,7 +191,7 @@ TEST(PretrainedTest, PartsOfAModelWithoutMemory) {
         }
       }
     }
-    InitWeights(*model, parts, folder / "w");
+    InitWeights(*model, kGpt2, parts, folder / "w");
     for (size_t i = 0; i < parts.size(); ++i) {
       EXPECT_TRUE(at::equal(parts[i].tensor, expected[i])) << parts[i].name << parts[i].shard.start;
     }
@@ -196,7 +199,8 @@ TEST(PretrainedTest, PartsOfAModelWithoutMemory) {
   std::vector<NamedTensor> state = StateOf(*source);
   state.back().tensor = at::zeros({7});
   Save(folder / "w", state);
-  EXPECT_THROW(InitWeights(*model, {}, folder / "w"), TrainError) << "whoever holds the tensor";
+  EXPECT_THROW(InitWeights(*model, kGpt2, {}, folder / "w"), TrainError)
+      << "whoever holds the tensor";
 }
 
 class Huge : public Model {
@@ -229,7 +233,7 @@ TEST(PretrainedTest, OnlyTheBytesOfAPartAreRead) {
       {Huge::kElements},
       Slice(Shard::Whole(Huge::kElements), Huge::kElements - 3, Huge::kElements),
       false};
-  InitWeights(*model, {part}, file);
+  InitWeights(*model, kGpt2, {part}, file);
   EXPECT_TRUE(at::equal(part.tensor, at::tensor({0.0f, 0.0f, 2.5f})));
 }
 
@@ -272,10 +276,10 @@ TEST(PretrainedTest, ATensorInTwoShardsIsRefused) {
                R"({"weight_map": {"fc1.weight": "1.safetensors", "fc2.bias": "2.safetensors"}})");
   Save(folder / "1.safetensors", state);
   Save(folder / "2.safetensors", {state.back()});
-  EXPECT_THAT(Refusal(*model, folder.path()),
+  EXPECT_THAT(Refusal(*model, kMlp, folder.path()),
               HasSubstr("2.safetensors: tensor fc2.bias is given twice"));
   Save(folder / "1.safetensors", {state.begin(), state.end() - 1});
-  EXPECT_EQ(Refusal(*model, folder.path()), "");
+  EXPECT_EQ(Refusal(*model, kMlp, folder.path()), "");
 }
 
 TEST(PretrainedTest, Gpt2sOtherNames) {
@@ -288,20 +292,20 @@ TEST(PretrainedTest, Gpt2sOtherNames) {
   state.push_back({"lm_head.weight", state[0].tensor});
   ASSERT_EQ(state[0].name, "wte.weight");
   Save(folder / "w", state);
-  EXPECT_EQ(Refusal(*model, folder / "w"), "");
+  EXPECT_EQ(Refusal(*model, kGpt2, folder / "w"), "");
   ExpectSame(*model, *source);
 
   state.back().tensor = state[0].tensor + 1;
   Save(folder / "w", state);
-  EXPECT_THAT(Refusal(*model, folder / "w"), HasSubstr("lm_head.weight differs"));
+  EXPECT_THAT(Refusal(*model, kGpt2, folder / "w"), HasSubstr("lm_head.weight differs"));
   state.back().name = "transformer.wte.weight";
   Save(folder / "w", state);
-  EXPECT_THAT(Refusal(*model, folder / "w"), HasSubstr("wte.weight is given twice"));
+  EXPECT_THAT(Refusal(*model, kGpt2, folder / "w"), HasSubstr("wte.weight is given twice"));
 }
 
 // It is compared a part at a time.
 TEST(PretrainedTest, AHeadThatDiffersAtItsEnd) {
-  Gpt2Config config = std::get<Gpt2Config>(kGpt2);
+  Gpt2Config config = kGpt2.As<Gpt2Config>();
   config.vocab_size = 100'003;
   const TempDir folder;
   const auto source = MakeModel(config, {8}), model = MakeModel(config, {8});
@@ -309,11 +313,11 @@ TEST(PretrainedTest, AHeadThatDiffersAtItsEnd) {
   ASSERT_EQ(state[0].name, "transformer.wte.weight");
   state.push_back({"lm_head.weight", state[0].tensor.clone()});
   Save(folder / "w", state);
-  EXPECT_EQ(Refusal(*model, folder / "w"), "");
+  EXPECT_EQ(Refusal(*model, config, folder / "w"), "");
   ExpectSame(*model, *source);
   state.back().tensor.view(-1)[-1] += 1;
   Save(folder / "w", state);
-  EXPECT_THAT(Refusal(*model, folder / "w"), HasSubstr("lm_head.weight differs"));
+  EXPECT_THAT(Refusal(*model, config, folder / "w"), HasSubstr("lm_head.weight differs"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trainer/models/generate.h"
+#include "trainer/program/generate.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,8 @@
 #include <map>
 
 #include "trainer/base/train_error.h"
-#include "trainer/models/models.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/make_model.h"
 
 namespace dslaunch::generate_test {
 namespace {

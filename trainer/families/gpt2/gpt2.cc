@@ -1,9 +1,18 @@
-#include "trainer/models/gpt2.h"
+// GPT-2 with Hugging Face's names and layout (GPT2LMHeadModel).
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
 
 #include <array>
 #include <cmath>
+#include <memory>
+#include <vector>
 
+#include "dslaunch/model.h"
 #include "trainer/base/train_error.h"
+#include "trainer/families/gpt2/gpt2_config.h"
 #include "trainer/nn/cross_entropy.h"
 #include "trainer/nn/layer_norm.h"
 #include "trainer/nn/run_layers.h"
@@ -138,7 +147,39 @@ const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& 
   return config;
 }
 
-}  // namespace
+// All of it: the head is wte again.
+class Gpt2TransformerImpl : public torch::nn::Module {
+ public:
+  explicit Gpt2TransformerImpl(const Gpt2Config& config);
+  // The embedding, each block, and the head with the norm before it.
+  std::vector<ModelLayer> Layers();
+
+ private:
+  at::Tensor Embed(const at::Tensor& tokens);
+
+  int64_t n_positions_;
+  double embd_pdrop_;
+  torch::nn::Embedding wte_, wpe_;
+  torch::nn::ModuleList h_;
+  torch::nn::LayerNorm ln_f_;
+};
+TORCH_MODULE(Gpt2Transformer);
+
+// Each matrix is drawn once, in the order of parameters(): normal(0, initializer_range), the two
+// c_proj of each block with 1 / sqrt(2 n_layer) of that. Norms and biases draw nothing.
+class Gpt2 : public Model {
+ public:
+  // input_shape: {T}, at most n_positions tokens.
+  Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape);
+  // int64 [B, T], T at most n_positions -> logits [B, T, vocab_size]
+  at::Tensor forward(const at::Tensor& tokens) override;
+  std::vector<ModelLayer> Layers() override { return transformer_->Layers(); }
+  at::Tensor Loss(const at::Tensor& output, const at::Tensor& targets,
+                  int64_t reduction) const override;
+
+ private:
+  Gpt2Transformer transformer_;
+};
 
 Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config)
     : n_positions_(config.n_positions),
@@ -181,8 +222,7 @@ std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
 }
 
 Gpt2::Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape)
-    : config_(Checked(config, input_shape)),
-      transformer_(register_module("transformer", Gpt2Transformer(config))) {}
+    : transformer_(register_module("transformer", Gpt2Transformer(Checked(config, input_shape)))) {}
 
 at::Tensor Gpt2::Loss(const at::Tensor& output, const at::Tensor& targets,
                       int64_t reduction) const {
@@ -190,5 +230,12 @@ at::Tensor Gpt2::Loss(const at::Tensor& output, const at::Tensor& targets,
 }
 
 at::Tensor Gpt2::forward(const at::Tensor& tokens) { return RunLayers(Layers(), tokens); }
+
+}  // namespace
+
+std::shared_ptr<Model> MakeGpt2(const ModelConfig& config,
+                                const std::vector<int64_t>& input_shape) {
+  return std::make_shared<Gpt2>(config.As<Gpt2Config>(), input_shape);
+}
 
 }  // namespace dslaunch

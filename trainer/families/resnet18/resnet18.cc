@@ -1,11 +1,18 @@
-#include "trainer/models/resnet18.h"
-
+// ResNet-18 with torchvision's layout and names (conv1, bn1, layer1.0.conv1 ... fc).
 #include <torch/nn/init.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "dslaunch/model.h"
+#include "trainer/families/resnet18/resnet18_config.h"
 #include "trainer/nn/image_shape.h"
 #include "trainer/nn/run_layers.h"
 
@@ -55,7 +62,25 @@ torch::nn::Sequential Stage(int64_t in, int64_t out, int64_t stride) {
   return stage;
 }
 
-}  // namespace
+// Draws the weights that torchvision's constructor draws under the same seed: layers draw as they
+// are constructed (in a block the shortcut's convolution first), then every convolution again
+// (Kaiming normal, fan out) in the order of modules().
+class Resnet18 : public Model {
+ public:
+  // input_shape: {C, H, W}. With both sides of at most 64 pixels the stem is the one for small
+  // images (resnet18_config.h).
+  Resnet18(const Resnet18Config& config, const std::vector<int64_t>& input_shape);
+  // float [B, C, H, W] -> [B, num_classes]
+  at::Tensor forward(const at::Tensor& images) override;
+  std::vector<ModelLayer> Layers() override;  // the stem, each block, and the classifier
+
+ private:
+  bool small_images_;
+  torch::nn::Conv2d conv1_;
+  torch::nn::BatchNorm2d bn1_;
+  torch::nn::Sequential layer1_, layer2_, layer3_, layer4_;
+  torch::nn::Linear fc_;
+};
 
 Resnet18::Resnet18(const Resnet18Config& config, const std::vector<int64_t>& input_shape)
     : conv1_(nullptr),
@@ -106,6 +131,13 @@ std::vector<ModelLayer> Resnet18::Layers() {
                       return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
                     }});
   return layers;
+}
+
+}  // namespace
+
+std::shared_ptr<Model> MakeResnet18(const ModelConfig& config,
+                                    const std::vector<int64_t>& input_shape) {
+  return std::make_shared<Resnet18>(config.As<Resnet18Config>(), input_shape);
 }
 
 }  // namespace dslaunch

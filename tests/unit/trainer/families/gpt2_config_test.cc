@@ -1,4 +1,4 @@
-#include "trainer/weights/huggingface_config.h"
+#include "trainer/families/gpt2/gpt2_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,14 +7,22 @@
 
 #include "tests/support/temp_dir.h"
 #include "trainer/base/train_error.h"
+#include "trainer/config/json_object.h"
+#include "trainer/families/cnn/cnn_config.h"
+#include "trainer/families/mlp/mlp_config.h"
+#include "trainer/families/plugin/plugin_config.h"
+#include "trainer/families/resnet18/resnet18_config.h"
+#include "trainer/weights/config_json.h"
 
-namespace dslaunch::huggingface_config_test {
+namespace dslaunch::gpt2_config_test {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
 
-TEST(HuggingFaceConfigTest, WhatIsWrittenIsRead) {
+json Written(const ModelConfig& config) { return json::parse(ConfigJsonText(config, "float32")); }
+
+TEST(Gpt2ConfigTest, ReadsConfigJsonThatItWrote) {
   const Gpt2Config written{.vocab_size = 300,
                            .n_positions = 64,
                            .n_embd = 48,
@@ -26,36 +34,30 @@ TEST(HuggingFaceConfigTest, WhatIsWrittenIsRead) {
                            .attn_pdrop = 0,
                            .layer_norm_epsilon = 1e-6,
                            .initializer_range = 0.01};
-  const TempDir folder;
-  folder.Write(kHuggingFaceConfigFile, HuggingFaceConfigText(written, "float32"));
-  const Gpt2Config read = ReadHuggingFaceConfig(folder.path());
-  EXPECT_EQ(HuggingFaceConfigText(read, "float32"), HuggingFaceConfigText(written, "float32"));
+  const json config_json = Written(written);
+  JsonObject object(config_json, "config.json", "");
+  const Gpt2Config read = ReadGpt2ConfigJson(object);
+  EXPECT_EQ(Written(read), config_json);
   EXPECT_EQ(read.n_inner, 100);
   EXPECT_EQ(read.layer_norm_epsilon, 1e-6);
 }
 
-TEST(HuggingFaceConfigTest, EndOfTextIsATokenOfTheVocabulary) {
-  EXPECT_EQ(json::parse(HuggingFaceConfigText(Gpt2Config{}, "float32"))["eos_token_id"], 50256);
-  EXPECT_TRUE(
-      json::parse(HuggingFaceConfigText(Gpt2Config{.vocab_size = 256, .n_inner = {}}, "float32"))
-          .at("eos_token_id")
-          .is_null());
+TEST(Gpt2ConfigTest, EndOfTextIsNullOutsideVocabulary) {
+  EXPECT_EQ(Written(Gpt2Config{})["eos_token_id"], 50256);
+  EXPECT_TRUE(Written(Gpt2Config{.vocab_size = 256, .n_inner = {}}).at("eos_token_id").is_null());
 }
 
-TEST(HuggingFaceConfigTest, OtherModelsAreTheRecipesSection) {
-  const auto section = [](const ModelConfig& model) {
-    return json::parse(HuggingFaceConfigText(model, "float32"));
-  };
-  EXPECT_EQ(section(MlpConfig{64, 7}),
+TEST(ConfigJsonTest, OtherFamiliesWriteTheRecipesSection) {
+  EXPECT_EQ(Written(MlpConfig{64, 7}),
             json({{"type", "mlp"}, {"hidden_size", 64}, {"num_classes", 7}}));
-  EXPECT_EQ(section(CnnConfig{64, 7}),
+  EXPECT_EQ(Written(CnnConfig{64, 7}),
             json({{"type", "cnn"}, {"hidden_size", 64}, {"num_classes", 7}}));
-  EXPECT_EQ(section(Resnet18Config{7}), json({{"type", "resnet18"}, {"num_classes", 7}}));
-  EXPECT_EQ(section(PluginConfig{"/lib/mine.so", "{\"width\": 3}"}),
+  EXPECT_EQ(Written(Resnet18Config{7}), json({{"type", "resnet18"}, {"num_classes", 7}}));
+  EXPECT_EQ(Written(PluginConfig{"/lib/mine.so", "{\"width\": 3}"}),
             json({{"type", "plugin"}, {"path", "/lib/mine.so"}, {"params", {{"width", 3}}}}));
 }
 
-TEST(HuggingFaceConfigTest, RefusesWhatIsNotComputed) {
+TEST(ConfigJsonTest, RefusesOtherModelsAndVariants) {
   struct Case {
     const char* text;
     const char* words;
@@ -76,9 +78,9 @@ TEST(HuggingFaceConfigTest, RefusesWhatIsNotComputed) {
   };
   for (const Case& c : cases) {
     const TempDir folder;
-    const std::string file = folder.Write(kHuggingFaceConfigFile, c.text);
+    const std::string file = folder.Write(kConfigJson, c.text);
     try {
-      ReadHuggingFaceConfig(folder.path());
+      CheckConfigJson(Gpt2Config{}, folder.path());
       ADD_FAILURE() << "accepted " << c.text;
     } catch (const TrainError& error) {
       EXPECT_EQ(error.code(), ExitCode::kBadInput);
@@ -89,4 +91,4 @@ TEST(HuggingFaceConfigTest, RefusesWhatIsNotComputed) {
 }
 
 }  // namespace
-}  // namespace dslaunch::huggingface_config_test
+}  // namespace dslaunch::gpt2_config_test

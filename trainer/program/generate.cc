@@ -1,4 +1,4 @@
-#include "trainer/models/generate.h"
+#include "trainer/program/generate.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

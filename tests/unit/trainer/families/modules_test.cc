@@ -1,11 +1,14 @@
-#include "trainer/models/models.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trainer/base/train_error.h"
+#include "trainer/families/cnn/cnn_config.h"
+#include "trainer/families/gpt2/gpt2_config.h"
+#include "trainer/families/make_model.h"
+#include "trainer/families/mlp/mlp_config.h"
+#include "trainer/families/resnet18/resnet18_config.h"
 
-namespace dslaunch::models_test {
+namespace dslaunch::modules_test {
 namespace {
 
 using testing::HasSubstr;
@@ -23,7 +26,7 @@ std::string Refusal(const ModelConfig& config, const std::vector<int64_t>& input
 constexpr Gpt2Config kGpt2{
     .vocab_size = 11, .n_positions = 8, .n_embd = 12, .n_layer = 2, .n_head = 3, .n_inner = {}};
 
-TEST(ModelsTest, SamplesThatAModelCannotTakeAreRefused) {
+TEST(MakeModelTest, RefusesSamplesOfWrongShape) {
   EXPECT_EQ(Refusal(CnnConfig{}, {1, 10, 10}), "");
   EXPECT_THAT(Refusal(CnnConfig{}, {1, 28, 9}), HasSubstr("10 x 10 pixels; these are 28 x 9"));
   EXPECT_THAT(Refusal(CnnConfig{}, {784}), HasSubstr("cnn takes images"));
@@ -36,19 +39,19 @@ TEST(ModelsTest, SamplesThatAModelCannotTakeAreRefused) {
   EXPECT_THAT(Refusal(uneven, {8}), HasSubstr("n_embd is 12"));
 }
 
-TEST(ModelsTest, TheMlpTakesAnyShape) {
+TEST(MakeModelTest, MlpTakesAnyShape) {
   const auto model = MakeModel(MlpConfig{4, 3}, {7});
   EXPECT_EQ(model->forward(at::rand({5, 7})).sizes(), (std::vector<int64_t>{5, 3}));
 }
 
-TEST(ModelsTest, Gpt2TakesNothingButTokensThatFit) {
+TEST(MakeModelTest, Gpt2RefusesFloatsAndLongSequences) {
   const auto model = MakeModel(kGpt2, {8});
   EXPECT_EQ(model->forward(at::zeros({2, 5}, at::kLong)).sizes(), (std::vector<int64_t>{2, 5, 11}));
   EXPECT_THROW(model->forward(at::zeros({2, 9}, at::kLong)), TrainError);
   EXPECT_THROW(model->forward(at::zeros({2, 5})), TrainError) << "numbers of a CSV file";
 }
 
-TEST(ModelsTest, Gpt2SeesNoLaterToken) {
+TEST(MakeModelTest, Gpt2IgnoresLaterTokens) {
   const auto model = MakeModel(kGpt2, {8});
   model->eval();
   const at::Tensor tokens = at::randint(11, {1, 8}, at::kLong);
@@ -61,4 +64,4 @@ TEST(ModelsTest, Gpt2SeesNoLaterToken) {
 }
 
 }  // namespace
-}  // namespace dslaunch::models_test
+}  // namespace dslaunch::modules_test

@@ -1,11 +1,29 @@
-#include "trainer/models/mlp.h"
-
+// A multilayer perceptron with one hidden layer: 784-128-10 on 28 x 28 images.
 #include <c10/util/accumulate.h>
+#include <torch/nn/modules/linear.h>
 
+#include <memory>
+#include <vector>
+
+#include "dslaunch/model.h"
+#include "trainer/families/mlp/mlp_config.h"
 #include "trainer/nn/run_layers.h"
 #include "trainer/nn/split_backward.h"
 
 namespace dslaunch {
+namespace {
+
+class Mlp : public Model {
+ public:
+  // Of any input_shape; samples are flattened.
+  Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape);
+  // float [B, ...] -> [B, num_classes]
+  at::Tensor forward(const at::Tensor& samples) override;
+  std::vector<ModelLayer> Layers() override;
+
+ private:
+  torch::nn::Linear fc1_, fc2_;
+};
 
 Mlp::Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape)
     : fc1_(register_module(
@@ -22,6 +40,12 @@ std::vector<ModelLayer> Mlp::Layers() {
            {fc1_.ptr()},
            [this, linear](const at::Tensor& x) { return at::relu(linear(fc1_, x.flatten(1))); }},
           {"fc2", {fc2_.ptr()}, [this, linear](const at::Tensor& x) { return linear(fc2_, x); }}};
+}
+
+}  // namespace
+
+std::shared_ptr<Model> MakeMlp(const ModelConfig& config, const std::vector<int64_t>& input_shape) {
+  return std::make_shared<Mlp>(config.As<MlpConfig>(), input_shape);
 }
 
 }  // namespace dslaunch

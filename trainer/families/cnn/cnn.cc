@@ -1,6 +1,13 @@
-#include "trainer/models/cnn.h"
+// Two 3 x 3 convolutions, each halved by max-pooling, and two linear layers.
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
+#include <memory>
+#include <vector>
+
+#include "dslaunch/model.h"
 #include "trainer/base/train_error.h"
+#include "trainer/families/cnn/cnn_config.h"
 #include "trainer/nn/image_shape.h"
 #include "trainer/nn/run_layers.h"
 
@@ -29,7 +36,18 @@ int64_t Features(const ImageShape& image) {
   return kConv2Channels * height * width;
 }
 
-}  // namespace
+class Cnn : public Model {
+ public:
+  // input_shape: {C, H, W}; smaller images than 10 x 10 are kBadInput.
+  Cnn(const CnnConfig& config, const std::vector<int64_t>& input_shape);
+  // float [B, C, H, W] -> [B, num_classes]
+  at::Tensor forward(const at::Tensor& images) override;
+  std::vector<ModelLayer> Layers() override;
+
+ private:
+  torch::nn::Conv2d conv1_, conv2_;
+  torch::nn::Linear fc1_, fc2_;
+};
 
 Cnn::Cnn(const CnnConfig& config, const std::vector<int64_t>& input_shape)
     : conv1_(register_module("conv1",
@@ -50,6 +68,12 @@ std::vector<ModelLayer> Cnn::Layers() {
       {"conv2", {conv2_.ptr()}, block(conv2_)},
       {"fc1", {fc1_.ptr()}, [this](const at::Tensor& x) { return at::relu(fc1_(x.flatten(1))); }},
       {"fc2", {fc2_.ptr()}, [this](const at::Tensor& x) { return fc2_(x); }}};
+}
+
+}  // namespace
+
+std::shared_ptr<Model> MakeCnn(const ModelConfig& config, const std::vector<int64_t>& input_shape) {
+  return std::make_shared<Cnn>(config.As<CnnConfig>(), input_shape);
 }
 
 }  // namespace dslaunch

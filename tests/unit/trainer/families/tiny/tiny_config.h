@@ -1,0 +1,17 @@
+// A family of models made by a test: what one consists of, and nothing else.
+#pragma once
+
+#include "trainer/config/model_family.h"
+
+namespace dslaunch {
+
+const ModelFamily& TinyFamily();
+
+struct TinyConfig {
+  static const ModelFamily& Family() { return TinyFamily(); }
+
+  int64_t width = 4;
+  int64_t num_classes = 2;
+};
+
+}  // namespace dslaunch

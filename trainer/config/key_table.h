@@ -1,0 +1,186 @@
+// The keys of a section as a table. A row is all that is written of a key: its name, the member
+// that holds its value, the values that it may have, and its meaning. The reader, descriptions of a
+// configuration (dump_state, the comparison of ranks), docs/reference, `dslaunch recipe explain`
+// and the JSON Schema follow from it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "trainer/config/json_object.h"
+
+namespace dslaunch {
+
+template <class Settings>
+struct KeyRow {
+  const char* key;
+  // Reads the key into the settings; leaves them as they are if it is absent. Throws ConfigError.
+  std::function<void(JsonObject& object, const char* key, Settings& settings)> read;
+  // The value as JSON, null for none. Without it the value has no effect and is not described.
+  std::function<nlohmann::ordered_json(const Settings& settings)> show;
+  // "; default X", with the value in Settings(), is added to it, unless it contains "default" or
+  // "required" itself.
+  std::string meaning;
+};
+
+template <class Settings>
+using KeyTable = std::vector<KeyRow<Settings>>;
+
+struct IntRange {
+  int64_t min;
+  int64_t max = std::numeric_limits<int64_t>::max();
+};
+
+struct NumberRange {
+  double min;
+  double max = std::numeric_limits<double>::max();
+};
+
+// The value of a member as JSON.
+template <class T>
+nlohmann::ordered_json ValueJson(const T& value) {
+  return value;
+}
+template <class T>
+nlohmann::ordered_json ValueJson(const std::optional<T>& value) {
+  return value ? ValueJson(*value) : nlohmann::ordered_json();
+}
+
+// A row whose member takes what `get(object, key)` returns, an optional.
+template <class Settings, class T, class Get>
+KeyRow<Settings> MemberKey(const char* key, T Settings::*member, Get get, std::string meaning) {
+  return {key,
+          [member, get](JsonObject& object, const char* name, Settings& settings) {
+            if (auto value = get(object, name)) settings.*member = static_cast<T>(*value);
+          },
+          [member](const Settings& settings) { return ValueJson(settings.*member); },
+          std::move(meaning)};
+}
+
+template <class Settings, class T>
+KeyRow<Settings> IntKey(const char* key, T Settings::*member, IntRange range, std::string meaning) {
+  return MemberKey(
+      key, member,
+      [range](JsonObject& object, const char* name) {
+        return object.Int(name, range.min, range.max);
+      },
+      std::move(meaning));
+}
+
+template <class Settings, class T>
+KeyRow<Settings> NumberKey(const char* key, T Settings::*member, NumberRange range,
+                           std::string meaning) {
+  return MemberKey(
+      key, member,
+      [range](JsonObject& object, const char* name) {
+        return object.Number(name, range.min, range.max);
+      },
+      std::move(meaning));
+}
+
+template <class Settings, class T>
+KeyRow<Settings> BoolKey(const char* key, T Settings::*member, std::string meaning) {
+  return MemberKey(
+      key, member, [](JsonObject& object, const char* name) { return object.Bool(name); },
+      std::move(meaning));
+}
+
+template <class Settings>
+KeyRow<Settings> TextKey(const char* key, std::string Settings::*member, std::string meaning) {
+  return MemberKey(
+      key, member, [](JsonObject& object, const char* name) { return object.String(name); },
+      std::move(meaning));
+}
+
+// An object as JSON text, which is not read.
+template <class Settings>
+KeyRow<Settings> ObjectTextKey(const char* key, std::string Settings::*member,
+                               std::string meaning) {
+  return {key,
+          [member](JsonObject& object, const char* name, Settings& settings) {
+            settings.*member = object.ObjectText(name);
+          },
+          [member](const Settings& settings) {
+            return nlohmann::ordered_json::parse(settings.*member);
+          },
+          std::move(meaning)};
+}
+
+enum class WordCase { kExact, kAny };  // kAny: as DeepSpeed reads some; `words` are in lower case
+
+// A key whose value is one of `words`, which are in the order of the enumeration T, from 0.
+template <class Settings, class T>
+KeyRow<Settings> WordKey(const char* key, T Settings::*member, std::vector<const char*> words,
+                         std::string meaning, WordCase words_case = WordCase::kExact) {
+  return {key,
+          [member, words, words_case](JsonObject& object, const char* name, Settings& settings) {
+            const std::set<std::string> known(words.begin(), words.end());
+            const std::optional<std::string> word = words_case == WordCase::kExact
+                                                        ? object.Word(name, known)
+                                                        : object.WordInAnyCase(name, known);
+            for (size_t i = 0; word && i < words.size(); ++i) {
+              if (*word == words[i]) settings.*member = static_cast<T>(i);
+            }
+          },
+          [member, words](const Settings& settings) {
+            return words[static_cast<size_t>(settings.*member)];
+          },
+          std::move(meaning)};
+}
+
+// Keys that are accepted with any value of their type and have no effect.
+inline constexpr char kNoEffect[] = "accepted, no effect";
+template <class Settings>
+KeyRow<Settings> IgnoredBool(const char* key, std::string meaning = kNoEffect) {
+  return {key, [](JsonObject& object, const char* name, Settings&) { (void)object.Bool(name); },
+          nullptr, std::move(meaning)};
+}
+template <class Settings>
+KeyRow<Settings> IgnoredInt(const char* key, std::string meaning = kNoEffect) {
+  return {key, [](JsonObject& object, const char* name, Settings&) { (void)object.Int(name, 0); },
+          nullptr, std::move(meaning)};
+}
+
+// `meaning` with "; default X", where X is `standard`; null and "" are none.
+std::string MeaningWithDefault(const std::string& meaning, const nlohmann::ordered_json& standard);
+
+// Reads the keys of `table` into `settings`, in its order. Throws ConfigError, naming the key.
+template <class Settings>
+void ReadKeys(JsonObject& object, const KeyTable<Settings>& table, Settings& settings) {
+  for (const KeyRow<Settings>& row : table) {
+    row.read(object, row.key, settings);
+    object.Explain([&row] {
+      return MeaningWithDefault(row.meaning,
+                                row.show ? row.show(Settings()) : nlohmann::ordered_json());
+    });
+  }
+}
+
+// Settings with the keys of `object`, and defaults for those that it lacks.
+template <class Settings>
+Settings ReadKeys(JsonObject& object, const KeyTable<Settings>& table) {
+  Settings settings;
+  ReadKeys(object, table, settings);
+  return settings;
+}
+
+// The settings of `table`, in its order.
+template <class Settings>
+nlohmann::ordered_json ShowKeys(const KeyTable<Settings>& table, const Settings& settings) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const KeyRow<Settings>& row : table) {
+    if (row.show) json[row.key] = row.show(settings);
+  }
+  return json;
+}
+
+}  // namespace dslaunch

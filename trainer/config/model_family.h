@@ -1,0 +1,104 @@
+// The seam between recipes and the families of models (trainer/families): whatever is known of a
+// model outside of its family's folder is asked here. Needs no LibTorch, because the launcher
+// checks recipes by it too; modules are made by trainer/families/make_model.h.
+#pragma once
+
+#include <any>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dslaunch {
+
+class JsonObject;
+class ModelFamily;
+
+// What a model needs of its samples. All 0: not known (the model of a plugin), so any samples are
+// given to it.
+struct DataNeeds {
+  int64_t classes = 0;     // above 0: labels are 0 to classes - 1
+  int64_t vocabulary = 0;  // above 0: samples are token ids, 0 to vocabulary - 1
+  int64_t positions = 0;   // the most tokens of a sample, and the default; 0: no limit
+};
+
+// The settings of a model of any family: a value, cheap to copy. Const functions may be called by
+// several threads.
+class ModelConfig {
+ public:
+  // No model: type() and needs() are empty, and there is no family.
+  ModelConfig() = default;
+  // `Settings` is the struct of a family, whose member function Family() returns it.
+  template <class Settings>
+  requires requires { Settings::Family(); }
+  ModelConfig(Settings settings) : family_(&Settings::Family()), settings_(std::move(settings)) {}
+
+  const ModelFamily& family() const { return *family_; }
+  // Throws std::bad_any_cast if `Settings` is not the struct of family().
+  template <class Settings>
+  const Settings& As() const {
+    return std::any_cast<const Settings&>(settings_);
+  }
+
+  const char* type() const;  // family().type()
+  DataNeeds needs() const;   // family().Needs(*this)
+
+ private:
+  const ModelFamily* family_ = nullptr;
+  std::any settings_;
+};
+
+// How files of other programs name the tensors of a model, where they differ from the model's
+// names.
+struct WeightNames {
+  // A name of a file that is none of the model's is looked up again with this in front.
+  std::string prefix;
+  // Tensors of files that must equal a tensor of the model.
+  struct Copy {
+    std::string tensor;      // of the model
+    std::string difference;  // the rest of the message if they differ: "differs from ..."
+  };
+  std::map<std::string, Copy> copies;  // by the name in the file
+  // Tensors of files whose names end so are ignored.
+  std::vector<std::string> ignored_endings;
+};
+
+// A family of models. Immutable; exists until the program ends. `config` is always of this family.
+class ModelFamily {
+ public:
+  virtual ~ModelFamily() = default;
+
+  virtual const char* type() const = 0;  // model.type of recipes: "mlp"
+  // Reads the keys of a recipe's section "model", except `type`. Throws ConfigError, naming the
+  // key. Unknown keys are left to the caller.
+  virtual ModelConfig Read(JsonObject& section) const = 0;
+  virtual DataNeeds Needs(const ModelConfig& config) const = 0;
+  // The content of config.json beside exported weights, whose dtype is `dtype` ("float32").
+  virtual nlohmann::json ConfigJson(const ModelConfig& config, const std::string& dtype) const = 0;
+
+  // Whether the model takes tokens, hence its Needs have a vocabulary, and can continue a text.
+  virtual bool TakesTokens() const { return false; }
+  // Whether transformers can load weights and config.json of the model.
+  virtual bool InTransformers() const { return false; }
+  virtual WeightNames Names() const { return {}; }
+  // With InTransformers: throws ConfigError if the config.json is of another model, or of one with
+  // other settings than `config` that no tensor's shape shows.
+  virtual void CheckConfigJson(const ModelConfig&, JsonObject&) const {}
+  // The path of the shared library that defines the model, which may define data and metrics too;
+  // empty for models of the trainer's own.
+  virtual std::string Library(const ModelConfig&) const { return ""; }
+  // The least section "model", without `type`, that Read accepts: docs/reference is made from it.
+  virtual nlohmann::json LeastSection() const;
+};
+
+inline const char* ModelConfig::type() const { return family_ == nullptr ? "" : family_->type(); }
+inline DataNeeds ModelConfig::needs() const {
+  return family_ == nullptr ? DataNeeds() : family_->Needs(*this);
+}
+
+// All families, in the order in which they are listed. Defined in trainer/families/registry.cc.
+const std::vector<const ModelFamily*>& ModelFamilies();
+
+}  // namespace dslaunch

@@ -1,0 +1,17 @@
+// Settings of two convolutions and two linear layers.
+#pragma once
+
+#include "trainer/config/model_family.h"
+
+namespace dslaunch {
+
+const ModelFamily& CnnFamily();
+
+struct CnnConfig {
+  static const ModelFamily& Family() { return CnnFamily(); }
+
+  int64_t hidden_size = 128;  // units of the layer before the last
+  int64_t num_classes = 10;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,32 @@
+// Settings of GPT-2, with the names and defaults of Hugging Face's GPT2Config.
+#pragma once
+
+#include <optional>
+
+#include "trainer/config/model_family.h"
+
+namespace dslaunch {
+
+const ModelFamily& Gpt2Family();
+
+struct Gpt2Config {
+  static const ModelFamily& Family() { return Gpt2Family(); }
+
+  int64_t vocab_size = 50257;
+  int64_t n_positions = 1024;
+  int64_t n_embd = 768;
+  int64_t n_layer = 12;
+  int64_t n_head = 12;
+  std::optional<int64_t> n_inner;  // nullopt: 4 * n_embd
+  double resid_pdrop = 0.1;
+  double embd_pdrop = 0.1;
+  double attn_pdrop = 0.1;
+  double layer_norm_epsilon = 1e-5;
+  double initializer_range = 0.02;
+};
+
+// Reads a config.json of transformers. Throws ConfigError for another model type and for variants
+// that the model does not implement. Other keys are ignored.
+Gpt2Config ReadGpt2ConfigJson(JsonObject& config_json);
+
+}  // namespace dslaunch

@@ -1,0 +1,20 @@
+#include "trainer/families/make_model.h"
+
+namespace dslaunch {
+
+#define FAMILY(Name)                 \
+  const ModelFamily& Name##Family(); \
+  std::shared_ptr<Model> Make##Name(const ModelConfig&, const std::vector<int64_t>&);
+#include "trainer/families/families.def"
+#undef FAMILY
+
+std::shared_ptr<Model> MakeModel(const ModelConfig& config,
+                                 const std::vector<int64_t>& input_shape) {
+#define FAMILY(Name) \
+  if (&config.family() == &Name##Family()) return Make##Name(config, input_shape);
+#include "trainer/families/families.def"
+#undef FAMILY
+  return nullptr;  // not reached: ModelFamilies has the same lines
+}
+
+}  // namespace dslaunch

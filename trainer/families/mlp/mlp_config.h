@@ -1,0 +1,17 @@
+// Settings of a multilayer perceptron with one hidden layer.
+#pragma once
+
+#include "trainer/config/model_family.h"
+
+namespace dslaunch {
+
+const ModelFamily& MlpFamily();
+
+struct MlpConfig {
+  static const ModelFamily& Family() { return MlpFamily(); }
+
+  int64_t hidden_size = 128;
+  int64_t num_classes = 10;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,20 @@
+// config.json in a folder of weights.
+#pragma once
+
+#include <string>
+
+#include "trainer/config/model_family.h"
+
+namespace dslaunch {
+
+inline constexpr char kConfigJson[] = "config.json";
+
+// The text of config.json for a model: in the form that transformers reads if it can load the
+// model, else the recipe's section "model". `dtype` is that of the weights: "float32".
+std::string ConfigJsonText(const ModelConfig& model, const std::string& dtype);
+
+// Throws kBadInput, naming file and key, if the config.json in `folder` is of another model. Does
+// nothing if the folder has none or transformers cannot load the model.
+void CheckConfigJson(const ModelConfig& model, const std::string& folder);
+
+}  // namespace dslaunch
