@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "agent/dial/dial.h"
+#include "agent/call_back/call_back.h"
 #include "agent/host/logout.h"
 #include "agent/inspect/await_end.h"
 #include "agent/inspect/inspect.h"
@@ -73,16 +73,16 @@ bool ReadSupervisorFlags(int argc, char** argv, dslaunch::SupervisorOptions& opt
   return true;
 }
 
-// Reads the words of "dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS".
-dslaunch::DialOptions ReadDialOptions(char** argv) {
-  dslaunch::DialOptions dial;
-  dial.nonce = argv[3];
-  dial.place = argv[4];
-  dial.pin = argv[5];
+// Reads the words of "call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS".
+dslaunch::CallBackOptions ReadCallBackOptions(char** argv) {
+  dslaunch::CallBackOptions options;
+  options.nonce = argv[3];
+  options.place = argv[4];
+  options.pin = argv[5];
   std::istringstream endpoints(argv[6]);
   for (std::string endpoint; std::getline(endpoints, endpoint, ',');)
-    dial.endpoints.push_back(endpoint);
-  return dial;
+    options.endpoints.push_back(endpoint);
+  return options;
 }
 
 void PrintUsage() {
@@ -96,7 +96,7 @@ void PrintUsage() {
       "       dslaunch-agent await --nonce HEX HEX\n"
       "       dslaunch-agent attach --nonce HEX JOB NODE\n"
       "       dslaunch-agent relay --nonce HEX\n"
-      "       dslaunch-agent dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
+      "       dslaunch-agent call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS\n"
       "       dslaunch-agent pmi\n"
       "       dslaunch-agent --version\n");
 }
@@ -127,12 +127,12 @@ int Run(int argc, char** argv) {
     };
     return dslaunch::RunSupervisor(supervisor);
   }
-  // dial --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS
-  if (mode == "dial" && argc > 7) {
-    dslaunch::DialOptions dial = ReadDialOptions(argv);
+  // call-back --nonce HEX PLACE PIN ENDPOINT,... ARGUMENTS
+  if (mode == "call-back" && argc > 7) {
+    dslaunch::CallBackOptions call_back = ReadCallBackOptions(argv);
     argv[6] = argv[0];
-    dial.run_agent = [argc, argv] { return Run(argc - 6, argv + 6); };
-    return dslaunch::RunDial(dial);
+    call_back.run_agent = [argc, argv] { return Run(argc - 6, argv + 6); };
+    return dslaunch::RunCallBack(call_back);
   }
   if (mode == "resume" && argc == 5 && dslaunch::IsHex(argv[4])) {
     NoteStart();

@@ -26,10 +26,9 @@
 #include "cli/commands/hostfile_commands.h"
 #include "cli/commands/job_commands.h"
 #include "cli/commands/recipe_commands.h"
-#include "cli/commands/slurm_shares.h"
+#include "cli/commands/slurm_job.h"
+#include "cli/commands/transport_choice.h"
 #include "cli/commands/version.h"
-#include "cli/launchers/slurm_job.h"
-#include "cli/launchers/transport_choice.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/doctor_command.h"
@@ -194,12 +193,13 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
                                                 const LaunchOptions& options, bool may_restart) {
   AgentRole role;
   if (options.detach) role.kind = AgentRole::Kind::kDetachable;
-  role.in_step = plan.launcher == Launcher::kSlurm ||
+  const LauncherRow& launcher = RowOf(plan.launcher);
+  role.in_step = launcher.in_step ||
                  (plan.launcher == Launcher::kLocal && std::getenv("SLURM_JOB_ID") != nullptr);
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   agent.node_folder = options.agent_dir;
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
-  if (options.fanout && plan.launcher != Launcher::kSsh && plan.launcher != Launcher::kSlurm) {
+  if (options.fanout && !launcher.may_relay) {
     return Error{ExitCode::kUsage,
                  "--fanout: relays are for nodes that are reached over SSH or by Slurm; leave it "
                  "out"};
@@ -215,7 +215,7 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
   const bool has_two_groups = may_restart || plan.launcher == Launcher::kSsh;
   choice.fanout = RelayFanout(choice.nodes.size(), options.fanout, has_two_groups);
   choice.network_interface = options.network_interface;
-  choice.slurm_shares = SlurmSharesOf(plan);
+  choice.slurm_shares = plan.slurm_shares;
   return MakeTransport(choice, agent, role);
 }
 

@@ -9,7 +9,6 @@
 #include "base/count.h"
 #include "base/mutex.h"
 #include "cli/commands/node_inspection.h"
-#include "cli/commands/slurm_shares.h"
 #include "cli/commands/version.h"
 #include "cli/plan/job_program.h"
 #include "cli/transport/hello.h"
@@ -193,7 +192,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
 
 DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agent) {
   DoctorInfo info = InfoBefore(request, agent);
-  const std::map<std::string, SlurmShare> shares = SlurmSharesOf(request.plan);
+  const std::map<std::string, SlurmShare> shares = request.plan.slurm_shares;
   std::vector<Patient> patients(info.nodes.size());
   for (size_t i = 0; i < patients.size(); ++i) {
     Patient& patient = patients[i];

@@ -732,7 +732,7 @@ std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& find
 
 std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findings) {
   Json json = {{"ok", !AnyFails(findings)}, {"version", info.version},
-               {"build_id", info.build_id}, {"launcher", LauncherName(info.launcher)},
+               {"build_id", info.build_id}, {"launcher", RowOf(info.launcher).name},
                {"directory", info.cwd},     {"rendezvous", nullptr},
                {"nodes", Json::array()},    {"findings", Json::array()}};
   if (info.rendezvous) {

@@ -15,7 +15,6 @@
 #include "base/text/size_text.h"
 #include "base/text/text_table.h"
 #include "cli/plan/job_program.h"
-#include "cli/plan/launcher_limits.h"
 #include "cli/plan/secrets.h"
 #include "cli/session/job_record.h"
 #include "proto/contract/accelerate_config.h"
@@ -69,13 +68,9 @@ std::string AddressOf(const Host& node) {
 }
 
 std::string WayTo(const Host& node, Launcher launcher) {
-  return launcher == Launcher::kLocal     ? "this machine"
-         : launcher == Launcher::kPerNode ? "its own command"
-         : launcher == Launcher::kSlurm   ? "srun"
-         : launcher == Launcher::kOpenMpi ? "mpirun"
-         : launcher == Launcher::kPdsh    ? "pdsh"
-         : launcher == Launcher::kExec    ? "--exec_command"
-                                          : AddressOf(node);
+  const LauncherRow& row = RowOf(launcher);
+  if (!row.reached_by.empty()) return std::string(row.reached_by);
+  return row.program.empty() ? AddressOf(node) : std::string(row.program);
 }
 
 std::string LabelsOf(const Host& node) {
@@ -389,7 +384,7 @@ std::string DryRun::Nodes() const {
     rows.push_back(std::move(row));
   }
   std::string text = "\nNodes\n" + TextTable(rows, kIndent);
-  for (const std::string_view limit : LimitsOf(plan.launcher))
+  for (const std::string_view limit : RowOf(plan.launcher).limits)
     text.append(kIndent).append("limit of this launcher: ").append(limit).append("\n");
   return text;
 }
@@ -537,8 +532,8 @@ std::string DryRun::ToJson() const {
   const auto add = [&](const char* name, const Json& value) {
     text += std::string(",\n\"") + name + "\": " + dump(value);
   };
-  add("launcher", LauncherName(plan.launcher));
-  add("launcher_limits", LimitsOf(plan.launcher));
+  add("launcher", RowOf(plan.launcher).name);
+  add("launcher_limits", RowOf(plan.launcher).limits);
   add("device", device_known_ ? Json(use_cuda_ ? "cuda" : "cpu") : Json());
   add("device_reason", device_reason_);
   add("world_size", plan.world_size());

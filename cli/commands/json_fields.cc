@@ -93,7 +93,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
        "What a job would do.",
        {
            {"dry_run", "true"},
-           {"launcher", "ssh, local, per_node, exec, slurm, openmpi or pdsh"},
+           {"launcher", "as of --launcher; or per_node or exec"},
            {"launcher_limits", "what this way to the nodes cannot give"},
            {"device", "cuda or cpu; null: known once the nodes are asked"},
            {"device_reason", "why"},

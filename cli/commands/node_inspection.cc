@@ -3,7 +3,7 @@
 #include <future>
 #include <utility>
 
-#include "cli/launchers/transport_choice.h"
+#include "cli/commands/transport_choice.h"
 #include "cli/transport/transport_ssh.h"
 #include "proto/wire/channel.h"
 #include "proto/wire/peer_check.h"

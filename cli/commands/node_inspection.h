@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "cli/commands/job_view.h"
-#include "cli/launchers/engine_command.h"
+#include "cli/launchers/start_all.h"
 #include "cli/session/job_record.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"

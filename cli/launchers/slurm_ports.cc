@@ -42,7 +42,7 @@ std::optional<PortRange> FindSrunPortRange(std::string_view slurm_conf) {
     const std::optional<uint16_t> first = ReadPort(line.substr(0, dash));
     const std::optional<uint16_t> last = ReadPort(line.substr(dash + 1));
     if (!first || !last || *first > *last) return std::nullopt;
-    return PortRange{*first, *last};
+    return PortRange{*first, *last, "Slurm's SrunPortRange"};
   }
   return std::nullopt;
 }

@@ -15,11 +15,6 @@ using Group = OptionGroup;
 constexpr double kDayS = 86'400;
 constexpr char kAdmitsNodes[] = "decides who may take part";
 
-constexpr Named<Launcher> kLaunchers[] = {{"local", Launcher::kLocal},
-                                          {"ssh", Launcher::kSsh},
-                                          {"slurm", Launcher::kSlurm},
-                                          {"openmpi", Launcher::kOpenMpi},
-                                          {"pdsh", Launcher::kPdsh}};
 constexpr Named<DeviceChoice> kDevices[] = {
     {"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}};
 constexpr Named<NumaBinding> kNumaBindings[] = {{"node", NumaBinding::kNode},
@@ -63,6 +58,14 @@ void NprocPerNode(const FlagValue& given, ParsedFlags& flags) {
   }
 }
 
+std::vector<std::string> LauncherWords() {
+  std::vector<std::string> words;
+  for (const LauncherRow& row : LauncherTable()) {
+    if (row.is_choice) words.emplace_back(row.name);
+  }
+  return words;
+}
+
 void ReadLauncher(const FlagValue& given, ParsedFlags& flags) {
   const std::string name = LowerCase(given.text);
   for (const char* other : {"mpich", "impi", "mvapich"}) {
@@ -73,7 +76,10 @@ void ReadLauncher(const FlagValue& given, ParsedFlags& flags) {
         "MPI (--launcher ssh, slurm, openmpi) or by another program "
         "(--exec_command); take one of them");
   }
-  ReadChoiceInto<&LaunchOptions::launcher, kLaunchers>(given, flags);
+  std::vector<std::pair<std::string, Launcher>> choices;
+  for (const std::string& word : LauncherWords())
+    choices.emplace_back(word, FindLauncher(word)->launcher);
+  flags.options.launcher = ReadChoice(given.name, given.text, choices);
 }
 
 void ReadRdzvBackend(const FlagValue& given, ParsedFlags& flags) {
@@ -252,7 +258,7 @@ OptionTable MakeTable() {
       {.names = "--launcher",
        .group = Group::kWhere,
        .help = "default: ssh with a hostfile, slurm in an allocation",
-       .target = {ReadLauncher, ValueKind::kChoice, WordsOf<kLaunchers>},
+       .target = {ReadLauncher, ValueKind::kChoice, &LauncherWords},
        .deepspeed = true,
        .common = true},
       {.names = "--device",

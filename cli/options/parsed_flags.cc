@@ -294,32 +294,26 @@ Result<void> DecideProgram(ParsedFlags& flags) {
   return {};
 }
 
-std::string LauncherOption(const LaunchOptions& options) {
-  return options.launcher == Launcher::kSlurm     ? "--launcher slurm"
-         : options.launcher == Launcher::kOpenMpi ? "--launcher openmpi"
-                                                  : "--launcher pdsh";
-}
-
 Result<void> DecideSsh(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!options.slurm_args.empty() && options.launcher != Launcher::kSlurm)
     return WrongUse("--slurm_args is for --launcher slurm; add that, or leave it out");
-  const bool by_engine =
-      options.launcher == Launcher::kOpenMpi || options.launcher == Launcher::kPdsh;
+  const bool takes_arguments = options.launcher && RowOf(*options.launcher).takes_arguments;
   if (options.launcher && options.launcher != Launcher::kSsh) {
     const char* const ssh =
-        by_engine ? FirstGiven(flags, {"--ssh_command", "--ssh_port", "--force_multi"})
-                  : FirstGiven(flags,
-                               {"--launcher_args", "--ssh_command", "--ssh_port", "--force_multi"});
+        takes_arguments ? FirstGiven(flags, {"--ssh_command", "--ssh_port", "--force_multi"})
+                        : FirstGiven(flags, {"--launcher_args", "--ssh_command", "--ssh_port",
+                                             "--force_multi"});
     if (ssh != nullptr) {
       return WrongUse(std::string(ssh) + " is for SSH, which " +
-                      (options.launcher == Launcher::kLocal ? "a job on this machine"
-                                                            : LauncherOption(options)) +
+                      (options.launcher == Launcher::kLocal
+                           ? "a job on this machine"
+                           : "--launcher " + std::string(RowOf(*options.launcher).name)) +
                       " does not use; leave it out");
     }
   }
-  if (by_engine) options.engine_args = flags.launcher_args;
-  if (flags.launcher_args.empty() || by_engine) return {};
+  if (takes_arguments) options.launcher_args = flags.launcher_args;
+  if (flags.launcher_args.empty() || takes_arguments) return {};
   std::vector<std::string>& command = options.ssh_command;
   if (command.empty()) command.push_back("ssh");
   command.insert(command.end(), flags.launcher_args.begin(), flags.launcher_args.end());

@@ -82,7 +82,7 @@ void NoteNotCarried(const LaunchPlan& plan, CarriedEnvironment carried, JobProgr
 }
 
 // Chooses the Python environment of the ranks, unless a variable of theirs chooses one.
-void AddPythonEnvironment(const ProgramInfo& info, bool over_ssh, JobProgram& job) {
+void AddPythonEnvironment(const ProgramInfo& info, bool carries_environment, JobProgram& job) {
   const FrontPython& python = info.python;
   const auto is_given = [&](const char* name) {
     return Has(job.program.env(), name) || Has(job.program.chosen_env(), name);
@@ -91,7 +91,7 @@ void AddPythonEnvironment(const ProgramInfo& info, bool over_ssh, JobProgram& jo
   const bool is_script = job.program.form() != pb::Program::PLAIN;
   const bool has_interpreter =
       is_script && (is_given("PYTHON_EXEC") || FindIn(info.environment, "PYTHON_EXEC") != nullptr);
-  if (over_ssh && is_script && !has_interpreter && !python.other.empty()) {
+  if (!carries_environment && is_script && !has_interpreter && !python.other.empty()) {
     job.notices.push_back("scripts run by the python3 in each node's own PATH, not by " +
                           python.other + " of this shell; -x PYTHON_EXEC=" + python.other +
                           " chooses it");
@@ -202,9 +202,7 @@ pb::RankOptions::Bind BindOf(NumaBinding binding) {
 Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan& plan,
                                   const ProgramInfo& info, const TrainerProgram* trainer) {
   JobProgram job;
-  // srun brings all of this environment to the nodes.
-  const bool over_ssh =
-      plan.launcher != Launcher::kLocal && plan.launcher != Launcher::kSlurm && !options.per_node;
+  const bool carries = RowOf(plan.launcher).carries_environment || options.per_node;
   // As the same folder of every node: only those can say whether it is there.
   job.program.set_cwd(
       options.chdir.empty()
@@ -213,8 +211,8 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   if (trainer != nullptr && FindIn(info.environment, kTunables) == nullptr) {
     Add(*job.program.mutable_env(), kTunables, kTrainerMemory);  // what a user says later counts
   }
-  const CarriedEnvironment carried = over_ssh ? Carry(info.environment) : CarriedEnvironment();
-  if (over_ssh) AddCarried(info, carried, *job.program.mutable_env());
+  const CarriedEnvironment carried = carries ? CarriedEnvironment() : Carry(info.environment);
+  if (!carries) AddCarried(info, carried, *job.program.mutable_env());
   DSL_TRY(AddFromFiles(info, job));
   NoteLeftOut(plan, job.notices);
   DSL_TRY(AddFromOptions(options, info, job));
@@ -237,7 +235,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   job.program.set_form(FormOf(options));
   job.program.set_nested(options.nested);
   job.program.set_no_local_rank(options.no_local_rank);
-  if (!options.venv_script && !options.runs_trainer) AddPythonEnvironment(info, over_ssh, job);
+  if (!options.venv_script && !options.runs_trainer) AddPythonEnvironment(info, carries, job);
   return job;
 }
 

@@ -12,6 +12,10 @@
 namespace dslaunch {
 namespace {
 
+std::string LauncherOption(Launcher launcher) {
+  return "--launcher " + std::string(RowOf(launcher).name);
+}
+
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
 std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
@@ -132,14 +136,11 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo
         "SLURM_JOB_NODELIST are not set); get one by salloc -N 2, have dslaunch get one "
         "(--slurm_args '-N 2'), or run this in a script for sbatch");
   }
-  if (((options.launcher && options.launcher != Launcher::kLocal) ||
+  if (((options.launcher && RowOf(*options.launcher).needs_nodes) ||
        !options.exec_command.empty()) &&
       !options.force_multi) {
     return Usage(
-        std::string(!options.exec_command.empty()            ? "--exec_command"
-                    : options.launcher == Launcher::kOpenMpi ? "--launcher openmpi"
-                    : options.launcher == Launcher::kPdsh    ? "--launcher pdsh"
-                                                             : "--launcher ssh") +
+        (!options.exec_command.empty() ? "--exec_command" : LauncherOption(*options.launcher)) +
         " needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' for each");
   }
   if (num_nodes > 1 && !options.launcher) {
@@ -273,7 +274,8 @@ Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& a
   }
   DSL_TRY_ASSIGN(LaunchPlan plan,
                  PlanFrom(options, hosts, "job " + allocation.job_id + " of Slurm"));
-  plan.slurm_nodes = allocation.nodes;
+  for (const SlurmNode& node : allocation.nodes)
+    plan.slurm_shares[node.name] = {node.component, node.gpus, node.gres};
   if (!options.num_gpus) plan.slots_note = SlurmSlotsNote(allocation, by_cores, by_tasks);
   return plan;
 }
@@ -401,7 +403,7 @@ bool UsesSlurm(const LaunchOptions& options, const PlanInfo& info) {
 
 bool UsesBatchNodes(const LaunchOptions& options, const PlanInfo& info) {
   if (!info.batch || options.per_node || UsesSlurm(options, info)) return false;
-  if (options.launcher == Launcher::kLocal || options.launcher == Launcher::kSlurm) return false;
+  if (options.launcher && !RowOf(*options.launcher).needs_nodes) return false;
   const bool names_nodes = options.hostfile || !options.hosts.empty();
   return !names_nodes && options.exec_command.empty() &&
          (options.launcher || !IsThisMachineAlone(*info.batch, info));
@@ -459,21 +461,15 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                  " is for SSH, which a job in an allocation of Slurm's does not use; leave it out, "
                  "or give --hostfile");
   }
-  if (plan.launcher == Launcher::kSlurm && options.detach) {
-    return Usage(
-        "--detach: a job of Slurm's ends with its allocation; sbatch starts one that needs no "
-        "terminal");
-  }
-  if ((plan.launcher == Launcher::kOpenMpi || plan.launcher == Launcher::kPdsh) && options.detach) {
-    return Usage(
-        "--detach: agents that mpirun or pdsh has started end with it; use --launcher ssh");
-  }
-  if (plan.launcher == Launcher::kExec) plan.exec_command = options.exec_command;
-  if (plan.launcher == Launcher::kOpenMpi) plan.exec_command = {"mpirun"};
-  if (plan.launcher == Launcher::kPdsh) plan.exec_command = {"pdsh"};
-  plan.exec_command.insert(plan.exec_command.end(), options.engine_args.begin(),
-                           options.engine_args.end());
-  if (plan.launcher == Launcher::kSlurm) plan.exec_command = SrunCommand((*info.slurm)->job_id);
+  const LauncherRow& launcher = RowOf(plan.launcher);
+  if (options.detach && !launcher.no_detach.empty())
+    return Usage("--detach: " + std::string(launcher.no_detach));
+  if (launcher.way == Way::kEachNode) plan.exec_command = options.exec_command;
+  if (launcher.way == Way::kAllAtOnce) plan.exec_command.emplace_back(launcher.program);
+  if (plan.launcher == Launcher::kSlurm)
+    plan.exec_command.push_back("--jobid=" + (*info.slurm)->job_id);
+  plan.exec_command.insert(plan.exec_command.end(), options.launcher_args.begin(),
+                           options.launcher_args.end());
   for (size_t i = 0; i < plan.nodes.size(); ++i) plan.nodes[i].index = i;
   plan.ranks = NumberRanksOf(plan.nodes);
   plan.max_nodes = static_cast<int>(plan.ranks.blocks.size());
@@ -518,18 +514,13 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
   line += equal ? " x " + Count(slots, "slot") : " with unequal slots";
   line += std::string(" = ") + (elastic ? "up to " : "") +
           Count(static_cast<size_t>(plan.world_size()), "rank");
-  line += plan.launcher == Launcher::kSsh       ? " (ssh, "
-          : plan.launcher == Launcher::kLocal   ? " (local, "
-          : plan.launcher == Launcher::kSlurm   ? " (slurm, "
-          : plan.launcher == Launcher::kOpenMpi ? " (openmpi, "
-          : plan.launcher == Launcher::kPdsh    ? " (pdsh, "
-          : plan.launcher == Launcher::kExec
-              ? " (" +
-                    SanitizeForTerminal(
-                        std::filesystem::path(plan.exec_command.front()).filename().string()) +
-                    ", "
-              : std::string(" (a command each, ");
-  line += std::string(device) + "): " + NameList(names, " ");
+  const LauncherRow& launcher = RowOf(plan.launcher);
+  const std::string way =
+      launcher.way == Way::kEachNode
+          ? SanitizeForTerminal(
+                std::filesystem::path(plan.exec_command.front()).filename().string())
+          : std::string(launcher.shown_name.empty() ? launcher.name : launcher.shown_name);
+  line += " (" + way + ", " + std::string(device) + "): " + NameList(names, " ");
   if (!spares.empty()) {
     line += (spares.size() == 1 ? ", spare: " : ", spares: ") + NameList(spares, " ");
   }

@@ -2,12 +2,14 @@
 // comes as info.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "cli/launchers/start_all.h"
 #include "cli/plan/batch_nodes.h"
 #include "cli/plan/slurm_allocation.h"
 #include "cli/request/launch_options.h"
@@ -41,10 +43,11 @@ struct LaunchPlan {
   int start_nodes = 0;      // that must be there for it to begin; 0: min_nodes
   int max_nodes = 1;        // with ranks: as many as are no spares
   RankNumbering ranks;      // of all of those; with fewer nodes there are fewer ranks
-  // Of kExec what runs a command on a node, as it was given. Of kSlurm, kOpenMpi and kPdsh the
-  // program that starts all nodes, with its first arguments. Else empty.
+  // Of kExec the --exec_command. Of launchers that start all nodes at once their program with its
+  // first arguments. Else empty.
   std::vector<std::string> exec_command;
-  std::vector<SlurmNode> slurm_nodes;  // all of the allocation, where its nodes are used
+  // Of all nodes of Slurm's allocation, by host; empty if the plan does not use its nodes.
+  std::map<std::string, SlurmShare> slurm_shares;
   std::string slots_note;  // how slots or devices were chosen that no option gave; else empty
 
   int world_size() const { return static_cast<int>(ranks.world_size); }

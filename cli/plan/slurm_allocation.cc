@@ -242,10 +242,6 @@ void ReadGres(std::string_view job, SlurmAllocation& allocation) {
   allocation.gpus_unknown.clear();
 }
 
-std::vector<std::string> SrunCommand(const std::string& job_id) {
-  return {"srun", "--jobid=" + job_id};
-}
-
 std::vector<std::string> SallocCommand(const std::vector<std::string>& slurm_args,
                                        std::optional<int> num_nodes,
                                        const std::vector<std::string>& arguments) {

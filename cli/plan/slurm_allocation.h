@@ -46,9 +46,6 @@ Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& ge
 // `scontrol show job --details` prints. Pure.
 void ReadGres(std::string_view job, SlurmAllocation& allocation);
 
-// The program that starts agents on nodes of that allocation.
-std::vector<std::string> SrunCommand(const std::string& job_id);
-
 // What gets an allocation and runs dslaunch with `arguments` (argv; argv[0] is its absolute path)
 // in it. `num_nodes`: where the user said it.
 std::vector<std::string> SallocCommand(const std::vector<std::string>& slurm_args,

@@ -8,18 +8,10 @@
 #include <vector>
 
 #include "base/log_level.h"
+#include "cli/launchers/launcher.h"
 
 namespace dslaunch {
 
-enum class Launcher {
-  kLocal,
-  kSsh,
-  kPerNode,  // of no option: what PerNode comes to
-  kExec,     // of no option: what exec_command comes to
-  kSlurm,
-  kOpenMpi,
-  kPdsh,
-};
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 enum class MpiChoice { kAuto, kPmix, kPmi, kNone };
 
@@ -186,9 +178,9 @@ struct LaunchOptions {
   std::optional<int> fanout;             // RelayFanout's `asked`
   // A program and its arguments that run a command on {node}, in place of SSH; empty: none.
   std::vector<std::string> exec_command;
-  std::vector<std::string> engine_args;  // the user's own, of mpirun or pdsh
-  std::vector<std::string> slurm_args;   // of salloc, where this is in no allocation; empty: none
-  bool dry_run = false;                  // says all that would be done, and does nothing
+  std::vector<std::string> launcher_args;  // for the launcher's program, such as mpirun
+  std::vector<std::string> slurm_args;     // for salloc, if this is in no allocation; empty: none
+  bool dry_run = false;                    // prints what would be done, and does nothing
 
   // The program
   bool runs_trainer = false;  // program[0] is dslaunch-train, which is beside dslaunch

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,8 +29,6 @@ using Json = nlohmann::ordered_json;
 constexpr char kFileName[] = "job.json";
 constexpr size_t kMaxRecordBytes = 256 << 20;
 constexpr char kChooseStateFolder[] = "; set XDG_STATE_HOME to a folder of your own";
-constexpr std::array<std::string_view, 7> kLauncherNames = {"local", "ssh",     "per_node", "exec",
-                                                            "slurm", "openmpi", "pdsh"};
 
 std::string ToText(const JobRecord& record) {
   Json nodes = Json::array();
@@ -44,7 +41,7 @@ std::string ToText(const JobRecord& record) {
   const Json json = {{"job", record.job_id},
                      {"pid", record.pid},
                      {"start_ticks", record.start_ticks},
-                     {"launcher", LauncherName(record.launcher)},
+                     {"launcher", RowOf(record.launcher).name},
                      {"ssh_command", record.ssh_command},
                      {"agent_dir", record.agent_dir},
                      {"exec_command", record.exec_command},
@@ -73,9 +70,9 @@ JobRecord FromText(const std::string& text, const std::string& job_id) {
   if (record.job_id != job_id) throw std::invalid_argument("it is of another job");
   ReadWhole(json, "pid", record.pid);
   ReadWhole(json, "start_ticks", record.start_ticks);
-  const auto launcher = std::ranges::find(kLauncherNames, json.at("launcher").get<std::string>());
-  if (launcher == kLauncherNames.end()) throw std::invalid_argument("its launcher is not known");
-  record.launcher = static_cast<Launcher>(launcher - kLauncherNames.begin());
+  const LauncherRow* const launcher = FindLauncher(json.at("launcher").get<std::string>());
+  if (launcher == nullptr) throw std::invalid_argument("its launcher is not known");
+  record.launcher = launcher->launcher;
   record.ssh_command = json.value("ssh_command", std::vector<std::string>());
   record.agent_dir = json.value("agent_dir", std::string());
   record.exec_command = json.value("exec_command", std::vector<std::string>());
@@ -104,10 +101,6 @@ Error CannotWrite(const std::string& path, int error_number) {
 }
 
 }  // namespace
-
-std::string_view LauncherName(Launcher launcher) {
-  return kLauncherNames[static_cast<size_t>(launcher)];
-}
 
 std::string OwnJobsFolder() {
   return JobsFolder(std::getenv("XDG_STATE_HOME"), std::getenv("HOME"), ::geteuid());

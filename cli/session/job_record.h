@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/os/ownership.h"
 #include "base/unique_fd.h"
-#include "cli/request/launch_options.h"
+#include "cli/launchers/launcher.h"
 #include "hostfiles/node_target.h"
 
 namespace dslaunch {
@@ -35,9 +35,6 @@ struct JobRecord {
     return index < nodes.size() ? nodes[index].name : "?";
   }
 };
-
-// "local", "ssh", ..., as records and doctor name it.
-std::string_view LauncherName(Launcher launcher);
 
 // This user's folder on this machine with a folder for each job, named by its job id.
 std::string OwnJobsFolder();

@@ -173,19 +173,6 @@ pb::Cause Cancelled(const std::string& how) {
 
 }  // namespace
 
-std::string SlurmCancellation(std::string_view words) {
-  constexpr std::string_view kStars = "*** ";
-  for (std::string_view line : SplitLines(words)) {
-    if (!line.starts_with("slurmstepd") || line.find(" CANCELLED AT ") == std::string_view::npos)
-      continue;
-    const size_t begin = line.find(kStars);
-    if (begin == std::string_view::npos) continue;
-    line.remove_prefix(begin + kStars.size());
-    return std::string(line.substr(0, line.find(" ***")));
-  }
-  return "";
-}
-
 std::string LostMessage(const NodeEnd& node) {
   if (node.outcome && node.outcome->kind() == pb::Cause::NODE_LEFT) return node.outcome->message();
   return node.name +

@@ -60,10 +60,6 @@ struct JobEnd {
 // "node2 was lost: " and why.
 std::string LostMessage(const NodeEnd& node);
 
-// Finds how Slurm ended a step in what srun wrote to its stderr: "STEP 41.0 ON n1 CANCELLED AT
-// 2026-11-28T13:06:26 DUE TO TIME LIMIT". Empty: it does not say so.
-std::string SlurmCancellation(std::string_view words);
-
 // The first cause is the user's interruption; else a node that broke the rules; else what the
 // rendezvous reported at the end; else what it decided before; else a node that was lost. 0 only
 // when every node of the final attempt has reported that each of its ranks succeeded, or was lost

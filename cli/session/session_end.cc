@@ -21,11 +21,12 @@ std::string FinalStatusLine(const JobSummary& summary) {
 
 }  // namespace
 
-// What srun has said of the end of its step.
+// Returns how the launcher's system ended the job, in its words; empty: it did not.
 std::string LaunchSession::Cancellation() const {
-  if (options_.plan.launcher != Launcher::kSlurm) return "";
+  const StartAll* const start = RowOf(options_.plan.launcher).start_all;
+  if (start == nullptr || start->read_cancellation == nullptr) return "";
   for (const auto& client : clients_) {
-    const std::string how = client ? SlurmCancellation(client->LastOutput()) : "";
+    const std::string how = client ? start->read_cancellation(client->LastOutput()) : "";
     if (!how.empty()) return how;
   }
   return "";
@@ -36,7 +37,7 @@ int LaunchSession::Conclude() {
   if (kind == SessionEnd::Kind::kDetached) return ReportDetached();
   if (kind != SessionEnd::Kind::kNotStarted) output_.FinishStreams();
   CloseLinks();
-  core_.OnCancelled(Cancellation());  // srun has ended, so all that it said is there
+  core_.OnCancelled(Cancellation());  // after the launcher's end, so its output is complete
   const SessionEnd end = core_.End();
   for (const std::string& line : end.lines) Log(LogLevel::kError, line);
   Report(end.job, /*show=*/end.kind == SessionEnd::Kind::kEnded);

@@ -102,15 +102,15 @@ std::string FolderWord(const AgentBinary& agent) {
   return word + R"sh(")/dslaunch-$(id -u)")sh";
 }
 
-// The script for all nodes of an engine. Nodes that lack the agent fetch it from dslaunch's own
-// port, because not every engine connects stdin. It prints one line about the result.
-constexpr std::string_view kEngineStart =
+// For all nodes of a launcher at once. A node without the agent fetches it from dslaunch's own
+// port, because no launcher connects the stdin of all nodes. One line on stdout reports a failure.
+constexpr std::string_view kCallBack =
     R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh(ready() { [ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
     R"sh(ready || w=$({ for e in %SOURCES%; do )sh"
     R"sh(bash -c "exec 3<>/dev/tcp/$e && echo %TICKET% >&3 && cat <&3" 2> /dev/null && break; done; } )sh"
     R"sh(| ( %INSTALL% ) 2>&1) || { set -f; echo DSLAUNCH-FAILED %NONCE% %PLACE% $w; exit 98; }; )sh"
-    R"sh(exec "$a" dial --nonce %NONCE% %PLACE% %PIN% %ENDPOINTS%%ARGUMENTS%)sh";
+    R"sh(exec "$a" call-back --nonce %NONCE% %PLACE% %PIN% %ENDPOINTS%%ARGUMENTS%)sh";
 
 // Keeps only these characters and `also` of a text from a file or a variable, because a shell on
 // the node parses it.
@@ -294,8 +294,8 @@ std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std
                                {"%NONCE%", Plain(nonce)}});
 }
 
-std::string EngineScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
-                         const EngineStart& start) {
+std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
+                           const CallBackStart& start) {
   std::string arguments;
   for (const std::string& argument : AgentArguments(role, start.nonce))
     arguments += " " + Plain(argument, "-");
@@ -307,7 +307,7 @@ std::string EngineScript(const AgentBinary& agent, std::string_view sha256, cons
     if (const size_t colon = plain.rfind(':'); colon != std::string::npos) plain[colon] = '/';
     sources += (sources.empty() ? "" : " ") + plain;
   }
-  return Substitute(kEngineStart,
+  return Substitute(kCallBack,
                     {{"%INSTALL%", InstallScript(agent, sha256, start.nonce, CopyForm::kRaw)},
                      {"%FOLDER%", FolderWord(agent)},
                      {"%BUILD_ID%", Plain(agent.build_id)},

@@ -26,19 +26,19 @@ std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std
 // Returns the agent's folder on a node, for messages.
 std::string NodeFolderOf(const AgentBinary& agent);
 
-// Tells the agents of an engine that starts one program on all nodes how to find the front end.
-struct EngineStart {
-  std::string nonce;  // identifies this start
-  std::string place;  // shell text from which a node derives its place; a constant
+// How agents that call back find the front end.
+struct CallBackStart {
+  std::string nonce;  // of this start
+  std::string place;  // a constant word that the node's shell or the launcher replaces
   std::string pin;
   // Front end's addresses: "10.0.0.1:4711", IPv6 without brackets.
   std::vector<std::string> endpoints;
   std::string ticket;  // in return, the front end sends the agent's file to nodes that lack it
 };
 
-// Returns the script for all nodes: it fetches the agent if it is missing, and connects.
-std::string EngineScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
-                         const EngineStart& start);
+// The script for all nodes of a launcher: the agent is fetched if it is missing, and calls back.
+std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
+                           const CallBackStart& start);
 
 // Quotes a script as a command for a node's login shell, so that sh, bash, zsh, fish and csh read
 // it alike.

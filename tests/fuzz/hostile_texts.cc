@@ -15,7 +15,7 @@
 #include "base/os/exported_symbols.h"
 #include "base/text/cpu_list.h"
 #include "cli/commands/hostfile_sources.h"
-#include "cli/launchers/engine_command.h"
+#include "cli/launchers/pdsh.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/doctor_command.h"
@@ -41,7 +41,7 @@
 #include "cli/transport/ssh_known_hosts.h"
 #include "hostfiles/host_filter.h"
 #include "hostfiles/hostfile.h"
-#include "proto/contract/engine_line.h"
+#include "proto/contract/call_back_line.h"
 #include "proto/contract/worker_env.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
@@ -268,23 +268,23 @@ bool ReadsBatchNodes(const std::string& bytes) {
   return any;
 }
 
-bool ReadsEngineLine(const std::string& bytes) {
-  const auto line = ReadEngineLine(bytes, "5eed");
+bool ReadsCallBackLine(const std::string& bytes) {
+  const auto line = ReadCallBackLine(bytes, "5eed");
   if (!line) return false;
   Require(!line->place.empty() && line->place.find(' ') == std::string::npos, "a place is no word");
   const std::vector<NodeTarget> nodes(3, NodeTarget{"n1", "n1", 0, ""});
-  for (const Engine engine : {Engine::kOpenMpi, Engine::kPdsh, Engine::kSlurm})
-    Require(NodeOfPlace(engine, line->place, nodes).value_or(0) < 3, "a place is of no node");
+  for (const Launcher launcher : {Launcher::kOpenMpi, Launcher::kPdsh, Launcher::kSlurm})
+    Require(NodeOfPlace(launcher, line->place, nodes).value_or(0) < 3, "a place is of no node");
   if (line->text.ends_with('\r')) return true;  // one is taken off
-  const std::string again = FormatEngineLine(*line, "5eed");
-  Require(ReadEngineLine(again.substr(0, again.size() - 1), "5eed") == line,
+  const std::string again = FormatCallBackLine(*line, "5eed");
+  Require(ReadCallBackLine(again.substr(0, again.size() - 1), "5eed") == line,
           "what is read is not what is written");
   return true;
 }
 
 bool ReadsPdshFailure(const std::string& bytes) {
   const std::vector<NodeTarget> nodes(3, NodeTarget{"n1", "n1", 0, ""});
-  const auto failure = ReadPdshFailure(bytes, nodes);
+  const auto failure = kPdsh.read_failure(bytes, nodes);
   if (!failure) return false;
   Require(failure->index < 3, "a failure is of no node");
   return true;

@@ -50,7 +50,7 @@ def is_agent_binary(process):
 def supervisors_and_agents(processes):
     """(supervisors, agents): the supervisor is the parent of its node's agent (and watchdog); all run the same binary."""
     ours = {process.pid: process for process in processes
-            if is_agent_binary(process) and process.comm not in ("dslaunch-watch", "dslaunch-dial")}
+            if is_agent_binary(process) and process.comm not in ("dslaunch-watch", "dslaunch-call")}
     agents = [process for process in ours.values() if process.ppid in ours]
     supervisors = [process for process in ours.values() if process.ppid not in ours]
     return supervisors, agents

@@ -322,7 +322,7 @@ const std::vector<Case>& Cases() {
        {"--mca btl tcp"},
        [](const Options& o) {
          EXPECT_TRUE(o.ssh_command.empty());
-         EXPECT_THAT(o.engine_args, ElementsAre("--mca", "btl", "tcp"));
+         EXPECT_THAT(o.launcher_args, ElementsAre("--mca", "btl", "tcp"));
        },
        "",
        {"--launcher=openmpi"}},

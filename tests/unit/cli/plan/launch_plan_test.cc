@@ -528,7 +528,8 @@ TEST(MakeLaunchPlan, UnequalGpusOfSlurmAreUnequalSlots) {
   EXPECT_EQ(PlanLine(*plan, "cuda"),
             "2 nodes with unequal slots = 6 ranks (slurm, cuda): n1(4) n2(2) (slots from the GPUs "
             "that Slurm gave)");
-  EXPECT_EQ(plan->slurm_nodes.size(), 2u);
+  EXPECT_EQ(plan->slurm_shares.size(), 2u);
+  EXPECT_THAT(plan->exec_command, testing::ElementsAre("srun", "--jobid=7"));
 }
 
 TEST(MakeLaunchPlan, SaysThatGpusOfSlurmAreNotKnown) {

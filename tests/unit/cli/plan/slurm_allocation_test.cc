@@ -178,8 +178,7 @@ TEST(SlurmAllocationTest, SkipsGresThatSrunWouldNotTake) {
   EXPECT_EQ(allocation.nodes[0].gres, "gpu,a");
 }
 
-TEST(SlurmAllocationTest, CommandsNameTheJobOrMakeOne) {
-  EXPECT_THAT(SrunCommand("41"), ElementsAre("srun", "--jobid=41"));
+TEST(SlurmAllocationTest, SallocGetsNodesOptionsAndArguments) {
   EXPECT_THAT(SallocCommand({"-t", "10"}, 4, {"/bin/dslaunch", "--launcher", "slurm", "a b"}),
               ElementsAre("salloc", "--quiet", "--nodes=4", "-t", "10", "/bin/dslaunch",
                           "--launcher", "slurm", "a b"));

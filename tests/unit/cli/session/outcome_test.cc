@@ -154,17 +154,6 @@ TEST(OutcomeTest, TheUsersInterruptionIsTheCauseAndLosesNoRemark) {
   EXPECT_THAT(end.remarks, ElementsAre("b was lost: gone"));
 }
 
-TEST(OutcomeTest, FindsHowSlurmEndedTheStep) {
-  EXPECT_EQ(SlurmCancellation("srun: Job step aborted: Waiting up to 7 seconds\n"
-                              "slurmstepd-n1: error: *** STEP 39.0 ON n1 CANCELLED AT "
-                              "2026-11-28T13:06:26 DUE TO TIME LIMIT ***\n"
-                              "slurmstepd-n2: error: *** STEP 39.0 ON n1 CANCELLED AT x ***\n"),
-            "STEP 39.0 ON n1 CANCELLED AT 2026-11-28T13:06:26 DUE TO TIME LIMIT");
-  for (const char* words : {"", "\n", "slurmstepd: CANCELLED AT ", "slurmstepd: error: *** x",
-                            "rank: *** STEP 1.0 ON n1 CANCELLED AT x ***"})
-    EXPECT_EQ(SlurmCancellation(words), "") << words;
-}
-
 TEST(OutcomeTest, SlurmsSignalsAreNotTheCauseOfCancelledJob) {
   pb::Cause killed = MakeCause(pb::Cause::WORKER_SIGNAL, 0, ExitCode::kOk, "");
   killed.set_signal(SIGTERM);

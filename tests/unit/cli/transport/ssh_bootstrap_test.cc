@@ -171,5 +171,22 @@ TEST(StartScriptTest, EncodesFolderInOctal) {
   EXPECT_EQ(std::string(text, size), agent.node_folder);
 }
 
+TEST(CallBackScriptTest, ContainsAddressesAndNoSingleQuote) {
+  AgentBinary agent;
+  agent.build_id = "abc";
+  agent.machine = "x86_64";
+  agent.size_bytes = 7;
+  const CallBackStart start{"5eed",
+                            "$OMPI_COMM_WORLD_RANK",
+                            std::string(64, 'f'),
+                            {"10.0.0.1:4711", "fd66::1:4711"},
+                            "7e57"};
+  const std::string script = CallBackScript(agent, std::string(64, 'a'), {}, start);
+  EXPECT_THAT(script, Not(HasSubstr("'")));
+  EXPECT_THAT(script, HasSubstr("for e in 10.0.0.1/4711 fd66::1/4711;"));
+  EXPECT_THAT(script, HasSubstr(" call-back --nonce 5eed $OMPI_COMM_WORLD_RANK ffff"));
+  EXPECT_THAT(script, HasSubstr("f 10.0.0.1:4711,fd66::1:4711 supervisor --nonce 5eed"));
+}
+
 }  // namespace
 }  // namespace dslaunch::ssh_bootstrap_test

@@ -1,0 +1,56 @@
+// The port of this machine to which agents call back (agent/call_back/call_back.h). It is open as
+// long as the job runs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "cli/launchers/start_all.h"
+
+namespace dslaunch {
+
+// Accepts TCP connections from anywhere. One that speaks TLS waits until Await asks for its key; if
+// too many wait, the oldest is closed. One that begins with the ticket, on a line, gets the agent's
+// file, which is not secret. All others are closed. A thread of its own does the work. Thread-safe.
+class CallBackServer {
+ public:
+  struct Options {
+    std::string network_interface;  // whose addresses the nodes get; empty: those of all
+    std::string ticket;             // lower-case hex
+    std::string file;               // path of the agent
+    size_t max_unclaimed = 64;      // connections for which Await was not called yet
+    PortRange ports = {};           // to listen at
+  };
+  struct Caller {
+    UniqueFd stream;          // decrypted; closing it ends the connection, and so does the node
+    std::string address;      // numeric, of the node
+    std::string own_address;  // of this machine, as the node reached it
+  };
+
+  // kUnavailable: no port can be opened, or none of the range.
+  static Result<std::unique_ptr<CallBackServer>> Start(Options options);
+  // Ends all connections.
+  ~CallBackServer();
+
+  // This end's public key (net/pinned_tls.h).
+  const std::string& pin() const;
+  // "10.0.0.1:4711", "fd00::1:4711": IPv6 without brackets, which a shell would read.
+  std::vector<std::string> endpoints() const;
+
+  // Returns the connection of the agent with this public key. Blocks until the deadline at most, or
+  // until Forget. kUnavailable: it did not connect.
+  Result<Caller> Await(const std::string& pin, Deadline deadline);
+  // Makes one Await for this key, now or later, return at once, because its agent has ended.
+  void Forget(const std::string& pin);
+
+ private:
+  class Loop;
+  explicit CallBackServer(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,63 @@
+// Reaches all nodes by a launcher that starts one agent on each: srun, mpirun, pdsh. The agents
+// call back to this machine (cli/call_back/call_back_server.h), because such launchers connect the
+// stdin of one node at most and mix the output of all.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cli/call_back/call_back_server.h"
+#include "cli/launchers/start_all.h"
+#include "cli/transport/agent_binary.h"
+#include "cli/transport/agent_role.h"
+#include "cli/transport/ssh_session.h"
+#include "cli/transport/transport.h"
+
+namespace dslaunch {
+
+// Starts one process of the launcher for all of Options::nodes at the first Connect to any of them.
+// A later Connect to a node that was connected once, and a Connect to any other node, starts a
+// process of its own. Thread-safe.
+class CallBackTransport : public Transport {
+ public:
+  struct Options {
+    AgentBinary agent;
+    LauncherProgram program;
+    AgentRole role;
+    std::vector<NodeTarget> nodes;         // accepted by CheckLauncherNodes
+    size_t num_single = 0;                 // other nodes that may connect at the same time
+    std::string network_interface;         // see CallBackServer::Options
+    std::function<void(SshStep)> on_step;  // may be empty; see SshOptions
+  };
+  explicit CallBackTransport(Options options) : options_(std::move(options)) {}
+  ~CallBackTransport() override;
+
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
+
+ private:
+  class Run;
+  class Link;
+  struct Place {
+    std::shared_ptr<Run> run;
+    size_t index = 0;  // in it
+  };
+
+  // The error is a fragment.
+  Result<Place> Join(const NodeTarget& target);
+  Result<std::shared_ptr<Run>> Start(const std::vector<NodeTarget>& nodes) DSL_REQUIRES(mutex_);
+  Error Fail(const NodeTarget& target, const Error& error) const;
+
+  const Options options_;
+  Mutex mutex_;
+  std::shared_ptr<CallBackServer> server_ DSL_GUARDED_BY(mutex_);
+  std::string ticket_ DSL_GUARDED_BY(mutex_);
+  std::string sha256_ DSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Run> common_ DSL_GUARDED_BY(mutex_);  // null once all have joined
+  std::vector<bool> has_joined_ DSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,35 @@
+// Chooses the transport to the nodes of a job.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/launchers/start_all.h"
+#include "cli/request/launch_options.h"
+#include "cli/transport/agent_binary.h"
+#include "cli/transport/agent_role.h"
+#include "cli/transport/ssh_session.h"
+#include "cli/transport/transport.h"
+#include "hostfiles/node_target.h"
+
+namespace dslaunch {
+
+struct TransportChoice {
+  Launcher launcher = Launcher::kSsh;  // kPerNode: of node 0, this machine
+  // See LaunchPlan: for ExecNodeCommand, or the program that starts all nodes at once.
+  std::vector<std::string> exec_command = {};
+  SshOptions ssh = {};
+  std::vector<NodeTarget> nodes = {};         // to start at once; others are started one by one
+  std::vector<std::string> ssh_command = {};  // --ssh_command's words, for relays
+  size_t fanout = 0;                          // RelayFanout's
+  std::map<std::string, SlurmShare> slurm_shares = {};  // see LaunchPlan
+  std::string network_interface = {};  // of this machine, to which agents call back
+};
+
+// kUsage: the launcher's program is missing or cannot be used, or not for these nodes.
+Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
+                                                 const AgentBinary& agent, const AgentRole& role);
+
+}  // namespace dslaunch

@@ -1,0 +1,58 @@
+// The launchers: the ways in which the agents of a job are started. LauncherTable has a row for
+// each, which is all that the other folders know of it.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace dslaunch {
+
+struct StartAll;
+
+enum class Launcher {
+  kLocal,
+  kSsh,
+  kPerNode,  // by no --launcher: LaunchOptions::per_node
+  kExec,     // by no --launcher: LaunchOptions::exec_command
+  kSlurm,
+  kOpenMpi,
+  kPdsh,
+};
+
+enum class Way {
+  kHere,         // this process starts all agents, on this machine
+  kSsh,          // over SSH, a connection for each node
+  kOwnCommands,  // a command of the user's on each node
+  kEachNode,     // a process of some program for each node, whose stdin and stdout lead there
+  kAllAtOnce,    // one process of `program` for all nodes; the agents call back (cli/call_back)
+};
+
+struct LauncherRow {
+  Launcher launcher = Launcher::kLocal;
+  std::string_view name;   // in job records and JSON, and for --launcher if `is_choice`
+  bool is_choice = false;  // a value of --launcher
+  Way way = Way::kHere;
+  std::string_view program = {};  // of kAllAtOnce: its name in PATH
+  std::string_view package = {};  // Debian's that has the program
+  // For users, in place of the name or of a node's address; empty: those are shown.
+  std::string_view shown_name = {};
+  std::string_view reached_by = {};
+  bool needs_nodes = false;          // a hostfile or a batch system's list names the nodes
+  bool takes_arguments = false;      // --launcher_args is for `program`
+  bool carries_environment = false;  // the nodes' programs have this process's environment
+  bool in_step = false;              // agents are in a step that is ended by signals to all of it
+  bool may_relay = false;            // --fanout: some nodes reach the others
+  std::string_view no_detach = {};   // why --detach is refused; empty: it is not
+  std::vector<std::string_view> limits = {};  // sentences without a full stop, for users
+  const StartAll* start_all = nullptr;        // of kAllAtOnce
+};
+
+// In the order of Launcher.
+const std::vector<LauncherRow>& LauncherTable();
+
+const LauncherRow& RowOf(Launcher launcher);
+
+// Returns nullptr if no launcher has this name.
+const LauncherRow* FindLauncher(std::string_view name);
+
+}  // namespace dslaunch

@@ -1,0 +1,99 @@
+// Launchers that start one program on all nodes at once: their command lines and what they print.
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/launchers/launcher.h"
+#include "hostfiles/node_target.h"
+
+namespace dslaunch {
+
+// What a step of Slurm's asks for on a node, so that it has all that the allocation has there.
+struct SlurmShare {
+  int component = -1;  // of a heterogeneous job; -1: the job is not one
+  int gpus = 0;
+  std::string gres = {};  // with the GPUs, as srun's --gres takes it; empty: none, or not known
+  bool operator==(const SlurmShare&) const = default;
+};
+
+// A launcher's program, as it is called for a job.
+struct LauncherProgram {
+  Launcher launcher = Launcher::kOpenMpi;
+  std::vector<std::string> words;  // words[0]: the absolute path, then the user's options
+  // Of Slurm: the shares of all nodes of the allocation, by host, and requests of the allocation
+  // (NAME=VALUE) that are hidden from srun and put back for the ranks.
+  std::map<std::string, SlurmShare> shares = {};
+  std::vector<std::string> request_variables = {};
+};
+
+// Ports to listen at, both ends included.
+struct PortRange {
+  uint16_t first = 0;  // 0: any free port
+  uint16_t last = 0;
+  std::string_view set_by = {};  // for messages: the setting that has the range
+  bool operator==(const PortRange&) const = default;
+};
+
+// A node on which the command has failed.
+struct CommandFailure {
+  size_t index = 0;  // of the node
+  std::string text;  // "ssh exited with exit code 255"
+  bool operator==(const CommandFailure&) const = default;
+};
+
+// The differences between these launchers. Functions that are nullptr: there is nothing to do.
+struct StartAll {
+  // A word of a script that becomes a node's place there: its index, or its host if
+  // `place_is_host`.
+  std::string_view place;
+  bool place_is_host = false;
+  bool takes_user = false;         // a node may be given with a user
+  bool runs_login_shell = false;   // the script must be as ForLoginShell makes it
+  std::string_view one_node = {};  // the options that name one node, before its host
+  // The arguments that run `script` on each node, by its /bin/sh.
+  std::vector<std::string> (*command)(const LauncherProgram& program,
+                                      const std::vector<NodeTarget>& nodes,
+                                      const std::string& script);
+  // The arguments that run `script` on one node, whose stdin and stdout are the program's.
+  std::vector<std::string> (*node_command)(const LauncherProgram& program, const NodeTarget& node,
+                                           const std::string& script) = nullptr;
+  // Adds the options that depend on this process. `getenv` as the function of that name.
+  void (*complete)(LauncherProgram& program, bool is_root,
+                   const std::function<const char*(const char*)>& getenv) = nullptr;
+  // Reads a line of stderr that names a failed node while the others run.
+  std::optional<CommandFailure> (*read_failure)(std::string_view line,
+                                                const std::vector<NodeTarget>& nodes) = nullptr;
+  // Returns stderr without lines that always appear and mean nothing.
+  std::string (*without_remarks)(std::string_view output) = nullptr;
+  // Returns how the launcher's system ended the job, in its words; empty: it did not.
+  std::string (*read_cancellation)(std::string_view output) = nullptr;
+  // The ports of this machine that the nodes may connect to. Reads files.
+  PortRange (*ports)() = nullptr;
+};
+
+// Calls `complete`. Precondition: the launcher's row has `start_all`, here and below.
+LauncherProgram MakeLauncherProgram(Launcher launcher, std::vector<std::string> words, bool is_root,
+                                    const std::function<const char*(const char*)>& getenv);
+
+// Checks that the launcher can name each of these nodes. kUsage.
+Result<void> CheckLauncherNodes(Launcher launcher, const std::vector<NodeTarget>& nodes);
+
+// Returns the node of a place; nullopt: it is none of these.
+std::optional<size_t> NodeOfPlace(Launcher launcher, const std::string& place,
+                                  const std::vector<NodeTarget>& nodes);
+
+// A command line by which the user can try the same, for messages.
+std::string TryThisCommand(const LauncherProgram& program, const NodeTarget& node);
+
+// "node1,bob@node2.site": hosts with commas between them, users only if `with_user`.
+std::string JoinedHosts(const std::vector<NodeTarget>& nodes, bool with_user);
+
+}  // namespace dslaunch
