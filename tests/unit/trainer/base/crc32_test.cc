@@ -9,7 +9,7 @@
 namespace dslaunch::crc32_test {
 namespace {
 
-TEST(Crc32Test, IsTheOneOfZlib) {
+TEST(Crc32Test, MatchesZlib) {
   EXPECT_EQ(Crc32("123456789", 9), 0xcbf43926u);
   EXPECT_EQ(Crc32(nullptr, 0, 7), 7u);
   const unsigned seed = std::random_device()();
@@ -24,7 +24,7 @@ TEST(Crc32Test, IsTheOneOfZlib) {
   }
 }
 
-TEST(Crc32Test, PartsGiveTheSumOfTheWhole) {
+TEST(Crc32Test, CombinesSumsOfParts) {
   const std::vector<unsigned char> data(1000, 0xa5);
   for (size_t cut = 0; cut <= data.size(); cut += 7) {
     ASSERT_EQ(Crc32(data.data() + cut, data.size() - cut, Crc32(data.data(), cut)),

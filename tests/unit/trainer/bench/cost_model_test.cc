@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(MeasurementTest, BusBandwidthIsAsInNcclTests) {
+TEST(MeasurementTest, BusBandwidthMatchesNcclTests) {
   const auto bus = [](MeasuredExchange exchange, int ranks) {
     return Measurement{exchange, ranks, 1000, 1e-3, 0}.bus_bandwidth();
   };
@@ -38,7 +38,7 @@ TEST(FitCostTest, FindsLatencyAndBandwidth) {
   EXPECT_LT(cost.worst_relative_error, 1e-6);
 }
 
-TEST(FitCostTest, NothingIsNegative) {
+TEST(FitCostTest, ReturnsNoNegativeParameters) {
   std::vector<Measurement> all = Linear(0, 1e-9);
   all.front().time_s /= 2;
   EXPECT_GE(FitCost(all).alpha_s, 0);
@@ -51,9 +51,9 @@ TEST(FitCostTest, NothingIsNegative) {
   EXPECT_NEAR(FitCost(all).beta_s_per_byte * 1024, 1e-3, 1e-12);
 }
 
-// 300 M fp32 parameters at 1 GB/s: the server's time grows with the ranks, the ring's tends to
-// twice the size over the bandwidth.
-TEST(PredictionTest, AServerIsLinearAndARingConstant) {
+// 300 M fp32 parameters at 1 GB/s: the server's time grows with the ranks, the ring's approaches
+// twice the size divided by the bandwidth.
+TEST(PredictionTest, ServerTimeIsLinearAndRingTimeBounded) {
   const LinearCost link{0, 1e-9, 0};
   for (int ranks = 2; ranks <= 64; ranks *= 2) {
     EXPECT_NEAR(ParameterServerSeconds(ranks, 1.2e9, link), 2.4 * ranks, 1e-9);
@@ -63,7 +63,7 @@ TEST(PredictionTest, AServerIsLinearAndARingConstant) {
   EXPECT_THAT(PredictionTable(300e6, link), HasSubstr("64                 153.60       2.36"));
 }
 
-TEST(MeasurementTest, TableJsonAndPlotHaveAll) {
+TEST(MeasurementTest, TableJsonAndPlotContainMeasurements) {
   std::vector<Measurement> all = Linear(20e-6, 1e-9);
   all[0].errors = 3;
   const std::string table = MeasurementTable(all);

@@ -22,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 using torch::nn::Module;
 
-// A module from a function: what it registers is what is compared.
+// A module made by a function; its registered tensors are compared.
 class Built : public Module {
  public:
   explicit Built(const std::function<void(Built&)>& construct) { construct(*this); }
@@ -48,7 +48,7 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
 
 using Make = std::function<std::shared_ptr<Module>()>;
 
-// Constructs twice, in memory and not, and compares everything.
+// Constructs twice, in memory and deferred, and compares everything.
 void ExpectSame(const Make& make, uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   at::manual_seed(seed);
@@ -93,7 +93,7 @@ void ExpectSame(const std::function<void(Built&)>& construct) {
   ExpectSame(Make([&] { return std::make_shared<Built>(construct); }));
 }
 
-TEST(DeferredInitTest, BuiltInModels) {
+TEST(DeferredInitTest, MatchesBuiltInModels) {
   const Gpt2Config gpt2{
       .vocab_size = 37, .n_positions = 8, .n_embd = 12, .n_layer = 2, .n_head = 3, .n_inner = {}};
   const struct {
@@ -106,14 +106,14 @@ TEST(DeferredInitTest, BuiltInModels) {
   for (const auto& c : cases) ExpectSame([&] { return MakeModel(c.config, c.input_shape); });
 }
 
-TEST(DeferredInitTest, ModelsCompiledElsewhere) {
+TEST(DeferredInitTest, MatchesModelsOfPlugins) {
   ExpectSame([] {
     return MakeModel(PluginConfig{DSLAUNCH_TEST_PLUGIN, R"({"depth": 2, "width": 12})"},
                      {1, 28, 28});
   });
 }
 
-TEST(DeferredInitTest, LibTorchsModules) {
+TEST(DeferredInitTest, MatchesModulesOfLibTorch) {
   namespace nn = torch::nn;
   ExpectSame([](Built& m) {
     m.register_module("linear", nn::Linear(5, 7));
@@ -141,7 +141,7 @@ TEST(DeferredInitTest, LibTorchsModules) {
   });
 }
 
-TEST(DeferredInitTest, WaysToInitialize) {
+TEST(DeferredInitTest, MatchesWaysToInitialize) {
   namespace init = torch::nn::init;
   ExpectSame([](Built& m) {
     const auto parameter = [&](const std::string& name, at::IntArrayRef shape) {
@@ -164,7 +164,7 @@ TEST(DeferredInitTest, WaysToInitialize) {
     halves.narrow(1, 0, 5).uniform_(-1, 1);
     halves.t().select(0, 7).fill_(3);
     parameter("scaled", {100}).normal_().mul_(0.02).clamp_(-0.03, 0.03);
-    // As Python's trunc_normal_ does it.
+    // Like Python's trunc_normal_.
     parameter("truncated", {50}).uniform_(-0.9, 0.9).erfinv_().mul_(1.4).add_(0.1).clamp_(-2, 2);
     const at::Tensor list = parameter("list", {5});
     for (const at::Tensor& part : list.split(2)) part.normal_();
@@ -184,7 +184,7 @@ TEST(DeferredInitTest, WaysToInitialize) {
   });
 }
 
-TEST(DeferredInitTest, ComputedBuffers) {
+TEST(DeferredInitTest, MatchesComputedBuffers) {
   ExpectSame([](Built& m) {
     m.register_buffer("mask", torch::ones({5, 5}).tril().view({1, 1, 5, 5}));
     m.register_buffer("causal", torch::triu(torch::full({5, 5}, -INFINITY), 1));
@@ -194,7 +194,7 @@ TEST(DeferredInitTest, ComputedBuffers) {
                                     torch::ones({4, 4}).triu(1).to(torch::kBool), -1e9));
     m.register_buffer("positions", torch::arange(7).expand({1, -1}));
     m.register_buffer("mean", torch::tensor({0.485, 0.456, 0.406}).view({3, 1, 1}));
-    // Sines and cosines of Transformer's positions.
+    // Sines and cosines of a Transformer's positions.
     const at::Tensor position = torch::arange(0, 10, torch::kFloat).unsqueeze(1);
     const at::Tensor rate =
         torch::exp(torch::arange(0, 6, 2, torch::kFloat) * (-std::log(10000.0) / 6));
@@ -214,8 +214,8 @@ TEST(DeferredInitTest, ComputedBuffers) {
   });
 }
 
-// LibTorch has no kernels for the shapes alone of these operations' results.
-TEST(DeferredInitTest, ResultsWhoseShapeTakesARun) {
+// LibTorch has no shape functions for these operations.
+TEST(DeferredInitTest, MatchesResultsWithoutShapeFunctions) {
   ExpectSame([](Built& m) {
     const at::Tensor order = torch::randperm(9);
     m.register_buffer("order", order);
@@ -224,7 +224,7 @@ TEST(DeferredInitTest, ResultsWhoseShapeTakesARun) {
     m.register_buffer("where", torch::where(torch::ones({4}, torch::kBool).expand({3, 4}),
                                             torch::randn({4}), torch::zeros({})));
     m.register_buffer("bernoulli", torch::bernoulli(torch::full({30}, 0.5)));
-    // How many features a network has is often asked of itself.
+    // Networks often compute their number of features by a forward pass.
     auto conv = m.register_module("conv", torch::nn::Conv2d(1, 2, 3));
     const at::Tensor features = conv->forward(torch::zeros({1, 1, 8, 8})).flatten(1);
     m.register_module("fc", torch::nn::Linear(features.size(1), 3));
@@ -233,7 +233,7 @@ TEST(DeferredInitTest, ResultsWhoseShapeTakesARun) {
   });
 }
 
-TEST(DeferredInitTest, RealTensors) {
+TEST(DeferredInitTest, CopiesRealTensors) {
   ExpectSame([](Built& m) {
     std::vector<float> numbers = {1, 2, 3, 4};
     const at::Tensor blob = torch::from_blob(numbers.data(), {2, 2});
@@ -244,9 +244,9 @@ TEST(DeferredInitTest, RealTensors) {
     const at::Tensor sum = m.register_parameter("sum", torch::randn({2, 2}));
     sum.add_(blob);
     m.register_parameter("scaled", torch::randn({2, 2}) * blob[1][0]);
-    numbers.assign(4, -1);  // and gone at the end
+    numbers.assign(4, -1);  // changed and freed at the end
   });
-  // A tensor from outside of the constructor is none of its making.
+  // A tensor that was created outside of the constructor is not deferred.
   const at::Tensor outside = torch::randn({3});
   std::shared_ptr<Module> module;
   InitRecording recording = DeferInit(1, [&] {
@@ -258,7 +258,7 @@ TEST(DeferredInitTest, RealTensors) {
   EXPECT_TRUE(taken.is_same(module->parameters()[0]));
 }
 
-TEST(DeferredInitTest, TiedAndConvertedModules) {
+TEST(DeferredInitTest, MatchesTiedAndConvertedModules) {
   ExpectSame([](Built& m) {
     auto embedding = m.register_module("embedding", torch::nn::Embedding(11, 4));
     auto head =
@@ -277,7 +277,7 @@ TEST(DeferredInitTest, TiedAndConvertedModules) {
   }));
 }
 
-TEST(DeferredInitTest, ATiedModuleStaysTied) {
+TEST(DeferredInitTest, KeepsTiedWeightsTied) {
   torch::nn::Linear a{nullptr}, b{nullptr};
   InitRecording recording = DeferInit(3, [&] {
     a = torch::nn::Linear(3, 3);
@@ -291,7 +291,7 @@ TEST(DeferredInitTest, ATiedModuleStaysTied) {
   EXPECT_TRUE(at::equal(values[0], values[1]));
 }
 
-TEST(DeferredInitTest, OnlyWhatIsWantedIsTaken) {
+TEST(DeferredInitTest, ReplaysOnlyWantedTensors) {
   torch::manual_seed(7);
   const torch::nn::Linear first(8, 8), second(8, 8);
   torch::nn::Linear a{nullptr}, b{nullptr};
@@ -306,7 +306,7 @@ TEST(DeferredInitTest, OnlyWhatIsWantedIsTaken) {
   EXPECT_THROW(recording.Replay({a->weight}, [](size_t, const at::Tensor&) {}), TrainError);
 }
 
-TEST(DeferredInitTest, TheTensorsAreOrdinaryOnceTheyGetMemory) {
+TEST(DeferredInitTest, TensorsAreOrdinaryOnceTheyHaveMemory) {
   torch::nn::Linear linear{nullptr};
   InitRecording recording = DeferInit(7, [&] { linear = torch::nn::Linear(3, 2); });
   EXPECT_THROW(linear(torch::ones({1, 3})), c10::Error);
@@ -334,7 +334,7 @@ std::string Refusal(const std::function<void()>& construct) {
   return message;
 }
 
-TEST(DeferredInitTest, WhatLooksAtValuesIsRefusedByName) {
+TEST(DeferredInitTest, RejectsOperationsThatReadValues) {
   EXPECT_EQ(Refusal([] { torch::ones({2}); }), "");
   EXPECT_THAT(Refusal([] { torch::linspace(0, 1, 3)[1].item<float>(); }), HasSubstr("item()"));
   EXPECT_THAT(Refusal([] {
@@ -355,7 +355,7 @@ TEST(DeferredInitTest, WhatLooksAtValuesIsRefusedByName) {
               HasSubstr("aten::multinomial"));
 }
 
-TEST(DeferredInitTest, WhatCannotBeDrawnAgainIsRefusedByName) {
+TEST(DeferredInitTest, RejectsUnrepeatableRandomNumbers) {
   EXPECT_THAT(Refusal([] {
                 at::Generator generator = at::detail::createCPUGenerator(5);
                 torch::empty({3}).normal_(0, 1, generator);
@@ -375,12 +375,12 @@ TEST(DeferredInitTest, WhatCannotBeDrawnAgainIsRefusedByName) {
   EXPECT_TRUE(at::equal(outside, torch::zeros({3})));
 }
 
-TEST(DeferredInitTest, WhatHasNoForeseeableResultIsRefusedByName) {
+TEST(DeferredInitTest, RejectsOtherDevicesAndResize) {
   EXPECT_THAT(Refusal([] { torch::empty({3}, torch::kMeta); }), HasSubstr("the device meta"));
   EXPECT_THAT(Refusal([] { torch::empty({3}).resize_({4}); }), HasSubstr("aten::resize_"));
 }
 
-TEST(DeferredInitTest, WhatTurnsOutOtherwiseIsRefusedByName) {
+TEST(DeferredInitTest, RejectsResultWithAnotherShape) {
   at::Tensor eye;
   InitRecording recording = DeferInit(1, [&] {
     eye = torch::empty({2, 2});
@@ -394,7 +394,7 @@ TEST(DeferredInitTest, WhatTurnsOutOtherwiseIsRefusedByName) {
   }
 }
 
-TEST(DeferredInitTest, AConstructorsOwnErrorsAreItsOwn) {
+TEST(DeferredInitTest, PropagatesErrorsOfConstructor) {
   const auto failing = [] {
     torch::ones({2});
     throw std::out_of_range("mine");
@@ -405,7 +405,7 @@ TEST(DeferredInitTest, AConstructorsOwnErrorsAreItsOwn) {
   EXPECT_THROW(DeferInit(1, [] { DeferInit(2, [] {}); }), TrainError);
 }
 
-// Bytes that live tensors of the CPU have, counted from when this is made.
+// Counts the bytes of live CPU tensors from its construction on.
 class CountingAllocator final : public c10::Allocator {
  public:
   CountingAllocator() : real_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 100); }
@@ -442,8 +442,8 @@ class CountingAllocator final : public c10::Allocator {
   size_t live_ = 0, peak_ = 0;
 };
 
-TEST(DeferredInitTest, OneParameterInMemoryAtATime) {
-  // Initializes each convolution twice, the second time when all are there.
+TEST(DeferredInitTest, KeepsOneParameterInMemoryAtATime) {
+  // Initializes each convolution twice, the second time after all were created.
   std::shared_ptr<Module> model;
   CountingAllocator allocator;
   {
@@ -466,7 +466,7 @@ TEST(DeferredInitTest, OneParameterInMemoryAtATime) {
   EXPECT_EQ(allocator.live(), 0u);
 }
 
-TEST(DeferredInitTest, AModelLargerThanMemory) {
+TEST(DeferredInitTest, ConstructsModelLargerThanMemory) {
   const Gpt2Config config{.vocab_size = 50257,
                           .n_positions = 1024,
                           .n_embd = 16384,

@@ -8,11 +8,11 @@ namespace {
 using Runs = std::vector<bool>;
 using LastSteps = std::vector<std::optional<size_t>>;
 
-TEST(ReplayPlanTest, WhatNobodyWantsRunsOnlyForItsRandomNumbers) {
+TEST(ReplayPlanTest, SkipsUnusedStepsExceptRandomDraws) {
   const std::vector<DeferredStep> steps = {
-      {{}, {0}, false},  // memory
-      {{}, {1}, true},   // all of it drawn
-      {{}, {2}, true},   // and once more
+      {{}, {0}, false},  // allocates memory
+      {{}, {1}, true},   // draws all of it
+      {{}, {2}, true},   // draws again
       {{}, {3}, false},  // a constant
   };
   const ReplayPlan plan = PlanReplay(steps, 4, {2});
@@ -21,14 +21,14 @@ TEST(ReplayPlanTest, WhatNobodyWantsRunsOnlyForItsRandomNumbers) {
   EXPECT_EQ(PlanReplay(steps, 4, {}).runs, (Runs{false, true, true, false}));
 }
 
-TEST(ReplayPlanTest, WhatAWantedValueIsMadeOfRuns) {
+TEST(ReplayPlanTest, RunsStepsOfWantedValues) {
   const std::vector<DeferredStep> steps = {
       {{}, {0}, false},      // a mask
       {{}, {1}, false},      // not read again
-      {{0}, {0}, false},     // a part of the mask changes
-      {{0}, {2}, false},     // made of the mask
-      {{0}, {0}, false},     // later than that: not needed
-      {{2, 2}, {2}, false},  // a part of the result changes
+      {{0}, {0}, false},     // changes a part of the mask
+      {{0}, {2}, false},     // computed from the mask
+      {{0}, {0}, false},     // a later change, not needed
+      {{2, 2}, {2}, false},  // changes a part of the result
   };
   const ReplayPlan plan = PlanReplay(steps, 3, {2});
   EXPECT_EQ(plan.runs, (Runs{true, false, true, true, false, true}));
@@ -36,7 +36,7 @@ TEST(ReplayPlanTest, WhatAWantedValueIsMadeOfRuns) {
   EXPECT_EQ(PlanReplay(steps, 3, {0}).runs, (Runs{true, false, true, false, true, false}));
 }
 
-TEST(ReplayPlanTest, WhatADrawDependsOnRuns) {
+TEST(ReplayPlanTest, RunsStepsOnWhichDrawsDepend) {
   const std::vector<DeferredStep> steps = {
       {{}, {0}, false},  // probabilities
       {{0}, {1}, true},  // how many numbers it draws may depend on them

@@ -29,7 +29,7 @@ struct Bytes {
   int64_t activations = 0, peak = 0;
 };
 
-// Of a forward and a backward pass whose gradients add up in .grad().
+// Runs a forward and a backward pass whose gradients accumulate in .grad().
 template <class Meter>
 Bytes Train(Model& model, const Meter& meter, int64_t samples) {
   const at::Tensor inputs = at::zeros({samples, 32}, at::kLong);
@@ -41,7 +41,7 @@ Bytes Train(Model& model, const Meter& meter, int64_t samples) {
   return {activations, meter.peak_bytes() - before};
 }
 
-TEST(ShapePassTest, CountsWhatAPassAllocates) {
+TEST(ShapePassTest, CountsAllocationsOfPass) {
   for (const int64_t samples : {1, 5}) {
     Bytes real, shaped;
     {
@@ -64,7 +64,7 @@ TEST(ShapePassTest, CountsWhatAPassAllocates) {
   }
 }
 
-TEST(ShapePassTest, TakesNoMemory) {
+TEST(ShapePassTest, AllocatesNoMemory) {
   ShapePass pass;
   const at::Tensor weight = at::empty({int64_t{1} << 22, int64_t{1} << 22});
   EXPECT_EQ(pass.live_bytes(), int64_t{1} << 46);
@@ -77,7 +77,7 @@ TEST(ShapePassTest, TakesNoMemory) {
   EXPECT_EQ(pass.peak_bytes(), int64_t{1} << 46);
 }
 
-TEST(ShapePassTest, LeavesTheGeneratorAndTensorsAsTheyWere) {
+TEST(ShapePassTest, DoesNotChangeGenerator) {
   at::manual_seed(3);
   const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   at::Tensor kept;
@@ -89,7 +89,7 @@ TEST(ShapePassTest, LeavesTheGeneratorAndTensorsAsTheyWere) {
   EXPECT_EQ(at::ones({3}).sum().item<double>(), 3) << "computed again";
 }
 
-TEST(ShapePassTest, WhatDependsOnValuesIsRefused) {
+TEST(ShapePassTest, RejectsOperationsThatReadValues) {
   const ShapePass pass;
   ExpectRefused([] { at::ones({3}).sum().item<double>(); }, ExitCode::kBadInput,
                 HasSubstr("aten::_local_scalar_dense"));

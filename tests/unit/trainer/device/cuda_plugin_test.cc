@@ -24,7 +24,7 @@ std::string Refusal(const std::string& path) {
   return "not refused";
 }
 
-TEST(LoadCudaPlugin, RefusesWhatIsNotOfThisBuild) {
+TEST(LoadCudaPlugin, RejectsLibraryOfAnotherBuild) {
   EXPECT_THAT(Refusal(DSLAUNCH_FOREIGN_CUDA_PLUGIN),
               AllOf(HasSubstr("dslaunch 9.9.9"), HasSubstr("this trainer is dslaunch "),
                     HasSubstr("--device cpu"), Not(HasSubstr("\x1b"))));
@@ -34,8 +34,9 @@ TEST(LoadCudaPlugin, RefusesWhatIsNotOfThisBuild) {
 }
 
 #ifdef DSLAUNCH_CUDA_PLUGIN
-// Needs no GPU: what can be loaded has all of its symbols' libraries, and LibTorch then knows CUDA.
-TEST(LoadCudaPlugin, LoadsThatOfThisBuild) {
+// Needs no GPU: a library that can be loaded has all libraries of its symbols, and LibTorch then
+// supports CUDA.
+TEST(LoadCudaPlugin, LoadsLibraryOfThisBuild) {
   EXPECT_EQ(LoadCudaPlugin(DSLAUNCH_CUDA_PLUGIN).type(), c10::kCUDA);
   EXPECT_TRUE(c10::impl::hasDeviceGuardImpl(c10::kCUDA));
 }

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 constexpr char kPlugin[] = "/x/libdslaunch_cuda.so";
 
-TEST(ChooseDevice, EveryRankOfAMachineGetsTheDeviceOfItsNumber) {
+TEST(ChooseDevice, ChoosesDeviceOfLocalRank) {
   for (const DeviceKind asked : {DeviceKind::kAuto, DeviceKind::kCuda}) {
     for (int local_rank = 0; local_rank < 2; ++local_rank) {
       const auto chosen = ChooseDevice(asked, local_rank, {2, "", kPlugin});
@@ -24,7 +24,7 @@ TEST(ChooseDevice, EveryRankOfAMachineGetsTheDeviceOfItsNumber) {
   }
 }
 
-TEST(ChooseDevice, CpuIsTakenWhereItIsAskedForOrNoDeviceIsThere) {
+TEST(ChooseDevice, ChoosesCpuOnRequestOrWithoutDevice) {
   for (const auto& [asked, info] : {std::pair(DeviceKind::kCpu, CudaInfo{2, "", kPlugin}),
                                     std::pair(DeviceKind::kAuto, CudaInfo{0, "no driver", kPlugin}),
                                     std::pair(DeviceKind::kAuto, CudaInfo{0, "no driver", ""})}) {
@@ -35,14 +35,14 @@ TEST(ChooseDevice, CpuIsTakenWhereItIsAskedForOrNoDeviceIsThere) {
   }
 }
 
-TEST(ChooseDevice, AGpuThatStaysIdleIsSaid) {
+TEST(ChooseDevice, NotifiesAboutIdleGpu) {
   const auto chosen = ChooseDevice(DeviceKind::kAuto, 0, {1, "", ""});
   ASSERT_TRUE(chosen.ok());
   EXPECT_FALSE(chosen->cuda);
   EXPECT_THAT(chosen->notice, HasSubstr("built without CUDA"));
 }
 
-TEST(ChooseDevice, WhatCannotBeIsRefusedWithTheWayOut) {
+TEST(ChooseDevice, RejectsMissingDeviceWithHint) {
   for (const auto& [asked, local_rank, info, says] :
        {std::tuple(DeviceKind::kCuda, 0, CudaInfo{0, "there is no driver", kPlugin},
                    "there is no driver"),
@@ -56,7 +56,7 @@ TEST(ChooseDevice, WhatCannotBeIsRefusedWithTheWayOut) {
   }
 }
 
-// tests/support/fake_cuda_driver.cc
+// Uses tests/support/fake_cuda_driver.cc.
 class CountCudaDevicesTest : public ::testing::Test {
  protected:
   ~CountCudaDevicesTest() override {
@@ -70,7 +70,7 @@ class CountCudaDevicesTest : public ::testing::Test {
   }
 };
 
-TEST_F(CountCudaDevicesTest, AsksTheDriver) {
+TEST_F(CountCudaDevicesTest, ReturnsCountOfDriver) {
   EXPECT_EQ(Count("3", "0").count, 3);
   const CudaDevices hidden = Count("0", "0");
   EXPECT_EQ(hidden.count, 0);
@@ -78,7 +78,7 @@ TEST_F(CountCudaDevicesTest, AsksTheDriver) {
   EXPECT_THAT(Count("0", "100").none_reason, HasSubstr("no CUDA device"));
 }
 
-TEST_F(CountCudaDevicesTest, SaysWhyThereIsNone) {
+TEST_F(CountCudaDevicesTest, ReportsWhyThereIsNoDevice) {
   const CudaDevices broken = Count("1", "803");
   EXPECT_EQ(broken.count, 0);
   EXPECT_THAT(broken.none_reason, HasSubstr("the fake driver's words for 803"));

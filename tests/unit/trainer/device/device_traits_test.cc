@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(DeviceTraitsTest, WhatACpuComputesWith) {
+TEST(DeviceTraitsTest, ReadsFormatsOfCpu) {
   const auto of = [](const std::string& flags) {
     return TraitsOfCpu("processor\t: 0\nflags\t\t: fpu " + flags + " sse\nbugs: x\n");
   };
@@ -22,7 +22,7 @@ TEST(DeviceTraitsTest, WhatACpuComputesWith) {
   EXPECT_TRUE(TraitsOfCpu("").bfloat16) << "nothing is known";
 }
 
-TEST(DeviceTraitsTest, OnlyAnEmulatedPrecisionIsRemarked) {
+TEST(DeviceTraitsTest, ReportsOnlyEmulatedPrecision) {
   PrecisionConfig precision;
   const DeviceTraits none = {.float16 = false, .bfloat16 = false};
   EXPECT_EQ(PrecisionRemark(precision, none), "");

@@ -1,4 +1,5 @@
-// Which tensors the device's own kernels compute with, and what there is where they cannot be made.
+// The tensors for which the device's kernels are used, and the behaviour if they cannot be
+// compiled.
 #include "trainer/device/fused_kernels.h"
 
 #include <ATen/ATen.h>
@@ -9,7 +10,7 @@
 namespace dslaunch::fused_kernels_test {
 namespace {
 
-TEST(FusedKernelsTest, NoneWhereTheyCannotBeMadeAndALineSaysWhy) {
+TEST(FusedKernelsTest, ReportsKernelsThatCannotBeCompiled) {
   for (const bool says_why : {true, false}) {
     testing::internal::CaptureStdout();
     StartFusedKernels(c10::kCPU, says_why, []() -> std::unique_ptr<FusedKernels> {
@@ -24,7 +25,7 @@ TEST(FusedKernelsTest, NoneWhereTheyCannotBeMadeAndALineSaysWhy) {
   }
 }
 
-TEST(FusedKernelsTest, ForWhatTheyCanCompute) {
+TEST(FusedKernelsTest, ReturnsKernelsForSupportedTensors) {
   StartFusedKernels(c10::kCPU, /*says_why=*/true, &MakeLibtorchKernels);
   const at::Tensor rows = at::ones({4, 8});
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {

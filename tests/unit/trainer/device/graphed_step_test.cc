@@ -51,7 +51,7 @@ TEST(GraphedStep, RunsThenRecordsThenReplays) {
   EXPECT_EQ(seen[kWarmUp].item<double>(), recorded * (recorded + 1)) << "replays leave it alone";
 }
 
-TEST(GraphedStep, OneOddStepKeepsTheGraphAndManyGetAnother) {
+TEST(GraphedStep, RecordsNewGraphOnlyAfterRepeatedShapes) {
   RecordingAccelerator accelerator;
   GraphedStep step(accelerator);
   const auto sum = [](const std::vector<at::Tensor>& inputs) {
@@ -72,7 +72,7 @@ TEST(GraphedStep, OneOddStepKeepsTheGraphAndManyGetAnother) {
   EXPECT_FALSE(run(4));
 }
 
-TEST(GraphedStep, AStepThatWaitsForTheDeviceIsRefusedWithTheReason) {
+TEST(GraphedStep, RejectsStepThatWaitsForDevice) {
   RecordingAccelerator accelerator;
   GraphedStep step(accelerator);
   const auto reads = [](const std::vector<at::Tensor>& inputs) {
@@ -84,8 +84,8 @@ TEST(GraphedStep, AStepThatWaitsForTheDeviceIsRefusedWithTheReason) {
                                HasSubstr("not permitted when stream is capturing")));
 }
 
-// What a training step does, against the same steps without a graph, made by hand: a graph draws a
-// step's random numbers from the first micro-batch's seed.
+// Compares training steps with the same steps without a graph, run manually: a graph draws a step's
+// random numbers from the first micro-batch's seed.
 struct Trained {
   std::vector<double> losses, norms, lrs;
   std::vector<at::Tensor> weights;
@@ -94,7 +94,7 @@ struct Trained {
 };
 
 constexpr int kSteps = kWarmUp + 6;
-constexpr int kOddStep = kWarmUp + 3;  // from 0; its batch is smaller
+constexpr int kOddStep = kWarmUp + 3;  // counted from 0; its batch is smaller
 
 Trained TrainGpt2(const std::string& engine_json, double dropout, bool graph) {
   WorkerEnv env;
@@ -183,24 +183,24 @@ void ExpectSame(const std::string& engine_json, double dropout) {
   }
 }
 
-// The learning rates are numbers that fp32 has: from memory the kernel reads it as that.
+// The learning rates are exact in fp32, because the kernel reads them from memory as fp32.
 constexpr char kStep[] =
     R"(, "gradient_clipping": 0.5,
         "optimizer": {"type": "AdamW", "params": {"lr": 0.0078125, "weight_decay": 0.125}},
         "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0,
           "warmup_max_lr": 0.0078125, "warmup_num_steps": 16, "warmup_type": "linear"}}})";
 
-TEST(GraphedTraining, GivesTheBitsOfStepsWithoutAGraph) {
+TEST(GraphedTraining, GivesSameBitsAsWithoutGraph) {
   ExpectSame(std::string(R"({"train_micro_batch_size_per_gpu": 3)") + kStep, 0);
 }
 
-TEST(GraphedTraining, WithDropoutAndBf16) {
+TEST(GraphedTraining, GivesSameBitsWithDropoutAndBf16) {
   ExpectSame(
       std::string(R"({"train_micro_batch_size_per_gpu": 3, "bf16": {"enabled": true})") + kStep,
       0.25);
 }
 
-TEST(GraphedTraining, WithAccumulationAndZero2) {
+TEST(GraphedTraining, GivesSameBitsWithAccumulationAndZero2) {
   ExpectSame(std::string(R"({"train_micro_batch_size_per_gpu": 3,
                              "gradient_accumulation_steps": 2, "bf16": {"enabled": true},
                              "zero_optimization": {"stage": 2})") +
@@ -208,8 +208,8 @@ TEST(GraphedTraining, WithAccumulationAndZero2) {
              0);
 }
 
-// One batch overflows: its update is not made, and the host hears of it when it looks.
-TEST(GraphedTraining, AnUpdateThatIsSkippedIsNoUpdate) {
+// One batch overflows: its update is skipped, and the host learns of it when it reads the norm.
+TEST(GraphedTraining, SkippedUpdateChangesNothing) {
   const auto train = [](bool graph) {
     auto model = std::make_shared<torch::nn::LinearImpl>(2, 2);
     {

@@ -1,4 +1,4 @@
-// The cross entropy without an fp32 copy of the logits is LibTorch's.
+// The cross entropy without an fp32 copy of the logits equals LibTorch's.
 #include "trainer/nn/cross_entropy.h"
 
 #include <ATen/ATen.h>
@@ -34,7 +34,7 @@ void ExpectAlike(const at::Tensor& values, const at::Tensor& targets, int64_t re
       << values.sizes() << " " << values.scalar_type();
 }
 
-TEST(CrossEntropyTest, IsLibTorchs) {
+TEST(CrossEntropyTest, MatchesLibTorch) {
   at::manual_seed(20261126);
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     const at::Tensor values = (at::randn({3, 5, 11}) * 3).to(type);
@@ -45,20 +45,20 @@ TEST(CrossEntropyTest, IsLibTorchs) {
   }
 }
 
-TEST(CrossEntropyTest, MoreLogitsThanFitIntoAPart) {
+TEST(CrossEntropyTest, MatchesLibTorchWithSeveralParts) {
   at::manual_seed(20261126);
-  const at::Tensor values = at::randn({700, 50304}).to(at::kBFloat16);  // parts of 333 rows
+  const at::Tensor values = at::randn({700, 50304}).to(at::kBFloat16);  // in parts of 333 rows
   ExpectAlike(values, at::randint(50304, {700}, at::kLong), at::Reduction::Mean);
 }
 
-TEST(CrossEntropyTest, NoTargetAtAllIsNoNumber) {
+TEST(CrossEntropyTest, MeanWithoutTargetsIsNan) {
   const at::Tensor values = at::randn({4, 8}).to(at::kBFloat16);
   const at::Tensor targets = at::full({4}, -100, at::kLong);
   EXPECT_TRUE(CrossEntropyOfLogits(values, targets).isnan().item<bool>());
   EXPECT_EQ(CrossEntropyOfLogits(values, targets, at::Reduction::Sum).item<float>(), 0);
 }
 
-TEST(CrossEntropyTest, ATargetThatIsNoColumnIsRefused) {
+TEST(CrossEntropyTest, RejectsTargetOutOfRange) {
   const at::Tensor values = at::randn({4, 8}).to(at::kBFloat16);
   EXPECT_THROW(CrossEntropyOfLogits(values, at::full({4}, 8, at::kLong)), c10::Error);
 }

@@ -1,6 +1,6 @@
-// A product with what a device's kernels make of it is what LibTorch's operators are one after the
-// other, whether gradients of weights come at once or later. The kernels are LibTorch's, on the
-// CPU.
+// A product fused with the following operation by a device's kernels equals LibTorch's separate
+// operators, with immediate and with deferred weight gradients. The kernels here call LibTorch, on
+// the CPU.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -29,7 +29,7 @@ struct Layer {
 
 using Outcome = std::function<at::Tensor(const Layer&)>;
 
-// The outcome, and the gradients of x, weight and bias.
+// Returns the results, and the gradients of x, weight and bias.
 Tensors ResultsOf(const Outcome& outcome, at::ScalarType type, bool deferred) {
   const Layer layer(type);
   const at::Tensor y = outcome(layer);
@@ -73,23 +73,23 @@ class FusedProductTest : public testing::Test {
   }
 };
 
-TEST_F(FusedProductTest, Gelu) {
+TEST_F(FusedProductTest, GeluMatchesLibTorch) {
   ExpectSame([](const Layer& l) { return ApplyConv1DAndGelu(l.x, l.weight, l.bias); });
 }
 
-TEST_F(FusedProductTest, Thirds) {
+TEST_F(FusedProductTest, ThirdsMatchLibTorch) {
   ExpectSame([](const Layer& l) {
     const auto [first, second, third] = ApplyConv1DInThirds(l.x, l.weight, l.bias);
-    // A gradient that is no plain matrix in memory, as attention's are.
+    // a gradient that is not a plain matrix in memory, like attention's
     return at::cat({second.transpose(0, 1), (first * third).transpose(0, 1)}, 2);
   });
 }
 
-TEST_F(FusedProductTest, AThirdThatNothingComesOf) {
+TEST_F(FusedProductTest, HandlesUnusedThird) {
   ExpectSame([](const Layer& l) { return ApplyConv1DInThirds(l.x, l.weight, l.bias)[1]; });
 }
 
-TEST_F(FusedProductTest, WithoutGradientsItIsTheSame) {
+TEST_F(FusedProductTest, GivesSameBitsWithoutGradients) {
   WithKernels();
   const Layer layer(at::kBFloat16);
   const at::Tensor trained = ApplyConv1DAndGelu(layer.x, layer.weight, layer.bias);
@@ -97,7 +97,7 @@ TEST_F(FusedProductTest, WithoutGradientsItIsTheSame) {
   EXPECT_TRUE(ApplyConv1DAndGelu(layer.x, layer.weight, layer.bias).equal(trained));
 }
 
-TEST_F(FusedProductTest, SecondDerivativesAreRefused) {
+TEST_F(FusedProductTest, RejectsSecondDerivatives) {
   WithKernels();
   const Layer layer(at::kFloat);
   const at::Tensor y = ApplyConv1DAndGelu(layer.x, layer.weight, layer.bias);

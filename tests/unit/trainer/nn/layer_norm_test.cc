@@ -1,5 +1,5 @@
-// A sum and its layer normalization by a device's kernels, with gradients by way of either result
-// or of both. The kernels are LibTorch's, on the CPU.
+// A sum and its layer normalization by a device's kernels, with gradients through one result or
+// both. The kernels here call LibTorch, on the CPU.
 #include "trainer/nn/layer_norm.h"
 
 #include <ATen/ATen.h>
@@ -13,9 +13,9 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-constexpr int64_t kColumns = 16;  // that the kernels have
+constexpr int64_t kColumns = 16;  // supported by the kernels
 
-// The gradients by x, branch, weight and bias.
+// Returns the gradients by x, branch, weight and bias.
 Tensors GradientsOf(bool fused, bool with_branch, bool uses_sum, bool uses_normalized) {
   at::manual_seed(7);
   torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({kColumns}));
@@ -40,7 +40,7 @@ Tensors GradientsOf(bool fused, bool with_branch, bool uses_sum, bool uses_norma
   return {x.grad(), branch.grad(), layer->weight.grad(), layer->bias.grad()};
 }
 
-TEST(LayerNormTest, GradientsAreThoseOfTheSumAndTheNorm) {
+TEST(LayerNormTest, GradientsMatchSumAndNorm) {
   StartFusedKernels(c10::kCPU, /*says_why=*/true, &MakeLibtorchKernels);
   for (const bool with_branch : {false, true}) {
     for (const auto& [uses_sum, uses_normalized] :
@@ -56,7 +56,7 @@ TEST(LayerNormTest, GradientsAreThoseOfTheSumAndTheNorm) {
   }
 }
 
-TEST(LayerNormTest, WithoutAKernelForItItIsLibTorchs) {
+TEST(LayerNormTest, UsesLibTorchWithoutKernel) {
   StartFusedKernels(c10::kCPU, /*says_why=*/true, &MakeLibtorchKernels);
   torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({kColumns + 1}));
   const at::Tensor x = at::randn({3, kColumns + 1});

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRows = 96, kIn = 128, kOut = 160;
 
-// A matrix of the same numbers that lies by columns.
+// Returns the same matrix in column-major order.
 at::Tensor ByColumns(const at::Tensor& matrix) { return matrix.t().contiguous().t(); }
 
 void ExpectProduct(const at::Tensor& x, const at::Tensor& m, const at::Tensor& bias) {
@@ -23,7 +23,7 @@ void ExpectProduct(const at::Tensor& x, const at::Tensor& m, const at::Tensor& b
   EXPECT_TRUE(at::allclose(found->to(at::kDouble), wanted, /*rtol=*/1e-5, /*atol=*/1e-4));
 }
 
-TEST(OneDnnProductTest, IsTheProduct) {
+TEST(OneDnnProductTest, ReturnsProduct) {
   at::manual_seed(1);
   const at::Tensor x = at::randn({kRows, kIn}), bias = at::randn({kOut});
   for (const at::Tensor& m : {at::randn({kIn, kOut}), ByColumns(at::randn({kIn, kOut}))}) {
@@ -33,7 +33,7 @@ TEST(OneDnnProductTest, IsTheProduct) {
   }
 }
 
-TEST(OneDnnProductTest, IsNotForAllProducts) {
+TEST(OneDnnProductTest, RejectsUnsuitableProducts) {
   at::manual_seed(1);
   const at::Tensor x = at::randn({kRows, kIn}), m = at::randn({kIn, kOut}),
                    bias = at::randn({kOut});
@@ -48,7 +48,7 @@ TEST(OneDnnProductTest, IsNotForAllProducts) {
   EXPECT_FALSE(OneDnnProduct(x, m));
 }
 
-TEST(OneDnnProductTest, IsNotWhatAutogradIsToSee) {
+TEST(OneDnnProductTest, RejectsProductsThatAutogradMustSee) {
   const at::Tensor x = at::ones({kRows, kIn}), m = at::ones({kIn, kOut}), bias = at::ones({kOut});
   for (const at::Tensor& seen : {x, m, bias}) {
     seen.requires_grad_();

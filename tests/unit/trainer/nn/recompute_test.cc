@@ -1,4 +1,4 @@
-// What is computed again gives what it gave, and takes the memory that it promises.
+// Recomputed parts give the same results, and take the promised memory.
 #include "dslaunch/recompute.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Tokens to logits; the head reads the embedding's weight.
+// Maps tokens to logits; the head shares the embedding's weight.
 struct Net : nn::Module {
   Net() {
     embedding = register_module("embedding", nn::Embedding(20, kWidth));
@@ -73,13 +73,13 @@ struct Results {
 
 using Forward = std::function<at::Tensor(const at::Tensor& input)>;
 
-// A forward pass through `net` as `forward` does it, and the backward pass.
+// Runs a forward pass of `net` through `forward`, and the backward pass.
 Results Train(Net& net, const Forward& forward) {
   net.zero_grad();
   at::manual_seed(11);
   Results results;
   results.output = forward(Tokens());
-  at::rand({3});  // whatever else is drawn
+  at::rand({3});  // other random numbers in between
   results.output.square().mean().backward();
   results.state = GeneratorState();
   for (const auto& item : net.named_parameters()) {
@@ -88,7 +88,7 @@ Results Train(Net& net, const Forward& forward) {
   return results;
 }
 
-// Blocks begin to end one after the other.
+// Runs the blocks from `begin` to `end` in sequence.
 Forward Part(Net& net, size_t begin, size_t end) {
   return [&net, begin, end](at::Tensor x) {
     for (size_t i = begin; i < end; ++i) x = net.blocks[i](x);
@@ -115,7 +115,7 @@ void ExpectSame(const Results& got, const Results& wanted) {
   }
 }
 
-TEST(RecomputeTest, IsTheSameFromTokensOnAndWithASharedWeight) {
+TEST(RecomputeTest, MatchesPlainPassWithSharedWeight) {
   const auto net = MakeNet();
   const Results wanted = Train(*net, Whole(*net));
   EXPECT_EQ(wanted.gradients.size(), net->parameters().size());
@@ -131,7 +131,7 @@ TEST(RecomputeTest, IsTheSameFromTokensOnAndWithASharedWeight) {
              wanted);
 }
 
-TEST(RecomputeTest, AnInputMayBeAnOutputToo) {
+TEST(RecomputeTest, AcceptsInputThatIsOutput) {
   const at::Tensor weight = at::arange(4, at::kFloat).requires_grad_(true);
   const auto layer = [&](const Tensors& inputs) {
     return Tensors{inputs[0], inputs[0] * weight, inputs[1]};
@@ -148,7 +148,7 @@ TEST(RecomputeTest, AnInputMayBeAnOutputToo) {
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(at::equal(got[i], wanted[i])) << i;
 }
 
-TEST(RecomputeTest, MayBeNested) {
+TEST(RecomputeTest, MatchesPlainPassWhenNested) {
   const auto net = MakeNet();
   const Results wanted = Train(*net, Whole(*net));
   ExpectSame(Train(*net, Again([&](const at::Tensor& tokens) {
@@ -161,7 +161,7 @@ TEST(RecomputeTest, MayBeNested) {
              wanted);
 }
 
-TEST(RecomputeTest, SeedsInsideRepeat) {
+TEST(RecomputeTest, RepeatsSeedsSetInside) {
   const auto net = MakeNet();
   const auto train = [&](bool again) {
     return Train(*net, [&](const at::Tensor& tokens) {
@@ -179,7 +179,7 @@ TEST(RecomputeTest, SeedsInsideRepeat) {
   ExpectSame(train(true), train(false));
 }
 
-TEST(RecomputeTest, UnderAutocastOfTheForwardPassOnly) {
+TEST(RecomputeTest, RestoresAutocastOfForwardPass) {
   const auto net = MakeNet();
   const auto train = [&](bool again) {
     return Train(*net, [&](const at::Tensor& tokens) {
@@ -198,7 +198,7 @@ TEST(RecomputeTest, UnderAutocastOfTheForwardPassOnly) {
     EXPECT_EQ(got.gradients.at(name).scalar_type(), at::kFloat);
     if (name.starts_with("block1")) {
       EXPECT_TRUE(at::equal(got.gradients.at(name), gradient)) << name;
-    } else {  // of three readers; autocast's cache of weights makes them add up in 16 bit
+    } else {  // the gradient of three readers, which autocast's cache of weights sums in 16 bit
       EXPECT_LT((got.gradients.at(name) - gradient).abs().max().item<double>(),
                 1e-2 * gradient.abs().max().item<double>())
           << name;
@@ -206,7 +206,7 @@ TEST(RecomputeTest, UnderAutocastOfTheForwardPassOnly) {
   }
 }
 
-TEST(RecomputeTest, AParameterOfManyPartsGetsItsGradientOnce) {
+TEST(RecomputeTest, AccumulatesGradientOfSharedParameterOnce) {
   const at::Tensor weight = at::ones({4}).requires_grad_();
   GradientArrivals arrivals({{"weight", weight}}, [](size_t) {});
   arrivals.ExpectOnce();
@@ -227,7 +227,7 @@ TEST(RecomputeTest, AParameterOfManyPartsGetsItsGradientOnce) {
   EXPECT_TRUE(at::equal(x.grad(), at::ones({4})));
 }
 
-TEST(RecomputeTest, ManyInputsAndOutputsOfAnyKind) {
+TEST(RecomputeTest, HandlesInputsAndOutputsOfAnyKind) {
   const at::Tensor weight = at::full({3}, 0.5).requires_grad_();
   const at::Tensor unused = at::ones({3}).requires_grad_();
   GradientArrivals arrivals({{"weight", weight}, {"unused", unused}}, [](size_t) {});
@@ -265,7 +265,7 @@ TEST(RecomputeTest, ManyInputsAndOutputsOfAnyKind) {
   }
 }
 
-TEST(RecomputeTest, RunsOnceWithoutAndTwiceWithABackwardPass) {
+TEST(RecomputeTest, RunsForwardAgainOnlyForBackward) {
   Block block;
   const at::Tensor x = at::ones({2, kWidth});
   const Forward forward = [&](const at::Tensor& input) { return block(input); };
@@ -280,7 +280,7 @@ TEST(RecomputeTest, RunsOnceWithoutAndTwiceWithABackwardPass) {
   EXPECT_EQ(block->runs, 3);
 }
 
-TEST(RecomputeTest, GradientsOfSomeTensorsOnly) {
+TEST(RecomputeTest, ComputesGradientsOfChosenTensors) {
   Block block;
   const at::Tensor x = at::ones({2, kWidth}).requires_grad_();
   block->eval();
@@ -294,7 +294,7 @@ TEST(RecomputeTest, GradientsOfSomeTensorsOnly) {
   for (const at::Tensor& parameter : block->parameters()) EXPECT_FALSE(parameter.grad().defined());
 }
 
-TEST(RecomputeTest, AKeptGraphServesAgain) {
+TEST(RecomputeTest, AllowsSecondBackwardWithRetainedGraph) {
   const at::Tensor weight = at::full({3}, 2.0).requires_grad_();
   const at::Tensor y =
       Recompute([&](const at::Tensor& x) { return (x * weight).exp(); }, at::ones({3})).sum();
@@ -305,7 +305,7 @@ TEST(RecomputeTest, AKeptGraphServesAgain) {
   ExpectRefused([&] { y.backward(); }, ExitCode::kBadInput, HasSubstr("second"));
 }
 
-TEST(RecomputeTest, WhatCannotBeRepeatedIsRefused) {
+TEST(RecomputeTest, RejectsForwardThatCannotBeRepeated) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   ExpectRefused(
       [&] {
@@ -336,7 +336,7 @@ TEST(RecomputeTest, WhatCannotBeRepeatedIsRefused) {
                 ExitCode::kBadInput, HasSubstr("create_graph"));
 }
 
-TEST(RecomputeTest, RunningStatisticsChangeOnce) {
+TEST(RecomputeTest, UpdatesRunningStatisticsOnce) {
   const at::Tensor x = at::randn({8, kWidth}).requires_grad_();
   const auto train = [&](bool again) {
     nn::BatchNorm1d norm(kWidth);
@@ -349,7 +349,7 @@ TEST(RecomputeTest, RunningStatisticsChangeOnce) {
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(at::equal(got[i], wanted[i])) << i;
 }
 
-TEST(RecomputeTest, AnErrorLeavesTheGeneratorWhereItWas) {
+TEST(RecomputeTest, RestoresGeneratorAfterError) {
   const at::Tensor weight = at::ones({3}).requires_grad_();
   int runs = 0;
   const at::Tensor y = Recompute(
@@ -364,7 +364,7 @@ TEST(RecomputeTest, AnErrorLeavesTheGeneratorWhereItWas) {
   EXPECT_TRUE(at::equal(GeneratorState(), before));
 }
 
-// Bytes that this thread has allocated and not freed while it lives, and their peak.
+// Counts the bytes that this thread allocates and does not free, and their peak.
 class Meter {
  public:
   Meter() : counts_(std::make_shared<Counts>()) {
@@ -389,13 +389,14 @@ class Meter {
 };
 
 struct Peak {
-  int64_t kept, peak;  // between the passes, and of all
+  int64_t kept, peak;  // between the passes, and in total
 };
 
 Peak Measure(int layers, int interval, int64_t rows, int64_t width) {
   std::vector<Block> blocks;
   for (int i = 0; i < layers; ++i) blocks.emplace_back(Block(width));
-  for (Block& block : blocks) {  // gradients are none of what is measured
+  // Allocated before the measurement, so that gradients are not counted.
+  for (Block& block : blocks) {
     for (const at::Tensor& p : block->parameters()) p.mutable_grad() = at::zeros_like(p);
   }
   const at::Tensor input = at::ones({rows, width}).requires_grad_();
@@ -418,17 +419,17 @@ Peak Measure(int layers, int interval, int64_t rows, int64_t width) {
   return {kept, meter.peak()};
 }
 
-TEST(RecomputeTest, KeepsInputsAndOnePart) {
+TEST(RecomputeTest, KeepsOnlyInputsAndOnePart) {
   constexpr int kLayers = 16;
   constexpr int64_t kRows = 512, kColumns = 32, kTensor = kRows * kColumns * 4;
   const Peak without = Measure(kLayers, 0, kRows, kColumns);
-  const int64_t layer = without.kept / kLayers;  // what a layer keeps
+  const int64_t layer = without.kept / kLayers;  // bytes that a layer keeps
   EXPECT_GT(layer, 8 * kTensor);
   for (const int interval : {1, 2, 4, 8, 16}) {
     const Peak with = Measure(kLayers, interval, kRows, kColumns);
     const int64_t inputs = kLayers / interval * kTensor;
     EXPECT_LE(with.kept, inputs + kLayers * 8192) << "every " << interval;
-    // One part as it is computed again, with a few gradients of the width of its inner layer.
+    // One recomputed part, and a few gradients of the width of its inner layer.
     EXPECT_LE(with.peak, inputs + interval * layer + 3 * 4 * kTensor) << "every " << interval;
     EXPECT_GE(with.peak, interval * layer) << "every " << interval;
   }

@@ -1,4 +1,4 @@
-// Weight gradients that come later are those that come at once.
+// Deferred weight gradients equal immediate ones.
 #include "trainer/nn/split_backward.h"
 
 #include <ATen/ATen.h>
@@ -34,7 +34,7 @@ at::Tensor Numbers(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::randn(sizes, at::kDouble).to(dtype);
 }
 
-// The same numbers in another order of memory.
+// Returns tensors with the same numbers in other memory orders.
 Tensors Layouts(const at::Tensor& tensor) {
   Tensors layouts = {tensor};
   if (tensor.dim() > 1) {
@@ -46,7 +46,8 @@ Tensors Layouts(const at::Tensor& tensor) {
   return layouts;
 }
 
-// Every kind of input of a layer from kIn to kOut features. `weight_sizes` {out, in} or {in, out}.
+// Returns every kind of input of a layer from kIn to kOut features. `weight_sizes`: {out, in} or
+// {in, out}.
 std::vector<Case> Cases(bool transposed, bool with_bias) {
   at::manual_seed(1);
   std::vector<Case> cases;
@@ -86,10 +87,10 @@ struct Needed {
   bool x = true, weight = true, bias = true;
 };
 
-// What `layer` gives for `one`: its output, and the gradients of x, weight and bias.
+// Returns the output of `layer` for `one`, and the gradients of x, weight and bias.
 Tensors ResultsOf(const Layer& layer, const Case& one, const Needed& needed,
                   WeightGradients* later) {
-  // Views of leaves, so that x lies as it does and is no leaf itself.
+  // Views of leaves, so that x keeps its layout and is not a leaf itself.
   const at::Tensor x = one.x.detach().requires_grad_(needed.x);
   const at::Tensor weight = one.weight.detach().requires_grad_(needed.weight);
   const at::Tensor bias =
@@ -150,18 +151,19 @@ at::Tensor PlainLinear(const at::Tensor& x, const at::Tensor& weight, const at::
   return at::linear(x, weight, bias);
 }
 
-TEST(SplitBackwardTest, LinearIsAtLinearToTheBit) {
+TEST(SplitBackwardTest, LinearMatchesAtLinearBitForBit) {
   ExpectBitEqual(Linear, PlainLinear, /*transposed=*/true, /*with_bias=*/true);
 }
-TEST(SplitBackwardTest, LinearWithoutBiasIsAtLinearToTheBit) {
+TEST(SplitBackwardTest, LinearWithoutBiasMatchesAtLinearBitForBit) {
   ExpectBitEqual(Linear, PlainLinear, /*transposed=*/true, /*with_bias=*/false);
 }
-TEST(SplitBackwardTest, Conv1DIsAddmmToTheBit) {
+TEST(SplitBackwardTest, Conv1DMatchesAddmmBitForBit) {
   ExpectBitEqual(&ApplyConv1D, PlainConv1D, /*transposed=*/false, /*with_bias=*/true);
 }
 
-// Such as oneDNN computes: other bits than addmm's, but the same whether or not they wait.
-TEST(SplitBackwardTest, LargeConv1DIsAddmmAndTheSameDeferred) {
+// Large enough for oneDNN, whose bits differ from addmm's, but not between immediate and deferred
+// gradients.
+TEST(SplitBackwardTest, LargeConv1DGivesSameBitsWhenDeferred) {
   at::manual_seed(2);
   const Case one = {"large", at::randn({2, 48, 128}), at::randn({128, 160}), at::randn({160}),
                     at::randn({2, 48, 160})};
@@ -194,7 +196,7 @@ struct Parameters {
   }
 };
 
-TEST(SplitBackwardTest, HooksRunWhenGradientsAreThere) {
+TEST(SplitBackwardTest, RunsHooksWhenGradientsArrive) {
   at::manual_seed(2);
   const Parameters p;
   std::vector<std::string> told;
@@ -231,7 +233,7 @@ TEST(SplitBackwardTest, HooksRunWhenGradientsAreThere) {
   }
 }
 
-TEST(SplitBackwardTest, AWeightThatIsUsedTwiceGetsOneSum) {
+TEST(SplitBackwardTest, SumsGradientsOfWeightUsedTwice) {
   at::manual_seed(2);
   const at::Tensor weight = at::randn({4, 4}).requires_grad_();
   GradientArrivals arrivals({{"weight", weight}}, [](size_t) {});
@@ -251,7 +253,7 @@ TEST(SplitBackwardTest, AWeightThatIsUsedTwiceGetsOneSum) {
   EXPECT_TRUE(at::equal(weight.grad(), wanted));
 }
 
-TEST(SplitBackwardTest, MicroBatchesAccumulate) {
+TEST(SplitBackwardTest, AccumulatesMicroBatches) {
   at::manual_seed(2);
   const at::Tensor weight = at::randn({4, 4}).requires_grad_();
   const at::Tensor a = at::randn({3, 4}), b = at::randn({3, 4});
@@ -267,7 +269,7 @@ TEST(SplitBackwardTest, MicroBatchesAccumulate) {
   EXPECT_TRUE(at::equal(weight.grad(), wanted));
 }
 
-TEST(SplitBackwardTest, ScopesNestAndEnd) {
+TEST(SplitBackwardTest, NestsScopes) {
   const at::Tensor weight = at::ones({2, 2}).requires_grad_();
   WeightGradients outer, inner;
   const auto backward = [&] { ApplyLinear(at::ones({1, 2}), weight).sum().backward(); };
@@ -287,7 +289,7 @@ TEST(SplitBackwardTest, ScopesNestAndEnd) {
   EXPECT_TRUE(at::equal(weight.grad(), at::ones({2, 2})));
 }
 
-TEST(SplitBackwardTest, ComputeFreesWhatWasHeld) {
+TEST(SplitBackwardTest, ComputeFreesHeldTensors) {
   const at::Tensor weight = at::ones({2, 2}).requires_grad_();
   const at::Tensor x = at::ones({3, 2});
   const size_t before = x.storage().use_count();
@@ -301,7 +303,7 @@ TEST(SplitBackwardTest, ComputeFreesWhatWasHeld) {
   EXPECT_EQ(x.storage().use_count(), before);
 }
 
-TEST(SplitBackwardTest, WhatItCannotPutOffIsAtLinear) {
+TEST(SplitBackwardTest, DoesNotDeferUnderAutocastOrForNonLeaves) {
   const at::Tensor leaf = at::randn({2, 3}).requires_grad_(), x = at::randn({4, 3});
   WeightGradients later;
   const DeferWeightGradients scope(later);
@@ -320,7 +322,7 @@ TEST(SplitBackwardTest, WhatItCannotPutOffIsAtLinear) {
   EXPECT_TRUE(leaf.grad().defined());
 }
 
-TEST(SplitBackwardTest, GradientsOfGradients) {
+TEST(SplitBackwardTest, ComputesGradientsOfGradients) {
   at::manual_seed(2);
   const at::Tensor weight = at::randn({4, 3}).requires_grad_(),
                    bias = at::randn({4}).requires_grad_(),
@@ -337,7 +339,7 @@ TEST(SplitBackwardTest, GradientsOfGradients) {
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(at::allclose(got[i], wanted[i])) << i;
 }
 
-TEST(SplitBackwardTest, InAPartThatIsComputedAgain) {
+TEST(SplitBackwardTest, DefersInRecomputedPart) {
   at::manual_seed(2);
   const Parameters p;
   const at::Tensor x = at::randn({5, 3}).requires_grad_();

@@ -13,7 +13,7 @@ namespace {
 
 using Type = OptimizerConfig::Type;
 
-// A matrix and a bias of ones; `Step` updates them by gradients of `gradient`.
+// A matrix and a bias of ones; `Step` updates them with gradients that all equal `gradient`.
 struct Net {
   std::vector<NamedTensor> parameters = {{"fc.weight", at::ones({2, 3}).requires_grad_()},
                                          {"fc.bias", at::ones({3}).requires_grad_()}};
@@ -50,8 +50,8 @@ std::vector<OptimizerConfig> AllKinds() {
   return kinds;
 }
 
-// amp O3: fp16 rounds 1e-7 to 1.19e-7, and has no 1e5.
-TEST(OptimizerTest, NumbersOfA16BitUpdateStayInFp32) {
+// amp O3: fp16 rounds 1e-7 to 1.19e-7, and cannot represent 1e5.
+TEST(OptimizerTest, UsesFp32FactorsFor16BitParameters) {
   for (OptimizerConfig config : AllKinds()) {
     config.lr = 1e5;
     config.weight_decay = 1e5;
@@ -71,7 +71,7 @@ TEST(OptimizerTest, NumbersOfA16BitUpdateStayInFp32) {
   }
 }
 
-TEST(OptimizerTest, AnUpdateInPiecesIsTheSame) {
+TEST(OptimizerTest, UpdateInPiecesGivesSameBits) {
   for (OptimizerConfig config : AllKinds()) {
     config.groups = {{.names = {"*bias"}, .max_dims = {}, .lr = 0.2, .weight_decay = 0}};
     const auto gradients = [](int step) {
@@ -112,7 +112,7 @@ TEST(OptimizerTest, AnUpdateInPiecesIsTheSame) {
   }
 }
 
-TEST(OptimizerTest, StateIsNamedAsInPyTorch) {
+TEST(OptimizerTest, NamesStateLikePyTorch) {
   const std::vector<std::vector<std::string>> names = {
       {"exp_avg", "exp_avg_sq"},
       {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
@@ -136,7 +136,7 @@ TEST(OptimizerTest, StateIsNamedAsInPyTorch) {
   EXPECT_TRUE(MakeOptimizer(Config(Type::kSgd, 1), {}, net.parameters)->States().empty());
 }
 
-TEST(OptimizerTest, ARestoredOneGoesOnAsTheOriginal) {
+TEST(OptimizerTest, RestoredOptimizerContinuesLikeOriginal) {
   const StepLr schedule{.step_size = 2, .gamma = 0.5};
   for (const OptimizerConfig& config : AllKinds()) {
     Net net;
@@ -165,7 +165,7 @@ TEST(OptimizerTest, ARestoredOneGoesOnAsTheOriginal) {
   }
 }
 
-TEST(OptimizerTest, GroupsHaveSettingsOfTheirOwn) {
+TEST(OptimizerTest, AppliesSettingsOfGroups) {
   OptimizerConfig config = Config(Type::kSgd, 0.5);
   config.weight_decay = 1;
   ParameterGroupConfig no_decay;
@@ -185,7 +185,7 @@ TEST(OptimizerTest, GroupsHaveSettingsOfTheirOwn) {
   EXPECT_DOUBLE_EQ(net.Bias(), 1 - 2 * 0.25) << "the schedule moves the group's own rate";
 }
 
-TEST(OptimizerTest, TheScheduleFollowsTheUpdates) {
+TEST(OptimizerTest, ScheduleFollowsUpdates) {
   Net net;
   const auto optimizer = MakeOptimizer(
       Config(Type::kSgd, 1), WarmupLr{.warmup = {.num_steps = 4, .linear = true}}, net.parameters);
@@ -199,8 +199,8 @@ TEST(OptimizerTest, TheScheduleFollowsTheUpdates) {
   EXPECT_EQ(optimizer->updates(), 3);
 }
 
-TEST(OptimizerTest, OneCycleMovesAdamsMomentum) {
-  // With the second moment at rest, what is left of the first after a step without a gradient is
+TEST(OptimizerTest, OneCycleChangesMomentumOfAdam) {
+  // While the second moment is constant, a step without a gradient multiplies the first moment by
   // the momentum of that step.
   Net net;
   OneCycle cycle{.min_lr = 0, .max_lr = 0, .first_step_size = 2, .second_step_size = 2};
@@ -212,7 +212,7 @@ TEST(OptimizerTest, OneCycleMovesAdamsMomentum) {
   EXPECT_NEAR(mean.flatten()[0].item<double>(), 0.2 * 0.85, 1e-6);
 }
 
-TEST(OptimizerTest, AdamWithoutBiasCorrection) {
+TEST(OptimizerTest, UpdatesAdamWithoutBiasCorrection) {
   Net net;
   OptimizerConfig config = Config(Type::kAdamW, 0.001);
   config.bias_correction = false;
@@ -222,7 +222,7 @@ TEST(OptimizerTest, AdamWithoutBiasCorrection) {
   EXPECT_NEAR(1 - net.Weight(), 0.001 * 0.1 / std::sqrt(0.001), 1e-6);
 }
 
-TEST(OptimizerTest, LionLeavesWhatHasNoGradient) {
+TEST(OptimizerTest, LionKeepsWeightWithoutGradient) {
   Net net;
   const auto optimizer = MakeOptimizer(Config(Type::kLion, 0.5), {}, net.parameters);
   net.Step(*optimizer, 0);
@@ -231,8 +231,8 @@ TEST(OptimizerTest, LionLeavesWhatHasNoGradient) {
   EXPECT_EQ(net.Weight(), 0.5);
 }
 
-// Large enough for vector instructions, and with a rest.
-TEST(OptimizerTest, A16BitParameterIsUpdatedAsItsFp32Copy) {
+// Large enough for vector instructions, with a remainder.
+TEST(OptimizerTest, Updates16BitParameterLikeItsFp32Copy) {
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     std::vector<OptimizerConfig> kinds = AllKinds();
     kinds.push_back(kinds[2]);

@@ -28,7 +28,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear fc1{4, 4}, fc2{4, 1};
 };
 
-TEST(LossScaleTest, TrainsAsWithoutIt) {
+TEST(LossScaleTest, TrainsLikeUnscaledLoop) {
   at::manual_seed(2);
   auto plain = std::make_shared<Net>(), scaled = std::make_shared<Net>();
   for (size_t i = 0; i < plain->parameters().size(); ++i) {
@@ -54,14 +54,14 @@ TEST(LossScaleTest, TrainsAsWithoutIt) {
   }
 }
 
-TEST(LossScaleTest, AHalfLossIsScaledInFp32) {
+TEST(LossScaleTest, ScalesFp16LossInFp32) {
   const LossScale scale;
   const at::Tensor loss = scale.ScaleLoss(at::full({}, 3, at::kHalf));
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
   EXPECT_EQ(loss.item<double>(), 3 * 65536.0);
 }
 
-TEST(LossScaleTest, FollowsTheEnginesRules) {
+TEST(LossScaleTest, FollowsRulesOfEngine) {
   LossScale scale({.initial_scale_power = 4, .loss_scale_window = 2});
   torch::OrderedDict<std::string, at::Tensor> parameters;
   for (const char* name : {"a", "b", "c"}) parameters.insert(name, at::ones({2}).requires_grad_());
@@ -79,7 +79,7 @@ TEST(LossScaleTest, FollowsTheEnginesRules) {
   }
   EXPECT_THAT(scales, ElementsAre(16, 16, 8, 4, 4, 4, 8));
 
-  // Two optimizers: what one of them finds counts for the step.
+  // With two optimizers, an overflow in either counts for the step.
   torch::OrderedDict<std::string, at::Tensor> others;
   others.insert("d", at::ones({1}).requires_grad_());
   others["d"].mutable_grad() = at::full({1}, std::nanf(""));
@@ -89,7 +89,7 @@ TEST(LossScaleTest, FollowsTheEnginesRules) {
   EXPECT_EQ(scale.not_finite(), "d");
 }
 
-TEST(LossScaleTest, ATiedWeightIsUnscaledOnce) {
+TEST(LossScaleTest, UnscalesTiedWeightOnce) {
   LossScale scale({.loss_scale = 8});
   at::Tensor weight = at::ones({1}).requires_grad_();
   weight.mutable_grad() = at::full({1}, 16.0);
@@ -100,7 +100,7 @@ TEST(LossScaleTest, ATiedWeightIsUnscaledOnce) {
   EXPECT_EQ(weight.grad().item<double>(), 2);
 }
 
-TEST(LossScaleTest, GivesUpNamingTheParameter) {
+TEST(LossScaleTest, NamesParameterAtMinimumScale) {
   LossScale scale({.initial_scale_power = 0, .hysteresis = 1});
   torch::OrderedDict<std::string, at::Tensor> parameters;
   parameters.insert("fc.weight", at::ones({1}).requires_grad_());
@@ -115,7 +115,7 @@ TEST(LossScaleTest, GivesUpNamingTheParameter) {
   }
 }
 
-TEST(LossScaleTest, OptionsOutOfRangeAreNamed) {
+TEST(LossScaleTest, RejectsOptionsOutOfRange) {
   const std::pair<LossScaleOptions, const char*> cases[] = {
       {{.loss_scale = -1}, "::loss_scale must"},
       {{.loss_scale = kInf}, "::loss_scale must"},

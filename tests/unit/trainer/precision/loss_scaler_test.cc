@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// The scale after each try; true is an overflow.
+// Returns the scale after each try; true is an overflow.
 std::vector<double> Scales(const LossScalerConfig& config, const std::vector<bool>& overflows) {
   LossScalerState state = InitialLossScalerState(config);
   std::vector<double> scales;
@@ -32,36 +32,36 @@ LossScalerConfig Small() {
   return config;
 }
 
-TEST(LossScalerTest, DefaultsAreDeepSpeeds) {
+TEST(LossScalerTest, HasDefaultsOfDeepSpeed) {
   EXPECT_EQ(InitialLossScalerState({}).scale, 65536);
   EXPECT_EQ(Scales({}, {true, true}), (std::vector<double>{65536, 32768}));
 }
 
-TEST(LossScalerTest, GrowsAfterTheWindowAndNotBefore) {
-  // The first growth takes one good update more than the window.
+TEST(LossScalerTest, GrowsOnlyAfterWindow) {
+  // The first growth takes one more good update than the window.
   EXPECT_THAT(Scales(Small(), {false, false, false, false, false}),
               ElementsAre(16, 16, 32, 32, 64));
 }
 
-TEST(LossScalerTest, HysteresisIsRestoredByGrowthOnly) {
+TEST(LossScalerTest, GrowthRestoresHysteresis) {
   EXPECT_THAT(Scales(Small(), {true, false, true, true}), ElementsAre(16, 16, 8, 4));
   EXPECT_THAT(Scales(Small(), {true, false, false, false, true, true}),
               ElementsAre(16, 16, 16, 32, 32, 16));
 }
 
-TEST(LossScalerTest, ConsecutiveHysteresisIsRestoredByAnyGoodUpdate) {
+TEST(LossScalerTest, GoodUpdateRestoresConsecutiveHysteresis) {
   LossScalerConfig config = Small();
   config.consecutive_hysteresis = true;
   EXPECT_THAT(Scales(config, {true, false, true, true}), ElementsAre(16, 16, 16, 8));
 }
 
-TEST(LossScalerTest, WithoutHysteresisEveryOverflowHalves) {
+TEST(LossScalerTest, HalvesAtEveryOverflowWithoutHysteresis) {
   LossScalerConfig config = Small();
   config.hysteresis = 1;
   EXPECT_THAT(Scales(config, {true, true, false, true}), ElementsAre(8, 4, 4, 2));
 }
 
-TEST(LossScalerTest, GivesUpAtTheSmallestScale) {
+TEST(LossScalerTest, GivesUpAtMinimumScale) {
   LossScalerConfig config = Small();
   config.hysteresis = 1;
   config.min_loss_scale = 12;
@@ -76,7 +76,7 @@ TEST(LossScalerTest, GivesUpAtTheSmallestScale) {
   EXPECT_THAT(Scales(config, {true, true, true}), ElementsAre(12, 12, 12));
 }
 
-TEST(LossScalerTest, AStaticScaleStays) {
+TEST(LossScalerTest, KeepsStaticScale) {
   LossScalerConfig config;
   config.dynamic = false;
   config.static_scale = 128;
@@ -84,7 +84,7 @@ TEST(LossScalerTest, AStaticScaleStays) {
   EXPECT_EQ(Scales(config, std::vector<bool>(3000, false)).back(), 128);
 }
 
-TEST(LossScalerTest, ChangesAreExplained) {
+TEST(LossScalerTest, ExplainsChangesOfScale) {
   LossScalerState state = InitialLossScalerState(Small());
   EXPECT_EQ(UpdateLossScale(Small(), state, false).reason, "");
   LossScaleDecision decision = UpdateLossScale(Small(), state, true);

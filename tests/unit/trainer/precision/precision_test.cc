@@ -1,4 +1,4 @@
-// The engine in 16 bit: against loops written by hand, and through overflows.
+// The engine in 16 bit, compared with manual loops and with overflows.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ struct Trace {
 
 constexpr int kSteps = 12;
 
-// What the engine is to do, with torch::optim and without any of its parts.
+// Trains as the engine should, with torch::optim and without any part of the engine.
 Trace TrainByHand(Dtype dtype, int accumulation) {
   const std::shared_ptr<Mlp> model = MakeMlp();
   model->to(Scalar(dtype));
@@ -141,14 +141,15 @@ Trace TrainByEngine(Dtype dtype, int accumulation) {
   return trace;
 }
 
-TEST(PrecisionTest, TrainsLikeALoopWrittenByHand) {
+TEST(PrecisionTest, TrainsLikeManualLoop) {
   for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16, Dtype::kFloat16}) {
     for (const int accumulation : {1, 4}) {
       const std::string cell =
           std::string(DtypeName(dtype)) + ", accumulation " + std::to_string(accumulation);
       const Trace wanted = TrainByHand(dtype, accumulation);
       const Trace got = TrainByEngine(dtype, accumulation);
-      // Equal but for the order of roundings; a 16-bit weight may then round to its neighbour.
+      // Equal except for the order of roundings, after which a 16-bit weight may differ by one
+      // unit.
       const double tolerance = dtype == Dtype::kFloat32 ? 1e-6 : 1e-4;
       for (int step = 0; step < kSteps; ++step) {
         ASSERT_NEAR(got.losses[step] / wanted.losses[step], 1, tolerance) << cell << ", " << step;
@@ -162,7 +163,7 @@ TEST(PrecisionTest, TrainsLikeALoopWrittenByHand) {
   }
 }
 
-// The weight's gradient is the input.
+// The gradient of its weight is the input.
 struct Scale : torch::nn::Module {
   Scale() { weight = register_parameter("weight", at::ones({2})); }
   at::Tensor forward(const at::Tensor& x) { return weight * x; }
@@ -194,7 +195,7 @@ std::string Failure(const std::function<void()>& act) {
   }
 }
 
-TEST(PrecisionTest, TheLossScaleFollowsTheOverflows) {
+TEST(PrecisionTest, LossScaleFollowsOverflows) {
   auto engine = Initialize(ScaledSgd(), std::make_shared<Scale>(), World());
   std::vector<double> scales;
   for (const double input : {kInf, 1., kInf, kInf, 1., 1., 1., 1.}) {
@@ -212,7 +213,7 @@ TEST(PrecisionTest, TheLossScaleFollowsTheOverflows) {
   EXPECT_EQ(engine.skipped_steps(), 3);
 }
 
-TEST(PrecisionTest, ASkippedStepChangesNothing) {
+TEST(PrecisionTest, SkippedStepChangesNothing) {
   EngineConfig config = ScaledSgd();
   config.optimizer->momentum = 0.9;
   auto engine = Initialize(config, std::make_shared<Scale>(), World());
@@ -223,7 +224,7 @@ TEST(PrecisionTest, ASkippedStepChangesNothing) {
   std::vector<at::Tensor> before;
   for (const TensorPart& item : state) before.push_back(item.tensor.detach().clone());
 
-  for (const double input : {kInf, std::nan(""), 60000.}) {  // the last one when scaled
+  for (const double input : {kInf, std::nan(""), 60000.}) {  // 60000 overflows when scaled
     const double lr = engine.lr();
     EXPECT_TRUE(TrainOn(engine, input)) << "a step, though without an update";
     EXPECT_TRUE(engine.core().skipped()) << input;
@@ -245,7 +246,7 @@ TEST(PrecisionTest, ASkippedStepChangesNothing) {
   EXPECT_FALSE(at::equal(engine.model().weight, before.back()));
 }
 
-TEST(PrecisionTest, OneBadMicroBatchSkipsTheStep) {
+TEST(PrecisionTest, BadMicroBatchSkipsStep) {
   EngineConfig config = ScaledSgd();
   config.batch = {3, 1, 3};
   auto engine = Initialize(config, std::make_shared<Scale>(), World());
@@ -258,7 +259,7 @@ TEST(PrecisionTest, OneBadMicroBatchSkipsTheStep) {
   EXPECT_NEAR(engine.core().grad_norm(), std::sqrt(2), 1e-3);
 }
 
-TEST(PrecisionTest, GivesUpNamingTheParameter) {
+TEST(PrecisionTest, NamesParameterAtMinimumScale) {
   EngineConfig config = ScaledSgd();
   config.precision.loss_scaler->hysteresis = 1;
   config.precision.loss_scaler->initial_scale_power = 0;
@@ -269,7 +270,7 @@ TEST(PrecisionTest, GivesUpNamingTheParameter) {
             "finite; loss scale 1 is the minimum; try bf16, or a lower learning rate");
 }
 
-TEST(PrecisionTest, AStaticScaleStays) {
+TEST(PrecisionTest, KeepsStaticScale) {
   EngineConfig config = ScaledSgd();
   config.precision.loss_scaler->dynamic = false;
   config.precision.loss_scaler->static_scale = 128;
@@ -281,14 +282,14 @@ TEST(PrecisionTest, AStaticScaleStays) {
   EXPECT_EQ(engine.skipped_steps(), 3);
 }
 
-TEST(PrecisionTest, SmallGradientsNeedTheScale) {
+TEST(PrecisionTest, ScaleKeepsSmallGradients) {
   EngineConfig config = Config(OptimizerConfig::Type::kSgd, 1);
   config.precision = Precision(Dtype::kFloat16);
   const double tiny = std::ldexp(1.0, -20);
   const auto trained = [&](bool scaled) {
     if (!scaled) config.precision.loss_scaler.reset();
     auto engine = Initialize(config, std::make_shared<Scale>(), World());
-    // The input is a good fp16 number, the gradient is too small for one.
+    // The input is a normal fp16 number; its gradient underflows.
     engine.Backward(engine.Forward(at::full({2}, 1.0)).to(at::kFloat).sum() * (tiny / 64));
     engine.Step();
     return engine.core().grad_norm();
@@ -297,7 +298,7 @@ TEST(PrecisionTest, SmallGradientsNeedTheScale) {
   EXPECT_EQ(trained(false), 0);
 }
 
-TEST(PrecisionTest, Bf16SkipsOrAppliesAsItIsTold) {
+TEST(PrecisionTest, Bf16SkipsOrAppliesOverflowAsConfigured) {
   EngineConfig config = Config(OptimizerConfig::Type::kSgd, 0.25);
   config.precision = Precision(Dtype::kBFloat16);
   auto careful = Initialize(config, std::make_shared<Scale>(), World());
@@ -315,7 +316,7 @@ TEST(PrecisionTest, Bf16SkipsOrAppliesAsItIsTold) {
   EXPECT_FALSE(at::isfinite(careless.model().weight).any().item<bool>());
 }
 
-TEST(PrecisionTest, InFp32AnOverflowEndsTheRun) {
+TEST(PrecisionTest, OverflowInFp32EndsRun) {
   const EngineConfig config = Config(OptimizerConfig::Type::kSgd, 0.25, 2);
   auto engine = Initialize(config, std::make_shared<Scale>(), World());
   for (int part = 0; part < 3; ++part) TrainOn(engine, 1);
@@ -326,16 +327,16 @@ TEST(PrecisionTest, InFp32AnOverflowEndsTheRun) {
   auto other = Initialize(config, std::make_shared<Scale>(), World());
   TrainOn(other, 1);
   const at::Tensor output = other.Forward(at::ones({2}));
-  other.Backward((output - output.detach()).sqrt().sum());  // infinitely steep at 0
+  other.Backward((output - output.detach()).sqrt().sum());  // infinite slope at 0
   EXPECT_EQ(Failure([&] { other.Step(); }),
             "step 1: the gradient of weight is not finite; try a lower learning rate");
 }
 
-TEST(PrecisionTest, LargeButFiniteGradientsAreNoOverflow) {
+TEST(PrecisionTest, AcceptsLargeFiniteGradients) {
   EngineConfig config = Config(OptimizerConfig::Type::kSgd, 1);
   config.gradient_clipping = 1;
   auto engine = Initialize(config, std::make_shared<Scale>(), World());
-  TrainOn(engine, 1e30);  // its square is no fp32 number
+  TrainOn(engine, 1e30);  // its square exceeds fp32's range
   EXPECT_NEAR(engine.core().grad_norm() / 1e30, std::sqrt(2), 1e-6);
   EXPECT_NEAR(engine.model().weight[0].item<double>(), 1 - std::sqrt(0.5), 1e-6);
 }
@@ -355,7 +356,7 @@ struct Normed : torch::nn::Module {
 };
 
 // Apex's presets as configurations.
-TEST(PrecisionTest, OptLevels) {
+TEST(PrecisionTest, TrainsAtAllApexLevels) {
   struct Level {
     const char* name;
     Dtype model;
@@ -413,7 +414,7 @@ TEST(PrecisionTest, OptLevels) {
   }
 }
 
-TEST(PrecisionTest, EveryOptimizerTrainsWithAndWithoutMasters) {
+TEST(PrecisionTest, TrainsEachOptimizerWithAndWithoutMasters) {
   using Type = OptimizerConfig::Type;
   for (const Type type : {Type::kAdam, Type::kAdamW, Type::kSgd, Type::kAdagrad, Type::kRmsprop,
                           Type::kLamb, Type::kLion}) {
@@ -469,7 +470,7 @@ TEST(PrecisionTest, AutocastComputesIn16Bit) {
   }
 }
 
-TEST(PrecisionTest, AForwardThatThrowsLeavesAutocastOff) {
+TEST(PrecisionTest, EndsAutocastWhenForwardThrows) {
   EngineConfig config = Config(OptimizerConfig::Type::kSgd, 0.5);
   config.precision.autocast = Dtype::kBFloat16;
   auto engine = Initialize(config, MakeMlp(), World());
@@ -492,7 +493,7 @@ TEST(PrecisionTest, AutocastScopesNest) {
   EXPECT_EQ(product(), at::kFloat);
 }
 
-TEST(PrecisionTest, TheModelFollowsItsMasters) {
+TEST(PrecisionTest, ModelFollowsMasterWeights) {
   EngineConfig config = Config(OptimizerConfig::Type::kSgd, std::ldexp(1.0, -10));
   config.precision = Precision(Dtype::kBFloat16);
   auto engine = Initialize(config, std::make_shared<Scale>(), World());
@@ -508,7 +509,7 @@ TEST(PrecisionTest, TheModelFollowsItsMasters) {
   EXPECT_LT(kept, 1);
 }
 
-TEST(PrecisionTest, AResumedScalerGoesOnAsTheOriginal) {
+TEST(PrecisionTest, ResumedScalerContinuesLikeOriginal) {
   auto original = Initialize(ScaledSgd(), std::make_shared<Scale>(), World());
   for (const double input : {1., kInf, kInf, 1., kInf, 1.}) TrainOn(original, input);
   auto resumed = Initialize(ScaledSgd(), std::make_shared<Scale>(), World());
@@ -524,7 +525,8 @@ TEST(PrecisionTest, AResumedScalerGoesOnAsTheOriginal) {
   EXPECT_EQ(resumed.loss_scale(), original.loss_scale());
   EXPECT_EQ(resumed.skipped_steps(), original.skipped_steps());
 
-  // Progress of a run without a scaler, and a static scale, leave the configuration's.
+  // Progress of a run without a scaler keeps the configured scale, and a static scale keeps its
+  // own.
   auto fresh = Initialize(ScaledSgd(), std::make_shared<Scale>(), World());
   fresh.core().Resume({.steps = 4, .updates = 4});
   EXPECT_EQ(fresh.loss_scale(), 16);
@@ -536,7 +538,7 @@ TEST(PrecisionTest, AResumedScalerGoesOnAsTheOriginal) {
   EXPECT_EQ(fixed.loss_scale(), 128);
 }
 
-TEST(PrecisionTest, MemoryByCategory) {
+TEST(PrecisionTest, ReportsMemoryByCategory) {
   EngineConfig config = Config(OptimizerConfig::Type::kAdamW, 0.1);
   config.precision = Precision(Dtype::kBFloat16);
   auto engine = Initialize(config, std::make_shared<Normed>(), World());

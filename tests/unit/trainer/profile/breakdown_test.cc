@@ -5,7 +5,7 @@
 namespace dslaunch::breakdown_test {
 namespace {
 
-TEST(BreakdownTest, MeansOverTheSteps) {
+TEST(BreakdownTest, PrintsMeansOverSteps) {
   const PhaseTimes times = {.data = 0.001, .forward = 0.02, .backward = 0.06, .update = 0.004};
   EXPECT_EQ(
       BreakdownLine(20, times, /*compute_s=*/0.07, /*seconds=*/0.09, /*steps=*/2),
@@ -13,7 +13,7 @@ TEST(BreakdownTest, MeansOverTheSteps) {
       "waiting 35.0 ms; mean step 45.0 ms");
 }
 
-TEST(BreakdownTest, APipelinesPassesInterleave) {
+TEST(BreakdownTest, PrintsBatchTimeForPipeline) {
   EXPECT_EQ(BreakdownLine(1, {.data = 0.001, .batch = 0.05}, 0, 0.052, 1),
             "step 1: data 1.0 ms, batch 50.0 ms; mean step 52.0 ms");
 }

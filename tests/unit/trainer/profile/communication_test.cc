@@ -5,7 +5,7 @@
 namespace dslaunch::communication_test {
 namespace {
 
-TEST(CommunicationTest, KindsByTheNamesOfBackends) {
+TEST(CommunicationTest, FindsKindInNamesOfBackends) {
   EXPECT_EQ(CommunicationKind("gloo:all_reduce"), "all_reduce");
   EXPECT_EQ(CommunicationKind("nccl:_all_gather_base"), "all_gather");
   EXPECT_EQ(CommunicationKind("nccl:send 0->1"), "send");
@@ -16,7 +16,7 @@ TEST(CommunicationTest, KindsByTheNamesOfBackends) {
   EXPECT_EQ(CommunicationKind("backward"), std::nullopt);
 }
 
-TEST(CommunicationTest, KindsOfNcclsKernels) {
+TEST(CommunicationTest, FindsKindInNcclKernels) {
   const auto kind = [](const char* kernel) {
     return KernelCommunicationKind(kernel).value_or("-");
   };
@@ -28,7 +28,7 @@ TEST(CommunicationTest, KindsOfNcclsKernels) {
   EXPECT_EQ(kind("void at::native::AllReduce_kernel"), "-");
 }
 
-TEST(CommunicationTest, WhatIsHiddenIsWhatRanBesideComputing) {
+TEST(CommunicationTest, HiddenTimeOverlapsWithComputing) {
   const CommunicationSummary summary =
       Summarize({{"all_reduce", 100, {0, 4'000'000'000}},
                  {"all_reduce", 50, {3'000'000'000, 6'000'000'000}},
@@ -45,14 +45,14 @@ TEST(CommunicationTest, WhatIsHiddenIsWhatRanBesideComputing) {
   EXPECT_DOUBLE_EQ(summary.kinds[0].seconds, 7);
 }
 
-TEST(CommunicationTest, NothingExchanged) {
+TEST(CommunicationTest, SummarizesNoExchanges) {
   const CommunicationSummary summary = Summarize({}, {{0, 5}});
   EXPECT_EQ(summary.total_s, 0);
   EXPECT_EQ(summary.hidden_s, 0);
 }
 
-// The examples of nccl-tests' doc/PERFORMANCE.md.
-TEST(CommunicationTest, Bandwidths) {
+// Examples from nccl-tests' doc/PERFORMANCE.md.
+TEST(CommunicationTest, BandwidthsMatchNcclTests) {
   EXPECT_DOUBLE_EQ(BandwidthOf("all_reduce", 4e9, 2, 4).algorithm, 2);
   EXPECT_DOUBLE_EQ(BandwidthOf("all_reduce", 4e9, 2, 4).bus, 3);
   EXPECT_DOUBLE_EQ(BandwidthOf("all_gather", 1e9, 2, 4).algorithm, 2);

@@ -6,7 +6,7 @@ namespace dslaunch::event_file_test {
 namespace {
 
 // RFC 3720, appendix B.4.
-TEST(EventFileTest, Crc32c) {
+TEST(EventFileTest, Crc32cMatchesRfc3720) {
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
   std::string ascending;
@@ -15,19 +15,19 @@ TEST(EventFileTest, Crc32c) {
   EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
 }
 
-TEST(EventFileTest, ARecordIsLengthAndDataEachWithItsChecksum) {
+TEST(EventFileTest, RecordHasLengthDataAndChecksums) {
   const std::string record = EventRecord("abc");
   ASSERT_EQ(record.size(), 8 + 4 + 3 + 4);
   EXPECT_EQ(record.substr(0, 8), std::string("\x03\0\0\0\0\0\0\0", 8));
   EXPECT_EQ(record.substr(12, 3), "abc");
 }
 
-// Bytes by hand, after the wire format of protobuf.
-TEST(EventFileTest, AScalar) {
+// Expected bytes written by hand, following protobuf's wire format.
+TEST(EventFileTest, EncodesScalarAndVersion) {
   EXPECT_EQ(ScalarEvent(1.0, 300, "t", 2.0f),
             std::string("\x09\0\0\0\0\0\0\xf0\x3f"  // wall_time
                         "\x10\xac\x02"              // step
-                        "\x2a\x0a\x0a\x08"          // summary, of one value
+                        "\x2a\x0a\x0a\x08"          // summary with one value
                         "\x0a\x01t"                 // tag
                         "\x15\0\0\0\x40",           // simple_value
                         9 + 3 + 4 + 3 + 5));

@@ -7,7 +7,7 @@
 namespace dslaunch::flop_formula_test {
 namespace {
 
-TEST(FlopFormulaTest, Products) {
+TEST(FlopFormulaTest, CountsProducts) {
   EXPECT_EQ(OperatorFlops("aten::mm", {.inputs = {{3, 4}, {4, 5}}, .output = {3, 5}}), 120);
   EXPECT_EQ(OperatorFlops("aten::bmm", {.inputs = {{2, 3, 4}, {2, 4, 5}}, .output = {}}), 240);
   EXPECT_EQ(OperatorFlops("aten::mv", {.inputs = {{3, 4}, {4}}, .output = {3}}), 24);
@@ -17,32 +17,32 @@ TEST(FlopFormulaTest, Products) {
       120);
 }
 
-TEST(FlopFormulaTest, Convolutions) {
+TEST(FlopFormulaTest, CountsConvolutions) {
   const Shape image = {2, 3, 8, 8}, weight = {6, 3, 3, 3};
   EXPECT_EQ(
       OperatorFlops("aten::convolution", {.inputs = {image, weight, {6}}, .output = {2, 6, 4, 4}}),
       2.0 * (2 * 6 * 4 * 4) * (3 * 3 * 3));
-  // Transposed, a filter is [in, out, ...] and meets each element of the input.
+  // Transposed: a filter is [in, out, ...] and applies to each element of the input.
   EXPECT_EQ(OperatorFlops("aten::convolution",
                           {.inputs = {{2, 6, 4, 4}, weight}, .output = image, .transposed = true}),
             2.0 * (2 * 6 * 4 * 4) * (3 * 3 * 3));
 }
 
-TEST(FlopFormulaTest, Attention) {
+TEST(FlopFormulaTest, CountsAttention) {
   const Shape query = {2, 4, 16, 8}, keys = {2, 4, 32, 8};
   EXPECT_EQ(OperatorFlops("aten::_scaled_dot_product_flash_attention_for_cpu",
                           {.inputs = {query, keys, keys}, .output = query}),
             2 * (2.0 * 2 * 4 * 16 * 32 * 8));
 }
 
-TEST(FlopFormulaTest, WhatDoesNotFitCountsAsNothing) {
+TEST(FlopFormulaTest, CountsNothingForOtherShapesAndOperators) {
   EXPECT_EQ(OperatorFlops("aten::add", {.inputs = {{3}, {3}}, .output = {3}}), 0);
   EXPECT_EQ(OperatorFlops("aten::mm", {.inputs = {{3, 4}}, .output = {}}), 0);
   EXPECT_EQ(OperatorFlops("aten::mm", {.inputs = {{}, {}}, .output = {}}), 0);
   EXPECT_EQ(OperatorFlops("aten::convolution", {.inputs = {{}, {}}, .output = {}}), 0);
 }
 
-TEST(PeakFlopsTest, ByTheDevicesNameAndDtype) {
+TEST(PeakFlopsTest, ReturnsRateByNameAndDtype) {
   EXPECT_EQ(PeakFlops("NVIDIA H100 80GB HBM3", Dtype::kBFloat16), 989.4e12);
   EXPECT_EQ(PeakFlops("NVIDIA H100 PCIe", Dtype::kFloat16), 756e12);
   EXPECT_EQ(PeakFlops("NVIDIA A100-SXM4-40GB", Dtype::kFloat32), 19.5e12);

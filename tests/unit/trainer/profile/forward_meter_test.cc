@@ -8,7 +8,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-TEST(ForwardMeterTest, CountsTheForwardPassAndNotTheBackwardPass) {
+TEST(ForwardMeterTest, CountsOnlyForwardPass) {
   nn::Sequential model(nn::Linear(8, 16), nn::ReLU(), nn::Linear(16, 4));
   double flops = 0;
   {
@@ -19,7 +19,7 @@ TEST(ForwardMeterTest, CountsTheForwardPassAndNotTheBackwardPass) {
   EXPECT_EQ(flops, 2.0 * 32 * 8 * 16 + 2.0 * 32 * 16 * 4);
 }
 
-TEST(ForwardMeterTest, AnOperatorInsideOfAnotherCountsOnce) {
+TEST(ForwardMeterTest, CountsNestedOperatorOnce) {
   nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(3, 6, 3).padding(1).groups(3)));
   const ForwardMeter meter(*model);
   const at::Tensor heads = at::ones({2, 4, 16, 8});
@@ -29,7 +29,7 @@ TEST(ForwardMeterTest, AnOperatorInsideOfAnotherCountsOnce) {
   EXPECT_EQ(meter.flops(), 2 * (2.0 * 2 * 4 * 16 * 16 * 8) + 2.0 * 2 * 6 * 8 * 8 * 9);
 }
 
-TEST(ForwardMeterTest, AnOperatorBelongsToTheModuleWhoseParameterItReads) {
+TEST(ForwardMeterTest, AssignsOperatorToModuleOfItsParameter) {
   nn::Sequential model(nn::Linear(8, 16), nn::ReLU(), nn::Linear(16, 4));
   const at::Tensor input = at::ones({32, 8});
   const ForwardMeter meter(*model);
@@ -42,7 +42,7 @@ TEST(ForwardMeterTest, AnOperatorBelongsToTheModuleWhoseParameterItReads) {
   EXPECT_GT(meter.operators()[0].seconds, 0);
 }
 
-TEST(ForwardMeterTest, SeesNothingAfterItsEnd) {
+TEST(ForwardMeterTest, CountsNothingAfterDestruction) {
   nn::Linear model(8, 16);
   { const ForwardMeter meter(*model); }
   model->forward(at::ones({32, 8}));

@@ -11,20 +11,20 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(IntervalsTest, AUnionIsSortedAndDisjoint) {
+TEST(IntervalsTest, UnionIsSortedAndDisjoint) {
   EXPECT_THAT(Union({{5, 8}, {1, 3}, {2, 4}, {6, 7}, {9, 9}, {8, 9}}),
               ElementsAre(Interval{1, 4}, Interval{5, 9}));
   EXPECT_THAT(Union({{3, 3}, {4, 2}}), IsEmpty());
 }
 
-TEST(IntervalsTest, AnIntersectionIsInBoth) {
+TEST(IntervalsTest, IntersectionIsInBothSets) {
   EXPECT_THAT(Intersection({{0, 10}, {20, 30}}, {{2, 4}, {8, 22}, {29, 40}}),
               ElementsAre(Interval{2, 4}, Interval{8, 10}, Interval{20, 22}, Interval{29, 30}));
   EXPECT_THAT(Intersection({{0, 5}}, {{5, 9}}), IsEmpty());
 }
 
-// Against sets of whole numbers.
-TEST(IntervalsTest, AsSetsOfMomentsHaveIt) {
+// Compares with sets of integers.
+TEST(IntervalsTest, MatchesSetsOfIntegers) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   Random random(seed);

@@ -33,7 +33,7 @@ const std::vector<ForwardOp> kOperators = {{.module = "h.0.attn.in", .flops = 30
                                            {.module = "h.0.mlp", .flops = 400, .seconds = 4},
                                            {.module = {}, .flops = 7, .seconds = 0.5}};
 
-TEST(ModuleTableTest, ModulesHoldWhatIsInsideThem) {
+TEST(ModuleTableTest, CountsInnerModules) {
   const std::vector<ModuleRow> rows = ModuleRows(Modules(), kOperators);
   EXPECT_EQ(Row(rows, "h.0.attn").flops, 450) << "with what reads no parameter in between";
   EXPECT_EQ(Row(rows, "h.0.attn").seconds, 5);
@@ -45,7 +45,7 @@ TEST(ModuleTableTest, ModulesHoldWhatIsInsideThem) {
   EXPECT_EQ(Row(rows, "h.0.attn.in").depth, 4);
 }
 
-TEST(ModuleTableTest, ForPeople) {
+TEST(ModuleTableTest, TextListsModulesByDepth) {
   const FlopsProfile profile = {.step = 5,
                                 .micro_batches = 2,
                                 .ranks = 4,

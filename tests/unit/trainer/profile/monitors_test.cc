@@ -25,7 +25,7 @@ class MonitorsTest : public ::testing::Test {
   std::string folder_ = testing::TempDir() + "/monitors-XXXXXX";
 };
 
-TEST_F(MonitorsTest, CsvHasAFileForEachScalarAndGoesOn) {
+TEST_F(MonitorsTest, AppendsToCsvFileOfEachScalar) {
   MonitorsConfig config;
   config.csv = MonitorConfig{folder_ + "/out/job"};
   Monitors(config).Write(8, {{"Train/Samples/lr", 0.5}, {"Train/Samples/train_loss", 1.0 / 3}});
@@ -38,13 +38,13 @@ TEST_F(MonitorsTest, CsvHasAFileForEachScalarAndGoesOn) {
             "step,Train_Samples_train_loss\n8,0.33333333333333331\n");
 }
 
-TEST_F(MonitorsTest, NothingIsWrittenWhereNothingIsWanted) {
+TEST_F(MonitorsTest, WritesNothingIfNotConfigured) {
   Monitors none(MonitorsConfig{});
   EXPECT_FALSE(none.any());
   none.Write(8, {{"a", 1}});
 }
 
-TEST_F(MonitorsTest, AFolderThatCannotBeMadeIsNamed) {
+TEST_F(MonitorsTest, NamesFolderThatCannotBeCreated) {
   std::ofstream(folder_ + "/file") << "x";
   MonitorsConfig config;
   config.tensorboard = MonitorConfig{folder_ + "/file/job"};

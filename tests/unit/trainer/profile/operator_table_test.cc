@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kS = 1'000'000'000;
 
-// Two steps of a thread; the second recurses, and starts what ends elsewhere.
+// Two steps of a thread; the second one recurses, and starts an operation that ends elsewhere.
 std::vector<RecordedEvent> Events() {
   return {{"ProfilerStep#2", 1, 0, 10 * kS},
           {"aten::linear", 1, 1 * kS, 7 * kS},
@@ -35,7 +35,7 @@ std::vector<std::string> Names(const std::vector<OperatorRow>& rows) {
   return names;
 }
 
-TEST(OperatorTableTest, SelfTimeLeavesOutWhatWasCalled) {
+TEST(OperatorTableTest, SelfTimeExcludesCalledOperators) {
   const std::vector<OperatorRow> rows = OperatorRows(Events(), {}, ProfileSort::kSelfTime);
   EXPECT_DOUBLE_EQ(Row(rows, "ProfilerStep*").self_s, 4 + 6);
   EXPECT_DOUBLE_EQ(Row(rows, "ProfilerStep*").total_s, 20);
@@ -47,7 +47,7 @@ TEST(OperatorTableTest, SelfTimeLeavesOutWhatWasCalled) {
   EXPECT_DOUBLE_EQ(Row(rows, "gloo:all_reduce").total_s, 9);
 }
 
-TEST(OperatorTableTest, MemoryBelongsToTheInnermostOperator) {
+TEST(OperatorTableTest, AssignsMemoryToInnermostOperator) {
   const std::vector<OperatorRow> rows = OperatorRows(
       Events(),
       {{1, 3 * kS, 100}, {1, 4 * kS, -30}, {1, 6 * kS + 1, 7}, {2, 4 * kS, 5}, {1, 30 * kS, 9}},
@@ -58,9 +58,9 @@ TEST(OperatorTableTest, MemoryBelongsToTheInnermostOperator) {
   EXPECT_EQ(rows[0].name, "aten::addmm");
 }
 
-TEST(OperatorTableTest, WhatADeviceDidBelongsToWhatStartedIt) {
+TEST(OperatorTableTest, AssignsDeviceTimeToStartingOperator) {
   std::vector<RecordedEvent> events = Events();
-  events[1].correlation = 7;  // aten::linear, with aten::addmm inside of it
+  events[1].correlation = 7;  // aten::linear, which contains aten::addmm
   events[2].correlation = 8;
   const std::vector<RecordedKernel> kernels = {{"gemm", 8, 3 * kS, 8 * kS},
                                                {"gemm", 8, 8 * kS, 9 * kS},
@@ -81,7 +81,7 @@ TEST(OperatorTableTest, WhatADeviceDidBelongsToWhatStartedIt) {
               ::testing::Not(HasSubstr("device")));
 }
 
-TEST(OperatorTableTest, TheGreatestFirst) {
+TEST(OperatorTableTest, SortsByChosenColumn) {
   EXPECT_THAT(Names(OperatorRows(Events(), {}, ProfileSort::kSelfTime)),
               ElementsAre("ProfilerStep*", "aten::addmm", "aten::linear", "gloo:all_reduce"));
   EXPECT_THAT(Names(OperatorRows(Events(), {}, ProfileSort::kTotalTime)),
@@ -89,7 +89,7 @@ TEST(OperatorTableTest, TheGreatestFirst) {
   EXPECT_EQ(OperatorRows(Events(), {}, ProfileSort::kCalls)[0].name, "aten::linear");
 }
 
-TEST(OperatorTableTest, AsText) {
+TEST(OperatorTableTest, FormatsTable) {
   const std::vector<OperatorRow> rows = {{"aten::mm", 4, 0.3, 0.3, 3 << 20},
                                          {std::string(80, 'x'), 1, 0.1, 0.2, -512},
                                          {"aten::add", 2, 0.1, 0.1, 0}};

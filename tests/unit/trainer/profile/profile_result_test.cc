@@ -22,7 +22,7 @@ ProfileResult Result() {
           .allocated = 5 << 20};
 }
 
-TEST(ProfileResultTest, AsTheContractHasIt) {
+TEST(ProfileResultTest, JsonFollowsContract) {
   EXPECT_EQ(nlohmann::json::parse(ProfileJson(Result())), nlohmann::json::parse(R"(
       {"rank": 1, "steps": 3, "wall_s": 1.5,
        "operators": [{"name": "aten::mm", "calls": 36, "self_s": 0.41, "total_s": 0.42,
@@ -33,7 +33,7 @@ TEST(ProfileResultTest, AsTheContractHasIt) {
                   "buffers": 0, "activations": 0, "allocated": 5242880}})"));
 }
 
-TEST(ProfileResultTest, ForPeople) {
+TEST(ProfileResultTest, TextSummarizesResult) {
   const std::string text = ProfileText(Result(), 10);
   EXPECT_THAT(text, HasSubstr("aten::mm"));
   EXPECT_THAT(text, HasSubstr("communication 200.000 ms, 75% of it while this rank computed: "

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 int Exited(int code) { return W_EXITCODE(code, 0); }
 
-TEST(RankEndTest, ARankIsNamedWithItsCodeOrSignal) {
+TEST(RankEndTest, NamesRankWithCodeOrSignal) {
   const TrainError code = SpawnError({{.rank = 0}, {.rank = 1, .wait_status = Exited(7)}});
   EXPECT_THAT(code.what(), HasSubstr("rank 1 ended with exit code 7"));
   EXPECT_EQ(code.exit_code(), 7);
@@ -20,7 +20,7 @@ TEST(RankEndTest, ARankIsNamedWithItsCodeOrSignal) {
   EXPECT_EQ(signal.exit_code(), 137);
 }
 
-TEST(RankEndTest, ARankThatOnlyLostAnotherIsNotTheCause) {
+TEST(RankEndTest, PrefersCauseOverVictims) {
   const TrainError error = SpawnError({{.rank = 0, .wait_status = Exited(69), .victim = true},
                                        {.rank = 2, .wait_status = SIGTERM, .stopped = true},
                                        {.rank = 1, .wait_status = SIGSEGV}});
@@ -37,7 +37,7 @@ TEST(RankEndTest, ARankThatOnlyLostAnotherIsNotTheCause) {
       << "a GPU without memory has the code of a lost peer";
 }
 
-TEST(RankEndTest, ARankThatNeverCameHasFailed) {
+TEST(RankEndTest, RankThatNeverReportedHasFailed) {
   const RankEnd end = {.rank = 1, .came = false};
   EXPECT_TRUE(Failed(end));
   EXPECT_THAT(SpawnError({end}).what(), HasSubstr("rank 1 ended before its Spawn call"));
