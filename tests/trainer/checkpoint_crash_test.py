@@ -1,9 +1,9 @@
-"""Whatever call of a save the process dies at or the disk fails at, the next run goes on from the newest whole checkpoint.
-
-Each case runs a training whose changes below one folder tests/support/file_faults.cc counts and at one call faults, looks
-at the folder with a reader of its own, and lets a second run go on. By default each kind of call gets some of the faults,
-chosen by a seed; DSLAUNCH_TEST_FULL=1 tries every call with every fault.
-"""
+"""Wherever a save is killed or the disk fails, the next run resumes from the newest complete checkpoint.
+Each case runs a training whose changes below one folder are counted by tests/support/file_faults.cc, which injects a
+fault
+at one call. The test then examines the folder with an independent reader, and lets a second run continue. By default
+each
+kind of call gets some of the faults, chosen by a seed; DSLAUNCH_TEST_FULL=1 tries every call with every fault."""
 
 import collections
 import concurrent.futures
@@ -36,7 +36,7 @@ def flip_bit(file, bit):
 
 
 def damage(checkpoint):
-    """What is wrong with the files of a checkpoint; "" where nothing is. It shares no code with the trainer."""
+    """Describes the damage of a checkpoint's files; "" if there is none. Shares no code with the trainer."""
     try:
         with open(os.path.join(checkpoint, "manifest.json"), "rb") as file:
             first, rest = file.read().split(b"\n", 1)
@@ -62,8 +62,8 @@ def is_published(path):
 
 
 class PowerCut:
-    """Follows a trace of calls and knows what a power cut may lose: content since the file's last fsync, and names since
-    that of the folder they are in."""
+    """Replays a trace of calls and tracks what a power cut may lose: content since the file's last fsync, and names
+    since the last fsync of their folder."""
 
     def __init__(self):
         self.contents, self.names = set(), set()
@@ -72,7 +72,7 @@ class PowerCut:
         return {path for path in self.names if is_published(path)}
 
     def follow(self, call):
-        """Returns what must not be: that others rely on something, or do without it, while it may still be lost."""
+        """Returns a violation: something relies on data, or does without it, while that data may still be lost."""
         name, path, to = call["call"], call["path"], call["to"]
         if call["result"] < 0:
             return None
@@ -102,13 +102,13 @@ class PowerCut:
         elif name == "link":
             self.contents |= {to} if path in self.contents else set()
             self.names.add(to)
-        else:  # open with O_CREAT, mkdir
+        else:  # open with O_CREAT, or mkdir
             self.names.add(path)
         return problem
 
 
 def power_cut(calls):
-    """How a power cut could break a promise; "" where it could not."""
+    """Describes how a power cut could break a promise; "" if it could not."""
     power = PowerCut()
     for call in calls:
         problem = power.follow(call)
@@ -119,11 +119,11 @@ def power_cut(calls):
 
 
 class Crash(unittest.TestCase):
-    """One way to save. Subclasses say how the folder looks before."""
+    """One way to save. Subclasses define the state of the folder before."""
 
     world, faulty_rank, run_keys = 1, 0, {}
-    thorough = True   # a kill and a failing disk at each kind of call, instead of one of them
-    most_cases = 100  # a sample of the others
+    thorough = True  # try both a kill and a failing disk at each kind of call
+    most_cases = 100  # sample size of the other cases
 
     @classmethod
     def setUpClass(cls):
@@ -144,7 +144,7 @@ class Crash(unittest.TestCase):
         return place
 
     def train(self, place, steps, faults=None):
-        """Runs with place/saves/checkpoints as the folder; returns the ranks and the losses by step."""
+        """Runs with place/saves/checkpoints as the folder. Returns the ranks and the losses by step."""
         metrics = os.path.join(place, "metrics.jsonl")
         if os.path.exists(metrics):
             os.remove(metrics)
@@ -179,18 +179,18 @@ class Crash(unittest.TestCase):
         return folder, sorted(os.listdir(folder)) if os.path.exists(folder) else []
 
     def prepare(self, place):
-        """Makes the folder as it is before the run that is faulted."""
+        """Prepares the folder for the run with the fault."""
         os.mkdir(os.path.join(place, "saves"))
 
     def label(self, call):
-        """What kind of call it is: the same in each save."""
+        """Returns the kind of a call, which is the same in every save."""
         path = re.sub(r"step_\d+|-[0-9a-f]{8}$|-[0-9a-f]{8}(?=/)", "", call["path"])
         return call["call"], os.path.relpath(path, self.folder).partition("/")[2]
 
     def chosen(self, calls):
-        """(number of a call of the faulty rank, kind of fault)"""
+        """Returns pairs of the number of a call of the faulty rank and a kind of fault."""
         own = [call for call in calls if call["rank"] == self.faulty_rank]
-        if self.world > 1:  # before the ranks have met, only a launcher knows that one is gone
+        if self.world > 1:  # before the ranks are connected, only a launcher detects a lost rank
             own = [call for call in own if "/checkpoints/" in call["path"]]
         kinds = {}
         for call in own:
@@ -209,7 +209,7 @@ class Crash(unittest.TestCase):
                 picked.add((number, self.random.choice(wanted)))
         return sorted(self.random.sample(sorted(picked), min(len(picked), self.most_cases)))
 
-    def test_every_point(self):
+    def test_resumes_after_a_fault_at_any_call(self):
         first = self.new_place()
         self.prepare(first)
         ranks, losses = self.train(first, STEPS, faults=())
@@ -221,8 +221,8 @@ class Crash(unittest.TestCase):
             problems = [problem for problem in pool.map(lambda case: self.problem(*case), cases) if problem]
         self.assertFalse(problems, "\n".join(problems))
 
-    def test_power_cuts(self):
-        """A kill loses nothing that was written; what a power cut loses shows in the order of the calls."""
+    def test_power_cut_loses_no_complete_checkpoint(self):
+        """A kill loses no written data; the order of the calls shows what a power cut loses."""
         place = self.new_place()
         self.prepare(place)
         self.train(place, STEPS, faults=())
@@ -265,7 +265,7 @@ class Crash(unittest.TestCase):
             self.assertIn(latest, whole, "latest names no whole checkpoint")
         left = [name for name in self.checkpoints(place)[1] if name.startswith("tmp-")]
 
-        # And on.
+        # The run continues.
         ranks, rest = self.train(place, STEPS + 1)
         for rank in ranks:
             self.assertEqual((rank.code, rank.err), (0, ""))
@@ -288,7 +288,7 @@ class Crash(unittest.TestCase):
         self.assertEqual({name for name in names if name.startswith("step_")}, set(saved[-KEEP:]))
 
     def check_end(self, ranks, place, kind):
-        """Every rank says what ended it: the disk of the faulty one, or that the faulty one is gone."""
+        """Every rank reports its cause: the faulty rank's disk, or the loss of that rank."""
         failure = r"^dslaunch-train: rank %%d: (the checkpoint \S+ is (not saved|saved, but[^:]*): )?(rank %d: )?%s/saves\S*: cannot be \w+: %s\n$" % (
             self.faulty_rank, place, REASON.get(kind))
         for number, rank in enumerate(ranks):
@@ -309,11 +309,11 @@ class Crash(unittest.TestCase):
 
 
 class FreshFolderTest(Crash):
-    """Saves 1 to 4 into a folder that is made for them; the third save is the first that removes one."""
+    """Saves 1 to 4 in a new folder; the third save is the first that removes an old checkpoint."""
 
 
 class ReplacingTest(Crash):
-    """The newest checkpoint is damaged: it is skipped, and its tag is saved anew. A killed save has left something."""
+    """The newest checkpoint is damaged: it is skipped, and its tag is saved again. A killed save has left files."""
 
     thorough, most_cases = False, 14
 
@@ -337,13 +337,13 @@ class SecondOfTwoRanksTest(Crash):
 
 
 class FirstOfTwoRanksTest(Crash):
-    """Rank 0 puts the checkpoint together."""
+    """Rank 0 assembles the checkpoint."""
 
     world, thorough, most_cases = 2, False, 8
 
 
 class BackgroundTest(Crash):
-    """Steps go on while a thread saves."""
+    """A thread saves while the steps continue."""
 
     world, thorough, most_cases, run_keys = 2, False, 8, {"async_save": True}
 

@@ -1,4 +1,4 @@
-"""A run that is stopped and resumed computes what an uninterrupted one does, and no kill leaves a checkpoint that lies."""
+"""A stopped and resumed run computes the same as an uninterrupted one, and no kill leaves an invalid checkpoint."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ OPTIMIZERS = {
     "lamb": {"type": "Lamb", "params": {"weight_decay": 0.01}},
     "lion": {"type": "Lion", "params": {"lr": 1e-4}},
 }
-# None is past its last bend after 10 steps, so a schedule that starts again gives other rates.
+# Every schedule still changes after 10 steps, so restarting it would give other rates.
 SCHEDULES = {
     "adam": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 2e-3, "cycle_first_step_size": 12}},
     "momentum": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 12, "total_num_steps": 20}},
@@ -58,7 +58,7 @@ def read_safetensors(file):
 
 
 def read_kind(folder, kind):
-    """A checkpoint's tensors of one kind, put together from all ranks' files as the manifest says."""
+    """Returns a checkpoint's tensors of one kind, assembled from all ranks' files according to the manifest."""
     with open(os.path.join(folder, "manifest.json")) as file:
         manifest = json.load(file)
     files = {entry["name"]: read_safetensors(os.path.join(folder, entry["name"]))
@@ -89,7 +89,7 @@ class CheckpointTest(unittest.TestCase):
         return self.recipe(steps, checkpoint_dir=self.dir, **keys)
 
     def good(self, wanted, world):
-        """Runs to a good end; returns rank 0's stdout and the metrics that this run appended."""
+        """Runs to success. Returns rank 0's stdout and the metrics that this run appended."""
         file = wanted["run"]["metrics_jsonl"]
         before = os.path.getsize(file) if os.path.exists(file) else 0
         ranks = run(wanted, world)
@@ -113,23 +113,23 @@ class CheckpointTest(unittest.TestCase):
         self.assertIn("resuming from " + self.path("step_000010"), out)
         self.assert_same(whole[10:], rest, tolerance)
 
-    def test_the_same_ranks_go_on_as_if_nothing_had_happened(self):
+    def test_resumes_exactly_on_as_many_ranks(self):
         self.check_resume(2, 2, 0)
 
-    def test_momentum(self):
+    def test_resumes_momentum(self):
         self.check_resume(1, 1, 0, optimizer="momentum")
 
-    def test_every_optimizer_and_schedule_goes_on(self):
+    def test_resumes_every_optimizer_and_schedule(self):
         for name, scheduler in SCHEDULES.items():
             with self.subTest(optimizer=name, scheduler=scheduler["type"]):
                 shutil.rmtree(self.dir, ignore_errors=True)
                 self.check_resume(1, 1, 0, optimizer=name, engine={"scheduler": scheduler})
 
-    def test_four_ranks_then_two(self):
+    def test_resumes_on_fewer_ranks(self):
         self.check_resume(4, 2, 1e-5)
 
-    def test_one_rank_then_three_in_the_middle_of_an_accumulated_epoch(self):
-        # 13 1/3 micro-batches: the first epoch ends inside the fifth step.
+    def test_resumes_on_more_ranks_within_accumulation(self):
+        # 13 1/3 micro-batches: the first epoch ends within the fifth step.
         micro = samples_of("train") // 40 * 3
         engine = {"train_batch_size": 3 * micro, "gradient_accumulation_steps": 3}
         _, whole = self.good(self.recipe(8, engine=engine), 1)
@@ -138,7 +138,7 @@ class CheckpointTest(unittest.TestCase):
         self.assert_same(whole[4:], rest, 1e-5)
 
     def sources(self):
-        """A model and 60 samples of each type of data."""
+        """Returns a model and 60 samples of each type of data."""
         write_idx_part(self.folder, {"train": 60, "t10k": 8})
         text, csv = os.path.join(self.folder, "text.bin"), os.path.join(self.folder, "numbers.csv")
         write_text(text, 60 * 16 + 1)
@@ -158,8 +158,8 @@ class CheckpointTest(unittest.TestCase):
                              "params": {"size": 60}}),
         }
 
-    def test_another_batch_size_or_number_of_ranks_reads_every_sample_once(self):
-        # The weights do not change, so the sum of the losses of an epoch does not depend on which rank reads a sample.
+    def test_reads_samples_once_with_other_batch_or_ranks(self):
+        # The weights do not change, so the sum of an epoch's losses does not depend on which rank reads a sample.
         def losses(world, batch, before, **length):
             engine = {"train_batch_size": batch, "optimizer": {"type": "SGD", "params": {"lr": 1e-30}}}
             wanted = dict(self.saving(0, engine=engine), model=model, data=dict(data, shuffle=shuffle))
@@ -183,7 +183,7 @@ class CheckpointTest(unittest.TestCase):
                         sums.append(done + left)
                     self.assertLess(abs(sums[1] - sums[0]), 1e-5 * sums[0])
 
-    def test_what_is_in_the_files(self):
+    def test_writes_manifest_weights_and_state(self):
         self.good(self.saving(6, save_every=2), 2)
         self.assertEqual(sorted(os.listdir(self.dir)), ["latest", "lease.json", "step_000004", "step_000006"])
         with open(self.path("latest")) as file:
@@ -202,7 +202,7 @@ class CheckpointTest(unittest.TestCase):
                 content = file.read()
             self.assertEqual((len(content), zlib.crc32(content)), (entry["bytes"], entry["crc32"]), entry["name"])
 
-    def test_ranks_share_a_large_state_out(self):
+    def test_ranks_write_parts_of_large_state(self):
         wide = lambda wanted: dict(wanted, model={"type": "mlp", "hidden_size": 2048},
                                    engine=dict(wanted["engine"], train_batch_size=384))
         self.good(wide(self.saving(2, optimizer="momentum")), 1)
@@ -228,14 +228,14 @@ class CheckpointTest(unittest.TestCase):
         _, rest = self.good(wide(self.saving(4, optimizer="momentum", resume="step_000002")), 1)
         self.assert_same(first[2:], rest, 1e-5)
 
-    def test_other_ranks_at_another_zero_stage(self):
+    def test_resumes_with_other_ranks_and_zero_stage(self):
         at_stage = lambda stage: {"train_batch_size": 384, "zero_optimization": {"stage": stage}}
         _, whole = self.good(self.recipe(8, engine=at_stage(0)), 1)
         for step, (world, stage) in enumerate(((3, 2), (2, 3), (1, 0), (2, 1)), 1):
             _, metrics = self.good(self.saving(2 * step, engine=at_stage(stage), async_save=world == 2), world)
             self.assert_same(whole[2 * step - 2:2 * step], metrics, 1e-5)
 
-    def test_a_parameter_server_and_zero_load_each_others(self):
+    def test_resumes_between_parameter_server_and_zero(self):
         at_stage = lambda stage: {"train_batch_size": 384, "zero_optimization": {"stage": stage}}
         server = {"train_batch_size": 384, "parallel": {"mode": "parameter_server", "servers": 1}}
         _, whole = self.good(self.recipe(20, engine=at_stage(0)), 2)
@@ -246,13 +246,13 @@ class CheckpointTest(unittest.TestCase):
                 _, rest = self.good(self.saving(20, engine=second), world)
                 self.assert_same(whole[10:], rest, 1e-5)
 
-    def test_a_finished_run_has_nothing_left_to_train(self):
+    def test_finished_run_trains_nothing(self):
         self.good(self.saving(3), 1)
         out, metrics = self.good(self.saving(3), 1)
         self.assertIn("nothing to train: 3 of 3 steps are done", out)
         self.assertEqual(metrics, [])
 
-    def test_resume_none_and_by_name(self):
+    def test_resumes_by_name_or_starts_with_none(self):
         self.good(self.saving(6, save_every=3), 1)
         _, by_name = self.good(self.saving(5, resume="step_000003"), 1)
         self.assertEqual([m["step"] for m in by_name], [4, 5])
@@ -269,7 +269,7 @@ class CheckpointTest(unittest.TestCase):
             for word in words:
                 self.assertIn(word, rank.err)
 
-    def test_damage_is_found_named_and_passed_over(self):
+    def test_names_and_skips_damaged_checkpoint(self):
         self.good(self.saving(6, save_every=3), 1)
         damaged = self.path("step_000006", "optimizer.safetensors")
         with open(damaged, "r+b") as file:
@@ -286,12 +286,12 @@ class CheckpointTest(unittest.TestCase):
         out, _ = self.good(self.saving(4), 1)
         self.assertRegex(out, r"resuming from \S+step_000003; skipped .*step_000007: .*manifest.json: its checksum")
 
-    def test_damage_everywhere_is_an_error(self):
+    def test_fails_if_all_checkpoints_are_damaged(self):
         self.good(self.saving(3), 1)
         os.truncate(self.path("step_000003", "model.safetensors"), 100)
         self.refused(self.saving(5), BAD_INPUT, "model.safetensors", "--resume none")
 
-    def test_another_model_optimizer_or_seed(self):
+    def test_rejects_another_model_optimizer_or_seed(self):
         self.good(self.saving(2), 1)
         self.refused(self.saving(4, model="cnn"), BAD_INPUT, "step_000002", "conv1.weight", "another model")
         self.refused(self.saving(4, optimizer="momentum"), BAD_INPUT, "the optimizer AdamW", "SGD")
@@ -308,7 +308,7 @@ class CheckpointTest(unittest.TestCase):
         self.assertRegex(out, r"the checkpoint lacks \d+ tensors of the optimizer's state, such as \S*momentum")
         self.assertEqual([m["step"] for m in metrics], [5, 6])
 
-    def test_wrong_options(self):
+    def test_rejects_wrong_options(self):
         self.refused(self.recipe(2, save_every=1), BAD_INPUT, "run.save_every", "--checkpoint_dir")
         self.refused(self.saving(2, resume="../x"), BAD_INPUT, "run.resume", "../x")
         self.refused(self.saving(2, resume="step_000009"), BAD_INPUT, "step_000009", "none")
@@ -317,7 +317,7 @@ class CheckpointTest(unittest.TestCase):
         self.refused(dict(self.saving(2), run=dict(self.saving(2)["run"], checkpoint_dir=blocked + "/x")), IO, blocked,
                   world=1)
 
-    def test_folders_that_are_not_shared(self):
+    def test_rejects_folders_that_are_not_shared(self):
         self.good(self.saving(2), 1)
         elsewhere = self.recipe(4, checkpoint_dir=os.path.join(self.folder, "empty"))
         with Job(elsewhere, 4, recipe_of_rank={rank: self.saving(4) for rank in (1, 2, 3)}) as job:
@@ -326,7 +326,7 @@ class CheckpointTest(unittest.TestCase):
                 self.assertIn("rank 0: none; ranks 1, 2, 3: step_000002", rank.err)
                 self.assertIn("share", rank.err)
 
-    def test_saving_in_the_background_leaves_the_same_files(self):
+    def test_background_save_writes_same_files(self):
         kept = {}
         for name in ("sync", "async"):
             keys = dict(checkpoint_dir=os.path.join(self.folder, name), save_every=2, async_save=name == "async")
@@ -344,7 +344,7 @@ class CheckpointTest(unittest.TestCase):
         for key in kept["sync"]:
             self.assertEqual(kept["sync"][key], kept["async"][key], key)
 
-    def test_a_failure_in_the_background_ends_the_run_by_its_cause(self):
+    def test_failed_background_save_ends_run_with_cause(self):
         for background in (True, False):
             with self.subTest(background=background):
                 wanted = self.saving(1_000_000, save_every=20, async_save=background)
@@ -362,7 +362,7 @@ class CheckpointTest(unittest.TestCase):
                 out, _ = self.good(self.recipe(1, checkpoint_dir=aside), 1)
                 self.assertIn("resuming from", out)
 
-    def test_a_run_that_saves_in_the_background_stops_on_request(self):
+    def test_run_with_background_save_stops_on_request(self):
         with Job(self.saving(1_000_000, save_every=3, async_save=True), 2) as job:
             job.wait_for(lambda: self.latest_step() >= 3, 60, "a checkpoint is there")
             job.processes[1].send_signal(signal.SIGTERM)
@@ -373,7 +373,7 @@ class CheckpointTest(unittest.TestCase):
         out, _ = self.good(self.saving(1), 1)
         self.assertRegex(out, r"resuming from \S+step_%06d\n" % step)
 
-    def test_only_the_weights(self):
+    def test_loads_only_the_weights(self):
         self.good(self.saving(5), 1)
         source = self.path("step_000005", "model.safetensors")
         keys = {"optimizer": "momentum", "seed": 11}
@@ -392,7 +392,7 @@ class CheckpointTest(unittest.TestCase):
         self.refused(empty, BAD_INPUT, "--load_module_only", "no checkpoint")
         self.refused(self.saving(3, load_module_only=True, resume="none"), BAD_INPUT, "load_module_only")
 
-    def test_run_without_resume_keeps_other_checkpoints_and_goes_on(self):
+    def test_resume_none_keeps_other_checkpoints(self):
         self.good(self.saving(4, save_every=2), 1)
         before = {tag: os.stat(self.path(tag, "manifest.json")).st_ino for tag in ("step_000002", "step_000004")}
         out, _ = self.good(self.saving(2, resume="none", save_every=2), 2)
@@ -406,8 +406,8 @@ class CheckpointTest(unittest.TestCase):
         self.assertEqual(before, {tag: os.stat(self.path(tag, "manifest.json")).st_ino for tag in before})
         self.assertEqual(len([name for name in os.listdir(self.dir) if name.startswith("step_")]), 5)
 
-    def test_one_of_several_jobs_saves_into_a_folder(self):
-        """The same command four times at once: one trains, and three say who does."""
+    def test_only_one_of_several_jobs_gets_the_folder(self):
+        """Starts the same command four times at once: one job trains, and the others name it."""
         with contextlib.ExitStack() as stack:
             jobs = [stack.enter_context(Job(self.saving(1_000_000, save_every=5), 2)) for _ in range(4)]
             ended = lambda: [job for job in jobs if all(process.poll() is not None for process in job.processes)]
@@ -428,12 +428,12 @@ class CheckpointTest(unittest.TestCase):
         self.assertTrue(self.released())
 
     def released(self):
-        """Whether the last job that had the folder has given it back."""
+        """Returns whether the last job that had the folder has released it."""
         with open(self.path("lease.json")) as file:
             return json.load(file)["released"]
 
-    def test_the_folder_of_a_killed_job_is_taken_over(self):
-        """Also where its rank 0 was stopped in the middle of a save."""
+    def test_takes_over_folder_of_killed_job(self):
+        """Its rank 0 may have been killed during a save."""
         with Job(self.saving(1_000_000, save_every=1), 2) as job:
             job.wait_for(lambda: self.latest_step() >= 3, 60, "some saves are done")
             for process in job.processes:
@@ -451,8 +451,9 @@ class CheckpointTest(unittest.TestCase):
         self.assertFalse([name for name in os.listdir(self.dir) if name.startswith("tmp-")])
         self.assertTrue(self.released())
 
-    def test_a_suspended_job_has_lost_its_folder_to_one_that_has_ended(self):
-        """As by `scontrol suspend`. The next attempt, which need not wait, stands for a job that has waited."""
+    def test_suspended_job_loses_folder_to_later_job(self):
+        """Suspended as by `scontrol suspend`. The next attempt, which need not wait, stands for a job that has waited.
+        """
         env = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "1"} for rank in range(2)}
         newer = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "2"} for rank in range(2)}
         with Job(self.saving(1_000_000, save_every=5), 2, env_of_rank=env) as old:
@@ -473,7 +474,7 @@ class CheckpointTest(unittest.TestCase):
                 self.assertIn("has taken it, and has given it back", rank.err)
             self.assertEqual((sorted(os.listdir(self.dir)), self.latest_step()), before)
 
-    def test_a_job_that_lost_its_folder_saves_nothing_more(self):
+    def test_job_without_lease_stops_saving(self):
         env = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "1"} for rank in range(2)}
         newer = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "2"} for rank in range(2)}
         with Job(self.saving(1_000_000, save_every=5), 2, env_of_rank=env) as old:
@@ -488,8 +489,8 @@ class CheckpointTest(unittest.TestCase):
                 new.processes[0].send_signal(signal.SIGTERM)
                 self.assertEqual([rank.code for rank in new.finish(60)], [PREEMPTED, PREEMPTED])
 
-    def test_killed_while_it_saves(self):
-        """Whatever the moment, the next run resumes at the newest whole checkpoint; every step is accounted for."""
+    def test_resumes_after_kill_during_save(self):
+        """At any moment of the kill, the next run resumes from the newest complete checkpoint, and no step is lost."""
         seed = random.randrange(1 << 32)
         print("seed", seed)
         choose = random.Random(seed)
@@ -522,7 +523,7 @@ class CheckpointTest(unittest.TestCase):
 
 
 class ComputeTimeTest(unittest.TestCase):
-    def test_every_rank_says_how_long_it_computed(self):
+    def test_every_rank_reports_compute_time(self):
         for rank in run(recipe(run={"steps": 50, "seed": 1}), 2):
             status = [json.loads(line) for line in rank.status.splitlines()]
             steps = [line for line in status if line["event"] == "step"]
@@ -531,8 +532,8 @@ class ComputeTimeTest(unittest.TestCase):
                 self.assertGreater(line["compute_s"], 0)
                 self.assertLess(line["compute_s"], 5)
 
-    def test_waiting_for_a_slow_rank_is_not_computing(self):
-        """A stopped rank makes the other one wait in backward, which must not show in the other's figure."""
+    def test_compute_time_excludes_waiting_for_slow_rank(self):
+        """A stopped rank makes the other one wait in the backward pass, which must not count as its compute time."""
         with Job(recipe(run={"steps": 10_000_000, "seed": 1}), 2) as job:
             job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
             for _ in range(10):

@@ -26,7 +26,7 @@ transformers.logging.disable_progress_bar()
 class CheckpointToolTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        """A run on two ranks in bf16 with two checkpoints."""
+        """Trains on two ranks in bf16 and saves two checkpoints."""
         cls.trained = tempfile.mkdtemp()
         cls.addClassCleanup(shutil.rmtree, cls.trained)
         with open(os.path.join(cls.trained, "text"), "wb") as file:
@@ -64,7 +64,7 @@ class CheckpointToolTest(unittest.TestCase):
             file.seek(offset, os.SEEK_END)
             file.write(bytes([byte[0] ^ 1]))
 
-    def test_ls(self):
+    def test_ls_lists_checkpoints(self):
         table = self.tool("ls", self.dir).stdout.splitlines()
         self.assertEqual(len(table), 3, table)
         for line, step, latest in ((table[1], 3, False), (table[2], 6, True)):
@@ -82,7 +82,7 @@ class CheckpointToolTest(unittest.TestCase):
             self.assertTrue(self.started_ms - 1000 <= entry["saved_unix_ms"] <= time.time() * 1000)
             self.assertEqual((entry["state"], entry["problem"]), ("whole", None))
 
-    def test_ls_of_what_is_damaged_or_nothing(self):
+    def test_ls_reports_damaged_and_missing_checkpoints(self):
         os.truncate(self.path("step_000006", "manifest.json"), 50)
         os.unlink(self.path("step_000003", "model-00002-of-00002.safetensors"))
         entries = json.loads(self.tool("ls", self.dir, "--json").stdout)
@@ -95,7 +95,7 @@ class CheckpointToolTest(unittest.TestCase):
         os.mkdir(self.path("empty"))
         self.assertEqual(self.tool("ls", self.path("empty")).stdout, "")
 
-    def test_verify(self):
+    def test_verify_finds_damaged_files(self):
         out = self.tool("verify", self.dir).stdout
         self.assertEqual(len(re.findall(r"^complete: \S+step_00000[36] \(6 files, ", out, re.M)), 2, out)
         self.tool("verify", self.path("step_000003"))
@@ -114,7 +114,7 @@ class CheckpointToolTest(unittest.TestCase):
         self.assertIn("holds no checkpoint", self.tool("verify", self.folder, code=BAD_INPUT).stderr)
 
     def forge(self, tag, change):
-        """Gives a manifest other content, with the right checksum."""
+        """Replaces the content of a manifest, with a correct checksum."""
         with open(self.path(tag, "manifest.json"), "rb") as file:
             manifest = json.loads(file.read())
         del manifest["crc32"]
@@ -123,7 +123,7 @@ class CheckpointToolTest(unittest.TestCase):
         with open(self.path(tag, "manifest.json"), "wb") as file:
             file.write(b'{"crc32":"%08x",\n' % zlib.crc32(rest) + rest)
 
-    def test_a_hostile_checkpoint(self):
+    def test_rejects_hostile_checkpoint(self):
         escape, reverse = "\x1b]0;title\x07\x1b[31m", "\u202e"
 
         def rename_tensor(manifest):
@@ -159,7 +159,7 @@ class CheckpointToolTest(unittest.TestCase):
                 self.assertIn(words, verified.stdout)
                 self.assertIn(words, exported.stderr)
 
-    def test_export_is_read_by_transformers(self):
+    def test_transformers_loads_export(self):
         for dtype, wanted in ((None, torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16),
                               ("fp16", torch.float16)):
             with self.subTest(dtype=dtype):
@@ -180,7 +180,7 @@ class CheckpointToolTest(unittest.TestCase):
         with open(self.path("step_000006", "manifest.json")) as file:
             self.assertEqual(set(whole), {t["name"] for t in json.load(file)["tensors"] if "/" not in t["name"]})
 
-    def test_export_overwrites_only_by_force(self):
+    def test_export_overwrites_only_with_force(self):
         out = os.path.join(self.folder, "once")
         weights = os.path.join(out, "model.safetensors")
         self.tool("export", self.path("step_000006"), out)
@@ -191,7 +191,7 @@ class CheckpointToolTest(unittest.TestCase):
         self.tool("export", self.path("step_000006"), out, "--dtype", "bf16", "--force")
         self.assertEqual({torch.bfloat16}, {t.dtype for t in load_file(weights).values()})
 
-    def test_export_of_what_is_none(self):
+    def test_export_rejects_damaged_checkpoint(self):
         out = os.path.join(self.folder, "hf")
         self.assertIn("dslaunch checkpoint ls", self.tool("export", self.dir, out, code=BAD_INPUT).stderr)
         self.flip("step_000006/model-00001-of-00002.safetensors")

@@ -1,4 +1,4 @@
-// Prints what data sets and samplers give. Each line of the standard input is answered by one:
+// Prints the data of data sets and samplers. Answers each line of the standard input with one line:
 //   indices NUM_SAMPLES WORLD_SIZE RANK SHUFFLE SEED DROP_LAST EPOCH
 //     the sampler's indices
 //   batches TYPE PATH BLOCK_SIZE WORLD_SIZE RANK SHUFFLE SEED BATCH_SIZE FIRST COUNT PREFETCH

@@ -1,16 +1,15 @@
-"""Prints what the installed DeepSpeed reads of a configuration, asked of its own readers: its version, and {section: {key:
-default}}, where "" is the top. tests/unit/trainer/config/deepspeed_keys.json is this output:
-    .deps/deepspeed/bin/python3 tests/trainer/deepspeed_keys.py > tests/unit/trainer/config/deepspeed_keys.json
-"""
+"""Prints the configuration keys that the installed DeepSpeed reads, found by calling its own readers: its version, and
+{section: {key: default}}, where "" is the top level. tests/unit/trainer/config/deepspeed_keys.json is this output:
+.deps/deepspeed/bin/python3 tests/trainer/deepspeed_keys.py > tests/unit/trainer/config/deepspeed_keys.json"""
 
 import contextlib
 import json
 import sys
 
-# Sections that DeepSpeed looks into only where they are there.
+# Sections that DeepSpeed reads only if they exist.
 SECTIONS = ("activation_checkpointing", "checkpoint", "checkpoint.parallel_write", "data_types", "flops_profiler", "pipeline",
             "timers", "torch_autocast", "zero_optimization")
-# Those that are classes with fields.
+# Sections that are classes with fields.
 MODELS = {"CSV": "csv_monitor", "Comet": "comet", "CommsLogger": "comms_logger", "Compile": "compile",
           "DeepSpeedBF16": "bf16", "DeepSpeedFP16": "fp16", "DeepSpeedZero": "zero_optimization", "HybridEngine": "hybrid_engine",
           "DeepSpeedZeroOffloadOptimizer": "zero_optimization.offload_optimizer",
@@ -20,7 +19,7 @@ MODELS = {"CSV": "csv_monitor", "Comet": "comet", "CommsLogger": "comms_logger",
 
 
 class Asked(dict):
-    """Notes in found[path] each key that it is asked for, with the default that the reader gives."""
+    """Records in found[path] each key that is requested, with the default that the reader passes."""
 
     def __init__(self, path, found, items=()):
         super().__init__(items)
@@ -43,7 +42,7 @@ class Asked(dict):
 
 
 def plain(value):
-    """A default as JSON; null for what is none."""
+    """Returns a default as JSON; null if it cannot be represented."""
     try:
         return json.loads(json.dumps(getattr(value, "value", value)))
     except TypeError:
@@ -81,6 +80,6 @@ def read():
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):  # where it logs
+    with contextlib.redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
         answer = read()
     print(json.dumps(answer, indent=1))

@@ -1,4 +1,5 @@
-"""The kept list of DeepSpeed's keys (tests/unit/trainer/config/deepspeed_keys.json) against the installed DeepSpeed's."""
+"""Compares the stored list of DeepSpeed's keys (tests/unit/trainer/config/deepspeed_keys.json) with the installed
+DeepSpeed."""
 
 import json
 import os
@@ -13,12 +14,12 @@ PYTHON = pathlib.Path(os.environ.get("DSLAUNCH_DEEPSPEED_PYTHON", ROOT / ".deps"
 
 
 class DeepSpeedKeysTest(unittest.TestCase):
-    def test_the_version_is_the_one_that_is_fetched(self):
+    def test_version_matches_fetch_script(self):
         version = json.loads(KEPT.read_text())["deepspeed"]
         self.assertIn(f"deepspeed=={version}\n", (ROOT / "packaging" / "fetch-deepspeed").read_text())
 
     @unittest.skipUnless(PYTHON.exists(), f"{PYTHON} does not exist; packaging/fetch-deepspeed makes it")
-    def test_the_list_is_what_the_readers_ask_for(self):
+    def test_list_matches_keys_that_readers_request(self):
         run = subprocess.run([PYTHON, HERE / "deepspeed_keys.py"], env={**os.environ, "DS_ACCELERATOR": "cpu"},
                              capture_output=True, text=True, timeout=120)
         self.assertEqual(0, run.returncode, run.stderr)

@@ -1,4 +1,5 @@
-"""At ZeRO stage 3 ranks need each other in every pass: where they go different ways, each says so and ends; none waits forever."""
+"""At ZeRO stage 3 ranks need each other in every pass: if they diverge, each reports it and exits, and none waits
+forever."""
 
 import os
 import shutil
@@ -23,7 +24,7 @@ class DesyncDetectorTest(unittest.TestCase):
         wanted = recipe(data={"path": self.folder}, run={"steps": 2, "seed": 7}, engine={
             "train_batch_size": 24, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0, **zero}})
         wanted["model"] = {"type": "plugin", "path": MISTAKEN_MODEL, "params": params}
-        return run(wanted, world, timeout_s=60)  # far less than Gloo would wait
+        return run(wanted, world, timeout_s=60)  # far shorter than Gloo's time-out
 
     def check_all_say(self, ranks, *words):
         for number, rank in enumerate(ranks):
@@ -32,19 +33,19 @@ class DesyncDetectorTest(unittest.TestCase):
             for word in words:
                 self.assertIn(word, rank.err)
 
-    def test_one_rank_skips_a_module(self):
-        # Of the module that one rank leaves out, the gradient is zero there.
+    def test_reports_rank_that_skips_a_module(self):
+        # The gradient of the skipped module is zero on that rank.
         for zero in ({}, {"reduce_scatter": False}):
             with self.subTest(zero=zero):
                 self.check_all_say(self.run_mistaken({"skip_step": 1, "skip_rank": 1}, 3, **zero),
                                    "ranks 0, 2: waiting for the parameters of spare",
                                    "rank 1: waiting for the gradients of spare")
 
-    def test_one_rank_skips_a_module_in_evaluation(self):
+    def test_reports_rank_that_skips_module_in_evaluation(self):
         self.check_all_say(self.run_mistaken({"skips_eval": 1, "skip_rank": 0}, 2),
                            "rank 0: waiting for an all-gather", "rank 1: waiting for the parameters of spare")
 
-    def test_slow_rank_is_waited_for(self):
+    def test_waits_for_slow_rank(self):
         for rank in self.run_mistaken({"sleep_step": 2, "sleep_rank": 0}, 2):
             self.assertEqual((rank.code, rank.err), (0, ""))
 

@@ -1,4 +1,4 @@
-"""What a run prints of its evaluations is what --eval_only prints of the checkpoints of the same steps, in every mode in
+"""The evaluations printed by a run equal those of --eval_only on the checkpoints of the same steps, in every mode in
 which the ranks' weights or buffers differ, after every step of a period."""
 
 import csv
@@ -29,7 +29,7 @@ def stages(zero=0):
     return {"pipeline": {"stages": 2, "partition": "uniform"}, "zero_optimization": {"stage": zero}}
 
 
-# Of each the engine's keys, and how many ranks there are.
+# Engine keys and number of ranks of each mode.
 MODES = {
     "LocalSGD": (parallel("local_sgd", inner_steps=3), 2),
     "LocalSGD, own buffers, 3 ranks": ({**parallel("local_sgd", inner_steps=2), **APART}, 3),
@@ -73,13 +73,13 @@ class EvaluationTest(unittest.TestCase):
         return wanted
 
     def evaluations(self, file):
-        """By step, every digit of them."""
+        """Returns every digit of the printed results, by step."""
         with open(file) as lines:
             records = [json.loads(line) for line in lines]
         return {record["step"]: record["eval"] for record in records if "eval" in record}
 
     def printed(self, out):
-        """By step."""
+        """Returns the results by step."""
         found = re.findall(r"^(?:step (\d+): )?test (.*)$", out, re.M)
         return {int(step or STEPS): text for step, text in found}
 
@@ -88,7 +88,7 @@ class EvaluationTest(unittest.TestCase):
             metrics = os.path.join(folder, "metrics.jsonl")
             for each in (trained := run(self.whole(engine, folder, eval_every=1, metrics_jsonl=metrics), ranks)):
                 self.assertEqual((each.code, each.err), (0, ""))
-            # Every digit is the same where as many ranks divide the samples: of a stale server's ranks the servers do.
+            # Every digit is equal if as many ranks divide the samples; with stale servers, the servers divide them.
             stale = engine.get("parallel", {}).get("staleness") is not None
             evaluators = engine["parallel"]["servers"] if stale else ranks
             shown, written = self.printed(trained[0].out), self.evaluations(metrics)
@@ -103,7 +103,7 @@ class EvaluationTest(unittest.TestCase):
                 self.assertEqual(self.printed(evaluated[0].out), {STEPS: shown[step]}, "step %d" % step)
                 self.assertEqual(self.evaluations(again), {step: written[step]}, "step %d" % step)
 
-    def test_an_evaluation_does_not_change_what_follows(self):
+    def test_evaluation_does_not_change_training(self):
         """Each rank gets its own weights and buffers back."""
         for mode in ("LocalSGD, own buffers, 3 ranks", "DiLoCo with masters, own buffers", "0/1 Adam, own buffers",
                      "pipeline of two replicas, own buffers"):
@@ -118,8 +118,8 @@ class EvaluationTest(unittest.TestCase):
                         losses.append([record["loss"] for record in map(json.loads, lines) if "loss" in record])
             self.assertEqual(losses[0], losses[1], mode)
 
-    def test_every_place_has_the_same_numbers(self):
-        """What monitors, the job's status (ps, top, --json) and its report read."""
+    def test_all_outputs_have_same_numbers(self):
+        """The outputs read by monitors, the job's status (ps, top, --json) and its report."""
         engine = {**MODES["LocalSGD"][0], "csv_monitor": {"enabled": True, "output_path": self.dir, "job_name": "it"}}
         place = {"DSLAUNCH_RANK_DIR": self.dir}
         metrics = os.path.join(self.dir, "run.jsonl")

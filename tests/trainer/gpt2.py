@@ -57,7 +57,7 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """`config` has Hugging Face's keys. Dropout is left out: it must be 0."""
+    """`config` has Hugging Face's keys. Dropout is not supported and must be 0."""
 
     def __init__(self, config):
         super().__init__()

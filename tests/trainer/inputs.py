@@ -1,7 +1,5 @@
-"""Inputs that tests make: a part of Fashion-MNIST, a text.
-
-  python3 inputs.py FOLDER     makes the part that $TEST_DATA is for
-"""
+"""Creates inputs of tests: a part of Fashion-MNIST, and a text.
+python3 inputs.py FOLDER     creates the part named by $TEST_DATA"""
 
 import gzip
 import math
@@ -16,19 +14,19 @@ PART = {"train": 6000, "t10k": 1000}  # a tenth
 
 
 def open_idx(folder, name):
-    """A file of Fashion-MNIST, packed or not."""
+    """Returns a file of Fashion-MNIST, compressed or not."""
     path = os.path.join(folder, name)
     return open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz")
 
 
 def samples_of(split, folder=DATA):
-    """How many there are."""
+    """Returns the number of samples."""
     with open_idx(folder, split + "-labels-idx1-ubyte") as file:
         return struct.unpack(">4xI", file.read(8))[0]
 
 
 def write_idx_part(folder, samples):
-    """The first samples of Fashion-MNIST: {"train": how many, "t10k": how many}."""
+    """Writes the first samples of Fashion-MNIST: {"train": number, "t10k": number}."""
     for split, count in samples.items():
         for kind, dims in (("images-idx3", 3), ("labels-idx1", 1)):
             name = "%s-%s-ubyte" % (split, kind)
@@ -41,7 +39,7 @@ def write_idx_part(folder, samples):
 
 
 def write_text(file, size):
-    """Sentences of made-up words, the same each time."""
+    """Writes sentences of invented words, the same each time."""
     dice = random.Random(1)
     words = ["".join(dice.choices("aeioubdfgklmnprstz", k=dice.randint(2, 8))) for _ in range(200)]
     text = ""

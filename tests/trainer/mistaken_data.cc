@@ -1,6 +1,6 @@
 // A plugin for tests/multiproc/plugin_test.py, tests/hosts/slurm_requeue_test.py and
-// staleness_test.py: data sets and metrics that do wrong what their params ask for. Labels are the
-// index modulo 4, and the inputs say them.
+// staleness_test.py: data sets and metrics that make the mistakes named in their params. Labels are
+// the index modulo 4, and the inputs encode them.
 #include <ATen/ATen.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace {
 
 int Rank() { return std::atoi(std::getenv("RANK")); }
 
-// With no rank in the params: on all.
+// Without a rank in the params, the mistake is made on all ranks.
 template <class Input>
 bool IsHere(const Input& input) {
   const auto rank = input.numbers.find("rank");
@@ -76,7 +76,7 @@ class Mistaken : public dslaunch::Dataset {
 
 std::shared_ptr<dslaunch::Dataset> Null(const dslaunch::DatasetInput&) { return nullptr; }
 
-// The share of right answers, as the accuracy that dslaunch itself computes.
+// The fraction of correct answers, like the accuracy that dslaunch itself computes.
 class Right : public dslaunch::Metric {
  public:
   explicit Right(const dslaunch::MetricInput& input)

@@ -1,5 +1,5 @@
-// A plugin for mistakes_test.py and desync_detector_test.py: a linear classifier that does wrong
-// what its params ask for.
+// A plugin for mistakes_test.py and desync_detector_test.py: a linear classifier that makes the
+// mistakes named in its params.
 #include <torch/nn/modules/linear.h>
 
 #include <chrono>
@@ -25,7 +25,7 @@ class Mistaken : public dslaunch::Model {
     sleep_step_ = StepOnThisRank(input, "sleep_step", "sleep_rank");
   }
 
-  // A micro-batch is a step here.
+  // Each micro-batch is a step here.
   at::Tensor forward(const at::Tensor& images) override {
     if (is_training()) ++step_;
     if (is_training() && step_ == drift_step_) {
@@ -43,7 +43,7 @@ class Mistaken : public dslaunch::Model {
   }
 
  private:
-  // 0, which is none, where either is missing or this is another rank.
+  // Returns 0, which is not a step, if either is missing or this is another rank.
   static double StepOnThisRank(const dslaunch::PluginInput& input, const std::string& step,
                                const std::string& rank) {
     const auto at_step = input.numbers.find(step), on_rank = input.numbers.find(rank);

@@ -1,4 +1,5 @@
-"""Mistakes that only the ranks together can make, or that show only while training: each ends with one clear line."""
+"""Mistakes that only several ranks together can make, or that appear only while training: each ends with one clear
+line."""
 
 import json
 import os
@@ -26,19 +27,19 @@ class MistakesTest(unittest.TestCase):
         return wanted
 
     def check(self, ranks, *words, code=BAD_INPUT):
-        """Every rank says the same cause in one line."""
+        """Checks that every rank reports the same cause in one line."""
         for number, rank in enumerate(ranks):
             self.assertEqual(rank.code, code, rank.err)
             self.assertRegex(rank.err, r"^dslaunch-train: rank %d: .*\n$" % number)
             for word in words:
                 self.assertIn(word, rank.err)
 
-    def test_the_model_itself_is_fine(self):
+    def test_correct_model_succeeds(self):
         for rank in run(self.mistaken({}), 2):
             self.assertEqual((rank.code, rank.err), (0, ""))
 
-    def test_parameter_without_influence_on_the_output(self):
-        # With and without accumulators of our own: who adds gradients up is not the same then.
+    def test_reports_parameter_without_gradient(self):
+        # With and without the engine's own accumulators, because other code then sums gradients.
         for engine in ({}, {"bf16": {"enabled": True}, "gradient_accumulation_steps": 2}):
             for world in (1, 2):
                 with self.subTest(engine=engine, world=world):
@@ -48,16 +49,16 @@ class MistakesTest(unittest.TestCase):
                     for rank in run(self.mistaken({"ignores_spare": 1}, engine), world):
                         self.assertEqual((rank.code, rank.err), (0, ""))
 
-    def test_loss_that_is_nan_at_step_3(self):
+    def test_reports_step_and_rank_of_nan_loss(self):
         self.check(run(self.mistaken({"nan_step": 3, "nan_rank": 1}), 2), "step 3", "nan", "rank 1")
 
-    def test_weights_that_drift_apart_on_one_rank(self):
+    def test_reports_rank_whose_weights_drift(self):
         wanted = self.mistaken({"drift_step": 8, "drift_rank": 2}, {"train_batch_size": 48})
         wanted["run"] = {"steps": 20, "check_replicas_every": 3}
         self.check(run(wanted, 4), "the weights of rank 2 differ from those of the other ranks after step 9, and were equal "
                    "after step 6", "--resume TAG", code=INTERNAL)
 
-    def test_ranks_with_different_models(self):
+    def test_rejects_different_models_on_ranks(self):
         same = recipe(data={"path": self.folder}, engine={"train_batch_size": 240})
         smaller, other = json.loads(json.dumps(same)), json.loads(json.dumps(same))
         smaller["model"]["hidden_size"] = 64
@@ -67,7 +68,7 @@ class MistakesTest(unittest.TestCase):
                 with Job(same, 3, recipe_of_rank={2: different}) as job:
                     self.check(job.finish(30), parameter, "rank 2")
 
-    def test_data_smaller_than_one_global_batch(self):
+    def test_rejects_data_smaller_than_global_batch(self):
         self.check(run(recipe(data={"path": self.folder}, engine={"train_batch_size": 1026}), 2), "1024", "1026",
                    "train_batch_size")
         text = os.path.join(self.folder, "text.txt")

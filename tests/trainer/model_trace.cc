@@ -1,17 +1,17 @@
-// Makes one model at a time, for the comparison with Python: reads JSON objects, one a line, and
+// Creates one model at a time, for the comparison with Python: reads JSON objects, one a line, and
 // answers each with a JSON object on one line.
 //
 //   {"model": {"type": ..., sizes}, "input_shape": [...], "seed": N,
 //    "weights": PATH?, "export": FOLDER?,
 //    "tokens": [[...], ...] | "batch": N, "targets": [...]}
 //
-// Without tokens the inputs are at::rand({N, *input_shape}) under the seed 1. The answer:
+// Without tokens the inputs are at::rand({N, *input_shape}) with seed 1. The answer:
 //
 //   {"state": {name: shape}, "sums": {name: sum of squares}, "logits": [...] in evaluation mode,
 //    "loss": of a forward pass in training mode, "gradients": {name: sum of squares},
-//    "logits_after": as above, with the batch norms' averages that the pass has changed}
+//    "logits_after": like "logits", after the pass has updated the batch norms' averages}
 //
-// or {"error": what a user would be told}.
+// or {"error": the message for a user}.
 #include <ATen/ATen.h>
 
 #include <iostream>

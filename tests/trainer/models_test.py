@@ -1,4 +1,4 @@
-"""The models compute what PyTorch's and transformers' compute, and their weights are files that both read."""
+"""The models compute the same as those of PyTorch and transformers, and both read their weight files."""
 
 import json
 import math
@@ -43,7 +43,7 @@ def make_gpt2(**changes):
     sizes = {key: value for key, value in GPT2.items() if key not in ("type", "dropout")}
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
         **{**sizes, **changes}, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=None, eos_token_id=None))
-    # Away from the initial values, with which biases and norms could be mixed up unnoticed.
+    # Changes the initial values, with which swapped biases and norms could go unnoticed.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -66,7 +66,7 @@ class TorchvisionBlock(nn.Module):
 
 
 class TorchvisionResnet18(nn.Module):
-    """Layers made and initialised in torchvision's order; torchvision itself is not needed for it."""
+    """Creates and initialises layers in torchvision's order, without needing torchvision."""
 
     def __init__(self, channels, classes, small):
         super().__init__()
@@ -101,7 +101,7 @@ class ModelTest(unittest.TestCase):
             what, got, expected))
 
     def check(self, answer, model, inputs, targets):
-        """The model holds the same weights, and computes the same logits, loss and gradients."""
+        """Checks that the model holds the same weights and computes the same logits, loss and gradients."""
         self.assertNotIn("error", answer)
         expected = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
         self.assertEqual(answer["state"], {name: list(tensor.shape) for name, tensor in expected.items()})
@@ -117,7 +117,7 @@ class ModelTest(unittest.TestCase):
             with torch.no_grad():
                 wanted = logits(inputs).flatten()
             difference = (torch.tensor(got) - wanted).abs().max().item()
-            self.assertLess(difference, 1e-5)  # another gelu or layer_norm_epsilon makes 2e-4
+            self.assertLess(difference, 1e-5)  # another gelu or layer_norm_epsilon gives 2e-4
 
         check_logits(answer["logits"])
         model.train()
@@ -138,19 +138,19 @@ class ModelTest(unittest.TestCase):
         torch.manual_seed(1)
         self.check(answer, model, torch.rand(batch, *shape), targets)
 
-    def test_mlp(self):
+    def test_mlp_matches_pytorch(self):
         self.check_images({"type": "mlp", "hidden_size": 128}, Mlp, [1, 28, 28], 5)
 
-    def test_cnn(self):
+    def test_cnn_matches_pytorch(self):
         self.check_images({"type": "cnn", "hidden_size": 128}, Cnn, [1, 28, 28], 5)
 
-    def test_resnet18_of_small_images(self):
+    def test_resnet18_matches_torchvision_on_small_images(self):
         self.check_images({"type": "resnet18"}, lambda: TorchvisionResnet18(3, 10, True), [3, 32, 32], 3)
 
-    def test_resnet18_of_large_images(self):
+    def test_resnet18_matches_torchvision_on_large_images(self):
         self.check_images({"type": "resnet18"}, lambda: TorchvisionResnet18(3, 10, False), [3, 96, 65], 3)
 
-    def test_gpt2_draws_each_matrix_once_in_order(self):
+    def test_gpt2_draws_matrices_once_in_order(self):
         model = make_gpt2()
         torch.manual_seed(3)
         with torch.no_grad():
@@ -161,7 +161,7 @@ class ModelTest(unittest.TestCase):
                     parameter.fill_(1 if ".ln_" in name and name.endswith("weight") else 0)
         self.check(trace_gpt2(), model, TOKENS, TARGETS)
 
-    def test_gpt2_from_transformers(self):
+    def test_loads_gpt2_of_transformers(self):
         for changes, arguments in [({}, {}), ({"n_inner": 40}, {}), ({}, {"max_shard_size": "20KB"})]:
             with self.subTest(changes=changes, arguments=arguments), tempfile.TemporaryDirectory() as folder:
                 model = make_gpt2(**changes)
@@ -170,8 +170,8 @@ class ModelTest(unittest.TestCase):
                                  "max_shard_size" in arguments)
                 self.check(trace_gpt2(changes, weights=folder), model, TOKENS, TARGETS)
 
-    def test_gpt2_in_other_layouts(self):
-        """As the base model writes it, as the first release's files are, and in 16 bits."""
+    def test_loads_gpt2_in_other_layouts(self):
+        """Layouts of the base model, of the files of the first release, and in 16 bits."""
         model = make_gpt2()
         plain = {name: tensor.clone() for name, tensor in model.transformer.state_dict().items()}
         old = {**plain, "lm_head.weight": plain["wte.weight"].clone()}
@@ -187,7 +187,7 @@ class ModelTest(unittest.TestCase):
                 model.zero_grad()
                 self.check(trace_gpt2(weights=file), model, TOKENS, TARGETS)
 
-    def test_transformers_loads_what_is_exported(self):
+    def test_transformers_loads_export(self):
         with tempfile.TemporaryDirectory() as outer:
             source, folder = os.path.join(outer, "source"), os.path.join(outer, "made", "here")
             make_gpt2(n_inner=40).save_pretrained(source)
@@ -203,7 +203,7 @@ class ModelTest(unittest.TestCase):
             again = trace_gpt2(sections, weights=folder, export=folder)
             self.assertEqual(again["logits"], answer["logits"])
 
-    def test_other_models_are_files_of_module_paths(self):
+    def test_exports_other_models_by_module_path(self):
         with tempfile.TemporaryDirectory() as folder:
             question = {"model": {"type": "resnet18", "num_classes": 4}, "input_shape": [1, 8, 8], "batch": 2,
                         "targets": [0, 3]}
@@ -217,7 +217,7 @@ class ModelTest(unittest.TestCase):
             self.check(answer, model, torch.rand(2, 1, 8, 8), torch.tensor([0, 3]))
             self.assertEqual(trace(**question, seed=4, weights=folder)["logits"], answer["logits"])
 
-    def test_a_gpt2_that_computes_something_else_is_refused(self):
+    def test_rejects_gpt2_that_computes_differently(self):
         for changes, words in [({"n_head": 2}, "n_head is 2; model.n_head is 4"),
                                ({"layer_norm_epsilon": 1e-3}, "layer_norm_epsilon"),
                                ({"activation_function": "relu"}, "activation_function"),
@@ -231,15 +231,15 @@ class ModelTest(unittest.TestCase):
                 self.assertIn(words, error)
                 self.assertIn(folder, error)
 
-    def test_an_untied_head_is_refused(self):
+    def test_rejects_untied_head(self):
         with tempfile.TemporaryDirectory() as folder:
             tensors = {name: tensor.clone() for name, tensor in make_gpt2().state_dict().items()}
             tensors["lm_head.weight"] += 1
             safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"))
             self.assertIn("lm_head.weight differs from the embedding", trace_gpt2(weights=folder)["error"])
 
-    def test_dropout(self):
-        """Off in evaluation; in training another loss, and one that repeats under the same seed."""
+    def test_dropout_is_off_in_evaluation_and_repeats(self):
+        """Training has another loss with dropout, which repeats with the same seed."""
         plain, dropped, again = trace_gpt2(), trace_gpt2({"dropout": 0.5}), trace_gpt2({"dropout": 0.5})
         self.assertEqual(plain["logits"], dropped["logits"])
         self.assertNotEqual(plain["loss"], dropped["loss"])

@@ -1,5 +1,5 @@
-"""Optimizers, learning rate schedules and the loss scaler, number for number: against PyTorch where PyTorch has them, and
-against deepspeed_reference.py where it has not."""
+"""Optimizers, learning rate schedules and the loss scaler, number by number: compared with PyTorch where it has them,
+otherwise with deepspeed_reference.py."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def trace(questions):
     return [json.loads(line) for line in lines]
 
 
-# (section, class, its arguments)
+# (section, class, arguments of the class)
 OPTIMIZERS = [
     ({"type": "Adam", "params": {"lr": 0.01}}, torch.optim.AdamW, dict(lr=0.01, weight_decay=0)),
     ({"type": "Adam", "params": {"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": False}}, torch.optim.Adam,
@@ -60,7 +60,8 @@ OPTIMIZERS = [
 
 
 def train(make, schedule=None, groups=None):
-    """The parameters after 50 updates; groups: arguments of the biases' (one-dimensional tensors') own group."""
+    """Returns the parameters after 50 updates. groups: arguments of a separate group for the biases (one-dimensional
+    tensors)."""
     torch.manual_seed(11)
     parameters = [torch.randn(7, 5), torch.randn(5), torch.zeros(4)]
     for parameter in parameters:
@@ -80,13 +81,13 @@ class OptimizerTest(unittest.TestCase):
     def check(self, got, expected, what):
         torch.testing.assert_close(torch.tensor(got, dtype=torch.float32), expected, rtol=1e-5, atol=1e-6, msg=what)
 
-    def test_fifty_steps_of_each(self):
+    def test_fifty_steps_match_reference(self):
         answers = trace([{"optimizer": section, "steps": STEPS} for section, _, _ in OPTIMIZERS])
         for answer, (section, kind, arguments) in zip(answers, OPTIMIZERS):
             with self.subTest(section=section):
                 self.check(answer, train(lambda groups: kind(groups, **arguments)), str(section))
 
-    def test_groups_and_schedule(self):
+    def test_groups_and_schedule_match_pytorch(self):
         sections = [
             {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.3}},
             {"type": "SGD", "params": {"lr": 0.01, "weight_decay": 0.3, "momentum": 0.9}},
@@ -156,18 +157,18 @@ class ScheduleTest(unittest.TestCase):
             for x, y in zip(a, b, strict=True):
                 self.assertLessEqual(abs(x - y), 1e-9, "%s at update %d: %s instead of %s" % (what, update, a, b))
 
-    def test_deepspeeds(self):
+    def test_deepspeed_schedules_match_formulas(self):
         for rates, (kind, params) in zip(self.rates(DEEPSPEED_CASES), DEEPSPEED_CASES):
             with self.subTest(kind=kind, params=params):
                 self.check(rates, [[SCHEDULES[kind](t, BASE, **params)] for t in range(-1, UPDATES - 1)], kind)
 
-    def test_one_cycle(self):
+    def test_one_cycle_matches_formula(self):
         cases = [("OneCycle", {"cycle_min_lr": 0.01, "cycle_max_lr": 0.5, **params}) for params in ONE_CYCLE_CASES]
         for rates, (_, params) in zip(self.rates(cases), cases):
             with self.subTest(params=params):
                 self.check(rates, [one_cycle(t, **params) for t in range(-1, UPDATES - 1)], "OneCycle")
 
-    def test_pytorchs(self):
+    def test_pytorch_schedules_match_pytorch(self):
         for rates, (kind, params) in zip(self.rates(TORCH_CASES), TORCH_CASES):
             with self.subTest(kind=kind, params=params):
                 optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=BASE)
@@ -181,7 +182,7 @@ class ScheduleTest(unittest.TestCase):
 
 
 class LossScalerTest(unittest.TestCase):
-    def test_traces(self):
+    def test_random_traces_match_reference(self):
         seed = random.randrange(1 << 32)
         print("seed", seed)
         dice = random.Random(seed)

@@ -1,5 +1,5 @@
-// Runs one piece of the optimizer's machinery at a time, for the comparison with PyTorch: reads
-// JSON objects, one a line, and answers each with a JSON array on one line.
+// Runs one part of the optimizers at a time, for the comparison with PyTorch: reads JSON objects,
+// one a line, and answers each with a JSON array on one line.
 //
 //   {"optimizer": SECTION, "scheduler": SECTION?, "lr": N}      [learning rate, betas[0]?] of the
 //                                                               first N updates
@@ -29,7 +29,7 @@ json Rates(const OptimizerConfig& optimizer, const LrSchedule& schedule, int64_t
   return rates;
 }
 
-// Parameters and gradients are drawn as optim_test.py draws them.
+// Draws parameters and gradients as optim_test.py does.
 json Train(const OptimizerConfig& config, const LrSchedule& schedule, int64_t steps) {
   at::manual_seed(11);
   std::vector<NamedTensor> parameters = {

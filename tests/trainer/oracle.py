@@ -1,8 +1,6 @@
 """The same training in plain PyTorch; every rank is a process, over gloo.
-
-In fp32 DistributedDataParallel does it. With a 16-bit model its gradients add up in fp32 over the micro-batches, travel in
-the model's dtype, and torch.optim updates fp32 weights from which the model's are copied.
-"""
+In fp32 it uses DistributedDataParallel. With a 16-bit model, gradients accumulate in fp32 over the micro-batches and
+are exchanged in the model's dtype, and torch.optim updates fp32 weights that are copied to the model."""
 
 import os
 import struct
@@ -24,7 +22,7 @@ from gpt2 import Gpt2
 from inputs import open_idx
 from spawn import DATA, held_port
 
-# What `dslaunch train` takes where the configuration has no optimizer.
+# The default of `dslaunch train` if the configuration has no optimizer.
 DEFAULT_OPTIMIZER = {"type": "AdamW"}
 
 
@@ -74,20 +72,20 @@ def read_images(folder, prefix):
 
 
 def read_text(file, block):
-    """Bytes are the tokens; blocks do not overlap, and each token's target is the next one."""
+    """Tokens are bytes; blocks do not overlap, and each token's target is the next token."""
     tokens = torch.from_numpy(numpy.fromfile(file, numpy.uint8)).long()
     size = (len(tokens) - 1) // block * block
     return TensorDataset(tokens[:size].view(-1, block), tokens[1:size + 1].view(-1, block))
 
 
 class Data:
-    """What recipes name, each read once."""
+    """Reads the data named by recipes, each once."""
 
     def __init__(self):
         self.read = {}
 
     def splits(self, recipe):
-        """(training set, test set or None)"""
+        """Returns the training set, and the test set or None."""
         data = recipe["data"]
         block = data.get("block_size") or recipe["model"].get("n_positions")
         key = data["type"], data["path"], block
@@ -98,11 +96,9 @@ class Data:
 
 
 def make_optimizer(config, parameters, dtype):
-    """DeepSpeed's meaning: Adam is AdamW unless adam_w_mode is false, and decays nothing by default.
-
-    PyTorch's Adam and its fused kernel, which is the trainer's, differ in the last bit of fp32. Weights that are rounded to 16
-    bit then differ in the last of these, so for such models the oracle takes the fused kernel too.
-    """
+    """Follows DeepSpeed: Adam is AdamW unless adam_w_mode is false, and has no weight decay by default.
+    PyTorch's Adam and its fused kernel, which the trainer uses, differ in the last bit of fp32. Weights that are
+    rounded to 16 bit may then differ in their last bit, so for such models the oracle uses the fused kernel too."""
     params = dict(config.get("params", {}))
     if dtype != torch.float32 and config["type"] in ("Adam", "AdamW"):
         params["fused"] = True
@@ -161,10 +157,8 @@ class FullPrecision:
 
 class HalfPrecision:
     """16 bit, with gradients and weights in fp32 beside the model's.
-
-    Gradients of one micro-batch travel in 16 bit, their sum is made in fp32 and rounded once. Those of several, which have
-    been added up in fp32, are not rounded at all.
-    """
+    Gradients of one micro-batch are exchanged in 16 bit, summed in fp32 and rounded once. Gradients of several
+    micro-batches, which were accumulated in fp32, are not rounded."""
 
     def __init__(self, model, dtype, world, accumulation):
         self.model, self.world = model.to(dtype), world
@@ -202,7 +196,7 @@ class HalfPrecision:
 
 
 def train(rank, world, recipe, data):
-    """Returns rank 0's {loss (global), grad_norm, lr, loss_scale, skipped} of each step and, of images, the number of
+    """Returns rank 0's {loss (global), grad_norm, lr, loss_scale, skipped} of each step and, for images, the number of
     correct test predictions."""
     run, engine = recipe["run"], recipe["engine"]
     accumulation = engine.get("gradient_accumulation_steps", 1)
@@ -269,10 +263,10 @@ def _rank_main(rank, world, port, recipes, queue):
 
 
 def run(recipes, world):
-    """Trains all recipes, one after the other, in one set of processes."""
+    """Trains all recipes in sequence in one set of processes."""
     holder, port = held_port()
-    # Forked from a process that has imported PyTorch and done nothing else: an import takes 2 s of a core.
-    # An optimizer's first step imports torch._dynamo.
+    # Forks from a process that has only imported PyTorch, because an import takes 2 s of a core. An optimizer's first
+    # step imports torch._dynamo.
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(["numpy", "torch", "torch.distributed", "torch._dynamo", "safetensors.torch"])
     queue = context.Queue()

@@ -1,4 +1,4 @@
-"""dslaunch-train computes what PyTorch computes: same initial weights, same data order, same losses and gradients."""
+"""dslaunch-train computes the same as PyTorch: same initial weights, same data order, same losses and gradients."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ADAM = {"type": "Adam", "params": {"lr": 0.002, "betas": [0.9, 0.98], "weight_de
 PLAIN_ADAM = {"type": "Adam", "params": {"lr": 0.002, "weight_decay": 0.01, "adam_w_mode": False}}
 NO_CLIPPING = {"gradient_clipping": 0}
 
-# The table. Every cell is 20 steps.
+# The factors of the table. Every cell has 20 steps.
 FACTORS = {
     "model": ("mlp", "cnn", "gpt2"),
     "precision": ("fp32", "bf16", "fp16"),
@@ -40,9 +40,9 @@ OPTIMIZERS = {
     "sgd_not_clipped": {"optimizer": {"type": "SGD", "params": {"lr": 0.02, "momentum": 0.9}}, "gradient_clipping": 0},
 }
 # Largest relative deviation of any step.
-# MKL's kernels round otherwise where data is aligned otherwise, and the engine's weights lie in flat buffers: of two runs
-# that differ by 1e-8, Adam and Adagrad make 1e-6 in 20 steps. STRICT makes results independent of alignment. So do oneDNN's
-# for AVX-512, which convolve: 5e-6 in 20 steps of the cnn on 4 ranks.
+# MKL's kernels round differently if data is aligned differently, and the engine's weights are in flat buffers: of two
+# runs that differ by 1e-8, Adam and Adagrad make 1e-6 in 20 steps. STRICT makes results independent of alignment.
+# oneDNN's convolutions for AVX-512 have the same problem: 5e-6 in 20 steps of the cnn on 4 ranks.
 os.environ["MKL_CBWR"] = "AVX2,STRICT"
 os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 LOSS_WITHIN = {"fp32": 1e-6, "bf16": 1e-3, "fp16": 2e-4}
@@ -52,12 +52,12 @@ GPT2 = {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 GLOBAL_BATCH = {"mlp": 64, "cnn": 32, "gpt2": 16}  # micro-batches of at least one sample in every cell
 
-# What the table has not got.
+# Settings that the table lacks.
 SETTINGS = [
     recipe("mlp", ADAM, NO_CLIPPING),
     recipe("mlp", PLAIN_ADAM, NO_CLIPPING),
     recipe("mlp", SGD, {"gradient_clipping": 0.3}),
-    recipe("mlp", SGD, dict(NO_CLIPPING, train_batch_size=samples_of("train") * 3 // 10), {"steps": 8, "seed": 3}),  # into a third epoch
+    recipe("mlp", SGD, dict(NO_CLIPPING, train_batch_size=samples_of("train") * 3 // 10), {"steps": 8, "seed": 3}),  # 2.4 epochs
     recipe("mlp", SGD, NO_CLIPPING, data={"shuffle": False}),
     recipe("mlp", {"type": "Adagrad"}, {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}),
     recipe("mlp", {"type": "RMSprop", "params": {"lr": 1e-4, "momentum": 0.9}},
@@ -74,13 +74,13 @@ def name_of(cell):
 
 
 def deviation(metrics, steps, key):
-    """The largest relative one, and the step where it is. A skipped step has no gradient to speak of."""
+    """Returns the largest relative deviation and its step. Skipped steps have no meaningful gradient."""
     return max((abs(metric[key] - step[key]) / abs(step[key]), metric["step"])
                for metric, step in zip(metrics, steps, strict=True) if key == "loss" or not step["skipped"])
 
 
 def traces(steps):
-    """What must be equal to the last bit, step by step."""
+    """Returns the values that must be equal bit for bit, by step."""
     return [{key: step[key] for key in ("lr", "loss_scale", "skipped")} for step in steps]
 
 
@@ -110,7 +110,7 @@ class ParityTest(InputsCase):
         return recipe(cell["model"], engine=engine, data={"path": self.folder})
 
     def check_cells(self, cells):
-        """All of one number of ranks."""
+        """Checks all cells with one number of ranks."""
         recipes = [self.recipe_of(cell) for cell in cells]
         for (steps, _), wanted, cell in zip(oracle.run(recipes, cells[0]["ranks"]), recipes, cells, strict=True):
             with self.subTest(cell=name_of(cell)):
@@ -123,14 +123,14 @@ class ParityTest(InputsCase):
                 self.assertLess(norm, GRAD_NORM_WITHIN[cell["precision"]])
                 self.assertEqual(traces(metrics), traces(steps))
 
-    def test_the_oracles_gpt2_is_hugging_faces(self):
+    def test_oracle_gpt2_matches_hugging_face(self):
         from transformers import GPT2Config, GPT2LMHeadModel  # takes seconds
         config = {key: value for key, value in GPT2.items() if key != "type"}
         theirs = GPT2LMHeadModel(GPT2Config(**config, bos_token_id=None, eos_token_id=None))
         ours, tokens = Gpt2(GPT2), torch.arange(64).view(2, 32)
         self.assertEqual([name for name, _ in ours.named_parameters()], [name for name, _ in theirs.named_parameters()])
         for model in (ours, theirs):
-            model.load_state_dict(load_file(self.weights), strict=model is ours)  # theirs names the tied head too
+            model.load_state_dict(load_file(self.weights), strict=model is ours)  # theirs names the tied head
         mine, expected = ours(tokens), theirs(tokens).logits
         torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-6)
         for logits in (mine, expected):
@@ -138,14 +138,14 @@ class ParityTest(InputsCase):
         for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-7, msg=name)
 
-    def test_table(self):
+    def test_table_matches_pytorch(self):
         full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
         cells = all_cells(FACTORS) if full else pairwise_cells(FACTORS)
         print("%d cells%s" % (len(cells), "" if full else ", every pair; DSLAUNCH_TEST_FULL=1 runs all"), flush=True)
         for ranks in FACTORS["ranks"]:
             self.check_cells([cell for cell in cells if cell["ranks"] == ranks])
 
-    def test_other_settings(self):
+    def test_other_settings_match_pytorch(self):
         for (steps, correct), wanted in zip(oracle.run(SETTINGS, 2), SETTINGS, strict=True):
             with self.subTest(recipe=json.dumps(wanted)):
                 ranks, metrics = run_with_metrics(wanted, 2)
@@ -154,9 +154,10 @@ class ParityTest(InputsCase):
                 for metric, step in zip(metrics, steps, strict=True):
                     self.assertLess(abs(metric["lr"] - step["lr"]), 1e-9, metric)
                 got = int(re.search(r"test accuracy .*\((\d+) of %d\)" % samples_of("t10k"), ranks[0].out)[1])
-                self.assertLessEqual(abs(got - correct), samples_of("t10k") // 1000)  # samples on the edge may round to the other side
+                # Samples at the decision boundary may round to the other side.
+                self.assertLessEqual(abs(got - correct), samples_of("t10k") // 1000)
 
-    def test_grouping_of_ranks_changes_nothing(self):
+    def test_grouping_of_ranks_does_not_change_losses(self):
         for model in ("mlp", "cnn"):
             wanted = recipe(model, ADAM, run={"steps": 60, "seed": 5})
             _, one_node = run_with_metrics(wanted, 4, local_world=4)
@@ -164,8 +165,8 @@ class ParityTest(InputsCase):
             for a, b in zip(one_node, two_nodes, strict=True):
                 self.assertLess(abs(a["loss"] - b["loss"]) / a["loss"], 1e-5, model)
 
-    def test_reports(self):
-        # Three ranks do not divide the 10000 test samples: each must still count once.
+    def test_prints_progress_and_accuracy(self):
+        # Three ranks do not divide the 10000 test samples, but each sample must count once.
         ranks = run(recipe(run={"epochs": 1, "seed": 1, "eval_every": 100},
                            engine={"train_batch_size": 240, "steps_per_print": 100}, data={"path": WHOLE_DATA}), 3)
         self.assertEqual([rank.code for rank in ranks], [0, 0, 0])
@@ -185,7 +186,7 @@ class ParityTest(InputsCase):
             told = [line["step"] for line in status if line["event"] == "eval"]
             self.assertEqual(told, [100, 200, 250] if rank is ranks[0] else [])
 
-# As DeepSpeed's tutorials have them, to the letter.
+# Verbatim from DeepSpeed's tutorials.
 TUTORIALS = {
     "fp32": '{"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}}}',
     "fp16": '{"train_batch_size":64,"gradient_accumulation_steps":4,"fp16":{"enabled":true,"loss_scale":0,'
@@ -193,7 +194,8 @@ TUTORIALS = {
     "bf16": '{"train_batch_size":64,"gradient_accumulation_steps":4,"bf16":{"enabled":true}}',
     "zero": '{"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}},"zero_optimization":{"stage":2}}',
 }
-# fp16 from so high a scale that the first steps overflow, with windows so short that it grows until some overflow again.
+# The initial fp16 scale is so high that the first steps overflow, and the windows so short that it grows until some
+# overflow again.
 SCALERS = [
     {"initial_scale_power": 24, "loss_scale_window": 3},
     {"initial_scale_power": 22, "loss_scale_window": 2, "hysteresis": 1},
@@ -202,7 +204,7 @@ SCALERS = [
 
 
 class DeepSpeedTest(InputsCase):
-    def test_tutorial_configurations(self):
+    def test_tutorial_configurations_match_pytorch(self):
         recipes = [dict(self.mlp(), engine=json.loads(text)) for text in TUTORIALS.values()]
         for ranks in (1, 2, 4):
             for (name, text), wanted, (steps, _) in zip(TUTORIALS.items(), recipes, oracle.run(recipes, ranks)):
@@ -210,12 +212,12 @@ class DeepSpeedTest(InputsCase):
                 with self.subTest(ranks=ranks, config=text):
                     _, metrics = run_with_metrics(wanted, ranks)
                     self.assertLess(deviation(metrics, steps, "loss")[0], LOSS_WITHIN[precision])
-                    # ZeRO adds up in another order than the oracle, which in fp32 shows after 20 steps.
+                    # ZeRO sums in another order than the oracle, which is visible in fp32 after 20 steps.
                     within = 2 * GRAD_NORM_WITHIN["fp32"] if name == "zero" else GRAD_NORM_WITHIN[precision]
                     self.assertLess(deviation(metrics, steps, "grad_norm")[0], within)
                     self.assertEqual(traces(metrics), traces(steps))
 
-    def test_loss_scale_goes_up_and_down_as_deepspeeds(self):
+    def test_loss_scale_follows_deepspeed(self):
         recipes = [self.mlp(steps=60) for _ in SCALERS]
         for wanted, scaler in zip(recipes, SCALERS, strict=True):
             wanted["engine"].update(OPTIMIZERS["adamw_clipped"], train_batch_size=64, gradient_accumulation_steps=2,
@@ -223,7 +225,7 @@ class DeepSpeedTest(InputsCase):
         for (steps, _), wanted, scaler in zip(oracle.run(recipes, 2), recipes, SCALERS, strict=True):
             with self.subTest(scaler=scaler):
                 scales, skipped = [step["loss_scale"] for step in steps], [step["skipped"] for step in steps]
-                # Else this would show nothing.
+                # Otherwise the test would show nothing.
                 self.assertLess(min(scales), scales[0])
                 self.assertGreater(max(scales[scales.index(min(scales)):]), min(scales))
                 self.assertIn(True, skipped[skipped.index(False):])

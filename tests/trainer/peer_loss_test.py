@@ -1,5 +1,5 @@
-"""A rank that dies takes the others with it within seconds, and each says in one line that it is not the cause. One that
-stands still does after run.collective_timeout_s."""
+"""When a rank dies, the others exit within seconds, and each reports in one line that it is not the cause. A stalled
+rank is declared lost after run.collective_timeout_s."""
 
 import signal
 import time
@@ -25,20 +25,20 @@ class PeerLossTest(unittest.TestCase):
                 self.assertEqual(rank.code, UNAVAILABLE, rank.err)
                 self.assertRegex(rank.err, r"^dslaunch-train: rank %d: another rank was lost, .*\n$" % number)
 
-    def test_rank_zero_killed(self):
+    def test_ranks_exit_when_rank_zero_is_killed(self):
         self.check_killed(0)
 
-    def test_last_rank_killed(self):
+    def test_ranks_exit_when_last_rank_is_killed(self):
         self.check_killed(3)
 
-    def test_a_rank_that_stands_still_is_waited_for_as_long_as_the_recipe_says(self):
+    def test_waits_collective_timeout_for_stalled_rank(self):
         for local_world in (2, 1):  # shared memory, and Gloo
             with Job(recipe(run={"steps": 10_000_000, "seed": 1, "collective_timeout_s": 2}), 2, local_world) as job:
                 job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
                 job.processes[1].send_signal(signal.SIGSTOP)
                 job.wait_for(lambda: job.processes[0].poll() is not None, 60, "rank 0 has given up")
                 self.assertEqual(job.processes[0].returncode, TIMED_OUT, job.read(0, 1))
-                # Which rank it is, no collective on a device says.
+                # Collectives on a device do not report which rank it is.
                 late = "another rank did not answer in time" if DEVICE == "cuda" else "rank 1"
                 notice = "NCCL exchanges between nodes .*\n" if DEVICE == "cuda" and local_world == 1 else ""
                 self.assertRegex(job.read(0, 1), r"^%sdslaunch-train: rank 0: .*%s.*\n$" % (notice, late))

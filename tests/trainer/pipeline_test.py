@@ -1,4 +1,4 @@
-"""A pipeline computes what one process computes, whatever its stages, schedule, replicas and ZeRO stage."""
+"""A pipeline computes the same as one process, with any stages, schedule, replicas and ZeRO stage."""
 
 import json
 import os
@@ -20,10 +20,10 @@ from table import all_cells, pairwise_cells
 from zero_test import SMALL
 
 BAD_INPUT, UNAVAILABLE = 65, 69
-# Eight layers: the embedding, six blocks, and the head with the norm before it.
+# Eight layers: the embedding, six blocks, and the head with the preceding norm.
 GPT2 = {"type": "gpt2", "n_layer": 6, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 256,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-SAMPLES = 16  # of a step
+SAMPLES = 16  # per step
 FACTORS = {
     "stages": (1, 2, 4),
     "schedule": ("gpipe", "1f1b", "interleaved", "zb-h1"),
@@ -65,7 +65,7 @@ class PipelineCase(unittest.TestCase):
         return run_with_metrics(self.recipe(engine, **keys), ranks)[1]
 
     def reference(self, engine, **keys):
-        """Of one process without a pipeline."""
+        """Returns the metrics of one process without a pipeline."""
         key = json.dumps([engine, keys])
         if key not in self.alone:
             self.alone[key] = self.metrics(engine, **keys)
@@ -88,12 +88,12 @@ class PipelineCase(unittest.TestCase):
 
 
 class ParityTest(PipelineCase):
-    def test_table(self):
+    def test_table_matches_one_process(self):
         full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
         cells = all_cells(FACTORS) if full else pairwise_cells(FACTORS)
         print("%d cells%s" % (len(cells), "" if full else ", every pair; DSLAUNCH_TEST_FULL=1 runs all"), flush=True)
         for cell in cells:
-            if cell["stages"] == 1:  # the engine of pipelines all the same
+            if cell["stages"] == 1:  # uses the pipeline engine too
                 keys = {"activation_checkpoint_interval": 2}
             else:
                 keys = {}
@@ -101,13 +101,13 @@ class ParityTest(PipelineCase):
                 print(" ".join(map(str, cell.values())), end=": ", flush=True)
                 engine = {**OPTIMIZERS[cell["optimizer"]],
                           **pipeline(cell["stages"], cell["schedule"], cell["micro_batches"], cell["zero"], **keys)}
-                # Its sums over micro-batches are in the same order.
+                # Sums over micro-batches in the same order.
                 alone = {**OPTIMIZERS[cell["optimizer"]], "gradient_accumulation_steps": cell["micro_batches"]}
                 self.assert_same(
                     self.metrics(engine, cell["stages"] * cell["replicas"], init_weights=self.weights),
                     self.reference(alone, init_weights=self.weights))
 
-    def test_every_precision(self):
+    def test_every_precision_matches_one_process(self):
         for precision in ("bf16", "fp16"):
             for zero in (0, 1, 3):
                 with self.subTest(precision=precision, zero=zero):
@@ -115,7 +115,7 @@ class ParityTest(PipelineCase):
                     self.assert_same(self.metrics({**PRECISIONS[precision], **pipeline(2, "1f1b", 2, zero)}, 2),
                                      self.reference(alone), precision)
 
-    def test_every_model(self):
+    def test_every_model_matches_one_process(self):
         images = {"type": "idx", "path": self.folder}
         for kind in ("mlp", "cnn", "resnet18"):
             for schedule in ("1f1b", "zb-h1"):
@@ -128,20 +128,20 @@ class ParityTest(PipelineCase):
                     self.assertLess(deviation(losses(pipeline(2, schedule, 2), 2),
                                               losses({"gradient_accumulation_steps": 2}, 1), "loss")[0], 1e-6)
 
-    def test_every_cut_and_order_of_ranks(self):
+    def test_every_partition_and_order_of_ranks_matches(self):
         for keys in ({"partition": "uniform"}, {"partition": "type:h\\."}, {"partition": "profile"},
                      {"rank_order": "data_pipe"}, {"seed_layers": True}):
             with self.subTest(**keys):
                 self.assert_same(self.metrics(pipeline(2, **keys), 4, steps=3),
                                  self.reference({"gradient_accumulation_steps": 4}, steps=3))
 
-    def test_each_token_counts_the_same(self):
+    def test_weighs_each_token_equally(self):
         self.assert_same(self.metrics(pipeline(2), 4, loss_normalization="tokens"),
                          self.reference({"gradient_accumulation_steps": 4}, loss_normalization="tokens"))
 
 
 class DropoutTest(PipelineCase):
-    def test_recomputing_repeats_it_and_stages_do_not_change_it(self):
+    def test_recomputation_and_stages_repeat_dropout(self):
         model = dict(GPT2, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
         without = self.metrics(pipeline(2), 2, model=model)
         for stages, interval in ((2, 1), (2, 3), (4, 1), (1, 2)):
@@ -151,7 +151,7 @@ class DropoutTest(PipelineCase):
         still = self.metrics(pipeline(2), 2)
         self.assertNotAlmostEqual(without[0]["loss"], still[0]["loss"], places=5)
 
-    def test_every_layout_drops_what_one_process_drops(self):
+    def test_every_layout_drops_same_units_as_one_process(self):
         model = dict(GPT2, resid_pdrop=0.1, embd_pdrop=0.2, attn_pdrop=0.1)
         micro_batches = {"gradient_accumulation_steps": 4}
         alone = self.reference(micro_batches, model=model)
@@ -168,14 +168,14 @@ class DropoutTest(PipelineCase):
             with self.subTest(layout=name):
                 self.assert_same(self.metrics(engine, ranks, model=model), alone)
 
-    def test_replicas_and_resumed_runs_drop_the_same(self):
+    def test_replicas_and_resumed_runs_drop_same_units(self):
         model = dict(GPT2, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
         whole = self.metrics({"gradient_accumulation_steps": 4}, 2, model=model)
         for engine, ranks in (pipeline(2), 4), (pipeline(2, zero=3), 4), (
                 {"gradient_accumulation_steps": 4, "zero_optimization": {"stage": 3, **SMALL}}, 2):
             with self.subTest(engine=engine):
                 self.assert_same(self.metrics(engine, ranks, model=model), whole)
-        # Begun by one process, gone on with by two stages, and the other way round.
+        # Started by one process and continued by two stages, and the other way round.
         alone, stages = ({"gradient_accumulation_steps": 4}, 1), (pipeline(2), 2)
         steps = self.reference(alone[0], model=model)
         for first, second in (alone, stages), (stages, alone):
@@ -183,7 +183,7 @@ class DropoutTest(PipelineCase):
             self.metrics(*first, model=model, steps=5, checkpoint_dir=saved)
             self.assert_same(self.metrics(*second, model=model, checkpoint_dir=saved), steps[5:])
 
-    def test_the_seed_of_the_run_counts(self):
+    def test_seed_of_run_changes_dropout(self):
         model = dict(GPT2, resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1)
         losses = []
         for seed in 7, 8:
@@ -194,7 +194,7 @@ class DropoutTest(PipelineCase):
 
 
 class CheckpointTest(PipelineCase):
-    def test_any_layout_loads_on_any_other(self):
+    def test_any_layout_loads_checkpoint_of_any_other(self):
         def engine(layout):
             stages, _, zero = layout
             return {**OPTIMIZERS["adamw_clipped"], **pipeline(stages, "1f1b", 2, zero)}
@@ -206,7 +206,7 @@ class CheckpointTest(PipelineCase):
             self.metrics(engine(layout), layout[0] * layout[1], steps=5, checkpoint_dir=saved[layout])
         full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
         for i, first in enumerate(LAYOUTS):
-            # Each is saved and loaded twice.
+            # Each layout is saved and loaded twice.
             for second in LAYOUTS if full else (LAYOUTS[i - 1], LAYOUTS[i - 3]):
                 with self.subTest(saved=first, loaded=second):
                     copy = saved[first] + "-copy"
@@ -217,7 +217,7 @@ class CheckpointTest(PipelineCase):
                     for got, wanted in zip(metrics, steps[5:]):
                         self.assertLess(abs(got["loss"] / wanted["loss"] - 1), 1e-6)
 
-    def test_what_is_trained_can_be_tested_predicted_and_exported(self):
+    def test_evaluates_predicts_and_exports_trained_model(self):
         folder, exported = os.path.join(self.folder, "kept"), os.path.join(self.folder, "exported")
         trained = self.recipe(pipeline(2), steps=2, checkpoint_dir=folder, export_hf=exported)
         ranks = run(trained, 4)
@@ -248,7 +248,7 @@ class CheckpointTest(PipelineCase):
 
 
 class PlanTest(PipelineCase):
-    def test_it_is_drawn(self):
+    def test_plan_draws_schedule(self):
         svg = os.path.join(self.folder, "plan.svg")
         for schedule in FACTORS["schedule"]:
             rank = run(self.recipe(pipeline(2, schedule), mode="plan_pipeline", pipeline_svg=svg), 2)[0]
@@ -261,14 +261,14 @@ class PlanTest(PipelineCase):
             with open(svg) as file:
                 self.assertTrue(file.read().startswith("<svg"))
 
-    def test_memory_of_each_stage(self):
+    def test_plan_shows_memory_of_each_stage(self):
         rank = run(self.recipe(pipeline(2), mode="plan_memory"), 2)[0]
         self.assertEqual((rank.code, rank.err), (0, ""))
         self.assertEqual(rank.out.count("memory of one rank"), 2)
 
 
 class MistakesTest(PipelineCase):
-    def test_they_are_named(self):
+    def test_names_mistakes_in_configuration(self):
         self.refused(self.recipe(pipeline(3)), "engine.pipeline.stages is 3, which does not divide 2 ranks")
         mlp = self.recipe(pipeline(4), model={"type": "mlp"})
         mlp["data"] = {"type": "idx", "path": self.folder}
@@ -277,7 +277,7 @@ class MistakesTest(PipelineCase):
         self.refused(self.recipe(pipeline(2, partition="type:nothing")), "nothing")
         self.refused(self.recipe(pipeline(2), check_replicas_every=1), "check_replicas_every", "pipeline")
 
-    def test_ranks_of_different_minds(self):
+    def test_rejects_different_configurations_on_ranks(self):
         wanted = [self.recipe(pipeline(2, micro_batches=count)) for count in (2, 4)]
         with Job(wanted[0], 2, recipe_of_rank={1: wanted[1]}) as job:
             for rank in job.finish(60):
@@ -285,7 +285,7 @@ class MistakesTest(PipelineCase):
                 self.assertEqual(rank.err.count("\n"), 1, rank.err)
                 self.assertRegex(rank.err, r"rank 0.*\b2\b.*rank 1.*\b4\b")
 
-    def test_a_stage_is_killed(self):
+    def test_ranks_exit_when_a_stage_is_killed(self):
         for victim in (0, 1, 2):
             with self.subTest(victim=victim), Job(self.recipe(pipeline(4), steps=100000), 4) as job:
                 job.wait_for(lambda: '"step":' in job.read(0, 2) or "step" in job.read(0, 2), 60, "steps are made")

@@ -1,5 +1,5 @@
-"""What a run leaves behind about itself: metrics and a profile of each rank, and what the engine configuration's
-monitors write. Figures are compared with each other and with PyTorch's own counts."""
+"""The files that a run writes about itself: metrics and a profile of each rank, and the output of the engine
+configuration's monitors. Values are compared with each other and with PyTorch's own counts."""
 
 import csv
 import glob
@@ -24,7 +24,7 @@ CATEGORIES = ["parameters", "gradients", "buckets", "optimizer", "buffers", "act
 
 
 def masked_crc32c(data):
-    """From the definition (RFC 3720), bit by bit."""
+    """CRC-32C from its definition (RFC 3720), bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -35,7 +35,7 @@ def masked_crc32c(data):
 
 
 def fields(data):
-    """The fields of a protobuf message: [(number, value)], values as they are on the wire."""
+    """Returns the fields of a protobuf message: [(number, value)], with values as encoded."""
     at, found = 0, []
 
     def varint():
@@ -63,7 +63,7 @@ def fields(data):
 
 
 def tensorboard_scalars(file):
-    """[(step, tag, value)] of an event file, whose checksums must fit."""
+    """Returns [(step, tag, value)] of an event file, and verifies its checksums."""
     with open(file, "rb") as stream:
         data = stream.read()
     scalars, at = [], 0
@@ -83,7 +83,7 @@ def tensorboard_scalars(file):
 
 
 def forward_flops(samples):
-    """As PyTorch counts them."""
+    """Counts operations with PyTorch."""
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         Gpt2(GPT2)(torch.zeros(samples, BLOCK, dtype=torch.long))
@@ -101,7 +101,7 @@ class ProfileTest(unittest.TestCase):
         return os.path.join(self.folder, *names)
 
     def run_gpt2(self, world=2, run=None, engine=None, code=0):
-        """Rank 0's output; each rank has a folder of its own."""
+        """Returns rank 0's output; each rank has its own folder."""
         wanted = recipe(run=dict({"steps": 6, "seed": 1}, **(run or {})),
                         engine=dict({"train_batch_size": BATCH}, **(engine or {})))
         wanted.update(model=GPT2, data={"type": "text", "path": self.file("text")})
@@ -126,7 +126,7 @@ class ProfileTest(unittest.TestCase):
         with open(self.file("rank_%d" % rank, "trace.json")) as stream:
             return json.load(stream)
 
-    def test_metrics_of_every_rank_and_the_runs_facts(self):
+    def test_writes_metrics_of_each_rank_and_run_info(self):
         self.run_gpt2(run={"peak_tflops": 0.5})
         for rank in range(2):
             lines = self.json_lines("rank_%d" % rank, "metrics.jsonl")
@@ -145,7 +145,7 @@ class ProfileTest(unittest.TestCase):
         self.assertAlmostEqual(last["mfu"], info["flops_per_step"] / last["step_s"] / (2 * 0.5e12), places=9)
         self.assertEqual(info["memory_plan"]["parameters"], 4 * info["parameters"])
 
-    def test_a_profile_adds_up(self):
+    def test_self_times_add_up_to_wall_time(self):
         out = self.run_gpt2(run={"profile": {"sort_by": "total_time", "rows": 5}})
         self.assertIn("wall time of 3 steps", out)
         for rank in range(2):
@@ -158,11 +158,11 @@ class ProfileTest(unittest.TestCase):
                 self.assertIn(name, names)
             totals = [row["total_s"] for row in profile["operators"]]
             self.assertEqual(totals, sorted(totals, reverse=True))
-        # Four layers with four products each, forward and for the gradients of their inputs: of three steps.
+        # Four layers with four products each, forward and for the gradients of their inputs, in three steps.
         linear = next(row for row in self.profile(0)["operators"] if row["name"] == "mkldnn::_linear_pointwise")
         self.assertEqual(linear["calls"], 3 * 4 * 4 * 2)
 
-    def test_memory_by_category_is_what_was_allocated(self):
+    def test_memory_categories_add_up_to_allocated_bytes(self):
         for engine in ({}, {"zero_optimization": {"stage": 1}}, {"zero_optimization": {"stage": 3}},
                        {"bf16": {"enabled": True}, "gradient_accumulation_steps": 2,
                         "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}}):
@@ -173,19 +173,19 @@ class ProfileTest(unittest.TestCase):
                 self.assertAlmostEqual(sum(memory[name] for name in CATEGORIES), memory["allocated"],
                                        delta=0.05 * memory["allocated"], msg=(engine, memory))
 
-    def test_memory_is_not_summed_up_beyond_what_was_seen(self):
-        """The profiler takes the place of what counts allocations, so a profile that begins at once has no sum."""
+    def test_profile_from_first_step_has_no_memory(self):
+        """The profiler replaces the counting of allocations, so a profile that begins at once has no sum."""
         out = self.run_gpt2(run={"profile": {"wait": 0, "warmup": 0, "active": 2}, "steps": 4})
         self.assertNotIn("memory", self.profile(0))
         self.assertNotIn("allocated", out)
 
-    def test_a_trace_is_chromes_and_says_whose_it_is(self):
+    def test_writes_chrome_trace_with_rank(self):
         self.run_gpt2(run={"profile": {"wait": 0, "warmup": 0, "active": 2}, "steps": 3})
         for rank in range(2):
             trace = self.trace(rank)
             self.assertEqual(trace["distributedInfo"], {"backend": "shm", "rank": rank, "world_size": 2})
             self.assertGreater(len(trace["traceEvents"]), 100)
-            # What Perfetto's importer of the JSON format demands of an event.
+            # The requirements of Perfetto's importer for JSON events.
             for event in trace["traceEvents"]:
                 self.assertIsInstance(event["name"], str)
                 self.assertIn(event["ph"], "BEXisfMCtPNOD")
@@ -215,20 +215,20 @@ class ProfileTest(unittest.TestCase):
             shares.append(communication["hidden_s"] / communication["total_s"])
         return shares
 
-    def test_communication_is_hidden_where_it_overlaps(self):
+    def test_overlap_hides_more_communication(self):
         together, after = self.hidden_share(True), self.hidden_share(False)
         print("hidden communication: %s with overlap_comm, %s without" % (together, after))
         for rank in range(2):
             self.assertGreater(together[rank], after[rank])
 
-    def test_without_a_folder_nothing_is_written(self):
+    def test_prints_profile_without_folder(self):
         wanted = recipe(run={"steps": 3, "profile": {"wait": 0}})
         with Job(wanted, 1) as job:
             rank = job.finish()[0]
         self.assertEqual((rank.code, rank.err), (0, ""))
         self.assertIn("aten::addmm", rank.out)
 
-    def test_monitors(self):
+    def test_monitors_write_metrics(self):
         monitor = {"enabled": True, "output_path": self.file("out"), "job_name": "job"}
         self.run_gpt2(run={"steps": 4, "metrics_jsonl": self.file("m.jsonl")},
                       engine={"csv_monitor": monitor, "tensorboard": monitor})
@@ -246,7 +246,7 @@ class ProfileTest(unittest.TestCase):
             for (_, value), line in zip(found, metrics):
                 self.assertAlmostEqual(value, line[key], places=5)
 
-    def test_breakdown_and_communication(self):
+    def test_prints_breakdown_and_communication(self):
         out = self.run_gpt2(engine={"wall_clock_breakdown": True, "steps_per_print": 3,
                                     "comms_logger": {"enabled": True}})
         lines = re.findall(r"step (\d+): data ([\d.]+) ms, forward ([\d.]+) ms, backward ([\d.]+) ms, "
@@ -259,7 +259,7 @@ class ProfileTest(unittest.TestCase):
         calls = sum(int(count) for count in re.findall(r"all_reduce +[\d.]+ \w+ +(\d+) ", out))
         self.assertGreaterEqual(calls, 6)
 
-    def test_flops_profiler(self):
+    def test_flops_profiler_counts_modules(self):
         self.run_gpt2(engine={"flops_profiler": {"enabled": True, "profile_step": 2, "output_file": self.file("f.txt"),
                                                  "top_modules": 2}})
         with open(self.file("f.txt")) as stream:
@@ -274,7 +274,7 @@ class ProfileTest(unittest.TestCase):
         attention = 2 * tokens * 256 * (768 + 256) + 2 * 2 * tokens * 64 * 256
         self.assertIn("%.2f MFLOP" % (attention / 1e6), row)
 
-    def test_precisions_side_by_side(self):
+    def test_compares_precisions(self):
         out = self.run_gpt2(run={"mode": "compare_precision", "steps": 3})
         rows = {line[:18].strip(): line[18:].split() for line in out.splitlines() if len(line) > 40}
         self.assertEqual(rows[""], ["fp32", "bf16", "fp16"])

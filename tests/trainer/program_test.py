@@ -47,7 +47,7 @@ class ProgramCase(unittest.TestCase):
             return [record for record in map(json.loads, lines) if "eval" in record]
 
     def good(self, wanted, world=1):
-        """Runs to a good end; rank 0's stdout."""
+        """Runs to success and returns rank 0's stdout."""
         ranks = run(wanted, world)
         for rank in ranks:
             self.assertEqual((rank.code, rank.err), (0, ""))
@@ -69,23 +69,23 @@ class ProgramCase(unittest.TestCase):
 
 
 class EvaluateTest(ProgramCase):
-    def test_every_sample_once_on_any_number_of_ranks(self):
+    def test_evaluates_each_sample_once_on_any_ranks(self):
         trained = self.good(recipe(run={"steps": 60, "seed": 7, "checkpoint_dir": self.path("c")}), 2)
         correct, loss = re.search(ACCURACY, trained).groups()
         before = sorted(os.listdir(self.path("c")))
         for world in (1, 3):
-            # Another seed, batch size and optimizer than it was trained with: only the weights count.
+            # Seed, batch size and optimizer differ from the training, because only the weights count.
             out = self.good(recipe(run={"mode": "evaluate", "seed": 8, "checkpoint_dir": self.path("c")},
                                    engine={"train_batch_size": 300}, optimizer={"type": "AdamW"}), world)
             self.assertRegex(out, "^weights from %s\n%s\n$" % (re.escape(self.path("c", "step_000060")), ACCURACY))
             again, loss_again = re.search(ACCURACY, out).groups()
-            self.assertLessEqual(abs(int(again) - int(correct)), 2)  # samples on the edge
+            self.assertLessEqual(abs(int(again) - int(correct)), 2)  # samples at the decision boundary
             self.assertLess(abs(float(loss_again) - float(loss)), 2e-4)
         self.assertEqual(sorted(os.listdir(self.path("c"))), before)
         weights = self.path("c", "step_000060", "model.safetensors")
         self.assertIn("(%s of %d)" % (correct, SAMPLES), self.good(recipe(run={"mode": "evaluate", "init_weights": weights}), 2))
 
-    def test_results_are_data(self):
+    def test_writes_results_as_data(self):
         self.good(recipe(run={"steps": 4, "eval_every": 2, "seed": 7, "checkpoint_dir": self.path("c"),
                               "metrics_jsonl": self.path("metrics.jsonl")}), 2)
         records = self.evaluations()
@@ -102,7 +102,7 @@ class EvaluateTest(ProgramCase):
         told = json.loads(ranks[0].status.splitlines()[-1])
         self.assertEqual((told["event"], told["step"], told["correct"]), ("eval", 4, int(correct)))
 
-    def test_what_was_passed_over_is_said(self):
+    def test_reports_skipped_checkpoints_and_weights(self):
         self.good(recipe(run={"steps": 4, "save_every": 2, "seed": 7, "checkpoint_dir": self.path("c")}))
         os.truncate(self.path("c", "step_000004", "model.safetensors"), 100)
         evaluates = self.good(recipe(run={"mode": "evaluate", "checkpoint_dir": self.path("c")}))
@@ -113,11 +113,11 @@ class EvaluateTest(ProgramCase):
         other = run(recipe(run={"mode": "predict", "checkpoint_dir": self.path("none"), "init_weights": weights}), 1)[0]
         self.assertEqual(other.err, "weights from %s; no weights: no checkpoint in %s yet\n" % (weights, self.path("none")))
 
-    def test_there_must_be_weights(self):
+    def test_rejects_evaluation_without_weights(self):
         self.refused(recipe(run={"mode": "evaluate"}), "--checkpoint_dir", "--init_weights")
         self.refused(recipe(run={"mode": "evaluate", "checkpoint_dir": self.path("none")}), self.path("none"), world=2)
 
-    def test_perplexity_of_text(self):
+    def test_prints_perplexity_of_text(self):
         out = self.good(self.text_recipe({"steps": 30, "eval_every": 15}), 2)
         lines = re.findall(r"(?m)^(step 15: )?test perplexity (\S+), loss (\S+) \((\d+) tokens\)$", out)
         self.assertEqual(len(lines), 2, out)
@@ -125,10 +125,10 @@ class EvaluateTest(ProgramCase):
         for line in lines:
             self.assertLess(abs(math.exp(float(line[2])) - float(line[1])), 0.01 * float(line[1]))
             self.assertGreater(int(line[3]), 1000)
-        # Without shuffling the ranks change nothing, and 3 ranks do not divide the samples evenly.
+        # Without shuffling the number of ranks changes nothing, and 3 ranks do not divide the samples evenly.
         self.assertEqual(len({re.search(r"\((\d+) tokens\)", line)[1] for line in out.splitlines() if "tokens)" in line}), 1)
 
-    def test_no_test_data(self):
+    def test_reports_missing_evaluation_data(self):
         wanted = self.text_recipe({"steps": 2, "eval_every": 1}, data={"val_fraction": 0})
         self.assertEqual(self.good(wanted).count("no evaluation data; give data.val_path or data.val_fraction"), 1)
         self.refused(dict(wanted, run={"mode": "evaluate", "init_weights": "x"}), self.path("text"), "data.val_fraction")
@@ -136,7 +136,8 @@ class EvaluateTest(ProgramCase):
 
 class PredictTest(ProgramCase):
     def answers(self, wanted, world=1, *said):
-        """Runs to a good end; rank 0's stdout, which has nothing but the answers. stderr says `said` after the weights."""
+        """Runs to success and returns rank 0's stdout, which contains only the answers. Checks that stderr has `said`
+        after the line about the weights."""
         ranks = run(wanted, world)
         self.assertEqual([(rank.code, rank.out, rank.err) for rank in ranks[1:]], [(0, "", "")] * (world - 1))
         self.assertEqual(ranks[0].code, 0, ranks[0].err)
@@ -145,7 +146,7 @@ class PredictTest(ProgramCase):
         self.assertEqual(rest, list(said))
         return ranks[0].out
 
-    def test_dataset_order_on_any_number_of_ranks(self):
+    def test_predicts_in_dataset_order_on_any_ranks(self):
         trained = self.good(recipe(run={"steps": 60, "seed": 7, "checkpoint_dir": self.path("c")}), 1)
         correct = int(re.search(ACCURACY, trained)[1])
         results = []
@@ -169,7 +170,7 @@ class PredictTest(ProgramCase):
         self.assertEqual([json.loads(line)["prediction"] for line in out.splitlines()],
                          [line["prediction"] for line in results[1]])
 
-    def test_text_goes_on_from_a_prompt(self):
+    def test_generates_text_from_prompt(self):
         self.good(self.text_recipe({"steps": 300, "checkpoint_dir": self.path("c")},
                                    engine={"train_batch_size": 32}, model={"n_embd": 32}))
         prompt = {"mode": "predict", "checkpoint_dir": self.path("c"), "prompt": "line 3 of a", "max_new_tokens": 30}
@@ -184,7 +185,7 @@ class PredictTest(ProgramCase):
         self.assertEqual(drawn[0], drawn[1])
         self.assertNotEqual(drawn[0], drawn[2])
 
-    def test_weights_in_hugging_faces_layout_come_back(self):
+    def test_reads_exported_hugging_face_weights(self):
         out = self.good(self.text_recipe({"steps": 5, "export_hf": self.path("hf")}), 2)
         self.assertEqual(sorted(os.listdir(self.path("hf"))), ["config.json", "model.safetensors"])
         again = self.good(self.text_recipe({"mode": "evaluate", "init_weights": self.path("hf")}), 2)
@@ -192,30 +193,30 @@ class PredictTest(ProgramCase):
 
 
 class DivergenceTest(ProgramCase):
-    """A run that learns nothing any more ends with 65, says so, and leaves its good checkpoints."""
+    """A run that no longer learns exits with 65, reports it, and keeps its good checkpoints."""
 
     def diverges(self, engine, optimizer, *words, steps=60, world=2):
         wanted = recipe(optimizer=optimizer, engine={"train_batch_size": 240, **engine},
                         run={"steps": steps, "seed": 7, "save_every": 1, "checkpoint_dir": self.path("c"),
                              "metrics_jsonl": self.path("metrics.jsonl")})
         self.refused(wanted, "try a lower learning rate", *words, world=world)
-        return self.metrics()  # but for the step that ended it
+        return self.metrics()  # except the step that ended the run
 
-    def test_bf16(self):
+    def test_bf16_run_ends_when_it_diverges(self):
         steps = self.diverges({"bf16": {"enabled": True}, "gradient_clipping": 0}, {"type": "SGD", "params": {"lr": 1e36}},
                               "training has diverged: the loss of rank ", "5 steps in a row made no update")
         self.assertEqual([step["skipped"] for step in steps[-4:]], [True] * 4)
         good = steps[-5]["step"]
         self.assertEqual(sorted(name for name in os.listdir(self.path("c")) if name.startswith("step"))[-1], "step_%06d" % good)
 
-    def test_a_static_loss_scale(self):
+    def test_static_loss_scale_run_ends_when_it_overflows(self):
         steps = self.diverges({"fp16": {"enabled": True, "loss_scale": 2 ** 60}}, {"type": "SGD", "params": {"lr": 0.01}},
                               "5 steps in a row, from step 1 on, made no update, because a gradient is not finite")
         self.assertEqual([step["skipped"] for step in steps], [True] * 4)
         self.assertFalse([name for name in os.listdir(self.path("c")) if name.startswith("step")])
 
-    def test_amp_o3(self):
-        # A learning rate that fp16 does not have.
+    def test_amp_o3_run_ends_when_it_diverges(self):
+        # The learning rate exceeds fp16's range.
         for optimizer in ("SGD", "Lion"):
             with self.subTest(optimizer=optimizer):
                 shutil.rmtree(self.path("c"), ignore_errors=True)
@@ -228,7 +229,7 @@ class PreemptionTest(ProgramCase):
     def saving(self, steps, text=False, **keys):
         keys = {"steps": steps, "seed": 7, "checkpoint_dir": self.path("c"), "metrics_jsonl": self.path("metrics.jsonl"), **keys}
         if text:
-            # With dropout, whose random numbers must go on as well.
+            # With dropout, whose random numbers must continue too.
             return self.text_recipe(keys, engine={"gradient_accumulation_steps": 2})
         return recipe(optimizer={"type": "Adam", "params": {"lr": 0.001}}, engine={"train_batch_size": 240}, run=keys)
 
@@ -240,7 +241,7 @@ class PreemptionTest(ProgramCase):
             return 0
 
     def check_stopped(self, ranks, reason):
-        """The step after which all stopped."""
+        """Returns the step after which all ranks stopped."""
         steps = set()
         for number, rank in enumerate(ranks):
             self.assertEqual(rank.code, PREEMPTED, rank.err)
@@ -273,15 +274,15 @@ class PreemptionTest(ProgramCase):
             for key in ("loss", "grad_norm"):
                 self.assertLessEqual(abs(a[key] - b[key]), tolerance * b[key], (a, b))
 
-    def test_one_rank_is_asked_and_all_stop(self):
+    def test_all_ranks_stop_when_one_gets_sigterm(self):
         self.check_sigterm([1], 2, r"^SIGTERM \(rank 1\)$", text=True)
 
-    def test_all_ranks_are_asked(self):
-        # Sums of three ranks may be made in another order.
+    def test_stops_when_all_ranks_get_sigterm(self):
+        # Three ranks may sum in another order.
         self.check_sigterm([0, 1, 2], 3, r"^SIGTERM \(rank [012]\)$", text=False, tolerance=1e-4)
 
-    def test_steps_that_are_not_reported_stop_as_soon(self):
-        """Without metrics the ranks do not exchange anything after most steps."""
+    def test_stops_soon_without_metrics(self):
+        """Without metrics the ranks exchange nothing after most steps."""
         wanted = self.saving(100_000_000)
         del wanted["run"]["metrics_jsonl"]
         with Job(wanted, 2) as job:
@@ -291,7 +292,7 @@ class PreemptionTest(ProgramCase):
             job.processes[1].send_signal(signal.SIGTERM)
             self.check_stopped(job.finish(8), r"^SIGTERM \(rank 1\)$")
 
-    def test_a_long_evaluation_is_given_up(self):
+    def test_stop_interrupts_long_evaluation(self):
         wanted = self.saving(1_000_000, text=True, eval_every=1)
         wanted["data"]["val_fraction"] = 0.99
         wanted["engine"]["train_batch_size"] = 2
@@ -302,18 +303,18 @@ class PreemptionTest(ProgramCase):
             job.processes[0].send_signal(signal.SIGTERM)
             self.assertEqual(self.check_stopped(job.finish(8), "SIGTERM"), 1)
 
-    def test_ranks_gain_no_rights(self):
+    def test_ranks_have_no_new_privileges(self):
         with Job(recipe(run={"steps": 100_000_000, "seed": 1}), 1) as job:
             job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
             with open("/proc/%d/status" % job.processes[0].pid) as file:
                 self.assertIn("NoNewPrivs:\t1\n", file.read())
 
-    def test_time_limit(self):
+    def test_stops_at_time_limit(self):
         ranks = run(self.saving(100_000_000, time_limit_s=1), 2, timeout_s=60)
         self.check_stopped(ranks, r"^run.time_limit_s$")
         self.refused(recipe(run={"steps": 5, "time_limit_s": 1}), "run.time_limit_s", "--checkpoint_dir")
 
-    def test_without_checkpoints_sigterm_ends_at_once(self):
+    def test_sigterm_ends_run_without_checkpoints_at_once(self):
         with Job(recipe(run={"steps": 100_000_000, "seed": 1}), 1) as job:
             job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
             job.processes[0].send_signal(signal.SIGTERM)
@@ -321,9 +322,9 @@ class PreemptionTest(ProgramCase):
 
 
 class TrainingTest(ProgramCase):
-    def test_each_token_counts_the_same(self):
-        """11 samples a rank in micro-batches of 2, 3 a step: the second step's last micro-batch has one sample only. Its
-        tokens must count as those of the same samples in one micro-batch."""
+    def test_weighs_each_token_equally(self):
+        """11 samples per rank in micro-batches of 2, 3 per step: the second step's last micro-batch has only one
+        sample. Its tokens must have the same weight as in a single micro-batch."""
         for world in (1, 2):
             text = random.Random(5).randbytes(11 * world * 16 + 1)
 
@@ -341,8 +342,8 @@ class TrainingTest(ProgramCase):
                     self.assertLess(abs(a[key] - b[key]), 1e-5 * a[key], (key, world))
             self.assertGreater(abs(whole[1]["grad_norm"] - means[1]["grad_norm"]), 1e-4 * whole[1]["grad_norm"])
 
-    def test_each_sample_counts_the_same(self):
-        """As above with the rows of a table: a rank's 11 samples as micro-batches of 2, or those of a step in one."""
+    def test_weighs_each_sample_equally(self):
+        """The same with the rows of a table: a rank's 11 samples in micro-batches of 2, or one micro-batch per step."""
         for world in (1, 2):
             draw = random.Random(6)
             with open(self.path("rows.csv"), "w") as file:
@@ -363,7 +364,7 @@ class TrainingTest(ProgramCase):
                     self.assertLess(abs(a[key] - b[key]), 1e-5 * a[key], (key, world))
             self.assertGreater(abs(whole[1]["grad_norm"] - means[1]["grad_norm"]), 1e-4 * whole[1]["grad_norm"])
 
-    def test_says_what_a_last_step_leaves_out(self):
+    def test_reports_micro_batches_left_out_of_last_step(self):
         with open(self.path("rows.csv"), "w") as file:
             file.write("0.5,1\n" * 11)
 
@@ -374,7 +375,7 @@ class TrainingTest(ProgramCase):
         self.assertIn("the last 2 of the run's micro-batches do not make a step of 4 and are left out", out(epochs=1))
         self.assertNotIn("left out", out(steps=2))
 
-    def test_says_that_the_warm_up_does_not_end(self):
+    def test_reports_warm_up_longer_than_run(self):
         def engine(name, **params):
             return {"train_batch_size": 240, "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
                     "scheduler": {"type": name, "params": {"warmup_type": "linear", **params}}}
@@ -384,7 +385,7 @@ class TrainingTest(ProgramCase):
                       "learning rate of the last step is 0.0045", out)
         self.assertNotIn("warm-up", self.good(recipe(engine=engine("WarmupLR", warmup_num_steps=5), run={"steps": 11}), 1))
 
-    def test_metrics(self):
+    def test_writes_metrics_of_steps_and_memory(self):
         first, *_, last = self.good_metrics(self.text_recipe({"steps": 5}), 2)
         self.assertEqual((last["step"], last["samples"], last["tokens"]), (5, 60, 60 * 16))
         self.assertGreater(last["tokens_per_s"], 0)
@@ -394,7 +395,7 @@ class TrainingTest(ProgramCase):
         self.assertEqual(memory["optimizer"], 2 * memory["parameters"])
         self.assertGreater(memory["peak_rss"], 50 << 20)
 
-    def test_skipped_steps_are_said(self):
+    def test_reports_skipped_steps(self):
         wanted = recipe(engine={"fp16": {"enabled": True, "initial_scale_power": 30, "hysteresis": 1}},
                         run={"steps": 20, "seed": 7, "metrics_jsonl": self.path("metrics.jsonl")})
         out = self.good(wanted, 2)
@@ -404,7 +405,7 @@ class TrainingTest(ProgramCase):
         self.assertEqual([int(step) for step in re.findall(r"(?m)^step (\d+) was skipped: .*loss scale", out)], skipped)
         self.assertEqual(self.metrics()[0]["loss_scale"], 2 ** 30)
 
-    def test_memory_is_estimated(self):
+    def test_predicts_measured_memory(self):
         small = {"reduce_bucket_size": 3000, "stage3_param_persistence_threshold": 100}
         for engine in ({}, {"bf16": {"enabled": True}}, {"gradient_accumulation_steps": 2},
                        *({"bf16": {"enabled": True}, "zero_optimization": {"stage": stage, **small}} for stage in (1, 2, 3))):
@@ -414,7 +415,7 @@ class TrainingTest(ProgramCase):
                 self.assertEqual(len(rows), 5, out)
                 self.assertRegex(out, r"(?m)^  activations +[1-9]\d*\.\d KiB$")
                 for name, predicted, actual in rows:
-                    if name == "buckets" and "zero_optimization" in engine:  # the most they may be
+                    if name == "buckets" and "zero_optimization" in engine:  # an upper bound
                         self.assertLessEqual(float(actual.split()[0]), float(predicted.split()[0]), out)
                     else:
                         self.assertEqual(predicted, actual, (name, out))
@@ -424,7 +425,7 @@ class TrainingTest(ProgramCase):
         self.assertRegex(plan, r"(?m)^2 ranks, 2 on a node: .* together; this machine has .* GiB, which is enough$")
         self.assertNotIn("training", plan)
 
-    def test_memory_of_more_ranks_than_there_are(self):
+    def test_plans_memory_of_any_number_of_ranks(self):
         engine = {"train_batch_size": None, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 1}}
         out = self.path("plan.jsonl")
         for ranks in (1, 4, 1000):
@@ -437,23 +438,23 @@ class TrainingTest(ProgramCase):
         self.assertEqual(plans[0]["optimizer"], 4 * plans[1]["optimizer"])
         self.refused(recipe(run={"steps": 1, "ranks": 4}), "run.ranks", "plan_memory")
 
-    def test_a_comparison_of_precisions_shows_its_progress(self):
+    def test_compare_precision_reports_progress(self):
         ranks = run(recipe(engine={"train_batch_size": 240}, run={"mode": "compare_precision", "steps": 3}), 2)
         for rank in ranks:
             self.assertEqual((rank.code, rank.err), (0, ""))
             steps = [line for line in map(json.loads, rank.status.splitlines()) if line["event"] == "step"]
             self.assertEqual((steps[-1]["step"], steps[-1]["total_steps"]), (9, 9))
 
-    def test_log_level(self):
+    def test_log_level_warning_omits_notices(self):
         engine = {"train_batch_size": 240}
         self.assertIn("training mlp", self.good(recipe(engine=engine, run={"steps": 3}), 2))
         quiet = self.good(recipe(engine=dict(engine, log_level="warning", steps_per_print=3), run={"steps": 3}), 2)
         self.assertRegex(quiet, r"\Astep 3/3: [^\n]*\ntest accuracy [^\n]*\n\Z")
 
-    def test_replicas_are_compared(self):
+    def test_compares_replicas(self):
         self.good(recipe("cnn", engine={"train_batch_size": 48}, run={"steps": 6, "check_replicas_every": 2}), 3)
 
-    def test_deterministic_runs_are_equal_bit_by_bit(self):
+    def test_deterministic_runs_are_bitwise_equal(self):
         wanted = recipe("cnn", run={"steps": 5, "seed": 1, "deterministic": True})
         runs = [[(step["loss"], step["grad_norm"]) for step in self.good_metrics(wanted, 2)] for _ in range(2)]
         self.assertEqual(runs[0], runs[1])

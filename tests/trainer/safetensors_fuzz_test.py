@@ -1,4 +1,5 @@
-"""Our reader of safetensors files beside the format's own library, on valid files and on changed ones."""
+"""Compares the trainer's reader of safetensors files with the format's own library, on valid files and on modified
+ones."""
 
 import json
 import os
@@ -18,9 +19,9 @@ READER = os.environ["DSLAUNCH_TENSOR_FILES"]
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 OURS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1,
         "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}
-THEIRS = {"F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "C64": 8}  # and some of less than a byte
+THEIRS = {"F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "C64": 8}  # and some types smaller than a byte
 
-# What the header of trainer/checkpoint/safetensors.h says is refused although the format's own library accepts it.
+# The cases that trainer/checkpoint/safetensors.h rejects although the format's own library accepts them.
 STRICTER = {
     "header cap": r"declares a header of \d+ bytes; at most 16777216 are read",
     "space before the header": r"its header is not a JSON object",
@@ -55,7 +56,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
         self.random = random.Random(self.seed)
 
     def ours(self, contents):
-        """What our reader says of each: (refusal, tensors)."""
+        """Returns the trainer's results: (refusal, tensors)."""
         with tempfile.TemporaryDirectory() as folder:
             paths = []
             for number, content in enumerate(contents):
@@ -72,7 +73,8 @@ class SafetensorsFuzzTest(unittest.TestCase):
         return [(one.get("refused", ""), one.get("tensors")) for one in said]
 
     def compare(self, contents):
-        """Returns how many both accept, how many both refuse, and how often each reason was ours alone."""
+        """Returns how many files both accept, how many both reject, and how often only the trainer rejects for each
+        reason."""
         accepted, refused, stricter = 0, 0, {}
         for content, (refusal, tensors) in zip(contents, self.ours(contents)):
             other_refusal, other_tensors = theirs(content)
@@ -90,7 +92,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
         return accepted, refused, stricter
 
     def valid(self):
-        """A valid file's header and data."""
+        """Returns a valid file's header and data."""
         dice, header, data = self.random, {}, b""
         if dice.random() < 0.4:
             header["__metadata__"] = {"format": "pt", "\u00fc": "\u2603\n"[:dice.randrange(3)]}
@@ -105,10 +107,10 @@ class SafetensorsFuzzTest(unittest.TestCase):
             header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + size]}
             data += dice.randbytes(size)
         items = list(header.items())
-        dice.shuffle(items)  # the order in the header means nothing
+        dice.shuffle(items)  # the order in the header is irrelevant
         return dict(items), data
 
-    def test_valid_files_hold_the_same(self):
+    def test_both_read_same_tensors_from_valid_files(self):
         contents = []
         for _ in range(1500):
             header, data = self.valid()
@@ -116,7 +118,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
             contents.append(file_of(text + b" " * self.random.randrange(20), data))
         arrays = {"f": numpy.arange(6, dtype=numpy.float32).reshape(2, 3), "none": numpy.zeros((0, 4)), "one": numpy.array(7)}
         contents += [safetensors.numpy.save(arrays), safetensors.numpy.save({}), safetensors.numpy.save(arrays, {"k": "v"})]
-        # Headers of every length up to 1500, among them those whose length looks like the start of a pickle.
+        # Headers of every length up to 1500, including those whose length looks like the start of a pickle.
         contents += [file_of(b"{" + b" " * length + b"}") for length in range(1500)]
         self.assertEqual(self.compare(contents), (len(contents), 0, {}))
 
@@ -124,25 +126,25 @@ class SafetensorsFuzzTest(unittest.TestCase):
         dice = self.random
         header, data = self.valid()
         kind = dice.randrange(6)
-        if kind == 0:  # bytes of the file
+        if kind == 0:  # changes bytes of the file
             content = bytearray(file_of(encoded(header), data))
             for _ in range(1 + dice.randrange(3)):
                 content[dice.randrange(len(content))] = dice.choice((dice.randrange(256), 0, 255))
             return bytes(content)
-        if kind == 1:  # its length
+        if kind == 1:  # changes its length
             content = file_of(encoded(header), data)
             return content[:dice.randrange(len(content))] if dice.random() < 0.7 else content + b"\0" * dice.randrange(1, 9)
-        if kind in (2, 3):  # values of the header
+        if kind in (2, 3):  # changes values of the header
             for _ in range(1 + dice.randrange(2)):
                 self.change_value(header)
             return file_of(encoded(header), data)
         text = encoded(header)
         at = dice.randrange(len(text))
-        if kind == 4:  # its text
+        if kind == 4:  # changes the text of the header
             words = [b"/**/", b"//\n", b"null", b"{}", b"[]", b"\0", b"\xff", b"\\ud800", b",", b"}", b"\"", b" ", b"\n", b"\x0b",
                      b"\xef\xbb\xbf", b"1e3", b"-0", b"0x1", b"1.0", b"18446744073709551616", b"[" * 200 + b"]" * 200]
             return file_of(text[:at] + dice.choice(words) + text[at + dice.randrange(3):], data)
-        # Keys twice: a whole entry, or one of its keys.
+        # Duplicates keys: a whole entry, or one of its keys.
         if dice.random() < 0.5 and header:
             name = dice.choice(list(header))
             entry = encoded({name: header[name]})[1:-1]
@@ -184,14 +186,14 @@ class SafetensorsFuzzTest(unittest.TestCase):
         else:
             entry[dice.choice(("shape", "data_offsets", "dtype"))] = dice.choice(edges)
 
-    def test_changed_files_are_refused_by_both_or_hold_the_same(self):
+    def test_both_agree_on_modified_files(self):
         contents = [self.mutated() for _ in range(40000 if FULL else 6000)]
         accepted, refused, stricter = self.compare(contents)
         print("both accept %d, both refuse %d, we alone refuse %s" % (accepted, refused, stricter))
         self.assertGreater(accepted, 100)
         self.assertGreater(refused, 1000)
 
-    def test_what_we_alone_refuse(self):
+    def test_trainer_rejects_more_than_the_library(self):
         def entry(**keys):
             return dict({"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, **keys)
 

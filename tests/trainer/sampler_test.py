@@ -1,4 +1,4 @@
-"""Which samples a rank gets, and the tokens in them, against PyTorch and NumPy."""
+"""The samples that a rank gets, and their tokens, compared with PyTorch and NumPy."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DistributedSampler
 
 
 def trace(what, cases):
-    """One list of numbers for each case."""
+    """Returns one list of numbers for each case."""
     lines = "".join(" ".join(map(str, (what, *case))) + "\n" for case in cases)
     answer = subprocess.run([os.environ["DSLAUNCH_DATA_TRACE"]], text=True, capture_output=True, timeout=60,
                             input=lines)
@@ -22,7 +22,7 @@ def trace(what, cases):
 
 
 class SamplerTest(unittest.TestCase):
-    def test_indices_equal_pytorchs(self):
+    def test_indices_match_pytorch(self):
         sizes_and_worlds = [(1, 1), (1, 4), (3, 5), (10, 3), (64, 4), (1001, 7), (60000, 4)]
         cases = [(size, world, rank, shuffle, seed, drop_last, epoch)
                  for (size, world), shuffle, seed, drop_last, epoch in itertools.product(
@@ -38,7 +38,7 @@ class SamplerTest(unittest.TestCase):
 
 
 def write_megatron(prefix, sequences, dtype, code):
-    """As megatron.core.datasets.indexed_dataset lays it out; two sequences make a document."""
+    """Writes the layout of megatron.core.datasets.indexed_dataset; two sequences make a document."""
     np.concatenate(sequences).astype(dtype).tofile(prefix + ".bin")
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int32)
     pointers = (np.cumsum(lengths) - lengths).astype(np.int64) * np.dtype(dtype).itemsize
@@ -50,7 +50,7 @@ def write_megatron(prefix, sequences, dtype, code):
 
 
 def expected_batches(tokens, block, world, rank, shuffle, seed, batch_size, first, count):
-    """What a DataLoader over the blocks gives, epoch after epoch."""
+    """Returns the batches of a DataLoader over the blocks, epoch after epoch."""
     samples = (len(tokens) - 1) // block
     sampler = DistributedSampler(range(samples), world, rank, bool(shuffle), seed)
     batches = []
@@ -67,7 +67,7 @@ def expected_batches(tokens, block, world, rank, shuffle, seed, batch_size, firs
 
 
 class TokensTest(unittest.TestCase):
-    def test_batches_of_every_format(self):
+    def test_batches_match_dataloader_for_every_format(self):
         random = np.random.default_rng(7)
         with tempfile.TemporaryDirectory() as folder:
             files = {}

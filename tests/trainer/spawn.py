@@ -1,4 +1,4 @@
-"""Starts the ranks of a job the way an agent does: one process each, its place given by environment variables."""
+"""Starts the ranks of a job as an agent does: one process each, with its place given by environment variables."""
 
 import json
 import os
@@ -11,20 +11,21 @@ import start_once  # noqa: E402
 from free_ports import held_port  # noqa: E402
 
 WHOLE_DATA = "/usr/share/datasets/fashion-mnist"
-DATA = os.environ.get("TEST_DATA", WHOLE_DATA)  # of recipes: a part, since most of a short run would be unpacking the whole
+# Data of recipes: only a part, because decompressing the whole would dominate a short run.
+DATA = os.environ.get("TEST_DATA", WHOLE_DATA)
 TRAIN = os.environ["DSLAUNCH_TRAIN"]
-DEVICE = os.environ.get("TEST_DEVICE")  # of recipes that do not say theirs
+DEVICE = os.environ.get("TEST_DEVICE")  # device of recipes that do not set one
 
 
 class Rank:
-    """How one rank ended: its exit code (negative: the signal), what it printed, and its status pipe's lines."""
+    """How one rank ended: its exit code (negative for a signal), its output, and the lines of its status pipe."""
 
     def __init__(self, code, out, err, status):
         self.code, self.out, self.err, self.status = code, out, err, status
 
 
 def recipe(model="mlp", optimizer=None, engine=None, run=None, data=None):
-    """A recipe as the launcher would hand it over."""
+    """Returns a recipe as the launcher would pass it."""
     result = {
         "model": {"type": model},
         "data": {"type": "idx", "path": DATA},
@@ -37,7 +38,7 @@ def recipe(model="mlp", optimizer=None, engine=None, run=None, data=None):
 
 
 def device_of(text):
-    """run.device of a recipe, which may be anything."""
+    """Returns run.device of a recipe, which may be any value."""
     try:
         return json.loads(text)["run"].get("device")
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -45,7 +46,7 @@ def device_of(text):
 
 
 def on_test_device(recipe_json):
-    """The recipe, on DEVICE where it does not say its own."""
+    """Returns the recipe, with DEVICE unless it sets its own."""
     if DEVICE is None or not isinstance(recipe_json, dict) or not isinstance(recipe_json.get("run"), dict):
         return recipe_json
     return {**recipe_json, "run": {"device": DEVICE, **recipe_json["run"]}}
@@ -64,7 +65,7 @@ def environment(rank, world, local_world, port):
 
 
 class Job:
-    """Ranks that have been started. Use as a context manager: whatever is left is killed at its end."""
+    """Started ranks. Use it as a context manager: remaining ranks are killed at its end."""
 
     def __init__(self, recipe_json, world, local_world=None, recipe_of_rank=None, env_of_rank=None):
         self.holder, port = held_port()
@@ -73,7 +74,7 @@ class Job:
             text = json.dumps(on_test_device((recipe_of_rank or {}).get(rank, recipe_json)))
             env = environment(rank, world, local_world or world, port)
             if device_of(text) != "cuda":
-                env["CUDA_VISIBLE_DEVICES"] = ""  # what is compared is computed on the CPU
+                env["CUDA_VISIBLE_DEVICES"] = ""  # compared results are computed on the CPU
             env.update((env_of_rank or {}).get(rank, {}))
             out, err, status = (tempfile.TemporaryFile("w+") for _ in range(3))
             self.files.append((out, err, status))
@@ -95,7 +96,7 @@ class Job:
         self.holder.close()
 
     def read(self, rank, stream):
-        """What `rank` has written so far; stream 0 is stdout, 1 stderr, 2 the status pipe."""
+        """Returns the output of `rank` so far; stream 0 is stdout, 1 stderr, 2 the status pipe."""
         file = self.files[rank][stream]
         return os.pread(file.fileno(), 1 << 24, 0).decode()
 
@@ -120,12 +121,12 @@ def run(recipe_json, world=1, local_world=None, timeout_s=120):
 
 
 def steps_of(lines):
-    """The steps among the lines of a metrics.jsonl, which has evaluations too."""
+    """Returns the steps among the lines of a metrics.jsonl, which also has evaluations."""
     return [record for record in map(json.loads, lines) if "eval" not in record]
 
 
 def run_with_metrics(recipe_json, world, local_world=None):
-    """Runs to a good end and returns (ranks, the metrics of every step)."""
+    """Runs to success and returns (ranks, the metrics of every step)."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "metrics.jsonl")
         whole = dict(recipe_json, run=dict(recipe_json["run"], metrics_jsonl=file))

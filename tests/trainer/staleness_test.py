@@ -1,5 +1,5 @@
-"""A parameter server that updates as gradients come: ranks are at most so many steps ahead, it converges, the loss of a
-worker ends nothing, and that of a server ends the run."""
+"""A parameter server that updates as gradients arrive: ranks are ahead by at most `staleness` steps, training
+converges, losing a worker does not end the run, and losing a server does."""
 
 import glob
 import math
@@ -27,7 +27,7 @@ class StalenessTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
     def start(self, staleness, world=4, servers=2, shared_memory=True, engine=None, data=None, **run):
-        """A job whose ranks write a record of each step into folders of their own."""
+        """A job whose ranks write a record of each step into their own folders."""
         folders = {}
         for rank in range(world):
             folder = os.path.join(self.dir, "rank_%d" % rank)
@@ -41,11 +41,11 @@ class StalenessTest(unittest.TestCase):
         return Job(recipe(engine=engine, run=run, data=data), world, env_of_rank=folders)
 
     def bounded(self, shared_memory):
-        """Over Gloo a rank whose peer is killed while a message is transferred waits until its time-out."""
+        """Over Gloo, a rank whose peer is killed during a message waits until its time-out."""
         return {} if shared_memory else {"collective_timeout_s": 15}
 
     def steps(self, rank):
-        """What the rank has recorded."""
+        """Returns the records of the rank."""
         try:
             with open(os.path.join(self.dir, "rank_%d" % rank, "metrics.jsonl")) as file:
                 return steps_of([line for line in file if line.endswith("\n")])
@@ -57,7 +57,7 @@ class StalenessTest(unittest.TestCase):
         return steps[-1]["step"] if steps else 0
 
     def where_they_stand(self):
-        """The last step of each rank, once none has made one for two seconds."""
+        """Returns the last step of each rank, once no rank has completed one for two seconds."""
         for _ in range(20):
             before = [self.last(rank) for rank in range(4)]
             time.sleep(2)
@@ -65,7 +65,7 @@ class StalenessTest(unittest.TestCase):
                 return before
         self.fail("ranks go on without the one that is stopped")
 
-    def test_it_converges_at_each_staleness(self):
+    def test_converges_at_each_staleness(self):
         for staleness in (0, 1, 3):
             for world, servers in (4, 2), (2, 1):
                 with self.subTest(staleness=staleness, world=world, servers=servers):
@@ -76,7 +76,7 @@ class StalenessTest(unittest.TestCase):
                     self.assertTrue(all(map(math.isfinite, losses)), losses)
                     self.assertLess(sum(losses[-5:]) / 5, 0.7 * losses[0])
 
-    def test_one_rank_computes_what_it_does_without_servers(self):
+    def test_one_rank_matches_training_without_servers(self):
         optimizer = {"type": "AdamW", "params": {"lr": 0.002}}
         scheduler = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.002, "warmup_num_steps": 6}}
         run = {"steps": 10, "seed": 3}
@@ -87,14 +87,14 @@ class StalenessTest(unittest.TestCase):
             for key in ("step", "loss", "lr", "grad_norm"):
                 self.assertAlmostEqual(one[key], other[key], delta=1e-6 * abs(one[key]), msg=key)
 
-    def test_no_rank_is_further_ahead_than_the_staleness(self):
+    def test_no_rank_exceeds_the_staleness(self):
         for staleness in (0, 3):
-            for stopped in (3, 1):  # a worker, and a server, which trains too
+            for stopped in (3, 1):  # a worker, and a server, which also trains
                 with self.subTest(staleness=staleness, stopped=stopped), self.start(staleness, steps=10_000_000) as job:
                     job.wait_for(lambda: min(map(self.last, range(4))) > 5, 60, "the first steps are made")
                     job.processes[stopped].send_signal(signal.SIGSTOP)
                     ahead = self.where_they_stand()
-                    # It may have made a step that it has not recorded. A server that is stopped answers no rank.
+                    # It may have completed a step that it has not recorded. A stopped server answers no rank.
                     most = ahead[stopped] + staleness + 2
                     self.assertLessEqual(max(ahead), most)
                     if stopped == 3:
@@ -104,7 +104,7 @@ class StalenessTest(unittest.TestCase):
                     job.wait_for(lambda: min(map(self.last, range(4))) > most, 60, "all go on with it")
                 shutil.rmtree(self.dir)
 
-    def test_a_lost_worker_ends_nothing(self):
+    def test_training_continues_without_lost_worker(self):
         for shared_memory in (True, False):  # False: Gloo
             with self.subTest(shared_memory=shared_memory), \
                     self.start(1, shared_memory=shared_memory, steps=300, checkpoint_dir=os.path.join(self.dir, "saved"),
@@ -124,8 +124,8 @@ class StalenessTest(unittest.TestCase):
                 self.assertIn("step_000300", os.listdir(os.path.join(self.dir, "saved")))
             shutil.rmtree(self.dir)
 
-    def test_a_worker_that_stands_still_counts_as_lost(self):
-        """The ranks that wait for it do not: they wait for the next step, or (eval_every) for the evaluation."""
+    def test_declares_stalled_worker_lost(self):
+        """The ranks that wait for it are not lost: they wait for the next step, or (eval_every) for the evaluation."""
         for shared_memory in (True, False):
             for run in {"steps": 200}, {"steps": 40, "eval_every": 1}:
                 with self.subTest(shared_memory=shared_memory, run=run), \
@@ -139,7 +139,7 @@ class StalenessTest(unittest.TestCase):
                     self.assertEqual([self.last(rank) for rank in range(3)], [run["steps"]] * 3)
                 shutil.rmtree(self.dir)
 
-    def test_a_lost_server_ends_the_run(self):
+    def test_lost_server_ends_the_run(self):
         for victim in (0, 1):
             with self.subTest(victim=victim), self.start(3, steps=10_000_000) as job:
                 job.wait_for(lambda: min(map(self.last, range(4))) > 5, 60, "the first steps are made")
@@ -151,8 +151,8 @@ class StalenessTest(unittest.TestCase):
                         self.assertNotIn("goes on without", rank.err)
             shutil.rmtree(self.dir)
 
-    def test_where_workers_see_the_loss_of_a_server_first_they_are_not_called_lost(self):
-        """Rank 0 waits for its data when the others end."""
+    def test_workers_that_lose_a_server_are_not_called_lost(self):
+        """Rank 0 waits for its data when the others exit."""
         slow = {"type": "plugin", "plugin": os.environ["DSLAUNCH_MISTAKEN_DATA"], "name": "mistaken",
                 "params": {"rank": 0, "fetch_ms": 1000}}
         for shared_memory in (True, False):
@@ -169,8 +169,8 @@ class StalenessTest(unittest.TestCase):
                 self.assertRegex(ranks[0].err, r"^dslaunch-train: rank 0: another rank %s.*\n$" % lost)
             shutil.rmtree(self.dir)
 
-    def test_a_worker_that_fails_is_not_called_lost(self):
-        """Its own message says why it ends; an agent would end the others."""
+    def test_failed_worker_is_not_reported_lost(self):
+        """Its own message gives the cause; an agent would end the others."""
         torn = {"type": "plugin", "plugin": os.environ["DSLAUNCH_MISTAKEN_DATA"], "name": "mistaken",
                 "params": {"rank": 3, "throws_at": 5}}
         with self.start(2, engine={"train_batch_size": 16}, data=torn, steps=300) as job:
@@ -179,7 +179,7 @@ class StalenessTest(unittest.TestCase):
             self.assertEqual([rank.err for rank in ranks[:3]], [""] * 3)
             self.assertRegex(ranks[3].err, r"^dslaunch-train: rank 3: .*sample 5 is torn.*\n$")
 
-    def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(self):
+    def test_stopped_run_resumes_from_checkpoint(self):
         saved = os.path.join(self.dir, "saved")
         with self.start(2, steps=10_000_000, checkpoint_dir=saved) as job:
             job.wait_for(lambda: min(map(self.last, range(4))) > 5, 60, "the first steps are made")
@@ -190,7 +190,7 @@ class StalenessTest(unittest.TestCase):
         at, = glob.glob(saved + "/step_*")
         step = int(at[-6:])
         first = self.steps(0)[0]["loss"]
-        # In another mode it goes on too.
+        # It also resumes in another mode.
         for engine, steps in (stale(2), step + 20), ({"zero_optimization": {"stage": 2}}, step + 30):
             whole = recipe(engine=engine, run={"steps": steps, "seed": 3, "checkpoint_dir": saved, "save_every": 10})
             _, metrics = run_with_metrics(whole, 4)
@@ -198,7 +198,7 @@ class StalenessTest(unittest.TestCase):
             self.assertLess(metrics[0]["loss"], first)
             step = steps
 
-    def test_what_all_ranks_would_have_to_do_in_each_step_is_refused(self):
+    def test_rejects_options_that_need_all_ranks_per_step(self):
         for run in {"check_replicas_every": 1}, {"mode": "compare_precision"}:
             with Job(recipe(engine=stale(1), run={"steps": 3, **run}), 2) as job:
                 for rank in job.finish(30):
@@ -206,13 +206,13 @@ class StalenessTest(unittest.TestCase):
                     self.assertIn("run." + next(iter(run)), rank.err)
                     self.assertIn("with engine.parallel.staleness ranks make their steps apart", rank.err)
 
-    def test_servers_meet_twice_without_a_step_between(self):
-        """Where the last step saves too; it is a question of which server is the faster."""
+    def test_saves_at_last_step_without_deadlock(self):
+        """The last step saves too, so the servers meet twice; the outcome depends on which server is faster."""
         for round in range(5):
             run = {"steps": 2, "seed": round, "checkpoint_dir": os.path.join(self.dir, str(round)), "save_every": 1}
             run_with_metrics(recipe(engine=stale(0, 3), run=run), 4)
 
-    def test_what_is_saved_is_what_was_evaluated(self):
+    def test_saved_weights_match_evaluated_ones(self):
         run = {"steps": 20, "seed": 3, "checkpoint_dir": os.path.join(self.dir, "saved")}
         ranks, _ = run_with_metrics(recipe(engine=stale(2), run=run), 4)
         trained, = re.findall(r"test accuracy .*", ranks[0].out)
@@ -227,7 +227,7 @@ class ModelsTest(unittest.TestCase):
 
     GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
 
-    def test_each_model_trains_with_servers(self):
+    def test_trains_each_model_with_servers(self):
         text = {"type": "text", "path": __file__}
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)

@@ -8,7 +8,7 @@ def all_cells(factors):
 
 
 def pairwise_cells(factors):
-    """A few cells in which every two values of different factors meet. The same ones each time."""
+    """Returns a few cells that contain every pair of values of different factors. Returns the same ones each time."""
     def pairs(cell):
         return set(itertools.combinations(sorted(cell.items()), 2))
 

@@ -1,5 +1,5 @@
-// Reads the safetensors files whose paths are on standard input, one a line, and prints for each a
-// line of JSON: {"tensors": {name: [dtype, shape, CRC-32 of its bytes]}}, or {"refused": why}.
+// Reads the safetensors files whose paths are on standard input, one a line, and prints a line of
+// JSON for each: {"tensors": {name: [dtype, shape, CRC-32 of its bytes]}}, or {"refused": reason}.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-"""The trace of a run shows its steps, and that the ranks' gradients travel while the backward pass still computes."""
+"""The trace of a run shows its steps, and that gradients are exchanged while the backward pass is running."""
 
 import json
 import os
@@ -14,7 +14,7 @@ GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_embd": 256, "n_
 
 class TraceTest(unittest.TestCase):
     def trace(self, overlap, steps=6):
-        """Of each rank: [(name, begin, end)] of everything it recorded."""
+        """Returns [(name, begin, end)] of all events of each rank."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         with open(os.path.join(folder, "text"), "wb") as file:
@@ -37,7 +37,7 @@ class TraceTest(unittest.TestCase):
         return ranks[0].out, traces
 
     def passes(self, events):
-        """[(begin, end)] of the backward passes, and the begins of the gradients' all-reduces."""
+        """Returns [(begin, end)] of the backward passes, and the starts of the gradients' all-reduces."""
         embedding = sorted(e for e in events if e[0] == "autograd::engine::evaluate_function: EmbeddingBackward0")
         loss = sorted(e for e in events if e[0].startswith("autograd::engine::evaluate_function: NllLoss"))
         self.assertEqual(len(loss), 3, "three steps are recorded")
@@ -56,13 +56,13 @@ class TraceTest(unittest.TestCase):
                 counts.append(sum(begin < at < end for at in begins))
         return counts
 
-    def test_gradients_travel_during_the_backward_pass(self):
+    def test_exchanges_gradients_during_backward(self):
         self.assertTrue(all(count > 0 for count in self.overlapped(True)))
 
-    def test_or_after_it(self):
+    def test_exchanges_gradients_after_backward(self):
         self.assertEqual(self.overlapped(False), [0] * 6)
 
-    def test_a_run_too_short_to_trace_says_so(self):
+    def test_reports_run_too_short_for_trace(self):
         out, traces = self.trace(True, steps=2)
         self.assertEqual(traces, [None, None])
         self.assertIn("no profile: profiling starts at step 3, after the last step of this run", out)

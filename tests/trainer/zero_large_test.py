@@ -1,4 +1,4 @@
-"""A model whose states do not fit into a rank's memory trains at stage 3, where four ranks share them."""
+"""A model whose state does not fit into the memory of one rank trains at stage 3, where four ranks share it."""
 
 import os
 import resource
@@ -8,11 +8,11 @@ import unittest
 from inputs import write_text
 from spawn import run, run_with_metrics
 
-# 38 million parameters: with AdamW in fp32 16 bytes of each, 600 MB.
+# 38 million parameters, with 16 bytes each for AdamW in fp32: 600 MB.
 MODEL = {"type": "gpt2", "n_layer": 12, "n_head": 8, "n_embd": 512, "n_positions": 32, "vocab_size": 256,
          "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 STATES_BYTES = 16 * 38_000_000
-LIMIT_BYTES = 480 << 20  # of a rank: data, heap and the stacks of its threads
+LIMIT_BYTES = 480 << 20  # limit of a rank for data, heap and the stacks of its threads
 UNAVAILABLE = 69
 
 
@@ -25,7 +25,7 @@ class LimitedMemoryTest(unittest.TestCase):
         write_text(self.text, 64 * 32 + 1)
         limits = resource.getrlimit(resource.RLIMIT_DATA)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_DATA, limits)
-        resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, limits[1]))  # what is started inherits it
+        resource.setrlimit(resource.RLIMIT_DATA, (LIMIT_BYTES, limits[1]))  # started processes inherit it
 
     def recipe(self, stage):
         return {"model": MODEL, "data": {"type": "text", "path": self.text, "block_size": 32},
@@ -36,12 +36,12 @@ class LimitedMemoryTest(unittest.TestCase):
                                                  "stage3_max_live_parameters": 4_000_000,
                                                  "stage3_max_reuse_distance": 0}}}
 
-    def test_four_ranks_share_what_one_cannot_hold(self):
+    def test_four_ranks_train_model_too_large_for_one(self):
         _, steps = run_with_metrics(self.recipe(3), 4)
         self.assertEqual(len(steps), 3)
         self.assertLess(steps[-1]["loss"], steps[0]["loss"])
 
-    def test_a_rank_that_needs_it_all_says_so(self):
+    def test_reports_out_of_memory_at_stage_0(self):
         rank, = run(self.recipe(0), 1)
         self.assertEqual(rank.code, UNAVAILABLE, rank.err)
         self.assertRegex(rank.err, r"^dslaunch-train: rank 0: out of memory: [^\n]*--plan_memory[^\n]*\n$")

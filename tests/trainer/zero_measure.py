@@ -1,19 +1,20 @@
-"""What a rank holds and what it sends at each stage of ZeRO, measured and as the paper has it (Rajbhandari et al., "ZeRO:
-Memory Optimizations Toward Training Trillion Parameter Models", sections 5 and 7)."""
+"""What a rank holds and sends at each stage of ZeRO: measured, and by the paper (Rajbhandari et al., "ZeRO: Memory
+Optimizations Toward Training Trillion Parameter Models", sections 5 and 7)."""
 
 import os
 import random
 
 import spawn
 
-MODEL_BYTES = 2  # of an element, with bf16
-# K of the paper: bytes that AdamW keeps of each parameter, which are its fp32 weight, momentum and variance.
+MODEL_BYTES = 2  # per element, with bf16
+# K in the paper: the bytes that AdamW keeps per parameter, for its fp32 weight, momentum and variance.
 OPTIMIZER_BYTES = 12
 GRADIENT_BYTES = {"bf16": 2, "fp32": 4}  # by data_types.grad_accum_dtype
-# Elements to which the ranks' parts of what is sharded are rounded up. What is sharded at once has one parameter at least.
+# Number of elements to which the ranks' parts of sharded tensors are rounded up. Tensors that are sharded together
+# have at least one parameter.
 ALIGNMENT = 16
-STATES = ("parameters", "gradients", "optimizer")  # as the metrics name them
-BLOCK = 32  # tokens of a sample
+STATES = ("parameters", "gradients", "optimizer")  # names in the metrics
+BLOCK = 32  # tokens per sample
 
 
 def gpt(width=256, layers=4, positions=BLOCK):
@@ -22,7 +23,7 @@ def gpt(width=256, layers=4, positions=BLOCK):
 
 
 def elements(model):
-    """(number of parameters, of tensors they are)"""
+    """Returns (number of parameters, number of tensors)."""
     width, layers = model["n_embd"], model["n_layer"]
     block = 12 * width ** 2 + 13 * width  # qkv 3, output 1, MLP 4 + 4; biases 9, two layer norms 4
     return (model["vocab_size"] + model["n_positions"] + 2) * width + layers * block, 4 + 12 * layers
@@ -34,8 +35,8 @@ def write_text(file, bytes=1 << 16):
 
 
 def recipe(model, text, stage, ranks, accumulation="bf16", steps=2):
-    """Buckets are a twentieth of the model at most, or they would hide what sharding saves; and of what is gathered at
-    stage 3 nothing is kept for later."""
+    """Buckets are at most a twentieth of the model, because larger ones would hide what sharding saves; and nothing
+    that stage 3 gathers is kept for later."""
     bucket = elements(model)[0] // 20
     return {
         "model": model,
@@ -52,7 +53,7 @@ def recipe(model, text, stage, ranks, accumulation="bf16", steps=2):
 
 
 def paper_states(model, stage, ranks, accumulation):
-    """{category: bytes of a rank}, section 5: with P parameters, N ranks and G bytes of a gradient
+    """Returns {category: bytes of a rank} by section 5: with P parameters, N ranks and G bytes per gradient
     (2 + G) P + K P / N,  2 P + (G + K) P / N,  (2 + G + K) P / N  at stages 1, 2, 3."""
     whole, part = elements(model)[0], elements(model)[0] / ranks
     return {"parameters": MODEL_BYTES * (part if stage >= 3 else whole),
@@ -61,7 +62,7 @@ def paper_states(model, stage, ranks, accumulation):
 
 
 def alignment(model, stage, ranks, accumulation):
-    """{category: bytes} that rounding up may add to paper_states."""
+    """Returns {category: bytes} that rounding up may add to paper_states."""
     rounded = elements(model)[1] * ALIGNMENT if stage else 0
     return {"parameters": MODEL_BYTES * rounded * (1 if stage >= 3 else ranks),
             "gradients": GRADIENT_BYTES[accumulation] * rounded * (1 if stage >= 2 else ranks),
@@ -69,19 +70,21 @@ def alignment(model, stage, ranks, accumulation):
 
 
 def measured_memory(model, text, stage, ranks, accumulation):
-    """The metrics' "memory" of the second step: bytes of live tensors by category, of each the largest of all ranks."""
+    """Returns the metrics' "memory" of the second step: bytes of live tensors by category, the maximum over all ranks.
+    """
     _, steps = spawn.run_with_metrics(recipe(model, text, stage, ranks, accumulation), ranks)
     return steps[-1]["memory"]
 
 
 def paper_sent(model, stage, ranks):
-    """Bytes that a rank sends in a step, section 7: gradients are reduced to their owners, and parameters gathered from
-    them once, at stage 3 in the forward and in the backward pass. Each time (N - 1) / N of the elements leave a rank."""
+    """Returns the bytes that a rank sends in a step by section 7: gradients are reduced to their owners, and parameters
+    gathered from them once, at stage 3 in both the forward and the backward pass. Each time (N - 1) / N of the elements
+    leave a rank."""
     return (3 if stage == 3 else 2) * elements(model)[0] * MODEL_BYTES * (ranks - 1) / ranks
 
 
 def _written(whole_recipe, ranks):
-    """Bytes that each rank wrote in its life, into sockets and files, as Linux has counted them."""
+    """Returns the bytes that each rank wrote to sockets and files in its life, as counted by Linux."""
     over_tcp = {rank: {"DSLAUNCH_SHM_DISABLE": "1"} for rank in range(ranks)}
     with spawn.Job(whole_recipe, ranks, env_of_rank=over_tcp) as job:
         job.wait_for(lambda: all(os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -96,7 +99,7 @@ def _written(whole_recipe, ranks):
 
 
 def measured_sent(model, text, stage, ranks):
-    """Bytes that each rank writes in a step: what a run of 6 steps writes beyond one of 2. The transport is Gloo's TCP;
-    memory that ranks share would not be seen."""
+    """Returns the bytes that each rank writes in a step: the difference between a run of 6 steps and one of 2. The
+    transport is Gloo's TCP, because shared memory would not be counted."""
     short, long = (_written(recipe(model, text, stage, ranks, steps=steps), ranks) for steps in (2, 6))
     return [(b - a) / 4 for a, b in zip(short, long)]

@@ -1,5 +1,5 @@
-"""What a rank holds at each stage of ZeRO, as its live tensors are counted, and what it sends in a step, as Linux counts it,
-are what the ZeRO paper says. tests/bench/zero_memory prints the whole table."""
+"""What a rank holds at each stage of ZeRO, counted from its live tensors, and what it sends in a step, counted by
+Linux, match the ZeRO paper. tests/bench/zero_memory prints the whole table."""
 
 import os
 import statistics
@@ -24,7 +24,7 @@ class ModelStates(ZeroTest):
     CASES = [(1, 2, "bf16"), (1, 4, "fp32"), (2, 2, "fp32"), (2, 4, "bf16"), (3, 1, "bf16"), (3, 2, "bf16"),
              (3, 4, "fp32")]
 
-    def test_are_within_two_percent_of_the_formulas(self):
+    def test_states_match_formulas_within_two_percent(self):
         model = zero_measure.gpt()
         for stage, ranks, accumulation in self.CASES:
             with self.subTest(stage=stage, ranks=ranks, grad_accum_dtype=accumulation):
@@ -36,21 +36,21 @@ class ModelStates(ZeroTest):
 
 
 class InFiles(ZeroTest):
-    """What zero_optimization offloads to nvme is not in memory: Linux can have the pages of files back."""
+    """States that zero_optimization offloads to nvme are not in memory: Linux can reclaim the pages of files."""
     def anonymous_bytes(self, **zero):
         recipe = zero_measure.recipe(zero_measure.gpt(width=512), self.text, 3, 2, steps=1_000_000)
         recipe["engine"]["zero_optimization"].update(zero)
         with spawn.Job(recipe, 2) as job:
-            # Rank 0's second step has all of rank 1's first one.
+            # Rank 0's second step follows rank 1's complete first step.
             job.wait_for(lambda: '"step":2,' in job.read(0, 2), 120, "the first steps are done")
             return statistics.median(self.anonymous_bytes_now(job.processes[1].pid) for _ in range(15))
 
     def anonymous_bytes_now(self, pid):
-        time.sleep(0.1)  # what a step needs for a moment comes and goes
+        time.sleep(0.1)  # temporary memory of a step varies
         with open(f"/proc/{pid}/status") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:"))
 
-    def test_states_are_not_in_memory(self):
+    def test_offloaded_states_are_not_in_memory(self):
         disk = {"device": "nvme", "nvme_path": self.folder.name}
         saved = self.anonymous_bytes() - self.anonymous_bytes(offload_optimizer=disk, offload_param=disk)
         states = zero_measure.paper_states(zero_measure.gpt(width=512), 3, 2, "bf16")
@@ -58,7 +58,7 @@ class InFiles(ZeroTest):
 
 
 class Traffic(ZeroTest):
-    def test_is_that_of_the_formulas(self):
+    def test_sent_bytes_match_formulas(self):
         model = zero_measure.gpt()
         for stage, ranks in ((1, 2), (2, 4), (3, 2), (3, 4)):
             with self.subTest(stage=stage, ranks=ranks):

@@ -1,4 +1,4 @@
-"""ZeRO computes what stage 0 computes: the same losses and gradient norms on the same ranks."""
+"""ZeRO computes the same as stage 0: equal losses and gradient norms on the same ranks."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ FACTORS = {
     "optimizer": ("adamw_clipped", "sgd_not_clipped"),
 }
 BAD_INPUT = 65
-# So that there are many buckets, and parameters come and go at stage 3.
+# Makes many buckets, and parameters that are gathered and freed at stage 3.
 SMALL = {"reduce_bucket_size": 8000, "stage3_param_persistence_threshold": 100, "stage3_prefetch_bucket_size": 10000,
          "stage3_max_live_parameters": 20000, "stage3_max_reuse_distance": 5000}
 
@@ -58,7 +58,7 @@ class ZeroCase(unittest.TestCase):
 
 
 class ParityTest(ZeroCase):
-    def test_table(self):
+    def test_table_matches_stage_0(self):
         full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
         cells = all_cells(FACTORS) if full else pairwise_cells(FACTORS)
         print("%d cells%s" % (len(cells), "" if full else ", every pair; DSLAUNCH_TEST_FULL=1 runs all"), flush=True)
@@ -76,7 +76,7 @@ class ParityTest(ZeroCase):
                 self.assertLess(norm, GRAD_NORM_WITHIN[cell["precision"]])
                 self.assertEqual(traces(metrics), traces(steps))
 
-    def test_overlap_changes_no_bit(self):
+    def test_overlap_does_not_change_results(self):
         for stage in (1, 2, 3):
             with self.subTest(stage=stage):
                 a, b = (self.metrics({"gradient_accumulation_steps": 2}, 4, {"stage": stage, "overlap_comm": on, **SMALL})
@@ -84,7 +84,7 @@ class ParityTest(ZeroCase):
                 for key in ("loss", "grad_norm"):
                     self.assertEqual([step[key] for step in a], [step[key] for step in b])
 
-    def test_initial_weights_are_those_of_stage_0_on_any_number_of_ranks(self):
+    def test_initial_weights_match_stage_0_on_any_ranks(self):
         for precision in ("fp32", "bf16"):
             losses = []
             for ranks, stage in ((1, 0), (1, 3), (2, 3), (4, 3)):
@@ -93,7 +93,7 @@ class ParityTest(ZeroCase):
             for loss in losses[1:]:
                 self.assertLess(abs(loss - losses[0]) / losses[0], 1e-6 if precision == "fp32" else 1e-4, losses)
 
-    def test_every_optimizer(self):
+    def test_every_optimizer_matches_stage_0(self):
         for kind, params in (("Lamb", {"weight_decay": 0.01}), ("Lion", {"lr": 1e-4}), ("Adagrad", {}),
                              ("RMSprop", {"lr": 1e-4, "momentum": 0.9}), ("Adam", {"adam_w_mode": False})):
             for stage in (1, 3):
@@ -103,7 +103,7 @@ class ParityTest(ZeroCase):
                     self.assertLess(deviation(metrics, steps, "loss")[0], 1e-6)
                     self.assertLess(deviation(metrics, steps, "grad_norm")[0], 1e-6)
 
-    def test_other_settings(self):
+    def test_other_settings_match_stage_0(self):
         groups = {"optimizer": {"type": "AdamW", "params": {"lr": 0.001}, "param_groups": [
             {"max_dims": 1, "weight_decay": 0.0}, {"names": ["*wte*"], "lr": 0.0001}]}}
         for engine, zero in (({}, {"stage": 2, "reduce_scatter": False}),
@@ -119,7 +119,7 @@ class ParityTest(ZeroCase):
                 self.assertLess(deviation(metrics, steps, "loss")[0], 1e-6)
                 self.assertLess(deviation(metrics, steps, "grad_norm")[0], 1e-6)
 
-    def test_states_in_files_change_no_bit_and_go_through_checkpoints(self):
+    def test_states_in_files_do_not_change_results(self):
         for stage, precision in ((1, "bf16"), (3, "fp32")):
             with self.subTest(stage=stage):
                 files = {"offload_optimizer": self.in_files(), **({"offload_param": self.in_files()} if stage == 3 else {})}
@@ -132,7 +132,7 @@ class ParityTest(ZeroCase):
                     self.assertEqual([step[key] for step in whole], [step[key] for step in first + rest])
         self.assertEqual([], [name for name in os.listdir(self.folder) if name.startswith("dslaunch")])
 
-    def test_a_folder_that_takes_no_files_is_named(self):
+    def test_names_folder_that_accepts_no_files(self):
         disk = {"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/nowhere/nvme"}}
         with Job(self.recipe({"zero_optimization": disk}), 2) as job:
             for rank in job.finish():
