@@ -1,10 +1,10 @@
-"""PyTorch's half of tests/bench/checkpoint: saves or loads the same tensors, and prints the seconds that it took.
+"""PyTorch's part of tests/bench/checkpoint: saves or loads the same tensors, and prints the seconds it took.
 
-  checkpoint_torch.py torch|torch-synced|dcp|dcp-unsynced save|load FOLDER MIB      alone or under torchrun
+    checkpoint_torch.py torch|torch-synced|dcp|dcp-unsynced save|load FOLDER MIB      alone or under torchrun
 
-All ranks hold the same tensors. torch.save is rank 0's, torch.load everybody's; torch.distributed.checkpoint shares the
-writing out by itself and waits for the disk unless it is told not to.
-"""
+All ranks hold the same tensors. torch.save runs on rank 0, torch.load on all ranks; torch.distributed.checkpoint
+divides the
+writing itself and waits for the disk unless told not to."""
 
 import os
 import sys
@@ -57,7 +57,7 @@ def main():
             for name, tensor in tensors.items():
                 tensor.copy_(loaded[name])
 
-    if direction == "save":  # what only the first call costs
+    if direction == "save":  # warms up, because the first call is slower
         warm_up = os.path.join(folder, "warm-up")
         os.makedirs(warm_up, exist_ok=True)
         work(warm_up, {"a": torch.zeros(1)})
@@ -70,7 +70,7 @@ def main():
     if rank == 0:
         print("%.6f" % (time.perf_counter() - begin))
     sys.stdout.flush()
-    os._exit(0)  # now and then PyTorch's own threads abort while the interpreter ends
+    os._exit(0)  # PyTorch's own threads sometimes abort while the interpreter exits
 
 
 if __name__ == "__main__":

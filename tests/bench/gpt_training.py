@@ -1,5 +1,5 @@
-"""What PyTorch's halves of tests/bench/train, tests/bench/zero and tests/bench/pipeline share: the GPT, its weights and
-data, the loss, and the metrics file, in which each optimizer step of rank 0 is one JSON object."""
+"""Code shared by PyTorch's parts of tests/bench/train, tests/bench/zero and tests/bench/pipeline: the GPT, its weights
+and data, the loss, and the metrics file, in which each optimizer step of rank 0 is one JSON object."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from gpt2 import Gpt2  # noqa: E402
 
 
 def prepare(recipe):
-    """Writes the data and, where `recipe` names them, the weights."""
+    """Writes the data and, if `recipe` names them, the weights."""
     samples = recipe["run"]["steps"] * recipe["engine"]["train_batch_size"]
     tokens = samples * recipe["model"]["n_positions"] + 1
     dice = numpy.random.default_rng(1)
@@ -29,7 +29,7 @@ def prepare(recipe):
 
 
 def place():
-    """(rank, number of ranks); without a launcher this is the only one."""
+    """Returns (rank, number of ranks); without a launcher there is only one."""
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -44,8 +44,8 @@ def loss_of(logits, targets):
 
 
 def train(recipe, metrics_file, step, replica=None):
-    """Calls `step`, which does one optimizer step for inputs and targets [batch, time] and returns their loss. `replica`:
-    (which one this rank is of, how many there are), each with samples of its own; place() where it is not given."""
+    """Calls `step`, which makes one optimizer step for inputs and targets [batch, time] and returns their loss.
+    `replica`: (index of this rank's replica, number of replicas), each with its own samples; place() by default."""
     rank, world = replica or place()
     tokens = numpy.memmap(recipe["data"]["path"], "<u2", "r")
     block, batch = recipe["model"]["n_positions"], recipe["engine"]["train_batch_size"] // world
@@ -63,6 +63,6 @@ def train(recipe, metrics_file, step, replica=None):
             before = now
     if dist.is_initialized():
         dist.destroy_process_group()
-    # Now and then PyTorch's own threads abort while the interpreter ends.
+    # PyTorch's own threads sometimes abort while the interpreter exits.
     sys.stdout.flush()
     os._exit(0)

@@ -1,5 +1,5 @@
-"""The peers' half of tests/bench/gpu: `gpu_torch.py prepare|eager|autocast|compile|deepspeed RECIPE cuda|cpu`. Prints the lines
-that dslaunch-train prints. DeepSpeed gets RECIPE's engine section as its configuration."""
+"""The competitors' part of tests/bench/gpu: `gpu_torch.py prepare|eager|autocast|compile|deepspeed RECIPE cuda|cpu`.
+Prints the same lines as dslaunch-train. DeepSpeed gets RECIPE's engine section as its configuration."""
 
 import copy
 import functools
@@ -17,7 +17,7 @@ from gpt_training import Gpt2, loss_of, make_model, prepare
 
 
 def batches(recipe, device):
-    """On the device, copied out of pinned memory as a data loader would have it."""
+    """Yields batches on the device, copied from pinned memory as by a data loader."""
     def there(rows):
         return rows.contiguous().pin_memory().to(device, non_blocking=True) if device == "cuda" else rows.contiguous()
 
@@ -50,7 +50,7 @@ class Masters:
 
 
 def torch_step(kind, recipe, device):
-    """A function of inputs and targets that does a step and returns the loss."""
+    """Returns a function of inputs and targets that makes a step and returns the loss."""
     model = make_model(recipe).to(device)
     masters = Masters(model) if kind != "autocast" else None
     updated = masters.masters if masters else list(model.parameters())
@@ -81,7 +81,8 @@ def torch_step(kind, recipe, device):
 
 
 def drawn_model(recipe, device):
-    """In bf16, drawn where it computes. Each block keeps its input only, and computes the rest again in the backward pass."""
+    """Returns the model in bf16, initialized on the device. Each block keeps only its input, and is recomputed in the
+    backward pass."""
     torch.set_default_dtype(torch.bfloat16)
     torch.manual_seed(1)
     with torch.device(device):
@@ -93,7 +94,7 @@ def drawn_model(recipe, device):
 
 
 def host_optimizer(parameters, settings, device):
-    """DeepSpeed's own AdamW for the host, where it can be compiled, and what the configuration then needs."""
+    """Returns DeepSpeed's own AdamW for the host, if it can be compiled, and the configuration it then needs."""
     problem = "it is not compiled in a rehearsal"
     if device == "cuda":
         try:
@@ -101,7 +102,7 @@ def host_optimizer(parameters, settings, device):
             optimizer = DeepSpeedCPUAdam(parameters, adamw_mode=True, **settings)
             print("DeepSpeed updates by its DeepSpeedCPUAdam", flush=True)
             return optimizer, {}
-        except Exception as error:  # of many kinds: no compiler, another CUDA, what a compiler says
+        except Exception as error:  # of many kinds: no compiler, another CUDA, compiler errors
             problem = str(error).strip().split("\n")[-1]
     print("DeepSpeed updates by PyTorch's fused AdamW instead of its DeepSpeedCPUAdam: " + problem, flush=True)
     return torch.optim.AdamW(parameters, fused=True, **settings), {"zero_force_ds_cpu_optimizer": False}
@@ -111,11 +112,11 @@ def deepspeed_step(recipe, device):
     os.environ["DS_ACCELERATOR"] = device
     import deepspeed
 
-    # It compiles an operation for inference where it finds a compiler.
+    # DeepSpeed compiles an operation for inference if it finds a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     model = make_model(recipe) if "init_weights" in recipe["run"] else drawn_model(recipe, device)
     config = copy.deepcopy(recipe["engine"])
-    settings = config.pop("optimizer")["params"]  # its own ones are compiled
+    settings = config.pop("optimizer")["params"]  # its own optimizers are compiled
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -167,7 +168,7 @@ def main():
         prepare(recipe)
     else:
         train(kind, recipe, device)
-        os._exit(0)  # now and then PyTorch's own threads abort while the interpreter ends
+        os._exit(0)  # PyTorch's own threads sometimes abort while the interpreter exits
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// A hostfile of N lines parsed, filtered and planned. Prints one JSON object: seconds of each, the
+// Parses, filters and plans a hostfile of N lines. Prints one JSON object: seconds of each, the
 // best of some rounds.
 //
 //   dslaunch-bench-hostfile-core NODES text|yaml
@@ -27,7 +27,7 @@ std::string Hostfile(int nodes, bool yaml) {
   return text;
 }
 
-// Every other node, half of them with some of their slots.
+// Selects every other node, and only some slots of half of them.
 std::string Include(int nodes) {
   std::string filter;
   for (int i = 0; i < nodes; i += 2)

@@ -1,16 +1,16 @@
-"""The other halves of tests/bench/pipeline: the same model, weights, data and optimizer, each written as its users write it.
+"""The competitors in tests/bench/pipeline: the same model, weights, data and optimizer, each written in the style of
+its users.
 
-  pipeline_peers.py PEER RECIPE METRICS     one rank of torchrun's, or alone
+    pipeline_peers.py PEER RECIPE METRICS     one rank of torchrun's, or alone
 
 PEER is
-  gpipe, 1f1b, interleaved, zb-h1
-              torch.distributed.pipelining: each rank a stage, or with interleaved two; of its schedules that are called
-              otherwise, ZB1P is what has zb-h1's memory
-  deepspeed   DeepSpeed's PipelineModule, whose schedule is 1F1B, on its CPU accelerator over Gloo
-  plain       no pipeline, alone
-  stage0, stage1
-              one stage alone, which sends and receives nothing: the seconds of its parts, of one micro-batch
-"""
+    gpipe, 1f1b, interleaved, zb-h1
+                torch.distributed.pipelining: each rank is a stage, or with interleaved two; its schedules have other
+                names, and ZB1P has zb-h1's memory
+    deepspeed   DeepSpeed's PipelineModule, whose schedule is 1F1B, on its CPU accelerator over Gloo
+    plain       no pipeline, alone
+    stage0, stage1
+                one stage alone, without sending or receiving: the seconds of its parts, for one micro-batch"""
 
 import copy
 import json
@@ -23,14 +23,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
-import gpt_training  # which also says where gpt2 is
+import gpt_training  # also adds gpt2 to the path
 import gpt2
 
 STAGES = 2
 
 
 class Part(nn.Module):
-    """One of `parts` parts of the GPT that have as many blocks each."""
+    """One of `parts` parts of the GPT with equally many blocks."""
 
     def __init__(self, model, part, parts):
         super().__init__()
@@ -83,7 +83,7 @@ def pytorch_step(recipe, schedule):
             pipe.step(target=targets, losses=losses, return_outputs=False)
         dist.all_reduce(tied.grad)
         counted = [parameter.grad for parameter in parameters if rank == 0 or parameter is not tied]
-        # Of all stages: the squared norm of the gradients, and the loss, which only the last one has.
+        # Over all stages: the squared norm of the gradients, and the loss, which only the last stage has.
         both = torch.stack([nn.utils.get_total_norm(counted) ** 2, sum(losses, torch.zeros(()))]).detach()
         dist.all_reduce(both)
         nn.utils.clip_grads_with_norm_(parameters, recipe["engine"]["gradient_clipping"], both[0].sqrt())
@@ -107,11 +107,11 @@ def deepspeed_step(recipe):
     import deepspeed
     from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 
-    # It compiles an operation for inference where it finds a compiler.
+    # DeepSpeed compiles an operation for inference if it finds a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("gloo")
     gpt, config = recipe["model"], copy.deepcopy(recipe["engine"])
-    del config["optimizer"]  # its own ones are compiled
+    del config["optimizer"]  # its own optimizers are compiled
     width, blocks = gpt["n_embd"], gpt["n_layer"]
     layers = [TiedLayerSpec("wte", nn.Embedding, gpt["vocab_size"], width),
               LayerSpec(Positions, gpt["n_positions"], width),
@@ -119,14 +119,14 @@ def deepspeed_step(recipe):
               LayerSpec(nn.LayerNorm, width),
               TiedLayerSpec("wte", nn.Embedding, gpt["vocab_size"], width, forward_fn=head)]
     model = PipelineModule(layers, num_stages=STAGES, loss_fn=gpt_training.loss_of, partition_method="type:block")
-    # What each layer's parameters are called in the whole model.
+    # Names of each layer's parameters in the whole model.
     names = {"tied_modules.wte": "wte", "1": "wpe", **{f"{2 + i}": f"h.{i}" for i in range(blocks)}, f"{2 + blocks}": "ln_f"}
     weights = gpt_training.make_model(recipe).transformer.state_dict()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             layer = next(layer for layer in names if name.startswith(layer + "."))
             parameter.copy_(weights[names[layer] + name[len(layer):]])
-            # Without this its norm for clipping counts the first stage only.
+            # Without this, DeepSpeed's norm for clipping counts only the first stage.
             parameter.model_parallel = layer != "tied_modules.wte"
     engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=make_optimizer(recipe, model.parameters()))
 
@@ -155,8 +155,8 @@ def plain_step(recipe):
 
 
 def time_stage(recipe, stage, metrics_file):
-    """Of each step the medians over the micro-batches: forward, with the loss; backward; backward without the gradients of
-    matrices, which zb-h1 puts off; and the update, with clipping."""
+    """Records, for each step, the medians over the micro-batches: forward, with the loss; backward; backward without
+    the gradients of matrices, which zb-h1 defers; and the update, with clipping."""
     part = Part(gpt_training.make_model(recipe), stage, STAGES)
     optimizer = make_optimizer(recipe, part.parameters())
     gpt, engine = recipe["model"], recipe["engine"]

@@ -1,4 +1,4 @@
-// What an agent of the rendezvous' benches answers.
+// The answers of an agent in the benchmarks of the rendezvous.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// At once, as if its workers started and ended in no time; nullopt: nothing. Who speaks, and of
-// which attempt, is the caller's to say.
+// Returns the immediate answer of an agent whose workers start and end in no time; nullopt if it
+// does not answer. The caller sets the sender and the attempt.
 inline std::optional<pb::AgentMessage> AnswerTo(const pb::RendezvousMessage& message) {
   pb::AgentMessage answer;
   switch (message.message_case()) {

@@ -1,5 +1,5 @@
-// A whole job of N agents through the Coordinator, without a network: join, ranks, and the three
-// barriers. Prints one JSON object: seconds to the ranks and to the end, and of computing,
+// Runs a whole job of N agents through the Coordinator, without a network: join, ranks, and the
+// three barriers. Prints one JSON object: seconds to the ranks and to the end, computing time,
 // messages, bytes.
 //
 //   dslaunch-bench-rendezvous-core AGENTS
@@ -90,7 +90,7 @@ class Job {
     message.set_attempt(attempt);
   }
 
-  // What both sides say travels as bytes, as it would over a network.
+  // Messages of both sides are serialized, as over a network.
   void Deliver(const pb::AgentMessage& message) {
     pb::AgentMessage arrived;
     arrived.ParseFromString(message.SerializeAsString());
@@ -101,7 +101,7 @@ class Job {
     }
   }
 
-  // Every agent does at once what it is told, until nobody is told anything.
+  // Every agent answers at once, until there are no more messages.
   void Answer() {
     while (!on_the_way_.empty()) {
       const auto [session, bytes] = std::move(on_the_way_.front());
@@ -120,11 +120,11 @@ class Job {
 
   const size_t heap_before_ = HeapBytes();
   const uint32_t agents_;
-  const Clock::time_point now_ = Clock::now();  // time stands still: nothing is late
+  const Clock::time_point now_ = Clock::now();  // constant, so nothing is late
   Coordinator coordinator_;
   std::deque<std::pair<SessionId, std::string>> on_the_way_;  // to the agents
   size_t messages_ = 0;
-  size_t bytes_ = 0;  // that the rendezvous sent
+  size_t bytes_ = 0;  // sent by the rendezvous
   uint32_t closed_ = 0;
 };
 

@@ -1,12 +1,11 @@
-// A whole job of N agents through a real RendezvousServer: join, ranks, and the three barriers. The
-// rendezvous' own agent is in its process, as in a job; the others have a connection each, TCP with
-// mutual TLS on loopback, and share another process, so that the first one's memory is the
-// server's. With IDLE_S the ranks run for so long, and what the server needs meanwhile is measured.
-// Prints one JSON object.
+// Runs a whole job of N agents through a real RendezvousServer: join, ranks, and the three
+// barriers. The rendezvous' own agent is in its process, as in a job; the others have a connection
+// each, TCP with mutual TLS on loopback, and share another process, so that the memory of the first
+// process is the server's. With IDLE_S the ranks run for this long, and the server's use of
+// resources is measured meanwhile. Prints one JSON object.
 //
 //   dslaunch-bench-rendezvous-grpc AGENTS [IDLE_S]
-//   dslaunch-bench-rendezvous-grpc AGENTS IDLE_S ENDPOINT   the other process; the first one starts
-//   it
+//   dslaunch-bench-rendezvous-grpc AGENTS IDLE_S ENDPOINT   the other process, started by the first
 #include <fcntl.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <google/protobuf/util/delimited_message_util.h>
@@ -51,22 +50,23 @@ using google::protobuf::util::SerializeDelimitedToFileDescriptor;
 
 constexpr char kJobId[] = "bench";
 constexpr uint32_t kSlots = 8;
-constexpr uint32_t kConnectAlone = 50;  // agents, one after the other: what one handshake takes
-constexpr int kConnectAtOnce = 16;      // the others
-constexpr milliseconds kWait(300'000);  // for anything
+constexpr uint32_t kConnectAlone =
+    50;  // agents that connect one after the other, to time single handshakes
+constexpr int kConnectAtOnce = 16;      // the other agents
+constexpr milliseconds kWait(300'000);  // limit of any wait
 constexpr milliseconds kTick(500);
-constexpr milliseconds kBeat(1'000);  // as an agent of a job with the default options
+constexpr milliseconds kBeat(1'000);  // as in a job with the default options
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());
-  std::_Exit(1);  // gRPC's threads run
+  std::_Exit(1);  // gRPC's threads are running
 }
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// A point that all agents of a process get to.
+// A point that all agents of a process reach.
 class Milestone {
  public:
   explicit Milestone(uint32_t agents) : missing_(agents) {}
@@ -77,7 +77,7 @@ class Milestone {
     reached_at_ = Clock::now();
     reached_.notify_all();
   }
-  // When the last one did.
+  // Returns when the last one reached it.
   Clock::time_point Await() {
     std::unique_lock lock(mutex_);
     if (!reached_.wait_for(lock, kWait, [this] { return missing_ == 0; }))
@@ -95,7 +95,7 @@ class Milestone {
 struct Milestones {
   explicit Milestones(uint32_t agents) : assigned(agents), working(agents), closed(agents) {}
   Milestone assigned;
-  Milestone working;  // of agents whose ranks run for a while
+  Milestone working;  // agents whose ranks run for a while
   Milestone closed;
 };
 
@@ -162,14 +162,14 @@ class Agent {
 // --- The process of the other agents. It reads their credentials and, as empty ones, the two
 // signals to connect and to join; it prints a line after each.
 
-// False when nobody is there to say more.
+// Returns false at the end of the input.
 bool Read(FileInputStream& input, pb::Credentials& credentials) {
   return ParseDelimitedFromZeroCopyStream(&credentials, &input, /*clean_eof=*/nullptr);
 }
 
 struct Handshakes {
-  std::vector<double> alone_s;  // each of those that were made one after the other
-  double total_s = 0;           // of all
+  std::vector<double> alone_s;  // single handshakes, made one after the other
+  double total_s = 0;           // time of all handshakes
 };
 
 Handshakes Connect(const std::string& endpoint, const std::vector<pb::Credentials>& credentials,
@@ -206,7 +206,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Their ranks run for so long.
+// Runs their ranks for `duration`.
 void Work(std::vector<Agent*> agents, seconds duration, const std::function<void()>& on_beat) {
   const Deadline deadline = Deadline::After(duration);
   for (Clock::time_point next = Clock::now(); !deadline.Expired(); next += kBeat) {
@@ -256,7 +256,8 @@ int BeTheOthers(uint32_t agents, seconds idle, const std::string& endpoint) {
 
 // --- The process of the rendezvous.
 
-// A connection takes its socket and a socketpair; at its agent's end also what a loop needs.
+// A connection takes its socket and a socketpair, and at the agent's end also the descriptors of a
+// loop.
 void RaiseFileLimit(uint32_t agents) {
   constexpr rlim_t kEach = 6;
   constexpr rlim_t kOthers = 100;
@@ -268,7 +269,7 @@ void RaiseFileLimit(uint32_t agents) {
     Fail("too few open files are allowed (ulimit -Hn) for " + std::to_string(agents) + " agents");
 }
 
-// Starts this program once more, with pipes to its stdin and from its stdout.
+// Starts this program again, with pipes to its stdin and from its stdout.
 class OtherProcess {
  public:
   OtherProcess(uint32_t agents, seconds idle, std::string endpoint) {
@@ -296,7 +297,7 @@ class OtherProcess {
   }
   void Signal() { Write(pb::Credentials()); }
 
-  // The two numbers of its next line; time goes on for the rendezvous meanwhile.
+  // Returns the two numbers of its next line; the rendezvous' clock advances meanwhile.
   template <class Number>
   std::pair<Number, Number> Hear(RendezvousServer& server) {
     const Deadline deadline = Deadline::After(kWait);
@@ -346,7 +347,7 @@ CoordinatorOptions Options(uint32_t agents) {
   return options;
 }
 
-// TCP connections that the system knows as established, by their end at this port.
+// Returns the number of established TCP connections with this port.
 uint32_t CountConnections(int port) {
   constexpr char kEstablished[] = "01";
   uint32_t count = 0;
@@ -363,7 +364,7 @@ uint32_t CountConnections(int port) {
   return count;
 }
 
-// In bytes: VmRSS or VmHWM.
+// Returns VmRSS or VmHWM in bytes.
 size_t OwnMemory(const std::string& which) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -378,7 +379,7 @@ size_t HeapBytes() {
   return heap.uordblks + heap.hblkhd;
 }
 
-// Of this process, since it began.
+// Returns the CPU time of this process.
 double ComputedSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -413,7 +414,7 @@ int BeTheRendezvous(uint32_t agents, seconds idle) {
   const std::string& endpoint = server.endpoints().front();
   OtherProcess others(agents, idle, endpoint);
   for (uint32_t node = 1; node < agents; ++node) others.Write(issue(node));
-  std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM begins anew
+  std::ofstream("/proc/self/clear_refs") << 5;  // resets VmHWM
   const size_t rss_before = OwnMemory("VmRSS");
   const size_t heap_before = HeapBytes();
 

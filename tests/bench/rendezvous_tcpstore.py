@@ -1,12 +1,14 @@
-"""The other half of tests/bench/rendezvous: agents that meet at a torch.distributed.TCPStore as their users do.
+"""The comparison for tests/bench/rendezvous: agents that meet at a torch.distributed.TCPStore as its users do.
 
-  rendezvous_tcpstore.py AGENTS
+    rendezvous_tcpstore.py AGENTS
 
 The store is in this process; the agents share a few others, with a connection each. To join, an agent sets a key of its
-own, takes a number, and waits for the last one; a barrier is that of torch.distributed.elastic: a counter, and a key that
-the last one sets. The agents of a process ask one after the other, so that there are as many requests at a time as
-processes: they keep the store busy without a thread for each agent. Prints one JSON object.
-"""
+own,
+takes a number, and waits for the last one; a barrier is that of torch.distributed.elastic: a counter, and a key that
+the last
+one sets. The agents of a process make requests one after the other, so there are as many requests at a time as
+processes:
+they keep the store busy without a thread for each agent. Prints one JSON object."""
 
 import json
 import multiprocessing
@@ -23,9 +25,9 @@ HOST = "127.0.0.1"
 PROCESSES = 4
 BARRIERS = ("start", "finish", "teardown")
 LIMIT_S = 60
-TIMED_OUT = 75  # the exit code
+TIMED_OUT = 75  # exit code
 ESTABLISHED = "01"
-# Each end of a connection looks up the other's name, which takes 5 s wherever no name server answers.
+# Each end of a connection resolves the other's name, which takes 5 s if no name server answers.
 os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
 CLEAR_REFS, RESET_PEAK = pathlib.Path("/proc/self/clear_refs"), "5"
 
@@ -62,7 +64,7 @@ def be_agents(pipe, first, end, agents):
 # --- The process of the store.
 
 def memory(which):
-    """VmRSS or VmHWM, in bytes."""
+    """Returns VmRSS or VmHWM in bytes."""
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         if line.startswith(which + ":"):
             return int(line.split()[1]) * 1024
@@ -75,8 +77,8 @@ def count_connections(port):
 
 
 def start_agents(agents):
-    """The pipes to their processes."""
-    context = multiprocessing.get_context("fork")  # PyTorch takes seconds to import
+    """Starts the processes of agents; returns the pipes to them."""
+    context = multiprocessing.get_context("fork")  # importing PyTorch takes seconds
     bounds = [agents * part // PROCESSES for part in range(PROCESSES + 1)]
     pipes = []
     for first, end in zip(bounds, bounds[1:]):

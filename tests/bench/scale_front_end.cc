@@ -1,11 +1,10 @@
 // A whole session of the front end with N simulated agents behind real TCP sockets on loopback: the
-// front end is the product's, from its transport's seam to its exit code, and its streams are those
-// that outlive their connections. The agents share another process.
+// front end is the product's, from its transport to its exit code, and its streams outlive their
+// connections. The agents share another process.
 //
-//   dslaunch-bench-scale agents NODES           prints its port; a line "running" once all run;
-//   ends
-//                                               the job when a line comes on stdin
-//   dslaunch-bench-scale front_end NODES PORT   the job; its exit code
+//   dslaunch-bench-scale agents NODES           prints its port, and a line "running" once all run;
+//                                               ends the job after a line on stdin
+//   dslaunch-bench-scale front_end NODES PORT   runs the job and returns its exit code
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -40,7 +39,7 @@ namespace {
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());
-  std::_Exit(1);  // threads run
+  std::_Exit(1);  // threads are running
 }
 
 void RaiseFileLimit() {
@@ -65,7 +64,7 @@ void SetNoDelay(int fd) {
 
 // --- the agents ---
 
-// All nodes of the job. gRPC's name of a connection identifies its node.
+// All nodes of the job. The peer name of a gRPC connection identifies its node.
 class Agents final : public pb::Agent::CallbackService {
  public:
   explicit Agents(uint32_t nodes) : num_nodes_(nodes) {
@@ -74,7 +73,7 @@ class Agents final : public pb::Agent::CallbackService {
     members_ = ToNodeSet(all);
   }
 
-  // The jobs of all nodes end well.
+  // Ends the jobs of all nodes successfully.
   void EndJob() {
     const MutexLock lock(mutex_);
     for (Events* const events : running_) events->End();
@@ -116,7 +115,7 @@ class Agents final : public pb::Agent::CallbackService {
   }
 
  private:
-  // What a node reports; gRPC's until OnDone.
+  // The reports of a node; owned by gRPC until OnDone.
   class Events final : public grpc::ServerWriteReactor<pb::NodeEvent> {
    public:
     Events(uint32_t node, uint32_t nodes, const pb::NodeSet& members)
@@ -172,7 +171,7 @@ class Agents final : public pb::Agent::CallbackService {
   std::vector<Events*> running_;
 };
 
-// Takes connections and serves each behind a stream that can be resumed, as a supervisor does.
+// Accepts connections and serves each behind a resumable stream, as a supervisor does.
 class Door {
  public:
   Door(asio::io_context& loop, grpc::Server& server, UniqueFd listener)
@@ -228,7 +227,7 @@ int BeTheAgents(uint32_t nodes) {
   const auto await_word = [&](const auto& self) -> void {
     input.async_wait(asio::posix::stream_descriptor::wait_read, [&, self](std::error_code) {
       char word = 0;
-      if (read(STDIN_FILENO, &word, 1) <= 0) std::_Exit(0);  // the bench has seen the end
+      if (read(STDIN_FILENO, &word, 1) <= 0) std::_Exit(0);  // the benchmark has seen the end
       if (!std::exchange(told, true)) agents.EndJob();
       self(self);
     });

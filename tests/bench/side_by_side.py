@@ -1,4 +1,4 @@
-"""Runs of dslaunch and of PyTorch programs beside each other, for tests/bench/train, tests/bench/zero and
+"""Runs dslaunch and PyTorch programs beside each other, for tests/bench/train, tests/bench/zero and
 tests/bench/pipeline: ranks on the CPU with one thread each, for one small GPT."""
 
 import copy
@@ -32,13 +32,13 @@ RECIPE = {
 
 
 def ranks_below(pid):
-    """Descendants of a process that are ranks: those with RANK in the environment they were started with."""
+    """Returns descendants of a process that are ranks: those started with RANK in their environment."""
     parents = {}
     for entry in pathlib.Path("/proc").iterdir():
         try:
             parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
         except (ValueError, OSError):
-            pass  # no process, or one that has just ended
+            pass  # not a process, or one that has just ended
     found = []
     for process, parent in parents.items():
         while parent not in (0, pid):
@@ -52,7 +52,7 @@ def ranks_below(pid):
 
 
 def peak_mib(pid):
-    """VmHWM; 0 for a process that has ended."""
+    """Returns VmHWM; 0 for a process that has ended."""
     try:
         for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -75,7 +75,7 @@ class Job:
                                                  DS_ACCELERATOR="cpu"))
 
     def poll(self):
-        """Whether it still runs."""
+        """Returns whether it is still running."""
         if self.first_step_s is None:
             if self.metrics.exists() and self.metrics.stat().st_size:
                 self.first_step_s = time.perf_counter() - self.begin
@@ -113,8 +113,8 @@ def run(commands):
 
 
 class Bench:
-    """Commands for training the GPT for `steps` steps, in a folder that also gets its weights, and data for steps of up to
-    `samples` samples."""
+    """Commands for training the GPT for `steps` steps, in a folder that also gets its weights, and data for steps of up
+    to `samples` samples."""
 
     def __init__(self, folder, steps, samples=2 * SAMPLES_OF_A_RANK):
         self.folder = pathlib.Path(folder)
@@ -133,21 +133,21 @@ class Bench:
         return str(file)
 
     def _next(self, ranks, engine):
-        """(recipe, metrics file)"""
+        """Returns (recipe, metrics file)."""
         self.runs += 1
         recipe = copy.deepcopy(self.recipe)
         recipe["engine"].update({"train_batch_size": SAMPLES_OF_A_RANK * ranks, **engine})
         return recipe, str(self.folder / f"metrics{self.runs}.jsonl")
 
     def dslaunch(self, ranks, engine={}):
-        """(argv, metrics file); `engine` is added to the recipe's engine section."""
+        """Returns (argv, metrics file); `engine` is added to the recipe's engine section."""
         recipe, metrics = self._next(ranks, engine)
         recipe["run"]["metrics_jsonl"] = metrics
         return [DSLAUNCH, "--launcher", "local", "--num_gpus", str(ranks), "--device", "cpu", "--log_dir",
                 str(self.folder / "jobs"), "train", self.write(recipe, f"recipe{self.runs}")], metrics
 
     def pytorch(self, program, ranks, engine={}, python=ORACLE):
-        """(argv, metrics file); `program` is a script beside this one and its first argument."""
+        """Returns (argv, metrics file); `program` is a script beside this one and its first argument."""
         recipe, metrics = self._next(ranks, engine)
         script, what = program
         argv = [python]
@@ -158,7 +158,7 @@ class Bench:
 
 
 def check_losses(losses, tolerance):
-    """Ends the program where two of {name: losses} differ by more than `tolerance`, relative."""
+    """Exits if two of {name: losses} differ by more than `tolerance`, relative."""
     (name, ours), *others = losses.items()
     for other, theirs in others:
         for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):

@@ -1,4 +1,4 @@
-"""docs/coming-from.md has a row for every difference that the side-by-side tests find, and names every flag that is refused."""
+"""docs/coming-from.md has a row for every difference found by the side-by-side tests, and names every refused flag."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ import drop_in_test  # noqa: E402
 from side_by_side_scripts import cells_of  # noqa: E402
 
 DOCS = TESTS.parent / "docs"
-# The row of the page for each script of docs/side-by-side.md with which dslaunch does something else than torchrun or
+# The row of the page for each script of docs/side-by-side.md with which dslaunch behaves unlike torchrun or
 # deepspeed.
 ROWS = {
     "rank 1 exits with 3": "exit code",
@@ -38,10 +38,10 @@ ROWS = {
     "--local_rank": "--local_rank=N for scripts",
     "run as a module": "--local_rank=N for scripts",
 }
-# What torchrun and deepspeed have set for themselves, being PyTorch programs, and pass on.
+# Variables that torchrun and deepspeed set for themselves, as PyTorch programs, and that ranks inherit.
 NOT_FOR_RANKS = {"TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BASED_CUDA_CHECK"}
-# Words that drop_in_flags_test refuses for another reason than that dslaunch lacks something of theirs: they contradict
-# each other, or are misspelt for both.
+# Flags that drop_in_flags_test refuses for other reasons than a missing feature: they contradict each other, or are
+# misspelt for both.
 BAD_FOR_BOTH = {"-i", "--include", "--module", "--nnodes", "--launhcer", "--log", "--rdzv-endpoint"}
 
 
@@ -55,7 +55,7 @@ class ComingFrom(unittest.TestCase):
         table = self.page.partition("## What differs")[2].partition("\n## ")[0]
         self.rows = [line.split(" | ")[0].removeprefix("| ").replace("`", "") for line in table.splitlines() if line.startswith("| ")]
 
-    def test_every_difference_of_the_scripts_has_a_row(self):
+    def test_every_difference_has_a_row(self):
         different = []
         for name, cells in cells_of((DOCS / "side-by-side.md").read_text()).items():
             if any(outcome(cells[tool]) != outcome(cells["dslaunch"]) for tool in ("torchrun", "deepspeed")):
@@ -63,7 +63,7 @@ class ComingFrom(unittest.TestCase):
                 self.assertIn(ROWS.get(name), self.rows, f"{name}: {cells}")
         self.assertGreater(len(different), 15)
 
-    def test_every_refused_flag_is_named(self):
+    def test_names_every_refused_flag(self):
         words = self.page.replace("-", "_")
         for arguments, _ in drop_in_flags_test.REFUSED:
             flag, _, value = arguments[0].partition("=")
@@ -73,7 +73,7 @@ class ComingFrom(unittest.TestCase):
             with self.subTest(flag=flag, value=value):
                 self.assertTrue(re.search("`" + re.escape(flag.replace("-", "_")) + r"\b", words), f"{flag} is not named")
 
-    def test_every_variable_that_differs_is_named(self):
+    def test_names_every_variable_that_differs(self):
         for name in sorted(drop_in_test.AgainstTheTools.OWN - NOT_FOR_RANKS):
             with self.subTest(variable=name):
                 self.assertTrue(re.search(rf"`{name}[`=]", self.page), f"{name} is not named")

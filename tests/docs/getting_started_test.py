@@ -1,10 +1,10 @@
-"""What the documentation shows of dslaunch happens: the shell blocks of getting-started.md and the picture in README.md.
+"""Runs the examples of the documentation: the shell blocks of getting-started.md and the picture in README.md.
 
-A block ```sh of getting-started.md is run by bash, all in the order of the page and in one folder. The block ```text that follows
-it has lines of its output, on either stream and in any order; "exit code N" as its last line says how it ends, else it ends
-with 0. A block ```console of README.md begins with "$ COMMAND"; the other lines are of its output. In shown lines "..." stands
-for any text, "~/.local/state" for the folder of the test, and a number with a decimal point for any such number.
-"""
+bash runs each block ```sh of getting-started.md, in the order of the page and in one folder. A block ```text after it
+has
+lines of its output, on either stream and in any order. "exit code N" as the last line is the expected exit code; the
+default is 0. A block ```console of README.md begins with "$ COMMAND"; the other lines are its output. In expected lines
+"..." matches any text, "~/.local/state" is the folder of the test, and a decimal number matches any decimal number."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ BLOCK_TIMEOUT_S = 120
 
 
 def examples(text, language):
-    """(line, script, shown lines) of each block to be run."""
+    """Yields (line, script, expected lines) of each block to run."""
     _, blocks = split(text)
     if language == "console":
         for block in blocks:
@@ -91,26 +91,26 @@ class ExamplesTest(LauncherCase):
         except TimeoutError:
             self.fail("left running:\n" + "\n".join(map(str, self.leftovers())))
 
-    def test_getting_started(self):
+    def test_getting_started_examples_run(self):
         self.check_page(ROOT / "docs" / "getting-started.md", "sh")
 
-    def test_picture_in_readme(self):
+    def test_readme_picture_matches_output(self):
         self.check_page(ROOT / "README.md", "console")
 
 
 class ReaderTest(unittest.TestCase):
-    def test_blocks(self):
+    def test_examples_finds_blocks_and_exit_codes(self):
         text = "```sh\na\n```\nwords\n```text\nexit code 7\n```\n```sh\nb\n```\n```console\n$ c \\\n  d\nout\n```\n"
         self.assertEqual([(1, "a\n", ["exit code 7"]), (8, "b\n", [])], list(examples(text, "sh")))
         self.assertEqual([(11, "c \\\n  d", ["out"])], list(examples(text, "console")))
         self.assertEqual((7, 0, 0), (code_of(["  exit code 7"]), code_of(["x"]), code_of([])))
 
-    def test_page_begins_with_pip_and_a_first_job(self):
+    def test_page_begins_with_pip_and_first_job(self):
         page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
         self.assertLess(page.index("pip install"), page.index("build"))
         self.assertLess(next(examples(page, "sh"))[0], 25, "the first job is below the first screen")
 
-    def test_lines(self):
+    def test_decimals_and_ellipsis_match_any_value(self):
         self.assertTrue(pattern("after 1.1 s: ... (x)").fullmatch("after 23.45 s: y z (x)"))
         self.assertFalse(pattern("rank 3").fullmatch("rank 30"))
 

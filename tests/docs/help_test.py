@@ -10,13 +10,13 @@ from launcher_case import DSLAUNCH, LauncherCase, main  # noqa: E402
 
 
 class HelpTest(LauncherCase):
-    def test_the_list_names_the_topics(self):
+    def test_list_names_topics(self):
         code, job = self.run_job("help")
         self.assert_code(0, code, job)
         for topic in ("getting-started", "launching", "training", "options", "recipe"):
             self.assertRegex(job.stdout, rf"(?m)^  {topic} ")
 
-    def test_a_page_is_plain_text(self):
+    def test_page_is_plain_text(self):
         code, job = self.run_job("help", "launching")
         self.assert_code(0, code, job)
         self.assertTrue(job.stdout.startswith("Launching jobs\n==="), job.stdout[:200])
@@ -25,13 +25,13 @@ class HelpTest(LauncherCase):
             if not line.startswith("    "):
                 self.assertLessEqual(len(line), 100, line)
 
-    def test_an_unknown_topic_is_refused_with_the_nearest(self):
+    def test_unknown_topic_is_rejected_with_suggestion(self):
         code, job = self.run_job("help", "trainign")
         self.assert_code(64, code, job)
         self.assertIn("did you mean training?", job.stderr)
         self.assertEqual("", job.stdout)
 
-    def test_a_command_has_help_of_its_own(self):
+    def test_prints_help_of_command(self):
         code, job = self.run_job("help", "doctor")
         self.assert_code(0, code, job)
         self.assertTrue(job.stdout.startswith("dslaunch doctor"), job.stdout[:200])
@@ -39,7 +39,7 @@ class HelpTest(LauncherCase):
 
 
 class Pager(LauncherCase):
-    def test_a_page_on_a_terminal_goes_through_the_pager(self):
+    def test_terminal_shows_page_in_pager(self):
         for pager, shown in (("/bin/sed -u s/^/>/", b">Launching jobs"), ("", b"\nLaunching jobs"), ("no-such", b"\nLaunching jobs")):
             pid, terminal = pty.fork()
             if pid == 0:
@@ -49,7 +49,7 @@ class Pager(LauncherCase):
             try:
                 while piece := os.read(terminal, 1 << 16):
                     output += piece
-            except OSError:  # the end
+            except OSError:  # end of the output
                 pass
             os.close(terminal)
             self.assertEqual(0, os.waitpid(pid, 0)[1])

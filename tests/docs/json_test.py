@@ -9,12 +9,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 from pages import ROOT, split  # noqa: E402
 
-# Lists and objects that were empty, or null, wherever this test looked.
+# Lists and objects that are empty or null in this test's jobs.
 MAY_BE_UNSEEN = re.compile(r"nodes\[\]\.left\[\]\.|train\.|nodes\[\]\.reach\[\]\.|rendezvous\.")
 
 
 def documents():
-    """heading -> {field: meaning} of the page."""
+    """Returns heading -> {field: meaning} of the page."""
     prose, _ = split((ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8"))
     found = {}
     for _, line in prose:
@@ -27,7 +27,7 @@ def documents():
 
 
 def paths(value, prefix=""):
-    """All fields of a JSON value, outermost first."""
+    """Returns all fields of a JSON value, outermost first."""
     if isinstance(value, list):
         for item in value:
             if isinstance(item, (dict, list)):
@@ -43,7 +43,7 @@ class JsonTest(LauncherCase):
     def check(self, name, *values):
         fields = documents()[name]
         self.assertTrue(fields, name)
-        # The keys of these are data.
+        # The keys of these objects are data.
         data = tuple(path for path, meaning in fields.items() if meaning.startswith("object:"))
         seen = set()
         for value in values:
@@ -70,7 +70,7 @@ class JsonTest(LauncherCase):
             for line in path.read_text(encoding="utf-8").splitlines():
                 yield json.loads(line)
 
-    def test_end_of_jobs_and_their_events(self):
+    def test_job_ends_and_events_match_page(self):
         fails_once = bash("[ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK != 3 ] || exit 7; sleep 0.2")
         ends = [
             self.last_line(*TWO_BY_TWO, "--json", "true"),
@@ -95,7 +95,7 @@ class JsonTest(LauncherCase):
             with self.subTest(name):
                 self.check(name, *found)
 
-    def test_version(self):
+    def test_version_matches_page(self):
         installed = self.json_of("--version", "--json")
         self.check("dslaunch --version --json", installed)
         self.assertEqual(installed, self.json_of("version", "--json"))
@@ -105,29 +105,29 @@ class JsonTest(LauncherCase):
         for fact in installed["build_id"][:12], agent["machine"], agent["build_id"][:12], installed["libtorch"] or "none":
             self.assertIn(fact, job.stdout)
 
-    def test_dry_run(self):
+    def test_dry_run_matches_page(self):
         hostfile = self.folder / "hosts.yaml"
         hostfile.write_text("hosts:\n- {name: a, slots: 1, labels: {rack: r}, env: {MODE: fast}}\n")
         self.check("dslaunch --dry_run --json", self.json_of("-H", hostfile, "--dry_run", "--json", "true"),
                    self.json_of("--dry_run", "--json", "--launcher", "local", "train", "fashion_mnist"))
 
-    def test_ps(self):
+    def test_ps_matches_page(self):
         self.run_job(*TWO_BY_TWO, "true")
         self.check("dslaunch ps --json", self.json_of("ps", "--all", "--json"))
 
-    def test_doctor(self):
+    def test_doctor_matches_page(self):
         code, job = self.run_job("doctor", "--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", "--json")
-        self.assertIn(code, (0, 69), job.output)  # as this machine is
+        self.assertIn(code, (0, 69), job.output)  # depends on this machine
         self.check("dslaunch doctor --json", json.loads(job.stdout))
 
-    def test_hostfile_check(self):
+    def test_hostfile_check_matches_page(self):
         hostfile = self.folder / "hosts"
         hostfile.write_text("no-such-host.invalid slots=1\n")
         code, job = self.run_job("hostfile", "check", hostfile, "--json", "--connect_timeout", "5")
         self.assertNotEqual(0, code, job.output)
         self.check("dslaunch hostfile check --json", json.loads(job.stdout))
 
-    def test_checkpoint_ls(self):
+    def test_checkpoint_ls_matches_page(self):
         code, job = self.run_job("--num_gpus", "1", "train", "--steps", "1", "--checkpoint_dir", "kept", timeout_s=120)
         self.assert_code(0, code, job)
         self.check("dslaunch checkpoint ls --json", self.json_of("checkpoint", "ls", "kept", "--json"))

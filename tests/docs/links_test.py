@@ -1,4 +1,4 @@
-"""Every relative link and anchor in the documentation leads somewhere, and so does every path of the tree it names."""
+"""Every relative link and anchor in the documentation resolves, and every path of the tree in it exists."""
 
 import itertools
 import re
@@ -7,12 +7,12 @@ import unittest
 
 from pages import ROOT, anchors, code_words, links, pages
 
-# `folder/...` of the tree in inline code, as a path and not as a part of a command.
+# `folder/...` of the tree in inline code, if it is a path and not a part of a command.
 TOP_FOLDERS = ("agent", "base", "cli", "docs", "examples", "hostfiles", "net", "packaging", "proto", "rendezvous", "tests",
                "trainer")
 PATH = re.compile(r"^(?:%s)/[\w./{},*-]*$" % "|".join(TOP_FOLDERS))
 BRACES = re.compile(r"\{([^{}]*)\}")
-GENERATED = {"docs/kill-matrix.md"}  # by a program that names what it saw
+GENERATED = {"docs/kill-matrix.md"}  # written by a program from its observations
 
 
 def spelt_out(pattern):
@@ -25,7 +25,7 @@ def spelt_out(pattern):
 
 
 def exists(path):
-    """A file or folder; "dir/unit" stands for its sources."""
+    """Returns whether a file or folder exists; "dir/unit" stands for its sources."""
     path = path.rstrip("/")
     return any(True for _ in ROOT.glob(path)) or any(True for _ in ROOT.glob(path + ".*"))
 
@@ -66,13 +66,13 @@ class LinksTest(unittest.TestCase):
                             yield line, f"{path} does not exist"
         self.check(find)
 
-    def test_the_overview_names_every_folder_of_the_layers(self):
+    def test_overview_names_every_folder(self):
         table = (ROOT / "packaging" / "layers.txt").read_text(encoding="utf-8")
         overview = (ROOT / "docs" / "design" / "overview.md").read_text(encoding="utf-8")
         named = set()
         for _, word in code_words(overview):
             for path in spelt_out(word):
-                while path:  # and all above it
+                while path:  # includes all parent folders
                     named.add(path.rstrip("/"))
                     path = path.rstrip("/").rpartition("/")[0]
         folders = {line.partition(":")[0].strip().removesuffix("/*") for line in table.splitlines() if re.match(r"[a-z]", line)}
@@ -97,17 +97,17 @@ class LinksTest(unittest.TestCase):
 
 
 class ReaderTest(unittest.TestCase):
-    """The checks above find what they are for."""
+    """Tests of the checks above."""
 
-    def test_links(self):
+    def test_finds_links_outside_of_code(self):
         text = "see [a](b.md#c) and `[x](no.md)`\n```\n[y](no.md)\n```\n![p](pic.png \"title\")\n"
         self.assertEqual([(1, "b.md#c"), (5, "pic.png")], list(links(text)))
 
-    def test_anchors(self):
+    def test_finds_anchors_of_headings(self):
         text = "# DeepSpeed's configuration in `dslaunch train`\n## A\n## A\n```\n# no heading\n```\n"
         self.assertEqual({"deepspeeds-configuration-in-dslaunch-train", "a", "a-1"}, anchors(text))
 
-    def test_a_path_that_is_not_there(self):
+    def test_finds_missing_paths(self):
         self.assertEqual(["cli/a", "cli/b"], spelt_out("cli/{a,b}"))
         self.assertTrue(exists("tests/docs/links_test"))
         self.assertTrue(exists("tests/docs/*.py"))

@@ -1,4 +1,4 @@
-"""Reads Markdown as far as the tests of the documentation need it: fenced blocks, headings and links."""
+"""Parses Markdown as far as the tests of the documentation need it: fenced blocks, headings and links."""
 
 import dataclasses
 import pathlib
@@ -6,7 +6,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^(```+|~~~+)\s*(\S*)\s*$")
-# [text](target), also of pictures; a target in <> or with a title after it.
+# [text](target), including images; the target may be in <> or be followed by a title.
 LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 CODE = re.compile(r"(`+)(.+?)\1")
 HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
@@ -15,19 +15,19 @@ HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
 @dataclasses.dataclass
 class Block:
     language: str
-    line: int  # of its fence, from 1
+    line: int  # line of its fence, from 1
     text: str
 
 
 def pages():
-    """All Markdown of the checkout, without what is fetched or built."""
+    """Returns all Markdown files of the checkout, except fetched and built ones."""
     skipped = ("build", ".deps", ".git")
     return sorted(path for path in ROOT.rglob("*.md")
                   if not path.relative_to(ROOT).parts[0].startswith(skipped))
 
 
 def split(text):
-    """(prose, blocks): the lines outside of fences, as (number, line), and the fenced blocks in their order."""
+    """Returns (prose, blocks): the lines outside of fences, as (number, line), and the fenced blocks in order."""
     prose, blocks, fence, inside = [], [], None, []
     for number, line in enumerate(text.splitlines(), 1):
         match = FENCE.match(line)
@@ -48,7 +48,7 @@ def split(text):
 
 
 def anchor(heading):
-    """The anchor that GitHub and mkdocs give a heading."""
+    """Returns the anchor that GitHub and mkdocs give a heading."""
     heading = LINK.sub(lambda match: match.group(0)[1:].split("]")[0], heading).replace("`", "")
     return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
 
@@ -68,14 +68,14 @@ def anchors(text):
 
 
 def links(text):
-    """(line number, target) of every link outside of code."""
+    """Yields (line number, target) of every link outside of code."""
     for number, line in split(text)[0]:
         for target in LINK.findall(CODE.sub("", line)):
             yield number, target
 
 
 def code_words(text):
-    """(line number, word) of every inline code outside of fences."""
+    """Yields (line number, word) of every inline code outside of fences."""
     for number, line in split(text)[0]:
         for _, code in CODE.findall(line):
             yield number, code

@@ -1,5 +1,5 @@
-// Writes the pages of docs/reference from the tables of options, keys, variables, exit codes and
-// JSON fields that the program itself has: dslaunch_reference_pages FOLDER.
+// Writes the pages of docs/reference from the program's own tables of options, keys, variables,
+// exit codes and JSON fields: dslaunch_reference_pages FOLDER.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -20,7 +20,7 @@ namespace {
 constexpr char kMade[] =
     "<!-- Made from tables in the code; cmake --build build --target update_reference -->\n";
 
-// Text of a cell: '|' would end it.
+// Escapes '|', which would end a table cell.
 std::string Cell(std::string_view text) {
   std::string cell;
   for (const char c : text) cell += c == '|' ? std::string("\\|") : std::string(1, c);
@@ -69,7 +69,7 @@ std::string Origin(const OptionData& option) {
   return Joined(origins);
 }
 
-// A table for each group, in the order of --help.
+// Returns a table for each group, in the order of --help.
 std::string OptionTables(const CommandData& command) {
   const bool is_launch = command.name.empty();
   std::string text;
@@ -138,7 +138,7 @@ std::string Types(const ReferenceKey& key) {
 
 bool IsSection(const ReferenceKey& key) { return key.value.empty(); }
 
-// One section's keys: those that are obeyed, then those of which one value is taken.
+// Returns the keys of a section: first the supported ones, then those with only one accepted value.
 std::string KeyTables(const std::vector<ReferenceKey>& keys, const std::string& section) {
   std::string obeyed, refused;
   bool has_types = false;

@@ -1,4 +1,4 @@
-"""docs/reference is what the tables in the code say, and these tables leave nothing out that the code reads."""
+"""docs/reference matches the tables in the code, and these tables contain everything that the code reads."""
 
 import os
 import pathlib
@@ -14,13 +14,13 @@ BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resol
 REFERENCE = ROOT / "docs" / "reference"
 SOURCES = ("agent", "base", "cli", "hostfiles", "net", "proto", "rendezvous", "trainer")
 
-# What a JsonObject is asked for: Int("epochs", ...), and the keys that lists of them name.
+# Keys requested from a JsonObject, such as Int("epochs", ...), and keys in lists.
 GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Word|WordInAnyCase|Object|ObjectText|ObjectOrEmpty|"
                     r"Objects|Strings|ParseDtype\(\w+,|flag\(|size\()\(?\s*(?:object, )?\"(\w+)\"")
-# getenv("NAME") and its like, and constants that are names of variables.
+# getenv("NAME") and similar calls, and constants that hold names of variables.
 VARIABLE = re.compile(r"(?:getenv|FromEnvironment|Variable|FindVariable)\((?:\w+, )?\"([A-Z_]{3,})\"|"
                       r"k\w*Variable\[\]\s*=\s*\"([A-Z_]{3,})\"")
-# Between processes of dslaunch itself.
+# Variables between processes of dslaunch itself.
 INTERNAL = {"DSLAUNCH_LEFT_SESSION", "DSLAUNCH_SPAWN", "DSLAUNCH_VENV_SCRIPT", "DSLAUNCH_PER_NODE",
             "DSLAUNCH_ACCELERATE_CONFIG", "DSLAUNCH_ACCELERATE_CONFIG_FILE"}
 
@@ -46,7 +46,7 @@ class ReferenceTest(unittest.TestCase):
         self.assertFalse(old, f"docs/reference is not what the code says: {', '.join(old)}; run\n"
                               f"  cmake --build {BUILD} --target update_reference\nand commit the result")
 
-    def test_every_key_that_is_read_is_there(self):
+    def test_documents_every_key(self):
         page = (REFERENCE / "recipe.md").read_text(encoding="utf-8")
         documented = set(re.findall(r"^\| `([\w.\[\]]+)`", page, re.MULTILINE))
         documented |= {part for line in re.findall(r"^## (\S+)$", page, re.MULTILINE) for part in line.split(".")}
@@ -59,7 +59,7 @@ class ReferenceTest(unittest.TestCase):
         self.assertFalse(missing, f"keys that trainer/config reads and docs/reference/recipe.md lacks: {sorted(missing)}; "
                                   "a sample in trainer/config/key_reference.cc must lead to them")
 
-    def test_every_variable_that_is_read_is_there(self):
+    def test_documents_every_variable(self):
         page = (REFERENCE / "environment.md").read_text(encoding="utf-8")
         documented = set(re.findall(r"[A-Z_]{3,}", page))
         read = set()
@@ -71,7 +71,7 @@ class ReferenceTest(unittest.TestCase):
         self.assertFalse(missing, f"variables that docs/reference/environment.md lacks: {sorted(missing)}; "
                                   "add them to proto/contract/variable_meanings.h")
 
-    def test_every_exit_code_is_there(self):
+    def test_documents_every_exit_code(self):
         page = (REFERENCE / "environment.md").read_text(encoding="utf-8")
         header = (ROOT / "base" / "exit_code.h").read_text(encoding="utf-8")
         for code in re.findall(r"^\s*k\w+ = (\d+),", header, re.MULTILINE):

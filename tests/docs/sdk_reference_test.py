@@ -1,4 +1,4 @@
-"""The reference of the SDK: doxygen makes it of the headers without a warning, and says what they say."""
+"""The reference of the SDK: doxygen generates it from the headers without a warning, and it contains their comments."""
 
 import pathlib
 import re
@@ -12,18 +12,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @unittest.skipUnless(shutil.which("doxygen"), "there is no doxygen; packaging/install-debian-packages --tests installs it")
 class SdkReference(unittest.TestCase):
-    def test_it_says_what_the_headers_say(self):
+    def test_reference_contains_header_comments(self):
         with tempfile.TemporaryDirectory() as folder:
             options = (ROOT / "packaging" / "Doxyfile").read_text() + f"OUTPUT_DIRECTORY = {folder}\n"
             done = subprocess.run(["doxygen", "-"], input=options, cwd=ROOT, capture_output=True, text=True, timeout=100)
             self.assertEqual(0, done.returncode, done.stderr)
             pages = {path.name: re.sub(r"<[^>]*>", "", path.read_text())
                      for path in pathlib.Path(folder, "sdk-reference").glob("*.html")}
-        self.assertIn("What a training program does besides training", pages["program_8h.html"])
+        self.assertIn("Tasks of a training program besides training", pages["program_8h.html"])
         self.assertRegex(pages["namespacedslaunch.html"], r"(?s)StopRequested.*Collective: all ranks get the same answer")
-        self.assertIn("At most ten a second are sent on", pages["classdslaunch_1_1Reporter.html"])
+        self.assertIn("Forwards at most ten per second", pages["classdslaunch_1_1Reporter.html"])
         members = pages["structdslaunch_1_1Reporter_1_1Progress.html"]
-        self.assertIn("over all ranks", members, "the comment behind a member is its own")
+        self.assertIn("total of all ranks", members, "the comment behind a member is its own")
         self.assertNotRegex("".join(pages), "detail", "internals are no part of the reference")
         for header in (ROOT / "trainer" / "include" / "dslaunch").glob("*.h"):
             self.assertIn(header.stem.replace("_", "__") + "_8h.html", pages)

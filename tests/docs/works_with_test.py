@@ -1,8 +1,8 @@
-"""docs/works-with.md: every line with dslaunch starts its tool on two nodes, where it finds its place and its arguments.
+"""docs/works-with.md: every line with dslaunch starts its tool on two nodes, with its place and its arguments.
 
-The tools are stand-ins: each file that a line names, and each module, writes what it was given. What a tool needs beyond the
-variables of torchrun is in EXPECTED. --hostfile hosts becomes two nodes of this machine.
-"""
+The tools are stand-ins: each file named by a line, and each module, records its arguments and environment. EXPECTED
+lists
+what a tool needs beyond torchrun's variables. --hostfile hosts becomes two nodes of this machine."""
 
 import json
 import os
@@ -17,16 +17,16 @@ from pages import ROOT  # noqa: E402
 PAGE = ROOT / "docs" / "works-with.md"
 HOSTS = ["--hostfile", "hosts"]
 
-# torch.distributed's env:// takes these, and so do transformers, DeepSpeed, Megatron, nanotron, torchtitan and vLLM.
+# torch.distributed's env:// reads these, as do transformers, DeepSpeed, Megatron, nanotron, torchtitan and vLLM.
 PLACE = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-# Of each tool: the program's file, its arguments, and what it finds besides: a value, or "" for any.
+# For each tool: the program's file, its arguments, and further variables with a value, or "" for any.
 EXPECTED = {
     "torchrun": ("train.py", [], {}),
     "deepspeed": ("train.py", ["--deepspeed_config", "ds.json"], {"LOCAL_SIZE": "2"}),
     "accelerate": ("train.py", [], {"ACCELERATE_MIXED_PRECISION": "fsdp.yaml's"}),
     "HF Trainer": ("run_clm.py", ["--deepspeed", "ds.json", "--output_dir", "out"], {}),
     "TRL": ("trl/scripts/sft.py", ["--config", "sft.yaml"], {"ACCELERATE_MIXED_PRECISION": "zero3.yaml's"}),
-    # Its TorchElasticEnvironment, which TORCHELASTIC_RUN_ID chooses.
+    # Lightning's TorchElasticEnvironment, which it selects by TORCHELASTIC_RUN_ID.
     "Lightning": ("train.py", [], {"TORCHELASTIC_RUN_ID": "", "GROUP_RANK": ""}),
     "LLaMA-Factory": ("llamafactory/launcher.py", ["sft.yaml"], {}),
     "axolotl": ("axolotl/cli/train.py", ["sft.yaml"], {}),
@@ -41,7 +41,7 @@ import json, os, sys
 assert __name__ == "__main__"
 json.dump({{"env": dict(os.environ), "argv": sys.argv, "file": __file__}}, open("report." + os.environ["RANK"], "w"))
 """
-# What --accelerate_config asks of accelerate. tests/multiproc/accelerate_test.py asks the real one.
+# The parts of accelerate that --accelerate_config uses. tests/multiproc/accelerate_test.py uses the real one.
 ACCELERATE = """import argparse, os, types
 def launch_command_parser():
     parser = argparse.ArgumentParser()
@@ -57,7 +57,7 @@ prepare_simple_launcher_cmd_env = prepare_deepspeed_cmd_env = is_deepspeed_avail
 
 
 def rows():
-    """(tool, the line with dslaunch) of each row."""
+    """Yields (tool, line with dslaunch) of each row."""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if len(cells) == 3 and not set(cells[0]) <= set("-") and cells[0] != "tool":

@@ -1,9 +1,9 @@
-"""The engine on GPUs computes what it computes on CPUs: ZeRO 3, offload, pipelines of every schedule, their mixtures and
-recomputation. Every loss and every gradient norm against one rank on the CPU. Skipped where there is no GPU. Where there are
-fewer GPUs than ranks a cell has fewer ranks; pipelines of more stages than GPUs are left out, and said so.
+"""The engine computes the same on GPUs as on CPUs: ZeRO 3, offload, pipelines with every schedule, their combinations,
+and recomputation. Compares every loss and gradient norm with one rank on the CPU. Skipped without a GPU. With fewer
+GPUs than ranks a cell has fewer ranks; pipelines with more stages than GPUs are left out, which is reported.
 
-On the stand-in a race, a touched pointer or ranks that run different collectives end a cell. What a step may wait for, and
-what it sends, is counted there."""
+On the stand-in a race, a read of memory in use, or different collectives on ranks end a cell. The waits of a step, and
+the bytes it sends, are counted there."""
 
 import json
 import os
@@ -19,14 +19,14 @@ from spawn import Job, recipe, run_with_metrics  # noqa: E402
 
 FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 STEPS = 5
-WITHIN = 1e-4        # largest relative deviation in fp32
-WITHIN_16 = 2e-3     # attention has another kernel on the device, whose 16-bit numbers round elsewhere
-STEADY = "3-4"       # the steps before set things up, the last one reads its losses
+WITHIN = 1e-4  # largest relative deviation in fp32
+WITHIN_16 = 2e-3  # the device has another attention kernel, whose 16-bit numbers round differently
+STEADY = "3-4"  # earlier steps set things up, and the last one reads its losses
 GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 32, "n_layer": 4, "n_head": 2,
         "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
 BF16 = {"bf16": {"enabled": True}}
 FP16 = {"fp16": {"enabled": True, "initial_scale_power": 8}}
-# Nothing stays from the forward pass to the backward pass.
+# Nothing is kept from the forward pass to the backward pass.
 RELEASED = {"stage3_max_reuse_distance": 10000, "stage3_prefetch_bucket_size": 10000}
 CPU = {"device": "cpu", "pin_memory": True}
 NVME = {"device": "nvme", "nvme_path": tempfile.gettempdir()}
@@ -45,7 +45,7 @@ def pipeline(stages, accumulation=4, **more):
 
 
 RECOMPUTED = {"activation_checkpointing": {"number_checkpoints": 2}}
-# Ranks and the engine's configuration. Those of ALSO run with DSLAUNCH_TEST_FULL=1.
+# Number of ranks and engine configuration. The cells in ALSO run with DSLAUNCH_TEST_FULL=1.
 CELLS = {
     "zero 3, small parameters whole": (2, zero(3)),
     "zero 3, accumulated": (2, {**zero3(), "gradient_accumulation_steps": 2}),
@@ -109,7 +109,7 @@ class EngineCase(unittest.TestCase):
         return False
 
     def counts_of(self, ranks, engine, **environment):
-        """What each step asked of each rank's device: a list of steps for each rank."""
+        """Returns what each step requested from each rank's device: a list of steps for each rank."""
         counts = os.path.join(self.folder, "counts")
         self.run_on("cuda", ranks, engine, STANDIN_COUNTS=counts, **environment)
         found = []
@@ -121,7 +121,7 @@ class EngineCase(unittest.TestCase):
 
 
 class Engine(EngineCase):
-    def test_computes_what_cpus_compute(self):
+    def test_matches_cpu(self):
         references = {}
         for name, (ranks, engine) in {**CELLS, **(ALSO if FULL else {})}.items():
             if "pipeline" not in engine:
@@ -138,7 +138,7 @@ class Engine(EngineCase):
                 print("%-40s %d ranks, within %.0e" % (name, ranks, found), flush=True)
                 self.assertLessEqual(found, WITHIN if precision == "fp32" else WITHIN_16, (ours, references[precision]))
 
-    def test_delayed_streams_compute_the_same(self):
+    def test_delayed_streams_give_same_results(self):
         if not is_standin():
             self.skipTest("a GPU has the delays it has")
         if gpus() < 2:
@@ -153,7 +153,7 @@ class Engine(EngineCase):
                 for key in ("loss", "grad_norm"):
                     self.assertEqual([step[key] for step in late], [step[key] for step in plain])
 
-    def test_a_checkpoint_goes_on_on_the_other_kind(self):
+    def test_resumes_on_other_kind_of_device(self):
         if gpus() < 2:
             self.skipTest("takes two GPUs")
         for name, engine in (("zero 3", zero3()), ("pipeline", pipeline(2))):
@@ -168,7 +168,7 @@ class Engine(EngineCase):
                     for ours, theirs in zip(rest, straight[3:], strict=True):
                         self.assertLessEqual(abs(ours["loss"] - theirs["loss"]), WITHIN * theirs["loss"])
 
-    def test_over_several_nodes_it_says_that_nccl_is_in_clear_text(self):
+    def test_warns_that_nccl_does_not_encrypt(self):
         if gpus() < 2:
             self.skipTest("takes two GPUs")
         said = "NCCL exchanges between nodes in clear text; SECURITY.md says what that means\n"
@@ -181,7 +181,7 @@ class Engine(EngineCase):
 
 
 class Counts(EngineCase):
-    """On the stand-in: what a step costs."""
+    """On the stand-in: the cost of a step."""
 
     def setUp(self):
         if not is_standin():
@@ -189,11 +189,11 @@ class Counts(EngineCase):
         if gpus() < 2:
             self.skipTest("takes two GPUs")
 
-    def test_no_step_of_zero_3_waits(self):
+    def test_zero_3_steps_do_not_wait(self):
         self.run_on("cuda", 2, {**zero3(), **BF16}, STANDIN_NO_SYNC=STEADY)
 
     def copies_beside(self, engine):
-        """How many copies a rank gives to streams in which it computes nothing."""
+        """Returns how many copies a rank makes in streams in which it computes nothing."""
         with Job(self.recipe_of(engine, "cuda"), 1, env_of_rank={0: {"STANDIN_TRACE": "1"}}) as job:
             rank, = job.finish()
         self.assertEqual(rank.code, 0)
@@ -203,22 +203,22 @@ class Counts(EngineCase):
         print("%d copies in streams of their own" % copies, flush=True)
         return copies
 
-    def test_parameters_come_from_the_host_beside_what_computes(self):
+    def test_copies_parameters_from_host_while_computing(self):
         engine = zero3(offload_param=CPU, offload_optimizer=CPU, **RELEASED)
-        self.assertGreater(self.copies_beside(engine), 2 * STEPS * GPT2["n_layer"])  # for forward and backward passes
+        self.assertGreater(self.copies_beside(engine), 2 * STEPS * GPT2["n_layer"])  # in forward and backward passes
 
-    def test_weights_return_beside_the_gradients_that_come(self):
+    def test_copies_weights_while_gradients_arrive(self):
         engine = {**zero(2, offload_optimizer=CPU, sub_group_size=1000, reduce_bucket_size=1000), **BF16}
         self.assertGreater(self.copies_beside(engine), 2 * STEPS * 4 * GPT2["n_layer"])  # matrices, and their rounding
 
-    def test_bytes_are_those_of_the_zero_paper(self):
-        """Of P parameters 2 P travel at stages 0 to 2, an all-reduce being a reduce-scatter and an all-gather, and 3 P at
-        stage 3 (section 7)."""
+    def test_sent_bytes_match_zero_paper(self):
+        """Section 7: of P parameters, stages 0 to 2 send 2 P, an all-reduce being a reduce-scatter and an all-gather,
+        and stage 3 sends 3 P."""
         parameters, ranks = self.parameters(), 2
         for stage, times in ((0, 2), (1, 2), (2, 2), (3, 3)):
             with self.subTest(stage=stage):
                 steps = self.counts_of(ranks, zero3(**RELEASED) if stage == 3 else zero(stage))[0]
-                # An all-gather is counted by what a rank gives, which is its part.
+                # An all-gather is counted by a rank's input, which is its part.
                 moved = sum(size * (2 if "all_reduce" in name else ranks if "all_gather" in name else 1)
                             for name, (_, size) in steps[3]["collectives"].items())
                 print("stage %d: %s" % (stage, steps[3]["collectives"]), flush=True)
@@ -229,29 +229,29 @@ class Counts(EngineCase):
         block = 12 * width * width + 13 * width
         return (vocabulary + positions) * width + layers * block + 2 * width
 
-    def test_compute_time_is_that_of_the_device(self):
-        """Where its operations come late the host is done long before it."""
+    def test_compute_time_is_measured_on_the_device(self):
+        """With delayed operations the host finishes long before the device."""
         steps = self.run_on("cuda", 1, {}, STANDIN_DELAY_US="3000")[1]
         print("compute_s, step_s: %s" % [(step["compute_s"], step["step_s"]) for step in steps], flush=True)
         for step in steps[2:]:
             self.assertLess(step["compute_s"], step["step_s"])
             self.assertGreater(step["compute_s"], step["step_s"] / 2)
 
-    def test_offloaded_weights_return_without_a_wait(self):
+    def test_offloaded_weights_return_without_waiting(self):
         engine = {**zero(2, offload_optimizer=CPU, sub_group_size=1000, reduce_bucket_size=1000), **BF16}
         for steps in self.counts_of(2, engine, STANDIN_STEP_OPERATION="aten::embedding_dense_backward"):
             waits, (copies, size) = steps[3]["waits"], steps[3]["copies"]["to the device"]
             print("in pieces: %d copies to the device of %d bytes, waits %s" % (copies, size, waits), flush=True)
             self.assertGreater(copies, 10)
-            self.assertLessEqual(size, 1.1 * 4 * self.parameters() / 2)  # as they are, half of them
+            self.assertLessEqual(size, 1.1 * 4 * self.parameters() / 2)  # half of the parameters, in their own dtype
             self.assertNotIn("synchronize a stream", waits)
             self.assertLessEqual(waits.get("copy_ to the device", 0), 1)  # the batch
 
-    def test_a_stage_waits_once_for_its_batch(self):
-        """However many micro-batches there are."""
+    def test_stage_waits_once_per_batch(self):
+        """Independent of the number of micro-batches."""
         def waits(accumulation):
             steps = self.counts_of(2, pipeline(2, accumulation), STANDIN_STEP_OPERATION="aten::_fused_adamw_")
-            # Those by an event are for the step's times, and need not come where the device is done already.
+            # Waits by events measure the step's times, and are not needed if the device is done already.
             return [{why: number for why, number in rank[3]["waits"].items() if "event" not in why} for rank in steps]
         few, many = waits(2), waits(6)
         print("waits of the stages in a batch: %s" % few, flush=True)

@@ -1,4 +1,4 @@
-"""Which GPU tests run on, and why they may not."""
+"""The GPUs for the tests, and why they may be unavailable."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ SKIPPED = 77  # exit code that CTest counts as skipped
 
 
 def gpus():
-    """How many this process may use."""
+    """Returns how many GPUs this process may use."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -19,26 +19,26 @@ def gpus():
 
 
 def is_standin():
-    """Whether the GPU is that of tests/support/standin_gpu."""
-    # Its driver lies beside the programs.
+    """Returns whether the GPU is the stand-in of tests/support/standin_gpu."""
+    # The stand-in's driver is beside the programs.
     return os.path.exists(os.path.join(os.path.dirname(os.environ["DSLAUNCH_TRAIN"]), "..", "driver"))
 
 
 def gpu_list():
-    """The folder in which NVIDIA's driver lists the machine's GPUs."""
+    """Returns the folder in which NVIDIA's driver lists the machine's GPUs."""
     return pathlib.Path("/proc/driver/nvidia/gpus")
 
 
 def where_gpus_are_listed(count, command):
-    """A command that runs `command` where the driver lists so many GPUs: in a mount namespace, which takes root or a user
-    namespace."""
+    """Returns a command that runs `command` with a driver that lists this many GPUs, in a mount namespace, which needs
+    root or a user namespace."""
     folders = " ".join(str(gpu_list() / ("0000:%02x:00.0" % number)) for number in range(1, count + 1))
     unshare = ["unshare", "--mount"] + ([] if os.geteuid() == 0 else ["--user", "--map-root-user"])
     return [*unshare, "sh", "-c", "mount -t tmpfs none /proc/driver && mkdir -p " + folders + ' && exec "$0" "$@"', *command]
 
 
 def why_not():
-    """Why these tests cannot run here, or None."""
+    """Returns why these tests cannot run here, or None."""
     plugin = os.path.join(os.path.dirname(os.environ["DSLAUNCH_TRAIN"]), "../lib/dslaunch/libdslaunch_cuda.so")
     if not os.path.exists(plugin):
         return "this dslaunch-train was built without CUDA"

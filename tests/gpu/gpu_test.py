@@ -1,5 +1,5 @@
-"""dslaunch-train on a GPU, against itself on the CPU: on NVIDIA's, or on the stand-in of tests/support/standin_gpu. Skipped
-where there is none, or where this trainer was built without CUDA."""
+"""dslaunch-train on a GPU compared with the CPU, on an NVIDIA GPU or on the stand-in of tests/support/standin_gpu.
+Skipped without a GPU, or if this trainer was built without CUDA."""
 
 import json
 import os
@@ -45,15 +45,15 @@ class GpuCase(unittest.TestCase):
 
 
 class Training(GpuCase):
-    def test_computes_what_the_cpu_computes(self):
+    def test_matches_cpu(self):
         for stage in (0, 1, 2):
             with self.subTest(stage=stage):
                 wanted = self.gpt2("cpu", {"zero_optimization": {"stage": stage}})
-                wanted["run"]["steps"] = 12  # later the losses rise again, and each rounding counts more and more
+                wanted["run"]["steps"] = 12  # later the losses rise again, and rounding errors grow
                 for ours, theirs in zip(self.run_on("cuda", wanted), self.run_on("cpu", wanted)):
                     self.assert_close(ours, theirs, 1e-3)
 
-    def test_a_graph_computes_what_steps_without_one_do(self):
+    def test_graph_matches_steps_without_graph(self):
         for engine in ({"bf16": {"enabled": True}}, {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}},
                        {"train_batch_size": 24, "gradient_accumulation_steps": 2}):
             for dropout in (0, 0.1) if "gradient_accumulation_steps" not in engine else (0,):
@@ -63,20 +63,21 @@ class Training(GpuCase):
                     wanted["engine"]["cuda_graph"] = True
                     graphed, _ = self.run_on("cuda", wanted)
                     if dropout:
-                        # A recording has one seed for the whole step, so it draws other numbers than steps without one.
+                        # A recording has one seed for the whole step, so it draws other numbers than steps without a
+                        # graph.
                         self.assertNotEqual(graphed, plain)
                         self.assertAlmostEqual(sum(plain[-5:]) / 5, sum(graphed[-5:]) / 5, delta=0.1 * plain[-1])
                     else:
                         self.assert_close(graphed, plain, 1e-3)
 
-    def test_fp16_with_a_loss_scale(self):
+    def test_fp16_with_loss_scale_matches_cpu(self):
         wanted = self.gpt2("cpu", {"fp16": {"enabled": True, "initial_scale_power": 10}})
-        wanted["run"]["steps"] = 12  # later the rounding of 16 bits decides
+        wanted["run"]["steps"] = 12  # later the rounding of 16 bits dominates
         losses, _ = self.run_on("cuda", wanted)
         self.assertLess(losses[-1], 0.6 * losses[0])
         self.assert_close(losses, self.run_on("cpu", wanted)[0], 2e-3)
 
-    def test_images(self):
+    def test_image_model_matches_cpu(self):
         wanted = recipe(model="cnn", run={"steps": 10, "seed": 7})
         self.assert_close(self.run_on("cuda", wanted)[0], self.run_on("cpu", wanted)[0], 2e-2)
 
@@ -85,8 +86,8 @@ class Profile(GpuCase):
     STEPS, RECORDED = 16, 3
 
     def profile_of(self, **environment):
-        """The profile, and the metrics of the last steps. Among these are the recorded ones, and nothing but the profile makes
-        them wait for the device."""
+        """Returns the profile, and the metrics of the last steps. These include the recorded steps, and only the
+        profile makes them wait for the device."""
         wanted = self.gpt2("cuda", {"steps_per_print": self.STEPS})
         wanted["run"].update(steps=self.STEPS, profile={"wait": 9, "warmup": 1, "active": self.RECORDED})
         with tempfile.TemporaryDirectory() as folder:
@@ -100,15 +101,15 @@ class Profile(GpuCase):
         self.assertGreater(last["steps"], self.RECORDED + 1, last)
         return profile, last
 
-    def test_lasts_until_the_device_is_done(self):
-        """The host has given out all work of the steps long before."""
+    def test_profile_lasts_until_device_is_done(self):
+        """The host has issued all work of the steps long before."""
         if not is_standin():
             self.skipTest("a model so small keeps no GPU busy; its kernels are counted")
         profile, metrics = self.profile_of(STANDIN_DELAY_US="300")
         print("profile of %.3f s, a step of %.3f s" % (profile["wall_s"], metrics["step_s"]), flush=True)
         self.assertGreater(profile["wall_s"], 0.3 * self.RECORDED * metrics["step_s"])
 
-    def test_has_all_kernels_of_its_steps(self):
+    def test_profile_has_all_kernels_of_its_steps(self):
         if is_standin():
             self.skipTest("the stand-in's operations are not recorded as a device's")
         profile, _ = self.profile_of()
@@ -119,9 +120,9 @@ class Profile(GpuCase):
 
 
 class Checkpoints(GpuCase):
-    """A job may go on, on what the first part of it did not run on."""
+    """A job may resume on another kind of device."""
 
-    def test_goes_on_elsewhere(self):
+    def test_resumes_on_other_device(self):
         for first, second in (("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")):
             for stage in (0, 3):
                 with self.subTest(first=first, second=second, stage=stage), tempfile.TemporaryDirectory() as folder:
@@ -136,7 +137,7 @@ class Checkpoints(GpuCase):
 
 
 class Trouble(GpuCase):
-    def test_out_of_memory(self):
+    def test_reports_out_of_memory(self):
         if not is_standin():
             self.skipTest("a GPU's memory is as large as it is")
         wanted = self.gpt2("cuda", n_embd=256)
@@ -145,8 +146,8 @@ class Trouble(GpuCase):
         self.assertEqual(ended.code, UNAVAILABLE, ended.err)
         self.assertRegex(ended.err, r"^dslaunch-train: rank 0: out of memory: .*--plan_memory.*\n$")
 
-    def test_lost_peer_that_is_not_noticed(self):
-        """As over NVLink: nothing shows that a rank is gone but that it is late."""
+    def test_times_out_if_lost_peer_is_not_detected(self):
+        """As over NVLink: a lost rank shows only by being late."""
         if not is_standin():
             self.skipTest("whether a GPU notices depends on how it is connected")
         if gpus() < 2:
@@ -160,7 +161,7 @@ class Trouble(GpuCase):
         self.assertIn(ended.code, (TIMED_OUT, UNAVAILABLE), ended.err)
         self.assertRegex(ended.err, r"^dslaunch-train: rank 0: another rank (did not answer in time|was lost).*\n$")
 
-    def test_more_ranks_than_gpus(self):
+    def test_rejects_more_ranks_than_gpus(self):
         count = gpus()
         with Job(self.gpt2("cuda", {"train_batch_size": 12 * (count + 1)}), count + 1,
                  env_of_rank={rank: {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(count)))}

@@ -1,5 +1,5 @@
-"""The programs that tests/gpu/run and tests/bench/gpu start: those of this checkout's build, or those of a tree that
-tests/gpu/pack made, which takes the PyTorch of the machine it lies on."""
+"""The programs that tests/gpu/run and tests/bench/gpu start: those of this checkout's build, or those of a tree made by
+tests/gpu/pack, which uses the PyTorch of its machine."""
 
 import importlib.util
 import os
@@ -7,23 +7,23 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PACKED = ROOT / "packed"  # lies in a tree that was packed
-DATA = ROOT / "data"      # and so does this
-DEEPSPEED = ROOT / "deepspeed"  # and this, if it was wanted; a folder of Python packages
+PACKED = ROOT / "packed"  # exists in a packed tree
+DATA = ROOT / "data"  # exists in a packed tree
+DEEPSPEED = ROOT / "deepspeed"  # exists in a packed tree if requested; a folder of Python packages
 BUILD = pathlib.Path(ROOT / "build" if PACKED.exists() else os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).absolute()
 TRAIN = BUILD / "bin" / "dslaunch-train"
-DRIVER = BUILD / "driver"  # of the stand-in, where the tree has it
+DRIVER = BUILD / "driver"  # driver of the stand-in, if the tree has it
 
 
 def torch_folder():
-    """Of the PyTorch of this Python, which is not loaded. None: it has none."""
+    """Returns the folder of this Python's PyTorch, which is not loaded; None if it has none."""
     found = importlib.util.find_spec("torch")
     return pathlib.Path(found.submodule_search_locations[0]) if found else None
 
 
 def find_libraries():
-    """Makes LibTorch and NVIDIA's libraries reachable for the programs of a packed tree. Ends this program where that cannot
-    be."""
+    """Makes LibTorch and NVIDIA's libraries available to the programs of a packed tree. Exits if that is not possible.
+    """
     if not TRAIN.exists():
         sys.exit("%s does not exist; ./quickstart builds it, or set DSLAUNCH_BUILD_DIR" % TRAIN)
     if not PACKED.exists():
@@ -40,12 +40,12 @@ def find_libraries():
 
 
 def path_list(*folders):
-    """Each once, so that what comes of it stays when it is made again."""
+    """Joins paths without duplicates, so that the result does not change when it is applied again."""
     return ":".join(dict.fromkeys(folder for folder in map(str, folders) if folder))
 
 
 def environment():
-    """For the tests, and for what they start."""
+    """Returns the environment of the tests and of the programs that they start."""
     def given(name):
         return os.environ.get(name, "").split(":")
 
@@ -56,5 +56,5 @@ def environment():
               "LD_LIBRARY_PATH": path_list(*libraries), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if DEEPSPEED.exists():
         values["PYTHONPATH"] = path_list(DEEPSPEED, *given("PYTHONPATH"))
-        values["PATH"] = path_list(DEEPSPEED / "bin", *given("PATH"))  # ninja, for what it compiles
+        values["PATH"] = path_list(DEEPSPEED / "bin", *given("PATH"))  # ninja, for DeepSpeed's compiled operations
     return {**values, **({"TEST_DATA": str(DATA)} if DATA.exists() else {})}

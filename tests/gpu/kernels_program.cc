@@ -1,7 +1,7 @@
-// kernels_program SEED [time]: what trainer/nn computes on the GPU of this process, by the
-// trainer's own kernels where it has some, against LibTorch's operators in fp64 on the CPU. A line
-// for each comparison; exit code 1 where one deviates. `time`: what a GPT-2 of 124 M parameters
-// needs of them, beside LibTorch's operators.
+// kernels_program SEED [time]: compares the results of trainer/nn on the GPU of this process, with
+// the trainer's own kernels if there are any, with LibTorch's operators in fp64 on the CPU. Prints
+// a line for each comparison; exit code 1 if one deviates. `time`: prints the time of a GPT-2 of
+// 124 M parameters in these kernels, and in LibTorch's operators.
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dslaunch/dslaunch.h>
@@ -29,7 +29,7 @@ double Within(at::ScalarType type) {
   return type == at::kFloat ? 1e-5 : type == at::kHalf ? 1e-3 : 8e-3;
 }
 
-// ours: of the GPU, in any type. theirs: fp64. NaN in one and not in the other is a failure too.
+// ours: from the GPU, in any type. theirs: fp64. NaN in only one of them is a failure too.
 void Compare(const std::string& what, at::ScalarType type, const Tensor& ours, const Tensor& theirs,
              double within = 0) {
   const Tensor found = ours.detach().to(at::kCPU, at::kDouble);
@@ -62,7 +62,7 @@ Leaf MakeLeaf(const Tensor& values, at::ScalarType type, c10::Device device) {
 void CheckCrossEntropy(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
   Tensor values = at::randn({rows, columns}) * 4;
   if (columns > 64) {
-    values.narrow(1, 16, 32).fill_(-INFINITY);  // what a mask leaves out
+    values.narrow(1, 16, 32).fill_(-INFINITY);  // masked elements
     values[0].mul_(10);
   }
   Tensor targets = at::randint(columns > 64 ? 16 : columns, {rows}, at::kLong);
@@ -79,7 +79,8 @@ void CheckCrossEntropy(at::ScalarType type, int64_t rows, int64_t columns, c10::
   }
 }
 
-// with_branch: of a sum, both of whose results are used. Otherwise of x, which is used again.
+// with_branch: normalizes a sum, and uses both results. Otherwise normalizes x, which is used
+// again.
 void CheckNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_branch,
                c10::Device device) {
   torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({columns}).eps(1e-5));
@@ -93,7 +94,7 @@ void CheckNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_bra
   layer->bias = bias.here;
   const auto [sum, y] =
       dslaunch::AddAndNormalize(layer, x.here, with_branch ? branch.here : Tensor());
-  // In the type that the sum has here, by whose rounding all else differs.
+  // In the type of the sum, whose rounding affects all other results.
   const Tensor exact = with_branch ? x.reference + branch.reference : x.reference;
   const Tensor rounded = exact + (exact.to(type).to(at::kDouble) - exact).detach();
   const Tensor wanted = at::layer_norm(rounded, {columns}, weight.reference, bias.reference, 1e-5);
@@ -108,7 +109,7 @@ void CheckNorm(at::ScalarType type, int64_t rows, int64_t columns, bool with_bra
     Compare(Name(what + ", gradient of the branch", gradient), type, branch.here.grad(),
             branch.reference.grad());
   }
-  // On CPUs LibTorch adds these up in the type that they have; no kernel has these columns.
+  // LibTorch on CPUs sums in the type of the elements; no kernel supports this width.
   const bool by_libtorch = !dslaunch::FusedKernelsFor(x.here)->HasLayerNorm(x.here);
   const double within = by_libtorch && type != at::kFloat ? 0.1 : 0;
   Compare(Name(what + ", gradient of the weight", gradient), type, weight.here.grad(),
@@ -128,7 +129,7 @@ void CheckBias(at::ScalarType type, int64_t rows, int64_t columns, c10::Device d
           bias.reference.grad());
 }
 
-// A linear layer of GPT-2, and what comes after it: GELU, or three equal parts.
+// Checks a linear layer of GPT-2 and the following operation: GELU, or three equal parts.
 void CheckAfterProduct(at::ScalarType type, int64_t rows, int64_t columns, c10::Device device) {
   const auto compare = [&](const std::string& what, const auto& ours, const auto& theirs) {
     const Leaf weight = MakeLeaf(at::randn({8, columns}), type, device);
@@ -137,7 +138,7 @@ void CheckAfterProduct(at::ScalarType type, int64_t rows, int64_t columns, c10::
     const Tensor gradient = at::randn({rows, columns}).to(type);
     const Tensor y = ours(x.here, weight.here, bias.here);
     const Tensor product = at::addmm(bias.reference, x.reference, weight.reference);
-    // In the type that the product has here, by whose rounding all else differs.
+    // In the type of the product, whose rounding affects all other results.
     const Tensor rounded = product + (product.to(type).to(at::kDouble) - product).detach();
     const Tensor wanted = theirs(rounded);
     y.backward(gradient.to(device));
@@ -165,7 +166,7 @@ void CheckAfterProduct(at::ScalarType type, int64_t rows, int64_t columns, c10::
       [&](const Tensor& product) { return join(product.chunk(3, 1)); });
 }
 
-// Far from 0 too, where all of it or nothing is left.
+// Includes values far from 0, where GELU returns its input or 0.
 void CheckGelu(at::ScalarType type, c10::Device device) {
   const Leaf x = MakeLeaf(at::linspace(-30, 30, 4097).unsqueeze(0), type, device);
   dslaunch::FusedKernels* const kernels = dslaunch::FusedKernelsFor(x.here);
@@ -196,7 +197,7 @@ void CheckAll(c10::Device device) {
   }
 }
 
-// In ms: the middle of five times by the device's events, each of ten calls.
+// Prints ms per call: the median of five measurements by the device's events, each of ten calls.
 template <typename Work>
 void Time(const std::string& what, c10::Device device, const Work& work) {
   const c10::impl::VirtualGuardImpl impl(device.type());

@@ -1,5 +1,5 @@
-"""The trainer's own kernels (trainer/cuda/*.cu) against LibTorch's operators in fp64. Those of the stand-in are LibTorch's
-operators, so there the same comparisons check what uses kernels. Skipped where there is no GPU."""
+"""Compares the trainer's own kernels (trainer/cuda/*.cu) with LibTorch's operators in fp64. The stand-in's kernels are
+LibTorch's operators, so there the same comparisons check the code that uses kernels. Skipped without a GPU."""
 
 import os
 import random
@@ -20,7 +20,7 @@ def run(*arguments):
 
 
 class Kernels(unittest.TestCase):
-    def test_compute_what_fp64_computes(self):
+    def test_kernels_match_fp64(self):
         seed = random.randrange(10**6)
         ended = run(str(seed))
         lines = ended.stdout.splitlines()
@@ -29,7 +29,7 @@ class Kernels(unittest.TestCase):
         self.assertEqual((ended.returncode, ended.stderr, bad), (0, "", ""))
         self.assertGreater(len(lines), 100)
 
-    def test_times(self):
+    def test_prints_times(self):
         if is_standin():
             self.skipTest("a stand-in's times say nothing")
         ended = run("1", "time")

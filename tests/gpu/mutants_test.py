@@ -1,5 +1,5 @@
-"""That the stand-in GPU sees what the trainer must not leave out: each cell runs with one kind of wait ignored, as if it were not
-written, and must end as a mistake. Without that, it ends well."""
+"""Checks that the stand-in GPU detects missing synchronization: each cell runs with one kind of wait ignored, as if the
+trainer lacked it, and must fail. Without that, it succeeds."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ def zero(stage, **more):
 
 RELEASED = zero(3, stage3_param_persistence_threshold=0)
 PIPELINE = {"pipeline": {"stages": 2}, "gradient_accumulation_steps": 2}
-# What is ignored, in which engine, and how the first rank to notice ends.
+# The ignored wait, the engine in which it is ignored, and the exit code of the first rank that notices.
 MUTANTS = (
     ("wait", zero(0), RACE),
     ("wait", zero(1), RACE),
@@ -51,13 +51,13 @@ class Mutants(unittest.TestCase):
                          all(process.poll() == 0 for process in job.processes), 60, "a rank ended as a mistake")
             return [process.poll() for process in job.processes], job.read(0, 1) + job.read(1, 1)
 
-    def test_each_is_caught(self):
+    def test_detects_each_missing_wait(self):
         for ignored, engine, expected in MUTANTS:
             with self.subTest(ignored=ignored, engine=engine):
                 codes, errors = self.ends(engine, STANDIN_IGNORE=ignored)
                 self.assertIn(expected, codes, errors)
 
-    def test_without_them_all_ends_well(self):
+    def test_succeeds_with_all_waits(self):
         for engine in {str(engine): engine for _, engine, _ in MUTANTS}.values():
             with self.subTest(engine=engine):
                 codes, errors = self.ends(engine)

@@ -1,5 +1,5 @@
-"""NVRTC compiles the trainer's kernels for the GPUs that LibTorch's own are for, and none of them spills its registers. No GPU is
-needed. Skipped where the tests' Python has no NVRTC."""
+"""NVRTC compiles the trainer's kernels for all GPUs that LibTorch supports, and none of them spills registers. Needs no
+GPU. Skipped if the tests' Python has no NVRTC."""
 
 import ctypes
 import os
@@ -15,13 +15,13 @@ ENVIRONMENT = pathlib.Path(os.environ["DSLAUNCH_ORACLE_PYTHON"]).parents[1]
 LIBRARY = next(ENVIRONMENT.glob("lib/python3.*/site-packages/nvidia/*/lib/libnvrtc.so.1[23]"), None)
 CUOBJDUMP = next(ENVIRONMENT.glob("lib/python3.*/site-packages/triton/backends/nvidia/bin/cuobjdump"), None)
 SKIPPED = 77  # exit code that CTest counts as skipped
-ARCHITECTURES = ("sm_75", "sm_90", "sm_120")  # the oldest, the newest, and one between
-# Type of element and columns: of GPT-2's smallest and largest size, the most that a row may have, and the fewest.
+ARCHITECTURES = ("sm_75", "sm_90", "sm_120")  # the oldest, one in between, and the newest
+# Type of element and number of columns: GPT-2's smallest and largest size, the maximum of a row, and the minimum.
 NORMS = (("Bfloat", 768), ("Half", 1600), ("Bfloat", 2048), ("float", 1024), ("Half", 8))
 
 
 def compile_kernels(name, architecture, *defined):
-    """(exit code, log, cubin)."""
+    """Returns (exit code, log, cubin)."""
     nvrtc = ctypes.CDLL(str(LIBRARY))
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     source = (SOURCES / "common.cu").read_bytes() + (SOURCES / name).read_bytes()
@@ -52,7 +52,7 @@ class Nvrtc(unittest.TestCase):
             self.check("row_kernels.cu", architecture)
             self.check("layer_norm_kernels.cu", architecture, "DSLAUNCH_ELEMENT=Bfloat", "DSLAUNCH_COLUMNS=768")
 
-    def test_registers_are_enough(self):
+    def test_kernels_do_not_spill_registers(self):
         cubins = [self.check("row_kernels.cu", "sm_90")]
         cubins += [self.check("layer_norm_kernels.cu", "sm_90", "DSLAUNCH_ELEMENT=" + element, "DSLAUNCH_COLUMNS=%d" % columns)
                    for element, columns in NORMS]
@@ -64,12 +64,12 @@ class Nvrtc(unittest.TestCase):
             used = re.findall(r"Function (\w+):\s+REG:(\d+) STACK:(\d+)", said.stdout)
             self.assertTrue(used, said.stdout)
             self.assertEqual({stack for *_, stack in used}, {"0"}, said.stdout)
-            # Of these 4 blocks of 256 threads are to run at once on the 65536 registers of a multiprocessor.
+            # 4 blocks of 256 threads of these kernels must fit on the 65536 registers of a multiprocessor.
             for name, registers, _ in used:
                 if name.startswith(("sum_rows", "gelu_gradient", "join_thirds")):
                     self.assertLessEqual(int(registers), 64, name)
 
-    def test_a_mistake_is_told(self):
+    def test_compiler_reports_errors(self):
         code, log, _ = compile_kernels("layer_norm_kernels.cu", "sm_90", "DSLAUNCH_ELEMENT=Nothing", "DSLAUNCH_COLUMNS=768")
         self.assertNotEqual(code, 0)
         self.assertIn("Nothing", log)

@@ -1,8 +1,8 @@
-"""What a GPU computes is what the CPU computes: every loss and every gradient norm of models x optimizers x precisions x ZeRO
-stages x ranks. Every pair of values by default, every cell with DSLAUNCH_TEST_FULL=1. Skipped where there is no GPU.
+"""A GPU computes the same as the CPU: every loss and gradient norm of models x optimizers x precisions x ZeRO stages x
+ranks. Every pair of values by default, every cell with DSLAUNCH_TEST_FULL=1. Skipped without a GPU.
 
-On the stand-in (tests/support/standin_gpu) a race, a touched pointer or ranks that run different collectives end a cell, and
-so does a hidden wait for the device in a step that is not to wait. What a step asks of the device is printed."""
+On the stand-in (tests/support/standin_gpu) a race, a read of memory in use, different collectives on ranks, or a hidden
+wait for the device in a step that must not wait end a cell. The requests of a step to the device are printed."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from spawn import recipe, run_with_metrics  # noqa: E402
 from table import all_cells, pairwise_cells  # noqa: E402
 
 STEPS = 6
-STEADY = range(3, 6)  # the steps before have things to set up, the last one reads its losses
+STEADY = range(3, 6)  # earlier steps set things up, and the last one reads its losses
 DELAY_SEED, DELAY_US = 20261124, 300
 FACTORS = {
     "model": ("mlp", "cnn", "gpt2"),
@@ -40,7 +40,7 @@ GPT2 = {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 RELEASED = {"stage3_param_persistence_threshold": 0}
 WITHIN = {"fp32": 1e-4, "bf16": 2e-3, "fp16": 2e-3}  # largest relative deviation
-WITHIN_CUDNN = 1e-2  # of gradient norms: cuDNN's convolutions in 16 bits add up in another order (0.7 % on an H200)
+WITHIN_CUDNN = 1e-2  # gradient norms: cuDNN's convolutions in 16 bits sum in another order (0.7 % on an H200)
 
 
 def name_of(cell):
@@ -48,8 +48,8 @@ def name_of(cell):
 
 
 def never_waits(cell):
-    """Whether no step is to wait for the device. A loss scale follows from the gradients, and so does a step that is left
-    out because of overflow, which of the optimizers only Adam does on the device. Lamb has its norms on the host."""
+    """Returns whether no step may wait for the device. A loss scale depends on the gradients, and so does skipping a
+    step after an overflow, which only Adam does on the device. Lamb computes its norms on the host."""
     return cell["optimizer"] == "AdamW" and cell["precision"] != "fp16" or (
         cell["optimizer"] == "SGD" and cell["precision"] == "fp32")
 
@@ -59,7 +59,7 @@ def deviation(ours, theirs, key):
 
 
 def per_step(counts):
-    """Of the steady steps of one rank: name -> number (and bytes) of each, which must be alike."""
+    """Returns name -> number (and bytes) for the steady steps of one rank, which must be equal."""
     total = {}
     for step in counts:
         for kind in ("waits", "copies", "collectives"):
@@ -115,7 +115,7 @@ class ParityMatrix(unittest.TestCase):
                 steps = [json.loads(line) for line in lines]
             for rank in range(cell["ranks"]):
                 os.unlink("%s.%d" % (counts, rank))
-            self.assertGreater(len(steps), STEPS)  # and what comes before them, and evaluation
+            self.assertGreater(len(steps), STEPS)  # plus the setup before them, and evaluation
             text += "; a step: " + as_text(per_step([steps[i] for i in STEADY]))
         print(text, flush=True)
         for key, value in found.items():
@@ -124,7 +124,7 @@ class ParityMatrix(unittest.TestCase):
             self.assertLessEqual(value, within, (name_of(cell), key, ours, theirs))
         return ours
 
-    def test_matrix(self):
+    def test_matrix_matches_cpu(self):
         full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
         factors = {**FACTORS, "ranks": [ranks for ranks in FACTORS["ranks"] if ranks <= gpus()]}
         cells = all_cells(factors) if full else pairwise_cells(factors)
@@ -133,7 +133,7 @@ class ParityMatrix(unittest.TestCase):
             with self.subTest(name_of(cell)):
                 self.check(cell)
 
-    def test_delayed_streams_compute_the_same(self):
+    def test_delayed_streams_give_same_results(self):
         if not is_standin():
             self.skipTest("a GPU has the delays it has")
         if gpus() < 2:

@@ -1,4 +1,4 @@
-"""Programs on the SDK compute on GPUs what they compute on CPUs. Skipped where there is no GPU."""
+"""Programs built on the SDK compute the same on GPUs as on CPUs. Skipped without a GPU."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ UNAVAILABLE = 69
 
 
 def library_path():
-    # The program's run path has no plugin; an installed one's has.
+    # The program's run path has no plugin; the run path of an installed one does.
     folder = os.path.join(os.path.dirname(os.environ["DSLAUNCH_TRAIN"]), "../lib/dslaunch")
     return ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH", ""), os.path.realpath(folder)]))
 
@@ -25,7 +25,7 @@ def run(device, mode, ranks):
 
 
 def run_on_two_nodes(device):
-    """Two ranks as a launcher would start them on a node each: (exit code, stdout, stderr) of both."""
+    """Runs two ranks as a launcher would on one node each; returns (exit code, stdout, stderr) of both."""
     holder, port = held_port()
     with holder:
         ranks = [subprocess.Popen([PROGRAM, device, "whole", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -48,7 +48,7 @@ class Sdk(unittest.TestCase):
         self.assertEqual(len(lines), 6)
         return [float(line.split()[1]) for line in lines]
 
-    def test_computes_what_cpus_compute(self):
+    def test_matches_cpu(self):
         for mode in ("whole", "pipeline"):
             with self.subTest(mode):
                 ranks = min(2, gpus())
@@ -57,12 +57,12 @@ class Sdk(unittest.TestCase):
                     for a, b in zip(ours, theirs, strict=True):
                         self.assertLessEqual(abs(a - b), 1e-4 * b, (ours, theirs))
 
-    def test_libtorch_was_used_before_the_group_was_made(self):
+    def test_rejects_libtorch_used_before_the_group(self):
         ended = run("cuda", "early", 1)
         self.assertEqual(ended.returncode, UNAVAILABLE, ended.stderr)
         self.assertIn("call dslaunch::InitProcessGroup before anything else of LibTorch", ended.stderr)
 
-    def test_over_several_nodes_it_says_that_nccl_is_in_clear_text(self):
+    def test_warns_that_nccl_does_not_encrypt(self):
         if gpus() < 2:
             self.skipTest("takes two GPUs")
         said = "NCCL exchanges between nodes in clear text; SECURITY.md says what that means\n"
@@ -71,12 +71,12 @@ class Sdk(unittest.TestCase):
                 (first_code, _, first), (second_code, _, second) = run_on_two_nodes(device)
                 self.assertEqual((first_code, first, second_code, second), (0, lines, 0, ""))
 
-    def test_more_ranks_than_gpus(self):
+    def test_rejects_more_ranks_than_gpus(self):
         ended = run("cuda", "whole", gpus() + 1)
         self.assertEqual(ended.returncode, UNAVAILABLE, ended.stderr)
         self.assertIn("local rank %d has no GPU" % gpus(), ended.stderr)
 
-    def test_a_device_that_does_not_exist(self):
+    def test_rejects_unknown_device(self):
         ended = run("tpu", "whole", 1)
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn('the device is "tpu"; it must be auto, cuda or cpu', ended.stderr)

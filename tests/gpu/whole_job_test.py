@@ -1,5 +1,6 @@
-"""Whole jobs on GPUs: dslaunch counts them, starts a rank for each, and the ranks train on them. Skipped where there is no GPU.
-Of the stand-in there are two, listed by a file system of the test's own over /proc/driver, which takes root or a user namespace."""
+"""Whole jobs on GPUs: dslaunch counts the GPUs, starts a rank for each, and the ranks train on them. Skipped without a
+GPU. With the stand-in there are two, listed by the test's own file system over /proc/driver, which needs root or a user
+namespace."""
 
 import json
 import os
@@ -17,7 +18,7 @@ STANDINS = 2
 
 
 def enter():
-    """Runs this program again where the driver lists the stand-in's GPUs, and does not return."""
+    """Runs this program again with a driver that lists the stand-in's GPUs, and does not return."""
     tried = subprocess.run(where_gpus_are_listed(STANDINS, ["true"]), capture_output=True, text=True)
     if tried.returncode != 0:
         print("SKIPPED: this machine does not let a test mount its own /proc/driver: " + tried.stderr.strip())
@@ -55,7 +56,7 @@ class WholeJob(LauncherCase):
         records = map(json.loads, metrics.read_text().splitlines())
         return job, [record["loss"] for record in records if "loss" in record]
 
-    def test_a_rank_for_each_gpu(self):
+    def test_starts_a_rank_for_each_gpu(self):
         job, ours = self.losses()
         self.assert_says(job, "1 node x %d slots? = %d ranks?" % (gpus(), gpus()), r"cuda",
                          "rank 0 computes on " + ("a stand-in GPU" if is_standin() else "NVIDIA"))
@@ -64,12 +65,12 @@ class WholeJob(LauncherCase):
         for one, other in zip(ours, theirs):
             self.assertLessEqual(abs(one - other), (1e-4 if is_standin() else 1e-3) * abs(other))
 
-    def test_doctor_sees_the_gpus(self):
+    def test_doctor_lists_gpus(self):
         code, job = self.run_job("doctor", "--launcher", "local", env={"FAKE_NVIDIA_GPUS": str(gpus())})
         self.assert_code(0, code, job)
         self.assert_says(job, r"localhost +ok .*\b%d x NVIDIA .* \(driver \d" % gpus())
 
-    def test_a_killed_rank_is_the_cause(self):
+    def test_reports_killed_rank_as_cause(self):
         last = str(gpus() - 1)
         job = self.start(*TRAIN, "--epochs", 1000)
         self.wait_for_output(job, r"(?i)loss", timeout_s=90)
@@ -80,7 +81,7 @@ class WholeJob(LauncherCase):
         self.assert_says(job, r"rank %s\b" % last, "SIGKILL")
         self.assert_nothing_left()
 
-    def test_a_rank_whose_gpu_has_no_memory_left_is_the_cause(self):
+    def test_reports_rank_out_of_gpu_memory_as_cause(self):
         """Its exit code, 69, is also that of a rank that lost another one."""
         if not is_standin():
             self.skipTest("a GPU's memory is as large as it is")

@@ -1,9 +1,9 @@
-// One rank of a job with more ranks than any machine here could hold. The other ranks are played
-// (tests/support/echo_backend.h); everything else is what a rank of `dslaunch train` does.
+// One rank of a job with more ranks than any machine here could hold. The other ranks are simulated
+// (tests/support/echo_backend.h); everything else is the same as in a rank of `dslaunch train`.
 //
 //   dslaunch-one-rank zero RECIPE.json RANK RANKS      the first optimizer step of a recipe
 //   dslaunch-one-rank replicator RANKS GLOBAL_BATCH    a step of one replica, in TF-Replicator's
-//   way
+//   style
 //
 // Prints one line of JSON.
 #include <ATen/ATen.h>
@@ -31,8 +31,8 @@ namespace dslaunch {
 namespace {
 
 void Zero(const std::string& file, int rank, int ranks) {
-  // What is whole for a moment is given back at once: within the heap, small parts that stay would
-  // take its place, and the next one would find none.
+  // Returns large temporary tensors to the system at once: in the heap, small remaining parts would
+  // occupy their space, so the next one would not fit.
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
@@ -66,7 +66,7 @@ struct Mlp : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return fc2(at::relu(fc1(x))); }
 };
 
-// The same step twice: in a replica, and by plain PyTorch on this replica's part of the batch.
+// Runs the same step twice: in a replica, and in plain PyTorch on this replica's part of the batch.
 void OneReplica(int ranks, int64_t global_batch) {
   using Sgd = torch::optim::SGD;
   const ProcessGroup group = GroupWithBackend(0, ranks, c10::make_intrusive<EchoBackend>(0, ranks));

@@ -1,5 +1,5 @@
-"""What papers' tables say, recomputed and measured with dslaunch. Each function returns rows; tests/paper/tables makes a page
-of them, tables_test.py checks what is fast."""
+"""Tables of papers, recomputed and measured with dslaunch. Each function returns rows; tests/paper/tables writes a page
+of them, and tables_test.py checks the fast ones."""
 
 import json
 import os
@@ -20,8 +20,8 @@ import zero_measure  # noqa: E402
 ONE_RANK = BUILD / "tests" / "dslaunch-one-rank"
 STACK_MODEL = BUILD / "tests" / "libdslaunch-stack-model.so"
 
-# ZeRO (Rajbhandari et al., SC 2020), table 1: {parameters: {ranks: GB of a rank with P_os, P_os+g, P_os+g+p}}. None: not known
-# here, for the paper could not be read whole.
+# ZeRO (Rajbhandari et al., SC 2020), table 1: {parameters: {ranks: GB of a rank with P_os, P_os+g, P_os+g+p}}. None
+# if unknown, because the whole paper was not available.
 ZERO_TABLE_1 = {
     7.5e9: {1: ("120", "120", "120"), 4: ("52.5", "41.3", "30"), 16: ("35.6", "21.6", "7.5"), 64: ("31.4", "16.6", "1.88"),
             256: (None, None, None), 1024: ("30.1", "15.1", "0.12")},
@@ -29,12 +29,12 @@ ZERO_TABLE_1 = {
     1e12: {1: (None,) * 3, 4: (None,) * 3, 16: (None,) * 3, 64: (None,) * 3, 256: (None,) * 3,
            1024: ("4012", "2014", "15.6")},
 }
-# (layers, width, heads); the size of the vocabulary makes up the rest.
+# (layers, width, heads); the vocabulary provides the rest of the parameters.
 ZERO_MODELS = {7.5e9: (36, 4096, 32), 128e9: (70, 12288, 96), 1e12: (127, 25600, 160)}
 POSITIONS = 1024
 
-# GPipe (Huang et al., NeurIPS 2019), table 2, Transformer: {micro-batches: throughput with 2, 4, 8 stages over that of 2 stages
-# and one micro-batch}, as remembered; the paper was not at hand.
+# GPipe (Huang et al., NeurIPS 2019), table 2, Transformer: {micro-batches: throughput with 2, 4, 8 stages relative to
+# 2 stages and one micro-batch}, from memory; the paper was not available.
 GPIPE_TABLE_2 = {1: (1.0, 1.07, 1.3), 4: (1.7, 3.2, 4.8), 32: (1.8, 3.4, 6.3)}
 
 
@@ -51,7 +51,7 @@ def _train(recipe):
 
 
 def plan(recipe, ranks):
-    """--plan_memory --ranks N, as JSON."""
+    """Returns the JSON of --plan_memory --ranks N."""
     with tempfile.TemporaryDirectory() as folder:
         out, file = os.path.join(folder, "plan.jsonl"), os.path.join(folder, "recipe.json")
         run = {"seed": 1, "mode": "plan_memory", "ranks": ranks, "metrics_jsonl": out}
@@ -79,7 +79,8 @@ def states(planned):
 
 
 def zero_table_1(text, cells=None):
-    """(parameters, ranks, stage, GB planned, the paper's text or None); `cells` of these first three, or all."""
+    """Yields (parameters, ranks, stage, planned GB, the paper's text or None); `cells` selects by the first three, or
+    None for all."""
     for parameters, rows in ZERO_TABLE_1.items():
         for ranks, texts in rows.items():
             for stage in (1, 2, 3):
@@ -89,13 +90,13 @@ def zero_table_1(text, cells=None):
 
 
 def agrees(planned, text):
-    """Whether a number is that of the paper, to the paper's last digit."""
+    """Returns whether a number agrees with the paper to the paper's last digit."""
     digits = len(text.partition(".")[2])
     return abs(planned - float(text)) <= 0.5001 * 10 ** -digits * (1 + 1e-9) or f"{planned:.{digits}f}" == text
 
 
 def measured_peak(text, stage, ranks, samples=1, accumulation="bf16"):
-    """(bytes planned, bytes that all tensors of a rank had at most), of the largest rank."""
+    """Returns (planned bytes, maximum bytes of all tensors of a rank) for the largest rank."""
     recipe = zero_measure.recipe(zero_measure.gpt(), text, stage, ranks, accumulation, steps=3)
     recipe["engine"].update({"train_batch_size": ranks * samples, "memory_breakdown": True})
     _, steps = spawn.run_with_metrics(recipe, ranks)
@@ -103,7 +104,7 @@ def measured_peak(text, stage, ranks, samples=1, accumulation="bf16"):
 
 
 def stack_recipe(text, stage, ranks, width, inner, depth):
-    """A model of `depth` residual blocks for which one rank of many can take a step here."""
+    """Returns a model of `depth` residual blocks, small enough that one rank of many can make a step here."""
     return {"model": {"type": "plugin", "path": str(STACK_MODEL), "params": {"width": width, "inner": inner, "depth": depth}},
             "data": {"type": "text", "path": text, "block_size": 1, "shuffle": False},
             "run": {"steps": 1, "seed": 1, "device": "cpu"},
@@ -130,7 +131,7 @@ def one_rank(*arguments):
 
 
 def step_of_one_rank(text, stage, ranks, width, inner, depth, rank=0):
-    """(what the step gave, the plan)"""
+    """Returns (result of the step, plan)."""
     recipe = stack_recipe(text, stage, ranks, width, inner, depth)
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "recipe.json")
@@ -140,8 +141,8 @@ def step_of_one_rank(text, stage, ranks, width, inner, depth, rank=0):
 
 
 def section_7(text, ranks=64, width=1024, inner=2048, depth=8):
-    """(stage, bytes that a rank sends in a step, those of the paper's formula). Sizes are multiples of 16 x ranks, so nothing is
-    rounded up."""
+    """Yields (stage, bytes that a rank sends in a step, bytes by the paper's formula). Sizes are multiples of 16 x
+    ranks, so nothing is rounded up."""
     for stage in (1, 2, 3):
         step, _ = step_of_one_rank(text, stage, ranks, width, inner, depth)
         elements = stack_parameters(width, inner, depth)
@@ -149,8 +150,8 @@ def section_7(text, ranks=64, width=1024, inner=2048, depth=8):
 
 
 def gpipe_schedule_s(stage_s, micro_batches):
-    """Seconds of a step whose stage k takes stage_s[k] for a micro-batch's passes, with GPipe's schedule: all forward passes,
-    a third of the time, then all backward passes."""
+    """Returns the seconds of a step in which stage k takes stage_s[k] for a micro-batch's passes, with GPipe's
+    schedule: all forward passes, which take a third of the time, then all backward passes."""
     def passes(times):
         done = [[0.0] * micro_batches for _ in times]
         for k, seconds in enumerate(times):
@@ -172,8 +173,9 @@ def _step_s(text, stages, micro_batches, layers, samples, steps):
 
 
 def gpipe_table_2(text, layers=8, samples=32, steps=8):
-    """(micro-batches, {stages: throughput over 2 stages and 1 micro-batch}): 2 stages as measured; 4 and 8 from the schedule,
-    by stage times that are a part of what one process took for a micro-batch of that size."""
+    """Yields (micro-batches, {stages: throughput relative to 2 stages and 1 micro-batch}): measured for 2 stages; for 4
+    and 8 computed from the schedule, with stage times that are a fraction of one process's time for a micro-batch of
+    that size."""
     base = None
     for micro_batches in GPIPE_TABLE_2:
         two = _step_s(text, 2, micro_batches, layers, samples, steps)

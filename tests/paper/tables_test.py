@@ -1,4 +1,5 @@
-"""What papers say of memory and of bytes, with dslaunch's own plans and runs: the fast part of tests/paper/tables."""
+"""Compares papers' values for memory and bytes with dslaunch's own plans and runs: the fast part of tests/paper/tables.
+"""
 
 import os
 import sys
@@ -22,7 +23,7 @@ class TablesTest(unittest.TestCase):
         cls.text = os.path.join(folder.name, "text")
         zero_measure.write_text(cls.text)
 
-    def test_zero_table_1(self):
+    def test_planned_memory_matches_zero_paper_table_1(self):
         cells = None if FULL else {(7.5e9, 64, 1), (7.5e9, 1024, 2), (128e9, 64, 3), (1e12, 1024, 3)}
         for parameters, ranks, stage, planned, text in paper_tables.zero_table_1(self.text, cells):
             with self.subTest(parameters=parameters, ranks=ranks, stage=stage):
@@ -32,10 +33,10 @@ class TablesTest(unittest.TestCase):
                 if text is not None:
                     self.assertTrue(paper_tables.agrees(planned, text), (planned, text))
 
-    def test_peaks_are_as_planned(self):
+    def test_measured_peaks_match_plan(self):
         cases = [(stage, ranks) for ranks in (2, 4, 8) for stage in (0, 1, 2, 3)] if FULL else [(0, 2), (2, 4), (3, 2)]
         for stage, ranks in cases:
-            # In fp32 buckets and activations have their peaks at different times, which the plan adds up.
+            # In fp32, buckets and activations peak at different times, but the plan adds their peaks.
             for samples, accumulation, within in ((1, "bf16", PEAK_WITHIN), (8, "fp32", 2 * PEAK_WITHIN)):
                 with self.subTest(stage=stage, ranks=ranks, samples=samples, grad_accum_dtype=accumulation):
                     planned, measured = paper_tables.measured_peak(self.text, stage, ranks, samples, accumulation)
@@ -43,21 +44,21 @@ class TablesTest(unittest.TestCase):
                     self.assertLess(planned - measured, within * measured, (planned, measured))
                     self.assertLess(measured - planned, PEAK_WITHIN * measured, (planned, measured))
 
-    def test_section_7(self):
+    def test_sent_bytes_match_zero_paper_section_7(self):
         for stage, sent, formula in paper_tables.section_7(self.text):
             with self.subTest(stage=stage):
                 print(f"stage {stage}: {sent} of {formula}")
                 self.assertEqual(sent, formula)
 
-    def test_one_rank_of_a_large_job_takes_a_step(self):
-        # 100 billion parameters, 400 ranks: tests/paper/tables --only large
+    def test_one_rank_of_large_job_makes_a_step(self):
+        # For 100 billion parameters and 400 ranks run tests/paper/tables --only large.
         step, planned = paper_tables.step_of_one_rank(self.text, 3, 40, width=512, inner=1024, depth=240, rank=7)
         self.assertEqual((step["steps"], step["parameters"]), (1, paper_tables.stack_parameters(512, 1024, 240)))
         self.assertGreater(step["grad_norm"], 0)
         print(f"planned {planned['together']}, measured {step['tensors']}")
         self.assertLess(abs(planned["together"] - step["tensors"]), STEP_WITHIN * step["tensors"])
 
-    def test_one_replica_of_512_takes_a_step(self):
+    def test_one_replica_of_512_makes_a_step(self):
         step = paper_tables.one_rank("replicator", 512, 2048)
         self.assertEqual((step["replicas"], step["samples"], step["losses"]), (512, 4, 512))
         self.assertAlmostEqual(step["loss"], step["loss_alone"], delta=1e-6)

@@ -1,5 +1,5 @@
-"""The installed tree, moved to where it was not installed: users' programs and plugins are built against it with plain
-CMake and run, alone and by `dslaunch`, which finds its agent, trainer and recipes there."""
+"""The installed tree, moved to another folder: users' programs and plugins are built against it with plain CMake and
+run, alone and by `dslaunch`, which finds its agent, trainer and recipes there."""
 
 import json
 import os
@@ -14,8 +14,8 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 BAD_INPUT = 65
 
 ALONE = ("mnist_mlp", "plugin_model", "plugin_data")
-# The other examples: their own CMakeLists.txt each, in one project, which reads LibTorch's headers once. It is compiled as
-# dslaunch is, those alone by the system's compiler.
+# The other examples, each with its own CMakeLists.txt, in one project that parses LibTorch's headers once. They are
+# compiled with dslaunch's compiler, the single examples with the system's.
 PROGRAMS = """
 cmake_minimum_required(VERSION 3.18)
 project(programs CXX)
@@ -78,7 +78,7 @@ class InstalledTest(unittest.TestCase):
         cls.plugin_folder = cls.folder + "/examples/plugin_model"
         cls.plugin = cls.plugin_folder + "/build/libmine.so"
 
-    def test_the_tree_knows_nothing_of_where_it_was_built(self):
+    def test_tree_does_not_refer_to_build_folder(self):
         for file in files_below(self.prefix + "/lib/cmake") + files_below(self.prefix + "/include"):
             with open(file) as text:
                 content = text.read()
@@ -95,22 +95,22 @@ class InstalledTest(unittest.TestCase):
         self.assertEqual(len(losses), 5, ended.stdout)
         self.assertLess(losses[-1], 0.65)
 
-    def test_a_program_alone_and_with_ranks_of_its_own(self):
+    def test_program_runs_alone_and_spawns_ranks(self):
         self.check_example(run(self.program))
         self.check_example(run(self.program, "2"))
 
-    def test_a_pipeline_of_two_stages_and_two_replicas(self):
+    def test_pipeline_runs_on_two_stages_and_replicas(self):
         self.check_example(run(self.programs + "/build/mnist_pipeline/mnist_pipeline", "4"))
 
-    def test_horovods_way(self):
+    def test_horovod_program_runs(self):
         program = self.programs + "/build/horovod_mlp/horovod_mlp"
         self.check_example(run(program))
         self.check_example(run(program, "2"))
 
-    def test_one_process_with_several_devices(self):
+    def test_data_parallel_program_runs(self):
         self.check_example(run(self.programs + "/build/data_parallel_mlp/data_parallel_mlp"))
 
-    def test_a_parameter_server(self):
+    def test_parameter_server_program_runs(self):
         program = self.programs + "/build/parameter_server_mlp/parameter_server_mlp"
         self.check_example(run(program))
         ended = run(self.dslaunch, "-np", "2", "--device", "cpu", "--log_dir", self.folder + "/logs", program)
@@ -119,12 +119,12 @@ class InstalledTest(unittest.TestCase):
         self.assertEqual(len(losses), 5, ended.stdout)
         self.assertLess(losses[-1], 0.65)
 
-    def test_programs_of_every_style_are_short(self):
+    def test_example_programs_are_short(self):
         for name in ("horovod_mlp", "horovod_elastic", "diloco_mlp", "replicator_mlp", "data_parallel_mlp", "parameter_server_mlp"):
             with open(self.folder + "/examples/%s/%s.cc" % (name, name)) as source:
                 self.assertLess(len(source.readlines()), 60, name)
 
-    def test_weights_that_are_exchanged_seldom(self):
+    def test_diloco_and_local_sgd_program_runs(self):
         program = self.programs + "/build/diloco_mlp/diloco_mlp"
         for mode in "diloco", "local_sgd":
             with self.subTest(mode):
@@ -135,7 +135,7 @@ class InstalledTest(unittest.TestCase):
                 self.assertEqual(len(losses), 5, ended.stdout)
                 self.assertLess(losses[-1], 0.65)
 
-    def test_an_elastic_job_loses_a_rank(self):
+    def test_elastic_job_survives_loss_of_a_rank(self):
         program = self.programs + "/build/horovod_elastic/horovod_elastic"
         killed = ('if [ $DSLAUNCH_ATTEMPT.$RANK = 1.1 ]; then'
                   '  (until ls $DSLAUNCH_RANK_DIR/../../elastic/node_0/commit.1.3.*; do sleep 0.02; done; kill -9 $$) &'
@@ -148,7 +148,7 @@ class InstalledTest(unittest.TestCase):
         self.assertIn(len(losses), (10, 11), ended.stdout)  # one may be lost before its commit
         self.assertLess(float(losses[-1][1]), 0.65)
 
-    def test_the_same_replicator_program_on_1_4_and_2_times_2_replicas(self):
+    def test_replicator_program_runs_on_any_replicas(self):
         program = self.programs + "/build/replicator_mlp/replicator_mlp"
         self.check_example(run(program))
         losses = []
@@ -162,7 +162,7 @@ class InstalledTest(unittest.TestCase):
             for one, same in zip(losses[0], other):
                 self.assertAlmostEqual(float(one), float(same), delta=2e-3)
 
-    def test_a_program_under_the_launcher(self):
+    def test_launcher_runs_program(self):
         ended = run(self.dslaunch, "--num_gpus", "2", "--device", "cpu", "--log_dir", self.folder + "/logs", self.program)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertRegex(ended.stdout, r"step 250: loss 0\.[0-5]")
@@ -175,18 +175,18 @@ class InstalledTest(unittest.TestCase):
             self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
             return [record["loss"] for record in map(json.loads, metrics) if "loss" in record]
 
-    def test_train_with_a_recipe_that_came_along(self):
+    def test_trains_installed_recipe(self):
         losses = self.train("fashion_mnist", "--steps", "40")
         self.assertEqual(len(losses), 40)
         self.assertLess(sum(losses[-5:]) / 5, 0.6 * sum(losses[:5]) / 5)
 
-    def test_train_a_plugin(self):
+    def test_trains_model_of_plugin(self):
         for ranks, options in (1, []), (2, ["--plugin", self.plugin, "--set", "model.params.depth=1"]):
             losses = self.train("mine.yaml", "--steps", "40", *options, ranks=ranks)
             self.assertEqual(len(losses), 40)
             self.assertLess(sum(losses[-5:]) / 5, 0.6 * sum(losses[:5]) / 5)
 
-    def test_train_on_a_plugins_data_by_its_metric(self):
+    def test_trains_on_data_and_metric_of_plugin(self):
         folder = self.folder + "/examples/plugin_data"
         listed = run(self.dslaunch, "train", "--list", "--plugin", folder + "/build/libspirals.so")
         self.assertRegex(listed.stdout, r"(?m)^dataset +spirals .*\n^metric +top_k ")
@@ -215,7 +215,7 @@ class InstalledTest(unittest.TestCase):
         checked("cc", "-shared", "-fPIC", "-o", path, path + ".c")
         return path
 
-    def test_wrong_plugins_are_refused_by_name(self):
+    def test_names_wrong_plugins(self):
         self.check_refused(self.library("libother.so", 'struct { const char* stamp; void* make; } dslaunch_plugin = {'
                                         '"dslaunch 0.0.9, LibTorch 2.10.0, _GLIBCXX_USE_CXX11_ABI=0", 0};'),
                            "was built for dslaunch 0.0.9, LibTorch 2.10.0, _GLIBCXX_USE_CXX11_ABI=0", "LibTorch 2.11.0")

@@ -43,41 +43,41 @@ class SpawnTest(unittest.TestCase):
                          ["rank %d of %d: sum %d" % (r, ranks, ranks * (ranks + 1) // 2) for r in range(ranks)])
         self.assertEqual(len({line[1] for line in lines}), 1, "one parent")
 
-    def test_ranks_meet(self):
+    def test_ranks_exchange_values(self):
         for ranks in 1, 2, 4:
             self.check_sums(run("forked", ranks), ranks)
 
-    def test_a_process_with_threads_starts_ranks_anew(self):
+    def test_process_with_threads_restarts_program(self):
         self.check_sums(run("anew", 2), 2)
         self.check_sums(run("group_first", 2), 2)
 
-    def test_the_call_that_ranks_belong_to(self):
+    def test_ranks_run_their_own_spawn_call(self):
         ended = run("twice", 2)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
         self.assertEqual(sorted(ended.stdout.split("\n")[:-1]), ["end", "first 0", "first 1", "second 0", "second 1"])
 
-    def test_backward_before_and_in_ranks(self):
+    def test_backward_works_before_and_in_ranks(self):
         ended = run("backward", 2)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
-    def test_an_exception_ends_the_others(self):
+    def test_exception_in_a_rank_ends_the_others(self):
         for how in "throw", "throw_anew":
             ended = run(how, 3)
             self.assertEqual(ended.returncode, 1)
             self.assertEqual(ended.stderr, "dslaunch-spawn-program: rank 1: out of sorts\n"
                              "main: rank 1 ended with exit code 1; its error message is on stderr\n")
 
-    def test_a_signal_is_named_though_others_see_it_too(self):
+    def test_names_signal_that_killed_a_rank(self):
         ended = run("kill", 3)
         self.assertEqual(ended.returncode, 137)
         self.assertEqual(ended.stderr.splitlines()[-1], "main: rank 1 was killed by SIGKILL")
 
-    def test_a_rank_that_ignores_sigterm_is_killed(self):
+    def test_kills_rank_that_ignores_sigterm(self):
         ended = run("stubborn", 2)
         self.assertEqual(ended.returncode, 7)
         self.assertIn("main: rank 0 ended with exit code 7", ended.stderr)
 
-    def test_nothing_outlives_a_killed_parent(self):
+    def test_no_rank_outlives_killed_parent(self):
         for how in "hang", "hang_anew":
             with subprocess.Popen([PROGRAM, how, "2"], env=clean_environment(), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, text=True) as program:
@@ -89,13 +89,13 @@ class SpawnTest(unittest.TestCase):
                 self.assertLess(time.monotonic(), deadline, "ranks are left: %s" % pids)
                 time.sleep(0.01)
 
-    def test_a_program_that_takes_another_way_is_no_success(self):
+    def test_fails_if_rank_does_not_reach_spawn(self):
         with tempfile.TemporaryDirectory() as folder:
             ended = run("other_way", 2, folder + "/was_here")
         self.assertEqual(ended.returncode, 64)
         self.assertRegex(ended.stderr, r"^main: rank \d ended before its Spawn call: .*\n$")
 
-    def test_ranks_of_a_launcher_are_ranks_already(self):
+    def test_rejects_spawn_in_rank_of_launcher(self):
         ended = run("forked", 2, WORLD_SIZE="2", RANK="0")
         self.assertEqual(ended.returncode, 64)
         self.assertIn("a rank already (WORLD_SIZE=2)", ended.stderr)
@@ -103,12 +103,12 @@ class SpawnTest(unittest.TestCase):
         self.assertEqual(ended.returncode, 64)
         self.assertIn("a rank already (WORLD_SIZE=2)", ended.stderr)
 
-    def test_no_ranks(self):
+    def test_rejects_zero_ranks(self):
         self.assertEqual(run("none", 0).returncode, 64)
 
 
 def run_ranks(what, world=2, meanwhile=lambda started: None, status_fd=None):
-    """Ranks as a launcher starts them: of each the exit code, stdout and stderr."""
+    """Starts ranks as a launcher does; returns the exit code, stdout and stderr of each."""
     holder, port = held_port()
     with holder:
         status = {} if status_fd is None else {"DSLAUNCH_STATUS_FD": str(status_fd)}
@@ -130,9 +130,9 @@ def run_ranks(what, world=2, meanwhile=lambda started: None, status_fd=None):
 
 
 class MainTest(unittest.TestCase):
-    """What dslaunch::Main, StopRequested and Reporter do for a program."""
+    """Tests of dslaunch::Main, StopRequested and Reporter."""
 
-    def test_an_error_is_one_line(self):
+    def test_main_prints_error_on_one_line(self):
         def end_rank_0(started):
             started[1].wait(TIMEOUT_S)
             started[0].kill()
@@ -141,14 +141,14 @@ class MainTest(unittest.TestCase):
         self.assertEqual((code, out), (1, ""))
         self.assertRegex(err, r"^dslaunch-spawn-program: rank 1: mat1 and mat2 shapes cannot be multiplied .*\n$")
 
-    def test_the_code_of_an_error_is_that_of_the_program(self):
+    def test_main_returns_code_of_error(self):
         ended = run("main_refuses", 1)
         self.assertEqual((ended.returncode, ended.stdout), (65, ""))
         self.assertRegex(ended.stderr, r"^dslaunch-spawn-program: rank 0: the data is [ -~]*wrong\n$")
         ended = run("main_ends", 1)
         self.assertEqual((0, "end\n", ""), (ended.returncode, ended.stdout, ended.stderr))
 
-    def test_all_ranks_stop_at_the_same_step_when_one_is_asked(self):
+    def test_all_ranks_stop_at_same_step_on_signal(self):
         for number in signal.SIGTERM, signal.SIGINT:
             def ask_rank_1(started, number=number):
                 for process in started:
@@ -168,14 +168,14 @@ class MainTest(unittest.TestCase):
 
 
 class ProcessGroupEndTest(unittest.TestCase):
-    """Without Finish(), two ranks end at once and without a word."""
+    """Two ranks exit at once and without a message, although Finish() is not called."""
 
-    def test_every_normal_end(self):
+    def test_every_normal_end_succeeds(self):
         for what in "destructor", "leaked", "static", "exit":
             for code, _, err in run_ranks(what):
                 self.assertEqual((code, err), (0, ""), what)
 
-    def test_an_exception_does_not_wait_for_others(self):
+    def test_exception_does_not_wait_for_other_ranks(self):
         (code0, out0, err0), (code1, out1, err1) = run_ranks("caught")
         self.assertEqual((code1, out1, err1), (3, "caught: enough\n", ""))
         self.assertEqual((code0, err0), (3, ""))

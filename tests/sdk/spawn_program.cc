@@ -1,4 +1,5 @@
-// A program on the SDK that does what its first argument says; tests/sdk/ranks_test.py drives it.
+// A program built on the SDK whose first argument selects its behaviour; tests/sdk/ranks_test.py
+// runs it.
 #include <dslaunch/dslaunch.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@ using dslaunch::Spawn;
 
 void Line(const std::string& text) { std::cout << text + "\n" << std::flush; }
 
-// From now on this process has two threads.
+// Starts a second thread.
 void StartThread() {
   std::thread([] { std::this_thread::sleep_for(std::chrono::hours(1)); }).detach();
 }
@@ -44,7 +45,7 @@ void PrintSum(int rank) {
 
 void Backward() { at::ones({2}).requires_grad_().sum().backward(); }
 
-// How ranks that were started by the test leave their group.
+// Ways in which ranks started by the test leave their group.
 ProcessGroup* kept = nullptr;
 
 struct AtExit {
@@ -56,7 +57,7 @@ int Caught() {
     ProcessGroup group = dslaunch::InitProcessGroup();
     SumOverRanks(group);
     if (group.rank() == 1) throw std::runtime_error("enough");
-    group.Barrier();  // rank 1 does not come
+    group.Barrier();  // rank 1 does not arrive
   } catch (const std::exception& error) {
     Line(std::string("caught: ") + error.what());
     return 3;
@@ -70,7 +71,7 @@ void Meet(bool at_static_destruction) {
   if (!at_static_destruction) kept = nullptr;
 }
 
-// What dslaunch::Main runs.
+// Functions run by dslaunch::Main.
 void BreakShapes() {
   ProcessGroup group = dslaunch::InitProcessGroup();
   if (group.rank() == 1) at::ones({2, 3}).matmul(at::ones({2, 3}));
@@ -165,7 +166,7 @@ int Run(const std::string& what, int ranks, const char* file) {
            Sleep();
          });
        }},
-      {"other_way",  // the program started anew does not come to its Spawn call
+      {"other_way",  // the restarted program does not reach its Spawn call
        [&] {
          if (access(file, F_OK) == 0) return;
          std::ofstream(file) << "x";
