@@ -88,9 +88,9 @@ class AttachSession {
   JobOutput output_;
   asio::signal_set signals_;
   asio::steady_timer limit_;
-  asio::steady_timer late_;  // for nodes that were never reached, once the end is known
+  asio::steady_timer late_;  // armed once the end is known, for nodes that were never reached
   bool late_armed_ = false;
-  std::map<size_t, asio::steady_timer> retries_;  // by index of the node
+  std::map<size_t, asio::steady_timer> retries_;  // indexed by node
   bool stopping_ = false;
   bool kill_now_ = false;
   bool left_ = false;  // the user has left

@@ -18,7 +18,7 @@ namespace dslaunch {
 struct DryRunRequest {
   SessionOptions session;  // as for the job; its id is ignored
   PlanInfo info;
-  std::vector<std::string> environment;  // of this process; ranks on this machine inherit it
+  std::vector<std::string> environment;  // this process's environment, which local ranks inherit
   std::string recipe_source;             // origin of the trainer's recipe; empty for other programs
 };
 
@@ -74,7 +74,7 @@ class DryRun {
   bool use_cuda_ = false;
   bool device_known_ = false;
   std::string device_reason_;
-  std::optional<ResolvedProgram> command_;  // for nodes without variables of their own
+  std::optional<ResolvedProgram> command_;  // the command on nodes without variables of their own
 };
 
 }  // namespace dslaunch

@@ -31,7 +31,7 @@ class RankFileParts {
   bool complete() const { return complete_; }
 
   struct Files {
-    std::vector<RankFiles> ranks;       // by attempt and rank
+    std::vector<RankFiles> ranks;       // sorted by attempt and rank
     std::vector<std::string> troubles;  // sentences about missing data
   };
   // Returns all files of the node. Call it once.
@@ -47,7 +47,7 @@ class RankFileParts {
   uint32_t files_left_out_ = 0;
   size_t thinned_ = 0;  // number of metrics files that were thinned
   size_t too_large_ = 0;
-  std::map<std::pair<uint64_t, uint32_t>, RankFiles> ranks_;  // by attempt and rank
+  std::map<std::pair<uint64_t, uint32_t>, RankFiles> ranks_;  // keyed by attempt and rank
   pb::RankFilePart open_;  // header of the file that `text_` holds; has no data
   bool is_open_ = false;
   std::string text_;

@@ -121,7 +121,7 @@ TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
 // reads the words before it.
 struct SplitWords {
   std::vector<std::string> options;  // names, each followed by its value if it takes one
-  std::vector<TypedName> names;      // of the options, in the same order
+  std::vector<TypedName> names;      // names of `options`, in the same order
   size_t next = 0;
   bool ended = false;
 };

@@ -15,7 +15,7 @@ namespace dslaunch {
 struct JobCommand {
   enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStop, kReport };
   Kind kind = Kind::kHelp;
-  std::string text;                      // for kHelp: text to print on stdout
+  std::string text;                      // text to print on stdout, for kHelp
   std::string job;                       // part of a job id, or "last"; empty for kPs
   std::vector<std::string> ssh_command;  // replaces the ssh command of the job; empty keeps it
 
@@ -23,14 +23,14 @@ struct JobCommand {
   bool all = false;  // includes jobs that have ended
   bool json = false;
   bool prune = false;
-  int64_t older_than_ms = 0;  // for prune: minimum time since the end of a job
+  int64_t older_than_ms = 0;  // minimum time since the end of a job, for prune
 
   // Options of `logs` and `attach`:
   ShownRanks shown_ranks;
   bool follow = false;
   int64_t since_unix_ms = 0;  // Unix time; 0 for the whole output
 
-  bool now = false;  // for stop: sends SIGKILL without a grace period
+  bool now = false;  // stop sends SIGKILL without a grace period
 
   // Options of `report`:
   std::string output;  // output file; empty for JOB.html

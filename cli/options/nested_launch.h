@@ -19,7 +19,7 @@ struct NestedLaunchContext {
 };
 
 struct NestedLaunch {
-  OptionLayer options;  // options of the command line, combined with those of the launcher
+  OptionLayer options;               // options of the command line and of the launcher
   std::vector<std::string> program;  // program that the launcher would start in each rank
   std::string notice;                // message for the user
   // The launcher is torchrun, which starts one rank per node by default.

@@ -44,7 +44,7 @@ struct FlagValue {
   ExitCode blame = ExitCode::kUsage;  // exit code if the value is wrong
 };
 
-// What completion offers for a value besides the choices in the table.
+// The values that completion offers besides the choices in the table.
 enum class Offers { kNothing, kJobs, kRecipes, kRecipeKeys, kCommands };
 
 // Kinds of values, for the parser (flags take no value), completion and the reference page.
@@ -68,7 +68,7 @@ struct OptionTarget {
 
   Read read = nullptr;  // null if the option is refused
   ValueKind kind = ValueKind::kText;
-  Words choices = nullptr;  // for kChoice: returns the accepted words
+  Words choices = nullptr;  // returns the accepted words, for kChoice
 };
 
 struct OptionSpec {
@@ -94,7 +94,7 @@ struct OptionSpec {
   bool line_only = false;  // launch option that is not allowed in a run file
   // The reason why a run file that the command line does not name must not give it: "runs code".
   const char* needs_trust = nullptr;
-  Offers offers = Offers::kNothing;  // what completion offers for the value
+  Offers offers = Offers::kNothing;  // values that completion offers
 };
 
 inline constexpr char kRunsCode[] = "runs code";
@@ -148,7 +148,7 @@ struct ArgumentSpec {
   OptionTarget target;
   const char* missing = nullptr;  // message if the argument is missing; null if it is optional
   std::vector<std::string> words = {};  // words that completion offers
-  Offers offers = Offers::kNothing;     // what completion offers besides `words`
+  Offers offers = Offers::kNothing;     // values that completion offers besides `words`
 };
 
 // An example in the help of a command.

@@ -30,7 +30,7 @@ struct LaunchFileChoice {
   bool is_named = false;  // given as a file on the command line
 };
 
-// Returns the file of --run_file, else that of the recipe, else ./dslaunch.yaml.
+// Returns the file of --run_file, else the recipe's file, else ./dslaunch.yaml.
 LaunchFileChoice ChooseLaunchFile(const OptionLayer& line, const std::optional<std::string>& recipe,
                                   const ParseContext& context) {
   for (const auto& [spec, values] : line.values) {

@@ -11,7 +11,7 @@ namespace dslaunch {
 struct RecipeCommand {
   enum class Kind { kHelp, kList, kShow, kExplain, kSchema };
   Kind kind = Kind::kHelp;
-  std::string text = {};  // for kHelp: text to print on stdout
+  std::string text = {};  // text to print on stdout, for kHelp
   // For kList: path of the plugin whose parts are listed; empty to list recipes.
   std::string plugin = {};
   std::string name = {};  // for kShow

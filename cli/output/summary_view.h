@@ -34,7 +34,7 @@ struct EndCause {
   bool core_dumped = false;
   bool out_of_memory = false;
   bool victim = false;     // its error is about another rank, and no rank left an error of its own
-  bool timed_out = false;  // for a victim: it timed out waiting for another rank
+  bool timed_out = false;  // the victim timed out waiting for another rank
   // Text that shows the cause, or the program's own error; empty if there is none.
   std::string evidence;
   // One sentence; the first line of the summary for all kinds except the worker ones.
@@ -78,7 +78,7 @@ struct JobSummary {
   int world_size = 1;
   double duration_s = 0;  // from the start of the ranks to the end
   EndCause cause;
-  std::string hint;  // what to do about the cause; empty if unknown
+  std::string hint;  // hint about the cause; empty if unknown
   std::vector<RankEnd> workers;
   std::vector<LeftEnd> left;
   uint64_t attempts = 1;

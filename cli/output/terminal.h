@@ -88,7 +88,7 @@ class Terminal {
     UniqueFd own;  // the same file, opened again as non-blocking for this process only, if possible
     bool is_terminal = false;
     bool dead = false;
-    int error_number = 0;  // of the failed write; 0 if none failed
+    int error_number = 0;  // errno of the failed write; 0 if none failed
     bool watched = false;  // registered with writable_
     std::string text;
     size_t taken = 0;  // bytes of `text` that were written

@@ -114,8 +114,8 @@ struct JobEvents {
     std::string cause;
     std::string reason;
   };
-  std::vector<Start> starts;      // by attempt, one for each
-  std::vector<Restart> restarts;  // by attempt, one for each
+  std::vector<Start> starts;      // sorted by attempt, one for each
+  std::vector<Restart> restarts;  // sorted by attempt, one for each
   std::string cause;              // why the job failed; empty for success and while it runs
   std::string evidence;           // the rank's output that shows the cause; often empty
   size_t bad_lines = 0;
@@ -133,7 +133,7 @@ struct ReportData {
   int64_t made_unix_ms = 0;   // when the report was made
   std::vector<std::string> nodes;
   JobEvents events;
-  std::vector<RankFiles> ranks;  // by attempt, then by rank
+  std::vector<RankFiles> ranks;  // sorted by attempt, then by rank
   // sentences: nodes that did not answer, data that was left out.
   std::vector<std::string> troubles;
 };

@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// A rank is a straggler if its own work takes this much longer than that of the median rank, unless
+// A rank is a straggler if its own work takes longer than the median rank's by this part, unless
 // the difference is so small that process scheduling explains it.
 inline constexpr double kStragglerSlower = 0.1;
 inline constexpr double kLeastStragglerS = 0.02;
@@ -94,7 +94,7 @@ struct MemoryRow {
 };
 struct MemoryInfo {
   std::vector<MemoryRow> rows;
-  double peak_rss = kNotRecorded;  // of a process
+  double peak_rss = kNotRecorded;  // maximum of a process
 };
 MemoryInfo MemoryOf(const ReportData& data);
 

@@ -27,7 +27,7 @@ inline constexpr milliseconds kCopyTurnPoll{100};  // interval at which CopyGate
 // The agent file as it is sent.
 struct PackedAgent {
   std::string gzip;    // content of the file, compressed
-  std::string sha256;  // of the uncompressed file, lower-case hex
+  std::string sha256;  // SHA-256 of the uncompressed file, lower-case hex
 };
 
 // Reads and compresses the file in pieces, once per process; later calls for the same build share

@@ -11,7 +11,7 @@ namespace dslaunch {
 struct AgentRole {
   enum class Kind {
     kJob,         // supervisor and agent of a new job
-    kDetachable,  // as kJob, for a job that may outlive its front end and the user's login
+    kDetachable,  // like kJob, for a job that may outlive its front end and the user's login
     kAttach,      // forwards bytes to the agent of a running job
     kRead,        // serves the files of jobs that ran there
     kRelay,       // runs programs that reach other nodes

@@ -73,7 +73,7 @@ struct FreeSshKey {
 };
 using SshKey = std::unique_ptr<ssh_key_struct, FreeSshKey>;
 
-// What a connection attempt shares with other threads.
+// The state that a connection attempt shares with other threads.
 struct SshControl {
   int stop_fd = -1;  // readable: give up
   std::atomic<SshStep> step{SshStep::kResolve};

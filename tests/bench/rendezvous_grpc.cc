@@ -55,7 +55,7 @@ constexpr uint32_t kConnectAlone =
 constexpr int kConnectAtOnce = 16;      // the other agents
 constexpr milliseconds kWait(300'000);  // limit of any wait
 constexpr milliseconds kTick(500);
-constexpr milliseconds kBeat(1'000);  // as in a job with the default options
+constexpr milliseconds kBeat(1'000);  // the default interval of a job's agents
 
 [[noreturn]] void Fail(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());

@@ -39,7 +39,7 @@ FileSum SumFile(const std::string& path);
 // The checksum of a part of a file.
 struct PartSum {
   uint64_t file_bytes = 0;  // size of the whole file
-  uint32_t crc32 = 0;       // of the bytes in the part
+  uint32_t crc32 = 0;       // CRC-32 of the bytes in the part
 };
 
 // Reads only the bytes [begin, end) of a file, or fewer if the file ends earlier. Errors are those

@@ -24,8 +24,8 @@ const std::vector<MeasuredExchange>& AllExchanges();
 struct Measurement {
   MeasuredExchange exchange = MeasuredExchange::kAllReduce;
   int ranks = 0;
-  int64_t bytes = 0;   // of one rank's buffer; for an all-gather, of the whole result
-  double time_s = 0;   // of one exchange, on the slowest rank
+  int64_t bytes = 0;   // size of one rank's buffer; for an all-gather, of the whole result
+  double time_s = 0;   // time of one exchange, on the slowest rank
   int64_t errors = 0;  // number of wrong values on all ranks
 
   double algorithm_bandwidth() const;  // in bytes per second

@@ -66,9 +66,9 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
   }
 }
 
-// `gradient` is the gradient of `normalized`; `sum_gradient`, if not null, that of `sums`, which is
-// x here. Writes the gradient by x to `x_gradient`, and to `weights` and `biases` [gridDim.x,
-// kColumns] the sums of the gradients by weight and bias over the rows of each block.
+// `gradient` is the gradient of `normalized`; `sum_gradient`, if not null, is the gradient of
+// `sums`, which is x here. Writes the gradient by x to `x_gradient`, and to `weights` and `biases`
+// [gridDim.x, kColumns] the sums of the gradients by weight and bias over the rows of each block.
 extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     layer_norm_gradients(const T* gradient, const T* sum_gradient, const T* x, const T* weight,
                          const float* means, const float* inverse_deviations, long long rows, T* x_gradient,
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(kWarp* kNormRows)
     const long long begin = row * kColumns;
     const float mean = means[row], inverse = inverse_deviations[row];
     RowPack g[kPacks], in[kPacks], more[kPacks];
-    float sum = 0, product = 0;  // of the gradient by the normalized values
+    float sum = 0, product = 0;  // sums over the gradient by the normalized values
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (!IsInRow(p)) continue;

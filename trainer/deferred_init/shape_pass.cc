@@ -165,7 +165,7 @@ class ShapePass::Impl : public OpHandler {
   }
 
   const bool onednn_;
-  std::unordered_map<std::string, std::vector<c10::IValue>> shapes_;  // by KeyOf
+  std::unordered_map<std::string, std::vector<c10::IValue>> shapes_;  // keyed by KeyOf
   HandlerScope scope_;
 };
 

@@ -12,7 +12,7 @@ namespace dslaunch {
 struct RankDevice;
 
 struct DeviceTraits {
-  int64_t memory_bytes = 0;  // of a GPU; 0 if unknown
+  int64_t memory_bytes = 0;  // memory of a GPU; 0 if unknown
   // Whether it computes in these formats; otherwise values are converted around each operation.
   bool float16 = true;
   bool bfloat16 = true;

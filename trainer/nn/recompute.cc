@@ -285,7 +285,7 @@ class RecomputeNode : public autograd::Node {
   std::vector<KeptInput> inputs_;
   Tensors buffers_;
   Surroundings surroundings_;
-  std::vector<bool> is_differentiable_;  // by output
+  std::vector<bool> is_differentiable_;  // indexed by output
 };
 
 }  // namespace

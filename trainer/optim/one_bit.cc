@@ -380,8 +380,8 @@ class OneBitLamb : public OneBitOptimizer {
     group.parameters[k].add_(update, -group.lr * NumberOf(i, k, kFrozenRatio) * factor);
   }
 
-  std::vector<at::Tensor> numbers_;       // for each group [parameters, kNumbers], on the CPU
-  std::vector<CompressionError> errors_;  // by group
+  std::vector<at::Tensor> numbers_;  // a tensor [parameters, kNumbers] for each group, on the CPU
+  std::vector<CompressionError> errors_;  // indexed by group
   std::vector<at::Tensor> rest_;          // padding of the exchanged tensor
 };
 

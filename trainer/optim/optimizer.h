@@ -110,13 +110,14 @@ class Optimizer {
  protected:
   struct Group {
     double configured_lr = 0;
-    double lr = 0;  // for the next update
+    double lr = 0;  // rate of the next update
     double weight_decay = 0;
-    bool empty = true;                           // on all ranks
-    std::vector<size_t> places;                  // indices of its parts among all parts
-    std::vector<size_t> indices;                 // indices of their parameters
-    std::vector<at::Tensor> parameters;          // the parts
-    std::vector<std::vector<at::Tensor>> state;  // for each of state_names_, one tensor per part
+    bool empty = true;                   // on all ranks
+    std::vector<size_t> places;          // indices of its parts among all parts
+    std::vector<size_t> indices;         // indices of their parameters
+    std::vector<at::Tensor> parameters;  // the parts
+    // One list for each of state_names_, with one tensor per part.
+    std::vector<std::vector<at::Tensor>> state;
     // For a replayable optimizer: fp32 scalars on the parameters' device.
     at::Tensor lr_on_device, updates_on_device;
   };

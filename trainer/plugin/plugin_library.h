@@ -7,7 +7,7 @@
 namespace dslaunch {
 
 struct PluginPart {
-  std::string path;  // of the library
+  std::string path;  // path of the library
   std::string key;   // key of the recipe that gives the path, for messages: "model.path"
   std::string kind;  // "model", "dataset" or "metric"
   std::string name;  // empty for the model

@@ -17,7 +17,7 @@ struct CommsRow {
   int64_t calls = 0;
   double seconds = 0;
 };
-using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;  // by kind and bytes
+using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;  // keyed by kind and bytes
 
 // Returns counts, sizes, latencies and bandwidths (profile/communication.h) for people. Pure.
 std::string CommsTable(const CommsRows& rows, int ranks);

@@ -31,11 +31,11 @@ struct CommunicationSummary {
     std::string name;
     int64_t calls = 0;
     int64_t bytes = 0;
-    double seconds = 0;  // of all calls, which may overlap
+    double seconds = 0;  // total of all calls, which may overlap
   };
   double total_s = 0;       // time with at least one exchange
   double hidden_s = 0;      // part of total_s in which this rank also computed
-  std::vector<Kind> kinds;  // by name
+  std::vector<Kind> kinds;  // sorted by name
 };
 
 // `compute` holds the times of operators, in any order; they may overlap.

@@ -37,7 +37,7 @@ class Monitors {
   void WriteEvent(const std::string& event);
 
   std::string csv_folder_;
-  std::map<std::string, std::ofstream> csv_;  // by tag
+  std::map<std::string, std::ofstream> csv_;  // keyed by tag
   std::string events_file_;
   std::ofstream events_;
 };

@@ -87,7 +87,7 @@ double Seconds(const RecordedKernel& kernel) {
 void AddKernels(const std::vector<RecordedEvent>& events,
                 const std::vector<RecordedKernel>& kernels,
                 std::map<std::string, OperatorRow>& rows) {
-  std::map<uint64_t, double> seconds;  // by correlation
+  std::map<uint64_t, double> seconds;  // keyed by correlation
   for (const RecordedKernel& kernel : kernels) {
     seconds[kernel.correlation] += Seconds(kernel);
     OperatorRow& row = rows[kernel.name];
@@ -108,7 +108,7 @@ std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
                                       const std::vector<RecordedAllocation>& allocations,
                                       ProfileSort sort,
                                       const std::vector<RecordedKernel>& kernels) {
-  // Of two events that begin together, the longer one is the outer one.
+  // If two events begin together, the longer one is the outer one.
   std::ranges::stable_sort(events, [](const RecordedEvent& a, const RecordedEvent& b) {
     return std::tuple(a.thread, a.begin_ns, -a.end_ns) <
            std::tuple(b.thread, b.begin_ns, -b.end_ns);

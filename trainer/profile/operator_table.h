@@ -40,7 +40,7 @@ struct OperatorRow {
   std::string name;
   int64_t calls = 0;
   double self_s = 0;       // without the operators it called; 0 for asynchronous ones
-  double total_s = 0;      // for recursive calls only that of the outermost
+  double total_s = 0;      // total time, without calls nested in calls of the same operator
   int64_t self_bytes = 0;  // allocated and not freed, without the operators it called
   // Time of the kernels that it started itself, without those of the operators it called. 0 for a
   // kernel, which has a row of its own.

@@ -42,8 +42,8 @@ std::set<torch::profiler::impl::ActivityType> Activities(c10::Device device) {
   return {ActivityType::CPU, ActivityType::CUDA};
 }
 
-// Replaces the time of an exchange by that of its kernels, if there are any, because the call that
-// starts them does not wait. The kernels of one kind share the bytes equally.
+// Replaces the time of an exchange by the time of its kernels, if there are any, because the call
+// that starts them does not wait. The kernels of one kind share the bytes equally.
 std::vector<Exchanged> OnDevice(const std::vector<Exchanged>& exchanges,
                                 const std::vector<RecordedKernel>& kernels,
                                 std::vector<Interval>& compute) {

@@ -308,7 +308,7 @@ class Ranks {
   // Held until the end, because rank 0 may use it after other ranks try to connect.
   PortReservation port_;
   UniqueFd report_read_, report_write_;
-  std::vector<bool> came_, victims_;  // by rank
+  std::vector<bool> came_, victims_;  // indexed by rank
   std::vector<Process> alive_;
   std::vector<RankEnd> ends_;
 };

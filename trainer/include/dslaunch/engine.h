@@ -241,8 +241,8 @@ class EngineCore {
   // Returns why the last step was skipped, for example "the gradient of fc1.weight is not finite;
   // loss scale 65536 -> 32768"; empty if it was not skipped.
   const std::string& skip_reason() const;
-  double lr() const;       // of the next step, like DeepSpeed's get_lr() after engine.step()
-  double step_lr() const;  // of the last step
+  double lr() const;       // rate of the next step, like DeepSpeed's get_lr() after engine.step()
+  double step_lr() const;  // rate of the last step
   // Returns the learning rates of the next step: one for each of the configuration's
   // optimizer.param_groups, in order, then the one of all other parameters, which is lr().
   std::vector<double> GetLearningRates() const;
@@ -258,8 +258,8 @@ class EngineCore {
   // Returns the same norm as an fp64 scalar on the device that computed it. On a GPU this does not
   // block the host.
   at::Tensor grad_norm_on_device() const;
-  double loss_scale() const;       // of the next step; 1 without a scaler
-  double step_loss_scale() const;  // of the last step
+  double loss_scale() const;       // scale of the next step; 1 without a scaler
+  double step_loss_scale() const;  // scale of the last step
   // Returns the compute time of the current or the last step, in seconds: from the start of each
   // forward pass to the last gradient of this rank. The rest of the backward pass is spent waiting
   // for other ranks. On a GPU it is the GPU's time, and the call waits for it. 0 in a pipeline.
@@ -315,7 +315,7 @@ class EngineCore {
   std::vector<TensorPart> OptimizerState() const;
   std::vector<TensorPart> RankState() const;
   EngineProgress progress() const;
-  const EngineConfig& config() const;  // as resolved
+  const EngineConfig& config() const;  // the resolved configuration
   const ProcessGroup& group() const;   // all ranks of the job
   const MeshGroups& ranks() const;     // see trainer/mesh/mesh_groups.h
   // For recipes with parallel.staleness; else null. See trainer/parallel/stale_training.h.

@@ -15,7 +15,7 @@ namespace dslaunch {
 struct TensorPart {
   std::string name;            // module path, "fc1.weight"
   at::Tensor tensor;           // contiguous; not a copy: writing to it changes the run
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // shape of the whole tensor
   Shard shard;                 // the elements of the whole tensor that `tensor` holds, in order
   // True: all ranks (in a pipeline: of the stage) hold the whole tensor with the same values.
   // False: the parts of the ranks cover the whole, each element once.
