@@ -151,7 +151,7 @@ class StalenessTest(unittest.TestCase):
                         self.assertNotIn("goes on without", rank.err)
             shutil.rmtree(self.dir)
 
-    def test_workers_that_lose_a_server_are_not_lost(self):
+    def test_does_not_report_workers_of_lost_server(self):
         """Rank 0 waits for its data when the others exit."""
         slow = {"type": "plugin", "plugin": os.environ["DSLAUNCH_MISTAKEN_DATA"], "name": "mistaken",
                 "params": {"rank": 0, "fetch_ms": 1000}}
