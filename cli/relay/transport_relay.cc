@@ -24,7 +24,7 @@ constexpr milliseconds kNextRelayAfter(3'000);
 constexpr milliseconds kLoginWithin(10'000);
 constexpr milliseconds kRelayEndsWithin(2'000);  // after the end of its last program
 constexpr char kHint[] =
-    "; nodes are reached from relays, which takes ssh between the nodes without a question; "
+    "; nodes are reached through relays, which need ssh between the nodes without a prompt; "
     "--fanout 0 reaches each from here";
 
 // Runs ssh on a relay. The nodes have different sshd servers, so logins need not wait for each

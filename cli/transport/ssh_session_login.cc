@@ -266,9 +266,9 @@ Result<int> SshSession::AnswerQuestions() {
 // none.
 const char* SshSession::MethodOfSystemSsh(int methods) const {
   if (config_.gssapi_authentication && (methods & SSH_AUTH_METHOD_GSSAPI_MIC) != 0)
-    return "the server takes GSSAPI";
+    return "the server accepts GSSAPI";
   if (config_.hostbased_authentication && (methods & SSH_AUTH_METHOD_HOSTBASED) != 0)
-    return "the server takes host-based logins";
+    return "the server accepts host-based logins";
   if ((methods & SSH_AUTH_METHOD_PUBLICKEY) == 0) return nullptr;
   std::error_code ignored;
   for (const std::string& path : config_.certificate_files) {

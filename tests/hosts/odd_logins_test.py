@@ -122,7 +122,7 @@ class HostBased(OddLogin):
     def test_the_systems_ssh_logs_in(self):
         self.refused(NO_PERMISSION, ["node1", "node2"], says=["login refused"])
         self.configure("HostbasedAuthentication yes\n")
-        job = self.check("the server takes host-based logins", "--ssh_command ssh")
+        job = self.check("the server accepts host-based logins", "--ssh_command ssh")
         self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
 
 
@@ -189,7 +189,7 @@ class Kerberos(OddLogin):
 
     def test_with_a_ticket_the_systems_ssh_logs_in(self):
         self.get_ticket()
-        job = self.check("the server takes GSSAPI", "--ssh_command ssh")
+        job = self.check("the server accepts GSSAPI", "--ssh_command ssh")
         self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
 
     def test_without_a_ticket_kinit_is_named(self):
