@@ -10,15 +10,15 @@ namespace dslaunch {
 
 // The decision of one rank as numbers, which a collective can exchange.
 struct SeenCheckpoint {
-  double step = 0;      // -1: would start afresh; -2: refuses
-  double identity = 0;  // of the checkpoint, 0 for none
+  double step = 0;      // -1 if the rank would start at step 1; -2 if it refuses
+  double identity = 0;  // checksum of the checkpoint's manifest; 0 without a checkpoint
   bool operator==(const SeenCheckpoint&) const = default;
 };
 
 SeenCheckpoint Seen(const ResumeDecision& decision);
 
-// `seen` has an entry for each rank. Empty if they are equal, else one sentence that names the
-// ranks, what they see, and the folder.
+// Returns "" if the entries of `seen`, one for each rank, are equal, else one sentence that names
+// the ranks, the checkpoint that each of them sees, and the folder.
 std::string Disagreement(const std::string& folder, const std::vector<SeenCheckpoint>& seen);
 
 }  // namespace dslaunch

@@ -26,12 +26,12 @@ namespace fs = std::filesystem;
 constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // some 200,000 tensors
 constexpr char kTagPrefix[] = "step_";
 constexpr char kTemporaryPrefix[] = "tmp-";
-// A checkpoint that was replaced by one of the same tag, until it is removed: its name is
-// tmp-.replaced-TAG-1234abcd. No tag begins with a dot, so no save has such a name.
+// Begins the name of a checkpoint that another one with the same tag has replaced, until it is
+// removed: tmp-.replaced-TAG-1234abcd. No tag begins with a dot, so no save has such a name.
 constexpr char kReplacedPrefix[] = "tmp-.replaced-";
 constexpr char kLatestFile[] = "latest";
 constexpr size_t kMaxTagBytes = 200;  // file names have 255, and temporary ones are longer
-constexpr size_t kSuffixBytes = 9;    // of a temporary name: "-1234abcd"
+constexpr size_t kSuffixBytes = 9;    // length of a temporary name's suffix "-1234abcd"
 
 [[noreturn]] void FailIo(const std::string& path, const char* what, const std::string& why) {
   throw TrainError(ExitCode::kIo, path + ": cannot be " + what + ": " + why);
@@ -41,7 +41,7 @@ void Rename(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) < 0) FailIo(to, "made", std::strerror(errno));
 }
 
-// Makes a folder and those above it, so that a power cut leaves them.
+// Makes a folder and its missing parents, so that they survive a power cut.
 void MakeFolders(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return;
@@ -51,8 +51,8 @@ void MakeFolders(const fs::path& path) {
   SyncFolder(above);
 }
 
-// A folder that cannot be listed is not to be taken for an empty one, in which training would start
-// afresh. One that is not there is empty.
+// Throws if the folder cannot be listed, because in an empty folder training would start at step 1.
+// A missing folder is empty.
 void CheckListable(const std::string& folder) {
   std::error_code error;
   const fs::directory_iterator names(folder, error);
@@ -86,7 +86,7 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
   return text;
 }
 
-// Names in it may come from others: one line that does not steer a terminal.
+// Returns one line without control characters, because `skipped` may have names that others gave.
 std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
   return SanitizeForTerminal(skipped.empty() ? reason
                                              : reason + "; skipped " + Joined(skipped, "; "));
@@ -108,8 +108,8 @@ std::string WrongSize(const std::string& path, uint64_t bytes, const FileRecord&
   return path + " has " + std::to_string(bytes) + " bytes of " + std::to_string(record.sum.bytes);
 }
 
-// That all files of a save are in its folder with the sizes that their writers have reported. Does
-// not follow links: what is not in the folder itself is not part of the checkpoint. kIo.
+// Checks that all files of a save are in its folder with the sizes that their writers reported.
+// Does not follow links, because only files in the folder itself are part of the checkpoint. kIo.
 void CheckFilesThere(const std::string& folder, const Manifest& manifest) {
   const UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) FailIo(folder, "read", std::strerror(errno));
@@ -135,7 +135,7 @@ void VerifyFile(const Checkpoint& checkpoint, const FileRecord& record,
   slices.Check(record.name, SafetensorsFile(PathOf(checkpoint, record)));
 }
 
-// The judge of a process that decides for itself alone.
+// CheckpointFolder::Judge for a process that decides alone.
 std::string JudgeAlone(const ResumeDecision& decision) {
   if (!decision.checkpoint) return "";
   try {
@@ -180,7 +180,7 @@ std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
            std::tie(b.manifest.serial, b.manifest.position.step);
   });
   std::vector<Checkpoint> order;
-  const auto take = [&](const auto& wanted) {  // of those that are left
+  const auto take = [&](const auto& wanted) {  // moves checkpoints from `whole` to `order`
     for (const Checkpoint& one : whole) {
       if (wanted(one)) order.push_back(one);
     }
@@ -212,7 +212,7 @@ std::vector<std::string> CheckpointFolder::RemoveLeftovers() const {
   for (const fs::path& path : left) {
     ConfirmLease();
     if (PutBack(path.filename())) continue;
-    // What cannot be removed does not disturb a later save.
+    // A leftover that cannot be removed does not disturb a later save.
     if (fs::remove_all(path, error) > 0 && !error) removed.push_back(path.filename());
   }
   return removed;
@@ -238,7 +238,7 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
   std::vector<std::string> tags;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    // A program may give any tag; folders of another kind than checkpoints may lie beside them.
+    // A program may give any tag, and other folders may be beside the checkpoints.
     if (IsTag(name) && entry.is_directory(error) &&
         (name.starts_with(kTagPrefix) || fs::exists(entry.path() / kManifestFile, error))) {
       tags.push_back(name);
@@ -373,7 +373,7 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
   }
   const std::string text = FormatManifest(manifest);
   const std::string manifest_file = begun + "/" + kManifestFile;
-  ParseManifest(text, manifest_file);  // what other ranks have reported may contradict itself
+  ParseManifest(text, manifest_file);  // the reports of other ranks may contradict each other
   CheckFilesThere(begun, manifest);
   NewFile file(manifest_file);
   file.Write(text.data(), text.size());
@@ -407,7 +407,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
     try {
       SyncFolder(path_);
     } catch (const TrainError&) {
-      exchange();  // the old one may be what the disk has under the tag
+      exchange();  // the disk may have the old checkpoint under the tag
       throw;
     }
     Abandon(begun);
@@ -421,7 +421,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
 }
 
 void CheckpointFolder::WriteLatest(const std::string& tag) const {
-  ConfirmLease();  // who takes it from now on removes the temporary file
+  ConfirmLease();  // a later owner of the lease removes the temporary file
   const std::string temporary = TemporaryName(kLatestFile);
   NewFile file(temporary);
   file.Write(tag.data(), tag.size());
@@ -441,7 +441,7 @@ void CheckpointFolder::Prune(const std::string& run_id, int64_t keep) const {
       kept += known_whole_.contains(one.manifest.serial) ? 1 : 0;
       continue;
     }
-    // First out of sight, so that a half removed one is not taken for a damaged one.
+    // Renamed first, because under its tag a partly removed checkpoint would be listed as damaged.
     const std::string aside = TemporaryName(one.tag);
     ConfirmLease();
     Rename(one.folder, aside);

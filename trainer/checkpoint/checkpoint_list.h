@@ -10,23 +10,23 @@ namespace dslaunch {
 
 struct ListedCheckpoint {
   std::string tag;
-  std::string problem;  // empty: none was found
-  bool latest = false;  // the file `latest` names it
-  Manifest manifest;    // empty where it cannot be read
+  std::string problem;  // empty if none was found
+  bool latest = false;  // whether the file `latest` names it
+  Manifest manifest;    // empty if it cannot be read
 };
 
-// The oldest save first, those without a readable manifest last. Reads manifests and the sizes of
-// files. Throws kBadInput if `path` is not a folder.
+// Returns the oldest save first, checkpoints without a readable manifest last. Reads manifests and
+// the sizes of files. Throws kBadInput if `path` is not a folder.
 std::vector<ListedCheckpoint> FindCheckpoints(const std::string& path);
 
-// A table with a header, each line ended by '\n'; empty for an empty list. Dates are local time.
-// Control characters of names are left out.
+// Returns a table with a header, each line ended by '\n'; "" for an empty list. Dates are local
+// time. Control characters of names are left out.
 std::string CheckpointTable(const std::vector<ListedCheckpoint>& list);
 
-// A JSON list of objects, in ASCII.
+// Returns a JSON list of objects, in ASCII.
 std::string CheckpointsJson(const std::vector<ListedCheckpoint>& list);
 
-// The size of all files of the manifest.
+// Returns the size of all files of the manifest together.
 int64_t BytesOf(const Manifest& manifest);
 
 }  // namespace dslaunch

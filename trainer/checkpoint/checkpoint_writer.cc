@@ -16,9 +16,9 @@ namespace {
 // with or without keys.
 using AwaitKeys = std::function<void(const std::vector<std::string>& keys)>;
 
-// One checkpoint, as one rank sees it. The ranks report by the store: rank 0 that the folder is
-// there, each rank its record, rank 0 the result. No path is exchanged: every rank computes the
-// folder from its own --checkpoint_dir and the tag.
+// One rank's part in the save of one checkpoint. The ranks report by the store: rank 0 that the
+// folder exists, each rank its record, rank 0 the result. No path is exchanged: every rank computes
+// the folder from its own --checkpoint_dir and the tag.
 class SaveRound {
  public:
   SaveRound(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, std::string prefix,
@@ -76,7 +76,7 @@ class SaveRound {
     ThrowFirstFailure({text});
   }
 
-  // This rank's record, or why there is none.
+  // Writes this rank's files. Returns its record, or its failure.
   std::string Write(const std::string& begun, const CheckpointContent& content) const {
     RankRecord record;
     const std::string failure = FailureOf([&] {
@@ -113,7 +113,8 @@ class SaveRound {
     }
   }
 
-  // A job that has taken the folder over removes what was begun there: then that is the cause.
+  // Returns the cause if another job has taken the folder over: it has removed the files of this
+  // save.
   static std::optional<TrainError> LostLease(const CheckpointFolder& folder) {
     try {
       folder.ConfirmLease();
@@ -129,12 +130,12 @@ class SaveRound {
   int rank_;
   int world_size_;
   std::string prefix_;
-  std::string save_;  // names this save: the same on all ranks
+  std::string save_;  // the name of this save, the same on all ranks
   AwaitKeys await_;
 };
 
-// For a thread beside the one that uses the process group. A wait for the keys would block the
-// store for other threads, so this one asks for them repeatedly.
+// Returns an AwaitKeys for a thread beside the one that uses the process group. It polls, because a
+// wait for the keys would block the store for other threads.
 AwaitKeys Polling(const c10::intrusive_ptr<c10d::Store>& store, const std::atomic<bool>& gives_up) {
   return [store, &gives_up, deadline = Deadline::After(CheckpointWriter::kTimeout)](
              const std::vector<std::string>& keys) {

@@ -13,25 +13,24 @@
 
 namespace dslaunch {
 
-// What goes into a checkpoint.
 struct CheckpointContent {
-  std::vector<StateFile> files;  // of this rank
-  Manifest manifest;             // without files, tensors and serial; that of rank 0 is used
+  std::vector<StateFile> files;  // this rank's
+  Manifest manifest;             // without files, tensors and serial; rank 0's is written
 };
 
-// For CheckpointWriter: the job and its attempt.
+// Returns the `scope` of a CheckpointWriter: the job and its attempt.
 std::string SaveScope(const WorkerEnv& env);
 
-// One per rank. Every rank writes files of its own; rank 0 makes the manifest and commits. If a
-// rank fails, every rank throws, naming that rank; then nothing of this checkpoint can be seen, and
-// those before it stay. All ranks give the same tag.
+// One for each rank. Every rank writes files of its own; rank 0 makes the manifest and commits. If
+// a rank fails, every rank throws, naming that rank; then no part of this checkpoint is visible,
+// and earlier ones stay. All ranks pass the same tag.
 class CheckpointWriter {
  public:
-  static constexpr std::chrono::minutes kTimeout{30};  // of a save in the background
+  static constexpr std::chrono::minutes kTimeout{30};  // for a save in the background
 
-  // Both must outlive this. Only rank 0 commits to `folder`, which is the same on all ranks.
-  // `scope` tells the saves of this start of the ranks from those of others in the same folder; it
-  // is the same on all ranks.
+  // `group` and `folder` must outlive this. Only rank 0 commits to `folder`, which is the same on
+  // all ranks. `scope`, the same on all ranks, distinguishes the saves of this start of the ranks
+  // from saves of others in the same folder.
   CheckpointWriter(const ProcessGroup& group, CheckpointFolder& folder, std::string scope)
       : group_(group), folder_(folder), scope_(std::move(scope)) {}
   // Cancels a save in the background.
@@ -39,10 +38,10 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Collective. First waits for a save in the background. `keep`: see CheckpointFolder::Settle.
+  // Collective. Waits for a save in the background first. `keep` is CheckpointFolder::Settle's.
   void Save(const CheckpointContent& content, const std::string& tag, int64_t keep);
-  // The same, but returns when everything is copied. A thread does the rest; it waits for other
-  // ranks by the store alone, so collectives may go on meanwhile.
+  // Save, but returns when everything is copied. A thread does the rest; it waits for other ranks
+  // by the store alone, so the caller may use collectives meanwhile.
   void SaveInBackground(const CheckpointContent& content, const std::string& tag, int64_t keep);
   // Waits for a save in the background. Throws its failure, once.
   void Wait();

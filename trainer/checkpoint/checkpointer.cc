@@ -32,8 +32,8 @@ ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env,
   return request;
 }
 
-// Names the options by which a run starts, and what it trains: a later command with the same key
-// means the same run. Empty: without such options.
+// Returns a key of the options for a run's start and of its recipe: a later command with the same
+// key means the same run. "" without such options.
 std::string StartKey(const Recipe& recipe) {
   const std::string& resume = recipe.run.resume;
   if (!recipe.run.load_module_only && resume != "none") return "";
@@ -50,13 +50,13 @@ std::string NewRunId() {
   return id;
 }
 
-// Empty where the program, not the recipe, gives it.
+// Returns "" if the program, not the recipe, gives the optimizer.
 std::string OptimizerType(const Recipe& recipe) {
   return recipe.engine.optimizer ? OptimizerTypeName(recipe.engine.optimizer->type) : "";
 }
 
-// Names of weights and buffers of this rank with an element that is inf or nan. Masks and sentinels
-// may be so on purpose.
+// Returns the names of this rank's weights and buffers that have an element that is inf or nan.
+// Masks and sentinels may have such elements on purpose.
 std::set<std::string> NonFinite(const EngineCore& engine) {
   std::set<std::string> names;
   for (const TensorPart& part : engine.ModelState()) {
@@ -67,8 +67,8 @@ std::set<std::string> NonFinite(const EngineCore& engine) {
   return names;
 }
 
-// All ranks throw what `action` throws. They leave the group before, so that none takes the leaving
-// of another for a loss.
+// Runs `action`, and leaves the group before it rethrows an error, which all ranks throw: otherwise
+// a rank would report the end of another one as a loss.
 void LeaveOnFailure(ProcessGroup& group, const std::function<void()>& action) {
   try {
     action();
@@ -116,7 +116,7 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
   reason.replace(0, verb, found() ? "weights" : "no weights");
 }
 
-// On rank 0. Returns what people are told of it, as clauses that begin with "; ".
+// Rank 0 takes the folder's lease. Returns notes for people, as clauses that begin with "; ".
 std::string Checkpointer::TakeFolder() {
   folder_.Make();
   lease_ = std::make_shared<FolderLease>(
@@ -144,7 +144,7 @@ void Checkpointer::Together(const std::function<void()>& action) const {
   ThrowFirstFailure(GatherTexts(*group_, FailureOf(action)));
 }
 
-// A job whose ranks were started again resumes from its own checkpoints.
+// Starts with the weights only, unless a restarted job finds its own checkpoint.
 void Checkpointer::TakeWeightsOnly() {
   if (!decision_.checkpoint) {
     if (decision_.kind == ResumeDecision::Kind::kFresh) {
@@ -160,8 +160,8 @@ void Checkpointer::TakeWeightsOnly() {
                            "starting at step 1 with the weights only");
 }
 
-// Collective. Decides what this run's checkpoints are called, and says what that shows of the
-// folder.
+// Collective. Decides the names of this run's checkpoints, and adds the reason for them to
+// decision_.reason.
 void Checkpointer::NameTags() {
   if (goes_on()) {
     const Manifest& manifest = decision_.checkpoint->manifest;
@@ -175,7 +175,7 @@ void Checkpointer::NameTags() {
   } else {
     run_id_ = NewRunId();
   }
-  // The names of the folder may change, and each rank has another new id.
+  // Rank 0 decides, because the folder may change meanwhile and each rank has drawn another run id.
   const std::string own = env_.rank == 0 ? TagSuffix(folder_.List().whole, run_id_,
                                                      goes_on() ? &*decision_.checkpoint : nullptr)
                                          : "";
@@ -189,13 +189,12 @@ void Checkpointer::NameTags() {
   }
 }
 
-// Refuses a run in which the position would mean other samples than in the one that saved it.
+// Refuses a run in which the saved position would stand for other samples than when it was saved.
 void Checkpointer::CheckFits() const {
   if (!goes_on()) return;
   const Checkpoint& found = *decision_.checkpoint;
-  const auto differ = [&](const std::string& what, const std::string& way_out) {
-    throw TrainError(ExitCode::kBadInput, found.folder + " was saved with " + what + "; " +
-                                              way_out +
+  const auto differ = [&](const std::string& what, const std::string& hint) {
+    throw TrainError(ExitCode::kBadInput, found.folder + " was saved with " + what + "; " + hint +
                                               ", or --load_module_only to start at step 1 with "
                                               "its weights, or --resume none to start without");
   };
@@ -209,7 +208,7 @@ void Checkpointer::CheckFits() const {
                DataName(recipe_.data) + " has " + std::to_string(*train_samples_),
            "give the same data");
   }
-  // At the start of an epoch any order does.
+  // At the start of an epoch the order may change.
   const bool shuffle = recipe_.data.shuffle;
   if (found.manifest.position.samples_in_epoch > 0 &&
       found.manifest.shuffle.value_or(shuffle) != shuffle) {
@@ -258,7 +257,7 @@ void Checkpointer::CheckFinite(const EngineCore& engine, int64_t step) const {
 
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen) {
   if (position.step == saved_step_) return;
-  Wait();  // what it saves must not be lost if this throws
+  Wait();  // the save in the background must complete even if this throws
   CheckFinite(engine, position.step);
   CheckpointContent content = CaptureState(engine, *group_);
   Manifest& manifest = content.manifest;

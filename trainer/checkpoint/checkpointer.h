@@ -16,50 +16,50 @@
 
 namespace dslaunch {
 
-// One per rank. Errors are TrainError: kBadInput for content and for contradictions between the
-// recipe and the checkpoint, kIo for the disk.
+// One for each rank. Errors are TrainError: kBadInput for content and for contradictions between
+// the recipe and the checkpoint, kIo for the disk.
 class Checkpointer {
  public:
-  // Collective. Rank 0 makes the folder, takes its lease and removes what interrupted saves have
-  // left; then the ranks choose what to resume from. `train_samples` is the size of the data set.
+  // Collective. Rank 0 makes the folder, takes its lease and removes the leftovers of interrupted
+  // saves; then the ranks choose a checkpoint. `train_samples` is the size of the data set.
   // Throws on every rank, after it has left the group. `recipe` and `group` must outlive this.
   // Precondition: the recipe has a checkpoint_dir.
   Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                int64_t train_samples);
-  // For reading weights only: takes no lease, changes nothing in the folder, takes a checkpoint of
-  // any data and seed, and Load leaves the optimizer as it is. The reason begins with "weights
-  // from" or "no weights".
+  // Reads weights only: takes no lease, changes nothing in the folder and accepts a checkpoint of
+  // any data and seed; Load does not change the optimizer. The reason begins with "weights from" or
+  // "no weights".
   Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group);
 
   // Whether there is a checkpoint to load.
   bool found() const { return decision_.checkpoint.has_value(); }
-  // Where the run starts, once Load was called.
+  // Where the run starts after Load.
   Position start() const;
   int64_t samples_seen() const;
-  // Of the checkpoint to load; null: there is none.
+  // The manifest of the checkpoint to load; null if there is none.
   const Manifest* loaded() const { return found() ? &decision_.checkpoint->manifest : nullptr; }
-  // One line: what was chosen and why.
+  // One line: the choice and its reason.
   const std::string& reason() const { return decision_.reason; }
 
   // Brings the engine to start(). Collective.
   void Load(EngineCore& engine);
 
-  // From now on only these ranks save, among which is rank 0: they hold the whole state. `group`
-  // must outlive this.
+  // Makes Save use only these ranks, which hold the whole state and include rank 0. `group` must
+  // outlive this.
   void SaveWith(const ProcessGroup& group) { group_ = &group; }
 
   // Collective: saves the engine as the state after position.step, unless that step is the last one
   // saved or loaded. Throws on every rank, kBadInput where weights or buffers are no longer finite,
-  // so that they never replace those that are. With run.async_save it returns when the state is
-  // copied; what then fails is thrown by the next Save or Wait, as on every rank.
+  // so that they never replace finite ones. With run.async_save it returns when the state is
+  // copied; a later failure is thrown by the next Save or Wait, on every rank.
   void Save(const EngineCore& engine, const Position& position, int64_t samples_seen);
 
-  // The step of the newest checkpoint that was saved or loaded; 0: none.
+  // The step of the newest checkpoint that was saved or loaded; 0 if there is none.
   int64_t saved_step() const { return saved_step_; }
 
   // Waits for a save in the background.
   void Wait();
-  // Collective. Waits, and gives the lease back: nothing is saved any more. Throws on every rank.
+  // Collective. Waits and gives the lease back; no save may follow. Throws on every rank.
   void Finish();
   // Whether a save in the background has failed; Wait will throw.
   bool failed() const { return writer_ && writer_->failed(); }
@@ -78,13 +78,13 @@ class Checkpointer {
   const Recipe& recipe_;
   WorkerEnv env_;
   const ProcessGroup* group_;
-  std::optional<int64_t> train_samples_;  // nullopt: weights only
-  std::shared_ptr<FolderLease> lease_;    // of rank 0
+  std::optional<int64_t> train_samples_;  // nullopt to read weights only
+  std::shared_ptr<FolderLease> lease_;    // on rank 0 only
   CheckpointFolder folder_;
   ResumeDecision decision_;
   bool weights_only_ = false;
   std::string run_id_;
-  std::string started_by_;  // Manifest::started_by of what is saved
+  std::string started_by_;  // Manifest::started_by of this run's checkpoints
   std::string tag_suffix_;  // the same on all ranks
   int64_t saved_step_ = 0;
   std::set<std::string> never_finite_;  // tensors of this rank that hold inf or nan from the start

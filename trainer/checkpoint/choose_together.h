@@ -1,5 +1,5 @@
-// All ranks choose the checkpoint to resume from together: they check that they see the same one,
-// and each reads a part of its files.
+// All ranks choose one checkpoint: they check that they see the same one, and each reads a part of
+// its files.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// CheckpointFolder::Choose or ChooseTag with the wish of the caller, the same on all ranks.
+// Calls CheckpointFolder::Choose or ChooseTag with a request that is the same on all ranks.
 using ChooseFrom = std::function<ResumeDecision(const CheckpointFolder::Listing& listing,
                                                 const CheckpointFolder::Judge& judge)>;
 

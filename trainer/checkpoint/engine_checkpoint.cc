@@ -1,4 +1,4 @@
-// The engine's own checkpoints, for programs; `dslaunch train` has its Checkpointer.
+// Checkpoints of the engine for users' programs. `dslaunch train` has its Checkpointer.
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kKeepAll = std::numeric_limits<int64_t>::max();
 
-// Rank 0's tag.
+// Returns rank 0's tag.
 std::string AgreedTag(const EngineCore& engine, const std::string& own) {
   const std::vector<std::string> tags = GatherTexts(engine.group(), own);
   const TagValidation validation = engine.config().tag_validation;
@@ -62,13 +62,13 @@ void CheckIsText(const ClientState& state) {
   }
 }
 
-// Which job and attempt this is; without a launcher no job.
+// Returns the job and the attempt of this process; no job without a launcher.
 WorkerEnv JobOfThisProcess() {
   const Result<WorkerEnv> env = WorkerEnv::FromEnviron(std::getenv);
   return env ? *env : WorkerEnv{};
 }
 
-// On rank 0. A program keeps the lease of a folder from its first save there until it ends.
+// Takes the folder's lease, on rank 0. A program keeps it from its first save there until it ends.
 void TakeFolder(CheckpointFolder& folder) {
   static Mutex mutex;
   static std::map<std::string, std::shared_ptr<FolderLease>> leases;  // by the folder's real path

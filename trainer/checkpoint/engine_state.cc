@@ -35,8 +35,8 @@ void SetGeneratorState(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-// Whether a tensor of a checkpoint is one of the parameters or buffers `names`, or what the
-// optimizer keeps of one ("optimizer/exp_avg/fc1.weight").
+// Whether a tensor of a checkpoint is one of the parameters or buffers `names`, or optimizer state
+// of one ("optimizer/exp_avg/fc1.weight").
 bool BelongsTo(const std::set<std::string>& names, const std::string& tensor) {
   if (!tensor.starts_with(kOptimizerPrefix)) return names.contains(tensor);
   const size_t kind_end = tensor.find('/', std::size(kOptimizerPrefix) - 1);
@@ -55,7 +55,8 @@ std::set<std::string> LinesOf(const std::vector<std::string>& texts) {
   return lines;
 }
 
-// Collective. Takes out of both what only one of them has of the model.
+// Collective. Removes the model's tensors that only one of the manifest and `state` has, together
+// with their optimizer state.
 PassedOver DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart>& model,
                          Manifest& manifest, std::vector<TensorPart>& state) {
   std::string own;
@@ -83,8 +84,9 @@ struct UnmatchedOptimizer {
   std::set<std::string> unexpected;  // in the checkpoint, but not in this run
 };
 
-// Collective. Takes out of both what only one of them has of the optimizer's state: a run goes on
-// with the rest. Of an optimizer of another type nothing is taken out, so that loading fails.
+// Collective. Removes the optimizer's tensors that only one of the manifest and `state` has, so
+// that a run continues with the rest. Keeps all if the optimizer has another type, so that loading
+// fails.
 UnmatchedOptimizer DropUnmatchedOptimizer(const EngineCore& engine, Manifest& manifest,
                                           std::vector<TensorPart>& state) {
   UnmatchedOptimizer unmatched;
@@ -107,7 +109,7 @@ UnmatchedOptimizer DropUnmatchedOptimizer(const EngineCore& engine, Manifest& ma
   return unmatched;
 }
 
-// For a checkpoint whose model and type of optimizer are those of this run.
+// Prints the differences from a checkpoint with the same model and type of optimizer.
 void PrintUnmatched(const UnmatchedOptimizer& unmatched) {
   const auto example = [](const std::set<std::string>& names) {
     return std::to_string(names.size()) + (names.size() == 1 ? " tensor" : " tensors") +
@@ -126,8 +128,8 @@ void PrintUnmatched(const UnmatchedOptimizer& unmatched) {
   }
 }
 
-// Of `state`, which a run can do without, what the manifest has in the same shape; both lose the
-// rest. Returns the names of what `state` loses.
+// Removes from `state`, which a run can do without, and from the manifest the tensors that the
+// other does not have in the same shape. Returns the names that it removed from `state`.
 std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted, Manifest& manifest,
                                          std::vector<TensorPart>& state) {
   std::map<std::string, std::vector<int64_t>> shapes;
@@ -153,8 +155,8 @@ std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted,
   return lost;
 }
 
-// The learning rates that the program had set when it saved, where this engine can set them; says
-// so where it cannot.
+// Returns the learning rates that the program had set when it saved. Returns none, and prints the
+// reason, if this engine cannot set them.
 std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engine) {
   const std::vector<double>& rates = manifest.learning_rates;
   if (rates.empty()) return {};

@@ -1,4 +1,4 @@
-// The whole state of an engine, for a checkpoint and from one.
+// The whole state of an engine, captured for a checkpoint and restored from one.
 #pragma once
 
 #include <string>
@@ -10,26 +10,26 @@
 
 namespace dslaunch {
 
-// What this rank writes: weights, optimizer and the state of the default CPU generator. The
-// manifest has all that the engine knows. The tensors are not copies. `savers` are the ranks that
-// write: all, or those that hold the whole state.
+// Returns what this rank writes: weights, optimizer state and the state of the default CPU
+// generator. The manifest has all that the engine knows. The tensors are not copies. `savers` are
+// the ranks that write: all, or a group that holds the whole state.
 CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& savers);
 
 struct RestoreOptions {
   bool strict = true;         // the model has exactly the tensors of the checkpoint
-  bool weights_only = false;  // without the following
-  bool optimizer = true;      // what it keeps of each parameter, and how many updates it has made
-  bool schedule = true;       // how many updates the learning rate counts
+  bool weights_only = false;  // without optimizer, schedule and generator
+  bool optimizer = true;      // the optimizer's state of each parameter, and its count of updates
+  bool schedule = true;       // the learning rate's count of updates
 };
 
-// What was ignored because only one side has it, in the order of the names.
+// Tensors that were skipped because only one side has them, sorted by name.
 struct PassedOver {
-  std::vector<std::string> missing;     // of the model; they stay as they are
-  std::vector<std::string> unexpected;  // of the checkpoint
+  std::vector<std::string> missing;     // in the model only; they stay as they are
+  std::vector<std::string> unexpected;  // in the checkpoint only
 };
 
-// Collective. Brings the engine to the checkpoint's state. The generator is restored if the number
-// of ranks is the same, and unchanged otherwise. Throws as LoadState does.
+// Collective. Brings the engine to the checkpoint's state. The generator is restored only if the
+// number of ranks is the same. Throws the errors of LoadState.
 PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,
                         EngineCore& engine);
 

@@ -61,8 +61,8 @@ std::string ReadLeaseText(int fd, const std::string& path) {
   return text;
 }
 
-// nullopt: there is no such file. It is opened for each look, because network file systems fetch
-// what other hosts have written only when a file is opened.
+// Returns nullopt if the file does not exist. Opens it each time, because network file systems
+// fetch the writes of other hosts only when a file is opened.
 std::optional<std::string> ReadLeaseFile(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::nullopt;
@@ -99,7 +99,7 @@ OwnerProcess StateOf(const HeldLease& lease, const LeaseOwner& self) {
     return process->id == owner.process && !process->ended ? OwnerProcess::kAlive
                                                            : OwnerProcess::kGone;
   }
-  // Where /proc hides the processes of other users, only the signal tells whether there is one.
+  // If /proc hides the processes of other users, only the signal shows whether the process exists.
   const bool none = kill(owner.process.pid, 0) < 0 && errno == ESRCH;
   return none ? OwnerProcess::kGone : OwnerProcess::kUnknown;
 }
@@ -111,7 +111,8 @@ std::string RandomHex() {
   return text;
 }
 
-// How long ago the owner renewed its lease, as far as one clock tells.
+// Returns a clause on the age of the owner's last renewal; without the age if the owner has another
+// clock.
 std::string AgeText(const std::optional<std::string>& text, const LeaseOwner& self) {
   const std::optional<HeldLease> lease = text ? ParseLease(*text) : std::nullopt;
   if (!lease) return "";
@@ -156,14 +157,14 @@ FolderLease::~FolderLease() {
   try {
     Release();
   } catch (const TrainError&) {
-    // What stays is a lease whose owner is dead, which the next job takes over.
+    // The lease file stays with a dead owner, so the next job takes it over.
   }
 }
 
 void FolderLease::Take() {
   const MutexLock lock(mutex_);
   LeaseWatch watch(self_, times_.dead_after);
-  // Others may take turns in being the first, but not for so long.
+  // Ends even if again and again another process takes the lease first.
   const Deadline deadline = Deadline::After(2 * times_.dead_after + milliseconds(10'000));
   bool said = false;
   while (true) {
@@ -206,7 +207,8 @@ LeaseDecision FolderLease::Look(LeaseWatch& watch, std::optional<std::string>& t
   return watch.OnLook(text, lease ? StateOf(*lease, self_) : OwnerProcess::kUnknown, Clock::now());
 }
 
-// Whether the file is now this process's. A link appears with all of its content or not at all.
+// Creates the lease file. Returns whether it is this process's. Uses a link, because it appears
+// with all of its content or not at all.
 bool FolderLease::Create() {
   const std::string temporary = NewTemporary();
   const std::string text = TextNow();
@@ -217,7 +219,7 @@ bool FolderLease::Create() {
   switch (why) {
     case 0:
       return true;
-    case EEXIST:  // a network file system may say so of a link that it has just made
+    case EEXIST:  // a network file system may return it for a link that it has just made
       return IsOwn(ReadLeaseFile(path_));
     case ENOENT:  // the owner has removed the temporary file with its leftovers
       return false;
@@ -232,8 +234,8 @@ bool FolderLease::Create() {
   }
 }
 
-// Whether the file with this content, whose owner is dead or has given it back, is out of the way.
-// Only one of several processes that try it removes that file.
+// Removes the lease file with this content, whose owner is dead or has given it back. Returns
+// whether it is gone. Only one of several processes that call this removes the file.
 bool FolderLease::RemoveDead(const std::string& text) const {
   if (ReadLeaseFile(path_) != text) return false;
   const std::string aside = NewTemporary();
@@ -242,7 +244,7 @@ bool FolderLease::RemoveDead(const std::string& text) const {
     FailLease(path_, "removed");
   }
   const bool is_dead = ReadLeaseFile(aside) == text;
-  // Else it is the lease of a process that was faster, which gets it back.
+  // Otherwise the renamed file is the lease of a process that was faster: it is put back.
   if (!is_dead && link(aside.c_str(), path_.c_str()) < 0 && errno != EEXIST) {
     FailLease(path_, "made");
   }
@@ -284,8 +286,7 @@ void FolderLease::Renew() {
   ++renewals_;
   WriteAll(fd.get(), TextNow(), path_);
   CloseWritten(fd, path_);
-  // This process may have been stopped before it wrote, and another one have put its own file
-  // there.
+  // This process may have been stopped before it wrote, so another one may have replaced the file.
   const std::optional<std::string> there = ReadLeaseFile(path_);
   if (!there) return MakeAgain();
   check(*there);
@@ -315,7 +316,7 @@ void FolderLease::KeepRenewing() {
     try {
       Renew();
     } catch (const TrainError&) {
-      // Training goes on. The next Confirm, before something is saved, reports what is still wrong.
+      // Training continues. The next Confirm, before a save, reports the error if it persists.
     }
   }
 }

@@ -1,6 +1,6 @@
 // The lease of a folder of checkpoints: the file lease.json, by which only one job at a time saves
-// into the folder. It works on network file systems: no locks, and no comparison of clocks. The
-// file stays when the lease is given back, and says so.
+// into the folder. It works on network file systems, because it needs no locks and compares no
+// clocks. The file stays when the lease is given back, marked as released.
 #pragma once
 
 #include <chrono>
@@ -17,20 +17,22 @@ inline constexpr char kLeaseFile[] = "lease.json";
 
 struct LeaseTimes {
   milliseconds renew_every{5'000};
-  milliseconds dead_after{60'000};  // without a renewal; it must be several times renew_every
-  milliseconds look_every{500};     // while another owner may be dead
+  milliseconds dead_after{60'000};  // time without a renewal; must be several times renew_every
+  milliseconds look_every{500};     // interval of looks at a lease whose owner may be dead
 };
 
-// This process as an owner: a new token, its host and pid, and the batch system's variables.
+// Returns this process as an owner: a new token, its host and pid, and the batch system's
+// variables.
 LeaseOwner ThisProcess(const std::string& job_id, int64_t attempt);
 
 // Held from the constructor on; a thread of its own renews it. A process that was stopped for a
-// while (SIGSTOP, a frozen machine) has lost it where another one has taken it since, whether that
-// one still has it or not. Errors are TrainError, and name the folder. Thread-safe but for Release.
+// while (SIGSTOP, a frozen machine) has lost the lease if another one has taken it since, whether
+// that one still holds it or not. Errors are TrainError and name the folder. Thread-safe except for
+// Release.
 class FolderLease {
  public:
-  // Takes the lease of `folder`, which exists. If it is not clear whether its owner lives, prints a
-  // line and watches it, for little longer than `times.dead_after`. Throws kBadInput, naming the
+  // Takes the lease of `folder`, which must exist. If its owner may be alive, prints a line and
+  // watches the lease, for little longer than `times.dead_after`. Throws kBadInput, naming the
   // owner, if another job saves there; kIo.
   FolderLease(std::string folder, LeaseOwner self, LeaseTimes times = {});
   // Gives the lease back, without errors.
@@ -38,13 +40,13 @@ class FolderLease {
   FolderLease(const FolderLease&) = delete;
   FolderLease& operator=(const FolderLease&) = delete;
 
-  // The owner that had it and did not give it back, as one clause; empty if there is none.
+  // The earlier owner that did not give the lease back, as one clause; empty if there is none.
   const std::string& taken_from() const { return taken_from_; }
 
-  // Renews the lease. Throws kBadInput if another job has taken it meanwhile, or may have: the file
-  // is gone, and the last renewal is so long ago that another job could take the folder. A file
-  // that somebody removed from a lease that was renewed all the time is made again. kIo if it
-  // cannot be written.
+  // Renews the lease. Throws kBadInput if another job has taken it, or may have: the file is gone,
+  // and the last renewal is so long ago that another job could have taken the folder. If the file
+  // is gone although the lease was renewed all the time, makes it again. kIo if it cannot be
+  // written.
   void Confirm();
 
   // Gives the lease back. kIo.
@@ -64,7 +66,7 @@ class FolderLease {
   std::string NewTemporary() const;
 
   const std::string folder_;
-  const std::string path_;  // of the file
+  const std::string path_;  // the lease file
   const LeaseOwner self_;
   const LeaseTimes times_;
   std::string taken_from_;
@@ -73,8 +75,9 @@ class FolderLease {
   CondVar stop_changed_;
   bool stops_ DSL_GUARDED_BY(mutex_) = false;
   int64_t renewals_ DSL_GUARDED_BY(mutex_) = 0;
-  // When this process last knew that the lease was its own, by two clocks that go on while it does
-  // not: that of the machine since its boot, and Unix time, which a machine that was frozen sets.
+  // When this process last knew that the lease was its own, by two clocks that advance while the
+  // process is stopped: the time since the machine's boot, and Unix time, which also advances while
+  // the machine is frozen.
   struct Moment {
     milliseconds since_boot{0};
     int64_t unix_ms = 0;

@@ -17,8 +17,8 @@ std::string SecondsText(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
-// Whether both are the same job, so that the launcher or the batch system has ended one of them
-// before it started the other.
+// Whether both owners are the same job, of which the launcher or the batch system ends one process
+// before it starts the next.
 bool IsSameJob(const LeaseOwner& a, const LeaseOwner& b) {
   return !a.job_id.empty() && a.job_id == b.job_id;
 }

@@ -1,5 +1,5 @@
-// Who may save into a folder of checkpoints: the text of the lease file and the decision on another
-// owner's lease. Pure: no clock, no files, no processes.
+// Decides which process may save into a folder of checkpoints: the text of the lease file and the
+// decision on another owner's lease. Pure: no clock, no files, no processes.
 #pragma once
 
 #include <chrono>
@@ -13,31 +13,31 @@
 namespace dslaunch {
 
 struct LeaseOwner {
-  std::string token;   // random; every owner has another one
-  std::string job_id;  // of dslaunch; empty without a launcher
+  std::string token;   // random, unique
+  std::string job_id;  // dslaunch's id of the job; empty without a launcher
   int64_t attempt = 1;
   std::string batch_job;  // the batch system's name of the job, "slurm 1234"; empty outside of one
-  int64_t requeues = 0;   // how often the batch system has started that job again
+  int64_t requeues = 0;   // how often the batch system has restarted the job
   std::string host;       // for people
-  std::string machine;    // a kernel and a PID namespace of it; empty: not known
-  ProcessId process;      // means something on `machine` only
+  std::string machine;    // identifies a kernel and a PID namespace; empty if not known
+  ProcessId process;      // valid on `machine` only
 };
 
 struct HeldLease {
   LeaseOwner owner;
-  int64_t renewals = 0;    // the heartbeat: it counts up as long as the owner lives
+  int64_t renewals = 0;    // the heartbeat: it increases as long as the owner is alive
   int64_t renewed_ms = 0;  // Unix time by the owner's clock, for people
-  // The owner has given it back. What stays says who had the folder last, so that an owner from
-  // before, which was stopped meanwhile, sees that it has lost the folder.
+  // The owner has given the lease back. The file still names that owner, so that an earlier one
+  // that was stopped meanwhile sees that it has lost the folder.
   bool released = false;
 };
 
-// Every lease is as long, so that it can be overwritten in place.
+// Every lease file has this size, so that it can be overwritten in place.
 inline constexpr size_t kLeaseBytes = 4096;
 
 std::string FormatLease(const HeldLease& lease);
-// The reverse, for text that is not trusted; nullopt if it is no lease. Names in the result can be
-// shown.
+// Parses text that is not trusted; nullopt if it is not a valid lease. Names in the result are safe
+// to print.
 std::optional<HeldLease> ParseLease(const std::string& text);
 
 // "job 4f2a-01 on node3 (pid 4242)"
@@ -46,12 +46,12 @@ std::string Describe(const LeaseOwner& owner);
 struct LeaseDecision {
   enum class Kind { kTake, kWait, kRefuse };
   Kind kind = Kind::kWait;
-  std::string reason;  // for kTake of another's lease and kRefuse: one clause for people
+  std::string reason;  // if another owner's lease is taken or kRefuse: one clause for people
 };
 
 enum class OwnerProcess { kUnknown, kAlive, kGone };
 
-// What a process that wants the lease sees of it over time. One for each attempt to take it.
+// Watches the lease file for a process that wants the lease. One for each attempt to take it.
 //
 // Clocks of different hosts are not compared: an owner is dead if its lease has not changed for
 // `dead_after` of this process's own time.
@@ -60,8 +60,8 @@ class LeaseWatch {
   LeaseWatch(LeaseOwner self, Clock::duration dead_after)
       : self_(std::move(self)), dead_after_(dead_after) {}
 
-  // `text` is the content of the lease file; nullopt if there is none. `process` is what this
-  // machine knows of the owner's process.
+  // `text` is the content of the lease file; nullopt if there is none. `process` is the state of
+  // the owner's process as far as this machine knows it.
   LeaseDecision OnLook(const std::optional<std::string>& text, OwnerProcess process,
                        Clock::time_point now);
 

@@ -21,7 +21,8 @@ using Json = nlohmann::ordered_json;
 constexpr char kFormat[] = "dslaunch checkpoint 1";
 constexpr char kFormatWithCuts[] = "dslaunch checkpoint 2";  // has slices that are not contiguous
 constexpr int64_t kMaxWorldSize = 1 << 24;
-// Of steps, samples and saves: a double holds every such number, and one more can be added.
+// The largest number of steps, samples and saves: a double holds it exactly, and adding one does
+// not overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 53;
 constexpr size_t kMaxFileNameBytes = 255;
 constexpr size_t kMaxTensorNameBytes = 4096;
@@ -46,7 +47,7 @@ bool IsPlainWord(const std::string& word) {
   });
 }
 
-// dslaunch gives its files such names. Any other name may point out of the folder.
+// Whether dslaunch could have given a file this name. Another name may point out of the folder.
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxFileNameBytes && name.front() != '.' &&
          name != kManifestFile && IsPlainWord(name);
@@ -66,7 +67,7 @@ int64_t CountOr(JsonObject& object, const char* key, int64_t other) {
   return object.Int(key, 0, kMaxCount).value_or(other);
 }
 
-// A text that people are shown.
+// Reads a text that is printed for people.
 std::string Word(JsonObject& object, const char* key) {
   std::string word = object.String(key).value_or("");
   if (word.size() > kMaxWordBytes || !IsPlainWord(word)) {
@@ -107,7 +108,8 @@ FileRecord ParseFile(JsonObject object) {
   return file;
 }
 
-// A slice of a tensor with so many elements. `with_cuts`: the format may have its rows.
+// Reads a slice of a tensor with `elements` elements. `with_cuts` is whether the manifest's format
+// has slices that are not contiguous.
 Shard ParseShard(JsonObject& item, int64_t elements, bool with_cuts) {
   Shard shard = Shard::Whole(elements);
   shard.start = Required(item.Int("start", 0), item, "start");
@@ -121,7 +123,7 @@ Shard ParseShard(JsonObject& item, int64_t elements, bool with_cuts) {
   return shard;
 }
 
-// `files` are the sizes of the files by name.
+// `files` has the sizes of the files by name.
 TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const std::string& source,
                          const std::map<std::string, uint64_t>& files, bool with_cuts) {
   TensorRecord tensor;

@@ -1,4 +1,4 @@
-// manifest.json of a checkpoint: which tensors are in which files, and the position of the run.
+// manifest.json of a checkpoint: the tensors with their files, and the position of the run.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// Elements of a tensor that `file` has under the tensor's name.
+// Elements of a tensor, stored in `file` under the tensor's name.
 struct TensorSlice {
   Shard shard;
   std::string file;
@@ -24,7 +24,8 @@ struct TensorRecord {
   std::string name;  // "fc1.weight"; "optimizer/exp_avg/fc1.weight"
   std::string dtype;
   std::vector<int64_t> shape;
-  // By offset and start, of one pitch; together all elements, each once. No file has two of them.
+  // Ordered by offset and start, with one pitch; together they have each element once. No file has
+  // two of them.
   std::vector<TensorSlice> slices;
 };
 
@@ -35,38 +36,38 @@ struct FileRecord {
 
 // The position of a run. It is counted in samples, so it does not depend on the number of ranks.
 struct Position {
-  int64_t step = 0;              // optimizer steps done
-  int64_t epoch = 0;             // whole passes over the data
-  int64_t samples_in_epoch = 0;  // consumed of the pass that has begun, over all ranks
+  int64_t step = 0;              // completed optimizer steps
+  int64_t epoch = 0;             // completed passes over the data
+  int64_t samples_in_epoch = 0;  // samples of the current pass that all ranks have consumed
 };
 
 struct Manifest {
   int64_t serial = 0;  // counts the saves into a folder: the highest is the newest
-  std::string run_id;  // of the training; a resumed run keeps it
-  std::string job_id;  // of the job that saved
-  // The options by which the run started and a digest of its recipe, as StartKey has them; empty:
-  // without such options, or saved by an older version.
+  std::string run_id;  // id of the training run; a resumed run keeps it
+  std::string job_id;  // id of the job that saved
+  // The options by which the run started and a digest of its recipe, as StartKey returns them;
+  // empty without such options, or if an older version saved.
   std::string started_by;
   Position position;
-  int64_t optimizer_updates = 0;  // that the optimizer's state has seen
-  std::string optimizer;          // its type, "AdamW"; empty if not known
+  int64_t optimizer_updates = 0;  // updates that the optimizer's state includes
+  std::string optimizer;          // the optimizer's type, "AdamW"; empty if not known
   LossScalerState loss_scaler;    // the initial state if not known
   uint64_t seed = 0;
-  int64_t train_samples = 0;  // of the data set
+  int64_t train_samples = 0;  // size of the data set
   int64_t samples_seen = 0;   // since the first step
-  int64_t world_size = 0;     // ranks that saved it
+  int64_t world_size = 0;     // number of ranks that saved
   int64_t train_batch_size = 0;
   // Manifests of older versions lack the following.
-  int64_t saved_ms = 0;                // Unix time; 0: not known
+  int64_t saved_ms = 0;                // Unix time; 0 if not known
   std::optional<bool> shuffle;         // whether the data's order is drawn from the seed
   int64_t micro_steps = 0;             // EngineCore::micro_steps()
-  int64_t skipped_steps = 0;           // EngineProgress; if not known: steps that were no updates
+  int64_t skipped_steps = 0;           // EngineProgress; if not known: steps without an update
   int64_t scheduled_updates = 0;       // EngineProgress; if not known: optimizer_updates
   std::vector<double> learning_rates;  // EngineProgress
   int64_t zero_stage = 0;              // for people
-  std::string dtype;                   // of the model in forward and backward, "bf16"; for people
+  std::string dtype;  // the model's in forward and backward passes, "bf16"; for people
   std::string model;  // the recipe's model section as JSON text; empty without a recipe
-  std::map<std::string, std::string> client_state;  // the program's own
+  std::map<std::string, std::string> client_state;  // texts that the program gave
   std::vector<FileRecord> files;
   std::vector<TensorRecord> tensors;
 };

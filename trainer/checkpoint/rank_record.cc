@@ -19,7 +19,7 @@ using nlohmann::json;
                                             Truncate(tensor.name) + " " + problem);
 }
 
-// Throws where it is none; a conversion of any other number would be undefined.
+// Throws unless the value is an unsigned integer: converting another number could be undefined.
 uint64_t WholeOf(const json& value) { return value.get_ref<const json::number_unsigned_t&>(); }
 
 int64_t SignedWholeOf(const json& value) { return static_cast<int64_t>(WholeOf(value)); }

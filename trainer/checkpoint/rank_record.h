@@ -1,4 +1,5 @@
-// What each rank has written of a checkpoint. Rank 0 makes one manifest of all records. Pure.
+// The record of the files that a rank has written for a checkpoint. Rank 0 makes one manifest of
+// all records. Pure.
 #pragma once
 
 #include <string>
@@ -9,22 +10,21 @@
 
 namespace dslaunch {
 
-// Of one rank.
 struct RankRecord {
   std::vector<FileRecord> files;
-  // Each with the slices that this rank has written; a tensor without elements has none.
+  // Each has the slices that this rank has written; a tensor without elements has none.
   std::vector<TensorRecord> tensors;
 };
 
-// A record as text that another rank of this program can read.
+// Returns a record as text for another rank of this program.
 std::string FormatRecord(const RankRecord& record);
-// The reverse. Throws the failure of `rank` if `text` is one (FormatFailure in
+// Parses the text of FormatRecord. Throws the failure of `rank` if `text` is one (FormatFailure in
 // trainer/comm/rank_failure.h), and kInternal, naming `rank`, if it is neither.
 RankRecord ParseRecord(const std::string& text, int rank);
 
-// Enters the records of all ranks, by rank. Tensors are in the order in which ranks first name
-// them. kInternal, naming the tensor, if slices are missing or overlap, or if two ranks differ on
-// dtype or shape.
+// Adds the files and tensors of all ranks, ordered by rank, to the manifest. Tensors are in the
+// order in which ranks first name them. kInternal, naming the tensor, if slices are missing or
+// overlap, or if two ranks differ on dtype or shape.
 void EnterRecords(const std::vector<RankRecord>& ranks, Manifest& manifest);
 
 }  // namespace dslaunch

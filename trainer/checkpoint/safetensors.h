@@ -15,13 +15,13 @@
 
 namespace dslaunch {
 
-// The format allows 100 MB; this is the header of some 100,000 tensors.
+// Enough for some 100,000 tensors. The format allows 100 MB.
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 16u << 20;
 
-// Bytes of one element of "F32", "BF16", "I64" and so on; nullopt for an unknown name.
+// Returns the bytes of one element of "F32", "BF16", "I64" and so on; nullopt for an unknown name.
 std::optional<size_t> DtypeBytes(const std::string& dtype);
 
-// Elements of a tensor; nullopt for a negative dimension or more than 2^63 - 1.
+// Returns the number of elements; nullopt for a negative dimension or more than 2^63 - 1 elements.
 std::optional<int64_t> NumElements(const std::vector<int64_t>& shape);
 
 struct TensorHeader {
@@ -30,20 +30,20 @@ struct TensorHeader {
   std::vector<int64_t> shape;
 };
 
-// A new file that is written tensor by tensor, so that not all of them must be in memory at once.
-// It must not exist yet. `metadata` is for other programs; the reader below ignores it. kIo.
+// Writes a new file tensor by tensor, so that not all of them must be in memory at once. The file
+// must not exist yet. `metadata` is for other programs; SafetensorsFile ignores it. kIo.
 class NewSafetensorsFile {
  public:
   NewSafetensorsFile(const std::string& path, const std::vector<TensorHeader>& tensors,
                      const std::map<std::string, std::string>& metadata = {});
-  // The next tensor: as many bytes as its shape and dtype say.
+  // Writes the next tensor. `data` has the number of bytes of its shape and dtype.
   void Write(const void* data);
-  // After all tensors: waits until the file is on the disk.
+  // Waits until the file is on the disk. Precondition: all tensors are written.
   FileSum Finish();
 
  private:
   NewFile file_;
-  std::vector<uint64_t> sizes_;  // of the tensors in bytes
+  std::vector<uint64_t> sizes_;  // bytes of each tensor
   size_t written_ = 0;
 };
 
@@ -51,16 +51,16 @@ struct TensorBytes {
   std::string name;
   std::string dtype;
   std::vector<int64_t> shape;
-  const void* data = nullptr;  // borrowed; as many bytes as shape and dtype say
+  const void* data = nullptr;  // borrowed; has the number of bytes of shape and dtype
 };
 
-// Writes all tensors of a new file.
+// Writes a new file with all tensors.
 FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
                          const std::map<std::string, std::string>& metadata = {});
 
-// A file that is read. It is not trusted: every length is checked against the size of the file
-// before it is used. Errors are TrainError, kBadInput or kIo, and name the file. Refuses what the
-// format's own library (safetensors 0.8) refuses, and besides:
+// Reads a file that is not trusted: every length is checked against the size of the file before it
+// is used. Errors are TrainError, kBadInput or kIo, and name the file. Refuses all files that the
+// format's own library (safetensors 0.8) refuses, and these:
 //   a header of more than kMaxSafetensorsHeaderBytes, or with a space before its {
 //   the same key twice, which the format forbids; more than 64 levels
 //   formats that DtypeBytes does not know; an entry with other keys than the format's three
@@ -77,14 +77,14 @@ class SafetensorsFile {
   explicit SafetensorsFile(std::string path);
 
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
-  // Reads all of a tensor into `out`, which has end - begin bytes.
+  // Reads a whole tensor into `out`, which has end - begin bytes.
   void Read(const Tensor& tensor, void* out) const;
   // Reads `bytes` bytes of a tensor from its byte `first` on. kInternal if they are not all inside
   // the tensor.
   void Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const;
-  // Reads those elements of `wanted` that `tensor` has, which holds the shard `stored` of the same
-  // whole tensor. `out` has room for all of `wanted`, in its order; the rest of it is not touched.
-  // Reads short gaps between the elements too.
+  // Reads the elements that `stored` and `wanted` have in common, two shards of one whole tensor.
+  // `tensor` has the elements of `stored`; `out` has room for all of `wanted`, in its order, and
+  // its other elements are not changed. Short gaps between the elements are read too.
   void Read(const Tensor& tensor, const Shard& stored, const Shard& wanted, void* out) const;
 
  private:

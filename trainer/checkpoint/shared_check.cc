@@ -11,15 +11,15 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxReportedBytes = 1000;  // of a problem
+constexpr size_t kMaxReportedBytes = 1000;  // for the text of a problem
 
-// The first byte of the row that `rank` reads.
+// Returns the first byte that `rank` reads of the row of all files.
 uint64_t RowBegin(uint64_t row_bytes, int rank, int ranks) {
   const auto r = static_cast<uint64_t>(rank), n = static_cast<uint64_t>(ranks);
   return row_bytes / n * r + std::min(row_bytes % n, r);
 }
 
-// Throws where it is none; a conversion of any other number would be undefined.
+// Throws unless the value is an unsigned integer: converting another number could be undefined.
 uint64_t NumberOf(const nlohmann::json& value) {
   return value.get_ref<const nlohmann::json::number_unsigned_t&>();
 }
@@ -36,11 +36,11 @@ std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int ran
   const uint64_t begin = RowBegin(row_bytes, rank, ranks);
   const uint64_t end = RowBegin(row_bytes, rank + 1, ranks);
   std::vector<FilePart> parts;
-  uint64_t at = 0;  // where the file begins in the row
+  uint64_t at = 0;  // the file's first byte in the row
   for (size_t i = 0; i < files.size(); ++i) {
     const uint64_t bytes = files[i].sum.bytes;
     const uint64_t from = std::max(at, begin), to = std::min(at + bytes, end);
-    // An empty file belongs to rank 0: it lies in no rank's bytes.
+    // Rank 0 checks empty files, which have no byte in any rank's part.
     if (bytes == 0 ? rank == 0 : from < to) {
       parts.push_back(bytes == 0 ? FilePart{i, 0, 0} : FilePart{i, from - at, to - at});
     }
@@ -114,8 +114,8 @@ std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckRep
       first = problem;
     }
   };
-  std::vector<std::optional<uint32_t>> crcs(files.size());  // of the parts of a file so far
-  std::vector<uint64_t> checked(files.size());              // bytes
+  std::vector<std::optional<uint32_t>> crcs(files.size());  // combined from the parts so far
+  std::vector<uint64_t> checked(files.size());              // bytes of each file
   const int ranks = static_cast<int>(reports.size());
   for (int rank = 0; rank < ranks; ++rank) {
     const CheckReport& report = reports[static_cast<size_t>(rank)];
@@ -134,7 +134,8 @@ std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckRep
   }
   for (size_t i = 0; i < files.size(); ++i) {
     if (checked[i] != files[i].sum.bytes) {
-      // The rank that should have checked it has stopped at a problem, which comes first.
+      // The rank that should have checked it stopped at an earlier problem, which is reported
+      // first.
       consider({i, CheckReport::Step::kHeader, PathOf(checkpoint, files[i]) + " was not checked"});
     } else if (crcs[i] && *crcs[i] != files[i].sum.crc32) {
       consider({i, CheckReport::Step::kChecksum, WrongChecksum(checkpoint, files[i])});

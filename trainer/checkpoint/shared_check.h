@@ -1,5 +1,5 @@
-// The check of a checkpoint's files, divided among the ranks: every byte is read by one rank. No
-// communication here; choose_together.h exchanges the reports.
+// The check of a checkpoint's files, divided among the ranks: every byte is read by one rank.
+// Without communication; choose_together.h exchanges the reports.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ struct FilePart {
   bool operator==(const FilePart&) const = default;
 };
 
-// What `rank` of `ranks` reads, in the order of the files. All files form one row of bytes, which
-// is cut into equal parts, so no rank reads more than one byte more than another. Every file,
-// including an empty one, has exactly one part that begins at 0. Pure.
+// Returns the parts that `rank` of `ranks` reads, in the order of the files. All files form one row
+// of bytes, which is cut into parts whose sizes differ by one byte at most. Every file, including
+// an empty one, has exactly one part that begins at 0. Pure.
 std::vector<FilePart> PartsToCheck(const std::vector<FileRecord>& files, int rank, int ranks);
 
 // The result of one rank.
@@ -34,27 +34,28 @@ struct CheckReport {
   // Checksums of the parts that are not a whole file; at most two.
   std::vector<PartCrc> parts;
 
-  // In which order problems of one file count.
+  // The steps of the check. Of several problems of one file, the earliest step's is reported.
   enum class Step { kRead, kChecksum, kHeader };
   struct Problem {
     size_t file = 0;
     Step step = Step::kRead;
     std::string text;  // names the file
   };
-  // The first problem that the rank has found; it stopped there.
+  // The first problem that the rank found; it stopped after it.
   std::optional<Problem> problem;
 };
 
-// Reads and checks the parts of `rank`. Does not throw for damage.
+// Reads and checks the parts of `rank`. Reports damage instead of throwing.
 CheckReport CheckParts(const Checkpoint& checkpoint, int rank, int ranks);
 
-// The report as text for other ranks of this program, and the reverse for text that is not trusted:
-// throws TrainError kInternal, naming `rank`.
+// Returns the report as text for other ranks of this program.
 std::string FormatReport(const CheckReport& report);
+// Parses the text of FormatReport, which is not trusted. Throws TrainError kInternal, naming
+// `rank`.
 CheckReport ParseReport(const std::string& text, int rank);
 
-// `reports` has an entry for each rank. The problem of the first damaged file, in the order of the
-// manifest; empty if the checkpoint is whole. The same on every rank. Pure.
+// Returns the problem of the first damaged file, in the order of the manifest; "" if the checkpoint
+// is whole. `reports` has an entry for each rank. Every rank gets the same result. Pure.
 std::string FirstDamage(const Checkpoint& checkpoint, const std::vector<CheckReport>& reports);
 
 }  // namespace dslaunch

@@ -110,7 +110,7 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
   for (const TensorPart& part : state) {
     if (shared_out(part)) extents.push_back({part.tensor.numel(), part.tensor.element_size()});
   }
-  // From what all ranks hold, so that all count alike.
+  // Counted from tensors that all ranks hold, so that all ranks get the same number.
   const int writers = CountWriters(extents, world_size);
   const std::vector<std::optional<ElementRange>> shares = ShareOut(extents, rank, writers);
   auto share = shares.begin();
@@ -148,7 +148,7 @@ std::vector<TensorPart> OnHost(std::vector<TensorPart> parts) {
   for (TensorPart& part : parts) {
     if (part.tensor.is_cpu()) continue;
     device = part.tensor.device();
-    // All copies are under way at once. The allocator keeps the memory for the next checkpoint.
+    // All copies run at once. The allocator keeps the memory for the next checkpoint.
     part.tensor = CopyToPinned(part.tensor.detach());
   }
   if (device) AwaitStream(*device);
@@ -156,7 +156,7 @@ std::vector<TensorPart> OnHost(std::vector<TensorPart> parts) {
 }
 
 void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record) {
-  std::vector<at::Tensor> held;  // what `data` points into
+  std::vector<at::Tensor> held;  // owns the memory that `tensors` points to
   std::vector<TensorBytes> tensors;
   for (const TensorPart& part : OnHost(file.parts)) {
     const at::Tensor tensor = part.tensor.detach().contiguous();
@@ -177,7 +177,7 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
                const ProcessGroup& group, int replica) {
   const at::NoGradGuard no_grad;
   const std::vector<TensorRecord>& records = checkpoint.manifest.tensors;
-  // How many elements of each tensor have a place, over all ranks.
+  // The number of elements of each tensor that this run has, over all ranks.
   std::vector<double> wanted(records.size());
   const std::string failure = FailureOf([&] {
     StoredTensors stored(checkpoint);

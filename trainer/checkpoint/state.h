@@ -1,4 +1,4 @@
-// The tensors of a run, for the files of a checkpoint and from them.
+// Writes the tensors of a run into the files of a checkpoint, and reads them.
 #pragma once
 
 #include <map>
@@ -18,41 +18,43 @@ inline constexpr char kOptimizerPrefix[] = "optimizer/";
 inline constexpr char kGeneratorPrefix[] = "generator/cpu/";
 inline constexpr char kRankPrefix[] = "rank_state/";
 
-// What one rank writes into one file.
+// The tensors that one rank writes into one file.
 struct StateFile {
-  std::string name;  // "model-00002-of-00004.safetensors"; of an only one "model.safetensors"
-  std::vector<TensorPart> parts;  // none: no file
+  std::string
+      name;  // "model-00002-of-00004.safetensors"; "model.safetensors" if it is the only one
+  std::vector<TensorPart> parts;  // without any, no file is written
 };
 
-// What `rank` writes of `state`, as views: its parts of tensors that are divided among the ranks,
-// its share of those that all ranks hold (write_plan.h), and on rank 0 those of which only its
-// values count. Nothing that other stages save. All ranks have a tensor without elements. Ranks are
-// those of one stage. The file's name begins with `kind`, which differs between stages.
+// Returns the tensors of `state` that `rank` writes, as views: its parts of tensors that are
+// divided among the ranks, its share of tensors that all ranks hold (write_plan.h), and on rank 0
+// the tensors of which only rank 0's values are saved. Tensors that other stages save are left out.
+// A tensor without elements is in the result of all ranks. `rank` counts within one stage. The
+// file's name begins with `kind`, which differs between stages.
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
                   int world_size);
 
-// Copies in CPU memory, which later steps do not change.
+// Returns copies in CPU memory, which later steps do not change.
 std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts);
 
-// `parts` with copies of what lies on a device, which are in pinned memory; the rest as it is.
+// Returns `parts` with tensors on a device replaced by copies in pinned memory.
 std::vector<TensorPart> OnHost(std::vector<TensorPart> parts);
 
-// Writes a new file of a begun checkpoint, waits until it is on the disk, and enters it into
-// `record`. A whole tensor has its shape in the file, a part of one is one row. Without elements
-// there is no file. kIo.
+// Writes a new file of a begun checkpoint, waits until it is on the disk, and adds it to `record`.
+// A whole tensor keeps its shape in the file; a part is one row. Without elements, writes no file.
+// kIo.
 void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record);
 
-// The tensors of a checkpoint, in whatever files they are. Files that were read stay open. Verify
-// the checkpoint before: this checks headers, but no checksums. `checkpoint` must outlive this.
+// Reads the tensors of a checkpoint from all of its files, and keeps these open. Checks headers but
+// no checksums, so verify the checkpoint before. `checkpoint` must outlive this.
 class StoredTensors {
  public:
   explicit StoredTensors(const Checkpoint& checkpoint);
 
-  // Fills `part`, reading only the bytes that it needs; floating-point numbers are rounded to its
-  // dtype. Returns its index in the manifest's tensors. Throws kBadInput, naming the tensor, if it
-  // is missing or has another shape or kind of numbers.
+  // Fills `part`, reading only the files and bytes that it needs; floating-point numbers are
+  // rounded to its dtype. Returns the index of its tensor in the manifest. Throws kBadInput, naming
+  // the tensor, if it is missing or has another shape or kind of numbers.
   size_t Fill(const TensorPart& part);
-  // A whole tensor of the manifest, as it was saved.
+  // Returns a whole tensor of the manifest in the dtype in which it was saved.
   at::Tensor ReadWhole(const TensorRecord& tensor);
 
  private:
@@ -70,12 +72,12 @@ class StoredTensors {
 // Whether the tensor is a weight or a buffer of the model.
 bool IsOfModel(const TensorRecord& tensor);
 
-// Collective. Fills the tensors of `state`, on each rank its parts, whatever the number of ranks
-// that wrote them. Reads only the bytes that are needed. Floating-point numbers are rounded to the
-// dtypes of `state`, so a run can continue in another precision. `replica`: this rank's number
-// among those that hold the same replicated tensors. Throws kBadInput on every rank, naming the
-// tensor, if the names, the shapes or, except for rounding, the dtypes differ; `state` is then
-// partly filled.
+// Collective. Fills the tensors of `state`, on each rank its parts, from files of any number of
+// ranks. Reads only the bytes that are needed. Floating-point numbers are rounded to the dtypes of
+// `state`, so a run can continue in another precision. `replica` is this rank's index among the
+// ranks that hold the same replicated tensors. Throws kBadInput on every rank, naming the tensor,
+// if the names, the shapes or, except for rounding, the dtypes differ; `state` is then partly
+// filled.
 void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& state,
                const ProcessGroup& group, int replica);
 

@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-// A place in the row of all tensors: the tensor, and the element in it.
+// A position in the row of all tensors: the tensor, and the element in it.
 using Place = std::pair<size_t, int64_t>;
 
 int64_t BytesOf(const TensorExtent& tensor) { return tensor.elements * tensor.element_bytes; }
@@ -17,9 +17,9 @@ int64_t BytesOf(const std::vector<TensorExtent>& tensors) {
   return bytes;
 }
 
-// The begin of the share of `rank`.
+// Returns the begin of the share of `rank`.
 Place Cut(const std::vector<TensorExtent>& tensors, int64_t total_bytes, int rank, int writers) {
-  // Without a product that could overflow.
+  // Written without a product that could overflow.
   int64_t rest = total_bytes / writers * rank + total_bytes % writers * rank / writers;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t bytes = BytesOf(tensors[i]);

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 struct Source {
   std::shared_ptr<const SafetensorsFile> file;
   SafetensorsFile::Tensor tensor;
-  std::string place;  // "model.safetensors: tensor fc1.weight"
+  std::string place;  // for messages: "model.safetensors: tensor fc1.weight"
 };
 
 void CheckFits(const Source& source, const at::Tensor& target) {
@@ -121,7 +121,7 @@ template <class Write>
 void Replace(const std::string& folder, const std::string& name, const Write& write) {
   const std::string temporary = folder + "/tmp-" + name;
   std::error_code ignored;
-  fs::remove(temporary, ignored);  // of a killed export
+  fs::remove(temporary, ignored);  // a killed export may have left it
   write(temporary);
   const std::string path = folder + "/" + name;
   if (rename(temporary.c_str(), path.c_str()) < 0) {
@@ -129,7 +129,7 @@ void Replace(const std::string& folder, const std::string& name, const Write& wr
   }
 }
 
-// PyTorch's name: "float32".
+// Returns PyTorch's name, such as "float32", of the first 16-bit dtype, else of fp32.
 std::string TorchDtypeName(const std::vector<ExportedTensor>& tensors) {
   for (const ExportedTensor& tensor : tensors) {
     if (tensor.dtype == at::kHalf) return "float16";

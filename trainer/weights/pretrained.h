@@ -25,13 +25,12 @@ namespace dslaunch {
 void InitWeights(Model& model, const ModelConfig& config, const std::string& path);
 
 // Fills only `parts` of the model's parameters and buffers, of any device and floating-point type.
-// It reads no other bytes but short gaps, and a few MiB at a time. The model gives names and
-// shapes; its tensors may have no memory. A tensor may have no part, or several. Every rank makes
-// all of the checks above, so either all ranks throw or none.
+// Reads a few MiB at a time, and besides the bytes of the parts only short gaps between them. The
+// model gives names and shapes; its tensors may have no memory. A tensor may have no part, or
+// several. Every rank makes all of the checks above, so either all ranks throw or none.
 void InitWeights(const Model& model, const ModelConfig& config,
                  const std::vector<TensorPart>& parts, const std::string& path);
 
-// A tensor to export.
 struct ExportedTensor {
   std::string name;
   at::ScalarType dtype;
@@ -46,7 +45,7 @@ struct ExportedTensor {
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
                        const std::optional<ModelConfig>& config, const std::string& folder);
-// The same for tensors that are all in memory: EngineCore::ModelState().
+// Exports tensors that are all in memory, as EngineCore::ModelState() returns them.
 void ExportHuggingFace(const std::vector<NamedTensor>& state, const ModelConfig& config,
                        const std::string& folder);
 

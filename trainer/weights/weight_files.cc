@@ -22,7 +22,7 @@ const std::set<std::string> kPickles = {".bin", ".pt", ".pth"};
   RefuseInput(path + " is a pickle, which can run code and is never read; save it as safetensors");
 }
 
-// A name inside the folder. Any other path could point at any file of this machine.
+// Whether `name` is a file in the folder. Another path could point to any file of this machine.
 bool IsPlainName(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;

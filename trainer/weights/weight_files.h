@@ -8,9 +8,9 @@ namespace dslaunch {
 
 inline constexpr char kWeightsFile[] = "model.safetensors";
 
-// The safetensors files of `path`: the file itself; of a folder model.safetensors, or the files
-// that model.safetensors.index.json names. Throws kBadInput, naming the file. Pickles (.bin, .pt,
-// .pth) are refused by name.
+// Returns the safetensors files of `path`: the file itself, or a folder's model.safetensors, or the
+// files that its model.safetensors.index.json names. Throws kBadInput, naming the file. Refuses
+// pickles (.bin, .pt, .pth) by name.
 std::vector<std::string> WeightFiles(const std::string& path);
 
 }  // namespace dslaunch
