@@ -1,5 +1,5 @@
-// One checkpoint of two is damaged in every way that leaves its folder there: the other one is
-// taken, and the damaged file is named.
+// One of two checkpoints is damaged in every way that keeps its folder: the other one is chosen,
+// and the message names the damaged file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -27,7 +27,7 @@ std::string Contents(const std::string& file) {
 }
 
 void Overwrite(const std::string& file, const std::string& content) {
-  fs::remove(file);  // truncated ones are waited for by some file systems
+  fs::remove(file);  // some file systems wait for the disk when a file is truncated
   std::ofstream(file, std::ios::binary) << content;
 }
 
@@ -82,7 +82,7 @@ class CheckpointDamageTest : public testing::Test {
   const std::vector<std::string> files_ = {"manifest.json", "a.safetensors", "b.safetensors"};
 };
 
-TEST_F(CheckpointDamageTest, AFlippedBitAnywhereInAnyFile) {
+TEST_F(CheckpointDamageTest, NamesFileWithFlippedBit) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -99,7 +99,7 @@ TEST_F(CheckpointDamageTest, AFlippedBitAnywhereInAnyFile) {
   EXPECT_EQ(CheckpointFolder(temp_.path()).Choose({}).checkpoint->tag, "step_000002");
 }
 
-TEST_F(CheckpointDamageTest, FilesThatAreShorterLongerMissingOrAnotherOne) {
+TEST_F(CheckpointDamageTest, NamesTruncatedExtendedMissingAndSwappedFiles) {
   for (const std::string& name : files_) {
     SCOPED_TRACE(name);
     const std::string good = Contents(File(name));

@@ -57,7 +57,7 @@ class CheckpointFolderTest : public testing::Test {
     return folder_.path() + "/" + TagOf(step) + "/" + name;
   }
 
-  // What a new run finds.
+  // Returns the decision of a new run.
   ResumeDecision Choose(const ResumeRequest& request = {}) const {
     return CheckpointFolder(folder_.path()).Choose(request);
   }
@@ -66,7 +66,7 @@ class CheckpointFolderTest : public testing::Test {
   CheckpointFolder folder_{temp_ / "a/b"};
 };
 
-TEST_F(CheckpointFolderTest, TheLastTwoOfARunAreKept) {
+TEST_F(CheckpointFolderTest, KeepsLastTwoCheckpointsOfEachRun) {
   for (int64_t step = 1; step <= 4; ++step) Save(step);
   EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000003", "step_000004"));
   Save(1, "another run");
@@ -78,7 +78,7 @@ TEST_F(CheckpointFolderTest, TheLastTwoOfARunAreKept) {
   EXPECT_EQ(Choose().checkpoint->tag, "step_000001") << "the newest is the one saved last";
 }
 
-TEST_F(CheckpointFolderTest, ATagThatExistsIsReplaced) {
+TEST_F(CheckpointFolderTest, ReplacesCheckpointWithSameTag) {
   Save(1);
   const auto first = Choose().checkpoint->manifest.files[0].sum;
   Save(1, "another run");
@@ -87,7 +87,7 @@ TEST_F(CheckpointFolderTest, ATagThatExistsIsReplaced) {
   EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
 }
 
-TEST_F(CheckpointFolderTest, WhatAKilledSaveLeftIsNeverTakenAndIsRemoved) {
+TEST_F(CheckpointFolderTest, IgnoresAndRemovesInterruptedSave) {
   Save(1);
   const std::string begun = folder_.BegunPath("step_000002", "save");
   folder_.Begin(begun);
@@ -97,8 +97,8 @@ TEST_F(CheckpointFolderTest, WhatAKilledSaveLeftIsNeverTakenAndIsRemoved) {
   EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
 }
 
-// Where names cannot be exchanged, a replaced checkpoint is out of its place for a moment.
-TEST_F(CheckpointFolderTest, AReplacedCheckpointIsPutBackUnlessTheNewOneIsThere) {
+// If the file system cannot exchange names, a replaced checkpoint has no tag for a moment.
+TEST_F(CheckpointFolderTest, RestoresReplacedCheckpointIfTagIsFree) {
   Save(1);
   Save(2);
   fs::rename(folder_.path() + "/step_000002",
@@ -113,8 +113,8 @@ TEST_F(CheckpointFolderTest, AReplacedCheckpointIsPutBackUnlessTheNewOneIsThere)
   EXPECT_THAT(folder_.RemoveLeftovers(), ElementsAre("tmp-.replaced-..-0123abcd"));
 }
 
-// A rank that wrote elsewhere, or not all that it reported.
-TEST_F(CheckpointFolderTest, NothingIsPublishedUnlessAllFilesAreThere) {
+// A rank may have written to another folder, or less than it reported.
+TEST_F(CheckpointFolderTest, RefusesCommitWithMissingOrChangedFiles) {
   const std::vector<std::pair<std::string, void (*)(const std::string&)>> mistakes = {
       {"No such file", [](const std::string& file) { fs::remove(file); }},
       {"bytes of", [](const std::string& file) { fs::resize_file(file, 20); }},
@@ -143,7 +143,7 @@ TEST_F(CheckpointFolderTest, NothingIsPublishedUnlessAllFilesAreThere) {
     mistake(begun + "/w.safetensors");
     try {
       folder_.Commit(begun, "step_000002", m);
-      ADD_FAILURE() << "a broken checkpoint is published";
+      ADD_FAILURE() << "committed a broken checkpoint";
     } catch (const TrainError& error) {
       EXPECT_EQ(error.code(), ExitCode::kIo);
       EXPECT_THAT(error.what(), AllOf(HasSubstr("w.safetensors"), HasSubstr(words)));
@@ -153,7 +153,7 @@ TEST_F(CheckpointFolderTest, NothingIsPublishedUnlessAllFilesAreThere) {
   }
 }
 
-TEST_F(CheckpointFolderTest, AFolderOfASaveThatIsALinkIsRefused) {
+TEST_F(CheckpointFolderTest, RefusesLinkAsSaveFolder) {
   Manifest m;
   m.world_size = 1;
   fs::create_directory(temp_ / "elsewhere");
@@ -163,7 +163,7 @@ TEST_F(CheckpointFolderTest, AFolderOfASaveThatIsALinkIsRefused) {
   EXPECT_THROW(folder_.Commit(begun, "step_000001", m), TrainError);
 }
 
-TEST_F(CheckpointFolderTest, RecordsThatContradictEachOtherAreNotPublished) {
+TEST_F(CheckpointFolderTest, RefusesCommitOfContradictoryRecords) {
   const std::string begun = folder_.BegunPath("step_000001", "save");
   folder_.Begin(begun);
   const float weight = 2;
@@ -179,7 +179,7 @@ TEST_F(CheckpointFolderTest, RecordsThatContradictEachOtherAreNotPublished) {
   EXPECT_FALSE(fs::exists(folder_.path() + "/step_000001"));
 }
 
-TEST_F(CheckpointFolderTest, SavesNeedTheLeaseThatTheFolderWasGiven) {
+TEST_F(CheckpointFolderTest, RefusesSaveAfterLosingLease) {
   const auto lease = std::make_shared<FolderLease>(folder_.path(), ThisProcess("job", 1));
   folder_.UseLease(lease);
   Save(1);
@@ -188,22 +188,22 @@ TEST_F(CheckpointFolderTest, SavesNeedTheLeaseThatTheFolderWasGiven) {
   EXPECT_THAT(Names(), UnorderedElementsAre("latest", "lease.json", "step_000001"));
 }
 
-TEST_F(CheckpointFolderTest, LatestMayBeAnything) {
+TEST_F(CheckpointFolderTest, ReadLatestNeitherBlocksNorReadsLargeFiles) {
   Save(1);
   const std::string latest = folder_.path() + "/latest";
   fs::remove(latest);
   ASSERT_EQ(mkfifo(latest.c_str(), 0600), 0);
-  EXPECT_EQ(folder_.ReadLatest(), "") << "a pipe is not waited for";
+  EXPECT_EQ(folder_.ReadLatest(), "") << "does not wait for a pipe";
   fs::remove(latest);
   std::ofstream(latest) << std::string(100'000, 'a');
   EXPECT_LT(folder_.ReadLatest().size(), 1000u);
 }
 
-TEST_F(CheckpointFolderTest, WhatCannotBeListedIsNotTakenForEmpty) {
+TEST_F(CheckpointFolderTest, ThrowsIfFolderCannotBeListed) {
   const std::string file = temp_.Write("file", "");
   try {
     CheckpointFolder(file).Choose({});
-    ADD_FAILURE() << "a run would start afresh";
+    ADD_FAILURE() << "a run would start at step 1";
   } catch (const TrainError& error) {
     EXPECT_EQ(error.code(), ExitCode::kIo);
     EXPECT_THAT(error.what(), HasSubstr(file));
@@ -211,7 +211,7 @@ TEST_F(CheckpointFolderTest, WhatCannotBeListedIsNotTakenForEmpty) {
   EXPECT_EQ(CheckpointFolder(temp_ / "none").Choose({}).kind, DecisionKind::kFresh);
 }
 
-TEST_F(CheckpointFolderTest, DamageIsPassedOverByName) {
+TEST_F(CheckpointFolderTest, SkipsDamagedCheckpointAndNamesFile) {
   const std::vector<std::pair<std::string, void (*)(const std::string&)>> damages = {
       {"w.safetensors", [](const std::string& file) { fs::remove(file); }},
       {"w.safetensors", [](const std::string& file) { fs::resize_file(file, 20); }},
@@ -236,7 +236,7 @@ TEST_F(CheckpointFolderTest, DamageIsPassedOverByName) {
   }
 }
 
-TEST_F(CheckpointFolderTest, NothingIsThrownAwayInSilence) {
+TEST_F(CheckpointFolderTest, RefusesFreshStartIfEveryCheckpointIsDamaged) {
   EXPECT_EQ(Choose().kind, DecisionKind::kFresh);
   Save(1);
   fs::remove(File(1, "w.safetensors"));
@@ -249,8 +249,8 @@ TEST_F(CheckpointFolderTest, NothingIsThrownAwayInSilence) {
   EXPECT_THAT(named.reason, HasSubstr("step_000001"));
 }
 
-// A damaged checkpoint must not push the last good one out.
-TEST_F(CheckpointFolderTest, ADamagedCheckpointDoesNotCountAmongThoseKept) {
+// Otherwise a damaged checkpoint would make the last good one be removed.
+TEST_F(CheckpointFolderTest, DoesNotCountDamagedCheckpointAsKept) {
   Save(1);
   Save(2);
   fs::resize_file(File(2, "w.safetensors"), 20);
@@ -275,7 +275,7 @@ std::vector<std::string> Order(const ResumeRequest& request) {
   return tags;
 }
 
-TEST(OrderCandidatesTest, ARestartNeverGoesBackBehindItsOwnSteps) {
+TEST(OrderCandidatesTest, RestartPrefersOwnCheckpoints) {
   EXPECT_THAT(Order({RequestKind::kAuto, "", "b", false}), ElementsAre("mine", "mine_too", "old"));
   EXPECT_THAT(Order({RequestKind::kNone, "", "b", false}), IsEmpty());
   EXPECT_THAT(Order({RequestKind::kNone, "", "b", true}), ElementsAre("mine", "mine_too"));
@@ -284,7 +284,7 @@ TEST(OrderCandidatesTest, ARestartNeverGoesBackBehindItsOwnSteps) {
   EXPECT_THAT(Order({RequestKind::kTag, "old", "b", true}), ElementsAre("mine", "mine_too", "old"));
 }
 
-TEST(OrderCandidatesTest, TakesTheRunThatTheSameCommandStartedFirst) {
+TEST(OrderCandidatesTest, PrefersRunStartedBySameCommand) {
   const auto order = [](RequestKind kind, const std::string& started_by) {
     std::vector<Checkpoint> whole;
     for (const auto& [tag, serial, key] :
@@ -309,7 +309,7 @@ TEST(OrderCandidatesTest, TakesTheRunThatTheSameCommandStartedFirst) {
   EXPECT_THAT(order(RequestKind::kAuto, ""), ElementsAre("newest", "started_later", "started"));
 }
 
-TEST(TagSuffixTest, AvoidsOnlyTagsOfOtherRunsThatLieAhead) {
+TEST(TagSuffixTest, AvoidsLaterTagsOfOtherRuns) {
   const auto checkpoint = [](const std::string& tag, int64_t step, const std::string& run) {
     Manifest m;
     m.position.step = step;
@@ -328,7 +328,7 @@ TEST(TagSuffixTest, AvoidsOnlyTagsOfOtherRunsThatLieAhead) {
   EXPECT_EQ(TagSuffix({named}, own, &named), "-01234567");
 }
 
-TEST(DisagreementTest, NamesRanksAndWhatTheySee) {
+TEST(DisagreementTest, NamesRanksAndTheirCheckpoints) {
   EXPECT_EQ(Disagreement("/c", {{-1, 0}, {-1, 0}}), "");
   EXPECT_EQ(Disagreement("/c", {{10, 5}, {10, 5}}), "");
   const std::string split = Disagreement("/c", {{-1, 0}, {10, 5}, {10, 5}, {-2, 0}});
@@ -341,7 +341,7 @@ TEST(DisagreementTest, NamesRanksAndWhatTheySee) {
   EXPECT_THAT(Disagreement("/c", many), HasSubstr("6, 7 and 12 more: step_000010; rank 20: none"));
 }
 
-TEST_F(CheckpointFolderTest, ByTagLatestAndWhatIsNone) {
+TEST_F(CheckpointFolderTest, ChoosesByTagElseLatestElseNewestWhole) {
   EXPECT_EQ(CheckpointFolder(temp_ / "none").ChooseTag("").kind, DecisionKind::kFresh);
   EXPECT_EQ(folder_.ChooseTag("").kind, DecisionKind::kFresh);
   EXPECT_EQ(folder_.ChooseTag("best").kind, DecisionKind::kRefused);
@@ -357,10 +357,11 @@ TEST_F(CheckpointFolderTest, ByTagLatestAndWhatIsNone) {
   EXPECT_EQ(folder_.ChooseTag("step_000001").kind, DecisionKind::kRefused);
   EXPECT_THAT(folder_.ChooseTag("best").reason, HasSubstr("(complete: step_000001, step_000002)"));
   fs::resize_file(File(2, "w.safetensors"), 5);
-  EXPECT_EQ(latest().kind, DecisionKind::kRefused) << "there are some, so this is no fresh start";
+  EXPECT_EQ(latest().kind, DecisionKind::kRefused)
+      << "a fresh start would discard damaged checkpoints";
 }
 
-TEST_F(CheckpointFolderTest, TagsAreAnyPlainNames) {
+TEST_F(CheckpointFolderTest, AcceptsPlainFileNamesAsTags) {
   for (const std::string tag : {"global_step5", "best", "step_1", "a b"}) EXPECT_TRUE(IsTag(tag));
   for (const std::string tag :
        {"", ".", "..", "a/b", "/a", "latest", "lease.json", "tmp-a", ".hidden"}) {

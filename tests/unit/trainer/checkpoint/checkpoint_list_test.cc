@@ -12,14 +12,14 @@ namespace {
 
 using testing::HasSubstr;
 
-// Bytes by which a terminal could be steered, beside the ends of lines.
+// Whether the text has control characters other than ends of lines.
 bool HasControl(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f;
   });
 }
 
-TEST(CheckpointListTest, NamesOfOthersSteerNoTerminal) {
+TEST(CheckpointListTest, RemovesControlCharactersFromNames) {
   const std::string escape = "\x1b]0;title\x07", reversed = "\u202e";
   const std::vector<ListedCheckpoint> list = {
       {"good" + escape + reversed + "\nforged line", "", true, SampleManifest()},

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kRows = 3000, kColumns = 200;
 
-// Rows of a matrix, as ranks that share it evenly hold them, beside a tensor that all hold.
+// The rank's rows of a matrix that is divided evenly, and a tensor that all ranks hold.
 std::vector<TensorPart> StateOf(int rank, int world_size, double value) {
   const int64_t begin = kRows * rank / world_size * kColumns;
   const int64_t end = kRows * (rank + 1) / world_size * kColumns;
@@ -67,7 +67,7 @@ void ExpectHolds(const std::string& path, const std::string& tag, int world_size
   }));
 }
 
-TEST(CheckpointWriterTest, EachRankWritesItsFileAndAnyNumberOfRanksReadsThem) {
+TEST(CheckpointWriterTest, OtherNumbersOfRanksReadFilesOfAllRanks) {
   const TempDir folder;
   ExpectNoErrors(RunRanks(3, [&](const ProcessGroup& group) {
     CheckpointFolder target(folder.path());
@@ -89,7 +89,7 @@ TEST(CheckpointWriterTest, EachRankWritesItsFileAndAnyNumberOfRanksReadsThem) {
   ExpectHolds(folder.path(), "", 4, 2);
 }
 
-TEST(CheckpointWriterTest, TheBackgroundSavesWhatWasThereAtTheCall) {
+TEST(CheckpointWriterTest, BackgroundSaveWritesStateAtTheCall) {
   const TempDir folder;
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     CheckpointFolder target(folder.path());
@@ -98,7 +98,7 @@ TEST(CheckpointWriterTest, TheBackgroundSavesWhatWasThereAtTheCall) {
     writer.Save(content, "sync", 9);
     writer.SaveInBackground(content, "async", 9);
     for (TensorPart& part : content.files[0].parts) part.tensor.fill_(-1);
-    group.Barrier();  // collectives go on meanwhile
+    group.Barrier();  // collectives work during the save
     writer.SaveInBackground(content, "later", 9);
     writer.Wait();
     EXPECT_FALSE(writer.failed());
@@ -111,8 +111,8 @@ TEST(CheckpointWriterTest, TheBackgroundSavesWhatWasThereAtTheCall) {
   }
 }
 
-// A name with a slash in it makes a file that cannot be made, on one rank only.
-TEST(CheckpointWriterTest, WhatOneRankFailsWithEveryRankThrows) {
+// On one rank the file's name has a slash, so it cannot be made.
+TEST(CheckpointWriterTest, EveryRankThrowsFailureOfOneRank) {
   for (const bool background : {false, true}) {
     const TempDir folder;
     const auto errors = RunRanks(3, [&](const ProcessGroup& group) {
@@ -137,8 +137,8 @@ TEST(CheckpointWriterTest, WhatOneRankFailsWithEveryRankThrows) {
   }
 }
 
-// Any process that reaches the store can write into it.
-TEST(CheckpointWriterTest, NoPathGoesThroughTheStore) {
+// Any process that can connect to the store can write into it.
+TEST(CheckpointWriterTest, PutsNoPathIntoTheStore) {
   const TempDir folder;
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     CheckpointFolder target(folder.path());
@@ -152,7 +152,7 @@ TEST(CheckpointWriterTest, NoPathGoesThroughTheStore) {
   }));
 }
 
-TEST(CheckpointWriterTest, ARankThatWritesElsewhereFailsTheSave) {
+TEST(CheckpointWriterTest, FailsIfOneRankWritesToAnotherFolder) {
   const TempDir folder, elsewhere;
   fs::create_directories(CheckpointFolder(elsewhere.path()).BegunPath("bad", "checkpoint/1/job/1"));
   const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
@@ -169,8 +169,8 @@ TEST(CheckpointWriterTest, ARankThatWritesElsewhereFailsTheSave) {
   ExpectHolds(folder.path(), "", 2, 1);
 }
 
-// Who takes a folder over removes what was begun there.
-TEST(CheckpointWriterTest, AJobThatLostTheFolderInTheMiddleOfASaveSaysSo) {
+// A process that takes a folder over removes the unfinished saves there.
+TEST(CheckpointWriterTest, ReportsLeaseLostDuringSave) {
   const TempDir folder, elsewhere;
   const FolderLease others(elsewhere.path(), ThisProcess("other", 1));
   const auto begun = [&] {
@@ -198,7 +198,7 @@ TEST(CheckpointWriterTest, AJobThatLostTheFolderInTheMiddleOfASaveSaysSo) {
   }
 }
 
-TEST(CheckpointWriterTest, AFolderThatCannotBeMadeFailsOnEveryRank) {
+TEST(CheckpointWriterTest, EveryRankFailsIfFolderCannotBeMade) {
   const TempDir folder;
   const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
     CheckpointFolder target(folder / "missing");

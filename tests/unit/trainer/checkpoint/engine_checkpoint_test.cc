@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kSamples = 12;  // of a step, over all ranks
+constexpr int kSamples = 12;  // per step, over all ranks
 
 struct Net : torch::nn::Module {
   explicit Net(int64_t width = 6) {
@@ -58,7 +58,7 @@ Engine<Net> MakeEngine(const ProcessGroup& group, const std::string& more = "") 
   return engine;
 }
 
-// The global loss of each of so many steps. What a step is given follows from its number alone.
+// Returns the global loss of each step. The data of a step depend on its number alone.
 std::vector<double> Train(Engine<Net>& engine, const ProcessGroup& group, int steps) {
   const int64_t share = kSamples / group.world_size();
   std::vector<double> losses;
@@ -91,7 +91,7 @@ void ExpectNear(const std::vector<double>& got, const std::vector<double>& wante
   }
 }
 
-TEST(EngineCheckpointTest, AnyNumberOfRanksGoesOnAsIfNothingHadHappened) {
+TEST(EngineCheckpointTest, AnyNumberOfRanksContinuesWithSameLosses) {
   const TempDir folder;
   std::vector<double> rest;
   InRanks(2, [&](const ProcessGroup& group) {
@@ -105,7 +105,7 @@ TEST(EngineCheckpointTest, AnyNumberOfRanksGoesOnAsIfNothingHadHappened) {
   for (const int ranks : {1, 2, 3, 4}) {
     InRanks(ranks, [&](const ProcessGroup& group) {
       auto engine = MakeEngine(group);
-      Train(engine, group, 1);  // other state than a new engine's
+      Train(engine, group, 1);  // makes the state differ from a new engine's
       const auto loaded = engine.LoadCheckpoint(folder.path());
       ASSERT_TRUE(loaded);
       EXPECT_EQ(loaded->folder, folder / "global_step4");
@@ -117,7 +117,7 @@ TEST(EngineCheckpointTest, AnyNumberOfRanksGoesOnAsIfNothingHadHappened) {
   }
 }
 
-TEST(EngineCheckpointTest, EveryStageOnAnyNumberOfRanksLoadsEveryOther) {
+TEST(EngineCheckpointTest, EveryZeroStageAndNumberOfRanksLoadsEveryOther) {
   struct Layout {
     int ranks, stage;
     std::string zero() const {
@@ -154,7 +154,7 @@ TEST(EngineCheckpointTest, EveryStageOnAnyNumberOfRanksLoadsEveryOther) {
   }
 }
 
-TEST(EngineCheckpointTest, TagsLatestAndWhatIsNotThere) {
+TEST(EngineCheckpointTest, LoadsByTagOrLatestAndRefusesUnknownTags) {
   const TempDir folder;
   InRanks(2, [&](const ProcessGroup& group) {
     auto engine = MakeEngine(group);
@@ -191,7 +191,7 @@ TEST(EngineCheckpointTest, TagsLatestAndWhatIsNotThere) {
   }
 }
 
-TEST(EngineCheckpointTest, DifferentTagsAreIgnoredToldOrRefused) {
+TEST(EngineCheckpointTest, IgnoresReportsOrRefusesDifferentTags) {
   for (const std::string validation : {"Ignore", "WARN", "fail"}) {
     const TempDir folder;
     testing::internal::CaptureStderr();
@@ -213,7 +213,7 @@ TEST(EngineCheckpointTest, DifferentTagsAreIgnoredToldOrRefused) {
   }
 }
 
-TEST(EngineCheckpointTest, PartsOfTheStateAreLoadedOnRequest) {
+TEST(EngineCheckpointTest, LoadsRequestedPartsOfState) {
   const TempDir folder;
   InRanks(2, [&](const ProcessGroup& group) {
     auto engine = MakeEngine(group);
@@ -252,7 +252,7 @@ TEST(EngineCheckpointTest, PartsOfTheStateAreLoadedOnRequest) {
   });
 }
 
-TEST(EngineCheckpointTest, LearningRatesOfTheProgramAreStored) {
+TEST(EngineCheckpointTest, RestoresLearningRatesSetByProgram) {
   const TempDir set, unset;
   testing::internal::CaptureStdout();
   InRanks(2, [&](const ProcessGroup& group) {
@@ -286,7 +286,7 @@ TEST(EngineCheckpointTest, LearningRatesOfTheProgramAreStored) {
                     HasSubstr("the scheduler StepLR sets them now")));
 }
 
-TEST(EngineCheckpointTest, TheGeneratorGoesOnWhereAsManyRanksSaved) {
+TEST(EngineCheckpointTest, RestoresGeneratorForSameNumberOfRanks) {
   const TempDir folder;
   InRanks(1, [&](const ProcessGroup& group) {
     auto engine = MakeEngine(group);
@@ -310,7 +310,7 @@ TEST(EngineCheckpointTest, TheGeneratorGoesOnWhereAsManyRanksSaved) {
   });
 }
 
-TEST(EngineCheckpointTest, ALossScaleAndAStepThatHadBegun) {
+TEST(EngineCheckpointTest, RestoresLossScaleAndRestartsBegunStep) {
   const TempDir folder;
   const std::string more = R"(, "fp16": {"enabled": true, "initial_scale_power": 8,
                                          "hysteresis": 1})";
@@ -337,14 +337,14 @@ TEST(EngineCheckpointTest, ALossScaleAndAStepThatHadBegun) {
     const auto loaded = other.LoadCheckpoint(folder.path());
     ASSERT_TRUE(loaded);
     EXPECT_EQ(loaded->micro_steps, 3);
-    EXPECT_EQ(other.core().micro_steps(), 2) << "the step begins anew";
+    EXPECT_EQ(other.core().micro_steps(), 2) << "the begun step restarts";
     EXPECT_EQ(other.skipped_steps(), 1);
     EXPECT_EQ(other.loss_scale(), engine.loss_scale());
     EXPECT_EQ(other.loss_scale(), 128);
   });
 }
 
-// Bytes that the calling thread has read so far, from files and all else.
+// Returns the bytes that the calling thread has read so far, from files and other sources.
 int64_t BytesRead() {
   std::ifstream io("/proc/thread-self/io");
   std::string key;
@@ -362,7 +362,7 @@ int64_t BytesIn(const std::string& folder) {
   return bytes;
 }
 
-TEST(EngineCheckpointTest, EachRankReadsItsPartOfTheCheckAndWhatItNeeds) {
+TEST(EngineCheckpointTest, EachRankReadsOnlyItsPartOfTheFiles) {
   if (BytesRead() == 0) GTEST_SKIP() << "this kernel does not count what threads read";
   constexpr int kRanks = 4;
   const TempDir folder;
@@ -381,13 +381,13 @@ TEST(EngineCheckpointTest, EachRankReadsItsPartOfTheCheckAndWhatItNeeds) {
   const int64_t bytes = BytesIn(folder / "global_step1");
   ASSERT_GT(bytes, 9'000'000);
   for (const int64_t own : read) {
-    // A quarter is checked, a quarter is this rank's part of the state.
+    // This rank checks a quarter of the bytes, and loads a quarter as its part of the state.
     EXPECT_NEAR(static_cast<double>(own), static_cast<double>(bytes) / 2,
                 0.05 * static_cast<double>(bytes));
   }
 }
 
-TEST(EngineCheckpointTest, AllRanksNameTheSameDamageWhereverItIs) {
+TEST(EngineCheckpointTest, AllRanksNameTheSameDamagedFile) {
   constexpr int kRanks = 3;
   const TempDir folder;
   InRanks(kRanks, [&](const ProcessGroup& group) {
@@ -417,7 +417,7 @@ TEST(EngineCheckpointTest, AllRanksNameTheSameDamageWhereverItIs) {
   }
 }
 
-TEST(EngineCheckpointTest, AFolderIntoWhichAnotherProgramSavesIsRefusedOnAllRanks) {
+TEST(EngineCheckpointTest, AllRanksRefuseFolderLeasedByAnotherProgram) {
   const TempDir folder;
   LeaseOwner other = ThisProcess("", 1);
   other.process = ReadProcess(getppid()).value().id;
@@ -432,7 +432,7 @@ TEST(EngineCheckpointTest, AFolderIntoWhichAnotherProgramSavesIsRefusedOnAllRank
   EXPECT_TRUE(fs::exists(folder / "tmp-global_step0-01234567"));
 }
 
-TEST(EngineCheckpointTest, AnotherModelOrTextThatIsNoneIsRefused) {
+TEST(EngineCheckpointTest, RefusesAnotherModelAndInvalidUtf8) {
   const TempDir folder;
   InRanks(1, [&](const ProcessGroup& group) {
     auto engine = MakeEngine(group);

@@ -26,7 +26,7 @@ constexpr LeaseTimes kFast{.renew_every = milliseconds(20),
                            .dead_after = milliseconds(600),
                            .look_every = milliseconds(5)};
 
-// As a process on another machine each time.
+// Returns an owner on another machine, a new one for each call.
 LeaseOwner Elsewhere() {
   LeaseOwner owner = ThisProcess("", 1);
   owner.machine = "machine of " + owner.token;
@@ -51,7 +51,7 @@ class FolderLeaseTest : public testing::Test {
   std::unique_ptr<FolderLease> Take(const LeaseOwner& owner) const {
     return std::make_unique<FolderLease>(temp_.path(), owner, kFast);
   }
-  // Empty: the lease was taken.
+  // Returns the message, or "" if the lease was taken.
   std::string Refusal(const LeaseOwner& owner) const {
     testing::internal::CaptureStdout();
     std::string problem;
@@ -61,19 +61,19 @@ class FolderLeaseTest : public testing::Test {
       EXPECT_EQ(error.code(), ExitCode::kBadInput);
       problem = error.what();
     }
-    said_ = testing::internal::GetCapturedStdout();
+    printed_ = testing::internal::GetCapturedStdout();
     return problem;
   }
-  // A lease whose owner does nothing any more.
+  // Writes a lease that its owner never renews.
   void Leave(const LeaseOwner& owner) const {
     std::ofstream(File(), std::ios::binary) << FormatLease({.owner = owner});
   }
 
   const TempDir temp_;
-  mutable std::string said_;  // by the last Refusal
+  mutable std::string printed_;  // by the last Refusal
 };
 
-TEST_F(FolderLeaseTest, IsTakenRenewedAndGivenBack) {
+TEST_F(FolderLeaseTest, RenewsLeaseUntilReleased) {
   {
     const auto lease = Take(ThisProcess("4f2a", 1));
     EXPECT_EQ(lease->taken_from(), "");
@@ -81,11 +81,11 @@ TEST_F(FolderLeaseTest, IsTakenRenewedAndGivenBack) {
     const std::string first = Text();
     const auto deadline = Deadline::After(milliseconds(5000));
     while (Text() == first && !deadline.Expired()) std::this_thread::sleep_for(milliseconds(5));
-    EXPECT_NE(Text(), first) << "a thread renews it";
+    EXPECT_NE(Text(), first) << "a thread renews the lease";
     EXPECT_EQ(Text().size(), kLeaseBytes);
     lease->Confirm();
   }
-  EXPECT_THAT(Names(), ElementsAre(kLeaseFile)) << "it stays, and says that it was given back";
+  EXPECT_THAT(Names(), ElementsAre(kLeaseFile)) << "the file stays, marked as released";
   const auto last = ParseLease(Text());
   ASSERT_TRUE(last);
   EXPECT_TRUE(last->released);
@@ -95,23 +95,23 @@ TEST_F(FolderLeaseTest, IsTakenRenewedAndGivenBack) {
   EXPECT_LT(Clock::now() - start, kFast.dead_after);
 }
 
-TEST_F(FolderLeaseTest, OneOnThisMachineIsRefusedAtOnce) {
+TEST_F(FolderLeaseTest, RefusesLeaseOfLiveLocalProcessAtOnce) {
   const auto lease = Take(ThisProcess("4f2a", 1));
   EXPECT_THAT(Refusal(ThisProcess("5b3c", 1)),
               AllOf(HasSubstr(temp_.path() + ": job 4f2a on "), HasSubstr("pid "),
                     HasSubstr("heartbeat 0 s ago"), HasSubstr("give another folder")));
-  EXPECT_EQ(said_, "");
+  EXPECT_EQ(printed_, "");
   lease->Confirm();
 }
 
-TEST_F(FolderLeaseTest, ALivingOneElsewhereIsRefusedByItsHeartbeat) {
+TEST_F(FolderLeaseTest, RefusesRemoteLeaseWhoseHeartbeatChanges) {
   const auto lease = Take(Elsewhere());
   EXPECT_THAT(Refusal(ThisProcess("", 1)),
               AllOf(HasSubstr("a program on faraway"), HasSubstr("its heartbeat goes on")));
-  EXPECT_THAT(said_, AllOf(HasSubstr("a program on faraway"), HasSubstr("waiting up to")));
+  EXPECT_THAT(printed_, AllOf(HasSubstr("a program on faraway"), HasSubstr("waiting up to")));
 }
 
-TEST_F(FolderLeaseTest, ADeadOneElsewhereIsReplacedAfterAWhile) {
+TEST_F(FolderLeaseTest, TakesUnchangedRemoteLeaseAfterDeadTime) {
   Leave(Elsewhere());
   const auto start = Clock::now();
   const auto lease = Take(ThisProcess("", 1));
@@ -120,7 +120,7 @@ TEST_F(FolderLeaseTest, ADeadOneElsewhereIsReplacedAfterAWhile) {
   EXPECT_THAT(Names(), ElementsAre(kLeaseFile));
 }
 
-TEST_F(FolderLeaseTest, ADeadProcessOfThisMachineIsReplacedAtOnce) {
+TEST_F(FolderLeaseTest, TakesLeaseOfDeadLocalProcessAtOnce) {
   const pid_t child = fork();
   if (child == 0) {
     Leave(ThisProcess("4f2a", 1));
@@ -133,14 +133,14 @@ TEST_F(FolderLeaseTest, ADeadProcessOfThisMachineIsReplacedAtOnce) {
   EXPECT_THAT(lease->taken_from(), HasSubstr("job 4f2a"));
 }
 
-TEST_F(FolderLeaseTest, ThePidOfALaterProcessIsNoSignOfLife) {
+TEST_F(FolderLeaseTest, TakesLeaseIfPidWasReused) {
   LeaseOwner before = ThisProcess("4f2a", 1);
   --before.process.start_ticks;
   Leave(before);
   EXPECT_THAT(Take(ThisProcess("", 1))->taken_from(), HasSubstr("has ended"));
 }
 
-TEST_F(FolderLeaseTest, WhoeverLosesItSavesNothingMore) {
+TEST_F(FolderLeaseTest, ConfirmThrowsAfterLeaseWasTaken) {
   const auto first = Take(ThisProcess("4f2a", 1));
   const auto second = Take(ThisProcess("4f2a", 2));
   try {
@@ -151,11 +151,11 @@ TEST_F(FolderLeaseTest, WhoeverLosesItSavesNothingMore) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr(temp_.path()), HasSubstr("job 4f2a on ")));
   }
   first->Release();
-  EXPECT_THAT(Names(), ElementsAre(kLeaseFile)) << "it is the other's";
+  EXPECT_THAT(Names(), ElementsAre(kLeaseFile)) << "the file is the second owner's";
   second->Confirm();
 }
 
-TEST_F(FolderLeaseTest, AFileThatSomebodyRemovedIsMadeAgain) {
+TEST_F(FolderLeaseTest, ConfirmRecreatesRemovedFile) {
   const auto lease = Take(ThisProcess("", 1));
   fs::remove(File());
   lease->Confirm();
@@ -163,7 +163,7 @@ TEST_F(FolderLeaseTest, AFileThatSomebodyRemovedIsMadeAgain) {
   EXPECT_NE(Refusal(ThisProcess("", 1)), "");
 }
 
-TEST_F(FolderLeaseTest, AFolderThatIsGoneIsAnErrorOfTheDisk) {
+TEST_F(FolderLeaseTest, ConfirmThrowsIoErrorIfFolderIsGone) {
   const auto lease = Take(ThisProcess("", 1));
   fs::remove_all(temp_.path());
   try {
@@ -176,7 +176,7 @@ TEST_F(FolderLeaseTest, AFolderThatIsGoneIsAnErrorOfTheDisk) {
   fs::create_directory(temp_.path());
 }
 
-TEST_F(FolderLeaseTest, ALinkIsNotFollowed) {
+TEST_F(FolderLeaseTest, DoesNotFollowLinkAsLeaseFile) {
   const std::string target = temp_.Write("precious", "text");
   fs::create_symlink(target, File());
   EXPECT_THROW(Take(ThisProcess("", 1)), TrainError);
@@ -186,8 +186,8 @@ TEST_F(FolderLeaseTest, ALinkIsNotFollowed) {
   EXPECT_EQ(text, "text");
 }
 
-// Threads stand for processes of other machines, which all find the same dead owner.
-TEST_F(FolderLeaseTest, OfManyThatTryAtOnceExactlyOneGetsIt) {
+// Threads simulate processes on other machines, which all find the same dead owner.
+TEST_F(FolderLeaseTest, ExactlyOneOfConcurrentOwnersTakesLease) {
   for (const bool after_a_death : {false, true}) {
     for (int round = 0; round < 5; ++round) {
       if (after_a_death) Leave(Elsewhere());

@@ -1,5 +1,5 @@
-// Owners of a folder of checkpoints that follow each other, each a process of its own, as on
-// machines of their own: one is suspended, one is killed, one lives, in all orders.
+// Three processes own a folder of checkpoints one after the other, as if on different machines: one
+// is suspended, one is killed, one stays alive, in all orders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -50,7 +50,7 @@ class Job {
     } else if (what == "commit") {
       const auto weight = static_cast<float>(step);
       Manifest m;
-      m.run_id = "run";  // which each job goes on with
+      m.run_id = "run";  // each job continues the same run
       m.position.step = step;
       m.world_size = 1;
       m.files = {{"w.safetensors",
@@ -78,7 +78,7 @@ class Owner {
     pid_ = fork();
     if (pid_ == 0) {
       close(ends[0]);
-      if (std::freopen("/dev/null", "w", stdout) == nullptr) _exit(1);  // that it waits
+      if (std::freopen("/dev/null", "w", stdout) == nullptr) _exit(1);  // hides its notes
       Run(folder, ends[1]);
       _exit(0);
     }
@@ -92,7 +92,7 @@ class Owner {
   Owner(const Owner&) = delete;
   Owner& operator=(const Owner&) = delete;
 
-  const std::string& taken() const { return taken_; }  // kGood, or why not
+  const std::string& taken() const { return taken_; }  // kGood, or the error of taking the folder
   std::string Ask(const std::string& what, int64_t step = 0) {
     const std::string line = what + " " + std::to_string(step);
     if (send(socket_, line.data(), line.size(), MSG_NOSIGNAL) < 0) return "it has ended";
@@ -146,7 +146,7 @@ enum class Fate { kSuspended, kKilled, kLives };
 
 class FolderOwnersTest : public testing::Test {
  protected:
-  // All that is in it, but for the lease.
+  // The content of all files in the folder except for the lease, by path.
   std::map<std::string, std::string> Content() const {
     std::map<std::string, std::string> content;
     for (const auto& entry : fs::recursive_directory_iterator(temp_.path())) {
@@ -161,8 +161,8 @@ class FolderOwnersTest : public testing::Test {
     for (const char* what : kSteps) EXPECT_EQ(owner.Ask(what, step), kGood) << what;
   }
 
-  // Three owners, one after the other, of which the suspended one has done the first `done` parts
-  // of a save when it is stopped. It goes on when the last has ended (`late`), or before.
+  // Runs three owners one after the other. The suspended one is stopped after the first `done`
+  // parts of a save. It continues after the last owner has left if `late`, else before.
   void Try(const std::vector<Fate>& fates, size_t done, bool late, bool lease_goes = false) {
     std::unique_ptr<Owner> owners[3];
     size_t suspended = 0;
@@ -194,11 +194,11 @@ class FolderOwnersTest : public testing::Test {
         EXPECT_EQ(answer, kGood) << "no other job has had the folder since";
       } else if (k != 1) {
         EXPECT_THAT(answer, HasSubstr("no longer has the lease"));
-      } else {  // who has taken the folder has removed what was begun there
+      } else {  // the next owner has removed the unfinished save
         EXPECT_THAT(answer, HasSubstr("No such file"));
       }
     }
-    if (suspended != 2) EXPECT_EQ(Content(), before) << "it has changed nothing";
+    if (suspended != 2) EXPECT_EQ(Content(), before) << "the suspended owner changed files";
     EXPECT_EQ(back.Ask("leave"), kGood);
     if (fates[2] != Fate::kLives || late) return;
     Save(*owners[2], ++step);
@@ -208,7 +208,7 @@ class FolderOwnersTest : public testing::Test {
   TempDir temp_;
 };
 
-TEST_F(FolderOwnersTest, InAllOrders) {
+TEST_F(FolderOwnersTest, SuspendedOwnerChangesNothingInAnyOrder) {
   std::vector<Fate> fates = {Fate::kSuspended, Fate::kKilled, Fate::kLives};
   size_t done = 0;
   do {
@@ -224,7 +224,7 @@ TEST_F(FolderOwnersTest, InAllOrders) {
   } while (std::ranges::next_permutation(fates).found);
 }
 
-TEST_F(FolderOwnersTest, InEachPartOfASave) {
+TEST_F(FolderOwnersTest, SuspendedOwnerChangesNothingInAnyPartOfASave) {
   for (size_t done = 0; done < std::size(kSteps); ++done) {
     SCOPED_TRACE(done);
     Try({Fate::kSuspended, Fate::kKilled, Fate::kLives}, done, /*late=*/true);
@@ -233,7 +233,7 @@ TEST_F(FolderOwnersTest, InEachPartOfASave) {
   }
 }
 
-// A user may delete it, or an older version that had the folder meanwhile.
+// A user may delete the file, or an older version that had the folder meanwhile.
 TEST_F(FolderOwnersTest, SuspendedOwnerLosesItsFolderWithADeletedLease) {
   Try({Fate::kSuspended, Fate::kKilled, Fate::kLives}, 0, /*late=*/true, /*lease_goes=*/true);
 }

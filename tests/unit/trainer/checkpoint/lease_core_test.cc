@@ -37,7 +37,7 @@ std::string Text(const LeaseOwner& owner, int64_t renewals = 0) {
   return FormatLease({.owner = owner, .renewals = renewals, .renewed_ms = 1'700'000'000'000});
 }
 
-TEST(LeaseTextTest, RoundTripOfEqualLength) {
+TEST(LeaseTextTest, RoundTripsWithConstantLength) {
   LeaseOwner owner = BatchOwner("t", "slurm 12", 3);
   owner.job_id = "4f2a-01";
   owner.attempt = 7;
@@ -53,7 +53,7 @@ TEST(LeaseTextTest, RoundTripOfEqualLength) {
   EXPECT_EQ(Describe(read->owner), "job 4f2a-01 on node3 (pid 4242)");
 }
 
-TEST(LeaseTextTest, SaysWhetherItWasGivenBack) {
+TEST(LeaseTextTest, StoresWhetherItWasReleased) {
   const HeldLease held = {.owner = Owner("t", "job")};
   HeldLease released = held;
   released.released = true;
@@ -63,10 +63,10 @@ TEST(LeaseTextTest, SaysWhetherItWasGivenBack) {
   std::string older = FormatLease(held);
   const std::string key = "\"released\"";
   older.replace(older.find(key), key.size(), "\"whatever\"");
-  EXPECT_FALSE(ParseLease(older).value().released) << "as before there was such a key";
+  EXPECT_FALSE(ParseLease(older).value().released) << "older leases lack the key";
 }
 
-TEST(LeaseTextTest, LongOrHostileNamesStayInBounds) {
+TEST(LeaseTextTest, BoundsAndSanitizesNames) {
   LeaseOwner owner = Owner(std::string(9000, '"'), std::string(9000, '\\'));
   owner.host = "a\x1b[31mb\n" + std::string(9000, '\x01');
   owner.batch_job = std::string(9000, '\n');
@@ -78,7 +78,7 @@ TEST(LeaseTextTest, LongOrHostileNamesStayInBounds) {
   EXPECT_EQ(read->owner.host.find_first_of("\x1b\n\x01"), std::string::npos);
 }
 
-TEST(LeaseTextTest, WhatIsNoLeaseIsNone) {
+TEST(LeaseTextTest, RejectsInvalidText) {
   for (const std::string text :
        {"", " ", "{}", "[]", "null", "{\"format\":1}", "{\"format\":\"dslaunch lease 1\"}"}) {
     EXPECT_FALSE(ParseLease(text)) << text;
@@ -92,12 +92,12 @@ TEST(LeaseTextTest, WhatIsNoLeaseIsNone) {
   }
 }
 
-TEST(LeaseWatchTest, AFreeFolderIsTaken) {
+TEST(LeaseWatchTest, TakesFreeFolder) {
   LeaseWatch watch(Owner("me"), kDeadAfter);
   EXPECT_EQ(watch.OnLook(std::nullopt, OwnerProcess::kUnknown, kStart).kind, Kind::kTake);
 }
 
-TEST(LeaseWatchTest, AnOwnerThatLivesHereIsRefusedAtOnceAndADeadOneReplacedAtOnce) {
+TEST(LeaseWatchTest, RefusesLeaseOfLiveOwnerAndTakesLeaseOfDeadOwner) {
   LeaseWatch alive(Owner("me"), kDeadAfter), dead(Owner("me"), kDeadAfter);
   const LeaseDecision refused =
       alive.OnLook(Text(Owner("other", "4f2a")), OwnerProcess::kAlive, kStart);
@@ -109,7 +109,7 @@ TEST(LeaseWatchTest, AnOwnerThatLivesHereIsRefusedAtOnceAndADeadOneReplacedAtOnc
   EXPECT_THAT(taken.reason, HasSubstr("job 4f2a"));
 }
 
-TEST(LeaseWatchTest, AHeartbeatThatIsSeenToChangeIsALivingOwner) {
+TEST(LeaseWatchTest, RefusesAfterSeeingHeartbeatChange) {
   LeaseWatch watch(Owner("me"), kDeadAfter);
   EXPECT_EQ(watch.OnLook(Text(Owner("other"), 5), OwnerProcess::kUnknown, kStart).kind,
             Kind::kWait);
@@ -119,8 +119,8 @@ TEST(LeaseWatchTest, AHeartbeatThatIsSeenToChangeIsALivingOwner) {
             Kind::kRefuse);
 }
 
-// However old it is by the other host's clock.
-TEST(LeaseWatchTest, OnlyTimeInWhichItWasWatchedMakesAnOwnerDead) {
+// The age of the lease by the other host's clock does not matter.
+TEST(LeaseWatchTest, TakesLeaseOnlyAfterWatchingItForDeadTime) {
   LeaseWatch watch(Owner("me"), kDeadAfter);
   const std::string text = Text(Owner("other", "4f2a"), 5);
   EXPECT_EQ(watch.OnLook(text, OwnerProcess::kUnknown, kStart).kind, Kind::kWait);
@@ -130,13 +130,13 @@ TEST(LeaseWatchTest, OnlyTimeInWhichItWasWatchedMakesAnOwnerDead) {
   EXPECT_THAT(taken.reason, HasSubstr("has not renewed it for 60 s"));
 }
 
-TEST(LeaseWatchTest, TextThatIsNoLeaseIsWatchedToo) {
+TEST(LeaseWatchTest, WatchesInvalidText) {
   LeaseWatch watch(Owner("me"), kDeadAfter);
   EXPECT_EQ(watch.OnLook("{", OwnerProcess::kUnknown, kStart).kind, Kind::kWait);
   EXPECT_EQ(watch.OnLook("{", OwnerProcess::kUnknown, kStart + kDeadAfter).kind, Kind::kTake);
 }
 
-TEST(LeaseWatchTest, ANewerAttemptOfAJobReplacesAnOlderOne) {
+TEST(LeaseWatchTest, NewerAttemptReplacesOlderOne) {
   for (const OwnerProcess process :
        {OwnerProcess::kUnknown, OwnerProcess::kAlive, OwnerProcess::kGone}) {
     LeaseWatch newer(Owner("me", "job", 3), kDeadAfter), older(Owner("me", "job", 1), kDeadAfter);
@@ -144,13 +144,14 @@ TEST(LeaseWatchTest, ANewerAttemptOfAJobReplacesAnOlderOne) {
     EXPECT_EQ(newer.OnLook(text, process, kStart).kind, Kind::kTake);
     EXPECT_EQ(older.OnLook(text, process, kStart).kind, Kind::kRefuse);
   }
-  // Without a launcher nothing says that two programs are the same job.
-  LeaseWatch nobody(Owner("me", "", 2), kDeadAfter);
-  EXPECT_EQ(nobody.OnLook(Text(Owner("other", "", 1)), OwnerProcess::kUnknown, kStart).kind,
-            Kind::kWait);
+  // Without a launcher two programs are never known to be the same job.
+  LeaseWatch without_launcher(Owner("me", "", 2), kDeadAfter);
+  EXPECT_EQ(
+      without_launcher.OnLook(Text(Owner("other", "", 1)), OwnerProcess::kUnknown, kStart).kind,
+      Kind::kWait);
 }
 
-TEST(LeaseWatchTest, ARequeuedBatchJobReplacesWhatItWasBefore) {
+TEST(LeaseWatchTest, RequeuedBatchJobReplacesItsEarlierStart) {
   LeaseWatch again(BatchOwner("me", "slurm 5", 1), kDeadAfter);
   EXPECT_EQ(
       again.OnLook(Text(BatchOwner("other", "slurm 5", 0)), OwnerProcess::kUnknown, kStart).kind,
@@ -166,7 +167,7 @@ TEST(LeaseWatchTest, ARequeuedBatchJobReplacesWhatItWasBefore) {
       Kind::kWait);
 }
 
-TEST(LeaseWatchTest, AnotherProcessThatWasFasterIsALivingOwner) {
+TEST(LeaseWatchTest, RefusesAfterAnotherProcessTookLease) {
   LeaseWatch watch(Owner("me"), kDeadAfter);
   EXPECT_EQ(watch.OnLook(Text(Owner("dead")), OwnerProcess::kUnknown, kStart).kind, Kind::kWait);
   EXPECT_EQ(watch.OnLook(Text(Owner("fast")), OwnerProcess::kUnknown, kStart + kDeadAfter).kind,

@@ -48,7 +48,7 @@ TEST(ManifestTest, RoundTrip) {
   EXPECT_EQ(read.tensors[0].slices[1].file, "b.safetensors");
 }
 
-// Programs from before there were cuts read it.
+// Older programs read this format only.
 TEST(ManifestTest, WritesFormat1WithoutCuts) {
   const std::string text = FormatManifest(SampleManifest());
   EXPECT_THAT(text, HasSubstr(R"( "format": "dslaunch checkpoint 1",)"));
@@ -100,14 +100,14 @@ TEST(ManifestTest, RefusesUnknownFormatByName) {
             "\"dslaunch checkpoint 1\" and \"dslaunch checkpoint 2\"");
 }
 
-// As an older program, which knows no rows, would read it.
+// As older programs do, which ignore the rows.
 TEST(ManifestTest, RefusesCutsInFormat1) {
   EXPECT_THAT(
       Refusal(WithChecksum(Replaced(SampleManifestWithCuts(), "checkpoint 2", "checkpoint 1"))),
       HasSubstr("hole or an overlap"));
 }
 
-TEST(ManifestTest, OneOfBeforeThereWereScalersIsRead) {
+TEST(ManifestTest, ReadsManifestWithoutOptimizerAndScaler) {
   const std::string text = FormatManifest(SampleManifest());
   std::string rest = text.substr(text.find('\n') + 1);
   const size_t begin = rest.find(" \"optimizer\":"), end = rest.find(" \"seed\":");
@@ -119,7 +119,7 @@ TEST(ManifestTest, OneOfBeforeThereWereScalersIsRead) {
   EXPECT_EQ(read.seed, 7);
 }
 
-TEST(ManifestTest, EveryFlippedBitAndEveryCutIsNoticed) {
+TEST(ManifestTest, RefusesEveryFlippedBitAndTruncation) {
   const std::string good = FormatManifest(SampleManifest());
   for (size_t byte = 0; byte < good.size(); ++byte) {
     std::string bad = good;
@@ -129,8 +129,8 @@ TEST(ManifestTest, EveryFlippedBitAndEveryCutIsNoticed) {
   }
 }
 
-// What a checksum does not stop: a manifest made to mislead.
-TEST(ManifestTest, ContradictionsAreRefused) {
+// The checksum does not protect from a manifest that was made to mislead.
+TEST(ManifestTest, RefusesContradictions) {
   const struct {
     void (*change)(Manifest&);
     std::string words;
@@ -164,7 +164,7 @@ TEST(ManifestTest, ContradictionsAreRefused) {
       {[](Manifest& m) { m.dtype = "\x1b[31mbf16"; }, "dtype is not a plain word"},
       {[](Manifest& m) { m.optimizer = std::string(200, 'a'); }, "optimizer is not a plain word"},
       {[](Manifest& m) { m.run_id = std::string(2000, 'a'); }, "run_id"},
-      // A tensor that is larger than what the files hold.
+      // A tensor that is larger than the files.
       {[](Manifest& m) { m.files[0].sum.bytes = 15; }, "beyond the end of the file"},
       {[](Manifest& m) {
          m.tensors[0].shape = {8};

@@ -28,7 +28,7 @@ RankRecord Rank(int rank, int64_t start, int64_t end) {
           {{"w", "F32", {2, 3}, {{Slice(Shard::Whole(6), start, end), file}}}}};
 }
 
-TEST(RankRecordTest, TheManifestHasTheSlicesOfAllRanksInOrder) {
+TEST(RankRecordTest, MergesSlicesOfAllRanksInOrder) {
   std::vector<RankRecord> ranks = {Rank(0, 4, 6), Rank(1, 0, 4)};
   for (RankRecord& rank : ranks) {
     rank.tensors.push_back({"empty", "F32", {0, 2}, {}});
@@ -49,7 +49,7 @@ TEST(RankRecordTest, TheManifestHasTheSlicesOfAllRanksInOrder) {
   EXPECT_NO_THROW(ParseManifest(FormatManifest(m), "m"));
 }
 
-TEST(RankRecordTest, SlicesOfCutsAreOrderedByOffsetThenStart) {
+TEST(RankRecordTest, OrdersSlicesByOffsetThenStart) {
   const Shard left = CutShard({2, 3}, 1, 0, 1), right = CutShard({2, 3}, 1, 1, 3);
   std::vector<RankRecord> ranks = {Rank(0, 0, 0), Rank(1, 0, 0), Rank(2, 0, 0)};
   ranks[0].tensors[0].slices[0].shard = Slice(right, 1, 4);
@@ -64,7 +64,7 @@ TEST(RankRecordTest, SlicesOfCutsAreOrderedByOffsetThenStart) {
   EXPECT_EQ(m.tensors[0].slices[2].shard, Slice(right, 1, 4));
 }
 
-TEST(RankRecordTest, PartsThatAreNotTheTensorAreABug) {
+TEST(RankRecordTest, RefusesPartsThatAreNotTheTensor) {
   const auto entering = [](const std::vector<RankRecord>& ranks) {
     return Failure(ExitCode::kInternal, [&] {
       Manifest m;
@@ -83,7 +83,7 @@ TEST(RankRecordTest, PartsThatAreNotTheTensorAreABug) {
   EXPECT_THAT(entering(ranks), HasSubstr("tensor w differ"));
 }
 
-TEST(RankRecordTest, TextThatIsNoRecordNamesItsRank) {
+TEST(RankRecordTest, NamesRankOfInvalidText) {
   for (const std::string text :
        {"", "=", "[]", "{}", R"({"files":[[]],"tensors":[]})", R"({"files":[],"tensors":[[1]]})",
         R"({"files":[],"tensors":[["w","F32",[1],[[0]]]]})"}) {
@@ -93,7 +93,7 @@ TEST(RankRecordTest, TextThatIsNoRecordNamesItsRank) {
   }
 }
 
-TEST(RankRecordTest, AFailureKeepsItsCodeAndNamesItsRank) {
+TEST(RankRecordTest, ThrowsFailureWithItsCodeAndRank) {
   const std::string full = FormatFailure(TrainError(ExitCode::kIo, "/c/f: no space"));
   EXPECT_EQ(Failure(ExitCode::kIo, [&] { ParseRecord(full, 3); }), "rank 3: /c/f: no space");
   EXPECT_EQ(Failure(ExitCode::kIo,
@@ -105,8 +105,8 @@ TEST(RankRecordTest, AFailureKeepsItsCodeAndNamesItsRank) {
   EXPECT_EQ(Failure(ExitCode::kOk, [&] { ThrowFirstFailure({"", ""}); }), "");
 }
 
-// Whoever reaches the store must not end a job as if it had succeeded.
-TEST(RankRecordTest, AFailureOfAnotherProcessIsNeverASuccess) {
+// Another process that can write into the store must not make a job exit with success.
+TEST(RankRecordTest, FailureNeverHasCodeOfSuccess) {
   for (const char* code : {"0", "256", "-1"}) {
     const std::string forged =
         std::string(R"({"code":)") + code + R"(,"failure":"a\u001b[31mb\nc"})";

@@ -34,7 +34,7 @@ std::string Entry(const std::string& name, const std::string& dtype, const std::
          ",\"data_offsets\":" + offsets + "}";
 }
 
-// The reader's message for a file with this content; "" where it is accepted.
+// Returns the reader's message for a file with this content; "" if it is accepted.
 std::string Refusal(const std::string& content) {
   const TempDir folder;
   const std::string file = folder.Write("t.safetensors", content);
@@ -71,7 +71,7 @@ TEST(SafetensorsTest, RoundTrip) {
   EXPECT_EQ(read_step, 7);
 }
 
-TEST(SafetensorsTest, APartIsReadAlone) {
+TEST(SafetensorsTest, ReadsPartOfTensor) {
   const TempDir folder;
   const std::vector<uint8_t> before = {9, 9, 9}, values = {0, 1, 2, 3, 4, 5};
   WriteSafetensors(folder / "t",
@@ -92,7 +92,7 @@ TEST(SafetensorsTest, APartIsReadAlone) {
   EXPECT_EQ(part, (std::vector<uint8_t>{3, 4, 5, 7}));
 }
 
-TEST(SafetensorsTest, MetadataIsForOtherPrograms) {
+TEST(SafetensorsTest, WritesMetadataAndIgnoresIt) {
   const TempDir folder;
   const uint8_t value = 1;
   WriteSafetensors(folder / "t", {{"a", "U8", {1}, &value}}, {{"format", "pt"}});
@@ -102,7 +102,7 @@ TEST(SafetensorsTest, MetadataIsForOtherPrograms) {
   EXPECT_THAT(Contents(folder / "without"), Not(HasSubstr("__metadata__")));
 }
 
-TEST(SafetensorsTest, TensorByTensorIsTheSameFile) {
+TEST(SafetensorsTest, WritingTensorByTensorMakesTheSameFile) {
   const TempDir folder;
   const std::vector<float> weights = {1, 2, 3, 4, 5, 6};
   const int64_t step = 7;
@@ -112,7 +112,7 @@ TEST(SafetensorsTest, TensorByTensorIsTheSameFile) {
   NewSafetensorsFile file(folder / "t", {{"w", "F32", {2, 3}}, {"step", "I64", {}}},
                           {{"format", "pt"}});
   file.Write(weights.data());
-  EXPECT_THROW(file.Finish(), TrainError) << "one is missing";
+  EXPECT_THROW(file.Finish(), TrainError) << "a tensor is missing";
   file.Write(&step);
   EXPECT_EQ(file.Finish(), at_once);
   EXPECT_EQ(Contents(folder / "t"), Contents(folder / "at_once"));
@@ -124,7 +124,7 @@ TEST(SafetensorsTest, NeverOverwrites) {
   EXPECT_EQ(Contents(folder / "t"), "mine");
 }
 
-TEST(SafetensorsTest, WhatOthersWriteIsRead) {
+TEST(SafetensorsTest, ReadsFilesOfOtherPrograms) {
   EXPECT_EQ(Refusal(WithHeader("{\"__metadata__\":{\"format\":\"pt\"}," +
                                    Entry("b", "U8", "[2]", "[1,3]") + "," +
                                    Entry("a", "BOOL", "[1,1]", "[0,1]") + "}   ",
@@ -133,14 +133,14 @@ TEST(SafetensorsTest, WhatOthersWriteIsRead) {
   EXPECT_EQ(Refusal(WithHeader("{}", "")), "");
 }
 
-// The length of a header comes first: in some files its bytes are those that a pickle begins with.
-TEST(SafetensorsTest, AHeaderMayHaveAnyLength) {
+// A file begins with the length of its header, which may be the bytes with which a pickle begins.
+TEST(SafetensorsTest, AcceptsHeaderOfAnyLength) {
   for (size_t length = 2; length < 1600; ++length) {
     ASSERT_EQ(Refusal(WithHeader("{}" + std::string(length - 2, ' '), "")), "") << length;
   }
 }
 
-TEST(SafetensorsTest, NamesOfAFileDoNotSteerTerminals) {
+TEST(SafetensorsTest, SanitizesNamesInMessages) {
   const std::string message = Refusal(WithHeader(
       "{" + Entry("a\\n\\u001b[2Jb" + std::string(9000, 'c'), "F31", "[]", "[0,4]") + "}", "1234"));
   EXPECT_THAT(message, HasSubstr("tensor a"));
@@ -149,7 +149,7 @@ TEST(SafetensorsTest, NamesOfAFileDoNotSteerTerminals) {
   EXPECT_LT(message.size(), 1000u);
 }
 
-TEST(SafetensorsTest, WrongFilesAreRefused) {
+TEST(SafetensorsTest, RefusesInvalidFiles) {
   const std::string good = "{" + Entry("a", "F32", "[2]", "[0,8]") + "}";
   ASSERT_EQ(Refusal(WithHeader(good, "12345678")), "");
   const struct {
@@ -198,8 +198,8 @@ TEST(SafetensorsTest, WrongFilesAreRefused) {
   for (const auto& c : cases) EXPECT_THAT(Refusal(c.content), HasSubstr(c.words));
 }
 
-// Whatever the bytes, the reader accepts or refuses; what it accepts stays inside the file.
-TEST(SafetensorsTest, MutatedFilesAreReadOrRefused) {
+// The reader accepts or refuses any bytes, and reads no tensor beyond the end of the file.
+TEST(SafetensorsTest, ReadsOrRefusesMutatedFiles) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

@@ -39,7 +39,7 @@ inline Manifest SampleManifest() {
   return m;
 }
 
-// The same with a tensor in column parts, of which one is cut into slices.
+// SampleManifest with a tensor in two column parts, one of them in two slices.
 inline Manifest SampleManifestWithCuts() {
   Manifest m = SampleManifest();
   m.files.push_back({"c.safetensors", {50, 2}});

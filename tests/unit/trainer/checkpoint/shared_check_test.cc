@@ -26,7 +26,7 @@ std::vector<FileRecord> FilesOf(const std::vector<uint64_t>& sizes) {
   return files;
 }
 
-TEST(PartsToCheckTest, EveryByteIsOfOneRankAndAllRanksHaveAsMany) {
+TEST(PartsToCheckTest, AssignsEveryByteOnceAndEvenly) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -54,7 +54,7 @@ TEST(PartsToCheckTest, EveryByteIsOfOneRankAndAllRanksHaveAsMany) {
   }
 }
 
-TEST(PartsToCheckTest, SizesThatFillANumber) {
+TEST(PartsToCheckTest, HandlesSizesNearTheIntegerLimit) {
   const std::vector<FileRecord> files = FilesOf({uint64_t{1} << 62, (uint64_t{1} << 62) - 1});
   EXPECT_EQ(PartsToCheck(files, 0, 2), (std::vector<FilePart>{{0, 0, uint64_t{1} << 62}}));
   EXPECT_EQ(PartsToCheck(files, 1, 2), (std::vector<FilePart>{{1, 0, (uint64_t{1} << 62) - 1}}));
@@ -89,7 +89,7 @@ class SharedCheckTest : public testing::Test {
     const std::string alone = DamageSeenBy(1);
     EXPECT_THAT(alone, HasSubstr(words));
     for (const int ranks : {2, 3, 5, 8}) EXPECT_EQ(DamageSeenBy(ranks), alone) << ranks;
-    EXPECT_EQ(FindDamage(checkpoint_).at(0), alone) << "as one process says it";
+    EXPECT_EQ(FindDamage(checkpoint_).at(0), alone) << "one process finds the same";
   }
   std::string File(const std::string& name) const { return temp_ / name; }
   void Flip(const std::string& name, std::streamoff at) const {
@@ -104,11 +104,11 @@ class SharedCheckTest : public testing::Test {
   Checkpoint checkpoint_;
 };
 
-TEST_F(SharedCheckTest, AWholeCheckpointIsWholeForAnyNumberOfRanks) {
+TEST_F(SharedCheckTest, FindsNoDamageInWholeCheckpoint) {
   for (int ranks = 1; ranks < 12; ++ranks) EXPECT_EQ(DamageSeenBy(ranks), "") << ranks;
 }
 
-TEST_F(SharedCheckTest, AFlippedBitAnywhereIsNamedAlikeByAnyNumberOfRanks) {
+TEST_F(SharedCheckTest, NamesFlippedBitAlikeForAnyNumberOfRanks) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -123,13 +123,13 @@ TEST_F(SharedCheckTest, AFlippedBitAnywhereIsNamedAlikeByAnyNumberOfRanks) {
   }
 }
 
-TEST_F(SharedCheckTest, OfSeveralDamagedFilesTheFirstIsNamed) {
+TEST_F(SharedCheckTest, NamesFirstDamagedFile) {
   Flip("a.safetensors", 100);
   fs::remove(File("b.safetensors"));
   ExpectDamage("a.safetensors: its checksum is wrong");
 }
 
-TEST_F(SharedCheckTest, FilesThatAreMissingShorterOrLonger) {
+TEST_F(SharedCheckTest, NamesMissingTruncatedAndExtendedFiles) {
   const auto bytes = fs::file_size(File("b.safetensors"));
   fs::resize_file(File("b.safetensors"), bytes - 1);
   ExpectDamage("b.safetensors has " + std::to_string(bytes - 1) + " bytes of ");
@@ -139,13 +139,13 @@ TEST_F(SharedCheckTest, FilesThatAreMissingShorterOrLonger) {
   ExpectDamage("b.safetensors is missing");
 }
 
-TEST_F(SharedCheckTest, AManifestThatDiffersFromTheFiles) {
+TEST_F(SharedCheckTest, NamesTensorThatDiffersFromManifest) {
   checkpoint_.manifest.tensors[0].slices[0].shard.stop = 299;
   checkpoint_.manifest.tensors[0].slices[1].shard.start = 299;
   ExpectDamage("a.safetensors: tensor w differs from its record");
 }
 
-TEST_F(SharedCheckTest, WhatARankDidNotReportIsNotWhole) {
+TEST_F(SharedCheckTest, ReportsPartsThatNoRankChecked) {
   std::vector<CheckReport> reports(3);
   for (int rank = 0; rank < 3; ++rank) {
     reports[static_cast<size_t>(rank)] = CheckParts(checkpoint_, rank, 3);
@@ -154,7 +154,7 @@ TEST_F(SharedCheckTest, WhatARankDidNotReportIsNotWhole) {
   EXPECT_THAT(FirstDamage(checkpoint_, reports), HasSubstr("was not checked"));
 }
 
-TEST_F(SharedCheckTest, AReportThatIsNoneNamesItsRank) {
+TEST_F(SharedCheckTest, NamesRankOfInvalidReport) {
   for (const std::string text : {"", "{", "[]", "{}", R"({"parts":[1]})",
                                  R"({"parts":[],"problem":[1]})", R"({"parts":[["a",2]]})"}) {
     try {

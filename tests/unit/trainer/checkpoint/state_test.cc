@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 constexpr auto Whole = TensorPart::Whole;
 
-// A part as one of several ranks would hold it.
+// Returns a part of `whole` that one of several ranks holds.
 TensorPart Part(const std::string& name, const at::Tensor& whole, const Shard& shard) {
   return {.name = name,
           .tensor = PartOf(whole.flatten(), shard).clone(),
@@ -45,7 +45,7 @@ std::string LoadFailure(const Checkpoint& checkpoint, const std::vector<TensorPa
   }
 }
 
-// A checkpoint as ranks that hold `states` would make it.
+// Saves a checkpoint as ranks that hold `states` do.
 Checkpoint Saved(const TempDir& folder, const std::vector<std::vector<TensorPart>>& states) {
   Checkpoint checkpoint{folder.path(), "t", {}};
   const int world_size = static_cast<int>(states.size());
@@ -61,7 +61,7 @@ Checkpoint Saved(const TempDir& folder, const std::vector<std::vector<TensorPart
   return checkpoint;
 }
 
-TEST(StateTest, EveryDtypeComesBackBitForBit) {
+TEST(StateTest, RoundTripsEveryDtypeBitForBit) {
   const TempDir folder;
   std::vector<TensorPart> state;
   for (const auto type :
@@ -83,8 +83,7 @@ TEST(StateTest, EveryDtypeComesBackBitForBit) {
   }
 }
 
-// As ranks that each hold a part would write it.
-TEST(StateTest, ATensorIsPutTogetherFromTheSlicesOfSeveralFiles) {
+TEST(StateTest, JoinsSlicesOfSeveralFiles) {
   const TempDir folder;
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
   Checkpoint checkpoint{folder.path(), "t", {}};
@@ -104,10 +103,10 @@ TEST(StateTest, ATensorIsPutTogetherFromTheSlicesOfSeveralFiles) {
   EXPECT_TRUE(at::equal(w, at::arange(1, 7, at::kFloat).view({2, 3})));
 
   checkpoint.manifest.tensors[0].slices = slices(3);
-  EXPECT_THROW(VerifyCheckpoint(checkpoint), TrainError) << "the files hold other slices";
+  EXPECT_THROW(VerifyCheckpoint(checkpoint), TrainError) << "the files have other slices";
 }
 
-// Begins and ends of `parts` ranges that are [0, size) together, some of them empty.
+// Returns the bounds of `parts` ranges that divide [0, size), some of them empty.
 std::vector<int64_t> RandomCuts(int64_t size, size_t parts, std::mt19937& random) {
   std::vector<int64_t> cuts = {0, size};
   std::uniform_int_distribution<int64_t> place(0, size);
@@ -116,8 +115,8 @@ std::vector<int64_t> RandomCuts(int64_t size, size_t parts, std::mt19937& random
   return cuts;
 }
 
-// The tensor cut in a random dimension, and each part into flat slices, one for each of so many
-// ranks. Some of them are empty.
+// Cuts the tensor in a random dimension, and each part into flat slices, one for each of `ranks`
+// ranks. Some slices are empty.
 std::vector<TensorPart> Cut(const TensorPart& whole, size_t ranks, std::mt19937& random) {
   const size_t columns = 1 + random() % ranks;
   std::vector<Shard> shards(columns, whole.shard);
@@ -141,7 +140,7 @@ std::vector<TensorPart> Cut(const TensorPart& whole, size_t ranks, std::mt19937&
   return parts;
 }
 
-TEST(StateTest, AnyPartsAreReadFromAnyOtherParts) {
+TEST(StateTest, ReadsAnyPartsFromAnyOtherParts) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937 random(seed);
@@ -177,8 +176,8 @@ TEST(StateTest, AnyPartsAreReadFromAnyOtherParts) {
   }
 }
 
-// As tensor-parallel ranks cut GPT-2's q, k and v, which are side by side in one tensor, each part
-// of which ZeRO divides among two ranks.
+// Tensor-parallel ranks cut GPT-2's q, k and v, which are side by side in one tensor; ZeRO divides
+// each part among two ranks.
 TEST(StateTest, ReadsFusedPartsWholeAndInOtherCuts) {
   const TempDir folder;
   const int64_t c = 8;
@@ -207,9 +206,9 @@ TEST(StateTest, ReadsFusedPartsWholeAndInOtherCuts) {
   EXPECT_TRUE(at::equal(stored.ReadWhole(checkpoint.manifest.tensors[0]), qkv));
 }
 
-// A vocabulary of 5 on 4 ranks has 2 rows on each: one of rank 2's is padding, and both of rank
-// 3's.
-TEST(StateTest, PaddingIsNotSaved) {
+// A vocabulary of 5 on 4 ranks has 2 rows on each: one row of rank 2 and both of rank 3 are
+// padding.
+TEST(StateTest, DoesNotSavePadding) {
   const TempDir folder;
   const at::Tensor rows = at::rand({5, 3});
   std::vector<std::vector<TensorPart>> states;
@@ -230,7 +229,7 @@ TEST(StateTest, PaddingIsNotSaved) {
 }
 
 // The replicas of one tensor-parallel rank hold the same part.
-TEST(StateTest, ReplicasShareOutTheirCut) {
+TEST(StateTest, ReplicasDivideTheirCut) {
   const at::Tensor whole = at::rand({1000, 2000});
   TensorPart part = Part("w", whole, CutShard({1000, 2000}, 1, 1000, 2000));
   part.replicated = true;
@@ -243,7 +242,7 @@ TEST(StateTest, ReplicasShareOutTheirCut) {
   }
 }
 
-TEST(StateTest, RanksShareOutWhatAllHoldAndRank0HasTheBuffers) {
+TEST(StateTest, RanksDivideReplicatedTensorsAndRank0SavesBuffers) {
   std::vector<TensorPart> state = {Whole("w", at::rand({1'000'000})), Whole("mean", at::rand({9}))};
   state[1].rank0_authoritative = true;
   const StateFile file = OwnFile("m", state, 0, 2);
@@ -263,8 +262,8 @@ TEST(StateTest, RanksShareOutWhatAllHoldAndRank0HasTheBuffers) {
   EXPECT_TRUE(OwnFile("m", {Whole("w", at::ones({9}))}, 1, 2).parts.empty());
 }
 
-// As two pipeline stages that share a weight would save and load it.
-TEST(StateTest, ACopyThatAnotherStageSavesIsLoadedOnly) {
+// Two pipeline stages share a weight.
+TEST(StateTest, LoadsButDoesNotSaveTensorOfAnotherStage) {
   const TempDir folder;
   const TensorPart a = Whole("a", at::ones({2})), shared = Whole("shared", at::ones({3})),
                    b = Whole("b", at::ones({4}));
@@ -284,10 +283,10 @@ TEST(StateTest, ACopyThatAnotherStageSavesIsLoadedOnly) {
   for (const TensorPart& part : read) EXPECT_TRUE((part.tensor == 1).all().item<bool>());
   EXPECT_THAT(LoadFailure(checkpoint, {read[0], read[2], copy}),
               HasSubstr("holds a tensor that this run does not have: shared"))
-      << "a copy is not the tensor";
+      << "a copy does not stand for the tensor";
 }
 
-TEST(StateTest, AnotherModelIsRefusedByTensor) {
+TEST(StateTest, RefusesAnotherModelByTensor) {
   const TempDir folder;
   const Checkpoint checkpoint =
       Saved(folder, {{Whole("w", at::ones({2})), Whole("b", at::ones({1}))}});
@@ -299,7 +298,7 @@ TEST(StateTest, AnotherModelIsRefusedByTensor) {
   EXPECT_THAT(LoadFailure(checkpoint, {Whole("w", w.tensor.to(at::kLong)), b}), HasSubstr("I64"));
 }
 
-TEST(StateTest, ARunGoesOnInAnotherPrecision) {
+TEST(StateTest, LoadsIntoAnotherPrecision) {
   const TempDir folder;
   const at::Tensor fine = at::full({3}, 1 + 1.0 / 512);  // more than bf16 can hold
   const Checkpoint checkpoint =

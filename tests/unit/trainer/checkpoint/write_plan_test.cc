@@ -13,12 +13,12 @@ constexpr int64_t kMi = 1 << 20;
 
 using Shares = std::vector<std::optional<ElementRange>>;
 
-TEST(WritePlanTest, OneRankWritesEverythingWhole) {
+TEST(WritePlanTest, OneRankWritesWholeTensors) {
   EXPECT_EQ(ShareOut({{5, 4}, {3 * kMi, 2}, {0, 4}}, 0, 1),
             (Shares{ElementRange{0, 5}, ElementRange{0, 3 * kMi}, std::nullopt}));
 }
 
-TEST(WritePlanTest, LargeTensorsAreCutAndSmallOnesAreNot) {
+TEST(WritePlanTest, CutsLargeTensorsOnly) {
   const std::vector<TensorExtent> tensors = {{4 * kMi, 4}, {100, 4}};
   EXPECT_EQ(ShareOut(tensors, 0, 2), (Shares{ElementRange{0, 2 * kMi + 50}, std::nullopt}));
   EXPECT_EQ(ShareOut(tensors, 1, 2),
@@ -28,7 +28,7 @@ TEST(WritePlanTest, LargeTensorsAreCutAndSmallOnesAreNot) {
   EXPECT_EQ(ShareOut(small, 1, 2), (Shares{std::nullopt, ElementRange{0, 1000}}));
 }
 
-TEST(WritePlanTest, SmallSharesAreLeftToFewerRanks) {
+TEST(WritePlanTest, UsesFewerRanksForSmallShares) {
   EXPECT_EQ(CountWriters({}, 8), 1);
   EXPECT_EQ(CountWriters({{10, 4}, {10, 4}}, 8), 1);
   EXPECT_EQ(CountWriters({{kMi, 2}, {kMi, 1}}, 8), 3);
@@ -36,7 +36,7 @@ TEST(WritePlanTest, SmallSharesAreLeftToFewerRanks) {
   EXPECT_EQ(ShareOut({{10, 4}}, 1, 1), Shares(1));
 }
 
-TEST(WritePlanTest, EveryElementOnceAndEqualShares) {
+TEST(WritePlanTest, SharesAreEqualAndHaveEachElementOnce) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937 random(seed);

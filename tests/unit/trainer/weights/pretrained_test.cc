@@ -70,14 +70,14 @@ void ExpectSame(const Model& a, const Model& b) {
   }
 }
 
-TEST(PretrainedTest, AnExportIsLoadedAndReplaced) {
+TEST(PretrainedTest, LoadsExportThatReplacedAnother) {
   const TempDir outer;
   const std::string folder = outer / "a/b";
   const auto other = MakeModel(Resnet18Config{5}, {1, 8, 8});
   other->forward(at::rand({2, 1, 8, 8}));  // moves the buffers
   for (int time = 0; time < 2; ++time) {
     ExportHuggingFace(StateOf(*other), Resnet18Config{5}, folder);
-    // What a killed export leaves.
+    // A killed export leaves such a file.
     std::filesystem::copy(folder + "/model.safetensors", folder + "/tmp-model.safetensors");
   }
   const auto model = MakeModel(Resnet18Config{5}, {1, 8, 8});
@@ -85,7 +85,7 @@ TEST(PretrainedTest, AnExportIsLoadedAndReplaced) {
   ExpectSame(*model, *other);
 }
 
-TEST(PretrainedTest, OnlyWholeFilesWithTheirNames) {
+TEST(PretrainedTest, ExportLeavesOnlyItsTwoFiles) {
   const TempDir folder;
   ExportHuggingFace(StateOf(*MakeModel(kMlp, {2})), kMlp, folder.path());
   std::vector<std::string> names;
@@ -97,7 +97,7 @@ TEST(PretrainedTest, OnlyWholeFilesWithTheirNames) {
   EXPECT_THROW(ExportHuggingFace({}, kMlp, folder / "file"), TrainError);
 }
 
-TEST(PretrainedTest, FloatingFormatsConvert) {
+TEST(PretrainedTest, ConvertsFloatingPointFormats) {
   const TempDir folder;
   for (const auto type : {at::kDouble, at::kHalf, at::kBFloat16}) {
     const auto source = MakeModel(kMlp, {2}), model = MakeModel(kMlp, {2});
@@ -116,7 +116,7 @@ TEST(PretrainedTest, FloatingFormatsConvert) {
   }
 }
 
-TEST(PretrainedTest, EveryDifferenceNamesItsTensor) {
+TEST(PretrainedTest, NamesTensorOfEachDifference) {
   const TempDir folder;
   const auto model = MakeModel(kMlp, {2});
   const auto refusal = [&](const std::function<void(std::vector<NamedTensor>&)>& change) {
@@ -148,7 +148,7 @@ TEST(PretrainedTest, EveryDifferenceNamesItsTensor) {
   EXPECT_THAT(Refusal(*model, kMlp, folder / "weights.pt"), HasSubstr("pickle"));
 }
 
-TEST(PretrainedTest, NothingIsFilledWhereSomethingDiffers) {
+TEST(PretrainedTest, FillsNothingIfATensorDiffers) {
   const TempDir folder;
   const auto source = MakeModel(kMlp, {2}), model = MakeModel(kMlp, {2}),
              copy = MakeModel(kMlp, {2});
@@ -161,8 +161,8 @@ TEST(PretrainedTest, NothingIsFilledWhereSomethingDiffers) {
   ExpectSame(*model, *copy);
 }
 
-// Every tensor cut at random places, some parts empty, as ranks would hold it.
-TEST(PretrainedTest, PartsOfAModelWithoutMemory) {
+// Each tensor is cut at random columns and each part at a random element; some parts are empty.
+TEST(PretrainedTest, FillsPartsOfModelWithoutMemory) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -184,7 +184,7 @@ TEST(PretrainedTest, PartsOfAModelWithoutMemory) {
         const int64_t cut = at(part.elements());
         for (const auto& [start, stop] :
              {std::pair(int64_t{0}, cut), std::pair(cut, part.elements())}) {
-          if (random() % 4 == 0) continue;  // another rank's
+          if (random() % 4 == 0) continue;  // held by another rank
           parts.push_back({item.name, at::full({stop - start}, -1, type), shape,
                            Slice(part, start, stop), false});
           expected.push_back(values.slice(0, start, stop).to(type));
@@ -200,7 +200,7 @@ TEST(PretrainedTest, PartsOfAModelWithoutMemory) {
   state.back().tensor = at::zeros({7});
   Save(folder / "w", state);
   EXPECT_THROW(InitWeights(*model, kGpt2, {}, folder / "w"), TrainError)
-      << "whoever holds the tensor";
+      << "also on ranks that do not hold the tensor";
 }
 
 class Huge : public Model {
@@ -210,7 +210,7 @@ class Huge : public Model {
   static constexpr int64_t kElements = int64_t{1} << 36;  // 256 GiB
 };
 
-TEST(PretrainedTest, OnlyTheBytesOfAPartAreRead) {
+TEST(PretrainedTest, ReadsOnlyTheBytesOfAPart) {
   const TempDir folder;
   const std::string header = R"({"weight":{"dtype":"F32","shape":[68719476736],)"
                              R"("data_offsets":[0,274877906944]}} )";
@@ -242,7 +242,7 @@ std::string Contents(const std::string& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-TEST(PretrainedTest, AnExportNeedsOneTensorAtATime) {
+TEST(PretrainedTest, ExportHoldsOneTensorAtATime) {
   const TempDir folder;
   const std::vector<NamedTensor> state = StateOf(*MakeModel(kGpt2, {8}));
   ExportHuggingFace(state, kGpt2, folder / "whole");
@@ -268,7 +268,7 @@ TEST(PretrainedTest, AnExportNeedsOneTensorAtATime) {
   }
 }
 
-TEST(PretrainedTest, ATensorInTwoShardsIsRefused) {
+TEST(PretrainedTest, RefusesTensorInTwoFiles) {
   const TempDir folder;
   const auto model = MakeModel(kMlp, {2});
   const std::vector<NamedTensor> state = StateOf(*model);
@@ -282,7 +282,7 @@ TEST(PretrainedTest, ATensorInTwoShardsIsRefused) {
   EXPECT_EQ(Refusal(*model, kMlp, folder.path()), "");
 }
 
-TEST(PretrainedTest, Gpt2sOtherNames) {
+TEST(PretrainedTest, AcceptsGpt2NamesOfOldFiles) {
   const TempDir folder;
   const auto source = MakeModel(kGpt2, {8}), model = MakeModel(kGpt2, {8});
   std::vector<NamedTensor> state = StateOf(*source);
@@ -303,8 +303,8 @@ TEST(PretrainedTest, Gpt2sOtherNames) {
   EXPECT_THAT(Refusal(*model, kGpt2, folder / "w"), HasSubstr("wte.weight is given twice"));
 }
 
-// It is compared a part at a time.
-TEST(PretrainedTest, AHeadThatDiffersAtItsEnd) {
+// The head is compared in chunks.
+TEST(PretrainedTest, RefusesHeadThatDiffersAtItsEnd) {
   Gpt2Config config = kGpt2.As<Gpt2Config>();
   config.vocab_size = 100'003;
   const TempDir folder;

@@ -25,11 +25,11 @@ std::string Refusal(const std::string& path) {
   }
 }
 
-TEST(WeightFilesTest, AFileIsItself) {
+TEST(WeightFilesTest, ReturnsFileItself) {
   EXPECT_THAT(WeightFiles("/some/weights"), ElementsAre("/some/weights"));
 }
 
-TEST(WeightFilesTest, AFolderHoldsOneFileOrShards) {
+TEST(WeightFilesTest, FindsModelFileOrFilesOfIndex) {
   const TempDir folder;
   folder.Write("pytorch_model.bin", "");
   folder.Write("model.safetensors.index.json",
@@ -41,7 +41,7 @@ TEST(WeightFilesTest, AFolderHoldsOneFileOrShards) {
   EXPECT_THAT(WeightFiles(folder.path()), ElementsAre(folder / "model.safetensors"));
 }
 
-TEST(WeightFilesTest, PicklesAreRefusedByName) {
+TEST(WeightFilesTest, RefusesPicklesByName) {
   for (const char* name : {"pytorch_model.bin", "model.pt", "model.pth"}) {
     const TempDir folder;
     const std::string file = folder.Write(name, "");
@@ -54,7 +54,7 @@ TEST(WeightFilesTest, PicklesAreRefusedByName) {
   EXPECT_THAT(Refusal(empty.path()), HasSubstr("dslaunch checkpoint export"));
 }
 
-TEST(WeightFilesTest, AnIndexNamesFilesOfItsFolderOnly) {
+TEST(WeightFilesTest, RefusesIndexWithFilesOutsideFolder) {
   const TempDir folder;
   const auto refusal = [&](const std::string& text) {
     folder.Write("model.safetensors.index.json", text);
