@@ -181,9 +181,11 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
   const int rank = savers.rank(), world_size = savers.world_size();
   const ProcessGroup& replicas = world_size == ranks.world().world_size() ? ranks.data() : savers;
   const auto own_file = [&](const std::string& kind, const std::vector<TensorPart>& state) {
-    const std::string stage =
-        ranks.mesh().pipeline == 1 ? "" : "-stage-" + std::to_string(ranks.place().stage);
-    return OwnFile(kind + stage, state, replicas.rank(), replicas.world_size());
+    const Mesh& mesh = ranks.mesh();
+    std::string name = kind;
+    if (mesh.pipeline > 1) name += "-stage-" + std::to_string(ranks.place().stage);
+    if (mesh.tensor > 1) name += "-part-" + std::to_string(ranks.place().part);
+    return OwnFile(name, state, replicas.rank(), replicas.world_size());
   };
   CheckpointContent content;
   content.files = {own_file("model", engine.ModelState()),

@@ -14,6 +14,7 @@
 #include "trainer/nn/cross_entropy.h"
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/whole_tensor.h"
 #include "trainer/shards/shards.h"
 
 namespace dslaunch {
@@ -257,13 +258,13 @@ std::vector<TensorPart> EngineCore::ModelState() const {
     state.push_back(impl_->StatePart("", i, impl_->states().parts()[i].weight));
   }
   for (TensorPart& frozen : impl_->states().Frozen()) {
-    frozen.is_canonical = impl_->ranks_->Counts(frozen.name);
+    PlaceInWhole(*impl_->ranks_, frozen.name, frozen);
     state.push_back(std::move(frozen));
   }
   for (const NamedTensor& buffer : Unique(impl_->module_.named_buffers())) {
     TensorPart& part = state.emplace_back(TensorPart::Whole(buffer.name, buffer.tensor));
     part.rank0_authoritative = true;
-    part.is_canonical = impl_->ranks_->Counts(buffer.name);
+    PlaceInWhole(*impl_->ranks_, buffer.name, part);
   }
   return state;
 }

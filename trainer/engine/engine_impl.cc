@@ -6,6 +6,7 @@
 #include "trainer/comm/explain.h"
 #include "trainer/parallel/gradient_arrivals.h"
 #include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/whole_tensor.h"
 #include "trainer/parallel/zero/parameter_gatherer.h"
 
 namespace dslaunch {
@@ -177,13 +178,14 @@ TensorPart EngineCore::Impl::StatePart(const std::string& prefix, size_t part,
                                        const at::Tensor& tensor) const {
   const WeightPart& weight = states().parts()[part];
   const NamedTensor& parameter = parameters()[weight.parameter];
-  return {.name = prefix + parameter.name,
-          .tensor = tensor,
-          .shape = parameter.tensor.sizes().vec(),
-          .shard = weight.shard,
-          .replicated = !states().sharded(),
-          .rank0_authoritative = step_->weights_differ(),
-          .is_canonical = ranks_->Counts(parameter.name)};
+  TensorPart state = {.name = prefix + parameter.name,
+                      .tensor = tensor,
+                      .shape = parameter.tensor.sizes().vec(),
+                      .shard = weight.shard,
+                      .replicated = !states().sharded(),
+                      .rank0_authoritative = step_->weights_differ()};
+  PlaceInWhole(*ranks_, parameter.name, state);
+  return state;
 }
 
 std::vector<RankTensor> EngineCore::Impl::RankTensors() const {

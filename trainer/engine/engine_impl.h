@@ -73,10 +73,15 @@ class EngineCore::Impl {
                        const std::string& key) const;
   // This rank's parts of the gradients; throws where they are not those of all ranks.
   std::vector<TensorPart> GradientState(const std::string& call) const;
-  // Collective: the tensor `name` of the ranks' `state`, in at least fp32, in the parameter's
-  // shape; zeros where no rank has it. And the reverse, which is not collective.
+  // How the parameter is cut over the tensor axis; null if it is not.
+  const ParameterCut* CutOf(const at::Tensor& parameter) const;
+  // The shape of the whole parameter.
+  std::vector<int64_t> WholeShape(const at::Tensor& parameter) const;
+  // Collective: returns the whole tensor `name` of the ranks' `state`, in at least fp32 and
+  // WholeShape(parameter); zeros if no rank has it.
   at::Tensor Whole(const std::vector<TensorPart>& state, const std::string& name,
                    const at::Tensor& parameter) const;
+  // Sets this rank's part of it. Not collective.
   void SetWhole(const std::vector<TensorPart>& state, const std::string& name,
                 const at::Tensor& value) const;
   // This rank's part of the tensor `name` of `state`: a copy of one dimension, in at least fp32, of

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 
 #include "dslaunch/engine.h"
 #include "trainer/base/train_error.h"
@@ -34,12 +35,12 @@ at::ScalarType WideDtype(const at::Tensor& parameter) {
               "model's parameters() returns");
 }
 
-void CheckShape(const std::string& call, const std::string& name, const at::Tensor& parameter,
+void CheckShape(const std::string& call, const std::string& name, const std::vector<int64_t>& shape,
                 const at::Tensor& value) {
-  if (value.defined() && value.sizes() == parameter.sizes()) return;
+  if (value.defined() && value.sizes() == shape) return;
   RefuseInput(call + ": the value for " + name + " has the shape " +
               (value.defined() ? c10::str(value.sizes()) : "of an undefined tensor") +
-              ", not that of the parameter, " + c10::str(parameter.sizes()));
+              ", not that of the parameter, " + c10::str(at::IntArrayRef(shape)));
 }
 
 }  // namespace
@@ -60,11 +61,28 @@ const std::string& EngineCore::Impl::NameOf(const std::string& call,
   RefuseForeign(call);
 }
 
+const ParameterCut* EngineCore::Impl::CutOf(const at::Tensor& parameter) const {
+  const std::map<std::string, ParameterCut>& divided = ranks_->cut().divided;
+  for (const std::vector<NamedTensor>* list : {&frozen_, &parameters()}) {
+    const NamedTensor* found = Find(*list, parameter);
+    if (found == nullptr) continue;
+    const auto cut = divided.find(found->name);
+    return cut == divided.end() ? nullptr : &cut->second;
+  }
+  return nullptr;
+}
+
+std::vector<int64_t> EngineCore::Impl::WholeShape(const at::Tensor& parameter) const {
+  const ParameterCut* cut = CutOf(parameter);
+  return cut == nullptr ? parameter.sizes().vec() : cut->shape;
+}
+
 at::Tensor EngineCore::Impl::Whole(const std::vector<TensorPart>& state, const std::string& name,
                                    const at::Tensor& parameter) const {
   const at::NoGradGuard no_grad;
-  at::Tensor flat = at::zeros({parameter.numel()},
-                              at::TensorOptions(parameter.device()).dtype(WideDtype(parameter)));
+  const at::Tensor whole = at::zeros(
+      WholeShape(parameter), at::TensorOptions(parameter.device()).dtype(WideDtype(parameter)));
+  at::Tensor flat = whole.view(-1);
   bool replicated = !states().sharded();
   if (const TensorPart* part = FindPart(state, name)) {
     PutPart(part->tensor, part->shard, flat);
@@ -72,7 +90,8 @@ at::Tensor EngineCore::Impl::Whole(const std::vector<TensorPart>& state, const s
   }
   // Every element is on one rank, and zero on the others.
   if (!replicated) ranks_->data().AllReduce(flat);
-  return flat.view(parameter.sizes());
+  if (CutOf(parameter) != nullptr) ranks_->tensor()->AllReduce(flat);
+  return whole;
 }
 
 void EngineCore::Impl::SetWhole(const std::vector<TensorPart>& state, const std::string& name,
@@ -145,7 +164,7 @@ at::Tensor EngineCore::GetFullFp32Parameter(const at::Tensor& parameter) const {
 
 void EngineCore::SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value) {
   const std::string& name = impl_->NameOf("SetFullFp32Parameter", parameter);
-  CheckShape("SetFullFp32Parameter", name, parameter, value);
+  CheckShape("SetFullFp32Parameter", name, impl_->WholeShape(parameter), value);
   impl_->SetWhole(ModelState(), name, value);
   WeightsChanged();
 }
@@ -159,7 +178,7 @@ at::Tensor EngineCore::GetFullGradient(const at::Tensor& parameter) const {
 void EngineCore::SetFullGradient(const at::Tensor& parameter, const at::Tensor& value) {
   const std::string& name = impl_->TrainedName("SetFullGradient", parameter);
   const std::vector<TensorPart> gradients = impl_->GradientState("SetFullGradient");
-  CheckShape("SetFullGradient", name, parameter, value);
+  CheckShape("SetFullGradient", name, impl_->WholeShape(parameter), value);
   impl_->CheckHasGradient("SetFullGradient", gradients, name);
   impl_->SetWhole(gradients, name, value * impl_->step_->loss_scale());
 }
@@ -173,7 +192,7 @@ at::Tensor EngineCore::GetFullOptimizerState(const at::Tensor& parameter,
 void EngineCore::SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
                                        const std::string& key) {
   const std::string name = impl_->StateKey("SetFullOptimizerState", parameter, key);
-  CheckShape("SetFullOptimizerState", name, parameter, value);
+  CheckShape("SetFullOptimizerState", name, impl_->WholeShape(parameter), value);
   impl_->SetWhole(OptimizerState(), name, value);
 }
 

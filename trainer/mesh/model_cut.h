@@ -1,10 +1,12 @@
 // How a model is cut over the pipeline and tensor axes of a mesh, as one stage sees it. Pure.
 #pragma once
 
-#include <set>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "dslaunch/shard.h"
 #include "trainer/mesh/mesh.h"
 
 namespace dslaunch {
@@ -15,13 +17,19 @@ struct TiedTensor {
   std::vector<int> stages;  // ascending, all that hold it
 };
 
+// A parameter that is cut over the tensor axis.
+struct ParameterCut {
+  std::vector<int64_t> shape;  // of the whole parameter
+  Shard shard;  // the first elements of this rank's parameter; the others are padding
+};
+
 struct ModelCut {
   // What this stage shares with others, in orders that all stages agree on.
   std::vector<TiedTensor> tied;  // parameters
   std::vector<TiedTensor> tied_buffers;
-  // Names of the parameters of this stage that are cut over the tensor axis. All others are the
+  // The parameters of this stage that are cut over the tensor axis, by name. All others are the
   // same on every rank of that axis.
-  std::set<std::string> divided = {};
+  std::map<std::string, ParameterCut> divided = {};
 
   // Whether norms count and checkpoints hold what the rank at `place` has of this stage's parameter
   // or buffer, as far as the pipeline and tensor axes decide it: of a tied one the first stage's

@@ -26,7 +26,8 @@ struct WeightPart {
   Shard shard;           // the elements of the parameter that `weight` has
 };
 
-// Replaces a tensor by its sum over all ranks.
+// Replaces values of this rank's parts, [rows, parameters], by their sums over the ranks that hold
+// parts of the parameter.
 using SumOverRanks = std::function<void(at::Tensor&)>;
 
 // Returns zeros in the shape and dtype of a part, on the device of its state.

@@ -41,4 +41,14 @@ void PutPart(const at::Tensor& part, const Shard& shard, const at::Tensor& flat)
   }
 }
 
+void PlaceInWhole(const MeshGroups& ranks, const std::string& name, TensorPart& part) {
+  part.is_canonical = ranks.Counts(name);
+  const auto cut = ranks.cut().divided.find(name);
+  if (cut == ranks.cut().divided.end()) return;
+  part.shape = cut->second.shape;
+  part.shard = Slice(cut->second.shard, part.shard.start, part.shard.stop);
+  const int64_t elements = part.shard.elements();
+  if (elements < part.tensor.numel()) part.tensor = part.tensor.view(-1).narrow(0, 0, elements);
+}
+
 }  // namespace dslaunch

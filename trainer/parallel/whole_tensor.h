@@ -1,9 +1,12 @@
-// Copies between a whole tensor and the part of it that a rank holds.
+// The place of a rank's part in a whole tensor, and copies between them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include "dslaunch/shard.h"
+#include <string>
+
+#include "dslaunch/tensor_part.h"
+#include "trainer/mesh/mesh_groups.h"
 
 namespace dslaunch {
 
@@ -14,5 +17,9 @@ at::Tensor PartOf(const at::Tensor& flat, const Shard& shard);
 // Copies `part`, which has the elements of `shard` in row-major order, to their places in `flat`,
 // [N], contiguous. Dtypes and devices may differ.
 void PutPart(const at::Tensor& part, const Shard& shard, const at::Tensor& flat);
+
+// Makes `part`, a part of this rank's parameter or buffer `name`, the part of the whole one that a
+// checkpoint has: without padding if the parameter is cut over the tensor axis. Sets is_canonical.
+void PlaceInWhole(const MeshGroups& ranks, const std::string& name, TensorPart& part);
 
 }  // namespace dslaunch

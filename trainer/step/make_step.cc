@@ -55,7 +55,7 @@ const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
   return *config.optimizer;
 }
 
-// Null if every rank has whole parameters.
+// Returns the sum over the parts of parameters that ZeRO makes, null if it makes none.
 SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
   if (!states.sharded()) return nullptr;
   if (ranks.tied().empty()) {
@@ -67,6 +67,27 @@ SumOverRanks SumOfShards(const ModelStates& states, const MeshGroups& ranks) {
     const at::Tensor all = group->AllGather(tensor);
     tensor.copy_(all[0]);
     for (int64_t i = 1; i < all.size(0); ++i) tensor.add_(all[i]);
+  };
+}
+
+// Adds to SumOfShards the sum over the tensor axis for the parameters that are divided there. Null
+// if every rank has whole parameters.
+SumOverRanks SumOfParts(const ModelStates& states, const MeshGroups& ranks,
+                        const std::vector<NamedTensor>& parameters) {
+  SumOverRanks over_shards = SumOfShards(states, ranks);
+  std::vector<int64_t> divided;  // indices of parameters
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (ranks.cut().divided.contains(parameters[i].name)) {
+      divided.push_back(static_cast<int64_t>(i));
+    }
+  }
+  if (divided.empty()) return over_shards;
+  return [over_shards, group = ranks.tensor(),
+          columns = at::tensor(divided, at::kLong)](at::Tensor& values) {
+    if (over_shards) over_shards(values);
+    at::Tensor sums = values.index_select(1, columns);
+    group->AllReduce(sums);
+    values.index_copy_(1, columns, sums);
   };
 }
 
@@ -90,7 +111,7 @@ std::unique_ptr<Optimizer> OptimizerFor(const StepInputs& inputs, const ModelSta
     if (!item.tensor.requires_grad()) elsewhere.push_back({item.name, item.tensor.dim()});
   }
   return MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters, states.parts(),
-                       SumOfShards(states, inputs.ranks), elsewhere,
+                       SumOfParts(states, inputs.ranks, parameters), elsewhere,
                        CompressedMeanOf(config, inputs.ranks), states.StateZeros());
 }
 

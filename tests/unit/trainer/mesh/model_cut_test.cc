@@ -27,7 +27,7 @@ ModelCut CutOfStage(int stage) {
   for (const Parameter& parameter : kParameters) {
     if (!Holds(parameter, stage)) continue;
     if (parameter.stages.size() > 1) cut.tied.push_back({parameter.name, parameter.stages});
-    if (parameter.divided) cut.divided.insert(parameter.name);
+    if (parameter.divided) cut.divided[parameter.name] = {};
   }
   return cut;
 }
