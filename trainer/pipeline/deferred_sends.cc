@@ -13,11 +13,11 @@ ChunkPlace PlaceOf(const PipelineSchedule& schedule, int part) {
   return {part % schedule.stages, part / schedule.stages};
 }
 
-// A forward pass of a stage that reads activations of another one.
+// A forward pass that reads activations of another stage.
 struct Reader {
-  size_t action = 0;  // its index
+  size_t action = 0;  // index in the stage's list
   int chunk = 0;
-  size_t exchanged = 0;  // actions before it that exchange something with the other stage
+  size_t exchanged = 0;  // earlier sends to and receives from that stage
 };
 
 std::vector<Reader> ReadersOf(const PipelineSchedule& schedule, int stage, int sender) {

@@ -1,4 +1,4 @@
-// When a stage sends the rest of a message of activations (stage_link.h). Pure.
+// The points at which a stage sends the rest of a message of activations (stage_link.h). Pure.
 #pragma once
 
 #include <vector>
@@ -7,25 +7,28 @@
 
 namespace dslaunch {
 
-// Whether an action is part of what two stages exchange.
+// Whether the action sends to or receives from another stage.
 bool IsExchange(ActionKind kind);
 
-// Where activations of a chunk go to, or come from.
+// A chunk of the model, by its stage and its number there.
 struct ChunkPlace {
   int stage = 0;
   int chunk = 0;
   bool operator==(const ChunkPlace&) const = default;
 };
+// The chunks that `place` sends its activations to and receives them from.
 ChunkPlace After(const PipelineSchedule& schedule, const ChunkPlace& place);
 ChunkPlace Before(const PipelineSchedule& schedule, const ChunkPlace& place);
 bool IsFirst(const ChunkPlace& place);
 bool IsLast(const PipelineSchedule& schedule, const ChunkPlace& place);
 
-// For each action of `stage`: to whom it sends, right after it, the rest of the oldest message that
-// has one. A receiver asks for the rest in the forward pass, so in the row of all that the two
-// exchange the rest follows what the receiver has exchanged by then, as its list says; the sender
-// comes to this place without waiting for the receiver to go on. Where both have something for each
-// other at one place, that of the lower stage goes first.
+// Returns for each action of `stage` the chunks to which it sends, right after that action, the
+// rest of the oldest message that has one.
+//
+// A receiver asks for the rest in its forward pass. In the order of all messages between the two
+// stages the rest therefore follows the last one that the receiver's list has before this pass, and
+// the sender reaches that point without waiting for the receiver. If both stages have a rest for
+// each other at the same point, the lower stage sends first.
 std::vector<std::vector<ChunkPlace>> DeferredSendsAfter(const PipelineSchedule& schedule,
                                                         int stage);
 

@@ -1,4 +1,4 @@
-// How a layer of a pipeline is built and run: what goes wrong in it says where.
+// Builds and runs the layers of a pipeline, with the layer named in every error.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -16,18 +16,21 @@ namespace dslaunch {
 
 using LayerForward = std::function<Tensors(const Tensors& inputs)>;
 
-// Throws the exception that is being handled with "<where>: " before its text: of a TrainError and
-// a c10::Error the same. What other ranks or the network have done, it throws as it is.
+// Rethrows the exception that is being handled with "<where>: " before its text. A TrainError and a
+// c10::Error keep their type, others become std::runtime_error. Errors caused by other ranks or the
+// network are rethrown unchanged.
 [[noreturn]] void RethrowFrom(const std::string& where);
 
-// `layer` on `module`, which is null for a function. Throws kBadInput where it returns no tensor.
+// Returns the forward function of `layer`, which runs on `module` (null for a layer without one).
+// The function throws TrainError kBadInput if the layer returns no tensor or an undefined one, and
+// all errors through RethrowFrom(where).
 LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Module> module,
                        std::string where);
-// `model`, to which the layer refers, lives as long as the result.
+// The same for a layer of `model`, which the result keeps alive.
 LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, std::string where);
 
-// While it lives, the default generators of the CPU and of `device` are the owner's; then they are
-// as they were.
+// Restores the default generators of the CPU and of `device` at the end of its life, so that its
+// owner may seed them meanwhile.
 class BorrowedGenerator {
  public:
   explicit BorrowedGenerator(c10::Device device = c10::kCPU);
@@ -35,7 +38,7 @@ class BorrowedGenerator {
   BorrowedGenerator(const BorrowedGenerator&) = delete;
   BorrowedGenerator& operator=(const BorrowedGenerator&) = delete;
 
-  uint64_t seed() const { return seed_; }  // that the CPU's had
+  uint64_t seed() const { return seed_; }  // of the CPU's generator at the start
   void Seed(uint64_t seed);
 
  private:

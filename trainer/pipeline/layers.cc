@@ -12,7 +12,7 @@ void Replace(std::string& text, const std::string& from, const std::string& to) 
   }
 }
 
-// Template arguments that nobody writes: ", <name><...>" with whatever is between the brackets.
+// Removes default template arguments, which are not written in C++ code: ", <name><...>".
 void RemoveArguments(std::string& text, const std::string& name) {
   const std::string begin = ", " + name + "<";
   for (size_t at = 0; (at = text.find(begin, at)) != std::string::npos;) {

@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // of each tensor, as memory of its own would have it
+constexpr int64_t kAlignment = 64;  // bytes, as LibTorch's allocator aligns a tensor
 
 int64_t Bytes(const TensorLayout& layout) {
   return c10::multiply_integers(layout.shape) *
@@ -15,9 +15,9 @@ int64_t Bytes(const TensorLayout& layout) {
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// One after the other in `bytes`.
+// The tensors of `layout`, one after the other in `bytes`.
 Tensors Places(const MessageLayout& layout, const at::Tensor& bytes) {
-  // Without it they would be views to autograd, which then lets none of them be changed in place.
+  // Otherwise autograd would take them for views of one tensor, and refuse to change one in place.
   const at::AutoDispatchBelowADInplaceOrView no_views;
   Tensors places;
   int64_t offset = 0;

@@ -1,4 +1,4 @@
-// What a message between two stages holds, and its bytes.
+// The tensors of a message between two stages, and their bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,17 +19,18 @@ struct TensorLayout {
 using MessageLayout = std::vector<TensorLayout>;
 
 MessageLayout LayoutOf(const Tensors& tensors);
-// Of the gradients for such tensors: one for each that requires one.
+// Returns the layout of the gradients of such tensors: one for each that requires a gradient.
 MessageLayout GradientsOf(const MessageLayout& layout);
 
-// For another rank.
+// The layout as numbers that can be sent to another rank.
 std::vector<int64_t> ToNumbers(const MessageLayout& layout);
 MessageLayout LayoutFromNumbers(const int64_t* numbers);
 
 int64_t PayloadBytes(const MessageLayout& layout);
-// `bytes` is uint8 [PayloadBytes], and its memory aligned. Autograd sees nothing of it.
+// Copies the tensors to `bytes`, which is uint8 [PayloadBytes] in aligned memory. Autograd does not
+// record the copy.
 void Pack(const Tensors& tensors, const at::Tensor& bytes);
-// Tensors in the memory of `bytes`, with requires_grad as in `layout`, as leaves.
+// Returns the tensors of `layout` in the memory of `bytes`, as leaves.
 Tensors Unpack(const MessageLayout& layout, const at::Tensor& bytes);
 
 }  // namespace dslaunch

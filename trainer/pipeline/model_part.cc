@@ -28,9 +28,9 @@ void CheckComplete(const Model& model, const std::vector<LayerReads>& layers) {
   }
 }
 
-// A tensor may have its name from a module that nobody here reads: the first that it was
-// registered in.
-void Take(const Module& from, Module& to, const LayerReads& own) {
+// Registers the tensors in `own` too, because a tensor may be named by a module that no layer here
+// reads: the first one that it was registered in.
+void Register(const Module& from, Module& to, const LayerReads& own) {
   for (const auto& item : from.named_parameters(/*recurse=*/false)) {
     if (!own.Has(item.value())) continue;
     to.register_parameter(item.key(), item.value(), item.value().requires_grad());
@@ -44,7 +44,7 @@ void Take(const Module& from, Module& to, const LayerReads& own) {
       continue;
     }
     const auto part = std::make_shared<Module>();
-    Take(*child.value(), *part, own);
+    Register(*child.value(), *part, own);
     if (!part->children().empty() || !ParametersAndBuffers(*part).empty()) {
       to.register_module(child.key(), part);
     }
@@ -84,7 +84,7 @@ std::vector<LayerReads> ReadsOf(const std::vector<ModelLayer>& layers, const Mod
 
 ModelPart::ModelPart(std::shared_ptr<Model> model, const LayerReads& own)
     : model_(std::move(model)) {
-  Take(*model_, *this, own);
+  Register(*model_, *this, own);
 }
 
 void ModelPart::train(bool on) {

@@ -1,4 +1,4 @@
-// The part of a model that some of its layers read.
+// The part of a model that some of its layers use.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// What a layer of a model reads, or several.
+// The modules and tensors that one or several layers of a model use.
 struct LayerReads {
   std::set<const torch::nn::Module*> modules;
   std::set<const at::TensorImpl*> tensors;  // parameters and buffers
@@ -23,16 +23,17 @@ struct LayerReads {
   void Add(const LayerReads& other);
 };
 
-// Of each layer. Throws TrainError kBadInput for a module that is not the model's, and where a
-// parameter or buffer is read by none: it would be on no stage, and in no checkpoint.
+// Returns the reads of each layer. Throws TrainError kBadInput if a module is not registered in the
+// model, or if no layer reads a parameter or buffer, because it would be on no stage and in no
+// checkpoint.
 std::vector<LayerReads> ReadsOf(const std::vector<ModelLayer>& layers, const Model& model);
 
-// The modules that `own` has, by the names that they have in the model. Modules that they are in
-// have places here, but no tensors.
+// Holds the modules in `own` by their names in the model. Modules that contain them are represented
+// here without their tensors.
 class ModelPart : public torch::nn::Module {
  public:
   ModelPart(std::shared_ptr<Model> model, const LayerReads& own);
-  // Of the model too: layers may ask modules that are not here for their mode.
+  // Sets the mode of the whole model, because layers may ask modules that are not here for it.
   void train(bool on) override;
 
  private:

@@ -18,14 +18,15 @@ struct BestCut {
   std::vector<size_t> bounds;
 };
 
-// The cut of `weights` into `parts` whose costs, added up by `add` from the last to the first, are
-// least; of several such cuts the one whose parts end late. `cost` of a part's weight must not fall
-// where the weight grows; a part that costs kImpossible is none.
+// Returns the cut of `weights` into `parts` with the least total cost: `cost` of each part's
+// weight, combined by `add` from the last part to the first. Among equal cuts the earlier parts are
+// longer. Precondition: `cost` does not fall as the weight grows. A part that costs kImpossible is
+// not allowed.
 BestCut Cut(const std::vector<double>& weights, size_t parts,
             const std::function<double(double)>& cost,
             const std::function<double(double, double)>& add) {
   const size_t layers = weights.size();
-  // [p][i]: of layers i and later in p parts, the least cost, and where the first of these ends.
+  // [p][i]: for layers i and later in p parts, the least cost, and the end of the first part.
   std::vector<std::vector<double>> least(parts + 1, std::vector<double>(layers + 1, kImpossible));
   std::vector<std::vector<size_t>> ends(parts + 1, std::vector<size_t>(layers + 1));
   least[0][layers] = 0;
@@ -124,7 +125,7 @@ std::vector<size_t> CutLayers(const std::vector<LayerInfo>& layers, size_t parts
   }
   const auto larger = [](double a, double b) { return std::max(a, b); };
   const double largest = Cut(weights, parts, std::identity(), larger).cost;
-  // Squares are least where the parts are most even.
+  // The sum of squares is least for the most even parts.
   const auto square = [largest](double weight) {
     return weight <= largest ? weight * weight : kImpossible;
   };

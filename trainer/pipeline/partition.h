@@ -1,4 +1,4 @@
-// Where a row of layers is cut into parts. Pure.
+// Cuts a row of layers into consecutive parts. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,13 @@ struct LayerInfo {
   std::string name;  // for messages
   std::string type;
   double parameters = 0;  // elements
-  double cost = 0;        // "profile": measured seconds; "best": operations, 0 of all: not known
+  double cost = 0;        // "profile": measured seconds; "best": operations, all 0 if not known
 };
 
-// parts + 1 bounds: part p is layers [bounds[p], bounds[p + 1]). The largest part is as small as it
-// can be, by the measure that `method` names (pipeline_config.h); of cuts that are as good, that
-// with the most even rest. No part is empty. Throws TrainError kBadInput, naming layers and stages,
-// where there are fewer layers than parts, or of `type:REGEX` fewer that match, or `method` is
-// none.
+// Returns parts + 1 bounds: part p is layers [bounds[p], bounds[p + 1]). Minimizes the largest
+// part, by the measure that `method` names (PipelineConfig::partition), then the sum of the parts'
+// squares. No part is empty. Throws TrainError kBadInput, naming layers and stages, if there are
+// fewer layers than parts, if fewer match `type:REGEX`, or if `method` is unknown.
 std::vector<size_t> CutLayers(const std::vector<LayerInfo>& layers, size_t parts,
                               const std::string& method);
 

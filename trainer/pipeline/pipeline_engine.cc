@@ -24,7 +24,7 @@
 namespace dslaunch {
 namespace {
 
-// What `module` says comes before what `config` says.
+// Returns `config` with the settings of `module`, which have priority.
 EngineConfig WithModule(EngineConfig config, const PipelineModule& module) {
   PipelineConfig& pipeline = config.pipeline;
   if (module.num_stages > 0 && module.num_stages != pipeline.stages) {
@@ -39,7 +39,8 @@ EngineConfig WithModule(EngineConfig config, const PipelineModule& module) {
   return config;
 }
 
-// What goes wrong on one rank is thrown on all, which would wait for it.
+// Returns make(). An error on one rank is thrown on every rank, because the others would wait for
+// it.
 template <class Make>
 auto MakeOnAll(const ProcessGroup& group, Make make) {
   std::optional<decltype(make())> made;
@@ -47,7 +48,7 @@ auto MakeOnAll(const ProcessGroup& group, Make make) {
   return *std::move(made);
 }
 
-// Rank 0's, for no two ranks measure the same.
+// The seconds that rank 0 has measured, because ranks measure different times.
 std::vector<double> SecondsOfLayers(const PipelineModule& module, const EngineConfig& config,
                                     const ProcessGroup& group) {
   if (config.pipeline.partition != "profile") return {};
@@ -123,7 +124,7 @@ class PipelineEngine::Impl {
   const ProcessGroup& world_;
   const PipelineConfig config_;
   const std::shared_ptr<torch::nn::Module> module_;
-  const std::vector<std::string> texts_;  // of the parts of the model
+  const std::vector<std::string> texts_;  // StageParts::parts
   EngineCore core_;
   StageLink link_;
   const Stage stage_;
@@ -140,7 +141,7 @@ class PipelineEngine::Impl {
     return name + ")";
   }
 
-  // Ranks of the stages that this one exchanges tensors with.
+  // The ranks of this replica with which this one exchanges tensors.
   std::vector<int> Neighbours() const {
     std::set<int> stages = {stage_.place.stage - 1, stage_.place.stage + 1};
     const int last = mesh().pipeline - 1;
@@ -172,7 +173,8 @@ class PipelineEngine::Impl {
     return batch;
   }
 
-  // Collective. Of the losses of all micro-batches of all replicas, of which this one had `batch`.
+  // The mean of the losses of all replicas' micro-batches; `batch` are those of this one.
+  // Collective.
   double Mean(const StageBatch& batch) const {
     std::vector<int64_t> counts;
     double sum = 0;
@@ -190,7 +192,8 @@ class PipelineEngine::Impl {
     return sum / static_cast<double>(mesh().data * batch.micro_batches());
   }
 
-  // From the last stage of a replica to the others. With a channel of its own: no chunk has it.
+  // Sends `outputs` from the last stage of a replica to the others, in a channel that no chunk
+  // uses.
   Tensors ToAllStages(Tensors outputs) {
     const int last = mesh().pipeline - 1;
     const auto channel = [&](int stage) {
@@ -228,7 +231,7 @@ PipelineEngine::PipelineEngine(std::unique_ptr<Impl> impl) : impl_(std::move(imp
 PipelineEngine::PipelineEngine(const EngineConfig& config, const PipelineModule& module,
                                const ProcessGroup& group) {
   const EngineConfig merged = WithModule(config, module);
-  // Before anything that ranks of different minds would wait for each other in.
+  // Checked first, because ranks with different configurations would wait for each other below.
   CheckSameConfig(group, merged);
   const std::vector<double> seconds = SecondsOfLayers(module, merged, group);
   StageParts parts = MakeOnAll(group, [&] {

@@ -1,4 +1,4 @@
-// The engine of a pipeline, whatever its layers came from.
+// Makes the engine of a pipeline from the parts of a stage, however they were built.
 #pragma once
 
 #include "dslaunch/pipeline.h"
@@ -7,14 +7,13 @@
 
 namespace dslaunch {
 
-// `parts` are this rank's stage of config.pipeline, for the place of this rank in the mesh.
-// `loss` as PipelineModule has it. `group` must outlive the result. Collective; throws as
-// EngineCore does.
+// `parts` are the stage of this rank (StageOfThisRank). `loss`: see PipelineModule. `group` must
+// outlive the result. Collective. Throws like EngineCore.
 PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss, const EngineConfig& config,
                                   const ProcessGroup& group);
 
-// The stage of config.pipeline that this rank trains. Throws TrainError kBadInput where the stages
-// do not divide the ranks.
+// Returns the stage that this rank trains. Throws TrainError kBadInput if the stages do not divide
+// the ranks.
 int StageOfThisRank(const EngineConfig& config, const ProcessGroup& group);
 
 }  // namespace dslaunch

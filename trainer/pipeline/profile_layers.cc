@@ -18,8 +18,7 @@ namespace {
 
 constexpr int kRuns = 3;
 
-// As a layer gets them in a pipeline: what it does to them in place is allowed and changes nothing
-// here.
+// Copies the inputs, so that a layer may change them in place, as in a pipeline.
 Tensors InputsLike(const Tensors& like) {
   Tensors inputs;
   for (const at::Tensor& tensor : like) {
@@ -28,7 +27,7 @@ Tensors InputsLike(const Tensors& like) {
   return inputs;
 }
 
-// Seconds of a forward and a backward pass on `device`, and the outputs.
+// Returns the seconds of a forward and a backward pass on `device`, and the outputs.
 std::pair<double, Tensors> RunOnce(const LayerForward& forward, const Tensors& inputs,
                                    c10::Device device) {
   using Clock = std::chrono::steady_clock;
@@ -52,7 +51,7 @@ std::pair<double, Tensors> RunOnce(const LayerForward& forward, const Tensors& i
   return {std::chrono::duration<double>(seconds).count(), std::move(outputs)};
 }
 
-// `inputs` become the outputs.
+// Returns the least time of a few runs. Replaces `inputs` by the outputs.
 double Measure(const LayerForward& forward, Tensors& inputs, c10::Device device) {
   const at::AutoGradMode gradients(true);
   double least = std::numeric_limits<double>::infinity();
@@ -69,7 +68,7 @@ double Measure(const LayerForward& forward, Tensors& inputs, c10::Device device)
   return least;
 }
 
-// Memory, while this lives, for what a layer reads and `deferred` has not given any.
+// Gives the tensors of a layer that have no memory yet some for the life of this object.
 class LentMemory {
  public:
   LentMemory(const ModelLayer& layer, const InitRecording& deferred, c10::Device device) {
@@ -98,7 +97,7 @@ class LentMemory {
     lent_.emplace_back(tensor, tensor.detach());
     tensor.set_data(values);
   }
-  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;  // and what they were
+  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;  // tensor, data before
 };
 
 std::string Where(size_t index, const std::string& type) {

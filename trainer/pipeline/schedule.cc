@@ -11,15 +11,15 @@
 namespace dslaunch {
 namespace {
 
-// Of one micro-batch in one chunk.
+// The work on one micro-batch in one chunk.
 struct Piece {
   int micro_batch, chunk;
 };
 
-// Micro-batches go through the chunks in rounds: all of a round through one chunk, then all of it
-// through the next. A round that holds one for each stage at least never waits for its own first
-// micro-batch to come round from the last stage; one that holds more costs memory only. So there
-// are as many rounds as that allows, of sizes that are as equal as can be.
+// Micro-batches pass through the chunks in rounds: all of a round through one chunk, then all of it
+// through the next. A round of at least `stages` micro-batches never waits for its own first one to
+// return from the last stage, and larger rounds only cost memory. So there are as many rounds as
+// possible, of nearly equal size.
 std::vector<int> RoundBounds(int stages, int micro_batches) {
   const int rounds = std::max(1, micro_batches / stages);
   std::vector<int> bounds;
@@ -39,14 +39,14 @@ std::vector<Piece> ForwardOrder(const std::vector<int>& rounds, int chunks) {
   return order;
 }
 
-// Micro-batches in the same order, as one process would add up their gradients.
+// Keeps the order of the micro-batches, in which one process would add up their gradients.
 std::vector<Piece> BackwardOrder(const std::vector<int>& rounds, int chunks) {
   std::vector<Piece> order = ForwardOrder(rounds, chunks);
   for (Piece& piece : order) piece.chunk = chunks - 1 - piece.chunk;
   return order;
 }
 
-// How many forward passes a stage is ahead of its backward passes.
+// The number of forward passes by which a stage is ahead of its backward passes.
 int WarmUp(const PipelineSchedule& schedule, const std::vector<int>& rounds, int stage) {
   const int pieces = schedule.micro_batches * schedule.virtual_stages;
   if (schedule.type == PipelineScheduleType::kGpipe) return pieces;
@@ -57,7 +57,7 @@ int WarmUp(const PipelineSchedule& schedule, const std::vector<int>& rounds, int
   return std::min(pieces, 2 * stages_after + (schedule.virtual_stages - 1) * round);
 }
 
-// What one stage computes.
+// Makes the list of one stage's computing actions.
 class ComputeList {
  public:
   ComputeList(const PipelineSchedule& schedule, int stage)
@@ -86,9 +86,8 @@ class ComputeList {
       return;
     }
     Add(ActionKind::kBackwardInput, backward_[i]);
-    // A stage begins with the weights the later, the fewer forward passes it is ahead: so all
-    // stages hold as many micro-batches as the first, and have as much left for the end, where they
-    // would be idle.
+    // A stage that is fewer forward passes ahead begins later with the weights. So all stages hold
+    // as many micro-batches as the first, and have work left for the end, when they would be idle.
     if (i >= static_cast<size_t>(stage_)) AddWeight();
   }
   void AddWeight() { Add(ActionKind::kBackwardWeight, backward_[weights_done_++]); }
@@ -109,11 +108,12 @@ struct Computed {
   int stage = 0;
   Action action;
   int64_t end = 0;
-  int64_t needed = std::numeric_limits<int64_t>::max();  // when what takes its output begins
+  int64_t needed =
+      std::numeric_limits<int64_t>::max();  // start of the action that reads the output
 };
 
-// Runs the stages' lists of computing actions in virtual time, in which a backward pass takes twice
-// as long as a forward pass.
+// Runs the stages' lists of computing actions in virtual time. A backward pass takes twice as long
+// as a forward pass.
 class VirtualRun {
  public:
   explicit VirtualRun(const PipelineSchedule& schedule)
@@ -145,7 +145,7 @@ class VirtualRun {
  private:
   static constexpr size_t kNotYet = std::numeric_limits<size_t>::max();
 
-  // Whether the stage's next action could run.
+  // Runs the stage's next action. Returns false if its input is not there yet.
   bool RunNext(int stage) {
     const size_t s = static_cast<size_t>(stage);
     if (next_[s] == schedule_.actions[s].size()) return false;
@@ -168,7 +168,8 @@ class VirtualRun {
     return true;
   }
 
-  // Null: it waits for nothing that its stage has not done before.
+  // The index in done_ of the action whose output another stage must deliver first; null if there
+  // is no such action.
   const size_t* InputOf(int part, const Action& action) const {
     if (action.kind == ActionKind::kBackwardWeight) return nullptr;
     if (action.kind == ActionKind::kForward) {
@@ -184,13 +185,14 @@ class VirtualRun {
 
   const PipelineSchedule& schedule_;
   const int parts_;
-  std::vector<size_t> forward_, backward_;  // of each part and micro-batch: its place in done_
-  std::vector<size_t> next_;                // of each stage
+  std::vector<size_t> forward_, backward_;  // by part and micro-batch: index in done_
+  std::vector<size_t> next_;                // by stage: index of its next action
   std::vector<int64_t> now_;
   std::vector<Computed> done_;
 };
 
-// Each stage's part in what follows a forward or backward pass.
+// Appends the send and the receive that follow a forward or backward pass to the lists of their
+// stages.
 void AppendTransfer(const Computed& computed, PipelineSchedule& schedule) {
   const Action& action = computed.action;
   if (action.kind == ActionKind::kBackwardWeight) return;
@@ -212,10 +214,10 @@ void AppendTransfer(const Computed& computed, PipelineSchedule& schedule) {
        .peer = computed.stage});
 }
 
-// Puts sends and receives between the computing actions. The one order of which all lists are
-// projections is that in which computing ends, each with its transfer: so a receive has begun
-// before whatever its stage computes at the time when the data comes, and travels meanwhile. Of
-// neighbours that end at the same time only one can be first: the one that the other waits for.
+// Inserts sends and receives between the computing actions. The common order of all lists is that
+// in which computing ends, each action followed by its transfer. A receive has therefore begun
+// before the action that its stage computes when the data arrives, and overlaps with it. Of
+// neighbours that end at the same time, the one that the other waits for comes first.
 void AddTransfers(PipelineSchedule& schedule) {
   std::vector<Computed> order = VirtualRun(schedule).Run();
   const auto place = [](const Computed& computed) {

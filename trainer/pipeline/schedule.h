@@ -1,8 +1,8 @@
-// What each stage of a pipeline does in one batch, and in which order. Pure.
+// The actions of each stage of a pipeline in one batch, in their order. Pure.
 //
 // Layers are cut into stages * virtual_stages chunks; chunk c of stage s is part c * stages + s of
-// the model (Narayanan et al. 2021, section 2.2). Micro-batch m goes through the chunks in the
-// order of their parts, and its gradient back.
+// the model (Narayanan et al. 2021, section 2.2). A micro-batch passes through the parts in
+// ascending order, and its gradient in descending order.
 #pragma once
 
 #include <string>
@@ -14,23 +14,23 @@ namespace dslaunch {
 
 enum class ActionKind {
   kForward,
-  kBackward,       // gradients of inputs and of weights
-  kBackwardInput,  // of inputs only; the weights' come with kBackwardWeight (zero bubble)
-  kBackwardWeight,
-  kSendActivation,     // begins to send; nobody waits for its end but the next reuse of the memory
-  kReceiveActivation,  // begins to receive; kForward waits for it
+  kBackward,           // gradients of inputs and of weights
+  kBackwardInput,      // gradients of inputs only (zero bubble)
+  kBackwardWeight,     // the gradients of weights that kBackwardInput has left
+  kSendActivation,     // begins to send; only the next use of the memory waits for the end
+  kReceiveActivation,  // begins to receive; kForward waits for the data
   kSendGradient,
-  kReceiveGradient,  // kBackward or kBackwardInput waits for it
+  kReceiveGradient,  // kBackward or kBackwardInput waits for the data
   kReduceTied,       // adds up the gradients of tied weights over their stages
-  kReduceData,       // over the replicas of this stage
+  kReduceData,       // reduces gradients over the replicas of this stage
   kStep,
 };
 
 struct Action {
   ActionKind kind = ActionKind::kForward;
   int micro_batch = 0;
-  int chunk = 0;  // of this stage: whose it is that is computed, sent, or received for
-  int peer = 0;   // the other stage, where one sends or receives
+  int chunk = 0;  // the chunk of this stage that computes, sends or receives
+  int peer = 0;   // the other stage of a send or receive
   bool operator==(const Action&) const = default;
 };
 
@@ -39,28 +39,26 @@ struct PipelineSchedule {
   int stages = 1;
   int micro_batches = 1;
   int virtual_stages = 1;
-  std::vector<std::vector<Action>> actions;  // of each stage
+  std::vector<std::vector<Action>> actions;  // by stage
 };
 
 // - gpipe: all forward passes, then all backward passes (GPipe, section 2.3).
 // - 1f1b: PipeDream-flush (Narayanan et al. 2021, section 2.1).
-// - interleaved: the same over several chunks a stage (section 2.2), in rounds of as many
-//   micro-batches as there are stages; where these do not divide them, in longer ones that are as
-//   equal as can be.
-// - zb-h1: 1f1b whose weight gradients fill the bubble (Qi et al. 2023, section 2.1): stage s (from
-//   0) does each of them s micro-batches late.
-// Any number of micro-batches from 1 on, fewer than stages too. Gradients add up in the order of
-// the micro-batches. All of them end with kReduceTied, kReduceData and kStep. The lists of all
-// stages are the projections of one order in which each send stands beside its receive: they cannot
-// block, even where a send is over only when it is matched and all messages of two stages travel in
-// one row.
+// - interleaved: 1f1b over several chunks of each stage (section 2.2), in rounds of `stages`
+//   micro-batches; if `stages` does not divide their number, in longer rounds of nearly equal size.
+// - zb-h1: 1f1b whose weight gradients fill the bubble (Qi et al. 2023, section 2.1): stage s
+//   (from 0) computes those of a micro-batch s micro-batches later.
+// `micro_batches` is at least 1 and may be less than `stages`. Gradients add up in the order of the
+// micro-batches. Every list ends with kReduceTied, kReduceData and kStep. The lists are projections
+// of one common order in which each send is next to its receive. They therefore cannot block, even
+// if a send ends only when it is matched and all messages between two stages keep one order.
 PipelineSchedule MakePipelineSchedule(PipelineScheduleType type, int stages, int micro_batches,
                                       int virtual_stages);
 
-// Forward passes only.
+// Returns a schedule of forward passes only.
 PipelineSchedule MakeForwardSchedule(int stages, int micro_batches, int virtual_stages);
 
-// "F3", "B3", "I3", "W3", "SA3>1" ...: for messages and tests.
+// Returns "F3", "B3", "I3", "W3", "SA3>1" and so on, for messages and tests.
 std::string ActionName(const Action& action);
 
 }  // namespace dslaunch

@@ -6,27 +6,24 @@
 #include <iterator>
 #include <set>
 
+#include "trainer/pipeline/deferred_sends.h"
+
 namespace dslaunch {
 namespace {
 
-// What has been done for one micro-batch in one chunk.
-constexpr unsigned kInput = 1;  // its receive has begun
+// Flags of the actions done for one micro-batch in one chunk.
+constexpr unsigned kInput = 1;  // the receive has begun
 constexpr unsigned kForward = 2;
 constexpr unsigned kOutputSent = 4;
-constexpr unsigned kGradient = 8;  // its receive has begun
+constexpr unsigned kGradient = 8;  // the receive has begun
 constexpr unsigned kInputGradient = 16;
 constexpr unsigned kWeightGradient = 32;
 constexpr unsigned kGradientSent = 64;
 
-bool IsTransfer(ActionKind kind) {
-  return kind == ActionKind::kSendActivation || kind == ActionKind::kReceiveActivation ||
-         kind == ActionKind::kSendGradient || kind == ActionKind::kReceiveGradient;
-}
-
 constexpr ActionKind kEnd[] = {ActionKind::kReduceTied, ActionKind::kReduceData, ActionKind::kStep};
 
-// Whether one stage does all of its work, in an order that the data allows. That a receive's data
-// comes is for WaitCheck.
+// Checks that one stage does all of its work, and that every action finds its input. WaitCheck
+// checks that received data arrives.
 class StageCheck {
  public:
   StageCheck(const PipelineSchedule& schedule, int stage, bool trains)
@@ -47,11 +44,11 @@ class StageCheck {
       return "stage " + std::to_string(stage_) + ", action " + std::to_string(i) + " (" +
              ActionName(actions[i]) + "): " + wrong;
     }
-    return WhatIsMissing();
+    return FindMissing();
   }
 
  private:
-  // What comes from and goes to other stages.
+  // Whether a chunk's input comes from, and its output goes to, another stage.
   bool input_comes(int chunk) const { return schedule_.stages > 1 && part(chunk) > 0; }
   bool output_goes(int chunk) const { return schedule_.stages > 1 && part(chunk) < last_part_; }
   int part(int chunk) const { return chunk * schedule_.stages + stage_; }
@@ -137,7 +134,7 @@ class StageCheck {
     return missing & kOutputSent ? "the sending of its output" : "the sending of its gradient";
   }
 
-  std::string WhatIsMissing() {
+  std::string FindMissing() {
     for (int chunk = 0; chunk < schedule_.virtual_stages; ++chunk) {
       unsigned all = kForward;
       if (input_comes(chunk)) all |= kInput;
@@ -161,11 +158,11 @@ class StageCheck {
   const int stage_;
   const bool trains_;
   const int last_part_;
-  std::vector<unsigned> done_;  // of each chunk and micro-batch
+  std::vector<unsigned> done_;  // flags by chunk and micro-batch
 };
 
-// Runs the sends and receives of all stages, each of which blocks until the other stage is at the
-// one that matches it.
+// Runs the sends and receives of all stages. Each blocks until the other stage is at the matching
+// action.
 class WaitCheck {
  public:
   explicit WaitCheck(const PipelineSchedule& schedule) : schedule_(schedule) {
@@ -203,7 +200,7 @@ class WaitCheck {
   }
 
  private:
-  // Null: at the end of its list.
+  // The stage's next send or receive; null at the end of its list.
   const Action* At(int stage) const {
     const std::vector<Action>& actions = schedule_.actions[static_cast<size_t>(stage)];
     const size_t next = static_cast<size_t>(next_[static_cast<size_t>(stage)]);
@@ -213,7 +210,7 @@ class WaitCheck {
   void Advance(int stage) {
     do {
       ++next_[static_cast<size_t>(stage)];
-    } while (At(stage) != nullptr && !IsTransfer(At(stage)->kind));
+    } while (At(stage) != nullptr && !IsExchange(At(stage)->kind));
   }
 
   bool Match(int stage, const Action& mine, const Action& theirs) const {
@@ -223,7 +220,7 @@ class WaitCheck {
     };
     const bool activation = pair(ActionKind::kSendActivation, ActionKind::kReceiveActivation);
     if (!activation && !pair(ActionKind::kSendGradient, ActionKind::kReceiveGradient)) return false;
-    // Whoever sends activations or receives gradients has the earlier part.
+    // The stage that sends activations or receives gradients has the earlier part.
     const bool mine_is_earlier =
         mine.kind == ActionKind::kSendActivation || mine.kind == ActionKind::kReceiveGradient;
     const int64_t my_part = int64_t{mine.chunk} * schedule_.stages + stage;
@@ -233,10 +230,11 @@ class WaitCheck {
   }
 
   const PipelineSchedule& schedule_;
-  std::vector<int64_t> next_;  // of each stage
+  std::vector<int64_t> next_;  // by stage: index of its next action
 };
 
-// Of each stage: most forward passes that no action of the kinds `end` has followed.
+// For each stage the largest number of forward passes that no action of a kind in `end` has ended
+// yet.
 std::vector<int> Peaks(const PipelineSchedule& schedule, const std::set<ActionKind>& end) {
   std::vector<int> peaks;
   for (const std::vector<Action>& actions : schedule.actions) {

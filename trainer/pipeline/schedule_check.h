@@ -1,4 +1,4 @@
-// Whether a schedule is right, whoever made it. Pure.
+// Checks of a schedule that do not depend on how it was made. Pure.
 #pragma once
 
 #include <string>
@@ -8,24 +8,28 @@
 
 namespace dslaunch {
 
-// Empty, or what is wrong and where: every micro-batch passes every chunk once, forward and
-// backward, in an order that its data allows; each send has its receive, in one order for every two
-// stages; and no stage waits for ever where a send is over only when its receive has begun and all
-// that two stages exchange, in both directions, travels in one row.
+// Returns what is wrong and where, or an empty string if:
+// - every micro-batch passes every chunk once, forward and backward, and every action finds its
+//   input;
+// - each send has a receive, and every two stages have theirs in the same order;
+// - no stage waits forever, even if a send ends only when its receive has begun, and all messages
+//   between two stages, in both directions, keep one order.
 std::string CheckSchedule(const PipelineSchedule& schedule);
 
-// Of each stage: most forward passes whose backward pass (kBackward or kBackwardInput) has yet to
-// come, over all of its chunks, at the same time.
+// Returns for each stage the largest number of forward passes, over all of its chunks, whose
+// backward pass (kBackward or kBackwardInput) has not run yet.
 std::vector<int> PeakLiveMicroBatches(const PipelineSchedule& schedule);
 
-// The same until kBackwardWeight too, where there is one: the inputs of layers and the gradients of
-// their outputs are held until then.
+// Returns the same, but until kBackwardWeight if there is one: layers' inputs and their outputs'
+// gradients are held until then.
 std::vector<int> PeakHeldMicroBatches(const PipelineSchedule& schedule);
 
-// What the papers say that the live ones may be: gpipe M (a chunk); 1f1b min(K - s, M); zb-h1 the
-// same, and it holds no more than min(K, M) anywhere; interleaved (v - 1) R + 2 (K - 1 - s) + 1
-// chunks, or all, where R are the micro-batches of the longest round (schedule.h), K where K
-// divides M. s from 0.
+// Returns the papers' bound of PeakLiveMicroBatches for stage s (from 0) of K, M micro-batches and
+// v chunks:
+// - gpipe: M for each chunk;
+// - 1f1b and zb-h1: min(K - s, M); zb-h1 holds at most min(K, M) on every stage;
+// - interleaved: (v - 1) R + 2 (K - 1 - s) + 1, or all, where R is the size of the longest round
+//   (schedule.h), which is K if K divides M.
 int LiveMicroBatchesBound(PipelineScheduleType type, int stages, int micro_batches,
                           int virtual_stages, int stage);
 

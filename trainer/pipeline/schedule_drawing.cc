@@ -20,7 +20,7 @@ double Shortest(const SimulatedRun& run) {
   return shortest;
 }
 
-// "4", or "2/4" where more are held for the gradients of weights.
+// Live micro-batches of each stage: "4", or "2/4" if more are held for the gradients of weights.
 std::vector<std::string> LiveTexts(const PipelineSchedule& schedule) {
   const std::vector<int> live = PeakLiveMicroBatches(schedule);
   const std::vector<int> held = PeakHeldMicroBatches(schedule);
@@ -64,12 +64,12 @@ std::string LiveLegend(const SimulatedRun& run) {
   return legend;
 }
 
-// How computing looks, in letters and in colours that the colour-blind can tell apart (Okabe and
-// Ito 2008).
+// Letters and colours of the computing actions. The colours suit the colour-blind (Okabe and Ito
+// 2008).
 struct Look {
   ActionKind kind;
   char first_mark;  // of micro-batch 0
-  int marks;        // after so many micro-batches they begin again
+  int marks;        // number of marks, after which they repeat
   const char* legend;
   const char* colour;
   const char* name;
@@ -89,8 +89,8 @@ const Look& LookOf(ActionKind kind) {
                        [&](const Look& look) { return look.kind == kind; });
 }
 
-// A stage's time in `cells` columns, of which `per_time` show one unit of it: what each column's
-// middle falls into.
+// Draws a stage in `cells` columns, `per_time` for one unit of time. A column shows the action that
+// its middle falls into.
 std::string TextRow(const std::vector<TimedAction>& actions, size_t cells, double per_time) {
   std::string row(cells, '.');
   for (const TimedAction& timed : actions) {
@@ -104,7 +104,7 @@ std::string TextRow(const std::vector<TimedAction>& actions, size_t cells, doubl
   return row;
 }
 
-// Joins with commas, a new line where one would be longer than `columns`.
+// Joins the items with commas and breaks lines that would be longer than `columns`.
 std::string Wrapped(const std::vector<std::string>& items, size_t columns) {
   std::string text, line;
   for (const std::string& item : items) {
@@ -138,7 +138,7 @@ std::string DrawText(const PipelineSchedule& schedule, const SimulatedRun& run, 
   double per_time = run.total > 0 ? static_cast<double>(cells) / run.total : 0;
   const bool all_visible = per_time * shortest >= 1;
   if (all_visible) {
-    // Whole columns for the shortest, so that equal times look equal.
+    // The shortest action takes whole columns, so that equal times look equal.
     per_time = std::floor(per_time * shortest + 1e-9) / shortest;
     cells = std::min(cells, static_cast<size_t>(std::ceil(run.total * per_time - 0.5)));
   }

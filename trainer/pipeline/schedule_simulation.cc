@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNever = -1;
 
-// When a sender and a receiver have begun a transfer.
+// The times at which sender and receiver have begun a transfer.
 struct Transfer {
   double sent = kNever;
   double awaited = kNever;
@@ -64,7 +64,7 @@ class Simulation {
   }
 
  private:
-  // Whether the stage's next action could begin.
+  // Runs the stage's next action. Returns false if the data that it waits for is not sent yet.
   bool DoNext(int stage) {
     const size_t s = static_cast<size_t>(stage);
     if (next_[s] == schedule_.actions[s].size()) return false;
@@ -100,7 +100,7 @@ class Simulation {
     return true;
   }
 
-  // `data` is what the action waits for, if anybody has asked for it.
+  // `data` is the transfer that the action waits for, if a receive of it has begun.
   bool Compute(int stage, const Action& action, const Transfer& data) {
     const size_t s = static_cast<size_t>(stage);
     double start = now_[s];
@@ -114,7 +114,7 @@ class Simulation {
     return true;
   }
 
-  // What goes into a part forward, or comes back into it.
+  // The transfer of a micro-batch's activations or gradients into a part.
   Transfer& At(std::vector<Transfer>& transfers, int part, const Action& action) {
     return transfers[static_cast<size_t>(part) * static_cast<size_t>(schedule_.micro_batches) +
                      static_cast<size_t>(action.micro_batch)];
@@ -123,8 +123,8 @@ class Simulation {
   const PipelineSchedule& schedule_;
   const ScheduleTimes& times_;
   const int parts_;
-  std::vector<Transfer> activations_, gradients_;  // of each part and micro-batch
-  std::vector<size_t> next_;                       // of each stage
+  std::vector<Transfer> activations_, gradients_;  // by part and micro-batch
+  std::vector<size_t> next_;                       // by stage: index of its next action
   std::vector<double> now_;
   SimulatedRun run_;
 };

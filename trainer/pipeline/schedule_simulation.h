@@ -1,4 +1,4 @@
-// How long a schedule takes for given times of its parts. Pure.
+// Simulates and draws a schedule, with given times of its parts. Pure.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Seconds of one micro-batch in one chunk, any unit in fact. kBackward takes both of the backward
-// ones.
+// Times of one micro-batch in one chunk, in any unit. kBackward takes the sum of both backward
+// times.
 struct ChunkTimes {
   double forward = 1;
   double backward_input = 1;
@@ -19,7 +19,7 @@ struct ChunkTimes {
 
 struct ScheduleTimes {
   std::vector<std::vector<ChunkTimes>> chunks;  // [stage][chunk]
-  double transfer = 0;  // from when a send and its receive have begun until the data is there
+  double transfer = 0;  // from the start of both send and receive to the arrival of the data
 };
 
 struct TimedAction {
@@ -29,24 +29,24 @@ struct TimedAction {
 
 struct SimulatedRun {
   std::vector<std::vector<TimedAction>> stages;  // computing only
-  double total = 0;                              // until the last one is done
-  std::vector<double> idle;                      // of each stage, of `total`
+  double total = 0;                              // until the last action ends
+  std::vector<double> idle;                      // by stage, part of `total`
   double idle_fraction = 0;                      // of all stages together
 };
 
-// Transfers take no computing time: they overlap. kReduceTied, kReduceData and kStep take none.
-// Precondition: CheckSchedule finds nothing.
+// Returns when each computing action runs. Transfers overlap with computing; kReduceTied,
+// kReduceData and kStep take no time. Precondition: CheckSchedule returns an empty string.
 SimulatedRun Simulate(const PipelineSchedule& schedule, const ScheduleTimes& times);
 
-// Of chunks that all take the same: a backward pass as long as two forward passes.
+// Simulates chunks of equal time, with a backward pass as long as two forward passes.
 SimulatedRun SimulateEvenly(const PipelineSchedule& schedule);
 
-// One line for the user if the stages are idle for more than a quarter of a step, with the number
-// of micro-batches that helps; else empty.
+// Returns a line for the user if the stages are idle for more than a quarter of a step, with the
+// number of micro-batches that helps, else an empty string.
 std::string IdleRemark(const PipelineConfig& config, int64_t micro_batches);
 
-// One row for each stage, time to the right. The text is for a terminal of `columns` columns, 72 at
-// least.
+// Draw one row for each stage, with time to the right. DrawText fits a terminal of `columns`
+// columns, at least 72.
 std::string DrawText(const PipelineSchedule& schedule, const SimulatedRun& run, int columns);
 std::string DrawSvg(const PipelineSchedule& schedule, const SimulatedRun& run);
 

@@ -15,9 +15,9 @@ namespace {
 
 using torch::nn::Module;
 
-constexpr uint64_t kSeedLayersBase = 1234;  // DeepSpeed's
+constexpr uint64_t kSeedLayersBase = 1234;  // as in DeepSpeed
 
-// Of each layer the first one with the same key: whose place its module has.
+// For each layer the first layer with the same key, under whose index their module is registered.
 std::vector<size_t> Owners(const std::vector<PipelineLayer>& layers) {
   std::vector<size_t> owners;
   std::map<std::string, size_t> first;
@@ -77,7 +77,7 @@ std::vector<LayerInfo> InfoOf(const std::vector<PipelineLayer>& layers, bool cou
   return info;
 }
 
-// Of each part; a weight that it holds twice counts once.
+// Parameters of each part. A weight that a part holds twice counts once.
 std::vector<double> CountParts(const StageCut& cut, const std::vector<LayerInfo>& info,
                                const std::vector<size_t>& owners) {
   std::vector<double> counts;
@@ -93,7 +93,7 @@ std::vector<double> CountParts(const StageCut& cut, const std::vector<LayerInfo>
   return counts;
 }
 
-// What the stage's layers run on, by owner, in their order.
+// Builds the modules of the stage's layers, by owner, in their order.
 std::map<size_t, std::shared_ptr<Module>> BuildOwn(const std::vector<PipelineLayer>& layers,
                                                    const std::vector<size_t>& owners,
                                                    const StageCut& cut, int stage, bool seed_layers,

@@ -1,4 +1,4 @@
-// What one rank has of a pipeline's layers.
+// The layers of a pipeline that one rank has.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -23,40 +23,41 @@ struct StageLayer {
 };
 
 struct StageParts {
-  // Holds the parameters and buffers of this stage's layers and no others, by the names that they
-  // have in the whole model: of a PipelineModule those of torch::nn::Sequential, "0.weight". Tied
-  // layers have the name of the first of them. Evaluation or training mode is set here.
+  // Holds the parameters and buffers of this stage's layers and no others, by their names in the
+  // whole model. A PipelineModule names them like torch::nn::Sequential, "0.weight", and tied
+  // layers by the first of them. Set evaluation or training mode here.
   std::shared_ptr<torch::nn::Module> module;
-  std::vector<std::vector<StageLayer>> chunks;  // each at least one layer
+  std::vector<std::vector<StageLayer>> chunks;  // at least one layer each
   ModelCut cut;                                 // names are those in `module`
-  std::optional<InitRecording> deferred;        // of `module`, where it was built without memory
-  // For a line that says where the model was cut: of each part of it, in their order. Part p is
-  // chunk p / stages of stage p % stages.
+  std::optional<InitRecording> deferred;        // the recording of `module` if it has no memory yet
+  // A description of each part of the model, for messages. Part p is chunk p / stages of stage
+  // p % stages.
   std::vector<std::string> parts;  // "layers 0 to 3, 1.2 M parameters"
 };
 
-// Builds this stage's layers only; those of others are constructed for partition "parameters", one
-// at a time and without memory, to be counted. Layer i draws its values from a generator seeded by
-// the default one's seed and i, or as config.seed_layers says, so that every cut gives the same
-// values; the default generator is left as it was. `config` has what `module` says of stages and
-// partition. `costs` of each layer for partition "profile" or "best" (LayerInfo), the same on all
-// ranks; else it may be empty. Throws as CutLayers does.
+// Builds the layers of `stage` only. For partition "parameters" the others are constructed too, one
+// at a time and without memory, to count their parameters. Layer i draws its initial values from a
+// generator seeded by the default one's seed and i, or by 1234 + i (config.seed_layers), so they
+// are the same for every cut; the default generator is not changed. `config` has the stages and the
+// partition of `module`. `costs`: LayerInfo::cost of each layer, the same on all ranks; only
+// partition "profile" needs them. Throws like CutLayers.
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
                       const std::vector<double>& costs = {});
 
-// `model` was constructed under `deferred`. What this stage does not read is not in the result's
-// module and never gets memory, but `model` lives on, because its layers refer to it. kBadInput
-// where the model cannot be cut: Model::Layers is empty, or leaves out a parameter.
+// Returns the part of `model` that `stage` needs. `model` was constructed under `deferred`. Tensors
+// that this stage does not read are not in the result's module and never get memory; the result
+// keeps `model` alive, because its layers refer to it. Throws TrainError kBadInput if the model
+// cannot be cut because Model::Layers is empty or leaves out a parameter, and like CutLayers.
 StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
                     const PipelineConfig& config, int stage, const std::vector<double>& costs = {});
 
-// Of each layer: seconds of a forward and a backward pass for these inputs on `device`, the least
-// of a few. Builds one layer at a time. No two ranks measure the same: let all cut by one rank's
-// times.
+// Returns for each layer the seconds of a forward and a backward pass on `device` with the inputs
+// `sample`, the least of a few runs. Builds one layer at a time. Ranks measure different times, so
+// all must cut by those of one rank.
 std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample,
                                   c10::Device device = c10::kCPU);
-// Of a model that was constructed under `deferred`. While a layer runs it gets memory, with any
-// values.
+// The same for a model that was constructed under `deferred`. A layer has memory, with arbitrary
+// values, only while it runs.
 std::vector<double> ProfileLayers(std::shared_ptr<Model> model, const InitRecording& deferred,
                                   const at::Tensor& sample, c10::Device device = c10::kCPU);
 

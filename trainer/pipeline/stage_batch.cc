@@ -17,8 +17,8 @@
 namespace dslaunch {
 namespace {
 
-// The action after which nothing is added to gradients any more; none where their sum is not the
-// result of one backward pass only.
+// The index of the last action that adds to gradients. nullopt if several backward passes complete
+// them (several chunks, or weight gradients that are computed later).
 std::optional<size_t> LastBackward(const PipelineSchedule& schedule,
                                    const std::vector<Action>& actions) {
   if (schedule.virtual_stages > 1) return std::nullopt;
@@ -30,7 +30,7 @@ std::optional<size_t> LastBackward(const PipelineSchedule& schedule,
   return last;
 }
 
-// As they come from another stage: the same values, but leaves.
+// The same values as leaves, as if they had come from another stage.
 Tensors Detached(const Tensors& tensors) {
   Tensors detached;
   for (const at::Tensor& tensor : tensors) {
@@ -103,7 +103,7 @@ void StageBatch::Do(const Action& action, bool last_backward) {
                                                PassageOf(action).layout, MessageOf(action));
     case ActionKind::kReduceTied:
     case ActionKind::kReduceData:
-      return;  // with the step, which does all that goes over several ranks
+      return;  // done by the step
     case ActionKind::kStep:
       engine_.End();
       return engine_.Step();
@@ -262,7 +262,8 @@ void StageBatch::CheckSendable(const Action& action, const Tensors& outputs) con
 void StageBatch::Backward(const Action& action, bool last) {
   Passage& passage = PassageOf(action);
   const Tensors gradients = OutputGradients(action);
-  // Where nothing needs a gradient, there is no pass that they could travel with.
+  // If no output requires a gradient, there is no backward pass during which gradients could be
+  // exchanged.
   const bool any = !passage.roots.empty();
   engine_.BeforeBackward(last && any);
   try {
@@ -283,7 +284,7 @@ void StageBatch::Backward(const Action& action, bool last) {
   }
 }
 
-// Of each output that needs one.
+// The gradients of the outputs that require one.
 Tensors StageBatch::OutputGradients(const Action& action) {
   const ChunkPlace place{stage_.place.stage, action.chunk};
   if (IsLast(plan_.schedule, place)) return std::exchange(PassageOf(action).output_gradients, {});

@@ -1,4 +1,4 @@
-// One batch of one stage: its list of actions, one after the other.
+// Runs one batch of one stage: its list of actions, one after the other.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,19 +21,19 @@
 
 namespace dslaunch {
 
-// What stays from batch to batch.
+// What all batches of a stage share.
 struct Stage {
   MeshPlace place;  // of this rank
   std::vector<std::vector<StageLayer>> chunks;
-  Tensors buffers;  // of all layers
+  Tensors buffers;  // the buffers of all layers
   PipelineLoss loss;
-  int64_t recompute_interval = 0;  // layers; 0: nothing is recomputed
-  uint64_t seed = 0;               // of the random numbers of layers
+  int64_t recompute_interval = 0;  // layers that are recomputed together; 0: none
+  uint64_t seed = 0;               // for the random numbers of layers
   EngineCore& core;
   StageLink& link;
 };
 
-// A schedule, as one stage runs it.
+// A schedule, with what one stage needs to run it.
 struct StagePlan {
   StagePlan(PipelineSchedule made, int stage);
 
@@ -44,33 +44,33 @@ struct StagePlan {
 enum class BatchPurpose { kTrain, kEvaluate, kInfer };
 
 // Random numbers of a layer and of the loss depend on the seed, the step, the micro-batch, the
-// replica and the layer (LayerSeed), so they are the same wherever the model is cut, when it is
-// computed again, and where it is whole. One thread.
+// replica and the layer (LayerSeed). They are therefore the same for every cut of the model, for a
+// model that is not cut, and when a layer is recomputed. One thread.
 class StageBatch {
  public:
-  // All must outlive this.
+  // The arguments must outlive this object.
   StageBatch(const Stage& stage, const StagePlan& plan, BatchPurpose purpose,
              const MicroBatchSource& next);
 
-  // Once. A training batch ends with the optimizer's step.
+  // Runs the batch; call it once. A training batch ends with the optimizer's step.
   void Run();
 
   int micro_batches() const { return plan_.schedule.micro_batches; }
-  // Of this replica, on its last stage; else 0. Waits for the device.
+  // The sum of this replica's losses on its last stage, 0 on the others. Waits for the device.
   double loss_sum() const { return loss_sum_.defined() ? loss_sum_.item<double>() : 0; }
-  // Of BatchPurpose::kInfer, on the last stage.
+  // The model's outputs, on the last stage with BatchPurpose::kInfer.
   const Tensors& outputs() const { return outputs_; }
 
  private:
-  // What a micro-batch leaves in a chunk.
+  // The state of a micro-batch in a chunk.
   struct Passage {
-    Tensors inputs;        // leaves; from the stage itself, or kept until their gradients are there
+    Tensors inputs;        // leaves, kept until their gradients are computed
     Tensors outputs;       // until they are sent
     MessageLayout layout;  // of the outputs
-    // Where the backward pass begins: what computed the outputs that need a gradient. Not the
-    // outputs, whose memory is kept only where the backward pass reads it.
+    // The start of the backward pass: the nodes that computed the outputs that require a gradient.
+    // The outputs themselves are not kept, so that their memory is freed unless the pass reads it.
     std::vector<torch::autograd::Edge> roots;
-    Tensors output_gradients;  // where the loss is, or from the stage itself
+    Tensors output_gradients;  // set where the loss is computed
     Tensors input_gradients;   // until they are sent
     WeightGradients weights;
   };
@@ -81,7 +81,8 @@ class StageBatch {
     return {action.micro_batch, plan_.schedule.micro_batches};
   }
   std::string Where(const std::string& what, const Action& action) const;
-  // With another stage, of the chunk that is the later one of the two that exchange something.
+  // The channel to another stage's chunk; a channel has the number of the later one of its two
+  // chunks.
   LinkChannel Channel(const ChunkPlace& other, bool gradient) const;
 
   void Do(const Action& action, bool last_backward);
@@ -106,7 +107,7 @@ class StageBatch {
   const int64_t step_;
   EngineBatch engine_;
   std::map<std::pair<int, int>, Passage> passages_;  // by chunk and micro-batch
-  std::map<int, Tensors> targets_;  // by micro-batch; of a stage that is first and last
+  std::map<int, Tensors> targets_;  // by micro-batch, if this stage is both first and last
   at::Tensor loss_sum_;             // fp64
   Tensors outputs_;
 };

@@ -21,19 +21,18 @@
 namespace dslaunch {
 namespace {
 
-// Gloo moves a message once its receiver has asked for it and does not say when
-// it has left, so this bounds what waits for a slower stage. Schedules need
-// two: while a stage takes one message, the stage before it computes the next.
+// Bounds the messages of a channel that wait for a slower stage, because Gloo sends a message only
+// once its receiver has asked for it. Schedules need two: while a stage receives one message, the
+// previous stage computes the next.
 constexpr size_t kMostInFlight = 4;
 
-// Above those of ProcessGroup (0) and ShardExchange (units).
+// Above the tags of ProcessGroup (0) and ShardExchange (units).
 constexpr int kFirstTag = 1 << 24;
 
 struct Header {
   int64_t micro_batch = 0;
   int64_t micro_batches = 0;
-  // Of the message that follows, the rest: its description and its payload. 0:
-  // the payload is in this one.
+  // Sizes of the rest, which follows. Both are 0 if this message has the payload.
   int64_t description_bytes = 0;
   int64_t payload_bytes = 0;
 };
@@ -43,10 +42,11 @@ int TagOf(const LinkChannel& channel) {
   return kFirstTag + 2 * channel.chunk + (channel.gradient ? 1 : 0);
 }
 
-// One message: a part that the host reads and a part that devices do.
+// One message: a part for the host and a part for the device.
 struct Packet {
-  at::Tensor host, payload;      // uint8
-  std::vector<at::Tensor> sent;  // what travels: both in one piece on CPUs, else each by itself
+  at::Tensor host, payload;  // uint8
+  std::vector<at::Tensor>
+      sent;  // one tensor with both parts on CPUs, else each part that is not empty
 };
 
 Packet MakePacket(int64_t host_bytes, int64_t payload_bytes, c10::Device device) {
@@ -73,14 +73,14 @@ std::string NameOf(const LinkChannel& channel, const LinkMessage& message) {
          std::to_string(message.micro_batch + 1) + " of " + std::to_string(message.micro_batches);
 }
 
-// A packet on its way.
+// A packet in flight.
 struct Transfer {
   Packet packet;
-  std::vector<c10::intrusive_ptr<c10d::Work>>
-      works;         // of packet.sent; read or write it, and end first
+  // By packet.sent. Declared after the packet, so that they end before its memory is freed.
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
   std::string what;  // "sending the activations ... to stage 1 (rank 3)"
 
-  // Of the part that the host reads. With its deadline.
+  // Waits for the host's part.
   void WaitHost(std::chrono::milliseconds timeout) const {
     for (size_t i = 0; i < works.size(); ++i) {
       if (!packet.sent[i].is_cpu()) continue;
@@ -89,8 +89,8 @@ struct Transfer {
       });
     }
   }
-  // On a device it is the current stream that waits. (A wait with a deadline
-  // would be the host's: the backend watches over its own.)
+  // Waits for both parts. On a device the current stream waits, without a deadline, because a wait
+  // with one would block the host; the backend's watch ends it.
   void Wait(std::chrono::milliseconds timeout) const {
     WaitHost(timeout);
     for (size_t i = 0; i < works.size(); ++i) {
@@ -99,7 +99,7 @@ struct Transfer {
   }
 };
 
-// The rest: how many numbers describe the layout, these, and the payload.
+// The host's part of a rest: the number of layout numbers, then these.
 int64_t DescriptionBytes(size_t numbers) {
   return static_cast<int64_t>(((numbers + 1) * sizeof(int64_t) + kHeaderBytes - 1) / kHeaderBytes *
                               kHeaderBytes);
@@ -138,7 +138,8 @@ class StageLink::Impl {
 
   ~Impl() {
     watches_.clear();
-    // What is under way may never end; the process does.
+    // During stack unwinding, work in flight may never end, so it is left to the end of the
+    // process.
     const bool fails = std::uncaught_exceptions() > 0;
     for (auto& row : rows_) {
       if (fails) {
@@ -245,17 +246,17 @@ class StageLink::Impl {
  private:
   struct Rest {
     MessageLayout layout;
-    std::optional<Packet> packet;  // none: the payload was in the message
+    std::optional<Packet> packet;  // nullopt if the message had the payload
     std::string what;
   };
   struct Outbox {
-    std::optional<MessageLayout> settled;  // what the receiver makes room for
+    std::optional<MessageLayout> settled;  // the layout that the receiver expects
     std::deque<Rest> unsettled;
     std::deque<Transfer> transfers;
   };
   struct Arrival {
     LinkMessage message;
-    MessageLayout layout;  // for which there is room
+    MessageLayout layout;  // expected, memory is allocated
     Transfer transfer;
   };
   struct Inbox {
@@ -263,8 +264,7 @@ class StageLink::Impl {
     std::deque<Arrival> arrivals;
   };
 
-  // Of rows_: messages in one direction between two ranks follow each other,
-  // and no others.
+  // Indices in rows_: only messages in one direction between two ranks keep their order.
   size_t RowTo(int peer) const { return world_.rank() < peer ? 0 : 1; }
   size_t RowFrom(int peer) const { return world_.rank() > peer ? 0 : 1; }
 
@@ -318,10 +318,10 @@ class StageLink::Impl {
 
   const ProcessGroup& world_;
   std::function<std::string(int rank)> name_of_;
-  // On a device: of messages to higher ranks, and to lower ones. Two, so that
-  // what a rank sends does not wait for what it has asked for.
+  // On devices: the backends of messages to higher ranks, and to lower ranks. There are two, so
+  // that a send does not wait for an earlier receive. Empty on CPUs.
   std::vector<c10::intrusive_ptr<c10d::Backend>> rows_;
-  std::vector<std::unique_ptr<BackendWatch>> watches_;  // of rows_
+  std::vector<std::unique_ptr<BackendWatch>> watches_;  // by row
   std::map<LinkChannel, Outbox> outboxes_;
   std::map<LinkChannel, Inbox> inboxes_;
 };

@@ -1,4 +1,4 @@
-// What the stages of one replica send each other.
+// Messages between the stages of one replica.
 #pragma once
 
 #include <cstdint>
@@ -13,65 +13,67 @@
 
 namespace dslaunch {
 
-// Which messages follow each other: those with the same kind and chunk between two ranks.
+// Messages of one channel arrive in the order in which they were sent.
 struct LinkChannel {
   int peer = 0;           // world rank
-  bool gradient = false;  // else activation
-  int chunk = 0;          // of the receiver for activations, of the sender for gradients
+  bool gradient = false;  // else activations
+  int chunk = 0;          // the receiver's for activations, the sender's for gradients
   auto operator<=>(const LinkChannel&) const = default;
 };
 
-// What a message is about. Both sides must say the same.
+// The micro-batch of a message. Sender and receiver must pass the same.
 struct LinkMessage {
   int64_t micro_batch = 0;
-  int64_t micro_batches = 1;  // of this batch
+  int64_t micro_batches = 1;  // in this batch
 };
 
-// Asynchronous: messages are in flight while stages compute. A message of activations says what it
-// holds (how many tensors, dtypes, shapes, which need a gradient). The receiver makes room for it
-// before it is there, for what the message before it held; one that holds something else is
-// followed by another message, the rest.
+// Sends and receives asynchronously: messages are in flight while stages compute. A message of
+// activations carries its layout (number of tensors, dtypes, shapes, which require a gradient). The
+// receiver allocates memory before the message arrives, for the layout of the previous message. If
+// the layout has changed, the message has no payload, and a second message follows: the rest.
 //
-// What two ranks exchange may travel in one row, where nothing overtakes anything (NCCL). The rest
-// has its place in that row when the receiver finishes the message, so the sender has to know when
-// that is: deferred_sends.h.
+// The messages between two ranks may have to keep one order, in both directions together (NCCL).
+// The rest follows when the receiver finishes the message, so the sender must know that point in
+// the order: deferred_sends.h.
 //
-// On a device tensors travel from device to device, in a communicator for each pair of ranks and
-// direction, and no host waits for a device. What a message says of itself travels from host to
-// host beside it: the sender's host says it when it has given the device its work, and the
-// receiver's reads it before it gives its own device the work that follows.
+// On a device tensors are sent from device to device, in a communicator for each pair of ranks and
+// direction, and no host waits for a device. The layout is sent from host to host beside them: the
+// sender's host sends it after queueing the device's work, and the receiver's host reads it before
+// queueing the work that follows.
 //
-// One thread. Errors while waiting are std::runtime_error, naming the other rank and the message,
-// also after ProcessGroup::timeout() and where that rank is lost; TrainError where the two do not
+// One thread. A wait that fails, also because of ProcessGroup::timeout() or a lost rank, throws
+// std::runtime_error, naming the other rank and the message. TrainError if the two ranks do not
 // agree on the batch.
 class StageLink {
  public:
-  // `name_of` a world rank, for messages: "stage 1 (rank 3)". On devices collective over `world`.
+  // `name_of` names a world rank in messages: "stage 1 (rank 3)". Collective over `world` on
+  // devices.
   StageLink(const ProcessGroup& world, std::function<std::string(int rank)> name_of);
-  ~StageLink();  // does not wait: Drain does
+  ~StageLink();  // does not wait; see Drain
 
-  // On devices: connects to `peers`, which do the same with this rank. Without it two ranks connect
-  // with their first message, in which each waits for the other.
+  // Connects to `peers`, which must do the same with this rank. Otherwise two ranks connect with
+  // their first message, and each waits for the other. Does nothing on CPUs.
   void Connect(const std::vector<int>& peers);
 
-  // `tensors` are copied; all of them are defined, dense and on world.device(). Where several
-  // messages of the channel have not left yet, it waits for the oldest; on a device the current
-  // stream does.
+  // Sends a copy of `tensors`, which must be defined, dense and on world.device(). If several
+  // messages of the channel are still in flight, this waits for the oldest; on a device the current
+  // stream waits.
   void Send(const LinkChannel& channel, const Tensors& tensors, const LinkMessage& message);
-  // Of activations: sends the rest of the oldest message whose rest has not been asked for, if it
-  // has one.
+  // Settles the oldest message of activations that this was not called for yet: sends its rest, if
+  // it has one. Call once for each message, in the order of deferred_sends.h.
   void SendRest(const LinkChannel& channel);
 
   // Begins to receive the next message of activations.
   void BeginReceive(const LinkChannel& channel, const LinkMessage& message);
-  // Gradients of `like`, whose shapes both sides know: those of them that require one. Where none
-  // does, there is no message.
+  // Begins to receive gradients for those tensors of `like` that require one; both sides know their
+  // shapes. There is no message if none does.
   void BeginReceiveGradients(const LinkChannel& channel, const MessageLayout& like,
                              const LinkMessage& message);
-  // The oldest message that was begun. Activations require gradients as at the sender, as leaves.
+  // Waits for the oldest message that was begun, and returns its tensors. Activations are leaves
+  // that require a gradient if they do at the sender.
   Tensors FinishReceive(const LinkChannel& channel);
 
-  // Until all that was sent has left.
+  // Waits until all messages were sent.
   void Drain();
 
  private:

@@ -10,9 +10,9 @@
 namespace dslaunch::deferred_sends_test {
 namespace {
 
-// Runs a schedule in which every message of activations has a rest, on a network where all that two
-// stages exchange travels in one row: what one of them has begun is over when the other has begun
-// its counterpart, and everything before it is over. A stage waits only for what it reads.
+// Runs a schedule in which every message of activations has a rest, on a network that keeps one
+// order of all messages between two stages: a transfer ends when both stages have begun it and
+// every earlier one has ended. A stage waits only for data that it reads.
 class StrictRun {
  public:
   explicit StrictRun(const PipelineSchedule& schedule) : schedule_(schedule) {
@@ -23,7 +23,7 @@ class StrictRun {
     rows_.assign(deferred_sends_.size(), std::vector<Row>(deferred_sends_.size()));
   }
 
-  // Empty, or what is wrong.
+  // Returns what is wrong, or an empty string.
   std::string Run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -43,8 +43,8 @@ class StrictRun {
   }
 
  private:
-  // What a stage has begun to exchange with another one: messages by name, of which the sender and
-  // the receiver have the same.
+  // The transfers that a stage has begun with another one. Sender and receiver use the same name
+  // for a message.
   struct Row {
     std::vector<std::pair<bool, std::string>> begun;  // sends, message
   };
@@ -78,7 +78,7 @@ class StrictRun {
            std::to_string(chunk);
   }
 
-  // One action of a stage, or part of it, where nothing has to be waited for.
+  // Runs one action of a stage, or a part of it. Returns false if it has to wait.
   bool Go(int stage) {
     size_t& next = next_[Index(stage)];
     if (next == Actions(stage).size()) return false;
@@ -122,9 +122,9 @@ class StrictRun {
   const PipelineSchedule& schedule_;
   std::vector<std::vector<std::vector<ChunkPlace>>> deferred_sends_;
   std::vector<size_t> next_;
-  std::vector<bool> asked_;  // for the rest of the forward pass that is next
+  std::vector<bool> asked_;  // by stage: whether its next forward pass has asked for the rest
   std::vector<std::vector<Row>> rows_;
-  std::map<std::pair<int, int>, int> sent_;  // rests
+  std::map<std::pair<int, int>, int> sent_;  // number of rests, by stage and chunk
   std::string problem_;
 };
 
@@ -135,7 +135,7 @@ void ExpectRuns(const PipelineSchedule& schedule) {
       << " virtual stages";
 }
 
-TEST(DeferredSendsTest, DeferredSendsHaveAPlaceInEverySchedule) {
+TEST(DeferredSendsTest, KeepsEveryScheduleRunningOnStrictNetwork) {
   using enum PipelineScheduleType;
   for (int stages = 1; stages <= 8; ++stages) {
     for (int micro_batches = 1; micro_batches <= 20; ++micro_batches) {
@@ -150,9 +150,9 @@ TEST(DeferredSendsTest, DeferredSendsHaveAPlaceInEverySchedule) {
   }
 }
 
-// By hand: stage 1 asks for the rest of micro-batch 1 after it has sent the gradient of 0, so stage
-// 0 sends it after it has begun to receive that.
-TEST(DeferredSendsTest, ARestFollowsWhatItsReceiverHasExchanged) {
+// A schedule written by hand: stage 1 asks for the rest of micro-batch 1 after it has sent the
+// gradient of micro-batch 0, so stage 0 sends the rest after it has begun to receive that gradient.
+TEST(DeferredSendsTest, SendsRestAfterReceiversEarlierMessages) {
   using enum ActionKind;
   PipelineSchedule schedule;
   schedule.stages = 2;

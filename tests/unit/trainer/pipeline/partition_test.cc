@@ -30,8 +30,8 @@ std::vector<LayerInfo> Typed(const std::vector<std::string>& types) {
   return layers;
 }
 
-// The facts of DeepSpeed's tests of its partitioning.
-TEST(PartitionTest, LargestPartIsAsInDeepSpeed) {
+// The cases of DeepSpeed's tests of its partitioning.
+TEST(PartitionTest, MinimizesLargestPartAsDeepSpeed) {
   EXPECT_THAT(CutLayers(Layers({0, 1, 2, 3, 3, 3}), 4, "parameters"), ElementsAre(0, 3, 4, 5, 6));
   EXPECT_THAT(CutLayers(Layers({0, 1.1, 1.9, 3, 3, 3}), 4, "best"), ElementsAre(0, 3, 4, 5, 6));
   EXPECT_THAT(CutLayers(Layers({0, 1.1, 30, 3}), 3, "parameters"), ElementsAre(0, 2, 3, 4));
@@ -47,19 +47,19 @@ TEST(PartitionTest, LargestPartIsAsInDeepSpeed) {
       << "the function stays with the blocks before it";
 }
 
-TEST(PartitionTest, UniformPartsDifferByOneLayer) {
+TEST(PartitionTest, UniformPartsDifferByAtMostOneLayer) {
   EXPECT_THAT(CutLayers(Layers({100, 1, 1, 1, 1}), 2, "uniform"), ElementsAre(0, 3, 5));
   EXPECT_THAT(CutLayers(Layers({9, 0, 0, 0, 0, 0, 0, 0}), 3, "uniform"), ElementsAre(0, 3, 6, 8));
 }
 
-TEST(PartitionTest, MeasuredTimesAreBalanced) {
+TEST(PartitionTest, BalancesMeasuredTimes) {
   std::vector<LayerInfo> layers = Layers({1, 1, 1, 1});
   layers[3].cost = 0.5;
   layers[0].cost = layers[1].cost = layers[2].cost = 0.1;
   EXPECT_THAT(CutLayers(layers, 2, "profile"), ElementsAre(0, 3, 4));
 }
 
-TEST(PartitionTest, EachPartHasAsManyLayersOfAType) {
+TEST(PartitionTest, GivesEachPartSameNumberOfMatchingLayers) {
   const auto layers = Typed({"Embedding", "GPT2Block", "GPT2Block", "Dropout", "GPT2Block",
                              "GPT2Block", "LayerNorm", "Linear"});
   EXPECT_THAT(CutLayers(layers, 2, "type:block"), ElementsAre(0, 4, 8))
@@ -68,12 +68,12 @@ TEST(PartitionTest, EachPartHasAsManyLayersOfAType) {
   EXPECT_THAT(CutLayers(layers, 4, "type:BLOCK"), ElementsAre(0, 2, 4, 5, 8));
 }
 
-TEST(PartitionTest, TheRestIsEvenToo) {
+TEST(PartitionTest, BalancesPartsBelowTheLargest) {
   EXPECT_THAT(CutLayers(Layers({10, 2, 2, 2, 2, 2, 2}), 3, "parameters"), ElementsAre(0, 1, 4, 7))
       << "a part of 10 and one of 2 would not be larger than the first";
 }
 
-// All cuts, for comparison.
+// The best of all cuts, for comparison.
 struct Best {
   double largest = 1e300;
   double squares = 1e300;
@@ -94,7 +94,7 @@ void TryAll(const std::vector<double>& weights, size_t parts, size_t from, doubl
   }
 }
 
-TEST(PartitionTest, NoCutIsBetter) {
+TEST(PartitionTest, FindsBestCutByBruteForce) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -124,12 +124,12 @@ TEST(PartitionTest, NoCutIsBetter) {
   }
 }
 
-TEST(PartitionTest, ManyLayersAreCutAtOnce) {
+TEST(PartitionTest, CutsAThousandLayers) {
   const auto bounds = CutLayers(Layers(std::vector<double>(1000, 7)), 250, "parameters");
   for (size_t p = 0; p < 250; ++p) ASSERT_EQ(bounds[p + 1] - bounds[p], 4u);
 }
 
-TEST(PartitionTest, TooFewLayersAreRefused) {
+TEST(PartitionTest, RejectsTooFewLayers) {
   ExpectRefused(
       [] {
         CutLayers(Layers({1, 1, 1}), 4, "uniform");
@@ -148,7 +148,7 @@ TEST(PartitionTest, TooFewLayersAreRefused) {
 }
 
 // An embedding has many parameters and computes nothing.
-TEST(PartitionTest, BestDividesWhatIsComputed) {
+TEST(PartitionTest, BestBalancesOperationsIfKnown) {
   std::vector<LayerInfo> layers = Layers({1000, 10, 10, 10, 10});
   EXPECT_EQ(CutLayers(layers, 2, "best"), CutLayers(layers, 2, "parameters"))
       << "nothing else known";
@@ -157,7 +157,7 @@ TEST(PartitionTest, BestDividesWhatIsComputed) {
   EXPECT_THAT(CutLayers(layers, 2, "parameters"), testing::ElementsAre(0, 1, 5));
 }
 
-TEST(PartitionTest, UnknownMethodsAreRefused) {
+TEST(PartitionTest, RejectsUnknownMethods) {
   ExpectRefused(
       [] {
         CutLayers(Layers({1, 1}), 2, "evenly");

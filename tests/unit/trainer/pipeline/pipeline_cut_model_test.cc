@@ -1,4 +1,4 @@
-// Models that are cut into stages, all of them in this process.
+// Models cut into stages that all run in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -42,12 +42,12 @@ PipelineConfig Stages(int64_t stages, const std::string& partition = "parameters
   return {.stages = stages, .partition = partition, .virtual_stages = virtual_stages};
 }
 
-// One stage's, and the model that it was cut from.
+// The parts of one stage, and the model that they were cut from.
 struct CutStage {
   std::shared_ptr<Model> model;
   StageParts parts;
 
-  // As the engine does it.
+  // Gives the tensors memory and values, as the engine does.
   void Materialize() {
     std::vector<at::Tensor> tensors;
     for (const auto& [name, tensor] : TensorsOf(*parts.module)) tensors.push_back(tensor);
@@ -115,7 +115,7 @@ void ExpectStagesMakeTheWhole(const Make& make, const at::Tensor& inputs,
   std::map<std::string, std::vector<int>> holders;
   for (size_t s = 0; s < stages.size(); ++s) {
     const Named own = TensorsOf(*stages[s].parts.module);
-    size_t next = 0;  // they come in the order of the whole
+    size_t next = 0;  // the order is that of the whole model
     for (const auto& [name, tensor] : own) {
       while (next < expected.size() && expected[next].first != name) ++next;
       ASSERT_LT(next, expected.size()) << name;
@@ -162,7 +162,7 @@ Make Gpt2() {
   return [] { return MakeModel(kGpt2, {8}); };
 }
 
-TEST(PipelineCutModelTest, StagesOfBuiltInModelsMakeTheWhole) {
+TEST(PipelineCutModelTest, StagesOfBuiltInModelsMakeTheWholeModel) {
   using Cuts = std::vector<PipelineConfig>;
   const struct {
     ModelConfig config;
@@ -190,7 +190,7 @@ TEST(PipelineCutModelTest, StagesOfBuiltInModelsMakeTheWhole) {
   }
 }
 
-TEST(PipelineCutModelTest, Gpt2sEmbeddingIsTied) {
+TEST(PipelineCutModelTest, TiesGpt2Embedding) {
   const std::vector<CutStage> stages = CutAll(Gpt2(), Stages(4, "uniform"));
   using Tied = std::pair<std::string, std::vector<int>>;
   const Tied words("transformer.wte.weight", {0, 3});
@@ -202,7 +202,7 @@ TEST(PipelineCutModelTest, Gpt2sEmbeddingIsTied) {
   EXPECT_THAT(stages[0].parts.parts,
               ElementsAre("layers 0 to 1, 2.4 k parameters", "layers 2 to 3, 3.8 k parameters",
                           "layers 4 to 5, 3.8 k parameters", "layers 6 to 7, 2.4 k parameters"));
-  // Dropout in the embedding is that of a module that has no tensors of its own.
+  // The embedding's dropout is a module without tensors of its own.
   const at::Tensor tokens = at::zeros({1, 8}, at::kLong);
   const auto embed = [&] { return stages[0].parts.chunks[0][0].forward({tokens})[0]; };
   EXPECT_GT((embed() == 0).sum().item<int64_t>(), 0) << "they begin in training mode";
@@ -212,7 +212,7 @@ TEST(PipelineCutModelTest, Gpt2sEmbeddingIsTied) {
   EXPECT_GT((embed() == 0).sum().item<int64_t>(), 0);
 }
 
-TEST(PipelineCutModelTest, TrainingGivesEachWeightTheGradientOfTheWhole) {
+TEST(PipelineCutModelTest, GradientsMatchTheWholeModel) {
   Gpt2Config config = kGpt2;
   config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0;
   const Make make = [&] { return MakeModel(config, {8}); };
@@ -232,7 +232,7 @@ TEST(PipelineCutModelTest, TrainingGivesEachWeightTheGradientOfTheWhole) {
   }
 }
 
-TEST(PipelineCutModelTest, WhatForwardRefusesLayersRefuse) {
+TEST(PipelineCutModelTest, LayersRejectInputsThatForwardRejects) {
   const std::vector<CutStage> stages = CutAll(Gpt2(), Stages(2));
   const StageLayer& embedding = stages[0].parts.chunks[0][0];
   ExpectRefused(
@@ -256,20 +256,20 @@ TEST(PipelineCutModelTest, WhatForwardRefusesLayersRefuse) {
       AllOf(StartsWith("stage 1, layer "), HasSubstr("takes 1 tensor but gets 2")));
 }
 
-TEST(PipelineCutModelTest, MoreStagesThanLayersAreRefused) {
+TEST(PipelineCutModelTest, RejectsMoreStagesThanLayers) {
   const Make mlp = [] { return MakeModel(MlpConfig{4, 3}, {7}); };
   ExpectRefused([&] { CutOne(mlp, Stages(3), 0); }, ExitCode::kBadInput,
                 AllOf(HasSubstr("2 layers"), HasSubstr("3")));
 }
 
-TEST(PipelineCutModelTest, LayersAreFoundByTheirNames) {
+TEST(PipelineCutModelTest, PartitionMatchesNamesOfLayers) {
   const CutStage last = CutOne(Gpt2(), Stages(3, "type:transformer\\.h"), 2);
   EXPECT_THAT(NamesOf(*last.parts.module), testing::Contains("transformer.h.4.ln_1.weight"));
   EXPECT_THAT(NamesOf(*last.parts.module),
               testing::Not(testing::Contains("transformer.h.3.ln_1.weight")));
 }
 
-TEST(PipelineCutModelTest, MeasuredTimesDecide) {
+TEST(PipelineCutModelTest, CutsByMeasuredTimes) {
   std::shared_ptr<Model> model;
   InitRecording deferred = DeferInit(kSeed, [&] { model = Gpt2()(); });
   const std::vector<double> seconds = ProfileLayers(model, deferred, at::zeros({2, 8}, at::kLong));
@@ -286,7 +286,7 @@ TEST(PipelineCutModelTest, MeasuredTimesDecide) {
   EXPECT_THAT(parts.parts[1], StartsWith("layers 1 to 7, "));
 }
 
-// ---- Models of users' own ----
+// ---- Models of users ----
 
 at::Tensor Ones(int64_t size) { return at::ones({size}); }
 
@@ -295,7 +295,7 @@ struct Scale : nn::Module {
   at::Tensor scale;
 };
 
-// body is a module with a parameter of its own around another one; last has first's tensor.
+// `body` has a parameter of its own and contains `inner`; `last` shares the tensor of `first`.
 struct Nested : Model {
   Nested() {
     body = register_module("body", std::make_shared<Scale>(Ones(2)));
@@ -317,7 +317,7 @@ struct Nested : Model {
   std::shared_ptr<Scale> body, inner, first, last;
 };
 
-TEST(PipelineCutModelTest, AContainersOwnTensorsAreWhereItIsListed) {
+TEST(PipelineCutModelTest, KeepsContainersTensorsWhereItIsListed) {
   const Make make = [] { return std::make_shared<Nested>(); };
   const auto names = [&](int stage) {
     return NamesOf(*CutOne(make, Stages(4, "uniform"), stage).parts.module);
@@ -329,7 +329,7 @@ TEST(PipelineCutModelTest, AContainersOwnTensorsAreWhereItIsListed) {
   EXPECT_THAT(TiedOf(listed.parts), ElementsAre(Tied("body.inner.scale", {0, 2})));
 }
 
-TEST(PipelineCutModelTest, ATensorOfTwoModulesHasItsFirstName) {
+TEST(PipelineCutModelTest, NamesTensorOfTwoModulesByTheFirst) {
   const Make make = [] { return std::make_shared<Nested>(); };
   const CutStage last = CutOne(make, Stages(4, "uniform"), 3);
   EXPECT_THAT(NamesOf(*last.parts.module), ElementsAre("first.scale", "last.scale"));
@@ -343,7 +343,7 @@ struct Whole : Model {
   at::Tensor forward(const at::Tensor& x) override { return x; }
 };
 
-TEST(PipelineCutModelTest, ModelsThatDoNotSayWhatTheirLayersAreAreRefused) {
+TEST(PipelineCutModelTest, RejectsModelsWithoutCompleteLayers) {
   ExpectRefused([] { CutOne([] { return std::make_shared<Whole>(); }, Stages(1), 0); },
                 ExitCode::kBadInput, HasSubstr("implement Layers()"));
   ExpectRefused(

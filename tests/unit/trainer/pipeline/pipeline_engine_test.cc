@@ -1,4 +1,4 @@
-// Whole pipelines, with a process for each rank: the ranks are forked, so nothing here may start a
+// Whole pipelines with a process for each rank. Ranks are forked, so nothing here may start a
 // thread outside of them.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ using torch::nn::Linear;
 
 constexpr int64_t kWords = 11, kWidth = 8, kClasses = 5;
 
-// ---- A model with everything that may go from one layer to the next ----
+// ---- A model whose layers pass every kind of output to each other ----
 
 struct Start : torch::nn::Module {
   Start() : words(register_module("words", torch::nn::Embedding(kWords, kWidth))) {}
@@ -47,7 +47,7 @@ struct Start : torch::nn::Module {
   torch::nn::Embedding words;
 };
 
-// Its last output lies otherwise in memory, needs a gradient, and nobody reads it.
+// The last output is not contiguous, requires a gradient, and no layer reads it.
 struct Block : torch::nn::Module {
   Block() : linear(register_module("linear", Linear(kWidth, kWidth))) {}
   std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& x,
@@ -84,7 +84,7 @@ std::vector<PipelineLayer> Layers() {
           LayerSpec<Linear>(kWidth, kClasses)};
 }
 
-// The same in one piece.
+// The same model as one module.
 struct Whole : torch::nn::Module {
   Whole()
       : start(register_module("0", std::make_shared<Start>())),
@@ -111,7 +111,7 @@ struct Place {
   int64_t step = 0, replica = 0, micro_batch = 0;
 };
 
-// Of another shape each time where it is `ragged`.
+// The data of one micro-batch. `ragged`: each has another shape.
 MicroBatch Data(const Place& place, bool ragged) {
   at::Generator generator = at::detail::createCPUGenerator(
       static_cast<uint64_t>(1000 * place.step + 100 * place.replica + place.micro_batch));
@@ -187,7 +187,7 @@ struct StepResult {
   double loss = 0, grad_norm = 0;
 };
 
-// What one process computes with the whole model M, whose first values are those of `first`.
+// Trains the whole model M in one process, from the initial values `first`.
 template <class M>
 class Reference {
  public:
@@ -225,7 +225,7 @@ class Reference {
   std::optional<Engine<M>> engine_;
 };
 
-// The parameters of all stages, by their names in M. Collective.
+// Returns the parameters of all stages, by their names in M. Collective.
 template <class M>
 std::map<std::string, at::Tensor> AllParameters(PipelineEngine& engine, const ProcessGroup& group) {
   std::map<std::string, at::Tensor> all;
@@ -246,7 +246,7 @@ std::map<std::string, at::Tensor> AllParameters(PipelineEngine& engine, const Pr
   return all;
 }
 
-// Trains a few steps and compares each of them with one process, which has M.
+// Trains a few steps and compares each with one process that trains M.
 template <class M>
 void ExpectParityOf(const std::vector<PipelineLayer>& layers, const ProcessGroup& group,
                     const Setting& setting, bool ragged) {
@@ -308,7 +308,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, PipelineEngineTest,
                                   std::to_string(test.param.replicas);
                          });
 
-TEST_P(PipelineEngineTest, TrainsAsOneProcessDoes) {
+TEST_P(PipelineEngineTest, TrainsLikeOneProcess) {
   const auto [stages, replicas] = GetParam();
   InRanks(stages * replicas, [&](ProcessGroup& group) {
     for (const Setting& setting : SettingsFor(stages)) {
@@ -317,7 +317,7 @@ TEST_P(PipelineEngineTest, TrainsAsOneProcessDoes) {
   });
 }
 
-TEST_P(PipelineEngineTest, MicroBatchesMayDifferInShape) {
+TEST_P(PipelineEngineTest, AcceptsMicroBatchesOfDifferentShapes) {
   const auto [stages, replicas] = GetParam();
   InRanks(stages * replicas, [&](ProcessGroup& group) {
     for (Setting setting : SettingsFor(stages)) {
@@ -328,7 +328,7 @@ TEST_P(PipelineEngineTest, MicroBatchesMayDifferInShape) {
   });
 }
 
-TEST(PipelineEngineZeroTest, EveryZeroStageTrainsAsOneProcessDoes) {
+TEST(PipelineEngineZeroTest, EveryZeroStageTrainsLikeOneProcess) {
   InRanks(4, [](ProcessGroup& group) {
     for (const int zero : {1, 2, 3}) {
       ExpectParity(group, {.stages = 2, .micro_batches = 4, .zero = zero}, /*ragged=*/false);
@@ -348,7 +348,7 @@ TEST(PipelineEngineZeroTest, EveryZeroStageTrainsAsOneProcessDoes) {
   });
 }
 
-TEST(PipelineEngineRecomputeTest, RecomputingChangesNothing) {
+TEST(PipelineEngineRecomputeTest, RecomputingKeepsLossesAndNorms) {
   InRanks(2, [](ProcessGroup& group) {
     for (Setting setting : SettingsFor(2)) {
       if (setting.micro_batches != 4) continue;
@@ -359,7 +359,7 @@ TEST(PipelineEngineRecomputeTest, RecomputingChangesNothing) {
   });
 }
 
-TEST(PipelineEngineRecomputeTest, RunningStatisticsChangeOnce) {
+TEST(PipelineEngineRecomputeTest, UpdatesRunningStatisticsOnce) {
   InRanks(2, [](ProcessGroup& group) {
     const auto trained = [&](int interval) {
       at::manual_seed(7);
@@ -386,7 +386,7 @@ TEST(PipelineEngineRecomputeTest, RunningStatisticsChangeOnce) {
 
 // ---- Tied weights ----
 
-// A head that is the embedding, and a layer in between that a third one shares.
+// The head shares the embedding's weight, and three layers share another one.
 std::vector<PipelineLayer> TiedLayers() {
   return {TiedLayerSpec<torch::nn::Embedding>("words", kWords, kWidth),
           TiedLayerSpec<Linear>("inner", kWidth, kWidth),
@@ -416,7 +416,7 @@ struct TiedWhole : torch::nn::Module {
   Linear inner, middle;
 };
 
-TEST(PipelineEngineTiedTest, TiedWeightsAreOneWeight) {
+TEST(PipelineEngineTiedTest, TrainsTiedWeightsAsOneWeight) {
   for (const auto [stages, replicas] : {Grid{2, 1}, Grid{4, 1}, Grid{2, 2}}) {
     InRanks(stages * replicas, [&](ProcessGroup& group) {
       for (Setting setting : SettingsFor(stages)) {
@@ -432,7 +432,7 @@ TEST(PipelineEngineTiedTest, TiedWeightsAreOneWeight) {
 
 // ---- Checkpoints ----
 
-TEST(PipelineEngineCheckpointTest, IsLoadedByAnyOtherCut) {
+TEST(PipelineEngineCheckpointTest, LoadsUnderAnyOtherCut) {
   const TempDir folder;
   InRanks(4, [&](ProcessGroup& group) {
     const std::vector<Setting> settings = {
@@ -445,7 +445,7 @@ TEST(PipelineEngineCheckpointTest, IsLoadedByAnyOtherCut) {
          .schedule = "interleaved",
          .virtual_stages = 2,
          .rank_order = "data_pipe"}};
-    // All of them take the same samples: 4 micro-batches in each step.
+    // All of them train on the same samples: 4 micro-batches in each step.
     const auto train = [&](PipelineEngine& engine, int64_t step) {
       return engine.TrainBatch([&, micro_batch = int64_t{0}]() mutable {
         const int64_t number = engine.replica() * engine.core().accumulation_steps() + micro_batch;
@@ -478,8 +478,8 @@ TEST(PipelineEngineCheckpointTest, IsLoadedByAnyOtherCut) {
 
 // ---- Memory ----
 
-// Its backward pass reads neither its input nor its output.
-TEST(PipelineEngineMemoryTest, WhatWasSentIsFreedUnlessTheBackwardPassReadsIt) {
+// The backward pass of `layer` reads neither its input nor its output.
+TEST(PipelineEngineMemoryTest, FreesSentOutputsThatBackwardDoesNotRead) {
   InRanks(2, [](ProcessGroup& group) {
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> outputs;
     size_t alive = 0;
@@ -505,10 +505,10 @@ TEST(PipelineEngineMemoryTest, WhatWasSentIsFreedUnlessTheBackwardPassReadsIt) {
   });
 }
 
-// A stage holds what its backward passes read for as many micro-batches as the schedule says. Its
-// tanh layers keep their outputs until then; those that a linear layer reads, until its weights
-// have their gradient.
-TEST(PipelineEngineMemoryTest, AsManyMicroBatchesAreAliveAsTheScheduleSays) {
+// A stage holds the tensors that its backward passes read for as many micro-batches as the schedule
+// has live. tanh layers keep their outputs until the backward pass; an output that a linear layer
+// reads is kept until the gradient of its weight is computed.
+TEST(PipelineEngineMemoryTest, HoldsAsManyMicroBatchesAsScheduled) {
   InRanks(4, [](ProcessGroup& group) {
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> outputs;
     int64_t peak = 0;
@@ -526,7 +526,7 @@ TEST(PipelineEngineMemoryTest, AsManyMicroBatchesAreAliveAsTheScheduleSays) {
       layers.push_back(LayerFunction(tanh));
       layers.push_back(LayerSpec<Linear>(kWidth, i < 6 ? kWidth : kClasses));
     }
-    layers.push_back(LayerFunction(tanh));  // 8 chunks of two layers, with a tanh in each
+    layers.push_back(LayerFunction(tanh));  // makes 8 chunks of two layers, each with a tanh
     for (const Setting& setting : SettingsFor(4)) {
       PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = layers}, group);
       outputs.clear();
@@ -545,10 +545,10 @@ TEST(PipelineEngineMemoryTest, AsManyMicroBatchesAreAliveAsTheScheduleSays) {
   });
 }
 
-// ---- What is sent ----
+// ---- Messages ----
 
-// On a network where a send is over when it is matched, and all that two ranks exchange travels in
-// one row. The shapes change all the time, so every message has a rest, too.
+// Runs every schedule on a network where a send ends only when it is matched and all messages
+// between two ranks keep one order. The shapes change all the time, so every message has a rest.
 void ExpectRunsStrictly(int stages, int replicas) {
   InRanks(stages * replicas, [&](ProcessGroup& group) {
     const auto world = StrictBackend::Install(group);
@@ -567,14 +567,14 @@ void ExpectRunsStrictly(int stages, int replicas) {
   });
 }
 
-TEST(PipelineEngineNetworkTest, EveryScheduleRunsWhereMessagesTravelInOneRow) {
+TEST(PipelineEngineNetworkTest, RunsEveryScheduleWithMessagesInOneOrder) {
   ExpectRunsStrictly(2, 1);
   ExpectRunsStrictly(3, 1);
   ExpectRunsStrictly(2, 2);
 }
 
-// After the first micro-batch of the first batch, a message of what it was before is one message.
-TEST(PipelineEngineNetworkTest, ShapesTravelOnlyWhereTheyChange) {
+// After the first micro-batch of the first batch, activations of the same layout are one message.
+TEST(PipelineEngineNetworkTest, SendsShapesOnlyIfTheyChange) {
   InRanks(2, [](ProcessGroup& group) {
     const auto network = StrictBackend::Install(group);
     const Setting setting{.stages = 2, .micro_batches = 4};
@@ -618,7 +618,7 @@ std::vector<double> LossesWithDropout(const Setting& setting, uint64_t seed) {
     std::ofstream file(folder / ("rank" + std::to_string(group.rank())));
     file.precision(17);
     for (int64_t step = 0; step < 3; ++step) {
-      at::rand({setting.stages});  // what else draws numbers does not matter
+      at::rand({setting.stages});  // other draws of numbers have no effect
       file << engine.TrainBatch(Source(step, 0, /*ragged=*/false)) << "\n";
     }
   });
@@ -629,7 +629,7 @@ std::vector<double> LossesWithDropout(const Setting& setting, uint64_t seed) {
   return losses;
 }
 
-TEST(PipelineEngineRandomTest, DropoutIsTheSameForEveryCutAndWhenRecomputed) {
+TEST(PipelineEngineRandomTest, DropoutIsTheSameForEveryCutAndRecomputed) {
   Setting setting{.micro_batches = 4};
   const std::vector<double> wanted = LossesWithDropout(setting, 5);
   EXPECT_NE(wanted, LossesWithDropout(setting, 6));
@@ -653,7 +653,7 @@ TEST(PipelineEngineRandomTest, DropoutIsTheSameForEveryCutAndWhenRecomputed) {
 
 // ---- Without gradients ----
 
-TEST_P(PipelineEngineTest, EvaluatesAndInfersAsOneProcessDoes) {
+TEST_P(PipelineEngineTest, EvaluatesAndInfersLikeOneProcess) {
   const auto [stages, replicas] = GetParam();
   InRanks(stages * replicas, [&](ProcessGroup& group) {
     const Setting setting{
@@ -685,7 +685,7 @@ TEST_P(PipelineEngineTest, EvaluatesAndInfersAsOneProcessDoes) {
   });
 }
 
-// Shared by two stages; each replica's has seen other samples.
+// Shared by two stages. Its buffer differs between replicas, which see different samples.
 struct Counting : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     if (is_training()) seen.add_(x.detach().mean());
@@ -695,7 +695,7 @@ struct Counting : torch::nn::Module {
   at::Tensor seen = register_buffer("seen", at::zeros({1}));
 };
 
-TEST(PipelineEngineBuffersTest, EvaluatesWhatItWouldSave) {
+TEST(PipelineEngineBuffersTest, EvaluatesTheBuffersThatItWouldSave) {
   const TempDir dir;
   InRanks(4, [&](ProcessGroup& group) {
     const std::vector<PipelineLayer> layers = {
@@ -720,7 +720,7 @@ TEST(PipelineEngineBuffersTest, EvaluatesWhatItWouldSave) {
   });
 }
 
-TEST(PipelineEngineSourceTest, IsCalledInOrderOnTheFirstAndTheLastStageOnly) {
+TEST(PipelineEngineSourceTest, IsCalledOnFirstAndLastStageInOrder) {
   InRanks(3, [](ProcessGroup& group) {
     const Setting setting{.stages = 3, .micro_batches = 4};
     PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = Layers()}, group);
@@ -729,7 +729,7 @@ TEST(PipelineEngineSourceTest, IsCalledInOrderOnTheFirstAndTheLastStageOnly) {
     engine.TrainBatch([&] {
       ++calls;
       MicroBatch batch = source();
-      // Each side needs its own only.
+      // The first stage needs inputs only, the last one targets only.
       if (!engine.is_first_stage()) batch.inputs.clear();
       if (!engine.is_last_stage()) batch.targets.clear();
       return batch;
@@ -738,7 +738,7 @@ TEST(PipelineEngineSourceTest, IsCalledInOrderOnTheFirstAndTheLastStageOnly) {
   });
 }
 
-TEST(PipelineEngineProfileTest, AllRanksCutByTheSameTimes) {
+TEST(PipelineEngineProfileTest, CutsAllRanksByTheSameTimes) {
   InRanks(3, [](ProcessGroup& group) {
     at::manual_seed(3);
     PipelineEngine engine = InitializePipeline(
@@ -752,13 +752,13 @@ TEST(PipelineEngineProfileTest, AllRanksCutByTheSameTimes) {
 
 // ---- Mistakes and losses ----
 
-// What each rank threw; "" where it did not. `all`: all of them throw, and none is to take another
-// one's leaving for a loss.
+// Returns the error that each rank threw, or "". `all`: every rank throws, and waits for the
+// others, so that none of them takes an exit for a lost rank.
 std::vector<std::string> ErrorsOf(int ranks, bool all,
                                   const std::function<void(ProcessGroup& group)>& body) {
   const TempDir folder;
   const auto name = [&](int rank) { return folder / ("rank" + std::to_string(rank)); };
-  const auto have_all_told = [&] {
+  const auto have_all_failed = [&] {
     for (int rank = 0; rank < ranks; ++rank) {
       if (!std::filesystem::exists(name(rank))) return false;
     }
@@ -766,7 +766,7 @@ std::vector<std::string> ErrorsOf(int ranks, bool all,
   };
   try {
     Spawn(ranks, [&](int rank) {
-      // Where one rank is killed, the others are to say what they see of it.
+      // If one rank is killed, the others still report what they see of it.
       std::signal(SIGTERM, SIG_IGN);
       ProcessGroup group = InitProcessGroup();
       group.Barrier();
@@ -774,7 +774,7 @@ std::vector<std::string> ErrorsOf(int ranks, bool all,
         body(group);
       } catch (const std::exception& error) {
         std::ofstream(name(rank)) << error.what();
-        for (int i = 0; all && i < 1000 && !have_all_told(); ++i) usleep(10'000);
+        for (int i = 0; all && i < 1000 && !have_all_failed(); ++i) usleep(10'000);
         _exit(0);
       }
       group.Finish();
@@ -792,7 +792,7 @@ std::vector<std::string> ErrorsOf(int ranks, bool all,
 
 MATCHER(IsPeerLoss, "") { return ClassifyCommFailure(arg) == CommFailure::kPeerLost; }
 
-// Layers on three stages, of which `layer` is the first of stage 1.
+// One layer on each of three stages; `layer` is that of stage 1.
 PipelineModule ThreeStages(PipelineLayer layer) {
   return {.layers = {LayerSpec<Linear>(kWidth, kWidth), std::move(layer),
                      LayerSpec<Linear>(kWidth, kClasses)},
@@ -813,7 +813,7 @@ struct FrozenLinear : torch::nn::Module {
   Linear linear;
 };
 
-TEST(PipelineEngineGroupsTest, MayNameFrozenParametersOfAnyStage) {
+TEST(PipelineEngineGroupsTest, AcceptFrozenParametersOfAnyStage) {
   const auto make = [](const std::string& pattern, ProcessGroup& group) {
     std::string config = kConfig;
     config.insert(config.find(R"("params")"),
@@ -833,7 +833,7 @@ TEST(PipelineEngineGroupsTest, MayNameFrozenParametersOfAnyStage) {
       Each(HasSubstr("matches no parameter that is not in an earlier group")));
 }
 
-TEST(PipelineEngineMistakeTest, ALayerThatReturnsNothingIsNamed) {
+TEST(PipelineEngineMistakeTest, NamesLayerThatReturnsNothing) {
   const std::vector<std::string> errors = ErrorsOf(3, /*all=*/false, [](ProcessGroup& group) {
     int calls = 0;
     PipelineEngine engine =
@@ -849,7 +849,7 @@ TEST(PipelineEngineMistakeTest, ALayerThatReturnsNothingIsNamed) {
   EXPECT_THAT(errors[2], AllOf(HasSubstr("stage 1 (rank 1: layer 1"), IsPeerLoss()));
 }
 
-TEST(PipelineEngineMistakeTest, ALayerThatThrowsIsNamed) {
+TEST(PipelineEngineMistakeTest, NamesLayerThatThrows) {
   const std::vector<std::string> errors = ErrorsOf(3, /*all=*/false, [](ProcessGroup& group) {
     PipelineEngine engine =
         InitializePipeline(kConfig, ThreeStages(LayerSpec<Linear>(kWidth + 1, kWidth)), group);
@@ -859,7 +859,7 @@ TEST(PipelineEngineMistakeTest, ALayerThatThrowsIsNamed) {
                                HasSubstr("shapes cannot be multiplied")));
 }
 
-TEST(PipelineEngineMistakeTest, WhatCannotBeSentIsNamed) {
+TEST(PipelineEngineMistakeTest, NamesLayerWithSparseOutput) {
   const std::vector<std::string> errors = ErrorsOf(3, /*all=*/false, [](ProcessGroup& group) {
     PipelineEngine engine = InitializePipeline(
         kConfig,
@@ -871,7 +871,7 @@ TEST(PipelineEngineMistakeTest, WhatCannotBeSentIsNamed) {
               AllOf(HasSubstr("stage 1, layer 1 (function): its output is Sparse on cpu")));
 }
 
-TEST(PipelineEngineMistakeTest, MoreStagesThanLayers) {
+TEST(PipelineEngineMistakeTest, RejectsMoreStagesThanLayers) {
   const std::vector<std::string> errors = ErrorsOf(2, /*all=*/true, [](ProcessGroup& group) {
     InitializePipeline(kConfig, {.layers = {LayerSpec<Linear>(2, 2)}, .num_stages = 2}, group);
   });
@@ -879,7 +879,7 @@ TEST(PipelineEngineMistakeTest, MoreStagesThanLayers) {
   EXPECT_EQ(errors[0], errors[1]);
 }
 
-TEST(PipelineEngineMistakeTest, AnOptimizerOfTheProgramIsRefusedByName) {
+TEST(PipelineEngineMistakeTest, RejectsProgramsOwnOptimizer) {
   const std::vector<std::string> errors = ErrorsOf(2, /*all=*/true, [](ProcessGroup& group) {
     InitializePipeline(kConfig, {.layers = Layers(), .num_stages = 2}, group,
                        {.make_optimizer = [](const std::vector<NamedTensor>&) { return nullptr; }});
@@ -887,14 +887,14 @@ TEST(PipelineEngineMistakeTest, AnOptimizerOfTheProgramIsRefusedByName) {
   EXPECT_THAT(errors, Each(HasSubstr("make_optimizer is not supported in a pipeline")));
 }
 
-TEST(PipelineEngineMistakeTest, StagesThatDoNotDivideTheRanks) {
+TEST(PipelineEngineMistakeTest, RejectsStagesThatDoNotDivideRanks) {
   const std::vector<std::string> errors = ErrorsOf(3, /*all=*/true, [](ProcessGroup& group) {
     InitializePipeline(kConfig, {.layers = Layers(), .num_stages = 2}, group);
   });
   EXPECT_THAT(errors, Each(HasSubstr("pipeline.stages is 2, which does not divide 3 ranks")));
 }
 
-TEST(PipelineEngineMistakeTest, RanksWithDifferentNumbersOfMicroBatches) {
+TEST(PipelineEngineMistakeTest, RejectsDifferentNumbersOfMicroBatches) {
   std::vector<std::string> errors = ErrorsOf(2, /*all=*/true, [](ProcessGroup& group) {
     const Setting setting{.stages = 2, .micro_batches = group.rank() == 0 ? 4 : 8};
     InitializePipeline(ConfigOf(setting), {.layers = Layers()}, group);
@@ -910,7 +910,7 @@ TEST(PipelineEngineMistakeTest, RanksWithDifferentNumbersOfMicroBatches) {
                                HasSubstr("stage 1 (rank 1: layers 4 to 7) has a batch of 3")));
 
   errors = ErrorsOf(2, /*all=*/true,
-                    [](ProcessGroup& group) {  // of replicas that need not meet in between
+                    [](ProcessGroup& group) {  // replicas, which do not exchange anything before
                       PipelineEngine engine =
                           InitializePipeline(ConfigOf({.stages = 1}), {.layers = Layers()}, group);
                       engine.EvalBatch(Source(0, 0, /*ragged=*/false), group.rank() == 0 ? 2 : 3);
@@ -918,7 +918,7 @@ TEST(PipelineEngineMistakeTest, RanksWithDifferentNumbersOfMicroBatches) {
   EXPECT_THAT(errors, Each(HasSubstr("rank 0: 2 micro-batches; rank 1: 3 micro-batches")));
 }
 
-TEST(PipelineEngineMistakeTest, ASourceThatEndsEarly) {
+TEST(PipelineEngineMistakeTest, NamesSourceThatEndsEarly) {
   for (const bool throws : {true, false}) {
     const std::vector<std::string> errors = ErrorsOf(3, /*all=*/false, [&](ProcessGroup& group) {
       PipelineEngine engine =
@@ -936,7 +936,7 @@ TEST(PipelineEngineMistakeTest, ASourceThatEndsEarly) {
   }
 }
 
-TEST(PipelineEngineMistakeTest, TheDefaultLossNeedsATarget) {
+TEST(PipelineEngineMistakeTest, DefaultLossRequiresTarget) {
   const std::vector<std::string> errors = ErrorsOf(3, /*all=*/false, [&](ProcessGroup& group) {
     PipelineEngine engine =
         InitializePipeline(kConfig, ThreeStages(LayerSpec<Linear>(kWidth, kWidth)), group);
@@ -946,7 +946,7 @@ TEST(PipelineEngineMistakeTest, TheDefaultLossNeedsATarget) {
                                HasSubstr("returned no targets")));
 }
 
-TEST(PipelineEngineMistakeTest, TrainingInEvaluationMode) {
+TEST(PipelineEngineMistakeTest, RejectsTrainingInEvaluationMode) {
   const std::vector<std::string> errors = ErrorsOf(1, /*all=*/false, [&](ProcessGroup& group) {
     PipelineEngine engine = InitializePipeline(ConfigOf({}), {.layers = Layers()}, group);
     engine.SetTrain(false);
@@ -955,7 +955,7 @@ TEST(PipelineEngineMistakeTest, TrainingInEvaluationMode) {
   EXPECT_THAT(errors[0], HasSubstr("TrainBatch was called while the model is in evaluation mode"));
 }
 
-TEST(PipelineEngineLossTest, AStageThatIsKilledIsNamedByItsNeighbours) {
+TEST(PipelineEngineLossTest, NeighboursNameKilledStage) {
   const std::vector<std::string> errors = ErrorsOf(3, /*all=*/false, [](ProcessGroup& group) {
     int calls = 0;
     PipelineEngine engine =

@@ -17,7 +17,7 @@ static std::string Described(const PipelineSchedule& schedule) {
          std::to_string(schedule.virtual_stages) + " chunks";
 }
 
-// For the messages of parametrized tests.
+// Used by GoogleTest in messages of parametrized tests.
 static void PrintTo(const PipelineSchedule& schedule, std::ostream* out) {
   *out << Described(schedule);
 }
@@ -32,7 +32,7 @@ using Type = PipelineScheduleType;
 constexpr Type kTypes[] = {Type::kGpipe, Type::kOneForwardOneBackward, Type::kInterleaved,
                            Type::kZeroBubbleH1};
 
-TEST(CheckScheduleTest, NoScheduleBlocksOrHoldsMoreThanItsBound) {
+TEST(CheckScheduleTest, AcceptsEveryScheduleAndItsMemoryBound) {
   for (int stages = 1; stages <= 8; ++stages) {
     for (int micro_batches = 1; micro_batches <= 32; ++micro_batches) {
       for (int chunks = 1; chunks <= 4; ++chunks) {
@@ -60,7 +60,7 @@ TEST(CheckScheduleTest, NoScheduleBlocksOrHoldsMoreThanItsBound) {
   }
 }
 
-TEST(LiveMicroBatchesBoundTest, IsWhatThePapersSay) {
+TEST(LiveMicroBatchesBoundTest, MatchesThePapers) {
   for (int stages = 1; stages <= 8; ++stages) {
     for (int m = 1; m <= 32; ++m) {
       for (int s = 0; s < stages; ++s) {
@@ -69,12 +69,12 @@ TEST(LiveMicroBatchesBoundTest, IsWhatThePapersSay) {
                   std::min(stages - s, m));
         EXPECT_EQ(LiveMicroBatchesBound(Type::kZeroBubbleH1, stages, m, 1, s),
                   std::min(stages - s, m));
-        // DeepSpeed's number of buffers.
+        // At most the number of buffers in DeepSpeed.
         EXPECT_LE(LiveMicroBatchesBound(Type::kOneForwardOneBackward, stages, m, 1, s),
                   std::max(2, std::min(stages - s, m)));
       }
-      // Korthikanti et al. 2022 on interleaving: what one micro-batch holds in all layers, times 1
-      // + (K - 1) / (K v). A chunk is one of K v.
+      // Korthikanti et al. 2022 on interleaving: the activations of one micro-batch in all layers,
+      // times 1 + (K - 1) / (K v). A chunk holds one of K v parts.
       for (int v = 2; v <= 4; ++v) {
         if (m % stages != 0 || m == stages) continue;
         EXPECT_EQ(LiveMicroBatchesBound(Type::kInterleaved, stages, m, v, 0),
@@ -84,9 +84,9 @@ TEST(LiveMicroBatchesBoundTest, IsWhatThePapersSay) {
   }
 }
 
-// What the lists do where every send and every receive blocks until the other stage is at its own
-// that matches, and a sum over stages until all are there: data moves, in an order drawn by chance,
-// and nothing can be used that is not there.
+// Runs the lists in a random order, moving data between the stages. A send or receive blocks until
+// the other stage is at the matching action, and a sum over stages until all have reached it. Fails
+// if an action uses data that is not there.
 class Replay {
  public:
   Replay(const PipelineSchedule& schedule, std::mt19937& random)
@@ -119,8 +119,8 @@ class Replay {
   }
 
  private:
-  // Stage, what, part, micro-batch. What: (i)nput and (o)utput of a part, (g)radient of its output,
-  // of its input (d), and of its weights.
+  // Stage, kind, part, micro-batch. Kind: 'i'nput or 'o'utput of a part, or the gradient of its
+  // output ('g'), its input ('d') or its weights ('w').
   using Thing = std::tuple<int, char, int, int>;
 
   const Action* Next(int stage) const {
@@ -176,7 +176,7 @@ class Replay {
       case ActionKind::kSendGradient:
         return has('d', part) && Deliver(action, part - 1, 'g');
       default:
-        // All of the work of this stage must be done.
+        // The last three actions require that the stage has done all of its work.
         for (int p = stage; p < parts_; p += schedule_.stages) {
           for (int i = 0; i < schedule_.micro_batches; ++i) {
             if (!have_.contains({stage, 'w', p, i})) return false;
@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
                     MakePipelineSchedule(Type::kZeroBubbleH1, 3, 4, 1)),
     [](const auto& tested) { return "Schedule" + std::to_string(tested.index); });
 
-TEST_P(MutatedScheduleTest, OfTwoThatChangePlacesThoseThatMatterAreFound) {
+TEST_P(MutatedScheduleTest, CheckAgreesWithReplayAfterSwappingActions) {
   SCOPED_TRACE(seed_);
   ASSERT_TRUE(Replay(good_, random_).Works());
   int found = 0;
@@ -242,7 +242,7 @@ TEST_P(MutatedScheduleTest, OfTwoThatChangePlacesThoseThatMatterAreFound) {
   EXPECT_GT(found, 0);
 }
 
-TEST_P(MutatedScheduleTest, OfThoseThatMoveThatMatterAreFound) {
+TEST_P(MutatedScheduleTest, CheckAgreesWithReplayAfterMovingAction) {
   SCOPED_TRACE(seed_);
   for (size_t s = 0; s < good_.actions.size(); ++s) {
     const std::vector<Action>& actions = good_.actions[s];
@@ -260,7 +260,7 @@ TEST_P(MutatedScheduleTest, OfThoseThatMoveThatMatterAreFound) {
   }
 }
 
-TEST_P(MutatedScheduleTest, WhatIsLeftOutOrDoneTwiceIsFound) {
+TEST_P(MutatedScheduleTest, FindsMissingAndRepeatedActions) {
   for (size_t s = 0; s < good_.actions.size(); ++s) {
     for (size_t i = 0; i < good_.actions[s].size(); ++i) {
       const auto at = static_cast<std::ptrdiff_t>(i);
@@ -274,7 +274,7 @@ TEST_P(MutatedScheduleTest, WhatIsLeftOutOrDoneTwiceIsFound) {
   }
 }
 
-TEST_P(MutatedScheduleTest, WrongNumbersAreFound) {
+TEST_P(MutatedScheduleTest, FindsWrongNumbers) {
   for (size_t s = 0; s < good_.actions.size(); ++s) {
     for (size_t i = 0; i + 3 < good_.actions[s].size(); ++i) {
       for (int by : {-1, 1, 100}) {
@@ -291,7 +291,7 @@ TEST_P(MutatedScheduleTest, WrongNumbersAreFound) {
   }
 }
 
-TEST(CheckScheduleTest, SaysWhatIsWrongAndWhere) {
+TEST(CheckScheduleTest, NamesStageActionAndProblem) {
   const PipelineSchedule good = MakePipelineSchedule(Type::kOneForwardOneBackward, 2, 2, 1);
   // 0: F0 SA0>1 F1 SA1>1 RG0<1 B0 RG1<1 B1 ..., 1: RA0<0 RA1<0 F0 B0 SG0>0 F1 B1 SG1>0 ...
   ASSERT_EQ(ActionName(good.actions[0][4]), "RG0<1");
@@ -316,8 +316,8 @@ TEST(CheckScheduleTest, SaysWhatIsWrongAndWhere) {
             "data and to step");
 }
 
-TEST(CheckScheduleTest, FindsSendsThatCross) {
-  // As 1F1B is often written: right where sends are buffered, and only there.
+TEST(CheckScheduleTest, FindsCrossingSends) {
+  // 1F1B as it is often written, which is correct only if sends are buffered.
   PipelineSchedule crossing = MakePipelineSchedule(Type::kOneForwardOneBackward, 2, 2, 1);
   std::vector<Action>& second = crossing.actions[1];
   const Action receive = second[1];
@@ -330,8 +330,9 @@ TEST(CheckScheduleTest, FindsSendsThatCross) {
             "can continue");
 }
 
-TEST(CheckScheduleTest, FindsARingOfWaits) {
-  // Each stage receives just before it computes. Where sends wait, all wait for the next stage.
+TEST(CheckScheduleTest, FindsCircularWait) {
+  // Each stage receives just before it computes. If sends block, every stage waits for the next
+  // one.
   PipelineSchedule ring = MakeForwardSchedule(3, 3, 2);
   ASSERT_EQ(CheckSchedule(ring), "");
   for (std::vector<Action>& actions : ring.actions) {

@@ -21,7 +21,7 @@ bool Computes(const Action& action) {
          action.kind == ActionKind::kBackwardInput || action.kind == ActionKind::kBackwardWeight;
 }
 
-// What each stage computes.
+// The computing actions of each stage.
 std::vector<std::string> Computing(const PipelineSchedule& schedule) {
   std::vector<std::string> names;
   for (std::vector<Action> actions : schedule.actions) {
@@ -36,8 +36,8 @@ int Count(const std::vector<Action>& actions, ActionKind kind) {
                                         [&](const Action& action) { return action.kind == kind; }));
 }
 
-// The orders that PyTorch's schedules have (torch.distributed.pipelining 2.11), in our notation.
-TEST(PipelineScheduleTest, StagesComputeInPyTorchsOrder) {
+// The orders of PyTorch's schedules (torch.distributed.pipelining 2.11), in our notation.
+TEST(PipelineScheduleTest, ComputesInPyTorchsOrder) {
   EXPECT_THAT(Computing(MakePipelineSchedule(Type::kGpipe, 2, 3, 1)),
               ElementsAre("F0 F1 F2 B0 B1 B2", "F0 F1 F2 B0 B1 B2"));
   EXPECT_THAT(
@@ -54,23 +54,23 @@ TEST(PipelineScheduleTest, StagesComputeInPyTorchsOrder) {
                           "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4"));
 }
 
-TEST(PipelineScheduleTest, RoundsGrowWhereStagesDoNotDivideTheMicroBatches) {
-  // PyTorch's order too: one round of six for four stages.
+TEST(PipelineScheduleTest, EnlargesRoundsForUnevenMicroBatches) {
+  // Also PyTorch's order: one round of six for four stages.
   EXPECT_EQ(Computing(MakePipelineSchedule(Type::kInterleaved, 4, 6, 2))[3],
             "F0 F1 F2 F3 F4 F5 F0/1 B0/1 F1/1 B1/1 F2/1 B2/1 F3/1 B3/1 F4/1 B4/1 F5/1 B5/1 "
             "B0 B1 B2 B3 B4 B5");
-  // PyTorch refuses it: a round of two and one of three.
+  // A round of two and one of three, which PyTorch refuses.
   EXPECT_EQ(Computing(MakeForwardSchedule(2, 5, 2))[0], "F0 F1 F0/1 F1/1 F2 F3 F4 F2/1 F3/1 F4/1");
 }
 
-TEST(PipelineScheduleTest, FewerMicroBatchesThanStages) {
+TEST(PipelineScheduleTest, AcceptsFewerMicroBatchesThanStages) {
   EXPECT_THAT(Computing(MakePipelineSchedule(Type::kOneForwardOneBackward, 4, 2, 1)),
               ElementsAre("F0 F1 B0 B1", "F0 F1 B0 B1", "F0 F1 B0 B1", "F0 B0 F1 B1"));
   EXPECT_THAT(Computing(MakePipelineSchedule(Type::kInterleaved, 3, 1, 2)),
               ElementsAre("F0 F0/1 B0/1 B0", "F0 F0/1 B0/1 B0", "F0 F0/1 B0/1 B0"));
 }
 
-TEST(PipelineScheduleTest, ReceivesBeginBeforeWhatIsComputedMeanwhile) {
+TEST(PipelineScheduleTest, BeginsReceivesBeforeOverlappingComputing) {
   const PipelineSchedule schedule = MakePipelineSchedule(Type::kOneForwardOneBackward, 2, 3, 1);
   EXPECT_EQ(Names(schedule.actions[0]),
             "F0 SA0>1 F1 SA1>1 RG0<1 B0 F2 SA2>1 RG1<1 B1 RG2<1 B2 reduce tied reduce data step");
@@ -78,7 +78,7 @@ TEST(PipelineScheduleTest, ReceivesBeginBeforeWhatIsComputedMeanwhile) {
             "RA0<0 RA1<0 F0 B0 SG0>0 F1 RA2<0 B1 SG1>0 F2 B2 SG2>0 reduce tied reduce data step");
 }
 
-TEST(PipelineScheduleTest, ChunksGoRoundFromTheLastStageToTheFirst) {
+TEST(PipelineScheduleTest, SendsFromLastStageToFirstBetweenChunks) {
   const PipelineSchedule schedule = MakePipelineSchedule(Type::kInterleaved, 2, 1, 2);
   EXPECT_EQ(Names(schedule.actions[0]),
             "F0 SA0>1 RA0/1<1 F0/1 SA0/1>1 RG0/1<1 B0/1 SG0/1>1 RG0<1 B0 reduce tied reduce data "
@@ -95,8 +95,8 @@ TEST(PipelineScheduleTest, OneStageSendsNothing) {
   EXPECT_EQ(Names(MakeForwardSchedule(1, 2, 2).actions[0]), "F0 F0/1 F1 F1/1");
 }
 
-// The facts of DeepSpeed's tests of its schedules.
-TEST(PipelineScheduleTest, EndsOfThePipeSendAndReceiveOneWayOnly) {
+// The cases of DeepSpeed's tests of its schedules.
+TEST(PipelineScheduleTest, FirstAndLastStageExchangeOneWayOnly) {
   for (int micro_batches : {1, 3, 4, 8, 10}) {
     const PipelineSchedule schedule =
         MakePipelineSchedule(Type::kOneForwardOneBackward, 3, micro_batches, 1);

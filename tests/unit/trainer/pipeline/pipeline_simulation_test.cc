@@ -32,10 +32,10 @@ SimulatedRun Simulated(Type type, int stages, int micro_batches, int chunks,
 
 constexpr double kExact = 1e-9;
 
-// Whole numbers and others; forward and backward passes of which either is the longer.
+// Whole and fractional times; the forward or the backward pass is the longer one.
 constexpr ChunkTimes kTimes[] = {{1, 1, 1}, {1, 0.5, 0.5}, {3, 1, 0.5}, {0.7, 1.1, 0.4}};
 
-TEST(IdleRemarkTest, SaysHowMuchMoreMicroBatchesHelp) {
+TEST(IdleRemarkTest, ReportsHowMuchMoreMicroBatchesHelp) {
   PipelineConfig config;
   EXPECT_EQ(IdleRemark(config, 1), "");
   config.stages = 2;
@@ -50,7 +50,7 @@ TEST(IdleRemarkTest, SaysHowMuchMoreMicroBatchesHelp) {
   EXPECT_EQ(IdleRemark(config, 8), "");
 }
 
-TEST(SimulateTest, IdleFractionOfGpipeAnd1F1BIsThePapers) {
+TEST(SimulateTest, IdleFractionOfGpipeAnd1F1BMatchesPapers) {
   for (Type type : {Type::kGpipe, Type::kOneForwardOneBackward}) {
     for (const ChunkTimes& times : kTimes) {
       for (int k = 1; k <= 8; ++k) {
@@ -65,11 +65,11 @@ TEST(SimulateTest, IdleFractionOfGpipeAnd1F1BIsThePapers) {
   }
 }
 
-TEST(SimulateTest, IdleFractionOfInterleavedIsThePapers) {
+TEST(SimulateTest, IdleFractionOfInterleavedMatchesPaper) {
   for (const ChunkTimes& times : kTimes) {
     for (int v = 2; v <= 4; ++v) {
       for (int k = 1; k <= 8; ++k) {
-        // The paper has multiples of K only.
+        // The paper covers multiples of K only.
         for (int m = k; m <= 32; ++m) {
           ASSERT_NEAR(Simulated(Type::kInterleaved, k, m, v, times).idle_fraction,
                       (k - 1.0) / (v * m + k - 1.0), kExact)
@@ -80,9 +80,9 @@ TEST(SimulateTest, IdleFractionOfInterleavedIsThePapers) {
   }
 }
 
-TEST(SimulateTest, IdleTimeOfZeroBubbleH1IsThePapers) {
-  // B is the half that gives gradients of inputs. The paper's formula takes for granted that
-  // weights' gradients take no longer than the others.
+TEST(SimulateTest, IdleTimeOfZeroBubbleH1MatchesPaper) {
+  // B is the half that computes gradients of inputs. The paper's formula assumes that gradients of
+  // weights take no longer.
   constexpr ChunkTimes kPaper[] = {
       {1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {1.5, 2.5, 0.75}, {3, 1.2, 0.1}};
   for (const ChunkTimes& times : kPaper) {
@@ -117,8 +117,8 @@ TEST(SimulateTest, ZeroBubbleIsNeverSlowerThan1F1B) {
   }
 }
 
-// The facts of DeepSpeed's tests of its schedules: ticks in which a stage does a forward or a
-// backward pass.
+// The cases of DeepSpeed's tests of its schedules. In a tick a stage runs one forward or backward
+// pass.
 TEST(SimulateTest, TakesAsManyTicksAsDeepSpeed) {
   for (int k : {1, 2, 3, 5}) {
     for (int m : {1, 3, 4, 8, 10}) {
@@ -138,9 +138,9 @@ TEST(SimulateTest, TakesAsManyTicksAsDeepSpeed) {
   }
 }
 
-// The facts of PyTorch's test of the orders of its schedules, for its sizes: no micro-batch is in
-// two places at the same time, and goes through all parts one after the other, forward and back.
-TEST(SimulateTest, MicroBatchesGoOneWayAsInPyTorch) {
+// The property and the sizes of PyTorch's test of its schedules' orders: a micro-batch is never in
+// two places at the same time, and passes all parts in order, forward and back.
+TEST(SimulateTest, MicroBatchesVisitPartsInOrderAsInPyTorch) {
   constexpr int kSizes[][3] = {{2, 2, 2},  {2, 4, 4},   {2, 8, 2},   {2, 8, 4},   {2, 8, 8},
                                {4, 4, 4},  {4, 8, 4},   {4, 8, 8},   {4, 16, 4},  {4, 32, 4},
                                {4, 64, 4}, {4, 16, 16}, {4, 32, 32}, {3, 2, 2},   {3, 8, 2},
@@ -150,7 +150,7 @@ TEST(SimulateTest, MicroBatchesGoOneWayAsInPyTorch) {
         MakePipelineSchedule(Type::kInterleaved, stages, micro_batches, chunks);
     ASSERT_EQ(CheckSchedule(schedule), "");
     const SimulatedRun run = Simulate(schedule, Equal(schedule, {1, 0.5, 0.5}));
-    std::map<int, std::map<double, int>> places;  // of each micro-batch, by time
+    std::map<int, std::map<double, int>> places;  // by micro-batch and time
     const int parts = stages * chunks;
     for (int s = 0; s < stages; ++s) {
       for (const TimedAction& timed : run.stages[static_cast<size_t>(s)]) {
@@ -171,9 +171,9 @@ TEST(SimulateTest, MicroBatchesGoOneWayAsInPyTorch) {
   }
 }
 
-TEST(SimulateTest, TransfersTravelWhileStagesCompute) {
-  // Each costs its time on the way of the first micro-batch to the last stage and of the last one
-  // back, and no more: all others are in flight while both ends compute.
+TEST(SimulateTest, OverlapsTransfersWithComputing) {
+  // Only the transfers of the first micro-batch to the last stage and of the last one back take
+  // time. All others are in flight while both ends compute.
   for (int k = 2; k <= 8; ++k) {
     for (int m : {1, 4, 16}) {
       for (double transfer : {0.1, 0.5}) {
@@ -185,7 +185,7 @@ TEST(SimulateTest, TransfersTravelWhileStagesCompute) {
   }
 }
 
-TEST(SimulateTest, ATransferBeginsWhenBothSidesHave) {
+TEST(SimulateTest, StartsTransferWhenBothSidesHaveBegun) {
   PipelineSchedule late = MakeForwardSchedule(2, 2, 1);
   const ScheduleTimes times = Equal(late, {1, 1, 1}, 0.25);
   EXPECT_EQ(Simulate(late, times).total, 3.25);
@@ -196,7 +196,7 @@ TEST(SimulateTest, ATransferBeginsWhenBothSidesHave) {
   EXPECT_EQ(Simulate(late, times).total, 3.5) << "the second is not in flight during the first";
 }
 
-TEST(SimulateTest, TheSlowestStageSetsThePace) {
+TEST(SimulateTest, SlowestStageLimitsThroughput) {
   const PipelineSchedule schedule = MakePipelineSchedule(Type::kOneForwardOneBackward, 2, 10, 1);
   ScheduleTimes times;
   times.chunks = {{{1, 1, 1}}, {{2, 2, 2}}};
@@ -207,7 +207,7 @@ TEST(SimulateTest, TheSlowestStageSetsThePace) {
   EXPECT_NEAR(run.idle_fraction, 36.0 / 126, kExact);
 }
 
-// Drawings.
+// ---- Drawings ----
 
 std::string Text(Type type, int stages, int micro_batches, int chunks, const ChunkTimes& times,
                  int columns) {
@@ -222,7 +222,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-TEST(DrawTextTest, OneRowForEachStage) {
+TEST(DrawTextTest, DrawsOneRowPerStage) {
   EXPECT_EQ(Text(Type::kOneForwardOneBackward, 2, 4, 1, {1, 1, 1}, 80),
             "1f1b: 2 stages, 4 micro-batches, idle 20.0%\n"
             "stage  live   idle  time\n"
@@ -248,7 +248,7 @@ TEST(DrawTextTest, OneRowForEachStage) {
             "live: most micro-batches held until their backward pass\n");
 }
 
-TEST(DrawTextTest, SaysWhenItIsTooNarrow) {
+TEST(DrawTextTest, NotesHiddenActionsIfTooNarrow) {
   const std::string text = Text(Type::kGpipe, 2, 40, 1, {1, 1, 1}, 80);
   EXPECT_THAT(text, HasSubstr("may be hidden"));
   EXPECT_THAT(Text(Type::kGpipe, 2, 40, 1, {1, 1, 1}, 200),
@@ -279,8 +279,8 @@ TEST(DrawTextTest, FitsTheTerminal) {
   }
 }
 
-// Whether each tag is closed by its own, in the order of XML; attributes are quoted, and text holds
-// neither < nor a bare &. `names` gets the elements.
+// Returns whether tags nest and close as XML requires, attributes are quoted, and text has neither
+// < nor a bare &. Adds the elements to `names`.
 bool WellFormed(const std::string& xml, std::vector<std::string>& names) {
   std::vector<std::string> open;
   size_t at = 0;
@@ -308,7 +308,7 @@ bool WellFormed(const std::string& xml, std::vector<std::string>& names) {
   return open.empty();
 }
 
-TEST(DrawSvgTest, IsAPictureOfTheWholeSchedule) {
+TEST(DrawSvgTest, DrawsTheWholeSchedule) {
   for (Type type : {Type::kGpipe, Type::kInterleaved, Type::kZeroBubbleH1}) {
     const PipelineSchedule schedule =
         MakePipelineSchedule(type, 4, 8, type == Type::kInterleaved ? 2 : 1);

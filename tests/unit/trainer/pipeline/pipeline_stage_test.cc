@@ -52,7 +52,7 @@ Tensors RunChunk(const std::vector<StageLayer>& chunk, Tensors x) {
   return x;
 }
 
-// A micro-batch's way through all of them.
+// Runs a micro-batch through all stages.
 at::Tensor RunAll(const std::vector<StageParts>& stages, const at::Tensor& input) {
   Tensors x = {input};
   for (size_t chunk = 0; chunk < stages[0].chunks.size(); ++chunk) {
@@ -61,7 +61,7 @@ at::Tensor RunAll(const std::vector<StageParts>& stages, const at::Tensor& input
   return x[0];
 }
 
-// An exception of exactly this type.
+// Expects an exception of exactly this type.
 template <class Exception>
 void ExpectThrows(const std::function<void()>& action, const testing::Matcher<std::string>& text) {
   try {
@@ -93,7 +93,7 @@ PipelineModule SixLayers() {
                      LayerSpec<nn::Linear>(8, 8), LayerSpec<nn::Linear>(nn::LinearOptions(8, 3))}};
 }
 
-TEST(PipelineStageTest, EachCutHasTheSameValuesNamesAndResults) {
+TEST(PipelineStageTest, KeepsValuesNamesAndResultsForEveryCut) {
   const PipelineModule module = SixLayers();
   at::manual_seed(7);
   const at::Tensor state = GeneratorState();
@@ -139,7 +139,7 @@ TEST(PipelineStageTest, EachCutHasTheSameValuesNamesAndResults) {
   EXPECT_FALSE(at::equal(ParametersOf(*other.module).at("0.weight"), expected.at("0.weight")));
 }
 
-TEST(PipelineStageTest, SeedLayersSeedsAsDeepSpeedDoes) {
+TEST(PipelineStageTest, SeedLayersMatchesDeepSpeed) {
   PipelineConfig config = Stages(2);
   config.seed_layers = true;
   const auto all = BuildAll(SixLayers(), config);
@@ -148,7 +148,7 @@ TEST(PipelineStageTest, SeedLayersSeedsAsDeepSpeedDoes) {
   EXPECT_TRUE(at::equal(ParametersOf(*all[1].module).at("4.weight"), expected->weight));
 }
 
-TEST(PipelineStageTest, ChunksGoAroundTheStages) {
+TEST(PipelineStageTest, AssignsChunksToStagesInTurn) {
   const auto all = BuildAll(SixLayers(), Stages(2, "uniform", 3));
   EXPECT_THAT(IndicesOf(all[0]), ElementsAre(ElementsAre(0), ElementsAre(2), ElementsAre(4)));
   EXPECT_THAT(IndicesOf(all[1]), ElementsAre(ElementsAre(1), ElementsAre(3), ElementsAre(5)));
@@ -159,7 +159,7 @@ TEST(PipelineStageTest, ChunksGoAroundTheStages) {
               ElementsAre("layers 0 to 2, 128 parameters", "layers 3 to 5, 115 parameters"));
 }
 
-TEST(PipelineStageTest, LayersAreFoundByTheirTypes) {
+TEST(PipelineStageTest, PartitionMatchesTypesOfLayers) {
   for (const StageParts& stage : BuildAll(SixLayers(), Stages(2, "type:LINEAR"))) {
     size_t linears = 0;
     for (const auto& child : stage.module->children()) {
@@ -169,7 +169,7 @@ TEST(PipelineStageTest, LayersAreFoundByTheirTypes) {
   }
 }
 
-// Says of each one that is built whether it has memory.
+// Records the instances that are built, and how many live at the same time.
 struct Watched : nn::Module {
   explicit Watched(int64_t width) {
     weight = register_parameter("weight", at::rand({width}));
@@ -189,7 +189,7 @@ struct Thrower : nn::Module {
   at::Tensor forward(const at::Tensor& x) { return x; }
 };
 
-TEST(PipelineStageTest, LayersOfOtherStagesAreNotConstructed) {
+TEST(PipelineStageTest, ConstructsOnlyOwnLayers) {
   const PipelineModule module{.layers = {LayerSpec<Watched>(3), LayerSpec<Watched>(3),
                                          LayerSpec<Thrower>(), LayerSpec<Thrower>()}};
   for (const char* partition : {"uniform", "type:watched|thrower", "profile"}) {
@@ -205,7 +205,7 @@ TEST(PipelineStageTest, LayersOfOtherStagesAreNotConstructed) {
   }
 }
 
-TEST(PipelineStageTest, TheyAreCountedWithoutMemory) {
+TEST(PipelineStageTest, CountsOtherLayersWithoutMemory) {
   const PipelineModule module{.layers = {LayerSpec<Watched>(3), LayerSpec<Watched>(5),
                                          LayerSpec<Watched>(7), LayerSpec<Watched>(9)}};
   Watched::built.clear();
@@ -229,7 +229,7 @@ PipelineModule TiedLayers() {
                      LayerSpec<nn::Linear>(11, 4), TiedLayerSpec<nn::Linear>("outer", 4, 4)}};
 }
 
-TEST(PipelineStageTest, TiedLayersAreOneModuleOnEachStageThatHoldsOne) {
+TEST(PipelineStageTest, BuildsTiedLayersAsOneModulePerStage) {
   at::manual_seed(3);
   const StageParts whole = BuildStage(TiedLayers(), Stages(1), 0);
   EXPECT_TRUE(whole.cut.tied.empty());
@@ -264,7 +264,7 @@ TEST(PipelineStageTest, TiedLayersAreOneModuleOnEachStageThatHoldsOne) {
       << "each weight once";
 }
 
-TEST(PipelineStageTest, OneKeyIsOneType) {
+TEST(PipelineStageTest, RejectsTiedLayersOfDifferentTypes) {
   const PipelineModule module{.layers = {TiedLayerSpec<nn::Linear>("key", 4, 4),
                                          TiedLayerSpec<nn::Embedding>("key", 4, 4)}};
   ExpectRefused([&] { BuildStage(module, Stages(1), 0); }, ExitCode::kBadInput,
@@ -272,7 +272,7 @@ TEST(PipelineStageTest, OneKeyIsOneType) {
                       HasSubstr("layer 1 (torch::nn::EmbeddingImpl)"), HasSubstr("key \"key\"")));
 }
 
-TEST(PipelineStageTest, SeveralTensorsGoFromLayerToLayer) {
+TEST(PipelineStageTest, PassesSeveralTensorsBetweenLayers) {
   const PipelineModule module{
       .layers = {LayerFunction([](const at::Tensor& x) { return std::tuple(x + 1, x * 2, x > 0); }),
                  LayerFunction([](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
@@ -283,7 +283,7 @@ TEST(PipelineStageTest, SeveralTensorsGoFromLayerToLayer) {
   EXPECT_TRUE(at::equal(RunAll(BuildAll(module, Stages(3)), x), at::tensor({0.0, 7.0})));
 }
 
-// ---- What goes wrong ----
+// ---- Errors ----
 
 PipelineLayer Returning(const Tensors& outputs) {
   return LayerFunction([outputs](const Tensors&) { return outputs; });
@@ -298,7 +298,7 @@ void Throw(const std::function<void()>& thrower) {
   BuildStage(module, Stages(2), 1).chunks[0][0].forward({at::ones({1})});
 }
 
-TEST(PipelineStageTest, ALayerThatReturnsNoTensorIsNamed) {
+TEST(PipelineStageTest, NamesLayerThatReturnsNoTensor) {
   const auto run = [](PipelineLayer layer) {
     const PipelineModule module{.layers = {LayerSpec<nn::Identity>(), std::move(layer)}};
     BuildStage(module, Stages(2), 1).chunks[0][0].forward({at::ones({1})});
@@ -318,7 +318,7 @@ TEST(PipelineStageTest, ALayerThatReturnsNoTensorIsNamed) {
       StartsWith("stage 1, layer 1 (function): function takes 2 tensors but gets 1"));
 }
 
-TEST(PipelineStageTest, ALinearLayerTakesOneTensor) {
+TEST(PipelineStageTest, RejectsSecondInputOfLinearLayer) {
   const PipelineModule module{.layers = {LayerSpec<nn::Linear>(3, 2)}};
   const StageParts parts = BuildStage(module, Stages(1), 0);
   const at::Tensor x = at::ones({1, 3});
@@ -331,14 +331,14 @@ TEST(PipelineStageTest, ALinearLayerTakesOneTensor) {
                  "1 tensor but gets 2"));
 }
 
-TEST(PipelineStageTest, MoreStagesThanLayersAreRefused) {
+TEST(PipelineStageTest, RejectsMoreStagesThanLayers) {
   for (const char* partition : {"uniform", "parameters"}) {
     ExpectRefused([&] { BuildStage(SixLayers(), Stages(7, partition), 0); }, ExitCode::kBadInput,
                   AllOf(HasSubstr("6 layers"), HasSubstr("7")));
   }
 }
 
-TEST(PipelineStageTest, ExceptionsSayWhereAndStayWhatTheyAre) {
+TEST(PipelineStageTest, AddsLayerToExceptionsAndKeepsTheirTypes) {
   const std::string where = "stage 1, layer 1 (function): ";
   ExpectRefused([] { Throw([] { throw TrainError(ExitCode::kIo, "no file"); }); }, ExitCode::kIo,
                 where + "no file");
@@ -362,7 +362,7 @@ TEST(PipelineStageTest, ExceptionsSayWhereAndStayWhatTheyAre) {
       ExitCode::kBadInput, StartsWith("stage 0, layer 0 (torch::nn::LinearImpl): "));
 }
 
-TEST(PipelineStageTest, WhatOtherRanksHaveDoneIsNotTheLayersFault) {
+TEST(PipelineStageTest, KeepsErrorsOfOtherRanksUnchanged) {
   const std::string lost = "[gloo/transport/tcp/pair.cc:500] Connection closed by peer";
   ExpectThrows<std::runtime_error>([&] { Throw([&] { throw std::runtime_error(lost); }); }, lost);
   ExpectThrows<c10::DistError>([&] { Throw([&] { throw c10::DistError(lost); }); }, lost);
@@ -377,7 +377,7 @@ struct Doubled : nn::LinearImpl {
   at::Tensor forward(const at::Tensor& x) { return 2 * LinearImpl::forward(x); }
 };
 
-TEST(PipelineStageTest, LinearLayersComputeWhatTheyDo) {
+TEST(PipelineStageTest, LinearLayersComputeTheirForward) {
   const PipelineModule module{
       .layers = {LayerSpec<nn::Linear>(4, 3), LayerSpec<Doubled>(3, 3),
                  LayerSpec<nn::Linear>(nn::LinearOptions(3, 2).bias(false))}};
@@ -390,7 +390,7 @@ TEST(PipelineStageTest, LinearLayersComputeWhatTheyDo) {
                            at::matmul(second, p.at("2.weight").t()), 1e-5));
 }
 
-TEST(PipelineStageTest, TypesHaveTheNamesThatPeopleWrite) {
+TEST(PipelineStageTest, TypeNameReturnsNameAsWrittenInCode) {
   using pipeline_detail::TypeName;
   EXPECT_EQ(TypeName(typeid(nn::LinearImpl)), "torch::nn::LinearImpl");
   EXPECT_EQ(TypeName(typeid(Watched)), "dslaunch::pipeline_stage_test::Watched");
@@ -415,7 +415,7 @@ class SleepInBackward : public torch::autograd::Function<SleepInBackward> {
   }
 };
 
-TEST(PipelineStageTest, ProfilingTimesForwardAndBackwardOfOneLayerAtATime) {
+TEST(PipelineStageTest, ProfilesForwardAndBackwardOneLayerAtATime) {
   int calls = 0;
   const PipelineModule module{
       .layers = {LayerSpec<nn::Embedding>(11, 4), LayerSpec<Watched>(4),
@@ -444,7 +444,7 @@ TEST(PipelineStageTest, ProfilingTimesForwardAndBackwardOfOneLayerAtATime) {
   EXPECT_THAT(all[0].parts, ElementsAre("layers 0 to 4", "layer 5"));
 }
 
-TEST(PipelineStageTest, ProfilingNeedsASampleAndNamesLayersThatFail) {
+TEST(PipelineStageTest, ProfilingRequiresSampleAndNamesFailedLayer) {
   const PipelineModule module{.layers = {LayerSpec<nn::Identity>(), Returning({})}};
   ExpectRefused([&] { ProfileLayers(module, Tensors{}); }, ExitCode::kBadInput,
                 HasSubstr("PipelineModule::sample"));

@@ -1,4 +1,4 @@
-// The ranks are forked, so nothing here may start a thread outside of them.
+// Ranks are forked, so nothing here may start a thread outside of them.
 #include "trainer/pipeline/stage_link.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 std::string NameOf(int rank) { return "stage " + std::to_string(rank); }
 
-// In a rank, where GoogleTest's expectations would be lost.
+// Throws, because GoogleTest's expectations would be lost in a forked rank.
 void Expect(bool good, const std::string& what) {
   if (!good) throw std::runtime_error("not so: " + what);
 }
@@ -39,7 +39,7 @@ void ExpectSame(const Tensors& got, const Tensors& wanted, const std::string& wh
   }
 }
 
-// Runs `body` on two ranks, whose messages travel in one row with `strict`.
+// Runs `body` on two ranks. `strict`: all of their messages keep one order.
 void InTwoRanks(const std::function<void(ProcessGroup& group, StageLink& link)>& body,
                 bool strict = false) {
   Spawn(2, [&](int) {
@@ -53,7 +53,7 @@ void InTwoRanks(const std::function<void(ProcessGroup& group, StageLink& link)>&
   });
 }
 
-// The same on both ranks.
+// Makes a random message, the same on both ranks.
 Tensors RandomMessage(std::mt19937_64& random) {
   constexpr at::ScalarType kDtypes[] = {at::kFloat,    at::kDouble, at::kHalf,
                                         at::kBFloat16, at::kLong,   at::kInt,
@@ -91,7 +91,7 @@ class StageLinkTest : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Networks, StageLinkTest, testing::Values(false, true),
                          [](const auto& test) { return test.param ? "Strict" : "Gloo"; });
 
-TEST_P(StageLinkTest, BringsWhatWasSent) {
+TEST_P(StageLinkTest, DeliversWhatWasSent) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", std::to_string(seed));
   SCOPED_TRACE(seed);
@@ -101,7 +101,7 @@ TEST_P(StageLinkTest, BringsWhatWasSent) {
         Tensors message;
         constexpr int64_t kMessages = 60;
         for (int64_t i = 0; i < kMessages; ++i) {
-          // Every other one holds the same as the one before, but for its values.
+          // Every second message has the layout of the one before.
           if (i % 2 == 0) {
             message = RandomMessage(random);
           } else {
@@ -121,9 +121,9 @@ TEST_P(StageLinkTest, BringsWhatWasSent) {
       GetParam()));
 }
 
-// What the receiver asks for while an earlier message is on its way has room for what the last one
-// that it has finished held.
-TEST_P(StageLinkTest, ShapesMayChangeBetweenMessagesThatAreUnderWay) {
+// A receive that begins while an earlier message is in flight expects the layout of the last
+// finished one.
+TEST_P(StageLinkTest, AcceptsNewShapesWhileMessagesAreInFlight) {
   EXPECT_NO_THROW(InTwoRanks(
       [](ProcessGroup& group, StageLink& link) {
         const auto message = [](int64_t i) {
@@ -148,7 +148,7 @@ TEST_P(StageLinkTest, ShapesMayChangeBetweenMessagesThatAreUnderWay) {
       GetParam()));
 }
 
-TEST_P(StageLinkTest, GradientsComeBackForThoseThatNeedOne) {
+TEST_P(StageLinkTest, ReturnsGradientsOfTensorsThatRequireOne) {
   EXPECT_NO_THROW(InTwoRanks(
       [](ProcessGroup& group, StageLink& link) {
         Tensors activations = {at::ones({2, 3}, at::kDouble), at::ones({4}, at::kLong),
@@ -170,7 +170,7 @@ TEST_P(StageLinkTest, GradientsComeBackForThoseThatNeedOne) {
       GetParam()));
 }
 
-TEST_P(StageLinkTest, WhereNothingNeedsAGradientNoneTravels) {
+TEST_P(StageLinkTest, SendsNoGradientsIfNoneIsRequired) {
   EXPECT_NO_THROW(InTwoRanks(
       [](ProcessGroup& group, StageLink& link) {
         if (group.rank() == 0) {
@@ -183,7 +183,7 @@ TEST_P(StageLinkTest, WhereNothingNeedsAGradientNoneTravels) {
       GetParam()));
 }
 
-TEST(StageLinkOnGlooTest, ReceivedTensorsMayBeChangedInPlace) {
+TEST(StageLinkOnGlooTest, AllowsChangingReceivedTensorsInPlace) {
   EXPECT_NO_THROW(InTwoRanks([](ProcessGroup& group, StageLink& link) {
     if (group.rank() == 0) {
       link.Send(kToOne, {at::ones({3}), at::ones({2})}, {});
@@ -193,14 +193,14 @@ TEST(StageLinkOnGlooTest, ReceivedTensorsMayBeChangedInPlace) {
     link.BeginReceive(kFromZero, {});
     const Tensors received = link.FinishReceive(kFromZero);
     const at::Tensor weight = at::ones({3}).requires_grad_(true);
-    received[0].mul_(weight);  // which needs a gradient afterwards
+    received[0].mul_(weight);  // requires a gradient afterwards
     received[0].sum().backward();
     ExpectSame({weight.grad()}, {at::ones({3})}, "the gradient");
     ExpectSame({received[1]}, {at::ones({2})}, "the other tensor");
   }));
 }
 
-TEST(StageLinkOnGlooTest, ASenderGoesOnBeforeItsMessageIsTaken) {
+TEST(StageLinkOnGlooTest, SenderContinuesBeforeReceive) {
   EXPECT_NO_THROW(InTwoRanks([](ProcessGroup& group, StageLink& link) {
     const at::Tensor large = at::ones({1 << 20});
     if (group.rank() == 0) {
@@ -219,7 +219,7 @@ TEST(StageLinkOnGlooTest, ASenderGoesOnBeforeItsMessageIsTaken) {
   }));
 }
 
-TEST(StageLinkOnGlooTest, MemoryOfWhatHasLeftIsGivenBack) {
+TEST(StageLinkOnGlooTest, FreesMemoryOfSentMessages) {
   EXPECT_NO_THROW(InTwoRanks([](ProcessGroup& group, StageLink& link) {
     const at::Tensor large = at::ones({1 << 18});
     const ActivationMeter meter;
@@ -239,7 +239,7 @@ TEST(StageLinkOnGlooTest, MemoryOfWhatHasLeftIsGivenBack) {
   }));
 }
 
-// `words` of what the receiver throws where the sender says `sent` and it expects `expected`.
+// Expects the receiver of `expected` to throw an error with `words` if the sender sends `sent`.
 void ExpectDisagreement(const LinkMessage& sent, const LinkMessage& expected,
                         const std::string& words) {
   EXPECT_NO_THROW(InTwoRanks([&](ProcessGroup& group, StageLink& link) {
@@ -258,16 +258,16 @@ void ExpectDisagreement(const LinkMessage& sent, const LinkMessage& expected,
   }));
 }
 
-TEST(StageLinkOnGlooTest, StagesThatDoNotAgreeOnTheBatchAreNamed) {
+TEST(StageLinkOnGlooTest, NamesStagesThatDisagreeOnTheBatch) {
   ExpectDisagreement({0, 4}, {0, 8},
                      "stage 0 has a batch of 4 micro-batches, but stage 1 has a batch of 8;");
   ExpectDisagreement({1, 4}, {2, 4}, "stage 0 sent micro-batch 2, but stage 1 expects 3");
 }
 
-TEST(StageLinkOnGlooTest, ALostRankIsNamed) {
+TEST(StageLinkOnGlooTest, NamesLostRank) {
   EXPECT_NO_THROW(Spawn(2, [](int) {
     ProcessGroup group = InitProcessGroup();
-    group.Barrier();  // rank 0 has the store, without which rank 1 cannot begin
+    group.Barrier();  // rank 1 cannot start without the store, which rank 0 has
     if (group.rank() == 0) _exit(0);
     StageLink link(group, NameOf);
     try {
