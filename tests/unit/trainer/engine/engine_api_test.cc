@@ -1,4 +1,4 @@
-// What programs ask of an engine besides training steps, at every ZeRO stage with two ranks.
+// The calls of an engine besides training steps, at every ZeRO stage with two ranks.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,9 +29,9 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int64_t kRows = 4;  // of a micro-batch on one rank
+constexpr int64_t kRows = 4;  // samples of a micro-batch on one rank
 
-// Sizes that two ranks do not divide, and a buffer that each rank fills with its own samples.
+// Has sizes that two ranks do not divide, and a buffer that each rank fills from its own samples.
 struct Net : torch::nn::Module {
   Net() {
     first = register_module("first", torch::nn::Linear(5, 7));
@@ -46,7 +46,7 @@ struct Net : torch::nn::Module {
   at::Tensor queue;
 };
 
-// One after the other: ranks are threads, and the generator is the process's.
+// Makes one model at a time, because ranks are threads and share the default generator.
 template <class M = Net>
 std::shared_ptr<M> Make() {
   static std::mutex mutex;
@@ -65,7 +65,7 @@ std::string Config(int stage, const std::string& more = kSgd, int steps = 1) {
          (more.empty() ? "" : ", " + more) + "}";
 }
 
-// This rank's share of micro-batch `number`, or all of it where `rank` is -1.
+// The samples of `rank` in micro-batch `number`, or all of them if `rank` is -1.
 at::Tensor Inputs(int number, int rank) {
   const at::Tensor all =
       (at::arange(2 * kRows * 5, at::kFloat) * 0.37 + number).sin().view({2 * kRows, 5});
@@ -113,7 +113,7 @@ void AtEveryStage(const std::function<void(int stage, const ProcessGroup&)>& ran
   }
 }
 
-TEST(EngineApiTest, BuffersBecomeRank0sUnlessTheyAreEachRanksOwn) {
+TEST(EngineApiTest, BroadcastsBuffersUnlessTurnedOff) {
   for (const std::string precision : {"", R"(, "bf16": {"enabled": true})"}) {
     AtEveryStage([&](int stage, const ProcessGroup& group) {
       const auto queue_after = [&](const std::string& more, bool broadcast) {
@@ -139,7 +139,7 @@ TEST(EngineApiTest, BuffersBecomeRank0sUnlessTheyAreEachRanksOwn) {
   }
 }
 
-// Its own forward pass, because a batch norm on a CPU takes no fp16 input.
+// Has its own forward pass, because a batch norm on a CPU takes no fp16 input.
 struct Norm : torch::nn::BatchNorm1dImpl {
   Norm() : BatchNorm1dImpl(4) {}
   at::Tensor forward(const at::Tensor& x) { return x.to(at::kFloat) * weight + bias; }
@@ -157,7 +157,7 @@ struct NormNet : torch::nn::Module {
   std::shared_ptr<Norm> norm;
 };
 
-TEST(EngineApiTest, GradientsOfFp32BatchNormsAmongFp16) {
+TEST(EngineApiTest, KeepsGradientsOfFp32BatchNormsInFp32) {
   const at::Tensor factor = at::tensor({1 + 0x1p-12, 3e-9, 3e5, 1.0}, at::kFloat);
   for (const int steps : {1, 2}) {
     AtEveryStage([&](int stage, const ProcessGroup& group) {
@@ -184,7 +184,7 @@ TEST(EngineApiTest, GradientsOfFp32BatchNormsAmongFp16) {
   }
 }
 
-TEST(EngineApiTest, AGroupMayNameFrozenParametersOnly) {
+TEST(EngineApiTest, AcceptsGroupOfFrozenParametersOnly) {
   AtEveryStage([](int stage, const ProcessGroup& group) {
     const auto model = Make();
     for (at::Tensor& parameter : model->first->parameters()) parameter.set_requires_grad(false);
@@ -208,7 +208,7 @@ TEST(EngineApiTest, AGroupMayNameFrozenParametersOnly) {
   });
 }
 
-TEST(EngineApiTest, TheLearningRateIsSetFromTheProgram) {
+TEST(EngineApiTest, UsesLearningRatesSetByTheProgram) {
   AtEveryStage([](int stage, const ProcessGroup& group) {
     const auto model = Make();
     auto engine = Initialize(Config(stage, R"("optimizer": {"type": "SGD", "params": {"lr": 0.1},
@@ -243,9 +243,9 @@ TEST(EngineApiTest, TheLearningRateIsSetFromTheProgram) {
   });
 }
 
-// Gradients travel by other code in 16 bit than in fp32.
+// Gradients in 16 bit and in fp32 are exchanged by different code.
 struct PrecisionCase {
-  std::string config;  // to be added to a configuration
+  std::string config;  // added to a configuration
   double tolerance = 0;
 };
 const std::vector<PrecisionCase>& Precisions() {
@@ -256,7 +256,7 @@ const std::vector<PrecisionCase>& Precisions() {
   return cases;
 }
 
-TEST(EngineApiTest, NoSyncAddsUpWhatStepsWouldAccumulate) {
+TEST(EngineApiTest, NoSyncAccumulatesLikeMicroBatches) {
   for (const PrecisionCase& precision : Precisions()) {
     AtEveryStage([&](int stage, const ProcessGroup& group) {
       auto wanted = Initialize(Config(stage, precision.config, /*steps=*/3), Make(), group);
@@ -287,7 +287,7 @@ TEST(EngineApiTest, NoSyncAddsUpWhatStepsWouldAccumulate) {
   }
 }
 
-TEST(EngineApiTest, SeveralBackwardPassesOfOneForwardPass) {
+TEST(EngineApiTest, AddsUpSeveralBackwardPassesOfOneForward) {
   for (const PrecisionCase& precision : Precisions()) {
     for (const int steps : {1, 2}) {
       AtEveryStage([&](int stage, const ProcessGroup& group) {
@@ -315,8 +315,8 @@ TEST(EngineApiTest, SeveralBackwardPassesOfOneForwardPass) {
   }
 }
 
-// Against plain LibTorch on the samples of both ranks.
-TEST(EngineApiTest, FullTensorsOfAParameter) {
+// Compares with plain LibTorch on the samples of both ranks.
+TEST(EngineApiTest, GetsAndSetsFullTensors) {
   struct Case {
     std::string precision;
     double tolerance;
@@ -360,7 +360,7 @@ TEST(EngineApiTest, FullTensorsOfAParameter) {
   }
 }
 
-TEST(EngineApiTest, FullTensorsThatThereAreNot) {
+TEST(EngineApiTest, RejectsFullTensorsThatDoNotExist) {
   AtEveryStage([](int stage, const ProcessGroup& group) {
     const auto model = Make();
     model->first->weight.set_requires_grad(false);
@@ -382,7 +382,7 @@ TEST(EngineApiTest, FullTensorsThatThereAreNot) {
   });
 }
 
-// This rank's elements of the whole tensor `name`.
+// Returns this rank's elements of the whole tensor `name`.
 at::Tensor OwnPart(const EngineCore& core, const std::string& name, const at::Tensor& whole) {
   for (const TensorPart& part : core.ModelState()) {
     if (part.name == name) return PartOf(whole.flatten(), part.shard);
@@ -390,7 +390,7 @@ at::Tensor OwnPart(const EngineCore& core, const std::string& name, const at::Te
   return at::empty({0}, whole.options());
 }
 
-TEST(EngineApiTest, LocalTensorsOfAParameter) {
+TEST(EngineApiTest, GetsAndSetsLocalTensors) {
   struct Case {
     std::string precision;
     double tolerance;
@@ -420,8 +420,8 @@ TEST(EngineApiTest, LocalTensorsOfAParameter) {
       }
       const std::string name = "last.weight";
       const at::Tensor &weight = model->last->weight, &bias = model->first->bias;
-      // Only SetLocalFp32Parameter is collective; where all ranks have the whole, all give the
-      // same.
+      // Only SetLocalFp32Parameter is collective. If all ranks have the whole tensor, all set the
+      // same values.
       const at::Tensor own_gradient = core.GetLocalGradient(weight);
       if (stage == 0 || group.rank() == 0)
         core.SetLocalGradient(weight, at::full_like(own_gradient, 0.25));
@@ -449,7 +449,7 @@ TEST(EngineApiTest, LocalTensorsOfAParameter) {
   }
 }
 
-TEST(EngineApiTest, LocalTensorsThatThereAreNot) {
+TEST(EngineApiTest, RejectsLocalTensorsThatDoNotExist) {
   AtEveryStage([](int stage, const ProcessGroup& group) {
     const auto model = Make();
     model->first->weight.set_requires_grad(false);
@@ -477,7 +477,7 @@ TEST(EngineApiTest, LocalTensorsThatThereAreNot) {
 
 using torch::optim::AdamWOptions;
 
-TEST(EngineApiTest, AnOptimizerAndASchedulerOfTheProgram) {
+TEST(EngineApiTest, UsesOptimizerAndSchedulerOfTheProgram) {
   for (const std::string precision : {"", R"("bf16": {"enabled": true})"}) {
     AtEveryStage([&](int stage, const ProcessGroup& group) {
       const std::string with_adamw =
@@ -513,7 +513,7 @@ TEST(EngineApiTest, AnOptimizerAndASchedulerOfTheProgram) {
   }
 }
 
-TEST(EngineApiTest, TheStateOfTheProgramsOptimizerIsNotInACheckpoint) {
+TEST(EngineApiTest, OmitsStateOfProgramsOptimizerFromCheckpoint) {
   for (int stage = 0; stage <= 3; ++stage) {
     const TempDir folder;
     InTwoRanks([&](const ProcessGroup& group) {
@@ -544,12 +544,12 @@ TEST(EngineApiTest, TheStateOfTheProgramsOptimizerIsNotInACheckpoint) {
   }
 }
 
-// One that might use norms of whole parameters.
+// An optimizer that might use norms of whole parameters.
 struct OwnSgd : torch::optim::SGD {
   using SGD::SGD;
 };
 
-TEST(EngineApiTest, OptimizersThatCannotBeTaken) {
+TEST(EngineApiTest, RejectsUnsuitableOptimizersOfTheProgram) {
   using Tensors = std::vector<at::Tensor>;
   const auto refusal =
       [](const ProcessGroup& group, const std::string& config,
@@ -632,7 +632,7 @@ struct OtherHead : torch::nn::Module {
   torch::nn::Linear first{nullptr}, head{nullptr};
 };
 
-TEST(EngineApiTest, ACheckpointOfAnotherModelIsLoadedAsFarAsItFits) {
+TEST(EngineApiTest, LoadsMatchingPartOfAnotherModelsCheckpoint) {
   AtEveryStage([](int stage, const ProcessGroup& group) {
     static std::optional<TempDir> folder;
     if (group.rank() == 0) folder.emplace();
@@ -669,7 +669,7 @@ TEST(EngineApiTest, ACheckpointOfAnotherModelIsLoadedAsFarAsItFits) {
   });
 }
 
-// Layers that count how often they run.
+// A model whose layers count how often they run.
 struct Layered : Model {
   Layered() {
     for (int i = 0; i < 3; ++i) {
@@ -695,7 +695,7 @@ struct Layered : Model {
   int runs = 0;
 };
 
-TEST(EngineApiTest, ActivationsAreComputedAgainWithoutAPipeline) {
+TEST(EngineApiTest, RecomputesActivationsWithoutPipeline) {
   for (const int parts : {1, 2, 9}) {
     AtEveryStage([&](int stage, const ProcessGroup& group) {
       const auto kept = Make<Layered>(), again = Make<Layered>();
@@ -721,7 +721,7 @@ TEST(EngineApiTest, ActivationsAreComputedAgainWithoutAPipeline) {
   }
 }
 
-TEST(EngineApiTest, ActivationsOfASequentialAreComputedAgain) {
+TEST(EngineApiTest, RecomputesActivationsOfSequential) {
   AtEveryStage([](int stage, const ProcessGroup& group) {
     const auto train = [&](const std::string& more) {
       static std::mutex mutex;

@@ -1,4 +1,4 @@
-// Engines that each have one stage of a model train what one engine trains that has all of it.
+// Engines with one stage of a model each train like one engine with the whole model.
 #include "trainer/engine/engine_batch.h"
 
 #include <ATen/ATen.h>
@@ -29,11 +29,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int64_t kSamples = 8;  // of a micro-batch, over all replicas
+constexpr int64_t kSamples = 8;  // in a micro-batch of all replicas together
 constexpr int64_t kWidth = 7;
 
-// The first half, the second half, or all of a model. Both halves have `shared`, which lies at
-// another place among the parameters of each, and each has a buffer.
+// The first half, the second half, or all of a model. Both halves have `shared`, at another index
+// among their parameters, and each has a buffer.
 struct Net : torch::nn::Module {
   Net(bool has_first, bool has_second) {
     if (has_second) {
@@ -86,10 +86,10 @@ at::Tensor Inputs(int64_t step, int64_t part) {
 }
 at::Tensor Targets() { return at::arange(kSamples).remainder(3); }
 
-// What stages send each other: they are threads.
+// Messages between the stages, which are threads.
 class Mail {
  public:
-  using Key = std::tuple<int, bool, int64_t>;  // replica, whether a gradient, number
+  using Key = std::tuple<int, bool, int64_t>;  // replica, is a gradient, number
 
   void Put(const Key& key, const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
@@ -127,8 +127,8 @@ class Stage {
   int replica() const { return tied_->place().replica; }
   const ProcessGroup& world() const { return tied_->world(); }
 
-  // One step of 1F1B; with `last` gradients travel during the last backward pass. The sum of this
-  // rank's losses on the last stage.
+  // Trains one step of 1F1B. `last`: gradients are exchanged during the last backward pass. Returns
+  // the sum of this rank's losses on the last stage.
   double Train(EngineCore& core, Net& net, bool last) {
     EngineBatch batch(core);
     const int64_t parts = core.accumulation_steps();
@@ -193,7 +193,7 @@ class Stage {
   int64_t sent_ = 0, received_ = 0;
 };
 
-// Of a step: mean loss, and norm before clipping.
+// Mean loss and norm before clipping of each step.
 using Steps = std::vector<std::pair<double, double>>;
 
 void ExpectNear(const Steps& got, const Steps& wanted, const std::string& what) {
@@ -232,7 +232,7 @@ Steps OfOneEngine(const EngineConfig& config, int steps) {
   return done;
 }
 
-// What `stages` does on every rank, which is given its stage.
+// Runs `stages` on every rank, with its stage.
 void InStages(int replicas, const std::function<void(Stage&)>& stages) {
   Mail mail;
   for (const auto& error : RunRanks(2 * replicas, [&](const ProcessGroup& world) {
@@ -243,7 +243,7 @@ void InStages(int replicas, const std::function<void(Stage&)>& stages) {
   }
 }
 
-TEST(EngineBatchTest, TwoStagesTrainTheModelOfOneEngine) {
+TEST(EngineBatchTest, TwoStagesTrainLikeOneEngine) {
   std::map<int64_t, Steps> wanted;  // by micro-batches
   for (const int64_t parts : {1, 3}) wanted[parts] = OfOneEngine(Config(0, parts), 5);
   for (const int replicas : {1, 2}) {
@@ -271,9 +271,8 @@ TEST(EngineBatchTest, TwoStagesTrainTheModelOfOneEngine) {
   }
 }
 
-// Bytes of the same place of both copies, which must never differ: nothing brings them together
-// again.
-TEST(EngineBatchTest, TiedWeightsStayTheSameBitForBit) {
+// Both copies must never differ, because nothing would make them equal again.
+TEST(EngineBatchTest, KeepsTiedWeightsEqualBitForBit) {
   using Type = OptimizerConfig::Type;
   for (const int replicas : {1, 2, 3}) {
     InStages(replicas, [&](Stage& stage) {
@@ -307,8 +306,8 @@ TEST(EngineBatchTest, TiedWeightsStayTheSameBitForBit) {
   }
 }
 
-// As weight gradients that are put off come: .grad() is added to, and its hooks run.
-TEST(EngineBatchTest, GradientsMayComeOutsideOfABackwardPass) {
+// Adds to .grad() and runs its hooks, as deferred weight gradients do.
+TEST(EngineBatchTest, AcceptsGradientsOutsideOfBackwardPasses) {
   constexpr int64_t kParts = 3;
   for (const int zero : {0, 1, 2, 3}) {
     std::mutex mutex;
@@ -360,7 +359,7 @@ TEST(EngineBatchTest, GradientsMayComeOutsideOfABackwardPass) {
   }
 }
 
-TEST(EngineBatchTest, WholeGradientsAreFreedWithTheBatch) {
+TEST(EngineBatchTest, FreesWholeGradientsAfterTheBatch) {
   for (const int zero : {2, 3}) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
            const auto ranks = std::make_shared<const MeshGroups>(world);
@@ -370,7 +369,7 @@ TEST(EngineBatchTest, WholeGradientsAreFreedWithTheBatch) {
            for (const bool last : {true, false}) {
              EngineBatch batch(core);
              batch.Begin(true);
-             // Of 115 elements; a thread of Gloo's may free the message of the buffers later.
+             // 115 elements. A thread of Gloo may free the message of the buffers later.
              EXPECT_GE(meter.live_bytes(), 460) << "what is whole lies there for the batch";
              batch.BeforeBackward(last);
              batch.Root(CrossEntropy(net->forward(Inputs(0, 0)), Targets())).backward();
@@ -385,7 +384,7 @@ TEST(EngineBatchTest, WholeGradientsAreFreedWithTheBatch) {
   }
 }
 
-TEST(EngineBatchTest, ABatchThatThrowsLeavesNoGradients) {
+TEST(EngineBatchTest, DropsGradientsOfFailedBatch) {
   for (const int zero : {0, 1, 2, 3}) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
            const auto ranks = std::make_shared<const MeshGroups>(world);
@@ -394,7 +393,7 @@ TEST(EngineBatchTest, ABatchThatThrowsLeavesNoGradients) {
              EngineCore core(Config(zero, 2), *net, ranks);
              EngineBatch batch(core);
              bool armed = throws;
-             // Of the weight whose gradient comes last.
+             // The gradient of this weight is the last to arrive.
              net->first->weight.register_hook([&](const at::Tensor&) {
                if (armed) throw std::runtime_error("no memory left");
              });
@@ -422,7 +421,7 @@ TEST(EngineBatchTest, ABatchThatThrowsLeavesNoGradients) {
   }
 }
 
-TEST(EngineBatchTest, AnInferencePassGathersParametersToo) {
+TEST(EngineBatchTest, GathersParametersForInference) {
   at::Tensor wanted;
   {
     const at::NoGradGuard no_grad;
@@ -436,7 +435,7 @@ TEST(EngineBatchTest, AnInferencePassGathersParametersToo) {
       for (int round = 0; round < 2; ++round) {
         EngineBatch batch(core);
         batch.Begin(/*trains=*/false);
-        // Both stages gather; the first one's output is known.
+        // Both stages gather parameters; the first stage's output is known.
         if (!stage.is_last()) {
           net->First(Inputs(0, 0));
         } else {
@@ -457,8 +456,8 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-// Of each rank, after three steps in which the second stage's first replica has so large a loss in
-// its second micro-batch of the second step.
+// Returns the state of each rank after three steps. In step 2 the gradient of the second
+// micro-batch is multiplied by `factor` on the first replica of stage 1.
 std::vector<Seen> WithBadLoss(EngineConfig config, double factor) {
   std::mutex mutex;
   std::vector<Seen> seen(4);
@@ -484,7 +483,7 @@ std::vector<Seen> WithBadLoss(EngineConfig config, double factor) {
   return seen;
 }
 
-TEST(EngineBatchTest, AnOverflowOnOneStageSkipsTheStepOnAll) {
+TEST(EngineBatchTest, SkipsStepOnAllStagesAfterOverflowOnOne) {
   for (const int zero : {0, 1, 2, 3}) {
     EngineConfig config = Config(zero, 3);
     config.precision.model = Dtype::kFloat16;
@@ -500,7 +499,7 @@ TEST(EngineBatchTest, AnOverflowOnOneStageSkipsTheStepOnAll) {
   }
 }
 
-TEST(EngineBatchTest, AGradientThatIsNotFiniteIsNamedWithItsStageOnAllRanks) {
+TEST(EngineBatchTest, NamesNonFiniteGradientAndStageOnAllRanks) {
   for (const int zero : {0, 1, 2, 3}) {
     for (const Seen& seen : WithBadLoss(Config(zero, 3), std::nan(""))) {
       EXPECT_EQ(seen.error,
@@ -511,7 +510,7 @@ TEST(EngineBatchTest, AGradientThatIsNotFiniteIsNamedWithItsStageOnAllRanks) {
   }
 }
 
-TEST(EngineBatchTest, ALossThatIsNanIsSaidWithItsRankOnAll) {
+TEST(EngineBatchTest, NamesRankOfNanLossOnAllRanks) {
   Mail mail;
   for (const auto& error : RunRanks(4, [&](const ProcessGroup& world) {
          Stage stage(world, mail);
@@ -538,7 +537,7 @@ TEST(EngineBatchTest, ALossThatIsNanIsSaidWithItsRankOnAll) {
   }
 }
 
-TEST(EngineBatchTest, ConfigurationsThatDifferAreRefusedOnEveryRankWithBothValues) {
+TEST(EngineBatchTest, RejectsDifferentConfigurationsOnEveryRank) {
   const auto refused = [](const std::function<void(EngineConfig&)>& change) {
     std::string said;
     Mail mail;
@@ -568,7 +567,7 @@ TEST(EngineBatchTest, ConfigurationsThatDifferAreRefusedOnEveryRankWithBothValue
               HasSubstr("differ in zero_optimization.stage (rank 0: 0; rank 1: 2)"));
 }
 
-TEST(EngineBatchTest, AModelThatDiffersOnOneStageIsSaidOnAll) {
+TEST(EngineBatchTest, RejectsDifferentModelsOfOneStageOnAllRanks) {
   for (const int zero : {0, 1}) {
     Mail mail;
     for (const auto& error : RunRanks(4, [&](const ProcessGroup& world) {
@@ -583,7 +582,7 @@ TEST(EngineBatchTest, AModelThatDiffersOnOneStageIsSaidOnAll) {
   }
 }
 
-TEST(EngineBatchTest, AParameterThatTwoStagesTrainMustBeTied) {
+TEST(EngineBatchTest, RejectsUntiedParameterOfTwoStages) {
   Mail mail;
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
          Stage stage(world, mail);
@@ -594,7 +593,7 @@ TEST(EngineBatchTest, AParameterThatTwoStagesTrainMustBeTied) {
   }
 }
 
-TEST(EngineBatchTest, AGroupOfParametersMayBeOnAnotherStage) {
+TEST(EngineBatchTest, AcceptsParameterGroupOfAnotherStage) {
   for (const bool known : {true, false}) {
     Mail mail;
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
@@ -617,8 +616,8 @@ TEST(EngineBatchTest, AGroupOfParametersMayBeOnAnotherStage) {
   }
 }
 
-// A stage of functions alone.
-TEST(EngineBatchTest, AStageNeedsNoParameters) {
+// Stage 0 consists of functions only.
+TEST(EngineBatchTest, AcceptsStageWithoutParameters) {
   for (const int zero : {0, 1, 3}) {
     Mail mail;
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
@@ -651,7 +650,7 @@ TEST(EngineBatchTest, AStageNeedsNoParameters) {
   }
 }
 
-TEST(EngineBatchTest, TheCallsOfAnOrdinaryEngineAreRefused) {
+TEST(EngineBatchTest, RejectsCallsOfOrdinaryEngine) {
   Mail mail;
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
          Stage stage(world, mail);
@@ -663,7 +662,7 @@ TEST(EngineBatchTest, TheCallsOfAnOrdinaryEngineAreRefused) {
   }
 }
 
-// Whole tensors of a run, by name, from what its ranks hold.
+// Collects the whole tensors of a run, by name, from the parts of its ranks.
 class WholeState {
  public:
   void Add(const EngineCore& core) {
@@ -684,7 +683,7 @@ class WholeState {
   std::map<std::string, at::Tensor> tensors_;
 };
 
-// A way to run the model. stages 1: by the ordinary engine.
+// A layout of the ranks. With one stage the ordinary engine trains.
 struct Layout {
   int stages, replicas, zero;
   std::string Name() const {
@@ -693,8 +692,8 @@ struct Layout {
   }
 };
 
-// Loads the checkpoint in `dir` if there is one, trains so many steps, and saves where there were
-// some. The whole state at the end, and the losses of the steps.
+// Loads the checkpoint in `dir` if there is one, trains `steps` steps, and saves if there were any.
+// Returns the whole state at the end and the losses of the steps.
 struct Trained {
   std::map<std::string, at::Tensor> state;
   std::vector<double> losses;
@@ -743,12 +742,12 @@ Trained RunLayout(const Layout& layout, const std::string& dir, int steps) {
   return result;
 }
 
-TEST(EngineBatchTest, CheckpointsOfAnyLayoutLoadOnAnyOther) {
+TEST(EngineBatchTest, LoadsCheckpointsOfAnyLayoutOnAnyOther) {
   const std::vector<Layout> layouts = {{2, 2, 1}, {1, 1, 0}, {2, 1, 3}, {1, 2, 2},
                                        {2, 2, 3}, {2, 2, 0}, {1, 2, 3}, {2, 1, 2}};
   const TempDir reference;
   const Trained wanted = RunLayout({1, 1, 0}, reference.path(), static_cast<int>(layouts.size()));
-  // Each goes on where the one before it has stopped.
+  // Each layout continues where the previous one has stopped.
   const TempDir folder;
   std::map<std::string, at::Tensor> before;
   for (size_t i = 0; i < layouts.size(); ++i) {

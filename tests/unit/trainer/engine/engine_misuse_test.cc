@@ -1,4 +1,4 @@
-// What programs get wrong is refused by name, with the way out, at every ZeRO stage.
+// Mistakes of programs are refused with a name and a hint, at every ZeRO stage.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ struct Words : torch::nn::Module {
   torch::nn::Linear last{nullptr};
 };
 
-// One after the other: ranks are threads, and the generator is the process's.
+// Makes one model at a time, because ranks are threads and share the default generator.
 template <class M>
 std::shared_ptr<M> Make() {
   static std::mutex mutex;
@@ -69,7 +69,7 @@ void InTwoRanks(const std::function<void(const ProcessGroup&)>& rank) {
   for (const std::exception_ptr& error : RunRanks(2, rank)) EXPECT_EQ(TextOf(error), "");
 }
 
-// What does not compile is told in the program's terms.
+// The concepts behind the static assertions of Engine.
 struct ForwardOfTwo : torch::nn::Module {
   at::Tensor forward(at::Tensor a, const at::Tensor& b) { return a + b; }
 };
@@ -86,7 +86,7 @@ static_assert(!HasForward<NoForward> && !HasForward<torch::nn::Module>);
 static_assert(ForwardTakes<ForwardOfTwo, at::Tensor, at::Tensor>);
 static_assert(!ForwardTakes<ForwardOfTwo, at::Tensor>);
 
-TEST(EngineMisuseTest, ASecondEngineOverOneModel) {
+TEST(EngineMisuseTest, RejectsSecondEngineOfOneModel) {
   for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(stage);
     InTwoRanks([&](const ProcessGroup& group) {
@@ -111,7 +111,7 @@ TEST(EngineMisuseTest, ASecondEngineOverOneModel) {
   }
 }
 
-TEST(EngineMisuseTest, AFrozenParameterThatAnotherEngineShards) {
+TEST(EngineMisuseTest, RejectsFrozenParameterThatAnotherEngineShards) {
   InTwoRanks([&](const ProcessGroup& group) {
     const auto model = Make<Net>();
     for (at::Tensor& parameter : model->first->parameters()) parameter.set_requires_grad(false);
@@ -123,7 +123,7 @@ TEST(EngineMisuseTest, AFrozenParameterThatAnotherEngineShards) {
   });
 }
 
-TEST(EngineMisuseTest, AHookOfTheProgram) {
+TEST(EngineMisuseTest, RejectsModelWithHooks) {
   struct Hook : torch::autograd::PostAccumulateGradHook {
     void operator()(const torch::autograd::Variable&) override {}
   };
@@ -136,7 +136,7 @@ TEST(EngineMisuseTest, AHookOfTheProgram) {
   });
 }
 
-TEST(EngineMisuseTest, AParameterThatIsUnfrozenLater) {
+TEST(EngineMisuseTest, RejectsParameterUnfrozenLater) {
   for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(stage);
     InTwoRanks([&](const ProcessGroup& group) {
@@ -154,9 +154,9 @@ TEST(EngineMisuseTest, AParameterThatIsUnfrozenLater) {
   }
 }
 
-// What is frozen later counts with a zero gradient in every mode, and the rest trains as in one
-// process.
-TEST(EngineMisuseTest, AParameterThatIsFrozenLater) {
+// A parameter frozen later counts with a zero gradient in every mode, and the others train as in
+// one process.
+TEST(EngineMisuseTest, TrainsOnWithParameterFrozenLater) {
   std::vector<std::string> modes;
   for (int stage = 0; stage <= 3; ++stage) {
     for (const std::string precision :
@@ -194,7 +194,7 @@ TEST(EngineMisuseTest, AParameterThatIsFrozenLater) {
   }
 }
 
-TEST(EngineMisuseTest, AParameterThatIsFrozenLaterWhereEachMustHaveAGradient) {
+TEST(EngineMisuseTest, RejectsLateFreezeIfEachNeedsAGradient) {
   for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(stage);
     std::string config = Config(stage);
@@ -211,7 +211,7 @@ TEST(EngineMisuseTest, AParameterThatIsFrozenLaterWhereEachMustHaveAGradient) {
   }
 }
 
-TEST(EngineMisuseTest, ASparseEmbedding) {
+TEST(EngineMisuseTest, RejectsSparseEmbedding) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const std::string precision : {"", R"(, "bf16": {"enabled": true})"}) {
       for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
@@ -227,7 +227,7 @@ TEST(EngineMisuseTest, ASparseEmbedding) {
   }
 }
 
-TEST(EngineMisuseTest, AForwardPassInAnotherThreadAtStage3) {
+TEST(EngineMisuseTest, RejectsPassesInAnotherThreadAtStage3) {
   InTwoRanks([&](const ProcessGroup& group) {
     const auto model = Make<Net>();
     auto engine = Initialize(Config(3), model, group);
@@ -247,7 +247,7 @@ TEST(EngineMisuseTest, AForwardPassInAnotherThreadAtStage3) {
   });
 }
 
-// A part of it runs in a thread of its own, as one tower of several would.
+// Runs a part of its forward pass in another thread.
 struct Towers : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     return std::async(std::launch::async, [&] { return tower(*this, x); }).get();
@@ -258,7 +258,7 @@ struct Towers : torch::nn::Module {
   at::Tensor kernel = register_parameter("kernel", at::ones({2, 1, 1, 1}));
 };
 
-TEST(EngineMisuseTest, ATowerInAnotherThreadAtStage3) {
+TEST(EngineMisuseTest, RejectsReadsInAnotherThreadAtStage3) {
   const std::map<std::string, std::function<at::Tensor(Towers&, const at::Tensor&)>> towers = {
       {"linear", [](Towers& m, const at::Tensor& x) { return at::linear(x, m.square, m.row); }},
       {"mm", [](Towers& m, const at::Tensor& x) { return at::mm(x, m.square); }},
@@ -304,7 +304,7 @@ TEST(EngineMisuseTest, ATowerInAnotherThreadAtStage3) {
   }
 }
 
-TEST(EngineMisuseTest, ReadsAfterAnEngineOfStage3IsGone) {
+TEST(EngineMisuseTest, RejectsReadsAfterStage3EngineIsDestroyed) {
   for (const bool gathered : {false, true}) {
     InTwoRanks([&](const ProcessGroup& group) {
       const auto model = Make<Net>();
@@ -331,7 +331,7 @@ TEST(EngineMisuseTest, ReadsAfterAnEngineOfStage3IsGone) {
   }
 }
 
-TEST(EngineMisuseTest, GatheredParametersThatOutliveTheEngine) {
+TEST(EngineMisuseTest, RejectsGatheredParametersThatOutliveEngine) {
   for (int stage = 0; stage <= 3; ++stage) {
     InTwoRanks([&](const ProcessGroup& group) {
       const auto model = Make<Net>();

@@ -1,4 +1,4 @@
-// What the engines of several ranks have to do alike.
+// The engines of several ranks make the same decisions.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ EngineConfig Config(int64_t accumulation) {
   return config;
 }
 
-// Trains on the input that `input` says for rank, step and micro-batch.
+// Trains on input(step, micro-batch), which differs between ranks.
 void Train(Engine<Sum>& engine, int64_t steps,
            const std::function<double(int64_t step, int64_t part)>& input) {
   for (int64_t step = 1; step <= steps; ++step) {
@@ -46,7 +46,7 @@ void Train(Engine<Sum>& engine, int64_t steps,
   }
 }
 
-TEST(EngineRanksTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
+TEST(EngineRanksTest, SkipsStepOnAllRanksAfterOverflowOnOne) {
   struct Mode {
     Dtype model, accumulation;
     std::optional<Dtype> communication;
@@ -72,7 +72,7 @@ TEST(EngineRanksTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
     config.communication.prescale = mode.prescale;
     config.communication.overlap = mode.overlap;
     std::mutex mutex;
-    std::vector<std::vector<double>> seen;  // of each rank
+    std::vector<std::vector<double>> seen;  // by rank
     const auto errors = RunRanks(kRanks, [&](const ProcessGroup& group) {
       auto model = std::make_shared<Sum>();
       auto engine = Initialize(config, model, group);
@@ -98,7 +98,7 @@ TEST(EngineRanksTest, AnOverflowOnOneRankSkipsTheStepOnAll) {
   }
 }
 
-TEST(EngineRanksTest, ALossThatIsNanIsSaidWithItsRankOnAll) {
+TEST(EngineRanksTest, NamesRankOfNanLossOnAllRanks) {
   const auto errors = RunRanks(kRanks, [&](const ProcessGroup& group) {
     auto engine = Initialize(Config(2), std::make_shared<Sum>(), group);
     Train(engine, 4, [&](int64_t step, int64_t part) {

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// One weight of value 1 and, where asked for, one that the output does not use.
+// One weight of value 1 and, on request, one that the output does not depend on.
 struct Scale : torch::nn::Module {
   explicit Scale(bool with_unused = false) {
     weight = register_parameter("weight", at::ones({1}));
@@ -37,7 +37,7 @@ EngineConfig Sgd(int64_t accumulation, double clipping) {
   return config;
 }
 
-TEST(EngineTest, AStepAveragesItsMicroBatches) {
+TEST(EngineTest, AveragesMicroBatchesOfStep) {
   auto model = std::make_shared<Scale>();
   auto engine = Initialize(Sgd(2, 0), model, World());
   engine.Backward(engine.Forward(at::full({1}, 2.0)).sum());
@@ -56,7 +56,7 @@ TEST(EngineTest, AStepAveragesItsMicroBatches) {
   EXPECT_DOUBLE_EQ(engine.core().grad_norm(), 1.0) << "gradients start afresh";
 }
 
-TEST(EngineTest, ClippingLimitsTheNorm) {
+TEST(EngineTest, ClipsToTheLargestNorm) {
   auto model = std::make_shared<Scale>();
   auto engine = Initialize(Sgd(1, 0.1), model, World());
   engine.Backward(engine.Forward(at::full({1}, 8.0)).sum());
@@ -65,7 +65,7 @@ TEST(EngineTest, ClippingLimitsTheNorm) {
   EXPECT_NEAR(model->weight.item<double>(), 1.0 - 0.5 * 0.1, 1e-6);
 }
 
-TEST(EngineTest, EvaluationLeavesTheNextStepAlone) {
+TEST(EngineTest, EvaluationDoesNotAffectNextStep) {
   auto model = std::make_shared<Scale>();
   auto engine = Initialize(Sgd(1, 0), model, World());
   for (int step = 0; step < 2; ++step) {
@@ -79,7 +79,7 @@ TEST(EngineTest, EvaluationLeavesTheNextStepAlone) {
   }
 }
 
-TEST(EngineTest, LearningRateOfTheLastAndOfTheNextStep) {
+TEST(EngineTest, ReturnsLearningRatesOfLastAndNextStep) {
   EngineConfig config = Sgd(1, 0);
   config.scheduler.schedule = StepLr{.step_size = 1, .gamma = 0.5};
   auto engine = Initialize(config, std::make_shared<Scale>(), World());
@@ -100,7 +100,7 @@ std::string Failure(const std::function<void()>& act) {
   }
 }
 
-TEST(EngineTest, AParameterThatTheOutputIgnoresIsNamed) {
+TEST(EngineTest, NamesParameterThatTheOutputIgnores) {
   EngineConfig config = Sgd(1, 0);
   config.zero.ignore_unused_parameters = false;
   auto engine = Initialize(config, std::make_shared<Scale>(/*with_unused=*/true), World());
@@ -111,7 +111,7 @@ TEST(EngineTest, AParameterThatTheOutputIgnoresIsNamed) {
   EXPECT_EQ(engine.core().micro_steps(), 0);
 }
 
-TEST(EngineTest, CallsOutOfOrderAreRefused) {
+TEST(EngineTest, RejectsCallsOutOfOrder) {
   auto model = std::make_shared<Scale>();
   auto engine = Initialize(Sgd(2, 0), model, World());
   const auto loss = [&] { return engine.Forward(at::ones({1})).sum(); };
@@ -134,7 +134,7 @@ TEST(EngineTest, CallsOutOfOrderAreRefused) {
   EXPECT_EQ(engine.core().micro_steps(), 1) << "a refused call counts for nothing";
 }
 
-TEST(EngineTest, ALossThatCannotBeTrainedOnIsRefused) {
+TEST(EngineTest, RejectsLossWithoutScalarOrGradient) {
   auto engine = Initialize(Sgd(1, 0), std::make_shared<Scale>(), World());
   const at::Tensor output = engine.Forward(at::ones({3}));
   EXPECT_THAT(Failure([&] { engine.Backward(output); }), HasSubstr("the loss has 3 elements"));
@@ -144,14 +144,14 @@ TEST(EngineTest, ALossThatCannotBeTrainedOnIsRefused) {
   EXPECT_TRUE(engine.Step()) << "as if nothing had happened";
 }
 
-TEST(EngineTest, AModelWithoutTrainableParametersIsRefused) {
+TEST(EngineTest, RejectsModelWithoutTrainableParameters) {
   auto model = std::make_shared<Scale>();
   model->weight.set_requires_grad(false);
   EXPECT_THAT(Failure([&] { Initialize(Sgd(1, 0), model, World()); }),
               HasSubstr("no parameter that requires a gradient"));
 }
 
-TEST(EngineTest, FrozenParametersStayAndAreSaved) {
+TEST(EngineTest, KeepsAndSavesFrozenParameters) {
   auto model = std::make_shared<Scale>(/*with_unused=*/true);
   model->parameters()[1].set_requires_grad(false);
   auto engine = Initialize(Sgd(1, 0), model, World());
@@ -163,7 +163,7 @@ TEST(EngineTest, FrozenParametersStayAndAreSaved) {
   EXPECT_EQ(model->parameters()[1].item<double>(), 1);
 }
 
-// A head that is the embedding's weight.
+// The head is the same parameter as the weight.
 struct Tied : torch::nn::Module {
   Tied() {
     weight = register_parameter("weight", at::ones({1}));
@@ -173,7 +173,7 @@ struct Tied : torch::nn::Module {
   at::Tensor weight, head;
 };
 
-TEST(EngineTest, ATiedWeightCountsOnce) {
+TEST(EngineTest, CountsTiedWeightOnce) {
   auto model = std::make_shared<Tied>();
   auto engine = Initialize(Sgd(1, 0), model, World());
   engine.Backward(engine.Forward(at::ones({1})).sum());
@@ -185,13 +185,13 @@ TEST(EngineTest, ATiedWeightCountsOnce) {
 }
 
 constexpr char kConfig[] = R"(
-  {  // people comment theirs
+  {  // comments are allowed
     "train_batch_size": 2, "gradient_clipping": 0, /* no limit */
     "optimizer": {"type": "SGD", "params": {"lr": 0.25}}
   })";
 constexpr char kConfigWithoutOptimizer[] = R"({"train_batch_size": 2, "gradient_clipping": 0})";
 
-TEST(EngineTest, AConfigurationIsTextOrAFile) {
+TEST(EngineTest, AcceptsConfigurationAsTextOrFile) {
   const TempDir folder;
   std::ofstream(folder / "ds_config.json") << kConfig;
   for (const std::string& config : {std::string(kConfig), folder / "ds_config.json"}) {
@@ -211,7 +211,7 @@ TEST(EngineTest, AConfigurationIsTextOrAFile) {
       HasSubstr("train_batch"));
 }
 
-TEST(EngineTest, TheProgramMayGiveTheOptimizer) {
+TEST(EngineTest, AcceptsOptimizerSectionOfTheProgram) {
   const auto lr = [](const std::string& config, const std::string& optimizer) {
     return Initialize(config, std::make_shared<Scale>(), World(), CrossEntropy, {optimizer}).lr();
   };
@@ -236,7 +236,7 @@ struct Exponential : torch::nn::Module {
   at::Tensor weight;
 };
 
-TEST(EngineTest, WhatAForwardPassLeavesIsMeasuredOnRequest) {
+TEST(EngineTest, MeasuresActivationsOnRequest) {
   for (const bool measured : {true, false}) {
     EngineConfig config = Sgd(1, 0);
     config.memory_breakdown = measured;
@@ -245,7 +245,7 @@ TEST(EngineTest, WhatAForwardPassLeavesIsMeasuredOnRequest) {
       engine.Backward(engine.Forward(at::ones({10'000})).sum());
       engine.Step();
     }
-    const int64_t kept = measured ? 40'000 : 0;  // the exponentials, in fp32
+    const int64_t kept = measured ? 40'000 : 0;  // 10,000 exponentials in fp32
     EXPECT_NEAR(static_cast<double>(engine.core().memory().activations), kept, 1000);
   }
 }

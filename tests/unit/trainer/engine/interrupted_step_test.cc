@@ -1,5 +1,5 @@
-// Steps that something comes into: a forward pass of inference, an exception, a checkpoint, a
-// parameter without a gradient. At every ZeRO stage they train as if it had not been there.
+// Steps interrupted by an inference pass, an exception, a checkpoint or a parameter without a
+// gradient train at every ZeRO stage like steps that are not interrupted.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ constexpr Precision kPrecisions[] = {Precision::kFloat32, Precision::kFloat16, P
 constexpr int kStages[] = {0, 1, 2, 3};
 constexpr int64_t kRows = 3;
 
-// Where in a backward pass an exception comes: before the first gradient of a parameter, between
-// two, and after the last.
+// The point of an exception in a backward pass: before the first gradient of a parameter, between
+// two of them, or after the last.
 enum class Place { kNowhere, kFirst, kBetween, kLast };
 
 struct Throw : torch::autograd::Function<Throw> {
@@ -72,7 +72,7 @@ struct Net : torch::nn::Module {
   at::Tensor spare;
   std::optional<double> spare_factor = 1;  // nullopt: `spare` is not used
   Place throws = Place::kNowhere;
-  std::function<void()> inside;  // called in the next forward pass, once
+  std::function<void()> inside;  // called once, in the next forward pass
 };
 
 EngineConfig Config(int stage, Precision precision, int64_t accumulation) {
@@ -124,7 +124,7 @@ class Trainer {
   }
   void Train(int batch) { Finish(Loss(batch)); }
 
-  // A micro-batch whose backward pass throws.
+  // Runs a micro-batch whose backward pass throws.
   void TrainThrowing(int batch, Place place) {
     net_->throws = place;
     const at::Tensor loss = Loss(batch);
@@ -137,7 +137,7 @@ class Trainer {
     return engine_.Forward(Inputs(batch));
   }
 
-  // Of this rank's micro-batches, and all parameters at the end.
+  // The losses of this rank's micro-batches, and all parameters at the end.
   std::vector<double> losses() const { return losses_; }
   std::map<std::string, at::Tensor> Weights() {
     const GatheredParameters gathered(engine_.core(), net_->parameters());
@@ -169,13 +169,13 @@ class Trainer {
 using Program = std::function<void(Trainer&)>;
 
 struct Outcome {
-  std::vector<std::vector<double>> losses = {{}, {}};  // of each rank
+  std::vector<std::vector<double>> losses = {{}, {}};  // by rank
   std::map<std::string, at::Tensor> weights;
   double grad_norm = 0;
 };
 
-// Of each program, run one after the other by the same two ranks, which must have the same
-// parameters at its end.
+// Runs the programs one after the other on the same two ranks, and returns their outcomes. Both
+// ranks must have the same parameters at the end.
 std::vector<Outcome> RunTwoRanks(const EngineConfig& config, Precision precision,
                                  const std::vector<Program>& programs) {
   std::mutex mutex;
@@ -202,7 +202,7 @@ std::vector<Outcome> RunTwoRanks(const EngineConfig& config, Precision precision
   return outcomes;
 }
 
-// Every program trains what the first one does, bit for bit.
+// Expects every program to have the outcome of the first one, bit for bit.
 void ExpectSameOutcomes(const EngineConfig& config, Precision precision,
                         const std::vector<Program>& programs) {
   const std::vector<Outcome> outcomes = RunTwoRanks(config, precision, programs);
@@ -241,14 +241,14 @@ INSTANTIATE_TEST_SUITE_P(All, InterruptedStepTest,
                                           testing::ValuesIn(kPrecisions)),
                          CellName);
 
-// Of so many micro-batches, none of which is interrupted.
+// Trains `batches` micro-batches without interruption.
 Program Plain(int batches) {
   return [=](Trainer& trainer) {
     for (int i = 0; i < batches; ++i) trainer.Train(i);
   };
 }
 
-TEST_P(InterruptedStepTest, InferenceInsideATrainingPassChangesNothing) {
+TEST_P(InterruptedStepTest, IgnoresInferenceInsideTrainingPass) {
   ExpectSame(2, {Plain(6), [](Trainer& trainer) {
                    for (int i = 0; i < 6; ++i) {
                      if (i == 1) trainer.net().inside = [&] { trainer.Infer(30); };
@@ -268,7 +268,7 @@ TEST_P(InterruptedStepTest, InferenceInsideATrainingPassChangesNothing) {
                  }});
 }
 
-TEST_P(InterruptedStepTest, AnInferencePassThatThrowsLeavesTheTrainingPassOpen) {
+TEST_P(InterruptedStepTest, KeepsTrainingPassAfterFailedInference) {
   ExpectSame(1, {Plain(2), [](Trainer& trainer) {
                    for (int i = 0; i < 2; ++i) {
                      const at::Tensor loss = trainer.Loss(i);
@@ -282,7 +282,7 @@ TEST_P(InterruptedStepTest, AnInferencePassThatThrowsLeavesTheTrainingPassOpen) 
                  }});
 }
 
-TEST_P(InterruptedStepTest, ABackwardPassThatThrowsIsAsIfItHadNotBegun) {
+TEST_P(InterruptedStepTest, IgnoresFailedBackwardPass) {
   std::vector<Program> programs = {Plain(3)};
   for (const Place place : {Place::kFirst, Place::kBetween, Place::kLast}) {
     programs.push_back([=](Trainer& trainer) {
@@ -299,7 +299,7 @@ TEST_P(InterruptedStepTest, ABackwardPassThatThrowsIsAsIfItHadNotBegun) {
   ExpectSame(1, programs);
 }
 
-TEST_P(InterruptedStepTest, AStepWhoseBackwardThrowsStartsOver) {
+TEST_P(InterruptedStepTest, RestartsStepAfterFailedBackward) {
   std::vector<Program> programs = {Plain(4)};
   for (const Place place : {Place::kFirst, Place::kBetween, Place::kLast}) {
     programs.push_back([=](Trainer& trainer) {
@@ -317,7 +317,7 @@ TEST_P(InterruptedStepTest, AStepWhoseBackwardThrowsStartsOver) {
   ExpectSame(2, programs);
 }
 
-TEST_P(InterruptedStepTest, AForwardPassThatThrowsLeavesTheMicroBatchOut) {
+TEST_P(InterruptedStepTest, OmitsMicroBatchOfFailedForward) {
   ExpectSame(2, {Plain(4), [](Trainer& trainer) {
                    for (int i = 0; i < 4; ++i) {
                      trainer.net().inside = [] { throw std::runtime_error("no memory left"); };
@@ -328,7 +328,7 @@ TEST_P(InterruptedStepTest, AForwardPassThatThrowsLeavesTheMicroBatchOut) {
                  }});
 }
 
-TEST_P(InterruptedStepTest, ZeroGradDropsTheGradientsSoFar) {
+TEST_P(InterruptedStepTest, ZeroGradDropsGradientsSoFar) {
   const Program wanted = [](Trainer& trainer) {
     for (int i = 0; i < 2; ++i) {
       trainer.engine().Backward(trainer.Loss(10) * 0);
@@ -353,7 +353,7 @@ TEST_P(InterruptedStepTest, ZeroGradDropsTheGradientsSoFar) {
                  }});
 }
 
-TEST_P(InterruptedStepTest, ACheckpointIsLoadedInTheMiddleOfAStep) {
+TEST_P(InterruptedStepTest, LoadsCheckpointInTheMiddleOfStep) {
   const TempDir folder;
   RunTwoRanks(MakeConfig(2), precision(), {[&](Trainer& trainer) {
                 Plain(2)(trainer);
@@ -381,7 +381,7 @@ TEST_P(InterruptedStepTest, ACheckpointIsLoadedInTheMiddleOfAStep) {
   }
 }
 
-TEST_P(InterruptedStepTest, AParameterWithoutAGradientCountsWithZeros) {
+TEST_P(InterruptedStepTest, CountsMissingGradientAsZeros) {
   const auto train = [](std::optional<double> factor) {
     return [=](Trainer& trainer) {
       trainer.net().spare_factor = factor;
@@ -391,7 +391,7 @@ TEST_P(InterruptedStepTest, AParameterWithoutAGradientCountsWithZeros) {
   ExpectSame(2, {train(0), train(std::nullopt)});
 }
 
-TEST_P(InterruptedStepTest, AParameterMayBeWithoutAGradientOnOneRank) {
+TEST_P(InterruptedStepTest, AcceptsMissingGradientOnOneRank) {
   const auto train = [](std::optional<double> unused) {
     return [=](Trainer& trainer) {
       const int rank = trainer.engine().core().group().rank();
@@ -403,15 +403,15 @@ TEST_P(InterruptedStepTest, AParameterMayBeWithoutAGradientOnOneRank) {
     };
   };
   EngineConfig config = MakeConfig(2);
-  // At stage 3 ranks may leave out only what they need not gather: `spare` stays whole.
+  // At stage 3 ranks may omit only parameters that are not gathered, so `spare` is kept whole.
   config.zero.param_persistence_threshold = 12;
   ExpectSameOutcomes(config, precision(), {train(0), train(std::nullopt)});
 }
 
-TEST_P(InterruptedStepTest, AParameterWithoutAGradientIsRefusedOnRequest) {
+TEST_P(InterruptedStepTest, RejectsMissingGradientOnRequest) {
   EngineConfig config = MakeConfig(1);
   config.zero.ignore_unused_parameters = false;
-  std::string said;  // who ends later may only see that the other one has gone
+  std::string said;  // the rank that ends later may only see that the other one is lost
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
          Trainer trainer(config, precision(), group);
          trainer.net().spare_factor.reset();
@@ -423,8 +423,8 @@ TEST_P(InterruptedStepTest, AParameterWithoutAGradientIsRefusedOnRequest) {
   EXPECT_THAT(said, HasSubstr("zero_optimization.ignore_unused_parameters"));
 }
 
-// At stages 0 and 1 nothing travels before a step's last micro-batch.
-TEST_P(InterruptedStepTest, OneRankMayLeaveOutAMicroBatchThatIsNotTheLast) {
+// At stages 0 and 1 ranks exchange nothing before the last micro-batch of a step.
+TEST_P(InterruptedStepTest, OneRankMayOmitMicroBatchBeforeTheLast) {
   if (stage() > 1) GTEST_SKIP() << "gradients of every micro-batch travel";
   ExpectSame(2, {Plain(4), [](Trainer& trainer) {
                    const bool throws = trainer.engine().core().group().rank() == 1;
@@ -433,8 +433,8 @@ TEST_P(InterruptedStepTest, OneRankMayLeaveOutAMicroBatchThatIsNotTheLast) {
                  }});
 }
 
-// Against LibTorch's own optimizer on the batches of both ranks.
-TEST(Float64Test, AModelInFp64TrainsInFp64) {
+// Compares with LibTorch's optimizer on the batches of both ranks.
+TEST(Float64Test, TrainsFp64ModelInFp64) {
   constexpr int kSteps = 25, kParts = 2;
   Net reference;
   reference.to(at::kDouble);

@@ -1,6 +1,5 @@
-// Engines whose model is computed again train as without it. The ranks are forked, so nothing here
-// may start a thread outside of them: they draw random numbers, of which threads would share one
-// generator.
+// Engines that recompute activations train like engines that keep them. Ranks are forked, because
+// threads would share one generator, so nothing here may start a thread outside of them.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -39,7 +38,7 @@ struct BlockImpl : nn::Module {
 };
 TORCH_MODULE(Block);
 
-// How much of the model is computed again.
+// The part of the model that is recomputed.
 enum class Again { kNothing, kEveryTwo, kNested };
 
 // The head reads the embedding's weight; the last block is used twice.
@@ -100,7 +99,7 @@ Outcome Train(const std::string& config, Again again, const ProcessGroup& group)
   return outcome;
 }
 
-// In a rank, where GoogleTest's expectations would be lost.
+// Throws, because GoogleTest's expectations would be lost in a forked rank.
 void Require(bool right, const std::string& what) {
   if (!right) throw std::runtime_error(what);
 }
@@ -125,13 +124,13 @@ void RequireSame(const Outcome& got, const Outcome& wanted, double tolerance) {
 }
 
 struct Setting {
-  std::string name, config;  // what stands in the configuration besides what all have
+  std::string name, config;  // `config` is added to the common configuration
   double tolerance = 0;
 };
 
 class RecomputeEngineTest : public testing::TestWithParam<Setting> {};
 
-TEST_P(RecomputeEngineTest, TrainsTheSame) {
+TEST_P(RecomputeEngineTest, TrainsTheSameWithAndWithout) {
   const Setting& setting = GetParam();
   const std::string config = c10::str(
       R"({"train_micro_batch_size_per_gpu": )", kRows, R"(, "gradient_accumulation_steps": )",

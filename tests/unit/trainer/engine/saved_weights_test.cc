@@ -1,4 +1,4 @@
-// What SavedWeights shows the ranks is what a checkpoint holds, and each gets its own back.
+// SavedWeights shows the ranks the weights of a checkpoint, and restores their own.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kSteps = 4;
 
-// A buffer that each rank fills with its own samples.
+// Has a buffer that each rank fills from its own samples.
 struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     if (is_training()) seen.copy_(x.detach().mean(0));
@@ -26,7 +26,7 @@ struct Net : torch::nn::Module {
 };
 
 std::shared_ptr<Net> Make() {
-  static std::mutex mutex;  // ranks are threads, and the generator is the process's
+  static std::mutex mutex;  // ranks are threads and share the default generator
   const std::lock_guard lock(mutex);
   at::manual_seed(3);
   return std::make_shared<Net>();
@@ -51,7 +51,7 @@ void ExpectEqual(const std::map<std::string, at::Tensor>& got,
   }
 }
 
-// Trains, and after each step compares what ranks have with a checkpoint that one process loads.
+// Trains, and compares SavedWeights after each step with a checkpoint that is saved and loaded.
 void CompareWithCheckpoints(const std::string& keys) {
   const TempDir dir;
   bool differed = false;
@@ -81,7 +81,7 @@ void CompareWithCheckpoints(const std::string& keys) {
   EXPECT_TRUE(differed) << keys << ": else there is nothing to show";
 }
 
-TEST(SavedWeightsTest, AreThoseOfTheCheckpoint) {
+TEST(SavedWeightsTest, EqualTheCheckpointThatWouldBeSaved) {
   const std::string sgd = R"("optimizer": {"type": "SGD", "params": {"lr": 0.1}})";
   const std::string own = R"(, "broadcast_buffers": false)";
   CompareWithCheckpoints(sgd + R"(, "parallel": {"mode": "local_sgd", "inner_steps": 3})");

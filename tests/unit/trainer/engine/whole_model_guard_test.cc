@@ -1,5 +1,5 @@
-// A program whose ranks hold different parts of a model is refused by name; what looks alike is
-// not.
+// Programs whose ranks hold different parts of a model are refused; similar ones with whole models
+// are accepted.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Adds up over the ranks of a group on the way there, or on the way back.
+// Add up over the ranks of a group in the forward pass, or in the backward pass.
 struct SumForward : torch::autograd::Function<SumForward> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x,
                             const ProcessGroup* group) {
@@ -48,7 +48,7 @@ struct SumBackward : torch::autograd::Function<SumBackward> {
 
 enum class Where { kNowhere, kForward, kBackward };
 
-// A hidden layer of which each rank of `tensor_group` may have some columns.
+// A hidden layer of which each rank of `tensor_group` may hold some columns.
 struct Part : torch::nn::Module {
   Part(const ProcessGroup* group, Where exchanges) : tensor_group(group), where(exchanges) {
     first = register_module("first", torch::nn::Linear(5, 4));
@@ -65,7 +65,7 @@ struct Part : torch::nn::Module {
   torch::nn::Linear first{nullptr}, last{nullptr};
 };
 
-// One after the other: ranks are threads, and the generator is the process's.
+// Makes one model at a time, because ranks are threads and share the default generator.
 std::shared_ptr<Part> Make(uint64_t seed, const ProcessGroup* tensor_group, Where where) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -87,7 +87,7 @@ void Train(Engine<Part>& engine) {
   }
 }
 
-// Of four ranks 0 and 1 hold the parts of a model, and 2 and 3 those of another copy.
+// Runs four ranks: 0 and 1 hold the parts of a model, 2 and 3 the parts of another copy.
 void InFourRanks(const std::function<void(const ProcessGroup& world, const ProcessGroup& tensor,
                                           const ProcessGroup& data, int stage)>& rank) {
   for (const int stage : {0, 2, 3}) {
@@ -104,7 +104,7 @@ void InFourRanks(const std::function<void(const ProcessGroup& world, const Proce
   }
 }
 
-TEST(WholeModelGuardTest, AnEngineOverAllRanksThatHoldPartsIsRefused) {
+TEST(WholeModelGuardTest, RejectsOneEngineForAllParts) {
   for (const Where where : {Where::kForward, Where::kBackward}) {
     InFourRanks([&](const ProcessGroup& world, const ProcessGroup& tensor, const ProcessGroup&,
                     int stage) {
@@ -121,7 +121,7 @@ TEST(WholeModelGuardTest, AnEngineOverAllRanksThatHoldPartsIsRefused) {
   }
 }
 
-TEST(WholeModelGuardTest, AnEngineForEachPartIsRefused) {
+TEST(WholeModelGuardTest, RejectsAnEngineForEachPart) {
   for (const Where where : {Where::kForward, Where::kBackward}) {
     InFourRanks([&](const ProcessGroup& world, const ProcessGroup& tensor, const ProcessGroup& data,
                     int stage) {
@@ -137,7 +137,7 @@ TEST(WholeModelGuardTest, AnEngineForEachPartIsRefused) {
   }
 }
 
-TEST(WholeModelGuardTest, PartsOnAllRanksOfTheEngineAreRefusedByTheirValues) {
+TEST(WholeModelGuardTest, RejectsPartsByTheirValues) {
   for (const int stage : {0, 2, 3}) {
     const auto run = [&](const ProcessGroup& world) {
       auto engine =
@@ -153,7 +153,7 @@ TEST(WholeModelGuardTest, PartsOnAllRanksOfTheEngineAreRefusedByTheirValues) {
   }
 }
 
-TEST(WholeModelGuardTest, APartOfAPipelinesStageIsRefused) {
+TEST(WholeModelGuardTest, RejectsPartOfPipelineStage) {
   InFourRanks([](const ProcessGroup& world, const ProcessGroup& tensor, const ProcessGroup& data,
                  int stage) {
     if (stage == 3) return;
@@ -162,7 +162,7 @@ TEST(WholeModelGuardTest, APartOfAPipelinesStageIsRefused) {
         return where == Where::kForward ? SumForward::apply(x, &tensor)
                                         : SumBackward::apply(x, &tensor);
       };
-      // Layers are not built to be counted: ranks are threads, which share a generator.
+      // Partition "uniform" builds no layers to count them, because threads share a generator.
       PipelineEngine engine = InitializePipeline(
           Config(stage, R"(, "pipeline": {"partition": "uniform"})"),
           {.layers = {LayerSpec<torch::nn::Linear>(5, 3), LayerFunction(exchange)}}, data);
@@ -180,22 +180,22 @@ TEST(WholeModelGuardTest, APartOfAPipelinesStageIsRefused) {
   });
 }
 
-TEST(WholeModelGuardTest, WholeModelsMayExchangeWhatBelongsToTheBatch) {
+TEST(WholeModelGuardTest, AcceptsExchangesBetweenWholeModels) {
   InFourRanks([](const ProcessGroup& world, const ProcessGroup& tensor, const ProcessGroup& data,
                  int stage) {
-    // As synchronized batch norm does.
+    // Exchanges in the forward pass, as synchronized batch norm does.
     auto same = Initialize(Config(stage), Make(1, &world, Where::kForward), world);
     same.SetTrain();
     Train(same);
-    // Rank 0's values are given to all, as ever.
+    // Different initial values: all ranks get those of rank 0.
     auto apart = Initialize(Config(stage), Make(world.rank(), nullptr, Where::kNowhere), world);
     apart.SetTrain();
     Train(apart);
-    // Between passes, and in evaluation, with anyone.
+    // Between passes any exchange is allowed.
     at::Tensor metric = at::ones({1});
     tensor.AllReduce(metric);
     Train(apart);
-    // Two models, each of some ranks of the job.
+    // Two models, each on some of the ranks.
     auto two = Initialize(Config(stage), Make(world.rank() % 2, nullptr, Where::kNowhere), data);
     two.SetTrain();
     Train(two);

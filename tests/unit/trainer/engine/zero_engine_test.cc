@@ -1,4 +1,4 @@
-// Engines at every ZeRO stage do what the engine of stage 0 does.
+// Engines at every ZeRO stage train like an engine at stage 0.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Sizes that no number of ranks divides, a weight that is used by two modules, one that is frozen,
-// one that may stay unused, and a batch norm.
+// Has sizes that no number of ranks divides, a weight that two modules use, a frozen one, one that
+// may be unused, and a batch norm.
 struct Net : torch::nn::Module {
   explicit Net(bool uses_all = true) : uses_all_(uses_all) {
     first = register_module("first", torch::nn::Linear(5, 7));
@@ -46,7 +46,7 @@ struct Net : torch::nn::Module {
 
 constexpr uint64_t kSeed = 5;
 
-// One after the other: ranks are threads, and the generator is the process's.
+// Makes one model at a time, because ranks are threads and share the default generator.
 std::shared_ptr<Net> MakeNet(bool uses_all = true) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -57,7 +57,8 @@ std::shared_ptr<Net> MakeNet(bool uses_all = true) {
 EngineConfig Config(int stage, int world_size) {
   EngineConfig config;
   config.batch = {8 * 2, 8 / world_size, 2};
-  // (Adam would make much of the gradient of a bias before a batch norm, which is rounding alone.)
+  // Not Adam, which would enlarge the gradient of a bias before a batch norm: that is only
+  // rounding.
   config.optimizer.emplace().type = OptimizerConfig::Type::kSgd;
   config.optimizer->lr = 0.1;
   config.optimizer->momentum = 0.9;
@@ -80,7 +81,7 @@ void Train(Engine<Net>& engine, const ProcessGroup& group, int steps) {
   }
 }
 
-// Copies of the model's parameters, whole.
+// Returns copies of the model's whole parameters.
 std::map<std::string, at::Tensor> Weights(Engine<Net>& engine) {
   const GatheredParameters gathered(engine.core(), engine.model().parameters());
   const at::NoGradGuard no_grad;
@@ -96,7 +97,7 @@ struct Outcome {
   double grad_norm = 0;
 };
 
-// After three steps on rank 0.
+// The state after three steps on rank 0.
 Outcome TrainedBy(int world_size, const EngineConfig& config, bool uses_all = true) {
   std::mutex mutex;
   Outcome outcome;
@@ -135,7 +136,7 @@ TEST(ZeroEngineTest, EveryStageTrainsTheSameModel) {
   }
 }
 
-TEST(ZeroEngineTest, BatchNormsInFp32AmongSixteenBit) {
+TEST(ZeroEngineTest, KeepsFp32BatchNormsAmong16BitLayers) {
   EngineConfig config = Config(0, 2);
   config.precision.model = Dtype::kBFloat16;
   config.precision.master_weights = true;
@@ -146,9 +147,9 @@ TEST(ZeroEngineTest, BatchNormsInFp32AmongSixteenBit) {
   }
 }
 
-// Gradients that accumulate in 16 bit become fp32 a piece at a time: scaled, clipped and applied to
+// Gradients that accumulate in 16 bit are converted to fp32 a piece at a time. The update must have
 // the same bits.
-TEST(ZeroEngineTest, AnUpdateInPiecesIsTheSame) {
+TEST(ZeroEngineTest, UpdatesInPiecesToTheSameBits) {
   for (const int stage : {0, 1, 2, 3}) {
     EngineConfig config = Config(stage, 2);
     config.optimizer->type = OptimizerConfig::Type::kAdamW;
@@ -167,14 +168,14 @@ TEST(ZeroEngineTest, AnUpdateInPiecesIsTheSame) {
   }
 }
 
-TEST(ZeroEngineTest, AParameterWithoutGradientIsPassedOverOrRefused) {
+TEST(ZeroEngineTest, SkipsOrRejectsParameterWithoutGradient) {
   for (const int stage : {0, 1, 2, 3}) {
     EngineConfig config = Config(stage, 2);
     const Outcome outcome = TrainedBy(2, config, /*uses_all=*/false);
     EXPECT_TRUE(at::equal(outcome.weights.at("spare"), at::ones({11}, at::kDouble)))
         << "no gradient and no weight decay";
     config.zero.ignore_unused_parameters = false;
-    std::string said;  // who ends later may only see that the other one has gone
+    std::string said;  // the rank that ends later may only see that the other one is lost
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
            auto engine = Initialize(config, MakeNet(false), group);
            Train(engine, group, 1);
@@ -185,7 +186,7 @@ TEST(ZeroEngineTest, AParameterWithoutGradientIsPassedOverOrRefused) {
   }
 }
 
-TEST(ZeroEngineTest, ANonFiniteGradientIsNamedOnEveryRank) {
+TEST(ZeroEngineTest, NamesNonFiniteGradientOnEveryRank) {
   for (const int stage : {1, 2, 3}) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
            auto engine = Initialize(Config(stage, 2), MakeNet(), group);
@@ -201,7 +202,7 @@ TEST(ZeroEngineTest, ANonFiniteGradientIsNamedOnEveryRank) {
   }
 }
 
-TEST(ZeroEngineTest, WhatOneRankWritesIntoGatheredParametersIsEveryones) {
+TEST(ZeroEngineTest, SharesGatheredParametersOfModifierRank) {
   for (const int stage : {0, 1, 2, 3}) {
     EngineConfig config = Config(stage, 2);
     config.precision.model = Dtype::kBFloat16;
@@ -225,11 +226,11 @@ TEST(ZeroEngineTest, WhatOneRankWritesIntoGatheredParametersIsEveryones) {
   }
 }
 
-TEST(ZeroEngineTest, ReadingAParameterElsewhereIsRefusedAtStage3) {
+TEST(ZeroEngineTest, RejectsReadsOutsideOfPassesAtStage3) {
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
          auto model = MakeNet();
          auto engine = Initialize(Config(3, 2), model, group);
-         group.Barrier();  // rank 0 has the store, to which the other still connects in Initialize
+         group.Barrier();  // the other rank still connects to the store of rank 0 in Initialize
          model->first->weight.sum();
        })) {
     EXPECT_THAT(TextOf(error), HasSubstr("GatheredParameters"));
@@ -247,7 +248,7 @@ std::map<std::string, at::Tensor> LoadedBy(const std::string& file) {
   return weights;
 }
 
-TEST(ZeroEngineTest, TorchSaveWritesAWholeModelOrNone) {
+TEST(ZeroEngineTest, TorchSaveWritesWholeModelOrNothing) {
   const TempDir folder;
   for (const int stage : {0, 1, 2, 3}) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
@@ -269,7 +270,7 @@ TEST(ZeroEngineTest, TorchSaveWritesAWholeModelOrNone) {
            const auto refused =
                AllOf(HasSubstr("torch::save"), HasSubstr("ZeRO stage 3"),
                      HasSubstr("engine.SaveCheckpoint"), HasSubstr("dslaunch::GatheredParameters"));
-           // LibTorch's own exception, which Main and the trainer take for wrong input.
+           // An exception of LibTorch, which Main and the trainer report as wrong input.
            const auto error_of = [](const std::function<void()>& save) -> std::string {
              try {
                save();
@@ -294,7 +295,7 @@ TEST(ZeroEngineTest, TorchSaveWritesAWholeModelOrNone) {
   }
 }
 
-TEST(ZeroEngineTest, ADeferredModelIsTheSame) {
+TEST(ZeroEngineTest, DeferredModelHasTheSameValues) {
   for (const int stage : {0, 2, 3}) {
     for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
       EngineConfig config = Config(stage, 2);
@@ -302,7 +303,7 @@ TEST(ZeroEngineTest, ADeferredModelIsTheSame) {
       config.precision.master_weights = dtype != Dtype::kFloat32;
       config.batch = {8 * 2, 8, 2};
       const std::shared_ptr<Net> eager = MakeNet();
-      // A world of one: threads would share the generator while the recording is replayed.
+      // One rank, because threads would share the generator while the recording is replayed.
       for (const auto& error : RunRanks(1, [&](const ProcessGroup& group) {
              std::shared_ptr<Net> model;
              InitRecording recording = DeferInit(kSeed, [&] { model = std::make_shared<Net>(); });
