@@ -13,14 +13,14 @@ constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
 
 }  // namespace
 
-// LibTorch's allocators report to whatever the thread has in the profiler's place.
+// Takes the profiler's place in a thread, to which LibTorch's allocators report.
 class ActivationMeter::Reporter : public c10::MemoryReportingInfoBase,
                                   public std::enable_shared_from_this<Reporter> {
  public:
-  // Of what is freed here only what was allocated here: batches come from a thread of their own.
+  // Counts frees only of memory that this thread has allocated, because others load the batches.
   void reportMemoryUsage(void* pointer, int64_t alloc_size, size_t, size_t, c10::Device) override {
     if (alloc_size > 0) {
-      int64_t& bytes = live_[pointer];  // that of before was freed unseen
+      int64_t& bytes = live_[pointer];  // not 0 if the block before was freed by another thread
       live_bytes_ += alloc_size - bytes;
       bytes = alloc_size;
       peak_bytes_ = std::max(peak_bytes_, live_bytes_);

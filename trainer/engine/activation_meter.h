@@ -1,4 +1,4 @@
-// How much memory tensors take, of what a thread allocates.
+// Measures the memory that a thread allocates for tensors.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace dslaunch {
 
-// Counts what this thread allocates, while it lives; allocations then take a lock. Several of one
-// thread count together from the first one on, as long as that lives. Where
-// a profiler records already nothing is counted. Use in the thread that made it.
+// Counts the allocations of this thread while it lives; allocations then take a lock. Several
+// meters of one thread share the counts, which begin with the first one and end with the last.
+// Counts nothing if a profiler is recording. Use it in the thread that made it.
 class ActivationMeter {
  public:
   ActivationMeter();
@@ -18,15 +18,15 @@ class ActivationMeter {
 
   static bool AnyInThisThread();
 
-  // Whether there was no Pause since the first was made. What is allocated in one is not counted,
-  // though it may live on.
+  // Returns whether there was no Pause since the first meter was made. Tensors allocated in a Pause
+  // are not counted, though they may outlive it.
   bool counted_all() const;
-  // Allocated and not yet freed, of what was allocated since the first was made.
+  // Bytes allocated since the first meter was made and not freed yet.
   int64_t live_bytes() const;
-  int64_t peak_bytes() const;  // the most that this has been
+  int64_t peak_bytes() const;  // the largest live_bytes() so far
 
-  // While it lives, this thread's meters count nothing: LibTorch's profiler takes their place, and
-  // takes whatever it finds there for its own.
+  // While it lives, the meters of this thread count nothing, because LibTorch's profiler needs
+  // their place and would take them for its own.
   class Pause;
 
  private:

@@ -1,5 +1,5 @@
-// For whoever runs the forward and backward passes of a step in an order of his own, as a pipeline
-// does.
+// The steps of an engine whose caller runs the forward and backward passes in its own order, as a
+// pipeline does.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,39 +11,42 @@
 
 namespace dslaunch {
 
-// The calls of a batch: Begin, any forward passes and, each between BeforeBackward and
-// AfterBackward, backward passes; End; and where it trains, Step. All ranks that hold the same
-// parameters must make the same. One thread.
+// Calls of a batch: Begin; forward passes and, each between BeforeBackward and AfterBackward,
+// backward passes, in any order; End; and Step if the batch trains. All ranks that hold the same
+// parameters must make the same calls. One thread.
 class EngineBatch {
  public:
-  explicit EngineBatch(EngineCore& core) : core_(core) {}
+  // `core` is an engine of one pipeline stage. It must outlive this object, but may be moved.
+  explicit EngineBatch(EngineCore& core);
 
-  // From here on parameters may be gathered as they are read. `trains`: backward passes follow.
-  // Gradients of a batch that has thrown are dropped.
+  // From here on parameters may be gathered when they are read. `trains`: backward passes follow.
+  // Drops the gradients of a batch that has failed.
   void Begin(bool trains);
 
-  // While the result lives, exchanges by this thread that only parts of a model need throw, as
-  // WholeModelGuard has it. Around the passes of a batch that trains.
+  // Keep the result alive during a pass of a batch that trains: exchanges by this thread then throw
+  // as described at WholeModelGuard::Watch.
   ExchangeWatch Watch(bool forward) const;
 
-  // What the backward pass of a micro-batch starts from where its loss is: the loss, in fp32 at
-  // least, times loss scale / accumulation_steps. Keeps it for messages.
+  // Returns the root of the backward pass of a micro-batch, on the stage that computes its loss:
+  // the loss, in fp32 or wider, times loss scale / accumulation_steps. Keeps the loss for messages.
   at::Tensor Root(const at::Tensor& loss);
 
-  // `last`: only this pass still adds to gradients, which travel between the replicas as they come,
-  // while it goes on.
+  // `last`: only this pass still adds to gradients, so they are exchanged between the replicas
+  // while it runs.
   void BeforeBackward(bool last);
   void AfterBackward();
 
-  // After the last pass: gradients that have not travelled do so now. Nothing is gathered any more.
+  // Ends the last pass: exchanges the gradients that were not exchanged yet, and releases gathered
+  // parameters.
   void End();
 
-  // Adds up the gradients of tied parameters, clips by the norm over all stages, updates, and
-  // clears. As EngineCore::Step at the end of a step, with its errors, on all ranks of the job.
+  // Adds up the gradients of tied parameters, clips by the norm over all stages, updates the
+  // weights and clears the gradients. Throws like EngineCore::Step. Collective over all ranks of
+  // the job.
   void Step();
 
  private:
-  EngineCore& core_;
+  EngineParts& parts_;
 };
 
 }  // namespace dslaunch

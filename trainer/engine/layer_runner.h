@@ -1,5 +1,5 @@
-// A model's forward pass layer by layer: which layers are computed again together
-// (activation_checkpointing.number_checkpoints), and where each one's random numbers come from.
+// Runs a model's forward pass layer by layer: recomputes parts of it in the backward pass
+// (activation_checkpointing.number_checkpoints), and seeds each layer's random numbers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,15 +16,15 @@ namespace dslaunch {
 // Refers to the module and must not outlive it. One thread.
 class LayerRunner {
  public:
-  // Of `parts` parts of `module` (one for each layer if it has fewer), as equal in their number of
-  // layers as they can be, only the inputs are kept; 0: all is kept. Throws TrainError kBadInput
-  // for parts of a module that is neither a torch::nn::Sequential nor a Model with layers.
+  // Keeps only the inputs of `parts` parts of `module` with nearly equal numbers of layers (one for
+  // each layer if there are fewer); 0 keeps all activations. Throws TrainError kBadInput if `parts`
+  // > 0 and the module is neither a torch::nn::Sequential nor a Model with layers.
   LayerRunner(torch::nn::Module& module, int64_t parts);
 
   bool knows_layers() const { return !layers_->empty(); }
 
-  // The forward pass of a module whose layers are known. With a seed layer i draws its random
-  // numbers from LayerSeed(seed, i), also when it is computed again.
+  // Runs the forward pass. With a seed, layer i draws its random numbers from LayerSeed(seed, i),
+  // also when it is recomputed. Precondition: knows_layers().
   at::Tensor Forward(at::Tensor input, std::optional<uint64_t> seed = {}) const;
 
  private:
@@ -33,7 +33,7 @@ class LayerRunner {
   static std::vector<Layer> LayersOf(torch::nn::Module& module);
 
   torch::nn::Module& module_;
-  std::shared_ptr<const std::vector<Layer>> layers_;  // graphs have them too
+  std::shared_ptr<const std::vector<Layer>> layers_;  // shared with autograd's graphs
   size_t parts_;
 };
 

@@ -1,4 +1,4 @@
-// The configuration that a program gives.
+// Reads the configuration that a program passes to Initialize.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace dslaunch {
 
-// `config` is the path of a DeepSpeed configuration, or JSON text, which begins with '{'. `stages`
-// of a pipeline are those that the program says; 0: it says nothing. Rank 0 prints what was taken
-// for "auto".
+// `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'. `stages` is
+// the program's number of pipeline stages, 0 if it gives none. Rank 0 prints the values chosen for
+// "auto". Throws TrainError kBadInput if the configuration is not valid, or only for recipes.
 EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options,
                         const ProcessGroup& group, int64_t stages = 0);
 

@@ -11,9 +11,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kComparedElements = 4096;  // of each parameter: random values differ soon
+constexpr int64_t kComparedElements = 4096;  // per parameter; random values differ early
 
-constexpr char kWayOut[] =
+constexpr char kHint[] =
     "A model whose parts lie on several ranks (tensor parallelism) is not supported. Let each rank "
     "of the engine hold the whole model, whose states zero_optimization divides, or cut it into "
     "stages (PipelineModule)";
@@ -64,12 +64,12 @@ void WholeModelGuard::Check(const ProcessGroup& group, bool collective, bool for
                 " not among those that this engine gives the same parameters, " + Listed(own) +
                 ": it would clip gradients by the norm of its own ranks' parameters only, and skip "
                 "updates that others make. " +
-                kWayOut);
+                kHint);
   }
   if (members.size() < own.size()) {
     RefuseInput(pass + " exchanges tensors in a group of " + Listed(members) +
                 ", which are some of those that this engine gives the same parameters, " +
-                Listed(own) + ", and the mean of their gradients. " + kWayOut +
+                Listed(own) + ", and the mean of their gradients. " + kHint +
                 "; what belongs to the whole batch is exchanged in a group of all");
   }
   if (forward && collective && !values_.empty() && !values_are_compared_) CheckValues();
@@ -87,8 +87,8 @@ void WholeModelGuard::CheckValues() {
         "parameter " +
         names_[i] + " was not the same on " + Listed({replicas_.job_ranks()[0]}) + " and " +
         Listed({replicas_.job_ranks()[rank]}) +
-        " when the engine was made, which gave all of its ranks the values of the first. " +
-        kWayOut + "; where each rank does hold it whole, let all construct it with the same seed");
+        " when the engine was made, which gave all of its ranks the values of the first. " + kHint +
+        "; where each rank does hold it whole, let all construct it with the same seed");
   }
   values_are_compared_ = true;
 }

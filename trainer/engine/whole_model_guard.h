@@ -1,6 +1,6 @@
-// An engine trains a model that every one of its ranks holds whole, or a stage of it all replicas.
-// A program whose ranks hold different parts of one (tensor parallelism) is noticed by what its
-// passes exchange.
+// Refuses programs whose ranks hold different parts of a model (tensor parallelism), because an
+// engine gives all of its ranks, or all replicas of a pipeline stage, the same parameters. Such
+// programs are recognized by the exchanges of their passes.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -14,18 +14,18 @@
 
 namespace dslaunch {
 
-// One thread. `replicas`, to which the engine gives the same parameters, must outlive this.
+// One thread. `replicas`, which the engine gives the same parameters, must outlive this object.
 class WholeModelGuard {
  public:
-  // Before the ranks get rank 0's values. `has_values`: the module was not deferred.
+  // Make it before the ranks get rank 0's values. `has_values`: false for a deferred module.
   WholeModelGuard(const ProcessGroup& replicas, const torch::nn::Module& module, bool has_values);
 
-  // While the result lives this thread's exchanges throw TrainError kBadInput, saying between which
+  // While the result lives, an exchange by this thread throws TrainError kBadInput, naming the
   // ranks,
-  // - in a group that has ranks which are no replicas,
+  // - in a group with ranks that are not replicas,
   // - in a group of some of the replicas,
-  // - in a forward pass, in a group of all of them, where the module's parameters had other values
-  //   on some of them (a collective finds out, the first time).
+  // - in a forward pass, in a group of all replicas, if some of them had other values of the
+  //   module's parameters (compared by a collective at the first such exchange).
   ExchangeWatch Watch(bool forward);
 
  private:

@@ -1,6 +1,7 @@
 // How a model is cut over the pipeline and tensor axes of a mesh, as one stage sees it. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -34,7 +35,14 @@ struct ModelCut {
   // Whether norms count and checkpoints hold what the rank at `place` has of this stage's parameter
   // or buffer, as far as the pipeline and tensor axes decide it: of a tied one the first stage's
   // copy, of a whole one that of part 0, of a divided one every part.
-  bool Counts(const std::string& name, const MeshPlace& place) const;
+  bool Counts(const std::string& name, const MeshPlace& place) const {
+    if (place.part > 0 && !divided.contains(name)) return false;
+    const auto is_elsewhere = [&](const TiedTensor& tensor) {
+      return tensor.name == name && tensor.stages.front() != place.stage;
+    };
+    return std::ranges::none_of(tied, is_elsewhere) &&
+           std::ranges::none_of(tied_buffers, is_elsewhere);
+  }
 };
 
 }  // namespace dslaunch

@@ -9,7 +9,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/device/device_memory.h"
 #include "trainer/engine/activation_meter.h"
-#include "trainer/engine/memory_bytes.h"
+#include "trainer/engine/engine_memory.h"
 #include "trainer/program/compare_table.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/prepare.h"

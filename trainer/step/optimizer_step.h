@@ -22,7 +22,7 @@
 
 namespace dslaunch {
 
-// What MakeOptimizerStep needs. References must outlive the step.
+// What MakeOptimizerStep needs. `module` and `ranks` must outlive the step.
 struct StepInputs {
   const EngineConfig& config;
   torch::nn::Module& module;

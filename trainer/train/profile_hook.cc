@@ -1,6 +1,6 @@
 #include "trainer/base/rank_files.h"
 #include "trainer/engine/activation_meter.h"
-#include "trainer/engine/memory_bytes.h"
+#include "trainer/engine/engine_memory.h"
 #include "trainer/profile/step_profiler.h"
 #include "trainer/train/hook_makers.h"
 #include "trainer/train/report.h"

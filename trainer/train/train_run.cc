@@ -4,7 +4,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/device/device_memory.h"
-#include "trainer/engine/memory_bytes.h"
+#include "trainer/engine/engine_memory.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/report.h"
 

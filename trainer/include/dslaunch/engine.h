@@ -35,6 +35,7 @@ class Optimizer;
 namespace dslaunch {
 
 struct EngineConfig;
+struct EngineParts;  // trainer/engine/engine_parts.h
 class MeshGroups;
 class StaleTraining;
 class TimeSpans;
@@ -144,9 +145,124 @@ struct LoadedCheckpoint {
 
 class NoSyncScope;
 
-// The part of the engine that does not depend on the model's type. Not thread-safe: use it from one
-// thread. Throws TrainError for errors that the user can correct, and c10::Error otherwise.
-class EngineCore {
+// The readings of an engine: sizes, counters, learning rates, norms, times and memory. A base of
+// EngineCore.
+class EngineReadings {
+ public:
+  // Returns whether a forward pass needs all ranks: at ZeRO stage 3 it gathers parameters from all
+  // ranks, and in a pipeline it runs through all stages. All ranks must then run the same forward
+  // passes, in evaluation too.
+  bool ForwardIsCollective() const;
+
+  bool IsGradientAccumulationBoundary() const;
+  int64_t train_batch_size() const;
+  int64_t micro_batch_size() const;
+  int64_t accumulation_steps() const;
+
+  int64_t micro_steps() const;    // engine.Step() calls
+  int64_t global_steps() const;   // optimizer steps, skipped ones included
+  int64_t skipped_steps() const;  // steps whose gradients were not finite
+  bool skipped() const;           // whether the last step was skipped
+  // Returns why the last step was skipped, for example "the gradient of fc1.weight is not finite;
+  // loss scale 65536 -> 32768"; empty if it was not skipped.
+  const std::string& skip_reason() const;
+  double lr() const;       // rate of the next step, like DeepSpeed's get_lr() after engine.step()
+  double step_lr() const;  // rate of the last step
+  // Returns the learning rates of the next step: one for each of the configuration's
+  // optimizer.param_groups, in order, then the one of all other parameters, which is lr().
+  std::vector<double> GetLearningRates() const;
+  // Returns the L2 norm of the averaged gradient of the last step, before clipping. Not finite if
+  // the step was skipped.
+  double grad_norm() const;
+  // Returns the same norm as an fp64 scalar on the device that computed it. On a GPU this does not
+  // block the host.
+  at::Tensor grad_norm_on_device() const;
+  double loss_scale() const;       // scale of the next step; 1 without a scaler
+  double step_loss_scale() const;  // scale of the last step
+  // Returns the compute time of the current or the last step, in seconds: from the start of each
+  // forward pass to the last gradient of this rank. The rest of the backward pass is spent waiting
+  // for other ranks. On a GPU it is the GPU's time, and the call waits for it. 0 in a pipeline.
+  double compute_s() const;
+  TimeSpans compute_time() const;  // the same without waiting (trainer/device/time_spans.h)
+  MemoryUse memory() const;
+  // Returns the memory at the start of the backward pass that had the largest activations. All
+  // values are from that moment. Measured only with "memory_breakdown".
+  const MemoryUse& memory_at_backward() const;
+
+  EngineProgress progress() const;
+  const EngineConfig& config() const;  // the resolved configuration
+  const ProcessGroup& group() const;   // all ranks of the job
+  const MeshGroups& ranks() const;     // see trainer/mesh/mesh_groups.h
+
+ protected:
+  explicit EngineReadings(std::shared_ptr<EngineParts> parts) : parts_(std::move(parts)) {}
+  EngineReadings(EngineReadings&&) noexcept = default;
+  ~EngineReadings() = default;
+
+  // The only owner; guards use it to detect that the engine was destroyed.
+  std::shared_ptr<EngineParts> parts_;
+};
+
+// The tensors of an engine. A base of EngineCore.
+class EngineTensors : public EngineReadings {
+ public:
+  // DeepSpeed's safe_get_full_* and safe_set_full_*: access one whole parameter, its gradient, or
+  // its optimizer state, at any ZeRO stage. `parameter` is one of the model's; frozen ones have
+  // neither gradient nor state, and throw. Collective: every rank (in a pipeline: every rank of the
+  // stage) makes the same calls. Results are copies in the parameter's shape and on its device, in
+  // fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, of any dtype.
+  //
+  // The fp32 master weight, or the parameter itself if there is none. Set changes both.
+  at::Tensor GetFullFp32Parameter(const at::Tensor& parameter) const;
+  void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
+  // The gradient averaged over the ranks, without the loss scale, before clipping; zeros if there
+  // is none. Valid only between the last Backward of a step and its Step; otherwise they throw.
+  at::Tensor GetFullGradient(const at::Tensor& parameter) const;
+  void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
+  // `key` is PyTorch's name, for example "exp_avg"; throw for a state that the optimizer does not
+  // keep.
+  at::Tensor GetFullOptimizerState(const at::Tensor& parameter, const std::string& key) const;
+  void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
+                             const std::string& key);
+
+  // DeepSpeed's safe_get_local_* and safe_set_local_*: access only this rank's part of a parameter,
+  // so nothing is gathered. The part has one dimension: at stages 1 to 3 the elements [start, start
+  // + n) of the flattened parameter, with `start` as in ModelState(), and n = 0 if this rank holds
+  // none; at stage 0, and for frozen parameters that every rank holds, all elements. Results are
+  // copies, as above. Set* take n elements of any shape and dtype; where every rank holds the
+  // whole, the same on all ranks. Only SetLocalFp32Parameter is collective, because it also updates
+  // the model's weights: every rank calls it, with its own part.
+  at::Tensor GetLocalFp32Parameter(const at::Tensor& parameter) const;
+  void SetLocalFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
+  at::Tensor GetLocalGradient(const at::Tensor& parameter) const;
+  void SetLocalGradient(const at::Tensor& parameter, const at::Tensor& value);
+  at::Tensor GetLocalOptimizerState(const at::Tensor& parameter, const std::string& key) const;
+  void SetLocalOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
+                              const std::string& key);
+
+  // The tensors that training changes, as far as this rank holds them (in a pipeline: those of its
+  // stage). If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), the first two are valid on
+  // rank 0. ModelState: weights (fp32 master weights if there are any) and buffers, named by module
+  // path. OptimizerState: names are "optimizer/<kind>/<parameter>". RankState: compression errors,
+  // outer optimizers, and, if ranks train independently, each rank's weights and optimizer state;
+  // names begin with "rank_state/". A tensor that differs by rank has the number of ranks as its
+  // first dimension. The tensors are not copies: writing to them changes the run.
+  std::vector<TensorPart> ModelState() const;
+  std::vector<TensorPart> OptimizerState() const;
+  std::vector<TensorPart> RankState() const;
+
+  // Copies the tensors of ModelState() to the model's weights. Call it on every rank after they
+  // were overwritten.
+  void WeightsChanged();
+
+ protected:
+  using EngineReadings::EngineReadings;
+};
+
+// The part of the engine that does not depend on the model's type: training and checkpoints, with
+// the members of EngineTensors and EngineReadings. Not thread-safe: use it from one thread. Throws
+// TrainError for errors that the user can correct, and c10::Error otherwise.
+class EngineCore : public EngineTensors {
  public:
   // Trains the parameters of `module` that require a gradient. Casts parameters and buffers to the
   // dtypes of the configuration and copies rank 0's values to all ranks. Collective: every rank
@@ -164,8 +280,7 @@ class EngineCore {
   // `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'.
   EngineCore(const std::string& config, torch::nn::Module& module, const ProcessGroup& group,
              const InitializeOptions& options);
-  ~EngineCore();
-  EngineCore(EngineCore&&) noexcept;
+  EngineCore(EngineCore&&) noexcept = default;
 
   // The autocast scope for the forward pass and the loss. Keep it alive while they run.
   AutocastScope Autocast() const;
@@ -224,100 +339,13 @@ class EngineCore {
 
   void SetTrain(bool on);
 
-  // Returns whether a forward pass needs all ranks: at ZeRO stage 3 it gathers parameters from all
-  // ranks, and in a pipeline it runs through all stages. All ranks must then run the same forward
-  // passes, in evaluation too.
-  bool ForwardIsCollective() const;
-
-  bool IsGradientAccumulationBoundary() const;
-  int64_t train_batch_size() const;
-  int64_t micro_batch_size() const;
-  int64_t accumulation_steps() const;
-
-  int64_t micro_steps() const;    // engine.Step() calls
-  int64_t global_steps() const;   // optimizer steps, skipped ones included
-  int64_t skipped_steps() const;  // steps whose gradients were not finite
-  bool skipped() const;           // whether the last step was skipped
-  // Returns why the last step was skipped, for example "the gradient of fc1.weight is not finite;
-  // loss scale 65536 -> 32768"; empty if it was not skipped.
-  const std::string& skip_reason() const;
-  double lr() const;       // rate of the next step, like DeepSpeed's get_lr() after engine.step()
-  double step_lr() const;  // rate of the last step
-  // Returns the learning rates of the next step: one for each of the configuration's
-  // optimizer.param_groups, in order, then the one of all other parameters, which is lr().
-  std::vector<double> GetLearningRates() const;
   // Set the learning rates, all to one value or each to its own, until they are set again. Every
   // rank must set the same values. Once set, a checkpoint stores them with the optimizer's state;
   // otherwise LoadCheckpoint keeps those of the configuration. Throw if the configuration has a
   // scheduler, which sets them in each step, and for a value that is negative or not finite.
   void SetLearningRate(double lr);
   void SetLearningRates(const std::vector<double>& lrs);
-  // Returns the L2 norm of the averaged gradient of the last step, before clipping. Not finite if
-  // the step was skipped.
-  double grad_norm() const;
-  // Returns the same norm as an fp64 scalar on the device that computed it. On a GPU this does not
-  // block the host.
-  at::Tensor grad_norm_on_device() const;
-  double loss_scale() const;       // scale of the next step; 1 without a scaler
-  double step_loss_scale() const;  // scale of the last step
-  // Returns the compute time of the current or the last step, in seconds: from the start of each
-  // forward pass to the last gradient of this rank. The rest of the backward pass is spent waiting
-  // for other ranks. On a GPU it is the GPU's time, and the call waits for it. 0 in a pipeline.
-  double compute_s() const;
-  TimeSpans compute_time() const;  // the same without waiting (trainer/device/time_spans.h)
-  MemoryUse memory() const;
-  // Returns the memory at the start of the backward pass that had the largest activations. All
-  // values are from that moment. Measured only with "memory_breakdown".
-  const MemoryUse& memory_at_backward() const;
 
-  // DeepSpeed's safe_get_full_* and safe_set_full_*: access one whole parameter, its gradient, or
-  // its optimizer state, at any ZeRO stage. `parameter` is one of the model's; frozen ones have
-  // neither gradient nor state, and throw. Collective: every rank (in a pipeline: every rank of the
-  // stage) makes the same calls. Results are copies in the parameter's shape and on its device, in
-  // fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, of any dtype.
-  //
-  // The fp32 master weight, or the parameter itself if there is none. Set changes both.
-  at::Tensor GetFullFp32Parameter(const at::Tensor& parameter) const;
-  void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
-  // The gradient averaged over the ranks, without the loss scale, before clipping; zeros if there
-  // is none. Valid only between the last Backward of a step and its Step; otherwise they throw.
-  at::Tensor GetFullGradient(const at::Tensor& parameter) const;
-  void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
-  // `key` is PyTorch's name, for example "exp_avg"; throw for a state that the optimizer does not
-  // keep.
-  at::Tensor GetFullOptimizerState(const at::Tensor& parameter, const std::string& key) const;
-  void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
-                             const std::string& key);
-
-  // DeepSpeed's safe_get_local_* and safe_set_local_*: access only this rank's part of a parameter,
-  // so nothing is gathered. The part has one dimension: at stages 1 to 3 the elements [start, start
-  // + n) of the flattened parameter, with `start` as in ModelState(), and n = 0 if this rank holds
-  // none; at stage 0, and for frozen parameters that every rank holds, all elements. Results are
-  // copies, as above. Set* take n elements of any shape and dtype; where every rank holds the
-  // whole, the same on all ranks. Only SetLocalFp32Parameter is collective, because it also updates
-  // the model's weights: every rank calls it, with its own part.
-  at::Tensor GetLocalFp32Parameter(const at::Tensor& parameter) const;
-  void SetLocalFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
-  at::Tensor GetLocalGradient(const at::Tensor& parameter) const;
-  void SetLocalGradient(const at::Tensor& parameter, const at::Tensor& value);
-  at::Tensor GetLocalOptimizerState(const at::Tensor& parameter, const std::string& key) const;
-  void SetLocalOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
-                              const std::string& key);
-
-  // The tensors that training changes, as far as this rank holds them (in a pipeline: those of its
-  // stage). If ranks train independently (LocalSGD, DiLoCo, 0/1 Adam), the first two are valid on
-  // rank 0. ModelState: weights (fp32 master weights if there are any) and buffers, named by module
-  // path. OptimizerState: names are "optimizer/<kind>/<parameter>". RankState: compression errors,
-  // outer optimizers, and, if ranks train independently, each rank's weights and optimizer state;
-  // names begin with "rank_state/". A tensor that differs by rank has the number of ranks as its
-  // first dimension. The tensors are not copies: writing to them changes the run.
-  std::vector<TensorPart> ModelState() const;
-  std::vector<TensorPart> OptimizerState() const;
-  std::vector<TensorPart> RankState() const;
-  EngineProgress progress() const;
-  const EngineConfig& config() const;  // the resolved configuration
-  const ProcessGroup& group() const;   // all ranks of the job
-  const MeshGroups& ranks() const;     // see trainer/mesh/mesh_groups.h
   // For recipes with parallel.staleness; else null. See trainer/parallel/stale_training.h.
   StaleTraining* stale_training();
 
@@ -332,12 +360,10 @@ class EngineCore {
   void PrepareStep();
   void StepReplayed(const at::Tensor& grad_norm);
 
-  // WeightsChanged: call it on every rank after the tensors of ModelState() were overwritten; it
-  // copies them to the model's weights. Resume does the same and also restores the position of the
-  // run; a partly accumulated step is dropped, because its gradients are those of other weights.
-  // `without`: names in RankState() that were not overwritten. These start again from rank 0's
-  // weights.
-  void WeightsChanged();
+  // Restores the position of the run and, like WeightsChanged, copies the tensors of ModelState(),
+  // which must have been overwritten before, to the model's weights. Drops a partly accumulated
+  // step, because its gradients are those of other weights. `without`: names in RankState() that
+  // were not overwritten; these start again from rank 0's weights. Collective.
   void Resume(const EngineProgress& progress, const std::set<std::string>& without = {});
 
   // Collective. Every rank writes its part of the checkpoint `dir`/`tag`. An existing checkpoint of
@@ -364,9 +390,6 @@ class EngineCore {
   friend class GatheredParameters;
   friend class NoSyncScope;
   friend class SavedWeights;
-  class Impl;
-  // The only owner; guards use it to detect that the engine was destroyed.
-  std::shared_ptr<Impl> impl_;
 };
 
 // See EngineCore::NoSync. Scopes may be nested. Used on the engine's thread only.
@@ -378,7 +401,7 @@ class [[nodiscard]] NoSyncScope {
   NoSyncScope& operator=(const NoSyncScope&) = delete;
 
  private:
-  std::weak_ptr<EngineCore::Impl> engine_;
+  std::weak_ptr<EngineParts> engine_;
 };
 
 // Gathers parameters of an engine's model for the lifetime of this object and makes them writable.
@@ -399,7 +422,7 @@ class GatheredParameters {
   GatheredParameters& operator=(const GatheredParameters&) = delete;
 
  private:
-  std::weak_ptr<EngineCore::Impl> engine_;
+  std::weak_ptr<EngineParts> engine_;
   std::vector<at::Tensor> parameters_;
   std::optional<int> modifier_rank_;
 };
@@ -422,7 +445,7 @@ class SavedWeights {
   SavedWeights& operator=(const SavedWeights&) = delete;
 
  private:
-  std::weak_ptr<EngineCore::Impl> engine_;
+  std::weak_ptr<EngineParts> engine_;
   std::vector<at::Tensor> differ_;  // tensors of the model
   std::vector<at::Tensor> own_;     // their values on this rank; empty if they equal the saved ones
 };

@@ -1,0 +1,53 @@
+// The bytes of live tensors that an engine holds.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "dslaunch/engine.h"
+#include "trainer/base/memory_bytes.h"
+#include "trainer/engine/activation_meter.h"
+#include "trainer/step/optimizer_step.h"
+
+namespace dslaunch {
+
+// References must outlive this object. One thread.
+class EngineMemory {
+ public:
+  // `measures_activations`: counts this thread's allocations in training passes, which takes a lock
+  // for each.
+  EngineMemory(const OptimizerStep& step, const torch::nn::Module& module,
+               bool measures_activations);
+
+  // Called at the start of a training pass, and of its backward pass.
+  void BeginPass();
+  void BeginBackward();
+
+  MemoryUse Now() const;
+  // The memory at the start of the backward pass with the largest activations.
+  const MemoryUse& at_backward() const { return at_backward_; }
+
+ private:
+  int64_t LiveBytes() const;
+
+  const OptimizerStep& step_;
+  const torch::nn::Module& module_;
+  std::optional<ActivationMeter> meter_;
+  int64_t live_before_ = 0;  // at the start of this pass
+  MemoryUse at_backward_;
+};
+
+// The same for reports and profiles. `peak_rss` in bytes.
+inline MemoryBytes ToBytes(const MemoryUse& use, int64_t peak_rss) {
+  return {.parameters = use.parameters,
+          .gradients = use.gradients,
+          .buckets = use.buckets,
+          .optimizer = use.optimizer,
+          .buffers = use.buffers,
+          .activations = use.activations,
+          .peak_rss = peak_rss};
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,39 @@
+// The parts of an engine. EngineCore and the scopes around it work on these.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dslaunch/engine.h"
+#include "trainer/config/engine_config.h"
+#include "trainer/engine/engine_memory.h"
+#include "trainer/engine/layer_runner.h"
+#include "trainer/engine/pass_gate.h"
+#include "trainer/engine/whole_model_guard.h"
+#include "trainer/mesh/mesh_groups.h"
+#include "trainer/step/optimizer_step.h"
+
+namespace dslaunch {
+
+struct EngineParts {
+  // See the constructors of EngineCore. `make_optimizer`: null for the configuration's optimizer.
+  EngineParts(const EngineConfig& config, torch::nn::Module& module,
+              std::shared_ptr<const MeshGroups> ranks, Passes passes, InitRecording* deferred,
+              const OptimizerFactory& make_optimizer = nullptr);
+
+  const EngineConfig config;
+  torch::nn::Module& module;
+  const std::shared_ptr<const MeshGroups> ranks;
+  const std::optional<LayerRunner> recomputed;  // the forward pass if number_checkpoints is set
+  WholeModelGuard guard;                        // made before the ranks get rank 0's values
+  const std::unique_ptr<OptimizerStep> step;
+  const std::vector<NamedTensor> frozen;  // parameters that are not trained
+  EngineMemory memory;
+  PassGate passes;
+  std::vector<double> set_lrs;  // by SetLearningRates; empty if it was not called
+};
+
+}  // namespace dslaunch
