@@ -53,7 +53,7 @@ const ProcessGroup& EngineReadings::group() const { return parts_->ranks->world(
 const MeshGroups& EngineReadings::ranks() const { return *parts_->ranks; }
 
 bool EngineReadings::ForwardIsCollective() const {
-  return config().zero.stage == 3 || config().pipeline.stages > 1;
+  return config().zero.stage == 3 || ranks().mesh().cuts_model();
 }
 
 bool EngineReadings::IsGradientAccumulationBoundary() const { return parts_->passes.AtBoundary(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
@@ -16,14 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-// A parameter as one stage has it.
-struct StageParameter {
-  int stage = 0;
-  int64_t dims = 0;
-  bool trained = false;
-  bool tied = false;
-};
-
 // The parameters of this rank's stage as JSON, for other ranks of this program.
 std::string DescribeParameters(const MeshGroups& ranks, const torch::nn::Module& module) {
   json parameters = json::array();
@@ -35,32 +28,12 @@ std::string DescribeParameters(const MeshGroups& ranks, const torch::nn::Module&
   return json{ranks.place().stage, std::move(parameters)}.dump();
 }
 
-std::map<std::string, std::vector<StageParameter>> ParametersByName(
-    const std::vector<std::string>& texts) {
-  std::map<std::string, std::vector<StageParameter>> parameters;
-  for (const std::string& text : texts) {
-    if (text.empty()) continue;
-    const json parsed = json::parse(text);
-    for (const json& item : parsed[1]) {
-      parameters[item[0].get<std::string>()].push_back({.stage = parsed[0].get<int>(),
-                                                        .dims = item[1].get<int64_t>(),
-                                                        .trained = item[2].get<bool>(),
-                                                        .tied = item[3].get<bool>()});
-    }
-  }
-  return parameters;
-}
-
-void CheckTied(const std::string& name, const std::vector<StageParameter>& copies) {
-  if (copies.size() == 1 || !copies[0].trained ||
-      std::ranges::all_of(copies, &StageParameter::tied)) {
-    return;
-  }
-  throw TrainError(ExitCode::kInternal,
-                   "internal error: the stages " + std::to_string(copies[0].stage) + " and " +
-                       std::to_string(copies[1].stage) + " of the pipeline both train " + name +
-                       ", but their copies are not tied");
-}
+// A stage that has a parameter.
+struct Holder {
+  int stage = 0;
+  int64_t dims = 0;
+  bool tied = false;
+};
 
 // An error that the replicas of one stage find is thrown on every stage, because the others would
 // wait for them.
@@ -88,20 +61,36 @@ std::vector<ParameterInfo> ParametersElsewhere(const MeshGroups& ranks,
                                                const torch::nn::Module& module) {
   CheckReplicas(ranks, module);
   const bool describes = ranks.data().rank() == 0 && ranks.place().part == 0;
-  std::vector<ParameterInfo> elsewhere;
+  std::map<std::string, Holder> first;  // by name
+  std::set<std::string> here;
   bool trains = false;
-  for (const auto& [name, copies] : ParametersByName(
-           GatherTexts(ranks.world(), describes ? DescribeParameters(ranks, module) : ""))) {
-    CheckTied(name, copies);
-    trains |= copies[0].trained;
-    const bool here =
-        std::ranges::find(copies, ranks.place().stage, &StageParameter::stage) != copies.end();
-    if (!here) elsewhere.push_back({name, copies[0].dims});
+  for (const std::string& text :
+       GatherTexts(ranks.world(), describes ? DescribeParameters(ranks, module) : "")) {
+    if (text.empty()) continue;
+    const json parsed = json::parse(text);
+    for (const json& item : parsed[1]) {
+      const auto name = item[0].get<std::string>();
+      const bool trained = item[2].get<bool>();
+      const Holder own{parsed[0].get<int>(), item[1].get<int64_t>(), item[3].get<bool>()};
+      const auto [other, is_first] = first.emplace(name, own);
+      if (!is_first && trained && !(own.tied && other->second.tied)) {
+        throw TrainError(ExitCode::kInternal,
+                         "internal error: the stages " + std::to_string(other->second.stage) +
+                             " and " + std::to_string(own.stage) + " of the pipeline both train " +
+                             name + ", but their copies are not tied");
+      }
+      if (own.stage == ranks.place().stage) here.insert(name);
+      trains |= trained;
+    }
   }
   if (!trains) {
     throw TrainError(ExitCode::kBadInput,
                      "no layer has a parameter that requires a gradient, so there is nothing to "
                      "train");
+  }
+  std::vector<ParameterInfo> elsewhere;
+  for (const auto& [name, holder] : first) {
+    if (!here.contains(name)) elsewhere.push_back({name, holder.dims});
   }
   return elsewhere;
 }

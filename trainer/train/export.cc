@@ -23,7 +23,7 @@ bool Gives(const TensorPart& part, const TrainingModel& training_model) {
 at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts,
                  const TrainingModel& training_model, const ProcessGroup& group) {
   const auto [begin, end] = parts.equal_range(tensor.name);
-  const bool everywhere = training_model.replicas().world_size() == group.world_size();
+  const bool everywhere = !training_model.core().ranks().mesh().cuts_model();
   if (everywhere && begin != end && begin->second.replicated) {
     return begin->second.tensor.detach().cpu();
   }

@@ -36,7 +36,6 @@ class PipelineTrainingModel : public TrainingModel {
   const Model& model() const override { return *model_; }
   const torch::nn::Module& module() const override { return engine_.module(); }
   int64_t total_parameters() const override { return total_parameters_; }
-  void SetTrain(bool on) override { engine_.SetTrain(on); }
 
   // Every stage takes the micro-batches, to know how many samples there were.
   at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {

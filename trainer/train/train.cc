@@ -105,7 +105,7 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
 }
 
 Schedule Trainer::ScheduleFrom(const Position& start, const WorkerEnv& env) const {
-  return MakeSchedule(recipe_, data_.train->size(), env.world_size / recipe_.engine.pipeline.stages,
+  return MakeSchedule(recipe_, data_.train->size(), recipe_.engine.MeshOf(env.world_size).data,
                       start);
 }
 

@@ -31,7 +31,7 @@ class TrainingModel {
   // have in the whole.
   virtual const torch::nn::Module& module() const = 0;
   virtual int64_t total_parameters() const = 0;  // elements, of the whole model
-  virtual void SetTrain(bool on) = 0;
+  void SetTrain(bool on) { core().SetTrain(on); }
 
   // Ranks of one replica take the same samples.
   const ProcessGroup& replicas() const { return core().ranks().data(); }

@@ -55,7 +55,6 @@ class WholeTrainingModel : public TrainingModel {
     for (const at::Tensor& parameter : model_->parameters()) elements += parameter.numel();
     return elements;
   }
-  void SetTrain(bool on) override { engine_.core().SetTrain(on); }
 
   at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {
     if (graphed_) return TrainGraphed(step, next);
