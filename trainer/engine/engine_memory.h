@@ -39,7 +39,7 @@ class EngineMemory {
   MemoryUse at_backward_;
 };
 
-// The same for reports and profiles. `peak_rss` in bytes.
+// Returns the bytes in the form of reports and profiles.
 inline MemoryBytes ToBytes(const MemoryUse& use, int64_t peak_rss) {
   return {.parameters = use.parameters,
           .gradients = use.gradients,

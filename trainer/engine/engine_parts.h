@@ -33,7 +33,7 @@ struct EngineParts {
   const std::vector<NamedTensor> frozen;  // parameters that are not trained
   EngineMemory memory;
   PassGate passes;
-  std::vector<double> set_lrs;  // by SetLearningRates; empty if it was not called
+  std::vector<double> set_lrs;  // argument of SetLearningRates; empty if not called
 };
 
 }  // namespace dslaunch

@@ -47,7 +47,7 @@ std::vector<TensorPart> OptimizerParts(const EngineParts& engine, const std::str
   return state;
 }
 
-// What checkpoints hold besides ModelState and OptimizerState, as this rank's tensors.
+// This rank's tensors that checkpoints hold besides ModelState and OptimizerState.
 std::vector<RankTensor> RankTensors(const EngineParts& engine) {
   std::vector<RankTensor> tensors = engine.step->RankTensors();
   if (!engine.step->weights_differ()) return tensors;
@@ -177,7 +177,7 @@ ParameterTensor Weight(const EngineParts& engine, const std::string& call,
   return {engine, call, parameter, name, ModelParts(engine)};
 }
 
-// Throws unless the gradients are those of all ranks together. `must_exist`: throws also if every
+// Throws unless the gradients of all ranks were added up. `must_exist`: throws also if every
 // rank has whole gradients, and none for this parameter.
 ParameterTensor Gradient(const EngineParts& engine, const std::string& call,
                          const at::Tensor& parameter, bool must_exist = false) {

@@ -49,7 +49,7 @@ class PassGate {
   // Whether the gradients of a step are complete, and not yet used.
   bool HasAllGradients() const { return backward_done_ && AtBoundary(); }
   int64_t micro_steps() const { return micro_steps_; }
-  const TimeSpans& compute() const { return compute_; }  // of this step
+  const TimeSpans& compute() const { return compute_; }  // computing time of this step
 
  private:
   int64_t accumulation_steps() const;
@@ -75,7 +75,7 @@ class PassGate {
   bool graph_retained_ = false;  // the last Backward announced another one
   bool gives_up_ = false;        // the next training pass first drops the gradients of this step
   int64_t micro_steps_ = 0;
-  std::vector<at::Tensor> losses_;  // of this step's micro-batches
+  std::vector<at::Tensor> losses_;  // one for each micro-batch of this step
   TimeSpans compute_;
 };
 

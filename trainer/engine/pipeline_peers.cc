@@ -61,7 +61,7 @@ std::vector<ParameterInfo> ParametersElsewhere(const MeshGroups& ranks,
                                                const torch::nn::Module& module) {
   CheckReplicas(ranks, module);
   const bool describes = ranks.data().rank() == 0 && ranks.place().part == 0;
-  std::map<std::string, Holder> first;  // by name
+  std::map<std::string, Holder> first;  // first holder of each parameter
   std::set<std::string> here;
   bool trains = false;
   for (const std::string& text :

@@ -37,7 +37,7 @@ class MeshGroups {
   const ProcessGroup& data() const { return *data_; }
   // The ranks that divide this rank's layers, by MeshPlace::part; null without tensor parallelism.
   const ProcessGroup* tensor() const { return tensor_; }
-  // Of cut().tied and cut().tied_buffers, in their orders.
+  // The groups of cut().tied and cut().tied_buffers, in their orders.
   const std::vector<TiedGroup>& tied() const { return tied_; }
   const std::vector<TiedGroup>& tied_buffers() const { return tied_buffers_; }
 
@@ -53,7 +53,7 @@ class MeshGroups {
   const Mesh mesh_;
   const MeshPlace place_;
   const ModelCut cut_;
-  std::map<std::string, ProcessGroup> groups_;  // by name
+  std::map<std::string, ProcessGroup> groups_;  // keys: names
   const ProcessGroup* tensor_ = nullptr;
   const ProcessGroup* data_ = nullptr;
   std::vector<TiedGroup> tied_, tied_buffers_;

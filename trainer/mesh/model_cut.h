@@ -25,7 +25,7 @@ struct ParameterCut {
 };
 
 struct ModelCut {
-  // What this stage shares with others, in orders that all stages agree on.
+  // Tensors that this stage shares with others, in orders that all stages agree on.
   std::vector<TiedTensor> tied;  // parameters
   std::vector<TiedTensor> tied_buffers;
   // The parameters of this stage that are cut over the tensor axis, by name. All others are the

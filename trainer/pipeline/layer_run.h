@@ -26,7 +26,7 @@ using LayerForward = std::function<Tensors(const Tensors& inputs)>;
 // all errors through RethrowFrom(where).
 LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Module> module,
                        std::string where);
-// The same for a layer of `model`, which the result keeps alive.
+// Returns the forward function of a layer of `model`, which the result keeps alive.
 LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, std::string where);
 
 // Restores the default generators of the CPU and of `device` at the end of its life, so that its
@@ -38,7 +38,7 @@ class BorrowedGenerator {
   BorrowedGenerator(const BorrowedGenerator&) = delete;
   BorrowedGenerator& operator=(const BorrowedGenerator&) = delete;
 
-  uint64_t seed() const { return seed_; }  // of the CPU's generator at the start
+  uint64_t seed() const { return seed_; }  // the CPU generator's, at the start
   void Seed(uint64_t seed);
 
  private:

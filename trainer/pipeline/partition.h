@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 struct LayerInfo {
-  std::string name;  // for messages
+  std::string name;  // shown in messages
   std::string type;
   double parameters = 0;  // elements
   double cost = 0;        // "profile": measured seconds; "best": operations, all 0 if not known

@@ -213,7 +213,7 @@ class PipelineEngine::Impl {
   }
 
   const StagePlan train_plan_;
-  std::map<int64_t, StagePlan> forward_plans_;  // by number of micro-batches
+  std::map<int64_t, StagePlan> forward_plans_;  // keys: numbers of micro-batches
 };
 
 int StageOfThisRank(const EngineConfig& config, const ProcessGroup& group) {

@@ -47,7 +47,7 @@ struct PipelineSchedule {
 // - interleaved: 1f1b over several chunks of each stage (section 2.2), in rounds of `stages`
 //   micro-batches; if `stages` does not divide their number, in longer rounds of nearly equal size.
 // - zb-h1: 1f1b whose weight gradients fill the bubble (Qi et al. 2023, section 2.1): stage s
-//   (from 0) computes those of a micro-batch s micro-batches later.
+//   (from 0) computes them s micro-batches later.
 // `micro_batches` is at least 1 and may be less than `stages`. Gradients add up in the order of the
 // micro-batches. Every list ends with kReduceTied, kReduceData and kStep. The lists are projections
 // of one common order in which each send is next to its receive. They therefore cannot block, even

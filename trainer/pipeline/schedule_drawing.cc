@@ -68,7 +68,7 @@ std::string LiveLegend(const SimulatedRun& run) {
 // 2008).
 struct Look {
   ActionKind kind;
-  char first_mark;  // of micro-batch 0
+  char first_mark;  // mark of micro-batch 0
   int marks;        // number of marks, after which they repeat
   const char* legend;
   const char* colour;

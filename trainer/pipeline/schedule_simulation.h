@@ -31,7 +31,7 @@ struct SimulatedRun {
   std::vector<std::vector<TimedAction>> stages;  // computing only
   double total = 0;                              // until the last action ends
   std::vector<double> idle;                      // by stage, part of `total`
-  double idle_fraction = 0;                      // of all stages together
+  double idle_fraction = 0;                      // mean of all stages
 };
 
 // Returns when each computing action runs. Transfers overlap with computing; kReduceTied,

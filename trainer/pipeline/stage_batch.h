@@ -21,14 +21,14 @@
 
 namespace dslaunch {
 
-// What all batches of a stage share.
+// The state that all batches of a stage share.
 struct Stage {
-  MeshPlace place;  // of this rank
+  MeshPlace place;  // this rank's
   std::vector<std::vector<StageLayer>> chunks;
   Tensors buffers;  // the buffers of all layers
   PipelineLoss loss;
   int64_t recompute_interval = 0;  // layers that are recomputed together; 0: none
-  uint64_t seed = 0;               // for the random numbers of layers
+  uint64_t seed = 0;               // seed of the layers' random numbers
   EngineCore& core;
   StageLink& link;
 };
@@ -66,7 +66,7 @@ class StageBatch {
   struct Passage {
     Tensors inputs;        // leaves, kept until their gradients are computed
     Tensors outputs;       // until they are sent
-    MessageLayout layout;  // of the outputs
+    MessageLayout layout;  // layout of the outputs
     // The start of the backward pass: the nodes that computed the outputs that require a gradient.
     // The outputs themselves are not kept, so that their memory is freed unless the pass reads it.
     std::vector<torch::autograd::Edge> roots;
@@ -106,9 +106,10 @@ class StageBatch {
   const MicroBatchSource& next_;
   const int64_t step_;
   EngineBatch engine_;
-  std::map<std::pair<int, int>, Passage> passages_;  // by chunk and micro-batch
-  std::map<int, Tensors> targets_;  // by micro-batch, if this stage is both first and last
-  at::Tensor loss_sum_;             // fp64
+  std::map<std::pair<int, int>, Passage> passages_;  // keys: chunk, micro-batch
+  std::map<int, Tensors>
+      targets_;          // keys: micro-batches; used if this stage is both first and last
+  at::Tensor loss_sum_;  // fp64
   Tensors outputs_;
 };
 

@@ -30,7 +30,7 @@ class StageCut {
   std::pair<size_t, size_t> Part(size_t part) const { return {bounds_[part], bounds_[part + 1]}; }
   std::pair<size_t, size_t> Chunk(int stage, size_t chunk) const;
   int StageOf(size_t layer) const;
-  std::vector<size_t> LayersOf(int stage) const;  // by chunk, ascending
+  std::vector<size_t> LayersOf(int stage) const;  // ascending
 
   // Returns "layers 0 to 3, 1.2 M parameters" for each part. `parameters` has their numbers by
   // part, or is empty if they are not known.

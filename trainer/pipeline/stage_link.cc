@@ -321,7 +321,7 @@ class StageLink::Impl {
   // On devices: the backends of messages to higher ranks, and to lower ranks. There are two, so
   // that a send does not wait for an earlier receive. Empty on CPUs.
   std::vector<c10::intrusive_ptr<c10d::Backend>> rows_;
-  std::vector<std::unique_ptr<BackendWatch>> watches_;  // by row
+  std::vector<std::unique_ptr<BackendWatch>> watches_;  // one for each row
   std::map<LinkChannel, Outbox> outboxes_;
   std::map<LinkChannel, Inbox> inboxes_;
 };
