@@ -69,6 +69,18 @@ void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
   }
 }
 
+std::vector<ShardPiece> PiecesInRange(const std::vector<int64_t>& sizes, int64_t begin,
+                                      int64_t end) {
+  std::vector<ShardPiece> pieces;
+  int64_t first = 0;  // element of the tensor
+  for (size_t i = 0; i < sizes.size(); first += sizes[i++]) {
+    const int64_t from = std::max(begin, first), to = std::min(end, first + sizes[i]);
+    if (from >= to) continue;
+    pieces.push_back({i, Slice(Shard::Whole(sizes[i]), from - first, to - first), from - begin});
+  }
+  return pieces;
+}
+
 bool ShardCoverage::Add(const Shard& shard) {
   if (elements_ == 0) return shard.start == 0 && shard.stop == 0;
   if (pitch_ == 0) {

@@ -38,6 +38,18 @@ std::vector<ShardBlock> BlocksOf(const Shard& shard);
 using CommonRun = std::function<void(int64_t in_a, int64_t in_b, int64_t length)>;
 void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f);
 
+// Elements of one of several tensors, and their place in a range of all of them.
+struct ShardPiece {
+  size_t tensor = 0;  // its index
+  Shard shard;
+  int64_t at = 0;  // the first element's place, counted from the begin of the range
+};
+
+// Returns the pieces of tensors with `sizes` elements, laid out one after the other, that are in
+// the range [begin, end) of all their elements, in order.
+std::vector<ShardPiece> PiecesInRange(const std::vector<int64_t>& sizes, int64_t begin,
+                                      int64_t end);
+
 // Checks that shards hold each element of a tensor once. They may have any values; those of a right
 // tensor are of one pitch and come in the order of offset and start.
 class ShardCoverage {

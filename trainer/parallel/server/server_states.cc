@@ -35,12 +35,14 @@ ServerStates::ServerStates(const EngineConfig& config, torch::nn::Module& module
       local_(group_, parameters_, buffers_, options_),
       has_gradient_(parameters_.size()) {
   const at::NoGradGuard no_grad;
+  std::vector<int64_t> sizes;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
     const at::ScalarType dtype = parameter.scalar_type();
     const at::ScalarType message = MessageDtype(options_, dtype);
     model_dtype_ = i == 0 ? dtype : at::promote_types(model_dtype_, dtype);
     message_dtype_ = i == 0 ? message : at::promote_types(message_dtype_, message);
+    sizes.push_back(parameter.numel());
     elements_ += parameter.numel();
   }
   share_ = (elements_ + servers_ - 1) / servers_;
@@ -49,17 +51,9 @@ ServerStates::ServerStates(const EngineConfig& config, torch::nn::Module& module
   weights_ = PartOf(FlatModel(), group_.rank())
                  .to(has_masters ? at::promote_types(model_dtype_, at::kFloat) : model_dtype_)
                  .clone();
-  const Shard flat_model = Shard::Whole(elements_);
   const int64_t begin = share_ * group_.rank();
-  const Shard own = Slice(flat_model, begin, begin + weights_.numel());
-  int64_t start = 0;
-  for (size_t i = 0; i < parameters_.size(); start += parameters_[i++].tensor.numel()) {
-    const Shard parameter = Shard::Whole(parameters_[i].tensor.numel());
-    ForEachCommonRun(Slice(flat_model, start, start + parameter.elements()), own,
-                     [&](int64_t from, int64_t at, int64_t length) {
-                       parts_.push_back({i, weights_.narrow(0, at, length),
-                                         Slice(parameter, from, from + length)});
-                     });
+  for (const auto& [i, shard, at] : PiecesInRange(sizes, begin, begin + weights_.numel())) {
+    parts_.push_back({i, weights_.narrow(0, at, shard.elements()), shard});
   }
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "trainer/shards/shards.h"
-
 namespace dslaunch {
 namespace {
 
@@ -118,17 +116,11 @@ int64_t BucketElements(const ZeroConfig& zero, int64_t element_bytes) {
 
 std::vector<ShardPiece> PiecesOf(const FlatParameter& unit, const std::vector<int64_t>& elements,
                                  int rank) {
-  const Shard flat = Shard::Whole(unit.elements);
-  const Shard own = Slice(flat, rank * unit.shard_elements, (rank + 1) * unit.shard_elements);
-  std::vector<ShardPiece> pieces;
-  for (size_t i = 0; i < unit.parameters.size(); ++i) {
-    const size_t parameter = unit.parameters[i];
-    const Shard whole = Shard::Whole(elements[parameter]);
-    ForEachCommonRun(Slice(flat, unit.offsets[i], unit.offsets[i] + whole.elements()), own,
-                     [&](int64_t from, int64_t at, int64_t length) {
-                       pieces.push_back({parameter, Slice(whole, from, from + length), at});
-                     });
-  }
+  std::vector<int64_t> sizes;
+  for (const size_t parameter : unit.parameters) sizes.push_back(elements[parameter]);
+  std::vector<ShardPiece> pieces =
+      PiecesInRange(sizes, rank * unit.shard_elements, (rank + 1) * unit.shard_elements);
+  for (ShardPiece& piece : pieces) piece.tensor = unit.parameters[piece.tensor];
   return pieces;
 }
 

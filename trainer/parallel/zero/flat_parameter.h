@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "dslaunch/shard.h"
 #include "trainer/config/zero_config.h"
+#include "trainer/shards/shards.h"
 
 namespace dslaunch {
 
@@ -55,13 +55,6 @@ std::vector<FlatParameter> CutIntoUnits(const std::vector<ShardedParameter>& par
 // Of a unit of parameters that stay whole: reduce_bucket_size and allgather_bucket_size are limits,
 // within which messages are as large as at stage 0, for smaller ones begin to travel earlier.
 int64_t BucketElements(const ZeroConfig& zero, int64_t element_bytes);
-
-// Elements of a parameter, and their place in a rank's part of the unit.
-struct ShardPiece {
-  size_t parameter = 0;
-  Shard shard;
-  int64_t at = 0;
-};
 
 // Returns the pieces of parameters that the part of `rank` holds, in the order of their places.
 // `elements` has an entry for each parameter.

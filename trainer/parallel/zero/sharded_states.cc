@@ -150,10 +150,10 @@ void ShardedStates::MakeWeights(bool master_weights) {
       ++unit.parts;
     }
   }
-  std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.place.parameter; });
+  std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.place.tensor; });
   size_t index = 0;  // in trained_
   for (const auto& [place, unit] : pieces) {
-    while (trained_[index] != place.parameter) ++index;
+    while (trained_[index] != place.tensor) ++index;
     parts_.push_back(
         {index, units_[unit].weights.narrow(0, place.at, place.shard.elements()), place.shard});
     gradient_places_.push_back({unit, place.at});
@@ -610,7 +610,7 @@ std::vector<TensorPart> ShardedStates::Frozen() const {
   for (const Unit& unit : units_) {
     if (unit.layout.trained) continue;
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
-      const NamedTensor& parameter = parameters_[piece.parameter];
+      const NamedTensor& parameter = parameters_[piece.tensor];
       frozen.push_back({.name = parameter.name,
                         .tensor = unit.shard.narrow(0, piece.at, piece.shard.elements()),
                         .shape = parameter.tensor.sizes().vec(),

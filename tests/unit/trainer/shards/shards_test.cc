@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <numeric>
 #include <random>
 #include <span>
 
@@ -190,6 +191,30 @@ TEST_F(ShardsTest, AnyCoverFillsTheWholeAndAnyOtherCover) {
         });
       }
       ASSERT_EQ(found, ElementsOf(wanted, all));
+    }
+  }
+}
+
+TEST_F(ShardsTest, PiecesOfAnyCutsAreTheTensors) {
+  for (int round = 0; round < 1000; ++round) {
+    Elements sizes(static_cast<size_t>(Random(0, 5)));
+    for (int64_t& size : sizes) size = Random(0, 6);
+    const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    std::vector<Elements> found(sizes.size());
+    for (int64_t begin = 0, end; begin < all; begin = end) {
+      end = Random(begin + 1, all + 3);  // the last range may be padded
+      int64_t at = 0;
+      for (const ShardPiece& piece : PiecesInRange(sizes, begin, end)) {
+        EXPECT_EQ(piece.at, at) << "pieces have no hole between them";
+        at += piece.shard.elements();
+        for (const int64_t i : ElementsOf(piece.shard, sizes[piece.tensor])) {
+          found[piece.tensor].push_back(i);
+        }
+      }
+      EXPECT_EQ(at, std::min(end, all) - begin);
+    }
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      EXPECT_EQ(found[i], ElementsOf(Shard::Whole(sizes[i]), sizes[i]));
     }
   }
 }

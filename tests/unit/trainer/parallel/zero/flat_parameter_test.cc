@@ -112,11 +112,11 @@ TEST(FlatParameterTest, PiecesAreTheWhole) {
         for (int rank = 0; rank < world_size; ++rank) {
           for (const ShardPiece& piece : PiecesOf(unit, Elements(kModel), rank)) {
             EXPECT_TRUE(piece.shard.contiguous());
-            EXPECT_EQ(piece.shard.start, next[piece.parameter]);
+            EXPECT_EQ(piece.shard.start, next[piece.tensor]);
             EXPECT_GT(piece.shard.elements(), 0);
-            next[piece.parameter] = piece.shard.stop;
+            next[piece.tensor] = piece.shard.stop;
             const auto place =
-                std::find(unit.parameters.begin(), unit.parameters.end(), piece.parameter) -
+                std::find(unit.parameters.begin(), unit.parameters.end(), piece.tensor) -
                 unit.parameters.begin();
             EXPECT_EQ(rank * unit.shard_elements + piece.at,
                       unit.offsets[static_cast<size_t>(place)] + piece.shard.start);
