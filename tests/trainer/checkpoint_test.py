@@ -383,7 +383,7 @@ class CheckpointTest(unittest.TestCase):
         self.assert_same(wanted, got, 0)
         self.assertIn("step_000005", os.listdir(self.dir), "it is another run's")
         out, _ = self.good(self.saving(5, load_module_only=True, **keys), 1)
-        self.assertRegex(out, r"resuming from \S+step_000003-[0-9a-f]{8}; this command started the run, which goes on")
+        self.assertRegex(out, r"resuming from \S+step_000003-[0-9a-f]{8}; this command started the run, which continues")
         own = max(set(os.listdir(self.dir)) - {"latest"})
         self.assertRegex(own, r"^step_000005-[0-9a-f]{8}$")
         out, _ = self.good(self.saving(6, load_module_only=True, **dict(keys, seed=12)), 1)

@@ -168,7 +168,7 @@ void Checkpointer::NameTags() {
     run_id_ = manifest.run_id;
     if (!started_by_.empty() && manifest.started_by == started_by_) {
       decision_.reason += std::string(
-          "; this command started the run, which goes on (for another "
+          "; this command started the run, which continues (for another "
           "run give another --checkpoint_dir)");
     }
     started_by_ = manifest.started_by;
@@ -183,8 +183,8 @@ void Checkpointer::NameTags() {
   const bool is_new = !goes_on() || !decision_.checkpoint->tag.ends_with(tag_suffix_);
   if (!tag_suffix_.empty() && is_new) {
     decision_.reason +=
-        "; the folder has checkpoints of another run, so those of this one are "
-        "named like " +
+        "; the folder has checkpoints of another run, so this run's are named "
+        "like " +
         TagOf(start().step + 1) + tag_suffix_;
   }
 }
@@ -213,7 +213,7 @@ void Checkpointer::CheckFits() const {
   if (found.manifest.position.samples_in_epoch > 0 &&
       found.manifest.shuffle.value_or(shuffle) != shuffle) {
     differ(std::string("data.shuffle ") + (shuffle ? "false" : "true") +
-               " in the midst of a pass over the data, this run has " +
+               " in the middle of a pass over the data, this run has " +
                (shuffle ? "true" : "false"),
            std::string("set data.shuffle=") + (shuffle ? "false" : "true"));
   }

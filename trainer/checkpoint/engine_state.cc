@@ -150,7 +150,7 @@ std::set<std::string> DropOtherRankState(const ProcessGroup& group, bool wanted,
     PrintLine("dslaunch: the checkpoint lacks " + std::to_string(lost.size()) +
               " tensors that ranks keep of their own (another number of ranks, or another way to "
               "exchange), such as " +
-              lost.begin()->substr(std::size(kRankPrefix) - 1) + "; they start anew");
+              lost.begin()->substr(std::size(kRankPrefix) - 1) + "; they restart");
   }
   return lost;
 }
@@ -166,8 +166,8 @@ std::vector<double> UsableRates(const Manifest& manifest, const EngineCore& engi
     PrintLine("dslaunch: the program had set " + std::to_string(rates.size()) +
               " learning rates before the checkpoint; " +
               (scheduled ? "the scheduler " + engine.config().scheduler.name + " sets them now"
-                         : "the optimizer has other groups now, so those of the configuration "
-                           "count"));
+                         : "the optimizer has other groups now, so the configuration's rates "
+                           "are used"));
   }
   return {};
 }

@@ -116,7 +116,7 @@ std::string RandomHex() {
 std::string AgeText(const std::optional<std::string>& text, const LeaseOwner& self) {
   const std::optional<HeldLease> lease = text ? ParseLease(*text) : std::nullopt;
   if (!lease) return "";
-  if (lease->owner.machine != self.machine) return ", and its heartbeat goes on";
+  if (lease->owner.machine != self.machine) return ", and its heartbeat continues";
   const int64_t age_ms = std::max<int64_t>(0, UnixMs() - lease->renewed_ms);
   return ", with a heartbeat " + std::to_string(age_ms / 1000) + " s ago";
 }
@@ -267,7 +267,7 @@ void FolderLease::FailLost(const std::string& why) const {
   throw TrainError(ExitCode::kBadInput,
                    folder_ + ": this job no longer has the lease of the folder (" + kLeaseFile +
                        "): " + why +
-                       "; this job saves nothing more there; started again, it goes on from the "
+                       "; this job saves nothing more there; if restarted, it continues from the "
                        "newest checkpoint");
 }
 

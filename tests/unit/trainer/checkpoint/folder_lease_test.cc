@@ -107,7 +107,7 @@ TEST_F(FolderLeaseTest, RefusesLeaseOfLiveLocalProcessAtOnce) {
 TEST_F(FolderLeaseTest, RefusesRemoteLeaseWhoseHeartbeatChanges) {
   const auto lease = Take(Elsewhere());
   EXPECT_THAT(Refusal(ThisProcess("", 1)),
-              AllOf(HasSubstr("a program on faraway"), HasSubstr("its heartbeat goes on")));
+              AllOf(HasSubstr("a program on faraway"), HasSubstr("its heartbeat continues")));
   EXPECT_THAT(printed_, AllOf(HasSubstr("a program on faraway"), HasSubstr("waiting up to")));
 }
 
