@@ -14,9 +14,9 @@ BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resol
 REFERENCE = ROOT / "docs" / "reference"
 SOURCES = ("agent", "base", "cli", "hostfiles", "net", "proto", "rendezvous", "trainer")
 
-# Keys requested from a JsonObject, such as Int("epochs", ...), and keys in lists.
-GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Word|WordInAnyCase|Object|ObjectText|ObjectOrEmpty|"
-                    r"Objects|Strings|ParseDtype\(\w+,|flag\(|size\()\(?\s*(?:object, )?\"(\w+)\"")
+# Keys requested from a JsonObject, Int("epochs", ...), and rows of tables of keys, IntKey("epochs", ...).
+GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Text|Texts|ObjectText|Word|WordInAnyCase|Object|"
+                    r"ObjectOrEmpty|Objects|Strings|Ignored\w+<\w+>)(?:Key)?\(\s*\"(\w+)\"")
 # getenv("NAME") and similar calls, and constants that hold names of variables.
 VARIABLE = re.compile(r"(?:getenv|FromEnvironment|Variable|FindVariable)\((?:\w+, )?\"([A-Z_]{3,})\"|"
                       r"k\w*Variable\[\]\s*=\s*\"([A-Z_]{3,})\"")
@@ -51,11 +51,12 @@ class ReferenceTest(unittest.TestCase):
         documented = set(re.findall(r"^\| `([\w.\[\]]+)`", page, re.MULTILINE))
         documented |= {part for line in re.findall(r"^## (\S+)$", page, re.MULTILINE) for part in line.split(".")}
         read = set()
-        for path in sources(["trainer/config"]):
+        for path in sources(["trainer/config", "trainer/families"]):
             if not path.name.startswith(("json_object", "key_")):
                 read |= set(GETTER.findall(path.read_text(encoding="utf-8")))
         self.assertGreater(len(read), 100, "the pattern does not fit the sources any more")
-        missing = read - documented - {"engine_source", "bfloat16", "allgather_size"}  # the last two are older names
+        missing = read - documented - {"engine_source", "bfloat16", "allgather_size",  # the last two are older names
+                                       "model_type", "activation_function"}  # of Hugging Face's config.json
         self.assertFalse(missing, f"keys that trainer/config reads and docs/reference/recipe.md lacks: {sorted(missing)}; "
                                   "a sample in trainer/config/key_reference.cc must lead to them")
 

@@ -4,7 +4,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/config/auto_values.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/key_table.h"
 #include "trainer/config/unsupported_keys.h"
 
 namespace dslaunch {
@@ -13,18 +13,50 @@ namespace {
 constexpr int64_t kForwardSamples = 8;  // of one pass where nothing is trained
 constexpr int64_t kMaxBatch = int64_t{1} << 31;
 
-CommunicationConfig ParseCommunication(JsonObject& object) {
-  CommunicationConfig communication;
-  if (const auto dtype =
-          object.WordInAnyCase("communication_data_type", {"bf16", "fp16", "fp32"})) {
-    communication.dtype = *dtype == "fp32"   ? Dtype::kFloat32
-                          : *dtype == "fp16" ? Dtype::kFloat16
-                                             : Dtype::kBFloat16;
-  }
-  communication.prescale = object.Bool("prescale_gradients").value_or(false);
-  communication.predivide_factor = object.Number("gradient_predivide_factor", 0).value_or(1);
-  communication.sum =
-      object.WordInAnyCase("gradient_allreduce_op", {"mean", "sum"}).value_or("mean") == "sum";
+constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
+constexpr const char* kTagValidations[] = {"ignore", "warn", "fail"};
+
+// Any two of them give the third (ResolveBatch).
+struct GivenBatch {
+  std::optional<int64_t> train, micro, accumulation;
+};
+
+KeyTable<GivenBatch> BatchKeys() {
+  using B = GivenBatch;
+  return {IntKey("train_batch_size", &B::train, {1, kMaxBatch},
+                 "samples of one optimizer step over all ranks; any two of the three sizes give "
+                 "the third"),
+          IntKey("train_micro_batch_size_per_gpu", &B::micro, {1, kMaxBatch},
+                 "samples of one forward pass on one rank"),
+          IntKey("gradient_accumulation_steps", &B::accumulation, {1, kMaxBatch},
+                 "micro-batches of one optimizer step on one rank; default 1")};
+}
+
+const KeyTable<CommunicationConfig>& CommunicationKeys() {
+  using C = CommunicationConfig;
+  static const KeyTable<C> kKeys = {
+      {"communication_data_type",
+       [](JsonObject& object, const char* key, C& communication) {
+         const auto dtype = object.WordInAnyCase(key, {"bf16", "fp16", "fp32"});
+         if (!dtype) return;
+         communication.dtype = *dtype == "fp32"   ? Dtype::kFloat32
+                               : *dtype == "fp16" ? Dtype::kFloat16
+                                                  : Dtype::kBFloat16;
+       },
+       nullptr,
+       "data type in which gradients are sent; default: the model's type with one micro-batch, "
+       "else the type of gradient accumulation"},
+      SameOnRanks(BoolKey("prescale_gradients", &C::prescale,
+                          "divide gradients by the number of ranks before the sum, not after")),
+      SameOnRanks(NumberKey("gradient_predivide_factor", &C::predivide_factor, {0},
+                            "divide gradients by this before the sum, and by (number of ranks / "
+                            "this) after it; above 0")),
+      SameOnRanks(WordKey("gradient_allreduce_op", &C::sum, {"mean", "sum"}, "", WordCase::kAny))};
+  return kKeys;
+}
+
+CommunicationConfig ReadCommunication(JsonObject& object) {
+  const CommunicationConfig communication = ReadKeys(object, CommunicationKeys());
   const bool predivides = communication.predivide_factor != 1;
   if (communication.predivide_factor == 0) {
     object.Fail("gradient_predivide_factor", "is 0; it must be above 0");
@@ -41,11 +73,46 @@ CommunicationConfig ParseCommunication(JsonObject& object) {
   return communication;
 }
 
-constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
+const KeyTable<EngineConfig>& EngineKeys() {
+  using E = EngineConfig;
+  static const KeyTable<E> kKeys = {
+      BoolKey("wall_clock_breakdown", &E::wall_clock_breakdown,
+              "print the time of each part of a step, every `steps_per_print` steps (10 without "
+              "it)"),
+      SameOnRanks(NumberKey("gradient_clipping", &E::gradient_clipping, {0},
+                            "largest L2 norm of the gradient; 0: no limit")),
+      IntKey("steps_per_print", &E::steps_per_print, {1},
+             "steps between two progress lines; default: none"),
+      BoolKey("dataloader_drop_last", &E::dataloader_drop_last,
+              "drop the last batch if it is smaller"),
+      SameOnRanks(BoolKey("broadcast_buffers", &E::broadcast_buffers,
+                          "the model's buffers (running statistics, queues) become rank 0's at the "
+                          "start and after each optimizer step; false: each rank keeps its own; as "
+                          "the option of PyTorch's DistributedDataParallel; not a key of "
+                          "DeepSpeed")),
+      BoolKey("dump_state", &E::dump_state, "print the resolved configuration at the start"),
+      BoolKey("memory_breakdown", &E::memory_breakdown,
+              "print memory by category, as estimated and as used"),
+      WordKey("log_level", &E::log_level, {std::begin(kLogLevels), std::end(kLogLevels)},
+              "lowest level of the messages that rank 0 prints besides results and errors",
+              WordCase::kAny),
+      BoolKey("cuda_graph", &E::cuda_graph,
+              "record a step once and replay it; GPUs, Adam or AdamW; not a key of DeepSpeed"),
+      BoolKey("zero_allow_untested_optimizer", &E::allow_untested_optimizer,
+              "at ZeRO stages 1 to 3, take a program's own optimizer that is not known to be "
+              "element-wise; every optimizer of the configuration is allowed anyway")};
+  return kKeys;
+}
 
-constexpr const char* kTagValidations[] = {"ignore", "warn", "fail"};
+const KeyTable<EngineConfig>& CheckpointKeys() {
+  static const KeyTable<EngineConfig> kKeys = {
+      WordKey("tag_validation", &EngineConfig::tag_validation,
+              {std::begin(kTagValidations), std::end(kTagValidations)},
+              "what happens if the ranks give different tags", WordCase::kAny)};
+  return kKeys;
+}
 
-TagValidation ParseCheckpoint(JsonObject object) {
+void ReadCheckpoint(JsonObject object, EngineConfig& engine) {
   const std::string why = "dslaunch configures checkpoints by --checkpoint_dir; leave it out";
   for (const auto& [key, standard] :
        {std::pair("checkpoint_serialization", nlohmann::json(true)),
@@ -55,73 +122,73 @@ TagValidation ParseCheckpoint(JsonObject object) {
         std::pair("writer", nlohmann::json())}) {
     object.RefuseUnlessStandard(key, standard, why);
   }
-  const std::optional<std::string> word = object.WordInAnyCase(
-      "tag_validation", {std::begin(kTagValidations), std::end(kTagValidations)});
+  ReadKeys(object, CheckpointKeys(), engine);
   object.RefuseUnknown();
-  return static_cast<TagValidation>(
-      std::find(std::begin(kTagValidations), std::end(kTagValidations), word.value_or("warn")) -
-      std::begin(kTagValidations));
 }
 
-// 0: none. DeepSpeed's configurations also have false for it.
-int64_t ParseNumberCheckpoints(JsonObject& object) {
-  const char* const key = "number_checkpoints";
-  if (object.IsBool(key) && !object.Bool(key).value_or(true)) return 0;
-  return object.Int(key, 0).value_or(0);
+const KeyTable<EngineConfig>& ActivationCheckpointingKeys() {
+  using E = EngineConfig;
+  static const KeyTable<E> kKeys = {
+      {"number_checkpoints",
+       [](JsonObject& object, const char* key, E& engine) {
+         // DeepSpeed's configurations also have false for none.
+         if (object.IsBool(key) && !object.Bool(key).value_or(true)) return;
+         engine.number_checkpoints = object.Int(key, 0).value_or(0);
+       },
+       [](const E& engine) {
+         return engine.number_checkpoints > 0 ? nlohmann::ordered_json(engine.number_checkpoints)
+                                              : nlohmann::ordered_json();
+       },
+       "number of parts that the model's layers are divided into, of which only the inputs are "
+       "kept; in a pipeline set `pipeline.activation_checkpoint_interval`; default: none"},
+      // Where activations lie and when the device is waited for. They are partitioned over the
+      // ranks of tensor parallelism, of which there is one.
+      IgnoredBool<E>("partition_activations"),
+      IgnoredBool<E>("contiguous_memory_optimization"),
+      IgnoredBool<E>("synchronize_checkpoint_boundary")};
+  return kKeys;
 }
 
-// `pipeline` is the section of that name.
-int64_t ParseActivationCheckpointing(JsonObject object, const PipelineConfig& pipeline) {
-  const int64_t parts = ParseNumberCheckpoints(object);
-  const std::string instead =
-      "choose number_checkpoints, or in a pipeline pipeline.activation_checkpoint_interval, which "
-      "compute activations again instead of keeping them";
+void ReadActivationCheckpointing(JsonObject object, EngineConfig& engine) {
+  ReadKeys(object, ActivationCheckpointingKeys(), engine);
   object.RefuseUnlessStandard(
       "cpu_checkpointing", false,
-      "activations are not moved to the host; leave it out, and " + instead);
+      "activations are not moved to the host; leave it out, and choose number_checkpoints, or in "
+      "a pipeline pipeline.activation_checkpoint_interval, which compute activations again "
+      "instead of keeping them");
   object.RefuseUnlessStandard("profile", false,
                               "recomputation is not timed apart; use --profile, and leave it out");
-  // Where activations lie and when the device is waited for. They are partitioned over the ranks
-  // of tensor parallelism, which is one.
-  for (const char* key : {"partition_activations", "contiguous_memory_optimization",
-                          "synchronize_checkpoint_boundary"}) {
-    (void)object.Bool(key);
-  }
   object.RefuseUnknown();
-  if (parts > 0 && pipeline.wanted()) {
+  if (engine.number_checkpoints > 0 && engine.pipeline.wanted()) {
     object.Fail("number_checkpoints",
-                "is " + std::to_string(parts) +
+                "is " + std::to_string(engine.number_checkpoints) +
                     ", but a pipeline computes activations again by "
                     "pipeline.activation_checkpoint_interval; leave it out and set that");
   }
-  return parts;
 }
 
 // DeepSpeed's first form of the section was true for stage 1, with allgather_size beside it.
-ZeroConfig ParseZeroSection(JsonObject& object) {
+ZeroConfig ReadZero(JsonObject& object) {
   if (!object.IsBool("zero_optimization")) {
-    return ParseZero(object.ObjectOrEmpty("zero_optimization"));
+    return ParseZero(object.ObjectOrEmpty(
+        "zero_optimization", "ZeRO: what is sharded over the ranks. Sizes are in elements."));
   }
   ZeroConfig zero;
   if (object.Bool("zero_optimization").value_or(false)) zero.stage = 1;
   zero.allgather_bucket_size = object.Int("allgather_size", 0).value_or(zero.allgather_bucket_size);
+  object.Explain("zero_optimization.allgather_bucket_size, beside zero_optimization: true");
   return zero;
-}
-
-EngineLogLevel ParseLogLevel(JsonObject& object) {
-  const auto word =
-      object.WordInAnyCase("log_level", {std::begin(kLogLevels), std::end(kLogLevels)});
-  return static_cast<EngineLogLevel>(
-      std::find(std::begin(kLogLevels), std::end(kLogLevels), word.value_or("info")) -
-      std::begin(kLogLevels));
 }
 
 // How DeepSpeed reads and writes with device nvme. Here the kernel does.
 void AcceptAio(JsonObject aio) {
-  for (const char* key : {"block_size", "queue_depth", "intra_op_parallelism", "thread_count"}) {
-    aio.Int(key, 0);
-  }
-  for (const char* key : {"single_submit", "overlap_events"}) aio.Bool(key);
+  static const KeyTable<EngineConfig> kKeys = {IgnoredInt<EngineConfig>("block_size"),
+                                               IgnoredInt<EngineConfig>("queue_depth"),
+                                               IgnoredInt<EngineConfig>("intra_op_parallelism"),
+                                               IgnoredInt<EngineConfig>("thread_count"),
+                                               IgnoredBool<EngineConfig>("single_submit"),
+                                               IgnoredBool<EngineConfig>("overlap_events")};
+  (void)ReadKeys(aio, kKeys);
   aio.RefuseUnlessOff({"use_gds"}, "is NVIDIA's GPUDirect Storage, which is not supported");
   aio.RefuseUnknown();
 }
@@ -205,8 +272,7 @@ std::string CudaGraphProblem(const EngineConfig& engine) {
   return "";
 }
 
-bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
-  if (!object.Bool("cuda_graph").value_or(false)) return false;
+void CheckCudaGraph(const JsonObject& object, const EngineConfig& engine) {
   const std::string problem = CudaGraphProblem(engine);
   if (!problem.empty()) object.Fail("cuda_graph", "cannot be combined with " + problem);
   const std::optional<FlopsProfilerConfig>& flops = engine.monitors.flops_profiler;
@@ -216,7 +282,6 @@ bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
                                   "no operators to count; profile one of the first " +
                                   std::to_string(kGraphWarmUpSteps));
   }
-  return true;
 }
 
 [[noreturn]] void FailMissingValues(const JsonObject& object,
@@ -229,15 +294,40 @@ bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
       list);
 }
 
+// The settings as they were resolved, or only those that all ranks must have alike.
+nlohmann::ordered_json ShowEngine(const EngineConfig& engine, bool same_on_ranks_only) {
+  using Json = nlohmann::ordered_json;
+  constexpr bool kSame = true, kOwn = false;
+  Json json;
+  const auto add = [&](const std::string& key, Json value, bool same_on_ranks) {
+    if (same_on_ranks || !same_on_ranks_only) json[key] = std::move(value);
+  };
+  const auto add_table = [&](const auto& table, const auto& settings) {
+    for (const auto& row : table) {
+      if (row.show) add(row.key, row.show(settings), row.same_on_ranks);
+    }
+  };
+  add("train_batch_size", engine.batch.train_batch_size, kOwn);
+  add("train_micro_batch_size_per_gpu", engine.batch.micro_batch_size, kOwn);
+  add("gradient_accumulation_steps", engine.batch.accumulation_steps, kSame);
+  add("pipeline", ShowPipeline(engine.pipeline), kSame);
+  add("precision", ShowPrecision(engine.precision), kSame);
+  add("zero_optimization", ShowZero(engine.zero), kSame);
+  add("optimizer", engine.optimizer ? ShowOptimizer(*engine.optimizer) : Json(), kSame);
+  add("scheduler", ShowScheduler(engine.scheduler), kSame);
+  add("communication_data_type",
+      DtypeName(engine.communication.dtype.value_or(engine.precision.model)), kSame);
+  add_table(CommunicationKeys(), engine.communication);
+  add("parallel", ShowParallel(engine.parallel), kSame);
+  add("activation_checkpointing", ShowKeys(ActivationCheckpointingKeys(), engine), kOwn);
+  add("checkpoint", ShowKeys(CheckpointKeys(), engine), kOwn);
+  const Json monitors = ShowMonitors(engine.monitors);
+  for (const auto& [key, section] : monitors.items()) add(key, section, kOwn);
+  add_table(EngineKeys(), engine);
+  return json;
+}
+
 }  // namespace
-
-const char* TagValidationName(TagValidation validation) {
-  return kTagValidations[static_cast<size_t>(validation)];
-}
-
-const char* EngineLogLevelName(EngineLogLevel level) {
-  return kLogLevels[static_cast<size_t>(level)];
-}
 
 Dtype TravelDtype(const EngineConfig& config) {
   return config.communication.dtype.value_or(config.batch.accumulation_steps == 1
@@ -298,35 +388,41 @@ EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
   JsonObject object = given.Over(resolved.engine);
   EngineConfig engine;
   engine.auto_notice = AutoNotice(resolved.chosen, kTrainerDefaults);
-  const auto train = object.Int("train_batch_size", 1, kMaxBatch);
-  const auto micro = object.Int("train_micro_batch_size_per_gpu", 1, kMaxBatch);
-  const auto accumulation = object.Int("gradient_accumulation_steps", 1, kMaxBatch);
+  const GivenBatch batch = ReadKeys(object, BatchKeys());
   engine.optimizer = program_optimizer;
-  if (auto optimizer = object.Object("optimizer")) engine.optimizer = ParseOptimizer(*optimizer);
-  if (auto scheduler = object.Object("scheduler")) {
+  if (auto optimizer = object.Object(
+          "optimizer",
+          "Without this section a recipe trains with AdamW and DeepSpeed's defaults.")) {
+    engine.optimizer = ParseOptimizer(*optimizer);
+  }
+  if (auto scheduler = object.Object(
+          "scheduler",
+          "The learning rate schedule. Without this section the learning rate is constant.")) {
     engine.scheduler = ParseScheduler(*scheduler, engine.optimizer.value_or(OptimizerConfig()));
   }
   engine.precision = ParsePrecision(object);
-  engine.communication = ParseCommunication(object);
-  engine.zero = ParseZeroSection(object);
-  engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks, program_stages);
-  engine.parallel = ParseParallel(object.ObjectOrEmpty("parallel"), ranks);
-  engine.number_checkpoints = ParseActivationCheckpointing(
-      object.ObjectOrEmpty("activation_checkpointing"), engine.pipeline);
+  engine.communication = ReadCommunication(object);
+  engine.zero = ReadZero(object);
+  engine.communication.overlap = engine.zero.overlap_comm;
+  engine.pipeline = ParsePipeline(
+      object.ObjectOrEmpty("pipeline", "Pipeline parallelism: each stage runs on its own ranks."),
+      ranks, program_stages);
+  engine.parallel = ParseParallel(
+      object.ObjectOrEmpty("parallel", "How ranks with whole models share the work."), ranks);
+  ReadActivationCheckpointing(
+      object.ObjectOrEmpty("activation_checkpointing",
+                           "Computes activations again in the backward pass instead of keeping "
+                           "them, with the same dropout; without a pipeline."),
+      engine);
   engine.monitors = ParseMonitors(object);
-  engine.communication.overlap = engine.zero.overlap_comm.value_or(true);
-  engine.tag_validation = ParseCheckpoint(object.ObjectOrEmpty("checkpoint"));
-  engine.gradient_clipping =
-      object.Number("gradient_clipping", 0).value_or(engine.gradient_clipping);
-  engine.steps_per_print = object.Int("steps_per_print", 1).value_or(0);
-  engine.dataloader_drop_last = object.Bool("dataloader_drop_last").value_or(false);
-  engine.broadcast_buffers = object.Bool("broadcast_buffers").value_or(true);
-  engine.dump_state = object.Bool("dump_state").value_or(false);
-  engine.memory_breakdown = object.Bool("memory_breakdown").value_or(false);
-  engine.log_level = ParseLogLevel(object);
-  engine.cuda_graph = ParseCudaGraph(object, engine);
-  engine.allow_untested_optimizer = object.Bool("zero_allow_untested_optimizer").value_or(false);
-  AcceptAio(object.ObjectOrEmpty("aio"));
+  ReadCheckpoint(
+      object.ObjectOrEmpty("checkpoint", "Checkpoints that programs save through the engine."),
+      engine);
+  ReadKeys(object, EngineKeys(), engine);
+  if (engine.cuda_graph) CheckCudaGraph(object, engine);
+  AcceptAio(object.ObjectOrEmpty("aio",
+                                 "How DeepSpeed reads and writes with device nvme; no "
+                                 "effect."));
   RefuseUnsupportedKeys(object);
   object.RefuseUnknown();
   CheckExchanges(object, engine);
@@ -335,9 +431,9 @@ EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
     object.Fail("optimizer", "is " + engine.optimizer->name +
                                  ", which needs a dynamic loss scale, as in DeepSpeed");
   }
-  engine.batch = ranks > 0 ? ResolveBatch(train, micro, accumulation,
+  engine.batch = ranks > 0 ? ResolveBatch(batch.train, batch.micro, batch.accumulation,
                                           engine.MeshOf(static_cast<int>(ranks)).data, object)
-                           : BatchConfig{0, micro.value_or(kForwardSamples), 1};
+                           : BatchConfig{0, batch.micro.value_or(kForwardSamples), 1};
   return engine;
 }
 
@@ -352,6 +448,16 @@ EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& 
   }
   const nlohmann::json json = ParseJson(json_text, source);
   return ParseEngineConfig(JsonObject(json, source, ""), ranks, optimizer, program_stages);
+}
+
+std::string DescribeEngineConfig(const EngineConfig& config) {
+  using Json = nlohmann::ordered_json;
+  return ShowEngine(config, /*same_on_ranks_only=*/false)
+      .dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+std::string SharedSettings(const EngineConfig& config) {
+  return ShowEngine(config, /*same_on_ranks_only=*/true).flatten().dump();
 }
 
 }  // namespace dslaunch

@@ -20,6 +20,7 @@
 #include "trainer/config/parallel_config.h"
 #include "trainer/config/pipeline_config.h"
 #include "trainer/config/precision_config.h"
+#include "trainer/config/scheduler_config.h"
 #include "trainer/config/zero_config.h"
 
 namespace dslaunch {
@@ -48,8 +49,6 @@ inline constexpr int kGraphWarmUpSteps = 11;
 
 enum class EngineLogLevel { kDebug, kInfo, kWarning, kError, kCritical };
 
-const char* EngineLogLevelName(EngineLogLevel level);  // "info"
-
 // What happens when ranks save one checkpoint under different tags.
 enum class TagValidation { kIgnore, kWarn, kFail };
 
@@ -67,6 +66,7 @@ struct EngineConfig {
   // is kept. Not with a pipeline.
   int64_t number_checkpoints = 0;
   MonitorsConfig monitors;
+  bool wall_clock_breakdown = false;
   TagValidation tag_validation = TagValidation::kWarn;
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step
@@ -92,8 +92,6 @@ struct EngineConfig {
            (optimizer && optimizer->type == OptimizerConfig::Type::kZeroOneAdam);
   }
 };
-
-const char* TagValidationName(TagValidation validation);  // "warn"
 
 // The dtype in which gradients of a step travel, and to which their sum over the ranks is rounded.
 // Without communication_data_type it is the model's where a step has one micro-batch, whose
@@ -124,5 +122,8 @@ EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& 
 
 // Every setting as it was resolved, defaults included, as indented JSON for people.
 std::string DescribeEngineConfig(const EngineConfig& config);
+
+// The settings that all ranks must have alike, for ConfigDisagreement (same_config.h).
+std::string SharedSettings(const EngineConfig& config);
 
 }  // namespace dslaunch

@@ -184,8 +184,8 @@ void JsonObject::Note(const char* key, const std::function<std::string()>& value
   }
 }
 
-void JsonObject::Explain(const std::function<std::string()>& meaning) const {
-  if (KeyRecord* const record = KeyRecord::Current()) record->Explain(meaning());
+void JsonObject::Explain(const char* meaning) const {
+  if (KeyRecord* const record = KeyRecord::Current()) record->Explain(meaning);
 }
 
 std::string JsonObject::PlaceOf(const std::string& key) const {
@@ -302,6 +302,8 @@ std::optional<std::string> JsonObject::StringOrInt(const char* key) {
   return ReadString(key);
 }
 
+bool JsonObject::Has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+
 bool JsonObject::HasString(const char* key) const {
   return json_.contains(key) && json_[key].is_string();
 }
@@ -343,9 +345,10 @@ std::optional<std::string> JsonObject::WordInAnyCase(const char* key,
   return words.contains(*word) ? word : Word(key, words);
 }
 
-std::optional<JsonObject> JsonObject::Object(const char* key) {
+std::optional<JsonObject> JsonObject::Object(const char* key, const char* meaning) {
   Note(
       key, [] { return ""; }, [] { return json(); });
+  Explain(meaning);
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   return JsonObject(*value, source_, PlaceOf(key));
@@ -363,12 +366,10 @@ std::string JsonObject::ObjectText(const char* key) {
   return value->dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 
-JsonObject JsonObject::ObjectOrEmpty(const char* key) {
-  Note(
-      key, [] { return ""; }, [] { return json(); });
+JsonObject JsonObject::ObjectOrEmpty(const char* key, const char* meaning) {
   static const json kNoKeys = json::object();
-  const json* value = Find(key);
-  return JsonObject(value == nullptr ? kNoKeys : *value, source_, PlaceOf(key));
+  const std::optional<JsonObject> object = Object(key, meaning);
+  return object ? *object : JsonObject(kNoKeys, source_, PlaceOf(key));
 }
 
 std::vector<JsonObject> JsonObject::Objects(const char* key) {

@@ -49,6 +49,7 @@ class JsonObject {
   std::optional<std::string> String(const char* key);
   // A text, or a whole number as one.
   std::optional<std::string> StringOrInt(const char* key);
+  bool Has(const char* key) const;  // and not null
   bool HasString(const char* key) const;
   bool IsBool(const char* key) const;
   // Whether the value is "auto", which the caller takes.
@@ -57,14 +58,15 @@ class JsonObject {
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
   // The same in any case, as DeepSpeed reads some; `words` are in lower case, and so is the answer.
   std::optional<std::string> WordInAnyCase(const char* key, const std::set<std::string>& words);
-  std::optional<JsonObject> Object(const char* key);
+  // Sections; `meaning` as Explain has it.
+  std::optional<JsonObject> Object(const char* key, const char* meaning = "");
   // A view of `json` with this object's place in messages. `json` must outlive it.
   JsonObject Over(const nlohmann::json& json) const { return JsonObject(json, source_, path_); }
   const nlohmann::json& value() const { return json_; }
   // An object as JSON text, unread; "{}" where it is absent or null.
   std::string ObjectText(const char* key);
   // An object without keys where it is absent or null.
-  JsonObject ObjectOrEmpty(const char* key);
+  JsonObject ObjectOrEmpty(const char* key, const char* meaning = "");
   // Lists; empty where the key is absent or null. An empty list is refused, unless it may be one.
   std::vector<JsonObject> Objects(const char* key);
   std::vector<std::string> Strings(const char* key, JsonLists lists = JsonLists::kNotEmpty);
@@ -81,8 +83,9 @@ class JsonObject {
   // Accepts these keys with any value.
   void Ignore(const std::set<std::string>& keys) { known_.insert(keys.begin(), keys.end()); }
 
-  // For the KeyRecord of this thread, if there is one: what the key means that was asked for last.
-  void Explain(const std::function<std::string()>& meaning) const;
+  // For the KeyRecord of this thread, if there is one: the meaning of the key that was asked for
+  // last, with its default.
+  void Explain(const char* meaning) const;
 
   // Refuses every key that no getter asked for. Call it last.
   void RefuseUnknown() const;

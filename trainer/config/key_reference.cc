@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "trainer/config/key_meanings.h"
 #include "trainer/config/key_record.h"
 #include "trainer/config/recipe.h"
 
@@ -107,13 +106,6 @@ std::string ParentOf(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-std::string MeaningOf(const std::string& path) {
-  const std::map<std::string, std::string>& meanings = KeyMeanings();
-  if (const auto found = meanings.find(path); found != meanings.end()) return found->second;
-  const auto shared = meanings.find("*" + path.substr(std::min(path.rfind('.'), path.size())));
-  return shared == meanings.end() ? "" : shared->second;
-}
-
 // What all samples together have of one key.
 struct Found {
   ReferenceKey key;
@@ -180,28 +172,11 @@ std::vector<ReferenceKey> RecipeKeys() {
     Found& entry = found.at(path);
     if (!entry.section.empty() && entry.types.size() < all_types.at(entry.section).size())
       entry.key.types = entry.types;
-    if (!entry.key.refusal.empty())
-      entry.key.meaning.clear();
-    else if (entry.key.meaning.empty())
-      entry.key.meaning = MeaningOf(path);
+    if (!entry.key.refusal.empty()) entry.key.meaning.clear();
     keys.push_back(std::move(entry.key));
   }
   SortBySection(keys);
   return keys;
-}
-
-std::vector<std::string> MeaningsWithoutKey() {
-  std::set<std::string> known;
-  for (const ReferenceKey& key : RecipeKeys()) {
-    if (!key.refusal.empty()) continue;
-    known.insert(key.path);
-    known.insert("*" + key.path.substr(std::min(key.path.rfind('.'), key.path.size())));
-  }
-  std::vector<std::string> without;
-  for (const auto& [path, meaning] : KeyMeanings()) {
-    if (!known.contains(path)) without.push_back(path);
-  }
-  return without;
 }
 
 }  // namespace dslaunch

@@ -20,7 +20,4 @@ struct ReferenceKey {
 // their keys.
 std::vector<ReferenceKey> RecipeKeys();
 
-// Paths that have a meaning but that no reader asks for; empty where the table is right.
-std::vector<std::string> MeaningsWithoutKey();
-
 }  // namespace dslaunch

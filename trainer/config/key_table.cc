@@ -22,7 +22,7 @@ std::string DefaultText(const nlohmann::ordered_json& value) {
 }  // namespace
 
 std::string MeaningWithDefault(const std::string& meaning, const nlohmann::ordered_json& standard) {
-  for (const char* word : {"default", "required"}) {
+  for (const char* word : {"default", "required", "no effect"}) {
     if (meaning.find(word) != std::string::npos) return meaning;
   }
   const std::string text = standard.is_null() ? "" : DefaultText(standard);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "trainer/config/json_object.h"
+#include "trainer/config/key_record.h"
 
 namespace dslaunch {
 
@@ -27,9 +28,12 @@ struct KeyRow {
   std::function<void(JsonObject& object, const char* key, Settings& settings)> read;
   // The value as JSON, null for none. Without it the value has no effect and is not described.
   std::function<nlohmann::ordered_json(const Settings& settings)> show;
-  // "; default X", with the value in Settings(), is added to it, unless it contains "default" or
-  // "required" itself.
+  // "; default X", with the value in Settings(), is added to it, unless it contains "default",
+  // "required" or "no effect" itself.
   std::string meaning;
+  // Whether all ranks must have the same value, or they would wait for each other or train
+  // different models.
+  bool same_on_ranks = false;
 };
 
 template <class Settings>
@@ -101,6 +105,16 @@ KeyRow<Settings> TextKey(const char* key, std::string Settings::*member, std::st
       std::move(meaning));
 }
 
+template <class Settings>
+KeyRow<Settings> TextsKey(const char* key, std::vector<std::string> Settings::*member,
+                          std::string meaning) {
+  return {key,
+          [member](JsonObject& object, const char* name, Settings& settings) {
+            settings.*member = object.Strings(name);
+          },
+          [member](const Settings& settings) { return settings.*member; }, std::move(meaning)};
+}
+
 // An object as JSON text, which is not read.
 template <class Settings>
 KeyRow<Settings> ObjectTextKey(const char* key, std::string Settings::*member,
@@ -137,8 +151,16 @@ KeyRow<Settings> WordKey(const char* key, T Settings::*member, std::vector<const
           std::move(meaning)};
 }
 
-// Keys that are accepted with any value of their type and have no effect.
 inline constexpr char kNoEffect[] = "accepted, no effect";
+
+// `row` with a value that all ranks must have alike.
+template <class Settings>
+KeyRow<Settings> SameOnRanks(KeyRow<Settings> row) {
+  row.same_on_ranks = true;
+  return row;
+}
+
+// Keys that are accepted with any value of their type and have no effect.
 template <class Settings>
 KeyRow<Settings> IgnoredBool(const char* key, std::string meaning = kNoEffect) {
   return {key, [](JsonObject& object, const char* name, Settings&) { (void)object.Bool(name); },
@@ -150,18 +172,81 @@ KeyRow<Settings> IgnoredInt(const char* key, std::string meaning = kNoEffect) {
           nullptr, std::move(meaning)};
 }
 
+template <class Settings>
+KeyRow<Settings> IgnoredNumber(const char* key, NumberRange range) {
+  return {key,
+          [range](JsonObject& object, const char* name, Settings&) {
+            (void)object.Number(name, range.min, range.max);
+          },
+          nullptr, kNoEffect};
+}
+
+// `row` as another name of its member: it is read, and not described.
+template <class Settings>
+KeyRow<Settings> OlderName(KeyRow<Settings> row) {
+  row.show = nullptr;
+  return row;
+}
+
+// `row` of a key that must be there; `why` is the rest of the message: "is missing; give ...".
+template <class Settings>
+KeyRow<Settings> Required(KeyRow<Settings> row, std::string why) {
+  row.read = [read = std::move(row.read), why = std::move(why)](JsonObject& object, const char* key,
+                                                                Settings& settings) {
+    read(object, key, settings);
+    if (!object.Has(key)) object.Fail(key, why);
+  };
+  return row;
+}
+
+// The rows of a member that is a struct with a table of its own, in the same section.
+template <class Settings, class Inner>
+KeyTable<Settings> Within(Inner Settings::*member, const KeyTable<Inner>& table) {
+  KeyTable<Settings> rows;
+  for (const KeyRow<Inner>& row : table) {
+    rows.push_back(
+        {row.key,
+         [member, read = row.read](JsonObject& object, const char* key, Settings& settings) {
+           read(object, key, settings.*member);
+         },
+         [member, show = row.show](const Settings& settings) { return show(settings.*member); },
+         row.meaning});
+    if (!row.show) rows.back().show = nullptr;
+  }
+  return rows;
+}
+
+// Tables one after the other.
+template <class Settings>
+KeyTable<Settings> Joined(std::initializer_list<KeyTable<Settings>> tables) {
+  KeyTable<Settings> all;
+  for (const KeyTable<Settings>& table : tables) all.insert(all.end(), table.begin(), table.end());
+  return all;
+}
+
+template <class Settings>
+std::set<std::string> KeysOf(const KeyTable<Settings>& table) {
+  std::set<std::string> keys;
+  for (const KeyRow<Settings>& row : table) keys.insert(row.key);
+  return keys;
+}
+
 // `meaning` with "; default X", where X is `standard`; null and "" are none.
 std::string MeaningWithDefault(const std::string& meaning, const nlohmann::ordered_json& standard);
 
+// The name by which `object` has a key that others may call otherwise.
+using KeyName = const char* (*)(const JsonObject& object, const char* key);
+
 // Reads the keys of `table` into `settings`, in its order. Throws ConfigError, naming the key.
 template <class Settings>
-void ReadKeys(JsonObject& object, const KeyTable<Settings>& table, Settings& settings) {
+void ReadKeys(JsonObject& object, const KeyTable<Settings>& table, Settings& settings,
+              KeyName name_of = nullptr) {
   for (const KeyRow<Settings>& row : table) {
-    row.read(object, row.key, settings);
-    object.Explain([&row] {
-      return MeaningWithDefault(row.meaning,
-                                row.show ? row.show(Settings()) : nlohmann::ordered_json());
-    });
+    row.read(object, name_of == nullptr ? row.key : name_of(object, row.key), settings);
+    if (KeyRecord* const record = KeyRecord::Current()) {
+      record->Explain(MeaningWithDefault(
+          row.meaning, row.show ? row.show(Settings()) : nlohmann::ordered_json()));
+    }
   }
 }
 

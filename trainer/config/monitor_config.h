@@ -1,8 +1,9 @@
-// The keys of an engine configuration that ask for reports: csv_monitor, tensorboard,
-// flops_profiler, comms_logger and wall_clock_breakdown, with DeepSpeed's names and defaults.
+// The sections of an engine configuration that ask for reports: csv_monitor, tensorboard,
+// flops_profiler and comms_logger, with DeepSpeed's names and defaults.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,11 +14,17 @@ class JsonObject;
 
 // csv_monitor and tensorboard.
 struct MonitorConfig {
-  // output_path/job_name; without an output_path in the working folder.
-  std::string folder;
+  bool enabled = false;
+  std::string output_path;  // empty: the working folder
+  std::string job_name = "DeepSpeedJobName";
+
+  std::string folder() const {
+    return output_path.empty() ? job_name : output_path + "/" + job_name;
+  }
 };
 
 struct FlopsProfilerConfig {
+  bool enabled = false;
   int64_t profile_step = 1;   // the optimizer step that is measured
   int64_t module_depth = -1;  // of the table of the costliest modules; -1: the innermost
   int64_t top_modules = 1;    // how many at each depth
@@ -26,21 +33,25 @@ struct FlopsProfilerConfig {
 };
 
 struct CommsLoggerConfig {
+  bool enabled = false;
   bool verbose = false;  // a line for each operation
-  // Those that are logged, by the names of CommunicationKind (profile/communication.h); nullopt:
-  // all (prof_all).
+  bool all = true;
+  // The operations to log, by the names of CommunicationKind (profile/communication.h), if not all;
+  // nullopt with `all`.
   std::optional<std::set<std::string>> operations;
 };
 
+// nullopt: not enabled.
 struct MonitorsConfig {
   std::optional<MonitorConfig> csv;
   std::optional<MonitorConfig> tensorboard;
   std::optional<FlopsProfilerConfig> flops_profiler;
   std::optional<CommsLoggerConfig> comms_logger;
-  bool wall_clock_breakdown = false;
 };
 
-// Reads these keys of `engine`. Throws TrainError kBadInput, naming the key.
+// Reads these sections of `engine`. Throws TrainError kBadInput, naming the key.
 MonitorsConfig ParseMonitors(JsonObject& engine);
+// The sections by their keys.
+nlohmann::ordered_json ShowMonitors(const MonitorsConfig& monitors);
 
 }  // namespace dslaunch

@@ -1,21 +1,20 @@
-// The sections "optimizer" and "scheduler" of an engine configuration: DeepSpeed's types, parameter
-// names, defaults and meaning. PyTorch's optimizers and schedulers, which DeepSpeed hands through,
-// keep PyTorch's.
+// The section "optimizer" of an engine configuration: DeepSpeed's types, parameter names, defaults
+// and meaning. PyTorch's optimizers, which DeepSpeed hands through, keep PyTorch's.
 //
 //   "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "weight_decay": 0.1},
 //                 "param_groups": [{"max_dims": 1, "weight_decay": 0},
 //                                  {"names": ["head.*"], "lr": 0.01}]}
-//   "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 100}}
 //
 // "param_groups" is this program's own: DeepSpeed takes groups from the Python program only. The
 // first group that fits takes a parameter; "names" are shell patterns, "max_dims" the most
 // dimensions the tensor may have.
 #pragma once
 
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "trainer/config/lr_schedule.h"
 #include "trainer/config/parameter_groups.h"
 
 namespace dslaunch {
@@ -74,22 +73,8 @@ struct OptimizerConfig {
   }
 };
 
-struct SchedulerConfig {
-  std::string name;  // as written in the recipe; empty: none
-  LrSchedule schedule;
-  // total_num_steps is "auto": FitToRun sets it before the first step.
-  bool fits_run = false;
-};
-
-// Sets the length of a schedule that is to end with the run; leaves others as they are.
-void FitToRun(SchedulerConfig& scheduler, int64_t steps);
-
-// One sentence where the warm-up does not end before the schedule's own length, or before the run
-// of so many steps does (nullopt: not known); else empty. `lr` is the optimizer's.
-std::string WarmupRemark(const SchedulerConfig& scheduler, double lr, std::optional<int64_t> steps);
-
-// Throw TrainError kBadInput, naming the key.
+// Throws TrainError kBadInput, naming the key.
 OptimizerConfig ParseOptimizer(JsonObject object);
-SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimizer);
+nlohmann::ordered_json ShowOptimizer(const OptimizerConfig& optimizer);
 
 }  // namespace dslaunch

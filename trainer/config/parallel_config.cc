@@ -1,11 +1,8 @@
 #include "trainer/config/parallel_config.h"
 
-#include <algorithm>
 #include <iterator>
-#include <optional>
-#include <set>
 
-#include "trainer/config/json_object.h"
+#include "trainer/config/key_table.h"
 
 namespace dslaunch {
 namespace {
@@ -14,48 +11,74 @@ using Mode = ParallelConfig::Mode;
 
 constexpr const char* kModes[] = {"all_reduce", "parameter_server", "local_sgd", "diloco",
                                   "powersgd"};
-constexpr int64_t kMaxInnerSteps = int64_t{1} << 40;
-constexpr int64_t kMaxStaleness = int64_t{1} << 40;
-constexpr int64_t kMaxSeed = (int64_t{1} << 32) - 1;
+constexpr int64_t kMaxRankSteps = int64_t{1} << 40;
 
-void ParseServers(JsonObject& object, int64_t ranks, ParallelConfig& parallel) {
-  parallel.servers = object.Int("servers", 1).value_or(1);
-  if (ranks > 0 && parallel.servers > ranks) {
-    object.Fail("servers", "is " + std::to_string(parallel.servers) + ", but there are " +
-                               std::to_string(ranks) + " ranks, of which the first are servers");
-  }
-  parallel.staleness = object.Int("staleness", 0, kMaxStaleness);
+KeyTable<ParallelConfig> ModeKeys() {
+  return {WordKey("mode", &ParallelConfig::mode, {std::begin(kModes), std::end(kModes)},
+                  "all_reduce: every rank adds up the gradients of every step; parameter_server: "
+                  "the first ranks keep the optimizer and add up gradients, each for its part of "
+                  "the parameters; local_sgd: ranks train apart and average their weights now and "
+                  "then; diloco: what they have moved is the gradient of an outer optimizer; "
+                  "powersgd: gradients travel as products of two thin matrices; not with ZeRO or a "
+                  "pipeline; not a key of DeepSpeed; default all_reduce")};
 }
 
-void ParseInnerSteps(JsonObject& object, ParallelConfig& parallel) {
-  const std::optional<int64_t> inner_steps = object.Int("inner_steps", 1, kMaxInnerSteps);
-  if (!inner_steps) {
-    object.Fail("inner_steps", "is missing; give the number of steps between two exchanges");
-  }
-  parallel.inner_steps = *inner_steps;
+KeyTable<ParallelConfig> ServerKeys() {
+  return {IntKey("servers", &ParallelConfig::servers, {1}, "number of servers, which train too"),
+          IntKey("staleness", &ParallelConfig::staleness, {0, kMaxRankSteps},
+                 "servers update as gradients come, and a rank may be at most so many steps ahead "
+                 "of the slowest; default: every step is all ranks' together")};
 }
 
-void ParseOuter(JsonObject& object, ParallelConfig& parallel) {
-  parallel.outer_lr = object.Number("outer_lr", 0).value_or(parallel.outer_lr);
-  parallel.outer_momentum = object.Number("outer_momentum", 0, 1).value_or(parallel.outer_momentum);
-  parallel.outer_nesterov = object.Bool("outer_nesterov").value_or(parallel.outer_momentum != 0);
-  if (parallel.outer_nesterov && parallel.outer_momentum == 0) {
-    object.Fail("outer_nesterov", "is true, but outer_momentum is 0; remove one of them");
-  }
+KeyTable<ParallelConfig> InnerKeys() {
+  return {Required(IntKey("inner_steps", &ParallelConfig::inner_steps, {1, kMaxRankSteps},
+                          "required; steps between two exchanges"),
+                   "is missing; give the number of steps between two exchanges")};
 }
 
-void ParsePowerSgd(JsonObject& object, ParallelConfig& parallel) {
-  ParallelConfig& p = parallel;
-  p.matrix_approximation_rank =
-      object.Int("matrix_approximation_rank", 1).value_or(p.matrix_approximation_rank);
-  p.start_iter = object.Int("start_powerSGD_iter", 0).value_or(p.start_iter);
-  p.min_compression_rate =
-      object.Number("min_compression_rate", 0).value_or(p.min_compression_rate);
-  p.use_error_feedback = object.Bool("use_error_feedback").value_or(p.use_error_feedback);
-  p.warm_start = object.Bool("warm_start").value_or(p.warm_start);
-  p.orthogonalization_epsilon =
-      object.Number("orthogonalization_epsilon", 0, 1).value_or(p.orthogonalization_epsilon);
-  p.random_seed = object.Int("random_seed", 0, kMaxSeed).value_or(p.random_seed);
+KeyTable<ParallelConfig> OuterKeys() {
+  return {NumberKey("outer_lr", &ParallelConfig::outer_lr, {0}, "learning rate of the outer SGD"),
+          NumberKey("outer_momentum", &ParallelConfig::outer_momentum, {0, 1}, ""),
+          BoolKey("outer_nesterov", &ParallelConfig::outer_nesterov,
+                  "default: whether there is a momentum")};
+}
+
+// Names and defaults of PyTorch's PowerSGDState.
+KeyTable<ParallelConfig> PowerSgdKeys() {
+  return {IntKey("matrix_approximation_rank", &ParallelConfig::matrix_approximation_rank, {1},
+                 "columns of the thin matrices; as all keys of this mode PyTorch's of "
+                 "PowerSGDState"),
+          IntKey("start_powerSGD_iter", &ParallelConfig::start_iter, {0},
+                 "steps at the start whose gradients travel whole"),
+          NumberKey("min_compression_rate", &ParallelConfig::min_compression_rate, {0},
+                    "a gradient that would not become this many times smaller travels whole"),
+          BoolKey("use_error_feedback", &ParallelConfig::use_error_feedback,
+                  "what a step has not sent is added to the next one's gradients"),
+          BoolKey("warm_start", &ParallelConfig::warm_start, "start from the last step's matrices"),
+          NumberKey("orthogonalization_epsilon", &ParallelConfig::orthogonalization_epsilon, {0, 1},
+                    "added to the norm of each column, for columns that are 0"),
+          IntKey("random_seed", &ParallelConfig::random_seed, {0, (int64_t{1} << 32) - 1},
+                 "of the first matrices")};
+}
+
+// Keys of some modes only.
+struct OfMode {
+  const char* modes;  // for messages
+  KeyTable<ParallelConfig> keys;
+  bool (*applies)(const ParallelConfig& parallel);
+};
+
+const std::vector<OfMode>& KeysOfModes() {
+  static const std::vector<OfMode> kKeys = {
+      {"parameter_server", ServerKeys(),
+       [](const ParallelConfig& parallel) { return parallel.mode == Mode::kParameterServer; }},
+      {"local_sgd or diloco", InnerKeys(),
+       [](const ParallelConfig& parallel) { return parallel.TrainsApart(); }},
+      {"diloco", OuterKeys(),
+       [](const ParallelConfig& parallel) { return parallel.mode == Mode::kDiloco; }},
+      {"powersgd", PowerSgdKeys(),
+       [](const ParallelConfig& parallel) { return parallel.mode == Mode::kPowerSgd; }}};
+  return kKeys;
 }
 
 }  // namespace
@@ -63,35 +86,33 @@ void ParsePowerSgd(JsonObject& object, ParallelConfig& parallel) {
 const char* ParallelModeName(Mode mode) { return kModes[static_cast<size_t>(mode)]; }
 
 ParallelConfig ParseParallel(JsonObject object, int64_t ranks) {
-  ParallelConfig parallel;
-  const std::string word =
-      object.Word("mode", {std::begin(kModes), std::end(kModes)}).value_or(kModes[0]);
-  parallel.mode =
-      static_cast<Mode>(std::find(std::begin(kModes), std::end(kModes), word) - std::begin(kModes));
-  const auto of = [&](bool chosen, const char* mode, const std::set<std::string>& keys) {
-    if (!chosen) {
-      object.RefuseUnlessOff(keys,
-                             std::string("is of the mode ") + mode + "; leave it out, or set that");
+  ParallelConfig parallel = ReadKeys(object, ModeKeys());
+  for (const OfMode& of : KeysOfModes()) {
+    if (of.applies(parallel)) {
+      ReadKeys(object, of.keys, parallel);
+    } else {
+      object.RefuseUnlessOff(KeysOf(of.keys), std::string("is of the mode ") + of.modes +
+                                                  "; leave it out, or set that");
     }
-    return chosen;
-  };
-  if (of(parallel.mode == Mode::kParameterServer, kModes[1], {"servers", "staleness"})) {
-    ParseServers(object, ranks, parallel);
-  }
-  if (of(parallel.TrainsApart(), "local_sgd or diloco", {"inner_steps"})) {
-    ParseInnerSteps(object, parallel);
-  }
-  if (of(parallel.mode == Mode::kDiloco, kModes[3],
-         {"outer_lr", "outer_momentum", "outer_nesterov"})) {
-    ParseOuter(object, parallel);
-  }
-  if (of(parallel.mode == Mode::kPowerSgd, kModes[4],
-         {"matrix_approximation_rank", "start_powerSGD_iter", "min_compression_rate",
-          "use_error_feedback", "warm_start", "orthogonalization_epsilon", "random_seed"})) {
-    ParsePowerSgd(object, parallel);
   }
   object.RefuseUnknown();
+  if (!object.Has("outer_nesterov")) parallel.outer_nesterov = parallel.outer_momentum != 0;
+  if (parallel.outer_nesterov && parallel.outer_momentum == 0) {
+    object.Fail("outer_nesterov", "is true, but outer_momentum is 0; remove one of them");
+  }
+  if (ranks > 0 && parallel.servers > ranks) {
+    object.Fail("servers", "is " + std::to_string(parallel.servers) + ", but there are " +
+                               std::to_string(ranks) + " ranks, of which the first are servers");
+  }
   return parallel;
+}
+
+nlohmann::ordered_json ShowParallel(const ParallelConfig& parallel) {
+  nlohmann::ordered_json json = ShowKeys(ModeKeys(), parallel);
+  for (const OfMode& of : KeysOfModes()) {
+    if (of.applies(parallel)) json.update(ShowKeys(of.keys, parallel));
+  }
+  return json;
 }
 
 }  // namespace dslaunch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -52,5 +53,6 @@ const char* ParallelModeName(ParallelConfig::Mode mode);  // "all_reduce"
 
 // `ranks` is the world size; 0: unknown. Throws TrainError kBadInput, naming the key.
 ParallelConfig ParseParallel(JsonObject object, int64_t ranks);
+nlohmann::ordered_json ShowParallel(const ParallelConfig& parallel);
 
 }  // namespace dslaunch

@@ -1,11 +1,10 @@
 #include "trainer/config/pipeline_config.h"
 
-#include <map>
-#include <optional>
+#include <algorithm>
+#include <iterator>
 #include <regex>
-#include <set>
 
-#include "trainer/config/json_object.h"
+#include "trainer/config/key_table.h"
 
 namespace dslaunch {
 namespace {
@@ -13,14 +12,7 @@ namespace {
 constexpr int64_t kMostStages = 4096;
 constexpr size_t kMaxPatternBytes = 1000;  // std::regex reads nested groups by recursion
 
-const std::map<std::string, PipelineScheduleType>& Schedules() {
-  static const std::map<std::string, PipelineScheduleType> kSchedules = {
-      {"gpipe", PipelineScheduleType::kGpipe},
-      {"1f1b", PipelineScheduleType::kOneForwardOneBackward},
-      {"interleaved", PipelineScheduleType::kInterleaved},
-      {"zb-h1", PipelineScheduleType::kZeroBubbleH1}};
-  return kSchedules;
-}
+constexpr const char* kSchedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
 
 std::string ParsePartition(JsonObject& object) {
   const std::string partition = object.String("partition").value_or(PipelineConfig().partition);
@@ -44,29 +36,50 @@ std::string ParsePartition(JsonObject& object) {
   return partition;
 }
 
-int64_t ParseStages(JsonObject& object, int64_t program_stages) {
-  std::optional<int64_t> stages;
-  if (object.HasString("stages")) {
-    object.Word("stages", {"auto"});
-  } else {
-    stages = object.Int("stages", 1, kMostStages);
-  }
-  if (program_stages == 0) return stages.value_or(1);
-  if (stages && *stages != program_stages) {
-    object.Fail("stages", "is " + std::to_string(*stages) + ", but the program's PipelineModule " +
-                              "has num_stages " + std::to_string(program_stages) +
-                              "; leave one of them out");
-  }
-  return program_stages;
+const KeyTable<PipelineConfig>& PipelineKeys() {
+  using P = PipelineConfig;
+  static const KeyTable<P> kKeys = {
+      {"stages",
+       [](JsonObject& object, const char* key, P& pipeline) {
+         if (object.HasString(key)) {
+           object.Word(key, {"auto"});
+         } else {
+           pipeline.stages = object.Int(key, 1, kMostStages).value_or(0);
+         }
+       },
+       [](const P& pipeline) { return pipeline.stages; },
+       "number of stages; `auto`: the value of the program's PipelineModule; default 1"},
+      {"partition",
+       [](JsonObject& object, const char*, P& pipeline) {
+         pipeline.partition = ParsePartition(object);
+       },
+       [](const P& pipeline) { return pipeline.partition; },
+       "how layers are assigned to stages: `best` (equal computing; without a list of layers "
+       "`parameters`), `parameters`, `uniform`, `type:REGEX` or `profile` (measured time)"},
+      BoolKey("seed_layers", &P::seed_layers,
+              "layer i of a PipelineModule is built with the seed 1234 + i"),
+      IntKey("activation_checkpoint_interval", &P::activation_checkpoint_interval, {0},
+             "number of consecutive layers that are recomputed together in the backward pass; 0: "
+             "no recomputation"),
+      WordKey("schedule", &P::schedule, {std::begin(kSchedules), std::end(kSchedules)},
+              "default 1f1b; not a key of DeepSpeed"),
+      IntKey("virtual_stages", &P::virtual_stages, {1, kMostStages},
+             "model chunks of each stage; above 1 only with the schedule interleaved, whose "
+             "default is 2; not a key of DeepSpeed"),
+      WordKey("rank_order", &P::rank_order,
+              {RankOrderName(RankOrder::kPipeData), RankOrderName(RankOrder::kDataPipe)},
+              "which ranks have adjacent numbers: those of one stage (`pipe_data`) or those of one "
+              "replica (`data_pipe`); default pipe_data; not a key of DeepSpeed"),
+      // They divide work over the ranks of tensor parallelism, of which there is one.
+      IgnoredBool<P>("pipe_partitioned"),
+      IgnoredBool<P>("grad_partitioned")};
+  return kKeys;
 }
 
 }  // namespace
 
 const char* ScheduleTypeName(PipelineScheduleType type) {
-  for (const auto& [name, value] : Schedules()) {
-    if (value == type) return name.c_str();
-  }
-  return "";
+  return kSchedules[static_cast<size_t>(type)];
 }
 
 std::string StagesMisfit(int64_t stages, int64_t ranks) {
@@ -77,31 +90,29 @@ std::string StagesMisfit(int64_t stages, int64_t ranks) {
 
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages) {
   PipelineConfig pipeline;
-  pipeline.stages = ParseStages(object, program_stages);
-  pipeline.partition = ParsePartition(object);
-  pipeline.seed_layers = object.Bool("seed_layers").value_or(false);
-  pipeline.activation_checkpoint_interval =
-      object.Int("activation_checkpoint_interval", 0).value_or(0);
-  std::set<std::string> names;
-  for (const auto& [name, type] : Schedules()) names.insert(name);
-  pipeline.schedule = Schedules().at(object.Word("schedule", names).value_or("1f1b"));
+  pipeline.stages = 0;  // the program's
+  ReadKeys(object, PipelineKeys(), pipeline);
+  object.RefuseUnknown();
+  if (program_stages > 0 && pipeline.stages > 0 && pipeline.stages != program_stages) {
+    object.Fail("stages", "is " + std::to_string(pipeline.stages) +
+                              ", but the program's PipelineModule has num_stages " +
+                              std::to_string(program_stages) + "; leave one of them out");
+  }
+  if (pipeline.stages == 0) pipeline.stages = std::max<int64_t>(program_stages, 1);
   const bool interleaved = pipeline.schedule == PipelineScheduleType::kInterleaved;
-  pipeline.virtual_stages =
-      object.Int("virtual_stages", 1, kMostStages).value_or(interleaved ? 2 : 1);
+  if (interleaved && !object.Has("virtual_stages")) pipeline.virtual_stages = 2;
   if (pipeline.virtual_stages > 1 && !interleaved) {
     object.Fail("virtual_stages", "is " + std::to_string(pipeline.virtual_stages) +
                                       ", which only the schedule interleaved supports");
   }
-  if (object.Word("rank_order", {"pipe_data", "data_pipe"}).value_or("pipe_data") == "data_pipe") {
-    pipeline.rank_order = RankOrder::kDataPipe;
-  }
-  // Over the ranks of tensor parallelism, which is one.
-  for (const char* key : {"pipe_partitioned", "grad_partitioned"}) (void)object.Bool(key);
-  object.RefuseUnknown();
   if (ranks > 0 && ranks % pipeline.stages != 0) {
     object.Fail("stages", StagesMisfit(pipeline.stages, ranks));
   }
   return pipeline;
+}
+
+nlohmann::ordered_json ShowPipeline(const PipelineConfig& pipeline) {
+  return ShowKeys(PipelineKeys(), pipeline);
 }
 
 }  // namespace dslaunch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "trainer/mesh/mesh.h"
@@ -38,5 +39,6 @@ std::string StagesMisfit(int64_t stages, int64_t ranks);
 // says nothing. Throws TrainError kBadInput, naming the key: also where stages do not divide the
 // ranks, or are not the program's.
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages = 0);
+nlohmann::ordered_json ShowPipeline(const PipelineConfig& pipeline);
 
 }  // namespace dslaunch

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/config/json_object.h"
+#include "trainer/config/key_table.h"
 
 namespace dslaunch {
 namespace {
@@ -29,6 +29,12 @@ std::optional<Dtype> ParseDtype(JsonObject& object, const char* key) {
   return kDtypes.at(*word);
 }
 
+bool IsEnabled(JsonObject& section) {
+  const bool on = section.Bool("enabled").value_or(false);
+  section.Explain("turns the section on; default false");
+  return on;
+}
+
 // What torch.amp.GradScaler and Apex start with. Both halve the scale at every overflow.
 LossScalerConfig AutocastLossScaler() {
   LossScalerConfig scaler;
@@ -44,22 +50,31 @@ LossScalerConfig StaticLossScaler(double scale) {
   return scaler;
 }
 
+KeyTable<LossScalerConfig> DynamicScaleKeys(int64_t least) {
+  using S = LossScalerConfig;
+  constexpr int64_t kMaxScalePower = 126;  // fp32 holds no more
+  return {IntKey("initial_scale_power", &S::initial_scale_power,
+                 {least == 1 ? 0 : kAnyMin, kMaxScalePower},
+                 "the initial dynamic scale is 2 to this power"),
+          IntKey("loss_scale_window", &S::loss_scale_window, {least},
+                 "updates without overflow after which the scale doubles"),
+          IntKey("hysteresis", &S::hysteresis, {least},
+                 "number of overflows after which the scale is halved"),
+          BoolKey("consecutive_hysteresis", &S::consecutive_hysteresis,
+                  "every update without overflow resets the hysteresis, not only growth of the "
+                  "scale"),
+          IntKey("min_loss_scale", &S::min_loss_scale, {least}, "")};
+}
+
 // The values are checked where they have a meaning, as in DeepSpeed: disabled sections, and dynamic
 // settings beside a static scale, may hold anything of the right type.
 LossScalerConfig ParseLossScaler(JsonObject& fp16, bool enabled) {
-  constexpr int64_t kMaxScalePower = 126;  // fp32 holds no more
   LossScalerConfig scaler;
   scaler.static_scale = fp16.Number("loss_scale", 0).value_or(0);
+  fp16.Explain("0: dynamic; default 0");
   scaler.dynamic = scaler.static_scale == 0;
   const int64_t least = enabled && scaler.dynamic ? 1 : kAnyMin;
-  scaler.initial_scale_power =
-      fp16.Int("initial_scale_power", least == 1 ? 0 : kAnyMin, kMaxScalePower)
-          .value_or(scaler.initial_scale_power);
-  scaler.loss_scale_window =
-      fp16.Int("loss_scale_window", least).value_or(scaler.loss_scale_window);
-  scaler.hysteresis = fp16.Int("hysteresis", least).value_or(scaler.hysteresis);
-  scaler.consecutive_hysteresis = fp16.Bool("consecutive_hysteresis").value_or(false);
-  scaler.min_loss_scale = static_cast<double>(fp16.Int("min_loss_scale", least).value_or(1));
+  ReadKeys(fp16, DynamicScaleKeys(least), scaler);
   if (least == 1 && scaler.min_loss_scale > std::ldexp(1.0, scaler.initial_scale_power)) {
     fp16.Fail("min_loss_scale", "is above the first scale, 2^initial_scale_power");
   }
@@ -67,9 +82,10 @@ LossScalerConfig ParseLossScaler(JsonObject& fp16, bool enabled) {
 }
 
 void ParseFp16(JsonObject fp16, PrecisionConfig& precision, std::vector<std::string>& enabled) {
-  const bool on = fp16.Bool("enabled").value_or(false);
+  const bool on = IsEnabled(fp16);
   const LossScalerConfig scaler = ParseLossScaler(fp16, on);
-  (void)fp16.Bool("auto_cast");  // models cast their own inputs
+  (void)fp16.Bool("auto_cast");
+  fp16.Explain("accepted, no effect: models cast their inputs themselves");
   fp16.RefuseUnlessOff({"fp16_master_weights_and_grads"},
                        "would keep the master weights in fp16, where small updates are lost; leave "
                        "it out, or use amp with opt_level O3, which has no master weights");
@@ -83,10 +99,12 @@ void ParseFp16(JsonObject fp16, PrecisionConfig& precision, std::vector<std::str
 }
 
 void ParseBf16(JsonObject bf16, PrecisionConfig& precision, std::vector<std::string>& enabled) {
-  const bool on = bf16.Bool("enabled").value_or(false);
+  const bool on = IsEnabled(bf16);
   const bool check = bf16.Bool("check_grad_overflow").value_or(true);
+  bf16.Explain("skip a step whose gradients are not finite; default true");
   // When gradients are added to their fp32 sums; always at once here, with the same result.
   bf16.Bool("immediate_grad_update");
+  bf16.Explain(kNoEffect);
   bf16.RefuseUnlessOff({"bf16_master_weights_and_grads", "bf16_optimizer_states"},
                        "would accumulate in bf16 over many steps, where small updates "
                        "are lost; leave it out");
@@ -100,8 +118,9 @@ void ParseBf16(JsonObject bf16, PrecisionConfig& precision, std::vector<std::str
 
 void ParseAutocast(JsonObject autocast, PrecisionConfig& precision,
                    std::vector<std::string>& enabled) {
-  const bool on = autocast.Bool("enabled").value_or(false);
+  const bool on = IsEnabled(autocast);
   const std::optional<Dtype> dtype = ParseDtype(autocast, "dtype");
+  autocast.Explain("bfloat16 or float16; required if `enabled`");
   autocast.RefuseUnlessOff(
       {"lower_precision_safe_modules"},
       "names Python classes, which dslaunch does not have; leave it out to use PyTorch's "
@@ -125,16 +144,21 @@ std::optional<LossScalerConfig> ParseAmpLossScale(JsonObject& amp) {
     return AutocastLossScaler();
   }
   const std::optional<double> scale = amp.Number("loss_scale", 0);
+  amp.Explain("above 0; default dynamic for O1 and O2, 1 for O0 and O3");
   if (!scale) return std::nullopt;
   if (*scale == 0) amp.Fail("loss_scale", "is 0; it must be above 0, or \"dynamic\"");
   return StaticLossScaler(*scale);
 }
 
 void ParseAmp(JsonObject amp, PrecisionConfig& precision, std::vector<std::string>& enabled) {
-  const bool on = amp.Bool("enabled").value_or(false);
+  const bool on = IsEnabled(amp);
   const std::string level = amp.Word("opt_level", {"O0", "O1", "O2", "O3"}).value_or("O1");
+  amp.Explain(
+      "`O0`: fp32; `O1`: autocast in fp16; `O2`: fp16 with fp32 masters and batch norms; `O3`: "
+      "fp16 throughout; default O1");
   const std::optional<LossScalerConfig> scaler = ParseAmpLossScale(amp);
   const std::optional<bool> batch_norm_float32 = amp.Bool("keep_batchnorm_fp32");
+  amp.Explain("O2 and O3; default true for O2");
   amp.RefuseUnknown();
   if (!on) return;
   enabled.push_back("amp");
@@ -157,9 +181,11 @@ void ParseAmp(JsonObject amp, PrecisionConfig& precision, std::vector<std::strin
 
 void ParseDataTypes(JsonObject types, PrecisionConfig& precision) {
   const std::optional<Dtype> accumulation = ParseDtype(types, "grad_accum_dtype");
+  types.Explain("fp32, or the model's type; default fp32");
   const std::string model = DtypeName(precision.model);
   for (const char* key : {"param_dtype", "buffer_dtype"}) {
     const std::optional<Dtype> dtype = ParseDtype(types, key);
+    types.Explain("accepted only if it agrees with fp16, bf16 and amp");
     if (dtype && *dtype != precision.model) {
       types.Fail(key, std::string("is ") + DtypeName(*dtype) + ", but parameters and buffers are " +
                           model + ", according to the sections fp16, bf16 and amp; leave it out");
@@ -183,19 +209,42 @@ void ParseDataTypes(JsonObject types, PrecisionConfig& precision) {
 PrecisionConfig ParsePrecision(JsonObject& engine) {
   PrecisionConfig precision;
   std::vector<std::string> enabled;
-  ParseFp16(engine.ObjectOrEmpty("fp16"), precision, enabled);
-  const char* const bf16 = engine.Object("bf16") ? "bf16" : "bfloat16";
-  if (engine.Object("bf16") && engine.Object("bfloat16")) {
+  ParseFp16(engine.ObjectOrEmpty("fp16", "Training in fp16, with a loss scale."), precision,
+            enabled);
+  const char* const bf16 = engine.Object("bf16", "Training in bf16.") ? "bf16" : "bfloat16";
+  if (engine.Object("bf16") && engine.Object("bfloat16", "The older name of bf16.")) {
     engine.Fail("bfloat16", "is the older name of bf16, which is also set; keep one");
   }
   ParseBf16(engine.ObjectOrEmpty(bf16), precision, enabled);
-  ParseAutocast(engine.ObjectOrEmpty("torch_autocast"), precision, enabled);
-  ParseAmp(engine.ObjectOrEmpty("amp"), precision, enabled);
+  ParseAutocast(
+      engine.ObjectOrEmpty("torch_autocast",
+                           "Operators choose their own precision, as torch.autocast does."),
+      precision, enabled);
+  ParseAmp(engine.ObjectOrEmpty("amp", "Apex's presets; Apex is not needed."), precision, enabled);
   if (enabled.size() > 1) {
     engine.Fail(enabled[1], "is enabled, and " + enabled[0] + " too; enable one of them");
   }
-  ParseDataTypes(engine.ObjectOrEmpty("data_types"), precision);
+  ParseDataTypes(engine.ObjectOrEmpty("data_types", "Data type of gradient accumulation."),
+                 precision);
   return precision;
+}
+
+nlohmann::ordered_json ShowPrecision(const PrecisionConfig& precision) {
+  using Json = nlohmann::ordered_json;
+  Json scaler;
+  if (precision.loss_scaler && precision.loss_scaler->dynamic) {
+    scaler = {{"loss_scale", "dynamic"}};
+    scaler.update(ShowKeys(DynamicScaleKeys(1), *precision.loss_scaler));
+  } else if (precision.loss_scaler) {
+    scaler = {{"loss_scale", precision.loss_scaler->static_scale}};
+  }
+  return {{"model", DtypeName(precision.model)},
+          {"batch_norm_fp32", precision.batch_norm_float32},
+          {"master_weights", precision.master_weights ? Json("fp32") : Json()},
+          {"grad_accum_dtype", DtypeName(precision.grad_accumulation)},
+          {"autocast", precision.autocast ? Json(DtypeName(*precision.autocast)) : Json()},
+          {"loss_scaler", scaler},
+          {"skip_overflow", precision.skip_overflow}};
 }
 
 }  // namespace dslaunch

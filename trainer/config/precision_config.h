@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 #include "trainer/base/dtype.h"
@@ -50,5 +51,6 @@ struct PrecisionConfig {
 // Reads those sections of `engine`. Gradients accumulate in fp32 unless data_types.grad_accum_dtype
 // says other (or there are no masters, opt_level O3: in fp16). Throws TrainError kBadInput.
 PrecisionConfig ParsePrecision(JsonObject& engine);
+nlohmann::ordered_json ShowPrecision(const PrecisionConfig& precision);
 
 }  // namespace dslaunch

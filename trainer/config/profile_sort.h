@@ -1,25 +1,18 @@
-// By what a profile's table of operators is sorted.
+// The orders in which a profile's table of operators can be sorted.
 #pragma once
+
+#include <cstddef>
 
 namespace dslaunch {
 
 enum class ProfileSort { kSelfTime, kTotalTime, kDeviceTime, kMemory, kCalls };
 
-// run.profile.sort_by
+// run.profile.sort_by, in the order of ProfileSort.
+inline constexpr const char* kProfileSorts[] = {"self_time", "total_time", "device_time", "memory",
+                                                "calls"};
+
 constexpr const char* ProfileSortName(ProfileSort sort) {
-  switch (sort) {
-    case ProfileSort::kSelfTime:
-      return "self_time";
-    case ProfileSort::kTotalTime:
-      return "total_time";
-    case ProfileSort::kDeviceTime:
-      return "device_time";
-    case ProfileSort::kMemory:
-      return "memory";
-    case ProfileSort::kCalls:
-      return "calls";
-  }
-  return "";
+  return kProfileSorts[static_cast<size_t>(sort)];
 }
 
 }  // namespace dslaunch

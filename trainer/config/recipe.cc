@@ -1,20 +1,16 @@
 #include "trainer/config/recipe.h"
 
 #include <algorithm>
-#include <array>
-#include <map>
 #include <set>
 
 #include "trainer/base/train_error.h"
-#include "trainer/config/json_object.h"
+#include "trainer/config/key_table.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr char kDefaultDataPath[] = "/usr/share/datasets/fashion-mnist";
 constexpr int64_t kMaxUnits = int64_t{1} << 20;
-constexpr int64_t kMaxImageSize = 4096;
-constexpr int64_t kMaxClasses = int64_t{1} << 20;
 
 [[noreturn]] void FailMissing(const JsonObject& object, const char* section) {
   object.Fail(section, "is missing; a recipe has model, data, run and engine");
@@ -44,7 +40,7 @@ ModelConfig ParseModel(JsonObject object) {
     known += (known.empty() ? "" : last ? " and " : ", ") + std::string(family->type());
   }
   const std::optional<std::string> type = object.Word("type", types);
-  object.Explain([] { return "required; `plugin`: your own model in a shared library"; });
+  object.Explain("required; `plugin`: your own model in a shared library");
   if (!type) object.Fail("type", "is missing; known: " + known);
   const ModelFamily& family = **std::ranges::find(
       ModelFamilies(), *type, [](const ModelFamily* one) { return one->type(); });
@@ -57,56 +53,84 @@ bool HoldsTokens(DataConfig::Type type) {
   return type == DataConfig::Type::kTokens || type == DataConfig::Type::kText;
 }
 
-DataConfig::Type ParseDataType(JsonObject& object) {
+KeyTable<DataConfig> DataKeys() {
+  using D = DataConfig;
+  return {
+      Required(WordKey("type", &D::type,
+                       {"idx", "cifar", "image_folder", "csv", "tokens", "text", "plugin"},
+                       "required; `idx`: a folder with the four files of an MNIST-like data "
+                       "set; `cifar`: a folder with CIFAR-10's or CIFAR-100's binary version; "
+                       "`image_folder`: a folder with one of PNG and JPEG files for each class, "
+                       "or `train` and `val` of such folders; `csv`: numbers, of which one "
+                       "column is the label; `tokens`: token ids (nanoGPT's or llm.c's .bin, or "
+                       "Megatron's .bin with its .idx); `text`: any file, whose bytes are the "
+                       "tokens; `plugin`: a data set of your own, in a shared library"),
+               "is missing; known: idx, cifar, image_folder, csv, tokens, text and plugin"),
+      TextKey("path", &D::path,
+              "a file, or a folder (tokens: with train.bin and val.bin); default for `idx`: "
+              "/usr/share/datasets/fashion-mnist; a plugin may do without; `--data` overrides "
+              "it"),
+      BoolKey("shuffle", &D::shuffle, ""),
+      BoolKey("drop_last", &D::drop_last,
+              "if the number of samples is not a multiple of the number of ranks: drop the "
+              "last samples instead of repeating some"),
+      IntKey("prefetch", &D::prefetch, {0, 1 << 16},
+             "micro-batches that a background thread reads ahead; 0: no thread")};
+}
+
+// Keys of some types of data only.
+struct OfDataTypes {
+  const char* types;  // for messages
+  bool (*apply)(DataConfig::Type type);
+  KeyTable<DataConfig> keys;
+};
+
+const std::vector<OfDataTypes>& KeysOfDataTypes() {
+  using D = DataConfig;
   using Type = DataConfig::Type;
-  static const std::map<std::string, Type> kTypes = {
-      {"idx", Type::kIdx},      {"cifar", Type::kCifar},   {"image_folder", Type::kImageFolder},
-      {"csv", Type::kCsv},      {"tokens", Type::kTokens}, {"text", Type::kText},
-      {"plugin", Type::kPlugin}};
-  const std::optional<std::string> type =
-      object.Word("type", {"idx", "cifar", "image_folder", "csv", "tokens", "text", "plugin"});
-  if (!type)
-    object.Fail("type",
-                "is missing; known: idx, cifar, image_folder, csv, tokens, text and plugin");
-  return kTypes.at(*type);
-}
-
-// Data to evaluate on that the type does not bring along.
-void ParseValidation(JsonObject& object, DataConfig& data) {
-  if (data.type == DataConfig::Type::kIdx || data.type == DataConfig::Type::kCifar) {
-    RefuseElsewhere(
-        object, {"val_path", "val_fraction"},
-        "image_folder, csv, tokens and text; idx and cifar have test files of their own");
-    return;
-  }
-  if (data.type == DataConfig::Type::kPlugin) {
-    RefuseElsewhere(
-        object, {"val_path", "val_fraction"},
-        "image_folder, csv, tokens and text; a plugin makes the data to evaluate on itself");
-    return;
-  }
-  data.val_path = object.String("val_path").value_or("");
-  data.val_fraction = object.Number("val_fraction", 0, 1).value_or(0);
-  if (data.val_fraction == 1) object.Fail("val_fraction", "is 1, which leaves no training data");
-  if (!data.val_path.empty() && data.val_fraction > 0) {
-    object.Fail("val_fraction", "and val_path exclude each other; keep one of them");
-  }
-}
-
-// Tokens of a sample: at most what the model has positions for, which is also the default.
-void ParseBlockSize(JsonObject& object, const ModelConfig& model, DataConfig& data) {
-  if (!HoldsTokens(data.type)) return RefuseElsewhere(object, {"block_size"}, "tokens and text");
-  data.block_size = object.Int("block_size", 1, kMaxUnits).value_or(0);
-  const int64_t positions = model.needs().positions;
-  if (positions > 0 && data.block_size > positions) {
-    object.Fail("block_size", "is " + std::to_string(data.block_size) +
-                                  ", but the model has n_positions " + std::to_string(positions) +
-                                  "; change one of them");
-  }
-  if (positions == 0 && data.block_size == 0) {
-    object.Fail("block_size",
-                "is missing; this model does not give the number of tokens in a sample");
-  }
+  static const std::vector<OfDataTypes> kKeys = {
+      {"tokens and text",
+       HoldsTokens,
+       {IntKey("block_size", &D::block_size, {1, kMaxUnits},
+               "tokens of a sample; default: the model's `n_positions`")}},
+      {"image_folder, csv, tokens and text; idx and cifar have test files of their own, and a "
+       "plugin "
+       "makes the data to evaluate on itself",
+       [](Type type) {
+         return type != Type::kIdx && type != Type::kCifar && type != Type::kPlugin;
+       },
+       {TextKey("val_path", &D::val_path, "data for evaluation, instead of `val_fraction`"),
+        NumberKey("val_fraction", &D::val_fraction, {0, 1},
+                  "fraction at the end of `path`, or of each class of `image_folder`, that is kept "
+                  "for evaluation; below 1")}},
+      {"the type plugin",
+       [](Type type) { return type == Type::kPlugin; },
+       {TextKey("plugin", &D::plugin,
+                "the plugin's shared library; default: the model's, if that is a plugin's"),
+        TextKey("name", &D::name,
+                "required; which data set of the plugin (`DSLAUNCH_DATASET`); `dslaunch train "
+                "--list --plugin LIB.so` lists them"),
+        ObjectTextKey("params", &D::params, "parameters for the plugin's data set")}},
+      {"image_folder",
+       [](Type type) { return type == Type::kImageFolder; },
+       {IntKey("image_size", &D::image_size, {1, 4096},
+               "height and width of the images that the model gets, in pixels: the shorter side "
+               "is scaled to that and the centre kept")}},
+      {"csv",
+       [](Type type) { return type == Type::kCsv; },
+       {{"label_column",
+         [](JsonObject& object, const char* key, D& data) {
+           data.label_column = object.StringOrInt(key).value_or("");
+         },
+         [](const D& data) { return data.label_column; },
+         "name of the label column, or its number from 0; default: the last column"},
+        TextsKey("columns", &D::columns,
+                 "the columns of the features in the order of the model's inputs, by names or "
+                 "numbers from 0; the others are passed over; default: all but the label"),
+        TextsKey("label_names", &D::label_names,
+                 "names of the classes, from class 0 on, where the label column has names; "
+                 "default: labels are numbers from 0")}}};
+  return kKeys;
 }
 
 void CheckModelTakes(JsonObject& object, const ModelConfig& model, const DataConfig& data) {
@@ -126,101 +150,154 @@ bool IsPluginName(const std::string& name) {
   });
 }
 
-void ParsePluginData(JsonObject& object, const ModelConfig& model, DataConfig& data) {
-  if (data.type != DataConfig::Type::kPlugin)
-    return RefuseElsewhere(object, {"plugin", "name", "params"}, "the type plugin");
-  data.plugin = object.String("plugin").value_or(model.family().Library(model));
-  if (data.plugin.empty())
+// What depends on other keys: defaults that the model gives, and values that exclude each other.
+void CheckData(const JsonObject& object, const ModelConfig& model, const DataConfig& data) {
+  const int64_t positions = model.needs().positions;
+  if (positions > 0 && data.block_size > positions) {
+    object.Fail("block_size", "is " + std::to_string(data.block_size) +
+                                  ", but the model has n_positions " + std::to_string(positions) +
+                                  "; change one of them");
+  }
+  if (HoldsTokens(data.type) && positions == 0 && data.block_size == 0) {
+    object.Fail("block_size",
+                "is missing; this model does not give the number of tokens in a sample");
+  }
+  if (data.val_fraction == 1) object.Fail("val_fraction", "is 1, which leaves no training data");
+  if (!data.val_path.empty() && data.val_fraction > 0) {
+    object.Fail("val_fraction", "and val_path exclude each other; keep one of them");
+  }
+  if (data.type == DataConfig::Type::kPlugin && data.plugin.empty()) {
     object.Fail("plugin", "is missing; give the path of the plugin's shared library");
-  data.name = object.String("name").value_or("");
-  if (!IsPluginName(data.name)) {
+  }
+  if (data.type == DataConfig::Type::kPlugin && !IsPluginName(data.name)) {
     object.Fail("name", data.name.empty()
                             ? "is missing; give the name of a DSLAUNCH_DATASET of the plugin"
                             : "is \"" + data.name + "\"; names have letters, digits and _");
   }
-  data.params = object.ObjectText("params");
+  const std::set<std::string> distinct(data.label_names.begin(), data.label_names.end());
+  if (distinct.size() < data.label_names.size()) {
+    object.Fail("label_names", "has a name twice; give each class one name");
+  }
 }
 
 DataConfig ParseData(JsonObject object, const ModelConfig& model) {
-  DataConfig data;
-  data.type = ParseDataType(object);
+  DataConfig data = ReadKeys(object, DataKeys());
   CheckModelTakes(object, model, data);
-  data.path =
-      object.String("path").value_or(data.type == DataConfig::Type::kIdx ? kDefaultDataPath : "");
-  data.shuffle = object.Bool("shuffle").value_or(data.shuffle);
-  data.drop_last = object.Bool("drop_last").value_or(data.drop_last);
-  data.prefetch = object.Int("prefetch", 0, 1 << 16).value_or(data.prefetch);
-  ParseBlockSize(object, model, data);
-  ParseValidation(object, data);
-  ParsePluginData(object, model, data);
-  if (data.type == DataConfig::Type::kImageFolder) {
-    data.image_size = object.Int("image_size", 1, kMaxImageSize).value_or(data.image_size);
-  } else {
-    RefuseElsewhere(object, {"image_size"}, "image_folder");
+  if (data.type == DataConfig::Type::kIdx && !object.Has("path")) data.path = kDefaultDataPath;
+  for (const OfDataTypes& of : KeysOfDataTypes()) {
+    if (of.apply(data.type)) {
+      ReadKeys(object, of.keys, data);
+    } else {
+      RefuseElsewhere(object, KeysOf(of.keys), of.types);
+    }
   }
-  if (data.type == DataConfig::Type::kCsv) {
-    data.label_column = object.StringOrInt("label_column").value_or("");
-    data.columns = object.Strings("columns");
-    data.label_names = object.Strings("label_names");
-    const std::set<std::string> distinct(data.label_names.begin(), data.label_names.end());
-    if (distinct.size() < data.label_names.size())
-      object.Fail("label_names", "has a name twice; give each class one name");
-  } else {
-    RefuseElsewhere(object, {"label_column", "columns", "label_names"}, "csv");
-  }
+  const bool plugin = data.type == DataConfig::Type::kPlugin;
+  if (plugin && data.plugin.empty()) data.plugin = model.family().Library(model);
   object.RefuseUnknown();
+  CheckData(object, model, data);
   return data;
 }
 
-RunConfig::Mode ParseMode(JsonObject& object) {
-  using Mode = RunConfig::Mode;
-  static const std::map<std::string, Mode> kModes = {
-      {"train", Mode::kTrain},
-      {"evaluate", Mode::kEvaluate},
-      {"predict", Mode::kPredict},
-      {"plan_memory", Mode::kPlanMemory},
-      {"plan_pipeline", Mode::kPlanPipeline},
-      {"compare_precision", Mode::kComparePrecision}};
-  return kModes.at(object
-                       .Word("mode", {"train", "evaluate", "predict", "plan_memory",
-                                      "plan_pipeline", "compare_precision"})
-                       .value_or("train"));
+KeyTable<RunConfig> RunKeys() {
+  using R = RunConfig;
+  constexpr int64_t kMostRanks = 1'000'000;
+  return {
+      WordKey("mode", &R::mode,
+              {"train", "evaluate", "predict", "plan_memory", "plan_pipeline", "compare_precision"},
+              "default train; `--eval_only`, `--plan_memory`, `--plan_pipeline`, "
+              "`--compare_precision` and `predict` set it"),
+      WordKey("device", &R::device, {"auto", "cuda", "cpu"}, "default auto; `--device` sets it"),
+      IntKey("epochs", &R::epochs, {1, 1'000'000},
+             "passes over the data; one of `epochs` and `steps` is needed to train"),
+      IntKey("steps", &R::steps, {1}, "optimizer steps"),
+      IntKey("seed", &R::seed, {0}, "seed of initial weights and data order"),
+      IntKey("eval_every", &R::eval_every, {1},
+             "optimizer steps between evaluations; there is always one at the end"),
+      TextKey("metrics_jsonl", &R::metrics_jsonl,
+              "rank 0 appends one JSON object for each step and each evaluation to this file"),
+      NumberKey("peak_tflops", &R::peak_tflops, {0},
+                "peak TFLOPS of one rank's hardware, for `mfu`; above 0; default: from a table of "
+                "GPU names"),
+      TextKey("checkpoint_dir", &R::checkpoint_dir,
+              "a folder that all nodes share; without it there are no checkpoints"),
+      IntKey("save_every", &R::save_every, {1},
+             "optimizer steps between checkpoints; there is always one at the end"),
+      TextKey("resume", &R::resume,
+              "`auto`, `none` or the name of a checkpoint such as step_000120"),
+      IntKey("keep_checkpoints", &R::keep_checkpoints, {1},
+             "number of checkpoints to keep of one run; older ones are removed"),
+      BoolKey("async_save", &R::async_save,
+              "write in the background: a step waits for the copy in memory only, not for the "
+              "disk"),
+      BoolKey("load_module_only", &R::load_module_only,
+              "start at step 1 with a checkpoint's weights"),
+      TextKey("init_weights", &R::init_weights,
+              "a safetensors file, or a folder with model.safetensors"),
+      TextKey("trace", &R::trace, "a folder for a Chrome trace of each rank"),
+      IntKey("ranks", &R::ranks, {1, kMostRanks},
+             "with `mode: plan_memory`: plan for so many ranks; default: those of the job"),
+      IntKey("ranks_per_node", &R::ranks_per_node, {1, kMostRanks},
+             "with `mode: plan_memory`: ranks on each node; default: as the job"),
+      TextKey("pipeline_svg", &R::pipeline_svg,
+              "with `mode: plan_pipeline`: an SVG file to draw the schedule into as well"),
+      NumberKey("time_limit_s", &R::time_limit_s, {0},
+                "after this many seconds: finish the step, save a checkpoint and exit with code "
+                "85; above 0"),
+      NumberKey("collective_timeout_s", &R::collective_timeout_s, {1, 7 * 24 * 3600},
+                "seconds after which a collective, or another wait for a rank's message, fails"),
+      BoolKey("deterministic", &R::deterministic,
+              "use only algorithms whose results repeat bit by bit"),
+      BoolKey("tf32", &R::tf32,
+              "on GPUs, matrix products and convolutions of fp32 numbers round their factors to "
+              "11 significant bits, which is several times as fast"),
+      IntKey("check_replicas_every", &R::check_replicas_every, {1},
+             "optimizer steps between comparisons of the ranks' weights; default: none"),
+      TextKey("predictions", &R::predictions,
+              "predict: the file to write, JSON lines or the text after `prompt`; default: "
+              "stdout")};
 }
 
-DeviceKind ParseDevice(JsonObject& object) {
-  static const std::map<std::string, DeviceKind> kDevices = {
-      {"auto", DeviceKind::kAuto}, {"cuda", DeviceKind::kCuda}, {"cpu", DeviceKind::kCpu}};
-  return kDevices.at(object.Word("device", {"auto", "cuda", "cpu"}).value_or("auto"));
+KeyTable<RunConfig> GenerationKeys() {
+  using R = RunConfig;
+  return {
+      TextKey("prompt", &R::prompt, "predict: text to continue"),
+      IntKey("max_new_tokens", &R::max_new_tokens, {1, kMaxUnits},
+             "predict: number of tokens to generate"),
+      NumberKey("temperature", &R::temperature, {0}, "predict: 0: always the most likely token"),
+      IntKey("top_k", &R::top_k, {0}, "predict: sample from this many most likely tokens; 0: all")};
 }
 
-void ParseLength(JsonObject& object, RunConfig& run) {
-  run.epochs = object.Int("epochs", 1, 1'000'000);
-  run.steps = object.Int("steps", 1);
-  const bool trains =
-      run.mode == RunConfig::Mode::kTrain || run.mode == RunConfig::Mode::kComparePrecision;
-  if ((run.epochs && run.steps) || (trains && !run.epochs && !run.steps)) {
-    object.Fail("", "needs one of epochs and steps; it has " +
-                        std::string(run.epochs ? "both" : "neither"));
+KeyTable<RunConfig> ExportKeys() {
+  return {TextKey("export_hf", &RunConfig::export_hf,
+                  "a folder to write config.json and model.safetensors into, as transformers reads "
+                  "them")};
+}
+
+// The keys of models that can continue a text, and of those that Hugging Face has.
+void ReadKeysOfFamily(JsonObject& object, const ModelFamily& family, RunConfig& run) {
+  if (family.TakesTokens()) {
+    ReadKeys(object, GenerationKeys(), run);
+  } else {
+    RefuseElsewhere(
+        object, KeysOf(GenerationKeys()),
+        "the model " + TypesOf(&ModelFamily::TakesTokens) + ", which can generate text");
+  }
+  if (family.InTransformers()) {
+    ReadKeys(object, ExportKeys(), run);
+  } else {
+    RefuseElsewhere(object, KeysOf(ExportKeys()),
+                    "the model " + TypesOf(&ModelFamily::InTransformers) +
+                        ", which Hugging Face supports; a checkpoint (--checkpoint_dir) holds the "
+                        "weights of any model as safetensors");
   }
 }
 
-void ParseCheckpoints(JsonObject& object, RunConfig& run) {
-  run.checkpoint_dir = object.String("checkpoint_dir").value_or("");
-  run.save_every = object.Int("save_every", 1);
-  const std::optional<std::string> resume = object.String("resume");
-  const std::optional<int64_t> keep = object.Int("keep_checkpoints", 1);
-  run.async_save = object.Bool("async_save").value_or(false);
-  run.load_module_only = object.Bool("load_module_only").value_or(false);
-  for (const auto& [key, given] :
-       {std::pair("save_every", run.save_every.has_value()),
-        std::pair("resume", resume.has_value()), std::pair("keep_checkpoints", keep.has_value()),
-        std::pair("async_save", run.async_save),
-        std::pair("load_module_only", run.load_module_only)}) {
-    if (given && run.checkpoint_dir.empty()) {
-      object.Fail(key, "needs run.checkpoint_dir (--checkpoint_dir)");
-    }
+void CheckCheckpoints(JsonObject& object, const RunConfig& run) {
+  if (run.checkpoint_dir.empty()) {
+    object.RefuseUnlessOff(
+        {"save_every", "resume", "keep_checkpoints", "async_save", "load_module_only"},
+        "needs run.checkpoint_dir (--checkpoint_dir)");
   }
-  run.resume = resume.value_or(run.resume);
   if (run.resume.empty() || run.resume.front() == '.' ||
       run.resume.find('/') != std::string::npos) {
     object.Fail("resume", "is \"" + run.resume +
@@ -229,35 +306,37 @@ void ParseCheckpoints(JsonObject& object, RunConfig& run) {
   if (run.load_module_only && run.resume == "none") {
     object.Fail("load_module_only", "needs a checkpoint's weights, but run.resume is none");
   }
-  run.keep_checkpoints = keep.value_or(run.keep_checkpoints);
 }
 
-// What `predict` writes, how a text is continued, and export_hf.
-void ParsePrediction(JsonObject& object, const ModelConfig& model, RunConfig& run) {
-  run.predictions = object.String("predictions").value_or("");
-  if (model.family().TakesTokens()) {
-    run.prompt = object.String("prompt").value_or("");
-    run.max_new_tokens = object.Int("max_new_tokens", 1, kMaxUnits).value_or(run.max_new_tokens);
-    run.temperature = object.Number("temperature", 0).value_or(run.temperature);
-    run.top_k = object.Int("top_k", 0).value_or(run.top_k);
-  } else {
-    RefuseElsewhere(
-        object, {"prompt", "max_new_tokens", "temperature", "top_k"},
-        "the model " + TypesOf(&ModelFamily::TakesTokens) + ", which can generate text");
+// What a mode needs, and what has a meaning in other modes only.
+void CheckMode(JsonObject& object, const RunConfig& run) {
+  using Mode = RunConfig::Mode;
+  const bool trains = run.mode == Mode::kTrain || run.mode == Mode::kComparePrecision;
+  if ((run.epochs && run.steps) || (trains && !run.epochs && !run.steps)) {
+    object.Fail("", "needs one of epochs and steps; it has " +
+                        std::string(run.epochs ? "both" : "neither"));
   }
-  if (model.family().InTransformers()) {
-    run.export_hf = object.String("export_hf").value_or("");
-  } else {
-    RefuseElsewhere(object, {"export_hf"},
-                    "the model " + TypesOf(&ModelFamily::InTransformers) +
-                        ", which Hugging Face supports; a checkpoint (--checkpoint_dir) holds the "
-                        "weights of any model as safetensors");
+  if (run.mode != Mode::kPlanMemory) {
+    object.RefuseUnlessOff({"ranks", "ranks_per_node"},
+                           "needs run.mode plan_memory (--plan_memory)");
+  }
+  if (run.mode != Mode::kPlanPipeline && !run.pipeline_svg.empty()) {
+    object.Fail("pipeline_svg", "needs run.mode plan_pipeline (--plan_pipeline)");
+  }
+  const bool reads_only = run.mode == Mode::kEvaluate || run.mode == Mode::kPredict;
+  for (const auto& [key, given] :
+       {std::pair("trace", !run.trace.empty()), std::pair("profile", run.profile.has_value())}) {
+    if (reads_only && given) object.Fail(key, "applies to training only; remove it");
   }
 }
 
 void ParseLossNormalization(JsonObject& object, const DataConfig& data, RunConfig& run) {
   const std::string word = object.Word("loss_normalization", {"micro_batch", "tokens", "samples"})
                                .value_or("micro_batch");
+  object.Explain(
+      "`tokens`, or `samples` of data without tokens: each of the global batch counts the same; "
+      "`micro_batch`: the mean of each micro-batch does, so samples of a smaller one, as at the "
+      "end of an epoch, count more; default micro_batch");
   run.normalize_by_targets = word != "micro_batch";
   if (word == "tokens" && !HoldsTokens(data.type)) {
     object.Fail("loss_normalization", "is \"tokens\", but this data has no tokens; use samples");
@@ -268,30 +347,25 @@ void ParseLossNormalization(JsonObject& object, const DataConfig& data, RunConfi
   }
 }
 
-ProfileSort ParseProfileSort(JsonObject& object) {
-  constexpr std::array kSorts = {ProfileSort::kSelfTime, ProfileSort::kTotalTime,
-                                 ProfileSort::kDeviceTime, ProfileSort::kMemory,
-                                 ProfileSort::kCalls};
-  std::set<std::string> words;
-  for (const ProfileSort sort : kSorts) words.insert(ProfileSortName(sort));
-  const std::optional<std::string> word = object.Word("sort_by", words);
-  for (const ProfileSort sort : kSorts) {
-    if (word == ProfileSortName(sort)) return sort;
-  }
-  return ProfileSort::kSelfTime;
+const KeyTable<ProfileConfig>& ProfileKeys() {
+  using P = ProfileConfig;
+  constexpr int64_t kMostSteps = 1'000'000;
+  static const KeyTable<P> kKeys = {
+      BoolKey("enabled", &P::enabled, ""),
+      IntKey("wait", &P::wait, {0, kMostSteps},
+             "optimizer steps at the start that are not profiled"),
+      IntKey("warmup", &P::warmup, {0, kMostSteps},
+             "following optimizer steps that warm the profiler up and are not recorded"),
+      IntKey("active", &P::active, {1, kMostSteps}, "following optimizer steps that are recorded"),
+      WordKey("sort_by", &P::sort_by, {std::begin(kProfileSorts), std::end(kProfileSorts)}, ""),
+      IntKey("rows", &P::rows, {1, kMostSteps}, "rows of the printed table")};
+  return kKeys;
 }
 
 std::optional<ProfileConfig> ParseProfile(JsonObject object) {
-  constexpr int64_t kMostSteps = 1'000'000;
-  ProfileConfig profile;
-  const bool enabled = object.Bool("enabled").value_or(true);
-  profile.wait = object.Int("wait", 0, kMostSteps).value_or(profile.wait);
-  profile.warmup = object.Int("warmup", 0, kMostSteps).value_or(profile.warmup);
-  profile.active = object.Int("active", 1, kMostSteps).value_or(profile.active);
-  profile.sort_by = ParseProfileSort(object);
-  profile.rows = object.Int("rows", 1, kMostSteps).value_or(profile.rows);
+  const ProfileConfig profile = ReadKeys(object, ProfileKeys());
   object.RefuseUnknown();
-  if (!enabled) return std::nullopt;
+  if (!profile.enabled) return std::nullopt;
   return profile;
 }
 
@@ -304,10 +378,17 @@ std::vector<MetricConfig> ParseMetrics(JsonObject& object, const ModelConfig& mo
                                        const DataConfig& data) {
   const std::string of_data = data.plugin.empty() ? model.family().Library(model) : data.plugin;
   const std::string library = object.String("metrics_plugin").value_or(of_data);
+  object.Explain(
+      "their shared library; default: that of the data, or of the model, if it is a plugin's");
   const nlohmann::json params = ParseJson(object.ObjectText("metrics_params"), "metrics_params");
+  object.Explain("parameters for the metrics, an object for each name; default {}");
+  const std::vector<std::string> given = object.Strings("metrics", JsonLists::kMayBeEmpty);
+  object.Explain(
+      "names of a plugin's metrics (`DSLAUNCH_METRIC`), which each evaluation computes as well; "
+      "`dslaunch train --list --plugin LIB.so` lists them");
   std::vector<MetricConfig> metrics;
   std::set<std::string> names;
-  for (const std::string& name : object.Strings("metrics", JsonLists::kMayBeEmpty)) {
+  for (const std::string& name : given) {
     const auto refuse = [&](const std::string& why) {
       object.Fail("metrics", "has \"" + name + "\"" + why);
     };
@@ -333,50 +414,20 @@ std::vector<MetricConfig> ParseMetrics(JsonObject& object, const ModelConfig& mo
 }
 
 RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig& data) {
-  RunConfig run;
-  run.mode = ParseMode(object);
-  run.device = ParseDevice(object);
-  ParseLength(object, run);
-  run.seed = static_cast<uint64_t>(object.Int("seed", 0).value_or(0));
-  run.eval_every = object.Int("eval_every", 1);
+  RunConfig run = ReadKeys(object, RunKeys());
   run.metrics = ParseMetrics(object, model, data);
-  run.metrics_jsonl = object.String("metrics_jsonl").value_or("");
-  run.peak_tflops = object.Number("peak_tflops", 0);
-  if (run.peak_tflops == 0) object.Fail("peak_tflops", "is 0; it must be above 0");
-  ParseCheckpoints(object, run);
-  run.init_weights = object.String("init_weights").value_or("");
-  run.trace = object.String("trace").value_or("");
-  if (const auto profile = object.Object("profile")) run.profile = ParseProfile(*profile);
-  constexpr int64_t kMostRanks = 1'000'000;
-  run.ranks = object.Int("ranks", 1, kMostRanks);
-  run.ranks_per_node = object.Int("ranks_per_node", 1, kMostRanks);
-  for (const auto& [key, given] : {std::pair("ranks", run.ranks.has_value()),
-                                   std::pair("ranks_per_node", run.ranks_per_node.has_value())}) {
-    if (given && run.mode != RunConfig::Mode::kPlanMemory) {
-      object.Fail(key, "needs run.mode plan_memory (--plan_memory)");
-    }
+  if (const auto profile = object.Object(
+          "profile",
+          "The profiler of a few steps. The section turns it on, as `--profile` does.")) {
+    run.profile = ParseProfile(*profile);
   }
-  run.pipeline_svg = object.String("pipeline_svg").value_or("");
-  if (run.mode != RunConfig::Mode::kPlanPipeline && !run.pipeline_svg.empty()) {
-    object.Fail("pipeline_svg", "needs run.mode plan_pipeline (--plan_pipeline)");
-  }
-  const bool works_only =
-      run.mode == RunConfig::Mode::kEvaluate || run.mode == RunConfig::Mode::kPredict;
-  for (const auto& [key, given] :
-       {std::pair("trace", !run.trace.empty()), std::pair("profile", run.profile.has_value())}) {
-    if (works_only && given) object.Fail(key, "applies to training only; remove it");
-  }
-  run.time_limit_s = object.Number("time_limit_s", 0);
-  if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
-  constexpr double kLongestWaitS = 7 * 24 * 3600;
-  run.collective_timeout_s =
-      object.Number("collective_timeout_s", 1, kLongestWaitS).value_or(run.collective_timeout_s);
-  run.deterministic = object.Bool("deterministic").value_or(false);
-  run.tf32 = object.Bool("tf32").value_or(false);
-  run.check_replicas_every = object.Int("check_replicas_every", 1);
   ParseLossNormalization(object, data, run);
-  ParsePrediction(object, model, run);
+  ReadKeysOfFamily(object, model.family(), run);
   object.RefuseUnknown();
+  CheckMode(object, run);
+  CheckCheckpoints(object, run);
+  if (run.peak_tflops == 0) object.Fail("peak_tflops", "is 0; it must be above 0");
+  if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
   return run;
 }
 
@@ -391,12 +442,16 @@ OptimizerConfig DefaultOptimizer() {
 // then in engine_source.
 EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, int64_t ranks) {
   const std::optional<std::string> file = object.String("engine_source");
+  object.Explain("name of the file that `engine` was read from, for messages; set by dslaunch");
   if (object.HasString("engine")) {
     object.Fail("engine",
                 "is the path of a file, which only `dslaunch train` reads; put here the "
                 "configuration itself");
   }
-  const std::optional<JsonObject> section = object.Object("engine");
+  const std::optional<JsonObject> section = object.Object(
+      "engine",
+      "DeepSpeed's configuration, or the path of such a file. The file that `--deepspeed_config` "
+      "names has the same keys at its top level.");
   if (!section) FailMissing(object, "engine");
   if (!file) return ParseEngineConfig(*section, ranks, DefaultOptimizer());
   return ParseEngineConfig(JsonObject(recipe["engine"], *file, ""), ranks, DefaultOptimizer());
@@ -474,16 +529,17 @@ ModelConfig ParseModelSection(const std::string& json_text, const std::string& s
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks) {
   const nlohmann::json json = ParseJson(json_text, source);
   JsonObject object(json, source, "");
-  const auto section = [&](const char* name) {
-    std::optional<JsonObject> found = object.Object(name);
+  const auto section = [&](const char* name, const char* meaning = "") {
+    std::optional<JsonObject> found = object.Object(name, meaning);
     if (!found) FailMissing(object, name);
     return *found;
   };
   Recipe recipe;
-  recipe.model = ParseModel(section("model"));
+  recipe.model = ParseModel(section("model", "The model."));
   recipe.model_text = json["model"].dump();
-  recipe.data = ParseData(section("data"), recipe.model);
-  recipe.run = ParseRun(section("run"), recipe.model, recipe.data);
+  recipe.data = ParseData(section("data", "The data set."), recipe.model);
+  recipe.run =
+      ParseRun(section("run", "Length of the run, and what it writes."), recipe.model, recipe.data);
   const bool writes_text =
       recipe.run.mode == RunConfig::Mode::kPredict && !recipe.run.prompt.empty();
   if (recipe.data.path.empty() && recipe.data.type != DataConfig::Type::kPlugin && !writes_text) {

@@ -50,10 +50,10 @@ struct DataConfig {
   std::vector<std::string> columns;      // likewise, of the features; empty: all but the label
   std::vector<std::string> label_names;  // of the classes; empty: labels are numbers
   // plugin
-  std::string plugin;    // path of the shared library; default: the model's
-  std::string name;      // of the data set in it
-  std::string params;    // data.params as JSON text, "{}" without; the plugin reads it
-  int64_t prefetch = 2;  // micro-batches read ahead, by a thread of their own; 0: none
+  std::string plugin;         // path of the shared library; default: the model's
+  std::string name;           // of the data set in it
+  std::string params = "{}";  // data.params as JSON text; the plugin reads it
+  int64_t prefetch = 2;       // micro-batches read ahead, by a thread of their own; 0: none
 };
 
 // A metric of the user's own (dslaunch/plugin.h).
@@ -68,6 +68,7 @@ std::string DataName(const DataConfig& data);
 
 // run.profile; that the section is there turns it on, unless it says "enabled": false.
 struct ProfileConfig {
+  bool enabled = true;
   int64_t wait = 1;    // optimizer steps at the start that are left alone
   int64_t warmup = 1;  // then those in which the profiler gets ready
   int64_t active = 3;  // then those that are recorded

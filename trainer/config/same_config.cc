@@ -19,19 +19,6 @@ std::string KeyOf(const std::string& pointer) {
 
 }  // namespace
 
-std::string SharedSettings(const EngineConfig& config) {
-  const Json all = Json::parse(DescribeEngineConfig(config));
-  Json shared;
-  for (const char* key :
-       {"gradient_accumulation_steps", "pipeline", "precision", "zero_optimization",
-        "gradient_clipping", "optimizer", "scheduler", "communication_data_type",
-        "prescale_gradients", "gradient_predivide_factor", "gradient_allreduce_op",
-        "broadcast_buffers", "parallel"}) {
-    shared[key] = all.at(key);
-  }
-  return shared.flatten().dump();
-}
-
 std::string ConfigDisagreement(const std::vector<std::string>& settings) {
   std::vector<Json> ranks;
   for (const std::string& text : settings) ranks.push_back(Json::parse(text));

@@ -5,12 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/config/engine_config.h"
-
 namespace dslaunch {
-
-// These settings, for another rank of this program.
-std::string SharedSettings(const EngineConfig& config);
 
 // `settings` has SharedSettings of each rank. Empty where they agree, else one sentence that names
 // the first setting in which they differ, and which rank has what.

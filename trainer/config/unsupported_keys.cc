@@ -80,6 +80,8 @@ const StandardKey kStandard[] = {
 // A model that is split over one rank is not split, whatever the other keys say.
 void RefuseTensorParallel(JsonObject section) {
   const int64_t size = section.Int("autotp_size", 0).value_or(0);
+  section.Explain(
+      "0 and 1: not split, with which other keys of the section mean nothing; default 0");
   if (size > 1) {
     section.Fail("autotp_size", "is " + std::to_string(size) +
                                     ", but tensor parallelism is not supported; leave it out");
@@ -98,10 +100,14 @@ void RefuseUnsupportedKeys(JsonObject& engine) {
   for (const StandardKey& item : kStandard) {
     engine.RefuseUnlessStandard(item.key, json::parse(item.standard), item.why);
   }
-  RefuseTensorParallel(engine.ObjectOrEmpty("tensor_parallel"));
+  RefuseTensorParallel(
+      engine.ObjectOrEmpty("tensor_parallel", "Tensor parallelism, which is not supported."));
   // They choose how DeepSpeed does its work, and change no result.
-  for (const char* key : {"disable_allgather", "disable_python_gc", "zero_force_ds_cpu_optimizer"})
+  for (const char* key :
+       {"disable_allgather", "disable_python_gc", "zero_force_ds_cpu_optimizer"}) {
     (void)engine.Bool(key);
+    engine.Explain("accepted, no effect");
+  }
 }
 
 }  // namespace dslaunch

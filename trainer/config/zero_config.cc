@@ -1,6 +1,6 @@
 #include "trainer/config/zero_config.h"
 
-#include "trainer/config/json_object.h"
+#include "trainer/config/key_table.h"
 
 namespace dslaunch {
 namespace {
@@ -51,53 +51,110 @@ const std::vector<FixedKey>& FixedKeys() {
   return kKeys;
 }
 
-// Choose among DeepSpeed's implementations, or ask for what dslaunch always does. They change no
-// result, so any value will do.
-void AcceptWithoutEffect(JsonObject& object) {
-  for (const char* key :
-       {"elastic_checkpoint", "cpu_offload_use_pin_memory", "use_multi_rank_bucket_allreduce",
-        "memory_efficient_linear", "pipeline_loading_checkpoint", "override_module_apply",
-        "log_trace_cache_warnings", "enable_sanity_checks",
-        "stage3_use_all_reduce_for_fetch_params", "stage3_allgather_sequential"}) {
-    (void)object.Bool(Stage3Name(object, key));
-  }
-  for (const char* key :
-       {"stage3_module_granularity_threshold", "stage3_partition_stream_chunk_size"}) {
-    (void)object.Int(Stage3Name(object, key), 0);
-  }
+const KeyTable<ZeroConfig>& ZeroKeys() {
+  using Z = ZeroConfig;
+  static const KeyTable<Z> kKeys = {
+      IntKey("stage", &Z::stage, {0, 3},
+             "what is sharded: 0: nothing; 1: the optimizer's state; 2: gradients too; 3: "
+             "parameters too"),
+      BoolKey("contiguous_gradients", &Z::contiguous_gradients, kNoEffect),
+      BoolKey("reduce_scatter", &Z::reduce_scatter, ""),
+      IntKey("reduce_bucket_size", &Z::reduce_bucket_size, {0},
+             "gradient elements in flight at a time; one message has at most 25 MiB"),
+      BoolKey("allgather_partitions", &Z::allgather_partitions, kNoEffect),
+      IntKey("allgather_bucket_size", &Z::allgather_bucket_size, {0},
+             "parameter elements in flight at a time; one message has at most 25 MiB"),
+      BoolKey("round_robin_gradients", &Z::round_robin_gradients, kNoEffect),
+      BoolKey("ignore_unused_parameters", &Z::ignore_unused_parameters,
+              "a parameter that got no gradient counts with zeros; false: it ends the run; at "
+              "every stage, 0 too"),
+      BoolKey("overlap_comm", &Z::overlap_comm,
+              "overlap communication with the backward pass; default true at every stage"),
+      IntKey("sub_group_size", &Z::sub_group_size, {0},
+             "elements of a piece of an update, where gradients need memory of their own: in "
+             "another dtype than the weights, or offloaded (there at most 16777216)"),
+      IntKey("stage3_prefetch_bucket_size", &Z::prefetch_bucket_size, {0},
+             "parameter elements that are gathered ahead"),
+      IntKey("stage3_param_persistence_threshold", &Z::param_persistence_threshold, {0},
+             "parameters smaller than this are never sharded"),
+      IntKey("stage3_model_persistence_threshold", &Z::model_persistence_threshold, {0},
+             "limit of all elements that are never sharded, together; default: no limit"),
+      IntKey("stage3_max_live_parameters", &Z::max_live_parameters, {0},
+             "limit of gathered elements at a time"),
+      IntKey("stage3_max_reuse_distance", &Z::max_reuse_distance, {0},
+             "parameters that are read again within this many elements are not released"),
+      BoolKey("stage3_gather_16bit_weights_on_model_save", &Z::gather_16bit_weights_on_model_save,
+              "accepted, no effect: checkpoints always hold the full weights, by name"),
+      OlderName(BoolKey("stage3_gather_fp16_weights_on_model_save",
+                        &Z::gather_16bit_weights_on_model_save,
+                        "older name of stage3_gather_16bit_weights_on_model_save"))};
+  return kKeys;
 }
 
-ZeroConfig::Offload ParseOffload(JsonObject object, bool optimizer) {
-  ZeroConfig::Offload offload;
-  const std::string device = object.Word("device", {"cpu", "none", "nvme"}).value_or("none");
-  if (device == "cpu") offload.device = OffloadDevice::kCpu;
-  if (device == "nvme") offload.device = OffloadDevice::kNvme;
-  offload.pin_memory = object.Bool("pin_memory").value_or(true);
-  offload.nvme_path = object.String("nvme_path").value_or("");
-  if (device == "nvme" && offload.nvme_path.empty()) {
+// Choose among DeepSpeed's implementations, or ask for what dslaunch always does.
+const KeyTable<ZeroConfig>& KeysWithoutEffect() {
+  using Z = ZeroConfig;
+  static const KeyTable<Z> kKeys = {IgnoredBool<Z>("elastic_checkpoint"),
+                                    IgnoredBool<Z>("cpu_offload_use_pin_memory"),
+                                    IgnoredBool<Z>("use_multi_rank_bucket_allreduce"),
+                                    IgnoredBool<Z>("memory_efficient_linear"),
+                                    IgnoredBool<Z>("pipeline_loading_checkpoint"),
+                                    IgnoredBool<Z>("override_module_apply"),
+                                    IgnoredBool<Z>("log_trace_cache_warnings"),
+                                    IgnoredBool<Z>("enable_sanity_checks"),
+                                    IgnoredBool<Z>("stage3_use_all_reduce_for_fetch_params"),
+                                    IgnoredBool<Z>("stage3_allgather_sequential"),
+                                    IgnoredInt<Z>("stage3_module_granularity_threshold"),
+                                    IgnoredInt<Z>("stage3_partition_stream_chunk_size")};
+  return kKeys;
+}
+
+using Offload = ZeroConfig::Offload;
+
+KeyTable<Offload> SharedOffloadKeys() {
+  return {WordKey("device", &Offload::device, {"none", "cpu", "nvme"},
+                  "default none; `nvme`: files in `nvme_path`"),
+          BoolKey("pin_memory", &Offload::pin_memory, ""),
+          TextKey("nvme_path", &Offload::nvme_path,
+                  "a folder on a disk of each node; required with `nvme`"),
+          IgnoredInt<Offload>("buffer_count")};
+}
+
+const KeyTable<Offload>& OptimizerOffloadKeys() {
+  static const KeyTable<Offload> kKeys = Joined(
+      {SharedOffloadKeys(),
+       {NumberKey("ratio", &Offload::ratio, {0, 1}, kNoEffect),
+        IgnoredBool<Offload>("pipeline_read"), IgnoredBool<Offload>("pipeline_write"),
+        IgnoredBool<Offload>("fast_init"), IgnoredNumber<Offload>("cpuadam_cores_perc", {0, 1})}});
+  return kKeys;
+}
+
+const KeyTable<Offload>& ParameterOffloadKeys() {
+  static const KeyTable<Offload> kKeys =
+      Joined({SharedOffloadKeys(),
+              {IgnoredInt<Offload>("buffer_size"), IgnoredInt<Offload>("max_in_cpu")}});
+  return kKeys;
+}
+
+Offload ReadOffload(JsonObject object, const KeyTable<Offload>& table) {
+  const Offload offload = ReadKeys(object, table);
+  if (offload.device == OffloadDevice::kNvme && offload.nvme_path.empty()) {
     object.Fail("device",
                 "is nvme, which needs nvme_path beside it: a folder on a disk of each node");
   }
-  object.Int("buffer_count", 0);  // of DeepSpeed's own reading and writing
-  if (optimizer) {
-    offload.ratio = object.Number("ratio", 0, 1).value_or(1);
-    object.Bool("pipeline_read");
-    object.Bool("pipeline_write");
-    object.Bool("fast_init");
+  if (&table == &OptimizerOffloadKeys()) {
     object.RefuseUnlessOff({"super_offload"}, "is not supported; leave it out");
-    object.Number("cpuadam_cores_perc", 0, 1);  // of super_offload
-  } else {
-    object.Int("buffer_size", 0);
-    object.Int("max_in_cpu", 0);
   }
   object.RefuseUnknown();
   return offload;
 }
 
 // cpu_offload and cpu_offload_param, the older names of an offload to the CPU without settings.
-void ParseOldOffload(JsonObject& object, const char* key, const char* section,
-                     ZeroConfig::Offload& offload) {
-  if (!object.Bool(key).value_or(false)) return;
+void ReadOldOffload(JsonObject& object, const char* key, const char* section, Offload& offload,
+                    const char* meaning) {
+  const bool on = object.Bool(key).value_or(false);
+  object.Explain(meaning);
+  if (!on) return;
   if (object.Object(section)) {
     object.Fail(key, std::string("is the older name of ") + section +
                          ", which is also set; keep one of them");
@@ -105,42 +162,30 @@ void ParseOldOffload(JsonObject& object, const char* key, const char* section,
   offload.device = OffloadDevice::kCpu;
 }
 
-void ParseOffloads(JsonObject& object, ZeroConfig& zero) {
-  zero.offload_optimizer = ParseOffload(object.ObjectOrEmpty("offload_optimizer"), true);
-  zero.offload_param = ParseOffload(object.ObjectOrEmpty("offload_param"), false);
-  ParseOldOffload(object, "cpu_offload", "offload_optimizer", zero.offload_optimizer);
-  ParseOldOffload(object, "cpu_offload_param", "offload_param", zero.offload_param);
+void ReadOffloads(JsonObject& object, ZeroConfig& zero) {
+  zero.offload_optimizer = ReadOffload(
+      object.ObjectOrEmpty("offload_optimizer",
+                           "Keeps the optimizer's state in host memory, which has no effect on "
+                           "CPUs, or in files."),
+      OptimizerOffloadKeys());
+  zero.offload_param = ReadOffload(
+      object.ObjectOrEmpty(
+          "offload_param",
+          "Keeps parameters in host memory, which has no effect on CPUs, or in files; stage 3."),
+      ParameterOffloadKeys());
+  ReadOldOffload(object, "cpu_offload", "offload_optimizer", zero.offload_optimizer,
+                 "older name of `offload_optimizer` with the device cpu; default false");
+  ReadOldOffload(object, "cpu_offload_param", "offload_param", zero.offload_param,
+                 "older name of `offload_param` with the device cpu; default false");
 }
 
 }  // namespace
 
 ZeroConfig ParseZero(JsonObject object) {
   ZeroConfig zero;
-  const auto flag = [&](const char* key, bool& out) {
-    out = object.Bool(Stage3Name(object, key)).value_or(out);
-  };
-  const auto size = [&](const char* key, int64_t& out) {
-    out = object.Int(Stage3Name(object, key), 0).value_or(out);
-  };
-  zero.stage = static_cast<int>(object.Int("stage", 0, 3).value_or(0));
-  flag("contiguous_gradients", zero.contiguous_gradients);
-  flag("reduce_scatter", zero.reduce_scatter);
-  size("reduce_bucket_size", zero.reduce_bucket_size);
-  flag("allgather_partitions", zero.allgather_partitions);
-  size("allgather_bucket_size", zero.allgather_bucket_size);
-  flag("round_robin_gradients", zero.round_robin_gradients);
-  flag("ignore_unused_parameters", zero.ignore_unused_parameters);
-  zero.overlap_comm = object.Bool("overlap_comm");
-  size("sub_group_size", zero.sub_group_size);
-  size("stage3_prefetch_bucket_size", zero.prefetch_bucket_size);
-  size("stage3_param_persistence_threshold", zero.param_persistence_threshold);
-  size("stage3_model_persistence_threshold", zero.model_persistence_threshold);
-  size("stage3_max_live_parameters", zero.max_live_parameters);
-  size("stage3_max_reuse_distance", zero.max_reuse_distance);
-  flag("stage3_gather_16bit_weights_on_model_save", zero.gather_16bit_weights_on_model_save);
-  flag("stage3_gather_fp16_weights_on_model_save", zero.gather_16bit_weights_on_model_save);
-  ParseOffloads(object, zero);
-  AcceptWithoutEffect(object);
+  ReadKeys(object, ZeroKeys(), zero, Stage3Name);
+  ReadOffloads(object, zero);
+  ReadKeys(object, KeysWithoutEffect(), zero, Stage3Name);
   for (const FixedKey& fixed : FixedKeys()) {
     object.RefuseUnlessStandard(fixed.key, fixed.standard, fixed.why);
   }
@@ -158,6 +203,13 @@ ZeroConfig ParseZero(JsonObject object) {
                                      " every rank holds all parameters; leave it out");
   }
   return zero;
+}
+
+nlohmann::ordered_json ShowZero(const ZeroConfig& zero) {
+  nlohmann::ordered_json json = ShowKeys(ZeroKeys(), zero);
+  json["offload_optimizer"] = ShowKeys(OptimizerOffloadKeys(), zero.offload_optimizer);
+  json["offload_param"] = ShowKeys(ParameterOffloadKeys(), zero.offload_param);
+  return json;
 }
 
 }  // namespace dslaunch

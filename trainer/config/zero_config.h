@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace dslaunch {
@@ -22,7 +22,7 @@ struct ZeroConfig {
   int64_t allgather_bucket_size = 500'000'000;
   bool round_robin_gradients = false;
   bool ignore_unused_parameters = true;
-  std::optional<bool> overlap_comm;  // nullopt: yes
+  bool overlap_comm = true;
   int64_t sub_group_size = 1'000'000'000;
   // Of stage 3; its keys begin with stage3_.
   int64_t prefetch_bucket_size = 50'000'000;
@@ -44,5 +44,6 @@ struct ZeroConfig {
 
 // Throws TrainError kBadInput.
 ZeroConfig ParseZero(JsonObject object);
+nlohmann::ordered_json ShowZero(const ZeroConfig& zero);
 
 }  // namespace dslaunch

@@ -14,6 +14,7 @@
 #include "dslaunch/shard.h"
 #include "trainer/config/optimizer_config.h"
 #include "trainer/config/parameter_groups.h"
+#include "trainer/config/scheduler_config.h"
 #include "trainer/optim/compressed_mean.h"
 #include "trainer/optim/rank_tensor.h"
 

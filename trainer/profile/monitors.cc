@@ -42,12 +42,12 @@ std::string HostName() {
 
 Monitors::Monitors(const MonitorsConfig& config) {
   if (config.csv) {
-    csv_folder_ = config.csv->folder;
+    csv_folder_ = config.csv->folder();
     MakeFolder("csv_monitor", csv_folder_);
   }
   if (!config.tensorboard) return;
-  MakeFolder("tensorboard", config.tensorboard->folder);
-  events_file_ = Format("%s/events.out.tfevents.%lld.%s.%d", config.tensorboard->folder.c_str(),
+  MakeFolder("tensorboard", config.tensorboard->folder());
+  events_file_ = Format("%s/events.out.tfevents.%lld.%s.%d", config.tensorboard->folder().c_str(),
                         static_cast<long long>(WallTimeS()), HostName().c_str(), getpid());
   events_.open(events_file_, std::ios::binary | std::ios::app);
   WriteEvent(VersionEvent(WallTimeS()));

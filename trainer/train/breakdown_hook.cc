@@ -40,7 +40,7 @@ class BreakdownHook : public TrainHook {
 }  // namespace
 
 std::unique_ptr<TrainHook> MakeBreakdownHook(const Recipe& recipe) {
-  if (!recipe.engine.monitors.wall_clock_breakdown) return nullptr;
+  if (!recipe.engine.wall_clock_breakdown) return nullptr;
   return std::make_unique<BreakdownHook>();
 }
 

@@ -7,6 +7,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
+#include "trainer/config/scheduler_config.h"
 
 namespace dslaunch::optimizer_config_test {
 namespace {

@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "trainer/config/engine_config.h"
+
 namespace dslaunch::same_config_test {
 namespace {
 

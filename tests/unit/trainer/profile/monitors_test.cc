@@ -27,7 +27,7 @@ class MonitorsTest : public ::testing::Test {
 
 TEST_F(MonitorsTest, AppendsToCsvFileOfEachScalar) {
   MonitorsConfig config;
-  config.csv = MonitorConfig{folder_ + "/out/job"};
+  config.csv = MonitorConfig{.enabled = true, .output_path = folder_ + "/out", .job_name = "job"};
   Monitors(config).Write(8, {{"Train/Samples/lr", 0.5}, {"Train/Samples/train_loss", 1.0 / 3}});
   Monitors again(config);
   EXPECT_TRUE(again.any());
@@ -47,7 +47,8 @@ TEST_F(MonitorsTest, WritesNothingIfNotConfigured) {
 TEST_F(MonitorsTest, NamesFolderThatCannotBeCreated) {
   std::ofstream(folder_ + "/file") << "x";
   MonitorsConfig config;
-  config.tensorboard = MonitorConfig{folder_ + "/file/job"};
+  config.tensorboard =
+      MonitorConfig{.enabled = true, .output_path = folder_ + "/file", .job_name = "job"};
   try {
     Monitors monitors(config);
     FAIL();
