@@ -12,7 +12,6 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-constexpr int64_t kNoTarget = -100;
 constexpr int64_t kPartBytes = int64_t{64} << 20;  // limit for the fp32 logits that exist at a time
 
 // Calls `visit` with the first row and the number of rows of each part.

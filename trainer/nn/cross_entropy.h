@@ -8,6 +8,9 @@
 
 namespace dslaunch {
 
+// The target of a position without one.
+inline constexpr int64_t kNoTarget = -100;
+
 // Returns at::cross_entropy_loss in fp32 as a scalar: the mean over the targets, or their sum with
 // at::Reduction::Sum. Shapes: logits [..., classes], targets int64 [...]; target -100 is ignored.
 // Makes no fp32 copy of 16-bit logits; the backward pass recomputes what it needs.

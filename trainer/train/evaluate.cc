@@ -9,14 +9,13 @@
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/data/sampler.h"
+#include "trainer/nn/cross_entropy.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr int64_t kMostSamples = 500;
 constexpr int64_t kMostNumbers = int64_t{1} << 20;  // of all inputs of a forward pass
-constexpr int64_t kNoTarget = -100;
-
 EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
                             const at::Tensor& targets) {
   if (data.tokens_per_sample() > 0) return EvaluationSums::Kind::kTokens;

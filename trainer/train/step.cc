@@ -7,11 +7,10 @@
 #include <deque>
 
 #include "trainer/device/streams.h"
+#include "trainer/nn/cross_entropy.h"
 
 namespace dslaunch {
 namespace {
-
-constexpr int64_t kNoTarget = -100;
 
 // How often each target's loss must be counted so that the mean over micro-batches and replicas
 // becomes the mean over all targets of the step.

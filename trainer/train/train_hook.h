@@ -1,4 +1,5 @@
-// What happens beside the steps of a training run: reports, checks, checkpoints.
+// What happens beside the steps of a training run: reports, checks, checkpoints. The hooks are in
+// trainer/train/hooks.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +45,9 @@ class TrainHook {
 
 using TrainHooks = std::vector<std::unique_ptr<TrainHook>>;
 
-// The hooks of this recipe, in the order in which they are called. Throws if a file of one cannot
-// be written, or if the recipe contradicts itself, before this rank connects to the others.
+// Returns the hooks of this recipe in the order in which they are called. Throws if a file of one
+// cannot be written, or if the recipe contradicts itself, before this rank connects to the others.
+// Defined in trainer/train/hooks/make_hooks.cc.
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env);
 
 }  // namespace dslaunch

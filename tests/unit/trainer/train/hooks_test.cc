@@ -16,7 +16,7 @@
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/world_of_one.h"
 #include "trainer/families/make_model.h"
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 #include "trainer/train/train_loop.h"
 
 namespace dslaunch::hooks_test {

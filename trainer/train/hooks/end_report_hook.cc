@@ -1,6 +1,6 @@
 #include "trainer/base/format.h"
 #include "trainer/device/device_memory.h"
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 #include "trainer/train/report.h"
 
 namespace dslaunch {

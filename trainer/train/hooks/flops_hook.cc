@@ -7,7 +7,7 @@
 #include "trainer/profile/flop_formula.h"
 #include "trainer/profile/forward_meter.h"
 #include "trainer/profile/module_table.h"
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 
 namespace dslaunch {
 namespace {

@@ -2,7 +2,7 @@
 #include "trainer/engine/activation_meter.h"
 #include "trainer/engine/engine_memory.h"
 #include "trainer/profile/step_profiler.h"
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 #include "trainer/train/report.h"
 
 namespace dslaunch {

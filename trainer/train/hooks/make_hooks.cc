@@ -1,8 +1,7 @@
-#include "trainer/train/train_hook.h"
-
 #include <utility>
 
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
+#include "trainer/train/train_hook.h"
 
 namespace dslaunch {
 

@@ -1,5 +1,5 @@
 #include "trainer/profile/breakdown.h"
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 
 namespace dslaunch {
 namespace {

@@ -1,6 +1,6 @@
 #include "base/count.h"
 #include "trainer/base/format.h"
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 
 namespace dslaunch {
 namespace {

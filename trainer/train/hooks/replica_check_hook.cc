@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "trainer/base/train_error.h"
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 #include "trainer/train/replicas.h"
 
 namespace dslaunch {

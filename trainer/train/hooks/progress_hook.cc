@@ -1,4 +1,4 @@
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 
 namespace dslaunch {
 namespace {

@@ -3,7 +3,7 @@
 #include "proto/contract/rank_files.h"
 #include "trainer/base/rank_files.h"
 #include "trainer/profile/peak_flops.h"
-#include "trainer/train/hook_makers.h"
+#include "trainer/train/hooks/hook_makers.h"
 #include "trainer/train/run_info.h"
 
 namespace dslaunch {
