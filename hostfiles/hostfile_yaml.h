@@ -8,7 +8,7 @@
 //       labels: {rack: a7}      # shown with the node
 //       env: {NCCL_SOCKET_IFNAME: eth1}  # for its ranks; `environment` is a synonym
 //       spare: true
-// The top level may be the list itself. Uses yaml-cpp.
+// The top level may be the list itself.
 #pragma once
 
 #include <string>

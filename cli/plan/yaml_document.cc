@@ -1,10 +1,6 @@
 #include "cli/plan/yaml_document.h"
 
 #include <unistd.h>
-#include <yaml-cpp/anchor.h>
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/exceptions.h>
-#include <yaml-cpp/parser.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,14 +8,12 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <sstream>
-#include <vector>
+#include <unordered_set>
 
 #include "base/os/ownership.h"
 #include "base/text/sanitize.h"
+#include "base/yaml/yaml_value.h"
 
 namespace dslaunch {
 namespace {
@@ -28,12 +22,11 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxExpandedBytes = 4u << 20;  // of all values, aliases expanded
-constexpr size_t kValueBytes = 16;              // what a value counts besides its text
 constexpr size_t kMaxDepth = 64;
 
-// What was wrong and where, thrown through yaml-cpp's parser and caught in ParseYaml.
+// An error and its place, caught in ParseYaml.
 struct BadYaml {
-  YAML::Mark mark;
+  const YamlValue& value;
   std::string what;
 };
 
@@ -52,7 +45,7 @@ bool LooksLikeNumber(std::string_view text) {
   return status != std::errc::invalid_argument && end == text.data() + text.size();
 }
 
-Json ReadNumber(std::string_view text, const YAML::Mark& mark) {
+Json ReadNumber(std::string_view text, const YamlValue& value) {
   const bool plus = text[0] == '+';
   if (plus) text.remove_prefix(1);
   const char* const end = text.data() + text.size();
@@ -67,190 +60,86 @@ Json ReadNumber(std::string_view text, const YAML::Mark& mark) {
         status == std::errc() && stop == end) {
       return large;
     }
-    throw BadYaml{mark, "whole number out of range: " + Truncate(text)};
+    throw BadYaml{value, "whole number out of range: " + Truncate(text)};
   }
-  double value = 0;
-  const auto [stop, status] = std::from_chars(text.data(), end, value);
-  if (status != std::errc() || stop != end || !std::isfinite(value)) {
-    throw BadYaml{mark, "number out of range: " + Truncate(text)};
+  double number = 0;
+  const auto [stop, status] = std::from_chars(text.data(), end, number);
+  if (status != std::errc() || stop != end || !std::isfinite(number)) {
+    throw BadYaml{value, "number out of range: " + Truncate(text)};
   }
-  return value;
+  return number;
 }
 
 // Types as in YAML 1.2's core schema, numbers in decimal only, so `1e-3` is a number and `no` is a
 // string.
-Json PlainScalar(const std::string& text, const YAML::Mark& mark) {
+Json PlainScalar(const YamlValue& value) {
+  const std::string& text = value.text;
   if (Contains({"", "~", "null", "Null", "NULL"}, text)) return nullptr;
   if (Contains({"true", "True", "TRUE"}, text)) return true;
   if (Contains({"false", "False", "FALSE"}, text)) return false;
   if (Contains({".inf", "-.inf", "+.inf", ".nan", ".Inf", "-.Inf", "+.Inf", ".NaN", ".NAN"},
                text)) {
-    throw BadYaml{mark, "'" + text + "' is not a finite number"};
+    throw BadYaml{value, "'" + text + "' is not a finite number"};
   }
-  if (LooksLikeNumber(text)) return ReadNumber(text, mark);
+  if (LooksLikeNumber(text)) return ReadNumber(text, value);
   return text;
 }
 
-std::string LineAndColumn(const YAML::Mark& mark) {
-  return std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+std::string LineAndColumn(int line, int column) {
+  return std::to_string(line) + ":" + std::to_string(column);
 }
 
-// Builds JSON from the parser's events. Bounded in depth and size, aliases included.
-class JsonBuilder : public YAML::EventHandler {
+// Makes JSON of a document, and collects the places of its keys.
+class JsonMaker {
  public:
-  explicit JsonBuilder(Scalars scalars) : scalars_(scalars) {}
+  JsonMaker(Scalars scalars, KeyPlaces* places) : scalars_(scalars), places_(places) {}
 
-  Json Take() { return std::move(root_); }
-  KeyPlaces TakePlaces() { return std::move(places_); }
-
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    Add(nullptr, mark, anchor);
-  }
-
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    const auto found = anchors_.find(anchor);
-    if (found == anchors_.end()) throw BadYaml{mark, "alias to the value it is part of"};
-    Count(found->second.bytes, mark);
-    if (open_.size() + found->second.height > kMaxDepth) TooDeep(mark);
-    if (!open_.empty())
-      open_.back().height = std::max(open_.back().height, found->second.height + 1);
-    Place(found->second.value, mark);
-  }
-
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                const std::string& value) override {
-    if (tag == "?") {
-      if (AtKey()) {
-        if (value == "<<")
-          throw BadYaml{mark, "merge keys ('<<') are not supported; write the keys out"};
-        Add(value, mark, anchor);
-      } else if (scalars_ == Scalars::kText && !value.empty()) {
-        Add(value, mark, anchor);
-      } else {
-        Add(PlainScalar(value, mark), mark, anchor);
+  // `path` is that of `value`; "": the document. `placed`: whether its keys get places, which what
+  // an alias stands for does not.
+  Json Make(const YamlValue& value, const std::string& path, bool placed) {
+    placed = placed && seen_.insert(&value).second;
+    switch (value.kind) {
+      case YamlValue::Kind::kNull:
+        return nullptr;
+      case YamlValue::Kind::kScalar:
+        return !value.plain || (scalars_ == Scalars::kText && !value.text.empty())
+                   ? Json(value.text)
+                   : PlainScalar(value);
+      case YamlValue::Kind::kList: {
+        Json list = Json::array();
+        for (const YamlPtr& item : value.items) {
+          list.push_back(Make(*item, path + "[" + std::to_string(list.size()) + "]", placed));
+        }
+        return list;
       }
-    } else if (tag == "!" || tag == "tag:yaml.org,2002:str") {
-      Add(value, mark, anchor);
-    } else {
-      throw BadYaml{mark, "tag " + Quoted(tag) + " is not supported; write a plain value"};
+      case YamlValue::Kind::kMap:
+        return MakeMap(value, path, placed);
     }
+    return nullptr;
   }
-
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                       YAML::EmitterStyle::value) override {
-    Open(Json::array(), mark, tag, anchor);
-  }
-  void OnSequenceEnd() override { Close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value) override {
-    Open(Json::object(), mark, tag, anchor);
-  }
-  void OnMapEnd() override { Close(); }
 
  private:
-  struct Container {
-    Json value;
-    YAML::Mark mark;
-    YAML::anchor_t anchor;
-    std::optional<std::string> key;  // of a map, when its value is next
-    size_t bytes_before = 0;         // bytes_ when it was opened
-    size_t height = 1;               // nested levels, itself included
-  };
-  struct Anchored {
-    Json value;
-    size_t bytes;
-    size_t height;
-  };
-
-  [[noreturn]] static void TooDeep(const YAML::Mark& mark) {
-    throw BadYaml{mark, "nested more than " + std::to_string(kMaxDepth) + " levels deep"};
-  }
-
-  bool AtKey() const {
-    return !open_.empty() && open_.back().value.is_object() && !open_.back().key;
-  }
-
-  void Count(size_t bytes, const YAML::Mark& mark) {
-    bytes_ += bytes;
-    if (bytes_ > kMaxExpandedBytes) throw BadYaml{mark, "too large (aliases are expanded)"};
-  }
-
-  void Add(Json value, const YAML::Mark& mark, YAML::anchor_t anchor) {
-    const size_t bytes =
-        kValueBytes + (value.is_string() ? value.get_ref<const std::string&>().size() : 0);
-    Count(bytes, mark);
-    if (anchor != YAML::NullAnchor) anchors_[anchor] = {value, bytes, 0};
-    Place(std::move(value), mark);
-  }
-
-  void Open(Json empty, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
-    if (!tag.empty() && tag != "?" && tag != "!") {
-      throw BadYaml{mark, "tag " + Quoted(tag) + " is not supported; write a plain value"};
-    }
-    if (AtKey()) throw BadYaml{mark, "a key must be a plain word"};
-    if (open_.size() == kMaxDepth) TooDeep(mark);
-    const size_t bytes_before = bytes_;
-    Count(kValueBytes, mark);
-    open_.push_back({std::move(empty), mark, anchor, std::nullopt, bytes_before, 1});
-  }
-
-  void Close() {
-    Container done = std::move(open_.back());
-    open_.pop_back();
-    if (!open_.empty()) open_.back().height = std::max(open_.back().height, done.height + 1);
-    if (done.anchor != YAML::NullAnchor) {
-      anchors_[done.anchor] = {done.value, bytes_ - done.bytes_before, done.height};
-    }
-    Place(std::move(done.value), done.mark);
-  }
-
-  void Place(Json value, const YAML::Mark& mark) {
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return;
-    }
-    Container& parent = open_.back();
-    if (parent.value.is_array()) {
-      parent.value.push_back(std::move(value));
-    } else if (parent.key) {
-      parent.value[*parent.key] = std::move(value);
-      parent.key.reset();
-    } else {
-      if (!value.is_string()) throw BadYaml{mark, "a key must be a plain word"};
-      parent.key = value.get<std::string>();
-      if (parent.value.contains(*parent.key)) {
-        throw BadYaml{mark, "key " + Quoted(*parent.key) + " is given twice; keep one"};
+  Json MakeMap(const YamlValue& value, const std::string& path, bool placed) {
+    Json map = Json::object();
+    for (const auto& [key, inner] : value.pairs) {
+      if (key->plain && key->text == "<<")
+        throw BadYaml{*key, "merge keys ('<<') are not supported; write the keys out"};
+      if (map.contains(key->text))
+        throw BadYaml{*key, "key " + Quoted(key->text) + " is given twice; keep one"};
+      const std::string inner_path = path + (path.empty() ? "" : ".") + key->text;
+      const bool short_enough = inner_path.size() <= kMaxPlacedPathBytes;
+      if (placed && short_enough && places_ != nullptr) {
+        (*places_)[inner_path] = LineAndColumn(key->line, key->column);
       }
-      KeepPlace(mark);
+      map[key->text] = Make(*inner, inner_path, placed && short_enough);
     }
-  }
-
-  void KeepPlace(const YAML::Mark& mark) {
-    std::string path;
-    for (const Container& container : open_) {
-      if (container.value.is_array()) {
-        path += "[" + std::to_string(container.value.size()) + "]";
-      } else {
-        path += (path.empty() ? "" : ".") + *container.key;
-      }
-      if (path.size() > kMaxPlacedPathBytes) return;
-    }
-    places_[path] = LineAndColumn(mark);
+    return map;
   }
 
   const Scalars scalars_;
-  Json root_;
-  KeyPlaces places_;
-  std::vector<Container> open_;
-  std::map<YAML::anchor_t, Anchored> anchors_;
-  size_t bytes_ = 0;
+  KeyPlaces* const places_;
+  std::unordered_set<const YamlValue*> seen_;
 };
-
-std::string At(const std::string& source, const YAML::Mark& mark) {
-  return mark.is_null() ? source : source + ":" + LineAndColumn(mark);
-}
 
 Error CannotRead(const fs::path& path, const std::string& why) {
   return {ExitCode::kBadInput, Truncate(path.string()) + ": cannot be read: " + why};
@@ -258,25 +147,24 @@ Error CannotRead(const fs::path& path, const std::string& why) {
 
 }  // namespace
 
-// yaml-cpp's exceptions end here.
 Result<Json> ParseYaml(std::string_view text, const std::string& source, Scalars scalars,
                        KeyPlaces* places) {
-  JsonBuilder builder(scalars);
+  YamlProblem problem;
+  const YamlPtr root = ParseYamlValue(text, {kMaxDepth, kMaxExpandedBytes}, &problem);
+  if (!problem.what.empty()) {
+    const std::string place =
+        problem.line == 0 ? source : source + ":" + LineAndColumn(problem.line, problem.column);
+    if (problem.syntax)
+      return Error{ExitCode::kBadInput, place + ": not valid YAML: " + Truncate(problem.what)};
+    const std::string token = problem.token.empty() ? "" : Quoted(problem.token) + ": ";
+    return Error{ExitCode::kBadInput, place + ": " + token + problem.what};
+  }
+  if (root == nullptr) return Json(nullptr);
   try {
-    std::istringstream stream{std::string(text)};
-    YAML::Parser parser(stream);
-    if (!parser.HandleNextDocument(builder)) return Json(nullptr);
-    JsonBuilder second(scalars);
-    if (parser.HandleNextDocument(second)) {
-      return Error{ExitCode::kBadInput, source + ": holds more than one document; keep one"};
-    }
-    if (places != nullptr) *places = builder.TakePlaces();
-    return builder.Take();
+    return JsonMaker(scalars, places).Make(*root, "", /*placed=*/true);
   } catch (const BadYaml& bad) {
-    return Error{ExitCode::kBadInput, At(source, bad.mark) + ": " + bad.what};
-  } catch (const YAML::Exception& error) {
     return Error{ExitCode::kBadInput,
-                 At(source, error.mark) + ": not valid YAML: " + Truncate(error.msg)};
+                 source + ":" + LineAndColumn(bad.value.line, bad.value.column) + ": " + bad.what};
   }
 }
 
