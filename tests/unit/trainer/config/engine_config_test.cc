@@ -309,7 +309,7 @@ TEST(EngineConfigTest, AutocastAndApexPresets) {
                    .precision.skip_overflow);
 }
 
-TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
+TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
   const struct {
     const char* keys;
     const char* message;
@@ -471,7 +471,7 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
               HasSubstr("cuda_graph cannot be combined with a pipeline"));
 }
 
-TEST(EngineConfigTest, TheProgramMaySayHowManyStagesThereAre) {
+TEST(EngineConfigTest, TakesStagesOfProgram) {
   const auto parse = [](const std::string& pipeline, int64_t stages) {
     return ParseEngineConfig(
         R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 5)" + pipeline +
@@ -521,7 +521,7 @@ TEST(EngineConfigTest, Monitors) {
 }
 
 // People's files spell out DeepSpeed's defaults, and sections that they have switched off.
-TEST(EngineConfigTest, WhatAsksForNothingIsAccepted) {
+TEST(EngineConfigTest, AcceptsDefaultsAndDisabledSections) {
   for (
       const char* keys : {
           R"("activation_checkpointing": {"partition_activations": false, "number_checkpoints": null,
@@ -629,7 +629,7 @@ TEST(EngineConfigTest, FitToRunSetsOnlyAnAutomaticLength) {
   EXPECT_EQ(length("9"), 9);
 }
 
-TEST(EngineConfigTest, TheProgramsOptimizerCountsOnlyWithoutASection) {
+TEST(EngineConfigTest, UsesProgramsOptimizerWithoutSection) {
   const std::string lion = R"({"type": "Lion", "params": {"lr": 0.5}})";
   EXPECT_EQ(ParseEngineConfig(With(R"("gradient_clipping": 2)"), "c", 1, lion).optimizer->lr, 0.5);
   EXPECT_EQ(
@@ -643,7 +643,7 @@ TEST(EngineConfigTest, TheProgramsOptimizerCountsOnlyWithoutASection) {
   }
 }
 
-TEST(EngineConfigTest, DescriptionShowsWhatWasResolved) {
+TEST(EngineConfigTest, DescribesResolvedSettings) {
   const EngineConfig config = Parse(
       With(
           R"("gradient_accumulation_steps": 2, "optimizer": {"type": "Adam", "params": {"betas": [0.8, 0.9]},
@@ -712,7 +712,7 @@ void AllLeaves(const json& value, const json::json_pointer& at,
   for (const auto& [key, inner] : value.items()) AllLeaves(inner, at / key, out);
 }
 
-TEST(EngineConfigTest, AnyTextIsParsedOrRefused) {
+TEST(EngineConfigTest, ParsesOrRefusesAnyText) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

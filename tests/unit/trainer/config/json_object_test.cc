@@ -18,14 +18,14 @@ std::string Message(const std::function<void()>& read) {
   return "accepted";
 }
 
-TEST(ParseJsonTest, CommentsAreAllowedAndDuplicatesAreNot) {
+TEST(ParseJsonTest, AcceptsCommentsAndRefusesDuplicateKeys) {
   EXPECT_EQ(ParseJson("{\"a\": 1 // one\n}", "f"), nlohmann::json({{"a", 1}}));
   EXPECT_EQ(Message([] { ParseJson(R"({"a": {"b": 1, "b": 2}})", "f"); }),
             "f: the key \"b\" is given twice; keep one of them");
   EXPECT_EQ(ParseJson(R"({"a": {"b": 1}, "c": {"b": 2}})", "f").size(), 2u);
 }
 
-TEST(ParseJsonTest, MalformedTextNamesItsSourceAndPlace) {
+TEST(ParseJsonTest, NamesSourceAndPlaceOfMalformedText) {
   EXPECT_THAT(Message([] { ParseJson("{\"a\":\n ]}", "my.json"); }),
               testing::AllOf(testing::StartsWith("my.json: not valid JSON: "),
                              testing::HasSubstr("line 2")));
@@ -33,7 +33,7 @@ TEST(ParseJsonTest, MalformedTextNamesItsSourceAndPlace) {
               testing::StartsWith("my.json: not valid JSON: "));
 }
 
-TEST(DidYouMeanTest, OnlySlipsOfTheKeyboard) {
+TEST(DidYouMeanTest, SuggestsOnlyCloseWords) {
   const std::set<std::string> known = {"train_batch_size", "optimizer", "lr"};
   EXPECT_EQ(DidYouMean("train_bacth_size", known), "train_batch_size");
   EXPECT_EQ(DidYouMean("Optimiser", known), "optimizer");
@@ -41,7 +41,7 @@ TEST(DidYouMeanTest, OnlySlipsOfTheKeyboard) {
   EXPECT_EQ(DidYouMean("xy", known), std::nullopt);
 }
 
-TEST(JsonObjectTest, WrongValuesNameTheWholePath) {
+TEST(JsonObjectTest, NamesFullPathOfWrongValues) {
   const nlohmann::json json = {{"n", "five"}, {"small", -1}, {"half", 0.5},        {"word", "cmn"},
                                {"flag", 1},   {"list", {1}}, {"text", {{"a", 1}}}, {"huge", 1e300}};
   JsonObject object(json, "f", "a.b");
@@ -62,14 +62,14 @@ TEST(JsonObjectTest, WrongValuesNameTheWholePath) {
   EXPECT_EQ(Message([&] { object.Object("n"); }), "f: a.b.n is \"five\", not an object with keys");
 }
 
-TEST(JsonObjectTest, NullIsAbsent) {
+TEST(JsonObjectTest, TreatsNullAsAbsent) {
   const nlohmann::json json = {{"n", nullptr}};
   JsonObject object(json, "f", "");
   EXPECT_EQ(object.Int("n", 0), std::nullopt);
   object.RefuseUnknown();
 }
 
-TEST(JsonObjectTest, OthersKeysPassOnlyWhereTheyAskForNothing) {
+TEST(JsonObjectTest, RefuseUnlessOffAcceptsOnlyOffValues) {
   const auto check = [](const nlohmann::json& value) {
     return Message([&] {
       const nlohmann::json json = {{"fp16", value}};
@@ -87,7 +87,7 @@ TEST(JsonObjectTest, OthersKeysPassOnlyWhereTheyAskForNothing) {
   EXPECT_EQ(check(1), "f: engine.fp16 is not for us");
 }
 
-TEST(JsonObjectTest, OnlyTheStandardValueAsksForNothing) {
+TEST(JsonObjectTest, RefuseUnlessStandardAcceptsOnlyStandardValue) {
   const auto check = [](const nlohmann::json& value, const nlohmann::json& standard) {
     return Message([&] {
       const nlohmann::json json = {{"x", value}};
@@ -116,7 +116,7 @@ TEST(JsonObjectTest, OnlyTheStandardValueAsksForNothing) {
               testing::HasSubstr("did you mean \"level\"?"));
 }
 
-TEST(JsonObjectTest, WholeNumbersMayBeWrittenAsFloats) {
+TEST(JsonObjectTest, ReadsWholeFloatsAsIntegers) {
   const nlohmann::json json = {{"n", 5e8}, {"huge", 1e300}, {"auto", "auto"}, {"column", 3}};
   JsonObject object(json, "f", "");
   EXPECT_EQ(object.Int("n", 0), 500'000'000);

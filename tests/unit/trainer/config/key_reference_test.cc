@@ -22,7 +22,7 @@ std::map<std::string, ReferenceKey> Keys() {
   return keys;
 }
 
-TEST(KeyReferenceTest, EveryKeyThatIsObeyedHasAMeaning) {
+TEST(KeyReferenceTest, EveryAcceptedKeyHasMeaning) {
   for (const ReferenceKey& key : RecipeKeys()) {
     EXPECT_EQ(key.refusal.empty(), !key.meaning.empty()) << key.path;
   }
@@ -39,7 +39,7 @@ TEST(KeyReferenceTest, KeysHaveTheirValuesAndTypes) {
   EXPECT_THAT(keys.at("data.shuffle").types, IsEmpty()) << "all have it";
 }
 
-TEST(KeyReferenceTest, AKeyThatOneTypeObeysIsNotRefused) {
+TEST(KeyReferenceTest, KeyOfOneTypeIsNotRefused) {
   const std::map<std::string, ReferenceKey> keys = Keys();
   EXPECT_EQ(keys.at("engine.optimizer.params.amsgrad").refusal, "");
   EXPECT_THAT(keys.at("engine.optimizer.params.amsgrad").types, ElementsAre("Adam", "AdamW"));
@@ -66,7 +66,7 @@ TEST(RecipeSchemaTest, HasEveryKeyWithItsValues) {
   EXPECT_FALSE(schema.at(nlohmann::json::json_pointer(engine)).at("additionalProperties"));
 }
 
-TEST(OtherNamesTest, WhatOthersCallAKeyIsItsNameHere) {
+TEST(OtherNamesTest, FindsNameOfOtherProgramsKey) {
   EXPECT_EQ(NameHere("SGDR", {"StepLR", "CosineAnnealingWarmRestarts"}),
             "CosineAnnealingWarmRestarts");
   EXPECT_EQ(NameHere("cuda_time_total", {"self_time", "device_time"}), "device_time");
@@ -76,7 +76,7 @@ TEST(OtherNamesTest, WhatOthersCallAKeyIsItsNameHere) {
   EXPECT_EQ(AdviceInstead("steps"), "");
 }
 
-TEST(KeyReferenceTest, NothingIsRecordedWithoutARecord) {
+TEST(KeyReferenceTest, RecordsOnlyWhileARecordExists) {
   EXPECT_EQ(KeyRecord::Current(), nullptr);
   {
     KeyRecord record;

@@ -13,7 +13,7 @@ double Lr(const LrSchedule& schedule, int64_t updates) {
   return ScheduledLr(schedule, kBase, updates);
 }
 
-TEST(LrScheduleTest, NoneKeepsTheOptimizers) {
+TEST(LrScheduleTest, ConstantKeepsOptimizersRate) {
   EXPECT_EQ(Lr(ConstantLr{}, 12345), kBase);
   EXPECT_FALSE(ScheduledMomentum(ConstantLr{}, 1));
 }
@@ -33,7 +33,7 @@ TEST(LrScheduleTest, LinearWarmup) {
   EXPECT_EQ(Lr(warmup, 11), 0.5);
 }
 
-TEST(LrScheduleTest, AWarmupOfOneStepCountsAsTwo) {
+TEST(LrScheduleTest, WarmupOfOneStepCountsAsTwo) {
   const WarmupLr warmup{.max_lr = 1, .warmup = {.num_steps = 1}};
   EXPECT_EQ(Lr(warmup, 1), 0);
   EXPECT_EQ(Lr(warmup, 2), 1);
@@ -48,7 +48,7 @@ TEST(LrScheduleTest, WarmupDecayEndsAtZeroAndStaysThere) {
   EXPECT_EQ(Lr(decay, 1000), 0);
 }
 
-TEST(LrScheduleTest, WarmupCosineScalesTheOptimizers) {
+TEST(LrScheduleTest, WarmupCosineScalesOptimizersRate) {
   const WarmupCosineLr cosine{
       .cos_min_ratio = 0.1, .warmup = {.num_steps = 10, .linear = true}, .total_num_steps = 110};
   EXPECT_EQ(Lr(cosine, 0), 0);
@@ -57,7 +57,7 @@ TEST(LrScheduleTest, WarmupCosineScalesTheOptimizers) {
   EXPECT_NEAR(Lr(cosine, 5000), kBase * 0.1, 1e-12) << "does not rise again";
 }
 
-TEST(LrScheduleTest, OneCycleMovesRateAndMomentumAgainstEachOther) {
+TEST(LrScheduleTest, OneCycleMovesMomentumAgainstRate) {
   const OneCycle cycle{.min_lr = 0.1,
                        .max_lr = 1.1,
                        .first_step_size = 10,

@@ -50,7 +50,7 @@ std::string SchedulerRefusal(const std::string& type, const json& params,
   return Refusal([&] { Scheduler(type, params, optimizer); });
 }
 
-TEST(OptimizerConfigTest, AdamMeansAdamWUnlessToldOtherwise) {
+TEST(OptimizerConfigTest, ReadsAdamAsAdamWByDefault) {
   EXPECT_EQ(Optimizer("Adam", {}).type, Type::kAdamW);
   EXPECT_EQ(Optimizer("adam", {}).type, Type::kAdamW) << "DeepSpeed reads the names in any case";
   EXPECT_EQ(Optimizer("Adam", {{"adam_w_mode", false}}).type, Type::kAdam);
@@ -75,7 +75,7 @@ TEST(OptimizerConfigTest, DefaultsOfEach) {
   EXPECT_EQ(Optimizer("Lion", {}).beta2, 0.999);
 }
 
-TEST(OptimizerConfigTest, TorchAdamIsPyTorchsOwn) {
+TEST(OptimizerConfigTest, TorchAdamHasPyTorchsKeysAndDefaults) {
   EXPECT_EQ(Optimizer("AdamW", {{"torch_adam", true}}).weight_decay, 0.01);
   EXPECT_EQ(Optimizer("Adam", {{"torch_adam", true}, {"adam_w_mode", false}}).weight_decay, 0);
   EXPECT_TRUE(Optimizer("Adam", {{"torch_adam", true}, {"amsgrad", true}}).amsgrad);
@@ -84,7 +84,7 @@ TEST(OptimizerConfigTest, TorchAdamIsPyTorchsOwn) {
               HasSubstr("bias_correction is not a known key"));
 }
 
-TEST(OptimizerConfigTest, OthersOptimizersAreRefusedByName) {
+TEST(OptimizerConfigTest, RefusesUnsupportedOptimizersByName) {
   EXPECT_THAT(OptimizerRefusal("MuSGD", {}), HasSubstr("mup"));
   EXPECT_THAT(OptimizerRefusal("Muon", {}), HasSubstr("use AdamW"));
   EXPECT_EQ(OptimizerRefusal("Adan", {}),
@@ -157,7 +157,7 @@ TEST(SchedulerConfigTest, DefaultsOfEach) {
   EXPECT_EQ(std::get<StepLr>(Scheduler("StepLR", {{"step_size", 3}}).schedule).gamma, 0.1);
 }
 
-TEST(SchedulerConfigTest, OneCycleLeavesAnOptimizerWithoutBetasItsMomentum) {
+TEST(SchedulerConfigTest, OneCycleKeepsMomentumWithoutBetas) {
   const json params = {{"cycle_min_lr", 0.1}, {"cycle_max_lr", 1}};
   const OptimizerConfig sgd = Optimizer("SGD", {{"momentum", 0.9}});
   EXPECT_FALSE(std::get<OneCycle>(Scheduler("OneCycle", params, sgd).schedule).cycle_momentum);
@@ -166,7 +166,7 @@ TEST(SchedulerConfigTest, OneCycleLeavesAnOptimizerWithoutBetasItsMomentum) {
   EXPECT_THAT(SchedulerRefusal("OneCycle", asked, sgd), HasSubstr("SGD has no betas"));
 }
 
-TEST(SchedulerConfigTest, SaysWhereTheWarmUpDoesNotEnd) {
+TEST(SchedulerConfigTest, WarmupRemarkNamesUnfinishedWarmup) {
   const auto remark = [](const LrSchedule& schedule, std::optional<int64_t> steps) {
     return WarmupRemark({"x", schedule}, 0.5, steps);
   };
@@ -206,7 +206,7 @@ TEST(SchedulerConfigTest, WrongParametersAreRefused) {
   EXPECT_EQ(SchedulerRefusal("WarmupLR", {{"last_batch_iteration", -1}}), "accepted");
 }
 
-TEST(SchedulerConfigTest, AGroupsLearningRateIsNotLostInSilence) {
+TEST(SchedulerConfigTest, RefusesGroupRateThatScheduleOverrides) {
   const OptimizerConfig optimizer =
       Optimizer(json{{"type", "Adam"}, {"param_groups", {{{"max_dims", 1}, {"lr", 0.5}}}}});
   EXPECT_EQ(SchedulerRefusal("WarmupLR", {}, optimizer), "accepted");

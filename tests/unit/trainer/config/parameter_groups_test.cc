@@ -26,23 +26,23 @@ ParameterGroupConfig UpTo(int64_t dims) {
   return group;
 }
 
-TEST(ParameterGroupsTest, WithoutGroupsAllAreTogether) {
+TEST(ParameterGroupsTest, PutsAllParametersTogetherWithoutGroups) {
   EXPECT_THAT(AssignParameterGroups({}, kModel), ElementsAre(0, 0, 0, 0));
 }
 
-TEST(ParameterGroupsTest, TheFirstThatFitsTakesAParameter) {
+TEST(ParameterGroupsTest, AssignsParameterToFirstMatchingGroup) {
   EXPECT_THAT(AssignParameterGroups({UpTo(1), Named({"h.*"})}, kModel), ElementsAre(1, 0, 0, 2));
   EXPECT_THAT(AssignParameterGroups({Named({"head.*", "*.bias"})}, kModel),
               ElementsAre(1, 0, 1, 0));
 }
 
-TEST(ParameterGroupsTest, AllConditionsOfAGroupHold) {
+TEST(ParameterGroupsTest, GroupRequiresAllItsConditions) {
   ParameterGroupConfig both = Named({"h.0.attn.*"});
   both.max_dims = 1;
   EXPECT_THAT(AssignParameterGroups({both}, kModel), ElementsAre(1, 0, 1, 1));
 }
 
-TEST(ParameterGroupsTest, AGroupThatTakesNothingIsRefused) {
+TEST(ParameterGroupsTest, RefusesGroupWithoutParameters) {
   try {
     AssignParameterGroups({UpTo(1), Named({"*.biass"})}, kModel);
     FAIL() << "accepted";

@@ -46,7 +46,7 @@ json With(const std::string& pointer, const json& value) {
   return recipe;
 }
 
-TEST(RecipeTest, DefaultsAreDeepSpeeds) {
+TEST(RecipeTest, HasDeepSpeedsDefaults) {
   const Recipe recipe = Parse(Minimal());
   EXPECT_EQ(recipe.model.As<MlpConfig>().hidden_size, 128);
   EXPECT_EQ(recipe.data.path, "/usr/share/datasets/fashion-mnist");
@@ -79,7 +79,7 @@ TEST(RecipeTest, OptimizerAndScheduler) {
             "r.json: engine.scheduler.params.step_size is missing; this schedule needs it");
 }
 
-TEST(RecipeTest, UnknownKeysAreRefusedAtEveryDepth) {
+TEST(RecipeTest, RefusesUnknownKeysAtEveryDepth) {
   EXPECT_EQ(Refusal(With("/modle", 1)),
             "r.json: modle is not a known key; did you mean \"model\"?");
   EXPECT_EQ(Refusal(With("/model/hiden_size", 64)),
@@ -93,7 +93,7 @@ TEST(RecipeTest, UnknownKeysAreRefusedAtEveryDepth) {
             "\"train_micro_batch_size_per_gpu\"?");
 }
 
-TEST(RecipeTest, MissingParts) {
+TEST(RecipeTest, NamesMissingParts) {
   json no_data = Minimal();
   no_data.erase("data");
   EXPECT_THAT(Refusal(no_data), testing::HasSubstr("data is missing"));
@@ -103,12 +103,12 @@ TEST(RecipeTest, MissingParts) {
   EXPECT_THAT(Refusal(json::array()), testing::HasSubstr("not an object"));
 }
 
-TEST(RecipeTest, DeepSpeedKeysWithoutEffectHere) {
+TEST(RecipeTest, AcceptsDeepSpeedKeysWithoutEffect) {
   EXPECT_EQ(Refusal(With("/engine/fp16", {{"enabled", false}})), "accepted");
   EXPECT_EQ(Refusal(With("/engine/zero_optimization", {{"stage", 2}})), "accepted");
 }
 
-TEST(RecipeTest, ARecipeWithoutAnOptimizerTrainsWithAdamW) {
+TEST(RecipeTest, TrainsWithAdamWWithoutOptimizer) {
   json recipe = Minimal();
   recipe["engine"].erase("optimizer");
   const OptimizerConfig optimizer = *Parse(recipe).engine.optimizer;
@@ -116,7 +116,7 @@ TEST(RecipeTest, ARecipeWithoutAnOptimizerTrainsWithAdamW) {
   EXPECT_EQ(optimizer.lr, 1e-3);
 }
 
-TEST(RecipeTest, AnEngineFromAFileIsNamedAfterIt) {
+TEST(RecipeTest, NamesEngineFileInMessages) {
   json recipe = With("/engine_source", "/home/me/ds.json");
   EXPECT_EQ(Parse(recipe).engine.batch.train_batch_size, 64);
   recipe["engine"]["fp61"] = 1;
@@ -152,7 +152,7 @@ json WithPluginData(const json& data = {}, const json& run = {}) {
   return recipe;
 }
 
-TEST(RecipeTest, DataAndMetricsOfAPlugin) {
+TEST(RecipeTest, ReadsDataAndMetricsOfPlugin) {
   Recipe recipe = Parse(
       WithPluginData({{"params", {{"n", 3}}}},
                      {{"metrics", {"top_3", "f1"}}, {"metrics_params", {{"f1", {{"beta", 2}}}}}}));
@@ -185,7 +185,7 @@ json Gpt2(const json& model = {}, const json& data = {}, const json& run = {}) {
   return recipe;
 }
 
-TEST(RecipeTest, Gpt2HasTheNamesAndDefaultsOfHuggingFace) {
+TEST(RecipeTest, Gpt2HasHuggingFacesKeysAndDefaults) {
   const Gpt2Config defaults = Parse(Gpt2()).model.As<Gpt2Config>();
   EXPECT_EQ(defaults.vocab_size, 50257);
   EXPECT_EQ(defaults.n_positions, 1024);
@@ -284,7 +284,7 @@ TEST(RecipeTest, AProfile) {
               testing::HasSubstr("run.profile.active"));
 }
 
-TEST(RecipeTest, PrecisionsSideBySide) {
+TEST(RecipeTest, ComparePrecisionMakesThreeEngines) {
   json recipe = Minimal();
   recipe["run"]["mode"] = "compare_precision";
   recipe["engine"]["bf16"] = {{"enabled", true}};
@@ -298,7 +298,7 @@ TEST(RecipeTest, PrecisionsSideBySide) {
   EXPECT_TRUE(Parse(Minimal()).engines.empty());
 }
 
-TEST(RecipeTest, WhereNothingIsTrainedBatchesNeedNotFit) {
+TEST(RecipeTest, IgnoresBatchSizesWithoutTraining) {
   json recipe = Minimal();
   recipe["engine"]["train_batch_size"] = 33;
   EXPECT_THAT(Refusal(recipe), testing::HasSubstr("train_batch_size 33"));
@@ -310,7 +310,7 @@ TEST(RecipeTest, WhereNothingIsTrainedBatchesNeedNotFit) {
   }
 }
 
-TEST(RecipeTest, TextFromAPromptNeedsNoData) {
+TEST(RecipeTest, PromptNeedsNoDataPath) {
   json recipe = Minimal();
   recipe["model"] = {{"type", "gpt2"}};
   recipe["data"] = {{"type", "text"}};
@@ -319,7 +319,7 @@ TEST(RecipeTest, TextFromAPromptNeedsNoData) {
   EXPECT_EQ(Parse(recipe).run.prompt, "To be");
 }
 
-TEST(RecipeTest, WhatDoesNotBelongTogetherIsRefused) {
+TEST(RecipeTest, RefusesContradictingKeys) {
   json csv_cnn = With("/data", {{"type", "csv"}, {"path", "/c"}, {"label_column", 0}});
   EXPECT_EQ(Parse(csv_cnn).data.label_column, "0");
   const json plugin_tokens = [] {
@@ -397,7 +397,7 @@ struct BatchCase {
   int64_t want_train, want_micro, want_accumulation;  // 0: refused
 };
 
-TEST(BatchTest, AnyTwoGiveTheThird) {
+TEST(BatchTest, ComputesThirdBatchSize) {
   const std::vector<BatchCase> cases = {
       {32, 16, 1, 2, 32, 16, 1},
       {32, 8, 2, 2, 32, 8, 2},
@@ -429,7 +429,7 @@ TEST(BatchTest, AnyTwoGiveTheThird) {
   }
 }
 
-TEST(BatchTest, TheArithmeticIsShown) {
+TEST(BatchTest, RefusalShowsArithmetic) {
   json recipe = With("/engine/train_batch_size", 33);
   recipe["engine"]["train_micro_batch_size_per_gpu"] = 17;
   recipe["engine"]["gradient_accumulation_steps"] = 2;
@@ -461,7 +461,7 @@ TEST(RecipeTest, RefusesToCompareWeightsThatDifferByDesign) {
   }
 }
 
-TEST(RecipeTest, WhatAsksForAllRanksInEachStepIsRefusedWhereTheyMakeTheirOwn) {
+TEST(RecipeTest, RefusesCollectiveSettingsWithStaleness) {
   const json stale = {{"mode", "parameter_server"}, {"staleness", 2}};
   json recipe = With("/engine/parallel", stale);
   EXPECT_EQ(Refusal(recipe), "accepted");

@@ -21,7 +21,7 @@ std::string Said(const std::function<void(EngineConfig&)>& change) {
       {SharedSettings(config), SharedSettings(other), SharedSettings(config)});
 }
 
-TEST(SameConfigTest, TheFirstDifferenceIsNamedWithRanksAndValues) {
+TEST(SameConfigTest, NamesFirstDifferenceWithRanksAndValues) {
   EXPECT_EQ(Said([](EngineConfig&) {}), "");
   EXPECT_THAT(Said([](EngineConfig& config) {
                 config.zero.stage = 2;
@@ -36,7 +36,7 @@ TEST(SameConfigTest, TheFirstDifferenceIsNamedWithRanksAndValues) {
               HasSubstr("differ in broadcast_buffers (ranks 0, 2: true; rank 1: false)"));
 }
 
-TEST(SameConfigTest, WhatEachRankPrintsIsItsOwnBusiness) {
+TEST(SameConfigTest, IgnoresDifferencesInPrintedOutput) {
   EXPECT_EQ(Said([](EngineConfig& config) {
               config.steps_per_print = 5;
               config.dump_state = true;

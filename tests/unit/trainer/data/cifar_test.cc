@@ -25,7 +25,7 @@ std::string Record(const std::string& labels, char value) {
   return labels + pixels;
 }
 
-TEST(CifarTest, Cifar10IsReadFromAsManyFilesAsThereAre) {
+TEST(CifarTest, ReadsCifar10FromAllFiles) {
   const TempDir folder;
   folder.Write("data_batch_1.bin", Record("\x03", 'x') + Record("\x09", 'y'));
   folder.Write("data_batch_2.bin", Record("\x01", 'z'));
@@ -41,7 +41,7 @@ TEST(CifarTest, Cifar10IsReadFromAsManyFilesAsThereAre) {
   EXPECT_THAT(ReadCifarImages(folder.path(), Split::kTest, 10).labels, ElementsAre(2));
 }
 
-TEST(CifarTest, Cifar100HasFineLabels) {
+TEST(CifarTest, ReadsFineLabelsOfCifar100) {
   const TempDir folder;
   folder.Write("train.bin", Record("\x13\x63", 'x') + Record("\x01\x02", 'y'));
   folder.Write("test.bin", Record("\x05\x06", 't'));
@@ -52,7 +52,7 @@ TEST(CifarTest, Cifar100HasFineLabels) {
   EXPECT_THAT(ReadCifarImages(folder.path(), Split::kTest, 100).labels, ElementsAre(6));
 }
 
-TEST(CifarTest, RefusesWhatIsNotCifar) {
+TEST(CifarTest, RefusesOtherFiles) {
   const TempDir folder;
   const auto refused = [&](Split split, const testing::Matcher<std::string>& message) {
     ExpectRefused([&] { ReadCifarImages(folder.path(), split, 10); }, ExitCode::kBadInput, message);

@@ -34,7 +34,7 @@ class CsvTest : public testing::Test {
   TempDir folder_;
 };
 
-TEST_F(CsvTest, TheLastColumnIsTheLabelUnlessSaid) {
+TEST_F(CsvTest, TakesLastColumnAsLabelByDefault) {
   const CsvTable table = Read("0.5,-2,3\n1e2,4,0\n");
   EXPECT_EQ(table.num_features, 2);
   EXPECT_THAT(table.features, ElementsAre(0.5f, -2, 100, 4));
@@ -43,7 +43,7 @@ TEST_F(CsvTest, TheLastColumnIsTheLabelUnlessSaid) {
   EXPECT_THAT(Read("0.5,7,-2\n", "1").features, ElementsAre(0.5f, -2));
 }
 
-TEST_F(CsvTest, AHeaderNamesTheLabel) {
+TEST_F(CsvTest, FindsLabelColumnByHeader) {
   EXPECT_THAT(Read("a,class,b\n1,2,3\n", "class").labels, ElementsAre(2));
   EXPECT_THAT(Read("\"a, with \"\"quotes\"\"\",\"class\"\n1,2\n", "class").labels, ElementsAre(2));
   EXPECT_THAT(Read("\"label\",\"0\",\"1\"\n4,0.5,2\n", "label").labels, ElementsAre(4))
@@ -53,7 +53,7 @@ TEST_F(CsvTest, AHeaderNamesTheLabel) {
   EXPECT_THAT(Read("a,b,c\n4,5,6\n", "1").labels, ElementsAre(5));
 }
 
-TEST_F(CsvTest, ColumnsByNameAndClassesByName) {
+TEST_F(CsvTest, SelectsColumnsAndClassesByName) {
   const CsvColumns columns = {"species", {"width", "length"}, {"setosa", "virginica"}};
   const CsvTable table = Read(
       "id,length,width,species,comment\n"
@@ -77,7 +77,7 @@ TEST_F(CsvTest, ColumnsByNameAndClassesByName) {
   refused({"", {}, {"cat", "dog", "cow"}}, "model.num_classes is 2");
 }
 
-TEST_F(CsvTest, WhatOtherProgramsWrite) {
+TEST_F(CsvTest, ReadsDialectsOfOtherPrograms) {
   EXPECT_THAT(Read("\xEF\xBB\xBF"
                    "a,b\r\n1.5,2.0\r\n\r\n")
                   .labels,
@@ -118,7 +118,7 @@ TEST_F(CsvTest, ErrorsNameFileAndLine) {
                 HasSubstr("is not a file"));
 }
 
-TEST_F(CsvTest, ChangedFilesAreReadOrRefused) {
+TEST_F(CsvTest, ReadsOrRefusesChangedFiles) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

@@ -54,7 +54,7 @@ Batch Fetch(const Dataset& dataset, const std::vector<int64_t>& indices) {
   return dataset.Fetch(indices);
 }
 
-TEST_F(DatasetTest, ImageFoldersAreDecodedOnRequest) {
+TEST_F(DatasetTest, DecodesImageFoldersOnRequest) {
   const auto add = [&](const std::string& file, const std::string& from) {
     const std::filesystem::path to = folder_ / file;
     std::filesystem::create_directories(to.parent_path());
@@ -121,7 +121,7 @@ TEST_F(DatasetTest, ImagesAreFloatsFrom0To1) {
   EXPECT_TRUE(batch.inputs[2].equal(image));
 }
 
-TEST_F(DatasetTest, BytesBecomeTheFloatsThatLibTorchMakes) {
+TEST_F(DatasetTest, ConvertsBytesAsLibTorchDoes) {
   std::string record(1 + 3072, '\0');
   for (size_t i = 1; i < record.size(); ++i) record[i] = static_cast<char>(i);
   folder_.Write("data_batch_1.bin", record);
@@ -131,7 +131,7 @@ TEST_F(DatasetTest, BytesBecomeTheFloatsThatLibTorchMakes) {
   EXPECT_TRUE(Fetch(*splits.train, {0}).inputs.equal(bytes.to(at::kFloat).div(255)));
 }
 
-TEST_F(DatasetTest, ATablesEndIsKeptForTheEvaluation) {
+TEST_F(DatasetTest, KeepsEndOfTableForEvaluation) {
   DataConfig data = Data(
       Type::kCsv, folder_.Write("train.csv", "x,y,label\n1,2,0\n3,4,1\n5,6,2\n7,8,3\n9,10,4\n"));
   DataSplits splits = OpenData(data, kTenClasses);
@@ -161,7 +161,7 @@ TEST_F(DatasetTest, ATablesEndIsKeptForTheEvaluation) {
   Refused(data, kTenClasses, AllOf(HasSubstr("train.csv"), HasSubstr("data.val_fraction")));
 }
 
-TEST_F(DatasetTest, TokensAreBlocksThatDoNotOverlap) {
+TEST_F(DatasetTest, CutsTokensIntoDisjointBlocks) {
   const DataConfig data = Data(Type::kTokens, Count("train.bin", 13));
   const DataSplits splits = OpenData(data, tokens_);
   EXPECT_EQ(splits.test, nullptr);
@@ -179,7 +179,7 @@ TEST_F(DatasetTest, TokensAreBlocksThatDoNotOverlap) {
   EXPECT_EQ(OpenData(data, tokens_).train->size(), 2) << "the last block lacks its last target";
 }
 
-TEST_F(DatasetTest, WhereTokensToEvaluateOnComeFrom) {
+TEST_F(DatasetTest, FindsTokensForEvaluation) {
   DataConfig data = Data(Type::kTokens, folder_.path());
   Count("train.bin", 50);
   EXPECT_EQ(OpenData(data, tokens_).test, nullptr);
@@ -208,7 +208,7 @@ TEST_F(DatasetTest, WhereTokensToEvaluateOnComeFrom) {
   Refused(data, tokens_, HasSubstr("train.bin: 0 tokens"));
 }
 
-TEST_F(DatasetTest, TextNeedsATokenForEveryByte) {
+TEST_F(DatasetTest, TextNeedsVocabularyOf256) {
   const DataConfig data = Data(Type::kText, folder_.Write("a.txt", "hello"));
   EXPECT_TRUE(Fetch(*OpenData(data, tokens_).train, {0})
                   .targets.equal(at::tensor({'e', 'l', 'l', 'o'}, at::kLong).view({1, 4})));
@@ -218,7 +218,7 @@ TEST_F(DatasetTest, TextNeedsATokenForEveryByte) {
           HasSubstr("is not a file"));
 }
 
-TEST_F(DatasetTest, ATokenAboveTheVocabularyIsFoundInItsBatch) {
+TEST_F(DatasetTest, FetchFindsTokenAboveVocabulary) {
   tokens_.vocabulary = 300;
   const DataConfig data =
       Data(Type::kTokens, WriteTokens("train.bin", {1, 2, 3, 4, 5, 6, 7, 8, 300, 10, 11, 12, 13}));
@@ -231,7 +231,7 @@ TEST_F(DatasetTest, ATokenAboveTheVocabularyIsFoundInItsBatch) {
       ExitCode::kBadInput, AllOf(HasSubstr(data.path), HasSubstr("token 8 is 300")));
 }
 
-TEST_F(DatasetTest, APluginTakesAnything) {
+TEST_F(DatasetTest, AcceptsAnyDataWithoutNeeds) {
   DataConfig data = Data(Type::kTokens, WriteTokens("train.bin", {65535, 2, 3}));
   data.block_size = 2;
   EXPECT_TRUE(Fetch(*OpenData(data, DataNeeds{}).train, {0})
@@ -244,7 +244,7 @@ int64_t ThreadsOfThisProcess() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }
 
-TEST_F(DatasetTest, ReadingAheadTakesOneThreadOnly) {
+TEST_F(DatasetTest, ReadsAheadWithOneThread) {
   std::string records;
   for (int i = 0; i < 64; ++i) records += std::string(3073, '\1');
   folder_.Write("data_batch_1.bin", records);

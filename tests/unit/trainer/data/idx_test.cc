@@ -59,7 +59,7 @@ TEST_F(IdxTest, ReadsPlainAndGzipped) {
   }
 }
 
-TEST_F(IdxTest, RefusesWhatIsNotTheWantedArray) {
+TEST_F(IdxTest, RefusesOtherArrays) {
   const auto refused = [&](const std::string& content, const std::string& words) {
     const std::string file = Write("file", content);
     ExpectRefused([&] { ReadIdx(file, 1); }, ExitCode::kBadInput,
@@ -75,7 +75,7 @@ TEST_F(IdxTest, RefusesWhatIsNotTheWantedArray) {
   refused(Header(8, {3}) + "abcd", "has data after the 3 bytes");
 }
 
-TEST_F(IdxTest, ALyingHeaderCostsNoMemory) {
+TEST_F(IdxTest, FalseHeaderCostsNoMemory) {
   const int64_t before = OwnMemoryKib("VmPeak");
   const std::string large = Write("large", Header(8, {0xffffffff, 2}) + "ab");  // 8 GiB promised
   ExpectRefused([&] { ReadIdx(large, 2); }, ExitCode::kBadInput, HasSubstr("holds 2 bytes"));
@@ -103,7 +103,7 @@ TEST_F(IdxTest, RefusesDamagedCompression) {
                 AllOf(HasSubstr(file), HasSubstr("fetch the file again")));
 }
 
-TEST_F(IdxTest, FilesThatCannotBeRead) {
+TEST_F(IdxTest, NamesUnreadableFiles) {
   ExpectRefused([&] { ReadIdx(folder_ / "absent", 1); }, ExitCode::kIo, HasSubstr("absent"));
   ExpectRefused([&] { ReadIdx(folder_, 1); }, ExitCode::kIo, HasSubstr(folder_.string()));
 }

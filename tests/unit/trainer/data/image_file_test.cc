@@ -74,7 +74,7 @@ TEST(ImageFileTest, RefusesTruncatedAndDamagedFiles) {
   Refused(damaged, HasSubstr("is a damaged PNG file ("));
 }
 
-TEST(ImageFileTest, BelievesNoSizeThatTheBytesCannotHold) {
+TEST(ImageFileTest, RefusesSizesThatBytesCannotHold) {
   std::string png = ContentOf(std::filesystem::path(DSLAUNCH_TEST_IMAGE_FILES) / "rgb.png");
   const auto with_size = [&](uint32_t width, uint32_t height) {
     png.replace(16, 8, BigEndian(width) + BigEndian(height));

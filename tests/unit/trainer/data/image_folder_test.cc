@@ -68,7 +68,7 @@ TEST_F(ImageFolderTest, KeepsTheLabelsOfKnownClasses) {
   Refused(AllOf(HasSubstr("/cat: "), HasSubstr("the training data does not have")), {"dog"});
 }
 
-TEST_F(ImageFolderTest, RefusesWhatItWouldLeaveOut) {
+TEST_F(ImageFolderTest, RefusesFilesThatItWouldSkip) {
   Refused(HasSubstr("has no folders"));
   Add("cat/1.webp");
   Refused(AllOf(HasSubstr("/cat/1.webp: "), HasSubstr("PNG and JPEG only")));

@@ -87,7 +87,7 @@ std::vector<std::vector<int64_t>> Take(BatchLoader& loader, int64_t count) {
   return batches;
 }
 
-TEST(LoaderTest, BatchesAreTheSamplersIndices) {
+TEST(LoaderTest, BatchesFollowSampler) {
   const NumberDataset dataset(23);
   BatchLoader loader(dataset, Options(23, 5, 2));
   DistributedSampler sampler(Options(23, 5, 2).sampler);
@@ -104,7 +104,7 @@ TEST(LoaderTest, BatchesAreTheSamplersIndices) {
   }
 }
 
-TEST(LoaderTest, TheOrderDoesNotDependOnReadingAhead) {
+TEST(LoaderTest, OrderIsTheSameWithPrefetch) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -142,7 +142,7 @@ TEST(LoaderTest, ResumesInTheMiddleOfAnEpoch) {
   }
 }
 
-TEST(LoaderTest, AnEvaluationTakesEverySampleOnce) {
+TEST(LoaderTest, EvaluationReadsEachSampleOnce) {
   const NumberDataset dataset(7);
   for (const int64_t prefetch : {0, 1, 4}) {
     BatchLoader loader(dataset, EvaluationIndices(7, 0, 3), 2, prefetch);
@@ -153,7 +153,7 @@ TEST(LoaderTest, AnEvaluationTakesEverySampleOnce) {
   }
 }
 
-TEST(LoaderTest, ReadsAheadAsFarAsToldAndNoFurther) {
+TEST(LoaderTest, ReadsAheadByPrefetchAtMost) {
   const NumberDataset dataset(100);
   BatchLoader::Options options = Options(100, 1, 3);
   BatchLoader loader(dataset, options);
@@ -175,7 +175,7 @@ TEST(LoaderTest, ReadsAheadAsFarAsToldAndNoFurther) {
   EXPECT_EQ(third.fetches(), 0);
 }
 
-TEST(LoaderTest, AnErrorComesWithItsBatch) {
+TEST(LoaderTest, ThrowsErrorWithItsBatch) {
   NumberDataset dataset(20);
   BatchLoader::Options options = Options(20, 2, 0);
   options.sampler.shuffle = false;  // rank 1: 1 3, 5 7, 9 11, ...
@@ -215,7 +215,7 @@ TEST(LoaderTest, EndsWhateverItsThreadDoes) {
 }
 
 // The meta device stands for any that is not the CPU.
-TEST(LoaderTest, BatchesComeOnTheDeviceThatIsAskedFor) {
+TEST(LoaderTest, BatchesAreOnRequestedDevice) {
   const NumberDataset data(4);
   for (const int64_t prefetch : {0, 2}) {
     BatchLoader loader(data, {.sampler = {.num_samples = 4},
@@ -231,7 +231,7 @@ TEST(LoaderTest, BatchesComeOnTheDeviceThatIsAskedFor) {
   }
 }
 
-TEST(LoaderTest, SaysHowLongItKeptTheStepWaiting) {
+TEST(LoaderTest, ReportsWaitingTime) {
   NumberDataset dataset(100);
   for (const int64_t prefetch : {0, 2}) {
     const int before = dataset.fetches();

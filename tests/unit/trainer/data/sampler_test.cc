@@ -8,7 +8,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(SamplerTest, InOrderEachRankTakesEveryNth) {
+TEST(SamplerTest, UnshuffledRanksTakeEveryNthSample) {
   EXPECT_THAT(DistributedSampler({.num_samples = 10, .rank = 1, .world_size = 4, .shuffle = false})
                   .Indices(),
               ElementsAre(1, 5, 9));
@@ -23,7 +23,7 @@ TEST(SamplerTest, InOrderEachRankTakesEveryNth) {
       ElementsAre(3, 7));
 }
 
-TEST(SamplerTest, EveryEpochHasItsOwnOrderAndCoversEverySample) {
+TEST(SamplerTest, ShufflesEachEpochAnewAndCoversAllSamples) {
   std::vector<std::vector<int64_t>> orders;
   for (const int64_t epoch : {0, 1}) {
     std::vector<int64_t> all;

@@ -66,7 +66,7 @@ class TokenStreamTest : public testing::Test {
   TempDir folder_;
 };
 
-TEST_F(TokenStreamTest, NanoGptIsUint16WithoutAHeader) {
+TEST_F(TokenStreamTest, ReadsNanoGptAsUint16WithoutHeader) {
   const std::string path = folder_.Write("train.bin", Bytes<uint16_t>({1, 50256, 65535, 4}));
   const TokenStream stream = TokenStream::OpenTokens(path);
   EXPECT_EQ(stream.size(), 4);
@@ -100,7 +100,7 @@ TEST_F(TokenStreamTest, TakesTokenIdsOfAnyVocabulary) {
   }
 }
 
-TEST_F(TokenStreamTest, LlmcTellsItsTypeInItsHeader) {
+TEST_F(TokenStreamTest, ReadsTypeFromLlmcHeader) {
   EXPECT_THAT(All(TokenStream::OpenTokens(folder_.Write(
                   "gpt2.bin", LlmcHeader(20240520, 1, 3) + Bytes<uint16_t>({7, 8, 50256})))),
               ElementsAre(7, 8, 50256));
@@ -110,7 +110,7 @@ TEST_F(TokenStreamTest, LlmcTellsItsTypeInItsHeader) {
               ElementsAre(128000, 3));
 }
 
-TEST_F(TokenStreamTest, RefusesAnLlmcFileThatIsNotWhole) {
+TEST_F(TokenStreamTest, RefusesTruncatedLlmcFile) {
   const std::string tokens = Bytes<uint16_t>({1, 2, 3});
   folder_.Write("a.bin", LlmcHeader(20240520, 2, 3) + tokens);
   Refused("a.bin", HasSubstr("version 2; version 1 is required"));
@@ -125,7 +125,7 @@ TEST_F(TokenStreamTest, RefusesAnLlmcFileThatIsNotWhole) {
   Refused("a.bin", HasSubstr("declares 1"));
 }
 
-TEST_F(TokenStreamTest, MegatronsSequencesInTheOrderOfTheIndex) {
+TEST_F(TokenStreamTest, ReadsMegatronSequencesInIndexOrder) {
   folder_.Write("a.bin", Bytes<uint16_t>({1, 2, 3, 4, 5, 6}));
   folder_.Write("a.idx",
                 Index{.lengths = {2, 1, 3}, .pointers = {8, 0, 2}, .documents = {0, 2, 3}}.Write());
@@ -140,7 +140,7 @@ TEST_F(TokenStreamTest, MegatronsSequencesInTheOrderOfTheIndex) {
   }
 }
 
-TEST_F(TokenStreamTest, MegatronsTypes) {
+TEST_F(TokenStreamTest, ReadsMegatronTypes) {
   const auto read = [&](char type, const std::string& data) {
     folder_.Write("a.bin", data);
     folder_.Write("a.idx", Index{.type = type,
@@ -158,7 +158,7 @@ TEST_F(TokenStreamTest, MegatronsTypes) {
                 AllOf(HasSubstr("a.idx"), HasSubstr("type 7")));
 }
 
-TEST_F(TokenStreamTest, RefusesAMegatronIndexThatDoesNotFitItsData) {
+TEST_F(TokenStreamTest, RefusesMegatronIndexBeyondItsData) {
   folder_.Write("a.bin", Bytes<uint16_t>({1, 2, 3, 4, 5, 6}));
   const Index good{.lengths = {2, 4}, .pointers = {0, 4}, .documents = {0, 1, 2}};
   const auto refused = [&](const Index& index, const std::string& words) {
@@ -201,7 +201,7 @@ TEST_F(TokenStreamTest, RefusesAMegatronIndexThatDoesNotFitItsData) {
   Refused("a.idx", HasSubstr("a.bin: cannot be read"));
 }
 
-TEST_F(TokenStreamTest, TextIsItsBytes) {
+TEST_F(TokenStreamTest, ReadsTextAsBytes) {
   EXPECT_THAT(All(TokenStream::OpenText(folder_.Write("text", "A\n\xFF"))),
               ElementsAre('A', '\n', 255));
   EXPECT_EQ(TokenStream::OpenText(folder_.Write("empty", "")).size(), 0);
@@ -211,7 +211,7 @@ TEST_F(TokenStreamTest, TextIsItsBytes) {
                 HasSubstr("is not a file"));
 }
 
-TEST_F(TokenStreamTest, ATokenAboveTheVocabularyIsFoundWhenItIsRead) {
+TEST_F(TokenStreamTest, ReadFindsTokenAboveVocabulary) {
   const std::string path = folder_.Write("train.bin", Bytes<uint16_t>({1, 2, 300, 4}));
   const TokenStream stream = TokenStream::OpenTokens(path);
   std::vector<int64_t> two(2);
@@ -229,7 +229,7 @@ TEST_F(TokenStreamTest, ATokenAboveTheVocabularyIsFoundWhenItIsRead) {
                 HasSubstr("token 1 is -5"));
 }
 
-TEST_F(TokenStreamTest, NothingBeyondTheEndIsRead) {
+TEST_F(TokenStreamTest, RefusesToReadBeyondEnd) {
   const TokenStream stream =
       TokenStream::OpenTokens(folder_.Write("train.bin", Bytes<uint16_t>({1, 2, 3})));
   std::vector<int64_t> two(2);
@@ -241,7 +241,7 @@ TEST_F(TokenStreamTest, NothingBeyondTheEndIsRead) {
 }
 
 // Every file that is accepted can be read to its end.
-TEST_F(TokenStreamTest, ChangedFilesAreReadOrRefused) {
+TEST_F(TokenStreamTest, ReadsOrRefusesChangedFiles) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

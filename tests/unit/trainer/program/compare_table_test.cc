@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(PrecisionTableTest, AColumnEach) {
+TEST(PrecisionTableTest, HasOneColumnPerPrecision) {
   const std::string text = PrecisionTable({{.precision = "fp32",
                                             .step_s = 0.2,
                                             .per_s = 1000,

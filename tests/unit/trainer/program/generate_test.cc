@@ -25,7 +25,7 @@ at::Tensor Successor(const at::Tensor& tokens) {
   return -distance.remainder(10).to(at::kFloat);
 }
 
-TEST(GenerateTest, ZeroTemperatureIsTheLikeliestToken) {
+TEST(GenerateTest, ZeroTemperatureTakesLikeliestToken) {
   EXPECT_THAT(Generate(Successor, {3, 7}, {.max_new_tokens = 4, .temperature = 0}),
               ElementsAre(8, 9, 0, 1));
   EXPECT_THAT(Generate(Successor, {3}, {.max_new_tokens = 3, .temperature = 1, .top_k = 1}),
@@ -33,7 +33,7 @@ TEST(GenerateTest, ZeroTemperatureIsTheLikeliestToken) {
   EXPECT_THAT(Generate(Successor, {3}, {.max_new_tokens = 0}), ElementsAre());
 }
 
-TEST(GenerateTest, TheSeedDecides) {
+TEST(GenerateTest, SameSeedGivesSameTokens) {
   const auto sample = [](uint64_t seed) {
     return Generate(Successor, {0}, {.max_new_tokens = 50, .temperature = 3, .seed = seed});
   };
@@ -60,7 +60,7 @@ TEST(GenerateTest, TemperatureAndTopKShapeTheChoice) {
   }
 }
 
-TEST(GenerateTest, TheModelIsShownTheLastPositions) {
+TEST(GenerateTest, ShowsModelTheLastPositions) {
   std::vector<std::vector<int64_t>> shown;
   const auto record = [&](const at::Tensor& tokens) {
     EXPECT_EQ(tokens.size(0), 1);
@@ -81,7 +81,7 @@ TEST(GenerateTest, RefusesWhatCannotGoOn) {
   EXPECT_THROW(Generate(broken, {1}, {}), TrainError);
 }
 
-TEST(GenerateTest, AModelInTrainingGeneratesWithoutDropout) {
+TEST(GenerateTest, GeneratesWithoutDropoutInTrainingMode) {
   const auto model = MakeModel(Gpt2Config{.vocab_size = 11,
                                           .n_positions = 4,
                                           .n_embd = 12,

@@ -32,7 +32,7 @@ TEST(PredictionLineTest, ClassesAndNumbers) {
   EXPECT_EQ(PredictionLine(0, {0.25, {}}), "{\"index\":0,\"prediction\":0.25}\n");
 }
 
-TEST_F(PredictionWriterTest, TheFileIsThereOnlyWhenItIsWhole) {
+TEST_F(PredictionWriterTest, FileAppearsOnlyWhenComplete) {
   file_ = folder_ + "/out.jsonl";
   std::ofstream(file_) << "old";
   {
@@ -50,7 +50,7 @@ TEST_F(PredictionWriterTest, TheFileIsThereOnlyWhenItIsWhole) {
       << "something else was left";
 }
 
-TEST_F(PredictionWriterTest, AFolderThatDoesNotExist) {
+TEST_F(PredictionWriterTest, NamesMissingFolder) {
   EXPECT_THROW(PredictionWriter("/nowhere/out.jsonl"), TrainError);
 }
 

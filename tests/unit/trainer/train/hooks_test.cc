@@ -179,7 +179,7 @@ class Recorder : public TrainHook {
   const int64_t stop_after_;
 };
 
-TEST(TrainLoopTest, CallsHooksInOrderAndStopsWhereOneSaysSo) {
+TEST(TrainLoopTest, CallsHooksInOrderAndStopsOnRequest) {
   const TempDir dir;
   Prepared prepared(json{{"metrics_jsonl", dir / "metrics.jsonl"}});
   std::vector<std::string> calls;
@@ -190,7 +190,7 @@ TEST(TrainLoopTest, CallsHooksInOrderAndStopsWhereOneSaysSo) {
                                  "give", "take 1", "after 2", "end"));
 }
 
-TEST(ProgressHookTest, EachStepIsInTheMetricsAndTheLastInTheStatusPipe) {
+TEST(ProgressHookTest, WritesStepsToMetricsAndLastToStatusPipe) {
   const TempDir dir;
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -224,7 +224,7 @@ TEST(ProgressHookTest, EachStepIsInTheMetricsAndTheLastInTheStatusPipe) {
   EXPECT_TRUE(last->loss);
 }
 
-TEST(RunInfoHookTest, WritesWhatTheRunIs) {
+TEST(RunInfoHookTest, WritesRunInfo) {
   const TempDir dir;
   setenv(kRankDirVariable, dir.path().c_str(), 1);
   Prepared prepared;
@@ -241,7 +241,7 @@ TEST(RunInfoHookTest, WritesWhatTheRunIs) {
   EXPECT_GT(info["flops_per_step"].get<double>(), 0);
 }
 
-TEST(BreakdownHookTest, ALineEachTimeThatStepsArePrinted) {
+TEST(BreakdownHookTest, PrintsBreakdownWithStepLines) {
   Prepared prepared(json::object(), {{"wall_clock_breakdown", true}, {"steps_per_print", 2}});
   const std::string printed = prepared.Train(MakeBreakdownHook(prepared.recipe()));
   EXPECT_THAT(printed, AllOf(HasSubstr("step 2: data "), HasSubstr("step 4: data "),
@@ -250,7 +250,7 @@ TEST(BreakdownHookTest, ALineEachTimeThatStepsArePrinted) {
   EXPECT_EQ(MakeBreakdownHook(ReadRecipe(json::object(), json::object(), 1)), nullptr);
 }
 
-TEST(ProfileHookTest, ATableAndATraceOfTheStepsThatWereAsked) {
+TEST(ProfileHookTest, PrintsTableAndTraceOfRequestedSteps) {
   const TempDir dir;
   Prepared prepared(
       json{{"profile", {{"wait", 0}, {"warmup", 1}, {"active", 2}}}, {"trace", dir / "traces"}});
@@ -261,13 +261,13 @@ TEST(ProfileHookTest, ATableAndATraceOfTheStepsThatWereAsked) {
             nullptr);
 }
 
-TEST(ProfileHookTest, AProfileOfStepsThatNeverComeIsSaid) {
+TEST(ProfileHookTest, WarnsAboutProfileBeyondTheRun) {
   Prepared prepared(json{{"profile", {{"wait", 10}}}});
   EXPECT_THAT(prepared.Train(MakeProfileHook(prepared.recipe(), prepared.env())),
               HasSubstr("no profile: profiling starts at step 12"));
 }
 
-TEST(FlopsHookTest, ReportsTheModulesOfTheStepThatWasAsked) {
+TEST(FlopsHookTest, ReportsModulesOfRequestedStep) {
   const TempDir dir;
   Prepared prepared(
       json::object(),
@@ -280,7 +280,7 @@ TEST(FlopsHookTest, ReportsTheModulesOfTheStepThatWasAsked) {
               AllOf(HasSubstr("step 3"), HasSubstr("fc1"), HasSubstr("fc2")));
 }
 
-TEST(FlopsHookTest, AFileThatCannotBeWrittenShowsBeforeTraining) {
+TEST(FlopsHookTest, RefusesUnwritableFileBeforeTraining) {
   const TempDir dir;
   const Recipe recipe = ReadRecipe(
       json::object(),
@@ -290,7 +290,7 @@ TEST(FlopsHookTest, AFileThatCannotBeWrittenShowsBeforeTraining) {
       AllOf(HasSubstr("engine.flops_profiler.output_file"), HasSubstr("missing/flops.txt")));
 }
 
-TEST(MonitorHookTest, LossAndRateOfEachStepAsCsv) {
+TEST(MonitorHookTest, WritesLossAndRateAsCsv) {
   const TempDir dir;
   Prepared prepared(
       json::object(),
@@ -305,7 +305,7 @@ TEST(MonitorHookTest, LossAndRateOfEachStepAsCsv) {
   EXPECT_EQ(MakeMonitors(prepared.recipe().engine.monitors, /*rank=*/1), nullptr);
 }
 
-TEST(EvaluationHookTest, ResultsAreInTheMetricsTheMonitorsAndTheStatusPipe) {
+TEST(EvaluationHookTest, ReportsToMetricsMonitorsAndStatusPipe) {
   const TempDir dir;
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -348,7 +348,7 @@ TEST(EvaluationHookTest, ResultsAreInTheMetricsTheMonitorsAndTheStatusPipe) {
   EXPECT_NEAR(told[0].results[0].second, eval["loss"].get<double>(), 1e-12);
 }
 
-TEST(CommsHookTest, ATableOfWhatTheRanksExchanged) {
+TEST(CommsHookTest, PrintsTableOfExchanges) {
   Prepared prepared(json::object(), {{"comms_logger", {{"enabled", true}}}});
   std::unique_ptr<TrainHook> hook = MakeCommsHook(prepared.recipe());
   hook->AtStart(prepared.run());
@@ -359,7 +359,7 @@ TEST(CommsHookTest, ATableOfWhatTheRanksExchanged) {
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("all_reduce"));
 }
 
-TEST(EndReportHookTest, LongWaitsForDataAreSaid) {
+TEST(EndReportHookTest, ReportsLongWaitsForData) {
   Prepared prepared;
   prepared.run().progress.Start(prepared.run().schedule, 0);
   prepared.run().data_wait_s = 30;
@@ -372,14 +372,14 @@ TEST(EndReportHookTest, LongWaitsForDataAreSaid) {
   EXPECT_THAT(testing::internal::GetCapturedStdout(), IsEmpty());
 }
 
-TEST(EndReportHookTest, ThePlanStandsBesideWhatWasMeasured) {
+TEST(EndReportHookTest, PrintsPlanBesideMeasuredMemory) {
   Prepared prepared(json::object(), {{"memory_breakdown", true}});
   prepared.run().plan.parameters = 5 << 20;
   EXPECT_THAT(prepared.Train(MakeEndReportHook()),
               AllOf(HasSubstr("parameters"), HasSubstr("5.0 MiB"), HasSubstr("optimizer")));
 }
 
-TEST(ReplicaCheckHookTest, WeightsThatDriftApartEndTheRun) {
+TEST(ReplicaCheckHookTest, EndsRunWhenWeightsDrift) {
   const auto errors = RunRanks(2, [](const ProcessGroup& ranks) {
     auto& group = const_cast<ProcessGroup&>(ranks);  // a run that fails to save leaves it
     Prepared prepared(json{{"check_replicas_every", 2}}, json::object(), group);
@@ -399,7 +399,7 @@ TEST(ReplicaCheckHookTest, WeightsThatDriftApartEndTheRun) {
   }
 }
 
-TEST(ReplicaCheckHookTest, RefusedWhereThereAreNoReplicas) {
+TEST(ReplicaCheckHookTest, RefusesZeroStage3) {
   ExpectRefused(
       [] {
         MakeReplicaCheckHook(
@@ -409,7 +409,7 @@ TEST(ReplicaCheckHookTest, RefusedWhereThereAreNoReplicas) {
   EXPECT_EQ(MakeReplicaCheckHook(ReadRecipe(json::object(), json::object(), 1)), nullptr);
 }
 
-TEST(CheckpointHookTest, SavesEverySoManySteps) {
+TEST(CheckpointHookTest, SavesEverySaveEverySteps) {
   const TempDir dir;
   Prepared prepared(json{{"checkpoint_dir", dir / "saves"}, {"save_every", 2}, {"steps", 5}});
   prepared.Train(MakeCheckpointHook(prepared.recipe()));
@@ -434,7 +434,7 @@ class Poison : public TrainHook {
   const int64_t step_;
 };
 
-TEST(CheckpointHookTest, ADivergedRunEndsAndLeavesTheLastGoodCheckpoints) {
+TEST(CheckpointHookTest, DivergedRunKeepsGoodCheckpoints) {
   const TempDir dir;
   WorkerEnv env;
   env.master_addr = "127.0.0.1";
@@ -460,7 +460,7 @@ TEST(CheckpointHookTest, ADivergedRunEndsAndLeavesTheLastGoodCheckpoints) {
   EXPECT_THAT(saved, ElementsAre("step_000002", "step_000003"));
 }
 
-TEST(CheckpointHookTest, WeightsThatAreNotFiniteAreNotSaved) {
+TEST(CheckpointHookTest, DoesNotSaveNonFiniteWeights) {
   const TempDir dir;
   Prepared prepared(json{{"checkpoint_dir", dir / "saves"}, {"save_every", 2}});
   TrainRun& run = prepared.run();
@@ -477,7 +477,7 @@ TEST(CheckpointHookTest, WeightsThatAreNotFiniteAreNotSaved) {
   EXPECT_FALSE(std::filesystem::exists(dir / "saves/step_000005"));
 }
 
-TEST(EvaluationHookTest, EvaluatesBetweenStepsAndTrainingGoesOn) {
+TEST(EvaluationHookTest, EvaluatesBetweenSteps) {
   Prepared prepared(json{{"eval_every", 2}});
   const std::string printed = prepared.Train(MakeEvaluationHook(prepared.recipe()));
   EXPECT_THAT(printed, AllOf(HasSubstr("step 2: test accuracy "), HasSubstr("of 16)")));

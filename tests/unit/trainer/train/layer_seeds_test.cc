@@ -118,7 +118,7 @@ std::vector<double> ExpectedLosses() {
   return losses;
 }
 
-TEST(LayerSeedsTest, EveryLayoutDrawsTheSame) {
+TEST(LayerSeedsTest, DrawsTheSameInEveryLayout) {
   const std::vector<double> expected = ExpectedLosses();
   const auto expect = [&](const std::string& keys, bool whole) {
     const std::vector<double> losses = Losses(keys, whole);
@@ -138,7 +138,7 @@ TEST(LayerSeedsTest, EveryLayoutDrawsTheSame) {
   }
 }
 
-TEST(LayerSeedsTest, LayersOfAMicroBatchDrawDifferentNumbers) {
+TEST(LayerSeedsTest, DrawsDifferentNumbersPerLayer) {
   std::set<uint64_t> seeds;
   for (int64_t step = 1; step <= 5; ++step) {
     for (int64_t part = 0; part < 4; ++part) {

@@ -72,7 +72,7 @@ TEST(MemoryPlanTest, BatchNormsMayStayFp32) {
 }
 
 // 16 P bytes in all with AdamW and fp32 copies, of which each stage divides more by the ranks.
-TEST(MemoryPlanTest, EachStageDividesMore) {
+TEST(MemoryPlanTest, HigherZeroStagesDivideMore) {
   ModelSizes model;
   model.trained = 64000;
   for (int i = 0; i < 10; ++i) {
@@ -125,7 +125,7 @@ TEST(MemoryPlanTest, WhatStageThreeGathers) {
   EXPECT_EQ(PlanMemory(model, config).gathered, 2 * (6400 + 2 * 3000));
 }
 
-TEST(MemoryPlanTest, WhatIsOffloadedTakesNoMemory) {
+TEST(MemoryPlanTest, OffloadedStateTakesNoMemory) {
   ModelSizes model;
   model.trained = 1 << 20;
   model.shardable = {{.name = "w", .elements = model.trained, .dtype = 0, .trained = true}};

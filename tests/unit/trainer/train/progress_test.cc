@@ -57,7 +57,7 @@ TEST_F(ProgressTest, MetricsOfAStep) {
               1e-6 * lines[0]["tokens_per_s"].get<double>());
 }
 
-TEST_F(ProgressTest, AWindowIsTheMeanOfItsSteps) {
+TEST_F(ProgressTest, WindowReportsMeanOfItsSteps) {
   Progress progress(Options());
   progress.Start(schedule_, 100);
   progress.AddStep({.step = 1, .loss = 1, .samples = 4});
@@ -84,7 +84,7 @@ TEST_F(ProgressTest, ModelFlopsUtilization) {
   EXPECT_NEAR(lines[1]["mfu"].get<double>() * lines[1]["step_s"].get<double>(), 3e-3, 1e-12);
 }
 
-TEST_F(ProgressTest, EveryRankLeavesItsTimesInItsFolder) {
+TEST_F(ProgressTest, WritesTimesOfEachRankToItsFolder) {
   Progress::Options options = Options();
   options.rank_dir = testing::TempDir() + "/rank-XXXXXX";
   ASSERT_NE(mkdtemp(options.rank_dir.data()), nullptr);
@@ -104,7 +104,7 @@ TEST_F(ProgressTest, EveryRankLeavesItsTimesInItsFolder) {
   EXPECT_FALSE(lines[0].contains("loss"));
 }
 
-TEST_F(ProgressTest, AFolderThatIsGoneCostsTheReportAndNotTheTraining) {
+TEST_F(ProgressTest, MissingFolderLosesOnlyTheReport) {
   Progress::Options options = Options();
   options.rank_dir = "/no/such/folder";
   testing::internal::CaptureStdout();
@@ -116,7 +116,7 @@ TEST_F(ProgressTest, AFolderThatIsGoneCostsTheReportAndNotTheTraining) {
   EXPECT_EQ(Metrics().size(), 1u);
 }
 
-TEST_F(ProgressTest, ALossThatIsNotFiniteIsNamedUnlessItsStepWasSkipped) {
+TEST_F(ProgressTest, NamesNonFiniteLossUnlessStepWasSkipped) {
   Progress progress(Options());
   progress.Start(schedule_, 100);
   testing::internal::CaptureStdout();
@@ -134,7 +134,7 @@ TEST_F(ProgressTest, ALossThatIsNotFiniteIsNamedUnlessItsStepWasSkipped) {
 }
 
 // A static loss scale, bf16: nothing that training does by itself makes the next step better.
-TEST_F(ProgressTest, ManyStepsInARowWithoutAnUpdateAreADivergence) {
+TEST_F(ProgressTest, ManySkippedStepsInARowAreDivergence) {
   Progress::Options options = Options();
   options.log = TrainLog(0, EngineLogLevel::kError);
   Progress progress(options);
@@ -152,7 +152,7 @@ TEST_F(ProgressTest, ManyStepsInARowWithoutAnUpdateAreADivergence) {
   EXPECT_EQ(progress.Window().diverged->steps, kMostBadSteps);
 }
 
-TEST_F(ProgressTest, AFallingLossScaleIsNoDivergenceButALossThatIsNotFiniteIs) {
+TEST_F(ProgressTest, OnlyNonFiniteLossIsDivergenceWhileScaleFalls) {
   Progress::Options options = Options();
   options.log = TrainLog(0, EngineLogLevel::kError);
   options.loss_scale_adapts = true;
@@ -168,7 +168,7 @@ TEST_F(ProgressTest, AFallingLossScaleIsNoDivergenceButALossThatIsNotFiniteIs) {
   EXPECT_EQ(progress.Window().diverged->step, 13);
 }
 
-TEST_F(ProgressTest, AShortRunWithoutAnyUpdateIsADivergence) {
+TEST_F(ProgressTest, ShortRunWithoutUpdateIsDivergence) {
   schedule_.total_steps = 2;
   Progress::Options options = Options();
   options.log = TrainLog(0, EngineLogLevel::kError);
@@ -180,7 +180,7 @@ TEST_F(ProgressTest, AShortRunWithoutAnyUpdateIsADivergence) {
   EXPECT_TRUE(progress.Window().diverged);
 }
 
-TEST_F(ProgressTest, AnEpochsMeanLeavesSkippedStepsOut) {
+TEST_F(ProgressTest, EpochMeanExcludesSkippedSteps) {
   schedule_.total_steps = 2;
   schedule_.print_every = 2;
   Progress progress(Options());

@@ -26,13 +26,13 @@ TEST(ReplicasTest, AnySingleBitChangesTheHash) {
   }
 }
 
-TEST(ReplicasTest, WordsThatChangePlacesAreSeen) {
+TEST(ReplicasTest, HashDependsOnOrderOfWords) {
   const uint64_t one[] = {1, 2, 3}, other[] = {2, 1, 3};
   EXPECT_NE(HashBytes(one, sizeof one, 0), HashBytes(other, sizeof other, 0));
   EXPECT_EQ(HashBytes(nullptr, 0, 5), HashBytes(one, 0, 5));
 }
 
-TEST(ReplicasTest, TheRankThatDriftedIsNamed) {
+TEST(ReplicasTest, NamesDriftedRank) {
   EXPECT_EQ(DriftMessage({5, 5, 5}, 40, 30), "");
   EXPECT_EQ(DriftMessage({5}, 40, 30), "");
   const std::string message = DriftMessage({5, 5, 9, 5}, 40, 30);
@@ -43,14 +43,14 @@ TEST(ReplicasTest, TheRankThatDriftedIsNamed) {
               StartsWith("the weights of ranks 1, 2 differ"));
 }
 
-TEST(ReplicasTest, WithoutAMajorityNobodyIsAccused) {
+TEST(ReplicasTest, NamesNoRankWithoutMajority) {
   const std::string message = DriftMessage({5, 9}, 2, 1);
   EXPECT_THAT(message, HasSubstr("none of which is the majority"));
   EXPECT_THAT(message, HasSubstr("(rank 0)"));
   EXPECT_THAT(message, HasSubstr("(rank 1)"));
 }
 
-TEST(StepSeedTest, EveryMicroBatchHasItsOwn) {
+TEST(StepSeedTest, DiffersForEachMicroBatch) {
   std::set<uint32_t> seeds;  // of which a generator takes 32 bits
   for (uint64_t seed : {0, 1})
     for (int64_t step = 1; step <= 20; ++step)

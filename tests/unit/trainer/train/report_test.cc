@@ -34,19 +34,19 @@ TEST(ReportTest, EvaluationLine) {
   EXPECT_EQ(EvaluationLine("test", {Kind::kOther, 5, 10, 0}), "test loss 0.5000 (10 samples)");
 }
 
-TEST(ReportTest, WaitingForDataIsSaidWhereItIsNotable) {
+TEST(ReportTest, ReportsNotableWaitsForData) {
   EXPECT_EQ(DataWaitLine(4, 100), "");
   EXPECT_EQ(DataWaitLine(0.9, 1), "") << "who cares about a second";
   EXPECT_EQ(DataWaitLine(30, 100),
             "waited 30.0 s of 100.0 s for data; a higher data.prefetch or a faster disk may help");
 }
 
-TEST(ReportTest, PeakMemoryIsThisProcesss) {
+TEST(ReportTest, ReportsPeakMemoryOfThisProcess) {
   EXPECT_GT(PeakRssBytes(), 1 << 20);
   EXPECT_LT(PeakRssBytes(), int64_t{1} << 32);
 }
 
-TEST(ReportTest, StepLinesAreRateLimitedButTheLastIsNot) {
+TEST(ReportTest, LimitsRateOfStepLinesExceptLast) {
   std::array<int, 2> ends;
   ASSERT_EQ(pipe(ends.data()), 0);
   UniqueFd reader(ends[0]);
@@ -69,7 +69,7 @@ TEST(ReportTest, StepLinesAreRateLimitedButTheLastIsNot) {
   EXPECT_LE(Lines(text), 4 + seconds * 10);
 }
 
-TEST(ReportTest, AReaderThatIsSlowOrGoneDoesNotStopTheTrainer) {
+TEST(ReportTest, SlowOrClosedReaderDoesNotBlockTraining) {
   const auto old = std::signal(SIGPIPE, SIG_IGN);
   std::array<int, 2> ends;
   ASSERT_EQ(pipe(ends.data()), 0);
@@ -82,7 +82,7 @@ TEST(ReportTest, AReaderThatIsSlowOrGoneDoesNotStopTheTrainer) {
   std::signal(SIGPIPE, old);
 }
 
-TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
+TEST(ReportTest, AppendsMetricsInFullPrecision) {
   std::string file = testing::TempDir() + "/metrics-XXXXXX";
   close(mkstemp(file.data()));
   for (int run = 0; run < 2; ++run) {
@@ -117,7 +117,7 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
   unlink(file.c_str());
 }
 
-TEST(ReportTest, ARanksOwnMetricsAreItsTimes) {
+TEST(ReportTest, RankMetricsHoldItsTimes) {
   EXPECT_EQ(OwnMetricsJson({.step = 20, .loss = 3, .steps = 10, .step_s = 0.5, .compute_s = 0.25}),
             R"({"step":20,"steps":10,"attempt":1,"step_s":0.5,"compute_s":0.25})");
   EXPECT_EQ(OwnMetricsJson({.step = 20, .steps = 10, .step_s = 0.5}),
@@ -125,7 +125,7 @@ TEST(ReportTest, ARanksOwnMetricsAreItsTimes) {
       << "a pipeline's work is not known";
 }
 
-TEST(ReportTest, AFullDiskIsAnError) {
+TEST(ReportTest, ThrowsOnFullDisk) {
   MetricsFile metrics("/dev/full", "o");
   EXPECT_THROW(metrics.Append("{}"), TrainError);
 }

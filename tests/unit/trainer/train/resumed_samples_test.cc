@@ -94,7 +94,7 @@ void ExpectInOrder(const std::vector<int64_t>& read, int64_t samples, bool shuff
   EXPECT_EQ(read, expected);
 }
 
-TEST(ResumedSamplesTest, AnotherBatchSizeGoesOnAtTheNextSample) {
+TEST(ResumedSamplesTest, ContinuesAtNextSampleWithOtherBatchSize) {
   // 20 samples are read in steps of 4, then steps of 12 begin at sample 20, not at 12.
   const std::vector<Layout> layouts = {{.micro = 4, .steps = 5}, {.micro = 12, .steps = 5}};
   for (const bool shuffle : {true, false})
@@ -106,7 +106,7 @@ TEST(ResumedSamplesTest, TheRestOfAnEpochIsSmallerThanAStep) {
   ExpectInOrder(Read(layouts, 38, true, 0), 38, true);  // 35, then 3, 10, 10
 }
 
-TEST(ResumedSamplesTest, AnotherNumberOfRanksGoesOnAtTheNextSample) {
+TEST(ResumedSamplesTest, ContinuesAtNextSampleWithOtherRanks) {
   for (const bool shuffle : {true, false}) {
     ExpectInOrder(Read({{.ranks = 2, .micro = 5, .steps = 3}, {.ranks = 3, .micro = 2, .steps = 9}},
                        60, shuffle, 2),
@@ -116,7 +116,7 @@ TEST(ResumedSamplesTest, AnotherNumberOfRanksGoesOnAtTheNextSample) {
 
 // Any layouts after each other: an epoch's samples are each read once, but for those that the end
 // of an epoch leaves out or fills up with, which every layout has anyway.
-TEST(ResumedSamplesTest, EverySampleOfAnEpochIsReadOnce) {
+TEST(ResumedSamplesTest, ReadsEverySampleOfEpochOnce) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -144,7 +144,7 @@ TEST(ResumedSamplesTest, EverySampleOfAnEpochIsReadOnce) {
   }
 }
 
-TEST(ResumedSamplesTest, AnEpochThatHasNoWholeBatchLeftIsOver) {
+TEST(ResumedSamplesTest, EndsEpochWithoutWholeBatchLeft) {
   const Layout first = {.micro = 9, .steps = 4},
                second = {.micro = 8, .dataloader_drop_last = true};
   const Position position = MakeSchedule(RecipeOf(first, true, 0), 40, 1).PositionAfter(4);

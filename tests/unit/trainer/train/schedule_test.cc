@@ -15,7 +15,7 @@ Recipe MakeRecipe(int64_t micro, int64_t accumulation, int64_t ranks) {
   return recipe;
 }
 
-TEST(ScheduleTest, EpochsBecomeSteps) {
+TEST(ScheduleTest, ConvertsEpochsToSteps) {
   const Schedule schedule = MakeSchedule(MakeRecipe(64, 1, 4), 60000, 4);
   EXPECT_EQ(schedule.batches_per_epoch, 235);  // the last one is not full
   EXPECT_EQ(schedule.total_steps, 470);
@@ -61,7 +61,7 @@ TEST(ScheduleTest, WhenLossesAreExchanged) {
   EXPECT_TRUE(MakeSchedule(recipe, 60000, 4).ExchangesAfter(1));
 }
 
-TEST(ScheduleTest, APositionIsTheSameOnAnyNumberOfRanks) {
+TEST(ScheduleTest, PositionIsIndependentOfRanks) {
   // 60,000 samples in micro-batches of 4,500 over all ranks: 14 an epoch, 3 a step.
   const Schedule one = MakeSchedule(MakeRecipe(4500, 3, 1), 60000, 1);
   for (const int64_t step : {1, 4, 5, 9}) {
@@ -78,7 +78,7 @@ TEST(ScheduleTest, APositionIsTheSameOnAnyNumberOfRanks) {
   EXPECT_EQ(one.PositionAfter(5).samples_in_epoch, 4500);
 }
 
-TEST(ScheduleTest, AnotherBatchSizeGoesOnAtTheSameSamples) {
+TEST(ScheduleTest, ContinuesAtSameSamplesWithOtherBatchSize) {
   // 100 steps of 256 are 200 of 128; what is left of two epochs is counted in the new size.
   const Schedule half = MakeSchedule(MakeRecipe(64, 1, 2), 60000, 2, {100, 0, 25600});
   EXPECT_EQ(half.first_sample, 25600);
@@ -87,7 +87,7 @@ TEST(ScheduleTest, AnotherBatchSizeGoesOnAtTheSameSamples) {
   EXPECT_EQ(half.EpochOf(101), 1);
 }
 
-TEST(ScheduleTest, APositionInsideAMicroBatchIsKept) {
+TEST(ScheduleTest, KeepsPositionInsideMicroBatch) {
   // 34,400 samples are left, which 67 micro-batches of 512 and a smaller one take.
   const Schedule larger = MakeSchedule(MakeRecipe(256, 1, 2), 60000, 2, {100, 0, 25600});
   EXPECT_EQ(larger.first_sample, 25600);
@@ -100,7 +100,7 @@ TEST(ScheduleTest, APositionInsideAMicroBatchIsKept) {
   EXPECT_EQ(larger.PositionAfter(169).samples_in_epoch, 512);
 }
 
-TEST(ScheduleTest, AFinishedRunHasNothingLeft) {
+TEST(ScheduleTest, FinishedRunHasNoStepsLeft) {
   const Schedule done = MakeSchedule(MakeRecipe(64, 1, 4), 60000, 4, {470, 2, 0});
   EXPECT_EQ(done.total_steps, 470);
   EXPECT_EQ(done.last_step(), 470);
@@ -110,7 +110,7 @@ TEST(ScheduleTest, AFinishedRunHasNothingLeft) {
   EXPECT_EQ(MakeSchedule(shorter, 60000, 4, {470, 2, 0}).last_step(), 470);
 }
 
-TEST(ScheduleTest, LossesAreExchangedBeforeASave) {
+TEST(ScheduleTest, ExchangesLossesBeforeSave) {
   Recipe recipe = MakeRecipe(64, 1, 4);
   recipe.run.save_every = 3;
   const Schedule schedule = MakeSchedule(recipe, 60000, 4);
@@ -119,7 +119,7 @@ TEST(ScheduleTest, LossesAreExchangedBeforeASave) {
   EXPECT_FALSE(schedule.SavesAfter(7));
 }
 
-TEST(ScheduleTest, ADataSetBelowOneGlobalBatchIsRefused) {
+TEST(ScheduleTest, RefusesDataSetBelowGlobalBatch) {
   Recipe recipe = MakeRecipe(16, 1, 4);
   EXPECT_EQ(MakeSchedule(recipe, 64, 4).total_steps, 2);
   ExpectRefused([&] { MakeSchedule(recipe, 63, 4); }, ExitCode::kBadInput,

@@ -14,7 +14,7 @@ RankWindow OfLoss(double loss) {
   return window;
 }
 
-TEST(WindowTest, NumbersCarryEverything) {
+TEST(WindowTest, RoundTripsThroughNumbers) {
   RankWindow window = OfLoss(1.0 / 3);
   window.diverged = Divergence{7, 2, INFINITY, 5};
   window.bad_steps = 6;
@@ -29,7 +29,7 @@ TEST(WindowTest, NumbersCarryEverything) {
   EXPECT_FALSE(RankWindow::FromNumbers(OfLoss(1).Numbers().data(), 0).diverged);
 }
 
-TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
+TEST(WindowTest, CombinesLossByMeanAndMemoryByMaximum) {
   std::vector<RankWindow> ranks = {OfLoss(1), OfLoss(4)};
   ranks[0].memory = {10, 20, 7, 0, 1, 3, 0, 5};
   ranks[1].memory = {9, 30, 2, 0, 0, 4, 0, 6};
@@ -47,7 +47,7 @@ TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
   EXPECT_EQ(all.stop.request, StopRequest::kNone);
 }
 
-TEST(WindowTest, TheEarliestBadLossIsNamed) {
+TEST(WindowTest, NamesEarliestBadLoss) {
   std::vector<RankWindow> ranks(4);
   ranks[1].diverged = Divergence{9, 1, NAN};
   ranks[2].diverged = Divergence{3, 2, -NAN};
@@ -81,7 +81,7 @@ TEST(WindowTest, OneRanksWishIsEnough) {
   EXPECT_EQ(StopReason(Combine(ranks).stop), "SIGINT (rank 1)");
 }
 
-TEST(WindowTest, RanksExchangeAboutEvery100Ms) {
+TEST(WindowTest, ExchangesAboutEvery100Ms) {
   EXPECT_EQ(StepsUntilExchange(1, 0.5), 1) << "a long step: after each";
   EXPECT_EQ(StepsUntilExchange(64, 0.5), 1) << "steps became longer: at once";
   EXPECT_EQ(StepsUntilExchange(64, 0.001), 100);
