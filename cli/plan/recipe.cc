@@ -444,7 +444,7 @@ Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks) {
   std::string key = problem->key;
   if (!problem->source.empty()) key = key.empty() ? "engine" : "engine." + key;
   const KeyOrigin origin = recipe.origins.Of(key);
-  return Error{origin.code, origin.place + ": " + problem->said};
+  return Error{origin.code, origin.place + ": " + problem->message};
 }
 
 }  // namespace dslaunch

@@ -14,13 +14,13 @@ struct ResolvedAuto {
   // The configuration without "auto", except for scheduler.params.total_num_steps (FitToRun) and
   // pipeline.stages, where "auto" is DeepSpeed's own default.
   nlohmann::json engine;
-  // Key and value, as text, of what a user should know was chosen for an "auto".
+  // Keys and values, as text, that replaced an "auto" and that the user should know.
   std::vector<std::pair<std::string, std::string>> chosen;
   // Keys whose value neither DeepSpeed nor the Trainer's defaults give.
   std::vector<std::string> missing;
 };
 
-// `engine` may be any JSON; what is not an object is returned as it is.
+// Resolves "auto" in `engine`, any JSON. A value that is not an object is returned unchanged.
 ResolvedAuto ResolveAuto(nlohmann::json engine);
 
 // `"auto" is taken as gradient_clipping 1.0 (ORIGIN)`; empty if nothing was chosen.

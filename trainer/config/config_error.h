@@ -1,5 +1,5 @@
-// What is wrong with a configuration, in parts: who knows where its keys stand can say more than
-// its source.
+// An error in a configuration, in parts, so that a caller that knows the lines of the keys can add
+// the line.
 #pragma once
 
 #include <string>
@@ -8,25 +8,25 @@
 
 namespace dslaunch {
 
-// kBadInput, and its sentence is "<source>: <said>".
+// kBadInput; what() is "<source>: <message>".
 class ConfigError : public TrainError {
  public:
-  // `key` is the path of the key within the source, "optimizer.param_groups[0].lr"; empty: the
-  // whole of it. `said` names the key too.
-  ConfigError(const std::string& source, std::string key, std::string said)
-      : TrainError(ExitCode::kBadInput, source + ": " + said),
+  // `key` is the path of the key in the source, "optimizer.param_groups[0].lr"; empty: the whole
+  // text. `message` names the key too.
+  ConfigError(const std::string& source, std::string key, std::string message)
+      : TrainError(ExitCode::kBadInput, source + ": " + message),
         source_(source),
         key_(std::move(key)),
-        said_(std::move(said)) {}
+        message_(std::move(message)) {}
 
   const std::string& source() const { return source_; }
   const std::string& key() const { return key_; }
-  const std::string& said() const { return said_; }
+  const std::string& message() const { return message_; }
 
  private:
   std::string source_;
   std::string key_;
-  std::string said_;
+  std::string message_;
 };
 
 }  // namespace dslaunch

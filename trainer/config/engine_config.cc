@@ -193,7 +193,7 @@ void AcceptAio(JsonObject aio) {
   aio.RefuseUnknown();
 }
 
-// What asks for something of all ranks in a step, of which each makes its own.
+// Refuses settings that need all ranks in a step, because with staleness ranks make steps alone.
 void CheckStaleness(const JsonObject& object, const EngineConfig& engine) {
   const auto refuse = [&](const std::string& other) {
     object.Fail("parallel.staleness", "cannot be combined with " + other);
@@ -210,8 +210,8 @@ void CheckStaleness(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
-// Where ways to exchange gradients exclude others. 1-bit optimizers exchange on their own, as in
-// DeepSpeed, which has them at stage 0 only.
+// Refuses combinations of ways to exchange gradients. 1-bit optimizers exchange by themselves, as
+// in DeepSpeed, which supports them at stage 0 only.
 void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
   using Mode = ParallelConfig::Mode;
   const bool has_mode = engine.parallel.mode != Mode::kAllReduce;
@@ -245,7 +245,7 @@ void CheckExchanges(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
-// What keeps a step from being recorded; empty: nothing in the configuration does.
+// Returns the setting that prevents recording a step, or "".
 std::string CudaGraphProblem(const EngineConfig& engine) {
   using Type = OptimizerConfig::Type;
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";

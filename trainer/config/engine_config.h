@@ -34,9 +34,9 @@ struct BatchConfig {
   int64_t accumulation_steps = 1;  // micro-batches of one optimizer step on one rank
 };
 
-// How gradients of the ranks become one.
+// How the ranks' gradients are combined.
 struct CommunicationConfig {
-  std::optional<Dtype> dtype;     // on the way; nullopt: TravelDtype
+  std::optional<Dtype> dtype;     // in which gradients are sent; nullopt: TravelDtype
   bool prescale = false;          // divide by the ranks before, not after, adding up
   double predivide_factor = 1.0;  // of the postscaled sum: divided by it before, by the rest after
   bool sum = false;               // add up only
@@ -49,7 +49,7 @@ inline constexpr int kGraphWarmUpSteps = 11;
 
 enum class EngineLogLevel { kDebug, kInfo, kWarning, kError, kCritical };
 
-// What happens when ranks save one checkpoint under different tags.
+// What happens if ranks save one checkpoint under different tags.
 enum class TagValidation { kIgnore, kWarn, kFail };
 
 struct EngineConfig {
@@ -79,9 +79,9 @@ struct EngineConfig {
   bool cuda_graph = false;        // record a step once and replay it
   // At ZeRO stages 1 to 3: the program's optimizer may be one that is not known to be element-wise.
   bool allow_untested_optimizer = false;
-  // What was taken for "auto" (auto_values.h), for rank 0 to print; empty: nothing to say.
+  // Line for rank 0 about the values taken for "auto" (auto_values.h); empty: there are none.
   std::string auto_notice;
-  // Of what rank 0 tells besides results and errors.
+  // How much rank 0 logs. Results and errors are always printed.
   EngineLogLevel log_level = EngineLogLevel::kInfo;
 
   // The grid of `ranks` ranks. Throws TrainError kBadInput if they cannot be divided so.
@@ -93,26 +93,26 @@ struct EngineConfig {
   }
 };
 
-// The dtype in which gradients of a step travel, and to which their sum over the ranks is rounded.
-// Without communication_data_type it is the model's where a step has one micro-batch, whose
-// gradients have no other; else the one in which they accumulate, for rounding then would throw
-// away what accumulation has kept.
+// Returns the dtype in which gradients are sent and to which their sum over the ranks is rounded.
+// Without communication_data_type it is the model's if a step has one micro-batch, because its
+// gradients have that dtype; otherwise the dtype in which they accumulate, because rounding would
+// lose what accumulation has kept.
 Dtype TravelDtype(const EngineConfig& config);
 
-// Any two of the three sizes give the third; a train or micro batch size alone means no
-// accumulation. Where they contradict each other, or are missing, `object` fails with the
-// arithmetic.
+// Computes the third of the three sizes from any two; a train or micro batch size alone means no
+// accumulation. If they contradict each other or are missing, throws an error of `object` that
+// shows the arithmetic.
 BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
                          const JsonObject& object);
 
-// Throw TrainError kBadInput, naming the key. `ranks` is the world size; 0 where nothing is
-// trained, and the batch sizes need not fit. A schedule of which total_num_steps is "auto" waits
-// for FitToRun. The first reads a section of a recipe, whose keys are named with the object's path;
-// the second a file's text, which `source` names. A configuration without an optimizer gets
-// `program_optimizer`, if there is one, or `optimizer_json`: a section "optimizer" as text; empty:
-// none. `program_stages` as ParsePipeline has it.
+// Read an engine configuration: the first a section of a recipe, whose keys are named with the
+// object's path; the second the text of a file, which `source` names. `ranks` is the world size; 0
+// if nothing is trained, so that batch sizes need not fit. A schedule whose total_num_steps is
+// "auto" is completed by FitToRun. A configuration without an optimizer gets `program_optimizer`,
+// if there is one, or `optimizer_json`, a section "optimizer" as text (empty: none).
+// `program_stages` as in ParsePipeline. Throw TrainError kBadInput, naming the key.
 EngineConfig ParseEngineConfig(const JsonObject& given, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer = {},
                                int64_t program_stages = 0);
@@ -120,10 +120,10 @@ EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& 
                                int64_t ranks, const std::string& optimizer_json = "",
                                int64_t program_stages = 0);
 
-// Every setting as it was resolved, defaults included, as indented JSON for people.
+// Returns every resolved setting, defaults included, as indented JSON for people.
 std::string DescribeEngineConfig(const EngineConfig& config);
 
-// The settings that all ranks must have alike, for ConfigDisagreement (same_config.h).
+// Returns the settings that all ranks must have alike, for ConfigDisagreement (same_config.h).
 std::string SharedSettings(const EngineConfig& config);
 
 }  // namespace dslaunch

@@ -41,7 +41,7 @@ std::string NumberText(double value) {
   return text;
 }
 
-// nullopt for what is no whole number, or none that fits.
+// Returns nullopt for a value that is not a whole number or does not fit.
 std::optional<int64_t> AsWhole(const json& value) {
   constexpr double kMaxExact = 9007199254740992.0;  // 2^53
   if (value.is_number_float()) {
@@ -57,7 +57,7 @@ std::optional<int64_t> AsWhole(const json& value) {
   return value.get<int64_t>();
 }
 
-// The value as it stands in the file, cut where it is long.
+// Returns the value as it is in the file, shortened if it is long.
 std::string Shown(const json& value) {
   const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() > 40)
@@ -65,7 +65,7 @@ std::string Shown(const json& value) {
   return SanitizeForTerminal(text);
 }
 
-// A key's path, which is of the file's own words.
+// Returns a key's path, which consists of words of the file, for messages.
 std::string ShownPlace(const std::string& path) {
   if (path.size() > kMaxPlaceBytes)
     return SanitizeForTerminal(path.substr(0, kMaxPlaceBytes)) + "...";
@@ -78,7 +78,7 @@ std::string Listed(const std::set<std::string>& words) {
   return list;
 }
 
-// The word of another program, or one that is misspelt.
+// Returns the known word for a word of another program, or for a misspelt one.
 std::optional<std::string> WhatIsMeant(std::string_view word, const std::set<std::string>& known) {
   const std::optional<std::string> other = NameHere(word, known);
   return other ? other : DidYouMean(word, known);
@@ -129,7 +129,7 @@ json ParseJson(const std::string& text, const std::string& source, JsonComments 
   } catch (const json::exception& error) {
     std::string reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
-    // It quotes the text, at any length and whatever is in it.
+    // It quotes the text, which may have any length and content.
     throw ConfigError(source, "",
                       "not valid JSON: " + SanitizeForTerminal(reason.substr(0, kMaxReasonBytes)));
   }
@@ -197,8 +197,8 @@ void JsonObject::Fail(const std::string& key, const std::string& problem) const 
   throw ConfigError(source_, place, ShownPlace(place) + " " + SanitizeForTerminal(problem));
 }
 
-void JsonObject::FailWhole(const std::string& said) const {
-  throw ConfigError(source_, path_, (path_.empty() ? "" : ShownPlace(path_) + ": ") + said);
+void JsonObject::FailWhole(const std::string& problem) const {
+  throw ConfigError(source_, path_, (path_.empty() ? "" : ShownPlace(path_) + ": ") + problem);
 }
 
 void JsonObject::FailType(const std::string& key, const json& value,

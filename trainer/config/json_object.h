@@ -1,5 +1,4 @@
-// Strict reading of a JSON configuration: every key is asked for, and what nobody asked for is an
-// error.
+// Strict reading of a JSON configuration: keys that no getter reads are errors.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +18,15 @@ enum class JsonLists { kNotEmpty, kMayBeEmpty };
 
 enum class JsonComments { kAccept, kRefuse };  // such as this one, and /* */
 
-// Malformed text, a key given twice and more than 64 levels are kBadInput; `source` names the text
-// in messages.
+// Parses a text, which `source` names in messages. Throws kBadInput for malformed text, a key given
+// twice and more than 64 levels.
 nlohmann::json ParseJson(const std::string& text, const std::string& source,
                          JsonComments comments = JsonComments::kAccept);
 
-// The numeric values of a JSON object, by name; `source` as ParseJson has it.
+// Returns the numeric values of a JSON object by name. `source` and errors as in ParseJson.
 std::map<std::string, double> NumbersOf(const std::string& text, const std::string& source);
 
-// The known word closest to `word`, if one is close enough to be a slip of the keyboard.
+// Returns the known word closest to `word` if it is close enough to be a typing error.
 std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known);
 
 // A view of one object inside a parsed configuration. Getters return nullopt for a key that is
@@ -47,16 +46,16 @@ class JsonObject {
   std::optional<std::vector<double>> Numbers(const char* key, size_t count, double min, double max);
   std::optional<bool> Bool(const char* key);
   std::optional<std::string> String(const char* key);
-  // A text, or a whole number as one.
+  // A text, or a whole number as text.
   std::optional<std::string> StringOrInt(const char* key);
   bool Has(const char* key) const;  // and not null
   bool HasString(const char* key) const;
   bool IsBool(const char* key) const;
-  // Whether the value is "auto", which the caller takes.
+  // Returns whether the value is "auto". Counts as reading the key.
   bool IsAuto(const char* key);
   // A string out of `words`.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
-  // The same in any case, as DeepSpeed reads some; `words` are in lower case, and so is the answer.
+  // Like Word, in any case, as DeepSpeed reads some. `words` and the result are in lower case.
   std::optional<std::string> WordInAnyCase(const char* key, const std::set<std::string>& words);
   // Sections; `meaning` as Explain has it.
   std::optional<JsonObject> Object(const char* key, const char* meaning = "");
@@ -71,12 +70,12 @@ class JsonObject {
   std::vector<JsonObject> Objects(const char* key);
   std::vector<std::string> Strings(const char* key, JsonLists lists = JsonLists::kNotEmpty);
 
-  // Keys that others give a meaning which this program does not have. Passes over those that ask
-  // for nothing (null, false, {}, {"enabled": false}) and refuses the rest by name.
+  // For keys of other programs that this one does not support: accepts values that turn the key off
+  // (null, false, {}, {"enabled": false}) and throws kBadInput with `why` for others.
   void RefuseUnlessOff(const std::set<std::string>& keys, const std::string& why);
-  // The same for a key of which only the value `standard` asks for nothing. An object's keys are
-  // looked at one by one, and those that `standard` lacks are unknown; where `standard` has
-  // {"enabled": false} and the object is not enabled, its other values mean nothing.
+  // Like RefuseUnlessOff for a key of which only the value `standard` is accepted. An object is
+  // compared key by key, and keys that `standard` lacks are unknown. If `standard` has
+  // {"enabled": false} and the object is not enabled, its other values are ignored.
   void RefuseUnlessStandard(const char* key, const nlohmann::json& standard,
                             const std::string& why);
 
@@ -87,19 +86,19 @@ class JsonObject {
   // last, with its default.
   void Explain(const char* meaning) const;
 
-  // Refuses every key that no getter asked for. Call it last.
+  // Throws kBadInput for every key that no getter has read. Call it last.
   void RefuseUnknown() const;
 
   // Throws kBadInput: "<source>: <path of key> <problem>".
   [[noreturn]] void Fail(const std::string& key, const std::string& problem) const;
-  // The same of the object: "<source>: <path>: <said>".
-  [[noreturn]] void FailWhole(const std::string& said) const;
+  // Throws kBadInput for the object: "<source>: <path>: <problem>".
+  [[noreturn]] void FailWhole(const std::string& problem) const;
 
  private:
   const nlohmann::json* Find(const char* key);
   std::optional<std::string> ReadString(const char* key);
-  // For the KeyRecord of this thread, if there is one: the key, and what its value may be in words
-  // and as JSON Schema (null: a section).
+  // Adds the key to the KeyRecord of this thread, if there is one, with its possible values in
+  // words and as JSON Schema (null: a section).
   void Note(const char* key, const std::function<std::string()>& value,
             const std::function<nlohmann::json()>& schema) const;
   [[noreturn]] void FailType(const std::string& key, const nlohmann::json& value,

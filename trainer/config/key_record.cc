@@ -9,8 +9,8 @@ namespace {
 
 thread_local KeyRecord* current = nullptr;
 
-// A bound that only keeps sums from overflowing is not worth a reader's time.
-constexpr int64_t kMostTold = int64_t{1} << 31;
+// Larger bounds only keep sums from overflowing, so docs/reference does not mention them.
+constexpr int64_t kMostShown = int64_t{1} << 31;
 
 std::string Printed(double value) {
   char text[32];
@@ -25,7 +25,7 @@ std::string Bounded(const std::string& what, const std::optional<std::string>& m
   return max ? what + ", at most " + *max : what;
 }
 
-// Numbers in brackets left out: "groups[2].lr" -> "groups[].lr".
+// Removes numbers in brackets: "groups[2].lr" -> "groups[].lr".
 std::string WithoutIndexes(const std::string& path) {
   std::string text;
   bool inside = false;
@@ -54,13 +54,13 @@ std::string WholeNumberText(int64_t min, int64_t max) {
   using Limits = std::numeric_limits<int64_t>;
   std::optional<std::string> least, most;
   if (min != Limits::min()) least = std::to_string(min);
-  if (max < kMostTold) most = std::to_string(max);
+  if (max < kMostShown) most = std::to_string(max);
   return Bounded("whole number", least, most);
 }
 
 std::string NumberText(double min, double max) {
   std::optional<std::string> most;
-  if (max < static_cast<double>(kMostTold)) most = Printed(max);
+  if (max < static_cast<double>(kMostShown)) most = Printed(max);
   return Bounded("number", Printed(min), most);
 }
 

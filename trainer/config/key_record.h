@@ -1,5 +1,5 @@
-// Which keys a reader of configurations asks for, and what it takes: what docs/reference is made
-// of.
+// Records which keys a reader of configurations reads and which values they may have: the source of
+// docs/reference.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace dslaunch {
 
-// One key that JsonObject was asked for.
+// One reading of a key by a getter of JsonObject.
 struct KeyUse {
   std::string path;     // "engine.optimizer.params.lr"; items of lists as in "param_groups[].lr"
   std::string value;    // "whole number, at least 1"; empty for a section
-  std::string refusal;  // why nothing else is taken; empty: the key is obeyed
+  std::string refusal;  // why no other value is accepted; empty: the key is supported
   std::string schema;   // the value as JSON Schema; empty for a section
   std::string meaning = {};  // in words for docs/reference
 };
 
-// While it lives, every JsonObject of its thread notes here what it is asked for. At most one lives
-// on a thread.
+// While it exists, every JsonObject of its thread records its readings here. At most one per thread
+// at a time.
 class KeyRecord {
  public:
   KeyRecord();
@@ -27,10 +27,10 @@ class KeyRecord {
   KeyRecord(const KeyRecord&) = delete;
   KeyRecord& operator=(const KeyRecord&) = delete;
 
-  // In the order in which they were asked for, each as often as it was.
+  // All readings in order, repetitions included.
   const std::vector<KeyUse>& uses() const { return uses_; }
 
-  // The record of this thread; nullptr without one.
+  // Returns the record of this thread, or nullptr.
   static KeyRecord* Current();
   void Note(const std::string& path, std::string value, std::string refusal, std::string schema);
   // Sets the meaning of the use that was noted last.

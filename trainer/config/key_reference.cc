@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-// A recipe that makes the readers ask for the keys of one kind of one section.
+// A recipe for which the readers read the keys of one type of one section.
 struct Sample {
   std::string section;  // whose keys depend on a type; empty: none
   std::string type;
@@ -130,15 +130,16 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
     entry.key.schemas = SchemasOf(use);
     entry.values = {use.value};
   } else if (!entry.key.refusal.empty() && use.refusal.empty()) {
-    entry.key.value = use.value;  // of some type it is obeyed
+    entry.key.value = use.value;  // some type supports it
     entry.key.schemas = SchemasOf(use);
     entry.key.refusal.clear();
     entry.types.clear();
     entry.values = {use.value};
   } else if (entry.key.refusal.empty() != use.refusal.empty()) {
-    return;  // of some other type it is refused
+    return;  // some other type refuses it
   } else if (entry.values.insert(use.value).second && use.refusal.empty()) {
-    if (!entry.key.value.empty()) entry.key.value += " or " + use.value;  // else it is a section
+    if (!entry.key.value.empty())
+      entry.key.value += " or " + use.value;  // otherwise it is a section
     if (!use.schema.empty()) entry.key.schemas.push_back(use.schema);
   }
   if (sample.section.empty() || !use.path.starts_with(sample.section + ".")) return;
@@ -147,7 +148,7 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
     entry.types.push_back(sample.type);
 }
 
-// Sections behind the keys of the section that they are in, so that each is one table.
+// Puts sections behind the keys of their own section, so that each section is one table.
 void SortBySection(std::vector<ReferenceKey>& keys) {
   std::map<std::string, size_t> first;
   for (const ReferenceKey& key : keys) first.try_emplace(ParentOf(key.path), first.size());

@@ -1,5 +1,5 @@
-// Every key of a recipe and of an engine configuration, as the readers take them: what
-// docs/reference/recipe.md is made of.
+// Every key of a recipe and of an engine configuration, as the readers read them: the source of
+// docs/reference/recipe.md.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace dslaunch {
 struct ReferenceKey {
   std::string path;                       // "run.epochs", "engine.fp16.enabled"
   std::string value;                      // "whole number, at least 1"; empty for a section
-  std::string refusal;                    // why no other value is taken; empty: the key is obeyed
-  std::vector<std::string> types;         // of its section, that have the key; empty: all
+  std::string refusal;                    // why no other value is accepted; empty: supported
+  std::vector<std::string> types;         // of its section that have the key; empty: all
   std::string meaning;                    // with the default; empty where the key is refused
   std::vector<std::string> schemas = {};  // the value as JSON Schema: one of these
 };
 
-// Asks the readers themselves, with a recipe of each kind. In their order. Sections come before
+// Returns the keys by reading a recipe of each kind, in the order of reading. Sections precede
 // their keys.
 std::vector<ReferenceKey> RecipeKeys();
 

@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-// How far the warm-up is, from 0 to 1; nullopt when it is over. `t` counts from 0.
+// Returns the progress of the warm-up from 0 to 1, or nullopt after it. `t` counts from 0.
 std::optional<double> WarmupProgress(const Warmup& warmup, int64_t t) {
   const int64_t steps = WarmupSteps(warmup);
   if (t >= steps) return std::nullopt;
@@ -20,7 +20,7 @@ double HalfCosine(double progress) { return (1 + std::cos(std::numbers::pi * pro
 
 double Ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
-// How high the cycle stands: 0 at its ends, 1 at its top.
+// Returns the height of the cycle: 0 at its ends, 1 at its top.
 double CycleHeight(const OneCycle& cycle, int64_t updates) {
   const double size = cycle.first_step_size + cycle.second_step_size;
   const double position = std::fmod(static_cast<double>(updates), size);
@@ -33,12 +33,12 @@ double CycleHeight(const OneCycle& cycle, int64_t updates) {
   return std::floor(part * count / part_size) / count;
 }
 
-// Whether this update still belongs to the cycle; after it comes the decay.
+// Returns whether this update belongs to the cycle and not to the decay after it.
 bool InCycle(const OneCycle& cycle, int64_t updates) {
   return static_cast<double>(updates - 1) < cycle.first_step_size + cycle.second_step_size;
 }
 
-// By how much `rate` has changed a value since the end of the cycle.
+// Returns the factor by which `rate` has changed a value since the end of the cycle.
 double DecayFactor(const OneCycle& cycle, double rate, int64_t updates) {
   if (cycle.decay_step_size == 0) return 1;
   const double size = cycle.first_step_size + cycle.second_step_size;

@@ -1,5 +1,5 @@
-// Learning rate schedules: pure functions of the number of optimizer updates made so far, which is
-// therefore all that there is to keep of them.
+// Learning rate schedules: pure functions of the number of optimizer updates made so far, so they
+// have no state to save.
 //
 // Warmup*, OneCycle and LRRangeTest are DeepSpeed's, the others PyTorch's, with their names and
 // formulas. In DeepSpeed's own terms `updates` is last_batch_iteration + 1, in PyTorch's it is
@@ -18,7 +18,7 @@ struct Warmup {
   bool linear = false;
 };
 
-// As it counts.
+// Returns the number of updates of the warm-up, at least 2.
 int64_t WarmupSteps(const Warmup& warmup);
 
 struct WarmupLr {
@@ -27,7 +27,7 @@ struct WarmupLr {
   Warmup warmup = {};
 };
 
-// After the warm-up down to 0, which update `total_num_steps` would reach.
+// After the warm-up falls to 0, which update `total_num_steps` would reach.
 struct WarmupDecayLr {
   double min_lr = 0;
   double max_lr = 0.001;
@@ -43,7 +43,8 @@ struct WarmupCosineLr {
   int64_t total_num_steps = 0;
 };
 
-// Up from min to max and down again, while the momentum goes the other way; then decay.
+// Rises from min to max and falls again, while the momentum moves in the opposite direction; then
+// decays.
 struct OneCycle {
   double min_lr = 0, max_lr = 0;
   double first_step_size = 2000;   // updates of the way up, > 0
@@ -86,14 +87,14 @@ using LrSchedule =
     std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr, OneCycle, LrRangeTest, StepLr,
                  CosineAnnealingLr, CosineAnnealingWarmRestarts>;
 
-// The learning rate of the update after `updates` updates. `base_lr` is what the optimizer's
-// settings say.
+// Returns the learning rate of the update after `updates` updates. `base_lr` is the optimizer's.
 double ScheduledLr(const LrSchedule& schedule, double base_lr, int64_t updates);
 
-// While a schedule moves the momentum (Adam's first beta), the second beta is kOneCycleBeta2.
+// The second beta while a schedule changes the momentum (Adam's first beta).
 constexpr double kOneCycleBeta2 = 0.99;
 
-// The momentum of the update after `updates` updates; nullopt where the schedule leaves it alone.
+// Returns the momentum of the update after `updates` updates; nullopt if the schedule does not
+// change it.
 std::optional<double> ScheduledMomentum(const LrSchedule& schedule, int64_t updates);
 
 }  // namespace dslaunch

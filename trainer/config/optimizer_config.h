@@ -51,18 +51,18 @@ struct OptimizerConfig {
   bool centered = false;                    // RMSprop
   double max_coeff = 10, min_coeff = 0.01;  // LAMB, OneBitLamb: bounds of the trust ratio
   bool eps_inside_sqrt = false;             // LAMB
-  // OneBitAdam, OneBitLamb: updates with whole gradients, after which the variance stays.
+  // OneBitAdam, OneBitLamb: updates with whole gradients, after which the variance is fixed.
   int64_t freeze_step = 100000;
-  // ZeroOneAdam: updates until the variance stays; how many updates of the variance come before
-  // the interval between them doubles; the same for the interval between two exchanges, in steps,
-  // and the largest of those.
+  // ZeroOneAdam: updates after which the variance is fixed; number of updates of the variance after
+  // which the interval between them doubles; likewise for the interval between two exchanges, in
+  // steps, and its maximum.
   int64_t var_freeze_step = 100000, var_update_scaler = 16;
   int64_t local_step_scaler = 32678, local_step_clipper = 16;
-  // OneBitLamb: of the average of trust ratios, and bounds of what they are multiplied by later.
+  // OneBitLamb: decay of the average trust ratio, and bounds of the factor on it later.
   double coeff_beta = 0.9, factor_max = 4, factor_min = 0.5, factor_threshold = 0.1;
   std::vector<ParameterGroupConfig> groups;
 
-  // Whether it exchanges 1 bit of each element of its own, in place of gradients.
+  // Whether it exchanges 1 bit per element of its state instead of gradients.
   bool CompressesExchanges() const {
     return type == Type::kOneBitAdam || type == Type::kZeroOneAdam || type == Type::kOneBitLamb;
   }

@@ -1,4 +1,4 @@
-// What DeepSpeed, PyTorch, Hugging Face and others call a key or a value that has another name
+// Names of DeepSpeed, PyTorch, Hugging Face and others for keys and values that have another name
 // here.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace dslaunch {
 
-// The one of `known` that `word` stands for elsewhere: "epochs" for num_train_epochs.
+// Returns the one of `known` for which other programs use `word`: "epochs" for num_train_epochs.
 std::optional<std::string> NameHere(std::string_view word, const std::set<std::string>& known);
 
-// What to do instead of a key that has nothing of its kind here: a clause, "is ..."; empty: not
-// known.
+// Returns advice for a key of other programs without a counterpart here, as a clause "is ...";
+// empty if there is none.
 std::string_view AdviceInstead(std::string_view key);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
 // The section "parallel" of an engine configuration, which DeepSpeed does not have: how ranks with
-// whole models share the work, and what they exchange.
+// whole models share the work and what they exchange.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ class JsonObject;
 
 struct ParallelConfig {
   enum class Mode {
-    kAllReduce,        // every rank adds up the gradients of every step, and updates
-    kParameterServer,  // the first `servers` ranks do, each for its part of the parameters
-    kLocalSgd,         // ranks train apart, and average their weights after every `inner_steps`
-    kDiloco,    // as kLocalSgd; what the ranks' weights have moved is an optimizer's gradient
-    kPowerSgd,  // gradients travel as products of two thin matrices
+    kAllReduce,        // every rank adds up the gradients of every step and updates
+    kParameterServer,  // the first `servers` ranks do that, each for its part of the parameters
+    kLocalSgd,         // ranks train alone and average their weights after every `inner_steps`
+    kDiloco,           // like kLocalSgd; the change of the weights is an outer optimizer's gradient
+    kPowerSgd,         // gradients are sent as products of two thin matrices
   };
   Mode mode = Mode::kAllReduce;
 
   // kParameterServer.
   int64_t servers = 1;
-  // So many steps a rank may be ahead of the slowest, while servers update as gradients come;
-  // nullopt: every step is all ranks' together.
+  // Steps that a rank may be ahead of the slowest, while servers update as gradients arrive;
+  // nullopt: all ranks make every step together.
   std::optional<int64_t> staleness = {};
 
   // kLocalSgd and kDiloco.
@@ -38,7 +38,7 @@ struct ParallelConfig {
 
   // kPowerSgd: the names and defaults of PyTorch's PowerSGDState.
   int64_t matrix_approximation_rank = 1;
-  int64_t start_iter = 1000;  // steps whose gradients travel whole
+  int64_t start_iter = 1000;  // steps whose gradients are sent whole
   double min_compression_rate = 2;
   bool use_error_feedback = true;
   bool warm_start = true;

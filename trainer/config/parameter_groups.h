@@ -1,4 +1,4 @@
-// Which parameters go by settings of their own.
+// Groups of parameters with their own settings.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Takes the parameters for which all that is given holds.
+// Contains the parameters that meet all conditions given.
 struct ParameterGroupConfig {
   std::vector<std::string> names;   // shell patterns, one of which matches the name; empty: any
   std::optional<int64_t> max_dims;  // dimensions of the tensor; 1 takes biases and norms
@@ -21,9 +21,9 @@ struct ParameterInfo {
   int64_t dims = 0;
 };
 
-// For each parameter, frozen ones included, the index of the first group that takes it;
-// groups.size() for those that none takes. Throws kBadInput where a group is left without any: a
-// pattern with a typo would otherwise change nothing, in silence.
+// Returns for each parameter, frozen ones included, the index of the first group that contains it;
+// groups.size() if none does. Throws kBadInput if a group contains no parameter, because a pattern
+// with a typo would otherwise silently have no effect.
 std::vector<size_t> AssignParameterGroups(const std::vector<ParameterGroupConfig>& groups,
                                           const std::vector<ParameterInfo>& parameters);
 

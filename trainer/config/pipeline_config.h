@@ -27,17 +27,16 @@ struct PipelineConfig {
   PipelineScheduleType schedule = PipelineScheduleType::kOneForwardOneBackward;
   int64_t virtual_stages = 1;  // chunks of each stage; above 1 for interleaved only
   RankOrder rank_order = RankOrder::kPipeData;
-  // Whether the section is there with something that a pipeline engine is needed for: stages above
-  // 1 or recomputing.
+  // Whether the section needs a pipeline engine: for several stages or for recomputation.
   bool wanted() const { return stages > 1 || activation_checkpoint_interval > 0; }
 };
 
 // "is 3, which does not divide 4 ranks; ...": what is wrong with so many stages.
 std::string StagesMisfit(int64_t stages, int64_t ranks);
 
-// `ranks` is the world size; 0: unknown. `program_stages` are those that the program says; 0: it
-// says nothing. Throws TrainError kBadInput, naming the key: also where stages do not divide the
-// ranks, or are not the program's.
+// `ranks` is the world size; 0: unknown. `program_stages` is the program's number of stages; 0: it
+// gives none. Throws TrainError kBadInput, naming the key, also if the stages do not divide the
+// ranks or differ from the program's.
 PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages = 0);
 nlohmann::ordered_json ShowPipeline(const PipelineConfig& pipeline);
 

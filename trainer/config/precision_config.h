@@ -22,14 +22,14 @@
 
 namespace dslaunch {
 
-// The scale by which fp16 training multiplies its loss (trainer/precision/loss_scaler.h).
+// How fp16 training scales its loss (trainer/precision/loss_scaler.h).
 struct LossScalerConfig {
   bool dynamic = true;
   double static_scale = 1;           // static only
   int64_t initial_scale_power = 16;  // the rest: dynamic only
   int64_t loss_scale_window = 1000;  // updates without overflow after which the scale doubles
   int64_t hysteresis = 2;            // overflows in a row of which only the last halves the scale
-  bool consecutive_hysteresis = false;  // any good update restores the hysteresis, not only growth
+  bool consecutive_hysteresis = false;  // any good update resets the hysteresis, not only growth
   double min_loss_scale = 1;
   bool raise_error_at_min_scale = true;
 };
@@ -43,13 +43,14 @@ struct PrecisionConfig {
   Dtype grad_accumulation = Dtype::kFloat32;  // over micro-batches
   std::optional<Dtype> autocast;              // operators choose their own precision in the forward
   std::optional<LossScalerConfig> loss_scaler;  // fp16
-  // A step whose gradients are not finite is skipped, as always with a loss scaler. Without, such
+  // Steps with non-finite gradients are skipped, as always with a loss scaler. Otherwise such
   // gradients are applied (bf16.check_grad_overflow: false) or, in fp32, end the run.
   bool skip_overflow = false;
 };
 
-// Reads those sections of `engine`. Gradients accumulate in fp32 unless data_types.grad_accum_dtype
-// says other (or there are no masters, opt_level O3: in fp16). Throws TrainError kBadInput.
+// Reads these sections of `engine`. Gradients accumulate in fp32, unless
+// data_types.grad_accum_dtype selects another dtype or there are no masters (opt_level O3: in
+// fp16). Throws TrainError kBadInput.
 PrecisionConfig ParsePrecision(JsonObject& engine);
 nlohmann::ordered_json ShowPrecision(const PrecisionConfig& precision);
 

@@ -16,7 +16,7 @@ constexpr int64_t kMaxUnits = int64_t{1} << 20;
   object.Fail(section, "is missing; a recipe has model, data, run and engine");
 }
 
-// Refuses keys that mean nothing beside the value of another key.
+// Refuses keys that another key's value makes meaningless.
 void RefuseElsewhere(JsonObject& object, const std::set<std::string>& keys,
                      const std::string& where) {
   object.RefuseUnlessOff(keys, "is a setting of " + where + "; remove it");
@@ -143,7 +143,7 @@ void CheckModelTakes(JsonObject& object, const ModelConfig& model, const DataCon
                   (needs.vocabulary > 0 ? "tokens or text" : "idx, cifar, image_folder or csv"));
 }
 
-// A plugin exports its data sets and metrics under their names.
+// Returns whether a plugin can export a data set or metric of that name.
 bool IsPluginName(const std::string& name) {
   return !name.empty() && std::ranges::all_of(name, [](char c) {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -369,7 +369,7 @@ std::optional<ProfileConfig> ParseProfile(JsonObject object) {
   return profile;
 }
 
-// Results of every evaluation have some of these names.
+// Names that results of evaluations have already.
 const std::set<std::string> kResultNames = {"loss",       "accuracy", "correct", "samples",
                                             "perplexity", "tokens",   "step",    "epoch",
                                             "attempt",    "event"};
@@ -431,15 +431,15 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   return run;
 }
 
-// What trains a recipe whose engine names no optimizer: DeepSpeed leaves that to the program.
+// The optimizer of a recipe without one, which DeepSpeed leaves to the program.
 OptimizerConfig DefaultOptimizer() {
   OptimizerConfig optimizer;
   optimizer.name = "AdamW";
   return optimizer;
 }
 
-// The section itself, or a file's contents that the launcher has put in its place, whose name is
-// then in engine_source.
+// Reads the section, or the content of a file by which the launcher has replaced it; then
+// engine_source has its name.
 EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, int64_t ranks) {
   const std::optional<std::string> file = object.String("engine_source");
   object.Explain("name of the file that `engine` was read from, for messages; set by dslaunch");
@@ -457,7 +457,7 @@ EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, int64
   return ParseEngineConfig(JsonObject(recipe["engine"], *file, ""), ranks, DefaultOptimizer());
 }
 
-// The same configuration in each precision, whichever it asks for itself.
+// Returns the configuration in each precision, whatever its own is.
 std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
                                              const std::string& source, int64_t ranks) {
   std::vector<EngineConfig> engines;
@@ -478,7 +478,7 @@ std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
   return engines;
 }
 
-// Weights that differ between ranks by design cannot be compared.
+// Refuses to compare weights that differ between ranks by design.
 void CheckReplicasCheck(const JsonObject& object, const EngineConfig& engine) {
   const char* const key = "check_replicas_every";
   if (engine.zero.stage == 3) {
@@ -498,7 +498,7 @@ void CheckReplicasCheck(const JsonObject& object, const EngineConfig& engine) {
   }
 }
 
-// What asks for something of all ranks in each step, of which each makes its own.
+// Refuses settings that need all ranks in each step, because with staleness ranks make steps alone.
 void CheckStaleRun(const JsonObject& object, const RunConfig& run) {
   const std::string leave = ", but with engine.parallel.staleness ranks make their steps apart";
   if (run.normalize_by_targets) {

@@ -7,10 +7,10 @@
 //    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, ...},
 //    "engine": a DeepSpeed configuration (engine_config.h)}
 //
-// The keys are the fields below, under the same names. Users may write the path of a file under
-// "engine"; the launcher puts the file's contents in its place, because nodes need not have the
-// file, and its name under "engine_source", for messages. A recipe whose engine has no optimizer
-// trains with AdamW and DeepSpeed's defaults.
+// The keys have the names of the fields below. Users may give the path of a file for "engine"; the
+// launcher replaces it by the file's content, because nodes need not have the file, and sets
+// "engine_source" to its name, for messages. A recipe whose engine has no optimizer trains with
+// AdamW and DeepSpeed's defaults.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct DataConfig {
   std::string path;          // a file, or a folder (tokens: with train.bin and val.bin)
   int64_t image_size = 224;  // image_folder: height and width of what the model gets, pixels
   bool shuffle = true;
-  // Leave samples out, instead of repeating some, where ranks do not divide them.
+  // Drop samples, instead of repeating some, if ranks do not divide their number.
   bool drop_last = false;
   int64_t block_size = 0;   // tokens of a sample; 0: the model's n_positions
   std::string val_path;     // image_folder, tokens, text and csv: data to evaluate on
@@ -63,23 +63,23 @@ struct MetricConfig {
   std::string params;  // run.metrics_params.NAME as JSON text, "{}" without; the plugin reads it
 };
 
-// Its name in messages: data.path, or a plugin's data set and library.
+// Returns the name of the data in messages: data.path, or a plugin's data set and library.
 std::string DataName(const DataConfig& data);
 
-// run.profile; that the section is there turns it on, unless it says "enabled": false.
+// run.profile. The section turns it on, unless it has "enabled": false.
 struct ProfileConfig {
   bool enabled = true;
-  int64_t wait = 1;    // optimizer steps at the start that are left alone
-  int64_t warmup = 1;  // then those in which the profiler gets ready
-  int64_t active = 3;  // then those that are recorded
+  int64_t wait = 1;    // optimizer steps at the start that are not profiled
+  int64_t warmup = 1;  // following steps that warm the profiler up
+  int64_t active = 3;  // following steps that are recorded
   ProfileSort sort_by = ProfileSort::kSelfTime;
   int64_t rows = 20;  // of the table
 };
 
 struct RunConfig {
   DeviceKind device = DeviceKind::kAuto;  // "auto" | "cuda" | "cpu"
-  std::optional<int64_t> epochs;  // one of these two; neither is needed where nothing is trained
-  std::optional<int64_t> steps;   // optimizer steps
+  std::optional<int64_t> epochs;          // training needs one of these two
+  std::optional<int64_t> steps;           // optimizer steps
   uint64_t seed = 0;
   // Optimizer steps between evaluations; there is always one at the end.
   std::optional<int64_t> eval_every;
@@ -96,10 +96,10 @@ struct RunConfig {
   std::string export_hf;               // a folder to write config.json and model.safetensors into
   std::string trace;                   // a folder for a Chrome trace of each rank; empty: none
   std::optional<double> time_limit_s;  // finish the step, save and exit 85 after this long
-  double collective_timeout_s = 600;   // after which a rank's wait for the others fails
+  double collective_timeout_s = 600;   // after which a rank's wait for other ranks fails
   bool deterministic = false;          // only algorithms that repeat bit by bit
   bool tf32 = false;                   // fp32 products on GPUs round their factors to TF32
-  // What one rank's hardware can do, for the metrics' mfu; nullopt: what is known of its name.
+  // Peak of one rank's hardware, for the metrics' mfu; nullopt: from a table of GPU names.
   std::optional<double> peak_tflops;
   std::optional<ProfileConfig> profile;
   std::optional<int64_t> check_replicas_every;  // steps between comparisons of the ranks' weights
@@ -125,8 +125,8 @@ struct RunConfig {
 struct Recipe {
   ModelConfig model;
   std::string model_text;  // the section as JSON
-  // What the run trains, as JSON: model, data, engine and seed. A run of the same text that is only
-  // longer, or saved elsewhere, is the same run.
+  // Model, data, engine and seed as JSON. Runs with the same text are the same run, even if one is
+  // longer or saved elsewhere.
   std::string identity;
   DataConfig data;
   RunConfig run;
@@ -135,8 +135,8 @@ struct Recipe {
   std::vector<EngineConfig> engines;
 };
 
-// Throw TrainError kBadInput, naming `source` and the key. The first reads the section "model"
-// alone. `ranks` is the world size; a recipe with run.ranks is read for those.
+// Read a recipe, or only its section "model". `ranks` is the world size, which run.ranks replaces.
+// Throw TrainError kBadInput, naming `source` and the key.
 ModelConfig ParseModelSection(const std::string& json_text, const std::string& source);
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks);
 

@@ -1,5 +1,5 @@
-// A recipe checked before any rank has it, by the front end: all of the content that needs no node
-// to be judged.
+// The front end's check of a recipe before any rank starts: of everything that can be judged
+// without a node.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 namespace dslaunch {
 
 struct RecipeProblem {
-  std::string source;  // the engine's file, where the key stands in it; else empty
-  std::string key;     // its path in there: "engine.fp16.loss_scale"; empty: the whole
-  std::string said;    // one sentence, the key and the way out in it
+  std::string source;   // the engine's file if the key is in it, else empty
+  std::string key;      // its path there: "engine.fp16.loss_scale"; empty: the whole text
+  std::string message;  // one sentence with the key and the remedy
 };
 
-// What the trainer would refuse, which is ParseRecipe's; nullopt: nothing. `ranks` is the world
-// size; 0 where it is not known yet, and then the batch sizes are not compared with it.
+// Returns what ParseRecipe, hence the trainer, refuses; nullopt if it accepts the recipe. `ranks`
+// is the world size; 0 if it is not known yet, so that batch sizes are not compared with it.
 std::optional<RecipeProblem> CheckRecipe(const std::string& json_text, int64_t ranks);
 
 }  // namespace dslaunch

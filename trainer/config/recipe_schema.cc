@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Every key may be null, which is as leaving it out.
+// Every key may be null, which means the same as omitting it.
 Json OrNull(Json schema) {
   if (schema.contains("enum")) {
     schema["enum"].push_back(nullptr);
@@ -28,7 +28,7 @@ Json SectionSchema() {
           {"additionalProperties", false}};
 }
 
-// The value of a key: its kinds, of which one must fit.
+// Returns the schema of a key's value: one of its kinds must match.
 Json ValueSchema(const ReferenceKey& key) {
   Json kinds = Json::array();
   for (const std::string& schema : key.schemas) kinds.push_back(OrNull(Json::parse(schema)));
@@ -46,7 +46,7 @@ Json ValueSchema(const ReferenceKey& key) {
   return value;
 }
 
-// The object that has the keys of the section `path`: "engine.optimizer.param_groups[]".
+// Returns the object with the keys of the section `path`: "engine.optimizer.param_groups[]".
 Json& SectionOf(Json& root, std::string_view path) {
   Json* at = &root;
   while (!path.empty()) {

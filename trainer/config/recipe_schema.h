@@ -1,13 +1,13 @@
-// A recipe as JSON Schema, for editors that check and complete while one types.
+// The JSON Schema of recipes, for editors that check and complete.
 #pragma once
 
 #include <string>
 
 namespace dslaunch {
 
-// JSON Schema (draft 2020-12) of every key that RecipeKeys has: types, ranges, choices, meanings.
-// It is as strict as a schema can be without being wrong: which keys go together only the reader
-// of recipes knows. Indented, with a newline at the end.
+// Returns the JSON Schema (draft 2020-12) of all RecipeKeys with types, ranges, choices and
+// meanings. It accepts every valid recipe and some others, because only the reader knows which keys
+// exclude each other. Indented, with a newline at the end.
 std::string RecipeSchema();
 
 }  // namespace dslaunch

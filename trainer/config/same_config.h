@@ -1,5 +1,4 @@
-// What all ranks of a pipeline must have configured alike, or they would wait for each other, or
-// train different models. Pure.
+// Compares the configurations of the ranks of a pipeline. Pure.
 #pragma once
 
 #include <string>
@@ -7,8 +6,8 @@
 
 namespace dslaunch {
 
-// `settings` has SharedSettings of each rank. Empty where they agree, else one sentence that names
-// the first setting in which they differ, and which rank has what.
+// `settings` has the SharedSettings (engine_config.h) of each rank. Returns "" if they agree, else
+// a sentence with the first setting in which they differ and the value of each rank.
 std::string ConfigDisagreement(const std::vector<std::string>& settings);
 
 }  // namespace dslaunch

@@ -21,11 +21,11 @@ struct SchedulerConfig {
   bool fits_run = false;
 };
 
-// Sets the length of a schedule that is to end with the run; leaves others as they are.
+// Sets the length of a schedule whose total_num_steps is "auto"; does not change others.
 void FitToRun(SchedulerConfig& scheduler, int64_t steps);
 
-// One sentence where the warm-up does not end before the schedule's own length, or before the run
-// of so many steps does (nullopt: not known); else empty. `lr` is the optimizer's.
+// Returns a sentence if the warm-up does not end within the schedule's length or within the run of
+// `steps` steps (nullopt: not known), else "". `lr` is the optimizer's.
 std::string WarmupRemark(const SchedulerConfig& scheduler, double lr, std::optional<int64_t> steps);
 
 // Throws TrainError kBadInput, naming the key.

@@ -1,12 +1,12 @@
-// Keys of DeepSpeed's configuration for what is not here: accepted where they ask for nothing,
-// because configurations often spell DeepSpeed's defaults out, and refused by name otherwise.
+// Keys of DeepSpeed's configuration that dslaunch does not support. Values that turn them off are
+// accepted, because configurations often contain DeepSpeed's defaults; others are refused by name.
 #pragma once
 
 namespace dslaunch {
 
 class JsonObject;
 
-// Throws TrainError kBadInput, naming the key, the reason and the way out.
+// Throws TrainError kBadInput with the key, the reason and the remedy.
 void RefuseUnsupportedKeys(JsonObject& engine);
 
 }  // namespace dslaunch

@@ -62,12 +62,12 @@ class NewFamilyTest : public testing::Test {
 TEST_F(NewFamilyTest, LauncherChecksItsKeys) {
   EXPECT_EQ(CheckRecipe(recipe_.dump(), 1), std::nullopt);
   recipe_["model"]["width"] = 65;
-  EXPECT_THAT(CheckRecipe(recipe_.dump(), 1)->said, HasSubstr("model.width is 65; it must be"));
+  EXPECT_THAT(CheckRecipe(recipe_.dump(), 1)->message, HasSubstr("model.width is 65; it must be"));
   recipe_["model"] = {{"type", "tiny"}, {"depth", 1}};
-  EXPECT_THAT(CheckRecipe(recipe_.dump(), 1)->said, HasSubstr("model.depth is not a known key"));
+  EXPECT_THAT(CheckRecipe(recipe_.dump(), 1)->message, HasSubstr("model.depth is not a known key"));
   recipe_["model"] = {{"type", "tiny"}};
   recipe_["data"] = {{"type", "text"}, {"path", "text"}, {"block_size", 4}};
-  EXPECT_THAT(CheckRecipe(recipe_.dump(), 1)->said, HasSubstr("tiny takes idx, cifar"));
+  EXPECT_THAT(CheckRecipe(recipe_.dump(), 1)->message, HasSubstr("tiny takes idx, cifar"));
 }
 
 TEST_F(NewFamilyTest, ReferenceAndSchemaHaveItsKeys) {
