@@ -7,9 +7,9 @@
 
 namespace dslaunch {
 
-// Reads one half of a folder. CIFAR-10: data_batch_1.bin and as many of the following up to 5 as
-// there are, test_batch.bin. CIFAR-100: train.bin, test.bin, with the fine labels. Throws
-// TrainError, naming the file, kBadInput or kIo.
+// Reads one half of a folder. CIFAR-10: data_batch_1.bin and those up to data_batch_5.bin that
+// exist, or test_batch.bin. CIFAR-100: train.bin or test.bin, with the fine labels. Throws
+// TrainError kBadInput or kIo, naming the file.
 LabeledImages ReadCifarImages(const std::string& folder, Split split, int64_t num_classes);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Tables as text, one sample a line, fields separated by commas.
+// Tables as text: a sample per line, fields separated by commas.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct CsvTable {
   std::vector<int64_t> labels;  // at least one
 };
 
-// Which columns count. A column is one of the names in the first line, or a number counted from 0.
+// The columns to read. A column is given by a name in the first line or by its number from 0.
 struct CsvColumns {
   std::string label;  // empty: the last
   std::vector<std::string>
@@ -21,10 +21,10 @@ struct CsvColumns {
   std::vector<std::string> label_names;  // of the classes, from 0; empty: labels are their numbers
 };
 
-// The first line may name the columns. Every label is one of the names of classes or, without
-// these, a whole number from 0 to num_classes - 1; every feature is a finite number, and columns
-// that do not count hold anything. Fields may stand in double quotes; empty lines are passed over.
-// Throws TrainError kBadInput, naming the file and the line, or kIo.
+// Reads a table whose first line may name the columns. Every label must be one of the class names
+// or, without these, a whole number from 0 to num_classes - 1; every feature must be a finite
+// number; other columns may contain anything. Fields may be in double quotes; empty lines are
+// ignored. Throws TrainError kBadInput, naming the file and the line, or kIo.
 CsvTable ReadCsv(const std::string& file, const CsvColumns& columns, int64_t num_classes);
 
 }  // namespace dslaunch

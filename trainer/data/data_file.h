@@ -1,4 +1,4 @@
-// What readers of data files share.
+// Helpers of the readers of data files.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace dslaunch {
   throw TrainError(ExitCode::kBadInput, file + ": " + problem);
 }
 
-// Refuses a file where the data's type reads a folder.
+// Throws kBadInput if `path` is a file, because the data's type reads a folder.
 inline void RefuseFileForFolder(const std::string& path, const std::string& type) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return;

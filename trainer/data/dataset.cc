@@ -108,7 +108,7 @@ class ImageFileDataset : public Dataset {
   int64_t size_;  // height and width
 };
 
-// Some successive rows of a table, from `first` on.
+// Consecutive rows of a table, from `first` on.
 class TableDataset : public Dataset {
  public:
   TableDataset(std::shared_ptr<const CsvTable> table, int64_t first, int64_t size)
@@ -139,8 +139,8 @@ class TableDataset : public Dataset {
   int64_t size_;
 };
 
-// Some successive tokens of a stream, from `first` on, as blocks that do not overlap. The last
-// target of one is the first input of the next.
+// Consecutive tokens of a stream, from `first` on, as disjoint blocks. The last target of a block
+// is the first input of the next.
 class TokenDataset : public Dataset {
  public:
   TokenDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
@@ -185,7 +185,7 @@ class TokenDataset : public Dataset {
   int64_t vocab_size_;
 };
 
-// Samples (or tokens) that val_fraction keeps for the evaluation.
+// Returns the number of samples (or tokens) that val_fraction keeps for the evaluation.
 int64_t ValidationCount(const DataConfig& data, int64_t count) {
   return static_cast<int64_t>(static_cast<double>(count) * data.val_fraction);
 }
@@ -196,7 +196,7 @@ DataSplits OpenImages(const DataConfig& data, int64_t num_classes) {
           std::make_unique<ImageDataset>(read(data.path, Split::kTest, num_classes))};
 }
 
-// The last images of each class make the validation data: the last of all would be of one class.
+// Takes the last images of each class, because the last images of all would be of one class.
 ImageFolder TakeValidation(const DataConfig& data, ImageFolder& train) {
   ImageFolder test{train.classes, {}};
   std::vector<ImageFolder::Image> kept;

@@ -15,9 +15,9 @@ struct IdxArray {
   std::vector<uint8_t> bytes;  // row-major, product of dims
 };
 
-// Reads a file of unsigned bytes with `num_dims` dimensions. The file is not trusted: what its
-// header promises is allocated only as it arrives. Throws TrainError, naming the file: kBadInput
-// for wrong content, kIo where it cannot be read.
+// Reads a file of unsigned bytes with `num_dims` dimensions. The file is not trusted: memory for
+// the size in its header is allocated only as bytes are read. Throws TrainError, naming the file:
+// kBadInput for wrong content, kIo if it cannot be read.
 IdxArray ReadIdx(const std::string& file, size_t num_dims);
 
 // Reads one half of an MNIST-like folder, {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with

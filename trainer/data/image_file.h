@@ -13,11 +13,11 @@ struct RgbImage {
   std::vector<uint8_t> pixels;    // rows of red, green, blue
 };
 
-// Decodes a PNG or JPEG, whichever its first bytes say, to the values that PIL's convert("RGB")
-// gives: gray is repeated, transparency dropped, 16 bits are cut to the upper 8, CMYK is Adobe's
+// Decodes a PNG or JPEG, recognized by its first bytes, to the values that PIL's convert("RGB")
+// gives: gray is repeated, transparency is dropped, 16 bits are cut to the upper 8, CMYK is Adobe's
 // (inverted). Color profiles, gamma and the orientation in Exif have no effect. The bytes are not
-// trusted: at most 65535 pixels a side and 2^27 in all, and no more than so many bytes can hold.
-// Throws TrainError kBadInput, naming `file`, for anything else, damaged and truncated images
+// trusted: at most 65535 pixels per side and 2^27 in all, and not more than that many bytes can
+// hold. Throws TrainError kBadInput, naming `file`, for anything else, damaged and truncated images
 // included. Any thread.
 RgbImage DecodeImage(const std::string& file, std::span<const uint8_t> bytes);
 

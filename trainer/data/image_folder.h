@@ -16,10 +16,10 @@ struct ImageFolder {
   std::vector<Image> images;         // by class, at least one of each; in ImageFolder's order
 };
 
-// Lists FOLDER/CLASS/**/*.{png,jpg,jpeg}. Classes are numbered in the order of their names' bytes;
-// other files are passed over, but for images in formats that are not read. No file is opened.
-// Where `known` has names, they are the classes, and a folder of another name is refused. Throws
-// TrainError kBadInput, naming the folder or file, or kIo.
+// Lists FOLDER/CLASS/**/*.{png,jpg,jpeg} without opening files. Classes are numbered in the order
+// of their names' bytes. Images in other formats are errors; other files are ignored. If `known` is
+// not empty, it has the classes, and folders with other names are errors. Throws TrainError
+// kBadInput, naming the folder or file, or kIo.
 ImageFolder ListImageFolder(const std::string& folder, const std::vector<std::string>& known = {});
 
 }  // namespace dslaunch

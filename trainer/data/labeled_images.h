@@ -1,4 +1,4 @@
-// Images with a label each, as the formats of images give them.
+// Images with labels, as the readers of image formats return them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ struct LabeledImages {
   std::vector<uint8_t> labels;  // N
 };
 
-// Throws kBadInput, naming the file and the sample, counted from 0 in this file.
+// Throws kBadInput if a label is not below num_classes, naming the file and the number of the
+// sample in it, from 0.
 void CheckLabels(const std::string& file, std::span<const uint8_t> labels, int64_t num_classes);
 
 }  // namespace dslaunch

@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// Gives the same batches in the same order whatever `prefetch` is.
+// Returns the same batches in the same order for every `prefetch`.
 class BatchLoader {
  public:
   struct Options {
@@ -23,25 +23,25 @@ class BatchLoader {
     int64_t first_sample = 0;       // samples of its epoch that were read before it, over all ranks
     int64_t last_batch = 0;         // one past the last that is read ahead
     int64_t prefetch = 0;  // micro-batches kept ready; 0: read on request, without a thread
-    // Where batches are wanted. For a GPU they are read into pinned memory, from which the current
-    // stream copies them: Next() does not wait for that.
+    // Device of the batches. For a GPU they are read into pinned memory, from which the current
+    // stream copies them; Next() does not wait for the copy.
     c10::Device device = c10::kCPU;
   };
 
-  // Epoch after epoch, without an end. `dataset` must outlive this.
+  // Loads epoch after epoch, without end. `dataset` must outlive this.
   BatchLoader(const Dataset& dataset, const Options& options);
-  // These samples once, for an evaluation (EvaluationIndices). Next() may be called as often as
-  // they make batches, of which the last one may be smaller.
+  // Loads these samples once, for an evaluation (EvaluationIndices). Next() may be called once per
+  // batch; the last batch may be smaller.
   BatchLoader(const Dataset& dataset, std::vector<int64_t> indices, int64_t batch_size,
               int64_t prefetch);
-  // Waits for no more than the batch that is being read.
+  // Waits at most for the batch that is being read.
   ~BatchLoader();
 
-  // The next micro-batch. What went wrong while reading it is thrown here, and again by every call
-  // after that. One thread.
+  // Returns the next micro-batch. Throws the error of its reading, and again in every later call.
+  // One thread.
   Batch Next();
 
-  // Seconds that Next() has taken so far: the step waited for its data.
+  // Seconds spent in Next() so far, while the step waited for its data.
   double waited_s() const;
 
  private:

@@ -1,4 +1,4 @@
-// A data set out of a user's shared library (dslaunch/plugin.h).
+// A data set from a user's shared library (dslaunch/plugin.h).
 #pragma once
 
 #include "trainer/config/recipe.h"
@@ -6,10 +6,10 @@
 
 namespace dslaunch {
 
-// Loads the library, which then stays loaded, and makes its data set, once for each split. What it
-// gives is checked as it comes: shapes and types that do not change, as many samples as asked for,
-// and labels and tokens that a built-in model can take. Throws TrainError kBadInput, naming library
-// and data set, as Fetch of the results does.
+// Loads the library, which then stays loaded, and makes its data set, once for each split. Batches
+// are checked when they are fetched: constant shapes and types, the number of samples, and labels
+// and tokens that fit `needs`. Throws TrainError kBadInput, naming library and data set, as does
+// Fetch of the results.
 DataSplits OpenPluginData(const DataConfig& data, const DataNeeds& needs);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Which samples a rank trains on and evaluates, index by index.
+// The indices of the samples that a rank trains on and evaluates.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,17 @@
 
 namespace dslaunch {
 
-// Samples that one rank gets in an epoch: with drop_last the tail that ranks cannot share evenly is
-// left out, else some samples are given twice.
+// Returns the number of samples of a rank in an epoch: with drop_last without the tail that ranks
+// cannot share evenly, otherwise with some samples twice.
 inline int64_t SamplesPerRank(int64_t num_samples, int64_t ranks, bool drop_last) {
   return drop_last ? num_samples / ranks : (num_samples + ranks - 1) / ranks;
 }
 
-// The indices of torch.utils.data.DistributedSampler, number for number: rank r of N takes
-// positions r, r+N, r+2N ... of a permutation drawn from seed + epoch (of 0, 1, 2 ... without
-// shuffling). Every rank gets the same number: the order wraps around to fill the last round, or
-// with drop_last ends before it. Of an epoch that has begun it takes the rest, from the position on
-// that follows the samples that were read, by whatever number of ranks: s+r, s+r+N ...
+// Returns the same indices as torch.utils.data.DistributedSampler: rank r of N takes positions r,
+// r+N, r+2N ... of a permutation drawn from seed + epoch (of 0, 1, 2 ... without shuffling). Every
+// rank gets the same number: the order wraps around to fill the last round, or with drop_last ends
+// before it. In an epoch of which s samples were read already, by any number of ranks, it continues
+// after them: s+r, s+r+N ...
 class DistributedSampler {
  public:
   struct Options {
@@ -42,8 +42,9 @@ class DistributedSampler {
   int64_t read_ = 0;
 };
 
-// This rank's share of an evaluation in which every sample counts exactly once: r, r+N, r+2N ...
-// below num_samples. Ranks may differ by one sample.
+// Returns this rank's share of an evaluation in which every sample counts exactly once: r, r+N,
+// r+2N
+// ... below num_samples. The ranks' numbers of samples may differ by one.
 std::vector<int64_t> EvaluationIndices(int64_t num_samples, int rank, int world_size);
 
 }  // namespace dslaunch

@@ -15,9 +15,8 @@ namespace dslaunch {
 // parsed recipe has a block size unless its model gives it.
 int64_t TokensPerSample(const DataConfig& data, const DataNeeds& needs);
 
-// A file's tokens, one after the other. Nothing but headers and indices is read before it is asked
-// for. Const methods may be called from several threads. Errors are TrainError, kBadInput or kIo,
-// and name the file.
+// The tokens of a file in sequence. Only headers and indices are read before Read. Const methods
+// may be called from several threads. Errors are TrainError, kBadInput or kIo, and name the file.
 class TokenStream {
  public:
   // Every byte is a token.
@@ -34,12 +33,12 @@ class TokenStream {
   const std::string& path() const { return file_.path(); }
   int64_t size() const { return size_; }
 
-  // The tokens from `begin` on, which must be there. Throws where one is not below vocab_size.
+  // Reads the tokens from `begin` on, which must exist. Throws if one is not below vocab_size.
   void Read(int64_t begin, std::span<int64_t> out, int64_t vocab_size) const;
 
  private:
   enum class Type { kUint8, kUint16, kInt32, kUint32, kInt64 };
-  // Tokens that lie one after the other in the file.
+  // Tokens that are adjacent in the file.
   struct Run {
     int64_t begin = 0;  // in the stream
     int64_t size = 0;

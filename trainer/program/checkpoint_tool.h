@@ -1,4 +1,4 @@
-// What is done with checkpoints without training: dslaunch checkpoint ls | verify | export.
+// Commands on checkpoints without training: dslaunch checkpoint ls | verify | export.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace dslaunch {
 
-// `words` is what follows "checkpoint", as the launcher has checked it:
+// Runs the command in `words`, the arguments after "checkpoint", which the launcher has checked:
 //   ls DIR [--json]
 //   verify PATH                            PATH is a checkpoint or a folder of some
 //   export FOLDER OUT [--dtype bf16|fp16|fp32] [--force]
-// Prints on stdout. Throws TrainError: kBadInput, naming file and, where it is known, tensor, for
-// what is damaged.
+// Prints to stdout. Throws TrainError; kBadInput, naming the file and, if it is known, the tensor,
+// for damaged checkpoints.
 void RunCheckpointTool(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

@@ -14,12 +14,13 @@ struct PrecisionResult {
   double step_s = 0;        // the median
   double per_s = 0;         // samples or tokens, over all ranks
   double loss = 0;          // of the last step, over all ranks
-  int64_t skipped = 0;      // steps, for their gradients overflowed
-  int64_t peak_bytes = 0;   // the most that tensors took on a rank
+  int64_t skipped = 0;      // steps skipped because their gradients overflowed
+  int64_t peak_bytes = 0;   // peak memory of tensors, maximum over the ranks
   MemoryBytes memory = {};  // of each category the maximum over the ranks
 };
 
-// A column for each result; `unit` is "tokens" or "samples". Precondition: there is one.
+// Returns a table with a column for each result. `unit` is "tokens" or "samples". Precondition:
+// `results` is not empty.
 std::string PrecisionTable(const std::vector<PrecisionResult>& results, const std::string& unit);
 
 }  // namespace dslaunch

@@ -14,20 +14,20 @@ namespace dslaunch {
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
   double temperature = 1.0;    // 0: always the likeliest token
-  int64_t top_k = 0;           // choose among this many of the likeliest; 0: among all
+  int64_t top_k = 0;           // sample from this many likeliest tokens; 0: from all
   uint64_t seed = 0;           // the same seed, weights and prompt give the same tokens
-  int64_t n_positions = 1024;  // the model is shown at most this many of the last tokens
+  int64_t n_positions = 1024;  // at most this many of the last tokens are the model's input
 };
 
 // int64 [1, T] -> logits [1, T, vocabulary]
 using TokenModel = std::function<at::Tensor(const at::Tensor& tokens)>;
 
-// The tokens that follow `prompt`, which has at least one (kBadInput). Runs without gradients;
-// whether dropout is on is the model's matter. Throws kBadInput where logits are not finite.
+// Returns the tokens after `prompt`, which must not be empty (kBadInput). Runs without gradients,
+// and with dropout if `model` applies it. Throws kBadInput if logits are not finite.
 std::vector<int64_t> Generate(const TokenModel& model, std::vector<int64_t> prompt,
                               const GenerateOptions& options);
 
-// The same of a model as it stands, in evaluation mode; leaves its mode as it was.
+// Does the same in the model's evaluation mode and restores its mode.
 std::vector<int64_t> Generate(Model& model, std::vector<int64_t> prompt,
                               const GenerateOptions& options);
 

@@ -71,7 +71,7 @@ std::vector<StageParts> CutAll(const Recipe& recipe, const Dataset& data,
   return stages;
 }
 
-// What a model of the user's own may make impossible is said and left out.
+// Prints why a measurement is impossible, as it may be for a user's own model, and returns {}.
 template <class Measure>
 auto OrExplain(const Measure& measure, const char* what) -> decltype(measure()) {
   try {
@@ -136,8 +136,9 @@ void WriteJson(const std::string& file, const std::vector<MemoryPlan>& plans, in
                    "run.metrics_jsonl: cannot write " + file + ": " + std::strerror(errno));
 }
 
-// Of each part of the model: its passes, in the unit of `layer_costs` for a forward pass. A
-// backward pass takes as long for the inputs' gradients, and again for the weights'.
+// Returns the times of the passes of each part of the model, in the unit of `layer_costs`, the
+// costs of forward passes. The backward passes for inputs and for weights take as long as the
+// forward pass.
 std::vector<std::vector<ChunkTimes>> TimesOf(const LayerParts& parts, size_t stages,
                                              const std::vector<double>& layer_costs) {
   std::vector<std::vector<ChunkTimes>> times(stages);
@@ -149,7 +150,7 @@ std::vector<std::vector<ChunkTimes>> TimesOf(const LayerParts& parts, size_t sta
   return times;
 }
 
-// How many micro-batches' activations stage 0 keeps at most, of a whole stage.
+// Returns the most activations that stage 0 keeps, in micro-batches of a whole stage.
 double MostKept(const PipelineSchedule& schedule) {
   int kept = 0, most = 0;
   for (const Action& action : schedule.actions[0]) {
@@ -159,7 +160,8 @@ double MostKept(const PipelineSchedule& schedule) {
   return static_cast<double>(most) / schedule.virtual_stages;
 }
 
-// The configured pipeline with each schedule: how long a step takes beside one without waiting.
+// Prints for each schedule of the configured pipeline the time of a step relative to one without
+// waiting.
 void CompareSchedules(const Recipe& recipe, const Dataset& data,
                       const std::vector<double>& layer_costs) {
   const auto stages = static_cast<int>(recipe.engine.pipeline.stages);

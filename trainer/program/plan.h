@@ -1,4 +1,4 @@
-// The modes that train nothing and say what training would take: --plan_memory, --plan_pipeline.
+// The modes that estimate training without training: --plan_memory, --plan_pipeline.
 #pragma once
 
 #include "proto/contract/worker_env.h"
@@ -7,12 +7,12 @@
 
 namespace dslaunch {
 
-// Rank 0 prints what each rank would hold in memory, run.ranks of them or those of the job, and
-// whether that fits into `device` or this machine. With run.metrics_jsonl also as JSON. The model
-// is constructed without memory, so one process plans for any number of ranks. Throws TrainError.
+// On rank 0, prints the memory of each rank, for run.ranks or the ranks of the job, and whether
+// that fits into `device` or this machine; with run.metrics_jsonl also as JSON. The model is
+// constructed without memory, so one process plans for any number of ranks. Throws TrainError.
 void PlanMemoryOfRecipe(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device);
 
-// Rank 0 draws what each stage of the pipeline would do, by computed costs of the layers, and
+// On rank 0, draws the actions of each pipeline stage, by computed costs of the layers, and
 // compares the schedules. Throws TrainError.
 void PlanPipelineOfRecipe(const Recipe& recipe, const WorkerEnv& env);
 

@@ -12,12 +12,12 @@
 
 namespace dslaunch {
 
-// Collective: each sample of `data` once, each replica its share, in rounds that bound memory
-// whatever the number of samples. Rank 0 writes JSON lines in the order of the samples to `file`,
-// which gets its name once it is complete, or to stdout if `file` is empty:
+// Predicts each sample of `data` once. Collective: each replica predicts its share, in rounds, so
+// that memory does not depend on the number of samples. Rank 0 writes JSON lines in the order of
+// the samples to `file`, which appears once it is complete, or to stdout if `file` is empty:
 //   {"index": 0, "prediction": 7, "probability": 0.98}
-// The prediction is the likeliest class, of a text the likeliest token after it; where the model
-// gives one number a sample, that number, without a probability. Throws kIo.
+// The prediction is the likeliest class, or for text the likeliest next token. If the model returns
+// one number per sample, the prediction is that number, without a probability. Throws kIo.
 void Predict(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
              int64_t prefetch, const std::string& file);
 

@@ -1,4 +1,4 @@
-// The results of predicting, as JSON lines.
+// Predictions as JSON lines.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,25 @@
 namespace dslaunch {
 
 struct Prediction {
-  double value = 0;  // a class or token with a probability, else any number
+  double value = 0;  // a class or token if there is a probability, else any number
   std::optional<double> probability;
 };
 
-// {"index":0,"prediction":7,"probability":0.98} and a newline.
+// Returns {"index":0,"prediction":7,"probability":0.98} and a newline.
 std::string PredictionLine(int64_t index, const Prediction& prediction);
 
-// Errors are TrainError kIo and name the file.
+// Writes predictions to a file that appears only when complete. Errors are TrainError kIo and name
+// the file.
 class PredictionWriter {
  public:
   // An empty `path` is stdout.
   explicit PredictionWriter(std::string path);
-  ~PredictionWriter();  // removes what was not finished
+  ~PredictionWriter();  // removes an unfinished file
   PredictionWriter(const PredictionWriter&) = delete;
   PredictionWriter& operator=(const PredictionWriter&) = delete;
 
   void Write(const std::string& lines);
-  // Gives the file its name, over one that has it already.
+  // Renames the temporary file to its name; replaces an existing file.
   void Finish();
 
  private:

@@ -58,8 +58,8 @@ struct Loaded {
   const Manifest* manifest;  // of the checkpoint; null: the weights are of a file
 };
 
-// What evaluating and predicting have in common. `data` may be null. `say` gets a line about the
-// weights, on rank 0.
+// Prepares a model with trained weights and calls `work`, for evaluation and prediction. `data` may
+// be null. `say` prints a line about the weights, on rank 0.
 void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, const Dataset* data,
                  const at::Tensor& sample, void (*say)(const std::string&), Progress& progress,
                  const std::function<void(const Loaded&)>& work) {
@@ -125,7 +125,7 @@ void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& de
               });
 }
 
-// The prompt and the text that follows it, whose tokens are bytes.
+// Writes the prompt and the generated text, whose tokens are bytes.
 void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   if (recipe.data.type != DataConfig::Type::kText) {
     throw TrainError(ExitCode::kBadInput,
@@ -140,7 +140,7 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
         TrainingModel& training_model = loaded.training_model;
         const bool writes = loaded.group.rank() == 0;
         if (!writes && !training_model.core().ForwardIsCollective()) return;
-        // Made first: a file that cannot be made is known early.
+        // Created first, so that a file that cannot be created is an error before any work.
         std::optional<PredictionWriter> writer;
         if (writes) writer.emplace(recipe.run.predictions);
         std::vector<int64_t> text = TokensOfText(recipe.run.prompt, needs.vocabulary);
@@ -179,7 +179,7 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
   }
 }
 
-// A plan computes nothing. Where there is a GPU it says what that has.
+// Returns the device whose memory the plan reports; it computes nothing there.
 RankDevice DeviceToPlanFor(const Recipe& recipe, const WorkerEnv& env) {
   const bool asks = recipe.run.mode == RunConfig::Mode::kPlanMemory && env.rank == 0;
   if (asks && recipe.run.device != DeviceKind::kCpu) {

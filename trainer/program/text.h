@@ -7,10 +7,12 @@
 
 namespace dslaunch {
 
-// Throws TrainError kBadInput for a byte that is no token of `vocab_size`.
+// Returns the bytes as tokens. Throws TrainError kBadInput for a byte that is not below
+// `vocab_size`.
 std::vector<int64_t> TokensOfText(const std::string& text, int64_t vocab_size);
 
-// The reverse, for people: what is no UTF-8 becomes U+FFFD, and what could steer a terminal goes.
+// Returns the text of tokens for people: invalid UTF-8 becomes U+FFFD, and terminal control
+// sequences are removed.
 std::string TextOfTokens(const std::vector<int64_t>& tokens);
 
 }  // namespace dslaunch

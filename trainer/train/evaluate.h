@@ -19,36 +19,36 @@ namespace dslaunch {
 
 struct Evaluation {
   EvaluationSums sums;
-  StopDecision stop;  // where there is one the sums are not those of all samples
+  StopDecision stop;  // if the ranks stopped, `sums` do not include all samples
 };
 
-// Collective: every sample of `data` counts exactly once, whatever the number of ranks, with the
-// weights and buffers that would be saved now (SavedWeights). Leaves the model in evaluation mode.
-// Throws TrainError on all ranks where one of `metrics` fails. `prefetch` batches are read ahead;
-// `stop_request` is asked between two of them.
+// Evaluates every sample of `data` exactly once, for any number of ranks, with the weights and
+// buffers that would be saved now (SavedWeights). Collective. Leaves the model in evaluation mode.
+// Throws TrainError on all ranks if one of `metrics` fails. `prefetch` batches are read ahead;
+// `stop_request` is called between two batches.
 Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
                     const UserMetrics& metrics, int64_t prefetch,
                     const std::function<StopRequest()>& stop_request);
 
-// Throws TrainError kBadInput on all ranks, after they have left the group, unless all of them have
-// data of the same size and shape: else they would not make the same number of steps. Collective.
-// `train` may be null, where nothing is trained, and so may `test`, where nothing is evaluated.
+// Throws TrainError kBadInput on all ranks, after they have left the group, unless all ranks have
+// data of the same size and shape, because otherwise they would not make the same number of steps.
+// Collective. `train` is null if nothing is trained, `test` if nothing is evaluated.
 void CheckSameData(const Dataset* train, const Dataset* test, ProcessGroup& group);
 
-// The weights that were evaluated: after how many steps and samples of training.
+// Steps and samples of training before the evaluation.
 struct EvaluatedAt {
   int64_t step = 0;
   int64_t samples = 0;
 };
 
-// Where the results of an evaluation go; `monitors` may be null.
+// Receivers of the results of an evaluation; `monitors` may be null.
 struct ResultSinks {
   const TrainLog& log;
   Progress& progress;
   Monitors* monitors;
 };
 
-// On every rank. What is printed is EvaluationLine with `prefix`.
+// Reports the results and prints EvaluationLine with `prefix`. Call it on every rank.
 void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
                       const ResultSinks& sinks);
 
@@ -58,9 +58,9 @@ class EvaluationBatches {
   EvaluationBatches(const Dataset& data, const ProcessGroup& replicas, int64_t micro_batch_size,
                     int64_t prefetch);
 
-  // Samples of a batch, of which the last one may have fewer.
+  // Samples of a batch; the last batch may have fewer.
   int64_t size() const { return size_; }
-  int64_t rounds() const { return rounds_; }  // batches of the replica that has most
+  int64_t rounds() const { return rounds_; }  // most batches of any replica
   bool HasNext() const { return left_ > 0; }
   Batch Next();
 
@@ -71,11 +71,12 @@ class EvaluationBatches {
   BatchLoader loader_;
 };
 
-// Inputs with which a replica that has run out of samples takes part in the others' forward pass,
-// where that is collective.
+// Returns inputs for a replica without samples left, which takes part in the other replicas'
+// forward pass if that is collective.
 at::Tensor OneSample(const Dataset& data);
 
-// Samples of one forward pass without gradients: more than a micro-batch where samples are small.
+// Returns the number of samples of a forward pass without gradients: more than a micro-batch if
+// samples are small.
 int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size);
 
 // "data.path has nothing to evaluate on; ..."

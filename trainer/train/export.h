@@ -1,4 +1,4 @@
-// The weights of a run for other programs.
+// Export of a run's weights for other programs.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// Rank 0 writes them in Hugging Face's layout into `folder`. Collective: where weights are sharded,
-// one tensor at a time is made whole, on every rank.
+// Writes the weights in Hugging Face's layout into `folder`, on rank 0. Collective: sharded weights
+// are gathered one tensor at a time, on every rank.
 // `whole_model` gives names and shapes; it may be without memory.
 void ExportWeights(const TrainingModel& training_model, const Model& whole_model,
                    const ProcessGroup& group, const ModelConfig& config, const std::string& folder);

@@ -1,4 +1,4 @@
-// What passes of a model hold in memory and compute, found from shapes alone.
+// Memory and computation of a model's passes, derived from shapes alone.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,20 @@ namespace dslaunch {
 // engine configuration says. They throw TrainError kBadInput where the passes depend on values,
 // naming the operation; a model of the user's own may.
 
-// Of a rank that has the whole model, at one micro-batch, in 16 bit, under autocast and with
-// recomputed parts as the configuration has it. Memory within LibTorch's kernels is not in it.
+// Returns the memory of a rank with the whole model for one micro-batch, with the configuration's
+// precision, autocast and recomputation. Memory within LibTorch's kernels is not included.
 PassMemory MeasurePass(const Recipe& recipe, const Batch& sample);
 
 // Layers [begin, end) of each part of a model, part p being chunk p / stages of stage p % stages.
 using LayerParts = std::vector<std::pair<size_t, size_t>>;
 
-// Of each stage of a pipeline, with as many micro-batches as its schedule has under way there.
+// Returns the memory of each pipeline stage, for as many micro-batches as its schedule keeps at a
+// time there.
 std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& parts,
                                       const Batch& sample);
 
-// Floating point operations of each layer's forward pass (profile/flop_formula.h): of an embedding
-// 0, which is a look-up.
+// Returns the floating point operations of each layer's forward pass (profile/flop_formula.h); 0
+// for an embedding, which is a look-up.
 std::vector<double> LayerFlops(const Recipe& recipe, const at::Tensor& inputs);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// What every mode of a run begins with: the model at the state it starts from, on all ranks.
+// The beginning of every mode of a run: the model in its initial state, on all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace dslaunch {
 
-// How the ranks of a run meet.
+// Returns the options of the run's process group.
 ProcessGroupOptions GroupOptions(const RunConfig& run);
 
 struct DeferredModel {
@@ -23,18 +23,18 @@ struct DeferredModel {
   InitRecording recording;
 };
 
-// The model without its weights. `input_shape` is that of a sample.
+// Makes the model without its weights. `input_shape` is that of a sample.
 DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape);
 
-// What a pipeline is to be cut by: of each of the model's layers seconds measured by this rank
-// (partition "profile"), or operations ("best"), which are the same everywhere; else nothing, nor
-// for a model whose operations cannot be computed. `sample` is [1, ...].
+// Returns the costs of the model's layers by which a pipeline is divided: seconds measured by this
+// rank (partition "profile") or operations ("best"), which are the same on all ranks. Empty for
+// other partitions and if the operations cannot be computed. `sample` is [1, ...].
 std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample,
                                c10::Device device = c10::kCPU);
 
-// Collective. Draws the initial weights, or takes those of run.init_weights, or of a checkpoint
-// that was chosen. At ZeRO stage 3 and in a pipeline no rank ever holds the whole model. `sample`
-// is [1, ...], of any values.
+// Makes the run's model with its initial weights: drawn, or from run.init_weights, or from the
+// chosen checkpoint. Collective. At ZeRO stage 3 and in a pipeline no rank ever holds the whole
+// model. `sample` is [1, ...] with any values.
 std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,
                                                     const ProcessGroup& group,
                                                     Checkpointer* checkpointer);

@@ -24,7 +24,7 @@ struct StepInfo {
   bool skipped = false;
   std::string skip_reason = {};
   double compute_s = 0;
-  double seconds = 0;  // from its first work to its last, where that ran
+  double seconds = 0;  // from its first work to its last, on its device
   PhaseTimes times = {};
 };
 
@@ -41,21 +41,22 @@ class Progress {
     int64_t tokens_per_sample = 0;
     bool loss_scale_adapts = false;  // a skipped step may only mean that the scale is too large
   };
-  // Throws kIo if the file of metrics_jsonl cannot be opened. Without the one in rank_dir, which is
-  // no option of the user, training continues with a warning.
+  // Throws kIo if the file of metrics_jsonl cannot be opened. If the file in rank_dir, which is not
+  // an option of the user, cannot be opened, training continues with a warning.
   explicit Progress(const Options& options);
 
-  // `loss_tolerated`: the other ranks go on where this one is killed.
+  // `loss_tolerated`: the other ranks continue if this one is killed.
   void Ready(bool loss_tolerated = false) { status_.Ready(loss_tolerated); }
   // The run has ended without `rank`, which may still be there.
   void Lost(int rank) { status_.Lost(rank); }
-  // Training begins now. `samples_before` are those of this run up to the first step of `schedule`.
+  // Starts the clock of training. `samples_before` is the number of samples of this run before the
+  // first step of `schedule`.
   void Start(const Schedule& schedule, int64_t samples_before);
   void AddStep(const StepInfo& info);
-  // The steps since the last exchange, without stop and memory.
+  // Returns the steps since the last exchange, without stop and memory.
   RankWindow Window() const;
   int64_t window_steps() const { return window_.steps; }
-  // After the exchange that followed the last step.
+  // Reports the exchange after the last step and begins a new window.
   void EndWindow(const AllWindows& all);
   void WriteStatus() { status_.Step(status_line_); }  // once per step
   // Over all ranks: floating point operations of an optimizer step, and the peak rate of the
@@ -64,9 +65,9 @@ class Progress {
     flops_per_step_ = per_step;
     peak_flops_ = peak_per_s;
   }
-  // An evaluation of the weights after a step; to be called on all ranks.
+  // Adds an evaluation of the weights after a step. Call it on all ranks.
   void AddEvaluation(int64_t step, const EvaluationResults& results);
-  // Time that was no training.
+  // Excludes time that was not spent training.
   void LeaveOut(Clock::duration time);
 
   int64_t samples() const { return samples_; }  // since the first step, over all ranks

@@ -1,4 +1,4 @@
-// Whether the ranks' copies of the weights are still one. Pure.
+// Comparison of the ranks' copies of the weights. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ namespace dslaunch {
 // not resist forgery.
 uint64_t HashBytes(const void* data, size_t bytes, uint64_t hash);
 
-// `hashes` has an entry for each rank. Empty where they are all equal, else one sentence that names
-// the ranks that differ from the majority, the step and a hint. `good_step` is the last step
-// at which they were equal.
+// `hashes` has an entry for each rank. Returns "" if they are equal, else a sentence with the ranks
+// that differ from the majority, the step and a hint. `good_step` is the last step at which they
+// were equal.
 std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int64_t good_step);
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// What a rank reports: the status pipe, the metrics file and the lines that people read.
+// Reports of a rank: the status pipe, the metrics file and lines for people.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace dslaunch {
 
-// The status pipe (proto/contract/status_line.h). Never blocks and never fails: a reader that is
-// gone or slow costs lines, not training time.
+// The status pipe (proto/contract/status_line.h). Never blocks and never fails: a closed pipe or a
+// slow reader loses lines and does not delay training.
 class StatusPipe {
  public:
   // `fd` is DSLAUNCH_STATUS_FD, -1 for none. Takes ownership.
   explicit StatusPipe(int fd);
   void Ready(bool loss_tolerated = false);
   void Lost(int rank);
-  // At most ten a second, but always the one of the last step.
+  // Writes at most ten lines per second, and always that of the last step.
   void Step(const StatusLine& line);
   void Evaluated(int64_t step, const EvaluationResults& results);
 
@@ -36,18 +36,18 @@ struct StepMetrics {
   int64_t attempt = 1;    // which start of the job's ranks this is; a restart runs some steps again
   int64_t epoch = 0;      // of the step's last micro-batch, from 1
   double loss = 0;        // mean over the global batch
-  double lr = 0;          // that this step was made at
+  double lr = 0;          // of this step
   double grad_norm = 0;   // L2, of the averaged gradient, before clipping
-  double loss_scale = 1;  // that this step was made at
+  double loss_scale = 1;  // of this step
   bool skipped = false;   // gradients were not finite, so nothing was updated
   int64_t samples = 0;    // since the first step, over all ranks
   int64_t tokens = 0;     // the same in tokens; 0 where samples are no text
-  int64_t steps = 1;      // the window: those that the times are means over
+  int64_t steps = 1;      // of the window over which the times are means
   double step_s = 0;
-  double compute_s = 0;  // this rank's own work, waiting for others left out; 0: not known
+  double compute_s = 0;  // this rank's work, without waiting for other ranks; 0: not known
   double samples_per_s = 0;
   double tokens_per_s = 0;
-  std::optional<double> mfu = {};  // model FLOPs over what the hardware could do; nullopt: unknown
+  std::optional<double> mfu = {};  // model FLOPs divided by the hardware's peak; nullopt: unknown
   MemoryBytes memory = {};         // of each category the maximum over the ranks
 };
 
@@ -56,7 +56,7 @@ struct StepMetrics {
 std::string MetricsJson(const StepMetrics& metrics);
 std::string OwnMetricsJson(const StepMetrics& metrics);
 
-// What an evaluation adds up over all ranks.
+// Sums of an evaluation over all ranks.
 struct EvaluationSums {
   enum class Kind { kClasses, kTokens, kOther };
   Kind kind = Kind::kOther;
@@ -90,16 +90,16 @@ class MetricsFile {
 // "<prefix> accuracy 87.12% (8712 of 10000), loss 0.3512"
 // "<prefix> perplexity 12.34, loss 2.5129 (40960 tokens)"
 // "<prefix> loss 0.3512 (10000 samples)"
-// Each with the user's own metrics behind it: ", top_3 0.9712"
+// The user's own metrics follow: ", top_3 0.9712"
 std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums);
 
 // "step 12 was skipped: <reason>"
 std::string SkippedLine(int64_t step, const std::string& reason);
 
-// A line about `waited_s`, the time for which training waited for its data; empty if it is short.
+// Returns a line about `waited_s`, the time that training waited for data; "" if it is short.
 std::string DataWaitLine(double waited_s, double training_s);
 
-// The peak resident memory of this process. 0 if the system does not report it.
+// Returns the peak resident memory of this process, or 0 if the system does not report it.
 int64_t PeakRssBytes();
 
 }  // namespace dslaunch

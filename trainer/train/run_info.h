@@ -1,4 +1,4 @@
-// run.json: what a run is, for the job's report (proto/contract/rank_files.h).
+// run.json: facts about a run for the job's report (proto/contract/rank_files.h).
 #pragma once
 
 #include <cstdint>

@@ -41,9 +41,9 @@ struct Schedule {
   int64_t last_step() const { return std::max(first_step, total_steps); }
   bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
   bool EvaluatesAfter(int64_t step) const { return eval_every > 0 && step % eval_every == 0; }
-  // Where ranks make their steps apart they meet to save or evaluate weights.
+  // Whether ranks that make their steps alone meet after this step, to save or evaluate weights.
   bool MeetsAfter(int64_t step) const { return SavesAfter(step) || EvaluatesAfter(step); }
-  // After which step after `step` they meet next; at the latest after the last one.
+  // Returns the next step after `step` after which they meet; at the latest the last step.
   int64_t NextMeeting(int64_t step) const {
     do ++step;
     while (step < total_steps && !MeetsAfter(step));
@@ -64,8 +64,8 @@ struct Schedule {
   }
 };
 
-// Of a run that starts at `from`. Throws kBadInput where the data set is smaller than
-// one global batch.
+// Returns the schedule of a run that starts at `from`. Throws kBadInput if the data set is smaller
+// than one global batch.
 Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
                       const Position& from = {});
 

@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// A step that this rank has made, but for what may still be on its way in the device.
+// A step that this rank has submitted; a GPU may not have computed it yet.
 struct StepOutcome {
   StepInfo info;  // without loss, grad_norm and times
   at::Tensor loss, grad_norm;
@@ -17,13 +17,13 @@ struct StepOutcome {
   TimeSpans compute = {}, whole = {};
 };
 
-// Takes the step's micro-batches from `batches` and ends with the update, or without one where the
-// gradients overflowed. Collective.
+// Makes a step with the next micro-batches of `batches`, with an update unless the gradients
+// overflowed. Collective.
 StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const RunConfig& run,
                       int64_t step);
 
-// With loss, grad_norm and times, in the same order. Waits for the device once, and passes the
-// gradient norms to the engine.
+// Returns the steps with loss, grad_norm and times, in the same order. Waits for the device once
+// and passes the gradient norms to the engine.
 std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
                                 const std::vector<StepOutcome>& outcomes);
 

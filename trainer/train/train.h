@@ -8,8 +8,8 @@
 namespace dslaunch {
 
 // Reads the data, connects to the other ranks, trains from the first step or from a checkpoint and
-// evaluates. Rank 0 reports on stdout. Throws on every rank, kPreempted, where training was
-// stopped early, once the checkpoint is on the disk.
+// evaluates. Rank 0 reports on stdout. If training was stopped early, throws kPreempted on every
+// rank once the checkpoint is on the disk.
 void Train(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device);
 
 }  // namespace dslaunch

@@ -8,12 +8,12 @@
 
 namespace dslaunch {
 
-// Those of rank `rank` of `ranks` replicas, from where `schedule` begins to its last step, on the
-// CPU. Pure.
+// Returns the options for replica `rank` of `ranks`, from the beginning of `schedule` to its last
+// step, on the CPU. Pure.
 BatchLoader::Options TrainBatchOptions(const Recipe& recipe, int64_t num_samples, int rank,
                                        int ranks, const Schedule& schedule);
 
-// They on this rank's device. `data` must outlive the result.
+// Returns the loader of these batches on this rank's device. `data` must outlive it.
 BatchLoader TrainBatches(const Recipe& recipe, const Dataset& data,
                          const TrainingModel& training_model, const Schedule& schedule);
 

@@ -25,7 +25,7 @@
 
 namespace dslaunch {
 
-// One per rank. One thread. What it refers to must outlive it.
+// One per rank. One thread. The objects it refers to must outlive it.
 struct TrainRun {
   const Recipe& recipe;
   const DataSplits& data;
@@ -39,33 +39,32 @@ struct TrainRun {
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;                 // of each category the largest of any rank
   StaleTraining* stale = nullptr;  // null: without parallel.staleness
-  // Of all tensors, from before the model on; null: they are not counted.
+  // Memory of all tensors, since before the model was made; null: not measured.
   const ActivationMeter* tensors = nullptr;
 
   StopDecision stop = {};        // the same on all ranks
   int64_t bad_steps = 0;         // in a row, up to the last exchange (window.h)
   Monitors* monitors = nullptr;  // on rank 0, where the recipe has any
-  double data_wait_s = 0;  // that the steps waited for their data; known at the end of training
+  double data_wait_s = 0;        // time that steps waited for data; known at the end of training
 
-  // What this rank requests now. One that servers tell when to stop requests nothing.
+  // Returns this rank's stop request. A rank that servers stop requests nothing.
   StopRequest OwnStopRequest() const;
   MemoryBytes Memory() const;
-  // Combines what each rank gives. Collective.
+  // Combines the windows of all ranks. Collective.
   AllWindows Exchange(const RankWindow& own) const;
 
-  // The following are collective. Where a save fails all ranks throw, after they have left the
-  // group.
-  void Save(int64_t step);  // the state after it, if there is a checkpointer
+  // The following are collective. If a save fails, all ranks throw after they have left the group.
+  void Save(int64_t step);  // saves the state after `step` if there is a checkpointer
   // Throws kBadInput on all ranks, after a save in the background has ended.
   [[noreturn]] void LeaveDiverged(const Divergence& diverged);
-  void FinishSaving();  // waits for a save in the background; nothing is saved any more
-  // Evaluates the weights after `step`, as they would be saved. Prints the result after `prefix`,
-  // and leaves it wherever metrics go. Leaves the model in evaluation mode. A stop request ends the
+  void FinishSaving();  // waits for a save in the background; ends saving
+  // Evaluates the weights after `step`, as they would be saved. Prints the result after `prefix`
+  // and adds it to the metrics. Leaves the model in evaluation mode. A stop request ends the
   // evaluation without a result.
   void EvaluateOnTestData(int64_t step, const std::string& prefix);
 
  private:
-  // Leaves the group before an exception of `action` is passed on.
+  // Calls `action`. If it throws, leaves the group before the exception continues.
   void LeaveOnFailure(const std::function<void()>& action);
 };
 

@@ -18,8 +18,8 @@
 
 namespace dslaunch {
 
-// One per rank. One thread. Every rank makes the same calls but for Forward, which need be the same
-// only where core().ForwardIsCollective().
+// One per rank. One thread. Every rank makes the same calls, except of Forward unless
+// core().ForwardIsCollective().
 class TrainingModel {
  public:
   virtual ~TrainingModel() = default;
@@ -27,8 +27,7 @@ class TrainingModel {
   virtual EngineCore& core() = 0;
   const EngineCore& core() const { return const_cast<TrainingModel*>(this)->core(); }
   virtual const Model& model() const = 0;  // for its Loss
-  // With what this rank has of the model: of a stage its own parameters, by the names that they
-  // have in the whole.
+  // This rank's part of the model: with the parameters of its stage, named as in the whole model.
   virtual const torch::nn::Module& module() const = 0;
   virtual int64_t total_parameters() const = 0;  // elements, of the whole model
   void SetTrain(bool on) { core().SetTrain(on); }
@@ -44,16 +43,16 @@ class TrainingModel {
   struct Step {
     uint64_t seed = 0;  // of the run
     int64_t number = 0;
-    StepTimes* times = nullptr;  // to which those of this step are added, but for the data's
-    // By which a micro-batch's sum over its targets is multiplied; nullopt: its mean counts.
+    StepTimes* times = nullptr;  // the step's times are added to it, except that of the data
+    // Factor of a micro-batch's sum over its targets; nullopt: its mean counts.
     std::optional<double> target_weight = {};
   };
-  // One optimizer step on core().accumulation_steps() micro-batches of this replica. The mean of
-  // their losses, as a scalar in fp64 where it was computed; the mean over the ranks of what they
-  // return is that of the step.
+  // Makes an optimizer step on core().accumulation_steps() micro-batches of this replica. Returns
+  // their mean loss, a scalar in fp64 on the device that computed it; the mean of the results over
+  // the ranks is the loss of the step.
   virtual at::Tensor Train(const Step& step, const std::function<Batch()>& next) = 0;
 
-  // The model's output in the mode that was last set, without gradients.
+  // Returns the model's output in the mode that was set last, without gradients.
   virtual at::Tensor Forward(const at::Tensor& inputs) = 0;
 };
 

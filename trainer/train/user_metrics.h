@@ -1,4 +1,4 @@
-// Metrics out of users' shared libraries (dslaunch/plugin.h), which evaluations compute.
+// Metrics from users' shared libraries (dslaunch/plugin.h) that evaluations compute.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,15 +20,15 @@ class UserMetrics {
   // Loads the libraries, which then stay loaded. Throws TrainError kBadInput, naming the library.
   explicit UserMetrics(const std::vector<MetricConfig>& configs);
 
-  // One evaluation. What a metric throws is kept until Results, so that no rank waits for another.
+  // One evaluation. Errors of metrics are kept until Results, so that no rank waits for another.
   class Evaluation {
    public:
     explicit Evaluation(const UserMetrics& metrics)
         : metrics_(metrics), sums_(metrics.metrics_.size()) {}
 
     void Add(const at::Tensor& output, const at::Tensor& targets);
-    // Of all that the ranks have added. Collective. Throws TrainError kBadInput on all ranks if a
-    // metric fails on one of them.
+    // Returns the results over all ranks. Collective. Throws TrainError kBadInput on all ranks if a
+    // metric has failed on one.
     EvaluationResults Results(const ProcessGroup& group) const;
 
    private:

@@ -1,4 +1,4 @@
-// What the ranks exchange after some of the steps, and how it is combined. Pure.
+// Numbers that the ranks exchange after some of the steps, and their combination. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace dslaunch {
 
-// Steps from which training does not recover, after which this many in a row end it: the loss is
-// not finite, or no update was made that a lower loss scale could make.
+// Number of bad steps in a row that end training: steps with a non-finite loss, or without an
+// update that a lower loss scale could make possible.
 inline constexpr int64_t kMostBadSteps = 5;
 
 // Where training went wrong: a loss that is nan or infinite, or steps in a row without an update.
 struct Divergence {
   int64_t step = 0;  // the first
   int rank = 0;
-  double loss = 0;    // in that step; where it is finite the gradients were not
+  double loss = 0;    // in that step; if it is finite, the gradients were not
   int64_t steps = 0;  // in a row, all of them skipped; 0: this one was not, so the weights are lost
 };
 
@@ -33,7 +33,7 @@ struct RankWindow {
   MemoryBytes memory;
   double flops = 0;  // that this rank counted, where it counts
 
-  // As numbers that a collective can carry, always as many.
+  // Converts to and from numbers for a collective, always kNumbers of them.
   static constexpr int64_t kNumbers = 16;
   std::vector<double> Numbers() const;
   static RankWindow FromNumbers(const double* numbers, int rank);
@@ -43,7 +43,7 @@ struct RankWindow {
 struct AllWindows {
   double loss = 0;     // sum over the steps of the mean over the ranks
   double seconds = 0;  // rank 0's
-  // The earliest, of several the lowest rank's whose loss is not finite.
+  // The earliest; of several that of the lowest rank with a non-finite loss.
   std::optional<Divergence> diverged;
   int64_t bad_steps = 0;  // the most of any rank
   StopDecision stop;
@@ -58,9 +58,10 @@ AllWindows Combine(const std::vector<RankWindow>& ranks);
 // "training has diverged: the loss of rank 1 is nan at step 3, and 5 steps in a row made no update"
 std::string DivergenceMessage(const Divergence& diverged);
 
-// Steps until the next exchange, so that there is one about every 100 ms: each costs a round trip,
-// and a stop request waits for the next one. `last` is the previous number of steps, which at most
-// doubles, because a single measurement may be wrong; `step_s` is the mean time of a step since.
+// Returns the number of steps until the next exchange, for one about every 100 ms: each costs a
+// round trip, and a stop request waits for the next one. `last` is the previous number, which at
+// most doubles, because a single measurement may be wrong; `step_s` is the mean time of a step
+// since.
 int64_t StepsUntilExchange(int64_t last, double step_s);
 
 }  // namespace dslaunch
