@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <utility>
 
 #include "dslaunch/deferred_init.h"
@@ -8,15 +9,16 @@
 #include "trainer/optim/torch_optimizer.h"
 #include "trainer/parallel/ddp/make_grad_sync.h"
 #include "trainer/parallel/ddp/replicated_states.h"
+#include "trainer/parallel/exchange/optimizer_exchange.h"
+#include "trainer/parallel/exchange/outer_step.h"
 #include "trainer/parallel/exchange/own_grad_sync.h"
+#include "trainer/parallel/exchange/power_sgd.h"
 #include "trainer/parallel/exchange/sign_mean.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/server/server_states.h"
 #include "trainer/parallel/sync_options.h"
 #include "trainer/parallel/zero/sharded_states.h"
-#include "trainer/step/device_step.h"
-#include "trainer/step/server_step.h"
-#include "trainer/step/synchronous_step.h"
+#include "trainer/step/step_kinds.h"
 
 namespace dslaunch {
 namespace {
@@ -126,6 +128,30 @@ StepParts PartsOf(const StepInputs& inputs, std::unique_ptr<ModelStates> states)
           .exchange = nullptr};
 }
 
+std::unique_ptr<GradientExchange> MakeExchange(const EngineConfig& config,
+                                               const ProcessGroup& group, const StepParts& parts,
+                                               std::vector<at::Tensor> buffers,
+                                               const GradSyncOptions& options) {
+  const ParallelConfig& parallel = config.parallel;
+  if (!options.broadcast_buffers) buffers.clear();
+  if (parallel.mode == ParallelConfig::Mode::kPowerSgd) {
+    return std::make_unique<PowerSgd>(parallel, group, std::move(buffers), parts.parameters,
+                                      options.accumulation_dtype);
+  }
+  if (parallel.mode == ParallelConfig::Mode::kAllReduce) {
+    return std::make_unique<OptimizerExchange>(group, std::move(buffers), parts.parameters,
+                                               *parts.optimizer, options, config.TrainsApart());
+  }
+  std::vector<NamedTensor> weights;
+  for (const WeightPart& part : parts.states->parts()) {
+    weights.push_back({parts.parameters[part.parameter].name, part.weight});
+  }
+  std::optional<at::ScalarType> dtype;
+  if (config.communication.dtype) dtype = options.communication_dtype;
+  return std::make_unique<OuterStep>(parallel, group, std::move(buffers), std::move(weights),
+                                     dtype);
+}
+
 // The parts of ranks with whole models that exchange less than every gradient of every step.
 StepParts ExchangingParts(const StepInputs& inputs) {
   const ProcessGroup& group = inputs.ranks.data();
@@ -137,8 +163,7 @@ StepParts ExchangingParts(const StepInputs& inputs) {
   OwnGradSync& own = *sync;
   StepParts parts = PartsOf(inputs, std::make_unique<ReplicatedStates>(inputs.config, inputs.module,
                                                                        group, std::move(sync)));
-  parts.exchange = MakeGradientExchange(inputs.config, group, parts.parameters,
-                                        parts.states->parts(), buffers, *parts.optimizer, options);
+  parts.exchange = MakeExchange(inputs.config, group, parts, buffers, options);
   own.ReduceBy(*parts.exchange);
   return parts;
 }
@@ -187,7 +212,7 @@ std::unique_ptr<OptimizerStep> MakeOptimizerStep(const StepInputs& inputs) {
   if (config.parallel.staleness) {
     auto states = std::make_unique<StaleStates>(config, inputs.module, inputs.ranks, inputs.passes);
     StaleStates& servers = *states;
-    return std::make_unique<ServerStep>(PartsOf(inputs, std::move(states)), servers);
+    return MakeServerStep(PartsOf(inputs, std::move(states)), servers);
   }
   StepParts parts = SynchronousParts(inputs, deferred);
   const bool waiting_costs = WaitingCosts(config, inputs.ranks);
@@ -195,9 +220,9 @@ std::unique_ptr<OptimizerStep> MakeOptimizerStep(const StepInputs& inputs) {
   const bool needs_norm = config.precision.loss_scaler.has_value() ||
                           (config.precision.skip_overflow && !parts.optimizer->replayable());
   if (waiting_costs && !inputs.ranks.mesh().cuts_model() && !needs_norm) {
-    return std::make_unique<DeviceStep>(std::move(parts));
+    return MakeDeviceStep(std::move(parts));
   }
-  return std::make_unique<SynchronousStep>(std::move(parts));
+  return MakeSynchronousStep(std::move(parts));
 }
 
 }  // namespace dslaunch

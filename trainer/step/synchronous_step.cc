@@ -1,5 +1,3 @@
-#include "trainer/step/synchronous_step.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -10,113 +8,136 @@
 
 #include "trainer/comm/gather_texts.h"
 #include "trainer/precision/gradients.h"
+#include "trainer/step/step_kinds.h"
 #include "trainer/step/update_weights.h"
 
 namespace dslaunch {
+namespace {
 
-SynchronousStep::SynchronousStep(StepParts parts) : OptimizerStep(std::move(parts)) {
-  TieParameters();
-}
+class SynchronousStep : public OptimizerStep {
+ public:
+  explicit SynchronousStep(StepParts parts) : OptimizerStep(std::move(parts)) { TieParameters(); }
 
-void SynchronousStep::TieParameters() {
-  if (ranks_.tied().empty()) return;
-  const at::NoGradGuard no_grad;
-  const std::vector<WeightPart>& parts = states_->parts();
-  for (const TiedGroup& tied : ranks_.tied()) {
-    for (size_t i = 0; i < parts.size(); ++i) {
-      if (parameters_[parts[i].parameter].name != tied.name) continue;
-      tied_parts_.push_back({i, tied.group});
-      at::Tensor weight = parts[i].weight;
-      tied.group->Broadcast(weight, /*root=*/0);
+ protected:
+  void Update(const std::vector<at::Tensor>& losses) override {
+    std::vector<at::Tensor> gradients = PartGradients();
+    AllReduceTied(gradients);
+    const double own_norm = OwnNorm(gradients) / last_.loss_scale;
+    const double norm = NormOverRanks(own_norm);
+    last_.grad_norm = at::scalar_tensor(norm, at::kDouble);
+    // All ranks have the same norm, inf and nan included, so all decide alike.
+    if (!std::isfinite(norm) && RefusesNonFinite()) {
+      return Skip(FirstNonFiniteParameter(gradients), losses, /*all_ranks=*/!DecidesAlone());
+    }
+    double factor = 1 / last_.loss_scale;
+    if (config_.gradient_clipping != 0) {
+      // Gradients that stay this rank's own are clipped by their own norm, as in DeepSpeed.
+      const double clipped = GradientsAreOwn() ? own_norm : norm;
+      factor *= std::min(1.0, config_.gradient_clipping / (clipped + 1e-6));
+    }
+    const auto scale = [factor](const std::vector<at::Tensor>& some) {
+      at::_foreach_mul_(some, factor);
+    };
+    UpdateWeights(config_, *states_, *optimizer_, gradients,
+                  factor == 1 ? nullptr : GradientScaling(scale));
+    if (scaler_) {
+      scaler_ = UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/false).next;
     }
   }
-  states_->CopyMasterToModel();
-}
 
-void SynchronousStep::Update(const std::vector<at::Tensor>& losses) {
-  std::vector<at::Tensor> gradients = PartGradients();
-  AllReduceTied(gradients);
-  const double own_norm = OwnNorm(gradients) / last_.loss_scale;
-  const double norm = NormOverRanks(own_norm);
-  last_.grad_norm = at::scalar_tensor(norm, at::kDouble);
-  // All ranks have the same norm, inf and nan included, so all decide alike.
-  if (!std::isfinite(norm) && RefusesNonFinite()) {
-    return Skip(FirstNonFiniteParameter(gradients), losses, /*all_ranks=*/!DecidesAlone());
-  }
-  double factor = 1 / last_.loss_scale;
-  if (config_.gradient_clipping != 0) {
-    // Gradients that stay this rank's own are clipped by their own norm, as in DeepSpeed.
-    const double clipped = GradientsAreOwn() ? own_norm : norm;
-    factor *= std::min(1.0, config_.gradient_clipping / (clipped + 1e-6));
-  }
-  const auto scale = [factor](const std::vector<at::Tensor>& some) {
-    at::_foreach_mul_(some, factor);
+ private:
+  // This rank's part of a tied parameter.
+  struct TiedPart {
+    size_t part = 0;
+    const ProcessGroup* group = nullptr;
   };
-  UpdateWeights(config_, *states_, *optimizer_, gradients,
-                factor == 1 ? nullptr : GradientScaling(scale));
-  if (scaler_) {
-    scaler_ = UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/false).next;
-  }
-}
 
-// Sums in fp32 at least, and rounds once, to what the weight takes.
-void SynchronousStep::AllReduceTied(std::vector<at::Tensor>& gradients) const {
-  for (const TiedPart& tied : tied_parts_) {
-    at::Tensor& gradient = gradients[tied.part];
-    at::Tensor sum = gradient.to(at::promote_types(gradient.scalar_type(), at::kFloat));
-    tied.group->AllReduce(sum);
-    const at::ScalarType weight = states_->parts()[tied.part].weight.scalar_type();
-    gradient = sum.to(at::promote_types(gradient.scalar_type(), weight));
-  }
-}
+  // Whether this step's gradients are this rank's own, because ranks exchange something else.
+  bool GradientsAreOwn() const { return exchange_ && exchange_->gradients_are_own(); }
+  // Whether each rank decides alone if its step is skipped.
+  bool DecidesAlone() const { return GradientsAreOwn() && weights_differ(); }
 
-// Leaves out parameters that another stage counts.
-double SynchronousStep::OwnNorm(const std::vector<at::Tensor>& gradients) const {
-  std::vector<at::Tensor> counted;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const std::string& name = parameters_[states_->parts()[i].parameter].name;
-    if (ranks_.Counts(name)) counted.push_back(gradients[i]);
+  void TieParameters() {
+    if (ranks_.tied().empty()) return;
+    const at::NoGradGuard no_grad;
+    const std::vector<WeightPart>& parts = states_->parts();
+    for (const TiedGroup& tied : ranks_.tied()) {
+      for (size_t i = 0; i < parts.size(); ++i) {
+        if (parameters_[parts[i].parameter].name != tied.name) continue;
+        tied_parts_.push_back({i, tied.group});
+        at::Tensor weight = parts[i].weight;
+        tied.group->Broadcast(weight, /*root=*/0);
+      }
+    }
+    states_->CopyMasterToModel();
   }
-  return counted.empty() ? 0 : GradientNorm(counted);
-}
 
-// If gradients are the ranks' own, returns their root mean square, so that all ranks decide alike,
-// or this rank's own norm if it decides alone.
-double SynchronousStep::NormOverRanks(double own) const {
-  if (DecidesAlone()) return own;
-  if (GradientsAreOwn()) {
-    std::vector<double> square = {own * own};
-    ranks_.data().AllReduceSum(square);
-    return std::sqrt(square[0] / ranks_.data().world_size());
+  // Sums in fp32 at least, and rounds once, to what the weight takes.
+  void AllReduceTied(std::vector<at::Tensor>& gradients) const {
+    for (const TiedPart& tied : tied_parts_) {
+      at::Tensor& gradient = gradients[tied.part];
+      at::Tensor sum = gradient.to(at::promote_types(gradient.scalar_type(), at::kFloat));
+      tied.group->AllReduce(sum);
+      const at::ScalarType weight = states_->parts()[tied.part].weight.scalar_type();
+      gradient = sum.to(at::promote_types(gradient.scalar_type(), weight));
+    }
   }
-  if (!states_->sharded() && !ranks_.mesh().cuts_model()) return own;
-  // Replicas that hold the same parts count once.
-  const bool counts = states_->sharded() || ranks_.data().rank() == 0;
-  std::vector<double> square = {counts ? own * own : 0};
-  ranks_.world().AllReduceSum(square);
-  return std::sqrt(square[0]);
-}
 
-// Returns the first one of the first stage that has one. Precondition: some rank has one.
-std::string SynchronousStep::FirstNonFiniteParameter(
-    const std::vector<at::Tensor>& gradients) const {
-  int64_t position = std::numeric_limits<int64_t>::max();
-  if (const std::optional<size_t> own = FirstNonFinite(gradients)) {
-    position = (int64_t{ranks_.place().stage} << 32) +
-               static_cast<int64_t>(states_->parts()[*own].parameter);
+  // Leaves out parameters that another stage counts.
+  double OwnNorm(const std::vector<at::Tensor>& gradients) const {
+    std::vector<at::Tensor> counted;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const std::string& name = parameters_[states_->parts()[i].parameter].name;
+      if (ranks_.Counts(name)) counted.push_back(gradients[i]);
+    }
+    return counted.empty() ? 0 : GradientNorm(counted);
   }
-  at::Tensor first = at::full({1}, position, at::kLong);
-  const bool differs = states_->sharded() || ranks_.mesh().cuts_model() || GradientsAreOwn();
-  if (differs && !DecidesAlone()) ranks_.world().AllReduce(first, ReduceOp::kMin);
-  const auto found = first.item<int64_t>();
-  const auto index = static_cast<size_t>(found & 0xffffffff);
-  if (ranks_.mesh().pipeline == 1) return parameters_[index].name;
-  // Only that stage knows the name.
-  for (const std::string& name :
-       GatherTexts(ranks_.world(), position == found ? parameters_[index].name : "")) {
-    if (!name.empty()) return name + " (stage " + std::to_string(found >> 32) + ")";
+
+  // If gradients are the ranks' own, returns their root mean square, so that all ranks decide
+  // alike, or this rank's own norm if it decides alone.
+  double NormOverRanks(double own) const {
+    if (DecidesAlone()) return own;
+    if (GradientsAreOwn()) {
+      std::vector<double> square = {own * own};
+      ranks_.data().AllReduceSum(square);
+      return std::sqrt(square[0] / ranks_.data().world_size());
+    }
+    if (!states_->sharded() && !ranks_.mesh().cuts_model()) return own;
+    // Replicas that hold the same parts count once.
+    const bool counts = states_->sharded() || ranks_.data().rank() == 0;
+    std::vector<double> square = {counts ? own * own : 0};
+    ranks_.world().AllReduceSum(square);
+    return std::sqrt(square[0]);
   }
-  return "";
+
+  // Returns the first one of the first stage that has one. Precondition: some rank has one.
+  std::string FirstNonFiniteParameter(const std::vector<at::Tensor>& gradients) const {
+    int64_t position = std::numeric_limits<int64_t>::max();
+    if (const std::optional<size_t> own = FirstNonFinite(gradients)) {
+      position = (int64_t{ranks_.place().stage} << 32) +
+                 static_cast<int64_t>(states_->parts()[*own].parameter);
+    }
+    at::Tensor first = at::full({1}, position, at::kLong);
+    const bool differs = states_->sharded() || ranks_.mesh().cuts_model() || GradientsAreOwn();
+    if (differs && !DecidesAlone()) ranks_.world().AllReduce(first, ReduceOp::kMin);
+    const auto found = first.item<int64_t>();
+    const auto index = static_cast<size_t>(found & 0xffffffff);
+    if (ranks_.mesh().pipeline == 1) return parameters_[index].name;
+    // Only that stage knows the name.
+    for (const std::string& name :
+         GatherTexts(ranks_.world(), position == found ? parameters_[index].name : "")) {
+      if (!name.empty()) return name + " (stage " + std::to_string(found >> 32) + ")";
+    }
+    return "";
+  }
+
+  std::vector<TiedPart> tied_parts_;  // in the order of ranks_.tied()
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerStep> MakeSynchronousStep(StepParts parts) {
+  return std::make_unique<SynchronousStep>(std::move(parts));
 }
 
 }  // namespace dslaunch

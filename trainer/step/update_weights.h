@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -12,6 +14,15 @@
 #include "trainer/parallel/model_states.h"
 
 namespace dslaunch {
+
+struct UpdatePiece {
+  size_t begin = 0, end = 0;  // indices of the optimizer's parts
+};
+
+// Cuts consecutive parts, which have `elements`, into runs of at most `max_elements` together; a
+// larger part is a piece of its own. Returns at least one piece, which is empty if there are no
+// parts. Pure.
+std::vector<UpdatePiece> CutUpdate(const std::vector<int64_t>& elements, int64_t max_elements);
 
 // Multiplies gradients in place.
 using GradientScaling = std::function<void(const std::vector<at::Tensor>& gradients)>;

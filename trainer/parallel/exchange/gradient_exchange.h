@@ -4,16 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "dslaunch/named_tensor.h"
 #include "dslaunch/process_group.h"
-#include "trainer/config/engine_config.h"
-#include "trainer/optim/optimizer.h"
 #include "trainer/optim/rank_tensor.h"
-#include "trainer/parallel/grad_sync.h"
 #include "trainer/parallel/same_model.h"
 
 namespace dslaunch {
@@ -52,14 +47,5 @@ class GradientExchange {
   const std::vector<at::Tensor> buffers_;
   int64_t steps_ = 0;
 };
-
-// Makes the exchange of parallel.mode local_sgd, diloco and power_sgd, or that of an optimizer that
-// compresses. `parameters` are trained, `parts` are their whole weights, the same on all ranks now;
-// `optimizer`, which must outlive the result, updates them. `options` are those of gradients that
-// all ranks reduce.
-std::unique_ptr<GradientExchange> MakeGradientExchange(
-    const EngineConfig& config, const ProcessGroup& group,
-    const std::vector<NamedTensor>& parameters, const std::vector<WeightPart>& parts,
-    std::vector<at::Tensor> buffers, const Optimizer& optimizer, const GradSyncOptions& options);
 
 }  // namespace dslaunch
