@@ -117,8 +117,8 @@ class Restarts(ElasticCase):
         self.train("none", ranks=1, ELASTIC_FOLDER=commits)
         self.train("none", ranks=1, code=BAD_INPUT, ELASTIC_FOLDER=commits, ELASTIC_WIDTH="16")
         self.assertEqual([], self.steps())
-        self.assert_says(self.job, r"the commit is not one of this program: model\.fc1\.weight is F32 \[32, 20\] there and "
-                                   r"F32 \[16, 20\] here", "no restart: exit code 65")
+        self.assert_says(self.job, r"the commit is not one of this program: model\.fc1\.weight is Float \[32, 20\] there and "
+                                   r"Float \[16, 20\] here", "no restart: exit code 65")
 
     def test_damage_everywhere_begins_anew(self):
         expected = self.uninterrupted()

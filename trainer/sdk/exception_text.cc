@@ -1,5 +1,3 @@
-#include "trainer/sdk/exception_text.h"
-
 #include <c10/util/Exception.h>
 
 #include <exception>

@@ -15,7 +15,6 @@
 #include "trainer/base/log.h"
 #include "trainer/base/program_end.h"
 #include "trainer/base/stop.h"
-#include "trainer/sdk/exception_text.h"
 #include "trainer/train/report.h"
 
 namespace dslaunch {

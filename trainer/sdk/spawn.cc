@@ -30,7 +30,6 @@
 #include "proto/contract/worker_env.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
-#include "trainer/sdk/exception_text.h"
 #include "trainer/sdk/rank_end.h"
 
 namespace dslaunch {

@@ -1,7 +1,5 @@
 #include "trainer/compat/horovod/commit_folder.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -9,10 +7,9 @@
 #include <system_error>
 #include <utility>
 
+#include "dslaunch/tensor_file.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
-#include "trainer/checkpoint/safetensors.h"
-#include "trainer/checkpoint/tensor_type.h"
 
 namespace dslaunch::horovod {
 namespace {
@@ -35,18 +32,6 @@ std::vector<FoundFile> CommitsIn(const fs::path& folder) {
       found.push_back({at->path(), *info});
   }
   return found;
-}
-
-std::vector<NamedTensor> ReadTensors(const std::string& path) {
-  const SafetensorsFile file(path);
-  std::vector<NamedTensor> values;
-  for (const auto& [name, saved] : file.tensors()) {
-    const auto dtype = ScalarTypeOf(saved.dtype);
-    if (!dtype) throw TrainError(ExitCode::kBadInput, name + " is of the type " + saved.dtype);
-    values.push_back({name, at::empty(saved.shape, *dtype)});
-    file.Read(saved, values.back().tensor.mutable_data_ptr());
-  }
-  return values;
 }
 
 }  // namespace
@@ -91,13 +76,8 @@ void CommitFolder::Write(const SavedCommit& commit) const {
   const std::string unfinished = own_ + "/" + kUnfinished;
   if (!error) fs::remove(unfinished, error);
   if (error) throw TrainError(ExitCode::kIo, own_ + " cannot be used: " + error.message());
-  std::vector<TensorBytes> tensors;
-  for (const auto& [name, value] : commit.values) {
-    tensors.push_back(
-        {name, SafetensorsDtype(value.scalar_type()), value.sizes().vec(), value.const_data_ptr()});
-  }
-  const FileSum sum = WriteSafetensors(unfinished, tensors);
-  const std::string whole = own_ + "/" + CommitFileName(commit.id, sum);
+  const auto [bytes, crc32] = SaveTensors(unfinished, commit.values);
+  const std::string whole = own_ + "/" + CommitFileName(commit.id, {bytes, crc32});
   fs::rename(unfinished, whole, error);
   if (error) throw TrainError(ExitCode::kIo, whole + " cannot be made: " + error.message());
   SyncFolder(own_);
@@ -118,7 +98,7 @@ std::optional<SavedCommit> CommitFolder::ReadNewest() const {
     try {
       if (SumFile(file.path) != file.info.sum)
         throw TrainError(ExitCode::kBadInput, file.path.native() + " is damaged");
-      return SavedCommit{file.info.id, ReadTensors(file.path)};
+      return SavedCommit{file.info.id, LoadTensors(file.path)};
     } catch (const TrainError& problem) {
       PrintError("elastic: commit " + ToText(file.info.id) + " is not used: " + problem.what());
     }

@@ -11,7 +11,6 @@
 #include "proto/contract/worker_env.h"
 #include "trainer/base/program_end.h"
 #include "trainer/base/train_error.h"
-#include "trainer/comm/numbers.h"
 
 namespace dslaunch::horovod {
 namespace {
@@ -94,11 +93,11 @@ Context::Context(const InitOptions& options)
       group_(std::make_unique<ProcessGroup>(*env_)) {
   CheckOptions(options);
   options_ = OptionsOfRank0(*group_, options);
-  const auto places = GatherNumbers(
-      *group_, {static_cast<double>(env_->local_rank), static_cast<double>(env_->node_rank)});
+  const at::Tensor local_ranks =
+      group_->AllGather(at::full({}, int64_t{env_->local_rank}, at::kLong));
   cross_size_ = 0;
   for (int rank = 0; rank < group_->world_size(); ++rank) {
-    if (static_cast<int>(places[static_cast<size_t>(rank)][0]) != env_->local_rank) continue;
+    if (local_ranks.const_data_ptr<int64_t>()[rank] != env_->local_rank) continue;
     if (rank == group_->rank()) cross_rank_ = cross_size_;
     ++cross_size_;
   }

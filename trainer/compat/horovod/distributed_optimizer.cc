@@ -1,15 +1,18 @@
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "dslaunch/horovod.h"
 #include "trainer/base/train_error.h"
-#include "trainer/parallel/gradient_arrivals.h"
 
 namespace dslaunch::horovod {
 namespace {
@@ -101,6 +104,28 @@ std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& para
   return groups;
 }
 
+// Calls a function whenever a backward pass has added a gradient to the parameter's .grad().
+class ArrivalHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit ArrivalHook(std::function<void()> call) : call_(std::move(call)) {}
+  // Autograd also calls it without a gradient, if an operation had none for the parameter.
+  void operator()(const torch::autograd::Variable& parameter) override {
+    if (parameter.grad().defined()) call_();
+  }
+
+ private:
+  const std::function<void()> call_;
+};
+
+// A tensor has one such hook.
+void CheckHookIsFree(const NamedTensor& parameter) {
+  if (torch::autograd::impl::get_autograd_meta(parameter.tensor) == nullptr) return;
+  if (torch::autograd::impl::post_acc_grad_hooks(parameter.tensor) == nullptr) return;
+  Refuse("the parameter " + parameter.name +
+         " has a post-accumulate-grad hook already: of the program, or of an engine or another "
+         "DistributedOptimizer that trains it; remove that first");
+}
+
 }  // namespace
 
 class DistributedOptimizer::Impl {
@@ -126,13 +151,23 @@ class DistributedOptimizer::Impl {
       for (const size_t i : groups_[group]) group_of_[i] = group;
     }
     if (!options.process_set.Included()) return;
-    CheckHooksAreFree(parameters_);
-    arrivals_.emplace(parameters_, [this](size_t parameter) { Arrive(parameter); });
+    for (const NamedTensor& parameter : parameters_) CheckHookIsFree(parameter);
+    hooked_ = true;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          parameters_[i].tensor, std::make_unique<ArrivalHook>([this, i] { Arrive(i); }));
+    }
+  }
+  ~Impl() {
+    if (!hooked_) return;
+    for (const NamedTensor& parameter : parameters_) {
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, nullptr);
+    }
   }
 
   void Synchronize() {
     synchronized = true;
-    if (!arrivals_) return;
+    if (!hooked_) return;
     for (size_t group = 0; group < groups_.size(); ++group) {
       if (!handles_[group]) Send(group);
     }
@@ -189,7 +224,7 @@ class DistributedOptimizer::Impl {
   std::vector<int> passes_left_;  // by parameter: backward passes until its gradient travels
   std::vector<size_t> ready_;     // by group: parameters of which none is left
   std::vector<std::optional<Handle>> handles_;  // by group: under way
-  std::optional<GradientArrivals> arrivals_;    // nullopt: this rank is not in the process set
+  bool hooked_ = false;  // the parameters; false if this rank is not in the process set
 };
 
 DistributedOptimizer::DistributedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,

@@ -12,7 +12,6 @@
 #include "trainer/base/rank_files.h"
 #include "trainer/base/stop.h"
 #include "trainer/base/train_error.h"
-#include "trainer/checkpoint/tensor_type.h"
 #include "trainer/compat/horovod/commit_folder.h"
 #include "trainer/compat/horovod/optimizer_state.h"
 
@@ -50,8 +49,9 @@ std::string FolderOf(const StateOptions& options) {
   return node_dir.empty() ? "" : node_dir + "/elastic";
 }
 
+// "Float [32, 20]"
 std::string Described(const at::Tensor& tensor) {
-  return DescribedTensor(SafetensorsDtype(tensor.scalar_type()), tensor.sizes().vec());
+  return c10::str(tensor.scalar_type(), " ", tensor.sizes());
 }
 
 }  // namespace

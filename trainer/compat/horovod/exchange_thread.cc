@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
-#include "trainer/comm/explain.h"
 
 namespace dslaunch::horovod {
 
@@ -53,16 +51,6 @@ void Divide(at::Tensor& tensor, int64_t divisor) {
   } else {
     tensor.div_(divisor, "trunc");
   }
-}
-
-TrainError Explain(const std::exception& error) {
-  if (const auto* known = dynamic_cast<const TrainError*>(&error)) return *known;
-  const auto* torch = dynamic_cast<const c10::Error*>(&error);
-  const std::string what = torch != nullptr ? torch->what_without_backtrace() : error.what();
-  const CommFailure failure = ClassifyCommFailure(what);
-  if (failure == CommFailure::kPeerLost) return PeerLost("horovod: " + what);
-  if (failure == CommFailure::kTimedOut) return PeerLate("horovod: " + what);
-  return {ExitCode::kInternal, "horovod: " + what};
 }
 
 }  // namespace
@@ -153,8 +141,10 @@ void ExchangeThread::Run() {
       const MutexLock lock(mutex_);
       (void)changed_.WaitUntil(mutex_, next, [this]() DSL_REQUIRES(mutex_) { return leaving_; });
     }
-  } catch (const std::exception& error) {
-    End(Explain(error));
+  } catch (...) {
+    const TrainError error = ExplainException();
+    const bool is_bug = error.code() == ExitCode{1};  // neither ours nor of the communication
+    End(is_bug ? TrainError(ExitCode::kInternal, std::string("horovod: ") + error.what()) : error);
     const MutexLock lock(mutex_);
     failed_ = true;
   }

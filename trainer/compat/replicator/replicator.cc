@@ -7,7 +7,6 @@
 #include <string>
 
 #include "trainer/base/train_error.h"
-#include "trainer/parallel/same_model.h"
 
 namespace dslaunch {
 namespace {
@@ -167,11 +166,10 @@ void ReplicatedOptimizer::Step() {
 
 ReplicatedOptimizer Replicator::WrapOptimizer(
     std::shared_ptr<torch::optim::Optimizer> optimizer) const {
-  std::vector<at::Tensor> parameters;
+  const at::NoGradGuard no_grad;
   for (const auto& group : optimizer->param_groups()) {
-    for (const at::Tensor& parameter : group.params()) parameters.push_back(parameter);
+    for (at::Tensor parameter : group.params()) group_->Broadcast(parameter, 0);
   }
-  BroadcastFromRank0(*group_, parameters);
   return {*group_, std::move(optimizer)};
 }
 

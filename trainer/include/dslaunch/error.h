@@ -21,4 +21,10 @@ class TrainError : public std::runtime_error {
   ExitCode code_;
 };
 
+// Call it in a catch block. Returns the exception in flight as a TrainError with one line of text,
+// without LibTorch's back trace. The code is its own if it is a TrainError; kUnavailable or
+// kTimedOut if communication failed because another rank was lost or did not answer in time,
+// which the text explains; otherwise 1.
+TrainError ExplainException();
+
 }  // namespace dslaunch
