@@ -44,6 +44,7 @@
 #include "cli/plan/accelerate_config.h"
 #include "cli/plan/job_policy.h"
 #include "cli/plan/job_program.h"
+#include "cli/plan/job_spec.h"
 #include "cli/plan/kubernetes_manifest.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/plan_info.h"
@@ -221,7 +222,7 @@ Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
 
 JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
   JobRecord record;
-  record.job_id = session.job_id;
+  record.job_id = session.job.job_id();
   record.pid = getpid();
   if (const std::optional<ProcessInfo> self = ReadProcess(getpid()))
     record.start_ticks = self->id.start_ticks;
@@ -229,8 +230,8 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   record.exec_command = session.plan.exec_command;
   record.nodes.assign(session.plan.nodes.begin(), session.plan.nodes.end());
   record.argv = MaskedArguments(arguments);
-  record.cwd = session.program.cwd();
-  record.log_dir = session.log_dir;
+  record.cwd = session.job.ranks().program().cwd();
+  record.log_dir = session.job.ranks().log_dir();
   record.started_unix_ms = UnixMs();
   return record;
 }
@@ -241,7 +242,8 @@ Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& sessi
   request.info = ReadPlanInfo();
   request.environment = NodeEnvironment();
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, session.program.cwd()));
+    DSL_TRY_ASSIGN(const LoadedRecipe recipe,
+                   FindRecipe(options, session.job.ranks().program().cwd()));
     request.recipe_source = recipe.source;
   }
   DSL_TRY_ASSIGN(const DryRun run, DryRun::Make(std::move(request)));
@@ -330,10 +332,11 @@ Result<void> TakeCopies(const LaunchOptions& options, const std::string& cwd,
                      "the files before, or start all nodes from here over SSH (--hostfile)"};
   }
   DSL_TRY_ASSIGN(session.copy_list, ListCopies(options.copy_files, options.copy_folders, cwd));
-  session.copies.set_key(session.copy_list->key);
-  session.copies.set_run_there(options.chdir.empty());
+  pb::Copies& copies = *session.job.mutable_copies();
+  copies.set_key(session.copy_list->key);
+  copies.set_run_there(options.chdir.empty());
   if (options.form != ProgramForm::kModule)
-    session.copies.set_program(session.copy_list->PlaceOf(options.program.front(), cwd));
+    copies.set_program(session.copy_list->PlaceOf(options.program.front(), cwd));
   return {};
 }
 
@@ -356,44 +359,36 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   } else {
     DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   }
-  DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
-  DSL_TRY_ASSIGN(session.program, MakeProgram(options, session.plan, cwd, std::move(accelerate),
-                                              arguments.front(), terminal));
-  DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
-  if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
+  session.tags = {.tag_template = FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+                  .role = options.role,
+                  .plain_stdout = options.mode == LaunchOptions::Mode::kTrain &&
+                                  options.train.task == TrainOptions::Task::kPredict};
+  JobSpecInfo info = {.job_id = NewJobId(),
+                      .cwd = cwd,
+                      .tag_template = session.tags.tag_template,
+                      .pid = static_cast<uint32_t>(getpid())};
+  for (const std::string& argument : MaskedArguments(arguments))
+    info.description += (info.description.empty() ? "" : " ") + argument;
+  DSL_TRY_ASSIGN(session.job, MakeJobSpec(options, session.plan, info));
+  DSL_TRY_ASSIGN(
+      *session.job.mutable_ranks()->mutable_program(),
+      MakeProgram(options, session.plan, cwd, std::move(accelerate), arguments.front(), terminal));
   DSL_TRY(TakeCopies(options, cwd, session));
-  session.job_id = NewJobId();
-  DSL_TRY_ASSIGN(session.device,
+  DSL_TRY_ASSIGN(const DeviceChoice device,
                  DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
+  session.job.set_device(DeviceOf(device));
   // The trainer's ranks exchange data through their agents, so they need no MPI.
   const bool uses_mpi = options.mode != LaunchOptions::Mode::kTrain;
   session.mpi = options.mpi == MpiChoice::kAuto && !uses_mpi ? MpiChoice::kNone : options.mpi;
-  session.timeouts = MakeTimeouts(options);
-  session.stop_signal = options.stop_signal;
-  session.detach = options.detach;
   const StdinPlan input = PlanStdin(options, options.per_node ? 0 : CertainRanks(session.plan),
                                     ReadUserStdin(STDIN_FILENO),
                                     {.is_output = terminal.err_is_terminal(),
                                      .columns = terminal.columns(),
                                      .rows = terminal.rows()});
-  session.rank_stdin = input.rank_stdin;
+  *session.job.mutable_rank_stdin() = input.rank_stdin;
   session.stdin_notice = input.notice;
   session.shown = {options.shown_ranks, options.local_ranks_shown, options.log_only};
-  session.stdout_filters = options.stdout_filters;
-  session.stderr_filters = options.stderr_filters;
-  session.tags = {.tag_template = FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
-                  .role = options.role,
-                  .plain_stdout = options.mode == LaunchOptions::Mode::kTrain &&
-                                  options.train.task == TrainOptions::Task::kPredict};
   session.log_level = options.log_level;
-  session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
-  session.log_max_bytes = static_cast<uint64_t>(options.log_max_mb) << 20;
-  for (const std::string& argument : MaskedArguments(arguments))
-    session.description += (session.description.empty() ? "" : " ") + argument;
-  session.master_port = options.master_port;
-  session.master_listen_fd = options.master_listen_fd;
-  session.rdzv_port = options.rdzv_port;
-  session.network_interface = options.network_interface;
   session.own_address = options.local_addr.value_or("");
   session.json = options.json;
   session.error_file = FromEnvironment("TORCHELASTIC_ERROR_FILE");
@@ -411,11 +406,11 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
     transport = std::move(others);
   } else {
     DSL_TRY_ASSIGN(transport,
-                   TransportFor(session.plan, options, session.policy.max_restarts() > 0));
+                   TransportFor(session.plan, options, session.job.policy().max_restarts() > 0));
   }
   const std::string jobs_folder = OwnJobsFolder();
-  session.job_folder =
-      (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
+  const std::string& log_dir = session.job.ranks().log_dir();
+  session.job_folder = (log_dir.empty() ? jobs_folder : log_dir) + "/" + session.job.job_id();
   JobRecord record = MakeRecord(session, arguments);
   record.ssh_command = options.ssh_command;
   record.agent_dir = options.agent_dir;

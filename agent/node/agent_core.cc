@@ -42,27 +42,24 @@ Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request, const NodeTabl
     bad_name |= nodes.At(index).name().find_first_not_of('.') == std::string::npos;
   const bool has_node = request.node_index() < nodes.size();
   const bool bad_slots = has_node && nodes.SlotsOf(request.node_index()) != own_->slots();
-  if (bad_name || bad_slots || !IsJobId(request.job_id()))
+  if (bad_name || bad_slots || !IsJobId(request.job().job_id()))
     return Error{ExitCode::kNoPermission, "the front end sent a job that is not this command's"};
-  *request.mutable_program() = own_->program();
-  request.set_log_dir(own_->log_dir());
-  *request.mutable_ranks() = own_->ranks();
+  pb::JobSpec& job = *request.mutable_job();
+  *job.mutable_ranks() = own_->ranks();
+  job.clear_copies();
+  job.set_detachable(false);
+  job.clear_rank_stdin();
   request.clear_devices();
-  request.clear_copies();
-  request.set_save_pid(own_->save_pid());
-  request.set_detachable(false);
-  request.clear_rank_stdin();
-  request.set_description(own_->description());
   request.mutable_credentials()->set_private_key(own_->private_key());
   return {};
 }
 
 Result<void> AgentCore::OnPrepare(pb::PrepareRequest request) {
   if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
-  DSL_TRY_ASSIGN(NodeTable nodes, NodeTable::Read(request.nodes()));
+  DSL_TRY_ASSIGN(NodeTable nodes, NodeTable::Read(request.job().nodes()));
   DSL_TRY(PutInOwnPart(request, nodes));
   if (request.node_index() >= nodes.size() || request.rendezvous_node() >= nodes.size() ||
-      request.program().argv_size() == 0) {
+      request.job().ranks().program().argv_size() == 0) {
     return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
   }
   prepare_ = std::move(request);
@@ -74,16 +71,16 @@ Result<void> AgentCore::OnPrepare(pb::PrepareRequest request) {
 AgentActions AgentCore::OnPrepared() {
   prepared_ = true;
   hosts_rendezvous_ = prepare_.node_index() == prepare_.rendezvous_node();
-  const pb::Timeouts& timeouts = prepare_.timeouts();
+  const pb::Timeouts& timeouts = prepare_.job().timeouts();
   SetLease(milliseconds(timeouts.lease_ms()));
   PrepareElection();
   pb::SupervisorRequest request;
   pb::Configure& configure = *request.mutable_configure();
-  configure.set_job_id(prepare_.job_id());
+  configure.set_job_id(prepare_.job().job_id());
   configure.set_grace_ms(timeouts.grace_ms());
   configure.set_teardown_ms(timeouts.teardown_ms());
   configure.set_agent_dead_ms(timeouts.dead_ms());
-  configure.set_stop_signal(prepare_.stop_signal());
+  configure.set_stop_signal(prepare_.job().stop_signal());
   SendToSupervisor(std::move(request));
   const auto patience =
       std::max(kLoopPatience * milliseconds(timeouts.dead_ms()), milliseconds(timeouts.lease_ms()));
@@ -169,7 +166,7 @@ pb::AgentAlive AgentCore::Alive(BootClock::time_point now) {
 
 bool AgentCore::IsUnasked(BootClock::time_point now) const {
   return now - lease_.renewed() >=
-         kRenewalsMissed * milliseconds(prepare_.timeouts().heartbeat_ms());
+         kRenewalsMissed * milliseconds(prepare_.job().timeouts().heartbeat_ms());
 }
 
 void AgentCore::OnMajority(BootClock::time_point sent, std::chrono::microseconds age,
@@ -187,12 +184,12 @@ AgentActions AgentCore::OnTick(Clock::time_point now, BootClock::time_point boot
 }
 
 milliseconds AgentCore::tick_interval() const {
-  return prepared_ ? milliseconds(prepare_.timeouts().heartbeat_ms()) / 2 : kDefaultTick;
+  return prepared_ ? milliseconds(prepare_.job().timeouts().heartbeat_ms()) / 2 : kDefaultTick;
 }
 
 void AgentCore::CheckSilence(Clock::time_point now, BootClock::time_point boot_now, bool was_late) {
   if (was_late) last_seen_ = now;  // what was sent meanwhile still waits to be read
-  if (joined_ && !completed_ && now - last_seen_ >= SilenceLimit(prepare_.timeouts()))
+  if (joined_ && !completed_ && now - last_seen_ >= SilenceLimit(prepare_.job().timeouts()))
     LoseRendezvous("no heartbeat", now);
   if (failover_by_ && now >= *failover_by_) {
     failover_by_.reset();
@@ -212,7 +209,7 @@ void AgentCore::CheckLease(Clock::time_point now, BootClock::time_point boot_now
 }
 
 void AgentCore::SetLease(milliseconds length) {
-  const pb::Timeouts& timeouts = prepare_.timeouts();
+  const pb::Timeouts& timeouts = prepare_.job().timeouts();
   lease_.SetTerms({.length = length,
                    .look_every = milliseconds(timeouts.heartbeat_ms()) / 2,
                    .prompt = milliseconds(timeouts.dead_ms())});

@@ -79,7 +79,6 @@ class AgentCore {
 
   // This node's own command sends what may run here. False: the job is already prepared.
   bool OnOwn(const pb::OwnPart& part);
-  const std::optional<pb::OwnPart>& own() const { return own_; }
   // Sets prepare(), with the values of this node's own command in place of the front end's.
   // Refused: kInternal for an incomplete job or a second one, kNoPermission
   // for one that is not this node's.
@@ -164,7 +163,7 @@ class AgentCore {
   // The rendezvous has been silent for so long that its connection may be what fails.
   bool IsRendezvousQuiet(Clock::time_point now) const {
     return joined_ && !completed_ && !hosts_rendezvous_ &&
-           now - last_seen_ >= milliseconds(prepare_.timeouts().dead_ms()) / 2;
+           now - last_seen_ >= milliseconds(prepare_.job().timeouts().dead_ms()) / 2;
   }
 
   // --- How things stand ---

@@ -11,14 +11,14 @@
 namespace dslaunch {
 
 void AgentCore::PrepareElection() {
-  const pb::Timeouts& timeouts = prepare_.timeouts();
+  const pb::Timeouts& timeouts = prepare_.job().timeouts();
   ElectionCore::Options options;
   options.own = prepare_.node_index();
   options.voters = VotersOf(prepare_, nodes_.size());
   if (options.voters.empty()) return;
   options.majority = options_.plant_minority ? 1 : MajorityOf(options.voters.size());
   options.num_nodes = nodes_.size();
-  const pb::Policy& policy = prepare_.policy();
+  const pb::Policy& policy = prepare_.job().policy();
   options.min_nodes = BoundsOf(nodes_.All(), policy.min_nodes(), policy.max_nodes()).min;
   options.max_restarts = policy.max_restarts();
   options.fence = options_.plant_no_fence ? milliseconds(0) : MajorityFence(timeouts);
@@ -42,7 +42,7 @@ void AgentCore::CheckMajority(Clock::time_point now, BootClock::time_point boot_
   if (held_) OnAssignment(pb::RendezvousMessage(*held_), boot_now);
   const bool is_over = phase_ == Phase::kWorking && !has_lease;
   // Of a rendezvous that was opened and to which too few nodes came, too.
-  if (is_over || now - lease_seen_ >= MajorityLease(prepare_.timeouts())) LoseMajority(now);
+  if (is_over || now - lease_seen_ >= MajorityLease(prepare_.job().timeouts())) LoseMajority(now);
 }
 
 void AgentCore::LoseMajority(Clock::time_point now) {
@@ -59,7 +59,7 @@ void AgentCore::LoseMajority(Clock::time_point now) {
 
 bool AgentCore::MayElect() const {
   return NeedsMajority() && !stopping() && election_->has_peers() &&
-         restarts_ < prepare_.policy().max_restarts();
+         restarts_ < prepare_.job().policy().max_restarts();
 }
 
 void AgentCore::AwaitElection(const pb::Cause& cause, Clock::time_point now) {

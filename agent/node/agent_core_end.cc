@@ -46,7 +46,7 @@ void AgentCore::BeginStop(const pb::Cause& cause, bool kill_now) {
   }
   // Programs expect of Ctrl-C what it does to them at a terminal.
   const bool by_ctrl_c = cause.kind() == pb::Cause::INTERRUPTED && cause.signal() == SIGINT;
-  StopWorkers(kill_now, by_ctrl_c && prepare_.stop_signal() == 0 ? SIGINT : 0);
+  StopWorkers(kill_now, by_ctrl_c && prepare_.job().stop_signal() == 0 ? SIGINT : 0);
 }
 
 void AgentCore::OnAllReaped(const LeftProcesses& left, Clock::time_point now) {
@@ -101,7 +101,7 @@ void AgentCore::TornDown(Clock::time_point now) {
   Do(agent_action::EndRankOutput{.others_follow = false});
   // Without a front end this node keeps the final status of the job, so it waits for the others as
   // long as they may take.
-  const pb::Timeouts& timeouts = prepare_.timeouts();
+  const pb::Timeouts& timeouts = prepare_.job().timeouts();
   // An empty node that is cut off from the others too has nothing to report, and does not wait for
   // as long.
   const bool is_cut_off = completed_ && !done_.completed();
@@ -193,7 +193,8 @@ AgentActions AgentCore::OnOrphansSwept(const LeftProcesses& left, Clock::time_po
 // This node cannot go on hosting the rendezvous: the other nodes need a failover, if policy allows
 // one.
 void AgentCore::LeaveRendezvousToOthers() {
-  if (hosts_rendezvous_ && !stopping() && prepare_.policy().max_restarts() > 0 && nodes_.size() > 1)
+  if (hosts_rendezvous_ && !stopping() && prepare_.job().policy().max_restarts() > 0 &&
+      nodes_.size() > 1)
     LeaveRendezvous();
 }
 
@@ -224,7 +225,7 @@ bool AgentCore::MayQuit(Clock::time_point now) const {
 void AgentCore::WriteResult() {
   if (std::exchange(result_written_, true)) return;
   Do(agent_action::EndEvents{done_});
-  Do(agent_action::WriteResult{MakeJobResult(prepare_.job_id(), outcome_, done_)});
+  Do(agent_action::WriteResult{MakeJobResult(prepare_.job().job_id(), outcome_, done_)});
 }
 
 void AgentCore::EndIfAllIsReported() {

@@ -17,7 +17,7 @@ constexpr milliseconds kFailoverSlack(10'000);  // beyond what the front end wai
 
 void AgentCore::GoToRendezvous(Clock::time_point now) {
   if (hosts_rendezvous_) return JoinRendezvous("", now);
-  const pb::Timeouts& timeouts = prepare_.timeouts();
+  const pb::Timeouts& timeouts = prepare_.job().timeouts();
   Do(agent_action::FindRendezvous{
       .endpoints = rendezvous_endpoints_,
       .node_index = prepare_.rendezvous_node(),
@@ -50,7 +50,7 @@ void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now
   agent_action::JoinRendezvous join;
   join.in_process = hosts_rendezvous_;
   join.join.set_slots(own_node().slots());
-  join.join.set_role(prepare_.ranks().role());
+  join.join.set_role(prepare_.job().ranks().options().role());
   Do(std::move(join));
 }
 
@@ -151,8 +151,8 @@ void AgentCore::OnCompleted(const pb::Completed& word, Clock::time_point now) {
 
 // A front end is there to name another host of the rendezvous, and policy allows another attempt.
 bool AgentCore::CanBeReplaced() const {
-  return prepare_.policy().max_restarts() > 0 && !stopping() && !detached() && !front_end_gone_ &&
-         !front_end_link_is_broken_ && !stream_over_at_;
+  return prepare_.job().policy().max_restarts() > 0 && !stopping() && !detached() &&
+         !front_end_gone_ && !front_end_link_is_broken_ && !stream_over_at_;
 }
 
 // The rendezvous here hears no other node, or no majority. The other nodes may hear each other.
@@ -161,7 +161,7 @@ void AgentCore::OnCutOff(const pb::Cause& cause, Clock::time_point now) {
   if (NeedsMajority()) return LoseMajority(now);
   if (!CanBeReplaced()) return;
   Notify(node_name() + " received no heartbeat from any other node for " +
-         Seconds(prepare_.timeouts().dead_ms()) +
+         Seconds(prepare_.job().timeouts().dead_ms()) +
          ", so it may be the one that is cut off; it gives the rendezvous up");
   AwaitFailover(cause, now);
 }
@@ -169,7 +169,7 @@ void AgentCore::OnCutOff(const pb::Cause& cause, Clock::time_point now) {
 // The front end first makes sure that the lost node has ended its ranks, which takes the node as
 // long as its lease if it cannot be notified.
 void AgentCore::AwaitFailover(const pb::Cause& cause, Clock::time_point now) {
-  const pb::Timeouts& timeouts = prepare_.timeouts();
+  const pb::Timeouts& timeouts = prepare_.job().timeouts();
   Log(CauseText(cause) + "; waiting for the front end to name another");
   const bool gives_up = hosts_rendezvous_;
   LeaveRendezvous();

@@ -20,7 +20,7 @@ namespace dslaunch {
 void AgentCore::OnAssignment(const pb::RendezvousMessage& message, BootClock::time_point boot_now) {
   held_.reset();
   if (NeedsMajority() &&
-      boot_now - majority_lease_.renewed() >= MajorityLease(prepare_.timeouts())) {
+      boot_now - majority_lease_.renewed() >= MajorityLease(prepare_.job().timeouts())) {
     held_ = message;
     return;
   }

@@ -99,17 +99,18 @@ pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
 Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   DSL_TRY(core_.OnPrepare(sent));
   const pb::PrepareRequest& request = core_.prepare();
+  const pb::JobSpec& job = request.job();
   const std::string& node_name = core_.node_name();
   DSL_TRY_ASSIGN(program_, NodeProgram::Resolve(request, core_.nodes()));
-  DSL_TRY_ASSIGN(folder_, JobFolder::Create(request.log_dir(), request.job_id(), node_name,
+  DSL_TRY_ASSIGN(folder_, JobFolder::Create(job.ranks().log_dir(), job.job_id(), node_name,
                                             program_->environment()));
   DSL_TRY(CheckLogSpace(node_name, folder_->path(), ReadLogSpace(folder_->path())));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
   if (!program_->notice().empty()) Notify(program_->notice());
-  if (request.log_dir().empty()) RemoveOldJobsBeside(folder_->path());
-  log_keeping_.emplace(node_name, request.log_max_bytes());
-  log_.Write(LogLevel::kInfo, "job " + request.job_id() + ", node " + node_name +
-                                  ": prepared to run " + program_->program().argv.front() + " in " +
+  if (job.ranks().log_dir().empty()) RemoveOldJobsBeside(folder_->path());
+  log_keeping_.emplace(node_name, job.log_max_bytes());
+  log_.Write(LogLevel::kInfo, "job " + job.job_id() + ", node " + node_name + ": prepared to run " +
+                                  program_->program().argv.front() + " in " +
                                   program_->program().cwd);
 
   pb::PreparedNode info;
@@ -118,21 +119,21 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   const char* const visible = request.devices().empty()
                                   ? FindVariable(program_->environment(), "CUDA_VISIBLE_DEVICES")
                                   : nullptr;
-  const Result<int> gpus = CountVisibleGpus(visible, request.ranks().virtual_local_rank());
-  if (!gpus.ok() && request.device() != pb::DEVICE_CPU)
+  const Result<int> gpus = CountVisibleGpus(visible, job.ranks().options().virtual_local_rank());
+  if (!gpus.ok() && job.device() != pb::DEVICE_CPU)
     return Error{gpus.error().code, node_name + ": " + gpus.error().message};
   info.set_gpus(static_cast<uint32_t>(gpus.ok() ? *gpus : 0));
-  if (request.node_index() == 0 && !request.program().nested()) {
+  if (request.node_index() == 0 && !job.ranks().program().nested()) {
     const ResolvedProgram& program = program_->program();
     const std::string warning = ShellLauncherWarning(program.argv, program.cwd);
     if (!warning.empty()) Notify(warning);
   }
   info.set_no_pmix(WhyNoPmix());
-  if (request.detachable()) {
+  if (job.detachable()) {
     DSL_TRY_ASSIGN(
         attach_socket_,
         AttachSocket::Listen(loop_, SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
-                             SocketName(request.job_id(), request.node_index()), serve_));
+                             SocketName(job.job_id(), request.node_index()), serve_));
     const std::string warning = LogoutWarning(ReadLogoutInfo(), node_name);
     if (!warning.empty()) Notify(warning);
   }
@@ -148,7 +149,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   }
   DSL_TRY(SavePid());
   link_ = std::make_unique<RendezvousLink>(
-      loop_, request.job_id(), request.node_index(), LimitsOf(core_),
+      loop_, job.job_id(), request.node_index(), LimitsOf(core_),
       [this](const pb::RendezvousMessage& message) {
         Feed([&](Clock::time_point now) {
           return core_.OnRendezvousMessage(message, now, BootClock::now());
@@ -167,9 +168,10 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
 // With the supervisor's pid: signalled, it empties this node, and the job ends. Nodes that are one
 // machine have one file.
 Result<void> NodeAgent::SavePid() {
-  const pb::PrepareRequest& prepare = core_.prepare();
-  if (prepare.save_pid() == 0 || (prepare.local() && prepare.node_index() > 0)) return {};
-  Result<PidFile> file = PidFile::Create(PidFile::PathFor(prepare.save_pid()), ::getppid());
+  const pb::JobSpec& job = core_.prepare().job();
+  const uint32_t save_pid = job.ranks().save_pid();
+  if (save_pid == 0 || (job.local() && core_.prepare().node_index() > 0)) return {};
+  Result<PidFile> file = PidFile::Create(PidFile::PathFor(save_pid), ::getppid());
   if (!file.ok()) return Error{file.error().code, core_.node_name() + ": " + file.error().message};
   Notify(core_.node_name() + ": " + file->path() +
          " has the pid to signal there, until the job's end");
@@ -184,10 +186,12 @@ Result<void> NodeAgent::ReserveMasterPort() {
   master_port_ = PortReservation();
   const pb::PrepareRequest& prepare = core_.prepare();
   const bool hosts_rendezvous = prepare.node_index() == prepare.rendezvous_node();
-  const int wanted =
-      prepare.local() && !hosts_rendezvous ? 0 : static_cast<int>(prepare.master_port());
+  const int wanted = prepare.job().local() && !hosts_rendezvous
+                         ? 0
+                         : static_cast<int>(prepare.job().master_port());
   // Ranks of a job on this machine connect by 127.0.0.1, unless the user has named an address.
-  const bool on_loopback = prepare.local() && prepare.ranks().master_addr().empty();
+  const bool on_loopback =
+      prepare.job().local() && prepare.job().ranks().options().master_addr().empty();
   const PortScope scope = on_loopback ? PortScope::kLoopback : PortScope::kAllAddresses;
   Result<PortReservation> reservation = ReservePort(wanted, scope);
   if (!reservation.ok() && wanted != 0 && !hosts_rendezvous) reservation = ReservePort(0, scope);
@@ -196,7 +200,7 @@ Result<void> NodeAgent::ReserveMasterPort() {
 }
 
 Result<void> NodeAgent::GiveMasterPort(pb::WorkerSpec& rank_0) {
-  if (!core_.prepare().pass_master_port()) {
+  if (!core_.prepare().job().pass_master_port()) {
     master_port_.LetOthersListen();
     return {};
   }
@@ -262,9 +266,9 @@ void NodeAgent::OpenVotes() {
 Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
   const pb::PrepareRequest& prepare = core_.prepare();
   ListenOptions listen;
-  listen.loopback_only = prepare.local();
-  listen.port = static_cast<int>(prepare.rdzv_port());
-  listen.network_interface = prepare.network_interface();
+  listen.loopback_only = prepare.job().local();
+  listen.port = static_cast<int>(prepare.job().rdzv_port());
+  listen.network_interface = prepare.job().network_interface();
   const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - made_at_);
   if (prepare.node_index() == 0) listen.advertised_address = prepare.advertised_address();
   DSL_TRY(CheckOpenFiles(core_.node_name(), core_.nodes().size(), ReadOpenFiles()));
@@ -282,7 +286,7 @@ Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
   events_.Attach(RankSelection(request.shown()), std::move(sink));
-  const pb::FilteredLogs& filtered = core_.own() ? core_.own()->filtered() : request.filtered();
+  const pb::FilteredLogs& filtered = core_.prepare().job().ranks().filtered();
   if (filtered.stdout_texts_size() + filtered.stderr_texts_size() > 0)
     filtered_log_.emplace(loop_, core_.node_name(), filtered);
   Feed([&](Clock::time_point now) {
@@ -327,7 +331,7 @@ void NodeAgent::Signal(int signal_number) {
 
 pb::InputReply NodeAgent::Input(const pb::InputRequest& request) {
   pb::InputReply reply;
-  if (!stdin_ || !core_.prepare().rank_stdin().from_front_end()) return reply;
+  if (!stdin_ || !core_.prepare().job().rank_stdin().from_front_end()) return reply;
   reply.set_full(!stdin_->Write(request.data()));
   if (request.end() && !reply.full()) stdin_->End();
   return reply;
@@ -362,7 +366,7 @@ pb::JobStatus NodeAgent::Status() const {
   const pb::PrepareRequest& prepare = core_.prepare();
   const pb::Assignment& assignment = core_.workers().assignment();
   pb::JobStatus status;
-  status.set_job_id(prepare.job_id());
+  status.set_job_id(prepare.job().job_id());
   status.set_attempt(core_.attempt());
   status.set_restart_count(assignment.restart_count());
   status.set_phase(core_.phase() == Phase::kTornDown   ? pb::JobStatus::ENDED
@@ -380,13 +384,13 @@ pb::JobStatus NodeAgent::Status() const {
   status.set_started_unix_ms(UnixMs(started_at_));
   if (ended_at_) status.set_ended_unix_ms(UnixMs(*ended_at_));
   if (folder_) status.set_job_dir(folder_->path());
-  status.set_description(prepare.description());
+  status.set_description(prepare.job().ranks().description());
   for (const auto& [rank, line] : events_.newest_status()) {
     pb::WorkerStatus& newest = *status.add_status();
     newest.set_rank(rank);
     newest.set_line(line);
   }
-  const pb::Timeouts& timeouts = prepare.timeouts();
+  const pb::Timeouts& timeouts = prepare.job().timeouts();
   status.set_stop_within_ms(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
   return status;
 }

@@ -70,10 +70,10 @@ void NodeAgent::Do(agent_action::FindRendezvous& action) {
 void NodeAgent::DialRendezvous(const agent_action::FindRendezvous& action,
                                std::function<void(Result<RendezvousRoute>)> then) {
   // It blocks for as long as it may take, and nothing ends it: it may outlive this agent.
-  std::thread([action, then = std::move(then), poster = poster_, job_id = core_.prepare().job_id(),
-               credentials = core_.prepare().credentials(),
+  std::thread([action, then = std::move(then), poster = poster_,
+               job_id = core_.prepare().job().job_id(), credentials = core_.prepare().credentials(),
                silent_after =
-                   kRendezvousPatience * milliseconds(core_.prepare().timeouts().dead_ms()),
+                   kRendezvousPatience * milliseconds(core_.prepare().job().timeouts().dead_ms()),
                deadline = Deadline::After(action.limit)] {
     Result<RendezvousRoute> route = FindRendezvous(action.endpoints, job_id, action.node_index,
                                                    credentials, deadline, silent_after);
@@ -88,7 +88,7 @@ void NodeAgent::Do(agent_action::JoinRendezvous& action) {
   if (action.in_process) route_ = {server_->InProcessChannel(), ""};
   // A node that does not come back within dead_ms is silent for too long, and lost.
   agent_action::FindRendezvous again = find_;
-  again.limit = milliseconds(core_.prepare().timeouts().dead_ms());
+  again.limit = milliseconds(core_.prepare().job().timeouts().dead_ms());
   RendezvousLink::Redial redial;
   if (!action.in_process) {
     redial = [this, again](std::function<void(Result<RendezvousRoute>)> then) {
@@ -130,7 +130,7 @@ void NodeAgent::Do(agent_action::OpenRendezvous& action) {
 // --- The workers ---
 
 Result<void> NodeAgent::OpenStdin(pb::WorkerSpec& rank_0) {
-  const pb::RankStdin& wanted = core_.prepare().rank_stdin();
+  const pb::RankStdin& wanted = core_.prepare().job().rank_stdin();
   const std::string folder = rank_0.stdout_path().substr(0, rank_0.stdout_path().rfind('/'));
   if (stdin_) stdin_->Close();
   stdin_.reset();
@@ -164,7 +164,7 @@ Result<void> NodeAgent::OpenMpi(const agent_action::PlanWorkers& plan) {
     members.push_back(core_.nodes().At(index));
   PmixHelperOptions options;
   DSL_TRY_ASSIGN(options.job,
-                 MakePmixJob(prepare.job_id(), plan.attempt, plan.assignment, members));
+                 MakePmixJob(prepare.job().job_id(), plan.attempt, plan.assignment, members));
   options.job.set_rank_socket(rank_socket_);
   if (run_.mpi().server() == pb::MpiService::PMIX) options.program = pmix_server_;
   options.no_pmix = run_.mpi().no_pmix();
@@ -219,7 +219,7 @@ void NodeAgent::AddMpi(pb::SpawnWorkers& specs) const {
 }
 
 Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan) {
-  RankPlace place;
+  AttemptPlace place;
   place.attempt = plan.attempt;
   place.assignment = plan.assignment;
   place.use_cuda = run_.use_cuda();
@@ -310,13 +310,13 @@ void NodeAgent::Do(agent_action::ReservePort&) {
 
 void NodeAgent::Do(agent_action::SweepOrphans& action) {
   const pb::PrepareRequest& prepare = core_.prepare();
-  const Orphans orphans = {.job_id = prepare.job_id(),
+  const Orphans orphans = {.job_id = prepare.job().job_id(),
                            .groups = std::move(action.groups),
                            .session = getsid(0),
                            .cgroup = std::move(action.cgroup)};
   GracefulKillOptions graceful_kill;
-  graceful_kill.grace = milliseconds(prepare.timeouts().grace_ms());
-  graceful_kill.teardown = milliseconds(prepare.timeouts().teardown_ms());
+  graceful_kill.grace = milliseconds(prepare.job().timeouts().grace_ms());
+  graceful_kill.teardown = milliseconds(prepare.job().timeouts().teardown_ms());
   const LeftProcesses left = ::dslaunch::SweepOrphans(orphans, graceful_kill);
   Feed([&](Clock::time_point now) { return core_.OnOrphansSwept(left, now); });
 }
@@ -336,8 +336,9 @@ void NodeAgent::Do(agent_action::WriteResult& action) {
   result.set_started_unix_ms(UnixMs(started_at_));
   result.set_ended_unix_ms(UnixMs(ended_at_.value_or(std::chrono::system_clock::now())));
   const pb::PrepareRequest& prepare = core_.prepare();
-  const Result<std::string> kept = KeepResult(
-      result, folder_->path(), OwnSecondResultFolders(prepare.job_id(), prepare.node_index()));
+  const Result<std::string> kept =
+      KeepResult(result, folder_->path(),
+                 OwnSecondResultFolders(prepare.job().job_id(), prepare.node_index()));
   log_.Write(kept.ok() ? LogLevel::kInfo : LogLevel::kError,
              kept.ok() ? "the result is exit code " + std::to_string(result.exit_code()) +
                              ", kept in " + *kept

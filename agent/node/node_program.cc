@@ -57,10 +57,12 @@ Result<ProgramContext> ContextOf(const pb::Program& program, const std::string& 
 
 Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
                                          const NodeTable& nodes) {
+  const pb::JobSpec& job = prepare.job();
+  const pb::RankOptions& options = job.ranks().options();
   NodeProgram resolved;
   const pb::Node own_node = nodes.At(prepare.node_index());
   const std::string& node_name = own_node.name();
-  const Result<pb::Program> with_copies = WithCopies(prepare.program(), prepare.copies());
+  const Result<pb::Program> with_copies = WithCopies(job.ranks().program(), job.copies());
   if (!with_copies.ok())
     return Error{with_copies.error().code, node_name + ": " + with_copies.error().message};
   DSL_TRY_ASSIGN(ProgramContext context, ContextOf(*with_copies, node_name));
@@ -68,18 +70,18 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
   resolved.environment_ = std::move(context.environment);
   resolved.shell_limits_ = std::move(context.shell_limits);
   resolved.notice_ = std::move(context.notice);
-  if (!prepare.network_interface().empty()) {
-    resolved.network_interface_ = prepare.network_interface();
-  } else if (!prepare.ranks().master_addr().empty()) {
+  if (!job.network_interface().empty()) {
+    resolved.network_interface_ = job.network_interface();
+  } else if (!options.master_addr().empty()) {
     resolved.network_interface_ =
-        InterfaceOfMaster(prepare.ranks().master_addr(), nodes.size() > 1 && !prepare.local());
+        InterfaceOfMaster(options.master_addr(), nodes.size() > 1 && !job.local());
   }
   DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
   DSL_TRY_ASSIGN(resolved.program_, WithAccelerate(std::move(resolved.program_), program,
                                                    resolved.environment_, node_name));
   // Before anything runs; where the GPUs are does not matter to it.
-  if (prepare.ranks().bind() != pb::RankOptions::CORES) return resolved;
-  RankPlace all_ranks;
+  if (options.bind() != pb::RankOptions::CORES) return resolved;
+  AttemptPlace all_ranks;
   all_ranks.assignment.set_world_size(std::max(nodes.num_regular_slots(), own_node.slots()));
   const Result<std::vector<RankBinding>> bindings =
       resolved.BindRanks(prepare, own_node, all_ranks, {});
@@ -88,28 +90,11 @@ Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare,
 }
 
 Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare,
-                                         const pb::Node& own_node, const RankPlace& place,
+                                         const pb::Node& own_node, const AttemptPlace& place,
                                          const JobFolder& folder) const {
   PlannedWorkers planned;
-  WorkerPlan plan;
-  plan.job_id = prepare.job_id();
-  plan.attempt = place.attempt;
-  plan.assignment = place.assignment;
-  plan.slots = own_node.slots();
-  plan.device = prepare.device();
-  plan.use_cuda = place.use_cuda;
-  plan.rendezvous_address = place.rendezvous_address;
-  plan.rank_socket = place.rank_socket;
+  WorkerPlan plan = PlanWorkers(prepare, own_node, place, environment_, UsableCores());
   plan.network_interface = network_interface_;
-  plan.cores = UsableCores();
-  plan.max_restarts = static_cast<int>(prepare.policy().max_restarts());
-  plan.node_name = own_node.name();
-  plan.options = prepare.ranks();
-  // Several nodes of one machine share its GPUs.
-  const uint32_t first_device = prepare.local() ? place.assignment.first_rank() : 0;
-  plan.devices_given = !prepare.devices().empty() || (place.use_cuda && first_device > 0);
-  plan.devices = DevicesOf(prepare.devices(), FindVariable(environment_, "CUDA_VISIBLE_DEVICES"),
-                           first_device, plan.slots);
   DSL_TRY_ASSIGN(plan.bindings, BindRanks(prepare, own_node, place, plan.devices));
   const bool binds_memory = std::ranges::any_of(
       plan.bindings, [](const RankBinding& binding) { return !binding.memory_nodes.empty(); });
@@ -119,18 +104,20 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare,
                               "not allow there (a container needs CAP_SYS_NICE for it)");
     for (RankBinding& binding : plan.bindings) binding.memory_nodes.clear();
   }
-  DSL_TRY_ASSIGN(planned.specs, MakeWorkerSpecs(plan, program_, environment_, folder));
+  DSL_TRY_ASSIGN(planned.specs,
+                 MakeWorkerSpecs(prepare.job(), plan, program_, environment_, folder));
   *planned.specs.mutable_shell_limits() = shell_limits_;
-  const uint32_t ranks_here = prepare.local() ? place.assignment.world_size() : plan.slots;
+  const uint32_t ranks_here = prepare.job().local() ? place.assignment.world_size() : plan.slots;
   planned.specs.set_share_cores(ranks_here > static_cast<uint32_t>(plan.cores));
   return planned;
 }
 
 Result<std::vector<RankBinding>> NodeProgram::BindRanks(
-    const pb::PrepareRequest& prepare, const pb::Node& own_node, const RankPlace& place,
+    const pb::PrepareRequest& prepare, const pb::Node& own_node, const AttemptPlace& place,
     const std::vector<std::string>& devices) const {
+  const pb::RankOptions& options = prepare.job().ranks().options();
   BindingRequest request;
-  request.bind = prepare.ranks().bind();
+  request.bind = options.bind();
   if (request.bind == pb::RankOptions::NONE) return std::vector<RankBinding>();
   const auto refused = [&](const std::string& why) {
     return Error{ExitCode::kUsage, own_node.name() + ": " + why};
@@ -152,8 +139,8 @@ Result<std::vector<RankBinding>> NodeProgram::BindRanks(
     request.gpu_nodes = *nodes;
   }
   // Several nodes of one machine share its cores.
-  const bool all_are_here = prepare.local() && !beside_gpus;
-  request.cores.assign(prepare.ranks().cores().begin(), prepare.ranks().cores().end());
+  const bool all_are_here = prepare.job().local() && !beside_gpus;
+  request.cores.assign(options.cores().begin(), options.cores().end());
   request.ranks = static_cast<int>(all_are_here ? place.assignment.world_size() : slots);
   Result<std::vector<RankBinding>> bindings =
       DecideBinding(ReadCpuTopology("", UsableCpus()), request);
@@ -166,8 +153,8 @@ Result<std::vector<RankBinding>> NodeProgram::BindRanks(
 }
 
 Result<void> CheckNetworkInterface(const pb::PrepareRequest& prepare) {
-  const std::string& name = prepare.network_interface();
-  if (name.empty() || (prepare.local() && if_nametoindex(name.c_str()) != 0)) return {};
+  const std::string& name = prepare.job().network_interface();
+  if (name.empty() || (prepare.job().local() && if_nametoindex(name.c_str()) != 0)) return {};
   std::string others;
   for (const Interface& one : Interfaces()) {
     const bool serves = one.up && !one.addresses.empty();

@@ -16,15 +16,6 @@
 
 namespace dslaunch {
 
-// The ranks of one attempt on a node, as they are to be planned.
-struct RankPlace {
-  uint64_t attempt = 0;
-  pb::Assignment assignment;
-  bool use_cuda = false;
-  std::string rendezvous_address;  // as this node reaches it; empty: in this process
-  std::string rank_socket;         // DSLAUNCH_RANK_SOCKET
-};
-
 struct PlannedWorkers {
   pb::SpawnWorkers specs;
   std::vector<std::string> notices;  // for the user
@@ -55,12 +46,12 @@ class NodeProgram {
 
   // `prepare`: as for Resolve. Makes the ranks' folders.
   Result<PlannedWorkers> Plan(const pb::PrepareRequest& prepare, const pb::Node& own_node,
-                              const RankPlace& place, const JobFolder& folder) const;
+                              const AttemptPlace& place, const JobFolder& folder) const;
 
  private:
   // By slot; empty: none is bound. `devices` are the node's.
   Result<std::vector<RankBinding>> BindRanks(const pb::PrepareRequest& prepare,
-                                             const pb::Node& own_node, const RankPlace& place,
+                                             const pb::Node& own_node, const AttemptPlace& place,
                                              const std::vector<std::string>& devices) const;
 
   ResolvedProgram program_;

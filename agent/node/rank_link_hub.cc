@@ -32,7 +32,7 @@ constexpr size_t kMaxUnsent = 65'536;
 constexpr size_t kMaxOfNode = 65'536;
 
 std::string SocketNameOf(const pb::PrepareRequest& prepare) {
-  return prepare.job_id() + "." + std::to_string(prepare.node_index()) + ".ranks.sock";
+  return prepare.job().job_id() + "." + std::to_string(prepare.node_index()) + ".ranks.sock";
 }
 
 // Each connection to another node takes three descriptors, until its rank has it. The ranks keep
@@ -157,8 +157,8 @@ RankLinkHub::RankLinkHub(asio::io_context& loop, const pb::PrepareRequest& prepa
     : loop_(loop),
       poster_(std::make_shared<LoopPoster>(loop)),
       node_(prepare.node_index()),
-      is_local_(prepare.local()),
-      network_interface_(prepare.network_interface()),
+      is_local_(prepare.job().local()),
+      network_interface_(prepare.job().network_interface()),
       on_line_(std::move(on_line)),
       core_(node_) {}
 
@@ -196,12 +196,12 @@ Result<void> RankLinkHub::OpenSocket(const pb::PrepareRequest& prepare,
 Result<void> RankLinkHub::OpenPort(const pb::PrepareRequest& prepare, uint32_t num_nodes) {
   RaiseDescriptorLimit();
   AcceptorOptions options;
-  options.job_id = prepare.job_id();
+  options.job_id = prepare.job().job_id();
   options.num_nodes = num_nodes;
-  options.loopback_only = prepare.local();
+  options.loopback_only = prepare.job().local();
   options.max_of_node = kMaxOfNode;
   options.purpose = "connections between ranks";
-  DSL_TRY_ASSIGN(dialer_, NodeDialer::Start(prepare.job_id(), prepare.credentials()));
+  DSL_TRY_ASSIGN(dialer_, NodeDialer::Start(prepare.job().job_id(), prepare.credentials()));
   DSL_TRY_ASSIGN(
       acceptor_,
       Acceptor::Start(

@@ -17,7 +17,7 @@ namespace dslaunch {
 // that were there at the start, if a majority of them can be there without one.
 inline std::vector<uint32_t> VotersOf(const pb::PrepareRequest& prepare, uint32_t num_nodes) {
   constexpr size_t kLeastVoters = 3;
-  if (!prepare.detachable() || prepare.policy().max_restarts() == 0) return {};
+  if (!prepare.job().detachable() || prepare.job().policy().max_restarts() == 0) return {};
   std::vector<uint32_t> voters;
   for (uint32_t node = 0; node < num_nodes; ++node) {
     if (std::ranges::count(prepare.absent_nodes(), node) == 0) voters.push_back(node);
@@ -31,12 +31,12 @@ inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
                                             const NodeTable& nodes, const pb::FailoverRequest& last,
                                             milliseconds age = milliseconds(0)) {
   CoordinatorOptions options;
-  options.job_id = prepare.job_id();
+  options.job_id = prepare.job().job_id();
   options.nodes = nodes.All();
-  options.timeouts = prepare.timeouts();
+  options.timeouts = prepare.job().timeouts();
   options.age = age;
-  options.policy = prepare.policy();
-  options.may_share_machine = prepare.may_share_machine();
+  options.policy = prepare.job().policy();
+  options.may_share_machine = prepare.job().may_share_machine();
   options.rendezvous_node = prepare.node_index();
   options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
   options.attempt = last.attempt();

@@ -28,11 +28,11 @@ void Set(Environment& environment, const std::string& name, const std::string& v
 // What the CUDA programs of a slot may see. Like DeepSpeed, every rank of a node sees all its GPUs
 // and picks its LOCAL_RANK's, unless it is to see only that. Devices that were chosen are said to
 // programs without CUDA too.
-Result<std::optional<std::string>> VisibleDevices(const WorkerPlan& plan,
+Result<std::optional<std::string>> VisibleDevices(const pb::JobSpec& job, const WorkerPlan& plan,
                                                   const Environment& environment, uint32_t slot) {
   using Visible = std::optional<std::string>;
-  if (!plan.use_cuda && plan.device == pb::DEVICE_CPU) return Visible("");
-  if (plan.options.virtual_local_rank()) {
+  if (!plan.place.use_cuda && job.device() == pb::DEVICE_CPU) return Visible("");
+  if (job.ranks().options().virtual_local_rank()) {
     if (slot < plan.devices.size()) return Visible(plan.devices[slot]);
     return Error{ExitCode::kUsage,
                  plan.node_name + ": --virtual_local_rank: there is no device for local rank " +
@@ -40,7 +40,7 @@ Result<std::optional<std::string>> VisibleDevices(const WorkerPlan& plan,
                      std::to_string(plan.devices.size())};
   }
   const bool has_own = FindVariable(environment, "CUDA_VISIBLE_DEVICES") != nullptr;
-  if (!plan.devices_given && (!plan.use_cuda || has_own)) return Visible();
+  if (!plan.devices_given && (!plan.place.use_cuda || has_own)) return Visible();
   std::string devices;
   for (const std::string& device : plan.devices) devices += (devices.empty() ? "" : ",") + device;
   return Visible(devices);
@@ -101,31 +101,44 @@ std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_ran
   return argv;
 }
 
-Result<WorkerEnv> MakeWorkerEnv(const WorkerPlan& plan, const Environment& environment,
-                                uint32_t local_rank) {
+WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_node,
+                       const AttemptPlace& place, const Environment& environment, int cores) {
+  WorkerPlan plan{place, own_node.slots(), own_node.name(), cores};
+  // Several nodes of one machine share its GPUs.
+  const uint32_t first_device = prepare.job().local() ? place.assignment.first_rank() : 0;
+  plan.devices_given = !prepare.devices().empty() || (place.use_cuda && first_device > 0);
+  plan.devices = DevicesOf(prepare.devices(), FindVariable(environment, "CUDA_VISIBLE_DEVICES"),
+                           first_device, plan.slots);
+  return plan;
+}
+
+Result<WorkerEnv> MakeWorkerEnv(const pb::JobSpec& job, const WorkerPlan& plan,
+                                const Environment& environment, uint32_t local_rank) {
+  const pb::Assignment& assignment = plan.place.assignment;
+  const pb::RankOptions& options = job.ranks().options();
   WorkerEnv worker;
-  worker.world_size = static_cast<int>(plan.assignment.world_size());
+  worker.world_size = static_cast<int>(assignment.world_size());
   worker.local_world_size = static_cast<int>(plan.slots);
-  worker.node_rank = static_cast<int>(plan.assignment.node_rank());
-  worker.num_nodes = static_cast<int>(plan.assignment.num_nodes());
-  worker.master_addr = plan.options.master_addr().empty() ? plan.assignment.master_addr()
-                                                          : plan.options.master_addr();
-  worker.master_port = static_cast<int>(plan.assignment.master_port());
-  worker.job_id = plan.job_id;
-  worker.attempt = plan.attempt;
-  worker.restart_count = static_cast<int>(plan.assignment.restart_count());
-  worker.max_restarts = plan.max_restarts;
+  worker.node_rank = static_cast<int>(assignment.node_rank());
+  worker.num_nodes = static_cast<int>(assignment.num_nodes());
+  worker.master_addr =
+      options.master_addr().empty() ? assignment.master_addr() : options.master_addr();
+  worker.master_port = static_cast<int>(assignment.master_port());
+  worker.job_id = job.job_id();
+  worker.attempt = plan.place.attempt;
+  worker.restart_count = static_cast<int>(assignment.restart_count());
+  worker.max_restarts = static_cast<int>(job.policy().max_restarts());
   worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
-  if (!plan.options.role().empty()) worker.role = plan.options.role();
-  if (plan.assignment.role_world_size() > 0) {
-    worker.role_rank = static_cast<int>(plan.assignment.first_role_rank() + local_rank);
-    worker.role_world_size = static_cast<int>(plan.assignment.role_world_size());
+  if (!options.role().empty()) worker.role = options.role();
+  if (assignment.role_world_size() > 0) {
+    worker.role_rank = static_cast<int>(assignment.first_role_rank() + local_rank);
+    worker.role_world_size = static_cast<int>(assignment.role_world_size());
   }
-  worker.run_id = plan.options.run_id();
-  worker.mpi_env = plan.options.mpi_env();
-  worker.rank = static_cast<int>(plan.assignment.first_rank() + local_rank);
-  worker.local_rank = plan.options.virtual_local_rank() ? 0 : static_cast<int>(local_rank);
-  DSL_TRY_ASSIGN(worker.cuda_visible_devices, VisibleDevices(plan, environment, local_rank));
+  worker.run_id = options.run_id();
+  worker.mpi_env = options.mpi_env();
+  worker.rank = static_cast<int>(assignment.first_rank() + local_rank);
+  worker.local_rank = options.virtual_local_rank() ? 0 : static_cast<int>(local_rank);
+  DSL_TRY_ASSIGN(worker.cuda_visible_devices, VisibleDevices(job, plan, environment, local_rank));
   const int threads = plan.bindings.empty() ? 0 : plan.bindings.at(local_rank).threads;
   worker.omp_required = threads > 0;
   if (worker.omp_required) worker.omp_num_threads = threads;
@@ -140,8 +153,10 @@ Environment WithPlace(Environment environment, const WorkerEnv& worker) {
   return environment;
 }
 
-Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
+Result<pb::SpawnWorkers> MakeWorkerSpecs(const pb::JobSpec& job, const WorkerPlan& plan,
+                                         const ResolvedProgram& program,
                                          const Environment& environment, const JobFolder& folder) {
+  const AttemptPlace& place = plan.place;
   pb::SpawnWorkers spawn;
   spawn.set_cwd(program.cwd);
   for (const std::string& argument : program.argv) spawn.add_argv(argument);
@@ -149,16 +164,17 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
   std::vector<WorkerEnv> workers;  // by slot
   const bool by_routes = plan.network_interface && plan.network_interface->empty();
   const std::optional<std::string> interface =
-      !by_routes ? plan.network_interface
-                 : InterfaceTowards(plan.rendezvous_address.empty() ? plan.assignment.master_addr()
-                                                                    : plan.rendezvous_address);
+      !by_routes
+          ? plan.network_interface
+          : InterfaceTowards(place.rendezvous_address.empty() ? place.assignment.master_addr()
+                                                              : place.rendezvous_address);
 
   for (uint32_t local_rank = 0; local_rank < plan.slots; ++local_rank) {
-    const uint32_t rank = plan.assignment.first_rank() + local_rank;
-    DSL_TRY_ASSIGN(const std::string rank_folder, folder.MakeRankFolder(plan.attempt, rank));
-    DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, environment, local_rank));
+    const uint32_t rank = place.assignment.first_rank() + local_rank;
+    DSL_TRY_ASSIGN(const std::string rank_folder, folder.MakeRankFolder(place.attempt, rank));
+    DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(job, plan, environment, local_rank));
     worker.socket_ifname = interface;
-    worker.rank_socket = plan.rank_socket;
+    worker.rank_socket = place.rank_socket;
     worker.error_file = rank_folder + "/error.json";
     worker.rank_dir = rank_folder;
     const RankBinding binding =

@@ -15,27 +15,33 @@
 
 namespace dslaunch {
 
-struct WorkerPlan {
-  std::string job_id;
+// The ranks of one attempt on a node, as the rendezvous assigned them.
+struct AttemptPlace {
   uint64_t attempt = 1;
-  pb::Assignment assignment;  // of this node
-  uint32_t slots = 1;
-  pb::Device device = pb::DEVICE_AUTO;
+  pb::Assignment assignment = {};  // of this node
   bool use_cuda = false;
-  std::string rendezvous_address;  // as this node reaches it, for the choice of network interface;
-                                   // empty: local
-  std::string rank_socket = {};    // DSLAUNCH_RANK_SOCKET; empty: there is none
+  std::string rendezvous_address = {};  // as this node reaches it; empty: in this process
+  std::string rank_socket = {};         // DSLAUNCH_RANK_SOCKET; empty: there is none
+};
+
+// What the workers of a node get besides the job's specification.
+struct WorkerPlan {
+  AttemptPlace place;
+  uint32_t slots = 1;
+  std::string node_name = {};             // for messages
+  int cores = 1;                          // of this node
+  std::vector<std::string> devices = {};  // of the slots, by DevicesOf
+  bool devices_given = false;             // chosen for this job: CUDA_VISIBLE_DEVICES is overridden
   // For GLOO_ and NCCL_SOCKET_IFNAME. Empty: by the route to rank 0's node; nullopt: they stay
   // unset.
   std::optional<std::string> network_interface = "";
-  int cores = 1;  // of this node
-  int max_restarts = 0;
-  std::string node_name = {};             // for messages
-  std::vector<std::string> devices = {};  // of the slots, by DevicesOf
-  bool devices_given = false;             // chosen for this job: CUDA_VISIBLE_DEVICES is overridden
-  pb::RankOptions options = {};
   std::vector<RankBinding> bindings = {};  // by slot; empty: none is bound
 };
+
+// Returns the plan of a node, but for network_interface and bindings. `environment`: the ranks',
+// before their place is added; `cores`: of the node. Pure.
+WorkerPlan PlanWorkers(const pb::PrepareRequest& prepare, const pb::Node& own_node,
+                       const AttemptPlace& place, const Environment& environment, int cores);
 
 // What each slot has as its device, as CUDA_VISIBLE_DEVICES names it: of `chosen` where there are
 // any, else of `visible` (the variable's value, nullptr: unset), else of all; of these two the
@@ -44,11 +50,11 @@ struct WorkerPlan {
 std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_t>& chosen,
                                    const char* visible, uint32_t first, uint32_t slots);
 
-// The place of one slot's worker, but for the files and the network interface, which only the node
-// knows. `environment` is the node's. Pure. kUsage, naming the node, where a slot that is to see
-// only its own device has none.
-Result<WorkerEnv> MakeWorkerEnv(const WorkerPlan& plan, const Environment& environment,
-                                uint32_t local_rank);
+// Returns the variables of one slot's worker, but for the files and the network interface, which
+// only the node knows. `environment`: the node's. Pure. kUsage, naming the node, if a slot may see
+// only its own device and has none.
+Result<WorkerEnv> MakeWorkerEnv(const pb::JobSpec& job, const WorkerPlan& plan,
+                                const Environment& environment, uint32_t local_rank);
 
 // The node's environment with what the contract gives a worker.
 Environment WithPlace(Environment environment, const WorkerEnv& worker);
@@ -56,10 +62,12 @@ Environment WithPlace(Environment environment, const WorkerEnv& worker);
 // With --local_rank=N where the program takes it.
 std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank);
 
-// One WorkerSpec per slot, with its environment: the node's, then the contract's defaults, then
-// what the contract requires. What all have in common is there once. Makes the ranks' log folders.
-// Fails as MakeWorkerEnv does, and with kUsage where it is more than the supervisor takes.
-Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
+// Returns a WorkerSpec for each slot, with its environment: the node's, then the contract's
+// defaults, then what the contract requires. Common variables are in it once. Makes the ranks' log
+// folders. Fails as MakeWorkerEnv does, and with kUsage if the result is larger than the supervisor
+// accepts.
+Result<pb::SpawnWorkers> MakeWorkerSpecs(const pb::JobSpec& job, const WorkerPlan& plan,
+                                         const ResolvedProgram& program,
                                          const Environment& environment, const JobFolder& folder);
 
 }  // namespace dslaunch

@@ -15,6 +15,7 @@
 #include "base/text/size_text.h"
 #include "base/text/text_table.h"
 #include "cli/plan/job_program.h"
+#include "cli/plan/job_spec.h"
 #include "cli/plan/secrets.h"
 #include "cli/session/job_record.h"
 #include "proto/contract/accelerate_config.h"
@@ -38,12 +39,6 @@ std::string ShownValue(const Setting& setting) {
   if (setting.value.size() <= kMaxValueBytes) return ShellWord(setting.value);
   return ShellWord(setting.value.substr(0, kMaxValueBytes)) + "... (" +
          Count(setting.value.size(), "byte") + ")";
-}
-
-pb::Device DeviceOf(DeviceChoice choice) {
-  return choice == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
-         : choice == DeviceChoice::kCpu ? pb::DEVICE_CPU
-                                        : pb::DEVICE_AUTO;
 }
 
 // Returns "2,3", or "0-7" if no devices are chosen.
@@ -149,18 +144,19 @@ std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
       {kRankSocketVariable, "the agent's socket for connections between ranks, made at the start"},
       {kStatusFdVariable, "a pipe to the agent, made at the start"},
   };
-  if (session.ranks.run_id().empty())
-    chosen["TORCHELASTIC_RUN_ID"] = "the job's id, made at the start";
-  if (session.ranks.master_addr().empty() && session.plan.nodes.size() > 1)
+  const pb::RankOptions& ranks = session.job.ranks().options();
+  if (ranks.run_id().empty()) chosen["TORCHELASTIC_RUN_ID"] = "the job's id, made at the start";
+  if (ranks.master_addr().empty() && session.plan.nodes.size() > 1)
     chosen["MASTER_ADDR"] = "rank 0's node, as the others reach it at the start";
-  if (session.master_port == 0) chosen["MASTER_PORT"] = "a free port there, taken at the start";
-  const bool is_local = session.plan.launcher == Launcher::kLocal;
-  const bool is_bound = session.ranks.bind() != pb::RankOptions::NONE;
+  if (session.job.master_port() == 0)
+    chosen["MASTER_PORT"] = "a free port there, taken at the start";
+  const bool is_local = session.job.local();
+  const bool is_bound = ranks.bind() != pb::RankOptions::NONE;
   if (is_bound || (!is_local && FindVariable(base, kThreadsVariable) == nullptr))
     chosen[kThreadsVariable] = is_bound ? "the cores it is bound to" : "its node's cores / ranks";
   for (const char* name : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
     if (FindVariable(base, name) == nullptr)
-      chosen[name] = session.ranks.master_addr().empty()
+      chosen[name] = ranks.master_addr().empty()
                          ? "the interface towards rank 0's node, unless its node sets it"
                          : "the interface towards --master_addr, unless its node sets it";
   }
@@ -235,12 +231,12 @@ Result<DryRun> DryRun::Make(DryRunRequest request) {
   // Resolving the ranks of a node finds errors in the program and the devices. Nodes without
   // variables of their own are alike, so one of them is enough.
   const SessionOptions& session = run.request_.session;
+  const pb::Program& program = session.job.ranks().program();
   for (size_t i = 0; i < session.plan.nodes.size(); ++i) {
     const Host& node = session.plan.nodes[i];
     if (node.spare || (run.command_ && node.env.empty())) continue;
     if (node.env.empty()) {
-      DSL_TRY_ASSIGN(run.command_,
-                     run.CommandOn(node, session.program, run.BaseOf(session.program)));
+      DSL_TRY_ASSIGN(run.command_, run.CommandOn(node, program, run.BaseOf(program)));
     }
     DSL_TRY(run.RanksOf(i));
   }
@@ -257,8 +253,8 @@ Environment DryRun::BaseOf(const pb::Program& program) const {
 Result<void> DryRun::DecideDevices() {
   const SessionOptions& session = request_.session;
   if (session.plan.launcher != Launcher::kLocal) {
-    device_known_ = session.device != DeviceChoice::kAuto;
-    use_cuda_ = session.device == DeviceChoice::kCuda;
+    device_known_ = session.job.device() != pb::DEVICE_AUTO;
+    use_cuda_ = session.job.device() == pb::DEVICE_CUDA;
     device_reason_ = !device_known_ ? "CUDA if every slot turns out to have a GPU, CPU if no node "
                                       "has one"
                      : use_cuda_    ? "CUDA, if every slot turns out to have a GPU"
@@ -267,12 +263,13 @@ Result<void> DryRun::DecideDevices() {
   }
   std::vector<NodeGpus> gpus;
   for (const Host& node : session.plan.nodes) {
-    const Environment base = BaseOf(ProgramOn(node, session.program));
+    const Environment base = BaseOf(ProgramOn(node, session.job.ranks().program()));
     const char* const visible = node.devices.empty() ? FindVariable(base, kCudaVariable) : nullptr;
-    DSL_TRY_ASSIGN(const int shown, CountVisibleGpus(visible, session.ranks.virtual_local_rank()));
+    DSL_TRY_ASSIGN(const int shown,
+                   CountVisibleGpus(visible, session.job.ranks().options().virtual_local_rank()));
     gpus.push_back({node.name, node.slots, shown, node.devices.empty() ? -1 : node.devices.back()});
   }
-  DSL_TRY_ASSIGN(const DeviceDecision decision, DecideDevice(session.device, gpus, true));
+  DSL_TRY_ASSIGN(const DeviceDecision decision, DecideDevice(session.job.device(), gpus, true));
   device_known_ = true;
   use_cuda_ = decision.use_cuda;
   device_reason_ = decision.reason;
@@ -292,34 +289,31 @@ Result<ResolvedProgram> DryRun::CommandOn(const Host& node, const pb::Program& p
 Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   const SessionOptions& session = request_.session;
   const Host& node = session.plan.nodes[index];
-  const bool is_local = session.plan.launcher == Launcher::kLocal;
-  const pb::Program program = ProgramOn(node, session.program);
+  pb::PrepareRequest common;
+  *common.mutable_job() = session.job;
+  const pb::PrepareRequest request = PrepareRequestFor(common, session.plan, index);
+  const pb::JobSpec& job = request.job();
+  const pb::Program& program = job.ranks().program();
   const Environment given =
       MergeEnvironment(MergeEnvironment({}, program.env()), program.chosen_env());
   const Environment base = BaseOf(program);
 
-  WorkerPlan plan;
+  AttemptPlace place;
   const RankBlock& block = *session.plan.ranks.BlockOf(static_cast<uint32_t>(index));
-  plan.assignment = AssignmentOf(session.plan.ranks, block);
-  plan.assignment.set_master_addr("127.0.0.1");
-  plan.assignment.set_master_port(static_cast<uint32_t>(session.master_port));
-  plan.slots = static_cast<uint32_t>(node.slots);
-  plan.device = DeviceOf(session.device);
-  plan.use_cuda = use_cuda_;
-  plan.cores = request_.info.cores;
-  plan.max_restarts = static_cast<int>(session.policy.max_restarts());
-  plan.node_name = node.name;
-  plan.options = session.ranks;
-  const uint32_t first_device = is_local ? block.first_rank : 0;
-  plan.devices_given = !node.devices.empty() || (use_cuda_ && first_device > 0);
-  const google::protobuf::RepeatedField<uint32_t> chosen(node.devices.begin(), node.devices.end());
-  plan.devices = DevicesOf(chosen, FindVariable(base, kCudaVariable), first_device, plan.slots);
+  place.assignment = AssignmentOf(session.plan.ranks, block);
+  place.assignment.set_master_addr("127.0.0.1");
+  place.assignment.set_master_port(job.master_port());
+  place.use_cuda = use_cuda_;
+  pb::Node own_node;
+  own_node.set_name(node.name);
+  own_node.set_slots(static_cast<uint32_t>(node.slots));
+  const WorkerPlan plan = PlanWorkers(request, own_node, place, base, request_.info.cores);
 
   DSL_TRY_ASSIGN(const ResolvedProgram command, CommandOn(node, program, base));
   const auto at_start = ChosenAtStart(session, base, plan, device_known_);
   std::vector<PlannedRank> ranks;
   for (uint32_t slot = 0; slot < plan.slots; ++slot) {
-    DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, base, slot));
+    DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(job, plan, base, slot));
     worker.socket_ifname = "";  // cleared so that the variable names appear
     PlannedRank rank;
     rank.rank = worker.rank;
@@ -391,9 +385,9 @@ std::string DryRun::Nodes() const {
 
 std::string DryRun::Commands() const {
   const SessionOptions& session = request_.session;
-  const pb::Program& program = session.program;
+  const pb::Program& program = session.job.ranks().program();
   std::string text;
-  const bool runs_in_copies = session.copy_list && session.copies.run_there();
+  const bool runs_in_copies = session.copy_list && session.job.copies().run_there();
   if (session.copy_list) {
     text += "\nCopies\n" + std::string(kIndent) + Count(session.copy_list->num_files, "file") +
             ", " + SizeText(session.copy_list->bytes) +
@@ -464,7 +458,7 @@ std::string DryRun::Training() const {
   if (request_.recipe_source.empty()) return "";
   std::string text = "\nTraining\n";
   text += kIndent + ("recipe: " + SanitizeForTerminal(request_.recipe_source)) + "\n";
-  const EngineLayout engine = EngineLayoutOf(RecipeOf(request_.session.program));
+  const EngineLayout engine = EngineLayoutOf(RecipeOf(request_.session.job.ranks().program()));
   const int world_size = request_.session.plan.world_size();
   text += kIndent + ("engine: " + Count(static_cast<size_t>(world_size), "rank") + ", ZeRO stage " +
                      std::to_string(engine.zero_stage));
@@ -486,7 +480,7 @@ std::string DryRun::Training() const {
 
 std::string DryRun::Limits() const {
   const SessionOptions& session = request_.session;
-  const pb::Timeouts& times = session.timeouts;
+  const pb::Timeouts& times = session.job.timeouts();
   std::vector<std::vector<std::string>> rows = {
       {"to reach all nodes", Seconds(session.connect_timeout.count())},
       {"for all to join", Seconds(times.join_ms())},
@@ -500,14 +494,14 @@ std::string DryRun::Limits() const {
   };
   if (times.time_limit_ms() > 0)
     rows.push_back({"for the whole job", Seconds(static_cast<int64_t>(times.time_limit_ms()))});
-  if (session.policy.hang_ms() > 0)
-    rows.push_back({"without a step", Seconds(session.policy.hang_ms()) + ", then " +
-                                          OnHangText(session.policy.on_hang())});
+  if (session.job.policy().hang_ms() > 0)
+    rows.push_back({"without a step", Seconds(session.job.policy().hang_ms()) + ", then " +
+                                          OnHangText(session.job.policy().on_hang())});
   std::string text = "\nTime limits\n" + TextTable(rows, kIndent);
-  text += "\na failure " + PolicyText(session.policy, session.plan) + "\n";
+  text += "\na failure " + PolicyText(session.job.policy(), session.plan) + "\n";
   text += "shown here: " + ShownRanksText(session.shown.shown_ranks) + "; log files in " +
-          (session.log_dir.empty() ? "the user's state folder of each node"
-                                   : ShellWord(session.log_dir)) +
+          (session.job.ranks().log_dir().empty() ? "the user's state folder of each node"
+                                                 : ShellWord(session.job.ranks().log_dir())) +
           "\n";
   return text;
 }
@@ -527,7 +521,7 @@ std::string DryRun::ToJson() const {
     for (const auto& [name, value] : pairs) object[name] = MaskedValue(name, value);
     return object;
   };
-  const pb::Timeouts& times = session.timeouts;
+  const pb::Timeouts& times = session.job.timeouts();
   std::string text = "{\"dry_run\": true";
   const auto add = [&](const char* name, const Json& value) {
     text += std::string(",\n\"") + name + "\": " + dump(value);
@@ -540,9 +534,9 @@ std::string DryRun::ToJson() const {
   add("min_nodes", plan.min_nodes);
   add("max_nodes", plan.max_nodes);
   add("slots_note", plan.slots_note);
-  add("cwd", session.program.cwd());
-  add("venv_script", session.program.venv_script());
-  add("log_dir", session.log_dir);
+  add("cwd", session.job.ranks().program().cwd());
+  add("venv_script", session.job.ranks().program().venv_script());
+  add("log_dir", session.job.ranks().log_dir());
   Json shown = Json::array();
   for (const int rank : session.shown.shown_ranks.ranks) shown.push_back(rank);
   add("show", session.shown.shown_ranks.all ? Json("all") : shown);
@@ -556,10 +550,10 @@ std::string DryRun::ToJson() const {
                       {"grace", times.grace_ms()},
                       {"teardown", times.teardown_ms()},
                       {"time_limit", times.time_limit_ms()},
-                      {"hang", session.policy.hang_ms()}});
-  add("max_restarts", session.policy.max_restarts());
+                      {"hang", session.job.policy().hang_ms()}});
+  add("max_restarts", session.job.policy().max_restarts());
   if (!request_.recipe_source.empty()) {
-    const Json recipe = RecipeOf(session.program);
+    const Json recipe = RecipeOf(session.job.ranks().program());
     const EngineLayout engine = EngineLayoutOf(recipe);
     add("train", {{"recipe_source", request_.recipe_source},
                   {"recipe", recipe},

@@ -349,13 +349,14 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
   PerNode place = *options.per_node;
   if (place.host.empty()) place.host = info.hosts->front().host;
   // The ranks cannot use the port on which node 0's command listens.
-  if (session.master_port == place.port) session.master_port = 0;
+  if (std::cmp_equal(session.job.master_port(), place.port)) session.job.set_master_port(0);
   DSL_TRY_ASSIGN(const std::optional<std::string> token,
                  ReadToken(place.token_file, std::getenv(kTokenFdVariable)));
   unsetenv(kTokenFdVariable);
   const auto tls = token ? std::make_shared<TokenTls>(*token) : nullptr;
   const LaunchPlan flags = session.plan;
-  const pb::AdmissionRequest own = MakeAdmissionRequest(options, info, flags, session.program);
+  const pb::Program& program = session.job.ranks().program();
+  const pb::AdmissionRequest own = MakeAdmissionRequest(options, info, flags, program);
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   DSL_TRY_ASSIGN(UniqueFd listener, ListenIfNodeZero(place));
   if (!listener) {
@@ -365,18 +366,14 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.tls = tls;
     member.join_timeout = milliseconds(place.join_timeout_ms);
     member.agent_timeout = session.connect_timeout;
-    member.end_timeout = EndTimeout(session.timeouts);
+    member.end_timeout = EndTimeout(session.job.timeouts());
     member.request = own;
     DSL_TRY_ASSIGN(const NodeKey key, MakeNodeKey());
     member.request.set_public_key(key.public_key);
     member.own.set_private_key(key.private_key);
-    *member.own.mutable_program() = ProgramOn(OwnNode(options, flags), session.program);
-    member.own.set_log_dir(session.log_dir);
+    *member.own.mutable_ranks() = session.job.ranks();
+    *member.own.mutable_ranks()->mutable_program() = ProgramOn(OwnNode(options, flags), program);
     member.own.set_slots(own.slots());
-    *member.own.mutable_ranks() = session.ranks;
-    member.own.set_save_pid(session.save_pid);
-    member.own.set_description(session.description);
-    *member.own.mutable_filtered() = FilteredLogsOf(session);
     member.shown = session.shown;
     member.error_file = session.error_file;
     member.tags = session.tags;

@@ -548,9 +548,9 @@ Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix
   return service;
 }
 
-Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<NodeGpus>& nodes,
+Result<DeviceDecision> DecideDevice(pb::Device requested, const std::vector<NodeGpus>& nodes,
                                     bool one_machine) {
-  if (requested == DeviceChoice::kCpu) return DeviceDecision{false, "CPU, set by --device cpu"};
+  if (requested == pb::DEVICE_CPU) return DeviceDecision{false, "CPU, set by --device cpu"};
   int all_slots = 0;
   int all_gpus = 0;
   for (const NodeGpus& node : nodes) {
@@ -568,14 +568,14 @@ Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<No
     if (one_machine) break;  // every other node would say the same
   }
   if (lacking.empty()) {
-    return DeviceDecision{true, requested == DeviceChoice::kCuda ? "CUDA, set by --device cuda"
-                                                                 : "CUDA, as every slot has a GPU"};
+    return DeviceDecision{true, requested == pb::DEVICE_CUDA ? "CUDA, set by --device cuda"
+                                                             : "CUDA, as every slot has a GPU"};
   }
-  if (requested == DeviceChoice::kAuto && all_gpus == 0) {
+  if (requested == pb::DEVICE_AUTO && all_gpus == 0) {
     return DeviceDecision{false, "CPU, as no node has an NVIDIA GPU"};
   }
   if (one_machine) lacking.front().replace(0, nodes.front().name.size(), "this machine");
-  const std::string asked = requested == DeviceChoice::kCuda ? "--device cuda" : "--device auto";
+  const std::string asked = requested == pb::DEVICE_CUDA ? "--device cuda" : "--device auto";
   return Usage(asked + ": not every slot has a GPU: " + NameList(lacking, ", ") +
                "; ask for fewer slots (--num_gpus), or add --device cpu");
 }

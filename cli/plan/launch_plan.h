@@ -107,7 +107,7 @@ Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix
 // `auto` takes CUDA when every node has a GPU for each slot, CPU when no node has any, and refuses
 // what lies between; so does `cuda` with too few. With `one_machine` (the local launcher) the nodes
 // share its GPUs. Errors are kUsage and name the nodes.
-Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<NodeGpus>& nodes,
+Result<DeviceDecision> DecideDevice(pb::Device requested, const std::vector<NodeGpus>& nodes,
                                     bool one_machine);
 
 }  // namespace dslaunch

@@ -32,8 +32,8 @@ LaunchSession::LaunchSession(SessionOptions options, std::shared_ptr<Transport> 
       connector_(loop_, poster_, std::move(transport), options_.connect_timeout,
                  options_.retry_wait),
       output_(loop_, terminal, options_.tags),
-      progress_(options_.job_folder, !options_.log_dir.empty()),
-      events_(options_.job_folder, !options_.log_dir.empty(),
+      progress_(options_.job_folder, !options_.job.ranks().log_dir().empty()),
+      events_(options_.job_folder, !options_.job.ranks().log_dir().empty(),
               [this](const std::string& text) { Log(LogLevel::kWarning, text); }),
       signals_(loop_),
       clients_(options_.plan.nodes.size()) {}
@@ -50,8 +50,8 @@ LaunchSession::~LaunchSession() {
 
 void LaunchSession::OpenLog() {
   if (options_.job_folder.empty()) return;
-  const Result<UniqueFd> folder =
-      OpenFrontEndFolder(options_.job_folder, !options_.log_dir.empty(), IfMissing::kMake);
+  const Result<UniqueFd> folder = OpenFrontEndFolder(
+      options_.job_folder, !options_.job.ranks().log_dir().empty(), IfMissing::kMake);
   if (!folder.ok()) return Log(LogLevel::kWarning, "no log is kept: " + folder.error().message);
   const Result<void> opened = log_.Open(options_.job_folder + "/" + kFrontEndLogName);
   if (!opened.ok()) Log(LogLevel::kWarning, opened.error().message);
@@ -62,7 +62,7 @@ int LaunchSession::Run() {
   AwaitSignals();
   OpenLog();
   ForwardStdin();
-  events_.Planned(options_.job_id, options_.plan, options_.program);
+  events_.Planned(options_.job.job_id(), options_.plan, options_.job.ranks().program());
   // A rank may write before its node has reported the start.
   size_t most_slots = 0;
   for (const Host& node : options_.plan.nodes)
@@ -78,7 +78,7 @@ int LaunchSession::Run() {
   Carry(core_.Start(Clock::now()));
   // While the network is busy there is time for the job's keys.
   if (clients_.size() > 1) {
-    Result<CertificateAuthority> created = CertificateAuthority::Create(options_.job_id);
+    Result<CertificateAuthority> created = CertificateAuthority::Create(options_.job.job_id());
     if (created.ok())
       authority_.emplace(*std::move(created));
     else
@@ -87,7 +87,8 @@ int LaunchSession::Run() {
   loop_.run();
   const int exit_code = Conclude();
   // The job succeeded before the session could detach: its id is printed all the same.
-  if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
+  if (options_.job.detachable() && !detached_ && exit_code == 0)
+    output_.Print(options_.job.job_id());
   signals_.clear();
   ExitOnStopSignals(exit_code);  // instead of waiting for a slow terminal
   output_.Drain(core_.output_is_dropped() ? kLastWordsLimit : kDrainTimeout);
@@ -133,7 +134,7 @@ void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> 
   std::unique_ptr<NodeClient>& client = clients_[index];
   if (client) past_clients_.push_back(std::move(client));
   client = std::make_unique<NodeClient>(loop_, poster_, NameOf(index), *std::move(link),
-                                        LinkSilentAfter(options_.timeouts));
+                                        LinkSilentAfter(options_.job.timeouts()));
   Carry(core_.OnConnected(index, addresses, Clock::now()));
 }
 
@@ -212,7 +213,7 @@ PeerLimits LaunchSession::LimitsOf(size_t index) const {
 }
 
 void LaunchSession::ForwardStdin() {
-  if (!options_.rank_stdin.from_front_end()) {
+  if (!options_.job.rank_stdin().from_front_end()) {
     if (!options_.stdin_notice.empty())
       unread_stdin_.emplace(loop_, STDIN_FILENO, [this] { ShowStdinNotice(); });
     return;

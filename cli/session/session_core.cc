@@ -23,7 +23,10 @@ constexpr milliseconds kUnevenEnd(60'000);  // from the newest success to the li
 }  // namespace
 
 SessionCore::SessionCore(const SessionOptions& options, Clock::time_point now, PlantedBug bug)
-    : options_(options), bug_(bug), started_at_(now), job_state_(options.plan, options.policy) {
+    : options_(options),
+      bug_(bug),
+      started_at_(now),
+      job_state_(options.plan, options.job.policy()) {
   for (const Host& planned : options_.plan.nodes) {
     nodes_.emplace_back().planned = &planned;
     names_.push_back(planned.name);
@@ -41,13 +44,13 @@ std::string SessionCore::JobFolderOf(size_t index) const {
 
 milliseconds SessionCore::teardown_limit() const {
   constexpr milliseconds kSlack(5'000);  // beyond what a node allows itself
-  return milliseconds(options_.timeouts.grace_ms()) +
-         milliseconds(options_.timeouts.teardown_ms()) + kSlack;
+  return milliseconds(options_.job.timeouts().grace_ms()) +
+         milliseconds(options_.job.timeouts().teardown_ms()) + kSlack;
 }
 
 // As often as the nodes' own heartbeats: the answers are what tells the front end that they live.
 milliseconds SessionCore::renew_every() const {
-  const pb::Timeouts& timeouts = options_.timeouts;
+  const pb::Timeouts& timeouts = options_.job.timeouts();
   milliseconds every = kRenewEvery;
   if (timeouts.heartbeat_ms() > 0) every = std::min(every, milliseconds(timeouts.heartbeat_ms()));
   if (timeouts.lease_ms() > 0) every = std::min(every, milliseconds(timeouts.lease_ms()) / 4);
@@ -78,7 +81,7 @@ SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& eve
       event.worker_ended().signal() == 0)
     newest_success_ = now;
   if (event.has_rendezvous_lost()) OnRendezvousLost(index, event.rendezvous_lost(), now);
-  if (event.has_running() && options_.detach && !job_state_.ending()) {
+  if (event.has_running() && options_.job.detachable() && !job_state_.ending()) {
     DetachAll();
   } else if (job_state_.ending()) {
     StopConnecting();
@@ -345,7 +348,7 @@ milliseconds SessionCore::PatienceWith(size_t index) const {
   const Clock::time_point awaited_since = last_seen < all_silent_until_ ? all_back_by_ : last_seen;
   const bool others_were_heard = newest_contact_ - awaited_since >= dead_after() / 2;
   if (others_were_heard || was_interrupted_) return dead_after();
-  return std::max(dead_after(), milliseconds(options_.timeouts.lease_ms()));
+  return std::max(dead_after(), milliseconds(options_.job.timeouts().lease_ms()));
 }
 
 bool SessionCore::IsSilent(size_t index, Clock::time_point now) const {
@@ -398,7 +401,7 @@ void SessionCore::WarnIfAllAreSilent(Clock::time_point now) {
       Log(LogLevel::kWarning, "heartbeats arrive again");
     return;
   }
-  const milliseconds lease(options_.timeouts.lease_ms());
+  const milliseconds lease(options_.job.timeouts().lease_ms());
   const bool none_is_seen = std::ranges::none_of(nodes_, &NodeState::is_seen);
   if (none_is_seen || job_state_.ending() || lease <= dead_after()) return;
   if (std::exchange(all_silent_warned_, true)) return;

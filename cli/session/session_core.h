@@ -37,9 +37,6 @@ struct NodeAddresses {
   std::string own;
 };
 
-// What the job's filtered log files are to have.
-pb::FilteredLogs FilteredLogsOf(const SessionOptions& options);
-
 struct SessionEnd {
   enum class Kind {
     kNotStarted,   // a node could not be reached or prepared
@@ -242,7 +239,7 @@ class SessionCore {
   void Abort(size_t index, const std::string& why);
   std::string SinceStart(Clock::time_point now) const;
   const std::string& NameOf(size_t index) const { return names_[index]; }
-  milliseconds dead_after() const { return milliseconds(options_.timeouts.dead_ms()); }
+  milliseconds dead_after() const { return milliseconds(options_.job.timeouts().dead_ms()); }
   // Within which a node tears itself down.
   milliseconds teardown_limit() const;
   milliseconds watch_every() const;

@@ -96,7 +96,7 @@ void SessionCore::GiveUpWaiting() {
     if (job_state_.node(i).lost_reason.empty()) {
       job_state_.OnLost(i,
                         "it did not confirm its teardown in time; look for processes of job " +
-                            options_.job_id + " there",
+                            options_.job.job_id() + " there",
                         "");
     }
     Record(action::Record::Kind::kLost, i, LostMessage(job_state_.node(i)));

@@ -29,7 +29,7 @@ void SessionCore::OnRendezvousLost(size_t index, const pb::RendezvousLost& lost,
   if (is_first && !IsHostGone(now)) {
     Log(LogLevel::kWarning, lost.cause().message() +
                                 "; continuing without it once it must have ended its ranks (" +
-                                Seconds(options_.timeouts.lease_ms()) + " without contact)");
+                                Seconds(options_.job.timeouts().lease_ms()) + " without contact)");
   }
 }
 
@@ -46,7 +46,7 @@ bool SessionCore::IsHostGone(Clock::time_point now) const {
   // A host that gave the rendezvous up says so when its ranks have ended.
   if (host.is_empty || host.awaits_failover) return true;
   return (host.stream_ended ? host.silence.SinceLastSeen(now) : host.silence.SilentFor(now)) >=
-         GoneAfter(options_.timeouts);
+         GoneAfter(options_.job.timeouts());
 }
 
 std::vector<FailoverView> SessionCore::FailoverViews(Clock::time_point now) const {
@@ -70,7 +70,7 @@ void SessionCore::FailOverIfHostIsGone(Clock::time_point now) {
   if (!rendezvous_lost_ || failing_over_ || job_state_.ending()) return;
   const size_t host = prepare_.rendezvous_node();
   const std::vector<FailoverView> views = FailoverViews(now);
-  const bool may_restart = job_state_.restarts() < options_.policy.max_restarts();
+  const bool may_restart = job_state_.restarts() < options_.job.policy().max_restarts();
   // The others have left it for good, so its end is hastened rather than waited for. It may have
   // used the last restart to continue without them.
   if (!IsHostGone(now)) {
@@ -92,7 +92,7 @@ void SessionCore::FailOverTo(size_t host, Clock::time_point now) {
                                          .lost = *rendezvous_lost_,
                                          .attempt = std::max(job_state_.attempt(), begun_attempt_),
                                          .restarts = job_state_.restarts(),
-                                         .max_restarts = options_.policy.max_restarts(),
+                                         .max_restarts = options_.job.policy().max_restarts(),
                                          .min_nodes = static_cast<size_t>(options_.plan.min_nodes),
                                          .nodes = FailoverViews(now)});
   begun_attempt_ = failover_.attempt() + 1;

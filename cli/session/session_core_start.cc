@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "cli/plan/job_program.h"
+#include "cli/plan/job_spec.h"
 #include "cli/session/session_core.h"
 #include "net/addresses.h"
 #include "proto/wire/cause.h"
@@ -25,19 +25,10 @@ bool IsRetryable(const Error& error) {
 
 }  // namespace
 
-pb::FilteredLogs FilteredLogsOf(const SessionOptions& options) {
-  pb::FilteredLogs filtered;
-  *filtered.mutable_ranks() = options.shown.ToProto();
-  for (const std::string& text : options.stdout_filters) filtered.add_stdout_texts(text);
-  for (const std::string& text : options.stderr_filters) filtered.add_stderr_texts(text);
-  filtered.set_tag_template(options.tags.tag_template);
-  filtered.set_role(options.tags.role);
-  return filtered;
-}
-
 SessionCore::Actions SessionCore::Start(Clock::time_point now) {
   pending_ = nodes_.size();
-  Log(LogLevel::kDebug, "job " + options_.job_id + ": connecting to " + NameList(names_, ", "));
+  Log(LogLevel::kDebug,
+      "job " + options_.job.job_id() + ": connecting to " + NameList(names_, ", "));
   for (size_t i = 0; i < nodes_.size(); ++i) Do(action::Connect{i, /*attempt=*/0});
   Do(action::SetTimer{SessionTimer::kRenew, now + renew_every()});
   FillPrepare();
@@ -45,29 +36,9 @@ SessionCore::Actions SessionCore::Start(Clock::time_point now) {
 }
 
 void SessionCore::FillPrepare() {
-  prepare_.set_job_id(options_.job_id);
-  if (options_.copy_list) *prepare_.mutable_copies() = options_.copies;
-  *prepare_.mutable_ranks() = options_.ranks;
-  prepare_.set_save_pid(options_.save_pid);
-  *prepare_.mutable_timeouts() = options_.timeouts;
-  prepare_.set_stop_signal(options_.stop_signal);
-  *prepare_.mutable_policy() = options_.policy;
-  prepare_.set_log_dir(options_.log_dir);
-  prepare_.set_log_max_bytes(options_.log_max_bytes);
-  prepare_.set_description(options_.description);
-  prepare_.set_master_port(static_cast<uint32_t>(options_.master_port));
-  prepare_.set_pass_master_port(options_.master_listen_fd);
-  prepare_.set_rdzv_port(static_cast<uint32_t>(options_.rdzv_port));
-  prepare_.set_network_interface(options_.network_interface);
-  *prepare_.mutable_rank_stdin() = options_.rank_stdin;
-  prepare_.set_detachable(options_.detach);
+  *prepare_.mutable_job() = options_.job;
   if (options_.plan.launcher == Launcher::kPerNode)
     prepare_.set_advertised_address(options_.own_address);
-  prepare_.set_local(options_.plan.launcher == Launcher::kLocal);
-  prepare_.set_may_share_machine(options_.plan.launcher != Launcher::kSsh);
-  prepare_.set_device(options_.device == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
-                      : options_.device == DeviceChoice::kCpu ? pb::DEVICE_CPU
-                                                              : pb::DEVICE_AUTO);
   std::vector<pb::Node> nodes;
   for (const Host& planned : options_.plan.nodes) {
     pb::Node& node = nodes.emplace_back();
@@ -75,7 +46,7 @@ void SessionCore::FillPrepare() {
     node.set_slots(static_cast<uint32_t>(planned.slots));
     node.set_spare(planned.spare);
   }
-  *prepare_.mutable_nodes() = PackNodes(nodes);
+  *prepare_.mutable_job()->mutable_nodes() = PackNodes(nodes);
 }
 
 SessionCore::Actions SessionCore::OnCannotStart(Error error) {
@@ -126,7 +97,7 @@ void SessionCore::OnAllConnected() {
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host - nodes_.begin()));
   job_state_.SetRendezvous(prepare_.rendezvous_node());
   pending_ = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::is_reached));
-  const size_t request_bytes = prepare_.ByteSizeLong() + options_.program.ByteSizeLong();
+  const size_t request_bytes = prepare_.ByteSizeLong();
   most_preparing_ = std::max(kFewestRequests, kMostRequestBytes / request_bytes);
   PrepareMore();
 }
@@ -157,18 +128,11 @@ void SessionCore::Prepare(size_t index) {
   NodeState& node = nodes_[index];
   node.is_preparing = true;
   node.prepared_for = prepare_.rendezvous_node();
-  action::Prepare prepare{index, prepare_};
-  prepare.request.set_node_index(static_cast<uint32_t>(index));
+  action::Prepare prepare{index, PrepareRequestFor(prepare_, options_.plan, index)};
   if (HasOwnPart(index)) {
-    prepare.request.clear_ranks();
-    prepare.request.clear_save_pid();
-    prepare.request.clear_log_dir();
-    prepare.request.clear_description();
-    return Do(std::move(prepare));
+    prepare.request.mutable_job()->clear_ranks();
+    prepare.request.clear_devices();
   }
-  *prepare.request.mutable_program() = ProgramOn(*node.planned, options_.program);
-  for (const int device : node.planned->devices)
-    prepare.request.add_devices(static_cast<uint32_t>(device));
   Do(std::move(prepare));
 }
 
@@ -199,7 +163,7 @@ void SessionCore::RunAll(Clock::time_point now) {
                     planned.devices.empty() ? -1 : planned.devices.back()});
   }
   Result<DeviceDecision> device =
-      DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
+      DecideDevice(options_.job.device(), gpus, options_.plan.launcher == Launcher::kLocal);
   if (!device.ok()) return FailStart(0, device.error());
   std::string no_pmix;
   for (const NodeState& node : nodes_) {
@@ -209,7 +173,9 @@ void SessionCore::RunAll(Clock::time_point now) {
   if (!mpi.ok()) return FailStart(0, mpi.error());
   if (ShouldLog(LogLevel::kInfo)) {
     const std::string shown =
-        options_.detach ? "" : options_.shown.Hint(static_cast<size_t>(options_.plan.world_size()));
+        options_.job.detachable()
+            ? ""
+            : options_.shown.Hint(static_cast<size_t>(options_.plan.world_size()));
     Log(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu") +
                              (shown.empty() ? "" : "; " + shown));
   }
@@ -221,8 +187,7 @@ void SessionCore::RunAll(Clock::time_point now) {
   Log(LogLevel::kDebug,
       "the rendezvous is on " + NameOf(prepare_.rendezvous_node()) + ": " +
           NameList({run_.rendezvous_endpoints().begin(), run_.rendezvous_endpoints().end()}, ", "));
-  if (!options_.detach) *run_.mutable_shown() = options_.shown.ToProto();
-  *run_.mutable_filtered() = FilteredLogsOf(options_);
+  if (!options_.job.detachable()) *run_.mutable_shown() = options_.shown.ToProto();
   run_.set_use_cuda(device->use_cuda);
   running_ = true;
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -237,10 +202,7 @@ void SessionCore::Run(size_t index) {
   const std::vector<std::string> endpoints = EndpointsFor(index);
   *run.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
   // Its own command shows what its ranks write.
-  if (HasOwnPart(index)) {
-    run.request.clear_shown();
-    run.request.clear_filtered();
-  }
+  if (HasOwnPart(index)) run.request.clear_shown();
   Do(std::move(run));
 }
 

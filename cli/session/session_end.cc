@@ -62,7 +62,7 @@ int LaunchSession::ReportDetached() {
     client->LeaveRunning();
     client->SayGoodbye();
   }
-  const std::string& id = options_.job_id;
+  const std::string& id = options_.job.job_id();
   output_.Print(id);
   Log(LogLevel::kInfo,
       "detached; dslaunch ps | logs -f " + id + " | attach " + id + " | stop " + id);
@@ -72,9 +72,9 @@ int LaunchSession::ReportDetached() {
 void LaunchSession::Report(const JobEnd& end, bool show) {
   std::vector<std::string> job_dirs;
   for (size_t i = 0; i < clients_.size(); ++i) job_dirs.push_back(core_.JobFolderOf(i));
-  JobSummary summary = SummarizeJob(options_.job_id, options_.plan, core_.job_state(), end,
+  JobSummary summary = SummarizeJob(options_.job.job_id(), options_.plan, core_.job_state(), end,
                                     job_dirs, Clock::now() - started_at_);
-  summary.hint = StdinHint(summary.cause, options_.rank_stdin.from_front_end());
+  summary.hint = StdinHint(summary.cause, options_.job.rank_stdin().from_front_end());
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
   final_status_ = FinalStatusLine(summary);

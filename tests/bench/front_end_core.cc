@@ -44,12 +44,12 @@ class Job {
     options_.plan.ranks = NumberRanksOf(options_.plan.nodes);
     options_.plan.launcher = Launcher::kSsh;
     options_.plan.min_nodes = options_.plan.max_nodes = static_cast<int>(nodes);
-    options_.job_id = "20261126-113431-2328a6";
-    options_.program.add_argv("train.py");
-    options_.timeouts.set_grace_ms(10'000);
-    options_.timeouts.set_teardown_ms(5'000);
-    options_.timeouts.set_dead_ms(6'000);
-    options_.timeouts.set_lease_ms(60'000);
+    options_.job.set_job_id("20261126-113431-2328a6");
+    options_.job.mutable_ranks()->mutable_program()->add_argv("train.py");
+    options_.job.mutable_timeouts()->set_grace_ms(10'000);
+    options_.job.mutable_timeouts()->set_teardown_ms(5'000);
+    options_.job.mutable_timeouts()->set_dead_ms(6'000);
+    options_.job.mutable_timeouts()->set_lease_ms(60'000);
     events_.emplace(folder, /*in_log_dir=*/false, [](const std::string&) {});
     std::vector<uint32_t> all(nodes);
     std::iota(all.begin(), all.end(), 0u);
@@ -120,8 +120,8 @@ class Job {
       }
       const std::vector<std::string> folders(nodes_);
       const JobEnd end = core.End().job;
-      exit_code_ = SummarizeJob(options_.job_id, options_.plan, core.job_state(), end, folders,
-                                std::chrono::minutes(1))
+      exit_code_ = SummarizeJob(options_.job.job_id(), options_.plan, core.job_state(), end,
+                                folders, std::chrono::minutes(1))
                        .exit_code;
     });
     if (!finished_ || exit_code_ != 0) {

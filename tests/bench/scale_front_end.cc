@@ -279,8 +279,8 @@ class TcpTransport : public Transport {
 
 int BeTheFrontEnd(uint32_t nodes, int port) {
   SessionOptions options;
-  options.job_id = "20261126-113431-2328a6";
-  options.program.add_argv("train.py");
+  options.job.set_job_id("20261126-113431-2328a6");
+  options.job.mutable_ranks()->mutable_program()->add_argv("train.py");
   for (uint32_t i = 0; i < nodes; ++i) {
     Host& node = options.plan.nodes.emplace_back();
     node.name = "node" + std::to_string(i + 1);
@@ -289,12 +289,12 @@ int BeTheFrontEnd(uint32_t nodes, int port) {
   options.plan.ranks = NumberRanksOf(options.plan.nodes);
   options.plan.launcher = Launcher::kSsh;
   options.plan.min_nodes = options.plan.max_nodes = static_cast<int>(nodes);
-  options.timeouts.set_grace_ms(10'000);
-  options.timeouts.set_teardown_ms(5'000);
-  options.timeouts.set_heartbeat_ms(1'000);
-  options.timeouts.set_suspect_ms(3'000);
-  options.timeouts.set_dead_ms(6'000);
-  options.timeouts.set_lease_ms(60'000);
+  options.job.mutable_timeouts()->set_grace_ms(10'000);
+  options.job.mutable_timeouts()->set_teardown_ms(5'000);
+  options.job.mutable_timeouts()->set_heartbeat_ms(1'000);
+  options.job.mutable_timeouts()->set_suspect_ms(3'000);
+  options.job.mutable_timeouts()->set_dead_ms(6'000);
+  options.job.mutable_timeouts()->set_lease_ms(60'000);
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, nullptr);
   return LaunchSession(std::move(options), std::make_shared<TcpTransport>(port), terminal).Run();

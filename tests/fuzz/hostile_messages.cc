@@ -720,8 +720,8 @@ bool PreparesNodes(const std::string& bytes) {
   SessionOptions options;
   options.plan = SomePlan();
   if (input.Flag()) options.plan.launcher = Launcher::kPerNode;
-  options.job_id = "job";
-  options.timeouts.set_dead_ms(6'000);
+  options.job.set_job_id("job");
+  options.job.mutable_timeouts()->set_dead_ms(6'000);
   const Clock::time_point now(seconds(1'000));
   SessionCore core(options, now);
   core.Start(now);
@@ -926,12 +926,13 @@ bool ParsesAgentRequests(const std::string& bytes) {
 
 bool AssignsWorkers(const std::string& bytes) {
   Input input(bytes);
+  pb::JobSpec job;
+  job.set_job_id("job");
   WorkerPlan plan;
   plan.slots = static_cast<uint32_t>(1 + input.Below(4));
-  plan.use_cuda = input.Flag();
+  plan.place.use_cuda = input.Flag();
   plan.devices_given = input.Flag();
   plan.node_name = "node1";
-  plan.job_id = "job";
   const std::string visible(input.Text());
   const bool is_set = input.Flag();
   plan.devices = DevicesOf({}, is_set ? visible.c_str() : nullptr,
@@ -941,11 +942,12 @@ bool AssignsWorkers(const std::string& bytes) {
   const VisibleGpus shown = CountVisible(visible, gpus, false);
   Require(shown.count >= 0 && (shown.repeated.empty() || shown.count == 0),
           "devices are shown in spite of a repeated one");
-  if (const auto options = TakeMessage<pb::RankOptions>(input)) plan.options = *options;
+  if (const auto options = TakeMessage<pb::RankOptions>(input))
+    *job.mutable_ranks()->mutable_options() = *options;
   const auto assignment = TakeMessage<pb::Assignment>(input);
-  if (assignment) plan.assignment = *assignment;
+  if (assignment) plan.place.assignment = *assignment;
   constexpr size_t kNodes = 1'000;
-  const std::vector<uint32_t> members = IndexesOf(plan.assignment.members(), kNodes);
+  const std::vector<uint32_t> members = IndexesOf(plan.place.assignment.members(), kNodes);
   Require(std::ranges::is_sorted(members) && (members.empty() || members.back() < kNodes) &&
               std::ranges::adjacent_find(members) == members.end(),
           "nodes are not ascending");
@@ -953,7 +955,7 @@ bool AssignsWorkers(const std::string& bytes) {
   const Environment environment = {"PATH=/bin", "CUDA_VISIBLE_DEVICES=" + visible};
   bool any = false;
   for (uint32_t slot = 0; slot < plan.slots; ++slot) {
-    const Result<WorkerEnv> worker = MakeWorkerEnv(plan, environment, slot);
+    const Result<WorkerEnv> worker = MakeWorkerEnv(job, plan, environment, slot);
     if (!IsTaken(worker)) continue;
     any = true;
     const Environment placed = WithPlace(environment, *worker);

@@ -32,12 +32,12 @@ FrontEnd::FrontEnd(World& world)
 
 SessionOptions FrontEnd::OptionsFor(const World& world) {
   SessionOptions options;
-  options.job_id = "job";
+  options.job.set_job_id("job");
   options.plan = world.job.plan;
-  options.program = world.job.prepare.program();
-  options.timeouts = world.job.timeouts();
-  options.policy = world.job.policy();
-  options.detach = world.job.detached;
+  *options.job.mutable_ranks()->mutable_program() = world.job.prepare.job().ranks().program();
+  *options.job.mutable_timeouts() = world.job.timeouts();
+  *options.job.mutable_policy() = world.job.policy();
+  options.job.set_detachable(world.job.detached);
   options.log_level = world.trace.on() ? LogLevel::kDebug : LogLevel::kError;
   return options;
 }

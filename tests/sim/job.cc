@@ -47,8 +47,8 @@ Job DrawJob(Random& random) {
   Job job;
   const auto regular = static_cast<uint32_t>(random.Between(1, 5));
   const auto spares = static_cast<uint32_t>(random.Between(0, 2));
-  job.prepare.set_job_id("job");
-  job.prepare.mutable_program()->add_argv("python3");
+  job.prepare.mutable_job()->set_job_id("job");
+  job.prepare.mutable_job()->mutable_ranks()->mutable_program()->add_argv("python3");
   for (uint32_t index = 0; index < regular + spares; ++index) {
     pb::Node& node = job.nodes.emplace_back();
     node.set_name("node" + std::to_string(index));
@@ -60,10 +60,10 @@ Job DrawJob(Random& random) {
     planned.spare = node.spare();
     if (random.OneIn(12)) job.absent.push_back(index);
   }
-  *job.prepare.mutable_nodes() = PackNodes(job.nodes);
-  *job.prepare.mutable_timeouts() = DrawTimeouts(random);
+  *job.prepare.mutable_job()->mutable_nodes() = PackNodes(job.nodes);
+  *job.prepare.mutable_job()->mutable_timeouts() = DrawTimeouts(random);
   // Where the first failure ends the job there is little else to see.
-  if (!random.OneIn(6)) *job.prepare.mutable_policy() = DrawPolicy(random, regular);
+  if (!random.OneIn(6)) *job.prepare.mutable_job()->mutable_policy() = DrawPolicy(random, regular);
   const NodeBounds bounds = BoundsOf(job.nodes, job.policy().min_nodes(), job.policy().max_nodes());
   job.plan.ranks = NumberRanksOf(job.plan.nodes);
   job.plan.launcher = Launcher::kSsh;
@@ -94,8 +94,8 @@ Job DrawHalfCutJob(Random& random, bool detached) {
          job.policy().min_nodes() + 1 > job.policy().max_nodes())
     job = DrawDetachedJob(random);
   job.detached = detached;
-  job.prepare.mutable_policy()->set_hang_ms(0);
-  job.prepare.mutable_policy()->set_on_join(pb::Policy::AT_RESTART);
+  job.prepare.mutable_job()->mutable_policy()->set_hang_ms(0);
+  job.prepare.mutable_job()->mutable_policy()->set_on_join(pb::Policy::AT_RESTART);
   job.faults = 0;
   job.is_calm = true;
   job.shortest_rank_ms = 40'000;

@@ -36,8 +36,8 @@ struct Job {
 
   uint32_t size() const { return static_cast<uint32_t>(nodes.size()); }
   const pb::Node& node(uint32_t index) const { return nodes[index]; }
-  const pb::Timeouts& timeouts() const { return prepare.timeouts(); }
-  const pb::Policy& policy() const { return prepare.policy(); }
+  const pb::Timeouts& timeouts() const { return prepare.job().timeouts(); }
+  const pb::Policy& policy() const { return prepare.job().policy(); }
 
   // From when nobody can decide any more until every node confirmed its teardown.
   int64_t EmptyWithinMs() const;

@@ -111,7 +111,7 @@ void NodeIncarnation::Do(agent_action::PlanWorkers& action) {
   }
   pb::SpawnWorkers specs =
       Supervisor::StartRanks(action.attempt, action.assignment, core_.own_node().slots()).spawn();
-  specs.add_argv(core_.prepare().program().argv(0));
+  specs.add_argv(core_.prepare().job().ranks().program().argv(0));
   Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(action.attempt, std::move(specs)); });
 }
 

@@ -22,8 +22,8 @@ constexpr int64_t kSilentMs = 30'000;  // kUsualSilence, of the front end's link
 
 Job MakeJob(const TreeJob& tree) {
   Job job;
-  job.prepare.set_job_id("job");
-  job.prepare.mutable_program()->add_argv("python3");
+  job.prepare.mutable_job()->set_job_id("job");
+  job.prepare.mutable_job()->mutable_ranks()->mutable_program()->add_argv("python3");
   for (uint32_t index = 0; index < tree.nodes; ++index) {
     pb::Node& node = job.nodes.emplace_back();
     node.set_name("node" + std::to_string(index));
@@ -32,8 +32,8 @@ Job MakeJob(const TreeJob& tree) {
     planned.name = node.name();
     planned.slots = 1;
   }
-  *job.prepare.mutable_nodes() = PackNodes(job.nodes);
-  pb::Timeouts& timeouts = *job.prepare.mutable_timeouts();
+  *job.prepare.mutable_job()->mutable_nodes() = PackNodes(job.nodes);
+  pb::Timeouts& timeouts = *job.prepare.mutable_job()->mutable_timeouts();
   timeouts.set_grace_ms(2'000);
   timeouts.set_join_ms(20'000);
   timeouts.set_ready_ms(10'000);
@@ -43,7 +43,7 @@ Job MakeJob(const TreeJob& tree) {
   timeouts.set_dead_ms(6'000);
   timeouts.set_lease_ms(15'000);
   if (tree.max_restarts > 0) {
-    pb::Policy& policy = *job.prepare.mutable_policy();
+    pb::Policy& policy = *job.prepare.mutable_job()->mutable_policy();
     policy.set_max_restarts(tree.max_restarts);
     policy.set_min_nodes(tree.nodes - tree.fanout);
     policy.set_max_nodes(tree.nodes);

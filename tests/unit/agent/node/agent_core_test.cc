@@ -29,23 +29,23 @@ constexpr uint32_t kPort = 4711;
 class AgentCoreTest : public ::testing::Test {
  protected:
   AgentCoreTest() {
-    prepare_.set_job_id("b0b");
+    prepare_.mutable_job()->set_job_id("b0b");
     prepare_.set_node_index(1);
     std::vector<pb::Node> nodes(3);
     for (size_t i = 0; i < nodes.size(); ++i) {
       nodes[i].set_name("node" + std::to_string(i + 1));
       nodes[i].set_slots(2);
     }
-    *prepare_.mutable_nodes() = PackNodes(nodes);
-    prepare_.mutable_program()->add_argv("python3");
-    pb::Timeouts& timeouts = *prepare_.mutable_timeouts();
+    *prepare_.mutable_job()->mutable_nodes() = PackNodes(nodes);
+    prepare_.mutable_job()->mutable_ranks()->mutable_program()->add_argv("python3");
+    pb::Timeouts& timeouts = *prepare_.mutable_job()->mutable_timeouts();
     timeouts.set_grace_ms(5'000);
     timeouts.set_teardown_ms(4'000);
     timeouts.set_join_ms(60'000);
     timeouts.set_heartbeat_ms(2'000);
     timeouts.set_dead_ms(6'000);
     timeouts.set_lease_ms(30'000);
-    prepare_.mutable_policy()->set_max_restarts(3);
+    prepare_.mutable_job()->mutable_policy()->set_max_restarts(3);
   }
 
   // --- Events ---
@@ -409,7 +409,7 @@ TEST_F(AgentCoreTest, APreparedAgentConfiguresItsSupervisorAndBeats) {
 }
 
 TEST_F(AgentCoreTest, BeatsLessOftenWhereALateHeartbeatDoesNotCount) {
-  prepare_.mutable_timeouts()->set_suspect_ms(4'000);
+  prepare_.mutable_job()->mutable_timeouts()->set_suspect_ms(4'000);
   Prepare();
   EXPECT_EQ(All<agent_action::StartHeart>().at(0).interval, milliseconds(1'000));
   EXPECT_EQ(All<agent_action::StartHeart>().at(0).ticks_per_beat, 2u);
@@ -423,7 +423,7 @@ TEST_F(AgentCoreTest, AnIncompleteJobIsRefused) {
   bad.mutable_nodes()->clear_counts();
   EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("no list of nodes"));
   bad = prepare_;
-  bad.clear_program();
+  bad.mutable_job()->mutable_ranks()->clear_program();
   EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("incomplete"));
   EXPECT_FALSE(core_.prepared());
   EXPECT_TRUE(core_.OnPrepare(prepare_).ok());
@@ -431,24 +431,24 @@ TEST_F(AgentCoreTest, AnIncompleteJobIsRefused) {
 
 TEST_F(AgentCoreTest, TheNodesOwnCommandSaysWhatRuns) {
   pb::OwnPart own;
-  own.mutable_program()->add_argv("mine");
-  own.set_log_dir("/mine");
+  own.mutable_ranks()->mutable_program()->add_argv("mine");
+  own.mutable_ranks()->set_log_dir("/mine");
   own.set_slots(2);
   own.set_private_key("my key");
-  own.set_description("my command");
+  own.mutable_ranks()->set_description("my command");
   EXPECT_TRUE(core_.OnOwn(own));
   EXPECT_FALSE(core_.OnOwn(own));
   pb::PrepareRequest foreign = prepare_;
-  foreign.mutable_nodes()->set_slots(0, 9);
+  foreign.mutable_job()->mutable_nodes()->set_slots(0, 9);
   EXPECT_EQ(core_.OnPrepare(foreign).error().code, ExitCode::kNoPermission);
-  prepare_.set_detachable(true);
-  prepare_.clear_program();
+  prepare_.mutable_job()->set_detachable(true);
+  prepare_.mutable_job()->mutable_ranks()->clear_program();
   Prepare();
   EXPECT_EQ(core_.prepare().credentials().private_key(), "my key");
-  EXPECT_EQ(core_.prepare().description(), "my command");
-  EXPECT_EQ(core_.prepare().program().argv(0), "mine");
-  EXPECT_EQ(core_.prepare().log_dir(), "/mine");
-  EXPECT_FALSE(core_.prepare().detachable());
+  EXPECT_EQ(core_.prepare().job().ranks().description(), "my command");
+  EXPECT_EQ(core_.prepare().job().ranks().program().argv(0), "mine");
+  EXPECT_EQ(core_.prepare().job().ranks().log_dir(), "/mine");
+  EXPECT_FALSE(core_.prepare().job().detachable());
 }
 
 TEST_F(AgentCoreTest, TheHostOfTheRendezvousJoinsItInItsOwnProcess) {
@@ -939,7 +939,7 @@ TEST_F(AgentCoreTest, ARendezvousThatDoesNotAnswerKeepsAnEmptyNodeForASecondOnly
 
 TEST_F(AgentCoreTest, WhoIsLostWithItsOwnCommandIsOnlyALostNodeToTheOthers) {
   pb::OwnPart own;
-  own.mutable_program()->add_argv("mine");
+  own.mutable_ranks()->mutable_program()->add_argv("mine");
   own.set_slots(2);
   EXPECT_TRUE(core_.OnOwn(own));
   Start();
@@ -1006,7 +1006,7 @@ TEST_F(AgentCoreTest, AFrontEndThatHasTheLastEventMayTakeItsTimeToSayGoodbye) {
 // --- The rendezvous is lost ---
 
 TEST_F(AgentCoreTest, WithoutRestartsALostRendezvousIsTheEnd) {
-  prepare_.mutable_policy()->set_max_restarts(0);
+  prepare_.mutable_job()->mutable_policy()->set_max_restarts(0);
   Start();
   Take(core_.OnRendezvousEnd("reset", now_));
   EXPECT_EQ(core_.outcome().kind(), pb::Cause::NODE_LOST);
@@ -1019,7 +1019,7 @@ TEST_F(AgentCoreTest, WithoutRestartsALostRendezvousIsTheEnd) {
 }
 
 TEST_F(AgentCoreTest, ASilentRendezvousIsLostUnlessThisProcessStoodStill) {
-  prepare_.mutable_policy()->set_max_restarts(0);
+  prepare_.mutable_job()->mutable_policy()->set_max_restarts(0);
   Start();
   Pass(milliseconds(6'000), /*late=*/milliseconds(5'000));
   EXPECT_EQ(core_.phase(), Phase::kWorking);
@@ -1106,7 +1106,7 @@ TEST_F(CutOffHostTest, GivesTheRendezvousUpAndReportsOnceItsRanksEnded) {
 }
 
 TEST_F(CutOffHostTest, KeepsTheRendezvousWithoutRestarts) {
-  prepare_.mutable_policy()->set_max_restarts(0);
+  prepare_.mutable_job()->mutable_policy()->set_max_restarts(0);
   StartHost();
   CutOff();
   EXPECT_TRUE(core_.hosts_rendezvous());
@@ -1192,7 +1192,7 @@ TEST_F(AgentCoreTest, AViewerThatDoesNotReadKeepsTheAgentForTwoSecondsOnly) {
 
 class MajorityOfNodesTest : public AgentCoreTest {
  protected:
-  MajorityOfNodesTest() { prepare_.set_detachable(true); }
+  MajorityOfNodesTest() { prepare_.mutable_job()->set_detachable(true); }
 
   // Ranks run, the front end has left, and a majority stands behind the rendezvous.
   void Detach() {
@@ -1257,7 +1257,7 @@ TEST_F(MajorityOfNodesTest, TheLossOfTheRendezvousLeadsToAnElectionOnceNoLeaseIs
   EXPECT_EQ(Record(pb::NodeEvent::kRestarting).restarting().cause().node_index(), 0u);
   Reaped();
   // Its own lease is over by then, and what others may have had.
-  const int fence_s = static_cast<int>(MajorityFence(prepare_.timeouts()).count() / 1'000);
+  const int fence_s = static_cast<int>(MajorityFence(prepare_.job().timeouts()).count() / 1'000);
   PassSeconds(fence_s - 1);
   EXPECT_THAT(Logged(), Not(HasSubstr("elected")));
   pb::Vote vote;
@@ -1277,7 +1277,7 @@ TEST_F(MajorityOfNodesTest, AnElectedRendezvousStartsRanksOnceThereIsALease) {
   Detach();
   Take(core_.OnRendezvousEnd("it ended", now_));
   Reaped();
-  PassSeconds(static_cast<int>(MajorityFence(prepare_.timeouts()).count() / 1'000) + 1);
+  PassSeconds(static_cast<int>(MajorityFence(prepare_.job().timeouts()).count() / 1'000) + 1);
   pb::Vote vote;
   vote.set_term(1);
   Take(core_.OnVote(2, vote, now_));
@@ -1307,7 +1307,7 @@ TEST_F(MajorityOfNodesTest, StartsNoRanksUnderALeaseThatIsOver) {
 }
 
 TEST_F(MajorityOfNodesTest, WithoutARestartTheLossEndsTheJob) {
-  prepare_.mutable_policy()->set_max_restarts(0);
+  prepare_.mutable_job()->mutable_policy()->set_max_restarts(0);
   Start();
   Take(core_.OnDetach("/run/socket", now_, boot_now_));
   Take(core_.OnRendezvousEnd("it ended", now_));

@@ -31,9 +31,9 @@ class ElectionLinkTest : public ::testing::Test {
     auto authority = *CertificateAuthority::Create("job");
     for (uint32_t node = 0; node < agents_.size(); ++node) {
       pb::PrepareRequest prepare;
-      prepare.set_job_id("job");
+      prepare.mutable_job()->set_job_id("job");
       prepare.set_node_index(node);
-      prepare.set_local(true);
+      prepare.mutable_job()->set_local(true);
       *prepare.mutable_credentials() = *authority.Issue(node);
       const std::string folder = dir_ / std::to_string(node);
       EXPECT_EQ(::mkdir(folder.c_str(), 0700), 0);

@@ -231,17 +231,17 @@ class NodeAgentTest : public ::testing::Test {
     supervisor_ = std::make_unique<ScriptedSupervisor>(loop_, UniqueFd(fds[0]));
     agent_ = std::make_unique<NodeAgent>(loop_, fds[1], -1, /*pmix_server=*/"", [](UniqueFd) {});
     front_end_ = std::make_shared<FrontEnd>(loop_, *agent_);
-    prepare_.set_job_id("b0b");
+    prepare_.mutable_job()->set_job_id("b0b");
     prepare_.set_node_index(1);
-    *prepare_.mutable_nodes() = NodesNamed({"node1", "node2"});
-    prepare_.mutable_program()->add_argv("/bin/true");
-    prepare_.mutable_program()->set_cwd("/");
-    prepare_.mutable_timeouts()->set_heartbeat_ms(40);
-    prepare_.mutable_timeouts()->set_dead_ms(30'000);
-    prepare_.mutable_timeouts()->set_join_ms(20'000);
-    prepare_.mutable_policy()->set_max_restarts(5);
+    *prepare_.mutable_job()->mutable_nodes() = NodesNamed({"node1", "node2"});
+    prepare_.mutable_job()->mutable_ranks()->mutable_program()->add_argv("/bin/true");
+    prepare_.mutable_job()->mutable_ranks()->mutable_program()->set_cwd("/");
+    prepare_.mutable_job()->mutable_timeouts()->set_heartbeat_ms(40);
+    prepare_.mutable_job()->mutable_timeouts()->set_dead_ms(30'000);
+    prepare_.mutable_job()->mutable_timeouts()->set_join_ms(20'000);
+    prepare_.mutable_job()->mutable_policy()->set_max_restarts(5);
     *prepare_.mutable_credentials() = *authority_.Issue(1);
-    prepare_.set_log_dir(dir_.path());
+    prepare_.mutable_job()->mutable_ranks()->set_log_dir(dir_.path());
   }
 
   bool RunUntil(const std::function<bool()>& done) {
@@ -339,22 +339,22 @@ TEST_F(NodeAgentTest, EveryNodeOffersAMasterPortAndItsAddress) {
 
 TEST_F(NodeAgentTest, AFrontEndHasNoSayInWhatRunsWhereTheNodesOwnCommandSaidIt) {
   pb::OwnPart own;
-  own.mutable_program()->add_argv("/bin/echo");
-  own.mutable_program()->add_argv("mine");
-  own.mutable_program()->set_cwd("/tmp");
-  pb::EnvVar& variable = *own.mutable_program()->add_env();
+  own.mutable_ranks()->mutable_program()->add_argv("/bin/echo");
+  own.mutable_ranks()->mutable_program()->add_argv("mine");
+  own.mutable_ranks()->mutable_program()->set_cwd("/tmp");
+  pb::EnvVar& variable = *own.mutable_ranks()->mutable_program()->add_env();
   variable.set_name("OWN");
   variable.set_value("yes");
-  own.set_log_dir(dir_.path() + "/own");
+  own.mutable_ranks()->set_log_dir(dir_.path() + "/own");
   own.set_slots(2);
   own.set_private_key(prepare_.credentials().private_key());
   prepare_.mutable_credentials()->clear_private_key();  // it stays on its node
   EXPECT_TRUE(agent_->Own(own));
   EXPECT_FALSE(agent_->Own(own));
-  pb::EnvVar& foreign = *prepare_.mutable_program()->add_env();
+  pb::EnvVar& foreign = *prepare_.mutable_job()->mutable_ranks()->mutable_program()->add_env();
   foreign.set_name("FOREIGN");
   foreign.set_value("yes");
-  prepare_.set_detachable(true);
+  prepare_.mutable_job()->set_detachable(true);
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
@@ -369,15 +369,17 @@ TEST_F(NodeAgentTest, AFrontEndHasNoSayInWhatRunsWhereTheNodesOwnCommandSaidIt) 
 
 TEST_F(NodeAgentTest, AJobThatIsNotTheNodesOwnIsRefused) {
   pb::OwnPart own;
-  *own.mutable_program() = prepare_.program();
+  *own.mutable_ranks()->mutable_program() = prepare_.job().ranks().program();
   own.set_slots(2);
   EXPECT_TRUE(agent_->Own(own));
   for (const auto& spoil : std::vector<std::function<void(pb::PrepareRequest&)>>{
-           [](pb::PrepareRequest& request) { request.set_job_id("../../etc"); },
+           [](pb::PrepareRequest& request) { request.mutable_job()->set_job_id("../../etc"); },
            [](pb::PrepareRequest& request) {
-             *request.mutable_nodes() = NodesNamed({"node1", ".."});
+             *request.mutable_job()->mutable_nodes() = NodesNamed({"node1", ".."});
            },
-           [](pb::PrepareRequest& request) { request.mutable_nodes()->set_slots(0, 1000); }}) {
+           [](pb::PrepareRequest& request) {
+             request.mutable_job()->mutable_nodes()->set_slots(0, 1000);
+           }}) {
     pb::PrepareRequest bad = prepare_;
     spoil(bad);
     EXPECT_THAT(agent_->Prepare(bad).failure().message(), HasSubstr("not this command's"));
@@ -524,7 +526,7 @@ TEST_F(NodeAgentTest, ALoopThatStandsStillIsNotADeadNode) {
 }
 
 TEST_F(NodeAgentTest, TheLeaseCountsFromTheFrontEndsLastWordAlsoWhileTheLoopStandsStill) {
-  prepare_.mutable_timeouts()->set_lease_ms(20'000);
+  prepare_.mutable_job()->mutable_timeouts()->set_lease_ms(20'000);
   Join();
   ASSERT_TRUE(RunUntil([&] { return supervisor_->lease_left_ms.value_or(20'000) < 19'500; }));
   const uint64_t first = agent_->Renew({}).clock_us();  // not on the loop
@@ -536,7 +538,7 @@ TEST_F(NodeAgentTest, TheLeaseCountsFromTheFrontEndsLastWordAlsoWhileTheLoopStan
 }
 
 TEST_F(NodeAgentTest, ANodeWhoseFrontEndIsSilentEndsItsRanks) {
-  prepare_.mutable_timeouts()->set_lease_ms(2'000);
+  prepare_.mutable_job()->mutable_timeouts()->set_lease_ms(2'000);
   {
     const std::jthread renews([this](const std::stop_token& stop) {
       pb::RenewRequest word;
@@ -606,11 +608,11 @@ TEST_F(NodeAgentTest, ARankThatSeemsToHangIsDescribed) {
 // With the real rendezvous, which is in the agent's own process.
 TEST_F(NodeAgentTest, AJobOfOneNodeRestartsAsOftenAsItMay) {
   prepare_.set_node_index(0);
-  *prepare_.mutable_nodes() = NodesNamed({"node1"});
-  prepare_.mutable_timeouts()->set_ready_ms(20'000);
-  prepare_.mutable_policy()->set_max_restarts(1);
-  prepare_.mutable_policy()->set_backoff_ms(10);
-  prepare_.mutable_policy()->set_max_backoff_ms(10);
+  *prepare_.mutable_job()->mutable_nodes() = NodesNamed({"node1"});
+  prepare_.mutable_job()->mutable_timeouts()->set_ready_ms(20'000);
+  prepare_.mutable_job()->mutable_policy()->set_max_restarts(1);
+  prepare_.mutable_job()->mutable_policy()->set_backoff_ms(10);
+  prepare_.mutable_job()->mutable_policy()->set_max_backoff_ms(10);
   ASSERT_TRUE(agent_->Prepare(prepare_).has_info());
   agent_->Run(pb::RunRequest(), front_end_);
   ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kRunning); }));

@@ -37,9 +37,9 @@ class RankLinkHubTest : public ::testing::Test {
   void Open(uint32_t nodes, bool with_certificates = true) {
     for (uint32_t node = 0; node < nodes; ++node) {
       pb::PrepareRequest prepare;
-      prepare.set_job_id("job");
+      prepare.mutable_job()->set_job_id("job");
       prepare.set_node_index(node);
-      prepare.set_local(true);
+      prepare.mutable_job()->set_local(true);
       if (with_certificates) *prepare.mutable_credentials() = *authority_.Issue(node);
       const std::string folder = dir_ / std::to_string(node);
       ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);

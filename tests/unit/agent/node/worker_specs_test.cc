@@ -14,15 +14,15 @@ using ::testing::HasSubstr;
 class WorkerSpecsTest : public ::testing::Test {
  protected:
   WorkerSpecsTest() : folder_(*JobFolder::Create(dir_.path(), "job", "node2", {})) {
-    plan_.job_id = "job";
+    job_.set_job_id("job");
     plan_.slots = 2;
     plan_.cores = 8;
-    plan_.assignment.set_first_rank(2);
-    plan_.assignment.set_world_size(4);
-    plan_.assignment.set_node_rank(1);
-    plan_.assignment.set_num_nodes(2);
-    plan_.assignment.set_master_addr("127.0.0.1");
-    plan_.assignment.set_master_port(4242);
+    plan_.place.assignment.set_first_rank(2);
+    plan_.place.assignment.set_world_size(4);
+    plan_.place.assignment.set_node_rank(1);
+    plan_.place.assignment.set_num_nodes(2);
+    plan_.place.assignment.set_master_addr("127.0.0.1");
+    plan_.place.assignment.set_master_port(4242);
   }
 
   // The environment of one worker.
@@ -37,7 +37,7 @@ class WorkerSpecsTest : public ::testing::Test {
     return SpecsOf(environment).workers(local_rank);
   }
   pb::SpawnWorkers SpecsOf(const Environment& environment) {
-    const auto specs = MakeWorkerSpecs(plan_, program_, environment, folder_);
+    const auto specs = MakeWorkerSpecs(job_, plan_, program_, environment, folder_);
     EXPECT_TRUE(specs.ok()) << specs.error().message;
     return *specs;
   }
@@ -45,6 +45,7 @@ class WorkerSpecsTest : public ::testing::Test {
   ResolvedProgram program_ = {{"/bin/true"}, "/"};
   TempDir dir_;
   JobFolder folder_;
+  pb::JobSpec job_;
   WorkerPlan plan_;
 };
 
@@ -64,13 +65,13 @@ TEST_F(WorkerSpecsTest, PlacesEachRank) {
   for (const auto& [name, value] : expected)
     EXPECT_STREQ(FindVariable(second, name), value) << name;
   EXPECT_EQ(FindVariable(second, "DSLAUNCH_RANK_DIR"),
-            folder_.AttemptFolder(plan_.attempt) + "/rank_3");
+            folder_.AttemptFolder(plan_.place.attempt) + "/rank_3");
 }
 
 TEST_F(WorkerSpecsTest, ARankHasTheSocketOfItsAgentAndNoOther) {
   EXPECT_STREQ(
       FindVariable(Of(0, {"DSLAUNCH_RANK_SOCKET=/of/another/job"}), "DSLAUNCH_RANK_SOCKET"), "");
-  plan_.rank_socket = "/job/ranks.sock";
+  plan_.place.rank_socket = "/job/ranks.sock";
   EXPECT_STREQ(FindVariable(Of(0, {}), "DSLAUNCH_RANK_SOCKET"), "/job/ranks.sock");
 }
 
@@ -86,10 +87,10 @@ TEST_F(WorkerSpecsTest, TheUsersChoicesStayButThePlaceIsOurs) {
 TEST_F(WorkerSpecsTest, GpusAreShownToAllOrHidden) {
   plan_.devices = {"2", "3"};
   EXPECT_EQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), nullptr);
-  plan_.device = pb::DEVICE_CPU;
+  job_.set_device(pb::DEVICE_CPU);
   EXPECT_STREQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), "");
-  plan_.device = pb::DEVICE_AUTO;
-  plan_.use_cuda = true;
+  job_.set_device(pb::DEVICE_AUTO);
+  plan_.place.use_cuda = true;
   EXPECT_STREQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), "2,3");
   EXPECT_STREQ(FindVariable(Of(1, {}), "CUDA_VISIBLE_DEVICES"), "2,3");
   const Environment own = {"CUDA_VISIBLE_DEVICES=4,5"};
@@ -99,11 +100,11 @@ TEST_F(WorkerSpecsTest, GpusAreShownToAllOrHidden) {
 }
 
 TEST_F(WorkerSpecsTest, AVirtualLocalRankSeesOneDevice) {
-  plan_.options.set_virtual_local_rank(true);
+  job_.mutable_ranks()->mutable_options()->set_virtual_local_rank(true);
   plan_.devices = {"4", "GPU-5"};
   program_ = {{"/usr/bin/python3", "-u", "t.py", "x"}, "/", "--local_rank", 3};
   for (const bool use_cuda : {false, true}) {
-    plan_.use_cuda = use_cuda;
+    plan_.place.use_cuda = use_cuda;
     const Environment second = Of(1, {"CUDA_VISIBLE_DEVICES=4,GPU-5"});
     EXPECT_STREQ(FindVariable(second, "LOCAL_RANK"), "0");
     EXPECT_STREQ(FindVariable(second, "LOCAL_WORLD_SIZE"), "2");
@@ -114,7 +115,7 @@ TEST_F(WorkerSpecsTest, AVirtualLocalRankSeesOneDevice) {
   EXPECT_EQ(SpecOf(1, {}).local_rank(), 1u) << "the supervisor's number stays";
   plan_.devices.pop_back();
   plan_.node_name = "node2";
-  const auto specs = MakeWorkerSpecs(plan_, program_, {}, folder_);
+  const auto specs = MakeWorkerSpecs(job_, plan_, program_, {}, folder_);
   ASSERT_FALSE(specs.ok());
   EXPECT_NE(specs.error().message.find("node2: --virtual_local_rank"), std::string::npos);
 }
@@ -143,7 +144,7 @@ TEST_F(WorkerSpecsTest, EachRankGetsItsLocalRankAsAnArgument) {
 // 64 ranks with a large environment and many arguments fit into one message to the supervisor.
 TEST_F(WorkerSpecsTest, WhatAllRanksHaveInCommonIsSentOnce) {
   plan_.slots = 64;
-  plan_.assignment.set_world_size(66);
+  plan_.place.assignment.set_world_size(66);
   const std::string large(size_t{1} << 20, 'x');
   program_.argv.push_back(large);
   const Environment environment = {"RANK=99", "LARGE=" + large, "HOME=/h"};
@@ -152,15 +153,15 @@ TEST_F(WorkerSpecsTest, WhatAllRanksHaveInCommonIsSentOnce) {
   EXPECT_THAT(specs.env(), ElementsAre("LARGE=" + large, "HOME=/h"));
   EXPECT_STREQ(FindVariable(Of(63, environment), "RANK"), "65");
   program_.argv.assign(20, large);
-  const auto too_much = MakeWorkerSpecs(plan_, program_, environment, folder_);
+  const auto too_much = MakeWorkerSpecs(job_, plan_, program_, environment, folder_);
   ASSERT_FALSE(too_much.ok());
   EXPECT_THAT(too_much.error().message, HasSubstr("environment and arguments are 21 MiB"));
 }
 
 TEST_F(WorkerSpecsTest, PlaceInRoleIsThatOfTheAssignment) {
   EXPECT_STREQ(FindVariable(Of(1, {}), "ROLE_RANK"), FindVariable(Of(1, {}), "RANK"));
-  plan_.assignment.set_first_role_rank(4);
-  plan_.assignment.set_role_world_size(7);
+  plan_.place.assignment.set_first_role_rank(4);
+  plan_.place.assignment.set_role_world_size(7);
   EXPECT_STREQ(FindVariable(Of(1, {}), "ROLE_RANK"), "5");
   EXPECT_STREQ(FindVariable(Of(1, {}), "ROLE_WORLD_SIZE"), "7");
 }
@@ -168,10 +169,10 @@ TEST_F(WorkerSpecsTest, PlaceInRoleIsThatOfTheAssignment) {
 TEST_F(WorkerSpecsTest, RoleAndAddressCanBeChosen) {
   EXPECT_STREQ(FindVariable(Of(0, {}), "ROLE_NAME"), "default");
   EXPECT_STREQ(FindVariable(Of(0, {}), "TORCHELASTIC_RUN_ID"), "job");
-  plan_.options.set_run_id("77");
+  job_.mutable_ranks()->mutable_options()->set_run_id("77");
   EXPECT_STREQ(FindVariable(Of(0, {}), "TORCHELASTIC_RUN_ID"), "77");
-  plan_.options.set_role("trainer");
-  plan_.options.set_master_addr("head.example");
+  job_.mutable_ranks()->mutable_options()->set_role("trainer");
+  job_.mutable_ranks()->mutable_options()->set_master_addr("head.example");
   EXPECT_STREQ(FindVariable(Of(0, {}), "ROLE_NAME"), "trainer");
   EXPECT_STREQ(FindVariable(Of(0, {}), "MASTER_ADDR"), "head.example");
 }

@@ -6,8 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "cli/plan/job_policy.h"
 #include "cli/plan/job_program.h"
+#include "cli/plan/job_spec.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::dry_run_test {
@@ -41,17 +41,13 @@ class DryRunTest : public ::testing::Test {
     const auto plan = MakeLaunchPlan(options_, hosts, info_);
     EXPECT_TRUE(plan.ok()) << plan.error().message;
     session.plan = *plan;
-    session.policy = *MakePolicy(options_, session.plan);
-    session.timeouts = MakeTimeouts(options_);
-    session.device = options_.device;
+    session.job = *MakeJobSpec(options_, session.plan, {});
     session.shown.shown_ranks = options_.shown_ranks;
-    session.master_port = options_.master_port;
     const TrainerProgram trainer{"/bin/true", recipe_};
     const auto job =
         MakeJobProgram(options_, session.plan, program_info_, recipe_.empty() ? nullptr : &trainer);
     EXPECT_TRUE(job.ok()) << job.error().message;
-    session.program = job->program;
-    session.ranks = *MakeRankOptions(options_);
+    *session.job.mutable_ranks()->mutable_program() = job->program;
     request.info = info_;
     request.environment = program_info_.environment;
     request.recipe_source = recipe_.empty() ? "" : "/recipes/mine.yaml";

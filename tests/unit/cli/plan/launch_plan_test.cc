@@ -699,7 +699,7 @@ TEST(CertainRanks, NotWhereARangeOfNodesMayDo) {
 }
 
 struct DeviceCase {
-  DeviceChoice requested;
+  pb::Device requested;
   std::vector<NodeGpus> nodes;
   bool one_machine;
   std::string said;  // begins with "error" if it is one
@@ -742,34 +742,36 @@ TEST(DecideMpi, Table) {
 }
 
 TEST(DecideDevice, Table) {
-  using D = DeviceChoice;
   const DeviceCase cases[] = {
-      {D::kAuto, {{"a", 2, 2}, {"b", 2, 8}}, false, "CUDA, as every slot has a GPU"},
-      {D::kAuto, {{"a", 2, 0}, {"b", 2, 0}}, false, "CPU, as no node has an NVIDIA GPU"},
-      {D::kAuto,
+      {pb::DEVICE_AUTO, {{"a", 2, 2}, {"b", 2, 8}}, false, "CUDA, as every slot has a GPU"},
+      {pb::DEVICE_AUTO, {{"a", 2, 0}, {"b", 2, 0}}, false, "CPU, as no node has an NVIDIA GPU"},
+      {pb::DEVICE_AUTO,
        {{"a", 2, 2}, {"b", 2, 0}},
        false,
        "error--device auto: not every slot has a GPU: b has 0 GPUs for 2 slots; "},
-      {D::kAuto,
+      {pb::DEVICE_AUTO,
        {{"a", 2, 1}, {"b", 4, 3}},
        false,
        "errora has 1 GPU for 2 slots, b has 3 GPUs for 4 slots; "},
-      {D::kCuda, {{"a", 2, 2}}, false, "CUDA, set by --device cuda"},
-      {D::kCuda,
+      {pb::DEVICE_CUDA, {{"a", 2, 2}}, false, "CUDA, set by --device cuda"},
+      {pb::DEVICE_CUDA,
        {{"a", 2, 0}},
        false,
        "error--device cuda: not every slot has a GPU: a has 0 GPUs for 2 slots; "},
-      {D::kCpu, {{"a", 2, 8}}, false, "CPU, set by --device cpu"},
-      {D::kAuto, {{"n0", 2, 4}, {"n1", 2, 4}}, true, "CUDA, as every slot has a GPU"},
-      {D::kAuto, {{"n0", 2, 2}, {"n1", 2, 2}}, true, "errorthis machine has 2 GPUs for 4 slots; "},
-      {D::kAuto, {{"n0", 2, 0}, {"n1", 2, 0}}, true, "CPU, as no node has an NVIDIA GPU"},
-      {D::kAuto, {{"a", 2, 8, 7}}, false, "CUDA, as every slot has a GPU"},
-      {D::kAuto,
+      {pb::DEVICE_CPU, {{"a", 2, 8}}, false, "CPU, set by --device cpu"},
+      {pb::DEVICE_AUTO, {{"n0", 2, 4}, {"n1", 2, 4}}, true, "CUDA, as every slot has a GPU"},
+      {pb::DEVICE_AUTO,
+       {{"n0", 2, 2}, {"n1", 2, 2}},
+       true,
+       "errorthis machine has 2 GPUs for 4 slots; "},
+      {pb::DEVICE_AUTO, {{"n0", 2, 0}, {"n1", 2, 0}}, true, "CPU, as no node has an NVIDIA GPU"},
+      {pb::DEVICE_AUTO, {{"a", 2, 8, 7}}, false, "CUDA, as every slot has a GPU"},
+      {pb::DEVICE_AUTO,
        {{"a", 2, 4, 7}},
        false,
        "error--device auto: not every slot has a GPU: a has 4 "
        "GPUs, so no GPU 7; "},
-      {D::kAuto, {{"n0", 2, 4, 1}, {"n1", 2, 4, 3}}, true, "CUDA, as every slot has a GPU"},
+      {pb::DEVICE_AUTO, {{"n0", 2, 4, 1}, {"n1", 2, 4, 3}}, true, "CUDA, as every slot has a GPU"},
   };
   for (const DeviceCase& c : cases) {
     SCOPED_TRACE(c.said);

@@ -69,12 +69,12 @@ class SessionCoreTest : public testing::Test {
     plan.min_nodes = min_nodes;
     plan.max_nodes = static_cast<int>(nodes);
     plan.ranks = NumberRanksOf(plan.nodes);
-    options_.policy.set_max_restarts(max_restarts);
-    options_.job_id = "job1";
-    options_.timeouts.set_grace_ms(1'000);
-    options_.timeouts.set_teardown_ms(2'000);
-    options_.timeouts.set_dead_ms(6'000);
-    options_.timeouts.set_lease_ms(15'000);
+    options_.job.mutable_policy()->set_max_restarts(max_restarts);
+    options_.job.set_job_id("job1");
+    options_.job.mutable_timeouts()->set_grace_ms(1'000);
+    options_.job.mutable_timeouts()->set_teardown_ms(2'000);
+    options_.job.mutable_timeouts()->set_dead_ms(6'000);
+    options_.job.mutable_timeouts()->set_lease_ms(15'000);
   }
 
   SessionCore& core() {
@@ -448,7 +448,7 @@ TEST_F(SessionCoreTest, OtherSignalsAreForTheRanks) {
 
 TEST_F(SessionCoreTest, DetachesOnceAllRanksRunAndAllNodesAgree) {
   PlanFor(2, 2, 0);
-  options_.detach = true;
+  options_.job.set_detachable(true);
   StartAll();
   pb::NodeEvent running;
   running.mutable_running();
@@ -465,7 +465,7 @@ TEST_F(SessionCoreTest, DetachesOnceAllRanksRunAndAllNodesAgree) {
 
 TEST_F(SessionCoreTest, ANodeThatCannotBeLeftEndsTheJob) {
   PlanFor(2, 2, 0);
-  options_.detach = true;
+  options_.job.set_detachable(true);
   StartAll();
   pb::NodeEvent running;
   running.mutable_running();
@@ -489,8 +489,8 @@ TEST_F(SessionCoreTest, RenewsAsOftenAsThereAreHeartbeatsAndOftenEnoughForTheLea
                {1'000, 0, milliseconds(1'000)}};
   PlanFor(1, 1, 0);
   for (const auto& c : cases) {
-    options_.timeouts.set_heartbeat_ms(c.heartbeat_ms);
-    options_.timeouts.set_lease_ms(c.lease_ms);
+    options_.job.mutable_timeouts()->set_heartbeat_ms(c.heartbeat_ms);
+    options_.job.mutable_timeouts()->set_lease_ms(c.lease_ms);
     core_.reset();
     Take(core().Start(now_));
     EXPECT_EQ(Timer(SessionTimer::kRenew), c.every) << c.heartbeat_ms << " " << c.lease_ms;
@@ -694,40 +694,35 @@ TEST_F(SessionCoreTest, ALinkThatComesWhenTheJobEndsIsDropped) {
   EXPECT_THAT(NodesOf<action::Prepare>(), IsEmpty());
 }
 
-// Three nodes, of which the first decides and is lost to the others.
-// The other nodes have commands of their own, which know all of it.
-TEST_F(SessionCoreTest, ANodeWithAnOwnCommandIsSentNothingThatItKnows) {
+// The other nodes have commands of their own, which decide what their ranks run.
+TEST_F(SessionCoreTest, SendsNoRankSpecToNodeWithOwnCommand) {
   PlanFor(2, 2, 0);
   options_.plan.launcher = Launcher::kPerNode;
-  options_.program.add_argv("train.py");
-  options_.program.add_argv("--password");
-  options_.program.add_env()->set_value("a secret");
-  options_.program.set_cwd("/home/alice");
-  options_.ranks.set_role("a role");
-  options_.log_dir = "/home/alice/logs";
-  options_.description = "dslaunch train.py --password";
-  options_.save_pid = 7;
-  options_.stdout_filters = {"a filter"};
+  options_.job.mutable_ranks()->mutable_program()->add_argv("train.py");
+  options_.job.mutable_ranks()->mutable_program()->add_argv("--password");
+  options_.job.mutable_ranks()->mutable_program()->add_env()->set_value("a secret");
+  options_.job.mutable_ranks()->mutable_program()->set_cwd("/home/alice");
+  options_.job.mutable_ranks()->mutable_options()->set_role("a role");
+  options_.job.mutable_ranks()->set_log_dir("/home/alice/logs");
+  options_.job.mutable_ranks()->set_description("dslaunch train.py --password");
+  options_.job.mutable_ranks()->set_save_pid(7);
+  options_.job.mutable_ranks()->mutable_filtered()->add_stdout_texts("a filter");
   Take(core().Start(now_));
   Connect(0);
   Connect(1);
   const auto prepares = All<action::Prepare>();
   ASSERT_EQ(prepares.size(), 2u);
-  EXPECT_EQ(prepares[0].request.program().argv(0), "train.py");
-  EXPECT_EQ(prepares[0].request.ranks().role(), "a role");
+  const pb::RankSpec& ranks = prepares[0].request.job().ranks();
+  EXPECT_EQ(ranks.program().argv(0), "train.py");
+  EXPECT_EQ(ranks.options().role(), "a role");
+  EXPECT_EQ(ranks.filtered().stdout_texts(0), "a filter");
   const pb::PrepareRequest& request = prepares[1].request;
-  EXPECT_FALSE(request.has_program());
-  EXPECT_FALSE(request.has_ranks());
-  EXPECT_EQ(request.log_dir(), "");
-  EXPECT_EQ(request.description(), "");
-  EXPECT_EQ(request.save_pid(), 0u);
-  EXPECT_EQ(NodeTable::Read(request.nodes())->size(), 2u);
+  EXPECT_FALSE(request.job().has_ranks());
+  EXPECT_EQ(NodeTable::Read(request.job().nodes())->size(), 2u);
   Prepare(0);
   Prepare(1);
   const auto runs = All<action::Run>();
   ASSERT_EQ(runs.size(), 2u);
-  EXPECT_EQ(runs[0].request.filtered().stdout_texts(0), "a filter");
-  EXPECT_FALSE(runs[1].request.has_filtered());
   EXPECT_FALSE(runs[1].request.has_shown());
 }
 
@@ -743,7 +738,7 @@ TEST_F(SessionCoreTest, WhatANodeIsSentDoesNotGrowWithTheJob) {
 TEST_F(SessionCoreTest, LargeRequestsAreNotAllUnderWayAtOnce) {
   constexpr size_t kNodes = 40;
   PlanFor(kNodes, kNodes, 0);
-  options_.program.add_argv(std::string(size_t{4} << 20, 'x'));
+  options_.job.mutable_ranks()->mutable_program()->add_argv(std::string(size_t{4} << 20, 'x'));
   Take(core().Start(now_));
   for (size_t i = 0; i < kNodes; ++i) Connect(i);
   EXPECT_EQ(NodesOf<action::Prepare>().size(), 32u);
@@ -880,7 +875,7 @@ TEST_F(LostHostCoreTest, AHostThatGaveTheRendezvousUpHostsTheNextWhereNoOtherNod
 
 TEST_F(LostHostCoreTest, WithoutAWordOnItsSupervisorItsLeaseIsWaitedFor) {
   LoseHost(/*supervisor_ended=*/false);
-  const milliseconds gone_after = GoneAfter(options_.timeouts);
+  const milliseconds gone_after = GoneAfter(options_.job.timeouts());
   WatchFor(gone_after - milliseconds(1'000), {1, 2});
   EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());
   WatchFor(milliseconds(500), {1, 2});
@@ -912,7 +907,7 @@ TEST_F(LostHostCoreTest, ANodeThatComesAgainWaitsForTheNextRendezvous) {
   EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(2));
   Connect(2);
   EXPECT_THAT(NodesOf<action::Prepare>(), IsEmpty());
-  WatchFor(GoneAfter(options_.timeouts), {1});
+  WatchFor(GoneAfter(options_.job.timeouts()), {1});
   ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
   EXPECT_THAT(All<action::Failover>()[0].request.absent_nodes(), ElementsAre(0));
   pb::RendezvousOpened opened;

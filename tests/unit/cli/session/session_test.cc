@@ -107,11 +107,11 @@ std::string Content(const std::string& path) {
 class SessionTest : public testing::Test {
  protected:
   SessionTest() {
-    options_.job_id = "job1";
-    options_.timeouts.set_grace_ms(200);
-    options_.timeouts.set_teardown_ms(200);
-    options_.timeouts.set_heartbeat_ms(100);
-    options_.timeouts.set_dead_ms(2'000);
+    options_.job.set_job_id("job1");
+    options_.job.mutable_timeouts()->set_grace_ms(200);
+    options_.job.mutable_timeouts()->set_teardown_ms(200);
+    options_.job.mutable_timeouts()->set_heartbeat_ms(100);
+    options_.job.mutable_timeouts()->set_dead_ms(2'000);
     options_.retry_wait = milliseconds(50);
     options_.connect_timeout = milliseconds(5'000);
     options_.job_folder = folder_ / "events";
@@ -128,7 +128,7 @@ class SessionTest : public testing::Test {
     plan.min_nodes = min_nodes;
     plan.max_nodes = static_cast<int>(nodes);
     plan.ranks = NumberRanksOf(plan.nodes);
-    options_.policy.set_max_restarts(max_restarts);
+    options_.job.mutable_policy()->set_max_restarts(max_restarts);
   }
 
   int Run() { return Run(transport_); }
@@ -433,17 +433,10 @@ TEST_F(SessionTest, NodesSendOnlyWhatIsShown) {
   };
   transport_->Add("node0", {script, script});
   options_.shown = {{true, {}}, std::vector{1, 3}, {}};
-  options_.stdout_filters = {"loss"};
-  options_.tags = {"[$rank]", "trainer"};
   EXPECT_EQ(Run(), 0) << said();
   const pb::RunRequest run = transport_->node("node0").ran().at(0);
   EXPECT_TRUE(run.shown().all());
   EXPECT_THAT(run.shown().local_ranks(), ElementsAre(1, 3));
-  EXPECT_THAT(run.filtered().ranks().local_ranks(), ElementsAre(1, 3));
-  EXPECT_THAT(run.filtered().stdout_texts(), ElementsAre("loss"));
-  EXPECT_THAT(run.filtered().stderr_texts(), IsEmpty());
-  EXPECT_EQ(run.filtered().tag_template(), "[$rank]");
-  EXPECT_EQ(run.filtered().role(), "trainer");
 
   options_.shown = {{false, {0}}, std::vector<int>(), {}};
   EXPECT_EQ(Run(), 0) << said();
@@ -619,7 +612,7 @@ TEST_F(LostHostTest, ItComesBackOnceAnotherDecides) {
 }
 
 TEST_F(LostHostTest, WithoutAWordOnItsSupervisorsEndItsLeaseIsWaitedFor) {
-  options_.timeouts.set_lease_ms(1'500);
+  options_.job.mutable_timeouts()->set_lease_ms(1'500);
   transport_->HideEndsOf("node0");
   const Clock::time_point start = Clock::now();
   EXPECT_EQ(RunWithout({StartAndBreakOff}, milliseconds(0)), 0) << said();

@@ -1,0 +1,36 @@
+// The specification of a job: what its options mean for the nodes, each of which gets it whole.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "cli/plan/launch_plan.h"
+#include "cli/request/launch_options.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+// What the options do not have.
+struct JobSpecInfo {
+  std::string job_id;
+  std::string cwd;           // a relative --log_dir is below it
+  std::string description;   // the command line without secrets
+  std::string tag_template;  // of the lines in the filtered logs; often empty
+  uint32_t pid = 0;          // of this process
+};
+
+pb::Device DeviceOf(DeviceChoice choice);
+
+// Returns the specification without the program, the copies, rank 0's stdin and the list of nodes.
+// Pure. Errors are kUsage.
+Result<pb::JobSpec> MakeJobSpec(const LaunchOptions& options, const LaunchPlan& plan,
+                                const JobSpecInfo& info);
+
+// Returns the request for node `index` of the plan: `common` with the node's index, devices and
+// variables. Pure.
+pb::PrepareRequest PrepareRequestFor(const pb::PrepareRequest& common, const LaunchPlan& plan,
+                                     size_t index);
+
+}  // namespace dslaunch
