@@ -60,8 +60,8 @@
 #include "cli/session/open_files.h"
 #include "cli/session/session.h"
 #include "cli/transport/agent_binary.h"
-#include "cli/transport/ssh_prompt.h"
-#include "cli/transport/transport_ssh.h"
+#include "cli/transport/ssh/ssh_prompt.h"
+#include "cli/transport/ssh/transport_ssh.h"
 #include "proto/contract/cuda_plugin.h"
 
 namespace dslaunch {

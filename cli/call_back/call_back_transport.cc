@@ -15,9 +15,9 @@
 #include "base/text/sanitize.h"
 #include "base/text/split_lines.h"
 #include "cli/transport/agent_digest.h"
+#include "cli/transport/agent_scripts.h"
 #include "cli/transport/child_process.h"
 #include "cli/transport/hello.h"
-#include "cli/transport/ssh_bootstrap.h"
 #include "proto/contract/call_back_line.h"
 
 namespace dslaunch {
@@ -323,16 +323,16 @@ Error CallBackTransport::Fail(const NodeTarget& target, const Error& error) cons
 
 Result<std::unique_ptr<NodeLink>> CallBackTransport::Connect(const NodeTarget& target,
                                                              Deadline deadline) {
-  const auto begin = [&](SshStep step) {
+  const auto begin = [&](ConnectStep step) {
     if (options_.on_step) options_.on_step(step);
   };
   // One step, because only the agent's line shows how far the launcher is.
-  begin(SshStep::kConnect);
+  begin(ConnectStep::kConnect);
   Result<Place> place = Join(target);
   if (!place.ok()) return Fail(target, place.error());
   Result<CallBackServer::Caller> caller = place->run->AwaitAgent(place->index, deadline);
   if (!caller.ok()) return Fail(target, caller.error());
-  begin(SshStep::kStartAgent);
+  begin(ConnectStep::kStartAgent);
   HelloScanner scanner(place->run->nonce());
   const int stream = caller->stream.get();
   auto link = std::make_unique<Link>(*std::move(place), *std::move(caller));
@@ -346,7 +346,7 @@ Result<std::unique_ptr<NodeLink>> CallBackTransport::Connect(const NodeTarget& t
                              options_.agent.build_id +
                              "; remove ~/.cache/dslaunch on the node and try again"});
   }
-  begin(SshStep::kRunning);
+  begin(ConnectStep::kRunning);
   return std::unique_ptr<NodeLink>(std::move(link));
 }
 

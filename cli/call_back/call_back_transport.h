@@ -14,7 +14,7 @@
 #include "cli/launchers/start_all.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
-#include "cli/transport/ssh_session.h"
+#include "cli/transport/connect_step.h"
 #include "cli/transport/transport.h"
 
 namespace dslaunch {
@@ -28,10 +28,10 @@ class CallBackTransport : public Transport {
     AgentBinary agent;
     LauncherProgram program;
     AgentRole role;
-    std::vector<NodeTarget> nodes;         // accepted by CheckLauncherNodes
-    size_t num_single = 0;                 // other nodes that may connect at the same time
-    std::string network_interface;         // see CallBackServer::Options
-    std::function<void(SshStep)> on_step;  // may be empty; see SshOptions
+    std::vector<NodeTarget> nodes;             // accepted by CheckLauncherNodes
+    size_t num_single = 0;                     // other nodes that may connect at the same time
+    std::string network_interface;             // see CallBackServer::Options
+    std::function<void(ConnectStep)> on_step;  // gets each step; may be empty
   };
   explicit CallBackTransport(Options options) : options_(std::move(options)) {}
   ~CallBackTransport() override;

@@ -30,19 +30,19 @@ int64_t UnixUs() {
 // Records the steps of one connection as they begin. A step may begin again when a node is retried.
 class StepLog {
  public:
-  void Begin(SshStep step) {
+  void Begin(ConnectStep step) {
     const MutexLock lock(mutex_);
     std::erase(begun_, step);
     begun_.push_back(step);
   }
-  std::vector<SshStep> Begun() const {
+  std::vector<ConnectStep> Begun() const {
     const MutexLock lock(mutex_);
     return begun_;
   }
 
  private:
   mutable Mutex mutex_;
-  std::vector<SshStep> begun_ DSL_GUARDED_BY(mutex_);
+  std::vector<ConnectStep> begun_ DSL_GUARDED_BY(mutex_);
 };
 
 // The request for one node. Owned by the thread that asks, because it may be late.
@@ -92,20 +92,20 @@ NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
 }
 
 void TakeSteps(const StepLog& log, const NodeAnswer& answer, DoctorNode& node) {
-  std::vector<SshStep> begun = log.Begun();
+  std::vector<ConnectStep> begun = log.Begun();
   const bool on_the_way = !answer.report && !answer.failed_to_answer;
   if (on_the_way && !begun.empty()) {
     node.failed_step = StepName(begun.back());
     // A start that finds no agent counts as not completed.
-    if (begun.back() == SshStep::kCopyAgent) std::erase(begun, SshStep::kStartAgent);
+    if (begun.back() == ConnectStep::kCopyAgent) std::erase(begun, ConnectStep::kStartAgent);
     begun.pop_back();
   } else if (on_the_way) {
     node.failed_step = "start agent";
   } else if (answer.failed_to_answer) {
     node.failed_step = "ask agent";
   }
-  for (const SshStep step : begun) {
-    if (step != SshStep::kRunning) node.steps.push_back(StepName(step));
+  for (const ConnectStep step : begun) {
+    if (step != ConnectStep::kRunning) node.steps.push_back(StepName(step));
   }
 }
 
@@ -199,7 +199,7 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
     patient.way = {info.launcher, request.plan.nodes[i], request.ssh, request.plan.exec_command};
     const auto share = shares.find(request.plan.nodes[i].host);
     if (share != shares.end()) patient.way.slurm_shares.insert(*share);
-    patient.way.ssh.on_step = [steps = patient.steps](SshStep step) { steps->Begin(step); };
+    patient.way.ssh.on_step = [steps = patient.steps](ConnectStep step) { steps->Begin(step); };
   }
   pb::NodeInfoRequest question;
   question.set_patience_ms(static_cast<uint32_t>(kTryPrograms.count()));

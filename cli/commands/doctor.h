@@ -9,7 +9,7 @@
 #include "cli/output/terminal.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/transport/agent_binary.h"
-#include "cli/transport/ssh_session.h"
+#include "cli/transport/ssh/ssh_session.h"
 
 namespace dslaunch {
 

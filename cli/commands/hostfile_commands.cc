@@ -15,7 +15,7 @@
 #include "cli/plan/plan_info.h"
 #include "cli/session/connect_failures.h"
 #include "cli/transport/agent_binary.h"
-#include "cli/transport/transport_ssh.h"
+#include "cli/transport/ssh/transport_ssh.h"
 
 namespace dslaunch {
 namespace {

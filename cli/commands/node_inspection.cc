@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cli/commands/transport_choice.h"
-#include "cli/transport/transport_ssh.h"
+#include "cli/transport/ssh/transport_ssh.h"
 #include "proto/wire/channel.h"
 #include "proto/wire/peer_check.h"
 

@@ -20,7 +20,7 @@
 #include "cli/session/job_record.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
-#include "cli/transport/ssh_session.h"
+#include "cli/transport/ssh/ssh_session.h"
 #include "cli/transport/transport.h"
 #include "proto/inspect.grpc.pb.h"
 #include "proto/wire/open_calls.h"

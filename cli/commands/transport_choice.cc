@@ -10,9 +10,9 @@
 #include "cli/call_back/call_back_transport.h"
 #include "cli/relay/launcher_node_command.h"
 #include "cli/relay/transport_relay.h"
+#include "cli/transport/ssh/transport_ssh.h"
 #include "cli/transport/transport_command.h"
 #include "cli/transport/transport_local.h"
-#include "cli/transport/transport_ssh.h"
 
 namespace dslaunch {
 namespace {

@@ -10,7 +10,7 @@
 #include "cli/request/launch_options.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
-#include "cli/transport/ssh_session.h"
+#include "cli/transport/ssh/ssh_session.h"
 #include "cli/transport/transport.h"
 #include "hostfiles/node_target.h"
 

@@ -2,7 +2,7 @@
 
 #include <sys/wait.h>
 
-#include "cli/transport/ssh_bootstrap.h"
+#include "cli/transport/agent_scripts.h"
 
 namespace dslaunch {
 

@@ -11,10 +11,10 @@
 #include "cli/transport/agent_copy.h"
 #include "cli/transport/child_link.h"
 #include "cli/transport/hello.h"
-#include "cli/transport/node_command.h"
 #include "cli/transport/resumable_link.h"
+#include "cli/transport/ssh/ssh_node_command.h"
+#include "cli/transport/ssh/transport_ssh.h"
 #include "cli/transport/transport_command.h"
-#include "cli/transport/transport_ssh.h"
 
 namespace dslaunch {
 namespace {
@@ -236,12 +236,12 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
     const std::shared_ptr<Group>& group, const AgentRole& role, const NodeTarget& target,
     Deadline deadline) {
   const bool is_again = role.kind == AgentRole::Kind::kResume;
-  const OnStep on_step = [group, then = is_again ? OnStep() : options_.on_step](SshStep step) {
+  const OnStep on_step = [group, then = is_again ? OnStep() : options_.on_step](ConnectStep step) {
     if (then) then(step);
-    if (step != SshStep::kHandshake && step != SshStep::kCopyAgent) return;
+    if (step != ConnectStep::kHandshake && step != ConnectStep::kCopyAgent) return;
     const MutexLock lock(group->mutex);
     group->next_candidate =
-        Deadline::After(step == SshStep::kCopyAgent ? kCopyLimit : kLoginWithin);
+        Deadline::After(step == ConnectStep::kCopyAgent ? kCopyLimit : kLoginWithin);
   };
   const Result<std::shared_ptr<LoopThread>> loop = Loop();
   Result<std::unique_ptr<NodeLink>> link =

@@ -9,8 +9,9 @@
 
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
+#include "cli/transport/connect_step.h"
 #include "cli/transport/node_command.h"
-#include "cli/transport/ssh_session.h"
+#include "cli/transport/ssh/ssh_session.h"
 #include "cli/transport/transport.h"
 
 namespace dslaunch {
@@ -23,7 +24,7 @@ namespace dslaunch {
 // the node's supervisor has ended. Thread-safe.
 class RelayTransport : public Transport {
  public:
-  using OnStep = std::function<void(SshStep)>;
+  using OnStep = std::function<void(ConnectStep)>;
 
   struct Options {
     AgentBinary agent;

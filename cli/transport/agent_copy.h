@@ -38,7 +38,7 @@ Result<std::shared_ptr<const PackedAgent>> PackAgent(const AgentBinary& agent);
 // Thread-safe.
 Result<std::shared_ptr<const std::string>> RawAgent(const AgentBinary& agent);
 
-// Parses what the install script (InstallScript in ssh_bootstrap.h) writes to stdout, possibly
+// Parses what the install script (InstallScript in agent_scripts.h) writes to stdout, possibly
 // after the output of a login shell. Pure.
 class CopyDialog {
  public:

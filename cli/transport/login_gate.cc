@@ -56,4 +56,15 @@ void LoginGate::Leave(uint64_t id) {
   changed_.NotifyAll();
 }
 
+bool IsTurnedAwayText(std::string_view ssh_stderr) {
+  const auto says = [ssh_stderr](std::string_view text) {
+    return ssh_stderr.find(text) != std::string_view::npos;
+  };
+  // ssh prints these too when its own proxy was refused, so exclude that.
+  const bool was_closed = says("Connection closed by ") || says("Connection reset by ") ||
+                          says("_exchange_identification: ");
+  return was_closed && !says("Permission denied") && !says("verification failed") &&
+         !says("ssh: ") && !says("Too many authentication failures");
+}
+
 }  // namespace dslaunch

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/deadline.h"
@@ -18,6 +19,11 @@ namespace dslaunch {
 inline constexpr int kLoginAttempts = 10;
 inline constexpr milliseconds kFirstLoginPause{150};
 inline constexpr milliseconds kLongestLoginPause{2000};
+
+// Returns whether an ssh program's last output shows that an sshd closed the connection before
+// authentication, as it does if too many arrive at once (MaxStartups). Returns false after a
+// refused login.
+bool IsTurnedAwayText(std::string_view ssh_stderr);
 
 // Thread-safe.
 class LoginGate {

@@ -7,50 +7,20 @@
 #include "base/os/subprocess.h"
 #include "base/text/sanitize.h"
 #include "base/text/substitute.h"
-#include "cli/transport/ssh_bootstrap.h"
+#include "cli/transport/agent_scripts.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr int kSshFailed = 255;  // ssh's exit code if it failed itself, not the command
-constexpr milliseconds kConfigLimit{3000};
 constexpr char kNode[] = "{node}";
 constexpr char kUser[] = "{user}";
 constexpr char kIndex[] = "{index}";
 
-std::string NameOf(const std::vector<std::string>& words) {
-  return std::filesystem::path(words.front()).filename().string();
-}
-
 }  // namespace
 
-std::vector<std::string> SshNodeCommand::CommandLine(const NodeTarget& target,
-                                                     const std::string& script) const {
-  std::vector<std::string> argv = words_;
-  if (target.port > 0) argv.insert(argv.end(), {"-p", std::to_string(target.port)});
-  if (!target.user.empty()) argv.insert(argv.end(), {"-l", target.user});
-  argv.insert(argv.end(), {"-T", target.host, ForLoginShell(script)});
-  return argv;
+std::string ProgramName(const std::vector<std::string>& words) {
+  return std::filesystem::path(words.front()).filename().string();
 }
-
-// Only ssh_config shows which nodes share a bastion.
-std::string SshNodeCommand::GateName(const NodeTarget& target, Deadline deadline) const {
-  const Result<SshConfig> config =
-      configs_->Read(target, "", words_, Deadline::After(kConfigLimit).Earlier(deadline));
-  if (!config) return target.host;
-  if (!config->proxy_command.empty()) return config->proxy_command;
-  return config->proxy_jump.empty() ? config->host_name : config->proxy_jump.front().host;
-}
-
-bool SshNodeCommand::HasFailedItself(int wait_status) const {
-  return !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) == kSshFailed;
-}
-
-std::string SshNodeCommand::TryThis(const NodeTarget& target) const {
-  return words_.front() + " " + target.host + " true";
-}
-
-std::string SshNodeCommand::Name() const { return NameOf(words_); }
 
 std::vector<std::string> ExecNodeCommand::WordsFor(const NodeTarget& target) const {
   std::vector<std::string> argv = words_;
@@ -81,7 +51,7 @@ std::string ExecNodeCommand::TryThis(const NodeTarget& target) const {
   return SanitizeForTerminal(line) + "true";
 }
 
-std::string ExecNodeCommand::Name() const { return NameOf(words_); }
+std::string ExecNodeCommand::Name() const { return ProgramName(words_); }
 
 Result<std::unique_ptr<NodeCommand>> ExecNodeCommand::Make(std::vector<std::string> words) {
   constexpr char kOption[] = "--exec_command: ";

@@ -1,5 +1,5 @@
-// Local programs that run a command on a node and connect its stdin and stdout: the system's ssh,
-// kubectl exec, srun, and others.
+// Programs that run a command on a node and connect its stdin and stdout: the system's ssh
+// (cli/transport/ssh/ssh_node_command.h), kubectl exec, srun, and others.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,6 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "cli/transport/ssh_configs.h"
 #include "hostfiles/node_target.h"
 
 namespace dslaunch {
@@ -39,25 +38,8 @@ class NodeCommand {
   virtual std::string Name() const = 0;
 };
 
-// Runs ssh. `words` are the absolute path of ssh, or of a program with the same command line, and
-// options for it. `configs` caches ssh_config and may be shared.
-class SshNodeCommand : public NodeCommand {
- public:
-  explicit SshNodeCommand(std::vector<std::string> words,
-                          std::shared_ptr<SshConfigs> configs = std::make_shared<SshConfigs>())
-      : words_(std::move(words)), configs_(std::move(configs)) {}
-
-  std::vector<std::string> CommandLine(const NodeTarget& target,
-                                       const std::string& script) const override;
-  std::string GateName(const NodeTarget& target, Deadline deadline) const override;
-  bool HasFailedItself(int wait_status) const override;
-  std::string TryThis(const NodeTarget& target) const override;
-  std::string Name() const override;
-
- private:
-  const std::vector<std::string> words_;
-  const std::shared_ptr<SshConfigs> configs_;
-};
+// Returns the file name of the program, for NodeCommand::Name.
+std::string ProgramName(const std::vector<std::string>& words);
 
 // Runs a program of PATH with arguments, as given by --exec_command. In each argument, {node}
 // stands for the node's host, {user} for its user, and {index} for its number in the job. The

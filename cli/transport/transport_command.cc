@@ -14,9 +14,9 @@
 #include "base/text/sanitize.h"
 #include "cli/transport/agent_copy.h"
 #include "cli/transport/agent_digest.h"
+#include "cli/transport/agent_scripts.h"
 #include "cli/transport/hello.h"
 #include "cli/transport/login_gate.h"
-#include "cli/transport/ssh_bootstrap.h"
 
 namespace dslaunch {
 namespace {
@@ -37,7 +37,7 @@ Result<CopyDialog::State> AwaitCopyRequest(int stream, std::string_view nonce, D
     pollfd ready{stream, POLLIN, 0};
     const Deadline by = Deadline::After(kCopyStall).Earlier(deadline);
     if (::poll(&ready, 1, by.PollMs()) == 0)
-      return Error{ExitCode::kUnavailable, TimedOutAt(SshStep::kCopyAgent)};
+      return Error{ExitCode::kUnavailable, TimedOutAt(ConnectStep::kCopyAgent)};
     const ssize_t n = ::recv(stream, chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) return CopyDialog::State::kWaiting;
@@ -57,7 +57,7 @@ Result<void> SendAll(int stream, std::string_view bytes, Deadline deadline) {
     pollfd room{stream, POLLOUT, 0};
     const Deadline by = Deadline::After(kCopyStall).Earlier(deadline);
     if (::poll(&room, 1, by.PollMs()) == 0)
-      return Error{ExitCode::kUnavailable, TimedOutAt(SshStep::kCopyAgent)};
+      return Error{ExitCode::kUnavailable, TimedOutAt(ConnectStep::kCopyAgent)};
   }
   ::shutdown(stream, SHUT_WR);
   return {};
@@ -94,17 +94,17 @@ Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& ta
   const Deadline by = Deadline::After(limit);
   // Everything that the program does before the command runs is one step, because only its output
   // could show more.
-  Begin(SshStep::kConnect);
+  Begin(ConnectStep::kConnect);
   DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by));
   if (!link) {
-    Begin(SshStep::kCopyAgent);
+    Begin(ConnectStep::kCopyAgent);
     const Clock::time_point began = Clock::now();
     DSL_TRY(Install(target));
-    Begin(SshStep::kStartAgent);
+    Begin(ConnectStep::kStartAgent);
     DSL_TRY_ASSIGN(link, Start(target, Deadline::At(by.when() + (Clock::now() - began))));
   }
   if (link) {
-    Begin(SshStep::kRunning);
+    Begin(ConnectStep::kRunning);
     link->SetNotice(notice_);
     return std::unique_ptr<NodeLink>(std::move(link));
   }
@@ -178,7 +178,7 @@ Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target) const 
   (*child)->KillGroup();
   return Fail(target, ExitCode::kUnavailable,
               status ? "the agent could not be installed" + ItSaid((*child)->StderrTail())
-                     : TimedOutAt(SshStep::kCopyAgent));
+                     : TimedOutAt(ConnectStep::kCopyAgent));
 }
 
 Result<void> CommandTransport::Install(const NodeTarget& target) const {
@@ -212,7 +212,7 @@ Result<void> CommandTransport::Install(const NodeTarget& target) const {
   }
   child->KillGroup();
   return Fail(target, ExitCode::kUnavailable,
-              sent ? TimedOutAt(SshStep::kCopyAgent) : sent.error().message);
+              sent ? TimedOutAt(ConnectStep::kCopyAgent) : sent.error().message);
 }
 
 }  // namespace dslaunch

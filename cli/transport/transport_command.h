@@ -11,22 +11,22 @@
 #include "cli/transport/agent_role.h"
 #include "cli/transport/child_link.h"
 #include "cli/transport/child_process.h"
+#include "cli/transport/connect_step.h"
 #include "cli/transport/node_command.h"
 #include "cli/transport/running_program.h"
-#include "cli/transport/ssh_session.h"
 #include "cli/transport/transport.h"
 
 namespace dslaunch {
 
 // Runs one process of the program for each node for the whole job, and another one before it if the
 // agent must be copied. No local shell parses its arguments, and the node's shell only the
-// constants of ssh_bootstrap.h. The program has no terminal, so it cannot ask the user. How the
+// constants of agent_scripts.h. The program has no terminal, so it cannot ask the user. How the
 // node is reached and authenticated is left to the program. Thread-safe.
 class CommandTransport : public Transport {
  public:
-  // `on_step` may be empty; see SshOptions.
+  // `on_step` is called with each step as it begins, on the thread of Connect; may be empty.
   CommandTransport(AgentBinary agent, std::shared_ptr<const NodeCommand> command, AgentRole role,
-                   std::function<void(SshStep)> on_step = {},
+                   std::function<void(ConnectStep)> on_step = {},
                    std::shared_ptr<ProgramStarter> starter = std::make_shared<LocalStarter>())
       : agent_(std::move(agent)),
         command_(std::move(command)),
@@ -52,14 +52,14 @@ class CommandTransport : public Transport {
                                               const std::string& script) const;
   Error Fail(const NodeTarget& target, ExitCode code, const std::string& text) const;
 
-  void Begin(SshStep step) const {
+  void Begin(ConnectStep step) const {
     if (on_step_) on_step_(step);
   }
 
   const AgentBinary agent_;
   const std::shared_ptr<const NodeCommand> command_;
   const AgentRole role_;
-  const std::function<void(SshStep)> on_step_;
+  const std::function<void(ConnectStep)> on_step_;
   const std::shared_ptr<ProgramStarter> starter_;
   std::string notice_;
   std::string hint_;

@@ -354,7 +354,7 @@ void FrontEnd::EndSilentLinks() {
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Client& client = clients_[i];
     if (client.runs && !client.stream_ended &&
-        core_.SilenceOf(i, Now()) >= LinkSilentAfter(options_.timeouts))
+        core_.SilenceOf(i, Now()) >= LinkSilentAfter(options_.job.timeouts()))
       OnStreamEnd(*client.incarnation);
   }
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cli/transport/agent_binary.h"
-#include "cli/transport/transport_ssh.h"
+#include "cli/transport/ssh/transport_ssh.h"
 #include "tests/hosts/ssh/sshd_fixture.h"
 
 namespace dslaunch {

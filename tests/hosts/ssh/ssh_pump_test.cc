@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "cli/transport/transport_ssh.h"
+#include "cli/transport/ssh/transport_ssh.h"
 #include "tests/hosts/ssh/sshd_fixture.h"
 #include "tests/support/own_memory.h"
 

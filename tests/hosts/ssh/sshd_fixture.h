@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/transport/ssh_session.h"
+#include "cli/transport/ssh/ssh_session.h"
 #include "cli/transport/transport.h"
 #include "tests/support/processes.h"
 

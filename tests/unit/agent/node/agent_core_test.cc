@@ -420,7 +420,7 @@ TEST_F(AgentCoreTest, AnIncompleteJobIsRefused) {
   bad.set_node_index(3);
   EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("incomplete"));
   bad = prepare_;
-  bad.mutable_nodes()->clear_counts();
+  bad.mutable_job()->mutable_nodes()->clear_counts();
   EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("no list of nodes"));
   bad = prepare_;
   bad.mutable_job()->mutable_ranks()->clear_program();

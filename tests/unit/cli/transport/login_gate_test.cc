@@ -56,5 +56,21 @@ TEST(LoginGateTest, HalvesLimitWhenSshdTurnsLoginsAway) {
   EXPECT_FALSE(gate.Enter("bastion", Now()).has_value());
 }
 
+TEST(IsTurnedAwayTextTest, DistinguishesOverloadFromRefusal) {
+  EXPECT_TRUE(
+      IsTurnedAwayText("kex_exchange_identification: Connection closed by remote host\r\n"
+                       "Connection closed by 10.0.0.1 port 22\r\n"));
+  EXPECT_TRUE(IsTurnedAwayText("kex_exchange_identification: read: Connection reset by peer\r\n"));
+  EXPECT_TRUE(IsTurnedAwayText("Connection reset by 10.0.0.1 port 22\r\n"));
+  EXPECT_FALSE(IsTurnedAwayText(""));
+  EXPECT_FALSE(IsTurnedAwayText("alice@gate: Permission denied (publickey).\r\n"));
+  // The inner ssh was refused; the outer one only lost its connection.
+  const std::string outer = "kex_exchange_identification: Connection closed by remote host\r\n";
+  EXPECT_FALSE(IsTurnedAwayText("alice@gate: Permission denied (publickey).\r\n" + outer));
+  EXPECT_FALSE(IsTurnedAwayText("Host key verification failed.\r\n" + outer));
+  EXPECT_FALSE(
+      IsTurnedAwayText("ssh: connect to host gate port 22: Connection refused\r\n" + outer));
+}
+
 }  // namespace
 }  // namespace dslaunch::login_gate_test

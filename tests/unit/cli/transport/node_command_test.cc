@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/transport/ssh_bootstrap.h"
+#include "cli/transport/agent_scripts.h"
 
 namespace dslaunch::node_command_test {
 namespace {
@@ -58,17 +58,6 @@ TEST(ExecNodeCommandTest, RejectsInvalidWords) {
     EXPECT_EQ(made.error().code, ExitCode::kUsage);
     EXPECT_THAT(made.error().message, HasSubstr(message));
   }
-}
-
-TEST(SshNodeCommandTest, PassesPortUserAndQuotedScript) {
-  const SshNodeCommand command({"/bin/ssh", "-v"});
-  EXPECT_THAT(
-      command.CommandLine({"a", "host", 22, "bob"}, "exit 3"),
-      ElementsAre("/bin/ssh", "-v", "-p", "22", "-l", "bob", "-T", "host", "/bin/sh -c 'exit 3'"));
-  EXPECT_THAT(command.CommandLine({"a", "host", 0, ""}, "true"),
-              ElementsAre("/bin/ssh", "-v", "-T", "host", "/bin/sh -c 'true'"));
-  EXPECT_TRUE(command.HasFailedItself(Exited(255)));
-  EXPECT_FALSE(command.HasFailedItself(Exited(1)));
 }
 
 }  // namespace

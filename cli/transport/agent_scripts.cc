@@ -1,0 +1,179 @@
+#include "cli/transport/agent_scripts.h"
+
+#include "base/text/substitute.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr char kDefaultFolder[] = R"("$HOME/.cache/dslaunch")";
+
+// Uses only shell built-ins before the exec, because it delays every start. The full checks ran at
+// the installation.
+constexpr std::string_view kStart =
+    R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
+    R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
+    R"sh(exec "$a"%ARGUMENTS%)sh";
+
+// The agent's bytes arrive on stdin after the script has requested a form. Every parent folder must
+// belong to the user or root, and no other user may be able to rename entries in it. The file gets
+// its final name only when it is complete, on disk and known to run on this node.
+//
+// Nodes may share the folder (a home on NFS). A folder for the build is the lock, because mkdir is
+// atomic on NFS, and the file in it is the holder's copy; other nodes wait until the agent appears.
+// Clocks differ, so a lock counts as abandoned when nothing in it has changed for a number of
+// looks. Of the nodes that see this, one takes the lock over: only one can rename the file that
+// they all saw. A lock without a file is removed, and a holder that had just created it tries
+// again. Leftovers of an interrupted copy are removed with the lock or after a day, and agents that
+// no job has started for 90 days too. Nothing is removed if this copy itself looks a day old,
+// because then the node's clock is ahead of the file server's.
+constexpr std::string_view kInstall =
+    R"sh(umask 077; l=; t=; a=; )sh"
+    R"sh(good() { [ -n "$a" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
+    R"sh(say() { echo "DSLAUNCH-COPY %NONCE% $1"; }; )sh"
+    R"sh(drop() { [ -z "$t" ] || rm -f "$t"; [ -z "$l" ] || rmdir "$l" 2> /dev/null; }; )sh"
+    R"sh(fail() { drop; echo "$1" >&2; exit 98; }; )sh"
+    R"sh(late() { drop; good && exit 0; echo "$1" >&2; exit 98; }; )sh"
+    R"sh(trap "drop; exit 98" HUP INT PIPE TERM; )sh"
+    R"sh(%NEEDS_HOME%)sh"
+    R"sh(m=$(uname -m); [ "$m" = %MACHINE% ] || fail "the node is a $m machine, the agent of this dslaunch is for %MACHINE%; leave the node out (--exclude)"; )sh"
+    R"sh(d=%FOLDER%; )sh"
+    R"sh(mkdir -p "$d" || fail "cannot create $d: is it writable, and the disk not full? --agent_dir chooses another folder"; )sh"
+    R"sh([ -O "$d" ] && [ ! -L "$d" ] || fail "$d must be a folder of this account and no link; remove it"; )sh"
+    R"sh(chmod 700 "$d" || fail "cannot set the mode of $d"; )sh"
+    R"sh(p=$(cd "$d" && pwd -P) || fail "cannot enter $d"; u=$(id -u); )sh"
+    R"sh(while :; do )sh"
+    R"sh([ -n "$(find "$p" -prune "(" -user 0 -o -user "$u" ")" "(" ! -perm -020 ! -perm -002 -o -perm -1000 ")")" ] )sh"
+    R"sh(|| fail "others may change $p, so no program is started from below it; fix: chmod go-w $p"; )sh"
+    R"sh([ "$p" != / ] || break; p="${p%/*}"; p="${p:-/}"; done; )sh"
+    R"sh(a="$d/agent-%BUILD_ID%"; k="$d/.copy-%BUILD_ID%"; q=; s=0; e=0; )sh"
+    R"sh(hold() { t="$k/%NONCE%"; if { true > "$t"; } 2> /dev/null; then l="$k"; )sh"
+    R"sh(else t=; e=$((e+1)); rmdir "$k" 2> /dev/null; return 1; fi; }; )sh"
+    R"sh(take_over() { if [ ! -e "$k/$o" ]; then rmdir "$k" 2> /dev/null; return 1; fi; )sh"
+    R"sh(mv "$k/$o" "$k/%NONCE%.old" 2> /dev/null && hold || return 1; )sh"
+    R"sh(for f in "$k"/*; do [ "$f" = "$t" ] || rm -f "$f"; done; }; )sh"
+    R"sh(while ! { mkdir "$k" 2> /dev/null && hold; }; do )sh"
+    R"sh(if good; then say have; exit 0; fi; )sh"
+    R"sh([ -d "$k" ] || e=$((e+1)); [ "$e" -lt 5 ] || fail "cannot create $k: is the disk full?"; )sh"
+    R"sh(set -- "$k"/*; o=${1##*/}; r=$(ls -l "$k" 2> /dev/null); )sh"
+    R"sh(if [ "$r" = "$q" ]; then s=$((s+1)); else s=0; q=$r; fi; )sh"
+    R"sh(if [ "$s" -ge %STALL% ]; then s=0; if take_over; then break; fi; fi; )sh"
+    R"sh(say wait; sleep 1; done; )sh"
+    R"sh(if good; then drop; say have; exit 0; fi; )sh"
+    R"sh(if [ -z "$(find "$t" -mtime +0)" ]; then )sh"
+    R"sh(find "$d/." ! -name . -prune "(" -name ".copy-*" -o -name ".agent-*" ")" -mtime +0 -exec rm -rf {} + ; )sh"
+    R"sh(find "$d/." ! -name . -prune -type f -name "agent-*" -mtime +89 -exec rm -f {} + ; fi; )sh"
+    R"sh(%TAKE% )sh"
+    R"sh(|| late "cannot write to $d: is the disk full?"; )sh"
+    R"sh(n=$(wc -c < "$t"); [ "$n" -eq %SIZE% ] || late "only $n of %SIZE% bytes arrived in $d"; )sh"
+    R"sh(s=$(sha256sum < "$t"); [ "${s%% *}" = %SHA256% ] || late "the copy in $d differs from what was sent"; )sh"
+    R"sh(chmod 700 "$t" || late "cannot make $t executable"; )sh"
+    R"sh("$t" --version > /dev/null; s=$?; )sh"
+    R"sh([ "$s" -ne 126 ] || late "programs in $d may not be started (mount option noexec?); choose another folder with --agent_dir"; )sh"
+    R"sh([ "$s" -eq 0 ] || late "the agent cannot run there: see the line before"; )sh"
+    R"sh(sync "$t" 2> /dev/null || sync; )sh"
+    R"sh(ln "$t" "$a" 2> /dev/null || [ -e "$a" ] || mv -n "$t" "$a"; drop; )sh"
+    R"sh(good || fail "$a is not the agent; remove it")sh";
+
+// Shell code that receives the bytes: after a request for a form that the node can read, or
+// unrequested.
+constexpr char kTakeAsked[] =
+    R"sh(if command -v gzip > /dev/null 2>&1; then say gzip; gzip -dc > "$t"; else say raw; cat > "$t"; fi)sh";
+constexpr char kTakeRaw[] = R"sh(cat > "$t")sh";
+
+// Looks, one per second, at another node's copy that makes no progress.
+constexpr int kAbandonedAfterLooks = 20;
+
+// Returns the folder for the scripts, encoded in octal so that the shell interprets none of its
+// characters.
+std::string FolderWord(const AgentBinary& agent) {
+  if (agent.node_folder.empty()) return kDefaultFolder;
+  std::string word = R"sh("$(printf "%b" ")sh";
+  for (const unsigned char c : agent.node_folder) {
+    word += "\\0";
+    for (const int shift : {6, 3, 0}) word += static_cast<char>('0' + ((c >> shift) & 7));
+  }
+  return word + R"sh(")/dslaunch-$(id -u)")sh";
+}
+
+// For all nodes of a launcher at once. A node without the agent fetches it from dslaunch's own
+// port, because no launcher connects the stdin of all nodes. One line on stdout reports a failure.
+constexpr std::string_view kCallBack =
+    R"sh(d=%FOLDER%; a="$d/agent-%BUILD_ID%"; )sh"
+    R"sh(ready() { [ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ]; }; )sh"
+    R"sh(ready || w=$({ for e in %SOURCES%; do )sh"
+    R"sh(bash -c "exec 3<>/dev/tcp/$e && echo %TICKET% >&3 && cat <&3" 2> /dev/null && break; done; } )sh"
+    R"sh(| ( %INSTALL% ) 2>&1) || { set -f; echo DSLAUNCH-FAILED %NONCE% %PLACE% $w; exit 98; }; )sh"
+    R"sh(exec "$a" call-back --nonce %NONCE% %PLACE% %PIN% %ENDPOINTS%%ARGUMENTS%)sh";
+
+// Keeps only these characters and `also` of a text from a file or a variable, because a shell on
+// the node parses it.
+std::string Plain(std::string_view text, std::string_view also = "") {
+  std::string plain;
+  for (const char c : text) {
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '_' ||
+        also.find(c) != std::string_view::npos) {
+      plain += c;
+    }
+  }
+  return plain;
+}
+
+}  // namespace
+
+std::string NodeFolderOf(const AgentBinary& agent) {
+  return agent.node_folder.empty() ? "~/.cache/dslaunch" : agent.node_folder + "/dslaunch-UID";
+}
+
+std::string StartScript(const AgentBinary& agent, const AgentRole& role, std::string_view nonce) {
+  std::string arguments;
+  for (const std::string& argument : AgentArguments(role, nonce))
+    arguments += " " + Plain(argument, "-");
+  return Substitute(kStart, {{"%FOLDER%", FolderWord(agent)},
+                             {"%BUILD_ID%", Plain(agent.build_id)},
+                             {"%ARGUMENTS%", arguments}});
+}
+
+std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std::string_view nonce,
+                          CopyForm form) {
+  const char* needs_home =
+      agent.node_folder.empty() ? R"sh([ -n "$HOME" ] || fail "HOME is not set there"; )sh" : "";
+  return Substitute(kInstall, {{"%NEEDS_HOME%", needs_home},
+                               {"%TAKE%", form == CopyForm::kRaw ? kTakeRaw : kTakeAsked},
+                               {"%FOLDER%", FolderWord(agent)},
+                               {"%BUILD_ID%", Plain(agent.build_id)},
+                               {"%MACHINE%", Plain(agent.machine)},
+                               {"%STALL%", std::to_string(kAbandonedAfterLooks)},
+                               {"%SIZE%", std::to_string(agent.size_bytes)},
+                               {"%SHA256%", Plain(sha256)},
+                               {"%NONCE%", Plain(nonce)}});
+}
+
+std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
+                           const CallBackStart& start) {
+  std::string arguments;
+  for (const std::string& argument : AgentArguments(role, start.nonce))
+    arguments += " " + Plain(argument, "-");
+  std::string sources;
+  std::string endpoints;
+  for (const std::string& endpoint : start.endpoints) {
+    std::string plain = Plain(endpoint, ".:");
+    endpoints += (endpoints.empty() ? "" : ",") + plain;
+    if (const size_t colon = plain.rfind(':'); colon != std::string::npos) plain[colon] = '/';
+    sources += (sources.empty() ? "" : " ") + plain;
+  }
+  return Substitute(kCallBack,
+                    {{"%INSTALL%", InstallScript(agent, sha256, start.nonce, CopyForm::kRaw)},
+                     {"%FOLDER%", FolderWord(agent)},
+                     {"%BUILD_ID%", Plain(agent.build_id)},
+                     {"%SOURCES%", sources},
+                     {"%TICKET%", Plain(start.ticket)},
+                     {"%NONCE%", Plain(start.nonce)},
+                     {"%PIN%", Plain(start.pin)},
+                     {"%ENDPOINTS%", endpoints},
+                     {"%ARGUMENTS%", arguments},
+                     {"%PLACE%", start.place}});
+}
+
+std::string ForLoginShell(const std::string& script) { return "/bin/sh -c '" + script + "'"; }
+
+}  // namespace dslaunch

@@ -1,0 +1,176 @@
+#include "cli/transport/ssh/ssh_bootstrap.h"
+
+#include <optional>
+#include <utility>
+
+#include "cli/transport/agent_copy.h"
+#include "cli/transport/agent_scripts.h"
+#include "cli/transport/hello.h"
+#include "cli/transport/ssh/ssh_dial.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kExitStatusWait{2000};
+
+// Waits for the end of a command whose output has ended or is not needed.
+std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline deadline) {
+  while (session.Process() && !stream.Closed() && !stream.exit_status()) {
+    stream.inbound().clear();
+    if (!session.WaitIo(deadline)) break;
+  }
+  return stream.exit_status();
+}
+
+// Tries once to start the agent. Returns null if the node lacks it.
+Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBinary& agent,
+                                            const AgentRole& role, TailBuffer& stderr_tail,
+                                            Deadline deadline) {
+  const std::string nonce = MakeNonce();
+  DSL_TRY_ASSIGN(auto stream, session.Exec(ForLoginShell(StartScript(agent, role, nonce)),
+                                           stderr_tail, deadline));
+  HelloScanner scanner(nonce);
+  while (true) {
+    const bool alive = session.Process();
+    stream->Refill();
+    const HelloScanner::State state = scanner.Feed(std::exchange(stream->inbound(), ""));
+    if (state == HelloScanner::State::kFound) {
+      if (scanner.build_id() != agent.build_id) {
+        return session.Fail(ExitCode::kUnavailable,
+                            "the agent there is of build " + scanner.build_id() + ", not " +
+                                agent.build_id + "; remove " + NodeFolderOf(agent) +
+                                " on the node and try again");
+      }
+      stream->inbound() = scanner.leftover();
+      return stream;
+    }
+    if (state == HelloScanner::State::kFailed) {
+      return session.Fail(ExitCode::kUnavailable,
+                          "the agent's hello line was not found: " + scanner.reason() +
+                              ItSaid(stderr_tail.Get(), scanner.Skipped()) +
+                              "; keep the shell's start-up files quiet for non-interactive logins");
+    }
+    if (!alive) {
+      return session.Fail(ExitCode::kUnavailable,
+                          "the connection was lost while the agent started: " +
+                              session.LastError() + ItSaid(stderr_tail.Get(), scanner.Skipped()));
+    }
+    if (stream->AtEof() || stream->Closed()) {
+      const std::optional<int> status =
+          AwaitExit(session, *stream, Deadline::After(kExitStatusWait).Earlier(deadline));
+      if (status == kAgentMissing || status == 126 || status == 127)
+        return std::unique_ptr<SshStream>();
+      return session.Fail(
+          ExitCode::kUnavailable,
+          "the agent exited before its hello line (" +
+              (status ? "exit status " + std::to_string(*status) : std::string("by a signal")) +
+              ")" + ItSaid(stderr_tail.Get(), scanner.Skipped()) +
+              "; check that the account can run commands: ssh HOST true");
+    }
+    if (Result<void> more = session.WaitIo(deadline); !more) {
+      return Error{more.error().code,
+                   more.error().message + ItSaid(stderr_tail.Get(), scanner.Skipped())};
+    }
+  }
+}
+
+Error ConnectionLost(SshSession& session) {
+  return session.Fail(ExitCode::kUnavailable, "the connection was lost: " + session.LastError());
+}
+
+Result<CopyGate::Turn> AwaitCopyTurn(SshSession& session, Deadline deadline) {
+  while (true) {
+    if (std::optional<CopyGate::Turn> turn = CopyGate::Shared().TryEnter()) return *std::move(turn);
+    if (!session.Process()) return ConnectionLost(session);
+    if (deadline.Expired() ||
+        WaitForFd(-1, 0, session.stop_fd(), Deadline::After(kCopyTurnPoll)) == Waited::kStopped) {
+      return session.Fail(ExitCode::kUnavailable, "the agent was not copied");
+    }
+  }
+}
+
+// Waits for the script's request. Returns kWaiting if the command has ended.
+Result<CopyDialog::State> AwaitCopyRequest(SshSession& session, SshStream& stream,
+                                           std::string_view nonce, Deadline deadline) {
+  CopyDialog dialog(nonce);
+  Deadline stalled = Deadline::After(kCopyStall);
+  while (true) {
+    const bool alive = session.Process();
+    stream.Refill();
+    const std::string text = std::exchange(stream.inbound(), "");
+    if (!text.empty()) stalled = Deadline::After(kCopyStall);
+    const CopyDialog::State state = dialog.Feed(text);
+    if (state != CopyDialog::State::kWaiting || stream.AtEof() || stream.Closed()) return state;
+    if (!alive) return ConnectionLost(session);
+    DSL_TRY(session.WaitIo(stalled.Earlier(deadline)));
+  }
+}
+
+// Sends the bytes to the command's stdin. If the command ends early, its exit status shows why, so
+// that is not an error here.
+Result<void> SendAll(SshSession& session, SshStream& stream, std::string_view bytes,
+                     Deadline deadline) {
+  Deadline stalled = Deadline::After(kCopyStall);
+  while (!bytes.empty() && !stream.Closed() && !stream.AtEof()) {
+    if (!session.Process()) return ConnectionLost(session);
+    const int n = session.WritePending() ? 0 : stream.Write(bytes);
+    if (n < 0) break;
+    bytes.remove_prefix(static_cast<size_t>(n));
+    if (n > 0) stalled = Deadline::After(kCopyStall);
+    const Deadline by = stalled.Earlier(deadline);
+    // Wait only briefly, because during a key exchange there may be room before anything arrives.
+    if (n == 0 && by.Expired()) return session.WaitIo(by);
+    if (n == 0) (void)session.WaitIo(Deadline::After(milliseconds(5)).Earlier(by));
+  }
+  stream.SendEof();
+  return {};
+}
+
+Result<void> Install(SshSession& session, const AgentBinary& agent) {
+  DSL_TRY_ASSIGN(const std::shared_ptr<const PackedAgent> packed, PackAgent(agent));
+  const GrantedWait granted = session.GrantWait(kCopyLimit);
+  DSL_TRY_ASSIGN(const CopyGate::Turn turn, AwaitCopyTurn(session, granted.deadline()));
+  const std::string nonce = MakeNonce();
+  TailBuffer stderr_tail;
+  DSL_TRY_ASSIGN(auto stream,
+                 session.Exec(ForLoginShell(InstallScript(agent, packed->sha256, nonce)),
+                              stderr_tail, Deadline::After(kCopyStall)));
+  DSL_TRY_ASSIGN(const CopyDialog::State asked,
+                 AwaitCopyRequest(session, *stream, nonce, granted.deadline()));
+  if (asked == CopyDialog::State::kSendGzip)
+    DSL_TRY(SendAll(session, *stream, packed->gzip, granted.deadline()));
+  if (asked == CopyDialog::State::kSendRaw) {
+    DSL_TRY_ASSIGN(const std::shared_ptr<const std::string> raw, RawAgent(agent));
+    DSL_TRY(SendAll(session, *stream, *raw, granted.deadline()));
+  }
+  const Deadline end = Deadline::After(kCopyEnd);
+  const std::optional<int> status = AwaitExit(session, *stream, end);
+  if (status == 0) return {};
+  if (!status && end.Expired())
+    return session.Fail(ExitCode::kUnavailable, TimedOutAt(ConnectStep::kCopyAgent));
+  return session.Fail(ExitCode::kUnavailable,
+                      "the agent could not be installed" + ItSaid(stderr_tail.Get()));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBinary& agent,
+                                              const AgentRole& role, TailBuffer& stderr_tail,
+                                              Deadline deadline) {
+  DSL_TRY_ASSIGN(auto stream, TryStart(session, agent, role, stderr_tail, deadline));
+  if (stream) return stream;
+  session.Begin(ConnectStep::kCopyAgent);
+  const Clock::time_point began = Clock::now();
+  DSL_TRY(Install(session, agent));
+  deadline = Deadline::At(deadline.when() + (Clock::now() - began));
+  session.Begin(ConnectStep::kStartAgent);
+  DSL_TRY_ASSIGN(stream, TryStart(session, agent, role, stderr_tail, deadline));
+  if (stream) return stream;
+  return session.Fail(ExitCode::kUnavailable,
+                      "the agent is installed in " + NodeFolderOf(agent) +
+                          " there and still cannot be started" + ItSaid(stderr_tail.Get()) +
+                          "; check that this folder is not mounted noexec, or choose another with "
+                          "--agent_dir");
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,50 @@
+// Reads ssh_config for many hosts with few processes.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cli/transport/ssh/ssh_config.h"
+#include "cli/transport/ssh/ssh_config_rules.h"
+
+namespace dslaunch {
+
+// Runs ssh (AskSsh) for one host of each class (SshConfigRules) and reuses the answer for the class
+// for a minute, so a thousand nodes that start together take one `ssh -G`. Thread-safe; concurrent
+// requests for the same class wait for one answer.
+class SshConfigs {
+ public:
+  // Returns the configuration for `target`. The other arguments and the errors are those of AskSsh.
+  Result<SshConfig> Read(const NodeTarget& target, const std::string& config_file,
+                         const std::vector<std::string>& ssh, Deadline deadline);
+
+ private:
+  struct Answer {
+    std::string host;
+    std::string dump;
+  };
+  // Hosts that are requested with the same user, port and options.
+  struct Scope {
+    bool is_busy = false;                      // a thread is asking and will call Keep
+    std::optional<Clock::time_point> read_at;  // nullopt until read
+    std::optional<SshConfigRules> rules;       // nullopt if no hosts share
+    // Nullopt if each host needs its own answer.
+    std::map<std::string, std::optional<Answer>> by_class;
+  };
+
+  static std::optional<std::string> ClassOf(const Scope& scope, const std::string& host);
+  // Returns the known answer. nullopt: the caller must ask, and call Keep with the result if
+  // `keeps`.
+  std::optional<Result<std::string>> Find(const std::string& scope, const std::string& host,
+                                          Deadline deadline, bool& keeps);
+  void Keep(const std::string& scope, const std::string& host, const Result<SshDump>& dump);
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::string, Scope> scopes_ DSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,224 @@
+// One logged-in SSH connection to a node. Wraps libssh, which is used in non-blocking mode
+// throughout.
+#pragma once
+
+#include <libssh/libssh.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "cli/transport/connect_step.h"
+#include "cli/transport/ssh/ssh_config.h"
+#include "cli/transport/ssh/ssh_configs.h"
+#include "cli/transport/ssh/ssh_proxy.h"
+#include "cli/transport/ssh/ssh_stream.h"
+#include "cli/transport/transport.h"
+
+namespace dslaunch {
+
+struct SshOptions {
+  // The ssh_config file to read; empty for ~/.ssh/config and /etc/ssh/ssh_config.
+  std::string config_file = {};
+  // Cache of ssh_config, shared by all copies of these options.
+  std::shared_ptr<SshConfigs> configs = std::make_shared<SshConfigs>();
+  // Called as each step begins, on a thread of the connection; may be empty.
+  std::function<void(ConnectStep)> on_step = {};
+  // --ssh_command: the program, with options, that replaces SshSession; empty if none.
+  std::vector<std::string> command = {};
+
+  // If not null, is set to a fragment of a sentence that names what a login needs and only the
+  // system's ssh supports.
+  std::shared_ptr<std::atomic<const char*>> unsupported = {};
+
+  // If false, the user is not asked questions whose answers are not yet known, for example in the
+  // middle of a job.
+  bool may_ask_anew = true;
+
+  // For a host of a ProxyJump: the hosts that are reached through it, the node first. Empty for the
+  // node itself.
+  std::vector<std::string> leads_to = {};
+  // The ProxyJump to this host, if another host's configuration defines it; nullopt to use its own.
+  std::optional<std::vector<SshHop>> proxy_jump = {};
+};
+
+struct FreeSshSession {
+  void operator()(ssh_session session) const { ::ssh_free(session); }
+};
+struct FreeSshEvent {
+  void operator()(ssh_event event) const { ::ssh_event_free(event); }
+};
+struct FreeSshKey {
+  void operator()(ssh_key key) const { ::ssh_key_free(key); }
+};
+using SshKey = std::unique_ptr<ssh_key_struct, FreeSshKey>;
+
+// The state that a connection attempt shares with other threads.
+struct SshControl {
+  int stop_fd = -1;  // readable: give up
+  std::atomic<ConnectStep> step{ConnectStep::kResolve};
+  std::function<void(ConnectStep)> on_step;
+  // How far the attempt's deadline was moved: waiting for a turn or for the user does not count
+  // against the node.
+  std::atomic<milliseconds::rep> granted_ms{0};
+  SshControl* outer = nullptr;  // the connection to which this one leads; outlives this one
+
+  void Begin(ConnectStep next) {
+    step = next;
+    if (on_step) on_step(next);
+  }
+  void Grant(milliseconds time) {
+    for (SshControl* control = this; control != nullptr; control = control->outer)
+      control->granted_ms += time.count();
+  }
+};
+
+// Extends the deadline by `longest` while it exists, and takes back the unused time.
+class GrantedWait {
+ public:
+  GrantedWait(SshControl& control, milliseconds longest) : control_(control), longest_(longest) {
+    control_.Grant(longest_);
+  }
+  GrantedWait(const GrantedWait&) = delete;
+  GrantedWait& operator=(const GrantedWait&) = delete;
+  ~GrantedWait() {
+    const auto used = std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
+    control_.Grant(std::min(used, longest_) - longest_);
+  }
+  Deadline deadline() const { return Deadline::At(began_ + longest_); }
+
+ private:
+  SshControl& control_;
+  const milliseconds longest_;
+  const Clock::time_point began_ = Clock::now();
+};
+
+// Used by one thread at a time. Every wait ends at its deadline or when `control` is stopped.
+class SshSession {
+ public:
+  // Connects, enforces the host key and logs in, through the hosts of ssh_config's ProxyJump.
+  // LoginGate bounds the number of concurrent logins; a login that sshd turns away before
+  // authentication is retried. `control`'s grants extend `deadline`. Errors name the node, or the
+  // host on the way to it, the cause and a hint: kUnavailable, kBadInput for ssh_config, or
+  // kNoPermission if a key was refused.
+  static Result<std::unique_ptr<SshSession>> Open(const NodeTarget& target,
+                                                  const SshOptions& options, Deadline deadline,
+                                                  SshControl& control);
+  ~SshSession();
+
+  // Runs a command on the node without a terminal. The login shell parses `command`, so it must
+  // consist of constants and hexadecimal numbers only.
+  Result<std::unique_ptr<SshStream>> Exec(const std::string& command, TailBuffer& stderr_tail,
+                                          Deadline deadline);
+
+  // Opens a TCP connection from the node to another host.
+  Result<std::unique_ptr<SshStream>> Forward(const std::string& host, int port,
+                                             TailBuffer& stderr_tail, Deadline deadline);
+
+  // Handles received data and sends pending data. Returns false if the connection is dead.
+  bool Process();
+
+  // Waits until Process has something to do.
+  Result<void> WaitIo(Deadline deadline);
+
+  // Returns whether bytes wait for the socket to accept them.
+  bool WritePending() const { return (::ssh_get_status(session_.get()) & SSH_WRITE_PENDING) != 0; }
+
+  void Begin(ConnectStep step) { control_.Begin(step); }
+  // Returns a wait that does not count as time of the attempt while it exists.
+  GrantedWait GrantWait(milliseconds longest) { return GrantedWait(control_, longest); }
+
+  int socket() const { return socket_.get(); }
+  int stop_fd() const { return control_.stop_fd; }
+  const std::string& address() const { return address_; }
+  std::string LastError() const { return ::ssh_get_error(session_.get()); }
+
+  // Returns an error whose message begins with the node and its address.
+  Error Fail(ExitCode code, const std::string& text) const;
+
+ private:
+  SshSession(const NodeTarget& target, const SshOptions& options, const SshConfig& config,
+             Deadline deadline, SshControl& control);
+
+  // Defined in ssh_session.cc:
+  Result<void> Configure();
+  Result<void> Establish();
+  Result<void> Reach();
+  Result<void> Handshake();
+  Error HandshakeError() const;
+  bool WasTurnedAway() const;
+  Deadline By() const;           // the deadline, extended by grants
+  Deadline ConnectBy() const;    // By(), limited by ssh_config's ConnectTimeout
+  std::string GateName() const;  // name under which logins are counted
+
+  // Defined in ssh_session_hops.cc:
+  Result<void> ReachThroughHops();
+
+  // Defined in ssh_session_host_key.cc:
+  Result<void> CheckHostKey();
+  Result<void> AcceptNewHostKey(const std::string& fingerprint);
+
+  // Defined in ssh_session_login.cc:
+  Result<void> Login();
+  Result<int> LoginWithKeys();
+  Result<int> LoginWithAgent(const std::vector<std::string>& listed,
+                             std::vector<std::string>& offered);
+  Result<int> LoginWithFile(const std::string& path, const SshKey& public_key);
+  Result<int> LoginByAsking(int status);
+  Result<int> AnswerQuestions();
+  Result<int> LoginWithCertificate(const std::string& path, const SshKey& certificate);
+  ssh_key ReadPrivateKey(const std::string& path);  // owned by the caller
+  Error LoginError(int status) const;
+  const char* MethodOfSystemSsh(int methods) const;
+  void NoteUnsupported(const char* what) const {
+    if (options_.unsupported) *options_.unsupported = what;
+  }
+
+  // Repeats `step` while it returns SSH_AGAIN.
+  template <class Step>
+  Result<int> Drive(Deadline deadline, Step step) {
+    while (true) {
+      const int status = step();
+      if (status != SSH_AGAIN) return status;
+      // libssh returns SSH_AGAIN forever if the server has ended the session with a message.
+      if (::ssh_is_connected(session_.get()) == 0) return SSH_ERROR;
+      DSL_TRY(WaitIo(deadline));
+    }
+  }
+  // Repeats `step` while it returns SSH_AUTH_AGAIN.
+  template <class Step>
+  Result<int> DriveLogin(Step step) {
+    return Drive(By(), [&step] {
+      const int status = step();
+      return status == SSH_AUTH_AGAIN ? SSH_AGAIN : status;
+    });
+  }
+
+  const NodeTarget target_;
+  const SshOptions options_;
+  SshConfig config_;  // cleared after login
+  const Deadline deadline_;
+  SshControl& control_;
+  std::string where_;                // "user@host port N"
+  std::string address_;              // numeric; behind a proxy, as configured
+  std::vector<std::string> tried_;   // keys that were offered to the server
+  std::vector<std::string> locked_;  // offered keys whose passphrase was not given
+  bool asked_ = false;               // the user was asked for a secret
+  std::unique_ptr<NodeLink> hop_;    // ProxyJump's connection that leads here
+  std::unique_ptr<SshProxy> proxy_;  // ProxyCommand that leads here
+  UniqueFd socket_;                  // the session has a duplicate and closes that
+  std::unique_ptr<ssh_session_struct, FreeSshSession> session_;
+  std::unique_ptr<ssh_event_struct, FreeSshEvent> event_;
+};
+
+// Returns "node 'node3'", or "host 'gate' on the way" for a host of its ProxyJump.
+std::string SubjectOf(const NodeTarget& target, const SshOptions& options);
+
+}  // namespace dslaunch

@@ -1,0 +1,315 @@
+// How a session logs in: keys in the order in which ssh offers them, then questions to the user.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "cli/transport/hello.h"
+#include "cli/transport/ssh/ssh_agent.h"
+#include "cli/transport/ssh/ssh_known_hosts.h"
+#include "cli/transport/ssh/ssh_prompt.h"
+#include "cli/transport/ssh/ssh_session.h"
+
+namespace dslaunch {
+namespace {
+
+// sshd's LoginGraceTime; a later answer would be useless.
+constexpr milliseconds kAnswerWait{120'000};
+constexpr size_t kMaxPromptBytes = 200;
+
+std::string MethodNames(int methods) {
+  constexpr std::pair<int, const char*> kNames[] = {
+      {SSH_AUTH_METHOD_PUBLICKEY, "publickey"},
+      {SSH_AUTH_METHOD_PASSWORD, "password"},
+      {SSH_AUTH_METHOD_INTERACTIVE, "keyboard-interactive"},
+      {SSH_AUTH_METHOD_HOSTBASED, "hostbased"},
+      {SSH_AUTH_METHOD_GSSAPI_MIC, "gssapi-with-mic"}};
+  std::string text;
+  for (const auto& [method, name] : kNames) {
+    if ((methods & method) != 0) text += (text.empty() ? "" : ", ") + std::string(name);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string Join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text.empty() ? "none" : text;
+}
+
+// Reads the public key from FILE.pub, or from FILE if that is in OpenSSH's format or is a public
+// key. Returns null if neither has one.
+SshKey ReadPublicKey(const std::string& path) {
+  for (const std::string& file : {path + ".pub", path}) {
+    ssh_key key = nullptr;
+    if (::ssh_pki_import_pubkey_file(file.c_str(), &key) == SSH_OK) return SshKey(key);
+  }
+  return nullptr;
+}
+
+std::string BlobOf(const SshKey& key) {
+  char* base64 = nullptr;
+  if (!key || ::ssh_pki_export_pubkey_base64(key.get(), &base64) != SSH_OK) return "";
+  std::string blob = DecodeBase64(base64);
+  ::ssh_string_free_char(base64);
+  return blob;
+}
+
+// Returns a hint how to make the login succeed.
+std::string LoginHint(int methods, bool gssapi_authentication) {
+  const std::string key = "put a public key into the node's authorized_keys (ssh-copy-id)";
+  if ((methods & SSH_AUTH_METHOD_GSSAPI_MIC) == 0) return key;
+  const std::string ticket =
+      gssapi_authentication
+          ? "get a Kerberos ticket (kinit)"
+          : "get a Kerberos ticket (kinit) and set GSSAPIAuthentication yes in ssh_config";
+  return (methods & SSH_AUTH_METHOD_PUBLICKEY) != 0 ? key + ", or " + ticket : ticket;
+}
+
+// libssh's callback for a key file with a passphrase.
+struct PassphraseQuestion {
+  const std::string& path;
+  SshControl& control;
+  bool may_ask;
+  bool was_needed = false;
+  bool was_asked = false;
+
+  std::string what() const { return "passphrase of " + path; }
+
+  static int Ask(const char*, char* buffer, size_t size, int, int, void* self) {
+    auto& question = *static_cast<PassphraseQuestion*>(self);
+    question.was_needed = true;
+    if (!question.may_ask) return -1;
+    question.was_asked = true;
+    const GrantedWait wait(question.control, kAnswerWait);
+    std::optional<std::string> answer =
+        AskUserOnce(question.what(), "dslaunch: passphrase of the key " + question.path + ": ",
+                    wait.deadline());
+    if (!answer || answer->empty() || answer->size() >= size) return -1;
+    std::memcpy(buffer, answer->c_str(), answer->size() + 1);
+    ::explicit_bzero(answer->data(), answer->size());
+    return 0;
+  }
+};
+
+}  // namespace
+
+Result<void> SshSession::Login() {
+  DSL_TRY_ASSIGN(int status, LoginWithKeys());
+  if (status == SSH_AUTH_SUCCESS) return {};
+  if (::ssh_is_connected(session_.get()) != 0 &&
+      ::ssh_userauth_list(session_.get(), nullptr) == 0) {
+    // No key was offered, so the server has not listed its accepted methods yet.
+    DSL_TRY_ASSIGN(status,
+                   DriveLogin([this] { return ::ssh_userauth_none(session_.get(), nullptr); }));
+    if (status == SSH_AUTH_SUCCESS) return {};
+  }
+  DSL_TRY_ASSIGN(status, LoginByAsking(status));
+  if (status == SSH_AUTH_SUCCESS) return {};
+  return LoginError(status);
+}
+
+Result<int> SshSession::LoginWithKeys() {
+  if (!config_.pubkey_authentication) return SSH_AUTH_DENIED;
+  struct Identity {
+    std::string path;
+    SshKey public_key;
+    std::string blob;
+  };
+  std::vector<Identity> identities;
+  std::vector<std::string> listed;
+  for (const std::string& path : config_.identity_files) {
+    SshKey public_key = ReadPublicKey(path);
+    std::string blob = BlobOf(public_key);
+    if (!blob.empty()) listed.push_back(blob);
+    identities.push_back({path, std::move(public_key), std::move(blob)});
+  }
+  std::vector<std::string> offered;
+  DSL_TRY_ASSIGN(int status, LoginWithAgent(listed, offered));
+  for (const Identity& identity : identities) {
+    if (status == SSH_AUTH_SUCCESS || ::ssh_is_connected(session_.get()) == 0) break;
+    ssh_key certificate = nullptr;
+    if (::ssh_pki_import_cert_file((identity.path + "-cert.pub").c_str(), &certificate) != SSH_OK)
+      continue;
+    tried_.push_back(identity.path + "-cert.pub");
+    DSL_TRY_ASSIGN(status, LoginWithCertificate(identity.path, SshKey(certificate)));
+  }
+  for (const Identity& identity : identities) {
+    if (status == SSH_AUTH_SUCCESS || status == SSH_AUTH_PARTIAL ||
+        ::ssh_is_connected(session_.get()) == 0) {
+      break;
+    }
+    std::error_code ignored;
+    const bool was_offered =
+        !identity.blob.empty() && std::ranges::find(offered, identity.blob) != offered.end();
+    if (was_offered || !std::filesystem::exists(identity.path, ignored)) continue;
+    tried_.push_back(identity.path);
+    DSL_TRY_ASSIGN(status, LoginWithFile(identity.path, identity.public_key));
+  }
+  return status;
+}
+
+Result<int> SshSession::LoginWithAgent(const std::vector<std::string>& listed,
+                                       std::vector<std::string>& offered) {
+  UniqueFd agent = ConnectAgent(config_.agent_socket);
+  if (!agent) return SSH_AUTH_DENIED;
+  Result<std::vector<AgentKey>> keys = ListAgentKeys(agent.get(), By());
+  if (!keys) return Fail(keys.error().code, keys.error().message);
+  std::vector<AgentKey> chosen = ChooseAgentKeys(*std::move(keys), listed, config_.identities_only);
+  if (chosen.empty()) return SSH_AUTH_DENIED;
+  for (const AgentKey& key : chosen) {
+    tried_.push_back(OneLine(key.comment, kMaxPromptBytes) + " (agent)");
+    offered.push_back(key.blob);
+  }
+  AgentRelay relay(std::move(agent), std::move(chosen), By());
+  ::ssh_set_agent_socket(session_.get(), relay.TakeFd().Release());  // libssh closes it
+  return DriveLogin([this] { return ::ssh_userauth_agent(session_.get(), nullptr); });
+}
+
+// Asks the server whether it would accept the key before asking the user for its passphrase.
+Result<int> SshSession::LoginWithFile(const std::string& path, const SshKey& public_key) {
+  if (public_key) {
+    DSL_TRY_ASSIGN(const int status, DriveLogin([this, &public_key] {
+                     return ::ssh_userauth_try_publickey(session_.get(), nullptr, public_key.get());
+                   }));
+    if (status != SSH_AUTH_SUCCESS) return status;
+  }
+  const SshKey key(ReadPrivateKey(path));
+  if (!key) return SSH_AUTH_DENIED;
+  return DriveLogin(
+      [this, &key] { return ::ssh_userauth_publickey(session_.get(), nullptr, key.get()); });
+}
+
+Result<int> SshSession::LoginWithCertificate(const std::string& path, const SshKey& certificate) {
+  DSL_TRY_ASSIGN(const int status, DriveLogin([this, &certificate] {
+                   return ::ssh_userauth_try_publickey(session_.get(), nullptr, certificate.get());
+                 }));
+  if (status != SSH_AUTH_SUCCESS) return status;
+  const SshKey key(ReadPrivateKey(path));
+  if (!key || ::ssh_pki_copy_cert_to_privkey(certificate.get(), key.get()) != SSH_OK)
+    return SSH_AUTH_DENIED;
+  return DriveLogin(
+      [this, &key] { return ::ssh_userauth_publickey(session_.get(), nullptr, key.get()); });
+}
+
+// Returns null if there is no key or its passphrase was not given.
+ssh_key SshSession::ReadPrivateKey(const std::string& path) {
+  PassphraseQuestion question{path, control_, !config_.batch_mode && CanAskUser()};
+  ssh_key key = nullptr;
+  const int imported = ::ssh_pki_import_privkey_file(path.c_str(), nullptr,
+                                                     &PassphraseQuestion::Ask, &question, &key);
+  asked_ = asked_ || question.was_asked;
+  if (imported == SSH_OK) return key;
+  if (question.was_needed) locked_.push_back(path);
+  if (question.was_asked) ForgetAnswer(question.what());
+  return nullptr;
+}
+
+// `status` is the result of the keys. Each node is asked one question; for a second try the user
+// starts the command again.
+Result<int> SshSession::LoginByAsking(int status) {
+  const int methods = ::ssh_userauth_list(session_.get(), nullptr);
+  const bool by_questions = options_.may_ask_anew && config_.kbd_interactive_authentication &&
+                            (methods & SSH_AUTH_METHOD_INTERACTIVE) != 0;
+  const bool by_password =
+      config_.password_authentication && (methods & SSH_AUTH_METHOD_PASSWORD) != 0;
+  if (!(by_questions || by_password) || ::ssh_is_connected(session_.get()) == 0 ||
+      config_.batch_mode || !CanAskUser()) {
+    return status;
+  }
+  if (by_questions) {
+    DSL_TRY_ASSIGN(status, AnswerQuestions());
+    if (asked_ || status == SSH_AUTH_SUCCESS || !by_password) return status;
+  }
+  const std::string what = "password of " + where_;
+  std::optional<std::string> password;
+  {
+    const GrantedWait wait(control_, kAnswerWait);
+    asked_ = true;
+    password = AskUserOnce(
+        what, "dslaunch: " + config_.user + "@" + target_.host + "'s password: ", wait.deadline());
+  }
+  if (!password) return status;
+  const Result<int> answer = DriveLogin(
+      [&] { return ::ssh_userauth_password(session_.get(), nullptr, password->c_str()); });
+  ::explicit_bzero(password->data(), password->size());
+  if (answer && *answer == SSH_AUTH_DENIED) ForgetAnswer(what);
+  return answer;
+}
+
+Result<int> SshSession::AnswerQuestions() {
+  const ssh_session session = session_.get();
+  while (true) {
+    DSL_TRY_ASSIGN(const int status, DriveLogin([session] {
+                     return ::ssh_userauth_kbdint(session, nullptr, nullptr);
+                   }));
+    if (status != SSH_AUTH_INFO) return status;
+    const int count = ::ssh_userauth_kbdint_getnprompts(session);
+    for (int i = 0; i < count; ++i) {
+      char echo = 0;
+      const char* prompt =
+          ::ssh_userauth_kbdint_getprompt(session, static_cast<unsigned>(i), &echo);
+      const GrantedWait wait(control_, kAnswerWait);
+      asked_ = true;
+      std::optional<std::string> answer =
+          AskUser("dslaunch: (" + config_.user + "@" + target_.host + ") " +
+                      OneLine(prompt != nullptr ? prompt : "", kMaxPromptBytes) + " ",
+                  echo != 0, wait.deadline());
+      if (!answer) return SSH_AUTH_DENIED;
+      ::ssh_userauth_kbdint_setanswer(session, static_cast<unsigned>(i), answer->c_str());
+      ::explicit_bzero(answer->data(), answer->size());
+    }
+  }
+}
+
+// Returns a method that ssh supports and libssh 0.10 or this client does not; null if there is
+// none.
+const char* SshSession::MethodOfSystemSsh(int methods) const {
+  if (config_.gssapi_authentication && (methods & SSH_AUTH_METHOD_GSSAPI_MIC) != 0)
+    return "the server accepts GSSAPI";
+  if (config_.hostbased_authentication && (methods & SSH_AUTH_METHOD_HOSTBASED) != 0)
+    return "the server accepts host-based logins";
+  if ((methods & SSH_AUTH_METHOD_PUBLICKEY) == 0) return nullptr;
+  std::error_code ignored;
+  for (const std::string& path : config_.certificate_files) {
+    if (std::filesystem::exists(path, ignored)) return "ssh_config has a CertificateFile";
+  }
+  for (const std::string& path : config_.identity_files) {
+    if (std::filesystem::exists(path + "-cert.pub", ignored)) return "a key has a certificate";
+    const SshKey key = ReadPublicKey(path);
+    const ssh_keytypes_e type = key ? ::ssh_key_type(key.get()) : SSH_KEYTYPE_UNKNOWN;
+    if (type == SSH_KEYTYPE_SK_ED25519 || type == SSH_KEYTYPE_SK_ECDSA)
+      return "a key is on a security key";
+  }
+  return nullptr;
+}
+
+Error SshSession::LoginError(int status) const {
+  const bool is_connected = ::ssh_is_connected(session_.get()) != 0;
+  if (status == SSH_AUTH_ERROR && !is_connected &&
+      LastError().find("authentication failures") == std::string::npos) {
+    return Fail(ExitCode::kUnavailable, "the connection was lost during login: " + LastError());
+  }
+  const int methods = ::ssh_userauth_list(session_.get(), nullptr);
+  if (const char* method = MethodOfSystemSsh(methods)) NoteUnsupported(method);
+  std::string text =
+      "login refused; the server offers " + MethodNames(methods) + ", keys tried: " + Join(tried_);
+  if (!locked_.empty()) {
+    text += "; with a passphrase that was not given: " + Join(locked_) + ", load it with ssh-add";
+  }
+  constexpr int kByAsking = SSH_AUTH_METHOD_PASSWORD | SSH_AUTH_METHOD_INTERACTIVE;
+  if (asked_) {
+    text += "; the password or passphrase that was typed is wrong";
+  } else if ((methods & kByAsking) != 0 && (config_.batch_mode || !CanAskUser())) {
+    text += config_.batch_mode ? "; BatchMode is on, so no password was asked for"
+                               : "; there is no terminal to ask for a password";
+  }
+  if (!is_connected && !config_.identities_only && tried_.size() > 2) {
+    text +=
+        "; too many keys: name the right one with IdentityFile and IdentitiesOnly in ssh_config";
+  }
+  return Fail(ExitCode::kNoPermission,
+              text + "; " + LoginHint(methods, config_.gssapi_authentication));
+}
+
+}  // namespace dslaunch
