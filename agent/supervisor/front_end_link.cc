@@ -81,7 +81,7 @@ void FrontEndLink::Drop(std::shared_ptr<Caller> caller) {
 }
 
 void FrontEndLink::Resume(Caller& caller) {
-  const std::optional<ResumeRequest> request = ParseRequest(caller.text);
+  const std::optional<StreamResume> request = ParseRequest(caller.text);
   if (!request || !IsSameSecret(request->secret, secret_) ||
       !stream_.CanResumeAt(request->received))
     return;

@@ -28,7 +28,7 @@ std::string StatusLines::Feed(std::string_view bytes) {
   }
 }
 
-struct StatusPipe::Impl {
+struct StatusReader::Impl {
   Impl(asio::io_context& io, int fd, OnLines callback)
       : pipe(io, fd), on_lines(std::move(callback)) {
     pipe.non_blocking(true);
@@ -45,17 +45,17 @@ struct StatusPipe::Impl {
   std::array<char, 64 << 10> chunk;
 };
 
-StatusPipe::StatusPipe(asio::io_context& io, UniqueFd read_end, OnLines on_lines)
+StatusReader::StatusReader(asio::io_context& io, UniqueFd read_end, OnLines on_lines)
     : impl_(std::make_shared<Impl>(io, read_end.Release(), std::move(on_lines))) {
   Read(impl_);
 }
 
-StatusPipe::~StatusPipe() {
+StatusReader::~StatusReader() {
   std::error_code ignored;
   impl_->pipe.close(ignored);
 }
 
-void StatusPipe::Read(const std::shared_ptr<Impl>& impl) {
+void StatusReader::Read(const std::shared_ptr<Impl>& impl) {
   impl->pipe.async_wait(asio::posix::stream_descriptor::wait_read, [impl](std::error_code error) {
     if (error || !impl->pipe.is_open()) return;
     const size_t bytes = impl->pipe.read_some(asio::buffer(impl->chunk), error);
@@ -65,7 +65,7 @@ void StatusPipe::Read(const std::shared_ptr<Impl>& impl) {
   });
 }
 
-void StatusPipe::Drain() {
+void StatusReader::Drain() {
   std::error_code error;
   const size_t bytes = impl_->pipe.read_some(asio::buffer(impl_->chunk), error);
   if (!error) impl_->Take(bytes);

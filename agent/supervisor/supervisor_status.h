@@ -27,14 +27,14 @@ class StatusLines {
 
 // Reads a status pipe as fast as it is written, so that a worker never blocks on it.
 // Single-threaded; may be destroyed at any time.
-class StatusPipe {
+class StatusReader {
  public:
   using OnLines = std::function<void(std::string lines)>;
 
-  StatusPipe(asio::io_context& io, UniqueFd read_end, OnLines on_lines);
-  ~StatusPipe();
-  StatusPipe(const StatusPipe&) = delete;
-  StatusPipe& operator=(const StatusPipe&) = delete;
+  StatusReader(asio::io_context& io, UniqueFd read_end, OnLines on_lines);
+  ~StatusReader();
+  StatusReader(const StatusReader&) = delete;
+  StatusReader& operator=(const StatusReader&) = delete;
 
   // Reads what is in the pipe now, at most one pipe's capacity: the last lines of a worker that has
   // exited.

@@ -190,7 +190,7 @@ void SupervisorWorkers::FinishStart(uint32_t local_rank, const SpawnResult& resu
   if (result.pid <= 0) {
     workers_.erase(local_rank);  // its later exit is not reported
   } else {
-    worker.status = std::make_unique<StatusPipe>(
+    worker.status = std::make_unique<StatusReader>(
         io_, std::move(starting->status_read), [this, local_rank](std::string lines) {
           pb::SupervisorEvent status;
           status.mutable_status()->set_local_rank(local_rank);

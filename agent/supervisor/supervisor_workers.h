@@ -78,7 +78,7 @@ class SupervisorWorkers {
   struct Worker {
     pid_t pid = -1;                      // set until it is reaped
     std::shared_ptr<Starting> starting;  // set until it has executed its program
-    std::unique_ptr<StatusPipe> status;
+    std::unique_ptr<StatusReader> status;
   };
 
   void AwaitStart(uint32_t local_rank, const std::shared_ptr<Starting>& starting);

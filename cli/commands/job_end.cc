@@ -108,7 +108,7 @@ JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result,
   }
   for (const uint32_t rank : result.done().victims()) {
     if (static_cast<int>(rank) == cause.rank()) continue;
-    RankEnd& victim = summary.workers.emplace_back();
+    RankSummary& victim = summary.workers.emplace_back();
     victim.rank = static_cast<int>(rank);
     victim.reported = false;
     victim.victim = true;

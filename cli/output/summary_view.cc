@@ -35,7 +35,7 @@ std::string RankList(const std::vector<int>& ranks) {
 }
 
 // Returns how a worker ended, to follow "rank 1" or "ranks 1-3".
-std::string EndWords(const RankEnd& end, bool many) {
+std::string EndWords(const RankSummary& end, bool many) {
   const std::string was = many ? "were " : "was ";
   if (!end.reported) return "did not report an end";
   if (end.signal != 0) {
@@ -79,7 +79,7 @@ std::string NeededRanks(const JobSummary& summary) {
   if (!summary.cause.timed_out)
     return "  its connection to another rank ended, and no rank left an error of its own\n";
   std::vector<int> running;
-  for (const RankEnd& end : summary.workers) {
+  for (const RankSummary& end : summary.workers) {
     if (end.stopping && end.rank != summary.cause.rank) running.push_back(end.rank);
   }
   std::ranges::sort(running);
@@ -90,11 +90,11 @@ std::string NeededRanks(const JobSummary& summary) {
 
 // If only victims are known: lists the error of each, because together they may show the culprit.
 std::string VictimsErrors(const JobSummary& summary) {
-  std::vector<const RankEnd*> ends;
-  for (const RankEnd& end : summary.workers) {
+  std::vector<const RankSummary*> ends;
+  for (const RankSummary& end : summary.workers) {
     if (!end.evidence.empty() && end.rank != summary.cause.rank) ends.push_back(&end);
   }
-  std::ranges::sort(ends, {}, &RankEnd::rank);
+  std::ranges::sort(ends, {}, &RankSummary::rank);
   std::string text = NeededRanks(summary);
   for (size_t i = 0; i < std::min(ends.size(), kMaxVictimsQuoted); ++i)
     text +=
@@ -107,7 +107,7 @@ std::string VictimsErrors(const JobSummary& summary) {
 std::string VictimsLine(const JobSummary& summary) {
   if (summary.cause.victim) return VictimsErrors(summary);
   std::vector<int> victims;
-  for (const RankEnd& end : summary.workers) {
+  for (const RankSummary& end : summary.workers) {
     if (end.victim) victims.push_back(end.rank);
   }
   std::ranges::sort(victims);
@@ -134,16 +134,16 @@ std::string Remarks(const JobSummary& summary) {
 
 // Describes, in one line, the ranks that the lines above do not mention, grouped by how they ended.
 std::string OthersLine(const JobSummary& summary) {
-  std::vector<const RankEnd*> ends;
-  for (const RankEnd& end : summary.workers) {
+  std::vector<const RankSummary*> ends;
+  for (const RankSummary& end : summary.workers) {
     if (end.rank == summary.cause.rank || (end.victim && !summary.cause.victim)) continue;
     ends.push_back(&end);
   }
   std::sort(ends.begin(), ends.end(),
             [](const auto* a, const auto* b) { return a->rank < b->rank; });
-  std::vector<std::pair<const RankEnd*, std::vector<int>>> groups;  // ordered by lowest rank
+  std::vector<std::pair<const RankSummary*, std::vector<int>>> groups;  // ordered by lowest rank
   std::map<std::string, size_t> group_of;
-  for (const RankEnd* end : ends) {
+  for (const RankSummary* end : ends) {
     const auto [found, is_new] = group_of.emplace(EndWords(*end, false), groups.size());
     if (is_new) groups.push_back({end, {}});
     groups[found->second].second.push_back(end->rank);
@@ -208,7 +208,7 @@ std::string SummaryText(const JobSummary& summary) {
       summary.restarts == 0 ? "" : " with " + Count(summary.restarts, "restart");
   if (summary.cause.kind == EndCause::Kind::kNone && summary.exit_code == 0) {
     const auto lost = std::ranges::count_if(
-        summary.workers, [](const RankEnd& end) { return end.reported && end.signal != 0; });
+        summary.workers, [](const RankSummary& end) { return end.reported && end.signal != 0; });
     return "dslaunch: " + (lost == 0 ? "" : std::to_string(summary.world_size - lost) + " of ") +
            Count(static_cast<size_t>(summary.world_size), "rank") + " on " +
            Count(static_cast<size_t>(summary.num_nodes), "node") + " succeeded in " +

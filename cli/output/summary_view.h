@@ -44,7 +44,7 @@ struct EndCause {
   std::string log_path;    // log file of the rank, on its node; empty if unknown
 };
 
-struct RankEnd {
+struct RankSummary {
   int rank = 0;
   bool reported = true;  // false if the end of the rank was not reported
   int exit_code = 0;     // valid if signal is 0
@@ -79,7 +79,7 @@ struct JobSummary {
   double duration_s = 0;  // from the start of the ranks to the end
   EndCause cause;
   std::string hint;  // hint about the cause; empty if unknown
-  std::vector<RankEnd> workers;
+  std::vector<RankSummary> workers;
   std::vector<LeftEnd> left;
   uint64_t attempts = 1;
   uint64_t restarts = 0;

@@ -50,7 +50,7 @@ struct RankMetrics {
 };
 
 // The content of run.json.
-struct RunInfo {
+struct ReportedRun {
   std::string model;
   std::string dtype;
   double parameters = kNotRecorded;
@@ -95,7 +95,7 @@ struct RankFiles {
   uint64_t attempt = 1;
   uint32_t rank = 0;
   std::optional<RankMetrics> metrics;
-  std::optional<RunInfo> run;
+  std::optional<ReportedRun> run;
   std::optional<RankProfile> profile;
   std::string trace_path;  // path on its node; empty if there is no trace
   uint64_t trace_bytes = 0;

@@ -223,10 +223,10 @@ RankMetrics ReadMetrics(std::string_view text) {
   return metrics;
 }
 
-std::optional<RunInfo> ReadRunInfo(std::string_view text) {
+std::optional<ReportedRun> ReadRunInfo(std::string_view text) {
   const Json json = ParseObject(text);
   if (!json.is_object()) return std::nullopt;
-  RunInfo info;
+  ReportedRun info;
   info.model = Text(json, "model");
   info.dtype = Text(json, "dtype");
   info.parameters = Amount(json, "parameters");

@@ -16,7 +16,7 @@ inline constexpr size_t kMaxReportNameBytes = 200;
 RankMetrics ReadMetrics(std::string_view text);
 
 // Read run.json and profile.json. Return nullopt if `text` is not a JSON object.
-std::optional<RunInfo> ReadRunInfo(std::string_view text);
+std::optional<ReportedRun> ReadRunInfo(std::string_view text);
 std::optional<RankProfile> ReadRankProfile(std::string_view text);
 
 // Reads events.jsonl.

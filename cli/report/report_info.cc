@@ -173,14 +173,14 @@ std::vector<MetricsPoint> WindowsOf(const ReportData& data) {
   return windows;
 }
 
-std::vector<OperatorRow> OperatorsOf(const ReportData& data) {
+std::vector<ReportedOperator> OperatorsOf(const ReportData& data) {
   const std::vector<const RankFiles*> profiled = ProfiledRanks(data);
-  std::map<std::string, OperatorRow> by_name;
+  std::map<std::string, ReportedOperator> by_name;
   double all_s = 0;
   for (const RankFiles* files : profiled) {
     const double part = 1 / (files->profile->steps * static_cast<double>(profiled.size()));
     for (const RankProfile::Operator& one : files->profile->operators) {
-      OperatorRow& row = by_name[one.name];
+      ReportedOperator& row = by_name[one.name];
       row.name = one.name;
       row.calls += one.calls * part;
       row.self_s += one.self_s * part;
@@ -189,12 +189,12 @@ std::vector<OperatorRow> OperatorsOf(const ReportData& data) {
         row.self_bytes = (std::isnan(row.self_bytes) ? 0 : row.self_bytes) + one.self_bytes * part;
     }
   }
-  std::vector<OperatorRow> rows;
+  std::vector<ReportedOperator> rows;
   for (auto& [name, row] : by_name) {
     row.share = all_s > 0 ? row.self_s / all_s : 0;
     rows.push_back(std::move(row));
   }
-  std::ranges::stable_sort(rows, std::greater(), &OperatorRow::self_s);
+  std::ranges::stable_sort(rows, std::greater(), &ReportedOperator::self_s);
   return rows;
 }
 
@@ -239,7 +239,7 @@ MemoryInfo MemoryOf(const ReportData& data) {
     if (info.rows.size() == kMaxCategories) return info.rows.back();
     return info.rows.emplace_back(MemoryRow{category});
   };
-  if (const RunInfo* run = RunOf(data)) {
+  if (const ReportedRun* run = RunOf(data)) {
     for (const auto& [category, bytes] : run->memory_plan) row(category).predicted = bytes;
   }
   for (const RankFiles& files : data.ranks) {
@@ -256,8 +256,8 @@ MemoryInfo MemoryOf(const ReportData& data) {
   return info;
 }
 
-const RunInfo* RunOf(const ReportData& data) {
-  const RunInfo* run = nullptr;
+const ReportedRun* RunOf(const ReportData& data) {
+  const ReportedRun* run = nullptr;
   for (const RankFiles& files : data.ranks) {
     if (files.run) run = &*files.run;
   }

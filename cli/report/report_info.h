@@ -57,7 +57,7 @@ std::vector<Plot::Mark> MarksOf(const ReportData& data);
 std::vector<MetricsPoint> WindowsOf(const ReportData& data);
 
 // Means over the profiled ranks, per step.
-struct OperatorRow {
+struct ReportedOperator {
   std::string name;
   double calls = 0;
   double self_s = 0;
@@ -65,7 +65,7 @@ struct OperatorRow {
   double self_bytes = kNotRecorded;
 };
 // Returns the operators, the slowest first.
-std::vector<OperatorRow> OperatorsOf(const ReportData& data);
+std::vector<ReportedOperator> OperatorsOf(const ReportData& data);
 
 struct CommunicationInfo {
   struct Rank {
@@ -99,7 +99,7 @@ struct MemoryInfo {
 MemoryInfo MemoryOf(const ReportData& data);
 
 // Returns the last run.json that a rank wrote.
-const RunInfo* RunOf(const ReportData& data);
+const ReportedRun* RunOf(const ReportData& data);
 
 // Returns the median of the values that are not NaN; the lower middle value of an even number;
 // kNotRecorded if there are none.

@@ -52,7 +52,7 @@ std::string SlowerText(double slower) { return "+" + Percent(slower); }
 
 Tile RanksTile(const ReportData& data) {
   const JobEvents::Start* last = data.events.starts.empty() ? nullptr : &data.events.starts.back();
-  const RunInfo* run = RunOf(data);
+  const ReportedRun* run = RunOf(data);
   const double ranks = last != nullptr  ? static_cast<double>(last->world_size)
                        : run != nullptr ? run->world_size
                                         : kNotRecorded;
@@ -71,7 +71,7 @@ Tile RanksTile(const ReportData& data) {
   return {"Ranks", ShortNumber(ranks), note};
 }
 
-Tile ModelTile(const RunInfo& run) {
+Tile ModelTile(const ReportedRun& run) {
   std::string note;
   if (!std::isnan(run.parameters)) note = ShortNumber(run.parameters) + " parameters";
   if (!run.dtype.empty()) note += (note.empty() ? "" : ", ") + run.dtype;
@@ -84,7 +84,7 @@ Tile ModelTile(const RunInfo& run) {
 
 // Returns how the model is trained: "batch 256 = 64 x 1 x 4, Adam, lr 0.002; data
 // /data/fashion-mnist".
-std::string TrainingText(const RunInfo& run) {
+std::string TrainingText(const ReportedRun& run) {
   std::string text;
   const auto add = [&](const std::string& part, const char* joint) {
     text += (text.empty() ? "" : joint) + part;
@@ -118,7 +118,7 @@ std::optional<Tile> EvaluationTile(const ReportData& data) {
 
 std::vector<Tile> TilesOf(const ReportData& data) {
   std::vector<Tile> tiles;
-  if (const RunInfo* run = RunOf(data)) tiles.push_back(ModelTile(*run));
+  if (const ReportedRun* run = RunOf(data)) tiles.push_back(ModelTile(*run));
   tiles.push_back(RanksTile(data));
   const size_t restarts = data.events.restarts.size();
   std::string note = data.ended ? "" : "until " + TimeText(data.made_unix_ms);
@@ -151,7 +151,7 @@ std::vector<Tile> TilesOf(const ReportData& data) {
 }
 
 std::string HeaderHtml(const ReportData& data) {
-  const RunInfo* run = RunOf(data);
+  const ReportedRun* run = RunOf(data);
   const char* const look = !data.ended ? "busy" : data.exit_code == 0 ? "good" : "bad";
   const char* const sign = !data.ended ? "● " : data.exit_code == 0 ? "✓ " : "✕ ";
   const std::string job = "Job " + data.job_id;

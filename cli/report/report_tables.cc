@@ -21,15 +21,15 @@ constexpr char kNoProfile[] =
 
 std::string OperatorsSection(const ReportData& data) {
   const std::string heading = "Time by operator";
-  const std::vector<OperatorRow> operators = OperatorsOf(data);
+  const std::vector<ReportedOperator> operators = OperatorsOf(data);
   if (operators.empty()) return Missing("operators", heading, kNoProfile);
   double all_s = 0;
-  for (const OperatorRow& row : operators) all_s += row.self_s;
+  for (const ReportedOperator& row : operators) all_s += row.self_s;
   const double most = std::max(operators.front().self_s, 1e-9);
   std::string rows;
   size_t shown = 0;
   double shown_s = 0;
-  for (const OperatorRow& row : operators) {
+  for (const ReportedOperator& row : operators) {
     if (shown == kMaxOperatorRows || (row.share < kSmallShare && shown > 0)) break;
     ++shown;
     shown_s += row.self_s;

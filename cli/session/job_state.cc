@@ -183,7 +183,7 @@ void JobState::OnStatus(const pb::WorkerStatus& status) {
   if (evaluation_ && evaluation_->rank < status.rank()) return;
   std::optional<StatusLine> line = StatusLine::Parse(status.line());
   if (!line || line->event != StatusLine::Event::kEval) return;
-  evaluation_ = Evaluation{status.rank(), line->step, std::move(line->results)};
+  evaluation_ = ReportedEvaluation{status.rank(), line->step, std::move(line->results)};
 }
 
 void JobState::OnDisconnected(size_t node) {

@@ -18,7 +18,7 @@
 namespace dslaunch {
 
 // What a rank reported of an evaluation.
-struct Evaluation {
+struct ReportedEvaluation {
   uint32_t rank = 0;
   int64_t step = 0;
   EvaluationResults results;
@@ -81,7 +81,7 @@ class JobState {
   };
   RankProgress Progress() const;
   // The newest of the lowest rank that reported one.
-  const std::optional<Evaluation>& evaluation() const { return evaluation_; }
+  const std::optional<ReportedEvaluation>& evaluation() const { return evaluation_; }
   // By rank and attempt. Of each rank its newest attempts, kNewestAttempts of them.
   std::vector<pb::WorkerEnded> workers_ended() const;
 
@@ -121,7 +121,7 @@ class JobState {
   std::optional<pb::Cause> interrupted_;
   std::vector<std::string> losses_;
   std::optional<pb::Cause> broke_rules_;
-  std::optional<Evaluation> evaluation_;
+  std::optional<ReportedEvaluation> evaluation_;
   std::vector<OwnRanks> own_ranks_;                                         // by node
   std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;  // by rank and attempt
   std::map<uint32_t, size_t> last_lines_bytes_;  // of those, by the node that reported them

@@ -28,7 +28,7 @@ void AddWorkers(const JobEnd& end, const JobState& job_state, JobSummary& summar
   std::vector<bool> reported(static_cast<size_t>(summary.world_size));
   for (const pb::WorkerEnded& worker : job_state.workers_ended()) {
     if (worker.attempt() != job_state.attempt() && job_state.attempt() != 0) continue;
-    RankEnd& one = summary.workers.emplace_back();
+    RankSummary& one = summary.workers.emplace_back();
     one.rank = static_cast<int>(worker.rank());
     one.exit_code = worker.exit_code();
     one.signal = worker.signal();
@@ -135,7 +135,7 @@ JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
   summary.saved_on_request = end.saved_on_request;
   summary.attempts = job_state.attempt();
   summary.restarts = job_state.restarts();
-  if (const std::optional<Evaluation>& evaluation = job_state.evaluation()) {
+  if (const std::optional<ReportedEvaluation>& evaluation = job_state.evaluation()) {
     summary.result.emplace();
     summary.result->emplace_back("step", static_cast<double>(evaluation->step));
     summary.result->insert(summary.result->end(), evaluation->results.begin(),

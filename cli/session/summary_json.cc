@@ -41,7 +41,7 @@ Json CauseJson(const JobSummary& summary) {
           {"log", cause.log_path}};
 }
 
-Json RankJson(const RankEnd& end) {
+Json RankJson(const RankSummary& end) {
   if (!end.reported) return {{"rank", end.rank}, {"reported", false}};
   return {{"rank", end.rank},
           {"reported", true},
@@ -123,8 +123,8 @@ EndCause ReadCause(const nlohmann::json& json) {
   return cause;
 }
 
-RankEnd ReadWorker(const nlohmann::json& json) {
-  RankEnd end;
+RankSummary ReadWorker(const nlohmann::json& json) {
+  RankSummary end;
   end.rank = json.at("rank");
   end.reported = json.at("reported");
   if (!end.reported) return end;
@@ -203,11 +203,11 @@ const char* KindName(EndCause::Kind kind) {
 }
 
 std::string SummaryJson(const JobSummary& summary) {
-  std::vector<RankEnd> workers = summary.workers;
-  std::ranges::sort(workers, {}, &RankEnd::rank);
+  std::vector<RankSummary> workers = summary.workers;
+  std::ranges::sort(workers, {}, &RankSummary::rank);
   Json victims = Json::array();
   Json ranks = Json::array();
-  for (const RankEnd& end : workers) {
+  for (const RankSummary& end : workers) {
     if (end.victim) victims.push_back(end.rank);
     ranks.push_back(RankJson(end));
   }

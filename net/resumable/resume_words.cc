@@ -49,7 +49,7 @@ std::string FormatTicket(const ResumeTicket& ticket) {
   return kTicket + ticket.socket + ticket.secret;
 }
 
-std::string FormatRequest(const ResumeRequest& request) {
+std::string FormatRequest(const StreamResume& request) {
   return kRequest + request.secret + FormatNumber(request.received);
 }
 
@@ -61,11 +61,11 @@ std::optional<ResumeTicket> ParseTicket(std::string_view text) {
                       std::string(text.substr(1 + kWordChars))};
 }
 
-std::optional<ResumeRequest> ParseRequest(std::string_view text) {
+std::optional<StreamResume> ParseRequest(std::string_view text) {
   if (!IsText(text, kRequest, kRequestBytes)) return std::nullopt;
   const std::optional<uint64_t> received = ParseNumber(text.substr(1 + kWordChars));
   if (!received) return std::nullopt;
-  return ResumeRequest{std::string(text.substr(1, kWordChars)), *received};
+  return StreamResume{std::string(text.substr(1, kWordChars)), *received};
 }
 
 std::optional<uint64_t> ParseAnswer(std::string_view text) {

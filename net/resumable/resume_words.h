@@ -20,7 +20,7 @@ struct ResumeTicket {
 inline constexpr size_t kTicketBytes = 1 + 32 + 32;
 
 // The front end sends this first on each further connection.
-struct ResumeRequest {
+struct StreamResume {
   std::string secret;
   uint64_t received = 0;  // bytes of the stream received so far
 };
@@ -34,12 +34,12 @@ inline constexpr size_t kAnswerBytes = 1 + 16;
 Result<ResumeTicket> DrawTicket();
 
 std::string FormatTicket(const ResumeTicket& ticket);
-std::string FormatRequest(const ResumeRequest& request);
+std::string FormatRequest(const StreamResume& request);
 std::string FormatAnswer(uint64_t received);
 
 // Parse a complete message; nullopt if it is malformed.
 std::optional<ResumeTicket> ParseTicket(std::string_view text);
-std::optional<ResumeRequest> ParseRequest(std::string_view text);
+std::optional<StreamResume> ParseRequest(std::string_view text);
 std::optional<uint64_t> ParseAnswer(std::string_view text);
 
 // Compares two secrets in constant time.

@@ -326,7 +326,7 @@ bool ReadsResumableFrames(const std::string& bytes) {
   const std::string text(stream);
   const std::optional<ResumeTicket> ticket = ParseTicket(text);
   Require(!ticket || FormatTicket(*ticket) == text, "a ticket changes");
-  const std::optional<ResumeRequest> request = ParseRequest(text);
+  const std::optional<StreamResume> request = ParseRequest(text);
   Require(!request || FormatRequest(*request) == text, "a request changes");
   const std::optional<uint64_t> answer = ParseAnswer(text);
   Require(!answer || FormatAnswer(*answer) == text, "an answer changes");

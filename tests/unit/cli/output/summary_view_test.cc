@@ -13,8 +13,8 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-RankEnd End(int rank, int exit_code, int signal = 0, bool stopping = false) {
-  RankEnd end;
+RankSummary End(int rank, int exit_code, int signal = 0, bool stopping = false) {
+  RankSummary end;
   end.rank = rank;
   end.exit_code = exit_code;
   end.signal = signal;
@@ -179,7 +179,7 @@ TEST(SummaryText, KeepsRemarksOnSuccess) {
 
 TEST(SummaryText, GroupsRanksByHowTheyEnded) {
   JobSummary summary = Failed();
-  RankEnd lost = End(9, 0);
+  RankSummary lost = End(9, 0);
   lost.reported = false;
   summary.workers = {lost,      End(8, 3, 0, true),       End(3, 7), End(0, 0),         End(1, 0),
                      End(5, 0), End(2, 0, SIGKILL, true), End(6, 1), End(7, 0, SIGSEGV)};

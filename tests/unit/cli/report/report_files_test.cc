@@ -81,7 +81,7 @@ TEST(ReportFilesTest, ReadsInvalidNumbersAsNotRecorded) {
 }
 
 TEST(ReportFilesTest, ReadsAndSanitizesRunInfo) {
-  const std::optional<RunInfo> run = ReadRunInfo(
+  const std::optional<ReportedRun> run = ReadRunInfo(
       R"({"model":"gpt2\u001b[31m\nx","parameters":124439808,"dtype":"fp32","world_size":2,)"
       R"("zero_stage":0,"flops_per_step":1.2e12,"memory_plan":{"parameters":5,"x":-1,"y":"z"}})");
   ASSERT_TRUE(run);

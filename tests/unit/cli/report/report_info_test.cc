@@ -101,7 +101,7 @@ RankFiles Profiled(uint64_t attempt, uint32_t rank, double mm_s, double hidden_s
 TEST(ReportInfoTest, AveragesOperatorsAndCommunicationPerStep) {
   ReportData data;
   data.ranks = {Profiled(1, 0, 99, 0), Profiled(2, 0, 0.2, 0.3), Profiled(2, 1, 0.4, 0.1)};
-  const std::vector<OperatorRow> rows = OperatorsOf(data);
+  const std::vector<ReportedOperator> rows = OperatorsOf(data);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].name, "mm");
   EXPECT_NEAR(rows[0].self_s, 0.15, 1e-12) << "of the last start";

@@ -81,7 +81,7 @@ class ResumableLinkTest : public ::testing::Test {
   }
   // Accepts a connection at the node and resumes the stream on it.
   void ResumeAtNode(int fd) {
-    const std::optional<ResumeRequest> request = ParseRequest(TimedRead(fd, kRequestBytes));
+    const std::optional<StreamResume> request = ParseRequest(TimedRead(fd, kRequestBytes));
     ASSERT_TRUE(request);
     EXPECT_EQ(request->secret, kTicket.secret);
     ASSERT_TRUE(core_.CanResumeAt(request->received));

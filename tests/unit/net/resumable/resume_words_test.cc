@@ -16,7 +16,7 @@ TEST(ResumeWordsTest, ParsesWhatItFormats) {
   EXPECT_EQ(read->secret, ticket->secret);
   const std::string asked = FormatRequest({ticket->secret, 123'456'789'012});
   EXPECT_EQ(asked.size(), kRequestBytes);
-  const std::optional<ResumeRequest> request = ParseRequest(asked);
+  const std::optional<StreamResume> request = ParseRequest(asked);
   ASSERT_TRUE(request);
   EXPECT_EQ(request->secret, ticket->secret);
   EXPECT_EQ(request->received, 123'456'789'012u);
