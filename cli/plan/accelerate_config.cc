@@ -26,7 +26,7 @@ constexpr int kMaxCount = 1'000'000;
 constexpr std::string_view kModules[] = {"accelerate", "transformers", "trl"};
 constexpr size_t kMaxSourceBytes = 1u << 20;
 
-// A key that is null counts as absent, as accelerate has it.
+// A null counts as a missing key, as in accelerate.
 const nlohmann::json* Find(const nlohmann::json& config, const char* key) {
   const auto found = config.find(key);
   return found == config.end() || found->is_null() ? nullptr : &*found;
@@ -35,7 +35,8 @@ const nlohmann::json* Find(const nlohmann::json& config, const char* key) {
 Result<std::optional<int>> ReadCount(const nlohmann::json& config, const char* key,
                                      const std::string& path) {
   const nlohmann::json* const value = Find(config, key);
-  if (value == nullptr || *value == -1) return std::optional<int>();  // -1: accelerate's "not set"
+  if (value == nullptr || *value == -1)
+    return std::optional<int>();  // -1 means "not set" to accelerate
   if (!value->is_number_integer() || *value < 1 || *value > kMaxCount) {
     return Error{ExitCode::kBadInput, path + ": " + key + " must be a whole number from 1 to " +
                                           std::to_string(kMaxCount)};
@@ -57,7 +58,7 @@ std::string Expanded(const std::string& path, const std::string& home) {
   return path.starts_with("~/") ? home + path.substr(1) : path;
 }
 
-// The Python source that the job runs, as far as the words of the command name it.
+// Returns the path of the Python source that the command names; empty if it names none.
 std::string SourceOf(const LaunchOptions& options, const std::string& cwd) {
   std::string name;
   if (options.form == ProgramForm::kModule) {
@@ -73,7 +74,8 @@ std::string SourceOf(const LaunchOptions& options, const std::string& cwd) {
   return fs::path(cwd) / options.chdir / name;
 }
 
-// The module's top-level name at the beginning of `text`, if it is one of kModules.
+// Returns the top-level name of the module at the beginning of `text` if kModules has it, else an
+// empty string.
 std::string ModuleAt(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   const std::string_view name = text.substr(0, text.find_first_of(". \t,;#\r"));

@@ -1,6 +1,5 @@
-// accelerate's configuration for a job (--accelerate_config): what the front end reads of it. The
-// environment that it means is asked of accelerate's own code on the nodes
-// (agent/host/accelerate_program.h).
+// The part of accelerate's configuration (--accelerate_config) that the front end reads. On the
+// nodes accelerate's own code turns it into variables (agent/host/accelerate_program.h).
 #pragma once
 
 #include <optional>
@@ -14,50 +13,50 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;  // it travels in one variable
+inline constexpr size_t kMaxAccelerateConfigBytes = 64u << 10;  // because one variable carries it
 
 struct AccelerateConfig {
   std::string path;
   std::string text;
-  std::optional<int> num_processes;  // of all machines; nullopt: the file does not say
+  std::optional<int> num_processes;  // of all machines; nullopt: not in the file
   std::optional<int> num_machines;
   bool chooses_gpus = false;  // gpu_ids
 };
 
-// kBadInput ("path:line:column: what") if `text` is not a YAML or JSON map with a distributed_type,
-// or is for what dslaunch does not start: SageMaker, TPUs. Pure.
+// Parses a configuration. kBadInput ("path:line:column: what") if `text` is not a YAML or JSON map
+// with a distributed_type, or is for SageMaker or TPUs, which dslaunch does not start. Pure.
 Result<AccelerateConfig> ParseAccelerateConfig(std::string text, const std::string& path);
 
-// Where `accelerate config` writes: below HF_HOME, else XDG_CACHE_HOME, else the home folder.
-// `environment` is NAME=VALUE. Empty if there is no such file.
+// Returns the file that `accelerate config` writes: below HF_HOME, else XDG_CACHE_HOME, else the
+// home folder. `environment` is NAME=VALUE. Empty if there is no such file.
 std::string DefaultAccelerateConfig(const std::vector<std::string>& environment);
 
-// The file of options.accelerate_config; nullopt if the option is not given. Errors are kUsage, for
-// options that contradict the file, or kBadInput.
+// Reads the file of options.accelerate_config; nullopt if the option is not given. Errors are
+// kUsage, for options that contradict the file, or kBadInput.
 Result<std::optional<AccelerateConfig>> ReadAccelerateConfig(
     const LaunchOptions& options, const std::vector<std::string>& environment,
     const std::string& cwd);
 
-// Where nothing else says how many ranks this machine gets, the file's num_processes does. Adds a
-// notice. Pure.
+// Sets the number of ranks of this machine to the file's num_processes if no option sets it. Adds
+// a notice. Pure.
 void TakeNumProcesses(const AccelerateConfig& config, const PlanInfo& info, LaunchOptions& options);
 
-// A notice if the file's numbers are not those of a job of `ranks` on `nodes` (0: not certain yet),
-// else empty. Pure.
+// Returns a notice if the file's numbers differ from a job of `ranks` on `nodes` (0: not certain
+// yet), else an empty string. Pure.
 std::string CountsNotice(const AccelerateConfig& config, int ranks, int nodes);
 
-// The first of accelerate, transformers and trl that a line of this Python source imports; empty if
-// none. Pure.
+// Returns the first of accelerate, transformers and trl that this Python source imports; empty if
+// there is none. Pure.
 std::string HuggingFaceImport(std::string_view source);
 
-// A notice if there is a default configuration of accelerate's, options.program is a Python script
-// in `cwd` that imports what would obey it under `accelerate launch`, and no option says so.
+// Returns a notice if accelerate has a default configuration, options.program is a Python script in
+// `cwd` that imports a module which would obey it under `accelerate launch`, and no option uses it.
 std::string IgnoredDefaultNotice(const LaunchOptions& options,
                                  const std::vector<std::string>& environment,
                                  const std::string& cwd);
 
-// The configuration of a job that is to start, as ReadAccelerateConfig has it. Adds to `options`
-// what it says of this machine's ranks, and the notices above.
+// Reads the configuration by ReadAccelerateConfig for a job that is to start. Adds to `options` its
+// number of ranks and the notices above.
 Result<std::optional<AccelerateConfig>> TakeAccelerateConfig(
     const std::vector<std::string>& environment, const std::string& cwd, LaunchOptions& options);
 

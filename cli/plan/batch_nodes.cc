@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r";
 
-// The next word between blanks and tabs; a line may end with a carriage return.
+// Removes and returns the next word. Words are separated by blanks, tabs and carriage returns.
 std::string_view TakeField(std::string_view& text) {
   text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
   const std::string_view word = text.substr(0, text.find_first_of(kBlanks));
@@ -21,7 +21,7 @@ std::string_view TakeField(std::string_view& text) {
   return word;
 }
 
-// Nodes in the order in which they are first named; each may be named several times.
+// Collects nodes in the order in which they are first named. Each may be named several times.
 class NodeCounter {
  public:
   explicit NodeCounter(const std::string& source) : source_(source) {}
@@ -51,7 +51,7 @@ class NodeCounter {
   std::unordered_map<std::string, size_t> index_of_;
 };
 
-// "n1 4 n2 4", as LSB_MCPU_HOSTS has it: a line for each node.
+// Puts each node of LSB_MCPU_HOSTS ("n1 4 n2 4") on a line of its own.
 std::string AsLines(std::string_view pairs) {
   std::string lines;
   while (true) {
@@ -94,7 +94,7 @@ Result<std::vector<Host>> ParseSlotCounts(std::string_view text, const std::stri
 }
 
 std::optional<BatchNodes> ReadBatchNodes(const GetVariable& getenv, const ReadTextAt& read) {
-  // Each of the processes would start the whole job.
+  // Otherwise each of the processes would start the whole job.
   for (const char* of_many : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "DSLAUNCH_JOB_ID"}) {
     if (IsSet(getenv, of_many)) return std::nullopt;
   }

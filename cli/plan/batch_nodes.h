@@ -1,4 +1,4 @@
-// The nodes of a job of PBS, LSF or SGE, in the file or variable from which mpirun takes them.
+// The nodes of a job of PBS, LSF or SGE, from the file or variable that mpirun reads.
 #pragma once
 
 #include <functional>
@@ -14,24 +14,24 @@
 namespace dslaunch {
 
 struct BatchNodes {
-  std::string variable;     // by which the batch system names them: "PBS_NODEFILE"
-  std::vector<Host> hosts;  // in its order, with the slots that it counts; empty: not usable
-  std::string unusable;     // why there are no hosts: a fragment without the variable
+  std::string variable;     // that names them: "PBS_NODEFILE"
+  std::vector<Host> hosts;  // in the list's order and with its slots; empty: not usable
+  std::string unusable;     // why `hosts` is empty: a fragment without the variable
 };
 
-// A line for each slot, as PBS_NODEFILE and LSB_DJOB_HOSTFILE have it: the node's name. Pure;
-// kBadInput names `source`. Text without any node is an error.
+// Parses a file with a line for each slot, which is the node's name: PBS_NODEFILE and
+// LSB_DJOB_HOSTFILE. Pure. kBadInput names `source`; text without any node is an error.
 Result<std::vector<Host>> ParseSlotLines(std::string_view text, const std::string& source);
 
-// A line for each node, as PE_HOSTFILE has it: its name, its slots, and words that are not used.
-// Pure; the same errors.
+// Parses a file with a line for each node, which has its name, its slots and words that are not
+// used: PE_HOSTFILE. Pure. The same errors.
 Result<std::vector<Host>> ParseSlotCounts(std::string_view text, const std::string& source);
 
 // Reads a file of at most kMaxHostfileBytes; the error is a fragment.
 using ReadTextAt = std::function<Result<std::string>(const std::string& path)>;
 
-// The nodes of the job that this process runs in. nullopt: in none, or as one of several processes
-// that mpirun or dslaunch has started there. Pure but for `read`.
+// Returns the nodes of the batch job that this process runs in. nullopt: it is in no such job, or
+// is one of several processes that mpirun or dslaunch started there. Pure except for `read`.
 std::optional<BatchNodes> ReadBatchNodes(const GetVariable& getenv, const ReadTextAt& read);
 
 }  // namespace dslaunch

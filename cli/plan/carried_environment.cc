@@ -37,17 +37,17 @@ constexpr std::string_view kCarriedPrefixes[] = {
     "OMPI_", "PMIX_MCA_", "PRTE_MCA_", "MPICH_", "I_MPI_"};
 constexpr std::string_view kCarriedNames[] = {"GLIBC_TUNABLES", "DSLAUNCH_SHM_DISABLE"};
 
-// A machine's devices, a process's place under another launcher, and what a launcher alone reads.
+// The machine's devices, a process's place under another launcher, and launchers' own variables.
 constexpr std::string_view kNeverCarriedPrefixes[] = {"OMPI_COMM_WORLD_", "OMPI_UNIVERSE_",
                                                       "DS_ENV_FILE"};
 constexpr std::string_view kDevices[] = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"};
 
-// Where this is set, nodes have these two of their own.
+// If this is set, nodes set these two themselves.
 constexpr char kOwnNetworkMark[] = "AISC_JOB_NAME";
 constexpr std::string_view kOwnNetwork[] = {"NCCL_IB_HCA", "UCX_NET_DEVICES"};
 
-// Of a login, a shell, a terminal, a desktop, a development tool or a batch system: each machine
-// and each session has its own, so leaving them out is not worth a word.
+// Variables of a login, a shell, a terminal, a desktop, a development tool or a batch system. Each
+// machine and session has its own, so no notice names them.
 constexpr std::string_view kSessionPrefixes[] = {"LC_",
                                                  "SSH_",
                                                  "XDG_SE",

@@ -40,8 +40,8 @@ bool IsName(std::string_view text) {
   });
 }
 
-// Where the quote that begins a value ends; npos: nowhere. A backslash in double quotes keeps the
-// next byte.
+// Returns the index of the closing quote of a value that begins with one, or npos. A backslash in
+// double quotes escapes the next byte.
 size_t ClosingQuote(std::string_view value) {
   const char quote = value.front();
   for (size_t i = 1; i < value.size(); ++i) {
@@ -56,7 +56,7 @@ bool IsQuoted(std::string_view value) {
          ClosingQuote(value) == value.size() - 1;
 }
 
-// A quoted value as a shell reads it: without the quotes, and in double quotes without the
+// Returns a quoted value as a shell reads it: without the quotes, and in double quotes without the
 // backslash before a quote, a backslash, '$' and '`'.
 std::string Unquoted(std::string_view value) {
   const bool has_escapes = value.front() == '"';
@@ -71,7 +71,8 @@ std::string Unquoted(std::string_view value) {
   return text;
 }
 
-// "'NAME': "; empty where it may be a part of a secret: only capitals, digits and '_' are quoted.
+// Returns "'NAME': ", or an empty string if the name may be a part of a secret, which is any that
+// has other characters than capitals, digits and '_'.
 std::string QuotedName(std::string_view name) {
   const bool is_plain =
       name.size() <= kMaxQuotedBytes && std::ranges::all_of(name, [](char c) {
@@ -80,7 +81,7 @@ std::string QuotedName(std::string_view name) {
   return is_plain ? "'" + std::string(name) + "': " : "";
 }
 
-// Whether a shell would replace something in it.
+// Whether a shell would expand a part of the value.
 bool HasExpansion(std::string_view value) {
   const bool is_quoted = IsQuoted(value);
   if (is_quoted && value.front() == '\'') return false;
@@ -97,7 +98,7 @@ bool HasExpansion(std::string_view value) {
   return false;
 }
 
-// Where a file was found says what it may hold.
+// The place of a file decides which variables it may set.
 enum class Found { kNamed, kInHome, kInFolder };
 
 struct FileText {
@@ -130,8 +131,8 @@ Result<FileText> ReadText(const std::filesystem::path& path, Found found) {
   return read;
 }
 
-// The program is not one of the current folder, so the folder's file may set only what brings no
-// code. A place variable of the ranks is left out anyway.
+// The program is not in the current folder, so the folder's file may set only variables that load
+// no code. Variables of a rank's place are left out anyway.
 Result<void> CheckSafe(const EnvFile& file, const std::filesystem::path& path) {
   for (const auto& [name, value] : file.variables) {
     if (IsSafeVariable(name) || IsPlaceVariable(name)) continue;
@@ -145,7 +146,7 @@ Result<void> CheckSafe(const EnvFile& file, const std::filesystem::path& path) {
   return {};
 }
 
-// Others can read a secret; empty: none.
+// Returns a notice if others can read a secret, else an empty string.
 std::string ReadableSecret(const EnvFile& file, const struct stat& status) {
   if (!OthersMayRead(status, ::geteuid())) return "";
   const auto secret = std::ranges::find_if(file.variables, [](const auto& variable) {

@@ -4,11 +4,11 @@ namespace dslaunch {
 namespace {
 
 constexpr uint32_t kJoinMs = 30'000;
-constexpr uint32_t kReadyMs = 60'000;  // more than kSpawnTimeout, which names the program
+constexpr uint32_t kReadyMs = 60'000;  // longer than kSpawnTimeout, whose error names the program
 constexpr uint32_t kTeardownMs = 5'000;
 constexpr int kUsualRestarts = 3;
 
-// A node that fails this often within the cool-down gets no ranks until it is over.
+// A node that fails this often within the cool-down gets no ranks until the cool-down ends.
 constexpr uint32_t kNodeFailures = 3;
 constexpr uint32_t kCooldownMs = 600'000;
 
@@ -24,7 +24,7 @@ pb::Policy::OnHang ToProto(OnHang on_hang) {
   return pb::Policy::REPORT;
 }
 
-// Why stdin is left alone unless the user asks for it, as a clause; empty: it is not.
+// Returns why stdin is not read by default, as a clause; empty: it is read.
 std::string HeldBack(const UserStdin& input) {
   if (input.offset > 0)
     return "a file of which " + std::to_string(input.offset) + " bytes were read before";

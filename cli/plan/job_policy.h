@@ -1,4 +1,4 @@
-// The options become the nodes' policy on failures and their timeouts. Pure.
+// Turns the options into the policy on failures, rank 0's stdin and the timeouts. Pure.
 #pragma once
 
 #include <string>
@@ -12,27 +12,27 @@
 
 namespace dslaunch {
 
-// Unless the user says how often, a job that has spares or a range of nodes may restart 3 times,
-// any other never. Errors are kUsage.
+// Returns the policy on failures. By default a job with spares or a range of nodes may restart 3
+// times, any other never. Errors are kUsage.
 Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& plan);
 
 // The terminal of this command's stderr.
 struct UserTerminal {
-  bool is_output = false;  // there is one
+  bool is_output = false;  // stderr is a terminal
   int columns = 80;
   int rows = 24;
 };
 
-// What rank 0 reads, and what the user should know of it.
+// What rank 0 reads on stdin.
 struct StdinPlan {
   pb::RankStdin rank_stdin;
-  std::string notice;  // for when this command's stdin has something to read; empty: none
+  std::string notice;  // for the user if this command's stdin has unread bytes; empty: none
 };
 
-// Unless the user says, rank 0 reads this command's stdin where that is a pipe, or a file from its
-// beginning, which no shell above this command may be reading; and what is typed where it is the
-// only rank, or has a terminal of its own. A trainer and a detached job read nothing. `ranks`: 0
-// where it is not known.
+// Decides what rank 0 reads. By default it reads this command's stdin if that is a pipe, or a file
+// from its beginning that no shell above this command may be reading. It reads what is typed if it
+// is the only rank or has a terminal of its own. A trainer and a detached job read nothing.
+// `ranks`: 0 if the number is not known.
 StdinPlan PlanStdin(const LaunchOptions& options, int ranks, const UserStdin& input,
                     const UserTerminal& terminal);
 

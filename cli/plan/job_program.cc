@@ -13,14 +13,14 @@
 namespace dslaunch {
 namespace {
 
-// Tensors of the CPU come from malloc. On pages of 2 MiB, and kept for the next step in place of
-// being given back and faulted in again.
+// malloc allocates the CPU's tensors: use pages of 2 MiB, and keep freed memory for the next step,
+// so that it need not be faulted in again.
 constexpr char kTunables[] = "GLIBC_TUNABLES";
 constexpr char kTrainerMemory[] =
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:"
     "glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=67108864";
 
-// What execve takes of one argument or variable, with its NUL.
+// The longest argument or variable that execve accepts, with its NUL.
 constexpr size_t kMaxStringBytes = 128u << 10;
 
 bool IsPythonScript(std::string_view program) {
@@ -40,14 +40,14 @@ std::string LeftOut(const std::string& source, std::string_view name) {
          " is left out, since every rank gets its own from dslaunch";
 }
 
-// One that a user chose. `source` says where, for the notice.
+// Adds a variable that a user chose. `source`: where, for the notice.
 void AddChosen(Variables& variables, std::string_view name, std::string_view value,
                const std::string& source, std::vector<std::string>& notices) {
   if (!IsPlaceVariable(name)) return Add(variables, name, value);
   notices.push_back(LeftOut(source, name));
 }
 
-// Of what the hostfile gives to its nodes.
+// Adds notices of variables in the hostfile that have no effect.
 void NoteLeftOut(const LaunchPlan& plan, std::vector<std::string>& notices) {
   for (const Host& node : plan.nodes) {
     for (const auto& [name, value] : node.env) {
@@ -59,7 +59,7 @@ void NoteLeftOut(const LaunchPlan& plan, std::vector<std::string>& notices) {
 void AddCarried(const ProgramInfo& info, const CarriedEnvironment& carried, Variables& variables) {
   for (const auto& [name, value] : carried.variables) Add(variables, name, value);
   const char* python_path = FindIn(info.environment, kPythonPath);
-  // No empty element: Python would take it for whatever folder it runs in.
+  // Without an empty element, which Python takes for its current folder.
   const bool more = python_path != nullptr && *python_path != '\0';
   Add(variables, kPythonPath, more ? info.cwd + ":" + python_path : info.cwd);
 }
@@ -68,7 +68,8 @@ bool Has(const Variables& variables, std::string_view name) {
   return std::ranges::any_of(variables, [&](const auto& one) { return one.name() == name; });
 }
 
-// Names what the ranks of other nodes lack, but for what the user gives to them in another way.
+// Adds a notice of variables that the ranks of other nodes do not get, except those that the user
+// gives to them in another way.
 void NoteNotCarried(const LaunchPlan& plan, CarriedEnvironment carried, JobProgram& job) {
   std::erase_if(carried.left_out, [&](const std::string& name) {
     return Has(job.program.env(), name) || Has(job.program.chosen_env(), name) ||
@@ -81,7 +82,7 @@ void NoteNotCarried(const LaunchPlan& plan, CarriedEnvironment carried, JobProgr
   if (!notice.empty()) job.notices.push_back(std::move(notice));
 }
 
-// Chooses the Python environment of the ranks, unless a variable of theirs chooses one.
+// Chooses the Python environment of the ranks, unless one of their variables chooses it.
 void AddPythonEnvironment(const ProgramInfo& info, bool carries_environment, JobProgram& job) {
   const FrontPython& python = info.python;
   const auto is_given = [&](const char* name) {
@@ -162,7 +163,7 @@ void AddAccelerate(const AccelerateConfig& config, const LaunchOptions& options,
                    const LaunchPlan& plan, JobProgram& job) {
   Add(*job.program.mutable_chosen_env(), kAccelerateConfigVariable, config.text);
   Add(*job.program.mutable_chosen_env(), kAccelerateFileVariable, config.path);
-  // Jobs of one command on each node are as large as the nodes that come.
+  // The size of a job in the per-node style is known only when its nodes have joined.
   const int ranks = options.per_node ? 0 : CertainRanks(plan);
   const int nodes = plan.min_nodes == plan.max_nodes ? plan.max_nodes : 0;
   const std::string notice = CountsNotice(config, ranks, nodes);
@@ -203,13 +204,14 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
                                   const ProgramInfo& info, const TrainerProgram* trainer) {
   JobProgram job;
   const bool carries = RowOf(plan.launcher).carries_environment || options.per_node;
-  // As the same folder of every node: only those can say whether it is there.
+  // The same folder on every node, because only the nodes can check that it exists.
   job.program.set_cwd(
       options.chdir.empty()
           ? info.cwd
           : (std::filesystem::path(info.cwd) / options.chdir).lexically_normal().string());
   if (trainer != nullptr && FindIn(info.environment, kTunables) == nullptr) {
-    Add(*job.program.mutable_env(), kTunables, kTrainerMemory);  // what a user says later counts
+    Add(*job.program.mutable_env(), kTunables,
+        kTrainerMemory);  // a user's value added later overrides it
   }
   const CarriedEnvironment carried = carries ? CarriedEnvironment() : Carry(info.environment);
   if (!carries) AddCarried(info, carried, *job.program.mutable_env());

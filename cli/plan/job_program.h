@@ -1,18 +1,17 @@
-// What every rank of a job runs: the program, its environment, and how its ranks are placed and
-// bound. Pure.
+// The program of a job and its environment, and the placement and binding of its ranks. Pure.
 //
 // A rank's environment, each layer overriding those after it:
-//   the rank's place    proto/contract/worker_env.h; some of it gives way to a user's choice
-//   --env NAME=VALUE    of two of one name the last; NAME alone: this process's variable
+//   the rank's place    proto/contract/worker_env.h; a user's choice overrides some of it
+//   --env NAME=VALUE    the last one of a name; NAME alone: this process's variable
 //   the hostfile        `env` of the node, for this node's ranks only
-//   environment file    DeepSpeed's .deepspeed_env (env_file.h): that of the working directory,
-//                       then that of the home folder
-//   carried             over SSH: of this process's variables those that Carry() names, and
-//                       PYTHONPATH begins with the working directory. A node that is this machine
-//                       has all of them anyway.
-//   the node's own      PATH too, as with DeepSpeed, behind the `bin` of the active Python
-//                       environment; after --venv_script, what that made of it
-// No shell reads a name, a value or an argument on its way.
+//   environment file    DeepSpeed's .deepspeed_env (env_file.h) in the working directory, then
+//                       in the home folder
+//   carried             over SSH: the variables of this process that Carry() chooses, and
+//                       PYTHONPATH, which begins with the working directory. A node that is this
+//                       machine has all of them anyway.
+//   the node's own      including PATH, as with DeepSpeed, behind the `bin` of the active Python
+//                       environment; with --venv_script as the script left it
+// No shell reads a name, a value or an argument on the way to a rank.
 #pragma once
 
 #include <optional>
@@ -30,14 +29,14 @@
 
 namespace dslaunch {
 
-// What is true of this process.
+// The state of this process.
 struct ProgramInfo {
   std::vector<std::string> environment;  // NAME=VALUE
   std::string cwd;                       // absolute
   std::vector<EnvFile> env_files;        // later ones override
   std::optional<AccelerateConfig> accelerate;
   FrontPython python = {};
-  // Of options.program with `python`; for a program that is started as it is.
+  // PythonNeedOf options.program and `python`; for a program that is started directly.
   pb::PythonEnvironment::Need python_need = pb::PythonEnvironment::NO;
 };
 
@@ -52,15 +51,15 @@ struct JobProgram {
   std::vector<std::string> notices;  // for the user
 };
 
-// The embedded trainer where `trainer` is given, else options.program. Errors are kUsage or, with
-// file:line, kBadInput.
+// Returns the embedded trainer if `trainer` is not null, else options.program. Errors are kUsage
+// or, with file:line, kBadInput.
 Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan& plan,
                                   const ProgramInfo& info, const TrainerProgram* trainer);
 
-// The program of `node`: the job's, with the node's variables of the hostfile.
+// Returns the job's program with the variables that the hostfile has for `node`.
 pb::Program ProgramOn(const Host& node, pb::Program program);
 
-// Errors are kUsage.
+// Returns the options of the ranks. Errors are kUsage.
 Result<pb::RankOptions> MakeRankOptions(const LaunchOptions& options);
 
 }  // namespace dslaunch

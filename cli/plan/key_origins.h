@@ -1,4 +1,4 @@
-// Who gave each key of a recipe: a line of a file, or an option.
+// The origin of each key of a recipe: a line of a file, or an option.
 #pragma once
 
 #include <map>
@@ -15,16 +15,16 @@ struct KeyOrigin {
   ExitCode code = ExitCode::kBadInput;  // kUsage for an option
 };
 
-// Keys are named by their paths, as KeyPlaces has them.
+// Keys are paths; see KeyPlaces.
 class KeyOrigins {
  public:
-  // Of `file`, which stands for the key `root` ("" is the whole recipe), with the places in it.
-  // What was known of `root` and below is forgotten.
+  // Records the places of the keys in `file`, which supplies `root` ("" is the whole recipe).
+  // Replaces what is recorded at and below `root`.
   void AddFile(const std::string& root, const std::string& file, const KeyPlaces& places);
-  // `option` gave the value of `key` and all below it.
+  // Records that `option` gave `key` and all keys below it.
   void AddOption(const std::string& key, const std::string& option);
 
-  // Of the key; where it is missing, or has no origin of its own, of what it would be in.
+  // Returns the origin of the key, or of the innermost key around it that has one.
   KeyOrigin Of(std::string_view key) const;
 
  private:

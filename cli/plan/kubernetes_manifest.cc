@@ -16,10 +16,11 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kPort = 29'500;
-constexpr size_t kMaxNameBytes = 40;  // of a pod's name, 63 at most, it is the beginning
+constexpr size_t kMaxNameBytes =
+    40;  // because it is the beginning of a pod's name, which has 63 at most
 constexpr char kTokenFolder[] = "/run/dslaunch";
 constexpr char kReplicatedJob[] = "node";
-// What no restart can mend: wrong use, bad input, no permission, no such program.
+// Exit codes that no restart can fix: wrong use, bad input, no permission, no such program.
 constexpr std::array kFinalExitCodes = {64, 65, 77, 126, 127};
 
 Error CannotPrint(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
@@ -32,8 +33,7 @@ bool IsLabel(const std::string& text, size_t max_bytes) {
          text.front() >= 'a' && text.back() != '-';
 }
 
-// A container's arguments may name variables as $(NAME), with $$ for $: what is the user's is taken
-// as it is.
+// Escapes `$` as `$$`, because Kubernetes replaces $(NAME) in a container's arguments.
 std::string Escaped(const std::string& argument) {
   std::string text;
   for (const char c : argument) text += c == '$' ? "$$" : std::string(1, c);
@@ -42,7 +42,7 @@ std::string Escaped(const std::string& argument) {
 
 std::string TokenName(const KubernetesJob& job) { return job.name + "-token"; }
 
-// Of the pod of node 0, as the other pods resolve it.
+// Returns the host name by which the other pods resolve the pod of node 0.
 std::string FirstHost(const KubernetesJob& job) {
   return job.kind == KubernetesJob::Kind::kJobSet
              ? job.name + "-" + kReplicatedJob + "-0-0." + job.name
@@ -79,10 +79,10 @@ OrderedJson Container(const KubernetesJob& job) {
 
 OrderedJson Pod(const KubernetesJob& job) {
   OrderedJson pod = {{"restartPolicy", "Never"}, {"terminationGracePeriodSeconds", job.grace_s}};
-  // A JobSet gives its own.
+  // A JobSet creates its own service.
   if (job.kind == KubernetesJob::Kind::kJob) pod["subdomain"] = job.name;
   pod["containers"] = OrderedJson::array({Container(job)});
-  // Mode 0400: dslaunch takes no token that other users may read.
+  // Mode 0400, because dslaunch refuses a token that other users may read.
   pod["volumes"] = {
       {{"name", "token"}, {"secret", {{"secretName", TokenName(job)}, {"defaultMode", 0400}}}},
       {{"name", "shared-memory"}, {"emptyDir", {{"medium", "Memory"}}}}};
@@ -98,7 +98,7 @@ OrderedJson JobSpec(const KubernetesJob& job) {
   OrderedJson spec = {{"completionMode", "Indexed"},
                       {"completions", job.num_nodes},
                       {"parallelism", job.num_nodes},
-                      // Of single pods: in a JobSet all start anew together.
+                      // restarts of single pods, because a JobSet restarts all together
                       {"backoffLimit", is_alone ? job.restarts : 0},
                       {"podFailurePolicy", {{"rules", OrderedJson::array({std::move(rule)})}}}};
   if (is_alone) spec["template"]["metadata"]["labels"]["dslaunch-job"] = job.name;
@@ -118,7 +118,7 @@ OrderedJson JobSet(const KubernetesJob& job) {
            {{"network",
              {{"enableDNSHostnames", true},
               {"subdomain", job.name},
-              // The others look for node 0 before it is ready.
+              // because the others resolve node 0 before it is ready
               {"publishNotReadyAddresses", true}}},
             {"failurePolicy",
              {{"maxRestarts", job.restarts}, {"rules", OrderedJson::array({std::move(final)})}}},
@@ -142,7 +142,7 @@ OrderedJson IndexedJob(const KubernetesJob& job) {
           {"spec", JobSpec(job)}};
 }
 
-// A word that YAML reads as a text; else quoted as in JSON, which YAML reads, too.
+// Returns a word that YAML reads as this text: the text, or quoted as in JSON.
 std::string Scalar(const OrderedJson& value) {
   if (!value.is_string()) return value.dump();
   const auto& text = value.get_ref<const std::string&>();
@@ -155,12 +155,12 @@ std::string Scalar(const OrderedJson& value) {
   return is_word && text != "true" && text != "false" && text != "null" ? text : value.dump();
 }
 
-// Block style, as people write it.
+// Writes block style, as people write it.
 void WriteYaml(const OrderedJson& value, const std::string& indent, std::string& text) {
   const bool is_list = value.is_array();
   bool is_first = true;
   for (const auto& [key, item] : value.items()) {
-    // The first line of a list's item stands behind its dash.
+    // The first line of a list's item follows its dash.
     if (!is_first || text.ends_with('\n')) text += indent;
     is_first = false;
     text += is_list ? "- " : key + ":";
@@ -185,11 +185,12 @@ Result<void> CheckManifest(const KubernetesJob& job) {
                        ": give up to 40 lower-case letters, digits and '-', a letter first");
   }
   if (!job.space.empty() && !IsLabel(job.space, 63))
-    return CannotPrint("--namespace " + Truncate(job.space) + " is no name of a namespace");
+    return CannotPrint("--namespace " + Truncate(job.space) +
+                       " is not a valid name of a namespace");
   const bool is_printable =
       std::ranges::all_of(job.image, [](char c) { return c > ' ' && c <= '~'; });
   if (job.image.empty() || !is_printable)
-    return CannotPrint("--image " + Truncate(job.image) + " is no name of an image");
+    return CannotPrint("--image " + Truncate(job.image) + " is not a valid name of an image");
   for (const std::string& word : job.command) {
     if (SanitizeForTerminal(word) != word || word.find('\n') != std::string::npos) {
       return CannotPrint("argument " + Truncate(word) +

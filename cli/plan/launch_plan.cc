@@ -20,8 +20,8 @@ Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}
 
 std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
 
-// Like DeepSpeed, a hostfile's only node that is this machine needs no SSH, unless something is
-// said about SSH.
+// As in DeepSpeed, the only node of a hostfile needs no SSH if it is this machine, unless an option
+// of SSH is given.
 Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool has_hosts,
                      bool by_slurm, const std::vector<Host>& nodes) {
   if (options.launcher) return *options.launcher;
@@ -36,7 +36,7 @@ Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool ha
   return by_slurm ? Launcher::kSlurm : Launcher::kSsh;
 }
 
-// How many nodes the user asked to have ranks, as the user said it.
+// Returns the number of nodes with ranks in the form in which the user asked for it.
 std::string AskedFor(const LaunchOptions& options, int nodes) {
   return (options.min_nodes ? "up to " + std::to_string(nodes) + " nodes"
                             : options.num_nodes_name + " " + std::to_string(nodes));
@@ -46,8 +46,8 @@ const char* NameOf(SlotsFrom from) {
   return from == SlotsFrom::kCpu ? "cpu" : from == SlotsFrom::kGpu ? "gpu" : "auto";
 }
 
-// Refuses more ranks than the GPUs that the user has shown to this shell. A shell to which none is
-// shown asks for the CPU.
+// Refuses more ranks than the GPUs that CUDA_VISIBLE_DEVICES shows. If it shows none, the job runs
+// on the CPU.
 Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, int num_nodes) {
   if (!info.visible_devices || options.device == DeviceChoice::kCpu) return {};
   const int shown = info.local_gpus;
@@ -62,7 +62,7 @@ Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, 
                std::to_string(shown / num_nodes) + " or fewer, or add --device cpu");
 }
 
-// Of each of `num_nodes` nodes on this machine, when no file says it.
+// Returns the slots of each of `num_nodes` nodes on this machine without a hostfile.
 Result<int> LocalSlots(const LaunchOptions& options, const PlanInfo& info, int num_nodes,
                        std::string& note) {
   if (!info.gpu_trouble.empty() && options.device != DeviceChoice::kCpu)
@@ -96,7 +96,7 @@ Host LocalNode(std::string name, int slots) {
   return node;
 }
 
-// --include or --exclude.
+// Whether --include or --exclude is given.
 bool IsFiltered(const LaunchOptions& options) { return options.include || options.exclude; }
 
 Result<std::vector<Host>> Filtered(const LaunchOptions& options, const std::vector<Host>& hosts,
@@ -105,7 +105,8 @@ Result<std::vector<Host>> Filtered(const LaunchOptions& options, const std::vect
   return FilterHosts(hosts, kind, options.include ? *options.include : *options.exclude, source);
 }
 
-// Some of the GPUs of this machine, or of its cores where there are none, as `localhost:0,2` says.
+// Plans the GPUs of this machine that a filter such as `localhost:0,2` chooses, or its cores if it
+// has no GPU.
 Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanInfo& info) {
   Host machine;
   machine.name = machine.host = "localhost";
@@ -126,7 +127,7 @@ Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanI
   return plan;
 }
 
-// Nodes without a hostfile: all on this machine.
+// Plans nodes without a hostfile, which are all on this machine.
 Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo& info) {
   const int num_nodes =
       options.max_nodes.value_or(options.num_nodes.value_or(options.min_nodes.value_or(1)));
@@ -160,8 +161,8 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo
   return plan;
 }
 
-// The first nodes of the file that are no spares have ranks. Its spares stand by, and in an elastic
-// job the nodes beyond the most that may have ranks do too.
+// Gives ranks to the first nodes of the file that are not spares. Spares stand by, and so do the
+// nodes of an elastic job beyond its largest number of nodes.
 Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector<Host>& hosts,
                                  const std::string& hostfile) {
   const int regular =
@@ -203,7 +204,7 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
   return plan;
 }
 
-// `source` is the hostfile, or whatever else has the hosts.
+// `source`: the hostfile, or another source of the hosts, for messages.
 Result<LaunchPlan> PlanFrom(const LaunchOptions& options, const std::vector<Host>& hosts,
                             const std::string& source) {
   if (!IsFiltered(options)) return PlanWithHosts(options, hosts, source);
@@ -225,7 +226,7 @@ Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<
   return PlanFrom(options, hosts, hostfile);
 }
 
-// How the slots of Slurm's nodes were chosen.
+// Returns how the slots of Slurm's nodes were chosen, for the user.
 std::string SlurmSlotsNote(const SlurmAllocation& allocation, bool by_cores, bool by_tasks) {
   if (by_cores) return "slots from the cores that Slurm gave";
   if (by_tasks) return "slots from the tasks that Slurm was asked for";
@@ -242,8 +243,8 @@ std::string SlurmSlotsNote(const SlurmAllocation& allocation, bool by_cores, boo
          "; --num_gpus N starts more";
 }
 
-// The nodes of Slurm's allocation. Each has a slot for each task that was asked for, or else for
-// each GPU; what the user says beats both.
+// Plans the nodes of Slurm's allocation. Each has a slot for each requested task, or else for each
+// GPU; the user's options override both.
 Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& allocation) {
   const auto slots_from = std::exchange(options.slots_from, std::nullopt);
   const auto has_gpus = [](const SlurmNode& node) { return node.gpus > 0; };
@@ -280,8 +281,8 @@ Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& a
   return plan;
 }
 
-// The nodes of a job of PBS, LSF or SGE. Its slots are mostly cores, so where this machine has GPUs
-// each node has a slot for each of as many.
+// Plans the nodes of a job of PBS, LSF or SGE. Its slots are mostly cores, so if this machine has
+// GPUs, each node gets as many slots as this machine has GPUs.
 Result<LaunchPlan> PlanFromBatch(LaunchOptions options, const BatchNodes& batch,
                                  const PlanInfo& info) {
   const auto slots_from = std::exchange(options.slots_from, std::nullopt);
@@ -303,14 +304,14 @@ Result<LaunchPlan> PlanFromBatch(LaunchOptions options, const BatchNodes& batch,
   return plan;
 }
 
-// Whether the list says no more than that the job runs on this machine.
+// Whether the list names this machine only.
 bool IsThisMachineAlone(const BatchNodes& batch, const PlanInfo& info) {
   return batch.hosts.size() == 1 &&
          IsThisMachine(batch.hosts.front().host, batch.hosts.front().port, batch.hosts.front().user,
                        info);
 }
 
-// Without a hostfile all ranks are this machine's.
+// Returns the options with the number of all ranks as the slots of this machine.
 LaunchOptions OnOneNode(LaunchOptions options) {
   const bool counts = options.num_gpus || options.slots_from || IsFiltered(options);
   const std::optional<int> ranks = options.num_ranks ? options.num_ranks : options.min_ranks;
@@ -325,7 +326,7 @@ Error TooFewSlots(const std::string& option, int wanted, int64_t nodes, int64_t 
                "; add nodes or slots, or ask for fewer ranks");
 }
 
-// Fills the nodes in their order until there are `wanted` ranks. Spares stay.
+// Fills the nodes in their order until there are `wanted` ranks. Spares are kept.
 Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
   int64_t slots = 0;
   for (const Host& node : nodes) slots += node.spare ? 0 : node.slots;
@@ -345,8 +346,8 @@ Result<void> KeepRanks(std::vector<Host>& nodes, int wanted) {
   return {};
 }
 
-// How many nodes with `slots` ranks each a range of ranks means, as a job grows and shrinks by
-// whole nodes: 4 to 8 ranks on nodes of 4 are 1 to 2. Nodes beyond the most stand by.
+// Turns a range of ranks into a range of nodes, because a job grows and shrinks by whole nodes: 4
+// to 8 ranks on nodes with 4 slots are 1 to 2 nodes. Nodes beyond the range stand by.
 Result<void> KeepRankRange(const LaunchOptions& options, LaunchPlan& plan) {
   std::vector<Host*> regular;
   const int slots = plan.nodes.front().slots;
@@ -565,7 +566,7 @@ Result<DeviceDecision> DecideDevice(pb::Device requested, const std::vector<Node
     lacking.push_back(node.name + " has " + Gpus(node.gpus) +
                       (is_chosen ? ", so no GPU " + std::to_string(node.last_device)
                                  : " for " + Count(static_cast<size_t>(needed), "slot")));
-    if (one_machine) break;  // every other node would say the same
+    if (one_machine) break;  // because all nodes share its GPUs
   }
   if (lacking.empty()) {
     return DeviceDecision{true, requested == pb::DEVICE_CUDA ? "CUDA, set by --device cuda"

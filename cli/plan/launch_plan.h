@@ -1,5 +1,5 @@
-// From options and hosts to who runs where. Pure: everything it needs to know about this machine
-// comes as info.
+// Turns options and hosts into nodes, slots and ranks. Pure: what it needs to know of this machine
+// is in PlanInfo.
 #pragma once
 
 #include <map>
@@ -21,17 +21,17 @@ namespace dslaunch {
 
 inline constexpr char kDefaultHostfile[] = "/job/hostfile";
 
-// What is true of this machine.
+// The state of this machine.
 struct PlanInfo {
   bool default_hostfile_exists = false;  // kDefaultHostfile
-  int local_gpus = 0;                    // that a program sees under visible_devices
+  int local_gpus = 0;                    // visible to a program under visible_devices
   std::string gpu_trouble = {};          // why visible_devices is refused; else empty
   int installed_gpus = 0;
   int cores = 1;
   std::optional<std::string> visible_devices = {};  // CUDA_VISIBLE_DEVICES; nullopt: unset
-  std::vector<std::string> own_names = {};          // by which a hostfile may name it
+  std::vector<std::string> own_names = {};          // names of this machine in a hostfile
   std::string user = {};
-  // The allocation that this process is in; an error matters only where its nodes are to be used.
+  // The allocation that this process is in. An error matters only if its nodes are to be used.
   Result<std::optional<SlurmAllocation>> slurm = std::optional<SlurmAllocation>();
   std::optional<BatchNodes> batch = {};  // of another batch system
 };
@@ -39,57 +39,57 @@ struct PlanInfo {
 struct LaunchPlan {
   Launcher launcher = Launcher::kLocal;
   std::vector<Host> nodes;  // in hostfile order; the local launcher uses no host, port and user
-  int min_nodes = 1;        // with ranks, below which the job ends
-  int start_nodes = 0;      // that must be there for it to begin; 0: min_nodes
-  int max_nodes = 1;        // with ranks: as many as are no spares
-  RankNumbering ranks;      // of all of those; with fewer nodes there are fewer ranks
+  int min_nodes = 1;        // nodes with ranks; the job ends if there are fewer
+  int start_nodes = 0;      // nodes with which the job can begin; 0: min_nodes
+  int max_nodes = 1;        // nodes with ranks: all except spares
+  RankNumbering ranks;      // of max_nodes nodes; with fewer nodes there are fewer ranks
   // Of kExec the --exec_command. Of launchers that start all nodes at once their program with its
   // first arguments. Else empty.
   std::vector<std::string> exec_command;
   // Of all nodes of Slurm's allocation, by host; empty if the plan does not use its nodes.
   std::map<std::string, SlurmShare> slurm_shares;
-  std::string slots_note;  // how slots or devices were chosen that no option gave; else empty
+  std::string slots_note;  // for the user: how slots or devices were chosen by default; else empty
 
   int world_size() const { return static_cast<int>(ranks.world_size); }
 };
 
-// Numbers the ranks of the nodes that are no spares.
+// Numbers the ranks of the nodes except spares.
 RankNumbering NumberRanksOf(const std::vector<Host>& nodes);
 
 // Whether a node of this name, port (0: not given) and user (empty: not given) is this machine.
-// It is started without SSH, alone or among others, unless all are to be reached over SSH.
+// Such a node is started without SSH, unless the user wants SSH for all nodes.
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
                    const PlanInfo& info);
 
-// Whether the nodes are those of Slurm's allocation: where that is asked for, and by default in
-// one.
+// Whether the job uses the nodes of Slurm's allocation: on request, and by default inside one.
 bool UsesSlurm(const LaunchOptions& options, const PlanInfo& info);
 
-// Whether the nodes are those of another batch system's job: by default in one. Its list may be
-// unusable; then the plan says so, and all ranks run on this machine.
+// Whether the job uses the nodes of another batch system's job: by default inside one. If its list
+// is unusable, the plan's slots_note has the reason and all ranks run on this machine.
 bool UsesBatchNodes(const LaunchOptions& options, const PlanInfo& info);
 
-// The hostfile to read for these options; nullopt: none.
+// Returns the hostfile to read for these options; nullopt: none.
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info);
 
-// `hosts` is the content of HostfileFor(options, info), nullopt without one. Linear in the number
-// of nodes. Errors are kUsage, or info.slurm's.
+// Makes the plan. `hosts`: the content of HostfileFor(options, info), nullopt without one. Linear
+// in the number of nodes. Errors are kUsage, or info.slurm's.
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
                                   const PlanInfo& info);
 
-// The world size, where it is known before any node is reached; 0 where a range of nodes may do.
+// Returns the world size if it is known before any node is reached; 0 for a range of nodes.
 int CertainRanks(const LaunchPlan& plan);
 
-// "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3". `device` is "cpu" or "cuda".
+// Returns "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3". `device`: "cpu" or
+// "cuda".
 std::string PlanLine(const LaunchPlan& plan, std::string_view device);
 
-// What a node said about itself.
+// What a node reported about itself.
 struct NodeGpus {
   std::string name;
   int slots = 0;
   int gpus = 0;
-  int last_device = -1;  // of those that a filter chose
+  int last_device = -1;  // the largest that a filter chose; -1: no filter
 };
 
 struct DeviceDecision {
@@ -99,14 +99,15 @@ struct DeviceDecision {
 
 // Returns what joins the ranks that use MPI into one MPI_COMM_WORLD. `no_pmix`: the first reason of
 // a node for which ranks that speak PMIx cannot be joined; empty: they can. `auto` offers PMI and
-// PMIx to several ranks, or PMI alone where PMIx cannot be had, and ranks that speak PMIx then fail
+// PMIx to several ranks, or PMI alone if PMIx is unavailable, and ranks that speak PMIx then fail
 // with the reason; a single rank needs no server. With `pmix` the reason is an error: kUnavailable.
 // `pmi` needs nothing.
 Result<pb::MpiService> DecideMpi(MpiChoice requested, const std::string& no_pmix, int ranks);
 
-// `auto` takes CUDA when every node has a GPU for each slot, CPU when no node has any, and refuses
-// what lies between; so does `cuda` with too few. With `one_machine` (the local launcher) the nodes
-// share its GPUs. Errors are kUsage and name the nodes.
+// Decides between CPU and CUDA. AUTO chooses CUDA if every node has a GPU for each slot, CPU if no
+// node has a GPU, and is an error otherwise. CUDA is an error if a node has too few GPUs. With
+// `one_machine` (the local launcher) the nodes share its GPUs. Errors are kUsage and name the
+// nodes.
 Result<DeviceDecision> DecideDevice(pb::Device requested, const std::vector<NodeGpus>& nodes,
                                     bool one_machine);
 

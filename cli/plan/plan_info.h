@@ -1,4 +1,4 @@
-// What is true of this machine, for the launch plan.
+// Reads the state of this machine for the launch plan.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace dslaunch {
 
-// Reads environment, devices and names; asks no network. `each_alone`: as for CountVisible.
+// Reads the environment, devices and names without any network. `each_alone`: as for CountVisible.
 PlanInfo ReadPlanInfo(bool each_alone = false);
 
 // Returns `pwd`, the value of PWD, if it is an absolute path of the current folder without "." and
 // "..", else "". It may have links that getcwd() follows.
 std::string NamedWorkingDirectory(const std::string& pwd);
 
-// Returns the current folder under the user's own name for it, PWD, because a node may lack what
-// its links lead to here.
+// Returns the current folder under the user's own name for it, PWD, because its links may lead
+// elsewhere on a node.
 Result<std::string> WorkingDirectory();
 
 }  // namespace dslaunch

@@ -37,7 +37,7 @@ bool IsInPath(const std::vector<std::string>& environment, const std::string& fo
          (":" + std::string(path) + ":").find(":" + folder + ":") != std::string::npos;
 }
 
-// The folder in which `python3` is found by the PATH of `environment`; empty: none.
+// Returns the folder in which the PATH of `environment` has `python3`; empty: none.
 std::string FolderOfPython(const std::vector<std::string>& environment) {
   const char* const path = FindIn(environment, "PATH");
   for (std::string_view rest = path == nullptr ? "" : path; !rest.empty();) {

@@ -1,4 +1,4 @@
-// The Python environment that the front end is in, which ranks on all nodes are to be in too.
+// The front end's Python environment, which ranks on all nodes get too.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct FrontPython {
   std::string folder = {};    // absolute; empty: none
   std::string variable = {};  // VIRTUAL_ENV or CONDA_PREFIX if it is active; else empty: dslaunch
                               // is only installed in it
-  bool in_path = false;       // its `bin` is in PATH; of an active one
+  bool in_path = false;       // its `bin` is in PATH; only if it is active
   std::string installed_in = {};  // OwnPythonFolder()
   std::string other =
       {};  // without `folder`: a python3 in PATH that is not the system's; else empty
@@ -24,13 +24,14 @@ struct FrontPython {
 // own); empty if it is in none.
 std::string OwnPythonFolder(const std::string& argv0);
 
-// Chooses, in this order: VIRTUAL_ENV, `installed_in`, CONDA_PREFIX if PATH leads to its python3.
+// Returns the environment. It is, in this order: VIRTUAL_ENV, `installed_in`, CONDA_PREFIX if PATH
+// leads to its python3.
 FrontPython FindFrontPython(const std::vector<std::string>& environment,
                             const std::string& installed_in);
 
-// Whether a program that is started as it is uses the environment `folder`: YES if it is a program
-// of that environment or names its Python among its words, PERHAPS for scripts and shells. Looks
-// programs up in this machine's PATH.
+// Whether a program that is started directly uses the environment `folder`: YES if it is a program
+// of that environment or its words name its Python, PERHAPS for scripts and shells. Looks programs
+// up in this machine's PATH.
 pb::PythonEnvironment::Need PythonNeedOf(const std::vector<std::string>& words,
                                          const std::string& folder);
 

@@ -26,7 +26,8 @@ std::string JoinSections() {
   return list;
 }
 
-// The map at `key` of `parent`, made when missing; nullptr when something else is there.
+// Returns the map at `key` of `parent`, which is created if missing; nullptr if the value is not a
+// map.
 Json* Descend(Json& parent, const std::string& key) {
   Json& child = parent[key];
   if (child.is_null()) child = Json::object();
@@ -75,8 +76,8 @@ std::string Absolute(const std::string& path, const fs::path& folder) {
   return (folder / path).lexically_normal().string();
 }
 
-// What is wrong with `text` as JSON, from "line 2, column 7" on; empty: nothing. The YAML parser,
-// which reads it afterwards and knows the places of keys, is of little help with a missing brace.
+// Returns the error of `text` as JSON, from "line 2, column 7" on; empty: it is valid. The YAML
+// parser reads it afterwards for the places of keys, but its errors do not explain a missing brace.
 std::string JsonSyntaxError(std::string_view text) {
   const auto keep_nothing = [](int, Json::parse_event_t, Json&) { return false; };
   try {
@@ -107,8 +108,8 @@ Result<Json> ReadEngine(const std::string& path, KeyOrigins& origins) {
   return engine;
 }
 
-// Puts the file that the user or the recipe names in the place of the engine section. Returns the
-// file's name; empty: none was named.
+// Replaces the engine section by the file that the user or the recipe names. Returns the file's
+// name; empty: none is named.
 Result<std::string> InlineEngine(Json& recipe, const std::string& source,
                                  const TrainOptions& options, const std::string& cwd,
                                  KeyOrigins& origins) {
@@ -194,7 +195,7 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
   };
 }
 
-// An option and a --set that both give one key: neither can be meant to lose.
+// Refuses an option and a --set of the same key, because neither can be ignored.
 Result<void> RefusePairs(const TrainOptions& options, const std::vector<KeyOption>& given) {
   for (const std::string& set : options.sets) {
     const std::string key = set.substr(0, set.find('='));
@@ -213,7 +214,7 @@ Result<void> RefusePairs(const TrainOptions& options, const std::vector<KeyOptio
   return {};
 }
 
-// What a user of --steps should know who gave the schedule another length; empty: nothing.
+// Returns a notice if --steps differs from the schedule's total_num_steps, else an empty string.
 std::string ScheduleNotice(const Json& recipe, const TrainOptions& options) {
   const Json::json_pointer place("/engine/scheduler/params/total_num_steps");
   if (!options.steps || !recipe.contains(place) || !recipe[place].is_number_integer()) return "";
@@ -226,8 +227,8 @@ std::string ScheduleNotice(const Json& recipe, const TrainOptions& options) {
          std::to_string(*options.steps) + " fits it to the run";
 }
 
-// Replaces "auto" in the engine's file by the values of `own`, the section whose place it took.
-// Returns notices of what was taken for "auto", here and by the trainer.
+// Replaces "auto" in the engine's file by the values of `own`, the section that the file replaced.
+// Returns notices of the values chosen for "auto", here and by the trainer.
 std::vector<std::string> ApplyAuto(Json& recipe, const Json& own, const std::string& source,
                                    const std::string& engine_file) {
   const auto engine = recipe.find("engine");
@@ -285,7 +286,7 @@ std::optional<fs::path> FindBuiltIn(const std::string& name, const std::vector<s
   return std::nullopt;
 }
 
-// Which file, and the notice for the user when no option chose it.
+// The file of a recipe, and a notice for the user if no option chose it.
 struct Choice {
   fs::path path;
   std::string notice;
@@ -316,7 +317,7 @@ Result<Choice> ChooseFile(const RecipeRequest& request) {
                                         BuiltInNames(request.recipe_dirs)};
 }
 
-// A library is code; a recipe that the user did not name brings none.
+// A library is code, so a recipe that the user did not name must not load one.
 Result<void> CheckForPlugins(const LoadedRecipe& recipe) {
   const Json json = Json::parse(recipe.json, nullptr, false);
   const auto model = json.find("model");
@@ -344,7 +345,7 @@ Result<void> CheckForPlugins(const LoadedRecipe& recipe) {
   return {};
 }
 
-// A DeepSpeed configuration that stands where a recipe should.
+// Whether this is a DeepSpeed configuration instead of a recipe.
 bool IsEngineConfiguration(const Json& document) {
   constexpr const char* kKeys[] = {"train_batch_size",
                                    "train_micro_batch_size_per_gpu",

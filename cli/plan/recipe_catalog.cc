@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first clause of the comment at the top.
+// Returns the first clause of the comment at the top.
 std::string AboutOf(std::string_view text) {
   std::string comment;
   for (const std::string_view line : SplitLines(text)) {
@@ -47,7 +47,7 @@ std::string_view LastPart(std::string_view path) {
 
 bool IsSection(const ReferenceKey& key) { return key.value.empty(); }
 
-// Code is in backquotes in the pages of docs/reference.
+// The pages of docs/reference have code in backquotes.
 std::string WithoutQuotes(std::string text) {
   std::erase(text, '`');
   return text;
@@ -62,7 +62,7 @@ std::string Explanation(const ReferenceKey& key) {
   return text + "    " + WithoutQuotes(key.meaning) + "\n";
 }
 
-// A section: what it is, and its keys in a table.
+// Returns a section's meaning, and its keys as a table.
 std::string SectionText(const std::vector<ReferenceKey>& keys, std::string_view section) {
   std::string text;
   std::vector<std::vector<std::string>> rows;

@@ -1,4 +1,4 @@
-// The built-in recipes, and what the keys of a recipe mean.
+// The built-in recipes, and the meanings of a recipe's keys.
 #pragma once
 
 #include <string>
@@ -11,27 +11,27 @@ namespace dslaunch {
 struct BuiltInRecipe {
   std::string name;
   std::string path;
-  std::string about;  // what its first comment says, a clause; often empty
+  std::string about;  // the first clause of its first comment; often empty
 };
 
-// By name. Of two with one name the one in the earlier folder counts.
+// Sorted by name. Of two with one name the one in the earlier folder is listed.
 std::vector<BuiltInRecipe> ListRecipes(const std::vector<std::string>& folders);
 
-// A table of them.
+// Returns them as a table.
 std::string RecipeTable(const std::vector<BuiltInRecipe>& recipes);
 
-// A table of what a plugin's library has, which is read and not loaded. kBadInput: it is no
-// library, or has nothing.
+// Returns a table of the models and data of a plugin's library, which is read but not loaded.
+// kBadInput: the file is not a library, or has neither.
 Result<std::string> PluginTable(const std::string& path);
 
-// The text of a recipe. kUsage, with what is near, where there is no such recipe.
+// Returns the text of a recipe. kUsage, with similar names, if there is no such recipe.
 Result<std::string> RecipeText(const std::vector<BuiltInRecipe>& recipes, const std::string& name);
 
-// "run.steps" and so on, sections left out.
+// Returns all keys, such as "run.steps", without sections.
 std::vector<std::string> RecipeKeyPaths();
 
-// What `key` means and takes: a path, a section with all its keys, or the last part of paths, such
-// as "lr". Empty: the list of sections. kUsage, with what is near, where there is no such key.
+// Returns the meaning and values of `key`: a path, a section with all its keys, or the last part of
+// paths, such as "lr". Empty: the list of sections. kUsage, with similar keys, if there is none.
 Result<std::string> ExplainRecipeKey(const std::string& key);
 
 // JSON Schema of a recipe (trainer/config/recipe_schema.h).

@@ -180,7 +180,7 @@ static_assert(std::ranges::is_sorted(kSafe));
 
 namespace fs = std::filesystem;
 
-// `path` may be relative to `folder`, as the program's may be to the current folder.
+// A relative `path` starts at `folder`, as the program's path starts at the current folder.
 bool IsFileIn(const std::string& folder, const std::string& path) {
   std::error_code error;
   const fs::path real_folder = fs::canonical(folder, error);
@@ -191,7 +191,7 @@ bool IsFileIn(const std::string& folder, const std::string& path) {
   return !below.empty() && *below.begin() != "..";
 }
 
-// The script of a shell, which its options come before; empty for the text of -c.
+// Returns the script of a shell's command line, after its options; empty for the text of -c.
 std::string ScriptOfShell(const std::vector<std::string>& argv) {
   for (size_t i = 1; i < argv.size() && argv[i] != "-c"; ++i) {
     if (!argv[i].starts_with('-')) return argv[i];

@@ -15,26 +15,26 @@ constexpr size_t kMaxNumberBytes = 12;  // a longer number may be a secret
 constexpr std::string_view kBlanks = " \t\r\n\v\f";
 constexpr std::string_view kQuotes = "\"'`";
 
-// A name is one of a secret when it has one of these words anywhere, also at the end of a word.
+// A name indicates a secret if it has one of these words, or a word that ends with one.
 constexpr std::string_view kSecretWords[] = {  // anywhere
     "password", "passwd",    "passphrase", "secret",     "credential", "credentials",
     "apikey",   "accesskey", "secretkey",  "privatekey", "authtoken"};
-// And when these are its last word.
+// A name also indicates a secret if its last word is one of these.
 constexpr std::string_view kSecretLastWords[] = {  // at the end
     "token",  "key",     "pass",   "pgpass", "dbpass",    "pwd", "auth", "authorization",
     "bearer", "creds",   "cookie", "jwt",    "pat",       "sas", "dsn",  "otp",
     "pin",    "secrets", "cred",   "sig",    "signature", "pw"};
-// Last words of names that only tell where a secret is, or how large.
+// Last words of names that indicate the place or size of a secret.
 constexpr std::string_view kHarmlessLastWords[] = {  // at the end
     "file",   "path",  "dir",  "folder", "name",  "size", "len",
     "length", "count", "type", "column", "index", "fd"};
-// Before "token" and "key": words of data sets and vocabularies.
+// Words of data sets and vocabularies before "token" and "key".
 constexpr std::string_view kHarmlessBefore[] = {  // before the last word
     "pad",  "eos",  "bos",   "unk",   "mask",  "sep",    "cls",    "special", "stop",
     "sort", "text", "label", "image", "input", "output", "target", "public",  "prompt"};
 
-// Variables whose values are shown: nothing that launchers, libraries or shells read from them is a
-// secret.
+// Variables whose values are shown, because launchers, libraries and shells read no secrets from
+// them.
 constexpr std::string_view kHarmlessPrefixes[] = {  // of libraries and launchers
     "NCCL_",          "RCCL_",   "GLOO_",   "UCX_",       "MV2_",      "FI_",
     "OMP_",           "GOMP_",   "KMP_",    "MKL_",       "OPENBLAS_", "BLIS_",
@@ -100,7 +100,7 @@ constexpr std::string_view kHarmlessNames[] = {  // of shells, launchers and dat
     "MLFLOW_TRACKING_URI",
     "MLFLOW_EXPERIMENT_NAME"};
 
-// The beginnings of tokens that services hand out, and how long one is at least.
+// Prefixes of well-known tokens, and the least length of such a token.
 struct TokenForm {
   std::string_view prefix;
   size_t min_bytes;
@@ -158,7 +158,7 @@ bool IsHarmlessVariable(std::string_view name) {
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// A number, a boolean or nothing.
+// Whether the value is a number, a boolean or empty.
 bool IsHarmlessValue(std::string_view value) {
   static constexpr std::string_view kWords[] = {"",   "true", "false", "yes",  "no",
                                                 "on", "off",  "none",  "null", "auto"};
@@ -171,7 +171,7 @@ bool IsHarmlessValue(std::string_view value) {
 
 bool IsAllDigits(std::string_view text) { return std::ranges::all_of(text, IsDigit); }
 
-// The passwords of "scheme://user:password@host"; with HTTP a user alone is a token too.
+// Hides the passwords of "scheme://user:password@host". With HTTP a user alone is a token too.
 std::string WithoutUrlPasswords(std::string text) {
   size_t from = 0;
   while (true) {
@@ -200,7 +200,7 @@ std::string WithoutUrlPasswords(std::string text) {
   }
 }
 
-// Whether a word is a token by its form.
+// Whether a word has the form of a token.
 bool IsToken(std::string_view word) {
   const bool is_jwt =
       word.starts_with("eyJ") && word.size() >= 30 && std::ranges::count(word, '.') == 2;
@@ -231,11 +231,10 @@ std::string WithoutTokens(std::string_view text) {
   return shown;
 }
 
-// Goes through the words of a text or the arguments of a command. What a word says of the next is
-// its state.
+// Masks secrets in a text or in arguments. Its state is what the last word implies for the next.
 class Masker {
  public:
-  // An argument; it may have blanks in it.
+  // Masks an argument, which may contain blanks.
   std::string Argument(const std::string& argument) {
     if (const std::optional<std::string> masked = AsExpected(argument)) return *masked;
     const size_t equals = argument.find('=');
@@ -250,7 +249,7 @@ class Masker {
     return Word(argument);
   }
 
-  // The words of a text, with the blanks between them.
+  // Masks the words of a text and keeps the blanks between them.
   std::string Text(std::string_view text) {
     std::string shown;
     while (!text.empty()) {
@@ -269,7 +268,7 @@ class Masker {
   }
 
  private:
-  // What the word before says of this one.
+  // What the previous word implies for this one.
   enum class Next { kNothing, kSecret, kVariable, kLogin, kSshpass, kQuoted, kRest };
 
   // NAME=VALUE, or a name alone.
@@ -280,7 +279,7 @@ class Masker {
     return std::string(name) + "=" + MaskedValue(name, text.substr(equals + 1));
   }
 
-  // nullopt: no word before says anything of this one.
+  // nullopt: the previous words imply nothing for this one.
   std::optional<std::string> AsExpected(const std::string& word) {
     const Next expected = std::exchange(next_, Next::kNothing);
     switch (expected) {
@@ -359,7 +358,7 @@ class Masker {
         continue;
       const size_t end =
           std::min(word.find_first_of(is_quoted ? "\"'`" : "&;\"'`}", begin), word.size());
-      if (is_quoted && end == word.size()) {  // it has blanks in it
+      if (is_quoted && end == word.size()) {  // the secret contains blanks
         next_ = Next::kQuoted;
         quote_ = word[begin - 1];
       }
@@ -373,7 +372,7 @@ class Masker {
   static bool IsQuote(char c) { return kQuotes.find(c) != std::string_view::npos; }
 
   Next next_ = Next::kNothing;
-  char quote_ = '"';  // that ends kQuoted
+  char quote_ = '"';  // the quote that ends kQuoted
 };
 
 }  // namespace

@@ -28,13 +28,13 @@ std::optional<int> ReadCount(std::string_view text) {
   return value;
 }
 
-// Empty where the variable is not set.
+// Returns an empty string if the variable is not set.
 std::string Value(const GetVariable& getenv, const char* name) {
   const char* const value = getenv(name);
   return value != nullptr ? value : "";
 }
 
-// "2(x4),3": 2 2 2 2 3, one for each of `nodes`.
+// Parses "2(x4),3" as 2 2 2 2 3, one for each of `nodes`.
 bool ExpandCounts(std::string_view text, size_t nodes, std::vector<int>& counts) {
   for (size_t at = 0; at <= text.size();) {
     const size_t comma = std::min(text.find(',', at), text.size());
@@ -53,7 +53,7 @@ bool ExpandCounts(std::string_view text, size_t nodes, std::vector<int>& counts)
   return counts.size() == nodes;
 }
 
-// Takes the text up to the next comma outside of parentheses off `list`.
+// Removes and returns the text of `list` up to the next comma outside of parentheses.
 std::string_view TakeItem(std::string_view& list) {
   size_t end = 0;
   for (bool inside = false; end < list.size() && (inside || list[end] != ','); ++end)
@@ -63,7 +63,7 @@ std::string_view TakeItem(std::string_view& list) {
   return item;
 }
 
-// "4", "a100:4" or "a100:2,v100:2".
+// Counts the GPUs of "4", "a100:4" or "a100:2,v100:2".
 std::optional<int> ReadGpus(std::string_view text) {
   int all = 0;
   do {
@@ -77,7 +77,7 @@ std::optional<int> ReadGpus(std::string_view text) {
   return all;
 }
 
-// "gpu:a100:4(IDX:0-1,3-4),nic:1": a node's generic resources.
+// Parses a node's generic resources: "gpu:a100:4(IDX:0-1,3-4),nic:1".
 void ReadNodeGres(std::string_view text, SlurmNode& node) {
   node.gpus = 0;
   node.gres.clear();
@@ -95,18 +95,18 @@ void ReadNodeGres(std::string_view text, SlurmNode& node) {
   }
 }
 
-// What a component of a heterogeneous job adds to the names of its variables.
+// Returns the suffix of the variables of a component of a heterogeneous job.
 std::string SuffixOf(int component) {
   return component < 0 ? "" : "_HET_GROUP_" + std::to_string(component);
 }
 
-// A variable of a component, or of the job where it has none. Empty where it is not set.
+// Returns a variable of a component, or the job's if the component has none; empty: not set.
 std::string ValueOf(const GetVariable& getenv, const char* name, int component) {
   return Value(getenv, (name + SuffixOf(component)).c_str());
 }
 
-// The components of a heterogeneous job; of any other job {-1}. In a step of several components
-// SLURM_JOB_NODELIST has the nodes of all.
+// Returns the components of a heterogeneous job; {-1} for any other job. In a step of several
+// components SLURM_JOB_NODELIST has the nodes of all.
 Result<std::vector<int>> ComponentsOf(const GetVariable& getenv) {
   const std::string text = Value(getenv, "SLURM_HET_SIZE");
   if (text.empty() || ValueOf(getenv, "SLURM_JOB_NODELIST", 0).empty()) return std::vector<int>{-1};
@@ -118,7 +118,7 @@ Result<std::vector<int>> ComponentsOf(const GetVariable& getenv) {
   return components;
 }
 
-// The first of these variables of a component that is set, and its value; else the last.
+// Returns the first of these variables of a component that is set, with its value; else the last.
 std::pair<std::string, std::string> FirstSet(const GetVariable& getenv, int component,
                                              std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -146,14 +146,14 @@ Result<std::vector<std::string>> ReadComponentNodes(const GetVariable& getenv, i
   return names;
 }
 
-// By variables alone, which Slurm sets only where the user asked for GPUs by node, and in steps
-// and batch scripts those of the first node.
+// Sets the GPUs by variables alone. Slurm sets them only if the user requested GPUs by node; in
+// steps and batch scripts they are those of the first node.
 Result<void> ReadGpuVariables(const GetVariable& getenv, int component,
                               std::vector<SlurmNode>& nodes) {
   const auto [name, text] =
       FirstSet(getenv, component, {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"});
   const std::optional<int> gpus = text.empty() ? 0 : ReadGpus(text);
-  if (!gpus) return Bad(name + "=" + Truncate(text) + " is no number of GPUs");
+  if (!gpus) return Bad(name + "=" + Truncate(text) + " is not a number of GPUs");
   for (SlurmNode& node : nodes) node.gpus = *gpus;
   return {};
 }
@@ -166,8 +166,8 @@ Result<std::vector<SlurmNode>> ReadComponent(const GetVariable& getenv, int comp
     const char* variable;
     int SlurmNode::*count;
   };
-  // Without a request, SLURM_TASKS_PER_NODE counts the tasks that would fit: cores, of a node that
-  // the job has alone.
+  // Without a request SLURM_TASKS_PER_NODE counts the tasks that would fit, which is the number of
+  // cores if the job has the node alone.
   const bool asked = !ValueOf(getenv, "SLURM_NTASKS", component).empty();
   for (const auto& [variable, count] : {PerNode{"SLURM_TASKS_PER_NODE", &SlurmNode::tasks},
                                         PerNode{"SLURM_JOB_CPUS_PER_NODE", &SlurmNode::cores}}) {
@@ -205,7 +205,7 @@ Result<std::optional<SlurmAllocation>> ReadSlurmAllocation(const GetVariable& ge
   if (NodeListOf(getenv, components.front()).second.empty())
     return std::optional<SlurmAllocation>();
   if (!ReadCount(allocation.job_id))
-    return Bad("SLURM_JOB_ID=" + Truncate(allocation.job_id) + " is no job's number");
+    return Bad("SLURM_JOB_ID=" + Truncate(allocation.job_id) + " is not a job id");
   for (const int component : components) {
     DSL_TRY_ASSIGN(std::vector<SlurmNode> nodes, ReadComponent(getenv, component));
     allocation.nodes.insert(allocation.nodes.end(), std::make_move_iterator(nodes.begin()),

@@ -20,7 +20,8 @@ std::string Shown(std::string_view text) {
          (text.size() > kMaxQuotedBytes ? "...'" : "'");
 }
 
-// The node list's text up to the next comma outside of brackets; nullopt: brackets do not match.
+// Returns the text of the list up to the next comma outside of brackets; nullopt: brackets do not
+// match.
 std::optional<std::string_view> TakeExpression(std::string_view& list) {
   bool inside = false;
   size_t end = 0;
@@ -37,7 +38,7 @@ std::optional<std::string_view> TakeExpression(std::string_view& list) {
   return expression;
 }
 
-// A number of a range: its digits may begin with zeros that count.
+// A number of a range. Leading zeros are a part of the name.
 struct Bound {
   size_t value = 0;
   size_t width = 0;
@@ -52,7 +53,7 @@ std::optional<Bound> ReadBound(std::string_view digits) {
   return whole ? std::optional(bound) : std::nullopt;
 }
 
-// What stands between brackets: "001-003,007".
+// Parses the text between brackets: "001-003,007".
 Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
   std::vector<std::string> numbers;
   while (true) {
@@ -65,7 +66,7 @@ Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
       return WrongList(Shown(range) + " is not a range of numbers such as 001-016");
     if (last->value - first->value >= kMaxListedNodes - numbers.size())
       return WrongList(Shown(range) + " stands for too many nodes");
-    const size_t more = last->value - first->value;  // the last may be the largest number there is
+    const size_t more = last->value - first->value;  // because last->value + 1 may overflow
     for (size_t i = 0; i <= more; ++i) {
       const std::string digits = std::to_string(first->value + i);
       numbers.push_back(std::string(first->width - std::min(first->width, digits.size()), '0') +
@@ -76,7 +77,7 @@ Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
   }
 }
 
-// "gpu[1-2]-ib[0-1]": the last brackets count fastest.
+// Expands "gpu[1-2]-ib[0-1]"; the last brackets count fastest.
 Result<std::vector<std::string>> ExpandExpression(std::string_view expression) {
   std::vector<std::string> names = {""};
   while (!expression.empty()) {

@@ -1,4 +1,4 @@
-// How Slurm writes lists of nodes.
+// Slurm's lists of nodes.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxListedNodes = 100'000;  // of one list; more is a mistake
+inline constexpr size_t kMaxListedNodes = 100'000;  // in one list; more is an error
 
-// Slurm's list of nodes, in its order: "login,gpu[001-003,007]-ib[0-1]". Pure. The error, kUsage,
+// Expands a list such as "login,gpu[001-003,007]-ib[0-1]", in its order. Pure. The error, kUsage,
 // is a fragment: what is wrong with the list.
 Result<std::vector<std::string>> ExpandNodeList(std::string_view list);
 

@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-// Below the ports that the kernel gives to those who ask for any.
+// Below the range from which the kernel chooses ephemeral ports.
 constexpr uint32_t kFirstPort = 20'000;
 constexpr uint32_t kNumPorts = 12'000;
 
@@ -28,7 +28,7 @@ Result<int> ReadNumber(const GetVariable& getenv, const char* name) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < 0)
-    return BadVariable(std::string(name) + "=" + Truncate(text) + " is no number");
+    return BadVariable(std::string(name) + "=" + Truncate(text) + " is not a number");
   return number;
 }
 

@@ -21,7 +21,7 @@ bool IsSame(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// Goes up as long as a process has the same stdin: `timeout` and the like pass it on unread.
+// Looks at the parents that have the same stdin, because `timeout` and the like pass it on unread.
 std::string ShellWithSameStdin(const struct stat& own) {
   pid_t pid = ::getppid();
   for (int i = 0; i < kMostAncestors && pid > 1; ++i) {

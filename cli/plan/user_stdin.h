@@ -1,4 +1,4 @@
-// What this command's stdin is.
+// The kind and state of this command's stdin.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 namespace dslaunch {
 
 struct UserStdin {
-  // kNothing: it is closed, /dev/null or another device, or a file that is read to its end.
+  // kNothing: closed, /dev/null or another device, or a file that was read to its end.
   enum class Kind { kNothing, kTerminal, kPipe, kFile };
-  Kind kind = Kind::kNothing;  // kPipe: sockets too
-  // The nearest shell that runs this command and has the same stdin, as "bash (process 17)", so
-  // that it may be reading a script or a list there; empty: none is known.
+  Kind kind = Kind::kNothing;  // kPipe includes sockets
+  // The nearest shell above this command with the same stdin, as "bash (process 17)". It may be
+  // reading a script or a list there. Empty: none is known.
   std::string shell;
-  size_t offset = 0;  // of kFile: how much of it was read before
+  size_t offset = 0;  // of kFile: bytes that were read before
 };
 
-// Reads descriptor `fd`'s state, and that of the processes above this one. Reads nothing from `fd`.
+// Reads the state of descriptor `fd` and of the processes above this one. Reads no bytes of `fd`.
 UserStdin ReadUserStdin(int fd);
 
 }  // namespace dslaunch

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxExpandedBytes = 4u << 20;  // of all values, aliases expanded
+constexpr size_t kMaxExpandedBytes = 4u << 20;  // size of all values with aliases expanded
 constexpr size_t kMaxDepth = 64;
 
 // An error and its place, caught in ParseYaml.
@@ -70,8 +70,8 @@ Json ReadNumber(std::string_view text, const YamlValue& value) {
   return number;
 }
 
-// Types as in YAML 1.2's core schema, numbers in decimal only, so `1e-3` is a number and `no` is a
-// string.
+// Reads a scalar by YAML 1.2's core schema, with decimal numbers only: `1e-3` is a number, `no` is
+// a string.
 Json PlainScalar(const YamlValue& value) {
   const std::string& text = value.text;
   if (Contains({"", "~", "null", "Null", "NULL"}, text)) return nullptr;

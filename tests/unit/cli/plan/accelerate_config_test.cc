@@ -38,7 +38,7 @@ TEST(ParseAccelerateConfigTest, ReadsCountsAndGpus) {
             std::nullopt);
 }
 
-TEST(ParseAccelerateConfigTest, RefusesWhatDslaunchDoesNotStart) {
+TEST(ParseAccelerateConfigTest, RejectsSageMakerAndTpus) {
   EXPECT_THAT(Refusal("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\n"),
               HasSubstr("SageMaker"));
   EXPECT_THAT(Refusal("distributed_type: XLA\n"), HasSubstr("TPUs"));
@@ -49,7 +49,7 @@ TEST(ParseAccelerateConfigTest, RefusesWhatDslaunchDoesNotStart) {
   EXPECT_THAT(Refusal(std::string(kMaxAccelerateConfigBytes + 1, '#')), HasSubstr("64 KiB"));
 }
 
-TEST(DefaultAccelerateConfigTest, SearchesWhereAccelerateWrites) {
+TEST(DefaultAccelerateConfigTest, FindsFileThatAccelerateWrites) {
   const TempDir dir;
   for (const char* folder : {"hf/accelerate", "xdg/huggingface/accelerate",
                              "home/.cache/huggingface/accelerate", "home/mine/accelerate"})
@@ -88,7 +88,7 @@ TEST_F(TakeNumProcessesTest, CountsRanksOfThisMachine) {
   EXPECT_EQ(Taken("distributed_type: FSDP\n"), 0);
 }
 
-TEST_F(TakeNumProcessesTest, GivesWayToAnyOtherCount) {
+TEST_F(TakeNumProcessesTest, KeepsCountOfOtherOptions) {
   const char* const three = "distributed_type: FSDP\nnum_processes: 3\n";
   options_.num_gpus = 2;
   EXPECT_EQ(Taken(three), 2);
@@ -115,7 +115,7 @@ TEST(CountsNoticeTest, NamesEachNumberThatDiffers) {
   EXPECT_EQ(CountsNotice(Parsed("distributed_type: FSDP\n"), 4, 2), "");
 }
 
-TEST(HuggingFaceImportTest, FindsTheModuleInAnyForm) {
+TEST(HuggingFaceImportTest, FindsModuleInEveryFormOfImport) {
   EXPECT_EQ(HuggingFaceImport("import os\nimport accelerate\n"), "accelerate");
   EXPECT_EQ(HuggingFaceImport("import os, transformers as t\n"), "transformers");
   EXPECT_EQ(HuggingFaceImport("def f():\n    from trl.trainer import SFTTrainer\n"), "trl");
@@ -150,7 +150,7 @@ TEST_F(IgnoredDefaultTest, NamesFileModuleAndOption) {
   EXPECT_THAT(Notice(), HasSubstr("t.py imports transformers"));
 }
 
-TEST_F(IgnoredDefaultTest, IsSilentForOtherProgramsAndWithTheOption) {
+TEST_F(IgnoredDefaultTest, IsEmptyForOtherProgramsAndWithOption) {
   options_.accelerate_config = "default";
   EXPECT_EQ(Notice(), "");
   options_.accelerate_config.reset();

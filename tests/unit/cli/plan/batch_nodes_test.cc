@@ -34,7 +34,7 @@ std::string Text(const BatchNodes& nodes) {
   return nodes.unusable.empty() ? text : nodes.unusable;
 }
 
-TEST(BatchNodesTest, ReadsWhatMpirunReads) {
+TEST(BatchNodesTest, ReadsListsThatMpirunReads) {
   const Map files = {{"/pbs", "n1\nn1\n\nn2\nn1\n"},
                      {"/lsf", "n1\nn2\nn2\n"},
                      {"/sge", "n1.site 2 all.q@n1.site UNDEFINED\nn2.site 1 all.q@n2 0,0:0,1\n"}};
@@ -60,7 +60,7 @@ TEST(BatchNodesTest, IgnoresListInProcessOfMpirunOrRank) {
     EXPECT_FALSE(Read({{"PBS_NODEFILE", "/pbs"}, {variable, "2"}}, {{"/pbs", "n1\n"}}));
 }
 
-TEST(BatchNodesTest, SaysWhyListIsNotUsable) {
+TEST(BatchNodesTest, ReportsUnusableList) {
   const Map files = {{"/empty", "\n"}, {"/option", "-x\n"}, {"/words", "n1\n"}};
   for (const auto& [variable, value, why] :
        {std::tuple("PBS_NODEFILE", "/none", "/none: No such file"),

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Pair;
 
-TEST(EnvFileTest, LinesAreNamesAndLiteralValues) {
+TEST(EnvFileTest, ReadsNamesAndLiteralValues) {
   const auto file = ParseEnvFile(
       "# a comment\n\nA=1\n  B = two words \r\nexport C=x=y\nD=\nA=2\nE=64(x2)\nF=a\\b'c\"d&;|*",
       "f");
@@ -28,13 +28,13 @@ TEST(EnvFileTest, LinesAreNamesAndLiteralValues) {
   EXPECT_THAT(file->notices, IsEmpty());
 }
 
-TEST(EnvFileTest, BytesThatAreNoTextStay) {
+TEST(EnvFileTest, KeepsBytesThatAreNotUtf8) {
   const auto file = ParseEnvFile("A=\xff\xfe\x01z\n", "f");
   ASSERT_TRUE(file.ok());
   EXPECT_THAT(file->variables, ElementsAre(Pair("A", "\xff\xfe\x01z")));
 }
 
-TEST(EnvFileTest, WhatIsNoVariableIsNamedWithItsLine) {
+TEST(EnvFileTest, RejectsInvalidNamesWithLine) {
   const std::pair<std::string, const char*> bad[] = {
       {"A=1\nNCCL_DEBUG INFO\n", "f:2: 'NCCL_DEBUG': there is no '='"},
       {"=x", "f:1: '': no name"},
@@ -53,7 +53,7 @@ TEST(EnvFileTest, WhatIsNoVariableIsNamedWithItsLine) {
   }
 }
 
-TEST(EnvFileTest, WhatAShellWouldHaveChangedIsSaid) {
+TEST(EnvFileTest, ReportsValuesThatShellWouldExpand) {
   const auto file = ParseEnvFile(
       "PATH=/opt/x:$PATH\nA=${HOME}\nB=$(id)\nC=`id`\nD=5$\nE=\"x y\"\nF='z'\nG=$ x\nH=\"\n", "f");
   ASSERT_TRUE(file.ok());
@@ -92,7 +92,7 @@ class ReadEnvFilesTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(ReadEnvFilesTest, TheHomeFoldersComesBeforeTheWorkingDirectorys) {
+TEST_F(ReadEnvFilesTest, ReadsHomeFolderBeforeWorkingDirectory) {
   EXPECT_THAT(*Read(), IsEmpty());
   dir_.Write("cwd/.deepspeed_env", "TZ=cwd");
   dir_.Write("home/.deepspeed_env", "A=home");
@@ -103,7 +103,7 @@ TEST_F(ReadEnvFilesTest, TheHomeFoldersComesBeforeTheWorkingDirectorys) {
   EXPECT_THAT((*files)[1].variables, ElementsAre(Pair("TZ", "cwd")));
 }
 
-TEST_F(ReadEnvFilesTest, DsEnvFileNamesAnother) {
+TEST_F(ReadEnvFilesTest, ReadsFileOfDsEnvFile) {
   dir_.Write("cwd/.deepspeed_env", "TZ=default");
   const std::string other = dir_.Write("cwd/other", "TZ=other");
   EXPECT_THAT((*Read({"DS_ENV_FILE=other"})).at(0).variables, ElementsAre(Pair("TZ", "other")));
@@ -112,7 +112,7 @@ TEST_F(ReadEnvFilesTest, DsEnvFileNamesAnother) {
   EXPECT_THAT(*Read({"DS_ENV_FILE="}), IsEmpty()) << "none at all";
 }
 
-TEST_F(ReadEnvFilesTest, AnErrorNamesTheFile) {
+TEST_F(ReadEnvFilesTest, ErrorsNameFile) {
   const auto missing = Read({"DS_ENV_FILE=nowhere"});
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, ExitCode::kBadInput);
@@ -123,7 +123,7 @@ TEST_F(ReadEnvFilesTest, AnErrorNamesTheFile) {
   EXPECT_THAT(Read().error().message, HasSubstr("larger than 1 MiB"));
 }
 
-TEST_F(ReadEnvFilesTest, AFileThatOthersMayWriteIsTakenOnlyIfItIsNamed) {
+TEST_F(ReadEnvFilesTest, RefusesUnnamedFileThatOthersMayWrite) {
   for (const char* folder : {"cwd", "home"}) {
     const std::string path = dir_.Write(std::string(folder) + "/.deepspeed_env", "A=1\n");
     std::filesystem::permissions(path, std::filesystem::perms(0666));
@@ -137,7 +137,7 @@ TEST_F(ReadEnvFilesTest, AFileThatOthersMayWriteIsTakenOnlyIfItIsNamed) {
   }
 }
 
-TEST_F(ReadEnvFilesTest, TheWorkingDirectorySetsSafeVariablesOnly) {
+TEST_F(ReadEnvFilesTest, WorkingDirectorySetsSafeVariablesOnly) {
   for (const char* name : {"LD_PRELOAD", "PERLLIB", "COMPILER_PATH", "PATH", "MY_SETTING"}) {
     const std::string line = std::string(name) + "=./evil\n";
     const std::string path = dir_.Write("cwd/.deepspeed_env", line);
@@ -163,7 +163,7 @@ TEST_F(ReadEnvFilesTest, TheWorkingDirectorySetsSafeVariablesOnly) {
   EXPECT_TRUE(Read().ok()) << "of RANK each rank has its own";
 }
 
-TEST(RunsCodeOfTest, IsTrueOfAProgramInTheFolder) {
+TEST(RunsCodeOfTest, IsTrueForProgramInFolder) {
   TempDir dir;
   std::filesystem::create_directories(dir / "cwd/below");
   for (const char* file : {"cwd/train.py", "cwd/below/run.sh", "cwd/a.out", "outside.py"})
@@ -193,7 +193,7 @@ TEST(RunsCodeOfTest, IsTrueOfAProgramInTheFolder) {
   EXPECT_FALSE(runs({"missing.py"}));
 }
 
-TEST(IsSafeVariableTest, IsFalseWhereProgramsFindCodeOrServersByTheValue) {
+TEST(IsSafeVariableTest, IsFalseForVariablesThatLoadCodeOrConnect) {
   for (const char* name : {"",
                            "LD_PRELOAD",
                            "PATH",
@@ -233,7 +233,7 @@ TEST(IsSafeVariableTest, IsFalseWhereProgramsFindCodeOrServersByTheValue) {
   }
 }
 
-TEST_F(ReadEnvFilesTest, ASecretThatOthersCanReadIsReported) {
+TEST_F(ReadEnvFilesTest, ReportsSecretThatOthersCanRead) {
   const std::string path = dir_.Write("home/.deepspeed_env", "NCCL_DEBUG=INFO\nHF_TOKEN=x\n");
   std::filesystem::permissions(path, std::filesystem::perms(0644));
   EXPECT_THAT((*Read()).at(0).notices,
@@ -245,7 +245,7 @@ TEST_F(ReadEnvFilesTest, ASecretThatOthersCanReadIsReported) {
   EXPECT_THAT((*Read()).at(0).notices, IsEmpty());
 }
 
-TEST_F(ReadEnvFilesTest, OneFolderIsReadOnce) {
+TEST_F(ReadEnvFilesTest, ReadsSameFolderOnce) {
   dir_.Write("home/.deepspeed_env", "A=1");
   EXPECT_EQ(ReadEnvFiles({"HOME=" + (dir_ / "home")}, dir_ / "home", false)->size(), 1u);
 }

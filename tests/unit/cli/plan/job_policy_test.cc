@@ -22,7 +22,7 @@ pb::Policy Policy(const LaunchOptions& options, const LaunchPlan& plan) {
   return policy.ok() ? *policy : pb::Policy();
 }
 
-TEST(MakePolicyTest, OnlyAJobThatCanReplaceOrSpareNodesRestartsUnasked) {
+TEST(MakePolicyTest, RestartsByDefaultOnlyWithSparesOrNodeRange) {
   LaunchOptions options;
   EXPECT_EQ(Policy(options, Plan(2, 2, 2)).max_restarts(), 0u);
   EXPECT_EQ(Policy(options, Plan(3, 2, 2)).max_restarts(), 3u);
@@ -33,13 +33,13 @@ TEST(MakePolicyTest, OnlyAJobThatCanReplaceOrSpareNodesRestartsUnasked) {
   EXPECT_EQ(Policy(options, Plan(2, 2, 2)).max_restarts(), 7u);
 }
 
-TEST(MakePolicyTest, NodesAreOnlySetAsideWhereOthersCanGoOn) {
+TEST(MakePolicyTest, SetsNodesAsideOnlyIfOthersCanContinue) {
   EXPECT_EQ(Policy({}, Plan(2, 2, 2)).node_failures(), 0u);
   EXPECT_GT(Policy({}, Plan(3, 2, 3)).node_failures(), 0u);
   EXPECT_GT(Policy({}, Plan(3, 2, 3)).cooldown_ms(), 0u);
 }
 
-TEST(MakePolicyTest, CarriesWhatTheUserChose) {
+TEST(MakePolicyTest, CopiesOptions) {
   LaunchOptions options;
   options.max_restarts = 1;
   options.restart_delay_ms = 250;
@@ -56,7 +56,7 @@ TEST(MakePolicyTest, CarriesWhatTheUserChose) {
   EXPECT_EQ(policy.hang_ms(), 5000u);
 }
 
-TEST(MakePolicyTest, RestartingOnHangsNeedsRestarts) {
+TEST(MakePolicyTest, RejectsRestartOnHangWithoutRestarts) {
   LaunchOptions options;
   options.on_hang = OnHang::kRestart;
   const Result<pb::Policy> policy = MakePolicy(options, Plan(1, 1, 1));
@@ -76,7 +76,7 @@ bool Reads(const LaunchOptions& options, int ranks, const UserStdin& input,
 }
 
 // So that breakpoint() works as without a launcher, and no job takes what is typed for others.
-TEST(PlanStdinTest, GivesWhatIsTypedToTheOnlyRank) {
+TEST(PlanStdinTest, GivesTerminalToOnlyRank) {
   LaunchOptions options;
   EXPECT_TRUE(Reads(options, 1, kTyped));
   EXPECT_FALSE(PlanStdin(options, 1, kTyped, kTerminal).rank_stdin.terminal());
@@ -99,7 +99,7 @@ TEST(PlanStdinTest, GivesWhatIsTypedToTheOnlyRank) {
   EXPECT_EQ(plan.rank_stdin.columns(), 100u);
 }
 
-TEST(PlanStdinTest, GivesAPipeOrAFileToRankZero) {
+TEST(PlanStdinTest, GivesPipeOrFileToRankZero) {
   LaunchOptions options;
   for (const UserStdin& input : {kPipe, kFile}) {
     EXPECT_TRUE(Reads(options, 1, input, {}));
@@ -117,7 +117,7 @@ TEST(PlanStdinTest, GivesAPipeOrAFileToRankZero) {
 }
 
 // As in `while read host; do dslaunch ...; done < list`.
-TEST(PlanStdinTest, LeavesWhatAShellMayBeReading) {
+TEST(PlanStdinTest, LeavesFileThatShellMayBeReading) {
   UserStdin shared = kPipe;
   shared.shell = "bash (process 17)";
   UserStdin begun = kFile;
@@ -136,7 +136,7 @@ TEST(PlanStdinTest, LeavesWhatAShellMayBeReading) {
   }
 }
 
-TEST(PlanStdinTest, ADetachedJobReadsNothing) {
+TEST(PlanStdinTest, DetachedJobReadsNothing) {
   LaunchOptions options;
   options.detach = options.pty = true;
   EXPECT_FALSE(PlanStdin(options, 1, kTyped, kTerminal).rank_stdin.terminal());
@@ -145,7 +145,7 @@ TEST(PlanStdinTest, ADetachedJobReadsNothing) {
   EXPECT_THAT(PlanStdin(options, 1, kPipe, kTerminal).notice, HasSubstr("read a file"));
 }
 
-TEST(MakeTimeoutsTest, CarriesWhatTheUserChose) {
+TEST(MakeTimeoutsTest, CopiesOptions) {
   LaunchOptions options;
   options.heartbeat_ms = 200;
   options.suspect_ms = 600;

@@ -48,7 +48,7 @@ class JobProgramTest : public ::testing::Test {
   ProgramInfo info_;
 };
 
-TEST_F(JobProgramTest, WhatDeepSpeedExportsIsExported) {
+TEST_F(JobProgramTest, CarriesVariablesOfDeepSpeed) {
   info_.environment = {"NCCL_DEBUG=INFO",
                        "NCCL_IB_HCA=mlx5",
                        "PYTHONHASHSEED=0",
@@ -76,7 +76,7 @@ TEST_F(JobProgramTest, WhatDeepSpeedExportsIsExported) {
   EXPECT_EQ(OnNode().count("NCCL_DEBUG"), 1u);
 }
 
-TEST_F(JobProgramTest, PythonPathBeginsWithTheWorkingDirectory) {
+TEST_F(JobProgramTest, PythonPathBeginsWithWorkingDirectory) {
   info_.environment = {"PYTHONPATH=/lib:/more"};
   EXPECT_EQ(OnNode().at("PYTHONPATH"), "/work:/lib:/more");
   info_.environment = {"PYTHONPATH="};
@@ -127,7 +127,7 @@ TEST_F(JobProgramTest, NamesVariablesThatAreNotCarried) {
   EXPECT_THAT(MakeJobProgram(options_, plan_, info_, &trainer)->notices, IsEmpty());
 }
 
-TEST_F(JobProgramTest, NodesThatInheritGetNothingCarried) {
+TEST_F(JobProgramTest, CarriesNothingToNodesThatInherit) {
   info_.environment = {"NCCL_DEBUG=INFO", "PYTHONPATH=/lib", "MINE=1"};
   plan_.launcher = Launcher::kLocal;
   EXPECT_THAT(OnNode(), IsEmpty());
@@ -159,20 +159,20 @@ TEST_F(JobProgramTest, EachLayerOverridesThoseBelow) {
   EXPECT_EQ(layers(6), "last");
 }
 
-TEST_F(JobProgramTest, ANodesVariablesAreItsOwn) {
+TEST_F(JobProgramTest, HostfileVariablesApplyToOneNode) {
   plan_.nodes.emplace_back().env = {{"A", "2"}};
   const pb::Program program = Make().program;
   EXPECT_EQ(Variables(ProgramOn(plan_.nodes[0], program)).count("A"), 0u);
   EXPECT_EQ(Variables(ProgramOn(plan_.nodes[1], program)).at("A"), "2");
 }
 
-TEST_F(JobProgramTest, ValuesAreLiteral) {
+TEST_F(JobProgramTest, KeepsValuesLiteral) {
   options_.env = {"A=$(id) \"x\"\n=\xff", "B="};
   EXPECT_EQ(OnNode().at("A"), "$(id) \"x\"\n=\xff");
   EXPECT_EQ(OnNode().at("B"), "");
 }
 
-TEST_F(JobProgramTest, ANameAloneTakesTheVariableOfThisProcess) {
+TEST_F(JobProgramTest, NameAloneCopiesVariableOfThisProcess) {
   info_.environment = {"HF_TOKEN=from here", "EMPTY="};
   options_.env = {"HF_TOKEN", "EMPTY"};
   EXPECT_EQ(OnNode().at("HF_TOKEN"), "from here");
@@ -184,7 +184,7 @@ TEST_F(JobProgramTest, ANameAloneTakesTheVariableOfThisProcess) {
   EXPECT_THAT(Refusal().message, HasSubstr("--env NOT_SET: this environment has no such variable"));
 }
 
-TEST_F(JobProgramTest, APlaceInTheJobIsNobodysToGive) {
+TEST_F(JobProgramTest, LeavesOutVariablesOfRanksPlace) {
   options_.env = {"RANK=5", "MODE=x"};
   info_.env_files.push_back({"f", {{"MASTER_PORT", "1"}}, {}});
   plan_.nodes.front().env = {{"LOCAL_RANK", "0"}};
@@ -196,14 +196,14 @@ TEST_F(JobProgramTest, APlaceInTheJobIsNobodysToGive) {
             (Map{{"MODE", "x"}, {"PYTHONPATH", "/work"}}));
 }
 
-TEST_F(JobProgramTest, TheUserHearsOfAnEnvironmentFileButNotOfItsValues) {
+TEST_F(JobProgramTest, ReportsEnvironmentFileWithoutItsValues) {
   info_.env_files.push_back({"/h/.deepspeed_env", {{"A", "secret"}, {"B", "2"}}, {"a notice"}});
   EXPECT_THAT(Make().notices, ElementsAre("all ranks get these variables from /h/.deepspeed_env: "
                                           "A, B",
                                           "a notice"));
 }
 
-TEST_F(JobProgramTest, WhatNoProcessCanHaveIsRefused) {
+TEST_F(JobProgramTest, RejectsNamesAndValuesThatExecveRefuses) {
   for (const char* entry : {"NAME", "=x", ""}) {
     options_.env = {entry};
     EXPECT_EQ(Refusal().code, ExitCode::kUsage);
@@ -219,7 +219,7 @@ TEST_F(JobProgramTest, WhatNoProcessCanHaveIsRefused) {
   EXPECT_EQ(Refusal().code, ExitCode::kBadInput);
 }
 
-TEST_F(JobProgramTest, AFolderIsChosenFromHere) {
+TEST_F(JobProgramTest, ChdirIsRelativeToCurrentFolder) {
   info_.cwd = "/home/u/job";
   EXPECT_EQ(Make().program.cwd(), "/home/u/job");
   options_.chdir = "../data";
@@ -228,7 +228,7 @@ TEST_F(JobProgramTest, AFolderIsChosenFromHere) {
   EXPECT_EQ(Make().program.cwd(), "/scratch");
 }
 
-TEST_F(JobProgramTest, FormsOfAProgram) {
+TEST_F(JobProgramTest, SetsFormOfProgram) {
   EXPECT_EQ(Make().program.form(), pb::Program::SCRIPT);
   EXPECT_THAT(Make().program.argv(), ElementsAre("train.py", "--lr", "1"));
   options_.form = ProgramForm::kPlain;
@@ -247,7 +247,7 @@ TEST_F(JobProgramTest, FormsOfAProgram) {
   EXPECT_TRUE(Make().program.no_local_rank());
 }
 
-TEST_F(JobProgramTest, NodesGetThePythonEnvironmentOfThisShell) {
+TEST_F(JobProgramTest, PassesPythonEnvironmentOfThisShell) {
   info_.python = {"/venv", "VIRTUAL_ENV", true};
   const pb::PythonEnvironment python = Make().program.python_environment();
   EXPECT_EQ(python.folder(), "/venv");
@@ -295,7 +295,7 @@ TEST_F(JobProgramTest, ReportsWhichOfTwoPythonEnvironmentsRanksUse) {
   EXPECT_THAT(Make().notices, IsEmpty());
 }
 
-TEST_F(JobProgramTest, TheTrainerGetsItsRecipeWhateverTheUserSets) {
+TEST_F(JobProgramTest, RecipeOverridesUsersVariable) {
   options_.env = {"DSLAUNCH_RECIPE=x"};
   const TrainerProgram trainer{"/bin/dslaunch-train", "{}"};
   const auto job = MakeJobProgram(options_, plan_, info_, &trainer);
@@ -305,7 +305,7 @@ TEST_F(JobProgramTest, TheTrainerGetsItsRecipeWhateverTheUserSets) {
   EXPECT_EQ(Variables(job->program).at("DSLAUNCH_RECIPE"), "{}");
 }
 
-TEST_F(JobProgramTest, TheTrainersMemoryIsTunedUnlessTheUserTunesIt) {
+TEST_F(JobProgramTest, TunesMemoryOfTrainerByDefault) {
   const TrainerProgram trainer{"/bin/dslaunch-train", "{}"};
   const auto tunables = [&](const TrainerProgram* program) {
     const auto variables = Variables(MakeJobProgram(options_, plan_, info_, program)->program);
@@ -323,7 +323,7 @@ TEST_F(JobProgramTest, TheTrainersMemoryIsTunedUnlessTheUserTunesIt) {
   EXPECT_EQ(tunables(nullptr), "") << "a user's program is left alone";
 }
 
-TEST(RankOptionsTest, CarryRoleAddressAndBinding) {
+TEST(RankOptionsTest, CopiesRoleAddressAndBinding) {
   LaunchOptions options;
   EXPECT_EQ(MakeRankOptions(options)->role(), "default");
   EXPECT_EQ(MakeRankOptions(options)->bind(), pb::RankOptions::NONE);
@@ -341,7 +341,7 @@ TEST(RankOptionsTest, CarryRoleAddressAndBinding) {
   EXPECT_EQ(MakeRankOptions(options)->run_id(), "77");
 }
 
-TEST(RankOptionsTest, CoresToShareOut) {
+TEST(RankOptionsTest, ReadsBindCoreList) {
   LaunchOptions options;
   options.bind_core_list = "1,3-5";
   EXPECT_THAT(MakeRankOptions(options).error().message, HasSubstr("--bind_cores_to_rank"));

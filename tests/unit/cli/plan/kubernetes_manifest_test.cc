@@ -112,7 +112,7 @@ std::vector<YAML::Node> Documents(const KubernetesJob& job) {
   return YAML::LoadAll(*text);
 }
 
-TEST(KubernetesManifestTest, KeepsToTheSchema) {
+TEST(KubernetesManifestTest, MatchesSchema) {
   const std::map<std::string, Type> schema = Schema();
   for (const auto kind : {KubernetesJob::Kind::kJobSet, KubernetesJob::Kind::kJob}) {
     for (const char* space : {"", "team"}) {
@@ -125,7 +125,7 @@ TEST(KubernetesManifestTest, KeepsToTheSchema) {
   }
 }
 
-TEST(KubernetesManifestTest, EachPodIsANodeOfTheJob) {
+TEST(KubernetesManifestTest, StartsOnePodForEachNode) {
   const std::vector<YAML::Node> documents = Documents(Example());
   ASSERT_EQ(documents.size(), 1u);
   EXPECT_EQ(documents[0]["apiVersion"].as<std::string>(), "jobset.x-k8s.io/v1alpha2");
@@ -142,7 +142,7 @@ TEST(KubernetesManifestTest, EachPodIsANodeOfTheJob) {
   EXPECT_EQ(pod["volumes"][0]["secret"]["defaultMode"].as<int>(), 0400);
 }
 
-TEST(KubernetesManifestTest, AnIndexedJobHasAServiceForItsNames) {
+TEST(KubernetesManifestTest, IndexedJobHasServiceForItsNames) {
   KubernetesJob job = Example();
   job.kind = KubernetesJob::Kind::kJob;
   const std::vector<YAML::Node> documents = Documents(job);
@@ -156,7 +156,7 @@ TEST(KubernetesManifestTest, AnIndexedJobHasAServiceForItsNames) {
   EXPECT_EQ(pod["spec"]["containers"][0]["args"][3].as<std::string>(), "gpt-0.gpt:29500");
 }
 
-TEST(KubernetesManifestTest, SaysHowTheTokenIsMadeAndHasNone) {
+TEST(KubernetesManifestTest, ExplainsTokenAndContainsNone) {
   KubernetesJob job = Example();
   job.space = "team";
   EXPECT_THAT(*KubernetesManifest(job),
@@ -164,7 +164,7 @@ TEST(KubernetesManifestTest, SaysHowTheTokenIsMadeAndHasNone) {
                         "--from-file=token=/dev/stdin\n"));
 }
 
-TEST(KubernetesManifestTest, WhatKubernetesWouldRefuseIsRefused) {
+TEST(KubernetesManifestTest, RejectsValuesThatKubernetesRefuses) {
   const auto why = [](void (*change)(KubernetesJob&)) {
     KubernetesJob job = Example();
     change(job);
@@ -180,7 +180,7 @@ TEST(KubernetesManifestTest, WhatKubernetesWouldRefuseIsRefused) {
               HasSubstr("argument"));
 }
 
-TEST(TakeCompletionIndexTest, IsTheNodeRankWhereNothingElseSaysIt) {
+TEST(TakeCompletionIndexTest, SetsNodeRankUnlessOptionDoes) {
   const auto with = [](const char* index) {
     return [index](const char* name) {
       return std::string(name) == "JOB_COMPLETION_INDEX" ? index : nullptr;

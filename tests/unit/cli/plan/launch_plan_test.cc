@@ -50,7 +50,7 @@ struct GoodPlan {
   std::string line;
 };
 
-TEST(MakeLaunchPlan, PlanLines) {
+TEST(MakeLaunchPlan, FormatsPlanLines) {
   const auto N = std::nullopt;
   const GoodPlan cases[] = {
       {Options(N, N),
@@ -138,7 +138,7 @@ TEST(MakeLaunchPlan, PlanLines) {
   }
 }
 
-TEST(MakeLaunchPlan, RanksFollowTheHostfile) {
+TEST(MakeLaunchPlan, NumbersRanksInOrderOfHostfile) {
   const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), Hosts({2, 4, 1}), {});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->world_size(), 7);
@@ -153,7 +153,7 @@ TEST(MakeLaunchPlan, RanksFollowTheHostfile) {
   EXPECT_EQ(plan->nodes[2].port, 2203);
 }
 
-TEST(MakeLaunchPlan, SparesHaveNoRanksAndCountForNothing) {
+TEST(MakeLaunchPlan, SparesHaveNoRanksAndAreNotCounted) {
   const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), HostsWithSpare({2, 4, 1}, 1), {});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->world_size(), 3);
@@ -164,7 +164,7 @@ TEST(MakeLaunchPlan, SparesHaveNoRanksAndCountForNothing) {
   EXPECT_EQ(plan->ranks.BlockOf(2)->first_rank, 2u);
 }
 
-TEST(MakeLaunchPlan, AnElasticJobRunsLocallyWithItsMostNodes) {
+TEST(MakeLaunchPlan, ElasticJobRunsLocallyWithMaxNodes) {
   LaunchOptions options = Elastic(2, 3, std::nullopt);
   options.launcher = Launcher::kLocal;
   const auto plan = MakeLaunchPlan(options, std::nullopt, {});
@@ -180,7 +180,7 @@ struct BadPlan {
   std::vector<std::string> said;
 };
 
-TEST(MakeLaunchPlan, ErrorsSayWhatAndTheHint) {
+TEST(MakeLaunchPlan, ErrorsHaveReasonAndHint) {
   const auto N = std::nullopt;
   LaunchOptions shown_ranks = Options(1, 2);
   shown_ranks.shown_ranks.ranks = {0, 2};
@@ -211,11 +211,11 @@ TEST(MakeLaunchPlan, ErrorsSayWhatAndTheHint) {
   }
 }
 
-TEST(MakeLaunchPlan, SlotsBeyondTheFirstNodesDoNotMatter) {
+TEST(MakeLaunchPlan, IgnoresSlotsOfUnusedNodes) {
   EXPECT_TRUE(MakeLaunchPlan(Options(1, 4, {}, "hf"), Hosts({4, 2}), {}).ok());
 }
 
-TEST(MakeLaunchPlan, RanksOfAllNodesTogetherFillTheFirst) {
+TEST(MakeLaunchPlan, NumProcFillsFirstNodes) {
   const auto with_ranks = [](int ranks, std::optional<int> num_gpus = {}) {
     LaunchOptions options = Options({}, num_gpus);
     options.num_ranks = ranks;
@@ -254,7 +254,7 @@ LaunchOptions RankRange(int min, std::optional<int> max, std::optional<int> begi
   return options;
 }
 
-TEST(MakeLaunchPlan, ARangeOfRanksIsOneOfNodesOfEqualSize) {
+TEST(MakeLaunchPlan, TurnsRangeOfRanksIntoRangeOfNodes) {
   const auto N = std::nullopt;
   struct {
     LaunchOptions options;
@@ -280,7 +280,7 @@ TEST(MakeLaunchPlan, ARangeOfRanksIsOneOfNodesOfEqualSize) {
   }
 }
 
-TEST(MakeLaunchPlan, ARangeOfRanksThatWholeNodesCannotGiveIsRefused) {
+TEST(MakeLaunchPlan, RejectsRangeOfRanksThatSplitsNodes) {
   const auto N = std::nullopt;
   const BadPlan cases[] = {
       {RankRange(2, 4), Hosts({4, 2}), {"u@node1 has 4 slots and u@node2 has 2", "--num_gpus N"}},
@@ -298,7 +298,7 @@ TEST(MakeLaunchPlan, ARangeOfRanksThatWholeNodesCannotGiveIsRefused) {
   }
 }
 
-TEST(HostfileFor, NoneWhereTheHostsAreGiven) {
+TEST(HostfileFor, IsEmptyIfHostsAreGiven) {
   LaunchOptions options;
   options.hosts = "w0 slots=2\n";
   PlanInfo info;
@@ -307,7 +307,7 @@ TEST(HostfileFor, NoneWhereTheHostsAreGiven) {
   EXPECT_FALSE(UsesSlurm(options, info));
 }
 
-TEST(HostfileFor, OnlyTheLocalLauncherIgnoresTheDefault) {
+TEST(HostfileFor, OnlyLocalLauncherIgnoresDefault) {
   const PlanInfo exists{true, 0};
   EXPECT_EQ(HostfileFor(Options({}, {}), exists), "/job/hostfile");
   EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kSsh), exists), "/job/hostfile");
@@ -324,7 +324,7 @@ LaunchOptions Filtered(std::string include, std::string exclude,
   return options;
 }
 
-TEST(MakeLaunchPlan, AFilterChoosesNodesSlotsAndDevices) {
+TEST(MakeLaunchPlan, FilterChoosesNodesSlotsAndDevices) {
   auto plan = MakeLaunchPlan(Filtered("node3@node1:1,0,3", ""), Hosts({4, 4, 2}), {});
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(PlanLine(*plan, "cuda"),
@@ -344,7 +344,7 @@ TEST(MakeLaunchPlan, AFilterChoosesNodesSlotsAndDevices) {
   EXPECT_THAT(plan.error().message, HasSubstr("every node that is left of hf is a spare"));
 }
 
-TEST(MakeLaunchPlan, AFilterWithoutAHostfileChoosesOfThisMachine) {
+TEST(MakeLaunchPlan, FilterWithoutHostfileChoosesLocalDevices) {
   PlanInfo info;
   info.installed_gpus = 8;
   info.local_gpus = 2;
@@ -367,7 +367,7 @@ TEST(MakeLaunchPlan, AFilterWithoutAHostfileChoosesOfThisMachine) {
   EXPECT_EQ(plan->slots_note, "of the 4 cores of this machine, as it has no GPU");
 }
 
-TEST(MakeLaunchPlan, CudaVisibleDevicesIsWhatThereIs) {
+TEST(MakeLaunchPlan, CudaVisibleDevicesLimitsSlots) {
   PlanInfo info;
   info.installed_gpus = 8;
   info.local_gpus = 2;
@@ -397,7 +397,7 @@ TEST(MakeLaunchPlan, CudaVisibleDevicesIsWhatThereIs) {
   EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, info).ok());
 }
 
-TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
+TEST(MakeLaunchPlan, CountsSlotsOfThisMachineOnly) {
   PlanInfo info;
   info.local_gpus = info.installed_gpus = 4;
   info.cores = 96;
@@ -437,7 +437,7 @@ TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
   EXPECT_THAT(plan.error().message, HasSubstr("--nproc_per_node auto: the slots in hf set"));
 }
 
-TEST(MakeLaunchPlan, RefusesUnknownVariablesOfAHostfileThatIsNotTrusted) {
+TEST(MakeLaunchPlan, RejectsUnknownVariablesOfUntrustedHostfile) {
   LaunchOptions options = Options({}, {}, {}, "hf");
   std::vector<Host> hosts = Hosts({2, 2});
   hosts[1].env = {{"NCCL_DEBUG", "INFO"}, {"RANK", "1"}, {"PERLLIB", "./evil"}};
@@ -450,7 +450,7 @@ TEST(MakeLaunchPlan, RefusesUnknownVariablesOfAHostfileThatIsNotTrusted) {
   EXPECT_THAT(plan.error().message, HasSubstr("give --hostfile hf there"));
 }
 
-TEST(MakeLaunchPlan, TheOnlyNodeThatIsThisMachineNeedsNoSsh) {
+TEST(MakeLaunchPlan, OnlyNodeOnThisMachineNeedsNoSsh) {
   PlanInfo info;
   info.own_names = {"localhost", "127.0.0.1", "::1", "here.example", "here"};
   info.user = "alice";
@@ -491,7 +491,7 @@ PlanInfo InSlurm(int tasks, int gpus) {
   return info;
 }
 
-TEST(MakeLaunchPlan, SlurmsNodesHaveItsTasksElseGpusElseOneSlot) {
+TEST(MakeLaunchPlan, SlurmNodesHaveTasksElseGpusElseOneSlot) {
   const auto line = [](int tasks, int gpus, auto change) {
     LaunchOptions options;
     change(options);
@@ -520,7 +520,7 @@ TEST(MakeLaunchPlan, SlurmsNodesHaveItsTasksElseGpusElseOneSlot) {
               HasSubstr("job 7 of Slurm has no GPUs"));
 }
 
-TEST(MakeLaunchPlan, UnequalGpusOfSlurmAreUnequalSlots) {
+TEST(MakeLaunchPlan, UnequalGpusOfSlurmGiveUnequalSlots) {
   PlanInfo info = InSlurm(1, 4);
   (*info.slurm)->nodes[1].gpus = 2;
   const auto plan = MakeLaunchPlan({}, std::nullopt, info);
@@ -532,7 +532,7 @@ TEST(MakeLaunchPlan, UnequalGpusOfSlurmAreUnequalSlots) {
   EXPECT_THAT(plan->exec_command, testing::ElementsAre("srun", "--jobid=7"));
 }
 
-TEST(MakeLaunchPlan, SaysThatGpusOfSlurmAreNotKnown) {
+TEST(MakeLaunchPlan, ReportsThatGpusOfSlurmAreNotKnown) {
   PlanInfo info = InSlurm(1, 0);
   (*info.slurm)->gpus_unknown = "there is no scontrol in PATH";
   const auto plan = MakeLaunchPlan({}, std::nullopt, info);
@@ -585,7 +585,7 @@ PlanInfo InBatchJob(std::vector<std::string> names, int gpus) {
   return info;
 }
 
-TEST(MakeLaunchPlan, NodesOfBatchSystemAreTheJobs) {
+TEST(MakeLaunchPlan, UsesNodesOfBatchSystem) {
   const auto line = [](int gpus, auto change) {
     LaunchOptions options;
     change(options);
@@ -609,7 +609,7 @@ TEST(MakeLaunchPlan, NodesOfBatchSystemAreTheJobs) {
               HasSubstr("1 node x 1 slot = 1 rank (local"));
 }
 
-TEST(MakeLaunchPlan, OneNodeOfBatchSystemThatIsHereChangesNothing) {
+TEST(MakeLaunchPlan, IgnoresBatchListOfThisMachineAlone) {
   const auto plan = MakeLaunchPlan({}, std::nullopt, InBatchJob({"here"}, 4));
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(PlanLine(*plan, "cuda"),
@@ -617,7 +617,7 @@ TEST(MakeLaunchPlan, OneNodeOfBatchSystemThatIsHereChangesNothing) {
             "machine)");
 }
 
-TEST(MakeLaunchPlan, SaysThatListOfBatchSystemIsNotUsed) {
+TEST(MakeLaunchPlan, ReportsUnusableListOfBatchSystem) {
   PlanInfo info = InBatchJob({}, 0);
   info.batch->unusable = "/x: No such file or directory";
   const auto plan = MakeLaunchPlan({}, std::nullopt, info);
@@ -626,7 +626,7 @@ TEST(MakeLaunchPlan, SaysThatListOfBatchSystemIsNotUsed) {
               HasSubstr("PBS_NODEFILE is not used: /x: No such file or directory"));
 }
 
-TEST(MakeLaunchPlan, NodesOfSlurmAreNotReachedOverSsh) {
+TEST(MakeLaunchPlan, RejectsSshOptionsForSlurmNodes) {
   LaunchOptions options;
   options.ssh_command = {"ssh", "-v"};
   const auto plan = MakeLaunchPlan(options, std::nullopt, InSlurm(1, 0));
@@ -635,14 +635,14 @@ TEST(MakeLaunchPlan, NodesOfSlurmAreNotReachedOverSsh) {
   EXPECT_THAT(plan.error().message, HasSubstr("--ssh_command is for SSH"));
 }
 
-TEST(MakeLaunchPlan, NodesAreNumberedInTheJob) {
+TEST(MakeLaunchPlan, SetsIndexOfEachNode) {
   const auto plan = MakeLaunchPlan({}, std::nullopt, InSlurm(1, 0));
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->nodes[0].index, 0u);
   EXPECT_EQ(plan->nodes[1].index, 1u);
 }
 
-TEST(MakeLaunchPlan, AnAllocationThatCannotBeReadMattersOnlyToItsJobs) {
+TEST(MakeLaunchPlan, UnreadableAllocationFailsOnlyJobsOfSlurm) {
   PlanInfo info;
   info.slurm = Error{ExitCode::kBadInput, "SLURM_JOB_NODELIST is odd"};
   EXPECT_TRUE(MakeLaunchPlan(Options(1, 1, Launcher::kLocal), std::nullopt, info).ok());
@@ -655,7 +655,7 @@ TEST(MakeLaunchPlan, AnAllocationThatCannotBeReadMattersOnlyToItsJobs) {
   }
 }
 
-TEST(MakeLaunchPlan, ForceMultiReachesThisMachineOverSshToo) {
+TEST(MakeLaunchPlan, ForceMultiUsesSshForThisMachine) {
   LaunchOptions options = Options({}, 2);
   options.force_multi = true;
   const auto plan = MakeLaunchPlan(options, std::nullopt, {});
@@ -668,7 +668,7 @@ TEST(MakeLaunchPlan, ForceMultiReachesThisMachineOverSshToo) {
   EXPECT_THAT(refused.error().message, HasSubstr("--force_multi"));
 }
 
-TEST(MakeLaunchPlan, TheHostfilesPortBeatsTheOptions) {
+TEST(MakeLaunchPlan, HostfilePortOverridesOption) {
   LaunchOptions options = Options({}, {}, {}, "hf");
   options.ssh_port = 2222;
   const auto plan = MakeLaunchPlan(options, *ParseHostfile("a slots=1\nb:22 slots=1", "hf"), {});
@@ -677,7 +677,7 @@ TEST(MakeLaunchPlan, TheHostfilesPortBeatsTheOptions) {
   EXPECT_EQ(plan->nodes[1].port, 22);
 }
 
-TEST(MakeLaunchPlan, EnvironmentAndLabelsComeAlong) {
+TEST(MakeLaunchPlan, KeepsEnvironmentAndLabels) {
   auto hosts = Hosts({1, 1});
   hosts[1].env = {{"A", "b"}};
   hosts[1].labels = {{"rack", "7"}};
@@ -688,7 +688,7 @@ TEST(MakeLaunchPlan, EnvironmentAndLabelsComeAlong) {
   EXPECT_EQ(plan->nodes[1].labels, hosts[1].labels);
 }
 
-TEST(CertainRanks, NotWhereARangeOfNodesMayDo) {
+TEST(CertainRanks, IsZeroForRangeOfNodes) {
   const auto hosts = Hosts({2, 2, 2});
   EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Options({}, {}, {}, "hf"), hosts, {})), 6);
   EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Elastic(1, 3), hosts, {})), 0);

@@ -72,7 +72,7 @@ Cost CostOf(int nodes, bool yaml) {
   return {static_cast<double>(g_allocations), static_cast<double>(g_bytes)};
 }
 
-TEST(PlanCostTest, IsLinearInTheNumberOfNodes) {
+TEST(PlanCostTest, GrowsLinearlyWithNodes) {
   for (const bool yaml : {false, true}) {
     const Cost one = CostOf(5'000, yaml);
     const Cost two = CostOf(10'000, yaml);

@@ -32,7 +32,7 @@ class FrontPythonTest : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(FrontPythonTest, FindsTheEnvironmentBesideTheProgram) {
+TEST_F(FrontPythonTest, FindsEnvironmentOfProgram) {
   EXPECT_EQ(OwnPythonFolder(Folder("venv/bin/dslaunch")), Folder("venv"));
   EXPECT_EQ(OwnPythonFolder(Folder("conda/bin/dslaunch")), Folder("conda"));
   EXPECT_EQ(OwnPythonFolder(Folder("plain/bin/dslaunch")), "");
@@ -41,7 +41,7 @@ TEST_F(FrontPythonTest, FindsTheEnvironmentBesideTheProgram) {
   EXPECT_EQ(OwnPythonFolder(Folder("venv/bin/dslaunch")), "");
 }
 
-TEST_F(FrontPythonTest, PrefersTheActiveEnvironmentThenItsOwnThenConda) {
+TEST_F(FrontPythonTest, PrefersActiveThenOwnThenConda) {
   const std::string conda = "CONDA_PREFIX=" + Folder("conda");
   const FrontPython active =
       FindFrontPython({"VIRTUAL_ENV=/v/", "PATH=/bin:/v/bin", conda}, Folder("venv"));
@@ -68,7 +68,7 @@ TEST_F(FrontPythonTest, PrefersTheActiveEnvironmentThenItsOwnThenConda) {
   EXPECT_EQ(FindFrontPython({"VIRTUAL_ENV=", "PATH=/bin"}, "").folder, "");
 }
 
-TEST_F(FrontPythonTest, KnowsWhichProgramsUseThePython) {
+TEST_F(FrontPythonTest, FindsProgramsThatUsePython) {
   const std::string before = std::getenv("PATH");
   setenv("PATH", (Folder("venv/bin") + ":" + before).c_str(), 1);
   dir_.Write("venv/bin/accelerate", "#!x\n", true);
@@ -83,7 +83,7 @@ TEST_F(FrontPythonTest, KnowsWhichProgramsUseThePython) {
   EXPECT_NE(PythonNeedOf({"python3", "t.py"}, Folder("venv")), Need::YES) << "another is found";
 }
 
-TEST(NamedWorkingDirectoryTest, KeepsTheNameWithLinks) {
+TEST(NamedWorkingDirectoryTest, KeepsNameWithLinks) {
   const TempDir dir;
   fs::create_directory(dir / "real");
   fs::create_directory_symlink(dir / "real", dir / "link");

@@ -34,7 +34,7 @@ std::string Good(const std::string& text, const TrainOptions& options = {}) {
   return json.ok() ? *json : "";
 }
 
-TEST(ReadRecipe, ScalarsHaveTheTypesOfYaml12) {
+TEST(ReadRecipe, ReadsScalarsByTypesOfYaml12) {
   const struct {
     std::string yaml, json;
   } cases[] = {
@@ -74,7 +74,7 @@ TEST(ReadRecipe, ScalarsHaveTheTypesOfYaml12) {
   }
 }
 
-TEST(ReadRecipe, JsonIsReadToo) {
+TEST(ReadRecipe, ReadsJson) {
   const std::string json =
       R"({"data":{"path":"a\/b"},"engine":{"lr":1e-3,"on":true},"model":{"sizes":[784,128,10]}})";
   EXPECT_EQ(
@@ -85,7 +85,7 @@ TEST(ReadRecipe, JsonIsReadToo) {
   EXPECT_TRUE(Json(json).ok());
 }
 
-TEST(ReadRecipe, AliasesAreExpanded) {
+TEST(ReadRecipe, ExpandsAliases) {
   EXPECT_EQ(
       Good("model: &m {type: mlp, sizes: &s [1, 2]}\ndata: {a: *s, b: *m}\n"),
       R"({"data":{"a":[1,2],"b":{"sizes":[1,2],"type":"mlp"}},"model":{"sizes":[1,2],"type":"mlp"}})");
@@ -131,7 +131,7 @@ TEST(ReadRecipe, ErrorsHavePlaceAndReason) {
   }
 }
 
-TEST(ReadRecipe, BombsAreRefusedQuickly) {
+TEST(ReadRecipe, RejectsAliasBombsQuickly) {
   std::string aliases = "run:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 12; ++i) {
     aliases += "  a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
@@ -165,7 +165,7 @@ TEST(ReadRecipe, BombsAreRefusedQuickly) {
   }
 }
 
-TEST(ReadRecipe, WhatDoesNotFitTheEnvironmentIsRefused) {
+TEST(ReadRecipe, RejectsRecipeTooLargeForVariable) {
   const std::string fits(kMaxRecipeJsonBytes - 20, 'x');
   EXPECT_TRUE(Json("run: {x: " + fits + "}").ok());
   const auto large = Json("run: {x: " + fits + std::string(20, 'x') + "}");
@@ -174,7 +174,7 @@ TEST(ReadRecipe, WhatDoesNotFitTheEnvironmentIsRefused) {
   EXPECT_THAT(large.error().message, HasSubstr("too large"));
 }
 
-TEST(ReadRecipe, AnOptionAndASetOfOneKeyAreRefused) {
+TEST(ReadRecipe, RejectsOptionAndSetOfSameKey) {
   const auto refusal = [](const TrainOptions& options) {
     const auto json = Json("run: {steps: 3}\n", options);
     EXPECT_TRUE(json.ok() || json.error().code == ExitCode::kUsage);
@@ -194,7 +194,7 @@ TEST(ReadRecipe, AnOptionAndASetOfOneKeyAreRefused) {
   EXPECT_EQ(refusal(options), "--seed and --set run.seed both set run.seed; give one of them");
 }
 
-TEST(ReadRecipe, StepsThatLeaveTheScheduleAsItIsAreSaid) {
+TEST(ReadRecipe, ReportsStepsThatDifferFromSchedule) {
   const auto notice = [](std::optional<int64_t> steps, const std::vector<std::string>& sets) {
     TrainOptions options;
     options.steps = steps;
@@ -213,7 +213,7 @@ TEST(ReadRecipe, StepsThatLeaveTheScheduleAsItIsAreSaid) {
   EXPECT_THAT(notice(std::nullopt, {}), IsEmpty());
 }
 
-TEST(ReadRecipe, FillsAutoOfTheEnginesFileFromTheRecipe) {
+TEST(ReadRecipe, FillsAutoOfEngineFileFromRecipe) {
   const TempDir folder;
   const std::string file = folder / "ds.json";
   std::ofstream(file) << "\xEF\xBB\xBF"
@@ -269,7 +269,7 @@ TEST(RecipeCatalog, ListsShowsAndExplains) {
   EXPECT_THAT(RecipeKeyPaths(), testing::Contains("engine.optimizer.params.lr"));
 }
 
-TEST(ReadRecipe, OptionsOverride) {
+TEST(ReadRecipe, OptionsOverrideKeys) {
   TrainOptions options;
   options.steps = 5;
   options.seed = 0;
@@ -285,7 +285,7 @@ TEST(ReadRecipe, OptionsOverride) {
             R"({"run":{"epochs":2,"metrics_jsonl":"/abs/m.jsonl"}})");
 }
 
-TEST(ReadRecipe, CheckpointOptions) {
+TEST(ReadRecipe, ReadsCheckpointOptions) {
   TrainOptions options;
   options.checkpoint_dir = "ckpt";
   options.save_every = 20;
@@ -339,7 +339,7 @@ TEST(ReadRecipe, EveryOptionSetsItsKey) {
   }
 }
 
-TEST(ReadRecipe, APluginTakesTheModelsPlace) {
+TEST(ReadRecipe, PluginReplacesModel) {
   TrainOptions options;
   options.plugin = "build/libmine.so";
   EXPECT_EQ(Good("model: {type: mlp, hidden_size: 3}\n", options),
@@ -348,7 +348,7 @@ TEST(ReadRecipe, APluginTakesTheModelsPlace) {
             R"({"model":{"params":{"depth":3},"path":"/cwd/build/libmine.so","type":"plugin"}})");
 }
 
-TEST(WithoutCommentsTest, CommentsBecomeBlanks) {
+TEST(WithoutCommentsTest, ReplacesCommentsByBlanks) {
   EXPECT_EQ(WithoutComments("{\"a\": 1, // x\n \"b\": /* y\n z */ 2}"),
             "{\"a\": 1,     \n \"b\":     \n      2}");
   for (const std::string text :
@@ -359,7 +359,7 @@ TEST(WithoutCommentsTest, CommentsBecomeBlanks) {
   EXPECT_EQ(WithoutComments("1 /* to the end"), "1              ");
 }
 
-TEST(ReadRecipe, JsonMayHaveComments) {
+TEST(ReadRecipe, ReadsJsonWithComments) {
   EXPECT_EQ(Good("// mine\n{\"run\": {\"steps\": 3 /* few */}}"), R"({"run":{"steps":3}})");
   EXPECT_EQ(Good("run: {url: http://x}\n"), R"({"run":{"url":"http://x"}})");
 }
@@ -381,7 +381,7 @@ TEST(ReadRecipe, SetMakesMapsAndReadsYamlValues) {
       R"("model":{"name":"1","sizes":[1,2]},"run":{"eq":"a=b","steps":9,"twice":"two"}})");
 }
 
-TEST(ReadRecipe, LaunchOptionsStayHere) {
+TEST(ReadRecipe, RemovesLaunchOptions) {
   EXPECT_EQ(Good("launch: {num_gpus: 2}\nmodel: {type: mlp}\n"), R"({"model":{"type":"mlp"}})");
   TrainOptions set;
   set.sets = {"launch.num_gpus=2"};
@@ -391,7 +391,7 @@ TEST(ReadRecipe, LaunchOptionsStayHere) {
   EXPECT_THAT(json.error().message, HasSubstr("give launch options before 'train'"));
 }
 
-TEST(ReadRecipe, WrongSetsAreUsageErrors) {
+TEST(ReadRecipe, RejectsWrongSetsAsUsage) {
   const struct {
     std::string set, said;
   } cases[] = {
@@ -415,7 +415,7 @@ TEST(ReadRecipe, WrongSetsAreUsageErrors) {
   }
 }
 
-TEST(ReadRecipe, AnyBytesGiveJsonOrAnError) {
+TEST(ReadRecipe, AnyBytesGiveJsonOrError) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -456,7 +456,7 @@ class LoadRecipeTest : public testing::Test {
   RecipeRequest request_;
 };
 
-TEST_F(LoadRecipeTest, WithoutANameTheFolderComesFirst) {
+TEST_F(LoadRecipeTest, PrefersFileOfFolderWithoutName) {
   auto recipe = Load(std::nullopt);
   ASSERT_TRUE(recipe.ok()) << recipe.error().message;
   EXPECT_EQ(recipe->json, R"({"model":{"type":"builtin"}})");
@@ -468,7 +468,7 @@ TEST_F(LoadRecipeTest, WithoutANameTheFolderComesFirst) {
   EXPECT_THAT(recipe->notices, ElementsAre("no recipe named: taking ./dslaunch.yaml"));
 }
 
-TEST_F(LoadRecipeTest, ARecipeThatNobodyNamedBringsNoCodeAndIsNobodyElses) {
+TEST_F(LoadRecipeTest, RefusesUnnamedRecipeWithPluginOrOtherOwner) {
   Write("cwd/dslaunch.yaml", "model: {type: plugin, path: /x.so}\n");
   const auto plugin = Load(std::nullopt);
   ASSERT_FALSE(plugin.ok());
@@ -502,7 +502,7 @@ TEST_F(LoadRecipeTest, ARecipeThatNobodyNamedBringsNoCodeAndIsNobodyElses) {
   }
 }
 
-TEST_F(LoadRecipeTest, ANameIsAFileFirstThenABuiltIn) {
+TEST_F(LoadRecipeTest, NameMeansFileThenBuiltIn) {
   auto recipe = Load("tiny");
   ASSERT_TRUE(recipe.ok()) << recipe.error().message;
   EXPECT_THAT(recipe->notices, IsEmpty());
@@ -515,7 +515,7 @@ TEST_F(LoadRecipeTest, ANameIsAFileFirstThenABuiltIn) {
   EXPECT_TRUE(Load("fashion_mnist").ok());
 }
 
-TEST_F(LoadRecipeTest, UnknownRecipesAreAnsweredWithTheKnown) {
+TEST_F(LoadRecipeTest, UnknownNameListsKnownRecipes) {
   for (const std::string name : {"tinny", "../builtin/tiny", "no/such.yaml", ""}) {
     const auto recipe = Load(name);
     ASSERT_FALSE(recipe.ok()) << name;
@@ -525,7 +525,7 @@ TEST_F(LoadRecipeTest, UnknownRecipesAreAnsweredWithTheKnown) {
   }
 }
 
-TEST_F(LoadRecipeTest, AnEngineFileTakesTheSectionsPlace) {
+TEST_F(LoadRecipeTest, EngineFileReplacesSection) {
   const std::string ds = (root_ / "cwd/ds.json").string();
   Write("cwd/ds.json", "// a tutorial's\n{\"train_batch_size\": 64, // samples\n \"fp16\": {}}\n");
   Write("cwd/r.yaml", "engine: {train_batch_size: 8, bf16: {}}\n");
@@ -545,7 +545,7 @@ TEST_F(LoadRecipeTest, AnEngineFileTakesTheSectionsPlace) {
       << "a path in a recipe starts at the recipe's folder";
 }
 
-TEST_F(LoadRecipeTest, WrongEngineFilesAreNamed) {
+TEST_F(LoadRecipeTest, ErrorsNameEngineFile) {
   Write("cwd/twice.json", "{\"a\": 1,\n \"a\": 2}");
   Write("cwd/broken.json", "{\"a\": [1,\n");
   Write("cwd/list.json", "[1]");
@@ -592,7 +592,7 @@ std::string Refusal(const std::string& text, const TrainOptions& options = {}, i
   return std::to_string(static_cast<int>(checked.error().code)) + " " + checked.error().message;
 }
 
-TEST(CheckContent, AKeyIsNamedByItsLine) {
+TEST(CheckContent, ErrorsNameLineOfKey) {
   const std::string whole = kWhole;
   EXPECT_EQ(Refusal(whole), "");
   EXPECT_THAT(Refusal(whole + "  zero_optimisation: {stage: 2}\n"),
@@ -611,7 +611,7 @@ TEST(CheckContent, AKeyIsNamedByItsLine) {
       StartsWith("65 r.yaml:3:10: run.steps is 0"));
 }
 
-TEST(CheckContent, WhatIsMissingIsNamedByWhatItWouldBeIn) {
+TEST(CheckContent, MissingKeyIsReportedAtItsSection) {
   EXPECT_THAT(Refusal("data: {type: idx}\n"), StartsWith("65 r.yaml: model is missing"));
   EXPECT_THAT(Refusal("model: {}\ndata: {type: idx}\n"),
               StartsWith("65 r.yaml:1:1: model.type is missing"));
@@ -620,7 +620,7 @@ TEST(CheckContent, WhatIsMissingIsNamedByWhatItWouldBeIn) {
       << "an alias has no places of its own";
 }
 
-TEST(CheckContent, AnOptionsKeyIsNamedByTheOption) {
+TEST(CheckContent, ErrorsNameOptionOfKey) {
   TrainOptions options;
   options.sets = {"run.steps=0"};
   EXPECT_THAT(Refusal(kWhole, options), StartsWith("64 --set run.steps=0: run.steps is 0"));
@@ -636,25 +636,25 @@ TEST(CheckContent, AnOptionsKeyIsNamedByTheOption) {
   EXPECT_THAT(Refusal(kWhole, options), StartsWith("64 --temperature: run.temperature "));
 }
 
-TEST(CheckContent, AKeyWhosePathIsTooLongIsNamedByWhatItIsIn) {
+TEST(CheckContent, KeyWithLongPathIsReportedAtItsSection) {
   const std::string longest(kMaxPlacedPathBytes, 'k');
   EXPECT_THAT(Refusal(kWhole + ("  " + longest) + ": 1\n"),
               StartsWith("65 r.yaml:5:1: engine.kkkk"));
 }
 
-TEST(CheckContent, RanksCountOnlyWhereTheyAreKnown) {
+TEST(CheckContent, ChecksRanksOnlyIfKnown) {
   EXPECT_THAT(Refusal(kWhole, {}, 3),
               StartsWith("65 r.yaml:5:1: engine: the batch sizes do not fit"));
   EXPECT_EQ(Refusal(kWhole, {}, 0), "");
 }
 
-TEST(CheckContent, WhatIsShownSteersNoTerminal) {
+TEST(CheckContent, ErrorsContainNoControlCharacters) {
   const std::string said = Refusal(std::string(kWhole) + "  \"z\\u009b31m\": 1\n");
   EXPECT_THAT(said, StartsWith("65 r.yaml:7:3: "));
   EXPECT_EQ(said.find("\xc2\x9b"), std::string::npos);
 }
 
-TEST_F(LoadRecipeTest, AKeyOfTheEnginesFileIsNamedByItsLineThere) {
+TEST_F(LoadRecipeTest, ErrorsNameLineOfKeyInEngineFile) {
   const std::string ds = (root_ / "cwd/ds.json").string();
   Write("cwd/ds.json", "{\"train_batch_size\": 8, // samples\n \"fp16\": {\"loss_scale\": -1}}\n");
   Write("cwd/r.yaml", std::string(kWhole) + "  bf16: {enabled: 3}\n");
@@ -670,7 +670,7 @@ TEST_F(LoadRecipeTest, AKeyOfTheEnginesFileIsNamedByItsLineThere) {
               StartsWith("--set engine.fp16.loss_scale=-2: fp16.loss_scale is -2"));
 }
 
-TEST_F(LoadRecipeTest, FilesTooLargeAreRefused) {
+TEST_F(LoadRecipeTest, RejectsLargeFiles) {
   Write("cwd/large.yaml", std::string(kMaxTextFileBytes + 1, '#'));
   const auto recipe = Load("large.yaml");
   ASSERT_FALSE(recipe.ok());

@@ -19,7 +19,7 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
-TEST(NamesSecretTest, TheWordsOfTheNameDecide) {
+TEST(NamesSecretTest, LooksAtWordsOfName) {
   for (const char* name :
        {"hf_token", "--api-key", "apiKey", "AWS_SECRET_ACCESS_KEY", "clientSecret", "dbpassword",
         "PGPASS", "DB_PWD", "Authorization", "X-Api-Key", "aws_session_token", "TOKEN_2",
@@ -32,7 +32,7 @@ TEST(NamesSecretTest, TheWordsOfTheNameDecide) {
     EXPECT_FALSE(NamesSecret(name)) << name;
 }
 
-TEST(MaskedValueTest, VariablesAreHiddenUnlessTheyAreKnownToBeHarmless) {
+TEST(MaskedValueTest, HidesVariablesUnlessKnownToBeHarmless) {
   const struct {
     const char* name;
     const char* value;
@@ -68,7 +68,7 @@ TEST(MaskedValueTest, VariablesAreHiddenUnlessTheyAreKnownToBeHarmless) {
   for (const auto& c : cases) EXPECT_EQ(MaskedValue(c.name, c.value), c.shown) << c.name;
 }
 
-TEST(MaskedArgumentsTest, NoRealisticSecretIsShown) {
+TEST(MaskedArgumentsTest, HidesRealisticSecrets) {
   const std::vector<std::vector<std::string>> commands = {
       {"train.py", "--hf_token=s3crEt"},
       {"train.py", "--api-key", "s3crEt"},
@@ -121,12 +121,12 @@ TEST(MaskedArgumentsTest, NoRealisticSecretIsShown) {
   }
 }
 
-TEST(MaskedArgumentsTest, TokensOfLettersAlone) {
+TEST(MaskedArgumentsTest, HidesTokensOfLetters) {
   EXPECT_EQ(MaskedArguments({"train.py", "hf_AbCdefghijklmnopqrstuvwxyzabCDefgh"}),
             (std::vector<std::string>{"train.py", "***"}));
 }
 
-TEST(MaskedArgumentsTest, HarmlessArgumentsStayAsTheyAre) {
+TEST(MaskedArgumentsTest, KeepsHarmlessArguments) {
   const std::vector<std::vector<std::string>> commands = {
       {"train.py", "--lr", "3e-4", "--lr=0.1", "--batch-size=8"},
       {"train.py", "--tokenizer", "gpt2", "--tokenizer=/data/tok.json"},
@@ -146,7 +146,7 @@ TEST(MaskedArgumentsTest, HarmlessArgumentsStayAsTheyAre) {
     EXPECT_EQ(MaskedArguments(command), command);
 }
 
-TEST(MaskedArgumentsTest, WhatIsAroundASecretStays) {
+TEST(MaskedArgumentsTest, KeepsTextAroundSecret) {
   EXPECT_THAT(
       MaskedArguments({"a", "--db=postgres://u:p@h/db", "https://h/f?token=x&a=b",
                        "k=1;Password=x;b=2", R"({"token":"x","lr":0.1})", "git+https://abc@h/r"}),
@@ -154,7 +154,7 @@ TEST(MaskedArgumentsTest, WhatIsAroundASecretStays) {
                   "k=1;Password=***;b=2", R"({"token":"***","lr":0.1})", "git+https://***@h/r"));
 }
 
-TEST(MaskedSettingTest, TheKeyAndTheValueDecide) {
+TEST(MaskedSettingTest, HidesByKeyAndByValue) {
   EXPECT_EQ(MaskedSetting("api_key", "x"), "***");
   EXPECT_EQ(MaskedSetting("name", "gpt2"), "gpt2");
   EXPECT_EQ(MaskedSetting("path", "https://u:p@h/d"), "https://u:***@h/d");

@@ -31,7 +31,7 @@ auto Read(const Environment& environment) {
   });
 }
 
-TEST(SlurmAllocationTest, NodesWithTheirTasksAndCores) {
+TEST(SlurmAllocationTest, ReadsNodesWithTasksAndCores) {
   const auto allocation = Read(FourNodes());
   ASSERT_TRUE(allocation.ok() && *allocation);
   EXPECT_EQ((*allocation)->job_id, "41");
@@ -46,7 +46,7 @@ TEST(SlurmAllocationTest, NodesWithTheirTasksAndCores) {
   EXPECT_FALSE((*allocation)->in_step_of_many);
 }
 
-TEST(SlurmAllocationTest, GpusAreCountedWithOrWithoutTheirKind) {
+TEST(SlurmAllocationTest, CountsGpusWithAndWithoutType) {
   for (const auto& [text, gpus] : {std::pair("8", 8), {"a100:4", 4}, {"a100:2,v100:1", 3}}) {
     Environment environment = FourNodes();
     environment["SLURM_GPUS_PER_NODE"] = text;
@@ -56,7 +56,7 @@ TEST(SlurmAllocationTest, GpusAreCountedWithOrWithoutTheirKind) {
   }
 }
 
-TEST(SlurmAllocationTest, ThereIsNoneWithoutNumberOrNodes) {
+TEST(SlurmAllocationTest, IsEmptyWithoutJobIdOrNodes) {
   for (const char* missing : {"SLURM_JOB_ID", "SLURM_JOB_NODELIST"}) {
     Environment environment = FourNodes();
     environment.erase(missing);
@@ -66,7 +66,7 @@ TEST(SlurmAllocationTest, ThereIsNoneWithoutNumberOrNodes) {
   }
 }
 
-TEST(SlurmAllocationTest, AStepOfSeveralTasksIsTold) {
+TEST(SlurmAllocationTest, DetectsStepOfSeveralTasks) {
   Environment environment = FourNodes();
   environment["SLURM_STEP_NUM_TASKS"] = "1";
   EXPECT_FALSE((*Read(environment))->in_step_of_many);
@@ -74,7 +74,7 @@ TEST(SlurmAllocationTest, AStepOfSeveralTasksIsTold) {
   EXPECT_TRUE((*Read(environment))->in_step_of_many);
 }
 
-TEST(SlurmAllocationTest, WhatSpeaksOfOtherNodesIsNotTaken) {
+TEST(SlurmAllocationTest, IgnoresTasksThatDoNotFitNodes) {
   for (const char* tasks : {"1", "2(x4),8", "2(x", "(x4)", "2(x99999999999)", "-1(x4)", ",", "x"}) {
     Environment environment = FourNodes();
     environment["SLURM_TASKS_PER_NODE"] = tasks;
@@ -84,16 +84,16 @@ TEST(SlurmAllocationTest, WhatSpeaksOfOtherNodesIsNotTaken) {
   }
 }
 
-TEST(SlurmAllocationTest, WhatCannotBeReadIsNamed) {
+TEST(SlurmAllocationTest, ErrorsNameVariable) {
   const struct {
     const char* variable;
     const char* value;
     const char* message;
   } cases[] = {
-      {"SLURM_JOB_ID", "4; rm", "SLURM_JOB_ID=4; rm is no job's number"},
+      {"SLURM_JOB_ID", "4; rm", "SLURM_JOB_ID=4; rm is not a job id"},
       {"SLURM_JOB_NODELIST", "n[1-", "SLURM_JOB_NODELIST: the brackets in 'n[1-' do not match"},
       {"SLURM_JOB_NUM_NODES", "5", "SLURM_JOB_NODELIST has 4 nodes, but SLURM_JOB_NUM_NODES is 5"},
-      {"SLURM_GPUS_ON_NODE", "many", "SLURM_GPUS_ON_NODE=many is no number of GPUs"},
+      {"SLURM_GPUS_ON_NODE", "many", "SLURM_GPUS_ON_NODE=many is not a number of GPUs"},
   };
   for (const auto& [variable, value, message] : cases) {
     Environment environment = FourNodes();
@@ -117,7 +117,7 @@ Environment OfTwoComponents() {
           {"SLURM_TASKS_PER_NODE_HET_GROUP_1", "3(x2)"}};
 }
 
-TEST(SlurmAllocationTest, CountsOnlyTasksThatWereAskedFor) {
+TEST(SlurmAllocationTest, CountsRequestedTasksOnly) {
   Environment environment = FourNodes();
   environment.erase("SLURM_NTASKS");
   EXPECT_EQ((*Read(environment))->nodes[3].tasks, 1);

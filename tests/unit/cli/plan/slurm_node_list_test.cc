@@ -9,7 +9,7 @@
 namespace dslaunch::slurm_node_list_test {
 namespace {
 
-TEST(ExpandNodeListTest, AsScontrolShowHostnames) {
+TEST(ExpandNodeListTest, MatchesScontrolShowHostnames) {
   const std::pair<const char*, std::vector<std::string>> cases[] = {
       {"", {}},
       {"a", {"a"}},
@@ -31,7 +31,7 @@ TEST(ExpandNodeListTest, AsScontrolShowHostnames) {
   EXPECT_EQ(ExpandNodeList("n[1-50000],m[1-50000]")->size(), kMaxListedNodes);
 }
 
-TEST(ExpandNodeListTest, WhatIsNoListIsRefusedAndNothingGrows) {
+TEST(ExpandNodeListTest, RejectsInvalidAndHugeLists) {
   for (const char* list :
        {"n[1-3", "n1-3]", "n[1-[2-3]]", "n[]", "n[a-b]", "n[3-1]", "n[1-]", "n[-1]", "n[1,]", ",a",
         "a,,b", "n[1--2]", "n[+1]", "n[0-99999999]", "n[1-99999999999999999999]",

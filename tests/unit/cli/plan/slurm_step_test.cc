@@ -30,7 +30,7 @@ Map With(const std::string& name, const std::string& value) {
   return variables;
 }
 
-TEST(SlurmStepTest, SaysWhichNodeThisIs) {
+TEST(SlurmStepTest, ReadsNodeOfThisProcess) {
   const auto step = Read(kStep);
   ASSERT_TRUE(step.ok() && *step);
   EXPECT_EQ((*step)->name, "12.3");
@@ -50,7 +50,7 @@ TEST(SlurmStepTest, SaysWhichNodeThisIs) {
   EXPECT_LT(options.per_node->port, 32'000);
 }
 
-TEST(SlurmStepTest, AnElasticJobHasAtMostTheStepsNodes) {
+TEST(SlurmStepTest, ElasticJobHasAtMostNodesOfStep) {
   LaunchOptions options;
   options.min_nodes = 2;
   ASSERT_TRUE(PlaceInStep(**Read(kStep), options).ok());
@@ -58,7 +58,7 @@ TEST(SlurmStepTest, AnElasticJobHasAtMostTheStepsNodes) {
   EXPECT_EQ(options.num_nodes, std::nullopt);
 }
 
-TEST(SlurmStepTest, OneTaskIsNoPlace) {
+TEST(SlurmStepTest, IsEmptyForOneTask) {
   EXPECT_EQ(*Read({}), std::nullopt);
   EXPECT_EQ(*Read(With("SLURM_STEP_NUM_TASKS", "1")), std::nullopt);
   Map batch = kStep;  // a batch script that was started from a step
@@ -66,7 +66,7 @@ TEST(SlurmStepTest, OneTaskIsNoPlace) {
   EXPECT_EQ(*Read(batch), std::nullopt);
 }
 
-TEST(SlurmStepTest, WhatSaysWhereTheJobRunsIsStronger) {
+TEST(SlurmStepTest, OptionsThatNameNodesOverrideStep) {
   for (const auto& say : std::initializer_list<void (*)(LaunchOptions&)>{
            [](LaunchOptions& o) { o.launcher = Launcher::kLocal; },
            [](LaunchOptions& o) { o.hostfile = "hosts"; },
@@ -79,7 +79,7 @@ TEST(SlurmStepTest, WhatSaysWhereTheJobRunsIsStronger) {
   }
 }
 
-TEST(SlurmStepTest, WaysToNodesAreRefusedByName) {
+TEST(SlurmStepTest, RejectsOptionsThatReachNodes) {
   for (const auto& [name, say] :
        std::initializer_list<std::pair<const char*, void (*)(LaunchOptions&)>>{
            {"--ssh_port", [](LaunchOptions& o) { o.ssh_port = 22; }},
@@ -95,7 +95,7 @@ TEST(SlurmStepTest, WaysToNodesAreRefusedByName) {
   }
 }
 
-TEST(SlurmStepTest, WrongStepsAreNamed) {
+TEST(SlurmStepTest, RejectsStepsThatDoNotFit) {
   LaunchOptions options;
   const Result<void> many = PlaceInStep(**Read(With("SLURM_STEP_NUM_TASKS", "6")), options);
   ASSERT_FALSE(many.ok());

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = UserStdin::Kind;
 
-TEST(ReadUserStdinTest, TellsPipesFilesAndNothingApart) {
+TEST(ReadUserStdinTest, DistinguishesPipesFilesAndNothing) {
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(ReadUserStdin(null.get()).kind, Kind::kNothing);
   EXPECT_EQ(ReadUserStdin(-1).kind, Kind::kNothing);
@@ -23,7 +23,7 @@ TEST(ReadUserStdinTest, TellsPipesFilesAndNothingApart) {
   EXPECT_EQ(ReadUserStdin(reader.get()).shell, "");
 }
 
-TEST(ReadUserStdinTest, ReportsHowMuchOfAFileWasRead) {
+TEST(ReadUserStdinTest, ReportsOffsetOfFile) {
   TempDir folder;
   const UniqueFd file(::open(folder.Write("list", "a\nb\n").c_str(), O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(ReadUserStdin(file.get()).kind, Kind::kFile);
