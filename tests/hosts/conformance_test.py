@@ -1,7 +1,7 @@
 """Every way to the nodes keeps the same promises, or says why it cannot.
 
     tests/hosts/conformance_test.py            the cases that no other test has, with all ways
-    tests/hosts/conformance_test.py --table    all cases, with 100 MB each way; prints the table of docs/engines.md
+    tests/hosts/conformance_test.py --table    all cases, with 100 MB each way; prints the table of docs/launchers.md
 """
 
 import contextlib
