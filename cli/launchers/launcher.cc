@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "cli/launchers/openmpi.h"
-#include "cli/launchers/pdsh.h"
-#include "cli/launchers/srun.h"
+#include "cli/launchers/start_all.h"
 
 namespace dslaunch {
 

@@ -1,8 +1,7 @@
-#include "cli/launchers/pdsh.h"
-
 #include <algorithm>
 
 #include "base/text/substitute.h"
+#include "cli/launchers/start_all.h"
 
 namespace dslaunch {
 namespace {

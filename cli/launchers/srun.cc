@@ -1,11 +1,10 @@
-#include "cli/launchers/srun.h"
-
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "base/text/split_lines.h"
 #include "cli/launchers/slurm_ports.h"
+#include "cli/launchers/start_all.h"
 #include "proto/contract/slurm_step.h"
 
 namespace dslaunch {

@@ -79,6 +79,12 @@ struct StartAll {
   PortRange (*ports)() = nullptr;
 };
 
+// mpirun.cc, pdsh.cc, srun.cc. With srun a step gets the share of each node, so nodes with unequal
+// shares are components of their own on its command line.
+extern const StartAll kMpirun;
+extern const StartAll kPdsh;
+extern const StartAll kSrun;
+
 // Calls `complete`. Precondition: the launcher's row has `start_all`, here and below.
 LauncherProgram MakeLauncherProgram(Launcher launcher, std::vector<std::string> words, bool is_root,
                                     const std::function<const char*(const char*)>& getenv);

@@ -7,9 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "cli/launchers/pdsh.h"
-#include "cli/launchers/srun.h"
-
 namespace dslaunch::start_all_test {
 namespace {
 

@@ -1,4 +1,4 @@
-#include "cli/launchers/openmpi.h"
+#include "cli/launchers/start_all.h"
 
 namespace dslaunch {
 namespace {
