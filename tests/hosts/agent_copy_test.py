@@ -1,4 +1,4 @@
-"""The agent's copy to nodes that lack it: slow networks, one home for all, what is left, other folders."""
+"""Copying the agent to nodes that lack it: slow networks, shared homes, leftovers, other folders."""
 
 import os
 import signal
@@ -19,8 +19,8 @@ class CopyCase(HostsCase):
         return self.run_job("--hostfile", self.hosts.hostfile(slots=1), *options, "/bin/true", timeout_s=timeout_s)
 
     def slow(self, rate):
-        """What leaves the front end takes its time, and none of it is dropped: the reset of a killed program's connection is sent
-        once."""
+        """Limits the rate at which the front end sends, without dropping packets, because the reset of a killed
+        program's connection is sent only once."""
         done = self.front.run(["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "64kb", "limit", "16mb"])
         self.assertEqual(0, done.returncode, done.stderr)
 
@@ -28,12 +28,12 @@ class CopyCase(HostsCase):
         return int(self.front.run(["cat", "/sys/class/net/eth0/statistics/tx_bytes"]).stdout)
 
     def cache(self, node):
-        """Names of files in the node's cache, with those in folders."""
+        """Returns the paths of all files and folders in the node's cache, relative to it."""
         return node.run(["find", f"{node.home}/.cache/dslaunch", "-mindepth", "1", "-printf", "%P\\n"]).stdout.split()
 
 
 class SlowNetwork(CopyCase):
-    def test_copies_may_take_longer_than_connecting(self):
+    def test_copy_may_outlast_connect_timeout(self):
         self.fresh_hosts(count=4, agent=None)
         self.slow("20mbit")
         began = time.monotonic()
@@ -42,7 +42,7 @@ class SlowNetwork(CopyCase):
         self.assertGreater(time.monotonic() - began, 4, "the network was not slow")
         self.assert_nothing_left()
 
-    def test_an_interrupted_copy_leaves_nothing(self):
+    def test_interrupted_copy_leaves_no_files(self):
         self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         self.slow("2mbit")
@@ -50,12 +50,12 @@ class SlowNetwork(CopyCase):
         wait_until(lambda: any("/" in name for name in self.cache(node)), 20, "a copy is under way")
         os.kill(job.pid, signal.SIGKILL)
         self.wait(job, 10)
-        # What the kernel still had to send, some MB, takes its time on this network.
+        # The kernel still has some MB to send, which takes time on this network.
         wait_until(lambda: not self.cache(node), 60, "the copy is gone")
 
 
 class OneHome(CopyCase):
-    def test_it_gets_one_copy(self):
+    def test_shared_home_gets_one_copy(self):
         self.fresh_hosts(count=6, shared_home=True, agent=None)
         before = self.sent_bytes()
         code, job = self.job()
@@ -65,7 +65,7 @@ class OneHome(CopyCase):
         self.assertRegex(name, "^agent-[0-9a-f]+$")
         self.assert_nothing_left()
 
-    def test_a_copy_that_stands_still_is_taken_over(self):
+    def test_replaces_stalled_copy(self):
         self.fresh_hosts(count=2, shared_home=True, agent=None)
         node = self.hosts.nodes[0]
         self.assert_code(0, *self.job())
@@ -79,7 +79,7 @@ class OneHome(CopyCase):
 
 
 class WhatIsLeft(CopyCase):
-    def test_old_builds_and_leftovers_are_removed(self):
+    def test_removes_old_builds_and_leftovers(self):
         self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         done = node.run(["sh", "-c", f"mkdir -m 700 -p {node.home}/.cache/dslaunch/.copy-0d && "
@@ -91,7 +91,7 @@ class WhatIsLeft(CopyCase):
         self.assertEqual(2, len(left), left)
         self.assertIn("agent-02", left)
 
-    def test_a_start_counts_as_use(self):
+    def test_start_renews_time_of_agent_file(self):
         self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         self.assert_code(0, *self.job())
@@ -102,7 +102,7 @@ class WhatIsLeft(CopyCase):
 
 
 class OtherNodes(CopyCase):
-    def test_a_home_that_may_not_run_programs(self):
+    def test_noexec_home_needs_agent_dir(self):
         self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         cache = f"{node.home}/.cache"
@@ -118,11 +118,11 @@ class OtherNodes(CopyCase):
         self.assertEqual([], self.cache(node))
         found = node.run(["find", folder, "-name", "agent-*"]).stdout.splitlines()
         self.assertEqual(1, len(found), found)
-        # Later commands find it there.
+        # Later commands find the agent there.
         said = self.front.run([DSLAUNCH, "attach", "last"])
         self.assertEqual(0, said.returncode, said.stderr)
 
-    def test_a_node_without_gzip(self):
+    def test_copies_agent_without_gzip_on_node(self):
         self.fresh_hosts(count=1, agent=None)
         node, = self.hosts.nodes
         tools = f"{node.home}/tools"

@@ -1,4 +1,4 @@
-"""Ways to the nodes that lead through others (ProxyJump), and nodes that never answer: bounded, and named."""
+"""Nodes behind other hosts (ProxyJump), and nodes that never answer: failures are named within the time limit."""
 
 import sys
 
@@ -8,10 +8,10 @@ from ssh_case import NO_PERMISSION, RANKS, UNAVAILABLE, SshCase  # noqa: E402
 
 
 class SixteenBehindABastion(SshCase):
-    # One home: the agent is copied once. Of five logins at once every second is dropped, of ten all are.
+    # With one home, the agent is copied once. sshd drops half of the logins while 4 are pending, and all while 10 are.
     host_options = {"count": 16, "shared_home": True, "bastion": {"MaxStartups": "4:50:10"}}
 
-    def test_all_come_up(self):
+    def test_all_nodes_log_in_despite_max_startups(self):
         names = [node.name for node in self.hosts.nodes]
         for node in self.hosts.nodes:
             node.refuse_ssh_from(self.front)
@@ -34,7 +34,7 @@ class Hops(SshCase):
         super().setUp()
         self.addCleanup(self.hosts.trust_all)
 
-    def test_a_chain_of_hops_is_gone_through_in_order(self):
+    def test_uses_hops_in_order(self):
         for node in self.hosts.nodes[1:]:
             node.refuse_ssh_from(self.front)
         node3 = self.hosts.nodes[2]
@@ -46,39 +46,39 @@ class Hops(SshCase):
         code, job, _ = self.job_on(["node3-far"])
         self.assert_code(0, code, job)
         self.assertEqual(1, self.ranks_started())
-        # The other way round no host on the way reaches the next.
+        # In the reverse order, no hop reaches the next.
         self.configure("Host node2\n  ProxyJump none\nHost node3\n  ProxyJump node2,bastion\n")
         self.refused(UNAVAILABLE, ["node3"], "--connect_timeout", "4", says=["node3", "node2"])
 
-    def test_a_hop_that_is_down_is_named(self):
+    def test_names_hop_that_is_down(self):
         self.configure("Host gate\n  HostName 10.66.0.99\nHost node1\n  ProxyJump gate\n")
         self.refused(UNAVAILABLE, ["node1", "node2"], says=[r"node1.*host 'gate' on the way.*10\.66\.0\.99.*No route"])
 
-    def test_a_hop_without_an_sshd_is_named(self):
+    def test_names_hop_without_sshd(self):
         self.configure("Host node1\n  ProxyJump bastion:2222\n")
         self.refused(UNAVAILABLE, ["node1"], says=[r"node1.*host 'bastion' on the way.*2222.*refused"])
 
-    def test_a_hop_with_an_unknown_key_is_named(self):
+    def test_names_hop_with_unknown_host_key(self):
         self.hosts.set_known_hosts([self.hosts.known_hosts[name] for name in ("node1", "node2", "bastion")])
         self.configure("Host node1\n  ProxyJump bastion,node3\n")
         self.refused(NO_PERMISSION, ["node1"], says=["node1.*host 'node3' on the way.*host key.*known_hosts"])
 
-    def test_what_the_hop_cannot_reach_is_named(self):
+    def test_names_target_that_hop_cannot_reach(self):
         self.configure("Host far\n  HostName 10.66.0.98\n  ProxyJump bastion\n")
         self.refused(UNAVAILABLE, ["far"],
                      says=["far.*host 'bastion' on the way.*cannot connect to 10.66.0.98 port 22"])
 
-    def test_a_hop_that_leads_to_itself(self):
+    def test_rejects_jump_loop(self):
         self.configure("Host *\n  ProxyJump bastion\n")
         self.refused(65, ["node1"], says=["jumphost loop via bastion"])
 
-    def test_many_nodes_with_the_same_trouble_are_one_line(self):
+    def test_groups_nodes_with_the_same_failure(self):
         self.configure("Host node*\n  ProxyJump bastion:2222\n")
         job, _ = self.refused(UNAVAILABLE, ["node1", "node2", "node3"],
                               says=[r"node1, node2, node3 \(3 nodes\).*refused"])
         self.assertLessEqual(len(job.stderr.strip().splitlines()), 3, job.stderr)
 
-    def test_an_accepted_new_key_is_written_once(self):
+    def test_writes_accepted_host_key_once(self):
         self.hosts.set_known_hosts([self.hosts.known_hosts[name] for name in ("node1", "node2", "node3")])
         self.configure("Host bastion\n  StrictHostKeyChecking accept-new\nHost node*\n  ProxyJump bastion\n")
         code, job, _ = self.job_on(["node1", "node2", "node3"])
@@ -94,10 +94,10 @@ class SilentHosts(SshCase):
         self.node1, self.node2, self.node3, self.node4 = self.hosts.nodes
         self.bring_agents()
 
-    def test_they_are_named_within_the_time_and_delay_nobody(self):
+    def test_names_silent_hosts_in_time_and_tries_others(self):
         self.be_silent(self.node3, range(2201, 2213))
         silent = [f"node3:{port}" for port in range(2201, 2213)]
-        # With these two the others' turn would not come if a silent host kept its own.
+        # If a silent host kept its turn, these two would not get theirs.
         job, seconds = self.refused(UNAVAILABLE, [*silent, "node1", "node2"], "--connect_timeout", "4",
                                     says=[r"node3:2201.*\(12 nodes\).*SSH handshake in time"])
         self.assertLess(seconds, 4 + 3)
@@ -105,7 +105,7 @@ class SilentHosts(SshCase):
         for node in (self.node1, self.node2):
             self.assertIn("Accepted publickey", node.sshd_log())
 
-    def test_a_job_that_can_do_without_them_starts(self):
+    def test_job_starts_without_optional_silent_node(self):
         self.be_silent(self.node3, [2201])
         hosts = self.hostfile(["node1", "node2", "node3:2201"])
         code, job = self.run_job("--hostfile", hosts, "--nnodes", "2:3", "--num_gpus", "1", "--connect_timeout", "3",
@@ -113,14 +113,14 @@ class SilentHosts(SshCase):
         self.assert_code(0, code, job)
         self.assert_says(job, "node3:2201.*in time.*; starting without node3:2201")
 
-    def test_a_silent_bastion_is_named(self):
+    def test_names_silent_bastion(self):
         self.be_silent(self.node3, [2201])
         self.configure("Host node1 node2\n  ProxyJump node3:2201\n")
         _, seconds = self.refused(UNAVAILABLE, ["node1", "node2"], "--connect_timeout", "3",
                                   says=[r"node1, node2 \(2 nodes\).*host 'node3' on the way.*handshake in time"])
         self.assertLess(seconds, 3 + 3)
 
-    def test_a_sure_failure_does_not_wait_for_them(self):
+    def test_login_failure_ends_wait_for_silent_node(self):
         self.be_silent(self.node3, [2201])
         keys = self.node2.read_file(".ssh/authorized_keys")
         for node in (self.node2, self.node4):

@@ -1,7 +1,7 @@
-"""Every way to the nodes keeps the same promises, or says why it cannot.
+"""Every launcher passes the same cases, or gives the reason why it cannot.
 
-    tests/hosts/conformance_test.py            the cases that no other test has, with all ways
-    tests/hosts/conformance_test.py --table    all cases, with 100 MB each way; prints the table of docs/launchers.md
+    tests/hosts/conformance_test.py            the cases that no other test has, with all launchers
+    tests/hosts/conformance_test.py --table    all cases, with 100 MB in and out; prints the table of docs/launchers.md
 """
 
 import contextlib
@@ -25,29 +25,29 @@ from test_hosts import why_not as why_no_hosts  # noqa: E402
 WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 FULL = "--table" in sys.argv or os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 MEGABYTES = 100 if FULL else 8
-# The other cases are in the tests of each way, too.
-QUICK = ("test_much_input", "test_much_output", "test_noise", "test_daemon")
+# The other cases are also in the tests of each launcher.
+QUICK = ("test_passes_large_stdin", "test_shows_large_output", "test_ignores_shell_output", "test_lost_daemon_leaves_no_process")
 
 
 class Conformance:
-    """The cases. A way says how its jobs are started, and breaks what can be broken."""
+    """The cases. A subclass is one launcher (`way`): it starts jobs and injects faults."""
 
     way = ""
     failure_codes = (69,)
 
     def job(self, *more):
-        """The options of a job of two nodes with two slots each."""
+        """Returns the options of a job of two nodes with two slots each."""
         raise NotImplementedError
 
     def not_given(self, why):
         raise unittest.SkipTest(why)
 
     def remove_agents(self):
-        """Takes the agent off the nodes."""
+        """Removes the agent from the nodes."""
         raise NotImplementedError
 
     def make_noise(self):
-        """Has the nodes' shells print something before all else."""
+        """Makes the nodes' shells print text before they run a command."""
         raise NotImplementedError
 
     def cut(self):
@@ -55,7 +55,7 @@ class Conformance:
         raise NotImplementedError
 
     def break_daemon(self):
-        """Kills what connects the second node, or all nodes, to dslaunch."""
+        """Kills the process that connects the second node, or all nodes, to dslaunch."""
         raise NotImplementedError
 
     def cancel(self, job):
@@ -69,35 +69,35 @@ class Conformance:
     def assert_rank_numbers(self, job):
         self.assertEqual([str(i) for i in range(4)], sorted(re.findall(r"rank (\d) of 4\.", job.stdout)), job.output)
 
-    def test_start(self):
+    def test_ranks_run_and_leave_no_process(self):
         """start and end"""
         code, job = self.run_job(self.job("--show", "all"), bash('echo "rank $RANK of $WORLD_SIZE."'))
         self.assert_code(0, code, job)
         self.assert_rank_numbers(job)
         self.assert_nothing_left()
 
-    def test_first_cause(self):
+    def test_reports_first_failed_rank(self):
         """first cause"""
         code, job = self.run_job(self.job(), bash('[ $RANK != 3 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
         self.assert_says(job, r"rank 3 .*exited with code 7")
         self.assert_nothing_left(within_s=10)
 
-    def test_upload(self):
+    def test_copies_agent_to_nodes(self):
         """agent comes along"""
         self.remove_agents()
         code, job = self.run_job(self.job(), "true")
         self.assert_code(0, code, job)
         self.assert_nothing_left()
 
-    def test_noise(self):
+    def test_ignores_shell_output(self):
         """noise on stdout"""
         self.make_noise()
         code, job = self.run_job(self.job("--show", "all"), bash('echo "rank $RANK of $WORLD_SIZE."'))
         self.assert_code(0, code, job)
         self.assert_rank_numbers(job)
 
-    def test_much_input(self):
+    def test_passes_large_stdin(self):
         """100 MB in"""
         content = self.folder / "input"
         content.write_bytes(os.urandom(1 << 20) * MEGABYTES)
@@ -109,7 +109,7 @@ class Conformance:
         self.assert_code(0, code, job)
         self.assertIn(digest, job.stdout)
 
-    def test_much_output(self):
+    def test_shows_large_output(self):
         """100 MB out"""
         lines = MEGABYTES * 10_000
         code, job = self.run_job(self.job("--show", "3", "--log_max_mb", "0"), bash(
@@ -117,14 +117,14 @@ class Conformance:
         self.assert_code(0, code, job)
         self.assertEqual(lines, len(re.findall("x{99}$", job.stdout, re.M)))
 
-    def test_cancel(self):
+    def test_cancel_ends_all_ranks(self):
         """cancel"""
         job = self.start_waiting()
         self.cancel(job)
         self.assertNotEqual(0, self.wait(job))
         self.assert_nothing_left(within_s=10)
 
-    def test_killed_front_end(self):
+    def test_killed_front_end_leaves_no_process(self):
         """dslaunch killed"""
         job = self.start_waiting()
         front = [process for process in self.leftovers() if process.comm == "dslaunch"]
@@ -134,7 +134,7 @@ class Conformance:
         self.wait(job)
         self.assert_nothing_left(within_s=20, since=killed_at)
 
-    def test_cut(self):
+    def test_names_node_that_is_cut_off(self):
         """node cut off"""
         job = self.start_waiting()
         self.cut()
@@ -143,20 +143,20 @@ class Conformance:
         self.heal()
         self.assert_nothing_left(within_s=30)
 
-    def test_daemon(self):
+    def test_lost_daemon_leaves_no_process(self):
         """daemon lost"""
         job = self.start_waiting()
         self.break_daemon()
         broken_at = time.time()
         if self.daemon_is_replaced:
-            # The line may name its relay's connection too, which broke with it.
+            # The line may also name the connection to the relay, which broke too.
             again = "(connection to node2 broke and was|connections to (node1, node2|node2, node1) broke and were) made again"
             wait_until(lambda: re.search(again, job.output), 10, "the job goes on")
             self.cancel(job)
         self.assertNotEqual(0, self.wait(job), job.output)
         self.assert_nothing_left(within_s=30, since=broken_at)
 
-    def test_node_facts(self):
+    def test_doctor_reports_node_facts(self):
         """node facts"""
         job = self.start(self.doctor(), "--json")
         self.wait(job)
@@ -233,7 +233,7 @@ class SystemSsh(LibSsh):
 
 
 class Relay(LibSsh):
-    """Four nodes with one slot each: one relay for all would be no relay (RelayFanout)."""
+    """Four nodes with one slot each, because RelayFanout does not use one relay for all nodes."""
     way = "relay"
     host_options = {"nodes_log_in": True, "count": 4}
 
@@ -300,7 +300,7 @@ class Slurm(Conformance, SlurmCase):
     def break_daemon(self):
         for step in self.leftovers():
             if step.comm == "srun":
-                with contextlib.suppress(ProcessLookupError):  # one ends with another
+                with contextlib.suppress(ProcessLookupError):  # one step may end with another
                     os.kill(step.pid, signal.SIGKILL)
 
     def doctor(self):
@@ -323,7 +323,7 @@ WAYS = (Local, LibSsh, SystemSsh, Relay, Slurm, SlurmRelay, OpenMpi, Pdsh, Exec)
 
 
 class Table(unittest.TextTestResult):
-    """Remembers each case's outcome for each way."""
+    """Records each case's outcome for each launcher."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)

@@ -11,7 +11,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
-PROJECT = "/mnt/project"  # on a disk that the front alone has
+PROJECT = "/mnt/project"  # on a disk that only the front end has
 BIG_BYTES = 30_000_000
 PROGRAM = """#!/bin/sh
 echo "$(hostname) has $(cat data/in.txt) in $(pwd)"
@@ -53,7 +53,7 @@ class CopyCase(HostsCase):
 
 
 class Programs(CopyCase):
-    def test_a_relative_program_runs_where_it_was_not(self):
+    def test_runs_copied_program_and_copies_changes(self):
         self.copy_hosts()
         self.write("a.out", PROGRAM, 0o755)
         self.write("data/in.txt", "one")
@@ -62,14 +62,14 @@ class Programs(CopyCase):
         self.assert_says(job, "copying 2 files", "node1 has one in /.*/copies/[0-9a-f]{64}", "node2 has one in")
         for node in self.hosts.nodes:
             self.assertEqual("755 a.out\n644 data/in.txt\n", self.on_node(node, "cd */ && stat -c '%a %n' a.out data/in.txt"))
-        self.write("data/in.txt", "two")  # changed: copied again, and the old one is not touched
+        self.write("data/in.txt", "two")  # a changed file is copied again, and the old copy stays
         code, job = self.job("--copy", "a.out", "--copy", "data/in.txt", "./a.out")
         self.assert_code(0, code, job)
         self.assert_says(job, "node1 has two", "node2 has two")
         self.assertEqual(2, len(self.places(self.hosts.nodes[0])))
         self.assert_nothing_left()
 
-    def test_a_folder_its_links_and_odd_names(self):
+    def test_copies_links_and_odd_file_names(self):
         self.copy_hosts()
         self.write("tool/bin/run", "#!/bin/sh\ncat tool/link \"tool/a\nb\"\n", 0o755)
         self.write("tool/text", "linked ")
@@ -80,9 +80,9 @@ class Programs(CopyCase):
         self.assert_says(job, "node1.*linked odd", "node2.*linked odd")
         code, job = self.job("--copy_dir", "tool", "--chdir", "/", f"{PROJECT}/tool/bin/run")
         self.assertNotEqual(0, code)
-        self.assert_says(job, "cat: tool/link")  # it runs, in another folder
+        self.assert_says(job, "cat: tool/link")  # the program runs, but in another folder
 
-    def test_it_is_there_the_second_time_and_mended_when_a_rank_spoils_it(self):
+    def test_reuses_copy_and_repairs_spoiled_file(self):
         self.copy_hosts(count=1)
         digest = self.write_big()
         arguments = ["--copy", "big", "sha256sum", "big"]
@@ -97,7 +97,7 @@ class Programs(CopyCase):
         self.assert_code(0, code, job)
         self.assert_says(job, digest)
 
-    def test_through_relays(self):
+    def test_copies_through_relays(self):
         self.copy_hosts(count=3, nodes_log_in=True)
         self.write("a.out", PROGRAM, 0o755)
         self.write("data/in.txt", "it")
@@ -107,7 +107,7 @@ class Programs(CopyCase):
 
 
 class Networks(CopyCase):
-    def test_one_home_gets_one_copy(self):
+    def test_shared_home_gets_one_copy(self):
         self.copy_hosts(count=3, shared_home=True)
         digest = self.write_big()
         before = self.sent_bytes()
@@ -117,10 +117,10 @@ class Networks(CopyCase):
         sent = self.sent_bytes() - before
         self.assertLess(sent, BIG_BYTES * 2 - BIG_BYTES / 4, "more than the agent and one copy")
 
-    def test_a_broken_copy_goes_on(self):
+    def test_resumes_interrupted_copy(self):
         self.copy_hosts(count=1)
         node, = self.hosts.nodes
-        self.assert_code(0, *self.job("--chdir", "/", "true"))  # the agent is there
+        self.assert_code(0, *self.job("--chdir", "/", "true"))  # copies the agent first
         digest = self.write_big()
         slow = ["dev", "eth0", "root", "tbf", "rate", "16mbit", "burst", "64kb", "latency", "200ms"]
         self.assertEqual(0, self.front.run(["tc", "qdisc", "add", *slow]).returncode)
@@ -143,7 +143,7 @@ class Networks(CopyCase):
 
 
 class WrongInputs(CopyCase):
-    def test_they_are_named_before_anything_runs(self):
+    def test_rejects_wrong_inputs_before_start(self):
         self.copy_hosts(count=1)
         self.write("a.out", PROGRAM, 0o755)
         os.symlink("/etc/passwd", f"/proc/{self.front.init_pid}/root{PROJECT}/data/out")
@@ -159,7 +159,7 @@ class WrongInputs(CopyCase):
             self.assertIn(text, job.output)
             self.assert_presentable(job)
 
-    def test_no_space(self):
+    def test_reports_full_disk_on_node(self):
         self.copy_hosts(count=1)
         node, = self.hosts.nodes
         self.write_big()

@@ -1,4 +1,4 @@
-"""A user's training script, as for torchrun: plain torch.distributed, nothing of dslaunch in it."""
+"""A user's training script for torchrun: plain torch.distributed, without dslaunch."""
 
 import os
 import socket
@@ -43,4 +43,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # now and then PyTorch's own threads abort while the interpreter ends
+    os._exit(0)  # because PyTorch's threads sometimes abort at interpreter exit

@@ -1,4 +1,4 @@
-"""Detached jobs on two test hosts: they outlive their front end, are reached anew over SSH, and leave nothing."""
+"""Detached jobs on two test hosts: they outlive their front end, are reached again over SSH, and leave nothing."""
 
 import json
 import os
@@ -16,7 +16,7 @@ COUNT = """touch "$1/up.$RANK"; echo "host $(hostname)"
 
 class DetachCase(HostsCase):
     def detach(self, script, *options):
-        """A detached job of four ranks with the test's folder as $1; its id."""
+        """Starts a detached job of four ranks with the test's folder as $1; returns its id."""
         for path in [*self.folder.glob("up.*"), *self.folder.glob("go")]:
             path.unlink()
         code, job = self.run_job(self.two_by_two(), "--detach", *options, bash(script), "-", str(self.folder))
@@ -40,7 +40,7 @@ class DetachCase(HostsCase):
         return self.state(job_id)["exit_code"]
 
     def results(self, job_id):
-        """result.json of each node."""
+        """Returns the content of each node's result.json."""
         found = []
         for node in self.hosts.nodes:
             text = node.run(["find", node.home, "-name", "result.json", "-path", f"*{job_id}*", "-exec", "cat", "{}", ";"])
@@ -49,7 +49,7 @@ class DetachCase(HostsCase):
 
 
 class Ended(DetachCase):
-    def test_stop_does_not_wait_for_a_node_that_is_gone(self):
+    def test_stop_does_not_wait_for_unreachable_node(self):
         job_id = self.detach("touch $1/up.$RANK; until [ -e $1/go ]; do sleep 0.1; done")
         (self.folder / "go").touch()
         wait_until(lambda: all(self.results(job_id)), 30)
@@ -61,7 +61,7 @@ class Ended(DetachCase):
 
 
 class Detached(DetachCase):
-    def test_the_job_goes_on_and_ends_without_its_front_end(self):
+    def test_job_finishes_without_its_front_end(self):
         job_id = self.detach(COUNT)
         self.assertEqual([], self.front.named("dslaunch"))
         self.assertEqual(("running", 4), (self.state(job_id)["state"], self.state(job_id)["ranks"]))
@@ -77,7 +77,7 @@ class Detached(DetachCase):
         self.assert_code(0, code, job)
         self.assert_says(job, r"\[node2:3\] host node2", r"tick 0 of rank 3")
 
-    def test_stop_leaves_nothing(self):
+    def test_stop_leaves_no_process_or_file(self):
         job_id = self.detach("setsid sleep 300 </dev/null >/dev/null 2>&1 & " + COUNT)
         code, job = self.command("stop", job_id)
         self.assert_code(0, code, job)
@@ -89,7 +89,7 @@ class Detached(DetachCase):
             left = node.run(["find", node.home, "/tmp", "-name", f"*{job_id}*"]).stdout
             self.assertEqual("", left)
 
-    def test_a_killed_rank_ends_the_job_everywhere_and_is_on_record(self):
+    def test_killed_rank_ends_job_and_is_recorded(self):
         job_id = self.detach(COUNT)
         rank = min((process for process in self.hosts.nodes[1].named("bash")
                     if process.environ.get("RANK") == "2"), key=lambda process: process.pid)
@@ -101,7 +101,7 @@ class Detached(DetachCase):
         code, job = self.command("attach", job_id)
         self.assert_code(137, code, job)
 
-    def test_a_killed_front_end_of_a_job_that_is_not_detached_is_on_record_too(self):
+    def test_records_job_with_killed_front_end(self):
         job = self.start(self.two_by_two(), bash(COUNT), "-", str(self.folder))
         self.wait_for_files(job, "up.*", 4)
         job.signal(signal.SIGKILL)
@@ -117,11 +117,11 @@ class DetachedAsUser(DetachCase):
     def is_inspector(self, process):
         return len(process.argv) > 1 and "/agent-" in process.argv[0] and process.argv[1] == "attach"
 
-    def test_output_goes_on_where_a_broken_connection_left_it(self):
+    def test_attach_resumes_output_after_lost_connection(self):
         job_id = self.detach(COUNT)
         viewer = self.start("attach", job_id, "--show", "3")
         self.wait_for_output(viewer, r"tick \d+ of rank 3", 5)
-        # The inspector on the node, and with it the way to the job's agent.
+        # The inspector on the node connects the viewer to the job's agent.
         inspectors = [process for process in self.hosts.nodes[1].processes() if self.is_inspector(process)]
         self.assertEqual(1, len(inspectors), "\n".join(map(str, self.hosts.nodes[1].processes())))
         os.kill(inspectors[0].pid, signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""`dslaunch doctor`: it names what is wrong with a node, the step or check and the way out; nothing of it is left."""
+"""`dslaunch doctor` names a node's problem, the step or check that found it, and a hint, and leaves no file or
+process."""
 
 import json
 import shutil
@@ -23,12 +24,12 @@ class Doctor(HostsCase):
         return self.hosts.nodes[1]
 
     def bashrc(self, text):
-        """What node2's login shell does first."""
+        """Sets the text that node2's login shell runs first."""
         self.node2.write_file(".bashrc", text)
         self.addCleanup(self.node2.write_file, ".bashrc", "")
 
     def files(self):
-        """What doctor must not add to: homes without the agent, and the working directory."""
+        """Returns the files that doctor must not add to: in homes, without the agent, and in the working directory."""
         found = [str(path) for path in self.folder.rglob("*") if not path.name.startswith("dslaunch.")]
         for node in self.hosts.nodes:
             found += node.run(["find", node.home, "-path", "*/.cache", "-prune", "-o", "-print"]).stdout.split("\n")
@@ -44,7 +45,7 @@ class Doctor(HostsCase):
         return code, job
 
     def finds(self, level, check, *says, arguments=(), hostfile=None):
-        """node2 has this one finding, as text and as JSON, and node1 none."""
+        """Checks that node2 has this one finding, in text and in JSON, and that node1 has none."""
         expected = UNAVAILABLE if level == "fail" else 0
         code, job = self.doctor(*arguments, hostfile=hostfile)
         self.assert_code(expected, code, job)
@@ -64,7 +65,7 @@ class Doctor(HostsCase):
         self.assertEqual(expected == 0, report["ok"])
         return report
 
-    def test_healthy_nodes(self):
+    def test_healthy_nodes_pass(self):
         for _ in range(2):  # with and without copying the agent
             code, job = self.doctor()
             self.assert_code(0, code, job)
@@ -81,57 +82,57 @@ class Doctor(HostsCase):
         reach, = [way for way in report["nodes"][1]["reach"] if way["endpoint"].startswith("10.66.0.1:")]
         self.assertEqual((True, "eth0", "10.66.0.2"), (reach["reached"], reach["interface"], reach["local_address"]))
 
-    def test_without_a_hostfile_it_looks_at_this_machine(self):
+    def test_checks_this_machine_without_hostfile(self):
         code, job = self.run_job("doctor")
         self.assert_code(0, code, job)
         self.assert_says(job, "(?m)^localhost +ok ", "All is well on 1 node")
         self.assert_nothing_left(1)
 
-    def test_a_name_that_does_not_exist(self):
+    def test_reports_unknown_host_name(self):
         code, job = self.doctor(hostfile="node1 slots=2\nno-such-host slots=2\n")
         self.assert_code(UNAVAILABLE, code, job)
         self.assert_says(job, "(?m)^node1 +ok", "(?m)^no-such-host +FAIL +resolve: ", "1 of 2 nodes fails")
 
-    def test_no_sshd(self):
+    def test_reports_node_without_sshd(self):
         self.fresh_hosts()
         self.node2.stop_sshd()
         self.finds("fail", "connect", "(?i)refused", "start sshd", "done before: resolve")
 
-    def test_a_pulled_cable(self):
+    def test_reports_pulled_cable(self):
         self.node2.link_down()
         self.addCleanup(self.node2.link_up)
         self.finds("fail", "connect", "check that the node is up", arguments=["--connect_timeout", "3"])
 
-    def test_a_changed_host_key(self):
+    def test_reports_changed_host_key(self):
         self.hosts.set_known_hosts([self.hosts.known_hosts["node1"], self.hosts.other_key_line("node2")])
         self.finds("fail", "host key", "(?i)changed", "ssh-keygen", "done before: resolve, connect, handshake\n")
 
-    def test_a_key_that_is_not_authorized(self):
+    def test_reports_unauthorized_key(self):
         keys = self.node2.read_file(".ssh/authorized_keys")
         self.node2.write_file(".ssh/authorized_keys", "", 0o600)
         self.addCleanup(self.node2.write_file, ".ssh/authorized_keys", keys, 0o600)
         self.finds("fail", "login", "authorized_keys", "done before: resolve, connect, handshake, host key\n")
 
     def cover_cache(self, options):
-        """A file system of its own where the agent would go on node2."""
+        """Mounts a tmpfs on node2 over the folder that gets the agent."""
         cache = f"{self.node2.home}/.cache"
         done = self.node2.run(["sh", "-c", f"mkdir -p {cache} && mount -t tmpfs -o {options} tmpfs {cache}"])
         self.assertEqual(0, done.returncode, done.stderr)
         self.addCleanup(self.node2.run, ["umount", cache])
 
-    def test_a_full_disk(self):
+    def test_reports_full_disk(self):
         self.cover_cache("size=1m")
         self.finds("fail", "copy agent", "(?i)no space left|disk full", "login\n")
 
-    def test_a_home_that_may_not_run_programs(self):
+    def test_reports_noexec_home(self):
         self.cover_cache("noexec")
         self.finds("fail", "copy agent", "(?i)permission denied", "noexec")
 
-    def test_a_limit_on_open_files(self):
+    def test_reports_low_limit_of_open_files(self):
         self.bashrc("ulimit -n 64\n")
         self.finds("fail", "open files", "the limit is 64", "limits.conf")
 
-    def test_a_rendezvous_that_cannot_be_reached(self):
+    def test_reports_unreachable_rendezvous(self):
         self.node2.run(["nft", "add table inet doctor; add chain inet doctor output { type filter hook output "
                         "priority 0; }; add rule inet doctor output ip daddr 10.66.0.1 drop; "
                         "add rule inet doctor output ip6 daddr fd66::1 reject"])
@@ -139,8 +140,8 @@ class Doctor(HostsCase):
         self.finds("fail", "network", r"cannot reach node1", r"10\.66\.0\.1:\d+ through eth0: no answer",
                    "firewall")
 
-    def test_a_clock_that_is_wrong(self):
-        # dslaunch takes the agent that is beside it.
+    def test_warns_of_wrong_clock(self):
+        # dslaunch uses the agent that is in its own folder.
         for program in BUILD / "bin/dslaunch", BUILD / "tests/wrong_clock/dslaunch-agent":
             shutil.copy(program, self.folder)
         popen = self.popen
@@ -148,7 +149,7 @@ class Doctor(HostsCase):
         self.bashrc("export WRONG_CLOCK_S=-5\n")
         self.finds("warn", "clock", r"it is -[45]\.\d s off", "chronyd", "2 nodes can be used, 1 warning")
 
-    def test_gpus_that_a_job_cannot_use(self):
+    def test_reports_unusable_gpus(self):
         self.bashrc(f"export PATH={FAKE_NVIDIA_SMI}:$PATH FAKE_NVIDIA_GPUS=2\n")
         code, job = self.doctor("--device", "cuda")
         self.assert_code(UNAVAILABLE, code, job)
@@ -158,7 +159,7 @@ class Doctor(HostsCase):
                     "FAKE_NVIDIA_ERROR='Driver/library version mismatch'\n")
         self.finds("warn", "gpu driver", "Driver/library version mismatch", "nvidia-smi")
 
-    def test_an_interpreter_that_one_node_lacks(self):
+    def test_reports_missing_interpreter_of_one_node(self):
         script = self.folder / "t.py"
         script.write_text("")
         self.bashrc("export VIRTUAL_ENV=/no/venv\n")
@@ -168,7 +169,7 @@ class Doctor(HostsCase):
 class SharedHome(HostsCase):
     host_options = {"shared_home": True}
 
-    def test_a_home_that_nodes_share(self):
+    def test_detects_shared_home(self):
         code, job = self.run_job("doctor", "-H", self.hosts.hostfile(slots=2))
         self.assert_code(0, code, job)
         self.assert_says(job, "state folder: shared by all nodes")

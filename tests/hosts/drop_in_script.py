@@ -1,5 +1,5 @@
-"""A user's training script as DeepSpeed and torchrun start it: nothing of dslaunch in it. It trains, and writes what it
-was given to OUT/rank.N.json."""
+"""A user's training script for DeepSpeed or torchrun, without dslaunch. It trains, and writes its environment and
+arguments to OUT/rank.N.json."""
 
 import argparse
 import json
@@ -45,4 +45,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # now and then PyTorch's own threads abort while the interpreter ends
+    os._exit(0)  # because PyTorch's threads sometimes abort at interpreter exit

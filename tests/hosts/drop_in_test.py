@@ -1,5 +1,5 @@
 """Command lines of deepspeed and torchrun with only the command word changed, on two test hosts: a PyTorch script
-trains, and each rank sees what these tools' contract says."""
+trains, and each rank gets the variables that these tools promise."""
 
 import base64
 import json
@@ -12,13 +12,13 @@ from hosts_case import ORACLE_PYTHON, HostsCase, main  # noqa: E402
 from launcher_case import DSLAUNCH, ROOT  # noqa: E402
 
 SCRIPT = pathlib.Path(__file__).with_name("drop_in_script.py")
-# The user's shell has the virtual environment with PyTorch active, as all nodes have it.
+# The user's shell has activated the virtual environment with PyTorch, which all nodes have.
 VENV = {"VIRTUAL_ENV": str(ORACLE_PYTHON.parents[1])}
 
 
 def place(rank, local_rank, node, world, local_size, nodes):
-    """What deepspeed and torchrun give to a rank, by its position (DeepSpeed's own LOCAL_RANK is permuted where nodes
-    differ)."""
+    """Returns the variables that deepspeed and torchrun give to a rank at this position (DeepSpeed's own LOCAL_RANK is
+    permuted where nodes differ)."""
     both = {"RANK": rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": world}
     deepspeed = {"LOCAL_SIZE": local_size, "CROSS_RANK": node, "CROSS_SIZE": nodes}
     torchrun = {"LOCAL_WORLD_SIZE": local_size, "GROUP_RANK": node, "GROUP_WORLD_SIZE": nodes, "ROLE_RANK": rank,
@@ -62,7 +62,7 @@ class DropIn(HostsCase):
 
 
 class DeepSpeedStyle(DropIn):
-    def test_a_script(self):
+    def test_script_gets_variables_and_arguments(self):
         (self.folder / ".deepspeed_env").write_text("# for all\nNOTE=two words\n")
         code, job = self.run_job("--hostfile", self.unequal_hosts(), "--master_port=29511", self.script,
                                  "--out", self.folder, "--note", "a \"b\" $(c) 64(x2)",
@@ -78,7 +78,7 @@ class DeepSpeedStyle(DropIn):
             self.assertEqual(int(env["LOCAL_RANK"]), report["local_rank"], "as DeepSpeed gives it")
         self.assert_nothing_left()
 
-    def test_a_module_and_no_local_rank(self):
+    def test_module_gets_no_local_rank_argument(self):
         (self.folder / "pkg").mkdir()
         (self.folder / "pkg" / "train.py").write_text(SCRIPT.read_text())
         code, job = self.run_job("-H", self.unequal_hosts(), "--module", "--no_local_rank", "pkg.train",
@@ -87,7 +87,7 @@ class DeepSpeedStyle(DropIn):
         self.assert_contract(self.reports())
         self.assertEqual({-1}, {report["local_rank"] for report in self.reports()})
 
-    def test_a_script_to_source_on_each_node(self):
+    def test_sources_venv_script_on_each_node(self):
         for node in self.hosts.nodes:
             node.write_file("activate", f"export VIRTUAL_ENV={VENV['VIRTUAL_ENV']}\nexport SITE=$(hostname)\n")
         code, job = self.run_job("--hostfile", self.unequal_hosts(), "--venv_script", "activate", self.script,
@@ -98,9 +98,9 @@ class DeepSpeedStyle(DropIn):
 
 
 class TorchrunStyle(DropIn):
-    """The same command on every node, and none uses SSH."""
+    """One command on each node, without SSH."""
 
-    def test_two_commands(self):
+    def test_two_commands_form_one_job(self):
         commands = []
         for rank, node in enumerate(self.hosts.nodes):
             token = node.write_file("token", "7d0f5c1be9a24863b1d7f02c95ae6e38", mode=0o600)
@@ -118,19 +118,19 @@ class TorchrunStyle(DropIn):
 
 
 class AgainstTheTools(HostsCase):
-    """The tools themselves, on one host, against dslaunch."""
+    """Compares dslaunch with the tools themselves, on one host."""
 
     REPORT = ("import json, os, sys\n"
               "json.dump({'env': dict(os.environ), 'argv': sys.argv[1:]},\n"
               "          open(os.environ['FOLDER'] + '/rank.' + os.environ['RANK'], 'w'))\n")
-    # What each gives in its own way (its own job, its own port, who hosts the store, as many threads as cores), and
-    # what the tools have set for themselves, being PyTorch programs.
+    # Variables that each tool sets in its own way (the job's id, the port, the host of the store, the number of
+    # threads), and variables that the tools, as PyTorch programs, set for themselves.
     OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS",
            "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHINDUCTOR_CACHE_DIR",
            "PYTORCH_NVML_BASED_CUDA_CHECK"}
 
     def given(self, argv, ranks):
-        """What a launcher gives to a rank beyond what it has itself."""
+        """Returns what a launcher gives to each rank beyond the launcher's own environment."""
         script = self.folder / "report.py"
         script.write_text(self.REPORT)
         own = {**VENV, "FOLDER": str(self.folder), "PATH": f"{ORACLE_PYTHON.parent}:/usr/bin:/bin"}
@@ -150,7 +150,7 @@ class AgainstTheTools(HostsCase):
             env = {name: ours[rank]["env"].get(name) for name in report["env"]}
             self.assertEqual(report["env"], env, f"rank {rank}")
 
-    def test_torchrun(self):
+    def test_sets_all_variables_of_torchrun(self):
         options = ["--nproc-per-node", "2", "--role", "trainer", "--max-restarts=1"]
         theirs = self.given([str(ORACLE_PYTHON), "-m", "torch.distributed.run", *options], range(2))
         ours = self.given([DSLAUNCH, *options], range(2))
@@ -158,7 +158,7 @@ class AgainstTheTools(HostsCase):
         self.assert_covers(theirs, ours)
         self.assertEqual(theirs[0]["argv"], ours[0]["argv"])
 
-    def test_deepspeed(self):
+    def test_sets_all_variables_of_deepspeed(self):
         python = ROOT / ".deps" / "deepspeed" / "bin" / "python3"
         if not python.exists():
             self.skipTest(f"{python} is missing; packaging/fetch-deepspeed makes it")
@@ -168,7 +168,7 @@ class AgainstTheTools(HostsCase):
         ours = self.given([DSLAUNCH, "--num_gpus", "2"], range(2))
         self.assertIn("CROSS_SIZE", theirs[0]["env"])
         for report in theirs.values():
-            report["env"].pop("CUDA_VISIBLE_DEVICES")  # of a host without GPUs too
+            report["env"].pop("CUDA_VISIBLE_DEVICES")  # set on hosts without GPUs too
         self.assert_covers(theirs, ours)
 
 

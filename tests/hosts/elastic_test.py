@@ -1,4 +1,4 @@
-"""Jobs that lose a node and go on: with fewer nodes, with a spare, and from the last checkpoint."""
+"""Jobs that lose a node and continue: with fewer nodes, with a spare, and from the last checkpoint."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from test_hosts import wait_until  # noqa: E402
 TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", "2", "--restart_delay_s", "0.1"]
 STEPS = 400
 SAVE_EVERY = 20
-BATCH = 240  # for three ranks and for two
+BATCH = 240  # divisible by three ranks and by two
 
 
 class ElasticCase(HostsCase):
@@ -25,7 +25,7 @@ class ElasticCase(HostsCase):
 
 
 class Programs(ElasticCase):
-    """Programs that know nothing of restarts."""
+    """Programs without support for restarts."""
 
     SCRIPT = """touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK.$WORLD_SIZE.$TORCHELASTIC_RESTART_COUNT"
                 if [ $RANK = 1 ] && [ $DSLAUNCH_ATTEMPT -le $2 ]; then sleep 0.2; exit 9; fi
@@ -39,7 +39,7 @@ class Programs(ElasticCase):
         (self.folder / "go").touch()
         return self.wait(job, 30), job
 
-    def test_a_restart_that_helps(self):
+    def test_job_succeeds_after_restarts(self):
         code, job = self.run_restarting(bad_attempts=2, max_restarts=3)
         self.assert_code(0, code, job)
         found = {path.name for path in self.folder.glob("up.*")}
@@ -47,14 +47,14 @@ class Programs(ElasticCase):
         self.assert_presentable(job)
         self.assert_nothing_left(2)
 
-    def test_restarts_that_do_not_help(self):
+    def test_job_fails_after_last_restart(self):
         code, job = self.run_restarting(bad_attempts=99, max_restarts=2)
         self.assert_code(9, code, job)
         self.assert_says(job, r"rank 1 \(node2\b.*exited with code 9")
         self.assertEqual(9, len(list(self.folder.glob("up.*"))), job.output)
         self.assert_nothing_left(2)
 
-    def test_a_power_cut_without_restarts_ends_the_job(self):
+    def test_power_cut_without_restarts_ends_job(self):
         hosts = self.fresh_hosts(count=3)
         job = self.start("--hostfile", self.hostfile(hosts), *TIMES, bash(self.SCRIPT), "-", str(self.folder), "0")
         self.wait_for_files(job, "up.1.*", 3)
@@ -75,14 +75,14 @@ class Programs(ElasticCase):
         self.assert_presentable(job)
         self.assert_nothing_left(5)
 
-    def test_the_power_of_the_node_that_decides_is_cut(self):
-        # Nobody can know that its ranks have ended before its lease is over.
+    def test_survives_power_cut_of_deciding_node(self):
+        # Other nodes cannot know that its ranks have ended before its lease expires.
         self.lose_the_first_node(lambda node: node.power_cut(), "--lease_s", "3")
 
-    def test_the_agent_that_decides_is_killed(self):
+    def test_survives_kill_of_deciding_agent(self):
         self.lose_the_first_node(lambda node: os.kill(self.supervisor_and_agent(node)[1].pid, signal.SIGKILL))
 
-    def test_the_supervisor_of_the_agent_that_decides_is_killed(self):
+    def test_survives_kill_of_deciding_supervisor(self):
         self.lose_the_first_node(lambda node: os.kill(self.supervisor_and_agent(node)[0].pid, signal.SIGKILL))
 
 
@@ -103,7 +103,8 @@ class Training(ElasticCase):
         return [record for record in (json.loads(line) for line in lines if line.endswith("\n")) if "loss" in record]
 
     def check(self, job, lost):
-        """Power cut of `lost` once some checkpoints are written; every step of every attempt is accounted for."""
+        """Cuts the power of `lost` after some checkpoints; checks that one restart resumes and that no step is
+        missing."""
         wait_until(lambda: len(self.records()) > 2.5 * SAVE_EVERY or not job.running(), 120, "steps")
         before = len(self.records())
         lost.power_cut()
@@ -119,7 +120,8 @@ class Training(ElasticCase):
         self.assertEqual(1, len(jumps), f"one restart, but attempts begin at {jumps}")
         resumed_at, reached = steps[jumps[0]], steps[jumps[0] - 1]
         self.assertGreaterEqual(jumps[0], before)
-        # From the last whole checkpoint: the newest, or the one before when the cut hit the saving.
+        # Training resumes from the last complete checkpoint: the newest, or the one before if the cut interrupted the
+        # saving.
         self.assertEqual(1, resumed_at % SAVE_EVERY)
         self.assertLessEqual(reached - resumed_at, 2 * SAVE_EVERY)
         self.assertLess(resumed_at, reached + 2)
@@ -128,12 +130,12 @@ class Training(ElasticCase):
         self.assertLess(sum(loss[-20:]), sum(loss[:20]), "it learns nothing")
         self.assert_nothing_left(10)
 
-    def test_go_on_with_fewer(self):
+    def test_training_continues_with_fewer_nodes(self):
         hosts = self.fresh_hosts(count=3)
         job = self.train(hosts, self.hostfile(hosts), "--nnodes", "2:3")
         self.check(job, hosts.nodes[2])
 
-    def test_go_on_with_a_spare(self):
+    def test_training_continues_with_spare(self):
         hosts = self.fresh_hosts(count=3)
         job = self.train(hosts, self.hostfile(hosts, spare=True), "--nnodes", "2")
         self.check(job, hosts.nodes[1])

@@ -15,7 +15,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import OutsideCase, main  # noqa: E402
 from launcher_case import LauncherCase, bash  # noqa: E402
 
-# /tmp is the machine's on all test hosts, so ranks say there how far they are.
+# All test hosts share the machine's /tmp, so ranks create their ready files there.
 WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 
 
@@ -28,7 +28,7 @@ class ExecCommand(OutsideCase):
     def job(self, *more):
         return ["--hostfile", self.hostfile, "--exec_command", f"{self.enter} {{node}}", "--chdir", "/", *more]
 
-    def test_ranks_run_on_the_nodes(self):
+    def test_ranks_run_on_their_nodes(self):
         code, job = self.run_job(self.job("--show", "all"), bash('echo "$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"'))
         self.assert_code(0, code, job)
         found = sorted(re.findall(r"(\d) of 4 on (\w+) at (\S+)", job.stdout))
@@ -38,9 +38,9 @@ class ExecCommand(OutsideCase):
         self.assert_says(job, r"4 ranks \(enter, cpu\): node1 node2")
         self.assert_nothing_left()
 
-    def test_nodes_by_their_number_in_the_job(self):
+    def test_index_is_number_of_node_in_job(self):
         self.hostfile.write_text("left_out slots=1\nfirst slots=1\nsecond slots=1\n")
-        by_number = self.folder / "by-number"  # as flux exec -r N
+        by_number = self.folder / "by-number"  # like flux exec -r N
         by_number.write_text(f'#!/bin/sh\nnumber=$1; shift\nexec {self.enter} "node$((number + 1))" "$@"\n')
         by_number.chmod(0o755)
         code, job = self.run_job("--hostfile", self.hostfile, "--exclude", "left_out", "--exec_command", f"{by_number} {{index}}",
@@ -53,13 +53,13 @@ class ExecCommand(OutsideCase):
         self.assertIn("1 on node2", logs.output)
         self.assert_nothing_left()
 
-    def test_a_rank_that_fails_is_the_first_cause(self):
+    def test_reports_failed_rank_as_first_cause(self):
         code, job = self.run_job(self.job(), bash('[ $RANK != 3 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
         self.assert_says(job, r"rank 3 \(node2, local rank 1\) exited with code 7")
         self.assert_nothing_left()
 
-    def test_a_killed_agent_is_the_loss_of_its_node(self):
+    def test_killed_agent_counts_as_lost_node(self):
         job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
         _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
@@ -68,7 +68,7 @@ class ExecCommand(OutsideCase):
         self.assert_says(job, r"node2")
         self.assert_nothing_left(within_s=10)
 
-    def test_nothing_is_left_when_dslaunch_is_killed(self):
+    def test_killed_dslaunch_leaves_no_process(self):
         job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
         job.signal(signal.SIGKILL)
@@ -76,7 +76,7 @@ class ExecCommand(OutsideCase):
         self.wait(job)
         self.assert_nothing_left(within_s=20, since=killed_at)
 
-    def test_a_node_that_it_does_not_reach_is_named(self):
+    def test_names_unreachable_node(self):
         self.hostfile.write_text("node1 slots=2\nnode9 slots=2\n")
         code, job = self.run_job(self.job(), "true")
         self.assert_code(69, code, job)
@@ -85,7 +85,7 @@ class ExecCommand(OutsideCase):
 
 
 class WrongExecCommand(LauncherCase):
-    def test_wrong_use_is_refused_before_anything_is_started(self):
+    def test_rejects_wrong_use_before_start(self):
         hostfile = self.folder / "hostfile"
         hostfile.write_text("node1 slots=1\n")
         with_port = self.folder / "with_port"

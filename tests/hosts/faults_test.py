@@ -13,13 +13,13 @@ from test_hosts import wait_until  # noqa: E402
 HEEDS_TERM = """trap 'touch "$1/term.$RANK"; exit 0' TERM INT; touch "$1/up.$RANK"
                 while :; do sleep 0.05; done"""
 IGNORES_TERM = """trap '' TERM INT HUP; touch "$1/up.$RANK"; while :; do sleep 0.05; done"""
-# A child in a session of its own, which no process group reaches.
+# Starts a child in its own session, which no signal to a process group reaches.
 WITH_GRANDCHILD = "setsid sleep 300 </dev/null >/dev/null 2>&1 & " + HEEDS_TERM
 
 
 class FaultCase(HostsCase):
     def start_ranks(self, script, *options):
-        """Runs `script` in all ranks, with the test's folder as $1; returns when all are up."""
+        """Runs `script` in all ranks, with the test's folder as $1, and waits until all are up."""
         for path in self.folder.glob("up.*"):
             path.unlink()
         job = self.start(self.two_by_two(), *options, bash(script), "-", str(self.folder))
@@ -33,7 +33,7 @@ class FaultCase(HostsCase):
 
 
 class Limits(FaultCase):
-    def test_names_descriptor_limit_that_is_too_low_for_the_rendezvous(self):
+    def test_reports_low_limit_of_open_files(self):
         node1 = self.hosts.nodes[0]
         node1.write_file(".bashrc", "ulimit -n 30\n")
         self.addCleanup(node1.write_file, ".bashrc", "")
@@ -45,7 +45,7 @@ class Limits(FaultCase):
 
 
 class Ranks(FaultCase):
-    def test_exit_7_on_node2(self):
+    def test_failed_rank_ends_job_within_2_s(self):
         script = """touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.02; done
                     [ $RANK != 3 ] || { touch "$1/failed"; exit 7; }; exec sleep 60"""
         job = self.start_ranks(script)
@@ -56,7 +56,7 @@ class Ranks(FaultCase):
         self.assert_presentable(job)
         self.assert_nothing_left(1)
 
-    def test_a_killed_rank(self):
+    def test_killed_rank_ends_job_within_2_s(self):
         for node_index, rank in ((1, 2), (0, 1)):
             with self.subTest(rank=rank):
                 job = self.start_ranks(HEEDS_TERM)
@@ -68,7 +68,7 @@ class Ranks(FaultCase):
                 self.assert_says(job, node.name, rf"rank {rank}\b", "SIGKILL")
                 self.assert_nothing_left(1)
 
-    def test_ranks_that_ignore_sigterm_get_the_grace_and_no_more(self):
+    def test_kills_ranks_that_ignore_sigterm_after_grace(self):
         script = """trap '' TERM; touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.02; done
                     [ $RANK != 3 ] || { touch "$1/failed"; exit 7; }
                     while :; do sleep 0.05; done"""
@@ -78,7 +78,7 @@ class Ranks(FaultCase):
         self.assertLess(seconds_since_written(self.folder / "failed", job.ended_at), 1 + 2.5, job.output)
         self.assert_nothing_left(1)
 
-    def test_deaf_ranks_with_deaf_grandchildren_are_gone_after_the_grace(self):
+    def test_grace_applies_to_grandchildren_too(self):
         script = "trap '' TERM; setsid sleep 300 </dev/null >/dev/null 2>&1 & " + IGNORES_TERM
         job = self.start_ranks(script, "--grace", "2")
         begin = time.time()
@@ -91,14 +91,14 @@ class Ranks(FaultCase):
 
 
 class Interrupted(FaultCase):
-    def test_interrupt(self):
+    def test_ctrl_c_ends_ranks_and_exits_130(self):
         job = self.start_ranks(WITH_GRANDCHILD)
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 8), job)
         self.assertEqual(4, len(list(self.folder.glob("term.*"))))
         self.assert_nothing_left(1)
 
-    def test_interrupt_twice(self):
+    def test_second_ctrl_c_skips_grace(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "30")
         job.signal(signal.SIGINT)
         time.sleep(0.5)
@@ -107,7 +107,7 @@ class Interrupted(FaultCase):
         self.assert_code(130, self.wait(job, 5), job)
         self.assert_nothing_left(1)
 
-    def test_interrupt_while_connecting(self):
+    def test_ctrl_c_while_connecting_leaves_no_process(self):
         for delay_s in (0.0, 0.05, 0.1, 0.2, 0.3, 0.5):
             with self.subTest(delay_s=delay_s):
                 job = self.start(self.two_by_two(), "sleep", "60")
@@ -118,9 +118,9 @@ class Interrupted(FaultCase):
 
 
 class SuddenDeath(FaultCase):
-    """kill -9 of each of dslaunch's own processes."""
+    """SIGKILL for each of dslaunch's own processes."""
 
-    def test_kill_the_front_end(self):
+    def test_kill_of_front_end_stops_ranks(self):
         job = self.start_ranks(WITH_GRANDCHILD)
         begin = time.time()
         job.signal(signal.SIGKILL)
@@ -128,7 +128,7 @@ class SuddenDeath(FaultCase):
         self.assert_nothing_left(5, since=begin)
         self.assertEqual(4, len(list(self.folder.glob("term.*"))), "not every rank got SIGTERM")
 
-    def test_kill_the_front_end_with_ranks_that_ignore_sigterm(self):
+    def test_kill_of_front_end_stops_deaf_ranks(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "1")
         begin = time.time()
         job.signal(signal.SIGKILL)
@@ -146,19 +146,19 @@ class SuddenDeath(FaultCase):
         self.assert_presentable(job)
         self.assert_nothing_left(5, since=begin)
 
-    def test_kill_the_agent_of_node1(self):
-        self.kill_on(0, "agent")  # the rendezvous dies with it
+    def test_kill_of_agent_on_node1_loses_node(self):
+        self.kill_on(0, "agent")  # the rendezvous dies with the agent
 
-    def test_kill_the_agent_of_node2(self):
+    def test_kill_of_agent_on_node2_loses_node(self):
         self.kill_on(1, "agent")
 
-    def test_kill_the_supervisor_of_node1(self):
+    def test_kill_of_supervisor_on_node1_loses_node(self):
         self.kill_on(0, "supervisor")
 
-    def test_kill_the_supervisor_of_node2(self):
+    def test_kill_of_supervisor_on_node2_loses_node(self):
         self.kill_on(1, "supervisor")
 
-    def test_an_agent_that_hangs(self):
+    def test_stopped_agent_counts_as_lost_node(self):
         job = self.start_ranks(HEEDS_TERM)
         _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
         begin = time.time()
@@ -167,8 +167,8 @@ class SuddenDeath(FaultCase):
         self.assertLess(job.ended_at - begin, 15)
         self.assert_nothing_left(5)
 
-    def test_a_cut_ssh_session(self):
-        """The session's sshd dies, and no other takes its place: end of file without goodbye on the node."""
+    def test_killed_sshd_loses_node_if_not_replaced(self):
+        """The session's sshd dies and is not replaced, so the node reads end of file without a goodbye."""
         node = self.fresh_hosts(**self.host_options).nodes[1]
         job = self.start_ranks(HEEDS_TERM, "--ssh_command", "ssh")
         node.stop_sshd()
@@ -179,7 +179,7 @@ class SuddenDeath(FaultCase):
         self.assert_says(job, "node2 was lost")
         self.assert_nothing_left(10)
 
-    def test_kill_an_agent_with_ranks_that_ignore_sigterm(self):
+    def test_kill_of_agent_stops_deaf_ranks(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "1")
         _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
         begin = time.time()
@@ -197,13 +197,13 @@ class SuddenDeathForAUser(SuddenDeath):
 
 
 class LostHost(FaultCase):
-    """Hosts that fall silent: no end of file reaches anybody, so it takes the heartbeats (6 s) to notice."""
+    """Hosts that fall silent: no end of file arrives anywhere, so only missing heartbeats (6 s) reveal it."""
 
     def has_no_ranks(self, node):
         return not [process for process in node.processes() if process.environ.get("RANK")]
 
     def check(self, lost, others):
-        """`lost` is silent from now on. The ranks of `others` end soon, and the job in bounded time."""
+        """Checks, from when `lost` falls silent, that the ranks of `others` end soon and the job in bounded time."""
         silent_at = time.time()
         for node in others:
             wait_until(lambda node=node: self.has_no_ranks(node), 12, f"{node.name} without ranks")
@@ -212,28 +212,28 @@ class LostHost(FaultCase):
         self.assert_says(self.last_job, lost.name)
         self.assert_presentable(self.last_job)
 
-    def test_power_cut_of_node1(self):
+    def test_power_cut_of_node1_ends_job(self):
         node1, node2 = self.fresh_hosts().nodes
         self.start_ranks(HEEDS_TERM, "--grace", "1")
         node1.power_cut()
         self.check(node1, [node2])
         self.assert_nothing_left(5)
 
-    def test_power_cut_of_node2(self):
+    def test_power_cut_of_node2_ends_job(self):
         node1, node2 = self.fresh_hosts().nodes
         self.start_ranks(HEEDS_TERM, "--grace", "1")
         node2.power_cut()
         self.check(node2, [node1])
         self.assert_nothing_left(5)
 
-    def test_a_pulled_cable(self):
-        # Node 2 lives on and cannot be told, so it must find out by itself.
+    def test_pulled_cable_ends_ranks_of_both_nodes(self):
+        # Node 2 still runs but receives nothing, so it must notice the loss by itself.
         node1, node2 = self.fresh_hosts().nodes
         self.start_ranks(HEEDS_TERM, "--grace", "1")
         node2.link_down()
         self.check(node2, [node1, node2])
         self.assertEqual([], list(map(str, node1.processes())))
-        # Its supervisor and agent wait a while for a word from the front end, but not for ever.
+        # Its supervisor and agent wait for the front end for a limited time.
         wait_until(lambda: not [process for process in node2.processes() if "supervisor" in process.argv],
                    45, "node2 without supervisor and agent")
 

@@ -1,4 +1,4 @@
-"""Hostfiles: jobs on the nodes, slots and with the environment that one says; `dslaunch hostfile write` and `check`."""
+"""Hostfiles: jobs on their nodes and slots, with their environment; `dslaunch hostfile write` and `check`."""
 
 import json
 import os
@@ -17,7 +17,7 @@ class Jobs(HostsCase):
     def hostfile(self, text, name="hosts.yaml"):
         return ["--hostfile", self.front.write_file(name, text)]
 
-    def test_yaml_gives_addresses_and_environment(self):
+    def test_yaml_sets_addresses_and_environment(self):
         addresses = [node.address for node in self.hosts.nodes]
         hosts = self.hostfile(
             "hosts:\n"
@@ -33,7 +33,7 @@ class Jobs(HostsCase):
         greeting = [row[4] for row in said if row[1] == "0"][0]
         self.assertEqual("$'it\\'s $(x) `y` \"z\"\\ntwo lines'", greeting)
 
-    def test_include_chooses_nodes_and_slots(self):
+    def test_include_and_exclude_choose_nodes_and_slots(self):
         hosts = self.hostfile("node1 slots=4\nnode2 slots=4\n", "hosts")
         script = bash('echo "$RANK of $WORLD_SIZE on $(hostname) as $LOCAL_RANK of $LOCAL_WORLD_SIZE."')
         code, job = self.run_job(hosts, "--include", "node2:1,3@node1:2", "--show", "all", script)
@@ -44,7 +44,7 @@ class Jobs(HostsCase):
         self.assert_says(job, "0 of 3 on node2 as 0 of 3", "2 of 3 on node2 as 2 of 3")
         self.assertNotIn("node1", job.stdout)
 
-    def test_a_filter_that_cannot_be_is_refused_before_any_connection(self):
+    def test_rejects_wrong_filter_before_connecting(self):
         hosts = self.hostfile("node1 slots=4\nnode2 slots=4\n", "hosts")
         before = [node.sshd_log() for node in self.hosts.nodes]
         for option, value, said in (("--include", "nose1", "did you mean 'node1'"),
@@ -56,7 +56,7 @@ class Jobs(HostsCase):
             self.assertIn(said, job.stderr)
         self.assertEqual(before, [node.sshd_log() for node in self.hosts.nodes])
 
-    def test_the_only_node_that_is_this_machine_needs_no_ssh(self):
+    def test_local_node_alone_needs_no_ssh(self):
         hosts = self.hostfile("localhost slots=2\n", "hosts")
         code, job = self.run_job(hosts, "--show", "all", bash('echo "$RANK on $(hostname)"'))
         self.assert_code(0, code, job)
@@ -64,7 +64,7 @@ class Jobs(HostsCase):
         code, job = self.run_job(hosts, "--force_multi", "--connect_timeout", "5", "true")
         self.assert_code(UNAVAILABLE, code, job)  # the front has no sshd
 
-    def test_a_dry_run_opens_no_connection(self):
+    def test_dry_run_opens_no_connection(self):
         hosts = self.hostfile(
             "hosts:\n- {name: node1, slots: 4, env: {HF_TOKEN: s3cret, MODE: hidden, NCCL_DEBUG: INFO}}\n"
             "- {name: node2, slots: 4, labels: {rack: a7}}\n- {name: no-such-host, slots: 4, spare: true}\n")
@@ -103,7 +103,7 @@ class Commands(HostsCase):
     def out(self, name):
         return os.path.join(self.front.home, name)
 
-    def test_write_makes_a_hostfile_that_runs(self):
+    def test_write_makes_hostfile_that_runs(self):
         path = self.out("written")
         job = self.hostfile_command("write", "--hosts", "node2,root@node1:22", "--output", path)
         self.assertIn("2 nodes", job.stderr)
@@ -118,14 +118,14 @@ class Commands(HostsCase):
         self.assert_says(job, r"\[node2:0\] node2", r"\[root@node1:22:1\] node1")
         self.assert_nothing_left()
 
-    def test_write_shows_it_or_makes_yaml(self):
+    def test_write_prints_hostfile_or_makes_yaml(self):
         job = self.hostfile_command("write", "--hosts", "node1")
         self.assertRegex(job.stdout, r"(?m)^node1 +slots=\d+ ")
         path = self.out("written.yaml")
         self.hostfile_command("write", "--hosts", "root@node1:22,node2", "--output", path)
         self.hostfile_command("check", path)
 
-    def test_write_never_overwrites_unasked(self):
+    def test_write_overwrites_only_with_force(self):
         path = self.front.write_file("mine", "keep me\n")
         job = self.hostfile_command("write", "--hosts", "node1", "--output", path, code=USAGE)
         self.assertIn("--force", job.stderr)
@@ -133,7 +133,7 @@ class Commands(HostsCase):
         self.hostfile_command("write", "--hosts", "node1", "--output", path, "--force")
         self.assertIn("slots=", self.front.read_file(path))
 
-    def test_write_names_every_node_that_fails_and_writes_nothing(self):
+    def test_write_names_failing_nodes_and_makes_no_file(self):
         path = self.out("partial")
         hosts = ["--hosts", "node1,no-such-host,10.66.0.99,node2", "--connect_timeout", "4"]
         job = self.hostfile_command("write", *hosts, "--output", path, code=UNAVAILABLE)
@@ -146,7 +146,7 @@ class Commands(HostsCase):
         self.assertIn("node2", text)
         self.assertNotIn("no-such-host", text)
 
-    def test_write_for_an_allocation_of_slurm(self):
+    def test_write_lists_nodes_of_slurm_allocation(self):
         env = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_NUM_NODES": "2"}
         job = self.hostfile_command("write", "--slurm", env=env)
         self.assertRegex(job.stdout, r"(?s)node1 +slots=.*node2 +slots=")
@@ -155,7 +155,7 @@ class Commands(HostsCase):
         job = self.hostfile_command("write", "--slurm", code=USAGE)
         self.assertIn("salloc", job.stderr)
 
-    def test_write_for_the_hosts_of_ssh_config(self):
+    def test_write_lists_hosts_of_ssh_config(self):
         self.front.write_file(".ssh/config", "Host one\n  HostName node1\nHost *\n  User root\nHost node2\n")
         self.addCleanup(lambda: self.front.outside_path(".ssh/config").unlink())
         job = self.hostfile_command("write", "--ssh_config")
@@ -172,7 +172,7 @@ class Commands(HostsCase):
         self.assertEqual([CORES, CORES], [node["cores"] for node in report["nodes"]])
         self.assert_nothing_left()
 
-    def test_check_names_what_fails(self):
+    def test_check_names_failing_nodes_and_lines(self):
         path = self.front.write_file("bad", "node1 slots=2\nno-such-host slots=2\nnode2 slots=2\n")
         job = self.hostfile_command("check", path, code=UNAVAILABLE)
         self.assertRegex(job.stdout, r"(?m)^no-such-host .*FAILED$")

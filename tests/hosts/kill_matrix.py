@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""The kill matrix: what dies x when x on which nodes, on test hosts with real sshds.
+"""The kill matrix: faults x phases x nodes, on test hosts with real sshds.
 
   sudo python3 tests/hosts/kill_matrix.py [--user root|tester] [--defaults] [--only SUBSTRING] [--pairwise] [--repeat N]
                                           [--roots FRONT,NODE1,NODE2] [--markdown FILE]
-  sudo python3 tests/hosts/kill_matrix.py --latency     medians of 20: how soon an end and a stop are known
+  sudo python3 tests/hosts/kill_matrix.py --latency     medians of 20: time until an end and a stop are known
 
-Each cell is a job of 2 nodes x 2 ranks with a grandchild in a session of its own below each rank. It says what dslaunch
-must do, and why (EXPECTED below); seen are the exit code, how long each node took to know (its ranks got SIGTERM, or
-were gone), how long until nothing was left on any host (by scanning their process tables), and the cause that was named.
-The user is root, with a cgroup for each host (the grandchildren have emptied their environment then), and an ordinary
-one without. Without --defaults the job runs with a grace of 1 s and nodes that are lost after 2 s of silence. Some faults are
-also brought to hosts that are set up in another way (SETUPS), and to elastic jobs of three nodes (election_rows.py).
+Each cell is a job of 2 nodes x 2 ranks, in which each rank has a grandchild in its own session. The cell states what
+dslaunch must do, and why (EXPECTED below). The test observes the exit code, how long each node took to know (its ranks
+got SIGTERM, or were gone), how long until no process was left on any host (from their process tables), and the cause
+that was named. The user is root, with a cgroup for each host (then the grandchildren have emptied their environment),
+or an ordinary user without one. Without --defaults the job runs with a grace of 1 s, and nodes are lost after 2 s of
+silence. Some faults are also injected on hosts that are set up in another way (SETUPS), and in elastic jobs of three
+nodes (election_rows.py).
 """
 
 import argparse
@@ -40,14 +41,14 @@ from test_hosts import (STATE, TestHosts, all_pids, find_cgroup_root, namespace_
 WORKER = pathlib.Path(__file__).with_name("matrix_worker.py")
 COMMAND = "sudo python3 tests/hosts/kill_matrix.py --markdown docs/kill-matrix.md"
 PHASES = ("starting", "running", "finishing", "teardown")
-NODES = ("node1", "node2", "all")  # node1 has the rendezvous
+NODES = ("node1", "node2", "all")  # node1 hosts the rendezvous
 ATTEMPTS = 3
-START_S = 30     # for a job to be where the cell wants it
+START_S = 30     # until a job is in the cell's phase
 POLL_S = 0.02
-KNOWN_S = 3      # an end is known everywhere; the goal is 1 s, which --latency measures: here the machine is busy
-STOP_S = 1       # how long the front end is stopped when it is continued before its lease is over
-FROZEN_S = 8     # a disk
-EXEC_S = 4       # how long an execve takes that is slow
+KNOWN_S = 3      # until an end is known everywhere; the goal is 1 s, which --latency measures: here the machine is busy
+STOP_S = 1       # how long the front end is stopped, if it is continued before its lease expires
+FROZEN_S = 8     # how long a disk is frozen
+EXEC_S = 4       # how long a slow execve takes
 CUT_S = {"front end cut, 3 s": 3, "front end cut, 12 s": 12, "front end cut, 50 s": 50}
 LEASE_OF_CUTS_S = 60
 LONG = ("front end cut, 12 s", "front end cut, 50 s")
@@ -55,7 +56,7 @@ LONG = ("front end cut, 12 s", "front end cut, 50 s")
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """Of the job, in seconds."""
+    """The job's times, in seconds."""
     grace: float
     dead: float
     lease: float
@@ -73,8 +74,8 @@ TEARDOWN_S = 5  # beyond the grace
 @dataclasses.dataclass(frozen=True)
 class Expected:
     code: int | None   # None: dslaunch itself is killed
-    cause: str | None  # what its last block must name; {node} is where the fault is; None: nothing
-    known_s: str       # until every node knows: "at once", "dead", "lease", or "never" for what ends nothing
+    cause: str | None  # what dslaunch's last block must name; {node} is where the fault is; None: nothing
+    known_s: str       # until every node knows: "at once", "dead", "lease", or "never" if the fault ends nothing
     why: str
 
 
@@ -135,7 +136,7 @@ class Cell:
     phase: str
     where: str
     expected: Expected
-    setup: str = ""  # of the hosts; empty: the usual one
+    setup: str = ""  # of the hosts; empty: the default setup
 
     @property
     def nodes(self):
@@ -152,7 +153,8 @@ def all_cells():
 
 
 def pairwise(cells):
-    """Fewer cells in which each pair of fault and phase, fault and place, phase and place still occurs, without long ones."""
+    """Returns fewer cells, in which each pair of fault and phase, fault and place, phase and place still occurs,
+    without long ones."""
     cells = [cell for cell in cells if cell.fault not in LONG]
     def pairs(cell):
         return {(cell.fault, cell.phase), (cell.fault, cell.where), (cell.phase, cell.where), (cell.setup, cell.fault)}
@@ -165,17 +167,18 @@ def pairwise(cells):
 
 
 def after_s(cell):
-    """How much longer the job may take than without the fault. TCP sends again up to as long after a cut as the cut was."""
+    """Returns how much longer than without the fault the job may take. TCP may retransmit only after as long as the cut
+    was."""
     longer_s = {"cable out, short": 5, "frozen log disk": FROZEN_S, "slow exec": EXEC_S + 2, "ssh reset": 5}
     return longer_s.get(cell.fault, 2 * CUT_S.get(cell.fault, 0))
 
 
 def known_within_s(cell, times):
-    """How long every node may take to know."""
-    one_way = 3 if "network cut" in cell.fault else 0  # who is still heard must notice that it hears nothing itself
+    """Returns the time within which every node must know."""
+    one_way = 3 if "network cut" in cell.fault else 0  # a node that still sends must notice that it receives nothing
     dead, lease = times.dead + one_way + 2, times.lease + 3
     if cell.expected is SILENT and cell.where == "all":
-        dead = max(dead, lease)  # the front end hears nobody: it may be the one that is cut off
+        dead = max(dead, lease)  # the front end receives nothing: it may be the one that is cut off
     return {"at once": KNOWN_S, "dead": dead, "lease": lease, "never": 0}[cell.expected.known_s]
 
 
@@ -184,7 +187,7 @@ def known_within_s(cell, times):
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """One process of one host."""
+    """A process of a host."""
     host: str
     pid: int
     kind: str  # supervisor, agent, watchdog, rank, grandchild, front end, other
@@ -193,9 +196,9 @@ class Seen:
 
 
 def scan(hosts, spaces=None):
-    """All processes of all hosts but what the hosts themselves bring: first process, sshd and its sessions. Who scans again
-    and again keeps `spaces`, {pid: its namespace, which never changes}."""
-    # A host without its first process has no other, and its namespace's number may be another host's by now.
+    """Returns all processes of all hosts, except the hosts' own first processes, sshds and sessions. A caller that
+    scans repeatedly keeps `spaces`, {pid: its namespace, which never changes}."""
+    # A host without its first process has no other, and its namespace number may have been reused by another host.
     namespaces = {host.pid_namespace: host for host in [hosts.front, *hosts.nodes]
                   if os.path.exists(f"/proc/{host.init_pid}")}
     found = {}
@@ -224,7 +227,7 @@ def kind_of(process, found):
         _, parent = found.get(process.ppid, (None, None))
         return ("agent" if parent and is_agent_binary(parent) else "supervisor"), -1
     if f"{STATE}/matrix/{WORKER.name}" in process.argv:
-        # Between fork and exec of the grandchild there is one more, with another parent.
+        # Between its fork and exec, the grandchild is such a process too, with another parent.
         _, parent = found.get(process.ppid, (None, None))
         if parent and is_agent_binary(parent):
             return "rank", int(process.environ.get("RANK", -1))
@@ -232,14 +235,14 @@ def kind_of(process, found):
 
 
 class Watch(threading.Thread):
-    """Follows the processes of all hosts from start() on, until stop()."""
+    """Watches the processes of all hosts from start() until stop()."""
 
     def __init__(self, hosts):
         super().__init__(daemon=True)
         self._hosts = hosts
         self._stopped = threading.Event()
         self.now = []      # of Seen
-        self.gone_at = {}  # {Seen: when it was first missed}
+        self.gone_at = {}  # {Seen: when it was first missing}
 
     def run(self):
         spaces = {}
@@ -262,7 +265,7 @@ class Watch(threading.Thread):
 
 
 class Missed(Exception):
-    """The job was not where the cell wanted it when the fault came: that says nothing of dslaunch."""
+    """The job was not in the cell's phase when the fault was injected, so the run is no evidence about dslaunch."""
 
 
 @dataclasses.dataclass
@@ -271,24 +274,25 @@ class Result:
     user: str
     code: int | None = None
     exit_s: float | None = None
-    known_s: dict = dataclasses.field(default_factory=dict)  # {node: seconds}; a node without a living rank has none
+    known_s: dict = dataclasses.field(default_factory=dict)  # {node: seconds}; without nodes that have no living rank
     empty_s: float | None = None
     cause: str = ""
     left: list = dataclasses.field(default_factory=list)     # of str
-    up: int = 0                                              # ranks that were up when the fault came
+    up: int = 0                                              # ranks that were up at the time of the fault
     problems: list = dataclasses.field(default_factory=list)
     output: str = ""
 
 
 class HostPool:
-    """Hosts that jobs run on one after the other; new ones after a fault that breaks them, and for another setup."""
+    """Hosts for jobs that run one after the other. Makes new hosts after a fault that breaks them, and for another
+    setup."""
 
     def __init__(self, user, roots=None):
         self._user = user
         self._roots = roots
         self._hosts = None
         self._setup = ""
-        self.disk = None  # that the hosts have at STATE/disk, once a cell needs it
+        self.disk = None  # mounted on the hosts at STATE/disk once a cell needs it
 
     def get(self, setup="", with_disk=False):
         if setup != self._setup or (with_disk and not self.disk):
@@ -304,7 +308,7 @@ class HostPool:
                                     agent=BUILD / "bin" / "dslaunch-agent", **SETUPS.get(setup, {})).__enter__()
             if setup == "certificates only":
                 give_certificate(self._hosts)
-            # What such hosts cannot do is not to be taken for what a fault does.
+            # A fault must not be blamed for what such hosts cannot do anyway.
             done = self._hosts.front.run([f"{STATE}/bin/dslaunch", "--hostfile", self._hosts.hostfile(2), "true"])
             if done.returncode != 0:
                 raise RuntimeError(f"the test hosts cannot run a job:\n{done.stderr}")
@@ -322,7 +326,7 @@ class HostPool:
 
 
 def give_certificate(hosts):
-    """The front's key gets a certificate of an authority that the nodes' sshds trust; the key alone opens nothing."""
+    """Gives the front end's key a certificate of an authority that the nodes' sshds trust; the key alone is refused."""
     front, authority = hosts.front, f"{STATE}/user_ca"
     key = f"{front.home}/.ssh/id_ed25519"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", front.outside_path(authority)], check=True)
@@ -342,7 +346,7 @@ class CellRun:
         self.result = Result(cell, user)
         self.watch = Watch(hosts)
         self.node = {node.name: node for node in hosts.nodes}
-        self.acts = {  # {fault: what makes it}
+        self.acts = {  # {fault: the function that injects it}
             "rank": lambda: self.kill("rank"), "grandchild": lambda: self.kill("grandchild"),
             "agent": lambda: self.kill("agent"), "supervisor": lambda: self.kill("supervisor"),
             "supervisor and agent": lambda: self.kill("supervisor", "agent"), "front end": lambda: self.kill("front end"),
@@ -361,7 +365,7 @@ class CellRun:
                 lambda node: node.reset_connections(f"dst {self.node['node1'].address}")),
             "frozen log disk": self.freeze_disk,
             "full log disk": lambda: self.disk.fill(),
-            "slow exec": lambda: None,  # it is slow from the start on
+            "slow exec": lambda: None,  # it is slow from the start
         }
         self.slow_exec = None
 
@@ -384,7 +388,7 @@ class CellRun:
             self.end()
         return self.result
 
-    # The job.
+    # --- The job.
 
     def start(self):
         mode = {"finishing": "half", "teardown": "teardown"}.get(self.cell.phase, "wait")
@@ -420,8 +424,8 @@ class CellRun:
         return self.wait(lambda: len(self.watch.of("rank")) == left, START_S, f"all but {left} ranks have ended")
 
     def is_starting(self):
-        """Every node has its agent and, where the fault needs it, its first rank. A node that falls silent is logged in to:
-        a login has a limit of its own, --connect_timeout."""
+        """Whether every node has its agent and, if the fault needs it, its first rank. A node that is to fall silent is
+        logged in to, because a login has its own limit, --connect_timeout."""
         if self.cell.fault in ("rank", "grandchild", "stop rank"):
             kind = "grandchild" if self.cell.fault == "grandchild" else "rank"
             return all(self.watch.of(kind, node) for node in self.cell.nodes)
@@ -440,10 +444,10 @@ class CellRun:
         if not condition():
             raise AssertionError(f"dslaunch ended before {what}")
 
-    # The fault.
+    # --- The fault.
 
     def kill(self, *kinds, number=signal.SIGKILL):
-        """One process of each kind on each node of the cell; the front end wherever it is."""
+        """Signals one process of each kind on each node of the cell; the front end on its own host."""
         self.targets = []
         for host in self.cell.nodes or ("front",):
             for kind in kinds:
@@ -468,13 +472,13 @@ class CellRun:
     def cut(self, act):
         self.each_node(act)
         late = [host for host in self.cell.nodes if not self.watch.of("agent", host)]
-        if late and self.cell.phase == "teardown":  # which takes the grace, and the cut may take as long
+        if late and self.cell.phase == "teardown":  # the teardown takes the grace, and the cut may take as long
             raise Missed(f"{' and '.join(late)} had just ended")
 
     def unplug(self, node):
         node.link_down()
         try:
-            time.sleep(self.times.dead / 4)  # TCP sends again after as long as the cut was, and more where cores are busy
+            time.sleep(self.times.dead / 4)  # TCP retransmits after as long as the cut was; later on busy cores
         finally:
             node.link_up()
 
@@ -493,7 +497,7 @@ class CellRun:
             self.disk.thaw()
 
     def after_the_fault(self):
-        """What lets a cell that goes on come to its end."""
+        """Reverts the fault where needed, and lets a job that continues come to its end."""
         if self.cell.fault == "stop rank":
             self.wait(lambda: self.job.output.count("was stopped by SIGSTOP") >= len(self.targets), KNOWN_S,
                       "the stopped ranks are reported")
@@ -513,7 +517,7 @@ class CellRun:
             os.kill(target.pid, signal.SIGCONT)
         self.job.process.send_signal(signal.SIGCONT)  # nsenter stops when its child does
 
-    # The judgement.
+    # --- The judgement.
 
     def measure(self):
         known_s = known_within_s(self.cell, self.times)
@@ -548,7 +552,7 @@ class CellRun:
             self.measure_known(known_s)
 
     def is_exempt(self, seen):
-        """A stopped front end stays until it is continued."""
+        """Whether it is a stopped front end, which stays until it is continued."""
         return seen.kind == "front end" and self.cell.fault == "stop front end"
 
     def left(self):
@@ -565,7 +569,7 @@ class CellRun:
             self.result.problems.append(f"the cause does not name {pattern}")
 
     def measure_known(self, limit_s):
-        """When each node knew: the first of its ranks got SIGTERM or, where none did, was gone."""
+        """Records when each node knew: when the first of its ranks got SIGTERM or, if none did, was gone."""
         killed = {target.pid for target in getattr(self, "targets", [])}
         for name in self.node:
             if self.cell.fault == "power cut" and name in self.cell.nodes:
@@ -586,7 +590,7 @@ class CellRun:
                 self.result.problems.append(f"{name} took {seconds:.1f} s to know, not {limit_s:.1f}")
 
     def end(self):
-        """Leaves nothing, whatever dslaunch did."""
+        """Kills all that is left, whatever dslaunch did."""
         if self.slow_exec:
             self.slow_exec.close()
         for seen in scan(self.hosts):
@@ -600,10 +604,10 @@ class CellRun:
 
 
 def cause_of(stderr):
-    """What dslaunch said last about how the job ended, in one line."""
+    """Returns dslaunch's last line about how the job ended."""
     lines = [line.removeprefix("dslaunch: ") for line in stderr.splitlines() if line.startswith("dslaunch: ")]
     if lines and lines[-1].startswith("nothing was started"):
-        lines.pop()  # each node that failed has a line of its own before
+        lines.pop()  # each node that failed has its own line before
     return lines[-1] if lines else ""
 
 
@@ -611,7 +615,7 @@ BREAKS_HOSTS = ("power cut", "network cut")
 
 
 def run_cell(cell, pool, user, times):
-    """The cell's result, after more than one attempt when its moment was missed."""
+    """Returns the cell's result. Tries again if the phase was missed."""
     for _ in range(ATTEMPTS):
         try:
             hosts = pool.get(cell.setup, with_disk=cell.fault in LOG_DISK)
@@ -624,7 +628,7 @@ def run_cell(cell, pool, user, times):
 
 
 def run_cells(cells, user, times, sets, report, roots=None):
-    """Runs the cells on `sets` groups of hosts side by side; the results in the order of the cells."""
+    """Runs the cells on `sets` groups of hosts side by side. Returns the results in the order of the cells."""
     todo, results, lock = queue.Queue(), {}, threading.Lock()
     for number, cell in enumerate(cells):
         todo.put((number, cell))
@@ -652,7 +656,7 @@ def run_cells(cells, user, times, sets, report, roots=None):
     return [results[number] for number in sorted(results)]
 
 
-# --- telling it ----------------------------------------------------------------------------------------------------
+# --- printing ------------------------------------------------------------------------------------------------------
 
 
 def seconds_text(value):
@@ -718,7 +722,7 @@ def markdown(results, elections, times):
     return "\n".join(text) + "\n"
 
 
-def tell(result):
+def print_result(result):
     print(f"{result.user:6} {str(result.cell):46} " + "  ".join(row(result)[3:]), flush=True)
     if result.problems:
         for line in [*result.left, *result.output.splitlines()]:
@@ -729,7 +733,7 @@ def tell(result):
 
 
 def latencies(user, repeat):
-    """{what: seconds of each of `repeat` times} on idle hosts."""
+    """Returns {event: seconds of each of `repeat` runs} on idle hosts."""
     found = {"an end is known on its own node": [], "an end is known everywhere": [], "a stop is reported": []}
     pool = HostPool(user)
     try:
@@ -749,7 +753,7 @@ def latencies(user, repeat):
     return found
 
 
-def tell_latencies(user, repeat):
+def print_latencies(user, repeat):
     goals_s = {"an end is known on its own node": 0.1, "an end is known everywhere": 1, "a stop is reported": 0.1}
     print(f"As {user}, {repeat} times each, in ms:")
     for what, seconds in latencies(user, repeat).items():
@@ -777,7 +781,7 @@ def main():
     users = [arguments.user] if arguments.user else ["root", "tester"]
     if arguments.latency:
         for user in users:
-            tell_latencies(user, arguments.repeat or 20)
+            print_latencies(user, arguments.repeat or 20)
         return
     times = DEFAULTS if arguments.defaults else FAST
     cells = [cell for cell in all_cells() if arguments.only in str(cell)]
@@ -785,7 +789,7 @@ def main():
     roots = dict(zip(("front", "node1", "node2"), arguments.roots.split(","), strict=True)) if arguments.roots else None
     begin, results = time.time(), []
     for user in users:
-        results += run_cells(cells, user, times, arguments.sets, tell, roots)
+        results += run_cells(cells, user, times, arguments.sets, print_result, roots)
     elections = [] if arguments.pairwise or roots else list(run_election_rows(users, arguments.only))
     if arguments.markdown:
         pathlib.Path(arguments.markdown).write_text(markdown(results, elections, times))

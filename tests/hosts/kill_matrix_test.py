@@ -1,7 +1,7 @@
-"""The kill matrix with short times, each cell once: for an ordinary user a part in which each pair of fault, phase and place
-still occurs, and the others for root. With DSLAUNCH_TEST_FULL=1 every cell for both, also the long ones.
+"""The kill matrix with short times, each cell once: an ordinary user runs a part in which each pair of fault, phase and
+place still occurs, and root runs the other cells. With DSLAUNCH_TEST_FULL=1 both run every cell, also the long ones.
 
-`--pairwise` runs only such a part, for both.
+`--pairwise` runs only such a part, for both users.
 """
 
 import os
@@ -19,19 +19,19 @@ HOST_GROUPS = 3
 
 class KillMatrix(unittest.TestCase):
     def check(self, user, has_pairs):
-        """has_pairs: whether the cells are the part that has each pair, or the others."""
+        """Runs the part of the cells that has each pair if `has_pairs`, else the others."""
         cells = kill_matrix.all_cells()
         if not FULL:
             part = kill_matrix.pairwise(cells)
             cells = part if has_pairs else [cell for cell in cells if cell not in part and cell.fault not in kill_matrix.LONG]
-        for result in kill_matrix.run_cells(cells, user, kill_matrix.FAST, HOST_GROUPS, kill_matrix.tell):
+        for result in kill_matrix.run_cells(cells, user, kill_matrix.FAST, HOST_GROUPS, kill_matrix.print_result):
             with self.subTest(cell=str(result.cell)):
                 self.assertEqual([], result.problems, result.output)
 
-    def test_as_root_with_cgroups(self):
+    def test_root_cells_with_cgroups_end_as_expected(self):
         self.check("root", has_pairs=PAIRWISE)
 
-    def test_as_a_user_without_cgroups(self):
+    def test_user_cells_without_cgroups_end_as_expected(self):
         self.check("tester", has_pairs=True)
 
 

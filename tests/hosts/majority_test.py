@@ -1,6 +1,6 @@
-"""Detached jobs on three test hosts: a majority of the nodes goes on without the node that hosts the rendezvous, or
-without any other; the rest ends its ranks, and no two halves go on. DSLAUNCH_TEST_FULL=1 runs each fault on both kinds of
-nodes."""
+"""Detached jobs on three test hosts: a majority of the nodes continues without the node that hosts the rendezvous, or
+without any other; the minority ends its ranks, and never do two parts continue. DSLAUNCH_TEST_FULL=1 runs each fault on
+both kinds of nodes."""
 
 import json
 import os
@@ -21,7 +21,7 @@ FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 
 class MajorityCase(HostsCase):
     def detach(self, *options):
-        """A detached job of three nodes with two ranks each, which may restart; its id."""
+        """Starts a detached job of three nodes with two ranks each, which may restart; returns its id."""
         self.fresh_hosts(**{"count": 3, **self.host_options})
         code, job = self.run_job("--hostfile", self.hosts.hostfile(slots=2), *OPTIONS, *options,
                                  "--log_dir", self.folder / "logs", bash(SCRIPT), "-", str(self.folder))
@@ -36,7 +36,7 @@ class MajorityCase(HostsCase):
         return {process.environ.get("DSLAUNCH_ATTEMPT") for process in self.ranks(node)}
 
     def wait_for_attempt(self, number, nodes):
-        """Runs on `nodes` alone, whose ranks are up; meanwhile no two attempts run."""
+        """Waits until the attempt's ranks are up, on `nodes` alone; checks that two attempts never run at a time."""
         def is_up():
             seen = [self.attempts(node) for node in self.hosts.nodes if os.path.exists(f"/proc/{node.init_pid}")]
             self.assertLessEqual(len(set().union(*seen)), 1, seen)
@@ -63,7 +63,7 @@ class MajorityCase(HostsCase):
 
 
 class Majority(MajorityCase):
-    def test_the_loss_of_the_rendezvous_node(self):
+    def test_continues_after_loss_of_rendezvous_node(self):
         job_id = self.detach()
         node1, node2, node3 = self.hosts.nodes
         supervisor, agent = self.supervisor_and_agent(node1)
@@ -80,7 +80,7 @@ class Majority(MajorityCase):
         self.assert_code(0, self.wait(viewer, 90), viewer)
         self.assert_nothing_left(10)
 
-    def test_a_power_cut_and_then_another_without_a_majority(self):
+    def test_minority_after_second_power_cut_ends_ranks(self):
         job_id = self.detach("--nnodes", "1:3")
         node1, node2, node3 = self.hosts.nodes
         node1.power_cut()
@@ -90,7 +90,7 @@ class Majority(MajorityCase):
         time.sleep(ELECTED_WITHIN_S)
         self.assertEqual([], self.ranks(node3), self.logs())
 
-    def test_the_rendezvous_node_is_cut_off(self):
+    def test_continues_if_rendezvous_node_is_cut_off(self):
         job_id = self.detach("--nnodes", "1:3")
         node1, node2, node3 = self.hosts.nodes
         node1.link_down()
@@ -102,7 +102,7 @@ class Majority(MajorityCase):
             time.sleep(0.3)
         self.finish(job_id)
 
-    def test_another_node_is_cut_off(self):
+    def test_continues_if_another_node_is_cut_off(self):
         job_id = self.detach("--nnodes", "1:3")
         node1, node2, node3 = self.hosts.nodes
         node3.link_down()
@@ -115,14 +115,14 @@ class Majority(MajorityCase):
 
 
 class OneOfThree(unittest.TestCase):
-    """Whatever happens to one node, the two others go on without it, and end with 0."""
+    """Whatever happens to one node, the two others continue without it, and the job ends with 0."""
 
     # (fault, where, is attached)
     FEW = {("agent", "node1", False), ("network cut, out", "node1", False), ("network cut, in", "node1", False),
            ("stop agent", "node3", False), ("network cut, in", "node1", True), ("firewall between nodes, in", "node1", True),
            ("firewall between nodes, out", "node1", True)}
 
-    def test_rows(self):
+    def test_job_survives_every_fault_of_one_node(self):
         for fault, where, user, is_attached in election_rows.all_rows(["root"]):
             if not FULL and (fault, where, is_attached) not in self.FEW:
                 continue
@@ -134,14 +134,14 @@ class OneOfThree(unittest.TestCase):
 class MajorityAsUser(MajorityCase):
     host_options = AS_USER
 
-    def test_the_loss_of_the_rendezvous_node_for_a_user(self):
+    def test_continues_after_power_cut_as_user(self):
         job_id = self.detach()
         node1, node2, node3 = self.hosts.nodes
         node1.power_cut()
         self.wait_for_attempt(2, [node2, node3])
         self.finish(job_id)
 
-    def test_without_a_restart_left_the_node_is_named(self):
+    def test_node_loss_without_restarts_left_ends_job(self):
         job_id = self.detach("--max_restarts", "0", "--nnodes", "3")
         self.hosts.nodes[0].power_cut()
         wait_until(lambda: not any(self.ranks(node) for node in self.hosts.nodes[1:]), 15, "the ranks end")

@@ -1,12 +1,12 @@
-"""What the ranks of the kill matrix run: FOLDER (on the disk that all hosts share) and MODE.
+"""The program that the kill matrix's ranks run. Arguments: FOLDER (on the disk that all hosts share) and MODE.
 
-Each rank starts a grandchild in a session of its own, writes FOLDER/up.RANK, and then waits:
+Each rank starts a grandchild in its own session, writes FOLDER/up.RANK, and then waits:
   wait      for FOLDER/go, and ends with 0
-  half      with an even rank: for FOLDER/half only
+  half      for FOLDER/half only, in ranks with an even number
   teardown  every rank for FOLDER/half only; the grandchildren ignore SIGTERM, so the teardown takes the whole grace
 On SIGTERM it writes the time into FOLDER/term.RANK and ends. `wipe` as another argument empties the grandchild's
-environment, so that nothing but a cgroup or its parents tells whose it is; with `lines` the rank writes some all the time,
-and does not mind a full disk.
+environment, so that only a cgroup or its parents show which job it belongs to; with `lines` the rank writes lines all
+the time, and ignores a full disk.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def start_grandchild():
         if os.fork() == 0:
             os.execve("/bin/sleep", ["matrix-grandchild", "600"], {} if "wipe" in more else dict(os.environ))
         os.close(started)
-        os.read(ready, 1)  # end of file: until then it could be taken for a rank
+        os.read(ready, 1)  # waits for end of file: until the exec the process could be taken for a rank
         os._exit(0)
     os.close(started)
     os.read(ready, 1)

@@ -1,4 +1,4 @@
-"""MPI programs on two test hosts: one world, as under mpirun, over every way to the nodes."""
+"""MPI programs on two test hosts: one world, as under mpirun, with every launcher."""
 
 import contextlib
 import os
@@ -71,7 +71,7 @@ class MpiCase:
 
 
 class OneWorldHere(MpiCase):
-    def test_ranks_are_joined_unless_told_otherwise(self):
+    def test_ranks_form_one_world_unless_mpi_is_none(self):
         for arguments, nodes in ((["--num_gpus", "3"], 1), (["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"], 2)):
             code, job = self.run_job(*arguments, "--show", "all", self.program)
             self.assert_code(0, code, job)
@@ -83,7 +83,7 @@ class OneWorldHere(MpiCase):
         self.assert_nothing_left()
         self.assert_no_folder_left()
 
-    def test_one_world_through_any_wrapper(self):
+    def test_ranks_form_one_world_through_wrappers(self):
         script = self.folder / "run.sh"
         script.write_text('#!/bin/sh\n"$@"\nexit $?\n')
         script.chmod(0o755)
@@ -95,14 +95,14 @@ class OneWorldHere(MpiCase):
                 self.assert_code(0, code, job)
                 self.assert_one_world(job, 2, 1)
 
-    def test_rank_that_ends_without_mpi_finalize_is_the_first_cause(self):
+    def test_reports_rank_that_skips_mpi_finalize(self):
         code, job = self.run_job("--num_gpus", "3", self.program, "exit")
         self.assert_code(1, code, job)
         self.assert_says(job, r"rank 1 \(\w+, local rank 1\)", "ended with 0 without MPI_Finalize")
         self.assert_nothing_left()
         self.assert_no_folder_left()
 
-    def test_rank_that_ends_without_mpi_init_is_the_first_cause(self):
+    def test_reports_rank_that_skips_mpi_init(self):
         for ends in ('[ $RANK = 1 ] && exit 0; exec "$0"', '[ $RANK = 0 ] && sleep 1; [ $RANK = 1 ] && exit 0; exec "$0"',
                      '[ $RANK = 1 ] && sleep 2 && exit 0; exec "$0"'):
             with self.subTest(ends=ends):
@@ -111,21 +111,21 @@ class OneWorldHere(MpiCase):
                 self.assert_says(job, r"rank 1 \(\w+, local rank 1\)", "ended with 0 without MPI_Init")
         self.assert_nothing_left()
 
-    def test_jobs_without_mpi_start_no_server(self):
+    def test_job_without_mpi_starts_no_server(self):
         job = self.start("--num_gpus", "2", bash(': > "$0/up.$RANK"; sleep 1; exit 0'), self.folder)
         self.wait_for_files(job, "up.*", 2)
         self.assertEqual([], [process for process in self.leftovers() if "pmi" in process.comm])
         self.assert_code(0, self.wait(job), job)
         self.assert_no_folder_left()
 
-    def test_mpirun_inside_of_a_rank(self):
+    def test_mpirun_works_inside_a_rank(self):
         mpirun = [self.mpirun, "-n", "2"] if self.compiler == MPICH_CC else [self.mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2"]
         code, job = self.run_job("--num_gpus", "2", "--show", "all", bash('exec "$@"'), "-", mpirun, self.program)
         self.assert_code(0, code, job)
         self.assertEqual(2, job.stdout.count("rank 0 of 2, 2 on its node: sum 1, left 1"), job.output)
         self.assertNotIn("error", job.stderr)
 
-    def test_a_restart_is_a_world_of_its_own(self):
+    def test_restart_forms_new_world(self):
         code, job = self.run_job(
             "--num_gpus", "2", "--max_restarts", "1", "--restart_delay_s", "0", "--mpi", self.mpi, "--show", "all",
             bash('[ $DSLAUNCH_ATTEMPT = 1 ] && exec "$1" kill; exec "$1"'), "-", self.program)
@@ -134,7 +134,7 @@ class OneWorldHere(MpiCase):
         self.assert_nothing_left()
         self.assert_no_folder_left()
 
-    def test_a_killed_server_is_the_first_cause(self):
+    def test_killed_server_is_first_cause(self):
         job = self.start("--num_gpus", "2", "--mpi", self.mpi, self.program, "wait", self.folder / "up")
         self.wait_for_files(job, "up.*", 2)
         server, = [process for process in self.leftovers() if process.comm == self.server]
@@ -148,7 +148,7 @@ class OneWorldHere(MpiCase):
 class Here(OneWorldHere, LauncherCase):
     mpirun = MPIRUN
 
-    def test_one_world_however_python_imports_mpi4py(self):
+    def test_mpi4py_imports_of_any_kind_form_one_world(self):
         python = "/usr/bin/python3"
         if subprocess.run([python, "-c", "import mpi4py"], capture_output=True).returncode != 0:
             self.skipTest("there is no python3-mpi4py")
@@ -168,7 +168,7 @@ class Here(OneWorldHere, LauncherCase):
                 self.assertEqual(["rank 0 of 2: 2", "rank 1 of 2: 2"],
                                  sorted(re.findall("rank . of .*", job.stdout)), job.output)
 
-    def test_nothing_is_left_of_killed_agents_and_supervisors(self):
+    def test_killed_agent_and_supervisor_leave_nothing(self):
         for count in (1, 2):
             job = self.start("--num_gpus", "2", self.program, "wait", self.folder / f"up.{count}")
             self.wait_for_files(job, f"up.{count}.*", 2)
@@ -176,13 +176,13 @@ class Here(OneWorldHere, LauncherCase):
             agent = server.ppid
             supervisor, = [process.ppid for process in self.leftovers() if process.pid == agent]
             for pid in (agent, supervisor)[:count]:
-                with contextlib.suppress(ProcessLookupError):  # the supervisor ends when its agent does
+                with contextlib.suppress(ProcessLookupError):  # the supervisor may have ended with its agent
                     os.kill(pid, signal.SIGKILL)
             self.assertNotEqual(0, self.wait(job), job.output)
             self.assert_nothing_left(within_s=20)
             self.assert_no_folder_left()
 
-    def test_each_node_by_its_own_command(self):
+    def test_one_command_per_node_forms_one_world(self):
         options = ["--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", "29417",
                    "--show", "all", self.program]
         first = self.start("--node_rank", "0", *options)
@@ -200,7 +200,7 @@ class MpichHere(OneWorldHere, LauncherCase):
     mpi = "pmi"
     server = "dslaunch-pmi"
 
-    def test_by_the_agents_own_server(self):
+    def test_pmi_server_of_agent_forms_one_world(self):
         code, job = self.run_job("--num_gpus", "2", "--mpi", "pmi", "--show", "all", self.program)
         self.assert_code(0, code, job)
         self.assert_one_world(job, 2, 1)
@@ -224,7 +224,7 @@ class OneWorldOnHosts(MpiCase):
         self.assert_code(0, code, job)
         return sorted(LINE.findall(job.stdout))
 
-    def test_as_under_mpirun_over_every_launcher(self):
+    def test_prints_the_same_as_mpirun_on_every_launcher(self):
         self.assert_as_under_mpirun(self.program)
 
     def assert_as_under_mpirun(self, *program):
@@ -236,7 +236,7 @@ class OneWorldOnHosts(MpiCase):
         self.assert_nothing_left()
         self.assert_no_folder_left()
 
-    def test_mpi_abort_is_the_first_cause(self):
+    def test_mpi_abort_is_first_cause(self):
         for code in (7, 0):
             got, job = self.run_job(self.two_by_two(), self.program, "abort", code)
             self.assert_code(code or 1, got, job)
@@ -244,18 +244,18 @@ class OneWorldOnHosts(MpiCase):
             self.assert_nothing_left(within_s=15)
         self.assert_no_folder_left()
 
-    def test_rank_that_leaves_the_others_waiting_is_the_first_cause(self):
+    def test_rank_that_ends_before_others_is_first_cause(self):
         code, job = self.run_job(self.two_by_two(), self.program, "exit")
         self.assert_code(1, code, job)
         self.assert_says(job, r"rank 1 \(node1, local rank 1\)", "ended with 0 without MPI_Finalize")
-        # Ranks of a node that use no MPI, before and after the other node's do.
+        # Ranks of one node that never use MPI, and end before and after the other node's ranks do.
         for seconds in (0, 3):
             code, job = self.run_job(self.two_by_two(), bash('[ $LOCAL_WORLD_SIZE = 2 ] && [ $GROUP_RANK = 1 ] && sleep $1 && exit 0; exec "$0"'), self.program, seconds)
             self.assert_code(1, code, job)
             self.assert_says(job, r"rank [23] \(node2, local rank [01]\)", "ended with 0 without MPI_Init")
         self.assert_nothing_left(within_s=15)
 
-    def test_a_killed_rank_is_the_first_cause(self):
+    def test_killed_rank_is_first_cause(self):
         code, job = self.run_job(self.two_by_two(), self.program, "kill")
         self.assert_code(137, code, job)
         self.assert_says(job, r"rank 1 \(node1, local rank 1\).*SIGKILL")
@@ -266,11 +266,11 @@ class OneWorldOnHosts(MpiCase):
 class OnHosts(OneWorldOnHosts, HostsCase):
     mpirun = (MPIRUN, "--allow-run-as-root", "--oversubscribe", "--host", "node1:2,node2:2", "-np", "4")
 
-    def test_messages_of_many_sizes(self):
+    def test_messages_of_many_sizes_arrive(self):
         for size in (1, 4096, 1 << 20):
             self.assertEqual(self.by_mpirun(self.program, "ping", size), self.ranks(self.program, "ping", size))
 
-    def test_mpi4py(self):
+    def test_mpi4py_prints_the_same_as_under_mpirun(self):
         if subprocess.run(["/usr/bin/python3", "-c", "import mpi4py"], capture_output=True).returncode != 0:
             self.skipTest("there is no python3-mpi4py")
         script = self.folder / "script.py"
@@ -285,13 +285,14 @@ class OnHosts(OneWorldOnHosts, HostsCase):
 class MpichOnHosts(OneWorldOnHosts, HostsCase):
     compiler = MPICH_CC
     launchers = ("ssh", "pdsh")
-    # The test hosts are one machine, so UCX takes a process of the other host for one of this, unless it knows TCP alone. With
-    # that, MPI_Finalize of Debian's MPICH 4.0 sometimes does not return, under mpiexec neither: the program leaves without it.
+    # The test hosts are one machine, so UCX takes a process of the other host for a local one unless it is limited to
+    # TCP. With that limit, MPI_Finalize of Debian's MPICH 4.0 sometimes never returns, also under mpiexec, so the
+    # program exits without it.
     options = ("--env", "UCX_TLS=tcp,self", "--env", "UCX_NET_DEVICES=eth0")
     mpirun = (MPICH_RUN, "-launcher", "ssh", "-hosts", "node1:2,node2:2", "-np", "4",
               "-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "eth0")
 
-    def test_as_under_mpirun_over_every_launcher(self):
+    def test_prints_the_same_as_mpirun_on_every_launcher(self):
         self.assert_as_under_mpirun(self.program, "leave")
 
 

@@ -1,4 +1,4 @@
-"""Nodes that `ssh` logs in to in ways beyond keys and known hosts: certificates, host-based logins, sshd's limits, notices."""
+"""Logins beyond keys and known hosts: certificates, host-based logins, Kerberos, sshd's limits, notices."""
 
 import os
 import shutil
@@ -15,12 +15,12 @@ KEY = ".ssh/id_ed25519"
 
 
 class OddLogin(SshCase):
-    def made(self, *argv):
+    def run_on_front(self, *argv):
         done = self.front.run(list(argv))
         self.assertEqual(0, done.returncode, done.stderr)
 
     def check(self, *says, jobs=2):
-        """Jobs, the first of which copies the agent."""
+        """Runs jobs, the first of which copies the agent; returns the last one."""
         for _ in range(jobs):
             code, job, _ = self.job_on(["node1", "node2"])
             self.assert_code(0, code, job)
@@ -33,7 +33,7 @@ class OddLogin(SshCase):
 class OneSession(OddLogin):
     host_options = {"sshd_options": {"MaxSessions": "1"}}
 
-    def test_sshd_allows_one_session_at_a_time(self):
+    def test_job_runs_with_one_session_per_connection(self):
         self.check()
 
 
@@ -41,7 +41,7 @@ class ForcedCommand(OddLogin):
     host_options = {"sshd_options": {
         "ForceCommand": "echo This system is monitored.; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\""}}
 
-    def test_a_notice_before_the_command(self):
+    def test_job_runs_after_notice_of_forced_command(self):
         self.check()
 
 
@@ -52,56 +52,56 @@ class UserCertificate(OddLogin):
         super().setUp()
         ca = f"{STATE}/user_ca"
         subprocess.run(["rm", "-f", *(str(self.front.outside_path(ca + end)) for end in ("", ".pub"))], check=True)
-        self.made("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca)
+        self.run_on_front("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca)
 
     def sign(self):
-        self.made("ssh-keygen", "-q", "-s", f"{STATE}/user_ca", "-I", "tester", "-n", "root", f"{self.front.home}/{KEY}.pub")
+        self.run_on_front("ssh-keygen", "-q", "-s", f"{STATE}/user_ca", "-I", "tester", "-n", "root", f"{self.front.home}/{KEY}.pub")
 
     def public_key(self):
         text = self.front.run(["ssh-keygen", "-y", "-f", f"{self.front.home}/{KEY}"]).stdout
         self.front.write_file(KEY + ".pub", text)
 
-    def test_beside_the_key(self):
+    def test_uses_certificate_beside_the_key(self):
         self.public_key()
         self.refused(NO_PERMISSION, ["node1", "node2"], says=["login refused"])
         self.sign()
         job = self.check()
         self.assertNotIn("system's ssh", job.stderr)
 
-    def test_that_ssh_config_names(self):
+    def test_uses_certificate_of_ssh_config(self):
         self.public_key()
         self.sign()
         elsewhere = f"{self.front.home}/elsewhere-cert.pub"
-        self.made("mv", f"{self.front.home}/{KEY}-cert.pub", elsewhere)
+        self.run_on_front("mv", f"{self.front.home}/{KEY}-cert.pub", elsewhere)
         self.configure(f"CertificateFile {elsewhere}\n")
         job = self.check(r"reached by the system's ssh, because ssh_config has a CertificateFile", "--ssh_command ssh")
         self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
-        self.made("rm", elsewhere)
-        self.made("cp", f"{self.front.home}/{KEY}.pub", elsewhere)  # no certificate
+        self.run_on_front("rm", elsewhere)
+        self.run_on_front("cp", f"{self.front.home}/{KEY}.pub", elsewhere)  # not a certificate
         self.refused(NO_PERMISSION, ["node1", "node2"], says=["login refused", "the system's ssh was tried too"])
 
 
 class HostCertificate(OddLogin):
-    def test_known_hosts_trusts_an_authority(self):
+    def test_trusts_cert_authority_of_known_hosts(self):
         ca = f"{STATE}/host_ca"
-        self.made("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca)
+        self.run_on_front("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca)
         for node in self.hosts.nodes:
-            self.made("ssh-keygen", "-q", "-s", ca, "-h", "-I", node.name, "-n", node.name,
+            self.run_on_front("ssh-keygen", "-q", "-s", ca, "-h", "-I", node.name, "-n", node.name,
                       f"{STATE}/{node.name}/host_key.pub")
-            self.made("sh", "-c", f"echo HostCertificate {STATE}/{node.name}/host_key-cert.pub >> "
+            self.run_on_front("sh", "-c", f"echo HostCertificate {STATE}/{node.name}/host_key-cert.pub >> "
                                   f"{STATE}/{node.name}/sshd_config")
             node.reload_sshd()
         self.addCleanup(self.hosts.trust_all)
         public = self.front.read_file(ca + ".pub").strip()
         self.hosts.set_known_hosts([f"@cert-authority node* {public}"])
         self.check("because known_hosts trusts a @cert-authority")
-        # Another authority is none.
+        # A different authority is not trusted.
         self.hosts.set_known_hosts([f"@cert-authority node* {self.hosts.other_key_line('x').split(' ', 1)[1]}"])
         self.refused(NO_PERMISSION, ["node1", "node2"], says=["verification failed"])
 
 
 class HostBased(OddLogin):
-    """The nodes trust the front host's key, which ssh-keysign uses for the client."""
+    """The nodes trust the front host's key, with which ssh-keysign signs for the client."""
 
     host_options = {"sshd_options": {"HostbasedAuthentication": "yes", "HostbasedUsesNameFromPacketOnly": "yes",
                                      "IgnoreRhosts": "no", "AuthorizedKeysFile": "none"}}
@@ -109,17 +109,17 @@ class HostBased(OddLogin):
     def setUp(self):
         super().setUp()
         folder = f"{STATE}/front_ssh"  # the front's /etc/ssh
-        self.made("mkdir", folder)
-        self.made("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/ssh_host_ed25519_key")
-        self.made("sh", "-c", f"echo EnableSSHKeysign yes > {folder}/ssh_config")
-        self.made("mount", "--bind", folder, "/etc/ssh")
-        self.addCleanup(self.made, "umount", "/etc/ssh")
+        self.run_on_front("mkdir", folder)
+        self.run_on_front("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/ssh_host_ed25519_key")
+        self.run_on_front("sh", "-c", f"echo EnableSSHKeysign yes > {folder}/ssh_config")
+        self.run_on_front("mount", "--bind", folder, "/etc/ssh")
+        self.addCleanup(self.run_on_front, "umount", "/etc/ssh")
         public = self.front.read_file("/etc/ssh/ssh_host_ed25519_key.pub")
         for node in self.hosts.nodes:
             node.write_file(".shosts", "front root\n", mode=0o600)
             node.write_file(".ssh/known_hosts", f"front {public}")
 
-    def test_the_systems_ssh_logs_in(self):
+    def test_system_ssh_does_host_based_login(self):
         self.refused(NO_PERMISSION, ["node1", "node2"], says=["login refused"])
         self.configure("HostbasedAuthentication yes\n")
         job = self.check("the server accepts host-based logins", "--ssh_command ssh")
@@ -159,7 +159,7 @@ class Kerberos(OddLogin):
         super().setUp()
         if not shutil.which("krb5kdc", path=SYSTEM_PATH):
             self.fail("krb5kdc is missing: packaging/install-debian-packages --tests")
-        self.made("rm", "-rf", KERBEROS)
+        self.run_on_front("rm", "-rf", KERBEROS)
         for host in self.everyone:
             host.write_file(f"{KERBEROS}/{host.name}.conf", KERBEROS_CONFIG % (host.name, self.front.address))
             done = host.run(["mount", "--bind", f"{KERBEROS}/{host.name}.conf", "/etc/krb5.conf"])
@@ -187,12 +187,12 @@ class Kerberos(OddLogin):
             return self.front.run(["kinit", "-k", "root"]).returncode == 0
         wait_until(is_there, 10, "a ticket")
 
-    def test_with_a_ticket_the_systems_ssh_logs_in(self):
+    def test_system_ssh_logs_in_with_kerberos_ticket(self):
         self.get_ticket()
         job = self.check("the server accepts GSSAPI", "--ssh_command ssh")
         self.assertEqual(1, job.stderr.count("system's ssh"), "once is enough")
 
-    def test_without_a_ticket_kinit_is_named(self):
+    def test_hint_without_ticket_names_kinit(self):
         self.refused(NO_PERMISSION, ["node1", "node2"], says=[r"get a Kerberos ticket \(kinit\)"])
         self.get_ticket()
         self.configure("GSSAPIAuthentication no\n")

@@ -1,4 +1,4 @@
-"""Networks that fall apart: both sides end cleanly, and who was fenced cannot act when the network heals."""
+"""Network partitions: both sides end cleanly, and a fenced node cannot act when the network heals."""
 
 import os
 import re
@@ -13,10 +13,10 @@ from test_hosts import wait_until  # noqa: E402
 
 DEAD_S = 2
 TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
-# Waits for the word to end, and says in which attempt and where it runs.
+# Reports its attempt and its host, then waits for the file `go`.
 SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
             until [ -e "$1/go" ]; do sleep 0.05; done"""
-# The same, with numbered lines all the time.
+# Like SCRIPT, but writes numbered lines all the time.
 LINES = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"; i=0
            until [ -e "$1/go" ]; do i=$((i + 1)); echo "line $i"; sleep 0.01; done; echo "last line $i" """
 
@@ -53,7 +53,7 @@ class Partition(PartitionCase):
 
 
 class CableIsOut(PartitionCase):
-    """For less time than a node may be silent, by the default times."""
+    """The cable is out for less time than a node may be silent, with the default times."""
 
     def check_nothing_is_lost(self, number):
         hosts = self.fresh_hosts()
@@ -70,10 +70,10 @@ class CableIsOut(PartitionCase):
         self.assertNotIn("was lost", job.output)
         self.assert_nothing_left(10)
 
-    def test_of_a_node(self):
+    def test_short_cut_of_node_loses_nothing(self):
         self.check_nothing_is_lost(1)
 
-    def test_of_the_node_with_the_rendezvous(self):
+    def test_short_cut_of_rendezvous_node_loses_nothing(self):
         self.check_nothing_is_lost(0)
 
 
@@ -84,7 +84,7 @@ class PartitionForAUser(Partition):
 class FrontEndIsCutOff(PartitionCase):
     """Only the front end is silent: the nodes hold its lease."""
 
-    def test_a_cut_that_is_shorter_than_the_lease_costs_nothing(self):
+    def test_cut_shorter_than_lease_loses_nothing(self):
         hosts = self.fresh_hosts()
         job = self.start_on(hosts, "--lease_s", "30")
         hosts.front.link_down()
@@ -97,7 +97,7 @@ class FrontEndIsCutOff(PartitionCase):
         self.assertNotIn("lost", job.output)
         self.assert_nothing_left(10)
 
-    def test_a_longer_one_ends_the_job_everywhere(self):
+    def test_cut_longer_than_lease_ends_job(self):
         hosts = self.fresh_hosts()
         job = self.start_on(hosts, "--lease_s", "6")
         hosts.front.link_down()
@@ -110,13 +110,13 @@ class FrontEndIsCutOff(PartitionCase):
 
 
 class Resets(PartitionCase):
-    """One TCP connection is reset: it is made anew, or one node is lost."""
+    """One TCP connection is reset: it is made again, or one node is lost."""
 
     def logged_by(self, node):
         return "".join(path.read_text() for path in self.folder.glob(f"logs/**/{node.name}/agent.log"))
 
     def check_lines(self, job, ranks):
-        """Each rank's lines are there once, in order."""
+        """Checks that each rank's lines are shown once, in order."""
         for rank in ranks:
             numbers = re.findall(rf"^\[\w+:{rank}\] line (\d+)$", job.stdout, re.M)
             last = re.search(rf"^\[\w+:{rank}\] last line (\d+)$", job.stdout, re.M)
@@ -141,15 +141,15 @@ class Resets(PartitionCase):
         self.assert_presentable(job)
         self.assert_nothing_left(10)
 
-    def test_the_ssh_connection_of_one_node_is_made_anew(self):
+    def test_remakes_ssh_connection_of_node(self):
         self.fresh_hosts()
         self.check_resets(lambda node: node.reset_connections("sport = :22"))
 
-    def test_so_is_that_of_the_users_own_ssh(self):
+    def test_remakes_connection_of_system_ssh(self):
         self.fresh_hosts()
         self.check_resets(lambda node: node.reset_connections("sport = :22"), "--ssh_command", "ssh")
 
-    def test_an_sshd_that_is_killed_is_replaced_for_a_user(self):
+    def test_user_reconnects_after_kill_of_sshd(self):
         self.fresh_hosts(**AS_USER)
 
         def kill_sshd(node):
@@ -158,7 +158,7 @@ class Resets(PartitionCase):
                     os.kill(process.pid, signal.SIGKILL)
         self.check_resets(kill_sshd)
 
-    def test_one_that_cannot_be_made_anew_is_the_loss_of_its_node(self):
+    def test_node_that_cannot_reconnect_is_lost(self):
         hosts = self.fresh_hosts(count=3)
         job = self.start_on(hosts, "--nnodes", "2:3", "--max_restarts", "2", "--restart_delay_s", "0.1")
         hosts.nodes[2].stop_sshd()
@@ -170,16 +170,16 @@ class Resets(PartitionCase):
         self.assert_presentable(job)
         self.assert_nothing_left(10)
 
-    def test_a_front_end_that_is_killed_is_not_waited_for(self):
+    def test_killed_front_end_is_not_waited_for(self):
         hosts = self.fresh_hosts(count=3)
         job = self.start_on(hosts, "--max_restarts", "2")
         job.signal(signal.SIGKILL)
         killed_at = time.time()
         self.wait(job, 10)
-        # The ranks end at SIGTERM.
+        # The ranks end on SIGTERM.
         self.assert_nothing_left(2.5, since=killed_at)
 
-    def test_the_rendezvous_connection_of_one_node_is_made_anew(self):
+    def test_remakes_rendezvous_connection_of_node(self):
         hosts = self.fresh_hosts(count=3)
         job = self.start_on(hosts)
         for _ in range(3):
@@ -190,11 +190,11 @@ class Resets(PartitionCase):
         self.assert_code(0, self.wait(job, 60), job)
         self.assertNotIn("lost", job.output)
         logs = "".join(path.read_text() for path in self.folder.glob("logs/**/node1/agent.log"))
-        # Once more where a busy machine delays heartbeats.
+        # A busy machine may delay heartbeats and so cause one more.
         self.assertLessEqual(3, logs.count("node 2 is connected to the rendezvous again"), logs)
         self.assert_nothing_left(10)
 
-    def test_without_restarts_the_node_is_named(self):
+    def test_node_that_cannot_reconnect_is_named(self):
         hosts = self.fresh_hosts()
         job = self.start_on(hosts)
         hosts.nodes[1].stop_sshd()
@@ -206,17 +206,17 @@ class Resets(PartitionCase):
 
 
 class Healed(PartitionCase):
-    """Node 3 of 3 cannot be heard for long enough to be given up, and then it can again."""
+    """Node 3 of 3 is cut off until it is declared lost, and is then reconnected."""
 
     def check(self, cut, heal, *options):
         hosts = self.fresh_hosts(count=3)
         node1, node2, node3 = hosts.nodes
         job = self.start_on(hosts, "--nnodes", "2:3", "--restart_delay_s", "0.1", *options)
         cut(node3)
-        # The others go on without it.
+        # The others continue without it.
         self.wait_for_files(job, "up.2.*", 4, timeout_s=30)
         heal(node3)
-        # Of the first attempt nothing is left, on any host, and node 3 takes part in no second one unless it is asked.
+        # No process of the first attempt is left on any host, and node 3 joins the second only if it is asked to.
         wait_until(lambda: not any("1" in self.attempts(node) for node in hosts.nodes), 10, "the first attempt is over")
         self.assertIn("node3 was lost", job.output)
         return job, hosts
@@ -234,20 +234,20 @@ class Healed(PartitionCase):
             self.assertEqual(set(), self.attempts(hosts.nodes[2]))
             time.sleep(0.3)
         self.finish(job)
-        # It was told: what it said after it was given up counted for nothing.
+        # Node 3 was told that it is lost, and its messages since then were ignored.
         logs = "".join(path.read_text() for path in self.folder.glob("logs/**/node3/*.log"))
         self.assertRegex(logs, r"no longer part of the job|no heartbeat", "the agent's log on node 3")
 
-    def test_a_node_that_could_not_be_heard_and_could_hear(self):
+    def test_node_that_could_not_send_stays_out(self):
         self.check_is_out(lambda node: node.cut_one_way("out"), lambda node: node.heal())
 
-    def test_a_node_that_could_be_heard_and_could_not_hear(self):
+    def test_node_that_could_not_receive_stays_out(self):
         self.check_is_out(lambda node: node.cut_one_way("in"), lambda node: node.heal())
 
-    def test_a_node_that_was_cut_off(self):
+    def test_node_that_was_cut_off_stays_out(self):
         self.check_is_out(lambda node: node.link_down(), lambda node: node.link_up())
 
-    def test_a_healed_node_joins_anew(self):
+    def test_healed_node_joins_with_on_join_now(self):
         job, hosts = self.check(lambda node: node.link_down(), lambda node: node.link_up(), "--on_join", "now")
         self.wait_for_files(job, "up.3.*", 6, timeout_s=60)
         self.assertTrue(list(self.folder.glob("up.3.node3.*")), job.output)

@@ -1,4 +1,4 @@
-"""One command on each of two test hosts, as torchrun and `deepspeed --no_ssh` have it: no sshd is needed."""
+"""One command on each of two test hosts, as with torchrun and `deepspeed --no_ssh`: no sshd is needed."""
 
 import pathlib
 import re
@@ -33,7 +33,7 @@ class PerNodeCase(HostsCase):
         return job
 
     def on_all(self, *arguments, trust=None):
-        """The same on every host, but for its node rank, which stands for {rank}."""
+        """Runs the same command on every host, with {rank} replaced by its node rank."""
         return [self.on(node, *[[str(word).replace("{rank}", str(rank)) for word in
                                  (words if isinstance(words, list) else [words])] for words in arguments], trust=trust)
                 for rank, node in enumerate(self.hosts.nodes)]
@@ -58,11 +58,11 @@ class PerNodeCase(HostsCase):
 
 
 class TwoHosts(PerNodeCase):
-    def test_torchrun_with_node_ranks(self):
-        # node1's own name is 127.0.1.1 on node1 itself, which is of no use to node2.
+    def test_torchrun_with_node_ranks_forms_one_job(self):
+        # On node1 itself, its name resolves to 127.0.1.1, which node2 cannot use.
         self.assert_two_by_two(self.torchrun("--show", "all", bash(PLACE)), ("10.66.0.1", "fd66::1"))
 
-    def test_without_a_token_nothing_is_started(self):
+    def test_missing_token_starts_no_program(self):
         for job in self.torchrun(bash('touch "$FOLDER/up"'), trust=[]):
             self.assert_code(64, self.wait(job, 20), job)
             self.assert_says(job, "node 0 at node1:29500: without a token", r"openssl rand -hex 32 > FILE",
@@ -70,28 +70,28 @@ class TwoHosts(PerNodeCase):
         self.assertFalse((self.folder / "up").exists(), "a program was started")
         self.assert_nothing_left()
 
-    def test_without_a_token_on_a_network_that_is_trusted(self):
+    def test_insecure_rdzv_needs_no_token(self):
         jobs = self.torchrun("--show", "all", bash(PLACE), trust=["--insecure_rdzv"])
         self.assert_two_by_two(jobs, ("10.66.0.1", "fd66::1"))
 
-    def test_torchrun_first_come(self):
+    def test_torchrun_assigns_node_ranks_on_arrival(self):
         jobs = self.on_all(["--nnodes=2", "--nproc_per_node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node1",
                             "--rdzv-id=job7", "--show", "all"], bash(PLACE))
         self.assert_two_by_two(jobs, ("10.66.0.1", "fd66::1"))
 
-    def test_deepspeed_no_ssh(self):
+    def test_deepspeed_no_ssh_forms_one_job(self):
         for node in self.hosts.nodes:
             node.write_file("hosts", "node1 slots=2\nnode2 slots=2\n")
         jobs = [self.on(node, ["--hostfile", f"{node.home}/hosts", "--no_ssh", "--node_rank", rank, "--master_addr",
                                "node1", "--master_port", "29600", "--show", "all"], bash(PLACE))
                 for rank, node in enumerate(self.hosts.nodes)]
-        self.assert_two_by_two(jobs, ("node1",))  # as --master_addr says
+        self.assert_two_by_two(jobs, ("node1",))  # from --master_addr
 
-    def test_over_ipv6(self):
+    def test_ipv6_endpoint_forms_one_job(self):
         self.assert_two_by_two(self.torchrun("--show", "all", bash(PLACE), endpoint="[fd66::1]:29500"),
                                ("10.66.0.1", "fd66::1"))
 
-    def test_a_real_script(self):
+    def test_ddp_script_trains(self):
         if not ORACLE_PYTHON.exists():
             self.fail(f"{ORACLE_PYTHON} is missing; packaging/fetch-oracle makes it")
         jobs = self.torchrun(ORACLE_PYTHON, SCRIPT)
@@ -109,7 +109,7 @@ class Lost(PerNodeCase):
         self.wait_for_files(jobs[0], "up.*", 2)
         return jobs
 
-    def test_the_power_of_node_0_is_cut(self):
+    def test_power_cut_of_node_0_ends_other_command(self):
         jobs = self.running()
         self.hosts.nodes[0].power_cut()
         begin = time.monotonic()
@@ -118,14 +118,14 @@ class Lost(PerNodeCase):
         self.assertLess(time.monotonic() - begin, 30)
         self.assert_nothing_left()
 
-    def test_the_power_of_another_node_is_cut(self):
+    def test_power_cut_of_other_node_ends_job(self):
         jobs = self.running()
         self.hosts.nodes[1].power_cut()
         self.assert_code(69, self.wait(jobs[0], 40), jobs[0])
         self.assert_says(jobs[0], "node1 was lost")
         self.assert_nothing_left()
 
-    def test_a_pulled_cable(self):
+    def test_pulled_cable_ends_both_commands(self):
         jobs = self.running()
         self.hosts.nodes[1].link_down()
         for job in jobs:

@@ -1,4 +1,5 @@
-"""Nine test hosts behind three relays: dslaunch holds three links, and keeps every promise that it keeps with nine, the loss of no connection among them."""
+"""Nine test hosts behind three relays: dslaunch holds three connections, and behaves as with nine, also when one
+breaks."""
 
 import os
 import pathlib
@@ -29,7 +30,7 @@ class RelayCase(HostsCase):
         return job
 
     def relays(self):
-        """{node: its relay's process}"""
+        """Returns {node: its relay's process}."""
         return {node: process for node in self.hosts.nodes for process in node.processes()
                 if process.comm == "dslaunch-relay"}
 
@@ -38,20 +39,21 @@ class RelayCase(HostsCase):
         return self.hosts.nodes[first:first + self.fanout]
 
     def ranks_that_live(self):
-        """Their numbers. A rank may be several processes: bash forks before it runs `sleep`."""
+        """Returns the numbers of the ranks that run. A rank may have several processes: bash forks before it runs
+        `sleep`."""
         found = (process.environ.get("RANK") for node in self.hosts.nodes for process in node.processes())
         return {int(rank) for rank in found if rank}
 
 
 def links_of(pid):
-    """Its host's connections to any sshd."""
+    """Returns the local addresses of the process's host's connections to any sshd."""
     rows = [line.split() for family in ("tcp", "tcp6")
             for line in pathlib.Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]]
     return [row[2] for row in rows if row[3] == "01" and row[2].endswith(":0016")]
 
 
 class Relays(RelayCase):
-    def test_jobs_of_every_size(self):
+    def test_jobs_of_every_size_run_on_their_nodes(self):
         for size in range(1, NODES + 1) if FULL else (1, 2, 4, 9):
             code, job = self.run_job(self.by_relays("--num_nodes", str(size), "--show", "all"),
                                      bash('echo "rank $RANK on $(hostname)"'))
@@ -60,7 +62,7 @@ class Relays(RelayCase):
                 self.assert_says(job, rf"rank {rank} on node{rank + 1}\b")
             self.assert_nothing_left()
 
-    def test_the_front_end_has_a_link_to_each_relay_and_no_other(self):
+    def test_front_end_connects_to_relays_only(self):
         job = self.start_waiting()
         self.assertEqual(NODES // FANOUT, len(links_of(job.pid)))
         relays = self.relays()
@@ -69,7 +71,7 @@ class Relays(RelayCase):
         self.assert_code(0, self.wait(job), job)
         self.assert_nothing_left()
 
-    def test_nodes_that_lack_the_agent_get_it_from_their_relay(self):
+    def test_relays_copy_agent_to_nodes_that_lack_it(self):
         for node in self.hosts.nodes:
             node.run(["rm", "-rf", f"{node.home}/.cache/dslaunch"])
 
@@ -86,19 +88,19 @@ class Relays(RelayCase):
         self.assertLess(sent_bytes(self.front) - before, (NODES // FANOUT + 1) * int(size))
         self.assert_nothing_left()
 
-    def test_the_first_cause_is_behind_a_relay(self):
+    def test_reports_failed_rank_behind_relay(self):
         code, job = self.run_job(self.by_relays(), bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
         self.assert_says(job, r"rank 5 \(node6, local rank 0\) exited with code 7")
         self.assert_nothing_left(within_s=10)
 
-    def test_killed_front_end(self):
+    def test_killed_front_end_leaves_no_process(self):
         job = self.start_waiting()
         os.kill(job.pid, signal.SIGKILL)
         self.wait(job)
         self.assert_nothing_left(within_s=20)
 
-    def test_detached_jobs_need_no_relay(self):
+    def test_detached_job_keeps_no_relay(self):
         code, job = self.run_job(self.by_relays("--detach"), bash(WAITING_RANKS), "-", self.folder)
         self.assert_code(0, code, job)
         self.wait_for_files(job, "up.1.*", NODES)
@@ -108,14 +110,14 @@ class Relays(RelayCase):
         self.assert_code(0, code, stop)
         self.assert_nothing_left(within_s=10)
 
-    def test_only_ssh_and_slurm_have_relays(self):
+    def test_rejects_fanout_with_local_launcher(self):
         code, job = self.run_job("--launcher", "local", "--fanout", "3", "true")
         self.assert_code(64, code, job)
         self.assert_says(job, "--fanout: relays are for nodes that are reached over SSH")
 
 
 class BadHosts(RelayCase):
-    """One node of a group is at fault, and no other is blamed."""
+    """One node of a group fails, and no other is blamed."""
 
     def assert_blamed(self, node, pattern, code):
         found, job = self.run_job(self.by_relays("--connect_timeout", "12"), "true")
@@ -126,19 +128,19 @@ class BadHosts(RelayCase):
                 self.assertNotRegex(job.output, rf"node '{other.name}'")
         self.assert_nothing_left(within_s=10)
 
-    def test_a_dead_node(self):
+    def test_blames_only_node_that_is_down(self):
         node = self.hosts.nodes[4]
         node.link_down()
         self.addCleanup(node.link_up)
         self.assert_blamed(node, "", 69)
 
-    def test_a_slow_node(self):
+    def test_blames_only_node_with_slow_sshd(self):
         node = self.hosts.nodes[4]
         node.hold_sshd()
         self.addCleanup(node.release_sshd)
         self.assert_blamed(node, "", 69)
 
-    def test_a_node_with_another_key(self):
+    def test_blames_only_node_with_other_host_key(self):
         node = self.hosts.nodes[4]
         lines = {**self.hosts.known_hosts, node.name: self.hosts.other_key_line(node.name)}
         for host in self.everyone:
@@ -147,7 +149,7 @@ class BadHosts(RelayCase):
             self.addCleanup(host.write_file, ".ssh/known_hosts", before)
         self.assert_blamed(node, "key", 77)
 
-    def test_nodes_that_cannot_log_in_to_each_other(self):
+    def test_hints_at_fanout_0_if_nodes_cannot_log_in(self):
         for node in self.hosts.nodes:
             key = node.read_file(".ssh/id_ed25519")
             node.run(["rm", f"{node.home}/.ssh/id_ed25519"])
@@ -162,7 +164,8 @@ class BadHosts(RelayCase):
 
 class RelayLossCase(RelayCase):
     def relay_of(self, index):
-        """What reaches the others of the node's group: a node that logged in too late to do so is a relay for itself alone."""
+        """Returns the relay that reaches the others of the node's group. (A node that logged in too late is a relay for
+        itself alone.)"""
         found = [(node, process) for node, process in self.relays().items()
                  if node in self.group_of(self.hosts.nodes[index])]
         return max(found, key=lambda one: len(children_of(one[1].pid)))
@@ -174,7 +177,7 @@ class RelayLossCase(RelayCase):
 
 
 class BrokenConnections(RelayLossCase):
-    """One broken connection loses nothing, as without relays."""
+    """One broken connection loses nothing, just as without relays."""
 
     def check_nothing_is_lost(self, broken, ranks=NODES):
         job = self.start_waiting(ranks=ranks)
@@ -194,12 +197,12 @@ class BrokenConnections(RelayLossCase):
     def test_resumes_after_reset_of_connection_to_relay(self):
         self.check_nothing_is_lost(lambda: self.reset_to_relay(-1))
 
-    def test_resumes_after_reset_where_one_relay_was_to_reach_all_nodes(self):
+    def test_resumes_after_reset_with_fanout_of_all_nodes(self):
         self.fanout = NODES
 
         def reset():
             self.assertEqual(2, len(self.relays()))
-            self.fanout = (NODES + 1) // 2  # what it comes to
+            self.fanout = (NODES + 1) // 2  # the fanout that is used instead
             return self.reset_to_relay(0)
         self.check_nothing_is_lost(reset)
 
@@ -216,7 +219,7 @@ class BrokenConnections(RelayLossCase):
 
 
 class LossOfARelay(RelayLossCase):
-    """Where the nodes of a lost relay cannot be reached again in time they are lost."""
+    """Nodes of a lost relay that cannot be reached again in time are lost."""
     RESTARTS = ("--max_restarts", "2", "--dead_s", "3", "--suspect_s", "2", "--heartbeat_s", "0.5")
     RESUMED_WITHIN_S = 4
 
@@ -234,10 +237,10 @@ class LossOfARelay(RelayLossCase):
         return relay
 
     def leftovers(self):
-        # An sshd whose client has lost its power waits for it, and nothing else does.
+        # An sshd waits for a client that has lost its power; no other process may be left.
         return [process for process in super().leftovers() if process.comm != "sshd"]
 
-    def test_the_job_ends(self):
+    def test_loss_of_relay_ends_job(self):
         job = self.start_waiting()
         node = self.lose_relay(0)
         self.assert_code(69, self.wait(job), job)
@@ -245,7 +248,7 @@ class LossOfARelay(RelayLossCase):
         self.assert_says(job, rf"the connection to the relay on {node.name} broke")
         self.assert_nothing_left(within_s=10)
 
-    def test_or_restarts_by_a_new_relay(self):
+    def test_job_restarts_through_new_relay(self):
         job = self.start_waiting(*self.RESTARTS)
         self.lose_relay(-1)
         self.wait_for_files(job, "up.2.*", NODES, timeout_s=60)
@@ -254,10 +257,10 @@ class LossOfARelay(RelayLossCase):
         self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
         self.assert_nothing_left(within_s=10)
 
-    def test_or_restarts_where_its_group_hosts_the_rendezvous(self):
+    def test_job_restarts_with_another_rendezvous_host(self):
         job = self.start_waiting(*self.RESTARTS)
         node = self.lose_relay(0)
-        # Long before its lease is over. Numbers of attempts that the lost rendezvous may have begun are left out.
+        # Well before its lease expires. The lost rendezvous may have begun attempts, so any attempt number is accepted.
         self.wait_for_files(job, "up.*", 2 * NODES, timeout_s=40)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job), job)
@@ -267,7 +270,7 @@ class LossOfARelay(RelayLossCase):
             self.assert_says(job, f"{other.name} was lost: the connection to the relay on {node.name} broke")
         self.assert_nothing_left(within_s=10)
 
-    def test_its_machine_loses_power(self):
+    def test_power_cut_of_relay_ends_job(self):
         hosts = self.fresh_hosts(**self.host_options)
         job = self.start_waiting("--lease_s", "8", "--dead_s", "3", "--suspect_s", "2", "--heartbeat_s", "0.5")
         node, _ = self.relay_of(-1)
@@ -277,7 +280,7 @@ class LossOfARelay(RelayLossCase):
         self.assertNotEqual(0, self.wait(job, 90), job.output)
         self.assert_nothing_left(within_s=60, since=lost_at)
 
-    def test_or_restarts_on_the_nodes_that_remain(self):
+    def test_job_restarts_on_remaining_nodes(self):
         hosts = self.fresh_hosts(**self.host_options)
         job = self.start_waiting(*self.RESTARTS, "--lease_s", "8", "--nnodes", f"{NODES - FANOUT}:{NODES}")
         node, _ = self.relay_of(0)
@@ -285,7 +288,8 @@ class LossOfARelay(RelayLossCase):
         node.power_cut()
         hosts.nodes.remove(node)
         lost_at = time.time()
-        # Where the relay is not on node1 the others of its group are not missed at once: an attempt may begin on them.
+        # If the relay is not on node1, the others of its group are not missed at once, and an attempt may begin on
+        # them.
         gone = ", ".join(node.name for node in group)
         wait_until(lambda: f"get ranks; without {gone}" in job.output, 90, f"an attempt without {gone}")
         (self.folder / "go").touch()

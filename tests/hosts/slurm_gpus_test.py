@@ -10,7 +10,7 @@ from launcher_case import DSLAUNCH, MARK, bash, main  # noqa: E402
 from slurm_case import NOT_RUN, SlurmCase  # noqa: E402
 from slurm_cluster import why_not  # noqa: E402
 
-# What salloc, sbatch and srun are asked for, and the GPUs of each node then.
+# Arguments of salloc, sbatch and srun, and the GPUs that each node gets with them.
 FORMS = {"--gres": (["-N2", "--gres=gpu:4"], [4, 4]),
          "--gpus": (["-N2", "--gpus=8"], [4, 4]),
          "--gpus-per-node": (["-N2", "--gpus-per-node=4"], [4, 4]),
@@ -24,20 +24,20 @@ class Gpus(SlurmCase):
     cluster_options = {"gpus": 4}
 
     def run_in(self, options, *command):
-        """Runs a command, which gets an allocation by itself. Its output."""
+        """Runs a command that gets an allocation by itself; returns its output."""
         done = subprocess.run([*map(str, options), *map(str, command)], env={**self.base_environment(), MARK: self.mark},
                               cwd=self.folder, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
     def nodes_of(self, output):
-        """(ranks, GPUs that Slurm gave) of each node, sorted."""
+        """Returns (ranks, GPUs that Slurm gave) of each node, sorted."""
         nodes = {}
         for rank, node, gpus in re.findall(r"rank (\d+) of \d+ on (n\d) has GPUs ([\d,]*);", output):
             nodes.setdefault((node, gpus), set()).add(rank)
         return sorted((len(ranks), len(gpus.split(",")) if gpus else 0) for (_, gpus), ranks in nodes.items())
 
-    def test_salloc(self):
+    def test_salloc_gives_a_rank_per_gpu(self):
         for name, (options, gpus) in FORMS.items():
             with self.subTest(name):
                 output = self.run_in(["salloc", "--quiet", *options], DSLAUNCH, "--show", "all", *RANK)
@@ -45,15 +45,16 @@ class Gpus(SlurmCase):
                 self.assertIn("slots from the GPUs that Slurm gave", output)
                 self.assertIn(f"; {6 if name == 'unequal' else 8 if name == '--gpus' else 'none'}\n", output)
 
-    def test_sbatch(self):
+    def test_sbatch_gives_a_rank_per_gpu(self):
         for name, (options, gpus) in FORMS.items():
             with self.subTest(name):
                 job = self.batch_script([DSLAUNCH, "--show", "all", *RANK], *options)
                 self.assertEqual(("COMPLETED", 0), job.wait(), job.output)
                 self.assertEqual([(count, count) for count in gpus], self.nodes_of(job.output), job.output)
 
-    def test_srun(self):
-        """Each task is a node of the job. Slurm's GPUs are no NVIDIA GPUs, which nodes count by themselves."""
+    def test_srun_task_becomes_node_with_its_gpus(self):
+        """Each task is a node of the job, with one rank: nodes count NVIDIA GPUs by themselves, and Slurm's here are
+        fake."""
         for name, (options, gpus) in FORMS.items():
             with self.subTest(name):
                 command = [DSLAUNCH, "--show", "all", *RANK]
@@ -64,7 +65,7 @@ class Gpus(SlurmCase):
                 self.assertEqual([(1, count) for count in gpus], self.nodes_of(output), output)
                 self.assertIn(f"of {len(gpus)} on", output)
 
-    def test_some_nodes_of_an_allocation_have_all_their_gpus(self):
+    def test_some_nodes_of_allocation_keep_all_their_gpus(self):
         for name, options in (("one node", ["--num_nodes", "1"]), ("relays", ["--fanout", "2"])):
             with self.subTest(name):
                 output = self.run_in(["salloc", "--quiet", "-N3", "--gpus=10"], DSLAUNCH, *options, "--show", "all", *RANK)
@@ -72,8 +73,8 @@ class Gpus(SlurmCase):
                 self.assertTrue(all(ranks == gpus for ranks, gpus in nodes), output)
                 self.assertEqual(1 if name == "one node" else 3, len(nodes), output)
 
-    def test_logs_of_a_job_that_runs(self):
-        """An inspector is a step of its own, beside the agents'."""
+    def test_logs_work_while_job_runs(self):
+        """An inspector runs in its own step, beside the agents' step."""
         for name in ("--gpus", "heterogeneous"):
             with self.subTest(name):
                 job = self.batch_script([DSLAUNCH, *bash('echo "rank $RANK"; touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.1; done'),
@@ -88,15 +89,15 @@ class Gpus(SlurmCase):
                 for path in self.folder.glob("up.*"):
                     path.unlink()
 
-    def test_cores_of_nodes_that_the_job_has_alone_are_not_tasks(self):
+    def test_exclusive_cores_do_not_count_as_tasks(self):
         output = self.run_in(["salloc", "--quiet", "-N2", "--exclusive"], DSLAUNCH, "--show", "all", *RANK)
         self.assertEqual([(4, 4), (4, 4)], self.nodes_of(output), output)
 
-    def test_requests_that_contradict_the_agents_step(self):
+    def test_agent_step_overrides_conflicting_requests(self):
         output = self.run_in(["salloc", "--quiet", "-N2", "--gpus=4", "--ntasks-per-gpu=1"], DSLAUNCH, "--show", "all", *RANK)
         self.assertEqual(4, sum(gpus for _, gpus in self.nodes_of(output)), output)
 
-    def test_without_scontrol_the_plan_says_that_gpus_are_not_known(self):
+    def test_plan_reports_unknown_gpus_without_scontrol(self):
         programs = self.folder / "programs"
         programs.mkdir()
         for name in ("srun", "bash", "env", "sh"):

@@ -1,4 +1,4 @@
-"""What Slurm does to a running job: a time limit with requeue and resume, and a node whose slurmd is gone."""
+"""Events that Slurm causes in a running job: a time limit with requeue and resume, and a node whose slurmd dies."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ from test_hosts import wait_until  # noqa: E402
 
 
 def documented_script():
-    """The batch script of docs/launching.md."""
+    """Returns the batch script of docs/launching.md."""
     section = (ROOT / "docs" / "launching.md").read_text().partition("\n## Slurm\n")[2].partition("\n## ")[0]
     return re.search(r"```bash\n(#!/bin/bash\n.*?)```", section, re.S)[1]
 
@@ -28,7 +28,7 @@ def replaced(text, *pairs):
 
 class Requeue(SlurmCase):
     def slow_recipe(self):
-        """A recipe whose ranks do little else than wait for their data."""
+        """Writes a recipe whose ranks mostly wait for their data; returns its path."""
         path = self.folder / "recipe.yaml"  # JSON is YAML
         path.write_text(json.dumps(
             {"model": {"type": "mlp", "hidden_size": 16, "num_classes": 4},
@@ -37,7 +37,7 @@ class Requeue(SlurmCase):
              "engine": {"train_batch_size": 16, "optimizer": {"type": "Adam", "params": {"lr": 0.02}}}}))
         return path
 
-    def test_the_time_limit_saves_and_the_next_start_resumes(self):
+    def test_time_limit_saves_and_requeued_job_resumes(self):
         steps = self.folder / "steps"
         steps.write_text("1000000\n")
         command = [DSLAUNCH, "--device", "cpu", "--env", "OMP_NUM_THREADS=1", "train", self.slow_recipe()]
@@ -52,8 +52,9 @@ class Requeue(SlurmCase):
         self.assert_nothing_left(within_s=10)
         last = max(int(re.search(r"\d+", path.name)[0]) for path in pathlib.Path(self.folder / "run").glob("*step*"))
         steps.write_text(f"{last + 5}\n")
-        # Slurm lets a job that it has requeued wait for two minutes. It tells the starts of a job apart by the second: in the
-        # one of the requeue, slurmd takes the next start's credential for the revoked one and ends the job with 1.
+        # Slurm holds a job that it has requeued for two minutes. It distinguishes the starts of a job by the second: in
+        # the second of the requeue, slurmd would take the next start's credential for the revoked one and end the job
+        # with 1.
         self.assertEqual(0, self.cluster.run("scontrol", "update", f"JobId={job.number}", "StartTime=now+3", "TimeLimit=10").returncode)
         end = self.cluster.wait_for_end(job.number, 90)
         self.assertEqual(("COMPLETED", 0), end, job.output + self.cluster.words_on(job.number))
@@ -63,7 +64,7 @@ class Requeue(SlurmCase):
 class LostDaemon(SlurmCase):
     cluster_options = {"slurmd_timeout_s": 8}
 
-    def test_a_node_whose_slurmd_is_gone(self):
+    def test_lost_slurmd_ends_job_on_all_nodes(self):
         job = self.batch_script([DSLAUNCH, *bash(': > "$1/up.$RANK"; exec sleep 120'), "-", self.folder],
                                 "-N4", "--ntasks-per-node=1", "--no-requeue")
         self.wait_for_files(job, "up.*", 4)

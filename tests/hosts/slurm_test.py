@@ -23,7 +23,7 @@ GATED_RANKS = 'touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK"; until [ -e "$1/go" ]; do s
 
 
 def tcp_links(pid):
-    """How many TCP connections a process has."""
+    """Returns the number of a process's TCP connections."""
     own = sockets_of(pid)
     return sum(inode in own for _, inode in tcp_sockets(pid, "01"))
 
@@ -32,7 +32,7 @@ class Slurm(SlurmCase):
     def popen(self, argv, env, cwd, **options):
         return super().popen(["salloc", "--quiet", "-N4", "--ntasks-per-node=2", *argv], env, cwd, **options)
 
-    def test_an_allocation_needs_no_hostfile(self):
+    def test_allocation_needs_no_hostfile(self):
         code, job = self.run_job("--show", "all", bash(
             'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK on $SLURMD_NODENAME (${SLURM_PROCID-none} ${SLURM_NTASKS-none} $SLURM_JOB_ID)"'))
         self.assert_code(0, code, job)
@@ -41,7 +41,7 @@ class Slurm(SlurmCase):
         self.assert_says(job, r"4 nodes x 2 slots = 8 ranks \(slurm, cpu\): n1 n2 n3 n4 \(slots from the tasks that Slurm was asked for\)")
         self.assert_nothing_left()
 
-    def test_mpi_programs_are_one_world(self):
+    def test_mpi_programs_form_one_world(self):
         for compiler, server in (("mpicc.openmpi", "pmix"), ("mpicc.mpich", "pmi")):
             if shutil.which(compiler) is None:
                 continue
@@ -54,7 +54,7 @@ class Slurm(SlurmCase):
                 self.assertEqual([(str(rank), str((rank - 1) % 8)) for rank in range(8)], found, job.output)
         self.assert_nothing_left()
 
-    def test_copied_programs_and_files_are_there(self):
+    def test_copied_programs_and_files_are_on_nodes(self):
         (self.folder / "in.txt").write_text("it")
         program = self.folder / "a.out"
         program.write_text('#!/bin/sh\necho "$RANK has $(cat in.txt) in $(pwd), $DSLAUNCH_COPY_DIR"\n')
@@ -67,7 +67,7 @@ class Slurm(SlurmCase):
             self.assertTrue(all(row[1] == row[2] for row in found), job.output)
         self.assert_nothing_left()
 
-    def test_options_choose_among_slurms_nodes(self):
+    def test_options_choose_among_nodes_of_allocation(self):
         code, job = self.run_job("--include", "n2@n4", "--show", "all", bash('echo "$RANK on $SLURMD_NODENAME"'))
         self.assert_code(0, code, job)
         self.assertEqual([("0", "n2"), ("1", "n2"), ("2", "n4"), ("3", "n4")],
@@ -76,13 +76,13 @@ class Slurm(SlurmCase):
         self.assert_code(0, code, job)
         self.assertEqual([("0", "n1"), ("1", "n2"), ("2", "n3")], sorted(re.findall(r"(\d) on (n\d)", job.stdout)), job.output)
 
-    def test_the_exit_code_is_the_first_causes(self):
+    def test_exit_code_is_that_of_first_cause(self):
         code, job = self.run_job(bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
         self.assert_says(job, r"rank 5 \(n3, local rank 1\) exited with code 7")
         self.assert_nothing_left()
 
-    def test_a_batch_job(self):
+    def test_batch_job_ends_with_code_of_first_cause(self):
         job = self.batch(*bash('touch "$1/up.$RANK"'), "-", self.folder)
         self.assertEqual(("COMPLETED", 0), job.wait(), job.output)
         self.assertEqual(4, len(list(self.folder.glob("up.*"))), job.output)
@@ -102,12 +102,12 @@ class Slurm(SlurmCase):
         self.assertRegex(job.output, r"rank 2 \(node2, local rank 0\) exited with code 7")
         self.assert_nothing_left(within_s=10)
 
-    def test_srun_of_one_task_for_each_rank_is_explained(self):
+    def test_rejects_srun_with_a_task_per_rank(self):
         job = self.batch_script(["srun", "--quiet", DSLAUNCH, "true"], "-N4", "--ntasks-per-node=2")
         self.assertEqual(("FAILED", 64), job.wait(), job.output)
         self.assertRegex(job.output, r"srun starts 8 tasks on 4 nodes, .*--ntasks-per-node=1")
 
-    def test_what_srun_on_each_node_cannot_do_is_refused_by_name(self):
+    def test_rejects_options_that_srun_cannot_serve(self):
         for option, why in ((["-np", "2"], r"-np 2 counts the ranks of all nodes.*--num_gpus N"),
                             (["--min_np", "2", "--max_np", "4"], r"--min_np and --max_np count the ranks of all nodes"),
                             (["--detach"], r"--detach: a job of one command on each node"),
@@ -118,7 +118,7 @@ class Slurm(SlurmCase):
                 self.assertRegex(job.output, why)
         self.assert_nothing_left(within_s=10)
 
-    def test_scancel_ends_everything(self):
+    def test_scancel_ends_all_processes(self):
         job = self.batch(*bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
         self.assertEqual(0, self.cluster.run("scancel", str(job.number)).returncode)
@@ -126,13 +126,13 @@ class Slurm(SlurmCase):
         self.assert_nothing_left(within_s=10)
 
     def assert_cancelled(self, job, entity, why):
-        """All ranks saved, and their last lines are there."""
+        """Checks that all ranks saved, that their last lines are shown, and that Slurm's reason is quoted."""
         wait_until(lambda: "exit code 85" in job.output, 20, f"the closing block of {job.output}")
         self.assertEqual({"0", "1", "2", "3"}, set(re.findall(r"rank (\d) has saved", job.output)), job.output)
         self.assertRegex(job.output, rf"stopped on request \(Slurm ended the job: {entity} \d+\S* ON n\d CANCELLED AT \S+{why}\)")
         self.assertNotIn("was lost", job.output)
 
-    def test_scancel_lets_ranks_save_and_is_the_cause(self):
+    def test_scancel_lets_ranks_save_and_is_quoted(self):
         job = self.batch("--show", "all", *bash(SAVING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
         self.assertEqual(0, self.cluster.run("scancel", str(job.number)).returncode)
@@ -148,7 +148,7 @@ class Slurm(SlurmCase):
         self.assert_cancelled(job, "STEP", "")
         self.assert_nothing_left(within_s=10)
 
-    def test_scancel_of_srun_on_each_node_lets_ranks_save(self):
+    def test_scancel_of_srun_lets_ranks_save(self):
         job = self.batch_script(["srun", "--quiet", "--ntasks-per-node=1", DSLAUNCH, "--show", "all", *bash(SAVING_RANKS), "-", self.folder])
         self.wait_for_files(job, "up.*", 4)
         self.assertEqual(0, self.cluster.run("scancel", str(job.number)).returncode)
@@ -157,18 +157,18 @@ class Slurm(SlurmCase):
         self.assertNotIn("was lost", job.output)
         self.assert_nothing_left(within_s=10)
 
-    def test_scancel_of_ranks_that_do_not_save_ends_with_143(self):
+    def test_scancel_of_ranks_that_do_not_save_exits_143(self):
         job = self.start("--num_gpus", "1", bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
         number = self.cluster.run("squeue", "--noheader", "--state=RUNNING", "--format=%i").stdout.strip()
         self.assertEqual(0, self.cluster.run("scancel", number).returncode)
         self.wait(job)
-        # Slurm says no more of a step that has ended on its first node before the signal came there.
+        # Slurm reports less if the step has ended on its first node before the signal arrives there.
         self.assert_says(job, r"Slurm ended the job: STEP \d+\.0 ON n\d CANCELLED AT|"
                               r"Slurm sent SIGTERM to the job's step on n\d; scontrol show job says why", "exit code 143")
         self.assertNotIn("was lost", job.output)
 
-    def test_the_time_limit_is_the_cause(self):
+    def test_time_limit_lets_ranks_save_and_is_quoted(self):
         job = self.batch("--show", "all", *bash(SAVING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
         # Slurm looks for jobs that are over their limit every 30 s.
@@ -177,7 +177,7 @@ class Slurm(SlurmCase):
         self.assert_cancelled(job, "STEP", " DUE TO TIME LIMIT")
         self.assert_nothing_left(within_s=10)
 
-    def test_warning_signals_of_slurm_reach_the_ranks(self):
+    def test_warning_signals_of_slurm_reach_ranks(self):
         script = """trap 'touch "$1/warned.$RANK"; exit 0' USR1; touch "$1/up.$RANK"; while :; do sleep 0.1; done"""
         for options in ([], ["--batch"]):  # to the steps, as sbatch --signal=USR1; to the script, as --signal=B:USR1
             with self.subTest(options=options):
@@ -189,7 +189,7 @@ class Slurm(SlurmCase):
                 self.assertEqual(("COMPLETED", 0), job.wait(), job.output)
                 self.assertEqual(4, len(list(self.folder.glob("warned.*"))), job.output)
 
-    def test_a_signal_to_the_batch_script_lets_ranks_save(self):
+    def test_signal_to_batch_script_lets_ranks_save(self):
         job = self.batch("--stop_signal", "sigterm", *bash(
             'trap "touch \\"$1/saved.$RANK\\"; exit 85" TERM; touch "$1/up.$RANK"; while :; do sleep 0.1; done'), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
@@ -198,7 +198,7 @@ class Slurm(SlurmCase):
         self.assertEqual(4, len(list(self.folder.glob("saved.*"))), job.output)
         self.assert_nothing_left(within_s=10)
 
-    def test_a_killed_step_is_the_loss_of_its_node(self):
+    def test_killed_step_counts_as_lost_node(self):
         job = self.start("--num_gpus", "1", bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 4)
         agent = next(p for p in supervisors_and_agents(self.leftovers())[1] if p.environ.get("SLURMD_NODENAME") == "n3")
@@ -208,7 +208,7 @@ class Slurm(SlurmCase):
         self.assert_says(job, "n3")
         self.assert_nothing_left(within_s=10)
 
-    def test_a_killed_dslaunch_leaves_nothing(self):
+    def test_killed_dslaunch_leaves_no_process(self):
         job = self.start(bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 8)
         front, = [p for p in self.leftovers() if pathlib.Path(p.argv[0]).name == "dslaunch" and p.ppid == job.process.pid]
@@ -233,13 +233,13 @@ class Slurm(SlurmCase):
         self.assertEqual([(str(rank), f"n{rank // 2 + 1}") for rank in range(8)], found, job.output)
         self.assert_nothing_left()
 
-    def test_a_first_cause_behind_a_relay(self):
+    def test_reports_failed_rank_behind_relay(self):
         code, job = self.run_job("--fanout", "4", bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
         self.assert_says(job, r"rank 5 \(n3, local rank 1\) exited with code 7")
         self.assert_nothing_left(within_s=10)
 
-    def test_a_lost_relay_is_the_loss_of_its_nodes(self):
+    def test_lost_relay_ends_or_restarts_job(self):
         for options, code in (([], 69), (["--max_restarts", "1", "--restart_delay_s", "0"], 0)):
             with self.subTest(options=options):
                 for path in self.folder.glob("up.*"):
@@ -254,7 +254,7 @@ class Slurm(SlurmCase):
                 self.assert_code(code, self.wait(job), job)
                 self.assert_nothing_left(within_s=20)
 
-    def test_wrong_use(self):
+    def test_rejects_wrong_use(self):
         hostfile = self.folder / "hostfile"
         hostfile.write_text("n1 slots=1\n")
         for given, why in ((["--launcher", "slurm", "--hostfile", hostfile], "leave one of them out"),
@@ -270,14 +270,14 @@ class Slurm(SlurmCase):
 
 
 class OutsideAnAllocation(LauncherCase):
-    def test_it_says_how_to_get_one(self):
+    def test_hints_at_ways_to_get_an_allocation(self):
         code, job = self.run_job("--launcher", "slurm", "true")
         self.assert_code(64, code, job)
         self.assert_says(job, r"in no allocation of Slurm's", r"salloc -N 2", r"--slurm_args '-N 2'")
 
 
 class AnAllocationOfItsOwn(SlurmCase):
-    def test_slurm_args_get_one(self):
+    def test_slurm_args_request_an_allocation(self):
         arguments = ["--launcher", "slurm", "--num_nodes", "2", "--slurm_args", "--ntasks-per-node=2 --time=5", "--show", "all"]
         code, job = self.run_job(arguments, bash('echo "$RANK on $SLURMD_NODENAME"; [ $RANK != "$1" ] || exit 9'))
         self.assert_code(0, code, job)
@@ -289,8 +289,9 @@ class AnAllocationOfItsOwn(SlurmCase):
         wait_until(lambda: not self.cluster.run("squeue", "--noheader").stdout, 20, "Slurm has its nodes back")
 
     def wait_for_salloc(self, job):
-        """Its exit code. Where the allocation is revoked just as dslaunch ends, one thread of salloc reaps dslaunch and another
-        waits for it without an end (Slurm 22.05 to 26.05: salloc.c, _job_complete_handler). It is killed then."""
+        """Returns salloc's exit code. If the allocation is revoked just as dslaunch ends, one thread of salloc reaps
+        dslaunch and another waits for it forever (Slurm 22.05 to 26.05: salloc.c, _job_complete_handler). Then salloc
+        is killed."""
         try:
             return job.wait(20)
         except subprocess.TimeoutExpired:
@@ -299,12 +300,12 @@ class AnAllocationOfItsOwn(SlurmCase):
             os.kill(left[0].pid, signal.SIGKILL)
             return job.wait(5)
 
-    def test_ctrl_c_gives_it_back(self):
+    def test_ctrl_c_releases_the_allocation(self):
         job = self.start("--launcher", "slurm", "--slurm_args", "-N2", "--grace", "3", bash(WAITING_RANKS), "-", self.folder)
         self.wait_for_files(job, "up.*", 2)
         front = [process for process in self.leftovers() if process.comm == "dslaunch"]
-        for pid in [job.pid, *(process.pid for process in front)]:  # a terminal's Ctrl-C reaches all of its group
-            with contextlib.suppress(ProcessLookupError):  # a child that was about to become another program
+        for pid in [job.pid, *(process.pid for process in front)]:  # Ctrl-C at a terminal signals the whole process group
+            with contextlib.suppress(ProcessLookupError):  # a child before its exec, which ends by itself
                 os.kill(pid, signal.SIGINT)
         self.assertNotEqual(0, self.wait_for_salloc(job), job.output)
         self.assert_nothing_left(within_s=10)

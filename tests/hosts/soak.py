@@ -3,13 +3,13 @@
 
   sudo python3 tests/hosts/soak.py [--minutes M | --hours H] [--seed N] [--user root|tester]
 
-Each job has a rank on each node and goes on with two nodes or more. After its faults all that was cut is whole again, and
-the ranks may end. Whatever happened:
+Each job has a rank on each node and continues with two nodes or more. After its faults everything that was cut is
+healed, and the ranks may end. In every case:
 
-  an exit code of 0 means that all ranks of the last attempt ended well
-  any other has a cause that names what was broken, and none is there where nothing was lost
-  no rank keeps two owners
-  nothing is left on any host
+  an exit code of 0 means that all ranks of the last attempt succeeded
+  any other code has a cause that names what was broken, and does not occur if nothing was lost
+  no rank has two owners for longer than the loss of a node takes
+  no process is left on any host
 """
 
 import argparse
@@ -46,12 +46,12 @@ EMPTY_S = LEASE_S + GRACE_S + 30
 @dataclasses.dataclass
 class Fault:
     what: str
-    names: tuple = ()       # one of them is in the cause of a job that ends by it; none: it costs nothing
+    names: tuple = ()       # one of them is in the cause of a job that ends by the fault; empty: it ends no job
     breaks_host: bool = False
 
 
 class Wrong(Exception):
-    """What must not be."""
+    """A violated condition."""
 
 
 class SoakJob:
@@ -60,8 +60,8 @@ class SoakJob:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dslaunch-soak-"))
         self.folder.chmod(0o777)
         self.faults, self.healers = [], []
-        self.signals = set()      # that dslaunch got
-        self.cut_one_way = set()  # names of nodes; each once, because healing takes all of it back
+        self.signals = set()      # sent to dslaunch
+        self.cut_one_way = set()  # names of nodes; each once, because healing reverts all cuts of a node
         self.began = time.time()
         argv = [f"{STATE}/bin/dslaunch", "--hostfile", hosts.hostfile(1), *OPTIONS, "--log_dir", f"{STATE}/disk/logs",
                 "/usr/bin/python3", "-I", "-S", f"{STATE}/soak/{WORKER.name}", str(self.folder), str(OWNED_S)]
@@ -77,7 +77,7 @@ class SoakJob:
         return self.dice.choice([node for node in self.hosts.nodes if self.has_power(node)])
 
     def later(self, seconds, heal):
-        """Heals after so long, and at the end of the faults at the latest."""
+        """Heals after `seconds`, or earlier at the end of the faults."""
         done = threading.Event()
 
         lock = threading.Lock()
@@ -126,7 +126,7 @@ class SoakJob:
             return Fault(f"{node.name} was cut one way already")
         self.cut_one_way.add(node.name)
         node.cut_one_way(direction)
-        self.later(seconds, lambda: self.has_power(node) and node.heal())  # a power cut may have come since
+        self.later(seconds, lambda: self.has_power(node) and node.heal())  # the node may have lost power since
         return Fault(f"{node.name} cut, {direction}, for {seconds:.1f} s", (node.name,))
 
     def cut_front_end(self):
@@ -146,7 +146,7 @@ class SoakJob:
         return Fault(f"rendezvous reset on {node.name}", self.while_starting(node.name))
 
     def while_starting(self, name):
-        """Before the first attempt there is nothing yet that goes on."""
+        """Returns `name` before the first attempt, which has nothing to continue from yet."""
         return () if list(self.folder.glob("up.*")) else (name,)
 
     def freeze_disk(self):
@@ -159,7 +159,7 @@ class SoakJob:
         return Fault(f"log disk frozen for {seconds:.1f} s", self.while_starting("node"))
 
     def fill_disk(self):
-        threading.Thread(target=self.disk.fill, daemon=True).start()  # it may be frozen
+        threading.Thread(target=self.disk.fill, daemon=True).start()  # in a thread, because the disk may be frozen
         return Fault("log disk filled", self.while_starting("disk"))
 
     def pause_front_end(self):
@@ -194,7 +194,7 @@ class SoakJob:
     def interrupt(self):
         return self.signal_front_end(signal.SIGINT)
 
-    # Rarely what ends the job or takes new hosts.
+    # RARE faults end the job or need new hosts.
     COMMON = (kill_rank, kill_agent, stop_agent, kill_supervisor, cut_node, cut_node_one_way, cut_front_end, reset_ssh,
               reset_rendezvous, freeze_disk, fill_disk, pause_front_end)
     RARE = (power_cut, kill_front_end, interrupt)
@@ -281,13 +281,13 @@ class SoakJob:
     def needs_new_hosts(self):
         return any(fault.breaks_host for fault in self.faults)
 
-    def told(self):
+    def summary(self):
         code = self.job.process.poll()
         return f"code {code} after {time.time() - self.began:.1f} s: " + "; ".join(fault.what for fault in self.faults)
 
 
-def soak(seconds, seed, user, tell=print):
-    """How many jobs ran; raises Wrong with all that is known of the first that went wrong."""
+def soak(seconds, seed, user, report=print):
+    """Returns the number of jobs that ran; raises Wrong with all that is known about the first failure."""
     dice = random.Random(seed)
     end = time.time() + seconds
     jobs, hosts, disk = 0, None, SmallDisk()
@@ -301,10 +301,10 @@ def soak(seconds, seed, user, tell=print):
             try:
                 job.run()
             except (Wrong, TimeoutError) as wrong:
-                raise Wrong(f"seed {seed}, job {jobs}: {wrong}\n{job.told()}\n{job.job.output}") from None
+                raise Wrong(f"seed {seed}, job {jobs}: {wrong}\n{job.summary()}\n{job.job.output}") from None
             finally:
                 shutil.rmtree(job.folder, ignore_errors=True)
-            tell(f"job {jobs}: {job.told()}")
+            report(f"job {jobs}: {job.summary()}")
             if job.needs_new_hosts:
                 hosts.close()
                 hosts = None

@@ -14,7 +14,7 @@ FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 
 @unittest.skipUnless(FULL, "takes ten minutes: DSLAUNCH_TEST_FULL=1")
 class Soak(unittest.TestCase):
-    def test_ten_minutes(self):
+    def test_random_faults_for_five_minutes_per_user(self):
         for user in ("root", "tester"):
             with self.subTest(user=user):
                 soak.soak(300, random.randrange(1 << 32), user, lambda line: print(line, flush=True))

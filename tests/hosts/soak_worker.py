@@ -1,7 +1,7 @@
-"""What the ranks of the soak run: FOLDER (on the disk that all hosts share) and SECONDS.
+"""The program that the soak's ranks run. Arguments: FOLDER (on the disk that all hosts share) and SECONDS.
 
-A rank holds the lock on its number. The rank of that number of an earlier attempt may still hold it for SECONDS. It
-waits for FOLDER/go, says that it has ended, and ends with 0; on SIGTERM with 143.
+A rank holds the lock on its number. The rank with that number of an earlier attempt may still hold it for SECONDS. The
+rank waits for FOLDER/go, reports its end, and exits with 0; on SIGTERM with 143.
 """
 
 import fcntl

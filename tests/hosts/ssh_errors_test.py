@@ -1,4 +1,5 @@
-"""Nodes that cannot be used: one clear message that names the node, the documented code, nothing started anywhere."""
+"""Nodes that cannot be used: a short message names the node, the exit code is the documented one, and no program
+starts."""
 
 import sys
 
@@ -26,51 +27,51 @@ class SshErrors(HostsCase):
         self.assert_nothing_left()
         return job
 
-    def test_a_name_that_does_not_exist(self):
+    def test_names_host_name_that_does_not_exist(self):
         self.refused(UNAVAILABLE, ["no-such-host"], "node1 slots=2\nno-such-host slots=2\n")
 
-    def test_an_address_without_a_host(self):
+    def test_names_address_without_host(self):
         self.refused(UNAVAILABLE, [r"10\.66\.0\.99"], "node1 slots=2\n10.66.0.99 slots=2\n")
 
-    def test_a_host_that_does_not_answer(self):
+    def test_names_host_that_does_not_answer(self):
         node = self.hosts.nodes[1]
         node.link_down()
         self.addCleanup(node.link_up)
         self.refused(UNAVAILABLE, ["node2"], options=["--connect_timeout", "3"])
 
-    def test_a_port_without_sshd(self):
+    def test_names_node_whose_port_has_no_sshd(self):
         self.front.write_file(".ssh/config", "Host node2\n  Port 2222\n")
         self.addCleanup(lambda: self.front.outside_path(".ssh/config").unlink())
         self.refused(UNAVAILABLE, ["node2", "(?i)refused"])
 
-    def test_a_changed_host_key(self):
+    def test_refuses_changed_host_key(self):
         self.hosts.set_known_hosts([self.hosts.known_hosts["node1"], self.hosts.other_key_line("node2")])
         self.refused(NO_PERMISSION, ["node2", "(?i)changed|differ|does not match"])
 
-    def test_an_unknown_host_key(self):
+    def test_refuses_unknown_host_key(self):
         self.hosts.set_known_hosts([self.hosts.known_hosts["node1"]])
         self.refused(NO_PERMISSION, ["node2", "(?i)unknown|not known|known_hosts"])
 
-    def test_a_revoked_host_key(self):
+    def test_refuses_revoked_host_key(self):
         lines = list(self.hosts.known_hosts.values())
         self.hosts.set_known_hosts([*lines, "@revoked " + self.hosts.known_hosts["node2"]])
         self.refused(NO_PERMISSION, ["node2", "(?i)revoked"])
 
-    def test_a_login_that_is_refused(self):
+    def test_names_node_that_refuses_login(self):
         node = self.hosts.nodes[1]
         keys = node.read_file(".ssh/authorized_keys")
         node.write_file(".ssh/authorized_keys", "", 0o600)
         self.addCleanup(node.write_file, ".ssh/authorized_keys", keys, 0o600)
         self.refused(NO_PERMISSION, ["node2"])
 
-    def test_a_program_that_does_not_exist(self):
+    def test_names_missing_program(self):
         self.refused(NOT_FOUND, ["no-such-program-here", r"node[12]"], program=["no-such-program-here"])
 
-    def test_all_unusable_nodes_are_named_at_once(self):
+    def test_names_all_unusable_nodes(self):
         self.hosts.set_known_hosts([])
         self.refused(NO_PERMISSION, ["node1", "node2"])
 
-    def test_after_all_that_it_still_works(self):
+    def test_job_succeeds_with_usable_nodes(self):
         code, job = self.run_job(self.two_by_two(), "true")
         self.assert_code(0, code, job)
 

@@ -1,4 +1,4 @@
-"""How dslaunch logs in: what ssh_config says, the ssh-agent's keys, questions at a terminal, another ssh program."""
+"""How dslaunch logs in: ssh_config, the ssh-agent's keys, questions at a terminal, another ssh program."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ KEY = ".ssh/id_ed25519"
 
 
 class AtATerminal:
-    """dslaunch on the front host with a terminal of its own, and what that showed."""
+    """dslaunch on the front host with its own terminal, and the text that the terminal showed."""
 
     def __init__(self, case, *arguments):
         self.case = case
@@ -65,7 +65,7 @@ class AtATerminal:
 
 
 class Keys(SshCase):
-    # One key more than it takes ends the login.
+    # sshd ends the login at the third failed key.
     host_options = {"sshd_options": {"MaxAuthTries": "3"}}
 
     def setUp(self):
@@ -90,7 +90,7 @@ class Keys(SshCase):
         return code, job
 
     def hide_key(self, *suffixes):
-        """The front's key is elsewhere for this test; the path."""
+        """Moves the front's key for this test; returns the new path."""
         hidden = self.front.outside_path(".ssh/hidden_key")
         for suffix in ("", *suffixes):
             path = self.front.outside_path(KEY + suffix)
@@ -106,28 +106,28 @@ class Keys(SshCase):
             self.in_front(["ssh-add", "-q", f"{folder}/{i}"])
             os.unlink(self.front.outside_path(f"{folder}/{i}"))
 
-    def test_a_key_of_the_agent_is_used(self):
+    def test_uses_key_of_ssh_agent(self):
         key = self.hide_key()
         self.in_front(["ssh-add", "-q", key])
         code, job = self.job_with_agent()
         self.assert_code(0, code, job)
         self.assertEqual(2, self.ranks_started())
 
-    def test_too_many_keys_are_explained_and_identity_file_helps(self):
+    def test_explains_too_many_keys_and_follows_identity(self):
         key = self.hide_key()
         self.add_wrong_keys(5)
         self.in_front(["ssh-add", "-q", key])
         code, job = self.job_with_agent()
         self.assert_code(NO_PERMISSION, code, job)
         self.assert_says(job, "wrong-0 .agent.", "IdentitiesOnly")
-        # The public part tells which of the agent's keys it is.
+        # The public key selects one of the ssh-agent's keys.
         self.front.write_file(".ssh/chosen.pub", self.in_front(["ssh-keygen", "-y", "-f", key]).stdout)
         for more in ("", "  IdentitiesOnly yes\n"):
             self.configure("Host node*\n  IdentityFile ~/.ssh/chosen.pub\n" + more)
             code, job = self.job_with_agent()
             self.assert_code(0, code, job)
 
-    def test_identities_only_leaves_the_agents_other_keys_alone(self):
+    def test_identities_only_skips_keys_of_ssh_agent(self):
         key = self.hide_key()
         self.in_front(["ssh-add", "-q", key])
         self.configure("Host node*\n  IdentitiesOnly yes\n")
@@ -135,7 +135,7 @@ class Keys(SshCase):
         self.assert_code(NO_PERMISSION, code, job)
         self.assert_says(job, "keys tried: none")
 
-    def test_a_key_with_a_passphrase_is_explained_without_a_terminal(self):
+    def test_explains_locked_key_without_terminal(self):
         self.lock_key()
         code, job = self.job_with_agent()
         self.assert_code(NO_PERMISSION, code, job)
@@ -146,7 +146,7 @@ class Keys(SshCase):
         self.in_front(["ssh-keygen", "-q", "-p", "-f", path, "-N", PASSPHRASE, "-P", ""])
         self.addCleanup(self.in_front, ["ssh-keygen", "-q", "-p", "-f", path, "-P", PASSPHRASE, "-N", ""])
 
-    def test_a_passphrase_is_asked_for_once(self):
+    def test_asks_for_passphrase_once(self):
         self.lock_key()
         terminal = AtATerminal(self, "--hostfile", self.hostfile(["node1", "node2"]), "--num_nodes", "2",
                                "--num_gpus", "1", *RANKS, str(self.folder))
@@ -167,13 +167,13 @@ class Passwords(SshCase):
     def options(self):
         return ["--hostfile", self.hostfile(["node1", "node2"]), "--num_nodes", "2", "--num_gpus", "1"]
 
-    def test_without_a_terminal_it_says_how_to_use_keys(self):
+    def test_explains_keys_without_terminal(self):
         code, job = self.run_job(*self.options(), RANKS, str(self.folder))
         self.assert_code(NO_PERMISSION, code, job)
         self.assert_says(job, r"node1, node2 \(2 nodes\)", "offers password", "no terminal", "ssh-copy-id")
 
-    def test_it_is_asked_for_once_per_node_and_shown_nowhere(self):
-        # The time for the answers is not the nodes'.
+    def test_asks_for_password_once_per_node_without_echo(self):
+        # The time that the user takes for the answers does not count as the nodes' time.
         terminal = AtATerminal(self, *self.options(), "--connect_timeout", "3", *RANKS, str(self.folder))
         for number in (1, 2):
             terminal.wait_for(f"(password: (.|\n)*){{{number}}}")
@@ -189,7 +189,7 @@ class Passwords(SshCase):
         state = self.front.run(["grep", "-rlF", PASSWORD, self.front.home])
         self.assertEqual("", state.stdout)
 
-    def test_a_wrong_one_is_not_asked_for_again(self):
+    def test_does_not_ask_again_after_wrong_password(self):
         terminal = AtATerminal(self, *self.options(), *RANKS, str(self.folder))
         for _ in range(2):
             terminal.wait_for("password: $")
@@ -198,7 +198,7 @@ class Passwords(SshCase):
         self.assertEqual(NO_PERMISSION, terminal.wait(), terminal.shown)
         self.assertRegex(terminal.shown, "the password or passphrase that was typed is wrong")
 
-    def test_ctrl_c_at_the_question_ends_it_and_leaves_the_echo_on(self):
+    def test_ctrl_c_at_question_restores_echo(self):
         terminal = AtATerminal(self, *self.options(), *RANKS, str(self.folder))
         terminal.wait_for("password: ")
         terminal.type("\x03")
@@ -210,16 +210,16 @@ class Passwords(SshCase):
 class OtherPrograms(SshCase):
     host_options = {"bastion": {}}
 
-    def test_the_port_given_is_the_one_that_is_called(self):
+    def test_ssh_port_applies_unless_hostfile_sets_one(self):
         for more in ((), ("--ssh_command", "ssh -o BatchMode=yes")):
             self.refused(UNAVAILABLE, ["node1", "node2"], "--ssh_port", "2299", *more, says=["node1", "node2", "2299"])
-        # What the hostfile says of a node counts more.
+        # A node's port in the hostfile has precedence.
         path = self.hosts.hostfile(text="hosts:\n- {name: node1, slots: 1, port: 22}\n- {name: node2, slots: 1, port: 22}\n")
         code, job = self.run_job("--hostfile", path, "--ssh_port", "2299", *RANKS, str(self.folder))
         self.assert_code(0, code, job)
         self.assertEqual(2, self.ranks_started())
 
-    def test_the_systems_ssh(self):
+    def test_job_runs_with_system_ssh(self):
         self.configure("Host node2\n  ProxyJump bastion\n")
         code, job, _ = self.job_on(["node1", "node2"], "--connect_timeout", "50", "--ssh_command",
                                    "ssh -o BatchMode=yes", timeout_s=120)
@@ -227,7 +227,7 @@ class OtherPrograms(SshCase):
         self.assertEqual(2, self.ranks_started())
         self.assert_nothing_left()
 
-    def test_its_own_words_are_shown(self):
+    def test_quotes_message_of_system_ssh(self):
         self.configure("Host node2\n  ProxyJump bastion:2222\n")
         self.refused(UNAVAILABLE, ["node1", "node2"], "--ssh_command", "ssh",
                      says=["node2.* by ssh.*exit status 255; it said: .*bastion port 2222.*refused"])
@@ -235,10 +235,10 @@ class OtherPrograms(SshCase):
         self.refused(NO_PERMISSION, ["node1", "node2"], "--ssh_command", "ssh",
                      says=["node2.*it said: .*verification failed"])
 
-    def test_a_program_that_is_not_there(self):
+    def test_rejects_missing_ssh_program(self):
         self.refused(64, ["node1"], "--ssh_command", "no-such-ssh", says=["no program 'no-such-ssh'"])
 
-    def test_it_ends_with_the_front_end(self):
+    def test_system_ssh_ends_with_front_end(self):
         job = self.start("--hostfile", self.hostfile(["node1"]), "--num_nodes", "1", "--num_gpus", "1", "--launcher",
                          "ssh", "--ssh_command", "ssh", "sleep", "100")
         wait_until(lambda: self.hosts.nodes[0].named("sleep"), 20, "the rank runs")
@@ -246,7 +246,7 @@ class OtherPrograms(SshCase):
         self.wait(job)
         self.assert_nothing_left(10)
 
-    def test_one_that_waits_for_a_host_ends_with_the_front_end(self):
+    def test_ssh_that_waits_for_host_ends_with_front_end(self):
         self.be_silent(self.hosts.nodes[1], [2201])
         job = self.start("--hostfile", self.hostfile(["node2:2201"]), "--launcher", "ssh", "--ssh_command", "ssh",
                          "true")

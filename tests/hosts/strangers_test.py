@@ -1,4 +1,5 @@
-"""A training on two hosts while others try every listening socket: from a third host, and as other users of the two."""
+"""A training on two hosts while strangers try every listening socket: from a third host, and as other users of the
+two."""
 
 import json
 import os
@@ -15,18 +16,19 @@ from test_hosts import sockets_of, tcp_sockets  # noqa: E402
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
 OTHER_USER = 65534
-STEPS = 1000  # long enough that strangers try most of what they know, on a busy machine too
+STEPS = 1000  # long enough for strangers to try most of their inputs, on a busy machine too
 SSH_PORT = 22
 LONG_OPEN_S = 3  # a stranger has tried all ports several times by then
 
 
 def listening(host):
-    """{(port, inode)} of TCP sockets that listen in a host's network."""
+    """Returns {(port, inode)} of the TCP sockets that listen in a host's network."""
     return tcp_sockets(host.init_pid, "0A")
 
 
 def listening_locally(host):
-    """{(path, inode)} of Unix sockets that accept connections in a host's network, "@" before abstract names."""
+    """Returns {(path, inode)} of Unix sockets that accept connections in a host's network, "@" before abstract
+    names."""
     found = set()
     for line in pathlib.Path(f"/proc/{host.init_pid}/net/unix").read_text().splitlines()[1:]:
         fields = line.split()
@@ -36,7 +38,7 @@ def listening_locally(host):
 
 
 def owner(host, inode):
-    """The name of the process of a host that has the socket; None when it has gone."""
+    """Returns the name of the host's process that has the socket; None if it has ended."""
     for process in host.processes():
         try:
             if inode in sockets_of(process.pid):
@@ -47,16 +49,17 @@ def owner(host, inode):
 
 
 class Watch(threading.Thread):
-    """Finds listening sockets while a job runs, records what clients send there, and tells the strangers."""
+    """Finds listening sockets while a job runs, and sends them, with what clients were recorded to send there, to the
+    strangers."""
 
     def __init__(self, nodes, strangers, recordings):
         super().__init__(daemon=True)
         self.nodes, self.strangers, self.recordings = nodes, strangers, recordings
         self.owners = {}  # {(node name, port): process name}
         self.local_owners = {}  # {(node name, path of a Unix socket): process name}
-        self.told = {}  # {(node name, port): (inode, what was recorded)} that strangers know
-        self.first_told_s = {}  # {(node name, port): time}
-        self.open_s = {}  # {(node name, port): how long it was open after that}
+        self.sent = {}  # {(node name, port): (inode, number of recordings)} that was sent to the strangers
+        self.first_sent_s = {}  # {(node name, port): time}
+        self.open_s = {}  # {(node name, port): how long it stayed open since then}
         self.over = threading.Event()
 
     def run(self):
@@ -68,19 +71,19 @@ class Watch(threading.Thread):
                     recorded = {}
                 for port, inode in listening(node):
                     replies = recorded.get(str(port), [])
-                    if (node.name, port) in self.first_told_s:
-                        self.open_s[node.name, port] = time.monotonic() - self.first_told_s[node.name, port]
-                    if port == SSH_PORT or self.told.get((node.name, port)) == (inode, len(replies)):
+                    if (node.name, port) in self.first_sent_s:
+                        self.open_s[node.name, port] = time.monotonic() - self.first_sent_s[node.name, port]
+                    if port == SSH_PORT or self.sent.get((node.name, port)) == (inode, len(replies)):
                         continue
                     name = owner(node, inode)
                     if name is None:
                         continue
                     self.owners[node.name, port] = name
-                    self.told[node.name, port] = inode, len(replies)
-                    self.first_told_s.setdefault((node.name, port), time.monotonic())
+                    self.sent[node.name, port] = inode, len(replies)
+                    self.first_sent_s.setdefault((node.name, port), time.monotonic())
                     for stranger, address in self.strangers:
                         if address is None or stranger.node is node:
-                            self.tell(stranger, {"host": address or node.address, "port": port, "recorded": replies})
+                            self.send_order(stranger, {"host": address or node.address, "port": port, "recorded": replies})
                 for path, inode in listening_locally(node):
                     name = owner(node, inode)
                     if name is None or (node.name, path) in self.local_owners:
@@ -88,10 +91,10 @@ class Watch(threading.Thread):
                     self.local_owners[node.name, path] = name
                     for stranger, address in self.strangers:
                         if address is not None and stranger.node is node:
-                            self.tell(stranger, {"host": None, "port": path, "recorded": []})
+                            self.send_order(stranger, {"host": None, "port": path, "recorded": []})
 
     @staticmethod
-    def tell(stranger, order):
+    def send_order(stranger, order):
         stranger.stdin.write((json.dumps(order) + "\n").encode())
         stranger.stdin.flush()
 
@@ -100,7 +103,7 @@ class Strangers(HostsCase):
     host_options = {"count": 3, "agent": AGENT}
 
     def train(self, folder):
-        """(exit code, job, losses by step) of a training on node1 and node2."""
+        """Trains on node1 and node2; returns (exit code, job, losses by step)."""
         metrics = self.folder / folder / "metrics.jsonl"
         metrics.parent.mkdir()
         code, job = self.run_job("--hostfile", self.hosts.hostfile(text="node1 slots=2\nnode2 slots=2\n"),
@@ -121,13 +124,13 @@ class Strangers(HostsCase):
         self.addCleanup(stranger.kill)
         return stranger
 
-    def test_strangers_change_nothing(self):
+    def test_strangers_do_not_change_losses(self):
         code, job, undisturbed = self.train("undisturbed")
         self.assert_code(0, code, job)
         self.assertEqual(STEPS, max(undisturbed))
 
         node1, node2, third = self.hosts.nodes
-        # Where another user may read it.
+        # In a folder that another user may read.
         (self.folder / "stranger.py").write_text((SUPPORT / "stranger.py").read_text())
         os.chmod(self.folder / "stranger.py", 0o644)
         recordings, sniffers = {}, []
@@ -154,18 +157,18 @@ class Strangers(HostsCase):
 
         self.assert_code(0, code, job)
         self.assertEqual(undisturbed, losses)
-        # Only agents listen, and strangers have reached what listens there for long enough.
+        # Only agents listen, and strangers have reached each port that was open long enough.
         self.assertTrue(all(name.startswith(("dslaunch-agent", "agent-")) for name in watch.owners.values()), watch.owners)
         for node in (node1, node2):
             self.assertTrue(any(name == node.name for name, _ in watch.owners), watch.owners)
         long_open = {port for (_, port), seconds in watch.open_s.items() if seconds > LONG_OPEN_S}
         self.assertTrue(long_open, watch.open_s)
-        # (The port that a node would give to rank 0's store takes the first few and no more.)
+        # (The port that a node would give to rank 0's store accepts only the first few connections.)
         reached = {port["port"] for report in reports for port in report if port["connected"]}
         self.assertEqual(set(), long_open - reached, reports)
         for report in reports:
             self.assertGreater(sum(port["connected"] for port in report), 50, reports)
-        # Each node has a Unix socket for its ranks, at which other users do not arrive.
+        # Each node has a Unix socket for its ranks, which other users cannot connect to.
         for node in (node1, node2):
             self.assertTrue(any(name == node.name and "ranks" in path for name, path in watch.local_owners),
                             watch.local_owners)

@@ -12,7 +12,7 @@ SCRIPT = pathlib.Path(__file__).with_name("ddp_script.py")
 
 
 class Embedded(HostsCase):
-    def test_training(self):
+    def test_loss_falls_and_logs_are_collected(self):
         metrics = self.folder / "metrics.jsonl"
         code, job = self.run_job(self.two_by_two(), "--log_dir", self.folder / "logs", "train", FASHION_MNIST,
                                  "--steps", 60, "--metrics_jsonl", metrics, timeout_s=240)
@@ -27,8 +27,8 @@ class Embedded(HostsCase):
         self.assert_nothing_left()
 
 
-    def test_the_losses_are_those_of_one_host(self):
-        """To the last bit, though sums go from host to host and 16-bit gradients in fp32."""
+    def test_losses_equal_those_of_one_host(self):
+        """They are equal to the last bit, though sums go from host to host and 16-bit gradients are sent in fp32."""
         path = self.folder / "recipe.json"
         for stage, bf16 in ((0, False), (0, True), (1, True), (2, False), (3, True)):
             path.write_text(json.dumps({
@@ -54,7 +54,7 @@ class TorchDdp(HostsCase):
         if not ORACLE_PYTHON.exists():
             self.fail(f"{ORACLE_PYTHON} is missing; packaging/fetch-oracle makes it")
 
-    def test_two_hosts(self):
+    def test_ddp_script_trains_on_two_hosts(self):
         code, job = self.run_job(self.two_by_two(), ORACLE_PYTHON, SCRIPT, timeout_s=150)
         self.assert_code(0, code, job)
         self.assert_says(job, r"\[node1:0\] world 4 hosts \['node1', 'node2'\] same weights True loss fell True")

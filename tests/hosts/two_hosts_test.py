@@ -1,4 +1,4 @@
-"""Jobs on two test hosts over SSH: who runs where, and what reaches the ranks."""
+"""Jobs on two test hosts over SSH: where ranks run, and what is passed to them."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from launcher_case import bash  # noqa: E402
 
 
 class TwoHosts(HostsCase):
-    def test_two_ranks_on_each_host(self):
+    def test_two_ranks_run_on_each_host(self):
         script = 'echo "rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE host=$(hostname) at=$MASTER_ADDR cwd=$PWD."'
         code, job = self.run_job(self.two_by_two(), "--show", "all", bash(script))
         self.assert_code(0, code, job)
@@ -24,14 +24,14 @@ class TwoHosts(HostsCase):
                           ("node2", "2", "2", "0", "node2"), ("node2", "3", "3", "1", "node2")],
                          sorted((row[:5] for row in found), key=lambda row: row[1]), job.output)
         addresses = {row[5] for row in found}
-        # Its own name resolves to 127.0.1.1 on node1, which is of no use to node2.
+        # On node1 itself, its name resolves to 127.0.1.1, which node2 cannot use.
         self.assertIn(addresses.pop(), ("10.66.0.1", "fd66::1"))
         self.assertFalse(addresses, "all ranks must be told the same address")
         self.assertEqual({str(self.folder)}, {row[6] for row in found})
         self.assert_says(job, r"2 nodes x 2 slots = 4 ranks")
         self.assert_nothing_left()
 
-    def test_a_network_interface_and_a_port_for_the_agents(self):
+    def test_agents_use_network_interface_and_port(self):
         code, job = self.run_job(self.two_by_two(), "--network_interface", "eth0", "--rdzv_port", "29777", "--show", "all",
                                  "--log_level", "debug", bash('echo "$RANK by $GLOO_SOCKET_IFNAME and $NCCL_SOCKET_IFNAME at $MASTER_ADDR"'))
         self.assert_code(0, code, job)
@@ -50,7 +50,7 @@ class TwoHosts(HostsCase):
         self.assert_says(job, r"0 on node2 \(0 of 1\)", r"1 on node1 \(0 of 2\)", r"2 on node1 \(1 of 2\)")
 
     def test_this_machine_needs_no_sshd(self):
-        """dslaunch runs on a host without one. Whichever node hosts the rendezvous, the other reaches it."""
+        """dslaunch runs on a host without sshd. Whichever node hosts the rendezvous, the other reaches it."""
         here = self.front.name
         self.assertNotIn("sshd", {process.comm for process in self.front.processes()})
         for order in ((here, "node1"), ("node1", here)):
@@ -69,7 +69,7 @@ class TwoHosts(HostsCase):
                 self.assertEqual(2, len(re.findall(r"\d of 2 on", logs.stdout)), logs.output)
         self.assert_nothing_left()
 
-    def test_the_nodes_of_a_batch_job_need_no_hostfile(self):
+    def test_pbs_nodefile_replaces_hostfile(self):
         nodes = self.front.write_file("nodes", "node1\nnode1\nnode2\n")
         script = bash('echo "$RANK of $WORLD_SIZE on $(hostname)"')
         code, job = self.run_job("--show", "all", script, env={"PBS_NODEFILE": nodes})
@@ -81,7 +81,7 @@ class TwoHosts(HostsCase):
         self.assert_says(job, "0 of 1 on front", "PBS_NODEFILE is not used: /missing: No such file or directory")
         self.assert_nothing_left()
 
-    def test_a_part_of_the_hostfile(self):
+    def test_options_choose_part_of_hostfile(self):
         code, job = self.run_job("--hostfile", self.hosts.hostfile(2), "--num_nodes", "1", "--num_gpus", "1",
                                  "--show", "all", bash('echo "$RANK of $WORLD_SIZE on $(hostname)"'))
         self.assert_code(0, code, job)
@@ -98,7 +98,7 @@ class TwoHosts(HostsCase):
         expected = str([word.hex() for word in arguments])
         self.assertEqual(4, job.stdout.count(f"ARGV {expected}"), job.output)
 
-    def test_much_output_over_ssh(self):
+    def test_large_output_arrives_over_ssh(self):
         code, job = self.run_job(self.two_by_two(), "--show", "all", "--log_dir", self.folder / "logs",
                                  bash("seq 1000000; echo end of $RANK"), timeout_s=90)
         self.assert_code(0, code, job)
@@ -111,7 +111,7 @@ class TwoHosts(HostsCase):
 
 
 class NodesOwnVariables(HostsCase):
-    def test_a_node_has_those_of_its_entry_in_the_hostfile(self):
+    def test_hostfile_env_applies_to_its_node_only(self):
         self.hosts.front.write_file("hosts.yaml", "hosts:\n"
                                     "  - {name: node1, slots: 1, env: {TZ: \"$(id) 1\", B: file}}\n"
                                     "  - {name: node2, slots: 1}\n")
@@ -123,9 +123,9 @@ class NodesOwnVariables(HostsCase):
 
 
 class UsersEnvironment(HostsCase):
-    """What a user's shell has beside options: variables, a Python environment."""
+    """The user's shell beyond options: variables, a Python environment."""
 
-    def test_variables_of_frameworks_reach_the_ranks_and_others_are_named(self):
+    def test_passes_framework_variables_and_names_others(self):
         token = "hf_abcDEFghiJKLmnoPQRstuVWX"
         env = {"OMP_NUM_THREADS": "3", "TORCH_LOGS": "dynamo", "TOKENIZERS_PARALLELISM": "false", "HF_TOKEN": token,
                "OMPI_MCA_btl": "tcp", "CUDA_LAUNCH_BLOCKING": "1"}
@@ -152,7 +152,7 @@ class UsersEnvironment(HostsCase):
         (venv / "bin" / "python3").symlink_to("/usr/bin/python3")
         return venv, {"VIRTUAL_ENV": str(venv), "PATH": f"{venv}/bin:/usr/bin:/bin"}
 
-    def test_python_environment_is_the_nodes_too(self):
+    def test_uses_same_python_environment_on_nodes(self):
         venv, active = self.make_environment()
         (self.folder / "t.py").write_text("import os, sys\nprint(os.environ['RANK'], sys.executable, flush=True)\n")
         for program in (["t.py"], ["python3", "t.py"], ["env", "python3", "t.py"]):
@@ -195,7 +195,7 @@ class ByteForByte(HostsCase):
               "           {os.fsencode(k).hex(): os.fsencode(v).hex() for k, v in os.environ.items()}],\n"
               "          open(os.environ['FOLDER'] + '/report.' + os.environ['RANK'], 'w'))\n")
 
-    def test_arguments_and_values_over_ssh(self):
+    def test_arguments_and_values_arrive_over_ssh(self):
         seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
         print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
         chance = random.Random(seed)
@@ -204,7 +204,7 @@ class ByteForByte(HostsCase):
         for _ in range(3):
             arguments = awkward_strings(chance, 20)
             values = awkward_strings(chance, 20)
-            # An enclosing pair of quotes is no part of a value there.
+            # An enclosing pair of quotes is removed from values there.
             in_file = [value.replace(b"\n", b"").replace(b"\r", b"").strip(b" \t\v\f\"'")
                        for value in awkward_strings(chance, 20)]
             exported = awkward_strings(chance, 5)
@@ -228,8 +228,8 @@ class AgentUpload(HostsCase):
     def cached_agents(self, node):
         return node.run(["find", node.home, "-type", "f", "-size", "+1M", "-perm", "-u+x"]).stdout.split()
 
-    def test_a_node_without_the_agent_gets_it_once(self):
-        # A start changes its time; a copy would have another number and birth.
+    def test_copies_agent_once_to_node_without_it(self):
+        # A start changes the file's time; a copy would have another inode number and birth time.
         for node in self.hosts.nodes:
             self.assertEqual([], self.cached_agents(node))
         code, job = self.run_job(self.two_by_two(), "true")
@@ -251,8 +251,8 @@ class AgentUpload(HostsCase):
 class SharedHome(HostsCase):
     host_options = {"shared_home": True}
 
-    def test_nodes_that_share_a_home_folder(self):
-        for _ in range(2):  # both copy the agent at once, then both have it
+    def test_nodes_with_shared_home_run_ranks(self):
+        for _ in range(2):  # first both copy the agent at once, then both have it
             code, job = self.run_job(self.two_by_two(), "--show", "all", bash('echo "$RANK on $(hostname)"'))
             self.assert_code(0, code, job)
             for rank, node in enumerate(["node1", "node1", "node2", "node2"]):
@@ -263,9 +263,9 @@ class SharedHome(HostsCase):
 class NoisyLogin(HostsCase):
     host_options = {"bashrc": "echo 'Welcome to this node!'\necho 'quota exceeded' >&2\nseq 2000\n"}
 
-    def test_a_noisy_bashrc_does_no_harm(self):
+    def test_ignores_output_of_bashrc(self):
         for _ in range(2):  # with and without copying the agent
-            # Not bash -c: that one reads .bashrc itself where SSH_CLIENT is set.
+            # Not bash -c, because it reads .bashrc itself if SSH_CLIENT is set.
             code, job = self.run_job(self.two_by_two(), "--show", "all", "sh", "-c", 'echo "rank $RANK is fine"')
             self.assert_code(0, code, job)
             for rank in range(4):
@@ -277,7 +277,7 @@ class NoisyLogin(HostsCase):
 class Rekey(HostsCase):
     host_options = {"sshd_options": {"RekeyLimit": "1M"}}
 
-    def test_output_and_upload_through_rekeying(self):
+    def test_output_and_agent_copy_survive_rekeying(self):
         code, job = self.run_job(self.two_by_two(), "--show", "all", "--log_dir", self.folder / "logs",
                                  bash("seq 1500000; echo end of $RANK"), timeout_s=90)
         self.assert_code(0, code, job)
@@ -289,7 +289,7 @@ class Rekey(HostsCase):
 class ManyHosts(HostsCase):
     host_options = {"count": 6}
 
-    def test_six_hosts(self):
+    def test_six_hosts_run_one_rank_each(self):
         code, job = self.run_job("--hostfile", self.hosts.hostfile(1), "--show", "all",
                                  bash('echo "$RANK on $(hostname)."'))
         self.assert_code(0, code, job)
@@ -297,8 +297,8 @@ class ManyHosts(HostsCase):
             self.assert_says(job, rf"{rank} on node{rank + 1}\.")
         self.assert_nothing_left()
 
-    def test_fourteen_names_for_one_sshd_that_refuses_some_logins(self):
-        # sshd's MaxStartups refuses part of many logins at once; dslaunch must not take that for a dead node.
+    def test_max_startups_does_not_make_node_unavailable(self):
+        # sshd's MaxStartups refuses some of many logins at once; dslaunch must not take the node for dead.
         names = [f"alias{i}" for i in range(14)]
         config = "".join(f"Host {name}\n  HostName node1\n  HostKeyAlias node1\n" for name in names)
         self.front.write_file(".ssh/config", config)

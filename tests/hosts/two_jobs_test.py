@@ -1,4 +1,4 @@
-"""Two jobs of one user on the same hosts: what ends one is not felt by the other."""
+"""Two jobs of one user on the same hosts: the end of one does not affect the other."""
 
 import re
 import signal
@@ -23,7 +23,7 @@ class TwoJobs(HostsCase):
         return [int(number) for number in re.findall(rf"\bstays {rank} (\d+)\.", job.stdout)]
 
     def check(self, end_other):
-        """`end_other(job)` ends the second job; the first one's output has no gap and it ends well."""
+        """`end_other(job)` ends the second job; the first job's output must have no gap, and it must succeed."""
         stays = self.start_counting("stays")
         other = self.start_counting("goes")
         end_other(other)
@@ -40,10 +40,10 @@ class TwoJobs(HostsCase):
             self.assertEqual(list(range(1, last + 1)), self.counted(stays, rank), f"lines of rank {rank}")
         self.assert_nothing_left(2)
 
-    def test_interrupt_one(self):
+    def test_interrupt_of_one_job_spares_the_other(self):
         self.check(lambda job: job.signal(signal.SIGINT))
 
-    def test_kill_the_front_end_of_one(self):
+    def test_killed_front_end_of_one_job_spares_the_other(self):
         self.check(lambda job: job.signal(signal.SIGKILL))
 
 

@@ -1,4 +1,4 @@
-// Reaching a node over a real sshd: what works, and what each way of failing tells the user.
+// Connects to a node through a real sshd: successes, and the messages of all kinds of failures.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ AgentBinary FakeAgent() {
   return *agent;
 }
 
-// The reply to `text` over a stream whose other end echoes.
+// Sends `text` over a stream whose other end echoes; returns the reply.
 std::string Echo(int fd, const std::string& text) {
   EXPECT_EQ(::send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   std::string reply(text.size(), '\0');
@@ -57,7 +57,7 @@ class SshConnectTest : public SshdTest {
     return transport.Connect(target, Deadline::After(limit));
   }
 
-  // The error of a connection that must fail.
+  // Returns the error of a connection that must fail.
   Error Failure(milliseconds limit = kPlenty) { return Failure(Target(), limit); }
   Error Failure(const NodeTarget& target, milliseconds limit = kPlenty) {
     Result<std::unique_ptr<NodeLink>> link = Connect(target, limit);
@@ -75,7 +75,7 @@ class SshConnectTest : public SshdTest {
   }
 };
 
-TEST_F(SshConnectTest, InstallsTheAgentOnceAndTalksToIt) {
+TEST_F(SshConnectTest, InstallsAgentOnceAndExchangesBytes) {
   StartSshd();
   ino_t installed = 0;
   for (int round = 0; round < 2; ++round) {
@@ -99,7 +99,7 @@ TEST_F(SshConnectTest, InstallsTheAgentOnceAndTalksToIt) {
   EXPECT_EQ(std::distance(begin(folder), end(folder)), 1) << "something was left beside the agent";
 }
 
-TEST_F(SshConnectTest, ManyFirstStartsAtOnceShareOneHome) {
+TEST_F(SshConnectTest, ConcurrentFirstStartsShareOneHome) {
   StartSshd("MaxStartups 2:100:3");
   std::vector<std::thread> threads;
   std::array<std::string, 8> errors;
@@ -118,7 +118,7 @@ TEST_F(SshConnectTest, ManyFirstStartsAtOnceShareOneHome) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST_F(SshConnectTest, ANoisyShellDoesNoHarm) {
+TEST_F(SshConnectTest, IgnoresOutputOfLoginShell) {
   StartSshd();
   WriteFile(
       home() / ".bashrc",
@@ -142,7 +142,7 @@ TEST_F(SshConnectTest, ANoisyShellDoesNoHarm) {
   EXPECT_THAT((*link)->StderrTail(), HasSubstr("quota: 3%"));
 }
 
-TEST_F(SshConnectTest, TooMuchNoiseIsShown) {
+TEST_F(SshConnectTest, QuotesShellOutputBeyondLimit) {
   StartSshd();
   WriteFile(home() / ".bashrc",
             "echo 'This account is closed.'; head -c 100000 /dev/zero; exit 1\n");
@@ -151,7 +151,7 @@ TEST_F(SshConnectTest, TooMuchNoiseIsShown) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("This account is closed."), HasSubstr("64 KiB")));
 }
 
-TEST_F(SshConnectTest, AnUnknownHostKeyIsRefusedWhateverTheConfigurationSays) {
+TEST_F(SshConnectTest, RefusesUnknownHostKeyDespiteConfiguration) {
   StartSshd();
   WriteFile(known_hosts(), "");
   WriteFile(folder_ / "ssh_config",
@@ -163,7 +163,7 @@ TEST_F(SshConnectTest, AnUnknownHostKeyIsRefusedWhateverTheConfigurationSays) {
   EXPECT_EQ(ReadFile(known_hosts()), "") << "nothing may be added without the user";
 }
 
-TEST_F(SshConnectTest, AFolderInPlaceOfKnownHostsKnowsNoKey) {
+TEST_F(SshConnectTest, ReportsFolderInPlaceOfKnownHosts) {
   StartSshd();
   std::filesystem::remove(known_hosts());
   std::filesystem::create_directory(known_hosts());
@@ -174,7 +174,7 @@ TEST_F(SshConnectTest, AFolderInPlaceOfKnownHostsKnowsNoKey) {
                     HasSubstr("UserKnownHostsFile")));
 }
 
-TEST_F(SshConnectTest, AChangedHostKeyIsRefused) {
+TEST_F(SshConnectTest, RefusesChangedHostKey) {
   StartSshd();
   ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
                         folder_ / "old_key"}),
@@ -188,7 +188,7 @@ TEST_F(SshConnectTest, AChangedHostKeyIsRefused) {
                     HasSubstr("-R '" + KnownHostsName() + "'")));
 }
 
-TEST_F(SshConnectTest, AHostKeyOfAnotherTypeIsRefused) {
+TEST_F(SshConnectTest, RefusesHostKeyOfAnotherType) {
   StartSshd();
   ASSERT_EQ(
       RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", folder_ / "old_key"}),
@@ -199,7 +199,7 @@ TEST_F(SshConnectTest, AHostKeyOfAnotherTypeIsRefused) {
   EXPECT_THAT(error.message, HasSubstr("another type"));
 }
 
-TEST_F(SshConnectTest, ARevokedHostKeyIsRefusedThoughItIsListed) {
+TEST_F(SshConnectTest, RefusesRevokedHostKeyThatIsListed) {
   StartSshd();
   const std::string listed = ReadFile(known_hosts());
   for (const std::string pattern : {"*", "127.0.0.1", "other,[127.0.0.*]:*"}) {
@@ -215,7 +215,7 @@ TEST_F(SshConnectTest, ARevokedHostKeyIsRefusedThoughItIsListed) {
   EXPECT_TRUE(Connect().ok()) << "the control must connect";
 }
 
-TEST_F(SshConnectTest, AHashedRevocationCounts) {
+TEST_F(SshConnectTest, HonorsHashedRevocation) {
   StartSshd();
   const std::string listed = ReadFile(known_hosts());
   WriteFile(known_hosts(), KnownHostsName() + " " + HostKeyLine() + "\n");
@@ -227,7 +227,7 @@ TEST_F(SshConnectTest, AHashedRevocationCounts) {
   EXPECT_THAT(Failure().message, HasSubstr("revoked"));
 }
 
-TEST_F(SshConnectTest, ARefusedLoginNamesKeysAndMethods) {
+TEST_F(SshConnectTest, RefusedLoginNamesKeysAndMethods) {
   StartSshd();
   WriteFile(folder_ / "authorized_keys", "");
   const Error error = Failure();
@@ -237,7 +237,7 @@ TEST_F(SshConnectTest, ARefusedLoginNamesKeysAndMethods) {
                     HasSubstr((folder_ / "user_key").string()), HasSubstr("authorized_keys")));
 }
 
-TEST_F(SshConnectTest, ABadPublicKeyFileDoesNoHarmAndNoneIsWritten) {
+TEST_F(SshConnectTest, IgnoresBadPublicKeyFileAndWritesNone) {
   StartSshd();
   WriteFile(folder_ / "user_key.pub", "");
   EXPECT_TRUE(Connect().ok());
@@ -246,7 +246,7 @@ TEST_F(SshConnectTest, ABadPublicKeyFileDoesNoHarmAndNoneIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "user_key.pub"));
 }
 
-TEST_F(SshConnectTest, AKeyThatCannotBeReadIsNamed) {
+TEST_F(SshConnectTest, NamesUnreadableKey) {
   StartSshd();
   WriteFile(folder_ / "user_key.pub", "");
   WriteFile(folder_ / "user_key", "no key\n");
@@ -255,7 +255,7 @@ TEST_F(SshConnectTest, AKeyThatCannotBeReadIsNamed) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("offers publickey"), HasSubstr("user_key")));
 }
 
-TEST_F(SshConnectTest, TheSshAgentsKeysAreUsed) {
+TEST_F(SshConnectTest, UsesKeysOfSshAgent) {
   StartSshd();
   const std::string socket = (folder_ / "agent.sock").string();
   ASSERT_EQ(RunProgram({"/bin/sh", "-c",
@@ -274,10 +274,10 @@ TEST_F(SshConnectTest, TheSshAgentsKeysAreUsed) {
             0);
 }
 
-TEST_F(SshConnectTest, AnSshAgentThatDoesNotAnswerEndsWithTheDeadline) {
+TEST_F(SshConnectTest, TimesOutIfSshAgentDoesNotAnswer) {
   StartSshd();
   const std::string path = (folder_ / "agent.sock").string();
-  // Never closed: the thread that waits for it ends with this process.
+  // Never closed, because the thread that waits for it ends only with this process.
   const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -292,7 +292,7 @@ TEST_F(SshConnectTest, AnSshAgentThatDoesNotAnswerEndsWithTheDeadline) {
   EXPECT_THAT(error.message, HasSubstr("ssh-add -l"));
 }
 
-TEST_F(SshConnectTest, NothingListening) {
+TEST_F(SshConnectTest, ReportsRefusedPort) {
   StartSshd();
   const int port = FreePort();
   const auto start = Clock::now();
@@ -303,7 +303,7 @@ TEST_F(SshConnectTest, NothingListening) {
                                    HasSubstr("refused"), HasSubstr("sshd")));
 }
 
-TEST_F(SshConnectTest, ANameThatDoesNotResolve) {
+TEST_F(SshConnectTest, ReportsNameThatDoesNotResolve) {
   StartSshd();
   const auto start = Clock::now();
   const Error error = Failure({"typo", "no-such-host.invalid", 0, ""}, milliseconds(5000));
@@ -312,10 +312,10 @@ TEST_F(SshConnectTest, ANameThatDoesNotResolve) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("resolve"), HasSubstr("DNS")));
 }
 
-TEST_F(SshConnectTest, APortThatNeverSpeaksSsh) {
+TEST_F(SshConnectTest, TimesOutIfPortNeverSpeaksSsh) {
   StartSshd();
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(::listen(listener.get(), 4), 0);  // binds a free port of every interface
+  ASSERT_EQ(::listen(listener.get(), 4), 0);  // binds a free port on every interface
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &size);
@@ -327,7 +327,7 @@ TEST_F(SshConnectTest, APortThatNeverSpeaksSsh) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("SSH handshake"), HasSubstr("in time")));
 }
 
-TEST_F(SshConnectTest, AProxyCommandIsTheWayToTheNode) {
+TEST_F(SshConnectTest, ConnectsThroughProxyCommand) {
   StartSshd();
   std::filesystem::copy_file(folder_ / "ssh_config", folder_ / "jump_config");
   const std::string direct = ReadFile(folder_ / "ssh_config");
@@ -345,8 +345,8 @@ TEST_F(SshConnectTest, AProxyCommandIsTheWayToTheNode) {
   EXPECT_THAT(error.message, AllOf(HasSubstr("ProxyCommand"), HasSubstr("no way through")));
 }
 
-// Each line in front of the others, since the first one counts; what it must lead to.
-TEST_F(SshConnectTest, SshConfigIsFollowed) {
+// Each line is put first, since the first value counts, with its expected effect.
+TEST_F(SshConnectTest, FollowsSshConfig) {
   StartSshd();
   const std::string dir = folder_.string();
   const std::string base = ReadFile(folder_ / "ssh_config");
@@ -358,7 +358,7 @@ TEST_F(SshConnectTest, SshConfigIsFollowed) {
   const std::string port = std::to_string(port_);
   const struct {
     std::string line;
-    std::string refusal;  // empty: it connects
+    std::string refusal;  // empty: the connection succeeds
   } cases[] = {
       {"HostName no-such-host.invalid", "cannot resolve the host name 'no-such-host.invalid'"},
       {"Port " + std::to_string(FreePort()), "refused"},
@@ -395,7 +395,7 @@ TEST_F(SshConnectTest, SshConfigIsFollowed) {
   }
 }
 
-TEST_F(SshConnectTest, ConnectTimeoutIsFollowed) {
+TEST_F(SshConnectTest, FollowsConnectTimeoutOfSshConfig) {
   StartSshd();
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(::listen(listener.get(), 4), 0);
@@ -409,7 +409,7 @@ TEST_F(SshConnectTest, ConnectTimeoutIsFollowed) {
   EXPECT_THAT(error.message, HasSubstr("handshake in time"));
 }
 
-TEST_F(SshConnectTest, ANewHostKeyIsTakenWhereSshConfigSaysSo) {
+TEST_F(SshConnectTest, AcceptsNewHostKeyIfSshConfigAllows) {
   StartSshd();
   const std::string strict = ReadFile(folder_ / "ssh_config");
   WriteFile(folder_ / "ssh_config", strict + "  StrictHostKeyChecking accept-new\n");
@@ -427,8 +427,8 @@ TEST_F(SshConnectTest, ANewHostKeyIsTakenWhereSshConfigSaysSo) {
   EXPECT_THAT(Failure().message, HasSubstr("CHANGED"));
 }
 
-// All the same sshd, which does not keep them from being a chain.
-TEST_F(SshConnectTest, AChainOfHopsIsGoneThroughAndItsLinksAreNamed) {
+// All hops are the same sshd, which still makes them a chain.
+TEST_F(SshConnectTest, ConnectsThroughHopsAndNamesFailingHop) {
   StartSshd();
   const std::string direct = ReadFile(folder_ / "ssh_config");
   const std::string body = direct.substr(direct.find('\n') + 1);
@@ -457,7 +457,7 @@ TEST_F(SshConnectTest, AChainOfHopsIsGoneThroughAndItsLinksAreNamed) {
   EXPECT_THAT(Failure().message, HasSubstr("leads to 'node1-alias' twice"));
 }
 
-TEST_F(SshConnectTest, AnotherSshProgramTakesDslaunchsPlace) {
+TEST_F(SshConnectTest, UsesAnotherSshProgram) {
   StartSshd();
   const std::string config = folder_ / "ssh_config";
   SshOptions options;
@@ -487,7 +487,7 @@ TEST_F(SshConnectTest, AnotherSshProgramTakesDslaunchsPlace) {
               AllOf(HasSubstr("exit status 3"), HasSubstr("This account is closed.")));
 }
 
-TEST_F(SshConnectTest, AnAgentThatCannotRunThereIsExplained) {
+TEST_F(SshConnectTest, ExplainsWhyAgentCannotRun) {
   StartSshd("", "FAKE_AGENT=cannot-run");
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kUnavailable);
@@ -495,7 +495,7 @@ TEST_F(SshConnectTest, AnAgentThatCannotRunThereIsExplained) {
   EXPECT_FALSE(std::filesystem::exists(InstalledAgent()));
 }
 
-TEST_F(SshConnectTest, AnAgentThatSaysNothingEndsWithTheDeadline) {
+TEST_F(SshConnectTest, TimesOutIfAgentIsSilent) {
   StartSshd("", "FAKE_AGENT=silent");
   const auto start = Clock::now();
   const Error error = Failure(milliseconds(3000));
@@ -504,14 +504,14 @@ TEST_F(SshConnectTest, AnAgentThatSaysNothingEndsWithTheDeadline) {
   EXPECT_THAT(error.message, HasSubstr("did not start in time"));
 }
 
-TEST_F(SshConnectTest, AnAgentThatDiesIsQuoted) {
+TEST_F(SshConnectTest, QuotesStderrOfAgentThatDies) {
   StartSshd("", "FAKE_AGENT=dies");
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kUnavailable);
   EXPECT_THAT(error.message, AllOf(HasSubstr("exit status 3"), HasSubstr("the fake agent died")));
 }
 
-TEST_F(SshConnectTest, FoldersThatOthersMayChangeAreRefused) {
+TEST_F(SshConnectTest, RefusesFoldersThatOthersMayChange) {
   StartSshd();
   std::filesystem::create_directories(home() / ".cache");
   std::filesystem::permissions(home() / ".cache", std::filesystem::perms::all);
@@ -528,7 +528,7 @@ TEST_F(SshConnectTest, FoldersThatOthersMayChangeAreRefused) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "elsewhere"));
 }
 
-TEST_F(SshConnectTest, AFileInTheAgentsPlaceIsNeverOverwritten) {
+TEST_F(SshConnectTest, NeverOverwritesFileAtAgentPath) {
   StartSshd();
   std::filesystem::create_directories(InstalledAgent().parent_path());
   WriteFile(InstalledAgent(), "not an agent");

@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 constexpr milliseconds kPlenty{20000};
 
-// A stream of bytes that any position can be checked against.
+// A pseudorandom stream of bytes that the receiver can reproduce.
 class Pattern {
  public:
   void Fill(char* out, size_t size) {
@@ -62,7 +62,7 @@ bool SendPattern(int fd, size_t total) {
   return true;
 }
 
-// How many bytes came as they were sent, until end of file or the first wrong one.
+// Returns how many bytes arrived as they were sent, up to end of file or the first wrong byte.
 size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_while_stalled_s) {
   Pattern pattern;
   std::vector<char> got(70'000), wanted(got.size());
@@ -71,7 +71,7 @@ size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_whi
   while (true) {
     if (!stalled && total >= stall_at) {
       stalled = true;
-      std::this_thread::sleep_for(stall / 4);  // until every buffer on the way is full
+      std::this_thread::sleep_for(stall / 4);  // until all buffers in between are full
       const std::clock_t before = std::clock();
       std::this_thread::sleep_for(stall);
       if (cpu_while_stalled_s)
@@ -85,7 +85,7 @@ size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_whi
   }
 }
 
-// Sanitizers keep freed memory and have memory of their own: there it says nothing of ours.
+// Sanitizers keep freed memory and use memory of their own, so the growth is not checked with them.
 #ifdef DSLAUNCH_SANITIZED
 constexpr int64_t kGrowthCountsUpTo = 0;
 #else
@@ -115,7 +115,7 @@ class SshPumpTest : public SshdTest {
   }
 };
 
-TEST_F(SshPumpTest, TwoHundredMegabytesEachWayThroughRekeysAndAStalledReader) {
+TEST_F(SshPumpTest, Carries200MbEachWayDespiteRekeysAndStall) {
   constexpr size_t kBytes = 200'000'000;
   StartSshd("RekeyLimit 16M");
   const auto link = Run("cat");
@@ -141,7 +141,7 @@ TEST_F(SshPumpTest, TwoHundredMegabytesEachWayThroughRekeysAndAStalledReader) {
       seconds, static_cast<double>(kBytes) / 1e6 / seconds, cpu_while_stalled_s);
 }
 
-TEST_F(SshPumpTest, ASlowReaderDoesNotMakeMemoryGrow) {
+TEST_F(SshPumpTest, MemoryStaysSmallWithSlowReader) {
   StartSshd();
   const auto link = Run("exec head -c 200000000 /dev/zero");
   ASSERT_NE(link, nullptr);
@@ -149,15 +149,15 @@ TEST_F(SshPumpTest, ASlowReaderDoesNotMakeMemoryGrow) {
   const int64_t resident_before = OwnMemoryKib("VmRSS");
   std::array<char, 4096> bytes;
   const Deadline deadline = Deadline::After(milliseconds(2000));
-  while (!deadline.Expired()) {  // small sips, each of which makes room for the pump
+  while (!deadline.Expired()) {  // small reads, each of which makes room for the pump
     ASSERT_GT(::recv(stream.get(), bytes.data(), bytes.size(), 0), 0);
     std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_LT(GrowthKib(resident_before), 20'000);
 }
 
-// More would make each packet dear for sshd, which copies all that it holds.
-TEST_F(SshPumpTest, ACommandThatTakesNothingIsSentAQuarterOfAMegabyteAndLaterMore) {
+// Larger writes would make each packet expensive for sshd, which copies all that it holds.
+TEST_F(SshPumpTest, LimitsWritesToCommandThatReadsNothing) {
   StartSshd();
   const std::string bytes(SshStream::kMostWritten, 'x');
   size_t at_once = 0, later = 0;
@@ -176,9 +176,9 @@ TEST_F(SshPumpTest, ACommandThatTakesNothingIsSentAQuarterOfAMegabyteAndLaterMor
   EXPECT_EQ(later, bytes.size()) << "there are sshds that tell late what is taken";
 }
 
-// A login frees much that malloc keeps for its thread, for as long as that lives. Where the agent
-// is copied, hundreds of nodes may wait for that.
-TEST_F(SshPumpTest, TheLoginsThreadHasEndedWhenTheCommandIsStarted) {
+// A login frees much memory that malloc keeps for the thread until it ends. While the agent is
+// copied, hundreds of nodes may wait.
+TEST_F(SshPumpTest, LoginThreadEndsBeforeCommandStarts) {
   StartSshd();
   std::thread::id starts;
   const auto start = [&](SshSession& session, TailBuffer& tail, Deadline deadline) {
@@ -190,11 +190,11 @@ TEST_F(SshPumpTest, TheLoginsThreadHasEndedWhenTheCommandIsStarted) {
 }
 
 #ifndef DSLAUNCH_SANITIZED  // whose threads keep their stacks
-TEST_F(SshPumpTest, NoLinkKeepsAThreadsStack) {
+TEST_F(SshPumpTest, LinksKeepNoThreadStacks) {
   StartSshd();
   std::vector<std::unique_ptr<SshLink>> links;
   for (int i = 0; i < 5; ++i) links.push_back(Run("cat"));
-  // The C library itself keeps 40 MB of them.
+  // The C library itself caches 40 MB of stacks.
   const int64_t mapped_before = OwnMemoryKib("VmSize");
   constexpr int kMore = 15;
   for (int i = 0; i < kMore; ++i) links.push_back(Run("cat"));
@@ -208,7 +208,7 @@ TEST_F(SshPumpTest, NoLinkKeepsAThreadsStack) {
 }
 #endif
 
-TEST_F(SshPumpTest, AnIdleLinkTakesNoProcessorTime) {
+TEST_F(SshPumpTest, IdleLinkUsesNoProcessorTime) {
   StartSshd();
   const auto link = Run("cat");
   ASSERT_NE(link, nullptr);
@@ -221,7 +221,7 @@ TEST_F(SshPumpTest, AnIdleLinkTakesNoProcessorTime) {
   EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.01);
 }
 
-TEST_F(SshPumpTest, EndOfFileGoesThroughInEachDirectionByItself) {
+TEST_F(SshPumpTest, PassesEndOfFileInEachDirectionSeparately) {
   StartSshd();
   const auto link = Run("FAKE_AGENT=half-close exec " DSLAUNCH_FAKE_AGENT " supervisor --nonce 0");
   ASSERT_NE(link, nullptr);
@@ -236,7 +236,7 @@ TEST_F(SshPumpTest, EndOfFileGoesThroughInEachDirectionByItself) {
   EXPECT_EQ(link->End()->exit_status, 5);
 }
 
-TEST_F(SshPumpTest, WhatTheCommandSaidLastArrivesAfterItsEnd) {
+TEST_F(SshPumpTest, DeliversOutputAfterEndOfCommand) {
   StartSshd();
   const auto link = Run("exec head -c 3000000 /dev/zero");
   ASSERT_NE(link, nullptr);
@@ -249,7 +249,7 @@ TEST_F(SshPumpTest, WhatTheCommandSaidLastArrivesAfterItsEnd) {
   EXPECT_EQ(total, 3'000'000u);
 }
 
-TEST_F(SshPumpTest, StderrIsDrainedAndItsEndKept) {
+TEST_F(SshPumpTest, DrainsStderrAndKeepsItsTail) {
   StartSshd();
   const auto link = Run("head -c 3000000 /dev/zero >&2; echo last words >&2");
   ASSERT_NE(link, nullptr);
@@ -258,7 +258,7 @@ TEST_F(SshPumpTest, StderrIsDrainedAndItsEndKept) {
   EXPECT_THAT(link->StderrTail(), HasSubstr("last words"));
 }
 
-TEST_F(SshPumpTest, AbortFreesABlockedWriterAndTheFarSideSeesEndOfFile) {
+TEST_F(SshPumpTest, AbortFreesBlockedWriterAndSendsEndOfFile) {
   StartSshd();
   const std::string witness = (folder_ / "saw-end").string();
   const auto link = Run("sleep 1; cat > /dev/null; touch " + witness);
@@ -272,7 +272,7 @@ TEST_F(SshPumpTest, AbortFreesABlockedWriterAndTheFarSideSeesEndOfFile) {
   EXPECT_TRUE(std::filesystem::exists(witness));
 }
 
-TEST_F(SshPumpTest, DestructionEndsEverythingAtOnce) {
+TEST_F(SshPumpTest, DestructionClosesStreamAtOnce) {
   StartSshd();
   const std::string pid_file = (folder_ / "pid").string();
   auto link = Run("echo $$ > " + pid_file + "; exec sleep 1000");
@@ -285,10 +285,10 @@ TEST_F(SshPumpTest, DestructionEndsEverythingAtOnce) {
   char byte = 0;
   EXPECT_EQ(::recv(stream.get(), &byte, 1, 0), 0);
   ::kill(std::stoi(ReadFile(pid_file)),
-         SIGKILL);  // sshd leaves it: a supervisor ends on end of file, sleep does not
+         SIGKILL);  // sshd leaves it running: a supervisor ends on end of file, but sleep does not
 }
 
-TEST_F(SshPumpTest, ALostConnectionEndsTheStream) {
+TEST_F(SshPumpTest, LostConnectionEndsStream) {
   StartSshd();
   // $PPID is the sshd that serves this session.
   const auto link = Run("echo $PPID; read -r line; kill -9 $PPID");

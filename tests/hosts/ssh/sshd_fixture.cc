@@ -56,7 +56,8 @@ void WriteFile(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// One that the kernel gives to no connection, so that nobody takes it before sshd listens there.
+// Returns a port outside the kernel's range for connections, so that no other process takes it
+// before sshd listens there.
 int FreePort() {
   std::random_device random;
   for (int tries = 0; tries < 100; ++tries) {
@@ -70,7 +71,7 @@ int FreePort() {
 }
 
 void SshdTest::SetUp() {
-  std::signal(SIGPIPE, SIG_IGN);  // as dslaunch's main does: a test may end while bytes come
+  std::signal(SIGPIPE, SIG_IGN);  // like dslaunch's main, because a test may end while bytes arrive
   std::string name = (std::filesystem::temp_directory_path() / "dslaunch-sshd-XXXXXX").string();
   ASSERT_NE(::mkdtemp(name.data()), nullptr);
   folder_ = name;
@@ -86,7 +87,7 @@ void SshdTest::SetUp() {
 void SshdTest::TearDown() {
   StopSshd();
   if (HasFailure()) GTEST_LOG_(INFO) << "sshd said: " << ReadFile(folder_ / "sshd.log");
-  // sshd's children may still write their last words to its log.
+  // sshd's children may still write to its log.
   std::error_code busy;
   for (int i = 0; i < 50 && std::filesystem::exists(folder_); ++i) {
     std::filesystem::remove_all(folder_, busy);
