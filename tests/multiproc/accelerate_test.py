@@ -1,4 +1,5 @@
-"""--accelerate_config: ranks find what they find under `accelerate launch`, but for their place."""
+"""--accelerate_config: ranks get the same environment and arguments as under `accelerate launch`, except their
+position."""
 
 import json
 import os
@@ -16,10 +17,10 @@ HAS_ACCELERATE = bool(list(pathlib.Path(ORACLE).parents[1].glob("lib/python3*/si
 SUPPORT = ROOT / "tests" / "support"
 BAD_INPUT, NOT_FOUND = 65, 127
 
-# A rank's place, and what the test itself gives.
+# Variables of a rank's position, and those that the test itself sets.
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "CROSS_", "MASTER_", "TORCHELASTIC_", "DSLAUNCH_", "REPORT", "_",
          "OLDPWD", "SHLVL", "PWD", "PMI_", "PMIX_", "MPI_LOCAL", "OMPI_MCA_")
-# What dslaunch or torchrun give to every rank, without accelerate.
+# Variables that dslaunch or torchrun set in every rank, without accelerate.
 OTHERS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}
 REPORT = """import json, multiprocessing, os, signal, sys
 
@@ -38,7 +39,7 @@ if __name__ == "__main__":
                "child_main": queue.get() if os.environ["RANK"] == "0" else ""},
               open("report." + os.environ["RANK"], "w"))
 """
-# A package of accelerate's name: what dslaunch's module needs of it is in `launch`.
+# A package with accelerate's name: `launch` has the functions that dslaunch's module calls.
 OTHER_VERSION = {"accelerate/__init__.py": "__version__ = '0.9.9'\n", "accelerate/commands/__init__.py": "",
                  "accelerate/commands/launch.py": "def launch_command_parser(): pass\ndef is_deepspeed_available(): pass\n"}
 
@@ -75,7 +76,8 @@ class Oracle(AccelerateCase):
                     **{f"{name}.yaml": text for name, text in CONFIGS.items()}})
 
     def launched(self, configs):
-        """OUT with what ranks find under `accelerate launch` for each of CONFIGS, and what our module makes of it."""
+        """Returns a folder with what ranks get under `accelerate launch` for each config, and the changes of our
+        module."""
         out = self.folder / "out"
         out.mkdir()
         for name in set(CONFIGS) - set(configs):
@@ -97,7 +99,7 @@ class Oracle(AccelerateCase):
                 with self.subTest(report=report.name):
                     self.assertEqual(without_place(json.loads(report.read_text())), {**before, **changes})
 
-    def test_ranks_on_two_nodes_find_what_accelerate_launch_gives(self):
+    def test_ranks_on_two_nodes_match_accelerate_launch(self):
         out = self.launched(["fsdp2"])
         self.write({"report.py": REPORT, "accelerate.py": "raise SystemExit('a file of the working directory')\n"})
         code, job = self.run_job("--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", "--accelerate_config",
@@ -121,7 +123,7 @@ class Oracle(AccelerateCase):
 
 
 class Refusals(AccelerateCase):
-    def test_without_accelerate_the_interpreter_is_named(self):
+    def test_names_interpreter_without_accelerate(self):
         self.write({"f.yaml": CONFIGS["fsdp2"], "packages/accelerate.py": "raise ImportError('no such module')\n"})
         code, job = self.run_job("--num_gpus", "1", "--accelerate_config", "f.yaml", "t.py")
         self.assert_code(NOT_FOUND, code, job)
@@ -135,7 +137,7 @@ class Refusals(AccelerateCase):
         self.assert_code(69, code, job)
         self.assert_says(job, rf"FAIL +program: \S+ --accelerate_config \S+/f\.yaml: {sys.executable} cannot import accelerate")
 
-    def test_a_version_without_the_functions_is_named(self):
+    def test_names_version_without_needed_functions(self):
         self.write({"f.yaml": CONFIGS["fsdp2"], "t.py": "raise SystemExit('started')\n",
                     **{f"packages/{name}": text for name, text in OTHER_VERSION.items()}})
         code, job = self.run_job("--num_gpus", "1", "--accelerate_config", "f.yaml", "t.py")
@@ -143,7 +145,7 @@ class Refusals(AccelerateCase):
         self.assert_says(job, r"accelerate 0\.9\.9 of \S+ has no _validate_launch_command, prepare_simple_launcher_cmd_env")
         self.assert_presentable(job)
 
-    def test_a_file_that_is_none_starts_nothing(self):
+    def test_invalid_config_starts_no_program(self):
         self.write({"f.yaml": "zero_optimization: {stage: 3}\n", "t.py": ""})
         for words in (["--accelerate_config", "f.yaml"], ["--accelerate_config", "no.yaml"]):
             code, job = self.run_job("--num_gpus", "1", words, "t.py")
@@ -154,7 +156,7 @@ class Refusals(AccelerateCase):
 
 
 class Numbers(AccelerateCase):
-    def test_default_config_that_is_not_obeyed_is_said(self):
+    def test_warns_of_ignored_default_config(self):
         self.write({".cache/huggingface/accelerate/default_config.yaml": CONFIGS["fsdp2"],
                     "t.py": "def never():\n  import transformers\nraise SystemExit(7)\n"})
         code, job = self.run_job("--num_gpus", "1", "t.py")
@@ -162,7 +164,7 @@ class Numbers(AccelerateCase):
         self.assert_says(job, r"accelerate/default_config\.yaml is not obeyed \(t\.py imports transformers\); "
                               "--accelerate_config default obeys it")
 
-    def test_num_processes_counts_where_nothing_else_does(self):
+    def test_num_processes_is_the_default_number_of_ranks(self):
         self.write({"f.yaml": CONFIGS["context_parallel"], "t.py": ""})
         code, job = self.run_job("--dry_run", "--accelerate_config", "f.yaml", "t.py")
         self.assert_code(0, code, job)

@@ -1,4 +1,4 @@
-"""TAB completion in the shells themselves, and the man page, as the binary prints them."""
+"""TAB completion in real shells, and the man page, as the binary prints them."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ def printed(*words):
 
 class Completion(LauncherCase):
     def complete_in_bash(self, line):
-        """What bash offers at the end of `line`; it cuts words where readline does."""
+        """Returns bash's completions at the end of `line`, which is split into words as readline does."""
         words = []
         for word in line.split(" "):
             for i, part in enumerate(word.split("=")):
@@ -31,7 +31,7 @@ class Completion(LauncherCase):
         self.assertEqual(("", 0), (shown.stderr, shown.returncode))
         return shown.stdout
 
-    def test_bash(self):
+    def test_bash_completes_options_values_and_files(self):
         (self.folder / "my script.py").write_text("")
         (self.folder / "logs").mkdir()
         for line, offered in (("dslaunch --num_", ["--num_proc", "--num_nodes", "--num_machines", "--num_gpus", "--num_accelerators",
@@ -48,7 +48,7 @@ class Completion(LauncherCase):
             with self.subTest(line=line):
                 self.assertEqual(offered, self.complete_in_bash(line))
 
-    def test_fish(self):
+    def test_fish_completes_options_and_values(self):
         for line, offered in (("dslaunch --num-", ["--num-accelerators", "--num-gpus", "--num-machines", "--num-nodes", "--num-proc",
                                                    "--num-processes"]),
                               ("dslaunch --device ", ["auto", "cpu", "cuda"]),
@@ -59,7 +59,7 @@ class Completion(LauncherCase):
                 shown = self.run_shell(["fish", "--no-config", "-c", script])
                 self.assertEqual(offered, sorted(row.split("\t")[0] for row in shown.splitlines()))
 
-    def test_fish_forgets_what_it_has_made_of_the_man_page(self):
+    def test_fish_ignores_completions_made_from_man_page(self):
         made = self.folder / "generated"
         made.mkdir()
         (made / "dslaunch.fish").write_text("complete -c dslaunch -l fanout\n")
@@ -67,8 +67,8 @@ class Completion(LauncherCase):
         self.assertEqual("--follow", self.run_shell(["fish", "--no-config", "-c", script]).split("\t")[0])
         self.assertEqual(1, self.run_shell(["fish", "--no-config", "-c", script]).count("\n"))
 
-    def test_zsh(self):
-        # What zsh's own completion system would be called with.
+    def test_zsh_completes_options_and_values(self):
+        # Stand-ins for the functions of zsh's own completion system.
         stubs = ("compdef() { : }; _files() { print -r -- files $@ }\n"
                  "_describe() { print -rl -- ${(P)2} }; compset() { : }\n")
         for words, offered in ((["--num-g"], ["--num-gpus:ranks on each node, not of all nodes; default\\: all its slots"]),
@@ -81,13 +81,13 @@ class Completion(LauncherCase):
                 shown = self.run_shell(["zsh", "-f", "-c", stubs + printed("zsh") + call + "PREFIX=$words[-1]; _dslaunch"])
                 self.assertEqual(offered, shown.splitlines())
 
-    def test_what_is_installed_is_what_is_printed(self):
+    def test_installed_files_equal_printed_ones(self):
         for what, path in (("man", "man/man1/dslaunch.1"), ("bash", "bash-completion/completions/dslaunch"),
                            ("zsh", "zsh/site-functions/_dslaunch"), ("fish", "fish/vendor_completions.d/dslaunch.fish")):
             with self.subTest(what=what):
                 self.assertEqual(printed(what), (BUILD / "share" / path).read_text())
 
-    def test_the_man_page_is_valid(self):
+    def test_man_page_is_valid(self):
         page = BUILD / "share/man/man1/dslaunch.1"
         shown = subprocess.run(["groff", "-man", "-ww", "-Tutf8", str(page)], capture_output=True, text=True, check=True)
         self.assertEqual("", shown.stderr)

@@ -1,4 +1,4 @@
-"""DeepSpeed configurations in the shapes that people have them: which run as they are, and why the others do not."""
+"""DeepSpeed configurations as users write them: which run unchanged, and why the others do not."""
 
 import json
 import pathlib
@@ -34,7 +34,7 @@ class Configurations(LauncherCase):
         return self.run_job("--launcher", "local", "-n", 2, *launch, "train", "gpt2_tiny", "--data", self.text,
                             "--steps", 2, "--deepspeed_config", FOLDER / f"{name}.json", *train, timeout_s=120)
 
-    def test_each_is_accepted_or_refused_with_its_reason(self):
+    def test_accepts_each_or_gives_reason(self):
         names = sorted(path.stem for path in FOLDER.glob("*.json"))
         self.assertGreaterEqual(len(names) - len(REFUSED), 35)
         self.assertLessEqual(set(REFUSED), set(names))
@@ -48,7 +48,7 @@ class Configurations(LauncherCase):
                 else:
                     self.assert_code(0, code, job)
 
-    def test_accepted_ones_train(self):
+    def test_accepted_configurations_train(self):
         for name in TRAINED:
             with self.subTest(name):
                 metrics = self.folder / f"{name}.jsonl"
@@ -57,7 +57,7 @@ class Configurations(LauncherCase):
                 records = [json.loads(line) for line in metrics.read_text().splitlines()]
                 self.assertEqual(2, len([record for record in records if "loss" in record]))
 
-    def test_says_what_auto_is_taken_as(self):
+    def test_prints_values_used_for_auto(self):
         code, job = self.run_with("trainer_zero2", launch=["--dry_run"])
         self.assert_code(0, code, job)
         self.assert_says(job, r'"auto" is taken as .*optimizer.params.lr 0.002.* \(from the recipe .*gpt2_tiny')

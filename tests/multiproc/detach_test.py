@@ -17,20 +17,20 @@ COUNT = 'echo "rank $RANK starts"; i=0; while [ $i -lt 600 ]; do echo "tick $i o
 
 class DetachTest(LauncherCase):
     def detach(self, *arguments, **options):
-        """Starts a detached job; its id."""
+        """Starts a detached job; returns its id."""
         code, job = self.run_job(*arguments, **options)
         self.assert_code(0, code, job)
         self.assertRegex(job.stdout, JOB_ID, "the id is alone on stdout")
         return job.stdout.strip()
 
     def command(self, *arguments, timeout_s=60):
-        """Runs dslaunch ps, logs, attach or stop; (exit code, Job)."""
+        """Runs dslaunch ps, logs, attach or stop; returns (exit code, Job)."""
         code, job = self.run_job(*arguments, timeout_s=timeout_s)
         self.assert_presentable(job)
         return code, job
 
     def jobs(self, *options):
-        """What ps says, by job id."""
+        """Returns the entries of `dslaunch ps` by job id."""
         code, job = self.command("ps", "--all", "--json", *options)
         self.assert_code(0, code, job)
         return {entry["job"]: entry for entry in json.loads(job.stdout)}
@@ -42,7 +42,7 @@ class DetachTest(LauncherCase):
     def job_folder(self, job_id):
         return self.folder / "state" / "dslaunch" / "jobs" / job_id
 
-    def test_the_job_goes_on_when_its_front_end_has_ended_and_its_end_is_on_record(self):
+    def test_job_outlives_front_end_and_end_is_recorded(self):
         script = f'echo up; while [ ! -e {self.folder}/go ]; do sleep 0.05; done; exit $((RANK == 3 ? 9 : 0))'
         job_id = self.detach(TWO_BY_TWO, "--detach", bash(script))
         running = self.jobs()[job_id]
@@ -71,7 +71,7 @@ class DetachTest(LauncherCase):
         code, job = self.command("ps")
         self.assertNotIn(job_id, job.stdout, "without --all only jobs that run are listed")
 
-    def test_a_job_that_saved_and_stopped_on_request_is_no_failure(self):
+    def test_saved_and_stopped_job_is_not_a_failure(self):
         script = """trap 'exit 85' INT TERM; echo up; while :; do sleep 0.05; done"""
         job_id = self.detach(TWO_BY_TWO, "--detach", bash(script))
         self.assert_code(0, *self.command("stop", job_id))
@@ -83,18 +83,18 @@ class DetachTest(LauncherCase):
         code, job = self.command("attach", job_id)
         self.assert_code(85, code, job)
 
-    def test_a_job_that_cannot_start_fails_as_without_detach(self):
+    def test_job_that_cannot_start_fails_as_if_attached(self):
         code, job = self.run_job(TWO_BY_TWO, "--detach", "/no/such/program")
         self.assert_code(127, code, job)
         self.assertEqual("", job.stdout)
         self.assert_nothing_left()
 
-    def test_a_job_that_ends_well_is_a_success(self):
+    def test_successful_job_ends_with_0(self):
         job_id = self.detach(TWO_BY_TWO, "--detach", "true")
         self.assertEqual(0, self.wait_for_state(job_id, "ended")["exit_code"])
         self.assert_nothing_left()
 
-    def test_logs_are_shown_from_the_start_or_since_a_time_and_followed_to_the_end(self):
+    def test_logs_start_at_a_time_and_follow_to_the_end(self):
         script = f'echo "first of $RANK"; echo err >&2; while [ ! -e {self.folder}/go ]; do sleep 0.05; done; echo "last of $RANK"'
         job_id = self.detach(TWO_BY_TWO, "--detach", bash(script))
         code, job = self.command("logs", job_id, "--rank", "2")
@@ -102,7 +102,7 @@ class DetachTest(LauncherCase):
         self.assertEqual("[node1:2] first of 2\n", job.stdout)
         follower = self.start("logs", job_id[:-1], "-f", "--show", "all")
         self.wait_for_output(follower, r"first of", 4)
-        time.sleep(2.5)  # marks of the logs are a second apart
+        time.sleep(2.5)  # marks of the logs are one second apart
         before_last = time.time()
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(follower), follower)
@@ -135,7 +135,7 @@ class DetachTest(LauncherCase):
         self.assert_says(third, "stopped by dslaunch stop")
         self.assertEqual(143, self.jobs()[job_id]["exit_code"])
 
-    def test_viewers_that_ignore_a_signal_stay(self):
+    def test_viewers_that_ignore_a_signal_continue(self):
         job_id = self.detach(TWO_BY_TWO, "--detach", bash(COUNT))
         viewers = [self.start_ignoring("HUP", *words, job_id) for words in (("attach",), ("logs", "-f"))]
         for viewer in viewers:
@@ -148,7 +148,7 @@ class DetachTest(LauncherCase):
             self.assertNotEqual(130, self.wait(viewer), viewer.output)
         self.assert_nothing_left()
 
-    def test_a_viewer_that_does_not_read_holds_up_nobody(self):
+    def test_stopped_viewer_does_not_delay_the_job(self):
         script = 'i=0; while [ $i -lt 400 ]; do head -c 100000 /dev/zero | tr "\\0" x; echo; i=$((i+1)); done; echo finished'
         gate = f'while [ ! -e {self.folder}/go ]; do sleep 0.05; done; '
         job_id = self.detach("--launcher", "local", "--num_gpus", "1", "--detach", bash(gate + script))
@@ -163,7 +163,7 @@ class DetachTest(LauncherCase):
         log = next(self.job_folder(job_id).glob("nodes/*/attempt_1/rank_0/stdout.log"))
         self.assertEqual(400 * 100001 + len("finished\n"), log.stat().st_size)
 
-    def test_stopping_one_job_leaves_another_alone(self):
+    def test_stop_of_one_job_spares_another(self):
         first = self.detach(TWO_BY_TWO, "--detach", bash(COUNT))
         second = self.detach(TWO_BY_TWO, "--detach", bash(COUNT))
         viewer = self.start("attach", second)
@@ -180,7 +180,7 @@ class DetachTest(LauncherCase):
         self.assert_nothing_left()
         self.wait(viewer)
 
-    def test_stop_now_does_not_wait_for_ranks_that_ignore_sigterm(self):
+    def test_stop_now_skips_the_grace(self):
         job_id = self.detach("--launcher", "local", "--num_gpus", "1", "--grace", "60", "--detach",
                              bash('trap "" TERM; echo deaf; while :; do sleep 0.1; done'))
         began = time.time()
@@ -190,7 +190,7 @@ class DetachTest(LauncherCase):
         self.assert_nothing_left()
         self.assertEqual("ended", self.jobs()[job_id]["state"])
 
-    def test_a_killed_agent_is_found_out_and_leaves_nothing(self):
+    def test_killed_agent_makes_the_job_lost(self):
         job_id = self.detach("--launcher", "local", "--num_gpus", "1", "--detach", bash(COUNT))
         agents = [process for process in self.leftovers() if process.name.startswith("dslaunch-agent")]
         for process in agents:
@@ -201,7 +201,7 @@ class DetachTest(LauncherCase):
         self.assert_code(0, code, job)
         self.assertFalse(self.job_folder(job_id).exists())
 
-    def test_prune_removes_what_has_ended_and_nothing_else(self):
+    def test_prune_removes_only_ended_jobs(self):
         ended = self.detach(TWO_BY_TWO, "--detach", "true")
         running = self.detach(TWO_BY_TWO, "--detach", bash(COUNT))
         self.wait_for_state(ended, "ended")
@@ -215,7 +215,7 @@ class DetachTest(LauncherCase):
         self.assert_code(0, *self.command("stop", running))
         self.assert_nothing_left()
 
-    def test_a_job_with_a_front_end_is_listed_and_stopped_by_it(self):
+    def test_attached_job_is_listed_and_can_be_stopped(self):
         step = r"""printf '{"event":"step","step":3,"total_steps":10}\n' >&$DSLAUNCH_STATUS_FD; """
         job = self.start(TWO_BY_TWO, bash(step + COUNT))
         self.wait_for_output(job, "tick")
@@ -231,7 +231,7 @@ class DetachTest(LauncherCase):
         self.assert_code(143, self.wait(job), job)
         self.assert_nothing_left()
 
-    def test_unknown_jobs_and_words_are_refused_with_a_hint(self):
+    def test_rejects_unknown_jobs_and_words_with_a_hint(self):
         code, job = self.command("stop", "20260101-000000-abcdef")
         self.assert_code(64, code, job)
         job_id = self.detach("--launcher", "local", "--num_gpus", "1", "--detach", "true")
@@ -244,7 +244,7 @@ class DetachTest(LauncherCase):
             self.assert_code(64, code, job)
             self.assertEqual(1, job.stderr.count("\n"), job.stderr)
 
-    def test_a_program_called_ps_is_started_as_dot_slash_ps(self):
+    def test_runs_program_named_ps_as_dot_slash_ps(self):
         program = self.folder / "ps"
         program.write_text("#!/bin/sh\necho own ps\n")
         program.chmod(0o755)

@@ -1,4 +1,5 @@
-"""Every flag of deepspeed 0.19 and torchrun 2.11 on a real command line: the job runs, or is refused by name with code 64."""
+"""Every flag of deepspeed 0.19 and torchrun 2.11 on a real command line: the job runs, or is refused by name with code
+64."""
 
 import ast
 import sys
@@ -8,7 +9,8 @@ from launcher_case import ROOT, LauncherCase, bash, main  # noqa: E402
 
 USAGE = 64
 
-# Flag: (its value or None for a flag, what else must be on the command line). A job of one rank on this machine follows.
+# Flag: (its value, or None for a flag, and what else must be on the command line). A job of one rank on this machine
+# follows.
 ACCEPTED = {
     "deepspeed": {
         "--num_nodes": ("1", []),
@@ -59,7 +61,7 @@ ACCEPTED = {
     },
 }
 
-# (Words, what refuses them.)
+# (Words, pattern of the message that refuses them.)
 REFUSED = [
     (["--autotuning", "run"], "--autotuning is not supported: .*deepspeed --autotuning"),
     (["--launcher", "mpich"], "--launcher mpich is not supported: .*--launcher ssh"),
@@ -81,7 +83,7 @@ REFUSED = [
     (["--log", "x"], "could be one of --log_level, --log_dir, --logs_specs"),
 ]
 
-# Where their parsers are, if they are on this machine.
+# The parsers of both tools, if they are on this machine.
 PARSERS = {
     "deepspeed": ".deps/deepspeed/lib/python3.*/site-packages/deepspeed/launcher/runner.py",
     "torchrun": ".deps/oracle/lib/python3.*/site-packages/torch/distributed/run.py",
@@ -89,7 +91,7 @@ PARSERS = {
 
 
 def flags_of(source):
-    """The option strings of every add_argument in a Python file."""
+    """Yields the option strings of every add_argument in a Python file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
             for argument in node.args:
@@ -98,7 +100,7 @@ def flags_of(source):
 
 
 class DropInFlags(LauncherCase):
-    def test_accepted(self):
+    def test_accepted_flags_run_the_job(self):
         for tool, flags in ACCEPTED.items():
             for flag, (value, others) in flags.items():
                 for spelling in {flag, flag[:2] + flag[2:].replace("-", "_"), flag[:2] + flag[2:].replace("_", "-")}:
@@ -109,7 +111,7 @@ class DropInFlags(LauncherCase):
                         self.assert_presentable(job)
         self.assert_nothing_left()
 
-    def test_refused(self):
+    def test_refused_flags_print_one_line(self):
         for words, pattern in REFUSED:
             with self.subTest(words=words):
                 code, job = self.run_job(*words, bash('touch "$FOLDER/started"'), env={"FOLDER": str(self.folder)})
@@ -118,18 +120,18 @@ class DropInFlags(LauncherCase):
                 self.assertEqual(1, len(job.stderr.strip().splitlines()), job.stderr)
                 self.assertFalse((self.folder / "started").exists())
 
-    def test_every_flag_of_their_own_parsers_is_known(self):
+    def test_knows_every_flag_of_both_parsers(self):
         for tool, place in PARSERS.items():
             for parser in ROOT.glob(place):
                 flags = sorted(set(flags_of(parser.read_text())))
                 self.assertGreater(len(flags), 25, parser)
                 for flag in flags:
                     with self.subTest(tool=tool, flag=flag):
-                        _, job = self.run_job(flag)  # needs a value, is refused, or there is nothing to run
+                        _, job = self.run_job(flag)  # the flag needs a value, is refused, or there is nothing to run
                         self.assertNotRegex(job.stderr, "unknown option|could be one of")
                         self.assertRegex(job.stderr, "needs a value|nothing to run")
 
-    def test_a_variable_of_torchrun_is_a_default(self):
+    def test_variables_of_torchrun_are_defaults(self):
         code, job = self.run_job(bash("exit $WORLD_SIZE"), env={"PET_NPROC_PER_NODE": "3"})
         self.assert_code(3, code, job)
         code, job = self.run_job("--num_gpus", "2", bash("exit $WORLD_SIZE"), env={"PET_NPROC_PER_NODE": "3"})
@@ -138,7 +140,7 @@ class DropInFlags(LauncherCase):
         self.assert_code(USAGE, code, job)
         self.assertIn("PET_NNODES must be", job.stderr)
 
-    def test_a_run_file(self):
+    def test_run_file_gives_options(self):
         (self.folder / "dslaunch.yaml").write_text("launch:\n  nproc-per-node: 3\n  show: none\n")
         code, job = self.run_job(bash("echo seen; exit $WORLD_SIZE"))
         self.assert_code(3, code, job)

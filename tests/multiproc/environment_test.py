@@ -1,4 +1,4 @@
-"""What a rank finds when it starts: its place in environment variables, its arguments, and a clean process."""
+"""What a rank gets when it starts: environment variables, arguments, and a clean process."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
-# Writes all that a process can see of itself to report.RANK.
+# Writes all that a process can observe about itself to report.RANK.
 REPORT = r"""
 import json, os, sys
 status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
@@ -29,7 +29,7 @@ json.dump({
 
 class Environment(LauncherCase):
     def report(self, *options, arguments=(), env=None, ranks=4, cwd=None, program=None):
-        """Runs the reporter in every slot; the reports by rank, with `env` decoded."""
+        """Runs the reporter in every slot; returns the reports by rank, with `env` decoded."""
         script = self.folder / "report.py"
         script.write_text(REPORT)
         for old in self.folder.glob("report.[0-9]*"):
@@ -43,7 +43,7 @@ class Environment(LauncherCase):
             report["env"] = {name: value.decode(errors="replace") for name, value in report["raw_env"].items()}
         return reports
 
-    def test_place_of_every_rank(self):
+    def test_sets_variables_of_every_rank(self):
         reports = self.report(TWO_BY_TWO)
         for rank, report in enumerate(reports):
             env = report["env"]
@@ -62,7 +62,7 @@ class Environment(LauncherCase):
         self.assertEqual(4, len({report["env"]["TORCHELASTIC_ERROR_FILE"] for report in reports}))
         self.assertTrue(1024 <= int(reports[0]["env"]["MASTER_PORT"]) <= 65535)
 
-    def test_cores_are_shared_out_unless_the_user_says_otherwise(self):
+    def test_divides_cores_unless_omp_num_threads_is_set(self):
         cores = len(os.sched_getaffinity(0))
         env = {"OMP_NUM_THREADS": ""}
         environment = self.base_environment
@@ -72,7 +72,7 @@ class Environment(LauncherCase):
         env = {"OMP_NUM_THREADS": "5"}
         self.assertEqual("5", self.report(TWO_BY_TWO, env=env)[3]["env"]["OMP_NUM_THREADS"])
 
-    def test_two_jobs_at_once_do_not_share_a_port(self):
+    def test_two_jobs_use_different_ports(self):
         job = self.start(TWO_BY_TWO, bash("echo $MASTER_PORT > port.$RANK; exec sleep 30"))
         self.wait_for_files(job, "port.*", 4)
         port = self.report(TWO_BY_TWO)[0]["env"]["MASTER_PORT"]
@@ -80,10 +80,10 @@ class Environment(LauncherCase):
         job.signal(2)
         self.wait(job, 8)
 
-    def test_the_port_can_be_chosen(self):
+    def test_master_port_can_be_chosen(self):
         self.assertEqual("29517", self.report(TWO_BY_TWO, "--master_port", "29517")[0]["env"]["MASTER_PORT"])
 
-    def test_rank_0_can_listen_on_the_port(self):
+    def test_rank_0_can_listen_on_master_port(self):
         script = """import os, socket
 if os.environ["RANK"] == "0":
     listener = socket.create_server((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
@@ -110,20 +110,20 @@ else:
         for rank, report in enumerate(self.report(TWO_BY_TWO, arguments=arguments)):
             self.assertEqual(arguments, [bytes.fromhex(word) for word in report["argv"]], f"rank {rank}")
 
-    def test_the_users_environment_arrives_byte_for_byte(self):
+    def test_environment_arrives_byte_for_byte(self):
         env = {"MINE": "two words $HOME `id` \"'\nline", b"BYTES": b"\xff\xfe=x", "EMPTY": "", "lower_case": "x"}
         for report in self.report(TWO_BY_TWO, env=env):
             for name, value in env.items():
                 self.assertEqual(os.fsencode(value), report["raw_env"][os.fsdecode(name)])
 
-    def test_a_place_inherited_from_outside_does_not_matter(self):
+    def test_replaces_inherited_rank_variables(self):
         reports = self.report(TWO_BY_TWO, env={"RANK": "9", "WORLD_SIZE": "77", "LOCAL_RANK": "8",
                                                "MASTER_ADDR": "nowhere", "DSLAUNCH_STATUS_FD": "77"})
         self.assertEqual(["0", "1", "2", "3"], [report["env"]["RANK"] for report in reports])
         self.assertEqual({"4"}, {report["env"]["WORLD_SIZE"] for report in reports})
         self.assertNotIn("nowhere", reports[0]["env"]["MASTER_ADDR"])
 
-    def test_a_clean_process(self):
+    def test_ranks_start_with_default_signals_and_fds(self):
         for report in self.report(TWO_BY_TWO):
             self.assertEqual(0, report["blocked"], "blocked signals")
             # Python itself ignores SIGPIPE and SIGXFSZ.
@@ -137,7 +137,7 @@ else:
             self.assertTrue(report["group"], "a process group of its own")
             self.assertEqual(str(self.folder), report["cwd"])
 
-    def test_working_directory_keeps_the_users_name_for_it(self):
+    def test_working_directory_keeps_its_symlink_name(self):
         (self.folder / "real").mkdir()
         (self.folder / "link").symlink_to("real")
         link = str(self.folder / "link")
@@ -148,10 +148,10 @@ else:
         self.assertEqual(str(self.folder), report["env"]["PWD"], "PWD of another folder")
 
     def own_fds(self, report):
-        """What the reporter itself has open while it looks: its report, and the folder it lists."""
+        """Returns the descriptors that the reporter itself has open: its report, and the folder that it lists."""
         return {fd for fd, target in report["fds"].items() if "/report." in target or target.startswith("/proc/")}
 
-    def test_signals_ignored_by_a_parent_are_not_passed_on(self):
+    def test_ranks_do_not_inherit_ignored_signals(self):
         # `nohup dslaunch` and shells' background jobs ignore SIGHUP and SIGINT.
         argv = ["bash", "-c", 'trap "" INT HUP PIPE; exec "$@"', "-"]
         popen = self.popen
@@ -159,12 +159,12 @@ else:
         for report in self.report(TWO_BY_TWO):
             self.assertEqual(0, report["ignored"] & ~(1 << 12 | 1 << 24))
 
-    def test_a_script_needs_no_execute_bit(self):
+    def test_script_needs_no_execute_bit(self):
         script = self.folder / "report.py"
         self.report(TWO_BY_TWO, program=[str(script)])
         self.report(TWO_BY_TWO, program=["report.py"])
 
-    def test_the_interpreter_can_be_chosen(self):
+    def test_interpreter_can_be_chosen(self):
         chosen = self.folder / "chosen"
         chosen.mkdir()
         (chosen / "python3").symlink_to("/usr/bin/python3")
@@ -176,7 +176,7 @@ else:
         reports = self.report(TWO_BY_TWO, program=[script], env={"VIRTUAL_ENV": str(chosen)})
         self.assertEqual(str(chosen / "bin" / "python3"), reports[0]["interpreter"])
 
-    def test_secrets_are_in_no_argv(self):
+    def test_secrets_are_not_in_arguments(self):
         # A key or certificate on a command line can be read by every user of the machine.
         job = self.start(TWO_BY_TWO, bash(": > up.$RANK; exec sleep 30"))
         self.wait_for_files(job, "up.*", 4)

@@ -1,7 +1,7 @@
 """The first cause of failing scripts whose culprit is known: one rank of four fails, the others are its victims.
 
 PyTorch scripts end as PyTorch advises, with `try: main() finally: dist.destroy_process_group()`: the culprit closes its
-connections before it ends, so its victims end first. Without DSLAUNCH_TEST_FULL=1, which runs all scripts 20 times,
+connections before it ends, so its victims end first. With DSLAUNCH_TEST_FULL=1 all scripts run 20 times; otherwise
 those of SHORT run once, with three ranks.
 """
 
@@ -36,7 +36,7 @@ def steps(count):
         step()
         time.sleep(0.01)
 """
-# The culprit runs {fails} after some steps, the others go on.
+# The culprit runs {fails} after some steps; the others continue.
 FINALLY = HEAD + """
 def main():
     steps(5)
@@ -55,7 +55,7 @@ if rank == 2:
     {fails}
 steps(1000)
 """
-# name: (script, what the evidence of the first cause contains, the exit code)
+# name: (script, text in the evidence of the first cause, exit code)
 CORPUS = {
     "an exception": (FINALLY.format(fails='raise ValueError("bad batch 17")'), "bad batch 17", 1),
     "an assertion": (FINALLY.format(fails='assert rank != 2, "loss is nan"'), "loss is nan", 1),
@@ -90,7 +90,7 @@ try:
     "a crash": (PLAIN.format(fails="os.kill(os.getpid(), signal.SIGSEGV)"), "", 139),
     "an abort": (PLAIN.format(fails="os.abort()"), "", 134),
     "a hang, then a kill": (PLAIN.format(fails="time.sleep(2); os.kill(os.getpid(), signal.SIGKILL)"), "", 137),
-    # As NCCL's ranks end; no GPU is needed for their words.
+    # Ends as NCCL's ranks do, with NCCL's message, so no GPU is needed.
     "NCCL's words": ("""import os, sys, time
 if os.environ["RANK"] == "2":
     time.sleep(0.8)
@@ -100,8 +100,8 @@ sys.exit("torch.distributed.DistBackendError: NCCL error: remote process exited 
 """, "bad batch 17", 1),
 }
 
-# Ranks of C++ that are connected as Gloo's are: each with rank 0. What the culprit leaves closes its connections, before
-# it ends.
+# C++ ranks that are connected like Gloo's, each with rank 0. The culprit closes its connections while it unwinds,
+# before it ends.
 CPP = r"""
 #include <arpa/inet.h>
 #include <signal.h>
@@ -179,7 +179,7 @@ int main() {
   }
 }
 """
-# As CORPUS.
+# name: (code that fails, text in the evidence, exit code).
 CPP_CORPUS = {
     "an exception of C++": ('throw std::runtime_error("bad batch 17");', "bad batch 17", 134),
     "a failed check of C++": ("std::vector<int>().at(3);", "range_check", 134),
@@ -190,7 +190,7 @@ CPP_SHORT = {"an exception of C++"}
 
 
 def check_corpus(case, scripts, run):
-    """run(name) gives a job's exit code, the job and its --json; says how often the culprit was named."""
+    """Checks that each script's culprit is named. run(name) returns a job's exit code, the job and its --json."""
     for repetition in range(1, REPETITIONS + 1):
         named = 0
         for name, (_, evidence, exit_code) in scripts.items():
@@ -206,7 +206,7 @@ def check_corpus(case, scripts, run):
 
 
 class FirstCauseOfCpp(LauncherCase):
-    def test_the_culprit_is_named(self):
+    def test_names_the_culprit(self):
         scripts = {name: case for name, case in CPP_CORPUS.items() if FULL or name in CPP_SHORT}
         for name, (fails, _, _) in scripts.items():
             source = self.folder / f"{name}.cc"
@@ -235,11 +235,11 @@ class FirstCause(LauncherCase):
         self.assert_nothing_left()
         return code, job, json.loads(job.stdout.strip().splitlines()[-1])
 
-    def test_the_culprit_is_named(self):
+    def test_names_the_culprit(self):
         scripts = {name: case for name, case in CORPUS.items() if FULL or name in SHORT}
         check_corpus(self, scripts, lambda name: self.run_script(scripts[name][0]))
 
-    def test_where_only_victims_are_known_each_error_is_shown(self):
+    def test_shows_each_error_if_only_victims_are_known(self):
         code, job, end = self.run_script(FINALLY.format(fails="return"))
         self.assertEqual(1, code, job.output)
         self.assertTrue(end["cause"]["victim"], job.output)

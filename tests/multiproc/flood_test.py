@@ -1,4 +1,4 @@
-"""Ranks that write much more than anybody reads: bounded memory, whole files, and disks that are full."""
+"""Ranks that write much more than is read: bounded memory, complete files, and full disks."""
 
 import os
 import re
@@ -16,7 +16,7 @@ MEMORY_MB = 200
 LINE_BYTES = 500
 LINES_AT_ONCE = 500
 
-# Numbered lines at a steady rate; the numbers say afterwards that nothing is missing or out of order.
+# Writes numbered lines at a steady rate; the numbers show later whether any is missing or out of order.
 WRITER = f"""import os, sys, time
 seconds, bytes_per_s = float(sys.argv[1]), float(sys.argv[2])
 begin, written, number = time.monotonic(), 0, 0
@@ -29,7 +29,7 @@ while time.monotonic() < begin + seconds:
     time.sleep(max(0, begin + written / bytes_per_s - time.monotonic()))
 """
 
-# Ends as a program does that minds its output: with the error number of the failed write.
+# Exits with the error number of the failed write, like a program that checks its output.
 FILLER = """import os, sys
 try:
     while True:
@@ -40,7 +40,7 @@ except OSError as error:
 
 
 def peak_memory_mb(pid):
-    """The most resident memory that a process has had; 0 when it has ended."""
+    """Returns the peak resident memory of a process in MB; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/status") as status:
             return int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1]) / 1024
@@ -50,7 +50,7 @@ def peak_memory_mb(pid):
 
 class Flood(LauncherCase):
     def flood(self, seconds, mb_per_s):
-        """Runs the writers with everything shown; (lines that were read, {process: peak MB}, seconds)."""
+        """Runs the writers with all output shown; returns (lines read, {process: peak MB}, seconds)."""
         env = {**self.base_environment(), MARK: self.mark}
         read_end, write_end = os.pipe()
         argv = [DSLAUNCH, *TWO_BY_TWO, "--show", "all", "--log_dir", str(self.folder / "logs"),
@@ -81,7 +81,7 @@ class Flood(LauncherCase):
         lines.append(count)
 
     def check_files(self):
-        """Every rank's file holds each number once and in order; the bytes of all together."""
+        """Checks that every rank's file has each number once and in order; returns the total bytes."""
         total = 0
         for rank in range(4):
             path, = (self.folder / "logs").glob(f"**/rank_{rank}/stdout.log")
@@ -92,7 +92,7 @@ class Flood(LauncherCase):
             total += path.stat().st_size
         return total
 
-    def test_200_mb_per_second(self):
+    def test_memory_stays_bounded_at_200_mb_per_second(self):
         lines, peaks, took_s = self.flood(FLOOD_S, MB_PER_S)
         total = self.check_files()
         print(f"{total / 1e6:.0f} MB in {took_s:.1f} s, {lines} of {total // LINE_BYTES} lines were shown, "
@@ -100,7 +100,7 @@ class Flood(LauncherCase):
         self.assertGreaterEqual(len(peaks), 5, "dslaunch, two supervisors and two agents")
         for name, mb in peaks.items():
             self.assertLess(mb, MEMORY_MB, name)
-        # A slow machine may write less, but not so little that this says nothing.
+        # A slow machine may write less, but not so little that the test proves nothing.
         self.assertGreater(total, 4 * MB_PER_S * FLOOD_S * 1e6 / 4)
         self.assert_nothing_left()
 
@@ -122,21 +122,21 @@ class FullDisk(LauncherCase):
         self.last_job = job
         return self.wait(job, 60), job
 
-    def test_a_rank_that_minds_a_full_disk(self):
+    def test_rank_that_checks_writes_fails_on_full_disk(self):
         code, job = self.run_on_small_disk("python3", "-c", FILLER)
         self.assert_code(28, code, job)  # ENOSPC
         self.assert_says(job, r"rank [0-3]\b.*exited with code 28")
         self.assert_presentable(job)
         self.assert_nothing_left()
 
-    def test_sigbus_is_shown_with_a_full_dev_shm(self):
+    def test_sigbus_is_explained_by_full_dev_shm(self):
         program = ("import mmap, os; file = os.open('/dev/shm/full', os.O_RDWR | os.O_CREAT); "
                    "os.ftruncate(file, 4 << 20); mmap.mmap(file, 4 << 20).write(bytes(4 << 20))")
         code, job = self.run_with("/dev/shm", "1m", "-n", 1, "python3", "-c", program)
         self.assert_code(135, code, job)
         self.assert_says(job, "was killed by SIGBUS", r"/dev/shm is full \(0 of 1 MiB are free\)")
 
-    def test_ranks_that_do_not_mind_a_full_disk(self):
+    def test_ranks_that_ignore_a_full_disk_succeed(self):
         code, job = self.run_on_small_disk("bash", "-c", "head -c 8000000 /dev/zero 2>/dev/null; exit 0")
         self.assert_code(0, code, job)
         self.assert_says(job, "only 0 KiB are free where the logs go .*lines of ranks may be missing.*--log_dir")

@@ -1,4 +1,4 @@
-"""A node whose agent says what no agent says: it decides neither the exit code nor how much memory and disk dslaunch takes."""
+"""An agent that sends invalid messages: it controls neither the exit code nor dslaunch's use of memory and disk."""
 
 import os
 import subprocess
@@ -7,13 +7,14 @@ import sys
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import BUILD, MARK, LauncherCase, main  # noqa: E402
 
-MEMORY_MB = 150  # the front end of such a small job takes some 40
+MEMORY_MB = 150  # a front end of such a small job uses about 40
 DISK_MB = 40
 
 
 class HostileNode(LauncherCase):
     def run_with(self, part):
-        """(exit code, stderr, peak memory in MB, bytes in the state folder) of a job whose only agent plays `part`."""
+        """Runs a job whose only agent plays `part`; returns (exit code, stderr, peak memory in MB, bytes in state
+        folder)."""
         folder = self.folder / "bin"
         folder.mkdir(exist_ok=True)
         for name, binary in (("dslaunch", BUILD / "bin/dslaunch"), ("dslaunch-agent", BUILD / "tests/hostile_agent")):
@@ -33,7 +34,7 @@ class HostileNode(LauncherCase):
 
     @staticmethod
     def copy(binary, path):
-        """One file with two names where that can be: dslaunch looks for its agent beside itself."""
+        """Hard-links the file if possible, else copies it: dslaunch looks for its agent in its own folder."""
         try:
             os.link(binary, path)
         except OSError:
@@ -46,19 +47,19 @@ class HostileNode(LauncherCase):
         self.assertLess(memory_mb, MEMORY_MB)
         self.assertLess(size, DISK_MB << 20)
 
-    def test_a_failure_is_no_success_whatever_code_it_has(self):
+    def test_rejects_failures_with_invalid_exit_codes(self):
         for code in (0, 256):
             self.loses(f"failure-{code}", 69, "localhost was lost: its agent sent exit code of a failure = "
                        f"{code}, which is not from 1 to 255")
         self.loses("prepare-0", 69, "localhost: its agent sent exit code of a failure = 0")
 
-    def test_success_of_ranks_that_were_never_reported(self):
+    def test_rejects_success_of_ranks_never_reported(self):
         self.loses("success", 70, "localhost reported the success of 0 of its 1 ranks")
 
-    def test_a_flood_of_events(self):
+    def test_rejects_a_flood_of_events(self):
         self.loses("events", 69, "localhost was lost: its agent sent more events than any job has")
 
-    def test_a_flood_of_messages(self):
+    def test_rejects_a_flood_of_messages(self):
         self.loses("notices", 69, "localhost was lost: the connection to it broke")
 
 

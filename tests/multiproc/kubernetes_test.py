@@ -1,4 +1,4 @@
-"""The command lines of a manifest for Kubernetes, run as its pods would run them; and Kubeflow's variables."""
+"""The commands of a Kubernetes manifest, run as its pods would run them, and the variables of Kubeflow's trainer."""
 
 import json
 import re
@@ -29,7 +29,7 @@ class Kubernetes(LauncherCase):
                          sorted(re.findall(r"\d of 4, node \d", first.stdout + second.stdout)), first.output + second.output)
         self.assert_nothing_left()
 
-    def test_each_pod_is_a_node(self):
+    def test_each_pod_of_manifest_is_a_node(self):
         script = 'echo "$RANK of $WORLD_SIZE, node $GROUP_RANK"'
         for kind in ("jobset", "job"):
             with self.subTest(kind=kind):
@@ -43,14 +43,14 @@ class Kubernetes(LauncherCase):
                 pods = [self.start(arguments, env={"JOB_COMPLETION_INDEX": str(index)}) for index in (0, 1)]
                 self.assert_ranks(*pods)
 
-    def test_variables_of_kubeflows_trainer(self):
+    def test_variables_of_kubeflow_trainer_form_a_job(self):
         port = free_port()
         pods = [self.start("--rdzv_token_file", self.token, "--show", "all", bash('echo "$RANK of $WORLD_SIZE, node $GROUP_RANK"'),
                            env={"PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_NODE_RANK": str(index),
                                 "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(port)}) for index in (0, 1)]
         self.assert_ranks(*pods)
 
-    def test_what_is_missing_is_said(self):
+    def test_manifest_names_missing_options(self):
         for given, why in ((["--image", "x", "--", "true"], "how many nodes"), (["-N", "2", "--", "true"], "which image"),
                            (["-N", "2", "--image", "x"], "what is to run"),
                            (["-N", "2", "--image", "x", "--name", "A_b", "--", "true"], "--name A_b")):

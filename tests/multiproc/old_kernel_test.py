@@ -1,4 +1,4 @@
-"""Jobs on the oldest kernel that dslaunch promises to run on, as far as its system calls go."""
+"""Jobs on the oldest supported kernel, emulated by denying newer system calls."""
 
 import sys
 
@@ -12,13 +12,13 @@ class OldKernel(LauncherCase):
     def popen(self, argv, env, cwd, **options):
         return super().popen([sys.executable, ROOT / "tests/support/old_kernel.py", *argv], env, cwd, **options)
 
-    def test_a_job_succeeds(self):
+    def test_job_succeeds(self):
         code, job = self.run_job(NODES, "--show", "all", "sh", "-c", "echo rank $RANK")
         self.assert_code(0, code, job)
         self.assert_says(job, *(f"rank {rank}" for rank in range(4)))
         self.assert_nothing_left()
 
-    def test_a_failure_is_named_and_nothing_is_left(self):
+    def test_failure_is_named_and_leaves_no_process(self):
         code, job = self.run_job(NODES, "bash", "-c", "(sleep 61 &); [ $RANK != 3 ] || kill -SEGV $$; sleep 60")
         self.assert_code(128 + 11, code, job)
         self.assert_says(job, r"rank 3 \(node1, local rank 1\) was killed by SIGSEGV")

@@ -1,4 +1,4 @@
-"""What other users of a machine could have left in folders is not obeyed, and what they could read holds no secrets."""
+"""Files that other users could have planted are ignored, and files that they could read contain no secrets."""
 
 import json
 import os
@@ -17,7 +17,7 @@ JOB = "20260101-000000-abcdef"
 
 class Planted(LauncherCase):
     def evil(self):
-        """A program that leaves a trace, and the trace."""
+        """Returns the paths of a program that leaves a trace, and of the trace."""
         program = self.folder / "evil"
         program.write_text(f"#!/bin/sh\ntouch {self.folder}/ran\n")
         program.chmod(0o755)
@@ -33,7 +33,7 @@ class Planted(LauncherCase):
             "log_dir": "", "started_unix_ms": 1, "ended_unix_ms": 0, "exit_code": 0}))
         return folder, trace
 
-    def test_a_state_folder_that_others_may_write(self):
+    def test_rejects_state_folder_writable_by_others(self):
         folder, trace = self.plant_record()
         (self.folder / "state").chmod(0o777)
         for command in (["ps"], ["logs", JOB], ["stop", JOB]):
@@ -45,7 +45,7 @@ class Planted(LauncherCase):
         self.assert_code(IO, code, job)
         self.assert_says(job, "cannot make the log folder: .*/state may be changed by others", "--log_dir")
 
-    def test_a_state_folder_of_another_user(self):
+    def test_rejects_state_folder_of_another_user(self):
         folder, trace = self.plant_record()
         try:
             for path in (self.folder / "state", *(self.folder / "state").rglob("*")):
@@ -57,14 +57,14 @@ class Planted(LauncherCase):
         self.assert_says(job, f"/state is another user's, uid {STRANGER}")
         self.assertFalse(trace.exists(), "it was run")
 
-    def test_an_own_record_is_obeyed(self):
-        """Without this the two tests above would prove nothing."""
+    def test_own_record_is_used(self):
+        """Without this test, the two above would prove nothing."""
         _, trace = self.plant_record()
         code, job = self.run_job("ps")
         self.assert_code(0, code, job)
         self.assertTrue(trace.exists(), "it was not run")
 
-    def test_a_file_in_the_current_folder(self):
+    def test_rejects_code_in_run_file_of_current_folder(self):
         program, trace = self.evil()
         hosts = self.folder / "hosts"
         hosts.write_text("w0 slots=1\n")
@@ -109,7 +109,7 @@ time.sleep(60)
     def start_two(self, *arguments):
         return self.start("--launcher", "local", "--num_gpus", "2", sys.executable, "-c", self.PROGRAM, *arguments)
 
-    def test_where_another_user_listens_before_rank_0(self):
+    def test_stranger_on_master_port_fails_the_job(self):
         job = self.start_two("is late", 60)
         self.wait_for_files(job, "port", 1)
         wait_until(lambda: (self.folder / "port").read_text(), 5)
@@ -140,8 +140,8 @@ while not os.path.exists("go" + attempt):
 assert socket.create_connection(("127.0.0.1", port)).recv(5) == b"hello"
 """
 
-    def test_where_rank_0_gets_the_socket(self):
-        """From before it starts until it ends, and again in the next attempt, no other user can listen there."""
+    def test_passed_socket_keeps_master_port_reserved(self):
+        """No other user can listen on the port from before rank 0 starts until it ends, nor in the next attempt."""
         job = self.start("--launcher", "local", "--num_gpus", "2", "--master_listen_fd", "--max_restarts", "1",
                          sys.executable, "-c", self.PASSED)
         for attempt in (1, 2):
@@ -154,7 +154,7 @@ assert socket.create_connection(("127.0.0.1", port)).recv(5) == b"hello"
             (self.folder / f"go{attempt}").touch()
         self.assert_code(0, self.wait(job), job)
 
-    def test_where_rank_0_listens(self):
+    def test_rank_0_listening_on_master_port_succeeds(self):
         job = self.start_two("listens", 1)
         self.assert_code(0, self.wait(job), job)
 
@@ -164,8 +164,9 @@ class Memory(LauncherCase):
         return super().popen(["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", *argv], env, cwd,
                              **options)
 
-    def test_the_jobs_keys_are_not_read_by_its_ranks(self):
-        """What is not dumpable belongs to root in /proc, and only root reads its memory and attaches to it."""
+    def test_ranks_cannot_read_memory_of_dslaunch(self):
+        """A process that is not dumpable belongs to root in /proc, and only root reads its memory and attaches to
+        it."""
         if os.geteuid() != 0:
             self.skipTest("needs root")
         os.chown(self.folder, STRANGER, STRANGER)
@@ -182,7 +183,7 @@ class Memory(LauncherCase):
 
 
 class Secrets(LauncherCase):
-    def test_no_file_of_a_job_holds_one(self):
+    def test_files_and_output_of_a_job_contain_no_secret(self):
         shared = ["--env", "DATABASE_URL=postgres://u:s3cret@h/db", "--env", "MY_THING=s3cret", "--env", "FROM_HERE"]
         program = [*bash("[ ${#FROM_HERE} = 6 ]"), "--apikey=s3cret", "--header", "Authorization: Bearer s3cret",
                    "--password", "s3cret", "https://h/?token=s3cret"]

@@ -1,4 +1,4 @@
-"""What the ranks print: whole tagged lines on the terminal, every byte in the log files."""
+"""Output of ranks: whole tagged lines on the terminal, every byte in the log files."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from launcher_case import DSLAUNCH, MARK, TWO_BY_TWO, Job, LauncherCase, bash, m
 
 HELLO = bash('echo "out of $RANK"; echo "err of $RANK" >&2')
 
-# What a program must not do to the terminal of whoever started it, in pieces that come apart.
+# Output that must not reach the user's terminal, in pieces that are read separately.
 HOSTILE = r"""import os, random, time
 seed = random.randrange(1 << 32)
 rng = random.Random(seed)
@@ -24,14 +24,14 @@ pieces = [b"\x1b[2J\x1b[H", b"\x1b]0;title\x07", b"\x1b]52;c;cm0gLXJm\x1b\\", b"
           b"\xe2\x81\xa6", b"\xff\xfe", b"\xe2\x82", b"\x07", b"\x08", b"\x0e", b"\x7f", b"\xc3\xb6", b"text", b"\n", b"\r"]
 for stream in (1, 2):
     os.write(stream, b"seed %d\n\x1b]0;ti" % seed)
-    time.sleep(0.3)  # what is unfinished is shown meanwhile
+    time.sleep(0.3)  # dslaunch shows the unfinished line meanwhile
     os.write(stream, b"tle\x07" + b"\x9b" * 70000 + b"\n\xf0\x9f")
     for _ in range(2000):
         os.write(stream, b"".join(rng.choices(pieces, k=rng.randrange(1, 20))))
     os.write(stream, b"\nthe end of %d\n\x1b[?1049h" % stream)
 os.kill(os.getpid(), 9)
 """
-# What dslaunch itself writes to redraw its live lines, and colours.
+# The sequences that dslaunch itself writes: to redraw its live lines, and colours.
 OWN_SEQUENCES = re.compile("\r\x1b\\[K(\x1b\\[A\x1b\\[K)*|\x1b\\[[0-9;:]*m")
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
 
@@ -45,7 +45,7 @@ class Output(LauncherCase):
         path, = (self.folder / folder).glob(f"**/rank_{rank}/{stream}.log")
         return path
 
-    def test_rank_0_is_shown_by_default(self):
+    def test_shows_rank_0_by_default(self):
         code, job = self.run_job(TWO_BY_TWO, HELLO)
         self.assert_code(0, code, job)
         self.assert_says(job, r"(?m)^\[[^\]\n]+:0\] out of 0$", r"(?m)^\[[^\]\n]+:0\] err of 0$")
@@ -60,8 +60,8 @@ class Output(LauncherCase):
                 found = {int(rank) for rank in re.findall(r"(?m)^\[[^\]\n]+:(\d+)\] out of \1$", job.output)}
                 self.assertEqual(shown, found, job.output)
 
-    def test_what_is_asked_for_goes_to_stdout_only(self):
-        # `dslaunch ... > file` must hold the ranks' stdout; notices of dslaunch are not in the way.
+    def test_stdout_has_output_of_ranks(self):
+        # `dslaunch ... > file` must contain the ranks' stdout, without dslaunch's notices.
         code, job = self.run_job(TWO_BY_TWO, HELLO)
         self.assert_code(0, code, job)
         self.assertIn("out of 0", job.stdout)
@@ -74,19 +74,19 @@ class Output(LauncherCase):
             lines = re.findall(rf"(?m)^\[[^\]\n]+:{rank}\] {rank}-(\d+)-(\d{{60}})$", job.output)
             self.assertEqual(list(range(1, 301)), [int(number) for number, _ in lines], f"rank {rank}")
 
-    def test_a_last_line_without_its_newline_is_shown(self):
+    def test_shows_last_line_without_newline(self):
         code, job = self.run_job(TWO_BY_TWO, bash("printf 'no newline at end'"))
         self.assert_code(0, code, job)
         self.assert_says(job, r"\[[^\]\n]+:0\] no newline at end")
 
-    def test_a_partial_line_is_shown_while_the_rank_waits(self):
+    def test_shows_partial_line_while_rank_waits(self):
         job = self.start(TWO_BY_TWO, bash("printf 'password: '; exec sleep 30"))
         self.wait_for_output(job, "password: ", timeout_s=5)
         job.signal(2)
         self.wait(job, 8)
 
-    def test_what_is_redrawn_is_limited(self):
-        """A bar that is redrawn 10 times a second is not 288,000 lines in job.out."""
+    def test_limits_lines_that_are_redrawn(self):
+        """A bar that is redrawn 10 times a second for hours must not fill job.out with 288,000 lines."""
         script = "import sys, time\nfor i in range(101):\n    sys.stderr.write('\\r%3d%%|##' % i)\n    sys.stderr.flush()\n" \
                  "    time.sleep(0.01)\nsys.stderr.write('\\n')\n"
         code, job = self.run_job("-n", "1", "python3", "-c", script)
@@ -98,8 +98,8 @@ class Output(LauncherCase):
         log, = (self.folder / "state").glob("**/stderr.log")
         self.assertEqual(101, log.read_bytes().count(b"\r"), "the file has all of it")
 
-    def test_log_files_are_complete(self):
-        # 6 MB of what no line buffer likes, on both streams, with the process killed right after.
+    def test_log_files_of_killed_ranks_are_complete(self):
+        # 6 MB of bytes without line structure on both streams, and one process is killed right after writing.
         script = """import hashlib, os, sys
 rank = int(os.environ["RANK"])
 for stream in (1, 2):
@@ -120,12 +120,12 @@ if rank == 2:
             for rank in range(4):
                 sum_file = self.folder / f"sum.{rank}.{number}"
                 data = self.log(rank, stream).read_bytes()
-                if len(data) == 6 * 1000003 or rank == 2:  # another rank may have been ended in the middle
+                if len(data) == 6 * 1000003 or rank == 2:  # another rank may have been stopped while it wrote
                     self.assertEqual(sum_file.read_text(), hashlib.sha256(data).hexdigest(), f"{rank} {stream}")
                     checked += 1
         self.assertGreaterEqual(checked, 2)
 
-    def test_log_files_of_a_job_that_ended_well(self):
+    def test_log_files_of_successful_job_are_complete(self):
         script = 'seq -f "$RANK %.0f" 200000; seq -f "e $RANK %.0f" 1000 >&2'
         code, job = self.run_job(TWO_BY_TWO, "--log_dir", self.folder / "logs", bash(script))
         self.assert_code(0, code, job)
@@ -135,12 +135,12 @@ if rank == 2:
             mode = self.log(rank, "stdout").parents[0].stat().st_mode & 0o077
             self.assertEqual(0, mode, "others can look into the log folder")
 
-    def test_logs_lie_in_the_state_folder_unless_told_otherwise(self):
+    def test_logs_are_in_state_folder_by_default(self):
         code, job = self.run_job(TWO_BY_TWO, HELLO)
         self.assert_code(0, code, job)
         self.assertEqual("out of 3\n", self.log(3, "stdout", "state").read_text())
 
-    def test_a_reader_that_stalls_does_not_stall_the_job(self):
+    def test_stalled_reader_does_not_stall_ranks(self):
         read_end, write_end = os.pipe()
         env = {**self.base_environment(), MARK: self.mark}
         with os.fdopen(read_end, "rb") as reader:
@@ -157,7 +157,7 @@ if rank == 2:
         self.assertEqual(6888896, self.log(3, "stdout").stat().st_size)
         self.assert_nothing_left()
 
-    def test_stdout_that_is_closed_early_ends_nothing_badly(self):
+    def test_early_close_of_stdout_leaves_no_process(self):
         # dslaunch ... | head -n 1
         env = {**self.base_environment(), MARK: self.mark}
         script = "for i in $(seq 60); do echo $i; sleep 0.05; done"
@@ -171,7 +171,7 @@ if rank == 2:
         self.assert_presentable(job)
         self.assert_nothing_left()
 
-    def test_progress_from_the_status_pipe(self):
+    def test_shows_progress_from_status_pipe(self):
         script = """for step in 1 2 3 4; do
             [ "$RANK" != 0 ] || printf '{"event":"step","step":%d,"total_steps":4,"loss":0.%d,"samples_per_s":512}\\n' \
                 $step $step >&$DSLAUNCH_STATUS_FD
@@ -181,7 +181,7 @@ if rank == 2:
         self.assert_says(job, r"4/4", r"0\.[1234]", r"512")
 
     def run_on_terminal(self, *arguments, env=None):
-        """Runs dslaunch with a terminal as its stdout and stderr; (exit code, what that got)."""
+        """Runs dslaunch with a terminal as its stdout and stderr; returns (exit code, the terminal's input)."""
         screen, terminal = pty.openpty()
         environment = {**self.base_environment(), MARK: self.mark, "TERM": "dumb", **(env or {})}
         argv = [str(word) for word in (DSLAUNCH, *arguments)]
@@ -192,7 +192,7 @@ if rank == 2:
                 while data := os.read(screen, 1 << 16):
                     shown.append(data)
             except OSError:
-                pass  # so a terminal ends
+                pass  # raised when the terminal's other side closes
         process = self.popen(argv, environment, str(self.folder), stdout=terminal, stderr=terminal)
         os.close(terminal)
         reader = threading.Thread(target=read)
@@ -205,7 +205,7 @@ if rank == 2:
             os.close(screen)
         return code, b"".join(shown)
 
-    def test_local_ranks_that_are_shown(self):
+    def test_local_ranks_filter_chooses_shown_ranks(self):
         for arguments, shown in ((["--local_ranks_filter", "1"], {1, 3}),
                                  (["--local-ranks-filter=0", "--show", "0,1"], {0})):
             with self.subTest(arguments=arguments):
@@ -213,7 +213,7 @@ if rank == 2:
                 self.assert_code(0, code, job)
                 self.assertEqual(shown, {int(rank) for rank in re.findall(r"(?m)^\[[^\]\n]+:(\d+)\] out of", job.output)})
 
-    def test_lines_that_are_duplicated(self):
+    def test_duplicates_lines_that_match_filters(self):
         code, job = self.run_job(TWO_BY_TWO, "--show", "all", "--log_dir", self.folder / "logs",
                                  "--duplicate_stdout_filters", "out of 1,out of 3", HELLO)
         self.assert_code(0, code, job)
@@ -225,13 +225,13 @@ if rank == 2:
         self.assertRegex(copies[1], r"\A\[[^\]\n]+:3\] out of 3\n\Z")
         self.assertEqual([], list((self.folder / "logs").glob("**/filtered_stderr.log")))
 
-    def test_tags_from_torchruns_template(self):
+    def test_tags_lines_by_template_of_torchrun(self):
         template = "<${role_name} ${rank}.${local_rank}> "
         code, job = self.run_job(TWO_BY_TWO, "--show", "3", HELLO, env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": template})
         self.assert_code(0, code, job)
         self.assertEqual("<default 3.1> out of 3\n", job.stdout)
 
-    def test_quiet(self):
+    def test_quiet_prints_only_output_and_cause(self):
         code, job = self.run_job(TWO_BY_TWO, "--quiet", bash('echo fine; ' + step(1, 1)))
         self.assert_code(0, code, job)
         self.assertRegex(job.stdout, r"\A\[[^\]\n]+:0\] fine\n\Z")
@@ -240,7 +240,7 @@ if rank == 2:
         self.assert_code(7, code, job)
         self.assertRegex(job.stderr, r"\Adslaunch: rank 2 .* exited with code 7")
 
-    def test_log_levels(self):
+    def test_log_level_selects_messages(self):
         for level, says, says_not in (("warning", [], ["slots", "succeeded"]),
                                       ("info", ["slots", "succeeded"], ["is reached"]),
                                       ("debug", ["is reached", " pid ", "succeeded"], [])):
@@ -252,8 +252,8 @@ if rank == 2:
                 for text in says_not:
                     self.assertNotIn(text, job.stderr)
 
-    def test_a_line_of_all_ranks_is_shown_once_on_a_terminal(self):
-        # All are up before the first line, so that they write at the same time however busy the machine is.
+    def test_terminal_shows_common_line_of_ranks_once(self):
+        # All ranks are up before the first line, so they write at the same time even on a busy machine.
         program = ["--show", "all", "--env", f"FOLDER={self.folder}", *bash(
             'touch "$FOLDER/up.$RANK"; until [ $(ls "$FOLDER" | grep -c "^up") = 4 ]; do sleep 0.01; done; '
             'echo loading; echo "I am $RANK"; echo loading')]
@@ -267,14 +267,14 @@ if rank == 2:
         self.assert_code(0, code, job)
         self.assertEqual(8, len(re.findall(r"(?m)^\[[^\]\n ]+:\d\] loading$", job.stdout)))
 
-    def test_nothing_that_steers_reaches_the_terminal(self):
-        # The ranks' lines, and those in the closing block.
+    def test_terminal_gets_no_control_sequence_of_ranks(self):
+        # In the ranks' lines and in the closing block.
         (self.folder / "hostile.py").write_text(HOSTILE)
         for term in ("xterm", "dumb"):
             code, shown = self.run_on_terminal(*TWO_BY_TWO, "--show", "all", "python3", self.folder / "hostile.py",
                                                env={"TERM": term})
             self.assertEqual(137, code, shown[-2000:])
-            text = shown.decode("utf-8")  # which it is, whatever the ranks wrote
+            text = shown.decode("utf-8")  # valid UTF-8, whatever the ranks wrote
             if term == "xterm":
                 text = OWN_SEQUENCES.sub("", text)
             found = FORBIDDEN.search(text)
@@ -282,7 +282,7 @@ if rank == 2:
             self.assertIn("the end of 1", text)
             self.assertIn("was killed by SIGKILL", text)
 
-    def test_progress_on_terminals_of_all_kinds(self):
+    def test_redraws_progress_only_on_capable_terminals(self):
         script = "".join(f'[ "$RANK" != 0 ] || {step(i, 3)}; sleep 0.2; ' for i in (1, 2, 3))
         for env in ({"TERM": "xterm"}, {"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}):
             with self.subTest(env=env):
@@ -290,11 +290,11 @@ if rank == 2:
                 self.assertEqual(0, code, shown)
                 self.assertIn(b"step 3/3", shown)
                 redrawn = shown.count(b"\r\x1b[K")
-                self.assertEqual(redrawn, shown.count(b"\x1b"), shown)  # and nothing else: no colours
+                self.assertEqual(redrawn, shown.count(b"\x1b"), shown)  # and no other sequence: no colours
                 self.assertEqual(env["TERM"] == "xterm", redrawn > 0, shown)
 
-    # But for success: output that is missing is not one.
-    def test_what_becomes_of_the_output_changes_no_failure(self):
+    # Only failures keep their code: success becomes a failure if output is lost.
+    def test_broken_output_does_not_hide_a_failure(self):
         script = 'echo "out $RANK"; echo "err $RANK" >&2; [ "$RANK" != 1 ] || exit $0'
         full = "/dev/full"
         for redirections in (">&-", "2>&-", ">&- 2>&-", f">{full}", f"2>{full}", f">{full} 2>{full}", "| true",
@@ -310,7 +310,7 @@ if rank == 2:
                     expected = 74 if result == 0 and redirections.startswith(f">{full}") else result
                     self.assertEqual(expected, process.returncode, output.decode(errors="replace"))
 
-    def test_an_idle_job_costs_no_cpu(self):
+    def test_idle_job_uses_no_cpu(self):
         job = self.start(TWO_BY_TWO, bash(": > up.$RANK; exec sleep 60"))
         self.wait_for_files(job, "up.*", 4)
         time.sleep(0.5)

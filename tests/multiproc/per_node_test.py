@@ -1,4 +1,5 @@
-"""One command on each node, as torchrun has it, all on this machine: how such jobs start and end, and who is sent away."""
+"""One command per node, as with torchrun, all on this machine: how such jobs start and end, and which commands are
+refused."""
 
 import os
 import re
@@ -26,7 +27,7 @@ class PerNodeCase(LauncherCase):
         self.env = {"FOLDER": str(self.folder)}
 
     def node(self, rank, *rest, nodes=2, slots=2, host="127.0.0.1", conf=None, **options):
-        """Starts node `rank`'s command; None: it finds out its place."""
+        """Starts the command of node `rank`; None: node 0 assigns its rank."""
         place = ["--nnodes", str(nodes), "--nproc-per-node", str(slots), "--rdzv-endpoint", f"{host}:{self.port}"]
         if rank is None:
             place += ["--rdzv-backend", "c10d"]
@@ -50,7 +51,7 @@ class PerNodeCase(LauncherCase):
         self.wait_for_files(jobs[0], "up.*", ranks)
 
     def supervisor_and_agent_of(self, job):
-        def both():  # a process that was just forked may look like one of them
+        def both():  # a process that was just forked may look like its parent
             ours = [process for process in self.leftovers() if process.ppid == job.pid]
             agents = [process for supervisor in ours for process in processes_of(children_of(supervisor.pid))
                       if process.comm != "dslaunch-watch" and process.name.startswith("dslaunch-agent")]
@@ -59,7 +60,7 @@ class PerNodeCase(LauncherCase):
 
 
 class Together(PerNodeCase):
-    def test_two_nodes(self):
+    def test_two_nodes_form_one_job(self):
         jobs = self.nodes(2, "--show", "all", bash(PLACE))
         self.ends_with(0, *jobs)
         shown = [re.findall(r"\[(\w+):\d\] rank=(\d) local=(\d) world=4 group=(\d) at=(\S+)\.", job.stdout)
@@ -71,25 +72,25 @@ class Together(PerNodeCase):
                          r"4 ranks on 2 nodes succeeded")
         self.assert_says(jobs[1], r"node1 runs ranks 2 to 3 of 4", r"4 ranks on 2 nodes succeeded")
 
-    def test_three_nodes_and_node_0_comes_last(self):
+    def test_members_wait_for_node_0(self):
         others = [self.node(rank, bash("exit 0"), nodes=3) for rank in (2, 1)]
         self.wait_for_output(others[0], r"waiting for node 0 \(127\.0\.0\.1:\d+\): Connection refused")
         first = self.node(0, bash("exit 0"), nodes=3)
         self.ends_with(0, first, *others)
 
-    def test_first_come(self):
+    def test_node_0_assigns_ranks_on_arrival(self):
         jobs = [self.node(None, "--show", "all", bash(PLACE), nodes=3, slots=1) for _ in range(3)]
         self.ends_with(0, *jobs)
         ranks = sorted(re.findall(r"rank=(\d)", "".join(job.stdout for job in jobs)))
         self.assertEqual(["0", "1", "2"], ranks)
         self.assertEqual(1, sum("ranks (a command each" in job.stderr for job in jobs))
 
-    def test_unequal_slots(self):
+    def test_nodes_may_have_unequal_slots(self):
         jobs = [self.node(0, "--show", "all", bash(PLACE), slots=1), self.node(1, "--show", "all", bash(PLACE), slots=3)]
         self.ends_with(0, *jobs)
         self.assert_says(jobs[1], "rank=1 local=0 world=4", "rank=3 local=2 world=4")
 
-    def test_folder_environment_and_arguments_are_the_nodes_own(self):
+    def test_each_node_keeps_its_folder_and_arguments(self):
         folders = [self.folder / name for name in ("here", "there")]
         script = 'echo "in $(basename $PWD), $MINE, $1."'
         for folder in folders:
@@ -100,14 +101,14 @@ class Together(PerNodeCase):
         self.assert_says(jobs[0], "in here, value 0, argument 0.", "it has other arguments than node 0: bash -c")
         self.assert_says(jobs[1], "in there, value 1, argument 1.")
 
-    def test_much_output_of_another_node(self):
+    def test_each_command_shows_its_whole_output(self):
         jobs = self.nodes(2, "--show", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
         self.ends_with(0, *jobs)
         for rank, job in enumerate(jobs):
             lines = [line.split("] ", 1)[1] for line in job.stdout.splitlines()]
             self.assertEqual([str(i) for i in range(1, 300001)] + [f"end of {rank}"], lines)
 
-    def test_one_node_needs_no_other(self):
+    def test_standalone_needs_no_other_node(self):
         code, job = self.run_job("--standalone", "--nproc-per-node", "2", "--show", "all", bash(PLACE))
         self.assert_code(0, code, job)
         self.assert_says(job, "rank=0 local=0 world=2 group=0", "rank=1 local=1 world=2 group=0")
@@ -115,7 +116,7 @@ class Together(PerNodeCase):
 
 
 class Failures(PerNodeCase):
-    def test_a_rank_fails(self):
+    def test_failed_rank_ends_all_commands_with_its_code(self):
         for failing in (1, 2):
             with self.subTest(rank=failing):
                 jobs = self.nodes(2, bash(FAILS % failing))
@@ -124,7 +125,7 @@ class Failures(PerNodeCase):
                                           "code 7", "the reason", "exit code 7")
                 self.assert_says(jobs[1], rf"dslaunch: rank {failing} .* exited with code 7 .*; exit code 7, see node 0")
 
-    def test_a_program_that_one_node_lacks(self):
+    def test_program_missing_on_one_node_ends_all_commands(self):
         program = self.folder / "here" / "train.sh"
         program.parent.mkdir()
         program.write_text("#!/bin/sh\n")
@@ -134,7 +135,7 @@ class Failures(PerNodeCase):
         for job in jobs:
             self.assert_says(job, r"node1: program '\S+/there/train.sh': No such file")
 
-    def test_node_0_is_killed(self):
+    def test_kill_of_node_0_ends_other_commands(self):
         jobs = self.nodes(3, bash(WAITS), slots=1)
         self.up(jobs, 3)
         jobs[0].signal(signal.SIGKILL)
@@ -146,7 +147,7 @@ class Failures(PerNodeCase):
         jobs[0].process.wait()
         self.assert_nothing_left(within_s=8, since=killed_at)
 
-    def test_another_node_is_killed(self):
+    def test_kill_of_another_node_ends_all_commands(self):
         jobs = self.nodes(3, bash(WAITS), slots=1)
         self.up(jobs, 3)
         jobs[1].signal(signal.SIGKILL)
@@ -155,7 +156,7 @@ class Failures(PerNodeCase):
         for job in (jobs[0], jobs[2]):
             self.assert_says(job, "node1 was lost")
 
-    def test_supervisor_or_agent_is_killed(self):
+    def test_killed_supervisor_or_agent_ends_all_commands(self):
         for which in (0, 1):
             for node in (0, 1):
                 with self.subTest(which=which, node=node):
@@ -168,7 +169,7 @@ class Failures(PerNodeCase):
                     for path in self.folder.glob("up.*"):
                         path.unlink()
 
-    def test_interrupts(self):
+    def test_signal_to_one_command_ends_all(self):
         for node, number, code in ((0, signal.SIGINT, 130), (1, signal.SIGINT, 130), (1, signal.SIGTERM, 143)):
             with self.subTest(node=node, signal=number):
                 jobs = self.nodes(2, bash(WAITS), slots=1)
@@ -181,7 +182,7 @@ class Failures(PerNodeCase):
                 for path in self.folder.glob("up.*"):
                     path.unlink()
 
-    def test_interrupted_twice(self):
+    def test_second_ctrl_c_skips_grace(self):
         deaf = bash('trap "" TERM INT; touch "$FOLDER/up.$RANK"; sleep 60 & wait; sleep 60')
         jobs = self.nodes(2, "--grace", "30", deaf, slots=1)
         self.up(jobs, 2)
@@ -196,7 +197,7 @@ class Failures(PerNodeCase):
         jobs[0].signal(signal.SIGINT)
         self.ends_with(130, *jobs, timeout_s=8)
 
-    def test_interrupted_while_it_waits(self):
+    def test_ctrl_c_ends_a_waiting_command(self):
         for node in (0, 1):
             with self.subTest(node=node):
                 job = self.node(node, "true")
@@ -205,13 +206,13 @@ class Failures(PerNodeCase):
                 self.ends_with(130, job, timeout_s=5)
                 self.assert_says(job, "interrupted by SIGINT")
 
-    def test_a_restart(self):
+    def test_restarts_after_failed_rank(self):
         script = 'if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exit 3; fi; sleep 0.5'
         jobs = self.nodes(2, "--max-restarts", "1", bash(script), slots=1)
         self.ends_with(0, *jobs)
         self.assert_says(jobs[0], "with 1 restart")
 
-    def test_a_node_comes_again(self):
+    def test_killed_node_can_join_again(self):
         script = ': > "$FOLDER/up.$RANK.$TORCHELASTIC_RESTART_COUNT"; [ -e "$FOLDER/go" ] || exec sleep 60'
         jobs = self.nodes(2, "--max-restarts", "2", bash(script), slots=1)
         self.up(jobs, 2)
@@ -224,7 +225,7 @@ class Failures(PerNodeCase):
 
 
 class Leaves(PerNodeCase):
-    # Of attempt 0 each rank saves when it is asked to; of later ones it ends once "go" is there.
+    # In attempt 0 each rank saves when it gets SIGTERM; in later attempts it ends once "go" exists.
     SCRIPT = (': > "$FOLDER/up.$RANK.$TORCHELASTIC_RESTART_COUNT.$WORLD_SIZE"; '
               'trap \': > "$FOLDER/saved.$(hostname).$$"; exit 85\' TERM; '
               'while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done')
@@ -234,7 +235,7 @@ class Leaves(PerNodeCase):
                          conf="last_call_timeout=60")
 
     def left(self):
-        """Node 0's and node 1's command, of which the second has got SIGTERM and has ended."""
+        """Returns the commands of node 0 and node 1; the second has received SIGTERM and has ended."""
         jobs = [self.elastic(rank) for rank in (0, 1)]
         self.up(jobs, 2)
         wait_until(lambda: "leads the job" in jobs[1].output, 5, "the command knows that its ranks run")
@@ -242,7 +243,7 @@ class Leaves(PerNodeCase):
         self.assert_code(85, self.wait(jobs[1], 20), jobs[1])
         return jobs
 
-    def test_sigterm_to_one_command_makes_its_node_leave(self):
+    def test_sigterm_to_one_command_removes_its_node(self):
         jobs = self.left()
         self.assert_says(jobs[1], "SIGTERM: this node leaves the job; its ranks are stopped, and the others go on",
                          "left the job: every rank of this node has saved its state; no processes are left")
@@ -253,7 +254,7 @@ class Leaves(PerNodeCase):
         self.assert_says(jobs[0], "attempt 1 ended: node1 left the job: its command received SIGTERM")
         self.assertNotIn("was lost", jobs[0].output)
 
-    def test_a_node_that_left_comes_again(self):
+    def test_node_that_left_can_join_again(self):
         jobs = self.left()
         self.wait_for_files(jobs[0], "up.0.0.1", 1)
         for path in self.folder.glob("up.*"):
@@ -275,7 +276,7 @@ class SentAway(PerNodeCase):
     def started(self, *names):
         return bash('touch "$FOLDER/started"')
 
-    def test_wrong_commands(self):
+    def test_refuses_commands_that_do_not_fit(self):
         first = self.node(0, self.started(), nodes=3)
         self.wait_for_output(first, "dslaunch: ")
         one = self.node(1, self.started(), nodes=3)
@@ -293,7 +294,7 @@ class SentAway(PerNodeCase):
         self.assert_code(130, self.wait(one, 10), one)
         self.ends_with(130, first)
 
-    def test_a_port_that_something_else_has(self):
+    def test_reports_port_used_by_another_program(self):
         with socket.create_server(("127.0.0.1", self.port)) as server:
             self.refused(self.node(0, self.started()), UNAVAILABLE, f"port {self.port}: Address already in use")
             member = self.node(1, self.started())
@@ -303,14 +304,14 @@ class SentAway(PerNodeCase):
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 self.refused(member, UNAVAILABLE, "is not dslaunch's node 0")
 
-    def test_nobody_comes(self):
+    def test_join_timeout_names_missing_nodes(self):
         self.refused(self.node(1, self.started(), conf="join_timeout=1"), TIMED_OUT,
                      r"node 0 \(127\.0\.0\.1:\d+\) was not reachable within 1 s \(Connection refused\)")
         self.refused(self.node(0, self.started(), conf="join_timeout=1"), TIMED_OUT,
                      "only 1 of 2 nodes has joined after 1 s, missing: node1")
         self.assert_nothing_left()
 
-    def test_strangers(self):
+    def test_job_succeeds_despite_garbage_connections(self):
         first = self.node(0, "--show", "all", bash(PLACE), slots=1)
         self.wait_for_output(first, "dslaunch: ")
         strangers = []
@@ -326,7 +327,7 @@ class SentAway(PerNodeCase):
         for stranger in strangers + flood:
             stranger.close()
 
-    def test_a_stranger_that_says_nothing_is_not_waited_for(self):
+    def test_closes_silent_connection_in_time(self):
         first = self.node(0, "true", slots=1)
         self.wait_for_output(first, "dslaunch: ")
         with socket.create_connection(("127.0.0.1", self.port)) as stranger:
@@ -338,7 +339,7 @@ class SentAway(PerNodeCase):
 
 
 class Recorder:
-    """Carries bytes between whoever connects and `port`, and keeps them."""
+    """Forwards bytes between its clients and `port`, and records them."""
 
     def __init__(self, port):
         self.bytes = bytearray()
@@ -351,11 +352,11 @@ class Recorder:
         while True:
             try:
                 here, _ = self._server.accept()
-            except OSError:  # Closed: the test is over.
+            except OSError:  # closed at the end of the test
                 return
             try:
                 there = socket.create_connection(("127.0.0.1", self._to))
-            except OSError:  # Node 0 does not listen yet: the caller sees a reset and dials again.
+            except OSError:  # node 0 does not listen yet; the client sees a reset and dials again
                 here.close()
                 continue
             for a, b in ((here, there), (there, here)):
@@ -375,9 +376,9 @@ class Recorder:
 
 
 class InTheClear(PerNodeCase):
-    """Without a token the commands speak in the clear: nothing of node 0's is sent that a node has itself."""
+    """Without a token the connection is not encrypted: node 0 sends nothing that each node has itself."""
 
-    def test_no_secret_is_sent(self):
+    def test_sends_no_variables_arguments_or_folders(self):
         recorder = Recorder(self.port)
         self.addCleanup(recorder.close)
         secrets = [f"{name}-{os.urandom(8).hex()}" for name in ("variable", "plain", "argument", "folder")]
@@ -411,21 +412,21 @@ class Token(PerNodeCase):
     def with_token(self, rank, path, *rest, **options):
         return self.node(rank, "--rdzv_token_file", path, *rest, **options)
 
-    def test_those_who_have_it_meet(self):
+    def test_commands_with_the_same_token_form_one_job(self):
         token = self.token()
         jobs = [self.with_token(rank, token, "--show", "all", bash(PLACE), nodes=3, slots=1) for rank in range(3)]
         self.ends_with(0, *jobs)
         for rank, job in enumerate(jobs):
             self.assert_says(job, rf"rank={rank} local=0 world=3", "3 ranks on 3 nodes succeeded")
 
-    def test_a_rank_fails(self):
+    def test_failed_rank_ends_all_commands_with_its_code(self):
         token = self.token()
         jobs = [self.with_token(rank, token, bash(FAILS % 2)) for rank in range(2)]
         self.ends_with(7, *jobs)
         self.assert_says(jobs[0], r"rank 2 \(node1, local rank 0\) exited with code 7", "the reason")
         self.assert_says(jobs[1], "rank 2 .* exited with code 7 .*; exit code 7, see node 0")
 
-    def test_much_output_of_another_node(self):
+    def test_each_command_shows_its_whole_output(self):
         token = self.token()
         jobs = [self.with_token(rank, token, "--show", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
                 for rank in range(2)]
@@ -434,7 +435,7 @@ class Token(PerNodeCase):
             lines = [line.split("] ", 1)[1] for line in job.stdout.splitlines()]
             self.assertEqual([str(i) for i in range(1, 300001)] + [f"end of {rank}"], lines)
 
-    def test_from_a_descriptor(self):
+    def test_reads_token_from_descriptor(self):
         words = os.urandom(16).hex().encode()
         jobs = []
         for rank in range(2):
@@ -452,7 +453,7 @@ class Token(PerNodeCase):
     def popen(self, argv, env, cwd, **options):
         return super().popen(argv, env, cwd, pass_fds=self.pass_fds, **options)
 
-    def test_those_who_have_another_or_none_are_told(self):
+    def test_explains_wrong_or_missing_token(self):
         first = self.with_token(0, self.token(), bash('touch "$FOLDER/started"'), slots=1)
         self.wait_for_output(first, "dslaunch: waiting")
         other = self.with_token(1, self.token("other"), bash("true"), slots=1)
@@ -467,7 +468,7 @@ class Token(PerNodeCase):
         first.signal(signal.SIGINT)
         self.ends_with(130, first)
 
-    def test_node_0_has_none(self):
+    def test_explains_token_that_node_0_lacks(self):
         first = self.node(0, bash("true"), slots=1)
         self.wait_for_output(first, "dslaunch: waiting")
         member = self.with_token(1, self.token(), bash("true"), slots=1)
@@ -476,7 +477,7 @@ class Token(PerNodeCase):
             job.signal(signal.SIGINT)
         self.ends_with(130, member, first)
 
-    def test_wrong_files(self):
+    def test_rejects_unusable_token_files(self):
         for path, says in ((self.token(mode=0o644), "chmod 600"), (self.folder / "none", "No such file"),
                            (self.folder, "not a file")):
             job = self.with_token(0, path, bash("true"))
@@ -486,7 +487,7 @@ class Token(PerNodeCase):
         self.assert_code(USAGE, self.wait(job, 10), job)
         self.assert_says(job, "--rdzv_token_file is for a job without SSH")
 
-    def test_it_is_nowhere_to_be_read(self):
+    def test_token_is_not_readable_elsewhere(self):
         token = self.token()
         words = token.read_text().strip().encode()
         jobs = [self.with_token(rank, token, bash(WAITS), slots=1) for rank in range(2)]

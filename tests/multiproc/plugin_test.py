@@ -1,4 +1,4 @@
-"""Data sets and metrics of a plugin's through `dslaunch train`, and plugins that do wrong."""
+"""Data sets and metrics of a plugin in `dslaunch train`, and plugins that misbehave."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ BAD_INPUT = 65
 
 class Plugin(LauncherCase):
     def recipe(self, data=None, metrics=None, name="mistaken", **changes):
-        """The path of a recipe whose data are the plugin's."""
+        """Writes a recipe whose data come from the plugin; returns its path."""
         recipe = {"model": {"type": "mlp", "hidden_size": 16, "num_classes": 4},
                   "data": {"type": "plugin", "plugin": str(LIBRARY), "name": name, "params": data or {}},
                   "run": {"epochs": 25, "seed": 1, "eval_every": 50, "metrics": ["right"],
@@ -37,7 +37,7 @@ class Plugin(LauncherCase):
             self.assertIn(word, job.stderr)
         self.assertNotIn("internal error", job.output)
 
-    def test_training_evaluation_predictions_and_the_report(self):
+    def test_trains_evaluates_predicts_and_reports(self):
         checkpoints, metrics = self.folder / "checkpoints", self.folder / "metrics.jsonl"
         recipe = self.recipe()
         code, job = self.train(recipe, "--checkpoint_dir", checkpoints, "--metrics_jsonl", metrics)
@@ -67,12 +67,12 @@ class Plugin(LauncherCase):
         answers = [json.loads(line)["prediction"] for line in job.stdout.splitlines()]
         self.assertEqual(answers, [index % 4 for index in range(32)])
 
-    def test_a_pipeline_evaluates_with_its_last_stage(self):
+    def test_pipeline_evaluates_in_last_stage(self):
         code, job = self.train(self.recipe(engine={"pipeline": {"stages": 2}, "gradient_accumulation_steps": 2}))
         self.assertEqual(0, code, job.output)
         self.assertEqual(json.loads(job.stdout.splitlines()[-1])["result"]["right"], 1.0)
 
-    def test_what_a_plugin_has_is_listed(self):
+    def test_list_shows_datasets_and_metrics_of_plugin(self):
         for command in (["train", "--list", "--plugin", LIBRARY], ["recipe", "ls", LIBRARY]):
             code, job = self.run_job(*command)
             self.assertEqual(0, code, job.output)
@@ -82,7 +82,7 @@ class Plugin(LauncherCase):
         self.assertEqual(BAD_INPUT, code, job.output)
         self.assertIn("not a shared library", job.stderr)
 
-    def test_names(self):
+    def test_suggests_names_for_misspelt_ones(self):
         self.check_refused(self.recipe(name="mistakn"), 'defines no dataset "mistakn", did you mean "mistaken"?')
         self.check_refused(self.recipe(name="other"), 'defines no dataset "other"; it defines mistaken, null')
         self.check_refused(self.recipe(run={"metrics": ["rigt"], "metrics_params": {}}),
@@ -90,7 +90,7 @@ class Plugin(LauncherCase):
         self.check_refused(self.recipe(data={}, run={"metrics_plugin": str(self.folder / "none.so")}), "does not exist",
                            "run.metrics_plugin")
 
-    def test_data_that_are_wrong(self):
+    def test_rejects_data_that_are_wrong(self):
         for data, *words in (
                 ({"throws": 1}, "the dataset mistaken cannot be made for training: no shards in "),
                 ({"throws": 2}, "it throws an exception that is not a std::exception"),
@@ -112,7 +112,7 @@ class Plugin(LauncherCase):
                 self.check_refused(self.recipe(data), *words)
         self.check_refused(self.recipe(name="null"), "has no training samples")
 
-    def test_metrics_that_are_wrong(self):
+    def test_rejects_metrics_that_are_wrong(self):
         for metrics, *words in (
                 ({"throws": 1}, "the metric right fails: division by zero"),
                 ({"throws": 1, "rank": 1}, "the metric right fails: division by zero"),
@@ -121,7 +121,7 @@ class Plugin(LauncherCase):
             with self.subTest(metrics=metrics):
                 self.check_refused(self.recipe(metrics=metrics), *words)
 
-    def test_without_evaluation_data_nothing_is_evaluated(self):
+    def test_skips_evaluation_without_data(self):
         code, job = self.train(self.recipe({"test_size": 0}))
         self.assertEqual(0, code, job.output)
         self.assertIn("has no evaluation data", job.output)

@@ -1,5 +1,5 @@
-"""What a program is started with: its form, its own local rank, its environment and arguments byte for byte, a
-script sourced before it, the cores it runs on."""
+"""How a program is started: its form, its local rank, its environment and arguments byte for byte, a
+script that is sourced before it, and the cores that it runs on."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from launcher_case import DSLAUNCH, TWO_BY_TWO, LauncherCase, bash, main  # noqa
 ONE = ["--launcher", "local", "--num_gpus", "1"]
 TWO = ["--launcher", "local", "--num_gpus", "2"]
 
-# Writes what it was given to report.RANK.
+# Writes its environment and arguments to report.RANK.
 REPORT = r"""
 import json, os, sys
 json.dump({
@@ -55,19 +55,19 @@ class ProgramCase(LauncherCase):
 
 
 class Forms(ProgramCase):
-    def test_a_module(self):
+    def test_module_runs_with_its_arguments(self):
         self.script("pkg/mod.py")
         report, = self.reports(ONE, "--module", "pkg.mod", "a b")
         self.assertEqual([os.fsencode(self.folder / "pkg/mod.py"), b"a b"], report["argv"])
         self.assertEqual(["-u", "-m", "pkg.mod", "a b"], report["orig"][1:])
 
-    def test_a_script_by_path_keeps_its_name(self):
+    def test_run_path_keeps_script_name(self):
         path = self.script("no suffix")
         report, = self.reports(ONE, "--run_path", path, "--lr", "1")
         self.assertEqual([os.fsencode(path), b"--lr", b"1"], report["argv"])
         self.assertEqual("__main__", report["name"])
 
-    def test_a_script_is_not_python_if_the_user_says_so(self):
+    def test_no_python_runs_script_by_its_first_line(self):
         path = self.script()
         path.write_text("#!/bin/sh\necho \"$0 $1\" > $FOLDER/ran\n")
         path.chmod(0o755)
@@ -75,19 +75,19 @@ class Forms(ProgramCase):
         self.assert_code(0, code, job)
         self.assertEqual(f"{path} x\n", (self.folder / "ran").read_text())
 
-    def test_a_script_that_takes_its_local_rank_gets_it(self):
+    def test_passes_local_rank_to_scripts_that_take_it(self):
         for option in ("--local_rank", "--local-rank"):
             path = self.script(before=TAKES_LOCAL_RANK.format(option=option))
             for rank, report in enumerate(self.reports(TWO, path, "x", ranks=2)):
                 self.assertEqual([os.fsencode(path), f"{option}={rank}".encode(), b"x"], report["argv"])
         code, job = self.run_job(TWO, "--no_local_rank", path, env={"FOLDER": str(self.folder)})
-        self.assert_code(2, code, job)  # argparse misses it
+        self.assert_code(2, code, job)  # argparse rejects the missing option
         report, = self.reports(ONE, self.script(), "x")
         self.assertEqual(2, len(report["argv"]), "a script that takes none gets none")
 
 
 class ByteForByte(ProgramCase):
-    def test_arguments_and_values(self):
+    def test_arguments_and_values_arrive_byte_for_byte(self):
         seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
         print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
         chance = random.Random(seed)
@@ -100,10 +100,11 @@ class ByteForByte(ProgramCase):
                 self.assertEqual(arguments, report["argv"][1:], f"seed {seed}")
                 self.assertEqual(values, [report["raw"][b"V%d" % i] for i in range(20)], f"seed {seed}")
 
-    def test_values_of_an_environment_file(self):
+    def test_values_of_environment_file_arrive(self):
         seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
         print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
-        # Without what ends a line, and without blanks around. An enclosing pair of quotes is no part of a value there.
+        # Values without line ends and without blanks around them. An enclosing pair of quotes is removed from values
+        # there.
         values = [value.replace(b"\n", b"").replace(b"\r", b"").strip(b" \t\v\f\"'")
                   for value in awkward_strings(random.Random(seed), 40)]
         file = self.folder / "variables"
@@ -113,7 +114,7 @@ class ByteForByte(ProgramCase):
 
 
 class Launchers(ProgramCase):
-    def test_torchrun_is_replaced_by_its_script(self):
+    def test_replaces_torchrun_by_its_script(self):
         reports = self.reports(TWO, "torchrun", "--nproc_per_node", "2", self.script(), ranks=2)
         self.assertEqual(["2", "2"], [report["env"]["WORLD_SIZE"] for report in reports])
         self.assert_says(self.last_job, "torchrun is not started: dslaunch starts '.*report.py' in its place")
@@ -131,7 +132,7 @@ class Launchers(ProgramCase):
         self.assert_code(0, code, job)
         self.assertTrue((self.folder / "started").exists())
 
-    def test_shell_script_with_launcher_is_warned_of_once(self):
+    def test_warns_once_of_launcher_in_shell_script(self):
         script = self.folder / "run.sh"
         script.write_text("#!/bin/bash\nexit 0\ntorchrun --nproc_per_node 2 t.py\n")
         code, job = self.run_job(TWO_BY_TWO, "bash", script)
@@ -140,7 +141,7 @@ class Launchers(ProgramCase):
 
 
 class EnvironmentFile(ProgramCase):
-    def test_the_order_of_what_counts(self):
+    def test_environment_sources_have_a_precedence(self):
         home = self.folder / "home"
         home.mkdir()
         (home / ".deepspeed_env").write_text("A=home\nTZ=home\nLANG=home\n")
@@ -150,19 +151,19 @@ class EnvironmentFile(ProgramCase):
                          [report["env"][name] for name in ("A", "TZ", "LANG", "D", "RANK")])
         self.assert_says(self.last_job, "RANK is left out", "these variables from .*home/.deepspeed_env: A, TZ, LANG")
 
-    def test_another_name(self):
+    def test_environment_file_can_have_another_name(self):
         (self.folder / "mine").write_text("TZ=1\n")
         report, = self.reports(ONE, self.script(), env={"DS_ENV_FILE": "mine"})
         self.assertEqual("1", report["env"]["TZ"])
 
-    def test_a_line_that_is_none_is_refused_before_anything_starts(self):
+    def test_rejects_invalid_line_before_start(self):
         (self.folder / ".deepspeed_env").write_text("A=1\nNCCL_DEBUG INFO\n")
         code, job = self.run_job(ONE, bash("touch started"))
         self.assert_code(65, code, job)
         self.assert_says(job, r"\.deepspeed_env:2: 'NCCL_DEBUG': there is no '='")
         self.assertFalse((self.folder / "started").exists())
 
-    def test_no_shell_expands_it_and_the_user_hears_so(self):
+    def test_takes_values_literally_with_a_warning(self):
         (self.folder / ".deepspeed_env").write_text("TZ=$HOME/x\n")
         report, = self.reports(ONE, self.script())
         self.assertEqual("$HOME/x", report["env"]["TZ"])
@@ -170,7 +171,7 @@ class EnvironmentFile(ProgramCase):
 
 
 class VenvScript(ProgramCase):
-    def test_its_environment_and_its_python_are_the_ranks(self):
+    def test_ranks_use_environment_and_python_of_script(self):
         (self.folder / "bin").mkdir()
         (self.folder / "bin" / "python3").symlink_to("/usr/bin/python3")
         (self.folder / "activate").write_text(f"export VIRTUAL_ENV={self.folder}\nexport PATH=$VIRTUAL_ENV/bin:$PATH\n"
@@ -181,7 +182,7 @@ class VenvScript(ProgramCase):
         self.assertTrue(report["env"]["PATH"].startswith(f"{self.folder}/bin:"))
         self.assertNotIn("GONE", report["env"])
 
-    def test_folder_umask_and_limits_count_for_the_ranks(self):
+    def test_ranks_inherit_folder_umask_and_limits(self):
         (self.folder / "data").mkdir()
         (self.folder / "setup").write_text("cd data\numask 0077\nulimit -S -n 123\nulimit -c 0\n")
         report = 'echo "$(umask) $(ulimit -S -n) $(ulimit -c) $PWD" > "$FOLDER/limits.$RANK"'
@@ -190,7 +191,7 @@ class VenvScript(ProgramCase):
         for rank in range(2):
             self.assertEqual(f"0077 123 0 {self.folder}/data\n", (self.folder / f"limits.{rank}").read_text())
 
-    def test_what_goes_wrong_is_said_with_node_and_script(self):
+    def test_reports_failed_and_missing_scripts(self):
         (self.folder / "bad").write_text("echo 'no such thing' >&2\nreturn 3\n")
         code, job = self.run_job(ONE, "--venv_script", self.folder / "bad", "true")
         self.assert_code(65, code, job)
@@ -202,7 +203,7 @@ class VenvScript(ProgramCase):
 
 class Pythons(ProgramCase):
     def launcher_in(self, environment):
-        """Starts dslaunch as if it were installed in a virtual environment, which is not active."""
+        """Starts dslaunch as if installed in a virtual environment that is not active."""
         program = environment / "bin" / "dslaunch"
         program.symlink_to(DSLAUNCH)
         popen = self.popen
@@ -241,7 +242,7 @@ class Pythons(ProgramCase):
 
 
 class Places(ProgramCase):
-    def test_role_address_and_virtual_local_rank(self):
+    def test_sets_role_address_and_virtual_local_rank(self):
         reports = self.reports(TWO, "--role", "trainer", "--master_addr", "localhost", "--virtual-local-rank",
                                self.script(before=TAKES_LOCAL_RANK.format(option="--local_rank")), ranks=2)
         for rank, report in enumerate(reports):
@@ -251,7 +252,7 @@ class Places(ProgramCase):
                               env["LOCAL_WORLD_SIZE"], env["CUDA_VISIBLE_DEVICES"]))
             self.assertEqual(b"--local_rank=0", report["argv"][1])
 
-    def test_the_pid_file_names_who_to_signal(self):
+    def test_pid_file_has_the_process_to_signal(self):
         job = self.start(TWO, "--save_pid", bash(": > up.$RANK; exec sleep 60"))
         self.wait_for_files(job, "up.*", 2)
         path = pathlib.Path(f"/tmp/{job.pid}.deepspeed")
@@ -261,20 +262,20 @@ class Places(ProgramCase):
         self.assertFalse(path.exists())
         self.assert_nothing_left()
 
-    def test_the_pid_file_is_gone_after_a_good_end(self):
+    def test_pid_file_is_removed_after_success(self):
         code, job = self.run_job(TWO, "--save_pid", "true")
         self.assert_code(0, code, job)
         self.assertFalse(pathlib.Path(f"/tmp/{job.pid}.deepspeed").exists())
 
 
 class Binding(ProgramCase):
-    """On this machine's cores, whatever they are."""
+    """Binds to this machine's cores, whatever they are."""
 
     def setUp(self):
         super().setUp()
         self.cpus = sorted(os.sched_getaffinity(0))
 
-    def test_cores_are_shared_out(self):
+    def test_divides_cores_among_ranks(self):
         if len(self.cpus) < 2:
             self.skipTest("one CPU is nothing to share")
         listed = f"{self.cpus[0]},{self.cpus[1]}"
@@ -282,23 +283,23 @@ class Binding(ProgramCase):
                                env={"OMP_NUM_THREADS": "7"})
         self.assertEqual([[self.cpus[0]], [self.cpus[1]]], [report["cpus"] for report in reports])
         self.assertEqual(["1", "1"], [report["env"]["OMP_NUM_THREADS"] for report in reports])
-        # Nodes that are one machine share its cores too.
+        # Nodes on one machine share its cores too.
         words = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", "--bind_cores_to_rank"]
         cpus = [report["cpus"] for report in self.reports(words, self.script(), ranks=2)]
         self.assertFalse(set(cpus[0]) & set(cpus[1]), cpus)
 
-    def test_taskset_sees_it(self):
+    def test_taskset_shows_the_bound_core(self):
         code, job = self.run_job(ONE, "--bind_cores_to_rank", "--bind_core_list", str(self.cpus[-1]),
                                  bash("taskset -pc $$"))
         self.assert_code(0, code, job)
         self.assert_says(job, rf"affinity list: {self.cpus[-1]}\b")
 
-    def test_numa_binding(self):
+    def test_numa_binding_uses_available_cores(self):
         for choice in ("node", "socket", "exclusive", "core-complex"):
             report, = self.reports(ONE, "--numa-binding", choice, self.script())
             self.assertLessEqual(set(report["cpus"]), set(self.cpus))
 
-    def test_what_cannot_be_is_refused_before_anything_starts(self):
+    def test_rejects_impossible_bindings_before_start(self):
         for words, code, message in (
                 (["--bind_cores_to_rank", "--bind_core_list", "5-3"], 64, "'5-3' ends before it begins"),
                 (["--bind_cores_to_rank", "--bind_core_list", "4000"], 64, "there is no CPU 4000"),

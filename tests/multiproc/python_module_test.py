@@ -1,4 +1,4 @@
-"""`import dslaunch`: what it tells the launcher, what it hears, and that it does nothing outside of a job."""
+"""`import dslaunch`: reports to the launcher, stop requests, and no effect outside of a job."""
 
 import json
 import os
@@ -51,11 +51,11 @@ class PythonModule(LauncherCase):
         return [json.loads(line) for line in path.read_text().splitlines()]
 
     def wait_for_metrics(self, timeout_s):
-        """Until a rank has written a line."""
+        """Waits until a rank has written a line."""
         wait_until(lambda: any(path.stat().st_size for path in (self.folder / "logs").rglob("metrics.jsonl")), timeout_s,
                    "no metrics", poll_s=0.1)
 
-    def test_outside_of_a_job_it_does_nothing(self):
+    def test_has_no_effect_outside_of_a_job(self):
         text = """
 import os, signal
 import dslaunch
@@ -71,7 +71,7 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         subprocess.run([sys.executable, "-c", text], check=True, cwd=folder, timeout=60,
                        env={"PYTHONPATH": str(MODULE), "DSLAUNCH_JOB_ID": ""})
 
-    def test_python_m_dslaunch_starts_ranks_with_its_interpreter(self):
+    def test_python_m_dslaunch_runs_its_own_interpreter(self):
         python = self.folder / "python3"
         python.symlink_to(os.path.realpath(sys.executable))
         env = {**self.base_environment(), "PYTHONPATH": str(MODULE), "PATH": f"{BUILD}/bin:/usr/bin:/bin",
@@ -85,7 +85,7 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         self.assertEqual(1, ended.returncode)
         self.assertIn("neither installed with this package nor in PATH", ended.stderr)
 
-    def test_progress_metrics_and_the_result(self):
+    def test_reports_progress_metrics_and_result(self):
         job = self.start_python(sys.executable, self.program(LOOP), "40", options=["--json", "--show", "all"])
         self.assert_code(0, self.wait(job), job)
         for rank in range(4):
@@ -101,7 +101,7 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         end = json.loads(job.stdout.splitlines()[-1])
         self.assertEqual(0.75, end["result"]["accuracy"])
 
-    def test_a_stop_request_is_heard_and_the_program_saves(self):
+    def test_stop_request_lets_program_save(self):
         job = self.start_python(sys.executable, self.program(LOOP), options=["--show", "all"])
         self.wait_for_output(job, "of 4 attempt 1", 4)
         time.sleep(0.3)
@@ -110,12 +110,12 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         self.assertEqual(4, job.stdout.count("saved at step"))
         self.assert_nothing_left()
 
-    def test_the_torch_loop_saves_and_goes_on(self):
+    def test_torch_loop_resumes_from_its_checkpoint(self):
         if not HAS_TORCH:
             self.skipTest("no PyTorch: set DSLAUNCH_ORACLE_PYTHON")
         checkpoint = self.folder / "mlp.pt"
         loop = [ORACLE, EXAMPLES / "train.py", "--checkpoint", checkpoint, "--steps"]
-        two = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "1"]  # PyTorch takes long to import
+        two = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "1"]  # importing PyTorch takes long
         job = self.start_python(*loop, "1000000", ranks=two, options=["--show", "all"])
         self.wait_for_output(job, "begins after step 0, attempt 1", 2, timeout_s=90)
         self.wait_for_metrics(60)
@@ -128,7 +128,7 @@ assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         self.assertRegex(again.stdout, r"rank 0 begins after step [1-9]\d*, attempt 1")
         self.assertIn("loss", json.loads(again.stdout.splitlines()[-1])["result"])
 
-    def test_the_callback_of_transformers(self):
+    def test_callback_of_transformers_saves_and_resumes(self):
         if not HAS_TORCH:
             self.skipTest("no PyTorch: set DSLAUNCH_ORACLE_PYTHON")
         if subprocess.run([ORACLE, "-c", "import transformers, accelerate"], capture_output=True, timeout=120).returncode:

@@ -1,4 +1,4 @@
-"""The open ports of a running job, as those find them who do not belong to it."""
+"""The open ports of a running job, as seen by processes that do not belong to it."""
 
 import os
 import pathlib
@@ -11,11 +11,11 @@ from launcher_case import TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents
 from test_hosts import sockets_of, tcp_sockets  # noqa: E402
 
 WAITS = 'touch "$FOLDER/up.$RANK"; while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done'
-PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # PEM's first line; how it begins for keys such as ours
+PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # PEM's first line, and how the base64 of our keys begins
 
 
 def listening_ports(pid):
-    """TCP ports that a process listens on."""
+    """Returns the TCP ports on which a process listens."""
     own = sockets_of(pid)
     return {port for port, inode in tcp_sockets(pid, "0A") if inode in own}
 
@@ -26,8 +26,8 @@ class OpenPorts(LauncherCase):
         self.job = self.start(TWO_BY_TWO, bash(WAITS), env={"FOLDER": str(self.folder)})
         self.wait_for_files(self.job, "up.*", 4)
         _, agents = supervisors_and_agents(self.leftovers())
-        # The rendezvous' of one agent, and one of each for connections between ranks. What only holds a MASTER_PORT
-        # for later accepts nothing, and the agents' MPI servers start when one of the user's programs connects.
+        # One agent's port of the rendezvous, and each agent's port for connections between ranks. A socket that only
+        # reserves a MASTER_PORT accepts nothing, and the agents' MPI servers start when a user's program connects.
         mpi_ports = {int(port) for process in self.leftovers() for port in
                      re.findall(r"PMIX_SERVER_URI4=[^;]*;tcp4://127\.0\.0\.1:(\d+)",
                                 pathlib.Path(f"/proc/{process.pid}/environ").read_text())}
@@ -38,7 +38,7 @@ class OpenPorts(LauncherCase):
 
     @staticmethod
     def answers(port):
-        """Whether garbage makes the other side close the connection."""
+        """Returns whether garbage makes the other side close the connection."""
         with socket.create_connection(("127.0.0.1", port), timeout=2) as stranger:
             stranger.sendall(b"x" * 100)
             try:
@@ -54,7 +54,7 @@ class OpenPorts(LauncherCase):
     def agent_log(self):
         return "".join(path.read_text() for path in self.folder.rglob("agent.log"))
 
-    def test_strangers_do_no_harm_and_are_told_of_once(self):
+    def test_garbage_does_no_harm_and_is_logged_once(self):
         for pid, port in self.ports:
             with self.subTest(port=port):
                 self.besiege(pid, port)
@@ -64,7 +64,7 @@ class OpenPorts(LauncherCase):
         self.assertEqual(len(self.ports), log.count("too many unauthenticated connections are pending"), log)
 
     def besiege(self, pid, port):
-        """Garbage, and more silent connections than an agent takes."""
+        """Sends garbage, and opens more silent connections than an agent accepts."""
         before = len(os.listdir(f"/proc/{pid}/fd"))
         for _ in range(10):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
@@ -72,7 +72,7 @@ class OpenPorts(LauncherCase):
                 while stranger.recv(4096):
                     pass
         idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(900)]
-        # The last connection is accepted once an answer to one after it is here.
+        # A later connection has been answered, so the last silent one has been accepted.
         with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
             stranger.sendall(b"x" * 100)
             while stranger.recv(4096):
@@ -81,7 +81,7 @@ class OpenPorts(LauncherCase):
         for connection in idle:
             connection.close()
 
-    def test_its_keys_are_nowhere_to_be_read(self):
+    def test_private_keys_are_not_readable(self):
         self.assert_secret_nowhere(*PRIVATE_KEYS)
         self.end()
         self.assert_secret_nowhere(*PRIVATE_KEYS)

@@ -1,4 +1,4 @@
-"""dslaunch report: the page about a job, made of what its ranks left on their nodes and opened in Chromium."""
+"""dslaunch report: the page about a job, from files that its ranks left on their nodes, opened in Chromium."""
 
 import itertools
 import json
@@ -12,7 +12,8 @@ import unittest
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TRAIN, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
-# What a training program would leave, on two starts of four ranks: rank 3 is slow, and rank 1 fails in the first start.
+# Writes the files of a training program with two starts of four ranks: rank 3 is slow, and rank 1 fails in the first
+# start.
 PROGRAM = r'''
 import json, math, os, sys, time
 rank, start = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
@@ -49,7 +50,7 @@ with open(folder + "/trace.json", "w") as trace:
     json.dump({"traceEvents": []}, trace)
 '''
 
-# Looks at the page from outside, because the page allows no script, and leaves what it sees in its own text.
+# Inspects the page from outside, because the page allows no script, and writes the findings as its own text.
 HARNESS = '''<!DOCTYPE html><body style="margin:0"><iframe id="page" src="PAGE" style="border:0;width:WIDTHpx;height:900px">
 </iframe><pre id="seen"></pre><script>
 page.onload = () => {
@@ -71,7 +72,7 @@ page.onload = () => {
 
 class ReportTest(LauncherCase):
     def chromium(self, page, *options):
-        """Opens a page without a network; (the document afterwards, what Chromium logged)."""
+        """Opens a page without a network; returns (the document afterwards, Chromium's log)."""
         chromium = shutil.which("chromium")
         self.assertTrue(chromium, "chromium is not installed; packaging/install-debian-packages --tests")
         alone = ["unshare", "-n"] if os.geteuid() == 0 else []
@@ -86,7 +87,7 @@ class ReportTest(LauncherCase):
         return done.stdout, done.stderr
 
     def look(self, page, width=1280, *options):
-        """What a window of this width shows of the page."""
+        """Returns what a window of this width shows of the page."""
         harness = self.folder / f"harness.{width}.html"
         harness.write_text(HARNESS.replace("PAGE", page.as_uri()).replace("WIDTH", str(width)))
         document, log = self.chromium(harness, f"--window-size={width},900", *options)
@@ -140,7 +141,7 @@ class ReportTest(LauncherCase):
                 self.assert_within(text, plot["box"], plot["section"] + ", a text")
             self.assertTrue(any(line[2] - line[0] > 50 for line in plot["lines"]), plot["section"])
 
-    def test_the_page_of_a_job_that_was_restarted_is_what_a_user_looks_for(self):
+    def test_page_of_restarted_job_shows_all_attempts(self):
         code, job = self.run_job(TWO_BY_TWO, self.program())
         self.assert_code(0, code, job)
         told = self.report("last")
@@ -149,7 +150,7 @@ class ReportTest(LauncherCase):
         self.assert_says(told, f"wrote {job_id}.html")
 
         document, log = self.chromium(page)
-        # Chromium's own start page may complain too.
+        # Chromium's own start page may log errors too.
         said = [line for line in log.splitlines() if "CONSOLE" in line and "source: chrome://" not in line]
         self.assertEqual(said, [], "an error of the page")
         self.assertNotRegex(document, r"<script|<img|<link|(src|href)=")
@@ -190,7 +191,7 @@ class ReportTest(LauncherCase):
         self.assertNotEqual(seen["background"], dark["background"])
 
     @unittest.skipUnless(os.path.exists(TRAIN), "dslaunch was built without the trainer")
-    def test_the_page_of_a_training_run(self):
+    def test_page_of_training_shows_its_sections(self):
         code, job = self.run_job(["--launcher", "local"], "--num_nodes", 2, "--num_gpus", 1, "train", "fashion_mnist",
                                  "--steps", 60, "--profile", "--set", "engine.memory_breakdown=true",
                                  "--set", "run.peak_tflops=0.1", timeout_s=120)
@@ -206,7 +207,7 @@ class ReportTest(LauncherCase):
         self.assertRegex(sections["summary"], r"Communication hidden\s+\d+%")
         self.assertIn("aten::addmm", sections["operators"])
         self.assertRegex(sections["communication"], r"all_reduce\s+\d+\s")
-        for category in "parameters", "gradients", "optimizer":  # of both sides, which agree
+        for category in "parameters", "gradients", "optimizer":  # of both ranks, whose values agree
             self.assertRegex(sections["memory"], category + r"\s+([\d.]+ [KM]iB)\s+\1\s")
         self.assertEqual(2, sections["traces"].count("/attempt_1/rank_"))
         self.assertNotIn("left_out", sections)
@@ -214,7 +215,7 @@ class ReportTest(LauncherCase):
         for width in 400, 900, 1600:
             self.look(page, width)
 
-    def test_the_page_of_a_job_that_failed(self):
+    def test_page_of_failed_job_shows_only_the_cause(self):
         code, job = self.run_job(["--launcher", "local"], "--num_gpus", 2, bash("[ $RANK = 0 ] || exit 3; sleep 60"))
         self.assert_code(3, code, job)
         page = self.folder / "page.html"
@@ -225,7 +226,7 @@ class ReportTest(LauncherCase):
         self.assertRegex(seen["sections"]["cause"], "rank 1 .*exited with code 3")
         self.assertIn("No rank has left a metrics.jsonl", seen["sections"]["not_recorded"])
 
-    def test_a_job_that_runs_is_reported_and_files_that_are_there_stay(self):
+    def test_reports_running_job_and_keeps_existing_files(self):
         script = ('echo \'{"step": 1, "step_s": 0.5, "loss": 3.5}\' > $DSLAUNCH_RANK_DIR/metrics.jsonl; touch up.$RANK; '
                   f'while [ ! -e {self.folder}/go ]; do sleep 0.05; done')
         running = self.start(TWO_BY_TWO, bash(script))
@@ -247,7 +248,7 @@ class ReportTest(LauncherCase):
         self.assert_code(0, self.wait(running), running)
         self.assert_nothing_left()
 
-    def test_only_files_that_are_asked_for_leave_a_node(self):
+    def test_reads_only_regular_files_of_nodes(self):
         secret = self.folder / "secret"
         secret.write_text('{"model": "the-secret"}\n')
         script = ('if [ $RANK = 0 ]; then ln -s {0} $DSLAUNCH_RANK_DIR/run.json; mkfifo $DSLAUNCH_RANK_DIR/metrics.jsonl; '
@@ -259,12 +260,12 @@ class ReportTest(LauncherCase):
         self.assertNotIn("the-secret", page)
         self.assertIn("No rank has left a metrics.jsonl", page)
 
-    def test_a_node_that_does_not_answer_is_named_and_the_rest_is_shown(self):
+    def test_names_unreachable_node_and_shows_the_rest(self):
         code, job = self.run_job(TWO_BY_TWO, self.program())
         self.assert_code(0, code, job)
         record = self.job_folder() / "job.json"
         told = json.loads(record.read_text())
-        told["launcher"] = "per_node"  # of such jobs other nodes cannot be reached
+        told["launcher"] = "per_node"  # other nodes of such jobs cannot be reached
         record.write_text(json.dumps(told))
         page = self.folder / "page.html"
         said = self.report("last", "-o", page, code=69)
@@ -274,7 +275,7 @@ class ReportTest(LauncherCase):
         self.assertRegex(seen["sections"]["loss"], "at step 600")
         self.assertNotIn("rank 3", seen["sections"]["step_time"])
 
-    def test_what_is_wrong_is_said_with_the_hint(self):
+    def test_rejects_wrong_use_with_a_hint(self):
         code, job = self.run_job(TWO_BY_TWO, "true")
         self.assert_code(0, code, job)
         job_id = self.job_folder().name

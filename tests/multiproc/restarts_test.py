@@ -1,4 +1,4 @@
-"""What a job survives: ranks that fail, nodes that are lost, nodes that are not heard; and what is said of it."""
+"""What a job survives: ranks that fail, nodes that are lost or silent; and what is reported about it."""
 
 import json
 import os
@@ -16,22 +16,22 @@ UP_AND_WAIT = ': > "$FOLDER/up.$DSLAUNCH_ATTEMPT.$RANK"; [ $DSLAUNCH_ATTEMPT != 
 
 class Restarts(LauncherCase):
     def start_and_wait(self, *options, ranks):
-        """Ranks wait in attempt 1 and end well in later ones."""
+        """Starts ranks that wait in attempt 1 and succeed in later attempts."""
         job = self.start(*options, QUICK, "--json", bash(UP_AND_WAIT), env={"FOLDER": str(self.folder)})
         self.wait_for_files(job, "up.1.*", ranks)
         return job
 
     def events(self, name):
-        """Those of the only job."""
+        """Returns the events called `name` of the only job."""
         (path,) = self.folder.glob("state/dslaunch/jobs/*/events.jsonl")
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         return [line for line in lines if line["event"] == name]
 
     def node_processes(self, node):
-        """The supervisor and the agent of a node, by the ranks that it started."""
+        """Returns the supervisor and the agent of a node, found by the ranks that it started."""
         def started():
             return [event for event in self.events("started") if event["node"] == node]
-        # The front end hears of a start a moment after the ranks run.
+        # The front end learns of a start shortly after the ranks run.
         pids = wait_until(started, 20)[0]["pids"]
         supervisors, agents = supervisors_and_agents(self.leftovers())
         rank = next(process for process in self.leftovers() if process.pid in pids)
@@ -41,7 +41,7 @@ class Restarts(LauncherCase):
     def closing(self, job):
         return json.loads(job.stdout.splitlines()[-1])
 
-    def test_a_rank_that_fails_once_is_started_again(self):
+    def test_restarts_after_failed_rank(self):
         script = 'echo "attempt $DSLAUNCH_ATTEMPT restarts $TORCHELASTIC_RESTART_COUNT"; ' \
                  '[ "$DSLAUNCH_ATTEMPT.$RANK" != 1.3 ] || exit 7; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'
         code, job = self.run_job(TWO_BY_TWO, QUICK, "--max_restarts", "2", "--json", bash(script))
@@ -51,7 +51,7 @@ class Restarts(LauncherCase):
         self.assertEqual((0, 1, 2), tuple(self.closing(job)[key] for key in ("exit_code", "restarts", "attempts")))
         self.assert_nothing_left()
 
-    def test_one_that_always_fails_ends_the_job_with_its_code(self):
+    def test_rank_that_always_fails_ends_job_with_its_code(self):
         code, job = self.run_job(TWO_BY_TWO, QUICK, "--max_restarts", "2", "--json",
                                  bash('[ $RANK != 1 ] || { echo "cannot $DSLAUNCH_ATTEMPT" >&2; exit 9; }; exec sleep 60'))
         self.assert_code(9, code, job)
@@ -61,12 +61,12 @@ class Restarts(LauncherCase):
         self.assertEqual(["cannot 3"], cause["last_lines"])
         self.assert_nothing_left()
 
-    def test_without_restarts_the_first_failure_is_the_end(self):
+    def test_first_failure_without_restarts_ends_job(self):
         code, job = self.run_job(TWO_BY_TWO, QUICK, bash('[ $RANK != 1 ] || exit 9; exec sleep 60'))
         self.assert_code(9, code, job)
         self.assertEqual([], self.events("restarting"))
 
-    def test_a_spare_replaces_a_node_whose_agent_was_killed(self):
+    def test_spare_replaces_node_with_killed_agent(self):
         hostfile = self.folder / "hosts"
         hostfile.write_text("a slots=1\nb slots=1\nc slots=1 spare=true\n")
         job = self.start_and_wait("--launcher", "local", "--hostfile", hostfile, ranks=2)
@@ -79,12 +79,12 @@ class Restarts(LauncherCase):
         self.assertEqual([["a", "c"]], [event["nodes"] for event in started if "nodes" in event])
         self.assert_nothing_left()
 
-    def test_a_range_of_nodes_goes_on_without_one_that_is_silent(self):
+    def test_nnodes_range_continues_without_silent_node(self):
         job = self.start_and_wait("--launcher", "local", "--nnodes", "1:2", "--num_gpus", "1", ranks=2)
         supervisor, agent = self.node_processes("node1")
         for process in (supervisor, agent):
             os.kill(process.pid, signal.SIGSTOP)
-            self.addCleanup(self.let_go, process.pid)
+            self.addCleanup(self.continue_process, process.pid)
         code = self.wait(job)
         self.assert_code(0, code, job)
         self.assert_says(job, "attempt 1 ended: node1 was lost", "1 rank on 1 node succeeded")
@@ -92,7 +92,7 @@ class Restarts(LauncherCase):
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)
 
-    def test_a_range_of_ranks_goes_on_with_the_nodes_that_are_left(self):
+    def test_np_range_continues_with_remaining_nodes(self):
         job = self.start_and_wait("--launcher", "local", "-H", "a:2,b:2", "-np", "4", "--min-np", "2", "--max-np", "4", ranks=4)
         _, agent = self.node_processes("b")
         os.kill(agent.pid, signal.SIGKILL)
@@ -101,12 +101,12 @@ class Restarts(LauncherCase):
         self.assert_says(job, "attempt 1 ended: b was lost", "2 ranks on 1 node succeeded")
         self.assert_nothing_left()
 
-    def test_a_node_that_is_alone_and_silent_is_lost(self):
+    def test_only_node_is_lost_if_silent(self):
         job = self.start_and_wait("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", "--lease_s", "4", ranks=1)
         supervisor, agent = self.node_processes("localhost")
         for process in (supervisor, agent):
             os.kill(process.pid, signal.SIGSTOP)
-            self.addCleanup(self.let_go, process.pid)
+            self.addCleanup(self.continue_process, process.pid)
         code = self.wait(job, 20)
         self.assert_code(69, code, job)
         self.assert_says(job, "localhost was lost: no heartbeat from it for 4 s")
@@ -114,12 +114,12 @@ class Restarts(LauncherCase):
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)
 
-    def test_a_front_end_that_stood_still_loses_nothing(self):
+    def test_stopped_front_end_loses_no_node(self):
         job = self.start(TWO_BY_TWO, QUICK, bash('touch "$FOLDER/up.$RANK"; until [ -e "$FOLDER/go" ]; do sleep 0.05; done'),
                          env={"FOLDER": str(self.folder)})
         self.wait_for_files(job, "up.*", 4)
         job.signal(signal.SIGSTOP)
-        time.sleep(4)  # twice what makes a node lost
+        time.sleep(4)  # twice the time after which a node is lost
         job.signal(signal.SIGCONT)
         time.sleep(1)
         (self.folder / "go").touch()
@@ -127,7 +127,7 @@ class Restarts(LauncherCase):
         self.assert_code(0, code, job)
         self.assert_nothing_left()
 
-    def let_go(self, pid):
+    def continue_process(self, pid):
         try:
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""docs/side-by-side.md: dslaunch does with 30 scripts what the page says."""
+"""docs/side-by-side.md: dslaunch treats 30 scripts as the page describes."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ class SideBySide(LauncherCase):
         self.page = (ROOT / "docs" / "side-by-side.md").read_text()
         self.cells = cells_of(self.page)
 
-    def test_the_page_has_every_script_and_explains_every_difference(self):
+    def test_page_has_all_scripts_and_their_differences(self):
         self.assertTrue(self.page.startswith(PAGE_HEAD), "tests/bench/launchers writes it again")
         self.assertEqual([script.name for script in SCRIPTS], list(self.cells))
         for script in SCRIPTS:

@@ -1,4 +1,4 @@
-"""Signals to the front end, and the sudden death of each of dslaunch's own processes."""
+"""Signals to the front end, and SIGKILL for each of dslaunch's own processes."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ HEEDS_TERM = """trap 'touch "$FOLDER/term.$RANK"; exit 0' TERM
                 trap 'echo >> "$FOLDER/int.$RANK"; exit 0' INT; touch "$FOLDER/up.$RANK"
                 while :; do sleep 0.05; done"""
 IGNORES_TERM = """trap '' TERM INT HUP; touch "$FOLDER/up.$RANK"; while :; do sleep 0.05; done"""
-# A child in a session of its own, which no process group reaches.
+# Starts a child in its own session, which no signal to a process group reaches.
 WITH_GRANDCHILD = "setsid sleep 300 </dev/null >/dev/null 2>&1 & " + HEEDS_TERM
 
 
@@ -27,19 +27,19 @@ class SignalCase(LauncherCase):
         self.wait_for_files(job, "up.*", 4)
         return job
 
-    def assert_asked_politely(self, by="term"):
+    def assert_all_got_signal(self, by="term"):
         self.assertEqual(4, len(list(self.folder.glob(f"{by}.*"))), "not every rank got the signal")
 
 
 class Signals(SignalCase):
-    def test_interrupt(self):
+    def test_ctrl_c_ends_ranks_and_exits_130(self):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 5), job)
-        self.assert_asked_politely("int")
+        self.assert_all_got_signal("int")
         self.assert_nothing_left()
 
-    def test_programs_that_catch_an_interrupt_can_save(self):
+    def test_programs_that_catch_ctrl_c_can_save(self):
         (self.folder / "train.py").write_text("""import os, time
 try:
     open(os.environ["FOLDER"] + "/up." + os.environ["RANK"], "w")
@@ -51,25 +51,25 @@ except KeyboardInterrupt:
         self.wait_for_files(job, "up.*", 4)
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 15), job)
-        self.assert_asked_politely("saved")
+        self.assert_all_got_signal("saved")
 
-    def test_the_signals_that_stop_ranks(self):
-        # One SIGINT, and then SIGTERM; or what the user says.
+    def test_sigterm_follows_sigint_unless_chosen(self):
+        # One SIGINT, then SIGTERM; or the signal that the user chooses.
         ignores_int = HEEDS_TERM.replace("; exit 0' INT", "' INT")
         job = self.start_ranks(ignores_int, "--grace", "2")
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 15), job)
-        self.assert_asked_politely("term")
+        self.assert_all_got_signal("term")
         self.assertEqual(["\n"] * 4, [path.read_text() for path in self.folder.glob("int.*")])
         for path in [*self.folder.glob("*.[0-3]")]:
             path.unlink()
         job = self.start_ranks(HEEDS_TERM, "--stop_signal", "SIGTERM")
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 15), job)
-        self.assert_asked_politely("term")
+        self.assert_all_got_signal("term")
         self.assertEqual([], list(self.folder.glob("int.*")))
 
-    def test_a_run_that_has_saved_is_no_failure(self):
+    def test_job_that_saved_exits_85(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(signal=number):
                 for path in self.folder.glob("up.*"):
@@ -81,11 +81,11 @@ except KeyboardInterrupt:
                 self.assert_says(job, rf"stopped on request \({signal.Signals(number).name}\)", "start the job again")
                 self.assertNotIn("exited with code", job.stderr)
 
-    def test_terminate(self):
+    def test_sigterm_ends_ranks_and_exits_143(self):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGTERM)
         self.assert_code(143, self.wait(job, 5), job)
-        self.assert_asked_politely()
+        self.assert_all_got_signal()
         self.assert_nothing_left()
 
     def test_signals_of_batch_systems_let_ranks_save(self):
@@ -96,10 +96,10 @@ except KeyboardInterrupt:
                 job = self.start_ranks(HEEDS_TERM.replace("; exit 0' TERM", "; sleep 0.2; touch \"$FOLDER/saved.$RANK\"; exit 0' TERM"))
                 job.signal(number)
                 self.assert_code(128 + number, self.wait(job, 8), job)
-                self.assert_asked_politely("saved")
+                self.assert_all_got_signal("saved")
                 self.assert_nothing_left()
 
-    def test_user_signals_during_the_end_do_not_hide_its_code(self):
+    def test_user_signals_during_stop_keep_exit_code(self):
         job = self.start_ranks("""trap 'touch "$FOLDER/term.$RANK"; sleep 0.5; exit 0' TERM; trap : USR1; touch "$FOLDER/up.$RANK"
                                   while :; do sleep 0.05; done""")
         job.signal(signal.SIGTERM)
@@ -108,14 +108,14 @@ except KeyboardInterrupt:
             time.sleep(0.02)
         self.assert_code(143, self.wait(job, 8), job)
 
-    def test_hang_up(self):
+    def test_sighup_ends_ranks_and_exits_129(self):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGHUP)
         self.assert_code(129, self.wait(job, 5), job)
-        self.assert_asked_politely()
+        self.assert_all_got_signal()
         self.assert_nothing_left()
 
-    def test_a_signal_that_is_ignored_at_the_start_stays_ignored(self):
+    def test_signal_ignored_at_start_stays_ignored(self):
         script = 'touch "$FOLDER/up.$RANK"; until [ -e "$FOLDER/go" ]; do sleep 0.05; done'
         job = self.start_ignoring("HUP", TWO_BY_TWO, bash(script), env={"FOLDER": str(self.folder)})
         self.wait_for_files(job, "up.*", 4)
@@ -124,8 +124,8 @@ except KeyboardInterrupt:
         self.assert_code(0, self.wait(job), job)
         self.assert_nothing_left()
 
-    def test_interrupt_beside_a_reader_that_stands_still(self):
-        # The files of the ranks are the buffer, so they write on; what their node reports comes behind their output.
+    def test_ctrl_c_ends_job_with_stalled_reader(self):
+        # The ranks' files are the buffer, so the ranks continue to write; their node's reports follow their output.
         script = 'yes | head -c 10000000; : > "$FOLDER/up.$RANK"; exec sleep 300'
         unread, stdout = os.pipe()
         self.addCleanup(os.close, unread)
@@ -139,15 +139,15 @@ except KeyboardInterrupt:
         self.assert_says(job, "nobody reads this output")
         self.assert_nothing_left()
 
-    def test_interrupt_after_the_end_does_not_hide_it(self):
-        """While a reader that stands still has yet to take the last words. Death by the signal is success to salloc."""
+    def test_ctrl_c_after_a_failure_keeps_its_code(self):
+        """While a stalled reader has not read the last output. For salloc, death by the signal is success."""
         for code, seen in ((7, 7), (0, 130)):
             unread, stdout = os.pipe()
             self.addCleanup(os.close, unread)
             fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, 4096)
             with open(stdout, "wb"), mock.patch.object(self, "popen", lambda *args, popen=self.popen, **files: popen(
                     *args, **{**files, "stdout": stdout})):
-                # The first rank that fails ends the others, so all have written before.
+                # The first failed rank ends the others, so all have written before.
                 script = ('seq 5000; : > "$FOLDER/wrote.$0.$RANK"; '
                           'until [ -e "$FOLDER/wrote.$0.3" -a -e "$FOLDER/wrote.$0.2" -a -e "$FOLDER/wrote.$0.1" '
                           '-a -e "$FOLDER/wrote.$0.0" ]; do sleep 0.02; done; exit $0')
@@ -158,7 +158,7 @@ except KeyboardInterrupt:
             job.signal(signal.SIGINT)
             self.assert_code(seen, self.wait(job, 5), job)
 
-    def test_interrupt_waits_for_the_grace(self):
+    def test_ctrl_c_waits_for_the_grace(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "1")
         begin = time.monotonic()
         job.signal(signal.SIGINT)
@@ -166,7 +166,7 @@ except KeyboardInterrupt:
         self.assertGreater(time.monotonic() - begin, 0.9)
         self.assert_nothing_left()
 
-    def test_interrupt_twice_kills_at_once(self):
+    def test_second_ctrl_c_kills_at_once(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "30")
         job.signal(signal.SIGINT)
         time.sleep(0.5)
@@ -175,7 +175,7 @@ except KeyboardInterrupt:
         self.assert_code(130, self.wait(job, 3), job)
         self.assert_nothing_left()
 
-    def test_interrupt_before_the_ranks_are_up(self):
+    def test_ctrl_c_before_ranks_are_up_leaves_nothing(self):
         for delay_s in (0.0, 0.01, 0.03, 0.1):
             with self.subTest(delay_s=delay_s):
                 job = self.start(TWO_BY_TWO, "sleep", "60")
@@ -195,8 +195,8 @@ except KeyboardInterrupt:
                 self.assert_code(0, self.wait(job, 5), job)
                 self.assertEqual(4, len(list(self.folder.glob(f"{name}.*"))))
 
-    def test_ctrl_c_at_a_terminal(self):
-        # The terminal signals the whole foreground group: the ranks must hear of it from dslaunch only.
+    def test_ctrl_c_at_terminal_signals_each_rank_once(self):
+        # The terminal signals the whole foreground group, but the ranks must get the signal from dslaunch only.
         script = HEEDS_TERM
         environment = {**self.base_environment(), MARK: self.mark, "FOLDER": str(self.folder), "TERM": "xterm"}
         pid, terminal = pty.fork()
@@ -218,12 +218,12 @@ except KeyboardInterrupt:
         os.write(terminal, b"\x03")
         code, = wait_until(ended, 5, "end after Ctrl-C")
         self.assertEqual(130, code, shown.decode(errors="replace"))
-        self.assert_asked_politely("int")
+        self.assert_all_got_signal("int")
         self.assertEqual(["\n"] * 4, [path.read_text() for path in self.folder.glob("int.*")])
         self.last_job = None
         wait_until(lambda: not self.leftovers(), 5, "nothing left")
 
-    def test_suspend_is_survived(self):
+    def test_job_survives_a_stopped_front_end(self):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGSTOP)
         time.sleep(2)
@@ -236,29 +236,29 @@ except KeyboardInterrupt:
 
 
 class SuddenDeath(SignalCase):
-    """kill -9 of dslaunch's own processes."""
+    """SIGKILL for dslaunch's own processes."""
 
     def own_processes(self, count=2):
-        # A process that has forked but is not yet what it becomes still looks like the one it came from.
+        # A forked process looks like its parent until its exec.
         def as_many():
             supervisors, agents = supervisors_and_agents(self.leftovers())
             return (supervisors, agents) if len(supervisors) == len(agents) == count else None
         return wait_until(as_many, 5, f"{count} supervisors with an agent each")
 
-    def test_kill_the_front_end(self):
+    def test_kill_of_front_end_stops_ranks(self):
         job = self.start_ranks(WITH_GRANDCHILD)
         job.signal(signal.SIGKILL)
         self.wait(job, 5)
         self.assert_nothing_left(5, since=job.ended_at)
-        self.assert_asked_politely()
+        self.assert_all_got_signal()
 
-    def test_kill_the_front_end_with_ranks_that_ignore_sigterm(self):
+    def test_kill_of_front_end_stops_deaf_ranks(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "1")
         job.signal(signal.SIGKILL)
         self.wait(job, 5)
         self.assert_nothing_left(1 + 5, since=job.ended_at)
 
-    def test_kill_one_agent(self):
+    def test_kill_of_agent_loses_node(self):
         for victim in (0, 1):
             with self.subTest(victim=victim):
                 for path in self.folder.glob("up.*"):
@@ -271,7 +271,7 @@ class SuddenDeath(SignalCase):
                 self.assert_presentable(job)
                 self.assert_nothing_left(5, since=begin)
 
-    def test_kill_one_supervisor(self):
+    def test_kill_of_supervisor_loses_node(self):
         for victim in (0, 1):
             with self.subTest(victim=victim):
                 for path in self.folder.glob("up.*"):
@@ -284,8 +284,9 @@ class SuddenDeath(SignalCase):
                 self.assert_presentable(job)
                 self.assert_nothing_left(5, since=begin)
 
-    def test_kill_everything_of_one_node_at_once(self):
-        # The ranks' parent-death signal is what is left, and the supervisor's watchdog for what they started.
+    def test_kill_of_whole_node_leaves_no_process(self):
+        # Only the ranks' parent-death signal is left, and the supervisor's watchdog for the processes that ranks
+        # started.
         job = self.start_ranks(WITH_GRANDCHILD)
         supervisors, agents = self.own_processes()
         node = supervisors[1]
@@ -297,7 +298,7 @@ class SuddenDeath(SignalCase):
         self.assert_code(69, self.wait(job, 15), job)
         self.assert_nothing_left(5, since=begin)
 
-    def test_an_agent_that_hangs_is_noticed(self):
+    def test_stopped_agent_counts_as_lost_node(self):
         job = self.start_ranks(HEEDS_TERM)
         _, agents = self.own_processes()
         begin = time.time()

@@ -1,4 +1,5 @@
-"""Jobs that can lose a rank and go on: trainings with a parameter server and bounded staleness, and any program that says so."""
+"""Jobs that can lose a rank and continue: training with a parameter server and bounded staleness, and programs that
+allow it."""
 
 import os
 import signal
@@ -29,7 +30,7 @@ class Staleness(LauncherCase):
         for rank in ranks:
             os.kill(processes[str(rank)], by)
 
-    def test_a_lost_worker_is_tolerated_and_said_once(self):
+    def test_tolerates_lost_worker_and_reports_it_once(self):
         job = self.train(servers=2, steps=600)
         self.kill(3)
         self.assert_code(0, self.wait(job, 120), job)
@@ -39,7 +40,7 @@ class Staleness(LauncherCase):
         self.assert_presentable(job)
         self.assert_nothing_left()
 
-    def test_a_worker_that_stands_still_is_ended_when_the_others_are_done(self):
+    def test_stalled_worker_is_ended_when_others_are_done(self):
         job = self.train(2, 600, settings=["run.collective_timeout_s=2"])
         self.kill(3, by=signal.SIGSTOP)
         self.assert_code(0, self.wait(job, 120), job)
@@ -48,8 +49,8 @@ class Staleness(LauncherCase):
                          GIVEN_UP % (3, "node1"), r"step 600/600", r"test accuracy \d", r"3 of 4 ranks on 2 nodes succeeded")
         self.assert_nothing_left()
 
-    def test_over_the_agents_connections_it_is_the_same(self):
-        """Which the nodes of a real job have, in place of shared memory."""
+    def test_tolerates_lost_worker_without_shared_memory(self):
+        """The nodes of a real job have the agents' connections instead of shared memory."""
         job = self.train(2, 600, "--env", "DSLAUNCH_SHM_DISABLE=1")
         self.kill(3)
         self.assert_code(0, self.wait(job, 120), job)
@@ -60,14 +61,14 @@ class Staleness(LauncherCase):
         self.assert_code(137, self.wait(job, 30), job)
         self.assert_nothing_left()
 
-    def test_all_workers_that_are_no_servers_may_be_lost(self):
+    def test_tolerates_loss_of_all_workers_without_parts(self):
         job = self.train(servers=1, steps=400)
         self.kill(2, 3, 1)
         self.assert_code(0, self.wait(job, 120), job)
         self.assert_says(job, *(GOES_ON % each for each in ((1, "node0"), (2, "node1"), (3, "node1"))), r"step 400/400")
         self.assert_nothing_left()
 
-    def test_a_lost_server_ends_the_job(self):
+    def test_lost_server_ends_the_job(self):
         job = self.train(servers=2, steps=10_000_000)
         self.kill(1)
         self.assert_code(137, self.wait(job, 30), job)
@@ -75,7 +76,7 @@ class Staleness(LauncherCase):
         self.assertNotIn("goes on without", job.output)
         self.assert_nothing_left()
 
-    def test_a_server_that_is_lost_after_a_worker_is_the_cause(self):
+    def test_server_lost_after_a_worker_is_the_cause(self):
         job = self.train(servers=1, steps=10_000_000)
         self.kill(2)
         self.wait_for_output(job, GOES_ON % (2, "node1"))
@@ -84,20 +85,20 @@ class Staleness(LauncherCase):
         self.assert_says(job, r"rank 0 \(node0, local rank 0\) was killed by SIGKILL")
         self.assert_nothing_left()
 
-    def test_the_loss_of_all_ranks_is_a_failure(self):
+    def test_loss_of_all_ranks_fails_the_job(self):
         job = self.train(servers=1, steps=10_000_000)
         self.kill(3, 2, 1, 0)
         self.assert_code(137, self.wait(job, 30), job)
         self.assert_says(job, "SIGKILL")
         self.assert_nothing_left()
 
-    def test_any_program_may_say_that_its_loss_is_tolerated(self):
+    def test_program_may_declare_its_loss_tolerated(self):
         code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK = 0 ] || kill -KILL $$; sleep 1"))
         self.assert_code(0, code, job)
         self.assert_says(job, GOES_ON % (1, "node0"), GOES_ON % (2, "node1"), GOES_ON % (3, "node1"))
         self.assert_nothing_left()
 
-    def test_any_program_may_give_up_a_rank(self):
+    def test_program_may_declare_a_rank_lost(self):
         lost = """echo '{"event":"lost","rank":%d}' >&$DSLAUNCH_STATUS_FD; """
         code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK = 0 ] || sleep 60; sleep 1; " + lost % 1 + lost % 2 +
                                                     lost % 3 + "sleep 1"))
@@ -106,24 +107,24 @@ class Staleness(LauncherCase):
                          r"1 of 4 ranks on 2 nodes succeeded")
         self.assert_nothing_left()
 
-    def test_a_rank_that_may_not_be_lost_cannot_be_given_up(self):
+    def test_ignores_declared_loss_of_rank_that_must_live(self):
         code, job = self.run_job(*TWO_BY_TWO, *bash("echo '{\"event\":\"lost\",\"rank\":3}' >&$DSLAUNCH_STATUS_FD; sleep 2"))
         self.assert_code(0, code, job)
         self.assertNotIn("goes on without", job.output)
         self.assert_nothing_left()
 
-    def test_where_no_rank_is_left_the_first_loss_is_the_cause(self):
+    def test_first_loss_is_cause_if_no_rank_is_left(self):
         code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK = 2 ] || sleep 1; kill -KILL $$"))
         self.assert_code(137, code, job)
         self.assert_says(job, r"rank 2 \(node1, local rank 0\) was killed by SIGKILL")
         self.assert_nothing_left()
 
-    def test_a_rank_that_exits_by_itself_is_a_failure_whatever_it_said(self):
+    def test_exit_code_fails_job_despite_tolerated_loss(self):
         code, job = self.run_job(*TWO_BY_TWO, *bash(READY + "[ $RANK != 2 ] || exit 5; sleep 60"))
         self.assert_code(5, code, job)
         self.assert_nothing_left()
 
-    def test_a_loss_is_tolerated_only_of_the_rank_that_said_so(self):
+    def test_tolerates_loss_only_of_ranks_that_allow_it(self):
         code, job = self.run_job(*TWO_BY_TWO, *bash("[ $RANK != 1 ] || { " + READY + "sleep 60; }; sleep 1; "
                                                     "[ $RANK != 3 ] || kill -KILL $$; sleep 60"))
         self.assert_code(137, code, job)

@@ -1,4 +1,4 @@
-"""dslaunch at a terminal: what ranks redraw, colours, stdin, --pty, the progress bar."""
+"""dslaunch at a terminal: redrawn lines of ranks, colours, stdin, --pty, the progress bar."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ print("end")
 
 
 def screen_of(data):
-    """The lines that a terminal shows that got these bytes, those that have scrolled away included."""
+    """Returns the lines that a terminal shows after these bytes, including those that have scrolled away."""
     lines, row, column = [""], 0, 0
     for piece in re.findall(r"\x1b\[[0-9;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", data.decode(errors="replace")):
         if piece == "\r":
@@ -49,7 +49,7 @@ def screen_of(data):
 
 class AtTerminal(LauncherCase):
     def at_terminal(self, *arguments, env=None, columns=80):
-        """Starts dslaunch in the foreground of a terminal of its own."""
+        """Starts dslaunch in the foreground of its own terminal."""
         environment = {**self.base_environment(), MARK: self.mark, "TERM": "xterm", **(env or {})}
         if "NO_COLOR" not in (env or {}):
             environment.pop("NO_COLOR", None)
@@ -96,14 +96,14 @@ class AtTerminal(LauncherCase):
         path.write_text(text)
         return ["python3", path]
 
-    def test_a_progress_bar_is_one_line_for_each_rank(self):
+    def test_progress_bar_is_one_line_per_rank(self):
         self.at_terminal(*TWO_RANKS, "--show", "all", *self.script(BAR))
         lines = self.end()
         bars = [line for line in lines if "%|" in line]
         self.assertEqual([f"[localhost:{rank}] {rank} 100%|##########|" for rank in (0, 1)], sorted(bars), lines)
         self.assertNotIn("5%|", "\n".join(lines))
 
-    def test_colors_pass_unless_they_are_not_wanted(self):
+    def test_passes_colors_unless_no_color_is_set(self):
         program = bash(r"printf '\033[31mred\033[0m \033[2J\n'")
         self.at_terminal(*ONE_RANK, *program)
         self.end()
@@ -113,14 +113,14 @@ class AtTerminal(LauncherCase):
         self.end()
         self.assertNotIn(b"\x1b[31m", self.shown)
 
-    def test_a_table_of_the_only_rank_has_no_prefix(self):
+    def test_only_shown_rank_has_no_prefix(self):
         self.at_terminal(*TWO_RANKS, *bash('echo "name | value"; echo "dslaunch: forged"'))
         lines = self.end()
         self.assertIn("name | value", lines)
         self.assertIn("[localhost:0] dslaunch: forged", lines)
         self.assertTrue(any("--show all" in line for line in lines), lines)
 
-    def test_breakpoint(self):
+    def test_breakpoint_reads_from_terminal(self):
         self.at_terminal(*ONE_RANK, *self.script("x = 6\nbreakpoint()\nprint('went on')\n"))
         self.await_text(r"\(Pdb\) $")
         os.write(self.terminal, b"p x * 7\n")
@@ -130,7 +130,7 @@ class AtTerminal(LauncherCase):
         self.assertIn("(Pdb) p x * 7", lines)
         self.assertIn("went on", lines)
 
-    def test_a_pty(self):
+    def test_pty_gives_each_rank_a_terminal(self):
         self.at_terminal(*TWO_RANKS, "--show", "all", "--pty", *self.script(
             "import os, sys\n"
             "print(os.environ['RANK'], sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty())\n"
@@ -144,7 +144,7 @@ class AtTerminal(LauncherCase):
             self.assertTrue(any(shown.endswith("] " + line) for shown in lines), (line, lines))
         self.assertTrue(any(re.search(r"columns \d+", line) for line in lines), lines)
 
-    def test_stdin_from_a_pipe(self):
+    def test_rank_0_reads_stdin_from_a_pipe(self):
         script = 'if [ $RANK = 0 ]; then wc -c; else cat; fi'
         for options, count in (((), 300_000), (("--stdin", "none"), 0)):
             process = self.popen_with_input([DSLAUNCH, *TWO_RANKS, *options, *bash(script)])
@@ -153,8 +153,8 @@ class AtTerminal(LauncherCase):
             self.assertRegex(output.decode(), rf"(?m)^\[localhost:0\] {count}$")
             self.assertEqual(not options, b"rank 0 reads this command's stdin" in errors, errors)
 
-    def test_stdin_that_a_shell_reads_is_left_to_it(self):
-        """As ssh and mpirun do not: the loop's list would be read by the first job."""
+    def test_leaves_stdin_to_a_shell_that_reads_it(self):
+        """Unlike with ssh and mpirun, whose first job would read the loop's list."""
         (self.folder / "list").write_text("a\nb\nc\n")
         loop = f"while read host; do echo $host; timeout 60 {DSLAUNCH} -n 1 cat; done"
         for line in (f"{loop} < list", f"cat list | {loop}"):
@@ -169,7 +169,7 @@ class AtTerminal(LauncherCase):
                          (process.returncode, re.findall(r"(?m)^\[localhost:0\] (.*)$", output.decode())), errors)
         self.assertNotIn(b"stdin", errors)
 
-    def test_the_closing_block_of_a_breakpoint_names_the_option(self):
+    def test_hint_after_breakpoint_names_stdin_option(self):
         script = self.folder / "stop.py"
         script.write_text("breakpoint()\n")
         code, job = self.run_job(*TWO_RANKS, script)
@@ -181,7 +181,7 @@ class AtTerminal(LauncherCase):
         return subprocess.Popen([str(word) for word in argv], env=environment, cwd=self.folder, stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def test_the_progress_bar_survives_resizing(self):
+    def test_progress_bar_adapts_to_resizing(self):
         script = r"""touch "$PWD/up.$RANK"
             for step in $(seq 1 1000); do
               printf '{"event":"step","step":%d,"total_steps":1000,"loss":0.25,"samples_per_s":512}\n' $step >&$DSLAUNCH_STATUS_FD

@@ -1,4 +1,4 @@
-"""--tee and --redirects side by side with torchrun: the same script, the same options, both launchers.
+"""--tee and --redirects compared with torchrun: the same script and options under both launchers.
 
 The same: each line on the terminal, on the same stream, and each log file that torchrun writes, byte for byte.
 Different on purpose:
@@ -6,7 +6,7 @@ Different on purpose:
   [NODE:RANK] before all.
 - Log files: torchrun writes those of teed and redirected streams only, dslaunch writes all of them.
 - The folder of a rank: DIR/ID_*/attempt_0/LOCAL_RANK in torchrun, DIR/JOB/.../rank_RANK in dslaunch.
-- Without any of these options torchrun shows all ranks, dslaunch rank 0 (--show all shows all), and --tee 0 asks for no
+- Without any of these options torchrun shows all ranks, dslaunch rank 0 (--show all shows all), and --tee 0 selects no
   stream, as if it were not given.
 """
 
@@ -23,7 +23,7 @@ ORACLE_PYTHON = pathlib.Path(os.environ.get("DSLAUNCH_ORACLE_PYTHON", ROOT / ".d
 RANKS = 2
 TORCHRUN_ATTEMPTS = 5
 STREAMS = ("stdout", "stderr")
-# A line is one write: ranks whose streams torchrun does not tee share its own.
+# Each line is one write, because ranks whose streams torchrun does not tee share its streams.
 SCRIPT = """import os
 rank = os.environ["LOCAL_RANK"]
 for fd, name in (1, "stdout"), (2, "stderr"):
@@ -43,13 +43,13 @@ CASES = (
 
 
 def lines_of(text):
-    """(the prefixes, the lines of the script without them in a fixed order)"""
+    """Returns (the prefixes, the script's lines without them, sorted)."""
     found = LINE.findall(text)
     return {prefix for prefix, _ in found}, sorted(line for _, line in found)
 
 
 def files_below(folder, rank_folder):
-    """{(rank, stream): content} of the log files of a job."""
+    """Returns {(rank, stream): content} of a job's log files."""
     return {(rank, stream): path.read_bytes() for rank in range(RANKS) for stream in STREAMS
             for path in folder.glob(f"**/{rank_folder.format(rank)}/{stream}.log")}
 
@@ -76,7 +76,7 @@ class TorchrunOutput(LauncherCase):
         return job.stdout, job.stderr, files_below(folder, "rank_{}")
 
     def whole_lines_of_torchrun(self, number, options, env):
-        """What torchrun shows. A thread for each rank writes there, so lines of two ranks may mix; then it is run again."""
+        """Returns what torchrun shows. Its threads may mix lines of two ranks; then it is run again."""
         for attempt in range(TORCHRUN_ATTEMPTS):
             *theirs, files = self.torchrun(options, self.folder / f"torchrun{number}.{attempt}", env)
             if all(text.count("[x]") == len(LINE.findall(text)) for text in theirs):
@@ -98,23 +98,23 @@ class TorchrunOutput(LauncherCase):
         self.assertEqual(RANKS * len(STREAMS), len(our_files))
         return their_files, ours
 
-    def test_the_same_lines_and_files(self):
+    def test_lines_and_files_equal_those_of_torchrun(self):
         for number, options in enumerate(CASES):
             with self.subTest(options=options):
                 self.compare(number, options)
 
-    def test_what_torchrun_does_with_a_map(self):
+    def test_tee_map_selects_the_same_lines_and_files(self):
         files, (stdout, stderr) = self.compare("map", ["--tee", "0:3,1:2"])
         self.assertEqual({(0, "stdout"), (0, "stderr"), (1, "stderr")}, set(files))
         self.assertEqual(80, len(lines_of(stdout)[1]))
         self.assertEqual(80, len(lines_of(stderr)[1]))
 
-    def test_a_variable(self):
+    def test_pet_variable_selects_the_same_lines_and_files(self):
         files, (stdout, _) = self.compare("variable", [], {"PET_TEE": "3"})
         self.assertEqual(RANKS * len(STREAMS), len(files))
         self.assertEqual(80, len(lines_of(stdout)[1]))
 
-    def test_our_default_is_rank_0(self):
+    def test_default_shows_rank_0(self):
         for options in ([], ["--tee", "0"]):
             with self.subTest(options=options):
                 stdout, stderr, files = self.dslaunch(options, self.folder / f"default{len(options)}", {})

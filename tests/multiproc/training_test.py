@@ -14,7 +14,7 @@ LOCAL = ["--launcher", "local"]
 
 class Training(LauncherCase):
     def losses(self, nodes, ranks):
-        """The loss of every step."""
+        """Returns the loss of every step."""
         metrics = self.folder / f"metrics.{nodes}x{ranks}.jsonl"
         code, job = self.run_job(LOCAL, "--num_nodes", nodes, "--num_gpus", ranks, "train", FASHION_MNIST,
                                  "--steps", 50, "--seed", 7, "--metrics_jsonl", metrics, timeout_s=240)
@@ -24,7 +24,7 @@ class Training(LauncherCase):
         records = [json.loads(line) for line in metrics.read_text().splitlines()]
         return [record["loss"] for record in records if "loss" in record]
 
-    def test_the_same_loss_however_the_ranks_are_spread(self):
+    def test_loss_does_not_depend_on_number_of_nodes(self):
         one_node, two_nodes = self.losses(1, 4), self.losses(2, 2)
         self.assertGreaterEqual(len(one_node), 50)
         self.assertEqual(len(one_node), len(two_nodes))
@@ -32,7 +32,7 @@ class Training(LauncherCase):
         for step, (one, two) in enumerate(zip(one_node, two_nodes)):
             self.assertLessEqual(abs(one - two), 1e-5 * abs(one), f"step {step}: {one} and {two}")
 
-    def test_a_killed_rank_ends_the_training(self):
+    def test_killed_rank_ends_the_training(self):
         import os
         import signal
         job = self.start(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "train", FASHION_MNIST, "--epochs", 1000)
@@ -44,7 +44,7 @@ class Training(LauncherCase):
         self.assert_says(job, r"rank 3\b", "SIGKILL")
         self.assert_nothing_left()
 
-    def test_a_gpu_that_is_not_there_is_the_cause(self):
+    def test_missing_gpu_is_the_cause(self):
         code, job = self.run_job(LOCAL, "-n", 1, "--json", "--env", "CUDA_VISIBLE_DEVICES=", "train", "fashion_mnist",
                                  "--set", "run.device=cuda", "--steps", 3)
         self.assert_code(69, code, job)
@@ -54,7 +54,7 @@ class Training(LauncherCase):
         self.assertNotIn("another rank", job.stderr)
         self.assert_nothing_left()
 
-    def test_a_restarted_job_goes_on_from_its_last_checkpoint(self):
+    def test_restarted_job_resumes_from_last_checkpoint(self):
         import os
         import signal
         checkpoints, metrics = self.folder / "checkpoints", self.folder / "metrics.jsonl"
@@ -76,8 +76,8 @@ class Training(LauncherCase):
         self.assertEqual((checkpoints / "latest").read_text(), "step_001500")
         self.assert_nothing_left()
 
-    def test_results_and_predictions_are_data(self):
-        """Of a job and of what its weights predict stdout can be piped to a program."""
+    def test_results_and_predictions_are_json_on_stdout(self):
+        """The stdout of a job and of its predictions can be piped to a program."""
         checkpoints = self.folder / "checkpoints"
         code, job = self.run_job(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--json", "train", "fashion_mnist", "--steps", 30,
                                  "--checkpoint_dir", checkpoints)
@@ -120,7 +120,7 @@ class Training(LauncherCase):
         self.assertTrue((checkpoints / (checkpoints / "latest").read_text()).is_dir())
         self.assert_nothing_left()
 
-    def test_a_job_that_was_stopped_on_request_is_not_restarted(self):
+    def test_job_stopped_on_request_is_not_restarted(self):
         import os
         import signal
         checkpoints = self.folder / "checkpoints"
@@ -140,7 +140,7 @@ class Training(LauncherCase):
         self.assert_code(0, code, again)
         self.assert_says(again, rf"resuming from \S+/step_{step:06d}", "test accuracy")
 
-    def test_built_in_recipes_take_what_their_comments_say(self):
+    def test_built_in_recipes_accept_their_documented_data(self):
         text, tokens, images = self.folder / "text", self.folder / "tokens", self.folder / "images"
         text.write_bytes(b"A text of no more than a few thousand bytes. " * 400)
         tokens.mkdir()
@@ -161,7 +161,7 @@ class Training(LauncherCase):
             self.assert_code(65, code, job)
             self.assert_says(job, "data.path is missing", "--data")
 
-    def test_images_in_folders_of_their_classes(self):
+    def test_reads_images_in_folders_of_their_classes(self):
         corpus = ROOT / "tests" / "fuzz" / "corpus" / "DecodesImage"
         for split in ("train", "val"):
             for name in ("cat", "dog"):
@@ -180,7 +180,7 @@ class Training(LauncherCase):
         self.assert_says(job, r"val/dog/rgb.png: is a damaged PNG file \(it ends too early\)")
         self.assert_presentable(job)
 
-    def test_data_that_is_not_there(self):
+    def test_names_missing_data_folder(self):
         code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", "fashion_mnist", "--data", self.folder / "nowhere",
                                  timeout_s=90)
         self.assert_code(65, code, job)

@@ -1,4 +1,4 @@
-"""Wrong input: one clear message that says where and what to do, the documented code, and nothing started."""
+"""Wrong input: one clear message with the place and a hint, the documented exit code, and no program started."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ USAGE, BAD_INPUT, UNAVAILABLE, IO, CANNOT_EXECUTE, NOT_FOUND = 64, 65, 69, 74, 1
 
 class WrongInput(LauncherCase):
     def refused(self, code_expected, *arguments, says=(), program=None, **options):
-        """Runs it with a program that would leave a trace, and checks that it was refused."""
+        """Runs dslaunch with a program that would leave a trace, and checks that it was refused."""
         trace = bash('touch "$FOLDER/started"')
         code, job = self.run_job(*arguments, trace if program is None else program, timeout_s=20,
                                  env={"FOLDER": str(self.folder)}, **options)
@@ -30,24 +30,24 @@ class WrongInput(LauncherCase):
         path.write_text(text)
         return ["--hostfile", path, "--num_gpus", "1"]
 
-    def test_too_few_descriptors(self):
-        """gRPC would abort the front end."""
+    def test_rejects_too_low_limit_of_open_files(self):
+        """Otherwise gRPC would abort the front end."""
         popen = self.popen
         self.popen = lambda argv, *rest, **files: popen(["prlimit", "--nofile=40:40", *argv], *rest, **files)
         self.refused(UNAVAILABLE, "--launcher", "local", "--num_nodes", "8", "--num_gpus", "1",
                      says=[r"may open 40 files at once, and needs \d+ for 8 nodes; raise the limit: ulimit -n"])
 
-    def test_two_nodes_but_no_hosts(self):
+    def test_rejects_two_nodes_without_hosts(self):
         if pathlib.Path("/job/hostfile").exists():
             self.fail("/job/hostfile exists on this machine, so this test means nothing here")
         self.refused(USAGE, "--num_nodes", "2", says=["--hostfile", "--launcher local"])
 
-    def test_a_mistyped_command_is_not_searched_in_path(self):
+    def test_suggests_command_for_misspelt_one(self):
         for word, meant in (("trian", "train"), ("descirbe", "describe"), ("kill", "stop JOB")):
             with self.subTest(word):
                 self.refused(USAGE, program=word, says=[f"'{word}' is no command of dslaunch", f"did you mean dslaunch {meant}\\?"])
 
-    def test_hostfiles(self):
+    def test_names_line_of_invalid_hostfile(self):
         for text, where in (("node1 slots=0\n", ":1"), ("node1 slots=2\nnode1 slots=2\n", ":2"),
                             ("node1 slots=2\nnode2\n", ":2"), ("node1 slots=two\n", ":1"),
                             ("node1 slots = 2\n", ":1"), ("node1 slots=-1\n", ":1"),
@@ -55,7 +55,7 @@ class WrongInput(LauncherCase):
             with self.subTest(text=text):
                 self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt" + where])
 
-    def test_hostfiles_in_yaml(self):
+    def test_names_line_of_invalid_yaml_hostfile(self):
         for text, says in (("hosts:\n- name: a\n  slots: 0\n", ":3: 'slots: 0'"),
                            ("- name: a\n  slot: 2\n", ":2: 'slot'.*did you mean 'slots'"),
                            ("- {name: a, slots: 1}\n- {name: a, slots: 1}\n", ":2: 'a': already on line 1"),
@@ -67,7 +67,7 @@ class WrongInput(LauncherCase):
             with self.subTest(text=text[:40]):
                 self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt", says])
 
-    def test_filters(self):
+    def test_rejects_invalid_filters(self):
         hosts = self.hostfile("node1 slots=4\nnode2 slots=4\n")[:2]
         for option, value, says in (("--include", "node3", "'node3'.*hosts.txt.*did you mean 'node1'"),
                                     ("-i", "node1:4", "'node1:4'.*slots 0 to 3"),
@@ -81,8 +81,8 @@ class WrongInput(LauncherCase):
         self.refused(USAGE, hosts, "-i", "node1", "--num_nodes", "1", says=["include", "num_nodes"])
         self.refused(USAGE, "-i", "elsewhere:0", says=["'elsewhere:0'", "this machine"])
 
-    def test_visible_devices_without_gpus_are_none(self):
-        # More ranks than GPUs that are shown: launch_plan_test.cc.
+    def test_ignores_visible_devices_without_gpus(self):
+        # launch_plan_test.cc covers more ranks than visible GPUs.
         if os.path.exists("/proc/driver/nvidia/gpus"):
             self.skipTest("this machine has a GPU")
         for visible in ("0,1", "0,0", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"):
@@ -90,39 +90,39 @@ class WrongInput(LauncherCase):
             self.assert_code(0, code, job)
             self.assert_says(job, "= 4 ranks", "CPU, as no node has an NVIDIA GPU")
 
-    def test_slots_counted_where_a_hostfile_says_them(self):
+    def test_rejects_auto_slots_with_hostfile_slots(self):
         hosts = self.hostfile("node1 slots=2\n")[:2]
         self.refused(USAGE, hosts, "--nproc_per_node", "auto", says=["--nproc_per_node auto", "hosts.txt"])
 
-    def test_dry_runs_of_what_cannot_be(self):
+    def test_dry_run_rejects_impossible_jobs(self):
         self.refused(NOT_FOUND, TWO_BY_TWO, "--dry_run", program=["no-such-program-here"],
                      says=["no-such-program-here"])
         self.refused(BAD_INPUT, self.hostfile("a slots=0\n"), "--dry_run", says=["hosts.txt:1"])
 
-    def test_an_empty_hostfile(self):
+    def test_rejects_empty_hostfile(self):
         for text in ("", "\n\n", "# nothing\n"):
             with self.subTest(text=text):
                 self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt"])
 
-    def test_a_hostfile_that_is_not_there(self):
+    def test_names_missing_hostfile(self):
         self.refused(BAD_INPUT, "--hostfile", self.folder / "no_such_file", says=["no_such_file"])
 
-    def test_a_hostfile_that_is_a_folder(self):
+    def test_rejects_folder_as_hostfile(self):
         self.refused(BAD_INPUT, "--hostfile", self.folder, says=[str(self.folder)])
 
-    def test_the_trainer_on_gpus(self):
-        # Where there is none, and where this build has no CUDA part.
+    def test_rejects_trainer_on_gpus_without_gpu(self):
+        # Without a GPU, and with a build that has no CUDA part.
         if os.path.exists("/proc/driver/nvidia/gpus"):
             self.skipTest("this machine has a GPU")
         self.refused(USAGE, "--device", "cuda", program=["train"],
                      says=["--device cuda", "--device cpu|leave --device out"])
 
-    def test_more_than_the_hostfile_has(self):
+    def test_rejects_more_than_the_hostfile_has(self):
         hosts = self.hostfile("node1 slots=2\nnode2 slots=2\n")
         self.refused(USAGE, hosts, "--num_nodes", "3", says=[r"\b3\b", r"\b2\b"])
         self.refused(USAGE, hosts, "--num_gpus", "4", says=[r"\b4\b", "node1"])
 
-    def test_options(self):
+    def test_rejects_invalid_options(self):
         self.refused(USAGE, "--num_nodez", "2", says=["--num_nodez", "--num_nodes"])
         self.refused(USAGE, "--num_gpus", "0", says=["--num_gpus", "'?0'?"])
         self.refused(USAGE, "--num_gpus", "two", says=["--num_gpus", "two"])
@@ -130,22 +130,22 @@ class WrongInput(LauncherCase):
         self.refused(USAGE, TWO_BY_TWO, "--show", "everyone", says=["--show", "everyone"])
         self.refused(USAGE, TWO_BY_TWO, "--autotuning", "run", says=["autotuning"])
 
-    def test_nothing_to_run(self):
+    def test_rejects_missing_program_argument(self):
         self.refused(USAGE, TWO_BY_TWO, program=[], says=["program"])
 
-    def test_a_program_that_does_not_exist(self):
+    def test_reports_missing_program(self):
         job = self.refused(NOT_FOUND, TWO_BY_TWO, program=["no-such-program-here"], says=["no-such-program-here"])
         self.assertIn("no-such-program-here", job.stderr)
         self.refused(NOT_FOUND, TWO_BY_TWO, program=["./no/such/file"], says=["no/such/file"])
         self.refused(NOT_FOUND, TWO_BY_TWO, program=["no_such_script.py"], says=["no_such_script.py"])
 
-    def test_a_program_that_cannot_be_executed(self):
+    def test_reports_program_that_cannot_be_executed(self):
         plain = self.folder / "plain.txt"
         plain.write_text("not a program\n")
         self.refused(CANNOT_EXECUTE, TWO_BY_TWO, program=[str(plain)], says=["plain.txt"])
         self.refused(CANNOT_EXECUTE, TWO_BY_TWO, program=[str(self.folder)], says=[str(self.folder)])
 
-    def test_a_script_whose_interpreter_is_not_there(self):
+    def test_explains_script_with_missing_interpreter(self):
         for first_line, says in (("#!/no/such/bash", "its interpreter /no/such/bash .in its first line. is not there"),
                                  ("#!/bin/bash\r", "its first line ends with a carriage return, .*sed -i")):
             with self.subTest(first_line=first_line):
@@ -157,11 +157,11 @@ class WrongInput(LauncherCase):
                 self.assert_says(job, says)
                 self.assertNotIn("No such file", job.output)
 
-    def test_a_log_folder_that_cannot_be_made(self):
+    def test_reports_log_folder_that_cannot_be_made(self):
         (self.folder / "file").write_text("")
         self.refused(IO, TWO_BY_TWO, "--log_dir", self.folder / "file" / "logs", says=["file/logs"])
 
-    def test_cuda_where_there_is_none(self):
+    def test_rejects_cuda_without_gpu(self):
         if os.path.exists("/dev/nvidia0"):
             self.fail("this machine has a GPU, so this test means nothing here")
         code, job = self.run_job(TWO_BY_TWO, "--device", "cuda", "true", timeout_s=20)
@@ -170,7 +170,7 @@ class WrongInput(LauncherCase):
         self.assert_presentable(job)
         self.assert_nothing_left(2)
 
-    def test_recipes(self):
+    def test_rejects_unknown_and_invalid_recipes(self):
         self.refused(BAD_INPUT, TWO_BY_TWO, program=["train", "no_such_recipe"], says=["no_such_recipe"])
         recipe = self.folder / "mine.yaml"
         recipe.write_text("model: {type: mlp}\nno_such_key: 1\n")
@@ -179,8 +179,8 @@ class WrongInput(LauncherCase):
         self.refused(BAD_INPUT, TWO_BY_TWO, program=["train", str(recipe)], says=["mine.yaml"])
         self.refused(USAGE, TWO_BY_TWO, program=["train", "--steps", "none"], says=["--steps"])
 
-    def test_what_a_recipe_says(self):
-        # Of hosts that cannot be reached: it is refused before any is tried.
+    def test_names_line_of_wrong_recipe_key(self):
+        # With hosts that cannot be reached: the recipe is refused before any host is tried.
         hosts = self.hostfile("".join(f"host{i}.invalid slots=1\n" for i in range(3)))
         recipe, engine = self.folder / "mine.yaml", self.folder / "ds.json"
         whole = "model: {type: mlp}\ndata: {type: idx}\nrun: {steps: 3}\nengine:\n  train_batch_size: 6\n"
@@ -195,7 +195,7 @@ class WrongInput(LauncherCase):
                 engine.write_text('{"train_batch_size": 6, "zero_optimization": {\n  "stage": 4}}')
                 self.refused(code, hosts, program=["train", recipe, *options], says=says)
 
-    def test_help_and_version(self):
+    def test_prints_help_and_version(self):
         for option, words in (("--help", ["--hostfile", "train"]), ("--version", ["dslaunch"])):
             code, job = self.run_job(option)
             self.assert_code(0, code, job)
