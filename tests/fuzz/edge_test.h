@@ -1,8 +1,8 @@
-// An edge is a function that takes the bytes of one input, throws where a property is broken, and
-// otherwise says whether the bytes were accepted. Each is given every file of its kept corpus,
-// tests/fuzz/corpus/NAME/, and then these files changed at random: always in the same way, so that
-// a change of the code is judged by itself, but by another seed each time with --full. The seed is
-// printed; DSLAUNCH_FUZZ_SEED repeats one. New inputs are looked for by tests/fuzz/run.
+// An edge is a function that takes the bytes of one input, throws if a property is violated, and
+// otherwise returns whether the bytes were accepted. Each runs with every file of its kept corpus,
+// tests/fuzz/corpus/NAME/, and then with mutations of these files. The seed is fixed, so that only
+// changes of the code change the result, but random with --full. The seed is printed;
+// DSLAUNCH_FUZZ_SEED repeats one. tests/fuzz/run searches for new inputs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace dslaunch {
 struct Edge {
   const char* name;
   bool (*reads)(const std::string& bytes);
-  int changes;  // how many changed inputs it gets
+  int changes;  // number of mutated inputs
 };
 inline void PrintTo(const Edge& edge, std::ostream* out) { *out << edge.name; }
 
@@ -44,7 +44,7 @@ inline unsigned FuzzSeed() {
 
 class EdgeTest : public testing::TestWithParam<Edge> {
  protected:
-  // In an order that does not depend on the disk.
+  // Returns the files in an order that does not depend on the disk.
   std::vector<std::filesystem::path> CorpusFiles() const {
     std::vector<std::filesystem::path> files;
     const std::filesystem::path folder =

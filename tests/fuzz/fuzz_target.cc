@@ -1,5 +1,5 @@
 // A libFuzzer program for the functions that DSLAUNCH_EDGES_DEF lists: DSLAUNCH_FUZZ_FUNCTION names
-// the one to try. One program has them all because each would be as large.
+// the one to run. One program contains all, because a program for each would be as large.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -63,10 +63,10 @@ namespace {
 
 using std::chrono::seconds;
 
-// A message in the wire's own form, which may be none.
+// Returns a message in the wire format; nullopt if the bytes are not one.
 template <class Message>
 std::optional<Message> TakeMessage(Input& input) {
-  // It would say of each that its texts are no UTF-8.
+  // Otherwise it would log that texts are not UTF-8, for each message.
   [[maybe_unused]] static auto* const former = google::protobuf::SetLogHandler(nullptr);
   const std::string_view bytes = input.Text();
   Message message;
@@ -76,7 +76,7 @@ std::optional<Message> TakeMessage(Input& input) {
 
 pb::Cause TakeCause(Input& input) {
   pb::Cause cause;
-  cause.set_kind(static_cast<pb::Cause::Kind>(input.Below(11)));  // one more than there are
+  cause.set_kind(static_cast<pb::Cause::Kind>(input.Below(11)));  // one value more than exists
   cause.set_node_index(input.Number32());
   cause.set_rank(static_cast<int32_t>(input.Number32()));
   cause.set_exit_code(static_cast<int32_t>(input.Number32()));
@@ -95,7 +95,7 @@ std::vector<pb::Node> TakeNodes(Input& input) {
   return nodes;
 }
 
-// Some of the indexes below `count`.
+// Returns some of the indexes below `count`.
 std::vector<uint32_t> TakeSome(Input& input, size_t count) {
   std::vector<uint32_t> some;
   const size_t mask = input.Byte();
@@ -120,14 +120,14 @@ pb::Policy TakePolicy(Input& input, size_t nodes) {
   return policy;
 }
 
-// One job's rendezvous, and agents that say anything.
+// A job's rendezvous, and agents that send arbitrary messages.
 class Rendezvous {
  public:
   explicit Rendezvous(Input& input) : input_(input), options_(MakeOptions(input)) {
     coordinator_ = std::make_unique<Coordinator>(options_, now_);
   }
 
-  // Whether ranks were ever assigned.
+  // Returns whether ranks were ever assigned.
   bool Run() {
     for (int event = 0; event < kMaxEvents && !input_.empty(); ++event) {
       switch (input_.Below(8)) {
@@ -152,7 +152,7 @@ class Rendezvous {
 
   static constexpr int kMaxEvents = 300;
   static constexpr size_t kSessions = 6;       // at a time
-  static constexpr int kLongestEnd_s = 1'000;  // far more than all deadlines together
+  static constexpr int kLongestEnd_s = 1'000;  // much more than all deadlines together
 
   static CoordinatorOptions MakeOptions(Input& input) {
     CoordinatorOptions options;
@@ -163,7 +163,7 @@ class Rendezvous {
     options.rendezvous_node = static_cast<uint32_t>(input.Below(options.nodes.size()));
     options.absent_nodes = TakeSome(input, options.nodes.size());
     std::erase(options.absent_nodes, options.rendezvous_node);
-    if (input.Below(4) == 1) {  // another decided before
+    if (input.Below(4) == 1) {  // another coordinator decided before
       options.attempt = 3;
       options.restarts = 1;
       options.attempt_ended_by.set_kind(pb::Cause::NODE_LOST);
@@ -194,7 +194,8 @@ class Rendezvous {
   void SendMessage(size_t place) {
     const SessionId session = sessions_[place];
     const pb::AgentMessage message = TakeAgentMessage();
-    if (ended_.contains(session)) return Disconnect(place);  // it reads no more
+    if (ended_.contains(session))
+      return Disconnect(place);  // an ended session is not read any more
     if (message.has_finished() && message.attempt() == coordinator_->attempt())
       finished_.insert(session);
     Take(coordinator_->OnMessage(session, message, now_));
@@ -272,7 +273,7 @@ class Rendezvous {
     }
   }
 
-  // Nobody says anything any more, and everything has an end.
+  // Disconnects all agents; then the job must end.
   void End() {
     for (size_t place = 0; place < kSessions; ++place) Disconnect(place);
     for (int second = 0; coordinator_->phase() != Phase::kCompleted; ++second) {
@@ -330,13 +331,13 @@ class Rendezvous {
   SessionId next_session_ = kSessions + 1;
   uint64_t attempt_ = 0;
   Phase phase_ = Phase::kJoining;
-  std::set<SessionId> ended_;     // by the rendezvous
-  std::set<SessionId> finished_;  // said so in this attempt
+  std::set<SessionId> ended_;     // ended by the rendezvous
+  std::set<SessionId> finished_;  // have sent `finished` in this attempt
   std::set<std::pair<uint64_t, uint32_t>> assigned_;
   std::map<uint64_t, std::set<SessionId>> in_attempt_;
 };
 
-// Of a job that takes the last of three nodes only in place of another.
+// Returns the plan of a job that uses the last of three nodes only as a spare.
 LaunchPlan SomePlan() {
   LaunchPlan plan;
   plan.launcher = Launcher::kSsh;
@@ -539,7 +540,7 @@ bool AdmitsPeers(const std::string& bytes) {
   return started;
 }
 
-// Pieces of what a connection carries: as they are, or framed.
+// The input is pieces of a connection's data: as they are, or framed.
 bool ParsesPeerMessages(const std::string& bytes) {
   Input input(bytes);
   asio::io_context loop;
@@ -562,7 +563,7 @@ bool ParsesPeerMessages(const std::string& bytes) {
                                     [&] { ++gone; }});
   while (!input.empty()) {
     std::string piece;
-    if (input.Below(4) == 1) {  // what a node's command says first
+    if (input.Below(4) == 1) {  // the first message of a node's command
       pb::NodeMessage message;
       message.mutable_request()->set_magic(kPerNodeMagic);
       piece = message.SerializeAsString();
@@ -661,7 +662,7 @@ bool ParsesNodeEvents(const std::string& bytes) {
 
 namespace {
 
-// What passes a check passes it again, and as it is.
+// A message that passes a check must pass it again, unchanged.
 template <class Message, class Check>
 bool PassesTwice(std::string_view bytes, Check check) {
   Message message;
@@ -714,7 +715,7 @@ bool ChecksPeers(const std::string& bytes) {
   }
 }
 
-// Three nodes answer once each, in any order; what one breaks is its failure.
+// Three nodes answer once each, in any order; an answer that breaks a rule is its node's failure.
 bool PreparesNodes(const std::string& bytes) {
   Input input(bytes);
   SessionOptions options;
@@ -802,8 +803,8 @@ bool ParsesSupervisorMessages(const std::string& bytes) {
   return all_started > 0;
 }
 
-// A supervisor whose agent says whatever it likes. Nothing can be started, and what is left is made
-// up.
+// A supervisor whose agent sends arbitrary requests. It starts nothing, and the processes that are
+// left are made up.
 class ObedientSupervisor {
  public:
   explicit ObedientSupervisor(Input& input) : input_(input) {}
@@ -831,7 +832,7 @@ class ObedientSupervisor {
     CarryOut(core_.OnReaped(now_));
   }
 
-  // The agent is gone, and nothing more happens but that time passes.
+  // The agent is gone, and only time passes.
   void End() {
     CarryOut(core_.OnControlLost(now_));
     for (int i = 0; i < kMostSteps && core_.wake(); ++i) {
@@ -844,7 +845,7 @@ class ObedientSupervisor {
   }
 
   bool finished() const { return finished_; }
-  bool has_processes() const { return left_ > 0; }  // when it looked last
+  bool has_processes() const { return left_ > 0; }  // at its last look
   int failures() const { return failures_; }
 
  private:
@@ -1050,12 +1051,12 @@ bool ConnectsRanks(const std::string& bytes) {
 
 namespace {
 
-// One server, its ranks, and servers of other nodes that say anything.
+// One server, its ranks, and the servers of other nodes, which send arbitrary messages.
 class PmixServerOfANode {
  public:
   explicit PmixServerOfANode(Input& input) : input_(input), node_(TakeNode(input)) {}
 
-  // Whether any message was taken.
+  // Returns whether any message was accepted.
   bool Run() {
     while (!input_.empty()) {
       switch (input_.Below(6)) {
@@ -1073,7 +1074,7 @@ class PmixServerOfANode {
           LoseNode(static_cast<uint32_t>(input_.Below(std::size(kRanks))));
           break;
         default:
-          HearNode(static_cast<uint32_t>(input_.Below(std::size(kRanks))));
+          ReceiveFrom(static_cast<uint32_t>(input_.Below(std::size(kRanks))));
       }
     }
     // No node is left to answer, so every fence and request that began here must have ended.
@@ -1083,7 +1084,7 @@ class PmixServerOfANode {
   }
 
  private:
-  static constexpr uint32_t kRanks[] = {2, 1, 2};  // of each node
+  static constexpr uint32_t kRanks[] = {2, 1, 2};  // on each node
   static constexpr uint32_t kWorld = 5;
 
   static uint32_t TakeNode(Input& input) {
@@ -1096,7 +1097,7 @@ class PmixServerOfANode {
     return job;
   }
 
-  // Ascending, as the library has them; empty: all.
+  // Ascending, like the library's; empty: all.
   std::vector<uint32_t> TakeRanks() { return TakeSome(input_, kWorld); }
   static bool IsOf(uint32_t node, uint32_t rank) {
     uint32_t first = 0;
@@ -1108,7 +1109,7 @@ class PmixServerOfANode {
     std::vector<uint32_t> ranks = TakeRanks();
     const bool takes_part =
         std::ranges::any_of(ranks, [&](uint32_t rank) { return IsOf(node_, rank); });
-    if (!ranks.empty() && !takes_part) return;  // no rank of this node would enter it
+    if (!ranks.empty() && !takes_part) return;  // no rank of this node would enter the fence
     open_.insert(++last_id_);
     CarryOut(exchange_.OnLocalFence(last_id_, std::move(ranks), std::string(input_.Text())));
   }
@@ -1124,8 +1125,8 @@ class PmixServerOfANode {
     if (node != node_ && gone_.insert(node).second) CarryOut(exchange_.OnNodeGone(node));
   }
 
-  // A server that is not the hub is connected to the hub alone.
-  void HearNode(uint32_t from) {
+  // Receives a message from a node. A server that is not the hub is connected to the hub only.
+  void ReceiveFrom(uint32_t from) {
     if (from == node_ || (node_ != 0 && from != 0) || gone_.contains(from)) return;
     Result<PmixActions> actions = exchange_.OnMessage(from, TakePmixMessage());
     if (!IsTaken(actions)) return LoseNode(from);
@@ -1201,8 +1202,8 @@ bool ExchangesPmix(const std::string& bytes) {
   return PmixServerOfANode(input).Run();
 }
 
-// Lines: "0..." and "1..." of those ranks, "c0" and "c1" for the end of their connections, "f..."
-// for the end of a barrier with what else came, "x..." for its failure.
+// Lines: "0..." and "1..." from those ranks, "c0" and "c1" for the end of their connections, "f..."
+// for the end of a barrier with the other nodes' data, "x..." for its failure.
 bool SpeaksPmi(const std::string& bytes) {
   PmiCore core(PmixJobOf({2, 2}, 1));
   std::set<uint32_t> open = {0, 1};
@@ -1252,7 +1253,7 @@ bool ParsesPmixReports(const std::string& bytes) {
   bool has_started = false;
   while (!input.empty()) {
     const auto report = TakeMessage<pb::PmixReport>(input);
-    // The agent hears such a server no more.
+    // The agent reads no more from such a server.
     if (!report || !IsTaken(CheckPmixReport(*report, has_started, ranks))) break;
     Require((report->has_aborted() || report->has_rank()) == has_started,
             "a report comes before or after its time");

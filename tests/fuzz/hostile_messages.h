@@ -1,5 +1,5 @@
 // The handlers of messages that come from other processes of a job. Each function throws
-// std::logic_error where a property is broken, and returns whether the bytes were accepted.
+// std::logic_error if a property is violated, and returns whether the bytes were accepted.
 #pragma once
 
 #include <string>

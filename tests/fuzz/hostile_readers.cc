@@ -28,7 +28,7 @@
 namespace dslaunch {
 namespace {
 
-// Whether read() accepts.
+// Returns whether read() accepts its input.
 template <class Read>
 bool Accepts(Read read) {
   try {
@@ -41,7 +41,8 @@ bool Accepts(Read read) {
   }
 }
 
-// A new file in the place of another: truncated ones are waited for by some file systems.
+// Makes a new file instead of truncating the old one, because some file systems wait for truncated
+// files.
 void Replace(const std::string& file, const std::string& content) {
   std::filesystem::remove(file);
   std::ofstream(file, std::ios::binary) << content;
@@ -183,7 +184,7 @@ bool ReadsWeightIndex(const std::string& text) {
   });
 }
 
-// What one rank sends, while another waits for a key; whether a message was taken.
+// One rank sends requests while another waits for a key. Returns whether a request was accepted.
 bool ServesStore(const std::string& bytes) {
   StoreCore core;
   Require(core.OnRequest(2, {StoreRequest::Op::kGet, 7, 0, {"key"}, {}}).empty(),

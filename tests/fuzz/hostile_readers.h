@@ -1,6 +1,6 @@
-// The trainer's readers of files that are not trusted, each with what must hold whatever the bytes
-// are: it accepts or throws TrainError kBadInput, and what it accepts holds together. Each returns
-// whether the bytes were accepted, and throws std::logic_error where something does not hold.
+// The trainer's readers of untrusted files, each with its properties: for any bytes it accepts or
+// throws TrainError kBadInput, and accepted content is consistent. Each function returns whether
+// the bytes were accepted, and throws std::logic_error if a property is violated.
 #pragma once
 
 #include <string>

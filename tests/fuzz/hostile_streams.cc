@@ -66,7 +66,7 @@ void RequireSanitized(std::string_view text) {
 
 }  // namespace
 
-// The first byte says how large the pieces are.
+// The first byte is the size of the pieces.
 bool FindsHello(const std::string& bytes) {
   Input input(bytes);
   const size_t piece = 1 + input.Below(64);
@@ -95,7 +95,7 @@ bool FindsHello(const std::string& bytes) {
   return true;
 }
 
-// The first byte says how large the pieces are.
+// The first byte is the size of the pieces.
 bool ReadsStatusLines(const std::string& bytes) {
   Input input(bytes);
   const size_t piece = 1 + input.Below(64);
@@ -133,7 +133,7 @@ bool ReadsStatusLines(const std::string& bytes) {
   return any;
 }
 
-// The first bytes say how large the pieces are, and whether the stream stands still after some.
+// The first bytes are the size of the pieces, and after how many the stream stalls.
 bool AssemblesLines(const std::string& bytes) {
   Input input(bytes);
   const size_t piece = 1 + input.Below(64);
@@ -215,21 +215,20 @@ bool TagsLines(const std::string& bytes) {
   Input input(bytes);
   const TagStyle style = {std::string(input.Text()), "default"};
   const std::string tag = LineTag(style, input.Text(), 1000, 3);
-  // Nothing that is put in has a variable of its own.
+  // Variables are not expanded in the values.
   if (!style.tag_template.empty())
     Require(tag.size() <= 8 * style.tag_template.size(), "a tag grows beyond its values");
   return true;
 }
 
-// Pieces of a stream, each with its length; the first byte says how large a message may be.
-// Two ends that obey the rules: each step sends, carries a part of what is on its way, lets the
-// reader take, or breaks the connection.
+// Two ends that obey the rules. Each step of the input sends, delivers a part of the data in
+// flight, lets the reader consume data, or breaks the connection.
 bool ResumesStreams(const std::string& bytes) {
   struct End {
     ResumableCore core;
-    std::string on_its_way;  // to the other end
+    std::string on_its_way;  // in flight to the other end
     std::string sent;
-    std::string got;  // by the core
+    std::string got;  // received by the core
     size_t delivered = 0;
   };
   Input input(bytes);
@@ -262,7 +261,7 @@ bool ResumesStreams(const std::string& bytes) {
         break;
       }
       case 1: {
-        // Enough to meet the window.
+        // Large enough to reach the window.
         const std::string text(std::min<size_t>(end.core.Room(), size_t{input.Byte()} << 16), 'x');
         if (end.sent.size() > 4 * ResumableCore::kWindow) break;
         end.core.Send(text);
@@ -300,7 +299,7 @@ bool ResumesStreams(const std::string& bytes) {
   return broke;
 }
 
-// The first byte says how large the pieces are.
+// The first byte is the size of the pieces.
 bool ReadsResumableFrames(const std::string& bytes) {
   Input input(bytes);
   const size_t piece = 1 + input.Below(64);
@@ -333,6 +332,7 @@ bool ReadsResumableFrames(const std::string& bytes) {
   return ticket || request || answer || (whole.first && !whole.second.empty());
 }
 
+// The first byte is the size of the largest message; then pieces of a stream, each with its length.
 bool ParsesFrames(const std::string& bytes) {
   Input input(bytes);
   const size_t max_bytes = input.Byte();
@@ -358,7 +358,7 @@ bool ParsesFrames(const std::string& bytes) {
   while (!input.empty()) {
     const std::string_view piece = input.Text();
     (void)send(peer.get(), piece.data(), piece.size(),
-               MSG_NOSIGNAL);  // none takes it after the end
+               MSG_NOSIGNAL);  // fails after the end
     sent += piece;
     io.poll();
   }

@@ -1,5 +1,5 @@
-// The edges of the launcher half that take what other programs write, bit by bit. Each function
-// throws std::logic_error where a property is broken, and returns whether the bytes were accepted.
+// The functions of the launcher that read what other programs write, in pieces. Each function
+// throws std::logic_error if a property is violated, and returns whether the bytes were accepted.
 #pragma once
 
 #include <string>

@@ -52,9 +52,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kMaxPlannedNodes = 100;  // a plan may have a million, which takes its time
+constexpr int kMaxPlannedNodes = 100;  // a plan may have a million nodes, which would take too long
 
-// The pieces that end with a zero byte, and what is behind the last.
+// Splits at zero bytes; the last piece is what follows the last one.
 std::vector<std::string> Words(std::string_view bytes) {
   std::vector<std::string> words;
   while (!bytes.empty()) {
@@ -229,7 +229,7 @@ bool ReadsHostFilter(const std::string& bytes) {
 }
 
 bool ReadsNodeList(const std::string& bytes) {
-  // What a list stands for is bounded by nodes, so that long names make it large.
+  // ExpandNodeList limits the number of names, not their length, so the input is cut.
   constexpr size_t kMaxListBytes = 200;
   const auto names = ExpandNodeList(bytes.substr(0, kMaxListBytes));
   if (!IsTaken(names)) return false;
@@ -240,7 +240,7 @@ bool ReadsNodeList(const std::string& bytes) {
 }
 
 bool ReadsSlurmJob(const std::string& bytes) {
-  constexpr size_t kMaxJobBytes = 400;  // as of ReadsNodeList
+  constexpr size_t kMaxJobBytes = 400;  // cut for the same reason as in ReadsNodeList
   SlurmAllocation allocation;
   allocation.nodes.resize(3);
   for (size_t i = 0; i < allocation.nodes.size(); ++i)
@@ -275,7 +275,7 @@ bool ReadsCallBackLine(const std::string& bytes) {
   const std::vector<NodeTarget> nodes(3, NodeTarget{"n1", "n1", 0, ""});
   for (const Launcher launcher : {Launcher::kOpenMpi, Launcher::kPdsh, Launcher::kSlurm})
     Require(NodeOfPlace(launcher, line->place, nodes).value_or(0) < 3, "a place is of no node");
-  if (line->text.ends_with('\r')) return true;  // one is taken off
+  if (line->text.ends_with('\r')) return true;  // one carriage return is removed
   const std::string again = FormatCallBackLine(*line, "5eed");
   Require(ReadCallBackLine(again.substr(0, again.size() - 1), "5eed") == line,
           "what is read is not what is written");
@@ -408,7 +408,7 @@ bool ReadsWorkerEnv(const std::string& bytes) {
           "a rank is none of the world");
   Require(env->local_world_size >= 1 && env->local_world_size <= env->world_size,
           "more ranks are on a node than in the world");
-  if (env->master_port == 0) return true;  // a world of one
+  if (env->master_port == 0) return true;  // a world of one rank
   std::vector<std::string> written;
   for (const auto& [name, value] : env->Required()) written.push_back(name + "=" + value);
   const Result<WorkerEnv> again = read(written);
@@ -438,8 +438,8 @@ bool ReadsJobRecord(const std::string& bytes) {
   return true;
 }
 
-// Whether an attribute that places or sizes a shape has "nan" or "inf". Texts may say that; their
-// quotes are escaped.
+// Whether an attribute that positions or sizes a shape contains "nan" or "inf". Texts may contain
+// them; their quotes are escaped.
 bool DrawsNoNumber(std::string_view page) {
   for (const std::string_view name :
        {" x=\"", " y=\"", " x1=\"", " x2=\"", " y1=\"", " y2=\"", " cx=\"", " cy=\"", " r=\"",
@@ -454,7 +454,7 @@ bool DrawsNoNumber(std::string_view page) {
   return false;
 }
 
-// Two ranks' metrics, the events, run.json and profile.json.
+// The input is two ranks' metrics, the events, run.json and profile.json.
 bool ReadsRankFiles(const std::string& bytes) {
   std::vector<std::string> files = Words(bytes);
   files.resize(5);
@@ -478,11 +478,11 @@ bool ReadsRankFiles(const std::string& bytes) {
 }
 
 bool ReadsKnownHosts(const std::string& bytes) {
-  // A key of zeros, by its length a real one.
+  // A key of zeros with the length of a real key.
   static const std::string key = "AAAAC3NzaC1lZDI1NTE5AAAAI" + std::string(43, 'A');
   const int line = FindRevocation(bytes, KnownHostsNames("Node1.example", 22), key);
   Require(line >= 0 && line <= 1 + std::ranges::count(bytes, '\n'), "a line is not in the file");
-  // What is said of one name does not depend on the other.
+  // The result for one name must not depend on the other name.
   const int alone = FindRevocation(bytes, {"node1.example"}, key);
   Require(alone == 0 || (line != 0 && line <= alone), "a revocation is missed");
   const std::string decoded = DecodeBase64(bytes.substr(0, bytes.find('\n')));
@@ -491,7 +491,7 @@ bool ReadsKnownHosts(const std::string& bytes) {
 }
 
 bool ReadsSshConfig(const std::string& bytes) {
-  // The same text as a configuration file, and as what ssh says of it.
+  // The same text is read as a configuration file and as the output of ssh.
   const SshConfigRules rules({bytes});
   Require(rules.ClassOf("n1") == rules.ClassOf("n1"), "a host is in two classes");
   for (const std::string& file : FilesThatSshReads(bytes))

@@ -1,5 +1,6 @@
-// From the bytes of one input to the choices of a test that takes more than a text: what comes, in
-// which order, cut where. Every sequence of bytes means something, and short ones mean little.
+// Turns the bytes of one input into the choices of a test that takes more than a text: which events
+// occur, in which order, and cut where. Every sequence of bytes is valid, and short ones make few
+// choices.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,7 @@ class Input {
 
   bool empty() const { return rest_.empty(); }
 
-  // 0 once there is nothing left, as all numbers are.
+  // 0 at the end of the input, as for all numbers.
   uint8_t Byte() {
     if (rest_.empty()) return 0;
     const char byte = rest_.front();
@@ -27,7 +28,7 @@ class Input {
   size_t Below(size_t bound) { return Byte() % bound; }
   bool Flag() { return Byte() % 2 == 1; }
 
-  // One byte for small ones and for those at which types end, more for what lies between.
+  // Takes one byte for small numbers and for the limits of types, and more bytes for other numbers.
   uint64_t Number() {
     static constexpr uint64_t kEnds[] = {0x7f,       0xff,       0x7fff,     0xffff,
                                          0x7fffffff, 0x80000000, 0xffffffff, 0x100000000,
@@ -41,7 +42,7 @@ class Input {
   }
   uint32_t Number32() { return static_cast<uint32_t>(Number()); }
 
-  // A length and so many bytes.
+  // Takes a length, and so many bytes.
   std::string_view Text() {
     const size_t wanted = Byte();
     const size_t length = std::min(wanted, rest_.size());
@@ -50,7 +51,7 @@ class Input {
     return text;
   }
 
-  // All that is left.
+  // Takes all remaining bytes.
   std::string_view Rest() {
     const std::string_view rest = rest_;
     rest_ = {};

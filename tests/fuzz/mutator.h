@@ -1,4 +1,4 @@
-// Inputs changed at random.
+// Mutates inputs at random.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class Mutator {
 
   size_t Below(size_t bound) { return random_() % bound; }
 
-  // Up to four changes of any kind.
+  // Makes one to four random changes.
   std::string Changed(std::string text) {
     for (size_t changes = 1 + Below(4); changes > 0 && !text.empty(); --changes) Change(text);
     return text;
@@ -48,7 +48,7 @@ class Mutator {
     }
   }
 
-  // The next number becomes another one, most often of the same length or a word of kWords.
+  // Replaces the next number, most often by one of similar length, else by one of kWords.
   void ReplaceNumber(std::string& text, size_t at) {
     constexpr char kDigits[] = "0123456789";
     const size_t begin = text.find_first_of(kDigits, at);
@@ -58,7 +58,7 @@ class Mutator {
                  Below(2) == 0 ? std::to_string(Below(70)) : kWords[Below(std::size(kWords))]);
   }
 
-  // Numbers at which types end, then what JSON, safetensors, YAML and terminals give a meaning.
+  // The limits of number types, and words that JSON, safetensors, YAML and terminals interpret.
   static constexpr const char* kWords[] = {"0",
                                            "-0",
                                            "-1",

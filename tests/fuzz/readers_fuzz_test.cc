@@ -1,4 +1,5 @@
-// What the trainer writes itself, changed at random, on top of the kept corpus (edges_test.cc).
+// Mutations of files that the trainer writes itself, in addition to the kept corpus
+// (edges_test.cc).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -18,7 +19,7 @@ constexpr size_t kLengthBytes = 8;
 
 class ReadersFuzzTest : public testing::Test {
  protected:
-  // Changes `good` `count` times; `around` makes the reader's input of it.
+  // Mutates `good` `count` times; `around` makes the reader's input from it.
   template <class Around>
   void Fuzz(bool (*reads)(const std::string&), const std::string& good, int count, Around around) {
     ASSERT_TRUE(reads(around(good))) << "the input before its changes";
@@ -41,7 +42,7 @@ class ReadersFuzzTest : public testing::Test {
   Mutator mutator_{FuzzSeed()};
 };
 
-TEST_F(ReadersFuzzTest, Safetensors) {
+TEST_F(ReadersFuzzTest, SurvivesMutatedSafetensors) {
   const TempDir folder;
   const std::vector<double> numbers(12);
   WriteSafetensors(folder / "t",
@@ -55,7 +56,7 @@ TEST_F(ReadersFuzzTest, Safetensors) {
   const std::string file{std::istreambuf_iterator<char>(stream), {}};
   Fuzz(ReadsSafetensors, file, 5000);
 
-  // Changes that the header's length knows of, and mostly the data's.
+  // Mutates the header and keeps its length field correct.
   size_t header_bytes = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) {
     header_bytes |= size_t{static_cast<unsigned char>(file[i])} << (8 * i);
@@ -70,7 +71,7 @@ TEST_F(ReadersFuzzTest, Safetensors) {
        });
 }
 
-TEST_F(ReadersFuzzTest, Manifest) {
+TEST_F(ReadersFuzzTest, SurvivesMutatedManifests) {
   for (const Manifest& sample : {SampleManifest(), SampleManifestWithCuts()}) {
     const std::string text = FormatManifest(sample);
     Fuzz(ReadsManifest, text.substr(text.find('\n') + 1), 15000);

@@ -1,4 +1,4 @@
-// What the functions of this folder demand of the code they try.
+// Properties that the functions of this folder require of the code under test.
 #pragma once
 
 #include <stdexcept>
@@ -14,21 +14,21 @@ inline void Require(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// One line that can be shown anywhere, however long what it is about may be.
+// The message must be one line that is safe to print, however long its subject is.
 inline void RequireOneLine(std::string_view message) {
   constexpr size_t kMaxMessageBytes = 2000;
   Require(!message.empty() && message.size() < kMaxMessageBytes, "a refusal is not one line");
   Require(message == SanitizeForTerminal(message), "a refusal could steer a terminal");
 }
 
-// Bad input is refused as such.
+// Requires that the error reports bad input or wrong use, in one line.
 inline void RequireRefusal(const Error& error) {
   Require(error.code == ExitCode::kBadInput || error.code == ExitCode::kUsage,
           "bad content is not refused as bad input");
   RequireOneLine(error.message);
 }
 
-// Whether it was taken; a refusal must be a good one.
+// Returns whether the input was accepted; a refusal must satisfy RequireRefusal.
 template <class T>
 bool IsTaken(const Result<T>& result) {
   if (!result.ok()) RequireRefusal(result.error());
