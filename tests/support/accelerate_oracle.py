@@ -1,9 +1,10 @@
-"""accelerate's Python runs this: what ranks find under `accelerate launch`, and what dslaunch's module makes of it.
+"""Run by accelerate's Python: records what ranks get under `accelerate launch`, and what dslaunch's module changes.
 
-    python3 accelerate_oracle.py MODULE_FOLDER OUT     CONFIG.yaml of the working directory, each with 2 ranks on 1 machine
+    python3 accelerate_oracle.py MODULE_FOLDER OUT     runs each CONFIG.yaml of this folder: 2 ranks, 1 machine
 
 Writes OUT/NAME.launched.RANK.json, the environment of each rank of `accelerate launch`, and OUT/NAME.changes.json, what
-python/dslaunch/accelerate_env.py changes of this process's. accelerate is imported once: each runs in a fork.
+python/dslaunch/accelerate_env.py changes in this process's environment. accelerate is imported once, and each
+configuration runs in a fork.
 """
 
 import json

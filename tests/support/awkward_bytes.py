@@ -1,4 +1,4 @@
-"""Strings that shells, text codecs and parsers like to change on the way."""
+"""Strings that shells, text codecs and parsers tend to change in transit."""
 
 FIXED = [b"", b" ", b"  two  words ", b"'single'", b'"double"', b"it's", b"\\", b"a\\nb", b"$HOME", b"${HOME}", b"$(id)",
          b"$(x)", b"`id`", b"64(x2)", b"a;b", b"a&&b|c>d<e", b"*", b"?[a-z]", b"~", b"#x", b"!", b"%h%n%%", b"{a,b}",
@@ -7,11 +7,11 @@ FIXED = [b"", b" ", b"  two  words ", b"'single'", b'"double"', b"it's", b"\\", 
 
 
 def awkward_strings(chance, count):
-    """`count` byte strings without NUL, some of them from FIXED, by a random.Random."""
+    """Returns `count` byte strings without NUL, some of them from FIXED; `chance` is a random.Random."""
     def one():
         if chance.random() < 0.4:
             return chance.choice(FIXED)
-        # Now and then more than fits into one packet or pipe.
+        # Sometimes longer than one packet or pipe.
         length = chance.choice([1, 2, 7, 40, 300]) if chance.random() < 0.95 else 70000
         return bytes(chance.randrange(1, 256) for _ in range(length))
     return [one() for _ in range(count)]

@@ -1,5 +1,4 @@
-// A seccomp filter in a process of its own: system calls that are refused, as by a container's
-// profile.
+// A seccomp filter that denies system calls in a process, as a container's profile does.
 #pragma once
 
 #include <linux/filter.h>
@@ -15,8 +14,8 @@
 
 namespace dslaunch {
 
-// From now on these calls fail with `error_number` in this process and what it starts. False: the
-// kernel does not allow filters.
+// Makes these calls fail with `error_number` from now on, in this process and its children. Returns
+// false if the kernel does not allow filters.
 inline bool DenySyscalls(const std::vector<int>& numbers, int error_number) {
   std::vector<sock_filter> filter = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
@@ -31,7 +30,7 @@ inline bool DenySyscalls(const std::vector<int>& numbers, int error_number) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Whether `holds` is true in a child in which these calls fail.
+// Returns whether `holds` is true in a child process in which these calls fail.
 inline bool HoldsWithout(const std::vector<int>& numbers, int error_number,
                          const std::function<bool()>& holds) {
   const pid_t child = fork();

@@ -1,6 +1,6 @@
-// Plays the other ranks of a group: each of them has and does what this rank has and does. So sums
-// are this rank's values times the number of ranks, and what comes from another rank is what this
-// one has sent it. Nothing leaves the process.
+// Plays the other ranks of a group: each has the same data and makes the same calls as this rank.
+// So sums are this rank's values times the number of ranks, and a message received from another
+// rank is the one that this rank sent it. Nothing leaves the process.
 #pragma once
 
 #include <map>
@@ -35,7 +35,8 @@ class EchoBackend : public c10d::Backend {
   void shutdown() override {}
 
  private:
-  std::map<std::pair<int, int>, std::vector<at::Tensor>> sent_;  // by peer and tag, not yet echoed
+  std::map<std::pair<int, int>, std::vector<at::Tensor>>
+      sent_;  // by peer and tag; not yet received back
   int64_t sent_bytes_ = 0;
 };
 

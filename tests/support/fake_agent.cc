@@ -1,6 +1,6 @@
-// Stands in for dslaunch-agent where only the way to it is tested: says hello, then echoes stdin to
-// stdout. FAKE_AGENT in the environment makes it misbehave: "cannot-run", "silent", "dies",
-// "half-close" (ends its output first, exits 5 when it then read "in").
+// Stands in for dslaunch-agent where only the connection to it is tested: sends the hello line,
+// then echoes stdin to stdout. FAKE_AGENT in the environment makes it misbehave: "cannot-run",
+// "silent", "dies", "half-close" (ends its output first, then exits with 5 if it reads "in").
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@
 
 namespace {
 
-// Until `in` ends or `out` takes no more.
+// Echoes until `in` ends or `out` accepts no more.
 void Echo(int in, int out) {
   std::string bytes(64 * 1024, '\0');
   while (true) {
@@ -32,7 +32,7 @@ void Echo(int in, int out) {
   }
 }
 
-// The same in the frames of a stream that could be resumed, as it is not here.
+// Echoes in the frames of a resumable stream; this one is never resumed.
 int EchoResumable() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 1;
@@ -82,9 +82,9 @@ int main(int argc, char** argv) {
   if (fault == "half-close") {
     char bytes[3] = "";
     if (::write(1, "out", 3) != 3) return 1;
-    ::shutdown(1, SHUT_WR);  // where sshd gave us a socket
-    ::close(1);              // where it gave us a pipe
-    ::close(2);              // sshd waits for this one too
+    ::shutdown(1, SHUT_WR);  // if sshd passed a socket
+    ::close(1);              // if sshd passed a pipe
+    ::close(2);              // because sshd waits for this descriptor too
     return ::read(0, bytes, sizeof bytes) == 2 && std::string(bytes) == "in" &&
                    ::read(0, bytes, 1) == 0
                ? 5

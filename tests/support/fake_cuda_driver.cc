@@ -1,5 +1,5 @@
-// Stands in for libcuda.so.1: tells FAKE_CUDA_DEVICES devices (2 by default), or fewer where
-// CUDA_VISIBLE_DEVICES shows fewer; or starts with the error FAKE_CUDA_ERROR.
+// Stands in for libcuda.so.1: reports FAKE_CUDA_DEVICES devices (2 by default), or fewer if
+// CUDA_VISIBLE_DEVICES shows fewer; or fails at start with the error FAKE_CUDA_ERROR.
 #include <algorithm>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
-// The agent of ranks that are threads of a test: gives them connections to each other within this
-// process (proto/contract/rank_link.h).
+// An agent for ranks that are threads of a test: connects them to each other within this process
+// (proto/contract/rank_link.h).
 #pragma once
 
 #include <poll.h>
@@ -36,7 +36,7 @@ class FakeRankAgent {
     thread_.join();
   }
 
-  // The socket of a rank; once each.
+  // Returns the socket of a rank. Precondition: called once per rank.
   UniqueFd Take(size_t rank) { return std::move(ranks_.at(rank)); }
 
  private:
@@ -55,7 +55,7 @@ class FakeRankAgent {
     }
   }
 
-  // False when the rank is gone.
+  // Returns false if the rank has closed its socket.
   bool Serve(uint32_t rank) {
     std::string bytes(kRankLinkMessageBytes, '\0');
     UniqueFd none;
@@ -86,14 +86,14 @@ class FakeRankAgent {
     return SendWithFd(agents_[rank].get(), link, pair.ours.get());
   }
 
-  // Of the thread.
-  std::vector<UniqueFd> agents_;  // its ends
+  // Used by the thread only.
+  std::vector<UniqueFd> agents_;  // the agent's ends of the ranks' sockets
   std::set<uint32_t> welcomed_;
   std::map<uint32_t, std::vector<std::pair<std::string, UniqueFd>>> waiting_;  // by rank
   std::vector<UniqueFd> ranks_;
   Mutex mutex_;
   bool stop_ DSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: uses the rest
+  std::thread thread_;  // last, because the thread uses the other members
 };
 
 }  // namespace dslaunch

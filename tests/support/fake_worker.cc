@@ -1,6 +1,6 @@
-// A worker that does what its command line says: what tests launch in place of a training program.
-// It reads its place from RANK and GROUP_RANK. Order: grandchild, pid file, printing, status steps,
-// wait, end.
+// A worker that does what its command line requests: tests launch it instead of a training program.
+// It reads its rank and node from RANK and GROUP_RANK. Order: grandchild, pid file, printing,
+// status steps, wait, end.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -131,7 +131,7 @@ void SleepMs(long ms) {
   }
 }
 
-// Appears whole: a test that sees the file can read it.
+// Renames a complete file into place, so a test that sees it can read it.
 void WritePid(const std::string& dir, const std::string& name) {
   if (dir.empty()) return;
   const std::string path = dir + "/" + name + "_" + Env("RANK", "0") + ".pid";
@@ -164,7 +164,7 @@ void Print(const Options& options) {
   std::fflush(stdout);
 }
 
-// Returns once the grandchild is in its own session and, if asked, deaf to SIGTERM.
+// Returns once the grandchild is in its own session and, if requested, ignores SIGTERM.
 void SpawnGrandchild(const Options& options) {
   int ready[2];
   if (pipe(ready) != 0) return;

@@ -1,13 +1,13 @@
 // Preloaded (LD_PRELOAD) into a process: counts its calls that change files below one folder, and
-// at one of them kills the process or lets the disk fail. Calls inside the C library (stdio's) are
-// not seen; checkpoints are written without it.
+// at one of them kills the process or makes the disk fail. Calls inside the C library (stdio's) are
+// not counted; checkpoints are written without stdio.
 //   FILE_FAULTS_FOLDER  the folder, an absolute path without symbolic links
-//   FILE_FAULTS_TRACE   a file that gets a line for each call once it is done, in order over all
+//   FILE_FAULTS_TRACE   a file that gets a line for each completed call, in order over all
 //                       processes that share it: {"rank", "number", "call", "path", "to", "result"}
-//   FILE_FAULTS_AT      at which call, the first is 1; 0: none
-//   FILE_FAULTS_KIND    before | after: SIGKILL around the call; half: SIGKILL when half the bytes
-//                       of a write are written; ENOSPC | EIO: the call fails, and so does every
-//                       later one, but a full disk still removes. A disk fills up within a write:
+//   FILE_FAULTS_AT      the number of the call that fails, from 1; 0: none
+//   FILE_FAULTS_KIND    before | after: SIGKILL before or after the call; half: SIGKILL when
+//                       half of a write is written; ENOSPC | EIO: the call and every later one
+//                       fail, but a full disk still removes files. A disk fills up within a write:
 //                       half of its bytes are still written.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -72,7 +72,7 @@ Plan& ThePlan() {
   return plan;
 }
 
-// A process that start_once.cc forks has variables of its own.
+// A process that start_once.cc forks has its own variables.
 __attribute__((constructor)) void FollowForks() {
   pthread_atfork(nullptr, nullptr, [] {
     calls = 0;
@@ -102,7 +102,8 @@ bool Removes(const char* call) {
   return std::strcmp(call, "unlink") == 0 || std::strcmp(call, "rmdir") == 0;
 }
 
-// Counts the call and runs it, as planned. run() makes the real call, half() half of a write.
+// Counts the call and runs it as planned. run() makes the real call, half() writes half of the
+// bytes.
 template <class Run, class Half>
 long Faulty(const char* call, const std::string& path, const std::string& to, Run run, Half half) {
   const Plan& plan = ThePlan();

@@ -1,4 +1,4 @@
-// What must never reach a terminal, found without the code that is to keep it away.
+// Finds bytes that must never reach a terminal, without using the code under test.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// The first thing in `shown` that could steer a terminal, or that is no UTF-8; empty: there is
-// none. Lines may end with "\n" or "\r\n".
+// Describes the first control character or invalid UTF-8 in `shown`; returns "" if there is none.
+// Lines may end with "\n" or "\r\n".
 inline std::string FindForbidden(std::string_view shown) {
   for (size_t i = 0; i < shown.size();) {
     const auto byte = [&](size_t at) {
@@ -37,7 +37,7 @@ inline std::string FindForbidden(std::string_view shown) {
   return "";
 }
 
-// Pieces of what hostile or careless programs write.
+// Fragments of the output of hostile or careless programs.
 inline const std::string_view kHostilePieces[] = {"\x1b[2J\x1b[H",
                                                   "\x1b]0;title\x07",
                                                   "\x1b]52;c;cm0gLXJm\x1b\\",

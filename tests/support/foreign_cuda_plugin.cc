@@ -1,4 +1,4 @@
-// A libdslaunch_cuda.so of another build.
+// A libdslaunch_cuda.so of a different build.
 namespace {
 struct Symbol {
   const char* stamp;

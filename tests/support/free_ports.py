@@ -1,16 +1,16 @@
-"""Ports for the servers of tests, below the range from which the kernel gives connections theirs. So a port is still free when its
-server begins to listen."""
+"""Ports for the servers of tests, below the range that the kernel uses for connections. So a port is still free when
+its server begins to listen."""
 
 import random
 import socket
 
 
 def held_port():
-    """A socket that keeps a port for a test, which a server may bind all the same, and the port."""
+    """Returns a socket that reserves a port for a test, and the port. A server can still bind the port."""
     for port in random.sample(range(12000, 30000), 100):
         holder = socket.socket()
         try:
-            holder.bind(("127.0.0.1", port))  # without SO_REUSEADDR: not if another test holds it
+            holder.bind(("127.0.0.1", port))  # without SO_REUSEADDR, so it fails if another test reserves the port
         except OSError:
             holder.close()
             continue

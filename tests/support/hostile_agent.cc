@@ -1,6 +1,6 @@
-// Stands in for the dslaunch-agent of a compromised node: says hello, takes any job, and then
-// reports what no agent reports. HOSTILE_AGENT in the environment chooses: "failure-0" and
-// "failure-256" (a failed rank with such an exit code), "prepare-0" (a failure to prepare with exit
+// Stands in for the dslaunch-agent of a compromised node: sends the hello line, accepts any job,
+// and then sends invalid reports. HOSTILE_AGENT in the environment selects them: "failure-0" and
+// "failure-256" (a failed rank with that exit code), "prepare-0" (a failure to prepare with exit
 // code 0), "success" (of ranks that it never started), "notices" and "events" (8 GB of them).
 #include <poll.h>
 #include <unistd.h>

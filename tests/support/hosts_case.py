@@ -9,14 +9,14 @@ from launcher_case import main as launcher_main
 from test_hosts import STATE, TestHosts, wait_until, why_not
 
 ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "bin" / "python3"
-AGENT = BUILD / "bin" / "dslaunch-agent"  # of hosts that have it from the start
+AGENT = BUILD / "bin" / "dslaunch-agent"  # for hosts that have the agent from the start
 
-# An ordinary user: what root may do (cgroups, reading other users' processes) must not be needed.
+# An ordinary user: nothing may require root's privileges (cgroups, reading other users' processes).
 AS_USER = {"user": "tester", "binds": {f"{STATE}/bin": BUILD / "bin"}}
 
 
 class HostsCase(LauncherCase):
-    """The hosts are up for a whole class, from the first use on; a test that breaks them uses `fresh_hosts`."""
+    """The hosts run for a whole class, from their first use on; a test that breaks them uses `fresh_hosts`."""
 
     host_options = {}
 
@@ -38,7 +38,7 @@ class HostsCase(LauncherCase):
         return cls._shared_hosts
 
     def fresh_hosts(self, **options):
-        """Hosts for this test alone, which it may break. Their nodes have the agent."""
+        """Starts hosts for this test only, which it may break. Their nodes have the agent."""
         self._fresh_hosts = TestHosts(**{"count": 2, "agent": AGENT, **options}).__enter__()
         self.addCleanup(self._fresh_hosts.close)
         return self._fresh_hosts
@@ -60,7 +60,7 @@ class HostsCase(LauncherCase):
         return {}
 
     def leftovers(self):
-        """Everything on every host that its own sshd and first process did not bring."""
+        """Returns all processes on all hosts, except each host's own sshd and first process."""
         return [process for host in self.everyone if os.path.exists(f"/proc/{host.init_pid}")
                 for process in host.processes()]
 
@@ -68,14 +68,14 @@ class HostsCase(LauncherCase):
         return ["--hostfile", self.hosts.hostfile(slots=2, text=text), "--num_nodes", "2", "--num_gpus", "2"]
 
     def supervisor_and_agent(self, node):
-        """The one supervisor and the one agent of a node."""
+        """Returns the only supervisor and the only agent of a node."""
         def both():
             supervisors, agents = supervisors_and_agents(node.processes())
             return (supervisors[0], agents[0]) if (len(supervisors), len(agents)) == (1, 1) else None
         return wait_until(both, 5, f"one supervisor and one agent on {node.name}")
 
     def save_sshd_logs(self):
-        """Prints what the sshds said when the test has failed."""
+        """Prints the logs of the sshds if the test has failed."""
         outcome = getattr(self, "_outcome", None)
         if outcome is None or outcome.success:
             return
@@ -85,7 +85,8 @@ class HostsCase(LauncherCase):
 
 
 class OutsideCase(HostsCase):
-    """dslaunch runs outside of the hosts' namespaces; the program self.enter runs a command in one, as kubectl exec does."""
+    """dslaunch runs outside of the hosts' namespaces; the program self.enter runs a command in a host, like kubectl
+    exec."""
 
     def setUp(self):
         super().setUp()
@@ -111,6 +112,6 @@ class OutsideCase(HostsCase):
 def main():
     reason = why_not()
     if reason:
-        # A failure, never a pass: ./run-tests leaves these tests out and says so instead.
+        # Exits with a failure, never a pass: ./run-tests skips these tests and reports that.
         sys.exit(f"NOT RUN: {reason}")
     launcher_main()

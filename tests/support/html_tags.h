@@ -1,4 +1,4 @@
-// The tags of a report's page: nothing that a name in a file brought along may be among them.
+// Checks the tags of a report's page: names from files must add none.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 
 namespace dslaunch {
 
-// The first tag that a report's page never has, or has without what it should; empty for none.
+// Returns the first tag that a report's page never contains or that has an event handler or
+// unbalanced quotes; "" if there is none.
 inline std::string FirstForeignTag(std::string_view page) {
   static constexpr std::string_view kOwn[] = {
       "!DOCTYPE", "html",  "head",     "meta",    "title",  "style", "body",    "main",
@@ -24,7 +25,7 @@ inline std::string FirstForeignTag(std::string_view page) {
     const bool has_handler = tag.find(" on") != std::string_view::npos;
     if (end == std::string_view::npos || std::ranges::count(kOwn, name) == 0 || has_handler)
       return std::string(tag.substr(0, 100));
-    // Quotes are in pairs, or a value goes on where the page thinks it has ended.
+    // Unbalanced quotes would extend an attribute's value beyond the tag.
     if (std::ranges::count(tag, '"') % 2 != 0) return std::string(tag.substr(0, 100));
   }
   return "";

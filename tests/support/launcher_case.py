@@ -1,6 +1,6 @@
-"""What the end-to-end tests share: starting dslaunch, watching its output, and proving that nothing is left of a job.
+"""Base of the end-to-end tests: starts dslaunch, watches its output, and proves that no process of a job is left.
 
-The binaries are those of $DSLAUNCH_BUILD_DIR (default: build/ of this checkout).
+The binaries are in $DSLAUNCH_BUILD_DIR (default: build/ of this checkout).
 """
 
 import os
@@ -21,25 +21,26 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resolve()
 DSLAUNCH = str(BUILD / "bin" / "dslaunch")
 TRAIN = str(BUILD / "bin" / "dslaunch-train")
-TEST_DATA = BUILD / "tests" / "fashion-mnist-part"  # a tenth, unpacked
-FASHION_MNIST = ["fashion_mnist", "--data", TEST_DATA]  # the recipe
+TEST_DATA = BUILD / "tests" / "fashion-mnist-part"  # a tenth of the data, unpacked
+FASHION_MNIST = ["fashion_mnist", "--data", TEST_DATA]  # the recipe's name and its data
 TWO_BY_TWO = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"]
 
-# Every process of a test carries this variable with the test's own value, unless it takes pains to lose it.
+# Every process of a test carries this variable with the test's own value, unless it deliberately removes it.
 MARK = "DSLAUNCH_TEST_MARK"
 
-# A test run may be in the background, which ignores these; the jobs that it starts are not.
+# A test run in the background may ignore these signals; the jobs that it starts must not.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler)
 
-# What a user must never see.
+# Text that a user must never see.
 STACK_TRACE = re.compile(r"terminate called|Traceback|what\(\):|Segmentation fault|#[0-9]+ 0x|"
                          r"Assertion|AddressSanitizer")
 
 
 def bash(script):
-    """A rank that says that it is up does so by `: > FILE`: while bash waits for `touch`, a SIGINT does not end it."""
+    """Returns the argv of a rank that runs `script`. To report that it is up, a rank uses `: > FILE`, because bash
+    survives a SIGINT while it waits for `touch`."""
     return ["bash", "-c", script]
 
 
@@ -48,7 +49,8 @@ def is_agent_binary(process):
 
 
 def supervisors_and_agents(processes):
-    """(supervisors, agents): the supervisor is the parent of its node's agent (and watchdog); all run the same binary."""
+    """Returns (supervisors, agents). A supervisor is the parent of its node's agent (and watchdog); all run the same
+    binary."""
     ours = {process.pid: process for process in processes
             if is_agent_binary(process) and process.comm not in ("dslaunch-watch", "dslaunch-call")}
     agents = [process for process in ours.values() if process.ppid in ours]
@@ -57,10 +59,10 @@ def supervisors_and_agents(processes):
 
 
 class Job:
-    """A running dslaunch. Its stdout and stderr go to files, so it is never held up by the test."""
+    """A running dslaunch. Its stdout and stderr go to files, so the test never blocks it."""
 
     def __init__(self, popen, folder):
-        """popen(stdout=, stderr=) starts it; the Popen may have `inner_pid`, dslaunch's own pid."""
+        """Starts dslaunch by popen(stdout=, stderr=), whose Popen may have `inner_pid`, dslaunch's own pid."""
         self._out = pathlib.Path(folder) / f"dslaunch.{uuid.uuid4().hex}.stdout"
         self._err = self._out.with_suffix(".stderr")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
@@ -88,18 +90,18 @@ class Job:
         return self.process.poll() is None
 
     def has_failed(self):
-        """A front end that has ended with 0 may have left a detached job."""
+        """Whether dslaunch has failed. (A front end that exits with 0 may have left a detached job.)"""
         return self.process.poll() not in (None, 0)
 
     def wait(self, timeout_s=60):
-        """The exit code as a shell has it: 128 + signal for a signal."""
+        """Returns the exit code as a shell does: 128 + signal if a signal killed dslaunch."""
         code = self.process.wait(timeout=timeout_s)
         self.ended_at = time.time()
         return code if code >= 0 else 128 - code
 
 
 class LauncherCase(unittest.TestCase):
-    """One temporary folder (self.folder) and one mark for each test. Runs dslaunch on this machine."""
+    """Each test has a temporary folder (self.folder) and a mark. Runs dslaunch on this machine."""
 
     def setUp(self):
         for binary in ("dslaunch", "dslaunch-agent"):
@@ -110,7 +112,7 @@ class LauncherCase(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.addCleanup(self.end_leftovers)
 
-    # Where it runs; the tests on test hosts replace these three.
+    # Where dslaunch runs; the tests on test hosts override these three.
 
     def popen(self, argv, env, cwd, **options):
         return subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, **options)
@@ -121,7 +123,7 @@ class LauncherCase(unittest.TestCase):
         return {**env, "XDG_STATE_HOME": str(self.folder / "state")}
 
     def leftovers(self):
-        """What is alive of the test's jobs, dslaunch itself included."""
+        """Returns the living processes of the test's jobs, including dslaunch itself."""
         return processes_with(MARK, self.mark)
 
     # Starting.
@@ -138,7 +140,7 @@ class LauncherCase(unittest.TestCase):
         return job
 
     def start_ignoring(self, signal_name, *arguments, **options):
-        """Starts dslaunch as nohup does: it is to ignore the signal."""
+        """Starts dslaunch with the signal ignored, like nohup."""
         popen = self.popen
         self.popen = lambda argv, *rest, **files: popen(["env", "--ignore-signal=" + signal_name, *argv], *rest, **files)
         try:
@@ -147,7 +149,7 @@ class LauncherCase(unittest.TestCase):
             self.popen = popen
 
     def run_job(self, *arguments, timeout_s=60, **options):
-        """Runs dslaunch to its end; (exit code, Job)."""
+        """Runs dslaunch to its end; returns (exit code, Job)."""
         job = self.start(*arguments, **options)
         return self.wait(job, timeout_s), job
 
@@ -159,7 +161,7 @@ class LauncherCase(unittest.TestCase):
                       "and these processes:\n" + "\n".join(map(str, self.leftovers())))
 
     def wait_for_output(self, job, pattern, count=1, timeout_s=20):
-        """Waits until `pattern` is in dslaunch's output `count` times."""
+        """Waits until `pattern` occurs in dslaunch's output `count` times."""
         def enough():
             return len(re.findall(pattern, job.output)) >= count or not job.running()
         try:
@@ -170,7 +172,8 @@ class LauncherCase(unittest.TestCase):
         self.assertGreaterEqual(found, count, f"'{pattern}' was not seen {count} times; the output:\n{job.output}")
 
     def wait_for_files(self, job, pattern, count, timeout_s=20):
-        """Waits until self.folder has `count` files like `pattern`; workers make them to say how far they are."""
+        """Waits until self.folder has `count` files that match `pattern`; ranks create them to report their
+        progress."""
         def enough():
             return len(list(self.folder.glob(pattern))) >= count or job.has_failed()
         try:
@@ -181,7 +184,7 @@ class LauncherCase(unittest.TestCase):
         self.assertGreaterEqual(len(found), count, f"files {pattern}: only {found}; the output:\n{job.output}")
         return found
 
-    # Judging.
+    # Checks.
 
     def assert_code(self, expected, code, job):
         self.assertEqual(expected, code, f"wrong exit code; the output:\n{job.output}")
@@ -194,7 +197,7 @@ class LauncherCase(unittest.TestCase):
         self.assertNotRegex(job.output, STACK_TRACE)
 
     def assert_nothing_left(self, within_s=5, since=None):
-        """Nothing of the job is alive `within_s` seconds after `since` (time.time(); default: now)."""
+        """Checks that no process of the job lives `within_s` seconds after `since` (time.time(); default: now)."""
         left_s = within_s - (time.time() - since if since else 0)
         try:
             wait_until(lambda: not self.leftovers(), max(left_s, 0.05))
@@ -203,7 +206,8 @@ class LauncherCase(unittest.TestCase):
                       f"\nthe output:\n{self.last_job.output}")
 
     def assert_secret_nowhere(self, *secrets, but=None):
-        """No process shows one of these bytes in its arguments or environment, and no file in self.folder but one."""
+        """Checks that no process has a secret in its arguments or environment, and no file in self.folder except
+        `but`."""
         def check(where, content):
             for secret in secrets:
                 self.assertNotIn(secret, content, f"{where} has a secret")
@@ -226,12 +230,12 @@ class LauncherCase(unittest.TestCase):
 
 
 def seconds_since_written(path, ended_at):
-    """From when a worker wrote `path` to `ended_at`."""
+    """Returns the seconds from the writing of `path` to `ended_at`."""
     return ended_at - os.stat(path).st_mtime
 
 
 def main():
-    """Exit code 77 where every test was skipped, which ctest does not count as passed."""
+    """Runs the tests. Exits with 77 if every test was skipped, which ctest does not count as passed."""
     result = unittest.main(module="__main__", verbosity=2, argv=[sys.argv[0], *sys.argv[1:]], exit=False).result
     if not result.wasSuccessful():
         sys.exit(1)

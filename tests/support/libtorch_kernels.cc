@@ -40,7 +40,7 @@ class LibtorchKernels : public FusedKernels {
     return {all, SumRows(all)};
   }
 
-  // Some widths, so that tests have both ways.
+  // Only some widths, so that tests cover both paths.
   bool HasLayerNorm(const at::Tensor& rows) const override { return rows.size(1) % 8 == 0; }
 
   Normalized LayerNorm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight,

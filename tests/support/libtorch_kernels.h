@@ -1,4 +1,4 @@
-// Fused kernels for tests, by LibTorch's operators: what uses kernels can be run where no GPU is.
+// Fused kernels for tests, from LibTorch's operators: code that uses kernels can run without a GPU.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A program for mpirun: mpi_program [abort CODE | exit | kill | leave | pairs | ping BYTES | wait
-// FILE]. Prints one line a rank, which says what it got from the others.
+// A program for mpirun: mpi_program [abort CODE | exit | kill | leave | pairs | ping BYTES | wait FILE]. Each rank
+// prints one line with what it got from the others.
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// The first and the last rank send BYTES to and fro, as micro benchmarks do.
+// The first and the last rank send BYTES back and forth, like micro benchmarks.
 static void Ping(int rank, int size, int bytes) {
   const int kTimes = 100;
   const int last = size - 1;
@@ -27,7 +27,7 @@ static void Ping(int rank, int size, int bytes) {
   free(buffer);
 }
 
-// Each two ranks exchange their numbers.
+// Each pair of ranks exchanges its numbers.
 static void Pairs(int rank, int size) {
   for (int other = 0; other < size; ++other) {
     int theirs = other;
@@ -38,7 +38,7 @@ static void Pairs(int rank, int size) {
   }
 }
 
-// Ends without MPI_Finalize, but says goodbye to the PMI server as that would.
+// Ends without MPI_Finalize, but sends its goodbye to the PMI server as MPI_Finalize would.
 static void Leave(void) {
   char reply[64];
   const char* pmi = getenv("PMI_FD");

@@ -1,4 +1,4 @@
-// What the kernel says of this process's memory.
+// This process's memory according to the kernel.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// A field of /proc/self/status, in KiB: "VmRSS", "VmPeak". Fails the test where there is none.
+// Returns a field of /proc/self/status, such as "VmRSS" or "VmPeak", in KiB. Fails the test if it
+// is missing.
 inline int64_t OwnMemoryKib(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

@@ -1,4 +1,4 @@
-// What this process holds: so that a test can tell whether something was left behind.
+// Threads and descriptors of this process, so that a test can check for leaks.
 #pragma once
 
 #include <dirent.h>
@@ -21,8 +21,8 @@ inline size_t OpenDescriptors() {
   return count;
 }
 
-// Threads of our own, the main one included: gRPC's have names of their own, ours have the
-// program's.
+// Counts our own threads, including the main one: gRPC's threads have their own names, ours have
+// the program's.
 inline size_t OwnThreads() {
   const auto name_of = [](const std::filesystem::path& task) {
     std::ifstream file(task / "comm");
@@ -43,7 +43,8 @@ struct HeldResources {
   static HeldResources Now() { return {OwnThreads(), OpenDescriptors()}; }
 };
 
-// Waits up to 10 s until no more is held than `before`: threads that are over may take a moment.
+// Waits up to 10 s until no more is held than `before`, because threads that have ended may take a
+// moment to disappear.
 inline HeldResources AwaitNoMoreThan(const HeldResources& before) {
   const Deadline deadline = Deadline::After(milliseconds(10'000));
   HeldResources now = HeldResources::Now();

@@ -1,4 +1,4 @@
-// A job as the MPI servers of its nodes take it (agent/pmix).
+// Makes a job in the form that the MPI servers of its nodes accept (agent/pmix).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-// `ranks`: of each node, node0 and so on.
+// `ranks`: the number of ranks on each node; the nodes are node0 and so on.
 inline pb::PmixJob PmixJobOf(const std::vector<uint32_t>& ranks, uint32_t node_rank) {
   pb::PmixJob job;
   job.set_nspace("job.1");

@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-// The fields of /proc/PID/stat behind the name; empty when there is no such process.
+// Returns the fields of /proc/PID/stat after the name; empty if there is no such process.
 std::vector<std::string> StatFields(pid_t pid) {
   const std::string stat = ReadFile("/proc/" + std::to_string(pid) + "/stat");
   const size_t name_end = stat.rfind(')');

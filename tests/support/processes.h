@@ -1,4 +1,4 @@
-// What the tests of this folder share: looking at real processes without the code under test.
+// Inspects real processes without the code under test.
 #pragma once
 
 #include <sys/types.h>
@@ -12,27 +12,28 @@
 
 namespace dslaunch {
 
-// Looks every 2 ms; false when it did not come true in time.
+// Polls every 2 ms; returns false if the condition did not become true in time.
 bool WaitFor(milliseconds limit, const std::function<bool()>& condition);
 
 std::string ReadFile(const std::string& path);
 
-// The pid in a file that fake_worker writes; waits for it. 0 when it did not appear.
+// Returns the pid from a file that fake_worker writes, and waits for the file. 0 if it did not
+// appear.
 pid_t AwaitPidFile(const std::string& path);
 
-// No such process, or a zombie.
+// Returns true if there is no such process, or it is a zombie.
 bool IsGone(pid_t pid);
 
-// One letter as in /proc/PID/stat; '-' when there is no such process.
+// Returns the letter from /proc/PID/stat; '-' if there is no such process.
 char StateOf(pid_t pid);
 
-// A job id that no other test and no other run uses.
+// Returns a job id that no other test and no other run uses.
 std::string NewJobId();
 
-// The living processes whose environment has DSLAUNCH_JOB_ID=`job_id`, by grepping all of /proc.
+// Returns the living processes whose environment has DSLAUNCH_JOB_ID=`job_id`, from all of /proc.
 std::vector<pid_t> PidsOfJob(const std::string& job_id);
 
-// Processor time that a process has used.
+// Returns the processor time that a process has used.
 milliseconds CpuTime(pid_t pid);
 
 }  // namespace dslaunch

@@ -12,7 +12,8 @@ inline uint64_t TestSeed() {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
 }
 
-// The same numbers from the same seed everywhere, which the standard distributions do not promise.
+// Gives the same numbers from the same seed everywhere, which the standard distributions do not
+// guarantee.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}

@@ -45,7 +45,8 @@ class Recording {
     calls_.push_back(std::move(call));
   }
 
-  // Nothing was done: what was there before is as it was, and what was made is no value yet.
+  // Undoes the step, because recording must not execute it: restores memory that existed before,
+  // and fills new tensors with invalid values.
   void Undo() {
     for (auto& [memory, kept] : before_) {
       if (kept.bytes.empty()) continue;
@@ -97,7 +98,7 @@ class Recording {
 thread_local Recording* recording = nullptr;
 
 void Record(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-  // What is made of other operations comes here again by these.
+  // A composite operation is recorded by its parts, which arrive here separately.
   constexpr auto kComposite = c10::DispatchKey::CompositeImplicitAutograd;
   if (op.hasKernelForDispatchKey(kComposite) &&
       !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
@@ -127,7 +128,7 @@ class RecordedGraph : public StepGraph {
       throw;
     }
     recording = nullptr;
-    generator.set_state(drawn);  // what is recorded draws nothing
+    generator.set_state(drawn);  // recording draws no random numbers
     recording_.Undo();
   }
   void Replay() override {

@@ -1,7 +1,7 @@
-// Stands in for dslaunch-agent where a command inspects a job that runs: serves the job of one node
-// in the roles attach and read. What it does follows from the job's id: "ends" ends well once it is
-// attached to, "stops" ends when it is stopped, "breaks" breaks the first connection off and has
-// ended when it is looked at, "endless" runs until the viewer leaves.
+// Stands in for dslaunch-agent where a command inspects a running job: serves a job of one node in
+// the roles attach and read. The job's id selects its behaviour: "ends" succeeds once a viewer has
+// attached, "stops" ends when it is stopped, "breaks" breaks the first connection and has ended at
+// the next look, "endless" runs until the viewer disconnects.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -99,7 +99,7 @@ int Serve(const std::string& nonce, const std::string& job_id) {
 }  // namespace
 }  // namespace dslaunch
 
-// attach --nonce NONCE JOB NODE, or read --nonce NONCE.
+// Usage: attach --nonce NONCE JOB NODE, or read --nonce NONCE.
 int main(int argc, char** argv) {
   const bool attaches = argc == 6 && std::strcmp(argv[1], "attach") == 0;
   const bool reads = argc == 4 && std::strcmp(argv[1], "read") == 0;

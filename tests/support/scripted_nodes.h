@@ -1,5 +1,5 @@
-// Nodes whose agents follow a script, behind the front end's seam for transports: gRPC is real, the
-// rest is the test's word.
+// Nodes whose agents follow a script, behind the front end's Transport interface: gRPC is real, the
+// rest is scripted by the test.
 #pragma once
 
 #include <sys/socket.h>
@@ -22,7 +22,7 @@
 
 namespace dslaunch {
 
-// Lets one script wait for another.
+// An event for which another script can wait.
 class Signpost {
  public:
   void Set() { set_ = true; }
@@ -32,7 +32,7 @@ class Signpost {
   std::atomic<bool> set_ = false;
 };
 
-// What a script has in its hands while Run is served. All of it is thread-safe.
+// The operations of a script while Run is served. Thread-safe.
 class AgentScript {
  public:
   AgentScript(grpc::ServerContext& context, grpc::ServerWriter<pb::NodeEvent>& writer,
@@ -42,30 +42,30 @@ class AgentScript {
   uint32_t node_index() const { return node_index_; }
 
   void Send(const pb::NodeEvent& event) { writer_.Write(event); }
-  // False when nobody reads any more.
+  // Returns false if the reader has disconnected.
   bool TrySend(const pb::NodeEvent& event) { return writer_.Write(event); }
 
-  // These two send heartbeats meanwhile.
+  // These two functions send heartbeats while they wait.
   void LiveFor(milliseconds duration) {
     const Deadline deadline = Deadline::After(duration);
     Live([&] { return deadline.Expired(); });
   }
-  // False when the other has not come there in 20 s.
+  // Returns false if the event was not set within 20 s.
   bool LiveUntil(const Signpost& signpost) {
     const Deadline deadline = Deadline::After(milliseconds(20'000));
     Live([&] { return signpost.is_set() || deadline.Expired(); });
     return signpost.is_set();
   }
 
-  // Says nothing until the front end is gone or 20 s have passed.
+  // Sends nothing until the front end disconnects or 20 s have passed.
   void BeSilent() {
     const Deadline deadline = Deadline::After(milliseconds(20'000));
     while (!context_.IsCancelled() && !deadline.Expired()) usleep(20'000);
   }
 
-  // The connection breaks.
+  // Breaks the connection.
   void BreakOff() { ::shutdown(connection_, SHUT_RDWR); }
-  // Of the connection, while the session lasts: for a break after the script's end.
+  // The connection's socket while the session lasts, for breaking it after the script's end.
   int connection() const { return connection_; }
 
  private:
@@ -84,16 +84,16 @@ class AgentScript {
   const int connection_;
 };
 
-// One node, which may be reached several times.
+// One node, to which several connection attempts may be made.
 class ScriptedNode : public pb::Agent::Service {
  public:
   using Script = std::function<void(AgentScript&)>;
 
-  // What the node does each time that it is reached; nullptr: that attempt fails. Once all are used
-  // up every attempt fails.
+  // `scripts`: one per connection attempt; nullptr makes that attempt fail. After the last script
+  // every attempt fails.
   explicit ScriptedNode(std::vector<Script> scripts) : scripts_(std::move(scripts)) {}
 
-  // The script of the next attempt, nullptr when it fails.
+  // Advances to the next attempt's script; returns false if the attempt fails.
   bool NextAttempt() {
     const std::lock_guard lock(mutex_);
     if (attempts_ < scripts_.size()) current_ = scripts_[attempts_];
@@ -165,7 +165,7 @@ class ScriptedNode : public pb::Agent::Service {
   std::vector<Script> scripts_;
   size_t attempts_ = 0;
   Script current_;
-  int connection_ = -1;  // of the last attempt; the link's
+  int connection_ = -1;  // socket of the last attempt; owned by the link
   std::optional<pb::PrepareReply> prepare_reply_;
   std::vector<pb::PrepareRequest> prepared_;
   std::vector<pb::RunRequest> ran_;
@@ -205,12 +205,12 @@ class ScriptedTransport : public Transport {
   void Add(const std::string& name, std::vector<ScriptedNode::Script> scripts) {
     nodes_.emplace(name, std::make_unique<ScriptedNode>(std::move(scripts)));
   }
-  // What it answers to Prepare from now on.
+  // Sets the node's reply to Prepare from now on.
   void SetPrepareReply(const std::string& name, const pb::PrepareReply& reply) {
     nodes_.at(name)->SetPrepareReply(reply);
   }
   const ScriptedNode& node(const std::string& name) const { return *nodes_.at(name); }
-  // The connections to it end without a word on the supervisors' ends.
+  // Makes connections to the node end without a report of its supervisor's end.
   void HideEndsOf(const std::string& name) { hidden_.insert(name); }
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline) override {

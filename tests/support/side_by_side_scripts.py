@@ -1,5 +1,5 @@
-"""30 small scripts, as people write them, and what torchrun, deepspeed, mpirun and dslaunch make of each: exit code,
-what the ranks saw, whose output is shown, what is left.
+"""30 small scripts, as users write them, and their results under torchrun, deepspeed, mpirun and dslaunch: exit code,
+what the ranks saw, whose output is shown, and which processes are left.
 
 tests/bench/launchers runs all and writes docs/side-by-side.md; tests/multiproc/side_by_side_test.py compares dslaunch's
 column with the page.
@@ -17,7 +17,7 @@ import time
 RANKS = 2
 LIMIT_S = 120
 
-# note(...) leaves a line of this rank for the comparison.
+# note(...) writes a line of this rank for the comparison.
 HEAD = """import os, signal, subprocess, sys, time
 rank = int(os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")))
 def note(*words):
@@ -29,7 +29,7 @@ print(f"rank {rank} speaks", flush=True)
 """
 WAITS = """
 def on(number, frame):
-    for other in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"):  # on a busy machine the first rank's end brings this one more
+    for other in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"):  # the first rank's end may send one more
         signal.signal(getattr(signal, other), signal.SIG_IGN)
     note(signal.Signals(number).name)
     {then}
@@ -52,11 +52,11 @@ dist.init_process_group("gloo")
 class Script:
     name: str
     source: str
-    why: str = ""               # why dslaunch differs from others; empty: it differs from none in what matters
+    why: str = ""               # why dslaunch differs from the others; empty: no relevant difference
     signal: str = ""            # sent to the launcher once all ranks are up
-    stdin: bytes = None         # None: /dev/null
-    arguments: tuple = ()       # of the script
-    options: dict = dataclasses.field(default_factory=dict)  # launcher: its options; a launcher missing here gets none
+    stdin: bytes = None         # None: stdin is /dev/null
+    arguments: tuple = ()       # the script's arguments
+    options: dict = dataclasses.field(default_factory=dict)  # {launcher: its options}; a missing one has none
     nohup: bool = False         # SIGHUP is ignored at the start
     module: bool = False        # run with -m
     torch: bool = False         # needs torch.distributed's variables
@@ -140,7 +140,7 @@ class Launchers:
         return [*argv, *script.arguments]
 
     def run(self, launcher, script):
-        """What a user notices, in a few words."""
+        """Runs the script and returns what a user notices, in a few words."""
         with tempfile.TemporaryDirectory() as folder:
             return self._run(launcher, script, pathlib.Path(folder))
 
@@ -154,7 +154,7 @@ class Launchers:
         env.update(NOTES=str(notes), PYTHONPATH=str(folder), DS_ACCELERATOR="cpu", PYTHON_EXEC=self._python,
                    XDG_STATE_HOME=str(folder / "state"))
         begin = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if script.nohup else None
-        # A file: of a pipe the end would come only with that of what is left.
+        # Output goes to a file, because a pipe would end only with the processes that are left.
         with open(folder / "output", "wb") as output:
             child = subprocess.Popen(self.command(launcher, script, path), cwd=folder, env=env, preexec_fn=begin,
                                      stdin=subprocess.DEVNULL if script.stdin is None else subprocess.PIPE,
@@ -195,7 +195,7 @@ class Launchers:
             texts = ["; ".join(lines) or "-" for lines in told]
             words.append(texts[0] if len(set(texts)) == 1 else ", ".join(f"{i}: {t}" for i, t in enumerate(texts)))
         shown = [str(rank) for rank in range(RANKS) if f"rank {rank} speaks" in output]
-        if code == 0:  # of a failed rank the last lines are shown too, or what has arrived
+        if code == 0:  # the last lines of a failed rank, or what has arrived of them, are shown too
             words.append("shows " + (" and ".join(shown) if shown else "none"))
         if left:
             words.append("processes left")
@@ -209,7 +209,7 @@ class Launchers:
 
     @staticmethod
     def _left(notes):
-        """Processes of the run that are not ended after a second."""
+        """Returns the run's processes that are still alive after one second."""
         end = time.monotonic() + 1
         while True:
             found = []
@@ -250,14 +250,14 @@ def escaped(text):
 
 
 def page(cells):
-    """`cells`: {script's name: {launcher: text}}."""
+    """Returns the page. `cells`: {script's name: {launcher: text}}."""
     rows = "".join("| " + " | ".join([script.name, *(escaped(cells[script.name][one]) for one in LAUNCHERS), script.why])
                    + " |\n" for script in SCRIPTS)
     return PAGE_HEAD + rows
 
 
 def cells_of(text):
-    """The cells of a page."""
+    """Returns the cells of a page."""
     found = {}
     for line in text.splitlines():
         words = [word.strip() for word in line.split(" | ")]

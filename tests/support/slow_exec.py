@@ -1,4 +1,4 @@
-"""A program that takes long to start, as one on a cold network file system does: the kernel asks us before each execve."""
+"""Makes a program slow to start, as on a cold network file system: the kernel asks this process before each execve."""
 
 import ctypes
 import os
@@ -7,11 +7,11 @@ import threading
 
 CLASS_CONTENT, CLOEXEC, MARK_ADD, OPEN_EXEC_PERM, ALLOW = 4, 1, 1, 0x40000, 1
 AT_FDCWD = -100
-EVENT = struct.Struct("=IBBHQii")  # fanotify_event_metadata: its size, two versions, size of this, mask, descriptor, process
+EVENT = struct.Struct("=IBBHQii")  # fanotify_event_metadata: size, two versions, own size, mask, descriptor, pid
 
 
 class SlowExec:
-    """Each execve of `path`, in whatever namespace, takes `seconds` longer, until closed. Needs root."""
+    """Delays each execve of `path`, in any namespace, by `seconds`, until closed. Needs root."""
 
     def __init__(self, path, seconds):
         self._seconds = seconds
@@ -23,7 +23,7 @@ class SlowExec:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self):
-        """What still waits goes on."""
+        """Ends the delay; processes that still wait continue."""
         events, self._events = self._events, -1
         if events >= 0:
             os.close(events)

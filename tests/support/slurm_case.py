@@ -1,4 +1,4 @@
-"""Tests in a Slurm of their own (slurm_cluster.py), which is up for a whole class."""
+"""Tests with their own Slurm cluster (slurm_cluster.py), which runs for a whole class."""
 
 import shlex
 import subprocess
@@ -10,7 +10,7 @@ NOT_RUN = 77
 
 
 class BatchJob:
-    """A job of Slurm's, as LauncherCase knows one."""
+    """A Slurm job with the interface of LauncherCase's Job."""
 
     def __init__(self, cluster, number, path):
         self._cluster, self.number, self._path = cluster, number, path
@@ -26,7 +26,7 @@ class BatchJob:
         return self._cluster.state_of(self.number)[0] in set(ENDED) - {"COMPLETED"}
 
     def wait(self):
-        """How it ended, as ("FAILED", 7)."""
+        """Waits for the end; returns the state and exit code, such as ("FAILED", 7)."""
         return self._cluster.wait_for_end(self.number)
 
 
@@ -46,7 +46,7 @@ class SlurmCase(LauncherCase):
         return {**super().base_environment(), **self.cluster.environment}
 
     def submit(self, text, *options):
-        """Submits a script to run on all four nodes."""
+        """Submits a script that runs on all four nodes; returns the BatchJob."""
         script = self.folder / "batch.sh"
         script.write_text(text)
         output = self.folder / "batch.out"
@@ -59,9 +59,9 @@ class SlurmCase(LauncherCase):
         return self.last_job
 
     def batch_script(self, command, *options):
-        """A script that becomes this command."""
+        """Submits a script that execs this command."""
         return self.submit(f"#!/bin/bash\nexec {shlex.join(map(str, command))}\n", *options)
 
     def batch(self, *command):
-        """A script that becomes dslaunch."""
+        """Submits a script that execs dslaunch."""
         return self.batch_script([DSLAUNCH, *command])

@@ -1,4 +1,4 @@
-"""A Slurm of a test's own: munged, slurmctld and a slurmd for each of its nodes, all on this machine.
+"""A Slurm cluster for a test: munged, slurmctld and one slurmd per node, all on this machine.
 
 Needs root and Debian's slurm-wlm and munge. Nothing of it is in /etc. Its daemons and what they start are in a PID
 namespace, so that all of it ends with the test, however that ends.
@@ -16,12 +16,12 @@ import tempfile
 from free_ports import free_ports
 from test_hosts import processes_where, wait_until
 
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")  # every other state is one of a job that goes on
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")  # in every other state a job is not over
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scontrol")
 
 
 def why_not():
-    """Why there can be no cluster here; None: there can."""
+    """Returns the reason why there can be no cluster here; None if there can."""
     if os.geteuid() != 0:
         return "a Slurm cluster needs root"
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -29,9 +29,9 @@ def why_not():
 
 
 class SlurmCluster:
-    """Nodes n1, n2, ... with `cores` each; a context manager. `environment` is what Slurm's commands need.
+    """Nodes n1, n2, ... with `cores` each; a context manager. Slurm's commands need the variables in `environment`.
 
-    `gpus`: of each node, as far as Slurm knows; their devices are terminals, of which there are 4 for sure."""
+    `gpus`: number on each node, according to Slurm; their devices are terminals, of which 4 always exist."""
 
     def __init__(self, nodes=4, cores=2, slurmd_timeout_s=20, gpus=0):
         self._gpus = gpus
@@ -77,7 +77,7 @@ class SlurmCluster:
             f"SlurmctldLogFile={folder}/slurmctld.log\nSlurmdLogFile={folder}/slurmd.%n.log\n"
             "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\nMpiDefault=none\n"
             "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
-            # Else a job that cannot start at once is looked at again after 30 or 60 s.
+            # Otherwise a job that cannot start at once is reconsidered only after 30 or 60 s.
             "SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0\n"
             f"ReturnToService=2\nKillWait=5\nSlurmdTimeout={self._slurmd_timeout_s}\n"
             f"{nodes}"
@@ -85,11 +85,11 @@ class SlurmCluster:
         daemons = [["munged", f"--key-file={key}", f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
                     f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed", "--num-threads=2", "--force"],
                    ["slurmctld", "-c"], *(["slurmd", "-N", name] for name in self.names)]
-        hosts = folder / "hosts"  # so that nodes find each other by Slurm's names; in the daemons' mount namespace alone
+        hosts = folder / "hosts"  # so that nodes find each other by Slurm's names; in the daemons' mount namespace only
         hosts.write_text(" ".join(["127.0.0.1", "localhost", socket.gethostname(), *self.names]) + "\n")
         daemons.insert(0, ["mount", "--bind", str(hosts), "/etc/hosts"])
         script = "".join(shlex.join(words) + " || exit 1\n" for words in daemons)
-        # bash reaps what the daemons leave to it, until its stdin ends.
+        # bash reaps orphans of the daemons until its stdin ends.
         self._init = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c",
              script + "while read -r _; do :; done"],
@@ -101,16 +101,16 @@ class SlurmCluster:
         wait_until(all_idle, 30, "all nodes of the Slurm cluster are idle", poll_s=0.1)
 
     def show(self, job):
-        """What scontrol says about a job of Slurm's, by name."""
+        """Returns scontrol's fields of a Slurm job, by name."""
         return dict(word.split("=", 1) for word in self.run("scontrol", "show", "job", str(job)).stdout.split() if "=" in word)
 
     def run(self, *argv, timeout_s=60):
-        """Runs one of Slurm's commands."""
+        """Runs a Slurm command."""
         return subprocess.run(argv, env={**os.environ, **self.environment}, capture_output=True, text=True,
                               timeout=timeout_s, stdin=subprocess.DEVNULL)
 
     def state_of(self, job):
-        """(state, exit code) of a job of Slurm's, as ("FAILED", 7)."""
+        """Returns (state, exit code) of a Slurm job, such as ("FAILED", 7)."""
         words = self.show(job)
         return words.get("JobState"), int(words.get("ExitCode", "-1:0").split(":")[0])
 
@@ -122,13 +122,13 @@ class SlurmCluster:
         return self.state_of(job)
 
     def words_on(self, job):
-        """What Slurm says about a job, and the last lines of its daemons' logs, for a test's message."""
+        """Returns scontrol's output about a job and the last lines of the daemons' logs, for a test's message."""
         logs = "".join(f"{path.name}:\n" + "".join(path.read_text(errors="replace").splitlines(keepends=True)[-15:])
                        for path in sorted(self.folder.glob("slurm*.log")))
         return self.run("scontrol", "show", "job", str(job)).stdout + logs
 
     def kill_slurmd(self, name):
-        """The daemon of one node, as if it had crashed; what it has started goes on."""
+        """Kills a node's daemon, as if it had crashed; processes that it has started continue."""
         config = self.environment["SLURM_CONF"]
         daemon, = processes_where(lambda process: process.argv == ("slurmd", "-N", name) and
                                   process.environ.get("SLURM_CONF") == config)
@@ -139,7 +139,7 @@ class SlurmCluster:
         init, self._init = self._init, None
         if init is None:
             return
-        init.kill()  # unshare; its child is the first process of the namespace and dies with it, and so do all
+        init.kill()  # unshare; its child, the namespace's first process, dies with it, and so do all others
         init.wait(timeout=10)
         init.stdin.close()
         shutil.rmtree(self.folder, ignore_errors=True)

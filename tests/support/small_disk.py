@@ -1,4 +1,4 @@
-"""A file system of its own that can be filled, and frozen as a file server that hangs."""
+"""A file system that can be filled, and frozen like a file server that hangs."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ SIZE_MB = 32
 
 
 class SmallDisk:
-    """An ext4 of 32 MB in a file, mounted at `path`. Needs root and loop devices (OSError). Hosts see it whose mounts were
-    made after it."""
+    """An ext4 of 32 MB in a file, mounted at `path`. Needs root and loop devices (else OSError). Hosts whose mounts
+    were made after it see it."""
 
     def __init__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="dslaunch-disk-")
@@ -30,7 +30,7 @@ class SmallDisk:
         os.chmod(self.path, 0o1777)
 
     def freeze(self):
-        """A process that writes to it waits until thaw(), and cannot be killed meanwhile."""
+        """Freezes it: a process that writes to it waits until thaw(), and cannot be killed meanwhile."""
         self._run("fsfreeze", "--freeze", str(self.path))
 
     def thaw(self):
@@ -47,7 +47,7 @@ class SmallDisk:
                 subprocess.run(["rm", "-rf", str(path)], check=True)
 
     def close(self):
-        self._run("umount", "--lazy", str(self.path))  # lazy: processes of hosts may still have files there
+        self._run("umount", "--lazy", str(self.path))  # lazy, because hosts' processes may have files open there
         self._folder.cleanup()
 
     @staticmethod

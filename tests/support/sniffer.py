@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what clients send over TCP, as seen on this network's interfaces; needs root. Writes {"port": [hex, ...]} to
+"""Records what clients send over TCP on this network's interfaces; needs root. Writes {"port": [hex, ...]} to
 the file that is its argument, about once a second: for each port the first bytes of connections to it. Ends with its stdin.
 """
 
@@ -11,12 +11,12 @@ import struct
 import sys
 import time
 
-MAX_BYTES = 32768  # of a connection
-MAX_CONNECTIONS = 20  # of a port
+MAX_BYTES = 32768  # per connection
+MAX_CONNECTIONS = 20  # per port
 
 
 def payload(frame):
-    """((source, source port, port), sequence, data, is_first) of a TCP segment over IPv4 or IPv6; None for all else."""
+    """Returns ((source, source port, port), sequence, data, is_first) of a TCP segment; None for other frames."""
     kind, = struct.unpack_from("!H", frame, 12)
     if kind == 0x0800 and frame[23] == 6:
         source, tcp = frame[26:30], 14 + 4 * (frame[14] & 15)

@@ -1,4 +1,4 @@
-"""Tests of the ways to the nodes: ssh_config on the front host, jobs with a rank on each node, silent hosts."""
+"""Base of SSH tests: ssh_config on the front host, jobs with a rank on each node, silent hosts."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from launcher_case import bash
 UNAVAILABLE, NO_PERMISSION = 69, 77
 RANKS = [*bash('touch "$1/rank.$RANK"'), "-"]
 
-# Accepts connections on these ports and never says a word.
+# Accepts connections on these ports and never sends anything.
 SILENT = """
 import select, socket, sys
 listeners = [socket.create_server(("", int(port)), backlog=64) for port in sys.argv[1:]]
@@ -25,7 +25,7 @@ while True:
 
 class SshCase(HostsCase):
     def configure(self, text):
-        """ssh_config of the front host, for this test."""
+        """Sets the front host's ssh_config for this test."""
         self.front.write_file(".ssh/config", text)
         self.addCleanup(lambda: self.front.outside_path(".ssh/config").unlink(missing_ok=True))
 
@@ -33,7 +33,7 @@ class SshCase(HostsCase):
         return self.hosts.hostfile(text="".join(f"{node} slots={slots}\n" for node in nodes))
 
     def job_on(self, nodes, *options, timeout_s=60, program=None):
-        """(exit code, Job, seconds) of a job with one rank on each of the nodes."""
+        """Runs a job with one rank on each of the nodes; returns (exit code, Job, seconds)."""
         for path in self.folder.glob("rank.*"):
             path.unlink()
         began = time.monotonic()
@@ -43,7 +43,7 @@ class SshCase(HostsCase):
         return code, job, time.monotonic() - began
 
     def bring_agents(self):
-        """So that no job of the test has to copy them, which may take longer than it waits."""
+        """Copies the agents, so that no job of the test has to, which may take longer than the test waits."""
         names = [node.name for node in self.hosts.nodes]
         code, job, _ = self.job_on(names, "--connect_timeout", "60", program=["true"], timeout_s=120)
         self.assert_code(0, code, job)

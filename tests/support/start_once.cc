@@ -1,5 +1,5 @@
 // Preloaded (LD_PRELOAD) into a program that tests start often: it starts once, up to main, and
-// then forks a process for each request, which goes on with main. What a LibTorch program does
+// then forks a process for each request, which continues with main. A LibTorch program's work
 // before main takes 0.25 s of a core, more than most tests' steps. start_once.py is the other side.
 //   START_ONCE_FD  a stream socket, on which start_once.py sends its requests
 // A request begins with its length (8 bytes), with the new process's file descriptors attached.
@@ -31,15 +31,15 @@ using dslaunch::UniqueFd;
 using Main = int (*)(int, char**, char**);
 
 constexpr size_t kMostFds = 16;
-constexpr int kFreeFd = 1000;  // from here on a process has none that it asks for
+constexpr int kFreeFd = 1000;  // requests use no descriptor numbers from here on
 
 Main program_main;
 
 struct Request {
-  std::vector<char> bytes;  // what the others point into
+  std::vector<char> bytes;  // the memory that the pointers point into
   const char* folder = nullptr;
   std::vector<int> numbers;
-  std::vector<UniqueFd> fds;                  // by place in `numbers`
+  std::vector<UniqueFd> fds;                  // by index in `numbers`
   std::vector<char*> arguments, environment;  // each ended by a null pointer
 };
 
@@ -48,7 +48,7 @@ struct Request {
   _exit(127);
 }
 
-// Takes `fd`; the same descriptor, out of the way.
+// Closes `fd` and returns the same descriptor with a number above those of requests.
 UniqueFd AboveOthers(int fd) {
   const UniqueFd low(fd);
   UniqueFd high(fcntl(fd, F_DUPFD_CLOEXEC, kFreeFd));
@@ -65,7 +65,7 @@ bool ReadAll(int fd, void* data, size_t size) {
   return true;
 }
 
-// The length that a request begins with, and its descriptors; false: there are no more requests.
+// Receives a request's length and its descriptors. Returns false if there are no more requests.
 bool ReceiveHeader(int socket, uint64_t& size, std::vector<UniqueFd>& fds) {
   iovec part = {&size, sizeof size};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))];
@@ -122,7 +122,7 @@ void TakeWhatWasGiven(Request& request) {
   environ = request.environment.data();
 }
 
-// Returns twice, as fork does: 0 in the new process, whose parent is gone by then.
+// Returns twice, like fork: 0 in the new process, whose parent has exited by then.
 pid_t ForkWithoutParent(Request& request) {
   Pipe told, gone;
   const pid_t between = fork();
@@ -156,7 +156,7 @@ int Serve(int argc, char** argv, char** envp) {
     const int64_t process = ForkWithoutParent(*request);
     if (process == 0) {
       socket.Reset();
-      Request& own = *request.release();  // what main leaves behind uses it, too
+      Request& own = *request.release();  // never freed, because what main leaves behind uses it
       return program_main(static_cast<int>(own.arguments.size()) - 1, own.arguments.data(),
                           environ);
     }
@@ -166,7 +166,7 @@ int Serve(int argc, char** argv, char** envp) {
 
 }  // namespace
 
-// The C library's, which _start calls with the program's main.
+// Overrides the C library's function, which _start calls with the program's main.
 extern "C" int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(),
                                  void (*rtld_fini)(), void* stack_end) {
   program_main = main;

@@ -1,4 +1,4 @@
-"""Starts processes of a program that was loaded once and is forked for each (start_once.cc)."""
+"""Starts processes of a program that is loaded once and forked for each process (start_once.cc)."""
 
 import atexit
 import ctypes
@@ -11,9 +11,9 @@ import subprocess
 import tempfile
 import threading
 
-LIBRARY = os.environ.get("DSLAUNCH_START_ONCE", "")  # where this is not set, each process loads the program
+LIBRARY = os.environ.get("DSLAUNCH_START_ONCE", "")  # if empty, each process loads the program
 PR_SET_CHILD_SUBREAPER = 36
-# What a program reads before main: a process whose variables differ from these is forked from another one.
+# Variables that a program reads before main: a process with different values is forked from another parent.
 READ_AT_START = ("LD_", "OMP_", "GOMP_", "KMP_", "MKL_")
 
 
@@ -22,7 +22,7 @@ def read_at_start(env):
 
 
 class Process:
-    """What tests use of subprocess.Popen."""
+    """The part of subprocess.Popen that tests use."""
 
     def __init__(self, pid):
         self.pid, self.returncode = pid, None
@@ -50,7 +50,7 @@ class Process:
 
 
 class Forked:
-    """A program that stands before its main."""
+    """A program that has been loaded and waits before its main."""
 
     def __init__(self, program, env):
         own, others = socket.socketpair()
@@ -82,7 +82,7 @@ _forked = {}
 
 
 def start(arguments, env, stdout, stderr, stdin=subprocess.DEVNULL, pass_fds=()):
-    """As subprocess.Popen, with files for `stdout`, `stderr` and, if any, `stdin`."""
+    """Like subprocess.Popen, with files for `stdout`, `stderr` and, if any, `stdin`."""
     if not LIBRARY:
         return subprocess.Popen(arguments, env=env, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=pass_fds)
     key = (arguments[0], *read_at_start(env))
@@ -97,7 +97,7 @@ def start(arguments, env, stdout, stderr, stdin=subprocess.DEVNULL, pass_fds=())
 
 
 def run(arguments, env=None, input="", timeout=60):
-    """As subprocess.run, with text in and out."""
+    """Like subprocess.run, with text input and output."""
     files = [tempfile.TemporaryFile("w+") for _ in range(3)]
     with files[0] as stdin, files[1] as stdout, files[2] as stderr:
         stdin.write(input)

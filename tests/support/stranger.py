@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Somebody who has no part in a job and tries its listening sockets, until its stdin ends.
+"""A process that is not part of a job and probes the job's listening sockets, until its stdin ends.
 
-Reads lines of JSON: {"host": "10.66.0.1", "port": 4711, "recorded": ["hex of what a client sent there", ...]}, and goes
-on trying each; without a host the port is the path of a Unix socket, "@" first where it is abstract. Prints a line for
-each port when it ends: {"host", "port", "connected": N, "received": N bytes}.
+Reads lines of JSON: {"host": "10.66.0.1", "port": 4711, "recorded": ["hex of what a client sent there", ...]}, and
+keeps probing each; without a host the port is the path of a Unix socket, with "@" first if it is abstract. At the end
+prints a line for each port: {"host", "port", "connected": N, "received": N bytes}.
 """
 
 import json
@@ -15,24 +15,24 @@ import struct
 import sys
 
 PATIENCE_S = 0.1
-HELD = 40  # connections to each port that are opened and left alone
+HELD = 40  # connections per port that are opened and left idle
 
 
 def rank_link(kind, to, attempt=1):
-    """A message about connections of ranks (proto/contract/rank_link.h)."""
+    """Returns a message about connections of ranks (proto/contract/rank_link.h)."""
     label = b"job.0"
     return (struct.pack("<8IQ", 0x314C5244, kind, 0, to, 0, len(label), 0, 0, attempt) + label).ljust(1024, b"\0")
 
 
 def store_set(key, value):
-    """A request of PyTorch's TCPStore to set a key: magic, then SET."""
+    """Returns a request to PyTorch's TCPStore to set a key: magic, then SET."""
     def text(data):
         return struct.pack("<Q", len(data)) + data
     return struct.pack("<BI", 0, 0x3C85F7CE) + struct.pack("<B", 1) + text(key) + text(value)
 
 
 def own_store_set(key, value):
-    """A request of the ranks' own store (trainer/comm/links/store_core.h) to set a key."""
+    """Returns a request to the ranks' own store (trainer/comm/links/store_core.h) to set a key."""
     body = struct.pack("<BQq", 1, 1, 0)
     for text in (key, value):
         body += struct.pack("<II", 1, len(text)) + text
@@ -40,7 +40,7 @@ def own_store_set(key, value):
 
 
 GREETINGS = [
-    b"",  # only listens
+    b"",  # only reads
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     os.urandom(4096),
@@ -50,7 +50,7 @@ GREETINGS = [
     store_set(b"/shm/segment", b"1 1"),
     store_set(b"stop", b"1"),
     own_store_set(b"place/1", b"0 127.0.0.1:1"),
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),  # the beginning of a handshake
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(600),  # the beginning of a TLS handshake
 ]
 
 

@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kFirstTag = 1 << 28;  // above all others
+constexpr int kFirstTag = 1 << 28;  // above all other tags
 
 std::string ToText(const StrictBackend::Operation& operation) {
   return operation.name + " " + std::to_string(operation.bytes) + " " + operation.dtype;
@@ -36,11 +36,11 @@ void ExpectSame(const std::vector<std::string>& one, const std::vector<std::stri
 
 }  // namespace
 
-// What two ranks exchange. The n-th operation of one finds the n-th of the other by its number, and
-// where both send, or both receive, neither ever ends.
+// The messages between two ranks. The n-th operation of one rank matches the n-th of the other by
+// its number; if both send, or both receive, neither ever completes.
 struct StrictBackend::Row {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  size_t over = 0;  // of these
+  size_t over = 0;  // number of completed works
 };
 
 class StrictBackend::RowWork : public c10d::Work {
@@ -64,7 +64,8 @@ class StrictBackend::RowWork : public c10d::Work {
 c10::intrusive_ptr<StrictBackend> StrictBackend::Install(const ProcessGroup& group) {
   c10d::ProcessGroup& c10d_group = *group.c10d_group();
   auto strict = c10::make_intrusive<StrictBackend>(c10d_group.getBackend(c10::DeviceType::CPU));
-  // A type that the group has no backend of, or it would go on with that.
+  // A type for which the group has no backend, because otherwise it would keep using the existing
+  // one.
   c10d_group.setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::UCC, strict);
   return strict;
 }

@@ -1,6 +1,6 @@
-// A network that forgives less than Gloo does, for ranks of a test: all messages that two ranks
-// exchange, in both directions, travel in one row, where the next begins when the last one is over.
-// A send is over when it is matched. So were it with NCCL. What was sent is kept for comparison.
+// A network that is stricter than Gloo, for ranks of a test: all messages between two ranks, in
+// both directions, are one sequence, in which a message begins when the last one is complete. A
+// send completes when it is matched, as with NCCL. The operations are recorded for comparison.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace dslaunch {
 
 class StrictBackend : public c10d::Backend {
  public:
-  // Of a wait: who waits longer is in a deadlock.
+  // A wait of this length is a deadlock.
   static constexpr std::chrono::seconds kPatience{20};
 
   struct Operation {
@@ -26,15 +26,15 @@ class StrictBackend : public c10d::Backend {
     bool operator==(const Operation&) const = default;
   };
 
-  // From here on `group` exchanges everything through it; collectives go on to the backend that it
-  // had. To be called on all ranks.
+  // Makes `group` exchange everything through it from now on; collectives are passed on to the
+  // group's former backend. Call it on all ranks.
   static c10::intrusive_ptr<StrictBackend> Install(const ProcessGroup& group);
 
   explicit StrictBackend(c10::intrusive_ptr<c10d::Backend> inner);
 
   const std::vector<Operation>& operations() const { return operations_; }
-  // Throws std::runtime_error where the ranks of the group have not run the same collectives, or
-  // two have not sent what the other has received, in this order. Collective; through the store.
+  // Throws std::runtime_error if the ranks of the group have not run the same collectives, or if
+  // two ranks' sends and receives do not match in this order. Collective; uses the store.
   void Compare(const ProcessGroup& group) const;
 
   const std::string getBackendName() const override { return "strict"; }

@@ -7,14 +7,14 @@
 
 or by hand, until Ctrl-C:  sudo tests/support/test_hosts.py up 2
 
-A host is a set of Linux namespaces below one "switch" (a network namespace with a bridge, itself below this
-process). Nothing has a name outside of them, so runs in parallel cannot clash, and nothing can be left behind:
-when this process dies, however it dies, the kernel ends the switch, its hosts and everything in them.
+A host is a set of Linux namespaces below one "switch" (a network namespace with a bridge, itself below this process).
+Nothing has a name outside of them, so parallel runs cannot clash, and nothing can be left behind:
+when this process dies for any reason, the kernel ends the switch, its hosts and everything in them.
 
-What a host has of its own: network (10.66.0.N, beyond 248 hosts 10.66.1.N, and fd66::N on `eth0`), UTS name, process table, /etc/hosts (with
-`127.0.1.1 nodeN`, as Debian's installer writes it), the user's home, an sshd with its own key and, where this machine has
-cgroup v2, a cgroup. The rest of the disk is this machine's and is the same on all hosts; a host with a root of its own
-shares /dev, /run, /sys and /tmp alone.
+Each host has its own network (10.66.0.N, beyond 248 hosts 10.66.1.N, and fd66::N on `eth0`), UTS name, process table,
+/etc/hosts (with `127.0.1.1 nodeN`, as Debian's installer writes it), home folder of the user, sshd with its own key
+and, if this machine has cgroup v2, cgroup. The rest of the disk is this machine's and is the same on all hosts; a host
+with its own root shares only /dev, /run, /sys and /tmp.
 
 Standard library only; needs root, iproute2, nftables, util-linux, openssh-server and openssh-client.
 """
@@ -36,10 +36,10 @@ FRONT_ADDRESS = 250
 BASTION_ADDRESS = 249
 MOST_NODES = 512
 STATE = "/run/hosts"  # on a tmpfs that only the switch and its hosts see
-USER_ID = 54321  # of an ordinary user, and of its group
-CGROUP_PREFIX = "dslaunch-test-hosts-"  # and the pid of the process that made it
+USER_ID = 54321  # id of the ordinary user, and of its group
+CGROUP_PREFIX = "dslaunch-test-hosts-"  # followed by the pid of the process that made it
 START_TIMEOUT_S = 30
-LISTENS = "Server listening on"  # in sshd's log, a line for each address
+LISTENS = "Server listening on"  # in sshd's log, once per address
 TOOLS = ["ip", "nft", "nsenter", "unshare", "setpriv", "mount", "ssh-keygen", "sshd"]
 OWN_PROGRAM = [sys.executable, "-I", "-S", os.path.abspath(__file__)]  # starts in half the time
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -50,12 +50,13 @@ def address_of(number):
 
 
 def number_of_node(index):
-    """None is the front's or the bastion's, or ends with 0 or 255."""
+    """Returns the number of a node's address. It never equals the front's or the bastion's, and never ends with 0 or
+    255."""
     return 256 * (index // 248) + index % 248 + 1
 
 
 def why_not():
-    """Why test hosts cannot be had here, with the way out; None when they can."""
+    """Returns the reason why test hosts cannot run here, with a hint; None if they can."""
     if sys.platform != "linux":
         return "test hosts are Linux namespaces; run this on Linux"
     if os.geteuid() != 0:
@@ -81,9 +82,9 @@ def find_sshd():
 
 @dataclasses.dataclass(frozen=True)
 class Process:
-    pid: int        # as this process sees it: can be signalled
+    pid: int        # in this process's PID namespace, so it can be signalled
     ppid: int
-    comm: str       # what it calls itself, 15 bytes
+    comm: str       # its own name, 15 bytes
     state: str      # R, S, D, T, Z
     argv: tuple     # of str; empty for a zombie
     environ: dict   # of str
@@ -101,13 +102,14 @@ def _text(data):
 
 
 def _read(pid, name):
-    """/proc/PID/NAME; tests poll hundreds of these, so without what pathlib and buffers cost."""
+    """Returns the content of /proc/PID/NAME. Tests poll hundreds of these, so this avoids the cost of pathlib and
+    buffers."""
     with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
         return file.read()
 
 
 def read_process(pid):
-    """The Process, or None when it has ended meanwhile."""
+    """Returns the Process, or None if it has ended."""
     try:
         head, _, tail = _text(_read(pid, "stat")).rpartition(")")
         argv = tuple(_text(_read(pid, "cmdline")).split("\0")[:-1])
@@ -124,7 +126,7 @@ def all_pids():
 
 
 def namespace_of(pid):
-    """The number space of a process; None when it has ended meanwhile."""
+    """Returns the PID namespace of a process; None if it has ended."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
@@ -132,13 +134,14 @@ def namespace_of(pid):
 
 
 def processes_of(pids):
-    """Those of `pids` that live, zombies not counted."""
+    """Returns the processes of `pids` that are alive, without zombies."""
     found = (read_process(pid) for pid in pids)
     return [process for process in found if process and process.state != "Z"]
 
 
 def processes_where(condition):
-    """Processes for which condition(Process) holds. This reads all of them; what follows costs far less."""
+    """Returns the processes for which condition(Process) holds. Reads all of them; the functions below cost far
+    less."""
     return [process for process in processes_of(pid for pid in all_pids() if pid != os.getpid()) if condition(process)]
 
 
@@ -147,7 +150,7 @@ def processes_in(namespace):
 
 
 def processes_with(variable, value):
-    """Processes whose environment has VARIABLE=VALUE."""
+    """Returns the processes whose environment has VARIABLE=VALUE."""
     word = f"{variable}={value}".encode()
     def has_it(pid):
         try:
@@ -158,7 +161,7 @@ def processes_with(variable, value):
 
 
 def children_of(pid):
-    """The pids of its children."""
+    """Returns the pids of a process's children."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         pids = [int(child) for thread in threads for child in _read(pid, f"task/{thread}/children").split()]
@@ -168,7 +171,7 @@ def children_of(pid):
 
 
 def sockets_of(pid):
-    """Inodes of the sockets that a process has open, as in /proc/net/tcp."""
+    """Returns the inodes of a process's open sockets, as in /proc/net/tcp."""
     found = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -181,7 +184,8 @@ def sockets_of(pid):
 
 
 def tcp_sockets(pid, state):
-    """{(local port, inode)} of TCP sockets in a process's network; state as in /proc/net/tcp: "01" connected, "0A" listening."""
+    """Returns {(local port, inode)} of the TCP sockets in a process's network; `state` as in /proc/net/tcp: "01"
+    connected, "0A" listening."""
     found = set()
     for name in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
@@ -192,7 +196,7 @@ def tcp_sockets(pid, state):
 
 
 def wait_until(condition, timeout_s, what="", poll_s=0.02):
-    """Polls until condition() is truthy and returns that; raises TimeoutError after timeout_s."""
+    """Polls until condition() is truthy and returns its value; raises TimeoutError after timeout_s."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -207,7 +211,7 @@ def wait_until(condition, timeout_s, what="", poll_s=0.02):
 
 
 def find_cgroup_root():
-    """Where this machine has cgroup v2 mounted; None when it has not, or when it may not be written."""
+    """Returns the mount point of cgroup v2; None if there is none, or it is not writable."""
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         _, folder, kind, *_ = line.split()
         if kind == "cgroup2" and os.access(folder, os.W_OK):
@@ -216,7 +220,7 @@ def find_cgroup_root():
 
 
 def remove_cgroup(folder):
-    """Removes an empty cgroup and those below it."""
+    """Removes an empty cgroup and the cgroups below it."""
     for path, _, _ in os.walk(folder, topdown=False):
         try:
             os.rmdir(path)
@@ -225,7 +229,7 @@ def remove_cgroup(folder):
 
 
 def remove_stale_cgroups(root):
-    """Those of processes that were killed before they could."""
+    """Removes the cgroups of processes that were killed before they could remove them."""
     for folder in root.glob(CGROUP_PREFIX + "*"):
         if not os.path.exists(f"/proc/{folder.name.split('-')[-2]}"):
             try:
@@ -234,7 +238,7 @@ def remove_stale_cgroups(root):
                 pass  # its hosts are just ending
 
 
-# --- what a test holds -------------------------------------------------------------------------------------------
+# --- what a test uses --------------------------------------------------------------------------------------------
 
 
 class Host:
@@ -250,13 +254,13 @@ class Host:
         self.pid_namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
 
     def command(self, argv, cwd="/"):
-        """The argv that runs `argv` in this host, started from outside."""
+        """Returns the argv that runs `argv` in this host when started from outside."""
         identity = [f"--setuid={USER_ID}", f"--setgid={USER_ID}"] if self._hosts.user != "root" else []
         return ["nsenter", f"--target={self.init_pid}", "--net", "--uts", "--pid", "--mount", "--root", *identity,
                 f"--wdns={cwd}", "--", *argv]
 
     def environment(self, extra=None):
-        """What a login shell of the user would have."""
+        """Returns the environment of a login shell of the user."""
         user = self._hosts.user
         return {"PATH": SYSTEM_PATH, "HOME": self.home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash",
                 "LANG": "C.UTF-8", **(extra or {})}
@@ -268,21 +272,21 @@ class Host:
         try:
             child.inner_pid = wait_until(lambda: children_of(child.pid) or child.poll() is not None, 10)[0]
         except (TimeoutError, TypeError):
-            pass  # it has ended already
+            pass  # the process has ended already
         return child
 
     def run(self, argv, env=None, cwd="/", timeout_s=60, **options):
-        """Runs argv in this host; a subprocess.CompletedProcess with text output."""
+        """Runs argv in this host; returns a subprocess.CompletedProcess with text output."""
         options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", **options}
         return subprocess.run(self.command(argv, cwd), env=self.environment(env), timeout=timeout_s, **options)
 
     def sent_bytes(self):
-        """By its network interface, in its life, as the kernel counts them."""
+        """Returns the bytes that its network interface has ever sent, from the kernel's counter."""
         line, = (line for line in self.run(["cat", "/proc/net/dev"]).stdout.splitlines() if "eth0:" in line)
         return int(line.split(":")[1].split()[8])
 
     def processes(self):
-        """Everything that runs in this host but its first process and the listening sshd."""
+        """Returns all processes of this host except its first process and the listening sshd."""
         return [process for process in processes_in(self.pid_namespace)
                 if process.pid != self.init_pid and not self._is_listening_sshd(process)]
 
@@ -296,14 +300,14 @@ class Host:
         return [process for process in self.processes() if process.name == name]
 
     def outside_path(self, path):
-        """`path` of this host as a path of this machine; relative paths start at the home folder."""
+        """Returns `path` of this host as a path of this machine; relative paths start at the home folder."""
         return pathlib.Path(f"/proc/{self.init_pid}/root{os.path.join(self.home, path)}")
 
     def read_file(self, path):
         return self.outside_path(path).read_text(errors="replace")
 
     def write_file(self, path, text, mode=0o644):
-        """Writes and returns the absolute path inside the host."""
+        """Writes a file and returns its absolute path inside the host."""
         outside = self.outside_path(path)
         outside.parent.mkdir(parents=True, exist_ok=True)
         outside.write_text(text)
@@ -313,14 +317,14 @@ class Host:
         return os.path.join(self.home, path)
 
     def link_down(self):
-        """Pulls the cable: peers see silence, not an end of file."""
+        """Pulls the cable: peers get nothing, not even an end of file."""
         self._hosts.in_switch(["ip", "link", "set", self._port, "down"])
 
     def link_up(self):
         self._hosts.in_switch(["ip", "link", "set", self._port, "up"])
 
     def cut_one_way(self, direction, others=()):
-        """Drops in silence what comes to this host ("in") or what leaves it ("out"): of `others`, or of all hosts."""
+        """Silently drops packets to ("in") or from ("out") this host, exchanged with `others`, or with all hosts."""
         hook, match, side = {"in": ("input", "iifname", "saddr"), "out": ("output", "oifname", "daddr")}[direction]
         rules = [f"{family} {side} {address}" for other in others
                  for family, address in (("ip", other.address), ("ip6", other.address6))] or [f"{match} eth0"]
@@ -328,28 +332,28 @@ class Host:
                   + "; ".join(f"add rule inet cut {hook} {rule} drop" for rule in rules))
 
     def forbid_connecting(self):
-        """Drops in silence what would begin a TCP connection of this host's."""
+        """Silently drops packets that would begin a TCP connection from this host."""
         self._nft("add table inet cut; add chain inet cut output { type filter hook output priority 0; }; "
                   "add rule inet cut output oifname eth0 tcp flags & (syn | ack) == syn drop")
 
     def heal(self):
-        """Takes back cut_one_way or forbid_connecting."""
+        """Reverts cut_one_way or forbid_connecting."""
         self._nft("delete table inet cut")
 
     def reset_connections(self, match):
-        """Resets this host's TCP connections that `ss` finds by `match`, as a firewall that forgets them does."""
+        """Resets this host's TCP connections that `ss` finds by `match`, like a firewall that has lost their state."""
         subprocess.run(["nsenter", f"--target={self.init_pid}", "--net", "--", "ss", "--kill", "--no-header", "--tcp",
                         "state", "established", match], check=True, timeout=10, stdout=subprocess.DEVNULL)
 
     def refuse_ssh_from(self, host):
-        """Drops in silence what `host` sends to this host's sshd."""
+        """Silently drops packets from `host` to this host's sshd."""
         self._nft("add table inet refuse; "
                   "add chain inet refuse input { type filter hook input priority 0; }; "
                   f"add rule inet refuse input ip saddr {host.address} tcp dport 22 drop; "
                   f"add rule inet refuse input ip6 saddr {host.address6} tcp dport 22 drop")
 
     def forget_refusals(self):
-        """Takes back refuse_ssh_from."""
+        """Reverts refuse_ssh_from."""
         self._nft("delete table inet refuse")
 
     def _nft(self, rules):
@@ -360,17 +364,18 @@ class Host:
         return f"p-{self.name}"
 
     def power_cut(self):
-        """The cable first: killed processes' sockets would close politely and peers would hear of it."""
+        """Cuts the power. Pulls the cable first, because otherwise sockets of killed processes would be closed towards
+        peers."""
         self.link_down()
         os.kill(self.init_pid, signal.SIGKILL)
 
     def stop_sshd(self):
-        """No new logins; running sessions go on."""
+        """Prevents new logins; running sessions continue."""
         for process in self._listening_sshds():
             os.kill(process.pid, signal.SIGKILL)
 
     def hold_sshd(self):
-        """New logins get a connection, and no word on it."""
+        """Makes new logins get a connection without any answer."""
         for process in self._listening_sshds():
             os.kill(process.pid, signal.SIGSTOP)
 
@@ -379,7 +384,7 @@ class Host:
             os.kill(process.pid, signal.SIGCONT)
 
     def reload_sshd(self):
-        """As after a change of its sshd_config."""
+        """Makes sshd read its changed sshd_config."""
         before = self.sshd_log()
         addresses = before.count(LISTENS) // (before.count("Received SIGHUP") + 1)
         listening, = self._listening_sshds()
@@ -391,20 +396,20 @@ class Host:
 
 
 class TestHosts:
-    """`count` hosts node1..nodeN and one `front` without sshd, which holds the key that opens the others.
+    """`count` hosts node1..nodeN and a `front` without sshd, whose key logs in to the others.
 
-    Start it from a thread that lives as long as the hosts shall: they end with it.
+    Start it from a thread that lives as long as the hosts are needed: they end with it.
       shared_home   one home folder for all hosts (as over NFS) instead of one each
       sshd_options  {"RekeyLimit": "16M"}: overrides for sshd_config
       bashrc        text of .bashrc on the nodes
-      user          who logs in and runs what is run; a name other than root is made an ordinary account
-      bastion       overrides for sshd_config of one more host, `bastion`, which has no part in jobs; None: no such host
+      user          account that logs in and runs programs; a name other than root becomes an ordinary account
+      bastion       overrides for sshd_config of one more host, `bastion`, which is not part of jobs; None: no such host
       password      of the user's account, on every host
-      nodes_log_in  the nodes can log in to each other as the front can
-      binds         {path below /run/hosts: folder of this machine}: shown there too, for a user who may not enter
+      nodes_log_in  the nodes can log in to each other, like the front
+      binds         {path below /run/hosts: folder of this machine}: visible there too, for a user who may not enter
                     the folder's parents
       roots         {"node1": folder}: an installed system (debootstrap) with sshd that is this host's disk
-      agent         a dslaunch-agent that the nodes have, as after an earlier job; copying it is most of what a first job costs
+      agent         a dslaunch-agent that the nodes have already; copying it takes most of the time of a first job
     """
     __test__ = False  # not a test case, for tools that collect by name
 
@@ -424,7 +429,7 @@ class TestHosts:
         reason = why_not()
         if reason:
             raise RuntimeError(reason)
-        # Two locks against leftovers: the parent-death signal, and end of file on stdin.
+        # Two mechanisms end the switch: the parent-death signal, and end of file on stdin.
         self._switch = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
              "--mount-proc", *OWN_PROGRAM, "_switch", json.dumps(self._spec)],
@@ -447,7 +452,7 @@ class TestHosts:
         return self
 
     def _make_cgroups(self, everyone):
-        """A cgroup for each host, so that none sees or ends what is another's."""
+        """Makes a cgroup for each host, so that no host sees or ends processes of another."""
         root = find_cgroup_root()
         if not root:
             return
@@ -456,7 +461,7 @@ class TestHosts:
         for host in everyone:
             folder = self._cgroup / host.name
             folder.mkdir(parents=True)
-            for pid in [host.init_pid, *children_of(host.init_pid)]:  # sshd is the one child
+            for pid in [host.init_pid, *children_of(host.init_pid)]:  # sshd is the only child
                 (folder / "cgroup.procs").write_text(str(pid))
 
     def _read_line(self):
@@ -470,7 +475,7 @@ class TestHosts:
         return line
 
     def _find_inits(self):
-        """{host name: pid of its first process}: grandchildren of the switch, below one `unshare` each."""
+        """Returns {host name: pid of its first process}: grandchildren of the switch, below one `unshare` each."""
         inits = {}
         for unshare in children_of(self.switch_pid):
             for process in processes_of(children_of(unshare)):
@@ -487,7 +492,7 @@ class TestHosts:
         if not self._switch:
             return
         switch, self._switch = self._switch, None
-        switch.kill()  # unshare; its child is the switch's first process and dies with it, and so do all hosts
+        switch.kill()  # unshare; its child, the switch's first process, dies with it, and so do all hosts
         switch.wait(timeout=10)
         switch.stdin.close()
         switch.stdout.close()
@@ -500,7 +505,7 @@ class TestHosts:
         subprocess.run(["nsenter", f"--target={self.switch_pid}", "--net", "--", *argv], check=True, timeout=10)
 
     def hostfile(self, slots=2, text=None):
-        """A hostfile on the front host; its path there."""
+        """Writes a hostfile on the front host; returns its path there."""
         if text is None:
             text = "".join(f"{node.name} slots={slots}\n" for node in self.nodes)
         return self.front.write_file("hostfile", text)
@@ -513,7 +518,7 @@ class TestHosts:
         self.set_known_hosts(self.known_hosts.values())
 
     def other_key_line(self, name):
-        """A known_hosts line for host `name` with a key that it does not have."""
+        """Returns a known_hosts line for host `name` with a key that it does not have."""
         key = self.front.outside_path(f"{STATE}/other_key")
         if not key.exists():
             _keygen(key, "other")
@@ -539,7 +544,7 @@ def _write(path, text, mode=0o644):
 
 
 def _reap_forever():
-    """A first process's duty: orphans must not stay as zombies. Ends at end of file on stdin."""
+    """Reaps orphans, as a namespace's first process must. Ends at end of file on stdin."""
     import select
     signal.signal(signal.SIGCHLD, lambda *_: None)
     read_end, write_end = os.pipe()
@@ -559,7 +564,8 @@ def _reap_forever():
 
 
 def _etc_hosts(name, numbers):
-    # As on a Debian host in a network with DNS: its own name is 127.0.1.1, all others are real addresses.
+    # As on a Debian host in a network with DNS: a host's own name is 127.0.1.1, and all other names have real
+    # addresses.
     lines = ["127.0.0.1 localhost", f"127.0.1.1 {name}", "::1 localhost ip6-localhost ip6-loopback"]
     for other, number in numbers.items():
         if other != name:
@@ -568,7 +574,8 @@ def _etc_hosts(name, numbers):
 
 
 def _sshd_config(name, options):
-    # The key exchange is libssh's for all clients. OpenSSH's own first choice, sntrup761, takes a client up to 0.2 s of a core.
+    # The key exchange is libssh's for all clients, because OpenSSH's own first choice, sntrup761, takes a client up to
+    # 0.2 s of a core.
     settings = {
         "KexAlgorithms": "curve25519-sha256,curve25519-sha256@libssh.org",
         "Port": "22", "HostKey": f"{STATE}/{name}/host_key", "PidFile": "none", "UsePAM": "no",
@@ -602,7 +609,7 @@ def _give_agent(home, agent):
 
 
 def _account_files(folder, home, user, password):
-    """passwd and shadow in which the user's home is here, and which sshd does not take for a locked account."""
+    """Writes passwd and shadow with the user's home in `home`, such that sshd does not consider the account locked."""
     number = 0 if user == "root" else USER_ID
     secret = "*"
     if password:
@@ -664,7 +671,7 @@ def run_switch(spec):
 
 
 def _start_host(name, number, root):
-    with open(f"{STATE}/{name}/start.log", "w") as log:  # unshare complains there of a power cut, for one
+    with open(f"{STATE}/{name}/start.log", "w") as log:  # unshare reports a power cut there, for example
         guest = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child",
              "--mount-proc", *OWN_PROGRAM, "_host", root, name],
@@ -700,11 +707,11 @@ def run_host(root, name):
     os.chdir("/")
     if name != "front":
         with open(f"{own}/sshd.log", "w") as log:
-            # Its own session: no terminal of ours may signal it.
+            # In its own session, so that no terminal of ours signals it.
             subprocess.Popen([find_sshd(), "-D", "-e", "-f", f"{own}/sshd_config"], stdin=subprocess.DEVNULL,
                              stdout=log, stderr=log, start_new_session=True)
         wait_until(lambda: _listens(22), 10, f"sshd of {name}; see {own}/sshd.log")
-    # stdout is closed by the switch after this line; nothing else may be written to it.
+    # The switch closes stdout after this line, so nothing else may be written to it.
     print("ready", flush=True)
     _reap_forever()
 

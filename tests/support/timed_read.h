@@ -1,4 +1,4 @@
-// Reads with a limit.
+// Reads with a time limit.
 #pragma once
 
 #include <poll.h>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// Up to `size` bytes; what came until end of file or the limit.
+// Reads up to `size` bytes; returns what arrived before end of file or the limit.
 inline std::string TimedRead(int fd, size_t size, milliseconds limit = milliseconds(5'000)) {
   const Deadline deadline = Deadline::After(limit);
   std::string text;

@@ -1,5 +1,6 @@
-// With those beside it: what LibTorch's headers name of CUDA's math libraries, whose own headers
-// come only in wheels of half a gigabyte. The CUDA part of the trainer uses nothing of them.
+// This header and those beside it declare the names of CUDA's math libraries that LibTorch's
+// headers use. The real headers come only in wheels of half a gigabyte, and the trainer's CUDA part
+// uses none of them.
 #pragma once
 
 typedef struct cublasContext* cublasHandle_t;

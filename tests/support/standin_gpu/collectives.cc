@@ -33,7 +33,7 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr int kCollectives = -1;  // in place of a peer, whose stream is meant
+constexpr int kCollectives = -1;  // instead of a peer: the stream of collectives
 constexpr std::chrono::seconds kHeedPatience{10};
 enum Tag : int { kDescription = 1, kData, kGroupedDescription, kGroupedData };
 
@@ -43,7 +43,7 @@ Tensors KernelAliases(const Tensors& tensors) {
   return aliases;
 }
 
-// What a rank runs, as its peers see it.
+// Describes a rank's operation for comparison with its peers.
 struct Description {
   std::array<char, 128> text{};
 
@@ -65,7 +65,7 @@ struct Mismatch : std::runtime_error {
                            ", and rank " + std::to_string(peer) + " runs " + other.text.data()) {}
 };
 
-// The tensors of collectives without a wait: as NCCL's watchdog does, they are kept until
+// The tensors of collectives that nobody waited for: like NCCL's watchdog, this keeps them until
 // the collective is done.
 struct Abandoned {
   std::shared_ptr<EventMark> until;
@@ -73,7 +73,7 @@ struct Abandoned {
   c10::intrusive_ptr<c10::ivalue::Future> future;
 };
 
-// With DeviceMutex held.
+// Precondition: DeviceMutex is held.
 std::vector<Abandoned>& TheAbandoned() {
   static auto* const abandoned = new std::vector<Abandoned>;
   return *abandoned;
@@ -84,7 +84,7 @@ void FreeAbandoned() {
   std::erase_if(TheAbandoned(), [](const Abandoned& item) { return QueryEvent(*item.until); });
 }
 
-// Of a collective that was enqueued. What it says is known of the stream and not of the peers.
+// An enqueued collective. Its state is that of the stream, not of the peers.
 class StreamWork final : public c10d::Work {
  public:
   StreamWork(int rank, OpType type, const char* title, const Tensors& held, const Tensors& results,
@@ -113,7 +113,7 @@ class StreamWork final : public c10d::Work {
     if (TheSettings().ignored != "wait") {
       LetStreamWait(CurrentStream(stream_.device_index()), end_);
     }
-    held_.clear();  // NCCL's backend too holds its tensors until wait()
+    held_.clear();  // NCCL's backend too keeps its tensors until wait()
   }
   void abort() override {}
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
@@ -125,14 +125,14 @@ class StreamWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// One operation as it is to be enqueued.
+// An operation that is to be enqueued.
 struct Operation {
   OpType type;
   const char* title;
   Tensors inputs, outputs;
   Tensors results;          // of its future
-  Tensors described;        // one tensor whose size and dtype the peers compare
-  int peer = kCollectives;  // of a message
+  Tensors described;        // one tensor, whose size and dtype the peers compare
+  int peer = kCollectives;  // the peer of a message
   std::function<WorkPtr(c10d::Backend&)> run;
 };
 
@@ -195,7 +195,7 @@ class StandinBackend final : public c10d::Backend {
                   kCollectives,
                   [to = KernelAlias(output), from = KernelAlias(input),
                    options](c10d::Backend& inner) mutable {
-                    from = from.clone();  // it may be the part of the output that it goes to
+                    from = from.clone();  // `from` may be the part of the output that it goes to
                     return inner._allgather_base(to, from, options);
                   }});
   }
@@ -214,7 +214,7 @@ class StandinBackend final : public c10d::Backend {
                   kCollectives,
                   [to = KernelAlias(output), from = KernelAlias(input), inner_options, average,
                    size = getSize()](c10d::Backend& inner) mutable {
-                    from = from.clone();  // the output may be a part of it
+                    from = from.clone();  // the output may be a part of `from`
                     WorkPtr work = inner._reduce_scatter_base(to, from, inner_options);
                     if (!average) return work;
                     work->wait();
@@ -226,7 +226,7 @@ class StandinBackend final : public c10d::Backend {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                         std::vector<int64_t>& input_sizes,
                         const c10d::AllToAllOptions& options) override {
-    // What each rank gives may differ where sizes are said.
+    // Ranks may contribute different amounts if sizes are given.
     const Tensors described = {input_sizes.empty() ? input : input.new_empty({0})};
     return Begin({OpType::ALLTOALL_BASE,
                   "standin:all_to_all",
@@ -315,7 +315,7 @@ class StandinBackend final : public c10d::Backend {
                 "one tensor goes to one other rank");
   }
 
-  // In the threads of streams, all from here on to Begin.
+  // Runs in the threads of streams, as does everything from here on to Begin.
 
   c10d::Backend& Inner() {
     const std::lock_guard lock(mutex_);
@@ -323,7 +323,7 @@ class StandinBackend final : public c10d::Backend {
       auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
       options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
       options->threads = 4;
-      // A store of its own: the thread of another stream may wait in the same one for another
+      // Its own store, because the thread of another stream may wait in the same store for another
       // group.
       inner_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_->clone(), getRank(), getSize(),
                                                            options);
@@ -331,7 +331,7 @@ class StandinBackend final : public c10d::Backend {
     return *inner_;
   }
 
-  // Tells all ranks what this one runs, and hears of them, by an operation that is always the same.
+  // Exchanges the descriptions of what all ranks run, always by the same operation.
   void CompareAll(c10d::Backend& inner, Description own) const {
     std::vector<Description> all(static_cast<size_t>(getSize()));
     std::vector<Tensors> outputs(1);
@@ -344,7 +344,7 @@ class StandinBackend final : public c10d::Backend {
     }
   }
 
-  // The n-th message of one is the n-th of the other, and one of them sends.
+  // The n-th message of one rank must match the n-th of the other, and one of them must send.
   void ComparePair(c10d::Backend& inner, const Operation& operation) const {
     const bool sends = operation.type == OpType::SEND;
     Description own = Description::Of(sends ? "send" : "recv", operation.described.at(0));
@@ -357,7 +357,7 @@ class StandinBackend final : public c10d::Backend {
     if (!(other == expected)) throw Mismatch(getRank(), own, operation.peer, other);
   }
 
-  // All at the same time; what two ranks send each other is matched in the order of the group.
+  // Runs all at the same time; what two ranks send each other is matched in the order of the group.
   void RunGroup(c10d::Backend& inner, std::vector<Operation> group) const {
     std::vector<Description> descriptions(group.size());
     std::vector<WorkPtr> works;
@@ -403,10 +403,10 @@ class StandinBackend final : public c10d::Backend {
     }
   }
 
-  // The stream gets on no more. As NCCL's watchdog, ends the process where nobody heeds getError().
+  // Stops the stream. Like NCCL's watchdog, ends the process if getError() is not heeded.
   [[noreturn]] void Fail(c10d::ErrorType error, SteadyClock::time_point begun,
                          const std::string& what) {
-    // Over NVLink a lost peer is noticed only when it is late.
+    // Over NVLink a lost peer is noticed only by the timeout.
     if (TheSettings().peers_hang) std::this_thread::sleep_until(begun + timeout_);
     error_ = error;
     std::this_thread::sleep_for(kHeedPatience);
@@ -447,7 +447,7 @@ class StandinBackend final : public c10d::Backend {
     LetStreamWait(stream, MarkStream(CurrentStream(stream.device_index())));
     const Tensors results = operation.results;
     const OpType type = operation.type;
-    // A kernel owns no tensor of the device.
+    // A kernel must not own a tensor of the device.
     Description description;
     if (!operation.described.empty()) {
       description = Description::Of(operation.title, operation.described[0]);

@@ -1,7 +1,7 @@
-// What a job asks of the device, step by step. Where STANDIN_COUNTS is set, each step is a line of
-// JSON in that file: {"step": 3, "launches": 310, "waits": {"aten::item": 1}, "copies":
-// {"to the device": [2, 4096]}, "collectives": {"all_reduce": [3, 65536]}}, with the number and the
-// bytes. Step 0 is what comes before the first step.
+// Counts a job's use of the device in each step. If STANDIN_COUNTS is set, each step is a line of
+// JSON in that file: {"step": 3, "launches": 310, "waits": {"aten::item": 1}, "copies": {"to the
+// device": [2, 4096]}, "collectives": {"all_reduce": [3, 65536]}}, with numbers and bytes. Step 0
+// is everything before the first step.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace dslaunch::standin {
 
-// Thread-safe, all of them.
+// All of these are thread-safe.
 void CountLaunch(const char* name);
-// Throws c10::Error where `hidden` and STANDIN_NO_SYNC forbids it in this step.
+// Throws c10::Error if the wait is `hidden` and STANDIN_NO_SYNC forbids it in this step.
 void CountWait(const char* why, bool hidden);
 void CountCopy(const char* direction, uint64_t bytes);
 void CountCollective(const char* name, uint64_t bytes);

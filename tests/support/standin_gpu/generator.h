@@ -1,15 +1,17 @@
-// Random numbers of the stand-in device. A kernel draws from a CPU generator whose seed is made of
-// the generator's seed and of how much was drawn before, as CUDA's Philox has a seed and an offset.
+// Random numbers of the stand-in device. A kernel draws from a CPU generator that is seeded with
+// the device generator's seed and the amount drawn so far, like the seed and offset of CUDA's
+// Philox.
 #pragma once
 
 #include <ATen/core/Generator.h>
 
 namespace dslaunch::standin {
 
-// Of the current device where `device` is negative.
+// Returns the generator of `device`, or of the current device if `device` is negative.
 const at::Generator& DefaultGenerator(c10::DeviceIndex device);
 at::Generator NewGenerator(c10::DeviceIndex device);
-// For one operation. `given`: the caller's generator, or null for the default one of `device`.
+// Returns the seed for one operation. `given` is the caller's generator, or null for the default
+// generator of `device`.
 uint64_t DrawSeed(c10::GeneratorImpl* given, c10::DeviceIndex device);
 
 }  // namespace dslaunch::standin

@@ -1,4 +1,5 @@
-// What LibTorch asks a kind of device: guards with streams and events, and the hooks of CUDA.
+// Implements the interfaces that LibTorch requires of a device type: guards with streams and
+// events, and CUDA's hooks.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 

@@ -14,7 +14,7 @@
 namespace dslaunch::standin {
 namespace {
 
-Graph* recording = nullptr;  // with DeviceMutex held
+Graph* recording = nullptr;  // DeviceMutex must be held
 thread_local bool enqueues = false;
 
 }  // namespace
@@ -53,7 +53,7 @@ void LetStreamWait(const c10::Stream& stream, const std::shared_ptr<EventMark>& 
 
 bool QueryEvent(const EventMark& event) {
   if (!event.IsSet()) return false;
-  // What a thread sees that has never enqueued anything orders nothing that others enqueue.
+  // A thread that has never enqueued anything orders no other thread's launches by its query.
   if (enqueues) HostWaitedFor(event.clock());
   return true;
 }
@@ -92,7 +92,7 @@ void Graph::Replay(const c10::Stream& stream) {
     kernels.emplace_back(launch.kernel, launch.draw ? launch.draw() : 0);
     CountLaunch(launch.name);
   }
-  // Each piece of memory once: a graph has thousands of operations.
+  // Merges equal touches of memory, because a graph has thousands of operations.
   std::ranges::sort(whole.touches, {}, [](const Touch& touch) {
     return std::tuple(touch.begin, touch.bytes, touch.write);
   });

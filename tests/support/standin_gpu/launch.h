@@ -1,4 +1,4 @@
-// How operations get into streams, or into a graph that is being recorded.
+// Puts operations into streams, or into a graph that is being recorded.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -13,39 +13,42 @@
 namespace dslaunch::standin {
 
 struct Launch {
-  const char* name;  // lives as long as the process
+  const char* name;  // valid for the life of the process
   std::vector<Touch> touches;
-  // Runs in the stream's thread. Finds memory by KernelAddress; owns no tensor of the device.
+  // Runs in the stream's thread. Gets memory by KernelAddress, and owns no tensor of the device.
   std::function<void(uint64_t seed)> kernel;
-  // Gives the seed for `kernel` when it is enqueued, for each replay of a graph too. May be empty.
+  // Returns the seed for `kernel` when it is enqueued, also for each replay of a graph. May be
+  // empty.
   std::function<uint64_t()> draw = {};
 };
 
-// Throws c10::Error for an earlier kernel's error. Ends the process where a touch is not ordered
-// after what other streams do with the same memory.
+// Throws c10::Error for an earlier kernel's error. Ends the process if a touch is not ordered after
+// other streams' use of the same memory.
 void Enqueue(const c10::Stream& stream, Launch launch);
 
-// An event behind what `stream` has so far, and a wait of `stream` for one. In a graph all is in
-// one row, so that neither does anything while one is recorded.
+// An event after the work that `stream` has so far, and a wait of `stream` for an event. A graph is
+// one sequence, so neither does anything while a graph is recorded.
 std::shared_ptr<EventMark> MarkStream(const c10::Stream& stream);
 void LetStreamWait(const c10::Stream& stream, const std::shared_ptr<EventMark>& event);
-// Whether it is done; then what the host does from here on is after it.
+// Returns whether the event is done; then the host's later work is ordered after it.
 bool QueryEvent(const EventMark& event);
 
-// The host waits. `hidden`: by an operation that computes or copies, and not by a call that says
-// so. Throws c10::Error where a graph is recorded, or STANDIN_NO_SYNC forbids it.
+// Makes the host wait. `hidden`: the wait is part of an operation that computes or copies, not of
+// an explicit synchronization. Throws c10::Error if a graph is being recorded, or STANDIN_NO_SYNC
+// forbids the wait.
 void SynchronizeStream(const c10::Stream& stream, const char* why, bool hidden);
-// The part that both kinds of waits have in common.
+// Checks that both kinds of waits share.
 void CheckMayWait(const char* why, bool hidden);
 
-// Operations that are kept when they are enqueued, and done later, in one piece.
+// Operations that are recorded when they are enqueued, and run later as a whole.
 class Graph {
  public:
-  // Records from here to EndRecording what any thread enqueues, in any stream. One at a time.
+  // Records all operations that any thread enqueues in any stream until EndRecording. Only one
+  // graph at a time can be recorded.
   void BeginRecording();
   void EndRecording();
   void Clear() { launches_.clear(); }
-  // In the order of `stream`.
+  // Runs the graph in the order of `stream`.
   void Replay(const c10::Stream& stream);
 
  private:

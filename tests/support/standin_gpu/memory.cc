@@ -22,20 +22,20 @@ namespace dslaunch::standin {
 namespace {
 
 constexpr size_t kAlignment = 512, kPage = 4096;
-constexpr int kPinned = -1;  // in place of a stream
+constexpr int kPinned = -1;  // instead of a stream
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 struct Block {
   uintptr_t begin = 0;
   size_t bytes = 0;
-  int stream = kPinned;  // that it was allocated for
+  int stream = kPinned;  // the stream that it was allocated for
   bool live = false;
   GraphMemory* graph = nullptr;
   AccessLog log;
-  std::set<int> recorded;  // streams, by record_stream
+  std::set<int> recorded;  // streams of record_stream() calls
 };
 
-// The same bytes at two addresses: that of tensors and that of kernels.
+// The same bytes at two addresses: one for tensors and one for kernels.
 struct Region {
   uintptr_t tensors = 0, kernels = 0;
   uint64_t used = 0;
@@ -85,14 +85,14 @@ void OnFault(int signal, siginfo_t* info, void*) {
 
 }  // namespace
 
-// With DeviceMutex held.
+// Precondition: DeviceMutex is held.
 struct MemoryState {
   std::vector<Region> devices;
   Region pinned;
-  std::map<uintptr_t, Block> blocks;                          // by their begin
+  std::map<uintptr_t, Block> blocks;                          // by first address
   std::multimap<std::pair<int, size_t>, uintptr_t> reusable;  // by stream and size
   std::vector<Lingering> lingering;
-  std::set<uintptr_t> guarded;  // pinned blocks that the host may not touch as it likes
+  std::set<uintptr_t> guarded;  // pinned blocks to which the host's access is restricted
   std::vector<c10::CachingDeviceAllocator::DeviceStats> stats;
   GraphMemory* graph = nullptr;
 
@@ -122,7 +122,7 @@ struct MemoryState {
     return address < block.begin + block.bytes ? &block : nullptr;
   }
 
-  // Lets the host do with a pinned block what no stream is in the way of.
+  // Allows the host's accesses to a pinned block that no stream's work conflicts with.
   static bool Guard(const Block& block) {
     bool read = false, written = false;
     for (const Access& access : block.log.accesses()) {
@@ -142,7 +142,7 @@ struct MemoryState {
       guarded.erase(block.begin);
       Protect(block, PROT_READ | PROT_WRITE);
     } else {
-      // In the order of its stream: what reads it there by mistake reads NaN.
+      // In the stream's order, so that a mistaken later read in that stream gets NaN.
       Submit(block.stream, [address = KernelAddress(reinterpret_cast<void*>(block.begin)),
                             bytes = block.bytes] { std::memset(address, 0xff, bytes); });
     }
@@ -229,7 +229,7 @@ struct MemoryState {
     if (block.graph == nullptr) Release(block);
   }
 
-  // Another use of the memory begins in its own stream at once, without any wait.
+  // A new use of the memory may begin in its own stream at once, without any wait.
   void CheckFree(const Block& block) const {
     for (const Access& access : block.log.accesses()) {
       if (access.stream == block.stream || access.IsBefore(HostClock()) ||
@@ -242,7 +242,7 @@ struct MemoryState {
     }
   }
 
-  // Makes it usable again, once other streams are done with it, as CUDA's caching allocators do.
+  // Makes the block reusable once other streams are done with it, like CUDA's caching allocators.
   void Release(Block& block) {
     Lingering item{block.begin, {}};
     for (const Access& access : block.log.accesses()) {
@@ -300,7 +300,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    if (data.get() == nullptr || data.get_deleter() != &FreeBlock) return;  // as CUDA's
+    if (data.get() == nullptr || data.get_deleter() != &FreeBlock) return;  // like CUDA's allocator
     const std::lock_guard lock(DeviceMutex());
     if (Block* const block = Memory().Find(data.get())) block->recorded.insert(NumberOf(stream));
   }

@@ -1,6 +1,6 @@
-// The memory of the stand-in device. Tensors have addresses that the host cannot touch; kernels
-// find the same bytes elsewhere. Pinned memory of the host cannot be touched while a stream may use
-// it. Who touches either ends the process with kExitTouched.
+// The memory of the stand-in device. Tensors have addresses that the host cannot access; kernels
+// find the same bytes at other addresses. The host cannot access its pinned memory while a stream
+// may use it. A forbidden access ends the process with kExitTouched.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -14,19 +14,20 @@
 
 namespace dslaunch::standin {
 
-inline constexpr uint64_t kRegionBytes = uint64_t{16} << 30;  // address space of a device
+inline constexpr uint64_t kRegionBytes = uint64_t{16} << 30;  // address space per device
 
 bool IsDevicePointer(const void* p);
 bool IsPinnedPointer(const void* p);
-c10::DeviceIndex DeviceOf(const void* p);  // -1: of none
-// Where kernels find what is at `p`; `p` itself where it is neither on a device nor pinned.
+c10::DeviceIndex DeviceOf(const void* p);  // -1 if on no device
+// Returns the address of `p` for kernels; `p` itself if it is neither on a device nor pinned.
 void* KernelAddress(const void* p);
 
-// Of the operation that StreamClock(stream) counts as the last one. A race ends the process with
-// kExitRace, and says on stderr which two operations it is between. With DeviceMutex held.
+// Checks the accesses of the operation that StreamClock(stream) counts as the last one. A race ends
+// the process with kExitRace and names both operations on stderr. Precondition: DeviceMutex is
+// held.
 void CheckTouches(int stream, const char* what, const std::vector<Touch>& touches);
 
-// What the graph that is being recorded allocates stays where it is until the graph is gone.
+// Keeps the memory that a recorded graph allocates in place until the graph is destroyed.
 class GraphMemory {
  public:
   GraphMemory() = default;
@@ -38,7 +39,7 @@ class GraphMemory {
   friend struct MemoryState;
   std::vector<uintptr_t> blocks_;
 };
-// Null: no graph is being recorded from here on.
+// Assigns later allocations to `graph`; null ends this.
 void AllocateFor(GraphMemory* graph);
 
 c10::DeviceAllocator& TheDeviceAllocator();

@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-// Calls `f` for each tensor in `value`, and returns the value with what `f` returns.
+// Calls `f` for each tensor in `value`, and returns the value with f's results.
 template <class F>
 c10::IValue MapTensors(const c10::IValue& value, const F& f) {
   if (value.isTensor()) return f(value.toTensor());
@@ -38,7 +38,7 @@ c10::IValue MapTensors(const c10::IValue& value, const F& f) {
   return value;
 }
 
-// The same, and `device` in place of a device of ours.
+// Does this for a whole stack, and replaces our devices by `device`.
 template <class F>
 Stack MapStack(const Stack& stack, c10::Device device, const F& f) {
   Stack mapped;
@@ -49,11 +49,11 @@ Stack MapStack(const Stack& stack, c10::Device device, const F& f) {
   return mapped;
 }
 
-// What the schema of an operation says.
+// Properties of an operation from its schema.
 struct Traits {
   bool waits = false;        // its result depends on values that only the device has
   bool new_results = false;  // all results are new tensors
-  bool out = false;          // it writes to arguments, which it may resize
+  bool out = false;          // it writes to arguments, and may resize them
   bool same_device = true;   // CPU tensors with one element are refused, and so are indexes
   std::optional<size_t> generator;
   std::vector<bool> writes;                        // by argument
@@ -110,7 +110,7 @@ bool TakesCpuIndexes(const std::string& name) {
          name == "aten::_unsafe_index_put";
 }
 
-// The one device that all arguments are on.
+// Returns the only device of all arguments.
 c10::Device CommonDevice(const c10::OperatorHandle& op, const Traits& traits,
                          const Stack& arguments) {
   const std::string& name = op.schema().name();
@@ -144,7 +144,8 @@ Tensor LikeOn(const Tensor& tensor, c10::Device device) {
   return like;
 }
 
-// What the operation gives for tensors like the arguments on `device`. `given`: those.
+// Returns the operation's results for tensors like the arguments, on `device`. Stores those
+// arguments in `given`.
 Stack RunOnLikes(const c10::OperatorHandle& op, const Stack& arguments, c10::Device device,
                  Stack* given) {
   const PlainDispatch plain;
@@ -159,8 +160,8 @@ Stack RunOnLikes(const c10::OperatorHandle& op, const Stack& arguments, c10::Dev
   return stack;
 }
 
-// Tensors of the shapes and dtypes that the results will have: from the operation's meta kernel, or
-// where LibTorch has none from a run on zeros.
+// Returns tensors with the shapes and dtypes of the results: from the operation's meta kernel, or,
+// if LibTorch has none, from a run on zeros.
 Stack ShapesOfResults(const c10::OperatorHandle& op, const Stack& arguments, Stack* given) {
   static std::mutex mutex;
   static auto* const without_meta = new std::unordered_set<const c10::FunctionSchema*>;
@@ -184,7 +185,7 @@ Stack ShapesOfResults(const c10::OperatorHandle& op, const Stack& arguments, Sta
   return results;
 }
 
-// One call of an operation.
+// A call of an operation.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, Stack* stack)
@@ -246,7 +247,7 @@ class Call {
     if (traits_.out) ResizeOutputs(given);
     Stack cpu = MapStack(arguments_, c10::kCPU, [](const Tensor& tensor) {
       if (IsOnDevice(tensor) || !tensor.defined()) return KernelAlias(tensor);
-      Tensor copy = tensor.clone();  // a launch takes the value with it
+      Tensor copy = tensor.clone();  // because a launch keeps the value
       KeepWrappedNumber(tensor, copy);
       return copy;
     });
@@ -292,8 +293,8 @@ class Call {
     }
   }
 
-  // Puts the results on the caller's stack. Returns, by result, the memory of new ones as kernels
-  // see it.
+  // Puts the results on the caller's stack. Returns, for each result, the memory of new tensors as
+  // kernels see it.
   std::vector<std::vector<Tensor>> MakeResults(const Stack& shapes, std::vector<Touch>* touches) {
     std::vector<std::vector<Tensor>> into(traits_.is_argument.size());
     for (size_t i = 0; i < into.size(); ++i) {
@@ -336,8 +337,8 @@ bool ReturnsView(const c10::FunctionSchema& schema) {
   static auto* const all =
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   const std::set<std::string> own = RegisterOwnKernels(*aten);
-  // What the CPU has a kernel of its own for, rather than what that could be composed of: so the
-  // values are the CPU's to the last bit.
+  // Operations for which the CPU has its own kernel are not composed of others, so that values
+  // equal the CPU's to the last bit.
   const auto& dispatcher = c10::Dispatcher::singleton();
   auto names = dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::CPU);
   names.push_back({"aten::convolution", ""});

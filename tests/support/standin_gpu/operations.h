@@ -1,5 +1,5 @@
 // The operations of the stand-in device: each is the CPU's kernel, run later, in the order of a
-// stream, on the device's memory. own_kernels.cc has those that are not.
+// stream, on the device's memory. The exceptions are in own_kernels.cc.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -10,12 +10,11 @@
 
 namespace dslaunch::standin {
 
-// Enqueues `op` with the arguments on `stack`, and puts its results there. Throws c10::Error where
-// the arguments lie on several devices, or their shapes are wrong.
+// Enqueues `op` with the arguments on `stack`, and puts its results there. Throws c10::Error if the
+// arguments are on several devices, or their shapes are wrong.
 void RunOnDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// Registers the kernels that touch no values, those that copy and those of dropout, and returns
-// their names.
+// Registers the kernels that read no values, the copies and dropout, and returns their names.
 std::set<std::string> RegisterOwnKernels(torch::Library& aten);
 
 }  // namespace dslaunch::standin

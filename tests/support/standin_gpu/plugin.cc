@@ -1,4 +1,4 @@
-// libdslaunch_cuda.so of the tests: the same seam as trainer/cuda/cuda_accelerator.cc.
+// libdslaunch_cuda.so of the tests, with the same interface as trainer/cuda/cuda_accelerator.cc.
 #include "dslaunch/plugin.h"
 
 #include <ATen/Context.h>

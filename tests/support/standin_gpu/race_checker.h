@@ -1,5 +1,5 @@
-// Which accesses to memory are ordered, by vector clocks. Pure: it sees what is enqueued, so what
-// it finds does not depend on how the threads of streams happen to run.
+// Decides by vector clocks which accesses to memory are ordered. It is pure and sees operations
+// when they are enqueued, so its results do not depend on how the streams' threads happen to run.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline constexpr int kMaxDevices = 8;
 inline constexpr int kStreamsPerDevice = 64;
 inline constexpr int kMaxStreams = kMaxDevices * kStreamsPerDevice;
 
-// How many operations of each stream come before something.
+// For each stream, the number of its operations that are ordered before some point.
 class Clock {
  public:
   uint32_t operator[](int stream) const { return counts_[static_cast<size_t>(stream)]; }
@@ -28,7 +28,7 @@ class Clock {
   std::array<uint32_t, kMaxStreams> counts_{};
 };
 
-// What an operation does with memory.
+// An operation's access to memory.
 struct Touch {
   const void* begin = nullptr;
   size_t bytes = 0;
@@ -40,16 +40,17 @@ struct Access {
   bool write = false;
   int stream = 0;
   uint32_t count = 0;  // the operation's number in its stream, from 1
-  std::string what;    // "aten::mul"
+  std::string what;    // such as "aten::mul"
 
   bool IsBefore(const Clock& clock) const { return clock[stream] >= count; }
 };
 
-// The accesses to one block of memory that later ones must be ordered after.
+// The accesses to one block of memory that later accesses must be ordered after.
 class AccessLog {
  public:
-  // Adds `access`, of an operation that comes after all that `before` has. Returns those that
-  // conflict with it: one of the two writes, and they may run at the same time.
+  // Adds `access` of an operation that is ordered after all operations in `before`. Returns the
+  // accesses that conflict with it: at least one of the two writes, and they may run at the same
+  // time.
   std::vector<Access> Add(const Access& access, const Clock& before);
   const std::vector<Access>& accesses() const { return accesses_; }
   void Clear() { accesses_.clear(); }
@@ -58,9 +59,9 @@ class AccessLog {
   std::vector<Access> accesses_;
 };
 
-// "stream 2 of device 1"
+// Returns a text such as "stream 2 of device 1".
 std::string StreamName(int stream);
-// What is wrong with `later`, which conflicts with `earlier`.
+// Describes the race between `later` and `earlier`.
 std::string DescribeRace(const Access& later, const Access& earlier);
 
 }  // namespace dslaunch::standin

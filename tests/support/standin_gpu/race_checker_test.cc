@@ -12,7 +12,7 @@ using ::testing::SizeIs;
 
 constexpr bool kRead = false, kWrite = true;
 
-// Two streams with one block of memory of 100 bytes.
+// Two streams that share one block of 100 bytes.
 class AccessLogTest : public ::testing::Test {
  protected:
   std::vector<Access> Do(int stream, bool write, uintptr_t begin = 0, uintptr_t end = 100) {
@@ -28,24 +28,24 @@ class AccessLogTest : public ::testing::Test {
   std::array<Clock, 3> clocks_;
 };
 
-TEST_F(AccessLogTest, OneStreamIsInOrder) {
+TEST_F(AccessLogTest, OneStreamIsOrdered) {
   EXPECT_THAT(Do(1, kWrite), IsEmpty());
   EXPECT_THAT(Do(1, kRead), IsEmpty());
   EXPECT_THAT(Do(1, kWrite), IsEmpty());
 }
 
-TEST_F(AccessLogTest, AnotherStreamMustHaveWaited) {
+TEST_F(AccessLogTest, ReadConflictsWithoutWaitForOtherStream) {
   Do(1, kWrite);
   EXPECT_THAT(Do(2, kRead), SizeIs(1));
 }
 
-TEST_F(AccessLogTest, AnotherStreamThatHasWaited) {
+TEST_F(AccessLogTest, ReadAfterWaitDoesNotConflict) {
   Do(1, kWrite);
   WaitFor(2, 1);
   EXPECT_THAT(Do(2, kRead), IsEmpty());
 }
 
-TEST_F(AccessLogTest, WaitsOfOthersCountToo) {
+TEST_F(AccessLogTest, WaitsAreTransitive) {
   Do(0, kWrite);
   WaitFor(1, 0);
   WaitFor(2, 1);
@@ -80,7 +80,7 @@ TEST_F(AccessLogTest, LogStaysSmall) {
   EXPECT_THAT(log_.accesses(), SizeIs(2));
 }
 
-TEST(DescribeRace, NamesBoth) {
+TEST(DescribeRace, NamesBothOperationsAndStreams) {
   const Access later{0, 1, kRead, kStreamsPerDevice + 2, 1, "aten::mul"};
   const Access earlier{0, 1, kWrite, kStreamsPerDevice + 1, 1, "aten::fill_"};
   EXPECT_THAT(DescribeRace(later, earlier),

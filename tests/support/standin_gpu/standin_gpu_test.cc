@@ -1,4 +1,4 @@
-// One test for each mistake that a GPU forgives most of the time, and one for each correct use.
+// One test for each mistake that a GPU usually tolerates, and one for each correct use.
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/Event.h>
@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kTimeout{20};
 
 class StandinGpuTest : public ::testing::Test {
  protected:
-  // A child that dies is a process of its own: this one has threads.
+  // The child of a death test must be a new process, because this one has threads.
   StandinGpuTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 
   static void Begin(c10::DeviceIndex device = 1) {
@@ -44,7 +44,7 @@ class StandinGpuTest : public ::testing::Test {
     return at::empty({kElements}, at::TensorOptions().pinned_memory(true));
   }
   static c10::Stream Current() { return CurrentStream(CurrentDevice()); }
-  // Makes `stream` wait for what the current one has.
+  // Makes `stream` wait for the work that the current stream has so far.
   static void LetWait(const c10::Stream& stream) {
     c10::Event event(kDeviceType);
     event.record(Current());
@@ -53,7 +53,7 @@ class StandinGpuTest : public ::testing::Test {
 };
 using StandinGpuDeathTest = StandinGpuTest;
 
-// Runs `rank` in a thread for each rank of a group, on a device of its own.
+// Runs `rank` in a thread for each rank of a group, each on its own device.
 void RunRanks(int size, const std::function<void(int rank, c10d::Backend& group)>& rank) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> threads;
@@ -68,9 +68,9 @@ void RunRanks(int size, const std::function<void(int rank, c10d::Backend& group)
   for (std::thread& thread : threads) thread.join();
 }
 
-// ---- the host's memory and the device's
+// ---- memory of the host and of the device
 
-TEST_F(StandinGpuDeathTest, HostReadsDeviceMemory) {
+TEST_F(StandinGpuDeathTest, HostReadOfDeviceMemoryEndsProcess) {
   EXPECT_EXIT(
       {
         Begin();
@@ -80,7 +80,7 @@ TEST_F(StandinGpuDeathTest, HostReadsDeviceMemory) {
       ExitedWithCode(kExitTouched), "the host touches memory of the device");
 }
 
-TEST_F(StandinGpuDeathTest, HostReadsPinnedMemoryBeforeTheCopyIsDone) {
+TEST_F(StandinGpuDeathTest, HostReadBeforePinnedCopyIsDoneEndsProcess) {
   EXPECT_EXIT(
       {
         Begin();
@@ -101,7 +101,7 @@ TEST_F(StandinGpuTest, HostReadsPinnedMemoryAfterItsEvent) {
   EXPECT_EQ(host.sum().item<float>(), kElements);
 }
 
-TEST_F(StandinGpuDeathTest, HostOverwritesPinnedMemoryBeforeItIsCopied) {
+TEST_F(StandinGpuDeathTest, HostWriteBeforePinnedCopyIsDoneEndsProcess) {
   EXPECT_EXIT(
       {
         Begin();
@@ -115,7 +115,7 @@ TEST_F(StandinGpuDeathTest, HostOverwritesPinnedMemoryBeforeItIsCopied) {
       ExitedWithCode(kExitTouched), "the host touches pinned memory");
 }
 
-TEST_F(StandinGpuTest, HostReadsWhatIsCopiedFromPinnedMemory) {
+TEST_F(StandinGpuTest, HostMayReadPinnedSourceDuringCopy) {
   Begin();
   at::Tensor device = Ones();
   at::Tensor host = Pinned();
@@ -149,7 +149,7 @@ TEST_F(StandinGpuTest, PageableMemoryIsStaged) {
 
 // ---- streams
 
-TEST_F(StandinGpuDeathTest, OtherStreamDoesNotWait) {
+TEST_F(StandinGpuDeathTest, OtherStreamWithoutWaitEndsProcess) {
   EXPECT_EXIT(
       {
         Begin();
@@ -161,7 +161,7 @@ TEST_F(StandinGpuDeathTest, OtherStreamDoesNotWait) {
       ExitedWithCode(kExitRace), "RACE: aten::mul in stream 2 of device 1 reads what aten::fill_");
 }
 
-TEST_F(StandinGpuTest, OtherStreamWaits) {
+TEST_F(StandinGpuTest, OtherStreamReadsAfterWait) {
   Begin();
   const c10::Stream main = Current(), other = PoolStream(CurrentDevice());
   at::Tensor a = Ones(), b;
@@ -177,7 +177,7 @@ TEST_F(StandinGpuTest, OtherStreamWaits) {
   EXPECT_EQ(a.max().item<float>(), 3);
 }
 
-TEST_F(StandinGpuDeathTest, FreedWhileAnotherStreamReadsIt) {
+TEST_F(StandinGpuDeathTest, FreeWhileAnotherStreamReadsEndsProcess) {
   EXPECT_EXIT(
       {
         Begin();
@@ -195,7 +195,7 @@ TEST_F(StandinGpuDeathTest, FreedWhileAnotherStreamReadsIt) {
       "RACE: memory of stream 1 .* is freed while aten::mul in stream 2");
 }
 
-TEST_F(StandinGpuTest, FreedAfterRecordStream) {
+TEST_F(StandinGpuTest, FreeAfterRecordStreamIsAllowed) {
   Begin();
   const c10::Stream other = PoolStream(CurrentDevice());
   at::Tensor a = Ones(), b;
@@ -209,7 +209,7 @@ TEST_F(StandinGpuTest, FreedAfterRecordStream) {
   }
 }
 
-TEST_F(StandinGpuTest, FreedMemoryIsUsedAgainInItsStreamAtOnce) {
+TEST_F(StandinGpuTest, FreedMemoryIsReusedInItsStreamAtOnce) {
   Begin();
   at::Tensor a = Ones();
   const void* const place = a.const_data_ptr();
@@ -236,7 +236,7 @@ TEST_F(StandinGpuTest, EventsAreTimedAndQueried) {
 
 // ---- operations
 
-TEST_F(StandinGpuTest, ValuesAreTheCpus) {
+TEST_F(StandinGpuTest, ValuesEqualTheCpus) {
   Begin();
   const auto run = [](const at::TensorOptions& options) {
     const at::Tensor x = at::linspace(-1, 1, 8 * 16, at::kFloat).view({8, 16}).to(options.device());
@@ -255,7 +255,7 @@ TEST_F(StandinGpuTest, ValuesAreTheCpus) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(expected[i], found[i])) << i;
 }
 
-TEST_F(StandinGpuTest, FusedOptimizerIsTheCpus) {
+TEST_F(StandinGpuTest, FusedOptimizerEqualsTheCpus) {
   Begin();
   const auto run = [](c10::Device device) {
     std::vector<at::Tensor> weights = {at::arange(5, at::kFloat).to(device)};
@@ -269,7 +269,7 @@ TEST_F(StandinGpuTest, FusedOptimizerIsTheCpus) {
   EXPECT_TRUE(at::equal(run(at::kCPU), run(OnDevice().device())));
 }
 
-TEST_F(StandinGpuTest, FusedOptimizerWantsItsStepsOnTheDevice) {
+TEST_F(StandinGpuTest, FusedOptimizerRefusesStepsOnCpu) {
   Begin();
   std::vector<at::Tensor> a = {Ones()}, b = {Ones()}, c = {Ones()}, d = {Ones()},
                           steps = {at::ones({})};
@@ -278,7 +278,7 @@ TEST_F(StandinGpuTest, FusedOptimizerWantsItsStepsOnTheDevice) {
       ThrowsMessage<c10::Error>(HasSubstr("to be on the same device")));
 }
 
-TEST_F(StandinGpuTest, TensorsOfSeveralDevicesAreRefused) {
+TEST_F(StandinGpuTest, RefusesTensorsOfSeveralDevices) {
   Begin();
   at::Tensor a = Ones();
   const at::Tensor b = at::ones({kElements}, c10::Device(kDeviceType, 0));
@@ -288,13 +288,13 @@ TEST_F(StandinGpuTest, TensorsOfSeveralDevicesAreRefused) {
   }
 }
 
-TEST_F(StandinGpuTest, WrongShapesAreRefusedAtOnce) {
+TEST_F(StandinGpuTest, RefusesWrongShapesAtOnce) {
   Begin();
   EXPECT_THROW(Ones() + at::ones({3}, OnDevice()), c10::Error);
   EXPECT_THROW(Ones().copy_(at::ones({3})), c10::Error);
 }
 
-TEST_F(StandinGpuDeathTest, WrongIndexIsAnErrorOfTheNextWaitAndOfAllThatFollow) {
+TEST_F(StandinGpuDeathTest, WrongIndexFailsAllLaterWaits) {
   EXPECT_EXIT(
       {
         Begin();
@@ -333,7 +333,7 @@ TEST_F(StandinGpuTest, DropoutKeepsTheMean) {
 
 // ---- memory
 
-TEST_F(StandinGpuTest, PeakIsCounted) {
+TEST_F(StandinGpuTest, CountsPeakMemory) {
   Begin();
   const auto peak = [] {
     return at::accelerator::getDeviceStats(CurrentDevice()).allocated_bytes[0].peak;
@@ -362,7 +362,7 @@ TEST_F(StandinGpuDeathTest, MemoryIsLimited) {
 
 // ---- graphs
 
-TEST_F(StandinGpuTest, GraphIsDoneAtEachReplay) {
+TEST_F(StandinGpuTest, GraphRunsAtEachReplay) {
   Begin();
   at::Tensor a = Ones();
   Graph graph;
@@ -379,7 +379,7 @@ TEST_F(StandinGpuTest, GraphIsDoneAtEachReplay) {
   EXPECT_EQ(b.max().item<float>(), 18);
 }
 
-TEST_F(StandinGpuTest, ReplaysDrawWhatStepsWithoutAGraphDraw) {
+TEST_F(StandinGpuTest, ReplaysDrawTheSameNumbersAsPlainSteps) {
   Begin();
   at::Tensor drawn = at::zeros({8}, OnDevice());
   std::vector<at::Tensor> plain, replayed;
@@ -397,7 +397,7 @@ TEST_F(StandinGpuTest, ReplaysDrawWhatStepsWithoutAGraphDraw) {
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(plain[i], replayed[i])) << i;
 }
 
-TEST_F(StandinGpuDeathTest, ReplayInAStreamThatDoesNotWait) {
+TEST_F(StandinGpuDeathTest, ReplayInStreamWithoutWaitEndsProcess) {
   EXPECT_EXIT(
       {
         Begin();
@@ -416,7 +416,7 @@ TEST_F(StandinGpuDeathTest, ReplayInAStreamThatDoesNotWait) {
 
 // ---- collectives
 
-TEST_F(StandinGpuTest, CollectivesAndMessages) {
+TEST_F(StandinGpuTest, CollectivesAndMessagesGiveTheirResults) {
   RunRanks(2, [](int rank, c10d::Backend& group) {
     std::vector<at::Tensor> sum = {at::full({4}, rank + 1.0f, OnDevice())};
     group.allreduce(sum, {})->wait();
@@ -431,7 +431,7 @@ TEST_F(StandinGpuTest, CollectivesAndMessages) {
     std::vector<at::Tensor> message = {at::full({3}, rank * 5.0f, OnDevice())};
     (rank == 1 ? group.send(message, 0, 0) : group.recv(message, 1, 0))->wait();
     EXPECT_EQ(message[0].max().item<float>(), 5);
-    // Both send first: only in a group is that no deadlock.
+    // Both ranks send first, which deadlocks unless grouped.
     std::vector<at::Tensor> out = {at::full({2}, rank + 1.0f, OnDevice())},
                             in = {at::zeros({2}, OnDevice())};
     group.startCoalescing();
@@ -443,7 +443,7 @@ TEST_F(StandinGpuTest, CollectivesAndMessages) {
   });
 }
 
-TEST_F(StandinGpuDeathTest, ResultOfACollectiveIsReadWithoutWait) {
+TEST_F(StandinGpuDeathTest, ReadOfCollectiveResultWithoutWaitEndsProcess) {
   EXPECT_EXIT(
       {
         Begin();
@@ -456,7 +456,7 @@ TEST_F(StandinGpuDeathTest, ResultOfACollectiveIsReadWithoutWait) {
       ExitedWithCode(kExitRace), "RACE: aten::add .* reads what standin:all_reduce");
 }
 
-TEST_F(StandinGpuTest, TensorsOfACollectiveThatNobodyWaitsForAreKept) {
+TEST_F(StandinGpuTest, KeepsTensorsOfCollectiveThatIsNotWaitedFor) {
   RunRanks(2, [](int rank, c10d::Backend& group) {
     {
       std::vector<at::Tensor> tensors = {Ones()};
@@ -468,7 +468,7 @@ TEST_F(StandinGpuTest, TensorsOfACollectiveThatNobodyWaitsForAreKept) {
   });
 }
 
-TEST_F(StandinGpuDeathTest, InputOfACollectiveIsOverwrittenWithoutWait) {
+TEST_F(StandinGpuDeathTest, WriteToCollectiveInputWithoutWaitEndsProcess) {
   EXPECT_EXIT(
       {
         Begin();
@@ -483,7 +483,7 @@ TEST_F(StandinGpuDeathTest, InputOfACollectiveIsOverwrittenWithoutWait) {
       "RACE: aten::(zero_|fill_) .* writes what standin:_all_gather_base");
 }
 
-TEST_F(StandinGpuDeathTest, RanksRunDifferentCollectives) {
+TEST_F(StandinGpuDeathTest, DifferentCollectivesOfRanksEndProcess) {
   EXPECT_EXIT(RunRanks(2,
                        [](int rank, c10d::Backend& group) {
                          std::vector<at::Tensor> tensors = {at::ones({rank + 1}, OnDevice())};
@@ -496,7 +496,7 @@ TEST_F(StandinGpuDeathTest, RanksRunDifferentCollectives) {
               "standin:all_reduce of 4 bytes");
 }
 
-TEST_F(StandinGpuDeathTest, BothRanksSend) {
+TEST_F(StandinGpuDeathTest, TwoSendsWithoutReceiveEndProcess) {
   EXPECT_EXIT(RunRanks(2,
                        [](int rank, c10d::Backend& group) {
                          std::vector<at::Tensor> tensors = {at::ones({2}, OnDevice())};
@@ -506,7 +506,7 @@ TEST_F(StandinGpuDeathTest, BothRanksSend) {
               "MISMATCH: rank . runs send of 8 bytes .Float., and rank . runs send of 8 bytes");
 }
 
-TEST_F(StandinGpuDeathTest, LostPeer) {
+TEST_F(StandinGpuDeathTest, LostPeerEndsProcess) {
   EXPECT_EXIT(RunRanks(2,
                        [](int rank, c10d::Backend& group) {
                          group.barrier({});
@@ -517,7 +517,7 @@ TEST_F(StandinGpuDeathTest, LostPeer) {
               ExitedWithCode(kExitCollective), "standin:all_reduce failed: ");
 }
 
-TEST_F(StandinGpuTest, TensorsThatNcclRefuses) {
+TEST_F(StandinGpuTest, RefusesTensorsThatNcclRefuses) {
   Begin();
   const auto group = MakeBackend(c10::make_intrusive<c10d::HashStore>(), 0, 1, kTimeout);
   const at::Tensor square = at::ones({4, 4}, OnDevice());
@@ -529,7 +529,7 @@ TEST_F(StandinGpuTest, TensorsThatNcclRefuses) {
 
 // ---- counts
 
-TEST_F(StandinGpuDeathTest, HiddenWaitIsRefused) {
+TEST_F(StandinGpuDeathTest, RefusesHiddenWait) {
   EXPECT_EXIT(
       {
         setenv("STANDIN_STEP_OPERATION", "aten::exp", 1);
@@ -548,7 +548,7 @@ TEST_F(StandinGpuDeathTest, HiddenWaitIsRefused) {
       ExitedWithCode(3), "aten::_local_scalar_dense waits for the device in step 1");
 }
 
-TEST_F(StandinGpuDeathTest, StepsAreCounted) {
+TEST_F(StandinGpuDeathTest, CountsSteps) {
   EXPECT_EXIT(
       {
         const auto folder = std::make_unique<TempDir>();

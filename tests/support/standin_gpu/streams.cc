@@ -37,7 +37,7 @@ struct State {
   std::exception_ptr error;
 };
 
-// Its threads outlive the statics of the process.
+// Never destroyed, because its threads outlive the process's statics.
 State& TheState() {
   static auto* const state = new State;
   return *state;
@@ -79,7 +79,7 @@ void RunStream(int number) {
   }
 }
 
-// What a process leaves in its streams may need what its statics hold.
+// Waits for the streams at exit, because their work may use the process's statics.
 void DrainAtExit() {
   for (StreamState& stream : TheState().streams) {
     std::unique_lock lock(stream.mutex);

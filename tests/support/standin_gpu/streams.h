@@ -1,5 +1,5 @@
-// The streams of the stand-in device: each is a thread that does what it is given, in order. Events
-// are marks in them.
+// The streams of the stand-in device: each is a thread that runs its work in order. Events are
+// marks in streams.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -17,23 +17,24 @@ namespace dslaunch::standin {
 
 inline constexpr c10::DeviceType kDeviceType = c10::DeviceType::CUDA;
 
-// What guards clocks, memory and recordings; taken before any other mutex. Recursive, since an
+// Guards clocks, memory and recordings; locked before any other mutex. Recursive, because an
 // operation may allocate and free.
 std::recursive_mutex& DeviceMutex();
 
-// FAKE_CUDA_DEVICES (2 by default), or fewer where CUDA_VISIBLE_DEVICES shows fewer.
+// Returns FAKE_CUDA_DEVICES (2 by default), or fewer if CUDA_VISIBLE_DEVICES shows fewer.
 int DeviceCount();
 
-// Of the calling thread.
+// State of the calling thread.
 c10::DeviceIndex CurrentDevice();
-void SetCurrentDevice(c10::DeviceIndex device);  // throws c10::Error where there is none such
+void SetCurrentDevice(c10::DeviceIndex device);  // throws c10::Error if there is no such device
 c10::Stream CurrentStream(c10::DeviceIndex device);
 void SetCurrentStream(const c10::Stream& stream);
 
 c10::Stream DefaultStream(c10::DeviceIndex device);
-c10::Stream PoolStream(c10::DeviceIndex device);  // in turn, so given several times
-c10::Stream NewStream(c10::DeviceIndex device);   // given once
-int NumberOf(const c10::Stream& stream);          // in clocks
+c10::Stream PoolStream(c10::DeviceIndex device);  // streams of the pool in turn, so the same stream
+                                                  // may be returned again
+c10::Stream NewStream(c10::DeviceIndex device);   // returns each stream once
+int NumberOf(const c10::Stream& stream);          // its index in clocks
 c10::Stream StreamOfNumber(int number);
 
 class EventMark {
@@ -43,8 +44,8 @@ class EventMark {
   void Set();
   void Wait();
   bool IsSet() const;
-  std::chrono::steady_clock::time_point time() const { return time_; }  // once it is set
-  const Clock& clock() const { return clock_; }                         // what comes before it
+  std::chrono::steady_clock::time_point time() const { return time_; }  // once the event is set
+  const Clock& clock() const { return clock_; }  // the operations that are ordered before it
 
  private:
   const Clock clock_;
@@ -54,26 +55,26 @@ class EventMark {
   std::chrono::steady_clock::time_point time_;
 };
 
-// All below: with DeviceMutex held, or alone.
+// Precondition of all below: DeviceMutex is held, or no other thread runs.
 
-// Appends `work` to what the stream does. What it throws is thrown by the next wait, and by all
-// that follow, as an error of a CUDA kernel is.
+// Appends `work` to the stream. What it throws is thrown by the next wait and by all later ones,
+// like an error of a CUDA kernel.
 void Submit(int stream, std::function<void()> work);
 std::shared_ptr<EventMark> RecordEvent(int stream);
 void WaitForEvent(int stream, const std::shared_ptr<EventMark>& event);
 bool IsIdle(int stream);
-// Counts an operation in the stream that comes after all the host has waited for. Returns what is
-// before it, itself included.
+// Counts an operation in the stream that is ordered after everything that the host has waited for.
+// Returns the operations ordered before its end, itself included.
 const Clock& TickStream(int stream);
 const Clock& StreamClock(int stream);
 const Clock& HostClock();  // one for all threads of the host
-// The host has waited: what `clock` has is before all that it does from here on.
+// Records a wait of the host: the operations in `clock` are ordered before all its later work.
 void HostWaitedFor(const Clock& clock);
-// Is called by HostWaitedFor.
+// `listener` is called by HostWaitedFor.
 void SetHostListener(std::function<void()> listener);
 void ThrowKernelError();
 
-// Waits until the stream has done what it was given. Not with DeviceMutex held.
+// Waits until the stream has done its work. Precondition: DeviceMutex is not held.
 void DrainStream(int stream);
 
 }  // namespace dslaunch::standin
