@@ -1,4 +1,4 @@
-"""Every C++ file is as clang-format 14 writes it (.clang-format at the root)."""
+"""Every C++ file is formatted by clang-format 14 (.clang-format at the root)."""
 import pathlib
 import re
 import shutil
@@ -8,12 +8,12 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer", "tests", "examples", "packaging")
-VERSION = "14"  # others break lines elsewhere
+VERSION = "14"  # other versions break lines elsewhere
 NOT_RUN = 77
 
 
 def clang_format():
-    """The program's path, or None where there is none of that version."""
+    """Returns the program's path, or None if that version is not installed."""
     for name in (f"clang-format-{VERSION}", "clang-format"):
         if path := shutil.which(name):
             text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10).stdout

@@ -1,4 +1,4 @@
-"""The dependency rule of the tree: packaging/layers.txt says which folder may include which.
+"""The dependency rule of the tree: packaging/layers.txt lists which folder may include which.
 
 Fails on an include that the table does not allow, on a cycle among folders or among files, on a folder without a line in
 the table, on a folder of more than 60 files, and on a name that two headers of one program define. `python3 tests/layers/layers_test.py FOLDER` checks the tree in FOLDER
@@ -15,7 +15,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_FILES = 60
 TOP = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer")
-# What ends up in one program: a name with two definitions is one of them, at random (the one-definition rule).
+# Folders that are linked into one program: of a name with two definitions, an arbitrary one is used (one-definition
+# rule).
 HALVES = {"launcher": ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer/base", "trainer/mesh", "trainer/config",
                          "trainer/families"),
           "trainer": ("base", "proto/contract", "trainer")}
@@ -58,7 +59,7 @@ def sources(root):
 
 
 def layer_of(file, table):
-    """The line of the table that speaks of this file."""
+    """Returns the table's entry for this file."""
     if file in table:
         return file
     if file.startswith("trainer/include/"):
@@ -67,7 +68,7 @@ def layer_of(file, table):
 
 
 def included_file(root, text):
-    """The file of the tree that is included, or None for one of a library."""
+    """Returns the included file of the tree, or None for a library's file."""
     if text.startswith("dslaunch/"):
         return "trainer/include/" + text
     if (root / text).is_file() or re.fullmatch(r"proto/\w+\.pb\.h", text.replace(".grpc", "")):
@@ -76,7 +77,7 @@ def included_file(root, text):
 
 
 def find_cycle(edges):
-    """A cycle of the graph {node: iterable of nodes} as a list of nodes, or None."""
+    """Returns a cycle of the graph {node: iterable of nodes} as a list of nodes, or None."""
     done, path = set(), []
 
     def inspection(node):
@@ -99,7 +100,7 @@ def find_cycle(edges):
 
 
 def definitions(text):
-    """The names that a header defines or declares, each with its namespace; of functions with the parameters."""
+    """Yields the names that a header defines or declares, with namespaces, and with parameters of functions."""
     space = ".".join(re.findall(r"^namespace (\w+(?:::\w+)*) \{", text, re.M))
     for match in DEFINITION.finditer(text):
         yield f"{space}::" + re.sub(r"\s+", " ", next(name for name in match.groups() if name))
@@ -118,7 +119,7 @@ def names_twice(root):
 
 
 def problems(root):
-    """What is wrong with the tree in `root`: a list of messages."""
+    """Returns messages about violations in the tree in `root`."""
     table = read_table(root)
     found = []
     files, folders = {}, {}
@@ -153,14 +154,14 @@ def problems(root):
 
 
 class LayersTest(unittest.TestCase):
-    def test_the_tree_keeps_its_rule(self):
+    def test_tree_has_no_violation(self):
         self.assertEqual([], problems(ROOT))
 
     def test_every_folder_of_the_table_exists(self):
         self.assertEqual([], [name for name in read_table(ROOT) if not (ROOT / name).exists()])
 
     def planted(self, file, line):
-        """What is found after `line` was added to `file`, in a copy of the tree."""
+        """Returns the violations after `line` is added to `file` in a copy of the tree."""
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder)
             (copy / "packaging").mkdir()
@@ -174,15 +175,15 @@ class LayersTest(unittest.TestCase):
             self.assertEqual(1, run.returncode, run.stderr)
             return run.stdout
 
-    def test_a_wrong_include_is_named(self):
+    def test_names_forbidden_include(self):
         found = self.planted("rendezvous/quorum.h", '#include "agent/host/gpus.h"')
         self.assertRegex(found, r"rendezvous/quorum\.h:\d+: rendezvous must not include agent/host/gpus\.h")
 
-    def test_a_cycle_among_the_files_of_a_folder_is_named(self):
+    def test_names_cycle_of_files_within_a_folder(self):
         found = self.planted("base/error.h", '#include "base/os/subprocess.h"')
         self.assertIn("a cycle among the files: base/error.h -> base/os/subprocess.h -> base/error.h", found)
 
-    def test_a_name_in_two_headers_of_a_program_is_named(self):
+    def test_names_definition_in_two_headers(self):
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder)
             (copy / "packaging").mkdir()
@@ -198,7 +199,7 @@ class LayersTest(unittest.TestCase):
                               "one program can hold one of them" for name in ("Open(const std::string& path)", "Row", "kMost")],
                              problems(copy))
 
-    def test_a_new_folder_needs_a_line(self):
+    def test_reports_folder_without_a_line(self):
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder)
             (copy / "packaging").mkdir()
@@ -207,7 +208,7 @@ class LayersTest(unittest.TestCase):
             (copy / "base/new/a.h").write_text("")
             self.assertEqual(["base/new/a.h: its folder has no line in packaging/layers.txt"], problems(copy))
 
-    def test_a_folder_of_too_many_files_is_named(self):
+    def test_reports_folder_with_too_many_files(self):
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder)
             (copy / "packaging").mkdir()

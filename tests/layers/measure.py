@@ -63,7 +63,7 @@ def files_below(root, *folders):
 
 
 def blank_comments_and_strings(text):
-    """The same text, with spaces in place of comments and of what strings contain. Lines stay."""
+    """Returns the text with comments and contents of strings replaced by spaces. Lines stay."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
 
     def blank(match):
@@ -73,7 +73,7 @@ def blank_comments_and_strings(text):
 
 
 def body_end(text, start):
-    """The index after the brace that closes the one at `start`."""
+    """Returns the index after the brace that closes the brace at `start`."""
     depth = 0
     for match in re.compile(r"[{}]").finditer(text, start):
         depth += 1 if match[0] == "{" else -1
@@ -87,7 +87,7 @@ NOT_MEMBERS = re.compile(r"^(using|friend|static_assert|typedef|enum|template\s*
 
 
 def statements(body):
-    """The declarations directly inside a class body, nested bodies left out."""
+    """Yields the declarations directly inside a class body, without nested bodies."""
     position, start = 0, 0
     while position < len(body):
         character = body[position]
@@ -107,7 +107,7 @@ def statements(body):
 
 
 def classes_of(file, text):
-    """The classes that a C++ text defines, nested ones too."""
+    """Yields the classes that a C++ text defines, including nested ones."""
     text = blank_comments_and_strings(text)
     for match in CLASS.finditer(text):
         if re.search(r"\benum\s+$", text[:match.start()]):
@@ -145,7 +145,7 @@ FUNCTION = re.compile(r"^(?P<indent> *)(?P<head>(?!(?:namespace|class|struct|enu
 
 
 def functions_of(file, text):
-    """The functions that a C++ text defines, with their lines."""
+    """Yields the functions that a C++ text defines, with their lines."""
     clean = blank_comments_and_strings(text)
     position = 0
     while match := FUNCTION.search(clean, position):
@@ -162,7 +162,7 @@ def functions_of(file, text):
 
 
 def is_table(text):
-    """Most lines are rows: they begin with a brace or a quote, or continue such a row."""
+    """Returns whether most lines are rows: they begin with a brace or a quote, or continue such a row."""
     lines = [line.strip() for line in text.splitlines()[1:-1] if line.strip()]
     rows = sum(line[0] in '{"\'}.R(' for line in lines)
     return bool(lines) and rows >= 0.6 * len(lines)

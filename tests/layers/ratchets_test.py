@@ -49,7 +49,7 @@ Thing::Thing(int a)
 """))
         self.assertEqual([("Sum", 2, 7), ("Thing::Thing", 9, 4)], [(f.name, f.line, f.lines) for f in found])
 
-    def test_takes_lists_of_rows_for_tables(self):
+    def test_recognizes_lists_of_rows_as_tables(self):
         self.assertTrue(measure.is_table('const Row kRows[] = {\n    {"a", 1},\n    {"b", 2,\n     "more"},\n};'))
         self.assertFalse(measure.is_table("int F() {\n  int a = 1;\n  return a;\n}"))
 

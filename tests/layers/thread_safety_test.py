@@ -1,7 +1,7 @@
-"""What base/mutex.h guards is touched only with its mutex held: clang says so, by its analysis of thread safety.
+"""Data guarded by base/mutex.h is used only with its mutex held, according to clang's thread safety analysis.
 
-`thread_safety_test.py BUILD`: the compilation of BUILD by clang is the check itself; here is that it checks all files, and
-that it finds what it is there for. Not run where BUILD was compiled by another compiler, which does not check.
+`thread_safety_test.py BUILD`: the compilation of BUILD by clang is the check itself; this test verifies that it checks all
+files and finds violations. Not run if BUILD was compiled by another compiler, which does not check.
 """
 import json
 import pathlib
@@ -18,14 +18,14 @@ NOT_RUN = 77
 
 
 def commands():
-    """What the compiler was given for each C++ file of the programs, and for those that are compiled together."""
+    """Returns {file: command} for each C++ file of the programs, and for files that are compiled together."""
     entries = json.loads((BUILD / "compile_commands.json").read_text())
     return {entry["file"]: shlex.split(entry["command"]) for entry in entries
             if entry["file"].startswith(tuple(f"{root}/{top}/" for root in (ROOT, BUILD) for top in TOP))}
 
 
 def compiler():
-    """The compiler of BUILD, or None where it is not clang."""
+    """Returns the compiler of BUILD, or None if it is not clang."""
     words = next(iter(commands().values()))
     path = next(word for word in words if pathlib.Path(word).name.startswith(("clang++", "g++", "c++")))
     version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60).stdout
@@ -36,7 +36,7 @@ class ThreadSafetyTest(unittest.TestCase):
     def test_all_files_are_checked(self):
         self.assertEqual([], [file for file, words in commands().items() if "-Wthread-safety" not in words])
 
-    def test_what_is_touched_without_its_mutex_is_found(self):
+    def test_finds_access_without_mutex(self):
         def check(*more):
             return subprocess.run(
                 [compiler(), "-std=c++20", f"-I{ROOT}", "-Wthread-safety", "-Werror", "-fsyntax-only", *more,

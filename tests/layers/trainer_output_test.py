@@ -1,6 +1,6 @@
-"""The trainer's lines for people go through one place: no other file of trainer/ prints by itself.
+"""The trainer's lines for users go through one file: no other file of trainer/ prints.
 
-Data for programs (prediction_writer's JSON lines by fwrite, the status pipe by write) are no lines for people.
+Data for programs (prediction_writer's JSON lines by fwrite, the status pipe by write) are not lines for users.
 """
 import pathlib
 import re
@@ -13,7 +13,7 @@ PRINTS = re.compile(r"\b(v?f?printf|f?puts|f?putc|putchar|perror)\s*\(|\b(cout|c
 
 
 def printing(root):
-    """"FILE:LINE" of everything that prints elsewhere."""
+    """"FILE:LINE" of all other code that prints."""
     found = []
     for path in sorted((root / "trainer").rglob("*")):
         name = path.relative_to(root).as_posix()
@@ -26,10 +26,10 @@ def printing(root):
 
 
 class TrainerOutputTest(unittest.TestCase):
-    def test_one_place_prints(self):
+    def test_only_one_file_prints(self):
         self.assertEqual(printing(ROOT), [], f"use {PLACE}")
 
-    def test_a_planted_line_is_found(self):
+    def test_finds_a_planted_line(self):
         for line in ('std::printf("%d", 1);', 'std::cout << 1;', 'std::fputs("a", stderr);'):
             with self.subTest(line), tempfile.TemporaryDirectory() as folder:
                 root = pathlib.Path(folder)

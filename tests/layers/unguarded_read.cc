@@ -1,4 +1,4 @@
-// What thread_safety_test.py must find wrong; part of no target.
+// Violations that thread_safety_test.py must find; part of no target.
 #include "base/mutex.h"
 
 namespace dslaunch {

@@ -17,7 +17,7 @@ def checked(*command):
 
 class GrpcTest(unittest.TestCase):
     def build(self, *options):
-        """Builds and runs a program; returns what the configuration said, and the libraries that the program loads."""
+        """Builds and runs a program; returns the configuration's output and the program's libraries."""
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix="dslaunch-grpc-"))
         said = checked("cmake", "-S", SOURCE + "/tests/packaging/grpc", "-B", folder, "-G", "Ninja",
                        "-DDSLAUNCH_MODULES=" + SOURCE + "/packaging/cmake", *options)
@@ -25,22 +25,22 @@ class GrpcTest(unittest.TestCase):
         self.assertRegex(checked(folder + "/grpc_program"), r"^gRPC \d+\.0\.0: ok\n$")
         return said, checked("readelf", "-d", folder + "/grpc_program")
 
-    def test_archives_where_the_system_has_them(self):
+    def test_prefers_archives_of_the_system(self):
         said, libraries = self.build()
         self.assertNotIn("every node then needs", said)
         self.assertNotIn("libgrpc", libraries)
         self.assertNotIn("libprotobuf", libraries)
 
-    def test_the_cmake_package(self):
+    def test_finds_the_cmake_package(self):
         said, libraries = self.build("-DDSLAUNCH_STATIC=OFF")
         self.assertIn("which every node then needs too", said)
         self.assertIn("libgrpc++.so", libraries)
 
-    def test_pkg_config(self):
+    def test_finds_pkg_config(self):
         _, libraries = self.build("-DDSLAUNCH_STATIC=OFF", "-DCMAKE_DISABLE_FIND_PACKAGE_gRPC=ON")
         self.assertIn("libgrpc++.so", libraries)
 
-    def test_archives_that_are_wanted_and_missing(self):
+    def test_refuses_missing_archives_if_required(self):
         refusal = "DSLAUNCH_STATIC is ON, but this system has no libupb.a".replace(" ", r"\s+")
         with self.assertRaisesRegex(AssertionError, refusal):
             self.build("-DDSLAUNCH_STATIC=ON", "-DDSLAUNCH_A_upb=")

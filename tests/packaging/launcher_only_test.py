@@ -1,5 +1,5 @@
-"""dslaunch as `pip install` without the trainer's LibTorch leaves it: doctor finds nothing wrong, and what needs the trainer
-says what to install."""
+"""dslaunch after `pip install` without the trainer's LibTorch: doctor finds no problem, and commands that need the
+trainer name the package to install."""
 
 import shutil
 import subprocess
@@ -36,7 +36,7 @@ class LauncherOnly(LauncherCase):
         self.assertEqual(UNAVAILABLE, code, said)
         self.assertRegex(said, rf"FAIL +trainer: \S+dslaunch-train does not start: libtorch\.so(?s:.)*{INSTALL}")
 
-    def test_commands_of_the_trainer_name_what_is_missing(self):
+    def test_commands_of_trainer_name_missing_package(self):
         for words in (["train"], ["predict"], ["bench", "comm"], ["checkpoint", "verify", "x"]):
             with self.subTest(words=words):
                 code, said = self.dslaunch(*words)

@@ -1,4 +1,4 @@
-"""What CPack makes of a build: packages that hold what they should, run from where they are unpacked, and leave nothing."""
+"""CPack's packages of a build: they contain the right files, run where they are unpacked, and are reproducible."""
 
 import os
 import pathlib
@@ -29,7 +29,7 @@ class PackagesTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
 
     def pack(self, generator, folder="packages"):
-        """The packages, by name, made once for each folder: fast compression, to compare what is inside."""
+        """Returns {name: path} of the packages, made once per folder, with fast compression."""
         where = self.folder / folder / generator
         if not where.exists():
             output("cpack", "--config", BUILD / "CPackConfig.cmake", "-G", generator, "-B", where, "-D",
@@ -39,14 +39,14 @@ class PackagesTest(unittest.TestCase):
         return {path.name: path for path in where.iterdir() if path.name.endswith(ending)}
 
     def runs(self, root):
-        """The launcher below `root` starts a job with its own agent."""
+        """Checks that the launcher below `root` starts a job with its own agent."""
         program = root / "bin" / "dslaunch"
         self.assertRegex(output(program, "--version"), r"^dslaunch [\d.]+\n")
         said = output(program, "--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", "--show", "all", "sh", "-c", "echo rank $RANK",
                       env={"PATH": os.environ["PATH"], "XDG_STATE_HOME": str(self.folder / "state"), "HOME": str(self.folder)})
         self.assertIn("rank 1", said)
 
-    def test_deb(self):
+    def test_debs_contain_each_file_once_and_run(self):
         if not HAS["DEB"]:
             self.skipTest("no dpkg-deb")
         packages = self.pack("DEB")
@@ -76,7 +76,7 @@ class PackagesTest(unittest.TestCase):
         for file, package in owner.items():
             self.assertEqual(package, seen.get(file), file)
         self.runs(root / "usr")
-        # Without a LibTorch a training says so before anything starts.
+        # Without LibTorch, training fails with a message before anything starts.
         ended = subprocess.run([root / "usr/bin/dslaunch", "--launcher", "local", "--num_gpus", "1", "train"], capture_output=True,
                                text=True, timeout=60)
         self.assertEqual(69, ended.returncode, ended.stderr)
@@ -96,23 +96,23 @@ class PackagesTest(unittest.TestCase):
         self.assertEqual({name: path.read_bytes() == other[name].read_bytes() for name, path in one.items()},
                          dict.fromkeys(one, True))
 
-    def test_lintian(self):
+    def test_debs_pass_lintian(self):
         if not HAS["DEB"] or not shutil.which("lintian"):
             self.skipTest("no lintian")
         output("lintian", "--allow-root", "--fail-on", "error,warning", *self.pack("DEB").values())
 
-    def test_rpmlint(self):
+    def test_rpms_pass_rpmlint(self):
         if not HAS["RPM"] or not shutil.which("rpmlint"):
             self.skipTest("no rpmlint")
         output("rpmlint", "--config", SOURCE / "packaging/rpmlint.toml", "--strict", *self.pack("RPM").values())
 
-    def test_tarball(self):
+    def test_tarball_runs_where_it_is_unpacked(self):
         (name, path), = self.pack("TGZ").items()
         self.assertRegex(name, r"^dslaunch-[\d.]+-Linux\.tar\.gz$")
         output("tar", "-C", self.folder, "-xzf", path)
         self.runs(self.folder / name.removesuffix(".tar.gz"))
 
-    def test_rpm(self):
+    def test_rpms_have_the_agent_and_need_glibc_2_28(self):
         if not HAS["RPM"]:
             self.skipTest("no rpmbuild")
         packages = self.pack("RPM")

@@ -1,5 +1,5 @@
-"""Every file that is shipped: where its libraries come from, what it is hardened with, what it says of this machine, and
-what of others is inside it."""
+"""Every shipped file: where its libraries come from, its hardening, what it reveals about the machine that built it,
+and the third-party code inside it."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def output(*command, **options):
 
 
 def files_below(folder):
-    """Regular files; links are not followed."""
+    """Returns the regular files below a folder; links are not followed."""
     paths = [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names]
     return sorted(path for path in paths if not os.path.islink(path))
 
@@ -31,7 +31,7 @@ def is_elf(path):
         return file.read(4) == b"\x7fELF"
 
 
-# The newest versions of symbols that a program may need: glibc 2.28 and GCC 8 are what manylinux_2_28 has, as PyPI's torch.
+# The newest symbol versions that a program may need: those of manylinux_2_28 (glibc 2.28, GCC 8), as for PyPI's torch.
 LIMITS = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11), "GCC": (8,)}
 
 
@@ -48,7 +48,7 @@ class Elf:
         return "(NEEDED)" not in self.dynamic and "INTERP" not in self.segments
 
     def run_path(self):
-        """The elements of all its run paths."""
+        """Returns the elements of all its run paths."""
         return [element for paths in re.findall(r"\((?:RPATH|RUNPATH)\).*?\[(.*)\]", self.dynamic)
                 for element in paths.split(":")]
 
@@ -57,7 +57,7 @@ class Elf:
 
 
     def newest(self):
-        """{prefix: the newest version that it needs of other files}."""
+        """Returns {prefix: the newest version that it needs of other files}."""
         needed = re.search(r"Version needs section.*?(?=\n\n|\Z)", self.versions, re.DOTALL)
         newest = {}
         for prefix, version in re.findall(r"Name: (\w+?)_([\d.]+)", needed[0] if needed else ""):
@@ -79,14 +79,14 @@ class ShippedTest(unittest.TestCase):
         for name in PROGRAMS:
             assert cls.prefix + "/bin/" + name in cls.elves and BUILD + "/bin/" + name in cls.elves, name
 
-    def test_no_library_is_taken_from_the_current_folder(self):
+    def test_run_paths_exclude_the_current_folder(self):
         for path, elf in self.elves.items():
             for element in elf.run_path():
                 self.assertRegex(element, r"^\$ORIGIN/.|^/.", "%s: %s" % (path, elf.dynamic))
             for library in elf.needed():
                 self.assertTrue("/" not in library or library.startswith("/"), "%s: %s" % (path, elf.dynamic))
 
-    def test_a_planted_library_is_not_run(self):
+    def test_planted_library_is_not_loaded(self):
         here = self.folder + "/downloaded"
         os.mkdir(here)
         for library in {library for elf in self.elves.values() for library in elf.needed()}:
@@ -97,7 +97,7 @@ class ShippedTest(unittest.TestCase):
             for name in PROGRAMS:
                 self.assertIn(name, output(bin_folder + "/" + name, "--version", cwd=here, env=kept))
 
-    def test_installed_files_find_libraries_beside_themselves_only(self):
+    def test_installed_files_find_libraries_beside_them(self):
         for path in self.installed:
             for element in self.elves[path].run_path():
                 self.assertTrue(element.startswith("$ORIGIN/"), "%s: %s" % (path, element))
@@ -114,17 +114,17 @@ class ShippedTest(unittest.TestCase):
                     continue
                 self.assertRegex(elf.dynamic, r"\(FLAGS_1\).*\bPIE\b")
                 self.assertRegex(elf.dynamic, r"\(FLAGS_1\).*\bNOW\b")
-                # Of a library that is inside, without names: what its checks print.
+                # A static program has no symbol names of the library, so look for the messages of its checks.
                 if elf.is_static():
                     self.assertIn(b"stack smashing detected", elf.content)
                     self.assertIn(b"buffer overflow detected", elf.content)
                 else:
                     self.assertRegex(elf.symbols, r"\b__(?!stack)\w+_chk\b")
-                # Newer than GCC 8's library: inside, or of LibTorch, which has it inside.
+                # Newer than GCC 8's library: contained in the file, or in LibTorch, which contains it.
                 self.assertTrue("__glibcxx_assert_fail" in elf.symbols or b"%s:%d: %s: Assertion" in elf.content)
 
     @unittest.skipUnless(os.path.exists(BUILD + "/old-glibc"), "built for this system alone (OldGlibc.cmake says why)")
-    def test_they_run_on_systems_of_2018(self):
+    def test_needs_no_symbols_newer_than_2018(self):
         for path, elf in self.elves.items():
             with self.subTest(path):
                 newest = elf.newest()
@@ -134,7 +134,7 @@ class ShippedTest(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(BUILD + "/old-glibc"), "built for this system alone (OldGlibc.cmake says why)")
     @unittest.skipUnless(shutil.which("g++"), "there is no g++, which copies variables of shared libraries into programs")
-    def test_a_copied_variable_of_the_c_library_has_all_its_names(self):
+    def test_copied_variable_of_libc_keeps_all_its_names(self):
         source, program = self.folder + "/copied.cc", self.folder + "/copied"
         with open(source, "w", encoding="utf-8") as file:
             file.write("#include <cerrno>\n#include <unistd.h>\n"
@@ -143,19 +143,19 @@ class ShippedTest(unittest.TestCase):
         self.assertIn("R_X86_64_COPY", output("readelf", "--relocs", "--wide", program))
         self.assertEqual(0, subprocess.run([program], check=False).returncode)
 
-    def test_the_launcher_shares_the_c_library_alone(self):
+    def test_launcher_needs_only_the_c_library(self):
         libraries = set(self.elves[self.prefix + "/bin/dslaunch"].needed())
         self.assertLessEqual(libraries, {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"})
 
-    def test_the_agent_needs_nothing_of_a_node(self):
+    def test_agent_runs_without_files_of_the_node(self):
         for folder in BUILD, self.prefix:
             agent = folder + "/bin/dslaunch-agent"
             elf = self.elves[agent]
             self.assertTrue(elf.is_static(), elf.dynamic)
             self.assertIn("statically linked", output("ldd", agent))
-            # The form of the names of glibc's modules that look up names and accounts.
+            # Names of glibc's modules for names and accounts have this form.
             self.assertNotIn(b"libnss_", elf.content)
-            # In a folder that has nothing else.
+            # In a folder without any other file.
             root = self.folder + "/nothing-else"
             os.makedirs(root, exist_ok=True)
             shutil.copy(agent, root)
@@ -182,14 +182,14 @@ class ShippedTest(unittest.TestCase):
             if re.search(r" -O[1-3s] (?!.* -O0 )", command):
                 self.assertRegex(command, r" -D_FORTIFY_SOURCE=[23] (?!.* -U_FORTIFY_SOURCE )", file)
 
-    def test_nothing_says_where_it_was_built(self):
+    def test_files_do_not_contain_the_build_folder(self):
         for path in files_below(self.prefix):
             with open(path, "rb") as file:
                 content = file.read()
             for place in SOURCE, BUILD:
                 self.assertNotIn(place.encode() + b"/", content, path)
 
-    def test_whose_code_is_inside(self):
+    def test_sbom_lists_third_party_code(self):
         with open(self.prefix + "/share/dslaunch/sbom.cdx.json") as file:
             components = json.load(file)["components"]
         inside = {}

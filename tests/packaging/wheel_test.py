@@ -1,4 +1,4 @@
-"""A wheel as pip installs it: launcher and module work, the trainer takes the environment's torch or says what is wrong.
+"""A wheel as pip installs it: launcher and module work, the trainer uses the environment's torch or reports the problem.
 
     python3 tests/packaging/wheel_test.py WHEEL      after packaging/build-wheel; CI does not build one, which is a compilation
 """
@@ -39,21 +39,21 @@ class WheelTest(unittest.TestCase):
 
     @classmethod
     def files(cls):
-        """Not folders, of which pip leaves empty ones."""
+        """Returns the files of the environment, without folders, because pip leaves empty ones."""
         return {path for path in cls.venv.rglob("*") if not path.is_dir() and "__pycache__" not in path.parts}
 
     def job(self, *words, code=0):
         return output(self.venv / "bin/dslaunch", "--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", *words, code=code,
                       env=self.env)
 
-    def test_1_it_is_small_and_tagged(self):
+    def test_1_wheel_is_small_and_tagged(self):
         self.assertLess(WHEEL.stat().st_size, MAX_BYTES)
         self.assertRegex(WHEEL.name, r"^dslaunch-[\d.]+-py3-none-manylinux_2_28_x86_64\.whl$")
         with zipfile.ZipFile(WHEEL) as archive:
             metadata, = [archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         self.assertRegex(metadata, r"(?m)^Requires-Dist: torch==2\.11\.\*; extra == ['\"]train['\"]")
 
-    def test_2_launcher_and_module(self):
+    def test_2_launcher_and_module_run(self):
         self.assertIn("rank 1", self.job("--show", "all", "sh", "-c", "echo rank $RANK"))
         said = self.job("--show", "all", "python3", "-c", "import dslaunch; print('attempt', dslaunch.current_job().attempt)")
         self.assertIn("attempt 1", said)
@@ -61,7 +61,7 @@ class WheelTest(unittest.TestCase):
         self.assertIn("fashion_mnist", output(self.venv / "bin/dslaunch", "recipe", "ls", env=self.env))
 
     def torch(self, version):
-        """A folder as an installed torch has it, as far as the version goes; None takes it away."""
+        """Makes a folder that looks like an installed torch of this version; None removes it."""
         site, = self.venv.glob("lib/python3.*/site-packages")
         shutil.rmtree(site / "torch", ignore_errors=True)
         if version is None:
@@ -73,7 +73,7 @@ class WheelTest(unittest.TestCase):
         parts = zip(("MAJOR", "MINOR", "PATCH"), version.split("."))
         header.write_text("".join(f"#define TORCH_VERSION_{name} {number}\n" for name, number in parts))
 
-    def test_3_another_torch_is_refused_by_name_before_anything_starts(self):
+    def test_3_refuses_other_torch_before_start(self):
         self.torch(None)
         self.assertNotIn("trainer", output(self.venv / "bin/dslaunch", "doctor", "--device", "cpu", env=self.env))
         self.assertRegex(self.job("train", code=69), r"no LibTorch 2\.11 .*pip install 'dslaunch\[train\]'")
@@ -81,18 +81,18 @@ class WheelTest(unittest.TestCase):
         self.assertRegex(self.job("train", code=69), r"site-packages/torch is LibTorch 2\.12\.1, .*pip install 'torch==2\.11\.\*'")
         self.torch(None)
 
-    def test_4_the_trainer_takes_the_installed_torch(self):
+    def test_4_trainer_uses_installed_torch(self):
         installed = next(ORACLE.parent.parent.glob("lib/python3.*/site-packages/torch"), None)
         if installed is None:
             self.skipTest(f"no PyTorch in the environment of {ORACLE}; packaging/fetch-oracle")
         site, = self.venv.glob("lib/python3.*/site-packages")
-        for package in "torch", "nvidia":  # as pip would put them there
+        for package in "torch", "nvidia":  # like pip's installation
             (site / package).symlink_to(installed.parent / package)
             self.addCleanup((site / package).unlink)
         self.assertIn("LibTorch: 2.11", output(self.venv / "bin/dslaunch", "--version", env=self.env))
         self.assertRegex(self.job("train", "fashion_mnist", "--steps", "5"), r"2 ranks on 2 nodes succeeded")
 
-    def test_5_uninstalled_nothing_is_left(self):
+    def test_5_uninstalling_leaves_no_file(self):
         output(self.venv / "bin/pip", "uninstall", "--yes", "dslaunch")
         self.assertEqual(self.before, self.files())
 
