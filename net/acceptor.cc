@@ -115,7 +115,7 @@ class Acceptor::Loop {
   }
 
   bool PushOutSlow() {
-    const std::optional<uint64_t> id = room_.NextToLeave();
+    const std::optional<uint64_t> id = room_.NextToEvict();
     if (!id || Clock::now() - newcomers_.at(*id).since < kProofIsSlow) return false;
     Refuse(*id, "no descriptor is left for another connection");
     return true;
@@ -134,7 +134,7 @@ class Acceptor::Loop {
         std::move(socket), tls_, asio::ssl::stream_base::server, options_.handshake_timeout,
         [this, id](std::error_code failed) { OnHandshake(id, failed); });
     newcomers_.emplace(id, Newcomer{std::move(stream), address, NumericAddress(own), Clock::now()});
-    if (const auto pushed_out = room_.Enter(id, address))
+    if (const auto pushed_out = room_.Add(id, address))
       Refuse(*pushed_out, "too many unauthenticated connections are pending");
   }
 
@@ -151,7 +151,7 @@ class Acceptor::Loop {
       return Refuse(id, "node " + std::to_string(*node) + " has enough connections already");
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) return Refuse(id, pair.error().message);
-    const Newcomer newcomer = Take(id);
+    const Newcomer newcomer = Remove(id);
     const auto relay = std::make_shared<TlsRelay>(stream, std::move(pair->ours),
                                                   [&relays, id] { relays.erase(id); });
     relays.emplace(id, relay);
@@ -161,16 +161,16 @@ class Acceptor::Loop {
   }
 
   // Removes a pending connection and returns it.
-  Newcomer Take(uint64_t id) {
+  Newcomer Remove(uint64_t id) {
     const auto known = newcomers_.find(id);
     Newcomer newcomer = std::move(known->second);
-    room_.Leave(id, newcomer.address);
+    room_.Remove(id, newcomer.address);
     newcomers_.erase(known);
     return newcomer;
   }
 
   void Refuse(uint64_t id, const std::string& why) {
-    const Newcomer newcomer = Take(id);
+    const Newcomer newcomer = Remove(id);
     std::error_code ignored;  // its pending handshake then fails and finds the entry gone
     newcomer.stream->socket().close(ignored);
     Notify("refused a connection from " + newcomer.address + ": " + why);

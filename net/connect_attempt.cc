@@ -110,9 +110,9 @@ void ConnectSearch::Stop() {
   for (const auto& attempt : attempts_) attempt->Stop();
 }
 
-std::string ConnectSearch::Words() const {
+std::string ConnectSearch::Describe() const {
   std::string list;
-  for (const auto& attempt : attempts_) list += (list.empty() ? "" : ", ") + attempt->Words();
+  for (const auto& attempt : attempts_) list += (list.empty() ? "" : ", ") + attempt->Describe();
   return list.empty() ? "no address" : list;
 }
 

@@ -36,7 +36,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   // Stops the attempt. Has no effect after success.
   void Stop();
   // Returns the endpoint and its last failure: "10.0.0.1:4711 (Connection refused)".
-  std::string Words() const { return endpoint_ + " (" + last_output_ + ")"; }
+  std::string Describe() const { return endpoint_ + " (" + last_output_ + ")"; }
 
  private:
   void LimitStep(milliseconds limit);
@@ -76,7 +76,7 @@ class ConnectSearch {
   void Stop();
   // Returns every endpoint tried and its last failure: "10.0.0.1:4711 (Connection refused),
   // [fd00::1]:4711 (no answer)".
-  std::string Words() const;
+  std::string Describe() const;
 
  private:
   void StartNext();

@@ -61,7 +61,7 @@ class NodeDialer::Loop {
 
   // Removes a finished call. The caller keeps it alive until its attempts, which may be on the
   // stack, have returned.
-  std::shared_ptr<Call> Take(Call* key) {
+  std::shared_ptr<Call> Remove(Call* key) {
     const auto found = calls_.find(key);
     if (found == calls_.end()) return nullptr;
     std::shared_ptr<Call> call = std::move(found->second);
@@ -73,7 +73,7 @@ class NodeDialer::Loop {
   }
 
   void OnFound(Call* key, std::shared_ptr<TlsStream> stream) {
-    const std::shared_ptr<Call> call = Take(key);
+    const std::shared_ptr<Call> call = Remove(key);
     if (!call) return;  // another endpoint was faster
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) return call->on_done(pair.error());
@@ -82,10 +82,10 @@ class NodeDialer::Loop {
   }
 
   void OnLate(Call* key) {
-    const std::shared_ptr<Call> call = Take(key);
+    const std::shared_ptr<Call> call = Remove(key);
     if (!call) return;
     call->on_done(
-        Error{ExitCode::kTimedOut, "no connection to its node at " + call->search.Words() +
+        Error{ExitCode::kTimedOut, "no connection to its node at " + call->search.Describe() +
                                        "; check that a firewall lets the nodes reach each other"});
   }
 

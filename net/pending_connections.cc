@@ -4,17 +4,17 @@
 
 namespace dslaunch {
 
-std::optional<uint64_t> PendingConnections::Enter(uint64_t id, const std::string& address) {
+std::optional<uint64_t> PendingConnections::Add(uint64_t id, const std::string& address) {
   by_address_[address].insert(id);
   if (++size_ <= limit_) return std::nullopt;
   const auto crowd = Crowd();
   const std::string from = crowd->first;
   const uint64_t oldest = *crowd->second.begin();
-  Leave(oldest, from);
+  Remove(oldest, from);
   return oldest;
 }
 
-std::optional<uint64_t> PendingConnections::NextToLeave() const {
+std::optional<uint64_t> PendingConnections::NextToEvict() const {
   if (size_ == 0) return std::nullopt;
   return *Crowd()->second.begin();
 }
@@ -26,7 +26,7 @@ PendingConnections::Groups::const_iterator PendingConnections::Crowd() const {
   });
 }
 
-void PendingConnections::Leave(uint64_t id, const std::string& address) {
+void PendingConnections::Remove(uint64_t id, const std::string& address) {
   const auto group = by_address_.find(address);
   if (group == by_address_.end() || group->second.erase(id) == 0) return;
   --size_;

@@ -19,11 +19,11 @@ class PendingConnections {
 
   // Adds a connection; `id` must exceed all earlier ones. Returns the id that was evicted to keep
   // the limit, if any.
-  std::optional<uint64_t> Enter(uint64_t id, const std::string& address);
+  std::optional<uint64_t> Add(uint64_t id, const std::string& address);
   // Returns the id of the connection that would be evicted next; nullopt if none is pending.
-  std::optional<uint64_t> NextToLeave() const;
+  std::optional<uint64_t> NextToEvict() const;
   // Removes a connection. Does nothing if it is not pending.
-  void Leave(uint64_t id, const std::string& address);
+  void Remove(uint64_t id, const std::string& address);
 
   size_t size() const { return size_; }
 

@@ -67,7 +67,7 @@ int FindKey(SSL* ssl, const unsigned char* identity, size_t identity_size, SSL_S
 }
 
 // Returns how the peer's token explains a failed handshake, or null if it does not.
-const char* WhatOfItsToken(const std::error_code& error) {
+const char* DescribeTokenFailure(const std::error_code& error) {
   if (error.category() != asio::error::get_ssl_category()) return nullptr;
   switch (ERR_GET_REASON(static_cast<unsigned long>(error.value()))) {
     case SSL_R_BINDER_DOES_NOT_VERIFY:
@@ -148,7 +148,7 @@ class TokenTls::Loop {
     if (known == handshakes_.end()) return;
     const std::shared_ptr<TlsStream> stream = known->second.stream;
     if (failed) {
-      const char* const token = WhatOfItsToken(failed);
+      const char* const token = DescribeTokenFailure(failed);
       if (token != nullptr) return Fail(number, token, ExitCode::kNoPermission);
       return Fail(number, WhyNoHandshake(*stream, failed));
     }
@@ -159,11 +159,11 @@ class TokenTls::Loop {
     if (!pair.ok()) return Fail(number, pair.error().message);
     CountRelays(1);
     std::make_shared<TlsRelay>(stream, std::move(pair->ours), [this] { CountRelays(-1); })->Start();
-    Take(number)(std::move(pair->theirs));
+    Remove(number)(std::move(pair->theirs));
   }
 
   // Removes the handshake and returns its callback.
-  OnDone Take(uint64_t number) {
+  OnDone Remove(uint64_t number) {
     const auto known = handshakes_.find(number);
     OnDone on_done = std::move(known->second.on_done);
     handshakes_.erase(known);
@@ -175,7 +175,7 @@ class TokenTls::Loop {
     if (known == handshakes_.end()) return;
     std::error_code ignored;  // the pending handshake then fails and finds its entry gone
     known->second.stream->socket().close(ignored);
-    Take(number)(Error{code, why});
+    Remove(number)(Error{code, why});
   }
 
   void CountRelays(int change) {

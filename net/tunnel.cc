@@ -35,7 +35,7 @@ class Tunnel {
     search.Start();
     while (!found_ && loop_.run_one_until(deadline.when()) > 0) {
     }
-    const std::string tried = search.Words();
+    const std::string tried = search.Describe();
     search.Stop();
     loop_.restart();
     loop_.poll();  // runs the handlers of stopped attempts

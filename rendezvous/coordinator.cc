@@ -262,8 +262,8 @@ void Coordinator::OnHeartbeat(Participant& participant, const pb::AgentMessage& 
   reply.mutable_heartbeat()->set_sent_us(message.heartbeat().sent_us());
   if (majority_) {
     if (const uint64_t heard_us = message.heartbeat().rendezvous_clock_us(); heard_us != 0) {
-      majority_->OnHeard(participant.member.node_index,
-                         BootClock::time_point(ReportedMicroseconds(heard_us)), boot_now_);
+      majority_->OnReceived(participant.member.node_index,
+                            BootClock::time_point(ReportedMicroseconds(heard_us)), boot_now_);
     }
     reply.mutable_heartbeat()->set_rendezvous_clock_us(
         static_cast<uint64_t>(boot_now_.time_since_epoch().count()));

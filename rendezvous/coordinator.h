@@ -190,10 +190,10 @@ class Coordinator {
   // because this node may be the one that is cut off.
   bool MayBeCutOff(const std::vector<Participant*>& silent, const std::string& why,
                    Clock::time_point now);
-  bool StopUnheard(const std::vector<Participant*>& silent, Clock::time_point now);
+  bool StopJobIfCutOff(const std::vector<Participant*>& silent, Clock::time_point now);
   // Returns whether the nodes heard from shortly before `now` are too few to continue without the
   // others.
-  bool HearsTooFew(Clock::time_point now) const;
+  bool ReceivesFromTooFew(Clock::time_point now) const;
   // Returns "node2 was lost: `why`; node3 too".
   pb::Cause LossOfAll(const std::vector<Participant*>& lost, const std::string& why) const;
   void CheckBarrierTimes(Clock::time_point now);

@@ -49,7 +49,7 @@ bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std
   const bool has_ranks = phase_ >= Phase::kStarting && phase_ <= Phase::kWaiting;
   const Participant& own = participants_[options_.rendezvous_node];
   const bool can_be_told = own.has_joined && !own.lost_in && std::ranges::count(silent, &own) == 0;
-  if (silent.empty() || !has_ranks || !can_be_told || !HearsTooFew(now)) {
+  if (silent.empty() || !has_ranks || !can_be_told || !ReceivesFromTooFew(now)) {
     cut_off_at_.reset();
     return false;
   }
@@ -60,7 +60,7 @@ bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std
            now - participant.last_seen >= limit;
   });
   if (!all_are_silent) return true;
-  if (options_.policy.max_restarts() == 0) return StopUnheard(silent, now);
+  if (options_.policy.max_restarts() == 0) return StopJobIfCutOff(silent, now);
   if (!cut_off_at_) {
     cut_off_at_ = now;
     pb::RendezvousMessage message;
@@ -75,7 +75,7 @@ bool Coordinator::MayBeCutOff(const std::vector<Participant*>& silent, const std
 // Ends a job that may not restart. If several nodes fell silent together, the cause is this node's
 // view, because none of them is known to have failed. A single silent node is declared lost as
 // usual.
-bool Coordinator::StopUnheard(const std::vector<Participant*>& silent, Clock::time_point now) {
+bool Coordinator::StopJobIfCutOff(const std::vector<Participant*>& silent, Clock::time_point now) {
   if (silent.size() < 2) return false;
   reports_.clear();
   cause_is_final_ = true;
@@ -88,7 +88,7 @@ bool Coordinator::StopUnheard(const std::vector<Participant*>& silent, Clock::ti
   return true;
 }
 
-bool Coordinator::HearsTooFew(Clock::time_point now) const {
+bool Coordinator::ReceivesFromTooFew(Clock::time_point now) const {
   const auto is_heard = [&](const Participant& participant) {
     return participant.has_joined && !participant.lost_in &&
            now - participant.last_seen < FadesAfter(options_.timeouts);

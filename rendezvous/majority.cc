@@ -8,9 +8,9 @@ namespace dslaunch {
 Majority::Majority(const std::vector<uint32_t>& voters, size_t num_nodes, size_t needed)
     : voters_(voters), needed_(needed), heard_(num_nodes) {}
 
-void Majority::OnHeard(uint32_t node, Time said_at, Time now) {
-  if (node >= heard_.size() || said_at > now) return;
-  heard_[node] = std::max(heard_[node], std::optional(said_at));
+void Majority::OnReceived(uint32_t node, Time sent_at, Time now) {
+  if (node >= heard_.size() || sent_at > now) return;
+  heard_[node] = std::max(heard_[node], std::optional(sent_at));
 }
 
 void Majority::OnTick() {

@@ -51,8 +51,8 @@ class Majority {
   // `voters` are nodes of the job without duplicates; `needed` of them form a majority.
   Majority(const std::vector<uint32_t>& voters, size_t num_nodes, size_t needed);
 
-  // Records that `node` has received a message sent from here at `said_at`.
-  void OnHeard(uint32_t node, Time said_at, Time now);
+  // Records that `node` has received a message sent from here at `sent_at`.
+  void OnReceived(uint32_t node, Time sent_at, Time now);
   // Updates Since(). Call it as time passes.
   void OnTick();
   // Returns the latest known time at which a majority was present; nullopt if there was none yet.

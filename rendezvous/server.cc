@@ -74,7 +74,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   }
 
   // Stops sending messages.
-  void FallSilent() {
+  void StopSending() {
     const MutexLock lock(mutex_);
     silent_ = true;
   }
@@ -170,8 +170,8 @@ class RendezvousServer::Service::Session final
     if (incoming_.has_resume()) {
       if (!service_->Resume(*this, incoming_.resume()))
         return End(grpc::Status(grpc::NOT_FOUND, "it went on without this node"));
-    } else if (attendance.received.Take(incoming_.number())) {
-      Take(attendance);
+    } else if (attendance.received.Accept(incoming_.number())) {
+      Receive(attendance);
     }
     if (!finished_) StartRead(&incoming_);
   }
@@ -201,7 +201,7 @@ class RendezvousServer::Service::Session final
     if (std::exchange(finished_, true)) return;
     Finish(status);
   }
-  void Take(Attendance& attendance) DSL_REQUIRES(service_->mutex_) {
+  void Receive(Attendance& attendance) DSL_REQUIRES(service_->mutex_) {
     if (incoming_.has_heartbeat()) attendance.sent.Acknowledge(incoming_.heartbeat().received());
     if (incoming_.has_join()) {
       attendance.token = incoming_.join().stream_token();
@@ -348,7 +348,7 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
 // Stops sending first, because the broken streams of the shutdown would look like lost agents to
 // the coordinator.
 RendezvousServer::~RendezvousServer() {
-  service_->FallSilent();
+  service_->StopSending();
   acceptor_.reset();
   if (server_) server_->Shutdown(std::chrono::system_clock::now());
 }

@@ -32,7 +32,7 @@ class Unacknowledged {
 class ReceivedNumbers {
  public:
   // Returns false if the number was accepted before. `number` 0 is always accepted.
-  bool Take(uint64_t number) {
+  bool Accept(uint64_t number) {
     if (number == 0) return true;
     if (number <= newest_) return false;
     newest_ = number;

@@ -88,7 +88,7 @@ class CallBack {
 
  private:
   std::string CannotReach() const {
-    return "it does not reach dslaunch at " + search_.Words() +
+    return "it does not reach dslaunch at " + search_.Describe() +
            "; check that a firewall lets the nodes reach the machine where dslaunch runs";
   }
 

@@ -15,7 +15,7 @@
 namespace dslaunch {
 
 int RunAttach(const InspectOptions& options, const std::string& job_id, uint32_t node_index) {
-  if (!SayHello(options.nonce, options.build_id)) return ToInt(ExitCode::kIo);
+  if (!WriteHello(options.nonce, options.build_id)) return ToInt(ExitCode::kIo);
   UniqueFd socket = ConnectToSocket(SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
                                     SocketName(job_id, node_index));
   if (!socket) return ToInt(ExitCode::kUnavailable);
@@ -26,10 +26,10 @@ int RunAttach(const InspectOptions& options, const std::string& job_id, uint32_t
 }
 
 int RunRead(const InspectOptions& options) {
-  if (!SayHello(options.nonce, options.build_id)) return ToInt(ExitCode::kIo);
+  if (!WriteHello(options.nonce, options.build_id)) return ToInt(ExitCode::kIo);
   asio::io_context loop(1);
   InspectService service(loop);
-  return ServeStdio(loop, service, [&service] { service.Leave(); });
+  return ServeStdio(loop, service, [&service] { service.StopProbe(); });
 }
 
 }  // namespace dslaunch

@@ -23,7 +23,7 @@ class InspectService final : public pb::Inspection::CallbackService {
 
   // Removes everything that the inspection has created on the node, at its end. Call it on the
   // loop's thread, or after the loop has stopped.
-  void Leave() { probe_.Stop(); }
+  void StopProbe() { probe_.Stop(); }
 
   grpc::ServerUnaryReactor* Look(grpc::CallbackServerContext* context, const pb::JobPlace* request,
                                  pb::JobSight* reply) override;

@@ -99,7 +99,7 @@ std::vector<std::string> LogKeeping::Turn(int64_t now_unix_ms) {
   if (attempt_folder_.empty()) return notices;
   for (RankLogs& logs : ranks_) {
     for (LogFile* file : {&logs.out, &logs.err}) {
-      if (Measure(*file)) GiveBack(*file, notices);
+      if (Measure(*file)) FreeOldPart(*file, notices);
     }
   }
   // Handles a clock that was set back, which would otherwise suppress the task.
@@ -134,7 +134,7 @@ bool LogKeeping::Measure(LogFile& file) {
   return true;
 }
 
-void LogKeeping::GiveBack(LogFile& file, std::vector<std::string>& notices) {
+void LogKeeping::FreeOldPart(LogFile& file, std::vector<std::string>& notices) {
   if (cannot_give_back_ || file.size <= max_bytes_) return;
   const auto hole = DecideHole(file.size, file.given_back, max_bytes_, BlockBytes(file.fd.get()));
   if (!hole) return;

@@ -71,7 +71,7 @@ class LogKeeping {
 
   // Updates the file's size. Returns false if it is not a regular file or cannot be examined.
   static bool Measure(LogFile& file);
-  void GiveBack(LogFile& file, std::vector<std::string>& notices);
+  void FreeOldPart(LogFile& file, std::vector<std::string>& notices);
   void Mark(int64_t now_unix_ms);
   void CheckSpace(std::vector<std::string>& notices);
 

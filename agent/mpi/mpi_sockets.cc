@@ -79,11 +79,11 @@ void MpiSockets::OnPmixConnection() {
   const auto client = std::make_shared<PmixClient>(loop_);
   std::error_code error;
   pmix_.accept(client->socket, error);
-  if (!error && may_be_rank) AwaitWord(client);
+  if (!error && may_be_rank) AwaitRequest(client);
   AwaitPmix();
 }
 
-void MpiSockets::AwaitWord(const std::shared_ptr<PmixClient>& client) {
+void MpiSockets::AwaitRequest(const std::shared_ptr<PmixClient>& client) {
   client->socket.async_read_some(asio::buffer(client->bytes),
                                  [weak = weak_from_this(), client](std::error_code over, size_t n) {
                                    const auto self = weak.lock();
@@ -92,7 +92,7 @@ void MpiSockets::AwaitWord(const std::shared_ptr<PmixClient>& client) {
                                    if (client->first.find(self->word_) != std::string::npos)
                                      self->OnUse(MpiProtocol::kPmix);
                                    else if (client->first.size() < kMaxFirstBytes)
-                                     self->AwaitWord(client);
+                                     self->AwaitRequest(client);
                                  });
 }
 

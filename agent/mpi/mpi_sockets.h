@@ -58,7 +58,7 @@ class MpiSockets : public std::enable_shared_from_this<MpiSockets> {
   void AwaitPmix();
   void OnPmixConnection();
   struct PmixClient;
-  void AwaitWord(const std::shared_ptr<PmixClient>& client);
+  void AwaitRequest(const std::shared_ptr<PmixClient>& client);
   void AwaitConnection(const std::shared_ptr<Rank>& rank);
   void AwaitFirstByte(const std::shared_ptr<Rank>& rank);
   void OnUse(MpiProtocol protocol);

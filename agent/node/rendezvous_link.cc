@@ -86,7 +86,7 @@ void RendezvousLink::TakeHeartbeat(const pb::Heartbeat& heartbeat) {
 
 void RendezvousLink::Take(const pb::RendezvousMessage& message) {
   replaced_.reset();
-  if (!received_.Take(message.number())) return;
+  if (!received_.Accept(message.number())) return;
   sent_.Acknowledge(message.heartbeat().received());
   on_message_(message);
 }

@@ -63,22 +63,22 @@ class MpiServer {
 
   void OnJob() {
     if (const Result<void> checked = CheckPmixJob(job_); !checked.ok())
-      return SayFailure(checked.error().message);
+      return ReportFailure(checked.error().message);
     exchange_ = std::make_unique<PmixExchange>(job_);
     states_.resize(OwnNode().ranks());
     if (library_ != nullptr) {
       if (const Result<void> started = StartLibrary(); !started.ok())
-        return SayFailure(started.error().message);
+        return ReportFailure(started.error().message);
     }
     if (const Result<void> served = ServePmi(); !served.ok())
-      return SayFailure(served.error().message);
+      return ReportFailure(served.error().message);
     if (job_.nodes_size() == 1) return SendStarted();
     links_ = std::make_unique<PeerLinks>(
         loop_, job_,
         PeerLinks::Handlers{
             .on_ready =
                 [this](const Result<void>& ready) {
-                  if (!ready.ok()) return SayFailure(ready.error().message);
+                  if (!ready.ok()) return ReportFailure(ready.error().message);
                   SendStarted();
                 },
             .on_message =
@@ -116,7 +116,7 @@ class MpiServer {
          .on_abort =
              [this](uint32_t rank, int status) {
                asio::post(loop_,
-                          [this, rank, status] { SayAborted(rank, status, /*waits=*/false); });
+                          [this, rank, status] { ReportAborted(rank, status, /*waits=*/false); });
              },
          .on_reply =
              [this](pb::ModexReply reply) {
@@ -213,9 +213,9 @@ class MpiServer {
   void Do(pmi_action::Fence& action) {
     CarryOut(exchange_->OnLocalFence(kPmiFence, {}, std::move(action.data)));
   }
-  void Do(pmi_action::Abort& action) { SayAborted(action.rank, action.code, /*waits=*/true); }
+  void Do(pmi_action::Abort& action) { ReportAborted(action.rank, action.code, /*waits=*/true); }
 
-  void SayAborted(uint32_t rank, int code, bool waits) {
+  void ReportAborted(uint32_t rank, int code, bool waits) {
     pb::PmixReport report;
     report.mutable_aborted()->set_rank(rank);
     report.mutable_aborted()->set_code(code);
@@ -239,7 +239,7 @@ class MpiServer {
       unsent_.push_back(report);
   }
 
-  void SayFailure(const std::string& why) {
+  void ReportFailure(const std::string& why) {
     pb::PmixReport failed;
     failed.set_failure(why);
     agent_.Send(failed);

@@ -27,19 +27,19 @@ void PeerLinks::Open() {
   hello.from = job_.nodes(static_cast<int>(job_.node_rank())).first_rank();
   hello.attempt = job_.attempt();
   hello.label = kPmixLinkLabel;
-  Say(std::move(hello));
+  SendToAgent(std::move(hello));
   if (job_.node_rank() != 0) {
     RankLinkMessage dial;
     dial.kind = RankLinkMessage::Kind::kDial;
     dial.to = 0;
     dial.label = kPmixLinkLabel;
-    Say(std::move(dial));
+    SendToAgent(std::move(dial));
   }
   ReadAgent();
 }
 
 // Sends at most two messages, which fit into the socket's buffer.
-void PeerLinks::Say(RankLinkMessage message) {
+void PeerLinks::SendToAgent(RankLinkMessage message) {
   if (!SendWithFd(agent_.native_handle(), EncodeRankLink(message), -1))
     Fail("the agent is gone: " + ErrnoText(errno));
 }

@@ -44,7 +44,7 @@ class PeerLinks {
     bool is_gone = false;
   };
 
-  void Say(RankLinkMessage message);
+  void SendToAgent(RankLinkMessage message);
   void ReadAgent();
   void OnAgentMessage(const RankLinkMessage& message, UniqueFd fd);
   void Fail(const std::string& why);

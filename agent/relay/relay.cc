@@ -13,7 +13,7 @@
 namespace dslaunch {
 
 int RunRelay(const std::string& nonce, const std::string& build_id) {
-  if (!SayHello(nonce, build_id)) return ToInt(ExitCode::kIo);
+  if (!WriteHello(nonce, build_id)) return ToInt(ExitCode::kIo);
   prctl(PR_SET_NAME, "dslaunch-relay");
   // Slurm ends a step by sending signals to all of its processes. The relay has to survive them
   // while the nodes stop in order. Handlers are used because the relay's programs would inherit

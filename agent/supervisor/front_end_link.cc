@@ -55,13 +55,13 @@ void FrontEndLink::Accept() {
     if (UniqueFd fd = AcceptResume(listener_->native_handle()); fd) {
       if (callers_.size() == kMostCallers) Drop(callers_.front());
       callers_.push_back(std::make_shared<Caller>(loop_, std::move(fd)));
-      Hear(callers_.back());
+      ReadRequest(callers_.back());
     }
     Accept();
   });
 }
 
-void FrontEndLink::Hear(const std::shared_ptr<Caller>& caller) {
+void FrontEndLink::ReadRequest(const std::shared_ptr<Caller>& caller) {
   caller->timer.expires_after(kRequestWithin);
   caller->timer.async_wait([this, caller](std::error_code error) {
     if (!error) Drop(caller);

@@ -60,7 +60,7 @@ class FrontEndLink {
 
   void OnBroken();
   void Accept();
-  void Hear(const std::shared_ptr<Caller>& caller);
+  void ReadRequest(const std::shared_ptr<Caller>& caller);
   void Drop(std::shared_ptr<Caller> caller);
   void Resume(Caller& caller);
 

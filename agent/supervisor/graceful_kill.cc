@@ -32,7 +32,7 @@ class Decider {
   GracefulKillDecision Decide() {
     if (left_.ranks + left_.apart == 0) {
       Act(GracefulKillAction::kDone, KillTargets::kAll, "nothing is left");
-    } else if (const auto give_up = GiveUpAt(); give_up && now_ >= *give_up) {
+    } else if (const auto limit = TimeLimit(); limit && now_ >= *limit) {
       Act(GracefulKillAction::kGiveUp, KillTargets::kAll, "the time for teardown is over");
     } else {
       if (!KillApart() && !KillRanks() && !TermApart()) SignalRanks();
@@ -112,7 +112,7 @@ class Decider {
 
   // Returns the time limit, which lies after SIGKILL was sent to all, however long this process
   // could not run; nullopt before that.
-  std::optional<Clock::time_point> GiveUpAt() const {
+  std::optional<Clock::time_point> TimeLimit() const {
     if (!state_.kill_begun || (left_.apart > 0 && !state_.apart_kill_sent)) return std::nullopt;
     const Clock::time_point end = *state_.kill_begun + options_.teardown;
     if (!state_.apart_kill_sent) return end;
@@ -122,7 +122,7 @@ class Decider {
   Clock::time_point NextWake() const {
     const bool is_killing = decision_.action == GracefulKillAction::kKill;
     Clock::time_point next =
-        GiveUpAt().value_or(state_.kill_begun ? ApartKillAt() : std::max(kill_at_, now_));
+        TimeLimit().value_or(state_.kill_begun ? ApartKillAt() : std::max(kill_at_, now_));
     if (is_killing) next = std::min(next, now_ + kKillAgainEvery);
     if (is_killing && decision_.targets == KillTargets::kAll) return next;
     if (state_.apart_since) next = std::min(next, ApartTermAt());

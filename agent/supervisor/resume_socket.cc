@@ -64,7 +64,7 @@ UniqueFd ConnectToResume(const std::string& name) {
 }
 
 int RunResume(const std::string& nonce, const std::string& build_id, const std::string& name) {
-  if (!SayHello(nonce, build_id)) return ToInt(ExitCode::kIo);
+  if (!WriteHello(nonce, build_id)) return ToInt(ExitCode::kIo);
   UniqueFd socket = ConnectToResume(name);
   if (!socket) return ToInt(ExitCode::kUnavailable);
   asio::io_context loop(1);

@@ -10,7 +10,7 @@ namespace dslaunch {
 
 // Serves `service`, whose loop it runs, until stdin has ended or stdout fails (StdioPump); then
 // calls `at_end`, if any, and exits the process. Returns an exit code only if serving could not
-// begin. Precondition: the hello line (SayHello) has been written.
+// begin. Precondition: the hello line (WriteHello) has been written.
 int ServeStdio(asio::io_context& loop, grpc::Service& service,
                const std::function<void()>& at_end = {});
 

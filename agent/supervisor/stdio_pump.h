@@ -35,7 +35,7 @@ class StdioPump {
 };
 
 // Writes the hello line before anything else. Returns false if stdout fails.
-inline bool SayHello(std::string_view nonce, std::string_view build_id) {
+inline bool WriteHello(std::string_view nonce, std::string_view build_id) {
   std::signal(SIGPIPE, SIG_IGN);
   const std::string hello = FormatHello(nonce, build_id);
   return ::write(STDOUT_FILENO, hello.data(), hello.size()) == static_cast<ssize_t>(hello.size());

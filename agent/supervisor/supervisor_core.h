@@ -223,7 +223,7 @@ class SupervisorCore {
   }
   void SendFrontEndGone(const char* reason);
   void SendConnection(bool is_broken, const char* reason);
-  void GiveUpFrontEnd(const char* reason, Clock::time_point now);
+  void DeclareFrontEndLost(const char* reason, Clock::time_point now);
   SupervisorActions TakeActions();
 
   Options options_;

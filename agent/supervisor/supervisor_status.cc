@@ -34,7 +34,7 @@ struct StatusReader::Impl {
     pipe.non_blocking(true);
   }
 
-  void Take(size_t bytes) {
+  void Feed(size_t bytes) {
     std::string whole = lines.Feed({chunk.data(), bytes});
     if (!whole.empty()) on_lines(std::move(whole));
   }
@@ -60,7 +60,7 @@ void StatusReader::Read(const std::shared_ptr<Impl>& impl) {
     if (error || !impl->pipe.is_open()) return;
     const size_t bytes = impl->pipe.read_some(asio::buffer(impl->chunk), error);
     if (error && error != asio::error::would_block) return;  // closed by the worker
-    impl->Take(bytes);
+    impl->Feed(bytes);
     Read(impl);
   });
 }
@@ -68,7 +68,7 @@ void StatusReader::Read(const std::shared_ptr<Impl>& impl) {
 void StatusReader::Drain() {
   std::error_code error;
   const size_t bytes = impl_->pipe.read_some(asio::buffer(impl_->chunk), error);
-  if (!error) impl_->Take(bytes);
+  if (!error) impl_->Feed(bytes);
 }
 
 }  // namespace dslaunch

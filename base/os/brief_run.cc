@@ -20,7 +20,7 @@ constexpr size_t kMaxOutputBytes = 4096;
 
 // Appends what the pipe holds to `output` and returns false at its end. Output beyond the limit is
 // read and discarded, otherwise the program would block.
-bool TakeOutput(int fd, std::string& output) {
+bool ReadOutput(int fd, std::string& output) {
   char chunk[4096];
   const ssize_t n = ::read(fd, chunk, sizeof chunk);
   if (n < 0) return errno == EINTR || errno == EAGAIN;
@@ -56,7 +56,7 @@ BriefRun RunBriefly(const std::vector<std::string>& argv,
   while (!ended && !deadline.Expired()) {
     pollfd fds[2] = {{watch.fd(), POLLIN, 0}, {reading ? reader.get() : -1, POLLIN, 0}};
     if (::poll(fds, 2, watch.PollMs(deadline)) < 0) continue;
-    if (fds[1].revents != 0) reading = TakeOutput(reader.get(), run.output);
+    if (fds[1].revents != 0) reading = ReadOutput(reader.get(), run.output);
     ended = watch.Ended();
   }
   ::kill(-spawned.pid, SIGKILL);
@@ -66,7 +66,7 @@ BriefRun RunBriefly(const std::vector<std::string>& argv,
   // Reads what is still in the pipe without waiting for more.
   while (reading && run.output.size() < kMaxOutputBytes) {
     const size_t before = run.output.size();
-    reading = TakeOutput(reader.get(), run.output) && run.output.size() > before;
+    reading = ReadOutput(reader.get(), run.output) && run.output.size() > before;
   }
   if (!ended) {
     run.end = BriefRun::End::kTimedOut;

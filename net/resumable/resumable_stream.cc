@@ -46,7 +46,7 @@ void ResumableStream::Close() {
   if (std::exchange(over_, true)) return;
   connection_.reset();
   WriteLocal();
-  local_ended_ ? TellAllSent() : ReadLocal();
+  local_ended_ ? ReportAllSent() : ReadLocal();
   if (handlers_.on_closed) handlers_.on_closed();
 }
 
@@ -61,17 +61,17 @@ void ResumableStream::ReadLocal() {
   local_.async_wait(kReadable, [this, exists = std::weak_ptr(exists_)](std::error_code error) {
     if (exists.expired()) return;
     is_reading_local_ = false;
-    TakeLocal(error);
+    OnLocalReadable(error);
   });
 }
 
-void ResumableStream::TakeLocal(std::error_code error) {
+void ResumableStream::OnLocalReadable(std::error_code error) {
   Buffer bytes;
   const size_t room = over_ ? bytes.size() : std::min(core_.Room(), bytes.size());
   const size_t size = error ? 0 : local_.read_some(asio::buffer(bytes, room), error);
   if (IsToBeAwaited(error)) return ReadLocal();
   local_ended_ = static_cast<bool>(error);
-  if (over_) return local_ended_ ? TellAllSent() : ReadLocal();
+  if (over_) return local_ended_ ? ReportAllSent() : ReadLocal();
   if (local_ended_)
     core_.SendEnd();
   else
@@ -83,7 +83,7 @@ void ResumableStream::TakeLocal(std::error_code error) {
 void ResumableStream::WriteConnection() {
   if (!connection_ || connection_->is_writing) return;
   if (core_.frame_bytes() == 0) {
-    if (local_ended_) TellAllSent();
+    if (local_ended_) ReportAllSent();
     return;
   }
   connection_->is_writing = true;
@@ -114,8 +114,8 @@ void ResumableStream::WriteFrames(asio::io_context& loop, const std::shared_ptr<
   });
 }
 
-void ResumableStream::TellAllSent() {
-  if (!std::exchange(told_all_sent_, true) && handlers_.on_all_sent) handlers_.on_all_sent();
+void ResumableStream::ReportAllSent() {
+  if (!std::exchange(reported_all_sent_, true) && handlers_.on_all_sent) handlers_.on_all_sent();
 }
 
 // --- from the connection to the local side ---
@@ -140,14 +140,14 @@ void ResumableStream::ReadConnection() {
 void ResumableStream::WriteLocal() {
   if (is_writing_local_) return;
   auto bytes = std::make_shared<std::string>(core_.TakeArrived());
-  if (!bytes->empty() && local_takes_) {
+  if (!bytes->empty() && local_accepts_) {
     is_writing_local_ = true;
     asio::async_write(
         local_, asio::buffer(*bytes),
         [this, exists = std::weak_ptr(exists_), bytes](std::error_code error, size_t) {
           if (exists.expired()) return;
           is_writing_local_ = false;
-          local_takes_ = local_takes_ && !error;
+          local_accepts_ = local_accepts_ && !error;
           core_.OnDelivered(bytes->size());
           WriteConnection();
           WriteLocal();

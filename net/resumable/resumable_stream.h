@@ -71,12 +71,12 @@ class ResumableStream {
                           std::function<void()> then);
 
   void ReadLocal();
-  void TakeLocal(std::error_code error);
+  void OnLocalReadable(std::error_code error);
   void WriteLocal();
   void ReadConnection();
   void WriteConnection();
   void Break(const std::string& why);
-  void TellAllSent();
+  void ReportAllSent();
 
   asio::io_context& loop_;
   asio::posix::stream_descriptor local_;
@@ -87,10 +87,10 @@ class ResumableStream {
   bool is_reading_local_ = false;
   bool is_writing_local_ = false;
   bool local_ended_ = false;  // the local side has sent its end
-  bool local_takes_ =
+  bool local_accepts_ =
       true;  // false: data for the local side is dropped, and only the peer's end is awaited
   bool over_ = false;  // no connection follows; data from the local side is dropped
-  bool told_all_sent_ = false;
+  bool reported_all_sent_ = false;
   // Expires with this object, so that later callbacks do nothing.
   const std::shared_ptr<const bool> exists_ = std::make_shared<const bool>(true);
 };

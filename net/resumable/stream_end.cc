@@ -76,7 +76,7 @@ struct Pair {
   void Call(StreamEnd::OnReady then) {
     asio::post(loop, [then = std::move(then)] { then({}); });
   }
-  void TellReady(Direction& direction) {
+  void NotifyReady(Direction& direction) {
     if (direction.readable && direction.IsReadable())
       Call(std::exchange(direction.readable, nullptr));
     if (direction.writable && direction.IsWritable())
@@ -101,11 +101,11 @@ class PairEnd : public StreamEnd {
 
   void AwaitReadable(OnReady then) override {
     in_.readable = std::move(then);
-    pair_->TellReady(in_);
+    pair_->NotifyReady(in_);
   }
   void AwaitWritable(OnReady then) override {
     out_.writable = std::move(then);
-    pair_->TellReady(out_);
+    pair_->NotifyReady(out_);
   }
   size_t Read(char* to, size_t size, std::error_code& error) override {
     const size_t taken = std::min(size, in_.bytes.size());
@@ -119,7 +119,7 @@ class PairEnd : public StreamEnd {
       std::string().swap(in_.bytes);
     else
       in_.bytes.erase(0, taken);
-    pair_->TellReady(in_);
+    pair_->NotifyReady(in_);
     return taken;
   }
   size_t Write(std::string_view bytes, std::error_code& error) override {
@@ -130,16 +130,16 @@ class PairEnd : public StreamEnd {
     const size_t taken = std::min(bytes.size(), kPairBytes - out_.bytes.size());
     if (taken == 0) error = asio::error::would_block;
     out_.bytes += bytes.substr(0, taken);
-    pair_->TellReady(out_);
+    pair_->NotifyReady(out_);
     return taken;
   }
   void ShutWrite() override {
     out_.ended = true;
-    pair_->TellReady(out_);
+    pair_->NotifyReady(out_);
   }
   void Shut() override {
     in_.refused = true;
-    pair_->TellReady(in_);
+    pair_->NotifyReady(in_);
     ShutWrite();
   }
 

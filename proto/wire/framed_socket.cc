@@ -49,7 +49,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
                             [self = shared_from_this()](std::error_code error, size_t bytes) {
                               if (self->closed_) return;
                               if (error) return self->Close(self->EndReason(error));
-                              self->Take({self->chunk_.data(), bytes});
+                              self->Feed({self->chunk_.data(), bytes});
                               if (!self->closed_) self->Read();
                             });
   }
@@ -126,7 +126,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
 
-  void Take(std::string_view bytes) {
+  void Feed(std::string_view bytes) {
     partial_.append(bytes);
     std::string_view rest = partial_;
     while (rest.size() >= kHeaderBytes) {

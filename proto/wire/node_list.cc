@@ -60,7 +60,7 @@ std::string NodeTable::Run::NameOf(uint32_t place) const {
 
 // Appends the name to the run if it is the next one. The first two names of a run decide which
 // number counts.
-bool NodeTable::TakeIn(const std::string& name, Run& run) {
+bool NodeTable::AppendName(const std::string& name, Run& run) {
   if (run.digits > 0) {
     if (run.NameOf(run.count) != name) return false;
     ++run.count;
@@ -87,7 +87,7 @@ pb::NodeList PackNodes(const std::vector<pb::Node>& nodes) {
   for (const pb::Node& node : nodes) {
     NodeTable::Run* const last = runs.empty() ? nullptr : &runs.back();
     if (last != nullptr && last->slots == node.slots() && last->spare == node.spare() &&
-        NodeTable::TakeIn(node.name(), *last))
+        NodeTable::AppendName(node.name(), *last))
       continue;
     NodeTable::Run& run = runs.emplace_back();
     run.count = 1;

@@ -46,7 +46,7 @@ class NodeTable {
 
   friend pb::NodeList PackNodes(const std::vector<pb::Node>& nodes);
 
-  static bool TakeIn(const std::string& name, Run& run);
+  static bool AppendName(const std::string& name, Run& run);
   const Run& RunOf(uint32_t index) const;
 
   std::vector<Run> runs_;

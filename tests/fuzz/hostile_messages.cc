@@ -814,7 +814,7 @@ class ObedientSupervisor {
     if (core_.wake() && now_ >= *core_.wake()) CarryOut(core_.OnTime(now_));
   }
 
-  void Hear(const pb::SupervisorRequest& request) {
+  void OnRequest(const pb::SupervisorRequest& request) {
     const int before = failures_;
     const int specs = request.spawn().workers_size();
     if (request.has_stop()) ++stops_;
@@ -918,7 +918,7 @@ bool ParsesAgentRequests(const std::string& bytes) {
     supervisor.Pass(milliseconds(input.Below(4) * 700));
     if (const auto request = TakeMessage<pb::SupervisorRequest>(input);
         request && !supervisor.finished())
-      supervisor.Hear(*request);
+      supervisor.OnRequest(*request);
     if (!supervisor.finished() && supervisor.has_processes()) supervisor.SeeChild();
   }
   if (!supervisor.finished()) supervisor.End();

@@ -129,7 +129,7 @@ class AgainstTheTools(HostsCase):
            "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHINDUCTOR_CACHE_DIR",
            "PYTORCH_NVML_BASED_CUDA_CHECK"}
 
-    def given(self, argv, ranks):
+    def environment_from(self, argv, ranks):
         """Returns what a launcher gives to each rank beyond the launcher's own environment."""
         script = self.folder / "report.py"
         script.write_text(self.REPORT)
@@ -152,8 +152,8 @@ class AgainstTheTools(HostsCase):
 
     def test_sets_all_variables_of_torchrun(self):
         options = ["--nproc-per-node", "2", "--role", "trainer", "--max-restarts=1"]
-        theirs = self.given([str(ORACLE_PYTHON), "-m", "torch.distributed.run", *options], range(2))
-        ours = self.given([DSLAUNCH, *options], range(2))
+        theirs = self.environment_from([str(ORACLE_PYTHON), "-m", "torch.distributed.run", *options], range(2))
+        ours = self.environment_from([DSLAUNCH, *options], range(2))
         self.assertIn("GROUP_WORLD_SIZE", theirs[0]["env"])
         self.assert_covers(theirs, ours)
         self.assertEqual(theirs[0]["argv"], ours[0]["argv"])
@@ -163,9 +163,9 @@ class AgainstTheTools(HostsCase):
         if not python.exists():
             self.skipTest(f"{python} is missing; packaging/fetch-deepspeed makes it")
         nodes = base64.urlsafe_b64encode(json.dumps({"node1": [0, 1]}).encode()).decode()
-        theirs = self.given([str(python), "-m", "deepspeed.launcher.launch", f"--world_info={nodes}",
+        theirs = self.environment_from([str(python), "-m", "deepspeed.launcher.launch", f"--world_info={nodes}",
                              "--no_local_rank"], range(2))
-        ours = self.given([DSLAUNCH, "--num_gpus", "2"], range(2))
+        ours = self.environment_from([DSLAUNCH, "--num_gpus", "2"], range(2))
         self.assertIn("CROSS_SIZE", theirs[0]["env"])
         for report in theirs.values():
             report["env"].pop("CUDA_VISIBLE_DEVICES")  # set on hosts without GPUs too

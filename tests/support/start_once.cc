@@ -113,7 +113,7 @@ struct Pipe {
   UniqueFd reader, writer;
 };
 
-void TakeWhatWasGiven(Request& request) {
+void AdoptRequest(Request& request) {
   for (size_t i = 0; i < request.numbers.size(); ++i) {
     if (dup2(request.fds.at(i).get(), request.numbers[i]) < 0) Die("start_once: dup2");
   }
@@ -128,7 +128,7 @@ pid_t ForkWithoutParent(Request& request) {
   const pid_t between = fork();
   if (between < 0) Die("start_once: fork");
   if (between == 0) {
-    TakeWhatWasGiven(request);  // before other preloaded libraries see the fork
+    AdoptRequest(request);  // before other preloaded libraries see the fork
     const pid_t process = fork();
     if (process < 0) Die("start_once: fork");
     if (process > 0)

@@ -78,7 +78,7 @@ class Port:
         except OSError:
             pass
 
-    def say(self, data):
+    def send(self, data):
         try:
             with self.connect() as connection:
                 connection.sendall(data)
@@ -86,7 +86,7 @@ class Port:
         except OSError:
             pass
 
-    def say_in_tls(self, data):
+    def send_in_tls(self, data):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -128,9 +128,9 @@ def main():
                 else:
                     ports.append(Port(order))
         for port in ports:
-            sayings = GREETINGS + port.recorded
-            port.say(sayings[number % len(sayings)])
-            port.say_in_tls(GREETINGS[number % len(GREETINGS)])
+            messages = GREETINGS + port.recorded
+            port.send(messages[number % len(messages)])
+            port.send_in_tls(GREETINGS[number % len(GREETINGS)])
             port.hold()
         number += 1
     for port in ports:

@@ -107,7 +107,7 @@ class AcceptorTest : public ::testing::Test {
     asio::ssl::stream<asio::ip::tcp::socket> stream;
     std::error_code error;
   };
-  std::unique_ptr<Client> ComeWith(asio::ssl::context tls) {
+  std::unique_ptr<Client> ConnectWith(asio::ssl::context tls) {
     auto client = std::make_unique<Client>(std::move(tls));
     client->stream.lowest_layer().connect(
         {asio::ip::address_v4::loopback(), static_cast<uint16_t>(acceptor_->port())},
@@ -115,11 +115,11 @@ class AcceptorTest : public ::testing::Test {
     if (!client->error) client->stream.handshake(asio::ssl::stream_base::client, client->error);
     return client;
   }
-  std::unique_ptr<Client> Come(const pb::Credentials& credentials) {
-    return ComeWith(*MakeTlsContext(credentials));
+  std::unique_ptr<Client> ConnectAs(const pb::Credentials& credentials) {
+    return ConnectWith(*MakeTlsContext(credentials));
   }
   // Reads, because a client may believe that it was accepted until then.
-  static bool IsTurnedAway(Client& client) {
+  static bool IsRefused(Client& client) {
     char byte;
     if (!client.error) asio::read(client.stream, asio::buffer(&byte, 1), client.error);
     return static_cast<bool>(client.error);
@@ -127,7 +127,7 @@ class AcceptorTest : public ::testing::Test {
   // Checks that the acceptor still accepts nodes of the job.
   void ExpectNodeGetsIn() {
     const size_t before = nodes_[1].size();
-    const std::unique_ptr<Client> node = Come(*authority_.Issue(1));
+    const std::unique_ptr<Client> node = ConnectAs(*authority_.Issue(1));
     ASSERT_FALSE(node->error) << node->error.message();
     const int fd = Admitted(1, before);
     ASSERT_GE(fd, 0);
@@ -157,16 +157,16 @@ TEST_F(AcceptorTest, NodeConnectsAndBytesCrossBothWays) {
 
 TEST_F(AcceptorTest, EitherSideCanEndAConnection) {
   Start();
-  std::unique_ptr<Client> node = Come(*authority_.Issue(1));
+  std::unique_ptr<Client> node = ConnectAs(*authority_.Issue(1));
   const int fd = Admitted(1);
   node.reset();
   char byte;
   EXPECT_EQ(recv(fd, &byte, 1, 0), 0);
 
-  node = Come(*authority_.Issue(1));
+  node = ConnectAs(*authority_.Issue(1));
   ASSERT_GE(Admitted(1, 1), 0);
   nodes_[1].clear();
-  EXPECT_TRUE(IsTurnedAway(*node));
+  EXPECT_TRUE(IsRefused(*node));
 }
 
 TEST_F(AcceptorTest, RefusesPlaintext) {
@@ -193,8 +193,8 @@ TEST_F(AcceptorTest, ReportsRepeatedHttpRequestsOnce) {
 TEST_F(AcceptorTest, RefusesClientWithoutCertificate) {
   Start();
   asio::ssl::context tls(asio::ssl::context::tls);
-  const auto client = ComeWith(std::move(tls));
-  EXPECT_TRUE(IsTurnedAway(*client));
+  const auto client = ConnectWith(std::move(tls));
+  EXPECT_TRUE(IsRefused(*client));
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it has no certificate"));
   ExpectNodeGetsIn();
 }
@@ -245,7 +245,7 @@ TEST_F(AcceptorTest, AcceptsNodeWithItsOwnKey) {
   EXPECT_EQ(credentials.private_key(), "");
   EXPECT_FALSE(MakeTlsContext(credentials).ok());
   credentials.set_private_key(key.private_key);
-  const auto client = Come(credentials);
+  const auto client = ConnectAs(credentials);
   EXPECT_FALSE(client->error) << client->error.message();
   EXPECT_GE(Admitted(1), 0);
 }
@@ -265,8 +265,8 @@ TEST_F(AcceptorTest, RefusesCertificateOfAnotherJob) {
   pb::Credentials foreign = *other.Issue(1);
   foreign.set_ca_cert(
       authority_.Issue(1)->ca_cert());  // the client itself would accept this acceptor
-  const auto client = Come(foreign);
-  EXPECT_TRUE(IsTurnedAway(*client));
+  const auto client = ConnectAs(foreign);
+  EXPECT_TRUE(IsRefused(*client));
   EXPECT_THAT(Record(),
               ElementsAre(StartsWith(
                   "refused a connection from 127.0.0.1: its certificate is not from this job (")));
@@ -275,8 +275,8 @@ TEST_F(AcceptorTest, RefusesCertificateOfAnotherJob) {
 
 TEST_F(AcceptorTest, RefusesExpiredCertificate) {
   Start();
-  const auto client = Come(*authority_.Issue(1, std::chrono::seconds(-1)));
-  EXPECT_TRUE(IsTurnedAway(*client));
+  const auto client = ConnectAs(*authority_.Issue(1, std::chrono::seconds(-1)));
+  EXPECT_TRUE(IsRefused(*client));
   EXPECT_THAT(Record(),
               ElementsAre("refused a connection from 127.0.0.1: by this machine's clock its "
                           "certificate has expired; set the clocks of the nodes"));
@@ -300,10 +300,10 @@ TEST_F(AcceptorTest, CertificatesAreValidForClockThatIsBehind) {
 TEST_F(AcceptorTest, ReusesFixedPortAtOnce) {
   Start();
   const int port = acceptor_->port();
-  auto client = Come(*authority_.Issue(1));
+  auto client = ConnectAs(*authority_.Issue(1));
   ASSERT_GE(Admitted(1), 0);
   acceptor_.reset();
-  EXPECT_TRUE(IsTurnedAway(*client));
+  EXPECT_TRUE(IsRefused(*client));
   client.reset();
   options_.port = port;
   Start();
@@ -312,8 +312,8 @@ TEST_F(AcceptorTest, ReusesFixedPortAtOnce) {
 
 TEST_F(AcceptorTest, RefusesNodeIndexBeyondTheJob) {
   Start();
-  const auto client = Come(*authority_.Issue(2));
-  EXPECT_TRUE(IsTurnedAway(*client));
+  const auto client = ConnectAs(*authority_.Issue(2));
+  EXPECT_TRUE(IsRefused(*client));
   EXPECT_THAT(
       Record(),
       ElementsAre(
@@ -326,8 +326,8 @@ TEST_F(AcceptorTest, RefusesOlderTls) {
   asio::ssl::context tls = *MakeTlsContext(*authority_.Issue(1));
   SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
   SSL_CTX_set_max_proto_version(tls.native_handle(), TLS1_2_VERSION);
-  const auto client = ComeWith(std::move(tls));
-  EXPECT_TRUE(IsTurnedAway(*client));
+  const auto client = ConnectWith(std::move(tls));
+  EXPECT_TRUE(IsRefused(*client));
   EXPECT_THAT(Record(),
               ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS 1.3"));
   ExpectNodeGetsIn();
@@ -375,11 +375,11 @@ TEST_F(AcceptorTest, LimitsConnectionsOfANode) {
   Start();
   std::vector<std::unique_ptr<Client>> clients;
   for (size_t i = 0; i < 4; ++i) {
-    clients.push_back(Come(*authority_.Issue(1)));
+    clients.push_back(ConnectAs(*authority_.Issue(1)));
     ASSERT_GE(Admitted(1, i), 0);
   }
-  const auto one_more = Come(*authority_.Issue(1));
-  EXPECT_TRUE(IsTurnedAway(*one_more));
+  const auto one_more = ConnectAs(*authority_.Issue(1));
+  EXPECT_TRUE(IsRefused(*one_more));
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: node 1 has enough "
                                     "connections already"));
   clients.clear();

@@ -112,7 +112,7 @@ class CoordinatorFixture : public ::testing::Test {
     cause.set_exit_code(137);
     return Log(message);
   }
-  std::vector<Outgoing> SaysLost(uint32_t node, uint32_t rank) {
+  std::vector<Outgoing> ReportLost(uint32_t node, uint32_t rank) {
     pb::AgentMessage message = From(node);
     message.mutable_rank_lost()->set_rank(rank);
     return Log(message);

@@ -76,13 +76,13 @@ TEST_F(CoordinatorTest, ReportsToleratedLossOnceAndContinues) {
 
 TEST_F(CoordinatorTest, OrdersNodeToEndRankReportedAsLost) {
   Start();
-  const std::vector<Outgoing> out = SaysLost(0, 3);
+  const std::vector<Outgoing> out = ReportLost(0, 3);
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].session, 2u);
   EXPECT_EQ(out[0].message.attempt(), 1u);
   EXPECT_EQ(out[0].message.end_rank().rank(), 3u);
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
-  EXPECT_TRUE(SaysLost(0, 6).empty());  // no node has rank 6
+  EXPECT_TRUE(ReportLost(0, 6).empty());  // no node has rank 6
 }
 
 TEST_F(CoordinatorTest, ForwardsMpiBegunOnceToOtherNodes) {

@@ -21,26 +21,26 @@ TEST(MajorityTest, MajorityIsMoreThanHalf) {
 
 TEST(MajorityTest, SinceIsTheTimeOfTheSlowestNeededVoter) {
   Majority majority({0, 1, 2, 3, 4}, 5, 3);
-  majority.OnHeard(0, At(10), At(50));
-  majority.OnHeard(1, At(20), At(50));
+  majority.OnReceived(0, At(10), At(50));
+  majority.OnReceived(1, At(20), At(50));
   majority.OnTick();
   EXPECT_FALSE(majority.Since());
-  majority.OnHeard(4, At(5), At(50));
+  majority.OnReceived(4, At(5), At(50));
   majority.OnTick();
   EXPECT_EQ(majority.Since(), At(5));
-  majority.OnHeard(2, At(30), At(50));
-  majority.OnHeard(2, At(1), At(50));  // an old time that arrives late
+  majority.OnReceived(2, At(30), At(50));
+  majority.OnReceived(2, At(1), At(50));  // an old time that arrives late
   majority.OnTick();
   EXPECT_EQ(majority.Since(), At(10));
 }
 
 TEST(MajorityTest, IgnoresNonVotersAndFutureTimes) {
   Majority majority({0, 1, 2}, 5, 2);
-  majority.OnHeard(3, At(10), At(50));
-  majority.OnHeard(4, At(10), At(50));
-  majority.OnHeard(7, At(10), At(50));
-  majority.OnHeard(0, At(60), At(50));
-  majority.OnHeard(1, At(10), At(50));
+  majority.OnReceived(3, At(10), At(50));
+  majority.OnReceived(4, At(10), At(50));
+  majority.OnReceived(7, At(10), At(50));
+  majority.OnReceived(0, At(60), At(50));
+  majority.OnReceived(1, At(10), At(50));
   majority.OnTick();
   EXPECT_FALSE(majority.Since());
 }

@@ -23,11 +23,11 @@ TEST(UnacknowledgedTest, KeepsMessagesUntilAcknowledged) {
 
 TEST(UnacknowledgedTest, AcceptsEachMessageOnce) {
   ReceivedNumbers received;
-  EXPECT_TRUE(received.Take(1));
-  EXPECT_TRUE(received.Take(0));
-  EXPECT_TRUE(received.Take(2));
-  EXPECT_FALSE(received.Take(1));
-  EXPECT_FALSE(received.Take(2));
+  EXPECT_TRUE(received.Accept(1));
+  EXPECT_TRUE(received.Accept(0));
+  EXPECT_TRUE(received.Accept(2));
+  EXPECT_FALSE(received.Accept(1));
+  EXPECT_FALSE(received.Accept(2));
   EXPECT_EQ(received.newest(), 2u);
 }
 

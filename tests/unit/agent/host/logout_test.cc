@@ -57,7 +57,7 @@ TEST(LogoutTest, WarnsWithNodeAndHintIfLogoutEndsTheJob) {
 
 // Runs LeaveSession in a child with `systemd_run` first in PATH. Returns what the script wrote to
 // LOG.
-std::string Leave(const TempDir& dir, const std::string& systemd_run) {
+std::string RunLeaveSession(const TempDir& dir, const std::string& systemd_run) {
   dir.Write("systemd-run", systemd_run, /*executable=*/true);
   const std::string log = dir / "log";
   const pid_t child = fork();
@@ -83,18 +83,18 @@ TEST(LogoutTest, ScopeGetsTheSameArguments) {
   const TempDir dir;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   EXPECT_EQ(
-      Leave(dir, "#!/bin/sh\nprintf '%s|' \"$@\" >> $LOG; echo >> $LOG\n"),
+      RunLeaveSession(dir, "#!/bin/sh\nprintf '%s|' \"$@\" >> $LOG; echo >> $LOG\n"),
       kScope + std::string("/bin/true|\n") + kScope + self + "|supervisor|two words $(x)|\n0");
 }
 
 TEST(LogoutTest, StaysIfScopesFail) {
   const TempDir dir;
-  EXPECT_EQ(Leave(dir, "#!/bin/sh\necho tried >> $LOG; exit 1\n"), "tried\n42");
+  EXPECT_EQ(RunLeaveSession(dir, "#!/bin/sh\necho tried >> $LOG; exit 1\n"), "tried\n42");
 }
 
 TEST(LogoutTest, StaysIfScopesDoNotAnswer) {
   const TempDir dir;
-  EXPECT_EQ(Leave(dir, "#!/bin/sh\nexec sleep 60\n"), "42");
+  EXPECT_EQ(RunLeaveSession(dir, "#!/bin/sh\nexec sleep 60\n"), "42");
 }
 
 }  // namespace

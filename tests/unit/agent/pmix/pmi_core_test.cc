@@ -20,12 +20,12 @@ class Node {
  public:
   Node(const std::vector<uint32_t>& ranks, uint32_t node_rank)
       : core_(PmixJobOf(ranks, node_rank)) {
-    for (uint32_t rank = 0; rank < ranks[node_rank]; ++rank) Say(rank, kInit);
+    for (uint32_t rank = 0; rank < ranks[node_rank]; ++rank) Request(rank, kInit);
     replies.clear();
   }
 
   // Returns the reply without its newline, or an empty string if there is none yet.
-  std::string Say(uint32_t rank, const std::string& line) {
+  std::string Request(uint32_t rank, const std::string& line) {
     replies[rank].clear();
     Result<PmiActions> actions = core_.OnLine(rank, line);
     if (!actions.ok()) return "refused: " + actions.error().message;
@@ -64,14 +64,14 @@ class Node {
 
 TEST(PmiCoreTest, AnswersQueriesAboutTheRanksPlace) {
   Node node({2, 3}, 1);
-  EXPECT_EQ(node.Say(0, "cmd=get_maxes"),
+  EXPECT_EQ(node.Request(0, "cmd=get_maxes"),
             "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024");
-  EXPECT_EQ(node.Say(0, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0");
-  EXPECT_EQ(node.Say(0, "cmd=get_my_kvsname"), "cmd=my_kvsname rc=0 kvsname=job.1");
-  EXPECT_EQ(node.Say(0, "cmd=get_universe_size"), "cmd=universe_size rc=0 size=5");
-  EXPECT_EQ(node.Say(0, "cmd=get kvsname=job.1 key=PMI_process_mapping"),
+  EXPECT_EQ(node.Request(0, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=0");
+  EXPECT_EQ(node.Request(0, "cmd=get_my_kvsname"), "cmd=my_kvsname rc=0 kvsname=job.1");
+  EXPECT_EQ(node.Request(0, "cmd=get_universe_size"), "cmd=universe_size rc=0 size=5");
+  EXPECT_EQ(node.Request(0, "cmd=get kvsname=job.1 key=PMI_process_mapping"),
             "cmd=get_result rc=0 msg=success value=(vector,(0,1,2),(1,1,3))");
-  EXPECT_EQ(node.Say(0, "cmd=finalize"), "cmd=finalize_ack rc=0");
+  EXPECT_EQ(node.Request(0, "cmd=finalize"), "cmd=finalize_ack rc=0");
   node.Closed(0);
   EXPECT_THAT(node.closed, IsEmpty());
 }
@@ -83,44 +83,44 @@ TEST(PmiCoreTest, MapsNodesWithEqualRanksAsOneEntry) {
 TEST(PmiCoreTest, PutValuesAreVisibleAfterTheBarrier) {
   Node first({2, 1}, 0);
   Node second({2, 1}, 1);
-  EXPECT_EQ(first.Say(0, "cmd=put kvsname=job.1 key=P0 value=a=b#c"),
+  EXPECT_EQ(first.Request(0, "cmd=put kvsname=job.1 key=P0 value=a=b#c"),
             "cmd=put_result rc=0 msg=success");
-  first.Say(1, "cmd=put kvsname=job.1 key=P1 value=of-1");
-  second.Say(0, "cmd=put kvsname=job.1 key=P2 value=of-2");
-  EXPECT_THAT(second.Say(0, "cmd=get kvsname=job.1 key=P0"), HasSubstr("rc=-1"));
-  EXPECT_EQ(first.Say(0, "cmd=barrier_in"), "");
+  first.Request(1, "cmd=put kvsname=job.1 key=P1 value=of-1");
+  second.Request(0, "cmd=put kvsname=job.1 key=P2 value=of-2");
+  EXPECT_THAT(second.Request(0, "cmd=get kvsname=job.1 key=P0"), HasSubstr("rc=-1"));
+  EXPECT_EQ(first.Request(0, "cmd=barrier_in"), "");
   EXPECT_THAT(first.fences, IsEmpty()) << "rank 1 is not there";
-  EXPECT_EQ(first.Say(1, "cmd=barrier_in"), "");
-  second.Say(0, "cmd=barrier_in");
+  EXPECT_EQ(first.Request(1, "cmd=barrier_in"), "");
+  second.Request(0, "cmd=barrier_in");
   ASSERT_EQ(first.fences.size() + second.fences.size(), 2u);
   const std::string all = first.fences[0] + second.fences[0];
   first.EndFence(all);
   second.EndFence(all);
   for (const uint32_t rank : {0u, 1u}) EXPECT_EQ(first.replies[rank], "cmd=barrier_out rc=0");
   EXPECT_EQ(second.replies[0], "cmd=barrier_out rc=0");
-  EXPECT_EQ(second.Say(0, "cmd=get kvsname=job.1 key=P0"),
+  EXPECT_EQ(second.Request(0, "cmd=get kvsname=job.1 key=P0"),
             "cmd=get_result rc=0 msg=success value=a=b#c");
-  EXPECT_EQ(first.Say(1, "cmd=get kvsname=job.1 key=P2"),
+  EXPECT_EQ(first.Request(1, "cmd=get kvsname=job.1 key=P2"),
             "cmd=get_result rc=0 msg=success value=of-2");
   // The next barrier has no new values.
-  second.Say(0, "cmd=barrier_in");
+  second.Request(0, "cmd=barrier_in");
   EXPECT_EQ(second.fences.at(1), "");
 }
 
 TEST(PmiCoreTest, FailedBarrierClosesWaitingRanks) {
   Node failed({2, 1}, 0);
-  failed.Say(0, "cmd=barrier_in");
-  failed.Say(1, "cmd=barrier_in");
+  failed.Request(0, "cmd=barrier_in");
+  failed.Request(1, "cmd=barrier_in");
   failed.EndFence("", "the ranks of a node that takes part have ended");
   EXPECT_EQ(failed.closed, (std::vector<uint32_t>{0, 1}));
 
   Node strange({1, 1}, 0);
-  strange.Say(0, "cmd=barrier_in");
+  strange.Request(0, "cmd=barrier_in");
   strange.EndFence("no message");
   EXPECT_EQ(strange.closed, std::vector<uint32_t>{0});
 
   Node forged({1, 1}, 0);
-  forged.Say(0, "cmd=barrier_in");
+  forged.Request(0, "cmd=barrier_in");
   pb::PmiValues values;
   values.add_values()->set_key("P1");
   values.mutable_values(0)->set_value("1\ncmd=barrier_out");
@@ -130,29 +130,30 @@ TEST(PmiCoreTest, FailedBarrierClosesWaitingRanks) {
 
 TEST(PmiCoreTest, DisconnectedRankBreaksTheBarrier) {
   Node node({3}, 0);
-  node.Say(0, "cmd=barrier_in");
+  node.Request(0, "cmd=barrier_in");
   node.Closed(1);
   EXPECT_EQ(node.closed, std::vector<uint32_t>{0});
-  node.Say(2, "cmd=barrier_in");
+  node.Request(2, "cmd=barrier_in");
   EXPECT_EQ(node.closed, (std::vector<uint32_t>{0, 2}));
   EXPECT_THAT(node.fences, IsEmpty());
 }
 
 TEST(PmiCoreTest, ReportsAbortWithTheRankInTheJob) {
   Node node({2, 3}, 1);
-  node.Say(1, "cmd=abort exitcode=7");
-  node.Say(2, "cmd=abort");
+  node.Request(1, "cmd=abort exitcode=7");
+  node.Request(2, "cmd=abort");
   EXPECT_EQ(node.aborted, (std::vector<std::pair<uint32_t, int>>{{3, 7}, {4, 1}}));
   EXPECT_THAT(node.closed, IsEmpty()) << "a library that loses its server does not exit";
 }
 
 TEST(PmiCoreTest, RejectsUnsupportedCommandsWithinTheProtocol) {
   Node node({1}, 0);
-  EXPECT_THAT(node.Say(0, "cmd=publish_name service=a port=b"), HasSubstr("publish_result rc=-1"));
-  EXPECT_THAT(node.Say(0, "cmd=lookup_name service=a"), HasSubstr("lookup_result rc=-1"));
+  EXPECT_THAT(node.Request(0, "cmd=publish_name service=a port=b"),
+              HasSubstr("publish_result rc=-1"));
+  EXPECT_THAT(node.Request(0, "cmd=lookup_name service=a"), HasSubstr("lookup_result rc=-1"));
   for (const char* line : {"mcmd=spawn", "nprocs=2", "execname=./a", "cmd=get_maxes"})
-    EXPECT_EQ(node.Say(0, line), "");
-  EXPECT_THAT(node.Say(0, "endcmd"), HasSubstr("spawn_result rc=-1"));
+    EXPECT_EQ(node.Request(0, line), "");
+  EXPECT_THAT(node.Request(0, "endcmd"), HasSubstr("spawn_result rc=-1"));
   PmiCore fresh(PmixJobOf({1}, 0));
   const Result<PmiActions> newer = fresh.OnLine(0, "cmd=init pmi_version=2 pmi_subversion=0");
   ASSERT_TRUE(newer.ok());
@@ -166,12 +167,13 @@ TEST(PmiCoreTest, RejectsInvalidLines) {
   for (const std::string& line :
        {std::string(kInit), std::string("cmd=quit"), std::string(), std::string("get"),
         std::string(5000, 'x'), std::string("cmd=get\0key=a", 13)})
-    EXPECT_THAT(node.Say(0, line), HasSubstr("refused")) << line.substr(0, 40);
-  EXPECT_THAT(node.Say(0, "cmd=put key= value=a"), HasSubstr("rc=-1"));
-  EXPECT_THAT(node.Say(0, "cmd=put key=" + std::string(65, 'k') + " value=a"), HasSubstr("rc=-1"));
-  EXPECT_THAT(node.Say(0, "cmd=put key=k value=" + std::string(1025, 'v')), HasSubstr("rc=-1"));
-  node.Say(0, "cmd=barrier_in");
-  EXPECT_THAT(node.Say(0, "cmd=get_maxes"), HasSubstr("refused")) << "it waits";
+    EXPECT_THAT(node.Request(0, line), HasSubstr("refused")) << line.substr(0, 40);
+  EXPECT_THAT(node.Request(0, "cmd=put key= value=a"), HasSubstr("rc=-1"));
+  EXPECT_THAT(node.Request(0, "cmd=put key=" + std::string(65, 'k') + " value=a"),
+              HasSubstr("rc=-1"));
+  EXPECT_THAT(node.Request(0, "cmd=put key=k value=" + std::string(1025, 'v')), HasSubstr("rc=-1"));
+  node.Request(0, "cmd=barrier_in");
+  EXPECT_THAT(node.Request(0, "cmd=get_maxes"), HasSubstr("refused")) << "it waits";
 }
 
 TEST(PmiCoreTest, LimitsMemoryForValuesOfARank) {
@@ -180,7 +182,7 @@ TEST(PmiCoreTest, LimitsMemoryForValuesOfARank) {
   std::string reply = "rc=0";
   int puts = 0;
   for (; reply.find("rc=0") != std::string::npos && puts < 100'000; ++puts)
-    reply = node.Say(0, "cmd=put key=k value=" + value);
+    reply = node.Request(0, "cmd=put key=k value=" + value);
   EXPECT_THAT(reply, HasSubstr("too_much"));
   EXPECT_LE(static_cast<size_t>(puts) * value.size(), PmiCore::kMaxBytes + value.size());
 }

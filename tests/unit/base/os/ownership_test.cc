@@ -25,7 +25,7 @@ class OwnershipTest : public ::testing::Test {
     return path;
   }
   // Gives the file to another user. Returns false if this process may not do that.
-  static bool GiveAway(const std::string& path) {
+  static bool ChangeOwner(const std::string& path) {
     return ::lchown(path.c_str(), kStranger, kStranger) == 0;
   }
   static std::string Refusal(const std::string& path, IfMissing if_missing = IfMissing::kFail,
@@ -82,7 +82,7 @@ TEST_F(OwnershipTest, RefusesFolderOfAnotherUser) {
   Folder("state/jobs", 0700);
   EXPECT_THAT(Refusal(dir_ / "state/jobs", IfMissing::kFail, kStranger),
               HasSubstr("is another user's"));
-  if (!GiveAway(dir_ / "state")) GTEST_SKIP() << "needs root";
+  if (!ChangeOwner(dir_ / "state")) GTEST_SKIP() << "needs root";
   EXPECT_THAT(Refusal(dir_ / "state/jobs"), HasSubstr("/state is another user's, uid 54321"));
   EXPECT_THAT(Refusal(dir_ / "state/new", IfMissing::kMake), HasSubstr("is another user's"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "state/new"));
@@ -109,7 +109,7 @@ TEST_F(OwnershipTest, RefusesLinkOfAnotherUser) {
   Folder("tmp", 01777);
   std::filesystem::create_directory_symlink(dir_ / "real", dir_ / "tmp/link");
   EXPECT_EQ(Refusal(dir_ / "tmp/link/jobs"), "");
-  if (!GiveAway(dir_ / "tmp/link")) GTEST_SKIP() << "needs root";
+  if (!ChangeOwner(dir_ / "tmp/link")) GTEST_SKIP() << "needs root";
   EXPECT_THAT(Refusal(dir_ / "tmp/link/jobs"), HasSubstr("/tmp/link is a link of another user"));
 }
 
@@ -125,7 +125,7 @@ TEST_F(OwnershipTest, AllowsSharedBaseButChecksFoldersBelow) {
   std::filesystem::create_directory_symlink(Folder("real"), base + "/link");
   EXPECT_THAT(RefusalIn(base, "link", IfMissing::kMake), HasSubstr("/shared/link is a link"));
   Folder("shared/planted", 0700);
-  if (!GiveAway(base + "/planted")) GTEST_SKIP() << "needs root";
+  if (!ChangeOwner(base + "/planted")) GTEST_SKIP() << "needs root";
   EXPECT_THAT(RefusalIn(base, "planted"), HasSubstr("/shared/planted is another user's"));
 }
 
@@ -151,7 +151,7 @@ TEST_F(OwnershipTest, ReadsFileOnlyIfOthersCannotWriteIt) {
   EXPECT_THAT(open("file").error().message,
               HasSubstr("/file may be changed by others (mode 0646)"));
   ASSERT_EQ(::chmod((dir_ / "file").c_str(), 0600), 0);
-  if (!GiveAway(dir_ / "file")) GTEST_SKIP() << "needs root";
+  if (!ChangeOwner(dir_ / "file")) GTEST_SKIP() << "needs root";
   EXPECT_THAT(open("file").error().message, HasSubstr("/file belongs to another user, uid 54321"));
 }
 
@@ -166,9 +166,9 @@ TEST_F(OwnershipTest, TrustsOnlyOwnOrRootsConfigurationFiles) {
   ASSERT_EQ(::chmod(path.c_str(), 0666), 0);
   EXPECT_THAT(FileRefusal(path), HasSubstr(path + " may be changed by others (mode 0666)"));
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
-  if (!GiveAway(dir_ / "link")) GTEST_SKIP() << "needs root";
+  if (!ChangeOwner(dir_ / "link")) GTEST_SKIP() << "needs root";
   EXPECT_THAT(FileRefusal(dir_ / "link"), HasSubstr("is a link of another user"));
-  ASSERT_TRUE(GiveAway(path));
+  ASSERT_TRUE(ChangeOwner(path));
   EXPECT_THAT(FileRefusal(path), HasSubstr("belongs to another user, uid 54321"));
   EXPECT_EQ(OpenTrustedFile(path, ::geteuid()).error().code, ExitCode::kBadInput);
 }
