@@ -344,7 +344,7 @@ void Coordinator::OnToleratedLoss(Participant& participant, const FailureReport&
   }
   Notify(CauseText(cause, NodeName(cause.node_index())) +
          (cause.evidence().empty() ? "" : " (" + cause.evidence() + ")") +
-         "; the job goes on without it");
+         "; the job continues without it");
 }
 
 // The agent of the lost rank kills it and reports a tolerated loss; by itself the rank might never

@@ -96,10 +96,10 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   } else if (own == 1) {
     result.reason = "the others look like its victims";
   } else if (std::count_if(candidates.begin(), candidates.end(), may_be_first) == 1) {
-    result.reason = Name(result.cause) + " came before the others";
+    result.reason = Name(result.cause) + " failed before the others";
   } else {
     result.reason =
-        Name(result.cause) + " was reported first, and nothing shows that another came before it";
+        Name(result.cause) + " was reported first, and nothing shows that another failed before it";
   }
   return result;
 }

@@ -31,7 +31,7 @@ std::string WhyHopeless(const pb::Cause& cause) {
   if (cause.exit_code() == ToInt(ExitCode::kUsage) ||
       cause.exit_code() == ToInt(ExitCode::kBadInput)) {
     return "exit code " + std::to_string(cause.exit_code()) +
-           " says that the command line or the input is wrong, which another attempt would not "
+           " means that the command line or the input is wrong, which another attempt would not "
            "change";
   }
   if (cause.exit_code() == ToInt(ExitCode::kPreempted)) {

@@ -352,7 +352,7 @@ std::string ShellLauncherWarning(const Words& argv, const std::string& cwd) {
   const std::string place =
       script.name.empty() ? "" : script.name + ":" + std::to_string(found->line) + ": ";
   return place + Quoted(found->name) +
-         " starts ranks itself: if each rank comes to it, they run as many separate jobs; start "
+         " starts ranks itself: if each rank reaches it, they run as many separate jobs; start "
          "the training program in its place (--nested: no warning)";
 }
 

@@ -106,7 +106,7 @@ std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details) {
   if (details.cgroup_counted) return "the kernel counted a kill for memory in the job's cgroup";
   if (details.kills_now <= details.kills_before) return std::nullopt;
   return "probably: the kernel killed " + std::to_string(details.kills_now - details.kills_before) +
-         " on this node for memory while it ran (oom_kill in /proc/vmstat; dmesg says which)";
+         " on this node for memory while it ran (oom_kill in /proc/vmstat; dmesg names it)";
 }
 
 std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details,
@@ -119,7 +119,7 @@ std::optional<std::string> DecideChildOutOfMemory(const OutOfMemoryInfo& details
   });
   if (!tells_of_kill || details.kills_now <= details.kills_before) return std::nullopt;
   return "the kernel killed " + std::to_string(details.kills_now - details.kills_before) +
-         " on this node for memory while it ran (oom_kill in /proc/vmstat; dmesg says which)";
+         " on this node for memory while it ran (oom_kill in /proc/vmstat; dmesg names it)";
 }
 
 std::string ReadKillsInKernelLog() {

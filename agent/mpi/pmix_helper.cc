@@ -340,10 +340,10 @@ Result<void> CheckPmixReport(const pb::PmixReport& report, bool has_started, uin
                         (report.report_case() == pb::PmixReport::kStarted && report.started());
   const bool is_later = report.has_aborted() || report.has_rank();
   if (has_started ? !is_later : !is_first)
-    return Error{ExitCode::kBadInput, "a message that no server sends now"};
+    return Error{ExitCode::kBadInput, "an unexpected message"};
   if (report.has_rank() &&
       (report.rank().local_rank() >= ranks || !pb::PmixRank::State_IsValid(report.rank().state())))
-    return Error{ExitCode::kBadInput, "the state of a rank that is none of this node's"};
+    return Error{ExitCode::kBadInput, "the state of a rank of another node"};
   return {};
 }
 

@@ -118,7 +118,7 @@ void PeerLinks::Send(uint32_t node_rank, const pb::PmixMessage& message) {
 }
 
 void PeerLinks::Drop(uint32_t node_rank) {
-  std::fprintf(stderr, "dslaunch-pmix: %s sent what no server sends\n",
+  std::fprintf(stderr, "dslaunch-pmix: %s sent an invalid message\n",
                job_.nodes(static_cast<int>(node_rank)).name().c_str());
   asio::post(loop_, [this, node_rank] { OnPeerEnd(node_rank); });
 }

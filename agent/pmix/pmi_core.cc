@@ -79,7 +79,7 @@ Result<PmiActions> PmiCore::OnLine(uint32_t local_rank, std::string_view line) {
     return PmiActions{Reply{local_rank, std::move(text) + "\n"}};
   };
   if (line.size() > kMaxLineBytes || line.find('\0') != std::string_view::npos)
-    return NotPmi("a line that is none of PMI's");
+    return NotPmi("a line that is not valid PMI");
   if (rank.waits || rank.has_ended) return NotPmi("a line from a rank that waits or has ended");
   if (rank.sends_spawn) {
     if (line != "endcmd") return PmiActions();

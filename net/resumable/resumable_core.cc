@@ -79,7 +79,7 @@ Result<void> ResumableCore::OnBytes(std::string_view bytes) {
 
 Result<void> ResumableCore::OnFrame(char kind, std::string_view content) {
   if (kind == kData) {
-    if (peer_ended_) return Broken("bytes behind the end of its stream");
+    if (peer_ended_) return Broken("data after the end of its stream");
     if (received_ - delivered_ + content.size() > kWindow) return Broken("more than its window");
     arrived_ += content;
     received_ += content.size();
@@ -88,7 +88,7 @@ Result<void> ResumableCore::OnFrame(char kind, std::string_view content) {
   if (kind == kDelivered && content.size() == kNumberBytes) {
     const uint64_t number = FromBigEndian(content);
     if (number < peer_delivered_ || number > sent_)
-      return Broken("a receipt for bytes that it was not sent");
+      return Broken("an acknowledgement of bytes that were not sent");
     peer_delivered_ = number;
     ForgetUpTo(number);
     return {};
@@ -97,7 +97,7 @@ Result<void> ResumableCore::OnFrame(char kind, std::string_view content) {
     peer_ended_ = true;  // repeated on a later connection
     return {};
   }
-  return Broken("a frame of no known kind");
+  return Broken("a frame of unknown type");
 }
 
 void ResumableCore::OnDelivered(size_t bytes) {

@@ -142,7 +142,7 @@ void CheckFailure(Rules& rules, const pb::Failure& failure) {
 
 void CheckEndpoints(Rules& rules, const google::protobuf::RepeatedPtrField<std::string>& list) {
   rules.InRange("number of endpoints", list.size(), 0, kMaxEndpoints);
-  rules.Holds(std::ranges::all_of(list, IsEndpoint), "an endpoint that is no address and port");
+  rules.Holds(std::ranges::all_of(list, IsEndpoint), "an endpoint that is not ADDRESS:PORT");
 }
 
 void CheckCause(Rules& rules, const pb::Cause& cause, const PeerLimits& limits) {
@@ -181,7 +181,7 @@ void CheckStarted(Rules& rules, const pb::Started& started, const PeerLimits& li
   rules.AtMost("number of ranks", own, limits.slots);
   rules.AtMost("last rank + 1", started.first_rank() + own, started.world_size());
   for (const int pid : started.pids()) rules.InRange("pid", pid, 0, INT32_MAX);
-  rules.Holds(IsAddress(started.master_addr()), "a MASTER_ADDR that is no address");
+  rules.Holds(IsAddress(started.master_addr()), "an invalid MASTER_ADDR");
   rules.AtMost("MASTER_PORT", started.master_port(), kMaxPort);
   rules.AtMost("number of restarts", started.restart_count(), limits.attempts);
   CheckNodes(rules, started.members(), limits);
@@ -210,7 +210,7 @@ void CheckAssignment(Rules& rules, const pb::Assignment& ranks, const PeerLimits
   rules.AtMost("ranks of a role", ranks.role_world_size(), ranks.world_size());
   rules.InRange("number of nodes", ranks.num_nodes(), 1, limits.nodes);
   rules.Below("node", ranks.node_rank(), ranks.num_nodes());
-  rules.Holds(IsAddress(ranks.master_addr()), "a MASTER_ADDR that is no address");
+  rules.Holds(IsAddress(ranks.master_addr()), "an invalid MASTER_ADDR");
   rules.AtMost("MASTER_PORT", ranks.master_port(), kMaxPort);
   rules.AtMost("port", ranks.link_port(), kMaxPort);
   CheckNodes(rules, ranks.members(), limits);
@@ -231,7 +231,8 @@ Result<void> CheckPrepareReply(pb::PrepareReply& reply) {
   rules.Holds(reply.outcome_case() != pb::PrepareReply::OUTCOME_NOT_SET, "an empty answer");
   if (reply.has_failure()) CheckFailure(rules, reply.failure());
   if (reply.has_info()) {
-    rules.Holds(reply.info().job_dir().starts_with('/'), "a job folder that is no absolute path");
+    rules.Holds(reply.info().job_dir().starts_with('/'),
+                "a job folder that is not an absolute path");
     rules.AtMost("number of GPUs", reply.info().gpus(), kMaxGpus);
     CheckEndpoints(rules, reply.info().rendezvous_endpoints());
   }
@@ -243,7 +244,7 @@ Result<void> CheckCopyOutput(pb::CopyOutput& output) {
   Rules rules;
   if (output.has_failure()) CheckFailure(rules, output.failure());
   if (output.has_done()) {
-    rules.Holds(output.done().folder().starts_with('/'), "a folder that is no absolute path");
+    rules.Holds(output.done().folder().starts_with('/'), "a folder that is not an absolute path");
   }
   return rules.result();
 }
@@ -331,7 +332,7 @@ Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limi
       rules.AtMost("port", message.join().master_port(), kMaxPort);
       rules.AtMost("port", message.join().link_port(), kMaxPort);
       rules.Holds(IsAddress(message.join().address()) && IsAddress(message.join().reached_at()),
-                  "an address that is none");
+                  "an invalid address");
       break;
     case pb::AgentMessage::kWorkerFailed:
       CheckCause(rules, message.worker_failed().cause(), limits);
@@ -390,7 +391,7 @@ Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLi
                    limits.nodes);
       for (const pb::Peer& peer : message.peers().peers()) {
         rules.Below("node", peer.node_index(), limits.nodes);
-        rules.Holds(IsEndpoint(peer.endpoint()), "an endpoint that is no address and port");
+        rules.Holds(IsEndpoint(peer.endpoint()), "an endpoint that is not ADDRESS:PORT");
       }
       break;
     case pb::RendezvousMessage::kEndRank:

@@ -62,7 +62,7 @@ TEST_F(CoordinatorTest, ReportsToleratedLossOnceAndContinues) {
   const std::vector<Outgoing> out = Killed(1, 3, /*tolerated=*/true);
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].message.notice().message(),
-            "rank 3 (node2) was killed by SIGKILL; the job goes on without it");
+            "rank 3 (node2) was killed by SIGKILL; the job continues without it");
   EXPECT_EQ(out[0].session, 1u);
   EXPECT_TRUE(Killed(1, 3, true).empty());
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning);

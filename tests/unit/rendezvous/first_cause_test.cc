@@ -48,7 +48,7 @@ TEST(FirstCauseTest, PrefersEarlierFailureReportedLater) {
   const FirstCause first = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 10), 0, At(1000)), ReportOf(Failed(1, 3, 500, 10), 1, At(1100))});
   EXPECT_EQ(first.cause.rank(), 3);
-  EXPECT_EQ(first.reason, "rank 3 came before the others");
+  EXPECT_EQ(first.reason, "rank 3 failed before the others");
 }
 
 FailureReport Victim(uint32_t node, pb::Cause::PeerFault fault, int64_t at_ms) {
@@ -135,7 +135,7 @@ TEST(FirstCauseTest, UsesTimeANodeWasLastSeen) {
   const FirstCause first = ChooseFirstCause(
       {ReportOf(Failed(0, 0, 0, 10), 0, At(500)), ReportSince(Lost(1), 1, At(1000), At(7000))});
   EXPECT_EQ(first.cause.rank(), 0);
-  EXPECT_EQ(first.reason, "rank 0 came before the others");
+  EXPECT_EQ(first.reason, "rank 0 failed before the others");
   // Conversely, a rank that fails long after the loss was not the first.
   const FirstCause lost = ChooseFirstCause(
       {ReportSince(Lost(1), 1, At(1000), At(1010)), ReportOf(Failed(0, 0, 0, 10), 0, At(1500))});

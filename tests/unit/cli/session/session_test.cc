@@ -414,7 +414,7 @@ TEST_F(HostileNodeTest, AnAnswerToPrepareThatNoAgentGivesIsAFailureToStart) {
   reply.mutable_info()->set_job_dir("/jobs");
   reply.mutable_info()->add_rendezvous_endpoints("nowhere");
   EXPECT_EQ(run(reply), 69) << said();
-  EXPECT_THAT(said(), HasSubstr("node1: its agent sent an endpoint that is no address and port"));
+  EXPECT_THAT(said(), HasSubstr("node1: its agent sent an endpoint that is not ADDRESS:PORT"));
 }
 
 TEST_F(SessionTest, AFailureToStartIsShownHoweverQuiet) {

@@ -166,13 +166,13 @@ TEST(ResumableCoreTest, ReportsProtocolViolations) {
     return taken.ok() ? "" : taken.error().message;
   };
   EXPECT_EQ(error(Frame('D', "fine") + Receipt(5)), "");
-  EXPECT_EQ(error(Receipt(6)), "a receipt for bytes that it was not sent");
-  EXPECT_EQ(error(Receipt(3) + Receipt(2)), "a receipt for bytes that it was not sent");
-  EXPECT_EQ(error(Frame('E', "") + Frame('D', "x")), "bytes behind the end of its stream");
+  EXPECT_EQ(error(Receipt(6)), "an acknowledgement of bytes that were not sent");
+  EXPECT_EQ(error(Receipt(3) + Receipt(2)), "an acknowledgement of bytes that were not sent");
+  EXPECT_EQ(error(Frame('E', "") + Frame('D', "x")), "data after the end of its stream");
   EXPECT_EQ(error(std::string("D\x7f\xff\xff\xff", 5)), "a frame of 2147483647 bytes");
-  EXPECT_EQ(error(Frame('E', "x")), "a frame of no known kind");
-  EXPECT_EQ(error(Frame('A', "short")), "a frame of no known kind");
-  EXPECT_EQ(error(Frame('?', "")), "a frame of no known kind");
+  EXPECT_EQ(error(Frame('E', "x")), "a frame of unknown type");
+  EXPECT_EQ(error(Frame('A', "short")), "a frame of unknown type");
+  EXPECT_EQ(error(Frame('?', "")), "a frame of unknown type");
   std::string flood;
   for (size_t i = 0; i <= kWindow / ResumableCore::kMostInFrame; ++i)
     flood += Frame('D', std::string(ResumableCore::kMostInFrame, 'x'));

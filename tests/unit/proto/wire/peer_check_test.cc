@@ -242,7 +242,7 @@ TEST(PeerCheckTest, ChecksMessagesOfAgentsToRendezvous) {
   join.mutable_join()->set_address("10.0.0.2");
   EXPECT_EQ(WhyOf(CheckAgentMessage(join, kLimits)), "");
   join.mutable_join()->set_address("10.0.0.2 && ls");
-  EXPECT_EQ(WhyOf(CheckAgentMessage(join, kLimits)), "an address that is none");
+  EXPECT_EQ(WhyOf(CheckAgentMessage(join, kLimits)), "an invalid address");
   join.mutable_join()->set_address("10.0.0.2");
   join.mutable_join()->set_link_port(65'536);
   EXPECT_EQ(WhyOf(CheckAgentMessage(join, kLimits)), "port = 65536, which is above 65535");
@@ -319,8 +319,7 @@ TEST(PeerCheckTest, ChecksMessagesOfRendezvousToAgents) {
   peer.set_endpoint("10.0.0.2:99");
   EXPECT_EQ(WhyOf(CheckRendezvousMessage(peers, kLimits)), "");
   peer.set_endpoint("10.0.0.2");
-  EXPECT_EQ(WhyOf(CheckRendezvousMessage(peers, kLimits)),
-            "an endpoint that is no address and port");
+  EXPECT_EQ(WhyOf(CheckRendezvousMessage(peers, kLimits)), "an endpoint that is not ADDRESS:PORT");
 }
 
 TEST(PeerCheckTest, ChecksVotesAndAnswers) {
@@ -333,7 +332,7 @@ TEST(PeerCheckTest, ChecksVotesAndAnswers) {
   answer.add_rendezvous_endpoints("10.0.0.2:99");
   EXPECT_EQ(WhyOf(CheckVoteAnswer(answer)), "");
   answer.add_rendezvous_endpoints("10.0.0.2:0");
-  EXPECT_EQ(WhyOf(CheckVoteAnswer(answer)), "an endpoint that is no address and port");
+  EXPECT_EQ(WhyOf(CheckVoteAnswer(answer)), "an endpoint that is not ADDRESS:PORT");
 }
 
 }  // namespace
