@@ -116,7 +116,7 @@ class Filter {
       if (found == by_host_.end() || host.host == bare) names.push_back(host.name);
     }
     if (found != by_host_.end()) {
-      return Bad(spec.token, "may be " + NameList(names, " or ") + "; write the one that is meant");
+      return Bad(spec.token, "may be " + NameList(names, " or ") + "; write the intended one");
     }
     const std::string near = Nearest(spec.name, names);
     return Bad(spec.token, "no such node in " + std::string(source_) +

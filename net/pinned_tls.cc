@@ -114,7 +114,7 @@ Result<PinnedKey> MakePinnedKey() {
   std::array<unsigned char, kKeyBytes> raw;
   size_t size = raw.size();
   if (!made.key || EVP_PKEY_get_raw_public_key(made.key.get(), raw.data(), &size) != 1)
-    return Error{ExitCode::kInternal, "cannot make a key for the way to the nodes"};
+    return Error{ExitCode::kInternal, "cannot create the key for connections to the nodes"};
   made.pin = ToHex({reinterpret_cast<const char*>(raw.data()), size});
   return made;
 }
@@ -133,7 +133,7 @@ Result<asio::ssl::context> MakePinnedContext(const PinnedKey& own, const std::st
   auto ends = std::make_unique<Ends>(Ends{{KeyPtr(own.key.get()), own.pin}, expected});
   SetKeyCipher(native);
   if (SSL_CTX_set_ex_data(native, EndsIndex(), ends.get()) != 1)
-    return Error{ExitCode::kInternal, "cannot use the key for the way to the nodes"};
+    return Error{ExitCode::kInternal, "cannot use the key for connections to the nodes"};
   (void)ends.release();  // owned by the context now
   return context;
 }

@@ -169,7 +169,7 @@ class RendezvousServer::Service::Session final
     }
     if (incoming_.has_resume()) {
       if (!service_->Resume(*this, incoming_.resume()))
-        return End(grpc::Status(grpc::NOT_FOUND, "it went on without this node"));
+        return End(grpc::Status(grpc::NOT_FOUND, "the job continued without this node"));
     } else if (attendance.received.Accept(incoming_.number())) {
       Receive(attendance);
     }
@@ -268,7 +268,7 @@ bool RendezvousServer::Service::Resume(Session& session, const pb::Resume& resum
   Attendance& attendance = found->second;
   // The end of the broken connection may not have been noticed here yet.
   if (Session* const last = std::exchange(attendance.stream, nullptr))
-    last->EndStream(grpc::Status(grpc::ABORTED, "another connection takes its place"));
+    last->EndStream(grpc::Status(grpc::ABORTED, "replaced by another connection"));
   const auto own = attendances_.find(session.id());
   attendance.node = own->second.node;
   attendances_.erase(own);
@@ -290,7 +290,7 @@ void RendezvousServer::Service::OnStreamEnd(Session& session) {
   if (attendance.token == 0 || !broke || session.is_finished()) return Drop(session.id());
   attendance.broke_at = Clock::now();
   log_("the connection of node " + std::to_string(session.node()) +
-       " to the rendezvous broke; it may come again");
+       " to the rendezvous broke; the node may reconnect");
 }
 
 void RendezvousServer::Service::Drop(SessionId id) {

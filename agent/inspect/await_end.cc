@@ -61,7 +61,7 @@ bool RunsStart(std::string_view start_nonce) {
 
 int RunAwaitEnd(const InspectOptions& options, const std::string& start_nonce) {
   if (!SeesSupervisors()) {
-    std::fputs("dslaunch-agent: this node hides processes, so it cannot say what has ended\n",
+    std::fputs("dslaunch-agent: this node hides processes, so their end cannot be checked\n",
                stderr);
     return ToInt(ExitCode::kUnavailable);
   }

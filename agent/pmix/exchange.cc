@@ -7,7 +7,7 @@ namespace dslaunch {
 namespace {
 
 constexpr uint32_t kMaxPmixRanks = 1u << 20;
-constexpr char kTooMuch[] = "what the ranks put is more than 15 MiB";
+constexpr char kTooMuch[] = "the ranks put more than 15 MiB";
 constexpr char kGone[] = "the ranks of a node that takes part have ended";
 
 Error NotOurs(std::string what) { return {ExitCode::kBadInput, std::move(what)}; }

@@ -93,7 +93,7 @@ Result<PmiActions> PmiCore::OnLine(uint32_t local_rank, std::string_view line) {
   }
   const std::string_view command = WordIn(words, "cmd");
   if (command == "init") {
-    if (rank.has_begun) return NotPmi("a second beginning");
+    if (rank.has_begun) return NotPmi("a second cmd=init");
     if (NumberIn(words, "pmi_version", 0) != 1)
       return reply("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1");
     rank.has_begun = true;

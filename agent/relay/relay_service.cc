@@ -116,7 +116,7 @@ class RelayService::Program final
   }
 
   std::string StartProgram(const pb::ProgramStart& start) {
-    if (start.argv().empty()) return "no program is named";
+    if (start.argv().empty()) return "the program is missing";
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) return pair.error().message;
     stderr_.Reset(::memfd_create("program-stderr", MFD_CLOEXEC));

@@ -54,7 +54,8 @@ class Decider {
   bool KillApart() {
     if (left_.apart == 0 || !state_.kill_begun || now_ < ApartKillAt()) return false;
     if (!state_.apart_kill_sent) state_.apart_kill_sent = now_;
-    Act(GracefulKillAction::kKill, KillTargets::kAll, "what is left does not end by itself");
+    Act(GracefulKillAction::kKill, KillTargets::kAll,
+        "the remaining processes do not end by themselves");
     return true;
   }
 
@@ -71,7 +72,7 @@ class Decider {
     if (!state_.apart_since || now_ < ApartTermAt()) return false;
     state_.apart_term_sent = now_;
     Act(GracefulKillAction::kSignal, KillTargets::kAll,
-        "what had a session of its own outlives the ranks", SIGTERM);
+        "processes with their own session outlive the ranks", SIGTERM);
     return true;
   }
 
@@ -82,7 +83,7 @@ class Decider {
     const int signal = is_first_ ? state_.first_signal : SIGTERM;
     Act(GracefulKillAction::kSignal, KillTargets::kRanks,
         is_first_          ? "the graceful kill begins"
-        : state_.term_sent ? "SIGTERM again, for what lost it"
+        : state_.term_sent ? "SIGTERM again, for processes that missed it"
                            : "SIGTERM follows",
         signal);
     if (signal == SIGTERM) state_.term_sent = now_;

@@ -461,7 +461,7 @@ int RunSupervisor(const SupervisorOptions& options) {
   if (!TakeStdio(streams)) return Fail("take over stdin and stdout");
   std::string hello = FormatHello(options.nonce, options.build_id);
   if (options.resumable) {
-    if (!MakeResumable(streams)) return Fail("open a socket by which the front end can come back");
+    if (!MakeResumable(streams)) return Fail("open a socket for reconnections of the front end");
     hello += FormatTicket(streams.resume->ticket);
   }
   const int out = options.resumable ? streams.connection_out.get() : streams.front_end_out.get();

@@ -65,7 +65,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
       OnAlive(request.alive(), now);
       break;
     case pb::SupervisorRequest::kNoFrontEnd:
-      if (resume_by_) DeclareFrontEndLost("the agent says that the front end is gone", now);
+      if (resume_by_) DeclareFrontEndLost("the agent reports that the front end is gone", now);
       break;
     case pb::SupervisorRequest::REQUEST_NOT_SET:
       break;
@@ -419,7 +419,7 @@ void SupervisorCore::KillAgent(const char* reason, Clock::time_point now) {
 
 SupervisorActions SupervisorCore::OnTime(Clock::time_point now) {
   if (watch_at_ && !ending_ && now >= *watch_at_) OnWatch(now);
-  if (resume_by_ && now >= *resume_by_) DeclareFrontEndLost("the front end did not come back", now);
+  if (resume_by_ && now >= *resume_by_) DeclareFrontEndLost("the front end did not reconnect", now);
   if (graceful_kill_wake_ && now >= *graceful_kill_wake_) {
     graceful_kill_wake_.reset();
     Advance(now);
