@@ -22,13 +22,16 @@ inline constexpr char kPmixLinkLabel[] = "pmix";
 // connection; `label` states its purpose, and both ranks know it.
 struct RankLinkMessage {
   enum class Kind : uint32_t {
-    kHello = 1,    // rank to agent, first: `from`, `attempt`; `text`: network interfaces that other
-                   // ranks are to use, separated by commas (empty: any)
-    kWelcome = 2,  // the answer: `node`; `text`: endpoints at which other nodes reach its agent
-    kDial = 3,     // rank to agent: `to`, `label`; `node` and `text` are from the kWelcome of rank
-                   // `to` (`text` is empty for rank 0, whose agent is known). Agent to agent: the
-    // first message on a new connection, which also has `attempt` and `from`, a rank of
-    // the node that the certificate names
+    // Rank to agent, first: `from`, `attempt`; `text`: the network interfaces that other ranks
+    // are to use, separated by commas (empty: any).
+    kHello = 1,
+    // Agent to rank, the answer: `node`; `text`: endpoints at which other nodes reach its agent.
+    kWelcome = 2,
+    // Rank to agent: `to`, `label`; `node` and `text` are from the kWelcome of rank `to` (`text` is
+    // empty for rank 0, whose agent is known). Agent to agent: the first message on a new
+    // connection, which also has `attempt` and `from`, a rank of the node that the certificate
+    // names.
+    kDial = 3,
     kLink = 4,    // agent to rank, with a descriptor: connection `from` -> `to`
     kFailed = 5,  // agent to rank: no connection to `to`; `text`: the reason, for the user
     kVote = 6,    // agent to agent: not for a rank; a vote follows (proto/rendezvous.proto)
