@@ -29,10 +29,10 @@ struct Host : NodeTarget {
   int line = 0;        // line in the file, from 1; 0 if it came from no file
   bool spare = false;  // gets ranks only if another node is lost
   // Set only by the YAML format.
-  std::vector<std::pair<std::string, std::string>> env =
-      {};  // variables for the ranks of this node
-  std::vector<std::pair<std::string, std::string>> labels =
-      {};  // shown with the node, otherwise unused
+  // Variables for the ranks of this node.
+  std::vector<std::pair<std::string, std::string>> env = {};
+  // Shown with the node, otherwise unused.
+  std::vector<std::pair<std::string, std::string>> labels = {};
   // Devices chosen by a filter (host_filter.h), one per slot, ascending; empty: the first ones.
   std::vector<int> devices = {};
 };

@@ -48,8 +48,8 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   const Search& search_;
   const std::string endpoint_;
   asio::steady_timer timer_;
-  std::shared_ptr<TlsStream>
-      stream_;  // the current connection; callbacks of earlier ones are ignored
+  // The current connection; callbacks of earlier ones are ignored.
+  std::shared_ptr<TlsStream> stream_;
   bool stopped_ = false;
   Clock::time_point started_at_;  // start of the latest try
   int tries_ = 0;

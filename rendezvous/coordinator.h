@@ -220,8 +220,8 @@ class Coordinator {
   const CoordinatorOptions options_;
   QuorumOptions quorum_options_;
   Phase phase_ = Phase::kJoining;
-  size_t awaited_ =
-      0;  // number of participants for which IsAwaited() is true, so a barrier need not check each
+  // Number of participants for which IsAwaited() is true, so a barrier need not check each.
+  size_t awaited_ = 0;
   size_t still_expected_ = 0;  // kJoining: nodes without which DecideQuorum can only wait
   std::unordered_set<std::string> identities_;  // identities of all nodes that have joined
   uint64_t attempt_ = 0;             // attempt of the latest assignment; 0 before the first
@@ -231,8 +231,8 @@ class Coordinator {
   // time, however many nodes there are.
   std::vector<Participant> participants_;
   std::unordered_map<SessionId, uint32_t> sessions_;  // sessions of participants that are not lost
-  std::map<SessionId, pb::Cause>
-      fenced_;  // open sessions of lost participants, and why they were lost
+  // Open sessions of lost participants, and why they were lost.
+  std::map<SessionId, pb::Cause> fenced_;
   std::vector<FailureReport> reports_;    // failures in this attempt, in order of arrival
   std::vector<FailureReport> tolerated_;  // losses that end no attempt, in order of arrival
   std::optional<Clock::time_point>
@@ -250,8 +250,8 @@ class Coordinator {
   milliseconds delay_{0};                        // used in kWaiting
   Clock::time_point not_before_;  // earliest start of the next attempt; used in kWaiting
   std::optional<Majority> majority_;
-  std::optional<BootClock::time_point>
-      first_ready_at_;  // when all ranks of an attempt were first ready
+  // When all ranks of an attempt were first ready.
+  std::optional<BootClock::time_point> first_ready_at_;
   BootClock::time_point boot_now_;
   std::vector<Outgoing> out_;
 };

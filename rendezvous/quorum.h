@@ -18,11 +18,11 @@ struct Member {
   uint32_t node_index = 0;  // in hostfile order
   uint32_t slots = 0;
   std::string identity;  // opaque; equal for two agents of one machine
-  std::string
-      reached_at;  // the rendezvous' address as this node sees it; empty on the rendezvous node
+  // The rendezvous' address as this node sees it; empty on the rendezvous node.
+  std::string reached_at;
   uint32_t master_port = 0;
-  std::string
-      address;  // this node's address as it reaches the rendezvous; empty on the rendezvous node
+  // This node's address as it reaches the rendezvous; empty on the rendezvous node.
+  std::string address;
   uint32_t link_port = 0;  // port at which its agent accepts connections for its ranks
   std::string role = {};   // role of its ranks
 };

@@ -19,10 +19,10 @@ class Acceptor;
 struct ListenOptions {
   bool loopback_only = false;  // all nodes are this machine
   int port = 0;                // 0: any free port
-  std::string
-      network_interface;  // interface whose addresses are announced to the other nodes; empty: all
-  std::string
-      advertised_address;  // another address at which nodes may reach this machine; empty: none
+  // Interface whose addresses are announced to the other nodes; empty: all.
+  std::string network_interface;
+  // Another address at which nodes may reach this machine; empty: none.
+  std::string advertised_address;
 };
 
 // Runs in the agent of node options.rendezvous_node. Thread-safe.

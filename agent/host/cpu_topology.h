@@ -24,8 +24,8 @@ struct NumaNode {
 
 struct CpuTopology {
   std::vector<Cpu> cpus;  // usable CPUs, ascending
-  std::vector<NumaNode>
-      nodes;  // all nodes of the machine with all their CPUs; ascending, never empty
+  // All nodes of the machine with all their CPUs; ascending, never empty.
+  std::vector<NumaNode> nodes;
 };
 
 // Reads the topology below `root`, which is "" except in tests. `usable` are the CPUs that may be

@@ -14,12 +14,12 @@ namespace dslaunch {
 struct Interpreter {
   std::string path;        // as written in the file
   bool is_loader = false;  // belongs to an ELF program rather than a script
-  bool ends_with_return =
-      false;  // the script's first line ends with "\r", as editors on Windows write it
+  // True if the script's first line ends with "\r", as editors on Windows write it.
+  bool ends_with_return = false;
 };
 
-inline constexpr size_t kMaxInterpreterHead =
-    4096;  // number of leading bytes that ReadInterpreter() needs
+// Number of leading bytes that ReadInterpreter() needs.
+inline constexpr size_t kMaxInterpreterHead = 4096;
 
 // Returns the interpreter by the first bytes of a file; nullopt if the program needs none or does
 // not name it there.

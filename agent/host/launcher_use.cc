@@ -313,8 +313,8 @@ std::optional<ShellLauncher> FindLauncherInShell(const std::string& script) {
   bool continues = false;  // the previous line ended with a backslash
   for (const std::string_view line : SplitLines(script)) {
     ++number;
-    bool is_argument =
-        continues;  // the line's first word is an argument of the previous line's command
+    // True if the line's first word is an argument of the previous line's command.
+    bool is_argument = continues;
     continues = line.ends_with('\\');
     for (Words& command : ShellCommands(line)) {
       if (std::exchange(is_argument, false)) continue;

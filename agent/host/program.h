@@ -30,8 +30,8 @@ const char* FindVariable(const Environment& environment, const std::string& name
 
 // A command into which a rank's own argument can be inserted.
 struct ResolvedProgram {
-  std::vector<std::string>
-      argv;  // argv[0] is the executable's absolute path once it has been found
+  // argv[0] is the executable's absolute path once it has been found.
+  std::vector<std::string> argv;
   std::string cwd;
   // "--local_rank" or "--local-rank" if each rank gets this option as NAME=N; otherwise empty.
   std::string local_rank_option = {};

@@ -76,8 +76,8 @@ class EventHub {
   std::optional<pb::NodeEvent> started_;
   std::optional<pb::NodeEvent> running_;
   std::optional<pb::NodeEvent> outcome_;
-  std::map<uint32_t, std::string>
-      newest_status_;  // newest status line by rank, without evaluations
+  // Newest status line by rank, without evaluations.
+  std::map<uint32_t, std::string> newest_status_;
   std::optional<pb::NodeDone> end_;
 };
 

@@ -78,8 +78,8 @@ class EventStream {
   struct FollowedFile {
     LogFile file;
     uint64_t end = 0;  // offset of the end of the sent part
-    bool within_line =
-        false;  // the sent part ends within a line, and no standstill has been reported since
+    // True if the sent part ends within a line, and no standstill has been reported since.
+    bool within_line = false;
     std::chrono::steady_clock::time_point grew_at;
   };
 

@@ -52,8 +52,8 @@ class FilteredLog {
   UniqueFd out_[2];
   std::string pending_;  // lines of one chunk to append to out_
   std::optional<LogTail> tail_;
-  std::shared_ptr<int>
-      attempt_;  // renewed for each attempt, so that callbacks posted for an earlier one do nothing
+  // Renewed for each attempt, so that callbacks posted for an earlier one do nothing.
+  std::shared_ptr<int> attempt_;
 };
 
 }  // namespace dslaunch

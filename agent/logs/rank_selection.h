@@ -15,8 +15,8 @@ struct RankSelection {
 
   bool all = false;
   std::vector<uint32_t> ranks;  // unused when `all`
-  std::vector<uint32_t>
-      local_ranks;  // restricts `ranks` to these local ranks; empty: no restriction
+  // Restricts `ranks` to these local ranks; empty: no restriction.
+  std::vector<uint32_t> local_ranks;
   // Omitted streams, as in pb::RankChoice.
   std::map<uint32_t, uint32_t> left_out_of;
   uint32_t left_out = 0;

@@ -48,8 +48,8 @@ using PmiActions = std::vector<PmiAction>;
 
 class PmiCore {
  public:
-  static constexpr size_t kMaxLineBytes =
-      4096;  // the longest line of a library is about 1,200 bytes
+  // The longest line of a library is about 1,200 bytes.
+  static constexpr size_t kMaxLineBytes = 4096;
   static constexpr size_t kMaxKeyBytes = 64;
   static constexpr size_t kMaxValueBytes = 1024;
   static constexpr size_t kMaxBytes = size_t{12} << 20;  // limit of what this node's ranks put
@@ -92,8 +92,8 @@ class PmiCore {
   std::map<std::string, std::string, std::less<>> values_;
   size_t bytes_ = 0;   // size of the values that this node's ranks have put
   pb::PmiValues new_;  // values not yet sent to other nodes
-  bool is_broken_ =
-      false;  // a rank exited without MPI_Finalize, so no further barrier can complete
+  // True if a rank exited without MPI_Finalize, so no further barrier can complete.
+  bool is_broken_ = false;
 };
 
 // Returns which ranks share a node in the format of PMI_process_mapping:

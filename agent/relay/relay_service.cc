@@ -196,8 +196,8 @@ class RelayService::Program final
 
   RelayService& service_;
   std::shared_ptr<Program> self_;  // keeps the object until gRPC has released it
-  asio::local::stream_protocol::socket
-      socket_;  // the program's stdout, and its stdin unless that is a file
+  // The program's stdout, and its stdin unless that is a file.
+  asio::local::stream_protocol::socket socket_;
   asio::steady_timer timer_;
   UniqueFd stderr_;
   pb::ProgramInput input_;

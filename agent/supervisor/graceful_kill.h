@@ -52,16 +52,16 @@ struct LeftCount {
 struct GracefulKillState {
   bool kill_now = false;  // no grace period; may be set at any time
   int first_signal = SIGTERM;
-  bool ranks_ended =
-      false;  // the remaining processes were started by ranks and have nothing to save
+  // True if the remaining processes were started by ranks and have nothing to save.
+  bool ranks_ended = false;
   std::optional<Clock::time_point> begun = {};
   std::optional<Clock::time_point> term_sent = {};    // when SIGTERM was last sent to the ranks
   std::optional<Clock::time_point> kill_begun = {};   // when SIGKILL was due
   std::optional<Clock::time_point> apart_since = {};  // since when only processes apart are left
-  std::optional<Clock::time_point> apart_term_sent =
-      {};  // when SIGTERM was last sent to processes apart
-  std::optional<Clock::time_point> apart_kill_sent =
-      {};  // when SIGKILL was first sent to processes apart
+  // When SIGTERM was last sent to processes apart.
+  std::optional<Clock::time_point> apart_term_sent = {};
+  // When SIGKILL was first sent to processes apart.
+  std::optional<Clock::time_point> apart_kill_sent = {};
 };
 
 struct GracefulKillDecision {

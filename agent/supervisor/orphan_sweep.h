@@ -17,8 +17,8 @@ struct Orphans {
   std::string job_id = {};  // value of a variable in the environment of a process of this user
   std::vector<pid_t> groups = {};  // the workers' process groups, whose number is the worker's pid
   pid_t session = 0;               // session of the supervisor and therefore of these groups
-  std::string cgroup =
-      {};  // the workers' cgroup (agent/supervisor/cgroup.h); empty if the workers had no cgroup
+  // The workers' cgroup (agent/supervisor/cgroup.h); empty if the workers had no cgroup.
+  std::string cgroup = {};
 };
 
 // Runs the graceful kill on all of them, never on the caller, and removes the cgroup. Blocks until

@@ -356,8 +356,8 @@ class Supervisor {
   Watchdog watchdog_;
   SupervisorPump inbound_;   // front end -> agent
   SupervisorPump outbound_;  // agent -> front end
-  std::unique_ptr<FrontEndLink>
-      link_;  // between the pumps and the front end; null: the pumps use stdin and stdout directly
+  // Between the pumps and the front end; null: the pumps use stdin and stdout directly.
+  std::unique_ptr<FrontEndLink> link_;
   SupervisorWorkers workers_;
   std::string cgroup_;  // the workers' cgroup (agent/supervisor/cgroup.h); empty: none
   std::unique_ptr<FramedSocket> control_;

@@ -21,8 +21,8 @@ struct SupervisorOptions {
   // SupervisorCore::Options.
   bool in_step = false;
 
-  int command_fd =
-      -1;  // inherited, for the agent only: connection to its node's own command; -1: none
+  // Inherited, for the agent only: connection to its node's own command; -1: none.
+  int command_fd = -1;
 
   // Runs the agent in its own process and returns its exit code. Serves gRPC on the first
   // descriptor, and exchanges SupervisorRequest and SupervisorEvent (proto/wire/framed_socket.h) on

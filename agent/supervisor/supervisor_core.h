@@ -109,8 +109,8 @@ struct WorkerChange {
   int exit_code = 0;                         // if it exited
   int signal = 0;                            // signal that ended or stopped it
   bool core_dumped = false;
-  bool out_of_memory =
-      false;  // the cgroup counted an out-of-memory kill of it or of one of its children
+  // True if the cgroup counted an out-of-memory kill of it or of one of its children.
+  bool out_of_memory = false;
 };
 
 // How the agent ended.
@@ -247,8 +247,8 @@ class SupervisorCore {
   std::optional<Clock::time_point> lease_end_;  // as reported by the agent; nullopt: no lease
   bool lease_is_over_ = false;
   bool detached_ = false;
-  std::optional<Clock::time_point>
-      resume_by_;  // set while the connection to the front end is broken
+  // Set while the connection to the front end is broken.
+  std::optional<Clock::time_point> resume_by_;
 
   std::optional<Why> ending_;  // the first cause
   int signal_ = 0;

@@ -70,8 +70,8 @@ std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
   info.parent = static_cast<pid_t>(TakeNumber(rest));
   info.group = static_cast<pid_t>(TakeNumber(rest));
   info.session = static_cast<pid_t>(TakeNumber(rest));
-  constexpr int kFieldsToThreads =
-      13;  // tty, tpgid, flags, 4 fault counts, 4 times, priority, nice
+  // tty, tpgid, flags, 4 fault counts, 4 times, priority, nice.
+  constexpr int kFieldsToThreads = 13;
   for (int i = 0; i < kFieldsToThreads; ++i) TakeNumber(rest);
   const uint64_t threads = TakeNumber(rest);
   TakeNumber(rest);  // itrealvalue

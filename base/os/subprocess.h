@@ -62,8 +62,8 @@ struct SpawnSpec {
   std::vector<int> pass_fds = {};  // above 2; stay open in the child under the same numbers
   bool own_session = false;        // setsid(): detached from the terminal
   bool own_group = false;          // setpgid(0, 0): can be killed as a group
-  int cgroup_fd =
-      -1;  // folder of a cgroup v2 to start in if the kernel allows it; -1: the caller's
+  // Folder of a cgroup v2 to start in if the kernel allows it; -1: the caller's.
+  int cgroup_fd = -1;
   int parent_death_signal = 0;     // sent when the *thread* that spawned it ends; 0: none
   bool no_new_privileges = false;  // neither it nor its children gain privileges from setuid files
   std::vector<int> cpus = {};      // CPU affinity; empty: the caller's

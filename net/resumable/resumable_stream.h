@@ -82,13 +82,13 @@ class ResumableStream {
   asio::posix::stream_descriptor local_;
   const Handlers handlers_;
   ResumableCore core_;
-  std::shared_ptr<Connection>
-      connection_;  // callbacks compare it with the connection they began with
+  // Callbacks compare it with the connection they began with.
+  std::shared_ptr<Connection> connection_;
   bool is_reading_local_ = false;
   bool is_writing_local_ = false;
   bool local_ended_ = false;  // the local side has sent its end
-  bool local_accepts_ =
-      true;  // false: data for the local side is dropped, and only the peer's end is awaited
+  // false: data for the local side is dropped, and only the peer's end is awaited.
+  bool local_accepts_ = true;
   bool over_ = false;  // no connection follows; data from the local side is dropped
   bool reported_all_sent_ = false;
   // Expires with this object, so that later callbacks do nothing.

@@ -9,7 +9,7 @@ namespace dslaunch {
 inline constexpr char kCopyDirVariable[] = "DSLAUNCH_COPY_DIR";
 
 inline constexpr uint64_t kMaxCopyEntries = 1'000'000;  // number of files, folders and links
-inline constexpr uint32_t kCopyModeBits =
-    0777;  // permissions that are copied; excludes set-user-ID and the like
+// Permissions that are copied; excludes set-user-ID and the like.
+inline constexpr uint32_t kCopyModeBits = 0777;
 
 }  // namespace dslaunch

@@ -33,8 +33,8 @@ class LineAssembler {
   static std::string_view EmitFullLines(std::string_view line, const Sink& sink);
 
   std::string partial_;  // at most kMaxDisplayLineBytes
-  bool end_shown_ =
-      false;  // the last line was emitted before its end arrived, so a following "\n" belongs to it
+  // True if the last line was emitted before its end arrived, so a following "\n" belongs to it.
+  bool end_shown_ = false;
 };
 
 }  // namespace dslaunch

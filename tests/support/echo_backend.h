@@ -35,8 +35,8 @@ class EchoBackend : public c10d::Backend {
   void shutdown() override {}
 
  private:
-  std::map<std::pair<int, int>, std::vector<at::Tensor>>
-      sent_;  // by peer and tag; not yet received back
+  // By peer and tag; not yet received back.
+  std::map<std::pair<int, int>, std::vector<at::Tensor>> sent_;
   int64_t sent_bytes_ = 0;
 };
 
