@@ -85,9 +85,9 @@ class Restarts(ElasticCase):
         for fault in "kill", "throw":
             with self.subTest(fault):
                 self.check_same(expected, self.train(fault), begins_at=AT)
-                self.assert_says(self.job, r"elastic: begins from commit 1\.5 of rank 0")
-        self.assert_says(self.job, r"attempt 1 ended: rank \d \(localhost\) exited with code \d+; restart 1 of 1",
-                         r"rank 1 has left .*; the last commit is 1\.5, from which the job's next attempt begins")
+                self.assert_prints(self.job, r"elastic: begins from commit 1\.5 of rank 0")
+        self.assert_prints(self.job, r"attempt 1 ended: rank \d \(localhost\) exited with code \d+; restart 1 of 1",
+                           r"rank 1 has left .*; the last commit is 1\.5, from which the job's next attempt begins")
 
     def test_restore_in_a_process(self):
         expected = self.uninterrupted()
@@ -104,7 +104,7 @@ class Restarts(ElasticCase):
                 ("lose", AT, r"from commit 1\.5 of rank 2")):
             with self.subTest(fault):
                 self.check_same(expected, self.train(fault, nodes=2, ELASTIC_RANK="0"), begins_at)
-                self.assert_says(self.job, words)
+                self.assert_prints(self.job, words)
 
     def test_the_newest_commit_counts(self):
         # Rank 0 dies before its commit 5, which node 1 has.
@@ -117,7 +117,7 @@ class Restarts(ElasticCase):
         self.train("none", ranks=1, ELASTIC_FOLDER=commits)
         self.train("none", ranks=1, code=BAD_INPUT, ELASTIC_FOLDER=commits, ELASTIC_WIDTH="16")
         self.assertEqual([], self.steps())
-        self.assert_says(self.job, r"the commit is not one of this program: model\.fc1\.weight is Float \[32, 20\] there and "
+        self.assert_prints(self.job, r"the commit is not one of this program: model\.fc1\.weight is Float \[32, 20\] there and "
                                    r"Float \[16, 20\] here", "no restart: exit code 65")
 
     def test_damage_everywhere_begins_anew(self):
@@ -163,7 +163,7 @@ class TornCommits(ElasticCase):
         self.train("none", ranks=1, options=("--max_restarts", "0"), code=74, LD_PRELOAD=FAULTS,
                    FILE_FAULTS_FOLDER=str(commits), FILE_FAULTS_AT="30", FILE_FAULTS_KIND="ENOSPC",
                    ELASTIC_FOLDER=str(commits))
-        self.assert_says(self.job, "commits/node_0/.*No space left on device")
+        self.assert_prints(self.job, "commits/node_0/.*No space left on device")
 
 
 class Hosts(ElasticCase):
@@ -193,7 +193,7 @@ class Hosts(ElasticCase):
         # The callback scales the learning rate by the new size; batches are the same.
         self.assertEqual([0.01] * AT + [0.02] * (STEPS - AT), [step.lr for step in steps])
         self.assertAlmostEqual(steps[AT].loss_sum, steps[AT - 1].loss_sum + steps[AT].loss, places=4)
-        self.assert_says(first, r"node1 joined", r"elastic: begins from commit 1\.5 of rank 0")
+        self.assert_prints(first, r"node1 joined", r"elastic: begins from commit 1\.5 of rank 0")
         self.check_samples(begins_at=AT)
 
     def test_a_node_that_is_lost(self):

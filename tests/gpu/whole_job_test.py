@@ -58,8 +58,8 @@ class WholeJob(LauncherCase):
 
     def test_starts_a_rank_for_each_gpu(self):
         job, ours = self.losses()
-        self.assert_says(job, "1 node x %d slots? = %d ranks?" % (gpus(), gpus()), r"cuda",
-                         "rank 0 computes on " + ("a stand-in GPU" if is_standin() else "NVIDIA"))
+        self.assert_prints(job, "1 node x %d slots? = %d ranks?" % (gpus(), gpus()), r"cuda",
+                           "rank 0 computes on " + ("a stand-in GPU" if is_standin() else "NVIDIA"))
         _, theirs = self.losses("--num_gpus", gpus(), "--env", "CUDA_VISIBLE_DEVICES=")
         self.assertEqual(len(ours), len(theirs))
         for one, other in zip(ours, theirs):
@@ -68,7 +68,7 @@ class WholeJob(LauncherCase):
     def test_doctor_lists_gpus(self):
         code, job = self.run_job("doctor", "--launcher", "local", env={"FAKE_NVIDIA_GPUS": str(gpus())})
         self.assert_code(0, code, job)
-        self.assert_says(job, r"localhost +ok .*\b%d x NVIDIA .* \(driver \d" % gpus())
+        self.assert_prints(job, r"localhost +ok .*\b%d x NVIDIA .* \(driver \d" % gpus())
 
     def test_reports_killed_rank_as_cause(self):
         last = str(gpus() - 1)
@@ -78,7 +78,7 @@ class WholeJob(LauncherCase):
                    if process.name == "dslaunch-train" and process.environ.get("RANK") == last]
         os.kill(victim.pid, signal.SIGKILL)
         self.assert_code(137, self.wait(job, 30), job)
-        self.assert_says(job, r"rank %s\b" % last, "SIGKILL")
+        self.assert_prints(job, r"rank %s\b" % last, "SIGKILL")
         self.assert_nothing_left()
 
     def test_reports_rank_out_of_gpu_memory_as_cause(self):

@@ -110,7 +110,7 @@ class OtherNodes(CopyCase):
         self.assertEqual(0, done.returncode, done.stderr)
         code, job = self.job()
         self.assert_code(69, code, job)
-        self.assert_says(job, "may not be started .mount option noexec", "--agent_dir")
+        self.assert_prints(job, "may not be started .mount option noexec", "--agent_dir")
         self.assertEqual([], self.cache(node))
         folder = f"{node.home}/other 'place"
         code, job = self.job("--agent_dir", folder, "--detach")

@@ -80,7 +80,7 @@ class Conformance:
         """first cause"""
         code, job = self.run_job(self.job(), bash('[ $RANK != 3 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
-        self.assert_says(job, r"rank 3 .*exited with code 7")
+        self.assert_prints(job, r"rank 3 .*exited with code 7")
         self.assert_nothing_left(within_s=10)
 
     def test_copies_agent_to_nodes(self):
@@ -139,7 +139,7 @@ class Conformance:
         job = self.start_waiting()
         self.cut()
         self.assertIn(self.wait(job), self.failure_codes, job.output)
-        self.assert_says(job, self.second_node)
+        self.assert_prints(job, self.second_node)
         self.heal()
         self.assert_nothing_left(within_s=30)
 

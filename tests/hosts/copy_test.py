@@ -59,13 +59,13 @@ class Programs(CopyCase):
         self.write("data/in.txt", "one")
         code, job = self.job("--copy", "./a.out", "--copy", "data/in.txt", "./a.out")
         self.assert_code(0, code, job)
-        self.assert_says(job, "copying 2 files", "node1 has one in /.*/copies/[0-9a-f]{64}", "node2 has one in")
+        self.assert_prints(job, "copying 2 files", "node1 has one in /.*/copies/[0-9a-f]{64}", "node2 has one in")
         for node in self.hosts.nodes:
             self.assertEqual("755 a.out\n644 data/in.txt\n", self.on_node(node, "cd */ && stat -c '%a %n' a.out data/in.txt"))
         self.write("data/in.txt", "two")  # a changed file is copied again, and the old copy stays
         code, job = self.job("--copy", "a.out", "--copy", "data/in.txt", "./a.out")
         self.assert_code(0, code, job)
-        self.assert_says(job, "node1 has two", "node2 has two")
+        self.assert_prints(job, "node1 has two", "node2 has two")
         self.assertEqual(2, len(self.places(self.hosts.nodes[0])))
         self.assert_nothing_left()
 
@@ -77,10 +77,10 @@ class Programs(CopyCase):
         os.symlink("text", f"/proc/{self.front.init_pid}/root{PROJECT}/tool/link")
         code, job = self.job("--copy_dir", "tool", "tool/bin/run")
         self.assert_code(0, code, job)
-        self.assert_says(job, "node1.*linked odd", "node2.*linked odd")
+        self.assert_prints(job, "node1.*linked odd", "node2.*linked odd")
         code, job = self.job("--copy_dir", "tool", "--chdir", "/", f"{PROJECT}/tool/bin/run")
         self.assertNotEqual(0, code)
-        self.assert_says(job, "cat: tool/link")  # the program runs, but in another folder
+        self.assert_prints(job, "cat: tool/link")  # the program runs, but in another folder
 
     def test_reuses_copy_and_repairs_spoiled_file(self):
         self.copy_hosts(count=1)
@@ -95,7 +95,7 @@ class Programs(CopyCase):
         self.on_node(node, "echo x >> */big")
         code, job = self.job(*arguments)
         self.assert_code(0, code, job)
-        self.assert_says(job, digest)
+        self.assert_prints(job, digest)
 
     def test_copies_through_relays(self):
         self.copy_hosts(count=3, nodes_log_in=True)
@@ -103,7 +103,7 @@ class Programs(CopyCase):
         self.write("data/in.txt", "it")
         code, job = self.job("--fanout", "3", "--copy_dir", ".", "./a.out")
         self.assert_code(0, code, job)
-        self.assert_says(job, "node1 has it", "node2 has it", "node3 has it")
+        self.assert_prints(job, "node1 has it", "node2 has it", "node3 has it")
 
 
 class Networks(CopyCase):
@@ -138,7 +138,7 @@ class Networks(CopyCase):
         before = self.sent_bytes()
         code, job = self.job(*arguments)
         self.assert_code(0, code, job)
-        self.assert_says(job, digest)
+        self.assert_prints(job, digest)
         self.assertLess(self.sent_bytes() - before, (BIG_BYTES - there) * 1.1 + 1_000_000)
 
 
@@ -169,7 +169,7 @@ class WrongInputs(CopyCase):
         self.assertEqual(0, done.returncode, done.stderr)
         code, job = self.job("--copy", "big", "true")
         self.assert_code(74, code, job)
-        self.assert_says(job, "node1: --copy: there is no space for the copies: they need 30.0 MB", "--agent_dir")
+        self.assert_prints(job, "node1: --copy: there is no space for the copies: they need 30.0 MB", "--agent_dir")
         self.assert_nothing_left()
 
 

@@ -57,7 +57,7 @@ class Ended(DetachCase):
         self.addCleanup(self.hosts.nodes[1].link_up)
         code, job = self.run_job("stop", job_id, timeout_s=12)
         self.assert_code(0, code, job)
-        self.assert_says(job, "has ended with exit code 0")
+        self.assert_prints(job, "has ended with exit code 0")
 
 
 class Detached(DetachCase):
@@ -75,7 +75,7 @@ class Detached(DetachCase):
         self.assert_nothing_left()
         code, job = self.command("logs", job_id, "--rank", "3")
         self.assert_code(0, code, job)
-        self.assert_says(job, r"\[node2:3\] host node2", r"tick 0 of rank 3")
+        self.assert_prints(job, r"\[node2:3\] host node2", r"tick 0 of rank 3")
 
     def test_stop_leaves_no_process_or_file(self):
         job_id = self.detach("setsid sleep 300 </dev/null >/dev/null 2>&1 & " + COUNT)
@@ -108,7 +108,7 @@ class Detached(DetachCase):
         self.wait(job)
         self.assert_nothing_left(5)
         code, ps = self.command("ps", "--all")
-        self.assert_says(ps, r"ended \(69\)")
+        self.assert_prints(ps, r"ended \(69\)")
 
 
 class DetachedAsUser(DetachCase):

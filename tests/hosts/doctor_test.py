@@ -70,9 +70,9 @@ class Doctor(HostsCase):
             code, job = self.doctor()
             self.assert_code(0, code, job)
             self.assertEqual(5, len(job.stdout.splitlines()), job.stdout)
-            self.assert_says(job, "(?m)^node1 +ok .*rendezvous", "(?m)^node2 +ok .*reaches node1 through eth0",
-                             "state folder: each node has its own", "working directory: shared by all nodes",
-                             "All is well on 2 nodes")
+            self.assert_prints(job, "(?m)^node1 +ok .*rendezvous", "(?m)^node2 +ok .*reaches node1 through eth0",
+                               "state folder: each node has its own", "working directory: shared by all nodes",
+                               "All is well on 2 nodes")
         code, job = self.doctor("--json")
         report = json.loads(job.stdout)
         for node in report["nodes"]:
@@ -85,13 +85,13 @@ class Doctor(HostsCase):
     def test_checks_this_machine_without_hostfile(self):
         code, job = self.run_job("doctor")
         self.assert_code(0, code, job)
-        self.assert_says(job, "(?m)^localhost +ok ", "All is well on 1 node")
+        self.assert_prints(job, "(?m)^localhost +ok ", "All is well on 1 node")
         self.assert_nothing_left(1)
 
     def test_reports_unknown_host_name(self):
         code, job = self.doctor(hostfile="node1 slots=2\nno-such-host slots=2\n")
         self.assert_code(UNAVAILABLE, code, job)
-        self.assert_says(job, "(?m)^node1 +ok", "(?m)^no-such-host +FAIL +resolve: ", "1 of 2 nodes fails")
+        self.assert_prints(job, "(?m)^node1 +ok", "(?m)^no-such-host +FAIL +resolve: ", "1 of 2 nodes fails")
 
     def test_reports_node_without_sshd(self):
         self.fresh_hosts()
@@ -153,8 +153,8 @@ class Doctor(HostsCase):
         self.bashrc(f"export PATH={FAKE_NVIDIA_SMI}:$PATH FAKE_NVIDIA_GPUS=2\n")
         code, job = self.doctor("--device", "cuda")
         self.assert_code(UNAVAILABLE, code, job)
-        self.assert_says(job, "node1 +FAIL +gpus: 0 usable GPUs for 2 slots",
-                         "node2 +FAIL +gpus: 0 usable GPUs, of 2 installed for 2 slots", "2 of 2 nodes fail")
+        self.assert_prints(job, "node1 +FAIL +gpus: 0 usable GPUs for 2 slots",
+                           "node2 +FAIL +gpus: 0 usable GPUs, of 2 installed for 2 slots", "2 of 2 nodes fail")
         self.bashrc(f"export PATH={FAKE_NVIDIA_SMI}:$PATH "
                     "FAKE_NVIDIA_ERROR='Driver/library version mismatch'\n")
         self.finds("warn", "gpu driver", "Driver/library version mismatch", "nvidia-smi")
@@ -172,7 +172,7 @@ class SharedHome(HostsCase):
     def test_detects_shared_home(self):
         code, job = self.run_job("doctor", "-H", self.hosts.hostfile(slots=2))
         self.assert_code(0, code, job)
-        self.assert_says(job, "state folder: shared by all nodes")
+        self.assert_prints(job, "state folder: shared by all nodes")
         self.assert_nothing_left(1)
 
 

@@ -50,7 +50,7 @@ class Programs(ElasticCase):
     def test_job_fails_after_last_restart(self):
         code, job = self.run_restarting(bad_attempts=99, max_restarts=2)
         self.assert_code(9, code, job)
-        self.assert_says(job, r"rank 1 \(node2\b.*exited with code 9")
+        self.assert_prints(job, r"rank 1 \(node2\b.*exited with code 9")
         self.assertEqual(9, len(list(self.folder.glob("up.*"))), job.output)
         self.assert_nothing_left(2)
 
@@ -60,7 +60,7 @@ class Programs(ElasticCase):
         self.wait_for_files(job, "up.1.*", 3)
         hosts.nodes[2].power_cut()
         self.assert_code(69, self.wait(job, 30), job)
-        self.assert_says(job, "node3 was lost")
+        self.assert_prints(job, "node3 was lost")
 
     def lose_the_first_node(self, lose, *options):
         hosts = self.fresh_hosts(count=3)
@@ -71,7 +71,7 @@ class Programs(ElasticCase):
         self.wait_for_files(job, "up.2.*.2.1", 2)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job, 30), job)
-        self.assert_says(job, "node1 was lost", "node2 hosts the rendezvous from now on")
+        self.assert_prints(job, "node1 was lost", "node2 hosts the rendezvous from now on")
         self.assert_presentable(job)
         self.assert_nothing_left(5)
 
@@ -109,7 +109,7 @@ class Training(ElasticCase):
         before = len(self.records())
         lost.power_cut()
         self.assert_code(0, self.wait(job, 240), job)
-        self.assert_says(job, f"{lost.name} was lost")
+        self.assert_prints(job, f"{lost.name} was lost")
         self.assert_presentable(job)
         records = self.records()
         steps = [record["step"] for record in records]

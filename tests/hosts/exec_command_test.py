@@ -35,7 +35,7 @@ class ExecCommand(OutsideCase):
         self.assertEqual([("0", "node1"), ("1", "node1"), ("2", "node2"), ("3", "node2")],
                          [row[:2] for row in found], job.output)
         self.assertIn({row[2] for row in found}.pop(), ("10.66.0.1", "fd66::1"))
-        self.assert_says(job, r"4 ranks \(enter, cpu\): node1 node2")
+        self.assert_prints(job, r"4 ranks \(enter, cpu\): node1 node2")
         self.assert_nothing_left()
 
     def test_index_is_number_of_node_in_job(self):
@@ -56,7 +56,7 @@ class ExecCommand(OutsideCase):
     def test_reports_failed_rank_as_first_cause(self):
         code, job = self.run_job(self.job(), bash('[ $RANK != 3 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
-        self.assert_says(job, r"rank 3 \(node2, local rank 1\) exited with code 7")
+        self.assert_prints(job, r"rank 3 \(node2, local rank 1\) exited with code 7")
         self.assert_nothing_left()
 
     def test_killed_agent_counts_as_lost_node(self):
@@ -65,7 +65,7 @@ class ExecCommand(OutsideCase):
         _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
         os.kill(agent.pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job), job)
-        self.assert_says(job, r"node2")
+        self.assert_prints(job, r"node2")
         self.assert_nothing_left(within_s=10)
 
     def test_killed_dslaunch_leaves_no_process(self):
@@ -80,7 +80,7 @@ class ExecCommand(OutsideCase):
         self.hostfile.write_text("node1 slots=2\nnode9 slots=2\n")
         code, job = self.run_job(self.job(), "true")
         self.assert_code(69, code, job)
-        self.assert_says(job, r"node9.* by enter.*exit status 3", r"enter: no node node9", r"compare with \S*enter node9 true")
+        self.assert_prints(job, r"node9.* by enter.*exit status 3", r"enter: no node node9", r"compare with \S*enter node9 true")
         self.assert_nothing_left()
 
 
@@ -101,7 +101,7 @@ class WrongExecCommand(LauncherCase):
             with self.subTest(given=given):
                 code, job = self.run_job(given, "true")
                 self.assert_code(64, code, job)
-                self.assert_says(job, why)
+                self.assert_prints(job, why)
 
 
 if __name__ == "__main__":

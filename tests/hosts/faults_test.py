@@ -39,7 +39,7 @@ class Limits(FaultCase):
         self.addCleanup(node1.write_file, ".bashrc", "")
         code, job = self.run_job(self.two_by_two(), "true")
         self.assert_code(69, code, job)
-        self.assert_says(job, "node1: its limit of open files is 30")
+        self.assert_prints(job, "node1: its limit of open files is 30")
         self.assertNotIn("firewall", job.output)
         self.assert_nothing_left(10)
 
@@ -52,7 +52,7 @@ class Ranks(FaultCase):
         (self.folder / "go").touch()
         self.assert_code(7, self.wait(job, 15), job)
         self.assertLess(seconds_since_written(self.folder / "failed", job.ended_at), 2, job.output)
-        self.assert_says(job, r"node2", r"rank 3\b", r"\b7\b")
+        self.assert_prints(job, r"node2", r"rank 3\b", r"\b7\b")
         self.assert_presentable(job)
         self.assert_nothing_left(1)
 
@@ -65,7 +65,7 @@ class Ranks(FaultCase):
                 os.kill(self.rank_process(node, rank).pid, signal.SIGKILL)
                 self.assert_code(137, self.wait(job, 15), job)
                 self.assertLess(job.ended_at - begin, 2, job.output)
-                self.assert_says(job, node.name, rf"rank {rank}\b", "SIGKILL")
+                self.assert_prints(job, node.name, rf"rank {rank}\b", "SIGKILL")
                 self.assert_nothing_left(1)
 
     def test_kills_ranks_that_ignore_sigterm_after_grace(self):
@@ -142,7 +142,7 @@ class SuddenDeath(FaultCase):
         begin = time.time()
         os.kill((supervisor if which == "supervisor" else agent).pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job, 15), job)
-        self.assert_says(job, node.name)
+        self.assert_prints(job, node.name)
         self.assert_presentable(job)
         self.assert_nothing_left(5, since=begin)
 
@@ -176,7 +176,7 @@ class SuddenDeath(FaultCase):
             if process.argv and process.argv[0].startswith("sshd: "):
                 os.kill(process.pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job, 30), job)
-        self.assert_says(job, "node2 was lost")
+        self.assert_prints(job, "node2 was lost")
         self.assert_nothing_left(10)
 
     def test_kill_of_agent_stops_deaf_ranks(self):
@@ -209,7 +209,7 @@ class LostHost(FaultCase):
             wait_until(lambda node=node: self.has_no_ranks(node), 12, f"{node.name} without ranks")
         self.assert_code(69, self.wait(self.last_job, 60), self.last_job)
         self.assertLess(self.last_job.ended_at - silent_at, 20, self.last_job.output)
-        self.assert_says(self.last_job, lost.name)
+        self.assert_prints(self.last_job, lost.name)
         self.assert_presentable(self.last_job)
 
     def test_power_cut_of_node1_ends_job(self):

@@ -38,10 +38,10 @@ class Jobs(HostsCase):
         script = bash('echo "$RANK of $WORLD_SIZE on $(hostname) as $LOCAL_RANK of $LOCAL_WORLD_SIZE."')
         code, job = self.run_job(hosts, "--include", "node2:1,3@node1:2", "--show", "all", script)
         self.assert_code(0, code, job)
-        self.assert_says(job, "0 of 3 on node1 as 0 of 1", "1 of 3 on node2 as 0 of 2", "2 of 3 on node2 as 1 of 2")
+        self.assert_prints(job, "0 of 3 on node1 as 0 of 1", "1 of 3 on node2 as 0 of 2", "2 of 3 on node2 as 1 of 2")
         code, job = self.run_job(hosts, "--exclude", "node1@node2:0", "--show", "all", script)
         self.assert_code(0, code, job)
-        self.assert_says(job, "0 of 3 on node2 as 0 of 3", "2 of 3 on node2 as 2 of 3")
+        self.assert_prints(job, "0 of 3 on node2 as 0 of 3", "2 of 3 on node2 as 2 of 3")
         self.assertNotIn("node1", job.stdout)
 
     def test_rejects_wrong_filter_before_connecting(self):
@@ -60,7 +60,7 @@ class Jobs(HostsCase):
         hosts = self.hostfile("localhost slots=2\n", "hosts")
         code, job = self.run_job(hosts, "--show", "all", bash('echo "$RANK on $(hostname)"'))
         self.assert_code(0, code, job)
-        self.assert_says(job, "0 on front", "1 on front")
+        self.assert_prints(job, "0 on front", "1 on front")
         code, job = self.run_job(hosts, "--force_multi", "--connect_timeout", "5", "true")
         self.assert_code(UNAVAILABLE, code, job)  # the front has no sshd
 
@@ -115,7 +115,7 @@ class Commands(HostsCase):
             self.assertIn(slots, line + " ")
         code, job = self.run_job("--hostfile", path, "--num_gpus", "1", "--show", "all", "hostname")
         self.assert_code(0, code, job)
-        self.assert_says(job, r"\[node2:0\] node2", r"\[root@node1:22:1\] node1")
+        self.assert_prints(job, r"\[node2:0\] node2", r"\[root@node1:22:1\] node1")
         self.assert_nothing_left()
 
     def test_write_prints_hostfile_or_makes_yaml(self):

@@ -75,7 +75,7 @@ class Majority(MajorityCase):
         wait_until(lambda: self.state(job_id).get("detail", "") == "restarting", 10, "ps says that it restarts")
         self.wait_for_attempt(2, [node2, node3])
         self.assertEqual("running", self.state(job_id)["state"])
-        self.assert_says(viewer, "node1 was lost", "node2 hosts the rendezvous: a majority of the nodes has elected it")
+        self.assert_prints(viewer, "node1 was lost", "node2 hosts the rendezvous: a majority of the nodes has elected it")
         self.finish(job_id)
         self.assert_code(0, self.wait(viewer, 90), viewer)
         self.assert_nothing_left(10)

@@ -98,7 +98,7 @@ class OneWorldHere(MpiCase):
     def test_reports_rank_that_skips_mpi_finalize(self):
         code, job = self.run_job("--num_gpus", "3", self.program, "exit")
         self.assert_code(1, code, job)
-        self.assert_says(job, r"rank 1 \(\w+, local rank 1\)", "ended with 0 without MPI_Finalize")
+        self.assert_prints(job, r"rank 1 \(\w+, local rank 1\)", "ended with 0 without MPI_Finalize")
         self.assert_nothing_left()
         self.assert_no_folder_left()
 
@@ -108,7 +108,7 @@ class OneWorldHere(MpiCase):
             with self.subTest(ends=ends):
                 code, job = self.run_job("--num_gpus", "3", bash(ends), self.program)
                 self.assert_code(1, code, job)
-                self.assert_says(job, r"rank 1 \(\w+, local rank 1\)", "ended with 0 without MPI_Init")
+                self.assert_prints(job, r"rank 1 \(\w+, local rank 1\)", "ended with 0 without MPI_Init")
         self.assert_nothing_left()
 
     def test_job_without_mpi_starts_no_server(self):
@@ -140,7 +140,7 @@ class OneWorldHere(MpiCase):
         server, = [process for process in self.leftovers() if process.comm == self.server]
         os.kill(server.pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job), job)
-        self.assert_says(job, "the server of its MPI ranks ended")
+        self.assert_prints(job, "the server of its MPI ranks ended")
         self.assert_nothing_left(within_s=15)
         self.assert_no_folder_left()
 
@@ -240,25 +240,25 @@ class OneWorldOnHosts(MpiCase):
         for code in (7, 0):
             got, job = self.run_job(self.two_by_two(), self.program, "abort", code)
             self.assert_code(code or 1, got, job)
-            self.assert_says(job, r"rank 1 \(node1, local rank 1\)")
+            self.assert_prints(job, r"rank 1 \(node1, local rank 1\)")
             self.assert_nothing_left(within_s=15)
         self.assert_no_folder_left()
 
     def test_rank_that_ends_before_others_is_first_cause(self):
         code, job = self.run_job(self.two_by_two(), self.program, "exit")
         self.assert_code(1, code, job)
-        self.assert_says(job, r"rank 1 \(node1, local rank 1\)", "ended with 0 without MPI_Finalize")
+        self.assert_prints(job, r"rank 1 \(node1, local rank 1\)", "ended with 0 without MPI_Finalize")
         # Ranks of one node that never use MPI, and end before and after the other node's ranks do.
         for seconds in (0, 3):
             code, job = self.run_job(self.two_by_two(), bash('[ $LOCAL_WORLD_SIZE = 2 ] && [ $GROUP_RANK = 1 ] && sleep $1 && exit 0; exec "$0"'), self.program, seconds)
             self.assert_code(1, code, job)
-            self.assert_says(job, r"rank [23] \(node2, local rank [01]\)", "ended with 0 without MPI_Init")
+            self.assert_prints(job, r"rank [23] \(node2, local rank [01]\)", "ended with 0 without MPI_Init")
         self.assert_nothing_left(within_s=15)
 
     def test_killed_rank_is_first_cause(self):
         code, job = self.run_job(self.two_by_two(), self.program, "kill")
         self.assert_code(137, code, job)
-        self.assert_says(job, r"rank 1 \(node1, local rank 1\).*SIGKILL")
+        self.assert_prints(job, r"rank 1 \(node1, local rank 1\).*SIGKILL")
         self.assert_nothing_left(within_s=15)
         self.assert_no_folder_left()
 
@@ -279,7 +279,7 @@ class OnHosts(OneWorldOnHosts, HostsCase):
         code, job = self.run_job(self.two_by_two(), "--mpi", "pmix", "/usr/bin/python3", "-m", "mpi4py.bench", "ringtest",
                                  "-n", "100", "-l", "10")
         self.assert_code(0, code, job)
-        self.assert_says(job, r"time for 10 loops = .* \(4 processes, 100 bytes\)")
+        self.assert_prints(job, r"time for 10 loops = .* \(4 processes, 100 bytes\)")
 
 
 class MpichOnHosts(OneWorldOnHosts, HostsCase):

@@ -25,7 +25,7 @@ class OddLogin(SshCase):
             code, job, _ = self.job_on(["node1", "node2"])
             self.assert_code(0, code, job)
             self.assertEqual(2, self.ranks_started())
-            self.assert_says(job, *says)
+            self.assert_prints(job, *says)
             self.assert_nothing_left()
         return job
 

@@ -46,7 +46,7 @@ class Partition(PartitionCase):
         for node in (node1, node2):
             wait_until(lambda node=node: not self.ranks(node), DEAD_S + 5, f"no ranks on {node.name}")
         self.assert_code(69, self.wait(job, 30), job)
-        self.assert_says(job, r"node2 was lost")
+        self.assert_prints(job, r"node2 was lost")
         self.assert_presentable(job)
         node2.link_up()
         self.assert_nothing_left(10)
@@ -93,7 +93,7 @@ class FrontEndIsCutOff(PartitionCase):
         hosts.front.link_up()
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job, 60), job)
-        self.assert_says(job, "no heartbeat from any node for 2 s; the job continues", "4 ranks on 2 nodes succeeded")
+        self.assert_prints(job, "no heartbeat from any node for 2 s; the job continues", "4 ranks on 2 nodes succeeded")
         self.assertNotIn("lost", job.output)
         self.assert_nothing_left(10)
 
@@ -102,7 +102,7 @@ class FrontEndIsCutOff(PartitionCase):
         job = self.start_on(hosts, "--lease_s", "6")
         hosts.front.link_down()
         self.assert_code(69, self.wait(job, 60), job)
-        self.assert_says(job, "node1 was lost: no heartbeat from it for 6 s")
+        self.assert_prints(job, "node1 was lost: no heartbeat from it for 6 s")
         for node in hosts.nodes:
             wait_until(lambda node=node: not self.ranks(node), 20, f"no ranks on {node.name}")
         hosts.front.link_up()
@@ -136,8 +136,8 @@ class Resets(PartitionCase):
         self.assert_code(0, self.wait(job, 60), job)
         self.check_lines(job, range(4))
         self.assertNotIn("lost:", job.output)
-        self.assert_says(job, "the connection to node2 broke and was made again; nothing was lost",
-                         "4 ranks on 2 nodes succeeded")
+        self.assert_prints(job, "the connection to node2 broke and was made again; nothing was lost",
+                           "4 ranks on 2 nodes succeeded")
         self.assert_presentable(job)
         self.assert_nothing_left(10)
 
@@ -166,7 +166,7 @@ class Resets(PartitionCase):
         self.wait_for_files(job, "up.2.*", 4, timeout_s=30)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job, 60), job)
-        self.assert_says(job, "attempt 1 ended: node3 was lost")
+        self.assert_prints(job, "attempt 1 ended: node3 was lost")
         self.assert_presentable(job)
         self.assert_nothing_left(10)
 
@@ -200,7 +200,7 @@ class Resets(PartitionCase):
         hosts.nodes[1].stop_sshd()
         hosts.nodes[1].reset_connections("sport = :22")
         self.assert_code(69, self.wait(job, 30), job)
-        self.assert_says(job, "node2 was lost: ")
+        self.assert_prints(job, "node2 was lost: ")
         self.assertNotIn("node1 was lost", job.output)
         self.assert_nothing_left(10)
 
@@ -252,7 +252,7 @@ class Healed(PartitionCase):
         self.wait_for_files(job, "up.3.*", 6, timeout_s=60)
         self.assertTrue(list(self.folder.glob("up.3.node3.*")), job.output)
         self.finish(job)
-        self.assert_says(job, r"node3 is connected again")
+        self.assert_prints(job, r"node3 is connected again")
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ class TwoHosts(PerNodeCase):
     def test_missing_token_starts_no_program(self):
         for job in self.torchrun(bash('touch "$FOLDER/up"'), trust=[]):
             self.assert_code(64, self.wait(job, 20), job)
-            self.assert_says(job, "node 0 at node1:29500: without a token", r"openssl rand -hex 32 > FILE",
-                             "add --rdzv_token_file FILE to each node's command", "add --insecure_rdzv instead")
+            self.assert_prints(job, "node 0 at node1:29500: without a token", r"openssl rand -hex 32 > FILE",
+                               "add --rdzv_token_file FILE to each node's command", "add --insecure_rdzv instead")
         self.assertFalse((self.folder / "up").exists(), "a program was started")
         self.assert_nothing_left()
 
@@ -96,7 +96,7 @@ class TwoHosts(PerNodeCase):
             self.fail(f"{ORACLE_PYTHON} is missing; packaging/fetch-oracle makes it")
         jobs = self.torchrun(ORACLE_PYTHON, SCRIPT)
         self.end_with(0, *jobs, timeout_s=150)
-        self.assert_says(jobs[0], r"\[node0:0\] world 4 hosts \['node1', 'node2'\] same weights True loss fell True")
+        self.assert_prints(jobs[0], r"\[node0:0\] world 4 hosts \['node1', 'node2'\] same weights True loss fell True")
 
 
 class Lost(PerNodeCase):
@@ -114,7 +114,7 @@ class Lost(PerNodeCase):
         self.hosts.nodes[0].power_cut()
         begin = time.monotonic()
         self.assert_code(69, self.wait(jobs[1], 40), jobs[1])
-        self.assert_says(jobs[1], "node 0 .* was lost")
+        self.assert_prints(jobs[1], "node 0 .* was lost")
         self.assertLess(time.monotonic() - begin, 30)
         self.assert_nothing_left()
 
@@ -122,7 +122,7 @@ class Lost(PerNodeCase):
         jobs = self.running()
         self.hosts.nodes[1].power_cut()
         self.assert_code(69, self.wait(jobs[0], 40), jobs[0])
-        self.assert_says(jobs[0], "node1 was lost")
+        self.assert_prints(jobs[0], "node1 was lost")
         self.assert_nothing_left()
 
     def test_pulled_cable_ends_both_commands(self):
@@ -130,8 +130,8 @@ class Lost(PerNodeCase):
         self.hosts.nodes[1].link_down()
         for job in jobs:
             self.assert_code(69, self.wait(job, 60), job)
-        self.assert_says(jobs[0], "node1 was lost")
-        self.assert_says(jobs[1], "node 0 .* was lost")
+        self.assert_prints(jobs[0], "node1 was lost")
+        self.assert_prints(jobs[1], "node 0 .* was lost")
         self.assert_nothing_left()
 
 

@@ -59,7 +59,7 @@ class Relays(RelayCase):
                                      bash('echo "rank $RANK on $(hostname)"'))
             self.assert_code(0, code, job)
             for rank in range(size):
-                self.assert_says(job, rf"rank {rank} on node{rank + 1}\b")
+                self.assert_prints(job, rf"rank {rank} on node{rank + 1}\b")
             self.assert_nothing_left()
 
     def test_front_end_connects_to_relays_only(self):
@@ -91,7 +91,7 @@ class Relays(RelayCase):
     def test_reports_failed_rank_behind_relay(self):
         code, job = self.run_job(self.by_relays(), bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
-        self.assert_says(job, r"rank 5 \(node6, local rank 0\) exited with code 7")
+        self.assert_prints(job, r"rank 5 \(node6, local rank 0\) exited with code 7")
         self.assert_nothing_left(within_s=10)
 
     def test_killed_front_end_leaves_no_process(self):
@@ -113,7 +113,7 @@ class Relays(RelayCase):
     def test_rejects_fanout_with_local_launcher(self):
         code, job = self.run_job("--launcher", "local", "--fanout", "3", "true")
         self.assert_code(64, code, job)
-        self.assert_says(job, "--fanout: relays are for nodes that are reached over SSH")
+        self.assert_prints(job, "--fanout: relays are for nodes that are reached over SSH")
 
 
 class BadHosts(RelayCase):
@@ -122,7 +122,7 @@ class BadHosts(RelayCase):
     def assert_blamed(self, node, pattern, code):
         found, job = self.run_job(self.by_relays("--connect_timeout", "12"), "true")
         self.assert_code(code, found, job)
-        self.assert_says(job, rf"{node.name}\b.*{pattern}")
+        self.assert_prints(job, rf"{node.name}\b.*{pattern}")
         for other in self.hosts.nodes:
             if other is not node:
                 self.assertNotRegex(job.output, rf"node '{other.name}'")
@@ -156,7 +156,7 @@ class BadHosts(RelayCase):
             self.addCleanup(node.write_file, ".ssh/id_ed25519", key, 0o600)
         code, job = self.run_job(self.by_relays(), "true")
         self.assert_code(77, code, job)
-        self.assert_says(job, "Permission denied.*--fanout 0 reaches each from here")
+        self.assert_prints(job, "Permission denied.*--fanout 0 reaches each from here")
         self.assert_nothing_left(within_s=10)
         code, job = self.run_job("--hostfile", self.hosts.hostfile(slots=1), "--fanout", "0", "true")
         self.assert_code(0, code, job)
@@ -186,7 +186,7 @@ class BrokenConnections(RelayLossCase):
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job), job)
         self.assertNotIn("lost:", job.output)
-        self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
+        self.assert_prints(job, f"{NODES} ranks on {NODES} nodes succeeded")
         self.assert_nothing_left(within_s=10)
 
     def reset_to_relay(self, index):
@@ -244,8 +244,8 @@ class LossOfARelay(RelayLossCase):
         job = self.start_waiting()
         node = self.lose_relay(0)
         self.assert_code(69, self.wait(job), job)
-        self.assert_says(job, "|".join(rf"{other.name} was lost" for other in self.group_of(node)))
-        self.assert_says(job, rf"the connection to the relay on {node.name} broke")
+        self.assert_prints(job, "|".join(rf"{other.name} was lost" for other in self.group_of(node)))
+        self.assert_prints(job, rf"the connection to the relay on {node.name} broke")
         self.assert_nothing_left(within_s=10)
 
     def test_job_restarts_through_new_relay(self):
@@ -254,7 +254,7 @@ class LossOfARelay(RelayLossCase):
         self.wait_for_files(job, "up.2.*", NODES, timeout_s=60)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job), job)
-        self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
+        self.assert_prints(job, f"{NODES} ranks on {NODES} nodes succeeded")
         self.assert_nothing_left(within_s=10)
 
     def test_job_restarts_with_another_rendezvous_host(self):
@@ -264,10 +264,10 @@ class LossOfARelay(RelayLossCase):
         self.wait_for_files(job, "up.*", 2 * NODES, timeout_s=40)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job), job)
-        self.assert_says(job, r"attempt 1 ended: node1 was lost: .*; node\d hosts the rendezvous from now on")
-        self.assert_says(job, f"{NODES} ranks on {NODES} nodes succeeded")
+        self.assert_prints(job, r"attempt 1 ended: node1 was lost: .*; node\d hosts the rendezvous from now on")
+        self.assert_prints(job, f"{NODES} ranks on {NODES} nodes succeeded")
         for other in self.group_of(node):
-            self.assert_says(job, f"{other.name} was lost: the connection to the relay on {node.name} broke")
+            self.assert_prints(job, f"{other.name} was lost: the connection to the relay on {node.name} broke")
         self.assert_nothing_left(within_s=10)
 
     def test_power_cut_of_relay_ends_job(self):
@@ -294,7 +294,7 @@ class LossOfARelay(RelayLossCase):
         wait_until(lambda: f"get ranks; without {gone}" in job.output, 90, f"an attempt without {gone}")
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job), job)
-        self.assert_says(job, f"attempt 1 ended: {node.name} was lost")
+        self.assert_prints(job, f"attempt 1 ended: {node.name} was lost")
         self.assert_nothing_left(within_s=60, since=lost_at)
 
 

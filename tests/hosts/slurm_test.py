@@ -38,7 +38,7 @@ class Slurm(SlurmCase):
         self.assert_code(0, code, job)
         found = sorted(re.findall(r"(\d) of 8, (\d) on (n\d) \(none none \d+\)", job.stdout))
         self.assertEqual([(str(rank), str(rank % 2), f"n{rank // 2 + 1}") for rank in range(8)], found, job.output)
-        self.assert_says(job, r"4 nodes x 2 slots = 8 ranks \(slurm, cpu\): n1 n2 n3 n4 \(slots from the tasks that Slurm was asked for\)")
+        self.assert_prints(job, r"4 nodes x 2 slots = 8 ranks \(slurm, cpu\): n1 n2 n3 n4 \(slots from the tasks that Slurm was asked for\)")
         self.assert_nothing_left()
 
     def test_mpi_programs_form_one_world(self):
@@ -79,7 +79,7 @@ class Slurm(SlurmCase):
     def test_exit_code_is_that_of_first_cause(self):
         code, job = self.run_job(bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
-        self.assert_says(job, r"rank 5 \(n3, local rank 1\) exited with code 7")
+        self.assert_prints(job, r"rank 5 \(n3, local rank 1\) exited with code 7")
         self.assert_nothing_left()
 
     def test_batch_job_ends_with_code_of_first_cause(self):
@@ -164,8 +164,8 @@ class Slurm(SlurmCase):
         self.assertEqual(0, self.cluster.run("scancel", number).returncode)
         self.wait(job)
         # Slurm reports less if the step has ended on its first node before the signal arrives there.
-        self.assert_says(job, r"Slurm ended the job: STEP \d+\.0 ON n\d CANCELLED AT|"
-                              r"Slurm sent SIGTERM to the job's step on n\d; scontrol show job says why", "exit code 143")
+        self.assert_prints(job, r"Slurm ended the job: STEP \d+\.0 ON n\d CANCELLED AT|"
+                                r"Slurm sent SIGTERM to the job's step on n\d; scontrol show job says why", "exit code 143")
         self.assertNotIn("was lost", job.output)
 
     def test_time_limit_lets_ranks_save_and_is_quoted(self):
@@ -205,7 +205,7 @@ class Slurm(SlurmCase):
         os.kill(agent.pid, signal.SIGKILL)
         code = self.wait(job)
         self.assertNotEqual(0, code)
-        self.assert_says(job, "n3")
+        self.assert_prints(job, "n3")
         self.assert_nothing_left(within_s=10)
 
     def test_killed_dslaunch_leaves_no_process(self):
@@ -236,7 +236,7 @@ class Slurm(SlurmCase):
     def test_reports_failed_rank_behind_relay(self):
         code, job = self.run_job("--fanout", "4", bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
-        self.assert_says(job, r"rank 5 \(n3, local rank 1\) exited with code 7")
+        self.assert_prints(job, r"rank 5 \(n3, local rank 1\) exited with code 7")
         self.assert_nothing_left(within_s=10)
 
     def test_lost_relay_ends_or_restarts_job(self):
@@ -266,14 +266,14 @@ class Slurm(SlurmCase):
             with self.subTest(given=given):
                 code, job = self.run_job(given, "true")
                 self.assert_code(64, code, job)
-                self.assert_says(job, why)
+                self.assert_prints(job, why)
 
 
 class OutsideAnAllocation(LauncherCase):
     def test_hints_at_ways_to_get_an_allocation(self):
         code, job = self.run_job("--launcher", "slurm", "true")
         self.assert_code(64, code, job)
-        self.assert_says(job, r"in no allocation of Slurm's", r"salloc -N 2", r"--slurm_args '-N 2'")
+        self.assert_prints(job, r"in no allocation of Slurm's", r"salloc -N 2", r"--slurm_args '-N 2'")
 
 
 class AnAllocationOfItsOwn(SlurmCase):

@@ -119,7 +119,7 @@ class Keys(SshCase):
         self.in_front(["ssh-add", "-q", key])
         code, job = self.job_with_agent()
         self.assert_code(NO_PERMISSION, code, job)
-        self.assert_says(job, "wrong-0 .agent.", "IdentitiesOnly")
+        self.assert_prints(job, "wrong-0 .agent.", "IdentitiesOnly")
         # The public key selects one of the ssh-agent's keys.
         self.front.write_file(".ssh/chosen.pub", self.in_front(["ssh-keygen", "-y", "-f", key]).stdout)
         for more in ("", "  IdentitiesOnly yes\n"):
@@ -133,13 +133,13 @@ class Keys(SshCase):
         self.configure("Host node*\n  IdentitiesOnly yes\n")
         code, job = self.job_with_agent()
         self.assert_code(NO_PERMISSION, code, job)
-        self.assert_says(job, "keys tried: none")
+        self.assert_prints(job, "keys tried: none")
 
     def test_explains_locked_key_without_terminal(self):
         self.lock_key()
         code, job = self.job_with_agent()
         self.assert_code(NO_PERMISSION, code, job)
-        self.assert_says(job, r"with a passphrase that was not given: \S*id_ed25519", "ssh-add")
+        self.assert_prints(job, r"with a passphrase that was not given: \S*id_ed25519", "ssh-add")
 
     def lock_key(self):
         path = f"{self.front.home}/{KEY}"
@@ -170,7 +170,7 @@ class Passwords(SshCase):
     def test_explains_keys_without_terminal(self):
         code, job = self.run_job(*self.options(), RANKS, str(self.folder))
         self.assert_code(NO_PERMISSION, code, job)
-        self.assert_says(job, r"node1, node2 \(2 nodes\)", "offers password", "no terminal", "ssh-copy-id")
+        self.assert_prints(job, r"node1, node2 \(2 nodes\)", "offers password", "no terminal", "ssh-copy-id")
 
     def test_asks_for_password_once_per_node_without_echo(self):
         # The time that the user takes for the answers does not count as the nodes' time.

@@ -37,7 +37,7 @@ class StartAll:
         self.assertEqual([("0", "node1"), ("1", "node1"), ("2", "node2"), ("3", "node2")],
                          [row[:2] for row in found], job.output)
         self.assertIn({row[2] for row in found}.pop(), ("10.66.0.1", "fd66::1"))
-        self.assert_says(job, rf"4 ranks \({self.launcher}, cpu\): node1 node2")
+        self.assert_prints(job, rf"4 ranks \({self.launcher}, cpu\): node1 node2")
         self.assert_nothing_left()
 
     def test_keeps_order_of_hostfile(self):
@@ -45,7 +45,7 @@ class StartAll:
         code, job = self.run_job("--launcher", self.launcher, "--hostfile", hostfile, "--show", "all",
                                  bash('echo "$RANK on $(hostname)"'))
         self.assert_code(0, code, job)
-        self.assert_says(job, "0 on node2", "1 on node1", "2 on node1")
+        self.assert_prints(job, "0 on node2", "1 on node1", "2 on node1")
 
     def test_installs_missing_agent(self):
         for node in self.hosts.nodes:
@@ -63,14 +63,14 @@ class StartAll:
         finally:
             node2.run(["rm", f"{node2.home}/.cache/dslaunch"])
         self.assert_code(69, code, job)
-        self.assert_says(job, rf"node2.* by {self.program}\): the agent could not be installed; it said: .*cannot create")
+        self.assert_prints(job, rf"node2.* by {self.program}\): the agent could not be installed; it said: .*cannot create")
         self.assert_nothing_left(within_s=10)
 
     def test_mpi_env_gives_ranks_mpiruns_variables(self):
         code, job = self.run_job(self.job("--mpi_env", "--show", "all"), bash(
             'echo "$OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE."'))
         self.assert_code(0, code, job)
-        self.assert_says(job, r"0/4 0/2\.", r"1/4 1/2\.", r"2/4 0/2\.", r"3/4 1/2\.")
+        self.assert_prints(job, r"0/4 0/2\.", r"1/4 1/2\.", r"2/4 0/2\.", r"3/4 1/2\.")
 
     def test_copies_program_and_files(self):
         done = self.front.run(["sh", "-c", "mount -t tmpfs tmpfs /mnt && mkdir /mnt/data && "
@@ -82,7 +82,7 @@ class StartAll:
         code, job = self.run_job(self.job("--show", "all", "--copy", "./a.out", "--copy", "data/big"), "./a.out", cwd="/mnt")
         self.assert_code(0, code, job)
         for node in ("node1", "node2"):
-            self.assert_says(job, rf"{node} in /.*/copies/[0-9a-f]{{64}} has {done.stdout.split()[0]}")
+            self.assert_prints(job, rf"{node} in /.*/copies/[0-9a-f]{{64}} has {done.stdout.split()[0]}")
         self.assert_nothing_left()
 
     def test_arguments_contain_no_private_key(self):
@@ -99,7 +99,7 @@ class StartAll:
     def test_reports_failed_rank_as_first_cause(self):
         code, job = self.run_job(self.job(), bash('[ $RANK != 3 ] || exit 7; exec sleep 60'))
         self.assert_code(7, code, job)
-        self.assert_says(job, r"rank 3 \(node2, local rank 1\) exited with code 7")
+        self.assert_prints(job, r"rank 3 \(node2, local rank 1\) exited with code 7")
         self.assert_nothing_left()
 
     def test_killed_agent_loses_its_node(self):
@@ -108,7 +108,7 @@ class StartAll:
         _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
         os.kill(agent.pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job), job)
-        self.assert_says(job, r"node2")
+        self.assert_prints(job, r"node2")
         self.assert_nothing_left(within_s=15)
 
     def test_restarts_lost_agent(self):
@@ -119,7 +119,7 @@ class StartAll:
         os.kill(agent.pid, signal.SIGKILL)
         self.assert_code(0, self.wait(job), job)
         self.assertEqual(4, len(list(self.folder.glob("up.2.*"))), job.output)
-        self.assert_says(job, r"node2 is connected again", r"with 1 restart")
+        self.assert_prints(job, r"node2 is connected again", r"with 1 restart")
         self.assert_nothing_left(within_s=15)
 
     def test_ctrl_c_ends_all_processes(self):
@@ -150,7 +150,7 @@ class StartAll:
         hostfile = self.hosts.hostfile(text="node1 slots=1\nnode9 slots=1\n")
         code, job = self.run_job("--launcher", self.launcher, "--hostfile", hostfile, "--connect_timeout", "8", "true")
         self.assert_code(69, code, job)
-        self.assert_says(job, rf"node9.* by {self.program}", r"compare with \S*" + self.program)
+        self.assert_prints(job, rf"node9.* by {self.program}", r"compare with \S*" + self.program)
         self.assert_nothing_left(within_s=15)
 
     def test_rejects_wrong_use(self):
@@ -162,7 +162,7 @@ class StartAll:
             with self.subTest(given=given):
                 code, job = self.run_job(given, "true")
                 self.assert_code(64, code, job)
-                self.assert_says(job, why)
+                self.assert_prints(job, why)
 
 
 class OpenMpi(StartAll, HostsCase):
@@ -175,7 +175,7 @@ class Pdsh(StartAll, HostsCase):
     def assert_fails_at_once(self, job, began, *says):
         self.assert_code(69, self.wait(job), job)
         self.assertLess(time.monotonic() - began, 20)
-        self.assert_says(job, *says)
+        self.assert_prints(job, *says)
         self.assert_nothing_left(within_s=15)
 
     def test_reports_failed_login_at_once(self):

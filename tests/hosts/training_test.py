@@ -18,7 +18,7 @@ class Embedded(HostsCase):
                                  "--steps", 60, "--metrics_jsonl", metrics, timeout_s=240)
         self.assert_code(0, code, job)
         self.assert_presentable(job)
-        self.assert_says(job, r"(?i)accuracy")
+        self.assert_prints(job, r"(?i)accuracy")
         records = [json.loads(line) for line in metrics.read_text().splitlines()]
         losses = [record["loss"] for record in records if "loss" in record]
         self.assertGreaterEqual(len(losses), 60)
@@ -57,7 +57,7 @@ class TorchDdp(HostsCase):
     def test_ddp_script_trains_on_two_hosts(self):
         code, job = self.run_job(self.two_by_two(), ORACLE_PYTHON, SCRIPT, timeout_s=150)
         self.assert_code(0, code, job)
-        self.assert_says(job, r"\[node1:0\] world 4 hosts \['node1', 'node2'\] same weights True loss fell True")
+        self.assert_prints(job, r"\[node1:0\] world 4 hosts \['node1', 'node2'\] same weights True loss fell True")
         self.assert_nothing_left()
 
 

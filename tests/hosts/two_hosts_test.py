@@ -28,7 +28,7 @@ class TwoHosts(HostsCase):
         self.assertIn(addresses.pop(), ("10.66.0.1", "fd66::1"))
         self.assertFalse(addresses, "all ranks must be told the same address")
         self.assertEqual({str(self.folder)}, {row[6] for row in found})
-        self.assert_says(job, r"2 nodes x 2 slots = 4 ranks")
+        self.assert_prints(job, r"2 nodes x 2 slots = 4 ranks")
         self.assert_nothing_left()
 
     def test_agents_use_network_interface_and_port(self):
@@ -36,18 +36,18 @@ class TwoHosts(HostsCase):
                                  "--log_level", "debug", bash('echo "$RANK by $GLOO_SOCKET_IFNAME and $NCCL_SOCKET_IFNAME at $MASTER_ADDR"'))
         self.assert_code(0, code, job)
         self.assertEqual(4, len(re.findall(r"\d by eth0 and eth0 at (?:10\.66\.0\.1|fd66::1)", job.stdout)), job.output)
-        self.assert_says(job, r"the rendezvous is on node1: .*:29777")
+        self.assert_prints(job, r"the rendezvous is on node1: .*:29777")
         code, job = self.run_job(self.two_by_two(), "--network_interface", "ib7", "true")
         self.assert_code(69, code, job)
-        self.assert_says(job, r"node1: --network_interface ib7: no such interface is up and has an address; there is eth0 "
-                              r"\(10\.66\.0\.1\)")
+        self.assert_prints(job, r"node1: --network_interface ib7: no such interface is up and has an address; there is eth0 "
+                                r"\(10\.66\.0\.1\)")
         self.assert_nothing_left()
 
     def test_hostfile_order_is_rank_order(self):
         code, job = self.run_job(self.two_by_two("node2 slots=1\nnode1 slots=2\n")[:2], "--show", "all",
                                  bash('echo "$RANK on $(hostname) ($LOCAL_RANK of $LOCAL_WORLD_SIZE)"'))
         self.assert_code(0, code, job)
-        self.assert_says(job, r"0 on node2 \(0 of 1\)", r"1 on node1 \(0 of 2\)", r"2 on node1 \(1 of 2\)")
+        self.assert_prints(job, r"0 on node2 \(0 of 1\)", r"1 on node1 \(0 of 2\)", r"2 on node1 \(1 of 2\)")
 
     def test_this_machine_needs_no_sshd(self):
         """dslaunch runs on a host without sshd. Whichever node hosts the rendezvous, the other reaches it."""
@@ -62,7 +62,7 @@ class TwoHosts(HostsCase):
                 self.assertEqual([("0", order[0]), ("1", order[1])], sorted(row[:2] for row in found), job.output)
                 address, = {row[2] for row in found}
                 self.assertRegex(address, r"^(10\.66\.|fd66:)")
-                self.assert_says(job, rf"\(ssh, cpu\): {order[0]} {order[1]} .*\({here} is this machine and is started without SSH\)")
+                self.assert_prints(job, rf"\(ssh, cpu\): {order[0]} {order[1]} .*\({here} is this machine and is started without SSH\)")
                 job_id = re.search(r"jobs/(\S+?)/nodes", job.output)[1]
                 code, logs = self.run_job("logs", job_id, "--show", "all")
                 self.assert_code(0, code, logs)
@@ -75,17 +75,17 @@ class TwoHosts(HostsCase):
         code, job = self.run_job("--show", "all", script, env={"PBS_NODEFILE": nodes})
         self.assert_code(0, code, job)
         self.assertEqual({("0", "node1"), ("1", "node1"), ("2", "node2")}, set(re.findall(r"(\d) of 3 on (\w+)", job.stdout)), job.output)
-        self.assert_says(job, r"node1\(2\) node2\(1\) \(nodes and slots from PBS_NODEFILE\)")
+        self.assert_prints(job, r"node1\(2\) node2\(1\) \(nodes and slots from PBS_NODEFILE\)")
         code, job = self.run_job("--show", "all", script, env={"PBS_NODEFILE": "/missing"})
         self.assert_code(0, code, job)
-        self.assert_says(job, "0 of 1 on front", "PBS_NODEFILE is not used: /missing: No such file or directory")
+        self.assert_prints(job, "0 of 1 on front", "PBS_NODEFILE is not used: /missing: No such file or directory")
         self.assert_nothing_left()
 
     def test_options_choose_part_of_hostfile(self):
         code, job = self.run_job("--hostfile", self.hosts.hostfile(2), "--num_nodes", "1", "--num_gpus", "1",
                                  "--show", "all", bash('echo "$RANK of $WORLD_SIZE on $(hostname)"'))
         self.assert_code(0, code, job)
-        self.assert_says(job, "0 of 1 on node1")
+        self.assert_prints(job, "0 of 1 on node1")
         self.assertNotIn("node2", job.stdout)
 
     def test_arguments_arrive_byte_for_byte(self):
@@ -106,7 +106,7 @@ class TwoHosts(HostsCase):
         for rank in range(4):
             log, = (self.folder / "logs").glob(f"**/rank_{rank}/stdout.log")
             self.assertEqual(expected + f"end of {rank}\n", log.read_text())
-            self.assert_says(job, f"end of {rank}")
+            self.assert_prints(job, f"end of {rank}")
         self.assert_nothing_left()
 
 
@@ -119,7 +119,7 @@ class NodesOwnVariables(HostsCase):
         code, job = self.run_job("--hostfile", f"{self.hosts.front.home}/hosts.yaml", "--env", "B=option", "--show", "all",
                                  bash('echo "$RANK: TZ=$TZ B=$B"'))
         self.assert_code(0, code, job)
-        self.assert_says(job, r"0: TZ=\$\(id\) 1 B=option", "1: TZ=all B=option")
+        self.assert_prints(job, r"0: TZ=\$\(id\) 1 B=option", "1: TZ=all B=option")
 
 
 class UsersEnvironment(HostsCase):
@@ -134,7 +134,7 @@ class UsersEnvironment(HostsCase):
         code, job = self.run_job(self.two_by_two(), "--log_dir", logs, bash(script),
                                  env={**env, "MINE": "1", "CUDA_VISIBLE_DEVICES": "0"})
         self.assert_code(0, code, job)
-        self.assert_says(job, "this shell's CUDA_VISIBLE_DEVICES and MINE are not passed to the nodes; -x NAME passes one")
+        self.assert_prints(job, "this shell's CUDA_VISIBLE_DEVICES and MINE are not passed to the nodes; -x NAME passes one")
         for rank in range(4):
             entries = (self.folder / f"env.{rank}").read_text().split("\0")
             got = dict(entry.split("=", 1) for entry in entries if "=" in entry)
@@ -158,24 +158,24 @@ class UsersEnvironment(HostsCase):
         for program in (["t.py"], ["python3", "t.py"], ["env", "python3", "t.py"]):
             code, job = self.run_job(self.two_by_two(), "--show", "all", *program, env=active)
             self.assert_code(0, code, job)
-            self.assert_says(job, *(f"{rank} {venv}/bin/python3" for rank in range(4)))
+            self.assert_prints(job, *(f"{rank} {venv}/bin/python3" for rank in range(4)))
         node2 = self.hosts.nodes[1]
         node2.run(["mount", "-t", "tmpfs", "none", str(venv)])
         self.addCleanup(node2.run, ["umount", str(venv)])
         for program in (["t.py"], ["python3", "t.py"]):
             code, job = self.run_job(self.two_by_two(), *program, env=active)
             self.assert_code(127, code, job)
-            self.assert_says(job, rf"node2: the Python environment {venv}, which is active here, cannot be used there: "
-                                  rf"{venv}/bin/python3: No such file")
+            self.assert_prints(job, rf"node2: the Python environment {venv}, which is active here, cannot be used there: "
+                                    rf"{venv}/bin/python3: No such file")
         code, job = self.run_job(self.two_by_two(), bash("true"), env=active)
         self.assert_code(0, code, job)
-        self.assert_says(job, rf"node2: the Python environment {venv}, .*; a python3 that the program starts is another one")
+        self.assert_prints(job, rf"node2: the Python environment {venv}, .*; a python3 that the program starts is another one")
         code, job = self.run_job(self.two_by_two(), "-x", "PYTHON_EXEC=python3", "t.py", env=active)
         self.assert_code(0, code, job)
         code, job = self.run_job("doctor", "-H", self.hosts.hostfile(slots=2), env=active)
         self.assert_code(69, code, job)
-        self.assert_says(job, rf"node2 +FAIL +python: the Python environment {venv} of this machine is not there: no "
-                              rf"{venv}/bin/python3")
+        self.assert_prints(job, rf"node2 +FAIL +python: the Python environment {venv} of this machine is not there: no "
+                                rf"{venv}/bin/python3")
 
     def test_interfaces_follow_master_addr(self):
         for number, node in enumerate(self.hosts.nodes, start=1):
@@ -186,7 +186,7 @@ class UsersEnvironment(HostsCase):
         for address, expected in (("10.77.0.1", "ib0 ib0"), ("node1", "eth0 eth0"), ("nowhere.invalid", "unset unset")):
             code, job = self.run_job(self.two_by_two(), "--show", "all", "--master_addr", address, script)
             self.assert_code(0, code, job)
-            self.assert_says(job, *(f"{rank}: {expected}" for rank in range(4)))
+            self.assert_prints(job, *(f"{rank}: {expected}" for rank in range(4)))
 
 
 class ByteForByte(HostsCase):
@@ -256,7 +256,7 @@ class SharedHome(HostsCase):
             code, job = self.run_job(self.two_by_two(), "--show", "all", bash('echo "$RANK on $(hostname)"'))
             self.assert_code(0, code, job)
             for rank, node in enumerate(["node1", "node1", "node2", "node2"]):
-                self.assert_says(job, f"{rank} on {node}")
+                self.assert_prints(job, f"{rank} on {node}")
         self.assert_nothing_left()
 
 
@@ -269,7 +269,7 @@ class NoisyLogin(HostsCase):
             code, job = self.run_job(self.two_by_two(), "--show", "all", "sh", "-c", 'echo "rank $RANK is fine"')
             self.assert_code(0, code, job)
             for rank in range(4):
-                self.assert_says(job, f"rank {rank} is fine")
+                self.assert_prints(job, f"rank {rank} is fine")
             self.assertNotIn("Welcome", job.stdout)
         self.assert_nothing_left()
 
@@ -282,7 +282,7 @@ class Rekey(HostsCase):
                                  bash("seq 1500000; echo end of $RANK"), timeout_s=90)
         self.assert_code(0, code, job)
         for rank in range(4):
-            self.assert_says(job, f"end of {rank}")
+            self.assert_prints(job, f"end of {rank}")
         self.assert_nothing_left()
 
 
@@ -294,7 +294,7 @@ class ManyHosts(HostsCase):
                                  bash('echo "$RANK on $(hostname)."'))
         self.assert_code(0, code, job)
         for rank in range(6):
-            self.assert_says(job, rf"{rank} on node{rank + 1}\.")
+            self.assert_prints(job, rf"{rank} on node{rank + 1}\.")
         self.assert_nothing_left()
 
     def test_max_startups_does_not_make_node_unavailable(self):

@@ -130,19 +130,19 @@ class Refusals(AccelerateCase):
         self.write({"t.py": "raise SystemExit('started')\n"})
         code, job = self.run_job("--num_gpus", "1", "--accelerate_config", "f.yaml", "t.py")
         self.assert_code(BAD_INPUT, code, job)
-        self.assert_says(job, rf"--accelerate_config \S+/f\.yaml: {sys.executable} cannot import accelerate")
+        self.assert_prints(job, rf"--accelerate_config \S+/f\.yaml: {sys.executable} cannot import accelerate")
         self.assert_presentable(job)
 
         code, job = self.run_job("doctor", "--device", "cpu", "--accelerate_config", "f.yaml", "t.py")
         self.assert_code(69, code, job)
-        self.assert_says(job, rf"FAIL +program: \S+ --accelerate_config \S+/f\.yaml: {sys.executable} cannot import accelerate")
+        self.assert_prints(job, rf"FAIL +program: \S+ --accelerate_config \S+/f\.yaml: {sys.executable} cannot import accelerate")
 
     def test_names_version_without_needed_functions(self):
         self.write({"f.yaml": CONFIGS["fsdp2"], "t.py": "raise SystemExit('started')\n",
                     **{f"packages/{name}": text for name, text in OTHER_VERSION.items()}})
         code, job = self.run_job("--num_gpus", "1", "--accelerate_config", "f.yaml", "t.py")
         self.assert_code(BAD_INPUT, code, job)
-        self.assert_says(job, r"accelerate 0\.9\.9 of \S+ has no _validate_launch_command, prepare_simple_launcher_cmd_env")
+        self.assert_prints(job, r"accelerate 0\.9\.9 of \S+ has no _validate_launch_command, prepare_simple_launcher_cmd_env")
         self.assert_presentable(job)
 
     def test_invalid_config_starts_no_program(self):
@@ -152,7 +152,7 @@ class Refusals(AccelerateCase):
             self.assert_code(BAD_INPUT, code, job)
         code, job = self.run_job("--num_gpus", "1", "--accelerate_config", "default", "t.py")
         self.assert_code(64, code, job)
-        self.assert_says(job, "accelerate has no default_config.yaml here")
+        self.assert_prints(job, "accelerate has no default_config.yaml here")
 
 
 class Numbers(AccelerateCase):
@@ -161,17 +161,17 @@ class Numbers(AccelerateCase):
                     "t.py": "def never():\n  import transformers\nraise SystemExit(7)\n"})
         code, job = self.run_job("--num_gpus", "1", "t.py")
         self.assert_code(7, code, job)
-        self.assert_says(job, r"accelerate/default_config\.yaml is not obeyed \(t\.py imports transformers\); "
-                              "--accelerate_config default obeys it")
+        self.assert_prints(job, r"accelerate/default_config\.yaml is not obeyed \(t\.py imports transformers\); "
+                                "--accelerate_config default obeys it")
 
     def test_num_processes_is_the_default_number_of_ranks(self):
         self.write({"f.yaml": CONFIGS["context_parallel"], "t.py": ""})
         code, job = self.run_job("--dry_run", "--accelerate_config", "f.yaml", "t.py")
         self.assert_code(0, code, job)
-        self.assert_says(job, r"2 ranks by num_processes in \S+/f\.yaml; --num_gpus N starts another number",
-                         r"1 node x 2 slots = 2 ranks")
+        self.assert_prints(job, r"2 ranks by num_processes in \S+/f\.yaml; --num_gpus N starts another number",
+                           r"1 node x 2 slots = 2 ranks")
         code, job = self.run_job("--dry_run", "--num_gpus", "3", "--accelerate_config", "f.yaml", "t.py")
-        self.assert_says(job, r"num_processes 2 not obeyed, as this job has 3 ranks on 1 node")
+        self.assert_prints(job, r"num_processes 2 not obeyed, as this job has 3 ranks on 1 node")
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ class Configurations(LauncherCase):
     def test_prints_values_used_for_auto(self):
         code, job = self.run_with("trainer_zero2", launch=["--dry_run"])
         self.assert_code(0, code, job)
-        self.assert_says(job, r'"auto" is taken as .*optimizer.params.lr 0.002.* \(from the recipe .*gpt2_tiny')
-        self.assert_says(job, r"bf16.enabled false.* \(the defaults of Hugging Face's Trainer\)")
+        self.assert_prints(job, r'"auto" is taken as .*optimizer.params.lr 0.002.* \(from the recipe .*gpt2_tiny')
+        self.assert_prints(job, r"bf16.enabled false.* \(the defaults of Hugging Face's Trainer\)")
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ class DetachTest(LauncherCase):
             self.assertEqual(0o600, stat.S_IMODE(result.stat().st_mode))
         code, job = self.command("attach", "last")
         self.assert_code(9, code, job)
-        self.assert_says(job, f"job {job_id} has ended with exit code 9",
-                         r"dslaunch: rank 3 \(node1, local rank 1\) exited with code 9 after")
+        self.assert_prints(job, f"job {job_id} has ended with exit code 9",
+                           r"dslaunch: rank 3 \(node1, local rank 1\) exited with code 9 after")
         code, logs = self.command("logs", job_id)
         self.assert_code(0, code, logs)
         self.assertIn("rank 3 (node1, local rank 1) exited with code 9", logs.stderr)
@@ -78,7 +78,7 @@ class DetachTest(LauncherCase):
         self.assertEqual(85, self.wait_for_state(job_id, "ended")["exit_code"])
         code, described = self.command("describe", job_id)
         self.assert_code(0, code, described)
-        self.assert_says(described, r"(?m)^state +ended \(85\)$", r"stopped on request \(by dslaunch stop\)", "start the job again")
+        self.assert_prints(described, r"(?m)^state +ended \(85\)$", r"stopped on request \(by dslaunch stop\)", "start the job again")
         self.assertNotIn("exited with code", described.stdout)
         code, job = self.command("attach", job_id)
         self.assert_code(85, code, job)
@@ -123,7 +123,7 @@ class DetachTest(LauncherCase):
             self.assertNotIn("starts", viewer.output, "output from now on")
         viewers[0].signal(signal.SIGINT)
         self.assert_code(130, self.wait(viewers[0]), viewers[0])
-        self.assert_says(viewers[0], f"job {job_id} continues")
+        self.assert_prints(viewers[0], f"job {job_id} continues")
         viewers[1].signal(signal.SIGKILL)
         self.assert_code(137, self.wait(viewers[1]), viewers[1])
         third = self.start("attach", job_id)
@@ -132,7 +132,7 @@ class DetachTest(LauncherCase):
         self.assert_code(0, code, job)
         self.assert_nothing_left()
         self.assert_code(143, self.wait(third), third)
-        self.assert_says(third, "stopped by dslaunch stop")
+        self.assert_prints(third, "stopped by dslaunch stop")
         self.assertEqual(143, self.jobs()[job_id]["exit_code"])
 
     def test_viewers_that_ignore_a_signal_continue(self):
@@ -221,11 +221,11 @@ class DetachTest(LauncherCase):
         self.wait_for_output(job, "tick")
         wait_until(lambda: "3/10" in self.command("ps")[1].stdout, 20)
         code, ps = self.command("ps")
-        self.assert_says(ps, r"running \(front end alive\)  2 +4 +3/10 ")
+        self.assert_prints(ps, r"running \(front end alive\)  2 +4 +3/10 ")
         job_id = ps.stdout.splitlines()[1].split()[0]
         code, attach = self.command("attach", job_id)
         self.assert_code(64, code, attach)
-        self.assert_says(attach, f"its front end is process {job.pid}")
+        self.assert_prints(attach, f"its front end is process {job.pid}")
         code, stop = self.command("stop", job_id)
         self.assert_code(0, code, stop)
         self.assert_code(143, self.wait(job), job)
@@ -238,7 +238,7 @@ class DetachTest(LauncherCase):
         self.wait_for_state(job_id, "ended")
         code, job = self.command("logs", "x" + job_id)
         self.assert_code(64, code, job)
-        self.assert_says(job, f"did you mean {job_id}", "dslaunch ps")
+        self.assert_prints(job, f"did you mean {job_id}", "dslaunch ps")
         for words in (["attach"], ["ps", "--al"], ["logs", job_id, "--since", "soon"], ["stop", job_id, "x"]):
             code, job = self.command(*words)
             self.assert_code(64, code, job)
@@ -250,7 +250,7 @@ class DetachTest(LauncherCase):
         program.chmod(0o755)
         code, job = self.run_job("--launcher", "local", "--num_gpus", "1", "./ps")
         self.assert_code(0, code, job)
-        self.assert_says(job, "own ps")
+        self.assert_prints(job, "own ps")
 
 
 if __name__ == "__main__":

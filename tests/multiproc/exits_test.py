@@ -36,20 +36,20 @@ class Exits(LauncherCase):
         code, job, took_s = self.fail_on_rank(3, "exit 7")
         self.assert_code(7, code, job)
         self.assertLess(took_s, 2, job.output)
-        self.assert_says(job, r"rank 3\b", r"\b7\b")
+        self.assert_prints(job, r"rank 3\b", r"\b7\b")
         self.assert_nothing_left()
 
     def test_failure_of_rank_0_is_the_cause(self):
         code, job, took_s = self.fail_on_rank(0, "exit 255")
         self.assert_code(255, code, job)
         self.assertLess(took_s, 2, job.output)
-        self.assert_says(job, r"rank 0\b", r"\b255\b")
+        self.assert_prints(job, r"rank 0\b", r"\b255\b")
         self.assert_nothing_left()
 
     def test_first_cause_counts_before_its_effects(self):
         code, job, _ = self.fail_on_rank(2, "exit 3", first="trap 'exit 5' TERM", others=LOOP)
         self.assert_code(3, code, job)
-        self.assert_says(job, r"rank 2\b")
+        self.assert_prints(job, r"rank 2\b")
         self.assert_nothing_left()
 
     def test_killed_rank_is_cause_if_victim_ended_first(self):
@@ -57,7 +57,7 @@ class Exits(LauncherCase):
         code, job, _ = self.fail_on_rank(2, "echo 'gloo: Connection reset by peer' >&2; exit 69", others=LOOP,
                                          first="""[ "$RANK" != 3 ] || trap 'kill -KILL $$' TERM""")
         self.assert_code(137, code, job)
-        self.assert_says(job, r"rank 3\b", "SIGKILL", "rank 2 failed because of it")
+        self.assert_prints(job, r"rank 3\b", "SIGKILL", "rank 2 failed because of it")
         self.assert_nothing_left()
 
     def test_timeout_names_ranks_that_still_run(self):
@@ -66,11 +66,11 @@ class Exits(LauncherCase):
             exit 1"""
         code, job, _ = self.fail_on_rank(0, raised, others="[ $RANK != 3 ] || exit 0; exec sleep 60")
         self.assert_code(1, code, job)
-        self.assert_says(job, r"rank 0 .* exited with code 1", "1/2 clients joined",
-                         r"rank 1 \(.*, pid \d+\) was still running when rank 0 failed",
-                         r"thread sleep: asleep",
-                         "it timed out waiting for another rank, and no rank left an error of its own; "
-                         "ranks 1-2 were still running")
+        self.assert_prints(job, r"rank 0 .* exited with code 1", "1/2 clients joined",
+                           r"rank 1 \(.*, pid \d+\) was still running when rank 0 failed",
+                           r"thread sleep: asleep",
+                           "it timed out waiting for another rank, and no rank left an error of its own; "
+                           "ranks 1-2 were still running")
         self.assertNotIn("effect of another rank's end", job.output)
         self.assertNotIn("rank 3 (", job.output)
         self.assert_nothing_left()
@@ -94,7 +94,7 @@ class Exits(LauncherCase):
                 code, job, took_s = self.fail_on_rank(1, f"ulimit -c 0; kill -{name[3:]} $$")
                 self.assert_code(code_expected, code, job)
                 self.assertLess(took_s, 2, job.output)
-                self.assert_says(job, r"rank 1\b", name)
+                self.assert_prints(job, r"rank 1\b", name)
                 self.assert_nothing_left()
 
     def test_other_ranks_get_sigterm_before_sigkill(self):
@@ -115,7 +115,7 @@ class Exits(LauncherCase):
     def test_shows_last_lines_of_failed_rank(self):
         code, job, _ = self.fail_on_rank(3, "echo it was the disk >&2; exit 4")
         self.assert_code(4, code, job)
-        self.assert_says(job, "it was the disk")
+        self.assert_prints(job, "it was the disk")
 
     def test_does_not_repeat_a_shown_traceback(self):
         script = self.folder / "fail.py"
@@ -124,19 +124,19 @@ class Exits(LauncherCase):
             code, job = self.run_job("-n", "1", *shown, script)
             self.assert_code(1, code, job)
             self.assertEqual(traces, job.stderr.count("Traceback"), job.stderr)
-            self.assert_says(job, r"exited with code 1 after .*(\n.*)*ValueError: no such layer(.*\n)*  its log: ")
+            self.assert_prints(job, r"exited with code 1 after .*(\n.*)*ValueError: no such layer(.*\n)*  its log: ")
 
     def test_ranks_may_finish_at_different_times(self):
         code, job = self.run_job(TWO_BY_TWO, "--show", "all",
                                  bash('[ "$RANK" != 1 ] || sleep 2; echo "end of $RANK"'))
         self.assert_code(0, code, job)
         for rank in range(4):
-            self.assert_says(job, f"end of {rank}")
+            self.assert_prints(job, f"end of {rank}")
 
     def test_late_failure_counts_after_other_successes(self):
         code, job = self.run_job(TWO_BY_TWO, bash('[ "$RANK" != 2 ] || { sleep 1; exit 6; }'))
         self.assert_code(6, code, job)
-        self.assert_says(job, r"rank 2\b")
+        self.assert_prints(job, r"rank 2\b")
         self.assert_nothing_left()
 
     def test_daemon_of_a_rank_ends_with_the_job(self):
@@ -157,7 +157,7 @@ class Exits(LauncherCase):
         code, job = self.run_job(TWO_BY_TWO, "--grace", "1", bash(script))
         self.assert_code(8, code, job)
         self.assertLess(time.monotonic() - begin, 10)
-        self.assert_says(job, r"(?i)rank 1\b.*stopped|stopped.*rank 1\b")
+        self.assert_prints(job, r"(?i)rank 1\b.*stopped|stopped.*rank 1\b")
         self.assert_nothing_left()
 
     def test_32_ranks_on_4_nodes_succeed(self):
@@ -165,7 +165,7 @@ class Exits(LauncherCase):
                                  bash('echo "I am $RANK."'))
         self.assert_code(0, code, job)
         for rank in range(32):
-            self.assert_says(job, rf"I am {rank}\.")
+            self.assert_prints(job, rf"I am {rank}\.")
         self.assert_nothing_left()
 
 

@@ -125,7 +125,7 @@ class FullDisk(LauncherCase):
     def test_rank_that_checks_writes_fails_on_full_disk(self):
         code, job = self.run_on_small_disk("python3", "-c", FILLER)
         self.assert_code(28, code, job)  # ENOSPC
-        self.assert_says(job, r"rank [0-3]\b.*exited with code 28")
+        self.assert_prints(job, r"rank [0-3]\b.*exited with code 28")
         self.assert_presentable(job)
         self.assert_nothing_left()
 
@@ -134,12 +134,12 @@ class FullDisk(LauncherCase):
                    "os.ftruncate(file, 4 << 20); mmap.mmap(file, 4 << 20).write(bytes(4 << 20))")
         code, job = self.run_with("/dev/shm", "1m", "-n", 1, "python3", "-c", program)
         self.assert_code(135, code, job)
-        self.assert_says(job, "was killed by SIGBUS", r"/dev/shm is full \(0 of 1 MiB are free\)")
+        self.assert_prints(job, "was killed by SIGBUS", r"/dev/shm is full \(0 of 1 MiB are free\)")
 
     def test_ranks_that_ignore_a_full_disk_succeed(self):
         code, job = self.run_on_small_disk("bash", "-c", "head -c 8000000 /dev/zero 2>/dev/null; exit 0")
         self.assert_code(0, code, job)
-        self.assert_says(job, "only 0 KiB are free where the logs go .*lines of ranks may be missing.*--log_dir")
+        self.assert_prints(job, "only 0 KiB are free where the logs go .*lines of ranks may be missing.*--log_dir")
         self.assert_presentable(job)
         self.assert_nothing_left()
 

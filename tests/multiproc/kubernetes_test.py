@@ -56,7 +56,7 @@ class Kubernetes(LauncherCase):
                            (["-N", "2", "--image", "x", "--name", "A_b", "--", "true"], "--name A_b")):
             code, job = self.run_job("manifest", "kubernetes", given)
             self.assert_code(64, code, job)
-            self.assert_says(job, why)
+            self.assert_prints(job, why)
 
 
 if __name__ == "__main__":

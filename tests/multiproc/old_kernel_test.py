@@ -15,13 +15,13 @@ class OldKernel(LauncherCase):
     def test_job_succeeds(self):
         code, job = self.run_job(NODES, "--show", "all", "sh", "-c", "echo rank $RANK")
         self.assert_code(0, code, job)
-        self.assert_says(job, *(f"rank {rank}" for rank in range(4)))
+        self.assert_prints(job, *(f"rank {rank}" for rank in range(4)))
         self.assert_nothing_left()
 
     def test_failure_is_named_and_leaves_no_process(self):
         code, job = self.run_job(NODES, "bash", "-c", "(sleep 61 &); [ $RANK != 3 ] || kill -SEGV $$; sleep 60")
         self.assert_code(128 + 11, code, job)
-        self.assert_says(job, r"rank 3 \(node1, local rank 1\) was killed by SIGSEGV")
+        self.assert_prints(job, r"rank 3 \(node1, local rank 1\) was killed by SIGSEGV")
         self.assert_nothing_left()
 
 

@@ -39,11 +39,11 @@ class Planted(LauncherCase):
         for command in (["ps"], ["logs", JOB], ["stop", JOB]):
             code, job = self.run_job(command)
             self.assert_code(IO, code, job)
-            self.assert_says(job, "/state may be changed by others; chmod go-w", "set XDG_STATE_HOME")
+            self.assert_prints(job, "/state may be changed by others; chmod go-w", "set XDG_STATE_HOME")
         self.assertFalse(trace.exists(), "it was run")
         code, job = self.run_job("--launcher", "local", "true")
         self.assert_code(IO, code, job)
-        self.assert_says(job, "cannot make the log folder: .*/state may be changed by others", "--log_dir")
+        self.assert_prints(job, "cannot make the log folder: .*/state may be changed by others", "--log_dir")
 
     def test_rejects_state_folder_of_another_user(self):
         folder, trace = self.plant_record()
@@ -54,7 +54,7 @@ class Planted(LauncherCase):
             self.skipTest("needs root")
         code, job = self.run_job("ps")
         self.assert_code(IO, code, job)
-        self.assert_says(job, f"/state is another user's, uid {STRANGER}")
+        self.assert_prints(job, f"/state is another user's, uid {STRANGER}")
         self.assertFalse(trace.exists(), "it was run")
 
     def test_own_record_is_used(self):
@@ -72,18 +72,18 @@ class Planted(LauncherCase):
         file.write_text(f"launch:\n  ssh_command: {program}\n")
         code, job = self.run_job("--hostfile", hosts, "true")
         self.assert_code(BAD_INPUT, code, job)
-        self.assert_says(job, r"dslaunch.yaml:2:3: ssh_command runs code.*--run_file")
+        self.assert_prints(job, r"dslaunch.yaml:2:3: ssh_command runs code.*--run_file")
         file.write_text("launch:\n  num_gpus: 1\n")
         file.chmod(0o666)
         code, job = self.run_job("true")
         self.assert_code(BAD_INPUT, code, job)
-        self.assert_says(job, r"dslaunch.yaml may be changed by others \(mode 0666\); .*--run_file")
+        self.assert_prints(job, r"dslaunch.yaml may be changed by others \(mode 0666\); .*--run_file")
         file.unlink()
         variables = self.folder / ".deepspeed_env"
         variables.write_text("LD_PRELOAD=./evil.so\n")
         code, job = self.run_job("--launcher", "local", "true")
         self.assert_code(BAD_INPUT, code, job)
-        self.assert_says(job, r"\.deepspeed_env: LD_PRELOAD is not among the variables.*DS_ENV_FILE=")
+        self.assert_prints(job, r"\.deepspeed_env: LD_PRELOAD is not among the variables.*DS_ENV_FILE=")
         self.assertFalse(trace.exists(), "it was run")
 
 
@@ -120,8 +120,8 @@ time.sleep(60)
         if stranger.stdout.readline() != b"listens\n":
             self.skipTest("needs root")
         self.assert_code(UNAVAILABLE, self.wait(job, 20), job)
-        self.assert_says(job, rf"a program of another user \(uid {STRANGER}\) listens at port {port}, MASTER_PORT, "
-                         r"before rank 0 does; choose another with --master_port")
+        self.assert_prints(job, rf"a program of another user \(uid {STRANGER}\) listens at port {port}, MASTER_PORT, "
+                           r"before rank 0 does; choose another with --master_port")
         self.assert_nothing_left()
 
     PASSED = """

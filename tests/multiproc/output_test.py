@@ -48,7 +48,7 @@ class Output(LauncherCase):
     def test_shows_rank_0_by_default(self):
         code, job = self.run_job(TWO_BY_TWO, HELLO)
         self.assert_code(0, code, job)
-        self.assert_says(job, r"(?m)^\[[^\]\n]+:0\] out of 0$", r"(?m)^\[[^\]\n]+:0\] err of 0$")
+        self.assert_prints(job, r"(?m)^\[[^\]\n]+:0\] out of 0$", r"(?m)^\[[^\]\n]+:0\] err of 0$")
         for rank in (1, 2, 3):
             self.assertNotIn(f"of {rank}", job.output)
 
@@ -77,7 +77,7 @@ class Output(LauncherCase):
     def test_shows_last_line_without_newline(self):
         code, job = self.run_job(TWO_BY_TWO, bash("printf 'no newline at end'"))
         self.assert_code(0, code, job)
-        self.assert_says(job, r"\[[^\]\n]+:0\] no newline at end")
+        self.assert_prints(job, r"\[[^\]\n]+:0\] no newline at end")
 
     def test_shows_partial_line_while_rank_waits(self):
         job = self.start(TWO_BY_TWO, bash("printf 'password: '; exec sleep 30"))
@@ -178,7 +178,7 @@ if rank == 2:
             sleep 0.4; done"""
         code, job = self.run_job(TWO_BY_TWO, bash(script))
         self.assert_code(0, code, job)
-        self.assert_says(job, r"4/4", r"0\.[1234]", r"512")
+        self.assert_prints(job, r"4/4", r"0\.[1234]", r"512")
 
     def run_on_terminal(self, *arguments, env=None):
         """Runs dslaunch with a terminal as its stdout and stderr; returns (exit code, the terminal's input)."""

@@ -68,9 +68,9 @@ class Together(PerNodeCase):
         self.assertEqual([("node0", "0", "0", "0"), ("node0", "1", "1", "0")], sorted(row[:4] for row in shown[0]))
         self.assertEqual([("node1", "2", "0", "1"), ("node1", "3", "1", "1")], sorted(row[:4] for row in shown[1]))
         self.assertEqual(1, len({row[4] for rows in shown for row in rows}), "all must be told the same address")
-        self.assert_says(jobs[0], r"node1 has joined: \S+ \(127\.0\.0\.1\), 2 slots", r"2 nodes x 2 slots = 4 ranks",
-                         r"4 ranks on 2 nodes succeeded")
-        self.assert_says(jobs[1], r"node1 runs ranks 2 to 3 of 4", r"4 ranks on 2 nodes succeeded")
+        self.assert_prints(jobs[0], r"node1 has joined: \S+ \(127\.0\.0\.1\), 2 slots", r"2 nodes x 2 slots = 4 ranks",
+                           r"4 ranks on 2 nodes succeeded")
+        self.assert_prints(jobs[1], r"node1 runs ranks 2 to 3 of 4", r"4 ranks on 2 nodes succeeded")
 
     def test_members_wait_for_node_0(self):
         others = [self.node(rank, bash("exit 0"), nodes=3) for rank in (2, 1)]
@@ -88,7 +88,7 @@ class Together(PerNodeCase):
     def test_nodes_may_have_unequal_slots(self):
         jobs = [self.node(0, "--show", "all", bash(PLACE), slots=1), self.node(1, "--show", "all", bash(PLACE), slots=3)]
         self.ends_with(0, *jobs)
-        self.assert_says(jobs[1], "rank=1 local=0 world=4", "rank=3 local=2 world=4")
+        self.assert_prints(jobs[1], "rank=1 local=0 world=4", "rank=3 local=2 world=4")
 
     def test_each_node_keeps_its_folder_and_arguments(self):
         folders = [self.folder / name for name in ("here", "there")]
@@ -98,8 +98,8 @@ class Together(PerNodeCase):
         jobs = [self.node(rank, "--show", "all", bash(script), "sh", f"argument {rank}", slots=1, cwd=str(folders[rank]),
                           env={**self.env, "MINE": f"value {rank}"}) for rank in range(2)]
         self.ends_with(0, *jobs)
-        self.assert_says(jobs[0], "in here, value 0, argument 0.", "it has other arguments than node 0: bash -c")
-        self.assert_says(jobs[1], "in there, value 1, argument 1.")
+        self.assert_prints(jobs[0], "in here, value 0, argument 0.", "it has other arguments than node 0: bash -c")
+        self.assert_prints(jobs[1], "in there, value 1, argument 1.")
 
     def test_each_command_shows_its_whole_output(self):
         jobs = self.nodes(2, "--show", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
@@ -111,7 +111,7 @@ class Together(PerNodeCase):
     def test_standalone_needs_no_other_node(self):
         code, job = self.run_job("--standalone", "--nproc-per-node", "2", "--show", "all", bash(PLACE))
         self.assert_code(0, code, job)
-        self.assert_says(job, "rank=0 local=0 world=2 group=0", "rank=1 local=1 world=2 group=0")
+        self.assert_prints(job, "rank=0 local=0 world=2 group=0", "rank=1 local=1 world=2 group=0")
         self.assert_nothing_left()
 
 
@@ -121,9 +121,9 @@ class Failures(PerNodeCase):
             with self.subTest(rank=failing):
                 jobs = self.nodes(2, bash(FAILS % failing))
                 self.ends_with(7, *jobs)
-                self.assert_says(jobs[0], rf"rank {failing} \(node{failing // 2}, local rank {failing % 2}\) exited with "
-                                          "code 7", "the reason", "exit code 7")
-                self.assert_says(jobs[1], rf"dslaunch: rank {failing} .* exited with code 7 .*; exit code 7, see node 0")
+                self.assert_prints(jobs[0], rf"rank {failing} \(node{failing // 2}, local rank {failing % 2}\) exited with "
+                                            "code 7", "the reason", "exit code 7")
+                self.assert_prints(jobs[1], rf"dslaunch: rank {failing} .* exited with code 7 .*; exit code 7, see node 0")
 
     def test_program_missing_on_one_node_ends_all_commands(self):
         program = self.folder / "here" / "train.sh"
@@ -133,7 +133,7 @@ class Failures(PerNodeCase):
         jobs = [self.node(0, program), self.node(1, self.folder / "there" / "train.sh")]
         self.ends_with(127, *jobs)
         for job in jobs:
-            self.assert_says(job, r"node1: program '\S+/there/train.sh': No such file")
+            self.assert_prints(job, r"node1: program '\S+/there/train.sh': No such file")
 
     def test_kill_of_node_0_ends_other_commands(self):
         jobs = self.nodes(3, bash(WAITS), slots=1)
@@ -142,8 +142,8 @@ class Failures(PerNodeCase):
         killed_at = time.time()
         for job in jobs[1:]:
             self.assert_code(UNAVAILABLE, self.wait(job, 8), job)
-            self.assert_says(job, r"node 0 \(\S+, 127\.0\.0\.1:\d+\) was lost: its command ended without a result; "
-                                  r"no processes are left on this node")
+            self.assert_prints(job, r"node 0 \(\S+, 127\.0\.0\.1:\d+\) was lost: its command ended without a result; "
+                                    r"no processes are left on this node")
         jobs[0].process.wait()
         self.assert_nothing_left(within_s=8, since=killed_at)
 
@@ -154,7 +154,7 @@ class Failures(PerNodeCase):
         jobs[1].process.wait()
         self.ends_with(UNAVAILABLE, jobs[0], jobs[2])
         for job in (jobs[0], jobs[2]):
-            self.assert_says(job, "node1 was lost")
+            self.assert_prints(job, "node1 was lost")
 
     def test_killed_supervisor_or_agent_ends_all_commands(self):
         for which in (0, 1):
@@ -165,7 +165,7 @@ class Failures(PerNodeCase):
                     os.kill(self.supervisor_and_agent_of(jobs[node])[which].pid, signal.SIGKILL)
                     self.ends_with(UNAVAILABLE, *jobs)
                     for job in jobs:
-                        self.assert_says(job, f"node{node} was lost")
+                        self.assert_prints(job, f"node{node} was lost")
                     for path in self.folder.glob("up.*"):
                         path.unlink()
 
@@ -178,7 +178,7 @@ class Failures(PerNodeCase):
                 jobs[node].signal(number)
                 self.ends_with(code, *jobs)
                 if node == 1:
-                    self.assert_says(jobs[0], f"node1's command was interrupted by {signal.Signals(number).name}")
+                    self.assert_prints(jobs[0], f"node1's command was interrupted by {signal.Signals(number).name}")
                 for path in self.folder.glob("up.*"):
                     path.unlink()
 
@@ -204,13 +204,13 @@ class Failures(PerNodeCase):
                 self.wait_for_output(job, "waiting|awaited" if node else "dslaunch: ")
                 job.signal(signal.SIGINT)
                 self.ends_with(130, job, timeout_s=5)
-                self.assert_says(job, "interrupted by SIGINT")
+                self.assert_prints(job, "interrupted by SIGINT")
 
     def test_restarts_after_failed_rank(self):
         script = 'if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exit 3; fi; sleep 0.5'
         jobs = self.nodes(2, "--max-restarts", "1", bash(script), slots=1)
         self.ends_with(0, *jobs)
-        self.assert_says(jobs[0], "with 1 restart")
+        self.assert_prints(jobs[0], "with 1 restart")
 
     def test_killed_node_can_join_again(self):
         script = ': > "$FOLDER/up.$RANK.$TORCHELASTIC_RESTART_COUNT"; [ -e "$FOLDER/go" ] || exec sleep 60'
@@ -245,13 +245,13 @@ class Leaves(PerNodeCase):
 
     def test_sigterm_to_one_command_removes_its_node(self):
         jobs = self.left()
-        self.assert_says(jobs[1], "SIGTERM: this node leaves the job; its ranks are stopped, and the others go on",
-                         "left the job: every rank of this node has saved its state; no processes are left")
+        self.assert_prints(jobs[1], "SIGTERM: this node leaves the job; its ranks are stopped, and the others go on",
+                           "left the job: every rank of this node has saved its state; no processes are left")
         self.wait_for_files(jobs[0], "up.0.0.1", 1)
         self.assertEqual(2, len(list(self.folder.glob("saved.*"))), jobs[0].output)
         (self.folder / "go").touch()
         self.ends_with(0, jobs[0])
-        self.assert_says(jobs[0], "attempt 1 ended: node1 left the job: its command received SIGTERM")
+        self.assert_prints(jobs[0], "attempt 1 ended: node1 left the job: its command received SIGTERM")
         self.assertNotIn("was lost", jobs[0].output)
 
     def test_node_that_left_can_join_again(self):
@@ -394,7 +394,7 @@ class InTheClear(PerNodeCase):
             jobs.append(self.node(rank, "--insecure_rdzv", "--show", "all", "--env", f"HF_TOKEN={own[0]}", script, f"--api_key={own[2]}",
                                   own[0], slots=1, cwd=str(folder), env={**self.env, "NAME_IN_ENVIRONMENT": own[1]}))
         self.ends_with(0, *jobs)
-        self.assert_says(jobs[1], "rank 1 has its own")
+        self.assert_prints(jobs[1], "rank 1 has its own")
         sent = bytes(recorder.bytes)
         self.assertIn(b"run.sh", sent, "nothing was recorded")
         for secret in [secrets[0], secrets[1], secrets[2], "PRIVATE KEY"]:
@@ -417,14 +417,14 @@ class Token(PerNodeCase):
         jobs = [self.with_token(rank, token, "--show", "all", bash(PLACE), nodes=3, slots=1) for rank in range(3)]
         self.ends_with(0, *jobs)
         for rank, job in enumerate(jobs):
-            self.assert_says(job, rf"rank={rank} local=0 world=3", "3 ranks on 3 nodes succeeded")
+            self.assert_prints(job, rf"rank={rank} local=0 world=3", "3 ranks on 3 nodes succeeded")
 
     def test_failed_rank_ends_all_commands_with_its_code(self):
         token = self.token()
         jobs = [self.with_token(rank, token, bash(FAILS % 2)) for rank in range(2)]
         self.ends_with(7, *jobs)
-        self.assert_says(jobs[0], r"rank 2 \(node1, local rank 0\) exited with code 7", "the reason")
-        self.assert_says(jobs[1], "rank 2 .* exited with code 7 .*; exit code 7, see node 0")
+        self.assert_prints(jobs[0], r"rank 2 \(node1, local rank 0\) exited with code 7", "the reason")
+        self.assert_prints(jobs[1], "rank 2 .* exited with code 7 .*; exit code 7, see node 0")
 
     def test_each_command_shows_its_whole_output(self):
         token = self.token()
@@ -458,12 +458,12 @@ class Token(PerNodeCase):
         self.wait_for_output(first, "dslaunch: waiting")
         other = self.with_token(1, self.token("other"), bash("true"), slots=1)
         self.assert_code(NO_PERMISSION, self.wait(other, 20), other)
-        self.assert_says(other, "it has another token; give the commands of all nodes the same token")
+        self.assert_prints(other, "it has another token; give the commands of all nodes the same token")
         none = self.node(1, bash("true"), slots=1)
         self.wait_for_output(none, "it closed the connection; if it has a --rdzv_token_file, give it here too")
         none.signal(signal.SIGINT)
         self.assert_code(130, self.wait(none, 20), none)
-        self.assert_says(first, r"refused an unknown connection from 127\.0\.0\.1: it has another token")
+        self.assert_prints(first, r"refused an unknown connection from 127\.0\.0\.1: it has another token")
         self.assertFalse((self.folder / "started").exists(), "a program was started")
         first.signal(signal.SIGINT)
         self.ends_with(130, first)
@@ -482,10 +482,10 @@ class Token(PerNodeCase):
                            (self.folder, "not a file")):
             job = self.with_token(0, path, bash("true"))
             self.assert_code(BAD_INPUT, self.wait(job, 10), job)
-            self.assert_says(job, says)
+            self.assert_prints(job, says)
         job = self.start("--launcher", "local", "--num_nodes", "2", "--rdzv_token_file", self.token(), "true")
         self.assert_code(USAGE, self.wait(job, 10), job)
-        self.assert_says(job, "--rdzv_token_file is for a job without SSH")
+        self.assert_prints(job, "--rdzv_token_file is for a job without SSH")
 
     def test_token_is_not_readable_elsewhere(self):
         token = self.token()

@@ -117,7 +117,7 @@ class Launchers(ProgramCase):
     def test_replaces_torchrun_by_its_script(self):
         reports = self.reports(TWO, "torchrun", "--nproc_per_node", "2", self.script(), ranks=2)
         self.assertEqual(["2", "2"], [report["env"]["WORLD_SIZE"] for report in reports])
-        self.assert_says(self.last_job, "torchrun is not started: dslaunch starts '.*report.py' in its place")
+        self.assert_prints(self.last_job, "torchrun is not started: dslaunch starts '.*report.py' in its place")
 
     def test_node_refuses_link_to_launcher(self):
         (self.folder / "torchrun").write_text("#!/bin/sh\n: > $FOLDER/started\n")
@@ -126,7 +126,7 @@ class Launchers(ProgramCase):
         env = {"FOLDER": str(self.folder)}
         code, job = self.run_job(TWO, self.folder / "run", env=env)
         self.assert_code(64, code, job)
-        self.assert_says(job, "run' starts ranks itself.*--nested starts it in each rank")
+        self.assert_prints(job, "run' starts ranks itself.*--nested starts it in each rank")
         self.assertFalse((self.folder / "started").exists())
         code, job = self.run_job(TWO, "--nested", self.folder / "run", env=env)
         self.assert_code(0, code, job)
@@ -149,7 +149,7 @@ class EnvironmentFile(ProgramCase):
         report, = self.reports(ONE, "--env", "LANG=option", self.script(), env={"HOME": str(home), "A": "node", "D": "node"})
         self.assertEqual(["home", "cwd", "option", "node", "0"],
                          [report["env"][name] for name in ("A", "TZ", "LANG", "D", "RANK")])
-        self.assert_says(self.last_job, "RANK is left out", "these variables from .*home/.deepspeed_env: A, TZ, LANG")
+        self.assert_prints(self.last_job, "RANK is left out", "these variables from .*home/.deepspeed_env: A, TZ, LANG")
 
     def test_environment_file_can_have_another_name(self):
         (self.folder / "mine").write_text("TZ=1\n")
@@ -160,14 +160,14 @@ class EnvironmentFile(ProgramCase):
         (self.folder / ".deepspeed_env").write_text("A=1\nNCCL_DEBUG INFO\n")
         code, job = self.run_job(ONE, bash("touch started"))
         self.assert_code(65, code, job)
-        self.assert_says(job, r"\.deepspeed_env:2: 'NCCL_DEBUG': there is no '='")
+        self.assert_prints(job, r"\.deepspeed_env:2: 'NCCL_DEBUG': there is no '='")
         self.assertFalse((self.folder / "started").exists())
 
     def test_takes_values_literally_with_a_warning(self):
         (self.folder / ".deepspeed_env").write_text("TZ=$HOME/x\n")
         report, = self.reports(ONE, self.script())
         self.assertEqual("$HOME/x", report["env"]["TZ"])
-        self.assert_says(self.last_job, r"\.deepspeed_env:1: TZ is used literally.*--venv_script")
+        self.assert_prints(self.last_job, r"\.deepspeed_env:1: TZ is used literally.*--venv_script")
 
 
 class VenvScript(ProgramCase):
@@ -195,10 +195,10 @@ class VenvScript(ProgramCase):
         (self.folder / "bad").write_text("echo 'no such thing' >&2\nreturn 3\n")
         code, job = self.run_job(ONE, "--venv_script", self.folder / "bad", "true")
         self.assert_code(65, code, job)
-        self.assert_says(job, rf"--venv_script {self.folder}/bad ended with 3: no such thing")
+        self.assert_prints(job, rf"--venv_script {self.folder}/bad ended with 3: no such thing")
         code, job = self.run_job(ONE, "--venv_script", "/no/such/script", "true")
         self.assert_code(127, code, job)
-        self.assert_says(job, "--venv_script /no/such/script: No such file")
+        self.assert_prints(job, "--venv_script /no/such/script: No such file")
 
 
 class Pythons(ProgramCase):
@@ -223,22 +223,22 @@ class Pythons(ProgramCase):
         self.launcher_in(environment)
         report, = self.reports(ONE, self.script())
         self.assertEqual(f"{environment}/bin/python3", report["interpreter"])
-        self.assert_says(self.last_job, f"ranks run {environment}/bin/python3, of the environment in which dslaunch is "
-                                        "installed")
+        self.assert_prints(self.last_job, f"ranks run {environment}/bin/python3, of the environment in which dslaunch is "
+                                          "installed")
         other = self.folder / "other"
         (other / "bin").mkdir(parents=True)
         (other / "bin" / "python3").symlink_to("/usr/bin/python3")
         report, = self.reports(ONE, self.script(), env={"VIRTUAL_ENV": str(other)})
         self.assertEqual(f"{other}/bin/python3", report["interpreter"])
-        self.assert_says(self.last_job, "as VIRTUAL_ENV is set, not that of ")
+        self.assert_prints(self.last_job, "as VIRTUAL_ENV is set, not that of ")
 
     def test_missing_module_names_the_interpreter(self):
         (self.folder / "t.py").write_text("import no_such_module_here\n")
         for program in (["t.py"], ["/usr/bin/python3", "t.py"]):
             code, job = self.run_job(ONE, *program)
             self.assert_code(1, code, job)
-            self.assert_says(job, r"ModuleNotFoundError: No module named 'no_such_module_here' \(it was run by "
-                                  r"/\S*python3\)")
+            self.assert_prints(job, r"ModuleNotFoundError: No module named 'no_such_module_here' \(it was run by "
+                                    r"/\S*python3\)")
 
 
 class Places(ProgramCase):
@@ -256,7 +256,7 @@ class Places(ProgramCase):
         job = self.start(TWO, "--save_pid", bash(": > up.$RANK; exec sleep 60"))
         self.wait_for_files(job, "up.*", 2)
         path = pathlib.Path(f"/tmp/{job.pid}.deepspeed")
-        self.assert_says(job, re.escape(str(path)))
+        self.assert_prints(job, re.escape(str(path)))
         os.kill(int(path.read_text()), 15)
         self.wait(job, 15)
         self.assertFalse(path.exists())
@@ -292,7 +292,7 @@ class Binding(ProgramCase):
         code, job = self.run_job(ONE, "--bind_cores_to_rank", "--bind_core_list", str(self.cpus[-1]),
                                  bash("taskset -pc $$"))
         self.assert_code(0, code, job)
-        self.assert_says(job, rf"affinity list: {self.cpus[-1]}\b")
+        self.assert_prints(job, rf"affinity list: {self.cpus[-1]}\b")
 
     def test_numa_binding_uses_available_cores(self):
         for choice in ("node", "socket", "exclusive", "core-complex"):
@@ -307,11 +307,11 @@ class Binding(ProgramCase):
                 (["--bind_cores_to_rank", "--bind_core_list", str(self.cpus[0])], 64, "2 ranks cannot share 1 cores")):
             got, job = self.run_job(TWO, words, bash("touch started"))
             self.assert_code(code, got, job)
-            self.assert_says(job, message)
+            self.assert_prints(job, message)
             self.assertFalse((self.folder / "started").exists())
         got, job = self.run_job(ONE, "--bind_cores_to_rank", "true", env={"KMP_AFFINITY": "compact"})
         self.assert_code(64, got, job)
-        self.assert_says(job, "KMP_AFFINITY")
+        self.assert_prints(job, "KMP_AFFINITY")
 
 
 if __name__ == "__main__":

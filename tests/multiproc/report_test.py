@@ -147,7 +147,7 @@ class ReportTest(LauncherCase):
         told = self.report("last")
         job_id = self.job_folder().name
         page = self.folder / f"{job_id}.html"
-        self.assert_says(told, f"wrote {job_id}.html")
+        self.assert_prints(told, f"wrote {job_id}.html")
 
         document, log = self.chromium(page)
         # Chromium's own start page may log errors too.
@@ -240,7 +240,7 @@ class ReportTest(LauncherCase):
         for section, way in (("operators", "--profile"), ("memory", "memory_breakdown"), ("mfu", "peak_tflops")):
             self.assertIn(way, seen["sections"]["not_recorded"], section)
         before = page.read_bytes()
-        self.assert_says(self.report("last", "-o", page, code=64), "exists and was not changed; --force overwrites it")
+        self.assert_prints(self.report("last", "-o", page, code=64), "exists and was not changed; --force overwrites it")
         self.assertEqual(before, page.read_bytes())
         self.report("last", "-o", page, "--force")
         self.assertNotEqual(before, page.read_bytes(), "it says another time")
@@ -269,7 +269,7 @@ class ReportTest(LauncherCase):
         record.write_text(json.dumps(told))
         page = self.folder / "page.html"
         said = self.report("last", "-o", page, code=69)
-        self.assert_says(said, "node1: its own command started this node", "wrote .*page.html")
+        self.assert_prints(said, "node1: its own command started this node", "wrote .*page.html")
         seen = self.look(page)
         self.assertIn("node1: its own command started this node", seen["sections"]["left_out"])
         self.assertRegex(seen["sections"]["loss"], "at step 600")
@@ -280,10 +280,10 @@ class ReportTest(LauncherCase):
         self.assert_code(0, code, job)
         job_id = self.job_folder().name
         misspelt = job_id[:-1] + ("0" if job_id[-1] != "0" else "1")
-        self.assert_says(self.report(misspelt, code=64), f"no job '{misspelt}'; did you mean {job_id}")
-        self.assert_says(self.report(code=64), "which job")
-        self.assert_says(self.report("last", "--froce", code=64), "did you mean --force")
-        self.assert_says(self.report("last", "-o", "/no/such/folder/page.html", code=74), "/no/such/folder/page.html")
+        self.assert_prints(self.report(misspelt, code=64), f"no job '{misspelt}'; did you mean {job_id}")
+        self.assert_prints(self.report(code=64), "which job")
+        self.assert_prints(self.report("last", "--froce", code=64), "did you mean --force")
+        self.assert_prints(self.report("last", "-o", "/no/such/folder/page.html", code=74), "/no/such/folder/page.html")
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ class Restarts(LauncherCase):
                  '[ "$DSLAUNCH_ATTEMPT.$RANK" != 1.3 ] || exit 7; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'
         code, job = self.run_job(TWO_BY_TWO, QUICK, "--max_restarts", "2", "--json", bash(script))
         self.assert_code(0, code, job)
-        self.assert_says(job, r"attempt 1 ended: rank 3 \(node1\) exited with code 7; restart 1 of 2",
-                         "attempt 2 restarts 1", "4 ranks on 2 nodes succeeded in .* with 1 restart")
+        self.assert_prints(job, r"attempt 1 ended: rank 3 \(node1\) exited with code 7; restart 1 of 2",
+                           "attempt 2 restarts 1", "4 ranks on 2 nodes succeeded in .* with 1 restart")
         self.assertEqual((0, 1, 2), tuple(self.closing(job)[key] for key in ("exit_code", "restarts", "attempts")))
         self.assert_nothing_left()
 
@@ -74,7 +74,7 @@ class Restarts(LauncherCase):
         os.kill(agent.pid, signal.SIGKILL)
         code = self.wait(job)
         self.assert_code(0, code, job)
-        self.assert_says(job, "a b, spare: c", "attempt 1 ended: b was lost", r"b was lost: .*killed by SIGKILL")
+        self.assert_prints(job, "a b, spare: c", "attempt 1 ended: b was lost", r"b was lost: .*killed by SIGKILL")
         started = [event for event in self.events("started") if event["attempt"] == 2]
         self.assertEqual([["a", "c"]], [event["nodes"] for event in started if "nodes" in event])
         self.assert_nothing_left()
@@ -87,7 +87,7 @@ class Restarts(LauncherCase):
             self.addCleanup(self.continue_process, process.pid)
         code = self.wait(job)
         self.assert_code(0, code, job)
-        self.assert_says(job, "attempt 1 ended: node1 was lost", "1 rank on 1 node succeeded")
+        self.assert_prints(job, "attempt 1 ended: node1 was lost", "1 rank on 1 node succeeded")
         self.let_go(supervisor.pid)
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)
@@ -98,7 +98,7 @@ class Restarts(LauncherCase):
         os.kill(agent.pid, signal.SIGKILL)
         code = self.wait(job)
         self.assert_code(0, code, job)
-        self.assert_says(job, "attempt 1 ended: b was lost", "2 ranks on 1 node succeeded")
+        self.assert_prints(job, "attempt 1 ended: b was lost", "2 ranks on 1 node succeeded")
         self.assert_nothing_left()
 
     def test_only_node_is_lost_if_silent(self):
@@ -109,7 +109,7 @@ class Restarts(LauncherCase):
             self.addCleanup(self.continue_process, process.pid)
         code = self.wait(job, 20)
         self.assert_code(69, code, job)
-        self.assert_says(job, "localhost was lost: no heartbeat from it for 4 s")
+        self.assert_prints(job, "localhost was lost: no heartbeat from it for 4 s")
         self.let_go(supervisor.pid)
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)

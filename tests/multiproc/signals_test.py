@@ -78,7 +78,7 @@ except KeyboardInterrupt:
                                           while :; do sleep 0.05; done""")
                 job.signal(number)
                 self.assert_code(85, self.wait(job, 15), job)
-                self.assert_says(job, rf"stopped on request \({signal.Signals(number).name}\)", "start the job again")
+                self.assert_prints(job, rf"stopped on request \({signal.Signals(number).name}\)", "start the job again")
                 self.assertNotIn("exited with code", job.stderr)
 
     def test_sigterm_ends_ranks_and_exits_143(self):
@@ -136,7 +136,7 @@ except KeyboardInterrupt:
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 40), job)
         self.assertNotIn("lost", job.stderr)
-        self.assert_says(job, "nobody reads this output")
+        self.assert_prints(job, "nobody reads this output")
         self.assert_nothing_left()
 
     def test_ctrl_c_after_a_failure_keeps_its_code(self):

@@ -174,7 +174,7 @@ class AtTerminal(LauncherCase):
         script.write_text("breakpoint()\n")
         code, job = self.run_job(*TWO_RANKS, script)
         self.assert_code(1, code, job)
-        self.assert_says(job, r"its stdin is empty; give --stdin 0 for rank 0 .*breakpoint\(\) on rank 0 only")
+        self.assert_prints(job, r"its stdin is empty; give --stdin 0 for rank 0 .*breakpoint\(\) on rank 0 only")
 
     def popen_with_input(self, argv):
         environment = {**self.base_environment(), MARK: self.mark}

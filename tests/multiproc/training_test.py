@@ -41,7 +41,7 @@ class Training(LauncherCase):
                    if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
         os.kill(victim.pid, signal.SIGKILL)
         self.assert_code(137, self.wait(job, 15), job)
-        self.assert_says(job, r"rank 3\b", "SIGKILL")
+        self.assert_prints(job, r"rank 3\b", "SIGKILL")
         self.assert_nothing_left()
 
     def test_missing_gpu_is_the_cause(self):
@@ -66,7 +66,7 @@ class Training(LauncherCase):
                    if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
         os.kill(victim.pid, signal.SIGKILL)
         self.assert_code(0, self.wait(job, 240), job)
-        self.assert_says(job, r"resuming from \S+/step_\d+")
+        self.assert_prints(job, r"resuming from \S+/step_\d+")
         records = [record for record in map(json.loads, metrics.read_text().splitlines()) if "eval" not in record]
         self.assertEqual({record["step"] for record in records}, set(range(1, 1501)))
         self.assertEqual({record["attempt"] for record in records}, {1, 2})
@@ -93,7 +93,7 @@ class Training(LauncherCase):
         self.assertRegex(job.stderr, r"(?m)weights from %s/step_000030$" % checkpoints)
         code, job = self.run_job(LOCAL, "predict", "fashion_mnist", "--checkpoint_dir", checkpoints, "--top_k", 3)
         self.assert_code(64, code, job)
-        self.assert_says(job, "--top_k says how --prompt is continued; give that too")
+        self.assert_prints(job, "--top_k says how --prompt is continued; give that too")
         self.assert_nothing_left()
 
     def test_one_job_at_a_time_saves_into_a_folder(self):
@@ -107,13 +107,13 @@ class Training(LauncherCase):
         for job in jobs:
             if job is not trains:
                 self.assert_code(65, self.wait(job), job)
-                self.assert_says(job, r"checkpoints: job \S+ on \S+ \(pid \d+\) saves there, with a heartbeat \d+ s ago",
-                                 "stop that job, wait until it has ended, or give another folder")
+                self.assert_prints(job, r"checkpoints: job \S+ on \S+ \(pid \d+\) saves there, with a heartbeat \d+ s ago",
+                                   "stop that job, wait until it has ended, or give another folder")
                 self.assert_presentable(job)
         wait_until(lambda: (checkpoints / "latest").exists(), 60)
         rank, = [process for process in self.leftovers() if process.name == "dslaunch-train"]
         os.kill(rank.pid, signal.SIGKILL)
-        self.assert_says(trains, "training mlp")
+        self.assert_prints(trains, "training mlp")
         wait_until(lambda: "took the folder over: attempt 1 of this job had it" in trains.output, 60)
         trains.signal(signal.SIGTERM)
         self.wait(trains, 60)
@@ -132,13 +132,13 @@ class Training(LauncherCase):
                    if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
         os.kill(victim.pid, signal.SIGTERM)
         self.assert_code(85, self.wait(job, 30), job)
-        self.assert_says(job, r"stopped after step \d+ of 1000000: SIGTERM \(rank 3\)", "start again to continue",
-                         "no restart: the program stopped on request")
+        self.assert_prints(job, r"stopped after step \d+ of 1000000: SIGTERM \(rank 3\)", "start again to continue",
+                           "no restart: the program stopped on request")
         self.assert_nothing_left()
         step = int((checkpoints / "latest").read_text()[len("step_"):])
         code, again = self.run_job(*options, "--steps", step + 5, timeout_s=120)
         self.assert_code(0, code, again)
-        self.assert_says(again, rf"resuming from \S+/step_{step:06d}", "test accuracy")
+        self.assert_prints(again, rf"resuming from \S+/step_{step:06d}", "test accuracy")
 
     def test_built_in_recipes_accept_their_documented_data(self):
         text, tokens, images = self.folder / "text", self.folder / "tokens", self.folder / "images"
@@ -156,10 +156,10 @@ class Training(LauncherCase):
                 ("cifar10", 2, images, memory)):
             code, job = self.run_job(LOCAL, "--num_gpus", ranks, "train", recipe, "--data", data, *options, timeout_s=120)
             self.assert_code(0, code, job)
-            self.assert_says(job, says)
+            self.assert_prints(job, says)
             code, job = self.run_job(LOCAL, "--num_gpus", 1, "train", recipe, timeout_s=60)
             self.assert_code(65, code, job)
-            self.assert_says(job, "data.path is missing", "--data")
+            self.assert_prints(job, "data.path is missing", "--data")
 
     def test_reads_images_in_folders_of_their_classes(self):
         corpus = ROOT / "tests" / "fuzz" / "corpus" / "DecodesImage"
@@ -172,19 +172,19 @@ class Training(LauncherCase):
                    "--set", "model.num_classes=2", "--set", "engine.train_batch_size=8", "--steps", 2]
         code, job = self.run_job(LOCAL, "--num_gpus", 2, *options, timeout_s=120)
         self.assert_code(0, code, job)
-        self.assert_says(job, r"images are 32 x 32 pixels, .*\(data\.image_size\)", "8 samples, 2 steps of 8", r"test accuracy .* of 8\)")
+        self.assert_prints(job, r"images are 32 x 32 pixels, .*\(data\.image_size\)", "8 samples, 2 steps of 8", r"test accuracy .* of 8\)")
         bad = self.folder / "val" / "dog" / "rgb.png"
         bad.write_bytes(bad.read_bytes()[:200])
         code, job = self.run_job(LOCAL, "--num_gpus", 2, *options, timeout_s=120)
         self.assert_code(65, code, job)
-        self.assert_says(job, r"val/dog/rgb.png: is a damaged PNG file \(it ends too early\)")
+        self.assert_prints(job, r"val/dog/rgb.png: is a damaged PNG file \(it ends too early\)")
         self.assert_presentable(job)
 
     def test_names_missing_data_folder(self):
         code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", "fashion_mnist", "--data", self.folder / "nowhere",
                                  timeout_s=90)
         self.assert_code(65, code, job)
-        self.assert_says(job, "nowhere")
+        self.assert_prints(job, "nowhere")
         self.assert_presentable(job)
         self.assert_nothing_left()
 

@@ -189,7 +189,7 @@ class LauncherCase(unittest.TestCase):
     def assert_code(self, expected, code, job):
         self.assertEqual(expected, code, f"wrong exit code; the output:\n{job.output}")
 
-    def assert_says(self, job, *patterns):
+    def assert_prints(self, job, *patterns):
         for pattern in patterns:
             self.assertRegex(job.output, pattern)
 

@@ -54,7 +54,7 @@ class SshCase(HostsCase):
     def refused(self, expected, nodes, *options, says, **more):
         code, job, seconds = self.job_on(nodes, *options, **more)
         self.assert_code(expected, code, job)
-        self.assert_says(job, *says)
+        self.assert_prints(job, *says)
         self.assertEqual(0, self.ranks_started(), "a program was started")
         self.assert_nothing_left()
         return job, seconds
