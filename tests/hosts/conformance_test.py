@@ -26,7 +26,7 @@ WAITING_RANKS = ': > "$1/up.$RANK"; exec sleep 60'
 FULL = "--table" in sys.argv or os.environ.get("DSLAUNCH_TEST_FULL") == "1"
 MEGABYTES = 100 if FULL else 8
 # The other cases are also in the tests of each launcher.
-QUICK = ("test_passes_large_stdin", "test_shows_large_output", "test_ignores_shell_output", "test_lost_daemon_leaves_no_process")
+QUICK = ("test_passes_large_stdin", "test_shows_large_output", "test_shell_output_is_ignored", "test_lost_daemon_leaves_no_process")
 
 
 class Conformance:
@@ -90,7 +90,7 @@ class Conformance:
         self.assert_code(0, code, job)
         self.assert_nothing_left()
 
-    def test_ignores_shell_output(self):
+    def test_shell_output_is_ignored(self):
         """noise on stdout"""
         self.make_noise()
         code, job = self.run_job(self.job("--show", "all"), bash('echo "rank $RANK of $WORLD_SIZE."'))
