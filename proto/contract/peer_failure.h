@@ -10,7 +10,7 @@ namespace dslaunch {
 inline constexpr std::string_view kPeerLostText = "another rank was lost";
 inline constexpr std::string_view kPeerLateText = "another rank did not answer in time";
 
-inline bool SaysPeerFailed(std::string_view error) {
+inline bool ReportsPeerFailure(std::string_view error) {
   return error.find(kPeerLostText) != std::string_view::npos ||
          error.find(kPeerLateText) != std::string_view::npos;
 }

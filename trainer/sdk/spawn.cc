@@ -127,7 +127,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   } catch (...) {
     const TrainError error = ExplainException();
     code = error.exit_code();
-    if (SaysPeerFailed(error.what()))
+    if (ReportsPeerFailure(error.what()))
       Send(place.report_fd, {place.rank, Report::What::kPeerFailed});
     PrintError(std::string(program_invocation_short_name) + ": rank " + std::to_string(place.rank) +
                ": " + error.what());

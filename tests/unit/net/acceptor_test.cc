@@ -125,7 +125,7 @@ class AcceptorTest : public ::testing::Test {
     return static_cast<bool>(client.error);
   }
   // Checks that the acceptor still accepts nodes of the job.
-  void ExpectNodeGetsIn() {
+  void ExpectNodeIsAccepted() {
     const size_t before = nodes_[1].size();
     const std::unique_ptr<Client> node = ConnectAs(*authority_.Issue(1));
     ASSERT_FALSE(node->error) << node->error.message();
@@ -151,7 +151,7 @@ class AcceptorTest : public ::testing::Test {
 
 TEST_F(AcceptorTest, NodeConnectsAndBytesCrossBothWays) {
   Start();
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
   EXPECT_THAT(reported_, IsEmpty());
 }
 
@@ -176,7 +176,7 @@ TEST_F(AcceptorTest, RefusesPlaintext) {
   ASSERT_GT(send(fd.get(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(fd));
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 TEST_F(AcceptorTest, ReportsRepeatedHttpRequestsOnce) {
@@ -187,7 +187,7 @@ TEST_F(AcceptorTest, ReportsRepeatedHttpRequestsOnce) {
     EXPECT_TRUE(IsClosed(fd));
   }
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 TEST_F(AcceptorTest, RefusesClientWithoutCertificate) {
@@ -196,7 +196,7 @@ TEST_F(AcceptorTest, RefusesClientWithoutCertificate) {
   const auto client = ConnectWith(std::move(tls));
   EXPECT_TRUE(IsRefused(*client));
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it has no certificate"));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 // TLS sends the certificate to every peer before the peer is authenticated.
@@ -270,7 +270,7 @@ TEST_F(AcceptorTest, RefusesCertificateOfAnotherJob) {
   EXPECT_THAT(Record(),
               ElementsAre(StartsWith(
                   "refused a connection from 127.0.0.1: its certificate is not from this job (")));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 TEST_F(AcceptorTest, RefusesExpiredCertificate) {
@@ -280,7 +280,7 @@ TEST_F(AcceptorTest, RefusesExpiredCertificate) {
   EXPECT_THAT(Record(),
               ElementsAre("refused a connection from 127.0.0.1: by this machine's clock its "
                           "certificate has expired; set the clocks of the nodes"));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 // Even a clock that begins in 1970 because its battery is empty.
@@ -318,7 +318,7 @@ TEST_F(AcceptorTest, RefusesNodeIndexBeyondTheJob) {
       Record(),
       ElementsAre(
           "refused a connection from 127.0.0.1: its certificate does not name a node of this job"));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 TEST_F(AcceptorTest, RefusesOlderTls) {
@@ -330,7 +330,7 @@ TEST_F(AcceptorTest, RefusesOlderTls) {
   EXPECT_TRUE(IsRefused(*client));
   EXPECT_THAT(Record(),
               ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS 1.3"));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 TEST_F(AcceptorTest, CutsOffSlowHandshake) {
@@ -344,7 +344,7 @@ TEST_F(AcceptorTest, CutsOffSlowHandshake) {
   EXPECT_TRUE(IsClosed(slow));
   EXPECT_THAT(Record(),
               ElementsAre("refused a connection from 127.0.0.1: it did not authenticate in time"));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 // Half of the counted descriptors are the test's own.
@@ -363,7 +363,7 @@ TEST_F(AcceptorTest, IdleConnectionsUseBoundedDescriptors) {
     if (i % 500 == 0) most = std::max(most, OpenDescriptors());
   }
   EXPECT_LE(most, before + kHeld + kMaxUnproven + 4);
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
   EXPECT_THAT(
       Record(),
       Contains(
@@ -388,7 +388,7 @@ TEST_F(AcceptorTest, LimitsConnectionsOfANode) {
     EXPECT_EQ(recv(Admitted(1, i), &byte, 1, 0), 0);
   }
   nodes_[1].clear();
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 // Uses up the descriptors of this process during its lifetime.
@@ -427,7 +427,7 @@ TEST_F(AcceptorTest, AcceptsAgainAfterRunningOutOfDescriptors) {
     EXPECT_THAT(Record(),
                 ElementsAre(StartsWith("cannot accept connections: Too many open files (limit ")));
   }
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 TEST_F(AcceptorTest, ClosesOldestSilentConnectionWithoutDescriptors) {
@@ -443,7 +443,7 @@ TEST_F(AcceptorTest, ClosesOldestSilentConnectionWithoutDescriptors) {
   }
   EXPECT_THAT(Record(2), Contains("refused a connection from 127.0.0.1: no descriptor is left for "
                                   "another connection"));
-  ExpectNodeGetsIn();
+  ExpectNodeIsAccepted();
 }
 
 TEST_F(AcceptorTest, NamesPortThatIsInUse) {

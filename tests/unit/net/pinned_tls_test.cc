@@ -22,7 +22,7 @@ struct Outcome {
 };
 
 // Performs a handshake over loopback.
-Outcome Meet(Result<asio::ssl::context> client_tls, Result<asio::ssl::context> server_tls) {
+Outcome Handshake(Result<asio::ssl::context> client_tls, Result<asio::ssl::context> server_tls) {
   asio::io_context loop;
   tcp::acceptor acceptor(loop, {asio::ip::address_v4::loopback(), 0});
   tcp::socket near(loop), far(loop);
@@ -47,8 +47,8 @@ Outcome Meet(Result<asio::ssl::context> client_tls, Result<asio::ssl::context> s
 }
 
 // The client accepts only `expected`, the server any key.
-Outcome Meet(const PinnedKey& client, const std::string& expected, const PinnedKey& server) {
-  return Meet(MakePinnedContext(client, expected), MakePinnedContext(server, ""));
+Outcome Handshake(const PinnedKey& client, const std::string& expected, const PinnedKey& server) {
+  return Handshake(MakePinnedContext(client, expected), MakePinnedContext(server, ""));
 }
 
 PinnedKey WithPinOf(const PinnedKey& other) {
@@ -61,7 +61,7 @@ TEST(PinnedTlsTest, ConnectsEndsThatKnowEachOthersPin) {
   ASSERT_TRUE(agent.ok() && front_end.ok());
   EXPECT_TRUE(IsPin(agent->pin));
   EXPECT_NE(agent->pin, front_end->pin);
-  const Outcome outcome = Meet(*agent, front_end->pin, *front_end);
+  const Outcome outcome = Handshake(*agent, front_end->pin, *front_end);
   EXPECT_FALSE(outcome.client) << outcome.client.message();
   EXPECT_FALSE(outcome.server) << outcome.server.message();
   EXPECT_EQ(outcome.pin_at_server, agent->pin);
@@ -72,7 +72,7 @@ TEST(PinnedTlsTest, RefusesAnotherKey) {
   const Result<PinnedKey> agent = MakePinnedKey(), front_end = MakePinnedKey(),
                           stranger = MakePinnedKey();
   ASSERT_TRUE(agent.ok() && front_end.ok() && stranger.ok());
-  const Outcome outcome = Meet(*agent, front_end->pin, *stranger);
+  const Outcome outcome = Handshake(*agent, front_end->pin, *stranger);
   EXPECT_TRUE(outcome.client);
   EXPECT_NE(outcome.client, asio::error::would_block);
 }
@@ -80,10 +80,10 @@ TEST(PinnedTlsTest, RefusesAnotherKey) {
 TEST(PinnedTlsTest, RefusesPeerWithPinButWithoutKey) {
   const Result<PinnedKey> agent = MakePinnedKey(), front_end = MakePinnedKey();
   ASSERT_TRUE(agent.ok() && front_end.ok());
-  const Outcome as_agent = Meet(WithPinOf(*agent), front_end->pin, *front_end);
+  const Outcome as_agent = Handshake(WithPinOf(*agent), front_end->pin, *front_end);
   EXPECT_TRUE(as_agent.server);
   EXPECT_EQ(as_agent.pin_at_server, "");
-  const Outcome as_front_end = Meet(*agent, front_end->pin, WithPinOf(*front_end));
+  const Outcome as_front_end = Handshake(*agent, front_end->pin, WithPinOf(*front_end));
   EXPECT_TRUE(as_front_end.client);
   EXPECT_EQ(as_front_end.pin_at_client, "");
 }
@@ -94,10 +94,11 @@ TEST(PinnedTlsTest, RefusesCertificateInsteadOfPinnedKey) {
   Result<CertificateAuthority> authority = CertificateAuthority::Create("job");
   ASSERT_TRUE(authority.ok());
   const pb::Credentials credentials = *authority->Issue(1);
-  const Outcome at_server = Meet(MakeTlsContext(credentials), MakePinnedContext(*key, ""));
+  const Outcome at_server = Handshake(MakeTlsContext(credentials), MakePinnedContext(*key, ""));
   EXPECT_TRUE(at_server.server);
   EXPECT_EQ(at_server.pin_at_server, "");
-  const Outcome at_client = Meet(MakePinnedContext(*key, other->pin), MakeTlsContext(credentials));
+  const Outcome at_client =
+      Handshake(MakePinnedContext(*key, other->pin), MakeTlsContext(credentials));
   EXPECT_TRUE(at_client.client);
   EXPECT_EQ(at_client.pin_at_client, "");
 }
@@ -106,7 +107,7 @@ TEST(PinnedTlsTest, RefusesPinOfSmallOrder) {
   const Result<PinnedKey> front_end = MakePinnedKey();
   ASSERT_TRUE(front_end.ok());
   const Outcome outcome =
-      Meet(WithPinOf({nullptr, std::string(64, '0')}), front_end->pin, *front_end);
+      Handshake(WithPinOf({nullptr, std::string(64, '0')}), front_end->pin, *front_end);
   EXPECT_TRUE(outcome.server);
 }
 

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-FailureEvidence OfLines(const std::string& lines, int signal = 0) {
+FailureEvidence ClassifyLines(const std::string& lines, int signal = 0) {
   return ClassifyFailure(signal, lines, "");
 }
 
@@ -40,10 +40,10 @@ TEST(FailureEvidenceTest, RecognizesLostPeersInErrorsOfLibraries) {
            "torch.distributed.DistNetworkError: The client socket has failed to connect",
            "RuntimeError: [c10d] recvValue failed on SocketImpl(fd=3)",
        }) {
-    const FailureEvidence raised = OfLines(Raised(line));
+    const FailureEvidence raised = ClassifyLines(Raised(line));
     EXPECT_TRUE(raised.victim) << line;
     EXPECT_EQ(raised.line, line);
-    EXPECT_TRUE(OfLines("step 3\n" + std::string(line) + "\n").victim) << line;
+    EXPECT_TRUE(ClassifyLines("step 3\n" + std::string(line) + "\n").victim) << line;
   }
 }
 
@@ -79,7 +79,7 @@ TEST(FailureEvidenceTest, DistinguishesLateLostAndUnreachablePeers) {
       {pb::Cause::GONE, "dslaunch-train: rank 0: " + std::string(kPeerLostText)},
   };
   for (const auto& [fault, line] : kErrors) {
-    const FailureEvidence evidence = OfLines(Raised(line));
+    const FailureEvidence evidence = ClassifyLines(Raised(line));
     EXPECT_TRUE(evidence.victim) << line;
     EXPECT_EQ(evidence.peer_fault, fault) << line;
   }
@@ -87,7 +87,7 @@ TEST(FailureEvidenceTest, DistinguishesLateLostAndUnreachablePeers) {
 
 TEST(FailureEvidenceTest, RankWithoutErrorIsNotAVictim) {
   for (const int signal : {0, SIGABRT, SIGTERM, SIGKILL})
-    EXPECT_FALSE(OfLines("step 3\n", signal).victim) << signal;
+    EXPECT_FALSE(ClassifyLines("step 3\n", signal).victim) << signal;
 }
 
 TEST(FailureEvidenceTest, QuotesOwnErrorAndDoesNotReportAVictim) {
@@ -98,18 +98,18 @@ TEST(FailureEvidenceTest, QuotesOwnErrorAndDoesNotReportAVictim) {
         "requests.exceptions.ConnectionError: Connection reset by peer",
         "OperationalError: timed out while trying to connect to db:5432",
         "torch.distributed.DistBackendError: NCCL error: invalid usage"}) {
-    const FailureEvidence evidence = OfLines(Raised(line));
+    const FailureEvidence evidence = ClassifyLines(Raised(line));
     EXPECT_FALSE(evidence.victim) << line;
     EXPECT_EQ(evidence.line, line);
   }
-  EXPECT_FALSE(OfLines("going down\n").victim);
-  EXPECT_EQ(OfLines("going down\n").line, "");
+  EXPECT_FALSE(ClassifyLines("going down\n").victim);
+  EXPECT_EQ(ClassifyLines("going down\n").line, "");
 }
 
 TEST(FailureEvidenceTest, PrefersExceptionToLaterLibraryOutput) {
-  const FailureEvidence evidence =
-      OfLines(Raised("ValueError: mine") +
-              "\n[W TCPStore.cpp:125] [c10d] recvValue failed: Connection was likely closed\n");
+  const FailureEvidence evidence = ClassifyLines(
+      Raised("ValueError: mine") +
+      "\n[W TCPStore.cpp:125] [c10d] recvValue failed: Connection was likely closed\n");
   EXPECT_FALSE(evidence.victim);
   EXPECT_EQ(evidence.line, "ValueError: mine");
 }
@@ -118,14 +118,14 @@ TEST(FailureEvidenceTest, UsesFirstExceptionOfAChain) {
   const std::string peer = "RuntimeError: [gloo/pair.cc:5] Connection closed by peer";
   const std::string during =
       "\nDuring handling of the above exception, another exception occurred:\n\n";
-  const FailureEvidence mine = OfLines(Raised("KeyError: 'x'") + during + Raised(peer));
+  const FailureEvidence mine = ClassifyLines(Raised("KeyError: 'x'") + during + Raised(peer));
   EXPECT_FALSE(mine.victim);
   EXPECT_EQ(mine.line, "KeyError: 'x'");
-  const FailureEvidence victim = OfLines(Raised(peer) + during + Raised("KeyError: 'x'"));
+  const FailureEvidence victim = ClassifyLines(Raised(peer) + during + Raised("KeyError: 'x'"));
   EXPECT_TRUE(victim.victim);
   EXPECT_EQ(victim.line, peer);
   // Two separate exceptions: the last one ended the program.
-  EXPECT_FALSE(OfLines(Raised(peer) + "trying again\n" + Raised("KeyError: 'x'")).victim);
+  EXPECT_FALSE(ClassifyLines(Raised(peer) + "trying again\n" + Raised("KeyError: 'x'")).victim);
 }
 
 TEST(FailureEvidenceTest, UsesOriginalTracebackOfDataLoaderWorker) {
@@ -143,17 +143,18 @@ TEST(FailureEvidenceTest, UsesOriginalTracebackOfDataLoaderWorker) {
 TEST(FailureEvidenceTest, UsesTextOfUncaughtCppException) {
   const std::string head =
       "step 3\nterminate called after throwing an instance of 'std::runtime_error'\n";
-  EXPECT_EQ(OfLines(head + "  what():  bad batch 17\nmore of it\n\nother\n", SIGABRT).line,
+  EXPECT_EQ(ClassifyLines(head + "  what():  bad batch 17\nmore of it\n\nother\n", SIGABRT).line,
             "bad batch 17");
-  EXPECT_FALSE(OfLines(head + "  what():  bad batch 17\n", SIGABRT).victim);
-  const FailureEvidence lost = OfLines(
+  EXPECT_FALSE(ClassifyLines(head + "  what():  bad batch 17\n", SIGABRT).victim);
+  const FailureEvidence lost = ClassifyLines(
       head + "  what():  [gloo/transport/tcp/pair.cc:534] Connection closed by peer\n", SIGABRT);
   EXPECT_TRUE(lost.victim);
   EXPECT_THAT(lost.line, StartsWith("[gloo/"));
-  EXPECT_EQ(OfLines("terminate called after throwing an instance of 'int'\n", SIGABRT).line,
+  EXPECT_EQ(ClassifyLines("terminate called after throwing an instance of 'int'\n", SIGABRT).line,
             "terminate called after throwing an instance of 'int'");
   EXPECT_EQ(
-      OfLines("libc++abi: terminating due to uncaught exception of type E: bad\n", SIGABRT).line,
+      ClassifyLines("libc++abi: terminating due to uncaught exception of type E: bad\n", SIGABRT)
+          .line,
       "libc++abi: terminating due to uncaught exception of type E: bad");
   EXPECT_EQ(ErrorBeforeStop(head + "  what():  bad batch 17\n", ""), "bad batch 17");
 }
@@ -169,7 +170,7 @@ TEST(FailureEvidenceTest, IgnoresInterruptsAndPeerErrorsDuringStop) {
 }
 
 TEST(FailureEvidenceTest, ReadsTorchRankTagsAndMultilineErrors) {
-  const FailureEvidence evidence = OfLines(
+  const FailureEvidence evidence = ClassifyLines(
       "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 1\n"
       "[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1\n"
       "[rank1]: ncclRemoteError: A call failed possibly due to a network error\n");
@@ -180,17 +181,17 @@ TEST(FailureEvidenceTest, ReadsTorchRankTagsAndMultilineErrors) {
 TEST(FailureEvidenceTest, RecognizesTrainerTextsAboutOtherRanks) {
   for (const std::string_view text : {kPeerLostText, kPeerLateText}) {
     const std::string line = "dslaunch-train: rank 3: " + std::string(text) + " (gone)";
-    EXPECT_TRUE(OfLines(line + "\n").victim) << line;
-    EXPECT_EQ(OfLines(line + "\n").line, line);
-    EXPECT_TRUE(OfLines("my_program: rank 3: " + std::string(text) + " (gone)\n").victim);
+    EXPECT_TRUE(ClassifyLines(line + "\n").victim) << line;
+    EXPECT_EQ(ClassifyLines(line + "\n").line, line);
+    EXPECT_TRUE(ClassifyLines("my_program: rank 3: " + std::string(text) + " (gone)\n").victim);
   }
   // Both have exit code 69, like a lost peer.
   for (const char* line :
        {"dslaunch-train: rank 3: out of memory: CUDA out of memory. Tried to allocate 2.00 GiB",
         "dslaunch-train: rank 3: this machine has no NVIDIA driver (libcuda.so.1); use device cpu",
         "dslaunch-train: rank 3: cannot read x.idx"}) {
-    EXPECT_FALSE(OfLines(std::string(line) + "\n").victim) << line;
-    EXPECT_EQ(OfLines(std::string(line) + "\n").line, line);
+    EXPECT_FALSE(ClassifyLines(std::string(line) + "\n").victim) << line;
+    EXPECT_EQ(ClassifyLines(std::string(line) + "\n").line, line);
   }
 }
 
@@ -198,10 +199,10 @@ TEST(FailureEvidenceTest, OnlyAbortSignalCanMakeAVictim) {
   const std::string watchdog =
       "terminate called after throwing an instance of 'c10::DistBackendError'\n"
       "  what():  [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)\n";
-  EXPECT_TRUE(OfLines(watchdog, SIGABRT).victim);
+  EXPECT_TRUE(ClassifyLines(watchdog, SIGABRT).victim);
   for (const int signal : {SIGKILL, SIGSEGV, SIGBUS, SIGTERM, SIGFPE})
-    EXPECT_FALSE(OfLines(watchdog, signal).victim) << signal;
-  EXPECT_FALSE(OfLines("free(): invalid pointer\n", SIGABRT).victim);
+    EXPECT_FALSE(ClassifyLines(watchdog, signal).victim) << signal;
+  EXPECT_FALSE(ClassifyLines("free(): invalid pointer\n", SIGABRT).victim);
 }
 
 TEST(FailureEvidenceTest, PrefersTheErrorFile) {
@@ -229,7 +230,7 @@ TEST(FailureEvidenceTest, RejectsInvalidErrorFiles) {
 
 TEST(FailureEvidenceTest, EvidenceIsOneShortPrintableLine) {
   const FailureEvidence evidence =
-      OfLines(Raised("ValueError: \x1b[31mred\x1b[0m \xff " + std::string(5000, 'x')));
+      ClassifyLines(Raised("ValueError: \x1b[31mred\x1b[0m \xff " + std::string(5000, 'x')));
   EXPECT_THAT(evidence.line, StartsWith("ValueError: red \xef\xbf\xbd xxx"));
   EXPECT_LT(evidence.line.size(), 500u);
 }

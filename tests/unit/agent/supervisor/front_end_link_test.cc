@@ -59,7 +59,7 @@ class FrontEndLinkTest : public ::testing::Test {
     return true;
   }
   // Returns what the agent's side has sent, as the front end receives it.
-  std::string Hear(int fd, size_t size) {
+  std::string ReadBytes(int fd, size_t size) {
     std::string heard;
     const Deadline deadline = Deadline::After(Ms(5'000));
     while (heard.size() < size && !deadline.Expired()) {
@@ -71,7 +71,7 @@ class FrontEndLinkTest : public ::testing::Test {
     }
     return heard;
   }
-  void Say(int fd, const std::string& text) {
+  void WriteBytes(int fd, const std::string& text) {
     core_.Send(text);
     Write(fd, core_.TakeFrames());
   }
@@ -83,10 +83,10 @@ class FrontEndLinkTest : public ::testing::Test {
 };
 
 TEST_F(FrontEndLinkTest, ResumesRepeatedlyWithoutLoss) {
-  Say(supervisor_.in(), "to the agent");
+  WriteBytes(supervisor_.in(), "to the agent");
   EXPECT_EQ(TimedRead(supervisor_.grpc(), 12), "to the agent");
   Write(supervisor_.grpc(), "first ");
-  EXPECT_EQ(Hear(supervisor_.out(), 6), "first ");
+  EXPECT_EQ(ReadBytes(supervisor_.out(), 6), "first ");
   for (int i = 0; i < 3; ++i) {
     core_.Send("lost");  // lost with the connection
     core_.TakeFrames();
@@ -95,10 +95,10 @@ TEST_F(FrontEndLinkTest, ResumesRepeatedlyWithoutLoss) {
     Write(supervisor_.grpc(), "without a front end: ");
     ASSERT_TRUE(Resume(ticket_.secret, core_.received()));
     EXPECT_EQ(NextConnection(), false);
-    EXPECT_EQ(Hear(connection_.get(), 21), "without a front end: ");
+    EXPECT_EQ(ReadBytes(connection_.get(), 21), "without a front end: ");
     EXPECT_EQ(TimedRead(supervisor_.grpc(), 4), "lost");
     Write(supervisor_.grpc(), "alive");
-    EXPECT_EQ(Hear(connection_.get(), 5), "alive");
+    EXPECT_EQ(ReadBytes(connection_.get(), 5), "alive");
   }
   // Finally the normal end.
   core_.SendEnd();
@@ -123,14 +123,14 @@ TEST_F(FrontEndLinkTest, ResumesWhileTheOldConnectionLooksAlive) {
   const UniqueFd before = std::move(connection_);
   ASSERT_TRUE(Resume(ticket_.secret, 0));
   Write(supervisor_.grpc(), "here");
-  EXPECT_EQ(Hear(connection_.get(), 4), "here");
+  EXPECT_EQ(ReadBytes(connection_.get(), 4), "here");
   // The first acknowledgement, and then the end.
   EXPECT_EQ(TimedRead(before.get(), 100, Ms(2'000)).size(), 13u);
 }
 
 TEST_F(FrontEndLinkTest, RejectsWrongSecretOrPosition) {
   Write(supervisor_.grpc(), "text");
-  EXPECT_EQ(Hear(supervisor_.out(), 4), "text");
+  EXPECT_EQ(ReadBytes(supervisor_.out(), 4), "text");
   Cut();
   EXPECT_EQ(NextConnection(), true);
   EXPECT_FALSE(Resume(std::string(32, '0'), 4));
@@ -176,7 +176,7 @@ TEST_F(FrontEndLinkTest, DeliversAgentsLastBytesBeforeItEnds) {
     Write(supervisor_.grpc(), last);
     supervisor_.EndAgent(0);
   });
-  EXPECT_EQ(Hear(supervisor_.out(), last.size()), last);
+  EXPECT_EQ(ReadBytes(supervisor_.out(), last.size()), last);
   EXPECT_TRUE(core_.OnBytes(TimedRead(supervisor_.out(), 5)).ok());
   EXPECT_TRUE(core_.peer_ended());
   agent.join();

@@ -101,7 +101,7 @@ class SupervisorCoreTest : public testing::Test {
     now_ = end;
   }
   // The machine stalls.
-  void StandStill(Ms time) {
+  void Stall(Ms time) {
     now_ += time;
     Do(core_.OnTime(now_));
   }
@@ -510,7 +510,7 @@ TEST_F(SupervisorCoreTest, GrantsTimeToAgentAndLeaseAfterAStall) {
   Spawn({0});
   Alive(seconds(5));
   Done();
-  StandStill(seconds(30));
+  Stall(seconds(30));
   EXPECT_EQ(Done(), Words()) << "neither silence nor lease";
   Pass(Lease::kCatchUp - Ms(1));
   EXPECT_EQ(Done(), Words());

@@ -763,7 +763,7 @@ void Detach(SupervisorHarness& supervisor) {
 }
 
 // Checks that a detached supervisor keeps the workers running and ends with its agent.
-void ExpectGoesOn(SupervisorHarness& supervisor, const std::vector<pid_t>& workers) {
+void ExpectContinues(SupervisorHarness& supervisor, const std::vector<pid_t>& workers) {
   EXPECT_FALSE(supervisor.NextOutcome(Ms(300))) << "something ended or was told";
   for (const pid_t worker : workers) EXPECT_FALSE(IsGone(worker));
   supervisor.Stop();
@@ -781,7 +781,7 @@ TEST(Supervisor, DetachedOutlivesTheFrontEnd) {
   supervisor.CloseIn();
   supervisor.CloseOut();
   EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "") << "the agent's connection must end";
-  ExpectGoesOn(supervisor, workers);
+  ExpectContinues(supervisor, workers);
 }
 
 TEST(Supervisor, DetachedOutlivesFailedWriteToFrontEnd) {
@@ -792,7 +792,7 @@ TEST(Supervisor, DetachedOutlivesFailedWriteToFrontEnd) {
   supervisor.CloseOut();  // stdin stays open
   ASSERT_EQ(write(supervisor.grpc(), "x", 1), 1);
   EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "") << "the agent's connection must end";
-  ExpectGoesOn(supervisor, workers);
+  ExpectContinues(supervisor, workers);
 }
 
 TEST(Supervisor, DetachedOutlivesALogout) {
@@ -803,7 +803,7 @@ TEST(Supervisor, DetachedOutlivesALogout) {
   kill(supervisor.supervisor(), SIGHUP);
   supervisor.CloseIn();
   kill(supervisor.supervisor(), SIGHUP);
-  ExpectGoesOn(supervisor, workers);
+  ExpectContinues(supervisor, workers);
 }
 
 TEST(Supervisor, DetachedEndsOnSigterm) {
