@@ -259,7 +259,7 @@ void ShowNotices(const LaunchOptions& options, Terminal& terminal) {
 
 // Replaces this process by `argv`, whose first word is an absolute path. Returns errno, only on
 // failure.
-int Become(std::vector<std::string> argv) {
+int ReplaceProcess(std::vector<std::string> argv) {
   std::vector<char*> pointers;
   for (std::string& argument : argv) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
@@ -285,7 +285,7 @@ Error RunInAllocation(const LaunchOptions& options, std::vector<std::string> arg
     return Error{ExitCode::kUsage,
                  "--slurm_args: there is no salloc in PATH; run this where Slurm's commands are"};
   }
-  const int failed = Become(command);
+  const int failed = ReplaceProcess(command);
   return Error{ExitCode::kCannotExecute,
                "cannot start " + command.front() + ": " + std::strerror(failed)};
 }
@@ -301,7 +301,7 @@ struct OwnFile {
 // If srun started this command on each node of a step, and no option determines where the job runs,
 // makes this process that node of the job. The token is in a file in the state folder, which the
 // nodes share.
-Result<void> TakePlaceInStep(LaunchOptions& options, OwnFile& token) {
+Result<void> JoinSlurmStep(LaunchOptions& options, OwnFile& token) {
   if (!IsPlacedBySlurm(options)) return {};
   DSL_TRY_ASSIGN(const std::optional<SlurmStep> step,
                  ReadSlurmStep([](const char* name) { return std::getenv(name); }));
@@ -315,8 +315,8 @@ Result<void> TakePlaceInStep(LaunchOptions& options, OwnFile& token) {
 }
 
 // Adds the files to copy to the nodes, and the folder in which PROGRAM runs there.
-Result<void> TakeCopies(const LaunchOptions& options, const std::string& cwd,
-                        SessionOptions& session) {
+Result<void> AddCopies(const LaunchOptions& options, const std::string& cwd,
+                       SessionOptions& session) {
   if (options.copy_files.empty() && options.copy_folders.empty()) return {};
   const std::string option = options.copy_files.empty() ? "--copy_dir" : "--copy";
   if (options.mode == LaunchOptions::Mode::kTrain || options.runs_trainer) {
@@ -343,7 +343,7 @@ Result<void> TakeCopies(const LaunchOptions& options, const std::string& cwd,
 Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
   OwnFile token;
-  DSL_TRY(TakePlaceInStep(options, token));
+  DSL_TRY(JoinSlurmStep(options, token));
   TakeCompletionIndex([](const char* name) { return std::getenv(name); }, options);
   if (WantsAllocation(options)) return RunInAllocation(options, arguments);
   prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
@@ -373,7 +373,7 @@ Result<int> RunJob(LaunchOptions options, const std::vector<std::string>& argume
   DSL_TRY_ASSIGN(
       *session.job.mutable_ranks()->mutable_program(),
       MakeProgram(options, session.plan, cwd, std::move(accelerate), arguments.front(), terminal));
-  DSL_TRY(TakeCopies(options, cwd, session));
+  DSL_TRY(AddCopies(options, cwd, session));
   DSL_TRY_ASSIGN(const DeviceChoice device,
                  DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
   session.job.set_device(DeviceOf(device));
@@ -490,7 +490,7 @@ Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Termina
   const std::string trainer = (BinaryFolder() / "dslaunch-train").string();
   std::vector<std::string> arguments = {trainer, "checkpoint"};
   arguments.insert(arguments.end(), command.words.begin(), command.words.end());
-  const int failed = Become(std::move(arguments));
+  const int failed = ReplaceProcess(std::move(arguments));
   return Error{failed == ENOENT ? ExitCode::kNotFound : ExitCode::kCannotExecute,
                "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(failed)};
 }
@@ -615,6 +615,6 @@ int main(int argc, char** argv) {
   // Debian's abseil keeps a graph of the order in which gRPC's locks are acquired: 8 KB per node.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const int exit_code = dslaunch::Main(argc, argv);
-  dslaunch::LeaveTerminalAsItWas();
+  dslaunch::RestoreTerminal();
   _exit(exit_code);
 }

@@ -69,7 +69,7 @@ class CallBackTransport::Run {
       });
       if (!node.failure.empty()) {
         return Error{ExitCode::kUnavailable,
-                     "the agent could not be installed; it said: " + node.failure};
+                     "the agent could not be installed; it printed: " + node.failure};
       }
       if (node.pin.empty() && !node.end.empty())
         return Error{ExitCode::kUnavailable, node.end + Output()};
@@ -133,7 +133,7 @@ class CallBackTransport::Run {
     UniqueFd stream;
   };
 
-  std::string Output() const { return ItSaid(StderrTail()); }
+  std::string Output() const { return OutputClause(StderrTail()); }
 
   static void Shut(const Node& node) {
     if (node.stream && !node.has_ended) ::shutdown(node.stream.get(), SHUT_RDWR);
@@ -338,7 +338,7 @@ Result<std::unique_ptr<NodeLink>> CallBackTransport::Connect(const NodeTarget& t
   auto link = std::make_unique<Link>(*std::move(place), *std::move(caller));
   if (const Result<void> hello = AwaitHello(stream, scanner, deadline); !hello.ok()) {
     return Fail(target, {ExitCode::kUnavailable,
-                         "the agent " + hello.error().message + ItSaid(link->StderrTail())});
+                         "the agent " + hello.error().message + OutputClause(link->StderrTail())});
   }
   if (scanner.build_id() != options_.agent.build_id) {
     return Fail(target, {ExitCode::kUnavailable,

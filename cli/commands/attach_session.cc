@@ -85,7 +85,7 @@ int AttachSession::Stop(bool now, milliseconds within) {
     if (!node.result && !node.reached && HasFinalStatus()) {
       output_.PrintMessage(
           "dslaunch: " + (node.lost.empty() ? name + " was not reached" : node.lost) +
-          "; the job has ended, as its final status on another node says");
+          "; the job has ended, by its final status on another node");
       continue;
     }
     std::string what = node.lost;
@@ -194,7 +194,7 @@ void AttachSession::OnStreamOver(size_t index, const Result<void>& result) {
   if (nodes_[index].over()) return;
   if (!result.ok()) return Lost(index, result.error().message);
   std::thread([this, poster = poster_, record = record_, agent = agent_, index] {
-    Result<pb::JobSight> sight = LookAtNode(record, index, agent, Deadline::After(kLookTimeout));
+    Result<pb::JobSight> sight = InspectNode(record, index, agent, Deadline::After(kLookTimeout));
     poster->Post([this, index, sight = std::move(sight)] { OnSight(index, sight); });
   }).detach();
 }

@@ -155,7 +155,7 @@ void TryNetwork(const DoctorRequest& request, const Inspections& inspections, Do
 
 // Ends the inspections and waits until the inspectors have exited, so that no process of doctor is
 // left.
-void Leave(const Inspections& inspections) {
+void EndInspections(const Inspections& inspections) {
   Inspections open = inspections;
   std::erase(open, nullptr);
   for (const auto& inspection : open) inspection->End();
@@ -233,7 +233,7 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
     if (!info.nodes[i].report) able[i] = nullptr;
   }
   if (info.launcher == Launcher::kSsh) TryNetwork(request, able, info);
-  Leave(inspections);
+  EndInspections(inspections);
   return info;
 }
 

@@ -677,7 +677,7 @@ SplitMessage SplitAtHint(const std::string& message) {
   }
   const size_t end = message.rfind("; ");
   const std::string last = end == std::string::npos ? "" : message.substr(end + 2);
-  const bool is_hint = !last.starts_with("it said") && !last.ends_with('?');
+  const bool is_hint = !last.starts_with("it printed") && !last.ends_with('?');
   if (end == std::string::npos || end < begin || !is_hint) return {message.substr(begin), ""};
   return {message.substr(begin, end - begin), last};
 }

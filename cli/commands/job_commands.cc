@@ -70,8 +70,8 @@ bool SettlesJob(const Result<pb::JobSight>& sight) {
 
 // Inspects the nodes of all jobs at once. For a single job, stops waiting for an unreachable node
 // if another node's answer determines the state.
-std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const AgentBinary& agent,
-                                milliseconds timeout) {
+std::vector<JobView> InspectJobs(const std::vector<JobRecord>& records, const AgentBinary& agent,
+                                 milliseconds timeout) {
   std::vector<std::pair<size_t, size_t>> questions;  // pairs of job and node
   for (size_t job = 0; job < records.size(); ++job) {
     if (!NeedsNodes(records[job])) continue;
@@ -83,7 +83,7 @@ std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const Age
       questions.size(), deadline,
       [records, agent, questions, deadline](size_t i) {
         const auto [job, node] = questions[i];
-        return LookAtNode(records[job], node, agent, deadline);
+        return InspectNode(records[job], node, agent, deadline);
       },
       [is_single = records.size() == 1](const Result<pb::JobSight>& sight) {
         return is_single && SettlesJob(sight);
@@ -309,7 +309,7 @@ int Logs(const JobCommand& command, const JobRecord& record, const AgentBinary& 
   LogsSession session(record, agent, command, terminal);
   const int exit_code = session.Run();
   if (exit_code != ToInt(ExitCode::kOk)) return exit_code;
-  if (NeedsNodes(record)) KeepEnd(LookAtJobs({record}, agent, kAskTimeout).front());
+  if (NeedsNodes(record)) KeepEnd(InspectJobs({record}, agent, kAskTimeout).front());
   ShowEnd(record, &session.output(), terminal);
   return exit_code;
 }
@@ -373,7 +373,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
     size_t nodes = 0;
     for (const JobRecord& record : records) nodes += NeedsNodes(record) ? record.nodes.size() : 0;
     DSL_TRY(CheckOpenFiles(nodes, ReadOpenFiles()));
-    std::vector<JobView> views = LookAtJobs(records, agent, kAskTimeout);
+    std::vector<JobView> views = InspectJobs(records, agent, kAskTimeout);
     for (const JobView& view : views) KeepEnd(view);
     return command.prune ? Prune(command, views, agent, terminal)
                          : ListJobs(command, std::move(views), terminal);
@@ -381,7 +381,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const JobRecord record, FindJob(records, command.job));
   DSL_TRY(CheckOpenFiles(record.nodes.size(), ReadOpenFiles()));
   if (command.kind == JobCommand::Kind::kLogs) return Logs(command, record, agent, terminal);
-  const JobView view = LookAtJobs({record}, agent, kFindTimeout).front();
+  const JobView view = InspectJobs({record}, agent, kFindTimeout).front();
   KeepEnd(view);
   if (command.kind == JobCommand::Kind::kDescribe) return Describe(view, terminal);
   if (command.kind == JobCommand::Kind::kReport) return Report(command, view, agent, terminal);

@@ -38,7 +38,7 @@ const std::vector<JsonField>& EndFields() {
       {"ranks[].exit_code", "null if a signal ended it"},
       {"ranks[].signal_name", "null if it exited"},
       {"ranks[].stopped", "whether dslaunch stopped it"},
-      {"ranks[].evidence", "the line that says why it failed; often empty"},
+      {"ranks[].evidence", "the line with the reason of its failure; often empty"},
       {"nodes", "all nodes of the job"},
       {"nodes[].name", "as in the hostfile"},
       {"nodes[].state", "done, lost or absent"},

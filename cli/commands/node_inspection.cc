@@ -101,8 +101,8 @@ pb::JobPlace PlaceOf(const JobRecord& record, size_t node) {
   return place;
 }
 
-Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const AgentBinary& agent,
-                                Deadline deadline) {
+Result<pb::JobSight> InspectNode(const JobRecord& record, size_t node, const AgentBinary& agent,
+                                 Deadline deadline) {
   DSL_TRY_ASSIGN(const std::unique_ptr<NodeInspection> inspection,
                  NodeInspection::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
   const auto stub = pb::Inspection::NewStub(inspection->channel());

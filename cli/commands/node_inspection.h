@@ -86,8 +86,8 @@ class NodeInspection {
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node);
 
 // Both open an inspection for one request, and block until `deadline` at most.
-Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const AgentBinary& agent,
-                                Deadline deadline);
+Result<pb::JobSight> InspectNode(const JobRecord& record, size_t node, const AgentBinary& agent,
+                                 Deadline deadline);
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline);
 

@@ -37,7 +37,7 @@ Result<RankFileParts::Files> CollectFromNode(const JobRecord& record, size_t nod
   RankFileParts parts(name, max_bytes);
   const auto stub = pb::Inspection::NewStub(inspection->channel());
   const auto reader = stub->Collect(&context, request);
-  for (pb::RankFilePart part; reader->Read(&part) && parts.Take(part);) {
+  for (pb::RankFilePart part; reader->Read(&part) && parts.Add(part);) {
   }
   context.TryCancel();  // if it is not over yet
   const grpc::Status status = reader->Finish();
@@ -49,7 +49,7 @@ Result<RankFileParts::Files> CollectFromNode(const JobRecord& record, size_t nod
 
 }  // namespace
 
-bool RankFileParts::Take(const pb::RankFilePart& part) {
+bool RankFileParts::Add(const pb::RankFilePart& part) {
   if (complete_ || too_much_) return false;
   if (part.end()) {
     FinishFile();

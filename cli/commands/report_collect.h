@@ -25,7 +25,7 @@ class RankFileParts {
       : node_(std::move(node)), bytes_left_(max_bytes) {}
 
   // Adds a message. Returns false if the node has exceeded the limit; stop reading then.
-  bool Take(const pb::RankFilePart& part);
+  bool Add(const pb::RankFilePart& part);
 
   // Returns whether the node has sent everything.
   bool complete() const { return complete_; }

@@ -262,7 +262,7 @@ const OptionTable& ManifestOptions() {
       Option("--namespace", "NAME", "default: kubectl's", kText<&KubernetesJob::space>),
       Option("--kind", "", "a JobSet, or an indexed Job with a headless Service; default: jobset",
              kChoice<&KubernetesJob::kind, kKubernetesKinds>),
-      Option("--restarts", "N", "how often Kubernetes starts failed pods anew; default: 3",
+      Option("--restarts", "N", "how often Kubernetes restarts failed pods; default: 3",
              kWhole<&KubernetesJob::restarts, 0, 1'000'000>),
       Option("--grace", "S",
              "seconds from the signal to stop a pod until it is killed; default: 60",
@@ -291,9 +291,9 @@ constexpr char kTrainDetails[] =
     R"(RECIPE is a YAML or JSON file, or the name of a built-in recipe. Without it ./dslaunch.yaml is taken if there is one, else the built-in fashion_mnist.)";
 
 constexpr char kPredictDetails[] =
-    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; a model of text continues a prompt. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr says which.)";
+    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; a model of text continues a prompt. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr names the source.)";
 
-constexpr char kNeedsPrompt[] = "says how --prompt is continued; give that too";
+constexpr char kNeedsPrompt[] = "sets how --prompt is continued; give that too";
 
 constexpr char kCheckpointDetails[] =
     R"(Exit codes: 0; 65, something is damaged or no checkpoint; 64, the command line.)";
@@ -324,7 +324,7 @@ std::vector<CommandSpec> MakeCommands() {
                      "what would be done, without doing it"},
                     {"dslaunch -H hosts --detach --max_restarts 3 ./a.out",
                      "in the background, restarted up to 3 times"},
-                    {"dslaunch --nnodes 2:4 -H hosts train.py", "goes on with 2 to 4 nodes"},
+                    {"dslaunch --nnodes 2:4 -H hosts train.py", "continues with 2 to 4 nodes"},
                     {"dslaunch --no_ssh --nnodes 2 --node_rank 0 --master_addr node0 train.py",
                      "as torchrun, on each node"}}},
       {.name = "train",
@@ -378,7 +378,7 @@ std::vector<CommandSpec> MakeCommands() {
                     {"dslaunch ps --prune --older_than 30",
                      "removes what jobs that ended a month ago have left"}}},
       {.name = "describe",
-       .help = "says what a job is, its state, and how it ended: the closing block again",
+       .help = "describes a job, its state and how it ended (the closing block)",
        .details = kJobDetails,
        .arguments = {Job()},
        .options = &DescribeOptions(),
@@ -457,7 +457,7 @@ std::vector<CommandSpec> MakeCommands() {
        .options = &OnlyHelp(),
        .examples = {{"dslaunch recipe show gpt2_tiny > my.yaml", "a recipe to change"}}},
       {.name = "recipe explain",
-       .help = "says what a key of a recipe means and takes; without KEY, lists the sections",
+       .help = "explains a key of a recipe and its values; without KEY, lists the sections",
        .details = "KEY is a path such as run.steps, a section such as engine.fp16, or the last "
                   "part of a path such as lr.",
        .arguments = {{"KEY", kText<&RecipeCommand::key>, nullptr, {}, Offers::kRecipeKeys}},
@@ -488,8 +488,8 @@ std::vector<CommandSpec> MakeCommands() {
       {.name = "manifest kubernetes",
        .help = "prints what Kubernetes needs to run a job: one pod for each node",
        .details = "What follows -- is dslaunch's command line in each pod: its options, and train "
-                  "or a program. The pods find each other by names of Kubernetes and by a token, "
-                  "a secret of Kubernetes that a comment in the manifest says how to make.",
+                  "or a program. The pods find each other by names of Kubernetes and by a token: a "
+                  "secret of Kubernetes, created as a comment in the manifest shows.",
        .options = &ManifestOptions(),
        .examples = {{"dslaunch manifest kubernetes -N 4 -n 8 --image X -- train r.yaml",
                      "a JobSet; pipe it to kubectl apply -f -"}}},

@@ -969,9 +969,8 @@ OptionTable MakeTable() {
        .value = "S",
        .group = Group::kRefused,
        .help = "how long a restart waits for nodes",
-       .refusal =
-           "a restart waits 30 s for the nodes that it expects, and one that comes later still "
-           "joins; leave it out",
+       .refusal = "a restart waits 30 s for the nodes that it expects, and one that joins later "
+                  "is accepted; leave it out",
        .horovod = true},
       {.names = "--autotune",
        .group = Group::kRefused,

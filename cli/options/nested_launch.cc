@@ -134,7 +134,7 @@ void AddVariables(Words variables, OptionLayer& inner) {
 
 // Chooses accelerate's configuration: the file of --config_file, else the default file if it
 // exists.
-void TakeAccelerateConfig(bool has_default, const OptionLayer& outer, OptionLayer& inner) {
+void ChooseAccelerateConfig(bool has_default, const OptionLayer& outer, OptionLayer& inner) {
   const OptionSpec& config = SpecOf("--accelerate_config");
   const auto file = inner.values.find(&SpecOf("--config_file"));
   if (file != inner.values.end()) {
@@ -201,7 +201,7 @@ Result<std::optional<NestedLaunch>> ReplaceNestedLauncher(const OptionLayer& giv
   if (!python.empty()) variables.push_back("PYTHON_EXEC=" + python);
   AddVariables(std::move(variables), read->options);
   if (use->kind == LauncherKind::kAccelerate)
-    TakeAccelerateConfig(context.has_accelerate_default, options, read->options);
+    ChooseAccelerateConfig(context.has_accelerate_default, options, read->options);
   DSL_TRY(Merge(launcher->name, std::move(read->options), options));
   launch.replaces_torchrun = use->kind == LauncherKind::kTorchrun;
   launch.notice = NoticeOf(launcher->name, ShownOptions(options), launch.program);

@@ -201,7 +201,7 @@ NestedLaunchContext NestedContext(const ParseContext& context) {
 
 // Reads the program from words[begin] on. If it is a launcher, replaces it by the program that the
 // launcher would start, and adds its options to `line`.
-Result<void> TakeProgram(const std::vector<std::string>& words, size_t begin,
+Result<void> ReadProgram(const std::vector<std::string>& words, size_t begin,
                          const ParseContext& context, OptionLayer& line,
                          std::vector<std::string>& program, ParsedFlags& flags) {
   program.assign(words.begin() + static_cast<std::ptrdiff_t>(begin), words.end());
@@ -380,7 +380,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   if (const std::optional<LaunchOptions> text = AskedForText(line, task, first)) return *text;
   std::vector<std::string> program;
   if (options.mode == LaunchOptions::Mode::kProgram && !options.runs_trainer) {
-    DSL_TRY(TakeProgram(arguments, leading.next, context, line, program, flags));
+    DSL_TRY(ReadProgram(arguments, leading.next, context, line, program, flags));
   }
 
   const auto [path, is_named] = ChooseLaunchFile(line, options.train.recipe, context);

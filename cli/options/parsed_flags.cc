@@ -122,7 +122,7 @@ void CountAsTorchrun(ParsedFlags& flags) {
 }
 
 // Uses the endpoint as the address of the ranks' own rendezvous, unless another option sets it.
-void TakeEndpoint(ParsedFlags& flags) {
+void ApplyEndpoint(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!flags.rdzv_endpoint) return;
   options.master_addr = flags.rdzv_endpoint->host;
@@ -152,13 +152,13 @@ Result<void> Standalone(ParsedFlags& flags) {
 }
 
 // Rewrites a job of one node, this machine, as a local job.
-Result<void> AloneHere(ParsedFlags& flags) {
+Result<void> ApplySingleNode(ParsedFlags& flags) {
   if (flags.node_rank.value_or(0) != 0) {
     return WrongUse("--node_rank " + std::to_string(*flags.node_rank) +
                     ", but there is one node, which is 0; give their number with --nnodes N");
   }
   OneNodeHere(flags.options);
-  TakeEndpoint(flags);
+  ApplyEndpoint(flags);
   CountAsTorchrun(flags);
   return {};
 }
@@ -220,7 +220,7 @@ Result<void> DecidePlace(ParsedFlags& flags) {
   if (flags.no_ssh || flags.node_rank || flags.rdzv_endpoint) {
     // torchrun's default number of nodes is 1; DeepSpeed takes it from the hostfile.
     const bool unknown = !most && (flags.no_ssh || options.min_nodes);
-    if (most == 1 || (!most && !unknown)) return AloneHere(flags);
+    if (most == 1 || (!most && !unknown)) return ApplySingleNode(flags);
     return OnePerNode(flags, most);
   }
   const char* const token = FirstGiven(flags, {"--rdzv_token_file", "--insecure_rdzv"});

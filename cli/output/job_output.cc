@@ -24,7 +24,7 @@ constexpr milliseconds kRedrawnTogether(500);
 constexpr milliseconds kStillAfter(1500);  // time without a line after which the phase is shown
 
 // The prefix of dslaunch's messages, which an untagged line of a rank must not have.
-constexpr std::string_view kOwnWord = "dslaunch";
+constexpr std::string_view kMessagePrefix = "dslaunch";
 
 std::string WholeDuration(Clock::duration duration) {
   return DurationText(1000 * std::chrono::duration_cast<std::chrono::seconds>(duration).count());
@@ -74,8 +74,9 @@ void JobOutput::Print(const std::string& line) {
 bool JobOutput::HasTag(bool is_stderr, std::string_view line) const {
   if (tags_.plain_stdout && !is_stderr && !IsTerminal(is_stderr)) return false;
   if (shown_ranks_ != 1 || !tags_.tag_template.empty() || !IsTerminal(is_stderr)) return true;
-  if (line.empty() || (line[0] > ' ' && line[0] < 0x7f && line[0] != kOwnWord[0])) return false;
-  return SanitizeForTerminal(line).starts_with(kOwnWord);
+  if (line.empty() || (line[0] > ' ' && line[0] < 0x7f && line[0] != kMessagePrefix[0]))
+    return false;
+  return SanitizeForTerminal(line).starts_with(kMessagePrefix);
 }
 
 LineAssembler::Sink JobOutput::SinkFor(const StreamKey& key, Stream& stream) {
@@ -197,7 +198,7 @@ void JobOutput::SetPhase(const std::string& phase) {
 }
 
 void JobOutput::OnEnter() {
-  terminal_.LeaveLive();
+  terminal_.KeepLive();
   for (auto& [key, stream] : streams_) {
     if (std::get<1>(key) == 0) stream.screen.Enter();
   }
@@ -294,7 +295,7 @@ void JobOutput::OnReader() {
   // A terminal with room for one byte refuses a newline, which needs two. Waiting for it again at
   // once would spin, so the timer retries.
   if (terminal_.Pending() != pending) Flush();
-  GoOn();
+  ResumeSources();
 }
 
 void JobOutput::ArmFlushTimer() {
@@ -308,20 +309,20 @@ void JobOutput::ArmFlushTimer() {
 void JobOutput::OnFlushTimer() {
   flush_armed_ = false;
   Flush();
-  GoOn();
+  ResumeSources();
 }
 
-void JobOutput::GoOn() {
+void JobOutput::ResumeSources() {
   if (terminal_.Pending() >= kEnoughPendingBytes) return;
   for (const std::function<void()>& go_on : std::exchange(waiting_, {})) go_on();
 }
 
 bool JobOutput::SlowReaderMakesProgress() const {
-  const std::optional<Clock::duration> still = ReaderStandsStillFor();
+  const std::optional<Clock::duration> still = ReaderStalledFor();
   return still && *still < kReaderPatience;
 }
 
-std::optional<Clock::duration> JobOutput::ReaderStandsStillFor() const {
+std::optional<Clock::duration> JobOutput::ReaderStalledFor() const {
   if (terminal_.Pending() == 0) return std::nullopt;
   return Clock::now() - progress_at_;
 }

@@ -81,7 +81,7 @@ class JobOutput {
 
   // Returns for how long the terminal has accepted none of its pending output; nullopt if nothing
   // is pending.
-  std::optional<Clock::duration> ReaderStandsStillFor() const;
+  std::optional<Clock::duration> ReaderStalledFor() const;
   // Returns true if the terminal accepted output within the last minute, so waiting for it is
   // worthwhile.
   bool SlowReaderMakesProgress() const;
@@ -126,7 +126,7 @@ class JobOutput {
   void OnReader();
   void ArmFlushTimer();
   void OnFlushTimer();
-  void GoOn();
+  void ResumeSources();
 
   Terminal& terminal_;
   const TagStyle tags_;

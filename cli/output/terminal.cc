@@ -135,7 +135,7 @@ void Terminal::EraseLive() {
   drawn_widths_.clear();
 }
 
-void Terminal::LeaveLive() {
+void Terminal::KeepLive() {
   live_.clear();
   drawn_widths_.clear();
 }

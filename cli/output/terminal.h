@@ -61,7 +61,7 @@ class Terminal {
   void SetLive(const std::vector<std::string>& lines);
 
   // Turns the live lines into ordinary ones, because the cursor has moved below them.
-  void LeaveLive();
+  void KeepLive();
 
   // Writes what the readers accept now. Call it after each batch of lines, and again while
   // Pending().

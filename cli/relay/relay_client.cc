@@ -203,7 +203,7 @@ class RelayClient::Program : public RunningProgram {
     ::shutdown(watchdog_.get(), SHUT_RDWR);
     watchdog_.Reset();
   }
-  void LeaveStream() override {
+  void ReleaseStream() override {
     const MutexLock lock(mutex_);
     watchdog_.Reset();
   }

@@ -145,7 +145,7 @@ RelayTransport::Options RelayTransport::OverSsh(const AgentBinary& agent, const 
   options.to_relay = [agent, ssh](OnStep on_step, bool is_again) {
     SshOptions told = ssh;
     told.on_step = std::move(on_step);
-    if (is_again) told.may_ask_anew = false;
+    if (is_again) told.may_ask_again = false;
     AgentRole relay;
     relay.kind = AgentRole::Kind::kRelay;
     return std::make_shared<SshTransport>(agent, std::move(told), relay);
@@ -268,8 +268,8 @@ Result<std::unique_ptr<NodeLink>> RelayTransport::Tree::BecomeRelay(
   auto own = std::make_unique<ChildLink>(*std::move(agent), address, nonce);
   HelloScanner scanner(nonce);
   if (const Result<void> hello = own->AwaitHello(scanner, deadline); !hello.ok()) {
-    return Error{hello.error().code,
-                 subject + hello.error().message + ItSaid(own->StderrTail(), scanner.Skipped())};
+    return Error{hello.error().code, subject + hello.error().message +
+                                         OutputClause(own->StderrTail(), scanner.Skipped())};
   }
   // The end of the program is known unless the relay is lost, and the exit status with it.
   if (role.resumable || is_again) own->SetResumable([](int) { return false; });

@@ -71,7 +71,7 @@ class Axis {
 struct Range {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
-  void Take(double value) {
+  void Add(double value) {
     low = std::min(low, value);
     high = std::max(high, value);
   }
@@ -100,8 +100,8 @@ class Drawing {
   explicit Drawing(const Plot& plot) : plot_(plot) {
     const auto take = [&](double x, double y) {
       if (!CanShow(y)) return;
-      x_.Take(x);
-      y_.Take(y);
+      x_.Add(x);
+      y_.Add(y);
     };
     for (const Plot::Line& line : plot.lines) {
       for (const auto& piece : line.pieces) {

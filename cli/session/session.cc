@@ -314,7 +314,7 @@ void LaunchSession::Do(const action::SetTimer& set) {
   timer.expires_at(set.when);
   timer.async_wait([this, which = set.timer](const asio::error_code& error) {
     if (error) return;
-    if (which == SessionTimer::kWatch) Carry(core_.OnReader(output_.ReaderStandsStillFor()));
+    if (which == SessionTimer::kWatch) Carry(core_.OnReader(output_.ReaderStalledFor()));
     Carry(OnTimer(which, Clock::now()));
   });
 }
@@ -334,7 +334,7 @@ SessionCore::Actions LaunchSession::OnTimer(SessionTimer timer, Clock::time_poin
     case SessionTimer::kWatch:
       return core_.OnWatchTimer(now);
     case SessionTimer::kTeardown:
-      return core_.OnTeardownTimer(output_.ReaderStandsStillFor(), now);
+      return core_.OnTeardownTimer(output_.ReaderStalledFor(), now);
   }
   return {};
 }

@@ -35,7 +35,7 @@ class ChildLink : public NodeLink {
   // Prepares the link for a ResumableLink, which then owns the end of the stream.
   void SetResumable(IsLost is_lost) {
     is_lost_ = std::move(is_lost);
-    child_->LeaveStream();
+    child_->ReleaseStream();
   }
 
   UniqueFd TakeFd() override { return std::move(stream_); }

@@ -114,7 +114,7 @@ void ChildProcess::ShutStream() {
   watchdog_.Reset();
 }
 
-void ChildProcess::LeaveStream() {
+void ChildProcess::ReleaseStream() {
   const MutexLock lock(mutex_);
   watchdog_.Reset();
 }
@@ -181,7 +181,7 @@ Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline 
     const std::string tail = OneLine((*child)->StderrTail(), 512);
     return Error{ExitCode::kUnavailable, Quoted(argv.front()) + " ended with " +
                                              EndInWords(*status) +
-                                             (tail.empty() ? "" : "; it said: " + tail)};
+                                             (tail.empty() ? "" : "; it printed: " + tail)};
   }
   if (said != nullptr) *said = (*child)->StderrTail(max_bytes);
   return output;

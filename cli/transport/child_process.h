@@ -38,7 +38,7 @@ class ChildProcess : public RunningProgram {
 
   UniqueFd TakeStream() override { return std::move(stream_); }
   void ShutStream() override;
-  void LeaveStream() override;
+  void ReleaseStream() override;
 
   // Reaps the program.
   std::optional<int> WaitEnd(Deadline deadline) override;
@@ -81,7 +81,7 @@ std::string EndInWords(int wait_status);
 
 // Runs a program to its end with an empty stdin and returns its stdout, cut to `max_bytes`. `said`,
 // if not null, gets its stderr, cut likewise. Errors are fragments that follow what the program was
-// run for: "... ended with exit status 255; it said: ...".
+// run for: "... ended with exit status 255; it printed: ...".
 Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline deadline,
                                  size_t max_bytes = 1 << 20, std::string* said = nullptr);
 

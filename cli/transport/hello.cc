@@ -30,7 +30,7 @@ HelloScanner::State HelloScanner::Feed(std::string_view bytes) {
     buffer_.append(bytes);
     const size_t at = buffer_.find(prefix_, from);
     if (std::min(at, buffer_.size()) > kMaxNoiseBytes + prefix_.size()) {
-      return Fail("more than 64 KiB came before it");
+      return Fail("more than 64 KiB precede it");
     }
     if (at == std::string::npos) return state_;
     in_line_ = true;
@@ -95,10 +95,10 @@ std::string OneLine(std::string_view text, size_t max_bytes) {
   return line;
 }
 
-std::string ItSaid(std::string_view stderr_tail, const std::string& noise) {
+std::string OutputClause(std::string_view stderr_tail, const std::string& noise) {
   std::string said = OneLine(stderr_tail, kMaxShownBytes);
   if (!noise.empty()) said += (said.empty() ? "" : "; on stdout: ") + noise;
-  return said.empty() ? "" : "; it said: " + said;
+  return said.empty() ? "" : "; it printed: " + said;
 }
 
 }  // namespace dslaunch

@@ -56,8 +56,8 @@ std::string MakeNonce();
 // printable ASCII becomes one space.
 std::string OneLine(std::string_view text, size_t max_bytes);
 
-// Returns "; it said: " followed by the command's stderr and by `noise`, its stdout; empty if both
-// are.
-std::string ItSaid(std::string_view stderr_tail, const std::string& noise = "");
+// Returns "; it printed: " followed by the command's stderr and by `noise`, its stdout; empty if
+// both are.
+std::string OutputClause(std::string_view stderr_tail, const std::string& noise = "");
 
 }  // namespace dslaunch

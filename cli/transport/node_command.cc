@@ -73,7 +73,7 @@ Result<std::unique_ptr<NodeCommand>> ExecNodeCommand::Make(std::vector<std::stri
   if (!names_node) {
     return Error{ExitCode::kUsage,
                  std::string(kOption) +
-                     "it does not say which node is meant; put {node} where its name belongs, or "
+                     "it does not name the node; put {node} where its name belongs, or "
                      "{index} where its number does, as in --exec_command 'kubectl exec -i {node} "
                      "--'"};
   }

@@ -16,7 +16,7 @@ constexpr milliseconds kTicketWithin{5'000};  // the ticket is sent with the hel
 // As long as the supervisor waits (SupervisorCore::kResumeLimit).
 constexpr milliseconds kReconnectWithin{4'000};
 // Limit for the connection's last bytes, which show whether the supervisor has ended.
-constexpr milliseconds kEndToldWithin{1'000};
+constexpr milliseconds kEndReportTimeout{1'000};
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{1'000};
 
@@ -186,7 +186,7 @@ void ResumableLink::RepairOnce() {
 // Ends the connection. Returns whether its last bytes show that the supervisor has ended.
 bool ResumableLink::EndConnection() {
   std::shared_ptr<NodeLink> link = Current();
-  const bool supervisor_ended = link->WaitEnd(Deadline::After(kEndToldWithin));
+  const bool supervisor_ended = link->WaitEnd(Deadline::After(kEndReportTimeout));
   const std::string said = link->StderrTail();
   {
     const MutexLock lock(mutex_);

@@ -26,7 +26,7 @@ class RunningProgram {
   // Shuts the stream down, even after TakeStream; the program sees end of file.
   virtual void ShutStream() = 0;
   // Makes ShutStream a no-op, because the owner of the stream ends it.
-  virtual void LeaveStream() = 0;
+  virtual void ReleaseStream() = 0;
 
   // Waits for the program's end and returns its wait status; nullopt if the deadline passed first,
   // or if the end cannot be known any more.

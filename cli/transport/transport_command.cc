@@ -142,7 +142,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
       return Fail(
           target,
           hello.error().code == ExitCode::kTimedOut ? ExitCode::kUnavailable : hello.error().code,
-          "the agent " + hello.error().message + ItSaid(said, scanner.Skipped()) +
+          "the agent " + hello.error().message + OutputClause(said, scanner.Skipped()) +
               "; check that the same program reaches it: " + command_->TryThis(target));
     }
     if (!command_->HasFailedItself(*status)) {
@@ -150,7 +150,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
       if (code == kAgentMissing || code == 126 || code == 127) return std::unique_ptr<ChildLink>();
       return Fail(target, ExitCode::kUnavailable,
                   "the agent " + hello.error().message + " (" + EndInWords(*status) + ")" +
-                      ItSaid(said, scanner.Skipped()) +
+                      OutputClause(said, scanner.Skipped()) +
                       "; check that the account can run commands: " + command_->TryThis(target));
     }
     const Deadline pause =
@@ -158,7 +158,7 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
     if (!IsTurnedAwayText(said) || attempt + 1 == kLoginAttempts ||
         pause.when() >= deadline.when()) {
       return Fail(target, IsRefusedText(said) ? ExitCode::kNoPermission : ExitCode::kUnavailable,
-                  "it ended with " + EndInWords(*status) + ItSaid(said) +
+                  "it ended with " + EndInWords(*status) + OutputClause(said) +
                       "; it has no terminal to ask at: compare with " + command_->TryThis(target));
     }
     std::this_thread::sleep_until(pause.when());
@@ -177,7 +177,7 @@ Result<bool> CommandTransport::InstallByStarter(const NodeTarget& target) const 
   if (status && *status == 0) return true;
   (*child)->KillGroup();
   return Fail(target, ExitCode::kUnavailable,
-              status ? "the agent could not be installed" + ItSaid((*child)->StderrTail())
+              status ? "the agent could not be installed" + OutputClause((*child)->StderrTail())
                      : TimedOutAt(ConnectStep::kCopyAgent));
 }
 
@@ -208,7 +208,7 @@ Result<void> CommandTransport::Install(const NodeTarget& target) const {
   if (status && *status == 0) return {};
   if (status) {
     return Fail(target, ExitCode::kUnavailable,
-                "the agent could not be installed" + ItSaid(child->StderrTail()));
+                "the agent could not be installed" + OutputClause(child->StderrTail()));
   }
   child->KillGroup();
   return Fail(target, ExitCode::kUnavailable,

@@ -299,7 +299,7 @@ class OtherProcess {
 
   // Returns the two numbers of its next line; the rendezvous' clock advances meanwhile.
   template <class Number>
-  std::pair<Number, Number> Hear(RendezvousServer& server) {
+  std::pair<Number, Number> ReadNumbers(RendezvousServer& server) {
     const Deadline deadline = Deadline::After(kWait);
     std::string line;
     while (!line.ends_with('\n')) {
@@ -419,7 +419,7 @@ int BeTheRendezvous(uint32_t agents, seconds idle) {
   const size_t heap_before = HeapBytes();
 
   others.Signal();
-  const auto [connect_s, handshake_s] = others.Hear<double>(server);
+  const auto [connect_s, handshake_s] = others.ReadNumbers<double>(server);
   const uint32_t connections =
       CountConnections(std::stoi(endpoint.substr(endpoint.rfind(':') + 1)));
   if (connections != agents - 1)
@@ -441,7 +441,7 @@ int BeTheRendezvous(uint32_t agents, seconds idle) {
   }
   const size_t descriptors = CountEntries("/proc/self/fd");
   const size_t threads = CountEntries("/proc/self/task");
-  const auto [assigned, closed] = others.Hear<int64_t>(server);
+  const auto [assigned, closed] = others.ReadNumbers<int64_t>(server);
   const Clock::time_point all_assigned = std::max(AtCount(assigned), milestones.assigned.Await());
   const Clock::time_point all_closed = std::max(AtCount(closed), milestones.closed.Await());
   others.AwaitEnd();

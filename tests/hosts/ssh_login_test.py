@@ -230,10 +230,10 @@ class OtherPrograms(SshCase):
     def test_quotes_message_of_system_ssh(self):
         self.configure("Host node2\n  ProxyJump bastion:2222\n")
         self.refused(UNAVAILABLE, ["node1", "node2"], "--ssh_command", "ssh",
-                     says=["node2.* by ssh.*exit status 255; it said: .*bastion port 2222.*refused"])
+                     says=["node2.* by ssh.*exit status 255; it printed: .*bastion port 2222.*refused"])
         self.configure("Host node2\n  UserKnownHostsFile /dev/null\n")
         self.refused(NO_PERMISSION, ["node1", "node2"], "--ssh_command", "ssh",
-                     says=["node2.*it said: .*verification failed"])
+                     says=["node2.*it printed: .*verification failed"])
 
     def test_rejects_missing_ssh_program(self):
         self.refused(64, ["node1"], "--ssh_command", "no-such-ssh", says=["no program 'no-such-ssh'"])

@@ -63,7 +63,7 @@ class StartAll:
         finally:
             node2.run(["rm", f"{node2.home}/.cache/dslaunch"])
         self.assert_code(69, code, job)
-        self.assert_prints(job, rf"node2.* by {self.program}\): the agent could not be installed; it said: .*cannot create")
+        self.assert_prints(job, rf"node2.* by {self.program}\): the agent could not be installed; it printed: .*cannot create")
         self.assert_nothing_left(within_s=10)
 
     def test_mpi_env_gives_ranks_mpiruns_variables(self):
@@ -182,7 +182,7 @@ class Pdsh(StartAll, HostsCase):
         began = time.monotonic()
         job = self.start("--launcher", "pdsh", "--hostfile", self.hosts.hostfile(text="node1 slots=1\nnode9 slots=1\n"),
                          "--connect_timeout", "60", "true")
-        self.assert_fails_at_once(job, began, r"node9.* by pdsh\): ssh exited with exit code 255; it said: .*node9")
+        self.assert_fails_at_once(job, began, r"node9.* by pdsh\): ssh exited with exit code 255; it printed: .*node9")
 
     def test_reports_agent_killed_before_it_connects_at_once(self):
         node2 = self.hosts.nodes[1]

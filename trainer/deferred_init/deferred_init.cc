@@ -145,7 +145,7 @@ class Recorder : public OpHandler {
 
 void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) {
-  if (TakeApart(op, stack)) return;  // its parts are dispatched to this function
+  if (Decompose(op, stack)) return;  // its parts are dispatched to this function
 
   const c10::FunctionSchema& schema = op.schema();
   bool tensors = false, any_deferred = false, writes_real = false;

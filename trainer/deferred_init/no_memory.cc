@@ -51,7 +51,7 @@ bool IsView(const c10::OperatorHandle& op) {
          });
 }
 
-bool TakeApart(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+bool Decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   constexpr auto kComposite = c10::DispatchKey::CompositeImplicitAutograd;
   if (!op.hasKernelForDispatchKey(kComposite) ||
       op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {

@@ -66,7 +66,7 @@ bool IsView(const c10::OperatorHandle& op);
 
 // Runs a composite `op` as calls of its parts, dispatched one by one. Returns false if `op` is not
 // composite.
-bool TakeApart(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+bool Decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 class NoResults : public std::runtime_error {
  public:

@@ -69,7 +69,7 @@ class ShapePass::Impl : public OpHandler {
 
   void Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
               torch::jit::Stack* stack) override {
-    if (TakeApart(op, stack)) return;
+    if (Decompose(op, stack)) return;
     const c10::FunctionSchema& schema = op.schema();
     if (IsView(op)) {
       const c10::impl::ExcludeDispatchKeyGuard below(kNoMemoryKey);

@@ -91,7 +91,7 @@ RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env) {
   CheckLoadedInTime();
   accelerator.Use(chosen->index);
   const c10::Device device(accelerator.type(), static_cast<c10::DeviceIndex>(chosen->index));
-  StartFusedKernels(device, /*says_why=*/env.rank == 0, [&accelerator, index = chosen->index] {
+  StartFusedKernels(device, /*reports_error=*/env.rank == 0, [&accelerator, index = chosen->index] {
     return accelerator.MakeFusedKernels(index);
   });
   return {device, &accelerator};

@@ -24,13 +24,13 @@ Started& OfThisProcess() {
 
 }  // namespace
 
-void StartFusedKernels(c10::Device device, bool says_why,
+void StartFusedKernels(c10::Device device, bool reports_error,
                        std::function<std::unique_ptr<FusedKernels>()> make) {
-  const auto guarded = [says_why, make = std::move(make)]() -> std::shared_ptr<FusedKernels> {
+  const auto guarded = [reports_error, make = std::move(make)]() -> std::shared_ptr<FusedKernels> {
     try {
       return make();
     } catch (const c10::Error& error) {
-      if (says_why) {
+      if (reports_error) {
         PrintLine(
             "steps will be slower than they could be: the trainer's own kernels cannot be "
             "compiled for this GPU: " +

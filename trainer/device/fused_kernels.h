@@ -67,9 +67,9 @@ class FusedKernels {
 };
 
 // Starts compiling the kernels of `device` by `make`, on a separate thread because it takes time.
-// If `make` throws, a line reports why (if `says_why`), and no kernels are used. Call it once,
+// If `make` throws, a line reports why (if `reports_error`), and no kernels are used. Call it once,
 // before the first use.
-void StartFusedKernels(c10::Device device, bool says_why,
+void StartFusedKernels(c10::Device device, bool reports_error,
                        std::function<std::unique_ptr<FusedKernels>()> make);
 
 // Returns the kernels that support `rows`, after waiting until they are compiled; null if

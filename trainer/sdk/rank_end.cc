@@ -17,7 +17,7 @@ int CodeOf(const RankEnd& end) {
 
 }  // namespace
 
-bool Failed(const RankEnd& end) { return end.wait_status != 0 || !end.came; }
+bool Failed(const RankEnd& end) { return end.wait_status != 0 || !end.reached_spawn; }
 
 TrainError SpawnError(const std::vector<RankEnd>& ends) {
   auto cause = std::find_if(ends.begin(), ends.end(), [](const RankEnd& end) {

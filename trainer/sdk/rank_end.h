@@ -13,7 +13,9 @@ struct RankEnd {
   int wait_status = 0;   // as returned by waitpid
   bool stopped = false;  // stopped by Spawn, because another rank had failed
   bool victim = false;   // its error reports that another rank failed
-  bool came = true;      // false if the program was started again and ended before its Spawn call
+
+  // False if the program was started again and ended before its Spawn call.
+  bool reached_spawn = true;
 };
 
 bool Failed(const RankEnd& end);

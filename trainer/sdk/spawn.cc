@@ -69,7 +69,7 @@ struct Place {
 
 // A message from a rank to its parent process.
 struct Report {
-  enum class What : int { kCame, kPeerFailed };
+  enum class What : int { kReachedSpawn, kPeerFailed };
   int rank;
   What what;
 };
@@ -138,7 +138,7 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 }
 
 // In a program that Spawn has started again: ends in RunRank if this is the call for it.
-void TakePlace(const Place& place, int call, int ranks, const std::function<void(int)>& fn) {
+void RunIfPlaced(const Place& place, int call, int ranks, const std::function<void(int)>& fn) {
   if (call < place.call) return;  // ranks of earlier calls ended well before this one was started
   unsetenv(kPlaceVariable);
   prctl(PR_SET_NAME, program_invocation_short_name);  // otherwise "exe"
@@ -149,7 +149,7 @@ void TakePlace(const Place& place, int call, int ranks, const std::function<void
                                            " in the parent process; both must reach the same "
                                            "Spawn call with the same arguments");
   }
-  if (!Send(place.report_fd, {place.rank, Report::What::kCame}))
+  if (!Send(place.report_fd, {place.rank, Report::What::kReachedSpawn}))
     throw SystemError("reporting that rank " + std::to_string(place.rank) + " has started");
   RunRank(place, fn);
 }
@@ -160,7 +160,7 @@ class Ranks {
   Ranks(int call, int ranks)
       : call_(call),
         ranks_(ranks),
-        came_(static_cast<size_t>(ranks)),
+        reached_spawn_(static_cast<size_t>(ranks)),
         victims_(static_cast<size_t>(ranks)) {}
   ~Ranks() {
     Signal(SIGKILL);
@@ -176,7 +176,7 @@ class Ranks {
     std::cout.flush();
     std::fflush(nullptr);  // otherwise each forked rank would write it too
     const bool fork_only = IsSingleThreaded();
-    came_.assign(came_.size(), fork_only);
+    reached_spawn_.assign(reached_spawn_.size(), fork_only);
     OpenReportPipe();
     for (int rank = 0; rank < ranks_; ++rank) {
       const Place place{call_,
@@ -279,7 +279,7 @@ class Ranks {
         throw SystemError("how rank " + std::to_string(end.rank) + " ended (is SIGCHLD ignored?)");
       end.stopped = WIFSIGNALED(end.wait_status) && sent != 0 &&
                     (WTERMSIG(end.wait_status) == SIGTERM || WTERMSIG(end.wait_status) == sent);
-      end.came = came_[static_cast<size_t>(end.rank)];
+      end.reached_spawn = reached_spawn_[static_cast<size_t>(end.rank)];
       end.victim = victims_[static_cast<size_t>(end.rank)];
       ends_.push_back(end);
     }
@@ -297,8 +297,9 @@ class Ranks {
   void ReadReports() {
     Report report;
     while (read(report_read_.get(), &report, sizeof report) == sizeof report) {
-      std::vector<bool>& said = report.what == Report::What::kCame ? came_ : victims_;
-      said[static_cast<size_t>(report.rank)] = true;
+      std::vector<bool>& reported =
+          report.what == Report::What::kReachedSpawn ? reached_spawn_ : victims_;
+      reported[static_cast<size_t>(report.rank)] = true;
     }
   }
 
@@ -307,7 +308,7 @@ class Ranks {
   // Held until the end, because rank 0 may use it after other ranks try to connect.
   PortReservation port_;
   UniqueFd report_read_, report_write_;
-  std::vector<bool> came_, victims_;  // indexed by rank
+  std::vector<bool> reached_spawn_, victims_;  // indexed by rank
   std::vector<Process> alive_;
   std::vector<RankEnd> ends_;
 };
@@ -328,7 +329,7 @@ void Spawn(int ranks, const std::function<void(int rank)>& fn) {
                          "instead of Spawn");
   }
   if (const char* text = std::getenv(kPlaceVariable))
-    return TakePlace(Place::FromText(text), call, ranks, fn);
+    return RunIfPlaced(Place::FromText(text), call, ranks, fn);
   Ranks processes(call, ranks);
   processes.Start(fn);
   const std::vector<RankEnd> ends = processes.Wait();

@@ -37,7 +37,7 @@ size_t ReadNumber(std::string_view bytes) {
 }
 
 // Removes a length-prefixed string from the start of `rest`.
-std::optional<std::string> TakeString(std::string_view& rest) {
+std::optional<std::string> ReadString(std::string_view& rest) {
   if (rest.size() < 4) return std::nullopt;
   const size_t size = ReadNumber(rest);
   if (rest.size() - 4 < size) return std::nullopt;
@@ -99,8 +99,8 @@ std::vector<AgentKey> ParseAgentKeys(std::string_view answer) {
   const size_t count = ReadNumber(answer.substr(1));
   answer.remove_prefix(5);
   while (keys.size() < count) {
-    std::optional<std::string> blob = TakeString(answer);
-    std::optional<std::string> comment = TakeString(answer);
+    std::optional<std::string> blob = ReadString(answer);
+    std::optional<std::string> comment = ReadString(answer);
     if (!blob || !comment) return {};
     keys.push_back({*std::move(blob), *std::move(comment)});
   }

@@ -47,13 +47,13 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
     if (state == HelloScanner::State::kFailed) {
       return session.Fail(ExitCode::kUnavailable,
                           "the agent's hello line was not found: " + scanner.reason() +
-                              ItSaid(stderr_tail.Get(), scanner.Skipped()) +
+                              OutputClause(stderr_tail.Get(), scanner.Skipped()) +
                               "; keep the shell's start-up files quiet for non-interactive logins");
     }
     if (!alive) {
       return session.Fail(ExitCode::kUnavailable,
                           "the connection was lost while the agent started: " +
-                              session.LastError() + ItSaid(stderr_tail.Get(), scanner.Skipped()));
+                              session.LastError() + OutputClause(stderr_tail.Get(), scanner.Skipped()));
     }
     if (stream->AtEof() || stream->Closed()) {
       const std::optional<int> status =
@@ -64,12 +64,12 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
           ExitCode::kUnavailable,
           "the agent exited before its hello line (" +
               (status ? "exit status " + std::to_string(*status) : std::string("by a signal")) +
-              ")" + ItSaid(stderr_tail.Get(), scanner.Skipped()) +
+              ")" + OutputClause(stderr_tail.Get(), scanner.Skipped()) +
               "; check that the account can run commands: ssh HOST true");
     }
     if (Result<void> more = session.WaitIo(deadline); !more) {
       return Error{more.error().code,
-                   more.error().message + ItSaid(stderr_tail.Get(), scanner.Skipped())};
+                   more.error().message + OutputClause(stderr_tail.Get(), scanner.Skipped())};
     }
   }
 }
@@ -149,7 +149,7 @@ Result<void> Install(SshSession& session, const AgentBinary& agent) {
   if (!status && end.Expired())
     return session.Fail(ExitCode::kUnavailable, TimedOutAt(ConnectStep::kCopyAgent));
   return session.Fail(ExitCode::kUnavailable,
-                      "the agent could not be installed" + ItSaid(stderr_tail.Get()));
+                      "the agent could not be installed" + OutputClause(stderr_tail.Get()));
 }
 
 }  // namespace
@@ -168,7 +168,7 @@ Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBi
   if (stream) return stream;
   return session.Fail(ExitCode::kUnavailable,
                       "the agent is installed in " + NodeFolderOf(agent) +
-                          " there and still cannot be started" + ItSaid(stderr_tail.Get()) +
+                          " there and still cannot be started" + OutputClause(stderr_tail.Get()) +
                           "; check that this folder is not mounted noexec, or choose another with "
                           "--agent_dir");
 }

@@ -24,7 +24,7 @@ bool IsPlain(std::string_view host) {
 }
 
 // Removes the keyword from "Keyword value" or "Keyword=value" and returns it.
-std::string TakeKeyword(std::string_view& line) {
+std::string ReadKeyword(std::string_view& line) {
   const auto skip_blanks = [&line] {
     line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
   };
@@ -81,7 +81,7 @@ void SshConfigRules::Read(std::string_view text) {
       if (c == '\t' || c == '\r' || c == '\f') c = ' ';
     }
     std::string_view line = blanks;
-    const std::string keyword = TakeKeyword(line);
+    const std::string keyword = ReadKeyword(line);
     const bool is_plain = line.find_first_of("\"\\#'") == std::string_view::npos;
     if (keyword == "host") {
       is_in_match = false;

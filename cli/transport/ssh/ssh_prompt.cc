@@ -80,7 +80,7 @@ std::optional<std::string> Ask(const std::string& prompt, bool echo, Deadline de
   Show(terminal.get(), prompt);
   std::optional<std::string> answer = ReadLine(terminal.get(), deadline);
   if (!echo || !answer) Show(terminal.get(), "\n");
-  LeaveTerminalAsItWas();
+  RestoreTerminal();
   return answer;
 }
 
@@ -106,7 +106,7 @@ void ForgetAnswer(const std::string& what) {
   Answers()[what].reset();
 }
 
-void LeaveTerminalAsItWas() {
+void RestoreTerminal() {
   const MutexLock lock(settings_mutex);
   if (!changed_terminal) return;
   ::tcsetattr(changed_terminal.get(), TCSADRAIN, &settings_before);

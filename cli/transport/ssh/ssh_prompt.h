@@ -27,6 +27,6 @@ std::optional<std::string> AskUserOnce(const std::string& what, const std::strin
 void ForgetAnswer(const std::string& what);
 
 // Restores the terminal's echo if a question is still open. Call it before the process ends.
-void LeaveTerminalAsItWas();
+void RestoreTerminal();
 
 }  // namespace dslaunch

@@ -51,7 +51,7 @@ Result<std::string> ExpandProxyCommand(const std::string& command, const ProxyTo
       default:
         return Error{ExitCode::kBadInput,
                      std::string("ssh_config's ProxyCommand uses %") + token +
-                         ", which dslaunch does not know; it knows %h, %n, %p, %r and %%"};
+                         ", which dslaunch does not support; it supports %h, %n, %p, %r and %%"};
     }
     if (!IsHarmless(value)) {
       return Error{ExitCode::kBadInput, "ssh_config's ProxyCommand would hand '" +

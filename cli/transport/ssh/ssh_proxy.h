@@ -37,7 +37,7 @@ class SshProxy {
   ~SshProxy();
 
   // Returns the command's stderr so far.
-  std::string Said() const { return child_->StderrTail(); }
+  std::string StderrTail() const { return child_->StderrTail(); }
 
  private:
   explicit SshProxy(std::unique_ptr<ChildProcess> child) : child_(std::move(child)) {}

@@ -210,8 +210,8 @@ Result<void> SshSession::Handshake() {
 Error SshSession::HandshakeError() const {
   std::string text = "the SSH handshake failed: " + LastError();
   if (proxy_) {
-    const std::string said = OneLine(proxy_->Said(), 512);
-    text += "; check ssh_config's ProxyCommand" + (said.empty() ? "" : ", which said: " + said);
+    const std::string said = OneLine(proxy_->StderrTail(), 512);
+    text += "; check ssh_config's ProxyCommand" + (said.empty() ? "" : ", which printed: " + said);
   } else if (WasTurnedAway()) {
     text +=
         "; it closed the connection before authentication: check that an sshd listens on "
@@ -228,7 +228,7 @@ bool SshSession::WasTurnedAway() const {
   if (control_.step == ConnectStep::kLogin)  // the user answered after sshd's LoginGraceTime
     return asked_ && ::ssh_is_connected(session_.get()) == 0;
   if (control_.step != ConnectStep::kHandshake) return false;
-  if (proxy_) return IsTurnedAwayText(proxy_->Said());
+  if (proxy_) return IsTurnedAwayText(proxy_->StderrTail());
   const std::string error = LastError();
   return error.find("Socket error") != std::string::npos ||
          error.find("MaxStartups") != std::string::npos ||

@@ -40,7 +40,7 @@ struct SshOptions {
 
   // If false, the user is not asked questions whose answers are not yet known, for example in the
   // middle of a job.
-  bool may_ask_anew = true;
+  bool may_ask_again = true;
 
   // For a host of a ProxyJump: the hosts that are reached through it, the node first. Empty for the
   // node itself.

@@ -18,7 +18,7 @@ Result<void> SshSession::ReachThroughHops() {
   options.config_file = options_.config_file;
   options.configs = options_.configs;
   options.unsupported = options_.unsupported;
-  options.may_ask_anew = options_.may_ask_anew;
+  options.may_ask_again = options_.may_ask_again;
   options.leads_to = options_.leads_to;
   options.leads_to.push_back(target_.host);
   if (config_.proxy_jump.size() > 1) {

@@ -12,7 +12,7 @@
 namespace dslaunch {
 namespace {
 
-std::string TakeString(char* text) {
+std::string CopyAndFree(char* text) {
   std::string copy = text != nullptr ? text : "";
   ::ssh_string_free_char(text);
   return copy;
@@ -34,12 +34,12 @@ HostKey ReadHostKey(ssh_session session) {
     const char* type = ::ssh_key_type_to_char(::ssh_key_type(key.get()));
     read.fingerprint =
         std::string(type != nullptr ? type : "") + " " +
-        TakeString(::ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, size));
+        CopyAndFree(::ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, size));
     ::ssh_clean_pubkey_hash(&hash);
   }
   char* base64 = nullptr;
   if (::ssh_pki_export_pubkey_base64(key.get(), &base64) == SSH_OK)
-    read.base64 = TakeString(base64);
+    read.base64 = CopyAndFree(base64);
   return read;
 }
 

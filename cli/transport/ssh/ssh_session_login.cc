@@ -209,7 +209,7 @@ ssh_key SshSession::ReadPrivateKey(const std::string& path) {
 // starts the command again.
 Result<int> SshSession::LoginByAsking(int status) {
   const int methods = ::ssh_userauth_list(session_.get(), nullptr);
-  const bool by_questions = options_.may_ask_anew && config_.kbd_interactive_authentication &&
+  const bool by_questions = options_.may_ask_again && config_.kbd_interactive_authentication &&
                             (methods & SSH_AUTH_METHOD_INTERACTIVE) != 0;
   const bool by_password =
       config_.password_authentication && (methods & SSH_AUTH_METHOD_PASSWORD) != 0;

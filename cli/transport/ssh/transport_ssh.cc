@@ -46,7 +46,7 @@ Result<ResumableLink::Connection> OpenLink(const NodeTarget& target, const SshOp
 ResumableLink::ReconnectFn ResumeOver(const NodeTarget& target, SshOptions options,
                                       const AgentBinary& agent) {
   options.on_step = {};  // this start is not shown
-  options.may_ask_anew = false;
+  options.may_ask_again = false;
   return [target, options, agent](const std::string& socket,
                                   Deadline by) -> Result<ResumableLink::Connection> {
     return OpenLink(target, options, StartInRole(agent, ResumeRole(socket)), by,

@@ -57,14 +57,14 @@ class DataParallel {
       // The threads of parallel_apply do not inherit that gradients are disabled.
       if (!at::GradMode::is_enabled()) output = output.detach();
     }
-    TakeBuffers(*replicas[0]);
+    CopyBuffers(*replicas[0]);
     return at::cat(outputs, dim_);
   }
 
   M& module() const { return *module_; }
 
  private:
-  void TakeBuffers(const M& replica) {
+  void CopyBuffers(const M& replica) {
     const at::NoGradGuard no_grad;
     const std::vector<at::Tensor> own = module_->buffers(), other = replica.buffers();
     for (size_t i = 0; i < own.size(); ++i) own[i].copy_(other[i]);

@@ -93,7 +93,7 @@ TEST_F(CallBackTransportTest, ReportsFailureOfNodeBeforeItsEnd) {
       ErrorOf(Launcher::kPdsh,
               "sleep 0.6; echo \"DSLAUNCH-FAILED $n 0 the disk is full\"\n"
               "echo 'pdsh@here: node1: ssh exited with exit code 98' >&2; exec sleep 60");
-  EXPECT_THAT(error, HasSubstr("could not be installed; it said: the disk is full"));
+  EXPECT_THAT(error, HasSubstr("could not be installed; it printed: the disk is full"));
 }
 
 }  // namespace

@@ -154,9 +154,9 @@ TEST_F(DoctorReportTest, FailsIfNodeLacksPythonEnvironment) {
 TEST_F(DoctorReportTest, AddsDefaultHintToFailure) {
   info_.nodes[1].report.reset();
   info_.nodes[1].failed_step = "copy agent";
-  info_.nodes[1].failure = "the agent could not be installed; it said: is the disk full?";
+  info_.nodes[1].failure = "the agent could not be installed; it printed: is the disk full?";
   EXPECT_THAT(TheBad(), AllOf(HasSubstr("node2 fail copy agent: the agent could not be installed; "
-                                        "it said: is the disk full? -> "),
+                                        "it printed: is the disk full? -> "),
                               HasSubstr("~/.cache/dslaunch")));
 }
 
@@ -349,7 +349,7 @@ TEST_F(DoctorReportTest, ReportsSharedAndMissingFolders) {
 TEST_F(DoctorReportTest, SanitizesTextFromNodes) {
   info_.nodes[1].report.reset();
   info_.nodes[1].failed_step = "login";
-  info_.nodes[1].failure = "it said \033[2J; go\033]0;x\007 away";
+  info_.nodes[1].failure = "it printed \033[2J; go\033]0;x\007 away";
   EXPECT_THAT(Table(), AllOf(Not(HasSubstr("\033")), Not(HasSubstr("\007"))));
 }
 
@@ -376,9 +376,9 @@ TEST(SplitAtHintTest, RemovesNodeNameAndSplitsLastClause) {
       SplitAtHint("node 'a' (root@a port 22): cannot connect (x); nothing; check it");
   EXPECT_EQ(split.seen, "cannot connect (x); nothing");
   EXPECT_EQ(split.hint, "check it");
-  EXPECT_EQ(SplitAtHint("what; it said: no; really").hint, "really");
-  EXPECT_EQ(SplitAtHint("what; it said: is the disk full?").seen,
-            "what; it said: is the disk full?");
+  EXPECT_EQ(SplitAtHint("what; it printed: no; really").hint, "really");
+  EXPECT_EQ(SplitAtHint("what; it printed: is the disk full?").seen,
+            "what; it printed: is the disk full?");
   EXPECT_EQ(SplitAtHint("no way out").seen, "no way out");
   EXPECT_EQ(SplitAtHint("no way out").hint, "");
 }

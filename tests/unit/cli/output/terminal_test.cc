@@ -121,7 +121,7 @@ TEST(Terminal, RedrawsLiveLinesTogether) {
   terminal.SetLive({"one", "2"});
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[K\x1b[A\x1b[K\x1b[A\x1b[Kone\n2");
-  terminal.LeaveLive();
+  terminal.KeepLive();
   terminal.Out("below");
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()), "below\n");

@@ -68,7 +68,7 @@ class ResumableLinkTest : public ::testing::Test {
     link_ = *std::move(link);
     front_ = link_->TakeFd();
   }
-  std::string HearAtNode(int fd, size_t size) {
+  std::string ReadAtNode(int fd, size_t size) {
     std::string heard;
     const Deadline deadline = Deadline::After(Ms(5'000));
     while (heard.size() < size && !deadline.Expired()) {
@@ -110,7 +110,7 @@ TEST_F(ResumableLinkTest, LosesNoBytesWhenConnectionsBreak) {
   });
   EXPECT_EQ(link_->Address(), "10.0.0.9");
   Write(front_.get(), "begin");
-  EXPECT_EQ(HearAtNode(node_.get(), 5), "begin");
+  EXPECT_EQ(ReadAtNode(node_.get(), 5), "begin");
   for (SocketPair& pair : next) {
     core_.Send("lost on its way");
     core_.TakeFrames();
@@ -118,7 +118,7 @@ TEST_F(ResumableLinkTest, LosesNoBytesWhenConnectionsBreak) {
     Write(front_.get(), "said meanwhile");
     ResumeAtNode(pair.ours.get());
     EXPECT_EQ(TimedRead(front_.get(), 15), "lost on its way");
-    EXPECT_EQ(HearAtNode(pair.ours.get(), 14), "said meanwhile");
+    EXPECT_EQ(ReadAtNode(pair.ours.get(), 14), "said meanwhile");
     node_ = std::move(pair.ours);
   }
   core_.SendEnd();

@@ -11,14 +11,14 @@ namespace dslaunch::fused_kernels_test {
 namespace {
 
 TEST(FusedKernelsTest, ReportsKernelsThatCannotBeCompiled) {
-  for (const bool says_why : {true, false}) {
+  for (const bool reports_error : {true, false}) {
     testing::internal::CaptureStdout();
-    StartFusedKernels(c10::kCPU, says_why, []() -> std::unique_ptr<FusedKernels> {
+    StartFusedKernels(c10::kCPU, reports_error, []() -> std::unique_ptr<FusedKernels> {
       TORCH_CHECK(false, "libnvrtc.so.13 cannot be opened");
     });
     EXPECT_EQ(FusedKernelsFor(at::ones({2, 2})), nullptr);
     EXPECT_EQ(testing::internal::GetCapturedStdout(),
-              says_why
+              reports_error
                   ? "steps will be slower than they could be: the trainer's own kernels cannot be "
                     "compiled for this GPU: libnvrtc.so.13 cannot be opened\n"
                   : "");
@@ -26,7 +26,7 @@ TEST(FusedKernelsTest, ReportsKernelsThatCannotBeCompiled) {
 }
 
 TEST(FusedKernelsTest, ReturnsKernelsForSupportedTensors) {
-  StartFusedKernels(c10::kCPU, /*says_why=*/true, &MakeLibtorchKernels);
+  StartFusedKernels(c10::kCPU, /*reports_error=*/true, &MakeLibtorchKernels);
   const at::Tensor rows = at::ones({4, 8});
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     EXPECT_NE(FusedKernelsFor(rows.to(type)), nullptr);

@@ -48,10 +48,10 @@ Tensors ResultsOf(const Outcome& outcome, at::ScalarType type, bool deferred) {
 class FusedProductTest : public testing::Test {
  protected:
   static void WithKernels() {
-    StartFusedKernels(c10::kCPU, /*says_why=*/true, &MakeLibtorchKernels);
+    StartFusedKernels(c10::kCPU, /*reports_error=*/true, &MakeLibtorchKernels);
   }
   static void WithoutKernels() {
-    StartFusedKernels(c10::kCPU, /*says_why=*/false,
+    StartFusedKernels(c10::kCPU, /*reports_error=*/false,
                       []() -> std::unique_ptr<FusedKernels> { TORCH_CHECK(false, "none"); });
   }
   void TearDown() override { WithoutKernels(); }

@@ -41,7 +41,7 @@ Tensors GradientsOf(bool fused, bool with_branch, bool uses_sum, bool uses_norma
 }
 
 TEST(LayerNormTest, GradientsMatchSumAndNorm) {
-  StartFusedKernels(c10::kCPU, /*says_why=*/true, &MakeLibtorchKernels);
+  StartFusedKernels(c10::kCPU, /*reports_error=*/true, &MakeLibtorchKernels);
   for (const bool with_branch : {false, true}) {
     for (const auto& [uses_sum, uses_normalized] :
          std::vector<std::pair<bool, bool>>{{true, true}, {false, true}, {true, false}}) {
@@ -57,7 +57,7 @@ TEST(LayerNormTest, GradientsMatchSumAndNorm) {
 }
 
 TEST(LayerNormTest, UsesLibTorchWithoutKernel) {
-  StartFusedKernels(c10::kCPU, /*says_why=*/true, &MakeLibtorchKernels);
+  StartFusedKernels(c10::kCPU, /*reports_error=*/true, &MakeLibtorchKernels);
   torch::nn::LayerNorm layer(torch::nn::LayerNormOptions({kColumns + 1}));
   const at::Tensor x = at::randn({3, kColumns + 1});
   EXPECT_TRUE(ApplyLayerNorm(layer, x).equal(layer(x)));

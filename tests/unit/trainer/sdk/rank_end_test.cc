@@ -38,7 +38,7 @@ TEST(RankEndTest, PrefersCauseOverVictims) {
 }
 
 TEST(RankEndTest, RankThatNeverReportedHasFailed) {
-  const RankEnd end = {.rank = 1, .came = false};
+  const RankEnd end = {.rank = 1, .reached_spawn = false};
   EXPECT_TRUE(Failed(end));
   EXPECT_THAT(SpawnError({end}).what(), HasSubstr("rank 1 ended before its Spawn call"));
 }
