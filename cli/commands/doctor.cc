@@ -82,7 +82,7 @@ NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
     answer.failed_to_answer = true;
     return answer;
   }
-  // As in NTP, both directions are assumed to take equally long.
+  // Both directions are assumed to take equally long, as in NTP.
   const int64_t there = report->received_unix_us() - asked;
   const int64_t back = report->answered_unix_us() - heard;
   answer.clock_ahead_us = (there + back) / 2;

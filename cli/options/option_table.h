@@ -79,7 +79,7 @@ struct OptionSpec {
   OptionGroup group;
   const char* help;  // without a full stop
   OptionTarget target = {};
-  // As typed; empty if there is none or if it depends on other options.
+  // The text to type; empty if there is no default or if it depends on other options.
   const char* default_value = "";
   const char* refusal = nullptr;  // why the option is refused, and the hint; null if it is accepted
   bool deepspeed = false;         // exists in deepspeed 0.19

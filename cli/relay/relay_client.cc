@@ -124,14 +124,14 @@ class RelayClient::Call final : public grpc::ClientBidiReactor<pb::ProgramInput,
   void OnOutput() {
     if (output_.has_end()) {
       const pb::ProgramEnd& end = output_.end();
-      const std::string said = end.not_started().empty()
-                                   ? end.stderr_tail()
-                                   : "it cannot be started: " + end.not_started();
+      const std::string reason = end.not_started().empty()
+                                     ? end.stderr_tail()
+                                     : "it cannot be started: " + end.not_started();
       {
         const MutexLock lock(mutex_);
         if (is_over_) return DropHold();
         wait_status_ = end.not_started().empty() ? end.wait_status() : kExited255;
-        stderr_tail_ = said.substr(0, kStderrTailBytes);
+        stderr_tail_ = reason.substr(0, kStderrTailBytes);
         SetOver();
       }
       return StartRead(&output_);

@@ -152,7 +152,7 @@ std::string EndInWords(int wait_status) {
 }
 
 Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline deadline,
-                                 size_t max_bytes, std::string* said) {
+                                 size_t max_bytes, std::string* printed) {
   Result<std::unique_ptr<ChildProcess>> child =
       ChildProcess::Start(argv, ChildProcess::Fate::kEndsWithUs);
   if (!child) {
@@ -183,7 +183,7 @@ Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline 
                                              EndInWords(*status) +
                                              (tail.empty() ? "" : "; it printed: " + tail)};
   }
-  if (said != nullptr) *said = (*child)->StderrTail(max_bytes);
+  if (printed != nullptr) *printed = (*child)->StderrTail(max_bytes);
   return output;
 }
 

@@ -79,10 +79,10 @@ class LocalStarter : public ProgramStarter {
 // Describes a wait status: "exit status 3", "killed by SIGTERM".
 std::string EndInWords(int wait_status);
 
-// Runs a program to its end with an empty stdin and returns its stdout, cut to `max_bytes`. `said`,
-// if not null, gets its stderr, cut likewise. Errors are fragments that follow what the program was
-// run for: "... ended with exit status 255; it printed: ...".
+// Runs a program to its end with an empty stdin and returns its stdout, cut to `max_bytes`.
+// `printed`, if not null, gets its stderr, cut likewise. Errors are fragments that follow what the
+// program was run for: "... ended with exit status 255; it printed: ...".
 Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline deadline,
-                                 size_t max_bytes = 1 << 20, std::string* said = nullptr);
+                                 size_t max_bytes = 1 << 20, std::string* printed = nullptr);
 
 }  // namespace dslaunch

@@ -96,9 +96,9 @@ std::string OneLine(std::string_view text, size_t max_bytes) {
 }
 
 std::string OutputClause(std::string_view stderr_tail, const std::string& noise) {
-  std::string said = OneLine(stderr_tail, kMaxShownBytes);
-  if (!noise.empty()) said += (said.empty() ? "" : "; on stdout: ") + noise;
-  return said.empty() ? "" : "; it printed: " + said;
+  std::string printed = OneLine(stderr_tail, kMaxShownBytes);
+  if (!noise.empty()) printed += (printed.empty() ? "" : "; on stdout: ") + noise;
+  return printed.empty() ? "" : "; it printed: " + printed;
 }
 
 }  // namespace dslaunch

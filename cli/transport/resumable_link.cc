@@ -13,7 +13,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kTicketWithin{5'000};  // the ticket is sent with the hello line
-// As long as the supervisor waits (SupervisorCore::kResumeLimit).
+// Equals the time for which the supervisor waits, SupervisorCore::kResumeLimit.
 constexpr milliseconds kReconnectWithin{4'000};
 // Limit for the connection's last bytes, which show whether the supervisor has ended.
 constexpr milliseconds kEndReportTimeout{1'000};
@@ -142,8 +142,8 @@ bool ResumableLink::WaitEnd(Deadline deadline) {
 
 std::string ResumableLink::StderrTail() const {
   const MutexLock lock(mutex_);
-  const std::string said = said_ ? *said_ : current_->StderrTail();
-  return said.empty() ? why_over_ : said;
+  const std::string printed = printed_ ? *printed_ : current_->StderrTail();
+  return printed.empty() ? why_over_ : printed;
 }
 
 // --- replacing a broken connection ---
@@ -187,11 +187,11 @@ void ResumableLink::RepairOnce() {
 bool ResumableLink::EndConnection() {
   std::shared_ptr<NodeLink> link = Current();
   const bool supervisor_ended = link->WaitEnd(Deadline::After(kEndReportTimeout));
-  const std::string said = link->StderrTail();
+  const std::string printed = link->StderrTail();
   {
     const MutexLock lock(mutex_);
     supervisor_ended_ = supervisor_ended;
-    if (!said_) said_ = said;
+    if (!printed_) printed_ = printed;
     current_.reset();
     changed_.NotifyAll();
   }

@@ -78,7 +78,7 @@ class ResumableLink : public NodeLink {
   std::shared_ptr<NodeLink> current_ DSL_GUARDED_BY(mutex_);
   bool supervisor_ended_ DSL_GUARDED_BY(mutex_) = false;
   // stderr of the first connection; nullopt until it breaks.
-  std::optional<std::string> said_ DSL_GUARDED_BY(mutex_);
+  std::optional<std::string> printed_ DSL_GUARDED_BY(mutex_);
   bool broken_ DSL_GUARDED_BY(mutex_) = false;     // the connection must be replaced
   bool repairing_ DSL_GUARDED_BY(mutex_) = false;  // a thread is replacing the connection
   bool over_ DSL_GUARDED_BY(mutex_) = false;       // no other connection will be made

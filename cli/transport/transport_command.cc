@@ -136,13 +136,13 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
                       "; remove " + NodeFolderOf(agent_) + " on the node and try again");
     }
     const std::optional<int> status = link->child().WaitEnd(Deadline::After(kLastOutputWait));
-    const std::string said = link->StderrTail();
+    const std::string printed = link->StderrTail();
     if (!status) {
       link->child().KillGroup();
       return Fail(
           target,
           hello.error().code == ExitCode::kTimedOut ? ExitCode::kUnavailable : hello.error().code,
-          "the agent " + hello.error().message + OutputClause(said, scanner.Skipped()) +
+          "the agent " + hello.error().message + OutputClause(printed, scanner.Skipped()) +
               "; check that the same program reaches it: " + command_->TryThis(target));
     }
     if (!command_->HasFailedItself(*status)) {
@@ -150,15 +150,15 @@ Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& tar
       if (code == kAgentMissing || code == 126 || code == 127) return std::unique_ptr<ChildLink>();
       return Fail(target, ExitCode::kUnavailable,
                   "the agent " + hello.error().message + " (" + EndInWords(*status) + ")" +
-                      OutputClause(said, scanner.Skipped()) +
+                      OutputClause(printed, scanner.Skipped()) +
                       "; check that the account can run commands: " + command_->TryThis(target));
     }
     const Deadline pause =
         Deadline::After(PauseAfter(attempt, kFirstLoginPause, kLongestLoginPause, RandomPart()));
-    if (!IsTurnedAwayText(said) || attempt + 1 == kLoginAttempts ||
+    if (!IsTurnedAwayText(printed) || attempt + 1 == kLoginAttempts ||
         pause.when() >= deadline.when()) {
-      return Fail(target, IsRefusedText(said) ? ExitCode::kNoPermission : ExitCode::kUnavailable,
-                  "it ended with " + EndInWords(*status) + OutputClause(said) +
+      return Fail(target, IsRefusedText(printed) ? ExitCode::kNoPermission : ExitCode::kUnavailable,
+                  "it ended with " + EndInWords(*status) + OutputClause(printed) +
                       "; it has no terminal to ask at: compare with " + command_->TryThis(target));
     }
     std::this_thread::sleep_until(pause.when());

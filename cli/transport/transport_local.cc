@@ -31,8 +31,8 @@ Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& targ
     // It may be about to write the reason to stderr.
     link->child().WaitEnd(Deadline::After(kLastWordsWait));
     std::string message = "node '" + target.name + "': the local agent " + hello.error().message;
-    const std::string said = OneLine(link->StderrTail() + " " + scanner.Skipped(), 512);
-    if (!said.empty()) message += "; it printed: " + said;
+    const std::string printed = OneLine(link->StderrTail() + " " + scanner.Skipped(), 512);
+    if (!printed.empty()) message += "; it printed: " + printed;
     return Error{hello.error().code,
                  message + "; is dslaunch-agent of the same build as dslaunch?"};
   }

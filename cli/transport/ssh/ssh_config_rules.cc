@@ -114,7 +114,7 @@ void SshConfigRules::AddMatch(std::string_view criteria) {
     if (criterion.starts_with('!')) criterion.erase(0, 1);
     if (criterion.empty() || criterion == "all") continue;
     std::string_view values = TakeWord(criteria);
-    // The same for all hosts of a class.
+    // These have the same value for all hosts of a class.
     if (criterion == "user" || criterion == "localuser") continue;
     if (criterion != "host" && criterion != "originalhost") may_share_ = false;
     Condition& condition = conditions_.emplace_back();

@@ -210,8 +210,9 @@ Result<void> SshSession::Handshake() {
 Error SshSession::HandshakeError() const {
   std::string text = "the SSH handshake failed: " + LastError();
   if (proxy_) {
-    const std::string said = OneLine(proxy_->StderrTail(), 512);
-    text += "; check ssh_config's ProxyCommand" + (said.empty() ? "" : ", which printed: " + said);
+    const std::string printed = OneLine(proxy_->StderrTail(), 512);
+    text += "; check ssh_config's ProxyCommand" +
+            (printed.empty() ? "" : ", which printed: " + printed);
   } else if (WasTurnedAway()) {
     text +=
         "; it closed the connection before authentication: check that an sshd listens on "

@@ -22,7 +22,7 @@ namespace dslaunch {
 // caller starts the command, and SshLoop's thread transfers its bytes from then on.
 class SshLink : public NodeLink {
  public:
-  // Who uses the stream: any caller, through TakeFd, or code on SshLoop, through TakeEnd.
+  // The user of the stream: any caller, through TakeFd, or code on SshLoop, through TakeEnd.
   enum class Use { kSocket, kOnLoop };
 
   // Starts the command over a logged-in session, by the deadline.
