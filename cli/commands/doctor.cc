@@ -76,7 +76,7 @@ NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
   const int64_t asked = UnixUs();
   Result<pb::NodeInfo> report = RequestNodeInfo(*answer.inspection, patient.way.target.name,
                                                 request, Deadline::After(kNodeInfoTimeout));
-  const int64_t heard = UnixUs();
+  const int64_t answered = UnixUs();
   if (!report.ok()) {
     answer.failure = report.error().message;
     answer.failed_to_answer = true;
@@ -84,14 +84,14 @@ NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
   }
   // Both directions are assumed to take equally long, as in NTP.
   const int64_t there = report->received_unix_us() - asked;
-  const int64_t back = report->answered_unix_us() - heard;
+  const int64_t back = report->answered_unix_us() - answered;
   answer.clock_ahead_us = (there + back) / 2;
   answer.clock_error_us = std::max<int64_t>(0, (there - back) / 2);
   answer.report = *std::move(report);
   return answer;
 }
 
-void TakeSteps(const StepLog& log, const NodeAnswer& answer, DoctorNode& node) {
+void AddSteps(const StepLog& log, const NodeAnswer& answer, DoctorNode& node) {
   std::vector<ConnectStep> begun = log.Begun();
   const bool on_the_way = !answer.report && !answer.failed_to_answer;
   if (on_the_way && !begun.empty()) {
@@ -119,12 +119,12 @@ void TryNetwork(const DoctorRequest& request, const Inspections& inspections, Do
   listen.set_token(MakeNonce());
   listen.set_for_ms(static_cast<uint32_t>((kReach + 2 * kSlack).count()));
   listen.set_cwd(request.cwd);
-  Result<pb::ListenReply> heard =
+  Result<pb::ListenReply> reply =
       ListenOnNode(*inspections[*info.rendezvous], info.nodes[*info.rendezvous].name, listen,
                    Deadline::After(kReach));
   info.listen.emplace();
-  if (!heard.ok()) return info.listen->set_refusal(heard.error().message);
-  *info.listen = *std::move(heard);
+  if (!reply.ok()) return info.listen->set_refusal(reply.error().message);
+  *info.listen = *std::move(reply);
 
   pb::ReachRequest reach;
   reach.set_token(listen.token());
@@ -225,7 +225,7 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
     node.failure = answer.failure;
     node.clock_ahead_us = answer.clock_ahead_us;
     node.clock_error_us = answer.clock_error_us;
-    TakeSteps(*patients[i].steps, answer, node);
+    AddSteps(*patients[i].steps, answer, node);
     inspections[i] = answer.inspection;
   }
   Inspections able = inspections;

@@ -148,7 +148,7 @@ std::string LastBytes(const std::string& path) {
 
 // Stores how the job ended in its record and, as its front end would have done, in its events, so
 // that its nodes need not be asked again.
-void KeepEnd(const JobView& view) {
+void StoreEnd(const JobView& view) {
   if (view.state != JobView::State::kEnded || view.record.ended_unix_ms != 0) return;
   Result<JobRecord> record = ReadJobRecord(OwnJobsFolder(), view.record.job_id);
   if (!record.ok() || record->ended_unix_ms != 0) return;
@@ -292,7 +292,7 @@ Result<int> Attach(const JobCommand& command, const JobView& view, const AgentBi
   AttachSession session(view.record, agent, command.shown_ranks, terminal);
   const int exit_code = session.Attach();
   if (session.end()) {
-    KeepEnd(*session.end());
+    StoreEnd(*session.end());
     ShowEnd(view.record, &session.output(), terminal);
   }
   return exit_code;
@@ -309,7 +309,7 @@ int Logs(const JobCommand& command, const JobRecord& record, const AgentBinary& 
   LogsSession session(record, agent, command, terminal);
   const int exit_code = session.Run();
   if (exit_code != ToInt(ExitCode::kOk)) return exit_code;
-  if (NeedsNodes(record)) KeepEnd(InspectJobs({record}, agent, kAskTimeout).front());
+  if (NeedsNodes(record)) StoreEnd(InspectJobs({record}, agent, kAskTimeout).front());
   ShowEnd(record, &session.output(), terminal);
   return exit_code;
 }
@@ -322,7 +322,7 @@ Result<int> Stop(const JobCommand& command, const JobView& view, const AgentBina
   AttachSession session(view.record, agent, {false, {}}, terminal);
   const int exit_code =
       session.Stop(command.now, milliseconds(view.stop_within_ms) + kFindTimeout + kStopSlack);
-  if (session.end()) KeepEnd(*session.end());
+  if (session.end()) StoreEnd(*session.end());
   return exit_code;
 }
 
@@ -374,7 +374,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
     for (const JobRecord& record : records) nodes += NeedsNodes(record) ? record.nodes.size() : 0;
     DSL_TRY(CheckOpenFiles(nodes, ReadOpenFiles()));
     std::vector<JobView> views = InspectJobs(records, agent, kAskTimeout);
-    for (const JobView& view : views) KeepEnd(view);
+    for (const JobView& view : views) StoreEnd(view);
     return command.prune ? Prune(command, views, agent, terminal)
                          : ListJobs(command, std::move(views), terminal);
   }
@@ -382,7 +382,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   DSL_TRY(CheckOpenFiles(record.nodes.size(), ReadOpenFiles()));
   if (command.kind == JobCommand::Kind::kLogs) return Logs(command, record, agent, terminal);
   const JobView view = InspectJobs({record}, agent, kFindTimeout).front();
-  KeepEnd(view);
+  StoreEnd(view);
   if (command.kind == JobCommand::Kind::kDescribe) return Describe(view, terminal);
   if (command.kind == JobCommand::Kind::kReport) return Report(command, view, agent, terminal);
   return command.kind == JobCommand::Kind::kAttach ? Attach(command, view, agent, terminal)

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxNamed = 3;  // limit of jobs named in a message
 
-void TakeStatus(const pb::JobStatus& status, JobView& view) {
+void ApplyStatus(const pb::JobStatus& status, JobView& view) {
   view.stop_within_ms = std::max<int64_t>(view.stop_within_ms, status.stop_within_ms());
   view.ranks = std::max(view.ranks, static_cast<int>(status.world_size()));
   if (status.phase() == pb::JobStatus::RESTARTING) view.detail = "restarting";
@@ -121,7 +121,7 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
     }
     if (answer.sight->state() == pb::JobSight::RUNNING) {
       running = true;
-      TakeStatus(answer.sight->status(), view);
+      ApplyStatus(answer.sight->status(), view);
     }
     if (answer.sight->state() == pb::JobSight::ENDED) {
       results.push_back(&answer.sight->result());

@@ -143,12 +143,12 @@ RelayTransport::Options RelayTransport::OverSsh(const AgentBinary& agent, const 
   options.agent = agent;
   options.role = role;
   options.to_relay = [agent, ssh](OnStep on_step, bool is_again) {
-    SshOptions told = ssh;
-    told.on_step = std::move(on_step);
-    if (is_again) told.may_ask_again = false;
+    SshOptions relay_ssh = ssh;
+    relay_ssh.on_step = std::move(on_step);
+    if (is_again) relay_ssh.may_ask_again = false;
     AgentRole relay;
     relay.kind = AgentRole::Kind::kRelay;
-    return std::make_shared<SshTransport>(agent, std::move(told), relay);
+    return std::make_shared<SshTransport>(agent, std::move(relay_ssh), relay);
   };
   options.from_relay = std::make_shared<RelaySshCommand>(std::move(ssh_command));
   options.hint = kHint;

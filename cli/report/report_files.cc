@@ -123,7 +123,7 @@ NamedNumbers OtherResults(const Json& eval) {
   return others;
 }
 
-void KeepMost(const NamedNumbers& numbers, NamedNumbers& most) {
+void MergeMaxima(const NamedNumbers& numbers, NamedNumbers& most) {
   for (const auto& [name, number] : numbers) {
     const auto found = std::ranges::find(most, name, &NamedNumbers::value_type::first);
     if (found != most.end())
@@ -187,7 +187,7 @@ void KeepFirst(T one, std::vector<T>& all) {
   if (place == all.end() || place->attempt != one.attempt) all.insert(place, std::move(one));
 }
 
-void TakeEvent(const Json& json, JobEvents& events) {
+void AddEvent(const Json& json, JobEvents& events) {
   const std::string event = Text(json, "event");
   const double t = AmountOr0(json, "t");
   const auto attempt = static_cast<uint64_t>(Whole(json, "attempt"));
@@ -218,7 +218,7 @@ RankMetrics ReadMetrics(std::string_view text) {
     }
     const MetricsPoint point = ToPoint(json);
     if (point.step > 0) metrics.points.push_back(point);
-    KeepMost(Numbers(At(json, "memory")), metrics.memory);
+    MergeMaxima(Numbers(At(json, "memory")), metrics.memory);
   });
   return metrics;
 }
@@ -273,7 +273,7 @@ std::optional<RankProfile> ReadRankProfile(std::string_view text) {
 
 JobEvents ReadJobEvents(std::string_view text) {
   JobEvents events;
-  events.bad_lines = ForEachObject(text, [&](const Json& json) { TakeEvent(json, events); });
+  events.bad_lines = ForEachObject(text, [&](const Json& json) { AddEvent(json, events); });
   return events;
 }
 

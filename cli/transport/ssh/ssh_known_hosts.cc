@@ -36,7 +36,7 @@ bool HashedNameMatches(std::string_view field, std::string_view name) {
   return hash == std::string_view(reinterpret_cast<const char*>(digest), size);
 }
 
-std::string_view TakeField(std::string_view& line) {
+std::string_view ReadField(std::string_view& line) {
   constexpr std::string_view kSpace = " \t\r";
   line.remove_prefix(std::min(line.size(), line.find_first_not_of(kSpace)));
   const std::string_view field = line.substr(0, line.find_first_of(kSpace));
@@ -85,10 +85,10 @@ int FindRevocation(std::string_view known_hosts, const std::vector<std::string>&
   int number = 0;
   for (std::string_view line : SplitLines(known_hosts)) {
     ++number;
-    if (TakeField(line) != "@revoked") continue;
-    const std::string_view hosts = TakeField(line);
-    TakeField(line);  // the key's type, which the key contains too
-    if (TakeField(line) != key_base64) continue;
+    if (ReadField(line) != "@revoked") continue;
+    const std::string_view hosts = ReadField(line);
+    ReadField(line);  // the key's type, which the key contains too
+    if (ReadField(line) != key_base64) continue;
     const auto listed = [hosts](const std::string& name) { return HostFieldMatches(hosts, name); };
     if (std::any_of(names.begin(), names.end(), listed)) return number;
   }
@@ -97,8 +97,8 @@ int FindRevocation(std::string_view known_hosts, const std::vector<std::string>&
 
 bool HasAuthority(std::string_view known_hosts, const std::vector<std::string>& names) {
   return std::ranges::any_of(SplitLines(known_hosts), [&names](std::string_view line) {
-    if (TakeField(line) != "@cert-authority") return false;
-    const std::string_view hosts = TakeField(line);
+    if (ReadField(line) != "@cert-authority") return false;
+    const std::string_view hosts = ReadField(line);
     return std::ranges::any_of(
         names, [hosts](const std::string& name) { return HostFieldMatches(hosts, name); });
   });
