@@ -72,7 +72,7 @@ TEST_F(DryRunTest, JsonDescribesEveryRank) {
   const Json plan = Json::parse(Make().ToJson());
   EXPECT_EQ(plan["dry_run"], true);
   EXPECT_EQ(plan["launcher"], "ssh");
-  EXPECT_EQ(plan["device"], nullptr) << "nobody knows before the nodes are asked";
+  EXPECT_EQ(plan["device"], nullptr) << "unknown before the nodes are asked";
   EXPECT_EQ(plan["world_size"], 3);
   ASSERT_EQ(plan["nodes"].size(), 3u);
   const Json& a = plan["nodes"][0];

@@ -51,7 +51,7 @@ TEST(RankFilePartsTest, StopsReadingNodeThatSendsTooMuch) {
   EXPECT_FALSE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":8}\n")));
   EXPECT_FALSE(parts.Take(Part(0, pb::RankFilePart::METRICS, "")));
   const RankFileParts::Files files = parts.Finish();
-  EXPECT_EQ(files.ranks.at(0).metrics->points.size(), 1u) << "what came before stays";
+  EXPECT_EQ(files.ranks.at(0).metrics->points.size(), 1u) << "the data received before is kept";
   EXPECT_THAT(files.troubles, ElementsAre(HasSubstr("node1: it sent more than requested")));
 }
 

@@ -32,7 +32,7 @@ TEST(ReportFilesTest, ReadsMetricsLineByLine) {
   EXPECT_TRUE(point.skipped);
   EXPECT_EQ(point.mfu, 0.41);
   EXPECT_EQ(point.data_epoch, 1);
-  EXPECT_TRUE(std::isnan(metrics.points[1].mfu)) << "not told";
+  EXPECT_TRUE(std::isnan(metrics.points[1].mfu)) << "not reported";
   EXPECT_FALSE(metrics.points[1].skipped);
   EXPECT_THAT(metrics.memory,
               ElementsAre(Pair("parameters", 100), Pair("peak_rss", 900), Pair("optimizer", 7)))

@@ -35,11 +35,12 @@ const std::vector<ForwardOp> kOperators = {{.module = "h.0.attn.in", .flops = 30
 
 TEST(ModuleTableTest, CountsInnerModules) {
   const std::vector<ModuleRow> rows = ModuleRows(Modules(), kOperators);
-  EXPECT_EQ(Row(rows, "h.0.attn").flops, 450) << "with what reads no parameter in between";
+  EXPECT_EQ(Row(rows, "h.0.attn").flops, 450)
+      << "with the operators in between that read no parameter";
   EXPECT_EQ(Row(rows, "h.0.attn").seconds, 5);
   EXPECT_EQ(Row(rows, "h.0").flops, 850);
   EXPECT_EQ(Row(rows, "h.0").seconds, 9.5) << "with the addition";
-  EXPECT_EQ(Row(rows, "").flops, 857) << "with what follows the last module";
+  EXPECT_EQ(Row(rows, "").flops, 857) << "with the operators after the last module";
   EXPECT_EQ(Row(rows, "").parameters, 81);
   EXPECT_EQ(Row(rows, "h.0.attn").parameters, 40);
   EXPECT_EQ(Row(rows, "h.0.attn.in").depth, 4);

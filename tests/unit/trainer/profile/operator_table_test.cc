@@ -40,7 +40,7 @@ TEST(OperatorTableTest, SelfTimeExcludesCalledOperators) {
   EXPECT_DOUBLE_EQ(Row(rows, "ProfilerStep*").self_s, 4 + 6);
   EXPECT_DOUBLE_EQ(Row(rows, "ProfilerStep*").total_s, 20);
   EXPECT_DOUBLE_EQ(Row(rows, "aten::linear").self_s, 2 + 2 + 2);
-  EXPECT_DOUBLE_EQ(Row(rows, "aten::linear").total_s, 6 + 4) << "not twice what is inside";
+  EXPECT_DOUBLE_EQ(Row(rows, "aten::linear").total_s, 6 + 4) << "nested operators count once";
   EXPECT_EQ(Row(rows, "aten::linear").calls, 3);
   EXPECT_DOUBLE_EQ(Row(rows, "aten::addmm").self_s, 4 + 2) << "in two threads";
   EXPECT_DOUBLE_EQ(Row(rows, "gloo:all_reduce").self_s, 0);
@@ -54,7 +54,8 @@ TEST(OperatorTableTest, AssignsMemoryToInnermostOperator) {
       ProfileSort::kMemory);
   EXPECT_EQ(Row(rows, "aten::addmm").self_bytes, 75);
   EXPECT_EQ(Row(rows, "aten::linear").self_bytes, 7);
-  EXPECT_EQ(Row(rows, "ProfilerStep*").self_bytes, 0) << "what came after all of them is nobody's";
+  EXPECT_EQ(Row(rows, "ProfilerStep*").self_bytes, 0)
+      << "memory after the last step belongs to no step";
   EXPECT_EQ(rows[0].name, "aten::addmm");
 }
 
@@ -69,7 +70,8 @@ TEST(OperatorTableTest, AssignsDeviceTimeToStartingOperator) {
   const std::vector<OperatorRow> rows =
       OperatorRows(std::move(events), {}, ProfileSort::kDeviceTime, kernels);
   EXPECT_DOUBLE_EQ(Row(rows, "aten::addmm").device_s, 6);
-  EXPECT_DOUBLE_EQ(Row(rows, "aten::linear").device_s, 2) << "not what addmm has started";
+  EXPECT_DOUBLE_EQ(Row(rows, "aten::linear").device_s, 2)
+      << "without the kernels that addmm has started";
   EXPECT_DOUBLE_EQ(Row(rows, "ProfilerStep*").device_s, 0);
   EXPECT_DOUBLE_EQ(Row(rows, "gemm").device_s, 6);
   EXPECT_EQ(Row(rows, "gemm").calls, 2);

@@ -29,7 +29,7 @@ TEST(RankEndTest, PrefersCauseOverVictims) {
                         {.rank = 1, .wait_status = SIGTERM, .stopped = true}})
                 .exit_code(),
             75)
-      << "but it is if nobody else is";
+      << "but it is the cause if no other rank is";
   EXPECT_THAT(SpawnError({{.rank = 0, .wait_status = Exited(69), .victim = true},
                           {.rank = 1, .wait_status = Exited(69)}})
                   .what(),

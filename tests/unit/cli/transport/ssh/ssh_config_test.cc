@@ -111,7 +111,7 @@ TEST(AskSshTest, ReturnsDefaultsWithoutSsh) {
   EXPECT_EQ(config->host_name, "host");
   EXPECT_EQ(config->port, 23);
   EXPECT_EQ(config->user, "bob");
-  ASSERT_FALSE(refused.ok()) << "a configuration that nobody can read";
+  ASSERT_FALSE(refused.ok()) << "an unreadable configuration";
   EXPECT_THAT(refused.error().message, HasSubstr("openssh-client"));
 }
 
