@@ -51,9 +51,10 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
                               "; keep the shell's start-up files quiet for non-interactive logins");
     }
     if (!alive) {
-      return session.Fail(ExitCode::kUnavailable,
-                          "the connection was lost while the agent started: " +
-                              session.LastError() + OutputClause(stderr_tail.Get(), scanner.Skipped()));
+      return session.Fail(
+          ExitCode::kUnavailable,
+          "the connection was lost while the agent started: " + session.LastError() +
+              OutputClause(stderr_tail.Get(), scanner.Skipped()));
     }
     if (stream->AtEof() || stream->Closed()) {
       const std::optional<int> status =
