@@ -55,7 +55,7 @@ void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
   for (const ShardBlock& block : BlocksOf(b)) {
     for (int64_t i = 0; i < block.rows; ++i, in_b += block.row) {
       const int64_t begin = block.at + i * b.pitch, end = begin + block.row;
-      // The rows of a that the run touches, of those that a has a part of.
+      // The first row of a that the run touches and of which a has elements.
       const int64_t first = std::max((begin - a.offset) / a.pitch, a.start / a.row);
       for (int64_t row = first; row * a.row < a.stop; ++row) {
         const int64_t row_begin = row * a.pitch + a.offset;
@@ -72,7 +72,7 @@ void ForEachCommonRun(const Shard& a, const Shard& b, const CommonRun& f) {
 std::vector<ShardPiece> PiecesInRange(const std::vector<int64_t>& sizes, int64_t begin,
                                       int64_t end) {
   std::vector<ShardPiece> pieces;
-  int64_t first = 0;  // element of the tensor
+  int64_t first = 0;  // position of the tensor's first element
   for (size_t i = 0; i < sizes.size(); first += sizes[i++]) {
     const int64_t from = std::max(begin, first), to = std::min(end, first + sizes[i]);
     if (from >= to) continue;

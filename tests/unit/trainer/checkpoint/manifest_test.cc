@@ -100,7 +100,7 @@ TEST(ManifestTest, RefusesUnknownFormatByName) {
             "\"dslaunch checkpoint 1\" and \"dslaunch checkpoint 2\"");
 }
 
-// As older programs do, which ignore the rows.
+// Older programs ignore the rows and refuse the slices too.
 TEST(ManifestTest, RefusesCutsInFormat1) {
   EXPECT_THAT(
       Refusal(WithChecksum(Replaced(SampleManifestWithCuts(), "checkpoint 2", "checkpoint 1"))),
