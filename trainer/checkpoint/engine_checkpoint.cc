@@ -41,10 +41,10 @@ std::string AgreedTag(const EngineCore& engine, const std::string& own) {
 }
 
 // "; not in the checkpoint: head.weight; not in the model: old.weight, old.bias"
-std::string Summary(const PassedOver& passed_over) {
+std::string Summary(const SkippedTensors& skipped) {
   std::string text;
-  for (const auto& [where, names] : {std::pair("checkpoint", &passed_over.missing),
-                                     std::pair("model", &passed_over.unexpected)}) {
+  for (const auto& [where, names] :
+       {std::pair("checkpoint", &skipped.missing), std::pair("model", &skipped.unexpected)}) {
     if (names->empty()) continue;
     text += std::string("; not in the ") + where + ": ";
     for (size_t i = 0; i < names->size(); ++i) text += (i == 0 ? "" : ", ") + (*names)[i];
@@ -116,7 +116,7 @@ std::optional<LoadedCheckpoint> EngineCore::LoadCheckpoint(const std::string& di
       },
       group());
   if (!decision.checkpoint) return std::nullopt;
-  PassedOver passed_over = RestoreState(*decision.checkpoint,
+  SkippedTensors skipped = RestoreState(*decision.checkpoint,
                                         {.strict = options.load_module_strict,
                                          .weights_only = options.load_module_only,
                                          .optimizer = options.load_optimizer_states,
@@ -124,10 +124,10 @@ std::optional<LoadedCheckpoint> EngineCore::LoadCheckpoint(const std::string& di
                                         *this);
   const Manifest& manifest = decision.checkpoint->manifest;
   return LoadedCheckpoint{.folder = decision.checkpoint->folder,
-                          .reason = decision.reason + Summary(passed_over),
+                          .reason = decision.reason + Summary(skipped),
                           .client_state = manifest.client_state,
-                          .missing_keys = std::move(passed_over.missing),
-                          .unexpected_keys = std::move(passed_over.unexpected),
+                          .missing_keys = std::move(skipped.missing),
+                          .unexpected_keys = std::move(skipped.unexpected),
                           .micro_steps = manifest.micro_steps};
 }
 

@@ -57,8 +57,8 @@ std::set<std::string> LinesOf(const std::vector<std::string>& texts) {
 
 // Collective. Removes the model's tensors that only one of the manifest and `state` has, together
 // with their optimizer state.
-PassedOver DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart>& model,
-                         Manifest& manifest, std::vector<TensorPart>& state) {
+SkippedTensors DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart>& model,
+                             Manifest& manifest, std::vector<TensorPart>& state) {
   std::string own;
   for (const TensorPart& part : model) own += part.name + "\n";
   const std::set<std::string> ours = LinesOf(GatherTexts(group, own));
@@ -66,16 +66,15 @@ PassedOver DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart
   for (const TensorRecord& tensor : manifest.tensors) {
     if (IsOfModel(tensor)) theirs.insert(tensor.name);
   }
-  PassedOver passed_over;
-  std::ranges::set_difference(ours, theirs, std::back_inserter(passed_over.missing));
-  std::ranges::set_difference(theirs, ours, std::back_inserter(passed_over.unexpected));
-  const std::set<std::string> missing(passed_over.missing.begin(), passed_over.missing.end());
-  const std::set<std::string> unexpected(passed_over.unexpected.begin(),
-                                         passed_over.unexpected.end());
+  SkippedTensors skipped;
+  std::ranges::set_difference(ours, theirs, std::back_inserter(skipped.missing));
+  std::ranges::set_difference(theirs, ours, std::back_inserter(skipped.unexpected));
+  const std::set<std::string> missing(skipped.missing.begin(), skipped.missing.end());
+  const std::set<std::string> unexpected(skipped.unexpected.begin(), skipped.unexpected.end());
   std::erase_if(state, [&](const TensorPart& part) { return BelongsTo(missing, part.name); });
   std::erase_if(manifest.tensors,
                 [&](const TensorRecord& tensor) { return BelongsTo(unexpected, tensor.name); });
-  return passed_over;
+  return skipped;
 }
 
 // Names of the optimizer's tensors that only one side has.
@@ -212,8 +211,8 @@ CheckpointContent CaptureState(const EngineCore& engine, const ProcessGroup& sav
   return content;
 }
 
-PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,
-                        EngineCore& engine) {
+SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,
+                            EngineCore& engine) {
   const Manifest& manifest = checkpoint.manifest;
   const ProcessGroup& group = engine.group();
   const bool with_optimizer = options.optimizer && !options.weights_only;
@@ -240,9 +239,9 @@ PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& opti
   if (with_optimizer) {
     for (TensorPart& part : engine.OptimizerState()) state.push_back(std::move(part));
   }
-  PassedOver passed_over;
+  SkippedTensors skipped;
   if (!options.strict) {
-    passed_over = DropUnmatched(group, engine.ModelState(), wanted.manifest, state);
+    skipped = DropUnmatched(group, engine.ModelState(), wanted.manifest, state);
   }
   UnmatchedOptimizer unmatched;
   if (with_optimizer) unmatched = DropUnmatchedOptimizer(engine, wanted.manifest, state);
@@ -256,7 +255,7 @@ PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& opti
   if (with_generator) SetGeneratorState(state.back().tensor);
   if (options.weights_only) {
     engine.Resume(engine.progress(), without);
-    return passed_over;
+    return skipped;
   }
   const EngineProgress fresh;
   const LossScalerState& scaler = manifest.loss_scaler;
@@ -271,7 +270,7 @@ PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& opti
        .scaler_hysteresis = scaler.hysteresis,
        .learning_rates = with_optimizer ? UsableRates(manifest, engine) : fresh.learning_rates},
       without);
-  return passed_over;
+  return skipped;
 }
 
 }  // namespace dslaunch

@@ -23,14 +23,14 @@ struct RestoreOptions {
 };
 
 // Tensors that were skipped because only one side has them, sorted by name.
-struct PassedOver {
+struct SkippedTensors {
   std::vector<std::string> missing;     // in the model only; they stay as they are
   std::vector<std::string> unexpected;  // in the checkpoint only
 };
 
 // Collective. Brings the engine to the checkpoint's state. The generator is restored only if the
 // number of ranks is the same. Throws the errors of LoadState.
-PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,
-                        EngineCore& engine);
+SkippedTensors RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,
+                            EngineCore& engine);
 
 }  // namespace dslaunch

@@ -69,7 +69,7 @@ class CheckpointDamageTest : public testing::Test {
 
   std::string File(const std::string& name) const { return newest_ + "/" + name; }
 
-  void ExpectPassedOver(const std::string& file, const std::string& cause) const {
+  void ExpectSkipped(const std::string& file, const std::string& cause) const {
     const ResumeDecision decision = CheckpointFolder(temp_.path()).Choose({});
     ASSERT_TRUE(decision.checkpoint.has_value()) << decision.reason;
     ASSERT_EQ(decision.checkpoint->tag, "step_000001");
@@ -92,7 +92,7 @@ TEST_F(CheckpointDamageTest, NamesFileWithFlippedBit) {
       SCOPED_TRACE(name + " byte " + std::to_string(byte));
       const size_t bit = random() % 8;
       Flip(File(name), byte, bit);
-      ASSERT_NO_FATAL_FAILURE(ExpectPassedOver(File(name), "checksum"));
+      ASSERT_NO_FATAL_FAILURE(ExpectSkipped(File(name), "checksum"));
       Flip(File(name), byte, bit);
     }
   }
@@ -106,31 +106,31 @@ TEST_F(CheckpointDamageTest, NamesTruncatedExtendedMissingAndSwappedFiles) {
     const bool sized = name != kManifestFile;
     for (const size_t length : {size_t{0}, size_t{1}, good.size() / 2, good.size() - 1}) {
       Overwrite(File(name), good.substr(0, length));
-      ExpectPassedOver(File(name), sized ? "bytes of " : "checksum");
+      ExpectSkipped(File(name), sized ? "bytes of " : "checksum");
     }
     for (const std::string& more : {std::string(1, '\0'), std::string("\n"), good}) {
       Overwrite(File(name), good + more);
-      ExpectPassedOver(File(name), sized ? "bytes of " : "checksum");
+      ExpectSkipped(File(name), sized ? "bytes of " : "checksum");
     }
     Overwrite(File(name), Contents(temp_ / "step_000001/" + name) + (sized ? "" : " "));
-    ExpectPassedOver(File(name), "checksum");
+    ExpectSkipped(File(name), "checksum");
     fs::remove(File(name));
-    ExpectPassedOver(File(name), sized ? "is missing" : "cannot be read");
+    ExpectSkipped(File(name), sized ? "is missing" : "cannot be read");
     fs::create_directory(File(name));
-    ExpectPassedOver(File(name), "");
+    ExpectSkipped(File(name), "");
     fs::remove(File(name));
     ASSERT_EQ(mkfifo(File(name).c_str(), 0600), 0);
-    ExpectPassedOver(File(name), "");
+    ExpectSkipped(File(name), "");
     fs::remove(File(name));
     fs::create_symlink("/dev/zero", File(name));
-    ExpectPassedOver(File(name), "");
+    ExpectSkipped(File(name), "");
     fs::remove(File(name));
     Overwrite(File(name), good);
   }
   fs::rename(File("a.safetensors"), File("other"));
   fs::rename(File("b.safetensors"), File("a.safetensors"));
   fs::rename(File("other"), File("b.safetensors"));
-  ExpectPassedOver(File("a.safetensors"), "checksum");
+  ExpectSkipped(File("a.safetensors"), "checksum");
 }
 
 }  // namespace
