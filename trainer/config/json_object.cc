@@ -84,6 +84,8 @@ std::optional<std::string> WhatIsMeant(std::string_view word, const std::set<std
   return other ? other : DidYouMean(word, known);
 }
 
+bool IsRecorded() { return KeyRecord::Current() != nullptr; }
+
 template <class T>
 json BoundedSchema(const char* type, T min, T max) {
   using Limits = std::numeric_limits<T>;
@@ -176,12 +178,8 @@ const json* JsonObject::Find(const char* key) {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
-void JsonObject::Note(const char* key, const std::function<std::string()>& value,
-                      const std::function<json()>& schema) const {
-  if (KeyRecord* const record = KeyRecord::Current()) {
-    const json fragment = schema();
-    record->Note(PlaceOf(key), value(), "", fragment.is_null() ? "" : fragment.dump());
-  }
+void JsonObject::Note(const char* key, const std::string& value, const json& schema) const {
+  KeyRecord::Current()->Note(PlaceOf(key), value, "", schema.is_null() ? "" : schema.dump());
 }
 
 void JsonObject::Explain(const char* meaning) const {
@@ -207,9 +205,8 @@ void JsonObject::FailType(const std::string& key, const json& value,
 }
 
 std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max) {
-  Note(
-      key, [&] { return WholeNumberText(min, max); },
-      [&] { return BoundedSchema<int64_t>("integer", min, max); });
+  if (IsRecorded())
+    Note(key, WholeNumberText(min, max), BoundedSchema<int64_t>("integer", min, max));
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   const std::optional<int64_t> whole = AsWhole(*value);
@@ -224,9 +221,7 @@ std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max
 }
 
 std::optional<double> JsonObject::Number(const char* key, double min, double max) {
-  Note(
-      key, [&] { return NumberText(min, max); },
-      [&] { return BoundedSchema<double>("number", min, max); });
+  if (IsRecorded()) Note(key, NumberText(min, max), BoundedSchema<double>("number", min, max));
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) FailType(key, *value, "not a number");
@@ -241,14 +236,12 @@ std::optional<double> JsonObject::Number(const char* key, double min, double max
 
 std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t count, double min,
                                                        double max) {
-  Note(
-      key, [&] { return "list of " + std::to_string(count) + ", each a " + NumberText(min, max); },
-      [&] {
-        return json{{"type", "array"},
-                    {"items", BoundedSchema<double>("number", min, max)},
-                    {"minItems", count},
-                    {"maxItems", count}};
-      });
+  if (IsRecorded())
+    Note(key, "list of " + std::to_string(count) + ", each a " + NumberText(min, max),
+         json{{"type", "array"},
+              {"items", BoundedSchema<double>("number", min, max)},
+              {"minItems", count},
+              {"maxItems", count}});
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   const auto fits = [&](const json& item) {
@@ -263,11 +256,7 @@ std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t c
 }
 
 std::optional<bool> JsonObject::Bool(const char* key) {
-  Note(
-      key, [] { return "true or false"; },
-      [] {
-        return json{{"type", "boolean"}};
-      });
+  if (IsRecorded()) Note(key, "true or false", json{{"type", "boolean"}});
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_boolean()) FailType(key, *value, "neither true nor false");
@@ -275,11 +264,7 @@ std::optional<bool> JsonObject::Bool(const char* key) {
 }
 
 std::optional<std::string> JsonObject::String(const char* key) {
-  Note(
-      key, [] { return "text"; },
-      [] {
-        return json{{"type", "string"}};
-      });
+  if (IsRecorded()) Note(key, "text", json{{"type", "string"}});
   return ReadString(key);
 }
 
@@ -291,11 +276,7 @@ std::optional<std::string> JsonObject::ReadString(const char* key) {
 }
 
 std::optional<std::string> JsonObject::StringOrInt(const char* key) {
-  Note(
-      key, [] { return "text or whole number"; },
-      [] {
-        return json{{"type", {"string", "integer"}}};
-      });
+  if (IsRecorded()) Note(key, "text or whole number", json{{"type", {"string", "integer"}}});
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_number_integer()) return value->dump();
@@ -318,11 +299,7 @@ bool JsonObject::IsAuto(const char* key) {
 }
 
 std::optional<std::string> JsonObject::Word(const char* key, const std::set<std::string>& words) {
-  Note(
-      key, [&] { return ChoiceText(words); },
-      [&] {
-        return json{{"enum", words}};
-      });
+  if (IsRecorded()) Note(key, ChoiceText(words), json{{"enum", words}});
   const std::optional<std::string> word = ReadString(key);
   if (!word || words.contains(*word)) return word;
   const std::optional<std::string> meant = WhatIsMeant(*word, words);
@@ -332,11 +309,7 @@ std::optional<std::string> JsonObject::Word(const char* key, const std::set<std:
 
 std::optional<std::string> JsonObject::WordInAnyCase(const char* key,
                                                      const std::set<std::string>& words) {
-  Note(
-      key, [&] { return ChoiceText(words) + ", in any case"; },
-      [] {
-        return json{{"type", "string"}};
-      });
+  if (IsRecorded()) Note(key, ChoiceText(words) + ", in any case", json{{"type", "string"}});
   std::optional<std::string> word = ReadString(key);
   if (!word) return word;
   std::ranges::transform(*word, word->begin(), [](char c) {
@@ -346,8 +319,7 @@ std::optional<std::string> JsonObject::WordInAnyCase(const char* key,
 }
 
 std::optional<JsonObject> JsonObject::Object(const char* key, const char* meaning) {
-  Note(
-      key, [] { return ""; }, [] { return json(); });
+  if (IsRecorded()) Note(key, "", json());
   Explain(meaning);
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
@@ -355,11 +327,7 @@ std::optional<JsonObject> JsonObject::Object(const char* key, const char* meanin
 }
 
 std::string JsonObject::ObjectText(const char* key) {
-  Note(
-      key, [] { return "object"; },
-      [] {
-        return json{{"type", "object"}};
-      });
+  if (IsRecorded()) Note(key, "object", json{{"type", "object"}});
   const json* value = Find(key);
   if (value == nullptr) return "{}";
   JsonObject(*value, source_, PlaceOf(key));  // throws where it is no object
@@ -373,11 +341,7 @@ JsonObject JsonObject::ObjectOrEmpty(const char* key, const char* meaning) {
 }
 
 std::vector<JsonObject> JsonObject::Objects(const char* key) {
-  Note(
-      key, [] { return "list of objects"; },
-      [] {
-        return json{{"type", "array"}};
-      });
+  if (IsRecorded()) Note(key, "list of objects", json{{"type", "array"}});
   std::vector<JsonObject> objects;
   const json* value = Find(key);
   if (value == nullptr) return objects;
@@ -391,11 +355,8 @@ std::vector<JsonObject> JsonObject::Objects(const char* key) {
 }
 
 std::vector<std::string> JsonObject::Strings(const char* key, JsonLists lists) {
-  Note(
-      key, [] { return "list of texts"; },
-      [] {
-        return json{{"type", "array"}, {"items", {{"type", "string"}}}};
-      });
+  if (IsRecorded())
+    Note(key, "list of texts", json{{"type", "array"}, {"items", {{"type", "string"}}}});
   const json* value = Find(key);
   if (value == nullptr) return {};
   if (!value->is_array() || (value->empty() && lists == JsonLists::kNotEmpty) ||

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -97,10 +96,9 @@ class JsonObject {
  private:
   const nlohmann::json* Find(const char* key);
   std::optional<std::string> ReadString(const char* key);
-  // Adds the key to the KeyRecord of this thread, if there is one, with its possible values in
+  // Adds the key to the KeyRecord of this thread, which must exist, with its possible values in
   // words and as JSON Schema (null: a section).
-  void Note(const char* key, const std::function<std::string()>& value,
-            const std::function<nlohmann::json()>& schema) const;
+  void Note(const char* key, const std::string& value, const nlohmann::json& schema) const;
   [[noreturn]] void FailType(const std::string& key, const nlohmann::json& value,
                              const std::string& wanted) const;
   std::string PlaceOf(const std::string& key) const;
