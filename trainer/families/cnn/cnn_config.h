@@ -9,6 +9,7 @@ const ModelFamily& CnnFamily();
 
 struct CnnConfig {
   static const ModelFamily& Family() { return CnnFamily(); }
+  DataNeeds Needs() const { return {.classes = num_classes}; }
 
   int64_t hidden_size = 128;  // units of the layer before the last
   int64_t num_classes = 10;

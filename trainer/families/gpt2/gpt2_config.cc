@@ -1,6 +1,6 @@
 #include "trainer/families/gpt2/gpt2_config.h"
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/table_family.h"
 
 namespace dslaunch {
 namespace {
@@ -8,43 +8,36 @@ namespace {
 // The end of a text in GPT-2's vocabulary, by which transformers begins and ends texts.
 constexpr int64_t kEndOfText = 50256;
 
-const KeyTable<Gpt2Config>& Gpt2Keys() {
+KeyTable<Gpt2Config> Gpt2Keys() {
   using C = Gpt2Config;
   constexpr int64_t kMaxUnits = int64_t{1} << 20;
-  static const KeyTable<C> kKeys = {
-      IntKey("vocab_size", &C::vocab_size, {1, int64_t{1} << 30}, ""),
-      IntKey("n_positions", &C::n_positions, {1, kMaxUnits}, "tokens of the longest sequence"),
-      IntKey("n_embd", &C::n_embd, {1, kMaxUnits}, "width; a multiple of `n_head`"),
-      IntKey("n_layer", &C::n_layer, {1, 1 << 12}, ""),
-      IntKey("n_head", &C::n_head, {1, kMaxUnits}, ""),
-      IntKey("n_inner", &C::n_inner, {1, kMaxUnits * 4},
-             "width of the feed-forward layers; default 4 times `n_embd`"),
-      NumberKey("resid_pdrop", &C::resid_pdrop, {0, 1}, "dropout of residual branches"),
-      NumberKey("embd_pdrop", &C::embd_pdrop, {0, 1}, "dropout of embeddings"),
-      NumberKey("attn_pdrop", &C::attn_pdrop, {0, 1}, "dropout of attention weights"),
-      NumberKey("layer_norm_epsilon", &C::layer_norm_epsilon, {0}, ""),
-      NumberKey("initializer_range", &C::initializer_range, {0},
-                "standard deviation of initial weights")};
-  return kKeys;
+  return {IntKey("vocab_size", &C::vocab_size, {1, int64_t{1} << 30}, ""),
+          IntKey("n_positions", &C::n_positions, {1, kMaxUnits}, "tokens of the longest sequence"),
+          IntKey("n_embd", &C::n_embd, {1, kMaxUnits}, "width; a multiple of `n_head`"),
+          IntKey("n_layer", &C::n_layer, {1, 1 << 12}, ""),
+          IntKey("n_head", &C::n_head, {1, kMaxUnits}, ""),
+          IntKey("n_inner", &C::n_inner, {1, kMaxUnits * 4},
+                 "width of the feed-forward layers; default 4 times `n_embd`"),
+          NumberKey("resid_pdrop", &C::resid_pdrop, {0, 1}, "dropout of residual branches"),
+          NumberKey("embd_pdrop", &C::embd_pdrop, {0, 1}, "dropout of embeddings"),
+          NumberKey("attn_pdrop", &C::attn_pdrop, {0, 1}, "dropout of attention weights"),
+          NumberKey("layer_norm_epsilon", &C::layer_norm_epsilon, {0}, ""),
+          NumberKey("initializer_range", &C::initializer_range, {0},
+                    "standard deviation of initial weights")};
 }
 
-class Gpt2Models : public ModelFamily {
+class Gpt2Models : public TableFamily<Gpt2Config> {
  public:
-  const char* type() const override { return "gpt2"; }
+  Gpt2Models() : TableFamily("gpt2", Gpt2Keys()) {}
 
   ModelConfig Read(JsonObject& section) const override {
-    const Gpt2Config gpt2 = ReadKeys(section, Gpt2Keys());
+    const Gpt2Config gpt2 = ReadKeys(section, keys());
     if (gpt2.n_embd % gpt2.n_head != 0) {
       section.Fail("n_embd", "is " + std::to_string(gpt2.n_embd) + ", which the " +
                                  std::to_string(gpt2.n_head) +
                                  " heads (n_head) do not divide; change one of them");
     }
     return gpt2;
-  }
-
-  DataNeeds Needs(const ModelConfig& config) const override {
-    const auto& gpt2 = config.As<Gpt2Config>();
-    return {.vocabulary = gpt2.vocab_size, .positions = gpt2.n_positions};
   }
 
   // In the form that AutoModelForCausalLM of transformers reads.
@@ -63,7 +56,7 @@ class Gpt2Models : public ModelFamily {
                            {"bos_token_id", end_of_text},
                            {"eos_token_id", end_of_text},
                            {"dtype", dtype}};
-    json.update(nlohmann::json(ShowKeys(Gpt2Keys(), gpt2)));
+    json.update(TableFamily::ConfigJson(config, dtype));
     return json;
   }
 

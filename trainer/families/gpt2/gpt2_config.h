@@ -11,6 +11,7 @@ const ModelFamily& Gpt2Family();
 
 struct Gpt2Config {
   static const ModelFamily& Family() { return Gpt2Family(); }
+  DataNeeds Needs() const { return {.vocabulary = vocab_size, .positions = n_positions}; }
 
   int64_t vocab_size = 50257;
   int64_t n_positions = 1024;

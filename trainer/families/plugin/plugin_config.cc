@@ -1,31 +1,23 @@
 #include "trainer/families/plugin/plugin_config.h"
 
-#include "trainer/config/key_table.h"
+#include "trainer/config/table_family.h"
 
 namespace dslaunch {
 namespace {
 
-const KeyTable<PluginConfig>& PluginKeys() {
-  static const KeyTable<PluginConfig> kKeys = {
-      TextKey("path", &PluginConfig::path, "required; the plugin's shared library"),
-      ObjectTextKey("params", &PluginConfig::params, "parameters for the plugin")};
-  return kKeys;
-}
-
-class PluginModels : public ModelFamily {
+class PluginModels : public TableFamily<PluginConfig> {
  public:
-  const char* type() const override { return "plugin"; }
-
-  ModelConfig Read(JsonObject& section) const override {
-    const PluginConfig plugin = ReadKeys(section, PluginKeys());
-    if (plugin.path.empty())
-      section.Fail("path", "is missing; give the path of the plugin's shared library");
-    return plugin;
+  PluginModels()
+      : TableFamily("plugin",
+                    {TextKey("path", &PluginConfig::path, "required; the plugin's shared library"),
+                     ObjectTextKey("params", &PluginConfig::params, "parameters for the plugin")}) {
   }
 
-  DataNeeds Needs(const ModelConfig&) const override { return {}; }
-  nlohmann::json ConfigJson(const ModelConfig& config, const std::string&) const override {
-    return ShowKeys(PluginKeys(), config.As<PluginConfig>());
+  ModelConfig Read(JsonObject& section) const override {
+    ModelConfig plugin = TableFamily::Read(section);
+    if (Library(plugin).empty())
+      section.Fail("path", "is missing; give the path of the plugin's shared library");
+    return plugin;
   }
   std::string Library(const ModelConfig& config) const override {
     return config.As<PluginConfig>().path;

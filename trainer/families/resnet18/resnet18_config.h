@@ -10,6 +10,7 @@ const ModelFamily& Resnet18Family();
 
 struct Resnet18Config {
   static const ModelFamily& Family() { return Resnet18Family(); }
+  DataNeeds Needs() const { return {.classes = num_classes}; }
 
   int64_t num_classes = 10;
 };

@@ -9,6 +9,7 @@ const ModelFamily& TinyFamily();
 
 struct TinyConfig {
   static const ModelFamily& Family() { return TinyFamily(); }
+  DataNeeds Needs() const { return {.classes = num_classes}; }
 
   int64_t width = 4;
   int64_t num_classes = 2;

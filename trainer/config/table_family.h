@@ -1,0 +1,34 @@
+// A family of models whose settings have a table of keys.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "trainer/config/key_table.h"
+#include "trainer/config/model_family.h"
+
+namespace dslaunch {
+
+// `Settings` is the struct of the family; its member function Needs() returns what
+// ModelFamily::Needs does. Its config.json has the keys of the table.
+template <class Settings>
+class TableFamily : public ModelFamily {
+ public:
+  TableFamily(const char* type, KeyTable<Settings> keys) : type_(type), keys_(std::move(keys)) {}
+
+  const char* type() const override { return type_; }
+  ModelConfig Read(JsonObject& section) const override { return ReadKeys(section, keys_); }
+  DataNeeds Needs(const ModelConfig& config) const override {
+    return config.As<Settings>().Needs();
+  }
+  nlohmann::json ConfigJson(const ModelConfig& config, const std::string&) const override {
+    return ShowKeys(keys_, config.As<Settings>());
+  }
+  const KeyTable<Settings>& keys() const { return keys_; }
+
+ private:
+  const char* const type_;
+  const KeyTable<Settings> keys_;
+};
+
+}  // namespace dslaunch
