@@ -89,7 +89,7 @@ void ResolveWarmupMaxLr(ResolvedAuto& result) {
   result.chosen.emplace_back(KeyOf(at), result.engine[at].dump());
 }
 
-// What is worth a word if "auto" leaves it off.
+// Returns the value to report if "auto" turns this key off; "" for other keys.
 std::string OffText(const std::string& key) {
   if (key == "enabled") return "false";
   if (key == "device") return "none";
@@ -146,7 +146,7 @@ std::vector<std::pair<std::string, std::string>> FillAuto(json& engine, const js
   const auto is_batch = [](const Pointer& at) {
     return std::ranges::find(kBatch, at.to_string()) != std::end(kBatch);
   };
-  // One batch size or all: those of two places would contradict each other.
+  // All batch sizes or none, because sizes of two sources would contradict each other.
   if (std::erase_if(places, is_batch) > 0 && !GivesBatch(engine)) {
     for (const char* key : kBatch) places.emplace_back(key);
   }

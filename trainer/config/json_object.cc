@@ -330,7 +330,7 @@ std::string JsonObject::ObjectText(const char* key) {
   if (IsRecorded()) Note(key, "object", json{{"type", "object"}});
   const json* value = Find(key);
   if (value == nullptr) return "{}";
-  JsonObject(*value, source_, PlaceOf(key));  // throws where it is no object
+  JsonObject(*value, source_, PlaceOf(key));  // throws if it is not an object
   return value->dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 

@@ -106,7 +106,7 @@ std::string ParentOf(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-// What all samples together have of one key.
+// A key as all samples together describe it.
 struct Found {
   ReferenceKey key;
   std::set<std::string> values;

@@ -224,7 +224,7 @@ void ReadAdamImplementation(JsonObject& params, OptimizerConfig& optimizer) {
                          "needs \"torch_adam\": true; DeepSpeed's fused Adam does not have it");
 }
 
-// What a type does not accept, alone or together.
+// Refuses keys and combinations of values that the type does not support.
 void CheckParams(JsonObject& params, const OptimizerConfig& optimizer) {
   const bool from_torch = optimizer.type == OptimizerType::kSgd ||
                           optimizer.type == OptimizerType::kAdagrad ||

@@ -35,7 +35,7 @@ bool IsEnabled(JsonObject& section) {
   return on;
 }
 
-// What torch.amp.GradScaler and Apex start with. Both halve the scale at every overflow.
+// The defaults of torch.amp.GradScaler and Apex, which halve the scale at every overflow.
 LossScalerConfig AutocastLossScaler() {
   LossScalerConfig scaler;
   scaler.loss_scale_window = 2000;

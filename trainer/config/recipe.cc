@@ -150,7 +150,7 @@ bool IsPluginName(const std::string& name) {
   });
 }
 
-// What depends on other keys: defaults that the model gives, and values that exclude each other.
+// Refuses values that contradict each other or the model.
 void CheckData(const JsonObject& object, const ModelConfig& model, const DataConfig& data) {
   const int64_t positions = model.needs().positions;
   if (positions > 0 && data.block_size > positions) {
@@ -308,7 +308,7 @@ void CheckCheckpoints(JsonObject& object, const RunConfig& run) {
   }
 }
 
-// What a mode needs, and what has a meaning in other modes only.
+// Refuses a run without what its mode needs, and keys of other modes.
 void CheckMode(JsonObject& object, const RunConfig& run) {
   using Mode = RunConfig::Mode;
   const bool trains = run.mode == Mode::kTrain || run.mode == Mode::kComparePrecision;

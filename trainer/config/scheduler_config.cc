@@ -145,7 +145,7 @@ bool HasAutoLength(const JsonObject& params) {
   return params.value().value("total_num_steps", nlohmann::json()) == "auto";
 }
 
-// What depends on other keys, and on the optimizer.
+// Sets defaults that depend on other keys and on the optimizer.
 void CompleteCycle(const JsonObject& params, const OptimizerConfig& optimizer, OneCycle& cycle) {
   if (cycle.first_step_size == 0) params.Fail("cycle_first_step_size", "is 0; it must be above 0");
   if (!params.Has("cycle_second_step_size")) cycle.second_step_size = cycle.first_step_size;
@@ -202,16 +202,16 @@ std::string WarmupRemark(const SchedulerConfig& scheduler, double lr,
   }
   if (warmup == nullptr) return "";
   const int64_t rises = WarmupSteps(*warmup);
-  const std::string says =
+  const std::string start =
       "the warm-up of " + std::to_string(rises) + " steps (scheduler.params.warmup_num_steps) is ";
   char rate[32];
   if (steps && *steps <= rises) {
     std::snprintf(rate, sizeof rate, "%g", ScheduledLr(scheduler.schedule, lr, *steps - 1));
-    return says + "not over after the run's " + std::to_string(*steps) +
+    return start + "not over after the run's " + std::to_string(*steps) +
            ": the learning rate of the last step is " + rate;
   }
   if (length > 0 && rises > length) {
-    return says + "longer than the schedule of " + std::to_string(length) +
+    return start + "longer than the schedule of " + std::to_string(length) +
            " (total_num_steps): the learning rate rises until its end and then falls to its lowest "
            "at once, as in DeepSpeed";
   }

@@ -18,8 +18,8 @@ const char* Stage3Name(const JsonObject& object, const char* key) {
   return field;
 }
 
-// What DeepSpeed's own defaults ask for, and all that is offered of these keys. Extensions of ZeRO
-// that dslaunch does not have, and settings of how DeepSpeed does the work.
+// A key of which only DeepSpeed's default is accepted: of an extension of ZeRO that dslaunch does
+// not have, or of DeepSpeed's implementation.
 struct FixedKey {
   const char* key;
   nlohmann::json standard;

@@ -24,7 +24,7 @@ std::optional<double> Number(std::string_view text) {
   return value;
 }
 
-// What a file holds, as part of a message on a terminal.
+// Returns text of a file for a message on a terminal.
 std::string Shown(std::string_view text) {
   std::string shown(text.substr(0, 40));
   for (char& c : shown) {

@@ -20,8 +20,8 @@ namespace {
 constexpr int64_t kChannels = 3;
 constexpr int64_t kMaxSide = 65535;
 constexpr int64_t kMaxPixels = int64_t{1} << 27;
-// Deflate makes at most 1032 bytes of one, and Huffman codes of JPEG at most 8 blocks of 64 pixels
-// in half of the positions: a header that says more is not believed.
+// Deflate produces at most 1032 bytes per byte, and Huffman codes of JPEG at most 8 blocks of 64
+// pixels in half of the positions. A header that claims more is refused.
 constexpr int64_t kMaxPixelsPerByte = 1032 * 8;
 constexpr int64_t kMaxJpegPixelsPerByte = 1024;
 constexpr int kMaxScans = 500;  // of a progressive JPEG, each of which passes over the whole image
@@ -34,19 +34,19 @@ bool StartsWith(std::span<const uint8_t> bytes, std::span<const uint8_t> magic) 
 
 void CheckSize(const std::string& file, int64_t width, int64_t height, size_t bytes,
                int64_t most_per_byte) {
-  const std::string says =
+  const std::string declared =
       "declares " + std::to_string(width) + " x " + std::to_string(height) + " pixels, ";
   if (width > kMaxSide || height > kMaxSide || width * height > kMaxPixels) {
-    RefuseDataFile(file, says + "but at most " + std::to_string(kMaxSide) + " a side and " +
+    RefuseDataFile(file, declared + "but at most " + std::to_string(kMaxSide) + " a side and " +
                              std::to_string(kMaxPixels) + " in all are read; scale it down");
   }
   if (width * height > static_cast<int64_t>(bytes + 1) * most_per_byte) {
-    RefuseDataFile(file, says + "more than its " + std::to_string(bytes) +
+    RefuseDataFile(file, declared + "more than its " + std::to_string(bytes) +
                              " bytes can hold; the file is damaged");
   }
 }
 
-// What a library says of a file, as part of a message on a terminal.
+// Returns the rest of a message for a library's error about a file.
 std::string Damage(std::string_view kind, std::string message) {
   for (char& c : message) {
     if (c < ' ' || c > '~') c = '?';
@@ -55,7 +55,7 @@ std::string Damage(std::string_view kind, std::string message) {
          "); fetch it again, or remove it";
 }
 
-// As PIL does, where files have all inks inverted: (255 - ink) * black / 255 with its rounding.
+// Converts inverted inks as PIL does: (255 - ink) * black / 255 with its rounding.
 void InksToRgb(const uint8_t* inks, size_t pixels, uint8_t* out) {
   for (const uint8_t* ink = inks; ink < inks + pixels * 4; ink += 4) {
     for (int i = 0; i < kChannels; ++i) {
@@ -250,10 +250,11 @@ class JpegReader {
   jpeg_decompress_struct info_ = {};
 };
 
-// How the pixels of one axis are made of those of the image: PIL's tables for its bilinear filter.
+// Weights of the image's pixels for each output pixel of an axis: PIL's tables for its bilinear
+// filter.
 class Weights {
  public:
-  // Of the outputs first .. first + count - 1, where the axis has `to` of them.
+  // For the outputs first .. first + count - 1 of an axis with `to` outputs from `from` pixels.
   Weights(int64_t from, int64_t to, int64_t first, int64_t count) {
     const double scale = static_cast<double>(from) / static_cast<double>(to);
     const double reach = std::max(scale, 1.0);
@@ -275,12 +276,12 @@ class Weights {
     }
   }
 
-  // The pixels that are used.
+  // The range of pixels that are read.
   int64_t begin() const { return spans_.front().begin; }
   int64_t end() const { return spans_.back().begin + spans_.back().count; }
 
-  // One channel of output `i`; `in` is that of pixel `begin()`, and `stride` is from one to the
-  // next.
+  // Returns one channel of output `i`. `in` is the channel of pixel `begin()`, and `stride` the
+  // distance to the next pixel.
   uint8_t Sum(size_t i, const uint8_t* in, int64_t stride) const {
     const Span& span = spans_[i];
     const int32_t* weight = &weights_[span.weights];
@@ -300,7 +301,7 @@ class Weights {
   std::vector<int32_t> weights_;
 };
 
-// Of `side` that is scaled as `shorter` to `size`.
+// Returns the weights of the centre of `side`, which is scaled as `shorter` to `size`.
 Weights CentreOf(int64_t side, int64_t shorter, int64_t size) {
   const auto scaled =
       side == shorter

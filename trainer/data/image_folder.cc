@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxDepth = 32;  // links may lead back
 const std::set<std::string> kRead = {".jpg", ".jpeg", ".png"};
-// What torchvision reads besides.
+// Extensions that torchvision reads and dslaunch does not.
 const std::set<std::string> kNotRead = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
 
 std::string LowerExtension(const fs::path& path) {

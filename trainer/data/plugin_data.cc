@@ -22,7 +22,7 @@ std::string ShapeText(const at::Tensor& tensor) {
   return text + "]";
 }
 
-// What the inputs or the targets of each sample are, but for their number.
+// Type and shape of a sample's inputs or targets.
 struct SampleForm {
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> shape;
@@ -33,8 +33,9 @@ struct SampleForm {
   bool operator==(const SampleForm&) const = default;
 };
 
-// Whether all numbers of an int64 tensor are in 0 .. end - 1, or kNoTarget where that may be. A
-// plain loop: LibTorch's operators would start threads in the thread that reads ahead.
+// Returns whether all numbers of an int64 tensor are in 0 .. end - 1, or kNoTarget if
+// `may_be_none`. A plain loop, because LibTorch's operators would start threads in the thread that
+// reads ahead.
 bool AreBelow(const at::Tensor& numbers, int64_t end, bool may_be_none) {
   const at::Tensor plain = numbers.contiguous();
   const int64_t* number = plain.const_data_ptr<int64_t>();

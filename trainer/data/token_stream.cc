@@ -54,7 +54,7 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
                                     " documents, but ends before them: it has " +
                                     std::to_string(bytes.size()) + " bytes; copy the file again");
   }
-  // What may follow are the modes of multimodal data, a byte for each sequence.
+  // The modes of multimodal data may follow, a byte for each sequence.
   const uint64_t after = rest - index.sequences * sequence_bytes - documents * sizeof(int64_t);
   if (after != 0 && after != index.sequences) {
     RefuseDataFile(file.path(), "has " + std::to_string(after) +
@@ -100,9 +100,9 @@ size_t CharacterBytes(uint8_t first) {
   return first >= 0xF0 && first < 0xF5 ? 4 : 0;
 }
 
-// Whether the beginning of `bytes` is UTF-8 without control characters, or has the mark of UTF-16.
-// Token ids of 16 bits are not: in a vocabulary below 256 * 32 each token has a control character,
-// and in a larger one nearly every line of tokens has bytes that are no UTF-8.
+// Returns whether the beginning of `bytes` is UTF-8 without control characters, or has the mark of
+// UTF-16. Token ids of 16 bits are neither: in a vocabulary below 256 * 32 each token has a control
+// character, and in a larger one nearly every line of tokens has bytes that are not UTF-8.
 bool LooksLikeText(std::span<const uint8_t> bytes) {
   constexpr size_t kLookedAt = 4096;
   constexpr size_t kTooFew = 16;

@@ -95,7 +95,7 @@ struct ExportOptions {
   bool force = false;                   // overwrite what is in the folder
 };
 
-// nullopt: these are no options of export.
+// Returns nullopt if these are not options of export.
 std::optional<ExportOptions> ParseExportOptions(std::span<const std::string> words) {
   ExportOptions options;
   for (size_t i = 0; i < words.size(); ++i) {

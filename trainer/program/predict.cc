@@ -38,7 +38,7 @@ void Predict(TrainingModel& training_model, const Dataset& data, const ProcessGr
   const ProcessGroup& replicas = training_model.replicas();
   EvaluationBatches batches(data, replicas, training_model.core().micro_batch_size(), prefetch);
   const int64_t ranks = replicas.world_size(), most = batches.size();
-  // A round takes `most` samples of each replica; those of all together are consecutive.
+  // A round predicts `most` samples on each replica; together they are consecutive.
   for (int64_t first = 0; first < data.size(); first += most * ranks) {
     const at::Tensor own = at::zeros({most, 2}, at::kDouble);
     if (batches.HasNext()) {

@@ -49,12 +49,12 @@ int64_t GatheredElements(const ZeroConfig& zero, int64_t all, int64_t largest) {
   return std::min(all, std::max(largest, wanted));
 }
 
-// What passes and `buckets` take together where these do not follow the gradients' order.
+// Returns the bytes of passes and `buckets` together if these do not follow the gradients' order.
 int64_t AtTheSameTime(const PassMemory& passes, int64_t buckets) {
   return passes.peak > 0 ? buckets + passes.peak_with_gradients : 0;
 }
 
-// Replaces what is sharded.
+// Replaces the bytes of what is sharded.
 void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
                 const PassMemory& passes, MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;
@@ -77,7 +77,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
     if (to.device == OffloadDevice::kNvme) plan.in_files += bytes;
   };
   std::vector<GradientUnit> sent_units;  // all, in the order in which they are sent
-  std::vector<GradientUnit> units;       // but for those of `filling`
+  std::vector<GradientUnit> units;       // except the units of `filling`
   std::vector<size_t> trained(
       parameters.size());  // of each parameter: how many there are before it
   for (size_t i = 1; i < parameters.size(); ++i) {
@@ -162,7 +162,7 @@ int64_t ExchangeStates(const ModelSizes& model, const EngineConfig& config, int6
   return bytes;
 }
 
-// Of a server. Every rank has room for one message of all gradients.
+// Plans a server. Every rank has room for one message of all gradients.
 void PlanServer(const ModelSizes& model, const EngineConfig& config, int64_t ranks,
                 MemoryPlan& plan) {
   const PrecisionConfig& precision = config.precision;

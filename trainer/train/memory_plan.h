@@ -1,4 +1,4 @@
-// How much memory training takes on one rank, estimated from sizes alone. Pure.
+// Memory of training on one rank, estimated from sizes alone. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,28 +13,28 @@
 
 namespace dslaunch {
 
-// Of a model. Sizes are counted in elements.
+// Sizes of a model, in elements.
 struct ModelSizes {
   int64_t trained = 0;             // of parameters that require a gradient
   int64_t frozen = 0;              // of the others
   int64_t buffers = 0;             // of floating point buffers
   int64_t batch_norm_trained = 0;  // how many of these belong to batch norms
   int64_t batch_norm_buffers = 0;
-  int64_t other_buffer_bytes = 0;  // of buffers that hold no floating point numbers
-  // For ZeRO: each parameter, of which those of batch norms have the dtype 1, the others 0.
+  int64_t other_buffer_bytes = 0;  // of buffers without floating point numbers
+  // For ZeRO: the parameters; dtype is 1 for batch norms and 0 for others.
   std::vector<ShardedParameter> shardable;
 };
 
-// What passes of a model hold beside the states.
+// Memory of a model's passes, without the states.
 struct PassMemory {
   // Bytes that the forward pass and the loss leave to the backward pass.
   int64_t activations = 0;
   // The most bytes at any time of both passes: activations, intermediate results and the gradients
   // of the parameters that one operation gives. 0: not known.
   int64_t peak = 0;
-  // The same from the first gradient of a parameter on, when gradients begin to travel.
+  // The maximum from the first gradient of a parameter on, when the exchange of gradients begins.
   int64_t peak_with_gradients = 0;
-  // The same around each gradient, and after the last one; empty: not known.
+  // The memory around each gradient, and after the last one; empty: not known.
   std::vector<GradientArrival> arrivals = {};
   int64_t at_end = 0;
 };
@@ -61,10 +61,10 @@ struct PassMemory {
 //                               received parts and sum
 //   gathered                    stage 3, at most: parameters that are whole at the same time, by
 //                               the limits of the configuration
-// With a parameter server the rank is a server: optimizer and master_weights are those of its part
-// of the parameters, and the buckets one message of all gradients. DiLoCo, PowerSGD and 1-bit
+// With a parameter server the rank is a server: optimizer and master_weights are for its part of
+// the parameters, and the buckets are one message of all gradients. DiLoCo, PowerSGD and 1-bit
 // optimizers keep what memory_plan.cc's ExchangeStates says, counted as the optimizer's.
-// What the libraries take is not in it.
+// Memory of the libraries is not included.
 struct MemoryPlan {
   int64_t parameters = 0;
   int64_t gathered = 0;
@@ -83,7 +83,7 @@ struct MemoryPlan {
   int64_t in_main_memory = 0;
   int64_t in_files = 0;
 
-  // What the ZeRO paper's table 1 counts.
+  // The sum that table 1 of the ZeRO paper shows.
   int64_t states() const { return parameters + gradients + optimizer + master_weights; }
   // The most at one time, without what lies in files.
   int64_t total() const {
@@ -101,7 +101,7 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
 struct PlanPlace {
   int64_t ranks = 1;           // of the job
   int64_t ranks_per_node = 0;  // 0: not known
-  // What there is, and of what it is; 0: not known. Main memory is shared by a node's ranks.
+  // Available memory by kind; 0: not known. The ranks of a node share main memory.
   int64_t device_bytes = 0;  // of each rank's GPU
   int64_t node_bytes = 0;    // main memory, where ranks compute on the CPU
 };

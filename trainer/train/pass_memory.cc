@@ -64,7 +64,7 @@ class ShapedModel {
     return loss.to(at::promote_types(loss.scalar_type(), at::kFloat)) * 1.0;
   }
 
-  // What is live in a forward and a backward pass beyond what was before.
+  // Memory of a forward and a backward pass beyond the memory before them.
   struct Count {
     explicit Count(ShapedModel& counted) : shaped(counted), before(counted.pass_->live_bytes()) {
       shaped.gradients_.clear();

@@ -30,16 +30,16 @@ void UseDeterministicAlgorithms() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
-// Of fp32. LibTorch's own default takes TF32 for convolutions and not for other products.
+// For fp32 numbers. LibTorch's default uses TF32 for convolutions only.
 void SetTf32(bool on) {
   at::globalContext().setAllowTF32CuBLAS(on);
   at::globalContext().setAllowTF32CuDNN(on);
 }
 
-// Of a sample in a batch.
+// Returns the shape of a sample of a batch.
 std::vector<int64_t> ShapeOf(const at::Tensor& batch) { return batch.sizes().slice(1).vec(); }
 
-// Rank 0's: no two ranks measure the same.
+// Returns rank 0's costs on all ranks, because each rank measures others.
 std::vector<double> AgreedCosts(const Recipe& recipe, const at::Tensor& sample,
                                 const ProcessGroup& group) {
   std::vector<double> own;
@@ -56,7 +56,7 @@ std::vector<double> AgreedCosts(const Recipe& recipe, const at::Tensor& sample,
   return {costs.const_data_ptr<double>(), costs.const_data_ptr<double>() + own.size()};
 }
 
-// What ranks on CPUs cannot do, and ranks on different kinds of devices.
+// Throws if the ranks use different kinds of devices, or if CPUs do not support the configuration.
 void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
   const std::vector<std::string> kinds =
       GatherTexts(group, c10::DeviceTypeName(group.device().type(), /*lower_case=*/true));
@@ -115,7 +115,8 @@ std::vector<double> LayerCosts(const Recipe& recipe, const at::Tensor& sample, c
     try {
       return LayerFlops(recipe, sample);
     } catch (const TrainError&) {
-      return {};  // its parameters count; what else is wrong with the model its training says
+      return {};  // the caller counts parameters instead; training reports other errors of the
+                  // model
     }
   }
   if (recipe.engine.pipeline.partition != "profile") return {};

@@ -23,8 +23,8 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
   return replicas.world_size() / std::max(count[0], 1.0);
 }
 
-// On the CPU. Waits for the device by an event, so that this wait, which is meant, can be told from
-// those that are not.
+// Returns the numbers on the CPU. Waits for the device by an event, so that this intended wait can
+// be distinguished from others.
 at::Tensor ReadFromDevice(const at::Tensor& numbers) {
   if (numbers.is_cpu()) return numbers;
   const at::Tensor read = CopyToPinned(numbers);

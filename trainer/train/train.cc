@@ -30,7 +30,7 @@ bool StartsFromTag(const RunConfig& run) {
   return run.resume != "auto" && run.resume != "none" && !run.load_module_only;
 }
 
-// Of each category the largest: a pipeline's stages differ.
+// Returns the maximum of each category over the ranks, because a pipeline's stages differ.
 MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
   constexpr std::array kCategories = {&MemoryPlan::parameters,     &MemoryPlan::gathered,
                                       &MemoryPlan::gradients,      &MemoryPlan::buckets,

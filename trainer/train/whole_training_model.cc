@@ -13,13 +13,13 @@
 namespace dslaunch {
 namespace {
 
-// What the engine calls in place of the model.
+// The module that the engine calls instead of the model.
 class SeededForward : public torch::nn::Module {
  public:
   SeededForward(std::shared_ptr<Model> model, int64_t parts)
       : model_(std::move(model)), recomputes_(parts > 0), runner_(*model_, parts) {}
 
-  // Where the model's layers are known, `seed` gives each its own in training.
+  // If the model has Layers(), each gets a seed of its own from `seed` in training.
   at::Tensor forward(const at::Tensor& inputs, std::optional<uint64_t> seed) {
     const bool trains = model_->is_training() && at::GradMode::is_enabled();
     const bool by_layers = trains && runner_.knows_layers() && (seed || recomputes_);

@@ -21,10 +21,10 @@ torch::nn::Conv2d Conv(int64_t in, int64_t out) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, /*kernel_size=*/3));
 }
 
-// What one 3 x 3 convolution without padding and one halving leave of a side.
+// Returns the length of a side after a 3 x 3 convolution without padding and a halving.
 int64_t AfterBlock(int64_t side) { return (side - 2) / 2; }
 
-// What reaches the first linear layer of one image.
+// Returns the inputs of the first linear layer for an image.
 int64_t Features(const ImageShape& image) {
   const int64_t height = AfterBlock(AfterBlock(image.height));
   const int64_t width = AfterBlock(AfterBlock(image.width));

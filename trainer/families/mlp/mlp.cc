@@ -15,7 +15,7 @@ namespace {
 
 class Mlp : public Model {
  public:
-  // Of any input_shape; samples are flattened.
+  // Accepts any input_shape; samples are flattened.
   Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape);
   // float [B, ...] -> [B, num_classes]
   at::Tensor forward(const at::Tensor& samples) override;

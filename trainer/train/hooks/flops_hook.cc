@@ -38,7 +38,7 @@ void WriteFile(const FlopsProfilerConfig& config, const std::string& text) {
                                       " cannot be written: " + std::strerror(errno));
 }
 
-// `profile.rows` become those of `module`.
+// Prints the profile with the rows of `module`.
 void ReportFlops(const FlopsProfilerConfig& config, const torch::nn::Module& module,
                  const std::vector<ForwardOp>& operators, FlopsProfile profile) {
   std::vector<ModuleRow> rows = {RowOf("", module)};

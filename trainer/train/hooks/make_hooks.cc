@@ -6,7 +6,7 @@
 namespace dslaunch {
 
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
-  // Of several mistakes the first in this order is the one that is reported.
+  // Made first, because the first of several errors in this order is reported.
   std::unique_ptr<TrainHook> replica_check = MakeReplicaCheckHook(recipe);
   std::unique_ptr<TrainHook> flops = MakeFlopsHook(recipe, env);
   std::unique_ptr<TrainHook> profile = MakeProfileHook(recipe, env);

@@ -29,7 +29,7 @@ class ProfileHook : public TrainHook {
   void AtEnd(TrainRun&) override { profiler_.Finish(); }
 
  private:
-  // Of this run, from 0.
+  // Returns the number of the step in this run, from 0.
   static int64_t Index(const TrainRun& run, int64_t step) {
     return step - run.schedule.first_step - 1;
   }
