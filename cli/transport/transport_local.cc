@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/transport/child_link.h"
+#include "cli/transport/child_process.h"
 #include "cli/transport/hello.h"
 
 namespace dslaunch {
