@@ -88,8 +88,8 @@ class Restarts(LauncherCase):
         code = self.wait(job)
         self.assert_code(0, code, job)
         self.assert_prints(job, "attempt 1 ended: node1 was lost", "1 rank on 1 node succeeded")
-        self.let_go(supervisor.pid)
-        self.let_go(agent.pid)
+        self.continue_process(supervisor.pid)
+        self.continue_process(agent.pid)
         self.assert_nothing_left(within_s=10)
 
     def test_np_range_continues_with_remaining_nodes(self):
@@ -110,8 +110,8 @@ class Restarts(LauncherCase):
         code = self.wait(job, 20)
         self.assert_code(69, code, job)
         self.assert_prints(job, "localhost was lost: no heartbeat from it for 4 s")
-        self.let_go(supervisor.pid)
-        self.let_go(agent.pid)
+        self.continue_process(supervisor.pid)
+        self.continue_process(agent.pid)
         self.assert_nothing_left(within_s=10)
 
     def test_stopped_front_end_loses_no_node(self):
