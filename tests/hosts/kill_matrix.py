@@ -79,10 +79,10 @@ class Expected:
     why: str
 
 
-LOST = Expected(69, r"{node}", "at once", "a node was lost, and could not say that it is empty")
+LOST = Expected(69, r"{node}", "at once", "a node was lost before it reported that no process is left")
 SILENT = Expected(69, r"{node}", "dead", "a node fell silent")
 GOES_ON = Expected(0, None, "never", "no rank failed and no node was lost")
-NO_CODE = Expected(None, None, "at once", "dslaunch has no code of its own when it is killed; its nodes empty themselves")
+NO_CODE = Expected(None, None, "at once", "a killed dslaunch has no exit code; its nodes end the ranks themselves")
 
 # {fault: (phases, where, Expected)}
 EXPECTED = {
@@ -102,22 +102,22 @@ EXPECTED = {
     "stop rank": (PHASES[:3], NODES, dataclasses.replace(GOES_ON, why="a stopped rank has not failed; it is continued")),
     "stop agent": (PHASES, NODES, dataclasses.replace(LOST, known_s="dead", why="its supervisor kills a silent agent")),
     "stop front end": (PHASES[:3], ("front",),
-                       Expected(69, None, "lease", "its lease ends; continued, it finds its nodes lost")),
+                       Expected(69, None, "lease", "its lease expires; once continued, it finds its nodes lost")),
     "stop front end, cont": (PHASES, ("front",),
-                             dataclasses.replace(GOES_ON, why="continued before its lease was over")),
+                             dataclasses.replace(GOES_ON, why="continued before its lease expired")),
     "front end cut, 3 s": (PHASES[1:], ("front",),
                            dataclasses.replace(GOES_ON, why="the nodes hold the front end's lease, which is longer")),
     "front end cut, 12 s": (("running",), ("front",),
                             dataclasses.replace(GOES_ON, why="the nodes hold the front end's lease, which is longer")),
     "front end cut, 50 s": (("running",), ("front",),
                             dataclasses.replace(GOES_ON, why="the nodes hold the front end's lease, which is longer")),
-    "ssh reset": (PHASES[1:], NODES[:2], dataclasses.replace(GOES_ON, why="the connection is made anew")),
-    "rendezvous reset": (PHASES[1:], ("node2",), dataclasses.replace(GOES_ON, why="the connection is made anew")),
+    "ssh reset": (PHASES[1:], NODES[:2], dataclasses.replace(GOES_ON, why="the connection is made again")),
+    "rendezvous reset": (PHASES[1:], ("node2",), dataclasses.replace(GOES_ON, why="the connection is made again")),
     "frozen log disk": (PHASES[1:3], ("all",),
                         dataclasses.replace(GOES_ON, why="a node that waits for a disk is not lost")),
-    "full log disk": (PHASES[1:], ("all",), dataclasses.replace(GOES_ON, why="ranks that do not mind it go on")),
+    "full log disk": (PHASES[1:], ("all",), dataclasses.replace(GOES_ON, why="ranks that ignore it continue")),
     "slow exec": (("starting",), ("all",),
-                  dataclasses.replace(GOES_ON, why="all ranks start at once, and their execve takes as long as it takes")),
+                  dataclasses.replace(GOES_ON, why="all ranks start at the same time, and a slow execve is waited for")),
 }
 LOG_DISK = ("frozen log disk", "full log disk")
 
@@ -698,11 +698,11 @@ def run_election_rows(users, only):
 
 
 def markdown(results, elections, times):
-    text = ["# The kill matrix", "", "Made by `" + COMMAND + "`; nobody edits it.", "",
+    text = ["# The kill matrix", "", "Made by `" + COMMAND + "`; do not edit it.", "",
             f"Two nodes with two ranks each, grace {times.grace:g} s, a node is lost after {times.dead:g} s of silence"
-            f" and the front end after {times.lease:g} s. node1 has the rendezvous. Times are seconds from the fault: until"
-            " the ranks of each node got SIGTERM or were gone (or, of a stopped rank, until that was said), and until"
-            " no process of the job was left on any host. A dash: there was no rank to tell.", "",
+            f" and the front end after {times.lease:g} s. node1 hosts the rendezvous. Times are seconds from the fault: until"
+            " the ranks of each node got SIGTERM or were gone (or, for a stopped rank, until that was reported), and until"
+            " no process of the job was left on any host. A dash: the node had no rank.", "",
             "Expected codes:", ""]
     for fault, (_, _, expected) in EXPECTED.items():
         code = "none" if expected.code is None else expected.code
@@ -712,11 +712,11 @@ def markdown(results, elections, times):
                  "", "| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
         text += ["| " + " | ".join(row(result)) + " |" for result in results if result.user == user]
     text += ["", "## Elections", "",
-             "A job of three nodes with `--max_restarts 2 --nnodes 2:3` loses one while it runs. The two others go on in a"
-             " second attempt, and end with 0; where node1 is lost, which had the rendezvous, they elect another host for it (detached),"
-             " or the front end chooses it (attached, with `--lease_s 4`; one-way cuts only),"
-             " and begin when nothing of the first attempt runs. A cut stays: that node ends by itself. Seconds from the fault until"
-             " all ranks run again, and from when they may end until nothing is left on any node.", "",
+             "A job of three nodes with `--max_restarts 2 --nnodes 2:3` loses one while it runs. The two others continue in a"
+             " second attempt, and end with 0. If node1 is lost, which hosts the rendezvous, they elect another host (detached),"
+             " or the front end chooses one (attached, with `--lease_s 4`; one-way cuts only). The second attempt begins when no"
+             " process of the first one runs. A cut is not healed: that node ends by itself. Seconds from the fault until all ranks"
+             " run again, and from the request to end until no process is left on any node.", "",
              "| " + " | ".join(ELECTION_HEADER) + " |", "|" + " --- |" * len(ELECTION_HEADER)]
     text += ["| " + " | ".join(election_row(one)) + " |" for one in elections]
     return "\n".join(text) + "\n"

@@ -29,7 +29,7 @@ class StartAll:
     def job(self, *more):
         return ["--launcher", self.launcher, "--hostfile", self.hosts.hostfile(slots=2), *more]
 
-    def test_runs_ranks_on_nodes_without_launchers_variables(self):
+    def test_ranks_get_no_variables_of_the_launcher(self):
         code, job = self.run_job(self.job("--show", "all"), bash(
             'echo "$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR (${OMPI_COMM_WORLD_RANK-none} $PMIX_RANK)"'))
         self.assert_code(0, code, job)
@@ -184,7 +184,7 @@ class Pdsh(StartAll, HostsCase):
                          "--connect_timeout", "60", "true")
         self.assert_fails_at_once(job, began, r"node9.* by pdsh\): ssh exited with exit code 255; it printed: .*node9")
 
-    def test_reports_agent_killed_before_it_connects_at_once(self):
+    def test_reports_agent_killed_early_at_once(self):
         node2 = self.hosts.nodes[1]
         code, job = self.run_job(self.job(), "true")  # installs the agent
         self.assert_code(0, code, job)

@@ -29,7 +29,7 @@ class SideBySide(LauncherCase):
     def exit_code_and_notes(cell):
         return cell.partition("; shows")[0]
 
-    def test_dslaunch_does_what_the_page_says(self):
+    def test_page_matches_results_of_dslaunch(self):
         python = ORACLE_PYTHON if ORACLE_PYTHON.exists() else pathlib.Path(sys.executable)
         launchers = Launchers(DSLAUNCH, python)
         for script in SCRIPTS:

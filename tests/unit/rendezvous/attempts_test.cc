@@ -510,7 +510,7 @@ TEST_F(CutOffTest, SendsNothingToOwnAgentThatHasNotJoined) {
   }
 }
 
-TEST_F(CutOffTest, LosesSilentNodesOnceAnotherIsHeard) {
+TEST_F(CutOffTest, LosesSilentNodesOnceAnotherNodeAnswers) {
   PassWith(500, {0});
   while (now_ < Clock::time_point(milliseconds(6'100))) PassWith(500, {0});
   Beat(3);
