@@ -85,7 +85,8 @@ double Save(const std::string& path, const std::vector<std::vector<float>>& tens
     for (int of = 0; of < ranks; ++of) manifest.files.push_back({file(of), shared.sums[of]});
     for (size_t i = 0; i < tensors.size(); ++i) {
       const auto elements = static_cast<int64_t>(kTensorElements);
-      manifest.tensors.push_back({NameOf(i), "F32", {elements}, {{0, elements, file(share(i))}}});
+      manifest.tensors.push_back(
+          {NameOf(i), "F32", {elements}, {{Shard::Whole(elements), file(share(i))}}});
     }
     const std::string run_id = manifest.run_id;
     folder.Commit(begun, TagOf(1), std::move(manifest));

@@ -27,13 +27,13 @@ pb::RankFilePart End() {
 
 TEST(RankFilePartsTest, AssemblesFilesByRank) {
   RankFileParts parts("node1", 1000);
-  EXPECT_TRUE(parts.Take(Part(1, pb::RankFilePart::METRICS, "")));
-  EXPECT_TRUE(parts.Take(Part(1, pb::RankFilePart::METRICS, "{\"step\":1,")));
-  EXPECT_TRUE(parts.Take(Part(1, pb::RankFilePart::METRICS, "\"loss\":2}\n")));
-  EXPECT_TRUE(parts.Take(Part(0, pb::RankFilePart::RUN, "{\"model\":\"gpt2\"}")));
-  EXPECT_TRUE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n")));
+  EXPECT_TRUE(parts.Add(Part(1, pb::RankFilePart::METRICS, "")));
+  EXPECT_TRUE(parts.Add(Part(1, pb::RankFilePart::METRICS, "{\"step\":1,")));
+  EXPECT_TRUE(parts.Add(Part(1, pb::RankFilePart::METRICS, "\"loss\":2}\n")));
+  EXPECT_TRUE(parts.Add(Part(0, pb::RankFilePart::RUN, "{\"model\":\"gpt2\"}")));
+  EXPECT_TRUE(parts.Add(Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n")));
   EXPECT_FALSE(parts.complete());
-  EXPECT_TRUE(parts.Take(End()));
+  EXPECT_TRUE(parts.Add(End()));
   EXPECT_TRUE(parts.complete());
   const RankFileParts::Files files = parts.Finish();
   ASSERT_EQ(files.ranks.size(), 2u);
@@ -47,9 +47,9 @@ TEST(RankFilePartsTest, AssemblesFilesByRank) {
 
 TEST(RankFilePartsTest, StopsReadingNodeThatSendsTooMuch) {
   RankFileParts parts("node1", 20);
-  EXPECT_TRUE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n")));
-  EXPECT_FALSE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":8}\n")));
-  EXPECT_FALSE(parts.Take(Part(0, pb::RankFilePart::METRICS, "")));
+  EXPECT_TRUE(parts.Add(Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n")));
+  EXPECT_FALSE(parts.Add(Part(0, pb::RankFilePart::METRICS, "{\"step\":8}\n")));
+  EXPECT_FALSE(parts.Add(Part(0, pb::RankFilePart::METRICS, "")));
   const RankFileParts::Files files = parts.Finish();
   EXPECT_EQ(files.ranks.at(0).metrics->points.size(), 1u) << "the data received before is kept";
   EXPECT_THAT(files.troubles, ElementsAre(HasSubstr("node1: it sent more than requested")));
@@ -59,10 +59,10 @@ TEST(RankFilePartsTest, ReportsMissingData) {
   RankFileParts parts("node1", 1000);
   pb::RankFilePart thinned = Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n");
   thinned.set_incomplete(true);
-  parts.Take(thinned);
+  parts.Add(thinned);
   pb::RankFilePart large = Part(0, pb::RankFilePart::PROFILE, "");
   large.set_incomplete(true);
-  parts.Take(large);
+  parts.Add(large);
   EXPECT_THAT(parts.Finish().troubles,
               ElementsAre(HasSubstr("the metrics of 1 rank are long"),
                           HasSubstr("1 file could not"), HasSubstr("the connection broke")));
