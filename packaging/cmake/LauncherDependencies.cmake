@@ -58,8 +58,14 @@ if(DSLAUNCH_STATIC AND NOT missing_archives)
     -Wl,--start-group ${grpc_archives} ${absl_archives} -Wl,--end-group ${CMAKE_DL_LIBS})
   set(DSLAUNCH_IS_STATIC ON)
   target_link_libraries(dslaunch_openssl INTERFACE "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}" ${crypto_archives})
-  target_link_libraries(dslaunch_libssh INTERFACE "${DSLAUNCH_A_ssh}" dslaunch_no_kerberos dslaunch_zlib)
-  target_link_libraries(dslaunch_zlib INTERFACE "${DSLAUNCH_A_z}")
+  # Imported targets, so that zlib follows libssh on every link line.
+  add_library(dslaunch_zlib_archive STATIC IMPORTED GLOBAL)
+  set_target_properties(dslaunch_zlib_archive PROPERTIES IMPORTED_LOCATION "${DSLAUNCH_A_z}")
+  add_library(dslaunch_libssh_archive STATIC IMPORTED GLOBAL)
+  set_target_properties(dslaunch_libssh_archive PROPERTIES IMPORTED_LOCATION "${DSLAUNCH_A_ssh}")
+  target_link_libraries(dslaunch_libssh_archive INTERFACE dslaunch_no_kerberos dslaunch_zlib_archive)
+  target_link_libraries(dslaunch_libssh INTERFACE dslaunch_libssh_archive)
+  target_link_libraries(dslaunch_zlib INTERFACE dslaunch_zlib_archive)
   target_link_libraries(dslaunch_yaml INTERFACE "${DSLAUNCH_A_yaml-cpp}")
   # The agent runs on any Linux of its architecture, with nothing of the node but its kernel. Sanitizers need a shared
   # C library.
