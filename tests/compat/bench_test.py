@@ -32,7 +32,7 @@ class BenchTest(unittest.TestCase):
         self.assertTrue(all(one["wrong"] == 0 and one["time_s"] > 0 for one in result["measurements"]), result)
         return ended.stdout, result
 
-    def test_every_exchange_over_sizes_and_ranks(self):
+    def test_measures_every_exchange_over_sizes_and_ranks(self):
         for nodes, ranks in (1, 4), (2, 2):
             with self.subTest(nodes=nodes):
                 out, result = self.check(nodes, ranks, "--min_bytes", "64", "--max_bytes", "262144")
@@ -43,7 +43,7 @@ class BenchTest(unittest.TestCase):
                 with open(self.folder + "/out.svg") as file:
                     self.assertIn("all_reduce, 4 ranks", file.read())
 
-    def test_prediction(self):
+    def test_predicts_times_of_server_and_ring(self):
         out, _ = self.check(1, 2, "--exchanges", "send_recv", "--max_bytes", "65536", "--predict", "300000000",
                             "--bandwidth", "1")
         rows = re.findall(r"^\[\S+\] +(\d+) +([\d.]+) +([\d.]+)$", out, re.MULTILINE)
@@ -52,7 +52,7 @@ class BenchTest(unittest.TestCase):
             self.assertAlmostEqual(server, 2.4 * ranks, delta=0.1)
             self.assertAlmostEqual(ring, 2.4 * (ranks - 1) / ranks, delta=0.1)
 
-    def test_wrong_words(self):
+    def test_rejects_invalid_options(self):
         for options, words in ((["--exchanges", "gossip"], "there is no exchange gossip; there are all_reduce"),
                                (["--ranks", "3"], "--ranks 3: the job has 2 ranks"),
                                (["--min_bytes", "x"], "--min_bytes x must be a number above 0")):

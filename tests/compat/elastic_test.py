@@ -80,7 +80,7 @@ class ElasticCase(LauncherCase):
 
 
 class Restarts(ElasticCase):
-    def test_a_rank_that_is_killed_after_a_commit(self):
+    def test_resumes_from_last_commit_after_killed_rank(self):
         expected = self.uninterrupted()
         for fault in "kill", "throw":
             with self.subTest(fault):
@@ -89,13 +89,13 @@ class Restarts(ElasticCase):
         self.assert_prints(self.job, r"attempt 1 ended: rank \d \(localhost\) exited with code \d+; restart 1 of 1",
                            r"rank 1 has left .*; the last commit is 1\.5, from which the job's next attempt begins")
 
-    def test_restore_in_a_process(self):
+    def test_restore_repeats_steps_in_one_process(self):
         expected = self.uninterrupted()
         steps = self.train("restore")
         self.assertEqual([step[1:] for step in expected], [step[1:] for step in steps])
         self.check_samples(begins_at=STEPS)
 
-    def test_the_first_rank_of_a_node(self):
+    def test_resumes_after_loss_of_first_rank_of_a_node(self):
         expected = self.uninterrupted(nodes=2)
         for fault, begins_at, words in (
                 ("kill", AT, r"from commit 1\.5 of rank 0"),
@@ -106,13 +106,13 @@ class Restarts(ElasticCase):
                 self.check_same(expected, self.train(fault, nodes=2, ELASTIC_RANK="0"), begins_at)
                 self.assert_prints(self.job, words)
 
-    def test_the_newest_commit_counts(self):
+    def test_resumes_from_newest_commit_of_all_nodes(self):
         # Rank 0 dies before its commit 5, which node 1 has.
         expected = self.uninterrupted(nodes=2, ranks=1)
         steps = self.train("newest", nodes=2, ranks=1, ELASTIC_RANK="0", ELASTIC_FOLDER=str(self.folder / "shared"))
         self.check_same(expected, steps, begins_at=AT)
 
-    def test_a_commit_of_another_program_is_refused(self):
+    def test_rejects_commit_of_another_program(self):
         commits = str(self.folder / "commits")
         self.train("none", ranks=1, ELASTIC_FOLDER=commits)
         self.train("none", ranks=1, code=BAD_INPUT, ELASTIC_FOLDER=commits, ELASTIC_WIDTH="16")
@@ -120,7 +120,7 @@ class Restarts(ElasticCase):
         self.assert_prints(self.job, r"the commit is not one of this program: model\.fc1\.weight is Float \[32, 20\] there and "
                                    r"Float \[16, 20\] here", "no restart: exit code 65")
 
-    def test_damage_everywhere_begins_anew(self):
+    def test_starts_over_if_all_commits_are_damaged(self):
         expected = self.uninterrupted()
         self.check_same(expected, self.train("damage", ELASTIC_RANK="0"), begins_at=0)
         self.assertNotIn("begins from commit", self.job.output)
@@ -129,7 +129,7 @@ class Restarts(ElasticCase):
 class TornCommits(ElasticCase):
     """SIGKILL at each call that changes files in commit 5, or within it."""
 
-    def test_killed_while_it_commits(self):
+    def test_resumes_after_kill_during_commit(self):
         commits = self.folder / "commits"
         trace = self.folder / "trace"
         faults = {"FILE_FAULTS_FOLDER": str(commits), "FILE_FAULTS_TRACE": str(trace), "ELASTIC_FOLDER": str(commits)}
@@ -158,7 +158,7 @@ class TornCommits(ElasticCase):
                 self.check_same(expected, steps, begins_at=AT if number > renames[AT] else AT - 1)
                 self.assertNotIn("not used", self.job.output)
 
-    def test_a_full_disk_is_said(self):
+    def test_reports_full_disk(self):
         commits = self.folder / "commits"
         self.train("none", ranks=1, options=("--max_restarts", "0"), code=74, LD_PRELOAD=FAULTS,
                    FILE_FAULTS_FOLDER=str(commits), FILE_FAULTS_AT="30", FILE_FAULTS_KIND="ENOSPC",
@@ -177,7 +177,7 @@ class Hosts(ElasticCase):
             return any(one.step >= step for one in self.steps())
         wait_until(lambda: has() or not job.running(), 60, f"step {step}")
 
-    def test_a_node_that_joins(self):
+    def test_continues_with_node_that_joins(self):
         self.port = free_port()
         first = self.node(0, "wait")
         self.reached(first, AT)
@@ -196,7 +196,7 @@ class Hosts(ElasticCase):
         self.assert_prints(first, r"node1 joined", r"elastic: begins from commit 1\.5 of rank 0")
         self.check_samples(begins_at=AT)
 
-    def test_a_node_that_is_lost(self):
+    def test_continues_without_lost_node(self):
         self.port = free_port()
         first, second = (self.node(rank, "wait", last_call=60) for rank in (0, 1))
         self.reached(first, AT)
@@ -208,7 +208,7 @@ class Hosts(ElasticCase):
                          [step[:3] for step in steps], first.output)
         self.check_samples(begins_at=AT)
 
-    def test_a_job_that_is_stopped_goes_on_when_it_is_started_again(self):
+    def test_stopped_job_resumes_when_started_again(self):
         expected = self.uninterrupted()
         commits = str(self.folder / "commits")
         self.forget_steps()

@@ -34,39 +34,39 @@ class HorovodTest(unittest.TestCase):
         self.assertEqual((ended.returncode, ended.stderr), (0, ""), "%s of %d ranks" % (case, ranks))
         return ended.stdout
 
-    def test_cases(self):
+    def test_cases_pass_on_1_to_4_ranks(self):
         for number, case in enumerate(CASES):
             for ranks in (1, 2, 3, 4) if FULL else (2, (1, 3, 4)[number % 3]):
                 self.check(case, ranks)
 
-    def test_agreement_in_every_setting(self):
+    def test_ranks_agree_in_every_setting(self):
         for number, variables in enumerate(SETTINGS):
             for case in "order_differs", "test_horovod_allreduce_async_fused", "test_horovod_join_allreduce":
                 self.check(case, 2 + number % 3, **variables)
 
-    def test_process_sets(self):
+    def test_process_sets_exchange_separately(self):
         for ranks in 2, 4:
             self.check("process_sets", ranks)
         for ranks in 3, 4:
             self.check("test_horovod_process_sets", ranks)
 
-    def test_places(self):
+    def test_reports_local_and_cross_ranks(self):
         lines = self.check("places", 3).splitlines()
         self.assertEqual(sorted(lines), ["rank %d/3 local %d/3 cross 0/1" % (rank, rank) for rank in range(3)])
 
-    def test_a_rank_that_never_submits_is_named(self):
+    def test_names_rank_that_never_submits(self):
         ended = run("stall", 3)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertRegex(ended.stderr.splitlines()[0],
                          r"^horovod: rank 1 has not submitted 'never' \(allreduce\) for \d+ s, and the other ranks wait")
 
-    def test_the_error_of_a_rank_comes_first(self):
+    def test_reports_error_of_failed_rank(self):
         ended = run("rank_throws", 3)
         self.assertEqual(ended.returncode, 1)
         self.assertIn("enough", ended.stderr)
         self.assertIn("rank 1 ended with exit code 1", ended.stderr)
 
-    def test_timeline(self):
+    def test_timeline_has_row_for_each_tensor(self):
         with tempfile.TemporaryDirectory() as folder:
             file = folder + "/timeline.json"
             self.check("test_horovod_allreduce_async_fused", 2, HOROVOD_TIMELINE=file)
@@ -83,7 +83,7 @@ class HorovodTest(unittest.TestCase):
             self.assertNotEqual(ended.returncode, 0)
             self.assertIn("/nowhere/timeline.json cannot be written", ended.stderr)
 
-    def test_wrong_variables(self):
+    def test_rejects_invalid_variable(self):
         ended = run("test_horovod_broadcast", 2, HOROVOD_CYCLE_TIME="soon")
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn("HOROVOD_CYCLE_TIME is 'soon'; it must be a number of at least 0", ended.stderr)

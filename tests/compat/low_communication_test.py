@@ -57,14 +57,14 @@ class LowCommunicationTest(unittest.TestCase):
             self.assertLessEqual(abs(mine - theirs), tolerance * max(1, abs(theirs)),
                                  "%s, step %d: %s and %s" % (what, step, own, others))
 
-    def test_an_exchange_after_every_step_is_ddp(self):
+    def test_exchange_after_every_step_matches_ddp(self):
         for ranks in 2, 4:
             ddp = self.losses(config(), ranks)
             diloco = {"mode": "diloco", "inner_steps": 1, "outer_lr": 1, "outer_momentum": 0}
             self.assert_close(self.losses(config(diloco), ranks), ddp, 1e-6, "diloco")
             self.assert_close(self.losses(config({"mode": "local_sgd", "inner_steps": 1}), ranks), ddp, 1e-6, "local_sgd")
 
-    def test_training_apart_against_pytorch(self):
+    def test_local_sgd_and_diloco_match_pytorch(self):
         own, references = [{"mode": "local_sgd", "inner_steps": 4}], [{"inner_steps": 4}]
         for nesterov in True, False:
             own.append({"mode": "diloco", "inner_steps": 3, "outer_nesterov": nesterov})
@@ -72,17 +72,17 @@ class LowCommunicationTest(unittest.TestCase):
         for parallel, reference in zip(own, self.references("apart", references), strict=True):
             self.assert_close(self.losses(config(parallel), 2), reference, 1e-5, parallel)
 
-    def test_powersgd_against_pytorchs_hook(self):
+    def test_powersgd_matches_pytorch_hook(self):
         options = [{"matrix_approximation_rank": rank, "start_powerSGD_iter": 3, "min_compression_rate": 1} for rank in (1, 4)]
         for own, reference in zip(options, self.references("powersgd", options), strict=True):
             self.assert_close(self.losses(config(dict(own, mode="powersgd")), 2), reference, 1e-4, own)
 
-    def test_powersgd_of_full_rank_is_ddp(self):
+    def test_powersgd_of_full_rank_matches_ddp(self):
         # min_compression_rate 0: compressed though nothing is saved.
         full = dict(POWER, matrix_approximation_rank=32, min_compression_rate=0)
         self.assert_close(self.losses(config(full), 2), self.losses(config(), 2), 1e-5, "full rank")
 
-    def test_one_bit_optimizers_against_deepspeeds(self):
+    def test_one_bit_optimizers_match_deepspeed(self):
         if not os.path.exists(DEEPSPEED_PYTHON):
             self.skipTest("DeepSpeed is not installed: packaging/fetch-deepspeed")
         options = [dict(params, type=name, lr=0.01, weight_decay=0.01) for name, params in ONE_BIT.items()]
@@ -93,19 +93,19 @@ class LowCommunicationTest(unittest.TestCase):
         for name, reference in zip(ONE_BIT, references, strict=True):
             self.assert_close(self.losses(one_bit(name), 2), reference, 1e-3, name)
 
-    def test_one_rank_exchanges_nothing(self):
+    def test_one_rank_matches_ddp(self):
         ddp = self.losses(config(), 1)
         self.assert_close(self.losses(config({"mode": "local_sgd", "inner_steps": 4}), 1), ddp, 1e-6, "local_sgd")
         self.assert_close(self.losses(config(POWER), 1), ddp, 1e-6, "powersgd")
 
-    def test_gradients_travel_in_16_bit(self):
+    def test_gradients_in_16_bit_stay_close(self):
         ddp = self.losses(config(), 2)
         for dtype, tolerance in ("fp16", 5e-3), ("bf16", 4e-2):
             own = self.losses(config(communication_data_type=dtype), 2)
             self.assertNotEqual(own, ddp)
             self.assert_close(own, ddp, tolerance, dtype)
 
-    def test_a_resumed_run_goes_on_as_if_nothing_had_happened(self):
+    def test_resumed_run_matches_uninterrupted_run(self):
         cases = [config(dict(POWER, matrix_approximation_rank=1)),
                  config({"mode": "local_sgd", "inner_steps": 4}),
                  config({"mode": "diloco", "inner_steps": 5})] + [one_bit(name) for name in ONE_BIT]
@@ -118,7 +118,7 @@ class LowCommunicationTest(unittest.TestCase):
                     for step, (own, expected) in enumerate(zip(first + then, whole, strict=True), 1):
                         self.assert_close(own, expected, 1e-6, "%s, step %d" % (settings, step))
 
-    def test_other_ranks_go_on(self):
+    def test_resumes_with_another_number_of_ranks(self):
         for settings in [config({"mode": "diloco", "inner_steps": 5})] + [one_bit(name) for name in ONE_BIT]:
             with tempfile.TemporaryDirectory() as folder:
                 first = self.steps(settings, 2, STYLE_CHECKPOINTS=folder, STYLE_UNTIL="13")

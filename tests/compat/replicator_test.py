@@ -6,7 +6,7 @@ from style_program import run
 
 
 class ReplicatorTest(unittest.TestCase):
-    def test_primitives_and_their_gradients(self):
+    def test_primitives_and_gradients_match_arithmetic(self):
         for ranks in 1, 2, 3:
             ended = run("replicator_primitives", ranks)
             self.assertEqual((ended.returncode, ended.stderr), (0, ""), "%d ranks" % ranks)

@@ -54,16 +54,16 @@ class SameLossesTest(unittest.TestCase):
         ended = subprocess.run([ORACLE_PYTHON, "-c", REFERENCE], capture_output=True, text=True, timeout=120, check=True)
         cls.reference = steps_of(ended.stdout)
 
-    def test_every_style_on_1_2_and_4_ranks(self):
+    def test_every_style_matches_pytorch_on_1_2_and_4_ranks(self):
         for style in STYLES:
             for ranks in 1, 2, 4:
                 self.assert_same(self.steps(style, ranks), "%s of %d ranks" % (style, ranks))
 
-    def test_one_process_with_several_devices(self):
+    def test_data_parallel_in_one_process_matches_pytorch(self):
         for style in "data_parallel_1", "data_parallel_3":
             self.assert_same(self.steps(style, 1), style)
 
-    def test_compression_is_close(self):
+    def test_compressed_gradients_stay_close(self):
         for style, tolerance in ("horovod_fp16", 5e-3), ("horovod_bf16", 4e-2):
             self.assert_same(self.steps(style, 2), style, tolerance)
 

@@ -1,5 +1,5 @@
-// Notices that collectives on a device have failed. The thread that runs the training does not: it
-// has only enqueued them, and waits for a device that never gets on.
+// Detects failed collectives on a device. The training thread cannot: it has only enqueued them,
+// and waits for a device that makes no progress.
 #pragma once
 
 #include <thread>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// A thread of its own that asks `backend` for its error, and ends the process by ExitByFailure when
-// it has one: kUnavailable where a peer is lost, kTimedOut where it is late.
+// Polls `backend` for errors on a thread of its own, and ends the process by ExitByFailure when it
+// has one: with kUnavailable if a peer is lost, kTimedOut if it is late.
 class BackendWatch {
  public:
   explicit BackendWatch(c10::intrusive_ptr<c10d::Backend> backend);

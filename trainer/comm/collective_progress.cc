@@ -43,7 +43,7 @@ std::vector<size_t> FindStuck(const std::vector<CollectiveProgress>& places) {
   for (size_t rank = 0; rank < places.size(); ++rank) {
     if (places[rank].awaited) stuck.push_back(rank);
   }
-  // Whoever waits only for what these have begun goes on, and then begins the rest.
+  // A rank that waits only for exchanges that these have begun continues, and then begins the rest.
   for (bool changed = true; changed;) {
     const std::vector<size_t> before = stuck;
     changed = std::erase_if(stuck, [&](size_t rank) {

@@ -1,4 +1,4 @@
-// What each rank waits for, and whether that can ever come. Pure.
+// The exchanges that ranks wait for, and whether these waits can end. Pure.
 #pragma once
 
 #include <chrono>
@@ -10,34 +10,35 @@
 
 namespace dslaunch {
 
-// Something that every rank has to begin before it can be complete on any.
+// An exchange that every rank must begin before it can be complete on any.
 struct Exchange {
   std::string what;    // "the parameters of fc1", "an all-reduce"
-  int64_t number = 0;  // counts those with this name, from 1
+  int64_t number = 0;  // counts exchanges with this name, from 1
   bool operator==(const Exchange&) const = default;
 };
 
 struct CollectiveProgress {
-  std::optional<Exchange> awaited;       // nullopt: it computes, sleeps or writes
-  std::map<std::string, int64_t> begun;  // how many exchanges of each name
-  bool knows = false;                    // it has seen that it waits in vain, and will end
+  std::optional<Exchange> awaited;       // nullopt: the rank does not wait for an exchange
+  std::map<std::string, int64_t> begun;  // number of exchanges begun, by name
+  bool knows = false;                    // the rank knows that its wait cannot end, and will exit
   bool operator==(const CollectiveProgress&) const = default;
 };
 
-// For another rank of this program.
+// Progress as text for another rank of this program, and back.
 std::string FormatProgress(const CollectiveProgress& place);
 CollectiveProgress ParseProgress(const std::string& text);
 
-// The ranks that can never go on: each waits for something that another one of them has yet to
-// begin. Ascending. A rank that waits begins nothing, so places may have been taken at different
-// times: a rank that is found here is stuck for certain, however slow the network is.
+// Returns the ranks that can never continue, ascending: each waits for an exchange that another one
+// of them has not begun. A rank that waits begins nothing, so `places` may be from different times:
+// a rank that is returned is stuck for certain, however slow the network is.
 std::vector<size_t> FindStuck(const std::vector<CollectiveProgress>& places);
 
-// Says what each rank waits for. `names` as ByRank has them.
+// Returns a text with the wait of each rank. `names`: see ByRank.
 std::string DescribeStuck(const std::vector<CollectiveProgress>& places,
                           const std::vector<size_t>& names = {});
 
-// `rank` has waited for `waited`: names the ranks that have not come, as far as it is known.
+// Returns a text for `rank`, which has waited for `waited`, with the ranks that are known not to
+// have started the exchange.
 std::string DescribeLate(const std::vector<CollectiveProgress>& places, size_t rank,
                          std::chrono::milliseconds waited, const std::vector<size_t>& names = {});
 

@@ -14,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-// Lets a wait for a collective, which Gloo cannot abort, end early.
+// Ends the wait for a collective early, because Gloo cannot abort it.
 class CollectiveEnd {
  public:
   void Set(bool done) {
@@ -22,7 +22,7 @@ class CollectiveEnd {
     if (!done_) done_ = done;
     changed_.NotifyAll();
   }
-  // Whether the collective is done, or else its wait was interrupted.
+  // Returns true once the collective is done, false if the wait was interrupted.
   bool Wait() {
     const MutexLock lock(mutex_);
     changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_.has_value(); });
@@ -58,9 +58,9 @@ void DesyncDetector::Watch(const Patience& patience) {
   if (watched_ || world_size_ == 1) return;
   watched_ = true;
   patience_ = patience;
-  // A connection of its own: one that waits serves nobody else.
+  // A connection of its own, because one that waits is blocked for others.
   store_ = c10::make_intrusive<c10d::PrefixStore>("lockstep", store_->clone());
-  Tell({});
+  Publish({});
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -95,7 +95,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const c10::intrusive_ptr<c10
   Wait(
       exchange,
       [&] {
-        if (end->Wait()) work->wait();  // which throws what went wrong
+        if (end->Wait()) work->wait();  // throws its error
       },
       [end] { end->Set(/*done=*/false); });
 }
@@ -117,7 +117,7 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
   } catch (const std::exception&) {
     const MutexLock lock(mutex_);
     waiting_.reset();
-    // Where another rank has ended first, because of the same, connections break here.
+    // If another rank has ended first for the same reason, connections break here.
     if (verdict_) throw TrainError(*verdict_);
     throw;
   }
@@ -138,7 +138,7 @@ void DesyncDetector::WaitOnDevice(const Exchange& exchange,
 void DesyncDetector::ForgetDone() {
   bool moved = false;
   for (; !enqueued_.empty() && enqueued_.front().done->query(); moved = true) {
-    // And whatever was begun before it, since a stream is in order.
+    // And all that were begun before it, because a stream is in order.
     const auto own = std::ranges::find(unsettled_, enqueued_.front().exchange);
     if (own != unsettled_.end()) unsettled_.erase(unsettled_.begin(), own + 1);
     enqueued_.pop_front();
@@ -152,7 +152,7 @@ std::optional<DesyncDetector::Waiting> DesyncDetector::LongWait(CollectiveProgre
   };
   ForgetDone();
   if (!enqueued_.empty() && is_long(enqueued_.front().since)) {
-    // The stream begins the rest only after this one: for the others it has not begun.
+    // The stream begins the rest only after this one, so other ranks must see them as not begun.
     *place = {.awaited = enqueued_.front().exchange, .begun = begun_};
     auto later = std::ranges::find(unsettled_, enqueued_.front().exchange);
     while (later != unsettled_.end() && ++later != unsettled_.end()) {
@@ -182,19 +182,19 @@ void DesyncDetector::Run() {
       waiting = LongWait(&place);
     }
     try {
-      if (place != told) Tell(place);
+      if (place != told) Publish(place);
       told = place;
       if (!waiting) continue;
       std::optional<TrainError> verdict = Judge(Ask(place), *waiting);
       if (!verdict) continue;
       {
         const MutexLock lock(mutex_);
-        if (!StillWaits(*waiting)) continue;  // it came at the last moment
+        if (!StillWaits(*waiting)) continue;  // the exchange ended at the last moment
         verdict_ = std::move(verdict);
       }
-      LetOthersSee(place);
+      PublishEnd(place);
     } catch (const std::exception&) {
-      // The store has gone, and rank 0 with it: connections break, which ends the wait too.
+      // The store is lost, and rank 0 with it: connections break, which ends the wait too.
     }
     const MutexLock lock(mutex_);
     if (!verdict_) return;
@@ -210,7 +210,7 @@ std::optional<TrainError> DesyncDetector::Judge(const std::vector<CollectiveProg
   const auto own = static_cast<size_t>(rank_);
   const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - waiting.since);
   const std::vector<size_t> stuck = FindStuck(places);
-  // The others have some time to say what they wait for, so that it can be named.
+  // Gives the others time to report their waits, so that the error can name them.
   const bool all_said = std::ranges::all_of(
       places, [](const CollectiveProgress& place) { return place.awaited.has_value(); });
   if ((all_said || waited >= 2 * patience_.quiet) && std::ranges::find(stuck, own) != stuck.end()) {
@@ -220,11 +220,11 @@ std::optional<TrainError> DesyncDetector::Judge(const std::vector<CollectiveProg
   return PeerLate(DescribeLate(places, own, waited, names_));
 }
 
-// Whoever ends first breaks the others' connections, and rank 0 may have the store: so a rank that
-// knows gives the others a moment to see the same.
-void DesyncDetector::LetOthersSee(CollectiveProgress place) {
+// The first rank to end breaks the others' connections, and rank 0 may have the store. So a rank
+// that knows gives the others a moment to see the same.
+void DesyncDetector::PublishEnd(CollectiveProgress place) {
   place.knows = true;
-  Tell(place);
+  Publish(place);
   for (int round = 0; round < 3; ++round) {
     const std::vector<CollectiveProgress> places = Ask(place);
     const bool all = std::ranges::all_of(
@@ -241,12 +241,12 @@ bool DesyncDetector::Sleep(milliseconds duration) {
 
 std::string DesyncDetector::KeyOf(int rank) const { return std::to_string(rank); }
 
-void DesyncDetector::Tell(const CollectiveProgress& place) {
+void DesyncDetector::Publish(const CollectiveProgress& place) {
   const std::string text = FormatProgress(place);
   store_->set(KeyOf(rank_), std::vector<uint8_t>(text.begin(), text.end()));
 }
 
-// Of all ranks. One that has not come to Watch yet counts as one that computes.
+// Returns the progress of all ranks. A rank that has not called Watch yet counts as computing.
 std::vector<CollectiveProgress> DesyncDetector::Ask(const CollectiveProgress& own) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < world_size_; ++rank) keys.push_back(KeyOf(rank));

@@ -1,5 +1,5 @@
-// Ranks that have gone different ways wait for each other. This ends the wait with an error that
-// says what each of them waits for.
+// Detects ranks that have diverged and wait for each other, and ends the wait with an error that
+// names the wait of each.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -24,43 +24,43 @@
 
 namespace dslaunch {
 
-// Every wait of a rank for the others goes through one of these, which ProcessGroup has. Once Watch
-// has been called, a thread of its own tells the other ranks, through the store, what this one
-// waits for if that lasts, and reads what they wait for (collective_progress.h). Where this rank is
-// stuck, or has waited too long, the wait throws TrainError, kBadInput or kTimedOut; so does every
-// later one. Begin and Wait belong to the thread that runs the collectives. A training step that
-// is not held up costs nothing but a lock for each wait.
+// Every wait of a rank for the others goes through the detector of its ProcessGroup. After Watch, a
+// thread reports long waits of this rank to the others, through the store, and reads theirs
+// (collective_progress.h). If this rank is stuck, or has waited too long, the wait throws
+// TrainError, kBadInput or kTimedOut; so does every later one. Begin and Wait belong to the thread
+// that runs the collectives. A training step without long waits costs only a lock for each wait.
 //
-// On a device a wait is for the device's stream, not for the thread, which goes on and later waits
-// for the stream in any operation, where nothing can be thrown to it. So an event behind each
-// collective tells how far the stream is, and where it never gets on the process ends by
-// ExitByFailure (trainer/base/failure_exit.h).
+// On a device the stream waits, not the thread, which continues and later waits for the stream in
+// any operation, where nothing can be thrown to it. So an event behind each collective shows the
+// progress of the stream, and if there is none the process ends by ExitByFailure
+// (trainer/base/failure_exit.h).
 class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
  public:
   struct Patience {
     std::chrono::milliseconds quiet{5'000};  // a shorter wait is not reported
     std::chrono::milliseconds limit{570'000};
   };
-  // For a group's timeout: the limit comes before it, because the group's own error names no rank.
+  // The patience for a group with this timeout. The limit is shorter, because the group's own error
+  // names no rank.
   static Patience PatienceFor(std::chrono::milliseconds timeout);
 
-  // `names` are what the ranks are called in messages, by rank.
+  // `names` are the ranks' names in messages, by rank.
   DesyncDetector(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> names);
   ~DesyncDetector();
   DesyncDetector(const DesyncDetector&) = delete;
   DesyncDetector& operator=(const DesyncDetector&) = delete;
 
-  // Starts the thread, and talks to the store. Of several calls the first counts.
+  // Starts the thread, which connects to the store. Only the first call has an effect.
   void Watch(const Patience& patience);
-  void Stop();  // asks the thread to end, and waits for nothing
+  void Stop();  // asks the thread to end, without waiting
 
-  // To be called just before this rank does its part, so that it is counted.
+  // Counts an exchange. Call it just before this rank begins its part.
   Exchange Begin(const std::string& what);
   // Returns when `work` is done, or on a device when the current stream is made to wait for it;
   // throws what it throws.
   void Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work);
-  // For a wait inside of a library, which must end by itself: it is seen by the other ranks, and
-  // ends when they do.
+  // For a wait inside of a library, which must end by itself: the other ranks see it, and it ends
+  // when they do.
   void Wait(const Exchange& exchange, const std::function<void()>& wait);
 
  private:
@@ -78,7 +78,7 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   struct Enqueued {
     Exchange exchange;
     std::shared_ptr<c10::Event> done;
-    Clock::time_point since;  // since when it is the first that is not done
+    Clock::time_point since;  // time at which it became the first that is not done
   };
 
   void Wait(const Exchange& exchange, const std::function<void()>& wait,
@@ -86,17 +86,17 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   void WaitOnDevice(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work,
                     c10::Device device);
   void ForgetDone() DSL_REQUIRES(mutex_);
-  // What has been waited for long enough to be told, and where this rank is then.
+  // Returns a wait that is long enough to report, and sets `place` to this rank's progress.
   std::optional<Waiting> LongWait(CollectiveProgress* place) DSL_REQUIRES(mutex_);
   bool StillWaits(const Waiting& waiting) DSL_REQUIRES(mutex_);
   void Run();
-  bool Sleep(std::chrono::milliseconds duration);  // false: Stop was called
+  bool Sleep(std::chrono::milliseconds duration);  // returns false if Stop was called
   std::string KeyOf(int rank) const;
-  void Tell(const CollectiveProgress& place);
+  void Publish(const CollectiveProgress& place);
   std::vector<CollectiveProgress> Ask(const CollectiveProgress& own);
   std::optional<TrainError> Judge(const std::vector<CollectiveProgress>& places,
                                   const Waiting& waiting) const;
-  void LetOthersSee(CollectiveProgress place);
+  void PublishEnd(CollectiveProgress place);
   std::chrono::milliseconds Period() const { return patience_.quiet / 5; }
 
   const int rank_;
@@ -112,10 +112,10 @@ class DesyncDetector : public std::enable_shared_from_this<DesyncDetector> {
   std::map<std::string, int64_t> begun_ DSL_GUARDED_BY(mutex_);
   std::optional<Waiting> waiting_ DSL_GUARDED_BY(mutex_);
   std::deque<Enqueued> enqueued_ DSL_GUARDED_BY(mutex_);
-  // In the order in which they were begun: those that a device may not have done yet.
+  // Exchanges that a device may not have done yet, in the order in which they were begun.
   std::deque<Exchange> unsettled_ DSL_GUARDED_BY(mutex_);
   std::optional<TrainError> verdict_ DSL_GUARDED_BY(mutex_);
-  // `verdict_` is to be thrown, even if nothing else fails.
+  // Whether to throw `verdict_` even if nothing else fails.
   bool ends_ DSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -18,9 +18,9 @@ ExchangeWatch::ExchangeWatch(Listener listener)
   listeners.push_back(listener_);
 }
 
-void ExchangeWatch::Tell(const ProcessGroup& group, bool collective) {
+void ExchangeWatch::Notify(const ProcessGroup& group, bool collective) {
   if (listeners.empty()) return;
-  // What listeners exchange they need not hear.
+  // Listeners are not called for their own exchanges.
   std::vector<std::weak_ptr<const Listener>> told = std::exchange(listeners, {});
   const auto listen_again = c10::make_scope_exit([&told] { listeners = std::move(told); });
   for (const std::weak_ptr<const Listener>& each : told) {

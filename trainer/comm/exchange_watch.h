@@ -1,4 +1,4 @@
-// What a program itself exchanges while a pass of an engine runs.
+// Observes a program's own exchanges while a pass of an engine runs.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,16 @@ class ProcessGroup;
 
 class ExchangeWatch {
  public:
-  // Is called before a method of `group` exchanges tensors with all of its ranks (`collective`) or
-  // with one. What it throws that method throws.
+  // Called before a method of `group` exchanges tensors with all of its ranks (`collective`) or
+  // with one. The method throws what the listener throws.
   using Listener = std::function<void(const ProcessGroup& group, bool collective)>;
 
-  // Until it is destroyed `listener` hears of all exchanges by this thread, but for its own.
+  // Calls `listener` for all exchanges of this thread, except the listener's own, until this is
+  // destroyed.
   explicit ExchangeWatch(Listener listener);
 
-  // By the methods of ProcessGroup.
-  static void Tell(const ProcessGroup& group, bool collective);
+  // Called by the methods of ProcessGroup.
+  static void Notify(const ProcessGroup& group, bool collective);
 
  private:
   std::shared_ptr<const Listener> listener_;  // its only owner

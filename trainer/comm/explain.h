@@ -1,4 +1,4 @@
-// What error texts of the libraries mean to a user.
+// The meaning of error texts of the libraries.
 #pragma once
 
 #include <string_view>
@@ -11,14 +11,14 @@ enum class CommFailure {
   kTimedOut,  // another rank did not answer in time
 };
 
-// Reads the texts of Gloo's and c10d's exceptions, which have no codes.
+// Classifies an exception of Gloo or c10d by its text, because they have no codes.
 CommFailure ClassifyCommFailure(std::string_view what);
 
-// Whether an exception's text says that memory could not be had.
+// Returns whether an exception's text reports that memory could not be allocated.
 bool IsOutOfMemory(std::string_view what);
 
-// Follows the name of a parameter in what LibTorch throws where one is read that ZeRO stage 3 has
-// not gathered.
+// Follows the name of a unit in the error that LibTorch throws when a parameter is read that ZeRO
+// stage 3 has not gathered.
 inline constexpr char kNotGathered[] =
     " are not here: ZeRO stage 3 keeps a part of them on each rank, and gathers them for the "
     "operations of the thread that made the engine, in its passes; what reads them otherwise "
@@ -26,7 +26,7 @@ inline constexpr char kNotGathered[] =
     "lives meanwhile, made on all ranks; to save the model call engine.SaveCheckpoint (`dslaunch "
     "checkpoint export` makes one file of it)";
 
-// Whether an exception's text is of that kind: a mistake of the program.
+// Returns whether an exception's text has that error, a mistake of the program.
 bool IsNotGathered(std::string_view what);
 
 }  // namespace dslaunch

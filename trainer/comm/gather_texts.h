@@ -1,4 +1,4 @@
-// Texts that ranks tell each other.
+// Exchange of texts between ranks.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// Collective: every rank's text, by rank.
+// Collective. Returns every rank's text, by rank.
 std::vector<std::string> GatherTexts(const ProcessGroup& group, const std::string& own);
 
 }  // namespace dslaunch

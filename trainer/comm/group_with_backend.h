@@ -1,12 +1,14 @@
-// One rank of a group whose other ranks are played, to try a size that this machine does not have.
+// A group of one process that simulates its other ranks, to try sizes that this machine does not
+// have.
 #pragma once
 
 #include "dslaunch/process_group.h"
 
 namespace dslaunch {
 
-// What the ranks exchange, `backend` takes and gives. There are no other processes, and nothing is
-// awaited at the end. A subgroup has the same backend, which knows its ranks by that of the world.
+// Makes a group whose exchanges all go to `backend`, which plays the other ranks. There are no
+// other processes, and Finish waits for nothing. A subgroup has the same backend, which uses ranks
+// of the world.
 ProcessGroup GroupWithBackend(int rank, int world_size,
                               const c10::intrusive_ptr<c10d::Backend>& backend);
 

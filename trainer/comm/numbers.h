@@ -1,4 +1,4 @@
-// A few numbers of each rank, for all ranks.
+// Exchange of a few numbers between ranks.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Collective: the numbers of every rank, by rank, the same bit by bit on all. Each rank gives
-// equally many, at least one.
+// Collective. Returns the numbers of every rank, by rank, bit-equal on all ranks. Every rank passes
+// the same number of them, at least one.
 std::vector<std::vector<double>> GatherNumbers(const ProcessGroup& group,
                                                const std::vector<double>& own);
 

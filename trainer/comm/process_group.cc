@@ -31,14 +31,14 @@
 
 namespace dslaunch {
 
-// How the ranks of a group find each other.
+// Connects the ranks of a group.
 struct RankMeeting {
-  c10::intrusive_ptr<c10d::Store> store;  // the group's own, which takes it out of here
-  // Where there are agents that give connections to other ranks, else null.
+  c10::intrusive_ptr<c10d::Store> store;  // the group's own; the group moves it out
+  // Null without agents that give connections to other ranks.
   std::shared_ptr<RankConnections> connections;
-  c10::intrusive_ptr<c10d::Store> places;  // of all ranks of the job (PlaceKey)
-  std::string label;                       // of the group's connections
-  // Plays the other ranks (group_with_backend.h), of which there are no processes; else null.
+  c10::intrusive_ptr<c10d::Store> places;  // has PlaceKey of all ranks of the job
+  std::string label;                       // label of the group's connections
+  // Simulates the other ranks (group_with_backend.h); null if they are processes.
   c10::intrusive_ptr<c10d::Backend> players = {};
 };
 
@@ -47,11 +47,12 @@ namespace {
 constexpr char kDone[] = "done";
 constexpr char kAllDone[] = "all_done";
 constexpr char kGone[] = "gone";
-constexpr std::chrono::seconds kLeaveTimeout{5};  // for ranks that only have to say that they go
+constexpr std::chrono::seconds kLeaveTimeout{
+    5};  // for ranks that only have to report that they leave
 constexpr char kAllReduce[] = "an all-reduce";
 constexpr char kReduceScatter[] = "a reduce-scatter";
 
-// What it points to lives until the process ends.
+// The object that it points to lives until the process ends.
 template <typename T>
 void LeaveToProcess(std::shared_ptr<T> pointer) {
   [[maybe_unused]] const auto* const left = new std::shared_ptr<T>(std::move(pointer));
@@ -101,13 +102,13 @@ void CheckRank(const char* call, const char* role, int rank, int world_size) {
                    std::to_string(world_size - 1));
 }
 
-// The tensor's own memory where it lies in one piece as it is, else a copy.
+// Returns the tensor itself if it is contiguous, otherwise a copy.
 at::Tensor Dense(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }
 
-// The memory of a contiguous tensor, for what only moves values: Gloo knows few dtypes. Valid as
-// long as `tensor`.
+// Returns the bytes of a contiguous tensor, for operations that only move values, because Gloo
+// supports few dtypes. Valid as long as `tensor`.
 at::Tensor Bytes(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())},
                        at::TensorOptions(tensor.device()).dtype(at::kByte));
@@ -116,7 +117,7 @@ at::Tensor Bytes(const at::Tensor& tensor) {
 c10d::ReduceOp ToC10d(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAverage:  // Gloo has none: the sum is divided
+    case ReduceOp::kAverage:  // Gloo does not support it, so the sum is divided
       return c10d::ReduceOp::SUM;
     case ReduceOp::kMin:
       return c10d::ReduceOp::MIN;
@@ -128,7 +129,7 @@ c10d::ReduceOp ToC10d(ReduceOp op) {
   std::abort();
 }
 
-// [world_size, ...] -> [...], in the dtype it has.
+// Reduces [world_size, ...] to [...], in the same dtype.
 at::Tensor ReduceParts(const at::Tensor& parts, ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
@@ -147,8 +148,8 @@ at::Tensor ReduceParts(const at::Tensor& parts, ReduceOp op) {
 
 std::string KeyOf(const char* what, int rank) { return what + ("/" + std::to_string(rank)); }
 
-// Gloo writes to sockets whose other end may be gone: that is to be an error, which says who is
-// gone, and not the end of this process.
+// Gloo writes to sockets whose other end may be closed. This must be an error that names the rank,
+// not a signal that ends this process.
 void SurviveBrokenPipes() {
   struct sigaction found = {};
   if (sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) {
@@ -156,9 +157,9 @@ void SurviveBrokenPipes() {
   }
 }
 
-// Over connections that only ranks of this job can have. The agent gives them.
+// Uses connections that the agent gives, which only ranks of this job can have.
 RankMeeting MeetByAgents(const WorkerEnv& env) {
-  // A process may make several groups of all ranks, one after the other.
+  // Counts groups, because a process may make several of all ranks, one after the other.
   static std::atomic<int> groups = 0;
   const std::string label = "job." + std::to_string(groups++);
   std::string interfaces;
@@ -198,7 +199,7 @@ c10::intrusive_ptr<c10d::Store> MakeTcpStore(const WorkerEnv& env) {
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
     if (!env.agent_store) return store;
-    // It outlives the ranks, so each start of them has keys of its own.
+    // The store outlives the ranks, so each attempt has its own keys.
     return c10::make_intrusive<c10d::PrefixStore>(
         "worker/attempt_" + std::to_string(env.restart_count), std::move(store));
   } catch (const c10::Error& error) {
@@ -221,7 +222,7 @@ std::chrono::milliseconds CheckedTimeout(const ProcessGroupOptions& options) {
 RankMeeting Meet(const WorkerEnv& env) {
   SurviveBrokenPipes();
   if (env.world_size == 1) {
-    SocketInterfaces();  // a wrong name is an error whatever the number of ranks
+    SocketInterfaces();  // reports a wrong name for any number of ranks
     return {c10::make_intrusive<c10d::HashStore>(), nullptr, nullptr, ""};
   }
   if (!env.rank_socket.empty() && !env.agent_store) return MeetByAgents(env);
@@ -235,7 +236,7 @@ DeviceKind KindOf(const std::string& device) {
   Refuse("InitProcessGroup", "the device is \"" + device + "\"; it must be auto, cuda or cpu");
 }
 
-// Once for each program: what leaves its nodes unprotected, whatever the program is.
+// Warns once for each program that its exchanges between nodes are not encrypted.
 void SayWhatIsInClearText(const WorkerEnv& env, const RankDevice& device) {
   static std::atomic_flag said;
   if (env.rank != 0 || device.device.is_cpu() || env.local_world_size >= env.world_size) return;
@@ -342,10 +343,11 @@ ProcessGroup::~ProcessGroup() {
     if (!is_subgroup_) Finish();
     return;
   }
-  // Their destructors wait for what is under way, which may never end. The process does.
+  // Their destructors would wait for pending exchanges, which may never end. They are leaked,
+  // because the process ends.
   desync_detector_->Stop();
   LeaveToProcess(std::move(desync_detector_));
-  if (is_subgroup_) return;  // whoever it is part of has its connections too
+  if (is_subgroup_) return;  // the parent group has the connections
   LeaveToProcess(std::move(meeting_));
   group_.release();
   for (auto& subgroup : subgroups_) subgroup.release();
@@ -359,7 +361,7 @@ std::string ProcessGroup::NewKey(const std::string& purpose) const {
 }
 
 void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
-  ExchangeWatch::Tell(*this, /*collective=*/true);
+  ExchangeWatch::Notify(*this, /*collective=*/true);
   CheckReduction("AllReduce", tensor, op, device());
   if (tensor.numel() == 0) return;
   const at::NoGradGuard no_grad;
@@ -373,7 +375,7 @@ void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
 }
 
 void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
-  ExchangeWatch::Tell(*this, /*collective=*/true);
+  ExchangeWatch::Notify(*this, /*collective=*/true);
   CheckTensor("Broadcast", tensor, device());
   CheckRank("Broadcast", "root", root, world_size_);
   if (tensor.numel() == 0) return;
@@ -389,7 +391,7 @@ void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
 }
 
 at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
-  ExchangeWatch::Tell(*this, /*collective=*/true);
+  ExchangeWatch::Notify(*this, /*collective=*/true);
   CheckTensor("AllGather", tensor, device());
   const at::NoGradGuard no_grad;
   const at::Tensor dense = Dense(tensor);
@@ -405,7 +407,7 @@ at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
 }
 
 at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) const {
-  ExchangeWatch::Tell(*this, /*collective=*/true);
+  ExchangeWatch::Notify(*this, /*collective=*/true);
   CheckReduction("ReduceScatter", tensor, op, device());
   if (tensor.dim() == 0 || tensor.size(0) != world_size_) {
     Refuse("ReduceScatter",
@@ -423,7 +425,7 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
     if (op == ReduceOp::kAverage) part.div_(world_size_);
     return part;
   }
-  // Gloo's own is an all-reduce of everything; this moves each part once.
+  // Gloo's own reduce-scatter is an all-reduce of all parts; this sends each part once.
   at::Tensor parts = at::empty_like(input);
   std::vector<int64_t> equal_parts;
   if (input.numel() > 0) {
@@ -436,7 +438,7 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
 }
 
 void ProcessGroup::Send(const at::Tensor& tensor, int to) const {
-  ExchangeWatch::Tell(*this, /*collective=*/false);
+  ExchangeWatch::Notify(*this, /*collective=*/false);
   CheckTensor("Send", tensor, device());
   CheckRank("Send", "to", to, world_size_);
   if (to == rank_) Refuse("Send", "rank " + std::to_string(to) + " sends to itself");
@@ -447,7 +449,7 @@ void ProcessGroup::Send(const at::Tensor& tensor, int to) const {
 }
 
 void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
-  ExchangeWatch::Tell(*this, /*collective=*/false);
+  ExchangeWatch::Notify(*this, /*collective=*/false);
   CheckTensor("Recv", tensor, device());
   CheckRank("Recv", "from", from, world_size_);
   if (from == rank_) Refuse("Recv", "rank " + std::to_string(from) + " receives from itself");
@@ -461,13 +463,13 @@ void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
 
 void ProcessGroup::Barrier() const {
   const Exchange exchange = desync_detector_->Begin("a barrier");
-  // Not the group's own, which assigns a static tensor: ranks that are threads of one process, in
-  // tests, would free it twice.
+  // The group's own barrier assigns a static tensor, which ranks that are threads of one process,
+  // in tests, would free twice.
   desync_detector_->Wait(exchange, group_->getBackend(c10::DeviceType::CPU)->barrier());
 }
 
 void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
-  ExchangeWatch::Tell(*this, /*collective=*/true);
+  ExchangeWatch::Notify(*this, /*collective=*/true);
   std::vector<at::Tensor> tensors = {
       at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble)};
   const Exchange exchange = desync_detector_->Begin(kAllReduce);
@@ -475,10 +477,10 @@ void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
 }
 
 void ProcessGroup::Finish(const std::vector<int>& lost) {
-  // Gloo may still have bytes under way when a collective returns; closing then resets the peer's
-  // connection. So every rank first says that it has all it needs, and goes when all have said so.
+  // Gloo may still have unsent bytes when a collective returns, and closing then resets the peer's
+  // connection. So every rank first reports that it has all it needs, and leaves when all have.
   const std::vector<uint8_t> yes = {1};
-  // Rank 0 hosts the store, and therefore goes last.
+  // Rank 0 hosts the store, so it leaves last.
   const auto meet = [&] {
     store_->set(KeyOf(kDone, rank_), yes);
     if (rank_ != 0) {
@@ -501,10 +503,10 @@ void ProcessGroup::Finish(const std::vector<int>& lost) {
       desync_detector_->Wait(desync_detector_->Begin("the end of the program"), meet);
     }
   } catch (const std::exception&) {
-    // Rank 0 has gone, or a rank had nothing to say for that long: this one has all it needs in
-    // either case.
+    // Rank 0 has left, or a rank did not report for that long. This one has all it needs in either
+    // case.
   }
-  desync_detector_->Stop();  // and not only reset: exchanges that are still pending hold it
+  desync_detector_->Stop();  // reset is not enough, because pending exchanges hold a reference
   desync_detector_.reset();
   backend_watch_.reset();
   for (const auto& subgroup : subgroups_) subgroup->shutdown();

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kMaxReceivedBytes = 1900;
 
-// `failure` comes from another process: it does not decide that this one ends with success, and
-// its text does not steer a terminal.
+// `failure` comes from another process, so it must not make this one exit with success, and its
+// text must not control a terminal.
 [[noreturn]] void ThrowReceived(const json& failure, const std::string& prefix) {
   const json& code = failure.at("code");
   throw TrainError(static_cast<ExitCode>(FailureCode(code.is_number_integer() ? code.get<int>() : 0,

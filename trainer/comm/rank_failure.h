@@ -1,5 +1,5 @@
-// Why a rank failed, as text that the other ranks of the program can read, so that all of them
-// throw the same where one alone has seen the reason. Pure.
+// A rank's failure as text for the other ranks, so that all of them throw the same error if only
+// one has seen the reason. Pure.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,16 @@ namespace dslaunch {
 
 std::string FormatFailure(const TrainError& failure);
 
-// Empty, or FormatFailure of what `action` throws: where other ranks wait for this one's answer.
+// Runs `action`. Returns FormatFailure of what it throws, or "". For actions whose result other
+// ranks wait for.
 std::string FailureOf(const std::function<void()>& action);
 
-// Throws the failure in `text`, naming `rank`, where it is FormatFailure's; does nothing where it
-// is another JSON object.
+// Throws the failure in `text`, naming `rank`, if `text` is FormatFailure's; does nothing if it is
+// another JSON object.
 void ThrowIfFailure(const std::string& text, int rank);
 
-// `failures` has an entry for each rank: empty, or what FormatFailure gave. Throws the first
-// failure where there is one, naming its rank unless all ranks say the same.
+// Throws the first failure, if there is one, naming its rank unless all ranks have the same.
+// `failures` has an entry for each rank: FormatFailure's text, or "".
 void ThrowFirstFailure(const std::vector<std::string>& failures);
 
 }  // namespace dslaunch

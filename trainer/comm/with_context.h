@@ -1,4 +1,4 @@
-// Errors of c10d name neither what was exchanged nor with whom.
+// Adds to errors of c10d what was exchanged, and with which rank.
 #pragma once
 
 #include <stdexcept>
@@ -8,9 +8,9 @@
 
 namespace dslaunch {
 
-// step(). What it throws becomes std::runtime_error "<context>: <its message>"; a TrainError passes
-// as it is, having been written for users. Beginning a message needs this as well as waiting for
-// it: Gloo fails at once when it knows already that the peer is gone.
+// Returns step(). An exception becomes std::runtime_error "<context>: <its message>"; a TrainError
+// passes unchanged, because it was written for users. Use it for beginning a message too: Gloo
+// fails at once if it already knows that the peer is lost.
 template <class Step>
 auto WithContext(const std::string& context, Step step) {
   try {

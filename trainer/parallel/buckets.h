@@ -1,4 +1,4 @@
-// Which gradients travel between the ranks in one message. Pure.
+// The division of gradients into messages between the ranks. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// `bytes` has an entry for each parameter, `order` each of their indices once. Cuts `order` into
-// buckets of at most `bucket_bytes`; a larger parameter gets one of its own.
+// Cuts `order`, which has the index of each parameter once, into buckets of at most `bucket_bytes`;
+// a larger parameter gets a bucket of its own. `bytes` has an entry for each parameter.
 std::vector<std::vector<size_t>> AssignBuckets(const std::vector<int64_t>& bytes,
                                                const std::vector<size_t>& order,
                                                int64_t bucket_bytes);

@@ -1,4 +1,4 @@
-// By what gradients are multiplied around their sum over the ranks. Pure.
+// The factors of gradients before and after their sum over the ranks. Pure.
 #pragma once
 
 #include "trainer/parallel/grad_sync.h"
@@ -10,8 +10,9 @@ struct GradientScale {
   double after = 1;
 };
 
-// As DeepSpeed: the postscaled sum may be divided by a part of the ranks' number before it, so that
-// a 16-bit sum stays in range; the prescaled one by all of it, whatever that part is.
+// Returns DeepSpeed's factors: without prescale a part of the division, predivide_factor, may come
+// before the sum, so that a 16-bit sum stays in range; with prescale all of it does, whatever
+// predivide_factor is.
 inline GradientScale ScaleOf(const GradSyncOptions& options, int world_size) {
   if (options.sum) return {};
   if (options.prescale) return {.before = 1.0 / world_size};

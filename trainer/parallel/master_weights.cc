@@ -4,7 +4,7 @@
 
 namespace dslaunch {
 
-void TakeChanges(const at::Tensor& model, const at::Tensor& master) {
+void CopyChanges(const at::Tensor& model, const at::Tensor& master) {
   const at::Tensor theirs = model.to(master.device());
   const at::Tensor changed = master.to(model.scalar_type()).ne(theirs);
   master.copy_(at::where(changed, theirs.to(master.scalar_type()), master));
@@ -30,7 +30,7 @@ void MasterWeights::CopyToModel() const {
 
 void MasterWeights::CopyFromModel() const {
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < masters_.size(); ++i) TakeChanges(model_[i], masters_[i]);
+  for (size_t i = 0; i < masters_.size(); ++i) CopyChanges(model_[i], masters_[i]);
 }
 
 int64_t MasterWeights::bytes() const {

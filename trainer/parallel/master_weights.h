@@ -1,4 +1,4 @@
-// The fp32 copies of 16-bit parameters, in which small updates are not lost.
+// The fp32 copies of 16-bit parameters, which keep small updates.
 #pragma once
 
 #include <vector>
@@ -7,28 +7,27 @@
 
 namespace dslaunch {
 
-// Makes `master` follow `model`, which somebody has changed: what still is `master` rounded keeps
-// its digits there.
-void TakeChanges(const at::Tensor& model, const at::Tensor& master);
+// Copies the elements of `model` that were changed into `master`. An element that still equals
+// `master` rounded keeps the digits of `master`.
+void CopyChanges(const at::Tensor& model, const at::Tensor& master);
 
 // One thread.
 class MasterWeights {
  public:
-  // Copies those of `parameters` that are not fp32 already, as they are now: rounded to 16 bit.
-  // Without `enabled` none.
+  // Copies those of `parameters` that are not fp32, with their present, rounded values; none if not
+  // `enabled`.
   MasterWeights(const std::vector<NamedTensor>& parameters, bool enabled);
 
-  // What the optimizer updates: of each parameter its copy, or the parameter itself where there is
-  // none.
+  // The tensors that the optimizer updates: for each parameter its copy, or itself without one.
   const std::vector<NamedTensor>& weights() const { return weights_; }
 
   // Rounds the copies into the model's parameters.
   void CopyToModel() const;
 
-  // The reverse, for parameters that somebody has changed.
+  // Copies parameters that were changed into the copies.
   void CopyFromModel() const;
 
-  int64_t bytes() const;  // of the copies
+  int64_t bytes() const;  // size of the copies
 
  private:
   std::vector<NamedTensor> weights_;

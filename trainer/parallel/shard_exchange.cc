@@ -89,13 +89,13 @@ int64_t ShardExchange::ReceivedBytes(const at::Tensor& message, const at::Tensor
   return world_size() == 1 || AddsInPlace(message, sum) ? 0 : bytes / world_size();
 }
 
-// By a collective. On CPUs the sum may have a dtype of its own.
+// Reduces by a collective. On CPUs the sum may have another dtype than the message.
 bool ShardExchange::AddsInPlace(const at::Tensor& message, const at::Tensor& sum) {
   if (message.is_cpu()) return sum.is_cpu();
   return sum.scalar_type() == message.scalar_type() && sum.device() == message.device();
 }
 
-// Each rank begins with another peer. ProcessGroup's own messages have tag 0.
+// Each rank begins with a different peer. Tag 0 is that of ProcessGroup's own messages.
 template <class Begin>
 void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& part,
                                   PendingExchange& exchange, Begin begin) const {

@@ -1,4 +1,4 @@
-// Parts of flat tensors on their way between the ranks.
+// Exchanges of parts of flat tensors between the ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,41 +13,42 @@
 
 namespace dslaunch {
 
-// An exchange that is under way. The tensors in it must not be touched before Wait.
+// An exchange that has begun. Its tensors must not be read or written before Wait returns.
 class PendingExchange {
  public:
-  PendingExchange() = default;  // of nothing
+  PendingExchange() = default;  // nothing is pending
   PendingExchange(PendingExchange&&) = default;
   PendingExchange& operator=(PendingExchange&&) = default;
 
   bool pending() const { return !work_.empty() || sum_.defined(); }
-  // Until all of it is there. Throws std::runtime_error, naming the rank that it waited for, after
-  // ProcessGroup::timeout() or when that rank is lost; TrainError where the ranks have gone
-  // different ways and somebody watches (trainer/comm/desync_detector.h).
+  // Waits until the exchange is complete. Throws std::runtime_error, naming the rank that it waited
+  // for, after ProcessGroup::timeout() or when that rank is lost; TrainError if the ranks have
+  // diverged and the group's DesyncDetector watches (trainer/comm/desync_detector.h).
   void Wait();
 
  private:
   friend class ShardExchange;
-  std::shared_ptr<DesyncDetector> desync_detector_;  // the group may be finished before
+  std::shared_ptr<DesyncDetector> desync_detector_;  // shared, because the group may end first
   Exchange exchange_;
-  // In this order: `work_` reads and writes what is held, and ends first.
+  // In this order: `work_` reads and writes the tensors in `held_`, and ends first.
   std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
-  std::vector<size_t> peers_;  // of each; by their ranks in the job. Empty: work with all
-  // Of a reduce-scatter: every rank's part, in the order of the ranks, and where the sum goes.
+  std::vector<size_t> peers_;  // by work, ranks of the job; empty: work with all
+  // For a reduce-scatter: every rank's part, in the order of the ranks, and the tensor of the sum.
   std::vector<at::Tensor> parts_;
   at::Tensor sum_;
 };
 
-// Every part travels once, straight from its rank to the ranks that need it, without a copy. What
-// ranks exchange finds each other by `channel`, a small number (a unit's index), and, within one
-// channel, by order; exchanges of different channels may be started, and awaited, in any order. One
-// thread. All tensors are contiguous. Memory comes from the caller, but for the other ranks' parts
-// of a reduce-scatter. Autograd sees nothing of it, and version counters stay as they are. `what`
-// travels is for messages.
+// Each part is sent once, from its rank to the ranks that need it, without a copy. Exchanges of the
+// ranks are matched by `channel`, a small number (a unit's index), and, within one channel, by
+// order; exchanges of different channels may be started and awaited in any order. One thread. All
+// tensors are contiguous. The caller gives the memory, except for the other ranks' parts of a
+// reduce-scatter. Autograd does not record exchanges, and version counters do not change. `what`
+// names the tensors in messages.
 //
 // Between GPUs each exchange is a collective, so all ranks must start them in one order. Between
-// hosts that have several ranks reductions are, and what is gathered goes to each host once.
+// hosts with several ranks reductions are collectives, and gathered parts are sent to each host
+// once.
 //
 // (Gloo's own reduce-scatter is an all-reduce on a copy, and its all-gather takes as much memory
 // again as its result.)
@@ -59,39 +60,39 @@ class ShardExchange {
   int world_size() const { return group_.world_size(); }
 
   struct Gathered {
-    at::Tensor flat;  // [world_size * n], of which this rank's part is filled
+    at::Tensor flat;  // [world_size * n]; only this rank's part is filled
     int channel = 0;
     std::string what = kTensors;
   };
 
-  // Both throw as Wait does where a rank is known to be lost already.
+  // Both throw as Wait does if a rank is already known to be lost.
 
-  // Fills the other ranks' parts. Several that are awaited together are better begun together.
+  // Fills the other ranks' parts. Gathers that are awaited together should be begun by one call.
   PendingExchange AllGather(Gathered gathered) const;
   std::vector<PendingExchange> AllGather(std::vector<Gathered> gathered) const;
 
-  // `message` is [world_size * n]: from this rank, a part for each. `sum` is [n], of any floating
-  // dtype, and may be this rank's part of `message`, but no other: becomes the sum of what all
-  // ranks have for this one. On CPUs it is added up in fp32 (fp64 where `message` is that) in the
-  // order of the ranks, so that it is the same bits whatever came first; Wait adds up. On a device
-  // it is the backend's own reduce-scatter, in the dtype and the order that this has: NCCL rounds a
-  // 16-bit `message` with each addend. All ranks begin these in one order.
+  // `message` is [world_size * n], with a part for each rank. `sum`, [n] of any floating dtype,
+  // becomes the sum of all ranks' parts for this one; it may be this rank's part of `message`, but
+  // no other. On CPUs Wait adds up in fp32 (fp64 if `message` is fp64) in the order of the ranks,
+  // so the bits do not depend on the order of arrival. On a device the backend's own reduce-scatter
+  // chooses dtype and order: NCCL rounds a 16-bit `message` with each addend. All ranks must begin
+  // these in one order.
   PendingExchange ReduceScatter(const at::Tensor& message, const at::Tensor& sum, int channel,
                                 const std::string& what = kTensors) const;
-  // What ReduceScatter allocates until Wait.
+  // Bytes that ReduceScatter allocates until Wait.
   int64_t ReceivedBytes(const at::Tensor& message, const at::Tensor& sum) const;
 
  private:
   static constexpr char kTensors[] = "parts of tensors";
 
-  // An exchange is first offered, then asked for. `part` is what goes to, or comes from, another
-  // rank. (What a rank is asked for already it writes at once, and for as long as it does Gloo's
-  // thread spins if anything comes from that peer. So nothing may come yet.)
+  // Sends are begun before receives. `part` returns the tensor to send to, or receive from, a peer.
+  // (Gloo writes at once what the peer has already asked for, and meanwhile its thread spins if
+  // anything arrives from that peer. So no receive may be posted before.)
   void Offer(const std::function<at::Tensor(int peer)>& part, int channel, const std::string& what,
              PendingExchange& exchange) const;
   void Ask(const std::function<at::Tensor(int peer)>& part, int channel,
            PendingExchange& exchange) const;
-  // begin(tensors, peer) is one message.
+  // begin(tensors, peer) begins one message.
   template <class Begin>
   void BeginWithEach(const std::function<at::Tensor(int peer)>& part, PendingExchange& exchange,
                      Begin begin) const;
@@ -101,9 +102,9 @@ class ShardExchange {
   }
   static bool AddsInPlace(const at::Tensor& message, const at::Tensor& sum);
 
-  // On a device a collective of the backend takes the place of messages: these are matched in the
-  // order of a stream there, so two ranks that each send before they receive would wait for ever.
-  // Between hosts, because it sends less.
+  // Uses a collective of the backend instead of messages. On a device messages are matched in the
+  // order of a stream, so two ranks that each send before they receive would wait forever. Between
+  // hosts a collective sends less.
   void BeginCollective(const std::string& what, PendingExchange& exchange) const;
 
   const ProcessGroup& group_;

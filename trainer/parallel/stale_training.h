@@ -1,4 +1,4 @@
-// What a run says to ranks whose servers update as gradients come (parallel.staleness).
+// Control of a run whose servers update as gradients arrive (parallel.staleness).
 #pragma once
 
 #include <cstdint>
@@ -8,35 +8,35 @@
 
 namespace dslaunch {
 
-// One per rank. One thread. Between two meetings ranks go their own ways, each at most as many
-// steps ahead of the slowest as the configuration says. Where a rank that is no server is lost, the
-// others go on. The loss of a server ends the run on every rank, by an exception.
+// One for each rank. One thread. Between two meetings ranks do not wait for each other, except that
+// each is at most `staleness` steps ahead of the slowest. If a rank that is not a server is lost,
+// the others continue. The loss of a server ends the run on every rank, by an exception.
 class StaleTraining {
  public:
   virtual ~StaleTraining() = default;
 
   virtual bool is_server() const = 0;
-  // The ranks with which this one makes collectives from now on: of a server all servers, of
-  // another rank itself alone.
+  // The group for this rank's collectives from now on: all servers for a server, only itself for
+  // another rank.
   virtual ProcessGroup& group() = 0;
 
-  // The following three are for servers, which all call them in the same order.
+  // The following three are called by servers only, by all of them in the same order.
 
-  // No rank begins a step after `step`, until this is called again. No rank begins one before it
-  // is called first, and servers make no step between Meet and this.
+  // Until the next call no rank begins a step after `step`. No rank begins a step before the first
+  // call, and servers make no step between Meet and this.
   virtual void HoldAfter(int64_t step) = 0;
-  // Precondition: HoldAfter(step). Waits until every rank that is not lost has made `step`. Then
-  // gives the models of the servers the parameters as they are, and rank 0's buffers.
+  // Precondition: HoldAfter(step). Waits until every rank that is not lost has completed `step`.
+  // Then copies the current parameters, and rank 0's buffers, to the models of all servers.
   virtual void Meet(int64_t step) = 0;
-  // Lets ranks end the steps that they are in, and begin no other. Then as Meet.
+  // Lets ranks complete the steps that they are in, and begin no other. Then does what Meet does.
   virtual void Pause() = 0;
 
-  // This rank makes no more steps. A server also tells the others that there are none, waits for
-  // them to leave, and returns those that were lost.
+  // Ends training on this rank. A server also tells the other ranks that there are no more steps,
+  // waits until they have left, and returns those that were lost.
   virtual std::vector<int> Leave() = 0;
 
-  // An exception ends this rank. Where it is no server, rank 0 does not say that it was lost: its
-  // own message says why it ends.
+  // Called when an exception ends this rank. If it is not a server, rank 0 then does not report it
+  // as lost, because its own message has the reason.
   virtual void Fail() = 0;
 };
 

@@ -1,5 +1,5 @@
-// What the backends between ranks on CPUs have in common: c10d's calls, and the checks of their
-// arguments. How bytes move is for each backend to say.
+// The common part of the backends between ranks on CPUs: c10d's calls and the checks of their
+// arguments. Each backend implements how bytes are moved.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,14 +22,14 @@ class CpuBackend : public c10d::Backend {
   template <class Value>
   using Ref = c10::intrusive_ptr<Value>;
 
-  // `name` is in messages and in the profiler's titles: "shm:all_reduce".
+  // `name` is used in messages and in the profiler's titles: "shm:all_reduce".
   CpuBackend(std::string name, int rank, int ranks)
       : Backend(rank, ranks), name_(std::move(name)) {}
 
   const std::string getBackendName() const final { return name_; }
 
-  // As c10d has them; tensors must be contiguous and on the CPU. Throw c10::Error for arguments
-  // that do not fit.
+  // See c10d::Backend; tensors must be contiguous and on the CPU. Throw c10::Error for invalid
+  // arguments.
   Ref<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) final;
   Ref<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                        const c10d::ReduceScatterOptions& options) final;
@@ -47,14 +47,14 @@ class CpuBackend : public c10d::Backend {
   Ref<c10d::Work> recv(Tensors& tensors, int from, int tag) final;
 
  protected:
-  // Begins an operation, which ends `work`. Called at once.
+  // Begins an operation that calls work->End(). Called at once.
   using Start = std::function<void(const Ref<QueuedWork>& work)>;
-  // `what` is the title's second part. `held` are kept until the end.
+  // `what` is the second part of the title. `held` are kept until the end.
   Ref<c10d::Work> Begin(c10d::OpType type, const char* what, Tensors held, const Start& start);
 
-  // What the calls above do, with arguments that fit: reduce-scatter's `parts` is as large as one
-  // `result` for each rank, and so on; `root` and `peer` are ranks of the group, `peer` another
-  // one.
+  // The operations behind the calls above. Arguments are checked: reduce-scatter's `parts` is as
+  // large as one `result` for each rank, and so on; `root` and `peer` are ranks of the group,
+  // `peer` not this one.
   virtual Start AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) = 0;
   virtual Start ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                               c10d::ReduceOp::RedOpType op) = 0;
@@ -65,13 +65,13 @@ class CpuBackend : public c10d::Backend {
   virtual Start Send(size_t peer, uint64_t tag, const at::Tensor& tensor) = 0;
   virtual Start Receive(size_t peer, uint64_t tag, const at::Tensor& tensor) = 0;
 
-  // Whether ReduceScatter's result may be of another floating dtype than the parts.
+  // Whether ReduceScatter's result may have another floating dtype than the parts.
   virtual bool reduces_to_other_dtypes() const { return false; }
 
   static std::byte* BytesOf(const at::Tensor& tensor) {
     return static_cast<std::byte*>(tensor.data_ptr());
   }
-  // What ends `work`, for an engine that calls back.
+  // Returns a callback for an engine that ends `work`.
   static std::function<void(const std::exception_ptr&)> EndOf(const Ref<QueuedWork>& work) {
     return [work](const std::exception_ptr& error) { work->End(error); };
   }

@@ -1,4 +1,4 @@
-// Gloo behind c10d's general interface, so that gloo's headers stay in one file.
+// Gloo behind c10d's general interface, so that only one file includes gloo's headers.
 #pragma once
 
 #include <chrono>
@@ -7,11 +7,11 @@
 
 namespace dslaunch {
 
-// Joins `world_size` processes over TCP. The network interface is GLOO_SOCKET_IFNAME
-// (comma-separated where there are several), else the one that this machine's host name resolves
-// to, as in torch.distributed. Every collective fails after `timeout`. Where a peer dies while a
-// message is transferred, this rank waits until then: Gloo's TCP transport fails only the
-// operations that have not begun. Blocks until all ranks are there or the store's time-out has
+// Connects `world_size` processes over TCP. The network interface is GLOO_SOCKET_IFNAME
+// (comma-separated if there are several), otherwise the one that this machine's host name resolves
+// to, as in torch.distributed. Every collective fails after `timeout`. If a peer dies while a
+// message is transferred, this rank waits until then, because Gloo's TCP transport fails only
+// operations that have not begun. Blocks until all ranks have connected or the store's time-out has
 // passed.
 c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                   int rank, int world_size,

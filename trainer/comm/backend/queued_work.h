@@ -1,4 +1,4 @@
-// An operation of a backend that has a thread of its own, as c10d sees it.
+// The c10d::Work of an operation that runs on a backend's own thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,7 +11,7 @@
 namespace dslaunch {
 
 // Holds its tensors until it is done; then only an all-reduce still has them, in its future, so
-// that what a caller lets go of after wait() is free.
+// that memory that a caller releases after wait() is freed.
 class QueuedWork : public c10d::Work {
  public:
   QueuedWork(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> held)
@@ -25,15 +25,17 @@ class QueuedWork : public c10d::Work {
     if (give_up_) give_up_();
   }
 
-  // What abort() calls, from any thread, maybe after the end. Before the work is given to others.
+  // Sets the function that abort() calls, from any thread, possibly after the end. Call it before
+  // the work is shared.
   void SetGiveUp(std::function<void()> give_up) { give_up_ = std::move(give_up); }
 
-  // Once; null for success.
+  // Call once; a null `error` is success.
   void End(const std::exception_ptr& error) {
     std::vector<at::Tensor> results;
     if (opType_ == c10d::OpType::ALLREDUCE) results = held_;
     held_.clear();
-    // Ends the event of a profiler that records; who waits for the future may then stop it.
+    // Ends the profiler's event before the future, because code that waits for the future may stop
+    // the profiler.
     finish(error);
     if (error) {
       future_->setError(error);

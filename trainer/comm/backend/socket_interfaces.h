@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-// The names in GLOO_SOCKET_IFNAME, which has commas between them; none where it is not set. Throws
+// Returns the comma-separated names in GLOO_SOCKET_IFNAME; empty if it is not set. Throws
 // TrainError for a name that this machine does not have.
 std::vector<std::string> SocketInterfaces();
 

@@ -21,11 +21,11 @@
 namespace dslaunch {
 namespace {
 
-// Runs what it is given, one after the other, on a thread of its own.
+// Runs functions one after the other on a thread of its own.
 class Sequence {
  public:
   Sequence() : thread_([this] { Run(); }) {}
-  // Runs what it was given before.
+  // Runs the remaining functions first.
   ~Sequence() {
     {
       const MutexLock lock(mutex_);
@@ -46,7 +46,8 @@ class Sequence {
   void Run() {
     pthread_setname_np(pthread_self(), "dslaunch-coll");
     const at::NoGradGuard no_grad;
-    // Each rank has its part of a reduction already, and its other threads are computing.
+    // One LibTorch thread, because a reduction is already divided over the ranks, and other threads
+    // compute.
     const c10::ParallelGuard sequential(true);
     while (true) {
       std::function<void()> act;
@@ -85,7 +86,7 @@ class LinkBackend : public CpuBackend {
           const size_t to = job_ranks[peer];
           connections->Dial(label, to, RankPlace::FromText(places->get_to_str(PlaceKey(to))));
         });
-    if (!connections_) return;  // a group of one rank
+    if (!connections_) return;  // a group of one rank has none
     const auto group_rank = [job_ranks](size_t job_rank) {
       return static_cast<size_t>(std::ranges::find(job_ranks, job_rank) - job_ranks.begin());
     };
@@ -129,12 +130,12 @@ class LinkBackend : public CpuBackend {
                  });
   }
 
-  // Of the group's ranks. Thread-safe.
+  // Returns the hosts of the group's ranks. Thread-safe.
   const HostGroups& Hosts() {
     const MutexLock lock(hosts_mutex_);
     if (hosts_) return *hosts_;
     std::vector<uint32_t> nodes(job_ranks_.size());
-    if (nodes.size() > 2) {  // of less no host has two and another one
+    if (nodes.size() > 2) {  // with fewer ranks no host has two beside another host
       std::vector<std::string> keys;
       for (const size_t rank : job_ranks_) keys.push_back(PlaceKey(rank));
       const std::vector<std::vector<uint8_t>> places = places_->multiGet(keys);
@@ -214,10 +215,10 @@ class LinkBackend : public CpuBackend {
               run(*collective);
             } catch (const std::exception& error) {
               failure = std::current_exception();
-              // Nothing is touched when this has returned, and later collectives fail too.
+              // Afterwards no tensor is accessed, and later collectives fail too.
               engine->FailAll(error.what());
             }
-            run = nullptr;  // which has tensors
+            run = nullptr;  // releases its tensors
             work->End(failure);
           });
     };
@@ -229,10 +230,9 @@ class LinkBackend : public CpuBackend {
   const c10::intrusive_ptr<c10d::Store> places_;
   const std::vector<size_t> job_ranks_;
   std::shared_ptr<LinkEngine> engine_;
-  StagingMemory staging_;  // of the collectives' thread
+  StagingMemory staging_;  // used by the collectives' thread
   Mutex hosts_mutex_;
-  std::optional<HostGroups> hosts_
-      DSL_GUARDED_BY(hosts_mutex_);  // does not change once it is there
+  std::optional<HostGroups> hosts_ DSL_GUARDED_BY(hosts_mutex_);  // set once
   uint64_t collectives_ = 0;
   std::unique_ptr<Sequence> sequence_ = std::make_unique<Sequence>();
 };

@@ -11,23 +11,23 @@
 namespace dslaunch {
 namespace {
 
-// Of a tensor, that is reduced or moved while others are on their way. A chunk goes from host to
-// host, so with more of them it is smaller.
+// Size of a chunk of a tensor, which is reduced or moved while others are being sent. A chunk goes
+// from host to host, so it is smaller with more hosts.
 constexpr size_t kChunkBytes = size_t{4} << 20;
 constexpr size_t kLeastChunkBytes = size_t{128} << 10;
 constexpr size_t kChunksUnderWay = 3;
-// Of memory that is kept for later operations.
+// Limit of memory that is kept for later operations.
 constexpr size_t kSpareBytes = size_t{16} << 20;
-// Up to here every rank gets everything from each, which takes one trip.
+// Up to this size every rank sends its whole tensor to each, which takes one trip.
 constexpr size_t kSmallBytes = size_t{16} << 10;
-// Tags of collectives; those of messages are below.
+// Tags of collectives. Tags of messages are smaller.
 constexpr uint64_t kCollective = uint64_t{1} << 63;
 constexpr unsigned kKindBits = 3;
 constexpr unsigned kItemBits = 21;
 
 std::byte* BytesOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
-// A flat tensor over bytes that stay.
+// Returns a flat tensor over memory that the caller keeps.
 at::Tensor View(std::byte* data, size_t elements, at::ScalarType dtype) {
   return at::from_blob(data, {static_cast<int64_t>(elements)}, at::TensorOptions().dtype(dtype));
 }
@@ -38,7 +38,7 @@ struct Range {
   size_t size() const { return end - begin; }
 };
 
-// Part `index` of `count` of [begin, begin + elements).
+// Returns part `index` of `count` equal parts of [begin, begin + elements).
 Range PartOf(size_t begin, size_t elements, size_t index, size_t count) {
   return {begin + elements * index / count, begin + elements * (index + 1) / count};
 }
@@ -49,7 +49,7 @@ size_t ChunksOf(size_t elements, size_t chunk_elements) {
 
 }  // namespace
 
-at::Tensor StagingMemory::Take(size_t bytes) {
+at::Tensor StagingMemory::Acquire(size_t bytes) {
   const auto fits = std::ranges::find_if(
       spare_, [bytes](const at::Tensor& memory) { return memory.nbytes() >= bytes; });
   if (fits == spare_.end()) return at::empty({static_cast<int64_t>(bytes)}, at::kByte);
@@ -59,7 +59,7 @@ at::Tensor StagingMemory::Take(size_t bytes) {
   return memory;
 }
 
-void StagingMemory::Give(at::Tensor memory) {
+void StagingMemory::Release(at::Tensor memory) {
   spare_bytes_ += memory.nbytes();
   spare_.push_back(std::move(memory));
   while (spare_bytes_ > kSpareBytes) {
@@ -99,7 +99,7 @@ size_t LinkCollective::ChunkBytes() const {
   return std::max(kChunkBytes / hosts_.parts(), kLeastChunkBytes);
 }
 
-// A chunk's way is that to the last host and back.
+// A chunk is sent to the last host and back.
 size_t LinkCollective::ChunksUnderWay() const { return kChunksUnderWay + 2 * (hosts_.parts() - 1); }
 
 void LinkCollective::RunChunks(size_t chunks, size_t results, const BeginChunk& begin) {
@@ -124,8 +124,8 @@ void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
   const size_t sum_bytes =
       std::max(partial_bytes, what.elements * c10::elementSize(what.result_dtype));
   const HostGroups::Part& host = hosts_.part(host_);
-  const at::Tensor memory = staging_.Take(sum_bytes + (host.count - 1) * bytes);
-  // First, because its elements are the largest, and all must be aligned.
+  const at::Tensor memory = staging_.Acquire(sum_bytes + (host.count - 1) * bytes);
+  // Comes first, because its elements are the largest, and all must be aligned.
   std::byte* const partial = BytesOf(memory);
   std::vector<at::Tensor> parts;
   std::vector<LinkTransfer> messages;
@@ -148,7 +148,7 @@ void LinkCollective::Reduce(const Reduction& what, const Reduced& done) {
     if (is_last) return done(sum, memory);
     steps_.When(
         {Send(hosts_.Owner(host_ + 1, what.column), Kind::kPartial, what.item, sum, partial_bytes)},
-        [this, memory] { staging_.Give(memory); });
+        [this, memory] { staging_.Release(memory); });
     done(nullptr, {});
   });
 }
@@ -175,14 +175,14 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
       std::byte* const place = data + range.begin * item;
       const size_t bytes = range.size() * item;
       if (!IsOwner(column)) {
-        // The result comes when this rank's part has gone, so that they may have one place.
+        // The result arrives after this rank's part was sent, so both may use the same memory.
         const size_t owner = hosts_.Owner(host_, column);
         steps_.When({Send(owner, Kind::kPart, column, place, bytes),
                      Receive(owner, Kind::kResult, column, place, bytes)},
                     have);
         continue;
       }
-      // From here the result goes back, from host to host and to the ranks of each.
+      // From here the result is sent back, from host to host and to the ranks of each.
       const auto deliver = [=, this] {
         std::vector<LinkTransfer> messages;
         if (host_ > 0) {
@@ -197,7 +197,7 @@ void LinkCollective::AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpTy
       Reduce({place, range.size(), dtype, dtype, op, column, column, place},
              [this, deliver](std::byte* result, const at::Tensor& memory) {
                if (result == nullptr) return;
-               staging_.Give(memory);
+               staging_.Release(memory);
                deliver();
              });
       if (host_ + 1 == hosts_.parts()) continue;
@@ -214,7 +214,7 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
   const size_t chunk_elements = std::max<size_t>(ChunkBytes() / item / ranks_, 1);
   const size_t chunks = ChunksOf(elements, chunk_elements);
   const size_t last = hosts_.parts() - 1;
-  size_t reductions = 0;  // of this rank, in each chunk
+  size_t reductions = 0;  // reductions of this rank in each chunk
   for (size_t to = 0; to < ranks_; ++to) reductions += IsOwner(hosts_.ColumnOf(to)) ? 1 : 0;
   // On the last host a rank reduces its own result.
   const size_t results = reductions + (host_ == last ? 0 : 1);
@@ -233,7 +233,7 @@ void LinkCollective::ReduceScatter(const at::Tensor& parts, const at::Tensor& re
       Reduce({part, size, parts.scalar_type(), result.scalar_type(), op, to, column,
               to == own_ ? own_result : nullptr},
              [=, this](std::byte* sum, const at::Tensor& memory) {
-               const auto give = [this, memory] { staging_.Give(memory); };
+               const auto give = [this, memory] { staging_.Release(memory); };
                if (sum == own_result)
                  give();
                else if (sum != nullptr)
@@ -257,13 +257,13 @@ void LinkCollective::Spread(size_t from, std::byte* data, size_t bytes,
   }
   if (own_ == from || own_ == complete) return steps_.When(sends);
   const size_t sender = hosts_.SenderTo(own_, from);
-  std::function<void()> forward;  // of most ranks none
+  std::function<void()> forward;  // null on most ranks
   if (!sends.empty()) forward = [this, sends] { steps_.When(sends); };
   steps_.When({Receive(sender, sender == from ? Kind::kPart : Kind::kForwarded, from, data, bytes)},
               std::move(forward));
 }
 
-// A large tensor goes out in parts, which the ranks give to each other.
+// A large tensor is sent out in parts, which the ranks then exchange.
 void LinkCollective::Broadcast(const at::Tensor& tensor, size_t root) {
   const size_t bytes = tensor.nbytes();
   if (bytes == 0) return;
@@ -300,7 +300,7 @@ void LinkCollective::AllGather(const at::Tensor& input, const std::vector<at::Te
                    Send(rank, Kind::kPart, 0, BytesOf(input), bytes)});
     }
   } else {
-    // What is forwarded goes on while more of it comes.
+    // Forwards chunks while more arrive.
     const size_t chunk_bytes = hosts_.parts() > 1 ? ChunkBytes() : bytes;
     for (size_t begin = 0; begin < bytes; begin += chunk_bytes) {
       const size_t size = std::min(chunk_bytes, bytes - begin);
@@ -327,7 +327,7 @@ void LinkCollective::AllToAll(const at::Tensor& input, const at::Tensor& output)
   steps_.Run();
 }
 
-// After round k each rank knows of 2^(k+1) ranks that they have come.
+// After round k each rank knows that 2^(k+1) ranks have called Barrier.
 void LinkCollective::Barrier() {
   uint64_t round = 0;
   for (size_t distance = 1; distance < ranks_; distance *= 2, ++round) {

@@ -1,6 +1,6 @@
 // Collective operations over a LinkEngine. Each blocks until it is done on this rank, and throws
-// when a rank is lost or late. What is under way then touches the tensors and this object's own
-// memory until LinkEngine::FailAll has returned; only then may they be let go of.
+// when a rank is lost or late. Pending messages then access the tensors and this object's own
+// memory until LinkEngine::FailAll has returned; keep both until then.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,55 +19,55 @@
 
 namespace dslaunch {
 
-// Memory for what other ranks send to be reduced. It is kept from one operation to the next,
-// because the kernel's new pages cost as much as the exchange. One thread.
+// Memory for parts that other ranks send to be reduced. It is kept from one operation to the next,
+// because new pages of the kernel cost as much as the exchange. One thread.
 class StagingMemory {
  public:
-  // `bytes` or more, uninitialized.
-  at::Tensor Take(size_t bytes);
-  void Give(at::Tensor memory);
+  // Returns `bytes` or more, uninitialized.
+  at::Tensor Acquire(size_t bytes);
+  void Release(at::Tensor memory);
 
  private:
   std::vector<at::Tensor> spare_;
   size_t spare_bytes_ = 0;
 };
 
-// One operation, whose number is the same on all ranks, and of no other operation of the group.
-// Tensors are contiguous and on the CPU. Reductions are in the order of the ranks
+// One operation. Its number is the same on all ranks, and unique in the group. Tensors are
+// contiguous and on the CPU. Reductions are in the order of the ranks
 // (trainer/comm/backend/combine.h), each element on one rank of each host, so that all ranks have
-// the same bits, and the same as on one host: a host adds what its ranks have to the sum of the
-// hosts before it. Between hosts goes the sum alone, and what is gathered goes to each host once.
+// the same bits, and the same as on one host: a host adds its ranks' parts to the sum of the hosts
+// before it. Only the sum is sent between hosts, and gathered parts are sent to each host once.
 class LinkCollective {
  public:
-  // `staging` belongs to the operations of a group, which run one after the other.
+  // `staging` is shared by the operations of a group, which run one after the other.
   LinkCollective(LinkEngine& engine, const HostGroups& hosts, StagingMemory& staging,
                  uint64_t number, Deadline deadline);
 
   void AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
-  // `parts` is [ranks * n], `result` [n], of any floating dtype where `parts` are of one; it may be
-  // this rank's part, but no other.
+  // `parts` is [ranks * n]; `result`, [n], may have any floating dtype if `parts` has one, and may
+  // be this rank's part, but no other.
   void ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
                      c10d::ReduceOp::RedOpType op);
   void Broadcast(const at::Tensor& tensor, size_t root);
   // Each of `outputs`, by rank, is as large as `input`.
   void AllGather(const at::Tensor& input, const std::vector<at::Tensor>& outputs);
-  // Part r of `input`, of as many equal parts as there are ranks, goes to rank r.
+  // Sends part r of `input`, which has an equal part for each rank, to rank r.
   void AllToAll(const at::Tensor& input, const at::Tensor& output);
   void Barrier();
 
  private:
-  // What a message brings. Those of one kind and item between two ranks are matched by their order.
+  // The content of a message. Messages of one kind and item between two ranks are matched by order.
   enum class Kind : uint64_t { kPart, kPartial, kResult, kForwarded, kRound };
-  // What of a tensor this rank reduces for its host.
+  // The part of a tensor that this rank reduces for its host.
   struct Reduction {
     std::byte* own;  // this rank's part
     size_t elements;
     at::ScalarType dtype;
     at::ScalarType result_dtype;
     c10d::ReduceOp::RedOpType op;
-    uint64_t item;      // of its messages
-    size_t column;      // of HostGroups
-    std::byte* result;  // where it goes; null: into staging_'s memory
+    uint64_t item;      // item of its messages
+    size_t column;      // see HostGroups
+    std::byte* result;  // its destination; null: memory of staging_
   };
 
   uint64_t TagOf(Kind kind, uint64_t item) const;
@@ -75,19 +75,19 @@ class LinkCollective {
   LinkTransfer Receive(size_t from, Kind kind, uint64_t item, std::byte* data, size_t bytes) const;
   size_t ChunkBytes() const;
   size_t ChunksUnderWay() const;
-  // Calls begin(chunk, have) for one chunk after the other, a few of them under way at a time, and
-  // runs all steps. A chunk is done when `have` was called `results` times.
+  // Calls begin(chunk, have) for one chunk after the other, with a few pending at a time, and runs
+  // all steps. A chunk is done when `have` was called `results` times.
   using BeginChunk = std::function<void(size_t chunk, const std::function<void()>& have)>;
   void RunChunks(size_t chunks, size_t results, const BeginChunk& begin);
   bool IsOwner(size_t column) const { return hosts_.Owner(host_, column) == own_; }
 
-  // Waits for the sum of the hosts before this one, adds what this host's ranks have, and sends the
-  // sum to the next host. Then it calls `done`: on the last host with the result, and with memory
-  // to give to staging_ when the result is used; on the others with nothing.
+  // Waits for the sum of the hosts before this one, adds the parts of this host's ranks, and sends
+  // the sum to the next host. Then calls `done`: on the last host with the result, and with memory
+  // to release to staging_ once the result is used; on the others with null.
   using Reduced = std::function<void(std::byte* result, const at::Tensor& memory)>;
   void Reduce(const Reduction& what, const Reduced& done);
-  // What rank `from` has goes to all ranks, to each other host once; not to rank `complete`, which
-  // has it already.
+  // Sends data of rank `from` to all ranks, to each other host once; not to rank `complete`, which
+  // already has it.
   void Spread(size_t from, std::byte* data, size_t bytes, std::optional<size_t> complete);
 
   LinkEngine& engine_;
@@ -95,9 +95,9 @@ class LinkCollective {
   StagingMemory& staging_;
   const uint64_t number_;
   TransferSteps steps_;
-  std::vector<at::Tensor> gathered_;  // of a small all-reduce
+  std::vector<at::Tensor> gathered_;  // the ranks' tensors of a small all-reduce
   const size_t own_, ranks_;
-  const size_t host_;  // of HostGroups
+  const size_t host_;  // this rank's part of HostGroups
 };
 
 }  // namespace dslaunch

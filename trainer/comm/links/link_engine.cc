@@ -17,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// How often deadlines are looked at.
+// Interval at which deadlines are checked.
 constexpr milliseconds kLook{500};
 
 constexpr char kPrefix[] = "connections of the ranks: ";
@@ -32,7 +32,7 @@ struct ConnectionEnd {};
 
 [[noreturn]] void Throw(const std::string& why) { throw std::runtime_error(why); }
 
-// Of what is left; 0: nothing can be had or given now. Throws when the connection is over.
+// Returns the bytes that were moved; 0 if none can be now. Throws when the connection is closed.
 size_t Moved(ssize_t moved, bool reads) {
   if (moved > 0) return static_cast<size_t>(moved);
   if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
@@ -175,7 +175,7 @@ void LinkEngine::Wait() {
     const Incoming& in = peers_[peer].in;
     if (!out.fd && !in.fd) continue;
     polled.push_back(peer);
-    // poll passes over -1.
+    // poll ignores -1.
     polls.push_back(
         {out.fd.get(), static_cast<short>(out.ready.empty() ? POLLIN : POLLIN | POLLOUT), 0});
     polls.push_back(
@@ -204,7 +204,7 @@ void LinkEngine::Advance(size_t peer, short out_events, short in_events) {
       WriteMessages(one.out);
     }
   } catch (const ConnectionEnd&) {
-    // What the peer sent before it ended may still be on its way, on the other connection.
+    // Messages that the peer sent before it ended may still arrive on the other connection.
     const bool only_receives = in_events == 0 && one.out.waiting.empty() && one.out.ready.empty();
     if (!only_receives) return FailPeer(peer, NameOf(peer) + " has ended");
     one.out.fd.Reset();
@@ -230,7 +230,7 @@ void LinkEngine::ReadAsks(Outgoing& out) {
   }
 }
 
-// What is waiting and asked for becomes ready.
+// Makes messages ready that are both waiting and requested.
 void LinkEngine::Match(Outgoing& out, uint64_t tag) {
   const auto waiting = out.waiting.find(tag);
   const auto asked = out.asked.find(tag);
@@ -346,7 +346,7 @@ void LinkEngine::FailPeer(size_t peer, const std::string& why) {
   Peer& one = peers_[peer];
   if (!one.lost.empty()) return;
   one.lost = why;
-  // Nothing of them is touched any more.
+  // Their memory is not accessed any more.
   const auto end = [&](Transfer& transfer) { ended_.push_back({std::move(transfer.done), why}); };
   for (auto* by_tag : {&one.out.waiting, &one.in.waiting}) {
     for (auto& [tag, transfers] : *by_tag) std::ranges::for_each(transfers, end);

@@ -1,4 +1,5 @@
-// The thread that moves a rank's tensors over its connections to the other ranks of a group.
+// The thread that sends and receives a rank's tensors over connections to the other ranks of a
+// group.
 #pragma once
 
 #include <array>
@@ -20,23 +21,23 @@
 
 namespace dslaunch {
 
-// Messages are matched by peer, tag and order. A message goes over the sender's own connection to
-// its peer, and only once the receiver has asked for it, so that nothing is stored on the way and
-// tags may be awaited in any order.
+// Messages are matched by peer, tag and order. A message is sent over the sender's own connection
+// to its peer, once the receiver has requested it, so that nothing is buffered and tags may be
+// awaited in any order.
 //
-// A message fails when its deadline has passed or its peer is gone, and then all with that peer
-// fail. Ranks are those of the group; in messages they have the numbers of the job. Thread-safe.
+// A message fails when its deadline has passed or its peer is lost, and then all messages with that
+// peer fail. Ranks are those of the group; error texts use ranks of the job. Thread-safe.
 class LinkEngine {
  public:
   // Called once, on the engine's thread; null for success.
   using Done = std::function<void(std::exception_ptr error)>;
-  // Asks for a connection to a peer, which comes by AdoptDialed or Fail, or later messages to it
-  // fail with what it throws. Called by the thread that sends.
+  // Requests a connection to a peer, which AdoptDialed or Fail answers. If it throws, later
+  // messages to the peer fail with that error. Called by the thread that sends.
   using Dialer = std::function<void(size_t peer)>;
 
-  // `names`: what the ranks are called in messages, by rank.
+  // `names`: the ranks' names in error texts, by rank.
   LinkEngine(size_t rank, std::vector<size_t> names, Dialer dialer);
-  // What is under way fails, here and on its peers.
+  // Fails pending messages, here and on the peers.
   ~LinkEngine();
   LinkEngine(const LinkEngine&) = delete;
   LinkEngine& operator=(const LinkEngine&) = delete;
@@ -50,44 +51,45 @@ class LinkEngine {
   void Receive(size_t peer, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
                Done done);
 
-  // A connected stream socket: this rank's own connection to `peer`, or that of `peer` to it.
+  // Adds a connected stream socket: this rank's own connection to `peer`, or peer's connection to
+  // it.
   void AdoptDialed(size_t peer, UniqueFd fd);
   void AdoptIncoming(size_t peer, UniqueFd fd);
-  // Nothing comes of `peer` any more.
+  // Marks `peer` as lost and fails its pending transfers with `why`.
   void Fail(size_t peer, const std::string& why);
-  // Nothing comes of any rank any more. On return no tensor is touched, but `done` of what was
-  // under way may still have to be called. Not on the engine's thread.
+  // Marks all ranks as lost. On return no tensor is accessed, but `done` of pending messages may
+  // still have to be called. Not on the engine's thread.
   void FailAll(const std::string& why);
 
  private:
-  // On the wire before each message, and from its receiver to ask for it.
+  // Sent before each message, and by its receiver to request it.
   struct Header {
     uint64_t tag = 0;
     uint64_t bytes = 0;
   };
   struct Transfer {
     Header header;
-    std::byte* data = nullptr;  // of a message that is sent it is only read
+    std::byte* data = nullptr;  // only read if the message is sent
     Deadline deadline;
     Done done;
   };
   // A message or header that is being written or read.
   struct Progress {
     std::array<std::byte, sizeof(Header)> header;
-    size_t bytes = 0;  // of header and message together
+    size_t bytes = 0;  // done so far, of header and message together
   };
   struct Outgoing {
     UniqueFd fd;
-    std::map<uint64_t, std::deque<Transfer>> waiting;  // to be asked for; by tag
-    std::map<uint64_t, std::deque<uint64_t>> asked;    // sizes; by tag
-    std::deque<Transfer> ready;                        // the first is being written
+    std::map<uint64_t, std::deque<Transfer>> waiting;  // messages not requested yet, by tag
+    std::map<uint64_t, std::deque<uint64_t>> asked;  // sizes of requests without a message, by tag
+    std::deque<Transfer> ready;                      // the first is being written
     Progress written;
-    Progress read;  // of a header that asks
+    Progress read;  // progress of a request's header
   };
   struct Incoming {
     UniqueFd fd;
-    std::map<uint64_t, std::deque<Transfer>> waiting;  // by tag
-    std::deque<Header> asks;                           // the first is being written
+    std::map<uint64_t, std::deque<Transfer>> waiting;  // expected messages, by tag
+    std::deque<Header> asks;                           // requests; the first is being written
     Progress written;
     std::optional<Transfer> arriving;
     Progress read;
@@ -95,7 +97,7 @@ class LinkEngine {
   struct Peer {
     Outgoing out;
     Incoming in;
-    std::string lost;  // why nothing comes of it any more
+    std::string lost;  // why the peer is lost; empty: it is not
   };
   struct Ended {
     Done done;
@@ -122,10 +124,10 @@ class LinkEngine {
   const Dialer dialer_;
   UniqueFd doorbell_;  // an eventfd
 
-  // Of the thread.
+  // Used by the thread only.
   std::vector<Peer> peers_;
   std::vector<Ended> ended_;
-  Clock::time_point looked_ = Clock::now();  // for late messages
+  Clock::time_point looked_ = Clock::now();  // last check for late messages
 
   Mutex mutex_;
   std::vector<std::function<void()>> submitted_ DSL_GUARDED_BY(mutex_);

@@ -9,18 +9,19 @@
 namespace dslaunch {
 namespace {
 
-// Tags of gathers: between those of collectives and those of messages.
+// Tags of gathers are between those of collectives and those of messages.
 constexpr uint64_t kGather = uint64_t{1} << 62;
 constexpr uint64_t kForwarded = uint64_t{1} << 61;
 constexpr unsigned kRankBits = 24;
 
-// What one gather has under way.
+// The state of one gather.
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
   Gather(LinkEngine& engine, Deadline deadline, LinkEngine::Done done)
       : engine_(engine), deadline_(deadline), done_(std::move(done)) {}
 
-  // `after` are begun when `message` is done; they are counted from the start. Before Begin.
+  // Adds a message and those to begin when it is done (`after`), all counted from the start. Call
+  // it before Begin.
   void Add(const LinkTransfer& message, std::vector<LinkTransfer> after = {}) {
     left_ += 1 + after.size();
     first_.emplace_back(message, std::move(after));
@@ -28,7 +29,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   void Begin() {
     for (auto& [message, then] : std::exchange(first_, {})) {
       Start(message, [self = shared_from_this(), after = std::move(then)] {
-        // The engine's thread: a connection to each neighbour is there, since own parts went first.
+        // On the engine's thread. Connections to neighbours exist, because own parts were sent
+        // first.
         for (const LinkTransfer& next : after) self->Start(next, [] {});
       });
     }
@@ -48,11 +50,11 @@ class Gather : public std::enable_shared_from_this<Gather> {
     if (!std::exchange(ended_, true)) done_(error);
   }
 
-  LinkEngine& engine_;  // on whose thread all of this is called back
+  LinkEngine& engine_;  // its thread makes all callbacks
   const Deadline deadline_;
   const LinkEngine::Done done_;
   std::vector<std::pair<LinkTransfer, std::vector<LinkTransfer>>> first_;
-  size_t left_ = 0;  // of the engine's thread, once begun
+  size_t left_ = 0;  // messages; used by the engine's thread, once begun
   bool ended_ = false;
 };
 
@@ -62,7 +64,7 @@ void BeginGather(LinkEngine& engine, const HostGroups& hosts, std::byte* data, s
                  uint64_t tag, Deadline deadline, LinkEngine::Done done) {
   using Way = LinkTransfer::Way;
   const size_t own = engine.rank();
-  // `from`: whose part it is; `sender`: who sends it, which may be another.
+  // `from` is the rank of the part, `sender` the rank that sends it, which may be another.
   const auto message = [&](Way way, size_t peer, size_t from, size_t sender) {
     const uint64_t part = sender == from ? 0 : kForwarded | from;
     return LinkTransfer{way, peer, kGather | part | (tag << kRankBits), data + from * part_bytes,

@@ -29,7 +29,7 @@ std::string Described(const StoreRequest& request) {
   return request.keys.size() > kShown ? text + ", ..." : text;
 }
 
-// Rank 0's: the store and its own connection to it.
+// Rank 0's store and its own connection to it.
 class OwnStore : public LinkStore {
  public:
   OwnStore(std::shared_ptr<StoreServer> server, std::shared_ptr<StoreClient> client,
@@ -49,7 +49,7 @@ class OwnStore : public LinkStore {
   std::shared_ptr<RankConnections> connections_;
 };
 
-// The connection to rank 0, once it is there.
+// Waits for the connection to rank 0.
 class Dialed {
  public:
   void Set(Result<UniqueFd> result) {
@@ -77,7 +77,7 @@ StoreClient::StoreClient(UniqueFd server) : server_(std::move(server)) {
 }
 
 StoreClient::~StoreClient() {
-  ::shutdown(server_.get(), SHUT_RDWR);  // which ends the thread
+  ::shutdown(server_.get(), SHUT_RDWR);  // ends the thread
   thread_.join();
 }
 
@@ -131,7 +131,7 @@ void StoreClient::Run() {
         if (!reply) return Close();
         const MutexLock lock(mutex_);
         const auto awaited = awaited_.find(reply->id);
-        if (awaited == awaited_.end()) continue;  // it came too late
+        if (awaited == awaited_.end()) continue;  // the request has timed out
         awaited->second = std::move(reply);
         changed_.NotifyAll();
       }

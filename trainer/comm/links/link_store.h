@@ -1,4 +1,4 @@
-// A c10d store that rank 0 keeps, over the ranks' own connections: no other process can reach it.
+// A c10d store on rank 0, over the ranks' own connections, so no other process can reach it.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,7 @@
 
 namespace dslaunch {
 
-// One rank's connection to the store. Requests of several threads are under way together.
-// Thread-safe.
+// One rank's connection to the store. Several threads may have requests pending. Thread-safe.
 class StoreClient {
  public:
   explicit StoreClient(UniqueFd server);
@@ -28,7 +27,7 @@ class StoreClient {
   StoreClient& operator=(const StoreClient&) = delete;
 
   // Throws c10::DistStoreError: "store: timed out ..." after `limit`, "store: Connection closed
-  // ..." when rank 0 is gone.
+  // ..." if rank 0 is lost.
   StoreReply Call(StoreRequest request, std::chrono::milliseconds limit);
 
  private:
@@ -36,11 +35,11 @@ class StoreClient {
   void Close();
 
   const UniqueFd server_;
-  Mutex send_mutex_;  // of server_
+  Mutex send_mutex_;  // held to write to server_
   Mutex mutex_;
   CondVar changed_;
   uint64_t last_id_ DSL_GUARDED_BY(mutex_) = 0;
-  // What is awaited, with its reply once that is there.
+  // Pending requests by id, with the reply once it has arrived.
   std::map<uint64_t, std::optional<StoreReply>> awaited_ DSL_GUARDED_BY(mutex_);
   bool closed_ DSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: uses the rest
@@ -79,8 +78,8 @@ class LinkStore : public c10d::Store {
   std::shared_ptr<StoreClient> client_;
 };
 
-// The store of all ranks of the job; rank 0 keeps it as long as its own copies live. Blocks until
-// the connection to rank 0 is there. Throws TrainError, or c10::DistStoreError, after `timeout`.
+// Returns the store of all ranks of the job. Rank 0 serves it while its own copies live. Blocks
+// until the connection to rank 0 is made. Throws TrainError or c10::DistStoreError after `timeout`.
 c10::intrusive_ptr<c10d::Store> ConnectStore(const std::shared_ptr<RankConnections>& connections,
                                              const std::string& label,
                                              std::chrono::milliseconds timeout);

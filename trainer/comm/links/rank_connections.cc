@@ -25,7 +25,7 @@ namespace {
 
 using Kind = RankLinkMessage::Kind;
 
-// Connections whose group does not listen yet; more are closed.
+// Limit of connections whose group does not listen yet; more are closed.
 constexpr size_t kMaxUnclaimed = 65'536;
 
 TrainError Unavailable(const std::string& what) {
@@ -38,7 +38,7 @@ UniqueFd ConnectTo(const std::string& path, Deadline deadline) {
   const std::optional<sockaddr_un> address = UnixAddress(path);
   if (!address) throw Unavailable("DSLAUNCH_RANK_SOCKET is too long for a socket's path");
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // Of the agent's queue of connections, which may be full.
+  // Waits for room in the agent's queue of connections, which may be full.
   const auto left = std::max<long>(deadline.Left().count(), 1);
   const timeval limit = {left / 1000, left % 1000 * 1000}, none = {0, 0};
   if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -48,7 +48,7 @@ UniqueFd ConnectTo(const std::string& path, Deadline deadline) {
   return fd;
 }
 
-// The next message; throws after the deadline.
+// Returns the next message; throws after the deadline.
 RankLinkMessage ReadMessage(int socket, Deadline deadline) {
   std::string bytes(kRankLinkMessageBytes, '\0');
   UniqueFd none;
@@ -200,7 +200,7 @@ void RankConnections::OnBytes(const std::string& bytes, UniqueFd fd) {
   }
 }
 
-// Connections that there are may still work for a moment; no other will come.
+// Existing connections may still work for a moment, but no others will arrive.
 void RankConnections::OnAgentGone() {
   const MutexLock lock(mutex_);
   agent_gone_ = true;

@@ -1,4 +1,4 @@
-// This process's way to its agent, which gives it connections to other ranks
+// Connection to this node's agent, which makes connections to other ranks
 // (proto/contract/rank_link.h).
 #pragma once
 
@@ -16,35 +16,35 @@
 
 namespace dslaunch {
 
-// How other ranks' agents find this one's: what Dial needs of the rank that is called.
+// The address of a rank's agent, which Dial needs.
 struct RankPlace {
   uint32_t node = 0;      // index in the hostfile
-  std::string endpoints;  // "address:port", with spaces between them; empty: one node
+  std::string endpoints;  // "address:port", separated by spaces; empty: one node
 
   std::string ToText() const;
-  // Throws TrainError when it is none.
+  // Throws TrainError if `text` is not ToText's.
   static RankPlace FromText(const std::string& text);
 };
 
-// Who gets the connections of one label. All called on the thread of RankConnections, none after
-// Unlisten has returned.
+// Receives the connections of one label. All functions are called on the thread of RankConnections,
+// none after Unlisten has returned.
 struct LinkListener {
-  std::function<void(size_t to, UniqueFd)> on_dialed;            // that Dial asked for
-  std::function<void(size_t from, UniqueFd)> on_link;            // that another rank has dialed
-  std::function<void(size_t to, const std::string&)> on_failed;  // what Dial asked for, and why not
+  std::function<void(size_t to, UniqueFd)> on_dialed;            // a connection that Dial requested
+  std::function<void(size_t from, UniqueFd)> on_link;            // a connection from another rank
+  std::function<void(size_t to, const std::string&)> on_failed;  // Dial failed, with the reason
 };
 
-// Thread-safe. Ranks are those of the whole job. A connection is a stream socket; it ends when
-// either rank closes it or is gone.
+// Thread-safe. Ranks are those of the whole job. A connection is a stream socket, which ends when
+// either rank closes it or ends.
 class RankConnections {
  public:
-  // Says hello at the agent's Unix socket as `rank` of `attempt`. `interfaces`: the network
-  // interfaces for connections to other nodes, with commas between them; empty: any. Throws
-  // TrainError, which names the socket.
+  // Connects to the agent's Unix socket as `rank` of `attempt`. `interfaces`: comma-separated
+  // network interfaces for connections to other nodes; empty: any. Throws TrainError that names the
+  // socket.
   static std::shared_ptr<RankConnections> Open(const std::string& socket_path, int rank,
                                                uint64_t attempt, const std::string& interfaces,
                                                Deadline deadline);
-  // The same over a connected socket.
+  // Uses a connected socket to the agent.
   static std::shared_ptr<RankConnections> Open(UniqueFd agent, int rank, uint64_t attempt,
                                                const std::string& interfaces, Deadline deadline);
   ~RankConnections();
@@ -54,10 +54,11 @@ class RankConnections {
   size_t rank() const { return rank_; }
   const RankPlace& place() const { return place_; }
 
-  // Connections of `label` that came before are delivered too.
+  // Also delivers connections of `label` that have arrived before.
   void Listen(const std::string& label, LinkListener listener);
   void Unlisten(const std::string& label);
-  // Asks for a connection to rank `to`; the listener of `label` gets it, or why there is none.
+  // Requests a connection to rank `to`; the listener of `label` receives it, or the reason of
+  // failure.
   void Dial(const std::string& label, size_t to, const RankPlace& place);
 
  private:
@@ -77,7 +78,7 @@ class RankConnections {
   RankPlace place_;
   UniqueFd stop_read_, stop_write_;  // the thread ends when the second is closed
 
-  Mutex send_mutex_;  // of agent_
+  Mutex send_mutex_;  // held to write to agent_
   Mutex mutex_;
   std::map<std::string, LinkListener> listeners_ DSL_GUARDED_BY(mutex_);
   std::vector<Arrived> unclaimed_ DSL_GUARDED_BY(mutex_);

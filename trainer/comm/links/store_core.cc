@@ -24,7 +24,7 @@ void Put(std::string& bytes, const std::vector<std::string>& texts) {
   }
 }
 
-// Takes numbers and texts from bytes; once they do not fit it has failed.
+// Reads numbers and texts from bytes. Fails for good once the bytes are too few.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -68,7 +68,7 @@ std::string WithLength(std::string body) {
   return bytes + body;
 }
 
-// How many keys and values a request must have.
+// Returns whether a request has the right numbers of keys and values.
 bool IsWellFormed(const StoreRequest& request) {
   const size_t keys = request.keys.size(), values = request.values.size();
   switch (request.op) {
@@ -203,7 +203,7 @@ std::vector<StoreCore::Answer> StoreCore::OnRequest(uint64_t client, StoreReques
       break;
     case Op::kAdd: {
       std::string& value = values_[request.keys[0]];
-      // As of unsigned numbers: what lies beyond is no undefined behaviour.
+      // Adds unsigned numbers, because overflow of signed ones is undefined.
       reply.number = static_cast<int64_t>(static_cast<uint64_t>(NumberIn(value)) +
                                           static_cast<uint64_t>(request.number));
       value = std::to_string(reply.number);

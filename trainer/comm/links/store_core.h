@@ -1,4 +1,4 @@
-// The values that the ranks of a job share, as rank 0 keeps them. Pure.
+// The values that the ranks of a job share, kept by rank 0. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,22 @@
 
 namespace dslaunch {
 
-// What a rank asks the store for.
+// A rank's request to the store.
 struct StoreRequest {
   enum class Op : uint8_t {
-    kSet = 1,     // values of keys
-    kAppend,      // to the value of a key
-    kCompareSet,  // keys[0]: to values[1] where it is values[0], or where there is none and
-                  // values[0] is empty; answers the value it has then
-    kAdd,         // `number` to the decimal number of keys[0]; answers the sum
-    kGet,         // answers the values of keys once all are there
-    kWait,        // answers once all keys are there
-    kCheck,       // answers 1 where all keys are there
-    kDelete,      // keys[0]; answers 1 where it was there
-    kNumKeys,     // answers how many keys there are
+    kSet = 1,     // sets `keys` to `values`
+    kAppend,      // appends values[0] to the value of keys[0]
+    kCompareSet,  // sets keys[0] to values[1] if its value is values[0], or if it has none and
+                  // values[0] is empty; answers its value then
+    kAdd,         // adds `number` to the decimal number of keys[0]; answers the sum
+    kGet,         // answers the values of `keys` once all exist
+    kWait,        // answers once all `keys` exist
+    kCheck,       // answers 1 if all `keys` exist
+    kDelete,      // deletes keys[0]; answers 1 if it existed
+    kNumKeys,     // answers the number of keys
   };
   Op op = Op::kSet;
-  uint64_t id = 0;  // of the asker, for the answer
+  uint64_t id = 0;  // chosen by the client; the reply has it too
   int64_t number = 0;
   std::vector<std::string> keys;
   std::vector<std::string> values;
@@ -42,18 +42,18 @@ struct StoreReply {
   bool operator==(const StoreReply&) const = default;
 };
 
-// On the wire: a length of 4 bytes, then that many bytes; numbers are little-endian. A longer
-// message is refused.
+// Encoding: a length of 4 bytes, then that many bytes; numbers are little-endian. A longer message
+// is refused.
 inline constexpr size_t kMaxStoreMessage = size_t{64} << 20;
 std::string EncodeRequest(const StoreRequest& request);
 std::string EncodeReply(const StoreReply& reply);
-// nullopt: these bytes, without the length, are none.
+// `bytes` excludes the length. nullopt if they are not a valid message.
 std::optional<StoreRequest> DecodeRequest(std::string_view bytes);
 std::optional<StoreReply> DecodeReply(std::string_view bytes);
-// Whether a reply has the values that were asked for, however rank 0 came to it.
+// Returns whether a reply has the values that were requested; rank 0 is not trusted.
 bool Answers(const StoreReply& reply, const StoreRequest& request);
-// Removes the first whole message from `buffer` and returns it without its length; nullopt: there
-// is none yet. Throws std::runtime_error when it is longer than it may be.
+// Removes the first whole message from `buffer` and returns it without its length; nullopt if it is
+// not complete yet. Throws std::runtime_error if it is longer than kMaxStoreMessage.
 std::optional<std::string> TakeStoreMessage(std::string& buffer);
 
 class StoreCore {
@@ -63,9 +63,10 @@ class StoreCore {
     StoreReply reply;
   };
 
-  // The answers that are due now, to requests that waited; a request has one answer.
+  // Returns the answers that are due now, also to earlier requests that waited. A request has one
+  // answer.
   std::vector<Answer> OnRequest(uint64_t client, StoreRequest request);
-  // Whatever it waits for is not answered.
+  // Drops the requests of `client` that wait.
   void OnClientGone(uint64_t client);
 
  private:
@@ -80,7 +81,7 @@ class StoreCore {
   StoreReply Answered(const StoreRequest& request) const;
 
   std::map<std::string, std::string> values_;
-  std::vector<Waiting> waiting_;  // in the order in which they came
+  std::vector<Waiting> waiting_;  // in the order of arrival
 };
 
 }  // namespace dslaunch

@@ -94,7 +94,7 @@ bool StoreServer::Read(uint64_t id, Client& client) {
         const auto to = clients_.find(answer.client);
         if (to == clients_.end()) continue;
         to->second.unsent += EncodeReply(answer.reply);
-        // Of another that is gone, its own turn says so.
+        // If another client is gone, its own turn handles that.
         if (!Write(to->second) && answer.client == id) return false;
       }
     }

@@ -1,4 +1,4 @@
-// StoreCore's edge: rank 0 serves the store to the ranks that connect.
+// The I/O of StoreCore: rank 0 serves the store to the ranks that connect.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// Serves on a thread of its own, which no client holds up. Thread-safe.
+// Serves on a thread of its own, which no client can block. Thread-safe.
 class StoreServer {
  public:
   StoreServer();
@@ -22,24 +22,24 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  // A connected stream socket of a rank.
+  // Adds a connected stream socket of a rank.
   void Adopt(UniqueFd client);
 
  private:
   struct Client {
     UniqueFd fd;
-    std::string read;  // not yet a message
+    std::string read;  // bytes of an incomplete message
     std::string unsent;
   };
 
   void Run();
   void Ring();
-  // False when the client is gone, or sends what is no request.
+  // Returns false if the client is gone, or has sent an invalid request.
   bool Read(uint64_t id, Client& client);
   bool Write(Client& client);
 
   UniqueFd doorbell_;  // an eventfd
-  // Of the thread.
+  // Used by the thread only.
   StoreCore core_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, Client> clients_;

@@ -1,4 +1,4 @@
-// What is to be done when messages of a LinkEngine have come and gone.
+// Steps that run when messages of a LinkEngine are done.
 #pragma once
 
 #include <cstddef>
@@ -20,38 +20,38 @@ struct LinkTransfer {
   Way way;
   size_t peer;
   uint64_t tag;
-  std::byte* data;  // only read where it is sent; stays until the message is done
+  std::byte* data;  // only read if sent; stays until the message is done
   size_t bytes;
 };
 
-// Begins one message; `done` as LinkEngine's.
+// Begins one message. `done`: see LinkEngine.
 void BeginTransfer(LinkEngine& engine, const LinkTransfer& message, Deadline deadline,
                    LinkEngine::Done done);
 
 // The steps of one operation. One thread adds and runs them; when Run throws, messages may still be
-// under way (LinkEngine::FailAll ends them).
+// pending (LinkEngine::FailAll ends them).
 class TransferSteps {
  public:
   TransferSteps(LinkEngine& engine, Deadline deadline) : engine_(engine), deadline_(deadline) {}
 
-  // Begins the messages. Run calls `then` once all of them are done, at once where there are none.
+  // Begins the messages. Run calls `then` once all of them are done, at once if there are none.
   void When(const std::vector<LinkTransfer>& messages, std::function<void()> then = {});
-  // Until all steps are done, also those that they add. Throws what the first message to fail says;
-  // the deadline of the messages ends it.
+  // Runs until all steps are done, also those that steps add. Throws the error of the first message
+  // that fails. The deadline of the messages ends it.
   void Run();
 
  private:
   struct State {
     Mutex mutex;
     CondVar changed;
-    size_t under_way DSL_GUARDED_BY(mutex) = 0;  // steps with messages under way
+    size_t under_way DSL_GUARDED_BY(mutex) = 0;  // steps with pending messages
     std::deque<std::function<void()>> ready DSL_GUARDED_BY(mutex);
     std::exception_ptr error DSL_GUARDED_BY(mutex);  // the first
   };
 
   LinkEngine& engine_;
   const Deadline deadline_;
-  // Messages that are still under way may outlive this object.
+  // Shared, because pending messages may outlive this object.
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

@@ -20,8 +20,8 @@ constexpr char kSegment[] = "segment";
 constexpr char kNo[] = "no";
 constexpr char kYes[] = "yes";
 
-// The same for processes that can open each other's descriptors through /proc. Empty where this one
-// wants none of it.
+// Returns a text that is equal for processes that can open each other's descriptors through /proc.
+// Empty if this process does not want shared memory.
 std::string HostOfThisProcess() {
   const char* disabled = std::getenv("DSLAUNCH_SHM_DISABLE");
   if (disabled != nullptr && *disabled != '\0' && std::string(disabled) != "0") return "";
@@ -40,7 +40,7 @@ void Set(c10d::Store& store, const std::string& key, const std::string& value) {
   store.set(key, std::vector<uint8_t>(value.begin(), value.end()));
 }
 
-// Every rank's text, by rank.
+// Returns every rank's text, by rank.
 std::vector<std::string> Exchange(c10d::Store& store, const char* what, int rank, size_t ranks,
                                   const std::string& own) {
   Set(store, KeyOf(what, static_cast<size_t>(rank)), own);

@@ -1,4 +1,4 @@
-// How the ranks of one host come to share memory.
+// Setup of the memory that the ranks of one host share.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@ namespace dslaunch {
 
 struct SharedHost {
   SharedSegment segment;  // laid out for all ranks (layout.h)
-  // A pidfd of each other rank's process, by rank; -1 of this one's.
+  // By rank, a pidfd of each other rank's process; -1 for this one.
   std::vector<UniqueFd> processes;
 };
 
-// nullopt on all ranks, where shm_backend.h says so.
+// Collective. Returns nullopt on all ranks under the conditions of MakeShmBackend.
 std::optional<SharedHost> BootstrapSharedHost(c10d::Store& store, int rank, size_t ranks);
 
 }  // namespace dslaunch

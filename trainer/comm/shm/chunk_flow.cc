@@ -37,7 +37,7 @@ bool ChunkFlow::Stage() {
   layout_.label(rank_, staged_) = collective_->label;
   Run(collective_->stage, staged_);
   layout_.words(rank_).staged.store(++staged_);
-  Tell();
+  Publish();
   return true;
 }
 
@@ -47,7 +47,7 @@ bool ChunkFlow::CombineNext() {
   Run(collective_->combine, combined_);
   layout_.words(rank_).combined.store(++combined_);
   if (!collective_->take) layout_.words(rank_).taken.store(taken_ = combined_);
-  Tell();
+  Publish();
   return true;
 }
 
@@ -55,7 +55,7 @@ bool ChunkFlow::Take() {
   if (taken_ == combined_ || !HaveAll(&RankWords::combined, taken_ + 1)) return false;
   Run(collective_->take, taken_);
   layout_.words(rank_).taken.store(++taken_);
-  Tell();
+  Publish();
   return true;
 }
 
@@ -96,7 +96,7 @@ void ChunkFlow::Run(const ChunkStep& step, uint64_t done) {
   step(done - first_, slots);
 }
 
-void ChunkFlow::Tell() {
+void ChunkFlow::Publish() {
   for (size_t rank = 0; rank < layout_.ranks(); ++rank) {
     if (rank != rank_) layout_.words(rank).bell.Ring();
   }

@@ -1,5 +1,5 @@
-// What a collective operation does with each chunk of its tensors. No waiting here: chunk_flow.h
-// says when each step may be done.
+// The steps of a collective operation for each chunk of its tensors. They do not wait: ChunkFlow
+// decides when each step may run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace dslaunch {
 
-// `slots` are where each rank has this chunk, kChunkBytes each; chunks are counted from 0.
+// `slots` are the ranks' slots with this chunk, kChunkBytes each; chunks are counted from 0.
 using ChunkStep = std::function<void(uint64_t chunk, std::span<std::byte* const> slots)>;
 
 struct Collective {
@@ -24,7 +24,7 @@ struct Collective {
   uint64_t chunks = 0;
   ChunkStep stage;    // fills this rank's slot
   ChunkStep combine;  // once all have staged: reads all slots
-  ChunkStep take;     // once all have combined: reads all slots; empty where nothing is left to do
+  ChunkStep take;     // once all have combined: reads all slots; empty if nothing is left to do
 };
 
 struct RankOfHost {
@@ -32,9 +32,8 @@ struct RankOfHost {
   size_t ranks = 1;
 };
 
-// Tensors are contiguous, on the CPU, and stay until the collective is done. Reductions add up as
-// trainer/comm/backend/combine.h says, each element on one rank, so that all ranks have the same
-// bits.
+// Tensors are contiguous, on the CPU, and stay until the collective is done. Reductions use
+// trainer/comm/backend/combine.h, each element on one rank, so that all ranks have the same bits.
 Collective AllReduceChunks(RankOfHost own, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
 // `parts` is [ranks * n], `result` [n]; they may not overlap.
 Collective ReduceScatterChunks(RankOfHost own, const at::Tensor& parts, const at::Tensor& result,
@@ -43,7 +42,7 @@ Collective BroadcastChunks(RankOfHost own, const at::Tensor& tensor, size_t root
 // Each of `outputs`, by rank, is as large as `input`.
 Collective AllGatherChunks(RankOfHost own, const at::Tensor& input,
                            const std::vector<at::Tensor>& outputs);
-// Part r of `input`, of as many equal parts as there are ranks, goes to rank r.
+// Sends part r of `input`, which has an equal part for each rank, to rank r.
 Collective AllToAllChunks(RankOfHost own, const at::Tensor& input, const at::Tensor& output);
 Collective BarrierChunks();
 

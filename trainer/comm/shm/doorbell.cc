@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Not FUTEX_PRIVATE_FLAG: the other side is another process.
+// Without FUTEX_PRIVATE_FLAG, because the other side is another process.
 long Futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
   static_assert(sizeof word == sizeof(uint32_t));
   return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
@@ -17,7 +17,7 @@ long Futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
 
 }  // namespace
 
-// Either the ringer sees that somebody sleeps, or the kernel sees, before it puts him to sleep,
+// Either the ringing thread sees a sleeper, or the kernel sees, before it suspends the sleeper,
 // that the bell was rung: both accesses are sequentially consistent.
 void Doorbell::Ring() {
   rings_.fetch_add(1);

@@ -1,4 +1,4 @@
-// Wakes a thread of another process, through memory that both share.
+// Wakes a thread of another process through shared memory.
 #pragma once
 
 #include <atomic>
@@ -7,14 +7,15 @@
 
 namespace dslaunch {
 
-// One thread sleeps, any may ring. Zeros are a valid doorbell that has not been rung. To miss
-// nothing: take `Rings()`, look whether there is anything to do, and if not Sleep with it.
+// One thread sleeps, any thread may ring. Zeros are a valid doorbell that has not been rung. To
+// miss nothing, read Rings(), check whether there is anything to do, and if not call Sleep with the
+// value.
 class Doorbell {
  public:
   uint32_t Rings() const { return rings_.load(); }
   void Ring();
-  // Returns at once where the bell was rung since `rings` was taken. False: nobody rang within
-  // `timeout`.
+  // Returns at once if the bell was rung since `rings` was read. Returns false if it was not rung
+  // within `timeout`.
   bool Sleep(uint32_t rings, std::chrono::milliseconds timeout);
 
  private:

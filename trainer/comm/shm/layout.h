@@ -1,4 +1,4 @@
-// What lies where in the memory that the ranks of one host share. All of it begins as zeros.
+// The layout of the memory that the ranks of one host share. It begins as zeros.
 #pragma once
 
 #include <array>
@@ -10,44 +10,45 @@
 
 namespace dslaunch {
 
-// Collectives move their tensors in chunks. Each rank has as many slots for chunks as are under way
-// at a time: one is filled while another is reduced and a third taken out.
+// Collectives move their tensors in chunks. Each rank has a slot for each chunk that is pending at
+// a time: one is filled while another is reduced and a third is read.
 inline constexpr size_t kChunkBytes = 1 << 20;
 inline constexpr uint64_t kChunkSlots = 3;
 
-inline constexpr size_t kRingBytes = 1 << 20;  // of messages from one rank to another
-inline constexpr uint64_t kMaxRequests = 256;  // for messages that have not begun
+inline constexpr size_t kRingBytes = 1 << 20;  // buffer for messages from one rank to another
+inline constexpr uint64_t kMaxRequests = 256;  // pending requests for messages
 inline constexpr size_t kCacheLine = 64;
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free,
               "a lock of one process would be none of another");
 
-// Every rank writes its own, and all read it.
+// Each rank writes its own, and all read it.
 struct alignas(kCacheLine) RankWords {
-  Doorbell bell;                   // rung by whoever has changed something for this rank
-  std::atomic<uint32_t> has_left;  // it takes part in nothing any more
-  // How many chunks, of all collectives so far, this rank is done with in each way.
+  Doorbell bell;                   // rung after a change for this rank
+  std::atomic<uint32_t> has_left;  // 1: the rank has left
+  // Numbers of chunks, over all collectives, that this rank has staged, combined and taken.
   alignas(kCacheLine) std::atomic<uint64_t> staged;
   std::atomic<uint64_t> combined;
   std::atomic<uint64_t> taken;
 };
 
-// What a rank believes to be under way, at the beginning of each of its chunks.
+// The collective that a rank runs, at the beginning of each of its chunks.
 struct alignas(kCacheLine) ChunkLabel {
   uint32_t kind = 0;       // c10d::OpType
   uint32_t dtype = 0;      // at::ScalarType
   uint32_t reduction = 0;  // c10d::ReduceOp::RedOpType
   uint32_t root = 0;
-  uint64_t bytes = 0;  // of the tensor
+  uint64_t bytes = 0;  // size of the tensor
   bool operator==(const ChunkLabel&) const = default;
 };
 
-// A receiver asks for a message by its tag.
+// A receiver's request for a message.
 struct MessageRequest {
   uint64_t tag = 0;
 };
 
-// From one rank to another. A sender's counters and a receiver's never share a cache line.
+// Counters of messages from one rank to another. Those of the sender and of the receiver never
+// share a cache line.
 struct alignas(kCacheLine) StreamWords {
   std::atomic<uint64_t> asked;                      // requests, by the receiver
   std::atomic<uint64_t> read;                       // bytes, by the receiver
@@ -56,7 +57,7 @@ struct alignas(kCacheLine) StreamWords {
   alignas(kCacheLine) std::array<MessageRequest, kMaxRequests> requests;  // request i at i % size
 };
 
-// Pointers into the memory. Valid as long as that.
+// Pointers into the memory, valid as long as the memory.
 class SharedLayout {
  public:
   static size_t Bytes(size_t ranks) {

@@ -8,7 +8,7 @@
 namespace dslaunch {
 namespace {
 
-// What the other side can begin with while this one goes on.
+// Bytes after which the other side is woken, so that it can begin while this one continues.
 constexpr size_t kMessagePartBytes = kRingBytes / 4;
 constexpr size_t kStep = 16;  // everything in a ring begins at a multiple of it
 
@@ -53,12 +53,12 @@ bool MessageSender::Drop(uint64_t id) {
 }
 
 bool MessageSender::Advance(const std::function<void(uint64_t id)>& sent) {
-  bool moved = HearRequests();
+  bool moved = ReadRequests();
   while (Write(sent)) moved = true;
   return moved;
 }
 
-bool MessageSender::HearRequests() {
+bool MessageSender::ReadRequests() {
   const uint64_t asked = words_->asked.load();
   uint64_t heard = words_->heard.load();
   if (heard == asked) return false;

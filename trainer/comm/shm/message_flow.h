@@ -12,10 +12,10 @@
 
 namespace dslaunch {
 
-// One side of the messages from one rank to another. A message begins to travel when its receiver
-// has asked for it, so messages of different tags may be sent and awaited in any order; of one tag
-// they arrive in the order in which they were sent. Neither side ever waits; each is for one
-// thread.
+// One side of the messages from one rank to another. A message is written once its receiver has
+// requested it, so messages of different tags may be sent and awaited in any order; with the same
+// tag they arrive in the order in which they were sent. Neither side ever waits. One thread for
+// each side.
 
 class MessageSender {
  public:
@@ -31,11 +31,11 @@ class MessageSender {
     size_t bytes = 0;
   };
   void Send(const Message& message);
-  // Gives up one that has not begun to travel. False: it has, or has ended.
+  // Drops a message that has not begun to be written. Returns false if it has, or has ended.
   bool Drop(uint64_t id);
 
-  // Does what can be done now; calls `sent` for each message that has left. False: nothing could
-  // be.
+  // Does what is possible now; calls `sent` for each message that was written. Returns false if
+  // nothing was possible.
   bool Advance(const std::function<void(uint64_t id)>& sent);
 
  private:
@@ -43,7 +43,7 @@ class MessageSender {
     Message message;
     uint64_t request = 0;
   };
-  bool HearRequests();
+  bool ReadRequests();
   bool Write(const std::function<void(uint64_t id)>& sent);
 
   StreamWords* words_;
@@ -52,7 +52,7 @@ class MessageSender {
   std::deque<Message> unasked_;
   std::deque<Outgoing> unheeded_;  // requests without a message yet
   std::deque<Outgoing> outgoing_;
-  bool header_sent_ = false;  // of the first of them
+  bool header_sent_ = false;  // of the first message in outgoing_
   size_t sent_bytes_ = 0;
 };
 
@@ -71,8 +71,8 @@ class MessageReceiver {
   };
   void Receive(const Place& place);
 
-  // As above. Throws std::runtime_error where a message has another size than its place, after
-  // which nothing more comes.
+  // See MessageSender. Throws std::runtime_error if a message has another size than its place;
+  // nothing more can be received after that.
   bool Advance(const std::function<void(uint64_t id)>& received);
 
  private:
@@ -83,7 +83,7 @@ class MessageReceiver {
   std::byte* ring_;
   Doorbell* bell_;
   std::deque<Place> unasked_;
-  std::map<uint64_t, Place> asked_;   // by request
+  std::map<uint64_t, Place> asked_;   // by number of the request
   std::optional<uint64_t> incoming_;  // the request that is answered now
   size_t read_bytes_ = 0;
 };

@@ -13,7 +13,7 @@
 namespace dslaunch {
 namespace {
 
-// trainer/comm/explain.cc and agent/host/failure_evidence.cc know these words.
+// trainer/comm/explain.cc and agent/host/failure_evidence.cc match this text.
 std::exception_ptr Failure(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error("shared memory of the ranks: " + why));
 }
@@ -80,7 +80,7 @@ void ProgressThread::GiveUp(uint64_t id) {
     if (found == operations_.end()) return;
     const std::string why = "was cancelled";
     if (const std::optional<size_t> peer = found->second.peer) {
-      FailPeer(*peer, why);  // what has begun to travel cannot be taken back
+      FailPeer(*peer, why);  // a message that is partly written cannot be dropped
     } else {
       FailCollectives(why);
     }
@@ -90,7 +90,8 @@ void ProgressThread::GiveUp(uint64_t id) {
 void ProgressThread::Run() {
   pthread_setname_np(pthread_self(), "dslaunch-shm");
   const at::NoGradGuard no_grad;
-  // Each rank has its part of a reduction already, and its other threads are computing.
+  // One LibTorch thread, because a reduction is already divided over the ranks, and other threads
+  // compute.
   const c10::ParallelGuard sequential(true);
   Clock::time_point looked = Clock::now();
   while (!stop_) {
@@ -104,7 +105,7 @@ void ProgressThread::Run() {
     const bool late = Clock::now() - looked >= kLook;
     LookAtPeers(late);
     if (late) looked = Clock::now();
-    // They may have done their part just before they went.
+    // They may have done their part just before they ended.
     if (Advance()) continue;
     FailLost();
     if (late) FailLate();
@@ -199,7 +200,7 @@ void ProgressThread::FailLate() {
     } else {
       FailCollectives("timed out waiting for " + RankList(Named(flow_.AwaitedRanks(), names_)));
     }
-    return;  // `operations_` has changed; the next look sees more
+    return;  // `operations_` has changed; the next check handles the rest
   }
 }
 
@@ -209,7 +210,7 @@ void ProgressThread::FailPeer(size_t peer, const std::string& why) {
     if (operation.peer == peer) failed.push_back(id);
   }
   if (failed.empty()) return;
-  // Nothing of them may be touched any more.
+  // Their memory must not be accessed any more.
   peers_[peer].sender.emplace(layout_, rank_, peer);
   peers_[peer].receiver.emplace(layout_, peer, rank_);
   peers_[peer].lost = why;

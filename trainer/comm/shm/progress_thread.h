@@ -1,5 +1,4 @@
-// The thread that moves a rank's tensors through the memory that it shares with the other ranks of
-// its host.
+// The thread that moves a rank's tensors through the memory that the ranks of its host share.
 #pragma once
 
 #include <atomic>
@@ -25,12 +24,12 @@
 
 namespace dslaunch {
 
-// Operations go on while the caller computes. Collectives run one after the other in the order in
-// which they are begun, which is the same on all ranks; messages beside them.
+// Operations run while the caller computes. Collectives run one after the other in the order in
+// which they are begun, which is the same on all ranks; messages run beside them.
 //
-// An operation fails, and names the rank, when that one has ended or left without doing its part (a
-// process that was killed is noticed within kLook), when its deadline has passed, and when the
-// ranks do not do the same. Where a collective has failed, all later ones fail in the same way.
+// An operation fails, with an error that names the rank, if a rank has ended or left without doing
+// its part (a killed process is noticed within kLook), if its deadline has passed, or if the ranks
+// call different operations. After a failed collective all later ones fail in the same way.
 class ProgressThread {
  public:
   static constexpr std::chrono::milliseconds kLook{50};
@@ -38,18 +37,18 @@ class ProgressThread {
   // Called once, in the engine's thread; null for success.
   using Done = std::function<void(std::exception_ptr error)>;
 
-  // `processes`: a pidfd of each other rank's process, -1 of this one's; `names` are what ranks are
-  // called in messages; both by rank.
+  // `processes`: a pidfd of each other rank's process, -1 for this one; `names`: the ranks' names
+  // in error texts; both by rank.
   ProgressThread(SharedSegment segment, size_t rank, std::vector<UniqueFd> processes,
                  std::vector<size_t> names);
-  // Leaves: what is under way fails, here and on ranks that wait for this one.
+  // Leaves: pending operations fail, here and on ranks that wait for this one.
   ~ProgressThread();
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
   RankOfHost own() const { return {rank_, layout_.ranks()}; }
 
-  // All from any thread. The memory must stay until `done`.
+  // Any thread. The memory must stay until `done`.
   uint64_t Begin(Collective collective, Deadline deadline, Done done);
   uint64_t Send(size_t to, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
                 Done done);
@@ -62,14 +61,14 @@ class ProgressThread {
   struct Operation {
     Done done;
     Deadline deadline;
-    std::optional<size_t> peer;  // of a message
+    std::optional<size_t> peer;  // set for a message
     std::optional<Collective> collective;
   };
   struct Peer {
     std::optional<MessageSender> sender;
     std::optional<MessageReceiver> receiver;
     UniqueFd process;
-    std::string lost;  // why nothing can be expected of it any more
+    std::string lost;  // why the peer is lost; empty: it is not
   };
 
   uint64_t Submit(std::function<void(uint64_t id)> begin);
@@ -92,12 +91,12 @@ class ProgressThread {
   size_t rank_;
   std::vector<size_t> names_;
 
-  // Of the thread.
+  // Used by the thread only.
   std::vector<Peer> peers_;
   ChunkFlow flow_;
   std::map<uint64_t, Operation> operations_;
   std::deque<uint64_t> collectives_;  // the first one is in `flow_`
-  std::string collectives_failed_;    // why
+  std::string collectives_failed_;    // error of a failed collective, or empty
 
   Mutex mutex_;
   std::vector<std::function<void()>> submitted_ DSL_GUARDED_BY(mutex_);

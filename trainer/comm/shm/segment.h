@@ -1,4 +1,4 @@
-// Memory that several processes of one machine share.
+// Memory shared by several processes of one machine.
 #pragma once
 
 #include <sys/types.h>
@@ -9,15 +9,15 @@
 
 namespace dslaunch {
 
-// It has no name anywhere, so nothing is left of it when the last process that has it is gone,
-// however that ended; and a small /dev/shm, as containers have it, does not matter. Pages take
-// memory once they are written to. Its size is sealed: no process that has it can change that.
+// It has no name, so the kernel frees it when the last process with it has ended, however it ends,
+// and a small /dev/shm, as in containers, does not matter. Pages take memory once they are written
+// to. Its size is sealed, so no process can change it.
 class SharedSegment {
  public:
-  // Of zeros. Both throw std::system_error.
+  // Makes a segment of zeros. Both functions throw std::system_error.
   static SharedSegment Make(size_t bytes);
-  // The one that process `pid` has as its descriptor `fd`, which needs the same user and the same
-  // /proc. EINVAL: it has another size, or its size is not sealed.
+  // Opens the segment that process `pid` has as descriptor `fd`, which needs the same user and
+  // /proc. EINVAL if it has another size, or its size is not sealed.
   static SharedSegment Open(pid_t pid, int fd, size_t bytes);
 
   SharedSegment() = default;
@@ -27,7 +27,7 @@ class SharedSegment {
 
   std::byte* data() const { return data_; }
   int fd() const { return fd_.get(); }
-  // Nobody needs to open it any more.
+  // Closes the descriptor once no other process needs to open the segment.
   void CloseFd() { fd_ = UniqueFd(); }
 
  private:

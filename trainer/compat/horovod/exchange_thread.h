@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "dslaunch/error.h"
 #include "dslaunch/horovod.h"
 #include "dslaunch/process_group.h"
 #include "trainer/compat/horovod/negotiation.h"

@@ -15,8 +15,8 @@
 namespace dslaunch {
 namespace {
 
-// First gradients of parameters on a device are copied together: a GPU is as busy with the start of
-// a small copy as with the copy.
+// Gradients on a device are copied together up to this size, because starting a small copy takes a
+// GPU as long as the copy itself.
 constexpr int64_t kTogetherBytes = 16 << 20;
 
 int64_t ElementSize(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
@@ -76,8 +76,8 @@ at::ScalarType BucketSync::SumDtypeOf(size_t parameter) const {
   return AccumulationDtype(options_, parameters_[parameter].tensor.scalar_type());
 }
 
-// A bucket's message has one dtype, and so has its sum. Buckets are in the order in which they
-// become complete where gradients come in `order`.
+// A bucket's message has one dtype, and so has its sum. Returns buckets in the order in which they
+// become complete if gradients arrive in `order`.
 std::vector<std::vector<size_t>> BucketSync::BucketMembers(const std::vector<size_t>& order) const {
   std::vector<int64_t> bytes;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -117,7 +117,7 @@ void BucketSync::Accumulate(size_t parameter) {
   at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
   const size_t bucket = bucket_of_[parameter];
   if (filled_[parameter]) {
-    CopyWaiting();  // which may be an earlier one of the same parameter
+    CopyWaiting();  // an earlier gradient of this parameter may be waiting
     accumulators_[parameter].add_(gradient);
   } else {
     waiting_bytes_ += static_cast<int64_t>(gradient.nbytes());
@@ -156,7 +156,7 @@ void BucketSync::AfterBackward() {
   SendComplete();
 }
 
-// After the last backward pass: nothing comes any more.
+// Called after the last backward pass: no more gradients arrive.
 void BucketSync::FillUnused() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -169,11 +169,11 @@ void BucketSync::FillUnused() {
 void BucketSync::End() {
   if (!sync_) return;
   if (!last_) SendAll();
-  if (last_ && !options_.ignore_unused && !arrivals_.complete()) return;  // Gradients() says so
+  if (last_ && !options_.ignore_unused && !arrivals_.complete()) return;  // see Gradients()
   AwaitAll();
 }
 
-// No backward pass was the last: what is there is all that comes.
+// Called if no backward pass was the last: all gradients have arrived.
 void BucketSync::SendAll() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -201,7 +201,7 @@ void BucketSync::Send(Bucket& bucket, int channel) {
     bucket.work = group_.c10d_group()->allreduce(messages);
     return;
   }
-  if (!bucket.sum.is_cpu()) {  // in the message's dtype, as the device's backend adds up
+  if (!bucket.sum.is_cpu()) {  // the device's backend adds up in the message's dtype
     bucket.message = bucket.sum.to(bucket.dtype);
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     std::vector<at::Tensor> messages = {bucket.message};
@@ -272,7 +272,7 @@ void BucketSync::Clear() {
 }
 
 void BucketSync::DropGradients() {
-  // Where a hook has thrown.
+  // A hook that has thrown leaves a gradient behind.
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   DropWaiting();
   filled_.assign(parameters_.size(), false);

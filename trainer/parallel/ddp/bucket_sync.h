@@ -12,11 +12,10 @@
 namespace dslaunch {
 
 // As soon as a backward pass has a parameter's gradient, it is added to that parameter's part of a
-// bucket and freed. In the last backward pass a bucket that has all its gradients is cast to
-// its message's dtype and sent on its way to be added up over the ranks, while the backward pass
-// goes on. In End whatever has not been sent follows, and all sums are awaited and written back.
-// Buckets are sent in the same order on all ranks, whatever the order in which they become
-// complete: that is how the ranks' messages find each other.
+// bucket and freed. In the last backward pass a bucket with all its gradients is cast to its
+// message's dtype and sent, while the backward pass continues. End sends the remaining buckets,
+// waits for all sums and writes them back. Buckets are sent in the same order on all ranks, however
+// they become complete, because that is how messages of the ranks are matched.
 //
 // Buckets follow the parameters' order backwards, and from the second step on the order in which
 // rank 0 got the gradients of the first step's last backward pass.
@@ -39,20 +38,19 @@ class BucketSync : public GradSync {
  private:
   struct Bucket {
     size_t parameters = 0;
-    at::ScalarType dtype = at::kFloat;  // of its message
-    at::Tensor sum;      // flat, AccumulationDtype: over micro-batches, then over ranks
-    size_t awaited = 0;  // gradients of the last backward pass that are not there yet
-    // On its way in `dtype`: `sum` itself where dtypes are equal. Else on CPUs padded so that it
-    // falls into equal parts, one for each rank, which adds that part up in fp32. (An all-reduce in
-    // 16 bit would round with each addend. On a device it does: communication_data_type fp32 is for
-    // those who want none of that.)
+    at::ScalarType dtype = at::kFloat;  // dtype of its message
+    at::Tensor sum;      // flat, AccumulationDtype: sum over micro-batches, then over ranks
+    size_t awaited = 0;  // gradients of the last backward pass that have not arrived yet
+    // The message in `dtype`: `sum` itself if dtypes are equal. Otherwise, on CPUs, padded to equal
+    // parts, one for each rank, which adds that part up in fp32. (An all-reduce in 16 bit would
+    // round with each addend. On a device it does; communication_data_type fp32 avoids that.)
     at::Tensor message;
     at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;
     PendingExchange exchange;
   };
 
-  void MakeBuckets(const std::vector<size_t>& order);  // frees what accumulated
+  void MakeBuckets(const std::vector<size_t>& order);  // drops accumulated gradients
   at::ScalarType MessageDtypeOf(size_t parameter) const;
   at::ScalarType SumDtypeOf(size_t parameter) const;
   std::vector<std::vector<size_t>> BucketMembers(const std::vector<size_t>& order) const;
@@ -73,17 +71,17 @@ class BucketSync : public GradSync {
   const ShardExchange exchange_;
 
   std::vector<Bucket> buckets_;  // in the order in which they are sent
-  // Of each parameter: its part of a bucket, that bucket, and whether it holds anything yet.
+  // By parameter: its part of a bucket, the bucket's index, and whether a gradient was added yet.
   std::vector<at::Tensor> accumulators_;
   std::vector<size_t> bucket_of_;
   std::vector<bool> filled_;
-  // Gradients of this backward pass that are still to be copied, and where to.
+  // Gradients of this backward pass that are not copied yet, and their destinations.
   std::vector<at::Tensor> waiting_, waiting_into_;
   int64_t waiting_bytes_ = 0;
 
   bool sync_ = false;  // this pass
   bool last_ = false;  // the last backward pass has begun
-  size_t sent_ = 0;    // buckets that are under way
+  size_t sent_ = 0;    // buckets that were sent
   bool reordered_ = false;
   GradientArrivals arrivals_;  // last: its hooks use the rest
 };

@@ -15,7 +15,7 @@ std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
   CheckSameModel(group, parameters, buffers, /*may_be_empty=*/options.batches);
   if (!options.broadcast_buffers) buffers.clear();
   GradSyncOptions chosen = options;
-  // Nothing travels in a world of one, so nothing is to be rounded for it.
+  // A world of one sends nothing, so nothing is rounded for messages.
   if (group.world_size() == 1) chosen.communication_dtype = chosen.accumulation_dtype;
   const bool in_parameter_dtype =
       std::ranges::all_of(parameters, [&](const NamedTensor& parameter) {

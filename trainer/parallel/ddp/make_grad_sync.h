@@ -7,12 +7,12 @@
 
 namespace dslaunch {
 
-// `parameters` are those that are trained. Throws as CheckSameOnAllRanks does, or, but for batches,
-// where there are none. `group` must outlive the result.
+// Makes the GradSync of the trained `parameters`. Throws as CheckSameModel does. `group` must
+// outlive the result.
 //
-// c10d::Reducer, where gradients accumulate in the parameters' dtype, but not for batches: it
-// reduces only what one backward pass has. Else BucketSync, which keeps its own accumulators and
-// reduces them bucket by bucket.
+// Uses c10d::Reducer if gradients accumulate in the parameters' dtype, but not for batches, because
+// it reduces only the gradients of one backward pass. Otherwise BucketSync, which keeps its own
+// accumulators and reduces them bucket by bucket.
 std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
                                        std::vector<NamedTensor> parameters,
                                        std::vector<at::Tensor> buffers,

@@ -14,13 +14,14 @@
 namespace dslaunch {
 namespace {
 
-// Of a bucket over shared memory, where a message between CPUs costs little: the more there are,
-// the more of them are done before the backward pass ends.
+// Size of a bucket over shared memory. Messages between CPUs are cheap there, and with more of them
+// more are complete before the backward pass ends.
 constexpr int64_t kSharedBucketBytes = 2 << 20;
 
 }  // namespace
 
-// One bucket of the reducer: scaled, added up over the ranks in the dtype of communication, scaled.
+// Scales a bucket of the reducer, adds it up over the ranks in the dtype of communication, and
+// scales the sum.
 class ReducerSync::ScaledSum : public c10d::CommHookInterface {
  public:
   ScaledSum(c10::intrusive_ptr<c10d::ProcessGroup> group, at::ScalarType dtype, GradientScale scale)
@@ -39,10 +40,11 @@ class ReducerSync::ScaledSum : public c10d::CommHookInterface {
     return works_.back()->getFuture();
   }
 
-  // In the thread of the backward pass, once the sum is there, in the order of the buckets. The
-  // reducer copies the result into its bucket where that is another tensor.
+  // Called in the thread of the backward pass, once the sum is complete, in the order of the
+  // buckets. The reducer copies the result into its bucket if that is another tensor.
   at::Tensor parseHookResult(const c10::IValue& result) override {
-    // A backend may end a work, and with it the event of a profiler, only after its future.
+    // Waits for the work too, because a backend may end it, and a profiler's event with it, only
+    // after its future.
     if (works_.front()) works_.front()->wait();
     works_.pop_front();
     at::Tensor sum = c10d::detail::parseCppCommHookResult(result);
@@ -51,25 +53,25 @@ class ReducerSync::ScaledSum : public c10d::CommHookInterface {
   }
 
   bool under_way() const { return !works_.empty(); }
-  // Until they are all there, without looking at the results.
+  // Waits for all sums without reading them.
   void Await() {
     for (const auto& work : works_) {
       if (work) work->wait();
     }
     works_.clear();
   }
-  // From now on nothing travels: this rank's own numbers are the sum.
+  // From now on nothing is sent: this rank's own gradients are the sum.
   void SetAlone(bool alone) { alone_ = alone; }
 
  private:
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   at::ScalarType dtype_;
   GradientScale scale_;
-  std::deque<c10::intrusive_ptr<c10d::Work>> works_;  // whose results were not taken yet
+  std::deque<c10::intrusive_ptr<c10d::Work>> works_;  // results were not taken yet
   bool alone_ = false;
 };
 
-// What torch.nn.parallel.DistributedDataParallel does around the reducer, in the same order.
+// Does what torch.nn.parallel.DistributedDataParallel does around the reducer, in the same order.
 ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
                          std::vector<at::Tensor> buffers, const GradSyncOptions& options)
     : group_(group),
@@ -86,9 +88,9 @@ ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> par
   BroadcastFromRank0(group_, tensors);
   BroadcastFromRank0(group_, buffers_);
 
-  // One bucket at first: the reducer sees in the first backward pass in which order gradients
-  // come, and then makes its real buckets, a small one first so that communication starts early.
-  // It counts in the parameters' dtype.
+  // One bucket at first: in the first backward pass the reducer learns the order of gradients, and
+  // then makes its real buckets, a small one first so that communication starts early. It counts
+  // bytes in the parameters' dtype.
   int64_t bucket_bytes = std::numeric_limits<int64_t>::max();
   if (options_.overlap) {
     const int64_t message_bytes = group_.shares_memory() && group_.device().is_cpu()
@@ -128,21 +130,21 @@ void ReducerSync::BeforeBackward(bool last) {
   }
   arrivals_.ExpectOnce();
   reduces_ = true;
-  // Left out, backward would raise no error and each rank would train apart.
+  // Without this backward would raise no error, and each rank would train alone.
   reducer_->prepare_for_backward({});
 }
 
 void ReducerSync::AfterBackward() {
   if (!reduces_) return;
   if (!arrivals_.complete()) {
-    if (!options_.ignore_unused) return;  // Gradients() says so
+    if (!options_.ignore_unused) return;  // see Gradients()
     Supply(0);
   }
   reduces_ = false;
 }
 
-// A parameter that the program has frozen meanwhile takes part as long as this lasts: the reducer
-// waits for it.
+// A parameter that the program has frozen since is unfrozen meanwhile, because the reducer waits
+// for it.
 void ReducerSync::Supply(double value) {
   torch::autograd::variable_list unused, gradients;
   std::vector<at::Tensor> frozen;
@@ -181,7 +183,7 @@ void ReducerSync::GiveUp() {
     sum_->SetAlone(!sum_->under_way());
     Supply(std::numeric_limits<double>::quiet_NaN());
     sum_->SetAlone(false);
-  } else if (reduces_) {  // the backward pass has thrown after its last gradient
+  } else if (reduces_) {  // the backward pass threw after its last gradient
     sum_->Await();
     reducer_->reset_state();
   }
@@ -199,8 +201,8 @@ int64_t ReducerSync::bucket_bytes() const {
   const auto size = [](at::ScalarType dtype) {
     return static_cast<int64_t>(c10::elementSize(dtype));
   };
-  // Gradients are views of the reducer's buckets from their first exchange on; what accumulates
-  // before that lies beside them.
+  // Gradients are views of the reducer's buckets from their first exchange on; those that
+  // accumulate before have memory of their own.
   int64_t bytes = accumulates_ ? gradient_bytes() : 0;
   if (options_.communication_dtype != options_.accumulation_dtype) {
     bytes +=

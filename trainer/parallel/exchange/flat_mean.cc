@@ -5,7 +5,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kFlatBytes = 25 << 20;  // of one message, about
+constexpr int64_t kFlatBytes = 25 << 20;  // approximate size of a message
 
 void AllReduceOnce(const ProcessGroup& group, const std::vector<at::Tensor>& tensors,
                    at::ScalarType dtype, GradientScale scale) {

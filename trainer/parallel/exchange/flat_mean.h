@@ -1,4 +1,4 @@
-// Many tensors' sums or means over the ranks in few messages.
+// Sums or means of many tensors over the ranks in few messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +16,8 @@ inline GradientScale MeanScale(const ProcessGroup& group) {
 }
 
 // Collective over `group`, whose ranks pass tensors of the same shapes and dtypes. Replaces each by
-// the sum over the ranks, multiplied by `scale` before and after it. They travel in `dtype`;
-// nullopt: in their own. Nothing happens in a group of one rank.
+// the sum over the ranks, multiplied by `scale` before and after it. They are sent in `dtype`;
+// nullopt: in their own. Does nothing in a group of one rank.
 void AllReduceFlat(const ProcessGroup& group, const std::vector<at::Tensor>& tensors,
                    std::optional<at::ScalarType> dtype, GradientScale scale);
 

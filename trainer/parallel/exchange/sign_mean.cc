@@ -11,20 +11,20 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kSignBits = 8;       // of a byte
-constexpr int64_t kScaleBytes = 4;     // of an fp32 size
-constexpr int64_t kGrainBytes = 4096;  // of signs, for a thread
+constexpr int64_t kSignBits = 8;       // signs in a byte
+constexpr int64_t kScaleBytes = 4;     // bytes of an fp32 scale
+constexpr int64_t kGrainBytes = 4096;  // bytes of signs that one thread takes at least
 
 at::Tensor BitWeights(const at::Tensor& like) {
   return at::tensor({128, 64, 32, 16, 8, 4, 2, 1}, at::kByte).to(like.device());
 }
 
-// The size of all elements: their root mean square.
+// Returns the root mean square of the elements.
 at::Tensor SizeOf(const at::Tensor& values) {
   return at::norm(values) / std::sqrt(static_cast<double>(values.numel()));
 }
 
-// Where the size of a tensor lies in a message of one rank: [ranks, bytes] or [bytes].
+// Returns the bytes of a tensor's scale in messages, which are [ranks, bytes] or [bytes].
 at::Tensor ScalePlace(const at::Tensor& message, size_t tensor) {
   return message.narrow(-1, static_cast<int64_t>(tensor) * kScaleBytes, kScaleBytes);
 }
@@ -38,7 +38,7 @@ at::Tensor AsScale(const at::Tensor& bytes) {
 
 }  // namespace
 
-void TakeSigns(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& packed) {
+void PackSigns(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& packed) {
   if (!values.is_cpu()) {
     const at::Tensor signs = (values < 0).logical_not().view({-1, kSignBits});
     packed.copy_((signs * BitWeights(values)).sum(1));
@@ -111,7 +111,7 @@ void SignMean::Reduce(const std::vector<at::Tensor>& tensors,
     values.narrow(0, 0, tensors[i].numel()).add_(tensors[i].flatten());
     const at::Tensor scale = SizeOf(values);
     const at::Tensor packed = at::empty({ranks() * part}, sent.options());
-    TakeSigns(values, scale, packed);
+    PackSigns(values, scale, packed);
     ScalePlace(sent, i).copy_(AsBytes(scale));
     sent.narrow(1, start, part).copy_(packed.view({ranks(), part}));
   });
@@ -131,7 +131,7 @@ void SignMean::Reduce(const std::vector<at::Tensor>& tensors,
     }
     errors[i].server.add_(mean);
     const at::Tensor scale = SizeOf(errors[i].server);
-    TakeSigns(errors[i].server, scale, mine.narrow(0, start, part));
+    PackSigns(errors[i].server, scale, mine.narrow(0, start, part));
     ScalePlace(mine, i).copy_(AsBytes(scale));
   });
 

@@ -1,7 +1,7 @@
-// CompressedMean over the ranks of a group, as DeepSpeed computes it: each rank sends every other
-// one the signs of its part, and one size for all of them; that rank sends the signs and the size
-// of the parts' mean to all. So N ranks exchange about 2 bits of each element, in two messages for
-// any number of tensors.
+// CompressedMean over the ranks of a group, as DeepSpeed computes it. Each rank has a part of the
+// elements: it gets from every other rank the signs of that part and one scale, and sends the signs
+// and the scale of the mean to all. So N ranks exchange about 2 bits of each element, in two
+// messages for any number of tensors.
 #pragma once
 
 #include "dslaunch/process_group.h"
@@ -11,7 +11,7 @@ namespace dslaunch {
 
 class SignMean : public CompressedMean {
  public:
-  explicit SignMean(const ProcessGroup& group) : group_(group) {}  // which must outlive this
+  explicit SignMean(const ProcessGroup& group) : group_(group) {}  // must outlive this
   int ranks() const override { return group_.world_size(); }
   CompressionError NoError(int64_t elements, const at::Tensor& like) const override;
   void Reduce(const std::vector<at::Tensor>& tensors,
@@ -21,12 +21,12 @@ class SignMean : public CompressedMean {
   const ProcessGroup& group_;
 };
 
-// Takes `scale` (a scalar beside it) off each element of `values`, fp32 and contiguous, of which
-// there are 8 n, that is not negative, and adds it to the others. The signs, a bit each (1: not
-// negative), become the n bytes of `packed`.
-void TakeSigns(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& packed);
+// Subtracts `scale`, a scalar on the same device, from each of the 8 n elements of `values` (fp32,
+// contiguous) that is not negative, and adds it to the others. Writes the signs, a bit each (1: not
+// negative), to the n bytes of `packed`.
+void PackSigns(const at::Tensor& values, const at::Tensor& scale, const at::Tensor& packed);
 
-// Adds `scale` to each element of `sum` where the bit is 1, and takes it off where it is 0.
+// Adds `scale` to each element of `sum` whose bit is 1, and subtracts it from the others.
 void AddSigns(const at::Tensor& packed, const at::Tensor& scale, const at::Tensor& sum);
 
 }  // namespace dslaunch

@@ -169,7 +169,7 @@ void ServerStates::Reshard(const std::vector<at::Tensor>& parameters,
   if (!modifier_rank) return;
   const at::NoGradGuard no_grad;
   for (at::Tensor parameter : parameters) group_.Broadcast(parameter, *modifier_rank);
-  if (weights_.defined()) TakeChanges(PartOf(FlatModel(), group_.rank()), weights_);
+  if (weights_.defined()) CopyChanges(PartOf(FlatModel(), group_.rank()), weights_);
 }
 
 MemoryUse ServerStates::memory() const {

@@ -23,10 +23,10 @@ namespace {
 enum class Answer : int64_t { kGo = 1, kWait = 2, kStop = 3, kTaken = 4 };
 
 // A rank that waits for its turn gets a message from rank 0 this often, and sends one to the other
-// servers, so that no side counts the other as lost.
+// servers, so that neither side takes the other for lost.
 constexpr std::chrono::milliseconds kSignOfLife{250};
 
-// Their ranks in a connection's group.
+// Ranks in a connection's group.
 constexpr int kServer = 0;
 constexpr int kWorker = 1;
 
@@ -34,7 +34,7 @@ void Reply(const ProcessGroup& connection, Answer answer) {
   connection.Send(at::tensor({static_cast<int64_t>(answer)}, at::kLong), kWorker);
 }
 
-Answer HearAnswer(const ProcessGroup& connection) {
+Answer ReceiveAnswer(const ProcessGroup& connection) {
   at::Tensor answer = at::empty({1}, at::kLong);
   connection.Recv(answer, kServer);
   return static_cast<Answer>(answer.item<int64_t>());
@@ -53,15 +53,15 @@ std::string NameOf(int server, int rank) {
 
 }  // namespace
 
-// What a rank asks of a server: one of these, and its step. Gradients follow kPush.
+// A request to a server is one of these and the rank's step. Gradients follow kPush.
 enum class StaleStates::Request : int64_t {
   kPull = 1,
   kPush = 2,
   kMade = 3,   // a step without an update
-  kRest = 4,   // of another server: nothing more until both train again; with the rest's number
-  kLeave = 5,  // nothing more
-  kFail = 6,   // of rank 0: nothing more; this rank prints its error itself
-  kWaits = 7,  // nothing: this rank waits until rank 0 lets it go on
+  kRest = 4,   // to another server: no requests until both train again; with the rest's number
+  kLeave = 5,  // no more requests
+  kFail = 6,   // to rank 0: no more requests; this rank prints its error itself
+  kWaits = 7,  // no request: this rank waits until rank 0 lets it continue
 };
 
 struct StaleStates::Server {
@@ -69,13 +69,13 @@ struct StaleStates::Server {
   static void Serve(const std::shared_ptr<Server>& server, int rank);
 
   // Fixed before the threads start.
-  bool decides = false;  // rank 0: who may begin a step
+  bool decides = false;  // true on rank 0: answers which rank may begin a step
   int servers = 0;
-  int64_t elements = 0;                       // of its part
-  at::ScalarType model_dtype = at::kFloat;    // in which parameters travel
-  at::ScalarType message_dtype = at::kFloat;  // and gradients
+  int64_t elements = 0;                       // size of its part
+  at::ScalarType model_dtype = at::kFloat;    // parameters are sent in it
+  at::ScalarType message_dtype = at::kFloat;  // gradients are sent in it
   at::ScalarType gradient_dtype = at::kFloat;
-  std::vector<int64_t> lengths;                          // of its parts of parameters
+  std::vector<int64_t> lengths;                          // elements of each of parts()
   std::vector<std::optional<ProcessGroup>> connections;  // by rank
 
   Mutex mutex;
@@ -83,12 +83,12 @@ struct StaleStates::Server {
   Update update DSL_GUARDED_BY(mutex);
   at::Tensor weights DSL_GUARDED_BY(mutex);
   std::optional<StaleSync> sync DSL_GUARDED_BY(mutex);
-  std::exception_ptr failure DSL_GUARDED_BY(mutex);  // of a thread; the run is to end
-  bool closed DSL_GUARDED_BY(mutex) = false;         // nothing is left to serve
-  int64_t rested DSL_GUARDED_BY(mutex) = 0;          // rests of its own rank that are over
-  int serving DSL_GUARDED_BY(mutex) = 0;             // threads
+  std::exception_ptr failure DSL_GUARDED_BY(mutex);  // error of a thread, which ends the run
+  bool closed DSL_GUARDED_BY(mutex) = false;         // no requests are served any more
+  int64_t rested DSL_GUARDED_BY(mutex) = 0;          // number of this rank's rests that are over
+  int serving DSL_GUARDED_BY(mutex) = 0;             // threads that still serve
 
-  // One update from what a rank has sent, or has computed itself.
+  // Makes one update from gradients that a rank has sent, or this one has computed.
   void Apply(const at::Tensor& message, int64_t step) DSL_REQUIRES(mutex) {
     const at::Tensor gradient = message.to(gradient_dtype);
     std::vector<at::Tensor> gradients;
@@ -114,7 +114,7 @@ struct StaleStates::Server {
     if (failure) std::rethrow_exception(failure);
   }
 
-  // Until `condition` holds, or a part of the wait is over; whether it holds.
+  // Waits until `condition` is true, at most kSignOfLife; returns whether it is.
   bool AwaitPart(const std::function<bool()>& condition) {
     const MutexLock lock(mutex);
     const bool holds = changed.WaitFor(mutex, kSignOfLife, [&]() DSL_REQUIRES(mutex) {
@@ -135,7 +135,7 @@ struct StaleStates::Server {
  private:
   void AnswerAll(int rank);
   bool AnswerPull(int rank);
-  void TakePush(int rank, const at::Tensor& message, int64_t step);
+  void ApplyPush(int rank, const at::Tensor& message, int64_t step);
 };
 
 void StaleStates::Server::Serve(const std::shared_ptr<Server>& server, int rank) {
@@ -147,7 +147,7 @@ void StaleStates::Server::Serve(const std::shared_ptr<Server>& server, int rank)
     self.AnswerAll(rank);
   } catch (const TrainError&) {
     failure = std::current_exception();
-  } catch (const std::exception& error) {  // of the connection
+  } catch (const std::exception& error) {  // the connection failed
     lost = error.what();
   }
   const MutexLock lock(self.mutex);
@@ -164,7 +164,7 @@ void StaleStates::Server::Serve(const std::shared_ptr<Server>& server, int rank)
   self.changed.NotifyAll();
 }
 
-// Until it leaves, or there is no next step for it.
+// Answers the rank until it leaves, or has no next step.
 void StaleStates::Server::AnswerAll(int rank) {
   const ProcessGroup& connection = *connections[static_cast<size_t>(rank)];
   at::Tensor request = at::empty({2}, at::kLong);
@@ -178,13 +178,13 @@ void StaleStates::Server::AnswerAll(int rank) {
         break;
       case Request::kPush:
         connection.Recv(message, kWorker);
-        TakePush(rank, message, step);
+        ApplyPush(rank, message, step);
         break;
       case Request::kMade:
-        TakePush(rank, {}, step);
+        ApplyPush(rank, {}, step);
         break;
       case Request::kRest: {
-        // As long as servers save and evaluate: no message comes, however long that takes.
+        // While servers save and evaluate no message arrives, so this wait has no limit.
         const MutexLock lock(mutex);
         changed.Wait(mutex, [&]() DSL_REQUIRES(mutex) { return rested >= step || closed; });
         break;
@@ -208,7 +208,7 @@ void StaleStates::Server::AnswerAll(int rank) {
   }
 }
 
-// False: it has no next step.
+// Returns false if the rank has no next step.
 bool StaleStates::Server::AnswerPull(int rank) {
   const ProcessGroup& connection = *connections[static_cast<size_t>(rank)];
   at::Tensor part;
@@ -241,7 +241,7 @@ bool StaleStates::Server::AnswerPull(int rank) {
   return true;
 }
 
-void StaleStates::Server::TakePush(int rank, const at::Tensor& message, int64_t step) {
+void StaleStates::Server::ApplyPush(int rank, const at::Tensor& message, int64_t step) {
   {
     const MutexLock lock(mutex);
     if (closed || failure) return;
@@ -256,7 +256,7 @@ void StaleStates::Server::TakePush(int rank, const at::Tensor& message, int64_t 
     }
     Made(rank, step);
   }
-  // Rank 0 is told last, and needs to confirm nothing.
+  // Rank 0 gets the push last, so it need not confirm it.
   if (!decides) Reply(*connections[static_cast<size_t>(rank)], Answer::kTaken);
 }
 
@@ -307,7 +307,7 @@ StaleStates::StaleStates(const EngineConfig& config, torch::nn::Module& module,
 
 StaleStates::~StaleStates() {
   UpdateBy(nullptr);
-  for (std::thread& thread : threads_) thread.detach();  // they may wait for ranks that are gone
+  for (std::thread& thread : threads_) thread.detach();  // they may wait for lost ranks
 }
 
 void StaleStates::UpdateBy(Update update) {
@@ -357,7 +357,7 @@ auto StaleStates::ExchangeWith(int server, const std::string& what, Exchange exc
     return WithContext(what + " rank " + std::to_string(server),
                        [&] { return exchange(ToServer(server)); });
   } catch (const std::exception&) {
-    if (server == 0) has_left_ = true;  // rank 0 does not hear this rank any more
+    if (server == 0) has_left_ = true;  // rank 0 receives nothing from this rank any more
     throw;
   }
 }
@@ -379,7 +379,7 @@ void StaleStates::AskOtherServers(Request request, int first) {
   }
 }
 
-// The thread of a rank that is silent for the group's time-out counts it as lost, so this waits
+// A server's thread takes a rank that is silent for the group's time-out for lost, so this is
 // longer.
 std::chrono::milliseconds StaleStates::LongTimeout() const {
   return 2 * group_.timeout() + std::chrono::seconds(10);
@@ -389,12 +389,12 @@ void StaleStates::Await(const std::string& what, const std::function<bool()>& co
   const Deadline deadline = Deadline::After(LongTimeout());
   while (!server_->AwaitPart(condition)) {
     if (deadline.Expired()) server_->ThrowLate(what);
-    SayThatThisRankWaits();
+    ReportWaiting();
   }
 }
 
 // A rank that rests or has left sends no request: the servers do not receive one.
-void StaleStates::SayThatThisRankWaits() {
+void StaleStates::ReportWaiting() {
   if (!resting_ && !has_left_) AskOtherServers(Request::kWaits, /*first=*/1);
 }
 
@@ -423,10 +423,10 @@ void StaleStates::Pull() {
     const Answer answer =
         ExchangeWith(server, "waiting for parameters of", [&](const ProcessGroup& connection) {
           Ask(connection, Request::kPull, step_ + 1);
-          Answer heard = HearAnswer(connection);
+          Answer heard = ReceiveAnswer(connection);
           while (heard == Answer::kWait) {
-            SayThatThisRankWaits();
-            heard = HearAnswer(connection);
+            ReportWaiting();
+            heard = ReceiveAnswer(connection);
           }
           if (heard == Answer::kGo) connection.Recv(part, kServer);
           return heard;
@@ -456,11 +456,11 @@ void StaleStates::PushTo(int server, const at::Tensor& message) {
   ExchangeWith(server, "sending gradients to", [&](const ProcessGroup& connection) {
     Ask(connection, message.defined() ? Request::kPush : Request::kMade, step);
     if (message.defined()) connection.Send(message, kServer);
-    if (server != 0) Expect(HearAnswer(connection), Answer::kTaken, server);
+    if (server != 0) Expect(ReceiveAnswer(connection), Answer::kTaken, server);
   });
 }
 
-// Rank 0 last: what it knows to be made is made everywhere.
+// Pushes to rank 0 last, so that a step that rank 0 knows to be made is made everywhere.
 void StaleStates::PushGradients(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   at::Tensor message;
@@ -506,7 +506,7 @@ void StaleStates::Pause() {
       self.sync->HoldAfter(0);
     }
     Await("the end of its step",
-          [&self]() DSL_REQUIRES(self.mutex) { return self.sync->NobodyInStep(); });
+          [&self]() DSL_REQUIRES(self.mutex) { return self.sync->NoRankInStep(); });
   }
   Rest();
 }
@@ -529,8 +529,8 @@ void StaleStates::GatherModel(const ProcessGroup& group) {
 }
 
 // The first broadcast, from rank 0, comes after all updates. Until HoldAfter or Leave the other
-// servers expect nothing of this rank, also while it waits for rank 0 to come here. All servers
-// count these rests alike.
+// servers expect no request of this rank, even while it waits for rank 0 here. All servers count
+// these rests alike.
 void StaleStates::Rest() {
   if (!std::exchange(resting_, true)) {
     ++rests_;

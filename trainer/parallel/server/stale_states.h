@@ -1,4 +1,4 @@
-// A parameter server among the ranks, asynchronous: servers update as gradients come.
+// A parameter server among the ranks, asynchronous: servers update as gradients arrive.
 #pragma once
 
 #include <chrono>
@@ -16,29 +16,29 @@
 
 namespace dslaunch {
 
-// Before each step a rank pulls the parameters as they are from each server, after it pushes its
-// own gradients, and each server makes an update of them at once. Every rank has a connection of
-// its own to each server, where a thread answers it. Rank 0 decides who may begin a step
-// (stale_sync.h): ranks ask it first, and tell it last that a step is made, when the other servers
-// have confirmed theirs; so what it knows of a step holds for all servers.
+// Before each step a rank pulls the current parameters from each server; after it the rank pushes
+// its own gradients, and each server makes an update of them at once. Every rank has its own
+// connection to each server, where a thread answers it. Rank 0 decides which rank may begin a step
+// (stale_sync.h): ranks ask it first, and report a step to it last, after the other servers have
+// confirmed it. So a step that rank 0 knows to be made is made on all servers.
 class StaleStates : public ServerStates, public StaleTraining {
  public:
   // Throws kBadInput on GPUs.
   StaleStates(const EngineConfig& config, torch::nn::Module& module, const MeshGroups& ranks,
               Passes passes);
-  // Does not wait for other ranks: Leave does.
+  // Does not wait for other ranks, as Leave does.
   ~StaleStates() override;
 
-  // The first training pass of a step pulls. Throws kPreempted where rank 0 says that there is no
+  // The first training pass of a step pulls. Throws kPreempted if rank 0 answers that there is no
   // next step.
   void Begin(Pass pass) override;
   void End() override;
-  std::vector<at::Tensor> Gradients() override;  // of each trained parameter, this rank's own
-  // Before training; later parameters come with the next pull.
+  std::vector<at::Tensor> Gradients() override;  // this rank's own, for each trained parameter
+  // Called before training; later the next pull brings the parameters.
   void CopyMasterToModel() override;
   void Clear() override { local_.Clear(); }
 
-  // Makes an update of this server's parts() by `gradients`, which rank that is in `step` has sent.
+  // Makes an update of this server's parts() by `gradients`, which a rank in its step `step` sent.
   using Update = std::function<void(std::vector<at::Tensor> gradients, int64_t step)>;
   // From now on a server makes updates by `update`, on threads of its own; null: no more. Does
   // nothing on a rank that is not a server.
@@ -48,7 +48,7 @@ class StaleStates : public ServerStates, public StaleTraining {
   // Ends this rank's step: sends its own gradients, of all trained parameters, to the servers; a
   // parameter whose gradient is undefined counts with zeros. Without any the step makes no update.
   void PushGradients(const std::vector<at::Tensor>& gradients);
-  void SetSteps(int64_t steps);  // that are over
+  void SetSteps(int64_t steps);  // number of steps made so far
 
   bool is_server() const override { return group_.rank() < servers_; }
   ProcessGroup& group() override { return servers_group_ ? *servers_group_ : local_.self(); }
@@ -63,14 +63,15 @@ class StaleStates : public ServerStates, public StaleTraining {
   enum class Request : int64_t;
 
   static void Ask(const ProcessGroup& connection, Request request, int64_t step);
-  // exchange(connection), with an error that names the server.
+  // Returns exchange(connection); an error names the server.
   template <class Exchange>
   auto ExchangeWith(int server, const std::string& what, Exchange exchange);
-  // All servers from rank `first` on but this rank.
+  // Sends `request` to all servers from rank `first` on except this one.
   void AskOtherServers(Request request, int first = 0);
-  void SayThatThisRankWaits();  // to all servers but rank 0, which knows
+  void ReportWaiting();  // to all servers except rank 0, which knows
   std::chrono::milliseconds LongTimeout() const;
-  // Of a server: until `condition` of what its threads share holds. Throws PeerLate.
+  // On a server: waits until `condition`, of state that its threads share, is true. Throws
+  // PeerLate.
   void Await(const std::string& what, const std::function<bool()>& condition);
 
   ProcessGroup& ToServer(int server) { return *to_server_[static_cast<size_t>(server)]; }
@@ -81,16 +82,16 @@ class StaleStates : public ServerStates, public StaleTraining {
   void GatherModel(const ProcessGroup& group);
   void Rest();
 
-  std::optional<ProcessGroup> servers_group_;           // of a server
-  std::vector<std::optional<ProcessGroup>> to_server_;  // by server; none to itself
-  int64_t step_ = 0;                                    // the last that this rank has made
-  bool pulled_ = false;                                 // for the next one
+  std::optional<ProcessGroup> servers_group_;           // nullopt if not a server
+  std::vector<std::optional<ProcessGroup>> to_server_;  // by server; nullopt to itself
+  int64_t step_ = 0;                                    // last step that this rank has made
+  bool pulled_ = false;                                 // parameters of the next step
   bool has_left_ = false;                               // rank 0 expects nothing more of it
   int64_t staleness_ = 0;
-  // Of a server, between Meet or Pause and HoldAfter: whether, and how often so far.
+  // On a server: whether it is between Meet or Pause and HoldAfter, and how often it was so far.
   bool resting_ = false;
   int64_t rests_ = 0;
-  // Of a server: what its threads share, which may outlive this where an exception ends the run.
+  // On a server: state that its threads share. They may outlive this if an exception ends the run.
   std::shared_ptr<Server> server_;
   std::vector<std::thread> threads_;
 };

@@ -40,7 +40,7 @@ bool StaleSync::AllMade(int64_t step) const {
   return std::ranges::all_of(ranks_, [&](const Rank& one) { return one.lost || one.made >= step; });
 }
 
-bool StaleSync::NobodyInStep() const { return std::ranges::none_of(ranks_, &Rank::in_step); }
+bool StaleSync::NoRankInStep() const { return std::ranges::none_of(ranks_, &Rank::in_step); }
 
 std::vector<int> StaleSync::lost() const {
   std::vector<int> lost;

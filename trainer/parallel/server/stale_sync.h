@@ -1,6 +1,6 @@
-// Which rank may begin its next step where servers update as gradients come: bounded staleness (Ho
-// et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS
-// 2013). Pure.
+// Decides which rank may begin its next step if servers update as gradients arrive: bounded
+// staleness (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+// Server", NIPS 2013). Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Of one run. Each rank makes steps first_step + 1, first_step + 2 ..., each from OnBegun to
-// OnMade. With a staleness of 0 no rank begins a step before every rank has made the one before it.
+// The state of one run. Each rank makes steps first_step + 1, first_step + 2 ..., each from OnBegun
+// to OnMade. With a staleness of 0 no rank begins a step before every rank has made the one before.
 class StaleSync {
  public:
   enum class Turn {
@@ -24,30 +24,31 @@ class StaleSync {
 
   Turn TurnOf(int rank) const;
   void OnBegun(int rank);
-  // False, and nothing changes: it is not in that step.
+  // Returns false, and changes nothing, if the rank is not in that step.
   bool OnMade(int rank, int64_t step);
-  void OnLeft(int rank);  // it makes no more steps
-  void OnLost(int rank);  // the same, and no rank waits for the steps that it has not made
+  void OnLeft(int rank);  // the rank makes no more steps
+  void OnLost(int rank);  // as OnLeft, and no rank waits for the steps that it has not made
 
-  // No rank begins a step after `step`, until this is called again.
+  // Until the next call no rank begins a step after `step`.
   void HoldAfter(int64_t step) { hold_ = step; }
-  // No rank begins another step: there is none.
+  // Ends the run: no rank begins another step.
   void Stop() { stopped_ = true; }
 
   // Whether every rank that is not lost has made `step`.
   bool AllMade(int64_t step) const;
   // Whether no rank is in a step.
-  bool NobodyInStep() const;
+  bool NoRankInStep() const;
 
   std::vector<int> lost() const;
-  // The one that has made the fewest steps of those that still make some; nullopt: each has left or
-  // is lost.
+  // The rank with the fewest steps made among those that continue; nullopt if each has left or is
+  // lost.
   std::optional<int> Slowest() const;
+  // The last step that the rank has made.
   int64_t made(int rank) const { return ranks_[static_cast<size_t>(rank)].made; }
 
  private:
   struct Rank {
-    int64_t made = 0;  // its last step
+    int64_t made = 0;  // last step
     bool in_step = false;
     bool left = false;
     bool lost = false;

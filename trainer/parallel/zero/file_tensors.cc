@@ -22,11 +22,11 @@ TrainError FolderError(ExitCode code, const std::string& folder, const std::stri
   return {code, "nvme_path " + folder + ": " + problem};
 }
 
-// A file without a name; none, with errno set, where the folder takes none.
+// Returns a file without a name; an invalid descriptor, with errno set, if the folder takes none.
 UniqueFd NamelessFile(const std::string& folder) {
   UniqueFd file(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
-  // File systems without O_TMPFILE, as NFS.
+  // File systems without O_TMPFILE, such as NFS.
   std::string path = folder + "/dslaunch_XXXXXX";
   file.Reset(mkostemp(path.data(), O_CLOEXEC));
   if (file) unlink(path.c_str());
@@ -48,7 +48,7 @@ at::Tensor FileTensors::Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const
   const auto options = at::TensorOptions().dtype(dtype);
   if (bytes == 0) return at::zeros(sizes, options);
   const UniqueFd file = NamelessFile(folder_);
-  // Written to a full disk, a mapped page would end the process with SIGBUS.
+  // Reserves the space, because a write to a mapped page on a full disk ends the process by SIGBUS.
   const int error = file ? posix_fallocate(file.get(), 0, bytes) : errno;
   if (error != 0) {
     struct statfs space = {};
@@ -65,7 +65,7 @@ at::Tensor FileTensors::Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const
     throw FolderError(ExitCode::kIo, folder_,
                       std::string("a file cannot be mapped: ") + std::strerror(errno));
   }
-  // An update goes from one end to the other: read ahead, and let go behind.
+  // An update reads from one end to the other, so the kernel may read ahead and drop pages behind.
   madvise(start, length, MADV_SEQUENTIAL);
   return at::from_blob(
       start, sizes, [length](void* memory) { munmap(memory, length); }, options);

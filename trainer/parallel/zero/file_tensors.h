@@ -8,16 +8,16 @@
 
 namespace dslaunch {
 
-// Each tensor is a file of its own, mapped into memory: it is used as any other, the kernel reads
-// what is looked at, and writes back what was changed when memory is wanted. The files have no
-// names, so nothing is left of them, however the process ends. One thread.
+// Each tensor is a file of its own, mapped into memory, and is used as any other: the kernel loads
+// pages when they are read, and writes changed ones back when memory is short. The files have no
+// names, so nothing of them remains, however the process ends. One thread.
 class FileTensors {
  public:
-  // Throws TrainError kBadInput where `folder` is not one that can be written to.
+  // Throws TrainError kBadInput if no files can be made in `folder`.
   explicit FileTensors(std::string folder);
 
-  // A contiguous tensor on the CPU, of zeros. It may outlive this. Its space is reserved: throws
-  // TrainError kIo where there is not enough.
+  // Returns a contiguous tensor of zeros on the CPU. It may outlive this. Reserves its space on the
+  // disk; throws TrainError kIo if there is not enough.
   at::Tensor Zeros(at::IntArrayRef sizes, at::ScalarType dtype) const;
 
  private:

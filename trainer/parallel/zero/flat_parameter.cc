@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kBucketBytes = 25 << 20;
 
-// "h.0.attn" of "h.0.attn.weight"; "" of a parameter of the model itself.
+// Returns "h.0.attn" for "h.0.attn.weight"; "" for a parameter of the model itself.
 std::string ModuleOf(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? "" : parameter.substr(0, dot);
@@ -18,21 +18,22 @@ class Cutter {
   Cutter(const std::vector<ShardedParameter>& parameters, int64_t bucket_elements, int world_size)
       : parameters_(parameters), bucket_elements_(bucket_elements), world_size_(world_size) {}
 
-  // Into a unit with others that stay whole.
+  // Adds a parameter to a unit with others that stay whole.
   void AddPersistent(size_t index) {
     const ShardedParameter& parameter = parameters_[index];
     const auto fits = [&](const FlatParameter& unit) {
       return unit.persistent && SameKind(unit, parameter) &&
              unit.elements + parameter.elements <= bucket_elements_;
     };
-    // Only the last of its kind may take more: units are complete in the order of their parameters.
+    // Only the last unit of its kind may grow, because units are complete in the order of their
+    // parameters.
     const auto last = std::find_if(units_.rbegin(), units_.rend(), [&](const FlatParameter& unit) {
       return unit.persistent && SameKind(unit, parameter);
     });
     Add(last != units_.rend() && fits(*last) ? *last : NewUnit(parameter, true), index);
   }
 
-  // Into a unit with what else its module holds.
+  // Adds a parameter to the unit of its module.
   void AddReleased(size_t index) {
     const ShardedParameter& parameter = parameters_[index];
     const bool same =
@@ -50,7 +51,7 @@ class Cutter {
       unit.name = unit.persistent || module.empty() ? first : module;
       if (unit.persistent && unit.parameters.size() > 1) unit.name += " ...";
     }
-    // A unit is complete with the gradient of its first parameter.
+    // The gradient of a unit's first parameter arrives last.
     std::stable_sort(units_.begin(), units_.end(),
                      [](const FlatParameter& a, const FlatParameter& b) {
                        return a.parameters.back() > b.parameters.back();

@@ -2,8 +2,7 @@
 //
 // A unit is some parameters of one dtype, laid out one after the other in one flat piece of memory
 // that is padded at its end, so that it falls into equal parts, one for each rank (ZeRO paper,
-// section 5). Units are what travels: gradients are reduced, and parameters gathered, one unit at a
-// time.
+// section 5). Gradients are reduced and parameters gathered one unit at a time.
 #pragma once
 
 #include <cstddef>
@@ -16,44 +15,45 @@
 
 namespace dslaunch {
 
-// Elements to which a rank's part is rounded up.
+// The number of elements of a rank's part is a multiple of this.
 inline constexpr int64_t kShardAlignment = 16;
 
-// Units whose gradients are on their way at the same time, at most.
+// Limit of units whose gradients are being reduced at the same time.
 inline constexpr size_t kMostUnderWay = 2;
 
 struct ShardedParameter {
-  std::string name;  // module path; what stands before its last dot is the module
+  std::string name;  // module path: the text before the last dot is the module
   int64_t elements = 0;
   int dtype = 0;  // only compared
   bool trained = true;
-  bool alone = false;  // in a unit of its own
+  bool alone = false;  // gets a unit of its own
 };
 
 struct FlatParameter {
   std::string name;                // for messages: its module, or its first parameter and "..."
-  std::vector<size_t> parameters;  // by index, in the order in which they lie
-  std::vector<int64_t> offsets;    // of each
-  int64_t elements = 0;            // of the parameters
-  int64_t shard_elements = 0;      // of each rank's part
+  std::vector<size_t> parameters;  // indices, in the order of their memory
+  std::vector<int64_t> offsets;    // by position in `parameters`, in elements
+  int64_t elements = 0;            // all parameters, without padding
+  int64_t shard_elements = 0;      // each rank's part, with padding
   bool trained = true;
-  // The parameters stay whole between steps. Else (stage 3) a rank keeps its part alone, and
-  // gathers the rest for as long as somebody reads it.
+  // The parameters stay whole between steps. Otherwise (stage 3) a rank keeps only its part, and
+  // gathers the rest while operations read it.
   bool persistent = true;
 };
 
-// Each parameter is in one unit at most. Units are in the order in which a backward pass completes
-// them where it runs against the parameters' order. At stages 1 and 2 a unit has at most
-// `bucket_elements` (more only where a single parameter has more). At stage 3 a unit is what one
-// module holds, apart from the small parameters that zero.param_persistence_threshold and
-// model_persistence_threshold keep whole: those share units as at stage 2. In none are frozen
-// parameters that stay whole.
+// Returns units with each parameter in at most one of them, in the order in which a backward pass
+// completes them if it runs in the reverse order of the parameters. At stages 1 and 2 a unit has at
+// most `bucket_elements` (more only if a single parameter has more). At stage 3 a unit has the
+// parameters of one module, except for small parameters that zero.param_persistence_threshold and
+// model_persistence_threshold keep whole: those share units as at stage 2. Frozen parameters that
+// stay whole are in no unit.
 std::vector<FlatParameter> CutIntoUnits(const std::vector<ShardedParameter>& parameters,
                                         const ZeroConfig& zero, int64_t bucket_elements,
                                         int world_size);
 
-// Of a unit of parameters that stay whole: reduce_bucket_size and allgather_bucket_size are limits,
-// within which messages are as large as at stage 0, for smaller ones begin to travel earlier.
+// Returns the limit of a unit of parameters that stay whole. reduce_bucket_size and
+// allgather_bucket_size are upper bounds; below them messages are as large as at stage 0, because
+// smaller ones are sent earlier.
 int64_t BucketElements(const ZeroConfig& zero, int64_t element_bytes);
 
 // Returns the pieces of parameters that the part of `rank` holds, in the order of their places.

@@ -31,11 +31,11 @@
 namespace dslaunch {
 namespace {
 
-// PyTorch keeps this key for modes of others, and uses it nowhere. It comes before autograd and
-// autocast.
+// PyTorch reserves this key for other libraries' modes and does not use it. It is handled before
+// autograd and autocast.
 constexpr c10::DispatchKey kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// Gatherers in this thread that need the mode.
+// The gatherers of this thread that need the mode.
 thread_local int mode_users = 0;
 
 void EnterMode() {
@@ -45,17 +45,17 @@ void LeaveMode() {
   if (--mode_users == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
 }
 
-// This thread is in a kernel of autocast.
+// Whether this thread runs a kernel of autocast.
 thread_local bool in_autocast = false;
 
-// Both marks a storage and frees nothing: memory belongs to the unit.
+// Deleter that marks a storage as a unit's. Frees nothing, because the unit owns the memory.
 void KeepMemory(void*) {}
 
-// Marks the storage of a unit whose gatherer was destroyed.
+// Deleter that marks the storage of a unit whose gatherer was destroyed.
 void LostMemory(void*) {}
 
-// Whether a storage throws where somebody asks for its memory: LibTorch can switch that on and not
-// off. (An explicit instantiation may name a private member.)
+// Access to the flag that makes a storage throw when its memory is requested, because LibTorch can
+// set it but not clear it. (An explicit instantiation may name a private member.)
 bool& Throws(c10::StorageImpl& storage);
 template <auto member>
 struct ThrowsOnAccess {
@@ -74,19 +74,19 @@ struct UnitState {
   size_t index = 0;
   int channel = 0;
   std::string name;
-  at::Tensor flat;   // with a version of its own: gathering changes no value that autograd knows
-  at::Tensor shard;  // cast on its way into `flat` where dtypes differ
-  UnitState* cast = nullptr;  // the same unit in autocast's dtype, once that was asked for
+  at::Tensor flat;   // with its own version counter: gathering is no change that autograd must see
+  at::Tensor shard;  // cast when copied into `flat` if dtypes differ
+  UnitState* cast = nullptr;  // the same unit in autocast's dtype, once it was requested
   c10::DataPtr memory;
-  // On a device: in which the memory was allocated, and everything that gathers into it is ordered.
+  // On a device: the stream in which the memory was allocated and gathering into it is ordered.
   std::optional<c10::Stream> stream;
   bool stays = false;
   bool live = false;                   // has memory
-  PendingExchange arriving;            // into it
-  std::optional<c10::Event> uploaded;  // so is what comes from the host, beside `stream`
+  PendingExchange arriving;            // exchange that fills the memory
+  std::optional<c10::Event> uploaded;  // copy from the host, in a stream beside `stream`
   bool ahead = false;                  // live, but not used yet
-  int held = 0;                        // by Unshard
-  int pinned = 0;                      // by operations
+  int held = 0;                        // calls of Unshard without Reshard
+  int pinned = 0;                      // running operations that read it
   uint64_t last_use = 0;
 
   c10::StorageImpl& storage() const {
@@ -134,7 +134,7 @@ class Gatherer {
         LetGo(unit);
         continue;
       }
-      unit.arriving = {};  // before its memory
+      unit.arriving = {};  // must end before the memory is freed
       AwaitUpload(unit);
       unit.storage().set_data_ptr_noswap({nullptr, nullptr, &LostMemory, unit.flat.device()});
       unit.storage().release_data_and_set_meta_custom_data_ptr_error_msg_(
@@ -156,7 +156,7 @@ class Gatherer {
   }
 
   void Begin(bool trains) {
-    // Another thread than the one whose operations wait may read what is still to come.
+    // Operations of another thread would not wait, so everything is awaited here.
     if (refreshing_ && std::this_thread::get_id() != refresh_thread_) AwaitRefreshed();
     if (!releases_) return;
     CheckThread();
@@ -235,7 +235,7 @@ class Gatherer {
         units_, [](const UnitState& unit) { return unit.stays && unit.arriving.pending(); });
   }
 
-  // For an operation: until Done the unit is there.
+  // Gathers the unit for an operation and holds it until Done.
   void Use(UnitState& unit, const c10::OperatorHandle& op, bool writes) {
     if (unit.stays) {
       Await(unit);
@@ -265,8 +265,8 @@ class Gatherer {
     if (order_->ElementsUntilNextUse(unit.index) > reuse_distance_) Free(unit);
   }
 
-  // The unit in another dtype, as a unit of its own, whose values come from the shard too. Null
-  // where they may not: there is another such dtype, or somebody may have written to the whole.
+  // Returns the unit in another dtype, as a unit of its own that is gathered from the same shard.
+  // Null if there is one in a third dtype already, or the whole unit may have been written to.
   UnitState* CastOf(UnitState& unit, at::ScalarType dtype) {
     if (!open_ || unit.held > 0 || unit.stays) return nullptr;
     if (unit.cast == nullptr) {
@@ -298,19 +298,19 @@ class Gatherer {
   static void SetMemory(UnitState& unit, c10::DataPtr memory) {
     c10::StorageImpl& storage = unit.storage();
     unit.live = memory.get() != nullptr;
-    // Views can be made. What would read or write a value without the mode throws, in every thread.
+    // Views can be made; reading or writing a value without the mode throws, in every thread.
     Throws(storage) = !unit.live;
     storage.set_data_ptr_noswap({memory.get(), &unit, &KeepMemory, unit.flat.device()});
     unit.memory = std::move(memory);
   }
 
-  // For the first time: from now on the storage says why it has no memory.
+  // The first release: from now on reading the storage throws an error with the reason.
   static void Release(UnitState& unit) {
     unit.storage().release_data_and_set_meta_custom_data_ptr_error_msg_(NotGathered(unit.name));
     SetMemory(unit, {});
   }
 
-  // Of a unit that stays: its storage is marked, and keeps its memory.
+  // Marks the storage of a unit that stays, which keeps its memory.
   static void Adopt(UnitState& unit) {
     c10::StorageImpl& storage = unit.storage();
     void* const data = storage.mutable_data();
@@ -319,12 +319,13 @@ class Gatherer {
     unit.held = 1;
   }
 
-  // The reverse. Where all goes well what is on its way must not find the memory in other use.
+  // Undoes Adopt. Waits for the unit's exchange first, unless an exception is in flight, because it
+  // would write into memory that may have another use then.
   static void LetGo(UnitState& unit) {
     try {
       if (std::uncaught_exceptions() == 0) Await(unit);
     } catch (const std::exception&) {
-      // Ranks have gone different ways, which whoever waits for them next is told.
+      // Ranks have diverged. The next wait for them reports that.
     }
     unit.arriving = {};
     unit.storage().set_data_ptr(std::move(unit.memory));
@@ -393,8 +394,8 @@ class Gatherer {
     if (uploads) unit.uploaded.emplace(unit.flat.device().type()).record(*upload_stream_);
   }
 
-  // Of the host's shards, so that they come while operations compute. After what the unit's memory
-  // was used for before.
+  // Returns the stream that copies shards from the host beside operations, ordered after the
+  // earlier uses of the unit's memory.
   std::optional<c10::Stream> StreamForUpload(const UnitState& unit) {
     if (!upload_stream_) upload_stream_ = OtherStream(unit.flat.device());
     OrderAfter(*upload_stream_, *unit.stream);
@@ -403,15 +404,15 @@ class Gatherer {
 
   static void Await(UnitState& unit) {
     if (!unit.arriving.pending() && !unit.uploaded) return;
-    // On a device it is that stream that waits.
+    // On a device the stream waits, not the host.
     const c10::OptionalStreamGuard allocated_in(unit.stream);
     WithContext("gathering the parameters of " + unit.name, [&] { unit.arriving.Wait(); });
     if (unit.uploaded) unit.uploaded->block(*unit.stream);
     unit.uploaded.reset();
   }
 
-  // An operation in another stream than the unit's reads it: after what the unit's has been given
-  // by now, and before the memory is used again.
+  // Orders an operation in another stream than the unit's after the work that the unit's stream has
+  // now, and before the next use of the memory.
   static void OrderForReader(const UnitState& unit) {
     if (!unit.stream) return;
     const c10::Stream reader = CurrentStream(unit.flat.device());
@@ -428,7 +429,7 @@ class Gatherer {
       unit.ahead = false;
       ahead_elements_ -= unit.flat.numel();
     }
-    // Prefetching may have passed over its next use, seeing that it was live.
+    // Prefetching may have skipped its next use because the unit was live.
     if (open_ && order_->followed()) scanned_ = std::min(scanned_, order_->NextUse(unit.index));
   }
 
@@ -438,8 +439,8 @@ class Gatherer {
     return std::min(limits_.max_live_parameters, limits_.max_reuse_distance);
   }
 
-  // Frees units until there is room for so many elements. Of the expected order, what is used up to
-  // `place` stays; false if that leaves no room.
+  // Frees units until there is room for so many elements. Units whose next expected use is before
+  // `place` stay; returns false if that leaves no room.
   bool MakeRoom(int64_t elements, int64_t place) {
     while (live_elements_ + elements > Limit()) {
       UnitState* last = nullptr;
@@ -484,18 +485,18 @@ class Gatherer {
   std::deque<UnitState> units_;  // never moved: storages point to them
 
   std::optional<c10::Stream> upload_stream_;
-  bool releases_ = false;    // some unit does not stay
+  bool releases_ = false;    // whether some unit does not stay
   bool refreshing_ = false;  // since Refresh, in this thread:
   std::thread::id refresh_thread_;
   bool open_ = false;
   std::array<AccessTrace, 2> orders_;  // inference, training
-  AccessTrace* order_ = &orders_[0];   // of the last pass
-  int64_t scanned_ = 0;                // of the expected order: before it all was live or asked for
+  AccessTrace* order_ = &orders_[0];   // the last pass'
+  int64_t scanned_ = 0;                // expected uses before it are live or being gathered
   int64_t ahead_elements_ = 0;
   int64_t live_elements_ = 0;
   uint64_t clock_ = 0;
   GatherCounts counts_;
-  bool autocast_cached_ = false;  // outside of the pass
+  bool autocast_cached_ = false;  // whether autocast's cache is on outside of passes
 };
 
 struct UnitInput {
@@ -508,7 +509,7 @@ void AddUnit(const c10::IValue& value, const c10::Argument& argument,
              c10::SmallVectorImpl<UnitInput>& inputs) {
   const at::TensorImpl* impl = value.unsafeToTensorImpl();
   if (!impl->has_storage()) return;
-  // Storages may refuse to be asked, as those of a model that is constructed without memory.
+  // No checks, because a storage of a model that is constructed without memory fails them.
   const c10::DataPtr& data =
       impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   if (data.get_deleter() != &KeepMemory) return;
@@ -524,7 +525,7 @@ void AddUnit(const c10::IValue& value, const c10::Argument& argument,
   inputs.push_back({unit, writes, alias != nullptr});
 }
 
-// Of an operation that takes a storage itself, as torch::save's does on a device.
+// For operations that take a storage itself, as torch::save's on a device.
 void CheckHasMemory(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   if (data.get_deleter() != &KeepMemory || data.get() != nullptr) return;
@@ -556,7 +557,7 @@ c10::SmallVector<UnitInput, 4> FindUnits(const c10::OperatorHandle& op,
   return inputs;
 }
 
-// Autocast will cast its inputs, and then run it again.
+// Whether autocast will cast the operation's inputs and then run it again.
 bool IsAutocast(const c10::OperatorHandle& op, const UnitState& unit) {
   const c10::DeviceType device = unit.flat.device().type();
   return at::autocast::is_autocast_enabled(device) &&
@@ -564,13 +565,13 @@ bool IsAutocast(const c10::OperatorHandle& op, const UnitState& unit) {
              at::autocast::get_autocast_dispatch_key_from_device_type(device));
 }
 
-// It is made of other operations, which come through the mode one by one.
+// Whether the operation is made of others, which the mode sees one by one.
 bool IsComposite(const c10::OperatorHandle& op, const UnitState& unit) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(unit.flat.key_set()));
 }
 
-// Lets views of released units be made where that compares storages by their memory.
+// Makes views of released units possible in operations that compare storages by their memory.
 class ViewScope {
  public:
   explicit ViewScope(c10::ArrayRef<UnitInput> inputs) {
@@ -590,8 +591,8 @@ class ViewScope {
   c10::SmallVector<const UnitState*, 4> units_;
 };
 
-// Autocast's copy of a parameter, which autograd would keep whole from the forward pass to the
-// backward pass: instead a view of a unit in that dtype, of which the ranks gather cast shards.
+// Replaces autocast's copy of a parameter, which autograd would keep whole from the forward pass to
+// the backward pass, by a view of a unit in that dtype, which is gathered from cast shards.
 class Cast : public torch::autograd::Function<Cast> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter,
@@ -608,7 +609,7 @@ class Cast : public torch::autograd::Function<Cast> {
   }
 };
 
-// Whether `stack` held arguments of such a copy, and now holds the result.
+// Returns whether `stack` held the arguments of such a copy; it then holds the result.
 bool RunCast(const c10::OperatorHandle& op, UnitState& unit, torch::jit::Stack* stack) {
   if (!in_autocast || op.operator_name().name != "aten::_to_copy") return false;
   const size_t first = stack->size() - op.schema().arguments().size();
@@ -659,7 +660,7 @@ void RunOperation(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     op.redispatchBoxed(below, stack);
     return;
   }
-  // What the operation is made of reads what is held for it.
+  // The parts of the operation read the units that are held for it.
   const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
   if (RunCast(op, *inputs[0].unit, stack)) return;
   const bool view = std::all_of(inputs.begin(), inputs.end(),

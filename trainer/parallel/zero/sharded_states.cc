@@ -26,12 +26,12 @@ GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& 
   if (!accumulates_whole && !config.communication.dtype) {
     options.communication_dtype = WidenedFor(module, config, config.precision.model);
   }
-  // Nothing travels in a world of one, so nothing is to be rounded for it.
+  // A world of one sends nothing, so nothing is rounded for messages.
   if (group.world_size() == 1) options.communication_dtype = options.accumulation_dtype;
   return options;
 }
 
-// Where what is offloaded lies. On CPUs that is where it lies anyway.
+// Tensor options of offloaded states. On CPUs these are the options that they have anyway.
 at::TensorOptions Offloaded(const ZeroConfig::Offload& offload, const at::TensorOptions& options) {
   if (offload.device == OffloadDevice::kNone || options.device().is_cpu()) return options;
   return options.device(at::kCPU).pinned_memory(offload.pin_memory);
@@ -84,7 +84,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
   arrivals_.emplace(std::move(expected), [this](size_t index) { Accumulate(trained_[index]); });
 }
 
-// `dtypes` are those that parameters are still to be cast to.
+// `dtypes` are the ones that parameters will be cast to.
 void ShardedStates::MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied) {
   std::vector<ShardedParameter> described;
   for (const auto& [name, tensor] : parameters_) {
@@ -124,7 +124,7 @@ void ShardedStates::MakeUnit(FlatParameter layout, at::ScalarType dtype) {
   units_.push_back(std::move(unit));
 }
 
-// What the optimizer updates, and where the gradients for it accumulate.
+// Makes the tensors that the optimizer updates, and those in which their gradients accumulate.
 void ShardedStates::MakeWeights(bool master_weights) {
   struct Piece {
     ShardPiece place;
@@ -160,8 +160,8 @@ void ShardedStates::MakeWeights(bool master_weights) {
   }
 }
 
-// What the optimizer updates: `shard` itself where it lies in the right place in the right dtype.
-// On the ranks' device, though parameters may be offloaded, where the optimizer is not.
+// Returns the tensor that the optimizer updates: `shard` itself if it has the right device and
+// dtype. It is on the ranks' device even if parameters are offloaded, unless the optimizer is too.
 at::Tensor ShardedStates::WeightsOf(const at::Tensor& shard, bool master_weights) const {
   const at::ScalarType dtype = master_weights ? at::kFloat : shard.scalar_type();
   const bool is_host_copy = shard.device().is_cpu() && dtype == shard.scalar_type();
@@ -222,7 +222,7 @@ void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
   });
 }
 
-// Puts a parameter's values where they belong, and makes the parameter a view of its unit.
+// Copies a parameter's values into its unit, and makes the parameter a view of the unit.
 void ShardedStates::Take(size_t index, const at::Tensor& values) {
   at::Tensor parameter = parameters_[index].tensor;
   const Place& place = places_[index];
@@ -272,7 +272,7 @@ void ShardedStates::BeforeBackward(bool last) {
   if (gatherer_) gatherer_->Settle();
   sends_ = last || !accumulates_whole_;
   if (!sends_) return;
-  AwaitSent();  // of an earlier backward pass since Begin
+  AwaitSent();  // an earlier backward pass since Begin may have sent some
   arrivals_->ExpectOnce();
   ExpectAll();
 }
@@ -298,7 +298,7 @@ void ShardedStates::Accumulate(size_t parameter) {
   SendComplete();
 }
 
-// Where a gradient is put when it comes.
+// The place into which a gradient is copied when it arrives.
 at::Tensor ShardedStates::GradientPlace(size_t parameter) {
   const at::Tensor& tensor = parameters_[parameter].tensor;
   return WholeGradient(units_[places_[parameter].unit])
@@ -306,7 +306,7 @@ at::Tensor ShardedStates::GradientPlace(size_t parameter) {
       .view(tensor.sizes());
 }
 
-// [ranks * n]: where a unit's gradients are put when they come.
+// [ranks * n]: the tensor into which a unit's gradients are copied when they arrive.
 const at::Tensor& ShardedStates::WholeGradient(Unit& unit) {
   if (accumulates_whole_) return unit.whole;
   if (!unit.message.defined()) {
@@ -334,7 +334,7 @@ void ShardedStates::Send(size_t index) {
     }
   }
   if (scale_.before != 1) unit.message.mul_(scale_.before);
-  // Added up where it is to be, but for what comes on top of earlier micro-batches.
+  // The sum goes straight into its place, unless it is added to that of earlier micro-batches.
   const bool adds = !accumulates_whole_ && unit.filled;
   unit.sum = adds ? at::empty_like(unit.gradient) : unit.gradient;
   if (adds) CountBucket(unit, static_cast<int64_t>(unit.sum.nbytes()));
@@ -384,7 +384,7 @@ at::ScalarType ShardedStates::MessageDtypeOf(const Unit& unit) const {
   return MessageDtype(options_, unit.flat.scalar_type());
 }
 
-// As at stage 0, where the sum travels back in the message's dtype.
+// Rounds as stage 0 does, which sends the sum back in the message's dtype.
 at::ScalarType ShardedStates::SumDtypeOf(const Unit& unit) const {
   if (!options_.keeps_parameter_dtype) return sum_dtype_;
   return at::promote_types(sum_dtype_, unit.flat.scalar_type());
@@ -422,7 +422,7 @@ void ShardedStates::End() {
   if (gatherer_) gatherer_->End();
 }
 
-// Nothing comes any more.
+// Called when no gradient arrives any more.
 void ShardedStates::FillUnused() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < trained_.size(); ++i) {
@@ -472,7 +472,7 @@ void ShardedStates::CopyMasterToModel() {
   gather();
   if (!gatherer_ || !refreshes_late_) return;
   std::vector<size_t>
-      refreshed;  // as a forward pass reads them: units are in a backward pass' order
+      refreshed;  // in the order of a forward pass; units are in that of a backward pass
   for (size_t i = units_.size(); i-- > 0;) {
     const FlatParameter& layout = units_[i].layout;
     if (layout.persistent && layout.trained) refreshed.push_back(units_[i].gathered_index);
@@ -503,7 +503,8 @@ bool ShardedStates::Returns(const Unit& unit) const {
          !unit.weights.is_same(unit.shard);
 }
 
-// Before shards in the host's memory change, from which gathering copies without waiting.
+// Called before shards in the host's memory change, because gathering copies from them without
+// waiting.
 void ShardedStates::AwaitShardReads() const {
   const bool any = std::ranges::any_of(
       units_, [](const Unit& unit) { return unit.shard.device() != unit.flat.device(); });
@@ -517,7 +518,7 @@ void ShardedStates::Clear() {
 
 void ShardedStates::DropGradients() {
   while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
-  // Where a hook has thrown.
+  // A hook that has thrown leaves a gradient behind.
   for (const size_t i : trained_) parameters_[i].tensor.mutable_grad().reset();
   for (Unit& unit : units_) unit.filled = false;
   has_gradient_.assign(has_gradient_.size(), false);
@@ -545,7 +546,7 @@ void ShardedStates::GiveUp() {
   DropGradients();
 }
 
-// Those of `parameters` that are not always whole, each once.
+// Returns the units of `parameters` that are not always whole, each once.
 std::vector<size_t> ShardedStates::ReleasedUnits(const std::vector<at::Tensor>& parameters) const {
   std::set<size_t> units;
   for (const at::Tensor& parameter : parameters) {
@@ -580,7 +581,7 @@ void ShardedStates::Reshard(const std::vector<at::Tensor>& parameters,
   if (!modifier_rank) return;
   for (const Unit& unit : units_) {
     if (unit.layout.trained && !unit.weights.is_same(unit.shard)) {
-      TakeChanges(unit.shard, unit.weights);
+      CopyChanges(unit.shard, unit.weights);
     }
   }
 }

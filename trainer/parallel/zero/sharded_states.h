@@ -67,23 +67,23 @@ class ShardedStates : public ModelStates {
  private:
   struct Unit {
     FlatParameter layout;
-    size_t gathered_index = 0;  // ParameterGatherer's, where it is one of its units
-    at::Tensor flat;     // [ranks * n], model dtype: the parameters. ParameterGatherer's at stage 3
-    at::Tensor shard;    // [n]: this rank's part of it; its own memory where flat comes and goes
-    at::Tensor weights;  // [n]: what the optimizer updates: fp32 masters, or `shard`
-    at::Tensor whole;    // [ranks * n]: where gradients accumulate whole. accumulation dtype
-    at::Tensor gradient;  // [n]: this rank's part, reduced; at stage 1 of `whole`
+    size_t gathered_index = 0;  // the unit's index in ParameterGatherer, if it is there
+    at::Tensor flat;     // [ranks * n], model dtype: the parameters; at stage 3 ParameterGatherer's
+    at::Tensor shard;    // [n]: this rank's part of it; has its own memory if flat's is released
+    at::Tensor weights;  // [n]: updated by the optimizer: fp32 masters, or `shard`
+    at::Tensor whole;    // [ranks * n], accumulation dtype: gradients that accumulate whole
+    at::Tensor gradient;  // [n]: this rank's part, reduced; at stage 1 a part of `whole`
     bool filled = false;  // whether `gradient` holds anything of this step
-    size_t parts = 0;     // of `weights`
-    size_t updated = 0;   // of these, in this step
-    // Of this reduction:
-    size_t awaited = 0;  // gradients that are not there yet
+    size_t parts = 0;     // parts() in `weights`
+    size_t updated = 0;   // those that are updated in this step
+    // This reduction:
+    size_t awaited = 0;  // gradients that have not arrived yet
     at::Tensor message;  // [ranks * n], MessageDtypeOf
     at::Tensor sum;      // [n], accumulation dtype
     c10::intrusive_ptr<c10d::Work> all_reduce;
     Exchange all_reduce_exchange;
     PendingExchange exchange;
-    int64_t bucket_bytes = 0;  // of these, and of what the exchange receives
+    int64_t bucket_bytes = 0;  // bytes of `message`, `sum` and the exchange's received parts
   };
   static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
   using Dtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
@@ -107,7 +107,7 @@ class ShardedStates : public ModelStates {
   const at::Tensor& WholeGradient(Unit& unit);
   void MakeWhole();
   void AwaitShardReads() const;
-  bool Returns(const Unit& unit) const;  // its weights are offloaded, from a job on devices
+  bool Returns(const Unit& unit) const;  // whether its weights are offloaded from a device
   void ExpectAll();
   void FillUnused();
   void SendComplete();
@@ -125,26 +125,27 @@ class ShardedStates : public ModelStates {
   const std::optional<FileTensors> parameter_files_, optimizer_files_;  // offloaded to NVMe
   const bool accumulates_whole_;
   const GradSyncOptions options_;
-  const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded, or a wider one
+  const at::ScalarType sum_dtype_;  // sums over the ranks are rounded to it, or a wider one
   const GradientScale scale_;
   const ShardExchange exchange_;
-  const bool refreshes_late_;            // persistent units: when they are read
-  std::vector<NamedTensor> parameters_;  // all of the module
-  std::vector<int64_t> elements_;        // of each
-  std::vector<Place> places_;            // of each in its unit's flat tensor
-  std::vector<bool> has_gradient_;  // where they accumulate whole: whether there is any this step
+  const bool refreshes_late_;            // persistent units are awaited when they are read
+  std::vector<NamedTensor> parameters_;  // all parameters of the module
+  std::vector<int64_t> elements_;        // by parameter
+  std::vector<Place> places_;            // by parameter: its place in a unit's flat tensor
+  std::vector<bool>
+      has_gradient_;  // by parameter, if gradients accumulate whole: got one this step
   std::vector<Unit> units_;
-  std::vector<size_t> trained_;         // those of parameters_ that are
+  std::vector<size_t> trained_;         // indices of trained parameters
   std::vector<size_t> trained_units_;   // in the order in which they are sent
-  std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
+  std::vector<Place> gradient_places_;  // by part: its place in this rank's part of the unit
   std::optional<ParameterGatherer> gatherer_;
 
-  std::optional<c10::Stream> return_stream_;  // of offloaded weights, beside arriving gradients
-  bool is_returned_ = false;                  // all offloaded weights are, or on their way: Updated
+  std::optional<c10::Stream> return_stream_;  // copies offloaded weights beside arriving gradients
+  bool is_returned_ = false;                  // Updated has begun the copies of all weights
   bool infers_ = false;                       // an inference pass is open
   Pass pass_ = Pass::kInference;              // the training pass that is open
-  bool sends_ = false;                        // this backward pass' gradients go to the other ranks
-  size_t sent_ = 0, awaited_ = 0;             // of trained_units_, in this reduction
+  bool sends_ = false;                        // gradients of this backward pass are sent
+  size_t sent_ = 0, awaited_ = 0;             // numbers of trained_units_, in this reduction
   int64_t live_bucket_bytes_ = 0, peak_bucket_bytes_ = 0;
   std::optional<GradientArrivals> arrivals_;  // last: its hooks use the rest
 };

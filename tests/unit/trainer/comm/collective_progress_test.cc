@@ -24,7 +24,7 @@ CollectiveProgress Waits(const std::string& what, int64_t number,
   return {.awaited = Exchange{what, number}, .begun = std::move(begun)};
 }
 
-TEST(CollectiveProgressTest, PlacesTravelAsText) {
+TEST(CollectiveProgressTest, ProgressSurvivesFormatAndParse) {
   for (const CollectiveProgress& place :
        {CollectiveProgress{}, Computes({{"a \"name\"", 3}}),
         Waits("the parameters of h.0.mlp", 7, {{"b", 1}}),
@@ -33,7 +33,7 @@ TEST(CollectiveProgressTest, PlacesTravelAsText) {
   }
 }
 
-TEST(CollectiveProgressTest, RanksThatWaitForEachOtherAreStuck) {
+TEST(CollectiveProgressTest, FindsRanksThatWaitForEachOther) {
   EXPECT_THAT(FindStuck({Waits("fc2", 1), Waits("an all-reduce", 4)}), ElementsAre(0, 1));
   // The same operation, one time more.
   EXPECT_THAT(FindStuck({Waits("fc1", 3), Waits("the end", 1, {{"fc1", 2}})}), ElementsAre(0, 1));
@@ -41,7 +41,7 @@ TEST(CollectiveProgressTest, RanksThatWaitForEachOtherAreStuck) {
               ElementsAre(0, 1, 2));
 }
 
-TEST(CollectiveProgressTest, NobodyIsStuckWhoWaitsForOneThatComputes) {
+TEST(CollectiveProgressTest, IgnoresRanksThatWaitForComputingRank) {
   EXPECT_THAT(FindStuck({}), IsEmpty());
   EXPECT_THAT(FindStuck({Computes(), Computes()}), IsEmpty());
   EXPECT_THAT(FindStuck({Waits("fc2", 1), Computes()}), IsEmpty());
@@ -49,19 +49,19 @@ TEST(CollectiveProgressTest, NobodyIsStuckWhoWaitsForOneThatComputes) {
   EXPECT_THAT(FindStuck({Waits("a", 1, {{"b", 1}}), Waits("b", 1), Computes()}), IsEmpty());
 }
 
-TEST(CollectiveProgressTest, NobodyIsStuckWhoWaitsForWhatAllHaveBegun) {
+TEST(CollectiveProgressTest, IgnoresWaitsForExchangesAllHaveBegun) {
   EXPECT_THAT(FindStuck({Waits("fc2", 5), Waits("fc2", 5)}), IsEmpty());
   // Rank 1 is ahead by prefetching: what rank 0 waits for is on its way.
   EXPECT_THAT(FindStuck({Waits("a", 1), Waits("b", 1, {{"a", 1}})}), IsEmpty());
 }
 
-TEST(CollectiveProgressTest, AnotherRankThatComputesDoesNotHideThoseThatAreStuck) {
+TEST(CollectiveProgressTest, FindsStuckRanksBesideComputingRank) {
   const std::vector<CollectiveProgress> places = {
       Waits("fc2", 1), Computes({{"fc2", 1}, {"fc1", 1}}), Waits("fc1", 1)};
   EXPECT_THAT(FindStuck(places), ElementsAre(0, 2));
 }
 
-TEST(CollectiveProgressTest, WhoIsStuckIsStuckHoweverOthersGoOn) {
+TEST(CollectiveProgressTest, FindsOnlyRanksThatNeverProceed) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
@@ -127,14 +127,14 @@ TEST(CollectiveProgressTest, WhoIsStuckIsStuckHoweverOthersGoOn) {
   }
 }
 
-TEST(CollectiveProgressTest, SaysWhoWaitsForWhat) {
+TEST(CollectiveProgressTest, DescribesWaitOfEachRank) {
   EXPECT_THAT(DescribeStuck({Waits("the parameters of fc2", 1), Waits("an all-reduce", 4),
                              Waits("the parameters of fc2", 1), Computes()}),
               HasSubstr("ranks 0, 2: waiting for the parameters of fc2; rank 1: waiting for an "
                         "all-reduce; rank 3: still computing"));
 }
 
-TEST(CollectiveProgressTest, NamesWhoHasNotCome) {
+TEST(CollectiveProgressTest, NamesRankThatHasNotStarted) {
   using std::chrono::seconds;
   const std::string one =
       DescribeLate({Waits("the parameters of fc2", 2), Waits("the parameters of fc2", 2),

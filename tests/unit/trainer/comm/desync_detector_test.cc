@@ -57,7 +57,7 @@ void ExpectErrors(const std::vector<std::exception_ptr>& errors,
   }
 }
 
-TEST(DesyncDetectorTest, OneGathersAndTheOthersReduce) {
+TEST(DesyncDetectorTest, ReportsGatherAgainstReduce) {
   ExpectErrors(RunRanks(3,
                         [](const ProcessGroup& group) {
                           Watch(group);
@@ -69,7 +69,7 @@ TEST(DesyncDetectorTest, OneGathersAndTheOthersReduce) {
                      HasSubstr("rank 1: waiting for the parameters of fc2")));
 }
 
-TEST(DesyncDetectorTest, OneGathersMoreOftenThanTheOthers) {
+TEST(DesyncDetectorTest, ReportsOneGatherMore) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
     Watch(group);
     for (int i = 0; i < (group.rank() == 0 ? 3 : 4); ++i) Gather(group, "the parameters of fc1");
@@ -79,7 +79,7 @@ TEST(DesyncDetectorTest, OneGathersMoreOftenThanTheOthers) {
                              HasSubstr("rank 1: waiting for the parameters of fc1")));
 }
 
-TEST(DesyncDetectorTest, OneEndsWhileTheOtherGathers) {
+TEST(DesyncDetectorTest, ReportsEndAgainstGather) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
     Watch(group);
     if (group.rank() == 0) Gather(group, "the parameters of fc1");
@@ -89,7 +89,7 @@ TEST(DesyncDetectorTest, OneEndsWhileTheOtherGathers) {
                     HasSubstr("rank 1: waiting for the end of the program")));
 }
 
-TEST(DesyncDetectorTest, SlowRankIsWaitedFor) {
+TEST(DesyncDetectorTest, WaitsForSlowRank) {
   const auto errors = RunRanks(3, [](const ProcessGroup& group) {
     Watch(group);
     for (int round = 0; round < 3; ++round) {
@@ -101,7 +101,7 @@ TEST(DesyncDetectorTest, SlowRankIsWaitedFor) {
   for (const std::exception_ptr& error : errors) EXPECT_EQ(TextOf(error), "");
 }
 
-TEST(DesyncDetectorTest, RankThatNeverComesIsNamedAtTheLimit) {
+TEST(DesyncDetectorTest, NamesMissingRankAtLimit) {
   std::latch others_ended(2);
   const auto errors = RunRanks(3, [&](const ProcessGroup& group) {
     group.desync_detector().Watch({.quiet = milliseconds(200), .limit = milliseconds(1000)});
@@ -128,7 +128,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear fc1{nullptr}, fc2{nullptr};
 };
 
-TEST(DesyncDetectorTest, OneEvaluatesOnceMoreAtStage3) {
+TEST(DesyncDetectorTest, ReportsOneEvaluationMoreAtStage3) {
   const auto errors = RunRanks(3, [](const ProcessGroup& group) {
     Watch(group);
     EngineConfig config;

@@ -5,7 +5,7 @@
 namespace dslaunch::explain_test {
 namespace {
 
-TEST(ExplainTest, PeerThatIsGone) {
+TEST(ExplainTest, RecognizesLostPeer) {
   for (const char* text : {"[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection "
                            "closed by peer [10.0.0.1]:36778",
                            "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error "
@@ -17,7 +17,7 @@ TEST(ExplainTest, PeerThatIsGone) {
   }
 }
 
-TEST(ExplainTest, PeerThatDoesNotAnswer) {
+TEST(ExplainTest, RecognizesTimeout) {
   for (const char* text : {"[/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] "
                            "Timed out waiting 600000ms for recv",
                            "c10d: wait timeout after 300000ms, keys: /gloo/0/rank_2",
@@ -27,7 +27,7 @@ TEST(ExplainTest, PeerThatDoesNotAnswer) {
   }
 }
 
-TEST(ExplainTest, WhatIsNotCommunicationIsNotBlamedOnAPeer) {
+TEST(ExplainTest, OtherErrorsAreNotCommFailures) {
   EXPECT_EQ(ClassifyCommFailure("mat1 and mat2 shapes cannot be multiplied (64x784 and 100x10)"),
             CommFailure::kNone);
   EXPECT_EQ(ClassifyCommFailure("Connection reset by peer"),
@@ -35,7 +35,7 @@ TEST(ExplainTest, WhatIsNotCommunicationIsNotBlamedOnAPeer) {
   EXPECT_EQ(ClassifyCommFailure(""), CommFailure::kNone);
 }
 
-TEST(ExplainTest, ParametersThatAreNotGatheredAreTheProgramsMistake) {
+TEST(ExplainTest, RecognizesParametersThatAreNotGathered) {
   const std::string text = std::string("the parameters of restored.socket") + kNotGathered;
   EXPECT_TRUE(IsNotGathered(text));
   EXPECT_EQ(ClassifyCommFailure(text), CommFailure::kNone);

@@ -86,7 +86,7 @@ class ProcessGroupTest : public testing::TestWithParam<int> {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ProcessGroupTest, testing::Values(1, 2, 4));
 
-TEST_P(ProcessGroupTest, Reductions) {
+TEST_P(ProcessGroupTest, ReducesEveryDtypeAndOperation) {
   InRanks([](ProcessGroup& group) {
     const int ranks = group.world_size();
     for (const at::ScalarType dtype : kAllDtypes) {
@@ -122,7 +122,7 @@ TEST_P(ProcessGroupTest, BroadcastAndAllGatherMoveAnyDtype) {
   });
 }
 
-TEST_P(ProcessGroupTest, SendAndRecvGoRound) {
+TEST_P(ProcessGroupTest, SendsAroundRing) {
   InRanks([](ProcessGroup& group) {
     const int ranks = group.world_size(), rank = group.rank();
     if (ranks == 1) return;
@@ -138,7 +138,7 @@ TEST_P(ProcessGroupTest, SendAndRecvGoRound) {
   });
 }
 
-TEST_P(ProcessGroupTest, TensorsOfAnyLayout) {
+TEST_P(ProcessGroupTest, AcceptsTensorsOfAnyLayout) {
   InRanks([](ProcessGroup& group) {
     const int ranks = group.world_size();
     const auto mine = [&] { return Contribution(group.rank(), {4, 3}, at::kFloat); };
@@ -171,7 +171,7 @@ TEST_P(ProcessGroupTest, TensorsOfAnyLayout) {
   });
 }
 
-TEST_P(ProcessGroupTest, WhatTheCallerCanMendIsNamed) {
+TEST_P(ProcessGroupTest, RejectsInvalidArguments) {
   InRanks([](ProcessGroup& group) {
     const int ranks = group.world_size();
     at::Tensor tensor = at::ones({3}), undefined, flags = at::ones({3}, at::kBool);
@@ -201,7 +201,7 @@ TEST_P(ProcessGroupTest, WhatTheCallerCanMendIsNamed) {
   });
 }
 
-TEST_P(ProcessGroupTest, SumsOfDoubles) {
+TEST_P(ProcessGroupTest, AllReduceSumAddsDoubles) {
   InRanks([](ProcessGroup& group) {
     std::vector<double> values = {group.rank() + 0.5, 1};
     group.AllReduceSum(values);
@@ -213,7 +213,7 @@ TEST_P(ProcessGroupTest, SumsOfDoubles) {
 
 // Rows and columns of a grid of two by two, in which every collective of one group runs while other
 // groups exchange other things.
-TEST(SubgroupTest, RanksAreInSeveralGroupsAtOnce) {
+TEST(SubgroupTest, RanksUseSeveralGroupsAtOnce) {
   Spawn(4, [](int rank) {
     ProcessGroup world = InitProcessGroup();
     const int row = rank / 2, column = rank % 2;
@@ -245,7 +245,7 @@ TEST(SubgroupTest, RanksAreInSeveralGroupsAtOnce) {
   });
 }
 
-TEST(SubgroupTest, ARankMayLeaveOneWhileOthersStillReceive) {
+TEST(SubgroupTest, RankMayLeaveWhileOthersReceive) {
   Spawn(3, [](int rank) {
     ProcessGroup world = InitProcessGroup();
     for (int round = 0; round < 10; ++round) {
@@ -257,7 +257,7 @@ TEST(SubgroupTest, ARankMayLeaveOneWhileOthersStillReceive) {
   });
 }
 
-TEST(SubgroupTest, ARankThatIsNotInItIsRefused) {
+TEST(SubgroupTest, RejectsRankOutsideGroup) {
   Spawn(2, [](int rank) {
     ProcessGroup world = InitProcessGroup();
     ExpectRefused([&] { world.Subgroup({1 - rank}, "others"); },
@@ -267,7 +267,7 @@ TEST(SubgroupTest, ARankThatIsNotInItIsRefused) {
 }
 
 // Its groups are left to the end of the process: nothing in them can hold it up.
-TEST(SubgroupTest, AnExceptionPassesWhileOthersWaitInASubgroup) {
+TEST(SubgroupTest, ExceptionEndsRanksThatWaitInSubgroup) {
   try {
     Spawn(3, [](int rank) {
       ProcessGroup world = InitProcessGroup();
@@ -283,7 +283,7 @@ TEST(SubgroupTest, AnExceptionPassesWhileOthersWaitInASubgroup) {
 }
 
 // A rank that never comes holds the others up no longer than the program allows.
-TEST(TimeoutTest, ACollectiveFailsAfterTheTimeThatTheProgramSets) {
+TEST(TimeoutTest, CollectiveFailsAfterTimeout) {
   using std::chrono::milliseconds, std::chrono::seconds;
   for (const char* no_shared_memory : {"0", "1"}) {
     setenv("DSLAUNCH_SHM_DISABLE", no_shared_memory, 1);
@@ -312,7 +312,7 @@ TEST(TimeoutTest, ACollectiveFailsAfterTheTimeThatTheProgramSets) {
   });
 }
 
-TEST(SpawnTest, TheFirstRankThatFailsIsThrown) {
+TEST(SpawnTest, ThrowsFirstFailedRank) {
   try {
     Spawn(3, [](int rank) {
       ProcessGroup group = InitProcessGroup();

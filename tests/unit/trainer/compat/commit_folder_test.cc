@@ -40,7 +40,7 @@ CommitId NewestIn(const std::string& folder) {
   return found ? found->id : CommitId();
 }
 
-TEST(CommitFileName, NamesWhatTheFileMustBe) {
+TEST(CommitFileName, ParsesOnlyCanonicalNames) {
   const CommitId id{3, 12};
   const FileSum sum{4'567, 0xab};
   EXPECT_EQ(CommitFileName(id, sum), "commit.3.12.4567.000000ab.safetensors");
@@ -58,7 +58,7 @@ TEST(CommitFileName, NamesWhatTheFileMustBe) {
   }
 }
 
-TEST(NewestRank, IsTheLowestOfTheNewest) {
+TEST(NewestRank, ReturnsLowestRankWithNewestCommit) {
   EXPECT_EQ(NewestRank({{}}), 0);
   EXPECT_EQ(NewestRank({{}, {}, {}}), 0);
   EXPECT_EQ(NewestRank({{1, 4}, {1, 5}, {1, 5}}), 1);
@@ -66,7 +66,7 @@ TEST(NewestRank, IsTheLowestOfTheNewest) {
   EXPECT_EQ(NewestRank({{1, 90}, {2, 0}, {1, 91}}), 1);
 }
 
-TEST(CommitFolder, GivesBackWhatWasWritten) {
+TEST(CommitFolder, ReadsLastWrittenCommit) {
   const TempDir folder;
   const std::string commits = folder / "not/there/yet";
   EXPECT_FALSE(CommitFolder(commits, 0).ReadNewest());
@@ -88,7 +88,7 @@ TEST(CommitFolder, GivesBackWhatWasWritten) {
   }
 }
 
-TEST(CommitFolder, TakesTheNewestOfAllNodesThatIsWhole) {
+TEST(CommitFolder, ReadsNewestIntactCommitOfAllNodes) {
   const TempDir folder;
   CommitFolder(folder.path(), 0).Write(MakeCommit(2, 1));
   CommitFolder(folder.path(), 1).Write(MakeCommit(1, 9));
@@ -120,7 +120,7 @@ TEST(CommitFolder, TakesTheNewestOfAllNodesThatIsWhole) {
   EXPECT_EQ(NewestIn(folder.path()), (CommitId{1, 0}));
 }
 
-TEST(CommitFolder, AFileThatIsWhatItsNameSaysAndNoCommitIsNotUsed) {
+TEST(CommitFolder, IgnoresFileThatIsNotSafetensors) {
   const TempDir folder;
   fs::create_directories(folder / "node_0");
   const std::string file = folder.Write("node_0/x", "not tensors");
@@ -132,7 +132,7 @@ TEST(CommitFolder, AFileThatIsWhatItsNameSaysAndNoCommitIsNotUsed) {
             std::string::npos);
 }
 
-TEST(CommitFolder, SaysWhereItCannotWrite) {
+TEST(CommitFolder, ReportsFolderThatCannotBeWritten) {
   const TempDir folder;
   const std::string file = folder.Write("file", "");
   try {

@@ -49,7 +49,7 @@ class NegotiationTest : public testing::Test {
   Negotiation::Clock::time_point now_;
 };
 
-TEST_F(NegotiationTest, ATensorIsReadyWhenAllRanksHaveSubmittedIt) {
+TEST_F(NegotiationTest, TensorIsReadyOnceAllRanksSubmittedIt) {
   Negotiation negotiation({0, 1}, 8);
   EXPECT_THAT(NamesOf(Cycle(negotiation, {Says({Reduce("a"), Reduce("b")}), Says({Reduce("c")})})),
               IsEmpty());
@@ -58,7 +58,7 @@ TEST_F(NegotiationTest, ATensorIsReadyWhenAllRanksHaveSubmittedIt) {
               ElementsAre("a", "c"));
 }
 
-TEST_F(NegotiationTest, NamesAreCachedByHowRecentlyTheyWereUsed) {
+TEST_F(NegotiationTest, EvictsLeastRecentlyUsedName) {
   Negotiation negotiation({0, 1}, 2);
   for (const char* name : {"a", "b"}) {
     Cycle(negotiation, {Says({Reduce(name)}), Says({Reduce(name)})});
@@ -77,7 +77,7 @@ TEST_F(NegotiationTest, NamesAreCachedByHowRecentlyTheyWereUsed) {
       ExitCode::kInternal, HasSubstr("rank 0 named a tensor that is not in the cache"));
 }
 
-TEST_F(NegotiationTest, ANewShapeOfOneRankIsAnErrorOfAll) {
+TEST_F(NegotiationTest, ReportsNewShapeOfOneRankToAll) {
   Negotiation negotiation({3, 5}, 2);
   Cycle(negotiation, {Says({Reduce("a")}), Says({Reduce("a")})});
   const auto decision = Cycle(negotiation, {Says({}, {0}), Says({Reduce("a", {4, 2})})});
@@ -86,7 +86,7 @@ TEST_F(NegotiationTest, ANewShapeOfOneRankIsAnErrorOfAll) {
               HasSubstr("the shape is [4] on rank 3 and [4, 2] on rank 5"));
 }
 
-TEST_F(NegotiationTest, JoinedRanksCountAsReadyForReductionsOnly) {
+TEST_F(NegotiationTest, JoinedRanksAreReadyForReductionsOnly) {
   Negotiation negotiation({0, 1, 2}, 0);
   EXPECT_THAT(NamesOf(Cycle(negotiation, {Says({Reduce("a")}), Joined(), Says({})})), IsEmpty());
   Request gather = Reduce("g");
@@ -102,7 +102,7 @@ TEST_F(NegotiationTest, JoinedRanksCountAsReadyForReductionsOnly) {
   EXPECT_EQ(Cycle(negotiation, {Says({}), Says({}), Says({})}).last_joined, std::nullopt);
 }
 
-TEST_F(NegotiationTest, WhatARankNeverSubmitsIsNamed) {
+TEST_F(NegotiationTest, NamesTensorThatRanksNeverSubmit) {
   Negotiation negotiation({0, 4, 8}, 4);
   Cycle(negotiation, {Says({Reduce("a")}), Says({}), Says({})});
   now_ += milliseconds(61'000);
@@ -118,14 +118,14 @@ TEST_F(NegotiationTest, WhatARankNeverSubmitsIsNamed) {
   EXPECT_THAT(*decision.stalled, HasSubstr("ranks 4, 8"));
 }
 
-TEST_F(NegotiationTest, ARankThatLeavesEndsIt) {
+TEST_F(NegotiationTest, ReportsRankThatLeft) {
   Negotiation negotiation({0, 1}, 4);
   RankMessage leaving;
   leaving.leaving = true;
   EXPECT_EQ(Cycle(negotiation, {Says({Reduce("a")}), leaving}).left, 1);
 }
 
-TEST(FuseTest, OneMessageHasOneDtypeAndIsNoLargerThanTheThreshold) {
+TEST(FuseTest, KeepsDtypesApartAndLimitsSize) {
   std::vector<Response> responses;
   for (int i = 0; i < 5; ++i) responses.push_back({.request = Reduce("f", {100})});
   responses[2].request.tensors[0].dtype = at::kDouble;
@@ -136,13 +136,13 @@ TEST(FuseTest, OneMessageHasOneDtypeAndIsNoLargerThanTheThreshold) {
   EXPECT_THAT(Fuse(responses, 0), SizeIs(5));
 }
 
-TEST(FuseTest, AGroupIsNotParted) {
+TEST(FuseTest, KeepsGroupTogether) {
   Response group{.request = Reduce("g", {100})};
   for (int i = 0; i < 3; ++i) group.request.tensors.push_back({{100}, at::kFloat});
   EXPECT_THAT(Fuse({group, {.request = Reduce("a")}}, 500), ElementsAre(SizeIs(4), SizeIs(1)));
 }
 
-TEST(RequestTest, TravelsAsText) {
+TEST(RequestTest, EncodedRequestsDecodeUnchanged) {
   Request request = Reduce("na\"me\n", {3, 0, 7});
   request.kind = Kind::kAlltoall;
   request.op = Op::kMax;

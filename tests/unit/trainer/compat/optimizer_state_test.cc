@@ -67,7 +67,7 @@ void ExpectGivesBack(const Options& options) {
   }
 }
 
-TEST(OptimizerState, OfEachKindIsGivenBack) {
+TEST(OptimizerState, RestoresStateOfEachKind) {
   ExpectGivesBack<torch::optim::SGD>(torch::optim::SGDOptions(0.01).momentum(0.9));
   ExpectGivesBack<torch::optim::Adam>(torch::optim::AdamOptions(0.01).amsgrad(true));
   ExpectGivesBack<torch::optim::AdamW>(torch::optim::AdamWOptions(0.01));
@@ -75,7 +75,7 @@ TEST(OptimizerState, OfEachKindIsGivenBack) {
   ExpectGivesBack<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.05));
 }
 
-TEST(OptimizerState, OfAnotherOptimizerIsRefused) {
+TEST(OptimizerState, RejectsStateOfAnotherKind) {
   Model model;
   torch::optim::SGD sgd(model.linear->parameters(), torch::optim::SGDOptions(0.1));
   torch::optim::Adam adam(model.linear->parameters(), torch::optim::AdamOptions(0.1));

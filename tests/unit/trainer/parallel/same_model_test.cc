@@ -51,12 +51,12 @@ void ExpectDifference(int ranks, const std::string& difference,
   }
 }
 
-TEST(CheckSameOnAllRanksTest, ValuesMayDiffer) {
+TEST(CheckSameOnAllRanksTest, AcceptsDifferentValues) {
   ExpectDifference(3, "", [](int) { return MakeParameters(at::kFloat, 1); });
   ExpectDifference(2, "", [](int rank) { return MakeParameters(at::kFloat, rank); });
 }
 
-TEST(CheckSameOnAllRanksTest, EveryRankIsToldWhichTensorDiffersAndHow) {
+TEST(CheckSameOnAllRanksTest, ReportsDifferingTensorOnEveryRank) {
   ExpectDifference(
       4,
       "the ranks' models differ, first in tensor 2 (ranks 0, 1, 3: p1 Float [4, 5]; rank 2: p1 "
@@ -83,7 +83,7 @@ TEST(CheckSameOnAllRanksTest, EveryRankIsToldWhichTensorDiffersAndHow) {
                    });
 }
 
-TEST(CheckSameOnAllRanksTest, ARankMayHaveMoreOrNone) {
+TEST(CheckSameOnAllRanksTest, ReportsDifferentNumberOfTensors) {
   ExpectDifference(2, "in tensor 6 (rank 0: p5 Float [33]; rank 1: no such tensor: there are 5)",
                    [](int rank) {
                      Parameters parameters = MakeParameters(at::kFloat, 1);

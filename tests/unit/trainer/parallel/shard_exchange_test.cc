@@ -67,7 +67,7 @@ TEST_P(ShardExchangeTest, GathersEveryPart) {
   }
 }
 
-TEST_P(ShardExchangeTest, AddsUpInTheOrderOfTheRanks) {
+TEST_P(ShardExchangeTest, AddsUpInRankOrder) {
   const auto [ranks, dtype] = GetParam();
   const int64_t n = 100'000;  // more than is added up at a time
   for (const at::ScalarType sum_dtype : {at::kFloat, dtype}) {
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Each rank starts and awaits the channels in an order of its own; within a channel there are two
 // exchanges, and all are under way at once.
-TEST(ShardExchange, ChannelsMayStartInAnyOrder) {
+TEST(ShardExchange, MatchesChannelsBegunInAnyOrder) {
   const int ranks = 4, channels = 6;
   const auto elements = [](int channel) { return int64_t{16} * (1 + 7 * channel); };
   const uint64_t seed = std::random_device{}();
@@ -134,7 +134,7 @@ TEST(ShardExchange, ChannelsMayStartInAnyOrder) {
   }));
 }
 
-TEST(ShardExchange, ARankThatIsLostIsNamed) {
+TEST(ShardExchange, NamesLostRank) {
   // The second time it is known to be lost when the exchange begins.
   for (const auto delay : {std::chrono::milliseconds(0), std::chrono::milliseconds(200)}) {
     const auto errors = RunRanks(2, [&](const ProcessGroup& group) {

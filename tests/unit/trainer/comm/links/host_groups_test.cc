@@ -5,7 +5,7 @@
 namespace dslaunch::host_groups_test {
 namespace {
 
-TEST(HostGroupsTest, HasAPartForEachHost) {
+TEST(HostGroupsTest, HasPartForEachHost) {
   const HostGroups groups({7, 7, 7, 2, 2, 5});
   ASSERT_EQ(groups.parts(), 3U);
   EXPECT_EQ(groups.part(1).first, 3U);
@@ -16,7 +16,7 @@ TEST(HostGroupsTest, HasAPartForEachHost) {
   EXPECT_EQ(groups.ColumnOf(4), 1U);
 }
 
-TEST(HostGroupsTest, EachColumnHasAnOwnerInEachPart) {
+TEST(HostGroupsTest, EachColumnHasOwnerInEachPart) {
   const HostGroups groups({0, 0, 0, 1, 1, 2});
   EXPECT_EQ(groups.Owner(0, 2), 2U);
   EXPECT_EQ(groups.Owner(1, 1), 4U);
@@ -43,7 +43,7 @@ void ExpectForwarding(const std::vector<uint32_t>& nodes) {
   }
 }
 
-TEST(HostGroupsTest, WhatARankHasReachesAllAndEachHostOnce) {
+TEST(HostGroupsTest, ForwardsToEachRankAndEachHostOnce) {
   ExpectForwarding({4, 4, 4});
   ExpectForwarding({0, 0, 0, 1, 1, 1});
   ExpectForwarding({0, 1, 1, 1, 2, 2, 3});
@@ -60,7 +60,7 @@ void ExpectOnePart(const std::vector<uint32_t>& nodes) {
   }
 }
 
-TEST(HostGroupsTest, AllRanksAreOnePartWhereHostsBringNothing) {
+TEST(HostGroupsTest, UsesOnePartWhenHostsSaveNothing) {
   ExpectOnePart({3});
   ExpectOnePart({3, 3, 3});
   ExpectOnePart({0, 1, 2});

@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, LinkBackendTest,
 // Their ranks do not follow one another.
 INSTANTIATE_TEST_SUITE_P(Mixed, LinkBackendTest, ::testing::Values(Nodes{0, 1, 0, 1}));
 
-TEST_P(LinkBackendTest, ReductionsHaveTheSameBitsOnAllRanks) {
+TEST_P(LinkBackendTest, ReductionsAreBitEqualOnAllRanks) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE("DSLAUNCH_TEST_SEED=" + std::to_string(seed));
   const auto ranks = static_cast<int64_t>(GetParam().size());
@@ -149,7 +149,7 @@ TEST_P(LinkBackendTest, ReductionsHaveTheSameBitsOnAllRanks) {
   });
 }
 
-TEST_P(LinkBackendTest, MovesTensors) {
+TEST_P(LinkBackendTest, BroadcastsGathersAndExchangesTensors) {
   InRanksOfTheParam([&](const Rank& own) {
     const auto backend = own.Backend("group");
     for (const int64_t size : {0, 1, 3, 5'000, 300'003}) {
@@ -179,7 +179,7 @@ TEST_P(LinkBackendTest, MovesTensors) {
   });
 }
 
-TEST_P(LinkBackendTest, NobodyPassesABarrierAlone) {
+TEST_P(LinkBackendTest, BarrierWaitsForAllRanks) {
   std::atomic<int> came = 0;
   InRanksOfTheParam([&](const Rank& own) {
     const auto backend = own.Backend("group");
@@ -192,7 +192,7 @@ TEST_P(LinkBackendTest, NobodyPassesABarrierAlone) {
   });
 }
 
-TEST(LinkBackendTest, MessagesAreMatchedByTagAndOrder) {
+TEST(LinkBackendTest, MatchesMessagesByTagAndOrder) {
   InRanks(2, [](const Rank& own) {
     const auto backend = own.Backend("group");
     const auto message = [](int tag, int number) {
@@ -219,7 +219,7 @@ TEST(LinkBackendTest, MessagesAreMatchedByTagAndOrder) {
   });
 }
 
-TEST_P(LinkBackendTest, GathersAreMatchedByTheirTags) {
+TEST_P(LinkBackendTest, MatchesGathersByTag) {
   InRanksOfTheParam([](const Rank& own) {
     const auto backend = own.Backend("group");
     constexpr uint64_t kTags = 3;
@@ -250,7 +250,7 @@ TEST_P(LinkBackendTest, GathersAreMatchedByTheirTags) {
   });
 }
 
-TEST(LinkBackendTest, GroupsAreApart) {
+TEST(LinkBackendTest, KeepsGroupsApart) {
   InRanks(2, [](const Rank& own) {
     const auto first = own.Backend("first"), second = own.Backend("second");
     std::vector<at::Tensor> a = {at::full({10}, 1.0)}, b = {at::full({10}, 2.0)};
@@ -263,7 +263,7 @@ TEST(LinkBackendTest, GroupsAreApart) {
   });
 }
 
-TEST(LinkBackendTest, OtherReductionsOverHosts) {
+TEST(LinkBackendTest, ReducesMinMaxProductOverHosts) {
   InRanks(5,
           [](const Rank& own) {
             const auto backend = own.Backend("group");
@@ -294,7 +294,7 @@ std::string FailureOf(const Call& call) {
   return "";
 }
 
-TEST(LinkBackendTest, AGatherFailsWhereARankLeaves) {
+TEST(LinkBackendTest, GatherFailsWhenRankLeaves) {
   InRanks(4,
           [](const Rank& own) {
             auto backend = own.Backend("group");
@@ -311,7 +311,7 @@ TEST(LinkBackendTest, AGatherFailsWhereARankLeaves) {
           {0, 0, 1, 1});
 }
 
-TEST(LinkBackendTest, ARankThatLeavesIsNamedAndLaterCollectivesFail) {
+TEST(LinkBackendTest, NamesRankThatLeftInLaterCollectives) {
   InRanks(3, [](const Rank& own) {
     {
       const auto backend = own.Backend("group");
@@ -334,7 +334,7 @@ TEST(LinkBackendTest, ARankThatLeavesIsNamedAndLaterCollectivesFail) {
   });
 }
 
-TEST(LinkBackendTest, ALateRankIsNamed) {
+TEST(LinkBackendTest, NamesLateRank) {
   InRanks(2, [](const Rank& own) {
     const auto backend = own.Backend("group", std::chrono::milliseconds(300));
     std::vector<at::Tensor> tensors = {at::ones({4})};
@@ -347,7 +347,7 @@ TEST(LinkBackendTest, ALateRankIsNamed) {
   });
 }
 
-TEST(LinkBackendTest, SizesThatDifferAreSaid) {
+TEST(LinkBackendTest, ReportsDifferentSizes) {
   InRanks(2, [](const Rank& own) {
     const auto backend = own.Backend("group");
     std::vector<at::Tensor> tensors = {at::ones({4 + own.rank})};
@@ -361,7 +361,7 @@ TEST(LinkBackendTest, SizesThatDifferAreSaid) {
   });
 }
 
-TEST(LinkStoreTest, AReplyWithoutTheValuesIsAnError) {
+TEST(LinkStoreTest, RejectsReplyWithoutValues) {
   Result<SocketPair> pair = MakeSocketPair();
   ASSERT_TRUE(pair.ok());
   LinkStore store(std::make_shared<StoreClient>(std::move(pair->ours)), std::chrono::seconds(10));
@@ -378,7 +378,7 @@ TEST(LinkStoreTest, AReplyWithoutTheValuesIsAnError) {
   EXPECT_NE(what.find("rank 0 answered with 0 values to place/1"), std::string::npos) << what;
 }
 
-TEST(LinkStoreTest, RanksShareValues) {
+TEST(LinkStoreTest, SharesValuesBetweenRanks) {
   InRanks(3, [](const Rank& own) {
     auto& store = *own.store;
     store.set("from/" + std::to_string(own.rank), "value");

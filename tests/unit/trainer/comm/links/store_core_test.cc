@@ -40,13 +40,13 @@ TEST_F(StoreCoreTest, KeepsValues) {
   EXPECT_EQ(Answer(Op::kCheck, {"a", "b"}).number, 0);
 }
 
-TEST_F(StoreCoreTest, AddsUp) {
+TEST_F(StoreCoreTest, AddsNumbers) {
   EXPECT_EQ(Answer(Op::kAdd, {"n"}, {}, 5).number, 5);
   EXPECT_EQ(Answer(Op::kAdd, {"n"}, {}, -7).number, -2);
   EXPECT_THAT(Answer(Op::kGet, {"n"}).values, ElementsAre("-2"));
 }
 
-TEST_F(StoreCoreTest, SetsWhereTheValueIsTheExpectedOne) {
+TEST_F(StoreCoreTest, CompareSetReplacesExpectedValueOnly) {
   EXPECT_THAT(Answer(Op::kCompareSet, {"k"}, {"old", "new"}).values, ElementsAre("old"));
   EXPECT_EQ(Answer(Op::kCheck, {"k"}).number, 0);
   EXPECT_THAT(Answer(Op::kCompareSet, {"k"}, {"", "first"}).values, ElementsAre("first"));
@@ -54,7 +54,7 @@ TEST_F(StoreCoreTest, SetsWhereTheValueIsTheExpectedOne) {
   EXPECT_THAT(Answer(Op::kCompareSet, {"k"}, {"first", "x"}).values, ElementsAre("x"));
 }
 
-TEST_F(StoreCoreTest, WhoWaitsIsAnsweredOnceAllIsThere) {
+TEST_F(StoreCoreTest, AnswersWaitsOnceAllKeysExist) {
   EXPECT_THAT(Ask(1, Op::kGet, {"a", "b"}), IsEmpty());
   EXPECT_THAT(Ask(2, Op::kWait, {"b"}), IsEmpty());
   EXPECT_THAT(Ask(3, Op::kSet, {"a"}, {"1"}), SizeIs(1));
@@ -67,13 +67,13 @@ TEST_F(StoreCoreTest, WhoWaitsIsAnsweredOnceAllIsThere) {
   EXPECT_EQ(answers[2].reply.id, 2u);
 }
 
-TEST_F(StoreCoreTest, WhoIsGoneIsNotAnswered) {
+TEST_F(StoreCoreTest, DropsWaitsOfClosedClients) {
   Ask(1, Op::kWait, {"a"});
   core_.OnClientGone(1);
   EXPECT_THAT(Ask(2, Op::kSet, {"a"}, {"1"}), SizeIs(1));
 }
 
-TEST(StoreMessageTest, ArrivesAsItWasSentWhateverItIsCutInto) {
+TEST(StoreMessageTest, DecodesMessagesReceivedByteByByte) {
   const StoreRequest request = {Op::kSet, 77, -5, {"k", ""}, {"v", std::string(1000, 'x')}};
   const std::string bytes = EncodeRequest(request) + EncodeReply({9, 3, {"r"}});
   std::string buffer;
@@ -87,7 +87,7 @@ TEST(StoreMessageTest, ArrivesAsItWasSentWhateverItIsCutInto) {
   EXPECT_EQ(DecodeReply(messages[1]), (StoreReply{9, 3, {"r"}}));
 }
 
-TEST(StoreMessageTest, AReplyHasTheValuesThatWereAskedFor) {
+TEST(StoreMessageTest, AnswersRequiresRequestedValues) {
   const StoreRequest get = {Op::kGet, 1, 0, {"a", "b"}, {}};
   EXPECT_TRUE(Answers({1, 0, {"1", "2"}}, get));
   EXPECT_FALSE(Answers({1, 0, {"1"}}, get));
@@ -99,7 +99,7 @@ TEST(StoreMessageTest, AReplyHasTheValuesThatWereAskedFor) {
   EXPECT_FALSE(Answers({1, 0, {"1"}}, {Op::kSet, 1, 0, {"a"}, {"1"}}));
 }
 
-TEST(StoreMessageTest, OtherBytesAreNone) {
+TEST(StoreMessageTest, RejectsInvalidBytes) {
   const std::string good = EncodeRequest({Op::kAdd, 1, 2, {"k"}, {}}).substr(4);
   EXPECT_TRUE(DecodeRequest(good));
   for (size_t size = 0; size < good.size(); ++size)

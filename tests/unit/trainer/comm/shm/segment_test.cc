@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kSegmentBytes = 1 << 16;
 
-TEST(SharedSegmentTest, BothSidesSeeTheSameMemory) {
+TEST(SharedSegmentTest, BothSidesShareMemory) {
   const SharedSegment made = SharedSegment::Make(kSegmentBytes);
   const SharedSegment opened = SharedSegment::Open(getpid(), made.fd(), kSegmentBytes);
   made.data()[kSegmentBytes - 1] = std::byte{7};
@@ -24,7 +24,7 @@ TEST(SharedSegmentTest, BothSidesSeeTheSameMemory) {
 }
 
 // A process that touches memory beyond the end of a file is killed.
-TEST(SharedSegmentTest, NoProcessThatHasItCanChangeItsSize) {
+TEST(SharedSegmentTest, SizeCannotBeChanged) {
   const SharedSegment made = SharedSegment::Make(kSegmentBytes);
   const std::string path = "/proc/self/fd/" + std::to_string(made.fd());
   const UniqueFd other(open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -36,7 +36,7 @@ TEST(SharedSegmentTest, NoProcessThatHasItCanChangeItsSize) {
   made.data()[kSegmentBytes - 1] = std::byte{7};
 }
 
-TEST(SharedSegmentTest, OneOfAnotherSizeOrWithoutSealsIsRefused) {
+TEST(SharedSegmentTest, RejectsWrongSizeAndMissingSeals) {
   const SharedSegment made = SharedSegment::Make(kSegmentBytes);
   EXPECT_THROW(SharedSegment::Open(getpid(), made.fd(), 2 * kSegmentBytes), std::system_error);
   const UniqueFd unsealed(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));

@@ -69,7 +69,7 @@ std::vector<int64_t> Sizes() {
 class ShmBackendTest : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmBackendTest, testing::Values(2, 3, 5));
 
-TEST_P(ShmBackendTest, AddsUpInTheOrderOfTheRanks) {
+TEST_P(ShmBackendTest, AddsUpInRankOrder) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE("DSLAUNCH_TEST_SEED=" + std::to_string(seed));
   InRanks(GetParam(), [&](ProcessGroup& group) {
@@ -88,7 +88,7 @@ TEST_P(ShmBackendTest, AddsUpInTheOrderOfTheRanks) {
   });
 }
 
-TEST_P(ShmBackendTest, ManyOperationsAreUnderWayAtOnce) {
+TEST_P(ShmBackendTest, RunsManyOperationsAtOnce) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE("DSLAUNCH_TEST_SEED=" + std::to_string(seed));
   InRanks(GetParam(), [&](ProcessGroup& group) {
@@ -124,7 +124,7 @@ TEST_P(ShmBackendTest, ManyOperationsAreUnderWayAtOnce) {
   });
 }
 
-TEST_P(ShmBackendTest, AReduceScatterAndAnAllGatherAreAnAllReduce) {
+TEST_P(ShmBackendTest, ReduceScatterAndAllGatherEqualAllReduce) {
   InRanks(GetParam(), [&](ProcessGroup& group) {
     const int ranks = group.world_size();
     for (const int64_t each : {1, 1000, 400'001}) {
@@ -139,7 +139,7 @@ TEST_P(ShmBackendTest, AReduceScatterAndAnAllGatherAreAnAllReduce) {
   });
 }
 
-TEST(ShmBackend, MoreMessagesWaitThanCanBeAskedFor) {
+TEST(ShmBackend, QueuesMoreMessagesThanRequests) {
   InRanks(2, [](ProcessGroup& group) {
     constexpr int kMessages = 3 * kMaxRequests;
     const at::Tensor numbers = at::arange(kMessages, at::kLong);
@@ -156,7 +156,7 @@ TEST(ShmBackend, MoreMessagesWaitThanCanBeAskedFor) {
 }
 
 // Its end tells a profiler, which who waits for the future may stop.
-TEST(ShmBackend, AWorkEndsBeforeItsFuture) {
+TEST(ShmBackend, WorkEndsBeforeItsFuture) {
   InRanks(2, [](ProcessGroup& group) {
     const auto work = BeginSum(group, at::ones({kChunkBytes}));
     bool ended = false;
@@ -167,7 +167,7 @@ TEST(ShmBackend, AWorkEndsBeforeItsFuture) {
   });
 }
 
-TEST(ShmBackend, IsNotUsedWhereOneRankDoesNotWantIt) {
+TEST(ShmBackend, FallsBackToGlooIfOneRankDisablesIt) {
   EXPECT_NO_THROW(Spawn(3, [](int rank) {
     if (rank == 1) setenv("DSLAUNCH_SHM_DISABLE", "1", /*overwrite=*/1);
     ProcessGroup group = InitProcessGroup();
@@ -177,7 +177,7 @@ TEST(ShmBackend, IsNotUsedWhereOneRankDoesNotWantIt) {
   }));
 }
 
-TEST(ShmBackend, RanksThatDoNotDoTheSameAreTold) {
+TEST(ShmBackend, ReportsDifferentCollectives) {
   EXPECT_NO_THROW(Spawn(2, [](int) {
     ProcessGroup group = InitProcessGroup();
     std::string what;
@@ -225,7 +225,7 @@ std::vector<std::string> SaidOfLostRank(const std::function<void()>& go) {
   return said;
 }
 
-TEST(ShmBackend, ARankThatIsKilledIsNamedAndLeavesNoSegment) {
+TEST(ShmBackend, NamesKilledRankAndLeavesNoSegment) {
   const auto segments = [] {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator("/dev/shm"))
@@ -240,7 +240,7 @@ TEST(ShmBackend, ARankThatIsKilledIsNamedAndLeavesNoSegment) {
   EXPECT_EQ(segments(), before);
 }
 
-TEST(ShmBackend, AMessageOfAnotherSizeIsRefused) {
+TEST(ShmBackend, RejectsMessageOfWrongSize) {
   EXPECT_NO_THROW(Spawn(2, [](int) {
     ProcessGroup group = InitProcessGroup();
     std::vector<at::Tensor> tensors = {at::zeros({group.rank() == 0 ? 4 : 6})};

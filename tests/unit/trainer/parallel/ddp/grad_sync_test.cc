@@ -196,7 +196,7 @@ void CheckCell(const ProcessGroup& group, const Cell& cell, unsigned seed) {
 class WorldTest : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, WorldTest, testing::Values(1, 2, 4));
 
-TEST_P(WorldTest, GradientsAreThoseOfOneProcessThatSeesEverything) {
+TEST_P(WorldTest, GradientsMatchSumInDouble) {
   const unsigned seed = std::random_device()();
   ExpectNoErrors(RunRanks(GetParam(), [&](const ProcessGroup& group) {
     const std::vector<Cell> table = Table();
@@ -211,7 +211,7 @@ TEST_P(WorldTest, GradientsAreThoseOfOneProcessThatSeesEverything) {
   }));
 }
 
-TEST(GradientScaleTest, IsThatOfDeepSpeed) {
+TEST(GradientScaleTest, MatchesDeepSpeed) {
   const auto scale = [](const GradSyncOptions& options) {
     const GradientScale result = ScaleOf(options, 8);
     return std::pair(result.before, result.after);
@@ -223,7 +223,7 @@ TEST(GradientScaleTest, IsThatOfDeepSpeed) {
 }
 
 // 256 + 1 is 256 in bf16, and 65504 + 65504 is infinite in fp16.
-TEST(BucketSyncTest, SmallGradientsAreNotLostToLargeOnes) {
+TEST(BucketSyncTest, KeepsSmallGradientsBesideLargeOnes) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = MakeParameters(at::kBFloat16, 1);
     const auto sync = MakeGradSync(group, parameters, {}, {.sum = true});
@@ -245,7 +245,7 @@ TEST(BucketSyncTest, SmallGradientsAreNotLostToLargeOnes) {
 }
 
 // amp O3 with keep_batchnorm_fp32: the norms' parameters are fp32 in a model that is fp16.
-TEST(BucketSyncTest, GradientsOfAWiderParameterAddUpInItsDtype) {
+TEST(BucketSyncTest, AccumulatesInWiderDtypeOfParameter) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = {
         {"fc", at::ones({3}, at::kHalf).requires_grad_()},
@@ -271,7 +271,7 @@ TEST(BucketSyncTest, GradientsOfAWiderParameterAddUpInItsDtype) {
   }));
 }
 
-TEST(BucketSyncTest, PredividingKeepsA16BitSumInRange) {
+TEST(BucketSyncTest, PredividingKeeps16BitSumInRange) {
   for (const double predivide : {1.0, 4.0}) {
     ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
       const std::vector<NamedTensor> parameters = MakeParameters(at::kHalf, 1);
@@ -294,7 +294,7 @@ TEST(BucketSyncTest, PredividingKeepsA16BitSumInRange) {
 
 // Backward passes of a batch, whose gradients come in any of them, or between them, and of which
 // none is the last; and parameters that got none.
-TEST(BucketSyncTest, WhatABatchHasGatheredTravelsAtItsEnd) {
+TEST(BucketSyncTest, ReducesGradientsOfBatchAtItsEnd) {
   for (const int ranks : {1, 2, 4}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (const at::ScalarType communication : {at::kFloat, at::kBFloat16}) {
@@ -346,7 +346,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, KindTest, testing::Values(Kind::kReducer, Kind::
                          });
 
 // After each step, so that also an evaluation sees the same on all ranks.
-TEST_P(KindTest, BuffersAreThoseOfRank0) {
+TEST_P(KindTest, CopiesBuffersFromRank0) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
     at::Tensor mean = at::full({3}, group.rank() + 1.5);
@@ -371,7 +371,7 @@ TEST_P(KindTest, BuffersAreThoseOfRank0) {
   }));
 }
 
-TEST_P(KindTest, ASecondBackwardPassIsRefusedAndNamesAParameter) {
+TEST_P(KindTest, RejectsSecondBackwardPassNamingParameter) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
     const auto sync = MakeGradSync(group, parameters, {}, {});
@@ -398,7 +398,7 @@ TEST_P(KindTest, ASecondBackwardPassIsRefusedAndNamesAParameter) {
 }
 
 // Rank 1's last micro-batch ignores p2. Rank 0 waits for it in vain, until rank 1 is gone.
-TEST_P(KindTest, AParameterThatOneRankIgnoresIsUndefinedThere) {
+TEST_P(KindTest, GradientIsUndefinedOnRankThatIgnoresParameter) {
   const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
     const auto sync = MakeGradSync(group, parameters, {}, {.bucket_bytes = kSmallBucket});
@@ -424,7 +424,7 @@ TEST_P(KindTest, AParameterThatOneRankIgnoresIsUndefinedThere) {
   EXPECT_EQ(ClassifyCommFailure(TextOf(errors[0])), CommFailure::kPeerLost) << TextOf(errors[0]);
 }
 
-TEST_P(KindTest, AParameterThatOneRankIgnoresCountsWithZerosThereOnRequest) {
+TEST_P(KindTest, CountsUnusedParameterWithZerosOnRequest) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
     const auto sync =
@@ -470,7 +470,7 @@ class Thrower {
 };
 
 // Each rank has sent other buckets when its backward pass throws.
-TEST_P(KindTest, AStepIsGivenUpWhileItsGradientsTravel) {
+TEST_P(KindTest, GivesUpStepWhileGradientsAreSent) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
     Thrower thrower(parameters[group.rank() == 0 ? 2 : 1].tensor);
@@ -496,7 +496,7 @@ TEST_P(KindTest, AStepIsGivenUpWhileItsGradientsTravel) {
   }));
 }
 
-TEST_P(KindTest, ARankThatAloneGivesUpWhatTravelsIsSeenByTheOthers) {
+TEST_P(KindTest, OtherRanksSeeNanWhenOneRankGivesUp) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
     Thrower thrower(parameters[2].tensor);
@@ -518,7 +518,7 @@ TEST_P(KindTest, ARankThatAloneGivesUpWhatTravelsIsSeenByTheOthers) {
   }));
 }
 
-TEST_P(KindTest, ARankOfWhichNothingTravelsMayTryAgainAlone) {
+TEST_P(KindTest, RankRetriesAloneBeforeItHasSentAnything) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     const std::vector<NamedTensor> parameters = Parameters();
     Thrower thrower(parameters[5].tensor);
@@ -555,7 +555,7 @@ struct Chain : torch::nn::Module {
 };
 
 // What a user of the engine sees: the rank whose model ignores a parameter says so.
-TEST(EngineOnRanksTest, TheRankThatIgnoresAParameterNamesIt) {
+TEST(EngineOnRanksTest, RankWithUnusedParameterNamesIt) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
     EngineConfig config;
     config.batch = {2, 1, 1};
@@ -570,7 +570,7 @@ TEST(EngineOnRanksTest, TheRankThatIgnoresAParameterNamesIt) {
   EXPECT_EQ(ClassifyCommFailure(TextOf(errors[0])), CommFailure::kPeerLost) << TextOf(errors[0]);
 }
 
-TEST_P(KindTest, BytesCountBucketsAndWhatLiesBesideThem) {
+TEST_P(KindTest, BytesCountBucketsAndAccumulators) {
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     int64_t elements = 0;
     for (const NamedTensor& parameter : Parameters()) elements += parameter.tensor.numel();
@@ -597,7 +597,7 @@ TEST_P(KindTest, BytesCountBucketsAndWhatLiesBesideThem) {
 thread_local std::vector<std::string>* events = nullptr;
 
 // p0 .. p3 of one chain: p3's gradient is there first, p0's last.
-TEST_P(KindTest, MessagesLeaveWhileTheBackwardPassGoesOn) {
+TEST_P(KindTest, SendsMessagesDuringBackwardPass) {
   const auto handle = at::addGlobalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& function) {
         if (events != nullptr && std::string_view(function.name()) == "c10d::allreduce_") {
@@ -643,7 +643,7 @@ TEST_P(KindTest, MessagesLeaveWhileTheBackwardPassGoesOn) {
   at::removeCallback(handle);
 }
 
-TEST(MakeGradSyncTest, DifferentModelsAreRefusedBeforeAnythingIsExchanged) {
+TEST(MakeGradSyncTest, RejectsDifferentModels) {
   for (const std::exception_ptr& error : RunRanks(2, [](const ProcessGroup& group) {
          at::Tensor buffer = at::zeros({group.rank() + 1});
          MakeGradSync(group, MakeParameters(at::kFloat, 1), {buffer}, {});
@@ -653,7 +653,7 @@ TEST(MakeGradSyncTest, DifferentModelsAreRefusedBeforeAnythingIsExchanged) {
   }
 }
 
-TEST(MakeGradSyncTest, AModelWithoutParametersIsRefused) {
+TEST(MakeGradSyncTest, RejectsModelWithoutParameters) {
   EXPECT_THAT(
       TextOf(RunRanks(1, [](const ProcessGroup& group) { MakeGradSync(group, {}, {}, {}); })[0]),
       HasSubstr("no parameter that requires a gradient"));

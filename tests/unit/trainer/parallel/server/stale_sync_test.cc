@@ -31,7 +31,7 @@ std::vector<Turn> Turns(const std::vector<int64_t>& made, int64_t staleness) {
   return turns;
 }
 
-TEST(StaleSyncTest, ARankIsAtMostSoManyStepsAhead) {
+TEST(StaleSyncTest, RankWaitsAtStalenessBound) {
   const Turn go = Turn::kGo, wait = Turn::kWait;
   EXPECT_THAT(Turns({0, 0, 0}, 0), ElementsAre(go, go, go));
   EXPECT_THAT(Turns({1, 0, 1}, 0), ElementsAre(wait, go, wait));
@@ -46,7 +46,7 @@ void Make(StaleSync& sync, int rank) {
   ASSERT_TRUE(sync.OnMade(rank, sync.made(rank) + 1));
 }
 
-TEST(StaleSyncTest, NobodyBeginsBeforeItIsSaid) {
+TEST(StaleSyncTest, NoRankBeginsBeforeHoldAfter) {
   StaleSync sync(2, 1, 10);
   EXPECT_EQ(sync.TurnOf(0), Turn::kWait);
   EXPECT_EQ(sync.made(1), 10);
@@ -60,7 +60,7 @@ TEST(StaleSyncTest, NobodyBeginsBeforeItIsSaid) {
   EXPECT_EQ(sync.TurnOf(0), Turn::kGo);
 }
 
-TEST(StaleSyncTest, NobodyWaitsForARankThatIsLostOrHasLeft) {
+TEST(StaleSyncTest, NoRankWaitsForLostOrLeftRanks) {
   StaleSync sync(3, 0, 0);
   sync.HoldAfter(kFar);
   Make(sync, 0);
@@ -68,9 +68,9 @@ TEST(StaleSyncTest, NobodyWaitsForARankThatIsLostOrHasLeft) {
   EXPECT_EQ(sync.TurnOf(0), Turn::kWait);
   EXPECT_EQ(sync.Slowest(), 2);
   sync.OnBegun(2);
-  EXPECT_FALSE(sync.NobodyInStep());
+  EXPECT_FALSE(sync.NoRankInStep());
   sync.OnLost(2);
-  EXPECT_TRUE(sync.NobodyInStep());
+  EXPECT_TRUE(sync.NoRankInStep());
   EXPECT_EQ(sync.TurnOf(0), Turn::kGo);
   EXPECT_TRUE(sync.AllMade(1));
   EXPECT_THAT(sync.lost(), ElementsAre(2));
@@ -82,7 +82,7 @@ TEST(StaleSyncTest, NobodyWaitsForARankThatIsLostOrHasLeft) {
   EXPECT_EQ(sync.Slowest(), std::nullopt);
 }
 
-TEST(StaleSyncTest, AStepIsMadeOnceAndInOrder) {
+TEST(StaleSyncTest, RejectsStepsOutOfOrder) {
   StaleSync sync(2, 3, 0);
   sync.HoldAfter(kFar);
   EXPECT_FALSE(sync.OnMade(0, 1));  // not begun
@@ -93,7 +93,7 @@ TEST(StaleSyncTest, AStepIsMadeOnceAndInOrder) {
   EXPECT_EQ(sync.made(0), 1);
 }
 
-TEST(StaleSyncTest, AfterTheEndThereIsNoStep) {
+TEST(StaleSyncTest, NoRankBeginsAfterStop) {
   StaleSync sync(2, 3, 0);
   sync.HoldAfter(kFar);
   sync.OnBegun(0);
@@ -105,7 +105,7 @@ TEST(StaleSyncTest, AfterTheEndThereIsNoStep) {
 
 // Whatever order ranks come in: the bound holds, some rank may always go on, and all come to the
 // end.
-TEST(StaleSyncTest, AnyOrderKeepsTheBoundAndComesToTheEnd) {
+TEST(StaleSyncTest, RandomOrdersKeepStalenessBoundAndFinish) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

@@ -14,7 +14,7 @@ void Pass(AccessTrace& order, const std::vector<size_t>& units) {
   order.End();
 }
 
-TEST(AccessTrace, NothingIsExpectedOfTheFirstPass) {
+TEST(AccessTrace, ExpectsNothingInFirstPass) {
   AccessTrace order({10, 20});
   order.Begin();
   EXPECT_FALSE(order.followed());
@@ -26,7 +26,7 @@ TEST(AccessTrace, NothingIsExpectedOfTheFirstPass) {
   EXPECT_THAT(order.expected(), ElementsAre(1));
 }
 
-TEST(AccessTrace, SaysWhatComesNext) {
+TEST(AccessTrace, PredictsNextUses) {
   AccessTrace order({10, 20, 40, 80});
   Pass(order, {0, 1, 1, 2, 1, 0});
   order.Begin();
@@ -48,7 +48,7 @@ TEST(AccessTrace, SaysWhatComesNext) {
   EXPECT_EQ(order.ElementsUntilNextUse(0), AccessTrace::kNever);
 }
 
-TEST(AccessTrace, WhatLeavesTheOrderIsTheNextOrder) {
+TEST(AccessTrace, ExpectsChangedOrderInNextPass) {
   AccessTrace order({1, 1, 1});
   Pass(order, {0, 1, 2});
   order.Begin();
@@ -65,7 +65,7 @@ TEST(AccessTrace, WhatLeavesTheOrderIsTheNextOrder) {
   EXPECT_EQ(order.NextUse(1), 2);
 }
 
-TEST(AccessTrace, APassMayEndEarlyOrGoOn) {
+TEST(AccessTrace, AcceptsShorterAndLongerPasses) {
   AccessTrace order({1, 1, 1});
   Pass(order, {0, 1});
   order.Begin();
@@ -78,7 +78,7 @@ TEST(AccessTrace, APassMayEndEarlyOrGoOn) {
   EXPECT_THAT(order.expected(), ElementsAre(0));
 }
 
-TEST(AccessTrace, UnitsMayBeAddedInAPass) {
+TEST(AccessTrace, AcceptsUnitsAddedDuringPass) {
   AccessTrace order({10});
   order.Begin();
   order.Use(0);

@@ -21,7 +21,7 @@ class FileTensorsTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 };
 
-TEST_F(FileTensorsTest, AreUsedAsOthersAndLeaveNothingInTheFolder) {
+TEST_F(FileTensorsTest, LeavesNoNamesInFolder) {
   at::Tensor tensor;
   {
     const FileTensors files(folder_);
@@ -34,13 +34,13 @@ TEST_F(FileTensorsTest, AreUsedAsOthersAndLeaveNothingInTheFolder) {
   EXPECT_EQ(FileTensors(folder_).Zeros({0}, at::kHalf).numel(), 0);
 }
 
-TEST_F(FileTensorsTest, AFullDiskIsAnErrorAndNoSignal) {
+TEST_F(FileTensorsTest, ThrowsOnFullDisk) {
   const FileTensors files(folder_);
   ExpectRefused([&] { (void)files.Zeros({int64_t{1} << 55}, at::kFloat); }, ExitCode::kIo,
                 HasSubstr("nvme_path " + folder_ + ": 131072.0 TiB more are needed"));
 }
 
-TEST_F(FileTensorsTest, AFolderThatIsNotThereIsNamed) {
+TEST_F(FileTensorsTest, ReportsMissingFolder) {
   ExpectRefused([&] { const FileTensors files(folder_ + "/none"); }, ExitCode::kBadInput,
                 HasSubstr("takes no files: No such file or directory"));
 }

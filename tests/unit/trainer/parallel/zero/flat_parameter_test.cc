@@ -36,7 +36,7 @@ const std::vector<ShardedParameter> kModel = {{.name = "wte.weight", .elements =
                                               {.name = "h.1.fc.weight", .elements = 300},
                                               {.name = "h.1.fc.bias", .elements = 30}};
 
-TEST(FlatParameterTest, BucketsGoAgainstTheOrderOfTheParameters) {
+TEST(FlatParameterTest, CutsBucketsInReverseOrder) {
   const auto units = CutIntoUnits(kModel, Stage(2), 350, 2);
   EXPECT_THAT(Members(units), ElementsAre(ElementsAre(4, 3), ElementsAre(2, 1), ElementsAre(0)));
   EXPECT_THAT(units[0].offsets, ElementsAre(0, 30));
@@ -46,7 +46,7 @@ TEST(FlatParameterTest, BucketsGoAgainstTheOrderOfTheParameters) {
   EXPECT_EQ(units[2].shard_elements, 512) << "more than a bucket";
 }
 
-TEST(FlatParameterTest, FrozenParametersAreShardedAtStage3Only) {
+TEST(FlatParameterTest, ShardsFrozenParametersOnlyAtStage3) {
   auto model = kModel;
   model[1].trained = false;
   EXPECT_THAT(Members(CutIntoUnits(model, Stage(1), 10000, 2)),
@@ -59,7 +59,7 @@ TEST(FlatParameterTest, FrozenParametersAreShardedAtStage3Only) {
   EXPECT_FALSE(units[2].trained);
 }
 
-TEST(FlatParameterTest, DtypesDoNotShareAUnit) {
+TEST(FlatParameterTest, KeepsDtypesInSeparateUnits) {
   auto model = kModel;
   model[3].dtype = 1;
   EXPECT_THAT(Members(CutIntoUnits(model, Stage(2), 10000, 2)),
@@ -68,7 +68,7 @@ TEST(FlatParameterTest, DtypesDoNotShareAUnit) {
 }
 
 // Whatever else a pipeline stage has, a weight that it shares with others is cut as it is there.
-TEST(FlatParameterTest, AParameterMayHaveAUnitOfItsOwn) {
+TEST(FlatParameterTest, GivesTiedParameterUnitOfItsOwn) {
   auto model = kModel;
   model[2].alone = true;
   for (const int stage : {1, 2, 3}) {
@@ -84,7 +84,7 @@ TEST(FlatParameterTest, AParameterMayHaveAUnitOfItsOwn) {
               ElementsAre(ElementsAre(4, 3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
 }
 
-TEST(FlatParameterTest, ModulesAreUnitsAtStage3AndSmallParametersStayWhole) {
+TEST(FlatParameterTest, CutsModulesAtStage3KeepingSmallParametersWhole) {
   const auto units = CutIntoUnits(kModel, Stage(3, 31), 10000, 4);
   EXPECT_THAT(Members(units),
               ElementsAre(ElementsAre(3), ElementsAre(4, 2), ElementsAre(1), ElementsAre(0)));
@@ -99,7 +99,7 @@ TEST(FlatParameterTest, ModulesAreUnitsAtStage3AndSmallParametersStayWhole) {
 
 // Whatever the world, the parts are every parameter, each element once, where the flat tensor has
 // it.
-TEST(FlatParameterTest, PiecesAreTheWhole) {
+TEST(FlatParameterTest, PiecesCoverEveryElementOnce) {
   for (const int world_size : {1, 2, 3, 4, 7, 64}) {
     for (const int stage : {1, 2, 3}) {
       const ZeroConfig zero = Stage(stage, 100);
@@ -128,7 +128,7 @@ TEST(FlatParameterTest, PiecesAreTheWhole) {
   }
 }
 
-TEST(FlatParameterTest, AnEmptyParameterHasNoPiece) {
+TEST(FlatParameterTest, EmptyParameterHasNoPiece) {
   const auto units = CutIntoUnits({{.name = "none", .elements = 0}}, Stage(2), 10, 2);
   ASSERT_EQ(units.size(), 1u);
   EXPECT_EQ(units[0].shard_elements, kShardAlignment);

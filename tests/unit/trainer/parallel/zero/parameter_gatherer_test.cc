@@ -219,7 +219,7 @@ struct Case {
 
 class GathererTest : public testing::TestWithParam<Case> {};
 
-TEST_P(GathererTest, IsTheUnshardedModelToTheBit) {
+TEST_P(GathererTest, MatchesUnshardedModelBitForBit) {
   const auto& [ranks, limits] = GetParam();
   ExpectNoErrors(RunRanks(ranks, [&](const ProcessGroup& group) {
     Pair pair(group, limits);
@@ -258,7 +258,7 @@ INSTANTIATE_TEST_SUITE_P(RanksAndLimits, GathererTest,
                          testing::Values(Case{1, kSmall}, Case{2, GatherLimits{}}, Case{2, kSmall},
                                          Case{2, kNone}, Case{3, kSmall}));
 
-TEST(Gatherer, GathersAheadOnceTheOrderIsKnown) {
+TEST(Gatherer, GathersAheadFromSecondPassOn) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair pair(group, {});
     pair.Train(0);
@@ -281,7 +281,7 @@ TEST(Gatherer, GathersAheadOnceTheOrderIsKnown) {
   }));
 }
 
-TEST(Gatherer, GathersAheadNoFurtherThanItMay) {
+TEST(Gatherer, GathersAheadWithinLimits) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     const int64_t bucket = 2000;
     Pair pair(group, {.prefetch_bucket_size = bucket, .max_reuse_distance = 0});
@@ -303,7 +303,7 @@ TEST(Gatherer, GathersAheadNoFurtherThanItMay) {
   }));
 }
 
-TEST(Gatherer, WhatStaysIsWaitedForByWhatReadsIt) {
+TEST(Gatherer, ReadWaitsForUnitThatStays) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     const ShardExchange exchange(group);
     std::vector<at::Tensor> flats;
@@ -352,7 +352,7 @@ TEST(Gatherer, WhatStaysIsWaitedForByWhatReadsIt) {
   }));
 }
 
-TEST(Gatherer, WhatIsNeededSoonStays) {
+TEST(Gatherer, KeepsUnitsNeededSoon) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair far(group, {.prefetch_bucket_size = 0, .max_reuse_distance = 0});
     Pair near(group, {.prefetch_bucket_size = 0, .max_reuse_distance = 2500});
@@ -368,7 +368,7 @@ TEST(Gatherer, WhatIsNeededSoonStays) {
   }));
 }
 
-TEST(Gatherer, AnotherOrderIsOnlySlower) {
+TEST(Gatherer, AnotherOrderGivesSameResults) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair pair(group, kSmall);
     for (int64_t round = 0; round < 6; ++round) {
@@ -382,7 +382,7 @@ TEST(Gatherer, AnotherOrderIsOnlySlower) {
   }));
 }
 
-TEST(Gatherer, OutsideOfAPassReadingIsRefusedByName) {
+TEST(Gatherer, RejectsReadsOutsidePasses) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair pair(group, {});
     const at::Tensor weight = pair.net->h[1]->as<Block>()->fc->weight;
@@ -413,7 +413,7 @@ TEST(Gatherer, OutsideOfAPassReadingIsRefusedByName) {
   }));
 }
 
-TEST(Gatherer, WritingInAPassIsRefused) {
+TEST(Gatherer, RejectsWritesDuringPass) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair pair(group, {});
     const at::NoGradGuard no_grad;
@@ -428,7 +428,7 @@ TEST(Gatherer, WritingInAPassIsRefused) {
   }));
 }
 
-TEST(Gatherer, AnExceptionInTheMiddleOfAPassLeavesItUsable) {
+TEST(Gatherer, StaysUsableAfterExceptionInPass) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair pair(group, kSmall);
     pair.Train(0);
@@ -451,7 +451,7 @@ TEST(Gatherer, AnExceptionInTheMiddleOfAPassLeavesItUsable) {
   }));
 }
 
-TEST(Gatherer, HoldsWhatItIsAskedToHold) {
+TEST(Gatherer, KeepsUnshardedUnitsUntilReshard) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair pair(group, kSmall);
     const at::NoGradGuard no_grad;
@@ -492,7 +492,7 @@ TEST(Gatherer, HoldsWhatItIsAskedToHold) {
   }));
 }
 
-TEST(Gatherer, AnUpdateOfTheShardsIsSeenByTheNextPass) {
+TEST(Gatherer, NextPassReadsUpdatedShards) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     Pair pair(group, {});
     for (int64_t round = 0; round < 3; ++round) {
@@ -504,7 +504,7 @@ TEST(Gatherer, AnUpdateOfTheShardsIsSeenByTheNextPass) {
   }));
 }
 
-TEST(Gatherer, UnderAutocastUnitsAreGatheredInItsDtype) {
+TEST(Gatherer, GathersInAutocastDtype) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     for (const GatherLimits& limits : {GatherLimits{}, kSmall, kNone}) {
       Pair pair(group, limits);
@@ -552,7 +552,7 @@ TEST(Gatherer, AutocastKeepsNoCopies) {
   }));
 }
 
-TEST(Gatherer, TwoModelsInOneThread) {
+TEST(Gatherer, GathersTwoModelsInOneThread) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
     nn::Linear first(8, 8), second(8, 8), plain_first(8, 8), plain_second(8, 8);
     for (nn::Linear linear : {first, second, plain_first, plain_second}) Fill(*linear);
@@ -583,7 +583,7 @@ TEST(Gatherer, TwoModelsInOneThread) {
   }));
 }
 
-TEST(Gatherer, ARankThatIsLostIsAnErrorThatNamesTheModule) {
+TEST(Gatherer, LostRankErrorNamesModule) {
   // The second time it is known to be lost when gathering begins.
   for (const auto delay : {std::chrono::milliseconds(0), std::chrono::milliseconds(200)}) {
     const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
