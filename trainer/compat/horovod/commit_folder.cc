@@ -23,7 +23,7 @@ struct FoundFile {
   CommitFileInfo info;
 };
 
-// Of a folder that is missing or cannot be read: none.
+// Returns no files if the folder is missing or cannot be read.
 std::vector<FoundFile> CommitsIn(const fs::path& folder) {
   std::vector<FoundFile> found;
   std::error_code error;
@@ -61,7 +61,7 @@ std::optional<CommitFileInfo> ParseCommitFileName(std::string_view name) {
     return std::nullopt;
   }
   info = {{generation, number}, {bytes, crc}};
-  // No other spelling of it: signs, spaces, zeros.
+  // Rejects other spellings of the numbers: signs, spaces, zeros.
   if (CommitFileName(info.id, info.sum) != text || generation < 0 || number < 0)
     return std::nullopt;
   return info;

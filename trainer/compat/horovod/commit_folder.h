@@ -1,11 +1,12 @@
-// The files of elastic::State's commits.
+// The files of commits of elastic::State.
 //
 //   FOLDER/node_K/commit.GENERATION.NUMBER.BYTES.CRC32.safetensors   the last commit of node K
 //   FOLDER/node_K/unfinished                                         one that is being written
 //
-// A file has the first name once it is whole on the disk, and that name says what it must contain
-// to be believed. The folder may be that of one node or shared by all: a node writes into its own
-// part and reads all, as its position among the nodes changes from one attempt to the next.
+// A file gets the first name once it is whole on the disk; the name has the size and checksum that
+// its content must have. The folder may belong to one node or be shared by all: a node writes into
+// its own part and reads all parts, because its position among the nodes may change with each
+// attempt.
 #pragma once
 
 #include <compare>
@@ -20,16 +21,16 @@
 
 namespace dslaunch::horovod {
 
-// Later commits are greater. Each Sync begins a generation, above all that any rank then knew: what
-// a lost node committed meanwhile, on a path that the job left, is older than what the others
-// commit afterwards.
+// Later commits are greater. Each Sync begins a generation above all that any rank knows. So
+// commits of a lost node, which belong to steps that the job has abandoned, are older than later
+// commits of the others.
 struct CommitId {
   int64_t generation = 0;
   int64_t number = 0;  // in its generation
   auto operator<=>(const CommitId&) const = default;
 };
 
-// Without a commit the id is {}.
+// The id {} means that there is no commit.
 struct SavedCommit {
   CommitId id;
   std::vector<NamedTensor> values;  // dense, contiguous, on the CPU
@@ -38,10 +39,11 @@ struct SavedCommit {
 // "3.12", for messages.
 std::string ToText(const CommitId& id);
 
-// The rank with the newest commit, the lowest of these; `by_rank` is not empty. Pure.
+// Returns the lowest rank with the newest commit. Precondition: `by_rank` is not empty. Pure.
 int NewestRank(const std::vector<CommitId>& by_rank);
 
-// The name of a commit's file, and what such a name says; nullopt for any other name. Pure.
+// Returns the name of a commit's file, and the content of such a name; nullopt for any other name.
+// Pure.
 std::string CommitFileName(const CommitId& id, const FileSum& sum);
 struct CommitFileInfo {
   CommitId id;
@@ -54,16 +56,16 @@ class CommitFolder {
  public:
   CommitFolder(std::string folder, int node_rank);
 
-  // Returns once it is on the disk, in place of the node's last one. TrainError kIo, and then the
-  // last one still is there.
+  // Writes a commit in place of the node's last one, and returns once it is on the disk. Throws
+  // TrainError kIo; the last one is then still there.
   void Write(const SavedCommit& commit) const;
-  // The newest that is whole, of all nodes; nullopt: there is none. A line on stderr for each newer
-  // one that is damaged or cannot be read.
+  // Returns the newest intact commit of all nodes; nullopt if there is none. Prints a line on
+  // stderr for each newer one that is damaged or cannot be read.
   std::optional<SavedCommit> ReadNewest() const;
 
  private:
   const std::string folder_;
-  const std::string own_;  // of this node
+  const std::string own_;  // this node's folder
 };
 
 }  // namespace dslaunch::horovod

@@ -26,7 +26,7 @@ WorkerEnv ReadEnvironment() {
   return *std::move(env);
 }
 
-// The value of a variable, at least 0; `otherwise` where it is not set.
+// Returns the value of a variable, at least 0; `otherwise` if it is not set.
 double ReadVariable(const char* name, double otherwise) {
   const char* const text = std::getenv(name);
   if (text == nullptr || *text == '\0') return otherwise;
@@ -39,7 +39,7 @@ double ReadVariable(const char* name, double otherwise) {
   return value;
 }
 
-// Rank 0's, as numbers.
+// Returns the numbers of rank 0's options, and the rest of this rank's.
 InitOptions OptionsOfRank0(const ProcessGroup& group, InitOptions options) {
   at::Tensor numbers = at::tensor(
       {options.cycle_time.count(), options.fusion_threshold_bytes, options.cache_capacity,
@@ -121,7 +121,8 @@ Context::~Context() {
     fails = fails || members->thread->Failed();
   }
   if (!fails) return;
-  // Leaving in order waits for the other ranks. The end of the process frees what is let go of.
+  // The destructors of groups wait for the other ranks, so these are leaked; the process ends
+  // anyway.
   for (const auto& [id, members] : sets_) (void)members->group.release();
   (void)group_.release();
 }
@@ -222,7 +223,7 @@ int ProcessSet::Rank() const {
 }
 
 ProcessSet AddProcessSet(const std::vector<int>& ranks) {
-  // All ranks say which ranks they mean: those of a set would otherwise wait for others.
+  // All ranks compare their lists. If they differed, ranks of a set would wait for others.
   const at::Tensor own = at::tensor(std::vector<int64_t>(ranks.begin(), ranks.end()), at::kLong);
   const at::Tensor all = Allgather(own);
   const int64_t size = own.numel();

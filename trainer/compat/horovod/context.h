@@ -1,4 +1,4 @@
-// What Init makes: this process's place among the ranks, and its process sets.
+// The state between Init and Shutdown: this process's ranks and its process sets.
 #pragma once
 
 #include <map>
@@ -13,11 +13,11 @@
 
 namespace dslaunch::horovod {
 
-// One of the process sets. Ranks outside of it know its ranks only.
+// A process set. Ranks outside of it only know its ranks.
 struct Members {
   std::vector<int> ranks;
   int own = -1;                         // this rank's position; -1: it is not in the set
-  std::unique_ptr<ProcessGroup> group;  // null: it is that of all ranks, or this rank is not in it
+  std::unique_ptr<ProcessGroup> group;  // null for the set of all ranks, or if this rank is outside
   std::unique_ptr<ExchangeThread> thread;
 };
 
@@ -26,7 +26,7 @@ class Context {
   explicit Context(const InitOptions& options);
   ~Context();
 
-  // Throws TrainError kUsage, saying what to call, before Init and after Shutdown.
+  // Throws TrainError kUsage, with a hint, before Init and after Shutdown.
   static Context& Get();
 
   const WorkerEnv& env() const;
@@ -35,16 +35,16 @@ class Context {
 
   // Throws TrainError kUsage for a set that was removed.
   Members& Find(const ProcessSet& set);
-  // Its thread; throws TrainError kUsage where this rank is not in the set.
+  // Returns the thread of a set. Throws TrainError kUsage if this rank is not in it.
   ExchangeThread& ThreadOf(const ProcessSet& set);
   int Add(const std::vector<int>& ranks);
   void Remove(const ProcessSet& set);
-  // "allreduce.noname.3"
+  // Returns a name for a tensor without one: "allreduce.noname.3".
   std::string NewName(Kind kind);
 
  private:
   std::unique_ptr<WorkerEnv> env_;
-  std::unique_ptr<ProcessGroup> group_;  // of all ranks
+  std::unique_ptr<ProcessGroup> group_;  // all ranks
   InitOptions options_;
   int cross_rank_ = 0, cross_size_ = 1;
   std::unique_ptr<Timeline> timeline_;

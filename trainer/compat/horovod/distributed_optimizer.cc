@@ -27,7 +27,7 @@ std::string Joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// The parameters of the optimizer's groups, in their order, by name.
+// Returns the trained parameters of the optimizer's groups, in their order, with names.
 std::vector<NamedTensor> NameParameters(const torch::optim::Optimizer& optimizer,
                                         const std::vector<NamedTensor>& named) {
   std::set<std::string> names;
@@ -67,7 +67,7 @@ std::vector<NamedTensor> NameParameters(const torch::optim::Optimizer& optimizer
   return parameters;
 }
 
-// Members of groups by their positions in `parameters`, each parameter in one group.
+// Returns groups of positions in `parameters`, each parameter in one group.
 std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& parameters,
                                             const DistributedOptimizerOptions& options) {
   if (options.num_groups < 0) Refuse("num_groups must not be negative");
@@ -90,7 +90,7 @@ std::vector<std::vector<size_t>> MakeGroups(const std::vector<NamedTensor>& para
     for (const at::Tensor& tensor : tensors) {
       const auto found = std::ranges::find_if(
           parameters, [&](const NamedTensor& item) { return item.tensor.is_same(tensor); });
-      if (found == parameters.end()) continue;  // one that is not trained
+      if (found == parameters.end()) continue;  // it is not trained
       const auto position = static_cast<size_t>(found - parameters.begin());
       if (grouped[position]) Refuse("the parameter " + found->name + " is in two groups");
       grouped[position] = true;
@@ -203,7 +203,7 @@ class DistributedOptimizer::Impl {
     std::vector<at::Tensor> gradients;
     for (const size_t i : groups_[group]) {
       const at::Tensor& parameter = parameters_[i].tensor;
-      // Another rank may have one.
+      // Another rank may have a gradient of this parameter.
       if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter);
       gradients.push_back(parameter.grad());
     }
@@ -221,9 +221,9 @@ class DistributedOptimizer::Impl {
   const std::vector<NamedTensor> parameters_;
   const std::vector<std::vector<size_t>> groups_;
   std::vector<size_t> group_of_;  // by parameter
-  std::vector<int> passes_left_;  // by parameter: backward passes until its gradient travels
-  std::vector<size_t> ready_;     // by group: parameters of which none is left
-  std::vector<std::optional<Handle>> handles_;  // by group: under way
+  std::vector<int> passes_left_;  // by parameter: backward passes until its gradient is sent
+  std::vector<size_t> ready_;     // by group: number of parameters without passes left
+  std::vector<std::optional<Handle>> handles_;  // by group: its pending exchange
   bool hooked_ = false;  // the parameters; false if this rank is not in the process set
 };
 

@@ -57,8 +57,9 @@ std::string Described(const at::Tensor& tensor) {
 }  // namespace
 
 HostsUpdatedInterrupt::HostsUpdatedInterrupt()
-    : TrainError(ExitCode::kPreempted,
-                 "the launcher has asked the ranks to stop: a node comes, or the job is to end") {}
+    : TrainError(
+          ExitCode::kPreempted,
+          "the launcher has asked the ranks to stop: a node is joining, or the job is ending") {}
 
 struct State::Impl {
   Impl(torch::nn::Module& module, torch::optim::Optimizer& its_optimizer,
@@ -71,9 +72,9 @@ struct State::Impl {
       if (const auto* sampler = std::get_if<ElasticSampler*>(&value))
         samplers.push_back({name, *sampler});
     }
-    OptimizerNumbers(optimizer);  // throws for one that is not known
+    OptimizerNumbers(optimizer);  // throws for an unknown optimizer
     const std::string path = FolderOf(options);
-    // The cross rank of the first rank of a node is the node's position.
+    // The cross rank of a node's first rank is the node's position.
     if (LocalRank() == 0 && !path.empty()) folder.emplace(path, CrossRank());
     CatchStopSignals();
   }
@@ -81,7 +82,7 @@ struct State::Impl {
   at::Tensor ScalarValues() const;
   void SetScalars(const at::Tensor& values) const;
   std::vector<NamedTensor> Values() const;
-  void Take(const std::vector<NamedTensor>& values) const;
+  void Load(const std::vector<NamedTensor>& values) const;
   std::vector<CommitId> IdsByRank() const;
   void Keep(const CommitId& id);
   void Begin();
@@ -92,12 +93,12 @@ struct State::Impl {
   torch::optim::Optimizer& optimizer;
   std::vector<NamedScalar> scalars;
   std::vector<NamedSampler> samplers;
-  std::optional<CommitFolder> folder;  // of the first rank of each node
+  std::optional<CommitFolder> folder;  // set on the first rank of each node
   std::vector<std::function<void()>> callbacks;
-  SavedCommit commit;  // the last one
+  SavedCommit commit;  // the last commit
 };
 
-// Bits, so that both kinds are exact. By the order of `scalars`.
+// Returns the bits of both kinds of scalars, which are exact, in the order of `scalars`.
 at::Tensor State::Impl::ScalarValues() const {
   at::Tensor values = at::empty({static_cast<int64_t>(scalars.size())}, at::kLong);
   int64_t* next = values.mutable_data_ptr<int64_t>();
@@ -118,7 +119,7 @@ void State::Impl::SetScalars(const at::Tensor& values) const {
   }
 }
 
-// A copy of everything.
+// Returns a copy of the whole state.
 std::vector<NamedTensor> State::Impl::Values() const {
   std::vector<NamedTensor> values;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
@@ -145,8 +146,9 @@ std::vector<NamedTensor> State::Impl::Values() const {
   return values;
 }
 
-// The reverse. Nothing has changed where it throws for a tensor of the model or a value.
-void State::Impl::Take(const std::vector<NamedTensor>& values) const {
+// Sets the state to `values`. If it throws for a tensor of the model or a scalar, nothing has
+// changed.
+void State::Impl::Load(const std::vector<NamedTensor>& values) const {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> saved;
   for (const auto& [name, tensor] : values) saved[name] = tensor;
@@ -213,7 +215,7 @@ void State::Impl::Keep(const CommitId& id) {
 void State::Impl::Begin() {
   if (folder) {
     if (auto saved = folder->ReadNewest()) {
-      Take(saved->values);
+      Load(saved->values);
       commit = *std::move(saved);
     }
   }
@@ -239,7 +241,7 @@ void State::Impl::SyncAll() {
     Broadcast_(values, root, {.name = "elastic.scalars"});
     SetScalars(values);
   }
-  // What a rank with an older commit has recorded is not what this model was trained on.
+  // Samples that a rank with an older commit has recorded are not those of this model.
   const bool counts = ids.at(static_cast<size_t>(Rank())) == ids.at(static_cast<size_t>(root));
   for (const auto& [name, sampler] : samplers) {
     at::Tensor epoch = at::full({1}, sampler->epoch(), at::kLong);
@@ -252,7 +254,7 @@ void State::Impl::SyncAll() {
   Keep({ids.at(static_cast<size_t>(root)).generation + 1, 0});
 }
 
-// Each rank then knows what all have processed.
+// Records on each rank the samples that all ranks have processed.
 void State::Impl::ShareRecords() const {
   for (const auto& [name, sampler] : samplers) {
     const at::Tensor all =
@@ -287,7 +289,7 @@ void State::Restore() {
                      "elastic::State::Restore: nothing was committed yet; call it within Run, or "
                      "after Commit or Sync");
   }
-  impl_->Take(impl_->commit.values);
+  impl_->Load(impl_->commit.values);
 }
 
 void State::Sync() { impl_->SyncAll(); }

@@ -16,7 +16,8 @@ using std::chrono::steady_clock;
 
 namespace {
 
-// Of a rank's message in a cycle: flags, bytes of what follows in a second one, then bits.
+// Words of a rank's message in a cycle: flags, bytes of its second message, then a bit for each
+// position in the cache.
 constexpr size_t kFlags = 0, kBytes = 1, kBits = 2;
 constexpr int64_t kJoined = 1, kLeaving = 2, kGivesUp = 4;
 constexpr size_t kWordBits = 64;
@@ -118,7 +119,7 @@ int ExchangeThread::Join() {
   if (end_) throw *end_;
   joined_ = true;
   last_joined_.reset();
-  // As long as the ranks that have data need; the thread notices ranks that are gone.
+  // Waits as long as ranks with data need; the thread notices lost ranks.
   changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return last_joined_.has_value() || end_; });
   if (!last_joined_) throw *end_;
   return *last_joined_;
@@ -200,7 +201,8 @@ RankMessage ExchangeThread::Collect() {
   return message;
 }
 
-// One small message of all ranks, and a second one where a rank submits what is not in the cache.
+// Exchanges one small message, and a second one if some rank submits a request that is not in the
+// cache.
 std::vector<RankMessage> ExchangeThread::ExchangeMessages(const RankMessage& own) {
   const size_t words = kBits + (negotiation_.cache_capacity() + kWordBits - 1) / kWordBits;
   at::Tensor header = at::zeros({static_cast<int64_t>(words)}, at::kLong);
@@ -244,7 +246,7 @@ std::vector<RankMessage> ExchangeThread::ExchangeMessages(const RankMessage& own
   return messages;
 }
 
-// By the first rank of the set, for all.
+// Only the first rank of the set reports, for all.
 void ExchangeThread::ReportStalls() {
   if (group_.rank() != 0 || options_.stall_warning.count() == 0) return;
   const steady_clock::time_point now = steady_clock::now();
@@ -262,7 +264,7 @@ void ExchangeThread::ReportStalls() {
   warned_ = std::move(warned);
 }
 
-// Null where this rank has not submitted it, because it has joined.
+// Returns null if this rank has not submitted the tensor, because it has joined.
 std::shared_ptr<Handle::State> ExchangeThread::Take(const std::string& name) {
   const MutexLock lock(mutex_);
   const auto found = under_way_.find(name);
@@ -314,7 +316,7 @@ void ExchangeThread::Execute(const std::vector<Response>& responses) {
 void ExchangeThread::Reduce(const std::vector<Response>& responses,
                             const std::vector<Piece>& pieces) {
   const Request& first = responses[pieces[0].response].request;
-  // This rank's tensors; undefined where it has joined.
+  // This rank's tensors; undefined if it has joined.
   std::vector<at::Tensor> tensors;
   std::vector<int64_t> sizes;
   int64_t elements = 0;
@@ -384,7 +386,7 @@ void ExchangeThread::Gather(const Response& response, const std::shared_ptr<Hand
   state->Finish({at::cat(parts)}, std::move(rows));
 }
 
-// By equal parts, padded, which all backends can.
+// Pads parts to equal sizes, which all backends support.
 void ExchangeThread::Scatter(const Response& response,
                              const std::shared_ptr<Handle::State>& state) {
   const auto ranks = static_cast<int64_t>(response.splits.size());

@@ -1,4 +1,5 @@
-// The thread of a rank that agrees with those of the other ranks on what to exchange, and does it.
+// A rank's thread that agrees with the other ranks' threads on which tensors to exchange, and
+// exchanges them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,13 +22,14 @@
 
 namespace dslaunch::horovod {
 
-// What is submitted and what comes of it. Thread-safe.
+// A submitted request and its results. Thread-safe.
 struct Handle::State {
   Request request;
-  // kAllreduce and kBroadcast: what is exchanged, contiguous, in place. The others: the input.
+  // kAllreduce and kBroadcast: the tensors that are exchanged in place, contiguous. Others: the
+  // input.
   std::vector<at::Tensor> tensors;
-  // Where a result goes besides, cast and copied: tensors that were not contiguous, or travelled in
-  // another dtype. Undefined: nowhere. As many as `tensors`.
+  // As many as `tensors`: a tensor to which the result is also copied, and cast, because the
+  // submitted one was not contiguous or was sent in another dtype; undefined: none.
   std::vector<at::Tensor> targets;
   std::chrono::steady_clock::time_point submitted;
 
@@ -41,35 +43,37 @@ struct Handle::State {
   void Finish(std::vector<at::Tensor> values, std::vector<int64_t> splits = {});
   void Fail(const TrainError& why);
   bool IsDone();
-  // Returns the results, or throws. The thread ends every wait (InitOptions::stall_shutdown).
+  // Waits for the results and returns them, or throws the error. The thread ends every wait
+  // (InitOptions::stall_shutdown).
   std::vector<at::Tensor> Wait();
 };
 
-// One for all ranks, and one for each process set. The group belongs to the thread until Stop.
+// There is one for all ranks, and one for each process set. Only the thread uses the group until
+// Stop.
 class ExchangeThread {
  public:
-  // `options` are the same on all ranks. `timeline` is that of rank 0; it outlives this. `ranks`
-  // are the ranks of the job, by rank in the group, which messages use.
+  // `options` are the same on all ranks. `timeline`, null except on rank 0, must outlive this.
+  // `ranks` are the ranks of the job, by rank in the group, for messages.
   ExchangeThread(const ProcessGroup& group, const InitOptions& options, std::vector<int> ranks,
                  Timeline* timeline);
-  // Stop().
+  // Calls Stop().
   ~ExchangeThread();
   ExchangeThread(const ExchangeThread&) = delete;
   ExchangeThread& operator=(const ExchangeThread&) = delete;
 
-  // Thread-safe. Throws TrainError kUsage while a request of that name is under way, and what ended
-  // the thread.
+  // Thread-safe. Throws TrainError kUsage while a request of that name is pending, and the error
+  // that ended the thread.
   void Submit(std::shared_ptr<Handle::State> state);
-  // One caller. Returns the rank (of the group) that joined last.
+  // One caller at a time. Returns the rank (of the group) that joined last.
   int Join();
-  // Tells the other ranks that this one leaves, which ends their threads too, and ends.
+  // Announces to the other ranks that this one leaves, which ends their threads too, and ends.
   void Stop();
-  // After Stop: the exchange failed, and the other ranks may be gone.
+  // After Stop: whether the exchange failed, so other ranks may be lost.
   bool Failed();
 
  private:
   void Run();
-  bool Cycle();  // false: nothing follows
+  bool Cycle();  // returns false if no cycle follows
   RankMessage Collect();
   std::vector<RankMessage> ExchangeMessages(const RankMessage& own);
   void ReportStalls();

@@ -26,7 +26,8 @@ std::string RanksText(const std::vector<int>& ranks) {
   return text;
 }
 
-// What must be the same on all ranks, and how each rank's is called. Empty: nothing differs.
+// Returns a text with the first property that must be equal on all ranks but differs between two,
+// and its values there; "" if nothing differs.
 std::string Difference(const Request& first, int first_rank, const Request& other, int rank) {
   const auto differ = [&](const std::string& what, const std::string& a, const std::string& b) {
     return "the " + std::string(Name(first.kind)) + " of '" + first.name +
@@ -65,7 +66,7 @@ std::string Difference(const Request& first, int first_rank, const Request& othe
   return "";
 }
 
-// Requests that every rank can give as the position of one in the cache: they are the same on all.
+// Whether a request may be in the cache, so that ranks send its position: it is equal on all ranks.
 bool CanBeCached(const Request& request) {
   return request.kind == Kind::kAllreduce || request.kind == Kind::kBroadcast;
 }

@@ -1,6 +1,5 @@
-// Which tensors all ranks have submitted: what the ranks decide together in each cycle. Every rank
-// feeds the same messages to an object of this class and so decides the same; there is no
-// coordinator. Pure.
+// Decides in each cycle which tensors all ranks have submitted. Every rank passes the same messages
+// to its own object and so reaches the same decision, without a coordinator. Pure.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -30,71 +29,71 @@ struct TensorForm {
   bool operator==(const TensorForm&) const = default;
 };
 
-// What one rank submits under one name.
+// A rank's request under one name.
 struct Request {
   Kind kind = Kind::kAllreduce;
   std::string name = {};
   Op op = Op::kSum;
   double prescale_factor = 1.0;
   double postscale_factor = 1.0;
-  int root = 0;                          // of kBroadcast, a rank of the set
-  std::vector<TensorForm> tensors = {};  // one, or those of a group
-  std::vector<int64_t> splits = {};      // of kAlltoall, one for each rank
+  int root = 0;                          // for kBroadcast, a rank of the set
+  std::vector<TensorForm> tensors = {};  // one tensor, or those of a group
+  std::vector<int64_t> splits = {};      // for kAlltoall, one for each rank
   bool operator==(const Request&) const = default;
 };
 
-// JSON text, and back. Throws TrainError kInternal for text that is not of EncodeRequests.
+// Requests as JSON text, and back. DecodeRequests throws TrainError kInternal for other text.
 std::string EncodeRequests(const std::vector<Request>& requests);
 std::vector<Request> DecodeRequests(std::string_view text);
 
-// What one rank says in one cycle: only what is new, but for the flags.
+// A rank's message of one cycle: its flags and its new requests.
 struct RankMessage {
-  bool joined = false;         // it is in Join
-  bool leaving = false;        // its Shutdown was called
+  bool joined = false;         // the rank is in Join
+  bool leaving = false;        // Shutdown was called
   bool gives_up = false;       // a tensor is past InitOptions::stall_shutdown
-  std::vector<size_t> cached;  // positions in the cache of requests that are as there
+  std::vector<size_t> cached;  // new requests that are in the cache, by position there
   std::vector<Request> requests;
 };
 
-// A request that all ranks have submitted, or those that have not joined.
+// A request that all ranks, except those that have joined, have submitted.
 struct Response {
   Request request;         // the first rank's
-  std::string error = {};  // why it cannot be done; empty: it is to be done now, on all ranks
+  std::string error = {};  // why it is impossible; empty: all ranks do it now
   std::vector<std::vector<int64_t>> splits =
-      {};  // of kAllgather (first dimensions) and kAlltoall, by rank
+      {};  // by rank, for kAllgather (first dimensions) and kAlltoall
 };
 
 struct Stall {
   std::string name;
   Kind kind = Kind::kAllreduce;
-  std::vector<int> missing;  // the names of ranks that have not submitted it
+  std::vector<int> missing;  // names of the ranks that have not submitted it
   std::chrono::milliseconds age{0};
 };
 
-// One line: which ranks have not submitted what, for how long, and what to look at.
+// Returns a line with the tensor, the ranks that have not submitted it, the time and a hint.
 std::string StallText(const Stall& stall);
 
 class Negotiation {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `names` are what the ranks are called in messages, by rank.
+  // `names` are the ranks' names in messages, by rank.
   Negotiation(std::vector<int> names, size_t cache_capacity);
 
-  // The position of a request that is the same as one in the cache.
+  // Returns the position of an equal request in the cache, if there is one.
   std::optional<size_t> CachedPosition(const Request& request) const;
   size_t cache_capacity() const { return capacity_; }
 
   struct Decision {
-    std::vector<Response> ready;         // in an order that is the same on all ranks
-    std::optional<int> left;             // a rank whose Shutdown was called: nothing follows
-    std::optional<std::string> stalled;  // nothing follows: a rank gave up waiting, and why
-    std::optional<int> last_joined;      // all ranks have joined, this one last
+    std::vector<Response> ready;         // in the same order on all ranks
+    std::optional<int> left;             // a rank that has called Shutdown; no cycle follows
+    std::optional<std::string> stalled;  // why a rank gave up waiting; no cycle follows
+    std::optional<int> last_joined;      // the rank that joined last, once all have
   };
-  // `messages` are all ranks', by rank.
+  // `messages` has one of each rank, by rank.
   Decision OnCycle(const std::vector<RankMessage>& messages, Clock::time_point now);
 
-  // What some ranks have submitted and others not, the oldest first.
+  // Returns the tensors that some ranks have submitted and others not, the oldest first.
   std::vector<Stall> Stalls(Clock::time_point now) const;
 
  private:
@@ -110,11 +109,11 @@ class Negotiation {
   const std::vector<int> names_;
   const size_t ranks_;
   const size_t capacity_;
-  std::vector<std::string> order_;  // of pending_, by first submission
+  std::vector<std::string> order_;  // names in pending_, by first submission
   std::map<std::string, Pending> pending_;
   std::vector<bool> joined_;
   int last_joined_ = 0;
-  // The cache: a request by its position, and positions by how recently they were used.
+  // The cache: requests by position, positions by name, and positions by last use.
   std::vector<std::optional<Request>> cache_;
   std::map<std::string, size_t> position_of_;
   std::list<size_t> used_;  // the most recently used first
@@ -127,8 +126,9 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// The all-reduces among `responses` in messages of at most `threshold_bytes`: tensors of one dtype,
-// operation and scale share one. Those of a group are never parted. 0: each request has its own.
+// Divides the all-reduces among `responses` into messages of at most `threshold_bytes`; tensors of
+// one dtype, operation and scale share a message, and those of a group always do. 0: each request
+// has its own message.
 std::vector<std::vector<Piece>> Fuse(const std::vector<Response>& responses,
                                      int64_t threshold_bytes);
 

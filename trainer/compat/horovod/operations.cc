@@ -58,7 +58,7 @@ Handle Submit(Kind kind, const ProcessSet& set, std::shared_ptr<Handle::State> s
   return Handle(std::move(state));
 }
 
-// In place: the results are the tensors themselves.
+// `in_place`: the results are the tensors themselves.
 Handle SubmitReduce(const std::vector<at::Tensor>& tensors, const ReduceOptions& options,
                     bool in_place) {
   const at::NoGradGuard no_grad;

@@ -33,7 +33,7 @@ using torch::optim::SGDParamState;
 template <class T, class... Kinds>
 concept OneOf = (std::same_as<T, Kinds> || ...);
 
-// visit(x) with each field of options or of a parameter's state: a number, a bool or a tensor.
+// Calls visit(x) for each field of options or of a parameter's state: a number, a bool or a tensor.
 template <class Visit>
 void ForFields(SGDOptions& options, Visit& visit) {
   visit(options.lr()), visit(options.momentum()), visit(options.dampening());
@@ -73,7 +73,7 @@ void ForFields(AdagradParamState& state, Visit& visit) {
   visit(state.sum()), visit(state.step());
 }
 
-// What a rank has, as numbers; of a tensor, whether there is one.
+// Collects fields as numbers; a tensor counts as 1 if it is defined.
 struct Write {
   std::vector<double> numbers;
   void operator()(const at::Tensor& tensor) { numbers.push_back(tensor.defined() ? 1 : 0); }
@@ -83,7 +83,7 @@ struct Write {
   }
 };
 
-// Takes what the root has; tensors get memory, in the shape of `like`, and are kept in `tensors`.
+// Sets fields to numbers. Allocates missing tensors in the shape of `like`, and collects tensors.
 struct Read {
   const double* next;
   at::Tensor like = {};
@@ -102,7 +102,7 @@ struct Read {
   }
 };
 
-// State is that of a parameter.
+// Returns the state of a parameter, or null. State must be its type.
 template <class State>
 State* FindState(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
   const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());

@@ -1,5 +1,4 @@
-// What an optimizer of LibTorch has besides parameters, in a form that travels: numbers and
-// tensors.
+// The options and state of a LibTorch optimizer as numbers and tensors, to send or save them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,14 +11,15 @@ class Optimizer;
 
 namespace dslaunch::horovod {
 
-// Its options and the numbers of its state, and which tensors there are. For the same groups of
-// parameters always as many. Throws TrainError kUsage for an optimizer that is not known.
+// Returns the optimizer's options, the numbers of its state, and 1 or 0 for each tensor that it may
+// have. Equal groups of parameters give equally many numbers. Throws TrainError kUsage for an
+// unknown optimizer.
 std::vector<double> OptimizerNumbers(torch::optim::Optimizer& optimizer);
 
-// Takes what OptimizerNumbers gave for an optimizer of this kind. Tensors that it did not have
-// are dropped, those that it had get memory where they lack it. Returns the tensors, for the
-// caller to read or to fill, in an order that depends on `numbers` only. Throws TrainError
-// kBadInput where `numbers` are of other groups.
+// Sets options and state to `numbers`, which OptimizerNumbers returned for an optimizer of this
+// kind. Drops tensors that it did not have, and allocates missing ones that it had. Returns the
+// tensors, for the caller to read or to fill, in an order that depends on `numbers` only. Throws
+// TrainError kBadInput if `numbers` are of other groups.
 std::vector<at::Tensor> SetOptimizerNumbers(torch::optim::Optimizer& optimizer,
                                             const std::vector<double>& numbers);
 

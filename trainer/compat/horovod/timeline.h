@@ -1,4 +1,4 @@
-// What happens to each tensor, as a trace that chrome://tracing and Perfetto show.
+// A trace of the exchanges of each tensor, for chrome://tracing and Perfetto.
 #pragma once
 
 #include <chrono>
@@ -8,12 +8,12 @@
 
 namespace dslaunch::horovod {
 
-// Each tensor has a row, on which what happens to it lies in time. One thread.
+// Each tensor has a row with its exchanges over time. One thread.
 class Timeline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Empty `file`: nothing is written. Throws TrainError kIo, naming the file.
+  // Writes nothing if `file` is empty. Throws TrainError kIo that names the file.
   explicit Timeline(const std::string& file);
   ~Timeline();
   Timeline(const Timeline&) = delete;

@@ -24,7 +24,7 @@ void Keep(AutogradContext* context, const ProcessGroup& group) {
   context->saved_data["group"] = reinterpret_cast<int64_t>(&group);
 }
 
-// y = sum of all x; every replica's loss depends on every x.
+// The sum of all replicas' tensors. Every replica's loss depends on every tensor.
 class SumFunction : public torch::autograd::Function<SumFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
@@ -125,7 +125,7 @@ void ReplicatedOptimizer::ZeroGrad() {
 
 void ReplicatedOptimizer::Synchronize() {
   const at::NoGradGuard no_grad;
-  // Gradients of one dtype travel in one message, as far as they fit.
+  // Gradients of one dtype share a message up to kBucketElements.
   std::vector<at::Tensor> bucket;
   int64_t elements = 0;
   const auto send = [&] {
