@@ -1,5 +1,5 @@
 // style_program CASE RANKS: runs one case of tests/compat/*_test.py in RANKS ranks of its own, or
-// in those of a launcher. A case throws where something does not hold.
+// in those of a launcher. A case throws if an expectation is not met.
 #include <dslaunch/data_parallel.h>
 #include <dslaunch/dslaunch.h>
 #include <dslaunch/horovod.h>
@@ -868,7 +868,7 @@ void ReplicatorPrimitives() {
   Tensor y = at::full({2}, id + 1.0).requires_grad_();
   const Tensor all = replica.AllGather(y);
   HOLDS(all.size(0) == n && all[n - 1][0].item<double>() == n);
-  (all[0].sum() * 3).backward();  // of replica 0 alone, by every replica
+  (all[0].sum() * 3).backward();  // every replica uses only replica 0's tensor
   HOLDS(y.grad()[0].item<double>() == (id == 0 ? 3 * n : 0));
   Tensor z = at::full({2}, id + 1.0).requires_grad_();
   const Tensor last = replica.Broadcast(z, n - 1);

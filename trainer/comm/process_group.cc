@@ -47,8 +47,8 @@ namespace {
 constexpr char kDone[] = "done";
 constexpr char kAllDone[] = "all_done";
 constexpr char kGone[] = "gone";
-constexpr std::chrono::seconds kLeaveTimeout{
-    5};  // for ranks that only have to report that they leave
+// For ranks that only have to report that they leave.
+constexpr std::chrono::seconds kLeaveTimeout{5};
 constexpr char kAllReduce[] = "an all-reduce";
 constexpr char kReduceScatter[] = "a reduce-scatter";
 

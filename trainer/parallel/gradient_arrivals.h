@@ -33,7 +33,7 @@ class GradientArrivals {
   void ExpectOnce();
   void AllowAny();
 
-  // What has arrived since ExpectOnce.
+  // Arrivals since ExpectOnce.
   bool arrived(size_t parameter) const { return arrived_[parameter]; }
   const std::vector<size_t>& order() const { return order_; }
   bool complete() const { return order_.size() == parameters_.size(); }

@@ -14,7 +14,7 @@ void CopyChanges(const at::Tensor& model, const at::Tensor& master);
 // One thread.
 class MasterWeights {
  public:
-  // Copies those of `parameters` that are not fp32, with their present, rounded values; none if not
+  // Copies `parameters` that are not fp32, with their present, rounded values; none if not
   // `enabled`.
   MasterWeights(const std::vector<NamedTensor>& parameters, bool enabled);
 

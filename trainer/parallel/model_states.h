@@ -1,6 +1,6 @@
-// What a rank holds of the model's states (parameters, gradients and what the optimizer keeps: ZeRO
-// paper, section 3), and how the ranks' parts become one model. The engine sees nothing of ZeRO but
-// this.
+// A rank's part of the model's states (parameters, gradients and optimizer state: ZeRO paper,
+// section 3), and how the ranks' parts become one model. The engine uses ZeRO only through this
+// interface.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,11 +14,11 @@
 
 namespace dslaunch {
 
-// What happens between Begin and End.
+// The kind of a pass, from Begin to End.
 enum class Pass {
   kInference,   // no backward pass
-  kAccumulate,  // gradients are added to those of this step so far
-  kSync,        // as kAccumulate, and after End gradients are those of all ranks together
+  kAccumulate,  // gradients are added to earlier ones of this step
+  kSync,        // as kAccumulate, and End reduces gradients over all ranks
 };
 
 // How Begin and End are used.
@@ -43,7 +43,7 @@ class ModelStates {
   virtual void AfterBackward() = 0;
   virtual void End() = 0;  // waits for what is being sent
 
-  // The same for the lifetime of this. The parts of all ranks together hold every parameter: if
+  // Fixed for the lifetime of this. The parts of all ranks together hold every parameter: if
   // sharded() each element once, else all of them on every rank.
   const std::vector<WeightPart>& parts() const { return parts_; }
   virtual bool sharded() const = 0;
@@ -51,7 +51,7 @@ class ModelStates {
   virtual ZerosBeside StateZeros() const { return nullptr; }
 
   // After kSync: the gradient of each of parts(), in the dtype in which gradients accumulate,
-  // averaged or added up over the ranks as the configuration says. They may be changed in place
+  // averaged or added up over the ranks, by the configuration. They may be changed in place
   // until Clear. Undefined for a parameter that got none on this rank.
   virtual std::vector<at::Tensor> Gradients() = 0;
   // Makes the model's parameters follow the weights of parts(). Collective if they are sharded.

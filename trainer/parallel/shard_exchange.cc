@@ -95,7 +95,7 @@ bool ShardExchange::AddsInPlace(const at::Tensor& message, const at::Tensor& sum
   return sum.scalar_type() == message.scalar_type() && sum.device() == message.device();
 }
 
-// Each rank begins with a different peer. Tag 0 is that of ProcessGroup's own messages.
+// Each rank begins with a different peer. ProcessGroup's own messages have tag 0.
 template <class Begin>
 void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& part,
                                   PendingExchange& exchange, Begin begin) const {

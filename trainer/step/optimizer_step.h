@@ -22,7 +22,7 @@
 
 namespace dslaunch {
 
-// What MakeOptimizerStep needs. `module` and `ranks` must outlive the step.
+// The arguments of MakeOptimizerStep. `module` and `ranks` must outlive the step.
 struct StepInputs {
   const EngineConfig& config;
   torch::nn::Module& module;
@@ -34,7 +34,7 @@ struct StepInputs {
   const std::vector<ParameterInfo>& elsewhere;
 };
 
-// What a step works on.
+// The parts that a step works on.
 struct StepParts {
   EngineConfig config;
   const MeshGroups& ranks;
@@ -45,7 +45,7 @@ struct StepParts {
   std::unique_ptr<GradientExchange> exchange;
 };
 
-// What the last step was.
+// The result of the last step.
 struct LastStep {
   double lr = 0;
   double loss_scale = 1;
@@ -85,11 +85,11 @@ class OptimizerStep {
   int64_t skipped_steps() const { return skipped_steps_; }
 
   const LastStep& last() const { return last_; }
-  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }  // of the next step
+  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }  // for the next step
 
   // Whether the weights of the ranks differ after some of the steps.
   bool weights_differ() const { return exchange_ && exchange_->weights_differ(); }
-  // What exchange and optimizer keep besides weights and Optimizer::States().
+  // Returns the tensors that exchange and optimizer keep besides weights and Optimizer::States().
   std::vector<RankTensor> RankTensors() const;
   // Non-null if servers update as gradients arrive (parallel.staleness).
   virtual StaleTraining* stale_training() { return nullptr; }

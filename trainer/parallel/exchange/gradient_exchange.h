@@ -36,11 +36,11 @@ class GradientExchange {
   // Whether weights of the ranks differ after some of the steps.
   virtual bool weights_differ() const { return false; }
 
-  // What is kept from step to step besides weights.
+  // Returns the tensors that are kept from step to step besides weights.
   virtual std::vector<RankTensor> RankTensors() const { return {}; }
   // Makes what RankTensors() returns what it was at the start, from rank 0's weights.
   virtual void Restart() {}
-  void SetSteps(int64_t steps) { steps_ = steps; }  // that are over
+  void SetSteps(int64_t steps) { steps_ = steps; }  // made so far
 
  protected:
   const ProcessGroup& group_;

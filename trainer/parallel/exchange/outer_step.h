@@ -1,4 +1,4 @@
-// What ranks that train apart exchange after every `inner_steps` steps: their weights.
+// The exchange of weights after every `inner_steps` steps, for ranks that train apart between.
 #pragma once
 
 #include <optional>

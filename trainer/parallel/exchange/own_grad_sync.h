@@ -1,5 +1,5 @@
-// Gradients that add up over the micro-batches of one rank, and become those of all ranks by
-// something else.
+// A GradSync that adds gradients up over the micro-batches of one rank; another class may reduce
+// them over the ranks.
 #pragma once
 
 #include <memory>

@@ -225,7 +225,7 @@ class Gatherer {
   void Settle() {
     if (!refreshing_) return;
     AwaitRefreshed();
-    if (std::this_thread::get_id() != refresh_thread_) return;  // whose mode it is
+    if (std::this_thread::get_id() != refresh_thread_) return;  // another thread has its own mode
     refreshing_ = false;
     LeaveMode();
   }

@@ -132,8 +132,7 @@ class ShardedStates : public ModelStates {
   std::vector<NamedTensor> parameters_;  // all parameters of the module
   std::vector<int64_t> elements_;        // by parameter
   std::vector<Place> places_;            // by parameter: its place in a unit's flat tensor
-  std::vector<bool>
-      has_gradient_;  // by parameter, if gradients accumulate whole: got one this step
+  std::vector<bool> has_gradient_;       // by parameter, in this step; if they accumulate whole
   std::vector<Unit> units_;
   std::vector<size_t> trained_;         // indices of trained parameters
   std::vector<size_t> trained_units_;   // in the order in which they are sent

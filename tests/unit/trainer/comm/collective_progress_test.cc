@@ -35,7 +35,7 @@ TEST(CollectiveProgressTest, ProgressSurvivesFormatAndParse) {
 
 TEST(CollectiveProgressTest, FindsRanksThatWaitForEachOther) {
   EXPECT_THAT(FindStuck({Waits("fc2", 1), Waits("an all-reduce", 4)}), ElementsAre(0, 1));
-  // The same operation, one time more.
+  // Rank 0 begins the same operation once more than rank 1.
   EXPECT_THAT(FindStuck({Waits("fc1", 3), Waits("the end", 1, {{"fc1", 2}})}), ElementsAre(0, 1));
   EXPECT_THAT(FindStuck({Waits("a", 1), Waits("b", 1, {{"a", 1}}), Waits("c", 1, {{"b", 1}})}),
               ElementsAre(0, 1, 2));

@@ -1,4 +1,4 @@
-// Ranks that go different ways, or are slow, with real process groups.
+// Ranks that diverge, or are slow, with real process groups.
 #include "trainer/comm/desync_detector.h"
 
 #include <ATen/ATen.h>
@@ -24,7 +24,7 @@ using testing::HasSubstr;
 constexpr DesyncDetector::Patience kPatience = {.quiet = milliseconds(500),
                                                 .limit = std::chrono::minutes(5)};
 
-// Ranks that start together also say together what they wait for.
+// Ranks that start together also report their waits together.
 void Watch(const ProcessGroup& group) {
   group.desync_detector().Watch(kPatience);
   group.Barrier();
@@ -48,7 +48,7 @@ void ExpectError(const std::exception_ptr& error, ExitCode code,
   }
 }
 
-// Every rank says the same.
+// All ranks report the same text.
 void ExpectErrors(const std::vector<std::exception_ptr>& errors,
                   const testing::Matcher<std::string>& words) {
   for (size_t rank = 0; rank < errors.size(); ++rank) {

@@ -24,7 +24,7 @@ constexpr std::array kAllOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kM
 constexpr std::array kAllDtypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
                                    at::kByte,  at::kChar,   at::kInt,  at::kLong};
 
-// What `rank` contributes: small integers, so that every order of reduction gives the same in every
+// The tensor of `rank`: small integers, so that every order of reduction gives the same in every
 // dtype.
 at::Tensor Contribution(int rank, at::IntArrayRef shape, at::ScalarType dtype) {
   const at::Tensor numbers = at::arange(c10::multiply_integers(shape), at::kLong);

@@ -27,7 +27,7 @@ Parameters MakeParameters(at::ScalarType dtype, double value) {
   return parameters;
 }
 
-// Every rank has to be told `difference` among other words; nothing where it is empty.
+// Expects an error that contains `difference` on every rank; empty: no error.
 void ExpectDifference(int ranks, const std::string& difference,
                       const std::function<Parameters(int rank)>& make) {
   const auto body = [&](int rank) {

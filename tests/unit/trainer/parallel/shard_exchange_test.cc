@@ -26,7 +26,7 @@ at::Tensor Numbers(int64_t elements, at::ScalarType dtype, uint64_t seed) {
   return numbers.to(dtype);
 }
 
-// What `rank` has on `channel`.
+// The seed of the tensor of `rank` on `channel`.
 uint64_t Seed(int rank, int channel) { return static_cast<uint64_t>(100 * channel + rank + 1); }
 
 // Added up in fp32 one rank after the other.

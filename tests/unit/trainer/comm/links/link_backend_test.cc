@@ -49,7 +49,7 @@ struct Rank {
   }
 };
 
-// `nodes`: where each rank says that it is, by rank; empty: all on one.
+// `nodes`: the node that each rank reports, by rank; empty: all are on one.
 void InRanks(int ranks, const std::function<void(const Rank&)>& body,
              const std::vector<uint32_t>& nodes = {}) {
   FakeRankAgent agent(static_cast<size_t>(ranks));
@@ -84,7 +84,7 @@ void Expect(bool good, const std::string& what) {
   if (!good) throw std::runtime_error("not so: " + what);
 }
 
-// The same on every rank that asks.
+// Returns the same values on every rank.
 at::Tensor Values(uint64_t seed, int rank, int64_t elements, at::ScalarType dtype) {
   auto generator = at::detail::createCPUGenerator(seed * 1000 + static_cast<uint64_t>(rank));
   return (at::rand({elements}, generator, at::kFloat) - 0.5).to(dtype);
@@ -393,7 +393,7 @@ TEST(LinkStoreTest, SharesValuesBetweenRanks) {
         FailureOf([&] { store.wait({"none"}, std::chrono::milliseconds(50)); });
     Expect(ClassifyCommFailure(what) == CommFailure::kTimedOut, what);
     Expect(what.find("none") != std::string::npos, what);
-    // One that waits holds nobody else up.
+    // A waiting request does not block others.
     std::thread waits([&] { clone->wait({"late/" + std::to_string(own.rank)}); });
     store.set("late/" + std::to_string(own.rank), "x");
     waits.join();

@@ -49,7 +49,7 @@ void InRanks(int ranks, const std::function<void(ProcessGroup&)>& body) {
   }
 }
 
-// The same on every rank that asks.
+// Returns the same values on every rank.
 at::Tensor Values(uint64_t seed, int rank, int64_t elements, at::ScalarType dtype) {
   auto generator = at::detail::createCPUGenerator(seed * 1000 + static_cast<uint64_t>(rank));
   return at::randn({elements}, generator, at::kFloat).to(dtype);
@@ -60,7 +60,7 @@ c10::intrusive_ptr<c10d::Work> BeginSum(const ProcessGroup& group, const at::Ten
   return group.c10d_group()->allreduce(tensors);
 }
 
-// Of the elements of a tensor, with chunks of fp32 in mind.
+// Numbers of elements around the size of a chunk of fp32.
 std::vector<int64_t> Sizes() {
   constexpr int64_t kChunk = kChunkBytes / 4;
   return {0, 1, 15, 17, 1000, kChunk - 1, kChunk, kChunk + 1, 7 * kChunk + 123};
@@ -155,7 +155,7 @@ TEST(ShmBackend, QueuesMoreMessagesThanRequests) {
   });
 }
 
-// Its end tells a profiler, which who waits for the future may stop.
+// The end of a work is reported to a profiler, which code that waits for the future may stop.
 TEST(ShmBackend, WorkEndsBeforeItsFuture) {
   InRanks(2, [](ProcessGroup& group) {
     const auto work = BeginSum(group, at::ones({kChunkBytes}));
@@ -191,7 +191,7 @@ TEST(ShmBackend, ReportsDifferentCollectives) {
   }));
 }
 
-// What rank 0 and 2 say of rank 1, which goes in the middle of a sum as `go` does.
+// Returns the errors of ranks 0 and 2 after rank 1 ends by `go` in the middle of a sum.
 std::vector<std::string> SaidOfLostRank(const std::function<void()>& go) {
   const fs::path folder = fs::temp_directory_path() / ("dslaunch-shm-" + std::to_string(getpid()));
   fs::create_directory(folder);

@@ -431,7 +431,7 @@ TEST_P(KindTest, CountsUnusedParameterWithZerosOnRequest) {
         MakeGradSync(group, parameters, {}, {.bucket_bytes = kSmallBucket, .ignore_unused = true});
     for (int step = 0; step < 4; ++step) {
       for (const bool last : {false, true}) {
-        std::vector<size_t> use = {0, 1, 2, 3, 4};  // nobody uses p5
+        std::vector<size_t> use = {0, 1, 2, 3, 4};  // no rank uses p5
         if (last && step % 2 == 0 && group.rank() == 1) use = {0, 1, 4};
         sync->Begin(last);
         const at::Tensor loss = Loss(parameters, Ones(), use);
@@ -554,7 +554,7 @@ struct Chain : torch::nn::Module {
   at::Tensor first, second;
 };
 
-// What a user of the engine sees: the rank whose model ignores a parameter says so.
+// The same by the engine: the rank whose model ignores a parameter names it.
 TEST(EngineOnRanksTest, RankWithUnusedParameterNamesIt) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
     EngineConfig config;

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 constexpr int64_t kFar = std::numeric_limits<int64_t>::max();
 
-// Of ranks that have made so many steps, whether each may begin its next.
+// Returns the turn of each rank after it has made so many steps.
 std::vector<Turn> Turns(const std::vector<int64_t>& made, int64_t staleness) {
   StaleSync bounded(static_cast<int>(made.size()), staleness, 0);
   bounded.HoldAfter(kFar);
@@ -103,8 +103,7 @@ TEST(StaleSyncTest, NoRankBeginsAfterStop) {
   EXPECT_EQ(sync.TurnOf(0), Turn::kStop);
 }
 
-// Whatever order ranks come in: the bound holds, some rank may always go on, and all come to the
-// end.
+// In any order of the ranks' events the bound holds, some rank may always continue, and all finish.
 TEST(StaleSyncTest, RandomOrdersKeepStalenessBoundAndFinish) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

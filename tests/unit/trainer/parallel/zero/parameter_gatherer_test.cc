@@ -400,7 +400,7 @@ TEST(Gatherer, RejectsReadsOutsidePasses) {
                     AllOf(HasSubstr("wte"), HasSubstr("GatheredParameters")));
       EXPECT_THROW(weight.data_ptr<float>(), c10::Error);
       EXPECT_THROW(weight.storage().data(), c10::Error);
-      // What describes it is there, and views can be made.
+      // Sizes and strides are known, and views can be made.
       EXPECT_EQ(weight.t().sizes(), at::IntArrayRef({kWidth, 4 * kWidth}));
       pair.Train(i);
     }
