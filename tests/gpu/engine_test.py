@@ -171,7 +171,7 @@ class Engine(EngineCase):
     def test_warns_that_nccl_does_not_encrypt(self):
         if gpus() < 2:
             self.skipTest("takes two GPUs")
-        said = "NCCL exchanges between nodes in clear text; SECURITY.md says what that means\n"
+        said = "NCCL exchanges between nodes in clear text; see SECURITY.md\n"
         for ranks_of_a_node in (1, 2):
             place = {rank: {"CUDA_VISIBLE_DEVICES": str(rank) if ranks_of_a_node == 1 else "0,1"} for rank in range(2)}
             with Job(self.recipe_of({}, "cuda"), 2, ranks_of_a_node, env_of_rank=place) as job:

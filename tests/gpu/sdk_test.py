@@ -65,7 +65,7 @@ class Sdk(unittest.TestCase):
     def test_warns_that_nccl_does_not_encrypt(self):
         if gpus() < 2:
             self.skipTest("takes two GPUs")
-        said = "NCCL exchanges between nodes in clear text; SECURITY.md says what that means\n"
+        said = "NCCL exchanges between nodes in clear text; see SECURITY.md\n"
         for device, lines in (("cuda", said), ("cpu", "")):
             with self.subTest(device):
                 (first_code, _, first), (second_code, _, second) = run_on_two_nodes(device)

@@ -45,7 +45,7 @@ class Staleness(LauncherCase):
         self.kill(3, by=signal.SIGSTOP)
         self.assert_code(0, self.wait(job, 120), job)
         self.assert_prints(job, r"rank 3 \(node1, pid \d+\) was stopped by SIGSTOP; the others wait for it for some time, "
-                           "and then go on without it", r"rank 3 is lost; training goes on without it",
+                           "and then go on without it", r"rank 3 is lost; training continues without it",
                            GIVEN_UP % (3, "node1"), r"step 600/600", r"test accuracy \d", r"3 of 4 ranks on 2 nodes succeeded")
         self.assert_nothing_left()
 

@@ -118,7 +118,7 @@ class StalenessTest(unittest.TestCase):
                 self.assertNotIn("loss_tolerated", ranks[0].status + ranks[1].status, "of servers it is not")
                 for number in (0, 1, 2):
                     self.assertEqual(ranks[number].code, 0, ranks[number].err)
-                self.assertRegex(ranks[0].err, r"^rank 3 is lost; training goes on without it .*\n$")
+                self.assertRegex(ranks[0].err, r"^rank 3 is lost; training continues without it .*\n$")
                 self.assertEqual(ranks[1].err + ranks[2].err, "")
                 self.assertEqual([self.last(rank) for rank in (0, 1, 2)], [300] * 3)
                 self.assertIn("step_000300", os.listdir(os.path.join(self.dir, "saved")))
@@ -133,7 +133,7 @@ class StalenessTest(unittest.TestCase):
                     job.wait_for(lambda: min(map(self.last, range(4))) > 2, 60, "the first steps are made")
                     job.processes[3].send_signal(signal.SIGSTOP)
                     job.wait_for(lambda: all(each.poll() is not None for each in job.processes[:3]), 60, "the others end")
-                    self.assertRegex(job.read(0, 1), r"^rank 3 is lost; training goes on without it .*\n$")
+                    self.assertRegex(job.read(0, 1), r"^rank 3 is lost; training continues without it .*\n$")
                     self.assertEqual([job.processes[rank].poll() for rank in range(3)], [0, 0, 0],
                                      [job.read(rank, 1) for rank in (1, 2)])
                     self.assertEqual([self.last(rank) for rank in range(3)], [run["steps"]] * 3)

@@ -181,7 +181,7 @@ RankMeeting MeetByAgents(const WorkerEnv& env) {
     } catch (const c10::Error&) {
       throw PeerLate("rank " + std::to_string(rank) + " did not connect to rank 0 within " +
                      std::to_string(ProcessGroup::kConnectTimeout.count()) +
-                     " minutes; its log says what it does");
+                     " minutes; see its log");
     }
   }
   return meeting;
@@ -241,7 +241,7 @@ void SayWhatIsInClearText(const WorkerEnv& env, const RankDevice& device) {
   static std::atomic_flag said;
   if (env.rank != 0 || device.device.is_cpu() || env.local_world_size >= env.world_size) return;
   if (said.test_and_set()) return;
-  PrintError("NCCL exchanges between nodes in clear text; SECURITY.md says what that means");
+  PrintError("NCCL exchanges between nodes in clear text; see SECURITY.md");
 }
 
 std::vector<size_t> FromZero(int count) {

@@ -31,7 +31,7 @@ constexpr size_t kMaxUnclaimed = 65'536;
 TrainError Unavailable(const std::string& what) {
   return {ExitCode::kUnavailable,
           "no connections between ranks: " + what +
-              "; the node's agent gives them, and DSLAUNCH_RANK_SOCKET says where it is"};
+              "; the node's agent makes them, at the socket DSLAUNCH_RANK_SOCKET"};
 }
 
 UniqueFd ConnectTo(const std::string& path, Deadline deadline) {
@@ -59,7 +59,7 @@ RankLinkMessage ReadMessage(int socket, Deadline deadline) {
       throw TrainError(ExitCode::kTimedOut, "the node's agent does not answer this rank");
     }
     const long got = ReceiveWithFd(socket, bytes.data() + have, bytes.size() - have, none);
-    if (got <= 0) throw Unavailable("the agent refuses this rank; its agent.log says why");
+    if (got <= 0) throw Unavailable("the agent refused this rank; see its agent.log");
     have += static_cast<size_t>(got);
   }
   const Result<RankLinkMessage> message = DecodeRankLink(bytes);
@@ -76,7 +76,7 @@ RankPlace RankPlace::FromText(const std::string& text) {
   RankPlace place;
   place.node = static_cast<uint32_t>(std::strtoul(text.c_str(), &end, 10));
   if (end == text.c_str() || *end != ' ')
-    throw TrainError(ExitCode::kInternal, "a rank says that its node is " + Quoted(text));
+    throw TrainError(ExitCode::kInternal, "a rank reported an invalid node: " + Quoted(text));
   place.endpoints = end + 1;
   return place;
 }

@@ -34,9 +34,9 @@ void CheckValues(const std::vector<NamedValue>& values) {
   std::set<std::string> names;
   for (const auto& [name, value] : values) {
     if (name.empty() || !names.insert(name).second) {
-      throw TrainError(ExitCode::kUsage, "elastic::State: every value needs a name of its own; '" +
+      throw TrainError(ExitCode::kUsage, "elastic::State: every value needs a unique name; '" +
                                              name +
-                                             (name.empty() ? "' is none" : "' is there twice"));
+                                             (name.empty() ? "' is empty" : "' is used twice"));
     }
     if (std::visit([](const auto* pointer) { return pointer == nullptr; }, value))
       throw TrainError(ExitCode::kUsage, "elastic::State: the value '" + name + "' is null");

@@ -169,9 +169,10 @@ OptimizerKind KindOfOptimizer(const torch::optim::Optimizer& optimizer) {
   if (Is<AdamW>(optimizer)) return kOptimizerKind<AdamWOptions, AdamWParamState>;
   if (Is<RMSprop>(optimizer)) return kOptimizerKind<RMSpropOptions, RMSpropParamState>;
   if (Is<Adagrad>(optimizer)) return kOptimizerKind<AdagradOptions, AdagradParamState>;
-  throw TrainError(ExitCode::kUsage,
-                   "the optimizer is none of torch::optim's SGD, Adam, AdamW, RMSprop and Adagrad, "
-                   "whose state is known; broadcast its tensors with BroadcastParameters");
+  throw TrainError(
+      ExitCode::kUsage,
+      "the state of this optimizer is not known: use torch::optim's SGD, Adam, AdamW, RMSprop or "
+      "Adagrad, or broadcast its tensors with BroadcastParameters");
 }
 
 }  // namespace

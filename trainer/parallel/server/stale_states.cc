@@ -43,7 +43,7 @@ Answer ReceiveAnswer(const ProcessGroup& connection) {
 void Expect(Answer answer, Answer expected, int server) {
   if (answer == expected) return;
   throw TrainError(ExitCode::kInternal, "the server on rank " + std::to_string(server) +
-                                            " gave an answer that does not fit the question (" +
+                                            " sent an unexpected answer (" +
                                             std::to_string(static_cast<int64_t>(answer)) + ")");
 }
 
@@ -102,10 +102,10 @@ struct StaleStates::Server {
 
   void Made(int rank, int64_t step) DSL_REQUIRES(mutex) {
     if (decides && !sync->OnMade(rank, step)) {
-      throw TrainError(ExitCode::kInternal,
-                       "rank " + std::to_string(rank) + " says that it has made step " +
-                           std::to_string(step) + ", but its last one was step " +
-                           std::to_string(sync->made(rank)));
+      throw TrainError(ExitCode::kInternal, "rank " + std::to_string(rank) + " reports step " +
+                                                std::to_string(step) +
+                                                " as made, but its last one was step " +
+                                                std::to_string(sync->made(rank)));
     }
     changed.NotifyAll();
   }
@@ -127,9 +127,9 @@ struct StaleStates::Server {
   [[noreturn]] void ThrowLate(const std::string& what) {
     const MutexLock lock(mutex);
     const std::optional<int> slowest = sync ? sync->Slowest() : std::nullopt;
-    throw PeerLate("no other rank has come to " + what + " in time" +
+    throw PeerLate("timed out waiting for other ranks at " + what +
                    (slowest ? "; the slowest is rank " + std::to_string(*slowest) : "") +
-                   "; give a larger run.collective_timeout_s, or look at its log");
+                   "; set a larger run.collective_timeout_s, or look at its log");
   }
 
  private:
@@ -156,7 +156,7 @@ void StaleStates::Server::Serve(const std::shared_ptr<Server>& server, int rank)
     self.sync->OnLost(rank);
     if (rank >= self.servers) {
       PrintError("rank " + std::to_string(rank) +
-                 " is lost; training goes on without it (parallel.staleness): " +
+                 " is lost; training continues without it (parallel.staleness): " +
                  lost.substr(0, lost.find('\n')));
     }
   }
@@ -203,7 +203,7 @@ void StaleStates::Server::AnswerAll(int rank) {
         break;
       default:
         throw TrainError(ExitCode::kInternal,
-                         "rank " + std::to_string(rank) + " sent its server what no rank sends");
+                         "rank " + std::to_string(rank) + " sent its server an invalid request");
     }
   }
 }
@@ -435,7 +435,7 @@ void StaleStates::Pull() {
       has_left_ = true;
       for (int other = 1; other < servers_; ++other) Ask(ToServer(other), Request::kLeave, step_);
       throw TrainError(ExitCode::kPreempted, "stopped after step " + std::to_string(step_) +
-                                                 ", as rank 0 has; its log says why");
+                                                 ", as rank 0 has; its log has the reason");
     }
     Expect(answer, Answer::kGo, server);
   }
