@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// What `scontrol show job --details` prints about the job. Blocks for 10 s at most. The error is a
-// fragment: "'scontrol' ended with ...".
+// Returns the output of `scontrol show job --details` for the job. Blocks for at most 10 s. The
+// error is a fragment: "'scontrol' ended with ...".
 Result<std::string> DescribeSlurmJob(const std::string& job_id);
 
 }  // namespace dslaunch

@@ -17,18 +17,19 @@
 namespace dslaunch {
 
 struct TransportChoice {
-  Launcher launcher = Launcher::kSsh;  // kPerNode: of node 0, this machine
+  Launcher launcher = Launcher::kSsh;  // kPerNode: the transport to node 0, this machine
   // See LaunchPlan: for ExecNodeCommand, or the program that starts all nodes at once.
   std::vector<std::string> exec_command = {};
   SshOptions ssh = {};
   std::vector<NodeTarget> nodes = {};         // to start at once; others are started one by one
   std::vector<std::string> ssh_command = {};  // --ssh_command's words, for relays
-  size_t fanout = 0;                          // RelayFanout's
+  size_t fanout = 0;                          // as returned by RelayFanout
   std::map<std::string, SlurmShare> slurm_shares = {};  // see LaunchPlan
   std::string network_interface = {};  // of this machine, to which agents call back
 };
 
-// kUsage: the launcher's program is missing or cannot be used, or not for these nodes.
+// Returns the transport to `choice`'s nodes. Errors: kUsage if the launcher's program is missing,
+// cannot be used, or does not support these nodes.
 Result<std::unique_ptr<Transport>> MakeTransport(const TransportChoice& choice,
                                                  const AgentBinary& agent, const AgentRole& role);
 

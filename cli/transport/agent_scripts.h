@@ -24,7 +24,7 @@ std::string InstallScript(const AgentBinary& agent, std::string_view sha256, std
 // Returns the agent's folder on a node, for messages.
 std::string NodeFolderOf(const AgentBinary& agent);
 
-// How agents that call back find the front end.
+// The data by which agents that call back find the front end.
 struct CallBackStart {
   std::string nonce;  // of this start
   std::string place;  // a constant word that the node's shell or the launcher replaces
@@ -34,7 +34,8 @@ struct CallBackStart {
   std::string ticket;  // in return, the front end sends the agent's file to nodes that lack it
 };
 
-// The script for all nodes of a launcher: the agent is fetched if it is missing, and calls back.
+// Returns the script for all nodes of a launcher. It fetches the agent if it is missing, and starts
+// it to call back.
 std::string CallBackScript(const AgentBinary& agent, std::string_view sha256, const AgentRole& role,
                            const CallBackStart& start);
 

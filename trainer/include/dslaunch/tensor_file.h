@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// What a file must be for its content to be believed. The sum finds damage, not forgery.
+// Size and checksum of a file, by which a reader can verify it. The checksum detects damage, not
+// forgery.
 struct SavedFile {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;

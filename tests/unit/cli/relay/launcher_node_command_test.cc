@@ -23,7 +23,7 @@ TEST(LauncherNodeCommandTest, SrunStartsOneTaskWithoutItsPlace) {
   EXPECT_EQ(command.Name(), "srun");
 }
 
-TEST(LauncherNodeCommandTest, TellsScriptsFailureFromSruns) {
+TEST(LauncherNodeCommandTest, DistinguishesScriptsFailureFromSruns) {
   const LauncherNodeCommand command({Launcher::kSlurm, {"srun"}});
   EXPECT_FALSE(command.HasFailedItself(97 << 8));  // the node has no agent
   EXPECT_FALSE(command.HasFailedItself(98 << 8));  // the agent cannot be installed
