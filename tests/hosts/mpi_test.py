@@ -77,7 +77,9 @@ class OneWorldHere(MpiCase):
             self.assert_code(0, code, job)
             self.assert_one_world(job, 3 if nodes == 1 else 4, nodes)
             self.assertNotIn("MPI", job.stderr)
-        code, job = self.run_job("--num_gpus", "2", "--mpi", "none", "--show", "all", self.program)
+        # Each rank has its own TMPDIR, because two Open MPI programs that make their session folder at once may fail.
+        code, job = self.run_job("--num_gpus", "2", "--mpi", "none", "--show", "all",
+                                 bash('mkdir "$1/$RANK"; TMPDIR="$1/$RANK" exec "$0"'), self.program, self.folder)
         self.assert_code(0, code, job)
         self.assertEqual(2, job.stdout.count("rank 0 of 1"), job.output)
         self.assert_nothing_left()
