@@ -48,8 +48,8 @@ class AgentService final : public pb::Agent::CallbackService {
  private:
   asio::io_context& loop_;
   NodeAgent& agent_;
-  std::atomic<bool> is_owned_ =
-      false;  // by this node's own command; then copies from elsewhere are refused
+  // Set by this node's own command: copies from elsewhere are refused.
+  std::atomic<bool> is_owned_ = false;
 };
 
 }  // namespace dslaunch

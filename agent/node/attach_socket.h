@@ -25,10 +25,10 @@ std::string SocketName(const std::string& job_id, uint32_t node_index);
 
 // Makes `folder` if it is missing, and checks that only the user and root can change or enter it:
 // OpenOwnFolder (base/os/ownership.h) accepts it, its mode is 0700, and it is not on a network file
-// system, where a socket could not be connected to. The error says what is wrong.
+// system, where a socket could not be connected to. The error has the reason.
 Result<void> CheckSocketFolder(const std::string& folder, uid_t user);
 
-// What a socket is for, as its error says it.
+// The purpose of a socket, for its error.
 struct SocketPurpose {
   std::string name = "of a detached job";
   std::string hint = "make one of them right, or leave out --detach";
@@ -40,7 +40,7 @@ class AttachSocket {
   // A connection of this user's; others are refused.
   using OnConnection = std::function<void(UniqueFd)>;
 
-  // kIo says why each folder was refused, and a hint.
+  // kIo with the reason for each refused folder, and a hint.
   static Result<std::unique_ptr<AttachSocket>> Listen(asio::io_context& loop,
                                                       const std::vector<std::string>& folders,
                                                       const std::string& name,

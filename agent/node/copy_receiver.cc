@@ -108,7 +108,7 @@ bool IsOlder(const fs::path& path, std::chrono::hours age) {
   return changed + age < std::chrono::system_clock::now();
 }
 
-// Of one who copies: machine, process, and which of its copies.
+// Names one copy: machine, process, and its number there.
 std::string OwnName() {
   static std::atomic<unsigned> count = 0;
   const std::optional<ProcessInfo> self = ReadProcess(::getpid());
@@ -485,7 +485,7 @@ Result<std::vector<pb::CopyPart>> CopyReceiver::Fetch(const std::vector<pb::Copy
   return again;
 }
 
-// False: it is not what the list says; nothing of it is kept.
+// Returns false if it differs from the list; nothing of it is kept.
 Result<bool> CopyReceiver::FetchFile(const pb::CopyPart& part) {
   const pb::CopyEntry& entry = entries_[part.entry()];
   const std::string path = PartOf(part.entry());

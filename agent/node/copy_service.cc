@@ -9,7 +9,7 @@
 namespace dslaunch {
 namespace {
 
-// Of the front end, which sends a sign of life every 5 s while it waits for its turn.
+// For the front end, which sends a sign of life every 5 s while it waits for its turn.
 constexpr milliseconds kSilence(60'000);
 
 }  // namespace

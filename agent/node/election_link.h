@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "agent/node/agent_action.h"
+#include "agent/core/agent_action.h"
 #include "agent/node/rank_link_hub.h"
 #include "base/unique_fd.h"
 #include "proto/rendezvous.pb.h"

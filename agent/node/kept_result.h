@@ -20,7 +20,7 @@ std::vector<std::string> SecondResultFolders(const std::vector<std::string>& soc
 std::vector<std::string> OwnSecondResultFolders(const std::string& job_id, uint32_t node_index);
 
 // Writes it to `folder`, else to the first of `seconds` that can be made private to this user. The
-// place that has it; kIo says why `folder` could not.
+// place that has it; kIo with the error of `folder`.
 Result<std::string> KeepResult(const pb::JobResult& result, const std::string& folder,
                                const std::vector<std::string>& seconds);
 

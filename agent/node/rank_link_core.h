@@ -28,7 +28,7 @@ struct RankLinkPlan {
 
 namespace rank_link_action {
 
-// To the process that said hello as session `session`; with a descriptor where `fd` is one.
+// Sends to the process of session `session`, with the descriptor `fd` if it is valid.
 struct Send {
   uint64_t session = 0;
   RankLinkMessage message;
@@ -78,13 +78,13 @@ class RankLinkCore {
   RankLinkActions OnMessage(uint64_t session, const RankLinkMessage& message,
                             const std::string& endpoints);
   void OnSessionEnd(uint64_t session);
-  // Sessions of PMIx servers, which are no ranks.
+  // Returns the number of sessions of PMIx servers, which are not ranks.
   size_t pmix_sessions() const;
 
   // The first message of a connection from node `node`, which its certificate names; this one, if a
   // rank of it dials another.
   RankLinkActions OnIncoming(const RankLinkMessage& message, uint32_t node, UniqueFd fd);
-  // What has become of ConnectHere and ConnectTo.
+  // The results of ConnectHere and ConnectTo.
   RankLinkActions OnConnected(uint64_t session, const RankLinkMessage& message, UniqueFd fd);
   RankLinkActions OnFailed(uint64_t session, const RankLinkMessage& message, std::string why);
 
@@ -95,7 +95,7 @@ class RankLinkCore {
     UniqueFd fd;
   };
 
-  // Who a session is of. A rank and a PMIx server that speaks for its node are two.
+  // The process of a session. A rank and the PMIx server of its node differ.
   struct Speaker {
     uint32_t rank = 0;
     bool is_pmix = false;

@@ -23,7 +23,7 @@ namespace {
 
 using LocalSocket = asio::local::stream_protocol::socket;
 
-// Of another node's agent: to connect, and to send the first message on a connection.
+// Within which another node's agent connects, and sends the first message on a connection.
 constexpr milliseconds kConnectLimit(60'000);
 constexpr milliseconds kFirstMessageLimit(10'000);
 // Messages that a rank has not read; more end its session.
@@ -84,7 +84,7 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
     UniqueFd fd;
   };
 
-  // What the socket takes now; the rest when it takes more. False when the process is gone.
+  // Writes what the socket accepts now, and the rest later. Returns false if the process is gone.
   bool Flush() {
     while (!unsent_.empty()) {
       Unsent& first = unsent_.front();
@@ -110,7 +110,7 @@ class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
   std::array<char, kRankLinkMessageBytes> bytes_;
 };
 
-// A connection from another node's agent, whose first message is to come.
+// A connection from another node's agent before its first message.
 class RankLinkHub::Arrival : public std::enable_shared_from_this<Arrival> {
  public:
   Arrival(RankLinkHub& hub, uint64_t id, uint32_t node, UniqueFd plain)
@@ -279,7 +279,7 @@ void RankLinkHub::DialToVote(const std::string& endpoint, uint32_t node, millise
   });
 }
 
-// What a rank names goes before what the job was given, as far as it has addresses.
+// Addresses that a rank names are preferred to those of the job.
 std::string RankLinkHub::EndpointsOn(const std::string& interfaces) const {
   if (port() == 0) return "";
   std::vector<std::string> addresses;

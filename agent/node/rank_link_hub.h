@@ -42,7 +42,7 @@ class RankLinkHub {
   // Where other nodes' agents connect; 0: none may.
   int port() const { return acceptor_ ? acceptor_->port() : 0; }
 
-  // Connections for votes (agent/node/election_link.h) are among those of other nodes. `on_voter`
+  // Connections for votes (agent/node/election_link.h) come from other nodes too. `on_voter`
   // gets what the node sends after its first message; null: they are closed.
   using OnVoter = std::function<void(uint32_t node, UniqueFd plain)>;
   void SetOnVoter(OnVoter on_voter) { on_voter_ = std::move(on_voter); }

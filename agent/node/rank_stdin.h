@@ -1,4 +1,4 @@
-// What rank 0 reads: a pipe, or a terminal that is its output too. The agent has the other end.
+// The stdin of rank 0: a pipe, or a terminal that is its output too. The agent has the other end.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -38,7 +38,7 @@ class RankStdin : public std::enable_shared_from_this<RankStdin> {
   bool Write(std::string_view data);
   // The rank reads end of file after what was written.
   void End();
-  // A terminal's output so far goes to the log.
+  // Writes a terminal's output so far to the log.
   void Drain();
   // Nothing is read or written any more.
   void Close();

@@ -91,7 +91,7 @@ void RendezvousLink::Take(const pb::RendezvousMessage& message) {
   on_message_(message);
 }
 
-// The end of the other process is no broken connection: it is reported at once.
+// The other process has ended, so resuming is impossible: the end is reported at once.
 void RendezvousLink::OnConnectionEnd(const std::string& why) {
   if (stream_token_ == 0 || !broke_ || !*broke_) return on_end_(why);
   const uint64_t connection = ++connection_;

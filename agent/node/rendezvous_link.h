@@ -1,5 +1,5 @@
 // An agent's stream to the rendezvous: adds the sender to messages, sends heartbeats, and measures
-// the round trip. A connection that breaks is made anew, and the stream goes on where it was.
+// the round trip. A broken connection is made again, and the stream resumes.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -44,11 +44,11 @@ class RendezvousLink {
   void Join(const RendezvousRoute& route, pb::Join join, Redial redial);
   // Nothing more is received or sent.
   void Leave();
-  // Looks for the rendezvous once more where it has been silent, and goes on over the new
+  // Looks for a silent rendezvous once more, and continues over the new
   // connection once there is one: after a cut TCP sends again only when its timer ends, which it
   // has doubled each time. Void while that is under way, and without `redial`.
   void Refresh();
-  // Of the rendezvous, as this node reaches it; empty: in this process.
+  // Returns the rendezvous' address as this node reaches it; empty: in this process.
   const std::string& address() const { return address_; }
 
   // Void before Join and when the stream has ended.
@@ -60,12 +60,12 @@ class RendezvousLink {
   // Sends a heartbeat; void before Join. Thread-safe.
   void Beat();
 
-  // Of the newest heartbeat that came back; 0: none yet.
+  // Returns the round trip of the newest answered heartbeat; 0: none yet.
   uint64_t round_trip_us() const { return round_trip_us_; }
 
  private:
   pb::AgentMessage WithSender(uint64_t attempt, pb::AgentMessage message) const;
-  // Opens a connection that says `first` before all else.
+  // Opens a connection that sends `first` before all else.
   void Open(const RendezvousRoute& route, std::vector<pb::AgentMessage> first);
   // At once, where it arrives: the loop may be busy.
   void TakeHeartbeat(const pb::Heartbeat& heartbeat);
@@ -81,7 +81,7 @@ class RendezvousLink {
   const OnMessage on_message_;
   const OnEnd on_end_;
   const OnMajority on_majority_;
-  uint64_t connection_ = 0;  // counts Open and Leave: what comes of an older one is void
+  uint64_t connection_ = 0;  // counts Open and Leave; results of older ones are ignored
   Redial redial_;
   uint64_t stream_token_ = 0;                       // of a stream that can be resumed
   std::shared_ptr<const std::atomic<bool>> broke_;  // of the connection's route

@@ -13,15 +13,12 @@
 #include "agent/logs/log_space.h"
 #include "agent/logs/log_tail.h"
 #include "base/os/proc_text.h"
-#include "proto/wire/cause.h"
 
 namespace dslaunch {
 namespace {
 
 // The clock of the kernel's log drifts from ours by some seconds a month.
 constexpr milliseconds kClockSlack(60'000);
-
-constexpr int kUncaughtException = 1;  // Python's exit code after one
 
 void AddLastLines(const AttemptWorker& worker, pb::WorkerEnded& ended) {
   std::string log = worker.folder + "/stderr.log";
@@ -34,7 +31,7 @@ void AddLastLines(const AttemptWorker& worker, pb::WorkerEnded& ended) {
   ended.set_log_path(std::move(log));
 }
 
-// What torchelastic's @record wrote, if the program uses it.
+// Returns the message that torchelastic's @record wrote, if the program uses it.
 std::string ErrorMessage(const AttemptWorker& worker, std::string& note) {
   const std::string path = worker.folder + "/error.json";
   std::error_code missing;
@@ -84,10 +81,6 @@ std::string WithInterpreter(std::string evidence, const std::string& python) {
 
 }  // namespace
 
-bool IsFailure(const pb::WorkerExited& exited) {
-  return !exited.stopping() && (exited.signal() != 0 || exited.exit_code() != 0);
-}
-
 WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker& worker,
                             const WorkerLife& life) {
   WorkerEnd end;
@@ -136,27 +129,6 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
   if (ended.core_dumped() && ended.evidence().empty())
     ended.set_evidence("its core dump is " + PlaceOfCoreDump(worker.pid, life.cwd));
   return end;
-}
-
-pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
-  // The signal that ended a worker with an error of its own came from the stop.
-  const bool by_signal = ended.signal() != 0 && !ended.failed_before_stop();
-  const int exit_code = ended.signal() != 0 ? kUncaughtException : ended.exit_code();
-  pb::Cause cause = MakeCause(by_signal ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT,
-                              node_index, ExitCode::kInternal, "");
-  cause.set_attempt(ended.attempt());
-  cause.set_rank(static_cast<int>(ended.rank()));
-  cause.set_local_rank(static_cast<int>(ended.local_rank()));
-  cause.set_signal(by_signal ? ended.signal() : 0);
-  cause.set_exit_code(by_signal ? ExitCodeForSignal(ended.signal()) : exit_code);
-  cause.set_while_stopping(ended.stopping());
-  cause.set_core_dumped(ended.core_dumped());
-  cause.set_out_of_memory(ended.out_of_memory());
-  cause.set_victim(ended.victim());
-  cause.set_peer_fault(ended.peer_fault());
-  cause.set_evidence(ended.evidence());
-  cause.set_log_path(ended.log_path());
-  return cause;
 }
 
 }  // namespace dslaunch

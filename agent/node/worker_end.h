@@ -1,20 +1,18 @@
-// Describes a worker that has ended: an event for the front end, and a cause for the rendezvous.
+// Collects the evidence about a worker that has ended.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "agent/node/attempt_workers.h"
+#include "agent/core/attempt_workers.h"
+#include "agent/core/worker_failure.h"
 #include "base/deadline.h"
 #include "proto/agent.pb.h"
 #include "proto/supervisor.pb.h"
 
 namespace dslaunch {
 
-// Whether it failed by itself, not because its node was being torn down.
-bool IsFailure(const pb::WorkerExited& exited);
-
-// What is known about a worker besides its end.
+// Facts about a worker besides its end.
 struct WorkerLife {
   uint64_t attempt = 0;
   std::string cwd;                   // in which it ran
@@ -23,21 +21,12 @@ struct WorkerLife {
   std::string python;  // the interpreter that ran it; empty: it is not known to be Python
 };
 
-struct WorkerEnd {
-  pb::WorkerEnded event;
-  bool failed = false;  // to be reported to the rendezvous: CauseOfFailure(event)
-  std::string note;     // for the agent's log; empty: nothing to note
-};
-
-// For a failure with the last lines of what it wrote (its stderr, or its stdout when that is empty)
-// and with what is to be found out about it: whether it is a victim, whether memory ran out, where
-// its core dump is. A worker that ended badly while it was being stopped has failed too, where its
-// output has an error of its own: a program whose last act is to leave the process group ends later
-// than the ranks that it leaves behind. Reads its files and the kernel's; takes some milliseconds.
+// Returns the end of a worker. For a failure it has the last lines of its stderr, or of its stdout
+// if that is empty, and whether it is a victim, whether memory ran out, and where its core dump is.
+// A worker that ended badly while it was being stopped has failed if its output has an error of its
+// own: a program that leaves the process group last ends later than the ranks that it leaves
+// behind. Reads the worker's files and the kernel's; takes some milliseconds.
 WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker& worker,
                             const WorkerLife& life);
-
-// The same as a cause that may end the attempt.
-pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index);
 
 }  // namespace dslaunch

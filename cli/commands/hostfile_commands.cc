@@ -13,7 +13,7 @@
 #include "cli/commands/node_inspection.h"
 #include "cli/output/print_text.h"
 #include "cli/plan/plan_info.h"
-#include "cli/session/connect_failures.h"
+#include "cli/core/connect_failures.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/ssh/transport_ssh.h"
 

@@ -34,7 +34,7 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 256;
 constexpr int kBacklog = 1024;
-constexpr milliseconds kEndSlack(10'000);  // for node 0 to give up the others, and to report it
+constexpr milliseconds kEndSlack(10'000);  // for node 0 to stop waiting and to report the end
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -170,7 +170,7 @@ std::vector<int> SlotsOf(const LaunchPlan& plan) {
   return slots;
 }
 
-// As the draft has it; while nodes have no numbers, all are alike.
+// Returns this command's node of the draft; while nodes have no numbers, all are alike.
 const Host& OwnNode(const LaunchOptions& options, const LaunchPlan& flags) {
   return flags.nodes[static_cast<size_t>(options.per_node->node_rank.value_or(0))];
 }
@@ -184,13 +184,13 @@ Error NoToken(const std::string& host, int port) {
                "a network that you trust add --insecure_rdzv instead");
 }
 
-// For the end of a job, once it has begun, as its nodes see it.
+// Returns how long the end of a job may take, once it has begun, as its nodes see it.
 milliseconds EndTimeout(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + 2 * timeouts.dead_ms()) +
          kEndSlack;
 }
 
-// Of the agent of this command's node.
+// Returns the role of the agent of this command's node.
 AgentRole OwnRole() {
   AgentRole role;
   role.in_step = std::getenv("SLURM_JOB_ID") != nullptr;
@@ -291,7 +291,7 @@ pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const Pe
   request.mutable_program()->set_name(path.substr(path.rfind('/') + 1));
   request.mutable_program()->set_form(FormOf(program));
   request.mutable_program()->set_arguments(ArgumentsOf(program));
-  // What is only for messages is not sent in the clear.
+  // The command is only for messages, so it is not sent in the clear.
   request.mutable_program()->set_shown(place.insecure ? request.program().name()
                                                       : ShownCommand(program));
   return request;

@@ -20,7 +20,7 @@
 
 namespace dslaunch {
 
-// What this machine has.
+// Facts about this machine.
 struct PerNodeInfo {
   std::string host_name;
   PlanInfo plan;

@@ -51,9 +51,9 @@ class Admission {
   // they joined. Once.
   void Start();
 
-  // Of a place: 1 to names().size() - 1, for place 0 is node 0's own.
+  // Returns the peer that has a place: 1 to names().size() - 1, because node 0 has place 0.
   std::optional<PeerId> PeerAt(size_t place) const;
-  // Of a peer, once its place has a number.
+  // Returns the place of a peer, once it has a number.
   std::optional<size_t> PlaceOf(PeerId peer) const;
   // How many ranks it starts. A place that is still free has as many as node 0.
   int SlotsOf(size_t place) const;

@@ -3,19 +3,22 @@
 #pragma once
 
 #include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 #include <functional>
+#include <map>
 #include <memory>
-#include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "cli/output/job_output.h"
 #include "cli/output/shown_output.h"
+#include "cli/per_node/member_core.h"
+#include "cli/per_node/node_zero_dial.h"
 #include "cli/per_node/per_node_stream.h"
 #include "cli/request/launch_options.h"
 #include "cli/session/event_reader.h"
@@ -49,9 +52,11 @@ struct MemberOptions {
   std::string error_file;  // as SessionOptions has it
 };
 
-// Runs on the caller's thread. Names are resolved, the agent is started and its end is awaited by
-// threads of their own, which own what they use and may outlive the session, each until its
-// deadline. An agent that has not ended when the session is destroyed ends its ranks by itself.
+// The edge of a MemberCore: carries its actions out on the connection to node 0, this node's agent
+// and the terminal. Runs on the caller's thread. Names are resolved, the agent is started and its
+// end is awaited by threads of their own, which own what they use and may outlive the session, each
+// until its deadline. An agent that has not ended when the session is destroyed ends its ranks by
+// itself.
 class MemberSession {
  public:
   // The terminal outlives the session.
@@ -74,62 +79,41 @@ class MemberSession {
     OpenCalls calls;
     std::shared_ptr<CarriedStream> stream;  // to node 0
     std::shared_ptr<EventReader> events;
-    Clock::time_point goodbye_at;  // node 0 no longer needs it
-    bool started = false;          // its ranks, once at least
-    bool is_shown = false;         // its events are over
-    bool ending = false;           // its supervisor's end is awaited
 
     ~Agent();
   };
 
-  using Endpoints = asio::ip::tcp::resolver::results_type;
-
-  // Reaching node 0.
-  void Dial();
-  void OnResolved(const asio::error_code& error, const Endpoints& found);
-  void OnDialed(const asio::error_code& error);
-  void OnWrapped(Result<UniqueFd> plain);
-  void Open(UniqueFd fd);
-  void Reconnect(const std::string& why);
+  void OnDialed(std::variant<UniqueFd, DialFailure> result);
   void OnMessage(std::string_view bytes);
-  void OnClosed(const std::string& why);
-
-  // The agent.
-  void StartAgent(const pb::AdmissionAccepted& accepted);
+  // On a thread of its own. The agent learns what may run here before any message of node 0's
+  // reaches it.
   static Result<std::unique_ptr<Agent>> MakeAgent(const StartAgentFn& start_agent,
                                                   const pb::OwnPart& own, const std::string& name,
                                                   Deadline deadline);
-  void OnAgent(Result<std::unique_ptr<Agent>> agent);
-  void ShowEvents();
-  void OnEvent(const pb::NodeEvent& event);
-  std::string StartedLine(const pb::Started& started) const;
-  void SendToNodeZero(const pb::NodeMessage& message);
-  void SayGoodbyeWhenShown();
-  void AwaitAgentEnd();
-  void OnAgentEnded(const std::string& words);
-  void AwaitLostNodeZero();
+  void OnAgent(Result<std::unique_ptr<Agent>> made);
 
-  void OnSignal(int signal_number);
-  void Interrupt(int signal_number);
-  // Whether this node may leave a job that goes on without it.
-  bool MayLeave(int signal_number) const;
-  // Ends this node's ranks, and then this command; the job has other nodes.
-  void Leave(bool kill_now);
-  void EndAfterLeave();
-  // Once nothing can follow: ends Run.
-  void EndIfOver();
-  void End(int exit_code, const std::string& words);
-  void ArmLimit(milliseconds limit);
-  bool IsNodeZeroLost() const;
-
-  void Log(LogLevel level, const std::string& text) {
-    if (level <= options_.log_level) output_.PrintMessage("dslaunch: " + text);
+  // Carries the core's actions out, in order.
+  void Carry(MemberActions actions);
+  void Do(const member_action::Log& line) {
+    if (line.level <= options_.log_level) output_.PrintMessage("dslaunch: " + line.text);
   }
-  void Log(const std::string& text) { Log(LogLevel::kInfo, text); }
-  std::string NodeZero() const;
+  void Do(const member_action::Dial&) { dial_.Start(); }
+  void Do(const member_action::Send& send);
+  void Do(const member_action::Disconnect&) { socket_.reset(); }
+  void Do(const member_action::StartAgent& start);
+  void Do(const member_action::ServeAgent&);
+  void Do(const member_action::EndStream&) { agent_->stream->DeliverEnd(); }
+  void Do(const member_action::CloseStream&) { agent_->stream->Close(); }
+  void Do(const member_action::RenewLease&);
+  void Do(const member_action::SignalRanks& signal);
+  void Do(const member_action::StopAgent& stop);
+  void Do(const member_action::AwaitAgentEnd& await);
+  void Do(const member_action::ShowRanks& show) { output_.SetShownRanks(show.ranks); }
+  void Do(const member_action::SetTimer& set);
+  void Do(const member_action::End& end);
 
   const MemberOptions options_;
-  const Deadline join_deadline_;
+  MemberCore core_;
   // Before the loop, because what the loop still holds keeps their calls from ending.
   std::unique_ptr<Agent> agent_;
   std::vector<std::unique_ptr<Agent>> past_;  // acts that they posted may still be in the loop
@@ -137,28 +121,10 @@ class MemberSession {
   const std::shared_ptr<LoopPoster> poster_;
   JobOutput output_;
   asio::signal_set signals_;
-  uint64_t dial_ = 0;  // the number of the try; answers to earlier ones are ignored
-  asio::ip::tcp::socket dialed_;
-  asio::steady_timer dial_timer_;
-  asio::steady_timer goodbye_timer_;
-  asio::steady_timer limit_;  // of the end
-  milliseconds next_wait_{100};
+  NodeZeroDial dial_;
+  std::map<MemberTimer, asio::steady_timer> timers_;
   std::unique_ptr<FramedSocket> socket_;  // to node 0, once connected
-  bool received_ = false;                 // a message, on this connection
-  std::string last_logged_;
-  bool wait_logged_ = false;
-
-  std::string name_;       // of this node in the job; empty: no place yet
-  std::string front_end_;  // host name of node 0
-  bool starting_ = false;
-  std::optional<pb::Cause> outcome_;  // as this node's agent reported it
-  std::optional<pb::JobEnded> job_ended_;
-  bool node_zero_lost_ = false;
-  int interrupted_by_ = 0;
-  bool leaving_ = false;
-  int num_ranks_ = 0;  // of this node, in the newest attempt
-  int num_saved_ = 0;  // of those
-  Clock::time_point interrupted_at_;
+  std::string name_;                      // of this node in the job
   int exit_code_ = 0;
 };
 

@@ -50,7 +50,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Result<UniqueFd> StartAgent(const pb::AdmissionAccepted& accepted, Deadline deadline);
   // Ends the stream at once.
   void AbortStream();
-  // False when the deadline came first.
+  // Returns false if the deadline passed first.
   bool WaitAgentEnd(Deadline deadline) const;
   // The last output of its supervisor, for error messages.
   std::string words() const;

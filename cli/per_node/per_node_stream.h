@@ -14,7 +14,7 @@
 
 namespace dslaunch {
 
-// Of a message, in either direction.
+// Size of a message, in either direction.
 inline constexpr size_t kMaxNodeMessageBytes = 128 << 10;
 
 // Passes end of file on, in each direction separately. What it holds is bounded by HTTP/2's
@@ -28,7 +28,7 @@ class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
 
   void Start() { Read(); }
 
-  // What the other side sent.
+  // Writes the bytes that the other side sent; ends the input.
   void Deliver(std::string bytes);
   void DeliverEnd();
 

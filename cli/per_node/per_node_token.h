@@ -14,15 +14,16 @@ inline constexpr size_t kMaxTokenBytes = 4096;
 // Names a descriptor that this process was started with, for those who want no file.
 inline constexpr char kTokenFdVariable[] = "DSLAUNCH_RDZV_TOKEN_FD";
 
-// What is in `file`, without the line's end; or, without one, in the descriptor that
-// `fd_variable`, the value of kTokenFdVariable, names, which is closed then. Neither: no token.
+// Returns the content of `file` without the line's end; without a file, the content of the
+// descriptor that `fd_variable`, the value of kTokenFdVariable, names, which is closed then.
+// nullopt if neither is given.
 // kBadInput when it cannot be read, could be guessed, or others may read the file. Its digest
 // travels in the clear, so a token that could be guessed could be found by trying all.
 Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& file,
                                              const char* fd_variable);
 
-// The same for commands that share a folder of the user's and were given no token: the first makes
-// one in the file `name`, for the user alone; the others find it there. The path. kIo.
+// Returns the path of a token for commands that share a folder of the user's and were given none:
+// the first makes it in the file `name`, readable by the user alone; the others find it there. kIo.
 Result<std::string> ShareToken(const std::string& folder, const std::string& name);
 
 // A command that makes a good token in FILE, for messages.

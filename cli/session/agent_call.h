@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/deadline.h"
-#include "cli/session/call_times.h"
+#include "cli/core/call_times.h"
 #include "proto/agent.grpc.pb.h"
 
 namespace dslaunch {
@@ -16,7 +16,7 @@ namespace dslaunch {
 // The state of a call until it is complete; its callback owns it.
 template <class Request, class Reply = pb::Empty>
 struct AgentCall {
-  std::shared_ptr<const void> owner;  // OpenCalls::Begin's, where somebody waits; released last
+  std::shared_ptr<const void> owner;  // OpenCalls::Begin's, if a caller waits; released last
   grpc::ClientContext context;
   Request request;
   Reply reply;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 128 << 10;
 constexpr int kEntriesAtOnce = 500;
-// What is on its way delays everything else on the connection, such as the lease's renewal: as much
+// Bytes under way delay everything else on the connection, such as the lease's renewal: as much
 // as arrives in a second, within these.
 constexpr uint64_t kLeastWindowBytes = 256 << 10;
 constexpr uint64_t kMostWindowBytes = 16 << 20;

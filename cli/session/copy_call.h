@@ -12,8 +12,8 @@
 namespace dslaunch {
 
 // Sends a list of copies to a node, and of their content what the node lacks. At most
-// CopyGate::kAtOnce run in a process; the others wait for their turn. Ends when the node has said
-// and taken nothing for 30 s, and never while bytes move.
+// CopyGate::kAtOnce run in a process; the others wait for their turn. Ends when the node has sent
+// and accepted nothing for 30 s, and never while bytes move.
 class CopyCall final : public BlockingStream<grpc::ClientBidiReactor<pb::CopyInput, pb::CopyOutput>,
                                              pb::CopyOutput, pb::CopyInput> {
  public:
@@ -49,7 +49,7 @@ class CopyCall final : public BlockingStream<grpc::ClientBidiReactor<pb::CopyInp
   uint64_t sent_bytes_ = 0;
   uint64_t received_bytes_ = 0;
   uint64_t window_bytes_ = 0;
-  // Of the node's speed: what it had received at that time.
+  // For the node's speed: the bytes that it had received at that time.
   Clock::time_point measured_at_ = Clock::now();
   uint64_t measured_bytes_ = 0;
 };

@@ -35,7 +35,7 @@ std::string Trimmed(const fs::path& path) {
   return text;
 }
 
-// Where it lies in the folder of the copies; empty: it is that folder.
+// Its path in the folder of the copies; empty: it is that folder.
 std::string NameOf(const std::string& path, const std::string& cwd) {
   if (path == cwd) return "";
   return IsBelow(path, cwd) ? fs::path(path).lexically_relative(cwd).string()
@@ -108,7 +108,7 @@ class Lister {
     bool follows = false;  // the source may be a link: the user named it
   };
 
-  // What the user named below the working folder has folders above it.
+  // Entries below the working folder need the folders above them.
   Result<void> AddParents(const std::string& name) {
     for (size_t slash = name.find('/'); slash != std::string::npos;
          slash = name.find('/', slash + 1)) {

@@ -12,21 +12,21 @@
 namespace dslaunch {
 
 struct CopyList {
-  std::string key;                     // of all entries but their times
+  std::string key;                     // digest of all entries without their times
   std::vector<pb::CopyEntry> entries;  // folders before what is in them
-  std::vector<std::string> sources;    // of each entry, absolute
+  std::vector<std::string> sources;    // absolute path of each entry
   size_t num_files = 0;
   uint64_t bytes = 0;
 
-  // The path below the folder of the copies of what is at `path` here, absolute or relative to
-  // `cwd`; empty: it is none of them.
+  // Returns the path of `path`, absolute or relative to `cwd`, below the folder of the copies;
+  // empty if it is not copied.
   std::string PlaceOf(const std::string& path, const std::string& cwd) const;
 };
 
-// `files` and `folders` as typed, relative to `cwd`, which is absolute. What is below `cwd` keeps
-// its path from there; the rest lies under its last name. Links within a folder stay links. Reads
-// all content, for its checksums. Errors name the file: kBadInput, it is missing, of the wrong
-// kind, a link that leaves its folder, or two would have one name; kIo, it cannot be read.
+// `files` and `folders` as typed, relative to `cwd`, which is absolute. Entries below `cwd` keep
+// their path from there; others are stored under their last name. Links within a folder stay links.
+// Reads all content, for its checksums. Errors name the file: kBadInput, it is missing, of the
+// wrong kind, a link that leaves its folder, or two would have one name; kIo, it cannot be read.
 Result<std::shared_ptr<const CopyList>> ListCopies(const std::vector<std::string>& files,
                                                    const std::vector<std::string>& folders,
                                                    const std::string& cwd);

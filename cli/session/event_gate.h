@@ -1,5 +1,5 @@
 // Takes the events of one node as long as they keep the rules (proto/wire/peer_check.h) and their
-// share of this process's memory, disk and terminal. Pure: time comes in.
+// share of this process's memory, disk and terminal. Pure: time is passed in.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// So many at once, and so many a second after that.
+// Allows `most` at once, and `per_second` after that.
 class RateLimit {
  public:
   RateLimit(double most, double per_second) : most_(most), per_second_(per_second), left_(most) {}
@@ -28,18 +28,18 @@ class RateLimit {
 
 class EventGate {
  public:
-  // Of all events of a node but output, heartbeats and status lines. More end the job.
+  // Bytes of all events of a node except output, heartbeats and status lines. More end the job.
   static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
-  // Of its notices. More are left out.
+  // Bytes of its notices. More are left out.
   static constexpr uint64_t kMaxNoticeBytes = uint64_t{8} << 20;
 
   enum class Verdict { kTake, kLeaveOut };
 
   explicit EventGate(const PeerLimits& limits = {});
 
-  // Cuts what is too long. Of notices that come too fast the first is replaced by a sentence that
-  // says so, and the others are left out. An error says which rule the node has broken, and follows
-  // "its agent sent".
+  // Cuts texts that are too long. If notices arrive too fast, replaces the first by a sentence
+  // about it and leaves the others out. An error names the rule that the node has broken, and
+  // continues "its agent sent".
   Result<Verdict> OnEvent(pb::NodeEvent& event, Clock::time_point now);
 
  private:

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "cli/core/job_state.h"
 #include "cli/plan/launch_plan.h"
-#include "cli/session/job_state.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {
@@ -19,8 +19,8 @@ namespace dslaunch {
 // full or broken disk loses lines, but never ends the job. Not thread-safe.
 class EventLog {
  public:
-  // Of the events of all nodes together; each node has an equal share, and kMinNodeBytes at least.
-  // What is beyond is left out, which one line for the node says ("events_left_out").
+  // Bytes of the events of all nodes together; each node has an equal share, and kMinNodeBytes at
+  // least. More are left out, which one line for the node reports ("events_left_out").
   // The names of an attempt's nodes do not count: they are written once, until they are as much.
   static constexpr size_t kMaxBytes = size_t{32} << 20;
   static constexpr size_t kMinNodeBytes = size_t{64} << 10;
@@ -44,11 +44,11 @@ class EventLog {
  private:
   // `fields` is a JSON object.
   void Write(std::string_view event, const std::string& fields);
-  // The same for an event of one of the `nodes` nodes of the job, within its share, of which
-  // `uncounted_bytes` are not taken.
+  // Writes an event of one of the `nodes` nodes of the job, within its share, which
+  // `uncounted_bytes` do not use.
   void WriteOfNode(std::string_view event, const std::string& node, const std::string& fields,
                    size_t nodes, size_t uncounted_bytes = 0);
-  // Of the attempt's nodes; empty: they have been written.
+  // Returns the names of the attempt's nodes; empty if they have been written.
   std::vector<std::string> NamesOnce(const std::vector<std::string>& names,
                                      const pb::Started& started);
 

@@ -13,7 +13,7 @@ class EventReader::Hold {
   ~Hold() {
     if (reader_) reader_->RemoveHold();
   }
-  // Somebody else removes it.
+  // Another owner removes it.
   std::shared_ptr<EventReader> Release() { return std::move(reader_); }
 
  private:

@@ -38,9 +38,9 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   static std::shared_ptr<EventReader> Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
                                             StartFn start, EventGate gate = EventGate());
 
-  // Nobody can take the output any more, or the other end has closed the connection. What it sent
-  // before that is still read to its end, but no output is waited for: output that comes from now
-  // on is left out. On the loop's thread.
+  // The output cannot be shown any more, or the other end has closed the connection. Events sent
+  // before are still read to the end, but output that arrives from now on is left out, and none is
+  // waited for. On the loop's thread.
   void LetGo();
   // Cancels the call. On the loop's thread, or once it is closed.
   void Cancel();
@@ -67,7 +67,7 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   // Shared with output that is being handled, which LetGo does not wait for.
   std::shared_ptr<pb::NodeEvent> event_ = std::make_shared<pb::NodeEvent>();
   std::shared_ptr<EventReader> self_;  // until OnDone
-  // Of the loop's thread. While an event is dealt with no read is under way, and only a hold keeps
+  // On the loop's thread. While an event is handled no read is under way, and only a hold keeps
   // gRPC from ending the call under the next StartRead.
   bool holds_ = false;
   bool let_go_ = false;

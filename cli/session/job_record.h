@@ -17,7 +17,7 @@ namespace dslaunch {
 struct JobRecord {
   std::string job_id;
   int64_t pid = 0;           // of the front end
-  uint64_t start_ticks = 0;  // when it started, by which a recycled pid is told from it
+  uint64_t start_ticks = 0;  // when it started, which distinguishes it from a recycled pid
   Launcher launcher = Launcher::kLocal;
   std::vector<std::string> ssh_command;   // --ssh_command; often empty
   std::string agent_dir;                  // --agent_dir; often empty
@@ -44,7 +44,7 @@ std::string OwnJobsFolder();
 Result<UniqueFd> OpenFrontEndFolder(const std::string& path, bool in_log_dir, IfMissing if_missing);
 
 // Writes JOBS_FOLDER/JOB_ID/job.json (0600 in 0700 folders); a reader sees the old content or the
-// new, never half of one. Bytes that are no UTF-8 are replaced. kIo names the path.
+// new, never half of one. Bytes that are not UTF-8 are replaced. kIo names the path.
 Result<void> WriteJobRecord(const std::string& jobs_folder, const JobRecord& record);
 
 // kBadInput when there is no such job or its record cannot be understood; kIo, also where the

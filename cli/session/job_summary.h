@@ -5,19 +5,19 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "cli/core/job_state.h"
+#include "cli/core/outcome.h"
 #include "cli/output/summary_view.h"
 #include "cli/plan/launch_plan.h"
-#include "cli/session/job_state.h"
-#include "cli/session/outcome.h"
 
 namespace dslaunch {
 
 EndCause::Kind ToKind(pb::Cause::Kind kind);
 
-// All that a cause says of itself; `node` is the name of its node, empty where it has none.
+// Returns the content of a cause; `node` is the name of its node, empty if it has none.
 EndCause EndCauseOf(const pb::Cause& cause, const std::string& node);
 
-// What to do where a rank failed as breakpoint() and input() do on an empty stdin, and its stdin
+// Returns a hint if a rank failed as breakpoint() and input() do on an empty stdin, and its stdin
 // was empty; else nothing. `rank_0_reads`: rank 0 read this command's stdin.
 std::string StdinHint(const EndCause& cause, bool rank_0_reads);
 

@@ -17,9 +17,9 @@
 
 namespace dslaunch {
 
-// All on the loop's thread. Answers come there too, and none once the poster is closed, which it is
-// before a client is destroyed. Destroying it ends the connection, and waits for the calls that are
-// under way, which end with that.
+// All methods and callbacks run on the loop's thread. Close the poster before destroying a client;
+// no callback runs after that. The destructor ends the connection and waits for pending calls,
+// which end then.
 class NodeClient {
  public:
   // The connection is over once nothing has arrived on it for `silent_after`.
@@ -34,7 +34,7 @@ class NodeClient {
   void Copy(std::shared_ptr<const CopyList> list, std::function<void(Result<pb::CopyDone>)> then);
   // Once, after Prepare. `limits` of the job, which the node's events must keep.
   void Run(pb::RunRequest request, EventReader::Handlers handlers, const PeerLimits& limits);
-  // Renews the node's lease. nullopt: no answer came in time; other failures are not reported.
+  // Renews the node's lease. nullopt: no answer arrived in time; other failures are not reported.
   void Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
              std::function<void(std::optional<uint64_t> clock_us)> then);
   // After the node reported RendezvousLost. Bounded; the error names the node.
@@ -43,7 +43,7 @@ class NodeClient {
   // These two do not wait for their answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
-  // What rank 0 of this node reads. `then` says whether it was taken; it is called unless the
+  // Sends input to rank 0 of this node. `taken`: the node accepted it. `then` is called unless the
   // connection breaks.
   void Input(std::string data, bool end, std::function<void(bool taken)> then);
   // Once. From the answer on the job on that node no longer needs this front end. Bounded; the
@@ -61,9 +61,9 @@ class NodeClient {
   // After our end is closed: waits, without blocking, until the supervisor has ended, the deadline
   // has passed or the connection is lost. Only the first guarantees that no process is left there.
   void AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then);
-  // The same, blocking.
+  // AwaitEnd, blocking.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
-  // The job goes on without us, also once this is destroyed.
+  // The job continues without this front end, also after this is destroyed.
   void LeaveRunning() { link_->LeaveRunning(); }
 
   // The last lines of the supervisor's stderr, without the final newline.

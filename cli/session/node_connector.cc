@@ -4,7 +4,7 @@
 
 #include "base/backoff.h"
 #include "base/os/start_thread.h"
-#include "cli/session/session_core.h"
+#include "cli/core/session_core.h"
 
 namespace dslaunch {
 

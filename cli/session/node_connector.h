@@ -15,8 +15,8 @@
 
 namespace dslaunch {
 
-// On the loop's thread. Its threads own what they use, the transport too: who destroys it waits for
-// no host that never answers. A link that comes later than that is dropped, which ends its agent.
+// On the loop's thread. Its threads own what they use, the transport too, so the destructor does
+// not wait for hosts that never answer. A link that arrives later is dropped, which ends its agent.
 class NodeConnector {
  public:
   using Then = std::function<void(Result<std::unique_ptr<NodeLink>>)>;

@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-// As measured with `ulimit -n`: fewer abort the process or fail nodes.
+// Measured with `ulimit -n`: fewer abort the process or fail nodes.
 constexpr size_t kOfProcess = 21;
 constexpr size_t kOfNode = 4;
 

@@ -1,4 +1,4 @@
-// How a session ends at its edge: the links are closed, and everything is said.
+// The end of a session at its edge: closes the links and reports the result.
 #include <string_view>
 
 #include "cli/session/job_summary.h"
@@ -7,8 +7,6 @@
 
 namespace dslaunch {
 namespace {
-
-constexpr milliseconds kGoodbyeWait(5'000);  // for supervisors that have nothing left to do
 
 // For who has not seen the rest.
 std::string FinalStatusLine(const JobSummary& summary) {
@@ -21,47 +19,20 @@ std::string FinalStatusLine(const JobSummary& summary) {
 
 }  // namespace
 
-// Returns how the launcher's system ended the job, in its words; empty: it did not.
-std::string LaunchSession::Cancellation() const {
-  const StartAll* const start = RowOf(options_.plan.launcher).start_all;
-  if (start == nullptr || start->read_cancellation == nullptr) return "";
-  for (const auto& client : clients_) {
-    const std::string how = client ? start->read_cancellation(client->LastOutput()) : "";
-    if (!how.empty()) return how;
-  }
-  return "";
-}
-
 int LaunchSession::Conclude() {
   const SessionEnd::Kind kind = core_.End().kind;
   if (kind == SessionEnd::Kind::kDetached) return ReportDetached();
   if (kind != SessionEnd::Kind::kNotStarted) output_.FinishStreams();
-  CloseLinks();
-  core_.OnCancelled(Cancellation());  // after the launcher's end, so its output is complete
-  const SessionEnd end = core_.End();
+  links_.Close();
+  const SessionEnd end = core_.End(links_.Cancellation());
   for (const std::string& line : end.lines) Log(LogLevel::kError, line);
   Report(end.job, /*show=*/end.kind == SessionEnd::Kind::kEnded);
   return end.job.exit_code;
 }
 
-// End of file is the goodbye: supervisors with nothing left to do end at once.
-void LaunchSession::CloseLinks() {
-  for (const auto& client : clients_) {
-    if (client) client->SayGoodbye();
-  }
-  const Deadline deadline = Deadline::After(kGoodbyeWait);
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    if (clients_[i] && !core_.HasGivenUp(i)) clients_[i]->WaitEnd(deadline);
-  }
-}
-
 int LaunchSession::ReportDetached() {
   detached_ = true;
-  for (const auto& client : clients_) {
-    if (!client) continue;
-    client->LeaveRunning();
-    client->SayGoodbye();
-  }
+  links_.LeaveRunning();
   const std::string& id = options_.job.job_id();
   output_.Print(id);
   Log(LogLevel::kInfo,
@@ -71,15 +42,16 @@ int LaunchSession::ReportDetached() {
 
 void LaunchSession::Report(const JobEnd& end, bool show) {
   std::vector<std::string> job_dirs;
-  for (size_t i = 0; i < clients_.size(); ++i) job_dirs.push_back(core_.JobFolderOf(i));
+  for (size_t i = 0; i < core_.nodes().size(); ++i)
+    job_dirs.push_back(core_.nodes().JobFolderOf(i));
   JobSummary summary = SummarizeJob(options_.job.job_id(), options_.plan, core_.job_state(), end,
                                     job_dirs, Clock::now() - started_at_);
   summary.hint = StdinHint(summary.cause, options_.job.rank_stdin().from_front_end());
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
   final_status_ = FinalStatusLine(summary);
-  // Of a job that succeeded there is to say how long it took, unless something went wrong all the
-  // same.
+  // A job that succeeded reports how long it took at the level kInfo, unless something went wrong
+  // too.
   const bool has_trouble = !summary.left.empty() || !summary.remarks.empty();
   const bool is_failure = summary.exit_code != 0 && !summary.saved_on_request;
   const LogLevel level = is_failure    ? LogLevel::kError

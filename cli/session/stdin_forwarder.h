@@ -1,4 +1,4 @@
-// What this process reads on stdin, for the rank that is to read it.
+// Forwards this process's stdin to the rank that reads it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,7 +17,7 @@ namespace dslaunch {
 // thread.
 class StdinForwarder {
  public:
-  // `then` says whether the rank's node has taken it; else the same is sent again.
+  // `then` reports whether the rank's node has accepted it; else the same is sent again.
   using Send =
       std::function<void(const std::string& data, bool end, std::function<void(bool taken)> then)>;
 

@@ -11,15 +11,15 @@
 
 namespace dslaunch {
 
-// The closing block that `json` has, which SummaryJson wrote; nullopt where that is no such object.
+// Reads the closing block from `json`, which SummaryJson wrote; nullopt if it is another object.
 // `is_local`: all nodes were this machine.
 std::optional<JobSummary> ReadSummaryJson(const nlohmann::json& json, bool is_local);
 
-// One JSON object without line breaks. Bytes that are no UTF-8 are replaced.
+// Returns one JSON object without line breaks. Bytes that are not UTF-8 are replaced.
 std::string SummaryJson(const JobSummary& summary);
 
-// The first cause of a failed job as torchelastic's error file has it. One JSON object; bytes that
-// are no UTF-8 are replaced.
+// Returns the first cause of a failed job in the format of torchelastic's error file. One JSON
+// object; bytes that are not UTF-8 are replaced.
 std::string ErrorFileJson(const JobSummary& summary, int64_t unix_s);
 
 // Puts it into `path` for the launcher that started this one (TORCHELASTIC_ERROR_FILE); empty: does

@@ -17,9 +17,9 @@
 #include <variant>
 #include <vector>
 
+#include "cli/core/session_core.h"
 #include "cli/session/event_log.h"
 #include "cli/session/job_summary.h"
-#include "cli/session/session_core.h"
 #include "proto/wire/node_set.h"
 
 namespace dslaunch {
@@ -67,7 +67,7 @@ class Job {
       info.set_job_dir("/home/user/.local/state/dslaunch/jobs/20261126-113431-2328a6");
       info.add_rendezvous_endpoints("10.0.0.1:40001");
       for (uint32_t i = 0; i < nodes_; ++i) {
-        events_->Connected(core.names()[i], info.job_dir());
+        events_->Connected(core.nodes().names()[i], info.job_dir());
         Carry(core.OnPrepared(i, info, now_));
       }
     });
@@ -92,9 +92,9 @@ class Job {
     Step("run", [&] {
       for (int half_s = 0; half_s < 120; ++half_s) {
         now_ += milliseconds(500);
-        for (uint32_t i = 0; i < nodes_; ++i) core.OnListening(i, now_);
-        Carry(core.OnRenewTimer(now_));
-        Carry(core.OnWatchTimer(now_));
+        for (uint32_t i = 0; i < nodes_; ++i) core.contact().OnListening(i, now_);
+        Carry(core.OnTimer(SessionTimer::kRenew, std::nullopt, now_));
+        Carry(core.OnTimer(SessionTimer::kWatch, std::nullopt, now_));
       }
     });
     Step("end", [&] {
@@ -144,7 +144,7 @@ class Job {
   }
 
   void Hear(SessionCore& core, uint32_t node, const pb::NodeEvent& event) {
-    events_->Record(core.names(), node, event);
+    events_->Record(core.nodes().names(), node, event);
     Carry(core.OnEvent(node, event, now_));
   }
 

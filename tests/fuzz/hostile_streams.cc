@@ -24,7 +24,7 @@
 #include "agent/logs/job_logs.h"
 #include "agent/logs/log_keeping.h"
 #include "agent/logs/log_tail.h"
-#include "agent/node/rank_progress.h"
+#include "agent/core/rank_progress.h"
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/serving_process.h"
 #include "agent/supervisor/supervisor_status.h"

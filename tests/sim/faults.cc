@@ -23,7 +23,7 @@ class Faults {
   // One, now.
   void Happen() {
     const auto node = static_cast<uint32_t>(random_.Between(0, world_.job.size() - 1));
-    // Whoever decides is hit more often than its number says.
+    // The host of the rendezvous is hit more often than other nodes.
     const uint32_t target = random_.OneIn(3) ? Decider().value_or(node) : node;
     switch (random_.Between(0, 16)) {
       case 0:
@@ -118,7 +118,7 @@ class Faults {
     if (NodeIncarnation* incarnation = IncarnationOf(node)) incarnation->KillBoth();
   }
 
-  // As SIGTERM to its own command does, which then ends.
+  // The effect of SIGTERM to its own command, which then ends.
   void Leave(uint32_t node) {
     Log(world_.NameOf(node), "leaves");
     NodeIncarnation* const incarnation = IncarnationOf(node);
@@ -167,7 +167,7 @@ class Faults {
       world_.timeline.Stop(incarnation->loop(), world_.timeline.now() + duration);
   }
 
-  // A loop that waits for its disk hears nothing of what the rendezvous beside it decides. Then
+  // A loop that waits for its disk reads no decision of the rendezvous beside it. Then
   // only the lease ends the ranks of a detached job's node, and only the fence waits for that.
   void MaybeStallDiskToo(uint32_t node) {
     if (world_.job.detached && random_.OneIn(3)) StallDisk(node);

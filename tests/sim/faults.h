@@ -1,11 +1,11 @@
-// What goes wrong in a history besides what ranks and networks do anyway; drawn from the seed.
+// Faults of a history besides those that ranks and networks have anyway; drawn from the seed.
 #pragma once
 
 #include "tests/sim/world.h"
 
 namespace dslaunch::sim {
 
-// Plans the job's faults: processes and machines that die, stand still or lose their network, and
+// Plans the job's faults: processes and machines that die, stall or lose their network, and
 // clocks that jump.
 void PlanFaults(World& world);
 

@@ -8,8 +8,9 @@
 #include <variant>
 
 #include "base/backoff.h"
-#include "cli/session/call_times.h"
+#include "cli/core/call_times.h"
 #include "proto/wire/cause.h"
+#include "tests/sim/per_node.h"
 #include "tests/sim/rendezvous.h"
 
 namespace dslaunch::sim {
@@ -32,7 +33,7 @@ FrontEnd::FrontEnd(World& world)
 
 SessionOptions FrontEnd::OptionsFor(const World& world) {
   SessionOptions options;
-  options.job.set_job_id("job");
+  options.job.set_job_id(world.job.prepare.job().job_id());
   options.plan = world.job.plan;
   *options.job.mutable_ranks()->mutable_program() = world.job.prepare.job().ranks().program();
   *options.job.mutable_timeouts() = world.job.timeouts();
@@ -71,8 +72,9 @@ void FrontEnd::Do(const action::Connect& connect) {
   if (connect.attempt == 0) {
     const bool absent = std::ranges::count(world_.job.absent, index) > 0;
     return world_.timeline.After(
-        world_.random.Between(100, 2'000), &process_,
-        [this, index, absent] { OnConnected(index, !absent && Reach(index)); });
+        world_.random.Between(100, 2'000), &process_, [this, index, absent] {
+          absent ? OnConnected(index, false) : Reach(index, /*again=*/false);
+        });
   }
   const double part = static_cast<double>(world_.random.Between(0, 999)) / 1'000;
   const milliseconds pause =
@@ -80,10 +82,7 @@ void FrontEnd::Do(const action::Connect& connect) {
   world_.timeline.After(pause.count(), &process_, [this, index] {
     if (connecting_stopped_ || reconnects_ == world_.job.most_reconnects) return;
     world_.timeline.After(kConnectMs, &process_, [this, index] {
-      if (reconnects_ == world_.job.most_reconnects) return;
-      const bool reached = Reach(index);
-      if (reached) ++reconnects_;
-      OnConnected(index, reached);
+      if (reconnects_ < world_.job.most_reconnects) Reach(index, /*again=*/true);
     });
   });
 }
@@ -96,16 +95,23 @@ void FrontEnd::OnConnected(uint32_t index, bool reached) {
     Carry(core_.OnConnected(index, Broken("no route to host"), Now()));
 }
 
-bool FrontEnd::Reach(uint32_t index) {
+void FrontEnd::Reach(uint32_t index, bool again) {
+  const auto answer = [this, index, again](NodeIncarnation* incarnation) {
+    if (incarnation != nullptr) {
+      clients_[index] = Client();
+      clients_[index].incarnation = incarnation;
+      if (again) ++reconnects_;
+    }
+    OnConnected(index, incarnation != nullptr);
+  };
+  if (world_.per_node && index > 0) return world_.per_node->Connect(index, answer);
   const Place self = world_.network.front_end();
   if (world_.machines[index].off || world_.machines[world_.network.RelayOf(index)].off ||
       world_.network.IsCut(self, index) || world_.network.IsCut(index, self))
-    return false;
+    return answer(nullptr);
   world_.incarnations.push_back(
       std::make_unique<NodeIncarnation>(world_, world_.incarnations.size(), index));
-  clients_[index] = Client();
-  clients_[index].incarnation = world_.incarnations.back().get();
-  return true;
+  answer(world_.incarnations.back().get());
 }
 
 // --- Calls ---
@@ -152,7 +158,7 @@ void FrontEnd::OnPrepared(NodeIncarnation& incarnation, Result<pb::PreparedNode>
 void FrontEnd::Do(action::Run& run) {
   Client& client = clients_[run.node];
   client.runs = true;
-  core_.OnListening(run.node, Now());
+  core_.contact().OnListening(run.node, Now());
   NodeIncarnation& incarnation = *client.incarnation;
   if (client.link_closed)
     return world_.timeline.After(0, &process_, [this, &incarnation] { OnStreamEnd(incarnation); });
@@ -179,7 +185,7 @@ void FrontEnd::Do(const action::Renew& renew) {
              Carry(core_.OnRenewed(incarnation.node(), clock_us, Now()));
            });
          });
-  if (!client.is_preparing) return;  // then nothing comes of it
+  if (!client.is_preparing) return;  // then the answer has no effect
   world_.timeline.After(renew.timeout.count(), &process_, [this, &incarnation, number] {
     const Client* const newest = ClientOf(incarnation);
     if (newest != nullptr && newest->answered < number)
@@ -224,7 +230,7 @@ void FrontEnd::OnFailoverAnswered(NodeIncarnation& incarnation, uint64_t number,
   Log([&] {
     return world_.NameOf(incarnation.node()) + (opened.ok() ? " agrees" : " does not agree");
   });
-  Carry(core_.OnFailoverAnswered(incarnation.node(), host, opened));
+  Carry(core_.OnFailoverAnswered(incarnation.node(), host, opened, Now()));
 }
 
 void FrontEnd::Do(action::Stop& stop) {
@@ -255,9 +261,11 @@ void FrontEnd::Do(const action::Detach& detach) {
 // --- Connections ---
 
 // For the supervisor a goodbye and an abort are end of file.
-void FrontEnd::EndOurSide(Client& client) {
+void FrontEnd::EndOurSide(Client& client, bool abort) {
   if (client.incarnation == nullptr || std::exchange(client.is_over, true)) return;
   NodeIncarnation& incarnation = *client.incarnation;
+  if (world_.per_node && incarnation.node() > 0)
+    return world_.per_node->EndStream(incarnation, abort);
   const int64_t arrival =
       world_.network.Send(incarnation.down(), world_.network.front_end(), incarnation.node());
   world_.timeline.At(arrival, &incarnation.supervisor(),
@@ -266,7 +274,7 @@ void FrontEnd::EndOurSide(Client& client) {
 
 void FrontEnd::Do(const action::Abort& abort) {
   Client& client = clients_[abort.node];
-  EndOurSide(client);
+  EndOurSide(client, /*abort=*/true);
   world_.timeline.After(1, &process_,
                         [this, &incarnation = *client.incarnation] { OnStreamEnd(incarnation); });
 }
@@ -297,7 +305,7 @@ void FrontEnd::OnEvent(NodeIncarnation& incarnation, const pb::NodeEvent& event)
 void FrontEnd::OnAlive(NodeIncarnation& incarnation) {
   const Client* const client = ClientOf(incarnation);
   if (client != nullptr && client->runs && !client->stream_ended)
-    core_.OnListening(incarnation.node(), Now());
+    core_.contact().OnListening(incarnation.node(), Now());
 }
 
 void FrontEnd::OnStreamEnd(NodeIncarnation& incarnation) {
@@ -330,23 +338,9 @@ void FrontEnd::Do(const action::SetTimer& set) {
   const milliseconds delay = std::chrono::duration_cast<milliseconds>(set.when - Now());
   world_.timeline.After(delay.count(), &process_, [this, number, timer = set.timer] {
     if (number != timer_numbers_[static_cast<size_t>(timer)]) return;
-    Carry(OnTimer(timer));
+    Carry(core_.OnTimer(timer, /*reader_still_for=*/std::nullopt, Now()));
     if (timer == SessionTimer::kWatch && !process_.gone) EndSilentLinks();
   });
-}
-
-SessionCore::Actions FrontEnd::OnTimer(SessionTimer timer) {
-  switch (timer) {
-    case SessionTimer::kConnect:
-      return core_.OnConnectTimer();
-    case SessionTimer::kRenew:
-      return core_.OnRenewTimer(Now());
-    case SessionTimer::kWatch:
-      return core_.OnWatchTimer(Now());
-    case SessionTimer::kTeardown:
-      return core_.OnTeardownTimer(/*reader_still_for=*/std::nullopt, Now());
-  }
-  return {};
 }
 
 // gRPC's pings are not answered (proto/wire/channel.cc).
@@ -354,7 +348,7 @@ void FrontEnd::EndSilentLinks() {
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Client& client = clients_[i];
     if (client.runs && !client.stream_ended &&
-        core_.SilenceOf(i, Now()) >= LinkSilentAfter(options_.job.timeouts()))
+        core_.contact().SilentFor(i, Now()) >= LinkSilentAfter(options_.job.timeouts()))
       OnStreamEnd(*client.incarnation);
   }
 }
@@ -378,6 +372,7 @@ void FrontEnd::Finish() {
 
 // Its descriptors are closed, whatever ends it.
 void FrontEnd::Crash() {
+  if (world_.per_node) world_.per_node->OnFrontEndEnd(exit_code_);
   for (Client& client : clients_) EndOurSide(client);
   process_.gone = true;
 }

@@ -1,5 +1,5 @@
 // The front end: the product's own SessionCore behind a model of its edge. What the core wants done
-// happens on the virtual network and clock, and what comes of it is told to the core; nothing is
+// happens on the virtual network and clock, and its results are passed to the core; nothing is
 // decided here.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/session/session_core.h"
+#include "cli/core/session_core.h"
 #include "tests/sim/node_incarnation.h"
 #include "tests/sim/virtual_time.h"
 #include "tests/sim/world.h"
@@ -32,7 +32,7 @@ class FrontEnd {
 
   void Start();
 
-  // What comes of a node, on this process.
+  // Results from a node, on this process.
   void OnEvent(NodeIncarnation& incarnation, const pb::NodeEvent& event);
   void OnAlive(NodeIncarnation& incarnation);
   void OnStreamEnd(NodeIncarnation& incarnation);
@@ -82,16 +82,16 @@ class FrontEnd {
   void Do(const action::Finish&) { finished_ = true; }
 
   void OnConnected(uint32_t index, bool reached);
-  bool Reach(uint32_t index);
+  // Reaches a node, and answers by OnConnected.
+  void Reach(uint32_t index, bool again);
   void OnPrepared(NodeIncarnation& incarnation, Result<pb::PreparedNode> info);
   void OnFailoverAnswered(NodeIncarnation& incarnation, uint64_t number, uint32_t host,
                           const Result<pb::RendezvousOpened>& opened);
-  SessionCore::Actions OnTimer(SessionTimer timer);
   void EndSilentLinks();
-  void EndOurSide(Client& client);
+  void EndOurSide(Client& client, bool abort = false);
   void Finish();
 
-  // nullptr: the node was reached anew since.
+  // Returns nullptr if the node was reached again since.
   Client* ClientOf(const NodeIncarnation& incarnation);
   // A rendezvous by its endpoint, and the other way round.
   Rendezvous* RendezvousAt(const std::string& endpoint) const;
@@ -101,7 +101,7 @@ class FrontEnd {
   void Log(MakeText make_text) const {
     world_.Log("front end", make_text);
   }
-  // On `who` of the agent, once it has come there.
+  // Does `act` on `who` of the agent, once the message has arrived there.
   template <class Act>
   void Notify(NodeIncarnation& incarnation, Process& who, Act act) {
     const Place self = world_.network.front_end();
@@ -110,7 +110,7 @@ class FrontEnd {
         arrival, &incarnation.supervisor(),
         [this, &who, act = std::move(act)]() mutable { world_.timeline.Do(who, std::move(act)); });
   }
-  // On this process, once the answer has come.
+  // Does `act` on this process, once the answer has arrived.
   template <class Act>
   void Answer(NodeIncarnation& incarnation, Act act) {
     const int64_t arrival =

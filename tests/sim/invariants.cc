@@ -71,7 +71,7 @@ void Invariants::OnFormed(uint64_t attempt,
 
 void Invariants::OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node) {
   for (const Owner& owner : owners_) {
-    // Of a newer attempt, which another has begun meanwhile, this rendezvous knows nothing.
+    // This rendezvous does not know of a newer attempt that another one has begun meanwhile.
     if (owner.runs && !owner.left && owner.node == lost_node && owner.attempt < attempt) {
       Fail("attempt " + std::to_string(attempt) + " begins without " + Name(lost_node) +
            ", which decided before and still runs ranks of attempt " +

@@ -1,5 +1,5 @@
-// What must hold in every history, whatever fails. It sees what is true on the nodes, whoever knows
-// it; the first sentence that does not hold is kept.
+// The invariants of every history, whatever fails. They see the true state of the nodes; the first
+// sentence that does not hold is kept.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/session/outcome.h"
+#include "cli/core/outcome.h"
 #include "proto/rendezvous.pb.h"
 #include "tests/sim/job.h"
 
@@ -25,14 +25,14 @@ class Invariants {
                size_t incarnation);
   void OnRankFailed(uint64_t attempt, uint32_t node);
   void OnRanksFinished(uint64_t attempt, uint32_t node);
-  // "a node that hears nothing of its front end ends its ranks": by `lease_ends_by` at the latest.
+  // "a node without contact to its front end ends its ranks": by `lease_ends_by` at the latest.
   void OnGracefulKill(uint32_t node, int64_t lease_ends_by);
-  // The node's supervisor has ended or lost all that it started; `left`: but for processes that
-  // cannot be ended, of which the node tells.
+  // The node's supervisor has ended or lost all that it started; `left`: except for processes
+  // that cannot be ended, which the node reports.
   void OnEmpty(size_t incarnation, bool left);
 
-  // "a node says that it has drained, or is torn down, only when no rank of its runs": up to that
-  // attempt, and but for what cannot be ended.
+  // "a node reports that it has drained, or is torn down, only when no rank of its runs": up to
+  // that attempt, and but for what cannot be ended.
   void OnSaidEmpty(uint64_t attempt, uint32_t node, size_t incarnation);
 
   // "ranks of an attempt follow hostfile order and have an address to meet at".
@@ -42,7 +42,7 @@ class Invariants {
   // write over each other.
   void OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node);
   // "an elected rendezvous gives ranks once no node has any", and from then on no older attempt
-  // begins: two halves of a cut network never both go on.
+  // begins: two halves of a cut network never both continue.
   void OnFormedAfterElection(uint64_t attempt);
   // "whatever ends an attempt or a job has a sentence for the user".
   void OnCause(const pb::Cause& cause);

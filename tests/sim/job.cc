@@ -12,7 +12,8 @@ namespace {
 // A fault lasts no longer (tests/sim/faults.cc), but for cuts and machines that stay away.
 constexpr int64_t kLongestFaultMs = 60'000;
 
-// As the command line's, some shorter, with the same relations: a lease outlives several silences.
+// Like the command line's, some shorter, with the same relations: a lease outlives several
+// silences.
 pb::Timeouts DrawTimeouts(Random& random) {
   pb::Timeouts timeouts;
   timeouts.set_grace_ms(2'000);
@@ -47,7 +48,7 @@ Job DrawJob(Random& random) {
   Job job;
   const auto regular = static_cast<uint32_t>(random.Between(1, 5));
   const auto spares = static_cast<uint32_t>(random.Between(0, 2));
-  job.prepare.mutable_job()->set_job_id("job");
+  job.prepare.mutable_job()->set_job_id("b0b");
   job.prepare.mutable_job()->mutable_ranks()->mutable_program()->add_argv("python3");
   for (uint32_t index = 0; index < regular + spares; ++index) {
     pb::Node& node = job.nodes.emplace_back();
@@ -88,6 +89,17 @@ Job DrawDetachedJob(Random& random) {
   return job;
 }
 
+Job DrawPerNodeJob(Random& random) {
+  const auto is_spare = [](const Host& node) { return node.spare; };
+  Job job = DrawJob(random);
+  while (job.size() < 2 || !job.absent.empty() || std::ranges::any_of(job.plan.nodes, is_spare))
+    job = DrawJob(random);
+  job.plan.launcher = Launcher::kPerNode;
+  job.user_interrupts = false;
+  job.join_timeout_ms = 120'000;
+  return job;
+}
+
 Job DrawHalfCutJob(Random& random, bool detached) {
   Job job = DrawDetachedJob(random);
   while (!job.absent.empty() || job.policy().min_nodes() == 0 ||
@@ -109,7 +121,7 @@ Job DrawHalfCutJob(Random& random, bool detached) {
 int64_t Job::EmptyWithinMs() const {
   const pb::Timeouts& times = timeouts();
   const int64_t emptying = times.grace_ms() + times.teardown_ms();
-  // The lease runs out, or a rendezvous that nobody names; the rest is for all to hear of it.
+  // The lease runs out, or the wait for another rendezvous; the rest is for all to learn of it.
   return 3 * int64_t{times.lease_ms()} + 4 * (emptying + times.dead_ms()) + times.join_ms() +
          2 * kLongestFaultMs;
 }
@@ -124,7 +136,8 @@ int64_t Job::LongestMs() const {
       MajorityFence(times).count() + times.join_ms() + int64_t{times.dead_ms()} * (2 + size());
   const int64_t failovers_ms = (policy().max_restarts() + 1) * (detached ? 2 * election_ms : 0) +
                                policy().max_restarts() * (times.lease_ms() + 3 * emptying);
-  return attempts * attempt_ms + failovers_ms + (faults + 1) * kLongestFaultMs + EmptyWithinMs();
+  return join_timeout_ms + attempts * attempt_ms + failovers_ms + (faults + 1) * kLongestFaultMs +
+         EmptyWithinMs();
 }
 
 }  // namespace dslaunch::sim

@@ -15,9 +15,9 @@ inline constexpr int kMostReconnects =
     6;  // of nodes that are reached again: joining costs no restart
 
 struct Job {
-  pb::PrepareRequest prepare;    // what the nodes are told, but for what differs from node to node
+  pb::PrepareRequest prepare;    // for the nodes, except the fields that differ from node to node
   std::vector<pb::Node> nodes;   // of `prepare`
-  LaunchPlan plan;               // what the front end knows of the same
+  LaunchPlan plan;               // the front end's view of the same
   std::vector<uint32_t> absent;  // cannot be reached at the start
   int64_t shortest_rank_ms = 2'000;
   int64_t longest_rank_ms = 45'000;
@@ -27,6 +27,7 @@ struct Job {
   bool user_interrupts = false;
   bool detached = false;  // once it runs
   int most_reconnects = kMostReconnects;
+  int64_t join_timeout_ms = 0;  // of a job of one command on each node, for its commands
   // From when on which directions of the network between node 0 and all others are cut; none: -1.
   int64_t host_is_cut_at_ms = -1;
   bool host_hears = false;
@@ -39,7 +40,7 @@ struct Job {
   const pb::Timeouts& timeouts() const { return prepare.job().timeouts(); }
   const pb::Policy& policy() const { return prepare.job().policy(); }
 
-  // From when nobody can decide any more until every node confirmed its teardown.
+  // Bound from the end of the last rendezvous until every node confirmed its teardown.
   int64_t EmptyWithinMs() const;
   // No job takes longer, whatever happens.
   int64_t LongestMs() const;
@@ -48,6 +49,8 @@ struct Job {
 Job DrawJob(Random& random);
 // One that leaves its front end, and that can elect another rendezvous.
 Job DrawDetachedJob(Random& random);
+// A job of one command on each node.
+Job DrawPerNodeJob(Random& random);
 // An elastic job whose node with the rendezvous is cut off in one direction while the ranks run,
 // and in which nothing else fails.
 Job DrawHalfCutJob(Random& random, bool detached);

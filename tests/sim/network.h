@@ -19,7 +19,7 @@ using Place = uint32_t;
 // One direction of a connection: nothing overtakes.
 struct Wire {
   int64_t last_arrival = 0;
-  bool is_lost = false;  // what is sent does not arrive, and neither end hears of it
+  bool is_lost = false;  // messages do not arrive, and neither end notices
 };
 
 class Network {

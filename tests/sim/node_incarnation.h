@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "agent/node/agent_action_queue.h"
-#include "agent/node/agent_core.h"
+#include "agent/core/agent_action_queue.h"
+#include "agent/core/agent_core.h"
 #include "agent/node/heartbeat.h"
 #include "proto/agent.pb.h"
 #include "rendezvous/coordinator.h"
@@ -25,7 +25,9 @@ class Rendezvous;
 
 class NodeIncarnation {
  public:
-  NodeIncarnation(World& world, size_t index, uint32_t node);
+  // `own`: what this node's own command decides; nullopt: it has none.
+  NodeIncarnation(World& world, size_t index, uint32_t node,
+                  const std::optional<pb::OwnPart>& own = std::nullopt);
   NodeIncarnation(const NodeIncarnation&) = delete;
 
   uint32_t node() const { return node_; }
@@ -48,24 +50,24 @@ class NodeIncarnation {
   // this node opens it.
   bool Failover(const pb::FailoverRequest& request, Rendezvous* rendezvous);
   void Detach();
-  // On its threads. `sent` is for the invariants: when the front end said it.
+  // On its threads. `sent` is for the invariants: when the front end sent it.
   uint64_t Renew(std::optional<uint64_t> last_seen_us, int64_t sent);
   // End of file on the supervisor's stdin: the front end's goodbye, its abort or its death.
   void OnFrontEndEof() { supervisor_.OnFrontEndEof(); }
   Wire& up() { return up_; }      // to the front end
   Wire& down() { return down_; }  // from it
 
-  // What the supervisor says, the end of the connection that it carries (both on the loop), and its
+  // Events of the supervisor, the end of the connection that it carries (both on the loop), and its
   // own end.
   void OnSupervisorEvent(const pb::SupervisorEvent& event);
   void OnStreamOver();
   void OnSupervisorFinished();
   void OnSupervisorKilled();
-  // By when a node that hears nothing of its front end has to end its ranks: from when the front
-  // end said its last word here, or from when the machine or the agent went on.
-  int64_t LeaseEndsBy() const;
+  // Returns by when a node without contact to its front end has to end its ranks: counted from the
+  // front end's last message here, or from when the machine or the agent resumed.
+  int64_t LeaseEndsBy();
 
-  // What the rendezvous says.
+  // Messages of the rendezvous.
   void OnRendezvousMessage(const Rendezvous& from, SessionId session,
                            const pb::RendezvousMessage& message);
   void OnRendezvousEnd(const Rendezvous& from, SessionId session);
@@ -83,8 +85,8 @@ class NodeIncarnation {
   void KillSupervisor() { supervisor_.Kill(); }
   void KillBoth();
   void LosePower();
-  void
-  GetPowerBack();  // the machine: whoever still speaks to this incarnation hears that it is gone
+  // The machine: peers that still send to this incarnation learn that it is gone.
+  void GetPowerBack();
   void ResetRendezvous();  // its connection
   void ResetLink();        // to the front end
 
@@ -94,8 +96,9 @@ class NodeIncarnation {
   template <class Event>
   void Feed(Event event) {
     if (loop_.gone) return;
-    core_.SetReaders({.front_end_has_all = ended_events_, .has_viewers = false});
-    AgentActions actions = event(Now());
+    core_.front_end().SetReaders({.front_end_has_all = ended_events_, .has_viewers = false});
+    event(Now());
+    AgentActions actions = core_.Take(Now());
     if (!actions.empty()) CarryOut(std::move(actions));
   }
   void CarryOut(AgentActions actions);
@@ -121,7 +124,7 @@ class NodeIncarnation {
   void Do(agent_action::OpenRendezvous& action);
   void Do(agent_action::WriteResult& action);
   void Do(agent_action::Quit&) { EndAgent(); }
-  // What has no effect here.
+  // Actions without effect here.
   void Do(agent_action::EmitStatus&) {}
   void Do(agent_action::FollowRank&) {}
   void Do(agent_action::EndRankOutput&) {}
@@ -161,7 +164,7 @@ class NodeIncarnation {
   Wire answers_;
 
   Supervisor supervisor_;
-  int64_t renewal_sent_ = 0;  // of the newest that came
+  int64_t renewal_sent_ = 0;  // time of the newest renewal that arrived
 
   // The agent's.
   AgentCore core_;
@@ -180,6 +183,7 @@ class NodeIncarnation {
   std::map<uint32_t, Voter> voters_;      // by node
   bool detached_events_ = false;          // the front end gets no more events
   bool ended_events_ = false;             // it was sent the last event
+  bool ended_viewers_ = false;            // and so was this node's own command
   Clock::time_point tick_expiry_;
   LoopWatch loop_watch_;
   milliseconds beat_every_{0};

@@ -9,8 +9,8 @@
 
 namespace dslaunch::sim {
 
-int64_t NodeIncarnation::LeaseEndsBy() const {
-  if (core_.detached()) return INT64_MAX;
+int64_t NodeIncarnation::LeaseEndsBy() {
+  if (core_.front_end().detached()) return INT64_MAX;
   const pb::Timeouts& timeouts = world_.job.timeouts();
   const int64_t end = renewal_sent_ + timeouts.dead_ms() + timeouts.lease_ms();
   return std::max(end, machine().went_on_at + Lease::kCatchUp.count()) + timeouts.heartbeat_ms();

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "agent/node/rendezvous_options.h"
+#include "agent/core/rendezvous_options.h"
 #include "tests/sim/node_incarnation.h"
 #include "tests/sim/rendezvous.h"
 
@@ -11,7 +11,7 @@ namespace dslaunch::sim {
 
 void NodeIncarnation::OpenRendezvous(const pb::FailoverRequest& last,
                                      std::optional<uint32_t> lost_node) {
-  CoordinatorOptions options = RendezvousOptions(core_.prepare(), core_.nodes(), last);
+  CoordinatorOptions options = RendezvousOptions(core_.job().request(), core_.job().nodes(), last);
   if (world_.bug == PlantedBug::kMinority) options.majority = 1;
   world_.rendezvous.push_back(
       std::make_unique<Rendezvous>(world_, *this, std::move(options), lost_node));
@@ -31,14 +31,14 @@ void NodeIncarnation::FindRendezvous(Clock::time_point deadline) {
   if (found) {
     return world_.timeline.After(world_.random.Between(5, 200), &loop_, [this, host] {
       Feed([&](Clock::time_point now) {
-        return core_.OnRendezvousFound("10.0.0." + std::to_string(host + 1), now);
+        core_.membership().OnFound("10.0.0." + std::to_string(host + 1), now);
       });
     });
   }
   if (Now() >= deadline) {
     return Feed([&](Clock::time_point now) {
-      return core_.OnRendezvousFound(Error{ExitCode::kTimedOut, "the rendezvous cannot be reached"},
-                                     now);
+      core_.membership().OnFound(Error{ExitCode::kTimedOut, "the rendezvous cannot be reached"},
+                                 now);
     });
   }
   world_.timeline.After(500, &loop_, [this, deadline] { FindRendezvous(deadline); });
@@ -62,7 +62,7 @@ void NodeIncarnation::Do(agent_action::JoinRendezvous& action) {
 }
 
 void NodeIncarnation::Log(pb::AgentMessage message) {
-  message.set_job_id("job");
+  message.set_job_id(core_.job().spec().job_id());
   message.set_node_index(node_);
   attended_->Handle(session_, std::move(message));
 }
@@ -75,7 +75,7 @@ void NodeIncarnation::Do(agent_action::LeaveRendezvous&) {
 void NodeIncarnation::OnRendezvousMessage(const Rendezvous& from, SessionId session,
                                           const pb::RendezvousMessage& message) {
   if (&from != attended_ || session != session_) return;
-  Feed([&](Clock::time_point now) { return core_.OnRendezvousMessage(message, now, BootNow()); });
+  Feed([&](Clock::time_point now) { core_.OnRendezvousMessage(message, now, BootNow()); });
 }
 
 void NodeIncarnation::OnHeartbeat(const Rendezvous& from, SessionId session,
@@ -83,8 +83,8 @@ void NodeIncarnation::OnHeartbeat(const Rendezvous& from, SessionId session,
   if (&from != attended_ || session != session_) return;
   rendezvous_clock_us_ = heartbeat.rendezvous_clock_us();
   if (!heartbeat.has_majority_age_us()) return;
-  core_.OnMajority(BootClock::time_point(ReportedMicroseconds(heartbeat.sent_us())),
-                   ReportedMicroseconds(heartbeat.majority_age_us()), BootNow());
+  core_.majority().OnMajority(BootClock::time_point(ReportedMicroseconds(heartbeat.sent_us())),
+                              ReportedMicroseconds(heartbeat.majority_age_us()), BootNow());
 }
 
 // --- Votes ---
@@ -118,14 +118,14 @@ void NodeIncarnation::WithdrawVote() {
 void NodeIncarnation::OnVote(NodeIncarnation& voter, uint64_t number, const pb::Vote& vote) {
   Note([&] { return "hears a vote of " + voter.name() + ": " + vote.ShortDebugString(); });
   voters_[voter.node()] = {&voter, number};
-  Feed([&](Clock::time_point now) { return core_.OnVote(voter.node(), vote, now); });
+  Feed([&](Clock::time_point now) { core_.majority().OnVote(voter.node(), vote, now); });
 }
 
 void NodeIncarnation::OnVoterGone(const NodeIncarnation& voter, uint64_t number) {
   const auto known = voters_.find(voter.node());
   if (loop_.gone || known == voters_.end() || known->second.number != number) return;
   voters_.erase(known);
-  core_.OnVoterGone(voter.node());
+  core_.majority().OnVoterGone(voter.node());
 }
 
 void NodeIncarnation::Do(agent_action::AnswerVote& action) {
@@ -143,22 +143,23 @@ void NodeIncarnation::Do(agent_action::AnswerVote& action) {
 void NodeIncarnation::OnVoteAnswer(const NodeIncarnation& candidate, uint64_t number,
                                    const pb::VoteAnswer& answer) {
   if (&candidate != candidate_ || number != vote_) return;
-  Feed([&](Clock::time_point now) { return core_.OnVoteAnswer(candidate.node(), answer, now); });
+  Feed(
+      [&](Clock::time_point now) { core_.majority().OnVoteAnswer(candidate.node(), answer, now); });
 }
 
 void NodeIncarnation::Do(agent_action::OpenRendezvous& action) {
   Note([&] { return "is elected: " + action.last.ShortDebugString(); });
-  OpenRendezvous(action.last, core_.prepare().rendezvous_node());
+  OpenRendezvous(action.last, core_.membership().host());
   ++world_.elections;
   const std::string endpoint = std::to_string(world_.rendezvous.size() - 1);
-  Feed([&](Clock::time_point now) {
-    return core_.OnRendezvousOpened(std::vector<std::string>{endpoint}, now);
+  Feed([&](Clock::time_point) {
+    core_.majority().OnRendezvousOpened(std::vector<std::string>{endpoint});
   });
 }
 
 void NodeIncarnation::OnRendezvousEnd(const Rendezvous& from, SessionId session) {
   if (&from != attended_ || session != session_) return;
-  Feed([&](Clock::time_point now) { return core_.OnRendezvousEnd("the stream ended", now); });
+  Feed([&](Clock::time_point now) { core_.membership().OnEnd("the stream ended", now); });
 }
 
 }  // namespace dslaunch::sim

@@ -6,11 +6,12 @@ namespace dslaunch::sim {
 
 enum class PlantedBug {
   kNone,
-  kNoFence,       // what an agent says of an older attempt, or after it counts as lost, is heard
+  kNoFence,       // messages of an older attempt, or of an agent that counts as lost, are accepted
   kEarlyReaped,   // a supervisor takes everything for ended once it has sent SIGTERM
-  kEarlyDrained,  // an agent says that its ranks have ended before the supervisor has said so
+  kEarlyDrained,  // an agent reports that its ranks have ended before the supervisor does
   kFailsOverTooEarly,  // the front end names another rendezvous before the lease of the lost one is
                        // over
+  kEarlyCommandEnd,    // the command of a node does not wait for its agent's end
   // Of detached jobs: one node counts as a majority; the nodes elect another rendezvous before the
   // leases of the lost one are over.
   kMinority,

@@ -75,7 +75,7 @@ class Loss {
     for (uint32_t node = first_; node < end_; ++node) world_.network.SetRelay(node, first_ + 1);
   }
 
-  // Nothing says so at once.
+  // No peer notices at once.
   void LoseMachine() {
     world_.machines[first_].off = true;
     const int64_t until = world_.timeline.now() + kSilentMs;

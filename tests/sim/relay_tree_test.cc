@@ -40,7 +40,7 @@ TreeRun RunAndPrint(uint32_t nodes, Lost lost = Lost::kNothing, Group group = Gr
   return run;
 }
 
-TEST(RelayTreeSimulation, TimeAndMessagesOfANodeStayTheSame) {
+TEST(RelayTreeSimulation, TimeAndMessagesPerNodeStayConstant) {
   const TreeRun small = RunAndPrint(100);
   for (const uint32_t nodes : {1'000u, IsFull() ? 10'000u : 2'000u}) {
     const TreeRun run = RunAndPrint(nodes);
@@ -50,7 +50,7 @@ TEST(RelayTreeSimulation, TimeAndMessagesOfANodeStayTheSame) {
   }
 }
 
-TEST(RelayTreeSimulation, TheLossOfARelayEndsTheJob) {
+TEST(RelayTreeSimulation, LostRelayEndsJobWithoutRestarts) {
   for (const Group group : {Group::kLast, Group::kFirst}) {
     for (const Lost lost : {Lost::kRelay, Lost::kRelaysMachine}) {
       const TreeRun run = RunAndPrint(IsFull() ? 4'000 : 400, lost, group);
@@ -61,7 +61,7 @@ TEST(RelayTreeSimulation, TheLossOfARelayEndsTheJob) {
   }
 }
 
-TEST(RelayTreeSimulation, OrItRestarts) {
+TEST(RelayTreeSimulation, RestartsAfterLosingRelay) {
   for (const Group group : {Group::kLast, Group::kFirst}) {
     for (const Lost lost : {Lost::kRelay, Lost::kRelaysMachine}) {
       const TreeRun run = RunAndPrint(IsFull() ? 4'000 : 400, lost, group, /*max_restarts=*/3);

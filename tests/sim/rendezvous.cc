@@ -49,10 +49,10 @@ void Rendezvous::Handle(SessionId id, pb::AgentMessage message) {
   if (!session.client_open) return;
   const int64_t arrival = world_.network.Send(session.up, session.agent->node(), host_.node());
   world_.timeline.At(arrival, &host_.threads(),
-                     [this, id, message = std::move(message)] { Hear(id, message); });
+                     [this, id, message = std::move(message)] { Receive(id, message); });
 }
 
-void Rendezvous::Hear(SessionId id, const pb::AgentMessage& message) {
+void Rendezvous::Receive(SessionId id, const pb::AgentMessage& message) {
   if (!is_open() || !At(id).server_open) return;
   if (!message.has_heartbeat() && received_.size() < kMostReceived)
     received_.push_back({id, message});
@@ -64,10 +64,10 @@ void Rendezvous::Hear(SessionId id, const pb::AgentMessage& message) {
     world_.invariants.OnSaidEmpty(message.attempt(), agent.node(), agent.index());
   }
   HandOver(id, message);
-  if (world_.random.OneIn(kAgainOneIn)) HearAgain();
+  if (world_.random.OneIn(kAgainOneIn)) ReceiveAgain();
 }
 
-void Rendezvous::HearAgain() {
+void Rendezvous::ReceiveAgain() {
   if (received_.empty()) return;
   const auto which = world_.random.Between(0, static_cast<int64_t>(received_.size()) - 1);
   const Received again = received_[static_cast<size_t>(which)];
@@ -184,7 +184,7 @@ void Rendezvous::CheckReason(const pb::RendezvousMessage& message) {
 
 void Rendezvous::CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages) {
   const bool is_first = known_attempt_ == 0 || (lost_node_ && !drained_attempt_);
-  // Whoever has left, or has said so, need not be told.
+  // A node that has left, or has sent that it leaves, need not be drained.
   const bool was_to_be_drained = std::ranges::any_of(
       members_, [this](SessionId id) { return At(id).server_open && !At(id).leaves; });
   if (!is_first && was_to_be_drained && drained_attempt_ != known_attempt_)

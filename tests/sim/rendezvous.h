@@ -1,5 +1,5 @@
 // The rendezvous of an agent: the real Coordinator behind a model of its server. What the network
-// and the machines do to it happens here: messages wait, sessions break off, old ones are heard
+// and the machines do to it happens here: messages wait, sessions break off, old ones arrive
 // once more.
 #pragma once
 
@@ -27,17 +27,17 @@ class Rendezvous {
   bool is_open() const;
   NodeIncarnation& host() { return host_; }
 
-  // The agent's side: a new stream; what to say on it; its end without another word.
+  // The agent's side: a new stream; a message on it; its end without another message.
   SessionId Attend(NodeIncarnation& agent);
   void Handle(SessionId session, pb::AgentMessage message);
   void Leave(SessionId session);
 
-  // The host's side: at each of its beats; and when it gives the rendezvous up, on which nobody is
-  // told anything but that its stream is over. A host without power does not even do that.
+  // The host's side: at each of its beats; and when it gives the rendezvous up, on which each agent
+  // only learns that its stream is over. A host without power does not even do that.
   void Tick();
   void Close();
 
-  // The connection is reset; both ends hear of it, each in its time.
+  // The connection is reset; both ends notice it, each in its time.
   void Reset(SessionId session);
 
  private:
@@ -47,7 +47,7 @@ class Rendezvous {
     Wire down;
     bool server_open = true;
     bool client_open = true;
-    bool leaves = false;  // it said so
+    bool leaves = false;  // it has sent that it leaves
   };
   struct Received {
     SessionId session;
@@ -55,9 +55,9 @@ class Rendezvous {
   };
 
   Session& At(SessionId session) { return sessions_[session - 1]; }
-  void Hear(SessionId session, const pb::AgentMessage& message);
-  // Something old is heard once more.
-  void HearAgain();
+  void Receive(SessionId session, const pb::AgentMessage& message);
+  // An old message arrives once more.
+  void ReceiveAgain();
   void HandOver(SessionId session, const pb::AgentMessage& message);
   void Disconnect(SessionId session);
   void EndAtClient(SessionId session);
@@ -65,7 +65,7 @@ class Rendezvous {
   void Check(const std::vector<Outgoing>& messages);
   void CheckReason(const pb::RendezvousMessage& message);
   void CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages);
-  // As of this machine's clocks.
+  // Returns the time of this machine's clock.
   Clock::time_point Now();
   template <class MakeText>
   void Note(MakeText make_text) const;

@@ -5,6 +5,7 @@
 #include "tests/sim/faults.h"
 #include "tests/sim/front_end.h"
 #include "tests/sim/node_incarnation.h"
+#include "tests/sim/per_node.h"
 #include "tests/sim/rendezvous.h"
 #include "tests/sim/world.h"
 
@@ -12,7 +13,8 @@ namespace dslaunch::sim {
 namespace {
 
 bool IsOver(const World& world) {
-  return std::ranges::all_of(world.incarnations,
+  return (!world.per_node || world.per_node->is_over()) &&
+         std::ranges::all_of(world.incarnations,
                              [](const auto& incarnation) { return incarnation->is_over(); });
 }
 
@@ -27,7 +29,9 @@ void RunToQuiet(World& world) {
     }
   }
   const int64_t goes_on_ms = world.front_end->has_detached() ? bound : 0;
-  const int64_t quiet_by = world.timeline.now() + goes_on_ms + world.job.EmptyWithinMs();
+  // A command that was started late may look for node 0 in vain for as long as it may.
+  const int64_t quiet_by =
+      world.timeline.now() + goes_on_ms + world.job.EmptyWithinMs() + 2 * world.job.join_timeout_ms;
   while (invariants.error().empty() && !IsOver(world)) {
     if (world.timeline.Step() && world.timeline.now() <= quiet_by) continue;
     for (const auto& incarnation : world.incarnations) {
@@ -35,6 +39,8 @@ void RunToQuiet(World& world) {
         invariants.Fail("all is over, but the agent or supervisor of " +
                         world.NameOf(incarnation->node()) + " still runs");
     }
+    if (world.per_node && !world.per_node->is_over())
+      invariants.Fail("all is over, but a node's command still runs");
   }
   invariants.OnQuiet();
 }
@@ -64,8 +70,13 @@ namespace {
 History Run(World& world) {
   world.Log("job", [&] { return world.job.prepare.ShortDebugString(); });
   world.front_end = std::make_unique<FrontEnd>(world);
-  world.front_end->Start();
-  PlanFaults(world);
+  if (world.per_node) {
+    world.per_node->Start();
+    world.per_node->PlanFaults();
+  } else {
+    world.front_end->Start();
+    PlanFaults(world);
+  }
   RunToQuiet(world);
   History history;
   history.error = world.invariants.error();
@@ -76,6 +87,7 @@ History Run(World& world) {
   history.restarted = world.invariants.attempts() > 1;
   history.failed_over = world.front_end->failovers() > 0;
   history.lost_front_end = world.front_end->is_over() && !world.front_end->exit_code();
+  history.joined_late = world.per_node && world.per_node->joined_late() > 0;
   history.virtual_ms = world.timeline.now();
   return history;
 }
@@ -90,6 +102,13 @@ History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
 History RunDetachedHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
   Random random(seed);
   World world(seed, tracing, DrawDetachedJob(random), bug);
+  return Run(world);
+}
+
+History RunPerNodeHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
+  Random random(seed);
+  World world(seed, tracing, DrawPerNodeJob(random), bug);
+  world.per_node = std::make_unique<PerNode>(world);
   return Run(world);
 }
 

@@ -25,6 +25,7 @@ namespace {
 constexpr uint64_t kUsualHistories = 25'000;
 constexpr uint64_t kAllHistories = 100'000;  // with DSLAUNCH_TEST_FULL
 constexpr uint64_t kUsualDetachedHistories = 5'000;
+constexpr uint64_t kUsualPerNodeHistories = 5'000;
 constexpr uint64_t kUsualSeed = 1;
 constexpr uint64_t kBugIsFoundWithin = 5'000;
 constexpr uint64_t kReplayed = 100;
@@ -53,6 +54,7 @@ struct Totals {
   uint64_t failed_over = 0;
   uint64_t elected = 0;
   uint64_t lost_front_end = 0;
+  uint64_t joined_late = 0;
   int64_t virtual_ms = 0;
 
   void Add(const History& history) {
@@ -62,6 +64,7 @@ struct Totals {
     failed_over += history.failed_over;
     elected += history.elected;
     lost_front_end += history.lost_front_end;
+    joined_late += history.joined_late;
     virtual_ms += history.virtual_ms;
   }
   double Share(uint64_t part) const {
@@ -79,7 +82,8 @@ void Print(const Totals& totals, uint64_t first_seed, double seconds) {
             << " s of virtual time each: " << percent(totals.succeeded) << "% succeeded, "
             << percent(totals.restarted) << "% restarted, " << percent(totals.failed_over)
             << "% had another node decide, " << percent(totals.elected) << "% elected one, "
-            << percent(totals.lost_front_end) << "% lost their front end\n";
+            << percent(totals.lost_front_end) << "% lost their front end, "
+            << percent(totals.joined_late) << "% let a node join late\n";
 }
 
 // One history, or so many that nothing is wrong with; nothing in the first case.
@@ -122,7 +126,7 @@ Totals RunAll(RunOne run, uint64_t usual) {
   return totals;
 }
 
-TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
+TEST(SimulationTest, EveryJobEndsWithTrueResult) {
   const Totals totals = RunAll(RunHistory, kUsualHistories);
   if (totals.histories == 0) return;
   // Else the histories show nothing.
@@ -133,11 +137,19 @@ TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
   EXPECT_GT(totals.Share(totals.lost_front_end), 0.005);
 }
 
-TEST(SimulationTest, ADetachedJobEndsAndNoTwoHalvesOfItGoOn) {
+TEST(SimulationTest, DetachedJobEndsAndNeverRunsInTwoHalves) {
   const Totals totals = RunAll(RunDetachedHistory, kUsualDetachedHistories);
   if (totals.histories == 0) return;
   EXPECT_GT(totals.Share(totals.succeeded), 0.1);
   EXPECT_GT(totals.Share(totals.elected), 0.1);
+}
+
+TEST(SimulationTest, PerNodeJobEndsWithAllCommandsAndNoProcessesLeft) {
+  const Totals totals = RunAll(RunPerNodeHistory, kUsualPerNodeHistories);
+  if (totals.histories == 0) return;
+  EXPECT_GT(totals.Share(totals.succeeded), 0.1);
+  EXPECT_GT(totals.Share(totals.restarted), 0.1);
+  EXPECT_GT(totals.Share(totals.joined_late), 0.02);
 }
 
 // Nothing else fails, so each job must end with success on the nodes that hear each other.
@@ -153,11 +165,9 @@ void ExpectSuccessOfAll(RunOne run) {
   }
 }
 
-TEST(SimulationTest, SucceedsWithoutAHostThatIsCutOffOneWay) {
-  ExpectSuccessOfAll(RunHalfCutHistory);
-}
+TEST(SimulationTest, SucceedsWithoutHostCutOffOneWay) { ExpectSuccessOfAll(RunHalfCutHistory); }
 
-TEST(SimulationTest, SucceedsDetachedWithoutAHostThatIsCutOffOneWay) {
+TEST(SimulationTest, DetachedJobSucceedsWithoutHostCutOffOneWay) {
   ExpectSuccessOfAll(RunDetachedHalfCutHistory);
 }
 
@@ -176,39 +186,44 @@ void ExpectFound(PlantedBug bug, const std::string& what, RunOne run = RunHistor
 }
 
 // The planted bugs: a simulator that finds nothing wrong with them would find nothing at all.
-TEST(SimulationTest, NoticesWhenTheFenceIsRemoved) {
-  ExpectFound(PlantedBug::kNoFence, "without its fence");
-}
+TEST(SimulationTest, FindsRemovedFence) { ExpectFound(PlantedBug::kNoFence, "without its fence"); }
 
-TEST(SimulationTest, NoticesWhenTheSupervisorSaysTooEarlyThatNothingIsLeft) {
+TEST(SimulationTest, FindsSupervisorThatReportsReapedTooEarly) {
   ExpectFound(PlantedBug::kEarlyReaped, "with a supervisor that does not wait for what it ends");
 }
 
-TEST(SimulationTest, NoticesWhenAnAgentSaysTooEarlyThatItsRanksHaveEnded) {
+TEST(SimulationTest, FindsAgentThatReportsDrainedTooEarly) {
   ExpectFound(PlantedBug::kEarlyDrained, "with an agent that does not wait for its supervisor");
 }
 
-TEST(SimulationTest, NoticesWhenAnotherNodeDecidesTooEarly) {
+TEST(SimulationTest, FindsFailoverThatIsTooEarly) {
   ExpectFound(PlantedBug::kFailsOverTooEarly, "with a failover that is too early");
 }
 
-TEST(SimulationTest, NoticesWhenAMinorityElects) {
+TEST(SimulationTest, FindsCommandThatDoesNotAwaitItsAgent) {
+  ExpectFound(PlantedBug::kEarlyCommandEnd, "with a command that does not wait for its agent",
+              RunPerNodeHistory);
+}
+
+TEST(SimulationTest, FindsElectionByMinority) {
   ExpectFound(PlantedBug::kMinority, "where one node is a majority", RunDetachedHistory);
 }
 
-TEST(SimulationTest, NoticesWhenNodesElectBeforeTheLeasesAreOver) {
+TEST(SimulationTest, FindsElectionBeforeLeasesAreOver) {
   ExpectFound(PlantedBug::kNoElectionFence, "with an election that is too early",
               RunDetachedHistory);
 }
 
-TEST(SimulationTest, ASeedIsAHistory) {
+TEST(SimulationTest, SameSeedRepeatsHistory) {
   const uint64_t first_seed = FirstSeed();
-  for (uint64_t seed = first_seed; seed < first_seed + kReplayed; ++seed) {
-    const History once = RunHistory(seed, PlantedBug::kNone, Tracing::kKept);
-    const History again = RunHistory(seed, PlantedBug::kNone, Tracing::kKept);
-    ASSERT_EQ(once.trace, again.trace) << "seed " << seed;
-    ASSERT_EQ(once.virtual_ms, RunHistory(seed, PlantedBug::kNone, Tracing::kNone).virtual_ms)
-        << "seed " << seed;
+  for (const RunOne run : {RunHistory, RunPerNodeHistory}) {
+    for (uint64_t seed = first_seed; seed < first_seed + kReplayed; ++seed) {
+      const History once = run(seed, PlantedBug::kNone, Tracing::kKept);
+      const History again = run(seed, PlantedBug::kNone, Tracing::kKept);
+      ASSERT_EQ(once.trace, again.trace) << "seed " << seed;
+      ASSERT_EQ(once.virtual_ms, run(seed, PlantedBug::kNone, Tracing::kNone).virtual_ms)
+          << "seed " << seed;
+    }
   }
 }
 

@@ -50,7 +50,7 @@ pb::SupervisorRequest Supervisor::StartRanks(uint64_t attempt, const pb::Assignm
   return request;
 }
 
-// --- What the core is told ---
+// --- Events of the core ---
 
 void Supervisor::Request(pb::SupervisorRequest request) {
   world_.timeline.Do(process_, [this, request = std::move(request)]() mutable {
@@ -81,7 +81,7 @@ void Supervisor::Reap() {
   while (!exits_.empty()) {
     const Exit exit = exits_.front();
     exits_.pop_front();
-    OnStarted(exit.pid);  // who dies on the way to its program counts as started
+    OnStarted(exit.pid);  // a child that dies before its program starts counts as started
     if (exit.local_rank) CarryOut(core_.OnWorkerChange(*exit.local_rank, exit.change));
   }
   if (const auto end = std::exchange(agent_exit_, {})) CarryOut(core_.OnAgentEnd(*end));

@@ -93,7 +93,7 @@ class Supervisor {
 
   void OnStarted(pid_t pid);
   void BeginRanks(uint64_t attempt);
-  // Of that attempt, and nothing has begun to end them.
+  // Returns whether ranks of that attempt run, and nothing has begun to end them.
   bool RanksRun(uint64_t attempt) const;
   void FailRank(uint64_t attempt);
   void FinishRanks(uint64_t attempt);

@@ -1,4 +1,4 @@
-// What happened in a history: the last lines of it, or all of it as it happens.
+// The events of a history: the last lines, or all of them as they happen.
 #pragma once
 
 #include <cstdio>

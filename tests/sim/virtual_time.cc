@@ -22,7 +22,7 @@ void Timeline::At(int64_t when, Process* process, Task task) {
 
 void Timeline::Do(Process& process, Task task) {
   if (process.gone) return;
-  // What waits already comes first.
+  // Tasks that wait already are done first.
   if (now_ < process.stopped_until || !process.backlog.empty())
     return process.backlog.push_back(std::move(task));
   task();

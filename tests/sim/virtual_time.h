@@ -1,4 +1,4 @@
-// The virtual clock: what happens when, and processes that may stand still meanwhile.
+// The virtual clock: tasks with their times, and processes that may be stopped meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ struct MachineClock {
   int64_t ahead_ms = 0;
 };
 
-// What can be stopped and go on, or be gone. Not destroyed before its Timeline.
+// A process that can be stopped and resumed, or be gone. Not destroyed before its Timeline.
 struct Process {
   bool gone = false;
   int64_t stopped_until = 0;
-  std::deque<Task> backlog;  // what it has to do once it goes on, in order
+  std::deque<Task> backlog;  // its tasks for when it resumes, in order
 };
 
 class Timeline {
  public:
-  // What is planned for then does not happen.
+  // A task planned for this time never happens.
   static constexpr int64_t kNever = INT64_MAX;
 
   int64_t now() const { return now_; }
@@ -32,8 +32,8 @@ class Timeline {
     return Clock::time_point(milliseconds(now_ + clock.ahead_ms));
   }
 
-  // What is due at one time happens in the order in which it was planned. `process` does it: not at
-  // all when it is gone, later when it is stopped. nullptr: nobody can prevent it.
+  // Plans a task. Tasks of one time happen in the order in which they were planned. `process` does
+  // it: not at all if it is gone, later if it is stopped. nullptr: nothing can prevent it.
   void At(int64_t when, Process* process, Task task);
   void After(int64_t delay, Process* process, Task task) {
     At(now_ + delay, process, std::move(task));

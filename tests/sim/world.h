@@ -16,12 +16,13 @@ namespace dslaunch::sim {
 
 class FrontEnd;
 class NodeIncarnation;
+class PerNode;
 class Rendezvous;
 
 struct Machine {
   MachineClock clock;
   bool off = false;
-  // It stood still, or its clock jumped, at some time: then its lease may end a little later than
+  // It was stopped, or its clock jumped, at some time: then its lease may end a little later than
   // others count on.
   bool stood_still = false;
   int64_t went_on_at = 0;  // afterwards, or its agent
@@ -34,7 +35,7 @@ struct World {
   World(const World&) = delete;
   ~World();
 
-  template <class MakeText>  // returns the line; not called when nobody reads it
+  template <class MakeText>  // returns the line; not called without a trace
   void Log(const std::string& party, MakeText make_text) {
     if (trace.on()) trace.Add(timeline.now(), party, make_text());
   }
@@ -53,13 +54,14 @@ struct World {
   Machine front_end_machine;
   const PlantedBug bug;
 
-  // Of detached jobs: rendezvous that were elected, and whether a node kept 0 as the result.
+  // For detached jobs: number of elected rendezvous, and whether a node kept 0 as the result.
   int elections = 0;
   bool succeeded = false;
 
   std::unique_ptr<FrontEnd> front_end;
   std::vector<std::unique_ptr<NodeIncarnation>> incarnations;  // of all nodes, oldest first
   std::vector<std::unique_ptr<Rendezvous>> rendezvous;         // oldest first
+  std::unique_ptr<PerNode> per_node;  // null: the front end reaches the nodes itself
 };
 
 // Runs until the front end has ended, then until no agent is left, each within its bound.

@@ -32,7 +32,7 @@ class AttachSocketTest : public ::testing::Test {
   asio::io_context loop_;
 };
 
-TEST_F(AttachSocketTest, TheUsersOwnFoldersOfThisBootAreTriedFirst) {
+TEST_F(AttachSocketTest, TriesRuntimeFoldersBeforeTmp) {
   EXPECT_THAT(SocketFolders("/x", 7),
               ElementsAre("/x/dslaunch", "/run/user/7/dslaunch", "/tmp/dslaunch-7"));
   EXPECT_THAT(SocketFolders("/run/user/7", 7),
@@ -41,14 +41,14 @@ TEST_F(AttachSocketTest, TheUsersOwnFoldersOfThisBootAreTriedFirst) {
   EXPECT_THAT(SocketFolders("relative", 7), ElementsAre("/run/user/7/dslaunch", "/tmp/dslaunch-7"));
 }
 
-TEST_F(AttachSocketTest, AFolderThatIsMissingIsMadeForTheUserAlone) {
+TEST_F(AttachSocketTest, MakesMissingFolderPrivate) {
   EXPECT_EQ(Refusal(dir_ / "new"), "");
   struct stat status {};
   ASSERT_EQ(::stat((dir_ / "new").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700u);
 }
 
-TEST_F(AttachSocketTest, AFolderThatOthersCanEnterOrChangeIsRefused) {
+TEST_F(AttachSocketTest, RefusesFolderThatOthersCanEnterOrChange) {
   EXPECT_THAT(Refusal(Folder("open", 0755)), HasSubstr("is not private to this user"));
   Folder("shared", 0777);
   EXPECT_THAT(Refusal(dir_ / "shared/dslaunch"), HasSubstr("may be changed by others"));
@@ -56,7 +56,7 @@ TEST_F(AttachSocketTest, AFolderThatOthersCanEnterOrChangeIsRefused) {
   EXPECT_EQ(Refusal(dir_ / "sticky/dslaunch"), "") << "as /tmp is";
 }
 
-TEST_F(AttachSocketTest, ALinkLeadsOnlyWhereTheUserMayBeAlone) {
+TEST_F(AttachSocketTest, FollowsLinksOnlyToPrivateFolders) {
   std::filesystem::create_directory_symlink(Folder("real", 0700), dir_ / "link");
   EXPECT_EQ(Refusal(dir_ / "link"), "") << "the link is the user's own";
   std::filesystem::create_directory_symlink(Folder("wide", 0755), dir_ / "other");
@@ -66,7 +66,7 @@ TEST_F(AttachSocketTest, ALinkLeadsOnlyWhereTheUserMayBeAlone) {
   EXPECT_THAT(Refusal(dir_ / "third"), HasSubstr("may be changed by others"));
 }
 
-TEST_F(AttachSocketTest, ListensInTheFirstFolderThatWillDoAndCleansUp) {
+TEST_F(AttachSocketTest, ListensInFirstUsableFolderAndCleansUp) {
   int connections = 0;
   std::string path;
   {
@@ -88,7 +88,7 @@ TEST_F(AttachSocketTest, ListensInTheFirstFolderThatWillDoAndCleansUp) {
   EXPECT_FALSE(ConnectToSocket({dir_ / "good"}, "j.0.sock").valid());
 }
 
-TEST_F(AttachSocketTest, WithoutAFolderTheErrorNamesEachAndTheHint) {
+TEST_F(AttachSocketTest, ErrorNamesEveryRefusedFolderAndHint) {
   const auto listening =
       AttachSocket::Listen(loop_, {Folder("open", 0755), Folder("wide", 0750)}, "j.0.sock", {});
   ASSERT_FALSE(listening.ok());

@@ -1,4 +1,4 @@
-// What a node makes of the front end's copies, in a folder of its own.
+// Copies of the front end, received in a folder of the test's own.
 #include "agent/node/copy_receiver.h"
 
 #include <fcntl.h>
@@ -163,7 +163,7 @@ std::string Text(size_t size) {
   return text;
 }
 
-TEST_F(CopyReceiverTest, NamesModesLinksAndContent) {
+TEST_F(CopyReceiverTest, CopiesNamesModesLinksAndContent) {
   front_end_.AddFolder("d", 0555);
   front_end_.AddFile("d/run", Text(12'345), 0755);
   front_end_.AddFile("d/a\nb", "x", 0600);
@@ -183,7 +183,7 @@ TEST_F(CopyReceiverTest, NamesModesLinksAndContent) {
   EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp())) << "nothing else is left";
 }
 
-TEST_F(CopyReceiverTest, WhatIsThereIsNotAskedForAgain) {
+TEST_F(CopyReceiverTest, SkipsFilesThatAreThere) {
   front_end_.AddFile("a", Text(5000));
   ASSERT_TRUE(front_end_.CopyTo(folder_).has_done());
   EXPECT_EQ(front_end_.CopyTo(folder_).done().received_bytes(), 0u);
@@ -191,7 +191,7 @@ TEST_F(CopyReceiverTest, WhatIsThereIsNotAskedForAgain) {
   EXPECT_EQ(front_end_.CopyTo(folder_).done().received_bytes(), 0u);
 }
 
-TEST_F(CopyReceiverTest, WhatARankHasSpoilsIsMended) {
+TEST_F(CopyReceiverTest, RepairsFilesThatRanksChanged) {
   front_end_.AddFolder("d");
   front_end_.AddFile("d/a", Text(5000));
   front_end_.AddFile("d/b", Text(700));
@@ -221,7 +221,7 @@ TEST_F(CopyReceiverTest, ReplacesAChangedFileWhoseSizeAndTimeWereRestored) {
   EXPECT_EQ(front_end_.CopyTo(folder_).done().received_bytes(), 0u);
 }
 
-TEST_F(CopyReceiverTest, ABrokenCopyGoesOnWhereItWas) {
+TEST_F(CopyReceiverTest, ResumesBrokenCopy) {
   front_end_.AddFile("a", Text(3000));
   front_end_.AddFile("b", Text(50'000));
   const pb::CopyOutput broken = front_end_.CopyTo(folder_, /*break_after=*/20'000);
@@ -235,7 +235,7 @@ TEST_F(CopyReceiverTest, ABrokenCopyGoesOnWhereItWas) {
   EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp()));
 }
 
-TEST_F(CopyReceiverTest, APartThatIsWrongIsFetchedAnew) {
+TEST_F(CopyReceiverTest, FetchesDamagedPartAgain) {
   front_end_.AddFile("a", Text(50'000));
   ASSERT_TRUE(front_end_.CopyTo(folder_, /*break_after=*/20'000).has_failure());
   std::ofstream(folder_ + "/.part-" + FrontEnd::kKey + "/0", std::ios::in).put('!');
@@ -244,7 +244,7 @@ TEST_F(CopyReceiverTest, APartThatIsWrongIsFetchedAnew) {
   EXPECT_EQ(Content("a"), Text(50'000));
 }
 
-TEST_F(CopyReceiverTest, AFileThatChangedMeanwhileIsNamed) {
+TEST_F(CopyReceiverTest, NamesFileThatChangedDuringCopy) {
   front_end_.AddFile("the file", Text(5000));
   front_end_.SetContent(0, std::string(5000, 'x'));
   const pb::CopyOutput last = front_end_.CopyTo(folder_);
@@ -254,7 +254,7 @@ TEST_F(CopyReceiverTest, AFileThatChangedMeanwhileIsNamed) {
   EXPECT_FALSE(fs::exists(place_ + "/the file"));
 }
 
-TEST_F(CopyReceiverTest, TooLittleSpaceIsSaidBeforeAByteMoves) {
+TEST_F(CopyReceiverTest, ReportsTooLittleSpaceBeforeCopying) {
   front_end_.AddFile("a", "x");
   front_end_.entry(0).set_size(uint64_t{1} << 60);
   const pb::CopyOutput last = front_end_.CopyTo(folder_);
@@ -263,7 +263,7 @@ TEST_F(CopyReceiverTest, TooLittleSpaceIsSaidBeforeAByteMoves) {
   EXPECT_THAT(last.failure().message(), HasSubstr("EB"));
 }
 
-TEST_F(CopyReceiverTest, OneOfThoseOfOneHomeCopies) {
+TEST_F(CopyReceiverTest, OnlyOneNodeCopiesIntoSharedHome) {
   front_end_.AddFile("a", Text(5000));
   fs::create_directories(folder_ + "/.lock-" + FrontEnd::kKey);
   fs::permissions(folder_, fs::perms::owner_all);
@@ -279,7 +279,7 @@ TEST_F(CopyReceiverTest, OneOfThoseOfOneHomeCopies) {
   EXPECT_EQ(other.CopyTo(folder_).done().received_bytes(), 0u);
 }
 
-TEST_F(CopyReceiverTest, TheLockOfAProcessThatEndedIsFreeAtOnce) {
+TEST_F(CopyReceiverTest, TakesLockOfDeadProcessAtOnce) {
   front_end_.AddFile("a", Text(50'000));
   const pid_t child = ::fork();
   if (child == 0) {
@@ -297,7 +297,7 @@ TEST_F(CopyReceiverTest, TheLockOfAProcessThatEndedIsFreeAtOnce) {
   EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp()));
 }
 
-TEST_F(CopyReceiverTest, WhoLostTheLockStops) {
+TEST_F(CopyReceiverTest, StopsAfterLosingLock) {
   front_end_.AddFile("a", Text(50'000));
   front_end_.OnFirstData([this] {
     const std::string lock = folder_ + "/.lock-" + FrontEnd::kKey;
@@ -311,7 +311,7 @@ TEST_F(CopyReceiverTest, WhoLostTheLockStops) {
   EXPECT_TRUE(fs::exists(folder_ + "/.lock-" + FrontEnd::kKey + "/another"));
 }
 
-TEST_F(CopyReceiverTest, OldSetsGoAndOthersStay) {
+TEST_F(CopyReceiverTest, RemovesOldSetsAndKeepsOthers) {
   front_end_.AddFile("a", "x");
   fs::create_directories(folder_);
   fs::permissions(folder_, fs::perms::owner_all);
@@ -326,7 +326,7 @@ TEST_F(CopyReceiverTest, OldSetsGoAndOthersStay) {
   EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp(), recent, "other"));
 }
 
-TEST_F(CopyReceiverTest, AListThatLeadsOutsideIsRefused) {
+TEST_F(CopyReceiverTest, RefusesPathsOutsideFolder) {
   for (const char* path : {"../a", "/a", "a/../../b", "a//b", "", ".", "no/folder"}) {
     FrontEnd front_end;
     front_end.AddFile(path, "x");
@@ -338,7 +338,7 @@ TEST_F(CopyReceiverTest, AListThatLeadsOutsideIsRefused) {
   EXPECT_TRUE(front_end.CopyTo(folder_).has_failure()) << "through a link";
 }
 
-TEST_F(CopyReceiverTest, AFolderThatOthersMayChangeIsRefused) {
+TEST_F(CopyReceiverTest, RefusesFolderThatOthersMayChange) {
   front_end_.AddFile("a", "x");
   fs::create_directories(folder_);
   ::chmod(folder_.c_str(), 0777);

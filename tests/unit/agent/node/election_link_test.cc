@@ -78,7 +78,7 @@ class ElectionLinkTest : public ::testing::Test {
   std::array<Agent, 2> agents_;
 };
 
-TEST_F(ElectionLinkTest, AVoteComesFromTheNodeThatItsCertificateNamesAndIsAnswered) {
+TEST_F(ElectionLinkTest, DeliversVoteWithCertifiedNodeAndItsAnswer) {
   SendVote(7);
   RunUntil([this] { return !agents_[1].votes.empty(); });
   EXPECT_EQ(agents_[1].votes[0].first, 0);
@@ -94,7 +94,7 @@ TEST_F(ElectionLinkTest, AVoteComesFromTheNodeThatItsCertificateNamesAndIsAnswer
   EXPECT_EQ(agents_[0].answers[0].second.rendezvous_endpoints(0), "10.0.0.2:99");
 }
 
-TEST_F(ElectionLinkTest, AVoteThatIsWithdrawnIsGone) {
+TEST_F(ElectionLinkTest, ReportsWithdrawnVote) {
   SendVote(7);
   RunUntil([this] { return !agents_[1].votes.empty(); });
   agents_[0].link->WithdrawVote();
@@ -102,7 +102,7 @@ TEST_F(ElectionLinkTest, AVoteThatIsWithdrawnIsGone) {
   EXPECT_EQ(agents_[1].gone[0], 0);
 }
 
-TEST_F(ElectionLinkTest, WhatNoAgentSendsIsRefused) {
+TEST_F(ElectionLinkTest, ClosesConnectionOnInvalidVote) {
   SendVote(kMaxTerms + 1);
   RunUntil([this] { return !agents_[1].gone.empty(); });
   EXPECT_TRUE(agents_[1].votes.empty());

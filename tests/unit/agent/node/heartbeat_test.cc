@@ -8,7 +8,7 @@
 namespace dslaunch::heartbeat_test {
 namespace {
 
-TEST(HeartbeatTest, BeatsOnWhateverTheLoopDoesAndTellsWhenItCountsAsDead) {
+TEST(HeartbeatTest, BeatsWhileLoopIsBlockedAndReportsDeadLoop) {
   std::mutex mutex;
   std::condition_variable changed;
   int living = 0, dead = 0;

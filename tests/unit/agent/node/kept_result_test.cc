@@ -19,7 +19,7 @@ class KeptResultTest : public ::testing::Test {
   const std::vector<std::string> seconds_ = SecondResultFolders({dir_.path()}, "job", 3);
 };
 
-TEST_F(KeptResultTest, IsInTheJobsFolder) {
+TEST_F(KeptResultTest, KeepsResultInJobFolder) {
   const std::string folder = dir_ / "job";
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
   const auto place = KeepResult(result_, folder, seconds_);
@@ -30,7 +30,7 @@ TEST_F(KeptResultTest, IsInTheJobsFolder) {
 }
 
 // Its disk is full, or the file server is gone.
-TEST_F(KeptResultTest, IsElsewhereWhereThatCannotBeWritten) {
+TEST_F(KeptResultTest, UsesSecondFolderIfJobFolderIsMissing) {
   const auto place = KeepResult(result_, dir_ / "missing", seconds_);
   ASSERT_TRUE(place.ok());
   EXPECT_EQ(*place, dir_ / "job.3.result");
@@ -42,7 +42,7 @@ TEST_F(KeptResultTest, IsElsewhereWhereThatCannotBeWritten) {
   EXPECT_THAT(nowhere.error().message, HasSubstr("/missing/result.json"));
 }
 
-TEST_F(KeptResultTest, AnotherUsersPlantIsNotRead) {
+TEST_F(KeptResultTest, IgnoresResultThatOthersMayHaveWritten) {
   ASSERT_TRUE(KeepResult(result_, dir_ / "missing", seconds_).ok());
   ASSERT_EQ(chmod(seconds_.front().c_str(), 0777), 0);
   EXPECT_FALSE(FindResult("", seconds_));

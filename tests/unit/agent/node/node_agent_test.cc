@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 constexpr milliseconds kWait(20'000);
 
-// Hears one agent and says what the test wants.
+// Receives messages of one agent and sends those of the test.
 class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
  public:
   explicit ScriptedRendezvous(const pb::Credentials& credentials) {
@@ -130,7 +130,7 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
   std::unique_ptr<Acceptor> acceptor_;
 };
 
-// Starts nothing; answers as if it had, unless told to wait.
+// Starts nothing; answers as if it had, unless it is to wait.
 class ScriptedSupervisor {
  public:
   ScriptedSupervisor(asio::io_context& loop, UniqueFd fd)
@@ -159,7 +159,7 @@ class ScriptedSupervisor {
 
   std::vector<pb::SpawnWorkers> spawned;
   int stops = 0;
-  std::optional<uint32_t> lease_left_ms;  // as it was told last
+  std::optional<uint32_t> lease_left_ms;  // as last reported
   bool answers_stop = true;
 
  private:
@@ -252,8 +252,8 @@ class NodeAgentTest : public ::testing::Test {
     }
     return done();
   }
-  // The agent's next message to the rendezvous; empty when none comes.
-  pb::AgentMessage Hear() {
+  // Returns the agent's next message to the rendezvous; empty if none arrives.
+  pb::AgentMessage Receive() {
     std::optional<pb::AgentMessage> message;
     RunUntil([&] { return message || (message = rendezvous_.Next()); });
     return message.value_or(pb::AgentMessage());
@@ -265,7 +265,7 @@ class NodeAgentTest : public ::testing::Test {
     run.add_rendezvous_endpoints(rendezvous_.endpoint());
     run.mutable_shown()->set_all(true);
     agent_->Run(run, front_end_);
-    join_ = Hear();
+    join_ = Receive();
     ASSERT_TRUE(join_.has_join());
   }
   void SendFromRendezvous(uint64_t attempt,
@@ -329,7 +329,7 @@ class NodeAgentTest : public ::testing::Test {
   pb::AgentMessage join_;
 };
 
-TEST_F(NodeAgentTest, EveryNodeOffersAMasterPortAndItsAddress) {
+TEST_F(NodeAgentTest, JoinOffersMasterPortAndAddress) {
   Join();
   EXPECT_EQ(join_.join().slots(), 2u);
   EXPECT_GT(join_.join().master_port(), 0u);
@@ -337,7 +337,7 @@ TEST_F(NodeAgentTest, EveryNodeOffersAMasterPortAndItsAddress) {
   EXPECT_EQ(join_.join().reached_at(), "127.0.0.1");
 }
 
-TEST_F(NodeAgentTest, AFrontEndHasNoSayInWhatRunsWhereTheNodesOwnCommandSaidIt) {
+TEST_F(NodeAgentTest, RunsWhatTheNodesOwnCommandSent) {
   pb::OwnPart own;
   own.mutable_ranks()->mutable_program()->add_argv("/bin/echo");
   own.mutable_ranks()->mutable_program()->add_argv("mine");
@@ -357,7 +357,7 @@ TEST_F(NodeAgentTest, AFrontEndHasNoSayInWhatRunsWhereTheNodesOwnCommandSaidIt) 
   prepare_.mutable_job()->set_detachable(true);
   Join();
   Assign(1);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   const pb::SpawnWorkers& spawn = supervisor_->spawned.at(0);
   EXPECT_EQ(spawn.cwd(), "/tmp");
   EXPECT_THAT(spawn.argv(), ElementsAre("/bin/echo", "mine"));
@@ -367,7 +367,7 @@ TEST_F(NodeAgentTest, AFrontEndHasNoSayInWhatRunsWhereTheNodesOwnCommandSaidIt) 
   EXPECT_FALSE(agent_->Detach().ok());
 }
 
-TEST_F(NodeAgentTest, AJobThatIsNotTheNodesOwnIsRefused) {
+TEST_F(NodeAgentTest, RefusesJobThatOwnCommandDidNotSend) {
   pb::OwnPart own;
   *own.mutable_ranks()->mutable_program() = prepare_.job().ranks().program();
   own.set_slots(2);
@@ -386,12 +386,12 @@ TEST_F(NodeAgentTest, AJobThatIsNotTheNodesOwnIsRefused) {
   }
 }
 
-TEST_F(NodeAgentTest, AnAttemptThatFailsIsFollowedByAnother) {
+TEST_F(NodeAgentTest, StartsAnotherAttemptAfterFailure) {
   Join();
   Assign(1);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   supervisor_->Exit(1, 7);
-  const pb::AgentMessage failed = Hear();
+  const pb::AgentMessage failed = Receive();
   ASSERT_TRUE(failed.has_worker_failed());
   EXPECT_EQ(failed.attempt(), 1u);
   EXPECT_EQ(failed.worker_failed().cause().rank(), 3);
@@ -399,14 +399,14 @@ TEST_F(NodeAgentTest, AnAttemptThatFailsIsFollowedByAnother) {
   EXPECT_EQ(failed.worker_failed().cause().attempt(), 1u);
 
   Drain(1);
-  const pb::AgentMessage drained = Hear();
+  const pb::AgentMessage drained = Receive();
   ASSERT_TRUE(drained.has_drained());
   EXPECT_EQ(drained.attempt(), 1u);
   EXPECT_GT(drained.drained().master_port(), 0u);
   EXPECT_EQ(supervisor_->stops, 1);
 
   Assign(2);
-  const pb::AgentMessage ready = Hear();
+  const pb::AgentMessage ready = Receive();
   EXPECT_TRUE(ready.has_ready());
   EXPECT_EQ(ready.attempt(), 2u);
   ASSERT_EQ(supervisor_->spawned.size(), 2u);
@@ -422,9 +422,9 @@ TEST_F(NodeAgentTest, AnAttemptThatFailsIsFollowedByAnother) {
 
   supervisor_->Exit(0, 0);
   supervisor_->Exit(1, 0);
-  EXPECT_TRUE(Hear().has_finished());
+  EXPECT_TRUE(Receive().has_finished());
   StopAll(2);
-  EXPECT_TRUE(Hear().has_torn_down());
+  EXPECT_TRUE(Receive().has_torn_down());
   Close(2);
   ASSERT_TRUE(RunUntil([&] { return front_end_->finished; }));
 
@@ -447,14 +447,14 @@ TEST_F(NodeAgentTest, AnAttemptThatFailsIsFollowedByAnother) {
   EXPECT_THAT(done.victims(), ElementsAre(3u));
 }
 
-TEST_F(NodeAgentTest, WhatTheOldAttemptWroteComesBeforeTheNewAttemptsOutput) {
+TEST_F(NodeAgentTest, SendsOutputOfOldAttemptFirst) {
   Join();
   Assign(1);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   Drain(1);
-  EXPECT_TRUE(Hear().has_drained());
+  EXPECT_TRUE(Receive().has_drained());
   Assign(2);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   const auto output = [&] {
     std::string text;
     for (const pb::NodeEvent& event : front_end_->events) {
@@ -465,67 +465,67 @@ TEST_F(NodeAgentTest, WhatTheOldAttemptWroteComesBeforeTheNewAttemptsOutput) {
   EXPECT_TRUE(RunUntil([&] { return output() == "hello of 0\nhello of 1\n"; })) << output();
 }
 
-TEST_F(NodeAgentTest, RanksOfAnOldOrRunningAttemptAreRefused) {
+TEST_F(NodeAgentTest, RefusesRanksOfOldOrRunningAttempt) {
   Join();
   Assign(2);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   Assign(2);
   Assign(1);
   Assign(3);  // not before the running one has drained
   Drain(2);
-  EXPECT_TRUE(Hear().has_drained());
+  EXPECT_TRUE(Receive().has_drained());
   Assign(2);
   Assign(1);
   Assign(3);
-  const pb::AgentMessage ready = Hear();
+  const pb::AgentMessage ready = Receive();
   EXPECT_TRUE(ready.has_ready());
   EXPECT_EQ(ready.attempt(), 3u);
   EXPECT_EQ(supervisor_->spawned.size(), 2u);
 }
 
-TEST_F(NodeAgentTest, AStopWhileDrainingEndsTheJob) {
+TEST_F(NodeAgentTest, StopWhileDrainingEndsJob) {
   Join();
   Assign(1);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   supervisor_->answers_stop = false;
   Drain(1);
   ASSERT_TRUE(RunUntil([&] { return supervisor_->stops == 1; }));
   StopAll(1);
   ASSERT_TRUE(RunUntil([&] { return supervisor_->stops == 2; }));
   supervisor_->Reaped();
-  EXPECT_TRUE(Hear().has_torn_down());
+  EXPECT_TRUE(Receive().has_torn_down());
   Assign(2);
   Close(1);
   ASSERT_TRUE(RunUntil([&] { return front_end_->finished; }));
   EXPECT_EQ(supervisor_->spawned.size(), 1u);
 }
 
-TEST_F(NodeAgentTest, ASpareWaitsWithoutRanksAndEndsWithTheOthers) {
+TEST_F(NodeAgentTest, SpareWaitsWithoutRanksUntilJobEnds) {
   Join();
   ASSERT_TRUE(RunUntil([&] { return rendezvous_.beats() > 5; }));
   Drain(1);  // an attempt of others
-  const pb::AgentMessage drained = Hear();
+  const pb::AgentMessage drained = Receive();
   EXPECT_TRUE(drained.has_drained());
   EXPECT_EQ(drained.attempt(), 1u);
   StopAll(2);
-  EXPECT_TRUE(Hear().has_torn_down());
+  EXPECT_TRUE(Receive().has_torn_down());
   Close(2);
   ASSERT_TRUE(RunUntil([&] { return front_end_->finished; }));
   EXPECT_TRUE(supervisor_->spawned.empty());
   EXPECT_EQ(front_end_->Find(pb::NodeEvent::kStarted), nullptr);
 }
 
-TEST_F(NodeAgentTest, ALoopThatStandsStillIsNotADeadNode) {
+TEST_F(NodeAgentTest, BeatsWhileLoopIsBlocked) {
   Join();
   ASSERT_TRUE(RunUntil([&] { return rendezvous_.beats() > 2; }));
   const int before = rendezvous_.beats();
   const Deadline deadline = Deadline::After(kWait);
   while (rendezvous_.beats() < before + 10 && !deadline.Expired())
-    std::this_thread::sleep_for(milliseconds(10));  // nobody runs the loop
+    std::this_thread::sleep_for(milliseconds(10));  // the loop does not run
   EXPECT_GE(rendezvous_.beats(), before + 10);
 }
 
-TEST_F(NodeAgentTest, TheLeaseCountsFromTheFrontEndsLastWordAlsoWhileTheLoopStandsStill) {
+TEST_F(NodeAgentTest, RenewsLeaseWhileLoopIsBlocked) {
   prepare_.mutable_job()->mutable_timeouts()->set_lease_ms(20'000);
   Join();
   ASSERT_TRUE(RunUntil([&] { return supervisor_->lease_left_ms.value_or(20'000) < 19'500; }));
@@ -537,7 +537,7 @@ TEST_F(NodeAgentTest, TheLeaseCountsFromTheFrontEndsLastWordAlsoWhileTheLoopStan
   EXPECT_GT(agent_->Renew(old).clock_us(), first);
 }
 
-TEST_F(NodeAgentTest, ANodeWhoseFrontEndIsSilentEndsItsRanks) {
+TEST_F(NodeAgentTest, StopsRanksWhenLeaseExpires) {
   prepare_.mutable_job()->mutable_timeouts()->set_lease_ms(2'000);
   {
     const std::jthread renews([this](const std::stop_token& stop) {
@@ -552,38 +552,38 @@ TEST_F(NodeAgentTest, ANodeWhoseFrontEndIsSilentEndsItsRanks) {
   }
   ASSERT_TRUE(RunUntil([&] { return supervisor_->stops == 1; }));
   pb::AgentMessage message;
-  do message = Hear();
+  do message = Receive();
   while (message.has_ready());
   EXPECT_EQ(message.stop().cause().kind(), pb::Cause::NODE_LOST);
   EXPECT_THAT(message.stop().cause().message(),
               HasSubstr("its front end vanished, or the connection"));
 }
 
-TEST_F(NodeAgentTest, HeartbeatsTellHowFarTheRanksAre) {
+TEST_F(NodeAgentTest, HeartbeatsReportProgressOfRanks) {
   Join();
   Assign(1);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   supervisor_->Status(1, "{\"event\":\"step\",\"step\":41}\n{\"event\":\"step\",\"step\":42}\n");
   ASSERT_TRUE(RunUntil([&] { return rendezvous_.last_beat().heartbeat().ranks_size() == 1; }));
   const pb::AgentMessage beat = rendezvous_.last_beat();
   EXPECT_EQ(beat.attempt(), 1u);
   EXPECT_EQ(beat.heartbeat().ranks(0).rank(), 3u);
   EXPECT_EQ(beat.heartbeat().ranks(0).step(), 42u);
-  // By then a beat has come back, so a failure's age is known to within a round trip.
+  // By then a beat was answered, so a failure's age is known to within a round trip.
   supervisor_->Exit(0, 1);
-  const pb::AgentMessage failed = Hear();
+  const pb::AgentMessage failed = Receive();
   EXPECT_GT(failed.worker_failed().rtt_us(), 0u);
 }
 
-TEST_F(NodeAgentTest, OnlyWhatEndedBadlyByItselfIsAFailure) {
+TEST_F(NodeAgentTest, ReportsOnlyFailuresFromBeforeTheStop) {
   Join();
   Assign(1);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   StopAll(1);
-  EXPECT_TRUE(Hear().has_torn_down());
-  supervisor_->Exit(0, 3);  // it ended before the graceful kill began, and is told late
+  EXPECT_TRUE(Receive().has_torn_down());
+  supervisor_->Exit(0, 3);  // it ended before the graceful kill began, and is reported late
   supervisor_->Exit(1, 4, /*stopping=*/true);
-  const pb::AgentMessage failed = Hear();
+  const pb::AgentMessage failed = Receive();
   ASSERT_TRUE(failed.has_worker_failed());
   EXPECT_EQ(failed.worker_failed().cause().exit_code(), 3);
   ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kWorkerEnded, 1); }));
@@ -592,10 +592,10 @@ TEST_F(NodeAgentTest, OnlyWhatEndedBadlyByItselfIsAFailure) {
   EXPECT_EQ(rendezvous_.Next(), std::nullopt);
 }
 
-TEST_F(NodeAgentTest, ARankThatSeemsToHangIsDescribed) {
+TEST_F(NodeAgentTest, DescribesRankThatSeemsToHang) {
   Join();
   Assign(1);
-  EXPECT_TRUE(Hear().has_ready());
+  EXPECT_TRUE(Receive().has_ready());
   SendFromRendezvous(1, [](pb::RendezvousMessage& message) {
     message.mutable_inspect()->add_ranks(3);
     message.mutable_inspect()->set_reason("seems to hang: no step for 60 s");
@@ -606,7 +606,7 @@ TEST_F(NodeAgentTest, ARankThatSeemsToHangIsDescribed) {
 }
 
 // With the real rendezvous, which is in the agent's own process.
-TEST_F(NodeAgentTest, AJobOfOneNodeRestartsAsOftenAsItMay) {
+TEST_F(NodeAgentTest, SingleNodeRestartsUpToItsLimit) {
   prepare_.set_node_index(0);
   *prepare_.mutable_job()->mutable_nodes() = NodesNamed({"node1"});
   prepare_.mutable_job()->mutable_timeouts()->set_ready_ms(20'000);

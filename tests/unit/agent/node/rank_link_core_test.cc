@@ -32,7 +32,7 @@ RankLinkMessage Dial(uint32_t to, const std::string& endpoints = "", uint32_t no
   return message;
 }
 
-// As another agent sends it.
+// Makes the message that another agent sends.
 RankLinkMessage From(uint32_t from, uint32_t to, uint64_t attempt = 1) {
   RankLinkMessage message = Dial(to);
   message.from = from;
@@ -60,7 +60,7 @@ class RankLinkCoreTest : public ::testing::Test {
   RankLinkCore core_{1};
 };
 
-TEST_F(RankLinkCoreTest, ARankIsToldWhereItsNodeIs) {
+TEST_F(RankLinkCoreTest, WelcomesRankWithAddressesOfItsNode) {
   const auto sent =
       Only<rank_link_action::Send>(core_.OnMessage(7, Hello(3), "10.0.0.2:5 10.0.1.2:5"));
   EXPECT_EQ(sent.session, 7u);
@@ -69,7 +69,7 @@ TEST_F(RankLinkCoreTest, ARankIsToldWhereItsNodeIs) {
   EXPECT_EQ(sent.message.text, "10.0.0.2:5 10.0.1.2:5");
 }
 
-TEST_F(RankLinkCoreTest, WhoIsNoRankOfThisNodeAndAttemptIsClosed) {
+TEST_F(RankLinkCoreTest, ClosesSessionsOfOtherNodesOrAttempts) {
   for (const RankLinkMessage& message : {Hello(1), Hello(6), Hello(2, 2), Hello(2, 0), Dial(3)}) {
     const auto closed = Only<rank_link_action::Close>(core_.OnMessage(1, message, ""));
     EXPECT_EQ(closed.session, 1u);
@@ -77,7 +77,7 @@ TEST_F(RankLinkCoreTest, WhoIsNoRankOfThisNodeAndAttemptIsClosed) {
   }
 }
 
-TEST_F(RankLinkCoreTest, RanksOfOneNodeAreConnectedWithinIt) {
+TEST_F(RankLinkCoreTest, ConnectsRanksOfOneNodeLocally) {
   core_.OnMessage(1, Hello(2), "");
   core_.OnMessage(2, Hello(3), "");
   const auto here = Only<rank_link_action::ConnectHere>(core_.OnMessage(1, Dial(3), ""));
@@ -94,7 +94,7 @@ TEST_F(RankLinkCoreTest, RanksOfOneNodeAreConnectedWithinIt) {
   EXPECT_TRUE(other.fd.valid());
 }
 
-TEST_F(RankLinkCoreTest, ARankOfAnotherNodeIsConnectedToWhereItSaysItIs) {
+TEST_F(RankLinkCoreTest, DialsRankOfAnotherNodeAtGivenEndpoint) {
   core_.OnMessage(1, Hello(2), "");
   const auto to =
       Only<rank_link_action::ConnectTo>(core_.OnMessage(1, Dial(4, "10.0.0.9:7", 3), ""));
@@ -104,14 +104,14 @@ TEST_F(RankLinkCoreTest, ARankOfAnotherNodeIsConnectedToWhereItSaysItIs) {
   EXPECT_EQ(to.message.attempt, 1u);
 }
 
-TEST_F(RankLinkCoreTest, Rank0IsWhereTheAssignmentSays) {
+TEST_F(RankLinkCoreTest, DialsRank0AtEndpointOfAssignment) {
   core_.OnMessage(1, Hello(2), "");
   const auto to = Only<rank_link_action::ConnectTo>(core_.OnMessage(1, Dial(0), ""));
   EXPECT_EQ(to.message.node, 0u);
   EXPECT_EQ(to.message.text, "10.0.0.1:99");
 }
 
-TEST_F(RankLinkCoreTest, WhatCannotBeConnectedIsSaid) {
+TEST_F(RankLinkCoreTest, ReportsWhyRankCannotBeConnected) {
   core_.OnMessage(1, Hello(2), "");
   for (const auto& [message, why] : std::vector<std::pair<RankLinkMessage, std::string>>{
            {Dial(6), "no other rank 6"},
@@ -125,7 +125,7 @@ TEST_F(RankLinkCoreTest, WhatCannotBeConnectedIsSaid) {
   }
 }
 
-TEST_F(RankLinkCoreTest, AConnectionWaitsForItsRank) {
+TEST_F(RankLinkCoreTest, HoldsConnectionUntilItsRankArrives) {
   EXPECT_THAT(core_.OnIncoming(From(0, 3), 0, SomeFd()), IsEmpty());
   EXPECT_THAT(core_.OnMessage(1, Hello(2), ""), SizeIs(1));
   RankLinkActions actions = core_.OnMessage(2, Hello(3), "");
@@ -136,7 +136,7 @@ TEST_F(RankLinkCoreTest, AConnectionWaitsForItsRank) {
   EXPECT_TRUE(link.fd.valid());
 }
 
-TEST_F(RankLinkCoreTest, AConnectionOfTheNextAttemptWaitsForItAndOneOfTheLastIsClosed) {
+TEST_F(RankLinkCoreTest, HoldsNextAttemptConnectionsAndClosesOldOnes) {
   EXPECT_THAT(core_.OnIncoming(From(0, 3, 2), 0, SomeFd()), IsEmpty());
   core_.OnMessage(1, Hello(3), "");
   const auto ended = Only<rank_link_action::Close>(core_.OnAttempt(Plan(2)));
@@ -145,7 +145,7 @@ TEST_F(RankLinkCoreTest, AConnectionOfTheNextAttemptWaitsForItAndOneOfTheLastIsC
   EXPECT_THAT(core_.OnIncoming(From(0, 3, 1), 0, SomeFd()), IsEmpty());
 }
 
-TEST_F(RankLinkCoreTest, WhatIsNotForThisNodeIsClosed) {
+TEST_F(RankLinkCoreTest, DropsConnectionsForOtherNodes) {
   core_.OnMessage(1, Hello(2), "");
   core_.OnMessage(2, Hello(3), "");
   EXPECT_THAT(core_.OnIncoming(From(0, 1), 0, SomeFd()), IsEmpty());
@@ -153,7 +153,7 @@ TEST_F(RankLinkCoreTest, WhatIsNotForThisNodeIsClosed) {
   EXPECT_THAT(core_.OnIncoming(hello, 0, SomeFd()), IsEmpty());
 }
 
-TEST_F(RankLinkCoreTest, ANodeHasNoConnectionsInTheNameOfAnothersRank) {
+TEST_F(RankLinkCoreTest, RefusesConnectionsForRanksOfAnotherNode) {
   core_.OnMessage(1, Hello(2), "");
   for (const auto& [from, node] : std::vector<std::pair<uint32_t, uint32_t>>{
            {4, 0}, {0, 3}, {0, 2}, {3, 0}, {0, 1}, {6, 3}, {0xffffffff, 3}}) {
@@ -168,14 +168,14 @@ TEST_F(RankLinkCoreTest, ANodeHasNoConnectionsInTheNameOfAnothersRank) {
   }
 }
 
-TEST_F(RankLinkCoreTest, NorOfOneOfTheNextAttempt) {
+TEST_F(RankLinkCoreTest, RefusesForeignRanksOfNextAttempt) {
   EXPECT_THAT(core_.OnIncoming(From(4, 3, 2), 0, SomeFd()), IsEmpty());
   EXPECT_THAT(core_.OnIncoming(From(4, 3, 2), 3, SomeFd()), IsEmpty());
   core_.OnAttempt(Plan(2));
   EXPECT_THAT(core_.OnMessage(2, Hello(3, 2), ""), SizeIs(2)) << "welcome, and node 3's alone";
 }
 
-TEST_F(RankLinkCoreTest, NothingIsSentToAProcessThatHasEnded) {
+TEST_F(RankLinkCoreTest, SendsNothingAfterSessionEnd) {
   core_.OnMessage(1, Hello(2), "");
   const auto to = Only<rank_link_action::ConnectTo>(core_.OnMessage(1, Dial(0), ""));
   core_.OnSessionEnd(1);
@@ -185,7 +185,7 @@ TEST_F(RankLinkCoreTest, NothingIsSentToAProcessThatHasEnded) {
 }
 
 // It speaks for its node as the first rank of it, which may have connections of its own.
-TEST_F(RankLinkCoreTest, APmixServerIsNotTheRankWhoseNumberItHas) {
+TEST_F(RankLinkCoreTest, KeepsPmixServerApartFromRankOfSameNumber) {
   RankLinkMessage of_server = Hello(2);
   of_server.label = kPmixLinkLabel;
   core_.OnMessage(1, of_server, "");

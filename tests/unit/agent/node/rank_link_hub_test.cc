@@ -69,8 +69,8 @@ class RankLinkHubTest : public ::testing::Test {
     RankLinkMessage message;
     UniqueFd fd;
   };
-  // What comes next over a socket of a rank, while the agents work; an empty label where nothing
-  // does.
+  // Returns the next message on a socket of a rank, while the agents work; an empty label if
+  // nothing does.
   Received Receive(const UniqueFd& rank) {
     Received received;
     std::string bytes(kRankLinkMessageBytes, '\0');
@@ -112,7 +112,7 @@ class RankLinkHubTest : public ::testing::Test {
     dial.label = "group";
     Send(rank, dial);
   }
-  // What is written to one end comes out of the other.
+  // Expects that bytes written to one end arrive at the other.
   void ExpectConnected(const UniqueFd& a, const UniqueFd& b) {
     for (const auto& [from, to] : {std::pair(a.get(), b.get()), std::pair(b.get(), a.get())}) {
       ASSERT_EQ(::send(from, "hello", 5, MSG_NOSIGNAL), 5);
@@ -132,7 +132,7 @@ class RankLinkHubTest : public ::testing::Test {
   std::map<uint32_t, RankLinkMessage> places_;  // by rank
 };
 
-TEST_F(RankLinkHubTest, RanksOfOneNodeAreConnectedWithoutAPort) {
+TEST_F(RankLinkHubTest, ConnectsRanksOfOneNodeWithoutPort) {
   Open(1);
   EXPECT_EQ(hubs_[0]->port(), 0);
   const UniqueFd rank0 = Arrive(0), rank1 = Arrive(1);
@@ -143,7 +143,7 @@ TEST_F(RankLinkHubTest, RanksOfOneNodeAreConnectedWithoutAPort) {
   ExpectConnected(own.fd, other.fd);
 }
 
-TEST_F(RankLinkHubTest, RanksOfTwoNodesAreConnectedThroughTls) {
+TEST_F(RankLinkHubTest, ConnectsRanksOfTwoNodesByTls) {
   Open(2);
   const UniqueFd rank0 = Arrive(0), rank3 = Arrive(3);
   EXPECT_THAT(places_[3].text, StartsWith("127.0.0.1:"));
@@ -162,7 +162,7 @@ TEST_F(RankLinkHubTest, RanksOfTwoNodesAreConnectedThroughTls) {
   EXPECT_THAT(lines_, IsEmpty());
 }
 
-TEST_F(RankLinkHubTest, AStrangerIsRefusedAndTheRanksGoOn) {
+TEST_F(RankLinkHubTest, RefusesStrangerAndKeepsServingRanks) {
   Open(2);
   UniqueFd stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -183,7 +183,7 @@ TEST_F(RankLinkHubTest, AStrangerIsRefusedAndTheRanksGoOn) {
   EXPECT_THAT(lines_, Contains(HasSubstr("it does not speak TLS")));
 }
 
-TEST_F(RankLinkHubTest, ANodeIsRefusedInTheNameOfAnothersRank) {
+TEST_F(RankLinkHubTest, RefusesNodeThatClaimsRankOfAnother) {
   Open(3);
   const UniqueFd rank2 = Arrive(2);
   const auto as_node_2 = *NodeDialer::Start("job", *authority_.Issue(2));
@@ -212,7 +212,7 @@ TEST_F(RankLinkHubTest, ANodeIsRefusedInTheNameOfAnothersRank) {
   ExpectConnected(own.fd, other.fd);
 }
 
-TEST_F(RankLinkHubTest, ALocalProcessThatIsNoRankIsClosed) {
+TEST_F(RankLinkHubTest, ClosesLocalProcessThatIsNotARank) {
   Open(1);
   const UniqueFd process = Connect(0);
   RankLinkMessage hello;
@@ -223,7 +223,7 @@ TEST_F(RankLinkHubTest, ALocalProcessThatIsNoRankIsClosed) {
   EXPECT_THAT(lines_, Contains(HasSubstr("rank 5")));
 }
 
-TEST_F(RankLinkHubTest, ANodeThatCannotBeReachedIsSaid) {
+TEST_F(RankLinkHubTest, ReportsNodeThatCannotBeReached) {
   Open(2);
   const UniqueFd rank0 = Arrive(0);
   places_[3] = places_[0];

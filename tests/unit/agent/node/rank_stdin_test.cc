@@ -26,7 +26,7 @@ class RankStdinTest : public testing::Test {
     }
   }
 
-  // As the supervisor opens it for the rank.
+  // Opens it as the supervisor does for the rank.
   static UniqueFd Open(const RankStdin& input, int mode) {
     UniqueFd fd(::open(input.path().c_str(), mode | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     EXPECT_TRUE(fd);
@@ -51,7 +51,7 @@ std::string Read(int fd) {
   return text;
 }
 
-TEST_F(RankStdinTest, APipeHasWhatWasWrittenAndThenItsEnd) {
+TEST_F(RankStdinTest, PipeDeliversBytesThenEndOfFile) {
   const auto input = RankStdin::OpenPipe(loop_, dir_.path());
   ASSERT_TRUE(input.ok()) << input.error().message;
   EXPECT_TRUE((*input)->Write("early, "));
@@ -65,8 +65,8 @@ TEST_F(RankStdinTest, APipeHasWhatWasWrittenAndThenItsEnd) {
   EXPECT_EQ(::read(rank.get(), text.data(), 1), 0) << "end of file";
 }
 
-// More than the pipe holds, in pieces that come while earlier ones wait: their memory stays.
-TEST_F(RankStdinTest, WhatComesMeanwhileIsBehindWhatWaits) {
+// More than the pipe holds, in pieces written while earlier ones wait: their memory stays.
+TEST_F(RankStdinTest, KeepsOrderWhilePipeIsFull) {
   const auto input = RankStdin::OpenPipe(loop_, dir_.path());
   ASSERT_TRUE(input.ok()) << input.error().message;
   const UniqueFd rank = Open(**input, O_RDONLY);
@@ -86,7 +86,7 @@ TEST_F(RankStdinTest, WhatComesMeanwhileIsBehindWhatWaits) {
   EXPECT_TRUE(got == expected) << got.size() << " of " << expected.size() << " bytes";
 }
 
-TEST_F(RankStdinTest, ARankThatDoesNotReadBoundsWhatIsTaken) {
+TEST_F(RankStdinTest, RefusesInputThatRankDoesNotRead) {
   const auto input = RankStdin::OpenPipe(loop_, dir_.path());
   ASSERT_TRUE(input.ok());
   const UniqueFd rank = Open(**input, O_RDONLY);
@@ -99,7 +99,7 @@ TEST_F(RankStdinTest, ARankThatDoesNotReadBoundsWhatIsTaken) {
   EXPECT_TRUE((*input)->Write(piece)) << "nobody reads it: it may go";
 }
 
-TEST_F(RankStdinTest, ATerminalIsInputAndOutput) {
+TEST_F(RankStdinTest, TerminalCarriesInputAndOutput) {
   const auto input = RankStdin::OpenTerminal(loop_, dir_.path(), {.columns = 71, .rows = 9});
   ASSERT_TRUE(input.ok()) << input.error().message;
   const UniqueFd rank = Open(**input, O_RDWR);

@@ -42,7 +42,7 @@ class WorkerEndTest : public ::testing::Test {
   bool out_of_memory_ = false;
 };
 
-TEST_F(WorkerEndTest, AFailureBringsItsLastLinesAndItsError) {
+TEST_F(WorkerEndTest, ReportsLastLinesAndErrorOfFailure) {
   dir_.Write("stdout.log", "step 1\n");
   dir_.Write("stderr.log",
              "Traceback (most recent call last):\n  File \"t.py\"\nValueError: bad\n");
@@ -76,7 +76,7 @@ TEST_F(WorkerEndTest, NamesTheInterpreterThatLacksAModule) {
   EXPECT_EQ(Exited(1).event.evidence(), "ValueError: bad");
 }
 
-TEST_F(WorkerEndTest, ItsStdoutWhenItsStderrIsEmpty) {
+TEST_F(WorkerEndTest, ReportsStdoutIfStderrIsEmpty) {
   dir_.Write("stdout.log", "[gloo] Connection closed by peer\n");
   dir_.Write("stderr.log", "");
   const pb::WorkerEnded ended = Exited(1).event;
@@ -85,7 +85,7 @@ TEST_F(WorkerEndTest, ItsStdoutWhenItsStderrIsEmpty) {
   EXPECT_TRUE(CauseOfFailure(ended, 0).victim());
 }
 
-TEST_F(WorkerEndTest, TorchelasticsErrorFileIsRead) {
+TEST_F(WorkerEndTest, ReadsErrorFileOfTorchelastic) {
   dir_.Write("stderr.log", "something\n");
   dir_.Write("error.json", R"({"message": {"message": "KeyError: 'lr'", "extraInfo": {}}})");
   const WorkerEnd end = Exited(1);
@@ -93,7 +93,7 @@ TEST_F(WorkerEndTest, TorchelasticsErrorFileIsRead) {
   EXPECT_EQ(end.note, "");
 }
 
-TEST_F(WorkerEndTest, AnErrorFileThatIsNoneIsNoted) {
+TEST_F(WorkerEndTest, NotesInvalidErrorFile) {
   for (const std::string& content : {std::string("{"), std::string(size_t{2} << 20, ' ')}) {
     dir_.Write("error.json", content);
     const WorkerEnd end = Exited(1);
@@ -102,7 +102,7 @@ TEST_F(WorkerEndTest, AnErrorFileThatIsNoneIsNoted) {
   }
 }
 
-TEST_F(WorkerEndTest, AKillForMemoryIsRecognised) {
+TEST_F(WorkerEndTest, RecognizesKillForMemory) {
   EXPECT_FALSE(Exited(0, SIGKILL).event.out_of_memory());
   out_of_memory_ = true;
   const pb::WorkerEnded ended = Exited(0, SIGKILL).event;
@@ -115,7 +115,7 @@ TEST_F(WorkerEndTest, AKillForMemoryIsRecognised) {
   EXPECT_FALSE(Exited(7).event.out_of_memory());
 }
 
-TEST_F(WorkerEndTest, AddsKillOfAChildForMemoryToTheError) {
+TEST_F(WorkerEndTest, AddsMemoryKillOfChildToError) {
   dir_.Write("stderr.log",
              "Traceback (most recent call last):\n  File \"t.py\"\nRuntimeError: DataLoader worker "
              "(pid 999999999) is killed by signal: Killed.\n");
@@ -127,7 +127,7 @@ TEST_F(WorkerEndTest, AddsKillOfAChildForMemoryToTheError) {
   EXPECT_FALSE(ended.out_of_memory()) << "the rank itself was not killed";
 }
 
-TEST_F(WorkerEndTest, PassesOnThatARankTimedOut) {
+TEST_F(WorkerEndTest, ReportsTimeoutOfRankAsLatePeer) {
   dir_.Write(
       "stderr.log",
       "Traceback (most recent call last):\n  File \"t.py\"\ntorch.distributed.DistStoreError: "
@@ -137,11 +137,11 @@ TEST_F(WorkerEndTest, PassesOnThatARankTimedOut) {
   EXPECT_EQ(cause.peer_fault(), pb::Cause::LATE);
 }
 
-TEST_F(WorkerEndTest, ACoreDumpIsLocated) {
+TEST_F(WorkerEndTest, LocatesCoreDump) {
   EXPECT_THAT(Exited(0, SIGSEGV).event.evidence(), StartsWith("its core dump is "));
 }
 
-TEST_F(WorkerEndTest, AnEndInAGracefulKillIsNoFailure) {
+TEST_F(WorkerEndTest, IgnoresEndDuringGracefulKill) {
   dir_.Write("stderr.log", "Terminated\n");
   const pb::WorkerEnded ended = Exited(0, SIGTERM, /*stopping=*/true).event;
   EXPECT_TRUE(ended.stopping());
@@ -153,7 +153,7 @@ TEST_F(WorkerEndTest, AnEndInAGracefulKillIsNoFailure) {
 }
 
 // Its connections were closed, and the victims reported, before it had ended.
-TEST_F(WorkerEndTest, AnErrorOfItsOwnFromBeforeTheGracefulKillIsAFailure) {
+TEST_F(WorkerEndTest, ReportsOwnErrorFromBeforeGracefulKill) {
   dir_.Write("stderr.log",
              "Traceback (most recent call last):\n  File \"t.py\"\nValueError: bad\n");
   for (const int signal : {SIGTERM, SIGKILL, 0}) {
@@ -172,7 +172,7 @@ TEST_F(WorkerEndTest, AnErrorOfItsOwnFromBeforeTheGracefulKillIsAFailure) {
   EXPECT_FALSE(Exited(0, 0, /*stopping=*/true).failed);
 }
 
-TEST_F(WorkerEndTest, WhatTheStopOrAnotherRankRaisedIsNoFailure) {
+TEST_F(WorkerEndTest, IgnoresErrorsCausedByStopOrPeer) {
   for (const char* error : {"KeyboardInterrupt", "torch.SignalException: got signal: 15",
                             "RuntimeError: [gloo] Connection closed by peer"}) {
     dir_.Write("stderr.log",

@@ -49,7 +49,7 @@ class WorkerSpecsTest : public ::testing::Test {
   WorkerPlan plan_;
 };
 
-TEST_F(WorkerSpecsTest, PlacesEachRank) {
+TEST_F(WorkerSpecsTest, SetsPlaceVariablesOfEachRank) {
   const Environment second = Of(1, {});
   const std::pair<const char*, const char*> expected[] = {{"RANK", "3"},
                                                           {"LOCAL_RANK", "1"},
@@ -68,14 +68,14 @@ TEST_F(WorkerSpecsTest, PlacesEachRank) {
             folder_.AttemptFolder(plan_.place.attempt) + "/rank_3");
 }
 
-TEST_F(WorkerSpecsTest, ARankHasTheSocketOfItsAgentAndNoOther) {
+TEST_F(WorkerSpecsTest, SetsRankSocketOfItsOwnAgentOnly) {
   EXPECT_STREQ(
       FindVariable(Of(0, {"DSLAUNCH_RANK_SOCKET=/of/another/job"}), "DSLAUNCH_RANK_SOCKET"), "");
   plan_.place.rank_socket = "/job/ranks.sock";
   EXPECT_STREQ(FindVariable(Of(0, {}), "DSLAUNCH_RANK_SOCKET"), "/job/ranks.sock");
 }
 
-TEST_F(WorkerSpecsTest, TheUsersChoicesStayButThePlaceIsOurs) {
+TEST_F(WorkerSpecsTest, KeepsUsersVariablesExceptPlace) {
   const Environment env =
       Of(0, {"OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth7", "RANK=99", "HOME=/h"});
   EXPECT_STREQ(FindVariable(env, "OMP_NUM_THREADS"), "1");
@@ -84,7 +84,7 @@ TEST_F(WorkerSpecsTest, TheUsersChoicesStayButThePlaceIsOurs) {
   EXPECT_STREQ(FindVariable(env, "HOME"), "/h");
 }
 
-TEST_F(WorkerSpecsTest, GpusAreShownToAllOrHidden) {
+TEST_F(WorkerSpecsTest, ShowsAllDevicesToRanksOrHidesThem) {
   plan_.devices = {"2", "3"};
   EXPECT_EQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), nullptr);
   job_.set_device(pb::DEVICE_CPU);
@@ -99,7 +99,7 @@ TEST_F(WorkerSpecsTest, GpusAreShownToAllOrHidden) {
   EXPECT_STREQ(FindVariable(Of(1, own), "CUDA_VISIBLE_DEVICES"), "2,3") << "chosen for this job";
 }
 
-TEST_F(WorkerSpecsTest, AVirtualLocalRankSeesOneDevice) {
+TEST_F(WorkerSpecsTest, VirtualLocalRankSeesOneDevice) {
   job_.mutable_ranks()->mutable_options()->set_virtual_local_rank(true);
   plan_.devices = {"4", "GPU-5"};
   program_ = {{"/usr/bin/python3", "-u", "t.py", "x"}, "/", "--local_rank", 3};
@@ -120,7 +120,7 @@ TEST_F(WorkerSpecsTest, AVirtualLocalRankSeesOneDevice) {
   EXPECT_NE(specs.error().message.find("node2: --virtual_local_rank"), std::string::npos);
 }
 
-TEST_F(WorkerSpecsTest, DevicesOfTheSlots) {
+TEST_F(WorkerSpecsTest, DevicesOfTakesChosenThenVisibleThenAll) {
   google::protobuf::RepeatedField<uint32_t> chosen;
   using Names = std::vector<std::string>;
   EXPECT_EQ(DevicesOf(chosen, nullptr, 2, 2), (Names{"2", "3"}));
@@ -133,7 +133,7 @@ TEST_F(WorkerSpecsTest, DevicesOfTheSlots) {
   EXPECT_EQ(DevicesOf(chosen, "7,8", 0, 2), (Names{"1", "6"}));
 }
 
-TEST_F(WorkerSpecsTest, EachRankGetsItsLocalRankAsAnArgument) {
+TEST_F(WorkerSpecsTest, AddsLocalRankArgument) {
   program_ = {{"/usr/bin/python3", "-u", "t.py", "x"}, "/", "--local-rank", 3};
   const pb::SpawnWorkers specs = SpecsOf({});
   EXPECT_THAT(specs.argv(), ElementsAre("/usr/bin/python3", "-u", "t.py", "x"));
@@ -142,7 +142,7 @@ TEST_F(WorkerSpecsTest, EachRankGetsItsLocalRankAsAnArgument) {
 }
 
 // 64 ranks with a large environment and many arguments fit into one message to the supervisor.
-TEST_F(WorkerSpecsTest, WhatAllRanksHaveInCommonIsSentOnce) {
+TEST_F(WorkerSpecsTest, SendsCommonEnvironmentOnce) {
   plan_.slots = 64;
   plan_.place.assignment.set_world_size(66);
   const std::string large(size_t{1} << 20, 'x');
@@ -158,7 +158,7 @@ TEST_F(WorkerSpecsTest, WhatAllRanksHaveInCommonIsSentOnce) {
   EXPECT_THAT(too_much.error().message, HasSubstr("environment and arguments are 21 MiB"));
 }
 
-TEST_F(WorkerSpecsTest, PlaceInRoleIsThatOfTheAssignment) {
+TEST_F(WorkerSpecsTest, TakesRoleRankFromAssignment) {
   EXPECT_STREQ(FindVariable(Of(1, {}), "ROLE_RANK"), FindVariable(Of(1, {}), "RANK"));
   plan_.place.assignment.set_first_role_rank(4);
   plan_.place.assignment.set_role_world_size(7);
@@ -166,7 +166,7 @@ TEST_F(WorkerSpecsTest, PlaceInRoleIsThatOfTheAssignment) {
   EXPECT_STREQ(FindVariable(Of(1, {}), "ROLE_WORLD_SIZE"), "7");
 }
 
-TEST_F(WorkerSpecsTest, RoleAndAddressCanBeChosen) {
+TEST_F(WorkerSpecsTest, SetsChosenRoleRunIdAndAddress) {
   EXPECT_STREQ(FindVariable(Of(0, {}), "ROLE_NAME"), "default");
   EXPECT_STREQ(FindVariable(Of(0, {}), "TORCHELASTIC_RUN_ID"), "job");
   job_.mutable_ranks()->mutable_options()->set_run_id("77");
@@ -177,7 +177,7 @@ TEST_F(WorkerSpecsTest, RoleAndAddressCanBeChosen) {
   EXPECT_STREQ(FindVariable(Of(0, {}), "MASTER_ADDR"), "head.example");
 }
 
-TEST_F(WorkerSpecsTest, ABoundRankHasAsManyThreadsAsCores) {
+TEST_F(WorkerSpecsTest, BoundRankHasOneThreadPerCore) {
   plan_.bindings.resize(2);
   plan_.bindings[1] = {{4, 5, 6}, {1}, true, 3};
   const pb::WorkerSpec spec = SpecOf(1, {"OMP_NUM_THREADS=9"});

@@ -47,7 +47,7 @@ std::string Refusal(const pb::AdmissionRequest& request) {
   return refused ? refused->message : "";
 }
 
-TEST(AdmissionTest, StartsWhenAllAreHere) {
+TEST(AdmissionTest, StartsWhenAllNodesJoined) {
   Admission admission(Options(), kStart);
   EXPECT_EQ(admission.Decide(kStart).verdict, Verdict::kWait);
   EXPECT_FALSE(admission.Admit(7, Ranked(2), "a", kStart));
@@ -59,7 +59,7 @@ TEST(AdmissionTest, StartsWhenAllAreHere) {
   EXPECT_EQ(admission.PeerAt(2), 7u);
 }
 
-TEST(AdmissionTest, WithoutRanksInTheOrderInWhichTheyCame) {
+TEST(AdmissionTest, NumbersNodesWithoutRankInOrderOfJoining) {
   Admission admission(Options(), kStart);
   pb::AdmissionRequest big = Request(3, 3);
   big.set_slots(8);
@@ -73,7 +73,7 @@ TEST(AdmissionTest, WithoutRanksInTheOrderInWhichTheyCame) {
   EXPECT_EQ(admission.SlotsOf(2), 8);
 }
 
-TEST(AdmissionTest, APlaceIsFreeAgainWhenItsNodeLeaves) {
+TEST(AdmissionTest, FreesPlaceWhenNodeLeaves) {
   Admission admission(Options(), kStart);
   EXPECT_FALSE(admission.Admit(1, Ranked(1), "a", kStart));
   EXPECT_TRUE(admission.Admit(2, Ranked(1), "b", kStart));
@@ -81,7 +81,7 @@ TEST(AdmissionTest, APlaceIsFreeAgainWhenItsNodeLeaves) {
   EXPECT_FALSE(admission.Admit(2, Ranked(1), "b", kStart));
 }
 
-TEST(AdmissionTest, GivesUpWhenTooFewCame) {
+TEST(AdmissionTest, GivesUpIfTooFewJoin) {
   Admission admission(Options(), kStart);
   EXPECT_FALSE(admission.Admit(1, Ranked(2), "a", kStart));
   const Admission::Decision waits = admission.Decide(kStart);
@@ -92,7 +92,7 @@ TEST(AdmissionTest, GivesUpWhenTooFewCame) {
   EXPECT_THAT(over.reason, HasSubstr("only 2 of 3 nodes have joined after 600 s, missing: node1"));
 }
 
-TEST(AdmissionTest, OnceTheLeastNumberIsThereALastCallFollows) {
+TEST(AdmissionTest, WaitsForLastCallOnceMinimumJoined) {
   Admission admission(Options(2, 4), kStart);
   const Clock::time_point later = kStart + std::chrono::minutes(2);
   EXPECT_FALSE(admission.Admit(1, Request(2, 4), "a", later));
@@ -105,7 +105,7 @@ TEST(AdmissionTest, OnceTheLeastNumberIsThereALastCallFollows) {
   EXPECT_EQ(admission.Decide(waits.wake + milliseconds(30'000)).verdict, Verdict::kStart);
 }
 
-TEST(AdmissionTest, OneNodeCanBeTheLeastNumber) {
+TEST(AdmissionTest, AcceptsMinimumOfOneNode) {
   Admission admission(Options(1, 2), kStart);
   EXPECT_EQ(admission.Decide(kStart).verdict, Verdict::kWait);
   EXPECT_EQ(admission.Decide(kStart + milliseconds(30'000)).verdict, Verdict::kStart);
@@ -129,7 +129,7 @@ TEST(AdmissionTest, RefusesAnotherJob) {
   EXPECT_THAT(Refusal(other), HasSubstr("is started in another way"));
 }
 
-TEST(AdmissionTest, RefusesWhoHasNoPlace) {
+TEST(AdmissionTest, RefusesNodesWithoutPlace) {
   EXPECT_THAT(Refusal(Ranked(0)), HasSubstr("--node_rank 0, which node 0's command has on zero"));
   EXPECT_THAT(Refusal(Ranked(3)), HasSubstr("--node_rank 3, but the job has 3 nodes, 0 to 2"));
   Admission admission(Options(), kStart);
@@ -142,7 +142,7 @@ TEST(AdmissionTest, RefusesWhoHasNoPlace) {
   EXPECT_EQ(full->code, ExitCode::kUnavailable);
 }
 
-TEST(AdmissionTest, AHostfileSaysHowManySlotsANodeHas) {
+TEST(AdmissionTest, RefusesSlotsThatDifferFromHostfile) {
   AdmissionOptions options = Options();
   options.names = {"a", "b", "c"};
   options.slots = {2, 4, 2};
@@ -152,7 +152,7 @@ TEST(AdmissionTest, AHostfileSaysHowManySlotsANodeHas) {
   EXPECT_FALSE(admission.Admit(2, Ranked(2), "h", kStart));
 }
 
-TEST(AdmissionTest, LateOnlyWhereTheJobTakesIt) {
+TEST(AdmissionTest, AdmitsLateNodesOnlyIfJobAllows) {
   for (const bool takes_late : {false, true}) {
     AdmissionOptions options = Options(1, 3);
     options.takes_late = takes_late;

@@ -28,10 +28,10 @@ using testing::HasSubstr;
 
 constexpr char kToken[] = "3f9c0b6a7d51e2480c9ab17745d2e6f0";
 
-// An agent that says at once that its rank has ended well.
+// An agent that reports at once that its rank has succeeded.
 class ScriptedAgent : public pb::Agent::Service {
  public:
-  // Instead it ends, calling this, and its word that node 0 was lost comes later.
+  // Instead it ends, calling this, and reports later that node 0 was lost.
   std::function<void()> lose_node_zero;
 
   grpc::Status Own(grpc::ServerContext*, const pb::OwnPart*, pb::Empty*) override {
@@ -199,8 +199,8 @@ class MemberTest : public testing::Test {
   LaunchPlan flags_;
 };
 
-// LeakSanitizer says whether anything else is left.
-TEST_F(MemberTest, TwoInOneProcessLeaveNothingBehind) {
+// LeakSanitizer reports anything else that is left.
+TEST_F(MemberTest, RepeatedJobsReleaseAllResources) {
   for (const bool with_token : {false, true}) {
     HeldResources before;
     for (int round = 0; round < 2; ++round) {
@@ -216,7 +216,7 @@ TEST_F(MemberTest, TwoInOneProcessLeaveNothingBehind) {
 }
 
 // Node 0's machine has lost its power: its connection stays open.
-TEST_F(MemberTest, ALostNodeZeroIsKnownThoughTheAgentEndsBeforeItsWordOfItComes) {
+TEST_F(MemberTest, ReportsLostNodeZeroAfterAgentEnded) {
   UniqueFd listener = *ListenIfNodeZero(*options_.per_node);
   MemberOptions options = Member(PortOf(listener), nullptr);
   options.end_timeout = milliseconds(60'000);
@@ -245,7 +245,7 @@ TEST_F(MemberTest, ALostNodeZeroIsKnownThoughTheAgentEndsBeforeItsWordOfItComes)
   node_zero.join();
 }
 
-TEST_F(MemberTest, InterruptedWhileItWaitsItLeavesNothingBehind) {
+TEST_F(MemberTest, InterruptWhileWaitingReleasesAllResources) {
   const HeldResources before = HeldResources::Now();
   std::thread user([] {
     std::this_thread::sleep_for(milliseconds(300));
@@ -260,7 +260,7 @@ TEST_F(MemberTest, InterruptedWhileItWaitsItLeavesNothingBehind) {
   EXPECT_LE(after.descriptors, before.descriptors);
 }
 
-TEST_F(MemberTest, ANameThatIsUnknownIsSaidAndTriedAgain) {
+TEST_F(MemberTest, LogsAndRetriesUnknownName) {
   MemberOptions member = Member(9, nullptr);
   // Longer than a label of a name may be, so that no name server is asked.
   member.host = std::string(64, 'x') + ".invalid";

@@ -39,7 +39,7 @@ pb::Program Program(const std::string& path) {
   return program;
 }
 
-TEST(PerNodePlanTest, EachNodeIsTakenToBeLikeThisOneUntilItHasCome) {
+TEST(PerNodePlanTest, AssumesNodesLikeThisUntilTheyJoin) {
   LaunchOptions options = Options();
   options.num_nodes.reset();
   options.min_nodes = 1;
@@ -64,7 +64,7 @@ TEST(PerNodePlanTest, EachNodeIsTakenToBeLikeThisOneUntilItHasCome) {
               HasSubstr("--show 6: no such rank"));
 }
 
-TEST(PerNodePlanTest, AHostfileNamesTheNodes) {
+TEST(PerNodePlanTest, TakesNodesFromHostfile) {
   LaunchOptions options = Options();
   options.num_nodes.reset();
   options.num_gpus.reset();
@@ -82,7 +82,7 @@ TEST(PerNodePlanTest, AHostfileNamesTheNodes) {
   EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("--node_rank 2"));
 }
 
-TEST(PerNodePlanTest, SlotsAreCountedOnEachNode) {
+TEST(PerNodePlanTest, CountsSlotsOfThisNode) {
   LaunchOptions options = Options();
   options.num_gpus.reset();
   PerNodeInfo info;
@@ -101,7 +101,7 @@ TEST(PerNodePlanTest, SlotsAreCountedOnEachNode) {
   EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("here has no NVIDIA GPU"));
 }
 
-TEST(PerNodePlanTest, BeyondThisMachineATokenIsNeeded) {
+TEST(PerNodePlanTest, RequiresTokenBeyondThisMachine) {
   LaunchOptions options = Options();
   options.per_node->port = 29'400;
   for (const char* host : {"localhost", "127.0.0.1", "::1"}) {
@@ -132,7 +132,7 @@ TEST(PerNodePlanTest, BeyondThisMachineATokenIsNeeded) {
   EXPECT_TRUE(DraftPerNodePlan(alone, {}).ok());
 }
 
-TEST(PerNodePlanTest, TheFirstNodeOfAHostfileIsElsewhereToo) {
+TEST(PerNodePlanTest, RequiresTokenForFirstNodeOfHostfile) {
   LaunchOptions options = Options();
   options.num_nodes.reset();
   options.num_gpus.reset();
@@ -142,13 +142,13 @@ TEST(PerNodePlanTest, TheFirstNodeOfAHostfileIsElsewhereToo) {
   EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("node 0 at a:29500"));
 }
 
-TEST(PerNodePlanTest, AnEndOfCommandsEndsTheJobSoItCannotBeDetached) {
+TEST(PerNodePlanTest, RejectsDetach) {
   LaunchOptions options = Options();
   options.detach = true;
   EXPECT_THAT(DraftPerNodePlan(options, {}).error().message, HasSubstr("--detach"));
 }
 
-TEST(PerNodePlanTest, TheSameProgramInAnotherFolderAndWithOtherArgumentsIsTheSame) {
+TEST(PerNodePlanTest, FolderAndArgumentsMayDifferBetweenNodes) {
   const LaunchOptions options = Options();
   const LaunchPlan flags = *DraftPerNodePlan(options, {});
   const pb::AdmissionRequest own = MakeAdmissionRequest(options, {}, flags, Program("/a/train.py"));
@@ -174,7 +174,7 @@ TEST(PerNodePlanTest, TheSameProgramInAnotherFolderAndWithOtherArgumentsIsTheSam
   EXPECT_TRUE(WhyAnotherJob(own, MakeAdmissionRequest(options, {}, flags, trained), "w"));
 }
 
-TEST(ListenTest, OneOfThisMachinesCommandsIsNodeZero) {
+TEST(ListenTest, OneCommandOfThisMachineIsNodeZero) {
   PerNode place = *Options(std::nullopt).per_node;
   place.port = 0;
   Result<UniqueFd> first = ListenIfNodeZero(place);
@@ -195,7 +195,7 @@ TEST(ListenTest, OneOfThisMachinesCommandsIsNodeZero) {
   EXPECT_FALSE((*ListenIfNodeZero(place)).valid());
 }
 
-TEST(ListenTest, AnotherMachinesAddressIsAnotherCommands) {
+TEST(ListenTest, DoesNotListenAtAddressOfAnotherMachine) {
   PerNode place = *Options(std::nullopt).per_node;
   place.host = "192.0.2.77";
   place.port = 0;

@@ -38,14 +38,16 @@ class TokenTest : public ::testing::Test {
   TempDir folder_;
 };
 
-TEST_F(TokenTest, NobodySaidOne) { EXPECT_EQ(*ReadToken(std::nullopt, nullptr), std::nullopt); }
+TEST_F(TokenTest, ReturnsNoTokenIfNoneIsGiven) {
+  EXPECT_EQ(*ReadToken(std::nullopt, nullptr), std::nullopt);
+}
 
-TEST_F(TokenTest, AFileWithoutItsLinesEnd) {
+TEST_F(TokenTest, StripsEndOfLine) {
   EXPECT_EQ(*ReadToken(Write(std::string(kGood) + "\r\n"), nullptr), kGood);
   EXPECT_EQ(*ReadToken(Write(kGood), nullptr), kGood);
 }
 
-TEST_F(TokenTest, ADescriptorIsReadAndClosed) {
+TEST_F(TokenTest, ReadsAndClosesDescriptor) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   UniqueFd in(ends[1]);
@@ -55,17 +57,17 @@ TEST_F(TokenTest, ADescriptorIsReadAndClosed) {
   EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
 }
 
-TEST_F(TokenTest, TheFileComesBeforeTheDescriptor) {
+TEST_F(TokenTest, PrefersFileToDescriptor) {
   EXPECT_EQ(*ReadToken(Write(kGood), "no number"), kGood);
 }
 
-TEST_F(TokenTest, AFileThatOthersMayReadIsNoSecret) {
+TEST_F(TokenTest, RefusesFileThatOthersMayReadOrWrite) {
   for (const mode_t mode : {0640u, 0604u, 0620u}) {
     EXPECT_THAT(Refusal(Write(kGood, mode)), HasSubstr("chmod 600"));
   }
 }
 
-TEST_F(TokenTest, WhatIsNoFile) {
+TEST_F(TokenTest, RefusesMissingAndSpecialFiles) {
   EXPECT_THAT(Refusal(folder_ / "none"), HasSubstr("No such file"));
   EXPECT_THAT(Refusal(folder_.path()), HasSubstr("not a file"));
   const std::string fifo = folder_ / "fifo";
@@ -73,13 +75,13 @@ TEST_F(TokenTest, WhatIsNoFile) {
   EXPECT_THAT(Refusal(fifo), HasSubstr("not a file"));
 }
 
-TEST_F(TokenTest, TooShortAndTooLong) {
+TEST_F(TokenTest, RefusesTooShortOrTooLongToken) {
   EXPECT_THAT(Refusal(Write("")), HasSubstr("32 to 4096 characters, this one 0"));
   EXPECT_THAT(Refusal(Write(std::string(kGood, 31) + "\n")), HasSubstr("this one 31"));
   EXPECT_THAT(Refusal(Write(std::string(5000, 'x'))), HasSubstr("this one more"));
 }
 
-TEST_F(TokenTest, OneThatCouldBeGuessed) {
+TEST_F(TokenTest, RefusesGuessableToken) {
   for (const std::string& weak :
        {std::string(64, 'x'), std::string("secretsecretsecretsecretsecretsecret"),
         std::string("0123456789abcdef0123456789abcdef"),
@@ -93,7 +95,7 @@ TEST_F(TokenTest, OneThatCouldBeGuessed) {
   EXPECT_TRUE(ReadToken(Write("Qk3vX0b1pZ8mT5yLr9sWj2uC7nEa4dHf"), nullptr).ok());
 }
 
-TEST_F(TokenTest, CommandsThatShareAFolderShareATokenThatOneOfThemMakes) {
+TEST_F(TokenTest, CommandsOfOneFolderShareOneToken) {
   const std::string folder = folder_ / "jobs";
   const Result<std::string> first = ShareToken(folder, "slurm-1.0.token");
   ASSERT_TRUE(first.ok()) << first.error().message;
@@ -114,7 +116,7 @@ TEST_F(TokenTest, CommandsThatShareAFolderShareATokenThatOneOfThemMakes) {
   EXPECT_FALSE(refused.ok()) << "others may write there";
 }
 
-TEST_F(TokenTest, DescriptorsThatAreNone) {
+TEST_F(TokenTest, RefusesInvalidDescriptors) {
   for (const char* text : {"", "x", "3x", "-1", "0", "1", "2", "99999", "99999999999999999999"}) {
     EXPECT_THAT(Refusal(std::nullopt, text), HasSubstr(kTokenFdVariable)) << text;
   }

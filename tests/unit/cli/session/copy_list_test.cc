@@ -56,7 +56,7 @@ class CopyListTest : public testing::Test {
   std::string here_;
 };
 
-TEST_F(CopyListTest, BelowTheWorkingFolderPathsAreKept) {
+TEST_F(CopyListTest, KeepsPathsBelowWorkingFolder) {
   const auto list = List({"./a.out", "bin/tool", "../elsewhere/data"});
   ASSERT_TRUE(list.ok()) << list.error().message;
   EXPECT_THAT(Paths(**list), ElementsAre("a.out", "bin", "bin/tool", "data"));
@@ -68,7 +68,7 @@ TEST_F(CopyListTest, BelowTheWorkingFolderPathsAreKept) {
   EXPECT_EQ((*list)->PlaceOf("tool", here_), "");
 }
 
-TEST_F(CopyListTest, Folders) {
+TEST_F(CopyListTest, ListsFolders) {
   const auto all = List({}, {"."});
   ASSERT_TRUE(all.ok()) << all.error().message;
   EXPECT_THAT(Paths(**all), ElementsAre("a.out", "bin", "bin/tool"));
@@ -78,7 +78,7 @@ TEST_F(CopyListTest, Folders) {
                                           "elsewhere/deep", "elsewhere/deep/x"));
 }
 
-TEST_F(CopyListTest, TheKeyFollowsContentNameAndModeButNotTime) {
+TEST_F(CopyListTest, KeyDependsOnContentNameAndMode) {
   const std::string key = (*List({"a.out"}))->key;
   EXPECT_EQ(key.size(), 64u);
   fs::last_write_time(here_ + "/a.out", fs::file_time_type::clock::now() - std::chrono::hours(1));
@@ -90,7 +90,7 @@ TEST_F(CopyListTest, TheKeyFollowsContentNameAndModeButNotTime) {
   EXPECT_NE((*List({"a.out"}))->key, with_mode);
 }
 
-TEST_F(CopyListTest, LinksWithinAFolderStay) {
+TEST_F(CopyListTest, KeepsLinksWithinFolder) {
   fs::create_symlink("bin/tool", here_ + "/inside");
   fs::create_symlink("nothing", here_ + "/bin/dangles");
   fs::create_symlink("..", here_ + "/bin/up");
@@ -99,13 +99,13 @@ TEST_F(CopyListTest, LinksWithinAFolderStay) {
   EXPECT_THAT(Paths(**list),
               ElementsAre("a.out", "bin", "bin/dangles", "bin/tool", "bin/up", "inside"));
   EXPECT_EQ((*list)->entries.back().target(), "bin/tool");
-  const auto named = List({"inside"});  // what the user names is what it leads to
+  const auto named = List({"inside"});  // a link that the user names is followed
   ASSERT_TRUE(named.ok());
   EXPECT_EQ((*named)->entries.back().kind(), pb::CopyEntry::FILE);
   EXPECT_EQ((*named)->entries.back().size(), 4u);
 }
 
-TEST_F(CopyListTest, LinksThatLeaveTheFolderAreNamed) {
+TEST_F(CopyListTest, RefusesLinksThatLeaveFolder) {
   fs::create_symlink("../elsewhere/data", here_ + "/out");
   ExpectRefused({}, {"."}, "here/out': this link leads out of the folder");
   fs::remove(here_ + "/out");
@@ -121,7 +121,7 @@ TEST_F(CopyListTest, LinksThatLeaveTheFolderAreNamed) {
   ExpectRefused({}, {"."}, "slyer");
 }
 
-TEST_F(CopyListTest, WhatCannotBeCopiedIsNamed) {
+TEST_F(CopyListTest, NamesWhatCannotBeCopied) {
   ExpectRefused({"none"}, {}, "--copy 'none': No such file");
   ExpectRefused({"bin"}, {}, "--copy_dir copies folders");
   ExpectRefused({}, {"a.out"}, "--copy copies files");

@@ -48,9 +48,9 @@ class EventGateTest : public testing::Test {
   EventGate gate_{{.nodes = 1, .ranks = 4, .slots = 4}};
 };
 
-TEST_F(EventGateTest, NoticesOfAJobAreTaken) { EXPECT_EQ(Send(100).as_they_are, 100); }
+TEST_F(EventGateTest, AcceptsUsualNotices) { EXPECT_EQ(Send(100).as_they_are, 100); }
 
-TEST_F(EventGateTest, OfAFloodOfNoticesOneSentenceIsLeft) {
+TEST_F(EventGateTest, ReplacesFloodOfNoticesByOneSentence) {
   const Taken first = Send(10'000);
   EXPECT_EQ(first.as_they_are, 200);
   EXPECT_EQ(first.replaced, 1);
@@ -60,7 +60,7 @@ TEST_F(EventGateTest, OfAFloodOfNoticesOneSentenceIsLeft) {
   EXPECT_EQ(second.replaced, 1);
 }
 
-TEST_F(EventGateTest, NoticesHaveALimitForTheWholeJob) {
+TEST_F(EventGateTest, LimitsNoticesOfWholeJob) {
   uint64_t bytes = 0;
   for (int i = 0; i < 20; ++i) {
     now_ += std::chrono::seconds(60);
@@ -70,7 +70,7 @@ TEST_F(EventGateTest, NoticesHaveALimitForTheWholeJob) {
   EXPECT_LE(bytes, EventGate::kMaxNoticeBytes);
 }
 
-TEST_F(EventGateTest, ManyAttemptsInARowAreTaken) {
+TEST_F(EventGateTest, AcceptsManyAttemptsInARow) {
   for (uint64_t attempt = 1; attempt < 2'000; ++attempt) {
     now_ += milliseconds(60);
     for (int i = 0; i < 10; ++i) {
@@ -80,7 +80,7 @@ TEST_F(EventGateTest, ManyAttemptsInARowAreTaken) {
   }
 }
 
-TEST_F(EventGateTest, AFloodOfOtherEventsBreaksTheRules) {
+TEST_F(EventGateTest, FloodOfOtherEventsBreaksTheRules) {
   int taken = 0;
   Result<Verdict> verdict = Verdict::kTake;
   for (; verdict.ok() && taken < 100'000; ++taken) {
@@ -92,7 +92,7 @@ TEST_F(EventGateTest, AFloodOfOtherEventsBreaksTheRules) {
   EXPECT_EQ(verdict.error().message, "more events than any job has");
 }
 
-TEST_F(EventGateTest, OutputAndHeartbeatsHaveNoLimit) {
+TEST_F(EventGateTest, AcceptsAnyAmountOfOutputAndHeartbeats) {
   for (int i = 0; i < 100'000; ++i) {
     pb::NodeEvent event;
     event.mutable_alive();
@@ -102,7 +102,7 @@ TEST_F(EventGateTest, OutputAndHeartbeatsHaveNoLimit) {
   }
 }
 
-TEST_F(EventGateTest, WhatNoAgentSendsBreaksTheRules) {
+TEST_F(EventGateTest, InvalidEventBreaksTheRules) {
   pb::NodeEvent event;
   event.mutable_worker_ended()->set_exit_code(256);
   const Result<Verdict> verdict = gate_.OnEvent(event, now_);

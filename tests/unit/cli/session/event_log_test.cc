@@ -37,7 +37,7 @@ class EventLogTest : public testing::Test {
   std::vector<std::string> complaints_;
 };
 
-TEST_F(EventLogTest, EveryLineIsAnObjectWithTimeAndName) {
+TEST_F(EventLogTest, WritesObjectWithTimeAndNamePerLine) {
   EventLog log = Open(folder_ / "a/job");
   LaunchPlan plan;
   plan.nodes.push_back({{"node1", "h", 0, ""}, 2, 0, false});
@@ -69,7 +69,7 @@ TEST_F(EventLogTest, EveryLineIsAnObjectWithTimeAndName) {
   EXPECT_THAT(complaints_, IsEmpty());
 }
 
-TEST_F(EventLogTest, AFolderThatOthersMayChangeGetsNoEvents) {
+TEST_F(EventLogTest, RefusesFolderThatOthersMayChange) {
   std::filesystem::create_directory(folder_ / "shared");
   ASSERT_EQ(chmod((folder_ / "shared").c_str(), 0777), 0);
   Open(folder_ / "shared/job");
@@ -79,7 +79,7 @@ TEST_F(EventLogTest, AFolderThatOthersMayChangeGetsNoEvents) {
   EXPECT_EQ(complaints_.size(), 1u) << "a folder that the user named may be shared";
 }
 
-TEST_F(EventLogTest, ANodeHasItsShareOfTheFileAndTheOthersHaveTheirs) {
+TEST_F(EventLogTest, LimitsShareOfEachNode) {
   EventLog log = Open(folder_ / "job");
   pb::NodeEvent event;
   event.mutable_notice()->set_message(std::string(8'000, 'x'));
@@ -102,7 +102,7 @@ TEST_F(EventLogTest, ANodeHasItsShareOfTheFileAndTheOthersHaveTheirs) {
 }
 
 // From each of thousands of nodes they would be all that the log has.
-TEST_F(EventLogTest, TheNodesOfAnAttemptAreNamedOnceAndTakeNoNodesShare) {
+TEST_F(EventLogTest, NamesNodesOfAttemptOnceOutsideShares) {
   EventLog log = Open(folder_ / "job");
   std::vector<std::string> names;
   std::vector<uint32_t> all;
@@ -123,7 +123,7 @@ TEST_F(EventLogTest, TheNodesOfAnAttemptAreNamedOnceAndTakeNoNodesShare) {
   for (const size_t line : {1, 3}) EXPECT_FALSE(lines[line].contains("nodes"));
 }
 
-TEST_F(EventLogTest, AFolderThatCannotBeMadeIsSaidOnceAndCostsNothingElse) {
+TEST_F(EventLogTest, ReportsMissingFolderOnce) {
   folder_.Write("file", "");
   EventLog log = Open(folder_ / "file/job");
   log.Connected("node1", "/d");
@@ -131,7 +131,7 @@ TEST_F(EventLogTest, AFolderThatCannotBeMadeIsSaidOnceAndCostsNothingElse) {
   EXPECT_THAT(complaints_, ElementsAre(HasSubstr("events are not recorded: ")));
 }
 
-TEST_F(EventLogTest, AFullDiskIsSaidOnceAndLaterLinesAreWhole) {
+TEST_F(EventLogTest, ReportsFullDiskOnceAndKeepsLinesWhole) {
   EventLog log = Open(folder_ / "job");
   log.Connected("node1", "/first");
   struct stat status {};

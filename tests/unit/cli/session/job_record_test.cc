@@ -29,7 +29,7 @@ JobRecord Sample(const std::string& job_id, int64_t started_unix_ms) {
   return record;
 }
 
-TEST(JobRecordTest, IsReadAsItWasWrittenAndRewrittenAtTheEnd) {
+TEST(JobRecordTest, ReadsBackRewrittenRecord) {
   const TempDir folder;
   JobRecord record = Sample("j1", 1000);
   ASSERT_TRUE(WriteJobRecord(folder / "state/jobs", record).ok());
@@ -60,7 +60,7 @@ TEST(JobRecordTest, IsReadAsItWasWrittenAndRewrittenAtTheEnd) {
   EXPECT_EQ(read->exit_code, 137);
 }
 
-TEST(JobRecordTest, OnlyTheUserMayReadIt) {
+TEST(JobRecordTest, IsReadableByUserOnly) {
   const TempDir folder;
   ASSERT_TRUE(WriteJobRecord(folder / "jobs", Sample("j1", 1000)).ok());
   struct stat status {};
@@ -70,7 +70,7 @@ TEST(JobRecordTest, OnlyTheUserMayReadIt) {
   EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
-TEST(JobRecordTest, ListsOldestFirstAndPassesOverWhatIsNoJob) {
+TEST(JobRecordTest, ListsOldestFirstAndSkipsInvalidJobs) {
   const TempDir folder;
   EXPECT_TRUE(ListJobRecords(folder / "jobs")->empty());
   for (const auto& [name, started] : {std::pair("b", 3000), {"c", 1000}, {"a", 2000}})
@@ -85,7 +85,7 @@ TEST(JobRecordTest, ListsOldestFirstAndPassesOverWhatIsNoJob) {
   EXPECT_THAT(names, ElementsAre("c", "a", "b"));
 }
 
-TEST(JobRecordTest, WhatCannotBeReadIsNamedWithAHint) {
+TEST(JobRecordTest, NamesUnreadableRecordWithHint) {
   const TempDir folder;
   const Result<JobRecord> missing = ReadJobRecord(folder / "jobs", "j9");
   ASSERT_FALSE(missing.ok());
@@ -99,7 +99,7 @@ TEST(JobRecordTest, WhatCannotBeReadIsNamedWithAHint) {
 }
 
 // `dslaunch ps` starts the ssh_command of a record.
-TEST(JobRecordTest, WhatAnotherUserMayHavePlantedIsNotRead) {
+TEST(JobRecordTest, RefusesRecordThatOthersMayHaveWritten) {
   const TempDir folder;
   ASSERT_TRUE(WriteJobRecord(folder / "jobs", Sample("j1", 1000)).ok());
   const auto refusal = [&] {
@@ -123,7 +123,7 @@ TEST(JobRecordTest, WhatAnotherUserMayHavePlantedIsNotRead) {
   EXPECT_FALSE(WriteJobRecord(folder / "jobs", Sample("j2", 1000)).ok());
 }
 
-TEST(JobRecordTest, AFolderThatCannotBeMadeIsNamed) {
+TEST(JobRecordTest, NamesFolderThatCannotBeMade) {
   const TempDir folder;
   folder.Write("file", "");
   const Result<void> written = WriteJobRecord(folder / "file", Sample("j1", 1000));

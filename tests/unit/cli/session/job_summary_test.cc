@@ -5,7 +5,7 @@
 namespace dslaunch::job_summary_test {
 namespace {
 
-TEST(StdinHintTest, NamesTheOptionWhereARankFoundItsStdinEmpty) {
+TEST(StdinHintTest, NamesStdinOptionIfRankFoundStdinEmpty) {
   EndCause cause;
   cause.kind = EndCause::Kind::kWorkerExit;
   cause.rank = 1;

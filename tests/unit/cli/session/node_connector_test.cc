@@ -14,7 +14,7 @@ namespace {
 
 using Ms = milliseconds;
 
-// Reaches no node; `connect` says how long that takes.
+// Reaches no node; `connect` takes the time for it.
 class FakeTransport : public Transport {
  public:
   FakeTransport(size_t at_once, std::function<void(const std::string& node)> connect)
@@ -64,7 +64,7 @@ class NodeConnectorTest : public ::testing::Test {
   std::vector<std::string> answered_;
 };
 
-TEST_F(NodeConnectorTest, OfManyNodesOnlySoManyAreTriedAtOnceAndAllAreTried) {
+TEST_F(NodeConnectorTest, LimitsAttemptsAtOnceAndTriesAllNodes) {
   const auto transport = std::make_shared<FakeTransport>(
       3, [](const std::string&) { std::this_thread::sleep_for(Ms(20)); });
   std::vector<std::string> names;
@@ -77,7 +77,7 @@ TEST_F(NodeConnectorTest, OfManyNodesOnlySoManyAreTriedAtOnceAndAllAreTried) {
   EXPECT_EQ(answered_, names);
 }
 
-TEST_F(NodeConnectorTest, AHostThatNeverAnswersKeepsTheOthersOnlyForAWhile) {
+TEST_F(NodeConnectorTest, SilentHostDelaysOthersOnlyBriefly) {
   std::atomic<bool> is_over = false;
   const auto transport = std::make_shared<FakeTransport>(1, [&](const std::string& node) {
     while (node == "silent" && !is_over) std::this_thread::sleep_for(Ms(10));
@@ -90,7 +90,7 @@ TEST_F(NodeConnectorTest, AHostThatNeverAnswersKeepsTheOthersOnlyForAWhile) {
   EXPECT_TRUE(RunUntil([&] { return answered_.size() == 3; }));
 }
 
-TEST_F(NodeConnectorTest, WhatHasNotBegunWhenItStopsIsGivenUp) {
+TEST_F(NodeConnectorTest, StopDropsPendingAttempts) {
   std::atomic<bool> is_over = false;
   const auto transport = std::make_shared<FakeTransport>(1, [&](const std::string&) {
     while (!is_over) std::this_thread::sleep_for(Ms(10));

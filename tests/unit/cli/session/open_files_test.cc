@@ -6,7 +6,7 @@
 namespace dslaunch::open_files_test {
 namespace {
 
-TEST(CheckOpenFilesTest, RefusesALimitThatIsTooLowForTheNodes) {
+TEST(CheckOpenFilesTest, RefusesLimitTooLowForNodes) {
   const auto refused = CheckOpenFiles(8, {.limit = 40, .open = 3});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ExitCode::kUnavailable);

@@ -14,7 +14,7 @@ pb::WorkerStatus Step(uint32_t rank, const std::string& step) {
   return status;
 }
 
-TEST(ProgressFileTest, ReadsBackTheLowestRanksNewestStep) {
+TEST(ProgressFileTest, ReadsBackNewestStepOfLowestRank) {
   TempDir state;
   const std::string folder = state / "job";
   EXPECT_EQ(ReadProgress(folder, false), JobProgress());
@@ -34,7 +34,7 @@ TEST(ProgressFileTest, ReadsBackTheLowestRanksNewestStep) {
   EXPECT_EQ(ReadProgress(folder, false), (JobProgress{3, INT64_MAX, 100}));
 }
 
-TEST(ProgressFileTest, WritesNothingWithoutAFolder) {
+TEST(ProgressFileTest, WritesNothingWithoutFolder) {
   ProgressFile file("", false);
   file.OnRunning(1);
 }

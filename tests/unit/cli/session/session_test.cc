@@ -142,7 +142,7 @@ class SessionTest : public testing::Test {
     return session.Run();
   }
 
-  std::string said() const { return Content(folder_ / "err"); }
+  std::string Shown() const { return Content(folder_ / "err"); }
 
   // The last line of stdout.
   nlohmann::json Closing() const {
@@ -165,7 +165,7 @@ class SessionTest : public testing::Test {
   std::shared_ptr<ScriptedTransport> transport_ = std::make_shared<ScriptedTransport>();
 };
 
-TEST_F(SessionTest, AJobThatEndsWell) {
+TEST_F(SessionTest, ReportsSuccess) {
   PlanFor(2, 2, 0);
   for (const char* name : {"node0", "node1"}) {
     transport_->Add(name, {[](AgentScript& agent) {
@@ -173,10 +173,10 @@ TEST_F(SessionTest, AJobThatEndsWell) {
                       EndWell(agent, 1, {0, 1});
                     }});
   }
-  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(Run(), 0) << Shown();
   EXPECT_EQ(Closing().at("exit_code"), 0);
   EXPECT_TRUE(Closing().at("cause").is_null());
-  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes succeeded"));
+  EXPECT_THAT(Shown(), HasSubstr("2 ranks on 2 nodes succeeded"));
   const std::vector<std::string> events = EventNames();
   EXPECT_EQ(events.front(), "plan");
   EXPECT_EQ(events.back(), "end");
@@ -184,8 +184,8 @@ TEST_F(SessionTest, AJobThatEndsWell) {
   EXPECT_EQ(std::ranges::count(events, "started"), 2);
 }
 
-// What there is to say of a job in which a rank is stopped for a while, at each level.
-TEST_F(SessionTest, SaysAsMuchAsItIsAskedTo) {
+// A job in which a rank is stopped for a while, at each log level.
+TEST_F(SessionTest, PrintsLinesOfChosenLogLevel) {
   PlanFor(1, 1, 0);
   const ScriptedNode::Script script = [](AgentScript& agent) {
     Start(agent, 1, {0});
@@ -209,14 +209,14 @@ TEST_F(SessionTest, SaysAsMuchAsItIsAskedTo) {
   for (const auto& c : cases) {
     std::filesystem::remove(folder_ / "err");
     options_.log_level = c.level;
-    EXPECT_EQ(Run(), 0) << said();
-    for (const std::string& text : c.says) EXPECT_THAT(said(), HasSubstr(text));
-    for (const std::string& text : c.says_not) EXPECT_THAT(said(), Not(HasSubstr(text)));
+    EXPECT_EQ(Run(), 0) << Shown();
+    for (const std::string& text : c.says) EXPECT_THAT(Shown(), HasSubstr(text));
+    for (const std::string& text : c.says_not) EXPECT_THAT(Shown(), Not(HasSubstr(text)));
     EXPECT_EQ(Closing().at("exit_code"), 0);  // asked for by --json
   }
 }
 
-TEST_F(SessionTest, AFailureIsShownHoweverQuiet) {
+TEST_F(SessionTest, PrintsFailureAtErrorLevel) {
   PlanFor(1, 1, 0);
   options_.log_level = LogLevel::kError;
   transport_->Add("node0", {[](AgentScript& agent) {
@@ -224,12 +224,12 @@ TEST_F(SessionTest, AFailureIsShownHoweverQuiet) {
                     agent.BeSilent();
                   }});
   EXPECT_EQ(Run(), 69);
-  EXPECT_THAT(said(), testing::StartsWith("dslaunch: node0 was lost: no heartbeat from it"));
-  EXPECT_THAT(said(), testing::EndsWith("  exit code 69\n"));
+  EXPECT_THAT(Shown(), testing::StartsWith("dslaunch: node0 was lost: no heartbeat from it"));
+  EXPECT_THAT(Shown(), testing::EndsWith("  exit code 69\n"));
 }
 
-// A pager that nobody scrolls: the piece of output that it holds up keeps nothing else up.
-TEST_F(SessionTest, ANodeIsLostThoughNobodyReadsItsOutput) {
+// A pager that is not scrolled delays only the piece of output that it holds up.
+TEST_F(SessionTest, ReportsLostNodeWhileOutputIsNotRead) {
   PlanFor(1, 1, 0);
   options_.shown = {{true, {}}, {}, {}};
   transport_->Add("node0", {[](AgentScript& agent) {
@@ -259,12 +259,12 @@ TEST_F(SessionTest, ANodeIsLostThoughNobodyReadsItsOutput) {
   EXPECT_EQ(Run(transport_, UniqueFd(ends[1])), 69);
   over = true;
   pager.join();
-  EXPECT_THAT(said(), HasSubstr("node0 was lost: the connection to it broke"));
+  EXPECT_THAT(Shown(), HasSubstr("node0 was lost: the connection to it broke"));
 }
 
-// The job has ended well and its node has gone, while a pager that nobody scrolls holds up the
+// The job has succeeded and its node has ended, while a pager that is not scrolled holds up the
 // output before the node's last report.
-TEST_F(SessionTest, AJobThatEndedWellStaysSoThoughItsNodeGoesBeforeItsOutputIsRead) {
+TEST_F(SessionTest, KeepsSuccessOfNodeGoneBeforeOutputIsRead) {
   PlanFor(1, 1, 0);
   options_.shown = {{true, {}}, {}, {}};
   static std::atomic<int> connection = -1;
@@ -285,7 +285,7 @@ TEST_F(SessionTest, AJobThatEndedWellStaysSoThoughItsNodeGoesBeforeItsOutputIsRe
   std::thread pager([&] {
     const Deadline deadline = Deadline::After(milliseconds(10'000));
     while (connection < 0 && !deadline.Expired()) usleep(20'000);
-    usleep(300'000);  // what it said last is here
+    usleep(300'000);  // its last message is here
     ::shutdown(connection, SHUT_RDWR);
     usleep(1'200'000);  // two renewals of the lease
     while (!over) {
@@ -293,10 +293,10 @@ TEST_F(SessionTest, AJobThatEndedWellStaysSoThoughItsNodeGoesBeforeItsOutputIsRe
       if (::read(reader.get(), some, sizeof some) < 0) usleep(1'000);
     }
   });
-  EXPECT_EQ(Run(transport_, UniqueFd(ends[1])), 0) << said();
+  EXPECT_EQ(Run(transport_, UniqueFd(ends[1])), 0) << Shown();
   over = true;
   pager.join();
-  EXPECT_THAT(said(), Not(HasSubstr("lost")));
+  EXPECT_THAT(Shown(), Not(HasSubstr("lost")));
 }
 
 // --- Nodes that break the rules ---
@@ -327,7 +327,7 @@ pb::NodeEvent FailedOutcome(int exit_code) {
   return event;
 }
 
-TEST_F(HostileNodeTest, AFailureThatSaysSuccessIsNone) {
+TEST_F(HostileNodeTest, RejectsFailureWithInvalidExitCode) {
   for (const int exit_code : {0, 256, -1}) {
     transport_ = std::make_shared<ScriptedTransport>();
     options_.plan = {};
@@ -339,24 +339,24 @@ TEST_F(HostileNodeTest, AFailureThatSaysSuccessIsNone) {
                 agent.Send(done);
               }),
               69)
-        << said();
-    EXPECT_THAT(said(), HasSubstr("node1 was lost: its agent sent exit code of a failure = " +
-                                  std::to_string(exit_code) + ", which is not from 1 to 255"));
+        << Shown();
+    EXPECT_THAT(Shown(), HasSubstr("node1 was lost: its agent sent exit code of a failure = " +
+                                   std::to_string(exit_code) + ", which is not from 1 to 255"));
   }
 }
 
-TEST_F(HostileNodeTest, SuccessOfRanksThatItDidNotReportIsNone) {
+TEST_F(HostileNodeTest, FailsIfNodeReportsTooFewSuccesses) {
   EXPECT_EQ(RunWith([](AgentScript& agent) {
               Start(agent, 1, {0, 1});
               agent.Send(Outcome(1));
               agent.Send(Done({0, 1}));
             }),
             70)
-      << said();
-  EXPECT_THAT(said(), HasSubstr("node1 reported the success of 0 of its 1 ranks"));
+      << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("node1 reported the success of 0 of its 1 ranks"));
 }
 
-TEST_F(HostileNodeTest, AFloodOfMessagesFillsNeitherTheDiskNorTheTerminal) {
+TEST_F(HostileNodeTest, LimitsNoticesOnDiskAndTerminal) {
   EXPECT_EQ(RunWith([](AgentScript& agent) {
               Start(agent, 1, {0, 1});
               for (int i = 0; i < 3'000; ++i)
@@ -364,13 +364,13 @@ TEST_F(HostileNodeTest, AFloodOfMessagesFillsNeitherTheDiskNorTheTerminal) {
               EndWell(agent, 1, {0, 1});
             }),
             0)
-      << said().substr(0, 10'000);
-  EXPECT_THAT(said(), HasSubstr("this node sends too many messages; some are left out"));
-  EXPECT_LT(said().size(), size_t{4} << 20);
+      << Shown().substr(0, 10'000);
+  EXPECT_THAT(Shown(), HasSubstr("this node sends too many messages; some are left out"));
+  EXPECT_LT(Shown().size(), size_t{4} << 20);
   EXPECT_LT(EventBytes(), size_t{4} << 20);
 }
 
-TEST_F(HostileNodeTest, AFloodOfOtherEventsIsALoss) {
+TEST_F(HostileNodeTest, FloodOfEventsLosesNode) {
   EXPECT_EQ(RunWith([](AgentScript& agent) {
               Start(agent, 1, {0, 1});
               for (int i = 0; i < 10'000; ++i) {
@@ -380,22 +380,22 @@ TEST_F(HostileNodeTest, AFloodOfOtherEventsIsALoss) {
               }
             }),
             69)
-      << said();
-  EXPECT_THAT(said(), HasSubstr("node1 was lost: its agent sent more events than any job has"));
+      << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("node1 was lost: its agent sent more events than any job has"));
   EXPECT_LT(EventBytes(), size_t{4} << 20);
 }
 
-TEST_F(HostileNodeTest, AnEventBeyondAllBoundsIsALoss) {
+TEST_F(HostileNodeTest, OversizedEventLosesNode) {
   EXPECT_EQ(RunWith([](AgentScript& agent) {
               Start(agent, 1, {0, 1});
               agent.Send(Notice(std::string(8 << 20, 'x')));
             }),
             69)
-      << said();
-  EXPECT_THAT(said(), HasSubstr("node1 was lost: its agent sent an event that is too large"));
+      << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("node1 was lost: its agent sent an event that is too large"));
 }
 
-TEST_F(HostileNodeTest, AnAnswerToPrepareThatNoAgentGivesIsAFailureToStart) {
+TEST_F(HostileNodeTest, InvalidPrepareReplyFailsStart) {
   const auto run = [&](const pb::PrepareReply& reply) {
     transport_ = std::make_shared<ScriptedTransport>();
     options_.plan = {};
@@ -406,26 +406,26 @@ TEST_F(HostileNodeTest, AnAnswerToPrepareThatNoAgentGivesIsAFailureToStart) {
     return Run();
   };
   pb::PrepareReply reply;
-  EXPECT_EQ(run(reply), 69) << said();
-  EXPECT_THAT(said(), HasSubstr("node1: its agent sent an empty answer"));
+  EXPECT_EQ(run(reply), 69) << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("node1: its agent sent an empty answer"));
   reply.mutable_failure()->set_exit_code(0);
-  EXPECT_EQ(run(reply), 69) << said();
-  EXPECT_THAT(said(), HasSubstr("node1: its agent sent exit code of a failure = 0"));
+  EXPECT_EQ(run(reply), 69) << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("node1: its agent sent exit code of a failure = 0"));
   reply.mutable_info()->set_job_dir("/jobs");
   reply.mutable_info()->add_rendezvous_endpoints("nowhere");
-  EXPECT_EQ(run(reply), 69) << said();
-  EXPECT_THAT(said(), HasSubstr("node1: its agent sent an endpoint that is not ADDRESS:PORT"));
+  EXPECT_EQ(run(reply), 69) << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("node1: its agent sent an endpoint that is not ADDRESS:PORT"));
 }
 
-TEST_F(SessionTest, AFailureToStartIsShownHoweverQuiet) {
+TEST_F(SessionTest, PrintsFailedStartAtErrorLevel) {
   PlanFor(1, 1, 0);
   options_.log_level = LogLevel::kError;
   transport_->Add("node0", {});
   EXPECT_EQ(Run(), 69);
-  EXPECT_EQ(said(), "dslaunch: node 'node0': no route to host\n");
+  EXPECT_EQ(Shown(), "dslaunch: node 'node0': no route to host\n");
 }
 
-TEST_F(SessionTest, NodesSendOnlyWhatIsShown) {
+TEST_F(SessionTest, RequestsOnlyShownOutput) {
   PlanFor(1, 1, 0);
   const ScriptedNode::Script script = [](AgentScript& agent) {
     Start(agent, 1, {0});
@@ -433,17 +433,17 @@ TEST_F(SessionTest, NodesSendOnlyWhatIsShown) {
   };
   transport_->Add("node0", {script, script});
   options_.shown = {{true, {}}, std::vector{1, 3}, {}};
-  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(Run(), 0) << Shown();
   const pb::RunRequest run = transport_->node("node0").ran().at(0);
   EXPECT_TRUE(run.shown().all());
   EXPECT_THAT(run.shown().local_ranks(), ElementsAre(1, 3));
 
   options_.shown = {{false, {0}}, std::vector<int>(), {}};
-  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(Run(), 0) << Shown();
   EXPECT_EQ(transport_->node("node0").ran().at(1).shown().ByteSizeLong(), 0u);
 }
 
-TEST_F(SessionTest, StartsWithoutANodeThatIsNotThereIfTheRestIsEnough) {
+TEST_F(SessionTest, StartsWithoutMissingNodeIfEnoughAreLeft) {
   PlanFor(3, 2, 3);
   transport_->Add("node0", {});
   for (const char* name : {"node1", "node2"}) {
@@ -452,28 +452,28 @@ TEST_F(SessionTest, StartsWithoutANodeThatIsNotThereIfTheRestIsEnough) {
                       EndWell(agent, 1, {1, 2});
                     }});
   }
-  EXPECT_EQ(Run(), 0) << said();
-  EXPECT_THAT(said(), HasSubstr("node 'node0': no route to host; starting without node0"));
-  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes succeeded"));
+  EXPECT_EQ(Run(), 0) << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("node 'node0': no route to host; starting without node0"));
+  EXPECT_THAT(Shown(), HasSubstr("2 ranks on 2 nodes succeeded"));
   const pb::PrepareRequest request = transport_->node("node2").prepared().at(0);
   EXPECT_THAT(request.absent_nodes(), ElementsAre(0));
   EXPECT_EQ(request.rendezvous_node(), 1u);
   EXPECT_EQ(Closing().at("nodes").at(0).at("state"), "absent");
 }
 
-TEST_F(SessionTest, WithTooFewNodesNothingIsStarted) {
+TEST_F(SessionTest, StartsNothingWithTooFewNodes) {
   PlanFor(3, 2, 3);
   transport_->Add("node0", {});
   transport_->Add("node1", {[](AgentScript&) { ADD_FAILURE() << "it was run"; }});
   transport_->Add("node2", {});
   EXPECT_EQ(Run(), 69);
-  EXPECT_THAT(said(), HasSubstr("node0, node2 (2 nodes): no route to host"));
-  EXPECT_THAT(said(), HasSubstr("nothing was started (2 of 3 nodes failed)"));
+  EXPECT_THAT(Shown(), HasSubstr("node0, node2 (2 nodes): no route to host"));
+  EXPECT_THAT(Shown(), HasSubstr("nothing was started (2 of 3 nodes failed)"));
   EXPECT_EQ(Closing().at("cause").at("kind"), "start_failed");
   EXPECT_THAT(transport_->node("node1").prepared(), IsEmpty());
 }
 
-TEST_F(SessionTest, AJobOutlivesALostNode) {
+TEST_F(SessionTest, JobOutlivesLostNode) {
   PlanFor(3, 2, 3);
   static Signpost* lost = new Signpost;
   for (const char* name : {"node0", "node1"}) {
@@ -492,18 +492,18 @@ TEST_F(SessionTest, AJobOutlivesALostNode) {
                     Start(agent, 1, {0, 1, 2});
                     lost->Set();
                   }});
-  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(Run(), 0) << Shown();
   const std::string line = "attempt 1 ended: node2 was lost: x; restart 1 of 3\n";
-  EXPECT_THAT(said(), HasSubstr(line));
-  EXPECT_EQ(said().find(line), said().rfind(line));
-  EXPECT_THAT(said(), HasSubstr("node2 was lost: the connection to it broke"));
-  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes succeeded"));
+  EXPECT_THAT(Shown(), HasSubstr(line));
+  EXPECT_EQ(Shown().find(line), Shown().rfind(line));
+  EXPECT_THAT(Shown(), HasSubstr("node2 was lost: the connection to it broke"));
+  EXPECT_THAT(Shown(), HasSubstr("2 ranks on 2 nodes succeeded"));
   EXPECT_EQ(Closing().at("attempts"), 2);
   EXPECT_EQ(Closing().at("restarts"), 1);
   EXPECT_EQ(Closing().at("nodes").at(2).at("state"), "lost");
 }
 
-TEST_F(SessionTest, ANodeThatComesLaterIsPreparedAndRun) {
+TEST_F(SessionTest, PreparesAndRunsLateNode) {
   PlanFor(2, 1, 3);
   static Signpost* came = new Signpost;
   transport_->Add("node0", {[](AgentScript& agent) {
@@ -518,15 +518,15 @@ TEST_F(SessionTest, ANodeThatComesLaterIsPreparedAndRun) {
                               Start(agent, 2, {0, 1});
                               EndWell(agent, 2, {0, 1});
                             }});
-  EXPECT_EQ(Run(), 0) << said();
-  EXPECT_THAT(said(), HasSubstr("starting without node1"));
-  EXPECT_THAT(said(), HasSubstr("dslaunch: node1 is connected now\n"));
-  EXPECT_THAT(said(), HasSubstr("attempt 1 ended: node1 joined\n"));
-  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes succeeded"));
+  EXPECT_EQ(Run(), 0) << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("starting without node1"));
+  EXPECT_THAT(Shown(), HasSubstr("dslaunch: node1 is connected now\n"));
+  EXPECT_THAT(Shown(), HasSubstr("attempt 1 ended: node1 joined\n"));
+  EXPECT_THAT(Shown(), HasSubstr("2 ranks on 2 nodes succeeded"));
   EXPECT_EQ(transport_->node("node1").prepared().size(), 1u);
 }
 
-TEST_F(SessionTest, ALateNodeThatGotNoRanksIsNoneThatWasLost) {
+TEST_F(SessionTest, LateNodeWithoutRanksIsNotLost) {
   PlanFor(2, 1, 3);
   static Signpost* came = new Signpost;
   static Signpost* over = new Signpost;
@@ -542,12 +542,12 @@ TEST_F(SessionTest, ALateNodeThatGotNoRanksIsNoneThatWasLost) {
                               agent.LiveFor(milliseconds(200));
                               EndWell(agent, 1, {0});
                             }});
-  EXPECT_EQ(Run(), 0) << said();
-  EXPECT_THAT(said(), Not(HasSubstr("lost")));
+  EXPECT_EQ(Run(), 0) << Shown();
+  EXPECT_THAT(Shown(), Not(HasSubstr("lost")));
   EXPECT_EQ(Closing().at("nodes").at(1).at("state"), "done");
 }
 
-TEST_F(SessionTest, ALostNodeIsReachedAgain) {
+TEST_F(SessionTest, ReconnectsLostNode) {
   PlanFor(2, 1, 3);
   static Signpost* back = new Signpost;
   transport_->Add("node0", {[](AgentScript& agent) {
@@ -565,9 +565,9 @@ TEST_F(SessionTest, ALostNodeIsReachedAgain) {
                               Start(agent, 2, {0, 1});
                               EndWell(agent, 2, {0, 1});
                             }});
-  EXPECT_EQ(Run(), 0) << said();
-  EXPECT_THAT(said(), HasSubstr("dslaunch: node1 is connected again\n"));
-  EXPECT_THAT(said(), HasSubstr("  node1 was lost: the connection to it broke\n"));
+  EXPECT_EQ(Run(), 0) << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("dslaunch: node1 is connected again\n"));
+  EXPECT_THAT(Shown(), HasSubstr("  node1 was lost: the connection to it broke\n"));
 }
 
 // Three nodes, of which the first decides and breaks off; the others notice after `notice`.
@@ -602,48 +602,48 @@ class LostHostTest : public SessionTest {
 
 void StartAndBreakOff(AgentScript& agent) { Start(agent, 1, {0, 1, 2}); }
 
-TEST_F(LostHostTest, ItComesBackOnceAnotherDecides) {
+TEST_F(LostHostTest, LostHostReturnsAfterFailover) {
   const auto comes_back = [](AgentScript& agent) { agent.LiveFor(milliseconds(5'000)); };
-  EXPECT_EQ(RunWithout({StartAndBreakOff, comes_back}, milliseconds(600)), 0) << said();
-  EXPECT_THAT(said(), HasSubstr("node1 hosts the rendezvous from now on"));
+  EXPECT_EQ(RunWithout({StartAndBreakOff, comes_back}, milliseconds(600)), 0) << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("node1 hosts the rendezvous from now on"));
   const std::vector<pb::PrepareRequest> prepared = transport_->node("node0").prepared();
   ASSERT_EQ(prepared.size(), 2u);
   EXPECT_EQ(prepared[1].rendezvous_node(), 1u);
 }
 
-TEST_F(LostHostTest, WithoutAWordOnItsSupervisorsEndItsLeaseIsWaitedFor) {
+TEST_F(LostHostTest, WaitsForLeaseIfSupervisorMayLive) {
   options_.job.mutable_timeouts()->set_lease_ms(1'500);
   transport_->HideEndsOf("node0");
   const Clock::time_point start = Clock::now();
-  EXPECT_EQ(RunWithout({StartAndBreakOff}, milliseconds(0)), 0) << said();
+  EXPECT_EQ(RunWithout({StartAndBreakOff}, milliseconds(0)), 0) << Shown();
   EXPECT_GE(failed_over_at_.load() - start, milliseconds(3'800));  // and all else
 }
 
-TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {
+TEST_F(SessionTest, NamesSilentNode) {
   PlanFor(1, 1, 0);
   transport_->Add("node0", {[](AgentScript& agent) {
                     Start(agent, 1, {0});
                     agent.BeSilent();
                   }});
   const Clock::time_point start = Clock::now();
-  EXPECT_EQ(Run(), 69) << said();
+  EXPECT_EQ(Run(), 69) << Shown();
   EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(1'900));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
-  EXPECT_THAT(said(), HasSubstr("node0 was lost: no heartbeat from it for 2 s"));
+  EXPECT_THAT(Shown(), HasSubstr("node0 was lost: no heartbeat from it for 2 s"));
   EXPECT_EQ(Closing().at("cause").at("kind"), "node_lost");
 }
 
-TEST_F(SessionTest, ANodeThatIsBusyButAliveIsWaitedFor) {
+TEST_F(SessionTest, WaitsForNodeThatSendsHeartbeats) {
   PlanFor(1, 1, 0);
   transport_->Add("node0", {[](AgentScript& agent) {
                     Start(agent, 1, {0});
                     agent.LiveFor(milliseconds(3'000));
                     EndWell(agent, 1, {0});
                   }});
-  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(Run(), 0) << Shown();
 }
 
-TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
+TEST_F(SessionTest, LeavesSilentNodeToOtherNodes) {
   PlanFor(2, 1, 3);
   transport_->Add(
       "node0", {[](AgentScript& agent) {
@@ -656,13 +656,13 @@ TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
         EndWell(agent, 2, {0});
       }});
   transport_->Add("node1", {[](AgentScript& agent) { agent.BeSilent(); }});
-  EXPECT_EQ(Run(), 0) << said();
-  EXPECT_THAT(said(), HasSubstr("no heartbeat from node1 for 2 s; the other nodes decide"));
-  EXPECT_THAT(said(), HasSubstr("attempt 1 ended: node1 was lost: silent"));
-  EXPECT_THAT(said(), Not(HasSubstr("sends heartbeats again")));
+  EXPECT_EQ(Run(), 0) << Shown();
+  EXPECT_THAT(Shown(), HasSubstr("no heartbeat from node1 for 2 s; the other nodes decide"));
+  EXPECT_THAT(Shown(), HasSubstr("attempt 1 ended: node1 was lost: silent"));
+  EXPECT_THAT(Shown(), Not(HasSubstr("sends heartbeats again")));
 }
 
-// Answers each node as its name says.
+// Answers each node by its name.
 class RefusingTransport : public Transport {
  public:
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override {
@@ -674,21 +674,21 @@ class RefusingTransport : public Transport {
   }
 };
 
-TEST_F(SessionTest, ASureFailureWaitsForNoTimeOutButNamesWhoAnswersSoon) {
+TEST_F(SessionTest, FailsStartSoonAndNamesQuickFailures) {
   PlanFor(4, 4, 0);
   const auto transport = std::make_shared<RefusingTransport>();
   options_.connect_timeout = milliseconds(10'000);
   const auto start = Clock::now();
-  EXPECT_EQ(Run(transport), 77) << said();
+  EXPECT_EQ(Run(transport), 77) << Shown();
   EXPECT_LT(Clock::now() - start, milliseconds(5'000));
-  EXPECT_THAT(said(), HasSubstr("node0, node2, node3 (3 nodes): refused"));
-  EXPECT_THAT(said(), HasSubstr("no answer so far from: node1 (1 node)"));
-  EXPECT_THAT(said(), HasSubstr("nothing was started (3 of 4 nodes failed)"));
+  EXPECT_THAT(Shown(), HasSubstr("node0, node2, node3 (3 nodes): refused"));
+  EXPECT_THAT(Shown(), HasSubstr("no answer so far from: node1 (1 node)"));
+  EXPECT_THAT(Shown(), HasSubstr("nothing was started (3 of 4 nodes failed)"));
 }
 
 // One node that is never reached, one that breaks off and is tried again when the job ends: what
-// their threads still use is theirs. LeakSanitizer says whether anything is left.
-TEST_F(SessionTest, TwoInOneProcessLeaveNothingBehind) {
+// their threads still use is theirs. LeakSanitizer reports what is left.
+TEST_F(SessionTest, RepeatedSessionsReleaseAllResources) {
   PlanFor(3, 1, 3);
   for (int round = 0; round < 2; ++round) {
     transport_ = std::make_shared<ScriptedTransport>();
@@ -704,7 +704,7 @@ TEST_F(SessionTest, TwoInOneProcessLeaveNothingBehind) {
                       agent.BreakOff();
                     }});
     transport_->Add("node2", {});
-    EXPECT_EQ(Run(), 0) << said();
+    EXPECT_EQ(Run(), 0) << Shown();
     EXPECT_EQ(Closing().at("nodes").at(1).at("state"), "lost");
     EXPECT_EQ(Closing().at("nodes").at(2).at("state"), "absent");
     transport_.reset();

@@ -58,7 +58,7 @@ class StdinForwarderTest : public testing::Test {
   std::optional<std::function<void(bool)>> held_;
 };
 
-TEST_F(StdinForwarderTest, NothingIsReadBeforeTheRankRuns) {
+TEST_F(StdinForwarderTest, ReadsNothingBeforeRankRuns) {
   StdinForwarder forwarder = Make();
   Write("first ");
   for (int i = 0; i < 5; ++i) {
@@ -76,7 +76,7 @@ TEST_F(StdinForwarderTest, NothingIsReadBeforeTheRankRuns) {
   EXPECT_TRUE(ended_);
 }
 
-TEST_F(StdinForwarderTest, WhatWasNotTakenIsSentAgain) {
+TEST_F(StdinForwarderTest, ResendsRefusedInput) {
   refuse_ = 3;
   StdinForwarder forwarder = Make();
   forwarder.Start();
@@ -86,8 +86,8 @@ TEST_F(StdinForwarderTest, WhatWasNotTakenIsSentAgain) {
   EXPECT_EQ(sent_, 4);
 }
 
-// The connection to its first node broke, so the answer never comes.
-TEST_F(StdinForwarderTest, ARankThatStartsAgainReadsOn) {
+// The connection to its first node broke, so the answer never arrives.
+TEST_F(StdinForwarderTest, RestartedRankReadsOn) {
   hold_ = true;
   StdinForwarder forwarder = Make();
   forwarder.Start();
@@ -114,7 +114,7 @@ TEST_F(StdinForwarderTest, WatchReportsInputOnceAndLeavesIt) {
   EXPECT_EQ(::read(reader_.get(), got, sizeof got), 5);
 }
 
-TEST_F(StdinForwarderTest, WatchIgnoresAnEmptyPipe) {
+TEST_F(StdinForwarderTest, WatchIgnoresEmptyPipe) {
   const StdinWatch watch(loop_, reader_.get(), [] { ADD_FAILURE(); });
   writer_.Reset();
   loop_.run_for(milliseconds(20));

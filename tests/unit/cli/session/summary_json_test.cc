@@ -9,7 +9,7 @@
 namespace dslaunch::summary_json_test {
 namespace {
 
-TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
+TEST(SummaryJsonTest, HasFactsOfClosingBlock) {
   JobSummary summary;
   summary.job_id = "job1";
   summary.nodes = {{"node1", "done", true, "/logs/1"}, {"node2", "lost", false, ""}};

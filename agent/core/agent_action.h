@@ -1,0 +1,181 @@
+// The actions of AgentCore. Each is carried out at once and in order. Where AgentCore expects an
+// answer, the comment names the event that delivers it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/deadline.h"
+#include "proto/agent.pb.h"
+#include "proto/inspect.pb.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/supervisor.pb.h"
+
+namespace dslaunch {
+namespace agent_action {
+
+// One line for the agent's log.
+struct Log {
+  std::string text;
+};
+
+// To the front end and to every viewer.
+struct EmitEvent {
+  pb::NodeEvent event;
+};
+
+// Sends a rank's status line to the front end and to every viewer. A reader that lags gets only the
+// newest evaluation and the newest other line.
+struct EmitStatus {
+  uint32_t rank = 0;
+  std::string line;
+  bool is_evaluation = false;
+};
+
+// Sends the last event after the output of the ranks. A second one has no effect.
+struct EndEvents {
+  pb::NodeDone done;
+};
+
+// Sends nothing more to the front end, which is gone. Viewers stay.
+struct DetachFrontEnd {};
+
+// Sends the output of a started rank, which writes to stdout.log and stderr.log in `folder`.
+struct FollowRank {
+  uint64_t attempt = 0;
+  uint32_t rank = 0;
+  uint32_t local_rank = 0;
+  std::string folder;
+};
+
+// Ends the output of the ranks followed so far.
+struct EndRankOutput {
+  bool others_follow = false;  // ranks of another attempt start after this output is sent
+};
+
+struct SendToSupervisor {
+  pb::SupervisorRequest request;
+};
+
+// The attempt is set; the edge adds the sender.
+struct SendToRendezvous {
+  pb::AgentMessage message;
+};
+
+// Begins heartbeats: one at once, and then one every `interval`. The rendezvous gets one of
+// `ticks_per_beat`. None is sent while the loop has not turned for `patience`.
+struct StartHeart {
+  milliseconds interval{0};
+  milliseconds patience{0};
+  uint32_t ticks_per_beat = 1;
+};
+
+// Looks for the rendezvous of another node for at most `limit`. Answer: MembershipCore::OnFound.
+struct FindRendezvous {
+  std::vector<std::string> endpoints;
+  uint32_t node_index = 0;
+  milliseconds limit{0};
+};
+
+// Opens the stream and sends `join` first, completed by what the machine knows: its identity, the
+// addresses and the port that it has reserved.
+struct JoinRendezvous {
+  bool in_process = false;  // joins this node's own rendezvous, else the one found last
+  pb::Join join;
+};
+
+// Closes the stream, and this node's own rendezvous first if it has one: the
+// others must not see our disconnection as a failure.
+struct LeaveRendezvous {};
+
+// Plans the ranks of this node and makes their folders. Answer: WorkersCore::OnPlanned.
+struct PlanWorkers {
+  uint64_t attempt = 0;
+  pb::Assignment assignment;
+};
+
+// Collects the evidence about a worker that has ended. Answer: OnWorkerDescribed.
+struct DescribeWorker {
+  pb::WorkerExited exited;
+  Clock::time_point noticed;
+  bool all_ended_well = false;  // it was the last one, and every one succeeded or may be lost
+  bool tolerated = false;       // its loss is tolerated
+  bool given_up = false;        // the other ranks had given it up
+};
+
+// Starts the MPI server of this node's ranks unless it runs, because ranks of other nodes use MPI.
+struct StartMpiServer {};
+
+// Asks the MPI server about a rank that has ended. Answer: MpiCore::OnRank.
+struct AskMpiServer {
+  uint32_t local_rank = 0;
+};
+
+// Shows the user `text` and what the threads of the process do.
+struct InspectWorker {
+  pid_t pid = 0;
+  std::string text;
+};
+
+// Reserves a port for rank 0 of the next attempt; the one held so far is released. Answer:
+// OnPortReserved.
+struct ReservePort {};
+
+// Ends what the workers had started, because the supervisor is gone. Answer: OnAllReaped.
+struct SweepOrphans {
+  std::vector<pid_t> groups;
+  std::string cgroup;  // empty: they had none
+};
+
+// Connects to the agent of `candidate`, within `limit`, and sends `vote`; a vote that was sent
+// before is withdrawn. Answer: MajorityCore::OnVoteAnswer, if there is one.
+struct SendVote {
+  uint32_t candidate = 0;
+  std::string endpoint;
+  milliseconds limit{0};
+  pb::Vote vote;
+};
+
+// Ends the connection of the last SendVote.
+struct WithdrawVote {};
+
+// Answers the agent that sent a vote, and ends its connection.
+struct AnswerVote {
+  uint32_t voter = 0;
+  pb::VoteAnswer answer;
+};
+
+// Opens a rendezvous here, in place of the lost one. Answer: MajorityCore::OnRendezvousOpened.
+struct OpenRendezvous {
+  pb::FailoverRequest last;
+};
+
+// No front end received the result of the job: it is written to a file. The edge adds the times of
+// the job.
+struct WriteResult {
+  pb::JobResult result;
+};
+
+// The agent ends. Once.
+struct Quit {};
+
+}  // namespace agent_action
+
+using AgentAction = std::variant<
+    agent_action::Log, agent_action::EmitEvent, agent_action::EmitStatus, agent_action::EndEvents,
+    agent_action::DetachFrontEnd, agent_action::FollowRank, agent_action::EndRankOutput,
+    agent_action::SendToSupervisor, agent_action::SendToRendezvous, agent_action::StartHeart,
+    agent_action::FindRendezvous, agent_action::JoinRendezvous, agent_action::LeaveRendezvous,
+    agent_action::PlanWorkers, agent_action::DescribeWorker, agent_action::StartMpiServer,
+    agent_action::AskMpiServer, agent_action::InspectWorker, agent_action::ReservePort,
+    agent_action::SweepOrphans, agent_action::SendVote, agent_action::WithdrawVote,
+    agent_action::AnswerVote, agent_action::OpenRendezvous, agent_action::WriteResult,
+    agent_action::Quit>;
+
+using AgentActions = std::vector<AgentAction>;
+
+}  // namespace dslaunch

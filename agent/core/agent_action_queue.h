@@ -1,0 +1,36 @@
+// The order in which the actions of AgentCore are carried out, by NodeAgent and by the simulator.
+#pragma once
+
+#include <deque>
+#include <utility>
+#include <variant>
+
+#include "agent/core/agent_action.h"
+
+namespace dslaunch {
+
+// First in, first out: actions that follow from an action are carried out after all earlier ones.
+// One thread.
+class AgentActionQueue {
+ public:
+  // Calls `carry_out` with each action, until none is left. Returns false at once if called from
+  // `carry_out`; the outer call then continues with these actions.
+  template <class CarryOne>
+  bool CarryOut(AgentActions actions, CarryOne carry_out) {
+    for (AgentAction& action : actions) actions_.push_back(std::move(action));
+    if (std::exchange(carrying_out_, true)) return false;
+    while (!actions_.empty()) {
+      AgentAction action = std::move(actions_.front());
+      actions_.pop_front();
+      std::visit(carry_out, action);
+    }
+    carrying_out_ = false;
+    return true;
+  }
+
+ private:
+  std::deque<AgentAction> actions_;
+  bool carrying_out_ = false;
+};
+
+}  // namespace dslaunch

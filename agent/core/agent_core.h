@@ -1,0 +1,120 @@
+// A node's agent without its processes, sockets and files: what it does about each call of the
+// front end, message of the rendezvous or the supervisor, and tick. Pure: no clock, no threads, no
+// I/O; NodeAgent, tests and simulators drive it.
+//
+//   idle -> working -> draining -> idle ...       when another attempt follows
+//     \________|__________|
+//              v
+//           stopping -> torn down                when the job ends, or this node's part of it
+//
+// Whatever ends this node's part asks for agent_request::Stop, whose first cause is kept. A node is
+// empty only when its supervisor has reported so, or has ended itself and the processes it left
+// have been swept.
+//
+// A detached job of three or more nodes that may restart needs a majority of them: its nodes run
+// ranks under leases that the rendezvous gives while a majority answers it (rendezvous/majority.h),
+// and elect another rendezvous when it is lost (election_core.h).
+//
+// The state is divided among parts. Each changes its own fields only, reads other parts through
+// const references, and changes them through AgentCore: by a request in the outbox that all share.
+#pragma once
+
+#include <cstdint>
+
+#include "agent/core/agent_outbox.h"
+#include "agent/core/front_end_core.h"
+#include "agent/core/majority_core.h"
+#include "agent/core/membership_core.h"
+#include "agent/core/mpi_core.h"
+#include "agent/core/node_job.h"
+#include "agent/core/teardown_core.h"
+#include "agent/core/workers_core.h"
+#include "base/deadline.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+struct AgentCoreOptions {
+  // Bugs that the simulator must find. The first: a node reports that it has drained before its
+  // supervisor has reaped the ranks.
+  bool plant_early_drained = false;
+  MajorityCore::PlantedBugs plant_majority = {};
+};
+
+// An event is a call of one OnX, here or of the part that it concerns, and then of Take. One
+// thread, except for what is called thread-safe.
+class AgentCore {
+ public:
+  // The first lease, of a front end that has not prepared anything yet, begins at `now`.
+  AgentCore(const AgentCoreOptions& options, BootClock::time_point now);
+
+  NodeJob& job() { return job_; }
+  FrontEndCore& front_end() { return front_end_; }
+  WorkersCore& workers() { return workers_; }
+  MpiCore& mpi() { return mpi_; }
+  MajorityCore& majority() { return majority_; }
+  MembershipCore& membership() { return membership_; }
+  const TeardownCore& teardown() const { return teardown_; }
+  const NodeJob& job() const { return job_; }
+  const WorkersCore& workers() const { return workers_; }
+
+  // Returns what to do about the last event, in order.
+  AgentActions Take(Clock::time_point now);
+
+  // --- The front end ---
+
+  // Precondition: job().OnPrepare has succeeded, the machine has what the job needs, and the
+  // rendezvous is open if this node hosts it.
+  void OnPrepared();
+  void OnStop(pb::Cause cause, bool kill_now);
+  // The job no longer needs its front end; `socket_path` is where viewers attach.
+  void OnDetach(const std::string& socket_path, Clock::time_point now,
+                BootClock::time_point boot_now);
+  // A viewer has read its last event, or disconnected.
+  void OnViewerOver(Clock::time_point now) { teardown_.QuitIfIdle(now); }
+  // Returns the content of each heartbeat to the supervisor. Thread-safe.
+  pb::AgentAlive Alive(BootClock::time_point now);
+
+  // --- The rendezvous, the supervisor and this machine ---
+
+  void OnRendezvousMessage(const pb::RendezvousMessage& message, Clock::time_point now,
+                           BootClock::time_point boot_now);
+  void OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now);
+  // The supervisor has closed its end of the socket.
+  void OnSupervisorGone(Clock::time_point now);
+  // See WorkersCore::OnDescribed.
+  void OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
+                         uint64_t round_trip_us, Clock::time_point now);
+  void OnPortReserved(const Result<uint32_t>& port, Clock::time_point now);
+  // No process of the ranks is left except `left`.
+  void OnAllReaped(const TeardownCore::Left& left, Clock::time_point now);
+
+  // --- Time ---
+
+  // Precondition: called every tick_interval(). `late`: by how much this call is later than that.
+  void OnTick(Clock::time_point now, BootClock::time_point boot_now, Clock::duration late);
+  milliseconds tick_interval() const;
+
+ private:
+  // Carries out the requests that are in the outbox.
+  void Settle(Clock::time_point now);
+  void CarryOut(AgentRequest request, Clock::time_point now);
+  void OnAssignment(const pb::RendezvousMessage& message, BootClock::time_point boot_now);
+  void OnDrain(uint64_t attempt, const pb::Drain& drain);
+  void OnStepSignal(int signal_number);
+  void DrainRanks();
+  void Stop(const pb::Cause& cause, bool kill_now);
+
+  const bool plant_early_drained_;
+  AgentOutbox out_;
+  AgentActions actions_;  // to be returned by Take
+  NodeJob job_;
+  FrontEndCore front_end_;
+  WorkersCore workers_;
+  MpiCore mpi_;
+  MajorityCore majority_;
+  MembershipCore membership_;
+  TeardownCore teardown_;
+};
+
+}  // namespace dslaunch

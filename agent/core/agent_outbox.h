@@ -1,0 +1,108 @@
+// Collects the steps of AgentCore's parts in order: actions, which the edge carries out, and
+// requests to other parts, which AgentCore carries out at their place among the actions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "agent/core/agent_action.h"
+#include "base/deadline.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/supervisor.pb.h"
+
+namespace dslaunch {
+
+namespace agent_request {
+
+// Sends the cause of this node's end to the rendezvous, which stops the other nodes.
+struct NotifyStop {
+  pb::Cause cause;
+};
+
+// Ends this node's part of the job. The first cause is kept; later requests only kill.
+struct Stop {
+  pb::Cause cause;
+  bool kill_now = false;
+};
+
+// The rendezvous is lost for good, so nothing confirms the end of the other nodes.
+struct EndRendezvous {};
+
+// Leaves this node's own rendezvous, so that the other nodes fail over.
+struct LeaveToOthers {};
+
+// Ends the agent if nothing needs it any more.
+struct QuitIfIdle {};
+
+// Ends all ranks before the next attempt, or before another rendezvous is joined.
+struct DrainRanks {};
+
+// The rendezvous is lost, and the nodes elect another one.
+struct Elect {
+  pb::Cause cause;
+};
+
+// Moves to the rendezvous that was elected.
+struct Follow {
+  pb::FailoverRequest next;
+};
+
+// A rank has ended, and the MPI server has answered or does not answer in time.
+struct EndRank {
+  pb::WorkerExited exited;
+  Clock::time_point noticed;
+};
+
+}  // namespace agent_request
+
+using AgentRequest =
+    std::variant<agent_request::NotifyStop, agent_request::Stop, agent_request::EndRendezvous,
+                 agent_request::LeaveToOthers, agent_request::QuitIfIdle, agent_request::DrainRanks,
+                 agent_request::Elect, agent_request::Follow, agent_request::EndRank>;
+
+// Also records which peers can be reached, because messages to others are dropped.
+class AgentOutbox {
+ public:
+  using Step = std::variant<AgentAction, AgentRequest>;
+
+  void Do(AgentAction action) { steps_.emplace_back(std::move(action)); }
+  void Ask(AgentRequest request) { steps_.emplace_back(std::move(request)); }
+  std::vector<Step> Take() { return std::exchange(steps_, {}); }
+
+  void Log(std::string text) { Do(agent_action::Log{std::move(text)}); }
+  void Emit(pb::NodeEvent event) { Do(agent_action::EmitEvent{std::move(event)}); }
+  // Logs `text` and shows it to the user.
+  void Notify(std::string text);
+  void SendToSupervisor(pb::SupervisorRequest request);
+  // Sets the message's attempt.
+  void SendToRendezvous(pb::AgentMessage message);
+  // Asks for NotifyStop and Stop.
+  void StopJob(const pb::Cause& cause);
+  // Stops this node's part without a rendezvous, because that is lost.
+  void StopCutOff(const pb::Cause& cause);
+
+  // Returns false if it was gone already.
+  bool OnSupervisorGone() { return std::exchange(has_supervisor_, false); }
+  void OnJoined() { is_joined_ = true; }
+  void OnLeft() { is_joined_ = false; }
+  // Returns false if it was over already.
+  bool OnRendezvousOver() { return !std::exchange(is_over_, true); }
+  void SetAttempt(uint64_t attempt) { attempt_ = attempt; }
+
+  // A stream to the rendezvous is open, and more is expected on it.
+  bool has_rendezvous() const { return is_joined_ && !is_over_; }
+  // The rendezvous has nothing more to send, or is given up for good.
+  bool is_rendezvous_over() const { return is_over_; }
+
+ private:
+  std::vector<Step> steps_;
+  bool has_supervisor_ = true;
+  bool is_joined_ = false;
+  bool is_over_ = false;
+  uint64_t attempt_ = 0;  // the newest of this node
+};
+
+}  // namespace dslaunch

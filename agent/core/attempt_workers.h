@@ -1,0 +1,83 @@
+// This node's workers in one attempt, and their progress.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/core/rank_progress.h"
+#include "base/deadline.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/status_line.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/supervisor.pb.h"
+
+namespace dslaunch {
+
+struct AttemptWorker {
+  uint32_t rank = 0;
+  uint32_t local_rank = 0;
+  pid_t pid = 0;                // 0: not started
+  bool ended = false;           // or never to be started
+  bool loss_tolerated = false;  // it reported that its loss is tolerated (StatusLine)
+  bool given_up = false;        // the other ranks gave it up, so it is killed
+  std::string folder;           // has its log files and its error.json
+  RankProgressTracker progress;
+};
+
+// Pure: takes the supervisor's events and keeps the state that follows from them.
+class AttemptWorkers {
+ public:
+  AttemptWorkers() = default;  // no ranks: before the first attempt, or a spare
+  AttemptWorkers(uint64_t attempt, pb::Assignment assignment, const pb::SpawnWorkers& specs);
+
+  uint64_t attempt() const { return attempt_; }
+  const pb::Assignment& assignment() const { return assignment_; }
+  const std::vector<AttemptWorker>& all() const { return workers_; }  // by local_rank
+
+  // Return nullptr if this attempt has no such worker here.
+  const AttemptWorker* Find(uint32_t local_rank) const;
+  const AttemptWorker* FindRank(uint32_t rank) const;
+
+  // Returns true once, when the last worker is started.
+  bool OnSpawned(uint32_t local_rank, pid_t pid);
+  // `exit_code`: nullopt for a signal, and for a worker that did not start. Returns true once, when
+  // the last worker has ended and all succeeded, except tolerated ones that a signal ended.
+  bool OnEnded(uint32_t local_rank, std::optional<int> exit_code);
+  // Every worker has ended, well or not. False if there are none.
+  bool AllEnded() const;
+  // Every worker whose loss is not tolerated has saved and stopped on request
+  // (ExitCode::kPreempted).
+  bool AllSaved() const { return !workers_.empty() && saved_ + tolerated_ == workers_.size(); }
+
+  // A worker has reported that `rank`, of any node, is lost. Returns true once for each rank.
+  bool OnReportedLost(uint32_t rank);
+  // Returns true once.
+  bool OnGivenUp(uint32_t local_rank);
+
+  void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
+  // Returns the progress of the workers that report steps, for a heartbeat.
+  std::vector<pb::RankProgress> Progress(Clock::time_point now) const;
+
+  // The event for the front end once all are started.
+  pb::Started Started() const;
+  // Returns the pids of running workers; each leads a process group.
+  std::vector<pid_t> RunningPids() const;
+
+ private:
+  uint64_t attempt_ = 0;
+  pb::Assignment assignment_;
+  bool share_cores_ = false;
+  std::vector<AttemptWorker> workers_;
+  std::set<uint32_t> reported_lost_;
+  size_t spawned_ = 0;
+  size_t ended_well_ = 0;
+  size_t saved_ = 0;
+  size_t tolerated_ = 0;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,122 @@
+// Which node hosts the rendezvous of a detached job after the one that did is lost: the agents
+// elect it, because there is no front end that could name it. Pure: no clock, no threads, no I/O;
+// MajorityCore drives it, and through it the simulator.
+//
+//   following -> fenced -> voting, term after term -> following, or elected
+//
+// Each term has one candidate: the voters in node order, one after the other. A node enters its
+// first term once its ranks have ended and the fence is over (rendezvous/majority.h); then it
+// connects to the candidate, and its vote counts as long as the connection lives. A candidate with
+// the votes of a majority of all voters, dead ones included, opens the rendezvous for the next
+// attempt. A node that receives a newer term enters it, so voters that began at different times
+// meet. A term has one candidate, so a node cannot vote twice in it. The leases that the new
+// rendezvous gives, and not the votes, keep two halves of a cut network from both going on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "agent/core/agent_action.h"
+#include "base/deadline.h"
+#include "base/error.h"
+#include "proto/agent.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace dslaunch {
+
+namespace election_action {
+
+// Joins the elected rendezvous.
+struct Follow {
+  pb::FailoverRequest next;
+};
+
+// Ends the election without a rendezvous; `why` is for the user.
+struct GiveUp {
+  std::string why;
+};
+
+}  // namespace election_action
+
+// The actions of an election: for MajorityCore, or for the agent's edge.
+using ElectionAction =
+    std::variant<agent_action::SendVote, agent_action::WithdrawVote, agent_action::AnswerVote,
+                 agent_action::OpenRendezvous, election_action::Follow, election_action::GiveUp>;
+using ElectionActions = std::vector<ElectionAction>;
+
+class ElectionCore {
+ public:
+  struct Options {
+    uint32_t own = 0;              // this node
+    std::vector<uint32_t> voters;  // in node order
+    size_t majority = 0;           // number of voters that form one
+    uint32_t num_nodes = 0;        // all nodes of the job
+    uint32_t min_nodes = 1;        // least nodes with ranks in an attempt
+    uint32_t max_restarts = 0;
+    milliseconds fence{0};
+    milliseconds term{0};
+    milliseconds patience{0};  // after the fence, besides one term for each voter
+  };
+
+  // The state of this node when it lost its rendezvous.
+  struct Standing {
+    uint32_t host = 0;      // the node that hosted it
+    uint64_t attempt = 0;   // the newest that this node knows of
+    uint32_t restarts = 0;  // used up
+    bool was_idle = false;  // it had no ranks
+    pb::Cause cause = {};   // why it was lost
+  };
+
+  explicit ElectionCore(Options options) : options_(std::move(options)) {}
+
+  void OnPeers(const pb::Peers& peers);
+  // Another node can be elected.
+  bool has_peers() const { return peers_.size() > 1; }
+
+  // The rendezvous is lost, and left.
+  void OnLost(Standing standing, Clock::time_point now);
+  void OnRanksEnded() { ranks_ended_ = true; }
+  // At least as often as half a heartbeat, after OnLost until Follow or GiveUp.
+  ElectionActions OnTick(Clock::time_point now);
+
+  // The node `voter` has sent a vote here; its connection has ended before it got an answer.
+  ElectionActions OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
+  void OnVoterGone(uint32_t voter) { votes_.erase(voter); }
+  // The answer to SendVote.
+  ElectionActions OnAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);
+  // The answer to OpenRendezvous.
+  ElectionActions OnOpened(const Result<std::vector<std::string>>& endpoints);
+
+  uint64_t term() const { return term_; }
+
+ private:
+  enum class State { kFollowing, kFenced, kVoting, kOpening, kElected };
+
+  uint32_t CandidateOf(uint64_t term) const;
+  uint64_t NextTerm() const;
+  void EnterTerm(uint64_t term, Clock::time_point now);
+  void OpenIfElected(Clock::time_point now);
+  void Answer(uint32_t voter);
+  ElectionActions Take() { return std::exchange(out_, {}); }
+
+  const Options options_;
+  std::map<uint32_t, std::string> peers_;  // endpoints
+  State state_ = State::kFollowing;
+  Standing standing_;
+  bool ranks_ended_ = false;
+  Clock::time_point fence_until_;
+  Clock::time_point give_up_at_;
+  uint64_t term_ = 0;
+  Clock::time_point term_ends_;
+  std::map<uint32_t, pb::Vote> votes_;  // unanswered, by voter
+  pb::FailoverRequest next_;            // sent by OpenRendezvous
+  std::vector<std::string> endpoints_;  // where the rendezvous here listens
+  ElectionActions out_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,105 @@
+// A detached job's majority: the lease under which this node runs ranks, and the election of
+// another rendezvous when the one that gave the lease is lost.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/core/agent_outbox.h"
+#include "agent/core/election_core.h"
+#include "agent/core/node_job.h"
+#include "agent/core/workers_core.h"
+#include "base/deadline.h"
+#include "base/error.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/wire/lease.h"
+
+namespace dslaunch {
+
+// See AgentCore for what all parts have in common.
+class MajorityCore {
+ public:
+  // Bugs that the simulator must find.
+  struct PlantedBugs {
+    bool minority = false;  // one node is taken for a majority
+    bool no_fence = false;  // a node elects before the leases of the lost rendezvous are over
+  };
+
+  MajorityCore(const NodeJob& job, const WorkersCore& workers, AgentOutbox& out,
+               const PlantedBugs& bugs, BootClock::time_point now)
+      : job_(job), workers_(workers), out_(out), bugs_(bugs), lease_({}, now) {}
+
+  void OnPrepared();
+  // From now on the job has no front end.
+  void OnDetach(Clock::time_point now, BootClock::time_point boot_now);
+  // The rendezvous has answered the heartbeat sent at `sent`; it had a majority `age` before
+  // that. Thread-safe.
+  void OnMajority(BootClock::time_point sent, std::chrono::microseconds age,
+                  BootClock::time_point now);
+  // Returns what is left of the lease if it counts, for the supervisor, which enforces it while the
+  // agent's thread waits for a disk. Thread-safe.
+  std::optional<milliseconds> LeaseLeft(BootClock::time_point now);
+  // Precondition: called after each event.
+  void UpdateLeaseCounts();
+
+  // The rendezvous has sent a message of `attempt`.
+  void OnMessage(uint64_t attempt) { newest_attempt_ = std::max(newest_attempt_, attempt); }
+  // Returns whether ranks may start now. Otherwise keeps the assignment for TakeHeld().
+  bool Admits(const pb::RendezvousMessage& assignment, BootClock::time_point boot_now);
+  // Returns the assignment that is kept, if any.
+  std::optional<pb::RendezvousMessage> TakeHeld() { return std::exchange(held_, std::nullopt); }
+  // Ranks start after this number of restarts.
+  void OnRestarts(uint32_t restarts) { restarts_ = restarts; }
+  // The attempt ends, by a failure if `failed`.
+  void OnDrain(bool failed);
+  void OnPeers(const pb::Peers& peers);
+
+  // The job has no front end, and this node's ranks need a majority.
+  bool IsNeeded() const { return election_.has_value() && is_detached_; }
+  bool is_electing() const { return is_electing_; }
+  // The nodes can elect another rendezvous.
+  bool MayElect() const;
+  // The rendezvous has no majority, or this node is cut off from it: elects another one, or ends.
+  void OnLost();
+  // Begins the election. Precondition: MayElect(), and the rendezvous on the node `host` was left
+  // because of `cause`.
+  void Elect(uint32_t host, const pb::Cause& cause, Clock::time_point now);
+  void OnRanksEnded() { election_->OnRanksEnded(); }
+
+  // See ElectionCore.
+  void OnVote(uint32_t voter, const pb::Vote& vote, Clock::time_point now);
+  void OnVoterGone(uint32_t voter);
+  void OnVoteAnswer(uint32_t candidate, const pb::VoteAnswer& answer, Clock::time_point now);
+  void OnRendezvousOpened(const Result<std::vector<std::string>>& endpoints);
+
+  // `joined_at`: when this node joined its rendezvous.
+  void CheckLease(Clock::time_point joined_at, Clock::time_point now,
+                  BootClock::time_point boot_now);
+  void CheckElection(Clock::time_point now);
+
+ private:
+  void CarryOut(ElectionActions actions);
+
+  const NodeJob& job_;
+  const WorkersCore& workers_;
+  AgentOutbox& out_;
+  const PlantedBugs bugs_;
+  Lease lease_;
+  Clock::time_point lease_seen_;  // or when the job was detached
+  bool is_detached_ = false;
+  std::optional<ElectionCore> election_;  // nullopt: this job needs no majority
+  bool is_electing_ = false;
+  pb::Cause lost_by_;                          // the cause of the election
+  uint64_t newest_attempt_ = 0;                // of the job, as far as the rendezvous has reported
+  uint32_t restarts_ = 0;                      // used up, as far as this node knows
+  std::optional<pb::RendezvousMessage> held_;  // an assignment that waits for a lease
+  std::atomic<bool> lease_counts_ = false;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,57 @@
+#include "agent/core/rank_progress.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr double kMicrosecondsPerSecond = 1e6;
+constexpr double kLongestComputeS = 1e9;  // more is no time that passed
+
+uint64_t Microseconds(Clock::duration duration) {
+  return static_cast<uint64_t>(
+      std::max<microseconds::rep>(0, std::chrono::duration_cast<microseconds>(duration).count()));
+}
+
+}  // namespace
+
+void RollingMedian::Add(uint64_t value) { values_[count_++ % kValues] = value; }
+
+uint64_t RollingMedian::Median() const {
+  if (count_ == 0) return 0;
+  auto sorted = values_;
+  const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(count_, kValues));
+  const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
+  std::nth_element(sorted.begin(), middle, end);
+  return *middle;
+}
+
+void RankProgressTracker::OnStatus(const StatusLine& line, Clock::time_point now) {
+  if (line.event != StatusLine::Event::kStep) return;
+  if (line.compute_s && *line.compute_s >= 0 && *line.compute_s < kLongestComputeS)
+    compute_us_.Add(static_cast<uint64_t>(*line.compute_s * kMicrosecondsPerSecond));
+  if (step_ == line.step) return;
+  // A program may report only every tenth step, and may restart its count.
+  if (step_ && line.step > *step_)
+    step_us_.Add(Microseconds(now - since_) / static_cast<uint64_t>(line.step - *step_));
+  step_ = line.step;
+  since_ = now;
+}
+
+std::optional<pb::RankProgress> RankProgressTracker::Report(uint32_t rank,
+                                                            Clock::time_point now) const {
+  if (!step_) return std::nullopt;
+  pb::RankProgress progress;
+  progress.set_rank(rank);
+  progress.set_step(static_cast<uint64_t>(*step_));
+  progress.set_since_us(Microseconds(now - since_));
+  progress.set_median_step_us(step_us_.Median());
+  progress.set_median_compute_us(compute_us_.Median());
+  progress.set_ended(ended_);
+  return progress;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,111 @@
+#include "agent/core/teardown_core.h"
+
+#include <utility>
+
+#include "proto/wire/cause.h"
+#include "proto/wire/job_result.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kQuitWait(1000);         // for the other nodes to be notified of this end
+constexpr milliseconds kCompletedTravels(500);  // the last message of a rendezvous, to other nodes
+constexpr milliseconds kViewersWait(2000);      // for viewers to read their last events
+
+}  // namespace
+
+void TeardownCore::NotifyStop(const pb::Cause& cause) const {
+  pb::AgentMessage message;
+  *message.mutable_stop()->mutable_cause() = cause;
+  out_.SendToRendezvous(std::move(message));
+  if (!out_.has_rendezvous()) out_.OnRendezvousOver();
+}
+
+void TeardownCore::OnStop(const pb::Cause& cause, bool kill_now) {
+  out_.Log(std::string(kill_now ? "killing" : "stopping") + ": " + CauseText(cause));
+  if (workers_.stopping()) return;
+  outcome_ = cause;
+  pb::NodeEvent event;
+  event.mutable_outcome()->set_attempt(workers_.attempt());
+  *event.mutable_outcome()->mutable_cause() = cause;
+  out_.Emit(std::move(event));
+}
+
+void TeardownCore::OnAllReaped(const Left& left) {
+  out_.Log(left.empty() ? "every process is reaped" : "processes are left that could not be ended");
+  *done_.mutable_left() = left;
+}
+
+void TeardownCore::OnTornDown(Clock::time_point now) {
+  // Without a front end this node keeps the final status of the job, so it waits for the others as
+  // long as they may take.
+  const pb::Timeouts& timeouts = job_.timeouts();
+  quit_at_ =
+      now + (front_end_.detached()
+                 ? milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms())
+                 : kQuitWait);
+  pb::AgentMessage message;
+  *message.mutable_torn_down()->mutable_left() = done_.left();
+  message.mutable_torn_down()->set_saved(workers_.ranks().AllSaved());
+  out_.SendToRendezvous(std::move(message));
+  // A node that leaves does not wait for the end of the job, which continues.
+  if (outcome_.kind() == pb::Cause::NODE_LEFT) out_.OnRendezvousOver();
+  EndIfAllIsReported();
+  QuitIfIdle(now);
+}
+
+void TeardownCore::OnCompleted(const pb::Completed& completed, Clock::time_point now) {
+  done_.set_completed(true);
+  Complete(completed, now);
+}
+
+void TeardownCore::Complete(const pb::Completed& completed, Clock::time_point now) {
+  if (!out_.OnRendezvousOver()) return;
+  completed_at_ = now;
+  out_.Log(completed.teardown_complete() ? "every node confirmed its teardown"
+                                         : "not every node confirmed its teardown");
+  done_.set_teardown_complete(completed.teardown_complete());
+  *done_.mutable_cause() = completed.cause();
+  *done_.mutable_members() = completed.members();
+  *done_.mutable_victims() = completed.victims();
+  done_.set_saved(completed.saved());
+  EndIfAllIsReported();
+  QuitIfIdle(now);
+}
+
+void TeardownCore::QuitIfIdle(Clock::time_point now) {
+  if (!front_end_.gone() || quits_) return;
+  if (job_.prepared()) {
+    const bool is_known = out_.is_rendezvous_over() || (quit_at_ && now >= *quit_at_);
+    if (workers_.phase() != WorkersCore::Phase::kTornDown || !is_known) return;
+    // A front end that detaches does not listen, even if the end was on its way to it.
+    if (front_end_.detached() || !front_end_.readers().front_end_has_all) WriteResult();
+    if (!MayQuit(now)) return;
+  }
+  quits_ = true;
+  out_.Do(agent_action::Quit());
+}
+
+// The other processes have got all that they need of this agent.
+bool TeardownCore::MayQuit(Clock::time_point now) const {
+  // The answer to Detach is on its way.
+  if (front_end_.detached() && now - *front_end_.detached_at() < kCompletedTravels) return false;
+  if (!completed_at_ || !front_end_.detached()) return true;
+  const Clock::duration passed = now - *completed_at_;
+  if (membership_.is_host() && passed < kCompletedTravels) return false;
+  return !front_end_.readers().has_viewers || passed >= kViewersWait;
+}
+
+void TeardownCore::WriteResult() {
+  if (std::exchange(result_written_, true)) return;
+  out_.Do(agent_action::EndEvents{done_});
+  out_.Do(agent_action::WriteResult{MakeJobResult(job_.spec().job_id(), outcome_, done_)});
+}
+
+// Sends the last event once nothing more can happen here.
+void TeardownCore::EndIfAllIsReported() const {
+  if (workers_.phase() == WorkersCore::Phase::kTornDown && out_.is_rendezvous_over())
+    out_.Do(agent_action::EndEvents{done_});
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,70 @@
+// How a node's part of the job ends: the first cause is kept, the rendezvous is notified, the
+// result is sent to the front end or written to a file, and the agent ends once no peer needs it.
+#pragma once
+
+#include <optional>
+
+#include "agent/core/agent_outbox.h"
+#include "agent/core/front_end_core.h"
+#include "agent/core/membership_core.h"
+#include "agent/core/node_job.h"
+#include "agent/core/workers_core.h"
+#include "base/deadline.h"
+#include "proto/agent.pb.h"
+#include "proto/inspect.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace dslaunch {
+
+// See AgentCore for what all parts have in common.
+class TeardownCore {
+ public:
+  using Left = google::protobuf::RepeatedPtrField<pb::LeftProcess>;
+
+  TeardownCore(const NodeJob& job, const WorkersCore& workers, const FrontEndCore& front_end,
+               const MembershipCore& membership, AgentOutbox& out)
+      : job_(job), workers_(workers), front_end_(front_end), membership_(membership), out_(out) {}
+
+  // Sends `cause` to the rendezvous. Without one, nothing more is expected of the other nodes.
+  void NotifyStop(const pb::Cause& cause) const;
+  // This node's part ends because of `cause`, or is ended faster. Precondition: called before
+  // WorkersCore::BeginStop.
+  void OnStop(const pb::Cause& cause, bool kill_now);
+  // Every process of the ranks is reaped except `left`.
+  void OnAllReaped(const Left& left);
+  // The node is torn down.
+  void OnTornDown(Clock::time_point now);
+  // The rendezvous reports the end of all nodes.
+  void OnCompleted(const pb::Completed& completed, Clock::time_point now);
+  // No report will arrive, because the rendezvous is lost.
+  void OnRendezvousLost(Clock::time_point now) { Complete({}, now); }
+  // Ends the agent once no front end or viewer is left, the node is torn down and the rendezvous
+  // knows it.
+  void QuitIfIdle(Clock::time_point now);
+
+  // Why this node's part ended: the first cause.
+  const pb::Cause& outcome() const { return outcome_; }
+  const Left& left() const { return done_.left(); }
+  // The rendezvous is over, and did not report the end of all nodes.
+  bool is_cut_off() const { return out_.is_rendezvous_over() && !done_.completed(); }
+
+ private:
+  void Complete(const pb::Completed& completed, Clock::time_point now);
+  bool MayQuit(Clock::time_point now) const;
+  void WriteResult();
+  void EndIfAllIsReported() const;
+
+  const NodeJob& job_;
+  const WorkersCore& workers_;
+  const FrontEndCore& front_end_;
+  const MembershipCore& membership_;
+  AgentOutbox& out_;
+  pb::NodeDone done_;  // as far as it is known
+  pb::Cause outcome_;
+  std::optional<Clock::time_point> completed_at_;
+  std::optional<Clock::time_point> quit_at_;  // whether or not the other nodes know of this end
+  bool result_written_ = false;
+  bool quits_ = false;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,107 @@
+// A node's phase, and its ranks in the current attempt from their assignment to their end.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "agent/core/agent_outbox.h"
+#include "agent/core/attempt_workers.h"
+#include "agent/core/node_job.h"
+#include "agent/core/worker_failure.h"
+#include "base/deadline.h"
+#include "base/error.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/supervisor.pb.h"
+
+namespace dslaunch {
+
+// See AgentCore for what all parts have in common.
+class WorkersCore {
+ public:
+  enum class Phase {
+    kIdle,      // no ranks: before the first assignment, between two attempts, or a spare
+    kWorking,   // an attempt's ranks run, or have succeeded
+    kDraining,  // the supervisor ends all ranks before the next attempt
+    kStopping,  // the supervisor tears the node down
+    kTornDown,  // torn down
+  };
+
+  WorkersCore(const NodeJob& job, AgentOutbox& out) : job_(job), out_(out) {}
+
+  Phase phase() const { return phase_; }
+  bool is_working() const { return phase_ == Phase::kWorking; }
+  bool stopping() const { return phase_ >= Phase::kStopping; }
+  // The newest attempt that this node was part of, as rank or spare; 0: none yet.
+  uint64_t attempt() const { return attempt_; }
+  const AttemptWorkers& ranks() const { return workers_; }
+  // The folder of the workers' cgroup; empty if they have none.
+  const std::string& cgroup() const { return cgroup_; }
+  // Ranks of this node run, or may yet be started.
+  bool MayRanksRun() const;
+  // "rank 3 (node2, pid 123)", for messages.
+  std::string Describe(const AttemptWorker& worker) const;
+
+  // --- The rendezvous ---
+
+  // Returns false if this node cannot start ranks now or has been in a later attempt.
+  bool OnAssignment(const pb::RendezvousMessage& message);
+  // Begins to drain after `attempt`. A spare drains too, so that the next attempt finds every node
+  // empty. Returns false if this node ends, or has been in a later attempt.
+  bool OnDrain(uint64_t attempt, const pb::Drain& drain);
+  void OnInspect(const pb::Inspect& inspect);
+  // Other ranks continue without `rank`.
+  void OnEndRank(uint32_t rank);
+
+  // --- The edge ---
+
+  void OnPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs);
+  // `round_trip_us`: of the newest heartbeat to the rendezvous; 0: none was answered yet.
+  void OnDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end, uint64_t round_trip_us,
+                   Clock::time_point now);
+  // A program of the user with the id `user` listens at MASTER_PORT, where rank 0 of this node has
+  // yet to listen.
+  void OnMasterPortTaken(uint32_t user);
+
+  // --- The supervisor ---
+
+  // Handles the events of single workers and of their cgroup, except kExited.
+  void OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now);
+  // A worker has ended, as far as the MPI server knows too.
+  void OnEnded(const pb::WorkerExited& exited, Clock::time_point noticed);
+  // No process of the ranks is left. A draining node asks for the port of its next attempt.
+  void OnReaped();
+  // Precondition: draining.
+  void OnDrained() { phase_ = Phase::kIdle; }
+
+  // The front end sends a signal to all ranks.
+  void OnSignal(int signal_number) const;
+
+  // --- AgentCore ---
+
+  // Begins to drain. Precondition: idle or working.
+  void BeginDrain() { phase_ = Phase::kDraining; }
+  void BeginStop() { phase_ = Phase::kStopping; }
+  // Ends all ranks. `signal`: the first one; 0: the job's.
+  void Stop(bool kill_now = false, int signal = 0) const;
+
+ private:
+  void OnSpawned(const pb::WorkerSpawned& spawned);
+  void OnSpawnFailed(const pb::SpawnFailed& failed);
+  void OnStopped(const pb::WorkerStopped& stopped);
+  void OnStatus(const pb::StatusBytes& status, Clock::time_point now);
+  void OnReportedLost(uint32_t rank);
+  void SetAttempt(uint64_t attempt);
+
+  const NodeJob& job_;
+  AgentOutbox& out_;
+  Phase phase_ = Phase::kIdle;
+  uint64_t attempt_ = 0;
+  AttemptWorkers workers_;
+  std::string program_;  // of the workers
+  std::string cgroup_;
+};
+
+// Returns the request to send `signal` to one worker.
+pb::SupervisorRequest SignalWorker(uint32_t local_rank, int signal);
+
+}  // namespace dslaunch

@@ -1,0 +1,68 @@
+// A node's reports to its front end, to viewers and to its log files, and the way of events to the
+// core.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "agent/core/agent_core.h"
+#include "agent/logs/event_hub.h"
+#include "agent/logs/filtered_log.h"
+#include "base/deadline.h"
+#include "base/log/log_file.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+// The ends of the agent's edge that all of it uses: the core, and what it reports. On the loop's
+// thread.
+class NodeOutput {
+ public:
+  // `carry_out`: of the core's actions.
+  NodeOutput(asio::io_context& loop, std::function<void(AgentActions)> carry_out)
+      : loop_(loop), carry_out_(std::move(carry_out)), events_(loop) {}
+
+  // Calls `event` with the time, which passes what has happened to the core, and carries out what
+  // follows from it.
+  template <class Event>
+  void Feed(Event event) {
+    core_.front_end().SetReaders(
+        {.front_end_has_all = events_.ended(), .has_viewers = events_.HasViewers()});
+    const Clock::time_point now = Clock::now();
+    event(now);
+    carry_out_(core_.Take(now));
+  }
+  AgentCore& core() { return core_; }
+  EventHub& events() { return events_; }
+  LogFile& log() { return log_; }
+  void Log(const std::string& line) { log_.Write(LogLevel::kInfo, line); }
+  // Logs `text` and shows it to the user.
+  void Notify(std::string text);
+  // Writes the ranks' output into one file besides.
+  void OpenFilteredLog(const pb::FilteredLogs& filtered) {
+    filtered_log_.emplace(loop_, core_.job().node_name(), filtered);
+  }
+
+  void Do(agent_action::Log& action) { Log(action.text); }
+  void Do(agent_action::EmitEvent& action) { events_.Emit(std::move(action.event)); }
+  void Do(agent_action::EmitStatus& action) {
+    events_.EmitStatus(action.rank, std::move(action.line), action.is_evaluation);
+  }
+  void Do(agent_action::EndEvents& action) { events_.End(action.done); }
+  void Do(agent_action::DetachFrontEnd&) { events_.Detach(); }
+  void Do(agent_action::FollowRank& action);
+  void Do(agent_action::EndRankOutput& action);
+
+ private:
+  asio::io_context& loop_;
+  const std::function<void(AgentActions)> carry_out_;
+  AgentCore core_{AgentCoreOptions(), BootClock::now()};
+  EventHub events_;
+  LogFile log_;
+  std::optional<FilteredLog> filtered_log_;
+};
+
+}  // namespace dslaunch

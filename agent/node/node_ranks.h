@@ -1,0 +1,105 @@
+// The ranks of a node: their program and folders, their ports and connections, their MPI server,
+// and the evidence about their ends.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "agent/logs/job_folder.h"
+#include "agent/logs/log_keeping.h"
+#include "agent/mpi/pmix_helper.h"
+#include "agent/node/node_output.h"
+#include "agent/node/node_program.h"
+#include "agent/node/node_rendezvous.h"
+#include "agent/node/rank_link_hub.h"
+#include "agent/node/rank_stdin.h"
+#include "agent/node/worker_end.h"
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/port_reservation.h"
+
+namespace dslaunch {
+
+// On the loop's thread.
+class NodeRanks {
+ public:
+  // `sockets_fd`: the supervisor reads sockets for workers there. `pmix_server`: the content of the
+  // program dslaunch-pmix; empty: there is none.
+  NodeRanks(asio::io_context& loop, NodeOutput& out, const NodeRendezvous& rendezvous,
+            int sockets_fd, std::string_view pmix_server);
+  ~NodeRanks() { CloseStdin(); }
+
+  // Resolves the program and makes the node's folder with the agent's log. Precondition for all
+  // below: this has succeeded.
+  Result<void> OpenFolder();
+  // Opens the ports of the ranks.
+  Result<void> OpenPorts();
+  // Adds what is known of the machine. An error names the node.
+  Result<void> Describe(pb::PreparedNode& info);
+  void OnRun(const pb::RunRequest& request) { run_ = request; }
+  pb::InputReply Input(const pb::InputRequest& request);
+  // Watches the space of the logs.
+  void CheckLogs();
+  // Ends the MPI server once no rank runs. Called after the actions of each event.
+  void CheckMpi();
+  void EndMpi() { pmix_.reset(); }
+  void CloseStdin();
+  void CloseLinks() { rank_links_.reset(); }
+
+  // Empty until OpenFolder.
+  std::string folder() const { return folder_ ? folder_->path() : ""; }
+  // null: there are no connections between ranks.
+  RankLinkHub* links() const { return rank_links_.get(); }
+  int master_port() const { return master_port_.port; }
+
+  void Do(agent_action::PlanWorkers& action);
+  void Do(agent_action::DescribeWorker& action);
+  void Do(agent_action::StartMpiServer&);
+  void Do(agent_action::AskMpiServer& action);
+  void Do(agent_action::InspectWorker& action);
+  void Do(agent_action::ReservePort&);
+
+ private:
+  // Returns why ranks that speak PMIx cannot be joined here; empty: they can.
+  std::string WhyNoPmix() const;
+  // Opens what ranks of this attempt that use MPI look for.
+  Result<void> OpenMpi(const agent_action::PlanWorkers& plan);
+  void AddMpi(pb::SpawnWorkers& specs) const;
+  void OpenLinks();
+  RankLinkPlan PlanLinks(const agent_action::PlanWorkers& plan) const;
+  Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
+  Result<void> OpenStdin(pb::WorkerSpec& rank_0);
+  // Lets rank 0, which is here, listen at MASTER_PORT, or passes it the socket that does.
+  Result<void> GiveMasterPort(pb::WorkerSpec& rank_0);
+  // Watches until rank 0 listens at MASTER_PORT, or ranks turn out to have links and not to need
+  // it.
+  void WatchMasterPort();
+  // Releases the port held so far.
+  Result<void> ReserveMasterPort();
+
+  asio::io_context& loop_;
+  NodeOutput& out_;
+  AgentCore& core_;
+  const NodeRendezvous& rendezvous_;
+  const UniqueFd sockets_;  // to the supervisor
+  const std::string_view pmix_server_;
+  std::optional<NodeProgram> program_;
+  std::optional<JobFolder> folder_;
+  std::optional<LogKeeping> log_keeping_;
+  pb::RunRequest run_;
+  PortReservation master_port_;
+  asio::steady_timer master_port_timer_;
+  std::unique_ptr<RankLinkHub> rank_links_;
+  std::string rank_socket_;           // DSLAUNCH_RANK_SOCKET of this node's ranks
+  std::unique_ptr<PmixHelper> pmix_;  // of the ranks that run; null: they have none
+  std::shared_ptr<RankStdin> stdin_;  // of rank 0, while it is here and may read
+  WorkerLife workers_life_;           // what all workers have in common
+};
+
+}  // namespace dslaunch

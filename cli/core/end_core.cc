@@ -1,0 +1,155 @@
+#include "cli/core/end_core.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text/signal_name.h"
+#include "cli/core/call_times.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kSameInterrupt(100);
+// For a supervisor that has just noticed a stopped agent.
+constexpr milliseconds kSilentNodeWait(2'000);
+// A reader that takes nothing for so long is not waited for any more.
+constexpr std::chrono::seconds kReaderPatience(60);
+constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);  // that the user wants
+
+}  // namespace
+
+// --- The user ---
+
+void EndCore::OnInterrupt(int signal_number, Clock::time_point now) {
+  // timeout(1) and some job systems signal the process and its group: that is one wish, not two.
+  const std::optional<Clock::time_point> before = std::exchange(interrupted_at_, now);
+  if (before && now - *before < kSameInterrupt) return;
+  if (detaching_) return;  // a moment, and the job is no longer ours to end
+  const bool again = std::exchange(was_interrupted_, true);
+  const std::string name = SignalName(signal_number);
+  pb::Cause cause =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by " + name);
+  cause.set_exit_code(ExitCodeForSignal(signal_number));
+  cause.set_signal(signal_number);
+  out_.Record(action::Record::Kind::kInterrupted, 0, name);
+  job_.OnInterrupted(cause);
+  if (!nodes_.running()) return Finish();
+  out_.Log(LogLevel::kWarning, again ? name + " again: killing every rank now"
+                                     : name + ": stopping every rank (again to kill them at once)");
+  nodes_.StopConnecting();
+  nodes_.Stop(cause, /*kill_now=*/again);
+  Bound(now);
+}
+
+// The ready barrier has passed, so there is a job to leave. Nodes that are not there have no part
+// in it.
+void EndCore::Detach() {
+  if (std::exchange(detaching_, true)) return;
+  nodes_.StopConnecting();
+  detaches_pending_ = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].is_seen()) continue;
+    ++detaches_pending_;
+    out_.Do(action::Detach{i});
+  }
+}
+
+// One node that cannot be left ends the job: half of it would need this front end.
+void EndCore::OnDetached(const Result<void>& result, Clock::time_point now) {
+  --detaches_pending_;
+  if (!result.ok() && std::exchange(detaching_, false)) {
+    out_.Log(LogLevel::kError, result.error().message + "; the job is stopped");
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].is_seen()) continue;
+      const pb::Cause cause = MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(i),
+                                        ExitCode::kUnavailable, result.error().message);
+      out_.Do(action::Stop{i, cause, /*kill_now=*/false});
+    }
+    Bound(now);
+  } else if (detaches_pending_ == 0 && detaching_) {
+    detached_ = true;
+    Finish();
+  }
+}
+
+// --- The wait for the nodes ---
+
+// Once the end has begun it has a bound, whatever the nodes do.
+void EndCore::Bound(Clock::time_point now) {
+  if (std::exchange(is_bounded_, true)) return;
+  is_brief_ = false;
+  out_.Do(action::SetTimer{SessionTimer::kTeardown,
+                           now + TeardownLimit(options_.job.timeouts()) + dead_after()});
+}
+
+void EndCore::OnNodeEnded(Clock::time_point now) {
+  // Each node's end leads here: mostly the node that was needed before still is.
+  for (size_t looked_at = 0; looked_at < nodes_.size(); ++looked_at) {
+    if (IsNeeded(ViewOf(needed_))) return;
+    needed_ = (needed_ + 1) % nodes_.size();
+  }
+  std::vector<EndView> views;
+  for (size_t i = 0; i < nodes_.size(); ++i) views.push_back(ViewOf(i));
+  const EndDecision decision = DecideEnd(views);
+  if (decision == EndDecision::kEnd) return Finish();
+  if (decision == EndDecision::kWait) return;
+  is_brief_ = true;
+  out_.Do(action::SetTimer{SessionTimer::kTeardown, now + kSilentNodeWait});
+}
+
+EndView EndCore::ViewOf(size_t index) const {
+  return {.ended = nodes_[index].ended,
+          .stream_ended = nodes_[index].stream_ended,
+          .given_up = job_.IsGivenUp(index),
+          .is_part = job_.IsPart(index)};
+}
+
+void EndCore::OnTimer(std::optional<Clock::duration> reader_still_for, Clock::time_point now) {
+  if (!reader_still_for || is_brief_ || output_is_dropped_) {
+    GiveUpWaiting();
+  } else if (*reader_still_for < kReaderPatience) {
+    // A node that waits for our own terminal is not late.
+    is_bounded_ = false;
+    Bound(now);
+  } else {
+    // Its report may be unread behind its output.
+    DropOutput();
+    out_.Do(action::SetTimer{SessionTimer::kTeardown, now + dead_after()});
+  }
+}
+
+// A user who asked for the end does not want to wait for a reader.
+void EndCore::OnReader(std::optional<Clock::duration> still_for) {
+  if (was_interrupted_ && still_for && *still_for >= kReaderPatienceAtTheEnd) DropOutput();
+}
+
+void EndCore::DropOutput() {
+  if (std::exchange(output_is_dropped_, true)) return;
+  out_.Log(LogLevel::kWarning,
+           "nobody reads this output; what the ranks still write is in their log files only");
+  out_.Do(action::DropOutput{});
+}
+
+void EndCore::GiveUpWaiting() {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].is_seen()) continue;
+    if (job_.node(i).lost_reason.empty()) {
+      job_.OnLost(i,
+                  "it did not confirm its teardown in time; look for processes of job " +
+                      options_.job.job_id() + " there",
+                  "");
+    }
+    out_.Record(action::Record::Kind::kLost, i, LostMessage(job_.node(i)));
+    given_up_.insert(i);
+    nodes_.Abort(i, "it did not end in time");
+  }
+  Finish();
+}
+
+void EndCore::Finish() {
+  if (!std::exchange(finished_, true)) out_.Do(action::Finish{});
+}
+
+}  // namespace dslaunch

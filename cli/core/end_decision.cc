@@ -1,0 +1,19 @@
+#include "cli/core/end_decision.h"
+
+#include <algorithm>
+
+namespace dslaunch {
+
+// A node that the others gave up for its silence reports little more, and so does a late node that
+// never was a part of the job.
+bool IsNeeded(const EndView& node) {
+  const bool is_silent = !node.stream_ended && node.given_up;
+  return !node.ended && node.is_part && !is_silent;
+}
+
+EndDecision DecideEnd(const std::vector<EndView>& nodes) {
+  if (std::ranges::all_of(nodes, &EndView::ended)) return EndDecision::kEnd;
+  return std::ranges::any_of(nodes, IsNeeded) ? EndDecision::kWait : EndDecision::kWaitBriefly;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,150 @@
+#include "cli/core/failover_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/count.h"
+
+namespace dslaunch {
+
+void FailoverCore::OnLost(size_t index, const pb::RendezvousLost& lost, Clock::time_point now) {
+  peers_[index].awaits_failover = true;
+  peers_[index].was_idle = lost.idle();
+  const bool is_first = !rendezvous_lost_;
+  // The host reports that the others are lost, which holds only where none of them reports.
+  const bool by_host = index == nodes_.host();
+  const bool is_better =
+      !by_host && !is_first && (reported_by_host_ || lost.attempt() > rendezvous_lost_->attempt());
+  if (is_first || is_better) {
+    rendezvous_lost_ = lost;
+    reported_by_host_ = by_host;
+  }
+  if (is_first && !IsHostGone(now)) {
+    out_.Log(LogLevel::kWarning, lost.cause().message() +
+                                     "; continuing without it once it must have ended its ranks (" +
+                                     Seconds(options_.job.timeouts().lease_ms()) +
+                                     " without contact)");
+  }
+}
+
+// A node that is reached now has no rendezvous to join. The report of one node does not count: that
+// node may have lost its own network.
+bool FailoverCore::IsHostLost() const {
+  const size_t host = nodes_.host();
+  return failing_over_ || nodes_[host].stream_ended || peers_[host].awaits_failover;
+}
+
+bool FailoverCore::IsHostGone(Clock::time_point now) const {
+  if (bug_ == PlantedBug::kFailsOverTooEarly) return true;
+  const size_t host = nodes_.host();
+  // A host that gave the rendezvous up reports it after its ranks have ended.
+  if (nodes_[host].is_empty || peers_[host].awaits_failover) return true;
+  return (nodes_[host].stream_ended
+              ? contact_.SinceLastSeen(host, now)
+              : contact_.SilentFor(host, now)) >= GoneAfter(options_.job.timeouts());
+}
+
+std::vector<FailoverView> FailoverCore::Views(Clock::time_point now) const {
+  std::vector<FailoverView> views;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const SessionNodes::Node& node = nodes_[i];
+    FailoverView& view = views.emplace_back();
+    view.connected = node.is_reached && !node.stream_ended;
+    view.awaits_failover = peers_[i].awaits_failover;
+    view.was_idle = peers_[i].was_idle;
+    view.will_join = node.is_held;
+    view.spare = node.planned->spare;
+    view.is_part = job_.IsPart(i);
+    view.silent = node.is_reached && contact_.IsSilent(i, now);
+  }
+  return views;
+}
+
+void FailoverCore::Check(Clock::time_point now) {
+  if (!rendezvous_lost_ || failing_over_ || job_.ending()) return;
+  const size_t host = nodes_.host();
+  const std::vector<FailoverView> views = Views(now);
+  const bool may_restart = job_.restarts() < options_.job.policy().max_restarts();
+  // The others have left it for good, so its end is hastened rather than waited for. It may have
+  // used the last restart to continue without them.
+  if (!IsHostGone(now)) {
+    const bool is_heard =
+        contact_.SilentFor(host, now) < milliseconds(options_.job.timeouts().dead_ms()) / 2;
+    if (is_heard && may_restart && !nodes_[host].goodbye_said && IsHostCutOff(views, host))
+      nodes_.Abandon(host);
+    return;
+  }
+  const std::optional<size_t> next = DecideFailover(views, host);
+  if (!next) return;
+  if (!peers_[host].awaits_failover) nodes_.Abandon(host);
+  if (!may_restart) return StopWithout("no restart is left");
+  FailOverTo(*next, now);
+}
+
+void FailoverCore::FailOverTo(size_t host, Clock::time_point now) {
+  failing_over_ = true;
+  request_ = MakeFailoverRequest(host, {.lost_host = nodes_.host(),
+                                        .lost = *rendezvous_lost_,
+                                        .attempt = std::max(job_.attempt(), begun_attempt_),
+                                        .restarts = job_.restarts(),
+                                        .max_restarts = options_.job.policy().max_restarts(),
+                                        .min_nodes = static_cast<size_t>(options_.plan.min_nodes),
+                                        .nodes = Views(now)});
+  begun_attempt_ = request_.attempt() + 1;
+  out_.Do(action::Failover{host, request_});
+}
+
+void FailoverCore::OnAnswered(size_t index, size_t host,
+                              const Result<pb::RendezvousOpened>& opened) {
+  const bool follows = index != host;
+  if (!follows) failing_over_ = false;
+  if (!follows && job_.ending()) return;
+  if (!opened.ok()) {
+    out_.Log(LogLevel::kWarning, opened.error().message);
+    if (!follows) peers_[index].awaits_failover = false;
+    nodes_.Abandon(index);
+  } else if (!follows) {
+    OnFailedOver(*opened);
+  }
+}
+
+void FailoverCore::OnFailedOver(const pb::RendezvousOpened& opened) {
+  const pb::Cause cause = rendezvous_lost_->cause();
+  rendezvous_lost_.reset();
+  const size_t lost = nodes_.host();
+  nodes_.MoveHost(request_.rendezvous_node(), opened);
+  if (nodes_[lost].ended) nodes_.Reconnect(lost);
+  out_.Log(LogLevel::kWarning, job_.OnFailedOver(nodes_.host(), cause,
+                                                 /*keeps_last=*/peers_[lost].awaits_failover));
+  for (size_t i = 0; i < nodes_.size(); ++i) Move(i);
+}
+
+void FailoverCore::Move(size_t index) {
+  if (nodes_.TakeHeld(index)) nodes_.Prepare(index);
+  const bool follows = std::exchange(peers_[index].awaits_failover, false);
+  if (follows || index == nodes_.host()) out_.Ask(session_request::Keep{index});
+  if (index == nodes_.host()) return;
+  if (!follows) {
+    // It looks for the lost rendezvous, or the new one cannot be named to it.
+    if (nodes_[index].is_reached && !nodes_[index].is_preparing) nodes_.Abandon(index);
+    return;
+  }
+  action::Failover follow{index, request_};
+  const std::vector<std::string> endpoints = nodes_.EndpointsFor(index);
+  *follow.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
+  out_.Do(std::move(follow));
+}
+
+void FailoverCore::StopWithout(const std::string& why) {
+  const pb::Cause cause = rendezvous_lost_->cause();
+  rendezvous_lost_.reset();
+  out_.Log(LogLevel::kWarning, "no restart: " + why);
+  nodes_.StopConnecting();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (peers_[i].awaits_failover && !nodes_[i].stream_ended)
+      out_.Do(action::Stop{i, cause, /*kill_now=*/false});
+  }
+  out_.Ask(session_request::BoundEnd{});
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,85 @@
+// How a job ended: one cause and one exit code from the reports of all nodes. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+// Reports of a node about its own ranks.
+struct RankReports {
+  uint64_t attempt = 0;    // the newest that it started
+  uint32_t count = 0;      // ranks that it started there
+  uint32_t succeeded = 0;  // ranks that ended with exit code 0
+  uint32_t saved = 0;      // ranks that saved and stopped on request (ExitCode::kPreempted)
+  uint32_t tolerated = 0;  // ranks that were lost while the others continued
+};
+
+// State of one node at the end of the job, as the front end knows it.
+struct NodeEnd {
+  std::string name;
+  bool absent = false;               // it was never reached, so nothing was started there
+  std::optional<pb::NodeDone> done;  // its final status
+  std::optional<pb::Cause> outcome;  // as its agent received it; kind NONE for success
+  std::string lost_reason;           // when not done
+  std::string last_output;           // its supervisor's, when not done; often empty
+  RankReports ranks = {};
+};
+
+// State of a job at its end, as the front end knows it.
+struct JobInfo {
+  // The signal that the user sent to the front end before anything else went wrong.
+  std::optional<pb::Cause> interrupted;
+  std::vector<NodeEnd> nodes;
+  // Those with ranks in the newest attempt that was seen to start, ascending; empty: all that are
+  // not absent.
+  std::vector<uint32_t> members;
+  std::vector<std::string> losses;  // a sentence for each loss of a node that reconnected
+  // A node sent what no agent sends.
+  std::optional<pb::Cause> broke_rules = {};
+  size_t rendezvous_node = 0;
+  uint32_t world_size = 0;  // of the newest attempt that was seen to start
+  // How Slurm ended the job's step, in its own words; empty: it did not.
+  std::string cancelled = {};
+};
+
+struct JobEnd {
+  pb::Cause cause;  // kind NONE for success
+  int exit_code = 0;
+  std::vector<uint32_t> members;     // nodes of the final attempt, ascending
+  std::vector<uint32_t> victims;     // ranks that failed because of the cause
+  bool saved_on_request = false;     // every rank of the final attempt; not a failure
+  std::vector<std::string> remarks;  // what else a user must know: nodes lost besides the cause
+};
+
+// How a session ended.
+struct SessionEnd {
+  enum class Kind {
+    kNotStarted,   // a node could not be reached or prepared
+    kInterrupted,  // by the user, before anything was started
+    kDetached,     // the job continues without this front end
+    kEnded,
+  };
+  Kind kind = Kind::kEnded;
+  JobEnd job = {};
+  std::vector<std::string> lines = {};  // for the user, before the closing block
+};
+
+// "node2 was lost: " and why.
+std::string LostMessage(const NodeEnd& node);
+
+// The first cause is the user's interruption; else a node that broke the rules; else what the
+// rendezvous reported at the end; else what it decided before; else a node that was lost. 0 only
+// when every node of the final attempt has reported that each of its ranks succeeded, or was lost
+// and is tolerated, these are all ranks, at least one has succeeded, every one of the nodes is done
+// and empty and the teardown was complete; nodes lost before are remarks. Where every rank saved
+// and stopped on request the exit code is 85, whichever signal asked for it. Where Slurm ended the
+// job, what its signals may have done is its doing, and the exit code is SIGTERM's.
+JobEnd DecideJobEnd(const JobInfo& info);
+
+}  // namespace dslaunch

@@ -1,0 +1,194 @@
+#include "cli/core/run_core.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/count.h"
+#include "base/text/rank_list.h"
+#include "cli/core/call_times.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kUnevenEnd(60'000);  // from the newest success to the line about the others
+
+}  // namespace
+
+RunCore::RunCore(const SessionOptions& options, SessionNodes& nodes, JobState& job,
+                 const ContactCore& contact, const FailoverCore& failover, SessionOutbox& out)
+    : options_(options),
+      nodes_(nodes),
+      job_(job),
+      contact_(contact),
+      failover_(failover),
+      out_(out) {
+  for (const Host& planned : options_.plan.nodes)
+    most_slots_ = std::max(most_slots_, static_cast<size_t>(planned.slots));
+}
+
+void RunCore::OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now) {
+  if (event.has_started()) {
+    const auto slots = static_cast<size_t>(event.started().pids_size());
+    most_slots_ = std::max(most_slots_, slots);
+    out_.Do(action::ShowRanks{
+        options_.shown.CountRanks(event.started().world_size(), nodes_.size(), most_slots_)});
+    nodes_.OnStarted(index);
+  }
+  if (event.has_restarting()) newest_success_.reset();
+  if (event.has_worker_ended() && event.worker_ended().exit_code() == 0 &&
+      event.worker_ended().signal() == 0)
+    newest_success_ = now;
+}
+
+void RunCore::WatchUnevenEnd(Clock::time_point now) {
+  if (job_.ending() || !newest_success_ || now - *newest_success_ < kUnevenEnd) return;
+  newest_success_.reset();
+  const JobState::RankProgress ranks = job_.Progress();
+  if (ranks.succeeded.empty() || ranks.running.empty()) return;
+  const auto name = [](const std::vector<int>& list) {
+    return (list.size() == 1 ? "rank " : "ranks ") + RankRanges(list, ", ");
+  };
+  out_.Log(
+      LogLevel::kWarning,
+      name(ranks.succeeded) + " ended with exit code 0 over a minute ago, and " +
+          name(ranks.running) + (ranks.running.size() == 1 ? " still runs" : " still run") +
+          "; if they wait for a rank that has ended, the job does not end by itself: stop it with "
+          "Ctrl-C");
+}
+
+// --- Losses ---
+
+bool RunCore::OnStreamEnd(size_t index) {
+  if (!job_.IsDone(index)) LoseAtStart(index, "the connection to its agent broke");
+  job_.OnDisconnected(index);
+  if (job_.IsDone(index)) {
+    OnLinkEnded(index, /*is_empty=*/true, /*last_output=*/"");
+    return true;
+  }
+  // The supervisor outlives its agent until the node is empty: its end is what to wait for. A job
+  // that cannot do without the node is about to end.
+  if (!job_.restartable() || job_.ending()) out_.Ask(session_request::BoundEnd{});
+  nodes_.SayGoodbye(index);
+  out_.Do(action::AwaitEnd{index, TeardownLimit(options_.job.timeouts())});
+  return false;
+}
+
+void RunCore::OnLinkEnded(size_t index, bool is_empty, const std::string& last_output) {
+  nodes_.OnEnded(index, is_empty);
+  if (!job_.IsDone(index) && job_.node(index).lost_reason.empty()) {
+    job_.OnLost(index, "the connection to it broke", last_output);
+    out_.Record(action::Record::Kind::kLost, index, LostMessage(job_.node(index)));
+  }
+  nodes_.Reconnect(index);
+}
+
+void RunCore::OnBrokenRules(size_t index, const std::string& what) {
+  const std::string why = "its agent sent " + what;
+  const pb::Cause cause =
+      MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index), ExitCode::kUnavailable,
+                nodes_.names()[index] + " was lost: " + why);
+  job_.OnBrokenRules(cause);
+  job_.OnLost(index, why, /*last_output=*/"");
+  out_.Record(action::Record::Kind::kLost, index, cause.message());
+  out_.Ask(session_request::StopJob{cause, /*except=*/index});
+  nodes_.Abort(index, why);
+}
+
+// Before the first ranks run only the front end knows all nodes: the rendezvous would wait for one
+// that has not joined yet, and its own node may be the one that is lost.
+void RunCore::LoseAtStart(size_t index, const std::string& why) {
+  const bool is_host = index == nodes_.host();
+  if (job_.attempt() > 0 || job_.ending() || (job_.restartable() && !is_host)) return;
+  const pb::Cause cause =
+      MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index), ExitCode::kUnavailable,
+                nodes_.names()[index] + " was lost: " + why);
+  job_.OnLostAtStart(cause);
+  out_.Ask(session_request::StopJob{cause, /*except=*/index});
+}
+
+// A host whose messages do not reach the others sees them leave one after the other, and reports
+// the first as lost. If that node sends heartbeats here, the others get the time to report that the
+// host is cut off.
+void RunCore::AbandonGivenUp(Clock::time_point now) {
+  const milliseconds dead_after(options_.job.timeouts().dead_ms());
+  const bool is_host_ending = failover_.IsHostLost() || nodes_[nodes_.host()].goodbye_said;
+  for (const size_t index : job_.given_up()) {
+    const Clock::time_point since = given_up_at_.try_emplace(index, now).first->second;
+    if (!contact_.IsSilent(index, now) && now - since < dead_after) continue;
+    if (is_host_ending && failover_.AwaitsFailover(index)) continue;
+    if (!nodes_[index].goodbye_said) nodes_.Abandon(index);
+  }
+}
+
+void RunCore::OnKept(size_t index) {
+  job_.OnKept(index);
+  given_up_at_.erase(index);
+}
+
+// --- Nodes that reconnect ---
+
+bool RunCore::OnConnected(size_t index, Result<NodeAddresses> addresses) {
+  if (nodes_.connecting_stopped()) {
+    if (addresses.ok()) out_.Do(action::Abort{index, "the job has ended"});
+    return false;
+  }
+  if (!addresses.ok()) {
+    nodes_.RetryConnect(index);
+    return false;
+  }
+  nodes_.OnRetried(index);
+  // It may have become the host only since the attempt began: its last messages arrived after its
+  // connection had ended.
+  if (index == nodes_.host()) {
+    out_.Do(action::Abort{index, "it is not needed before another node hosts the rendezvous"});
+    return false;
+  }
+  nodes_.OnReached(index, *std::move(addresses));
+  // A rendezvous that is lost would not be found, and its end be taken for the job's.
+  if (failover_.IsHostLost()) {
+    nodes_.Hold(index);
+    out_.Log(LogLevel::kDebug,
+             nodes_.names()[index] + " is reached again; it waits for a rendezvous");
+  } else {
+    nodes_.Prepare(index);
+  }
+  return true;
+}
+
+bool RunCore::OnPrepared(size_t index, Result<pb::PreparedNode> info) {
+  const SessionNodes::Node& node = nodes_[index];
+  const std::string& name = nodes_.names()[index];
+  if (job_.ending()) {
+    nodes_.SayGoodbye(index);
+    return false;
+  }
+  if (!info.ok()) {
+    out_.Record(action::Record::Kind::kFailed, index, info.error().message);
+    nodes_.SayGoodbye(index);
+    nodes_.Reconnect(index);
+    return false;
+  }
+  if (nodes_.uses_cuda() && std::cmp_less(info->gpus(), node.planned->slots)) {
+    nodes_.SayGoodbye(index);
+    out_.Log(LogLevel::kWarning, name + " stays out: it has " + Count(info->gpus(), "GPU") +
+                                     " for " +
+                                     Count(static_cast<size_t>(node.planned->slots), "slot"));
+    return false;
+  }
+  if (failover_.IsHostLost() || node.prepared_for != nodes_.host()) {
+    nodes_.SayGoodbye(index);  // its agent knows another host of the rendezvous
+    nodes_.Reconnect(index);
+    return false;
+  }
+  const bool first_time = !node.info;
+  given_up_at_.erase(index);
+  nodes_.OnPrepared(index, *std::move(info));
+  job_.OnConnected(index);
+  out_.Log(LogLevel::kInfo, name + (first_time ? " is connected now" : " is connected again"));
+  nodes_.RunAgain(index);
+  return true;
+}
+
+}  // namespace dslaunch

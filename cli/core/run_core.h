@@ -1,0 +1,59 @@
+// The nodes of a job that runs: what their events mean for each other, their losses, and their
+// return.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "cli/core/contact_core.h"
+#include "cli/core/failover_core.h"
+#include "cli/core/job_state.h"
+#include "cli/core/session_nodes.h"
+#include "cli/core/session_options.h"
+#include "cli/core/session_outbox.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+// See SessionCore for what all parts have in common.
+class RunCore {
+ public:
+  RunCore(const SessionOptions& options, SessionNodes& nodes, JobState& job,
+          const ContactCore& contact, const FailoverCore& failover, SessionOutbox& out);
+
+  void OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
+  // Returns whether nothing more will arrive from the node.
+  bool OnStreamEnd(size_t index);
+  void OnBrokenRules(size_t index, const std::string& what);
+  void OnLinkEnded(size_t index, bool is_empty, const std::string& last_output);
+  // These two answer attempts to reach a node again. Return whether it is there.
+  bool OnConnected(size_t index, Result<NodeAddresses> addresses);
+  bool OnPrepared(size_t index, Result<pb::PreparedNode> info);
+
+  // Stops a job that cannot start without the node.
+  void LoseAtStart(size_t index, const std::string& why);
+  // Ends the nodes that the others have lost.
+  void AbandonGivenUp(Clock::time_point now);
+  // The node was reported as lost, but follows the new rendezvous.
+  void OnKept(size_t index);
+  // Warns once in an attempt that some ranks have succeeded long ago while others run.
+  void WatchUnevenEnd(Clock::time_point now);
+
+ private:
+  const SessionOptions& options_;
+  SessionNodes& nodes_;
+  JobState& job_;
+  const ContactCore& contact_;
+  const FailoverCore& failover_;
+  SessionOutbox& out_;
+  size_t most_slots_ = 0;                            // that a node has
+  std::map<size_t, Clock::time_point> given_up_at_;  // when nodes were first reported as lost
+  std::optional<Clock::time_point>
+      newest_success_;  // of a rank, in this attempt; nullopt: reported
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,110 @@
+// The decisions of a session, without a network: its actions for each answer, event, signal and
+// timer. Pure: no clock, no threads, no I/O; LaunchSession, tests and the simulator drive it.
+//
+//   connecting -> preparing -> running -> ending        each step begins once all nodes answered
+//
+// A node that is lost while the job runs is reached again, if the job can be restarted. When the
+// node that hosts the rendezvous is lost, another is named once the lost one has surely ended its
+// ranks (failover_core.h). Once the end has begun it has a bound, whatever the nodes do.
+//
+// The state is divided among parts. All share the nodes' connections (SessionNodes), the state of
+// the job (JobState) and the outbox. Each changes besides these its own fields only, reads other
+// parts through const references, and changes them through SessionCore: by a request in the outbox.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "cli/core/contact_core.h"
+#include "cli/core/end_core.h"
+#include "cli/core/failover_core.h"
+#include "cli/core/job_state.h"
+#include "cli/core/outcome.h"
+#include "cli/core/run_core.h"
+#include "cli/core/session_action.h"
+#include "cli/core/session_nodes.h"
+#include "cli/core/session_options.h"
+#include "cli/core/session_outbox.h"
+#include "cli/core/start_core.h"
+
+namespace dslaunch {
+
+// After the pause of a node that is tried again and again.
+inline constexpr milliseconds kMaxRetryWait(60'000);
+
+// Not thread-safe. Each On... returns what to do, in order; after Finish all of them return
+// nothing.
+class SessionCore {
+ public:
+  using Actions = std::vector<SessionAction>;
+  using PlantedBug = FailoverCore::PlantedBug;
+
+  // `options` outlives it.
+  SessionCore(const SessionOptions& options, Clock::time_point now,
+              PlantedBug bug = PlantedBug::kNone);
+
+  Actions Start(Clock::time_point now);
+  // The job's keys cannot be made.
+  Actions OnCannotStart(Error error, Clock::time_point now);
+  // The next two also answer later attempts to reach a node.
+  Actions OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
+  Actions OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
+
+  // While the job runs. Output of ranks is not an event here; it only counts as a sign of life of
+  // the node.
+  Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
+  Actions OnStreamEnd(size_t index, Clock::time_point now);
+  // The node's agent sent `what`, which no agent sends. Its further events are not handled, and the
+  // job ends.
+  Actions OnBrokenRules(size_t index, const std::string& what, Clock::time_point now);
+  // `last_output` of its supervisor; often empty.
+  Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
+                      Clock::time_point now);
+  // See FailoverCore::OnAnswered, ContactCore::OnRenewed and EndCore::OnDetached.
+  Actions OnFailoverAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened,
+                             Clock::time_point now);
+  Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);
+  Actions OnDetached(const Result<void>& result, Clock::time_point now);
+
+  // The user.
+  Actions OnSignal(int signal_number, Clock::time_point now);
+
+  // A timer has expired, not before its SetTimer::when. `reader_still_for`: see EndCore::OnReader.
+  Actions OnTimer(SessionTimer timer, std::optional<Clock::duration> reader_still_for,
+                  Clock::time_point now);
+
+  // Precondition: after Finish. `cancelled`: how Slurm ended the job's step, in its own words;
+  // empty: it did not.
+  SessionEnd End(const std::string& cancelled = "") const;
+
+  JobState& job_state() { return job_state_; }
+  ContactCore& contact() { return contact_; }
+  const JobState& job_state() const { return job_state_; }
+  const SessionNodes& nodes() const { return nodes_; }
+  const EndCore& end() const { return end_; }
+
+ private:
+  // Carries out the requests in the outbox.
+  void Settle(Clock::time_point now);
+  void CarryOut(const SessionRequest& request, Clock::time_point now);
+  Actions Take(Clock::time_point now);
+  void Watch(std::optional<Clock::duration> reader_still_for, Clock::time_point now);
+
+  const SessionOptions& options_;
+  JobState job_state_;
+  SessionOutbox out_;
+  Actions actions_;  // to be returned by Take
+  SessionNodes nodes_;
+  StartCore start_;
+  EndCore end_;
+  ContactCore contact_;
+  FailoverCore failover_;
+  RunCore run_;
+};
+
+}  // namespace dslaunch

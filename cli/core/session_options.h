@@ -1,0 +1,41 @@
+// Options of a session.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/deadline.h"
+#include "cli/output/shown_output.h"
+#include "cli/plan/launch_plan.h"
+#include "cli/request/launch_options.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/line_tag.h"
+
+namespace dslaunch {
+
+struct CopyList;  // cli/session/copy_list.h
+
+// In the job's folder at the front end.
+inline constexpr const char* kFrontEndLogName = "dslaunch.log";
+
+// The job's specification and what only the front end uses.
+struct SessionOptions {
+  pb::JobSpec job;  // without the list of nodes, which the session adds
+  LaunchPlan plan;
+  std::shared_ptr<const CopyList> copy_list;  // for the nodes, before the start; may be null
+  MpiChoice mpi = MpiChoice::kAuto;
+  ShownOutput shown;  // not used if the job is detachable
+  TagStyle tags;
+  LogLevel log_level = LogLevel::kInfo;
+  std::string own_address;   // by which other nodes reach this machine; empty: any that they can
+  std::string error_file;    // also gets the first cause of a failure; empty: none
+  bool json = false;         // the closing block on stdout too
+  std::string stdin_notice;  // for when stdin has something to read; empty: none
+  // For events.jsonl, and for dslaunch.log with all that is logged, whatever log_level shows of it;
+  // empty: neither is kept.
+  std::string job_folder;
+  milliseconds connect_timeout{20'000};
+  milliseconds retry_wait{5'000};  // before a node that is not there is first tried again
+};
+
+}  // namespace dslaunch

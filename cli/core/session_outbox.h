@@ -1,0 +1,82 @@
+// Collects the steps of SessionCore's parts in order: actions, which the edge carries out, and
+// requests to other parts, which SessionCore carries out at their place among the actions.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cli/core/session_action.h"
+#include "cli/core/session_options.h"
+
+namespace dslaunch {
+
+namespace session_request {
+
+// Watches the nodes from now on, because all have got the request to run.
+struct BeginWatch {};
+
+// Stops the job if it cannot start without the node.
+struct LoseAtStart {
+  size_t node;
+  std::string why;
+};
+
+// Stops every node that is there except one, and bounds the wait for their ends.
+struct StopJob {
+  pb::Cause cause;
+  size_t except;
+};
+
+// Bounds the wait for the nodes' ends.
+struct BoundEnd {};
+
+// Stops waiting for the nodes that have not ended, and ends the session.
+struct GiveUpWaiting {};
+
+// A node that was reported as lost follows the new rendezvous.
+struct Keep {
+  size_t node;
+};
+
+// Ends the session.
+struct Finish {};
+
+}  // namespace session_request
+
+using SessionRequest =
+    std::variant<session_request::BeginWatch, session_request::LoseAtStart,
+                 session_request::StopJob, session_request::BoundEnd,
+                 session_request::GiveUpWaiting, session_request::Keep, session_request::Finish>;
+
+class SessionOutbox {
+ public:
+  using Step = std::variant<SessionAction, SessionRequest>;
+
+  // `options` outlives it.
+  explicit SessionOutbox(const SessionOptions& options) : options_(options) {}
+
+  void Do(SessionAction action) { steps_.emplace_back(std::move(action)); }
+  void Ask(SessionRequest request) { steps_.emplace_back(std::move(request)); }
+  std::vector<Step> Take() { return std::exchange(steps_, {}); }
+
+  // Returns whether a line of this level is written to the terminal or a file.
+  bool ShouldLog(LogLevel level) const {
+    return !options_.job_folder.empty() || level <= options_.log_level;
+  }
+  void Log(LogLevel level, const std::string& text) {
+    if (ShouldLog(level)) Do(action::Log{level, text});
+  }
+  void Record(action::Record::Kind kind, size_t node, const std::string& text) {
+    Do(action::Record{kind, node, text});
+  }
+
+ private:
+  const SessionOptions& options_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace dslaunch

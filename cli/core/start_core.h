@@ -1,0 +1,61 @@
+// How a session starts a job: reaches all nodes, prepares them, runs them.
+//
+// The last answer of a step leads to the next, if all were good. Once it is sure that the job
+// cannot start, the nodes that have not answered get two seconds more, so that those with the same
+// or another trouble are named too, and none is waited for to its time-out.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "cli/core/outcome.h"
+#include "cli/core/session_nodes.h"
+#include "cli/core/session_options.h"
+#include "cli/core/session_outbox.h"
+
+namespace dslaunch {
+
+// See SessionCore for what all parts have in common.
+class StartCore {
+ public:
+  StartCore(const SessionOptions& options, Clock::time_point now, SessionNodes& nodes,
+            SessionOutbox& out);
+
+  void Start();
+  // The job's keys cannot be made.
+  void OnCannotStart(Error error) { Fail(0, std::move(error)); }
+  void OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
+  void OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
+  void OnConnectTimer();
+
+  bool has_failed() const { return has_failed_; }
+  // Returns why the job did not start. Precondition: has_failed().
+  SessionEnd End() const;
+
+ private:
+  void OnAllConnected();
+  void PrepareMore();
+  bool CanStartWithoutFailures() const;
+  size_t Failures() const;
+  void RunAll();
+  void Fail(size_t index, Error error);
+  void Fail();
+  std::string SinceStart(Clock::time_point now) const;
+
+  const SessionOptions& options_;
+  const Clock::time_point started_at_;
+  SessionNodes& nodes_;
+  SessionOutbox& out_;
+  std::vector<std::optional<Error>> failures_;  // of connecting or preparing, by node
+  size_t pending_ = 0;                          // answers of the current step
+  size_t next_to_prepare_ = 0;
+  size_t num_preparing_ = 0;
+  size_t most_preparing_ = 0;
+  bool giving_up_ = false;  // of connecting
+  bool has_failed_ = false;
+};
+
+}  // namespace dslaunch

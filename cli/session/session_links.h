@@ -1,0 +1,94 @@
+// The connections of a session to its nodes.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "cli/core/session_core.h"
+#include "cli/core/session_options.h"
+#include "cli/session/node_client.h"
+#include "cli/session/node_connector.h"
+#include "cli/transport/transport.h"
+#include "net/certificate_authority.h"
+#include "net/loop_poster.h"
+#include "proto/wire/peer_check.h"
+
+namespace dslaunch {
+
+// Reaches nodes, calls them and awaits their ends; nodes are reached by threads that own what they
+// use. On the loop's thread.
+class SessionLinks {
+ public:
+  struct Handlers {
+    // Carries out what follows from an answer of a node.
+    std::function<void(SessionCore::Actions)> carry;
+    std::function<void(size_t node, const pb::NodeEvent& event)> event;
+    std::function<void(size_t node, const pb::LogChunk& chunk, std::function<void()> go_on)> output;
+    std::function<void(LogLevel level, const std::string& text)> log;
+  };
+
+  // `options` and `core` outlive it; the transport what still uses it.
+  SessionLinks(asio::io_context& loop, const SessionOptions& options, SessionCore& core,
+               std::shared_ptr<Transport> transport, Handlers handlers);
+  // Also drops what is still to be handled.
+  ~SessionLinks();
+
+  // Makes the job's keys, if it has several nodes.
+  Result<void> MakeKeys();
+  void Input(size_t node, const std::string& data, bool end, std::function<void(bool)> then);
+  const std::shared_ptr<LoopPoster>& poster() const { return poster_; }
+  // Returns how the launcher's system ended the job, in its words; empty: it did not.
+  // Precondition: the launcher has ended.
+  std::string Cancellation() const;
+  // Says goodbye to all nodes and waits for their ends.
+  void Close();
+  // Says goodbye to all nodes, and leaves the job running.
+  void LeaveRunning();
+
+  void Do(const action::Connect& connect);
+  void Do(const action::StopConnecting&) { connector_.Stop(); }
+  void Do(action::Prepare& prepare);
+  void Do(action::Run& run);
+  void Do(const action::Renew& renew);
+  void Do(const action::Failover& failover);
+  void Do(const action::Stop& stop) { clients_[stop.node]->Stop(stop.cause, stop.kill_now); }
+  void Do(const action::Signal& signal) { clients_[signal.node]->Signal(signal.signal_number); }
+  void Do(const action::Detach& detach);
+  void Do(const action::Goodbye& goodbye) { clients_[goodbye.node]->SayGoodbye(); }
+  void Do(const action::Abort& abort) { clients_[abort.node]->Abort(abort.why); }
+  void Do(const action::AwaitEnd& await);
+  void Do(const action::DropOutput&);
+
+ private:
+  void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
+  // Limits of what a node may send.
+  PeerLimits LimitsOf(size_t index) const;
+  // Copies files to the node and then prepares it.
+  void CopyAndPrepare(size_t index, pb::PrepareRequest request,
+                      std::function<void(const Result<pb::PreparedNode>&)> answer);
+  Result<pb::PrepareRequest> WithCredentials(size_t index, pb::PrepareRequest request);
+  // Handlers are of a connection that may have been followed by a newer one meanwhile.
+  bool IsNewest(size_t index, const NodeClient* client) const {
+    return clients_[index].get() == client;
+  }
+
+  asio::io_context& loop_;
+  const SessionOptions& options_;
+  SessionCore& core_;
+  const Handlers handlers_;
+  const std::shared_ptr<LoopPoster> poster_;
+  NodeConnector connector_;
+  std::optional<CertificateAuthority> authority_;
+  std::vector<std::unique_ptr<NodeClient>> clients_;       // the newest by node; null: none yet
+  std::vector<std::unique_ptr<NodeClient>> past_clients_;  // of nodes that were reached again
+  bool notice_logged_ = false;                             // NodeLink::Notice
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,45 @@
+// This process's stdin: input for rank 0, or input that no rank reads.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cli/output/job_output.h"
+#include "cli/session/stdin_forwarder.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+// On the loop's thread.
+class SessionStdin {
+ public:
+  // Sends `data` to the ranks of a node, and the end of the input.
+  using Send = std::function<void(size_t node, const std::string& data, bool end,
+                                  std::function<void(bool)> then)>;
+
+  // `notice`: logged once if there is something to read; empty: nothing is logged.
+  SessionStdin(asio::io_context& loop, std::string notice, Send send,
+               std::function<void(const std::string&)> log)
+      : loop_(loop), notice_(std::move(notice)), send_(std::move(send)), log_(std::move(log)) {}
+
+  // `forwards`: rank 0 reads it, from the rank's start to its end.
+  void Open(bool forwards, JobOutput& output);
+  void OnEvent(size_t index, const pb::NodeEvent& event);
+
+ private:
+  void LogNotice();
+
+  asio::io_context& loop_;
+  const std::string notice_;
+  const Send send_;
+  const std::function<void(const std::string&)> log_;
+  std::optional<StdinForwarder> forwarder_;  // if rank 0 reads
+  std::optional<StdinWatch> watch_;          // if there is a notice, and no rank reads
+  bool notice_logged_ = false;
+  size_t node_ = 0;  // rank 0's
+};
+
+}  // namespace dslaunch
