@@ -11,9 +11,9 @@
 #include "cli/commands/hostfile_report.h"
 #include "cli/commands/hostfile_sources.h"
 #include "cli/commands/node_inspection.h"
+#include "cli/core/connect_failures.h"
 #include "cli/output/print_text.h"
 #include "cli/plan/plan_info.h"
-#include "cli/core/connect_failures.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/ssh/transport_ssh.h"
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/core/rank_progress.h"
 #include "agent/host/failure_evidence.h"
 #include "agent/host/interpreter.h"
 #include "agent/host/logout.h"
@@ -24,7 +25,6 @@
 #include "agent/logs/job_logs.h"
 #include "agent/logs/log_keeping.h"
 #include "agent/logs/log_tail.h"
-#include "agent/core/rank_progress.h"
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/serving_process.h"
 #include "agent/supervisor/supervisor_status.h"
