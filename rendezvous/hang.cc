@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/count.h"
 
@@ -115,6 +116,50 @@ HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ran
                         const HangOptions& options) {
   HangDecision decision = FindHang(now, ranks, options);
   return decision.kind == HangDecision::Kind::kNone ? FindStraggler(ranks) : decision;
+}
+
+void HangWatch::OnReport(const pb::RankProgress& report, Clock::time_point now) {
+  if (report.rank() >= progress_.size()) progress_.resize(report.rank() + 1);
+  std::optional<Progress>& progress = progress_[report.rank()];
+  const bool is_new = !progress;
+  if (is_new) progress.emplace().first_step = report.step();
+  RankSteps& steps = progress->steps;
+  if (is_new || report.step() != steps.step) hang_is_reported_ = false;
+  steps.rank = report.rank();
+  steps.step = report.step();
+  steps.step_at = now - ReportedMicroseconds(report.since_us());
+  steps.steps_made = report.step() - std::min(report.step(), progress->first_step);
+  steps.median_step = ReportedMicroseconds(report.median_step_us());
+  steps.median_compute = ReportedMicroseconds(report.median_compute_us());
+  steps.ended = report.ended();
+  steps.shares_cores = report.shares_cores();
+}
+
+void HangWatch::OnStall(Clock::time_point now) {
+  for (std::optional<Progress>& progress : progress_) {
+    if (progress) progress->steps.step_at = now;
+  }
+}
+
+std::optional<uint64_t> HangWatch::BestStep() const {
+  std::optional<uint64_t> best;
+  for (const std::optional<Progress>& progress : progress_) {
+    if (progress) best = std::max(best, std::optional(progress->steps.step));
+  }
+  return best;
+}
+
+HangDecision HangWatch::Check(Clock::time_point now, const HangOptions& options) {
+  std::vector<RankSteps> ranks;
+  for (const std::optional<Progress>& progress : progress_) {
+    if (progress) ranks.push_back(progress->steps);
+  }
+  HangDecision decision = DecideHang(now, ranks, options);
+  if (decision.kind == HangDecision::Kind::kStraggler)
+    progress_[decision.ranks.front()]->steps.reported_slow = decision.slowness;
+  if (decision.kind == HangDecision::Kind::kHang && std::exchange(hang_is_reported_, true))
+    return {};
+  return decision;
 }
 
 }  // namespace dslaunch

@@ -1,13 +1,15 @@
-// Detects hangs (ranks that complete no steps) and stragglers (ranks that slow down the others).
-// Pure; each decision has a reason.
+// Follows the progress of the ranks and detects hangs (ranks that complete no steps) and stragglers
+// (ranks that slow down the others). Pure; each decision has a reason.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/deadline.h"
+#include "proto/rendezvous.pb.h"
 
 namespace dslaunch {
 
@@ -48,5 +50,30 @@ struct HangDecision {
 // becoming twice as slow.
 HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
                         const HangOptions& options);
+
+// The progress of an attempt's ranks.
+class HangWatch {
+ public:
+  // Begins another attempt, in which no rank has reported a step yet.
+  void Clear() { *this = {}; }
+  // Records a report that arrived at `now`. Precondition: the rank is one of the attempt.
+  void OnReport(const pb::RankProgress& report, Clock::time_point now);
+  // Counts no time until `now`, in which this process could not read reports.
+  void OnStall(Clock::time_point now);
+  // Returns the highest step that a rank reported; nullopt if none did.
+  std::optional<uint64_t> BestStep() const;
+  // As DecideHang, but returns a hang once until a rank makes a step, and records stragglers as
+  // reported.
+  HangDecision Check(Clock::time_point now, const HangOptions& options);
+
+ private:
+  struct Progress {
+    RankSteps steps;
+    uint64_t first_step = 0;  // first step reported in this attempt
+  };
+
+  std::vector<std::optional<Progress>> progress_;  // by rank; nullopt: no report
+  bool hang_is_reported_ = false;                  // true since the last step
+};
 
 }  // namespace dslaunch

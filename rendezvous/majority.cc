@@ -5,12 +5,11 @@
 
 namespace dslaunch {
 
-Majority::Majority(const std::vector<uint32_t>& voters, size_t num_nodes, size_t needed)
-    : voters_(voters), needed_(needed), heard_(num_nodes) {}
-
-void Majority::OnReceived(uint32_t node, Time sent_at, Time now) {
-  if (node >= heard_.size() || sent_at > now) return;
-  heard_[node] = std::max(heard_[node], std::optional(sent_at));
+void Majority::OnHeartbeat(uint32_t node, const pb::Heartbeat& heartbeat, pb::Heartbeat& reply) {
+  if (const uint64_t heard_us = heartbeat.rendezvous_clock_us(); heard_us != 0)
+    OnReceived(node, Time(ReportedMicroseconds(heard_us)), now_);
+  reply.set_rendezvous_clock_us(static_cast<uint64_t>(now_.time_since_epoch().count()));
+  if (since_) reply.set_majority_age_us(static_cast<uint64_t>((now_ - *since_).count()));
 }
 
 void Majority::OnTick() {

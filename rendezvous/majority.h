@@ -9,13 +9,16 @@
 // expired, and so have its ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
 #include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
 #include "proto/wire/lease.h"
 
 namespace dslaunch {
@@ -43,27 +46,58 @@ inline milliseconds MajorityFence(const pb::Timeouts& timeouts) {
          milliseconds(timeouts.heartbeat_ms() + timeouts.grace_ms() + timeouts.teardown_ms());
 }
 
-// Tracks the latest time at which a majority of the nodes received this rendezvous' messages.
+// Tracks the latest time at which a majority of the nodes received this rendezvous' messages, and
+// the lease that begins then.
 class Majority {
  public:
   using Time = BootClock::time_point;
 
   // `voters` are nodes of the job without duplicates; `needed` of them form a majority.
-  Majority(const std::vector<uint32_t>& voters, size_t num_nodes, size_t needed);
+  Majority(const std::vector<uint32_t>& voters, size_t num_nodes, size_t needed, milliseconds lease)
+      : voters_(voters), needed_(needed), lease_(lease), heard_(num_nodes) {}
 
+  // Sets the time for what follows. Call it before each event.
+  void SetTime(Time now) { now_ = now; }
+  // Reads the newest time of this clock that `node` received, and adds this clock and the age of
+  // the majority to the reply.
+  void OnHeartbeat(uint32_t node, const pb::Heartbeat& heartbeat, pb::Heartbeat& reply);
   // Records that `node` has received a message sent from here at `sent_at`.
-  void OnReceived(uint32_t node, Time sent_at, Time now);
+  void OnReceived(uint32_t node, Time sent_at, Time now) {
+    if (node < heard_.size() && sent_at <= now)
+      heard_[node] = std::max(heard_[node], std::optional(sent_at));
+  }
+  // Begins the first lease when all ranks are ready for the first time. It applies until a majority
+  // is known, which takes until the front end detaches.
+  void OnAllReady() {
+    if (!first_ready_at_) first_ready_at_ = now_;
+  }
   // Updates Since(). Call it as time passes.
   void OnTick();
+
   // Returns the latest known time at which a majority was present; nullopt if there was none yet.
   std::optional<Time> Since() const { return since_; }
+  // Returns whether the voters for which `is_present` is true are a majority.
+  template <class Predicate>
+  bool IsMetBy(Predicate is_present) const {
+    return std::cmp_greater_equal(std::ranges::count_if(voters_, is_present), needed_);
+  }
+  // Returns whether a majority has been known, and its lease is not over.
+  bool IsLeaseValid() const { return since_ && !IsLeaseOver(); }
+  // Returns whether the newest lease, or else the first one, has expired.
+  bool IsLeaseOver() const {
+    const std::optional<Time> since = since_ ? since_ : first_ready_at_;
+    return since && now_ - *since >= lease_;
+  }
 
  private:
   const std::vector<uint32_t> voters_;
   const size_t needed_;
+  const milliseconds lease_;
+  Time now_;
   std::vector<std::optional<Time>> heard_;  // newest time of each node
   std::vector<Time> times_;                 // scratch space of OnTick()
   std::optional<Time> since_;
+  std::optional<Time> first_ready_at_;
 };
 
 }  // namespace dslaunch

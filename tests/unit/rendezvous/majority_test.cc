@@ -20,7 +20,7 @@ TEST(MajorityTest, MajorityIsMoreThanHalf) {
 }
 
 TEST(MajorityTest, SinceIsTheTimeOfTheSlowestNeededVoter) {
-  Majority majority({0, 1, 2, 3, 4}, 5, 3);
+  Majority majority({0, 1, 2, 3, 4}, 5, 3, milliseconds(20'000));
   majority.OnReceived(0, At(10), At(50));
   majority.OnReceived(1, At(20), At(50));
   majority.OnTick();
@@ -35,7 +35,7 @@ TEST(MajorityTest, SinceIsTheTimeOfTheSlowestNeededVoter) {
 }
 
 TEST(MajorityTest, IgnoresNonVotersAndFutureTimes) {
-  Majority majority({0, 1, 2}, 5, 2);
+  Majority majority({0, 1, 2}, 5, 2, milliseconds(20'000));
   majority.OnReceived(3, At(10), At(50));
   majority.OnReceived(4, At(10), At(50));
   majority.OnReceived(7, At(10), At(50));
