@@ -50,20 +50,20 @@ class Hops(SshCase):
         self.configure("Host node2\n  ProxyJump none\nHost node3\n  ProxyJump node2,bastion\n")
         self.refused(UNAVAILABLE, ["node3"], "--connect_timeout", "4", says=["node3", "node2"])
 
-    def test_names_hop_that_is_down(self):
+    def test_reports_hop_that_is_down(self):
         self.configure("Host gate\n  HostName 10.66.0.99\nHost node1\n  ProxyJump gate\n")
         self.refused(UNAVAILABLE, ["node1", "node2"], says=[r"node1.*host 'gate' on the way.*10\.66\.0\.99.*No route"])
 
-    def test_names_hop_without_sshd(self):
+    def test_reports_hop_without_sshd(self):
         self.configure("Host node1\n  ProxyJump bastion:2222\n")
         self.refused(UNAVAILABLE, ["node1"], says=[r"node1.*host 'bastion' on the way.*2222.*refused"])
 
-    def test_names_hop_with_unknown_host_key(self):
+    def test_reports_hop_with_unknown_host_key(self):
         self.hosts.set_known_hosts([self.hosts.known_hosts[name] for name in ("node1", "node2", "bastion")])
         self.configure("Host node1\n  ProxyJump bastion,node3\n")
         self.refused(NO_PERMISSION, ["node1"], says=["node1.*host 'node3' on the way.*host key.*known_hosts"])
 
-    def test_names_target_that_hop_cannot_reach(self):
+    def test_reports_target_that_hop_cannot_reach(self):
         self.configure("Host far\n  HostName 10.66.0.98\n  ProxyJump bastion\n")
         self.refused(UNAVAILABLE, ["far"],
                      says=["far.*host 'bastion' on the way.*cannot connect to 10.66.0.98 port 22"])
@@ -94,7 +94,7 @@ class SilentHosts(SshCase):
         self.node1, self.node2, self.node3, self.node4 = self.hosts.nodes
         self.bring_agents()
 
-    def test_names_silent_hosts_in_time_and_tries_others(self):
+    def test_reports_silent_hosts_in_time_and_tries_others(self):
         self.be_silent(self.node3, range(2201, 2213))
         silent = [f"node3:{port}" for port in range(2201, 2213)]
         # If a silent host kept its turn, these two would not get theirs.
@@ -113,7 +113,7 @@ class SilentHosts(SshCase):
         self.assert_code(0, code, job)
         self.assert_prints(job, "node3:2201.*in time.*; starting without node3:2201")
 
-    def test_names_silent_bastion(self):
+    def test_reports_silent_bastion(self):
         self.be_silent(self.node3, [2201])
         self.configure("Host node1 node2\n  ProxyJump node3:2201\n")
         _, seconds = self.refused(UNAVAILABLE, ["node1", "node2"], "--connect_timeout", "3",

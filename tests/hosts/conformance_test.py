@@ -134,7 +134,7 @@ class Conformance:
         self.wait(job)
         self.assert_nothing_left(within_s=20, since=killed_at)
 
-    def test_names_node_that_is_cut_off(self):
+    def test_reports_node_that_is_cut_off(self):
         """node cut off"""
         job = self.start_waiting()
         self.cut()

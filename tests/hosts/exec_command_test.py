@@ -76,7 +76,7 @@ class ExecCommand(OutsideCase):
         self.wait(job)
         self.assert_nothing_left(within_s=20, since=killed_at)
 
-    def test_names_unreachable_node(self):
+    def test_reports_unreachable_node(self):
         self.hostfile.write_text("node1 slots=2\nnode9 slots=2\n")
         code, job = self.run_job(self.job(), "true")
         self.assert_code(69, code, job)

@@ -38,7 +38,7 @@ class PartitionCase(HostsCase):
 class Partition(PartitionCase):
     """The default policy: the job ends."""
 
-    def test_both_sides_end(self):
+    def test_partition_ends_ranks_on_both_nodes(self):
         hosts = self.fresh_hosts(**self.host_options)
         node1, node2 = hosts.nodes
         job = self.start_on(hosts)

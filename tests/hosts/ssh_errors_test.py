@@ -27,19 +27,19 @@ class SshErrors(HostsCase):
         self.assert_nothing_left()
         return job
 
-    def test_names_host_name_that_does_not_exist(self):
+    def test_reports_host_name_that_does_not_exist(self):
         self.refused(UNAVAILABLE, ["no-such-host"], "node1 slots=2\nno-such-host slots=2\n")
 
-    def test_names_address_without_host(self):
+    def test_reports_address_without_host(self):
         self.refused(UNAVAILABLE, [r"10\.66\.0\.99"], "node1 slots=2\n10.66.0.99 slots=2\n")
 
-    def test_names_host_that_does_not_answer(self):
+    def test_reports_host_that_does_not_answer(self):
         node = self.hosts.nodes[1]
         node.link_down()
         self.addCleanup(node.link_up)
         self.refused(UNAVAILABLE, ["node2"], options=["--connect_timeout", "3"])
 
-    def test_names_node_whose_port_has_no_sshd(self):
+    def test_reports_node_whose_port_has_no_sshd(self):
         self.front.write_file(".ssh/config", "Host node2\n  Port 2222\n")
         self.addCleanup(lambda: self.front.outside_path(".ssh/config").unlink())
         self.refused(UNAVAILABLE, ["node2", "(?i)refused"])
@@ -57,17 +57,17 @@ class SshErrors(HostsCase):
         self.hosts.set_known_hosts([*lines, "@revoked " + self.hosts.known_hosts["node2"]])
         self.refused(NO_PERMISSION, ["node2", "(?i)revoked"])
 
-    def test_names_node_that_refuses_login(self):
+    def test_reports_node_that_refuses_login(self):
         node = self.hosts.nodes[1]
         keys = node.read_file(".ssh/authorized_keys")
         node.write_file(".ssh/authorized_keys", "", 0o600)
         self.addCleanup(node.write_file, ".ssh/authorized_keys", keys, 0o600)
         self.refused(NO_PERMISSION, ["node2"])
 
-    def test_names_missing_program(self):
+    def test_reports_missing_program(self):
         self.refused(NOT_FOUND, ["no-such-program-here", r"node[12]"], program=["no-such-program-here"])
 
-    def test_names_all_unusable_nodes(self):
+    def test_reports_all_unusable_nodes(self):
         self.hosts.set_known_hosts([])
         self.refused(NO_PERMISSION, ["node1", "node2"])
 

@@ -123,7 +123,7 @@ class Oracle(AccelerateCase):
 
 
 class Refusals(AccelerateCase):
-    def test_names_interpreter_without_accelerate(self):
+    def test_reports_interpreter_without_accelerate(self):
         self.write({"f.yaml": CONFIGS["fsdp2"], "packages/accelerate.py": "raise ImportError('no such module')\n"})
         code, job = self.run_job("--num_gpus", "1", "--accelerate_config", "f.yaml", "t.py")
         self.assert_code(NOT_FOUND, code, job)
@@ -137,7 +137,7 @@ class Refusals(AccelerateCase):
         self.assert_code(69, code, job)
         self.assert_prints(job, rf"FAIL +program: \S+ --accelerate_config \S+/f\.yaml: {sys.executable} cannot import accelerate")
 
-    def test_names_version_without_needed_functions(self):
+    def test_reports_version_without_needed_functions(self):
         self.write({"f.yaml": CONFIGS["fsdp2"], "t.py": "raise SystemExit('started')\n",
                     **{f"packages/{name}": text for name, text in OTHER_VERSION.items()}})
         code, job = self.run_job("--num_gpus", "1", "--accelerate_config", "f.yaml", "t.py")

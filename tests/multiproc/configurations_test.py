@@ -34,7 +34,7 @@ class Configurations(LauncherCase):
         return self.run_job("--launcher", "local", "-n", 2, *launch, "train", "gpt2_tiny", "--data", self.text,
                             "--steps", 2, "--deepspeed_config", FOLDER / f"{name}.json", *train, timeout_s=120)
 
-    def test_accepts_each_or_gives_reason(self):
+    def test_accepts_configuration_or_gives_reason(self):
         names = sorted(path.stem for path in FOLDER.glob("*.json"))
         self.assertGreaterEqual(len(names) - len(REFUSED), 35)
         self.assertLessEqual(set(REFUSED), set(names))

@@ -120,7 +120,7 @@ class DropInFlags(LauncherCase):
                 self.assertEqual(1, len(job.stderr.strip().splitlines()), job.stderr)
                 self.assertFalse((self.folder / "started").exists())
 
-    def test_knows_every_flag_of_both_parsers(self):
+    def test_knows_every_flag_of_torchrun_and_deepspeed(self):
         for tool, place in PARSERS.items():
             for parser in ROOT.glob(place):
                 flags = sorted(set(flags_of(parser.read_text())))

@@ -85,7 +85,7 @@ class Exits(LauncherCase):
         self.assertNotIn("another rank", job.stderr)
         self.assert_nothing_left()
 
-    def test_names_the_signal_that_killed_a_rank(self):
+    def test_reports_the_signal_that_killed_a_rank(self):
         for name, code_expected in (("SIGKILL", 137), ("SIGSEGV", 139), ("SIGABRT", 134), ("SIGTERM", 143)):
             with self.subTest(signal=name):
                 for path in self.folder.iterdir():

@@ -90,7 +90,7 @@ class Plugin(LauncherCase):
         self.check_refused(self.recipe(data={}, run={"metrics_plugin": str(self.folder / "none.so")}), "does not exist",
                            "run.metrics_plugin")
 
-    def test_rejects_data_that_are_wrong(self):
+    def test_reports_dataset_that_throws_or_lacks_samples(self):
         for data, *words in (
                 ({"throws": 1}, "the dataset mistaken cannot be made for training: no shards in "),
                 ({"throws": 2}, "it throws an exception that is not a std::exception"),

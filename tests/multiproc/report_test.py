@@ -260,7 +260,7 @@ class ReportTest(LauncherCase):
         self.assertNotIn("the-secret", page)
         self.assertIn("No rank has left a metrics.jsonl", page)
 
-    def test_names_unreachable_node_and_shows_the_rest(self):
+    def test_reports_unreachable_node_and_shows_the_rest(self):
         code, job = self.run_job(TWO_BY_TWO, self.program())
         self.assert_code(0, code, job)
         record = self.job_folder() / "job.json"

@@ -180,7 +180,7 @@ class Training(LauncherCase):
         self.assert_prints(job, r"val/dog/rgb.png: is a damaged PNG file \(it ends too early\)")
         self.assert_presentable(job)
 
-    def test_names_missing_data_folder(self):
+    def test_reports_missing_data_folder(self):
         code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", "fashion_mnist", "--data", self.folder / "nowhere",
                                  timeout_s=90)
         self.assert_code(65, code, job)

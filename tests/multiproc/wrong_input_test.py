@@ -47,7 +47,7 @@ class WrongInput(LauncherCase):
             with self.subTest(word):
                 self.refused(USAGE, program=word, says=[f"'{word}' is no command of dslaunch", f"did you mean dslaunch {meant}\\?"])
 
-    def test_names_line_of_invalid_hostfile(self):
+    def test_reports_line_of_invalid_hostfile(self):
         for text, where in (("node1 slots=0\n", ":1"), ("node1 slots=2\nnode1 slots=2\n", ":2"),
                             ("node1 slots=2\nnode2\n", ":2"), ("node1 slots=two\n", ":1"),
                             ("node1 slots = 2\n", ":1"), ("node1 slots=-1\n", ":1"),
@@ -55,7 +55,7 @@ class WrongInput(LauncherCase):
             with self.subTest(text=text):
                 self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt" + where])
 
-    def test_names_line_of_invalid_yaml_hostfile(self):
+    def test_reports_line_of_invalid_yaml_hostfile(self):
         for text, says in (("hosts:\n- name: a\n  slots: 0\n", ":3: 'slots: 0'"),
                            ("- name: a\n  slot: 2\n", ":2: 'slot'.*did you mean 'slots'"),
                            ("- {name: a, slots: 1}\n- {name: a, slots: 1}\n", ":2: 'a': already on line 1"),
@@ -104,7 +104,7 @@ class WrongInput(LauncherCase):
             with self.subTest(text=text):
                 self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt"])
 
-    def test_names_missing_hostfile(self):
+    def test_reports_missing_hostfile(self):
         self.refused(BAD_INPUT, "--hostfile", self.folder / "no_such_file", says=["no_such_file"])
 
     def test_rejects_folder_as_hostfile(self):
@@ -117,7 +117,7 @@ class WrongInput(LauncherCase):
         self.refused(USAGE, "--device", "cuda", program=["train"],
                      says=["--device cuda", "--device cpu|leave --device out"])
 
-    def test_rejects_more_than_the_hostfile_has(self):
+    def test_rejects_more_nodes_or_gpus_than_hostfile_has(self):
         hosts = self.hostfile("node1 slots=2\nnode2 slots=2\n")
         self.refused(USAGE, hosts, "--num_nodes", "3", says=[r"\b3\b", r"\b2\b"])
         self.refused(USAGE, hosts, "--num_gpus", "4", says=[r"\b4\b", "node1"])
@@ -179,7 +179,7 @@ class WrongInput(LauncherCase):
         self.refused(BAD_INPUT, TWO_BY_TWO, program=["train", str(recipe)], says=["mine.yaml"])
         self.refused(USAGE, TWO_BY_TWO, program=["train", "--steps", "none"], says=["--steps"])
 
-    def test_names_line_of_wrong_recipe_key(self):
+    def test_reports_line_of_wrong_recipe_key(self):
         # With hosts that cannot be reached: the recipe is refused before any host is tried.
         hosts = self.hostfile("".join(f"host{i}.invalid slots=1\n" for i in range(3)))
         recipe, engine = self.folder / "mine.yaml", self.folder / "ds.json"

@@ -75,7 +75,7 @@ TEST_F(AccessLogTest, OnlySharedBytesConflict) {
   EXPECT_THAT(Do(2, kRead, 49, 51), SizeIs(1));
 }
 
-TEST_F(AccessLogTest, LogStaysSmall) {
+TEST_F(AccessLogTest, KeepsOnlyNewestReadAndWriteOfEachStream) {
   for (int i = 0; i < 1000; ++i) Do(1, i % 2 == 0);
   EXPECT_THAT(log_.accesses(), SizeIs(2));
 }

@@ -548,7 +548,7 @@ TEST_F(StandinGpuDeathTest, RefusesHiddenWait) {
       ExitedWithCode(3), "aten::_local_scalar_dense waits for the device in step 1");
 }
 
-TEST_F(StandinGpuDeathTest, CountsSteps) {
+TEST_F(StandinGpuDeathTest, WritesOperationCountsAfterEachStep) {
   EXPECT_EXIT(
       {
         const auto folder = std::make_unique<TempDir>();

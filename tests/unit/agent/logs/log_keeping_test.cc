@@ -88,7 +88,7 @@ TEST_F(LogKeepingTest, MarksRecordBytesWrittenByTime) {
   EXPECT_EQ(Marks(), "2000 3 10 0\n4000 3 10 5\n");
 }
 
-TEST_F(LogKeepingTest, MarksStayBounded) {
+TEST_F(LogKeepingTest, HalvesMarksFileAboveOneMebibyte) {
   {
     std::ofstream file(dir_.path() + "/marks");
     uint64_t bytes = 0;

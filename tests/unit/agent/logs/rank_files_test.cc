@@ -70,7 +70,7 @@ class RankFileReaderTest : public ::testing::Test {
   std::vector<pb::RankFilePart> parts_;
 };
 
-TEST_F(RankFileReaderTest, ReadsOnlyTheFourFileNames) {
+TEST_F(RankFileReaderTest, ReadsOnlyFilesThatTheReportNeeds) {
   const std::string rank = Make("attempt_2/rank_7");
   dir_.Write(rank + "metrics.jsonl", "{\"step\":1}\n");
   dir_.Write(rank + "run.json", "{}");

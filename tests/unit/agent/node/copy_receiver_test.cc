@@ -183,7 +183,7 @@ TEST_F(CopyReceiverTest, CopiesNamesModesLinksAndContent) {
   EXPECT_THAT(Names(), UnorderedElementsAre(FrontEnd::kKey, Stamp())) << "nothing else is left";
 }
 
-TEST_F(CopyReceiverTest, SkipsFilesThatAreThere) {
+TEST_F(CopyReceiverTest, ReceivesNoBytesOfUnchangedFiles) {
   front_end_.AddFile("a", Text(5000));
   ASSERT_TRUE(front_end_.CopyTo(folder_).has_done());
   EXPECT_EQ(front_end_.CopyTo(folder_).done().received_bytes(), 0u);

@@ -232,7 +232,7 @@ TEST_F(SessionCoreTest, StartsWithoutUnreachableNodeAndRetriesIt) {
   EXPECT_THAT(Logged(), HasSubstr("node0 is connected now"));
 }
 
-TEST_F(SessionCoreTest, FailsBelowStartNodes) {
+TEST_F(SessionCoreTest, FailsStartWithFewerNodesThanStartNodes) {
   PlanFor(3, 1, 3);
   options_.plan.start_nodes = 2;
   Take(core().Start(now_));
@@ -358,7 +358,7 @@ TEST_F(SessionCoreTest, KeepsMemberOfLaterAttemptAfterOlderLoss) {
   EXPECT_THAT(Logged(), HasSubstr("attempt 1 ended: node1 was lost: x"));
 }
 
-TEST_F(SessionCoreTest, BoundsTheEnd) {
+TEST_F(SessionCoreTest, AbortsNodesThatDoNotEndInTime) {
   PlanFor(2, 2, 0);
   StartAll();
   Receive(0, Outcome());

@@ -78,7 +78,7 @@ TEST_F(ScreenLinesTest, BackspaceRemovesCharacter) {
   EXPECT_THAT(lines_, ElementsAre("abX"));
 }
 
-TEST_F(ScreenLinesTest, KeepsOtherSequences) {
+TEST_F(ScreenLinesTest, KeepsEscapesThatDoNotMoveTheCursor) {
   Add("\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jx\n");
   EXPECT_THAT(lines_, ElementsAre("\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jx"));
 }

@@ -156,7 +156,7 @@ TEST_F(MemberCoreTest, EndsWithExitCodeOfRefusal) {
   EXPECT_EQ(ExitCode(), 64);
 }
 
-TEST_F(MemberCoreTest, ServesAgentAfterReportingIt) {
+TEST_F(MemberCoreTest, ReportsStartedAgentAndServesIt) {
   StartAgent();
   EXPECT_THAT(Sent(), ElementsAre(pb::NodeMessage::kAgentUp));
   EXPECT_THAT(All<member_action::ServeAgent>(), SizeIs(1));

@@ -705,7 +705,7 @@ struct DeviceCase {
   std::string said;  // begins with "error" if it is one
 };
 
-TEST(DecideMpi, Table) {
+TEST(DecideMpi, ChoosesServerByOptionLibraryAndRanks) {
   using enum MpiChoice;
   struct Case {
     MpiChoice requested;
@@ -741,7 +741,7 @@ TEST(DecideMpi, Table) {
   }
 }
 
-TEST(DecideDevice, Table) {
+TEST(DecideDevice, UsesCudaOnlyIfEverySlotHasGpu) {
   const DeviceCase cases[] = {
       {pb::DEVICE_AUTO, {{"a", 2, 2}, {"b", 2, 8}}, false, "CUDA, as every slot has a GPU"},
       {pb::DEVICE_AUTO, {{"a", 2, 0}, {"b", 2, 0}}, false, "CPU, as no node has an NVIDIA GPU"},

@@ -138,7 +138,7 @@ TEST_F(CopyListTest, NamesWhatCannotBeCopied) {
   }
 }
 
-TEST(SizeTextTest, IsShort) {
+TEST(SizeTextTest, FormatsBytesInDecimalUnits) {
   EXPECT_EQ(SizeText(0), "0 bytes");
   EXPECT_EQ(SizeText(1), "1 byte");
   EXPECT_EQ(SizeText(999), "999 bytes");

@@ -62,7 +62,7 @@ TEST(SummaryJsonTest, SuccessHasNoCause) {
   EXPECT_EQ(json.at("result").dump(), R"({"loss":0.25,"perplexity":null,"step":938})");
 }
 
-TEST(ErrorFileJsonTest, HasFormOfTorchelastic) {
+TEST(ErrorFileJsonTest, MatchesErrorFileOfTorchelastic) {
   JobSummary summary;
   summary.cause.kind = EndCause::Kind::kWorkerExit;
   summary.cause.node = "node1";

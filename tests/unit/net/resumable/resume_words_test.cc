@@ -5,7 +5,7 @@
 namespace dslaunch::resume_words_test {
 namespace {
 
-TEST(ResumeWordsTest, ParsesWhatItFormats) {
+TEST(ResumeWordsTest, ParsesFormattedMessages) {
   const Result<ResumeTicket> ticket = DrawTicket();
   ASSERT_TRUE(ticket.ok());
   const std::string text = FormatTicket(*ticket);

@@ -20,7 +20,7 @@ RankLinkMessage Example() {
   return message;
 }
 
-TEST(RankLinkTest, DecodesWhatItEncodes) {
+TEST(RankLinkTest, DecodesEncodedMessages) {
   const std::string bytes = EncodeRankLink(Example());
   EXPECT_EQ(bytes.size(), kRankLinkMessageBytes);
   const Result<RankLinkMessage> back = DecodeRankLink(bytes);

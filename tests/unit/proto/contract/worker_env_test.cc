@@ -34,7 +34,7 @@ WorkerEnv Example() {
   return env;
 }
 
-TEST(WorkerEnvTest, ReadsBackWhatItWrites) {
+TEST(WorkerEnvTest, ReadsBackWrittenVariables) {
   const auto list = Example().Required();
   const Map map(list.begin(), list.end());
   const Result<WorkerEnv> back = WorkerEnv::FromEnviron(Lookup(map));

@@ -96,7 +96,7 @@ struct Case {
 
 class SshConfigsCountTest : public SshConfigsTest, public testing::WithParamInterface<Case> {};
 
-TEST_P(SshConfigsCountTest, EightHostsTakeExpectedRuns) {
+TEST_P(SshConfigsCountTest, RunsSshOncePerGroupOfEqualHosts) {
   const std::vector<std::string> hosts = EightHosts();
   const std::vector<SshConfig> read = ReadAtOnce(GetParam().config, hosts);
   EXPECT_EQ(Runs(), GetParam().runs);
