@@ -54,7 +54,7 @@ class HorovodTest(unittest.TestCase):
         lines = self.check("places", 3).splitlines()
         self.assertEqual(sorted(lines), ["rank %d/3 local %d/3 cross 0/1" % (rank, rank) for rank in range(3)])
 
-    def test_names_rank_that_never_submits(self):
+    def test_reports_rank_that_never_submits(self):
         ended = run("stall", 3)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertRegex(ended.stderr.splitlines()[0],

@@ -63,7 +63,7 @@ class ComingFrom(unittest.TestCase):
                 self.assertIn(ROWS.get(name), self.rows, f"{name}: {cells}")
         self.assertGreater(len(different), 15)
 
-    def test_names_every_refused_flag(self):
+    def test_lists_every_refused_flag(self):
         words = self.page.replace("-", "_")
         for arguments, _ in drop_in_flags_test.REFUSED:
             flag, _, value = arguments[0].partition("=")
@@ -73,7 +73,7 @@ class ComingFrom(unittest.TestCase):
             with self.subTest(flag=flag, value=value):
                 self.assertTrue(re.search("`" + re.escape(flag.replace("-", "_")) + r"\b", words), f"{flag} is not named")
 
-    def test_names_every_variable_that_differs(self):
+    def test_lists_every_variable_that_differs(self):
         for name in sorted(drop_in_test.AgainstTheTools.OWN - NOT_FOR_RANKS):
             with self.subTest(variable=name):
                 self.assertTrue(re.search(rf"`{name}[`=]", self.page), f"{name} is not named")

@@ -10,7 +10,7 @@ from launcher_case import DSLAUNCH, LauncherCase, main  # noqa: E402
 
 
 class HelpTest(LauncherCase):
-    def test_list_names_topics(self):
+    def test_list_contains_topics(self):
         code, job = self.run_job("help")
         self.assert_code(0, code, job)
         for topic in ("getting-started", "launching", "training", "options", "recipe"):

@@ -66,7 +66,7 @@ class LinksTest(unittest.TestCase):
                             yield line, f"{path} does not exist"
         self.check(find)
 
-    def test_overview_names_every_folder(self):
+    def test_overview_lists_every_folder(self):
         table = (ROOT / "packaging" / "layers.txt").read_text(encoding="utf-8")
         overview = (ROOT / "docs" / "design" / "overview.md").read_text(encoding="utf-8")
         named = set()

@@ -80,7 +80,7 @@ class WorksWith(LauncherCase):
         path.write_text(text)
         path.chmod(mode)
 
-    def test_page_names_the_tools(self):
+    def test_page_lists_the_tools(self):
         self.assertEqual(list(EXPECTED), [tool for tool, _ in rows()])
 
     def test_every_line_starts_its_tool_on_two_nodes(self):

@@ -175,15 +175,15 @@ class LayersTest(unittest.TestCase):
             self.assertEqual(1, run.returncode, run.stderr)
             return run.stdout
 
-    def test_names_forbidden_include(self):
+    def test_reports_forbidden_include(self):
         found = self.planted("rendezvous/quorum.h", '#include "agent/host/gpus.h"')
         self.assertRegex(found, r"rendezvous/quorum\.h:\d+: rendezvous must not include agent/host/gpus\.h")
 
-    def test_names_cycle_of_files_within_a_folder(self):
+    def test_reports_cycle_of_files_within_a_folder(self):
         found = self.planted("base/error.h", '#include "base/os/subprocess.h"')
         self.assertIn("a cycle among the files: base/error.h -> base/os/subprocess.h -> base/error.h", found)
 
-    def test_names_definition_in_two_headers(self):
+    def test_reports_definition_in_two_headers(self):
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder)
             (copy / "packaging").mkdir()

@@ -26,7 +26,7 @@ def printing(root):
 
 
 class TrainerOutputTest(unittest.TestCase):
-    def test_only_one_file_prints(self):
+    def test_only_one_trainer_file_prints(self):
         self.assertEqual(printing(ROOT), [], f"use {PLACE}")
 
     def test_finds_a_planted_line(self):

@@ -50,7 +50,7 @@ class TablesTest(unittest.TestCase):
                 print(f"stage {stage}: {sent} of {formula}")
                 self.assertEqual(sent, formula)
 
-    def test_one_rank_of_large_job_makes_a_step(self):
+    def test_one_rank_of_large_job_completes_a_step(self):
         # For 100 billion parameters and 400 ranks run tests/paper/tables --only large.
         step, planned = paper_tables.step_of_one_rank(self.text, 3, 40, width=512, inner=1024, depth=240, rank=7)
         self.assertEqual((step["steps"], step["parameters"]), (1, paper_tables.stack_parameters(512, 1024, 240)))
@@ -58,7 +58,7 @@ class TablesTest(unittest.TestCase):
         print(f"planned {planned['together']}, measured {step['tensors']}")
         self.assertLess(abs(planned["together"] - step["tensors"]), STEP_WITHIN * step["tensors"])
 
-    def test_one_replica_of_512_makes_a_step(self):
+    def test_one_replica_of_512_completes_a_step(self):
         step = paper_tables.one_rank("replicator", 512, 2048)
         self.assertEqual((step["replicas"], step["samples"], step["losses"]), (512, 4, 512))
         self.assertAlmostEqual(step["loss"], step["loss_alone"], delta=1e-6)

@@ -215,7 +215,7 @@ class InstalledTest(unittest.TestCase):
         checked("cc", "-shared", "-fPIC", "-o", path, path + ".c")
         return path
 
-    def test_names_wrong_plugins(self):
+    def test_reports_wrong_plugins(self):
         self.check_refused(self.library("libother.so", 'struct { const char* stamp; void* make; } dslaunch_plugin = {'
                                         '"dslaunch 0.0.9, LibTorch 2.10.0, _GLIBCXX_USE_CXX11_ABI=0", 0};'),
                            "was built for dslaunch 0.0.9, LibTorch 2.10.0, _GLIBCXX_USE_CXX11_ABI=0", "LibTorch 2.11.0")

@@ -67,7 +67,7 @@ class SpawnTest(unittest.TestCase):
             self.assertEqual(ended.stderr, "dslaunch-spawn-program: rank 1: out of sorts\n"
                              "main: rank 1 ended with exit code 1; its error message is on stderr\n")
 
-    def test_names_signal_that_killed_a_rank(self):
+    def test_reports_signal_that_killed_a_rank(self):
         ended = run("kill", 3)
         self.assertEqual(ended.returncode, 137)
         self.assertEqual(ended.stderr.splitlines()[-1], "main: rank 1 was killed by SIGKILL")

@@ -269,7 +269,7 @@ class CheckpointTest(unittest.TestCase):
             for word in words:
                 self.assertIn(word, rank.err)
 
-    def test_names_and_skips_damaged_checkpoint(self):
+    def test_reports_and_skips_damaged_checkpoint(self):
         self.good(self.saving(6, save_every=3), 1)
         damaged = self.path("step_000006", "optimizer.safetensors")
         with open(damaged, "r+b") as file:

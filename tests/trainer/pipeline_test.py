@@ -268,7 +268,7 @@ class PlanTest(PipelineCase):
 
 
 class MistakesTest(PipelineCase):
-    def test_names_mistakes_in_configuration(self):
+    def test_reports_mistakes_in_configuration(self):
         self.refused(self.recipe(pipeline(3)), "engine.pipeline.stages is 3, which does not divide 2 ranks")
         mlp = self.recipe(pipeline(4), model={"type": "mlp"})
         mlp["data"] = {"type": "idx", "path": self.folder}

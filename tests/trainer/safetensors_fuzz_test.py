@@ -110,7 +110,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
         dice.shuffle(items)  # the order in the header is irrelevant
         return dict(items), data
 
-    def test_both_read_same_tensors_from_valid_files(self):
+    def test_both_parsers_read_same_tensors_from_valid_files(self):
         contents = []
         for _ in range(1500):
             header, data = self.valid()
@@ -186,7 +186,7 @@ class SafetensorsFuzzTest(unittest.TestCase):
         else:
             entry[dice.choice(("shape", "data_offsets", "dtype"))] = dice.choice(edges)
 
-    def test_both_agree_on_modified_files(self):
+    def test_both_parsers_agree_on_modified_files(self):
         contents = [self.mutated() for _ in range(40000 if FULL else 6000)]
         accepted, refused, stricter = self.compare(contents)
         print("both accept %d, both refuse %d, we alone refuse %s" % (accepted, refused, stricter))

@@ -132,7 +132,7 @@ class ParityTest(ZeroCase):
                     self.assertEqual([step[key] for step in whole], [step[key] for step in first + rest])
         self.assertEqual([], [name for name in os.listdir(self.folder) if name.startswith("dslaunch")])
 
-    def test_names_folder_that_accepts_no_files(self):
+    def test_reports_folder_that_accepts_no_files(self):
         disk = {"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/nowhere/nvme"}}
         with Job(self.recipe({"zero_optimization": disk}), 2) as job:
             for rank in job.finish():

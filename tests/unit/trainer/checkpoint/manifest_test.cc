@@ -24,7 +24,7 @@ std::string Refusal(const std::string& text) {
   }
 }
 
-TEST(ManifestTest, RoundTrip) {
+TEST(ManifestTest, RoundTripKeepsManifest) {
   const std::string text = FormatManifest(SampleManifest());
   const Manifest read = ParseManifest(text, "m");
   EXPECT_EQ(FormatManifest(read), text);
@@ -49,7 +49,7 @@ TEST(ManifestTest, RoundTrip) {
 }
 
 // Older programs read this format only.
-TEST(ManifestTest, WritesFormat1WithoutCuts) {
+TEST(ManifestTest, WritesFormat1IfSlicesAreContiguous) {
   const std::string text = FormatManifest(SampleManifest());
   EXPECT_THAT(text, HasSubstr(R"( "format": "dslaunch checkpoint 1",)"));
   EXPECT_THAT(text, HasSubstr(R"(
@@ -68,7 +68,7 @@ TEST(ManifestTest, WritesFormat1WithoutCuts) {
 )"));
 }
 
-TEST(ManifestTest, WritesFormat2WithCuts) {
+TEST(ManifestTest, WritesFormat2IfSlicesAreNotContiguous) {
   const Manifest sample = SampleManifestWithCuts();
   const std::string text = FormatManifest(sample);
   EXPECT_THAT(text, HasSubstr(R"( "format": "dslaunch checkpoint 2",)"));
@@ -101,7 +101,7 @@ TEST(ManifestTest, RefusesUnknownFormatByName) {
 }
 
 // Older programs ignore the rows and refuse the slices too.
-TEST(ManifestTest, RefusesCutsInFormat1) {
+TEST(ManifestTest, RefusesNoncontiguousSlicesInFormat1) {
   EXPECT_THAT(
       Refusal(WithChecksum(Replaced(SampleManifestWithCuts(), "checkpoint 2", "checkpoint 1"))),
       HasSubstr("hole or an overlap"));
@@ -182,7 +182,7 @@ TEST(ManifestTest, RefusesContradictions) {
   }
 }
 
-TEST(ManifestTest, RefusesCutsThatDoNotTileTheTensor) {
+TEST(ManifestTest, RefusesSlicesThatDoNotTileTheTensor) {
   constexpr char kHole[] = "hole or an overlap", kUncovered[] = "do not cover";
   const struct {
     void (*change)(std::vector<TensorSlice>&);

@@ -48,7 +48,7 @@ std::string Refusal(const std::string& content) {
   }
 }
 
-TEST(SafetensorsTest, RoundTrip) {
+TEST(SafetensorsTest, RoundTripKeepsTensors) {
   const TempDir folder;
   const std::string file = folder / "t.safetensors";
   const std::vector<float> weights = {1, 2, 3, 4, 5, 6};

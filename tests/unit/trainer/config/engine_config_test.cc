@@ -57,7 +57,7 @@ TEST(EngineConfigTest, KnowsEveryKeyOfDeepSpeed) {
 }
 
 // DeepSpeed's tutorials, as they stand there.
-TEST(EngineConfigTest, TutorialConfigurations) {
+TEST(EngineConfigTest, ReadsTutorialConfigurations) {
   for (const int64_t ranks : {1, 2, 4}) {
     const EngineConfig adam = Parse(
         R"({"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}}})", ranks);
@@ -95,7 +95,7 @@ TEST(EngineConfigTest, TutorialConfigurations) {
             2);
 }
 
-TEST(EngineConfigTest, DefaultsAreThoseOfDeepSpeed0_19_6) {
+TEST(EngineConfigTest, HasDefaultsOfDeepSpeed0_19_6) {
   const EngineConfig config = Parse(R"({"train_batch_size": 8})");
   EXPECT_EQ(config.gradient_clipping, 1.0);
   EXPECT_EQ(config.steps_per_print, 0);
@@ -118,7 +118,7 @@ TEST(EngineConfigTest, DefaultsAreThoseOfDeepSpeed0_19_6) {
   EXPECT_EQ(scaler.min_loss_scale, 1);
 }
 
-TEST(EngineConfigTest, KeysOfOurMeaning) {
+TEST(EngineConfigTest, ReadsCommunicationAndReportKeys) {
   const EngineConfig config = Parse(With(
       R"("communication_data_type": "FP32", "gradient_predivide_factor": 2.5, "steps_per_print": 10,
          "gradient_clipping": 0, "dump_state": true, "memory_breakdown": true, "log_level": "WARNING",
@@ -136,7 +136,7 @@ TEST(EngineConfigTest, KeysOfOurMeaning) {
   EXPECT_TRUE(Parse(With(R"("prescale_gradients": true)")).communication.prescale);
 }
 
-TEST(EngineConfigTest, ParameterServers) {
+TEST(EngineConfigTest, ReadsAndChecksParameterServers) {
   using Mode = ParallelConfig::Mode;
   const auto parallel = [](const std::string& section) {
     return With(R"("parallel": )" + section);
@@ -176,7 +176,7 @@ TEST(EngineConfigTest, ParameterServers) {
               HasSubstr("parallel.staleness cannot be combined with the optimizer Lamb"));
 }
 
-TEST(EngineConfigTest, LowCommunication) {
+TEST(EngineConfigTest, ReadsAndChecksLowCommunicationModes) {
   using Mode = ParallelConfig::Mode;
   const auto parallel = [](const std::string& section) {
     return With(R"("parallel": )" + section);
@@ -218,7 +218,7 @@ TEST(EngineConfigTest, LowCommunication) {
               HasSubstr("is OneBitLamb, which needs a dynamic loss scale"));
 }
 
-TEST(EngineConfigTest, LossScales) {
+TEST(EngineConfigTest, ReadsStaticAndDynamicLossScales) {
   const auto scaler = [](const std::string& keys) {
     return *Parse(With("\"fp16\": {\"enabled\": true, " + keys + "}")).precision.loss_scaler;
   };
@@ -231,7 +231,7 @@ TEST(EngineConfigTest, LossScales) {
   EXPECT_EQ(Refusal(With(R"("fp16": {"enabled": false, "loss_scale_window": 0})")), "accepted");
 }
 
-TEST(EngineConfigTest, AutocastAndApexPresets) {
+TEST(EngineConfigTest, ReadsAutocastAndApexPresets) {
   struct Case {
     const char* keys;
     Dtype model;
@@ -492,7 +492,7 @@ TEST(EngineConfigTest, TakesStagesOfProgram) {
   }
 }
 
-TEST(EngineConfigTest, Monitors) {
+TEST(EngineConfigTest, ReadsMonitors) {
   const EngineConfig plain = Parse(R"({"train_batch_size": 8})");
   const MonitorsConfig& none = plain.monitors;
   EXPECT_FALSE(none.csv || none.tensorboard || none.flops_profiler || none.comms_logger ||

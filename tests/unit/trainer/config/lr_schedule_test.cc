@@ -27,13 +27,13 @@ TEST(LrScheduleTest, WarmupIsLogarithmicByDefault) {
   EXPECT_EQ(Lr(warmup, 5000), kBase);
 }
 
-TEST(LrScheduleTest, LinearWarmup) {
+TEST(LrScheduleTest, WarmupRisesLinearlyOnRequest) {
   const WarmupLr warmup{.max_lr = 0.5, .warmup = {.num_steps = 10, .linear = true}};
   EXPECT_NEAR(Lr(warmup, 6), 0.25, 1e-12);
   EXPECT_EQ(Lr(warmup, 11), 0.5);
 }
 
-TEST(LrScheduleTest, WarmupOfOneStepCountsAsTwo) {
+TEST(LrScheduleTest, OneStepWarmupReachesMaximumAtStepTwo) {
   const WarmupLr warmup{.max_lr = 1, .warmup = {.num_steps = 1}};
   EXPECT_EQ(Lr(warmup, 1), 0);
   EXPECT_EQ(Lr(warmup, 2), 1);
@@ -76,7 +76,7 @@ TEST(LrScheduleTest, OneCycleMovesMomentumAgainstRate) {
   EXPECT_NEAR(*ScheduledMomentum(cycle, 35), 0.9, 1e-12);
 }
 
-TEST(LrScheduleTest, OneCycleInStairs) {
+TEST(LrScheduleTest, OneCycleRisesAndFallsInStairs) {
   const OneCycle cycle{.min_lr = 0,
                        .max_lr = 1,
                        .first_step_size = 10,
@@ -89,21 +89,21 @@ TEST(LrScheduleTest, OneCycleInStairs) {
   EXPECT_NEAR(Lr(cycle, 11), 0.8, 1e-12);
 }
 
-TEST(LrScheduleTest, RangeTest) {
+TEST(LrScheduleTest, RangeTestRisesContinuouslyOrInStairs) {
   LrRangeTest test{.min_lr = 0.01, .step_size = 10, .step_rate = 2};
   EXPECT_NEAR(Lr(test, 15), 0.01 * 4, 1e-12);
   test.staircase = true;
   EXPECT_NEAR(Lr(test, 15), 0.01 * 3, 1e-12);
 }
 
-TEST(LrScheduleTest, Steps) {
+TEST(LrScheduleTest, StepLrMultipliesByGammaAfterEachStepSize) {
   const StepLr steps{.step_size = 3, .gamma = 0.5};
   EXPECT_EQ(Lr(steps, 2), kBase);
   EXPECT_EQ(Lr(steps, 3), kBase / 2);
   EXPECT_EQ(Lr(steps, 9), kBase / 8);
 }
 
-TEST(LrScheduleTest, Restarts) {
+TEST(LrScheduleTest, CosineRestartsAfterEachCycle) {
   const CosineAnnealingWarmRestarts same{.t_0 = 10};
   EXPECT_NEAR(Lr(same, 5), kBase / 2, 1e-12);
   EXPECT_EQ(Lr(same, 1'000'000'000'000), kBase);

@@ -58,7 +58,7 @@ TEST(OptimizerConfigTest, ReadsAdamAsAdamWByDefault) {
   EXPECT_FALSE(Optimizer("Adam", {{"bias_correction", false}}).bias_correction);
 }
 
-TEST(OptimizerConfigTest, DefaultsOfEach) {
+TEST(OptimizerConfigTest, EachOptimizerHasItsDefaults) {
   const OptimizerConfig adam = Optimizer(json{{"type", "Adam"}});
   EXPECT_EQ(adam.lr, 1e-3);
   EXPECT_EQ(adam.beta2, 0.999);
@@ -93,7 +93,7 @@ TEST(OptimizerConfigTest, RefusesUnsupportedOptimizersByName) {
   EXPECT_THAT(Refusal([] { Optimizer(json::object()); }), HasSubstr("type is missing"));
 }
 
-TEST(OptimizerConfigTest, WrongParametersAreRefused) {
+TEST(OptimizerConfigTest, RefusesWrongParameters) {
   EXPECT_EQ(OptimizerRefusal("Lamb", {{"max_coef", 5}}),
             "c: optimizer.params.max_coef is not a known key; did you mean \"max_coeff\"?");
   EXPECT_THAT(OptimizerRefusal("Adam", {{"max_grad_norm", 1}}), HasSubstr("gradient_clipping"));
@@ -107,7 +107,7 @@ TEST(OptimizerConfigTest, WrongParametersAreRefused) {
   EXPECT_EQ(OptimizerRefusal("SGD", {{"fused", false}}), "accepted");
 }
 
-TEST(OptimizerConfigTest, ParameterGroups) {
+TEST(OptimizerConfigTest, ReadsParameterGroups) {
   const json section = {
       {"type", "AdamW"},
       {"param_groups",
@@ -134,7 +134,7 @@ TEST(OptimizerConfigTest, ParameterGroups) {
   EXPECT_THAT(refusal({{"max_dims", 1}}), HasSubstr("must be a list of objects"));
 }
 
-TEST(SchedulerConfigTest, DefaultsOfEach) {
+TEST(SchedulerConfigTest, EachScheduleHasItsDefaults) {
   EXPECT_EQ(Scheduler("WarmupLR", {}).name, "WarmupLR");
   const auto warmup = std::get<WarmupLr>(Scheduler("WarmupLR", {}).schedule);
   EXPECT_FALSE(warmup.max_lr) << "the optimizer's";
@@ -187,7 +187,7 @@ TEST(SchedulerConfigTest, WarmupRemarkNamesUnfinishedWarmup) {
   EXPECT_EQ(remark(ConstantLr{}, 1), "");
 }
 
-TEST(SchedulerConfigTest, WrongParametersAreRefused) {
+TEST(SchedulerConfigTest, RefusesWrongParameters) {
   EXPECT_THAT(SchedulerRefusal("CosineAnnealing", {}),
               HasSubstr("did you mean \"CosineAnnealingLR\"?"));
   EXPECT_EQ(SchedulerRefusal("WarmupLR", {{"warmup_num_step", 5}}),

@@ -61,7 +61,7 @@ TEST(RecipeTest, HasDeepSpeedsDefaults) {
   EXPECT_EQ(optimizer.weight_decay, 0);
 }
 
-TEST(RecipeTest, OptimizerAndScheduler) {
+TEST(RecipeTest, ReadsOptimizerAndScheduler) {
   json recipe = With("/engine/optimizer/params", {{"lr", 0.5}});
   recipe["engine"]["scheduler"] = {{"type", "StepLR"}, {"params", {{"step_size", 7}}}};
   const EngineConfig engine = Parse(recipe).engine;
@@ -93,7 +93,7 @@ TEST(RecipeTest, RefusesUnknownKeysAtEveryDepth) {
             "\"train_micro_batch_size_per_gpu\"?");
 }
 
-TEST(RecipeTest, NamesMissingParts) {
+TEST(RecipeTest, ReportsMissingParts) {
   json no_data = Minimal();
   no_data.erase("data");
   EXPECT_THAT(Refusal(no_data), testing::HasSubstr("data is missing"));
@@ -125,7 +125,7 @@ TEST(RecipeTest, NamesEngineFileInMessages) {
               testing::StartsWith("r.json: engine is the path of a file"));
 }
 
-TEST(RecipeTest, Models) {
+TEST(RecipeTest, ReadsModelsOfEachType) {
   EXPECT_EQ(Parse(With("/model", {{"type", "cnn"}, {"hidden_size", 7}}))
                 .model.As<CnnConfig>()
                 .hidden_size,
@@ -226,7 +226,7 @@ TEST(RecipeTest, Gpt2HasHuggingFacesKeysAndDefaults) {
   EXPECT_EQ(tiny.run.export_hf, "/out");
 }
 
-TEST(RecipeTest, RunKeys) {
+TEST(RecipeTest, ReadsKeysOfSectionRun) {
   json recipe = Minimal();
   recipe["run"].update({{"mode", "predict"},
                         {"predictions", "/p.jsonl"},
@@ -262,7 +262,7 @@ TEST(RecipeTest, RunKeys) {
   EXPECT_THAT(Refusal(With("/run/ranks", 64)), testing::HasSubstr("needs run.mode plan_memory"));
 }
 
-TEST(RecipeTest, AProfile) {
+TEST(RecipeTest, ReadsProfileWithDefaults) {
   EXPECT_FALSE(Parse(Minimal()).run.profile);
   const RunConfig run = Parse(With("/run/profile", json::object())).run;
   ASSERT_TRUE(run.profile);
@@ -310,7 +310,7 @@ TEST(RecipeTest, IgnoresBatchSizesWithoutTraining) {
   }
 }
 
-TEST(RecipeTest, PromptNeedsNoDataPath) {
+TEST(RecipeTest, AcceptsPromptWithoutDataPath) {
   json recipe = Minimal();
   recipe["model"] = {{"type", "gpt2"}};
   recipe["data"] = {{"type", "text"}};

@@ -52,7 +52,7 @@ TEST(CifarTest, ReadsFineLabelsOfCifar100) {
   EXPECT_THAT(ReadCifarImages(folder.path(), Split::kTest, 100).labels, ElementsAre(6));
 }
 
-TEST(CifarTest, RefusesOtherFiles) {
+TEST(CifarTest, RefusesMissingAndMalformedFiles) {
   const TempDir folder;
   const auto refused = [&](Split split, const testing::Matcher<std::string>& message) {
     ExpectRefused([&] { ReadCifarImages(folder.path(), split, 10); }, ExitCode::kBadInput, message);
@@ -75,7 +75,7 @@ TEST(CifarTest, RefusesOtherFiles) {
                 AllOf(HasSubstr("is a file, but data.type cifar"), HasSubstr("data.type=csv")));
 }
 
-TEST(CifarTest, LabelsAreCountedInTheirFile) {
+TEST(CifarTest, ReportsPositionOfWrongLabelInItsFile) {
   const TempDir folder;
   folder.Write("data_batch_1.bin", Record("\x01", 'x'));
   const std::string second = folder.Write("data_batch_2.bin", Record("\x7F", 'x'));

@@ -75,7 +75,7 @@ TEST_F(IdxTest, RefusesOtherArrays) {
   refused(Header(8, {3}) + "abcd", "has data after the 3 bytes");
 }
 
-TEST_F(IdxTest, FalseHeaderCostsNoMemory) {
+TEST_F(IdxTest, RefusesFalseHeaderWithoutAllocating) {
   const int64_t before = OwnMemoryKib("VmPeak");
   const std::string large = Write("large", Header(8, {0xffffffff, 2}) + "ab");  // 8 GiB promised
   ExpectRefused([&] { ReadIdx(large, 2); }, ExitCode::kBadInput, HasSubstr("holds 2 bytes"));
@@ -108,7 +108,7 @@ TEST_F(IdxTest, NamesUnreadableFiles) {
   ExpectRefused([&] { ReadIdx(folder_, 1); }, ExitCode::kIo, HasSubstr(folder_.string()));
 }
 
-TEST_F(IdxTest, LabelsBelongToImages) {
+TEST_F(IdxTest, ReadsAndChecksLabelsOfImages) {
   WriteGz("train-images-idx3-ubyte.gz", Header(8, {2, 1, 1}) + "ab");
   Write("train-labels-idx1-ubyte", Header(8, {2}) + std::string{1, 4});
   const LabeledImages images = ReadIdxImages(folder_, Split::kTrain, 5);

@@ -74,7 +74,7 @@ TEST(ImageFileTest, RefusesTruncatedAndDamagedFiles) {
   Refused(damaged, HasSubstr("is a damaged PNG file ("));
 }
 
-TEST(ImageFileTest, RefusesSizesThatBytesCannotHold) {
+TEST(ImageFileTest, RefusesDimensionsTooLargeForFileSize) {
   std::string png = ContentOf(std::filesystem::path(DSLAUNCH_TEST_IMAGE_FILES) / "rgb.png");
   const auto with_size = [&](uint32_t width, uint32_t height) {
     png.replace(16, 8, BigEndian(width) + BigEndian(height));
@@ -89,7 +89,7 @@ TEST(ImageFileTest, RefusesSizesThatBytesCannotHold) {
   Refused(jpeg, HasSubstr("8224 x 8224 pixels, more than its 549 bytes can hold"));
 }
 
-TEST(ImageFileTest, ScalesNarrowImagesWithoutMakingThemWhole) {
+TEST(ImageFileTest, ScalesNarrowImagesWithoutFullSizeCopy) {
   const RgbImage line{1, 60000, std::vector<uint8_t>(180000, 7)};
   std::vector<uint8_t> pixels(4096 * 3 * 4096);
   ResizeAndCrop(line, 4096, pixels);

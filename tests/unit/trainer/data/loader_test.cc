@@ -190,7 +190,7 @@ TEST(LoaderTest, ThrowsErrorWithItsBatch) {
   }
 }
 
-TEST(LoaderTest, EndsWhateverItsThreadDoes) {
+TEST(LoaderTest, DestructorEndsThreadInEveryState) {
   NumberDataset dataset(100);
   {
     BatchLoader full(dataset, Options(100, 1, 2));

@@ -164,7 +164,7 @@ void ExpectNear(const at::Tensor& got, const at::Tensor& wanted, const std::stri
 
 using Type = OptimizerConfig::Type;
 
-TEST(DividedParametersTest, TrainsWhatOneEngineTrains) {
+TEST(DividedParametersTest, TrainsLikeOneUndividedEngine) {
   for (const Type type : {Type::kAdamW, Type::kLamb}) {
     const Trained one = TrainWhole(Config(type, 0), 4);
     for (const int zero : {0, 1, 2, 3}) {
@@ -180,7 +180,7 @@ TEST(DividedParametersTest, TrainsWhatOneEngineTrains) {
   }
 }
 
-TEST(DividedParametersTest, CheckpointsLoadInEveryOtherCut) {
+TEST(DividedParametersTest, CheckpointsLoadInEveryOtherDivision) {
   const Trained one = TrainWhole(Config(Type::kAdamW, 0), 5);
   const struct {
     int ranks, tensor, zero;

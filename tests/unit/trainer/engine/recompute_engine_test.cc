@@ -130,7 +130,7 @@ struct Setting {
 
 class RecomputeEngineTest : public testing::TestWithParam<Setting> {};
 
-TEST_P(RecomputeEngineTest, TrainsTheSameWithAndWithout) {
+TEST_P(RecomputeEngineTest, RecomputationDoesNotChangeTraining) {
   const Setting& setting = GetParam();
   const std::string config = c10::str(
       R"({"train_micro_batch_size_per_gpu": )", kRows, R"(, "gradient_accumulation_steps": )",

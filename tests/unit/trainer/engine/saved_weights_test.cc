@@ -81,7 +81,7 @@ void CompareWithCheckpoints(const std::string& keys) {
   EXPECT_TRUE(differed) << keys << ": else there is nothing to show";
 }
 
-TEST(SavedWeightsTest, EqualTheCheckpointThatWouldBeSaved) {
+TEST(SavedWeightsTest, EqualWeightsOfSavedCheckpoint) {
   const std::string sgd = R"("optimizer": {"type": "SGD", "params": {"lr": 0.1}})";
   const std::string own = R"(, "broadcast_buffers": false)";
   CompareWithCheckpoints(sgd + R"(, "parallel": {"mode": "local_sgd", "inner_steps": 3})");

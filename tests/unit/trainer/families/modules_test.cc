@@ -39,7 +39,7 @@ TEST(MakeModelTest, RefusesSamplesOfWrongShape) {
   EXPECT_THAT(Refusal(uneven, {8}), HasSubstr("n_embd is 12"));
 }
 
-TEST(MakeModelTest, MlpTakesAnyShape) {
+TEST(MakeModelTest, MlpAcceptsAnyShape) {
   const auto model = MakeModel(MlpConfig{4, 3}, {7});
   EXPECT_EQ(model->forward(at::rand({5, 7})).sizes(), (std::vector<int64_t>{5, 3}));
 }

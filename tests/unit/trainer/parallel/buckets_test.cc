@@ -12,7 +12,7 @@ TEST(BucketsTest, CutsInGivenOrder) {
   EXPECT_EQ(AssignBuckets({10, 20, 30, 40}, {0, 1, 2, 3}, 60), (Buckets{{0, 1, 2}, {3}}));
 }
 
-TEST(BucketsTest, GivesTooLargeParameterBucketOfItsOwn) {
+TEST(BucketsTest, PutsTooLargeParameterIntoSeparateBucket) {
   EXPECT_EQ(AssignBuckets({10, 1000, 10, 10}, {0, 1, 2, 3}, 100), (Buckets{{0}, {1}, {2, 3}}));
 }
 

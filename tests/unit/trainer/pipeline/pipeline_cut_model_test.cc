@@ -317,7 +317,7 @@ struct Nested : Model {
   std::shared_ptr<Scale> body, inner, first, last;
 };
 
-TEST(PipelineCutModelTest, KeepsContainersTensorsWhereItIsListed) {
+TEST(PipelineCutModelTest, KeepsTensorsOfContainerOnStageThatListsIt) {
   const Make make = [] { return std::make_shared<Nested>(); };
   const auto names = [&](int stage) {
     return NamesOf(*CutOne(make, Stages(4, "uniform"), stage).parts.module);
@@ -329,7 +329,7 @@ TEST(PipelineCutModelTest, KeepsContainersTensorsWhereItIsListed) {
   EXPECT_THAT(TiedOf(listed.parts), ElementsAre(Tied("body.inner.scale", {0, 2})));
 }
 
-TEST(PipelineCutModelTest, NamesTensorOfTwoModulesByTheFirst) {
+TEST(PipelineCutModelTest, NamesSharedTensorAfterItsFirstModule) {
   const Make make = [] { return std::make_shared<Nested>(); };
   const CutStage last = CutOne(make, Stages(4, "uniform"), 3);
   EXPECT_THAT(NamesOf(*last.parts.module), ElementsAre("first.scale", "last.scale"));

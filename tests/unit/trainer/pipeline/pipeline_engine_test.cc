@@ -432,7 +432,7 @@ TEST(PipelineEngineTiedTest, TrainsTiedWeightsAsOneWeight) {
 
 // ---- Checkpoints ----
 
-TEST(PipelineEngineCheckpointTest, LoadsUnderAnyOtherCut) {
+TEST(PipelineEngineCheckpointTest, LoadsWithOtherPipelineAndZeroStages) {
   const TempDir folder;
   InRanks(4, [&](ProcessGroup& group) {
     const std::vector<Setting> settings = {
@@ -695,7 +695,7 @@ struct Counting : torch::nn::Module {
   at::Tensor seen = register_buffer("seen", at::zeros({1}));
 };
 
-TEST(PipelineEngineBuffersTest, EvaluatesTheBuffersThatItWouldSave) {
+TEST(PipelineEngineBuffersTest, EvaluatesWithBuffersThatCheckpointHolds) {
   const TempDir dir;
   InRanks(4, [&](ProcessGroup& group) {
     const std::vector<PipelineLayer> layers = {
@@ -720,7 +720,7 @@ TEST(PipelineEngineBuffersTest, EvaluatesTheBuffersThatItWouldSave) {
   });
 }
 
-TEST(PipelineEngineSourceTest, IsCalledOnFirstAndLastStageInOrder) {
+TEST(PipelineEngineSourceTest, CallsSourceOnFirstAndLastStageInOrder) {
   InRanks(3, [](ProcessGroup& group) {
     const Setting setting{.stages = 3, .micro_batches = 4};
     PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = Layers()}, group);
@@ -813,7 +813,7 @@ struct FrozenLinear : torch::nn::Module {
   Linear linear;
 };
 
-TEST(PipelineEngineGroupsTest, AcceptFrozenParametersOfAnyStage) {
+TEST(PipelineEngineGroupsTest, AcceptsFrozenParametersOfAnyStage) {
   const auto make = [](const std::string& pattern, ProcessGroup& group) {
     std::string config = kConfig;
     config.insert(config.find(R"("params")"),

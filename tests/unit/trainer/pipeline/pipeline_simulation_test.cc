@@ -255,7 +255,7 @@ TEST(DrawTextTest, NotesHiddenActionsIfTooNarrow) {
               testing::Not(HasSubstr("may be hidden")));
 }
 
-TEST(DrawTextTest, FitsTheTerminal) {
+TEST(DrawTextTest, DrawingFitsTerminalWidth) {
   for (Type type :
        {Type::kGpipe, Type::kOneForwardOneBackward, Type::kInterleaved, Type::kZeroBubbleH1}) {
     for (int stages = 1; stages <= 8; ++stages) {

@@ -91,7 +91,7 @@ class StageLinkTest : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Networks, StageLinkTest, testing::Values(false, true),
                          [](const auto& test) { return test.param ? "Strict" : "Gloo"; });
 
-TEST_P(StageLinkTest, DeliversWhatWasSent) {
+TEST_P(StageLinkTest, DeliversRandomMessagesUnchanged) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", std::to_string(seed));
   SCOPED_TRACE(seed);

@@ -42,7 +42,7 @@ TEST(GenerateTest, SameSeedGivesSameTokens) {
 }
 
 // Frequencies against the softmax of logits 0, -1, -2, ... over the temperature.
-TEST(GenerateTest, TemperatureAndTopKShapeTheChoice) {
+TEST(GenerateTest, TemperatureAndTopKSetProbabilities) {
   const auto always_after_nine = [](const at::Tensor& tokens) {
     return Successor(at::full_like(tokens, 9));
   };
@@ -60,7 +60,7 @@ TEST(GenerateTest, TemperatureAndTopKShapeTheChoice) {
   }
 }
 
-TEST(GenerateTest, ShowsModelTheLastPositions) {
+TEST(GenerateTest, PassesLastPositionsToModel) {
   std::vector<std::vector<int64_t>> shown;
   const auto record = [&](const at::Tensor& tokens) {
     EXPECT_EQ(tokens.size(0), 1);
@@ -73,7 +73,7 @@ TEST(GenerateTest, ShowsModelTheLastPositions) {
   EXPECT_THAT(shown, ElementsAre(ElementsAre(1, 2), ElementsAre(1, 2, 3), ElementsAre(2, 3, 4)));
 }
 
-TEST(GenerateTest, RefusesWhatCannotGoOn) {
+TEST(GenerateTest, RefusesEmptyPromptAndNanLogits) {
   EXPECT_THROW(Generate(Successor, {}, {}), TrainError);
   const auto broken = [](const at::Tensor&) {
     return at::full({1, 1, 4}, std::numeric_limits<float>::quiet_NaN());

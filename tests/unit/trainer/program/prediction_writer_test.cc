@@ -27,7 +27,7 @@ class PredictionWriterTest : public ::testing::Test {
   std::string file_;
 };
 
-TEST(PredictionLineTest, ClassesAndNumbers) {
+TEST(PredictionLineTest, WritesProbabilityOnlyForClasses) {
   EXPECT_EQ(PredictionLine(3, {7, 0.5}), "{\"index\":3,\"prediction\":7,\"probability\":0.5}\n");
   EXPECT_EQ(PredictionLine(0, {0.25, {}}), "{\"index\":0,\"prediction\":0.25}\n");
 }

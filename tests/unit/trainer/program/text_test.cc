@@ -7,7 +7,7 @@
 namespace dslaunch::text_test {
 namespace {
 
-TEST(TextTest, BytesAreTokens) {
+TEST(TextTest, ConvertsBetweenBytesAndTokens) {
   const std::string text = "a\xc3\xa9\n";
   EXPECT_EQ(TokensOfText(text, 256), (std::vector<int64_t>{97, 0xc3, 0xa9, 10}));
   EXPECT_EQ(TextOfTokens(TokensOfText(text, 256)), text);

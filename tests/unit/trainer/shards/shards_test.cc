@@ -72,7 +72,7 @@ bool Covers(const std::vector<Shard>& shards, int64_t all) {
          coverage.complete();
 }
 
-TEST_F(ShardsTest, CutHasTheElementsOfItsIndices) {
+TEST_F(ShardsTest, CutShardHoldsElementsOfItsIndexRange) {
   for (int round = 0; round < 2000; ++round) {
     Elements shape;
     int64_t all = 1;
@@ -115,7 +115,7 @@ TEST_F(ShardsTest, PaddingBelongsToNoShard) {
   EXPECT_EQ(Slice(part, 3, 6).elements(), 0);
 }
 
-TEST_F(ShardsTest, SliceCountsFromThePart) {
+TEST_F(ShardsTest, SliceCountsFromStartOfShard) {
   for (int round = 0; round < 2000; ++round) {
     const int64_t all = RandomSize();
     const Shard part = RandomShard(all);
@@ -126,7 +126,7 @@ TEST_F(ShardsTest, SliceCountsFromThePart) {
   }
 }
 
-TEST_F(ShardsTest, BlocksAreTheElementsInOrder) {
+TEST_F(ShardsTest, BlocksListElementsInOrder) {
   for (int round = 0; round < 5000; ++round) {
     const int64_t all = RandomSize();
     const Shard shard = RandomShard(all);
@@ -172,7 +172,7 @@ TEST_F(ShardsTest, EqualCutsShareOneRun) {
   EXPECT_EQ(runs, 1);
 }
 
-TEST_F(ShardsTest, AnyCoverFillsTheWholeAndAnyOtherCover) {
+TEST_F(ShardsTest, AnyCoverSuppliesElementsOfAnyOther) {
   for (int round = 0; round < 500; ++round) {
     const int64_t all = RandomSize();
     const std::vector<Shard> written = RandomCover(all);
@@ -195,7 +195,7 @@ TEST_F(ShardsTest, AnyCoverFillsTheWholeAndAnyOtherCover) {
   }
 }
 
-TEST_F(ShardsTest, PiecesOfAnyCutsAreTheTensors) {
+TEST_F(ShardsTest, PiecesOfAnyRangesRestoreTensors) {
   for (int round = 0; round < 1000; ++round) {
     Elements sizes(static_cast<size_t>(Random(0, 5)));
     for (int64_t& size : sizes) size = Random(0, 6);

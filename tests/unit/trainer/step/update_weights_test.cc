@@ -25,7 +25,7 @@ TEST(CutUpdateTest, CutsRunsOfPartsWithinLimit) {
   EXPECT_EQ(Cut({1, 2, 3}, 0), "0-1 1-2 2-3");
 }
 
-TEST(CutUpdateTest, GivesTooLargePartPieceOfItsOwn) {
+TEST(CutUpdateTest, PutsTooLargePartIntoSeparatePiece) {
   EXPECT_EQ(Cut({9}, 5), "0-1");
   EXPECT_EQ(Cut({1, 9, 1, 1}, 5), "0-1 1-2 2-4");
   EXPECT_EQ(Cut({9, 1, 9}, 5), "0-1 1-2 2-3");

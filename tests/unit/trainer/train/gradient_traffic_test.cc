@@ -12,14 +12,14 @@ std::vector<GradientUnit> Units(int count) {
   return units;
 }
 
-TEST(MostOnTheirWay, TwoUnitsAndOneThatIsComplete) {
+TEST(MostOnTheirWay, OverlapCountsTwoUnitsInExchangeAndTwoMore) {
   EXPECT_EQ(MostOnTheirWay(Units(5), true), 4 * 100 + 2 * 10) << "and a gradient of the next";
   EXPECT_EQ(MostOnTheirWay(Units(2), true), 2 * 100 + 2 * 10);
   EXPECT_EQ(MostOnTheirWay(Units(5), false), 210);
   EXPECT_EQ(MostOnTheirWay({}, true), 0);
 }
 
-TEST(MostWithPasses, AsManyUnitsAsAreOnTheirWayWhenPassesHoldMuch) {
+TEST(MostWithPasses, AddsUnitsInExchangeToPeakOfPasses) {
   std::vector<GradientArrival> arrivals;
   for (size_t i = 0; i < 5; ++i) arrivals.push_back({i, 1000, 7, 5});
   EXPECT_EQ(MostWithPasses(Units(5), false, arrivals, 0), 1000) << "each travels alone";
@@ -32,7 +32,7 @@ TEST(MostWithPasses, AsManyUnitsAsAreOnTheirWayWhenPassesHoldMuch) {
   EXPECT_EQ(MostWithPasses(Units(5), true, arrivals, 900), 900 + 2 * 110);
 }
 
-TEST(MostWithPasses, MessagesFillWhileAnEarlierUnitIsNotComplete) {
+TEST(MostWithPasses, CountsUnitsThatWaitForAnEarlierUnit) {
   std::vector<GradientArrival> arrivals;
   for (const size_t i : {1, 2, 3, 0}) arrivals.push_back({i, 0, 0, 0});
   EXPECT_EQ(MostWithPasses(Units(4), true, arrivals, 0), 4 * 100 + 2 * 10);

@@ -19,7 +19,7 @@ EngineConfig Config(OptimizerConfig::Type type, Dtype model = Dtype::kFloat32) {
   return config;
 }
 
-TEST(MemoryPlanTest, Fp32WithAdam) {
+TEST(MemoryPlanTest, CountsStatesOfFp32TrainingWithAdam) {
   ModelSizes model;
   model.trained = 1000;
   model.frozen = 10;
@@ -35,7 +35,7 @@ TEST(MemoryPlanTest, Fp32WithAdam) {
   EXPECT_EQ(plan.total(), 4040 + 4000 + 8000 + 28);
 }
 
-TEST(MemoryPlanTest, AccumulationKeepsGradientsBesideTheBuckets) {
+TEST(MemoryPlanTest, CountsBucketsBesideAccumulatedGradients) {
   ModelSizes model;
   model.trained = 1000;
   EngineConfig config = Config(OptimizerConfig::Type::kSgd);
@@ -43,7 +43,7 @@ TEST(MemoryPlanTest, AccumulationKeepsGradientsBesideTheBuckets) {
   EXPECT_EQ(PlanMemory(model, config).buckets, 4000);
 }
 
-TEST(MemoryPlanTest, SixteenBitWithMasterWeights) {
+TEST(MemoryPlanTest, CountsMasterWeightsOf16BitTraining) {
   ModelSizes model;
   model.trained = 1000;
   const MemoryPlan plan = PlanMemory(model, Config(OptimizerConfig::Type::kAdam, Dtype::kBFloat16));
@@ -57,7 +57,7 @@ TEST(MemoryPlanTest, SixteenBitWithMasterWeights) {
   EXPECT_EQ(PlanMemory(model, alone).buckets, 0);
 }
 
-TEST(MemoryPlanTest, BatchNormsMayStayFp32) {
+TEST(MemoryPlanTest, CountsFp32BatchNormsOf16BitModel) {
   ModelSizes model;
   model.trained = 1000;
   model.batch_norm_trained = 100;
@@ -72,7 +72,7 @@ TEST(MemoryPlanTest, BatchNormsMayStayFp32) {
 }
 
 // 16 P bytes in all with AdamW and fp32 copies, of which each stage divides more by the ranks.
-TEST(MemoryPlanTest, HigherZeroStagesDivideMore) {
+TEST(MemoryPlanTest, DividesMoreAtHigherZeroStages) {
   ModelSizes model;
   model.trained = 64000;
   for (int i = 0; i < 10; ++i) {
@@ -106,7 +106,7 @@ TEST(MemoryPlanTest, HigherZeroStagesDivideMore) {
 }
 
 // 2 P + 14 P / N and so on, and what is gathered by the limits.
-TEST(MemoryPlanTest, WhatStageThreeGathers) {
+TEST(MemoryPlanTest, LimitsGatheredParametersAtStage3) {
   ModelSizes model;
   model.trained = 64000;
   for (int i = 0; i < 10; ++i) {
@@ -125,7 +125,7 @@ TEST(MemoryPlanTest, WhatStageThreeGathers) {
   EXPECT_EQ(PlanMemory(model, config).gathered, 2 * (6400 + 2 * 3000));
 }
 
-TEST(MemoryPlanTest, OffloadedStateTakesNoMemory) {
+TEST(MemoryPlanTest, ExcludesOffloadedStateFromDeviceMemory) {
   ModelSizes model;
   model.trained = 1 << 20;
   model.shardable = {{.name = "w", .elements = model.trained, .dtype = 0, .trained = true}};
@@ -145,7 +145,7 @@ TEST(MemoryPlanTest, OffloadedStateTakesNoMemory) {
   EXPECT_THAT(PlanText(plan), HasSubstr("of it in files      7.0 MiB"));
 }
 
-TEST(MemoryPlanTest, PassesAndUpdateAreNotAtTheSameTime) {
+TEST(MemoryPlanTest, CountsLargerOfPassesAndUpdate) {
   ModelSizes model;
   model.trained = 1000;
   EngineConfig config = Config(OptimizerConfig::Type::kAdam, Dtype::kBFloat16);
@@ -164,7 +164,7 @@ TEST(MemoryPlanTest, PassesAndUpdateAreNotAtTheSameTime) {
   EXPECT_EQ(plan.total(), 16000 + 5000) << "passes are not known";
 }
 
-TEST(MemoryPlanTest, PassesAndBucketsByTheOrderOfTheGradients) {
+TEST(MemoryPlanTest, PassesWithBucketsDependOnGradientOrder) {
   ModelSizes model;
   for (int i = 0; i < 10; ++i) {
     model.shardable.push_back({.name = "h" + std::to_string(i) + ".weight", .elements = 6400});
@@ -188,7 +188,7 @@ TEST(MemoryPlanTest, PassesAndBucketsByTheOrderOfTheGradients) {
             2 * (message + received) + 80'000);
 }
 
-TEST(MemoryPlanTest, WhetherItFits) {
+TEST(MemoryPlanTest, ReportsWhetherPlanFitsMachine) {
   MemoryPlan plan;
   plan.parameters = int64_t{3} << 30;
   EXPECT_EQ(
@@ -202,7 +202,7 @@ TEST(MemoryPlanTest, WhetherItFits) {
               HasSubstr(R"("ranks":1024,"stage":1,"parameters":3221225472)"));
 }
 
-TEST(MemoryPlanTest, StatesOfEachOptimizer) {
+TEST(MemoryPlanTest, CountsStatesOfEachOptimizer) {
   using Type = OptimizerConfig::Type;
   ModelSizes model;
   model.trained = 1;
@@ -228,7 +228,7 @@ TEST(MemoryPlanTest, StatesOfEachOptimizer) {
             3);
 }
 
-TEST(MemoryPlanTest, Text) {
+TEST(MemoryPlanTest, TextContainsPlannedAndMeasuredSizes) {
   EXPECT_EQ(BytesText(512), "0.5 KiB");
   EXPECT_EQ(BytesText(int64_t{1536} << 10), "1.5 MiB");
   EXPECT_EQ(BytesText(int64_t{3} << 30), "3.0 GiB");

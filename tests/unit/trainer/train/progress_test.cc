@@ -37,7 +37,7 @@ class ProgressTest : public ::testing::Test {
   std::string file_ = testing::TempDir() + "/progress-XXXXXX";
 };
 
-TEST_F(ProgressTest, MetricsOfAStep) {
+TEST_F(ProgressTest, WritesMetricsOfStep) {
   Progress progress(Options());
   progress.Start(schedule_, 100);
   progress.AddStep(
@@ -69,7 +69,7 @@ TEST_F(ProgressTest, WindowReportsMeanOfItsSteps) {
   EXPECT_EQ(Metrics()[0]["loss"], 1.5);
 }
 
-TEST_F(ProgressTest, ModelFlopsUtilization) {
+TEST_F(ProgressTest, ReportsModelFlopsUtilization) {
   Progress progress(Options());
   progress.Start(schedule_, 100);
   progress.AddStep({.step = 1, .loss = 1, .samples = 4});
@@ -104,7 +104,7 @@ TEST_F(ProgressTest, WritesTimesOfEachRankToItsFolder) {
   EXPECT_FALSE(lines[0].contains("loss"));
 }
 
-TEST_F(ProgressTest, MissingFolderLosesOnlyTheReport) {
+TEST_F(ProgressTest, ContinuesWithoutMissingReportFolder) {
   Progress::Options options = Options();
   options.rank_dir = "/no/such/folder";
   testing::internal::CaptureStdout();

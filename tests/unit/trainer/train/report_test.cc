@@ -25,7 +25,7 @@ size_t Lines(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-TEST(ReportTest, EvaluationLine) {
+TEST(ReportTest, EvaluationLineShowsMetricOfItsKind) {
   using Kind = EvaluationSums::Kind;
   EXPECT_EQ(EvaluationLine("test", {Kind::kClasses, 3512.4, 10000, 8712}),
             "test accuracy 87.12% (8712 of 10000), loss 0.3512");

@@ -101,7 +101,7 @@ TEST(ResumedSamplesTest, ContinuesAtNextSampleWithOtherBatchSize) {
     ExpectInOrder(Read(layouts, 60, shuffle, 2), 60, shuffle);
 }
 
-TEST(ResumedSamplesTest, TheRestOfAnEpochIsSmallerThanAStep) {
+TEST(ResumedSamplesTest, ContinuesIfRestOfEpochIsBelowOneStep) {
   const std::vector<Layout> layouts = {{.micro = 7, .steps = 5}, {.micro = 10, .steps = 3}};
   ExpectInOrder(Read(layouts, 38, true, 0), 38, true);  // 35, then 3, 10, 10
 }

@@ -28,7 +28,7 @@ TEST(ScheduleTest, ConvertsEpochsToSteps) {
   EXPECT_TRUE(schedule.EndsEpoch(470));
 }
 
-TEST(ScheduleTest, DroppingTails) {
+TEST(ScheduleTest, DropsPartialBatchesOnRequest) {
   Recipe recipe = MakeRecipe(64, 1, 4);
   recipe.engine.dataloader_drop_last = true;
   EXPECT_EQ(MakeSchedule(recipe, 60000, 4).batches_per_epoch, 234);
@@ -49,7 +49,7 @@ TEST(ScheduleTest, AccumulationRunsAcrossEpochs) {
   EXPECT_EQ(schedule.EpochOf(2), 2);
 }
 
-TEST(ScheduleTest, WhenLossesAreExchanged) {
+TEST(ScheduleTest, ExchangesLossesAtPrintsAndEpochEnds) {
   Recipe recipe = MakeRecipe(64, 1, 4);
   recipe.engine.steps_per_print = 7;
   const Schedule quiet = MakeSchedule(recipe, 60000, 4);

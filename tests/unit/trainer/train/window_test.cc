@@ -59,7 +59,7 @@ TEST(WindowTest, NamesEarliestBadLoss) {
   EXPECT_EQ(all.bad_steps, 2);
 }
 
-TEST(WindowTest, StepsWithoutAnUpdateAreExplainedByALossWhereThereIsOne) {
+TEST(WindowTest, ExplainsSkippedStepsByNonFiniteLossIfAny) {
   std::vector<RankWindow> ranks(2);
   ranks[0].diverged = Divergence{3, 0, 1.5, 5};
   EXPECT_EQ(DivergenceMessage(*Combine(ranks).diverged),
@@ -71,7 +71,7 @@ TEST(WindowTest, StepsWithoutAnUpdateAreExplainedByALossWhereThereIsOne) {
             "no update");
 }
 
-TEST(WindowTest, OneRanksWishIsEnough) {
+TEST(WindowTest, StopsIfOneRankRequestsIt) {
   std::vector<RankWindow> ranks(4);
   ranks[2].stop = StopRequest::kSigterm;
   ranks[3].stop = StopRequest::kTimeLimit;

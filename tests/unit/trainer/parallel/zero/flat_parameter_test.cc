@@ -68,7 +68,7 @@ TEST(FlatParameterTest, KeepsDtypesInSeparateUnits) {
 }
 
 // Whatever else a pipeline stage has, a weight that it shares with others is cut as it is there.
-TEST(FlatParameterTest, GivesTiedParameterUnitOfItsOwn) {
+TEST(FlatParameterTest, PutsTiedParameterIntoSeparateUnit) {
   auto model = kModel;
   model[2].alone = true;
   for (const int stage : {1, 2, 3}) {
