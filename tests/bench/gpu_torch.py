@@ -102,7 +102,7 @@ def host_optimizer(parameters, settings, device):
             optimizer = DeepSpeedCPUAdam(parameters, adamw_mode=True, **settings)
             print("DeepSpeed updates by its DeepSpeedCPUAdam", flush=True)
             return optimizer, {}
-        except Exception as error:  # of many kinds: no compiler, another CUDA, compiler errors
+        except Exception as error:  # many types: no compiler, another CUDA, compiler errors
             problem = str(error).strip().split("\n")[-1]
     print("DeepSpeed updates by PyTorch's fused AdamW instead of its DeepSpeedCPUAdam: " + problem, flush=True)
     return torch.optim.AdamW(parameters, fused=True, **settings), {"zero_force_ds_cpu_optimizer": False}

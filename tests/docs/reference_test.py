@@ -56,7 +56,7 @@ class ReferenceTest(unittest.TestCase):
                 read |= set(GETTER.findall(path.read_text(encoding="utf-8")))
         self.assertGreater(len(read), 100, "the pattern does not fit the sources any more")
         missing = read - documented - {"engine_source", "bfloat16", "allgather_size",  # the last two are older names
-                                       "model_type", "activation_function"}  # of Hugging Face's config.json
+                                       "model_type", "activation_function"}  # keys of Hugging Face's config.json
         self.assertFalse(missing, f"keys that trainer/config reads and docs/reference/recipe.md lacks: {sorted(missing)}; "
                                   "a sample in trainer/config/key_reference.cc must lead to them")
 

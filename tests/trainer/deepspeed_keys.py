@@ -38,7 +38,7 @@ class Asked(dict):
         return super().__contains__(key)
 
     def keys(self):
-        return self  # for `key in keys()`
+        return self  # supports `key in keys()`
 
 
 def plain(value):

@@ -24,7 +24,7 @@ namespace dslaunch {
 struct ResumeRequest {
   enum class Kind { kAuto, kTag, kNone };
   Kind kind = Kind::kAuto;
-  std::string tag;         // for kTag
+  std::string tag;         // tag to resume, with kTag
   std::string job_id;      // this job's id
   bool restarted = false;  // this job's ranks ran before, and their steps must not be lost
   // Manifest::started_by of the runs that this command starts; empty if it has no options for the
@@ -41,7 +41,7 @@ struct Checkpoint {
 struct ResumeDecision {
   enum class Kind { kResume, kFresh, kRefused };
   Kind kind = Kind::kFresh;
-  std::optional<Checkpoint> checkpoint;  // for kResume
+  std::optional<Checkpoint> checkpoint;  // checkpoint to load, with kResume
   std::string reason;  // one line for people: the choice, and the checkpoints that were skipped
 };
 

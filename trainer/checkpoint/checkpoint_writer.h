@@ -26,7 +26,7 @@ std::string SaveScope(const WorkerEnv& env);
 // and earlier ones stay. All ranks pass the same tag.
 class CheckpointWriter {
  public:
-  static constexpr std::chrono::minutes kTimeout{30};  // for a save in the background
+  static constexpr std::chrono::minutes kTimeout{30};  // limit of a save in the background
 
   // `group` and `folder` must outlive this. Only rank 0 commits to `folder`, which is the same on
   // all ranks. `scope`, the same on all ranks, distinguishes the saves of this start of the ranks

@@ -71,7 +71,7 @@ WorkerEnv JobOfThisProcess() {
 // Takes the folder's lease, on rank 0. A program keeps it from its first save there until it ends.
 void TakeFolder(CheckpointFolder& folder) {
   static Mutex mutex;
-  static std::map<std::string, std::shared_ptr<FolderLease>> leases;  // by the folder's real path
+  static std::map<std::string, std::shared_ptr<FolderLease>> leases;  // key: real path
   folder.Make();
   const std::string path = std::filesystem::canonical(folder.path());
   const MutexLock lock(mutex);

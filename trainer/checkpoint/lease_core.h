@@ -18,7 +18,7 @@ struct LeaseOwner {
   int64_t attempt = 1;
   std::string batch_job;  // the batch system's name of the job, "slurm 1234"; empty outside of one
   int64_t requeues = 0;   // how often the batch system has restarted the job
-  std::string host;       // for people
+  std::string host;       // host name, shown in messages only
   std::string machine;    // identifies a kernel and a PID namespace; empty if not known
   ProcessId process;      // valid on `machine` only
 };

@@ -11,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxReportedBytes = 1000;  // for the text of a problem
+constexpr size_t kMaxReportedBytes = 1000;  // limit of a problem's text
 
 // Returns the first byte that `rank` reads of the row of all files.
 uint64_t RowBegin(uint64_t row_bytes, int rank, int ranks) {

@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr int64_t kForwardSamples = 8;  // of one pass where nothing is trained
+constexpr int64_t kForwardSamples = 8;  // samples of a pass without training
 constexpr int64_t kMaxBatch = int64_t{1} << 31;
 
 constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};

@@ -38,9 +38,9 @@ struct BatchConfig {
 struct CommunicationConfig {
   std::optional<Dtype> dtype;     // in which gradients are sent; nullopt: TravelDtype
   bool prescale = false;          // divide by the ranks before, not after, adding up
-  double predivide_factor = 1.0;  // of the postscaled sum: divided by it before, by the rest after
+  double predivide_factor = 1.0;  // divisor before a postscaled sum; the rest follows
   bool sum = false;               // add up only
-  bool overlap = true;            // with the backward pass
+  bool overlap = true;            // exchange during the backward pass
 };
 
 // Steps at the start that cuda_graph runs as ever: before them c10d::Reducer still rebuilds its

@@ -111,7 +111,7 @@ std::string ChoiceText(const std::set<std::string>& words) {
 json ParseJson(const std::string& text, const std::string& source, JsonComments comments) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   const size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
-  std::vector<std::set<std::string>> keys;  // of the objects being read, outermost first
+  std::vector<std::set<std::string>> keys;  // keys of the objects being read, outermost first
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxDepth) {
       throw ConfigError(source, "",

@@ -14,7 +14,7 @@ namespace {
 
 // A recipe for which the readers read the keys of one type of one section.
 struct Sample {
-  std::string section;  // whose keys depend on a type; empty: none
+  std::string section;  // section whose keys depend on a type, or empty
   std::string type;
   nlohmann::json recipe;
 };
@@ -111,7 +111,7 @@ struct Found {
   ReferenceKey key;
   std::set<std::string> values;
   std::vector<std::string> types;
-  std::string section;  // whose types these are
+  std::string section;  // section that the types belong to
 };
 
 std::vector<std::string> SchemasOf(const KeyUse& use) {

@@ -8,11 +8,11 @@
 namespace dslaunch {
 
 struct ReferenceKey {
-  std::string path;                       // "run.epochs", "engine.fp16.enabled"
-  std::string value;                      // "whole number, at least 1"; empty for a section
-  std::string refusal;                    // why no other value is accepted; empty: supported
-  std::vector<std::string> types;         // of its section that have the key; empty: all
-  std::string meaning;                    // with the default; empty where the key is refused
+  std::string path;                // "run.epochs", "engine.fp16.enabled"
+  std::string value;               // "whole number, at least 1"; empty for a section
+  std::string refusal;             // why no other value is accepted; empty: supported
+  std::vector<std::string> types;  // types of the section that have the key; empty: all types
+  std::string meaning;             // description with default; empty if the key is refused
   std::vector<std::string> schemas = {};  // the value as JSON Schema: one of these
 };
 

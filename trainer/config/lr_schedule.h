@@ -77,7 +77,7 @@ struct CosineAnnealingLr {
 
 struct CosineAnnealingWarmRestarts {
   int64_t t_0 = 0;     // updates before the first restart
-  int64_t t_mult = 1;  // by which each following cycle is longer
+  int64_t t_mult = 1;  // ratio of a cycle's length to the one before
   double eta_min = 0;
 };
 

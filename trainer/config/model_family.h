@@ -57,10 +57,10 @@ struct WeightNames {
   std::string prefix;
   // Tensors of files that must equal a tensor of the model.
   struct Copy {
-    std::string tensor;      // of the model
+    std::string tensor;      // name of the model's tensor
     std::string difference;  // the rest of the message if they differ: "differs from ..."
   };
-  std::map<std::string, Copy> copies;  // by the name in the file
+  std::map<std::string, Copy> copies;  // key: name in the file
   // Tensors of files whose names end so are ignored.
   std::vector<std::string> ignored_endings;
 };

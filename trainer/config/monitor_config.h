@@ -26,7 +26,7 @@ struct MonitorConfig {
 struct FlopsProfilerConfig {
   bool enabled = false;
   int64_t profile_step = 1;   // the optimizer step that is measured
-  int64_t module_depth = -1;  // of the table of the costliest modules; -1: the innermost
+  int64_t module_depth = -1;  // depth of the costliest modules' table; -1: innermost modules
   int64_t top_modules = 1;    // how many at each depth
   bool detailed = true;       // every module as well
   std::string output_file;    // empty: stdout

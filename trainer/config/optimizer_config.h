@@ -35,7 +35,7 @@ struct OptimizerConfig {
     kOneBitLamb,
   };
   Type type = Type::kAdamW;
-  std::string name;  // as written in the recipe
+  std::string name;  // spelling of the recipe
   double lr = 1e-3;
   double weight_decay = 0;
   double beta1 = 0.9, beta2 = 0.999;        // all but SGD, Adagrad, RMSprop

@@ -63,7 +63,7 @@ KeyTable<ParallelConfig> PowerSgdKeys() {
 
 // Keys of some modes only.
 struct OfMode {
-  const char* modes;  // for messages
+  const char* modes;  // text for messages
   KeyTable<ParallelConfig> keys;
   bool (*applies)(const ParallelConfig& parallel);
 };

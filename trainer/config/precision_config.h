@@ -37,7 +37,7 @@ struct LossScalerConfig {
 class JsonObject;
 
 struct PrecisionConfig {
-  Dtype model = Dtype::kFloat32;              // of parameters, buffers and the forward pass
+  Dtype model = Dtype::kFloat32;              // dtype of parameters, buffers and the forward pass
   bool batch_norm_float32 = false;            // batch norms stay fp32 (opt_level O2)
   bool master_weights = false;                // fp32 copies, which are what the optimizer updates
   Dtype grad_accumulation = Dtype::kFloat32;  // over micro-batches

@@ -80,7 +80,7 @@ KeyTable<DataConfig> DataKeys() {
 
 // Keys of some types of data only.
 struct OfDataTypes {
-  const char* types;  // for messages
+  const char* types;  // text for messages
   bool (*apply)(DataConfig::Type type);
   KeyTable<DataConfig> keys;
 };

@@ -46,19 +46,19 @@ struct DataConfig {
   std::string val_path;     // image_folder, tokens, text and csv: data to evaluate on
   double val_fraction = 0;  // or this much of the end of `path`; image_folder: of each class
   // csv
-  std::string label_column;              // by name or by number from 0; empty: the last
+  std::string label_column;              // name or number from 0; empty: last column
   std::vector<std::string> columns;      // likewise, of the features; empty: all but the label
   std::vector<std::string> label_names;  // of the classes; empty: labels are numbers
   // plugin
   std::string plugin;         // path of the shared library; default: the model's
-  std::string name;           // of the data set in it
+  std::string name;           // name of the plugin's data set
   std::string params = "{}";  // data.params as JSON text; the plugin reads it
   int64_t prefetch = 2;       // micro-batches read ahead, by a thread of their own; 0: none
 };
 
 // A metric of the user's own (dslaunch/plugin.h).
 struct MetricConfig {
-  std::string name;    // of run.metrics
+  std::string name;    // name of an entry of run.metrics
   std::string plugin;  // run.metrics_plugin; default: the data set's library, or the model's
   std::string params;  // run.metrics_params.NAME as JSON text, "{}" without; the plugin reads it
 };
@@ -73,7 +73,7 @@ struct ProfileConfig {
   int64_t warmup = 1;  // following steps that warm the profiler up
   int64_t active = 3;  // following steps that are recorded
   ProfileSort sort_by = ProfileSort::kSelfTime;
-  int64_t rows = 20;  // of the table
+  int64_t rows = 20;  // rows of the printed table
 };
 
 struct RunConfig {
@@ -89,7 +89,7 @@ struct RunConfig {
   std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next five need it
   std::optional<int64_t> save_every;   // optimizer steps; there is always a checkpoint at the end
   std::string resume = "auto";         // or "none", or a tag such as "step_000120"
-  int64_t keep_checkpoints = 2;        // of one run; older ones are removed
+  int64_t keep_checkpoints = 2;        // number kept of one run; older checkpoints are removed
   bool async_save = false;             // steps wait for a copy only, not for the disk
   bool load_module_only = false;       // start at step 1 with a checkpoint's weights
   std::string init_weights;            // a safetensors file or a folder with model.safetensors

@@ -190,7 +190,7 @@ void FitToRun(SchedulerConfig& scheduler, int64_t steps) {
 std::string WarmupRemark(const SchedulerConfig& scheduler, double lr,
                          std::optional<int64_t> steps) {
   const Warmup* warmup = nullptr;
-  int64_t length = 0;  // of the schedule; 0: it has none
+  int64_t length = 0;  // steps of the schedule; 0 if unlimited
   if (const auto* const only = std::get_if<WarmupLr>(&scheduler.schedule)) {
     warmup = &only->warmup;
   } else if (const auto* const decay = std::get_if<WarmupDecayLr>(&scheduler.schedule)) {

@@ -15,7 +15,7 @@
 namespace dslaunch {
 
 struct SchedulerConfig {
-  std::string name;  // as written in the recipe; empty: none
+  std::string name;  // spelling of the recipe; empty without a schedule
   LrSchedule schedule;
   // total_num_steps is "auto": FitToRun sets it before the first step.
   bool fits_run = false;

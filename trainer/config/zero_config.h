@@ -36,7 +36,7 @@ struct ZeroConfig {
     OffloadDevice device = OffloadDevice::kNone;
     std::string nvme_path;  // the folder, with kNvme
     bool pin_memory = true;
-    double ratio = 1.0;  // of the optimizer's state that is offloaded
+    double ratio = 1.0;  // offloaded share of the optimizer's state
   };
   Offload offload_optimizer;
   Offload offload_param;

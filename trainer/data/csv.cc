@@ -38,7 +38,8 @@ class CsvReader {
   explicit CsvReader(const std::string& file) : file_(file) {
     const std::span<const uint8_t> bytes = file_.bytes();
     rest_ = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // what Excel puts in front
+    if (rest_.starts_with("\xEF\xBB\xBF"))
+      rest_.remove_prefix(3);  // byte order mark, written by Excel
   }
 
   [[noreturn]] void Fail(const std::string& problem) const {

@@ -18,7 +18,7 @@ struct CsvColumns {
   std::string label;  // empty: the last
   std::vector<std::string>
       features;  // in the order of the model's inputs; empty: all but the label
-  std::vector<std::string> label_names;  // of the classes, from 0; empty: labels are their numbers
+  std::vector<std::string> label_names;  // class names from label 0; empty if the file has numbers
 };
 
 // Reads a table whose first line may name the columns. Every label must be one of the class names

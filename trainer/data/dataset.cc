@@ -68,7 +68,7 @@ class ImageDataset : public Dataset {
 
  private:
   LabeledImages images_;
-  int64_t pixels_;  // of one image
+  int64_t pixels_;  // pixels of one image
 };
 
 // Images in files, each decoded whenever it is fetched.

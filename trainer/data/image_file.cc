@@ -24,7 +24,7 @@ constexpr int64_t kMaxPixels = int64_t{1} << 27;
 // pixels in half of the positions. A header that claims more is refused.
 constexpr int64_t kMaxPixelsPerByte = 1032 * 8;
 constexpr int64_t kMaxJpegPixelsPerByte = 1024;
-constexpr int kMaxScans = 500;  // of a progressive JPEG, each of which passes over the whole image
+constexpr int kMaxScans = 500;  // limit for progressive JPEGs: a scan visits the whole image
 constexpr uint8_t kPngMagic[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
 constexpr uint8_t kJpegMagic[] = {0xFF, 0xD8, 0xFF};
 
@@ -326,7 +326,7 @@ void ResizeAndCrop(const RgbImage& image, int64_t size, std::span<uint8_t> out) 
   const Weights across = CentreOf(image.width, shorter, size);
   const Weights down = CentreOf(image.height, shorter, size);
   const int64_t row_bytes = size * kChannels;
-  std::vector<uint8_t> rows;  // that `down` uses, scaled across
+  std::vector<uint8_t> rows;  // source rows that `down` reads, already scaled across
   rows.reserve(static_cast<size_t>((down.end() - down.begin()) * row_bytes));
   for (int64_t y = down.begin(); y < down.end(); ++y) {
     const uint8_t* row =

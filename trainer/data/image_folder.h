@@ -12,8 +12,8 @@ struct ImageFolder {
     std::string file;
     int64_t label = 0;
   };
-  std::vector<std::string> classes;  // by label
-  std::vector<Image> images;         // by class, at least one of each; in ImageFolder's order
+  std::vector<std::string> classes;  // name of each label's class
+  std::vector<Image> images;  // images of class 0 first, in ImageFolder's order; each class has one
 };
 
 // Lists FOLDER/CLASS/**/*.{png,jpg,jpeg} without opening files. Classes are numbered in the order

@@ -74,8 +74,8 @@ class BatchReader {
   int64_t first_sample_ = 0;  // where the epoch of first_batch_ goes on
   c10::Device device_ = c10::kCPU;
   std::optional<DistributedSampler> sampler_;
-  int64_t epoch_ = -1;            // whose indices these are
-  std::vector<int64_t> indices_;  // of one epoch
+  int64_t epoch_ = -1;            // epoch of indices_
+  std::vector<int64_t> indices_;  // this rank's samples of epoch_
 };
 
 }  // namespace

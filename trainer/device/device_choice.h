@@ -18,7 +18,7 @@ struct CudaInfo {
 struct ChosenDevice {
   bool cuda = false;
   int index = 0;            // among the visible devices
-  std::string notice = {};  // for people, if the choice may be unexpected; else empty
+  std::string notice = {};  // text for the user if the choice may be unexpected, else empty
 };
 
 // Gives each rank of a machine its own device, the one with its local rank as index. With kAuto,

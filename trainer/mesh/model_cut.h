@@ -20,7 +20,7 @@ struct TiedTensor {
 
 // A parameter that is cut over the tensor axis.
 struct ParameterCut {
-  std::vector<int64_t> shape;  // of the whole parameter
+  std::vector<int64_t> shape;  // shape of the whole parameter
   Shard shard;  // the first elements of this rank's parameter; the others are padding
 };
 

@@ -19,7 +19,7 @@ namespace dslaunch {
 class WeightGradients {
  public:
   bool empty() const { return work_.empty(); }
-  void Add(std::shared_ptr<torch::autograd::Node> work);  // for the functions below
+  void Add(std::shared_ptr<torch::autograd::Node> work);  // called by the functions below
 
   // Computes all gradients as one more backward pass, in the order in which they were deferred, and
   // frees what they held. A parameter with several gradients gets their sum, and its hooks run

@@ -18,7 +18,7 @@ namespace dslaunch {
 enum class Pass {
   kInference,   // no backward pass
   kAccumulate,  // gradients are added to earlier ones of this step
-  kSync,        // as kAccumulate, and End reduces gradients over all ranks
+  kSync,        // like kAccumulate, but End reduces gradients over all ranks
 };
 
 // How Begin and End are used.

@@ -33,7 +33,7 @@ class PendingExchange {
   // In this order: `work_` reads and writes the tensors in `held_`, and ends first.
   std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
-  std::vector<size_t> peers_;  // by work, ranks of the job; empty: work with all
+  std::vector<size_t> peers_;  // peer of each work (rank of the job); empty if all take part
   // For a reduce-scatter: every rank's part, in the order of the ranks, and the tensor of the sum.
   std::vector<at::Tensor> parts_;
   at::Tensor sum_;

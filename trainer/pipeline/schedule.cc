@@ -185,8 +185,8 @@ class VirtualRun {
 
   const PipelineSchedule& schedule_;
   const int parts_;
-  std::vector<size_t> forward_, backward_;  // by part and micro-batch: index in done_
-  std::vector<size_t> next_;                // by stage: index of its next action
+  std::vector<size_t> forward_, backward_;  // index in done_ for each part and micro-batch
+  std::vector<size_t> next_;                // index of each stage's next action
   std::vector<int64_t> now_;
   std::vector<Computed> done_;
 };

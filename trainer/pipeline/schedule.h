@@ -39,7 +39,7 @@ struct PipelineSchedule {
   int stages = 1;
   int micro_batches = 1;
   int virtual_stages = 1;
-  std::vector<std::vector<Action>> actions;  // by stage
+  std::vector<std::vector<Action>> actions;  // actions of each stage, in order
 };
 
 // - gpipe: all forward passes, then all backward passes (GPipe, section 2.3).

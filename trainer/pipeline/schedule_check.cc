@@ -230,7 +230,7 @@ class WaitCheck {
   }
 
   const PipelineSchedule& schedule_;
-  std::vector<int64_t> next_;  // by stage: index of its next action
+  std::vector<int64_t> next_;  // index of each stage's next action
 };
 
 // For each stage the largest number of forward passes that no action of a kind in `end` has ended

@@ -30,7 +30,7 @@ struct TimedAction {
 struct SimulatedRun {
   std::vector<std::vector<TimedAction>> stages;  // computing only
   double total = 0;                              // until the last action ends
-  std::vector<double> idle;                      // by stage, part of `total`
+  std::vector<double> idle;                      // idle fraction of `total` for each stage
   double idle_fraction = 0;                      // mean of all stages
 };
 

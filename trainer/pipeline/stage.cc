@@ -15,7 +15,7 @@ namespace {
 
 using torch::nn::Module;
 
-constexpr uint64_t kSeedLayersBase = 1234;  // as in DeepSpeed
+constexpr uint64_t kSeedLayersBase = 1234;  // DeepSpeed's value
 
 // For each layer the first layer with the same key, under whose index their module is registered.
 std::vector<size_t> Owners(const std::vector<PipelineLayer>& layers) {

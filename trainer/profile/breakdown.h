@@ -12,7 +12,7 @@ struct PhaseTimes {
   double forward = 0;   // including the loss
   double backward = 0;  // including the part of the gradient exchange that is waited for
   double update = 0;
-  double batch = 0;  // for a pipeline: everything except data, because its passes interleave
+  double batch = 0;  // pipelines: everything except data, because passes interleave
 
   PhaseTimes& operator+=(const PhaseTimes& other);
 };

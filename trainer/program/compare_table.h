@@ -13,10 +13,10 @@ struct PrecisionResult {
   std::string precision;    // "bf16"
   double step_s = 0;        // the median
   double per_s = 0;         // samples or tokens, over all ranks
-  double loss = 0;          // of the last step, over all ranks
+  double loss = 0;          // loss of the last step, over all ranks
   int64_t skipped = 0;      // steps skipped because their gradients overflowed
   int64_t peak_bytes = 0;   // peak memory of tensors, maximum over the ranks
-  MemoryBytes memory = {};  // of each category the maximum over the ranks
+  MemoryBytes memory = {};  // maximum over the ranks of each category
 };
 
 // Returns a table with a column for each result. `unit` is "tokens" or "samples". Precondition:

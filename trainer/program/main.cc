@@ -34,7 +34,7 @@ using dslaunch::TrainError;
 
 struct RecipeText {
   std::string json;
-  std::string source;  // for messages
+  std::string source;  // name in messages
 };
 
 RecipeText ReadRecipe(int argc, char** argv) {

@@ -55,7 +55,7 @@ std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup
 struct Loaded {
   TrainingModel& training_model;
   const ProcessGroup& group;
-  const Manifest* manifest;  // of the checkpoint; null: the weights are of a file
+  const Manifest* manifest;  // the checkpoint's manifest; null if weights are from a file
 };
 
 // Prepares a model with trained weights and calls `work`, for evaluation and prediction. `data` may
@@ -77,7 +77,7 @@ void WithWeights(Recipe recipe, const WorkerEnv& env, const RankDevice& device, 
   training_model->SetTrain(false);
   progress.Ready();
   work({*training_model, group, checkpointer ? checkpointer->loaded() : nullptr});
-  group.Barrier();  // which waits longer for rank 0 than Finish would
+  group.Barrier();  // Barrier waits longer for rank 0 than Finish
   group.Finish();
 }
 

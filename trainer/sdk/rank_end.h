@@ -10,7 +10,7 @@ namespace dslaunch {
 
 struct RankEnd {
   int rank = 0;
-  int wait_status = 0;   // as returned by waitpid
+  int wait_status = 0;   // status from waitpid
   bool stopped = false;  // stopped by Spawn, because another rank had failed
   bool victim = false;   // its error reports that another rank failed
 

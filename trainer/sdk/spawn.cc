@@ -48,7 +48,7 @@ struct Place {
   int ranks = 0;
   int port = 0;
   int report_fd = -1;  // a pipe that takes Reports
-  int store_fd = -1;   // for rank 0: a socket that listens at the port; -1 for others
+  int store_fd = -1;   // rank 0's listening socket; -1 on other ranks
 
   std::string ToText() const {
     std::string text;

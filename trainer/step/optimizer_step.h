@@ -85,7 +85,7 @@ class OptimizerStep {
   int64_t skipped_steps() const { return skipped_steps_; }
 
   const LastStep& last() const { return last_; }
-  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }  // for the next step
+  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }  // scale of the next step
 
   // Whether the weights of the ranks differ after some of the steps.
   bool weights_differ() const { return exchange_ && exchange_->weights_differ(); }

@@ -17,7 +17,7 @@ struct GradientArrival {
 
 // Gradients that are sent together once all of them are complete.
 struct GradientUnit {
-  std::vector<size_t> parameters = {};  // as in GradientArrival
+  std::vector<size_t> parameters = {};  // numbered like GradientArrival::parameter
   int64_t message = 0;                  // bytes from the first gradient until it has been received
   int64_t others = 0;                   // more bytes, from sending until it has been received
 };

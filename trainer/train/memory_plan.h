@@ -15,12 +15,12 @@ namespace dslaunch {
 
 // Sizes of a model, in elements.
 struct ModelSizes {
-  int64_t trained = 0;             // of parameters that require a gradient
-  int64_t frozen = 0;              // of the others
-  int64_t buffers = 0;             // of floating point buffers
+  int64_t trained = 0;             // elements of parameters that require a gradient
+  int64_t frozen = 0;              // elements of the other parameters
+  int64_t buffers = 0;             // elements of floating point buffers
   int64_t batch_norm_trained = 0;  // how many of these belong to batch norms
   int64_t batch_norm_buffers = 0;
-  int64_t other_buffer_bytes = 0;  // of buffers without floating point numbers
+  int64_t other_buffer_bytes = 0;  // bytes of buffers of other dtypes
   // For ZeRO: the parameters; dtype is 1 for batch norms and 0 for others.
   std::vector<ShardedParameter> shardable;
 };
@@ -90,7 +90,7 @@ struct MemoryPlan {
     return states() + buffers +
            std::max(gathered + std::max({passes, buckets, passes_with_buckets}), update) - in_files;
   }
-  int64_t on_device() const { return total() - in_main_memory; }  // of a GPU
+  int64_t on_device() const { return total() - in_main_memory; }  // bytes on a GPU
 };
 
 // Precondition: config.optimizer has a value. Without `passes`, activations are left out.
@@ -99,10 +99,10 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config,
 
 // Where a plan is to fit.
 struct PlanPlace {
-  int64_t ranks = 1;           // of the job
+  int64_t ranks = 1;           // ranks of the job
   int64_t ranks_per_node = 0;  // 0: not known
   // Available memory by kind; 0: not known. The ranks of a node share main memory.
-  int64_t device_bytes = 0;  // of each rank's GPU
+  int64_t device_bytes = 0;  // memory of each rank's GPU
   int64_t node_bytes = 0;    // main memory, where ranks compute on the CPU
 };
 

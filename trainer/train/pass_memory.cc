@@ -177,7 +177,7 @@ std::vector<PassMemory> MeasureStages(const Recipe& recipe, const LayerParts& pa
   const std::vector<at::Tensor> buffers = shaped.model().buffers();
   const at::Tensor targets = shaped.MicroBatch(sample.targets);
   at::Tensor input = shaped.MicroBatch(sample.inputs);
-  std::vector<std::vector<int64_t>> kept(stages);  // of each chunk
+  std::vector<std::vector<int64_t>> kept(stages);  // bytes kept for each chunk
   std::vector<int64_t> beyond(stages);             // at a stage's own pass
   for (size_t part = 0; part < parts.size(); ++part) {
     const size_t stage = part % stages;

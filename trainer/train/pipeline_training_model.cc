@@ -63,7 +63,7 @@ class PipelineTrainingModel : public TrainingModel {
 
   std::shared_ptr<Model> model_;
   int64_t total_parameters_;
-  std::optional<double> target_weight_;  // of the step that is trained
+  std::optional<double> target_weight_;  // weight in the current training step
   PipelineEngine engine_;
 };
 

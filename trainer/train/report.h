@@ -33,8 +33,8 @@ class StatusPipe {
 
 struct StepMetrics {
   int64_t step = 0;       // optimizer steps done
-  int64_t attempt = 1;    // which start of the job's ranks this is; a restart runs some steps again
-  int64_t epoch = 0;      // of the step's last micro-batch, from 1
+  int64_t attempt = 1;    // number of the job's start; a restart repeats some steps
+  int64_t epoch = 0;      // epoch of the last micro-batch, from 1
   double loss = 0;        // mean over the global batch
   double lr = 0;          // of this step
   double grad_norm = 0;   // L2, of the averaged gradient, before clipping
@@ -42,13 +42,13 @@ struct StepMetrics {
   bool skipped = false;   // gradients were not finite, so nothing was updated
   int64_t samples = 0;    // since the first step, over all ranks
   int64_t tokens = 0;     // the same in tokens; 0 where samples are no text
-  int64_t steps = 1;      // of the window over which the times are means
+  int64_t steps = 1;      // steps of the window that times are means of
   double step_s = 0;
   double compute_s = 0;  // this rank's work, without waiting for other ranks; 0: not known
   double samples_per_s = 0;
   double tokens_per_s = 0;
   std::optional<double> mfu = {};  // model FLOPs divided by the hardware's peak; nullopt: unknown
-  MemoryBytes memory = {};         // of each category the maximum over the ranks
+  MemoryBytes memory = {};         // maximum over the ranks of each category
 };
 
 // One JSON object without a newline: all fields, and those that each rank measures itself
@@ -62,8 +62,8 @@ struct EvaluationSums {
   Kind kind = Kind::kOther;
   double loss = 0;                 // sum over the targets
   int64_t targets = 0;             // labels or tokens
-  int64_t correct = 0;             // of them, with kClasses
-  EvaluationResults metrics = {};  // of the user's own, of all ranks
+  int64_t correct = 0;             // correct predictions, with kClasses
+  EvaluationResults metrics = {};  // the user's metrics over all ranks
 };
 
 // loss; accuracy (0 to 1), correct and samples; or perplexity and tokens; or samples. Then the

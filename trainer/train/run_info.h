@@ -19,7 +19,7 @@ struct RunInfo {
   int64_t micro_batch = 0;
   int64_t accumulation_steps = 0;
   std::string optimizer;
-  double lr = 0;     // of the configuration, before a schedule
+  double lr = 0;     // configured rate, before a schedule
   std::string data;  // DataName
   MemoryPlan plan;
 };

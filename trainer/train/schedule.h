@@ -25,7 +25,7 @@ struct Schedule {
   int64_t first_step = 0;      // steps done before this run
   int64_t first_batch = 0;     // micro-batches before this run, as if its epoch ended as all do
   int64_t first_sample = 0;    // samples of its epoch that were read before it, over all ranks
-  int64_t batch_samples = 0;   // of one full micro-batch, over all ranks
+  int64_t batch_samples = 0;   // samples of a full micro-batch over all ranks
   int64_t left_out = 0;        // micro-batches at the end of the last epoch that do not make a step
 
   int64_t EpochOf(int64_t step) const {

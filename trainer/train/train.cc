@@ -173,7 +173,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
 
   const std::vector<int> lost = stale == nullptr ? std::vector<int>() : stale->Leave();
   for (const int rank : lost) progress_.Lost(rank);
-  run.group.Barrier();  // which waits longer for rank 0 than Finish would
+  run.group.Barrier();  // Barrier waits longer for rank 0 than Finish
   group.Finish(lost);
 }
 

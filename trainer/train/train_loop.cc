@@ -36,7 +36,7 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
   run.training_model.SetTrain(true);
   Call(hooks, &TrainHook::AtStart, run);
 
-  std::vector<StepOutcome> unread;  // of steps that a GPU may not have finished
+  std::vector<StepOutcome> unread;  // outcomes that a GPU may still compute
   int64_t step = schedule.first_step;
   int64_t exchanged = step;  // the step after which the ranks last exchanged their windows
   int64_t interval = 0;      // steps until they do so again

@@ -32,12 +32,12 @@ struct TrainRun {
   const UserMetrics& metrics;
   const Schedule& schedule;
   const TrainLog& log;
-  ProcessGroup& group;  // with parallel.staleness as StaleTraining has it
+  ProcessGroup& group;  // parallel.staleness: the group of StaleTraining
   TrainingModel& training_model;
   Progress& progress;
   Checkpointer* checkpointer;  // null: nothing is saved
   std::optional<Clock::time_point> deadline;
-  MemoryPlan plan;                 // of each category the largest of any rank
+  MemoryPlan plan;                 // maximum over the ranks of each category
   StaleTraining* stale = nullptr;  // null: without parallel.staleness
   // Memory of all tensors, since before the model was made; null: not measured.
   const ActivationMeter* tensors = nullptr;

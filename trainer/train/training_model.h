@@ -26,7 +26,7 @@ class TrainingModel {
 
   virtual EngineCore& core() = 0;
   const EngineCore& core() const { return const_cast<TrainingModel*>(this)->core(); }
-  virtual const Model& model() const = 0;  // for its Loss
+  virtual const Model& model() const = 0;  // the model whose Loss is used
   // This rank's part of the model: with the parameters of its stage, named as in the whole model.
   virtual const torch::nn::Module& module() const = 0;
   virtual int64_t total_parameters() const = 0;  // elements, of the whole model
@@ -41,7 +41,7 @@ class TrainingModel {
   }
 
   struct Step {
-    uint64_t seed = 0;  // of the run
+    uint64_t seed = 0;  // seed of the run
     int64_t number = 0;
     StepTimes* times = nullptr;  // the step's times are added to it, except that of the data
     // Factor of a micro-batch's sum over its targets; nullopt: its mean counts.

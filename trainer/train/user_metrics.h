@@ -33,7 +33,7 @@ class UserMetrics {
 
    private:
     const UserMetrics& metrics_;
-    std::vector<std::vector<double>> sums_;  // by metric; empty: nothing was added
+    std::vector<std::vector<double>> sums_;  // sums of each metric; empty before the first addition
     std::string failure_;                    // FailureOf
   };
 

@@ -63,7 +63,7 @@ class WholeTrainingModel : public TrainingModel {
     for (int64_t part = 0; part < parts; ++part) {
       const Batch batch = next();
       const uint64_t seed = MicroBatchSeed(step.seed, step.number, part, replicas().rank());
-      at::manual_seed(seed);  // for a model whose layers are not known
+      at::manual_seed(seed);  // seed for a model without known layers
       sum += TrainMicroBatch(batch, step, seed);
     }
     return sum;

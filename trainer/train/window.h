@@ -26,12 +26,12 @@ struct Divergence {
 // One rank's report on the steps since the last exchange.
 struct RankWindow {
   double loss = 0;     // sum over the steps
-  double seconds = 0;  // that the steps took
+  double seconds = 0;  // duration of the steps
   std::optional<Divergence> diverged;
   int64_t bad_steps = 0;  // in a row, up to the newest step (kMostBadSteps)
   StopRequest stop = StopRequest::kNone;
   MemoryBytes memory;
-  double flops = 0;  // that this rank counted, where it counts
+  double flops = 0;  // operations counted on this rank, or 0
 
   // Converts to and from numbers for a collective, always kNumbers of them.
   static constexpr int64_t kNumbers = 16;
@@ -47,7 +47,7 @@ struct AllWindows {
   std::optional<Divergence> diverged;
   int64_t bad_steps = 0;  // the most of any rank
   StopDecision stop;
-  MemoryBytes memory;  // of each category the maximum over the ranks
+  MemoryBytes memory;  // maximum over the ranks of each category
   double flops = 0;    // sum over the ranks
 };
 

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 struct Source {
   std::shared_ptr<const SafetensorsFile> file;
   SafetensorsFile::Tensor tensor;
-  std::string place;  // for messages: "model.safetensors: tensor fc1.weight"
+  std::string place;  // place in messages: "model.safetensors: tensor fc1.weight"
 };
 
 void CheckFits(const Source& source, const at::Tensor& target) {

@@ -47,7 +47,7 @@ class HeldPort {
 
 // What RunRanks knows of this thread's rank.
 struct RankThread {
-  std::barrier<>* together = nullptr;  // of all ranks
+  std::barrier<>* together = nullptr;  // barrier of all ranks
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups;
 };
 inline thread_local RankThread rank_thread;

@@ -52,7 +52,7 @@ class MessageSender {
   std::deque<Message> unasked_;
   std::deque<Outgoing> unheeded_;  // requests without a message yet
   std::deque<Outgoing> outgoing_;
-  bool header_sent_ = false;  // of the first message in outgoing_
+  bool header_sent_ = false;  // whether the first message's header was sent
   size_t sent_bytes_ = 0;
 };
 
@@ -83,7 +83,7 @@ class MessageReceiver {
   std::byte* ring_;
   Doorbell* bell_;
   std::deque<Place> unasked_;
-  std::map<uint64_t, Place> asked_;   // by number of the request
+  std::map<uint64_t, Place> asked_;   // key: number of the request
   std::optional<uint64_t> incoming_;  // the request that is answered now
   size_t read_bytes_ = 0;
 };

@@ -220,10 +220,10 @@ class DistributedOptimizer::Impl {
   const DistributedOptimizerOptions options_;
   const std::vector<NamedTensor> parameters_;
   const std::vector<std::vector<size_t>> groups_;
-  std::vector<size_t> group_of_;  // by parameter
-  std::vector<int> passes_left_;  // by parameter: backward passes until its gradient is sent
-  std::vector<size_t> ready_;     // by group: number of parameters without passes left
-  std::vector<std::optional<Handle>> handles_;  // by group: its pending exchange
+  std::vector<size_t> group_of_;  // group of each parameter
+  std::vector<int> passes_left_;  // backward passes until each parameter's gradient is sent
+  std::vector<size_t> ready_;     // number of each group's parameters without passes left
+  std::vector<std::optional<Handle>> handles_;  // pending exchange of each group
   bool hooked_ = false;  // the parameters; false if this rank is not in the process set
 };
 

@@ -36,9 +36,9 @@ struct Request {
   Op op = Op::kSum;
   double prescale_factor = 1.0;
   double postscale_factor = 1.0;
-  int root = 0;                          // for kBroadcast, a rank of the set
+  int root = 0;                          // sender of a kBroadcast, a rank of the set
   std::vector<TensorForm> tensors = {};  // one tensor, or those of a group
-  std::vector<int64_t> splits = {};      // for kAlltoall, one for each rank
+  std::vector<int64_t> splits = {};      // rows that a kAlltoall sends to each rank
   bool operator==(const Request&) const = default;
 };
 

@@ -11,7 +11,7 @@ struct PluginConfig {
   static const ModelFamily& Family() { return PluginFamily(); }
   DataNeeds Needs() const { return {}; }
 
-  std::string path;           // of the shared library
+  std::string path;           // path of the shared library
   std::string params = "{}";  // model.params as JSON text; the plugin reads it
 };
 

@@ -70,7 +70,7 @@ class ProcessGroup {
   int world_size() const { return world_size_; }
   c10::Device device() const;  // the device of this rank
   const RankDevice& rank_device() const { return *device_; }
-  std::chrono::milliseconds timeout() const { return timeout_; }  // as in ProcessGroupOptions
+  std::chrono::milliseconds timeout() const { return timeout_; }  // limit of ProcessGroupOptions
   // Returns whether all ranks are on one host and exchange CPU tensors through shared memory.
   bool shares_memory() const { return shares_memory_; }
   // Returns whether CPU tensors are exchanged between several hosts, of which some have several
@@ -138,7 +138,7 @@ class ProcessGroup {
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
   std::shared_ptr<DesyncDetector> desync_detector_;
-  std::unique_ptr<BackendWatch> backend_watch_;  // for the device's backend; null on a CPU
+  std::unique_ptr<BackendWatch> backend_watch_;  // watch of the device's backend; null on a CPU
 };
 
 // Creates the group from the launcher's environment variables (RANK, WORLD_SIZE, MASTER_ADDR ...);

@@ -62,7 +62,7 @@ class ServerStates : public ModelStates {
   int64_t elements_ = 0;
   int64_t share_ = 0;  // elements of each server; the last ones may have fewer
   Pass pass_ = Pass::kInference;
-  std::vector<bool> has_gradient_;  // by parameter, in this step
+  std::vector<bool> has_gradient_;  // whether each parameter has a gradient in this step
   // On a server:
   at::Tensor weights_;   // its part of the parameters, which the optimizer updates
   at::Tensor gradient_;  // its part of the gradients, reduced over all ranks

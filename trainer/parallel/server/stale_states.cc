@@ -76,7 +76,7 @@ struct StaleStates::Server {
   at::ScalarType message_dtype = at::kFloat;  // gradients are sent in it
   at::ScalarType gradient_dtype = at::kFloat;
   std::vector<int64_t> lengths;                          // elements of each of parts()
-  std::vector<std::optional<ProcessGroup>> connections;  // by rank
+  std::vector<std::optional<ProcessGroup>> connections;  // connection to each rank
 
   Mutex mutex;
   CondVar changed;

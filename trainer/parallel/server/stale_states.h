@@ -83,7 +83,7 @@ class StaleStates : public ServerStates, public StaleTraining {
   void Rest();
 
   std::optional<ProcessGroup> servers_group_;           // nullopt if not a server
-  std::vector<std::optional<ProcessGroup>> to_server_;  // by server; nullopt to itself
+  std::vector<std::optional<ProcessGroup>> to_server_;  // connections; nullopt for this rank
   int64_t step_ = 0;                                    // last step that this rank has made
   bool pulled_ = false;                                 // parameters of the next step
   bool has_left_ = false;                               // rank 0 expects nothing more of it

@@ -27,7 +27,7 @@ class StaleSync {
   // Returns false, and changes nothing, if the rank is not in that step.
   bool OnMade(int rank, int64_t step);
   void OnLeft(int rank);  // the rank makes no more steps
-  void OnLost(int rank);  // as OnLeft, and no rank waits for the steps that it has not made
+  void OnLost(int rank);  // like OnLeft; no rank waits for the lost rank's remaining steps
 
   // Until the next call no rank begins a step after `step`.
   void HoldAfter(int64_t step) { hold_ = step; }

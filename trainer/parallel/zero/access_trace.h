@@ -36,8 +36,8 @@ class AccessTrace {
  private:
   std::vector<int64_t> unit_elements_;
   std::vector<size_t> expected_, seen_;
-  std::vector<std::vector<int64_t>> places_;  // by unit, its positions in expected_
-  std::vector<int64_t> elements_before_;      // by position in expected_
+  std::vector<std::vector<int64_t>> places_;  // positions of each unit in expected_
+  std::vector<int64_t> elements_before_;      // elements before each position of expected_
   bool followed_ = false;
 };
 

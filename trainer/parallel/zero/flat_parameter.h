@@ -30,9 +30,9 @@ struct ShardedParameter {
 };
 
 struct FlatParameter {
-  std::string name;                // for messages: its module, or its first parameter and "..."
+  std::string name;                // name in messages: module, or first parameter and "..."
   std::vector<size_t> parameters;  // indices, in the order of their memory
-  std::vector<int64_t> offsets;    // by position in `parameters`, in elements
+  std::vector<int64_t> offsets;    // first element of each of `parameters`
   int64_t elements = 0;            // all parameters, without padding
   int64_t shard_elements = 0;      // each rank's part, with padding
   bool trained = true;

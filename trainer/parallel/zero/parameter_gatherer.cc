@@ -74,8 +74,8 @@ struct UnitState {
   size_t index = 0;
   int channel = 0;
   std::string name;
-  at::Tensor flat;   // with its own version counter: gathering is no change that autograd must see
-  at::Tensor shard;  // cast when copied into `flat` if dtypes differ
+  at::Tensor flat;            // own version counter, because autograd must not see gathering
+  at::Tensor shard;           // cast when copied into `flat` if dtypes differ
   UnitState* cast = nullptr;  // the same unit in autocast's dtype, once it was requested
   c10::DataPtr memory;
   // On a device: the stream in which the memory was allocated and gathering into it is ordered.

@@ -130,13 +130,13 @@ class ShardedStates : public ModelStates {
   const ShardExchange exchange_;
   const bool refreshes_late_;            // persistent units are awaited when they are read
   std::vector<NamedTensor> parameters_;  // all parameters of the module
-  std::vector<int64_t> elements_;        // by parameter
-  std::vector<Place> places_;            // by parameter: its place in a unit's flat tensor
-  std::vector<bool> has_gradient_;       // by parameter, in this step; if they accumulate whole
+  std::vector<int64_t> elements_;        // number of elements of each parameter
+  std::vector<Place> places_;            // place of each parameter in a unit's flat tensor
+  std::vector<bool> has_gradient_;  // parameters with a gradient in this step, if accumulated whole
   std::vector<Unit> units_;
   std::vector<size_t> trained_;         // indices of trained parameters
   std::vector<size_t> trained_units_;   // in the order in which they are sent
-  std::vector<Place> gradient_places_;  // by part: its place in this rank's part of the unit
+  std::vector<Place> gradient_places_;  // place of each part in this rank's part of the unit
   std::optional<ParameterGatherer> gatherer_;
 
   std::optional<c10::Stream> return_stream_;  // copies offloaded weights beside arriving gradients

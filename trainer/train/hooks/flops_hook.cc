@@ -81,8 +81,8 @@ class FlopsHook : public TrainHook {
   bool IsReported(int64_t step) const { return report_ && step == report_->profile_step; }
 
   const std::optional<FlopsProfilerConfig> report_;
-  std::optional<ForwardMeter> meter_;  // of a step that is counted
-  double own_flops_ = 0;               // of this run's first step
+  std::optional<ForwardMeter> meter_;  // meter of the counted step
+  double own_flops_ = 0;               // operations of this run's first step
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ class ProgressHook : public TrainHook {
   }
 
  private:
-  bool known_ = false;  // what became of the step
+  bool known_ = false;  // whether the step's outcome is known
 };
 
 }  // namespace

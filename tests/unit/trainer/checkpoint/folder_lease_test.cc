@@ -70,7 +70,7 @@ class FolderLeaseTest : public testing::Test {
   }
 
   const TempDir temp_;
-  mutable std::string printed_;  // by the last Refusal
+  mutable std::string printed_;  // output of the last Refusal()
 };
 
 TEST_F(FolderLeaseTest, RenewsLeaseUntilReleased) {

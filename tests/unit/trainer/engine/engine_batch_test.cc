@@ -244,7 +244,7 @@ void InStages(int replicas, const std::function<void(Stage&)>& stages) {
 }
 
 TEST(EngineBatchTest, TwoStagesTrainLikeOneEngine) {
-  std::map<int64_t, Steps> wanted;  // by micro-batches
+  std::map<int64_t, Steps> wanted;  // key: number of micro-batches
   for (const int64_t parts : {1, 3}) wanted[parts] = OfOneEngine(Config(0, parts), 5);
   for (const int replicas : {1, 2}) {
     InStages(replicas, [&](Stage& stage) {

@@ -72,7 +72,7 @@ TEST(EngineRanksTest, SkipsStepOnAllRanksAfterOverflowOnOne) {
     config.communication.prescale = mode.prescale;
     config.communication.overlap = mode.overlap;
     std::mutex mutex;
-    std::vector<std::vector<double>> seen;  // by rank
+    std::vector<std::vector<double>> seen;  // values of each rank
     const auto errors = RunRanks(kRanks, [&](const ProcessGroup& group) {
       auto model = std::make_shared<Sum>();
       auto engine = Initialize(config, model, group);

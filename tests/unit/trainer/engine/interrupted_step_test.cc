@@ -169,7 +169,7 @@ class Trainer {
 using Program = std::function<void(Trainer&)>;
 
 struct Outcome {
-  std::vector<std::vector<double>> losses = {{}, {}};  // by rank
+  std::vector<std::vector<double>> losses = {{}, {}};  // losses of each rank
   std::map<std::string, at::Tensor> weights;
   double grad_norm = 0;
 };

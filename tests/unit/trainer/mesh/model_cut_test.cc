@@ -35,7 +35,7 @@ ModelCut CutOfStage(int stage) {
 TEST(ModelCutTest, CountsEveryElementOfAReplicaOnce) {
   const Mesh mesh{.pipeline = 3, .data = 2, .tensor = 2};
   for (const Parameter& parameter : kParameters) {
-    std::vector<int> counted(static_cast<size_t>(mesh.data));  // by replica
+    std::vector<int> counted(static_cast<size_t>(mesh.data));  // count of each replica
     for (int rank = 0; rank < mesh.size(); ++rank) {
       const MeshPlace place = mesh.PlaceOf(rank);
       if (!Holds(parameter, place.stage)) continue;

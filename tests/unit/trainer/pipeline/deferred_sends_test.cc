@@ -122,7 +122,7 @@ class StrictRun {
   const PipelineSchedule& schedule_;
   std::vector<std::vector<std::vector<ChunkPlace>>> deferred_sends_;
   std::vector<size_t> next_;
-  std::vector<bool> asked_;  // by stage: whether its next forward pass has asked for the rest
+  std::vector<bool> asked_;  // whether each stage's next forward pass requested the rest
   std::vector<std::vector<Row>> rows_;
   std::map<std::pair<int, int>, int> sent_;  // number of rests, by stage and chunk
   std::string problem_;

@@ -147,7 +147,7 @@ struct Setting {
   int virtual_stages = 1;
   int zero = 0;
   int interval = 0;
-  bool sgd = false;  // with momentum and without clipping; else AdamW with clipping
+  bool sgd = false;  // SGD with momentum, unclipped; else AdamW with clipping
   const char* rank_order = "pipe_data";
 };
 

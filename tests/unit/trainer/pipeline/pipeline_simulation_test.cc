@@ -150,7 +150,7 @@ TEST(SimulateTest, MicroBatchesVisitPartsInOrderAsInPyTorch) {
         MakePipelineSchedule(Type::kInterleaved, stages, micro_batches, chunks);
     ASSERT_EQ(CheckSchedule(schedule), "");
     const SimulatedRun run = Simulate(schedule, Equal(schedule, {1, 0.5, 0.5}));
-    std::map<int, std::map<double, int>> places;  // by micro-batch and time
+    std::map<int, std::map<double, int>> places;  // keys: micro-batch, then time
     const int parts = stages * chunks;
     for (int s = 0; s < stages; ++s) {
       for (const TimedAction& timed : run.stages[static_cast<size_t>(s)]) {

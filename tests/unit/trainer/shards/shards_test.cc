@@ -100,7 +100,7 @@ TEST_F(ShardsTest, RowsAndWholeDimensionsAreContiguous) {
 }
 
 TEST_F(ShardsTest, FusedPartIsThreeRunsInEachRow) {
-  const int64_t c = 4;  // of q, k and v side by side, the second half of each
+  const int64_t c = 4;  // width of each of q, k and v; a part is their second halves
   const Shard part = CutShard({c, 3, c}, 2, 2, 4);
   EXPECT_EQ(part, (Shard{2, 2, 4, 0, 24}));
   EXPECT_THAT(ElementsOf(Slice(part, 0, 8), 48), ElementsAre(2, 3, 6, 7, 10, 11, 14, 15));

@@ -438,7 +438,7 @@ TEST(CheckpointHookTest, DivergedRunKeepsGoodCheckpoints) {
   const TempDir dir;
   WorkerEnv env;
   env.master_addr = "127.0.0.1";
-  ProcessGroup group(env);  // of its own: the run leaves it
+  ProcessGroup group(env);  // separate group, because the run leaves its group
   Prepared prepared(json{{"checkpoint_dir", dir / "saves"}, {"save_every", 1}, {"steps", 40}},
                     {{"bf16", {{"enabled", true}}}}, group);
   TrainHooks hooks;

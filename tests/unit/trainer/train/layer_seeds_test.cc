@@ -13,7 +13,7 @@ namespace dslaunch::layer_seeds_test {
 namespace {
 
 constexpr int kWidth = 6;
-constexpr uint64_t kSeed = 11;  // of the run
+constexpr uint64_t kSeed = 11;  // seed of the run
 
 // Layers, a forward pass of its own and a loss that draw.
 struct Dropping : Model {
@@ -78,7 +78,7 @@ std::vector<double> Losses(const std::string& keys, bool whole) {
   StepTimes times;
   int64_t batch = 0;
   for (int64_t step = 1; step <= 3; ++step) {
-    at::rand({batch + 1});  // what else draws numbers does not matter
+    at::rand({batch + 1});  // extra draws must not matter
     losses.push_back(training_model
                          ->Train({.seed = kSeed, .number = step, .times = &times},
                                  [&] { return BatchOf(batch++); })

@@ -133,7 +133,7 @@ TEST(MemoryPlanTest, ExcludesOffloadedStateFromDeviceMemory) {
   config.zero.stage = 3;
   config.zero.param_persistence_threshold = 0;
   const MemoryPlan all = PlanMemory(model, config);
-  const int64_t share = model.trained / 2;  // of two ranks
+  const int64_t share = model.trained / 2;  // share of one of two ranks
   config.zero.offload_optimizer.device = OffloadDevice::kCpu;
   EXPECT_EQ(PlanMemory(model, config).total(), all.total());
   EXPECT_EQ(PlanMemory(model, config).on_device(), all.total() - 12 * share);

@@ -119,7 +119,7 @@ TEST_P(LinkBackendTest, ReductionsAreBitEqualOnAllRanks) {
   const auto ranks = static_cast<int64_t>(GetParam().size());
   struct Reduction {
     int64_t part_size;
-    std::vector<at::Tensor> values;  // by rank
+    std::vector<at::Tensor> values;  // value of each rank
     at::Tensor sum;
   };
   std::vector<Reduction> reductions;
