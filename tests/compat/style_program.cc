@@ -51,7 +51,7 @@ Tensor Random(const std::vector<int64_t>& shape, at::ScalarType dtype, uint64_t 
   return at::randint(0, 10, shape).to(dtype);
 }
 
-// The same model, data and steps for all styles.
+// Every style trains this model with the same data and number of steps.
 constexpr int64_t kSteps = 20, kBatch = 24, kInputs = 20, kClasses = 10;
 
 struct Mlp : torch::nn::Module {

@@ -49,7 +49,7 @@ inline constexpr int kGraphWarmUpSteps = 11;
 
 enum class EngineLogLevel { kDebug, kInfo, kWarning, kError, kCritical };
 
-// What happens if ranks save one checkpoint under different tags.
+// The reaction if ranks save one checkpoint under different tags.
 enum class TagValidation { kIgnore, kWarn, kFail };
 
 struct EngineConfig {

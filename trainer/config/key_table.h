@@ -231,7 +231,7 @@ std::set<std::string> KeysOf(const KeyTable<Settings>& table) {
   return keys;
 }
 
-// `meaning` with "; default X", where X is `standard`; null and "" are none.
+// Returns `meaning` with "; default X", where X is `standard`. Adds nothing if it is null or "".
 std::string MeaningWithDefault(const std::string& meaning, const nlohmann::ordered_json& standard);
 
 // The name by which `object` has a key that others may call otherwise.

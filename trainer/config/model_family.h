@@ -16,8 +16,8 @@ namespace dslaunch {
 class JsonObject;
 class ModelFamily;
 
-// What a model needs of its samples. All 0: not known (the model of a plugin), so any samples are
-// given to it.
+// Requirements of a model for its samples. All 0 if they are not known (the model of a plugin):
+// then it gets any samples.
 struct DataNeeds {
   int64_t classes = 0;     // above 0: labels are 0 to classes - 1
   int64_t vocabulary = 0;  // above 0: samples are token ids, 0 to vocabulary - 1
@@ -53,7 +53,7 @@ class ModelConfig {
 // How files of other programs name the tensors of a model, where they differ from the model's
 // names.
 struct WeightNames {
-  // A name of a file that is none of the model's is looked up again with this in front.
+  // A tensor of a file without a counterpart in the model is looked up again with this prefix.
   std::string prefix;
   // Tensors of files that must equal a tensor of the model.
   struct Copy {

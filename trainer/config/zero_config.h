@@ -24,7 +24,7 @@ struct ZeroConfig {
   bool ignore_unused_parameters = true;
   bool overlap_comm = true;
   int64_t sub_group_size = 1'000'000'000;
-  // Of stage 3; its keys begin with stage3_.
+  // Settings of stage 3, whose keys begin with stage3_.
   int64_t prefetch_bucket_size = 50'000'000;
   int64_t param_persistence_threshold = 100'000;
   int64_t model_persistence_threshold = std::numeric_limits<int64_t>::max();

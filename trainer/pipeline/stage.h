@@ -56,8 +56,8 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
 // all must cut by those of one rank.
 std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample,
                                   c10::Device device = c10::kCPU);
-// The same for a model that was constructed under `deferred`. A layer has memory, with arbitrary
-// values, only while it runs.
+// Profiles the layers of a model that was constructed under `deferred`. A layer has memory, with
+// arbitrary values, only while it runs.
 std::vector<double> ProfileLayers(std::shared_ptr<Model> model, const InitRecording& deferred,
                                   const at::Tensor& sample, c10::Device device = c10::kCPU);
 

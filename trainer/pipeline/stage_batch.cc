@@ -30,7 +30,7 @@ std::optional<size_t> LastBackward(const PipelineSchedule& schedule,
   return last;
 }
 
-// The same values as leaves, as if they had come from another stage.
+// Returns the same values as leaves of autograd, as if another stage had sent them.
 Tensors Detached(const Tensors& tensors) {
   Tensors detached;
   for (const at::Tensor& tensor : tensors) {

@@ -78,8 +78,7 @@ struct MemoryPlan {
   int64_t passes_with_buckets = 0;  // the most of both at one time, while gradients travel
   // During the optimizer's step, when there are no passes: fp32 copies of gradients of 16 bit.
   int64_t update = 0;
-  // Of the above, what is offloaded: to main memory, which counts where ranks compute on GPUs, and
-  // to files.
+  // Offloaded parts of the above: in main memory (only if ranks compute on GPUs), and in files.
   int64_t in_main_memory = 0;
   int64_t in_files = 0;
 

@@ -41,7 +41,7 @@ struct StepMetrics {
   double loss_scale = 1;  // of this step
   bool skipped = false;   // gradients were not finite, so nothing was updated
   int64_t samples = 0;    // since the first step, over all ranks
-  int64_t tokens = 0;     // the same in tokens; 0 where samples are no text
+  int64_t tokens = 0;     // tokens in these samples; 0 if the data is not text
   int64_t steps = 1;      // steps of the window that times are means of
   double step_s = 0;
   double compute_s = 0;  // this rank's work, without waiting for other ranks; 0: not known

@@ -1,5 +1,5 @@
-// What happens beside the steps of a training run: reports, checks, checkpoints. The hooks are in
-// trainer/train/hooks.
+// Interface for work beside the steps of a training run: reports, checks, checkpoints. The hooks
+// are in trainer/train/hooks.
 #pragma once
 
 #include <cstdint>

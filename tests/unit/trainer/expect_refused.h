@@ -1,4 +1,4 @@
-// What the trainer refuses, it refuses with a TrainError.
+// Expectation that a call throws a TrainError, the trainer's exception for refused input.
 #pragma once
 
 #include <gmock/gmock.h>

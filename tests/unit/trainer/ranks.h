@@ -45,7 +45,7 @@ class HeldPort {
   int port_ = 0;
 };
 
-// What RunRanks knows of this thread's rank.
+// State of RunRanks for the rank of this thread.
 struct RankThread {
   std::barrier<>* together = nullptr;  // barrier of all ranks
   std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups;

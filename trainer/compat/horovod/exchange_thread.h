@@ -28,8 +28,8 @@ struct Handle::State {
   // kAllreduce and kBroadcast: the tensors that are exchanged in place, contiguous. Others: the
   // input.
   std::vector<at::Tensor> tensors;
-  // As many as `tensors`: a tensor to which the result is also copied, and cast, because the
-  // submitted one was not contiguous or was sent in another dtype; undefined: none.
+  // For each of `tensors` the tensor to which the result is also copied and cast, because the
+  // submitted tensor was not contiguous or was sent in another dtype; undefined if not needed.
   std::vector<at::Tensor> targets;
   std::chrono::steady_clock::time_point submitted;
 

@@ -215,8 +215,9 @@ class EngineTensors : public EngineReadings {
   // The fp32 master weight, or the parameter itself if there is none. Set changes both.
   at::Tensor GetFullFp32Parameter(const at::Tensor& parameter) const;
   void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
-  // The gradient averaged over the ranks, without the loss scale, before clipping; zeros if there
-  // is none. Valid only between the last Backward of a step and its Step; otherwise they throw.
+  // The gradient averaged over the ranks, without the loss scale, before clipping; zeros if the
+  // parameter has no gradient. Valid only between the last Backward of a step and its Step;
+  // otherwise they throw.
   at::Tensor GetFullGradient(const at::Tensor& parameter) const;
   void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
   // `key` is PyTorch's name, for example "exp_avg"; throw for a state that the optimizer does not

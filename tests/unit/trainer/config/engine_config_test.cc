@@ -35,7 +35,7 @@ std::string Refusal(const std::string& text, int64_t ranks = 1) {
 // A configuration with these keys (JSON without the braces) besides a batch size.
 std::string With(const std::string& keys) { return R"({"train_batch_size": 8, )" + keys + "}"; }
 
-// What tests/trainer/deepspeed_keys.py says of the DeepSpeed whose keys these are.
+// Reads the keys that tests/trainer/deepspeed_keys.py has listed from DeepSpeed's source.
 TEST(EngineConfigTest, KnowsEveryKeyOfDeepSpeed) {
   std::ifstream file(DSLAUNCH_DEEPSPEED_KEYS);
   const json deepspeed = json::parse(file);
@@ -428,7 +428,7 @@ TEST(EngineConfigTest, RefusalsNameKeyReasonAndRemedy) {
       {R"("flops_profiler": {"profile_stp": 5})", "did you mean \"profile_step\"?"},
       {R"("comms_logger": {"verbos": true})", "did you mean \"verbose\"?"},
       {R"("train_batch_size": 8)", "the key \"train_batch_size\" is given twice"},
-      // What is not here.
+      // Features that dslaunch lacks.
       {R"("flops_profiler": {"enabled": true, "recompute_fwd_factor": 1})",
        "flops_profiler.recompute_fwd_factor is 1, but"},
       {R"("comms_logger": {"enabled": true, "debug": true})", "comms_logger.debug is true, but"},

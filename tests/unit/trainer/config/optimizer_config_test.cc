@@ -180,7 +180,7 @@ TEST(SchedulerConfigTest, WarmupRemarkNamesUnfinishedWarmup) {
   EXPECT_THAT(remark(decay, std::nullopt), HasSubstr("longer than the schedule of 7"));
   EXPECT_THAT(remark(decay, 20), HasSubstr("longer than the schedule of 7"));
   EXPECT_THAT(remark(decay, 7), HasSubstr("not over after the run's 7"));
-  // What it says: up to update 8, then down at once, as DeepSpeed has it.
+  // As the remark describes, the rate rises until update 8 and then drops at once, as in DeepSpeed.
   EXPECT_DOUBLE_EQ(ScheduledLr(decay, 0.5, 8), 0.001 * 7 / 8);
   EXPECT_DOUBLE_EQ(ScheduledLr(decay, 0.5, 9), 0);
   EXPECT_EQ(remark(WarmupCosineLr{.warmup = warmup, .total_num_steps = 8}, 20), "");

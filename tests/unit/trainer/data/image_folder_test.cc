@@ -41,7 +41,7 @@ class ImageFolderTest : public testing::Test {
 };
 
 TEST_F(ImageFolderTest, NumbersClassesAndFilesInTorchvisionsOrder) {
-  // What ImageFolder of torchvision 0.26.0 lists.
+  // The expected order is that of ImageFolder in torchvision 0.26.0.
   for (const char* file : {"cat/b.PNG", "cat/a.jpeg", "cat/sub/1.jpg", "cat/sub-/1.jpg",
                            "cat/notes.txt", "Zebra/1.png", "dog/10.jpg", "dog/9.jpg",
                            "\xc3\xa4"

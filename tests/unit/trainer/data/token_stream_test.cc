@@ -38,7 +38,7 @@ std::vector<int64_t> All(const TokenStream& stream, int64_t vocab_size = kVocab)
   return tokens;
 }
 
-// What a Megatron index says, right or wrong.
+// Fields of a Megatron index file, valid or not.
 struct Index {
   uint64_t version = 1;
   char type = 8;

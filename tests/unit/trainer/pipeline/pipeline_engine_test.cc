@@ -84,7 +84,7 @@ std::vector<PipelineLayer> Layers() {
           LayerSpec<Linear>(kWidth, kClasses)};
 }
 
-// The same model as one module.
+// The layers of the pipeline as one module.
 struct Whole : torch::nn::Module {
   Whole()
       : start(register_module("0", std::make_shared<Start>())),

@@ -60,7 +60,7 @@ EngineConfig ConfigOf(const std::string& keys) {
       "test", 1);
 }
 
-// Of each step. `whole`: not by the engine of pipelines.
+// Returns the loss of each step. `whole`: trains without the pipeline engine.
 std::vector<double> Losses(const std::string& keys, bool whole) {
   const EngineConfig config = ConfigOf(keys);
   std::shared_ptr<Model> model;

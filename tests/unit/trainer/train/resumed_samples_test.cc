@@ -76,7 +76,7 @@ std::vector<int64_t> Read(const std::vector<Layout>& layouts, int64_t samples, b
   return order;
 }
 
-// As DistributedSampler documents it, on one rank: all samples of one epoch after the other.
+// Returns the samples in DistributedSampler's order on one rank, one epoch after the other.
 std::vector<int64_t> Epochs(int64_t samples, bool shuffle, int64_t count) {
   DistributedSampler sampler({.num_samples = samples, .shuffle = shuffle, .seed = 5});
   std::vector<int64_t> order;

@@ -554,7 +554,7 @@ struct Chain : torch::nn::Module {
   at::Tensor first, second;
 };
 
-// The same by the engine: the rank whose model ignores a parameter names it.
+// In the engine too, the rank whose model ignores a parameter reports that parameter's name.
 TEST(EngineOnRanksTest, RankWithUnusedParameterNamesIt) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
     EngineConfig config;

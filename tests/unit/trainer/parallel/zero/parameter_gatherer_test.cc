@@ -92,7 +92,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The same weights in every thread: the generator is the process's.
+// Sets the same weights in every thread. The random generator cannot, because threads share it.
 void Fill(nn::Module& module) {
   const at::NoGradGuard no_grad;
   double seed = 0;
