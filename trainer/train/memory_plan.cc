@@ -136,7 +136,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks,
   plan.passes_with_buckets = MostWithPasses(sent_units, overlap, passes.arrivals, passes.at_end);
 }
 
-// Whether ranks with whole models exchange something else than every gradient (LocalStates).
+// Whether ranks with whole models exchange less than every gradient (GradientExchange).
 bool IsLocal(const EngineConfig& config) {
   using Mode = ParallelConfig::Mode;
   const Mode mode = config.parallel.mode;
